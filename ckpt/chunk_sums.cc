@@ -65,8 +65,7 @@ uint32_t CopyWithCrc32c(void* dst, const void* src, int64_t bytes, uint32_t crc)
   _mm_sfence();  // streamed stores are weakly ordered, and the service reads them as soon as it is
                  // told
 #endif
-  while (bytes > 0)
-    copy_plainly(std::min(bytes, kCopyBlockBytes));
+  while (bytes > 0) copy_plainly(std::min(bytes, kCopyBlockBytes));
   return crc;
 }
 
@@ -99,8 +98,7 @@ std::vector<uint32_t> ChunkedCrc32c::Finish() {
 std::string CrcsToHex(const std::vector<uint32_t>& crcs) {
   std::string hex;
   hex.reserve(crcs.size() * 8);
-  for (const uint32_t crc : crcs)
-    absl::StrAppend(&hex, absl::Hex(crc, absl::kZeroPad8));
+  for (const uint32_t crc : crcs) absl::StrAppend(&hex, absl::Hex(crc, absl::kZeroPad8));
   return hex;
 }
 

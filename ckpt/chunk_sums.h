@@ -35,9 +35,7 @@ class ChunkedCrc32c {
   int64_t filled_ = 0;
 };
 
-inline int64_t NumCrcChunks(int64_t bytes) {
-  return (bytes + kCrcChunkBytes - 1) / kCrcChunkBytes;
-}
+inline int64_t NumCrcChunks(int64_t bytes) { return (bytes + kCrcChunkBytes - 1) / kCrcChunkBytes; }
 
 // Eight lower-case hex digits per value.
 std::string CrcsToHex(const std::vector<uint32_t>& crcs);

@@ -157,12 +157,10 @@ class Client::Impl {
 Client::Impl::~Impl() {
   if (copy_ != nullptr && !copy_->AwaitMemory(absl::Seconds(10))) {
     LogWarning("the device still copies a checkpoint; its staging memory is left to it");
-    for (Buffer& buffer : buffers_)
-      buffer.memory.release();
+    for (Buffer& buffer : buffers_) buffer.memory.release();
     return;
   }
-  for (Buffer& buffer : buffers_)
-    FreeMemory(buffer);
+  for (Buffer& buffer : buffers_) FreeMemory(buffer);
 }
 
 void Client::Impl::FreeMemory(Buffer& buffer) {
@@ -497,16 +495,12 @@ absl::Status Client::Prepare(const std::vector<TensorRange>& ranges) {
   ANYORDER_RETURN_IF_ERROR(CheckRanges(ranges, ""));
   return impl_->Prepare(ranges);
 }
-bool Client::CanSave(std::string* skip_reason) {
-  return impl_->CanSave(skip_reason);
-}
+bool Client::CanSave(std::string* skip_reason) { return impl_->CanSave(skip_reason); }
 absl::StatusOr<SaveResult> Client::Save(int64_t step, const std::vector<TensorRange>& ranges,
                                         const std::string& metadata_json) {
   return impl_->Save(step, ranges, metadata_json);
 }
-std::vector<SaveEvent> Client::PollEvents() {
-  return impl_->PollEvents();
-}
+std::vector<SaveEvent> Client::PollEvents() { return impl_->PollEvents(); }
 absl::Status Client::WaitStaged(int64_t step, absl::Duration limit) {
   return impl_->WaitStaged(step, limit);
 }

@@ -27,9 +27,7 @@ constexpr int64_t kBlockBytes = 8 * kCrcChunkBytes;
 // Room for votes, manifest and directory blocks.
 constexpr int64_t kSpaceMargin = int64_t{16} << 20;
 
-double Seconds(absl::Time from, absl::Time to) {
-  return absl::ToDoubleSeconds(to - from);
-}
+double Seconds(absl::Time from, absl::Time to) { return absl::ToDoubleSeconds(to - from); }
 
 // Compares the staged bytes with the CRCs that the client took while it copied them: host memory
 // that changed in between must not be committed.
@@ -99,8 +97,7 @@ absl::Status CommitLog::PrepareRunDirectory() {
 
 absl::Status CommitLog::CheckSpace(const SaveJob& job) {
   int64_t wanted = kSpaceMargin;
-  for (const StagedFile& file : job.files)
-    wanted += file.bytes;
+  for (const StagedFile& file : job.files) wanted += file.bytes;
   ANYORDER_ASSIGN_OR_RETURN(const int64_t free, fs_->FreeBytes(run_dir_));
   if (free >= wanted) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("'", run_dir_, "' has ", free >> 20,
@@ -132,11 +129,9 @@ absl::Status CommitLog::WriteFiles(const SaveJob& job, const std::string& direct
   }
   BlockQueue blocks(job);
   std::vector<std::thread> threads;
-  for (int i = 1; i < num_threads_; ++i)
-    threads.emplace_back([&] { blocks.Drain(job, files); });
+  for (int i = 1; i < num_threads_; ++i) threads.emplace_back([&] { blocks.Drain(job, files); });
   blocks.Drain(job, files);
-  for (std::thread& thread : threads)
-    thread.join();
+  for (std::thread& thread : threads) thread.join();
   ANYORDER_RETURN_IF_ERROR(blocks.status());
   const absl::Time written = absl::Now();
   for (const std::unique_ptr<WritableFile>& file : files) {

@@ -33,19 +33,12 @@ bool IsCount(const ParsedJson& value) {
 
 Shape MakeShape(const std::vector<int64_t>& d) {
   switch (d.size()) {
-    case 0:
-      return Shape();
-    case 1:
-      return Shape({d[0]});
-    case 2:
-      return Shape({d[0], d[1]});
-    case 3:
-      return Shape({d[0], d[1], d[2]});
-    case 4:
-      return Shape({d[0], d[1], d[2], d[3]});
-    default:
-      static_assert(Shape::kMaxRank == 5);
-      return Shape({d[0], d[1], d[2], d[3], d[4]});
+    case 0: return Shape();
+    case 1: return Shape({d[0]});
+    case 2: return Shape({d[0], d[1]});
+    case 3: return Shape({d[0], d[1], d[2]});
+    case 4: return Shape({d[0], d[1], d[2], d[3]});
+    default: static_assert(Shape::kMaxRank == 5); return Shape({d[0], d[1], d[2], d[3], d[4]});
   }
 }
 
@@ -140,8 +133,7 @@ absl::StatusOr<ParsedJson> OpenSealedJson(absl::string_view text) {
 
 Json ShapeToJson(const Shape& shape) {
   Json dims = Json::array();
-  for (int i = 0; i < shape.rank(); ++i)
-    dims.push_back(shape[i]);
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
   return dims;
 }
 

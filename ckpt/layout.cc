@@ -27,12 +27,8 @@ std::optional<int64_t> ParseDigits(absl::string_view text) {
 
 }  // namespace
 
-std::string CheckpointsPath(absl::string_view run_dir) {
-  return JoinPath(run_dir, "checkpoints");
-}
-std::string StepName(int64_t step) {
-  return absl::StrFormat("%s%09d", kStepPrefix, step);
-}
+std::string CheckpointsPath(absl::string_view run_dir) { return JoinPath(run_dir, "checkpoints"); }
+std::string StepName(int64_t step) { return absl::StrFormat("%s%09d", kStepPrefix, step); }
 std::string CheckpointPath(absl::string_view run_dir, int64_t step) {
   return JoinPath(CheckpointsPath(run_dir), StepName(step));
 }
@@ -43,21 +39,15 @@ std::string ClaimedName(const SaveIdentity& id, int64_t by_attempt) {
   return absl::StrCat(StepName(id.step), ".g", id.generation, kClaimMark, by_attempt,
                       kTemporarySuffix);
 }
-std::string TrashName(int64_t generation) {
-  return absl::StrCat(kTrashPrefix, generation);
-}
+std::string TrashName(int64_t generation) { return absl::StrCat(kTrashPrefix, generation); }
 std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id) {
   return JoinPath(CheckpointsPath(run_dir), TemporaryName(id));
 }
 std::string RankFileName(int rank, int world_size) {
   return absl::StrFormat("%s%05d-of-%05d.safetensors", kRankFilePrefix, rank, world_size);
 }
-std::string VoteName(int node) {
-  return absl::StrFormat("prepared.%02d", node);
-}
-std::string AbandonedName(int node) {
-  return absl::StrFormat("abandoned.%02d", node);
-}
+std::string VoteName(int node) { return absl::StrFormat("prepared.%02d", node); }
+std::string AbandonedName(int node) { return absl::StrFormat("abandoned.%02d", node); }
 
 std::string EndedName(int64_t attempt, int node) {
   return absl::StrFormat("%s%d.%02d", kEndedPrefix, attempt, node);

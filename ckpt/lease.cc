@@ -193,9 +193,7 @@ absl::StatusOr<LeaseOwner> ReadLease(FileSystem* fs, const std::string& run_dir)
 Lease::Lease(FileSystem* fs, std::string run_dir, LeaseOwner me)
     : fs_(fs), run_dir_(std::move(run_dir)), me_(std::move(me)) {}
 
-Lease::~Lease() {
-  Release().IgnoreError();
-}
+Lease::~Lease() { Release().IgnoreError(); }
 
 absl::StatusOr<std::unique_ptr<Lease>> Lease::Acquire(
     FileSystem* fs, const std::string& run_dir, const LeaseOwner& me, absl::Duration lifetime,

@@ -224,8 +224,7 @@ absl::Status BadFile(absl::string_view path, const absl::Status& status) {
 
 int64_t Manifest::num_bytes() const {
   int64_t bytes = 0;
-  for (const FileRecord& file : files)
-    bytes += file.bytes;
+  for (const FileRecord& file : files) bytes += file.bytes;
   return bytes;
 }
 
@@ -335,8 +334,7 @@ std::string SerializeManifest(const Manifest& manifest) {
   json["created"] = manifest.created;
   json["metadata"] = manifest.metadata;
   json["files"] = Json::array();
-  for (const FileRecord& file : manifest.files)
-    json["files"].push_back(FileToJson(file));
+  for (const FileRecord& file : manifest.files) json["files"].push_back(FileToJson(file));
   json["tensors"] = Json::object();
   for (const auto& [name, tensor] : manifest.tensors) {
     Json segments = Json::array();

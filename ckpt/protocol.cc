@@ -87,8 +87,7 @@ bool MakeBody(int64_t type, MessageBody& body) {
 }
 
 void AppendWord(uint32_t word, std::string* out) {
-  for (int byte = 0; byte < 4; ++byte)
-    out->push_back(static_cast<char>(word >> (8 * byte)));
+  for (int byte = 0; byte < 4; ++byte) out->push_back(static_cast<char>(word >> (8 * byte)));
 }
 
 uint32_t WordAt(const std::string& text, size_t at) {

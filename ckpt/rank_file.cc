@@ -29,8 +29,7 @@ absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id, int rank,
   for (const TensorRange& range : ranges) {
     plan.pieces.push_back({range.name, range.dtype, range.global_shape, range.begin, range.end, 0});
     std::string key = range.name;
-    for (int copy = 1; !used.insert(key).second; ++copy)
-      key = absl::StrCat(range.name, "#", copy);
+    for (int copy = 1; !used.insert(key).second; ++copy) key = absl::StrCat(range.name, "#", copy);
     const int64_t count = range.end - range.begin;
     const bool is_whole = count == range.global_shape.num_elements();
     entries.push_back({key, range.dtype, is_whole ? range.global_shape : Shape({count})});
@@ -38,8 +37,7 @@ absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id, int rank,
   }
   ANYORDER_ASSIGN_OR_RETURN(plan.layout,
                             LayOutSafetensors(entries, MetadataFor(id, rank, keys, plan.pieces)));
-  for (size_t i = 0; i < plan.pieces.size(); ++i)
-    plan.pieces[i].offset = plan.layout.offsets[i];
+  for (size_t i = 0; i < plan.pieces.size(); ++i) plan.pieces[i].offset = plan.layout.offsets[i];
   return plan;
 }
 

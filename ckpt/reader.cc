@@ -68,24 +68,12 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir, FileSystem* 
   return checkpoint;
 }
 
-int64_t Checkpoint::step() const {
-  return manifest_->id.step;
-}
-int64_t Checkpoint::generation() const {
-  return manifest_->id.generation;
-}
-int Checkpoint::world_size() const {
-  return manifest_->id.world_size;
-}
-int64_t Checkpoint::num_bytes() const {
-  return manifest_->num_bytes();
-}
-const std::string& Checkpoint::run_id() const {
-  return manifest_->id.run_id;
-}
-const std::string& Checkpoint::metadata_json() const {
-  return manifest_->metadata;
-}
+int64_t Checkpoint::step() const { return manifest_->id.step; }
+int64_t Checkpoint::generation() const { return manifest_->id.generation; }
+int Checkpoint::world_size() const { return manifest_->id.world_size; }
+int64_t Checkpoint::num_bytes() const { return manifest_->num_bytes(); }
+const std::string& Checkpoint::run_id() const { return manifest_->id.run_id; }
+const std::string& Checkpoint::metadata_json() const { return manifest_->metadata; }
 
 std::vector<TensorInfo> Checkpoint::tensors() const {
   std::vector<TensorInfo> infos;
@@ -211,8 +199,7 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
 absl::Status Quarantine(const std::string& dir, FileSystem* fs) {
   const std::string base = dir + ".quarantine";
   std::string target = base;
-  for (int copy = 2; fs->ListDirectory(target).ok(); ++copy)
-    target = absl::StrCat(base, "-", copy);
+  for (int copy = 2; fs->ListDirectory(target).ok(); ++copy) target = absl::StrCat(base, "-", copy);
   ANYORDER_RETURN_IF_ERROR(fs->Rename(dir, target));
   return fs->SyncDirectory(ParentPath(dir));
 }

@@ -80,8 +80,7 @@ absl::StatusOr<SafetensorsLayout> LayOutSafetensors(const std::vector<Safetensor
 
   Json header = Json::object();
   if (!metadata.empty()) {
-    for (const auto& [key, value] : metadata)
-      header[kMetadataKey][key] = value;
+    for (const auto& [key, value] : metadata) header[kMetadataKey][key] = value;
   }
   SafetensorsLayout layout;
   layout.offsets.resize(entries.size());
@@ -105,8 +104,7 @@ absl::StatusOr<SafetensorsLayout> LayOutSafetensors(const std::vector<Safetensor
   for (int byte = 0; byte < kLengthBytes; ++byte)
     layout.header.push_back(static_cast<char>(length >> (8 * byte)));
   layout.header += text;
-  for (int64_t& offset : layout.offsets)
-    offset += padded;
+  for (int64_t& offset : layout.offsets) offset += padded;
   layout.file_bytes = padded + position;
   return layout;
 }

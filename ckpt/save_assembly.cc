@@ -87,9 +87,7 @@ void SaveAssembly::AbandonBegunBefore(absl::Time limit, const std::string& reaso
     it = it->second.began < limit ? Abandon(it, reason) : std::next(it);
 }
 
-std::vector<QueuedSave> SaveAssembly::TakeDecided() {
-  return std::exchange(newly_decided_, {});
-}
+std::vector<QueuedSave> SaveAssembly::TakeDecided() { return std::exchange(newly_decided_, {}); }
 
 SaveAssembly::OpenSaves::iterator SaveAssembly::Abandon(OpenSaves::iterator save,
                                                         const std::string& reason) {

@@ -21,9 +21,7 @@ enum class SaveState {
 inline constexpr const char* kSaveStateNames[] = {"COPYING", "STAGED",    "WRITING",
                                                   "DURABLE", "COMMITTED", "VERIFIED",
                                                   "DAMAGED", "RECOVERED", "ABANDONED"};
-inline const char* Name(SaveState state) {
-  return kSaveStateNames[static_cast<int>(state)];
-}
+inline const char* Name(SaveState state) { return kSaveStateNames[static_cast<int>(state)]; }
 
 struct SaveEvent {
   int64_t step = 0;

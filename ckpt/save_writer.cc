@@ -22,8 +22,7 @@ constexpr absl::Duration kLongestPoll = absl::Milliseconds(500);
 
 std::vector<int> RanksOf(const SaveJob& job) {
   std::vector<int> ranks;
-  for (const StagedFile& file : job.files)
-    ranks.push_back(file.rank);
+  for (const StagedFile& file : job.files) ranks.push_back(file.rank);
   return ranks;
 }
 
@@ -94,8 +93,7 @@ void SaveWriter::Run(QueuedSave save) {
   SaveProgress progress;
   progress.id = save.job.id;
   progress.stall_ms = save.stall_ms;
-  for (const StagedFile& file : save.job.files)
-    progress.bytes += file.bytes;
+  for (const StagedFile& file : save.job.files) progress.bytes += file.bytes;
   progress.node_bytes = progress.bytes;
   const std::vector<int> ranks = RanksOf(save.job);
   absl::Status status;

@@ -487,8 +487,7 @@ void Service::Impl::MoveDecidedSaves() {
       SaveProgress staged;
       staged.id = save.job.id;
       staged.state = SaveState::kStaged;
-      for (const StagedFile& file : save.job.files)
-        staged.bytes += file.bytes;
+      for (const StagedFile& file : save.job.files) staged.bytes += file.bytes;
       staged.node_bytes = staged.bytes;
       staged.stall_ms = save.stall_ms;
       staged.seconds = absl::ToDoubleSeconds(absl::Now() - save.began);
@@ -562,17 +561,9 @@ absl::StatusOr<std::unique_ptr<Service>> Service::Start(const ServiceOptions& op
   return std::unique_ptr<Service>(new Service(std::move(impl)));
 }
 
-const std::string& Service::socket_path() const {
-  return impl_->socket_path();
-}
-absl::Status Service::Run() {
-  return impl_->Run();
-}
-void Service::RequestStop() {
-  impl_->RequestStop();
-}
-void Service::RequestStopAfterTrainers() {
-  impl_->RequestStopAfterTrainers();
-}
+const std::string& Service::socket_path() const { return impl_->socket_path(); }
+absl::Status Service::Run() { return impl_->Run(); }
+void Service::RequestStop() { impl_->RequestStop(); }
+void Service::RequestStopAfterTrainers() { impl_->RequestStopAfterTrainers(); }
 
 }  // namespace anyorder::ckpt

@@ -21,9 +21,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 StagingBuffer::StagingBuffer(UniqueFd fd, uint8_t* data, int64_t bytes)
     : fd_(std::move(fd)), data_(data), bytes_(bytes) {}
 
-StagingBuffer::~StagingBuffer() {
-  munmap(data_, static_cast<size_t>(bytes_));
-}
+StagingBuffer::~StagingBuffer() { munmap(data_, static_cast<size_t>(bytes_)); }
 
 absl::StatusOr<std::unique_ptr<StagingBuffer>> StagingBuffer::Create(int64_t bytes) {
   const std::string what = absl::StrCat("checkpoint buffer of ", bytes >> 20, " MiB");

@@ -127,8 +127,7 @@ absl::Status Checkpoint::Verify(VerifyPace pace) const {
       threads.emplace_back([&] { verification.Drain(); });
     verification.Drain();
   }
-  for (std::thread& thread : threads)
-    thread.join();
+  for (std::thread& thread : threads) thread.join();
   return verification.Result(dir_);
 }
 

@@ -160,8 +160,7 @@ void GradientReducer::CommitLeaf(int64_t leaf, absl::Span<const double> scalars)
   ++next_leaf_;
   Partial partial{{0, leaf}, gradient, {scalars.begin(), scalars.end()}};
   PushAndJoin(partials_, std::move(partial), [this](Partial& left, Partial& right) {
-    for (size_t i = 0; i < left.scalars.size(); ++i)
-      left.scalars[i] += right.scalars[i];
+    for (size_t i = 0; i < left.scalars.size(); ++i) left.scalars[i] += right.scalars[i];
     if (left.gradient == nullptr) return;
     Join(left.gradient, right.gradient);
   });
@@ -303,8 +302,7 @@ std::vector<double> GradientReducer::GatherScalars() {
   }
   std::vector<double> all(offsets.back());
   std::copy(mine.begin(), mine.end(), all.begin() + offsets[communicator_.rank()]);
-  for (int64_t& offset : offsets)
-    offset *= static_cast<int64_t>(sizeof(double));
+  for (int64_t& offset : offsets) offset *= static_cast<int64_t>(sizeof(double));
   communicator_.AllGatherInPlace(MutableBytesOf(absl::MakeSpan(all)), offsets);
   return all;
 }

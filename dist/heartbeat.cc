@@ -194,9 +194,7 @@ void Heartbeat::Tick() {
   });
 }
 
-void Heartbeat::Flush() {
-  ::msync(page_, kPageBytes, MS_SYNC);
-}
+void Heartbeat::Flush() { ::msync(page_, kPageBytes, MS_SYNC); }
 
 std::string Heartbeat::DescribeMissing(int64_t number, absl::Duration silent_after) const {
   return DescribeMissingRanks(directory_, world_size_, attempt_, number, silent_after);

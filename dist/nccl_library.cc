@@ -37,12 +37,8 @@ struct Calls {
   decltype(&ncclGetLastError) last_error;
 };
 
-ncclComm_t Comm(NcclComm comm) {
-  return static_cast<ncclComm_t>(comm);
-}
-cudaStream_t Cuda(StreamView stream) {
-  return static_cast<cudaStream_t>(stream.handle);
-}
+ncclComm_t Comm(NcclComm comm) { return static_cast<ncclComm_t>(comm); }
+cudaStream_t Cuda(StreamView stream) { return static_cast<cudaStream_t>(stream.handle); }
 
 // The library stays loaded until the process ends: NCCL has threads of its own.
 class LoadedNccl final : public NcclLibrary {

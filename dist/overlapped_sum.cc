@@ -13,9 +13,7 @@ namespace {
 // Slices begin where vectors and messages like it.
 constexpr int64_t kUnit = 64;
 
-int64_t NumUnits(int64_t elements) {
-  return (elements + kUnit - 1) / kUnit;
-}
+int64_t NumUnits(int64_t elements) { return (elements + kUnit - 1) / kUnit; }
 
 Range Intersection(Range a, Range b) {
   const int64_t begin = std::max(a.begin, b.begin);

@@ -55,8 +55,7 @@ class Partition {
   Range OwnedBy(int rank) const { return {offsets_[rank], offsets_[rank + 1]}; }
   int64_t largest() const {
     int64_t size = 0;
-    for (int rank = 0; rank < world_size(); ++rank)
-      size = std::max(size, OwnedBy(rank).size());
+    for (int rank = 0; rank < world_size(); ++rank) size = std::max(size, OwnedBy(rank).size());
     return size;
   }
 

@@ -102,8 +102,7 @@ void ShardedOptimizer::GatherWeights(TensorView weights) {
 void ShardedOptimizer::AllGather(TensorView weights) {
   ANYORDER_CHECK(weights.num_elements() == partition_.num_elements());
   std::vector<int64_t> offsets = partition_.offsets();
-  for (int64_t& offset : offsets)
-    offset *= SizeOf(weights.dtype());
+  for (int64_t& offset : offsets) offset *= SizeOf(weights.dtype());
   transport_->AllGatherInPlace(
       absl::MakeSpan(static_cast<char*>(weights.raw()), weights.num_bytes()), offsets,
       StreamView{});
@@ -129,8 +128,7 @@ void ShardedOptimizer::JudgeNorm(ConstTensorView gradient, const StepInfo& info)
     const int64_t blocks = offsets[communicator_.rank() + 1] - begin;
     backend_.SumOfSquares(gradient, block_sums_.Slice(begin, {blocks}), StreamView{});
   }
-  for (int64_t& offset : offsets)
-    offset *= SizeOf(block_sums_.dtype());
+  for (int64_t& offset : offsets) offset *= SizeOf(block_sums_.dtype());
   transport_->AllGatherInPlace(
       absl::MakeSpan(static_cast<char*>(block_sums_.raw()), block_sums_.num_bytes()), offsets,
       StreamView{});

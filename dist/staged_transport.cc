@@ -86,9 +86,7 @@ class StagedTransport final : public DeviceTransport {
   std::unique_ptr<kernels::Event> stored_;  // all that the last call brought
 };
 
-int64_t NumRounds(int64_t bytes, int64_t piece) {
-  return (bytes + piece - 1) / piece;
-}
+int64_t NumRounds(int64_t bytes, int64_t piece) { return (bytes + piece - 1) / piece; }
 
 // The piece of round `round` of [0, size).
 Range PieceOf(int64_t size, int64_t piece, int64_t round) {

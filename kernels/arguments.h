@@ -21,8 +21,7 @@ inline int64_t NumColumns(const ConstTensorView& x) {
 }
 inline int64_t NumRows(const ConstTensorView& x) {
   int64_t rows = 1;
-  for (int i = 0; i + 1 < x.shape().rank(); ++i)
-    rows *= x.dim(i);
+  for (int i = 0; i + 1 < x.shape().rank(); ++i) rows *= x.dim(i);
   return rows;
 }
 

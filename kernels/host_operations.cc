@@ -10,8 +10,7 @@ namespace anyorder::kernels {
 
 void ComputeGradientClipOnHost(const ComputeGradientClipArgs& args) {
   double sum = 0;
-  for (int64_t i = 0; i < args.sums.num_elements(); ++i)
-    sum += args.sums.data<double>()[i];
+  for (int64_t i = 0; i < args.sums.num_elements(); ++i) sum += args.sums.data<double>()[i];
   NormControl& control = *args.control;
   control.norm = std::abs(args.grad_scale) * std::sqrt(sum);
   // Written so that a norm that is not a number skips.

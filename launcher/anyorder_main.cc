@@ -48,8 +48,7 @@ int Main(int argc, char** argv) {
   PrepCommandLine prep;
   DeclarePrep(*app.add_subcommand("prep", kPrepSummary), prep);
   std::vector<Subcommand> subcommands;
-  for (const auto declare : kDeclarations)
-    subcommands.push_back(declare(app));
+  for (const auto declare : kDeclarations) subcommands.push_back(declare(app));
   if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
   for (const Subcommand& subcommand : subcommands)
     if (subcommand.app->parsed()) return subcommand.run();
@@ -59,6 +58,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace anyorder::launcher
 
-int main(int argc, char** argv) {
-  return anyorder::launcher::Main(argc, argv);
-}
+int main(int argc, char** argv) { return anyorder::launcher::Main(argc, argv); }

@@ -168,6 +168,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace anyorder::launcher
 
-int main(int argc, char** argv) {
-  return anyorder::launcher::Main(argc, argv);
-}
+int main(int argc, char** argv) { return anyorder::launcher::Main(argc, argv); }

@@ -150,6 +150,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace anyorder
 
-int main(int argc, char** argv) {
-  return anyorder::Main(argc, argv);
-}
+int main(int argc, char** argv) { return anyorder::Main(argc, argv); }

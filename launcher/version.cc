@@ -20,8 +20,7 @@ std::string VersionText() {
   add("CUDA:      ", nvcc.empty() ? "none (built without CUDA)" : nvcc);
   add("oneDNN:    ", kernels::OneDnnVersion());
   add("MPI:       ", dist::MpiLibraryVersion());
-  for (const std::string& device : kernels::ListDevices())
-    add("device:    ", device);
+  for (const std::string& device : kernels::ListDevices()) add("device:    ", device);
   text.pop_back();
   return text;
 }

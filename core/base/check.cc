@@ -15,9 +15,7 @@ AbortHook abort_hook = nullptr;
 
 }  // namespace
 
-void SetAbortHook(AbortHook hook) {
-  abort_hook = hook;
-}
+void SetAbortHook(AbortHook hook) { abort_hook = hook; }
 
 namespace internal {
 

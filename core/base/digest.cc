@@ -17,9 +17,7 @@
 namespace anyorder {
 namespace {
 
-Digest128 FromXxh(XXH128_hash_t hash) {
-  return {hash.low64, hash.high64};
-}
+Digest128 FromXxh(XXH128_hash_t hash) { return {hash.low64, hash.high64}; }
 
 }  // namespace
 
@@ -50,9 +48,7 @@ void StreamingDigest::Update(absl::string_view bytes) {
   if (!bytes.empty()) XXH3_128bits_update(&state_->xxh, bytes.data(), bytes.size());
 }
 
-Digest128 StreamingDigest::Value() const {
-  return FromXxh(XXH3_128bits_digest(&state_->xxh));
-}
+Digest128 StreamingDigest::Value() const { return FromXxh(XXH3_128bits_digest(&state_->xxh)); }
 
 Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes) {
   std::sort(holes.begin(), holes.end(),

@@ -24,17 +24,13 @@ enum class DType : uint8_t {
 constexpr int64_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:
-    case DType::kInt64:
-      return 8;
+    case DType::kInt64: return 8;
     case DType::kFloat32:
-    case DType::kInt32:
-      return 4;
+    case DType::kInt32: return 4;
     case DType::kBFloat16:
     case DType::kFloat16:
-    case DType::kUint16:
-      return 2;
-    case DType::kUint8:
-      return 1;
+    case DType::kUint16: return 2;
+    case DType::kUint8: return 1;
   }
   return 0;
 }
@@ -42,22 +38,14 @@ constexpr int64_t SizeOf(DType dtype) {
 // The safetensors spelling: "F64", "F32", "BF16", "F16", "I64", "I32", "U16", "U8".
 constexpr absl::string_view Name(DType dtype) {
   switch (dtype) {
-    case DType::kFloat64:
-      return "F64";
-    case DType::kFloat32:
-      return "F32";
-    case DType::kBFloat16:
-      return "BF16";
-    case DType::kFloat16:
-      return "F16";
-    case DType::kInt64:
-      return "I64";
-    case DType::kInt32:
-      return "I32";
-    case DType::kUint16:
-      return "U16";
-    case DType::kUint8:
-      return "U8";
+    case DType::kFloat64: return "F64";
+    case DType::kFloat32: return "F32";
+    case DType::kBFloat16: return "BF16";
+    case DType::kFloat16: return "F16";
+    case DType::kInt64: return "I64";
+    case DType::kInt32: return "I32";
+    case DType::kUint16: return "U16";
+    case DType::kUint8: return "U8";
   }
   return "?";
 }

@@ -58,8 +58,6 @@ std::string NearestName(absl::string_view word, const std::vector<std::string>& 
   return nearest;
 }
 
-std::string FaultList::Joined() const {
-  return absl::StrJoin(faults_, "; ");
-}
+std::string FaultList::Joined() const { return absl::StrJoin(faults_, "; "); }
 
 }  // namespace anyorder

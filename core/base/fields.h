@@ -67,13 +67,9 @@ constexpr FieldBounds Between(double least, double most, const char* unit = "") 
   return {.least = least, .most = most, .unit = unit};
 }
 // [0, 1)
-constexpr FieldBounds Rate() {
-  return {.least = 0, .most = 1, .is_most_open = true};
-}
+constexpr FieldBounds Rate() { return {.least = 0, .most = 1, .is_most_open = true}; }
 // (0, 1]
-constexpr FieldBounds PositiveFraction() {
-  return {.least = 0, .most = 1, .is_least_open = true};
-}
+constexpr FieldBounds PositiveFraction() { return {.least = 0, .most = 1, .is_least_open = true}; }
 
 // The candidate closest to `word` by edit distance, or "" if none is close enough to be a likely
 // typo.

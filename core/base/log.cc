@@ -31,20 +31,14 @@ void WriteLine(absl::string_view level, absl::string_view message) {
 
 }  // namespace
 
-void SetLogName(absl::string_view name) {
-  ProcessName() = std::string(name);
-}
+void SetLogName(absl::string_view name) { ProcessName() = std::string(name); }
 
 std::string LogPrefix() {
   static const std::string* const host = new std::string(HostName());
   return absl::StrCat(UtcTimeStamp(), " ", *host, "[", ProcessName(), "] ");
 }
 
-void Log(absl::string_view message) {
-  WriteLine("", message);
-}
-void LogWarning(absl::string_view message) {
-  WriteLine("warning: ", message);
-}
+void Log(absl::string_view message) { WriteLine("", message); }
+void LogWarning(absl::string_view message) { WriteLine("warning: ", message); }
 
 }  // namespace anyorder

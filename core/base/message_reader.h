@@ -31,16 +31,13 @@ class MessageReader {
         varint_ = *value;
         return true;
       }
-      case 1:
-        return Take(8);
+      case 1: return Take(8);
       case 2: {
         const std::optional<uint64_t> size = Varint();
         return size ? Take(*size) : Fail();
       }
-      case 5:
-        return Take(4);
-      default:
-        return Fail();
+      case 5: return Take(4);
+      default: return Fail();
     }
   }
   bool ok() const { return ok_; }

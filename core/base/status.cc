@@ -9,28 +9,21 @@ namespace anyorder {
 
 int ExitStatusFor(const absl::Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return kExitDone;
+    case absl::StatusCode::kOk: return kExitDone;
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kOutOfRange:
-    case absl::StatusCode::kUnimplemented:
-      return kExitUsage;
+    case absl::StatusCode::kUnimplemented: return kExitUsage;
     case absl::StatusCode::kDataLoss:
-    case absl::StatusCode::kFailedPrecondition:
-      return kExitData;
+    case absl::StatusCode::kFailedPrecondition: return kExitData;
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded:
-      return kExitIo;
-    case absl::StatusCode::kCancelled:
-      return kExitRequeue;
-    case absl::StatusCode::kAborted:
-      return kExitDoNotRestart;
-    default:
-      return kExitInternal;
+    case absl::StatusCode::kDeadlineExceeded: return kExitIo;
+    case absl::StatusCode::kCancelled: return kExitRequeue;
+    case absl::StatusCode::kAborted: return kExitDoNotRestart;
+    default: return kExitInternal;
   }
 }
 
@@ -38,18 +31,13 @@ absl::Status ErrnoStatus(absl::string_view operation, absl::string_view path, in
   const std::string message =
       absl::StrCat(operation, " '", path, "': ", std::strerror(error_number));
   switch (error_number) {
-    case ENOENT:
-      return absl::NotFoundError(message);
+    case ENOENT: return absl::NotFoundError(message);
     case EACCES:
-    case EPERM:
-      return absl::PermissionDeniedError(message);
+    case EPERM: return absl::PermissionDeniedError(message);
     case ENOSPC:
-    case EDQUOT:
-      return absl::ResourceExhaustedError(message);
-    case EEXIST:
-      return absl::AlreadyExistsError(message);
-    default:
-      return absl::UnavailableError(message);
+    case EDQUOT: return absl::ResourceExhaustedError(message);
+    case EEXIST: return absl::AlreadyExistsError(message);
+    default: return absl::UnavailableError(message);
   }
 }
 

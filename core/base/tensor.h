@@ -21,16 +21,14 @@ class Shape {
 
   constexpr Shape() = default;
   constexpr Shape(std::initializer_list<int64_t> dims) {  // NOLINT(google-explicit-constructor)
-    for (const int64_t dim : dims)
-      dims_[rank_++] = dim;
+    for (const int64_t dim : dims) dims_[rank_++] = dim;
   }
 
   constexpr int rank() const { return rank_; }
   constexpr int64_t operator[](int i) const { return dims_[i]; }
   constexpr int64_t num_elements() const {
     int64_t count = 1;
-    for (int i = 0; i < rank_; ++i)
-      count *= dims_[i];
+    for (int i = 0; i < rank_; ++i) count *= dims_[i];
     return count;
   }
   constexpr bool operator==(const Shape& other) const {
@@ -43,8 +41,7 @@ class Shape {
   // "[2, 3]"
   std::string ToString() const {
     std::string text = "[";
-    for (int i = 0; i < rank_; ++i)
-      absl::StrAppend(&text, i == 0 ? "" : ", ", dims_[i]);
+    for (int i = 0; i < rank_; ++i) absl::StrAppend(&text, i == 0 ? "" : ", ", dims_[i]);
     return text + "]";
   }
 

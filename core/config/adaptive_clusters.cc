@@ -42,8 +42,7 @@ absl::Status ReadCutoffs(const ModelConfig& model, std::vector<int64_t>& cutoffs
 // model_dim / div_val^cluster, rounded down as the released code does; 0 if nothing is left.
 int64_t DimOf(const ModelConfig& model, size_t cluster) {
   int64_t dim = model.model_dim;
-  for (size_t i = 0; i < cluster; ++i)
-    dim /= model.div_val;
+  for (size_t i = 0; i < cluster; ++i) dim /= model.div_val;
   return dim;
 }
 

@@ -81,12 +81,9 @@ absl::Status ModelConfig::Validate() const {
 
 DType ToDType(ComputeType type) {
   switch (type) {
-    case ComputeType::kFloat32:
-      return DType::kFloat32;
-    case ComputeType::kBFloat16:
-      return DType::kBFloat16;
-    case ComputeType::kFloat64:
-      return DType::kFloat64;
+    case ComputeType::kFloat32: return DType::kFloat32;
+    case ComputeType::kBFloat16: return DType::kBFloat16;
+    case ComputeType::kFloat64: return DType::kFloat64;
   }
   ANYORDER_CHECK(false) << "unknown compute type " << static_cast<int>(type);
   return DType::kFloat32;

@@ -2,8 +2,6 @@
 
 namespace anyorder {
 
-const char* ExampleTaskName(ExampleTask task) {
-  return EnumName(task);
-}
+const char* ExampleTaskName(ExampleTask task) { return EnumName(task); }
 
 }  // namespace anyorder

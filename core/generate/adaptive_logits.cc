@@ -12,8 +12,7 @@ template <typename T>
 double LogSum(const T* scores, int64_t count) {
   const T largest = *std::max_element(scores, scores + count);
   double sum = 0;
-  for (int64_t i = 0; i < count; ++i)
-    sum += std::exp(static_cast<double>(scores[i] - largest));
+  for (int64_t i = 0; i < count; ++i) sum += std::exp(static_cast<double>(scores[i] - largest));
   return static_cast<double>(largest) + std::log(sum);
 }
 

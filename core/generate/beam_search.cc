@@ -100,8 +100,7 @@ class Beam {
 
   bool IsDone() {
     if (length_ == options_.rules.max_tokens) {
-      for (Hypothesis& text : live_)
-        Finish(std::move(text));
+      for (Hypothesis& text : live_) Finish(std::move(text));
       live_.clear();
     }
     if (live_.empty()) return true;
@@ -137,8 +136,7 @@ std::vector<std::vector<Hypothesis>> BeamSearch(NextTokens& model, const BeamOpt
   const int64_t lanes = model.lanes();
   ANYORDER_CHECK(lanes % options.width == 0) << lanes << " lanes, width " << options.width;
   std::vector<Beam> beams;
-  for (int64_t lane = 0; lane < lanes; lane += options.width)
-    beams.emplace_back(options, lane);
+  for (int64_t lane = 0; lane < lanes; lane += options.width) beams.emplace_back(options, lane);
   std::vector<int32_t> newest(static_cast<size_t>(lanes), 0);
   std::vector<int32_t> own(static_cast<size_t>(lanes));
   std::iota(own.begin(), own.end(), 0);
@@ -151,8 +149,7 @@ std::vector<std::vector<Hypothesis>> BeamSearch(NextTokens& model, const BeamOpt
       if (!beam.done()) beam.Advance(logits, model.vocab_size(), newest, parents);
   }
   std::vector<std::vector<Hypothesis>> results;
-  for (const Beam& beam : beams)
-    results.push_back(beam.finished());
+  for (const Beam& beam : beams) results.push_back(beam.finished());
   return results;
 }
 

@@ -15,8 +15,7 @@ namespace {
 
 int64_t Span(const std::vector<Slot>& slots) {
   int64_t span = 0;
-  for (const Slot& slot : slots)
-    span = std::max(span, int64_t{slot.pos} + 1);
+  for (const Slot& slot : slots) span = std::max(span, int64_t{slot.pos} + 1);
   return span;
 }
 

@@ -118,8 +118,7 @@ std::vector<Hypothesis> SampleTexts(NextTokens& model, const SampleOptions& opti
       newest[b] = token;
     }
   }
-  for (Hypothesis& text : texts)
-    text.score = text.log_prob;
+  for (Hypothesis& text : texts) text.score = text.log_prob;
   return texts;
 }
 

@@ -14,9 +14,7 @@ namespace {
 
 constexpr char kPositions[] = "transformer.position_embedding.weight";
 
-bool IsGlobal(absl::string_view name) {
-  return absl::StrContains(name, ".global_");
-}
+bool IsGlobal(absl::string_view name) { return absl::StrContains(name, ".global_"); }
 
 std::string OtherShape(const ParameterInfo& from, const ParameterInfo& to) {
   return absl::StrCat(to.name, " is ", from.shape.ToString(), " in the old model and ",
@@ -26,8 +24,7 @@ std::string OtherShape(const ParameterInfo& from, const ParameterInfo& to) {
 class Planner {
  public:
   Planner(const std::vector<ParameterInfo>& from, NewPositions positions) : positions_(positions) {
-    for (const ParameterInfo& info : from)
-      old_[info.name] = &info;
+    for (const ParameterInfo& info : from) old_[info.name] = &info;
   }
 
   void Fill(const ParameterInfo& to) {
@@ -96,8 +93,7 @@ class Planner {
 absl::StatusOr<TransferPlan> PlanTransfer(const std::vector<ParameterInfo>& from,
                                           const ParameterLayout& to, NewPositions positions) {
   Planner planner(from, positions);
-  for (const ParameterInfo& info : to.parameters())
-    planner.Fill(info);
+  for (const ParameterInfo& info : to.parameters()) planner.Fill(info);
   for (const ParameterInfo& info : from) {
     if (!to.Contains(info.name)) planner.LeaveOut(info);
   }

@@ -48,9 +48,7 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
   summary_weights.assign(lanes_count, 0.0f);
 }
 
-double Batch::TargetWeight() const {
-  return std::accumulate(weights.begin(), weights.end(), 0.0);
-}
+double Batch::TargetWeight() const { return std::accumulate(weights.begin(), weights.end(), 0.0); }
 
 double Batch::Divisor() const {
   return shape.own_divisor ? std::accumulate(divisors.begin(), divisors.end(), 0.0)

@@ -99,8 +99,7 @@ class SourceTarget : public GenerationForm {
           RankedSlot(token, static_cast<int64_t>(slots.size()), 0, slots_.source_segment));
     };
     add(slots_.tokens.classifier);
-    for (const int32_t token : prompt)
-      add(token);
+    for (const int32_t token : prompt) add(token);
     add(slots_.tokens.separator);
     return slots;
   }

@@ -22,9 +22,7 @@ Slot RankedSlot(int32_t token, int64_t pos, int64_t rank, int32_t seg) {
   return {.token = token, .pos = static_cast<int32_t>(pos), .lim = lim, .key = lim, .seg = seg};
 }
 
-Slot CausalSlot(int32_t token, int64_t pos) {
-  return RankedSlot(token, pos, pos);
-}
+Slot CausalSlot(int32_t token, int64_t pos) { return RankedSlot(token, pos, pos); }
 
 Slot CausalQuery(int64_t pos) {
   return {.pos = static_cast<int32_t>(pos), .lim = static_cast<int32_t>(pos - 1)};

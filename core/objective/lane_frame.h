@@ -92,9 +92,7 @@ void FillNextSentence(const TextSample& sample, int64_t targets, int64_t cls_slo
                       Batch& batch);
 
 // Index of lane b's first content row, query row, content key.
-inline int64_t ContentRow(const BatchShape& shape, int64_t b) {
-  return b * shape.content_rows;
-}
+inline int64_t ContentRow(const BatchShape& shape, int64_t b) { return b * shape.content_rows; }
 inline int64_t QueryRow(const BatchShape& shape, int64_t b) {
   return shape.batch_size * shape.content_rows + b * shape.query_rows;
 }

@@ -74,8 +74,7 @@ NonfiniteFindings Trainer::FindNonfinite() {
     state_->EmptyMemory(lane);
   }
   NonfiniteFindings findings = finder_->Gather(communicator_);
-  for (const int64_t lane : findings.empty_lanes)
-    lane_restarts_.Add(lane, step_ + 1);
+  for (const int64_t lane : findings.empty_lanes) lane_restarts_.Add(lane, step_ + 1);
   return findings;
 }
 

@@ -22,8 +22,7 @@ absl::Status UnpackBits(const CheckedArray& bits, uint64_t begin, uint64_t end, 
   const uint64_t first_byte = begin / 8;
   ANYORDER_ASSIGN_OR_RETURN(const uint8_t* const bytes, bits.Bytes(first_byte, BitmapBytes(end)));
   const uint64_t base = first_byte * 8;
-  for (uint64_t i = begin; i < end; ++i)
-    *out++ = (bytes[(i - base) / 8] >> (i % 8)) & 1;
+  for (uint64_t i = begin; i < end; ++i) *out++ = (bytes[(i - base) / 8] >> (i % 8)) & 1;
   return absl::OkStatus();
 }
 
@@ -64,8 +63,7 @@ absl::Status CheckDigest(const std::string& path, const std::string& expected) {
 absl::Status CheckMetadata(const MappedFile& file, const DatasetFile& entry,
                            std::initializer_list<const CheckedArray*> arrays) {
   std::vector<ByteRange> guarded;
-  for (const CheckedArray* array : arrays)
-    guarded.push_back(array->range());
+  for (const CheckedArray* array : arrays) guarded.push_back(array->range());
   const std::string found = DigestOutside(file.bytes(), std::move(guarded)).Hex();
   if (found == entry.metadata_digest) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(

@@ -145,10 +145,8 @@ void ReadExamples(const Json& object, ExamplesEntry& entry, MemberReader& parent
 // Fills `index` from `root`. Returns the name of the first bad member, "" if all are good.
 std::string ReadMembers(const Json& root, DatasetIndex& index) {
   MemberReader reader(root);
-  for (const auto& [key, member] : kIntegerFields)
-    reader.ReadInteger(key, index.*member);
-  for (const auto& [key, member] : kStringFields)
-    reader.ReadString(key, index.*member);
+  for (const auto& [key, member] : kIntegerFields) reader.ReadInteger(key, index.*member);
+  for (const auto& [key, member] : kStringFields) reader.ReadString(key, index.*member);
   if (const Json* ids = reader.Require("vocab_ids")) {
     MemberReader id_reader(*ids);
     for (const auto& [key, member] : kVocabIdFields) {
@@ -272,8 +270,7 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
 
 std::string SerializeDatasetIndex(const DatasetIndex& index) {
   Json root{{"format", kFormatName}, {"format_version", kFormatVersion}};
-  for (const auto& [key, member] : kIntegerFields)
-    root[key] = index.*member;
+  for (const auto& [key, member] : kIntegerFields) root[key] = index.*member;
   for (const auto& [key, member] : kVocabIdFields) {
     root["vocab_ids"][key] = static_cast<uint32_t>(index.vocab_ids.*member);
   }

@@ -50,23 +50,16 @@ inline constexpr uint64_t kMaxLaneCells = 4096;
 inline constexpr uint64_t kMinCellTokens = 64;
 
 // Bytes per token on disk.
-constexpr uint64_t TokenBytes(uint64_t vocab_size) {
-  return vocab_size <= 65536 ? 2 : 4;
-}
+constexpr uint64_t TokenBytes(uint64_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
 
-constexpr uint64_t NumChunks(uint64_t bytes) {
-  return (bytes + kChunkBytes - 1) / kChunkBytes;
-}
+constexpr uint64_t NumChunks(uint64_t bytes) { return (bytes + kChunkBytes - 1) / kChunkBytes; }
 
-constexpr uint64_t BitmapBytes(uint64_t num_tokens) {
-  return (num_tokens + 7) / 8;
-}
+constexpr uint64_t BitmapBytes(uint64_t num_tokens) { return (num_tokens + 7) / 8; }
 
 // G: the largest power of two up to kMaxLaneCells that leaves kMinCellTokens tokens in every cell.
 constexpr uint64_t NumLaneCells(uint64_t num_tokens) {
   uint64_t cells = kMaxLaneCells;
-  while (cells > 1 && num_tokens / cells < kMinCellTokens)
-    cells /= 2;
+  while (cells > 1 && num_tokens / cells < kMinCellTokens) cells /= 2;
   return cells;
 }
 

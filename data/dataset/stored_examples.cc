@@ -28,12 +28,9 @@ bool HasClasses(ExampleTask task) {
 
 bool IsPartCount(ExampleTask task, uint64_t parts) {
   switch (task) {
-    case ExampleTask::kClassification:
-      return parts == 1;
-    case ExampleTask::kMultipleChoice:
-      return parts >= 3;
-    default:
-      return parts == 2;
+    case ExampleTask::kClassification: return parts == 1;
+    case ExampleTask::kMultipleChoice: return parts >= 3;
+    default: return parts == 2;
   }
 }
 

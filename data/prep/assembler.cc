@@ -101,8 +101,7 @@ void AddCounts(const UnitCounts& counts, UnitCounts& totals) {
   totals.invalid_replaced += counts.invalid_replaced;
   totals.long_lines += counts.long_lines;
   totals.duplicates += counts.duplicates;
-  for (int i = 0; i < kNumVerdicts; ++i)
-    totals.verdicts[i] += counts.verdicts[i];
+  for (int i = 0; i < kNumVerdicts; ++i) totals.verdicts[i] += counts.verdicts[i];
 }
 
 absl::Status CopySentences(absl::Span<const char> stored, uint64_t token_bytes,
@@ -128,8 +127,7 @@ absl::StatusOr<AssemblyDecisions> DecideDocuments(const std::vector<std::string>
   for (const std::string& path : unit_paths) {
     ANYORDER_ASSIGN_OR_RETURN(const WorkUnit unit, WorkUnit::Open(path, /*verify=*/true));
     AddCounts(unit.counts(), decisions.totals);
-    for (const DocumentPart& part : unit.parts())
-      decider.Add(part);
+    for (const DocumentPart& part : unit.parts()) decider.Add(part);
   }
   decider.Finish();
   return decisions;

@@ -149,12 +149,9 @@ absl::StatusOr<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& pa
   if (!fd.valid()) return ErrnoStatus("open", path);
   auto plain = std::make_unique<PlainSource>(std::move(fd), path, begin, end);
   switch (compression) {
-    case Compression::kGzip:
-      return std::make_unique<GzipSource>(std::move(plain));
-    case Compression::kZstd:
-      return std::make_unique<ZstdSource>(std::move(plain));
-    case Compression::kNone:
-      break;
+    case Compression::kGzip: return std::make_unique<GzipSource>(std::move(plain));
+    case Compression::kZstd: return std::make_unique<ZstdSource>(std::move(plain));
+    case Compression::kNone: break;
   }
   return plain;
 }

@@ -23,8 +23,7 @@ size_t AsciiPrefix(std::string_view text) {
     std::memcpy(&word, text.data() + i, 8);
     if ((word & 0x8080808080808080u) != 0) break;
   }
-  while (i < text.size() && static_cast<unsigned char>(text[i]) < 0x80)
-    ++i;
+  while (i < text.size() && static_cast<unsigned char>(text[i]) < 0x80) ++i;
   return i;
 }
 

@@ -56,8 +56,7 @@ class ExamplePreparation {
     ANYORDER_RETURN_IF_ERROR(LoadKnownClasses());
     ANYORDER_RETURN_IF_ERROR(Staging::Check(options_.output));
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<InputFile> files, FindInputFiles(options_.inputs));
-    for (const InputFile& file : files)
-      ANYORDER_RETURN_IF_ERROR(ReadFile(file));
+    for (const InputFile& file : files) ANYORDER_RETURN_IF_ERROR(ReadFile(file));
     if (examples_.empty()) return absl::DataLossError("the input holds no example");
     ANYORDER_RETURN_IF_ERROR(NumberClasses());
     ANYORDER_RETURN_IF_ERROR(Publish());
@@ -160,8 +159,7 @@ class ExamplePreparation {
       for (const Encoded& example : examples_) {
         if (example.class_name) names[*example.class_name] = 0;
       }
-      for (const auto& [name, unused] : names)
-        summary_.classes.push_back(name);
+      for (const auto& [name, unused] : names) summary_.classes.push_back(name);
       SortNames(summary_.classes);
     }
     const bool has_classes =

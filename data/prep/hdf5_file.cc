@@ -33,9 +33,7 @@ class Handle {
 };
 
 // HDF5 prints its error stack on stderr by default; our messages replace it.
-void SilenceHdf5() {
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-}
+void SilenceHdf5() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
 
 // The innermost description HDF5 has of its last error.
 std::string LastHdf5Error() {
@@ -55,16 +53,11 @@ absl::Status WriteFailed(absl::string_view what) {
 
 hid_t UnsignedType(uint32_t element_bytes) {
   switch (element_bytes) {
-    case 1:
-      return H5T_STD_U8LE;
-    case 2:
-      return H5T_STD_U16LE;
-    case 4:
-      return H5T_STD_U32LE;
-    case 8:
-      return H5T_STD_U64LE;
-    default:
-      return -1;
+    case 1: return H5T_STD_U8LE;
+    case 2: return H5T_STD_U16LE;
+    case 4: return H5T_STD_U32LE;
+    case 8: return H5T_STD_U64LE;
+    default: return -1;
   }
 }
 

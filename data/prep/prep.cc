@@ -206,8 +206,7 @@ void Preparation::ForgetEmptyWork() {
 }
 
 absl::Status Preparation::Scan() {
-  for (const InputFile& file : files_)
-    stored_bytes_ += file.stored_bytes;
+  for (const InputFile& file : files_) stored_bytes_ += file.stored_bytes;
   const uint64_t unit_bytes = UnitBytes(stored_bytes_);
   ProgressLine progress("scan", stored_bytes_, options_.quiet);
   const auto scan_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
@@ -218,8 +217,7 @@ absl::Status Preparation::Scan() {
                             RunInWorkers(options_.workers, AllOf(files_.size()), scan_one,
                                          [&](uint64_t bytes) { progress.Update(bytes); }));
   std::vector<ScannedFile> parsed;
-  for (const std::string& scan : scans)
-    parsed.push_back(ParseScan(scan));
+  for (const std::string& scan : scans) parsed.push_back(ParseScan(scan));
   TakeScans(parsed);
   if (options_.part == PrepPart::kPlan) scan_for_slices_ = SerializeScans(files_, parsed);
   return absl::OkStatus();
@@ -243,8 +241,7 @@ void Preparation::TakeScans(const std::vector<ScannedFile>& scans) {
   for (size_t i = 0; i < files_.size(); ++i) {
     file_digests_.push_back(scans[i].digest);
     text_bytes_ += scans[i].text_bytes;
-    for (const UnitRange& range : scans[i].units)
-      units_.push_back({i, range});
+    for (const UnitRange& range : scans[i].units) units_.push_back({i, range});
   }
 }
 
@@ -335,8 +332,7 @@ absl::StatusOr<std::string> Preparation::TrainModel() {
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> models,
                             RunInWorkers(1, {0}, train, nullptr));
-  for (size_t i = 0; i < units_.size(); ++i)
-    ::unlink(staging_->SamplePath(i).c_str());
+  for (size_t i = 0; i < units_.size(); ++i) ::unlink(staging_->SamplePath(i).c_str());
   return models[0];
 }
 
@@ -395,8 +391,7 @@ absl::Status Preparation::EncodeUnits() {
 
 absl::Status Preparation::Assemble() {
   std::vector<std::string> paths;
-  for (size_t i = 0; i < units_.size(); ++i)
-    paths.push_back(staging_->UnitPath(i));
+  for (size_t i = 0; i < units_.size(); ++i) paths.push_back(staging_->UnitPath(i));
   ANYORDER_ASSIGN_OR_RETURN(const AssemblyDecisions decisions,
                             DecideDocuments(paths, options_.text));
   std::map<std::string, uint64_t> counts{
@@ -442,8 +437,7 @@ absl::Status Preparation::Summarize() {
   summary_.num_documents = index.num_documents;
   summary_.num_shards = index.shards.size();
   summary_.dataset_bytes = index.lanes.bytes + index.tokenizer.bytes;
-  for (const DatasetFile& shard : index.shards)
-    summary_.dataset_bytes += shard.bytes;
+  for (const DatasetFile& shard : index.shards) summary_.dataset_bytes += shard.bytes;
   summary_.vocab_size = index.vocab_size;
   summary_.dataset_digest = index.dataset_digest;
   summary_.corpus_digest = index.corpus_digest;

@@ -34,9 +34,7 @@ ProgressLine::~ProgressLine() {
   if (has_printed_ && is_terminal_) std::fputc('\n', stderr);
 }
 
-double ProgressLine::Seconds() const {
-  return Now() - start_;
-}
+double ProgressLine::Seconds() const { return Now() - start_; }
 
 void ProgressLine::Update(uint64_t bytes) {
   const double now = Now();

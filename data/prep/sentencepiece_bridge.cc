@@ -16,16 +16,13 @@ constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
 // fixed here for every machine.
 constexpr char kTrainerThreads[] = "4";
 
-bool IsDigit(int32_t code_point) {
-  return utf8proc_category(code_point) == UTF8PROC_CATEGORY_ND;
-}
+bool IsDigit(int32_t code_point) { return utf8proc_category(code_point) == UTF8PROC_CATEGORY_ND; }
 
 // More than one character, the last a comma, the one before it a digit.
 bool EndsInDigitComma(std::string_view piece) {
   if (piece.size() < 2 || piece.back() != ',') return false;
   size_t start = piece.size() - 2;
-  while (start > 0 && (static_cast<unsigned char>(piece[start]) & 0xC0) == 0x80)
-    --start;
+  while (start > 0 && (static_cast<unsigned char>(piece[start]) & 0xC0) == 0x80) --start;
   utf8proc_int32_t code_point = 0;
   const utf8proc_ssize_t length =
       utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(piece.data() + start),
@@ -109,8 +106,7 @@ std::string SentencePieceBridge::Impl::Split(std::string_view piece,
     parts[0].erase(0, kWordMark.size());
     if (parts[0].empty()) parts.erase(parts.begin());
   }
-  for (const std::string& part : parts)
-    ids.push_back(processor.PieceToId(part));
+  for (const std::string& part : parts) ids.push_back(processor.PieceToId(part));
   ids.push_back(processor.PieceToId(","));
   return "";
 }
@@ -137,19 +133,11 @@ std::string SentencePieceBridge::Load(const std::string& model) {
   return "";
 }
 
-int32_t SentencePieceBridge::vocab_size() const {
-  return impl_->processor.GetPieceSize();
-}
-std::string SentencePieceBridge::piece(int32_t id) const {
-  return impl_->processor.IdToPiece(id);
-}
+int32_t SentencePieceBridge::vocab_size() const { return impl_->processor.GetPieceSize(); }
+std::string SentencePieceBridge::piece(int32_t id) const { return impl_->processor.IdToPiece(id); }
 
-bool SentencePieceBridge::IsUnknown(int32_t id) const {
-  return impl_->processor.IsUnknown(id);
-}
-bool SentencePieceBridge::IsControl(int32_t id) const {
-  return impl_->processor.IsControl(id);
-}
+bool SentencePieceBridge::IsUnknown(int32_t id) const { return impl_->processor.IsUnknown(id); }
+bool SentencePieceBridge::IsControl(int32_t id) const { return impl_->processor.IsControl(id); }
 
 int32_t SentencePieceBridge::FindPiece(const std::string& piece) const {
   const int32_t id = impl_->processor.PieceToId(piece);

@@ -28,8 +28,7 @@ void SetBits(std::vector<uint8_t>& bits, uint64_t begin, uint64_t end) {
     std::memset(bits.data() + begin / 8, 0xFF, (end - begin) / 8);
     begin += (end - begin) / 8 * 8;
   }
-  for (; begin < end; ++begin)
-    bits[begin / 8] |= static_cast<uint8_t>(1u << (begin % 8));
+  for (; begin < end; ++begin) bits[begin / 8] |= static_cast<uint8_t>(1u << (begin % 8));
 }
 
 // Adds a dataset and its checksums, and where it lies to `guarded`.
@@ -38,8 +37,7 @@ absl::Status AddGuarded(Hdf5ImageWriter& image, const std::string& name, uint32_
                         std::vector<ByteRange>& guarded) {
   ANYORDER_RETURN_IF_ERROR(image.AddDataset(name, element_bytes, shape, values));
   uint64_t bytes = element_bytes;
-  for (const uint64_t dim : shape)
-    bytes *= dim;
+  for (const uint64_t dim : shape) bytes *= dim;
   guarded.push_back({.offset = image.offsets().at(name), .bytes = bytes});
   std::vector<uint32_t> checksums;
   for (uint64_t at = 0; at < bytes; at += kChunkBytes) {

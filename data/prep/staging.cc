@@ -147,9 +147,7 @@ absl::StatusOr<Staging> Staging::Open(const std::string& output) {
   return staging;
 }
 
-absl::Status Staging::Check(const std::string& output) {
-  return CheckOutput(output);
-}
+absl::Status Staging::Check(const std::string& output) { return CheckOutput(output); }
 
 absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::string& slice) {
   ANYORDER_RETURN_IF_ERROR(CheckOutput(output));
@@ -211,9 +209,7 @@ bool Staging::HasUnits() const {
   return false;
 }
 
-bool Staging::IsPublished() const {
-  return Exists(absl::StrCat(output_, "/", kIndexFile));
-}
+bool Staging::IsPublished() const { return Exists(absl::StrCat(output_, "/", kIndexFile)); }
 
 absl::Status Staging::Publish() {
   std::error_code error;

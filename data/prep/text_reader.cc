@@ -27,8 +27,7 @@ size_t CutLength(std::string_view text) {
   if (space != std::string_view::npos && space > 0) return space;
   size_t cut = window.size();
   // A code point has at most 3 continuation bytes; more than that is invalid text, cut anywhere.
-  for (int i = 0; i < 3 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80; ++i)
-    --cut;
+  for (int i = 0; i < 3 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80; ++i) --cut;
   return cut;
 }
 

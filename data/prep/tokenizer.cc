@@ -140,8 +140,7 @@ void ForEachUnit(std::string_view line, VocabType type, const Count& count) {
       count(std::string_view(" "));
       for (size_t at = begin; at < end;) {
         size_t next = at + 1;
-        while (next < end && (static_cast<unsigned char>(line[next]) & 0xC0) == 0x80)
-          ++next;
+        while (next < end && (static_cast<unsigned char>(line[next]) & 0xC0) == 0x80) ++next;
         count(line.substr(at, next - at));
         at = next;
       }
@@ -165,8 +164,7 @@ uint64_t CountFrequent(const VocabTraining& training, const std::vector<std::str
 absl::StatusOr<std::string> TrainUnits(const VocabTraining& training,
                                        const std::function<bool(std::string&)>& next_sentence) {
   std::vector<std::string> sentences;
-  for (std::string sentence; next_sentence(sentence);)
-    sentences.push_back(sentence);
+  for (std::string sentence; next_sentence(sentence);) sentences.push_back(sentence);
   const char* const unit = training.type == VocabType::kWords ? "word" : "character";
   const uint64_t frequent = CountFrequent(training, sentences);
   if (frequent == 0)

@@ -85,8 +85,7 @@ class Pool {
   }
 
   ~Pool() {
-    for (Worker& worker : workers_)
-      Stop(worker, SIGKILL);
+    for (Worker& worker : workers_) Stop(worker, SIGKILL);
     if (progress_ != nullptr) ::munmap(progress_, sizeof(uint64_t));
   }
 
@@ -94,19 +93,16 @@ class Pool {
     if (progress_ == nullptr) return ErrnoStatus("mmap", "progress counter");
     const size_t count = std::min<size_t>(static_cast<size_t>(num_workers), tasks_.size());
     workers_.reserve(count);
-    for (size_t i = 0; i < count; ++i)
-      ANYORDER_RETURN_IF_ERROR(StartOne());
+    for (size_t i = 0; i < count; ++i) ANYORDER_RETURN_IF_ERROR(StartOne());
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::vector<std::string>> Run(const ProgressCallback& on_progress) {
     results_.resize(tasks_.size());
-    for (Worker& worker : workers_)
-      ANYORDER_RETURN_IF_ERROR(HandOut(worker));
+    for (Worker& worker : workers_) ANYORDER_RETURN_IF_ERROR(HandOut(worker));
     while (done_ < tasks_.size()) {
       std::vector<pollfd> polled;
-      for (const Worker& worker : workers_)
-        polled.push_back({worker.fd, POLLIN, 0});
+      for (const Worker& worker : workers_) polled.push_back({worker.fd, POLLIN, 0});
       const int ready = ::poll(polled.data(), polled.size(), kTickMs);
       if (ready < 0 && errno != EINTR) return ErrnoStatus("poll", "workers");
       if (on_progress) {
@@ -117,8 +113,7 @@ class Pool {
       }
     }
     // Closing the sockets is the workers' sign to leave.
-    for (Worker& worker : workers_)
-      Stop(worker, 0);
+    for (Worker& worker : workers_) Stop(worker, 0);
     return std::move(results_);
   }
 
@@ -141,8 +136,7 @@ class Pool {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::getppid() != parent) ::_exit(0);  // the parent died before prctl
       ::close(ends[0]);
-      for (const Worker& sibling : workers_)
-        ::close(sibling.fd);
+      for (const Worker& sibling : workers_) ::close(sibling.fd);
       ServeTasks(ends[1], task_, progress_);
     }
     ::close(ends[1]);

@@ -38,8 +38,7 @@ std::vector<LanePlace> PublishedLayout(int64_t num_rows, int64_t num_cores) {
 absl::StatusOr<std::vector<LaneStream>> PlaceLanes(const TextSource& source,
                                                    const std::vector<LanePlace>& layout) {
   int64_t num_streams = 0;
-  for (const LanePlace& place : layout)
-    num_streams = std::max(num_streams, place.stream + 1);
+  for (const LanePlace& place : layout) num_streams = std::max(num_streams, place.stream + 1);
   std::vector<LaneRange> ranges;
   int64_t length = source.num_tokens();
   for (const LanePlace& place : layout) {

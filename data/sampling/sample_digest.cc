@@ -36,8 +36,7 @@ uint64_t SampleDigest(const TextSample& sample) {
   if (!sample.parts.empty()) {
     const int64_t example[] = {sample.example, sample.label};
     digest.Update({reinterpret_cast<const char*>(example), sizeof example});
-    for (const std::vector<int32_t>& part : sample.parts)
-      Update(digest, part);
+    for (const std::vector<int32_t>& part : sample.parts) Update(digest, part);
   }
   // Only where there is something to say: digests of samples without modes and padding stay as they
   // were.

@@ -50,8 +50,7 @@ class SlotWriter {
   // Functional, too: no target.
   void AddPadding(int32_t id) {
     sample_.padding = static_cast<int64_t>(sample_.tokens.size()) - slot_;
-    while (slot_ < static_cast<int64_t>(sample_.tokens.size()))
-      AddFunctional(id, 0);
+    while (slot_ < static_cast<int64_t>(sample_.tokens.size())) AddFunctional(id, 0);
   }
 
  private:
@@ -71,8 +70,7 @@ class LaneSampler : public Sampler {
         span_lengths_(config.max_span),
         advance_(kind == SampleKind::kContiguous ? config.seq_len : config.reuse_len),
         steps_per_epoch_((streams[0].length - StreamNeed(config, kind)) / advance_ + 1) {
-    for (const LaneStream& stream : streams)
-      lanes_.emplace_back(text, stream);
+    for (const LaneStream& stream : streams) lanes_.emplace_back(text, stream);
   }
 
   bool IsBackward(int64_t lane) const override { return lanes_[lane].backward(); }

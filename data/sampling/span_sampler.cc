@@ -18,8 +18,7 @@ class SpanPlaces {
 
   // The first word start at or after `i` that may be chosen, or size().
   int64_t NextStart(int64_t i) const {
-    while (i < size() && (half_.word_starts[i] == 0 || !MayChoose(i)))
-      ++i;
+    while (i < size() && (half_.word_starts[i] == 0 || !MayChoose(i))) ++i;
     return std::min(i, size());
   }
 
@@ -29,8 +28,7 @@ class SpanPlaces {
   int64_t SpanEnd(int64_t begin, int64_t length, int64_t most) const {
     if (config_.spans == SpanKind::kWord) return WordSpanEnd(begin, length, most);
     int64_t end = begin + 1;
-    while (end < size() && end < begin + length && MayChoose(end))
-      ++end;
+    while (end < size() && end < begin + length && MayChoose(end)) ++end;
     return end < size() ? end : -1;
   }
 
@@ -54,8 +52,7 @@ class SpanPlaces {
 
 SpanLengths::SpanLengths(int64_t max_span) {
   double total = 0;
-  for (int64_t l = 1; l <= max_span; ++l)
-    total += 1.0 / static_cast<double>(l);
+  for (int64_t l = 1; l <= max_span; ++l) total += 1.0 / static_cast<double>(l);
   double sum = 0;
   for (int64_t l = 1; l < max_span; ++l) {
     sum += 1.0 / static_cast<double>(l) / total;
@@ -95,8 +92,7 @@ std::vector<uint8_t> DrawSpanMask(const HalfText& half, int64_t goal, const Samp
                                   const SpanLengths& lengths, RandomStream& random) {
   const SpanPlaces places(half, config);
   int64_t choosable = 0;
-  for (int64_t i = 0; i < places.size(); ++i)
-    choosable += places.MayChoose(i) ? 1 : 0;
+  for (int64_t i = 0; i < places.size(); ++i) choosable += places.MayChoose(i) ? 1 : 0;
   ANYORDER_CHECK(goal >= 0 && goal <= choosable) << goal << " of " << choosable;
 
   std::vector<uint8_t> mask(places.size());

@@ -10,8 +10,7 @@ TextMode DrawMode(const SamplingConfig& config, RandomStream& random) {
       config.bidirectional_share, config.seq2seq_share, config.left_to_right_share,
       config.right_to_left_share};
   double sum = 0;
-  for (const double share : shares)
-    sum += share;
+  for (const double share : shares) sum += share;
   double left = random.Uniform() * sum;
   // Rounding could leave a little after the last mode that is asked for.
   TextMode mode = TextMode::kBidirectional;

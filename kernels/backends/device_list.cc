@@ -58,16 +58,13 @@ std::string DescribeGpu(int device) {
 
 }  // namespace
 
-std::string OneDnnVersion() {
-  return cpu::OneDnnVersion();
-}
+std::string OneDnnVersion() { return cpu::OneDnnVersion(); }
 
 std::vector<std::string> ListDevices() {
   std::vector<std::string> devices = {DescribeCpu()};
   const absl::StatusOr<int> count = cuda::CountDevices();
   if (!count.ok()) devices.push_back(absl::StrCat("no GPU: ", count.status().message()));
-  for (int i = 0; i < count.value_or(0); ++i)
-    devices.push_back(DescribeGpu(i));
+  for (int i = 0; i < count.value_or(0); ++i) devices.push_back(DescribeGpu(i));
   return devices;
 }
 

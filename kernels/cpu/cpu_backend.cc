@@ -65,14 +65,10 @@ cpu::EmbeddingJob EmbeddingJobOf(const Args& args, const ConstTensorView& source
 
 cpu::Pointwise PointwiseOf(Activation activation) {
   switch (activation) {
-    case Activation::kGeluTanh:
-      return cpu::Pointwise::kGeluTanh;
-    case Activation::kGeluErf:
-      return cpu::Pointwise::kGeluErf;
-    case Activation::kRelu:
-      return cpu::Pointwise::kRelu;
-    case Activation::kTanh:
-      return cpu::Pointwise::kTanh;
+    case Activation::kGeluTanh: return cpu::Pointwise::kGeluTanh;
+    case Activation::kGeluErf: return cpu::Pointwise::kGeluErf;
+    case Activation::kRelu: return cpu::Pointwise::kRelu;
+    case Activation::kTanh: return cpu::Pointwise::kTanh;
   }
   return cpu::Pointwise::kIdentity;
 }
@@ -109,8 +105,7 @@ class CpuBackend : public Backend {
   void Run(const GemmArgs& args) {
     gemm_.Run(args);
     if (SumOf(args).y.is_null()) return;
-    for (int64_t i = 0; i < args.batch.count; ++i)
-      Run(SumOf(ProductOf(args, i)));
+    for (int64_t i = 0; i < args.batch.count; ++i) Run(SumOf(ProductOf(args, i)));
   }
   void Run(const AttentionForwardArgs& args) { cpu::CpuAttentionForward(args, num_threads_); }
   void Run(const AttentionBackwardArgs& args) { cpu::CpuAttentionBackward(args, num_threads_); }
@@ -174,8 +169,7 @@ void AddPartials(const float* partials, int64_t count, int64_t stride, int64_t c
                  bool accumulate, float* y) {
   if (!accumulate) std::fill_n(y, columns, 0.0f);
   for (int64_t p = 0; p < count; ++p) {
-    for (int64_t c = 0; c < columns; ++c)
-      y[c] += partials[p * stride + c];
+    for (int64_t c = 0; c < columns; ++c) y[c] += partials[p * stride + c];
   }
 }
 

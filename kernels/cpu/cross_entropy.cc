@@ -17,9 +17,7 @@ int64_t ChunkRows(int64_t rows, int64_t vocab) {
   return std::min(rows, std::max(kFewest, kLogits / std::max<int64_t>(1, vocab)));
 }
 
-int64_t RoundedToCacheLine(int64_t bytes) {
-  return (bytes + 63) / 64 * 64;
-}
+int64_t RoundedToCacheLine(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // dbias[c] += sum over the chunk's rows of dlogits[r, c], rows in order.
 void AddBiasGradient(const float* dlogits, int64_t rows, int64_t vocab, int num_threads,
@@ -27,8 +25,7 @@ void AddBiasGradient(const float* dlogits, int64_t rows, int64_t vocab, int num_
   constexpr int64_t kColumnsPerPiece = 1024;
   ParallelForRanges(vocab, kColumnsPerPiece, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = begin; c < end; ++c)
-        dbias[c] += dlogits[r * vocab + c];
+      for (int64_t c = begin; c < end; ++c) dbias[c] += dlogits[r * vocab + c];
     }
   });
 }

@@ -199,8 +199,7 @@ std::string OneDnnVersion() {
 class Gemm::Impl {
  public:
   explicit Impl(int num_threads) : engine_(dnnl::engine::kind::cpu, 0) {
-    for (int i = 0; i < num_threads; ++i)
-      workers_.push_back(std::make_unique<Worker>(engine_));
+    for (int i = 0; i < num_threads; ++i) workers_.push_back(std::make_unique<Worker>(engine_));
     bfloat16_ = ProbeBFloat16();
   }
 
@@ -316,11 +315,7 @@ class Gemm::Impl {
 
 Gemm::Gemm(int num_threads) : impl_(std::make_unique<Impl>(num_threads)) {}
 Gemm::~Gemm() = default;
-bool Gemm::SupportsBFloat16() const {
-  return impl_->supports_bfloat16();
-}
-void Gemm::Run(const GemmArgs& args) {
-  impl_->Run(args);
-}
+bool Gemm::SupportsBFloat16() const { return impl_->supports_bfloat16(); }
+void Gemm::Run(const GemmArgs& args) { impl_->Run(args); }
 
 }  // namespace anyorder::kernels::cpu

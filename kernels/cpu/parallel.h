@@ -16,13 +16,11 @@ template <typename Body>
 void ParallelFor(int64_t count, int num_threads, const Body& body) {
   const int threads = static_cast<int>(std::min<int64_t>(num_threads, count));
   if (threads <= 1) {
-    for (int64_t piece = 0; piece < count; ++piece)
-      body(piece);
+    for (int64_t piece = 0; piece < count; ++piece) body(piece);
     return;
   }
 #pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t piece = 0; piece < count; ++piece)
-    body(piece);
+  for (int64_t piece = 0; piece < count; ++piece) body(piece);
 }
 
 // Calls body(begin, end) on ranges of at most `grain` of `count` items.

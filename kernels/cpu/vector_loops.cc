@@ -12,9 +12,7 @@ namespace {
 
 constexpr int64_t kBlock = 512;
 
-ANYORDER_INLINE int64_t Min(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
+ANYORDER_INLINE int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // factors[i] = 0 or `scale` for columns [begin, begin + count) of a row; begin is a multiple of 8,
 // count at most kBlock, and factors has room for kBlock.
@@ -55,8 +53,7 @@ ANYORDER_INLINE void ForBlocks(const DropoutJob& dropout, int64_t row, int64_t c
     if (dropout.threshold != 0) {
       DropoutFactors(dropout, row, begin, count, factors);
     } else {
-      for (int64_t i = 0; i < count; ++i)
-        factors[i] = 1.0f;
+      for (int64_t i = 0; i < count; ++i) factors[i] = 1.0f;
     }
     body(begin, count, static_cast<const float*>(factors));
   }
@@ -70,17 +67,13 @@ ANYORDER_INLINE float GeluArgument(float x) {
 
 ANYORDER_INLINE float Value(Pointwise function, float x) {
   switch (function) {
-    case Pointwise::kGeluTanh:
-      return x * Sigmoid(GeluArgument(x));
-    case Pointwise::kGeluErf:
-      return 0.5f * x * Erfc(-0.70710678f * x);
-    case Pointwise::kRelu:
-      return x > 0.0f ? x : 0.0f;
+    case Pointwise::kGeluTanh: return x * Sigmoid(GeluArgument(x));
+    case Pointwise::kGeluErf: return 0.5f * x * Erfc(-0.70710678f * x);
+    case Pointwise::kRelu: return x > 0.0f ? x : 0.0f;
     case Pointwise::kTanh:
       // The sigmoid alone would turn what is not a number into one.
       return x != x ? x : MulAdd(2.0f, Sigmoid(2.0f * x), -1.0f);
-    case Pointwise::kIdentity:
-      return x;
+    case Pointwise::kIdentity: return x;
   }
   return x;
 }
@@ -97,14 +90,12 @@ ANYORDER_INLINE float Derivative(Pointwise function, float x) {
     }
     case Pointwise::kGeluErf:
       return MulAdd(0.39894228f * x, Exp(-0.5f * x * x), 0.5f * Erfc(-0.70710678f * x));
-    case Pointwise::kRelu:
-      return x > 0.0f ? 1.0f : 0.0f;
+    case Pointwise::kRelu: return x > 0.0f ? 1.0f : 0.0f;
     case Pointwise::kTanh: {
       const float s = Sigmoid(2.0f * x);
       return x != x ? x : 4.0f * s * (1.0f - s);
     }
-    case Pointwise::kIdentity:
-      return 1.0f;
+    case Pointwise::kIdentity: return 1.0f;
   }
   return 1.0f;
 }
@@ -150,10 +141,8 @@ void PointwiseOf(const PointwiseJob& job, int64_t row_begin, int64_t row_end) {
       return PointwiseDirection<T, Pointwise::kGeluTanh>(job, row_begin, row_end);
     case Pointwise::kGeluErf:
       return PointwiseDirection<T, Pointwise::kGeluErf>(job, row_begin, row_end);
-    case Pointwise::kRelu:
-      return PointwiseDirection<T, Pointwise::kRelu>(job, row_begin, row_end);
-    case Pointwise::kTanh:
-      return PointwiseDirection<T, Pointwise::kTanh>(job, row_begin, row_end);
+    case Pointwise::kRelu: return PointwiseDirection<T, Pointwise::kRelu>(job, row_begin, row_end);
+    case Pointwise::kTanh: return PointwiseDirection<T, Pointwise::kTanh>(job, row_begin, row_end);
   }
 }
 
@@ -205,13 +194,11 @@ void LayerNormForwardRows(const LayerNormForwardJob& job, int64_t row_begin, int
                     Store(block_sum, i, MulAdd(factors[i], Load(x, i), Load(residual, i)));
                 } else {
 #pragma GCC ivdep
-                  for (int64_t i = 0; i < count; ++i)
-                    Store(block_sum, i, factors[i] * Load(x, i));
+                  for (int64_t i = 0; i < count; ++i) Store(block_sum, i, factors[i] * Load(x, i));
                 }
                 float block_total = 0.0f;
 #pragma omp simd reduction(+ : block_total)
-                for (int64_t i = 0; i < count; ++i)
-                  block_total += Load(block_sum, i);
+                for (int64_t i = 0; i < count; ++i) block_total += Load(block_sum, i);
                 total += block_total;
               });
     const Moments moments = RowMoments(sum, job.columns, total);
@@ -265,12 +252,10 @@ void LayerNormBackwardRow(const LayerNormBackwardJob& job, int64_t row, float* d
       dsum[i] = rstd * (g - mean_g - xhat * mean_g_xhat);
     }
 #pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i)
-      Store(dx, begin + i, factors[i] * dsum[i]);
+    for (int64_t i = 0; i < count; ++i) Store(dx, begin + i, factors[i] * dsum[i]);
     if (dresidual == nullptr) return;
 #pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i)
-      Store(dresidual, begin + i, dsum[i]);
+    for (int64_t i = 0; i < count; ++i) Store(dresidual, begin + i, dsum[i]);
   });
 }
 
@@ -318,8 +303,7 @@ void EmbeddingBackwardColumns(const EmbeddingJob& job, int64_t column_begin, int
       const int64_t count = Min(kBlock, column_end - begin);
       if (job.dropout.threshold == 0) {
 #pragma GCC ivdep
-        for (int64_t i = begin; i < begin + count; ++i)
-          entry[i] += job.scale * Load(dy, i);
+        for (int64_t i = begin; i < begin + count; ++i) entry[i] += job.scale * Load(dy, i);
         continue;
       }
       DropoutFactors(job.dropout, row, begin, count, factors);
@@ -372,16 +356,13 @@ void SoftmaxRow(const SoftmaxJob& job, int64_t row) {
   if (weight == 0.0f) {
     job.loss[row] = 0.0f;
     if (!job.gradients) return;
-    for (int64_t i = 0; i < job.vocab; ++i)
-      logits[i] = 0.0f;
-    for (int64_t i = 0; rounded != nullptr && i < job.vocab; ++i)
-      rounded[i] = 0;
+    for (int64_t i = 0; i < job.vocab; ++i) logits[i] = 0.0f;
+    for (int64_t i = 0; rounded != nullptr && i < job.vocab; ++i) rounded[i] = 0;
     return;
   }
   float max = logits[0];
 #pragma omp simd reduction(max : max)
-  for (int64_t i = 0; i < job.vocab; ++i)
-    max = Max(max, logits[i]);
+  for (int64_t i = 0; i < job.vocab; ++i) max = Max(max, logits[i]);
   const float label_logit = logits[job.labels[row]];
   // A vocabulary is long: partial sums of fp32 lanes are added up in double, block by block.
   double sum = 0.0;
@@ -400,17 +381,14 @@ void SoftmaxRow(const SoftmaxJob& job, int64_t row) {
                                      (static_cast<double>(max) - static_cast<double>(label_logit)));
   if (!job.gradients) return;
   const float factor = static_cast<float>(static_cast<double>(weight) / sum);
-  for (int64_t i = 0; i < job.vocab; ++i)
-    logits[i] *= factor;
+  for (int64_t i = 0; i < job.vocab; ++i) logits[i] *= factor;
   logits[job.labels[row]] -= weight;
   if (rounded == nullptr) return;
-  for (int64_t i = 0; i < job.vocab; ++i)
-    Store(rounded, i, logits[i]);
+  for (int64_t i = 0; i < job.vocab; ++i) Store(rounded, i, logits[i]);
 }
 
 void SoftmaxKernel(const SoftmaxJob& job, int64_t row_begin, int64_t row_end) {
-  for (int64_t row = row_begin; row < row_end; ++row)
-    SoftmaxRow(job, row);
+  for (int64_t row = row_begin; row < row_end; ++row) SoftmaxRow(job, row);
 }
 
 template <typename Weights>
@@ -441,20 +419,17 @@ void AdamWKernel(const AdamWJob& job, int64_t begin, int64_t end) {
 double SumOfSquaresKernel(const float* x, int64_t count) {
   double sum = 0.0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; ++i)
-    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
   return sum;
 }
 
 template <typename T>
 void ColumnSumRows(const T* x, int64_t columns, int64_t row_begin, int64_t row_end, float* sums) {
-  for (int64_t c = 0; c < columns; ++c)
-    sums[c] = 0.0f;
+  for (int64_t c = 0; c < columns; ++c) sums[c] = 0.0f;
   for (int64_t r = row_begin; r < row_end; ++r) {
     const T* row = x + r * columns;
 #pragma GCC ivdep
-    for (int64_t c = 0; c < columns; ++c)
-      sums[c] += Load(row, c);
+    for (int64_t c = 0; c < columns; ++c) sums[c] += Load(row, c);
   }
 }
 
@@ -469,8 +444,7 @@ void ColumnSumKernel(Element element, const void* x, int64_t columns, int64_t ro
 template <typename T>
 void AddRange(const T* a, const T* b, T* y, int64_t begin, int64_t end) {
 #pragma GCC ivdep
-  for (int64_t i = begin; i < end; ++i)
-    Store(y, i, Load(a, i) + Load(b, i));
+  for (int64_t i = begin; i < end; ++i) Store(y, i, Load(a, i) + Load(b, i));
 }
 
 void AddKernel(Element element, const void* a, const void* b, void* y, int64_t begin, int64_t end) {
@@ -485,8 +459,7 @@ void AddKernel(Element element, const void* a, const void* b, void* y, int64_t b
 template <typename From, typename To>
 void CastRange(const From* x, To* y, int64_t begin, int64_t end) {
 #pragma GCC ivdep
-  for (int64_t i = begin; i < end; ++i)
-    Store(y, i, Load(x, i));
+  for (int64_t i = begin; i < end; ++i) Store(y, i, Load(x, i));
 }
 
 void CastKernel(Element to, const void* x, void* y, int64_t begin, int64_t end) {
@@ -497,19 +470,16 @@ void CastKernel(Element to, const void* x, void* y, int64_t begin, int64_t end) 
 }
 
 void ExpKernel(const float* x, float* y, int64_t count) {
-  for (int64_t i = 0; i < count; ++i)
-    y[i] = Exp(x[i]);
+  for (int64_t i = 0; i < count; ++i) y[i] = Exp(x[i]);
 }
 
 void ErfcKernel(const float* x, float* y, int64_t count) {
-  for (int64_t i = 0; i < count; ++i)
-    y[i] = Erfc(x[i]);
+  for (int64_t i = 0; i < count; ++i) y[i] = Erfc(x[i]);
 }
 
 void DropoutFactorsKernel(const DropoutJob& job, int64_t row, int64_t columns, float* result) {
   ForBlocks(job, row, columns, [&](int64_t begin, int64_t count, const float* factors) {
-    for (int64_t i = 0; i < count; ++i)
-      result[begin + i] = factors[i];
+    for (int64_t i = 0; i < count; ++i) result[begin + i] = factors[i];
   });
 }
 

@@ -26,22 +26,12 @@ namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
 using Bf16 = uint16_t;
 
-ANYORDER_INLINE uint32_t Bits(float x) {
-  return __builtin_bit_cast(uint32_t, x);
-}
-ANYORDER_INLINE float FromBits(uint32_t x) {
-  return __builtin_bit_cast(float, x);
-}
+ANYORDER_INLINE uint32_t Bits(float x) { return __builtin_bit_cast(uint32_t, x); }
+ANYORDER_INLINE float FromBits(uint32_t x) { return __builtin_bit_cast(float, x); }
 
-ANYORDER_INLINE float Load(const float* x, int64_t i) {
-  return x[i];
-}
-ANYORDER_INLINE float Load(const Bf16* x, int64_t i) {
-  return FromBits(uint32_t{x[i]} << 16);
-}
-ANYORDER_INLINE void Store(float* y, int64_t i, float value) {
-  y[i] = value;
-}
+ANYORDER_INLINE float Load(const float* x, int64_t i) { return x[i]; }
+ANYORDER_INLINE float Load(const Bf16* x, int64_t i) { return FromBits(uint32_t{x[i]} << 16); }
+ANYORDER_INLINE void Store(float* y, int64_t i, float value) { y[i] = value; }
 // Nearest even, as core/base/dtype.h rounds: the vcvtneps2bf16 instruction would flush denormals.
 ANYORDER_INLINE void Store(Bf16* y, int64_t i, float value) {
   const uint32_t u = Bits(value);
@@ -58,9 +48,7 @@ ANYORDER_INLINE float MulAdd(float a, float b, float c) {
 #endif
 }
 
-ANYORDER_INLINE float Max(float a, float b) {
-  return a > b ? a : b;
-}
+ANYORDER_INLINE float Max(float a, float b) { return a > b ? a : b; }
 
 // exp(x); 0 below -87.3, infinity above 88.3, NaN for NaN.
 ANYORDER_INLINE float Exp(float x) {
@@ -88,9 +76,7 @@ ANYORDER_INLINE float Exp(float x) {
 }
 
 // 1 / (1 + exp(-x)), with a small relative error on both sides.
-ANYORDER_INLINE float Sigmoid(float x) {
-  return 1.0f / (1.0f + Exp(-x));
-}
+ANYORDER_INLINE float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
 
 // 1 - erf(x), relatively exact in the far tail too: t exp(-x^2) P(t) with t = 1 / (1 + |x| / 2) and
 // P interpolating at Chebyshev nodes (relative error 2e-8).
@@ -155,8 +141,7 @@ struct PhiloxOutput {
 };
 ANYORDER_INLINE PhiloxOutput Philox7(const PhiloxInput& in) {
   Wide c0 = {};
-  for (int lane = 0; lane < kWideLanes; ++lane)
-    c0[lane] = in.first + static_cast<uint32_t>(lane);
+  for (int lane = 0; lane < kWideLanes; ++lane) c0[lane] = in.first + static_cast<uint32_t>(lane);
   const Wide zero = {};
   Wide c1 = zero + in.c1;
   Wide c2 = zero + in.c2;

@@ -14,21 +14,11 @@ absl::Status BuiltWithoutCuda() {
 
 }  // namespace
 
-bool HasDriver() {
-  return false;
-}
-absl::StatusOr<int> CountDevices() {
-  return BuiltWithoutCuda();
-}
-absl::Status CheckFirstDevice() {
-  return BuiltWithoutCuda();
-}
-absl::StatusOr<DeviceProperties> DescribeDevice(int) {
-  return BuiltWithoutCuda();
-}
-absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int) {
-  return BuiltWithoutCuda();
-}
+bool HasDriver() { return false; }
+absl::StatusOr<int> CountDevices() { return BuiltWithoutCuda(); }
+absl::Status CheckFirstDevice() { return BuiltWithoutCuda(); }
+absl::StatusOr<DeviceProperties> DescribeDevice(int) { return BuiltWithoutCuda(); }
+absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int) { return BuiltWithoutCuda(); }
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Runtime>,
                                                          const CudaBackendOptions&) {
   return BuiltWithoutCuda();

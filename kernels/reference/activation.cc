@@ -14,26 +14,16 @@ const double kRootTwoOverPi = std::sqrt(2.0 / std::numbers::pi);
 
 // Both forms of GELU are x times a distribution function, computed so that the left tail does not
 // cancel: (1 + tanh v) / 2 = 1 / (1 + exp(-2 v)) and (1 + erf z) / 2 = erfc(-z) / 2.
-double TanhArgument(double x) {
-  return kRootTwoOverPi * (x + kCubic * x * x * x);
-}
-double TanhDistribution(double x) {
-  return 1 / (1 + std::exp(-2 * TanhArgument(x)));
-}
-double ErfDistribution(double x) {
-  return 0.5 * std::erfc(-x / std::numbers::sqrt2);
-}
+double TanhArgument(double x) { return kRootTwoOverPi * (x + kCubic * x * x * x); }
+double TanhDistribution(double x) { return 1 / (1 + std::exp(-2 * TanhArgument(x))); }
+double ErfDistribution(double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); }
 
 double Activate(Activation activation, double x) {
   switch (activation) {
-    case Activation::kGeluTanh:
-      return x * TanhDistribution(x);
-    case Activation::kGeluErf:
-      return x * ErfDistribution(x);
-    case Activation::kRelu:
-      return x > 0 ? x : 0;
-    case Activation::kTanh:
-      return std::tanh(x);
+    case Activation::kGeluTanh: return x * TanhDistribution(x);
+    case Activation::kGeluErf: return x * ErfDistribution(x);
+    case Activation::kRelu: return x > 0 ? x : 0;
+    case Activation::kTanh: return std::tanh(x);
   }
   return 0;
 }
@@ -48,10 +38,8 @@ double ActivateDerivative(Activation activation, double x) {
     }
     case Activation::kGeluErf:
       return ErfDistribution(x) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
-    case Activation::kRelu:
-      return x > 0 ? 1 : 0;
-    case Activation::kTanh:
-      return 1 / (std::cosh(x) * std::cosh(x));
+    case Activation::kRelu: return x > 0 ? 1 : 0;
+    case Activation::kTanh: return 1 / (std::cosh(x) * std::cosh(x));
   }
   return 0;
 }

@@ -31,17 +31,14 @@ class AttentionRow {
       if (Visible(j)) scores[j] = Score(j);
     }
     double max = -std::numeric_limits<double>::infinity();
-    for (const double score : scores)
-      max = std::max(max, score);
+    for (const double score : scores) max = std::max(max, score);
     // A NaN is no maximum, but makes the sum NaN, and so everything of the row.
     const double offset = max == -std::numeric_limits<double>::infinity() ? 0.0 : max;
     double sum = 0;
-    for (const double score : scores)
-      sum += std::exp(score - offset);
+    for (const double score : scores) sum += std::exp(score - offset);
     if (sum == 0) return;
     lse_ = offset + std::log(sum);
-    for (int64_t j = 0; j < num_keys; ++j)
-      probabilities_[j] = std::exp(scores[j] - lse_);
+    for (int64_t j = 0; j < num_keys; ++j) probabilities_[j] = std::exp(scores[j] - lse_);
   }
 
   double lse() const { return lse_; }
@@ -238,8 +235,7 @@ class AttentionGradient {
   template <typename S>
   static void Write(const TensorView& tensor, const std::vector<double>& values) {
     if (tensor.is_null()) return;
-    for (size_t i = 0; i < values.size(); ++i)
-      tensor.data<S>()[i] = Round<S>(values[i]);
+    for (size_t i = 0; i < values.size(); ++i) tensor.data<S>()[i] = Round<S>(values[i]);
   }
 
   const AttentionBackwardArgs& args_;
@@ -251,8 +247,7 @@ class AttentionGradient {
 void Run(const AttentionForwardArgs& args) {
   WithStorage(args.in.q.dtype(), [&]<typename T>() {
     for (int64_t row = 0; row < args.in.shape.num_rows(); ++row) {
-      for (int64_t head = 0; head < args.in.shape.num_heads; ++head)
-        ForwardRow<T>(args, row, head);
+      for (int64_t head = 0; head < args.in.shape.num_heads; ++head) ForwardRow<T>(args, row, head);
     }
   });
 }
@@ -261,8 +256,7 @@ void Run(const AttentionBackwardArgs& args) {
   WithStorage(args.in.q.dtype(), [&]<typename T>() {
     AttentionGradient<T> gradient(args);
     for (int64_t row = 0; row < args.in.shape.num_rows(); ++row) {
-      for (int64_t head = 0; head < args.in.shape.num_heads; ++head)
-        gradient.AddRow(row, head);
+      for (int64_t head = 0; head < args.in.shape.num_heads; ++head) gradient.AddRow(row, head);
     }
     gradient.Store();
   });

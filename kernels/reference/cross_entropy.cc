@@ -19,8 +19,7 @@ std::vector<double> Logits(const LinearCrossEntropyArgs& args, int64_t row) {
   std::vector<double> logits(vocab);
   for (int64_t j = 0; j < vocab; ++j) {
     logits[j] = args.bias.is_null() ? 0.0 : Load(args.bias.data<T>()[j]);
-    for (int64_t c = 0; c < columns; ++c)
-      logits[j] += Load(x[c]) * Load(weight[j * columns + c]);
+    for (int64_t c = 0; c < columns; ++c) logits[j] += Load(x[c]) * Load(weight[j * columns + c]);
   }
   return logits;
 }
@@ -28,8 +27,7 @@ std::vector<double> Logits(const LinearCrossEntropyArgs& args, int64_t row) {
 double LogSumExp(const std::vector<double>& values) {
   const double max = *std::max_element(values.begin(), values.end());
   double sum = 0;
-  for (const double value : values)
-    sum += std::exp(value - max);
+  for (const double value : values) sum += std::exp(value - max);
   return max + std::log(sum);
 }
 
@@ -49,8 +47,7 @@ void SpreadGradient(const LinearCrossEntropyArgs& args, int64_t row,
     }
     (*dbias)[j] += dlogits[j];
   }
-  for (int64_t c = 0; c < columns; ++c)
-    args.dx.data<T>()[row * columns + c] = Round<T>(dx[c]);
+  for (int64_t c = 0; c < columns; ++c) args.dx.data<T>()[row * columns + c] = Round<T>(dx[c]);
 }
 
 template <typename G>

@@ -71,8 +71,7 @@ void Run(const SumOfSquaresArgs& args) {
       const int64_t begin = block * kNormBlockElements;
       const int64_t end = std::min(begin + kNormBlockElements, args.x.num_elements());
       double sum = 0;
-      for (int64_t i = begin; i < end; ++i)
-        sum += Load(x[i]) * Load(x[i]);
+      for (int64_t i = begin; i < end; ++i) sum += Load(x[i]) * Load(x[i]);
       args.sums.data<double>()[block] = sum;
     }
   });

@@ -44,8 +44,7 @@ void OneGemm(const GemmArgs& args, const GemmSizes& size) {
 
 void Run(const GemmArgs& args) {
   const GemmSizes size = CheckArguments(args);
-  for (int64_t i = 0; i < args.batch.count; ++i)
-    OneGemm(ProductOf(args, i), size);
+  for (int64_t i = 0; i < args.batch.count; ++i) OneGemm(ProductOf(args, i), size);
 }
 
 void Run(const ColumnSumArgs& args) {
@@ -56,8 +55,7 @@ void Run(const ColumnSumArgs& args) {
     const int64_t columns = NumColumns(args.x);
     for (int64_t c = 0; c < columns; ++c) {
       double sum = args.beta != 0.0f ? args.beta * Load(y[c]) : 0.0;
-      for (int64_t r = 0; r < NumRows(args.x); ++r)
-        sum += Load(x[r * columns + c]);
+      for (int64_t r = 0; r < NumRows(args.x); ++r) sum += Load(x[r * columns + c]);
       y[c] = Round<G>(sum);
     }
   });

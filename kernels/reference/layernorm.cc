@@ -25,8 +25,7 @@ void ForwardRow(const LayerNormForwardArgs& args, int64_t row, int64_t columns) 
   }
   const double mean = total / static_cast<double>(columns);
   double squares = 0;
-  for (int64_t c = 0; c < columns; ++c)
-    squares += (Load(sum[c]) - mean) * (Load(sum[c]) - mean);
+  for (int64_t c = 0; c < columns; ++c) squares += (Load(sum[c]) - mean) * (Load(sum[c]) - mean);
   const double variance = squares / static_cast<double>(columns);
   const double rstd = 1 / std::sqrt(variance + double{args.epsilon});
   for (int64_t c = 0; c < columns; ++c) {
@@ -81,8 +80,7 @@ void Backward(const LayerNormBackwardArgs& args) {
 
 void Run(const LayerNormForwardArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
-    for (int64_t r = 0; r < NumRows(args.x); ++r)
-      ForwardRow<T>(args, r, NumColumns(args.x));
+    for (int64_t r = 0; r < NumRows(args.x); ++r) ForwardRow<T>(args, r, NumColumns(args.x));
   });
 }
 

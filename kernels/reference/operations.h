@@ -30,12 +30,8 @@ void Run(const SumOfSquaresArgs& args);
 void Run(const AddArgs& args);
 void Run(const CastArgs& args);
 void Run(const FillZeroArgs& args);
-inline void Run(const ComputeGradientClipArgs& args) {
-  ComputeGradientClipOnHost(args);
-}
-inline void Run(const DigestArgs& args) {
-  DigestOnHost(args);
-}
+inline void Run(const ComputeGradientClipArgs& args) { ComputeGradientClipOnHost(args); }
+inline void Run(const DigestArgs& args) { DigestOnHost(args); }
 
 // The factor of element (row, column): 0 where dropped, else 1 / (keep probability).
 inline double DropoutFactor(const Dropout& dropout, const int32_t* row_ids, int64_t row,

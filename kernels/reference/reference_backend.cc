@@ -31,8 +31,6 @@ class ReferenceBackend : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> MakeReferenceBackend() {
-  return std::make_unique<ReferenceBackend>();
-}
+std::unique_ptr<Backend> MakeReferenceBackend() { return std::make_unique<ReferenceBackend>(); }
 
 }  // namespace anyorder::kernels

@@ -35,14 +35,10 @@ T Round(double x) {
 template <typename Operation>
 void WithStorage(DType dtype, Operation operation) {
   switch (dtype) {
-    case DType::kFloat64:
-      return operation.template operator()<double>();
-    case DType::kFloat32:
-      return operation.template operator()<float>();
-    case DType::kBFloat16:
-      return operation.template operator()<BFloat16>();
-    default:
-      ANYORDER_CHECK(false) << "no arithmetic on " << Name(dtype);
+    case DType::kFloat64: return operation.template operator()<double>();
+    case DType::kFloat32: return operation.template operator()<float>();
+    case DType::kBFloat16: return operation.template operator()<BFloat16>();
+    default: ANYORDER_CHECK(false) << "no arithmetic on " << Name(dtype);
   }
 }
 

@@ -203,12 +203,9 @@ absl::Status CheckKind(const Kind& kind, HfConfig& config) {
 
 const char* HfActivation(kernels::Activation activation) {
   switch (activation) {
-    case kernels::Activation::kGeluTanh:
-      return "gelu_new";
-    case kernels::Activation::kGeluErf:
-      return "gelu";
-    case kernels::Activation::kRelu:
-      return "relu";
+    case kernels::Activation::kGeluTanh: return "gelu_new";
+    case kernels::Activation::kGeluErf: return "gelu";
+    case kernels::Activation::kRelu: return "relu";
     case kernels::Activation::kTanh:  // of summaries alone
       return "tanh";
   }

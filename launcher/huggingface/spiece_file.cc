@@ -31,14 +31,10 @@ constexpr SpecialPiece kSpecialPieces[] = {
 
 const char* NameOf(PieceType type) {
   switch (type) {
-    case PieceType::kUnknown:
-      return "the unknown piece";
-    case PieceType::kControl:
-      return "a control piece";
-    case PieceType::kUserDefined:
-      return "a user-defined piece";
-    default:
-      return "a normal piece";
+    case PieceType::kUnknown: return "the unknown piece";
+    case PieceType::kControl: return "a control piece";
+    case PieceType::kUserDefined: return "a user-defined piece";
+    default: return "a normal piece";
   }
 }
 

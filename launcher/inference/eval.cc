@@ -198,8 +198,7 @@ absl::Status Evaluate(const EvalOptions& options) {
                        {"dataset_digest", subject.text->index().dataset_digest},
                        {"is_training_data", subject.is_training_data}}}};
   if (!options.overrides.empty()) report["overrides"] = options.overrides;
-  for (const auto& [key, value] : measured.items())
-    report[key] = value;
+  for (const auto& [key, value] : measured.items()) report[key] = value;
   if (options.json) {
     std::puts(report.dump(2, ' ', false, EvalJson::error_handler_t::replace).c_str());
   } else {

@@ -95,10 +95,8 @@ absl::StatusOr<Json> DescribeDataset(const InspectOptions& options) {
                {"tokenizer_digest", index.tokenizer_digest},
                {"corpus_digest", index.corpus_digest},
                {"verified", options.verify}};
-  for (const auto& [key, value] : index.settings)
-    json["settings"][key] = value;
-  for (const auto& [key, value] : index.counts)
-    json["counts"][key] = value;
+  for (const auto& [key, value] : index.settings) json["settings"][key] = value;
+  for (const auto& [key, value] : index.counts) json["counts"][key] = value;
   return json;
 }
 

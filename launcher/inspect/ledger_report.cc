@@ -51,8 +51,7 @@ absl::StatusOr<Plan> MakePlan(const LedgerReportOptions& options, const RunHisto
   }
   int64_t steps = 0;
   for (const auto* lines : {&history.metrics, &history.redone}) {
-    for (const StepMetrics& line : *lines)
-      steps = std::max(steps, line.step);
+    for (const StepMetrics& line : *lines) steps = std::max(steps, line.step);
   }
   Plan plan;
   ANYORDER_ASSIGN_OR_RETURN(plan.digests, PlannedSamples(history.config, **dataset, steps));

@@ -26,8 +26,7 @@ class Auditor {
       if (const auto* train = record.As<ledger::Train>()) beginnings_.push_back(*train);
     for (const ledger::Train& beginning : beginnings_)
       began_at_.emplace(beginning.attempt, beginning.step);
-    for (const StepMetrics& line : history.metrics)
-      counting_.emplace(line.step, &line);
+    for (const StepMetrics& line : history.metrics) counting_.emplace(line.step, &line);
   }
 
   SampleAudit Audit() {
@@ -129,8 +128,7 @@ class Auditor {
   void CheckEachStart() {
     std::map<int64_t, std::vector<int64_t>> steps;
     for (const auto* lines : {&history_.metrics, &history_.redone}) {
-      for (const StepMetrics& line : *lines)
-        steps[line.attempt].push_back(line.step);
+      for (const StepMetrics& line : *lines) steps[line.attempt].push_back(line.step);
     }
     for (auto& [attempt, trained] : steps) {
       std::sort(trained.begin(), trained.end());
@@ -280,10 +278,8 @@ absl::StatusOr<std::vector<std::string>> PlannedSamples(const RunConfig& config,
   std::vector<std::thread> threads;
   for (int64_t thread = 0; thread < num_threads; ++thread)
     threads.emplace_back([&, thread] { faults[thread] = draw(thread); });
-  for (std::thread& thread : threads)
-    thread.join();
-  for (const absl::Status& fault : faults)
-    ANYORDER_RETURN_IF_ERROR(fault);
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& fault : faults) ANYORDER_RETURN_IF_ERROR(fault);
   return planned;
 }
 

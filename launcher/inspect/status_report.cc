@@ -176,8 +176,7 @@ void AddState(const StatusFacts& facts, Screen& screen) {
     screen.Add("warning", absl::StrCat("no step for ", HumanDuration(*facts.silence),
                                        "; see train.log in the run directory"));
   }
-  for (const std::string& line : SlurmLines(facts))
-    screen.Add("slurm", line);
+  for (const std::string& line : SlurmLines(facts)) screen.Add("slurm", line);
 }
 
 void AddProgress(const StatusFacts& facts, Screen& screen) {

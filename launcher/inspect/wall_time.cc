@@ -48,8 +48,7 @@ std::vector<Traces> CollectTraces(const std::vector<LedgerRecord>& ledger,
       traces.exit_status = exit->exit_status;
     }
   }
-  for (const StepTime& line : steps)
-    by_attempt[line.attempt].lines.push_back(&line);
+  for (const StepTime& line : steps) by_attempt[line.attempt].lines.push_back(&line);
   std::vector<Traces> result;
   for (auto& [attempt, traces] : by_attempt) {
     if (!traces.start) continue;  // only sample_audit.h has something to say about it
@@ -125,14 +124,11 @@ const char* Name(TimeClass time_class) {
 
 absl::Duration WallTime::Sum() const {
   absl::Duration sum;
-  for (const absl::Duration share : shares)
-    sum += share;
+  for (const absl::Duration share : shares) sum += share;
   return sum;
 }
 
-bool WallTime::AddsUp() const {
-  return absl::AbsDuration(Sum() - wall) <= wall / 100;
-}
+bool WallTime::AddsUp() const { return absl::AbsDuration(Sum() - wall) <= wall / 100; }
 
 StepTime StepTimeOf(const StepMetrics& metrics, bool is_redone) {
   return {metrics.step,
@@ -148,10 +144,8 @@ StepTime StepTimeOf(const StepMetrics& metrics, bool is_redone) {
 
 WallTime MeasureWallTime(const RunHistory& history) {
   std::vector<StepTime> steps;
-  for (const StepMetrics& line : history.metrics)
-    steps.push_back(StepTimeOf(line, false));
-  for (const StepMetrics& line : history.redone)
-    steps.push_back(StepTimeOf(line, true));
+  for (const StepMetrics& line : history.metrics) steps.push_back(StepTimeOf(line, false));
+  for (const StepMetrics& line : history.redone) steps.push_back(StepTimeOf(line, true));
   return MeasureWallTime(history.ledger, steps);
 }
 
@@ -176,8 +170,7 @@ WallTime MeasureWallTime(const std::vector<LedgerRecord>& ledger,
     if (traces.last) filler.FillUntil(*traces.last, is_clean ? kBookkeeping : kRestart);
     end = filler.cursor();
     result.attempts.push_back({traces.attempt, traces.ranks, end - begin, filler.shares()});
-    for (int i = 0; i < kNumTimeClasses; ++i)
-      result.shares[i] += filler.shares()[i];
+    for (int i = 0; i < kNumTimeClasses; ++i) result.shares[i] += filler.shares()[i];
     previous = &traces;
   }
   // By the times of day alone: the sum of the shares is what is checked against it.

@@ -43,8 +43,7 @@ namespace {
 // The launcher's environment, then the additions that it does not set itself.
 std::vector<std::string> MergedEnvironment(const std::vector<std::string>& additions) {
   std::vector<std::string> merged;
-  for (char** variable = environ; *variable != nullptr; ++variable)
-    merged.emplace_back(*variable);
+  for (char** variable = environ; *variable != nullptr; ++variable) merged.emplace_back(*variable);
   for (const std::string& addition : additions) {
     const std::string name = addition.substr(0, addition.find('='));
     if (::getenv(name.c_str()) == nullptr) merged.push_back(addition);
@@ -54,8 +53,7 @@ std::vector<std::string> MergedEnvironment(const std::vector<std::string>& addit
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
-  for (const std::string& string : strings)
-    pointers.push_back(const_cast<char*>(string.c_str()));
+  for (const std::string& string : strings) pointers.push_back(const_cast<char*>(string.c_str()));
   pointers.push_back(nullptr);
   return pointers;
 }

@@ -41,8 +41,7 @@ class HelpFormatter final : public CLI::Formatter {
 
 OptionText DescribeOption(const CLI::Option& option) {
   OptionText text;
-  for (const std::string& name : option.get_snames())
-    text.names.push_back(absl::StrCat("-", name));
+  for (const std::string& name : option.get_snames()) text.names.push_back(absl::StrCat("-", name));
   for (const std::string& name : option.get_lnames())
     text.names.push_back(absl::StrCat("--", name));
   if (option.get_type_size() != 0) ReadType(option.get_type_name(), text);

@@ -12,8 +12,7 @@ constexpr char kSettingArgument[] = "SECTION.KEY=VALUE";
 // Words that may follow `command` where no option's value is due.
 std::string WordsOf(const CommandText& command) {
   std::vector<std::string> words;
-  for (const CommandText& subcommand : command.commands)
-    words.push_back(subcommand.name);
+  for (const CommandText& subcommand : command.commands) words.push_back(subcommand.name);
   for (const std::vector<OptionText>* options : {&command.arguments, &command.options})
     for (const OptionText& option : *options) {
       const auto& offered = options == &command.options ? option.names : option.values;

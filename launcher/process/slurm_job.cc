@@ -139,8 +139,7 @@ absl::StatusOr<int64_t> ParseTimeLimit(absl::string_view text) {
   const size_t first_is_hours = has_days || numbers.size() == 3 ? 0 : 1;
   constexpr std::array<int64_t, 3> kSeconds = {3600, 60, 1};
   int64_t seconds = 0;
-  for (size_t i = 0; i < numbers.size(); ++i)
-    seconds += numbers[i] * kSeconds[i + first_is_hours];
+  for (size_t i = 0; i < numbers.size(); ++i) seconds += numbers[i] * kSeconds[i + first_is_hours];
   if (!has_days) return seconds;
   int64_t days = 0;
   if (halves[0].empty() || halves[0].size() > 6 || !absl::SimpleAtoi(halves[0], &days) || days < 0)

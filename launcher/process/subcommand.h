@@ -22,9 +22,7 @@ struct Subcommand {
 };
 
 // A subcommand's usual end: one line on stderr if `status` is an error; the exit status.
-inline int Report(const absl::Status& status) {
-  return ReportAndExitStatus(kFrontProgram, status);
-}
+inline int Report(const absl::Status& status) { return ReportAndExitStatus(kFrontProgram, status); }
 
 Subcommand DeclareCleanNode(CLI::App& front);
 Subcommand DeclareCompletion(CLI::App& front);

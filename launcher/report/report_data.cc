@@ -45,8 +45,7 @@ class RunReader {
   absl::StatusOr<ReportRun> Read() {
     ANYORDER_RETURN_IF_ERROR(ReadIdentity());
     ANYORDER_RETURN_IF_ERROR(ReadSteps());
-    for (const LedgerRecord& record : ledger_)
-      TakeRecord(record);
+    for (const LedgerRecord& record : ledger_) TakeRecord(record);
     DescribeEnds();
     run_.wall = MeasureWallTime(ledger_, step_times_);
     run_.smoothed_loss = Smoothed(run_.buckets, kLossCurve);
@@ -251,28 +250,17 @@ absl::StatusOr<ReportRun> ReadReportRun(const std::string& run_dir) {
 
 std::string ExitWords(int64_t exit_status) {
   switch (exit_status) {
-    case -1:
-      return "no trace of its end: the launcher was killed, too";
-    case kExitDone:
-      return "done";
-    case kExitUsage:
-      return "refused: bad configuration (64)";
-    case kExitData:
-      return "bad data (65)";
-    case kExitInternal:
-      return "internal error (70)";
-    case kExitIo:
-      return "the machine failed (74)";
-    case kExitRequeue:
-      return "stopped on request, to be resumed (75)";
-    case kExitDoNotRestart:
-      return "stopped, will not be restarted (93)";
-    case 128 + 9:
-      return "killed (137)";
-    case 128 + 15:
-      return "terminated (143)";
-    default:
-      return absl::StrCat("exit status ", exit_status);
+    case -1: return "no trace of its end: the launcher was killed, too";
+    case kExitDone: return "done";
+    case kExitUsage: return "refused: bad configuration (64)";
+    case kExitData: return "bad data (65)";
+    case kExitInternal: return "internal error (70)";
+    case kExitIo: return "the machine failed (74)";
+    case kExitRequeue: return "stopped on request, to be resumed (75)";
+    case kExitDoNotRestart: return "stopped, will not be restarted (93)";
+    case 128 + 9: return "killed (137)";
+    case 128 + 15: return "terminated (143)";
+    default: return absl::StrCat("exit status ", exit_status);
   }
 }
 

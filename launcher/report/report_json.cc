@@ -23,15 +23,12 @@ Json Short(double value) {
 }
 
 // Times keep their milliseconds, however long the run.
-Json Seconds(double seconds) {
-  return std::round(seconds * 1e3) / 1e3;
-}
+Json Seconds(double seconds) { return std::round(seconds * 1e3) / 1e3; }
 
 template <typename Item, typename Get>
 Json Column(const std::vector<Item>& items, Get get) {
   Json column = Json::array();
-  for (const Item& item : items)
-    column.push_back(get(item));
+  for (const Item& item : items) column.push_back(get(item));
   return column;
 }
 

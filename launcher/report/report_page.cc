@@ -105,8 +105,7 @@ std::string Comparison(const std::vector<ReportRun>& runs) {
   }
   for (size_t row = 0; row < columns.front().size(); ++row) {
     absl::StrAppend(&html, "<tr><th scope=\"row\">", EscapeHtml(columns[0][row].first), "</th>");
-    for (const std::vector<Row>& column : columns)
-      html += Cell(column[row].second);
+    for (const std::vector<Row>& column : columns) html += Cell(column[row].second);
     html += "</tr>\n";
   }
   return html + "</tbody></table></div>\n";
@@ -285,21 +284,11 @@ std::string EscapeHtml(absl::string_view text) {
   std::string escaped;
   for (const char c : text) {
     switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      case '\'':
-        escaped += "&#39;";
-        break;
+      case '&': escaped += "&amp;"; break;
+      case '<': escaped += "&lt;"; break;
+      case '>': escaped += "&gt;"; break;
+      case '"': escaped += "&quot;"; break;
+      case '\'': escaped += "&#39;"; break;
       default:
         if (absl::ascii_iscntrl(c) && c != '\n' && c != '\t') {
           escaped += kReplacement;
@@ -324,8 +313,7 @@ std::string ReportPage(const std::vector<ReportRun>& runs, absl::Time now) {
       title, " · anyorder report</title>\n<style>\n", kReportStyle,
       "</style></head>\n<body><main>\n", Header(runs, now), kCharts,
       "<section><h2>Where the time went</h2>\n");
-  for (const ReportRun& run : runs)
-    html += TimeTable(run, many);
+  for (const ReportRun& run : runs) html += TimeTable(run, many);
   html += "</section>\n";
   for (const ReportRun& run : runs) {
     absl::StrAppend(&html, "<section><h2>", many ? EscapeHtml(run.name) : "What happened",

@@ -11,8 +11,7 @@ void Append(Bucket& bucket, const Bucket& next) {
   bucket.end = next.end;
   bucket.last_step = next.last_step;
   bucket.steps += next.steps;
-  for (int i = 0; i < kNumReportCurves; ++i)
-    bucket.curves[i].Add(next.curves[i]);
+  for (int i = 0; i < kNumReportCurves; ++i) bucket.curves[i].Add(next.curves[i]);
 }
 
 }  // namespace
@@ -36,16 +35,13 @@ void Extent::Add(const Extent& other) {
   not_finite += other.not_finite;
 }
 
-double Extent::Mean() const {
-  return count > 0 ? sum / static_cast<double>(count) : std::nan("");
-}
+double Extent::Mean() const { return count > 0 ? sum / static_cast<double>(count) : std::nan(""); }
 
 void Downsampler::Add(double time, int64_t step, int64_t attempt,
                       const std::array<double, kNumReportCurves>& values) {
   ++num_steps_;
   Bucket one{time, time, step, step, 1, attempt, {}};
-  for (int i = 0; i < kNumReportCurves; ++i)
-    one.curves[i].Add(values[i]);
+  for (int i = 0; i < kNumReportCurves; ++i) one.curves[i].Add(values[i]);
   if (!buckets_.empty() && buckets_.back().attempt == attempt &&
       buckets_.back().steps < steps_per_bucket_) {
     Append(buckets_.back(), one);
@@ -106,8 +102,7 @@ std::vector<double> RunningMean(Iterator begin, Iterator end, ReportCurve curve,
 
 std::vector<double> Smoothed(const std::vector<Bucket>& buckets, ReportCurve curve) {
   int64_t steps = 0;
-  for (const Bucket& bucket : buckets)
-    steps += bucket.curves[curve].count;
+  for (const Bucket& bucket : buckets) steps += bucket.curves[curve].count;
   const double keep = 1 - 1 / std::max(1.0, static_cast<double>(steps) / 60);
   const std::vector<double> past = RunningMean(buckets.begin(), buckets.end(), curve, keep);
   const std::vector<double> future = RunningMean(buckets.rbegin(), buckets.rend(), curve, keep);

@@ -79,8 +79,7 @@ template <typename T>
 std::vector<T> Thinned(const std::vector<T>& values, size_t limit) {
   if (values.size() <= limit || limit < 2) return values;
   std::vector<T> thin;
-  for (size_t i = 0; i < limit; ++i)
-    thin.push_back(values[i * (values.size() - 1) / (limit - 1)]);
+  for (size_t i = 0; i < limit; ++i) thin.push_back(values[i * (values.size() - 1) / (limit - 1)]);
   return thin;
 }
 

@@ -83,8 +83,7 @@ void ScaleToLength(int64_t length, RunConfig& config) {
   sampling.reuse_len = half;
   sampling.num_predict = std::max<int64_t>(1, length / one_in);
   int64_t perm_size = std::clamp<int64_t>(sampling.perm_size * length / before, 1, half);
-  while (half % perm_size != 0)
-    --perm_size;
+  while (half % perm_size != 0) --perm_size;
   sampling.perm_size = perm_size;
   sampling.max_span = std::clamp<int64_t>(sampling.max_span, 1, half);
   config.model.mem_len = config.model.mem_len * length / before;

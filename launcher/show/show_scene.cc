@@ -44,8 +44,7 @@ std::vector<ShownSection> PartsOf(const Scene& scene, int64_t first_half, ShownT
     if (sample.is_functional[begin] != 0) {
       parts.push_back({begin, end, sample.tokens[begin] == text.class_id() ? "CLS" : "SEP"});
     } else {
-      while (end < slots && sample.is_functional[end] == 0)
-        ++end;
+      while (end < slots && sample.is_functional[end] == 0) ++end;
       parts.push_back({begin, end, next_segment});
       next_segment = "B";
     }
@@ -142,9 +141,7 @@ int64_t OriginOf(const data::Sampler& sampler, const TextSample& at, int64_t adv
 }
 
 // Text of a side of a window.
-std::string SideText(int32_t side) {
-  return side < 0 ? "*" : absl::StrCat(side);
-}
+std::string SideText(int32_t side) { return side < 0 ? "*" : absl::StrCat(side); }
 
 absl::Status ChooseWindow(const ModelConfig& model, const ShowOptions& options, Scene& scene) {
   if (options.layer < 0 || options.layer >= model.num_layers || options.head < 0 ||
@@ -245,8 +242,7 @@ std::string Scene::Order(const std::string& arrow) const {
   std::vector<std::pair<int32_t, int64_t>> sorted = slots;
   std::stable_sort(sorted.begin(), sorted.end());
   std::set<int32_t> ranks;
-  for (const auto& [rank, slot] : sorted)
-    ranks.insert(rank);
+  for (const auto& [rank, slot] : sorted) ranks.insert(rank);
   if (ranks.size() == 1 || (sorted == slots && ranks.size() == slots.size())) return "";
   std::string order;
   for (size_t i = 0; i < sorted.size(); ++i) {

@@ -340,8 +340,7 @@ class Drawing {
     Text(x, node + 4, 12, "on", is_query ? "g" : "h", Anchor::kMiddle);
     Text(x + 20, node + 4, 13, is_query ? "target" : "ink",
          absl::StrCat(is_query ? "→ " : "", Shortened(row.token, 14)));
-    for (size_t k = 0; k < scene_.keys.size(); ++k)
-      ArrowSlot(row, k, slots, radius, css);
+    for (size_t k = 0; k < scene_.keys.size(); ++k) ArrowSlot(row, k, slots, radius, css);
     y_ = slots + 70;
   }
 

@@ -26,9 +26,7 @@ struct Glyphs {
 constexpr Glyphs kUnicode = {"█", "▓", "▒", "·", "│", "→", "≤"};
 constexpr Glyphs kAscii = {"#", "o", "m", ".", "|", "->", "<="};
 
-size_t WidthOf(const std::string& text) {
-  return static_cast<size_t>(DisplayWidth(text));
-}
+size_t WidthOf(const std::string& text) { return static_cast<size_t>(DisplayWidth(text)); }
 
 // `text` in exactly `width` columns.
 std::string Fit(const std::string& text, size_t width) {
@@ -85,8 +83,7 @@ class Drawing {
 
   std::string Repeat(const char* glyph) const {
     std::string cell;
-    for (size_t i = 0; i < cell_; ++i)
-      cell += glyph;
+    for (size_t i = 0; i < cell_; ++i) cell += glyph;
     return cell;
   }
 
@@ -105,8 +102,7 @@ class Drawing {
   template <typename NumberOf>
   void UprightNumbers(const char* name, NumberOf number_of) {
     size_t digits = 1;
-    for (const ShownSlot& key : scene_.keys)
-      digits = std::max(digits, number_of(key).size());
+    for (const ShownSlot& key : scene_.keys) digits = std::max(digits, number_of(key).size());
     for (size_t line = 0; line < digits; ++line) {
       const std::string label = line + 1 == digits ? name : "";
       Line(RightAligned(label, kLabelWidth - 2) + "  " + Cells([&](const ShownSlot& key) {
@@ -128,8 +124,7 @@ class Drawing {
     };
     if (scene_.batch.shape.memory_rows > 0) add("memory", scene_.batch.shape.memory_rows);
     if (scene_.parts.empty()) add("text", scene_.batch.shape.content_rows);
-    for (const ShownSection& part : scene_.parts)
-      add(part.name, part.end - part.begin);
+    for (const ShownSection& part : scene_.parts) add(part.name, part.end - part.begin);
     if (scene_.batch.shape.query_is_key)
       add("queries", static_cast<int64_t>(scene_.queries.size()));
     Line(line);

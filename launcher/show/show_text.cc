@@ -114,19 +114,11 @@ std::string ShownText::Name(int32_t id) const {
   return absl::StrCat("#", id);
 }
 
-int32_t ShownText::separator_id() const {
-  return kSeparatorId;
-}
-int32_t ShownText::class_id() const {
-  return kClassId;
-}
+int32_t ShownText::separator_id() const { return kSeparatorId; }
+int32_t ShownText::class_id() const { return kClassId; }
 
-int32_t ShownText::mask_id() const {
-  return kMaskId;
-}
-int64_t ShownText::vocab_size() const {
-  return kFirstWord + static_cast<int64_t>(words_.size());
-}
+int32_t ShownText::mask_id() const { return kMaskId; }
+int64_t ShownText::vocab_size() const { return kFirstWord + static_cast<int64_t>(words_.size()); }
 
 ShownText::Place ShownText::At(int64_t position) const {
   const auto period = static_cast<int64_t>(words_.size());
@@ -137,8 +129,7 @@ ShownText::Place ShownText::At(int64_t position) const {
 }
 
 absl::Status ShownText::ReadTokens(int64_t begin, int64_t end, int32_t* out) const {
-  for (int64_t i = begin; i < end; ++i)
-    *out++ = kFirstWord + static_cast<int32_t>(At(i).word);
+  for (int64_t i = begin; i < end; ++i) *out++ = kFirstWord + static_cast<int32_t>(At(i).word);
   return absl::OkStatus();
 }
 

@@ -70,8 +70,7 @@ absl::Status PrepSubmission::Compose() {
                 "A lost node, or a job of higher priority, costs the unit being encoded:")};
   std::vector<std::string> notes;
   const std::string head = ScriptHead(ours, users_, &notes);
-  for (const std::string& note : notes)
-    std::fprintf(stderr, "note: %s\n", note.c_str());
+  for (const std::string& note : notes) std::fprintf(stderr, "note: %s\n", note.c_str());
   text_ = FillScript(
       kPrepScript, {{"TASKS", absl::StrCat(job_.tasks)},
                     {"OUTPUT", ShellQuote(output)},
@@ -111,8 +110,7 @@ absl::Status PrepSubmission::Print() const {
   for (const auto& [part, after] :
        {std::pair{"plan", ""}, {"slice", "PLAN-JOB"}, {"merge", "SLICE-JOB"}}) {
     std::vector<std::string> words = {"sbatch", "--parsable"};
-    for (const std::string& word : Arguments(part, after))
-      words.push_back(word);
+    for (const std::string& word : Arguments(part, after)) words.push_back(word);
     std::printf("# %s\n", ShellCommand(words).c_str());
   }
   return absl::OkStatus();

@@ -139,8 +139,7 @@ std::string ScriptHead(const std::vector<SbatchOption>& ours,
     absl::StrAppend(&head, "#SBATCH ", option.text, "\n");
   }
   if (!users.empty()) absl::StrAppend(&head, "# Given after --:\n");
-  for (const SbatchOption& option : users)
-    absl::StrAppend(&head, "#SBATCH ", option.text, "\n");
+  for (const SbatchOption& option : users) absl::StrAppend(&head, "#SBATCH ", option.text, "\n");
   for (char** variable = environ; *variable != nullptr; ++variable) {
     if (absl::StartsWith(*variable, "SBATCH_"))
       notes->push_back(absl::StrCat(
@@ -188,9 +187,7 @@ absl::Status CheckPath(const std::string& option, const std::string& path) {
                                     "which a batch script cannot hold; choose another name"));
 }
 
-std::string SlurmPath(absl::string_view path) {
-  return absl::StrReplaceAll(path, {{"%", "%%"}});
-}
+std::string SlurmPath(absl::string_view path) { return absl::StrReplaceAll(path, {{"%", "%%"}}); }
 
 absl::Status CheckHasSbatch() {
   if (HasProgram("sbatch")) return absl::OkStatus();

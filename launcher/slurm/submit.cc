@@ -38,9 +38,7 @@ constexpr absl::Duration kAnswerLimit = absl::Seconds(20);
 constexpr int64_t kDefaultSignalSeconds = 120;
 constexpr int64_t kLeastSignalSeconds = 60;
 
-void Note(const std::string& note) {
-  std::fprintf(stderr, "note: %s\n", note.c_str());
-}
+void Note(const std::string& note) { std::fprintf(stderr, "note: %s\n", note.c_str()); }
 
 // A directory of ours in the run directory, locked while the descriptor lives: two submissions of
 // one run must see each other's job.
@@ -155,8 +153,7 @@ absl::Status Submission::CheckJobs() {
   ANYORDER_ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_).ledger));
   const std::vector<int64_t> ids = SlurmJobsOf(run_dir_, ledger_);
   bool is_own = false;
-  for (const int64_t id : ids)
-    is_own = is_own || options_.after == absl::StrCat(id);
+  for (const int64_t id : ids) is_own = is_own || options_.after == absl::StrCat(id);
   if (!options_.after.empty() && HasOption(users_, "--dependency")) {
     Note("the --dependency after -- replaces that of --after");
   } else if (is_own) {
@@ -216,8 +213,7 @@ std::vector<SbatchOption> Submission::OurOptions() const {
 void Submission::Compose() {
   std::vector<std::string> notes;
   const std::string head = ScriptHead(OurOptions(), users_, &notes);
-  for (const std::string& note : notes)
-    Note(note);
+  for (const std::string& note : notes) Note(note);
   std::error_code error;
   const std::string environment =
       options_.environment.empty()
@@ -276,8 +272,7 @@ absl::Status Submission::Run() {
     ANYORDER_RETURN_IF_ERROR(CheckJobs());
     Compose();
     std::vector<std::string> words = {"sbatch", "--parsable"};
-    for (const std::string& argument : Arguments())
-      words.push_back(argument);
+    for (const std::string& argument : Arguments()) words.push_back(argument);
     std::printf("%s\n# Nothing was written or submitted (--dry-run). The command would be:\n# %s\n",
                 script_text_.c_str(), ShellCommand(words).c_str());
     return absl::OkStatus();
@@ -291,8 +286,6 @@ absl::Status Submission::Run() {
 
 }  // namespace
 
-absl::Status Submit(const SubmitOptions& options) {
-  return Submission(options).Run();
-}
+absl::Status Submit(const SubmitOptions& options) { return Submission(options).Run(); }
 
 }  // namespace anyorder::launcher

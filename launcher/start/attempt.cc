@@ -54,9 +54,7 @@ void CountSignal(int signal_number) {
   num_signals = num_signals + 1;
 }
 
-bool IsAskedToStop() {
-  return num_signals > 0;
-}
+bool IsAskedToStop() { return num_signals > 0; }
 
 // Starts it and waits until it owns the run directory and listens, has died of a signal, or a stop
 // is asked for. Ranks of a killed launcher may be connected to the service before for a moment
@@ -225,9 +223,7 @@ void CatchLaunchSignals() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-int NumLaunchSignals() {
-  return num_signals;
-}
+int NumLaunchSignals() { return num_signals; }
 
 absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& backend,
                                OutputRelay& output) {

@@ -106,8 +106,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> LocalBackend::StartRanks(
   SpawnOptions spawn;
   spawn.arguments = {"mpirun", "--quiet",         "-n", absl::StrCat(ranks_), "--bind-to",
                      "none",   "--oversubscribe", "-x", "ANYORDER_WORLD_SIZE"};
-  for (std::string& word : RankCommand(options))
-    spawn.arguments.push_back(std::move(word));
+  for (std::string& word : RankCommand(options)) spawn.arguments.push_back(std::move(word));
   // All ranks are on this machine.
   spawn.environment = CommonMpiEnvironment();
   spawn.environment.insert(spawn.environment.end(),
@@ -132,12 +131,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> LocalBackend::StartRanks(
 
 const char* NameOf(ResumeMode mode) {
   switch (mode) {
-    case ResumeMode::kAuto:
-      return "auto";
-    case ResumeMode::kRequired:
-      return "required";
-    case ResumeMode::kNever:
-      return "never";
+    case ResumeMode::kAuto: return "auto";
+    case ResumeMode::kRequired: return "required";
+    case ResumeMode::kNever: return "never";
   }
   return "auto";
 }
@@ -145,8 +141,7 @@ const char* NameOf(ResumeMode mode) {
 std::string LastLine(const std::string& path) {
   std::ifstream file(path);
   std::string last;
-  for (std::string line; std::getline(file, line);)
-    last = line;
+  for (std::string line; std::getline(file, line);) last = line;
   return last;
 }
 

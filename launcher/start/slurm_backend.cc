@@ -238,8 +238,7 @@ absl::StatusOr<Place> SlurmBackend::Prepare() {
     ANYORDER_RETURN_IF_ERROR(EndLeftoverSteps());
     std::vector<std::string> notes = {mpi_.reason};
     environment_ = MpiEnvironmentForNodes(&notes);
-    for (const std::string& note : notes)
-      Log(note);
+    for (const std::string& note : notes) Log(note);
   }
   ANYORDER_ASSIGN_OR_RETURN(std::vector<std::string> nodes, NodesThatAnswer());
   int64_t wanted = options_.ranks_per_node;
@@ -324,8 +323,7 @@ std::string SlurmBackend::ServiceWords(const AttemptOptions&) {
 
 void SlurmBackend::AddMpirun(const AttemptOptions& options, SpawnOptions& spawn) const {
   std::vector<std::string> hosts;
-  for (const std::string& node : nodes_)
-    hosts.push_back(absl::StrCat(node, ":", ranks_per_node_));
+  for (const std::string& node : nodes_) hosts.push_back(absl::StrCat(node, ":", ranks_per_node_));
   spawn.arguments = {"mpirun",
                      "--quiet",
                      "-n",

@@ -54,8 +54,7 @@ void FollowedFiles::Follow(OutputRelay& output) {
 
 void FollowedFiles::Remove() {
   std::error_code ignored;  // what stays is only found twice
-  for (const auto& [path, taken] : taken_)
-    fs::remove(path, ignored);
+  for (const auto& [path, taken] : taken_) fs::remove(path, ignored);
 }
 
 absl::StatusOr<std::unique_ptr<SlurmStep>> SlurmStep::Start(const SlurmStepOptions& options) {

@@ -56,44 +56,35 @@ Times Best(int repeats, int num_threads, Work work) {
 // Twelve independent chains hide the latency; returns FLOPs done.
 __attribute__((target("avx512f"))) double MultiplyAdd512(int64_t steps, float* sink) {
   __m512 sums[12];
-  for (int i = 0; i < 12; ++i)
-    sums[i] = _mm512_set1_ps(static_cast<float>(i));
+  for (int i = 0; i < 12; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
   const __m512 a = _mm512_set1_ps(0.999f);
   for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 12
-    for (int i = 0; i < 12; ++i)
-      sums[i] = _mm512_fmadd_ps(sums[i], a, a);
+    for (int i = 0; i < 12; ++i) sums[i] = _mm512_fmadd_ps(sums[i], a, a);
   }
-  for (int i = 0; i < 12; ++i)
-    _mm512_storeu_ps(sink + 16 * i, sums[i]);
+  for (int i = 0; i < 12; ++i) _mm512_storeu_ps(sink + 16 * i, sums[i]);
   return 2.0 * 16 * 12 * static_cast<double>(steps);
 }
 __attribute__((target("avx2,fma"))) double MultiplyAdd256(int64_t steps, float* sink) {
   __m256 sums[12];
-  for (int i = 0; i < 12; ++i)
-    sums[i] = _mm256_set1_ps(static_cast<float>(i));
+  for (int i = 0; i < 12; ++i) sums[i] = _mm256_set1_ps(static_cast<float>(i));
   const __m256 a = _mm256_set1_ps(0.999f);
   for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 12
-    for (int i = 0; i < 12; ++i)
-      sums[i] = _mm256_fmadd_ps(sums[i], a, a);
+    for (int i = 0; i < 12; ++i) sums[i] = _mm256_fmadd_ps(sums[i], a, a);
   }
-  for (int i = 0; i < 12; ++i)
-    _mm256_storeu_ps(sink + 16 * i, sums[i]);
+  for (int i = 0; i < 12; ++i) _mm256_storeu_ps(sink + 16 * i, sums[i]);
   return 2.0 * 8 * 12 * static_cast<double>(steps);
 }
 __attribute__((target("avx512f,avx512bf16"))) double MultiplyAddBf16(int64_t steps, float* sink) {
   __m512 sums[12];
-  for (int i = 0; i < 12; ++i)
-    sums[i] = _mm512_set1_ps(static_cast<float>(i));
+  for (int i = 0; i < 12; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
   const __m512bh a = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3f80));
   for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 12
-    for (int i = 0; i < 12; ++i)
-      sums[i] = _mm512_dpbf16_ps(sums[i], a, a);
+    for (int i = 0; i < 12; ++i) sums[i] = _mm512_dpbf16_ps(sums[i], a, a);
   }
-  for (int i = 0; i < 12; ++i)
-    _mm512_storeu_ps(sink + 16 * i, sums[i]);
+  for (int i = 0; i < 12; ++i) _mm512_storeu_ps(sink + 16 * i, sums[i]);
   return 2.0 * 32 * 12 * static_cast<double>(steps);
 }
 #endif
@@ -179,8 +170,7 @@ int Main(int argc, char** argv) {
   biased.AddDistanceBias(-128, 257);
   AttentionCase scattered = biased;
   scattered.name = "encoder, bias, keys out of order";
-  for (Slots& keys : scattered.keys)
-    std::reverse(keys.pos.begin(), keys.pos.end());
+  for (Slots& keys : scattered.keys) std::reverse(keys.pos.begin(), keys.pos.end());
   for (AttentionCase c : {base, tiny, encoder, biased, scattered}) {
     for (const double rate : {0.0, 0.1}) {
       c.dropout_rate = rate;
@@ -194,6 +184,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace anyorder::kernels::testing
 
-int main(int argc, char** argv) {
-  return anyorder::kernels::testing::Main(argc, argv);
-}
+int main(int argc, char** argv) { return anyorder::kernels::testing::Main(argc, argv); }

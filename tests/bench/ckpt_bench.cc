@@ -78,11 +78,9 @@ void CopyWithoutCrc(uint8_t* to, const uint8_t* from, int64_t bytes) {
 template <typename Work>
 void InThreads(int num_threads, Work work) {
   std::vector<std::thread> threads;
-  for (int t = 1; t < num_threads; ++t)
-    threads.emplace_back(work, t);
+  for (int t = 1; t < num_threads; ++t) threads.emplace_back(work, t);
   work(0);
-  for (std::thread& thread : threads)
-    thread.join();
+  for (std::thread& thread : threads) thread.join();
 }
 
 // What the disk gives: allocate, write past the page cache in 8 MiB calls, sync. `num_threads`
@@ -209,8 +207,7 @@ int Main(int argc, char** argv) {
   const int64_t bytes = megabytes << 20;
   auto* const source = static_cast<uint8_t*>(std::aligned_alloc(4096, bytes));
   auto* const target = static_cast<uint8_t*>(std::aligned_alloc(4096, bytes));
-  for (int64_t i = 0; i < bytes; ++i)
-    source[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
+  for (int64_t i = 0; i < bytes; ++i) source[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
   std::memset(target, 1, bytes);
   Measure(run_dir, **client, {source, target, bytes, repeats});
   client->reset();
@@ -226,6 +223,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace anyorder::ckpt
 
-int main(int argc, char** argv) {
-  return anyorder::ckpt::Main(argc, argv);
-}
+int main(int argc, char** argv) { return anyorder::ckpt::Main(argc, argv); }

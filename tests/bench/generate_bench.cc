@@ -110,8 +110,7 @@ absl::StatusOr<Cached> RunCached(const Subject& subject) {
   std::iota(own.begin(), own.end(), 0);
   decoder->Next(newest, own);  // compiles the products of this shape
   const double first = Seconds();
-  for (int64_t t = 1; t < options.tokens; ++t)
-    decoder->Next(newest, own);
+  for (int64_t t = 1; t < options.tokens; ++t) decoder->Next(newest, own);
   cached.seconds = (Seconds() - first) * static_cast<double>(options.tokens) /
                    static_cast<double>(options.tokens - 1);
   return cached;

@@ -98,6 +98,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace anyorder::dist
 
-int main(int argc, char** argv) {
-  return anyorder::dist::Main(argc, argv);
-}
+int main(int argc, char** argv) { return anyorder::dist::Main(argc, argv); }

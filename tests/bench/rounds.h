@@ -27,8 +27,7 @@ inline double Median(std::vector<double> values) {
 // Median, least and most of the ratios round by round.
 inline std::string RatioText(const std::vector<double>& of, const std::vector<double>& to) {
   std::vector<double> ratios;
-  for (size_t i = 0; i < of.size(); ++i)
-    ratios.push_back(of[i] / to[i]);
+  for (size_t i = 0; i < of.size(); ++i) ratios.push_back(of[i] / to[i]);
   const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
   return absl::StrFormat("[%.3f, %.3f, %.3f]", Median(ratios), *least, *most);
 }

@@ -58,6 +58,4 @@ void Run(double seconds) {
 }  // namespace
 }  // namespace anyorder::data
 
-int main(int argc, char** argv) {
-  anyorder::data::Run(argc > 1 ? std::atof(argv[1]) : 2.0);
-}
+int main(int argc, char** argv) { anyorder::data::Run(argc > 1 ? std::atof(argv[1]) : 2.0); }

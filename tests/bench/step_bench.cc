@@ -122,8 +122,7 @@ class StepBench {
     memory_.Advance();
     backend_.SumOfSquares(gradients_.view, sums_.view, {});
     double squares = 0;
-    for (int64_t i = 0; i < sums_.view.num_elements(); ++i)
-      squares += sums_.view.data<double>()[i];
+    for (int64_t i = 0; i < sums_.view.num_elements(); ++i) squares += sums_.view.data<double>()[i];
     Update(1.0 / std::max(1.0, std::sqrt(squares)), batch.step);
     return result.loss_sum / result.divisor;
   }
@@ -178,8 +177,7 @@ double GemmRate(kernels::Backend& backend, DType dtype) {
 
 Batch MakeBatch(const Preset& preset, const Objective& objective, int64_t step) {
   std::vector<int64_t> lanes(static_cast<size_t>(preset.batch));
-  for (size_t b = 0; b < lanes.size(); ++b)
-    lanes[b] = static_cast<int64_t>(b);
+  for (size_t b = 0; b < lanes.size(); ++b) lanes[b] = static_cast<int64_t>(b);
   return testing::RandomBatch(objective, preset.sampling, preset.vocab_size, lanes,
                               std::vector<bool>(lanes.size(), false), step);
 }

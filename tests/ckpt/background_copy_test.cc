@@ -44,8 +44,7 @@ class HeldCopier final : public Copier {
 
   void Hold() { is_held_ = true; }
   void Finish() {
-    for (const auto& copy : copies_)
-      std::memcpy(copy.to, copy.from, copy.bytes);
+    for (const auto& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
     copies_.clear();
     is_done_ = true;
   }

@@ -16,8 +16,7 @@ namespace {
 
 TEST(ChunkSumsTest, ChunksDoNotDependOnHowBytesArrive) {
   std::string source(3 * kCrcChunkBytes + 17, '\0');
-  for (size_t i = 0; i < source.size(); ++i)
-    source[i] = static_cast<char>(i * i >> 5);
+  for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<char>(i * i >> 5);
   std::string copy(source.size(), '\0');
   ChunkedCrc32c crc;
   const int64_t pieces[] = {1, 4096, kCrcChunkBytes, 2 * kCrcChunkBytes + 17 - 4097};
@@ -45,12 +44,10 @@ TEST(ChunkSumsTest, ChunksDoNotDependOnHowBytesArrive) {
 TEST(ChunkSumsTest, CopiesAnyBytesToAnyAddressAndNothingBeside) {
   std::mt19937 random(2026);
   std::vector<uint8_t> source(64 << 10);
-  for (uint8_t& byte : source)
-    byte = static_cast<uint8_t>(random());
+  for (uint8_t& byte : source) byte = static_cast<uint8_t>(random());
   std::vector<int64_t> sizes = {0, 1, 15, 16, 17, 63, 64, 4095, 4096, 4097};
   for (int64_t around = 8192; around <= 20480; around += 4096)
-    for (const int64_t more : {-17, -1, 0, 1, 17})
-      sizes.push_back(around + more);
+    for (const int64_t more : {-17, -1, 0, 1, 17}) sizes.push_back(around + more);
   constexpr uint8_t kUntouched = 0xa5;
   for (const int64_t bytes : sizes) {
     for (int trial = 0; trial < 12; ++trial) {

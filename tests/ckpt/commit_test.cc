@@ -118,8 +118,7 @@ TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
   ASSERT_TRUE(log.Retire(1, 200, StagedSave(400, 1).id().generation).ok());
   std::vector<int64_t> steps;
   const std::vector<CheckpointInfo> infos = ListCheckpoints(kRunDir, &fs).value();
-  for (const CheckpointInfo& info : infos)
-    steps.push_back(info.step);
+  for (const CheckpointInfo& info : infos) steps.push_back(info.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{400, 300, 200}));  // asked for one, two are kept
   const absl::StatusOr<std::vector<std::string>> left = fs.ListDirectory("/run/checkpoints");
   EXPECT_EQ(left->size(), 3u);

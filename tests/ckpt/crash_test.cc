@@ -159,9 +159,7 @@ TEST_F(CrashTest, WhateverWasReportedCommittedLoadsAfterTheServiceIsKilledAnywhe
   EXPECT_GT(newest_committed, 0);
 }
 
-TEST_F(CrashTest, BadOptionsAreUsageErrors) {
-  EXPECT_EQ(ExitStatusOf(StartService(0)), 64);
-}
+TEST_F(CrashTest, BadOptionsAreUsageErrors) { EXPECT_EQ(ExitStatusOf(StartService(0)), 64); }
 
 }  // namespace
 }  // namespace anyorder::ckpt

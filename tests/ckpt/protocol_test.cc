@@ -35,9 +35,7 @@ std::array<int, 2> SocketPair() {
   return ends;
 }
 
-absl::Time Soon() {
-  return absl::Now() + absl::Seconds(10);
-}
+absl::Time Soon() { return absl::Now() + absl::Seconds(10); }
 
 TEST(ChannelTest, MessagesArriveWholeAndInOrderWithTheirMemory) {
   const std::array<int, 2> ends = SocketPair();
@@ -140,15 +138,13 @@ TEST(MessageTest, EveryKindHasItsNumberAndFields) {
 TEST(MessageTest, BombsAreRefusedOrReadInLinearTime) {
   EXPECT_FALSE(ParseMessage(std::string(1 << 20, '[')).ok());
   std::string nested = "{\"type\":1,\"x\":";
-  for (int i = 0; i < 500'000; ++i)
-    nested += "{\"a\":";
+  for (int i = 0; i < 500'000; ++i) nested += "{\"a\":";
   EXPECT_FALSE(ParseMessage(nested).ok());
   nested = std::string(500'000, '[') + std::string(500'000, ']');
   EXPECT_TRUE(ParseMessage("{\"type\":1,\"x\":" + nested + "}").ok());
   // With a search through all earlier members for each new one, this would take minutes.
   std::string many = "{\"type\":1";
-  for (int i = 0; i < 200'000; ++i)
-    absl::StrAppend(&many, ",\"k", i, "\":0");
+  for (int i = 0; i < 200'000; ++i) absl::StrAppend(&many, ",\"k", i, "\":0");
   EXPECT_TRUE(ParseMessage(many + "}").ok());
 }
 

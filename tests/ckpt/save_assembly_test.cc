@@ -81,8 +81,7 @@ TEST_F(SaveAssemblyTest, RanksMustMeanTheSameStep) {
 }
 
 TEST_F(SaveAssemblyTest, MetadataMustAgree) {
-  for (const int rank : {0, 1, 2})
-    ASSERT_TRUE(Begin(rank, 200).ok());
+  for (const int rank : {0, 1, 2}) ASSERT_TRUE(Begin(rank, 200).ok());
   ASSERT_TRUE(Stage(0, 200, "{}").ok());
   ASSERT_TRUE(Stage(1, 200).ok());
   Stage(2, 200, "{1}").IgnoreError();

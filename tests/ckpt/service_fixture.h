@@ -45,11 +45,9 @@ struct State {
   explicit State(uint64_t seed) {
     RandomStream random(seed, RandomPurpose::kInit, 0, 0);
     master.resize(700'001);
-    for (float& value : master)
-      value = static_cast<float>(random.Uniform());
+    for (float& value : master) value = static_cast<float>(random.Uniform());
     lanes.resize(6 * 35);
-    for (uint16_t& value : lanes)
-      value = static_cast<uint16_t>(random.Next());
+    for (uint16_t& value : lanes) value = static_cast<uint16_t>(random.Next());
     counts = {static_cast<int64_t>(seed), 7, -1};
   }
 
@@ -109,10 +107,8 @@ class ServiceTest : public ::testing::Test {
 
   // Waits for all services to finish what is staged; the last Run's status is run_status().
   void StopAll() {
-    for (const auto& service : services_)
-      service->RequestStop();
-    for (std::thread& thread : threads_)
-      thread.join();
+    for (const auto& service : services_) service->RequestStop();
+    for (std::thread& thread : threads_) thread.join();
     threads_.clear();
     services_.clear();
   }

@@ -40,8 +40,7 @@ TEST_F(ServiceTest, StateComesBackWhateverTheNumberOfRanks) {
     const Checkpoint checkpoint = Checkpoint::Open(newest).value();
     EXPECT_EQ(checkpoint.world_size(), world_size);
     EXPECT_EQ(checkpoint.metadata_json(), "{\"k\":1}");
-    for (const int readers : {1, 2, 3, 5})
-      ExpectHolds(checkpoint, first, readers);
+    for (const int readers : {1, 2, 3, 5}) ExpectHolds(checkpoint, first, readers);
     const std::string found = checkpoint.StateDigest().value();
     if (digest.empty()) digest = found;
     EXPECT_EQ(found, digest);
@@ -226,8 +225,7 @@ TEST_F(ServiceTest, KeepsTheNewestCheckpointsOnly) {
 }
 
 TEST_F(ServiceTest, SeveralNodesCommitTogetherByFiles) {
-  for (int node = 0; node < 3; ++node)
-    Serve(Options(1, node, 3));
+  for (int node = 0; node < 3; ++node) Serve(Options(1, node, 3));
   const State state(5);
   std::vector<std::unique_ptr<Client>> clients;
   for (int rank = 0; rank < 4; ++rank) {

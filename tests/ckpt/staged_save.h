@@ -67,9 +67,7 @@ class StagedSave {
   std::vector<StagedFile> staged_;
 };
 
-inline absl::Status NotFenced() {
-  return absl::OkStatus();
-}
+inline absl::Status NotFenced() { return absl::OkStatus(); }
 
 // First phase on the nodes [first, last).
 inline absl::Status VoteOnNodes(FileSystem* fs, const StagedSave& save, int first, int last) {

@@ -40,9 +40,7 @@ struct Sleep {
   bool is_voted;
 };
 
-void PrintTo(const Sleep& sleep, std::ostream* out) {
-  *out << sleep.name;
-}
+void PrintTo(const Sleep& sleep, std::ostream* out) { *out << sleep.name; }
 
 class SleepingOwnerTest : public ServiceTest, public ::testing::WithParamInterface<Sleep> {
  protected:

@@ -119,11 +119,9 @@ inline void AllReduceCase(Communicator& comm) {
 inline void ReduceScatterAnyOrderCase(Communicator& comm) {
   const int n = comm.world_size();
   std::vector<int64_t> offsets = {0};
-  for (int rank = 0; rank < n; ++rank)
-    offsets.push_back(offsets.back() + 3 * rank);
+  for (int rank = 0; rank < n; ++rank) offsets.push_back(offsets.back() + 3 * rank);
   std::vector<float> mine(offsets.back());
-  for (size_t i = 0; i < mine.size(); ++i)
-    mine[i] = static_cast<float>((comm.rank() + 1) * i);
+  for (size_t i = 0; i < mine.size(); ++i) mine[i] = static_cast<float>((comm.rank() + 1) * i);
   std::vector<float> owned(3 * comm.rank());
   comm.ReduceScatterAnyOrder(mine, offsets, absl::MakeSpan(owned));
   for (size_t i = 0; i < owned.size(); ++i)

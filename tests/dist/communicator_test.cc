@@ -11,34 +11,21 @@ namespace anyorder::dist {
 namespace {
 
 void ForRanks(const std::function<void(Communicator&)>& body) {
-  for (const int ranks : {1, 2, 3, 5})
-    testing::RunThreadRanks(ranks, body);
+  for (const int ranks : {1, 2, 3, 5}) testing::RunThreadRanks(ranks, body);
 }
 
-TEST(CommunicatorTest, BroadcastTakesTheRootsBytes) {
-  ForRanks(BroadcastCase);
-}
-TEST(CommunicatorTest, AllGatherIsInRankOrder) {
-  ForRanks(AllGatherCase);
-}
+TEST(CommunicatorTest, BroadcastTakesTheRootsBytes) { ForRanks(BroadcastCase); }
+TEST(CommunicatorTest, AllGatherIsInRankOrder) { ForRanks(AllGatherCase); }
 TEST(CommunicatorTest, AllGatherInPlaceTakesUnequalAndEmptyBlocks) {
   ForRanks([](Communicator& comm) { AllGatherInPlaceCase(comm, 100); });
 }
-TEST(CommunicatorTest, AllGatherStringsTakesAnyLengths) {
-  ForRanks(AllGatherStringsCase);
-}
+TEST(CommunicatorTest, AllGatherStringsTakesAnyLengths) { ForRanks(AllGatherStringsCase); }
 TEST(CommunicatorTest, ExchangePairsBlocksInOrder) {
   ForRanks([](Communicator& comm) { ExchangeCase(comm, 40); });
 }
-TEST(CommunicatorTest, AllReduceIsElementWiseAndSpreadsNan) {
-  ForRanks(AllReduceCase);
-}
-TEST(CommunicatorTest, ReduceScatterSumsTheOwnedRange) {
-  ForRanks(ReduceScatterAnyOrderCase);
-}
-TEST(CommunicatorTest, AllAgreeGivesEveryRankTheFirstFailure) {
-  ForRanks(AllAgreeCase);
-}
+TEST(CommunicatorTest, AllReduceIsElementWiseAndSpreadsNan) { ForRanks(AllReduceCase); }
+TEST(CommunicatorTest, ReduceScatterSumsTheOwnedRange) { ForRanks(ReduceScatterAnyOrderCase); }
+TEST(CommunicatorTest, AllAgreeGivesEveryRankTheFirstFailure) { ForRanks(AllAgreeCase); }
 
 TEST(CommunicatorTest, BytesSentCountsWhatGoesToOthers) {
   testing::RunThreadRanks(3, [](Communicator& comm) {

@@ -72,8 +72,7 @@ OptimizerConfig Config() {
 std::vector<float> GradientOf(size_t step, Range owned) {
   RandomStream random(3, RandomPurpose::kInit, static_cast<int64_t>(step), 0);
   std::vector<float> values(kRunElements);
-  for (float& value : values)
-    value = Script()[step].size * static_cast<float>(random.Normal());
+  for (float& value : values) value = Script()[step].size * static_cast<float>(random.Normal());
   if (Script()[step].planted != 0) values[20000] = Script()[step].planted;
   return {values.begin() + owned.begin, values.begin() + owned.end};
 }
@@ -119,9 +118,7 @@ Outcomes RunScript(Communicator& comm, kernels::Backend& backend, DeviceTranspor
 }
 
 // NaN is NaN.
-bool SameNumber(double a, double b) {
-  return a == b || (std::isnan(a) && std::isnan(b));
-}
+bool SameNumber(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 void ExpectSame(const Outcomes& run, const Outcomes& expected) {
   EXPECT_EQ(run.digests.back(), expected.digests.back());

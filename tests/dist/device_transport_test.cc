@@ -50,8 +50,7 @@ TEST(StagedTransportTest, ExchangePairsBlocksOfAnyLengths) {
     for (int peer = 0; peer < comm.world_size(); ++peer) {
       if (peer == comm.rank()) continue;
       std::vector<float> out(length(comm.rank(), peer));
-      for (size_t i = 0; i < out.size(); ++i)
-        out[i] = value(comm.rank(), peer, i);
+      for (size_t i = 0; i < out.size(); ++i) out[i] = value(comm.rank(), peer, i);
       arrays.push_back(std::make_unique<DeviceArray<float>>(backend, out));
       send.push_back({peer, BytesOfView(arrays.back()->view())});
       arrays.push_back(std::make_unique<DeviceArray<float>>(backend, length(peer, comm.rank())));
@@ -96,8 +95,7 @@ TEST(StagedTransportTest, ReduceScatterAndBroadcast) {
   OnRanks([](Communicator& comm, kernels::Backend& backend, DeviceTransport& transport) {
     const int n = comm.world_size();
     std::vector<int64_t> offsets = {0};
-    for (int rank = 0; rank < n; ++rank)
-      offsets.push_back(offsets.back() + 1700 * rank + 1200);
+    for (int rank = 0; rank < n; ++rank) offsets.push_back(offsets.back() + 1700 * rank + 1200);
     std::vector<float> mine(offsets.back());
     for (size_t i = 0; i < mine.size(); ++i)
       mine[i] = static_cast<float>((comm.rank() + 1) * (i % 1000));

@@ -40,8 +40,7 @@ std::vector<T> TreeSum(const std::vector<std::vector<T>>& leaves, size_t begin, 
   if (end - begin == 1) return leaves[begin];
   std::vector<T> left = TreeSum(leaves, begin, (begin + end) / 2);
   const std::vector<T> right = TreeSum(leaves, (begin + end) / 2, end);
-  for (size_t i = 0; i < left.size(); ++i)
-    left[i] = static_cast<T>(left[i] + right[i]);
+  for (size_t i = 0; i < left.size(); ++i) left[i] = static_cast<T>(left[i] + right[i]);
   return left;
 }
 
@@ -85,8 +84,7 @@ Reduced Reduce(const std::vector<std::vector<float>>& leaves, int ranks, Reducti
 
 std::vector<std::vector<float>> Leaves(int64_t count, int64_t size) {
   std::vector<std::vector<float>> leaves;
-  for (int64_t leaf = 0; leaf < count; ++leaf)
-    leaves.push_back(LeafGradient(leaf, size));
+  for (int64_t leaf = 0; leaf < count; ++leaf) leaves.push_back(LeafGradient(leaf, size));
   return leaves;
 }
 
@@ -113,8 +111,7 @@ TEST(GradientReducerTest, TreeSumHasTheSameBitsForAnyNumberOfRanks) {
     const auto leaves = Leaves(num_leaves, num_leaves <= 8 ? kSize : 300);
     const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
     std::vector<std::vector<double>> leaf_scalars;
-    for (int64_t leaf = 0; leaf < num_leaves; ++leaf)
-      leaf_scalars.push_back(LeafScalars(leaf));
+    for (int64_t leaf = 0; leaf < num_leaves; ++leaf) leaf_scalars.push_back(LeafScalars(leaf));
     const std::vector<double> expected_scalars = TreeSum(leaf_scalars, 0, leaf_scalars.size());
     for (int ranks = 1; ranks <= num_leaves; ++ranks) {
       const Reduced reduced = Reduce(leaves, ranks, Reduction::kTree);
@@ -131,8 +128,7 @@ TEST(GradientReducerTest, TheLeavesTellOrdersApart) {
   const auto leaves = Leaves(8, kSize);
   std::vector<float> running(kSize, 0.0f);
   for (const std::vector<float>& leaf : leaves) {
-    for (int64_t i = 0; i < kSize; ++i)
-      running[i] += leaf[i];
+    for (int64_t i = 0; i < kSize; ++i) running[i] += leaf[i];
   }
   EXPECT_FALSE(SameBits(running, TreeSum(leaves, 0, leaves.size())));
 }
@@ -161,8 +157,7 @@ TEST(GradientReducerTest, FastModeSumsTheSameLeaves) {
   std::vector<std::vector<float>> leaves;
   for (int64_t leaf = 0; leaf < 8; ++leaf) {
     leaves.push_back(LeafGradient(leaf, kSize));
-    for (float& value : leaves.back())
-      value = std::trunc(value);
+    for (float& value : leaves.back()) value = std::trunc(value);
   }
   const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
   for (const int ranks : {1, 2, 3, 8})

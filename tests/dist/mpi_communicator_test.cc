@@ -16,33 +16,21 @@ namespace {
 
 Communicator* world = nullptr;  // set by main, which owns MPI
 
-TEST(MpiCommunicatorTest, BroadcastTakesTheRootsBytes) {
-  BroadcastCase(*world);
-}
-TEST(MpiCommunicatorTest, AllGatherIsInRankOrder) {
-  AllGatherCase(*world);
-}
+TEST(MpiCommunicatorTest, BroadcastTakesTheRootsBytes) { BroadcastCase(*world); }
+TEST(MpiCommunicatorTest, AllGatherIsInRankOrder) { AllGatherCase(*world); }
 // The large cases need several messages per block.
 TEST(MpiCommunicatorTest, AllGatherInPlaceTakesUnequalAndEmptyBlocks) {
   AllGatherInPlaceCase(*world, 100);
   AllGatherInPlaceCase(*world, (int64_t{5} << 20) + 1);
 }
-TEST(MpiCommunicatorTest, AllGatherStringsTakesAnyLengths) {
-  AllGatherStringsCase(*world);
-}
+TEST(MpiCommunicatorTest, AllGatherStringsTakesAnyLengths) { AllGatherStringsCase(*world); }
 TEST(MpiCommunicatorTest, ExchangePairsBlocksInOrder) {
   ExchangeCase(*world, 40);
   ExchangeCase(*world, (int64_t{5} << 20) + 1);
 }
-TEST(MpiCommunicatorTest, AllReduceIsElementWiseAndSpreadsNan) {
-  AllReduceCase(*world);
-}
-TEST(MpiCommunicatorTest, ReduceScatterSumsTheOwnedRange) {
-  ReduceScatterAnyOrderCase(*world);
-}
-TEST(MpiCommunicatorTest, AllAgreeGivesEveryRankTheFirstFailure) {
-  AllAgreeCase(*world);
-}
+TEST(MpiCommunicatorTest, AllReduceIsElementWiseAndSpreadsNan) { AllReduceCase(*world); }
+TEST(MpiCommunicatorTest, ReduceScatterSumsTheOwnedRange) { ReduceScatterAnyOrderCase(*world); }
+TEST(MpiCommunicatorTest, AllAgreeGivesEveryRankTheFirstFailure) { AllAgreeCase(*world); }
 
 // The run on MPI ranks ends in the bits of the run on one rank without MPI.
 template <typename Weight>
@@ -54,9 +42,7 @@ void ExpectDigestOfOneRank() {
     EXPECT_EQ(RunDigest<Weight>(*world, *backend), expected) << backend->name();
   }
 }
-TEST(MpiCommunicatorTest, AnyNumberOfRanksEndsInTheSameDigest) {
-  ExpectDigestOfOneRank<float>();
-}
+TEST(MpiCommunicatorTest, AnyNumberOfRanksEndsInTheSameDigest) { ExpectDigestOfOneRank<float>(); }
 TEST(MpiCommunicatorTest, AnyNumberOfRanksEndsInTheSameDigestInBFloat16) {
   ExpectDigestOfOneRank<BFloat16>();
 }
@@ -76,6 +62,4 @@ int Main(int argc, char** argv) {
 
 }  // namespace anyorder::dist
 
-int main(int argc, char** argv) {
-  return anyorder::dist::Main(argc, argv);
-}
+int main(int argc, char** argv) { return anyorder::dist::Main(argc, argv); }

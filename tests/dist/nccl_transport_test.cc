@@ -51,8 +51,7 @@ TEST(NcclTransportTest, GathersAndBroadcastsInTheOrderOfTheStream) {
           MakeNcclTransport(MakeFakeNccl(wire, *backend, {}), comm, *backend, {}).value();
       EXPECT_EQ(transport->name(), "NCCL 2.28.9");
       std::vector<int64_t> offsets = {0};
-      for (int rank = 0; rank < 4; ++rank)
-        offsets.push_back(offsets.back() + rank * 777 * 4);
+      for (int rank = 0; rank < 4; ++rank) offsets.push_back(offsets.back() + rank * 777 * 4);
       const int64_t size = offsets.back() / 4;
       std::vector<float> mine(size, -1.0f);
       for (int64_t i = offsets[comm.rank()] / 4; i < offsets[comm.rank() + 1] / 4; ++i)
@@ -64,8 +63,7 @@ TEST(NcclTransportTest, GathersAndBroadcastsInTheOrderOfTheStream) {
         transport->AllGatherInPlace(BytesOfView(all.view()), offsets, {});
         backend->Add(all.view(), all.view(), doubled.view(), {});
         const std::vector<float> host = doubled.host();
-        for (int64_t i = 0; i < size; ++i)
-          ASSERT_EQ(host[i], 2.0f * static_cast<float>(i));
+        for (int64_t i = 0; i < size; ++i) ASSERT_EQ(host[i], 2.0f * static_cast<float>(i));
       }
       const DeviceArray<float> root(*backend, std::vector<float>(100, comm.rank() + 1.0f));
       transport->Broadcast(BytesOfView(root.view()), 2, {});
@@ -101,8 +99,7 @@ absl::Status SetUpError(int ranks, int faulty, const NcclFaults& faults) {
     auto library = MakeFakeNccl(wire, *backend, comm.rank() == faulty ? faults : NcclFaults());
     errors[comm.rank()] = MakeNcclTransport(std::move(library), comm, *backend, options).status();
   });
-  for (const absl::Status& error : errors)
-    EXPECT_EQ(error, errors[0]);
+  for (const absl::Status& error : errors) EXPECT_EQ(error, errors[0]);
   return errors[0];
 }
 
@@ -195,10 +192,8 @@ std::string LastWords(const NcclFaults& faults, int* num_aborts) {
             comm, *backend, options)
             .value();
     const DeviceArray<float> values(*backend, 100);
-    for (int i = 0; i < 3; ++i)
-      transport->Broadcast(BytesOfView(values.view()), 0, {});
-    while (!has_exited)
-      absl::SleepFor(absl::Milliseconds(5));
+    for (int i = 0; i < 3; ++i) transport->Broadcast(BytesOfView(values.view()), 0, {});
+    while (!has_exited) absl::SleepFor(absl::Milliseconds(5));
     comm.Barrier();
   });
   return line;
@@ -218,8 +213,7 @@ TEST(NcclTransportTest, TheWatchAndTheRankDoNotMeetInTheLibrary) {
     const auto transport =
         MakeNcclTransport(MakeFakeNccl(wire, *backend, {}), comm, *backend, options).value();
     const DeviceArray<float> values(*backend, 100);
-    for (int i = 0; i < 200; ++i)
-      transport->Broadcast(BytesOfView(values.view()), 0, {});
+    for (int i = 0; i < 200; ++i) transport->Broadcast(BytesOfView(values.view()), 0, {});
     backend->Synchronize({});
   });
 }

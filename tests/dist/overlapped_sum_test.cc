@@ -39,8 +39,7 @@ std::vector<float> TreeSum(int64_t step, int64_t begin, int64_t end) {
   if (end - begin == 1) return LeafGradient(step, begin);
   std::vector<float> left = TreeSum(step, begin, (begin + end) / 2);
   const std::vector<float> right = TreeSum(step, (begin + end) / 2, end);
-  for (int64_t i = 0; i < kSize; ++i)
-    left[i] += right[i];
+  for (int64_t i = 0; i < kSize; ++i) left[i] += right[i];
   return left;
 }
 
@@ -111,8 +110,7 @@ TEST(OverlappedSumTest, HasTheBitsOfTheTreeForAnyCutsArrivalsAndRanks) {
   std::mt19937_64 random(5);
   for (const int64_t leaves : {4, 8}) {
     std::vector<std::vector<float>> expected;
-    for (int64_t step = 0; step < 3; ++step)
-      expected.push_back(TreeSum(step, 0, leaves));
+    for (int64_t step = 0; step < 3; ++step) expected.push_back(TreeSum(step, 0, leaves));
     for (const Lag lag : {Lag::kMain, Lag::kSide, Lag::kRandom}) {
       for (int ranks = 1; ranks <= 4; ++ranks) {
         const int64_t bucket = 4096 + static_cast<int64_t>(random() % (5 * kSize));
@@ -136,8 +134,7 @@ TEST(OverlappedSumTest, FastModeSumsTheSameLeaves) {
       std::vector<float> largest(kSize);
       for (int64_t leaf = 0; leaf < 4; ++leaf) {
         const std::vector<float> values = LeafGradient(2, leaf);
-        for (int64_t i = 0; i < kSize; ++i)
-          largest[i] += std::abs(values[i]);
+        for (int64_t i = 0; i < kSize; ++i) largest[i] += std::abs(values[i]);
       }
       // The tree's sum is off by two roundings of what there is to add at most, any other order's
       // by three.

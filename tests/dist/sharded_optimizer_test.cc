@@ -49,8 +49,7 @@ UpdateOutcome StepAndWait(ShardedOptimizer& optimizer, const std::vector<float>&
 std::vector<float> RandomValues(int64_t size, uint64_t lane) {
   RandomStream random(5, RandomPurpose::kInit, 0, lane);
   std::vector<float> values(size);
-  for (float& value : values)
-    value = static_cast<float>(random.Normal());
+  for (float& value : values) value = static_cast<float>(random.Normal());
   return values;
 }
 
@@ -103,8 +102,7 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
         const UpdateOutcome result = StepAndWait(optimizer, gradient, info, weights);
 
         double squares = 0;
-        for (const float g : gradient)
-          squares += static_cast<double>(g) * g;
+        for (const float g : gradient) squares += static_cast<double>(g) * g;
         const double norm = 0.25 * std::sqrt(squares);
         EXPECT_NEAR(result.grad_norm, norm, norm * 1000 * 0x1p-53);
         const double clip = 2.0 / std::max(norm, 2.0);
@@ -150,15 +148,13 @@ TEST(ShardedOptimizerTest, ComputeWeightsAreTheRoundedMasterWeights) {
     std::vector<BFloat16> weights(size);
     const TensorView view(weights.data(), {size});
     optimizer->GatherWeights(view);
-    for (int64_t i = 0; i < size; ++i)
-      ASSERT_EQ(weights[i].bits, BFloat16(all[i]).bits) << i;
+    for (int64_t i = 0; i < size; ++i) ASSERT_EQ(weights[i].bits, BFloat16(all[i]).bits) << i;
 
     const std::vector<float> gradient(all.begin() + owned.begin, all.begin() + owned.end);
     EXPECT_FALSE(StepAndWait(*optimizer, gradient, {0.1, 1.0}, view).skipped);
     const std::vector<float> master =
         GatherState(comm, optimizer->partition(), SpanOf(optimizer->master()));
-    for (int64_t i = 0; i < size; ++i)
-      ASSERT_EQ(weights[i].bits, BFloat16(master[i]).bits) << i;
+    for (int64_t i = 0; i < size; ++i) ASSERT_EQ(weights[i].bits, BFloat16(master[i]).bits) << i;
   });
 }
 

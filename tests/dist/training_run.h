@@ -40,8 +40,7 @@ inline std::vector<DecaySegment> RunSegments() {
 
 // FNV-1a, 64 bits.
 inline uint64_t Digest(absl::Span<const char> bytes, uint64_t digest = 0xcbf29ce484222325u) {
-  for (const char byte : bytes)
-    digest = (digest ^ static_cast<uint8_t>(byte)) * 0x100000001b3u;
+  for (const char byte : bytes) digest = (digest ^ static_cast<uint8_t>(byte)) * 0x100000001b3u;
   return digest;
 }
 
@@ -51,8 +50,7 @@ inline std::vector<float> GatherState(Communicator& comm, const Partition& parti
   std::vector<float> all(partition.num_elements());
   std::copy(mine.begin(), mine.end(), all.begin() + partition.OwnedBy(comm.rank()).begin);
   std::vector<int64_t> offsets = partition.offsets();
-  for (int64_t& offset : offsets)
-    offset *= sizeof(float);
+  for (int64_t& offset : offsets) offset *= sizeof(float);
   comm.AllGatherInPlace(MutableBytesOf(absl::MakeSpan(all)), offsets);
   return all;
 }

@@ -11,9 +11,7 @@
 namespace anyorder::fuzz {
 namespace {
 
-std::vector<std::string> Seeds() {
-  return {SmallDataset().FileOf(data::kIndexFile)};
-}
+std::vector<std::string> Seeds() { return {SmallDataset().FileOf(data::kIndexFile)}; }
 
 void Run(absl::string_view text) {
   static const SmallDataset dataset;

@@ -6,9 +6,7 @@
 namespace anyorder::fuzz {
 namespace {
 
-std::vector<std::string> Seeds() {
-  return {SmallDataset().FileOf("lanes.h5")};
-}
+std::vector<std::string> Seeds() { return {SmallDataset().FileOf("lanes.h5")}; }
 
 void Run(absl::string_view text) {
   static const SmallDataset dataset;

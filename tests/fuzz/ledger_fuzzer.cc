@@ -36,8 +36,7 @@ std::vector<std::string> Seeds() {
                                              ledger::Trained{1, 10, 20},
                                              ledger::Skipped{1, 20, 0, 8, "spike", ""},
                                              ledger::Stop{1, 20, 74, 0, "detail"}};
-  for (const ledger::Event& event : events)
-    ANYORDER_CHECK_OK(ledger->Append(event));
+  for (const ledger::Event& event : events) ANYORDER_CHECK_OK(ledger->Append(event));
   const auto text = ReadWholeFile(path);
   ANYORDER_CHECK_OK(text.status());
   return {*text};

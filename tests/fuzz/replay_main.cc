@@ -65,15 +65,9 @@ std::string Mutate(std::string text, std::mt19937_64& random) {
       case 0:
         if (at < text.size()) text[at] = static_cast<char>(text[at] ^ 1 << below(8));
         break;
-      case 1:
-        text.erase(at, below(20));
-        break;
-      case 2:
-        text.insert(at, text.substr(below(text.size() + 1), 1 + below(60)));
-        break;
-      case 3:
-        text.insert(at, kTokens[below(std::size(kTokens))]);
-        break;
+      case 1: text.erase(at, below(20)); break;
+      case 2: text.insert(at, text.substr(below(text.size() + 1), 1 + below(60))); break;
+      case 3: text.insert(at, kTokens[below(std::size(kTokens))]); break;
       case 4: {  // a number, where there is one, becomes another
         const size_t begin = text.find_first_of("0123456789", at);
         if (begin == std::string::npos) break;
@@ -108,8 +102,7 @@ int Replay(const FuzzTarget& target, const std::string& folder, int num_mutants)
   g_kept_path = absl::StrCat("crash-replay-", getpid());
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL})
     std::signal(signal, KeepCurrent);
-  for (const std::string& input : inputs)
-    RunOne(target, input);
+  for (const std::string& input : inputs) RunOne(target, input);
   std::mt19937_64 random(20241123);
   for (int i = 0; i < num_mutants; ++i)
     RunOne(target, Mutate(inputs[random() % inputs.size()], random));

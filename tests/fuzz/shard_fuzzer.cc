@@ -6,9 +6,7 @@
 namespace anyorder::fuzz {
 namespace {
 
-std::vector<std::string> Seeds() {
-  return {SmallDataset().FileOf("shard-00000.h5")};
-}
+std::vector<std::string> Seeds() { return {SmallDataset().FileOf("shard-00000.h5")}; }
 
 void Run(absl::string_view text) {
   static const SmallDataset dataset;

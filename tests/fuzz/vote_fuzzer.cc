@@ -8,9 +8,7 @@
 namespace anyorder::fuzz {
 namespace {
 
-std::vector<std::string> Seeds() {
-  return {WithoutSeal(ckpt::SerializeVote(SmallVote()))};
-}
+std::vector<std::string> Seeds() { return {WithoutSeal(ckpt::SerializeVote(SmallVote()))}; }
 
 void Run(absl::string_view text) {
   ckpt::ParseVote(text, "v").status().IgnoreError();

@@ -30,8 +30,7 @@ struct CheckedTensor {
 
   double Rms(double (*size_of)(const CheckedElement&)) const {
     double sum = 0;
-    for (const CheckedElement& element : elements)
-      sum += std::pow(size_of(element), 2);
+    for (const CheckedElement& element : elements) sum += std::pow(size_of(element), 2);
     return std::sqrt(sum / static_cast<double>(elements.size()));
   }
   double DifferenceRms() const {
@@ -91,8 +90,7 @@ struct Exact {
           kernels::testing::AttentionErrorAnalysis(results, kernels::testing::kUnitOf<T>).bounds();
       kernels::testing::VisitPairs(bounds, rms, [](const auto& bound, auto& mean) {
         double sum = 0;
-        for (const double x : bound)
-          sum += x * x;
+        for (const double x : bound) sum += x * x;
         mean = {std::sqrt(sum / static_cast<double>(bound.size()))};
       });
     } else {
@@ -199,9 +197,7 @@ class SwitchRun {
   Places places_;
 };
 
-std::string Number(double x) {
-  return std::isfinite(x) ? absl::StrFormat("%.6g", x) : "null";
-}
+std::string Number(double x) { return std::isfinite(x) ? absl::StrFormat("%.6g", x) : "null"; }
 
 // How many times its bound an element is away; what is not a number is away infinitely.
 double TimesBound(const CheckedElement& element) {
@@ -250,8 +246,7 @@ std::vector<CheckedTensor> Run(kernels::Backend& device, const AttentionSwitch& 
 
 std::vector<std::string> BisectionSwitches() {
   std::vector<std::string> names;
-  for (const AttentionSwitch& each : AllSwitches())
-    names.push_back(each.name());
+  for (const AttentionSwitch& each : AllSwitches()) names.push_back(each.name());
   return names;
 }
 

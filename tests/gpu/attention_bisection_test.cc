@@ -79,8 +79,7 @@ TEST(AttentionBisectionTest, TheReferenceAgrees) {
 
 TEST(AttentionBisectionTest, SwappedColumnsAreALayout) {
   ChangedOut device([](const kernels::AttentionForwardArgs& args, BFloat16* out) {
-    for (int64_t i = 0; i < args.out.num_elements(); i += 8)
-      std::swap(out[i + 2], out[i + 3]);
+    for (int64_t i = 0; i < args.out.num_elements(); i += 8) std::swap(out[i + 2], out[i + 3]);
   });
   EXPECT_THAT(Output(device, "ring forward, one tile"),
               HasSubstr("\nfirst failing switch: ring forward, one tile: out: layout: wrong where "

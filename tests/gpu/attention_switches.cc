@@ -43,8 +43,7 @@ AttentionCase PlainCase(Level level) {
       if (level >= kQueries && i % 6 == 1) c.query[lane].Add(i, i - 1, -1, 0, segment);
     }
   }
-  for (auto* slots : {&c.content, &c.query, &c.keys})
-    slots->resize(level >= kLanes ? 2 : 1);
+  for (auto* slots : {&c.content, &c.query, &c.keys}) slots->resize(level >= kLanes ? 2 : 1);
   c.Finish(level >= kSeveralTiles ? 2 : 1, kernels::cuda::kRingHeadDim, level >= kPosition ? 1 : 0);
   c.biases = level >= kBiases;
   c.segments = level >= kSegments;
@@ -85,8 +84,7 @@ AttentionCase CaseOf(Level level) {
       kernels::testing::XlnetCase(kMemoryLength, kLength, /*heads=*/2, kernels::cuda::kRingHeadDim);
   if (level >= kDropout) c.dropout_rate = 0.1;
   // Keys that are not in the order of their slots are the general kernels', in bf16 too.
-  for (size_t lane = 0; level == kBf16 && lane < c.keys.size(); ++lane)
-    c.keys[lane].pos[70] += 1;
+  for (size_t lane = 0; level == kBf16 && lane < c.keys.size(); ++lane) c.keys[lane].pos[70] += 1;
   return c;
 }
 

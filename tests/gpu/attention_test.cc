@@ -77,9 +77,7 @@ TEST_F(AttentionTest, XlnetWithMemoryAndBothDirections) {
   ExpectAgreesEverywhere(XlnetCase(96, 130, 2, 64));
 }
 
-TEST_F(AttentionTest, XlnetWithoutMemory) {
-  ExpectAgreesEverywhere(XlnetCase(0, 101, 2, 64));
-}
+TEST_F(AttentionTest, XlnetWithoutMemory) { ExpectAgreesEverywhere(XlnetCase(0, 101, 2, 64)); }
 
 TEST_F(AttentionTest, MoreKeysThanOneChunk) {
   AttentionCase c = XlnetCase(517, 150, 1, 64);
@@ -90,8 +88,7 @@ TEST_F(AttentionTest, MoreKeysThanOneChunk) {
 
 TEST_F(AttentionTest, MoreThan64TargetsOfABlock) {
   AttentionCase c = XlnetCase(64, 200, 1, 64);
-  for (size_t lane = 0; lane < c.query.size(); ++lane)
-    c.query[lane] = c.content[lane];
+  for (size_t lane = 0; lane < c.query.size(); ++lane) c.query[lane] = c.content[lane];
   c.Finish(1, 64, 2);
   c.table_of_lane.resize(c.keys.size());
   ExpectAgrees<BFloat16>(c, 24);
@@ -109,17 +106,11 @@ TEST_F(AttentionTest, SequenceToSequence) {
   ExpectAgreesEverywhere(SequenceToSequenceCase(60, 120));
 }
 
-TEST_F(AttentionTest, PackedDocumentsAndPadding) {
-  ExpectAgreesEverywhere(PackedCase());
-}
+TEST_F(AttentionTest, PackedDocumentsAndPadding) { ExpectAgreesEverywhere(PackedCase()); }
 
-TEST_F(AttentionTest, GroupsSeeEachOther) {
-  ExpectAgreesEverywhere(GroupCase());
-}
+TEST_F(AttentionTest, GroupsSeeEachOther) { ExpectAgreesEverywhere(GroupCase()); }
 
-TEST_F(AttentionTest, BandsWithDilationAndGlobals) {
-  ExpectAgreesEverywhere(BandCase());
-}
+TEST_F(AttentionTest, BandsWithDilationAndGlobals) { ExpectAgreesEverywhere(BandCase()); }
 
 TEST_F(AttentionTest, ShuffledRowsAndKeys) {
   ExpectAgreesEverywhere(ShuffledRowsCase());
@@ -148,9 +139,7 @@ TEST_F(AttentionTest, SizesAroundTileEdges) {
   }
 }
 
-TEST_F(AttentionTest, RowsThatSeeNothing) {
-  ExpectAgreesEverywhere(BlindRowsCase(2));
-}
+TEST_F(AttentionTest, RowsThatSeeNothing) { ExpectAgreesEverywhere(BlindRowsCase(2)); }
 
 TEST_F(AttentionTest, RandomArrays) {
   for (uint64_t seed = 0; seed < 40; ++seed) {

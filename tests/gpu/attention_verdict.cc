@@ -47,8 +47,7 @@ template <typename Key>
 std::map<Key, Counts> CountBy(const Elements& elements,
                               const std::function<Key(const CheckedElement&)>& key_of) {
   std::map<Key, Counts> counts;
-  for (const CheckedElement& element : elements)
-    counts[key_of(element)].Add(element.is_wrong());
+  for (const CheckedElement& element : elements) counts[key_of(element)].Add(element.is_wrong());
   return counts;
 }
 
@@ -74,8 +73,7 @@ std::optional<std::string> Race(const Elements& elements) {
   }
   if (count == 0) return std::nullopt;
   std::vector<std::string> names;
-  for (const int tile : tiles)
-    names.push_back(absl::StrCat(tile));
+  for (const int tile : tiles) names.push_back(absl::StrCat(tile));
   return absl::StrFormat("race: differs between two runs (%d of %d elements, tiles %s)", count,
                          elements.size(), Listed(names));
 }

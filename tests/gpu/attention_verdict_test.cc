@@ -56,9 +56,7 @@ class PatternTest : public ::testing::Test {
   Elements elements_;
 };
 
-TEST_F(PatternTest, NothingWrong) {
-  EXPECT_EQ(Pattern(), "agrees");
-}
+TEST_F(PatternTest, NothingWrong) { EXPECT_EQ(Pattern(), "agrees"); }
 
 TEST_F(PatternTest, ARaceDiffersBetweenRuns) {
   Spoil([](const CheckedElement& e) { return e.row_of_tile % 8 == 3; });
@@ -66,8 +64,7 @@ TEST_F(PatternTest, ARaceDiffersBetweenRuns) {
   EXPECT_THAT(Pattern(), StartsWith("race: differs between two runs (1 of "));
   // Also where every element of this run is within its bound.
   Elements right = elements_;
-  for (CheckedElement& element : right)
-    element.found = element.expected;
+  for (CheckedElement& element : right) element.found = element.expected;
   EXPECT_THAT(PatternOf(right), StartsWith("race"));
 }
 

@@ -7,9 +7,7 @@
 
 namespace anyorder::testing {
 
-absl::Status CheckDevice() {
-  return absl::OkStatus();
-}
+absl::Status CheckDevice() { return absl::OkStatus(); }
 
 std::unique_ptr<kernels::Backend> OpenDevice() {
   absl::StatusOr<std::unique_ptr<kernels::Backend>> backend =

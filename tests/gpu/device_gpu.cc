@@ -18,9 +18,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> Open() {
 
 }  // namespace
 
-absl::Status CheckDevice() {
-  return Open().status();
-}
+absl::Status CheckDevice() { return Open().status(); }
 
 std::unique_ptr<kernels::Backend> OpenDevice() {
   absl::StatusOr<std::unique_ptr<kernels::Backend>> backend = Open();

@@ -147,8 +147,7 @@ void ExpectRingAgreesWithGeneral(const XlnetSize& size, int64_t batch) {
   const AttentionProblem ring(*device, size, batch, kDropout);
   const AttentionProblem exact(*device, size, batch, kDropout, ProblemValues::kBf16InFp32);
   const AttentionProblem near(*device, size, batch, kDropout, ProblemValues::kDitheredInFp32);
-  for (const AttentionProblem* problem : {&ring, &exact, &near})
-    Run(*device, *problem);
+  for (const AttentionProblem* problem : {&ring, &exact, &near}) Run(*device, *problem);
   const std::vector<NamedResult> of_ring = ResultsOf(ring);
   const std::vector<NamedResult> of_exact = ResultsOf(exact);
   const std::vector<NamedResult> of_near = ResultsOf(near);
@@ -176,12 +175,10 @@ template <typename Run>
 void ExpectSameBits(kernels::Backend& device, const std::vector<TensorView>& tensors, int runs,
                     Run run) {
   std::vector<int64_t> first;
-  for (const TensorView& tensor : tensors)
-    device.FillZero(tensor, {});
+  for (const TensorView& tensor : tensors) device.FillZero(tensor, {});
   const std::vector<int64_t> nothing = Digests(device, tensors);
   for (int i = 0; i < runs; ++i) {
-    for (const TensorView& tensor : tensors)
-      device.FillZero(tensor, {});
+    for (const TensorView& tensor : tensors) device.FillZero(tensor, {});
     run();
     const std::vector<int64_t> digests = Digests(device, tensors);
     if (i == 0) first = digests;
@@ -200,8 +197,7 @@ void ExpectSameAttention(const XlnetSize& size, int64_t batch, int runs) {
   const std::unique_ptr<kernels::Backend> device = OpenDevice();
   const AttentionProblem problem(*device, size, batch, kDropout);
   std::vector<TensorView> tensors = {problem.forward().lse};
-  for (const NamedResult& result : ResultsOf(problem))
-    tensors.push_back(result.view);
+  for (const NamedResult& result : ResultsOf(problem)) tensors.push_back(result.view);
   ExpectSameBits(*device, tensors, runs, [&] { Run(*device, problem); });
 }
 
@@ -265,9 +261,7 @@ TEST(GemmRepeatTest, SameBitsOver50Runs) {
   ExpectSameBatches(bench::kXlnetLarge, 64, 50);
 }
 
-TEST(SmallProductionTest, RingAgreesWithGeneral) {
-  ExpectRingAgreesWithGeneral(kTiny, 2);
-}
+TEST(SmallProductionTest, RingAgreesWithGeneral) { ExpectRingAgreesWithGeneral(kTiny, 2); }
 
 TEST(SmallProductionTest, SameBitsOverRuns) {
   ExpectSameAttention(kTiny, 2, 3);

@@ -90,8 +90,7 @@ TEST(SmokeTest, Queue) {
   for (int i = 0; i < kSums; ++i) {
     backend->Add(sum.view({kSize}), one.view({kSize}), sum.view({kSize}), {});
     event->Record({});
-    for (int asked = 0; asked < 2; ++asked)
-      ASSERT_TRUE(event->IsReached().ok());
+    for (int asked = 0; asked < 2; ++asked) ASSERT_TRUE(event->IsReached().ok());
   }
   event->Await();
   EXPECT_TRUE(*event->IsReached());
@@ -103,8 +102,7 @@ TEST(SmokeTest, Copy) {
   {
     const std::unique_ptr<Backend> backend = OpenDevice();
     std::vector<float> values((size_t{5} << 20) + 7);
-    for (size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<float>(i % 65537);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 65537);
     const std::vector<double> expected(values.begin(), values.end());
     test::ExpectClose(DeviceFloats(*backend, values).Values(), expected,
                       std::vector<double>(expected.size(), 0.0), "a copy");
@@ -186,21 +184,13 @@ TEST(SmokeTest, AttentionPlan) {
   testing::ExpectSoundPlan(ring, c.shape);
 }
 
-TEST(SmokeTest, RingForward) {
-  CheckSwitch("ring forward, +mixed visibility");
-}
+TEST(SmokeTest, RingForward) { CheckSwitch("ring forward, +mixed visibility"); }
 
-TEST(SmokeTest, RingForwardPosition) {
-  CheckSwitch("ring forward, +position");
-}
+TEST(SmokeTest, RingForwardPosition) { CheckSwitch("ring forward, +position"); }
 
-TEST(SmokeTest, RingSegments) {
-  CheckSwitch("ring forward, +segments");
-}
+TEST(SmokeTest, RingSegments) { CheckSwitch("ring forward, +segments"); }
 
-TEST(SmokeTest, RingQueries) {
-  CheckSwitch("ring forward, +dropout");
-}
+TEST(SmokeTest, RingQueries) { CheckSwitch("ring forward, +dropout"); }
 
 TEST(SmokeTest, RingBackward) {
   CheckSwitch("ring backward, +dropout", {"dq", "dsegment_bias", "dsegment_embedding"});

@@ -34,8 +34,7 @@ int RefuseCommandLine() {
 }
 
 int ListSwitches() {
-  for (const std::string& name : BisectionSwitches())
-    std::printf("%s\n", name.c_str());
+  for (const std::string& name : BisectionSwitches()) std::printf("%s\n", name.c_str());
   return 0;
 }
 

@@ -44,8 +44,7 @@ class AttentionErrorAnalysis {
     bias_terms_.assign(d.ddistance_bias.size(), BiasTerms());
     in_ = exact.Inputs();
     for (int64_t row = 0; row < s_.num_rows(); ++row) {
-      for (int64_t head = 0; head < s_.num_heads; ++head)
-        AddRow(row, head);
+      for (int64_t head = 0; head < s_.num_heads; ++head) AddRow(row, head);
     }
     Finish();
   }
@@ -133,8 +132,7 @@ class AttentionErrorAnalysis {
     const double dim = static_cast<double>(s_.head_dim);
     const double n = static_cast<double>(pairs.size());
     double largest = 0;
-    for (const Pair& p : pairs)
-      largest = std::max(largest, p.magnitude);
+    for (const Pair& p : pairs) largest = std::max(largest, p.magnitude);
     // q plus bias and times scale * log2(e) is rounded; products and sums of 3 D terms; exp's
     // argument.
     const double score_error = largest * (u_ + (3 * dim + 24) * kAccumulation);

@@ -228,17 +228,13 @@ AttentionData<T, G> MakeData(const AttentionCase& c, uint64_t seed) {
   data.min_bias_distance = c.min_bias_distance;
   data.bands = c.bands;
   data.table_of_lane = c.table_of_lane;
-  for (const Slots& lane : c.content)
-    data.rows.Append(lane);
-  for (const Slots& lane : c.query)
-    data.rows.Append(lane);
-  for (const Slots& lane : c.keys)
-    data.keys.Append(lane);
+  for (const Slots& lane : c.content) data.rows.Append(lane);
+  for (const Slots& lane : c.query) data.rows.Append(lane);
+  for (const Slots& lane : c.keys) data.keys.Append(lane);
   RandomStream random(seed, RandomPurpose::kInit, 0, 0);
   const auto fill = [&](std::vector<T>* x, int64_t count) {
     x->resize(static_cast<size_t>(count));
-    for (T& value : *x)
-      value = static_cast<T>(static_cast<float>(random.Normal()));
+    for (T& value : *x) value = static_cast<T>(static_cast<float>(random.Normal()));
   };
   const int64_t width = c.shape.model_dim();
   fill(&data.q, c.shape.num_rows() * width);
@@ -307,8 +303,7 @@ AttentionData<double, double> InDouble(const AttentionData<T, G>& data) {
   exact.min_bias_distance = data.min_bias_distance;
   exact.dropout = data.dropout;
   const auto copy = [](const std::vector<T>& from, std::vector<double>* to) {
-    for (const T& value : from)
-      to->push_back(static_cast<double>(static_cast<float>(value)));
+    for (const T& value : from) to->push_back(static_cast<double>(static_cast<float>(value)));
   };
   copy(data.q, &exact.q);
   copy(data.k, &exact.k);

@@ -114,8 +114,7 @@ TEST_P(BackendTest, AttentionToANanKeyIsNan) {
   for (const int64_t slot : {25, 70}) {
     WithType(dtype(), [&]<typename T>() {
       auto data = testing::MakeData<T, float>(TwoLanes(), 42);
-      for (const int64_t lane : {0, 1})
-        Plant(&data.k, lane * data.shape.num_keys + slot, 0, kNan);
+      for (const int64_t lane : {0, 1}) Plant(&data.k, lane * data.shape.num_keys + slot, 0, kNan);
       ExpectSpreadsLikeTheReference(backend(), std::move(data));
     });
   }
@@ -125,8 +124,7 @@ TEST_P(BackendTest, AttentionToANanKeyIsNan) {
 TEST_P(BackendTest, AttentionToAnInfiniteKeyIsNanOrWithoutIt) {
   WithType(dtype(), [&]<typename T>() {
     auto data = testing::MakeData<T, float>(TwoLanes(), 43);
-    for (const int64_t lane : {0, 1})
-      Plant(&data.k, lane * data.shape.num_keys + 25, 0, kInfinity);
+    for (const int64_t lane : {0, 1}) Plant(&data.k, lane * data.shape.num_keys + 25, 0, kInfinity);
     ExpectSpreadsLikeTheReference(backend(), std::move(data));
   });
 }
@@ -154,8 +152,7 @@ TEST_P(BackendTest, AttentionHidesByABiasOfMinusInfinity) {
       }
     }
     for (const auto* x : {&data.dk, &data.dv}) {
-      for (const T value : *x)
-        ASSERT_TRUE(std::isfinite(testing::ToDouble(value)));
+      for (const T value : *x) ASSERT_TRUE(std::isfinite(testing::ToDouble(value)));
     }
   });
 }

@@ -22,8 +22,7 @@ inline std::vector<int32_t> Permutation(int64_t count, RandomStream* random) {
 }
 
 inline void AddMemory(int32_t memory, Slots* keys) {
-  for (int32_t j = 0; j < memory; ++j)
-    keys->Add(j - memory, -1, -1, kDocAny, 0);
+  for (int32_t j = 0; j < memory; ++j) keys->Add(j - memory, -1, -1, kDocAny, 0);
 }
 
 // XLNet pretraining: two halves with a factorisation order each (the second half sees the first),
@@ -38,8 +37,7 @@ inline AttentionCase XlnetCase(int32_t memory, int32_t length, int64_t heads, in
     AddMemory(memory, &keys);
     const int32_t half = length / 2;
     std::vector<int32_t> rank = Permutation(half, &random);
-    for (const int32_t r : Permutation(length - half, &random))
-      rank.push_back(half + r);
+    for (const int32_t r : Permutation(length - half, &random)) rank.push_back(half + r);
     for (int32_t i = 0; i < length; ++i) {
       const int32_t segment = i < length / 3 ? 0 : i < length - 1 ? 1 : 2;
       content.Add(i, rank[static_cast<size_t>(i)], -1, 0, segment);
@@ -247,15 +245,13 @@ inline AttentionCase ShuffledKeysCase() {
 
 // Query rows only, as where the last layer needs no others.
 inline AttentionCase WithoutContentRows(AttentionCase c) {
-  for (Slots& rows : c.content)
-    rows = Slots();
+  for (Slots& rows : c.content) rows = Slots();
   c.shape.content_rows = 0;
   return c;
 }
 
 inline AttentionCase WithoutKeys(AttentionCase c) {
-  for (Slots& keys : c.keys)
-    keys = Slots();
+  for (Slots& keys : c.keys) keys = Slots();
   c.shape.num_keys = 0;
   return c;
 }
@@ -263,10 +259,8 @@ inline AttentionCase WithoutKeys(AttentionCase c) {
 // Of 100 slots, some rows of lane 0 and all content rows of lane 1 see nothing.
 inline AttentionCase BlindRowsCase(int64_t heads) {
   AttentionCase c = XlnetCase(0, 100, heads, 64);
-  for (size_t i = 10; i < 70; ++i)
-    c.content[0].order[i] = -5;
-  for (int32_t& doc : c.content[1].doc)
-    doc = 9;
+  for (size_t i = 10; i < 70; ++i) c.content[0].order[i] = -5;
+  for (int32_t& doc : c.content[1].doc) doc = 9;
   return c;
 }
 

@@ -60,9 +60,7 @@ void ExpectAgreesEverywhere(AttentionCase c) {
 
 class AttentionScenarioTest : public ::testing::TestWithParam<size_t> {};
 
-TEST_P(AttentionScenarioTest, Agrees) {
-  ExpectAgreesEverywhere(AllScenarios(140)[GetParam()]);
-}
+TEST_P(AttentionScenarioTest, Agrees) { ExpectAgreesEverywhere(AllScenarios(140)[GetParam()]); }
 
 INSTANTIATE_TEST_SUITE_P(All, AttentionScenarioTest,
                          ::testing::Range<size_t>(0, AllScenarios(140).size()),
@@ -116,9 +114,7 @@ TEST(AttentionTest, SizesAroundTileEdges) {
   }
 }
 
-TEST(AttentionTest, WithoutAnyKeys) {
-  ExpectAgrees<float>(WithoutKeys(BidirectionalCase(10)), 27);
-}
+TEST(AttentionTest, WithoutAnyKeys) { ExpectAgrees<float>(WithoutKeys(BidirectionalCase(10)), 27); }
 
 TEST(AttentionTest, PositionsAtTheEndsOfTheirType) {
   ExpectAgrees<float>(FarPositionsCase(), 28);

@@ -12,9 +12,7 @@ using test::RandomTensor;
 
 constexpr double kU = 0x1p-24;
 
-HostTensor Wide(const HostTensor& x) {
-  return ToDType(x, DType::kFloat64);
-}
+HostTensor Wide(const HostTensor& x) { return ToDType(x, DType::kFloat64); }
 
 void CheckForward(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype) {
   const HostTensor table = RandomTensor(dtype, {13, size.columns}, 1);
@@ -28,8 +26,7 @@ void CheckForward(Backend& backend, Backend& reference, const MatrixSize& size, 
   };
   const auto expected = run(reference, Wide(table));
   std::vector<double> error(expected.size());
-  for (size_t i = 0; i < error.size(); ++i)
-    error[i] = 2 * kU * std::fabs(expected[i]);
+  for (size_t i = 0; i < error.size(); ++i) error[i] = 2 * kU * std::fabs(expected[i]);
   ExpectClose(run(backend, table), expected, test::WithOutputRounding(error, expected, dtype),
               "embedding");
 }
@@ -51,8 +48,7 @@ void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size,
 }
 
 TEST_P(BackendTest, EmbeddingForwardMatchesReference) {
-  for (const MatrixSize& size : kMatrixSizes)
-    CheckForward(backend(), reference(), size, dtype());
+  for (const MatrixSize& size : kMatrixSizes) CheckForward(backend(), reference(), size, dtype());
 }
 
 TEST_P(BackendTest, EmbeddingBackwardMatchesReference) {
@@ -73,14 +69,12 @@ TEST_P(BackendTest, EmbeddingBackwardAddsLongRunsExactly) {
     for (const int64_t columns : {5, 16}) {
       for (const bool all : {true, false}) {
         HostTensor dy(dtype(), {rows, columns});
-        for (int64_t i = 0; i < dy.size(); ++i)
-          dy.Set(i, static_cast<double>(i * 7 % 17 - 8));
+        for (int64_t i = 0; i < dy.size(); ++i) dy.Set(i, static_cast<double>(i * 7 % 17 - 8));
         std::vector<int32_t> ids(static_cast<size_t>(rows), 31);
         for (int64_t r = 0; !all && r < rows; r += 61)
           ids[static_cast<size_t>(r)] = static_cast<int32_t>(r % kVocab);
         HostTensor actual(gradient_dtype(), {kVocab, columns});
-        for (int64_t i = 0; i < actual.size(); ++i)
-          actual.Set(i, static_cast<double>(i % 5));
+        for (int64_t i = 0; i < actual.size(); ++i) actual.Set(i, static_cast<double>(i % 5));
         HostTensor expected = actual;
         backend().EmbeddingBackward(
             {dy.view(), ids.data(), 2.0f, Dropout{}, nullptr, actual.view()}, {});
@@ -180,8 +174,7 @@ void CheckCrossEntropy(const CrossEntropy& in, const CrossEntropyResult& actual,
   std::vector<double> dbias_bound(vocab);
   for (int64_t i = 0; i < vocab * columns; ++i)
     dweight_bound[i] = Gamma(rows + 2) * std::fabs(in.dweight.At(i));
-  for (int64_t j = 0; j < vocab; ++j)
-    dbias_bound[j] = Gamma(rows + 2) * std::fabs(in.dbias.At(j));
+  for (int64_t j = 0; j < vocab; ++j) dbias_bound[j] = Gamma(rows + 2) * std::fabs(in.dbias.At(j));
   for (int64_t r = 0; r < rows; ++r) {
     const double weight = in.row_weights[r];
     if (weight == 0) continue;
@@ -203,8 +196,7 @@ void CheckCrossEntropy(const CrossEntropy& in, const CrossEntropyResult& actual,
     const double relative = 2 * (2 * logit_error + sum_error + 8 * kU);
     loss_bound[r] = 2 * logit_error + sum_error + 2 * kU * (largest + std::fabs(exact.loss.At(r)));
     double sum = 0;
-    for (const double logit : logits)
-      sum += std::exp(logit);
+    for (const double logit : logits) sum += std::exp(logit);
     for (int64_t j = 0; j < vocab; ++j) {
       const double p = std::exp(logits[j]) / sum;
       const double target = j == in.labels[r] ? 1 : 0;
@@ -293,10 +285,8 @@ TEST_P(BackendTest, RowsOfWeightZeroHaveNoLossAndNoGradient) {
   // Their labels must not even be looked up.
   in.labels.assign(4, -1);
   const CrossEntropyResult result = RunCrossEntropy(backend(), in, true);
-  for (int64_t r = 0; r < 4; ++r)
-    EXPECT_EQ(result.loss.At(r), 0);
-  for (int64_t i = 0; i < result.dx.size(); ++i)
-    EXPECT_EQ(result.dx.At(i), 0);
+  for (int64_t r = 0; r < 4; ++r) EXPECT_EQ(result.loss.At(r), 0);
+  for (int64_t i = 0; i < result.dx.size(); ++i) EXPECT_EQ(result.dx.At(i), 0);
   EXPECT_TRUE(result.dweight.SameBits(in.dweight));
   EXPECT_TRUE(result.dbias.SameBits(in.dbias));
 }

@@ -14,9 +14,7 @@ using test::RandomTensor;
 
 constexpr double kU = 0x1p-24;
 
-HostTensor Wide(const HostTensor& x) {
-  return ToDType(x, DType::kFloat64);
-}
+HostTensor Wide(const HostTensor& x) { return ToDType(x, DType::kFloat64); }
 
 struct Optimizer {
   HostTensor grad, master, m, v, weights;
@@ -108,8 +106,7 @@ TEST_P(BackendTest, ComputeGradientClipSaysWhatToDo) {
   for (const int64_t n : {1, 31, 700}) {
     const HostTensor drawn = Absolute(RandomTensor(DType::kFloat64, {n}, 1));
     double sum = 0;
-    for (const double x : drawn.Values())
-      sum += x;
+    for (const double x : drawn.Values()) sum += x;
     const double norm = 0.25 * std::sqrt(sum);
     const double error = 2 * Gamma(n + 8, 0x1p-53);
     const double c = std::sqrt(1 - std::pow(0.999, 7)) / (1 - std::pow(0.9, 7));
@@ -208,8 +205,7 @@ TEST_P(BackendTest, DigestIsTheSameOnEveryBackend) {
     const std::vector<int32_t> random = test::RandomIds(n, 256, 1);
     std::vector<uint64_t> words(static_cast<size_t>(n / 8 + 1));
     auto* const bytes = reinterpret_cast<uint8_t*>(words.data());
-    for (int64_t i = 0; i < n; ++i)
-      bytes[i] = static_cast<uint8_t>(random[static_cast<size_t>(i)]);
+    for (int64_t i = 0; i < n; ++i) bytes[i] = static_cast<uint8_t>(random[static_cast<size_t>(i)]);
     const auto digest = [&](Backend& on) {
       int64_t value[2] = {-1, -1};
       on.Digest(ConstTensorView(bytes, DType::kUint8, {n}), TensorView(value, DType::kInt64, {2}),
@@ -243,8 +239,7 @@ TEST_P(BackendTest, SumOfSquaresShowsTheBlockThatIsNotFinite) {
 // The largest floats: their squares overflow fp32 but not the sum's fp64.
 TEST_P(BackendTest, SumOfSquaresOfLargeNumbersIsFinite) {
   HostTensor x(DType::kFloat32, {100});
-  for (int64_t i = 0; i < 100; ++i)
-    x.Set(i, 3e38);
+  for (int64_t i = 0; i < 100; ++i) x.Set(i, 3e38);
   HostTensor sums(DType::kFloat64, {1});
   backend().SumOfSquares(x.view(), sums.view(), {});
   EXPECT_TRUE(std::isfinite(sums.At(0)));
@@ -277,8 +272,7 @@ TEST_P(BackendTest, CastRoundsLikeTheReference) {
                            std::numeric_limits<float>::max(),  // rounds to infinity
                            std::numeric_limits<float>::denorm_min(),
                            1e-39f};
-  for (size_t i = 0; i < std::size(special); ++i)
-    x.Set(static_cast<int64_t>(i), special[i]);
+  for (size_t i = 0; i < std::size(special); ++i) x.Set(static_cast<int64_t>(i), special[i]);
   HostTensor narrow(dtype(), x.shape());
   HostTensor expected(dtype(), x.shape());
   backend().Cast(x.view(), narrow.view(), {});
@@ -294,8 +288,7 @@ TEST_P(BackendTest, CastKeepsNotANumber) {
   x.Set(5, NAN);
   HostTensor y(dtype(), {33});
   backend().Cast(x.view(), y.view(), {});
-  for (int64_t i = 0; i < 33; ++i)
-    EXPECT_EQ(std::isnan(y.At(i)), i == 5);
+  for (int64_t i = 0; i < 33; ++i) EXPECT_EQ(std::isnan(y.At(i)), i == 5);
 }
 
 }  // namespace
@@ -333,8 +326,7 @@ void CheckRows(Backend& backend, const MatrixSize& size, DType dtype) {
 namespace {
 
 TEST_P(BackendTest, CopyRowsMovesStridedRowsAndNothingElse) {
-  for (const MatrixSize& size : kMatrixSizes)
-    CheckRows(backend(), size, dtype());
+  for (const MatrixSize& size : kMatrixSizes) CheckRows(backend(), size, dtype());
 }
 
 // As the recurrence memory moves them: all of it in whole words, or beginning anywhere, or every
@@ -372,8 +364,7 @@ TEST_P(BackendTest, GatherTakesRowsAndScatterAddsThem) {
     const HostTensor x = RandomTensor(dtype(), {kRows, columns}, 1);
     // Every second row, last first.
     std::vector<int32_t> rows;
-    for (int32_t r = kRows - 1; r >= 0; r -= 2)
-      rows.push_back(r);
+    for (int32_t r = kRows - 1; r >= 0; r -= 2) rows.push_back(r);
     const auto count = static_cast<int64_t>(rows.size());
     HostTensor gathered(dtype(), {count, columns});
     backend().GatherRows({x.view(), rows.data(), count, false, gathered.view()}, {});
@@ -399,8 +390,7 @@ TEST_P(BackendTest, FillZeroClearsNothingElse) {
     for (const int64_t count : {0, 1, 3, 40}) {
       HostTensor x = RandomTensor(dtype(), {60}, 1);
       HostTensor expected = x;
-      for (int64_t i = begin; i < begin + count; ++i)
-        expected.Set(i, 0);
+      for (int64_t i = begin; i < begin + count; ++i) expected.Set(i, 0);
       backend().FillZero(x.view().Slice(begin, {count}), {});
       EXPECT_TRUE(x.SameBits(expected)) << begin << " + " << count;
     }

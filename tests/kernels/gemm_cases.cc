@@ -56,8 +56,7 @@ void CheckGemm(Backend& backend, Backend& reference, const GemmCase& gemm, DType
   const HostTensor old = ToDType(c, DType::kFloat64);
   // With beta 0 the old value must not be read.
   if (gemm.beta == 0) {
-    for (int64_t i = 0; i < c.size(); ++i)
-      c.Set(i, NAN);
+    for (int64_t i = 0; i < c.size(); ++i) c.Set(i, NAN);
   }
   const auto wide = [](const HostTensor& x) { return ToDType(x, DType::kFloat64); };
   const auto actual = RunGemm(backend, gemm, a, b, bias, c).Values();
@@ -114,8 +113,7 @@ void CheckProductBatches(Backend& backend, DType dtype) {
       if (has_sum) args.b_sum = of_sum.view().Slice(0, {size.n});
     };
     results(single_c, single_sum);
-    for (int64_t i = 0; i < kCount; ++i)
-      backend.Gemm(ProductOf(args, i), {});
+    for (int64_t i = 0; i < kCount; ++i) backend.Gemm(ProductOf(args, i), {});
     results(c, sum);
     backend.Gemm(args, {});
     EXPECT_EQ(c.Values(), single_c.Values()) << "options " << options;
@@ -128,9 +126,7 @@ void CheckProductBatches(Backend& backend, DType dtype) {
 
 namespace {
 
-TEST_P(BackendTest, GemmOfABatchIsItsProducts) {
-  CheckProductBatches(backend(), dtype());
-}
+TEST_P(BackendTest, GemmOfABatchIsItsProducts) { CheckProductBatches(backend(), dtype()); }
 
 // Sizes around the CPU's blocks of C (256 rows, 1024 columns), vectors, and extreme proportions.
 TEST_P(BackendTest, GemmMatchesReferenceForOddSizes) {
@@ -208,8 +204,7 @@ ProductAndSum RunSum(Backend& backend, const SumCase& product, const HostTensor&
   args.c = c.view();
   HostTensor sum(GradientDType(a.dtype()), {product.of_a ? product.size.m : product.size.n});
   // What is there must not count.
-  for (int64_t i = 0; i < sum.size(); ++i)
-    sum.Set(i, NAN);
+  for (int64_t i = 0; i < sum.size(); ++i) sum.Set(i, NAN);
   (product.of_a ? args.a_sum : args.b_sum) = sum.view();
   backend.Gemm(args, {});
   return {c, sum};

@@ -125,8 +125,7 @@ Inputs MakeInputs(DType dtype, const MatrixSize& size, bool residual, bool dropo
   Inputs in;
   const Shape shape{size.rows, size.columns};
   in.x = RandomTensor(dtype, shape, 1);
-  for (int64_t i = 0; i < in.x.size(); ++i)
-    in.x.Set(i, in.x.At(i) + shift);
+  for (int64_t i = 0; i < in.x.size(); ++i) in.x.Set(i, in.x.At(i) + shift);
   if (residual) in.residual = RandomTensor(dtype, shape, 2);
   in.gamma = RandomTensor(dtype, {size.columns}, 3);
   in.beta = RandomTensor(dtype, {size.columns}, 4);
@@ -155,11 +154,9 @@ TEST_P(BackendTest, LayerNormForwardSurvivesALargeMean) {
 
 TEST_P(BackendTest, LayerNormOfAConstantRowIsBeta) {
   Inputs in = MakeInputs(dtype(), {2, 64}, false, false, 0);
-  for (int64_t i = 0; i < in.x.size(); ++i)
-    in.x.Set(i, 3.0);
+  for (int64_t i = 0; i < in.x.size(); ++i) in.x.Set(i, 3.0);
   const Result result = Forward(backend(), in, 1e-12f);
-  for (int64_t i = 0; i < in.x.size(); ++i)
-    EXPECT_EQ(result.y.At(i), in.beta.At(i % 64));
+  for (int64_t i = 0; i < in.x.size(); ++i) EXPECT_EQ(result.y.At(i), in.beta.At(i % 64));
 }
 
 struct Gradients {
@@ -250,8 +247,7 @@ void CheckLayerNorm(Backend& backend, Backend& reference, const MatrixSize& size
 namespace {
 
 TEST_P(BackendTest, LayerNormBackwardMatchesReference) {
-  for (const MatrixSize& size : kMatrixSizes)
-    CheckBackward(backend(), reference(), size, dtype());
+  for (const MatrixSize& size : kMatrixSizes) CheckBackward(backend(), reference(), size, dtype());
 }
 
 TEST_P(BackendTest, LayerNormBackwardWithoutResidualGivesTheSameDx) {

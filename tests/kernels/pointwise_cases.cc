@@ -21,8 +21,7 @@ constexpr Activation kActivations[] = {Activation::kGeluTanh, Activation::kGeluE
 HostTensor ActivationInputs(DType dtype, const MatrixSize& size) {
   HostTensor x = RandomTensor(dtype, {size.rows, size.columns}, 1);
   constexpr double kScales[] = {1, 4, 0.01, 20};
-  for (int64_t i = 0; i < x.size(); ++i)
-    x.Set(i, x.At(i) * kScales[i % 4]);
+  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, x.At(i) * kScales[i % 4]);
   return x;
 }
 
@@ -39,14 +38,10 @@ HostTensor ActivationInputs(DType dtype, const MatrixSize& size) {
 double ValueError(Activation activation, double x, double value) {
   const double v = 1.6 * (std::fabs(x) + 0.045 * std::fabs(x * x * x));
   switch (activation) {
-    case Activation::kGeluTanh:
-      return kU * std::fabs(value) * (12 + 8 * v);
-    case Activation::kGeluErf:
-      return kU * std::fabs(value) * (20 + 4 * x * x);
-    case Activation::kRelu:
-      return kU * std::fabs(value);
-    case Activation::kTanh:
-      return kU * 12;
+    case Activation::kGeluTanh: return kU * std::fabs(value) * (12 + 8 * v);
+    case Activation::kGeluErf: return kU * std::fabs(value) * (20 + 4 * x * x);
+    case Activation::kRelu: return kU * std::fabs(value);
+    case Activation::kTanh: return kU * 12;
   }
   return 0;
 }
@@ -70,8 +65,7 @@ double DerivativeError(Activation activation, double x) {
           0.5 * std::erfc(-x / std::sqrt(2.0)) + 0.4 * std::fabs(x) * std::exp(-x * x / 2);
       return kU * parts * (24 + 4 * x * x);
     }
-    case Activation::kRelu:
-      return kU;
+    case Activation::kRelu: return kU;
     case Activation::kTanh:  // 4 s (1 - s): s as above, off by 6 u at most, each factor at most 1,
                              // and three roundings
       return kU * 4 * (6 + 6 + 3 * 0.25);
@@ -157,8 +151,7 @@ TEST_P(BackendTest, DropoutKeepsItsShareOfElements) {
   HostTensor y(dtype(), x.shape());
   backend().DropoutApply({x.view(), MakeDropout(1, 2, 3, kRate), ids.data(), y.view()}, {});
   int64_t dropped = 0;
-  for (int64_t i = 0; i < y.size(); ++i)
-    dropped += y.At(i) == 0 && x.At(i) != 0 ? 1 : 0;
+  for (int64_t i = 0; i < y.size(); ++i) dropped += y.At(i) == 0 && x.At(i) != 0 ? 1 : 0;
   // Five standard deviations of a binomial count.
   const auto n = static_cast<double>(x.size());
   EXPECT_NEAR(static_cast<double>(dropped), kRate * n, 5 * std::sqrt(n * kRate * (1 - kRate)));
@@ -170,8 +163,7 @@ TEST_P(BackendTest, ActivationKeepsNotANumber) {
     HostTensor x = RandomTensor(dtype(), {1, 40}, 1);
     x.Set(7, NAN);
     const auto y = Forward(backend(), activation, x, Dropout{}, {0});
-    for (int64_t i = 0; i < x.size(); ++i)
-      EXPECT_EQ(std::isnan(y[i]), i == 7);
+    for (int64_t i = 0; i < x.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i == 7);
   }
 }
 

@@ -146,8 +146,7 @@ class WindowedAttention {
 std::vector<float> NormalValues(int64_t count, uint64_t seed) {
   RandomStream random(seed, RandomPurpose::kInit, 0, 0);
   std::vector<float> x(static_cast<size_t>(count));
-  for (float& value : x)
-    value = static_cast<float>(random.Normal());
+  for (float& value : x) value = static_cast<float>(random.Normal());
   return x;
 }
 
@@ -200,8 +199,7 @@ class Oracle {
 
   Results Compute() const {
     Results r = SizedResults(shape_);
-    for (int64_t i = 0; i < shape_.length; ++i)
-      AddRow(i, r);
+    for (int64_t i = 0; i < shape_.length; ++i) AddRow(i, r);
     return r;
   }
 
@@ -217,8 +215,7 @@ class Oracle {
     for (int64_t j = 0; j < shape_.length; ++j) {
       if (!Sees(shape_, i, j)) continue;
       double score = 0;
-      for (int64_t d = 0; d < shape_.head_dim; ++d)
-        score += double{q[d]} * At(k, j, d);
+      for (int64_t d = 0; d < shape_.head_dim; ++d) score += double{q[d]} * At(k, j, d);
       sum += p[static_cast<size_t>(j)] = std::exp(scale * score);
     }
     double delta = 0;
@@ -268,8 +265,7 @@ Results RunWindowed(WindowedAttention& attention, const WindowedShape& shape, co
 void ExpectAgreement(const Results& found, const Results& exact, const std::string& what) {
   for (int i = 0; i < Results::kCount; ++i) {
     double largest = 0;
-    for (const double value : exact.values[i])
-      largest = std::max(largest, std::abs(value));
+    for (const double value : exact.values[i]) largest = std::max(largest, std::abs(value));
     for (size_t at = 0; at < exact.values[i].size(); ++at)
       ASSERT_NEAR(found.values[i][at], exact.values[i][at], 1e-5 * largest)
           << what << ": " << Results::Name(i) << " at " << at;

@@ -117,9 +117,7 @@ struct Case {
   bool causal;
 };
 
-void PrintTo(const Case& value, std::ostream* out) {
-  *out << value.name;
-}
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
 class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
  protected:

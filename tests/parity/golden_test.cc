@@ -107,8 +107,7 @@ TextSample SampleOf(const GoldenFile& file, int64_t step, int64_t lane) {
   sample.tokens = row("tokens");
   sample.segment = row("segment");
   sample.order = row("order");
-  for (const int32_t masked : row("masked"))
-    sample.is_masked.push_back(masked != 0);
+  for (const int32_t masked : row("masked")) sample.is_masked.push_back(masked != 0);
   for (const int32_t token : sample.tokens)
     sample.is_functional.push_back(token == kSeparator || token == kClassification);
   return sample;

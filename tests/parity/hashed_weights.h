@@ -13,8 +13,7 @@ namespace anyorder::testing {
 // Section "Weights". Writes all elements of the parameter.
 inline void FillHashed(const ParameterInfo& info, float* out) {
   uint32_t key = 2166136261u;
-  for (const char c : info.name)
-    key = (key ^ static_cast<uint8_t>(c)) * 16777619u;
+  for (const char c : info.name) key = (key ^ static_cast<uint8_t>(c)) * 16777619u;
   const bool is_scale = absl::EndsWith(info.name, "layer_norm.weight");
   for (int64_t i = 0; i < info.shape.num_elements(); ++i) {
     uint32_t x = static_cast<uint32_t>(i) * 0x9E3779B9u + key;

@@ -34,8 +34,7 @@ void TensorDump::AddSamples(int64_t step, const std::vector<TextSample>& samples
 absl::Status TensorDump::Write(const std::string& path,
                                const ckpt::SafetensorsMetadata& metadata) const {
   std::vector<ckpt::SafetensorsEntry> layout;
-  for (const Entry& entry : entries_)
-    layout.push_back(entry.layout);
+  for (const Entry& entry : entries_) layout.push_back(entry.layout);
   ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
                             ckpt::SafetensorsWriter::Create(path, layout, metadata));
   for (const Entry& entry : entries_) {

@@ -16,6 +16,5 @@ int main(int argc, char** argv) {
   const absl::Status begun =
       anyorder::launcher::LauncherHeartbeat::Begin(argv[1], std::atoll(argv[2]), heartbeat);
   if (!begun.ok()) return anyorder::ReportAndExitStatus("launcher_heartbeat_program", begun);
-  while (true)
-    pause();
+  while (true) pause();
 }

@@ -27,8 +27,7 @@ class DeferredBuffer final : public kernels::Buffer {
     backend.memory_[static_cast<char*>(fenced_)] = {mapped_, static_cast<char*>(open_)};
   }
   ~DeferredBuffer() override {
-    for (const auto& queue : backend_.side_)
-      backend_.Synchronize({queue.get()});
+    for (const auto& queue : backend_.side_) backend_.Synchronize({queue.get()});
     backend_.Synchronize({});
     const std::lock_guard<std::mutex> lock(backend_.mutex_);
     backend_.memory_.erase(static_cast<char*>(fenced_));

@@ -21,19 +21,14 @@ namespace anyorder::test {
 // Unit round-off: half the distance from 1 to the next number.
 inline double UnitRoundoff(DType dtype) {
   switch (dtype) {
-    case DType::kFloat64:
-      return 0x1p-53;
-    case DType::kBFloat16:
-      return 0x1p-8;
-    default:
-      return 0x1p-24;
+    case DType::kFloat64: return 0x1p-53;
+    case DType::kBFloat16: return 0x1p-8;
+    default: return 0x1p-24;
   }
 }
 
 // n u / (1 - n u) for fp32: the growth of n roundings.
-inline double Gamma(double n, double u = 0x1p-24) {
-  return n * u / (1 - n * u);
-}
+inline double Gamma(double n, double u = 0x1p-24) { return n * u / (1 - n * u); }
 
 // Absolute errors below this come from denormal numbers, where relative bounds end.
 inline constexpr double kDenormal = 0x1p-120;
@@ -66,14 +61,12 @@ inline void ExpectClose(const std::vector<double>& actual, const std::vector<dou
 inline std::vector<double> WithOutputRounding(std::vector<double> error,
                                               const std::vector<double>& expected, DType dtype) {
   const double u = UnitRoundoff(dtype);
-  for (size_t i = 0; i < error.size(); ++i)
-    error[i] += u * (std::fabs(expected[i]) + error[i]);
+  for (size_t i = 0; i < error.size(); ++i) error[i] += u * (std::fabs(expected[i]) + error[i]);
   return error;
 }
 
 inline std::vector<double> Scaled(std::vector<double> values, double factor) {
-  for (double& value : values)
-    value *= factor;
+  for (double& value : values) value *= factor;
   return values;
 }
 

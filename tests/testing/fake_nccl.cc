@@ -87,10 +87,8 @@ class FakeNccl final : public dist::NcclLibrary {
       backend_.Run(stream_, [this, is_lost, sends = sends_, receives = receives_] {
         // Nobody ever sends this one.
         if (is_lost) wire_.Receive(rank_, -1);
-        for (const auto& send : sends)
-          send();
-        for (const auto& receive : receives)
-          receive();
+        for (const auto& send : sends) send();
+        for (const auto& receive : receives) receive();
       });
     }
     sends_.clear();
@@ -132,8 +130,7 @@ class FakeNccl final : public dist::NcclLibrary {
         } else {
           Take(peer, values, bytes);
         }
-        for (int64_t i = 0; i < count; ++i)
-          total[i] += theirs[i];
+        for (int64_t i = 0; i < count; ++i) total[i] += theirs[i];
       }
       std::memcpy(sum, total.data(), bytes);
     });

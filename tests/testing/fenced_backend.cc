@@ -98,8 +98,7 @@ void FencedBackend::CheckNotRecording(const char* what) const {
 
 void FencedBackend::GiveCopies() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const HostCopy& copy : copies_)
-    std::memcpy(copy.host, copy.bytes.data(), copy.bytes.size());
+  for (const HostCopy& copy : copies_) std::memcpy(copy.host, copy.bytes.data(), copy.bytes.size());
   copies_.clear();
 }
 

@@ -43,14 +43,12 @@ inline void ExpectGradient(HostTensor* input, const HostTensor& gradient,
 // sum_i weights[i] * values[i]: a scalar whose gradient by `values` is `weights`.
 inline double WeightedSum(const HostTensor& values, const HostTensor& weights) {
   double sum = 0;
-  for (int64_t i = 0; i < values.size(); ++i)
-    sum += values.At(i) * weights.At(i);
+  for (int64_t i = 0; i < values.size(); ++i) sum += values.At(i) * weights.At(i);
   return sum;
 }
 inline double SumOfMagnitudes(const HostTensor& values) {
   double sum = 0;
-  for (int64_t i = 0; i < values.size(); ++i)
-    sum += std::fabs(values.At(i));
+  for (int64_t i = 0; i < values.size(); ++i) sum += std::fabs(values.At(i));
   return sum;
 }
 

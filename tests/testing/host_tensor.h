@@ -34,36 +34,26 @@ class HostTensor {
 
   double At(int64_t i) const {
     switch (dtype_) {
-      case DType::kFloat64:
-        return view().data<double>()[i];
-      case DType::kFloat32:
-        return view().data<float>()[i];
-      case DType::kBFloat16:
-        return static_cast<float>(view().data<BFloat16>()[i]);
-      default:
-        ANYORDER_CHECK(false) << Name(dtype_);
+      case DType::kFloat64: return view().data<double>()[i];
+      case DType::kFloat32: return view().data<float>()[i];
+      case DType::kBFloat16: return static_cast<float>(view().data<BFloat16>()[i]);
+      default: ANYORDER_CHECK(false) << Name(dtype_);
     }
     return 0;
   }
   void Set(int64_t i, double value) {
     switch (dtype_) {
-      case DType::kFloat64:
-        view().data<double>()[i] = value;
-        return;
-      case DType::kFloat32:
-        view().data<float>()[i] = static_cast<float>(value);
-        return;
+      case DType::kFloat64: view().data<double>()[i] = value; return;
+      case DType::kFloat32: view().data<float>()[i] = static_cast<float>(value); return;
       case DType::kBFloat16:
         view().data<BFloat16>()[i] = BFloat16(static_cast<float>(value));
         return;
-      default:
-        ANYORDER_CHECK(false) << Name(dtype_);
+      default: ANYORDER_CHECK(false) << Name(dtype_);
     }
   }
   std::vector<double> Values() const {
     std::vector<double> values(size());
-    for (int64_t i = 0; i < size(); ++i)
-      values[i] = At(i);
+    for (int64_t i = 0; i < size(); ++i) values[i] = At(i);
     return values;
   }
   bool SameBits(const HostTensor& other) const { return bytes_ == other.bytes_; }
@@ -84,8 +74,7 @@ class HostTensor {
 inline HostTensor RandomTensor(DType dtype, Shape shape, uint64_t seed, double deviation = 1.0) {
   HostTensor tensor(dtype, shape);
   RandomStream random(seed, RandomPurpose::kInit, 0, 0);
-  for (int64_t i = 0; i < tensor.size(); ++i)
-    tensor.Set(i, deviation * random.Normal());
+  for (int64_t i = 0; i < tensor.size(); ++i) tensor.Set(i, deviation * random.Normal());
   return tensor;
 }
 
@@ -93,22 +82,19 @@ inline HostTensor RandomTensor(DType dtype, Shape shape, uint64_t seed, double d
 inline HostTensor ToDType(const HostTensor& tensor, DType dtype) {
   if (tensor.size() == 0) return tensor;
   HostTensor result(dtype, tensor.shape());
-  for (int64_t i = 0; i < tensor.size(); ++i)
-    result.Set(i, tensor.At(i));
+  for (int64_t i = 0; i < tensor.size(); ++i) result.Set(i, tensor.At(i));
   return result;
 }
 inline HostTensor Absolute(const HostTensor& tensor) {
   HostTensor result = tensor;
-  for (int64_t i = 0; i < tensor.size(); ++i)
-    result.Set(i, std::fabs(tensor.At(i)));
+  for (int64_t i = 0; i < tensor.size(); ++i) result.Set(i, std::fabs(tensor.At(i)));
   return result;
 }
 
 // Row ids that are neither consecutive nor small, as logical ids of a microbatch are.
 inline std::vector<int32_t> RowIds(int64_t rows) {
   std::vector<int32_t> ids(rows);
-  for (int64_t r = 0; r < rows; ++r)
-    ids[r] = static_cast<int32_t>(100003 * r + 17);
+  for (int64_t r = 0; r < rows; ++r) ids[r] = static_cast<int32_t>(100003 * r + 17);
   return ids;
 }
 
@@ -116,8 +102,7 @@ inline std::vector<int32_t> RowIds(int64_t rows) {
 inline std::vector<int32_t> RandomIds(int64_t count, int64_t bound, uint64_t seed) {
   RandomStream random(seed, RandomPurpose::kPairs, 0, 0);
   std::vector<int32_t> ids(count);
-  for (int32_t& id : ids)
-    id = static_cast<int32_t>(random.Below(static_cast<uint32_t>(bound)));
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.Below(static_cast<uint32_t>(bound)));
   return ids;
 }
 

@@ -12,9 +12,7 @@ namespace {
 // The atomic units of old and new disks.
 constexpr size_t kSectorBytes[] = {512, 4096};
 
-absl::Status PowerCut() {
-  return absl::UnavailableError("model: the power is gone");
-}
+absl::Status PowerCut() { return absl::UnavailableError("model: the power is gone"); }
 absl::Status Missing(const std::string& path) {
   return absl::NotFoundError(absl::StrCat("model: no '", path, "'"));
 }
@@ -84,9 +82,7 @@ class ModelFileSystem::File final : public WritableFile,
   const NodePtr node_;
 };
 
-ModelFileSystem::ModelFileSystem() : root_(std::make_shared<Node>()) {
-  root_->is_directory = true;
-}
+ModelFileSystem::ModelFileSystem() : root_(std::make_shared<Node>()) { root_->is_directory = true; }
 ModelFileSystem::~ModelFileSystem() = default;
 
 bool ModelFileSystem::Step(bool* reaches_disk) {
@@ -221,14 +217,11 @@ absl::StatusOr<std::vector<std::string>> ModelFileSystem::ListDirectory(const st
   const absl::StatusOr<NodePtr> node = FindDirectory(path);
   if (!node.ok()) return node.status();
   std::vector<std::string> names;
-  for (const auto& [name, child] : (*node)->entries)
-    names.push_back(name);
+  for (const auto& [name, child] : (*node)->entries) names.push_back(name);
   return names;
 }
 
-absl::StatusOr<int64_t> ModelFileSystem::FreeBytes(const std::string&) {
-  return int64_t{1} << 40;
-}
+absl::StatusOr<int64_t> ModelFileSystem::FreeBytes(const std::string&) { return int64_t{1} << 40; }
 
 void ModelFileSystem::CrashNode(Node* node, CrashMode mode, std::mt19937_64* random) {
   if (mode == CrashMode::kTear || mode == CrashMode::kReorder) {
@@ -261,8 +254,7 @@ void ModelFileSystem::CrashNode(Node* node, CrashMode mode, std::mt19937_64* ran
   node->entries = node->durable_entries;
   node->content = node->durable;
   node->unsynced.clear();
-  for (const auto& [name, child] : node->entries)
-    CrashNode(child.get(), mode, random);
+  for (const auto& [name, child] : node->entries) CrashNode(child.get(), mode, random);
 }
 
 void ModelFileSystem::Overwrite(const std::string& path, std::string content) {

@@ -88,18 +88,15 @@ void VisitArguments(kernels::DropoutArgs& args, Visitor& t) {
 template <typename Visitor>
 void VisitArguments(kernels::LayerNormForwardArgs& args, Visitor& t) {
   t.In(args.row_ids, kernels::NumRows(args.x));
-  for (ConstTensorView* view : {&args.x, &args.residual, &args.gamma, &args.beta})
-    t.In(*view);
-  for (TensorView* view : {&args.sum, &args.mean, &args.rstd, &args.y})
-    t.Out(*view);
+  for (ConstTensorView* view : {&args.x, &args.residual, &args.gamma, &args.beta}) t.In(*view);
+  for (TensorView* view : {&args.sum, &args.mean, &args.rstd, &args.y}) t.Out(*view);
 }
 template <typename Visitor>
 void VisitArguments(kernels::LayerNormBackwardArgs& args, Visitor& t) {
   t.In(args.row_ids, kernels::NumRows(args.dy));
   for (ConstTensorView* view : {&args.dy, &args.sum, &args.mean, &args.rstd, &args.gamma})
     t.In(*view);
-  for (TensorView* view : {&args.dx, &args.dresidual, &args.dgamma, &args.dbeta})
-    t.Out(*view);
+  for (TensorView* view : {&args.dx, &args.dresidual, &args.dgamma, &args.dbeta}) t.Out(*view);
 }
 template <typename Visitor>
 void VisitArguments(kernels::EmbeddingForwardArgs& args, Visitor& t) {
@@ -119,17 +116,14 @@ template <typename Visitor>
 void VisitArguments(kernels::LinearCrossEntropyArgs& args, Visitor& t) {
   t.In(args.labels, kernels::NumRows(args.x));
   t.In(args.row_weights, kernels::NumRows(args.x));
-  for (ConstTensorView* view : {&args.x, &args.weight, &args.bias})
-    t.In(*view);
-  for (TensorView* view : {&args.loss, &args.dx, &args.dweight, &args.dbias})
-    t.Out(*view);
+  for (ConstTensorView* view : {&args.x, &args.weight, &args.bias}) t.In(*view);
+  for (TensorView* view : {&args.loss, &args.dx, &args.dweight, &args.dbias}) t.Out(*view);
   t.Workspace(args.workspace);
 }
 template <typename Visitor>
 void VisitArguments(kernels::AdamWArgs& args, Visitor& t) {
   t.In(args.grad);
-  for (TensorView* view : {&args.master, &args.m, &args.v, &args.weights})
-    t.Out(*view);
+  for (TensorView* view : {&args.master, &args.m, &args.v, &args.weights}) t.Out(*view);
   t.In(args.control, 1);
 }
 template <typename Visitor>

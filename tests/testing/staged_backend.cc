@@ -51,8 +51,7 @@ class Transfer {
     std::stable_sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) {
       return std::pair(a.host, -a.bytes) < std::pair(b.host, -b.bytes);
     });
-    for (Place& place : places_)
-      Join(place);
+    for (Place& place : places_) Join(place);
     for (Range& range : ranges_) {
       range.buffer = backend_.Allocate(range.bytes + kAlignment).value();
       // As aligned as the test made it.

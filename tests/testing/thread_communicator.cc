@@ -93,8 +93,7 @@ class ThreadCommunicator final : public dist::Communicator {
     for (const dist::ReceiveBlock& block : receive) {
       const auto& theirs = place_.Shown<absl::Span<const dist::SendBlock>>(block.from);
       size_t& i = next[block.from];
-      while (i < theirs.size() && theirs[i].to != rank())
-        ++i;
+      while (i < theirs.size() && theirs[i].to != rank()) ++i;
       ANYORDER_CHECK(i < theirs.size() && theirs[i].bytes.size() == block.bytes.size())
           << "from rank " << block.from;
       std::memcpy(block.bytes.data(), theirs[i].bytes.data(), block.bytes.size());
@@ -128,8 +127,7 @@ void RunThreadRanks(int num_ranks, const std::function<void(dist::Communicator&)
       body(communicator);
     });
   }
-  for (std::thread& thread : threads)
-    thread.join();
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace anyorder::testing

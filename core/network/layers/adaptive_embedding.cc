@@ -9,8 +9,7 @@ AdaptiveEmbedding::AdaptiveEmbedding(const NetworkShape& shape, DeviceInputs& in
   if (clusters_.empty()) return;
   const int64_t rows = shape.batch.batch_size * shape.batch.content_rows;
   if (shape.model.projects_clusters()) {
-    for (size_t i = 0; i < clusters_.size(); ++i)
-      rows_.emplace_back(rows, inputs);
+    for (size_t i = 0; i < clusters_.size(); ++i) rows_.emplace_back(rows, inputs);
   } else {
     table_rows_ = {rows, inputs};
   }
@@ -33,20 +32,17 @@ void AdaptiveEmbedding::SetInputs(const Batch& batch) {
 }
 
 void AdaptiveEmbedding::SplitTokens(const Batch& batch) {
-  for (ClusterRows& rows : rows_)
-    rows.Clear();
+  for (ClusterRows& rows : rows_) rows.Clear();
   for (size_t i = 0; i < batch.tokens.size(); ++i) {
     const int32_t token = batch.tokens[i];
     size_t cluster = 0;
-    while (cluster < clusters_.size() && token >= clusters_[cluster].end)
-      ++cluster;
+    while (cluster < clusters_.size() && token >= clusters_[cluster].end) ++cluster;
     ANYORDER_CHECK(token >= 0 && cluster < clusters_.size())
         << "token " << token << " of " << clusters_.back().end << " words";
     rows_[cluster].Add(static_cast<int32_t>(i),
                        token - static_cast<int32_t>(clusters_[cluster].begin), 1.0f);
   }
-  for (ClusterRows& rows : rows_)
-    rows.Finish();
+  for (ClusterRows& rows : rows_) rows.Finish();
 }
 
 TensorView AdaptiveEmbedding::LookUp(const StepContext& context, const ClusterRows& rows,

@@ -13,15 +13,13 @@ AdaptiveSoftmax::AdaptiveSoftmax(const NetworkShape& shape, DeviceInputs& inputs
 
 void AdaptiveSoftmax::SetInputs(const Batch& batch) {
   if (clusters_.empty()) return;
-  for (ClusterRows& rows : rows_)
-    rows.Clear();
+  for (ClusterRows& rows : rows_) rows.Clear();
   for (size_t i = 0; i < head_labels_.host.size(); ++i) {
     // Labels of entries without weight are not read.
     if (batch.weights[i] == 0) continue;
     const int32_t label = batch.labels[i];
     size_t cluster = 0;
-    while (cluster < clusters_.size() && label >= clusters_[cluster].end)
-      ++cluster;
+    while (cluster < clusters_.size() && label >= clusters_[cluster].end) ++cluster;
     ANYORDER_CHECK(label >= 0 && cluster < clusters_.size())
         << "label " << label << " of " << clusters_.back().end << " words";
     const auto tail = static_cast<int32_t>(cluster);
@@ -30,8 +28,7 @@ void AdaptiveSoftmax::SetInputs(const Batch& batch) {
     rows_[cluster].Add(static_cast<int32_t>(i),
                        label - static_cast<int32_t>(clusters_[cluster].begin), batch.weights[i]);
   }
-  for (ClusterRows& rows : rows_)
-    rows.Finish();
+  for (ClusterRows& rows : rows_) rows.Finish();
   head_labels_.Set();
 }
 

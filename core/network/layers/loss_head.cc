@@ -37,8 +37,7 @@ void LossHead::FetchLosses(const StepContext& context) {
 void LossHead::ReadLosses(const StepContext& context) {
   const Batch& batch = context.batch();
   loss_sum_ = 0;
-  for (NamedSum& sum : sums_)
-    sum.sum = sum.weight = 0;
+  for (NamedSum& sum : sums_) sum.sum = sum.weight = 0;
   for (size_t i = 0; i < losses_.size(); ++i) {
     const double loss = fetched_.At(static_cast<int64_t>(i));
     losses_[i] = static_cast<float>(loss);

@@ -12,17 +12,10 @@ namespace {
 // Element `place` of the host's `out`.
 void Store(double value, int64_t place, TensorView out) {
   switch (out.dtype()) {
-    case DType::kFloat64:
-      out.data<double>()[place] = value;
-      break;
-    case DType::kFloat32:
-      out.data<float>()[place] = static_cast<float>(value);
-      break;
-    case DType::kBFloat16:
-      out.data<BFloat16>()[place] = BFloat16(static_cast<float>(value));
-      break;
-    default:
-      ANYORDER_CHECK(false) << "positions in " << std::string(Name(out.dtype()));
+    case DType::kFloat64: out.data<double>()[place] = value; break;
+    case DType::kFloat32: out.data<float>()[place] = static_cast<float>(value); break;
+    case DType::kBFloat16: out.data<BFloat16>()[place] = BFloat16(static_cast<float>(value)); break;
+    default: ANYORDER_CHECK(false) << "positions in " << std::string(Name(out.dtype()));
   }
 }
 
@@ -70,8 +63,7 @@ void PositionTables::Fill(const NetworkShape& shape, kernels::Backend& backend) 
     for (int64_t r = 0; r < distances; ++r) {
       const int64_t distance = shape.batch.min_distance + r;
       EncodeDistance(direction == 0 ? distance : -distance, shape.model.clamp_len, dim, row.data());
-      for (int64_t i = 0; i < dim; ++i)
-        Store(row[i], r * dim + i, table);
+      for (int64_t i = 0; i < dim; ++i) Store(row[i], r * dim + i, table);
     }
     const TensorView target = both_.Slice(direction * distances * dim, table.shape());
     backend.CopyToDevice(table.raw(), target.raw(), table.num_bytes(), {});

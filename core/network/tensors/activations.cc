@@ -173,8 +173,7 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
   if (shape.model.adaptive()) {
     const int64_t most = ClusterRows::Padded(
         std::max(shape.num_targets(), shape.batch.batch_size * shape.batch.content_rows));
-    for (TensorView* view : {&a.cluster_rows, &a.dcluster_rows})
-      arena.Add(view, t, {most, dim});
+    for (TensorView* view : {&a.cluster_rows, &a.dcluster_rows}) arena.Add(view, t, {most, dim});
     arena.Add(&a.cluster_losses, g, {most});
     if (shape.model.projects_clusters()) {
       for (TensorView* view : {&a.cluster_narrow, &a.dcluster_narrow})
@@ -185,8 +184,7 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
     const int64_t lanes = shape.batch.batch_size;
     const int64_t states = lanes * shape.batch.task_rows;
     const bool has_choices = shape.model.task.has_choices();
-    for (TensorView* view : {&a.task_states, &a.dtask_states})
-      arena.Add(view, t, {states, dim});
+    for (TensorView* view : {&a.task_states, &a.dtask_states}) arena.Add(view, t, {states, dim});
     arena.Add(&a.task_logits, t, {has_choices ? states : lanes, shape.model.task.num_outputs()});
     arena.Add(&a.task_losses, g, {lanes});
     if (has_choices) {

@@ -5,8 +5,7 @@
 namespace anyorder {
 
 GraphRecorder::~GraphRecorder() {
-  for (const auto& [choices, key] : keys_)
-    backend_.ForgetGraph(key);
+  for (const auto& [choices, key] : keys_) backend_.ForgetGraph(key);
 }
 
 void GraphRecorder::Run(const std::vector<int64_t>& choices, StreamView stream,

@@ -27,12 +27,10 @@ class HostCopy {
   // Element `i` of any activation or gradient dtype.
   double At(int64_t i) const {
     switch (view_.dtype()) {
-      case DType::kFloat64:
-        return view_.data<double>()[i];
+      case DType::kFloat64: return view_.data<double>()[i];
       case DType::kBFloat16:
         return static_cast<double>(static_cast<float>(view_.data<BFloat16>()[i]));
-      default:
-        return static_cast<double>(view_.data<float>()[i]);
+      default: return static_cast<double>(view_.data<float>()[i]);
     }
   }
 

@@ -18,8 +18,7 @@ void StoreKeys(const StepContext& context, int64_t layer) {
     const int64_t slot = cache.begin[first];
     ANYORDER_CHECK(slot >= 0 && slot + batch.content_rows <= batch.num_keys())
         << "key slots " << slot << "+" << batch.content_rows << " of " << batch.num_keys();
-    for (end = first + 1; end < batch.batch_size && cache.begin[end] == slot;)
-      ++end;
+    for (end = first + 1; end < batch.batch_size && cache.begin[end] == slot;) ++end;
     const auto store = [&](ConstTensorView from, TensorView to) {
       context.backend.CopyRows({.source = from,
                                 .source_begin = first * row_elements,

@@ -147,8 +147,7 @@ void TensorBinder::BindAll(View flat, NetworkTensors<View>* tensors) const {
   const auto bind = [&](View& view, auto&&...) { view = At(flat, *slot++); };
   VisitShared(shape_, *tensors, bind);
   tensors->layers.resize(static_cast<size_t>(shape_.model.num_layers));
-  for (LayerTensors<View>& layer : tensors->layers)
-    VisitLayer(shape_, layer, bind);
+  for (LayerTensors<View>& layer : tensors->layers) VisitLayer(shape_, layer, bind);
   if (joint_table_.offset >= 0) tensors->embedding = At(flat, joint_table_);
   tensors->clusters.resize(clusters_.size());
   for (size_t i = 0; i < clusters_.size(); ++i) {

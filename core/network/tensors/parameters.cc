@@ -172,8 +172,7 @@ void ParameterLayout::AddLayer(const ModelConfig& config, const std::string& pre
   const int64_t ffn = config.ffn_dim;
   const Shape projection{dim, config.num_heads, config.head_dim};
   const std::string attention = prefix + "rel_attn.";
-  for (const char* name : {"q", "k", "v", "o"})
-    AddWeights(attention + name, projection);
+  for (const char* name : {"q", "k", "v", "o"}) AddWeights(attention + name, projection);
   if (config.relative_positions()) AddWeights(attention + "r", projection);
   if (config.attention_biases) {
     for (const char* name : {"q_bias", "k_bias", "v_bias"})
@@ -251,9 +250,7 @@ void InitializeParameters(const ParameterLayout& layout, const ModelConfig& conf
     float* const place = out + (info.offset + first - begin);
     const ElementGenerator generator(seed, static_cast<uint32_t>(index));
     switch (info.init) {
-      case ParameterInit::kZeros:
-        std::fill(place, place + (last - first), 0.0f);
-        break;
+      case ParameterInit::kZeros: std::fill(place, place + (last - first), 0.0f); break;
       case ParameterInit::kGains:
         if (config.layer_norm_gain_range == 0) {
           std::fill(place, place + (last - first), 1.0f);

@@ -64,12 +64,10 @@ class A3 final : public Objective {
     std::vector<int32_t> groups(group_of.size());
     if (config_.group_order == GroupOrder::kBlocks) {
       const std::vector<int32_t> order = DrawOrder(num_groups, random);
-      for (size_t i = 0; i < groups.size(); ++i)
-        groups[i] = order[group_of[i]];
+      for (size_t i = 0; i < groups.size(); ++i) groups[i] = order[group_of[i]];
     } else {
       const std::vector<int32_t> order = DrawOrder(seq_len_, random);
-      for (size_t i = 0; i < groups.size(); ++i)
-        groups[order[i]] = group_of[i];
+      for (size_t i = 0; i < groups.size(); ++i) groups[order[i]] = group_of[i];
     }
     return groups;
   }

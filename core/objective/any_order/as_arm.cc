@@ -43,8 +43,7 @@ class AsArm final : public Objective {
     RandomStream random = LaneDraws(sample);
     const std::vector<int32_t> order = DrawOrder(seq_len_, random);
     std::vector<bool> is_prompt(static_cast<size_t>(seq_len_), false);
-    for (int64_t i = 0; i < prompt_length; ++i)
-      is_prompt[order[i]] = true;
+    for (int64_t i = 0; i < prompt_length; ++i) is_prompt[order[i]] = true;
     int64_t entry = 0;
     for (int64_t i = 0; i < seq_len_; ++i) {
       const auto rank = static_cast<int32_t>(is_prompt[i] ? 0 : entry + 1);

@@ -76,8 +76,7 @@ class EsoLm final : public Objective {
     const double t = config_.mask_rate_min + (1 - config_.mask_rate_min) * (1 - u);
     const double rate = 1 - share * (1 - t);
     std::vector<uint8_t> masked(static_cast<size_t>(seq_len_));
-    for (uint8_t& is_masked : masked)
-      is_masked = random.Uniform() < rate ? 1 : 0;
+    for (uint8_t& is_masked : masked) is_masked = random.Uniform() < rate ? 1 : 0;
     const std::vector<int32_t> ranks =
         Ranks(masked, DrawOrder(seq_len_, random), config_.eso_form == EsoForm::kA,
               config_.eso_form == EsoForm::kMixed);

@@ -23,8 +23,7 @@ constexpr uint64_t kRateDraws = uint64_t{1} << 62;
 // The binary digits of `n` mirrored at the point: 0, 1/2, 1/4, 3/4, 1/8, ...
 double VanDerCorput(uint64_t n) {
   double value = 0;
-  for (double digit = 0.5; n > 0; n >>= 1, digit /= 2)
-    value += (n & 1) != 0 ? digit : 0;
+  for (double digit = 0.5; n > 0; n >>= 1, digit /= 2) value += (n & 1) != 0 ? digit : 0;
   return value;
 }
 
@@ -82,8 +81,7 @@ MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int
       MaskCount(begin, end, count, random, text.masked);
       weight = size / static_cast<double>(count);
     } else {
-      for (int64_t i = begin; i < end; ++i)
-        text.masked[i] = random.Uniform() < rate ? 1 : 0;
+      for (int64_t i = begin; i < end; ++i) text.masked[i] = random.Uniform() < rate ? 1 : 0;
     }
     for (int64_t i = begin; i < end; ++i)
       text.weights[i] = text.masked[i] != 0 ? static_cast<float>(weight) : 0.0f;

@@ -145,8 +145,7 @@ std::vector<std::vector<int32_t>> TaskSequences(ExampleTask task, const TextSamp
   ANYORDER_CHECK(parts.size() >= (task == ExampleTask::kClassification ? 1u : 2u))
       << parts.size() << " texts of " << ExampleTaskName(task);
   switch (task) {
-    case ExampleTask::kClassification:
-      return {OfOne(ids, parts[0], seq_len)};
+    case ExampleTask::kClassification: return {OfOne(ids, parts[0], seq_len)};
     case ExampleTask::kSimilarity:
       return {OfTwo(ids, parts[0], parts[1], seq_len), OfTwo(ids, parts[1], parts[0], seq_len)};
     case ExampleTask::kMultipleChoice: {
@@ -155,8 +154,7 @@ std::vector<std::vector<int32_t>> TaskSequences(ExampleTask task, const TextSamp
         sequences.push_back(OfTwo(ids, parts[0], parts[choice], seq_len));
       return sequences;
     }
-    default:
-      return {OfTwo(ids, parts[0], parts[1], seq_len)};
+    default: return {OfTwo(ids, parts[0], parts[1], seq_len)};
   }
 }
 

@@ -63,8 +63,7 @@ class Longformer final : public Objective {
   // The targets' places in the text, increasing: as likely one set as any other.
   std::vector<int64_t> DrawTargets(RandomStream& random) const {
     std::vector<int64_t> places(static_cast<size_t>(sampling_.seq_len));
-    for (int64_t i = 0; i < sampling_.seq_len; ++i)
-      places[i] = i;
+    for (int64_t i = 0; i < sampling_.seq_len; ++i) places[i] = i;
     for (int64_t i = 0; i < targets_; ++i) {
       const auto left = static_cast<uint32_t>(sampling_.seq_len - i);
       std::swap(places[i], places[i + random.Below(left)]);

@@ -118,8 +118,7 @@ std::vector<std::string> SamplingKeys(const std::string& objective) {
 
 std::vector<std::string> ObjectiveNames() {
   std::vector<std::string> names;
-  for (const Entry& entry : kObjectives)
-    names.emplace_back(entry.name);
+  for (const Entry& entry : kObjectives) names.emplace_back(entry.name);
   return names;
 }
 

@@ -17,14 +17,10 @@ namespace {
 // `source` slots.
 int32_t RankOf(TextMode mode, int64_t slot, int64_t source, int64_t length) {
   switch (mode) {
-    case TextMode::kBidirectional:
-      return 0;
-    case TextMode::kSeq2seq:
-      return slot < source ? 0 : static_cast<int32_t>(slot - source + 1);
-    case TextMode::kLeftToRight:
-      return static_cast<int32_t>(slot);
-    case TextMode::kRightToLeft:
-      return static_cast<int32_t>(length - 1 - slot);
+    case TextMode::kBidirectional: return 0;
+    case TextMode::kSeq2seq: return slot < source ? 0 : static_cast<int32_t>(slot - source + 1);
+    case TextMode::kLeftToRight: return static_cast<int32_t>(slot);
+    case TextMode::kRightToLeft: return static_cast<int32_t>(length - 1 - slot);
   }
   return 0;
 }
@@ -74,8 +70,7 @@ class Unilm final : public Objective {
     const int64_t length = slots - sample.padding;
     // CLS and what is not the second segment.
     int64_t source = 1;
-    while (source < length && sample.segment[source - 1] == 0)
-      ++source;
+    while (source < length && sample.segment[source - 1] == 0) ++source;
     for (int64_t place = 0; place < slots; ++place) {
       const int64_t slot = ClsFirstSlot(sample, place);
       Slot value =
@@ -113,9 +108,7 @@ std::unique_ptr<GenerationForm> MakeUnilmGeneration(const GenerationTokens& toke
                               .target_segment = kUnilmTarget});
 }
 
-const char* UnilmModeName(TextMode mode) {
-  return kModeNames[static_cast<size_t>(mode)];
-}
+const char* UnilmModeName(TextMode mode) { return kModeNames[static_cast<size_t>(mode)]; }
 
 absl::StatusOr<std::unique_ptr<Objective>> MakeUnilm(const ModelConfig& model,
                                                      const SamplingConfig& sampling) {

@@ -100,8 +100,7 @@ class UnilmV2 final : public Objective {
     int32_t step = 0;
     for (const TokenBlock& block : DrawBlocks(rule_, is_special, random)) {
       ++step;
-      for (int64_t slot = block.begin; slot < block.end; ++slot)
-        masked.push_back({slot, step});
+      for (int64_t slot = block.begin; slot < block.end; ++slot) masked.push_back({slot, step});
     }
     return masked;
   }
@@ -109,8 +108,7 @@ class UnilmV2 final : public Objective {
   void FillText(const TextSample& sample, const std::vector<MaskedToken>& masked, int64_t b,
                 Batch& batch) const {
     std::vector<int32_t> rank(static_cast<size_t>(seq_len_), 0);
-    for (const MaskedToken& token : masked)
-      rank[token.slot] = token.step;
+    for (const MaskedToken& token : masked) rank[token.slot] = token.step;
     for (int64_t slot = 0; slot < seq_len_; ++slot) {
       SetContentSlot(
           b, slot,

@@ -88,8 +88,7 @@ class UnilmV2Seq2seq final : public Objective {
       ++slot;
     };
     add(sample.vocabulary.classifier);
-    for (int64_t i = 0; i < kept; ++i)
-      add(source[i]);
+    for (int64_t i = 0; i < kept; ++i) add(source[i]);
     add(sample.vocabulary.separator);
     return slot;
   }

@@ -102,8 +102,7 @@ class PermutationLm final : public Objective {
                 .seg = sample.segment[slot]},
                sample.tokens[slot], 1.0f, batch);
     }
-    for (; query < num_predict_; ++query)
-      SetQuery(b, query, {.lim = kSeesNothing}, 0, 0.0f, batch);
+    for (; query < num_predict_; ++query) SetQuery(b, query, {.lim = kSeesNothing}, 0, 0.0f, batch);
   }
 
   InitialMemory initial_memory_;

@@ -136,15 +136,13 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
 
 std::vector<NamedSum> Evaluator::sums() const {
   std::vector<NamedSum> total;
-  for (const std::vector<NamedSum>& sums : sums_)
-    Add(sums, total);
+  for (const std::vector<NamedSum>& sums : sums_) Add(sums, total);
   return total;
 }
 
 SplitLosses SumOverLanes(const std::vector<SplitLosses>& lanes) {
   SplitLosses sum;
-  for (const SplitLosses& lane : lanes)
-    sum.Add(lane);
+  for (const SplitLosses& lane : lanes) sum.Add(lane);
   return sum;
 }
 

@@ -58,8 +58,7 @@ const char* TextPartName(TextPart part) {
 void SplitLosses::Add(const SplitLosses& other) {
   task_examples += other.task_examples;
   task_correct += other.task_correct;
-  for (size_t i = 0; i < losses.size(); ++i)
-    losses[i].Add(other.losses[i]);
+  for (size_t i = 0; i < losses.size(); ++i) losses[i].Add(other.losses[i]);
   for (int direction : {0, 1}) {
     directions[direction].Add(other.directions[direction]);
     for (int part = 0; part < kNumTextParts; ++part)
@@ -105,10 +104,8 @@ SplitLosses SampleLosses(const Batch& batch, const std::vector<float>& losses, i
     sums.directions[direction].weight = batch.divisors[b];
   }
   sums.directions[direction].CloseSample();
-  for (LossSums& loss : sums.losses)
-    loss.CloseSample();
-  for (LossSums& part : sums.parts[direction])
-    part.CloseSample();
+  for (LossSums& loss : sums.losses) loss.CloseSample();
+  for (LossSums& part : sums.parts[direction]) part.CloseSample();
   return sums;
 }
 

@@ -86,8 +86,7 @@ NonfiniteFindings NonfiniteFinder::Gather(dist::Communicator& communicator) {
   Describe("loss", loss_, mine);
   Describe("gradient", GradientLanes(), mine);
   std::vector<dist::Range> memory;
-  for (const int64_t lane : memory_)
-    AddLanes(memory, {lane, lane + 1});
+  for (const int64_t lane : memory_) AddLanes(memory, {lane, lane + 1});
   Describe("memory", memory, mine);
   if (!mine.empty())
     mine = absl::StrCat("rank ", communicator.rank(), " on ", communicator.host(), ": ", mine);

@@ -34,8 +34,7 @@ uint32_t MaskedCrc(absl::string_view data) {
 }
 
 void AppendVarint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7)
-    out += static_cast<char>(value | 0x80);
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);
 }
 

@@ -38,14 +38,10 @@ absl::Status AnomalyConfig::Validate() const {
 
 const char* NameOf(Anomaly anomaly) {
   switch (anomaly) {
-    case Anomaly::kNonfinite:
-      return "nonfinite";
-    case Anomaly::kSpike:
-      return "spike";
-    case Anomaly::kRolledBack:
-      return "rolled_back";
-    case Anomaly::kNone:
-      break;
+    case Anomaly::kNonfinite: return "nonfinite";
+    case Anomaly::kSpike: return "spike";
+    case Anomaly::kRolledBack: return "rolled_back";
+    case Anomaly::kNone: break;
   }
   return "";
 }
@@ -82,14 +78,10 @@ Anomaly AnomalyPolicy::Judge(int64_t step, double loss, double grad_norm) const 
 
 AnomalyAction AnomalyPolicy::ActionFor(Anomaly anomaly) const {
   switch (anomaly) {
-    case Anomaly::kNonfinite:
-      return config_.on_nonfinite;
-    case Anomaly::kSpike:
-      return config_.on_spike;
-    case Anomaly::kRolledBack:
-      return AnomalyAction::kSkip;
-    case Anomaly::kNone:
-      break;
+    case Anomaly::kNonfinite: return config_.on_nonfinite;
+    case Anomaly::kSpike: return config_.on_spike;
+    case Anomaly::kRolledBack: return AnomalyAction::kSkip;
+    case Anomaly::kNone: break;
   }
   return AnomalyAction::kIgnore;
 }

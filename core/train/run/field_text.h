@@ -26,8 +26,7 @@ std::string ExpectedType() {
   if constexpr (std::is_same_v<T, std::string>) return "a string";
   if constexpr (std::is_enum_v<T>) {
     std::vector<std::string> names;
-    for (const auto& [value, name] : kEnumNames<T>)
-      names.push_back(absl::StrCat("\"", name, "\""));
+    for (const auto& [value, name] : kEnumNames<T>) names.push_back(absl::StrCat("\"", name, "\""));
     return absl::StrJoin(names, " or ");
   }
 }

@@ -60,15 +60,9 @@ std::optional<ledger::Event> EventNamed(absl::string_view name,
   return found;
 }
 
-bool IsGiven(int64_t value) {
-  return value >= 0;
-}
-bool IsGiven(const std::string& value) {
-  return !value.empty();
-}
-bool IsGiven(const std::vector<std::string>& value) {
-  return !value.empty();
-}
+bool IsGiven(int64_t value) { return value >= 0; }
+bool IsGiven(const std::string& value) { return !value.empty(); }
+bool IsGiven(const std::vector<std::string>& value) { return !value.empty(); }
 
 std::string Seal(absl::string_view body) {
   return absl::StrFormat("%08x", Crc32c(body.data(), static_cast<int64_t>(body.size())));

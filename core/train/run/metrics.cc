@@ -128,8 +128,7 @@ absl::Status MetricsLog::Append(StepMetrics metrics) {
   Json json;
   const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
   VisitMembers(metrics, write);
-  for (const NamedMean& mean : metrics.means)
-    json[mean.name] = mean.value;
+  for (const NamedMean& mean : metrics.means) json[mean.name] = mean.value;
   if (metrics.held_out) {
     VisitHeldOut(*metrics.held_out, write, [&] {
       for (const NamedMean& mean : metrics.held_out->means)

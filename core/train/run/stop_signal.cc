@@ -49,12 +49,8 @@ void InstallStopSignals() {
   is_urgent = false;
 }
 
-int StopSignal() {
-  return stop_signal;
-}
+int StopSignal() { return stop_signal; }
 
-bool StopIsUrgent() {
-  return is_urgent;
-}
+bool StopIsUrgent() { return is_urgent; }
 
 }  // namespace anyorder

@@ -123,8 +123,7 @@ std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayo
   Json& table = json["parameters"] = Json::array();
   for (const ParameterInfo& info : layout.parameters()) {
     Json shape = Json::array();
-    for (int i = 0; i < info.shape.rank(); ++i)
-      shape.push_back(info.shape[i]);
+    for (int i = 0; i < info.shape.rank(); ++i) shape.push_back(info.shape[i]);
     table.push_back({{"name", info.name}, {"offset", info.offset}, {"shape", shape}});
   }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);

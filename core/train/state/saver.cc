@@ -29,9 +29,7 @@ absl::Status Saver::Prepare(const std::vector<ckpt::TensorRange>& ranges) {
   return client_->Prepare(ranges);
 }
 
-bool Saver::CanSave() {
-  return client_->CanSave(&skip_reason_);
-}
+bool Saver::CanSave() { return client_->CanSave(&skip_reason_); }
 
 absl::Status Saver::Save(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                          const std::string& metadata) {

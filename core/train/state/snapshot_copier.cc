@@ -31,8 +31,7 @@ SnapshotCopier::~SnapshotCopier() {
   if (after_ == nullptr) return;
   const absl::StatusOr<bool> is_reached = after_->IsReached();
   if (!is_reached.ok() || *is_reached) return;
-  for (auto& [staging, registration] : registrations_)
-    registration.release();
+  for (auto& [staging, registration] : registrations_) registration.release();
 }
 
 void SnapshotCopier::Prepare(void* staging, int64_t bytes) {
@@ -58,9 +57,7 @@ void SnapshotCopier::Copy(const void* data, void* staging, int64_t bytes) {
   }
 }
 
-void SnapshotCopier::End() {
-  after_->Record(stream_->view());
-}
+void SnapshotCopier::End() { after_->Record(stream_->view()); }
 
 absl::StatusOr<bool> SnapshotCopier::IsDone() {
   ANYORDER_ASSIGN_OR_RETURN(const bool is_reached, after_->IsReached());

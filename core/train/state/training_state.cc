@@ -109,9 +109,7 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint) {
   return absl::OkStatus();
 }
 
-void TrainingState::GatherWeights() {
-  optimizer_->GatherWeights(weights_);
-}
+void TrainingState::GatherWeights() { optimizer_->GatherWeights(weights_); }
 
 std::vector<ckpt::TensorRange> TrainingState::Ranges() {
   const dist::Range owned = optimizer_->owned();
@@ -148,8 +146,6 @@ bool TrainingState::MemoryIsFinite(int64_t lane) const {
   return true;
 }
 
-void TrainingState::EmptyMemory(int64_t lane) {
-  memory_.Clear(lane - lanes_.begin);
-}
+void TrainingState::EmptyMemory(int64_t lane) { memory_.Clear(lane - lanes_.begin); }
 
 }  // namespace anyorder

@@ -146,8 +146,7 @@ class SlabSums {
     const int64_t width = shape_.model_dim();
     float* const same = args_.dsegment_embedding.data<float>();
     WriteBias(args_.dsegment_embedding.Slice(width, {width}), layout_.segment_embedding());
-    for (int64_t i = 0; i < width; ++i)
-      same[i] = -same[width + i];
+    for (int64_t i = 0; i < width; ++i) same[i] = -same[width + i];
   }
 
  private:

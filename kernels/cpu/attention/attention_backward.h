@@ -74,8 +74,7 @@ class BackwardTask {
   void RunRows(int64_t begin, int64_t count) {
     for (int64_t row = begin; row < begin + count; row += kRowBlock) {
       LoadRows(row, Min(kRowBlock, begin + count - row));
-      for (int64_t c = 0; c < task_.num_chunks; ++c)
-        RunChunk(task_.chunks[c]);
+      for (int64_t c = 0; c < task_.num_chunks; ++c) RunChunk(task_.chunks[c]);
       WriteRows();
     }
   }
@@ -316,15 +315,13 @@ class BackwardTask {
     const int32_t* pos = p_.rows.pos + block_.row;
     const int32_t* key_pos = task_.keys.pos + place.key;
     Range positions;
-    for (int64_t j = 0; j < place.keys; ++j)
-      positions.Include(key_pos[j]);
+    for (int64_t j = 0; j < place.keys; ++j) positions.Include(key_pos[j]);
     for (int64_t row = 0; row < block_.count; row += kPanelRows) {
       Window window;
       window.group.row = row;
       window.group.count = Min(kPanelRows, block_.count - row);
       Range rows;
-      for (int64_t m = 0; m < window.group.count; ++m)
-        rows.Include(pos[row + m]);
+      for (int64_t m = 0; m < window.group.count; ++m) rows.Include(pos[row + m]);
       window.group.low = Max(0, positions.min - rows.max + TableOrigin(p_)) / 2 * 2;
       window.group.high = Min(p_.num_distances, positions.max + 1 - rows.min + TableOrigin(p_));
       const int64_t width = window.group.high - window.group.low;
@@ -387,8 +384,7 @@ class BackwardTask {
       for (int64_t m = 0; m < window.group.count; m += kPanelRows) {
         const int64_t count = Min(kPanelRows, window.group.count - m);
         Range shifts;
-        for (int64_t i = m; i < m + count; ++i)
-          shifts.Include(window.shift[i]);
+        for (int64_t i = m; i < m + count; ++i) shifts.Include(window.shift[i]);
         const int64_t begin = Max(block, shifts.min) / 2 * 2;
         const int64_t end = Min(Min(block + kBlockColumns, width), shifts.max + window.keys);
         if (begin >= end) continue;
@@ -427,10 +423,8 @@ class BackwardTask {
       const auto reaches = [&](int64_t m) {
         return window.shift[m] < column + count && window.shift[m] + window.keys > column;
       };
-      while (begin < end && !reaches(begin))
-        ++begin;
-      while (end > begin && !reaches(end - 1))
-        --end;
+      while (begin < end && !reaches(begin)) ++begin;
+      while (end > begin && !reaches(end - 1)) --end;
       if (begin == end) continue;
       const int64_t first = (begin + offset) / Number::kPerWord;
       x.steps = StepRows(end + offset) - first;
@@ -476,8 +470,7 @@ class BackwardTask {
     for (int64_t j = 0; j < p_.num_keys; ++j) {
       const int64_t offset = HeadOffset(task_.lane * p_.num_keys + j);
       float* dk = task_.dk + j * padded;
-      for (int64_t d = 0; d < padded; d += kLanes)
-        Store(dk + d, Mul(Load(dk + d), Set(kLn2)));
+      for (int64_t d = 0; d < padded; d += kLanes) Store(dk + d, Mul(Load(dk + d), Set(kLn2)));
       FromFloatRow(dk, p_.head_dim, static_cast<T*>(p_.dk) + offset);
       FromFloatRow(task_.dv + j * padded, p_.head_dim, static_cast<T*>(p_.dv) + offset);
     }

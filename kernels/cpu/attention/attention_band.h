@@ -120,18 +120,15 @@ inline void GatheredBandScores(const AttentionProblem& p, const HeadTask& task,
   const int32_t* pos = p.rows.pos + block.row;
   const int32_t* key_pos = task.keys.pos + place.key;
   Range positions;
-  for (int64_t j = 0; j < place.keys; ++j)
-    positions.Include(key_pos[j]);
+  for (int64_t j = 0; j < place.keys; ++j) positions.Include(key_pos[j]);
   for (int64_t row = 0; row < block.count; row += kPanelRows) {
     const int64_t count = Min(kPanelRows, block.count - row);
     Range rows;
-    for (int64_t m = 0; m < count; ++m)
-      rows.Include(pos[row + m]);
+    for (int64_t m = 0; m < count; ++m) rows.Include(pos[row + m]);
     const int64_t low = Max(0, positions.min - rows.max + TableOrigin(p));
     const int64_t high = Min(p.num_distances, positions.max + 1 - rows.min + TableOrigin(p));
     float* c[kPanelRows];
-    for (int64_t m = 0; m < count; ++m)
-      c[m] = window + m * task.distance_columns;
+    for (int64_t m = 0; m < count; ++m) c[m] = window + m * task.distance_columns;
     if (low < high) {
       PanelArgs args = PositionPanel<Number>(task, block, row);
       args.b = task.relative_transposed + low;

@@ -60,8 +60,7 @@ inline void AddBiasGradient(const AttentionProblem& p, const HeadTask& task,
         for (int64_t j = 0; j < kTileKeys; j += kLanes)
           Store(columns + j, Add(Load(columns + j), Load(ds + j)));
       } else {
-        for (int64_t j = 0; j < kTileKeys; ++j)
-          sums[BiasColumn(p, pos, key_pos[j])] += ds[j];
+        for (int64_t j = 0; j < kTileKeys; ++j) sums[BiasColumn(p, pos, key_pos[j])] += ds[j];
       }
     }
   }

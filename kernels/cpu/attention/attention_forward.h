@@ -46,8 +46,7 @@ class ForwardTask {
       largest_[r] = kNegativeInfinity;
       sum_[r] = 0.0f;
     }
-    for (int64_t c = 0; c < task_.num_chunks; ++c)
-      RunChunk(task_.chunks[c]);
+    for (int64_t c = 0; c < task_.num_chunks; ++c) RunChunk(task_.chunks[c]);
     WriteRows();
   }
 
@@ -114,8 +113,7 @@ class ForwardTask {
     Store(one, factor);
     sum_[r] *= one[0];
     float* out = block_.out + r * task_.padded;
-    for (int64_t d = 0; d < task_.padded; d += kLanes)
-      Store(out + d, Mul(Load(out + d), factor));
+    for (int64_t d = 0; d < task_.padded; d += kLanes) Store(out + d, Mul(Load(out + d), factor));
   }
 
   void WriteRows() {
@@ -124,8 +122,7 @@ class ForwardTask {
       const bool sees = sum_[r] > 0.0f || sum_[r] != sum_[r];
       const Floats factor = Set(sees ? p_.dropout_scale / sum_[r] : 0.0f);
       float* out = block_.out + r * task_.padded;
-      for (int64_t d = 0; d < task_.padded; d += kLanes)
-        Store(out + d, Mul(Load(out + d), factor));
+      for (int64_t d = 0; d < task_.padded; d += kLanes) Store(out + d, Mul(Load(out + d), factor));
       FromFloatRow(out, p_.head_dim,
                    static_cast<T*>(p_.out) + row * p_.row_stride + task_.head * p_.head_dim);
       p_.lse[row * p_.num_heads + task_.head] =

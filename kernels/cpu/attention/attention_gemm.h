@@ -68,16 +68,14 @@ inline __attribute__((noinline)) void PanelKernel(const PanelArgs& args, int64_t
   for (int64_t k = args.steps; k > 0; --k) {
     Floats columns[kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v)
-      columns[v] = Load(b + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) columns[v] = Load(b + v * kLanes);
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) {
       float word;
       std::memcpy(&word, a + m * a_row, sizeof(word));
       const Floats row = Set(word);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v)
-        sum[m][v] = Number::Dot(sum[m][v], row, columns[v]);
+      for (int v = 0; v < kVectors; ++v) sum[m][v] = Number::Dot(sum[m][v], row, columns[v]);
     }
     a += a_step;
     b += b_step;
@@ -85,8 +83,7 @@ inline __attribute__((noinline)) void PanelKernel(const PanelArgs& args, int64_t
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v)
-      Store(args.c[m] + column + v * kLanes, sum[m][v]);
+    for (int v = 0; v < kVectors; ++v) Store(args.c[m] + column + v * kLanes, sum[m][v]);
   }
 }
 
@@ -98,17 +95,10 @@ inline void PanelColumns(const PanelArgs& args, int64_t columns) {
     PanelKernel<Number, kRows, kPanelVectors>(args, column);
 #if defined(__AVX512F__)
   switch ((columns - column) / kLanes) {
-    case 3:
-      PanelKernel<Number, kRows, 3>(args, column);
-      break;
-    case 2:
-      PanelKernel<Number, kRows, 2>(args, column);
-      break;
-    case 1:
-      PanelKernel<Number, kRows, 1>(args, column);
-      break;
-    default:
-      break;
+    case 3: PanelKernel<Number, kRows, 3>(args, column); break;
+    case 2: PanelKernel<Number, kRows, 2>(args, column); break;
+    case 1: PanelKernel<Number, kRows, 1>(args, column); break;
+    default: break;
   }
 #endif
 }
@@ -117,20 +107,13 @@ inline void PanelColumns(const PanelArgs& args, int64_t columns) {
 template <class Number>
 inline void Panel(int64_t rows, const PanelArgs& args, int64_t columns) {
   switch (rows) {
-    case 6:
-      return PanelColumns<Number, 6>(args, columns);
-    case 5:
-      return PanelColumns<Number, 5>(args, columns);
-    case 4:
-      return PanelColumns<Number, 4>(args, columns);
-    case 3:
-      return PanelColumns<Number, 3>(args, columns);
-    case 2:
-      return PanelColumns<Number, 2>(args, columns);
-    case 1:
-      return PanelColumns<Number, 1>(args, columns);
-    default:
-      return;
+    case 6: return PanelColumns<Number, 6>(args, columns);
+    case 5: return PanelColumns<Number, 5>(args, columns);
+    case 4: return PanelColumns<Number, 4>(args, columns);
+    case 3: return PanelColumns<Number, 3>(args, columns);
+    case 2: return PanelColumns<Number, 2>(args, columns);
+    case 1: return PanelColumns<Number, 1>(args, columns);
+    default: return;
   }
 }
 
@@ -153,8 +136,7 @@ inline void Gemm(int64_t rows, const GemmOperands& x, int64_t columns) {
   for (int64_t row = 0; row < rows; row += kPanelRows) {
     const int64_t count = Min(kPanelRows, rows - row);
     float* c[kPanelRows];
-    for (int64_t m = 0; m < count; ++m)
-      c[m] = x.c + (row + m) * x.c_row;
+    for (int64_t m = 0; m < count; ++m) c[m] = x.c + (row + m) * x.c_row;
     PanelArgs args;
     args.a = static_cast<const char*>(x.a) + row * x.a_row_bytes;
     args.a_row_bytes = x.a_row_bytes;

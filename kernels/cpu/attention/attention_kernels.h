@@ -38,8 +38,7 @@ void SumRowsTo(const RowSum& x, T* dst) {
   const Floats factor = Set(x.factor);
   for (int64_t d = 0; d < x.dim; d += kLanes) {
     Floats sum{};
-    for (int64_t row = 0; row < x.num_rows; ++row)
-      sum = Add(sum, Load(x.rows[row] + d));
+    for (int64_t row = 0; row < x.num_rows; ++row) sum = Add(sum, Load(x.rows[row] + d));
     float last[kLanes];
     Store(last, Mul(sum, factor));
     FromFloatRow(last, Min(kLanes, x.dim - d), dst + d);

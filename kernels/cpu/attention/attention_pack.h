@@ -11,9 +11,7 @@
 
 namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
 
-inline float ToFloat(float a) {
-  return a;
-}
+inline float ToFloat(float a) { return a; }
 inline float ToFloat(uint16_t a) {
   const uint32_t bits = static_cast<uint32_t>(a) << 16;
   float value;
@@ -25,20 +23,16 @@ inline float ToFloat(uint16_t a) {
 template <typename T>
 inline void ToFloatRow(const T* src, int64_t dim, int64_t padded, float* dst) {
   int64_t d = 0;
-  for (; d + kLanes <= dim; d += kLanes)
-    Store(dst + d, LoadAs(src + d));
-  for (; d < dim; ++d)
-    dst[d] = ToFloat(src[d]);
-  for (; d < padded; ++d)
-    dst[d] = 0.0f;
+  for (; d + kLanes <= dim; d += kLanes) Store(dst + d, LoadAs(src + d));
+  for (; d < dim; ++d) dst[d] = ToFloat(src[d]);
+  for (; d < padded; ++d) dst[d] = 0.0f;
 }
 
 // dst[0..dim) = src[0..dim), src padded to a multiple of 16.
 template <typename T>
 inline void FromFloatRow(const float* src, int64_t dim, T* dst) {
   int64_t d = 0;
-  for (; d + kLanes <= dim; d += kLanes)
-    StoreAs(dst + d, Load(src + d));
+  for (; d + kLanes <= dim; d += kLanes) StoreAs(dst + d, Load(src + d));
   if (d == dim) return;
   T last[kLanes];
   StoreAs(last, Load(src + d));
@@ -48,8 +42,7 @@ inline void FromFloatRow(const float* src, int64_t dim, T* dst) {
 // Rounds a float row of a multiple of 16 columns to elements.
 template <typename Element>
 inline void RoundRow(const float* src, int64_t columns, Element* dst) {
-  for (int64_t c = 0; c < columns; c += kLanes)
-    StoreAs(dst + c, Load(src + c));
+  for (int64_t c = 0; c < columns; c += kLanes) StoreAs(dst + c, Load(src + c));
 }
 
 #ifdef __AVX512BF16__
@@ -71,8 +64,7 @@ template <class Number>
 inline void InterleaveRows(const float* first, const float* second, int64_t columns, float* words) {
   if constexpr (Number::kPerWord == 1) {
     (void)second;
-    for (int64_t c = 0; c < columns; c += kLanes)
-      Store(words + c, Load(first + c));
+    for (int64_t c = 0; c < columns; c += kLanes) Store(words + c, Load(first + c));
   } else {
 #ifdef __AVX512BF16__
     for (int64_t c = 0; c < columns; c += kLanes)
@@ -121,8 +113,7 @@ inline void TransposeBlock(const float* src, int64_t src_stride, float* dst, int
   __m512 r[16];
   __m512 t[16];
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i)
-    r[i] = Load(src + i * src_stride);
+  for (int i = 0; i < 16; ++i) r[i] = Load(src + i * src_stride);
 #pragma GCC unroll 8
   for (int i = 0; i < 16; i += 2) {
     t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
@@ -155,8 +146,7 @@ inline void TransposeBlock(const float* src, int64_t src_stride, float* dst, int
   }
 #else
   for (int64_t c = 0; c < 16; ++c) {
-    for (int64_t r = 0; r < 16; ++r)
-      dst[c * dst_stride + r] = src[r * src_stride + c];
+    for (int64_t r = 0; r < 16; ++r) dst[c * dst_stride + r] = src[r * src_stride + c];
   }
 #endif
 }
@@ -201,11 +191,9 @@ inline void PackTransposed(const HeadRows<T>& rows, int64_t padded, int64_t colu
     PackSixteen<Number>(rows, begin, padded, buffer);
     float* block = dst + begin / tile * tile * depth + begin % tile;
     int64_t d = 0;
-    for (; d + 16 <= depth; d += 16)
-      TransposeBlock(buffer + d, depth, block + d * tile, tile);
+    for (; d + 16 <= depth; d += 16) TransposeBlock(buffer + d, depth, block + d * tile, tile);
     for (; d < depth; ++d) {  // 8 words are left where bf16 pairs halve an odd number of 16s
-      for (int64_t i = 0; i < 16; ++i)
-        block[d * tile + i] = buffer[i * depth + d];
+      for (int64_t i = 0; i < 16; ++i) block[d * tile + i] = buffer[i * depth + d];
     }
   }
 }

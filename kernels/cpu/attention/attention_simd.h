@@ -16,12 +16,8 @@ namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
 
 inline constexpr float kNegativeInfinity = -__builtin_inff();
 
-ANYORDER_SIMD int64_t Min(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-ANYORDER_SIMD int64_t Max(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
+ANYORDER_SIMD int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
+ANYORDER_SIMD int64_t Max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 #if defined(__AVX512F__)
 
@@ -30,75 +26,31 @@ using Floats = __m512;
 using Ints = __m512i;
 using Mask = __mmask16;
 
-ANYORDER_SIMD Floats Load(const float* p) {
-  return _mm512_loadu_ps(p);
-}
-ANYORDER_SIMD void Store(float* p, Floats a) {
-  _mm512_storeu_ps(p, a);
-}
-ANYORDER_SIMD Floats Set(float a) {
-  return _mm512_set1_ps(a);
-}
-ANYORDER_SIMD Floats Add(Floats a, Floats b) {
-  return _mm512_add_ps(a, b);
-}
-ANYORDER_SIMD Floats Sub(Floats a, Floats b) {
-  return _mm512_sub_ps(a, b);
-}
-ANYORDER_SIMD Floats Mul(Floats a, Floats b) {
-  return _mm512_mul_ps(a, b);
-}
-ANYORDER_SIMD Floats Larger(Floats a, Floats b) {
-  return _mm512_max_ps(a, b);
-}
-ANYORDER_SIMD Floats Fma(Floats a, Floats b, Floats c) {
-  return _mm512_fmadd_ps(a, b, c);
-}
-ANYORDER_SIMD Floats Select(Mask m, Floats a, Floats b) {
-  return _mm512_mask_blend_ps(m, b, a);
-}
-ANYORDER_SIMD float Sum(Floats a) {
-  return _mm512_reduce_add_ps(a);
-}
-ANYORDER_SIMD float Largest(Floats a) {
-  return _mm512_reduce_max_ps(a);
-}
+ANYORDER_SIMD Floats Load(const float* p) { return _mm512_loadu_ps(p); }
+ANYORDER_SIMD void Store(float* p, Floats a) { _mm512_storeu_ps(p, a); }
+ANYORDER_SIMD Floats Set(float a) { return _mm512_set1_ps(a); }
+ANYORDER_SIMD Floats Add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+ANYORDER_SIMD Floats Sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
+ANYORDER_SIMD Floats Mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+ANYORDER_SIMD Floats Larger(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+ANYORDER_SIMD Floats Fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+ANYORDER_SIMD Floats Select(Mask m, Floats a, Floats b) { return _mm512_mask_blend_ps(m, b, a); }
+ANYORDER_SIMD float Sum(Floats a) { return _mm512_reduce_add_ps(a); }
+ANYORDER_SIMD float Largest(Floats a) { return _mm512_reduce_max_ps(a); }
 
-ANYORDER_SIMD Ints Load(const int32_t* p) {
-  return _mm512_loadu_si512(p);
-}
-ANYORDER_SIMD Ints Set(int32_t a) {
-  return _mm512_set1_epi32(a);
-}
-ANYORDER_SIMD Ints Sub(Ints a, Ints b) {
-  return _mm512_sub_epi32(a, b);
-}
-ANYORDER_SIMD Mask Equal(Ints a, Ints b) {
-  return _mm512_cmpeq_epi32_mask(a, b);
-}
-ANYORDER_SIMD Mask LessEqual(Ints a, Ints b) {
-  return _mm512_cmple_epi32_mask(a, b);
-}
-ANYORDER_SIMD Mask And(Mask a, Mask b) {
-  return a & b;
-}
-ANYORDER_SIMD Mask Or(Mask a, Mask b) {
-  return a | b;
-}
-ANYORDER_SIMD uint64_t ToBits(Mask m) {
-  return m;
-}
-ANYORDER_SIMD Mask ToMask(uint64_t bits) {
-  return static_cast<Mask>(bits);
-}
+ANYORDER_SIMD Ints Load(const int32_t* p) { return _mm512_loadu_si512(p); }
+ANYORDER_SIMD Ints Set(int32_t a) { return _mm512_set1_epi32(a); }
+ANYORDER_SIMD Ints Sub(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+ANYORDER_SIMD Mask Equal(Ints a, Ints b) { return _mm512_cmpeq_epi32_mask(a, b); }
+ANYORDER_SIMD Mask LessEqual(Ints a, Ints b) { return _mm512_cmple_epi32_mask(a, b); }
+ANYORDER_SIMD Mask And(Mask a, Mask b) { return a & b; }
+ANYORDER_SIMD Mask Or(Mask a, Mask b) { return a | b; }
+ANYORDER_SIMD uint64_t ToBits(Mask m) { return m; }
+ANYORDER_SIMD Mask ToMask(uint64_t bits) { return static_cast<Mask>(bits); }
 
 // 2^n * mantissa by one instruction; too small a result becomes zero.
-ANYORDER_SIMD Floats RoundToInteger(Floats a) {
-  return _mm512_roundscale_ps(a, 0);
-}
-ANYORDER_SIMD Floats ScaleByPowerOfTwo(Floats a, Floats n) {
-  return _mm512_scalef_ps(a, n);
-}
+ANYORDER_SIMD Floats RoundToInteger(Floats a) { return _mm512_roundscale_ps(a, 0); }
+ANYORDER_SIMD Floats ScaleByPowerOfTwo(Floats a, Floats n) { return _mm512_scalef_ps(a, n); }
 
 ANYORDER_SIMD Floats LoadAs(const uint16_t* p) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -137,24 +89,12 @@ ANYORDER_SIMD Floats Load(const float* p) {
   std::memcpy(&a, p, sizeof(a));
   return a;
 }
-ANYORDER_SIMD void Store(float* p, Floats a) {
-  std::memcpy(p, &a, sizeof(a));
-}
-ANYORDER_SIMD Floats Set(float a) {
-  return a - Floats{};
-}
-ANYORDER_SIMD Floats Add(Floats a, Floats b) {
-  return a + b;
-}
-ANYORDER_SIMD Floats Sub(Floats a, Floats b) {
-  return a - b;
-}
-ANYORDER_SIMD Floats Mul(Floats a, Floats b) {
-  return a * b;
-}
-ANYORDER_SIMD Floats Larger(Floats a, Floats b) {
-  return a > b ? a : b;
-}
+ANYORDER_SIMD void Store(float* p, Floats a) { std::memcpy(p, &a, sizeof(a)); }
+ANYORDER_SIMD Floats Set(float a) { return a - Floats{}; }
+ANYORDER_SIMD Floats Add(Floats a, Floats b) { return a + b; }
+ANYORDER_SIMD Floats Sub(Floats a, Floats b) { return a - b; }
+ANYORDER_SIMD Floats Mul(Floats a, Floats b) { return a * b; }
+ANYORDER_SIMD Floats Larger(Floats a, Floats b) { return a > b ? a : b; }
 ANYORDER_SIMD Floats Fma(Floats a, Floats b, Floats c) {
 #if defined(__AVX2__) && defined(__FMA__)
   return reinterpret_cast<Floats>(_mm256_fmadd_ps(
@@ -163,19 +103,15 @@ ANYORDER_SIMD Floats Fma(Floats a, Floats b, Floats c) {
   return a * b + c;
 #endif
 }
-ANYORDER_SIMD Floats Select(Mask m, Floats a, Floats b) {
-  return m ? a : b;
-}
+ANYORDER_SIMD Floats Select(Mask m, Floats a, Floats b) { return m ? a : b; }
 ANYORDER_SIMD float Sum(Floats a) {
   float sum = 0;
-  for (int i = 0; i < kLanes; ++i)
-    sum += a[i];
+  for (int i = 0; i < kLanes; ++i) sum += a[i];
   return sum;
 }
 ANYORDER_SIMD float Largest(Floats a) {
   float largest = a[0];
-  for (int i = 1; i < kLanes; ++i)
-    largest = a[i] > largest ? a[i] : largest;
+  for (int i = 1; i < kLanes; ++i) largest = a[i] > largest ? a[i] : largest;
   return largest;
 }
 
@@ -184,28 +120,15 @@ ANYORDER_SIMD Ints Load(const int32_t* p) {
   std::memcpy(&a, p, sizeof(a));
   return a;
 }
-ANYORDER_SIMD Ints Set(int32_t a) {
-  return a - Ints{};
-}
-ANYORDER_SIMD Ints Sub(Ints a, Ints b) {
-  return a - b;
-}
-ANYORDER_SIMD Mask Equal(Ints a, Ints b) {
-  return a == b;
-}
-ANYORDER_SIMD Mask LessEqual(Ints a, Ints b) {
-  return a <= b;
-}
-ANYORDER_SIMD Mask And(Mask a, Mask b) {
-  return a & b;
-}
-ANYORDER_SIMD Mask Or(Mask a, Mask b) {
-  return a | b;
-}
+ANYORDER_SIMD Ints Set(int32_t a) { return a - Ints{}; }
+ANYORDER_SIMD Ints Sub(Ints a, Ints b) { return a - b; }
+ANYORDER_SIMD Mask Equal(Ints a, Ints b) { return a == b; }
+ANYORDER_SIMD Mask LessEqual(Ints a, Ints b) { return a <= b; }
+ANYORDER_SIMD Mask And(Mask a, Mask b) { return a & b; }
+ANYORDER_SIMD Mask Or(Mask a, Mask b) { return a | b; }
 ANYORDER_SIMD Ints LaneBits() {
   Ints bits{};
-  for (int i = 0; i < kLanes; ++i)
-    bits[i] = 1 << i;
+  for (int i = 0; i < kLanes; ++i) bits[i] = 1 << i;
   return bits;
 }
 ANYORDER_SIMD uint64_t ToBits(Mask m) {
@@ -213,8 +136,7 @@ ANYORDER_SIMD uint64_t ToBits(Mask m) {
   return static_cast<uint32_t>(_mm256_movemask_ps(reinterpret_cast<__m256>(m)));
 #else
   uint64_t bits = 0;
-  for (int i = 0; i < kLanes; ++i)
-    bits |= m[i] != 0 ? uint64_t{1} << i : 0;
+  for (int i = 0; i < kLanes; ++i) bits |= m[i] != 0 ? uint64_t{1} << i : 0;
   return bits;
 #endif
 }
@@ -246,18 +168,13 @@ ANYORDER_SIMD uint16_t RoundToBf16(float a) {
                                       : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 ANYORDER_SIMD void StoreAs(uint16_t* p, Floats a) {
-  for (int i = 0; i < kLanes; ++i)
-    p[i] = RoundToBf16(a[i]);
+  for (int i = 0; i < kLanes; ++i) p[i] = RoundToBf16(a[i]);
 }
 
 #endif
 
-ANYORDER_SIMD Floats LoadAs(const float* p) {
-  return Load(p);
-}
-ANYORDER_SIMD void StoreAs(float* p, Floats a) {
-  Store(p, a);
-}
+ANYORDER_SIMD Floats LoadAs(const float* p) { return Load(p); }
+ANYORDER_SIMD void StoreAs(float* p, Floats a) { Store(p, a); }
 
 // 2^a for a <= 128. Rounding to an integer leaves |f| <= 1/2; (2^f - 1) / f is interpolated there
 // at the six Chebyshev points, which leaves a relative error of 5e-9, a tenth of fp32's. -inf and

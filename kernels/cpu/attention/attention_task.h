@@ -99,8 +99,7 @@ inline void TakeHeadTask(const AttentionProblem& p, bool backward, Arena* arena,
   const int64_t half = task->padded / Number::kPerWord;
   int32_t** const arrays[] = {&task->keys.pos, &task->keys.key, &task->keys.grp,
                               &task->keys.doc, &task->keys.seg, &task->keys.glob};
-  for (int32_t** array : arrays)
-    *array = arena->Take<int32_t>(keys);
+  for (int32_t** array : arrays) *array = arena->Take<int32_t>(keys);
   task->tiles = arena->Take<KeyTile>(task->keys.num_tiles);
   task->chunks = arena->Take<KeyChunk>(task->keys.num_tiles);
   task->keys_transposed = arena->Take<float>(keys * half);
@@ -117,8 +116,7 @@ inline void TakeHeadTask(const AttentionProblem& p, bool backward, Arena* arena,
   }
   float** const rows[] = {&task->content_bias, &task->position_bias, &task->segment_bias,
                           &task->segment_same, &task->segment_difference};
-  for (float** row : rows)
-    *row = arena->Take<float>(task->padded);
+  for (float** row : rows) *row = arena->Take<float>(task->padded);
   if (p.num_bias_distances > 0)
     task->distance_bias = arena->Take<float>(p.num_bias_distances + 2 * kBiasPad);
 }
@@ -206,15 +204,13 @@ inline void PackHead(const AttentionProblem& p, bool backward, float* buffer, He
   LoadBias<T>(p, p.segment_bias, offset, padded, task->segment_bias);
   LoadBias<T>(p, p.segment_embedding, offset, padded, task->segment_same);
   LoadBias<T>(p, p.segment_embedding, p.row_stride + offset, padded, task->segment_difference);
-  for (int64_t d = 0; d < padded; ++d)
-    task->segment_difference[d] -= task->segment_same[d];
+  for (int64_t d = 0; d < padded; ++d) task->segment_difference[d] -= task->segment_same[d];
   if (p.num_bias_distances > 0) PackDistanceBias<T>(p, task);
 }
 
 inline float Dot(const float* a, const float* b, int64_t count) {
   Floats sum{};
-  for (int64_t i = 0; i < count; i += kLanes)
-    sum = Fma(Load(a + i), Load(b + i), sum);
+  for (int64_t i = 0; i < count; i += kLanes) sum = Fma(Load(a + i), Load(b + i), sum);
   return Sum(sum);
 }
 
@@ -293,8 +289,7 @@ inline TileRow MakeTileRow(const AttentionProblem& p, const HeadTask& task,
 // the first.
 template <typename Element>
 inline int64_t NextRun(const RowBlock<Element>& block, int64_t end, int64_t most, int64_t* begin) {
-  while (*begin < end && block.views[*begin] == TileView::kSkip)
-    ++*begin;
+  while (*begin < end && block.views[*begin] == TileView::kSkip) ++*begin;
   int64_t count = 0;
   while (*begin + count < end && count < most && block.views[*begin + count] != TileView::kSkip)
     ++count;

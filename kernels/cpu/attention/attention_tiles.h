@@ -66,8 +66,7 @@ inline void LoadLaneKeys(const AttentionProblem& p, int64_t lane, LaneKeys* keys
   std::memcpy(keys->grp, p.keys.grp + begin, static_cast<size_t>(bytes));
   std::memcpy(keys->doc, p.keys.doc + begin, static_cast<size_t>(bytes));
   std::memcpy(keys->seg, p.keys.seg + begin, static_cast<size_t>(bytes));
-  for (int64_t j = 0; j < p.num_keys; ++j)
-    keys->glob[j] = p.keys.glob[begin + j];
+  for (int64_t j = 0; j < p.num_keys; ++j) keys->glob[j] = p.keys.glob[begin + j];
   for (int64_t j = p.num_keys; j < keys->num_tiles * kTileKeys; ++j) {
     keys->pos[j] = 0;
     keys->key[j] = kKeyNever;

@@ -46,8 +46,7 @@ struct DistanceWalk {
         table(BlockZ() % params.in.num_tables),
         low(params.in.min_distance + int64_t{BlockX()} * distances),
         high(low + distances - 1) {
-    while (lane < p.scores.group.first_lane)
-      NextLane();
+    while (lane < p.scores.group.first_lane) NextLane();
     Seek();
   }
 

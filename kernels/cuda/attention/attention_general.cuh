@@ -145,14 +145,11 @@ ANYORDER_DEVICE int32_t WarpMax(int32_t value) {
   }
   return value;
 }
-ANYORDER_DEVICE int32_t WarpMin(int32_t value) {
-  return ~WarpMax(~value);
-}
+ANYORDER_DEVICE int32_t WarpMin(int32_t value) { return ~WarpMax(~value); }
 // Over the eight threads that share rows.
 ANYORDER_DEVICE float RowSum(float value) {
   ANYORDER_UNROLL
-  for (int distance = 4; distance > 0; distance /= 2)
-    value += ShuffleXor(value, distance);
+  for (int distance = 4; distance > 0; distance /= 2) value += ShuffleXor(value, distance);
   return value;
 }
 ANYORDER_DEVICE float RowMax(float value) {
@@ -178,15 +175,9 @@ ANYORDER_DEVICE float RowScatterSum(float (&parts)[8]) {
   return parts[0];
 }
 
-ANYORDER_DEVICE int ThreadRow() {
-  return kThreadRows * (Thread() / 8);
-}
-ANYORDER_DEVICE int ThreadKey(int c) {
-  return Thread() % 8 + 8 * c;
-}
-ANYORDER_DEVICE int ThreadColumn(int g) {
-  return 4 * (Thread() % 8) + 32 * g;
-}
+ANYORDER_DEVICE int ThreadRow() { return kThreadRows * (Thread() / 8); }
+ANYORDER_DEVICE int ThreadKey(int c) { return Thread() % 8 + 8 * c; }
+ANYORDER_DEVICE int ThreadColumn(int g) { return 4 * (Thread() % 8) + 32 * g; }
 
 // One thread's scores, or whatever else there is one of for each pair.
 struct PairValues {
@@ -215,8 +206,7 @@ ANYORDER_DEVICE void LoadTile(float* shared, const T* from, const AttentionProbl
       if (bias != nullptr) {
         const Vector8 b = LoadAny(bias + column, count, in.is_aligned);
         ANYORDER_UNROLL
-        for (int i = 0; i < kGroup; ++i)
-          x.v[i] += b.v[i];
+        for (int i = 0; i < kGroup; ++i) x.v[i] += b.v[i];
       }
     }
     StoreVector(shared + row * Columns::kStride + column, x);
@@ -264,16 +254,14 @@ ANYORDER_DEVICE void AddDots(const float* rows, const float* keys, int columns,
   for (int d = 0; d < columns; d += 4) {
     Float4 a[kThreadRows];
     ANYORDER_UNROLL
-    for (int r = 0; r < kThreadRows; ++r)
-      a[r] = LoadFour(row + r * kStride + d);
+    for (int r = 0; r < kThreadRows; ++r) a[r] = LoadFour(row + r * kStride + d);
     ANYORDER_UNROLL
     for (int c = 0; c < kThreadKeys; ++c) {
       const Float4 b = LoadFour(key + 8 * c * kStride + d);
       ANYORDER_UNROLL
       for (int r = 0; r < kThreadRows; ++r) {
         ANYORDER_UNROLL
-        for (int i = 0; i < 4; ++i)
-          values.v[r][c] = MultiplyAdd(a[r].v[i], b.v[i], values.v[r][c]);
+        for (int i = 0; i < 4; ++i) values.v[r][c] = MultiplyAdd(a[r].v[i], b.v[i], values.v[r][c]);
       }
     }
   }
@@ -289,8 +277,7 @@ ANYORDER_DEVICE void AddWeighted(const float* weights, const float* keys,
   for (int key = 0; key < kTileKeys; key += 4) {
     Float4 w[kThreadRows];
     ANYORDER_UNROLL
-    for (int r = 0; r < kThreadRows; ++r)
-      w[r] = LoadFour(weight + r * kScoreStride + key);
+    for (int r = 0; r < kThreadRows; ++r) w[r] = LoadFour(weight + r * kScoreStride + key);
     ANYORDER_UNROLL
     for (int n = 0; n < 4; ++n) {
       ANYORDER_UNROLL
@@ -316,8 +303,7 @@ ANYORDER_DEVICE void AddWeights(const float* weights, float (&sums)[kThreadRows]
     for (int key = 0; key < kTileKeys; key += 4) {
       const Float4 w = LoadFour(weight + r * kScoreStride + key);
       ANYORDER_UNROLL
-      for (int n = 0; n < 4; ++n)
-        sums[r] += w.v[n];
+      for (int n = 0; n < 4; ++n) sums[r] += w.v[n];
     }
   }
 }

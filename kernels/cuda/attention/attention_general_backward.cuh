@@ -131,8 +131,7 @@ struct GeneralBackward {
       if (ThreadColumn(g) >= columns) continue;
       const Float4 x = LoadFour(row + ThreadColumn(g));
       ANYORDER_UNROLL
-      for (int i = 0; i < 4; ++i)
-        sums[4 * g + i] = MultiplyAdd(weight, x.v[i], sums[4 * g + i]);
+      for (int i = 0; i < 4; ++i) sums[4 * g + i] = MultiplyAdd(weight, x.v[i], sums[4 * g + i]);
     }
   }
   ANYORDER_DEVICE void AddUnaligned(float weight, const T* row, float (&sums)[4 * kGroups]) const {

@@ -17,8 +17,7 @@ struct RunningSoftmax {
 
   ANYORDER_DEVICE RunningSoftmax() {
     ANYORDER_UNROLL
-    for (int r = 0; r < kThreadRows; ++r)
-      max[r] = -INFINITY;
+    for (int r = 0; r < kThreadRows; ++r) max[r] = -INFINITY;
   }
 
   // From scores to probabilities relative to the new maximum, 0 where not visible.
@@ -37,8 +36,7 @@ struct RunningSoftmax {
       const float factor = Exp2(max[r] - offset);
       max[r] = largest;
       ANYORDER_UNROLL
-      for (int d = 0; d < 4 * kGroups; ++d)
-        values[r][d] *= factor;
+      for (int d = 0; d < 4 * kGroups; ++d) values[r][d] *= factor;
       float added = 0.0f;
       ANYORDER_UNROLL
       for (int c = 0; c < kThreadKeys; ++c) {
@@ -65,8 +63,7 @@ ANYORDER_DEVICE void ForwardHalf(const GeneralTile<T, kGroups>& work, int first,
     ANYORDER_UNROLL
     for (int r = 0; r < kThreadRows; ++r) {
       ANYORDER_UNROLL
-      for (int c = 0; c < kThreadKeys; ++c)
-        p.v[r][c] *= factors.v[r][c];
+      for (int c = 0; c < kThreadKeys; ++c) p.v[r][c] *= factors.v[r][c];
     }
   }
   StorePairs(work.memory.scores, p);

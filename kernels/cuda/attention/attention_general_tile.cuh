@@ -226,8 +226,7 @@ struct GeneralTile {
         for (int c = 0; c < kThreadKeys; ++c) {
           const Float4 y = LoadFour(memory.band + at[r][c] + d);
           ANYORDER_UNROLL
-          for (int i = 0; i < 4; ++i)
-            values.v[r][c] = MultiplyAdd(x.v[i], y.v[i], values.v[r][c]);
+          for (int i = 0; i < 4; ++i) values.v[r][c] = MultiplyAdd(x.v[i], y.v[i], values.v[r][c]);
         }
       }
     }
@@ -247,8 +246,7 @@ struct GeneralTile {
     ANYORDER_UNROLL
     for (int r = 0; r < kThreadRows; ++r) {
       ANYORDER_UNROLL
-      for (int c = 0; c < kThreadKeys; ++c)
-        values.v[r][c] += sums[r * kScoreStride + 8 * c];
+      for (int c = 0; c < kThreadKeys; ++c) values.v[r][c] += sums[r * kScoreStride + 8 * c];
     }
   }
   // Of a row and the thread's key of eight from `first_key` on.
@@ -268,8 +266,7 @@ struct GeneralTile {
             const Wide<T> y =
                 LoadWide<T>(RelativeRowOf(f.rows.pos[row], f.keys.pos[first_key + key]) + d);
             ANYORDER_UNROLL
-            for (int i = 0; i < kWide; ++i)
-              parts[key] = MultiplyAdd(x.v[i], y.v[i], parts[key]);
+            for (int i = 0; i < kWide; ++i) parts[key] = MultiplyAdd(x.v[i], y.v[i], parts[key]);
           }
         }
         // Keeps the compiler from having all eight under way, for which backward has no registers.
@@ -297,8 +294,7 @@ struct GeneralTile {
       const Vector8 x = LoadVector(a + d);
       const Vector8 y = LoadGroup<false>(b + d, left < kGroup ? left : kGroup);
       ANYORDER_UNROLL
-      for (int i = 0; i < kGroup; ++i)
-        sum = MultiplyAdd(x.v[i], y.v[i], sum);
+      for (int i = 0; i < kGroup; ++i) sum = MultiplyAdd(x.v[i], y.v[i], sum);
     }
     return sum;
   }

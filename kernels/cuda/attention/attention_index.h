@@ -65,15 +65,9 @@ constexpr int RowOfSlot(int slot) {
 }
 // Of a content tile, which column its row a and the key at column 0 meet at: in 16-byte chunks, and
 // the rest that moves the operand and what is stored.
-constexpr int ContentShiftChunks(int slot) {
-  return 15 - slot % 16;
-}
-constexpr int ContentOperandShift(int warp) {
-  return 3 - warp;
-}
-constexpr int ContentStoreShift(int half) {
-  return 4 * (1 - half);
-}
+constexpr int ContentShiftChunks(int slot) { return 15 - slot % 16; }
+constexpr int ContentOperandShift(int warp) { return 3 - warp; }
+constexpr int ContentStoreShift(int half) { return 4 * (1 - half); }
 
 // Byte of 16-byte chunk `chunk` of row `row` of an operand of 64 columns.
 constexpr int OperandOffset(int row, int chunk) {
@@ -83,16 +77,10 @@ constexpr int OperandOffset(int row, int chunk) {
 // The ring's chunks are spread by an exclusive or with this, found by search: stores are free of
 // bank conflicts and skewed reads at most two-way. None is free of both, for the skew is a
 // subtraction.
-constexpr int RingSpread(int row) {
-  return static_cast<int>(0x53672410u >> (4 * (row & 7)) & 7u);
-}
-constexpr int RingRow(int columns, int slot) {
-  return slot * columns * 2;
-}
+constexpr int RingSpread(int row) { return static_cast<int>(0x53672410u >> (4 * (row & 7)) & 7u); }
+constexpr int RingRow(int columns, int slot) { return slot * columns * 2; }
 // Byte, in a row of the ring, of column z.
-constexpr int RingColumn(int z, int spread) {
-  return (((z >> 3) ^ spread) << 4) + ((z & 7) << 1);
-}
+constexpr int RingColumn(int z, int spread) { return (((z >> 3) ^ spread) << 4) + ((z & 7) << 1); }
 // The ring's first column of chunk (or key tile) k.
 template <typename Tile>
 constexpr int RingBase(int k) {

@@ -71,8 +71,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kKeySortThreads, 4) KeyTileSortKerne
   }
   SyncBlock();
   for (int length = 1; length < count; length *= 2) {
-    for (int i = Thread(); i < count; i += kKeySortThreads)
-      MergeKey(from, to, i, length, count);
+    for (int i = Thread(); i < count; i += kKeySortThreads) MergeKey(from, to, i, length, count);
     SyncBlock();
     const KeyRuns next = from;
     from = to;

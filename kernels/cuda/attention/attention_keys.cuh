@@ -98,8 +98,7 @@ struct GeneralKeyBlock {
       x = LoadVector(block.weights() + block.p.scores.Offset(group_row + row, block.head) +
                      block.first + column);
     ANYORDER_UNROLL
-    for (int i = 0; i < kGroup; ++i)
-      memory.weights[(column + i) * kScoreStride + row] = x.v[i];
+    for (int i = 0; i < kGroup; ++i) memory.weights[(column + i) * kScoreStride + row] = x.v[i];
   }
 
   ANYORDER_DEVICE void AddRows(int64_t row, int64_t group_row, int count,
@@ -126,8 +125,7 @@ struct GeneralKeyBlock {
     SyncBlock();
     if (ThreadKey(0) == 0) {
       ANYORDER_UNROLL
-      for (int r = 0; r < kThreadRows; ++r)
-        memory.column_sums[ThreadRow() + r] = column_sums[r];
+      for (int r = 0; r < kThreadRows; ++r) memory.column_sums[ThreadRow() + r] = column_sums[r];
     }
     if (Thread() < kTileKeys) memory.docs[Thread()] = block.IsPadding(Thread()) ? kDocPad : 0;
     SyncBlock();

@@ -13,12 +13,8 @@ LaunchShape ColumnShape(int64_t columns, int64_t rows) {
 
 }  // namespace
 
-int64_t TableParts(int64_t rows) {
-  return CeilDivide(rows, kTableChunk);
-}
-int64_t SumRowsParts(int64_t rows) {
-  return CeilDivide(rows, kSumChunk);
-}
+int64_t TableParts(int64_t rows) { return CeilDivide(rows, kTableChunk); }
+int64_t SumRowsParts(int64_t rows) { return CeilDivide(rows, kSumChunk); }
 
 void LaunchSumRows(const float* rows, int64_t num_rows, int64_t columns, float* parts,
                    float* result, StreamView stream) {
@@ -39,9 +35,7 @@ void LaunchRelativeGradient(const AttentionProblem<T>& in, const float* sums, co
          stream);
 }
 
-int64_t SegmentPartElements(int64_t model_dim) {
-  return kSegmentParts * 2 * model_dim;
-}
+int64_t SegmentPartElements(int64_t model_dim) { return kSegmentParts * 2 * model_dim; }
 
 template <typename T>
 void LaunchSegmentGradients(const AttentionProblem<T>& in, const float* other_segment, float* parts,

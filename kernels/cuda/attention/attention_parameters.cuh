@@ -13,9 +13,7 @@ inline constexpr int kSumChunk = 64;    // rows that a first stage adds
 inline constexpr int kTableChunk = 16;  // the same, of tables: a row is a sum already
 inline constexpr int kLoads = 8;        // that a thread has under way
 
-ANYORDER_DEVICE int ColumnOfThread() {
-  return BlockX() * BlockThreads() + Thread();
-}
+ANYORDER_DEVICE int ColumnOfThread() { return BlockX() * BlockThreads() + Thread(); }
 
 // result[chunk] = sum of the rows [chunk * chunk_rows, ...) of a matrix. The grid is (columns,
 // chunks).
@@ -35,11 +33,9 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kColumnThreads, 8) SumRowsKernel(Sum
   int64_t row = first;
   for (; row + kLoads <= end; row += kLoads) {
     ANYORDER_UNROLL
-    for (int i = 0; i < kLoads; ++i)
-      sum += p.rows[(row + i) * p.columns + column];
+    for (int i = 0; i < kLoads; ++i) sum += p.rows[(row + i) * p.columns + column];
   }
-  for (; row < end; ++row)
-    sum += p.rows[row * p.columns + column];
+  for (; row < end; ++row) sum += p.rows[row * p.columns + column];
   p.result[BlockY() * p.columns + column] = sum;
 }
 
@@ -61,8 +57,7 @@ ANYORDER_DEVICE float WeightOf(const RelativeGradientParams<T>& p, int64_t row, 
   const int64_t at = (table * in.num_heads + head) * in.num_distances + row % in.num_distances;
   const int64_t slot_size = int64_t{in.num_tables} * in.num_heads * in.num_distances;
   float weight = 0;
-  for (int slot = 0; slot < p.slots; ++slot)
-    weight += p.weights[slot * slot_size + at];
+  for (int slot = 0; slot < p.slots; ++slot) weight += p.weights[slot * slot_size + at];
   return weight;
 }
 
@@ -82,8 +77,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kColumnThreads, 8)
   for (int64_t row = first; row < end; ++row) {
     const int64_t at = row * in.model_dim() + column;
     float sum = 0;
-    for (int slot = 0; slot < p.slots; ++slot)
-      sum += p.sums[slot * rows * in.model_dim() + at];
+    for (int slot = 0; slot < p.slots; ++slot) sum += p.sums[slot * rows * in.model_dim() + at];
     if (in.position_bias != nullptr) {
       const float weight = WeightOf(p, row, head);
       sum = MultiplyAdd(weight, bias, sum);
@@ -267,8 +261,7 @@ struct BiasBlock {
     SyncBlock();
     if (Thread() != 0) return;
     float sum = 0;
-    for (int warp = 0; warp < kWarps; ++warp)
-      sum += shared[warp];
+    for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp];
     Store(is_last ? in.num_bias_distances - 1 : 0, sum);
   }
 
@@ -290,8 +283,7 @@ struct BiasBlock {
     SyncBlock();
     if (phase != 0 || r >= in.num_bias_distances - 1) return;
     float sum = 0;
-    for (int i = 0; i < kBiasPhases; ++i)
-      sum += shared[i * kBiasDistances + Thread()];
+    for (int i = 0; i < kBiasPhases; ++i) sum += shared[i * kBiasDistances + Thread()];
     Store(r, sum);
   }
 };

@@ -5,9 +5,7 @@
 namespace anyorder::kernels::cuda {
 namespace {
 
-int64_t KeyTiles(int64_t num_keys) {
-  return CeilDivide(num_keys, kKeyTile);
-}
+int64_t KeyTiles(int64_t num_keys) { return CeilDivide(num_keys, kKeyTile); }
 
 // Sorted query rows over the positions of the keys need no more tiles: each is closed by its last
 // row or by the end of a span.
@@ -19,9 +17,7 @@ int64_t QueryTiles(const AttentionShape& shape) {
   return most < shape.query_rows ? most : shape.query_rows;
 }
 
-int64_t Round16(int64_t bytes) {
-  return CeilDivide(bytes, 16) * 16;
-}
+int64_t Round16(int64_t bytes) { return CeilDivide(bytes, 16) * 16; }
 
 // Places of arrays one behind the other; with null memory, only their size.
 class Places {

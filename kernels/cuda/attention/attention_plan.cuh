@@ -182,8 +182,7 @@ struct LanePlanner {
     for (int from = 0; from < p.in.query_rows; from += kStagedRows) {
       const int left = p.in.query_rows - from;
       const int count = left < kStagedRows ? left : kStagedRows;
-      for (int i = Thread(); i < count; i += kPlanThreads)
-        shared.positions[i] = pos[from + i];
+      for (int i = Thread(); i < count; i += kPlanThreads) shared.positions[i] = pos[from + i];
       SyncBlock();
       for (int i = 0; i < count && Thread() == 0; ++i) {
         SlotRange wider = span;

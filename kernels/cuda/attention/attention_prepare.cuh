@@ -13,8 +13,7 @@ inline constexpr int kPrepareThreads = 128;
 // Lanes that share one head's columns, eight each: a power of two, so that a warp has whole heads.
 ANYORDER_HOST_DEVICE int LanesOfHead(int head_dim) {
   int lanes = 1;
-  while (lanes * kGroup < head_dim)
-    lanes *= 2;
+  while (lanes * kGroup < head_dim) lanes *= 2;
   return lanes;
 }
 // Which head of all rows (or of all rows of tables) a thread has a part of, and which part.
@@ -49,16 +48,14 @@ struct HeadPart {
 ANYORDER_DEVICE float DotOf(const Vector8& a, const Vector8& b) {
   float sum = 0;
   ANYORDER_UNROLL
-  for (int i = 0; i < kGroup; ++i)
-    sum = MultiplyAdd(a.v[i], b.v[i], sum);
+  for (int i = 0; i < kGroup; ++i) sum = MultiplyAdd(a.v[i], b.v[i], sum);
   return sum;
 }
 // a + sign * b
 ANYORDER_DEVICE Vector8 Combined(const Vector8& a, float sign, const Vector8& b) {
   Vector8 x;
   ANYORDER_UNROLL
-  for (int i = 0; i < kGroup; ++i)
-    x.v[i] = MultiplyAdd(sign, b.v[i], a.v[i]);
+  for (int i = 0; i < kGroup; ++i) x.v[i] = MultiplyAdd(sign, b.v[i], a.v[i]);
   return x;
 }
 template <typename T>
@@ -148,9 +145,7 @@ struct KeyOrderParams {
   KeyOrder order;
 };
 
-ANYORDER_DEVICE int64_t Smaller(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
+ANYORDER_DEVICE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 // The least value of a block of one warp.
 ANYORDER_DEVICE int64_t WarpLeast(int64_t value) {
   ANYORDER_UNROLL

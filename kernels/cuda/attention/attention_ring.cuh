@@ -77,20 +77,12 @@ struct OperandRows {
   }
 };
 // Of 16 rows that are columns of a product.
-ANYORDER_DEVICE int ColumnRow() {
-  return Lane() % 8 + Lane() / 16 * 8;
-}
-ANYORDER_DEVICE int ColumnChunk() {
-  return Lane() / 8 % 2;
-}
+ANYORDER_DEVICE int ColumnRow() { return Lane() % 8 + Lane() / 16 * 8; }
+ANYORDER_DEVICE int ColumnChunk() { return Lane() / 8 % 2; }
 // Of 16 rows that are rows of the left factor, or the inner dimension of a product with the
 // transposed load.
-ANYORDER_DEVICE int InnerRow() {
-  return Lane() % 16;
-}
-ANYORDER_DEVICE int InnerChunk() {
-  return Lane() / 16;
-}
+ANYORDER_DEVICE int InnerRow() { return Lane() % 16; }
+ANYORDER_DEVICE int InnerChunk() { return Lane() / 16; }
 
 // The window of a head, in 32 bits: distances fit (attention_plan.cuh).
 struct RingWindow {
@@ -163,8 +155,7 @@ struct RingBlock {
             in.rows.pos[row], in.rows.grp[row], in.rows.doc[row], in.rows.glob[row]};
   }
   ANYORDER_DEVICE void FillRecords(RowRecord* records) const {
-    for (int slot = Thread(); slot < Tile::kRows; slot += kThreads)
-      records[slot] = RecordOf(slot);
+    for (int slot = Thread(); slot < Tile::kRows; slot += kThreads) records[slot] = RecordOf(slot);
   }
 
   // Of every key tile, into `views`. Then by one thread, behind a barrier: ListSteps.
@@ -191,8 +182,7 @@ struct RingBlock {
       if (HasRow(slot) && (lse == nullptr || lse[StatisticOf(slot)] != -INFINITY))
         x = LoadVector(from + RowOf(slot) * Width() + head * kRingHeadDim + chunk * kChunk);
       ANYORDER_UNROLL
-      for (int e = 0; e < kGroup; ++e)
-        x.v[e] += added.v[e];
+      for (int e = 0; e < kGroup; ++e) x.v[e] += added.v[e];
       StoreVector(reinterpret_cast<BFloat16*>(operand + OperandOffset(slot, chunk)), x);
     }
   }
@@ -284,8 +274,7 @@ struct RingRows {
     for (int u = 0; u < 2; ++u) {
       const float* const term = terms + shift + column + 8 * u + 2 * (Lane() % 4);
       ANYORDER_UNROLL
-      for (int i = 0; i < 4 * kHalves; ++i)
-        product[i / 4][u][i % 4] = term[i % 2];
+      for (int i = 0; i < 4 * kHalves; ++i) product[i / 4][u][i % 4] = term[i % 2];
     }
     const OperandRows rows(relative, shift + ColumnRow());
     ANYORDER_UNROLL

@@ -149,18 +149,15 @@ struct RingBackward {
     for (int i = 0; i < kLaneRows; ++i) {
       other_segment[i / 2][i % 2] = 0.0f;
       ANYORDER_UNROLL
-      for (int c = 0; c < kRingHeadDim / 4; ++c)
-        dq[i / 2][c / 2][2 * (i % 2) + c % 2] = 0.0f;
+      for (int c = 0; c < kRingHeadDim / 4; ++c) dq[i / 2][c / 2][2 * (i % 2) + c % 2] = 0.0f;
     }
     SyncBlock();
     if (Thread() == 0) {
       Count()[0] = ListSteps<Tile, true>(Views(), p.plan.key_tiles, Steps());
       int first = 0;
       int last = p.plan.key_tiles;
-      while (last > 0 && (Views()[last - 1] & kTileViewMask) == kSeesNone)
-        --last;
-      while (first < last && (Views()[first] & kTileViewMask) == kSeesNone)
-        ++first;
+      while (last > 0 && (Views()[last - 1] & kTileViewMask) == kSeesNone) --last;
+      while (first < last && (Views()[first] & kTileViewMask) == kSeesNone) ++first;
       Count()[1] = first;
       Count()[2] = last;
     }
@@ -251,8 +248,7 @@ struct RingBackward {
                                     HalfScores& product) const {
     uint32_t left[kHalves][4];
     ANYORDER_UNROLL
-    for (int half = 0; half < kHalves; ++half)
-      LoadRows(operand, half, kk, left[half]);
+    for (int half = 0; half < kHalves; ++half) LoadRows(operand, half, kk, left[half]);
     ANYORDER_UNROLL
     for (int m = 0; m < kHalf / 16; ++m) {
       uint32_t right[4];
@@ -326,8 +322,7 @@ struct RingBackward {
   ANYORDER_DEVICE static Words4 Neighbours(const Packed& packed, int half, int part) {
     Words4 pairs;
     ANYORDER_UNROLL
-    for (int c = 0; c < kHalf / 8; ++c)
-      pairs.word[c] = packed[half][c][part];
+    for (int c = 0; c < kHalf / 8; ++c) pairs.word[c] = packed[half][c][part];
     ANYORDER_UNROLL
     for (int distance = 1; distance <= 2; distance *= 2) {
       const bool is_upper = (Lane() & distance) != 0;

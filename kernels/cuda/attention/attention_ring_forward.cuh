@@ -109,8 +109,7 @@ struct RingForward {
       top[i / 2][i % 2] = -INFINITY;
       sum[i / 2][i % 2] = 0.0f;
       ANYORDER_UNROLL
-      for (int c = 0; c < kRingHeadDim / 4; ++c)
-        out[i / 2][c / 2][2 * (i % 2) + c % 2] = 0.0f;
+      for (int c = 0; c < kRingHeadDim / 4; ++c) out[i / 2][c / 2][2 * (i % 2) + c % 2] = 0.0f;
     }
     SyncBlock();
   }
@@ -141,8 +140,7 @@ struct RingForward {
       rows.ComputeBand(shared + Memory::kRing, relative, Terms(stage), k, column,
                        [&](int half, int kk, uint32_t(&a)[4]) {
                          ANYORDER_UNROLL
-                         for (int i = 0; i < 4; ++i)
-                           a[i] = q[half][kk][i];
+                         for (int i = 0; i < 4; ++i) a[i] = q[half][kk][i];
                        });
     SyncWarp();
   }
@@ -153,8 +151,7 @@ struct RingForward {
     ANYORDER_UNROLL
     for (int m = 0; m < kKeyTile / 16; ++m) {
       ANYORDER_UNROLL
-      for (int i = 0; i < 8 * kHalves; ++i)
-        scores[i / 8][2 * m + i / 4 % 2][i % 4] = 0.0f;
+      for (int i = 0; i < 8 * kHalves; ++i) scores[i / 8][2 * m + i / 4 % 2][i % 4] = 0.0f;
       ANYORDER_UNROLL
       for (int kk = 0; kk < kRingHeadDim / 16; ++kk) {
         uint32_t right[4];
@@ -198,8 +195,7 @@ struct RingForward {
       }
       sum[half][part] = sum[half][part] * kept + added;
       ANYORDER_UNROLL
-      for (int c = 0; c < kRingHeadDim / 4; ++c)
-        out[half][c / 2][2 * part + c % 2] *= kept;
+      for (int c = 0; c < kRingHeadDim / 4; ++c) out[half][c / 2][2 * part + c % 2] *= kept;
     }
   }
 

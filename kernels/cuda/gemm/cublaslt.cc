@@ -33,8 +33,7 @@ std::vector<std::string> Folders() {
   roots.emplace_back("/usr/local/cuda");
   for (const std::string& root : roots) {
     // The second is how Conda lays it out.
-    for (const char* folder : {"/lib64/", "/lib/"})
-      folders.push_back(absl::StrCat(root, folder));
+    for (const char* folder : {"/lib64/", "/lib/"}) folders.push_back(absl::StrCat(root, folder));
   }
   return folders;
 }

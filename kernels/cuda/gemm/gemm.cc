@@ -119,8 +119,7 @@ void GemmEngine::Run(const GemmArgs& args, StreamView stream) {
   if (args.batch.count == 0) return;
   const ColumnSumArgs sum = SumOf(args);
   if (RunProduct(args, sum.y, stream) || sum.y.is_null()) return;
-  for (int64_t i = 0; i < args.batch.count; ++i)
-    SumApart(SumOf(ProductOf(args, i)), stream);
+  for (int64_t i = 0; i < args.batch.count; ++i) SumApart(SumOf(ProductOf(args, i)), stream);
 }
 
 }  // namespace anyorder::kernels::cuda

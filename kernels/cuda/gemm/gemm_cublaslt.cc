@@ -20,9 +20,7 @@ constexpr uint32_t kFixedOrder = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(GemmAlgorithm));
 
-cudaDataType_t TypeOf(DType dtype) {
-  return dtype == DType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
-}
+cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F; }
 
 // "128 x 768 x 768, bf16 to fp32, of addresses that are multiples of 16, 16 and 4 bytes"
 std::string TextOf(const GemmKey& key) {
@@ -98,8 +96,7 @@ absl::Status CublasLtGemm::ReadTableBeside(absl::string_view why) {
 }
 
 CublasLtGemm::~CublasLtGemm() {
-  for (const auto& [key, plan] : plans_)
-    Destroy(plan);
+  for (const auto& [key, plan] : plans_) Destroy(plan);
   if (handle_ != nullptr) lt_.Destroy(handle_);
 }
 
@@ -288,9 +285,7 @@ cublasStatus_t CublasLtGemm::Start(const Plan& plan, const ColumnMajorProduct& p
                     static_cast<cudaStream_t>(stream.handle));
 }
 
-int64_t CublasLtGemm::workspace_bytes() const {
-  return kWorkspaceBytes;
-}
+int64_t CublasLtGemm::workspace_bytes() const { return kWorkspaceBytes; }
 
 Made CublasLtGemm::Multiply(const ColumnMajorProduct& product, StreamView stream) {
   Plan& plan = PlanOf(product, stream);

@@ -42,8 +42,7 @@ void SumLoops(const ColumnMajorProduct& p) {
   auto* sums = static_cast<float*>(p.sum);
   for (int64_t at = 0; at < (of_a ? p.rows : p.columns); ++at) {
     double sum = 0;
-    for (int64_t i = 0; i < p.inner; ++i)
-      sum += double{ToFloat(x[i * stride + at])};
+    for (int64_t i = 0; i < p.inner; ++i) sum += double{ToFloat(x[i * stride + at])};
     sums[at] = static_cast<float>(sum);
   }
 }
@@ -73,8 +72,7 @@ class EmulatedGemm final : public GemmEngine {
     WithStorage(product.key.in, [&]<typename T>() {
       WithStorage(product.key.out, [&]<typename D>() {
         emulation::Enqueue(stream, [product, sums] {
-          for (int64_t i = 0; i < product.key.batch; ++i)
-            MultiplyLoops<T, D>(product, i);
+          for (int64_t i = 0; i < product.key.batch; ++i) MultiplyLoops<T, D>(product, i);
           if (sums) SumLoops<T>(product);
         });
       });

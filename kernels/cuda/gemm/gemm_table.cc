@@ -37,9 +37,7 @@ int AlignmentOf(const ConstTensorView& matrix, int64_t step) {
   return static_cast<int>(bits & -bits);
 }
 
-const char* TextOf(DType dtype) {
-  return dtype == DType::kBFloat16 ? "bf16" : "fp32";
-}
+const char* TextOf(DType dtype) { return dtype == DType::kBFloat16 ? "bf16" : "fp32"; }
 
 bool ParseDType(absl::string_view text, DType* dtype) {
   *dtype = text == "bf16" ? DType::kBFloat16 : DType::kFloat32;
@@ -145,8 +143,7 @@ std::string GemmTable::ToText() const {
     absl::StrAppend(&text, key.has_bias ? " bias" : " plain", key.accumulates ? " add" : " write");
     absl::StrAppend(&text, " ", TextOf(key.sum, pinned.fuses_sum));
     absl::StrAppend(&text, " ", key.align_a, " ", key.align_b, " ", key.align_c, " ");
-    for (const uint64_t word : pinned.algorithm)
-      absl::StrAppendFormat(&text, "%016x", word);
+    for (const uint64_t word : pinned.algorithm) absl::StrAppendFormat(&text, "%016x", word);
     text += "\n";
   }
   return absl::StrCat(text, "end ", algorithms.size(), "\n");

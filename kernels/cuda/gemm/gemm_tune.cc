@@ -72,8 +72,7 @@ void FillRandom(Runtime& runtime, char* data, int64_t bytes) {
   if (!pinned.ok()) EndWith(pinned.status());
   RandomStream random(1, RandomPurpose::kInit, 0, 0);
   auto* const words = static_cast<uint32_t*>(*pinned);
-  for (int64_t i = 0; i < chunk / 4; ++i)
-    words[i] = TuningOperand(random.Next());
+  for (int64_t i = 0; i < chunk / 4; ++i) words[i] = TuningOperand(random.Next());
   runtime.CopyToDevice(words, data, chunk, {});
   for (int64_t at = chunk; at < bytes; at += chunk)
     runtime.CopyOnDevice(data, data + at, std::min(chunk, bytes - at), {});

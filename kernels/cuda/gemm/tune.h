@@ -13,9 +13,7 @@ namespace anyorder::kernels::cuda {
 
 // Two bf16 numbers, or one in fp32, of either sign and of sizes from 2^-15 to 2: their sums are
 // rounded, so that results show the order in which they were added. `draw`: 32 random bits.
-constexpr uint32_t TuningOperand(uint32_t draw) {
-  return (draw & 0x87ff87ffu) | 0x38003800u;
-}
+constexpr uint32_t TuningOperand(uint32_t draw) { return (draw & 0x87ff87ffu) | 0x38003800u; }
 
 struct TunedGemm {
   GemmKey key;

@@ -85,8 +85,7 @@ ANYORDER_DEVICE Vector8 LoadLogits(const float* logits, const T* bias, int colum
   Vector8 x = LoadGroup<kAligned>(logits + column, count);
   if (bias != nullptr) AddTo(LoadGroup<kAligned>(bias + column, count), x);
   ANYORDER_UNROLL
-  for (int i = 0; i < kGroup; ++i)
-    x.v[i] = i < count ? x.v[i] : -INFINITY;
+  for (int i = 0; i < kGroup; ++i) x.v[i] = i < count ? x.v[i] : -INFINITY;
   return x;
 }
 
@@ -105,14 +104,12 @@ struct RunningSum {
   ANYORDER_DEVICE void Add(const Vector8& x) {
     float group = x.v[0];
     ANYORDER_UNROLL
-    for (int i = 1; i < kGroup; ++i)
-      group = fmaxf(group, x.v[i]);
+    for (int i = 1; i < kGroup; ++i) group = fmaxf(group, x.v[i]);
     Raise(group);
     // A -inf adds nothing, also as long as there is nothing larger. NaN passes by every maximum and
     // so must reach the sum.
     ANYORDER_UNROLL
-    for (int i = 0; i < kGroup; ++i)
-      sum += x.v[i] == -INFINITY ? 0.0f : expf(x.v[i] - largest);
+    for (int i = 0; i < kGroup; ++i) sum += x.v[i] == -INFINITY ? 0.0f : expf(x.v[i] - largest);
   }
   ANYORDER_DEVICE void Join(float other_largest, float other_sum) {
     Raise(other_largest);

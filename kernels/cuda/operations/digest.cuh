@@ -45,13 +45,11 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kDigestThreads, 4) DigestKernel(Dige
   const int64_t whole = p.bytes / 8;
   const int64_t first = int64_t{BlockX()} * kDigestThreads + Thread();
   DigestValue mine;
-  for (int64_t i = first; i < whole; i += p.blocks * kDigestThreads)
-    AddWord(p.words[i], i, mine);
+  for (int64_t i = first; i < whole; i += p.blocks * kDigestThreads) AddWord(p.words[i], i, mine);
   if (first == 0 && p.bytes % 8 != 0) {
     const auto* const rest = reinterpret_cast<const unsigned char*>(p.words + whole);
     uint64_t word = 0;
-    for (int i = 0; i < p.bytes % 8; ++i)
-      word |= uint64_t{rest[i]} << (8 * i);
+    for (int i = 0; i < p.bytes % 8; ++i) word |= uint64_t{rest[i]} << (8 * i);
     AddWord(word, whole, mine);
   }
   const DigestValue sum = BlockSum(mine);

@@ -56,8 +56,7 @@ ANYORDER_DEVICE Vector8 GradientOfRow(const RunParams<T>& p, int64_t at, int col
   const int32_t row = p.rows[at];
   Vector8 x = LoadGroup<kAligned>(p.dy + int64_t{row} * p.columns + column, count);
   ANYORDER_UNROLL
-  for (int i = 0; i < kGroup; ++i)
-    x.v[i] *= p.scale;
+  for (int i = 0; i < kGroup; ++i) x.v[i] *= p.scale;
   if (p.dropout.enabled())
     ApplyDropout(p.dropout, static_cast<uint32_t>(p.row_ids[row]), static_cast<uint32_t>(column),
                  x);
@@ -127,8 +126,7 @@ ANYORDER_DEVICE Vector8 SumOfPieces(const RunParams<T>& p, int64_t begin, int64_
       x[i] =
           first + i < end ? LoadGroup<kAligned>(partials + (first + i) * pitch, count) : Vector8{};
     ANYORDER_UNROLL
-    for (int i = 0; i < kJoinBatch; ++i)
-      AddTo(x[i], sum);
+    for (int i = 0; i < kJoinBatch; ++i) AddTo(x[i], sum);
   }
   return sum;
 }
@@ -158,8 +156,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kJoinThreads, 2) JoinRunsKernel(RunP
   if (warp != 0 || count <= 0) return;
   Vector8 sum =
       LoadGroup<kAligned>(p.partials + (int64_t{BlockX()} * 2 + 1) * p.columns + column, count);
-  for (int w = 0; w < kJoinWarps; ++w)
-    AddTo(shares[w * kWarp + Lane()], sum);
+  for (int w = 0; w < kJoinWarps; ++w) AddTo(shares[w * kWarp + Lane()], sum);
   AddToTable<kAligned>(p.dtable, id, p.columns, column, count, sum);
 }
 

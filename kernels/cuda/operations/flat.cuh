@@ -87,8 +87,7 @@ ANYORDER_DEVICE double BlockSum(double sum) {
   SyncBlock();
   double total = 0;
   if (Thread() != 0) return total;
-  for (int warp = 0; warp < BlockThreads() / kWarp; ++warp)
-    total += warps[warp];
+  for (int warp = 0; warp < BlockThreads() / kWarp; ++warp) total += warps[warp];
   return total;
 }
 
@@ -135,8 +134,7 @@ ANYORDER_DEVICE void Decide(const ComputeGradientClipParams& p, double sum) {
 // One block. Each thread adds its sums in steps of the block, then BlockSum.
 ANYORDER_KERNEL void ComputeGradientClipKernel(ComputeGradientClipParams p) {
   double sum = 0;
-  for (int64_t i = Thread(); i < p.n; i += BlockThreads())
-    sum += p.sums[i];
+  for (int64_t i = Thread(); i < p.n; i += BlockThreads()) sum += p.sums[i];
   const double total = BlockSum(sum);
   if (Thread() == 0) Decide(p, total);
 }

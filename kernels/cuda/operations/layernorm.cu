@@ -10,9 +10,7 @@ namespace {
 constexpr int kThreads = kNormWarps * kWarp;
 constexpr int kColumnThreads = 128;
 
-int64_t BlocksOfRows(int64_t rows) {
-  return CeilDivide(rows, kNormWarps);
-}
+int64_t BlocksOfRows(int64_t rows) { return CeilDivide(rows, kNormWarps); }
 
 template <typename T>
 NormForwardParams<T> ParamsOf(const LayerNormForwardArgs& args) {
@@ -49,9 +47,7 @@ NormBackwardParams<T> ParamsOf(const LayerNormBackwardArgs& args, const Scratch&
 
 }  // namespace
 
-int64_t LayerNormScratchElements(int64_t columns) {
-  return kPartials * 2 * columns;
-}
+int64_t LayerNormScratchElements(int64_t columns) { return kPartials * 2 * columns; }
 
 void LayerNormForward(const LayerNormForwardArgs& args, StreamView stream) {
   const int64_t columns = NumColumns(args.x);

@@ -86,8 +86,7 @@ struct NormRowForward {
     if (p.residual != nullptr) {
       const Vector8 base = LoadGroup<kAligned>(p.residual + at, count);
       ANYORDER_UNROLL
-      for (int i = 0; i < kGroup; ++i)
-        x.v[i] += base.v[i];
+      for (int i = 0; i < kGroup; ++i) x.v[i] += base.v[i];
     }
     StoreGroup<kAligned>(p.sum + at, x, count);
     return Rounded<T>(x);
@@ -98,8 +97,7 @@ struct NormRowForward {
     const Vector8 beta = LoadGroup<kAligned>(p.beta + column, count);
     Vector8 y;
     ANYORDER_UNROLL
-    for (int i = 0; i < kGroup; ++i)
-      y.v[i] = (x.v[i] - mean) * rstd * gamma.v[i] + beta.v[i];
+    for (int i = 0; i < kGroup; ++i) y.v[i] = (x.v[i] - mean) * rstd * gamma.v[i] + beta.v[i];
     StoreGroup<kAligned>(p.y + row * p.columns + column, y, count);
   }
 };
@@ -189,8 +187,7 @@ struct NormRowBackward {
     dy = LoadGroup<kAligned>(p.dy + at, count);
     xhat = LoadGroup<kAligned>(p.sum + at, count);
     ANYORDER_UNROLL
-    for (int i = 0; i < kGroup; ++i)
-      xhat.v[i] = i < count ? (xhat.v[i] - mean) * rstd : 0.0f;
+    for (int i = 0; i < kGroup; ++i) xhat.v[i] = i < count ? (xhat.v[i] - mean) * rstd : 0.0f;
   }
   ANYORDER_DEVICE void Store(const Vector8& dy, const Vector8& xhat, const Vector8& gamma,
                              float mean_g, float mean_g_xhat, int column, int count) const {
@@ -209,8 +206,7 @@ struct NormRowBackward {
 
 ANYORDER_DEVICE void AddProducts(const Vector8& a, const Vector8& b, Vector8& sums) {
   ANYORDER_UNROLL
-  for (int i = 0; i < kGroup; ++i)
-    sums.v[i] = MultiplyAdd(a.v[i], b.v[i], sums.v[i]);
+  for (int i = 0; i < kGroup; ++i) sums.v[i] = MultiplyAdd(a.v[i], b.v[i], sums.v[i]);
 }
 
 // Rows of up to kRegisterColumns columns: dx and the partial sums of gamma's and beta's gradients.
@@ -263,8 +259,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 2)
   SyncBlock();
   for (int c = Thread(); c < 2 * p.columns; c += BlockThreads()) {
     float sum = 0;
-    for (int w = 0; w < kNormWarps; ++w)
-      sum += shared[2 * w * p.columns + c];
+    for (int w = 0; w < kNormWarps; ++w) sum += shared[2 * w * p.columns + c];
     p.partials[int64_t{BlockX()} * 2 * p.columns + c] = sum;
   }
 }

@@ -30,15 +30,13 @@ ANYORDER_DEVICE ShareOfSums SumParts(const float* partials, int64_t parts, int64
   const int64_t end = begin + length < parts ? begin + length : parts;
   float sum = 0;
   if (column < columns) {
-    for (int64_t part = begin; part < end; ++part)
-      sum += partials[part * columns + column];
+    for (int64_t part = begin; part < end; ++part) sum += partials[part * columns + column];
   }
   float* const shares = reinterpret_cast<float*>(SharedMemory());
   shares[Thread()] = sum;
   SyncBlock();
   if (warp != 0 || column >= columns) return {};
-  for (int share = 1; share < kShares; ++share)
-    sum += shares[share * kWarp + Lane()];
+  for (int share = 1; share < kShares; ++share) sum += shares[share * kWarp + Lane()];
   return {true, column, sum};
 }
 

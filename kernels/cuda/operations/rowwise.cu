@@ -17,14 +17,10 @@ LaunchShape ShapeOfGroups(int64_t rows, int64_t columns) {
 template <typename Function>
 void WithActivation(Activation activation, Function&& function) {
   switch (activation) {
-    case Activation::kGeluTanh:
-      return function.template operator()<Activation::kGeluTanh>();
-    case Activation::kGeluErf:
-      return function.template operator()<Activation::kGeluErf>();
-    case Activation::kRelu:
-      return function.template operator()<Activation::kRelu>();
-    case Activation::kTanh:
-      return function.template operator()<Activation::kTanh>();
+    case Activation::kGeluTanh: return function.template operator()<Activation::kGeluTanh>();
+    case Activation::kGeluErf: return function.template operator()<Activation::kGeluErf>();
+    case Activation::kRelu: return function.template operator()<Activation::kRelu>();
+    case Activation::kTanh: return function.template operator()<Activation::kTanh>();
   }
 }
 

@@ -92,8 +92,7 @@ ANYORDER_KERNEL void ActivationForwardKernel(ActivationParams<T> p) {
   const int64_t at = place.row * p.columns + place.column;
   Vector8 x = LoadGroup<kAligned>(p.x + at, place.count);
   ANYORDER_UNROLL
-  for (int i = 0; i < kGroup; ++i)
-    x.v[i] = Activate<kActivation>(x.v[i]);
+  for (int i = 0; i < kGroup; ++i) x.v[i] = Activate<kActivation>(x.v[i]);
   DropGroup(p.dropout, p.row_ids, place, x);
   StoreGroup<kAligned>(p.out + at, x, place.count);
 }
@@ -107,8 +106,7 @@ ANYORDER_KERNEL void ActivationBackwardKernel(ActivationParams<T> p) {
   Vector8 d = LoadGroup<kAligned>(p.dy + at, place.count);
   DropGroup(p.dropout, p.row_ids, place, d);
   ANYORDER_UNROLL
-  for (int i = 0; i < kGroup; ++i)
-    d.v[i] *= ActivateDerivative<kActivation>(x.v[i]);
+  for (int i = 0; i < kGroup; ++i) d.v[i] *= ActivateDerivative<kActivation>(x.v[i]);
   StoreGroup<kAligned>(p.out + at, d, place.count);
 }
 
@@ -146,8 +144,7 @@ ANYORDER_KERNEL void LookupKernel(LookupParams<T> p) {
   const int64_t from = id * p.columns + place.column;
   Vector8 x = LoadGroup<kAligned>(p.table + from, place.count);
   ANYORDER_UNROLL
-  for (int i = 0; i < kGroup; ++i)
-    x.v[i] *= p.scale;
+  for (int i = 0; i < kGroup; ++i) x.v[i] *= p.scale;
   DropGroup(p.dropout, p.row_ids, place, x);
   StoreGroup<kAligned>(p.y + place.row * p.columns + place.column, x, place.count);
 }
@@ -175,8 +172,7 @@ ANYORDER_KERNEL void GatherKernel(GatherParams<T> p) {
     Vector8 sum = LoadGroup<kAligned>(p.y + far, place.count);
     const Vector8 x = LoadGroup<kAligned>(p.x + near, place.count);
     ANYORDER_UNROLL
-    for (int i = 0; i < kGroup; ++i)
-      sum.v[i] += x.v[i];
+    for (int i = 0; i < kGroup; ++i) sum.v[i] += x.v[i];
     StoreGroup<kAligned>(p.y + far, sum, place.count);
   } else {
     StoreGroup<kAligned>(p.y + near, LoadGroup<kAligned>(p.x + far, place.count), place.count);
@@ -240,8 +236,7 @@ ANYORDER_KERNEL void ColumnSumKernel(ColumnSumParams<T> p) {
   const int64_t begin = int64_t{BlockX()} * kColumnSumRows;
   const int64_t end = begin + kColumnSumRows < p.rows ? begin + kColumnSumRows : p.rows;
   float sum = 0;
-  for (int64_t row = begin; row < end; ++row)
-    sum += ToFloat(p.x[row * p.columns + column]);
+  for (int64_t row = begin; row < end; ++row) sum += ToFloat(p.x[row * p.columns + column]);
   p.partials[int64_t{BlockX()} * p.columns + column] = sum;
 }
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kShareThreads, 2)

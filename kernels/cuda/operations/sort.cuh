@@ -55,8 +55,7 @@ ANYORDER_DEVICE void ForEachPair(const SortParams& p, Visitor&& visit) {
 // have, and returns to thread d < kDigits the tile's number of digit d. Barriers inside and before
 // return.
 ANYORDER_DEVICE uint32_t CountDigits(const SortParams& p, uint32_t* counters) {
-  for (int i = Thread(); i < kSortThreads * kCounterPitch; i += kSortThreads)
-    counters[i] = 0;
+  for (int i = Thread(); i < kSortThreads * kCounterPitch; i += kSortThreads) counters[i] = 0;
   SyncBlock();
   uint32_t* const mine = counters + Thread() * kCounterPitch;
   ForEachPair(p, [&](uint32_t digit, int64_t) { ++mine[digit]; });
@@ -101,8 +100,7 @@ ANYORDER_KERNEL void ScanKernel(ScanParams p) {
   const int64_t begin = Thread() * share;
   const int64_t end = begin + share < p.n ? begin + share : p.n;
   uint32_t own = 0;
-  for (int64_t i = begin; i < end; ++i)
-    own += p.counts[i];
+  for (int64_t i = begin; i < end; ++i) own += p.counts[i];
   sums[Thread()] = own;
   SyncBlock();
   // Sums of the 2, 4, 8, ... threads up to this one (Hillis & Steele 1986).
@@ -138,9 +136,7 @@ struct SortBuffers {
   int32_t* values[2];
   uint32_t* counts;  // [SortCounts(n)]
 };
-constexpr int64_t SortCounts(int64_t n) {
-  return CeilDivide(n, kSortTile) * kDigits;
-}
+constexpr int64_t SortCounts(int64_t n) { return CeilDivide(n, kSortTile) * kDigits; }
 
 // Sorts the places 0 ... n - 1 by keys[place], equal keys in increasing place. Returns the set that
 // has the result. Keys must be in [0, num_keys); others trap.

@@ -134,8 +134,7 @@ class Block {
 
   [[noreturn]] void Fail(const std::string& what) const {
     std::string states;
-    for (size_t i = 0; i < lanes_.size(); ++i)
-      states += "rwbd"[static_cast<int>(lanes_[i].state)];
+    for (size_t i = 0; i < lanes_.size(); ++i) states += "rwbd"[static_cast<int>(lanes_[i].state)];
     std::fprintf(stderr,
                  "emulated kernel %s, block (%d, %d, %d), thread %d: %s\n"
                  "threads (r runs, w waits for its warp, b for its block, d done): %s\n",
@@ -202,8 +201,7 @@ class Block {
       operands[i] = lanes[i].operands;
     }
     Execute(lanes[0].collective, operands);
-    for (int i = 0; i < kWarp; ++i)
-      lanes[i].state = State::kRuns;
+    for (int i = 0; i < kWarp; ++i) lanes[i].state = State::kRuns;
     return true;
   }
 
@@ -227,8 +225,7 @@ class Block {
     }
     is_any_yes_ = std::any_of(lanes_.begin(), lanes_.end(),
                               [](const Lane& lane) { return lane.vote == Vote::kYes; });
-    for (Lane& lane : lanes_)
-      lane.state = State::kRuns;
+    for (Lane& lane : lanes_) lane.state = State::kRuns;
     return true;
   }
 
@@ -266,8 +263,7 @@ std::vector<Position> BlocksOf(const Grid& grid, RandomStream& random) {
   std::vector<Position> blocks;
   for (int z = 0; z < grid.z; ++z) {
     for (int y = 0; y < grid.y; ++y) {
-      for (int x = 0; x < grid.x; ++x)
-        blocks.push_back({0, x, y, z});
+      for (int x = 0; x < grid.x; ++x) blocks.push_back({0, x, y, z});
     }
   }
   if (schedule.seed == 0) return blocks;
@@ -291,22 +287,13 @@ void Run(const void* kernel, const Grid& grid, const std::function<void()>& thre
   claims.clear();
   RandomStream random(schedule.seed, RandomPurpose::kPermutation, launches++, 0);
   Block block(kernel, grid, thread, random);
-  for (const Position& position : BlocksOf(grid, random))
-    block.Run(position);
+  for (const Position& position : BlocksOf(grid, random)) block.Run(position);
 }
 
-bool IsInKernel() {
-  return current_block != nullptr;
-}
-Position Here() {
-  return current_block->position();
-}
-const Grid& CurrentGrid() {
-  return current_block->grid();
-}
-unsigned char* SharedMemoryOfBlock() {
-  return current_block->shared();
-}
+bool IsInKernel() { return current_block != nullptr; }
+Position Here() { return current_block->position(); }
+const Grid& CurrentGrid() { return current_block->grid(); }
+unsigned char* SharedMemoryOfBlock() { return current_block->shared(); }
 
 void MeetWarp(Collective collective, const Operands& operands, const Site& site) {
   Lane& lane = current_block->Here();
@@ -344,8 +331,7 @@ void CommitCopyGroup() {
 void WaitForCopyGroups(int newest) {
   auto& groups = current_block->Here().groups;
   while (groups.size() > static_cast<size_t>(newest)) {
-    for (const PendingCopy& copy : groups.front())
-      Arrive(copy);
+    for (const PendingCopy& copy : groups.front()) Arrive(copy);
     groups.erase(groups.begin());
   }
 }

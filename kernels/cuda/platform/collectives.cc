@@ -59,8 +59,7 @@ void Multiply(const Operands (&lanes)[kLanes]) {
       const int row = i / 4 + 8 * (part >> 1);
       const int column = 2 * (i % 4) + (part & 1);
       float sum = c[part];
-      for (int k = 0; k < 16; ++k)
-        sum += a[row][k] * b[k][column];
+      for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k][column];
       c[part] = sum;
     }
   }
@@ -70,16 +69,11 @@ void Multiply(const Operands (&lanes)[kLanes]) {
 
 void Execute(Collective collective, const Operands (&lanes)[kLanes]) {
   switch (collective) {
-    case Collective::kSync:
-      return;
-    case Collective::kShuffleXor:
-      return Shuffle(lanes);
-    case Collective::kLoadMatrices:
-      return LoadMatrixRows(lanes, false);
-    case Collective::kLoadMatricesTransposed:
-      return LoadMatrixRows(lanes, true);
-    case Collective::kMultiplyAccumulate:
-      return Multiply(lanes);
+    case Collective::kSync: return;
+    case Collective::kShuffleXor: return Shuffle(lanes);
+    case Collective::kLoadMatrices: return LoadMatrixRows(lanes, false);
+    case Collective::kLoadMatricesTransposed: return LoadMatrixRows(lanes, true);
+    case Collective::kMultiplyAccumulate: return Multiply(lanes);
   }
 }
 

@@ -55,18 +55,15 @@ DeviceAccess::DeviceAccess(const void* kernel) : kernel_(kernel) {
   Fence& fence = TheFence();
   const std::lock_guard<std::mutex> lock(fence.mutex);
   if (fence.accesses++ > 0) return;
-  for (const auto& [data, block] : fence.blocks)
-    block->Protect(true);
+  for (const auto& [data, block] : fence.blocks) block->Protect(true);
 }
 
 DeviceAccess::~DeviceAccess() {
   Fence& fence = TheFence();
   const std::lock_guard<std::mutex> lock(fence.mutex);
-  for (const auto& [data, block] : fence.blocks)
-    CheckSlack(*block, kernel_);
+  for (const auto& [data, block] : fence.blocks) CheckSlack(*block, kernel_);
   if (--fence.accesses > 0) return;
-  for (const auto& [data, block] : fence.blocks)
-    block->Protect(false);
+  for (const auto& [data, block] : fence.blocks) block->Protect(false);
 }
 
 }  // namespace anyorder::kernels::cuda::emulation

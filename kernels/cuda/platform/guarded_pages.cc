@@ -13,16 +13,13 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 
-constexpr int64_t RoundUp(int64_t bytes, int64_t to) {
-  return (bytes + to - 1) / to * to;
-}
+constexpr int64_t RoundUp(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
 // What slack holds from an even address on: no number, and rarely what a kernel writes.
 const unsigned char* SlackPattern() {
   static const auto pattern = [] {
     std::array<unsigned char, 2 * kPage> bytes;
-    for (size_t i = 0; i < bytes.size(); ++i)
-      bytes[i] = i % 2 == 0 ? 0xa5 : 0xff;
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = i % 2 == 0 ? 0xa5 : 0xff;
     return bytes;
   }();
   return pattern.data();
@@ -75,8 +72,6 @@ std::optional<int64_t> GuardedPages::Damage() const {
   return place - data_;
 }
 
-unsigned char* GuardedPages::begin() const {
-  return mapped_ + kPage;
-}
+unsigned char* GuardedPages::begin() const { return mapped_ + kPage; }
 
 }  // namespace anyorder::kernels::cuda::emulation

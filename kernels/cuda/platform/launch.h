@@ -27,9 +27,7 @@ struct LaunchShape {
   int64_t shared_bytes = 0;  // above 48 KiB: the kernel's limit is raised first
 };
 
-constexpr int64_t CeilDivide(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
+constexpr int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // What each of our chips takes; sm_80 has the least shared memory of them.
 inline constexpr int64_t kMostBlocksX = std::numeric_limits<int32_t>::max();

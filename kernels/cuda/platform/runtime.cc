@@ -53,9 +53,7 @@ std::string SymbolOf(const void* function) {
   return name;
 }
 
-void NoteLaunch(const void* kernel) {
-  last_launch = kernel == nullptr ? &kGraph : kernel;
-}
+void NoteLaunch(const void* kernel) { last_launch = kernel == nullptr ? &kGraph : kernel; }
 
 void EndAtDeviceError(DeviceError error, absl::string_view what, absl::string_view words) {
   const std::string text = absl::StrCat(what, ": ", words, "; ", LastLaunch());

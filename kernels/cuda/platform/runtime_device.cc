@@ -46,19 +46,13 @@ bool IsHardwareFault(cudaError_t status) {
     case cudaErrorDeviceUninitialized:
     case cudaErrorSystemNotReady:
     case cudaErrorHardwareStackError:
-    case cudaErrorUnknown:
-      return true;
-    default:
-      return false;
+    case cudaErrorUnknown: return true;
+    default: return false;
   }
 }
 
-cudaStream_t StreamOf(StreamView stream) {
-  return static_cast<cudaStream_t>(stream.handle);
-}
-cudaEvent_t EventOf(EventView event) {
-  return static_cast<cudaEvent_t>(event.handle);
-}
+cudaStream_t StreamOf(StreamView stream) { return static_cast<cudaStream_t>(stream.handle); }
+cudaEvent_t EventOf(EventView event) { return static_cast<cudaEvent_t>(event.handle); }
 
 }  // namespace
 
@@ -91,22 +85,17 @@ namespace {
 
 const char* NameOf(cudaGraphExecUpdateResult result) {
   switch (result) {
-    case cudaGraphExecUpdateErrorTopologyChanged:
-      return "cudaGraphExecUpdateErrorTopologyChanged";
-    case cudaGraphExecUpdateErrorNodeTypeChanged:
-      return "cudaGraphExecUpdateErrorNodeTypeChanged";
-    case cudaGraphExecUpdateErrorFunctionChanged:
-      return "cudaGraphExecUpdateErrorFunctionChanged";
+    case cudaGraphExecUpdateErrorTopologyChanged: return "cudaGraphExecUpdateErrorTopologyChanged";
+    case cudaGraphExecUpdateErrorNodeTypeChanged: return "cudaGraphExecUpdateErrorNodeTypeChanged";
+    case cudaGraphExecUpdateErrorFunctionChanged: return "cudaGraphExecUpdateErrorFunctionChanged";
     case cudaGraphExecUpdateErrorParametersChanged:
       return "cudaGraphExecUpdateErrorParametersChanged";
-    case cudaGraphExecUpdateErrorNotSupported:
-      return "cudaGraphExecUpdateErrorNotSupported";
+    case cudaGraphExecUpdateErrorNotSupported: return "cudaGraphExecUpdateErrorNotSupported";
     case cudaGraphExecUpdateErrorUnsupportedFunctionChange:
       return "cudaGraphExecUpdateErrorUnsupportedFunctionChange";
     case cudaGraphExecUpdateErrorAttributesChanged:
       return "cudaGraphExecUpdateErrorAttributesChanged";
-    default:
-      return "cudaGraphExecUpdateError";
+    default: return "cudaGraphExecUpdateError";
   }
 }
 
@@ -365,9 +354,7 @@ absl::Status DoesNotAnswer(int device, cudaError_t status) {
 
 }  // namespace
 
-bool HasDriver() {
-  return DriverVersion() > 0;
-}
+bool HasDriver() { return DriverVersion() > 0; }
 
 absl::StatusOr<int> CountDevices() {
   int runtime = 0;

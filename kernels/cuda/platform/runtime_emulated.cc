@@ -22,9 +22,7 @@
 
 namespace anyorder::kernels::cuda {
 
-std::string KernelName(const void* kernel) {
-  return SymbolOf(kernel);
-}
+std::string KernelName(const void* kernel) { return SymbolOf(kernel); }
 
 namespace emulation {
 namespace {
@@ -245,8 +243,7 @@ class EmulatedRuntime final : public Runtime {
         return "cudaErrorInvalidConfiguration: invalid configuration argument";
       case KernelFault::Kind::kHardware:
         return "cudaErrorECCUncorrectable: uncorrectable ECC error encountered";
-      default:
-        return "cudaErrorIllegalAddress: an illegal memory access was encountered";
+      default: return "cudaErrorIllegalAddress: an illegal memory access was encountered";
     }
   }
   // Puts the fault in its place if this is the kernel that fails.
@@ -262,8 +259,7 @@ class EmulatedRuntime final : public Runtime {
   void Step(Stream& stream);
   void RunUntilReached(const Mark& mark) {
     const DeviceAccess access(nullptr);
-    while (!mark.reached && !has_failed_)
-      Step(*mark.stream);
+    while (!mark.reached && !has_failed_) Step(*mark.stream);
   }
   void RunAll();
   double Milliseconds() const {
@@ -347,8 +343,7 @@ void EmulatedRuntime::Synchronize(StreamView stream) {
   Stream& of = StreamOf(Resolve(stream));
   const DeviceAccess access(
       nullptr);  // opening and closing for each piece of work takes longer than most of them
-  while (!of.queue.empty())
-    Step(of);
+  while (!of.queue.empty()) Step(of);
   CheckGpu("work on the GPU");
 }
 
@@ -428,8 +423,7 @@ void EmulatedRuntime::Launch(GraphView graph, StreamView stream) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   NoteLaunch(nullptr);
   Begin("start of a graph");
-  for (const Work& work : static_cast<Graph*>(graph.handle)->work)
-    Push(stream, work);
+  for (const Work& work : static_cast<Graph*>(graph.handle)->work) Push(stream, work);
 }
 
 void EmulatedRuntime::Push(StreamView view, Work work) {
@@ -474,8 +468,7 @@ void EmulatedRuntime::Step(Stream& stream) {
 void EmulatedRuntime::RunAll() {
   const DeviceAccess access(nullptr);
   for (const auto& stream : streams_) {
-    while (!stream->queue.empty())
-      Step(*stream);
+    while (!stream->queue.empty()) Step(*stream);
   }
   CheckGpu("work on the GPU");
 }

@@ -36,17 +36,14 @@ inline constexpr int kWarp = 32;
 // a b + c, rounded once, on every machine. Device code is compiled without contraction: `a * b + c`
 // is rounded twice everywhere, where each chip and each instantiation would else choose for itself.
 // For long fp32 sums of products, which this makes one instruction a term.
-ANYORDER_HOST_DEVICE float MultiplyAdd(float a, float b, float c) {
-  return fmaf(a, b, c);
-}
+ANYORDER_HOST_DEVICE float MultiplyAdd(float a, float b, float c) { return fmaf(a, b, c); }
 
 // Of this thread's warp; every lane gets the sum, added in the same order on every machine: a
 // butterfly of distances 16, 8, 4, 2, 1.
 template <typename T>
 ANYORDER_DEVICE T WarpSum(T value) {
   ANYORDER_UNROLL
-  for (int distance = kWarp / 2; distance > 0; distance /= 2)
-    value += ShuffleXor(value, distance);
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) value += ShuffleXor(value, distance);
   return value;
 }
 ANYORDER_DEVICE float WarpMax(float value) {

@@ -14,43 +14,21 @@ extern "C" __device__ void __assertfail(const char* what, const char* file, unsi
 
 namespace anyorder::kernels::cuda {
 
-ANYORDER_DEVICE int Thread() {
-  return static_cast<int>(threadIdx.x);
-}
-ANYORDER_DEVICE int Lane() {
-  return static_cast<int>(threadIdx.x & 31);
-}
-ANYORDER_DEVICE int BlockThreads() {
-  return static_cast<int>(blockDim.x);
-}
-ANYORDER_DEVICE int BlockX() {
-  return static_cast<int>(blockIdx.x);
-}
-ANYORDER_DEVICE int BlockY() {
-  return static_cast<int>(blockIdx.y);
-}
-ANYORDER_DEVICE int BlockZ() {
-  return static_cast<int>(blockIdx.z);
-}
-ANYORDER_DEVICE int GridX() {
-  return static_cast<int>(gridDim.x);
-}
+ANYORDER_DEVICE int Thread() { return static_cast<int>(threadIdx.x); }
+ANYORDER_DEVICE int Lane() { return static_cast<int>(threadIdx.x & 31); }
+ANYORDER_DEVICE int BlockThreads() { return static_cast<int>(blockDim.x); }
+ANYORDER_DEVICE int BlockX() { return static_cast<int>(blockIdx.x); }
+ANYORDER_DEVICE int BlockY() { return static_cast<int>(blockIdx.y); }
+ANYORDER_DEVICE int BlockZ() { return static_cast<int>(blockIdx.z); }
+ANYORDER_DEVICE int GridX() { return static_cast<int>(gridDim.x); }
 
 extern __shared__ __align__(128) unsigned char anyorder_shared_memory[];
-ANYORDER_DEVICE unsigned char* SharedMemory() {
-  return anyorder_shared_memory;
-}
+ANYORDER_DEVICE unsigned char* SharedMemory() { return anyorder_shared_memory; }
 
-ANYORDER_DEVICE void SyncWarp() {
-  __syncwarp();
-}
-ANYORDER_DEVICE void SyncBlock() {
-  __syncthreads();
-}
+ANYORDER_DEVICE void SyncWarp() { __syncwarp(); }
+ANYORDER_DEVICE void SyncBlock() { __syncthreads(); }
 // A barrier that tells every thread whether any of them said true.
-ANYORDER_DEVICE bool SyncBlockOr(bool value) {
-  return __syncthreads_or(value ? 1 : 0) != 0;
-}
+ANYORDER_DEVICE bool SyncBlockOr(bool value) { return __syncthreads_or(value ? 1 : 0) != 0; }
 template <typename T>
 ANYORDER_DEVICE T ShuffleXor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
@@ -101,9 +79,7 @@ ANYORDER_DEVICE void CopyAsync16(void* shared, const void* global, bool valid) {
                "l"(global), "r"(valid ? 16 : 0)
                : "memory");
 }
-ANYORDER_DEVICE void CommitCopies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
+ANYORDER_DEVICE void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until at most kNewest of the committed groups are under way.
 template <int kNewest>
 ANYORDER_DEVICE void WaitForCopies() {
@@ -120,12 +96,8 @@ ANYORDER_DEVICE uint32_t PackBf16(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
 }
-ANYORDER_DEVICE float LowBf16(uint32_t packed) {
-  return __uint_as_float(packed << 16);
-}
-ANYORDER_DEVICE float HighBf16(uint32_t packed) {
-  return __uint_as_float(packed & 0xffff0000u);
-}
+ANYORDER_DEVICE float LowBf16(uint32_t packed) { return __uint_as_float(packed << 16); }
+ANYORDER_DEVICE float HighBf16(uint32_t packed) { return __uint_as_float(packed & 0xffff0000u); }
 
 // 16 bytes at once, 16-byte aligned.
 struct alignas(16) Words4 {
@@ -147,11 +119,7 @@ ANYORDER_DEVICE Words2 LoadTwoWords(const void* global) {
   const uint2 v = *static_cast<const uint2*>(global);
   return {{v.x, v.y}};
 }
-ANYORDER_DEVICE float AsFloat(uint32_t bits) {
-  return __uint_as_float(bits);
-}
-ANYORDER_DEVICE uint32_t AsBits(float value) {
-  return __float_as_uint(value);
-}
+ANYORDER_DEVICE float AsFloat(uint32_t bits) { return __uint_as_float(bits); }
+ANYORDER_DEVICE uint32_t AsBits(float value) { return __float_as_uint(value); }
 
 }  // namespace anyorder::kernels::cuda

@@ -12,30 +12,14 @@
 
 namespace anyorder::kernels::cuda {
 
-inline int Thread() {
-  return emulation::Here().thread;
-}
-inline int Lane() {
-  return emulation::Here().thread % 32;
-}
-inline int BlockThreads() {
-  return emulation::CurrentGrid().threads;
-}
-inline int BlockX() {
-  return emulation::Here().block_x;
-}
-inline int BlockY() {
-  return emulation::Here().block_y;
-}
-inline int BlockZ() {
-  return emulation::Here().block_z;
-}
-inline int GridX() {
-  return emulation::CurrentGrid().x;
-}
-inline unsigned char* SharedMemory() {
-  return emulation::SharedMemoryOfBlock();
-}
+inline int Thread() { return emulation::Here().thread; }
+inline int Lane() { return emulation::Here().thread % 32; }
+inline int BlockThreads() { return emulation::CurrentGrid().threads; }
+inline int BlockX() { return emulation::Here().block_x; }
+inline int BlockY() { return emulation::Here().block_y; }
+inline int BlockZ() { return emulation::Here().block_z; }
+inline int GridX() { return emulation::CurrentGrid().x; }
+inline unsigned char* SharedMemory() { return emulation::SharedMemoryOfBlock(); }
 
 // A collective's last parameter says where it is called (block.h).
 inline void SyncWarp(const emulation::Site& site = emulation::Site::current()) {
@@ -58,13 +42,9 @@ T ShuffleXor(T value, int mask, const emulation::Site& site = emulation::Site::c
   return value;
 }
 
-[[noreturn]] inline void Trap(const char* what) {
-  emulation::Fail(what);
-}
+[[noreturn]] inline void Trap(const char* what) { emulation::Fail(what); }
 
-inline void ClaimAlone(const void* place) {
-  emulation::Claim(place);
-}
+inline void ClaimAlone(const void* place) { emulation::Claim(place); }
 
 inline void LoadMatrices(uint32_t (&fragment)[4], const void* row,
                          const emulation::Site& site = emulation::Site::current()) {
@@ -85,30 +65,20 @@ inline void MultiplyAccumulate(float (&c)[4], const uint32_t (&a)[4], uint32_t b
 inline void CopyAsync16(void* shared, const void* global, bool valid) {
   emulation::CopyLater(shared, global, valid);
 }
-inline void CommitCopies() {
-  emulation::CommitCopyGroup();
-}
+inline void CommitCopies() { emulation::CommitCopyGroup(); }
 template <int kNewest>
 void WaitForCopies() {
   emulation::WaitForCopyGroups(kNewest);
 }
 
-inline float Exp2(float x) {
-  return std::exp2(x);
-}
+inline float Exp2(float x) { return std::exp2(x); }
 // Of every NaN the instruction makes the same one.
-inline uint32_t RoundToBf16(float x) {
-  return std::isnan(x) ? 0x7fffu : BFloat16(x).bits;
-}
+inline uint32_t RoundToBf16(float x) { return std::isnan(x) ? 0x7fffu : BFloat16(x).bits; }
 inline uint32_t PackBf16(float low, float high) {
   return RoundToBf16(low) | (RoundToBf16(high) << 16);
 }
-inline float LowBf16(uint32_t packed) {
-  return std::bit_cast<float>(packed << 16);
-}
-inline float HighBf16(uint32_t packed) {
-  return std::bit_cast<float>(packed & 0xffff0000u);
-}
+inline float LowBf16(uint32_t packed) { return std::bit_cast<float>(packed << 16); }
+inline float HighBf16(uint32_t packed) { return std::bit_cast<float>(packed & 0xffff0000u); }
 
 struct alignas(16) Words4 {
   uint32_t word[4];
@@ -132,11 +102,7 @@ inline Words2 LoadTwoWords(const void* global) {
   std::memcpy(&words, global, sizeof words);
   return words;
 }
-inline float AsFloat(uint32_t bits) {
-  return std::bit_cast<float>(bits);
-}
-inline uint32_t AsBits(float value) {
-  return std::bit_cast<uint32_t>(value);
-}
+inline float AsFloat(uint32_t bits) { return std::bit_cast<float>(bits); }
+inline uint32_t AsBits(float value) { return std::bit_cast<uint32_t>(value); }
 
 }  // namespace anyorder::kernels::cuda

@@ -12,12 +12,9 @@ namespace anyorder::kernels::cuda {
 template <typename Function>
 void WithStorage(DType dtype, Function&& function) {
   switch (dtype) {
-    case DType::kFloat32:
-      return function.template operator()<float>();
-    case DType::kBFloat16:
-      return function.template operator()<BFloat16>();
-    default:
-      ANYORDER_CHECK(false) << "the CUDA backend has no " << std::string(Name(dtype));
+    case DType::kFloat32: return function.template operator()<float>();
+    case DType::kBFloat16: return function.template operator()<BFloat16>();
+    default: ANYORDER_CHECK(false) << "the CUDA backend has no " << std::string(Name(dtype));
   }
 }
 

@@ -10,8 +10,7 @@ std::unique_ptr<StreamScratch> Runtime::MakeScratch() {
 }
 
 StreamScratch::~StreamScratch() {
-  for (auto& [stream, block] : blocks_)
-    Free(block);
+  for (auto& [stream, block] : blocks_) Free(block);
 }
 
 void StreamScratch::Free(Block& block) {
@@ -35,8 +34,6 @@ void* StreamScratch::Take(int64_t bytes, StreamView stream) {
   return blocks_[runtime_.Resolve(stream).handle].data;
 }
 
-void StreamScratch::Release(StreamView stream) {
-  Free(blocks_[runtime_.Resolve(stream).handle]);
-}
+void StreamScratch::Release(StreamView stream) { Free(blocks_[runtime_.Resolve(stream).handle]); }
 
 }  // namespace anyorder::kernels::cuda

@@ -13,12 +13,8 @@ namespace anyorder::kernels::cuda {
 
 inline constexpr int kGroup = 8;
 
-ANYORDER_HOST_DEVICE float ToFloat(float value) {
-  return value;
-}
-ANYORDER_HOST_DEVICE float ToFloat(BFloat16 value) {
-  return static_cast<float>(value);
-}
+ANYORDER_HOST_DEVICE float ToFloat(float value) { return value; }
+ANYORDER_HOST_DEVICE float ToFloat(BFloat16 value) { return static_cast<float>(value); }
 
 struct Vector8 {
   float v[kGroup];
@@ -59,8 +55,7 @@ ANYORDER_DEVICE void StoreVector(float* to, const Vector8& x) {
 ANYORDER_DEVICE void StoreVector(BFloat16* to, const Vector8& x) {
   Words4 words;
   ANYORDER_UNROLL
-  for (int i = 0; i < 4; ++i)
-    words.word[i] = PackBf16(x.v[2 * i], x.v[2 * i + 1]);
+  for (int i = 0; i < 4; ++i) words.word[i] = PackBf16(x.v[2 * i], x.v[2 * i + 1]);
   StoreWords(to, words);
 }
 // Rounded as StoreVector does it, NaN too: the instruction makes one NaN of all, where
@@ -85,8 +80,7 @@ ANYORDER_DEVICE Vector8 LoadGroup(const T* from, int count) {
   } else {
     Vector8 x;
     ANYORDER_UNROLL
-    for (int i = 0; i < kGroup; ++i)
-      x.v[i] = i < count ? ToFloat(from[i]) : 0.0f;
+    for (int i = 0; i < kGroup; ++i) x.v[i] = i < count ? ToFloat(from[i]) : 0.0f;
     return x;
   }
 }
@@ -103,16 +97,14 @@ ANYORDER_DEVICE void StoreGroup(T* to, const Vector8& x, int count) {
 }
 ANYORDER_DEVICE void AddTo(const Vector8& a, Vector8& sums) {
   ANYORDER_UNROLL
-  for (int i = 0; i < kGroup; ++i)
-    sums.v[i] += a.v[i];
+  for (int i = 0; i < kGroup; ++i) sums.v[i] += a.v[i];
 }
 // As T stores it: what a later pass reads.
 template <typename T>
 ANYORDER_DEVICE Vector8 Rounded(const Vector8& x) {
   Vector8 y;
   ANYORDER_UNROLL
-  for (int i = 0; i < kGroup; ++i)
-    y.v[i] = ToFloat(FromFloat<T>(x.v[i]));
+  for (int i = 0; i < kGroup; ++i) y.v[i] = ToFloat(FromFloat<T>(x.v[i]));
   return y;
 }
 
@@ -124,8 +116,7 @@ ANYORDER_DEVICE void ApplyDropout(const Dropout& dropout, uint32_t row_id, uint3
   const PhiloxBlock block = ElementDropoutBlock(dropout, row_id, column);
   const float scale = dropout.scale();
   ANYORDER_UNROLL
-  for (int i = 0; i < kGroup; ++i)
-    x.v[i] *= Draw16(block, i) >= dropout.threshold ? scale : 0.0f;
+  for (int i = 0; i < kGroup; ++i) x.v[i] *= Draw16(block, i) >= dropout.threshold ? scale : 0.0f;
 }
 
 }  // namespace anyorder::kernels::cuda

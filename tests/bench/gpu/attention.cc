@@ -57,8 +57,7 @@ void MeasurePasses(Bench& bench, const std::vector<std::unique_ptr<AttentionProb
   std::map<std::string, std::vector<double>> samples;
   for (int sample = 0; sample < bench.samples(); ++sample) {
     const AttentionProblem& problem = *problems[static_cast<size_t>(sample) % problems.size()];
-    for (const auto& [pass, ms] : passes.Of(problem.backward()))
-      samples[pass].push_back(ms * 1e-3);
+    for (const auto& [pass, ms] : passes.Of(problem.backward())) samples[pass].push_back(ms * 1e-3);
   }
   for (const auto& [pass, seconds] : samples) {
     Case what{absl::StrCat("attention_backward_", pass, suffix), shape, Work::kFlops,

@@ -75,12 +75,10 @@ void AttentionProblem::SetVisibility(const XlnetSize& size, int64_t batch, doubl
   in_.rows = rows.As<kernels::RowVisibility>(upload);
   in_.keys = lanes.keys.As<kernels::KeyVisibility>(upload);
   std::vector<int32_t> tables(static_cast<size_t>(batch));
-  for (size_t lane = 0; lane < tables.size(); ++lane)
-    tables[lane] = static_cast<int32_t>(lane % 2);
+  for (size_t lane = 0; lane < tables.size(); ++lane) tables[lane] = static_cast<int32_t>(lane % 2);
   in_.table_of_lane = upload(tables);
   std::vector<int32_t> row_ids(rows.pos.size());
-  for (size_t row = 0; row < row_ids.size(); ++row)
-    row_ids[row] = static_cast<int32_t>(row);
+  for (size_t row = 0; row < row_ids.size(); ++row) row_ids[row] = static_cast<int32_t>(row);
   in_.row_ids = upload(row_ids);
   in_.dropout = kernels::MakeDropout(1, 2, 3, dropout);
 }

@@ -107,9 +107,7 @@ constexpr double ActivationBackwardBytes(int64_t rows, int64_t columns) {
   return 3 * kBytesOfBf16 * static_cast<double>(rows * columns);
 }
 // Four fp32 arrays read and three written, and the bf16 weights.
-constexpr double AdamWBytes(int64_t parameters) {
-  return 30.0 * static_cast<double>(parameters);
-}
+constexpr double AdamWBytes(int64_t parameters) { return 30.0 * static_cast<double>(parameters); }
 
 // The datasheet's dense bf16 peak of an H100 or H200 (SXM), and what large products reach there,
 // FLOP/s. Shares are given of both.

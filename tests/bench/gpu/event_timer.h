@@ -14,8 +14,7 @@ class EventTimer final : public Timer {
   // The runtime outlives the timer.
   explicit EventTimer(kernels::cuda::Runtime& runtime) : runtime_(runtime) {}
   ~EventTimer() override {
-    for (const auto& [key, event] : events_)
-      runtime_.DestroyEvent(event);
+    for (const auto& [key, event] : events_) runtime_.DestroyEvent(event);
   }
   EventTimer(const EventTimer&) = delete;
   EventTimer& operator=(const EventTimer&) = delete;

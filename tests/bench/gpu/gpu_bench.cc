@@ -131,8 +131,7 @@ absl::Status RunGroups(const Options& options, Bench& bench) {
   if (options.Wants(kStepOnce))
     status.Update(RunOneStep(bench, size, batch, options.dropout, CudaProfilerMarks()));
   if (options.Wants("attention")) {
-    for (const int64_t each : options.batches)
-      MeasureAttention(bench, size, each, options.dropout);
+    for (const int64_t each : options.batches) MeasureAttention(bench, size, each, options.dropout);
   }
   if (options.Wants("rows")) MeasureRows(bench, size, batch, options.dropout);
   if (options.Wants("gemms")) MeasureGemms(bench, size, batch);

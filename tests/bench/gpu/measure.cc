@@ -55,16 +55,13 @@ test::HostTensor DrawValues(DType dtype, int64_t count, double deviation, bool d
       test::RandomTensor(DType::kBFloat16, {count}, 1, deviation).Values();
   if (dithered) numbers = testing::Dithered(std::move(numbers), 2);
   test::HostTensor values(dtype, {count});
-  for (int64_t i = 0; i < count; ++i)
-    values.Set(i, numbers[static_cast<size_t>(i)]);
+  for (int64_t i = 0; i < count; ++i) values.Set(i, numbers[static_cast<size_t>(i)]);
   return values;
 }
 
 }  // namespace
 
-std::unique_ptr<Timer> MakeHostTimer() {
-  return std::make_unique<HostTimer>();
-}
+std::unique_ptr<Timer> MakeHostTimer() { return std::make_unique<HostTimer>(); }
 
 void* DeviceMemory::Allocate(int64_t bytes) {
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> buffer = backend_.Allocate(bytes);
@@ -128,8 +125,7 @@ Measured Bench::Sample(int sets, const std::function<void(int set)>& operation) 
   int call = 0;
   for (int sample = 0; sample < samples_; ++sample) {
     timer_.Begin(sample);
-    for (int i = 0; i < calls; ++i)
-      operation(call++ % sets);
+    for (int i = 0; i < calls; ++i) operation(call++ % sets);
     timer_.End(sample);
   }
   backend_.Synchronize({});
@@ -161,8 +157,6 @@ void Bench::SetCeiling(const Case& what, const Measured& measured) {
   most = std::max(most, what.work / measured.seconds);
 }
 
-void Bench::Print(const std::string& line) {
-  out_ << line << std::endl;
-}
+void Bench::Print(const std::string& line) { out_ << line << std::endl; }
 
 }  // namespace anyorder::bench

@@ -29,9 +29,7 @@ double FlopsOf(const Product& p) {
 double BytesOf(const Product& p) {
   return kBytesOfBf16 * static_cast<double>(p.m * p.k + p.weights * (p.k * p.n + p.m * p.n));
 }
-std::string ShapeOf(const Product& p) {
-  return absl::StrCat(p.m, "x", p.n, "x", p.k);
-}
+std::string ShapeOf(const Product& p) { return absl::StrCat(p.m, "x", p.n, "x", p.k); }
 
 enum class Direction { kForward, kToInputs, kToWeights };
 constexpr const char* kDirections[] = {"", "_to_inputs", "_to_weights"};

@@ -75,8 +75,7 @@ std::vector<float> DrawParameters(const ParameterLayout& layout, const ModelConf
       InitializeParameters(layout, model, 1, begin, end, values.data() + begin);
     });
   }
-  for (std::thread& thread : drawing)
-    thread.join();
+  for (std::thread& thread : drawing) thread.join();
   return values;
 }
 
@@ -129,8 +128,7 @@ class Step {
     fold.grad_scale = 1 / result.divisor;
     fold.max_grad_norm = 1;
     backend_.ComputeGradientClip(fold, {});
-    for (const DecayRange& range : ranges_)
-      Update(range);
+    for (const DecayRange& range : ranges_) Update(range);
     backend_.Synchronize({});
     return result.loss_sum / result.divisor;
   }
@@ -250,11 +248,9 @@ absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, dou
   const std::string name = NameOf("step", size, batch);
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedStep> step,
                             PreparedStep::Create(bench.backend(), size, batch, dropout));
-  for (int i = 0; i < kWarmUp; ++i)
-    step->Run();
+  for (int i = 0; i < kWarmUp; ++i) step->Run();
   std::vector<double> seconds;
-  for (int sample = 0; sample < bench.samples(); ++sample)
-    seconds.push_back(step->Run());
+  for (int sample = 0; sample < bench.samples(); ++sample) seconds.push_back(step->Run());
   ANYORDER_RETURN_IF_ERROR(step->Check(name));
   PrintStep(bench, name, size, batch, seconds, step->loss());
   return absl::OkStatus();
@@ -265,8 +261,7 @@ absl::Status RunOneStep(Bench& bench, const XlnetSize& size, int64_t batch, doub
   const std::string name = NameOf("step_once", size, batch);
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedStep> step,
                             PreparedStep::Create(bench.backend(), size, batch, dropout));
-  for (int i = 0; i < kWarmUp; ++i)
-    step->Run();
+  for (int i = 0; i < kWarmUp; ++i) step->Run();
   marks.begin();
   const double seconds = step->Run();
   marks.end();

@@ -114,16 +114,14 @@ class LagBench {
       for (size_t i = 0; i < runner->losses().size(); ++i)
         sums[i % sums.size()] += runner->losses()[i];
     }
-    for (double& sum : sums)
-      sum /= static_cast<double>(options_.eval_steps * options_.lanes);
+    for (double& sum : sums) sum /= static_cast<double>(options_.eval_steps * options_.lanes);
     return sums;
   }
 
   absl::Status ReportWithMemory(int64_t mem_len) {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> losses, Evaluate(mem_len));
     double mean = 0;
-    for (const double loss : losses)
-      mean += loss / static_cast<double>(losses.size());
+    for (const double loss : losses) mean += loss / static_cast<double>(losses.size());
     std::cout << absl::StrFormat(
                      "{\"bench\": \"lag_longer\", \"positions\": \"%s\", \"mem_len\": %d, "
                      "\"eval_mem_len\": %d, \"lag\": %d, \"seq_len\": %d, \"seed\": %d, "
@@ -137,8 +135,7 @@ class LagBench {
   absl::Status Report(int64_t step, double train_loss) {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> losses, Evaluate(options_.mem_len));
     double mean = 0;
-    for (const double loss : losses)
-      mean += loss / static_cast<double>(losses.size());
+    for (const double loss : losses) mean += loss / static_cast<double>(losses.size());
     std::string line = absl::StrFormat(
         "{\"bench\": \"lag\", \"mem_len\": %d, \"lag\": %d, \"seq_len\": %d, \"seed\": %d, "
         "\"step\": %d, \"train_loss\": %.5f, \"loss\": %.5f",

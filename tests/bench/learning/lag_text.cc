@@ -6,9 +6,7 @@
 
 namespace anyorder::bench {
 
-double LagText::BlindEntropy() const {
-  return std::log(static_cast<double>(symbols));
-}
+double LagText::BlindEntropy() const { return std::log(static_cast<double>(symbols)); }
 
 double LagText::InformedEntropy() const {
   const auto size = static_cast<double>(symbols);

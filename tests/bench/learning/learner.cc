@@ -66,8 +66,7 @@ double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64
   const StepResult result = runner_->Run(batch, master_.view, gradients_.view);
   backend_.SumOfSquares(gradients_.view, sums_.view, {});
   double squares = 0;
-  for (int64_t i = 0; i < sums_.view.num_elements(); ++i)
-    squares += sums_.view.data<double>()[i];
+  for (int64_t i = 0; i < sums_.view.num_elements(); ++i) squares += sums_.view.data<double>()[i];
   // The gradient is that of the summed loss.
   const double norm = std::sqrt(squares) / result.divisor;
   const double clip =

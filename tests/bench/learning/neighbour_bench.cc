@@ -130,8 +130,7 @@ class NeighbourBench {
     for (int64_t i = 0; i < options_.eval_batches; ++i) {
       const Batch batch = MakeBatch(kFirstEvalStep + i);
       evaluator_->Run(batch, learner_->weights());
-      for (int64_t b = 0; b < options_.lanes; ++b)
-        AddLane(batch, b, kFirstEvalStep + i, sums);
+      for (int64_t b = 0; b < options_.lanes; ++b) AddLane(batch, b, kFirstEvalStep + i, sums);
     }
     std::cout
         << absl::StrFormat(

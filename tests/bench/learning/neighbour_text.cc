@@ -15,8 +15,7 @@ std::vector<int32_t> Tokens(int64_t symbols, int64_t size, uint64_t seed, int64_
   for (size_t i = 1; i + 1 < values.size(); i += 2)
     values[i] = static_cast<int32_t>(symbols + values[i - 1] * symbols + values[i + 1]);
   values.resize(static_cast<size_t>(size));
-  for (int32_t& value : values)
-    value += NeighbourText::kFirstId;
+  for (int32_t& value : values) value += NeighbourText::kFirstId;
   return values;
 }
 

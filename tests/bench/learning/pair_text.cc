@@ -29,9 +29,7 @@ void PlaceFunctional(int64_t half, TextSample& sample) {
     sample.segment[slot] = slot == size - 1 ? 2 : 1;
 }
 
-double XLogX(double x) {
-  return x > 0 ? x * std::log(x) : 0.0;
-}
+double XLogX(double x) { return x > 0 ? x * std::log(x) : 0.0; }
 
 }  // namespace
 
@@ -39,9 +37,7 @@ double PairText::JointEntropy() const {
   return MarginalEntropy() + std::log(static_cast<double>(branches));
 }
 
-double PairText::MarginalEntropy() const {
-  return std::log(static_cast<double>(firsts));
-}
+double PairText::MarginalEntropy() const { return std::log(static_cast<double>(firsts)); }
 
 // By symmetry the entropy of one member is enough. What is seen: the member's own slot shows s, its
 // partner's slot t. Given member x and partner y, each of r for x:

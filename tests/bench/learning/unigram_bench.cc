@@ -44,8 +44,7 @@ absl::StatusOr<Counts> CountTokens(const data::Dataset& text) {
   Counts counts(text.index().vocab_size);
   std::vector<int32_t> tokens(static_cast<size_t>(text.num_tokens()));
   ANYORDER_RETURN_IF_ERROR(text.ReadTokens(0, text.num_tokens(), tokens.data()));
-  for (const int32_t token : tokens)
-    counts[token] += 1;
+  for (const int32_t token : tokens) counts[token] += 1;
   return counts;
 }
 
@@ -71,8 +70,7 @@ absl::StatusOr<Counts> CountTargets(const data::Dataset& text, const Options& op
 // -sum over labels of log q(label) / number of labels; q in proportion to `model` + `added` each.
 double CrossEntropy(const Counts& labels, const Counts& model, double added) {
   double model_total = 0;
-  for (const double count : model)
-    model_total += count + added;
+  for (const double count : model) model_total += count + added;
   double total = 0;
   double sum = 0;
   for (size_t i = 0; i < labels.size(); ++i) {
@@ -85,8 +83,7 @@ double CrossEntropy(const Counts& labels, const Counts& model, double added) {
 
 double Total(const Counts& counts) {
   double total = 0;
-  for (const double count : counts)
-    total += count;
+  for (const double count : counts) total += count;
   return total;
 }
 

@@ -15,8 +15,7 @@ TEST(Crc32cTest, MatchesThePublishedVectors) {
   EXPECT_EQ(Crc32c(bytes.data(), 32), 0x8a9136aau);
   bytes.fill(0xff);
   EXPECT_EQ(Crc32c(bytes.data(), 32), 0x62a8ab43u);
-  for (int i = 0; i < 32; ++i)
-    bytes[i] = static_cast<uint8_t>(i);
+  for (int i = 0; i < 32; ++i) bytes[i] = static_cast<uint8_t>(i);
   EXPECT_EQ(Crc32c(bytes.data(), 32), 0x46dd794eu);
   EXPECT_EQ(Crc32c(bytes.data() + 5, 27, Crc32c(bytes.data(), 5)), 0x46dd794eu);
 }

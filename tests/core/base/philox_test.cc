@@ -39,12 +39,10 @@ TEST(RandomStreamTest, BelowIsUniform) {
   RandomStream random(7, RandomPurpose::kPairs, 3, 4);
   constexpr int kDraws = 60000;
   std::vector<int> counts(6);
-  for (int i = 0; i < kDraws; ++i)
-    ++counts[random.Below(6)];
+  for (int i = 0; i < kDraws; ++i) ++counts[random.Below(6)];
   // Five standard deviations of a binomial count.
   const double bound = 5 * std::sqrt(kDraws * (1.0 / 6) * (5.0 / 6));
-  for (const int count : counts)
-    EXPECT_NEAR(count, kDraws / 6.0, bound);
+  for (const int count : counts) EXPECT_NEAR(count, kDraws / 6.0, bound);
 }
 
 TEST(RandomStreamTest, NormalHasUnitVariance) {

@@ -72,8 +72,7 @@ TEST(AttentionWindowsTest, SameLengthCountsKeysAsTheReleasedCodesDo) {
     const int expected = form == SameLength::kTorch ? 2 : 3;
     for (int row = 0; row < 4; ++row) {
       int seen = 0;
-      for (int key = -2; key <= row; ++key)
-        seen += bands->front().Contains(row - key) ? 1 : 0;
+      for (int key = -2; key <= row; ++key) seen += bands->front().Contains(row - key) ? 1 : 0;
       EXPECT_EQ(seen, expected) << "row " << row;
       EXPECT_TRUE(bands->front().Contains(0));
     }

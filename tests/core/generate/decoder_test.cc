@@ -45,9 +45,7 @@ struct Case {
   enum Layout { kCausal, kQuery, kCloze, kPseudo } layout;
 };
 
-void PrintTo(const Case& value, std::ostream* out) {
-  *out << value.name;
-}
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
 // What a whole pass computes: logits of the token after `text`, from a batch whose visibility is
 // set pair by pair.
@@ -71,8 +69,7 @@ class WholePass {
     for (const int32_t token : source)
       Add(token, form_.layout == Case::kCausal ? static_cast<int32_t>(tokens_.size()) : 0);
     const int32_t first = form_.layout == Case::kCausal ? static_cast<int32_t>(source.size()) : 1;
-    for (size_t t = 0; t < text.size(); ++t)
-      Add(text[t], first + static_cast<int32_t>(t));
+    for (size_t t = 0; t < text.size(); ++t) Add(text[t], first + static_cast<int32_t>(t));
     return Run(static_cast<int64_t>(source.size()), first + static_cast<int32_t>(text.size()));
   }
 
@@ -152,17 +149,14 @@ struct Walk {
 constexpr int64_t kLanes = 3;  // of a prompt
 constexpr int64_t kSteps = 6;
 
-int32_t Token(RandomStream& random) {
-  return 5 + static_cast<int32_t>(random.Below(kVocab - 5));
-}
+int32_t Token(RandomStream& random) { return 5 + static_cast<int32_t>(random.Below(kVocab - 5)); }
 
 std::vector<Tokens> RandomPrompts(bool with_empty) {
   RandomStream random(31, RandomPurpose::kPairs, 0, 0);
   std::vector<Tokens> prompts;
   for (const int64_t length : {4, with_empty ? 0 : 2, 7, 1}) {
     prompts.emplace_back();
-    for (int64_t i = 0; i < length; ++i)
-      prompts.back().push_back(Token(random));
+    for (int64_t i = 0; i < length; ++i) prompts.back().push_back(Token(random));
   }
   return prompts;
 }
@@ -249,12 +243,8 @@ void UniLmV2(ModelConfig& model) {
   model.position_bias_max_distance = 6;
 }
 
-std::unique_ptr<GenerationForm> Causal() {
-  return MakeCausalGeneration(kTokens, 0);
-}
-std::unique_ptr<GenerationForm> Query() {
-  return MakeQueryGeneration(kTokens, 0);
-}
+std::unique_ptr<GenerationForm> Causal() { return MakeCausalGeneration(kTokens, 0); }
+std::unique_ptr<GenerationForm> Query() { return MakeQueryGeneration(kTokens, 0); }
 std::unique_ptr<GenerationForm> Cloze() {
   return MakeClozeGeneration({kTokens, kTokens.mask, 0, 1});
 }
@@ -299,8 +289,7 @@ TEST_P(DecoderTest, StepsEqualTheWholePass) {
   const std::vector<double> expected = WholeLogits(GetParam(), model_, walk, weights_, *backend);
   ASSERT_EQ(walk.logits.size(), expected.size());
   double largest = 0;
-  for (const double logit : expected)
-    largest = std::max(largest, std::abs(logit));
+  for (const double logit : expected) largest = std::max(largest, std::abs(logit));
   for (size_t i = 0; i < expected.size(); ++i) {
     ASSERT_NEAR(walk.logits[i], expected[i], kDoubleBound * largest)
         << "step " << i / kVocab / (prompts_.size() * kLanes) << " lane "
@@ -410,8 +399,7 @@ void ExpectTrainingsLosses(const ModelConfig& model, kernels::Backend& backend) 
   const std::vector<double> weights = InitialWeights(model, kVocab, 22);
   RandomStream random(33, RandomPurpose::kPairs, 0, 0);
   Tokens text(13);
-  for (int32_t& token : text)
-    token = Token(random);
+  for (int32_t& token : text) token = Token(random);
 
   std::vector<float> expected;
   ModelRunner runner(model, kVocab, objective->Shape(1), backend);
@@ -439,8 +427,7 @@ void ExpectTrainingsLosses(const ModelConfig& model, kernels::Backend& backend) 
     (*decoder)->Next({text[t]}, {0});
     const std::vector<double> logits = ToDouble((*decoder)->logits());
     double sum = 0;
-    for (const double logit : logits)
-      sum += std::exp(logit);
+    for (const double logit : logits) sum += std::exp(logit);
     // Losses are reported in fp32.
     EXPECT_NEAR(std::log(sum) - logits[text[t + 1]], expected[t], 1e-6 * expected[t]) << t;
   }

@@ -30,8 +30,7 @@ class TableModel final : public NextTokens {
              uint64_t seed)
       : vocab_size_(vocab_size), seed_(seed) {
     for (const int64_t prompt : prompts)
-      for (int64_t i = 0; i < lanes_per_prompt; ++i)
-        lanes_.push_back({prompt, {}});
+      for (int64_t i = 0; i < lanes_per_prompt; ++i) lanes_.push_back({prompt, {}});
     logits_.resize(lanes_.size() * static_cast<size_t>(vocab_size));
   }
 
@@ -60,15 +59,13 @@ class TableModel final : public NextTokens {
       state = state * 6364136223846793005u + static_cast<uint64_t>(token) + 1442695040888963407u;
     RandomStream random(state, RandomPurpose::kInit, text.size(), 0);
     std::vector<float> row(static_cast<size_t>(vocab_size_));
-    for (float& logit : row)
-      logit = static_cast<float>(2.0 * random.Normal());
+    for (float& logit : row) logit = static_cast<float>(2.0 * random.Normal());
     return row;
   }
   double LogProb(int64_t prompt, const Tokens& text, int32_t token) const {
     const std::vector<float> row = Logits(prompt, text);
     double sum = 0;
-    for (const float logit : row)
-      sum += std::exp(static_cast<double>(logit));
+    for (const float logit : row) sum += std::exp(static_cast<double>(logit));
     return static_cast<double>(row[token]) - std::log(sum);
   }
 
@@ -89,8 +86,7 @@ class ConstantModel final : public NextTokens {
  public:
   ConstantModel(std::vector<float> logits, int64_t lanes)
       : size_(static_cast<int64_t>(logits.size())) {
-    for (int64_t b = 0; b < lanes; ++b)
-      logits_.insert(logits_.end(), logits.begin(), logits.end());
+    for (int64_t b = 0; b < lanes; ++b) logits_.insert(logits_.end(), logits.begin(), logits.end());
   }
   int64_t vocab_size() const override { return size_; }
   int64_t lanes() const override { return static_cast<int64_t>(logits_.size()) / size_; }
@@ -360,8 +356,7 @@ TEST(SamplingTest, DrawsTokensAsOftenAsTheirProbabilitySays) {
   for (const Hypothesis& text : SampleTexts(model, options, 0))
     ++counts[text.ended ? kEnd : text.tokens.front()];
   double sum = 0;
-  for (const float logit : logits)
-    sum += std::exp(logit / kTemperature);
+  for (const float logit : logits) sum += std::exp(logit / kTemperature);
   for (int32_t token = 0; token < 5; ++token) {
     const double p = std::exp(logits[token] / kTemperature) / sum;
     // Five standard deviations of a binomial: one in 1.7 million by chance.

@@ -184,8 +184,7 @@ TEST_F(AnyOrderNetworkTest, EsoLmWithoutDiffusionIsACausalModel) {
     config.eso_form = form;
     const std::vector<float> losses = Run(Build("eso_lm", Sample(7), config)).losses;
     ASSERT_EQ(losses.size(), blocks.size());
-    for (size_t i = 0; i < losses.size(); ++i)
-      EXPECT_NEAR(losses[i], blocks[i], 1e-6f * blocks[i]);
+    for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], blocks[i], 1e-6f * blocks[i]);
   }
 }
 
@@ -199,8 +198,7 @@ TEST_F(AnyOrderNetworkTest, SingleGroupsInTextOrderAreThePromptlessAsArm) {
   const std::vector<float> groups = Run(Build("a3", Sample(8), config)).losses;
   const std::vector<float> prompts = Run(Build("as_arm", Sample(8), config)).losses;
   ASSERT_EQ(groups.size(), prompts.size());
-  for (size_t i = 0; i < groups.size(); ++i)
-    EXPECT_NEAR(groups[i], prompts[i], 1e-6f * prompts[i]);
+  for (size_t i = 0; i < groups.size(); ++i) EXPECT_NEAR(groups[i], prompts[i], 1e-6f * prompts[i]);
 }
 
 TEST_F(AnyOrderNetworkTest, AShortStepIsAStepOfShortText) {
@@ -211,8 +209,7 @@ TEST_F(AnyOrderNetworkTest, AShortStepIsAStepOfShortText) {
   const auto length = static_cast<int64_t>(batch.divisors[0]);
   ASSERT_TRUE(length > 1 && length < kLength) << length << ": take another lane";
   Batch cut = batch;
-  for (int64_t i = length; i < kLength; ++i)
-    cut.tokens[i] = (cut.tokens[i] + 1) % kSmallVocab;
+  for (int64_t i = length; i < kLength; ++i) cut.tokens[i] = (cut.tokens[i] + 1) % kSmallVocab;
   EXPECT_EQ(Mean(cut, Run(cut)), Mean(batch, Run(batch)));
 }
 

@@ -12,9 +12,7 @@ bool EndsWith(const std::string& name, const std::string& end) {
 }
 
 // A key's bias adds the same to all scores of a row, unless it is turned by the key's position.
-bool IsKeyBias(const std::string& name) {
-  return EndsWith(name, "k_bias");
-}
+bool IsKeyBias(const std::string& name) { return EndsWith(name, "k_bias"); }
 
 ModelConfig Learned(ModelConfig model) {
   model.positions = Positions::kLearned;

@@ -98,16 +98,14 @@ TEST_F(BackboneStepTest, RotaryPositionsAreRelative) {
   for (const int32_t shift : {-1000, 77}) {
     Batch moved = batch;
     for (std::vector<int32_t>* positions : {&moved.row_pos, &moved.key_pos}) {
-      for (int32_t& position : *positions)
-        position += shift;
+      for (int32_t& position : *positions) position += shift;
     }
     // Angles of a thousand positions are off by a thousand roundings, which a few hundred sums pass
     // on.
     EXPECT_NEAR(Run(model, moved, weights).step.loss_sum, loss, 1e3 * 256 * 0x1p-52 * loss);
   }
   Batch stretched = batch;
-  for (int32_t& position : stretched.key_pos)
-    position *= 2;
+  for (int32_t& position : stretched.key_pos) position *= 2;
   EXPECT_GT(std::abs(Run(model, stretched, weights).step.loss_sum - loss), 1e-3);
 }
 
@@ -146,8 +144,7 @@ TEST_F(BackboneStepTest, BiasByDistanceIsRelativeAndReadsBackwards) {
   const auto change = [&batch](int32_t factor, int32_t shift) {
     Batch changed = batch;
     for (std::vector<int32_t>* positions : {&changed.row_pos, &changed.key_pos}) {
-      for (int32_t& position : *positions)
-        position = factor * position + shift;
+      for (int32_t& position : *positions) position = factor * position + shift;
     }
     return changed;
   };

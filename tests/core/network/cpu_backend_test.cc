@@ -42,9 +42,7 @@ struct Case {
   void (*change)(Batch&) = nullptr;
 };
 
-void PrintTo(const Case& value, std::ostream* out) {
-  *out << value.name;
-}
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
 std::unique_ptr<kernels::Backend> MakeCpu(int num_threads) {
   absl::StatusOr<std::unique_ptr<kernels::Backend>> cpu =
@@ -113,9 +111,7 @@ void TwoGlobalSlots(Batch& batch) {
   }
 }
 
-void GroupedQueries(Batch& batch) {
-  batch = WithGroupedQueries(batch);
-}
+void GroupedQueries(Batch& batch) { batch = WithGroupedQueries(batch); }
 
 // Forgets the factor 1 / sqrt(head_dim) of scores in one gradient.
 class NoSegmentScale final : public ForwardingBackend {

@@ -168,8 +168,7 @@ TEST_F(ForwardTest, UnusedQuerySlotsChangeNothing) {
   const PlainOutput expected = plain.Run(sample, sampling_.reuse_len, LaneMemory(memory_, 0));
   const double total = std::accumulate(expected.losses.begin(), expected.losses.end(), 0.0);
   EXPECT_NEAR(result.step.loss_sum, total, kDoubleBound * total);
-  for (const double gradient : result.gradients)
-    ASSERT_TRUE(std::isfinite(gradient));
+  for (const double gradient : result.gradients) ASSERT_TRUE(std::isfinite(gradient));
 }
 
 // A lane that reads backwards is the forward model on the flipped text, with memory on the right.

@@ -31,9 +31,7 @@ struct GradientCase {
   std::function<bool(const std::string& name)> unused = [](const std::string&) { return false; };
 };
 
-inline void PrintTo(const GradientCase& value, std::ostream* out) {
-  *out << value.name;
-}
+inline void PrintTo(const GradientCase& value, std::ostream* out) { *out << value.name; }
 
 class GradientTest : public ::testing::TestWithParam<GradientCase> {
  protected:
@@ -55,8 +53,7 @@ class GradientTest : public ::testing::TestWithParam<GradientCase> {
 
   double LossAt(const std::vector<double>& direction, int64_t offset, double distance) {
     std::vector<double> moved = weights_;
-    for (size_t i = 0; i < direction.size(); ++i)
-      moved[offset + i] += distance * direction[i];
+    for (size_t i = 0; i < direction.size(); ++i) moved[offset + i] += distance * direction[i];
     // Training, so that dropout is that of the differentiated step.
     return Loss(runner_->Run(*batch_, moved, memory_, true).step);
   }

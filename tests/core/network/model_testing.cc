@@ -46,8 +46,7 @@ void AddPairs(const SamplingConfig& sampling, RandomStream& random, TextSample& 
     const int64_t goal =
         begin == 0 ? sampling.num_predict - sampling.num_predict / 2 : sampling.num_predict / 2;
     const std::vector<int32_t> positions = RandomPermutation(half, random);
-    for (int64_t i = 0; i < goal; ++i)
-      sample.is_masked[begin + positions[i]] = 1;
+    for (int64_t i = 0; i < goal; ++i) sample.is_masked[begin + positions[i]] = 1;
   }
 }
 
@@ -265,8 +264,7 @@ std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size,
   // Zeros and ones would hide what depends on biases and gains: move everything a little.
   std::vector<double> result(weights.begin(), weights.end());
   const std::vector<double> noise = RandomVector(layout.num_elements(), seed + 1);
-  for (size_t i = 0; i < result.size(); ++i)
-    result[i] += 0.1 * noise[i];
+  for (size_t i = 0; i < result.size(); ++i) result[i] += 0.1 * noise[i];
   return result;
 }
 
@@ -436,8 +434,7 @@ void ExpectSameBits(const ModelRunner::Result& a, const ModelRunner::Result& b) 
 std::vector<double> RandomVector(int64_t size, uint64_t seed) {
   RandomStream random(seed, RandomPurpose::kInit, 0, 0);
   std::vector<double> values(static_cast<size_t>(size));
-  for (double& value : values)
-    value = random.Normal();
+  for (double& value : values) value = random.Normal();
   return values;
 }
 
@@ -448,8 +445,7 @@ double Norm(const std::vector<double>& x) {
 double Distance(const std::vector<double>& a, const std::vector<double>& b) {
   ANYORDER_CHECK(a.size() == b.size());
   double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    sum += (a[i] - b[i]) * (a[i] - b[i]);
+  for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
   return std::sqrt(sum);
 }
 

@@ -14,8 +14,7 @@ Matrix MatMul(const Matrix& a, const std::vector<double>& b, int64_t n) {
   Matrix c(a.rows, n);
   for (int64_t i = 0; i < a.rows; ++i) {
     for (int64_t k = 0; k < a.columns; ++k) {
-      for (int64_t j = 0; j < n; ++j)
-        c(i, j) += a(i, k) * b[k * n + j];
+      for (int64_t j = 0; j < n; ++j) c(i, j) += a(i, k) * b[k * n + j];
     }
   }
   return c;
@@ -24,8 +23,7 @@ Matrix MatMul(const Matrix& a, const std::vector<double>& b, int64_t n) {
 std::vector<double> Transposed(const std::vector<double>& a, int64_t rows, int64_t columns) {
   std::vector<double> b(a.size());
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j)
-      b[j * rows + i] = a[i * columns + j];
+    for (int64_t j = 0; j < columns; ++j) b[j * rows + i] = a[i * columns + j];
   }
   return b;
 }
@@ -37,8 +35,7 @@ Matrix LayerNormOfSum(const Matrix& x, const Matrix& residual, const std::vector
   for (int64_t i = 0; i < x.rows; ++i) {
     double mean = 0;
     double variance = 0;
-    for (int64_t j = 0; j < x.columns; ++j)
-      mean += (x(i, j) + residual(i, j)) / width;
+    for (int64_t j = 0; j < x.columns; ++j) mean += (x(i, j) + residual(i, j)) / width;
     for (int64_t j = 0; j < x.columns; ++j)
       variance += std::pow(x(i, j) + residual(i, j) - mean, 2) / width;
     for (int64_t j = 0; j < x.columns; ++j) {
@@ -63,8 +60,7 @@ Matrix RelativeShift(const Matrix& x, int64_t num_keys) {
   const int64_t r = x.columns;
   Matrix shifted(q, num_keys);
   for (int64_t i = 0; i < q; ++i) {
-    for (int64_t j = 0; j < num_keys; ++j)
-      shifted(i, j) = x.values[q + i * (r - 1) + j];
+    for (int64_t j = 0; j < num_keys; ++j) shifted(i, j) = x.values[q + i * (r - 1) + j];
   }
   return shifted;
 }
@@ -204,8 +200,7 @@ Matrix PlainXlnet::Attend(int64_t layer, const Matrix& x, const Matrix& keys, co
         largest = std::max(largest, scores[j]);
       }
       double total = 0;
-      for (double& score : scores)
-        total += score = std::exp(score - largest);
+      for (double& score : scores) total += score = std::exp(score - largest);
       for (int64_t j = 0; j < keys.rows; ++j) {
         for (int64_t e = first; e < first + head_dim; ++e)
           attended(i, e) += scores[j] / total * v(j, e);
@@ -234,8 +229,7 @@ Matrix PlainXlnet::FeedForward(int64_t layer, const Matrix& x) const {
   }
   Matrix y = MatMul(hidden, Transposed(LayerWeight(layer, "ff.layer_2.weight"), dim, ffn), dim);
   for (int64_t i = 0; i < y.rows; ++i) {
-    for (int64_t j = 0; j < dim; ++j)
-      y(i, j) += bias_2[j];
+    for (int64_t j = 0; j < dim; ++j) y(i, j) += bias_2[j];
   }
   return LayerNormOfSum(y, x, LayerWeight(layer, "ff.layer_norm.weight"),
                         LayerWeight(layer, "ff.layer_norm.bias"), config_.layer_norm_epsilon);

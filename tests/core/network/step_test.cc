@@ -127,8 +127,7 @@ TEST_F(StepTest, SumsDoNotDependOnHowLanesAreGrouped) {
       const ModelRunner::Result result =
           one.Run(alone, weights, std::vector<double>(begin, begin + lane_memory), true);
       loss += result.step.loss_sum;
-      for (size_t i = 0; i < gradients.size(); ++i)
-        gradients[i] += result.gradients[i];
+      for (size_t i = 0; i < gradients.size(); ++i) gradients[i] += result.gradients[i];
       EXPECT_TRUE(std::equal(result.memory.begin(), result.memory.end(),
                              expected.memory.begin() + static_cast<int64_t>(b) * lane_memory))
           << name << " lane " << b;
@@ -211,9 +210,7 @@ class SegmentsTest : public StepTest {
   }
 };
 
-TEST_F(SegmentsTest, CausalSegmentsWithFullMemoryEqualOneLongPass) {
-  ExpectOneLongPass();
-}
+TEST_F(SegmentsTest, CausalSegmentsWithFullMemoryEqualOneLongPass) { ExpectOneLongPass(); }
 
 // Some memory is farther than the distances that have a bucket of their own.
 TEST_F(SegmentsTest, BiasByDistanceReachesIntoMemory) {

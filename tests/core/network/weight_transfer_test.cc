@@ -86,8 +86,7 @@ TEST(WeightTransfer, NewPositionsAreTheOldOnesAgainAndAgain) {
   const std::string name = "transformer.position_embedding.weight";
   const std::vector<float> before = Of(Short(), old, name), after = Of(model, result.values, name);
   ASSERT_EQ(after.size(), 43u * 8);
-  for (size_t i = 0; i < after.size(); ++i)
-    EXPECT_EQ(after[i], before[i / 8 % 16 * 8 + i % 8]);
+  for (size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i], before[i / 8 % 16 * 8 + i % 8]);
   EXPECT_EQ(result.plan.positions_before, 16);
   EXPECT_EQ(result.plan.positions_after, 43);
   const ParameterLayout layout(Short(), kSmallVocab);

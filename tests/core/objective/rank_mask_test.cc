@@ -27,8 +27,7 @@ DenseMask Draw(const std::vector<std::string>& rows) {
   mask.num_rows = static_cast<int64_t>(rows.size());
   mask.num_keys = static_cast<int64_t>(rows.front().size());
   for (const std::string& row : rows) {
-    for (const char c : row)
-      mask.visible.push_back(c == '1' ? 1 : 0);
+    for (const char c : row) mask.visible.push_back(c == '1' ? 1 : 0);
   }
   return mask;
 }
@@ -65,8 +64,7 @@ TEST(RankMaskTest, ThreeByThreeMasksAreToldApartAsByASearchOverAllRanks) {
   int refused = 0;
   for (int bits = 0; bits < 512; ++bits) {
     DenseMask mask{3, 3, {}};
-    for (int bit = 0; bit < 9; ++bit)
-      mask.visible.push_back((bits >> bit) & 1);
+    for (int bit = 0; bit < 9; ++bit) mask.visible.push_back((bits >> bit) & 1);
     const absl::StatusOr<RankForm> form = ToRanks(mask);
     EXPECT_EQ(form.ok(), reachable.contains(bits)) << bits;
     if (form.ok())
@@ -111,8 +109,7 @@ TEST(RankMaskTest, ModesThatAreRefusedByNameHaveNoRanks) {
       {"11000", "11100", "11010", "11001"},                      // three branches behind a prefix
       {"10100", "11001", "01100", "10010", "00101"},             // random blocks
       {"1110000", "1110000", "0001100", "0001100", "1111111"}};  // a global slot for each part
-  for (const std::vector<std::string>& rows : masks)
-    EXPECT_FALSE(ToRanks(Draw(rows)).ok());
+  for (const std::vector<std::string>& rows : masks) EXPECT_FALSE(ToRanks(Draw(rows)).ok());
 }
 
 TEST(RankMaskTest, ObjectivesThatUseRanksAloneGiveThemBack) {
@@ -150,8 +147,7 @@ TEST(InexpressibleTest, KnownModesAreRefusedWithTheReasonAndWhatToDoInstead) {
 }
 
 TEST(InexpressibleTest, WhatIsRegisteredOrUnknownIsNotCalledInexpressible) {
-  for (const std::string& name : ObjectiveNames())
-    EXPECT_EQ(WhyInexpressible(name), "") << name;
+  for (const std::string& name : ObjectiveNames()) EXPECT_EQ(WhyInexpressible(name), "") << name;
   EXPECT_EQ(WhyInexpressible(""), "");
   EXPECT_EQ(WhyInexpressible("permutaton_lm"), "");
 }

@@ -12,9 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(OptimizerConfigTest, DefaultsAreValid) {
-  EXPECT_TRUE(OptimizerConfig().Validate().ok());
-}
+TEST(OptimizerConfigTest, DefaultsAreValid) { EXPECT_TRUE(OptimizerConfig().Validate().ok()); }
 
 TEST(OptimizerConfigTest, EveryFaultIsInOneMessage) {
   OptimizerConfig config;

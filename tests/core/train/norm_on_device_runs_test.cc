@@ -232,8 +232,7 @@ TEST_F(NormOnDeviceRunsTest, IncidentsEndAlikeWhereverTheMemoryIs) {
       EXPECT_EQ(Digest(ranks, last), plain_digest);
       const auto metadata = Saved(ranks, last);
       int64_t skipped = 0;
-      for (const StepMetrics& step : Metrics(ranks))
-        skipped += step.skipped ? 1 : 0;
+      for (const StepMetrics& step : Metrics(ranks)) skipped += step.skipped ? 1 : 0;
       EXPECT_EQ(metadata->skipped_steps, skipped);
       EXPECT_EQ(metadata->anomaly.trained_steps, 8 - skipped);
       EXPECT_EQ(skipped > 0, name != "ignored");

@@ -89,8 +89,7 @@ class FaultyBackend final : public testing::ForwardingBackend {
     }
     if (fault_.stop) {
       ::kill(::getpid(), SIGUSR1);
-      while (StopSignal() == 0)
-        std::this_thread::yield();  // the wish belongs to this step
+      while (StopSignal() == 0) std::this_thread::yield();  // the wish belongs to this step
     }
   }
   void EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) override {
@@ -232,8 +231,7 @@ class TrainerTest : public ::testing::Test {
     const auto metrics = ReadMetrics(RunDirectory(RunDir(ranks)).metrics);
     ASSERT_TRUE(metrics.ok()) << metrics.status();
     EXPECT_EQ(metrics->size(), steps);
-    for (const StepMetrics& one : *metrics)
-      EXPECT_EQ(one.skipped, one.step == step) << one.step;
+    for (const StepMetrics& one : *metrics) EXPECT_EQ(one.skipped, one.step == step) << one.step;
     EXPECT_TRUE(std::isfinite(metrics->back().loss));
     const std::vector<ledger::Skipped> skipped = Events<ledger::Skipped>(ranks);
     ASSERT_EQ(skipped.size(), 1u);
@@ -293,13 +291,11 @@ class TrainerTest : public ::testing::Test {
 };
 
 inline void ExpectAllOk(const std::vector<absl::Status>& ends) {
-  for (const absl::Status& end : ends)
-    EXPECT_TRUE(end.ok()) << end;
+  for (const absl::Status& end : ends) EXPECT_TRUE(end.ok()) << end;
 }
 
 inline void ExpectAllEqual(const std::vector<absl::Status>& ends) {
-  for (const absl::Status& end : ends)
-    EXPECT_EQ(end, ends[0]);
+  for (const absl::Status& end : ends) EXPECT_EQ(end, ends[0]);
 }
 
 }  // namespace anyorder

@@ -162,8 +162,7 @@ TEST_F(TrainerTest, DamagedHeldOutTextEndsEvaluationsAndNotTheRun) {
   DamageToken(held_out_, held_out_stream_, 30);  // lane 0 of rank 0
   ExpectAllOk(Train(2));
   EXPECT_EQ(Digest(2, 4), digest);
-  for (const StepMetrics& metrics : Metrics(2))
-    EXPECT_FALSE(metrics.held_out.has_value());
+  for (const StepMetrics& metrics : Metrics(2)) EXPECT_FALSE(metrics.held_out.has_value());
 }
 
 TEST_F(TrainerTest, HeldOutTextThatDoesNotFitIsRefusedByAllRanks) {

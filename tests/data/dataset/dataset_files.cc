@@ -37,8 +37,7 @@ template <typename Value>
 std::string LittleEndian(const std::vector<Value>& values, size_t bytes_each) {
   std::string bytes;
   for (const uint64_t value : values) {
-    for (size_t i = 0; i < bytes_each; ++i)
-      bytes.push_back(static_cast<char>(value >> (8 * i)));
+    for (size_t i = 0; i < bytes_each; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
   }
   return bytes;
 }

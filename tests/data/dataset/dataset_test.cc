@@ -335,8 +335,7 @@ TEST_F(DatasetTest, ThreadsThatTouchTheSameChunksFirstReadTheSame) {
       }
     });
   }
-  for (std::thread& thread : threads)
-    thread.join();
+  for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(failures, std::vector<int>(4));
 }
 

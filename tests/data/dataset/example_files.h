@@ -54,8 +54,7 @@ struct TestExamples {
       part += parts.size();
     }
     append(firsts, part);
-    for (const int32_t label : labels)
-      append(label_bytes, label);
+    for (const int32_t label : labels) append(label_bytes, label);
     return begins + firsts + lengths + label_bytes;
   }
 
@@ -65,8 +64,7 @@ struct TestExamples {
     entry.table = {.file = kExamplesFile, .bytes = table.size(), .digest = DigestOf(table).Hex()};
     entry.task = task;
     entry.num_examples = examples.size();
-    for (const std::vector<Part>& parts : examples)
-      entry.num_parts += parts.size();
+    for (const std::vector<Part>& parts : examples) entry.num_parts += parts.size();
     entry.classes = classes;
     return entry;
   }

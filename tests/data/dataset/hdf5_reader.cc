@@ -11,9 +11,7 @@ Hdf5Reader::Hdf5Reader(const std::string& path)
   ANYORDER_CHECK(file_ >= 0) << path;
 }
 
-Hdf5Reader::~Hdf5Reader() {
-  H5Fclose(file_);
-}
+Hdf5Reader::~Hdf5Reader() { H5Fclose(file_); }
 
 Hdf5Extent Hdf5Reader::Locate(const std::string& name) const {
   const hid_t dataset = H5Dopen2(file_, name.c_str(), H5P_DEFAULT);
@@ -30,8 +28,7 @@ Hdf5Extent Hdf5Reader::Locate(const std::string& name) const {
   H5Sget_simple_extent_dims(space, shape.data(), nullptr);
   extent.shape.assign(shape.begin(), shape.end());
   extent.bytes = extent.element_bytes;
-  for (const uint64_t dim : extent.shape)
-    extent.bytes *= dim;
+  for (const uint64_t dim : extent.shape) extent.bytes *= dim;
   extent.offset = H5Dget_offset(dataset);
   H5Sclose(space);
   H5Tclose(type);

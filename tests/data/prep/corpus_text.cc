@@ -29,8 +29,7 @@ std::string MakeWord(RandomStream& random) {
                                         "qu", "ra", "sel", "ta", "un",        "vo", "wim", "ze"};
   std::string word;
   const uint32_t count = 1 + random.Below(3);
-  for (uint32_t i = 0; i < count; ++i)
-    word += kSyllables[random.Below(std::size(kSyllables))];
+  for (uint32_t i = 0; i < count; ++i) word += kSyllables[random.Below(std::size(kSyllables))];
   return word;
 }
 
@@ -53,8 +52,7 @@ std::string MakeSentence(RandomStream& random) {
 
 std::vector<char*> Argv(std::vector<std::string>& arguments) {
   std::vector<char*> argv;
-  for (std::string& argument : arguments)
-    argv.push_back(argument.data());
+  for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   return argv;
 }
@@ -95,8 +93,7 @@ std::vector<TestDocument> MakeDocuments(int count, uint64_t seed) {
   for (int i = 0; i < count; ++i) {
     TestDocument document;
     const uint32_t lines = 1 + random.Below(8);
-    for (uint32_t k = 0; k < lines; ++k)
-      document.push_back(MakeSentence(random));
+    for (uint32_t k = 0; k < lines; ++k) document.push_back(MakeSentence(random));
     documents.push_back(std::move(document));
   }
   return documents;
@@ -106,8 +103,7 @@ std::string AsTxt(const std::vector<TestDocument>& documents) {
   std::string text;
   for (const TestDocument& document : documents) {
     if (!text.empty()) text += '\n';
-    for (const std::string& line : document)
-      text += line + '\n';
+    for (const std::string& line : document) text += line + '\n';
   }
   return text;
 }
@@ -116,8 +112,7 @@ std::string AsJsonl(const std::vector<TestDocument>& documents) {
   std::string text;
   for (const TestDocument& document : documents) {
     std::string body;
-    for (const std::string& line : document)
-      body += (body.empty() ? "" : "\n") + line;
+    for (const std::string& line : document) body += (body.empty() ? "" : "\n") + line;
     text += nlohmann::json{{"id", 7}, {"text", body}}.dump() + "\n";
   }
   return text;
@@ -158,9 +153,7 @@ void ExpectRefusal(const ProgramResult& result, int status, const std::string& m
 PrepFolderTest::PrepFolderTest(const std::string& name)
     : folder_(MakeTestDirectory(name)), output_(folder_ + "/out") {}
 
-PrepFolderTest::~PrepFolderTest() {
-  std::filesystem::remove_all(folder_);
-}
+PrepFolderTest::~PrepFolderTest() { std::filesystem::remove_all(folder_); }
 
 std::string PrepFolderTest::Store(const std::string& name, const std::string& bytes) const {
   WriteFile(folder_ + "/" + name, bytes);

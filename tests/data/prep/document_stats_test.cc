@@ -9,8 +9,7 @@ namespace {
 
 DocumentStats StatsOf(const TestDocument& lines, size_t begin, size_t end) {
   DocumentStats stats;
-  for (size_t i = begin; i < end; ++i)
-    stats.AddLine(lines[i]);
+  for (size_t i = begin; i < end; ++i) stats.AddLine(lines[i]);
   return stats;
 }
 

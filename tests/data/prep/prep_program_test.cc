@@ -368,8 +368,7 @@ TEST_F(PrepCrashTest, FullDiskIsAnInputOutputErrorAndFinishedWorkStays) {
 
 TEST_F(PrepCrashTest, TwoRunsDoNotShareAnOutput) {
   const int pid = StartPrepProgram(Train(input_, output_));
-  while (!fs::exists(output_ + "/.anyorder-prep/plan.json"))
-    ::usleep(300);
+  while (!fs::exists(output_ + "/.anyorder-prep/plan.json")) ::usleep(300);
   ::kill(pid, SIGSTOP);
   ExpectRefusal(RunPrepProgram(Train(input_, output_)), 64, "another anyorder-prep works on");
   ::kill(pid, SIGCONT);

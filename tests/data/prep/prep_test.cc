@@ -201,8 +201,7 @@ TEST_F(PrepTest, AnyNumberOfWorkersGivesTheSameBytes) {
   // Two bytes a token and three bits, against at least one byte of text a token.
   const auto index = ReadDatasetIndex(options_.output);
   uint64_t bytes = 0;
-  for (const DatasetFile& shard : index->shards)
-    bytes += shard.bytes;
+  for (const DatasetFile& shard : index->shards) bytes += shard.bytes;
   const double bits_per_token =
       8.0 * static_cast<double>(bytes) / static_cast<double>(index->num_tokens);
   EXPECT_GE(bits_per_token, 19.0);

@@ -47,8 +47,7 @@ class ShardWriterTest : public ::testing::Test {
     start.tokenizer = {
         .file = kTokenizerFile, .bytes = std::strlen(kTokenizer), .digest = start.tokenizer_digest};
     std::vector<bool> is_start_piece;
-    for (int id = 0; id < 1000; ++id)
-      is_start_piece.push_back(id % 2 == 0);
+    for (int id = 0; id < 1000; ++id) is_start_piece.push_back(id % 2 == 0);
     ShardWriter writer(directory_, start, is_start_piece);
     uint64_t num_tokens = 0;
     for (const Document& document : documents) {

@@ -88,8 +88,7 @@ TEST_F(SplitPrepTest, AnyNumberOfSlicesInAnyOrderGivesTheBytesOfASingleRun) {
   Expected();
   for (const int slices : {1, 2, 3, 5, 9}) {
     ExpectDone({"--plan"});
-    for (int i = slices; i >= 1; --i)
-      ExpectDone(Slice(i, slices));
+    for (int i = slices; i >= 1; --i) ExpectDone(Slice(i, slices));
     ExpectDone({"--merge", absl::StrCat(slices)});
     EXPECT_TRUE(ReadTree(output_) == Expected()) << slices << " slices";
     fs::remove_all(output_);
@@ -100,8 +99,7 @@ TEST_F(SplitPrepTest, SlicesMayRunAtTheSameTime) {
   Expected();
   ExpectDone({"--plan"});
   std::vector<int> programs;
-  for (int i = 1; i <= 3; ++i)
-    programs.push_back(StartPrepProgram(Arguments(Slice(i, 3))));
+  for (int i = 1; i <= 3; ++i) programs.push_back(StartPrepProgram(Arguments(Slice(i, 3))));
   for (const int pid : programs) {
     int status = 0;
     ASSERT_EQ(::waitpid(pid, &status, 0), pid);

@@ -142,8 +142,7 @@ TEST(TextReaderTest, InvalidBytesAreNamedByLineAndOffsetOrReplaced) {
 
 TEST(TextReaderTest, LongLinesAreCutAtWhiteSpaceOrBetweenCharacters) {
   std::string words;
-  while (words.size() < 5 * kMaxSentenceBytes)
-    words += "word ";
+  while (words.size() < 5 * kMaxSentenceBytes) words += "word ";
   Outcome outcome = Read("first\n" + words + "\nlast\n");
   ASSERT_TRUE(outcome.status.ok());
   EXPECT_LE(outcome.longest, kMaxSentenceBytes);
@@ -155,8 +154,7 @@ TEST(TextReaderTest, LongLinesAreCutAtWhiteSpaceOrBetweenCharacters) {
     }
   }
   std::string euros;
-  while (euros.size() < 3 * kMaxSentenceBytes)
-    euros += "\xE2\x82\xAC";
+  while (euros.size() < 3 * kMaxSentenceBytes) euros += "\xE2\x82\xAC";
   outcome = Read(euros);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   std::string joined = outcome.log;

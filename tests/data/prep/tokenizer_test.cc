@@ -43,8 +43,7 @@ Pieces Encode(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<int32_t> ids;
   EXPECT_TRUE(tokenizer.Encode(text, ids).ok());
   Pieces pieces;
-  for (const int32_t id : ids)
-    pieces.push_back(tokenizer.bridge().piece(id));
+  for (const int32_t id : ids) pieces.push_back(tokenizer.bridge().piece(id));
   return pieces;
 }
 
@@ -55,8 +54,7 @@ Pieces EncodeByTheBook(const Tokenizer& tokenizer, std::string_view text) {
     std::vector<int32_t> ids;
     EXPECT_EQ(tokenizer.bridge().EncodePlain(part, ids), "");
     Pieces pieces;
-    for (const int32_t id : ids)
-      pieces.push_back(tokenizer.bridge().piece(id));
+    for (const int32_t id : ids) pieces.push_back(tokenizer.bridge().piece(id));
     return pieces;
   };
   Pieces out;
@@ -68,8 +66,7 @@ Pieces EncodeByTheBook(const Tokenizer& tokenizer, std::string_view text) {
       continue;
     }
     std::string bare = piece.substr(0, size - 1);
-    for (size_t at = 0; (at = bare.find(mark)) != std::string::npos;)
-      bare.erase(at, mark.size());
+    for (size_t at = 0; (at = bare.find(mark)) != std::string::npos;) bare.erase(at, mark.size());
     Pieces again = plain(bare);
     if (!piece.starts_with(mark) && again[0].starts_with(mark)) {
       if (again[0] == mark) {
@@ -108,8 +105,7 @@ TEST(TokenizerTest, EndOfParagraphIsOneIdAndControlPiecesNeverComeFromText) {
   for (const char* text : {"<sep>", "a <cls> b", "<mask><pad>", "<eod>", "</s><s>"}) {
     ids.clear();
     ASSERT_TRUE(tokenizer.Encode(text, ids).ok());
-    for (const int32_t id : ids)
-      EXPECT_TRUE(id == 0 || id > 8) << text << " gave id " << id;
+    for (const int32_t id : ids) EXPECT_TRUE(id == 0 || id > 8) << text << " gave id " << id;
   }
 }
 
@@ -125,8 +121,7 @@ TEST(TokenizerTest, DigitCommaPiecesSplit) {
   std::vector<int32_t> ids;
   ASSERT_EQ(tokenizer.bridge().EncodePlain("in 2000, or", ids), "");
   bool has_glued_comma = false;
-  for (const int32_t id : ids)
-    has_glued_comma |= tokenizer.bridge().piece(id).ends_with("0,");
+  for (const int32_t id : ids) has_glued_comma |= tokenizer.bridge().piece(id).ends_with("0,");
   ASSERT_TRUE(has_glued_comma) << "the training text no longer teaches such a piece";
 
   const Pieces pieces = Encode(tokenizer, "in 2000, or 1999, he had 92000, and");
@@ -134,8 +129,7 @@ TEST(TokenizerTest, DigitCommaPiecesSplit) {
     EXPECT_TRUE(piece == "," || !piece.ends_with(",")) << piece;
   }
   std::string joined;
-  for (const std::string& piece : pieces)
-    joined += piece;
+  for (const std::string& piece : pieces) joined += piece;
   // Nothing is lost, and no word mark appears inside 92000.
   const std::string mark = "\xE2\x96\x81";
   EXPECT_EQ(joined, mark + "in" + mark + "2000," + mark + "or" + mark + "1999," + mark + "he" +

@@ -30,11 +30,9 @@ struct Text {
 Text MakeText(int64_t size, const std::vector<int64_t>& functional_at, uint64_t seed) {
   RandomStream random = Stream(seed, RandomPurpose::kPrep);
   Text text;
-  for (int64_t i = 0; i < size; ++i)
-    text.starts.push_back(random.Below(2) == 0 ? 1 : 0);
+  for (int64_t i = 0; i < size; ++i) text.starts.push_back(random.Below(2) == 0 ? 1 : 0);
   text.functional.assign(size, 0);
-  for (const int64_t i : functional_at)
-    text.functional[i] = 1;
+  for (const int64_t i : functional_at) text.functional[i] = 1;
   return text;
 }
 
@@ -50,8 +48,7 @@ TEST(DrawUnitMaskTest, SingleTokensAreExactlyTheGoalAndNeverFunctional) {
       const std::vector<uint8_t> mask =
           DrawUnitMask(text.starts, text.functional, SpanKind::kSingle, goal, random);
       ASSERT_EQ(Count(mask), goal);
-      for (const int64_t i : {11, 38, 39})
-        ASSERT_EQ(mask[i], 0);
+      for (const int64_t i : {11, 38, 39}) ASSERT_EQ(mask[i], 0);
     }
   }
 }
@@ -64,8 +61,7 @@ TEST(DrawUnitMaskTest, EveryTokenIsAsLikelyATargetAsAnyOther) {
   for (int trial = 0; trial < kTrials; ++trial) {
     const std::vector<uint8_t> mask =
         DrawUnitMask(text.starts, text.functional, SpanKind::kSingle, 6, random);
-    for (size_t i = 0; i < mask.size(); ++i)
-      hits[i] += mask[i];
+    for (size_t i = 0; i < mask.size(); ++i) hits[i] += mask[i];
   }
   const double probability = 6.0 / 37;
   for (size_t i = 0; i < hits.size(); ++i) {
@@ -126,8 +122,7 @@ TEST(CorruptTokensTest, OnlyTargetsChangeAndTheSharesAreThoseAskedFor) {
   std::vector<int32_t> tokens(1000);
   std::iota(tokens.begin(), tokens.end(), 100);
   std::vector<uint8_t> targets(1000);
-  for (size_t i = 0; i < targets.size(); i += 3)
-    targets[i] = 1;
+  for (size_t i = 0; i < targets.size(); i += 3) targets[i] = 1;
   SamplingConfig config;
   config.mask_token_prob = 1;
   config.random_token_prob = 0;

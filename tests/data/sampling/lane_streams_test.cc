@@ -26,8 +26,7 @@ TEST(LaneLayoutTest, PublishedRowsHoldTheTextAndItsReverse) {
   }
   const auto from = [](int32_t first, int32_t step) {
     std::vector<int32_t> ids;
-    for (int32_t i = 0; i < 10; ++i)
-      ids.push_back(MemoryText::kFirstId + first + i * step);
+    for (int32_t i = 0; i < 10; ++i) ids.push_back(MemoryText::kFirstId + first + i * step);
     return ids;
   };
   EXPECT_THAT(rows, ElementsAre(from(0, 1), from(10, 1), from(9, -1), from(19, -1), from(20, 1),
@@ -79,14 +78,12 @@ TEST(LaneTextTest, BoundariesAgreeWithALinearSearch) {
       ASSERT_TRUE(lane.ReadSentenceFlags(0, 900, flags.data()).ok());
       for (int64_t p = 0; p < 900; p += 7) {
         int64_t begin = p;
-        while (begin > 0 && flags[begin - 1] == flags[begin])
-          --begin;
+        while (begin > 0 && flags[begin - 1] == flags[begin]) --begin;
         ASSERT_EQ(lane.SentenceBegin(p).value(), begin) << mean_sentence << " " << p;
         if (p == 0) continue;
         for (const int64_t limit : {p, std::min<int64_t>(p + 200, 900), int64_t{900}}) {
           int64_t next = p;
-          while (next < limit && flags[next - 1] == flags[next])
-            ++next;
+          while (next < limit && flags[next - 1] == flags[next]) ++next;
           ASSERT_EQ(lane.NextBoundary(p, limit).value(), next) << p << " " << limit;
         }
       }

@@ -71,8 +71,7 @@ TEST(BatchLoaderTest, StepsAndMicrobatchesComeInOrder) {
 
 // Waits until `count` samples were taken, then as long again to see that no more are.
 int64_t SamplesAtRest(const CountingSampler& sampler, int64_t count) {
-  while (sampler.samples < count)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (sampler.samples < count) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   return sampler.samples;
 }
@@ -94,8 +93,7 @@ TEST(BatchLoaderTest, StopsAtAnyMoment) {
   const OneTokenObjective objective;
   for (int taken = 0; taken < 50; ++taken) {
     BatchLoader loader(sampler, objective, {.end_leaf = 4});
-    for (int i = 0; i < taken % 4; ++i)
-      ASSERT_TRUE(loader.Next().ok());
+    for (int i = 0; i < taken % 4; ++i) ASSERT_TRUE(loader.Next().ok());
   }
 }
 

@@ -44,8 +44,7 @@ bool IsContiguous(const TextSample& sample, size_t begin, size_t end) {
 
 size_t FirstSeparator(const TextSample& sample) {
   size_t i = 0;
-  while (sample.is_functional[i] == 0)
-    ++i;
+  while (sample.is_functional[i] == 0) ++i;
   return i;
 }
 

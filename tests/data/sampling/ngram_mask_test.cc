@@ -22,8 +22,7 @@ int64_t Count(const std::vector<uint8_t>& mask) {
 // "0110"
 std::string Name(const std::vector<uint8_t>& mask) {
   std::string name;
-  for (const uint8_t one : mask)
-    name += one != 0 ? '1' : '0';
+  for (const uint8_t one : mask) name += one != 0 ? '1' : '0';
   return name;
 }
 
@@ -99,8 +98,7 @@ TEST(DrawNgramMaskTest, FourFifthsOfTheDrawsAreSingleTokens) {
     const std::vector<uint8_t> mask = DrawNgramMask(functional, SamplingConfig(), kGoal, random);
     ASSERT_EQ(Count(mask), kGoal);
     int64_t begin = 0;
-    while (mask[begin] == 0)
-      ++begin;
+    while (mask[begin] == 0) ++begin;
     triples += begin + 2 < kSize && mask[begin + 1] != 0 && mask[begin + 2] != 0 ? 1 : 0;
   }
   // The first draw is a trigram; neighbours by chance are rarer than 6 times 3 tokens in the size.
@@ -114,14 +112,12 @@ TEST(DrawNgramMaskTest, FourFifthsOfTheDrawsAreSingleTokens) {
 TEST(DrawNgramMaskTest, TheGoalIsMetExactlyAndNoFunctionalTokenIsATarget) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     std::vector<uint8_t> functional(40);
-    for (const int64_t i : {11, 12, 38, 39})
-      functional[i] = 1;
+    for (const int64_t i : {11, 12, 38, 39}) functional[i] = 1;
     for (const int64_t goal : {0, 1, 2, 7, 35, 36}) {
       RandomStream random(seed, RandomPurpose::kSpans, 0, 0);
       const std::vector<uint8_t> mask = DrawNgramMask(functional, SamplingConfig(), goal, random);
       ASSERT_EQ(Count(mask), goal);
-      for (size_t i = 0; i < mask.size(); ++i)
-        ASSERT_FALSE(mask[i] != 0 && functional[i] != 0);
+      for (size_t i = 0; i < mask.size(); ++i) ASSERT_FALSE(mask[i] != 0 && functional[i] != 0);
     }
   }
 }

@@ -29,10 +29,8 @@ SegmentPair PlainDraw(const std::vector<uint8_t>& flags, int64_t begin, int64_t 
     const int64_t b_len = std::max<int64_t>(1, total - (pair.a_end - begin));
     pair.b_begin = static_cast<int64_t>(random.Below64(size - b_len));
     pair.b_end = pair.b_begin + b_len;
-    while (pair.b_begin > 0 && flags[pair.b_begin - 1] == flags[pair.b_begin])
-      --pair.b_begin;
-    while (pair.b_end < size - 1 && flags[pair.b_end - 1] == flags[pair.b_end])
-      ++pair.b_end;
+    while (pair.b_begin > 0 && flags[pair.b_begin - 1] == flags[pair.b_begin]) --pair.b_begin;
+    while (pair.b_end < size - 1 && flags[pair.b_end - 1] == flags[pair.b_end]) ++pair.b_end;
   } else {
     pair.b_follows_a = true;
     pair.a_end = cuts[random.Below64(cuts.size())];

@@ -24,8 +24,7 @@ TEST(PermutationTest, IsAPermutationOfEverySize) {
     RandomStream random(1, RandomPurpose::kPermutation, size, 0);
     std::vector<int32_t> permutation = DrawPermutation(size, random);
     std::sort(permutation.begin(), permutation.end());
-    for (int64_t i = 0; i < size; ++i)
-      ASSERT_EQ(permutation[i], i) << size;
+    for (int64_t i = 0; i < size; ++i) ASSERT_EQ(permutation[i], i) << size;
   }
 }
 
@@ -35,8 +34,7 @@ TEST(PermutationTest, EveryPermutationIsEquallyLikely) {
   for (int draw = 0; draw < kDraws; ++draw) {
     RandomStream random(1, RandomPurpose::kPermutation, draw, 0);
     int code = 0;
-    for (const int32_t value : DrawPermutation(4, random))
-      code = code * 4 + value;
+    for (const int32_t value : DrawPermutation(4, random)) code = code * 4 + value;
     ++counts[code];
   }
   // Five standard deviations of a binomial count, one in 24.

@@ -52,8 +52,7 @@ TEST(StepDigestTest, IsTheSameHoweverLanesAreSharedOut) {
   EXPECT_EQ(one.Hex(), (StepDigest{second.high + first.high, second.low + first.low}.Hex()));
   lanes[500] ^= 1;
   StepDigest other;
-  for (const uint64_t lane : lanes)
-    other.Add(lane);
+  for (const uint64_t lane : lanes) other.Add(lane);
   EXPECT_NE(one.Hex(), other.Hex());
 }
 

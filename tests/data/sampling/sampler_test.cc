@@ -147,8 +147,7 @@ TEST(SamplerTest, EpochHasEveryStepThatFitsAndThenWraps) {
     const auto sampler = Make(text, config, 4);
     // Two streams of tokens / 2; step t reads [64 t, 64 t + 128).
     int64_t steps = 0;
-    while (64 * steps + 128 <= tokens / 2)
-      ++steps;
+    while (64 * steps + 128 <= tokens / 2) ++steps;
     ASSERT_EQ(sampler->steps_per_epoch(), steps) << tokens;
     const TextSample first = Take(*sampler, 3, 0);
     const TextSample again = Take(*sampler, 3, steps);
@@ -167,8 +166,7 @@ TEST(SamplerTest, IsPureInLaneAndStep) {
   const auto backwards = Make(text, config, 8);
   std::map<std::pair<int64_t, int64_t>, TextSample> samples;
   for (int64_t step = 0; step < 50; ++step) {
-    for (int64_t lane = 0; lane < 8; ++lane)
-      samples[{lane, step}] = Take(*forwards, lane, step);
+    for (int64_t lane = 0; lane < 8; ++lane) samples[{lane, step}] = Take(*forwards, lane, step);
   }
   for (int64_t step = 49; step >= 0; --step) {
     for (int64_t lane = 7; lane >= 0; --lane) {
@@ -188,8 +186,7 @@ TEST(SamplerTest, IsPureInLaneAndStep) {
       }
     });
   }
-  for (std::thread& thread : threads)
-    thread.join();
+  for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(differing, std::vector<int>(4));
 }
 

@@ -14,10 +14,8 @@ namespace {
 struct Half {
   Half(int64_t size, int64_t words_apart, uint64_t seed) : starts(size), functional(size) {
     RandomStream random(seed, RandomPurpose::kPrep, 0, 0);
-    for (int64_t i = 0; i < size; ++i)
-      starts[i] = random.Below64(words_apart) == 0;
-    for (const int64_t i : {size / 2, size - 2, size - 1})
-      starts[i] = functional[i] = 1;
+    for (int64_t i = 0; i < size; ++i) starts[i] = random.Below64(words_apart) == 0;
+    for (const int64_t i : {size / 2, size - 2, size - 1}) starts[i] = functional[i] = 1;
   }
   HalfText text() const { return {.word_starts = starts, .functional = functional}; }
 
@@ -25,9 +23,7 @@ struct Half {
   std::vector<uint8_t> functional;
 };
 
-RandomStream Spans(uint64_t draw) {
-  return {3, RandomPurpose::kSpans, draw, 0};
-}
+RandomStream Spans(uint64_t draw) { return {3, RandomPurpose::kSpans, draw, 0}; }
 
 int64_t CountOnes(const std::vector<uint8_t>& mask) {
   return std::accumulate(mask.begin(), mask.end(), int64_t{0});
@@ -38,8 +34,7 @@ TEST(SpanLengthsTest, ProbabilityIsProportionalToOneOverLength) {
   constexpr int kDraws = 200000;
   std::array<int, 6> counts{};
   RandomStream random = Spans(0);
-  for (int i = 0; i < kDraws; ++i)
-    ++counts.at(lengths.Draw(random));
+  for (int i = 0; i < kDraws; ++i) ++counts.at(lengths.Draw(random));
   // The published values to three digits, and five standard deviations of a binomial count.
   const std::array<double, 6> published = {0, .438, .219, .146, .109, .088};
   for (int l = 1; l <= 5; ++l) {
@@ -52,8 +47,7 @@ TEST(SpanLengthsTest, ProbabilityIsProportionalToOneOverLength) {
 TEST(SpanLengthsTest, LongestSpanOfOneIsAlwaysOne) {
   RandomStream random = Spans(0);
   const SpanLengths lengths(1);
-  for (int i = 0; i < 100; ++i)
-    ASSERT_EQ(lengths.Draw(random), 1);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(lengths.Draw(random), 1);
 }
 
 TEST(SpanSamplerTest, MasksExactlyTheGoal) {
@@ -135,8 +129,7 @@ TEST(SpanSamplerTest, WordLongerThanTheGoalIsNotCut) {
   SamplingConfig config;
   config.spans = SpanKind::kWord;
   Half half(64, 1, 5);
-  for (int64_t i = 1; i < 32; ++i)
-    half.starts[i] = 0;
+  for (int64_t i = 1; i < 32; ++i) half.starts[i] = 0;
   // The walk begins with the word of 32 tokens when it draws an empty left context, and then must
   // stop.
   int64_t stopped = 0;
@@ -144,8 +137,7 @@ TEST(SpanSamplerTest, WordLongerThanTheGoalIsNotCut) {
     RandomStream random = Spans(draw);
     const auto spans = DrawSpans(half.text(), 10, config, SpanLengths(5), random);
     stopped += spans.empty() ? 1 : 0;
-    for (const TokenSpan& span : spans)
-      ASSERT_GE(span.begin, 32);
+    for (const TokenSpan& span : spans) ASSERT_GE(span.begin, 32);
   }
   EXPECT_GT(stopped, 0);
 }
@@ -180,8 +172,7 @@ TEST(SpanSamplerTest, SpansStopBeforeFunctionalTokensWhenTheyAreNoTargets) {
     for (uint64_t draw = 0; draw < 300; ++draw) {
       RandomStream random = Spans(draw);
       for (const TokenSpan& span : DrawSpans(half.text(), 60, config, SpanLengths(5), random)) {
-        for (int64_t i = span.begin; i < span.end; ++i)
-          ASSERT_FALSE(half.functional[i]) << i;
+        for (int64_t i = span.begin; i < span.end; ++i) ASSERT_FALSE(half.functional[i]) << i;
         stopped_at_separator += half.functional[span.end];
       }
     }
@@ -242,8 +233,7 @@ TEST(SpanSamplerTest, SinglesAreUniform) {
   for (uint64_t draw = 0; draw < kDraws; ++draw) {
     RandomStream random = Spans(draw);
     const auto mask = DrawSpanMask(half.text(), 8, config, SpanLengths(5), random);
-    for (int64_t i = 0; i < 32; ++i)
-      counts[i] += mask[i];
+    for (int64_t i = 0; i < 32; ++i) counts[i] += mask[i];
   }
   for (const int count : counts)
     EXPECT_NEAR(count, kDraws / 4.0, 5 * std::sqrt(kDraws * 0.25 * 0.75));

@@ -180,8 +180,7 @@ TEST_P(ThreadIndependenceTest, Rows) {
   Check([&](Backend& backend) {
     const HostTensor x = Random({kRows, kColumns}, 1);
     std::vector<int32_t> backwards(kRows);
-    for (int64_t r = 0; r < kRows; ++r)
-      backwards[r] = static_cast<int32_t>(kRows - 1 - r);
+    for (int64_t r = 0; r < kRows; ++r) backwards[r] = static_cast<int32_t>(kRows - 1 - r);
     HostTensor gathered = Empty(x.shape()), copied = Empty(x.shape()), scattered = x;
     backend.GatherRows({x.view(), backwards.data(), kRows, false, gathered.view()}, {});
     backend.GatherRows({x.view(), backwards.data(), kRows, true, scattered.view()}, {});

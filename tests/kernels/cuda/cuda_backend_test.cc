@@ -310,8 +310,7 @@ TEST_F(KernelFaultDeathTest, AGraphFailsAsItsKernelsDo) {
 
 TEST_F(CudaBackendTest, MemoryComesBackAndOutlivesTheBackend) {
   Make({.schedule = {}, .memory_bytes = 1 << 20});
-  for (int i = 0; i < 10; ++i)
-    ASSERT_TRUE(backend_->Allocate(700000).ok()) << i;
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(backend_->Allocate(700000).ok()) << i;
   const std::unique_ptr<Buffer> last = backend_->Allocate(100).value();
   backend_.reset();
 }
@@ -394,8 +393,7 @@ TEST_F(CudaBackendTest, ThePlainProductIsTheSameProduct) {
   auto* memory = static_cast<float*>(runtime->AllocateDevice(4096).value());
   auto* host = static_cast<float*>(runtime->AllocatePinned(4096).value());
   // Small integers: sums are exact, whatever their order.
-  for (int i = 0; i < 1024; ++i)
-    host[i] = static_cast<float>(i * 7 % 11 - 5);
+  for (int i = 0; i < 1024; ++i) host[i] = static_cast<float>(i * 7 % 11 - 5);
   for (int options = 0; options < 32; ++options) {
     GemmArgs args;
     args.transpose_a = (options & 1) != 0;

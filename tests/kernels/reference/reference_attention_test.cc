@@ -259,8 +259,7 @@ TEST(ReferenceAttentionTest, RowThatSeesNothingGivesZero) {
     EXPECT_EQ(output.lse.At(kBlind * p.shape.num_heads + head), -INFINITY);
   // Its dout reaches nothing: the other gradients are those of a problem in which it is 0.
   HostTensor without = dout;
-  for (int64_t i = kBlind * m; i < (kBlind + 1) * m; ++i)
-    without.Set(i, 0);
+  for (int64_t i = kBlind * m; i < (kBlind + 1) * m; ++i) without.Set(i, 0);
   const Gradients expected = Backward(p, without);
   EXPECT_TRUE(g.dk.SameBits(expected.dk));
   EXPECT_TRUE(g.dv.SameBits(expected.dv));
@@ -334,8 +333,7 @@ TEST(ReferenceAttentionTest, BiasByDistanceIsAddedAfterTheScale) {
         weights.push_back(std::exp(p.distance_bias.At((lane * 4 + r) * shape.num_heads + head)));
       }
       double sum = 0;
-      for (const double weight : weights)
-        sum += weight;
+      for (const double weight : weights) sum += weight;
       for (int64_t j = 0; j < shape.num_keys; ++j) {
         const double weight = output.out.At(row * m + head * shape.head_dim + j);
         const double expected = weights[static_cast<size_t>(j)] / sum;
@@ -354,8 +352,7 @@ std::vector<double> PadReshapeSlice(const std::vector<double>& scores, int64_t q
   const std::vector<double> dropped(scores.begin() + q, scores.end());
   std::vector<double> shifted;
   for (int64_t i = 0; i < q; ++i) {
-    for (int64_t j = 0; j < k; ++j)
-      shifted.push_back(dropped[i * (r - 1) + j]);
+    for (int64_t j = 0; j < k; ++j) shifted.push_back(dropped[i * (r - 1) + j]);
   }
   return shifted;
 }
@@ -375,8 +372,7 @@ TEST(ReferenceAttentionTest, RelativeScoresEqualPadReshapeSliceInBothDirections)
   p.k = HostTensor(kF64, p.k.shape());
   p.content_bias = p.segment_bias = p.segment_embedding = p.distance_bias = {};
   p.shape.num_bias_distances = 0;
-  for (int64_t i = 0; i < p.v.size(); ++i)
-    p.v.Set(i, (i / kDim) % kKeys == i % kDim ? 1 : 0);
+  for (int64_t i = 0; i < p.v.size(); ++i) p.v.Set(i, (i / kDim) % kKeys == i % kDim ? 1 : 0);
   for (int64_t row = 0; row < 2 * kRows; ++row)
     p.row_pos[row] = static_cast<int32_t>(row % kRows + kMemory);
   const HostTensor encoding = RandomTensor(kF64, {2 * kKeys + 1, kDim}, 40);

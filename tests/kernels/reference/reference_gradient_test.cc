@@ -130,8 +130,7 @@ TEST_F(ReferenceGradientTest, EmbeddingAddsToTheTable) {
   HostTensor dtable = old;
   backend_->EmbeddingBackward(
       {dy.view(), ids.data(), 1.5f, dropout_, row_ids_.data(), dtable.view()}, {});
-  for (int64_t i = 0; i < dtable.size(); ++i)
-    dtable.Set(i, dtable.At(i) - old.At(i));
+  for (int64_t i = 0; i < dtable.size(); ++i) dtable.Set(i, dtable.At(i) - old.At(i));
   HostTensor y(kF64, {kRows, kColumns});
   const auto loss = [&] {
     backend_->EmbeddingForward(
@@ -159,8 +158,7 @@ TEST_F(ReferenceGradientTest, LinearCrossEntropy) {
   const auto loss = [&] {
     backend_->LinearCrossEntropy(args, {});
     double sum = 0;
-    for (int64_t r = 0; r < kRows; ++r)
-      sum += row_weights[r] * losses.At(r);
+    for (int64_t r = 0; r < kRows; ++r) sum += row_weights[r] * losses.At(r);
     return sum;
   };
   HostTensor dx(kF64, x.shape()), dweight(kF64, weight.shape()), dbias(kF64, bias.shape());

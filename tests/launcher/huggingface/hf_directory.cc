@@ -58,8 +58,7 @@ HfDirectory::HfDirectory()
     tensors.push_back(MakeTensor(info.name, info.shape, first_value += 1));
   pieces = {{"<unk>", 2}, {"<s>", 3},    {"</s>", 3},  {"<cls>", 3}, {"<sep>", 3},
             {"<pad>", 3}, {"<mask>", 3}, {"<eod>", 3}, {"<eop>", 4}};
-  while (pieces.size() < kPieces)
-    pieces.emplace_back(absl::StrCat("p", pieces.size()), 1);
+  while (pieces.size() < kPieces) pieces.emplace_back(absl::StrCat("p", pieces.size()), 1);
 }
 
 HfTensor& HfDirectory::Tensor(const std::string& name) {
@@ -103,8 +102,7 @@ void WriteFile(const std::string& path, const std::string& bytes) {
 
 void WriteSafetensors(const std::string& path, const std::vector<HfTensor>& tensors) {
   std::vector<ckpt::SafetensorsEntry> entries;
-  for (const HfTensor& tensor : tensors)
-    entries.push_back(tensor.entry);
+  for (const HfTensor& tensor : tensors) entries.push_back(tensor.entry);
   std::filesystem::remove(path);
   absl::StatusOr<ckpt::SafetensorsWriter> writer =
       ckpt::SafetensorsWriter::Create(path, entries, {{"format", "pt"}});

@@ -31,9 +31,7 @@ struct Fault {
   std::vector<std::string> parts;  // of the message
 };
 
-void PrintTo(const Fault& fault, std::ostream* out) {
-  *out << fault.name;
-}
+void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
 
 void SetConfig(HfDirectory& model, const char* key, const nlohmann::ordered_json& value) {
   model.config[key] = value;

@@ -27,14 +27,11 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string PlannedDigest(int64_t step) {
-  return absl::StrFormat("%016x", 0x1000 + step);
-}
+std::string PlannedDigest(int64_t step) { return absl::StrFormat("%016x", 0x1000 + step); }
 
 std::vector<std::string> Planned(int64_t steps) {
   std::vector<std::string> planned;
-  for (int64_t step = 1; step <= steps; ++step)
-    planned.push_back(PlannedDigest(step));
+  for (int64_t step = 1; step <= steps; ++step) planned.push_back(PlannedDigest(step));
   return planned;
 }
 
@@ -91,9 +88,7 @@ std::string Problems(const SampleAudit& audit) {
   return text;
 }
 
-SampleAudit Audit(const AuditedRun& run) {
-  return AuditSamples(run.Read(), Planned(kSteps));
-}
+SampleAudit Audit(const AuditedRun& run) { return AuditSamples(run.Read(), Planned(kSteps)); }
 
 TEST(SampleAudit, ProvesAKilledRunThatLostNothing) {
   const KilledRun run;
@@ -220,9 +215,7 @@ TEST(SampleAudit, TakesATornLineInTheMiddleForAnOmission) {
   EXPECT_THAT(Problems(audit), HasSubstr("step 6 attempt 2: has no line"));
 }
 
-int64_t Ms(absl::Duration duration) {
-  return absl::ToInt64Milliseconds(duration);
-}
+int64_t Ms(absl::Duration duration) { return absl::ToInt64Milliseconds(duration); }
 
 TEST(WallTime, GivesEachSpanOfAKilledRunToItsCause) {
   const KilledRun run;

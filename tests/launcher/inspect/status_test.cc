@@ -89,8 +89,7 @@ TEST(StatusFacts, TheTimeOfAKilledStartGoesToItsLastStep) {
   WrittenRun run;
   run.Record("created", 0, R"("run_id":"r")");
   run.Record("start", 0, R"("run_id":"r","attempt":1,"ranks":1)");
-  for (int64_t step = 1; step <= 8; ++step)
-    run.Step(step, 1, 100 * step);
+  for (int64_t step = 1; step <= 8; ++step) run.Step(step, 1, 100 * step);
   run.Step(9, 1, 900, "", "metrics.redone.jsonl");
   run.Record("start", 5000, R"("run_id":"r","attempt":2,"ranks":1)");
   run.Step(9, 2, 5100);

@@ -35,8 +35,7 @@ Outcome Parse(std::vector<std::string> words) {
   app.add_subcommand("status", "tell");
   words.insert(words.begin(), "program");
   std::vector<char*> argv;
-  for (std::string& word : words)
-    argv.push_back(word.data());
+  for (std::string& word : words) argv.push_back(word.data());
   Outcome outcome;
   testing::internal::CaptureStderr();
   testing::internal::CaptureStdout();

@@ -69,15 +69,13 @@ TEST(Downsampler, AMillionStepsKeepEveryExtremeAndSumInFewBuckets) {
 
 TEST(Downsampler, FewStepsStayAsTheyAre) {
   Downsampler downsampler(100);
-  for (int64_t step = 1; step <= 99; ++step)
-    downsampler.Add(0, step, 1, All(0));
+  for (int64_t step = 1; step <= 99; ++step) downsampler.Add(0, step, 1, All(0));
   EXPECT_EQ(downsampler.buckets().size(), 99u);
 }
 
 TEST(Downsampler, ABucketIsOfOneStart) {
   Downsampler downsampler(64);
-  for (int64_t step = 0; step < 5000; ++step)
-    downsampler.Add(0, step, step / 1300, All(0));
+  for (int64_t step = 0; step < 5000; ++step) downsampler.Add(0, step, step / 1300, All(0));
   for (const Bucket& bucket : downsampler.buckets())
     EXPECT_EQ(bucket.first_step / 1300, bucket.last_step / 1300);
   EXPECT_LT(downsampler.buckets().size(), 64u);
@@ -99,8 +97,7 @@ TEST(Downsampler, WhatIsNotFiniteIsCountedAndChangesNothingElse) {
   for (const double value : {1.0, std::nan(""), std::numeric_limits<double>::infinity(), 3.0})
     downsampler.Add(0, 1, 1, All(value));
   Extent all;
-  for (const Bucket& bucket : downsampler.buckets())
-    all.Add(bucket.curves[kLossCurve]);
+  for (const Bucket& bucket : downsampler.buckets()) all.Add(bucket.curves[kLossCurve]);
   EXPECT_EQ(all.not_finite, 2);
   EXPECT_EQ(all.min, 1);
   EXPECT_EQ(all.max, 3);
@@ -116,8 +113,7 @@ TEST(Smoothed, FollowsALevelAndDoesNotLagBehindASlope) {
     slope.Add(0, step, 1, All(static_cast<double>(step)));
   }
   // Weights that sum to one: rounding only.
-  for (const double value : Smoothed(level.buckets(), kLossCurve))
-    EXPECT_NEAR(value, 2.5, 1e-12);
+  for (const double value : Smoothed(level.buckets(), kLossCurve)) EXPECT_NEAR(value, 2.5, 1e-12);
   // The past lags by as much as the future leads.
   EXPECT_NEAR(Smoothed(slope.buckets(), kLossCurve)[600], 600, 1e-3);
 }

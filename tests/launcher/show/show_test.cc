@@ -38,8 +38,7 @@ std::vector<std::string> MatrixOf(const std::string& picture, const std::string&
     const size_t label = cells.find("->");
     if (label != std::string::npos) cells.resize(label - 1);
     std::string row;
-    for (size_t i = 1; i < cells.size(); i += 2)
-      row += cells[i];
+    for (size_t i = 1; i < cells.size(); i += 2) row += cells[i];
     rows.push_back(row);
   }
   return rows;

@@ -112,8 +112,7 @@ class LauncherHeartbeatWatchTest : public ::testing::Test {
 };
 
 TEST_F(LauncherHeartbeatWatchTest, ALauncherThatBeatsKeepsItsRanks) {
-  for (int i = 0; i < 100; ++i)
-    EXPECT_EQ(watch_.Judge(Beat(3, i), absl::Seconds(50) * i), "");
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(watch_.Judge(Beat(3, i), absl::Seconds(50) * i), "");
 }
 
 TEST_F(LauncherHeartbeatWatchTest, SilenceIsMeasuredFromTheLastBeat) {

@@ -45,9 +45,7 @@ struct Form {
   bool softmax_bias = true;
 };
 
-void PrintTo(const Form& form, std::ostream* out) {
-  *out << form.name;
-}
+void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
 
 class AdaptiveSoftmaxTest : public ::testing::TestWithParam<Form> {
  protected:
@@ -132,17 +130,14 @@ class AdaptiveSoftmaxTest : public ::testing::TestWithParam<Form> {
     std::vector<double> y(static_cast<size_t>(layout_.Find(name).shape[1]));
     for (size_t in = 0; in < x.size(); ++in) {
       const std::vector<double> row = Row(name, static_cast<int64_t>(in));
-      for (size_t out = 0; out < y.size(); ++out)
-        y[out] += x[in] * row[out];
+      for (size_t out = 0; out < y.size(); ++out) y[out] += x[in] * row[out];
     }
     return y;
   }
   static std::vector<double> LogSoftmax(std::vector<double> logits) {
     double sum = 0;
-    for (const double logit : logits)
-      sum += std::exp(logit);
-    for (double& logit : logits)
-      logit -= std::log(sum);
+    for (const double logit : logits) sum += std::exp(logit);
+    for (double& logit : logits) logit -= std::log(sum);
     return logits;
   }
   static double Dot(const std::vector<double>& a, const std::vector<double>& b) {
@@ -190,8 +185,7 @@ TEST_P(AdaptiveSoftmaxTest, EachLossIsThatOfTheDefinition) {
     const std::vector<double> log_p = LogProbabilities(row);
     ASSERT_EQ(static_cast<int64_t>(log_p.size()), kVocab);
     double total = 0;
-    for (const double value : log_p)
-      total += std::exp(value);
+    for (const double value : log_p) total += std::exp(value);
     EXPECT_NEAR(total, 1.0, 4 * kVocab * std::numeric_limits<double>::epsilon());
     // Sums of at most 8 products twice over, and of 12 exponentials, a few nats large.
     EXPECT_NEAR(losses[row], -log_p[batch_.labels[row]],
@@ -217,8 +211,7 @@ TEST_P(AdaptiveSoftmaxTest, NoRowMeetsTheWholeVocabulary) {
   // The head's 9 words and 3 clusters for all; 5, 6 and 9 words for the rows whose label is there,
   // filled up to 64.
   EXPECT_THAT(backend.num_logits, ::testing::ElementsAre(kTargets * 12, 64 * 5, 64 * 6, 64 * 9));
-  for (int32_t& label : batch_.labels)
-    label = label % 9;
+  for (int32_t& label : batch_.labels) label = label % 9;
   backend.num_logits.clear();
   Losses(backend);
   EXPECT_THAT(backend.num_logits, ::testing::ElementsAre(kTargets * 12));

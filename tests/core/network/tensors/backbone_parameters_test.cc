@@ -173,8 +173,7 @@ TEST(BackboneParametersTest, OrderIsThatOfTheHeader) {
   config.position_bias = PositionBias::kT5;  // not valid together, but each has its place
   const ParameterLayout layout(config, 100);
   std::vector<std::string> names;
-  for (const ParameterInfo& info : layout.parameters())
-    names.push_back(info.name);
+  for (const ParameterInfo& info : layout.parameters()) names.push_back(info.name);
   const std::string attention = "transformer.layer.0.rel_attn.";
   const std::string ffn = "transformer.layer.0.ff.";
   const std::vector<std::string> expected = {"transformer.mask_emb",
@@ -278,8 +277,7 @@ TEST(BackboneParametersTest, GainsMayScatterAroundOne) {
     if (info.init != ParameterInit::kGains) continue;
     std::vector<float> values(static_cast<size_t>(info.shape.num_elements()));
     InitializeParameters(layout, config, 3, info.offset, info.end(), values.data());
-    for (const float value : values)
-      squares += (value - 1.0) * (value - 1.0);
+    for (const float value : values) squares += (value - 1.0) * (value - 1.0);
     count += info.shape.num_elements();
   }
   const auto n = static_cast<double>(count);

@@ -105,11 +105,9 @@ TEST(MemoryRingTest, HoldsTheNewestRowsOfAList) {
       first_layer.resize(newest.size());
       ASSERT_EQ(first_layer, newest) << "after step " << step;
     }
-    for (const float value : States(*backend, ring, 0))
-      ASSERT_EQ(value, 0) << "another lane's";
+    for (const float value : States(*backend, ring, 0)) ASSERT_EQ(value, 0) << "another lane's";
     ring.Clear(1);
-    for (const float value : States(*backend, ring, 1))
-      ASSERT_EQ(value, 0);
+    for (const float value : States(*backend, ring, 1)) ASSERT_EQ(value, 0);
   }
 }
 
@@ -216,8 +214,7 @@ void ExpectSameSteps(const std::string& objective, const ModelConfig& model, int
   Steps moved(model, shape, backend);
   MemoryRing ring = MemoryRing::Create(model, shape, 4, backend).value();
   std::vector<MovedMemory> memories;
-  for (int i = 0; i < 2; ++i)
-    memories.emplace_back(model, shape, backend);
+  for (int i = 0; i < 2; ++i) memories.emplace_back(model, shape, backend);
   for (int step = 0; step < steps; ++step) {
     for (int64_t i = 0; i < 2; ++i) {
       const Batch batch = batch_of(i, step);

@@ -14,9 +14,7 @@ namespace {
 
 constexpr int64_t kVocab = 32000;
 
-ModelConfig Base() {
-  return ModelConfig();
-}
+ModelConfig Base() { return ModelConfig(); }
 
 ModelConfig Large() {
   ModelConfig config;

@@ -82,8 +82,7 @@ TEST(MaskedDiffusionTest, EverybodySeesEverybodyAndMasksArePredicted) {
     ExpectReadsMasks(batch, sample, 0, 0);
     EXPECT_EQ(batch.divisors, std::vector<double>{kLength});
     for (int64_t row = 0; row < kLength; ++row)
-      for (int64_t key = 0; key < kLength; ++key)
-        EXPECT_TRUE(Sees(batch, row, key));
+      for (int64_t key = 0; key < kLength; ++key) EXPECT_TRUE(Sees(batch, row, key));
   }
 }
 
@@ -182,8 +181,7 @@ TEST(EsoLmTest, TheDiffusionPhaseHasTheReleasedMaskOverSortedTokens) {
       ExpectReadsMasks(batch, sample, 0, 0);
       EXPECT_EQ(batch.divisors, std::vector<double>{kLength});
       std::vector<bool> is_masked;
-      for (int64_t i = 0; i < kLength; ++i)
-        is_masked.push_back(batch.tokens[i] == kMask);
+      for (int64_t i = 0; i < kLength; ++i) is_masked.push_back(batch.tokens[i] == kMask);
       const auto clean = std::count(is_masked.begin(), is_masked.end(), false);
       const std::vector<int64_t> slots = Sorted(batch, 0, is_masked);
       if (!std::is_sorted(slots.begin(), slots.begin() + clean)) ++orders_beside_text;
@@ -326,8 +324,7 @@ TEST(AsArmTest, ThePromptSeesItselfAndTheOthersReadOnFromLeftToRight) {
       const int32_t row = batch.readout_rows[e];
       EXPECT_EQ(row, kLength + e);
       if (batch.weights[e] == 0) {
-        for (int64_t j = 0; j < kLength; ++j)
-          EXPECT_FALSE(Sees(batch, row, j));
+        for (int64_t j = 0; j < kLength; ++j) EXPECT_FALSE(Sees(batch, row, j));
         continue;
       }
       EXPECT_EQ(batch.weights[e], 1);

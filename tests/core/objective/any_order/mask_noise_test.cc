@@ -94,11 +94,9 @@ class ToyText {
 
   ToyText() {
     RandomStream random(3, RandomPurpose::kPairs, 0, 0);
-    for (double& p : joint_)
-      p = 0.05 + random.Uniform();
+    for (double& p : joint_) p = 0.05 + random.Uniform();
     const double total = std::accumulate(joint_.begin(), joint_.end(), 0.0);
-    for (double& p : joint_)
-      p /= total;
+    for (double& p : joint_) p /= total;
   }
   double Nll() const { return -std::log(joint_[kText]); }
   // Of the text's token i where the tokens of the bit set `masked`, i among them, are not known.
@@ -107,8 +105,7 @@ class ToyText {
   }
   double WeightedLoss(const MaskedText& draw) const {
     uint32_t masked = 0;
-    for (int i = 0; i < kLength; ++i)
-      masked |= draw.masked[i] != 0 ? 1u << i : 0;
+    for (int i = 0; i < kLength; ++i) masked |= draw.masked[i] != 0 ? 1u << i : 0;
     double sum = 0;
     for (int i = 0; i < kLength; ++i)
       if (draw.masked[i] != 0) sum += draw.weights[i] * NllOf(i, masked);
@@ -203,8 +200,7 @@ TEST(DrawMasksTest, CountsAreUniformAndExact) {
   }
   EXPECT_EQ(seen[0], 0);
   // The rates are spread evenly, and so are the counts.
-  for (int count = 1; count <= 5; ++count)
-    EXPECT_NEAR(seen[count], 100, 10) << count;
+  for (int count = 1; count <= 5; ++count) EXPECT_NEAR(seen[count], 100, 10) << count;
 }
 
 TEST(DrawMasksTest, ARateOfOneMasksAll) {
@@ -223,8 +219,7 @@ TEST(DrawOrderTest, EveryOrderIsAsLikely) {
   }
   // 6000 draws of probability 1/6: a standard deviation of 29.
   EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), 27 - 6);
-  for (const int count : seen)
-    EXPECT_TRUE(count == 0 || std::abs(count - 1000) < 5 * 29) << count;
+  for (const int count : seen) EXPECT_TRUE(count == 0 || std::abs(count - 1000) < 5 * 29) << count;
 }
 
 }  // namespace

@@ -67,8 +67,7 @@ TEST_F(BertTest, TheSequenceBeginsWithClsAndHasTwoSegments) {
     }
     EXPECT_EQ(batch.row_seg[last], 1);
     EXPECT_EQ(batch.key_seg, batch.row_seg);
-    for (int64_t slot = 0; slot <= last; ++slot)
-      EXPECT_EQ(batch.row_pos[slot], slot);
+    for (int64_t slot = 0; slot <= last; ++slot) EXPECT_EQ(batch.row_pos[slot], slot);
     EXPECT_EQ(batch.summary_rows, std::vector<int32_t>{0});
     EXPECT_EQ(batch.summary_labels, std::vector<int32_t>{sample.b_follows_a ? 1 : 0});
   }

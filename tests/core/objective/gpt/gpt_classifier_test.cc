@@ -168,8 +168,7 @@ TEST(GptClassifierTest, TheHeadReadsTheLastTokenAndTheLanguageModelAllButTheFirs
 TEST(GptClassifierTest, PaddingChangesNoLoss) {
   for (const ExampleTask task : kTasks) {
     TextSample sample = Sample(2);
-    for (std::vector<int32_t>& part : sample.parts)
-      part.resize(std::min<size_t>(part.size(), 6));
+    for (std::vector<int32_t>& part : sample.parts) part.resize(std::min<size_t>(part.size(), 6));
     const StepResult tight = Evaluate(Model(task), 16, {sample});
     const StepResult loose = Evaluate(Model(task), 40, {sample});
     EXPECT_NEAR(tight.loss_sum, loose.loss_sum, Rounding(tight.loss_sum)) << ExampleTaskName(task);

@@ -75,8 +75,7 @@ TEST(Longformer, SeesItsWindowAndTheGlobalSlots) {
       const ModelConfig model = Windowed("3:3");
       const Batch batch = Build(model, sampling, 2, 1);
       std::set<int64_t> global;
-      for (int64_t slot = 0; slot < classifiers; ++slot)
-        global.insert(slot);
+      for (int64_t slot = 0; slot < classifiers; ++slot) global.insert(slot);
       for (int64_t place = 0; stride > 0 && place < 19; place += stride)
         global.insert(classifiers + place);
       EXPECT_EQ(std::vector<int32_t>(global.begin(), global.end()), batch.global_slots);

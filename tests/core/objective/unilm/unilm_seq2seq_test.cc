@@ -40,10 +40,8 @@ TextSample Example(int64_t source, int64_t target, int64_t step = 0) {
   sample.seed = 5;
   sample.vocabulary = kVocabulary;
   sample.parts.resize(2);
-  for (int64_t i = 0; i < source; ++i)
-    sample.parts[0].push_back(static_cast<int32_t>(5 + i % 4));
-  for (int64_t i = 0; i < target; ++i)
-    sample.parts[1].push_back(static_cast<int32_t>(9 + i % 4));
+  for (int64_t i = 0; i < source; ++i) sample.parts[0].push_back(static_cast<int32_t>(5 + i % 4));
+  for (int64_t i = 0; i < target; ++i) sample.parts[1].push_back(static_cast<int32_t>(9 + i % 4));
   return sample;
 }
 

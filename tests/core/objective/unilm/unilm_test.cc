@@ -44,14 +44,10 @@ SamplingConfig OneWay(double mask_fraction = 0.3) {
 // [EOS].
 bool PaperSees(TextMode mode, int64_t row, int64_t key, int64_t first) {
   switch (mode) {
-    case TextMode::kBidirectional:
-      return true;
-    case TextMode::kLeftToRight:
-      return key <= row;
-    case TextMode::kRightToLeft:
-      return key >= row;
-    case TextMode::kSeq2seq:
-      return row < first ? key < first : key < first || key <= row;
+    case TextMode::kBidirectional: return true;
+    case TextMode::kLeftToRight: return key <= row;
+    case TextMode::kRightToLeft: return key >= row;
+    case TextMode::kSeq2seq: return row < first ? key < first : key < first || key <= row;
   }
   return false;
 }
@@ -68,8 +64,7 @@ class UnilmTest : public ::testing::Test {
   // One lane in each mode.
   std::vector<TextSample> Mixed(int64_t first_lane = 0) const {
     std::vector<TextSample> samples;
-    for (int64_t i = 0; i < kLanes; ++i)
-      samples.push_back(Sample(first_lane + i));
+    for (int64_t i = 0; i < kLanes; ++i) samples.push_back(Sample(first_lane + i));
     return samples;
   }
   // [SOS] S1 [EOS]: the sample's first functional token is S1's [EOS], and [SOS] comes before.
@@ -210,8 +205,7 @@ TEST_F(UnilmTest, OnlyBidirectionalLanesHaveANextSentenceLabel) {
   EXPECT_LE(SumNamed("nsp_accuracy", result.step.sums).sum, 1);
   // The label of the other lanes is not asked for.
   Batch renamed = batch;
-  for (int64_t b = 1; b < kLanes; ++b)
-    renamed.summary_labels[b] = 1 - renamed.summary_labels[b];
+  for (int64_t b = 1; b < kLanes; ++b) renamed.summary_labels[b] = 1 - renamed.summary_labels[b];
   const ModelRunner::Result other = runner.Run(renamed, weights, {}, true);
   EXPECT_EQ(SumNamed("nsp_loss", other.step.sums).sum, SumNamed("nsp_loss", result.step.sums).sum);
   EXPECT_EQ(other.gradients, result.gradients);

@@ -84,8 +84,7 @@ class UnilmV2Test : public ::testing::Test {
   // All slots that are no padding, where the layout of unilmv2.h has them.
   std::vector<PmlmSlot> Slots(const TextSample& sample) const {
     std::vector<PmlmSlot> slots(kSlots);
-    for (int64_t pos = 0; pos < kSlots; ++pos)
-      slots[pos] = {PmlmKind::kToken, pos, 0, pos, pos};
+    for (int64_t pos = 0; pos < kSlots; ++pos) slots[pos] = {PmlmKind::kToken, pos, 0, pos, pos};
     const int64_t masks = Make()->Shape(1).targets / 2;
     int64_t i = 0;
     int step = 0;

@@ -60,8 +60,7 @@ class OnePassTest : public UnilmV2Test, public ::testing::WithParamInterface<Pos
     Batch batch = Build(sample);
     change(batch);
     std::vector<int64_t> rows;
-    for (const PmlmSlot& slot : slots)
-      rows.push_back(slot.row);
+    for (const PmlmSlot& slot : slots) rows.push_back(slot.row);
     return Run(ReadingOut(batch, rows), slots);
   }
 
@@ -101,8 +100,7 @@ class OnePassTest : public UnilmV2Test, public ::testing::WithParamInterface<Pos
   }
   static int StepsOf(const std::vector<PmlmSlot>& slots) {
     int steps = 0;
-    for (const PmlmSlot& slot : slots)
-      steps = std::max(steps, slot.step);
+    for (const PmlmSlot& slot : slots) steps = std::max(steps, slot.step);
     return steps;
   }
   static bool IsGiven(const PmlmSlot& slot) {

@@ -157,8 +157,7 @@ TEST_F(Seq2seqTest, GenerationHasTheSlotsOfTraining) {
   };
   const std::vector<Slot> prompt = (*form)->PromptSlots(sample.parts[0]);
   ASSERT_EQ(prompt.size(), 6u);
-  for (size_t i = 0; i < prompt.size(); ++i)
-    expect_slot(prompt[i], static_cast<int64_t>(i));
+  for (size_t i = 0; i < prompt.size(); ++i) expect_slot(prompt[i], static_cast<int64_t>(i));
   for (int64_t t = 0; t < 4; ++t) {
     const int32_t newest = t == 0 ? 0 : sample.parts[1][t - 1];
     const std::vector<Slot> step = (*form)->StepSlots(sample.parts[0], t, newest);
@@ -180,8 +179,7 @@ TEST_F(Seq2seqTest, ALossDependsOnEarlierTargetsOnly) {
     Batch other = batch;
     other.tokens[5 + t] = 20;
     const std::vector<float> after = runner.Run(other, weights, {}, false).losses;
-    for (int64_t i = 0; i < 5; ++i)
-      EXPECT_EQ(after[i] != losses[i], i > t) << i << " after " << t;
+    for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(after[i] != losses[i], i > t) << i << " after " << t;
   }
 }
 

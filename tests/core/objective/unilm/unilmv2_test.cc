@@ -101,8 +101,7 @@ TEST_F(UnilmV2Test, BothLossesAskForTheTrueTokenOfEachMaskedPlaceOnce) {
       if (slot.kind == PmlmKind::kM) expected[0][slot.row] = Truth(sample, slot.pos);
       if (slot.kind == PmlmKind::kP) expected[1][slot.row] = Truth(sample, slot.pos);
     }
-    for (const int loss : {0, 1})
-      EXPECT_EQ(asked[loss], expected[loss]);
+    for (const int loss : {0, 1}) EXPECT_EQ(asked[loss], expected[loss]);
     // L = L_AE + L_PAR, each a mean over the masked tokens.
     EXPECT_EQ(batch.Divisor(), static_cast<double>(expected[0].size()));
   }
@@ -182,8 +181,7 @@ TEST_F(UnilmV2Test, OneSampleGivesOneBatchWhateverItsPlace) {
   objective->BuildLane(sample, 0, two);
   objective->BuildLane(sample, 1, two);  // over what another sample left
   const int64_t content = alone.shape.content_rows, keys = alone.shape.num_keys();
-  for (int64_t i = 0; i < content; ++i)
-    EXPECT_EQ(two.tokens[content + i], alone.tokens[i]) << i;
+  for (int64_t i = 0; i < content; ++i) EXPECT_EQ(two.tokens[content + i], alone.tokens[i]) << i;
   for (const auto& [of_two, of_one] : {std::pair{&two.key_key, &alone.key_key},
                                        {&two.key_grp, &alone.key_grp},
                                        {&two.key_doc, &alone.key_doc},

@@ -30,8 +30,7 @@ constexpr double kFloatEpsilon = 6e-8;
 
 data::MemoryText Text(int64_t num_tokens) {
   data::MemoryText text = data::MemoryText::Random(num_tokens, 7, 5);
-  for (int32_t& token : text.tokens)
-    token = (token * 7 + token / 3) % kSmallVocab;
+  for (int32_t& token : text.tokens) token = (token * 7 + token / 3) % kSmallVocab;
   return text;
 }
 
@@ -249,8 +248,7 @@ TEST_P(CausalScoreTest, SegmentsWithFullMemoryAreOneCausalPass) {
   };
   const std::map<int64_t, double> one_pass = losses(41, 0);
   EXPECT_EQ(one_pass.size(), 40u);
-  for (const int64_t target_len : {1, 6, 7, 20})
-    ExpectSameLosses(one_pass, losses(target_len, 41));
+  for (const int64_t target_len : {1, 6, 7, 20}) ExpectSameLosses(one_pass, losses(target_len, 41));
   // And a memory that does not reach back changes the losses.
   const std::map<int64_t, double> shorter = losses(6, 6);
   EXPECT_GT(std::abs(shorter.at(40) - one_pass.at(40)), 1e-4);

@@ -85,8 +85,7 @@ class EvaluatorTest : public ::testing::Test {
 int PartFromFacts(const TextSample& sample, int64_t slot, int64_t reuse_len) {
   if (slot < reuse_len) return 0;
   int64_t separators = 0;
-  for (int64_t i = reuse_len; i < slot; ++i)
-    separators += sample.is_functional[i];
+  for (int64_t i = reuse_len; i < slot; ++i) separators += sample.is_functional[i];
   return separators == 0 ? 1 : 2;
 }
 
@@ -169,8 +168,7 @@ TEST_F(EvaluatorTest, OneLaneOfMoreRanksAndThreadsGivesTheSameBits) {
       EvaluatorOptions mine = options_;
       mine.rank = rank;
       mine.world_size = world_size;
-      for (const SplitLosses& lane : Lanes(mine))
-        all.push_back(lane);
+      for (const SplitLosses& lane : Lanes(mine)) all.push_back(lane);
     }
     ASSERT_EQ(all.size(), one.size());
     for (size_t lane = 0; lane < all.size(); ++lane)

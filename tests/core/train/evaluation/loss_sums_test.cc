@@ -33,8 +33,7 @@ TEST(LossSumsTest, StandardErrorIsThatOfClusters) {
   double squares = 0;
   for (const std::vector<double>& sample : samples) {
     double deviation = 0;
-    for (const double one : sample)
-      deviation += one - mean;
+    for (const double one : sample) deviation += one - mean;
     squares += deviation * deviation;
   }
   const double expected = std::sqrt(squares * 20 / 19) / static_cast<double>(targets);
@@ -102,8 +101,7 @@ TEST(LossSumsTest, LossesThatAreToldApartAreSummedApart) {
   batch.divisors = {2, 2};
   const std::vector<float> losses = {1, 2, 3, 100, 4, 5, 6, 7};
   SplitLosses sums;
-  for (int64_t b : {0, 1})
-    sums.Add(SampleLosses(batch, losses, b, 0));
+  for (int64_t b : {0, 1}) sums.Add(SampleLosses(batch, losses, b, 0));
   EXPECT_EQ(sums.losses[0].targets, 3);
   EXPECT_DOUBLE_EQ(sums.losses[0].mean(), (1 + 5 + 7) / 3.0);
   EXPECT_DOUBLE_EQ(sums.losses[1].weight, 8);

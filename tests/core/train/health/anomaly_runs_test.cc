@@ -63,8 +63,7 @@ TEST_F(AnomalyRunsTest, DetectorSurvivesResumeAndOtherNumbersOfRanks) {
   const AnomalyState whole = Saved(2, 8)->anomaly;
   const std::string digest = Digest(2, 8);
   std::vector<double> losses;
-  for (const StepMetrics& step : Metrics(2))
-    losses.push_back(step.loss);
+  for (const StepMetrics& step : Metrics(2)) losses.push_back(step.loss);
   ExpectAllOk(Run("parts", 3, Fault{Poison::kNone, 0, 2, true}));
   ExpectAllOk(Train(1, Fault{Poison::kNone, 0, 2, true}));
   ExpectAllOk(Train(2, Fault{Poison::kLossSpike, 1, 1, true}));
@@ -73,8 +72,7 @@ TEST_F(AnomalyRunsTest, DetectorSurvivesResumeAndOtherNumbersOfRanks) {
   EXPECT_EQ(Digest(4, 8), digest);
   const std::vector<StepMetrics> parts = Metrics(4);
   ASSERT_EQ(parts.size(), losses.size());
-  for (size_t i = 0; i < losses.size(); ++i)
-    EXPECT_EQ(parts[i].loss, losses[i]) << i;
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_EQ(parts[i].loss, losses[i]) << i;
   const AnomalyState state = Saved(4, 8)->anomaly;
   EXPECT_EQ(state.trained_steps, 7);
   EXPECT_EQ(state.trained_steps, whole.trained_steps);

@@ -76,8 +76,7 @@ TEST(NonfiniteFinderTest, GradientIsBlamedOnItsOwnLanesWhileItTravels) {
       for (int ranks = 1; ranks <= 3; ++ranks) {
         for (int64_t bad = 0; bad < kLeaves; ++bad) {
           int owner = 0;
-          while (dist::LeafRange(kLeaves, ranks, owner).end <= bad)
-            ++owner;
+          while (dist::LeafRange(kLeaves, ranks, owner).end <= bad) ++owner;
           const std::vector<std::string> expected = {
               absl::StrCat("rank ", owner, " on thread", owner, ": gradient of lanes ", 2 * bad,
                            " to ", 2 * bad + 1),

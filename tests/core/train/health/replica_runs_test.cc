@@ -34,8 +34,7 @@ TEST_F(ReplicaRunsTest, FlippedBitIsFoundInItsStepAndReachesNoCheckpoint) {
       }
       EXPECT_THAT(message, HasSubstr("the first in 'transformer.word_embedding.weight'"));
       EXPECT_EQ(Events<ledger::Stop>(ranks).back().step, 3);
-      for (const ledger::Commit& commit : Events<ledger::Commit>(ranks))
-        EXPECT_LE(commit.step, 3);
+      for (const ledger::Commit& commit : Events<ledger::Commit>(ranks)) EXPECT_LE(commit.step, 3);
       EXPECT_FALSE(fs::exists(ckpt::CheckpointPath(RunDir(ranks), 4)));
       ExpectAllOk(Train(ranks));
       EXPECT_EQ(Digest(ranks, 6), end);

@@ -28,8 +28,7 @@ AnomalyConfig Config() {
 // Losses 5 and 7 in turn: mean 6, deviation 1 up to what the exponential means move.
 AnomalyPolicy Trained(const AnomalyConfig& config, int64_t steps) {
   AnomalyPolicy policy(config);
-  for (int64_t i = 0; i < steps; ++i)
-    policy.CountTrained(i % 2 == 0 ? 5 : 7, 1);
+  for (int64_t i = 0; i < steps; ++i) policy.CountTrained(i % 2 == 0 ? 5 : 7, 1);
   return policy;
 }
 

@@ -41,8 +41,7 @@ TEST(DeviceKeysTest, MayChangeBetweenStartsOfARun) {
 TEST(RankBackendOptionsTest, RanksOfOneMachineAreCounted) {
   const std::vector<std::string> hosts = {"a", "b", "a", "a", "b"};
   const int expected[] = {0, 0, 1, 2, 1};
-  for (int rank = 0; rank < 5; ++rank)
-    EXPECT_EQ(LocalRank(hosts, rank), expected[rank]) << rank;
+  for (int rank = 0; rank < 5; ++rank) EXPECT_EQ(LocalRank(hosts, rank), expected[rank]) << rank;
 }
 
 // Ranks of this test are alone on their machines.

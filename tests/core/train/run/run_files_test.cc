@@ -47,8 +47,7 @@ class RunFilesTest : public ::testing::Test {
   void AppendLedger(const std::vector<ledger::Event>& events) const {
     absl::StatusOr<Ledger> ledger = Ledger::Open(Path("ledger"));
     ASSERT_TRUE(ledger.ok()) << ledger.status();
-    for (const ledger::Event& event : events)
-      ASSERT_TRUE(ledger->Append(event).ok());
+    for (const ledger::Event& event : events) ASSERT_TRUE(ledger->Append(event).ok());
   }
   void AppendMetrics(int64_t first, int64_t last) const {
     absl::StatusOr<MetricsLog> log = MetricsLog::Open(Path("metrics"));
@@ -64,9 +63,7 @@ class RunFilesTest : public ::testing::Test {
   fs::path directory_;
 };
 
-ledger::Start StartOf(int64_t attempt) {
-  return {"", attempt, 1};
-}
+ledger::Start StartOf(int64_t attempt) { return {"", attempt, 1}; }
 
 TEST_F(RunFilesTest, LedgerGivesBackWhatWasAppended) {
   const ledger::Created created{"name \"with\" quotes", ""};
@@ -127,8 +124,7 @@ TEST_F(RunFilesTest, LedgerLinesAreThoseOfTheFormat) {
   ASSERT_TRUE(records.ok()) << records.status();
   ASSERT_EQ(records->size(), lines.size());
   events.clear();
-  for (const LedgerRecord& record : *records)
-    events.push_back(record.event);
+  for (const LedgerRecord& record : *records) events.push_back(record.event);
   fs::remove(Path("ledger"));
   AppendLedger(events);
   EXPECT_EQ(text(), expected);
@@ -223,8 +219,7 @@ TEST_F(RunFilesTest, StepsThatAreDoneAgainLeaveOneLineEach) {
   AppendMetrics(7, 8);
   const auto metrics = ReadMetrics(Path("metrics"));
   ASSERT_EQ(metrics->size(), 8u);
-  for (int64_t i = 0; i < 8; ++i)
-    EXPECT_EQ((*metrics)[i].step, i + 1);
+  for (int64_t i = 0; i < 8; ++i) EXPECT_EQ((*metrics)[i].step, i + 1);
   const auto redone = ReadMetrics(Path("redone"));
   ASSERT_EQ(redone->size(), 3u);
   EXPECT_EQ(redone->front().step, 7);

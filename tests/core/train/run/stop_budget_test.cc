@@ -15,8 +15,7 @@ TEST(StopBudgetTest, SaysNothingBeforeTheFirstCommit) {
 TEST(StopBudgetTest, LeavesOutOneOutlierInAHundredButNotTwo) {
   StopBudget budget;
   budget.AddCommit(2);
-  for (int i = 0; i < 99; ++i)
-    budget.AddStep(500);
+  for (int i = 0; i < 99; ++i) budget.AddStep(500);
   budget.AddStep(60000);
   EXPECT_EQ(budget.Seconds(), 1.5 * (0.5 + 2) + StopBudget::kEndSeconds);
   budget.AddStep(60000);

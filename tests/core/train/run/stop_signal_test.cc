@@ -24,8 +24,7 @@ using std::chrono::milliseconds;
 // Whether `condition` became true within ten seconds.
 template <typename Condition>
 bool Becomes(const Condition& condition) {
-  for (int i = 0; i < 10000 && !condition(); ++i)
-    std::this_thread::sleep_for(milliseconds(1));
+  for (int i = 0; i < 10000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(1));
   return condition();
 }
 
@@ -72,10 +71,8 @@ TEST_P(StopSignalStormTest, ChangesNoMatrixProduct) {
   auto backend = kernels::MakeCpuBackend({});
   ASSERT_TRUE(backend.ok()) << backend.status();
   std::vector<float> a(rows * inner), b(inner * columns), c(rows * columns);
-  for (size_t i = 0; i < a.size(); ++i)
-    a[i] = static_cast<float>(i * 7 % 13) - 6;
-  for (size_t i = 0; i < b.size(); ++i)
-    b[i] = static_cast<float>(i * 5 % 11) - 5;
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i * 7 % 13) - 6;
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i * 5 % 11) - 5;
   kernels::GemmArgs args;
   args.transpose_a = transpose_a;
   args.transpose_b = transpose_b;

@@ -115,8 +115,7 @@ SavedMemory SaveMemory(Lag lag) {
   float next = 1;
   const auto step = [&] {
     std::vector<float> rows;
-    for (int64_t row = 0; row < shape.advance; ++row, ++next)
-      rows.insert(rows.end(), 64, next);
+    for (int64_t row = 0; row < shape.advance; ++row, ++next) rows.insert(rows.end(), 64, next);
     backend.CopyToDevice(rows.data(), fresh.view().raw(), fresh.view().num_bytes(), {});
     const RingView view = ring.View(0, 1);
     int64_t from = 0;
@@ -153,8 +152,7 @@ SavedMemory SaveMemory(Lag lag) {
     to += piece.num_elements();
   }
   copier->End();
-  for (float row = 5; row < 10; ++row)
-    saved.expected.insert(saved.expected.end(), 64, row);
+  for (float row = 5; row < 10; ++row) saved.expected.insert(saved.expected.end(), 64, row);
   step();
   backend.StallSideStreams(false);
   update();

@@ -26,13 +26,9 @@ using ::testing::Not;
 
 constexpr int64_t kVocab = 20;
 
-RunConfig Gpt() {
-  return SmallGpt(2, 16);
-}
+RunConfig Gpt() { return SmallGpt(2, 16); }
 
-RunConfig Classifier() {
-  return SmallClassifier(2, 16, 3);
-}
+RunConfig Classifier() { return SmallClassifier(2, 16, 3); }
 
 class WarmStartTest : public ::testing::Test {
  protected:

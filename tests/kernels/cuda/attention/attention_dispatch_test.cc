@@ -111,8 +111,7 @@ TEST(AttentionDispatchTest, FarPositionsAreTheGeneralKernels) {
 TEST(AttentionDispatchTest, RowsLeftOverBehindSortedOnes) {
   AttentionCase c = XlnetCase(0, 512, 1, 64);
   for (Slots& rows : c.query) {
-    for (int i = 0; i < 7; ++i)
-      rows.Add(0, -5);
+    for (int i = 0; i < 7; ++i) rows.Add(0, -5);
   }
   c.shape.query_rows += 7;
   EXPECT_EQ(NumRingForms(MakeData<BFloat16, float>(c, 20)), 4);
@@ -140,8 +139,7 @@ TEST(AttentionDispatchTest, WithoutAnyKeys) {
 TEST(AttentionDispatchTest, KeepMasksAreTheContracts) {
   AttentionCase c = InHeadsOf64(XlnetCase(0, 64, 2, 64), 0.3);
   for (std::vector<Slots>* streams : {&c.content, &c.query}) {
-    for (Slots& rows : *streams)
-      rows.order.assign(rows.order.size(), 1000);
+    for (Slots& rows : *streams) rows.order.assign(rows.order.size(), 1000);
   }
   RingData data = MakeData<BFloat16, float>(c, 14);
   for (size_t i = 0; i < data.v.size(); ++i)
@@ -166,8 +164,7 @@ TEST(AttentionDispatchTest, PaddingIsNotRead) {
       for (size_t j = 0; j < c.keys[lane].doc.size(); ++j) {
         if (j < 64 || j % 7 == lane) c.keys[lane].doc[j] = kDocPad;
       }
-      for (size_t i = 20; i < 30; ++i)
-        c.content[lane].order[i] = -5;
+      for (size_t i = 20; i < 30; ++i) c.content[lane].order[i] = -5;
       c.query[lane].order[1] = -5;
     }
     if (is_general) c.keys[1].pos[75] += 1;

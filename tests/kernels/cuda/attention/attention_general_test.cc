@@ -37,9 +37,7 @@ void ExpectAgreesInBoth(AttentionCase c) {
 
 class GeneralAttentionScenarioTest : public ::testing::TestWithParam<size_t> {};
 
-TEST_P(GeneralAttentionScenarioTest, Agrees) {
-  ExpectAgreesInBoth(AllScenarios(100)[GetParam()]);
-}
+TEST_P(GeneralAttentionScenarioTest, Agrees) { ExpectAgreesInBoth(AllScenarios(100)[GetParam()]); }
 
 INSTANTIATE_TEST_SUITE_P(All, GeneralAttentionScenarioTest,
                          ::testing::Range<size_t>(0, AllScenarios(100).size()),

@@ -54,8 +54,7 @@ constexpr bool OperandsAreSound() {
   }
   for (int first = 0; first + 8 <= kRows; ++first) {
     unsigned banks = 0;
-    for (int row = first; row < first + 8; ++row)
-      banks |= 1u << OperandOffset(row, 3) / 16 % 8;
+    for (int row = first; row < first + 8; ++row) banks |= 1u << OperandOffset(row, 3) / 16 % 8;
     if (banks != 0xffu) return false;
   }
   return true;
@@ -279,24 +278,18 @@ TEST(AttentionIndexTest, ViewsOfTilesAgreeWithTheRule) {
                                        s.keys.As<KeyVisibility>(), static_cast<int64_t>(j), s.band);
         const int32_t key = s.keys.doc[j] == kDocPad ? kKeyNever : s.keys.order[j];
         switch (view & kTileViewMask) {
-          case kSeesNone:
-            ASSERT_FALSE(visible) << seed;
-            break;
+          case kSeesNone: ASSERT_FALSE(visible) << seed; break;
           case kSeesAll:
             ASSERT_TRUE(visible) << seed;
             ASSERT_EQ(s.rows.seg[i] != s.keys.seg[j], (view & kOtherSegment) != 0) << seed;
             break;
-          case kSeesByOrder:
-            ASSERT_EQ(visible, key <= s.rows.order[i]) << seed;
-            break;
-          default:
-            break;
+          case kSeesByOrder: ASSERT_EQ(visible, key <= s.rows.order[i]) << seed; break;
+          default: break;
         }
       }
     }
   }
-  for (const uint32_t view : {0u, 1u, 2u, 3u, 5u})
-    EXPECT_GT(times[view], 10) << "view " << view;
+  for (const uint32_t view : {0u, 1u, 2u, 3u, 5u}) EXPECT_GT(times[view], 10) << "view " << view;
 }
 
 TEST(AttentionIndexTest, PadsAreHiddenFromARowOfAnyOrder) {

@@ -38,16 +38,14 @@ class KeyOrderRun {
   explicit KeyOrderRun(const std::vector<Positions>& lanes)
       : num_lanes_(lanes.size()), num_keys_(lanes[0].size()), lanes_(num_lanes_) {
     for (const Positions& lane : lanes) {
-      for (const int32_t position : lane)
-        positions_.push_back(position);
+      for (const int32_t position : lane) positions_.push_back(position);
     }
     docs_.assign(positions_.size(), 0);
     for (std::vector<int32_t>* x : {&sorted_positions_, &sorted_slots_})
       x->assign(positions_.size(), -77);
     const auto spare = static_cast<size_t>(
         KeySortSpare(static_cast<int64_t>(num_lanes_), static_cast<int64_t>(num_keys_)));
-    for (std::vector<int32_t>* x : {&spare_positions_, &spare_slots_})
-      x->assign(spare, -77);
+    for (std::vector<int32_t>* x : {&spare_positions_, &spare_slots_}) x->assign(spare, -77);
     row_positions_.assign(num_lanes_, 0);
     ranges_.resize(num_lanes_);
     order_ = {lanes_.data(),
@@ -96,8 +94,7 @@ void ExpectSorted(const std::vector<Positions>& lanes, uint64_t schedule) {
     const std::vector<int32_t> slots = ExpectedSlots(lanes[lane]);
     EXPECT_EQ(run.SlotsOf(lane), slots) << "lane " << lane << " of " << slots.size() << " keys";
     Positions positions;
-    for (const int32_t slot : slots)
-      positions.push_back(lanes[lane][static_cast<size_t>(slot)]);
+    for (const int32_t slot : slots) positions.push_back(lanes[lane][static_cast<size_t>(slot)]);
     EXPECT_EQ(run.PositionsOf(lane), positions) << "lane " << lane;
   }
 }
@@ -130,11 +127,9 @@ TEST(KeyOrderTest, SortsMoreKeysThanABlockHas) {
 
 TEST(KeyOrderTest, SortsWhatIsSortedFallingAndEqual) {
   Positions falling(777);
-  for (int i = 0; i < 777; ++i)
-    falling[static_cast<size_t>(i)] = -i;
+  for (int i = 0; i < 777; ++i) falling[static_cast<size_t>(i)] = -i;
   Positions rising(777);
-  for (int i = 0; i < 777; ++i)
-    rising[static_cast<size_t>(i)] = 2 * i;
+  for (int i = 0; i < 777; ++i) rising[static_cast<size_t>(i)] = 2 * i;
   ExpectSorted({falling, rising, Positions(777, -5)}, 9);
 }
 

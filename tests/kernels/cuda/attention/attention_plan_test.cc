@@ -36,8 +36,7 @@ TEST(AttentionPlanTest, EachRowOfBothStreamsIsInTheWorkOnce) {
   c = BidirectionalCase(150);
   c.shape.head_dim = 64;
   ExpectSound(c, 4);
-  for (uint64_t seed = 0; seed < 40; ++seed)
-    ExpectSound(RandomRingCase(seed), seed);
+  for (uint64_t seed = 0; seed < 40; ++seed) ExpectSound(RandomRingCase(seed), seed);
 }
 
 // Causal rows: the last tile sees all keys, the first only those of memory and its own.
@@ -49,8 +48,7 @@ TEST(AttentionPlanTest, TheLongestTilesComeFirst) {
   const cuda::RingPlan plan = ahead.Make();
   const RingWork work(plan, data.shape, 0);
   ASSERT_EQ(work.NumTiles(), 4);
-  for (int i = 0; i < 4; ++i)
-    EXPECT_EQ(work.At(i).first_row, 128 * (3 - i));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(work.At(i).first_row, 128 * (3 - i));
 }
 
 // Content tiles have twice the rows of query tiles in a step.

@@ -83,8 +83,7 @@ inline AttentionCase RandomRingCase(uint64_t seed) {
   for (int lane = 0; lane < 1 + static_cast<int>(seed % 2); ++lane) {
     Slots content, query, keys;
     const int32_t base = below(50) - 40;
-    for (int32_t j = 0; j < num_keys; ++j)
-      add(has_tables ? base + j : below(300), true, &keys);
+    for (int32_t j = 0; j < num_keys; ++j) add(has_tables ? base + j : below(300), true, &keys);
     const int32_t first = below(60) - 20;
     for (int32_t i = 0; i < num_content; ++i)
       add(has_tables ? first + i : below(300), false, &content);
@@ -92,8 +91,7 @@ inline AttentionCase RandomRingCase(uint64_t seed) {
     for (int32_t i = 0; i < num_query; ++i)
       positions.push_back(below(static_cast<uint32_t>(num_keys)));
     if (has_tables) std::sort(positions.begin(), positions.end());
-    for (const int32_t pos : positions)
-      add(pos, false, &query);
+    for (const int32_t pos : positions) add(pos, false, &query);
     c.content.push_back(content);
     c.query.push_back(query);
     c.keys.push_back(keys);

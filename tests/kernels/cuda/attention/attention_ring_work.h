@@ -19,8 +19,7 @@ class RingWork {
 
   int NumTiles() const {
     int count = 0;
-    while (count < capacity_ && At(count).num_rows > 0)
-      ++count;
+    while (count < capacity_ && At(count).num_rows > 0) ++count;
     return count;
   }
   const cuda::RingRowTile& At(int place) const {

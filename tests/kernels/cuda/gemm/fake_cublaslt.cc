@@ -61,20 +61,14 @@ cublasStatus_t SetDescription(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAtt
                               const void* value, size_t bytes) {
   auto& description = Of<Description>(handle);
   switch (attribute) {
-    case CUBLASLT_MATMUL_DESC_TRANSA:
-      return Take(value, bytes, &description.transpose_a);
-    case CUBLASLT_MATMUL_DESC_TRANSB:
-      return Take(value, bytes, &description.transpose_b);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE:
-      return Take(value, bytes, &description.epilogue);
-    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
-      return Take(value, bytes, &description.vector_type);
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
-      return Take(value, bytes, &description.vector);
+    case CUBLASLT_MATMUL_DESC_TRANSA: return Take(value, bytes, &description.transpose_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB: return Take(value, bytes, &description.transpose_b);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: return Take(value, bytes, &description.epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return Take(value, bytes, &description.vector_type);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return Take(value, bytes, &description.vector);
     case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE:
       return Take(value, bytes, &description.vector_step);
-    default:
-      return CUBLAS_STATUS_INVALID_VALUE;
+    default: return CUBLAS_STATUS_INVALID_VALUE;
   }
 }
 
@@ -82,12 +76,9 @@ cublasStatus_t SetLayout(cublasLtMatrixLayout_t handle, cublasLtMatrixLayoutAttr
                          const void* value, size_t bytes) {
   auto& layout = Of<Layout>(handle);
   switch (attribute) {
-    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
-      return Take(value, bytes, &layout.batch);
-    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
-      return Take(value, bytes, &layout.step);
-    default:
-      return CUBLAS_STATUS_INVALID_VALUE;
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: return Take(value, bytes, &layout.batch);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: return Take(value, bytes, &layout.step);
+    default: return CUBLAS_STATUS_INVALID_VALUE;
   }
 }
 
@@ -194,8 +185,7 @@ void Multiply(const Description& by, const Operand& a, const Operand& b, float b
     for (int64_t row = 0; row < out.rows; ++row) {
       const int64_t at = index * out.step + column * out.stride + row;
       double sum = beta == 0 ? 0 : beta * Load(d, out.type, at);
-      for (int64_t i = 0; i < inner; ++i)
-        sum += a.At(row, i) * b.At(i, column);
+      for (int64_t i = 0; i < inner; ++i) sum += a.At(row, i) * b.At(i, column);
       if (by.epilogue == CUBLASLT_EPILOGUE_BIAS)
         sum += Load(by.vector, out.type, index * by.vector_step + row);
       Store(sum, d, out.type, at);
@@ -205,8 +195,7 @@ void Multiply(const Description& by, const Operand& a, const Operand& b, float b
   const bool of_a = by.epilogue == CUBLASLT_EPILOGUE_BGRADA;
   for (int64_t at = 0; at < (of_a ? out.rows : out.columns); ++at) {
     double sum = 0;
-    for (int64_t i = 0; i < inner; ++i)
-      sum += of_a ? a.At(at, i) : b.At(i, at);
+    for (int64_t i = 0; i < inner; ++i) sum += of_a ? a.At(at, i) : b.At(i, at);
     if (TheFakeCublasLt().sums_differ) sum += TheFakeCublasLt().num_runs % 2;
     Store(sum, by.vector, out.type, at);
   }

@@ -114,8 +114,7 @@ class GemmCublasLtTest : public ::testing::Test {
     results.push_back(Fetch(whole(there.c, args.batch.c)));
     for (const TensorView& view : {there.a_sum, there.b_sum})
       results.push_back(Fetch(whole(view, args.batch.sum)));
-    for (void* const block : blocks)
-      runtime_->FreeDevice(block);
+    for (void* const block : blocks) runtime_->FreeDevice(block);
     return results;
   }
   void RunAsGraph(const GemmArgs& there) {

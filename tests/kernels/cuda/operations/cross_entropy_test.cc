@@ -91,8 +91,7 @@ TEST(SoftmaxTest, DoesNotLoseNanBesideFiniteGroups) {
     for (const double other : {double{NAN}, -double{INFINITY}, 1.0}) {
       Case in;
       const int64_t first = 2 * kVocab + group * kGroup;
-      for (int64_t i = 0; i < kGroup; ++i)
-        in.logits.Set(first + i, i == 3 ? double{NAN} : other);
+      for (int64_t i = 0; i < kGroup; ++i) in.logits.Set(first + i, i == 3 ? double{NAN} : other);
       in.labels[2] = kVocab / 2;
       const std::vector<double> losses = Losses(in, 0);
       for (size_t row = 0; row < kRows; ++row)

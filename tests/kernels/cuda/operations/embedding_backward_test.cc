@@ -35,8 +35,7 @@ Sorted Sort(const std::vector<int32_t>& keys, int32_t num_keys, uint64_t seed) {
       {arrays[0].data(), arrays[1].data()}, {arrays[2].data(), arrays[3].data()}, counts.data()};
   emulation::SetSchedule({seed});
   const int set = SortPlaces(keys.data(), n, num_keys, buffers, {});
-  for (auto& array : arrays)
-    array.resize(keys.size());
+  for (auto& array : arrays) array.resize(keys.size());
   return {arrays[set], arrays[2 + set]};
 }
 
@@ -47,8 +46,7 @@ Sorted StableSort(const std::vector<int32_t>& keys) {
   std::stable_sort(sorted.places.begin(), sorted.places.end(), [&](int32_t a, int32_t b) {
     return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)];
   });
-  for (const int32_t place : sorted.places)
-    sorted.keys.push_back(keys[static_cast<size_t>(place)]);
+  for (const int32_t place : sorted.places) sorted.keys.push_back(keys[static_cast<size_t>(place)]);
   return sorted;
 }
 
@@ -82,8 +80,7 @@ void Backward(const HostTensor& dy, const std::vector<int32_t>& ids, HostTensor*
 TEST(EmbeddingBackwardTest, HasTheSameBitsInAnySchedule) {
   const HostTensor dy = test::RandomTensor(DType::kBFloat16, {400, 24}, 1);
   std::vector<int32_t> ids = test::RandomIds(400, 9, 2);
-  for (size_t i = 0; i < ids.size(); i += 2)
-    ids[i] = 4;
+  for (size_t i = 0; i < ids.size(); i += 2) ids[i] = 4;
   const HostTensor old = test::RandomTensor(DType::kFloat32, {9, 24}, 3);
   HostTensor first = old;
   Backward(dy, ids, &first, 0);
@@ -99,8 +96,7 @@ TEST(EmbeddingBackwardTest, HasTheSameBitsInAnySchedule) {
 constexpr int64_t kManyRows = kRunPiece * (kJoinWarps * kJoinBatch + 11) + 5;
 HostTensor WholeNumbers(int64_t columns) {
   HostTensor dy(DType::kFloat32, {kManyRows, columns});
-  for (int64_t i = 0; i < kManyRows * columns; ++i)
-    dy.Set(i, static_cast<double>(i * 7 % 23 - 11));
+  for (int64_t i = 0; i < kManyRows * columns; ++i) dy.Set(i, static_cast<double>(i * 7 % 23 - 11));
   return dy;
 }
 
@@ -148,8 +144,7 @@ double JoinedRun(uint64_t seed) {
 }
 
 TEST(EmbeddingBackwardTest, JoinsARunThroughManyPieces) {
-  for (uint64_t seed = 0; seed < 4; ++seed)
-    EXPECT_EQ(JoinedRun(seed), 0.0) << "seed " << seed;
+  for (uint64_t seed = 0; seed < 4; ++seed) EXPECT_EQ(JoinedRun(seed), 0.0) << "seed " << seed;
 }
 
 TEST(EmbeddingDeathTest, EndsAtIdsOutsideTheTable) {

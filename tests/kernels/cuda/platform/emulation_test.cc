@@ -65,12 +65,8 @@ TEST_F(EmulationDeathTest, EndsAtAccessesBesideSharedMemory) {
                "byte 512 of the block's 512|an access at|SEGV on");
 }
 
-void MisalignedStoreKernel(Params) {
-  *reinterpret_cast<uint16_t*>(SharedMemory() + 1) = 0;
-}
-void MisalignedWordsKernel(Params p) {
-  LoadWords(p.in + 1);
-}
+void MisalignedStoreKernel(Params) { *reinterpret_cast<uint16_t*>(SharedMemory() + 1) = 0; }
+void MisalignedWordsKernel(Params p) { LoadWords(p.in + 1); }
 TEST_F(EmulationDeathTest, EndsAtMisalignedAccesses) {
   EXPECT_DEATH(Run(MisalignedStoreKernel),
                "MisalignedStoreKernel.*emulation_test.cc:.* must be a multiple of 2");

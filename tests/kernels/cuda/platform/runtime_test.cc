@@ -59,8 +59,7 @@ TEST(RuntimeTest, OnlyTimedEventsHaveTimes) {
   const std::unique_ptr<Runtime> runtime = emulation::MakeEmulatedRuntime({});
   const EventView plain = runtime->MakeEvent();
   const EventView timed = runtime->MakeTimedEvent();
-  for (const EventView event : {plain, timed})
-    runtime->Record(event, {});
+  for (const EventView event : {plain, timed}) runtime->Record(event, {});
   EXPECT_GE(runtime->MillisecondsBetween(timed, timed), 0);
   EXPECT_DEATH(runtime->MillisecondsBetween(plain, timed), "without times");
   runtime->DestroyEvent(plain);
