@@ -1,5 +1,4 @@
 """The checker must see what it is there for: a sound history is accepted, each damaged copy of it is not. checker_test.py BIN_DIR WORK_DIR."""
-import json
 import pathlib
 import re
 import shutil
@@ -10,14 +9,8 @@ import history
 from programs import STEPS, Launch, Programs, kill, processes, trained_steps
 
 
-def crc_line(text):
-    body = text[:text.rindex(',"crc32c"')]
-    return '%s,"crc32c":"%08x"}' % (body, history.crc32c(body.encode()))
-
-
 def edit(path, change):
-    lines = path.read_text().splitlines()
-    path.write_text("".join(line + "\n" for line in change(lines)))
+    path.write_text("".join(line + "\n" for line in change(path.read_text().splitlines())))
 
 
 def metrics(change):
@@ -25,7 +18,11 @@ def metrics(change):
 
 
 def ledger(change):
-    return lambda run: edit(run / "ledger.jsonl", lambda lines: [crc_line(line) for line in change(lines)])
+    """Lines are sealed again."""
+    def sealed(text):
+        body = text[:text.rindex(',"crc32c"')]
+        return '%s,"crc32c":"%08x"}' % (body, history.crc32c(body.encode()))
+    return lambda run: edit(run / "ledger.jsonl", lambda lines: [sealed(line) for line in change(lines)])
 
 
 def states(change):
@@ -36,46 +33,34 @@ def last_with(lines, text):
     return max(i for i, line in enumerate(lines) if text in line)
 
 
-def without(lines, text):
-    i = last_with(lines, text)
-    return lines[:i] + lines[i + 1:]
-
-
 def substituted(lines, i, pattern, replacement):
     changed = re.sub(pattern, replacement, lines[i])
     assert changed != lines[i], lines[i]
     return lines[:i] + [changed] + lines[i + 1:]
 
 
-DAMAGE = {
-    "a step without its line": metrics(lambda l: l[:40] + l[41:]),
-    "a step twice": metrics(lambda l: l[:40] + l[39:]),
-    "two steps swapped": metrics(lambda l: l[:40] + [l[41], l[40]] + l[42:]),
-    "the last step missing": metrics(lambda l: l[:-1]),
-    "a loss in its last digit": metrics(lambda l: substituted(l, 60, r'"loss":(\d+\.\d*?)\d,', r'"loss":\g<1>x,'.replace("x", "11"))),
-    "other samples": metrics(lambda l: substituted(l, 60, r'"samples":"....', r'"samples":"0000')),
-    "a line of a start that was over": metrics(lambda l: substituted(l, STEPS - 1, r'"attempt":\d+', '"attempt":1')),
-    "a lost step that was trained otherwise": lambda run: edit(
-        run / "metrics.redone.jsonl", lambda l: [re.sub(r'"loss":', '"loss":1', l[0])] + l[1:]),
-    "a byte of the ledger": lambda run: edit(run / "ledger.jsonl", lambda l: [l[0], l[1].replace("start", "stort")] + l[2:]),
-    "a start without record": ledger(lambda l: without(l, '"event":"start"')),
-    "a start twice": ledger(lambda l: l + [l[last_with(l, '"event":"start"')]]),
-    "another run's record": ledger(lambda l: substituted(l, last_with(l, '"event":"train"'), r'"run_id":"....', '"run_id":"zzzz')),
-    "a start from an older checkpoint": ledger(lambda l: substituted(l, last_with(l, '"event":"train"'), r'"step":\d+', '"step":0')),
-    "samples of a step left out": ledger(lambda l: substituted(l, last_with(l, '"event":"trained"'), r'"first_step":(\d)', r'"first_step":9\1')),
-    "a commit that nobody made": ledger(lambda l: substituted(l, last_with(l, '"event":"commit"'), r'"step":\d+', '"step":1')),
-    "a commit before it was durable": states(lambda l: without(l, '"DURABLE"')[:0] + swapped(l)),
-    "a step committed twice": states(lambda l: l + [l[last_with(l, '"COMMITTED"')].replace('"generation":', '"generation":9')]),
-    "a checkpoint read back damaged": states(lambda l: [s.replace('"VERIFIED"', '"DAMAGED"') for s in l]),
-    "no last checkpoint": lambda run: shutil.rmtree(run / "checkpoints" / ("step-%09d" % STEPS)),
-    "a quarantined checkpoint": lambda run: (run / "checkpoints" / "step-000000001.quarantine").mkdir(),
-}
-
-
 def swapped(lines):
     i, j = last_with(lines, '"DURABLE"'), last_with(lines, '"COMMITTED"')
     lines[i], lines[j] = lines[j], lines[i]
     return lines
+
+
+# One for each thing that the checker reads.
+DAMAGE = {
+    "a step twice": metrics(lambda l: l[:40] + l[39:]),
+    "a loss in its last digit": metrics(lambda l: substituted(l, 60, r'"loss":(\d+\.\d*?)\d,', r'"loss":\g<1>11,')),
+    "a line of a start that was over": metrics(lambda l: substituted(l, STEPS - 1, r'"attempt":\d+', '"attempt":1')),
+    "a lost step that was trained otherwise": lambda run: edit(
+        run / "metrics.redone.jsonl", lambda l: [re.sub(r'"loss":', '"loss":1', l[0])] + l[1:]),
+    "a byte of the ledger": lambda run: edit(run / "ledger.jsonl", lambda l: [l[0], l[1].replace("start", "stort")] + l[2:]),
+    "a start twice": ledger(lambda l: l + [l[last_with(l, '"event":"start"')]]),
+    "a start from an older checkpoint": ledger(lambda l: substituted(l, last_with(l, '"event":"train"'), r'"step":\d+', '"step":0')),
+    "samples of a step left out": ledger(lambda l: substituted(l, last_with(l, '"event":"trained"'), r'"first_step":(\d)', r'"first_step":9\1')),
+    "a commit that nobody made": ledger(lambda l: substituted(l, last_with(l, '"event":"commit"'), r'"step":\d+', '"step":1')),
+    "a commit before it was durable": states(swapped),
+    "a step committed twice": states(lambda l: l + [l[last_with(l, '"COMMITTED"')].replace('"generation":', '"generation":9')]),
+    "no last checkpoint": lambda run: shutil.rmtree(run / "checkpoints" / ("step-%09d" % STEPS)),
+}
 
 
 def disturbed_run(programs, run):

@@ -50,10 +50,11 @@ def play(options, programs, kind, player, number, tally):
 def kill_runs(options, programs, tally, started):
     failed = played = 0
     hits = lambda: sum(tally[target] for target in kills.TARGETS)
+    player = lambda *arguments: kills.KilledRun(*arguments).play()
     for number in range(options.first, options.first + options.runs):
         if options.minutes and time.monotonic() - started > 60 * options.minutes or options.kills and hits() >= options.kills:
             break
-        failed += not play(options, programs, "runs", kills.play, number, tally)
+        failed += not play(options, programs, "runs", player, number, tally)
         played += 1
         if played % 10 == 0:
             print("%d runs, %d kills, %d failed, %.0f s" % (played, hits(), failed, time.monotonic() - started), flush=True)
@@ -64,7 +65,7 @@ def kill_runs(options, programs, tally, started):
 
 def stop_runs(options, programs, tally, started):
     failed, number, latencies = 0, options.first, []
-    player = lambda *arguments: signals.play(*arguments, latencies)
+    player = lambda *arguments: signals.StoppedRun(*arguments, latencies).play()
     while len(latencies) < options.signals and not failed:
         failed += not play(options, programs, "signals", player, number, tally)
         number += 1

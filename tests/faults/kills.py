@@ -1,10 +1,8 @@
 """Runs that are killed at random moments and must end as if nothing had happened."""
-import shutil
 import time
 
-import history
+from disturbed_run import DisturbedRun, choose
 from programs import STATE_LOG, STEPS, Failure, Launch, StateLog, await_gone, json_lines, kill, processes, trained_steps
-from watch import CheckpointWatch
 
 ALL = ("anyorder", "mpirun", "anyorder-train", "anyorder-ckptd")
 # What dies at once, and how often it is chosen.
@@ -12,10 +10,6 @@ TARGETS = {"one trainer": 5, "all trainers": 4, "service": 4, "launcher": 3, "mp
 # When: after some time (start-up, data, anything), at a step, in a phase of a save, in the last
 # checkpoint, right after the kill before.
 MOMENTS = {"time": 6, "step": 4, "save": 5, "last checkpoint": 2, "at once": 2}
-
-
-def choose(random, weights):
-    return random.choices(list(weights), list(weights.values()))[0]
 
 
 class Kill:
@@ -35,46 +29,27 @@ class Kill:
         return "%s (%s %s)" % (self.target, self.moment, detail)
 
 
-class KilledRun:
+class KilledRun(DisturbedRun):
     def __init__(self, programs, directory, random, tally):
-        self.programs, self.run, self.random, self.tally = programs, directory / "run", random, tally
-        self.log = directory / "log"
-        self.keep_last = random.choice([2, 2, 1000])
+        super().__init__(programs, directory, random, tally, random.choice([2, 2, 1000]))
         self.settings = ["checkpoint.every=%d" % random.randint(3, 12), "checkpoint.keep_last=%d" % self.keep_last]
         self.kills = [Kill(random) for _ in range(random.randint(2, 4))]
         self.kills_since_commit = 0
         self.must_commit = []
 
-    def note(self, text):
-        with open(self.log, "a") as out:
-            out.write("# %.3f %s\n" % (time.time(), text))
-
     def start(self):
         self.launch = Launch(self.programs, self.run, self.random.randint(1, 4), self.settings, self.log)
 
-    def play(self):
-        """Raises Failure at the first thing that is wrong."""
-        self.run.parent.mkdir(parents=True)
-        watch = CheckpointWatch(self.programs, self.run, self.keep_last == 1000)
-        try:
-            self.start()
-            for planned in self.kills:
-                if not self.deliver(planned):
-                    break
-            self.finish()
-        finally:
-            faults = watch.close()
-            if self.launch.status() is None:
-                kill([self.launch.process.pid])
-                self.launch.process.wait()
-        self.tally["checkpoints loaded"] += watch.looked_at
-        faults += history.History(self.run, self.programs.reference, STEPS).check()
-        faults += self.programs.audit(self.run)
-        faults += self.missing_commits()
-        if self.programs.state_digest(self.run) != self.programs.state_digest(self.programs.reference):
-            faults.append("the run ends in another state than the undisturbed run")
-        if faults:
-            raise Failure("\n".join(faults))
+    def disturb(self):
+        self.start()
+        for planned in self.kills:
+            if not self.deliver(planned):
+                break
+        deadline = time.monotonic() + 120
+        while self.is_running():
+            if time.monotonic() > deadline:
+                raise Failure("the run does not end")
+            time.sleep(0.01)
 
     def deliver(self, planned):
         """False once the run is finished and nothing is left to kill."""
@@ -167,14 +142,7 @@ class KilledRun:
             raise Failure("the launch ended with exit status %d" % status)
         return False
 
-    def finish(self):
-        deadline = time.monotonic() + 120
-        while self.is_running():
-            if time.monotonic() > deadline:
-                raise Failure("the run does not end")
-            time.sleep(0.01)
-
-    def missing_commits(self):
+    def more_faults(self):
         """Saves that all ranks had staged when all trainers, and nothing else, were killed."""
         committed = self.committed_generations()
         return ["step %d was STAGED, all trainers were killed, and it was not COMMITTED" % r["step"]
@@ -182,8 +150,3 @@ class KilledRun:
 
     def committed_generations(self):
         return {r["generation"] for r in json_lines(self.run / STATE_LOG) if r["state"] == "COMMITTED"}
-
-
-def play(programs, directory, random, tally):
-    KilledRun(programs, directory, random, tally).play()
-    shutil.rmtree(directory)

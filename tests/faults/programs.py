@@ -51,24 +51,25 @@ class Programs:
 
     def verify(self, checkpoint):
         """(exit status, report) of reading every byte of a checkpoint."""
-        done = subprocess.run([str(self.bin / "anyorder"), "inspect", str(checkpoint), "--verify", "--json"],
+        done = subprocess.run([self.bin / "anyorder", "inspect", checkpoint, "--verify", "--json"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return done.returncode, done.stdout
 
-    def state_digest(self, run):
-        status, report = self.verify(run / "checkpoints" / ("step-%09d" % STEPS))
+    def state_digest(self, run, step):
+        status, report = self.verify(run / "checkpoints" / ("step-%09d" % step))
         if status != 0:
             raise Failure("the last checkpoint of %s does not load: %s" % (run, report))
         return json.loads(report)["state_digest"]
 
-    def audit(self, run):
-        """What the program's own judge of a run directory objects to; it knows of no undisturbed run."""
-        done = subprocess.run([str(self.bin / "anyorder"), "inspect", str(run), "--ledger", "--json"], capture_output=True, text=True)
+    def audit(self, run, steps):
+        """What the program's own judge of a run directory objects to; it knows of no undisturbed run, but samples every step
+        anew."""
+        done = subprocess.run([self.bin / "anyorder", "inspect", run, "--ledger", "--json"], capture_output=True, text=True)
         if done.returncode not in (0, 65):
             return ["inspect --ledger ended with %d: %s" % (done.returncode, done.stderr)]
         report = json.loads(done.stdout)
         faults = ["inspect --ledger: %s" % problem for problem in report["problems"]]
-        if not report["adds_up"] or report["compared_with_plan"] != STEPS + report["redone_steps"]:
+        if not report["adds_up"] or report["compared_with_plan"] != steps + report["redone_steps"]:
             faults.append("inspect --ledger: %s" % {key: value for key, value in report.items() if key != "attempts"})
         return faults
 
@@ -107,17 +108,13 @@ class Launch:
 def processes(run):
     """Process ids by program of what runs for a run directory: {"anyorder-train": [...], ...}; mpirun counts its own."""
     found = {}
-    wanted = os.fsencode(str(run))
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            with open("/proc/%s/cmdline" % entry, "rb") as file:
-                words = file.read().split(b"\0")
+            words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if wanted in words:
-            found.setdefault(os.path.basename(words[0]).decode(), []).append(int(entry))
+        if os.fsencode(run) in words:
+            found.setdefault(os.path.basename(words[0]).decode(), []).append(int(entry.name))
     return found
 
 
@@ -144,25 +141,21 @@ def await_gone(run, names, seconds=20):
         time.sleep(0.01)
 
 
-def json_lines(path):
-    """Whole lines of a file as objects; a torn last line is left out."""
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    return [json.loads(line) for line in text[:text.rfind(b"\n") + 1].splitlines()]
+def whole_lines(text):
+    """A torn last line is left out."""
+    return text[:text.rfind(b"\n") + 1].splitlines()
+
+
+def json_lines(path, first=0):
+    return [json.loads(line) for line in whole_lines(path.read_bytes())[first:]] if path.exists() else []
 
 
 def trained_steps(run):
     """Steps in the metrics now."""
     try:
-        tail = (run / "metrics.jsonl").read_bytes()[-4096:]
-    except FileNotFoundError:
-        return 0
-    lines = tail[:tail.rfind(b"\n") + 1].splitlines()
-    try:
+        lines = whole_lines((run / "metrics.jsonl").read_bytes()[-4096:])
         return json.loads(lines[-1])["step"] if lines else 0
-    except ValueError:
+    except (FileNotFoundError, ValueError):
         return 0
 
 
@@ -171,15 +164,9 @@ class StateLog:
 
     def __init__(self, run):
         self.path = run / STATE_LOG
-        self.offset = self.path.stat().st_size if self.path.exists() else 0
+        self.seen = len(json_lines(self.path))
 
     def new_records(self):
-        try:
-            with open(self.path, "rb") as file:
-                file.seek(self.offset)
-                text = file.read()
-        except FileNotFoundError:
-            return []
-        text = text[:text.rfind(b"\n") + 1]
-        self.offset += len(text)
-        return [json.loads(line) for line in text.splitlines()]
+        new = json_lines(self.path, self.seen)
+        self.seen += len(new)
+        return new

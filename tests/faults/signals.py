@@ -1,53 +1,29 @@
 """Runs that are told to stop in every phase: each stop must leave a checkpoint of where it was, a ledger line, 75, in time."""
-import json
 import pathlib
 import re
-import shutil
 import signal
 import time
 
-import history
+from disturbed_run import DisturbedRun, choose
 from held_thread import HeldThread
-from programs import STATE_LOG, STEPS, Failure, Launch, StateLog, await_gone, json_lines, kill, processes, trained_steps
-from watch import CheckpointWatch
+from programs import STEPS, Failure, Launch, StateLog, await_gone, json_lines, kill, processes, trained_steps
 
 PHASES = {"start-up": 3, "data wait": 3, "step": 3, "evaluation": 4, "save": 3, "last checkpoint": 2, "between restarts": 3}
 RECEIVERS = {"launcher": 4, "one rank": 3, "all ranks": 1}
 
 
-def choose(random, weights):
-    return random.choices(list(weights), list(weights.values()))[0]
-
-
-class StoppedRun:
-    """One run, stopped until it is finished; its signals are numbered over all runs."""
+class StoppedRun(DisturbedRun):
+    """Stopped until it is finished; adds (phase, seconds until the exit, budget) of each signal to `latencies`."""
 
     def __init__(self, programs, directory, random, tally, latencies):
-        self.programs, self.run, self.random, self.tally, self.latencies = programs, directory / "run", random, tally, latencies
-        self.log = directory / "log"
+        super().__init__(programs, directory, random, tally, 1000)
+        self.latencies = latencies
         self.settings = ["checkpoint.every=%d" % random.randint(5, 20), "checkpoint.keep_last=1000", "eval.shards=%s" % (programs.work / "shards"),
                          "eval.batches=0", "eval.batch_size=2", "train.prefetch_steps=1", "eval.every=%d" % random.randint(8, 20)]
 
-    def play(self):
-        self.run.parent.mkdir(parents=True)
-        watch = CheckpointWatch(self.programs, self.run, True)
-        try:
-            while not self.stop_once():
-                pass
-        finally:
-            faults = watch.close()
-            if self.launch.status() is None:
-                kill([self.launch.process.pid])
-                self.launch.process.wait()
-        faults += history.History(self.run, self.programs.reference, STEPS).check()
-        if self.programs.state_digest(self.run) != self.programs.state_digest(self.programs.reference):
-            faults.append("the run ends in another state than the undisturbed run")
-        if faults:
-            raise Failure("\n".join(faults))
-
-    def note(self, text):
-        with open(self.log, "a") as out:
-            out.write("# %.3f %s\n" % (time.time(), text))
+    def disturb(self):
+        while not self.stop_once():
+            pass
 
     def stop_once(self):
         """True once the run is finished."""
@@ -198,8 +174,3 @@ class StoppedRun:
             await_gone(self.run, ("anyorder-ckptd",), 60)
         if where and not (self.run / "checkpoints" / ("step-%09d" % where)).exists():
             raise Failure("no checkpoint of step %d, where a signal in %s stopped it" % (where, phase))
-
-
-def play(programs, directory, random, tally, latencies):
-    StoppedRun(programs, directory, random, tally, latencies).play()
-    shutil.rmtree(directory)

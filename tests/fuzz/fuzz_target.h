@@ -1,14 +1,22 @@
-// What a fuzz target consists of. Each NAME_fuzzer.cc registers one; libFuzzer (libfuzzer_main.cc)
-// or fuzz_replay (replay_main.cc) calls it.
+// What a fuzz target consists of, and what several have in common. Each *_fuzzers.cc registers
+// some; libFuzzer (libfuzzer_main.cc) or fuzz_replay (replay_main.cc) calls them.
 
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+
+#include "core/base/check.h"
+#include "core/base/whole_file.h"
 
 namespace anyorder::fuzz {
 
@@ -21,15 +29,56 @@ struct FuzzTarget {
   std::function<void(absl::string_view)> run;
 };
 
-// The targets linked into this program: all in fuzz_replay, one under libFuzzer.
 inline std::vector<FuzzTarget>& Targets() {
   static std::vector<FuzzTarget> targets;
   return targets;
 }
 
+// CMakeLists.txt and run.sh find the names by this call.
 inline bool Register(FuzzTarget target) {
   Targets().push_back(std::move(target));
   return true;
 }
+
+template <typename T>
+T ValueOrDie(absl::StatusOr<T> value) {
+  ANYORDER_CHECK_OK(value.status());
+  return *std::move(value);
+}
+
+// A directory for parsers that read files, one per process, removed at its end.
+class ScratchDirectory {
+ public:
+  ScratchDirectory() {
+    std::error_code missing;
+    // Memory where there is some: a target writes a file for each input.
+    const bool has_shm = std::filesystem::is_directory("/dev/shm", missing);
+    path_ = has_shm ? "/dev/shm/anyorder-fuzz-XXXXXX" : "/tmp/anyorder-fuzz-XXXXXX";
+    ANYORDER_CHECK(mkdtemp(path_.data()) != nullptr) << path_;
+  }
+  ~ScratchDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string Load(const std::string& name) const {
+    return ValueOrDie(ReadWholeFile(path_ + "/" + name));
+  }
+  // Replaces the file's content; returns its path.
+  std::string Store(const std::string& name, absl::string_view bytes) const {
+    const std::string path = path_ + "/" + name;
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    file.close();
+    ANYORDER_CHECK(file.good()) << path;
+    return path;
+  }
+
+ private:
+  std::string path_;
+};
 
 }  // namespace anyorder::fuzz

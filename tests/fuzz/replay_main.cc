@@ -13,14 +13,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
-#include "core/base/check.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace anyorder::fuzz {
@@ -46,18 +43,8 @@ void RunOne(const FuzzTarget& target, std::string input) {
 }
 
 std::string Mutate(std::string text, std::mt19937_64& random) {
-  static constexpr const char* kTokens[] = {"0",
-                                            "-1",
-                                            "9223372036854775807",
-                                            "18446744073709551615",
-                                            "1e400",
-                                            "{}",
-                                            "[[[[",
-                                            "null",
-                                            "\"",
-                                            "\xff",
-                                            "\\u0000",
-                                            "}"};
+  static const std::vector<std::string> tokens = absl::StrSplit(
+      "0 -1 9223372036854775807 18446744073709551615 1e400 {} [[[[ null \" \xff \\u0000 }", ' ');
   const auto below = [&](size_t n) { return n == 0 ? 0 : static_cast<size_t>(random() % n); };
   for (size_t step = 0, count = 1 + below(4); step < count; ++step) {
     const size_t at = below(text.size() + 1);
@@ -67,12 +54,12 @@ std::string Mutate(std::string text, std::mt19937_64& random) {
         break;
       case 1: text.erase(at, below(20)); break;
       case 2: text.insert(at, text.substr(below(text.size() + 1), 1 + below(60))); break;
-      case 3: text.insert(at, kTokens[below(std::size(kTokens))]); break;
+      case 3: text.insert(at, tokens[below(tokens.size())]); break;
       case 4: {  // a number, where there is one, becomes another
         const size_t begin = text.find_first_of("0123456789", at);
         if (begin == std::string::npos) break;
         const size_t end = std::min(text.size(), text.find_first_not_of("0123456789", begin));
-        text.replace(begin, end - begin, kTokens[below(std::size(kTokens))]);
+        text.replace(begin, end - begin, tokens[below(tokens.size())]);
         break;
       }
       default:  // binary numbers at their edges
@@ -96,8 +83,7 @@ int Replay(const FuzzTarget& target, const std::string& folder, int num_mutants)
   ANYORDER_CHECK(!inputs.empty());
   std::error_code absent;
   for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
-    std::ifstream file(entry.path(), std::ios::binary);
-    inputs.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    inputs.push_back(ValueOrDie(ReadWholeFile(entry.path())));
   }
   g_kept_path = absl::StrCat("crash-replay-", getpid());
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL})
@@ -120,11 +106,7 @@ int main(int argc, char** argv) {
       return anyorder::fuzz::WriteSeeds(target, argv[3]);
     return anyorder::fuzz::Replay(target, argv[2], std::atoi(argv[3]));
   }
-  std::fprintf(
-      stderr,
-      "usage: fuzz_replay NAME REGRESSIONS-FOLDER MUTANTS | NAME --write-seeds FOLDER; names:");
-  for (const anyorder::fuzz::FuzzTarget& target : anyorder::fuzz::Targets())
-    std::fprintf(stderr, " %s", target.name.c_str());
-  std::fprintf(stderr, "\n");
+  std::fprintf(stderr,
+               "usage: fuzz_replay NAME REGRESSIONS-FOLDER MUTANTS | NAME --write-seeds FOLDER\n");
   return 64;
 }

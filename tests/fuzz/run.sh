@@ -13,6 +13,7 @@ build=${ANYORDER_FUZZ_BUILD_DIR:-$root/build-fuzz}
 cxx=${ANYORDER_FUZZ_CXX:-clang++}
 cc=${ANYORDER_FUZZ_CC:-clang}
 seconds=10
+names=$(sed -n 's/.*Register({"\([a-z_]*\)".*/\1/p' "$root"/tests/fuzz/*_fuzzers.cc)
 targets=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -22,17 +23,13 @@ while [ $# -gt 0 ]; do
       shift 2 ;;
     -*) echo "run.sh: unknown option '$1'; usage: run.sh [--seconds N] [TARGET...]" >&2; exit 64 ;;
     *)
-      [ -f "$root/tests/fuzz/$1_fuzzer.cc" ] || { echo "run.sh: no target '$1': there is no tests/fuzz/$1_fuzzer.cc" >&2; exit 64; }
+      grep -qx "$1" <<<"$names" || { echo "run.sh: no target '$1'; there are:" $names >&2; exit 64; }
       targets+=("$1")
       shift ;;
   esac
 done
 command -v "$cxx" >/dev/null || { echo "run.sh: no $cxx here; install clang, or run the replays: ctest -R '^fuzz\\.'" >&2; exit 69; }
-if [ ${#targets[@]} -eq 0 ]; then
-  for source in "$root"/tests/fuzz/*_fuzzer.cc; do
-    targets+=("$(basename "$source" _fuzzer.cc)")
-  done
-fi
+[ ${#targets[@]} -gt 0 ] || targets=($names)
 mkdir -p "$build"
 log=$build/build.log
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_COMPILER="$cc" \

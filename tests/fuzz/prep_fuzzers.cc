@@ -1,10 +1,10 @@
-// Corpus text, .txt and .jsonl. The input's first byte chooses the options and how much a read
-// returns.
+// What datasets are made of: corpus text and labelled examples. The input's first byte chooses the
+// options.
 
 #include <algorithm>
 
-#include "core/base/check.h"
 #include "core/base/digest.h"
+#include "data/prep/example_reader.h"
 #include "data/prep/text_reader.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -29,17 +29,21 @@ class PortionSource final : public data::ByteSource {
 
 // What cleaning yields is valid UTF-8, not empty, and of bounded length: NFKD makes at most 11
 // times the bytes.
+void CheckClean(std::string_view text) {
+  ANYORDER_CHECK(!text.empty() && text.size() <= 11 * data::kMaxSentenceBytes);
+  ANYORDER_CHECK(data::FirstInvalidByte(text) == text.size());
+}
+
 class CheckingSink final : public data::SentenceSink {
  public:
   absl::Status OnSentence(std::string_view sentence) override {
-    ANYORDER_CHECK(!sentence.empty() && sentence.size() <= 11 * data::kMaxSentenceBytes);
-    ANYORDER_CHECK(data::FirstInvalidByte(sentence) == sentence.size());
+    CheckClean(sentence);
     return absl::OkStatus();
   }
   absl::Status OnDocumentEnd() override { return absl::OkStatus(); }
 };
 
-std::vector<std::string> Seeds() {
+std::vector<std::string> TextSeeds() {
   const std::string json =
       "{\"text\":\"a b\\nc\\r\\n\\n d\",\"id\":[1,{\"text\":\"no\"}]}\n\n"
       "{\"id\":1,\"text\":\"\\u00e9 \\ud83d\\ude00\"}\r\n";
@@ -49,7 +53,8 @@ std::vector<std::string> Seeds() {
   return {'\x01' + json, '\x0f' + json, std::string(1, '\0') + plain, '\x0e' + plain};
 }
 
-void Run(absl::string_view text) {
+// .txt and .jsonl.
+void UseText(absl::string_view text) {
   if (text.empty()) return;
   const uint8_t choice = static_cast<uint8_t>(text[0]);
   const data::TextReadOptions options = {
@@ -64,7 +69,36 @@ void Run(absl::string_view text) {
   ANYORDER_CHECK(counts.bytes <= text.size() - 1);
 }
 
-const bool registered = Register({"text", Seeds, Run});
+std::vector<std::string> ExampleSeeds() {
+  return {
+      "\x01{\"text\": \"caf\\u00e9 au lait\", \"label\": 3}\n{\"text\": \"b\", \"label\": \"x\"}\n",
+      "\x02{\"premise\": \"a\", \"hypothesis\": \"b\", \"label\": true}\n\n",
+      "\x03{\"a\": \"one\", \"b\": \"two\", \"label\": null}",
+      "\x04{\"context\": \"c\", \"choices\": [\"d\", \"e\", \"f\"], \"label\": 2}\r\n",
+      "\x05{\"source\": \"s\", \"target\": \"t\"}\n{\"source\": \"s\", \"target\": \"t\"}"};
+}
+
+void UseExamples(absl::string_view text) {
+  if (text.empty()) return;
+  data::ExampleReadOptions options;
+  options.path = "input";
+  if (static_cast<uint8_t>(text[0]) & 1) options.letter_case = data::LetterCase::kUncased;
+  if (static_cast<uint8_t>(text[0]) & 2) options.invalid_utf8 = data::InvalidUtf8::kReplace;
+  PortionSource source(text.substr(1), 100);
+  const auto take = [](uint64_t line, const data::WrittenExample& example) {
+    ANYORDER_CHECK(line > 0 && !example.parts.empty());
+    for (const std::string& part : example.parts) CheckClean(part);
+    const auto choices = static_cast<int32_t>(example.parts.size()) - 1;
+    ANYORDER_CHECK(example.choice >= -1 && example.choice < std::max(choices, 0));
+    return absl::OkStatus();
+  };
+  data::ReadExamples(source, options, take).IgnoreError();
+}
+
+const bool registered[] = {
+    Register({"text", TextSeeds, UseText}),
+    Register({"example_lines", ExampleSeeds, UseExamples}),
+};
 
 }  // namespace
 }  // namespace anyorder::fuzz

@@ -1,0 +1,151 @@
+// The files of a dataset: as damage leaves one, and as a stranger can make it, with a dataset.json
+// whose lengths and digests fit.
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/digest.h"
+#include "data/dataset/dataset.h"
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/shard_format.h"
+#include "tests/data/dataset/dataset_files.h"
+#include "tests/data/dataset/example_files.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace anyorder::fuzz {
+namespace {
+
+constexpr uint64_t kTokens = 200;
+
+// What `file` holds besides metadata (FORMAT.md).
+std::vector<ByteRange> ArraysOf(const data::DatasetIndex& index, const data::DatasetFile& file) {
+  std::vector<ByteRange> arrays;
+  for (const auto& [name, offset] : file.arrays) {
+    if (name.find(data::kChecksumsGroup) == 0) continue;
+    const uint64_t bytes = name.find("lanes/") == 0 ? 16 * index.num_lane_cells
+                           : name == data::kTokens  ? index.token_bytes * file.num_tokens
+                                                    : data::BitmapBytes(file.num_tokens);
+    arrays.push_back({.offset = offset, .bytes = bytes});
+  }
+  return arrays;
+}
+
+// A directory with a valid dataset of two shards, one of whose files is spoilt.
+class SmallDataset {
+ public:
+  SmallDataset() {
+    data::TestDataset dataset;
+    dataset.shard_tokens = 128;
+    dataset.Write(scratch_.path(), data::TestStream::Random(kTokens, dataset.vocab_size, 1));
+    index_ = ValueOrDie(data::ReadDatasetIndex(scratch_.path()));
+  }
+  std::vector<std::string> FileOf(const std::string& name) const { return {scratch_.Load(name)}; }
+
+  // With `bytes` in place of its first shard or its lanes.
+  void UseWith(const std::string& name, absl::string_view bytes) const {
+    data::DatasetIndex index = index_;
+    data::DatasetFile& file = name == index.lanes.file ? index.lanes : index.shards[0];
+    std::string damaged(bytes);
+    damaged.resize(file.bytes);  // another length is refused at once
+    scratch_.Store(name, damaged);
+    UseWithIndex(data::SerializeDatasetIndex(index));
+    file.bytes = bytes.size();
+    file.digest = DigestOf(bytes).Hex();
+    file.metadata_digest = DigestOutside(bytes, ArraysOf(index, file)).Hex();
+    scratch_.Store(name, bytes);
+    UseWithIndex(data::SerializeDatasetIndex(index));
+  }
+
+  // Opens the dataset with this dataset.json and reads all of it, as far as that goes.
+  void UseWithIndex(absl::string_view index) const {
+    scratch_.Store(data::kIndexFile, index);
+    const auto dataset = data::Dataset::Open(scratch_.path());
+    if (!dataset.ok()) return;
+    const int64_t count = (*dataset)->num_tokens();
+    // The files were opened, so there are as many tokens as they hold.
+    ANYORDER_CHECK(count >= 0 && count <= 1 << 20);
+    std::vector<int32_t> tokens(count);
+    std::vector<uint8_t> bits(count);
+    if ((*dataset)->ReadTokens(0, count, tokens.data()).ok()) {
+      for (const int32_t id : tokens)
+        ANYORDER_CHECK(id >= 0 && id < (*dataset)->vocab_size()) << id;
+    }
+    (*dataset)->ReadSentenceFlags(0, count, bits.data()).IgnoreError();
+    (*dataset)->ReadWordStarts(0, count, bits.data()).IgnoreError();
+    (*dataset)->ReadDocumentStarts(0, count, bits.data()).IgnoreError();
+    for (const bool backward : {false, true}) {
+      const auto range = (*dataset)->ReadLaneRange(0, 1, backward);
+      if (!range.ok()) continue;
+      ANYORDER_CHECK(0 <= range->begin && range->begin <= range->end && range->end <= count);
+    }
+    (*dataset)->Verify().IgnoreError();
+  }
+
+  // With `table` as examples.bin. `form` says which task and how many classes and parts
+  // dataset.json tells of.
+  void UseWithExamples(uint8_t form, const std::string& table) const {
+    data::DatasetIndex index = index_;
+    index.examples = examples_.Entry(table);
+    index.examples->task = static_cast<ExampleTask>(form % 5);
+    if (form & 8) index.examples->num_parts += form >> 4;
+    if (index.examples->task == ExampleTask::kMultipleChoice) index.examples->classes.clear();
+    scratch_.Store(data::kExamplesFile, table);
+    scratch_.Store(data::kIndexFile, data::SerializeDatasetIndex(index));
+    const auto dataset = data::Dataset::Open(scratch_.path());
+    if (!dataset.ok()) return;
+    const data::StoredExamples& examples = *(*dataset)->examples();
+    for (int64_t i = 0; i < examples.num_examples(); ++i) {
+      const auto example = examples.ReadExample(i);
+      ANYORDER_CHECK_OK(example.status());
+      ANYORDER_CHECK(example->label >= -1 && example->label < examples.num_classes());
+      for (const std::vector<int32_t>& part : example->parts)
+        ANYORDER_CHECK(!part.empty() && part.size() <= kTokens);
+    }
+  }
+
+ private:
+  ScratchDirectory scratch_;
+  const data::TestExamples examples_ = data::TestExamples::Pairs(kTokens);
+  data::DatasetIndex index_;
+};
+
+const SmallDataset& Sound() {
+  static const SmallDataset dataset;
+  return dataset;
+}
+
+// Beside sound shards; again with the digest of what is left of it.
+void UseIndex(absl::string_view text) {
+  Sound().UseWithIndex(text);
+  nlohmann::json root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!root.is_object()) return;
+  root.erase("dataset_digest");
+  root["dataset_digest"] = DigestOf(root.dump()).Hex();
+  Sound().UseWithIndex(root.dump());
+}
+
+std::vector<std::string> ExampleSeeds() {
+  std::vector<std::string> seeds;
+  for (const uint8_t form : {1, 2, 3})
+    seeds.push_back(static_cast<char>(form) + data::TestExamples::Pairs(kTokens).Table());
+  return seeds;
+}
+
+// The first byte is the form.
+void UseExamples(absl::string_view text) {
+  if (text.empty()) return;
+  Sound().UseWithExamples(static_cast<uint8_t>(text[0]), std::string(text.substr(1)));
+}
+
+constexpr char kShard[] = "shard-00000.h5";
+constexpr char kLanes[] = "lanes.h5";
+const bool registered[] = {
+    Register({"dataset_index", [] { return SmallDataset().FileOf(data::kIndexFile); }, UseIndex}),
+    Register({"shard", [] { return SmallDataset().FileOf(kShard); },
+              [](absl::string_view text) { Sound().UseWith(kShard, text); }}),
+    Register({"lanes", [] { return SmallDataset().FileOf(kLanes); },
+              [](absl::string_view text) { Sound().UseWith(kLanes, text); }}),
+    Register({"examples", ExampleSeeds, UseExamples}),
+};
+
+}  // namespace
+}  // namespace anyorder::fuzz

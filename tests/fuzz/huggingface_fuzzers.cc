@@ -1,0 +1,92 @@
+// The files of an imported model beside its weights: config.json, spiece.model and
+// model.safetensors.index.json.
+
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/safetensors.h"
+#include "launcher/huggingface/hf_config.h"
+#include "launcher/huggingface/hf_weights.h"
+#include "launcher/huggingface/spiece_file.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace anyorder::fuzz {
+namespace {
+
+std::vector<std::string> ConfigSeeds() {
+  return {launcher::HfConfigText(RunConfig(), 100, {0, 1, 2, 3, 4, 5, 6, 7, 8})};
+}
+
+void UseConfig(absl::string_view text) {
+  const auto parsed = launcher::ParseHfConfig(text, "c");
+  if (!parsed.ok()) return;
+  RunConfig config;
+  config.model = parsed->model;
+  const std::string updated =
+      launcher::UpdatedHfConfigText(std::string(text), config, parsed->vocab_size, true);
+  ANYORDER_CHECK_OK(launcher::ParseHfConfig(updated, "updated").status());
+}
+
+// A field of a protobuf message shorter than 128 bytes.
+std::string Field(int number, const std::string& bytes) {
+  return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+}
+
+// By hand: only anyorder-prep links the library that writes such files.
+std::vector<std::string> VocabularySeeds() {
+  std::string model;
+  for (const char* text : {"<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>"})
+    model += Field(1, Field(1, text) + std::string("\x15\0\0\x80\x3f\x18\x03", 7));
+  return {model};
+}
+
+void UseVocabulary(absl::string_view text) {
+  const auto pieces = launcher::ParsePieces(text, "m");
+  if (pieces.ok()) launcher::CheckXlnetPieces(*pieces, "m").IgnoreError();
+}
+
+// Two sound files of weights, a [2, 3] tensor of zeros in each, and an index beside them.
+class TwoFiles {
+ public:
+  TwoFiles() {
+    for (const char* name : {"a", "b"}) {
+      const auto layout = ValueOrDie(
+          ckpt::LayOutSafetensors({{name, DType::kFloat32, {2, 3}}}, {{"format", "pt"}}));
+      scratch_.Store(absl::StrCat("model-", name, ".safetensors"),
+                     layout.header + std::string(layout.file_bytes - layout.header.size(), '\0'));
+    }
+  }
+  absl::StatusOr<launcher::HfWeights> Open(absl::string_view index) const {
+    scratch_.Store("model.safetensors.index.json", index);
+    return launcher::HfWeights::Open(scratch_.path());
+  }
+
+ private:
+  ScratchDirectory scratch_;
+};
+
+std::vector<std::string> WeightsIndexSeeds() {
+  const std::string seed =
+      "{\"metadata\": {\"total_size\": 48}, \"weight_map\": {\"a\": \"model-a.safetensors\", "
+      "\"b\": \"model-b.safetensors\"}}";
+  ANYORDER_CHECK_OK(TwoFiles().Open(seed).status());
+  return {seed};
+}
+
+void UseWeightsIndex(absl::string_view text) {
+  static const TwoFiles files;
+  const auto weights = files.Open(text);
+  if (!weights.ok()) return;
+  weights->HasNextSentenceHead();
+  std::vector<std::string> left_out;
+  // A model of other tensors: it has to say so.
+  ANYORDER_CHECK(!weights->Check(ParameterLayout(ModelConfig(), 10), left_out).ok());
+}
+
+const bool registered[] = {
+    Register({"hf_config", ConfigSeeds, UseConfig}),
+    Register({"spiece", VocabularySeeds, UseVocabulary}),
+    Register({"weights_index", WeightsIndexSeeds, UseWeightsIndex}),
+};
+
+}  // namespace
+}  // namespace anyorder::fuzz
