@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <string>
@@ -20,6 +19,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "absl/strings/str_format.h"
 
 #include "kernels/cpu/attention/attention.h"
 #include "tests/kernels/attention_scenarios.h"
@@ -129,18 +130,15 @@ void Run(const AttentionCase& c, const BenchOptions& options) {
   const auto report = [&](const char* direction, double flops, const Times& time) {
     const double gflops = flops / time.wall * 1e-9;
     const double per_core = flops / time.processor / options.num_threads * 1e-9;
-    std::printf(
+    absl::PrintF(
         "{\"name\": \"attention_%s\", \"shape\": \"%s B%d H%d D%d C%d Q%d K%d R%d\", \"dtype\": "
         "\"%s\", "
         "\"dropout\": %.2f, \"threads\": %d, \"wall_ms\": %.2f, \"processor_ms\": %.2f, "
         "\"gflops\": %.1f, \"gflops_per_core\": %.1f, \"peak_per_core\": %.1f, "
         "\"percent_of_peak\": %.1f}\n",
-        direction, c.name.c_str(), static_cast<int>(s.batch_size), static_cast<int>(s.num_heads),
-        static_cast<int>(s.head_dim), static_cast<int>(s.content_rows),
-        static_cast<int>(s.query_rows), static_cast<int>(s.num_keys),
-        static_cast<int>(s.num_distances), Name(DTypeOf<T>::kValue).data(), c.dropout_rate,
-        options.num_threads, time.wall * 1e3, time.processor * 1e3, gflops, per_core, peak,
-        100 * per_core / peak);
+        direction, c.name, s.batch_size, s.num_heads, s.head_dim, s.content_rows, s.query_rows,
+        s.num_keys, s.num_distances, Name(DTypeOf<T>::kValue), c.dropout_rate, options.num_threads,
+        time.wall * 1e3, time.processor * 1e3, gflops, per_core, peak, 100 * per_core / peak);
   };
   cpu::CpuAttentionForward(forward, options.num_threads);
   report("forward", work, Best(options.repeats, options.num_threads, [&] {

@@ -14,17 +14,16 @@
 #endif
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/strings/str_format.h"
 
 #include "ckpt/chunk_sums.h"
 #include "ckpt/client.h"
@@ -33,30 +32,38 @@
 #include "ckpt/service.h"
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
+#include "tests/bench/options.h"
 
 namespace anyorder::ckpt {
 namespace {
 
-struct Series {
-  std::vector<double> seconds;
-
-  void Print(const char* name, int64_t bytes) {
-    std::sort(seconds.begin(), seconds.end());
-    const double median = seconds[seconds.size() / 2];
-    std::printf(
-        "{\"case\": \"%s\", \"bytes\": %lld, \"median_ms\": %.2f, \"best_ms\": %.2f, "
-        "\"median_gb_per_s\": %.2f}\n",
-        name, static_cast<long long>(bytes), median * 1e3, seconds.front() * 1e3,
-        static_cast<double>(bytes) / median / 1e9);
+// Times of the cases, in the order of their first ones.
+class Cases {
+ public:
+  template <typename Work>
+  void Time(const std::string& name, const Work& work) {
+    Add(name, bench::SecondsOf(work));
   }
-};
+  void Add(const std::string& name, double seconds) {
+    if (seconds_[name].empty()) names_.push_back(name);
+    seconds_[name].push_back(seconds);
+  }
+  // Of `bytes` each.
+  void Print(int64_t bytes) {
+    for (const std::string& name : names_) {
+      const double median = bench::Median(seconds_[name]);
+      absl::PrintF(
+          "{\"case\": \"%s\", \"bytes\": %d, \"median_ms\": %.2f, \"best_ms\": %.2f, "
+          "\"median_gb_per_s\": %.2f}\n",
+          name, bytes, median * 1e3, *std::ranges::min_element(seconds_[name]) * 1e3,
+          static_cast<double>(bytes) / median / 1e9);
+    }
+  }
 
-template <typename Function>
-double Time(const Function& function) {
-  const absl::Time start = absl::Now();
-  function();
-  return absl::ToDoubleSeconds(absl::Now() - start);
-}
+ private:
+  std::vector<std::string> names_;
+  std::map<std::string, std::vector<double>> seconds_;
+};
 
 // What the trainer's copy would cost without its checksum: both bypass the caches.
 void CopyWithoutCrc(uint8_t* to, const uint8_t* from, int64_t bytes) {
@@ -135,51 +142,36 @@ void Measure(const std::string& run_dir, Client& client, const Payload& payload)
   const auto [source, target, bytes, repeats] = payload;
   const std::vector<TensorRange> ranges = {{"master", DType::kUint8, {bytes}, 0, bytes, source}};
   ANYORDER_CHECK_OK(client.Prepare(ranges));
-  Series copy, stall, crc, plain, summed, raw, raw2, commit, load, raw_read, raw_read4, verify;
-  for (int repeat = 0; repeat < repeats; ++repeat) {
-    const int64_t step = repeat + 1;
-    copy.seconds.push_back(Time([&] { std::memcpy(target, source, bytes); }));
-    crc.seconds.push_back(Time([&] { Crc32c(source, bytes); }));
-    plain.seconds.push_back(Time([&] { CopyWithoutCrc(target, source, bytes); }));
-    summed.seconds.push_back(Time([&] { CopyWithCrc32c(target, source, bytes); }));
-    raw.seconds.push_back(Time([&] { RawWrite(run_dir + "/raw", source, bytes, 1); }));
-    commit.seconds.push_back(Time([&] {
+  Cases cases;
+  for (int64_t step = 1; step <= repeats; ++step) {
+    cases.Time("memcpy", [&] { std::memcpy(target, source, bytes); });
+    cases.Time("crc32c", [&] { Crc32c(source, bytes); });
+    cases.Time("copy_without_crc32c", [&] { CopyWithoutCrc(target, source, bytes); });
+    cases.Time("copy_with_crc32c", [&] { CopyWithCrc32c(target, source, bytes); });
+    cases.Time("raw_write_1_thread", [&] { RawWrite(run_dir + "/raw", source, bytes, 1); });
+    cases.Time("stall_to_committed", [&] {
       const absl::StatusOr<SaveResult> saved = client.Save(step, ranges, "");
       ANYORDER_CHECK(saved.ok() && saved->accepted) << saved.status();
-      stall.seconds.push_back(saved->stall_ms / 1e3);
+      cases.Add("stall", saved->stall_ms / 1e3);
       ANYORDER_CHECK_OK(client.WaitCommitted(step, absl::Minutes(5)));
-    }));
-    raw2.seconds.push_back(Time([&] { RawWrite(run_dir + "/raw", source, bytes, 2); }));
+    });
+    cases.Time("raw_write_2_threads", [&] { RawWrite(run_dir + "/raw", source, bytes, 2); });
     const std::string file = CheckpointPath(run_dir, step) + "/" + RankFileName(0, 1);
-    Forget(file);
-    raw_read.seconds.push_back(Time([&] { RawRead(file, 1); }));
-    Forget(file);
-    verify.seconds.push_back(Time([&] {
-      const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(CheckpointPath(run_dir, step));
+    const auto open = [&] {
+      absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(CheckpointPath(run_dir, step));
       ANYORDER_CHECK_OK(checkpoint.status());
-      ANYORDER_CHECK_OK(checkpoint->Verify());
-    }));
-    raw_read4.seconds.push_back(Time([&] { RawRead(file, 4); }));
+      return *std::move(checkpoint);
+    };
     Forget(file);
-    load.seconds.push_back(Time([&] {
-      const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(CheckpointPath(run_dir, step));
-      ANYORDER_CHECK_OK(checkpoint.status());
-      ANYORDER_CHECK_OK(checkpoint->Read("master", 0, bytes, target));
-    }));
+    cases.Time("raw_read_1_thread", [&] { RawRead(file, 1); });
+    Forget(file);
+    cases.Time("verify_cold", [&] { ANYORDER_CHECK_OK(open().Verify()); });
+    cases.Time("raw_read_4_threads", [&] { RawRead(file, 4); });
+    Forget(file);
+    cases.Time("load_cold", [&] { ANYORDER_CHECK_OK(open().Read("master", 0, bytes, target)); });
     ANYORDER_CHECK(std::memcmp(source, target, bytes) == 0);
   }
-  copy.Print("memcpy", bytes);
-  crc.Print("crc32c", bytes);
-  plain.Print("copy_without_crc32c", bytes);
-  summed.Print("copy_with_crc32c", bytes);
-  stall.Print("stall", bytes);
-  raw.Print("raw_write_1_thread", bytes);
-  raw2.Print("raw_write_2_threads", bytes);
-  commit.Print("stall_to_committed", bytes);
-  load.Print("load_cold", bytes);
-  raw_read.Print("raw_read_1_thread", bytes);
-  raw_read4.Print("raw_read_4_threads", bytes);
-  verify.Print("verify_cold", bytes);
+  cases.Print(bytes);
 }
 
 int Main(int argc, char** argv) {

@@ -16,30 +16,18 @@ import ctypes
 import datetime
 import json
 import math
-import os
 import pathlib
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "faults"))
+from programs import STATE_LOG, Launch, Programs, json_lines, kill, processes  # noqa: E402
+
 BYTES_PER_PARAMETER = 12  # fp32 weight and two Adam moments
 NUM_LAYERS = 6
-
-
-def json_lines(path):
-    lines = []
-    if path.exists():
-        for line in path.read_text().splitlines():
-            try:
-                lines.append(json.loads(line))
-            except json.JSONDecodeError:
-                pass  # the last line of what was killed
-    return lines
 
 
 def seconds_of(stamp):
@@ -51,46 +39,14 @@ def spread(values):
     return {"median": round(statistics.median(ordered), 3), "min": round(ordered[0], 3), "max": round(ordered[-1], 3), "n": len(ordered)}
 
 
-def write_config(path, megabytes, steps, every):
+def settings_of(arguments):
     # q, k, v, o and r are d x d, the feed-forward is 2 x d x 4d: 13 d^2 a layer.
-    dim = max(64, round(math.sqrt(megabytes * 2**20 / BYTES_PER_PARAMETER / (13 * NUM_LAYERS)) / 64) * 64)
-    path.write_text(f"""[model]
-num_layers = {NUM_LAYERS}
-model_dim = {dim}
-num_heads = {dim // 64}
-head_dim = 64
-ffn_dim = {4 * dim}
-mem_len = 32
-
-[sampling]
-seq_len = 64
-reuse_len = 32
-num_predict = 10
-perm_size = 32
-
-[train]
-steps = {steps}
-global_batch_size = 4
-micro_batch_size = 1
-
-[checkpoint]
-every = {every}
-
-[cpu]
-threads = 1
-""")
-
-
-def launch(arguments, work, run, **options):
-    return subprocess.Popen([arguments.bin / "anyorder", "launch", "--config", work / "config.toml", "--run-dir", run,
-                             "--ranks", str(arguments.ranks), "--set", f"data.shards={work / 'shards'}"],
-                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **options)
-
-
-def finish(process):
-    error = process.communicate()[1]
-    if process.returncode != 0:
-        sys.exit(f"ckpt_in_training: the run ended with {process.returncode}: {error.decode()[-1000:]}")
+    dim = max(64, round(math.sqrt(arguments.megabytes * 2**20 / BYTES_PER_PARAMETER / (13 * NUM_LAYERS)) / 64) * 64)
+    values = {"model.num_layers": NUM_LAYERS, "model.model_dim": dim, "model.num_heads": dim // 64, "model.head_dim": 64,
+              "model.ffn_dim": 4 * dim, "model.mem_len": 32, "sampling.seq_len": 64, "sampling.reuse_len": 32,
+              "sampling.num_predict": 10, "sampling.perm_size": 32, "train.steps": arguments.steps, "train.global_batch_size": 4,
+              "train.micro_batch_size": 1, "checkpoint.every": arguments.every, "cpu.threads": 1}
+    return [f"{key}={value}" for key, value in values.items()]
 
 
 def memcpy_ms(num_bytes):
@@ -106,24 +62,21 @@ def memcpy_ms(num_bytes):
     return min(times)
 
 
-def kill_everything(run):
-    """SIGKILL for each process that names the run directory."""
-    wanted = os.fsencode(str(run))
-    for entry in pathlib.Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and int(entry.name) != os.getpid() and wanted in (entry / "cmdline").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), signal.SIGKILL)
-        except (OSError, ValueError):
-            pass
-
-
 class Round:
-    def __init__(self, arguments, work, index):
-        self.arguments, self.run = arguments, work / f"run{index}"
-        self.work = work
+    def __init__(self, arguments, programs, index):
+        self.arguments, self.programs, self.run = arguments, programs, programs.work / f"run{index}"
+
+    def launch(self):
+        return Launch(self.programs, self.run, self.arguments.ranks, settings_of(self.arguments), self.programs.work / "log")
+
+    def kill_everything(self, launch):
+        kill([launch.process.pid] + sum(processes(self.run).values(), []))
+        launch.process.wait()
 
     def measure_saves(self):
-        finish(launch(self.arguments, self.work, self.run))
+        launch = self.launch()
+        if launch.process.wait() != 0:
+            sys.exit(f"ckpt_in_training: the run ended with {launch.status()}: {(self.programs.work / 'log').read_text()[-1000:]}")
         metrics = json_lines(self.run / "metrics.jsonl")
         every = self.arguments.every
         # A save is counted in the step after it. The first one is left out, as are the first steps:
@@ -133,7 +86,7 @@ class Round:
         for m in metrics:
             if m["step"] > every:
                 by_distance.setdefault(m["step"] % every, []).append(m["step_ms"] - m["ckpt_stall_ms"])
-        states = json_lines(self.run / "ckptd.node00.jsonl")
+        states = json_lines(self.run / STATE_LOG)
         staged = {s["step"]: seconds_of(s["time"]) for s in states if s["state"] == "STAGED"}
         committed = [1e3 * (seconds_of(s["time"]) - staged[s["step"]]) for s in states if s["state"] == "COMMITTED" and s["step"] > every]
         return stalls, by_distance, committed
@@ -141,29 +94,25 @@ class Round:
     def measure_restart(self):
         """(launcher start to the end of the first new step, that step alone, verify) in seconds."""
         shutil.rmtree(self.run)
-        process = launch(self.arguments, self.work, self.run)
+        launch = self.launch()
         while not list(self.run.glob("checkpoints/step-*/MANIFEST.json")) or len(json_lines(self.run / "metrics.jsonl")) < self.arguments.every + 3:
             time.sleep(0.02)
-            if process.poll() is not None:
+            if launch.status() is not None:
                 sys.exit("ckpt_in_training: the run ended before it could be killed; use more --steps")
-        kill_everything(self.run)
-        process.communicate()
+        self.kill_everything(launch)
         newest = sorted(path.parent for path in self.run.glob("checkpoints/step-*/MANIFEST.json"))[-1]
         step = int(newest.name.split("-")[1])
         started = time.time()
-        process = launch(self.arguments, self.work, self.run)
-        while True:
-            again = [m for m in json_lines(self.run / "metrics.jsonl") if m["attempt"] == 2]
-            if again:
-                break
+        launch = self.launch()
+        while not (again := [m for m in json_lines(self.run / "metrics.jsonl") if m["attempt"] == 2]):
             time.sleep(0.01)
         first = again[0]
         assert first["step"] == step + 1, (first["step"], step)
         ready = seconds_of(first["time"]) - started
-        kill_everything(self.run)
-        process.communicate()
+        self.kill_everything(launch)
         start = time.time()
-        subprocess.run([self.arguments.bin / "anyorder", "inspect", newest, "--verify"], check=True, stdout=subprocess.DEVNULL)
+        status, report = self.programs.verify(newest)
+        assert status == 0, report
         verify = time.time() - start
         bytes_of_rank = max(path.stat().st_size for path in newest.glob("*.safetensors"))
         shutil.rmtree(self.run)
@@ -180,17 +129,12 @@ def main():
     parser.add_argument("--megabytes", type=int, default=160)
     parser.add_argument("--dir")
     arguments = parser.parse_args()
-    arguments.bin = arguments.bin.resolve()
     with tempfile.TemporaryDirectory(prefix="ckpt_in_training-", dir=arguments.dir) as name:
-        work = pathlib.Path(name)
-        with open(work / "text.txt", "wb") as out:
-            subprocess.run([sys.executable, HERE.parent / "launcher/make_text.py", "1"], stdout=out, check=True)
-        subprocess.run([arguments.bin / "anyorder", "prep", "--input", work / "text.txt", "--output", work / "shards", "--vocab-size", "300",
-                        "--no-filter", "--no-dedup"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        write_config(work / "config.toml", arguments.megabytes, arguments.steps, arguments.every)
+        programs = Programs(arguments.bin, name)
+        programs.make_dataset()
         stalls, copies, committed, ready, first_step, verify, following = [], [], [], [], [], [], {}
         for index in range(arguments.rounds):
-            measure = Round(arguments, work, index)
+            measure = Round(arguments, programs, index)
             round_stalls, by_distance, round_committed = measure.measure_saves()
             stalls += round_stalls
             committed += round_committed

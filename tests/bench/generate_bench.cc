@@ -9,14 +9,12 @@
 // forward pass over the whole text so far and one row of logits a lane, at every 16th length, which
 // stands for 16 of them. Search is in neither. Prints one JSON object.
 
-#include <chrono>
-#include <cstdio>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -43,10 +41,6 @@ struct Options {
   std::string dtype = "fp32";
   std::string form = "causal";
 };
-
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 struct Subject {
   Options options;
@@ -100,19 +94,21 @@ absl::StatusOr<Cached> RunCached(const Subject& subject) {
       static_cast<size_t>(options.lanes),
       std::vector<int32_t>(static_cast<size_t>(options.prompt), 11));
   Cached cached;
-  const double begin = Seconds();
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
-                            Decoder::Create(subject.model, kVocab, subject.weights, *subject.form,
-                                            prompts, {1, options.tokens}, *subject.backend));
-  cached.prompt_seconds = Seconds() - begin;
+  absl::StatusOr<std::unique_ptr<Decoder>> decoder;
+  cached.prompt_seconds = SecondsOf([&] {
+    decoder = Decoder::Create(subject.model, kVocab, subject.weights, *subject.form, prompts,
+                              {1, options.tokens}, *subject.backend);
+  });
+  ANYORDER_RETURN_IF_ERROR(decoder.status());
   const std::vector<int32_t> newest(static_cast<size_t>(options.lanes), 12);
   std::vector<int32_t> own(newest.size());
   std::iota(own.begin(), own.end(), 0);
-  decoder->Next(newest, own);  // compiles the products of this shape
-  const double first = Seconds();
-  for (int64_t t = 1; t < options.tokens; ++t) decoder->Next(newest, own);
-  cached.seconds = (Seconds() - first) * static_cast<double>(options.tokens) /
-                   static_cast<double>(options.tokens - 1);
+  (*decoder)->Next(newest, own);  // compiles the products of this shape
+  const double rest = SecondsOf([&] {
+    for (int64_t t = 1; t < options.tokens; ++t) (*decoder)->Next(newest, own);
+  });
+  cached.seconds =
+      rest * static_cast<double>(options.tokens) / static_cast<double>(options.tokens - 1);
   return cached;
 }
 
@@ -141,10 +137,10 @@ absl::StatusOr<double> PassSeconds(const Subject& subject, int64_t length) {
   const TensorView view(logits.data(), {shape.batch_size, kVocab});
   double seconds = 0;
   for (int i = 0; i < 2; ++i) {  // the first compiles the products
-    const double begin = Seconds();
-    network->Run(batch, subject.weights, nullptr);
-    network->ReadLogits(batch, view);
-    seconds = Seconds() - begin;
+    seconds = SecondsOf([&] {
+      network->Run(batch, subject.weights, nullptr);
+      network->ReadLogits(batch, view);
+    });
   }
   return seconds;
 }
@@ -168,18 +164,14 @@ absl::Status RunBench(int argc, char** argv) {
     recomputed += static_cast<double>(kEvery) * seconds;
   }
   const auto generated = static_cast<double>(options.lanes * options.tokens);
-  std::printf(
-      "{\"form\": \"%s\", \"layers\": %lld, \"dim\": %lld, \"dtype\": \"%s\", \"threads\": %lld, "
-      "\"lanes\": %lld, "
-      "\"prompt\": %lld, \"tokens\": %lld, \"prompt_ms\": %.1f, \"cached_tokens_per_second\": "
-      "%.0f, "
-      "\"recomputed_tokens_per_second\": %.1f, \"ratio\": %.1f}\n",
-      options.form.c_str(), static_cast<long long>(options.layers),
-      static_cast<long long>(options.dim), options.dtype.c_str(),
-      static_cast<long long>(options.threads), static_cast<long long>(options.lanes),
-      static_cast<long long>(options.prompt), static_cast<long long>(options.tokens),
-      1e3 * cached.prompt_seconds, generated / cached.seconds, generated / recomputed,
-      recomputed / cached.seconds);
+  absl::PrintF(
+      "{\"form\": \"%s\", \"layers\": %d, \"dim\": %d, \"dtype\": \"%s\", \"threads\": %d, "
+      "\"lanes\": %d, \"prompt\": %d, \"tokens\": %d, \"prompt_ms\": %.1f, "
+      "\"cached_tokens_per_second\": %.0f, \"recomputed_tokens_per_second\": %.1f, "
+      "\"ratio\": %.1f}\n",
+      options.form, options.layers, options.dim, options.dtype, options.threads, options.lanes,
+      options.prompt, options.tokens, 1e3 * cached.prompt_seconds, generated / cached.seconds,
+      generated / recomputed, recomputed / cached.seconds);
   return absl::OkStatus();
 }
 

@@ -4,18 +4,16 @@
 // rank.
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "absl/strings/str_format.h"
 
-#include "core/base/check.h"
 #include "core/base/status.h"
 #include "dist/gradient_reducer.h"
 #include "dist/mpi_communicator.h"
 #include "dist/sharded_optimizer.h"
-#include "tests/bench/rounds.h"
+#include "tests/bench/options.h"
 
 namespace anyorder::dist {
 namespace {
@@ -30,9 +28,7 @@ struct Sizes {
 template <typename Work>
 double SlowestRank(Communicator& comm, Work work) {
   comm.Barrier();
-  const absl::Time start = absl::Now();
-  work();
-  double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  double seconds = bench::SecondsOf(work);
   comm.AllReduceMax(absl::MakeSpan(&seconds, 1));
   return seconds;
 }
@@ -54,9 +50,7 @@ void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, 
     for (int64_t leaf = reducer->leaves().begin; leaf < reducer->leaves().end; ++leaf) {
       float* buffer = reducer->LeafBuffer();
       std::fill_n(buffer, sizes.elements, 1e-3f * static_cast<float>(leaf + 1));
-      const absl::Time start = absl::Now();
-      reducer->CommitLeaf(leaf, {1.0, 2.0});
-      add += absl::ToDoubleMilliseconds(absl::Now() - start);
+      add += 1e3 * bench::SecondsOf([&] { reducer->CommitLeaf(leaf, {1.0, 2.0}); });
     }
     add_ms.push_back(add);
     reduce_ms.push_back(1e3 * SlowestRank(comm, [&] {
@@ -70,32 +64,32 @@ void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, 
                       }));
   }
   if (comm.rank() != 0) return;
-  std::printf(
+  absl::PrintF(
       "{\"name\": \"gradient_reducer\", \"mode\": \"%s\", \"backend\": \"%s\", \"ranks\": %d, "
-      "\"elements\": %lld, \"leaves\": %lld, \"local_add_ms\": %.2f, \"reduce_scatter_ms\": %.2f, "
-      "\"optimizer_step_ms\": %.2f, \"bytes_sent\": %lld}\n",
-      mode == Reduction::kTree ? "tree" : "fast", backend.name().c_str(), comm.world_size(),
-      static_cast<long long>(sizes.elements), static_cast<long long>(sizes.leaves),
-      bench::Median(add_ms), bench::Median(reduce_ms), bench::Median(step_ms),
-      static_cast<long long>(reducer->last_bytes_sent()));
+      "\"elements\": %d, \"leaves\": %d, \"local_add_ms\": %.2f, \"reduce_scatter_ms\": %.2f, "
+      "\"optimizer_step_ms\": %.2f, \"bytes_sent\": %d}\n",
+      mode == Reduction::kTree ? "tree" : "fast", backend.name(), comm.world_size(), sizes.elements,
+      sizes.leaves, bench::Median(add_ms), bench::Median(reduce_ms), bench::Median(step_ms),
+      reducer->last_bytes_sent());
 }
 
-int Main(int argc, char** argv) {
-  auto environment = MpiEnvironment::Create(&argc, &argv);
-  if (!environment.ok()) return ReportAndExitStatus("gradient_reducer_bench", environment.status());
+absl::Status RunBench(int argc, char** argv) {
+  ANYORDER_ASSIGN_OR_RETURN(const auto environment, MpiEnvironment::Create(&argc, &argv));
   Sizes sizes;
   if (argc > 1) sizes.elements = std::atoll(argv[1]);
   if (argc > 2) sizes.leaves = std::atoll(argv[2]);
   if (argc > 3) sizes.repeats = std::atoll(argv[3]);
-  const auto world = (*environment)->World();
-  auto backend = kernels::MakeCpuBackend({});
-  if (!backend.ok()) return ReportAndExitStatus("gradient_reducer_bench", backend.status());
+  const auto world = environment->World();
+  ANYORDER_ASSIGN_OR_RETURN(const auto backend, kernels::MakeCpuBackend({}));
   for (const Reduction mode : {Reduction::kTree, Reduction::kFast})
-    Measure(*world, **backend, sizes, mode);
-  return 0;
+    Measure(*world, *backend, sizes, mode);
+  return absl::OkStatus();
 }
 
 }  // namespace
 }  // namespace anyorder::dist
 
-int main(int argc, char** argv) { return anyorder::dist::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return anyorder::ReportAndExitStatus("gradient_reducer_bench",
+                                       anyorder::dist::RunBench(argc, argv));
+}

@@ -5,7 +5,6 @@
 // count each tensor read or written once.
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,7 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
 #include "kernels/backend.h"
+#include "tests/bench/options.h"
 #include "tests/testing/host_tensor.h"
 
 namespace anyorder::kernels {
@@ -46,22 +49,17 @@ class Bench {
   // Repeats `operation`, which does `work` units (flops or bytes), for about a third of a second.
   void Report(const std::string& name, const std::string& shape, DType dtype, double work,
               const char* unit, const std::function<void()>& operation) {
-    using Clock = std::chrono::steady_clock;
     operation();
     std::vector<double> rates;
-    const auto start = Clock::now();
-    while (rates.size() < 5 || Clock::now() - start < std::chrono::milliseconds(300)) {
-      const auto before = Clock::now();
-      operation();
-      const std::chrono::duration<double> seconds = Clock::now() - before;
-      rates.push_back(work / seconds.count() * 1e-9);
+    for (double total = 0; rates.size() < 5 || total < 0.3;) {
+      const double seconds = bench::SecondsOf(operation);
+      total += seconds;
+      rates.push_back(work / seconds * 1e-9);
     }
-    std::sort(rates.begin(), rates.end());
-    std::printf(
+    absl::PrintF(
         "{\"name\":\"%s\",\"shape\":\"%s\",\"dtype\":\"%s\",\"threads\":%d,\"best\":%.1f,"
         "\"median\":%.1f,\"unit\":\"%s\"}\n",
-        name.c_str(), shape.c_str(), std::string(Name(dtype)).c_str(), threads_, rates.back(),
-        rates[rates.size() / 2], unit);
+        name, shape, Name(dtype), threads_, std::ranges::max(rates), bench::Median(rates), unit);
     std::fflush(stdout);
   }
 
@@ -101,9 +99,8 @@ void BenchGemm(Bench& bench, DType dtype) {
     // Weight gradients are added up in fp32.
     args.beta = s.transpose_a ? 1.0f : 0.0f;
     args.c = bench.Tensor(s.transpose_a ? DType::kFloat32 : dtype, {s.m, s.n});
-    const std::string shape = std::to_string(s.m) + "x" + std::to_string(s.n) + "x" +
-                              std::to_string(s.k) + (s.transpose_a ? " a^T" : "") +
-                              (s.transpose_b ? " b^T" : "");
+    const std::string shape = absl::StrCat(s.m, "x", s.n, "x", s.k, s.transpose_a ? " a^T" : "",
+                                           s.transpose_b ? " b^T" : "");
     const double flops = 2.0 * static_cast<double>(s.m * s.n * s.k);
     bench.Report("gemm", shape, dtype, flops, "GFLOP/s", [&] { bench.backend().Gemm(args, {}); });
     bench.FreeTensors();

@@ -1,7 +1,10 @@
-// Command lines of the form --name value, and flags without a value, for the benchmarks.
+// What benchmarks share: command lines of the form --name value, and flags without a value;
+// medians.
 
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -36,22 +39,33 @@ inline bool SetOption(const Option& option, const std::string& value) {
 inline absl::Status ParseOptions(int argc, char** argv, const std::vector<Option>& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
-    const Option* found = nullptr;
-    for (const Option& option : options) {
-      if (option.name == name) found = &option;
-    }
-    if (found == nullptr) return absl::InvalidArgumentError(absl::StrCat("unknown option ", name));
+    const auto found = std::ranges::find(options, name, &Option::name);
+    if (found == options.end())
+      return absl::InvalidArgumentError(absl::StrCat("unknown option ", name));
     if (bool* const* flag = std::get_if<bool*>(&found->target)) {
       **flag = true;
-      continue;
-    }
-    if (++i == argc) return absl::InvalidArgumentError(absl::StrCat(name, " needs a value"));
-    if (!SetOption(*found, argv[i])) {
+    } else if (++i == argc) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " needs a value"));
+    } else if (!SetOption(*found, argv[i])) {
       return absl::InvalidArgumentError(
-          absl::StrCat(name, " ", argv[i], " is no number", " from ", found->least, " on"));
+          absl::StrCat(name, " ", argv[i], " is no number from ", found->least, " on"));
     }
   }
   return absl::OkStatus();
+}
+
+// On the wall.
+template <typename Work>
+double SecondsOf(const Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The upper one of two. REQUIRES: not empty.
+inline double Median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
 }
 
 }  // namespace anyorder::bench

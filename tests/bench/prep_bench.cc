@@ -11,41 +11,31 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "absl/strings/str_split.h"
 
 #include "core/base/check.h"
 #include "core/base/file_system.h"
 #include "core/base/whole_file.h"
 #include "data/prep/prep.h"
 #include "data/prep/sentencepiece_bridge.h"
-#include "tests/bench/rounds.h"
+#include "tests/bench/options.h"
 
 namespace {
 
 using anyorder::data::PrepOptions;
 
-std::vector<std::string_view> Lines(const std::string& text) {
-  std::vector<std::string_view> lines;
-  for (std::string_view rest = text; !rest.empty();) {
-    const size_t end = std::min(rest.find('\n'), rest.size() - 1);
-    lines.push_back(rest.substr(0, end));
-    rest.remove_prefix(end + 1);
-  }
-  return lines;
-}
-
 // MB/s of `workers` processes, each encoding every workers-th line. The model is loaded before the
 // clock starts, as in prep.
 double MeasureBare(const std::string& text, const anyorder::data::SentencePieceBridge& bridge,
                    int workers) {
-  const std::vector<std::string_view> lines = Lines(text);
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
   const auto start = std::chrono::steady_clock::now();
   std::vector<pid_t> children;
   for (int worker = 0; worker < workers; ++worker) {

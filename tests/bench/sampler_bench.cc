@@ -4,11 +4,12 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include "absl/strings/str_format.h"
 
 #include "core/base/check.h"
 #include "data/dataset/dataset.h"
@@ -34,11 +35,10 @@ void Measure(const Dataset& dataset, SampleKind kind, const char* name, double s
       ANYORDER_CHECK_OK((*sampler)->Sample(lane, step).status());
     elapsed = std::chrono::duration<double>(Clock::now() - start).count();
   }
-  std::printf(
-      "{\"name\": \"%s\", \"seq_len\": %lld, \"num_predict\": %lld, \"lanes\": %lld, "
-      "\"samples\": %lld, \"samples_per_second\": %.0f, \"microseconds\": %.1f}\n",
-      name, static_cast<long long>(config.seq_len), static_cast<long long>(config.num_predict),
-      static_cast<long long>(kLanes), static_cast<long long>(samples),
+  absl::PrintF(
+      "{\"name\": \"%s\", \"seq_len\": %d, \"num_predict\": %d, \"lanes\": %d, "
+      "\"samples\": %d, \"samples_per_second\": %.0f, \"microseconds\": %.1f}\n",
+      name, config.seq_len, config.num_predict, kLanes, samples,
       static_cast<double>(samples) / elapsed, 1e6 * elapsed / static_cast<double>(samples));
 }
 

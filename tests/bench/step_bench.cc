@@ -2,8 +2,7 @@
 // second, and as a fraction of what the same backend reaches on one large matrix product.
 //
 //   step_bench [--preset tiny|base] [--dtype fp32|bf16] [--threads N] [--dropout RATE] [--batch N]
-//   [--steps N]
-//              [--backend cpu|reference] [--profile]
+//              [--steps N] [--backend cpu|reference] [--profile]
 //
 // Prints one JSON object. --profile adds the share of each part; its clock costs under 1 % of a
 // step.
@@ -11,25 +10,20 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstdio>
+#include <array>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/base/check.h"
 #include "core/base/status.h"
-#include "core/network/transformer.h"
 #include "core/objective/objective.h"
-#include "tests/bench/flat_tensor.h"
+#include "tests/bench/learner.h"
 #include "tests/bench/options.h"
-#include "tests/bench/timed_backend.h"
 #include "tests/core/network/model_testing.h"
+#include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::bench {
 namespace {
@@ -43,6 +37,90 @@ struct Options {
   int64_t steps = 5;  // timed ones, after two that warm up
   double dropout = 0.1;
   bool profile = false;
+};
+
+enum class Part { kGemm, kAttention, kSoftmax, kOptimizer, kRest };
+constexpr std::array<const char*, 5> kPartNames = {"gemm", "attention", "softmax", "optimizer",
+                                                   "rest"};
+
+// Passes every call on and adds up where the time goes, and how much arithmetic was asked for.
+class TimedBackend final : public testing::ForwardingBackend {
+ public:
+  // Without `timed` only arithmetic is counted.
+  TimedBackend(std::unique_ptr<kernels::Backend> inner, bool timed)
+      : ForwardingBackend(std::move(inner)), timed_(timed) {}
+
+  void Reset() {
+    seconds_ = {};
+    gemm_flops_ = attention_flops_ = 0;
+  }
+  double seconds(Part part) const { return seconds_[static_cast<size_t>(part)]; }
+  // Multiplications and additions that the definitions need; nothing that a kernel computes again
+  // counts.
+  double gemm_flops() const { return gemm_flops_; }
+  double attention_flops() const { return attention_flops_; }
+
+  void PlanAttention(const kernels::AttentionPlan& plan, StreamView stream) override {
+    Time(Part::kAttention, [&] { ForwardingBackend::PlanAttention(plan, stream); });
+  }
+
+ private:
+  using Operation = kernels::Operation;
+  template <typename... Args>
+  static bool IsOne(const Operation& operation) {
+    return (std::holds_alternative<const Args*>(operation) || ...);
+  }
+  static Part PartOf(const Operation& operation) {
+    if (IsOne<kernels::GemmArgs>(operation)) return Part::kGemm;
+    if (IsOne<kernels::LinearCrossEntropyArgs>(operation)) return Part::kSoftmax;
+    if (IsOne<kernels::AttentionForwardArgs, kernels::AttentionBackwardArgs>(operation))
+      return Part::kAttention;
+    if (IsOne<kernels::AdamWArgs, kernels::SumOfSquaresArgs, kernels::ComputeGradientClipArgs>(
+            operation))
+      return Part::kOptimizer;
+    return Part::kRest;
+  }
+
+  void Count(const kernels::GemmArgs& args) {
+    const int64_t inner = args.transpose_a ? args.a.dim(0) : args.a.dim(1);
+    const int64_t results = args.batch.count * args.c.num_elements();
+    gemm_flops_ += 2.0 * static_cast<double>(results) * static_cast<double>(inner);
+  }
+  void Count(const kernels::AttentionForwardArgs& args) {
+    attention_flops_ += 3 * ProductFlops(args.in.shape);
+  }
+  void Count(const kernels::AttentionBackwardArgs& args) {
+    attention_flops_ += 6 * ProductFlops(args.in.shape);
+  }
+  void Count(const kernels::LinearCrossEntropyArgs& args) {
+    const double products = args.dx.is_null() ? 1 : 3;
+    gemm_flops_ += products * 2.0 * static_cast<double>(args.x.num_elements()) *
+                   static_cast<double>(args.weight.dim(0));
+  }
+  template <typename Args>
+  void Count(const Args&) {}
+
+  void Enqueue(const Operation& operation, StreamView stream) override {
+    std::visit([this](const auto* args) { Count(*args); }, operation);
+    Time(PartOf(operation), [&] { ForwardingBackend::Enqueue(operation, stream); });
+  }
+
+  // One [rows, keys] by head_dim product in every head. Forward needs three (content and position
+  // scores, values), backward six (dV, dP, and two factors for each kind of score).
+  static double ProductFlops(const kernels::AttentionShape& shape) {
+    return 2.0 * static_cast<double>(shape.num_rows() * shape.num_keys * shape.model_dim());
+  }
+
+  template <typename Call>
+  void Time(Part part, const Call& call) {
+    if (!timed_) return call();
+    seconds_[static_cast<size_t>(part)] += SecondsOf(call);
+  }
+
+  bool timed_;
+  std::array<double, 5> seconds_{};
+  double gemm_flops_ = 0;
+  double attention_flops_ = 0;
 };
 
 struct Preset {
@@ -87,74 +165,6 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const Options& opt
   return kernels::MakeCpuBackend({.num_threads = static_cast<int>(options.threads)});
 }
 
-class StepBench {
- public:
-  StepBench(const Preset& preset, const BatchShape& shape, kernels::Backend& backend,
-            Transformer& transformer)
-      : preset_(preset),
-        backend_(backend),
-        transformer_(transformer),
-        size_(transformer.layout().num_elements()),
-        is_fp32_(preset.model.dtype == ComputeType::kFloat32),
-        master_(backend, DType::kFloat32, size_),
-        weights_(backend, ToDType(preset.model.dtype), is_fp32_ ? 1 : size_),
-        gradients_(backend, DType::kFloat32, size_),
-        m_(backend, DType::kFloat32, size_),
-        v_(backend, DType::kFloat32, size_),
-        sums_(backend, DType::kFloat64,
-              (size_ + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements),
-        memory_(MemoryOrDie(preset.model, shape, backend)),
-        ranges_(DecayRanges(transformer.layout())) {
-    InitializeParameters(transformer.layout(), preset.model, 1, 0, size_,
-                         master_.view.data<float>());
-    if (!is_fp32_) backend.Cast(master_.view, weights_.view, {});
-  }
-
-  // Mean loss of one step, optimizer included.
-  double Run(const Batch& batch) {
-    StepArgs args;
-    args.batch = &batch;
-    args.weights = is_fp32_ ? master_.view : weights_.view;
-    args.memory = memory_.View(0, batch.shape.batch_size);
-    args.seed = 1;
-    args.gradients = gradients_.view;
-    const StepResult result = transformer_.Run(args, {});
-    memory_.Advance();
-    backend_.SumOfSquares(gradients_.view, sums_.view, {});
-    double squares = 0;
-    for (int64_t i = 0; i < sums_.view.num_elements(); ++i) squares += sums_.view.data<double>()[i];
-    Update(1.0 / std::max(1.0, std::sqrt(squares)), batch.step);
-    return result.loss_sum / result.divisor;
-  }
-
- private:
-  void Update(double grad_scale, int64_t step) {
-    for (const DecayRange& range : ranges_) {
-      const Shape shape{range.end - range.begin};
-      kernels::AdamWArgs args;
-      args.grad = gradients_.view.Slice(range.begin, shape);
-      args.master = master_.view.Slice(range.begin, shape);
-      args.m = m_.view.Slice(range.begin, shape);
-      args.v = v_.view.Slice(range.begin, shape);
-      if (!is_fp32_) args.weights = weights_.view.Slice(range.begin, shape);
-      args.grad_scale = grad_scale;
-      args.learning_rate = 1e-4;
-      args.weight_decay = range.decays ? 0.01 : 0.0;
-      args.step = step;
-      backend_.AdamW(args, {});
-    }
-  }
-
-  Preset preset_;
-  kernels::Backend& backend_;
-  Transformer& transformer_;
-  int64_t size_;
-  bool is_fp32_;
-  FlatTensor master_, weights_, gradients_, m_, v_, sums_;
-  MemoryRing memory_;
-  std::vector<DecayRange> ranges_;
-};
-
 // GFLOP/s of one product that is large enough for any library to show its best.
 double GemmRate(kernels::Backend& backend, DType dtype) {
   constexpr int64_t kSize = 1536;
@@ -167,10 +177,8 @@ double GemmRate(kernels::Backend& backend, DType dtype) {
   args.c = c.view.Reshape({kSize, kSize});
   double best = 0;
   for (int i = 0; i < 4; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    backend.Gemm(args, {});
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    best = std::max(best, 2.0 * kSize * kSize * kSize / elapsed.count() * 1e-9);
+    const double seconds = SecondsOf([&] { backend.Gemm(args, {}); });
+    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds * 1e-9);
   }
   return best;
 }
@@ -205,15 +213,14 @@ absl::Status RunBench(int argc, char** argv) {
                                          {"--dropout", &options.dropout},
                                          {"--profile", &options.profile}}));
   ANYORDER_ASSIGN_OR_RETURN(const Preset preset, MakePreset(options));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> device, MakeBackend(options));
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> device, MakeBackend(options));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective("permutation_lm", preset.model, preset.sampling));
-  TimedBackend backend(*device, options.profile);
+  TimedBackend backend(std::move(device), options.profile);
   const BatchShape shape = objective->Shape(preset.batch);
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> transformer,
-                            Transformer::Create(preset.model, preset.vocab_size, shape, backend));
-  StepBench bench(preset, shape, backend, *transformer);
-  const double gemm_rate = GemmRate(*device, ToDType(preset.model.dtype));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Learner> learner,
+                            Learner::Create(preset.model, preset.vocab_size, shape, 1, backend));
+  const double gemm_rate = GemmRate(backend, ToDType(preset.model.dtype));
 
   constexpr int64_t kWarmUp = 2;
   std::vector<double> seconds;
@@ -222,15 +229,13 @@ absl::Status RunBench(int argc, char** argv) {
   for (int64_t step = 0; step < kWarmUp + options.steps; ++step) {
     const Batch batch = MakeBatch(preset, *objective, step);
     if (step == kWarmUp) backend.Reset();
-    const auto begin = std::chrono::steady_clock::now();
-    loss = bench.Run(batch);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    const double elapsed =
+        SecondsOf([&] { loss = learner->Step(batch, OptimizerConfig(), kWarmUp + options.steps); });
     if (step < kWarmUp) continue;
-    seconds.push_back(elapsed.count());
-    total += elapsed.count();
+    seconds.push_back(elapsed);
+    total += elapsed;
   }
-  std::nth_element(seconds.begin(), seconds.begin() + options.steps / 2, seconds.end());
-  const double median = seconds[options.steps / 2];
+  const double median = Median(seconds);
   const auto tokens = static_cast<double>(preset.batch * preset.sampling.seq_len);
   const double flops =
       (backend.gemm_flops() + backend.attention_flops()) / static_cast<double>(options.steps);
@@ -243,12 +248,12 @@ absl::Status RunBench(int argc, char** argv) {
                    "\"gflop_per_second\": %.1f, \"large_gemm_gflop_per_second\": %.1f, "
                    "\"fraction_of_large_gemm\": %.3f, \"activation_mib\": %.0f, "
                    "\"peak_rss_mib\": %.0f, \"loss\": %.4f%s}",
-                   options.preset, device->name(), options.dtype, options.threads, options.dropout,
+                   options.preset, backend.name(), options.dtype, options.threads, options.dropout,
                    preset.batch, preset.sampling.seq_len, median * 1e3, tokens / median,
                    flops * 1e-9,
                    backend.attention_flops() / static_cast<double>(options.steps) * 1e-9,
                    flops / median * 1e-9, gemm_rate, flops / median * 1e-9 / gemm_rate,
-                   static_cast<double>(transformer->activation_bytes()) / (1 << 20),
+                   static_cast<double>(learner->transformer().activation_bytes()) / (1 << 20),
                    static_cast<double>(usage.ru_maxrss) / 1024, loss,
                    options.profile ? Shares(backend, total) : "")
             << std::endl;

@@ -27,14 +27,17 @@ class Programs:
 
     def prepare(self):
         """Makes the dataset and the undisturbed run on one rank."""
+        self.make_dataset()
+        shutil.rmtree(self.reference, ignore_errors=True)
+        self.run(self.launch_command(self.reference, 1, ["train.steps=%d" % STEPS, "checkpoint.every=30"]))
+
+    def make_dataset(self):
         corpus = self.work / "corpus.txt"
         with open(corpus, "wb") as out:
             subprocess.run(["python3", HERE.parent / "launcher/make_text.py", "1"], stdout=out, check=True)
         shutil.rmtree(self.work / "shards", ignore_errors=True)
-        shutil.rmtree(self.reference, ignore_errors=True)
         self.run([self.bin / "anyorder", "prep", "--input", corpus, "--output", self.work / "shards",
                   "--vocab-size", "300", "--no-filter", "--no-dedup"])
-        self.run(self.launch_command(self.reference, 1, ["train.steps=%d" % STEPS, "checkpoint.every=30"]))
 
     def run(self, command):
         done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -4,9 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,9 +11,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/safetensors.h"
 #include "tests/core/network/model_testing.h"
-#include "tests/parity/hashed_weights.h"
+#include "tests/parity/golden_file.h"
 
 namespace anyorder {
 namespace {
@@ -122,34 +118,15 @@ void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    const char* const source = std::getenv("ANYORDER_SOURCE");
-    ASSERT_NE(source, nullptr) << "set ANYORDER_SOURCE to the root of the sources";
-    auto reader = ckpt::SafetensorsReader::Open(
-        absl::StrCat(source, "/tests/parity/golden/backbones/", GetParam().name, ".safetensors"));
-    ASSERT_TRUE(reader.ok()) << reader.status().message();
-    reader_ = std::make_unique<ckpt::SafetensorsReader>(*std::move(reader));
+    auto file = testing::GoldenFile::Open(absl::StrCat("backbones/", GetParam().name));
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    file_ = *std::move(file);
     const ModelConfig model = GetParam().model();
     const Batch batch = MakeBatch(model);
     testing::ModelRunner runner(model, kVocab, batch.shape, *backend_);
     layout_ = runner.layout().parameters();
-    std::vector<float> weights(static_cast<size_t>(runner.layout().num_elements()));
-    for (const ParameterInfo& info : layout_)
-      testing::FillHashed(info, weights.data() + info.offset);
+    const std::vector<float> weights = testing::HashedWeights(runner.layout());
     result_ = runner.Run(batch, {weights.begin(), weights.end()}, {}, /*training=*/true);
-  }
-
-  template <typename T>
-  std::vector<T> Values(const std::string& name) const {
-    const ckpt::SafetensorsTensor* const tensor = reader_->Find(name);
-    if (tensor == nullptr) {
-      ADD_FAILURE() << "no tensor " << name;
-      return {};
-    }
-    std::vector<T> values(static_cast<size_t>(tensor->entry.shape.num_elements()));
-    const absl::Status status =
-        reader_->Read(name, 0, static_cast<int64_t>(values.size()), values.data());
-    EXPECT_TRUE(status.ok()) << status.message();
-    return values;
   }
 
   // Every slot is a target of its own row.
@@ -163,9 +140,9 @@ class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
     shape.next_sentence = model.next_sentence_head;
     shape.global_rows = model.global_projections ? 2 : 0;
     Batch batch(shape);
-    batch.tokens = Values<int32_t>("tokens");
-    batch.labels = Values<int32_t>("labels");
-    batch.row_seg = batch.key_seg = Values<int32_t>("segment");
+    batch.tokens = file_->Values<int32_t>("tokens");
+    batch.labels = file_->Values<int32_t>("labels");
+    batch.row_seg = batch.key_seg = file_->Values<int32_t>("segment");
     for (int64_t row = 0; row < kLanes * kLength; ++row) {
       const auto slot = static_cast<int32_t>(row % kLength);
       batch.row_ids[row] = batch.readout_rows[row] = static_cast<int32_t>(row);
@@ -181,43 +158,26 @@ class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
       }
       if (!shape.next_sentence) continue;
       batch.summary_rows[lane] = static_cast<int32_t>(lane * kLength);
-      batch.summary_labels[lane] = Values<int32_t>("follows")[lane];
+      batch.summary_labels[lane] = file_->Values<int32_t>("follows")[lane];
       batch.summary_weights[lane] = 1.0f;
     }
     return batch;
   }
 
-  // Theirs is fp64 but for softmax and rotary angles, which they round to fp32: some 10 roundings a
-  // layer of terms that add up over a row, as in golden_test.cc; gradients, differences of nearly
-  // equal numbers, get ten times as much.
-  static double Tolerance() { return 2 * 10 * std::sqrt(64.0) * 0x1p-24; }
-
-  template <typename Ours>
-  void ExpectNear(const std::vector<Ours>& ours, const std::string& name, double tolerance) const {
-    const std::vector<float> theirs = Values<float>(name);
-    ASSERT_EQ(ours.size(), theirs.size()) << name;
-    double largest = 0;
-    double worst = 0;
-    for (size_t i = 0; i < ours.size(); ++i) {
-      const double difference = std::fabs(static_cast<double>(ours[i]) - theirs[i]);
-      largest = std::max(largest, std::fabs(static_cast<double>(theirs[i])));
-      worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
-    }
-    EXPECT_LE(worst, tolerance * largest)
-        << name << ": off by " << worst << ", largest value " << largest;
-  }
-
+  // Theirs is fp64 but for softmax and rotary angles, which they round to fp32; gradients,
+  // differences of nearly equal numbers, get ten times as much.
+  const double tolerance_ = testing::RoundingTolerance(2, 64);
   std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
-  std::unique_ptr<ckpt::SafetensorsReader> reader_;
+  std::unique_ptr<testing::GoldenFile> file_;
   std::vector<ParameterInfo> layout_;
   testing::ModelRunner::Result result_;
 };
 
 TEST_P(BackboneGoldenTest, LossesAgree) {
-  ExpectNear(result_.losses, "losses", Tolerance());
+  file_->ExpectNear(result_.losses, "losses", tolerance_);
   if (!GetParam().model().next_sentence_head) return;
-  ExpectNear(std::vector<double>{SumNamed("nsp_loss", result_.step.sums).sum}, "summary_loss",
-             Tolerance());
+  file_->ExpectNear(std::vector<double>{SumNamed("nsp_loss", result_.step.sums).sum},
+                    "summary_loss", tolerance_);
 }
 
 TEST_P(BackboneGoldenTest, GradientsOfEveryParameterAgree) {
@@ -231,7 +191,7 @@ TEST_P(BackboneGoldenTest, GradientsOfEveryParameterAgree) {
     if (info.name == "transformer.mask_emb" || is_rounding) {
       EXPECT_LT(testing::Norm(ours), 1e-12) << info.name;
     } else {
-      ExpectNear(ours, "gradient/" + info.name, 10 * Tolerance());
+      file_->ExpectNear(ours, "gradient/" + info.name, 10 * tolerance_);
     }
   }
 }

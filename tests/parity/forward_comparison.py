@@ -11,10 +11,7 @@ def check_facts(t, steps, config, faults):
     faults += masks.layout_faults(facts, reuse_len)
     if t + 1 < len(steps):
         faults += masks.continuity_faults(facts, steps[t + 1], reuse_len)
-    inputs, labels, weights = masks.model_inputs(facts, reuse_len)
-    if not torch.equal(weights, facts["weights"]) or not torch.equal(labels, facts["labels"].long()):
-        faults.append(f"step {t}: labels or weights differ")
-    return inputs, labels, weights
+    return masks.checked_inputs(t, facts, reuse_len, faults)
 
 
 def check_masks(t, facts, inputs, held, faults):
@@ -84,11 +81,3 @@ def compare(export, dump, num_steps, zero_memory=False, exact_positions=False):
                 faults.append(f"step {t}: transformers keeps {len(mems[0])} rows of memory")
             measures.add("memory", facts["memory"][:, :, -len(mems[0]):], torch.stack(mems).permute(2, 0, 1, 3))
     return measures, faults, blind
-
-
-def exceeding(measures, tolerance, gradient_tolerance):
-    """The quantities that differ by more than rounding."""
-    return [f"{quantity}: {max(relative, norm):.1e} is over {limit:.1e}"
-            for quantity, _, relative, norm in measures.table()
-            for limit in (gradient_tolerance if quantity == "gradients" else tolerance,)
-            if not max(relative, norm) <= limit]

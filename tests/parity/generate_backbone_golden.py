@@ -9,13 +9,11 @@ Exit status: 0 done, or they agree; 1 they do not; 77 torch or transformers is m
 import inspect
 import random
 import sys
-from pathlib import Path
 from unittest import mock
 
 import hf_model
 import torch
-from generate_golden import check, hashed_weights
-from safetensors.torch import save_file
+from generate_golden import hashed_weights, make_or_check
 from torch.nn.functional import cross_entropy
 from transformers import (BertConfig, BertForPreTraining, GPTNeoXConfig, GPTNeoXForCausalLM, LongformerConfig,
                           LongformerForMaskedLM, MPNetConfig, MPNetForMaskedLM, OpenAIGPTConfig, OpenAIGPTLMHeadModel)
@@ -30,101 +28,116 @@ DIM = HEADS * HEAD_DIM
 FFN = 4 * DIM  # GPT's is fixed to that
 WINDOWS = [4, 8]  # Longformer's, both sides together, a layer
 GLOBAL_SLOTS = [[0, 7], [0, 13]]
-NAMES = ("gpt", "bert", "longformer", "neox", "mpnet", "transfo_xl", "transfo_xl_projected")
 CUTOFFS = [12, 20]  # of both Transformer-XL
 
 
-def linear(module):
-    """Names of ours: y = x W^T + b, as theirs."""
-    return {"weight": (module.weight, lambda x: x), "bias": (module.bias, lambda x: x)}
+class Names(dict):
+    """{our name: (their parameter, the view of it that is ours)}."""
 
+    def put(self, name, parameter, view=lambda x: x):
+        self[name] = (parameter, view)
 
-def turned(parameter):
-    return parameter, lambda x: x.transpose(0, 1)
+    def put_turned(self, name, module):
+        self.put(name, module.weight, lambda x: x.transpose(0, 1))
 
+    def put_module(self, name, module):
+        """y = x W^T + b, as theirs; or a LayerNorm."""
+        self.put(f"{name}.weight", module.weight)
+        self.put(f"{name}.bias", module.bias)
 
-def norm(prefix, module):
-    return {f"{prefix}layer_norm.weight": (module.weight, lambda x: x),
-            f"{prefix}layer_norm.bias": (module.bias, lambda x: x)}
+    def put_attention(self, number, **projections):
+        """q, k, v of a layer: linear modules, turned; o: one that is not."""
+        for name, module in projections.items():
+            place = f"transformer.layer.{number}.rel_attn.{name}"
+            if name == "o":
+                self.put(place, module.weight)
+            else:
+                self.put_turned(place, module)
+            self.put(f"{place}_bias", module.bias)
+
+    def put_rest(self, number, attention_norm, norm, layer_1, layer_2):
+        """A layer's norms and feed-forward."""
+        prefix = f"transformer.layer.{number}."
+        self.put_module(f"{prefix}rel_attn.layer_norm", attention_norm)
+        self.put_module(f"{prefix}ff.layer_norm", norm)
+        self.put_module(f"{prefix}ff.layer_1", layer_1)
+        self.put_module(f"{prefix}ff.layer_2", layer_2)
+
+    def put_embeddings(self, words, positions=None, first_position=0, norm=None):
+        self.put("transformer.word_embedding.weight", words.weight)
+        if positions is not None:
+            self.put("transformer.position_embedding.weight", positions.weight, lambda x: x[first_position:])
+        if norm is not None:
+            self.put_module("transformer.embedding_layer_norm", norm)
+
+    def put_head(self, dense, norm, bias):
+        self.put_module("lm_head.dense", dense)
+        self.put_module("lm_head.layer_norm", norm)
+        self.put("lm_loss.bias", bias)
 
 
 def gpt():
     config = OpenAIGPTConfig(vocab_size=VOCAB, n_positions=LENGTH, n_embd=DIM, n_layer=LAYERS, n_head=HEADS,
                              layer_norm_epsilon=1e-5, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0)
-    model = OpenAIGPTLMHeadModel(config)
-    ours = {"transformer.word_embedding.weight": (model.transformer.tokens_embed.weight, lambda x: x),
-            "transformer.position_embedding.weight": (model.transformer.positions_embed.weight, lambda x: x)}
+    model, ours = OpenAIGPTLMHeadModel(config), Names()
+    ours.put_embeddings(model.transformer.tokens_embed, model.transformer.positions_embed)
     for number, layer in enumerate(model.transformer.h):
         prefix = f"transformer.layer.{number}."
         for part, name in enumerate("qkv"):
             columns = slice(part * DIM, (part + 1) * DIM)
-            ours[f"{prefix}rel_attn.{name}"] = (layer.attn.c_attn.weight, lambda x, c=columns: x[:, c])
-            ours[f"{prefix}rel_attn.{name}_bias"] = (layer.attn.c_attn.bias, lambda x, c=columns: x[c])
-        ours[f"{prefix}rel_attn.o"] = turned(layer.attn.c_proj.weight)
-        ours[f"{prefix}rel_attn.o_bias"] = (layer.attn.c_proj.bias, lambda x: x)
-        ours.update(norm(f"{prefix}rel_attn.", layer.ln_1) | norm(f"{prefix}ff.", layer.ln_2))
+            ours.put(f"{prefix}rel_attn.{name}", layer.attn.c_attn.weight, lambda x, c=columns: x[:, c])
+            ours.put(f"{prefix}rel_attn.{name}_bias", layer.attn.c_attn.bias, lambda x, c=columns: x[c])
+        ours.put_turned(f"{prefix}rel_attn.o", layer.attn.c_proj)
+        ours.put(f"{prefix}rel_attn.o_bias", layer.attn.c_proj.bias)
+        ours.put_rest(number, layer.ln_1, layer.ln_2, layer.mlp.c_fc, layer.mlp.c_proj)
         for name, theirs in (("layer_1", layer.mlp.c_fc), ("layer_2", layer.mlp.c_proj)):
-            ours[f"{prefix}ff.{name}.weight"] = turned(theirs.weight)
-            ours[f"{prefix}ff.{name}.bias"] = (theirs.bias, lambda x: x)
+            ours.put_turned(f"{prefix}ff.{name}.weight", theirs)
     return model, ours
 
 
-def bert_layers(layers, ours):
+def put_bert_layers(layers, ours):
     """BERT's names, which Longformer's layers share."""
     for number, layer in enumerate(layers):
-        prefix = f"transformer.layer.{number}."
         attention = layer.attention.self
-        for suffix, start in (("", ""), ("_global", "global_")):
-            for name, theirs in (("q", "query"), ("k", "key"), ("v", "value")):
-                module = getattr(attention, theirs + suffix, None)
-                if module is None:
-                    continue
-                ours[f"{prefix}rel_attn.{start}{name}"] = turned(module.weight)
-                ours[f"{prefix}rel_attn.{start}{name}_bias"] = (module.bias, lambda x: x)
-        output = layer.attention.output
-        ours[f"{prefix}rel_attn.o"] = (output.dense.weight, lambda x: x)
-        ours[f"{prefix}rel_attn.o_bias"] = (output.dense.bias, lambda x: x)
-        ours.update(norm(f"{prefix}rel_attn.", output.LayerNorm) | norm(f"{prefix}ff.", layer.output.LayerNorm))
-        for name, module in (("layer_1", layer.intermediate.dense), ("layer_2", layer.output.dense)):
-            ours.update({f"{prefix}ff.{name}.{key}": value for key, value in linear(module).items()})
+        ours.put_attention(number, q=attention.query, k=attention.key, v=attention.value, o=layer.attention.output.dense)
+        if hasattr(attention, "query_global"):
+            ours.put_attention(number, global_q=attention.query_global, global_k=attention.key_global,
+                               global_v=attention.value_global)
+        ours.put_rest(number, layer.attention.output.LayerNorm, layer.output.LayerNorm, layer.intermediate.dense,
+                      layer.output.dense)
 
 
-def bert_embeddings(embeddings, first_position):
-    return {"transformer.word_embedding.weight": (embeddings.word_embeddings.weight, lambda x: x),
-            "transformer.position_embedding.weight": (embeddings.position_embeddings.weight,
-                                                      lambda x: x[first_position:]),
-            "transformer.segment_embedding.weight": (embeddings.token_type_embeddings.weight, lambda x: x),
-            **norm("transformer.embedding_", embeddings.LayerNorm)}
+def put_bert_embeddings(embeddings, first_position, ours):
+    ours.put_embeddings(embeddings.word_embeddings, embeddings.position_embeddings, first_position, embeddings.LayerNorm)
+    ours.put("transformer.segment_embedding.weight", embeddings.token_type_embeddings.weight)
+
+
+# Of the configurations that follow BERT's.
+BERT_LIKE = dict(vocab_size=VOCAB, hidden_size=DIM, num_hidden_layers=LAYERS, num_attention_heads=HEADS, intermediate_size=FFN)
 
 
 def bert():
-    config = BertConfig(vocab_size=VOCAB, hidden_size=DIM, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-                        intermediate_size=FFN, max_position_embeddings=LENGTH, hidden_act="gelu_new",
-                        hidden_dropout_prob=0, attention_probs_dropout_prob=0)
-    model = BertForPreTraining(config)
-    ours = bert_embeddings(model.bert.embeddings, 0)
-    bert_layers(model.bert.encoder.layer, ours)
+    config = BertConfig(max_position_embeddings=LENGTH, hidden_act="gelu_new", hidden_dropout_prob=0,
+                        attention_probs_dropout_prob=0, **BERT_LIKE)
+    model, ours = BertForPreTraining(config), Names()
+    put_bert_embeddings(model.bert.embeddings, 0, ours)
+    put_bert_layers(model.bert.encoder.layer, ours)
     head = model.cls.predictions
-    ours.update({f"lm_head.dense.{key}": value for key, value in linear(head.transform.dense).items()})
-    ours.update(norm("lm_head.", head.transform.LayerNorm))
-    ours["lm_loss.bias"] = (head.bias, lambda x: x)
-    for name, module in (("sequence_summary.summary", model.bert.pooler.dense), ("logits_proj", model.cls.seq_relationship)):
-        ours.update({f"{name}.{key}": value for key, value in linear(module).items()})
+    ours.put_head(head.transform.dense, head.transform.LayerNorm, head.bias)
+    ours.put_module("sequence_summary.summary", model.bert.pooler.dense)
+    ours.put_module("logits_proj", model.cls.seq_relationship)
     return model, ours
 
 
 def longformer():
     # Two position rows are reserved: tokens stand from row 2 on.
-    config = LongformerConfig(vocab_size=VOCAB, hidden_size=DIM, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-                              intermediate_size=FFN, max_position_embeddings=LENGTH + 2, type_vocab_size=1,
-                              attention_window=WINDOWS, hidden_dropout_prob=0, attention_probs_dropout_prob=0,
-                              layer_norm_eps=1e-5, pad_token_id=1)
-    model = LongformerForMaskedLM(config)
-    ours = bert_embeddings(model.longformer.embeddings, 2)
-    bert_layers(model.longformer.encoder.layer, ours)
-    ours.update({f"lm_head.dense.{key}": value for key, value in linear(model.lm_head.dense).items()})
-    ours.update(norm("lm_head.", model.lm_head.layer_norm))
-    ours["lm_loss.bias"] = (model.lm_head.bias, lambda x: x)
+    config = LongformerConfig(max_position_embeddings=LENGTH + 2, type_vocab_size=1, attention_window=WINDOWS,
+                              hidden_dropout_prob=0, attention_probs_dropout_prob=0, layer_norm_eps=1e-5, pad_token_id=1,
+                              **BERT_LIKE)
+    model, ours = LongformerForMaskedLM(config), Names()
+    put_bert_embeddings(model.longformer.embeddings, 2, ours)
+    put_bert_layers(model.longformer.encoder.layer, ours)
+    ours.put_head(model.lm_head.dense, model.lm_head.layer_norm, model.lm_head.bias)
     return model, ours
 
 
@@ -133,53 +146,35 @@ def neox():
     rotary = {"rotary_pct": 1.0, "rotary_emb_base": 100.0}  # transformers 4
     if "rope_parameters" in inspect.signature(GPTNeoXConfig.__init__).parameters:
         rotary = {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 1.0}}
-    config = GPTNeoXConfig(vocab_size=VOCAB, hidden_size=DIM, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-                           intermediate_size=FFN, tie_word_embeddings=True, use_parallel_residual=False, **rotary)
-    model = GPTNeoXForCausalLM(config)
-    ours = {"transformer.word_embedding.weight": (model.gpt_neox.embed_in.weight, lambda x: x)}
+    config = GPTNeoXConfig(tie_word_embeddings=True, use_parallel_residual=False, **BERT_LIKE, **rotary)
+    model, ours = GPTNeoXForCausalLM(config), Names()
+    ours.put_embeddings(model.gpt_neox.embed_in)
     for number, layer in enumerate(model.gpt_neox.layers):
-        prefix = f"transformer.layer.{number}."
-        theirs = layer.attention.query_key_value
+        prefix, theirs = f"transformer.layer.{number}.", layer.attention.query_key_value
         for part, name in enumerate("qkv"):
-            ours[f"{prefix}rel_attn.{name}"] = (
-                theirs.weight, lambda x, p=part: x.view(HEADS, 3, HEAD_DIM, DIM)[:, p].permute(2, 0, 1))
-            ours[f"{prefix}rel_attn.{name}_bias"] = (
-                theirs.bias, lambda x, p=part: x.view(HEADS, 3, HEAD_DIM)[:, p])
-        ours[f"{prefix}rel_attn.o"] = (layer.attention.dense.weight, lambda x: x)
-        ours[f"{prefix}rel_attn.o_bias"] = (layer.attention.dense.bias, lambda x: x)
-        ours.update(norm(f"{prefix}rel_attn.", layer.input_layernorm) | norm(f"{prefix}ff.", layer.post_attention_layernorm))
-        for name, module in (("layer_1", layer.mlp.dense_h_to_4h), ("layer_2", layer.mlp.dense_4h_to_h)):
-            ours.update({f"{prefix}ff.{name}.{key}": value for key, value in linear(module).items()})
-    ours.update(norm("transformer.", model.gpt_neox.final_layer_norm))
+            ours.put(f"{prefix}rel_attn.{name}", theirs.weight,
+                     lambda x, p=part: x.view(HEADS, 3, HEAD_DIM, DIM)[:, p].permute(2, 0, 1))
+            ours.put(f"{prefix}rel_attn.{name}_bias", theirs.bias, lambda x, p=part: x.view(HEADS, 3, HEAD_DIM)[:, p])
+        ours.put_attention(number, o=layer.attention.dense)
+        ours.put_rest(number, layer.input_layernorm, layer.post_attention_layernorm, layer.mlp.dense_h_to_4h,
+                      layer.mlp.dense_4h_to_h)
+    ours.put_module("transformer.layer_norm", model.gpt_neox.final_layer_norm)
     return model, ours
 
 
 def mpnet():
     """T5's bias by distance beside learned positions, as in UniLMv2; no segments."""
     # 32 buckets up to distance 128, which transformers does not let one change.
-    config = MPNetConfig(vocab_size=VOCAB, hidden_size=DIM, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-                         intermediate_size=FFN, max_position_embeddings=LENGTH + 2, hidden_dropout_prob=0,
-                         attention_probs_dropout_prob=0, layer_norm_eps=1e-5, pad_token_id=1)
-    model = MPNetForMaskedLM(config)
+    config = MPNetConfig(max_position_embeddings=LENGTH + 2, hidden_dropout_prob=0, attention_probs_dropout_prob=0,
+                         layer_norm_eps=1e-5, pad_token_id=1, **BERT_LIKE)
+    model, ours = MPNetForMaskedLM(config), Names()
     embeddings, encoder = model.mpnet.embeddings, model.mpnet.encoder
-    ours = {"transformer.word_embedding.weight": (embeddings.word_embeddings.weight, lambda x: x),
-            "transformer.position_embedding.weight": (embeddings.position_embeddings.weight, lambda x: x[2:]),
-            **norm("transformer.embedding_", embeddings.LayerNorm),
-            "transformer.relative_attention_bias.weight": (encoder.relative_attention_bias.weight, lambda x: x)}
+    ours.put_embeddings(embeddings.word_embeddings, embeddings.position_embeddings, 2, embeddings.LayerNorm)
+    ours.put("transformer.relative_attention_bias.weight", encoder.relative_attention_bias.weight)
     for number, layer in enumerate(encoder.layer):
-        prefix = f"transformer.layer.{number}."
-        for name in "qkv":
-            module = getattr(layer.attention.attn, name)
-            ours[f"{prefix}rel_attn.{name}"] = turned(module.weight)
-            ours[f"{prefix}rel_attn.{name}_bias"] = (module.bias, lambda x: x)
-        ours[f"{prefix}rel_attn.o"] = (layer.attention.attn.o.weight, lambda x: x)
-        ours[f"{prefix}rel_attn.o_bias"] = (layer.attention.attn.o.bias, lambda x: x)
-        ours.update(norm(f"{prefix}rel_attn.", layer.attention.LayerNorm) | norm(f"{prefix}ff.", layer.output.LayerNorm))
-        for name, module in (("layer_1", layer.intermediate.dense), ("layer_2", layer.output.dense)):
-            ours.update({f"{prefix}ff.{name}.{key}": value for key, value in linear(module).items()})
-    ours.update({f"lm_head.dense.{key}": value for key, value in linear(model.lm_head.dense).items()})
-    ours.update(norm("lm_head.", model.lm_head.layer_norm))
-    ours["lm_loss.bias"] = (model.lm_head.bias, lambda x: x)
+        ours.put_attention(number, **{name: getattr(layer.attention.attn, name) for name in "qkvo"})
+        ours.put_rest(number, layer.attention.LayerNorm, layer.output.LayerNorm, layer.intermediate.dense, layer.output.dense)
+    ours.put_head(model.lm_head.dense, model.lm_head.layer_norm, model.lm_head.bias)
     return model, ours
 
 
@@ -189,34 +184,35 @@ def transfo_xl(div_val):
     config = TransfoXLConfig(vocab_size=VOCAB, cutoffs=CUTOFFS, d_model=DIM, d_embed=DIM, n_head=HEADS, d_head=HEAD_DIM,
                              d_inner=FFN, n_layer=LAYERS, mem_len=0, clamp_len=-1, div_val=div_val, untie_r=projected,
                              tie_projs=[False, True, True], same_length=False, layer_norm_epsilon=1e-5, dropout=0, dropatt=0)
-    model = TransfoXLLMHeadModel(config)
+    model, ours = TransfoXLLMHeadModel(config), Names()
     body, crit = model.transformer, model.crit
-    ours = {}
     for cluster, (begin, end) in enumerate(zip([0] + CUTOFFS, CUTOFFS + [VOCAB])):
         rows = slice(None) if projected else slice(begin, end)
         place = cluster if projected else 0
-        ours[f"transformer.word_emb.emb_layers.{cluster}.weight"] = (body.word_emb.emb_layers[place].weight, lambda x, r=rows: x[r])
-        ours[f"crit.out_layers.{cluster}.bias"] = (crit.out_layers[place].bias, lambda x, r=rows: x[r])
+        ours.put(f"transformer.word_emb.emb_layers.{cluster}.weight", body.word_emb.emb_layers[place].weight, lambda x, r=rows: x[r])
+        ours.put(f"crit.out_layers.{cluster}.bias", crit.out_layers[place].bias, lambda x, r=rows: x[r])
         if projected:
-            ours[f"transformer.word_emb.emb_projs.{cluster}"] = (body.word_emb.emb_projs[cluster], lambda x: x)
+            ours.put(f"transformer.word_emb.emb_projs.{cluster}", body.word_emb.emb_projs[cluster])
     if projected:
-        ours["crit.out_projs.0"] = (crit.out_projs[0], lambda x: x)
+        ours.put("crit.out_projs.0", crit.out_projs[0])
     for name in ("cluster_weight", "cluster_bias"):
-        ours[f"crit.{name}"] = (getattr(crit, name), lambda x: x)
+        ours.put(f"crit.{name}", getattr(crit, name))
     for number, layer in enumerate(body.layers):
-        prefix = f"transformer.layer.{number}."
+        prefix, attention = f"transformer.layer.{number}.", layer.dec_attn
         for part, name in enumerate("qkv"):
             columns = slice(part * DIM, (part + 1) * DIM)
-            ours[f"{prefix}rel_attn.{name}"] = (layer.dec_attn.qkv_net.weight, lambda x, c=columns: x[c].transpose(0, 1))
-        ours[f"{prefix}rel_attn.o"] = (layer.dec_attn.o_net.weight, lambda x: x)
-        ours[f"{prefix}rel_attn.r"] = turned(layer.dec_attn.r_net.weight)
+            ours.put(f"{prefix}rel_attn.{name}", attention.qkv_net.weight, lambda x, c=columns: x[c].transpose(0, 1))
+        ours.put(f"{prefix}rel_attn.o", attention.o_net.weight)
+        ours.put_turned(f"{prefix}rel_attn.r", attention.r_net)
         for name in ("r_w_bias", "r_r_bias"):
-            place = prefix + "rel_attn." if projected else "transformer."
-            ours[place + name] = (getattr(layer.dec_attn, name), lambda x: x)
-        ours.update(norm(f"{prefix}rel_attn.", layer.dec_attn.layer_norm) | norm(f"{prefix}ff.", layer.pos_ff.layer_norm))
-        for name, part in (("layer_1", 0), ("layer_2", 3)):
-            ours.update({f"{prefix}ff.{name}.{key}": value for key, value in linear(layer.pos_ff.CoreNet[part]).items()})
+            ours.put((prefix + "rel_attn." if projected else "transformer.") + name, getattr(attention, name))
+        ours.put_rest(number, attention.layer_norm, layer.pos_ff.layer_norm, layer.pos_ff.CoreNet[0], layer.pos_ff.CoreNet[3])
     return model, ours
+
+
+# In the order of their seeds.
+MAKERS = {"gpt": gpt, "bert": bert, "longformer": longformer, "neox": neox, "mpnet": mpnet,
+          "transfo_xl": lambda: transfo_xl(1), "transfo_xl_projected": lambda: transfo_xl(2)}
 
 
 def transfo_xl_losses(model, tokens, labels):
@@ -259,10 +255,8 @@ def draw(rng, shape, low, high):
 
 
 def make_tensors(name):
-    rng = random.Random(NAMES.index(name))
-    makers = {"gpt": gpt, "bert": bert, "longformer": longformer, "neox": neox, "mpnet": mpnet,
-              "transfo_xl": lambda: transfo_xl(1), "transfo_xl_projected": lambda: transfo_xl(2)}
-    model, ours = makers[name]()
+    rng = random.Random(list(MAKERS).index(name))
+    model, ours = MAKERS[name]()
     model = model.double().eval()
     covered = {id(parameter) for parameter, _ in ours.values()}
     missing = [key for key, parameter in model.named_parameters() if id(parameter) not in covered]
@@ -303,27 +297,18 @@ def make_tensors(name):
             for key, value in tensors.items()}
 
 
-def main():
-    arguments = [argument for argument in sys.argv[1:] if argument != "--check"]
-    if len(arguments) != 1:
-        sys.exit("usage: generate_backbone_golden.py [--check] DIR")
-    torch.set_num_threads(1)
-    print(hf_model.versions())
-    agree = True
-    for name in NAMES:
+def vanishes(name, key):
+    """Without rotation a key's bias moves all scores of a row alike, and softmax does not see it."""
+    return key.endswith("k_bias") and name != "neox"
+
+
+def names():
+    for name in MAKERS:
         if name.startswith("transfo_xl") and TransfoXLConfig is None:
             print(f"{name}: left out, this transformers has no Transformer-XL")
-            continue
-        path = Path(arguments[0]) / f"{name}.safetensors"
-        tensors = make_tensors(name)
-        if "--check" in sys.argv:
-            # Without rotation a key's bias moves all scores of a row alike, and softmax does not
-            # see it.
-            agree &= check(path, tensors, lambda key, name=name: key.endswith("k_bias") and name != "neox")
         else:
-            save_file(tensors, path, {"made_by": hf_model.versions()})
-    return 0 if agree else 1
+            yield name
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(make_or_check(names(), make_tensors, lambda name: {}, vanishes))

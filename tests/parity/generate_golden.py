@@ -50,6 +50,12 @@ def hashed_weights(name, shape):
     return scaled.float().reshape(shape)
 
 
+def our_name(name, network):
+    """Biases that our layers share are a copy in each of theirs."""
+    shared = not network["untie_r"] and name.endswith(("r_w_bias", "r_r_bias", "r_s_bias"))
+    return "transformer." + name.rsplit(".", 1)[1] if shared else name
+
+
 def make_model(network):
     width = network["num_heads"] * network["head_dim"]
     config = XLNetConfig(
@@ -60,9 +66,7 @@ def make_model(network):
     model = XLNetLMHeadModel(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if not network["untie_r"] and name.endswith(("r_w_bias", "r_r_bias", "r_s_bias")):
-                name = "transformer." + name.rsplit(".", 1)[1]
-            parameter.copy_(hashed_weights(name, parameter.shape))
+            parameter.copy_(hashed_weights(our_name(name, network), parameter.shape))
     return model
 
 
@@ -126,14 +130,13 @@ def make_tensors(network):
 def gradients_by_our_names(model, network):
     gradients = {}
     for name, parameter in model.named_parameters():
-        if not network["untie_r"] and name.endswith(("r_w_bias", "r_r_bias", "r_s_bias")):
-            name = "transformer." + name.rsplit(".", 1)[1]
+        key = "gradient/" + our_name(name, network)
         gradient = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
-        gradients["gradient/" + name] = gradients.get("gradient/" + name, 0) + gradient
+        gradients[key] = gradients.get(key, 0) + gradient
     return gradients
 
 
-def check(path, tensors, vanishes=lambda name: False):
+def check(path, tensors, vanishes):
     """Whether the file holds these tensors, up to rounding. Gradients that vanish in exact arithmetic must be nothing beside the
     largest one of the network, here and in the file: what is left of them is rounding, which differs."""
     measures, wrong = Measures(), []
@@ -157,23 +160,27 @@ def check(path, tensors, vanishes=lambda name: False):
     return not wrong
 
 
-def main():
+def make_or_check(names, make_tensors, metadata_of, vanishes=lambda network, name: False):
+    """The program: for each of `names` its file, which holds make_tensors(name), or a check of it. The exit status."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--check"]
     if len(arguments) != 1:
-        sys.exit("usage: generate_golden.py [--check] DIR")
+        sys.exit(f"usage: {Path(sys.argv[0]).name} [--check] DIR")
     torch.set_num_threads(1)
     print(hf_model.versions())
     agree = True
-    for name, network in NETWORKS.items():
+    for name in names:
         path = Path(arguments[0]) / f"{name}.safetensors"
-        tensors = make_tensors(network)
+        tensors = make_tensors(name)
         if "--check" in sys.argv:
-            agree &= check(path, tensors)
+            agree &= check(path, tensors, lambda key: vanishes(name, key))
         else:
-            metadata = {key: str(value) for key, value in network.items()}
-            save_file(tensors, path, {**metadata, "steps": str(STEPS), "made_by": hf_model.versions()})
+            save_file(tensors, path, {**metadata_of(name), "made_by": hf_model.versions()})
     return 0 if agree else 1
 
 
+def metadata_of(name):
+    return {**{key: str(value) for key, value in NETWORKS[name].items()}, "steps": str(STEPS)}
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(make_or_check(NETWORKS, lambda name: make_tensors(NETWORKS[name]), metadata_of))

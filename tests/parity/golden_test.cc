@@ -5,19 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/safetensors.h"
 #include "core/objective/objective.h"
-#include "tests/parity/hashed_weights.h"
+#include "tests/parity/golden_file.h"
 #include "tests/parity/traced_network.h"
 
 namespace anyorder {
@@ -26,44 +22,7 @@ namespace {
 constexpr int32_t kSeparator = 4;
 constexpr int32_t kClassification = 3;
 
-class GoldenFile {
- public:
-  static absl::StatusOr<GoldenFile> Open(const std::string& name) {
-    const char* const source = std::getenv("ANYORDER_SOURCE");
-    if (source == nullptr)
-      return absl::FailedPreconditionError("set ANYORDER_SOURCE to the root of the sources");
-    auto reader = ckpt::SafetensorsReader::Open(
-        absl::StrCat(source, "/tests/parity/golden/", name, ".safetensors"));
-    if (!reader.ok()) return reader.status();
-    return GoldenFile(*std::move(reader));
-  }
-
-  int64_t Number(const std::string& key) const {
-    int64_t value = 0;
-    EXPECT_TRUE(absl::SimpleAtoi(reader_.metadata().at(key), &value)) << key;
-    return value;
-  }
-  const std::string& Text(const std::string& key) const { return reader_.metadata().at(key); }
-  bool Has(const std::string& name) const { return reader_.Find(name) != nullptr; }
-  template <typename T>
-  std::vector<T> Values(const std::string& name) const {
-    const ckpt::SafetensorsTensor* const tensor = reader_.Find(name);
-    if (tensor == nullptr) {
-      ADD_FAILURE() << "no tensor " << name;
-      return {};
-    }
-    std::vector<T> values(static_cast<size_t>(tensor->entry.shape.num_elements()));
-    const absl::Status status =
-        reader_.Read(name, 0, static_cast<int64_t>(values.size()), values.data());
-    EXPECT_TRUE(status.ok()) << status.message();
-    return values;
-  }
-
- private:
-  explicit GoldenFile(ckpt::SafetensorsReader reader) : reader_(std::move(reader)) {}
-
-  ckpt::SafetensorsReader reader_;
-};
+using testing::GoldenFile;
 
 ModelConfig ModelOf(const GoldenFile& file) {
   ModelConfig model;
@@ -116,9 +75,9 @@ TextSample SampleOf(const GoldenFile& file, int64_t step, int64_t lane) {
 class GoldenTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    absl::StatusOr<GoldenFile> file = GoldenFile::Open(GetParam());
+    auto file = GoldenFile::Open(GetParam());
     ASSERT_TRUE(file.ok()) << file.status().message();
-    file_ = std::make_unique<GoldenFile>(*std::move(file));
+    file_ = *std::move(file);
     model_ = ModelOf(*file_);
     RunSteps(SamplingOf(*file_));
   }
@@ -131,9 +90,7 @@ class GoldenTest : public ::testing::TestWithParam<const char*> {
     auto network = TracedNetwork::Create(model_, file_->Number("vocab_size"), shape, 1);
     ASSERT_TRUE(network.ok()) << network.status().message();
     layout_ = (*network)->layout().parameters();
-    std::vector<float> weights(static_cast<size_t>((*network)->layout().num_elements()));
-    for (const ParameterInfo& info : layout_)
-      testing::FillHashed(info, weights.data() + info.offset);
+    const std::vector<float> weights = testing::HashedWeights((*network)->layout());
     std::vector<float> memory(
         static_cast<size_t>(lanes * model_.num_layers * model_.mem_len * model_.model_dim));
     for (int64_t step = 0; step < file_->Number("steps"); ++step) {
@@ -145,28 +102,13 @@ class GoldenTest : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  // Two fp32 implementations add in different orders: some 10 rounded operations a layer, each on
-  // sums of up to `widest` products, differ by about layers * 10 * sqrt(widest) units of rounding.
   double Tolerance() const {
-    const auto widest =
-        static_cast<double>(std::max({model_.ffn_dim, model_.model_dim, file_->Number("seq_len")}));
-    return static_cast<double>(model_.num_layers) * 10 * std::sqrt(widest) * 0x1p-24;
+    return testing::RoundingTolerance(
+        model_.num_layers, std::max({model_.ffn_dim, model_.model_dim, file_->Number("seq_len")}));
   }
 
-  // Of the largest value in the tensor.
   void ExpectNear(const std::vector<float>& ours, const std::string& name, double tolerance) {
-    const std::vector<float> theirs = file_->Values<float>(name);
-    ASSERT_EQ(ours.size(), theirs.size()) << name;
-    double largest = 0;
-    for (const float value : theirs)
-      largest = std::max(largest, std::fabs(static_cast<double>(value)));
-    double worst = 0;
-    for (size_t i = 0; i < ours.size(); ++i) {
-      const double difference = std::fabs(static_cast<double>(ours[i]) - theirs[i]);
-      worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
-    }
-    EXPECT_LE(worst, tolerance * largest)
-        << name << ": off by " << worst << ", largest value " << largest;
+    file_->ExpectNear(ours, name, tolerance);
     ++compared_;
   }
 

@@ -44,6 +44,14 @@ def model_inputs(facts, reuse_len):
     return inputs, labels, weights
 
 
+def checked_inputs(t, facts, reuse_len, faults):
+    """The same; a fault where ours chose other targets."""
+    inputs, labels, weights = model_inputs(facts, reuse_len)
+    if not torch.equal(weights, facts["weights"]) or not torch.equal(labels, facts["labels"].long()):
+        faults.append(f"step {t}: labels or weights differ")
+    return inputs, labels, weights
+
+
 def keys_of_rows(facts, first, count):
     """Our visibility arrays, expanded, [lanes, count, K]: `count` rows a lane from row `first` on, K keys memory first."""
     lanes = len(facts["tokens"])
@@ -55,17 +63,11 @@ def keys_of_rows(facts, first, count):
     return same_document & in_order
 
 
-def visible_keys(facts):
-    """What content rows [lanes, S, K] and query rows [lanes, Q, K] see."""
-    lanes, slots = facts["tokens"].shape
-    return keys_of_rows(facts, 0, slots), keys_of_rows(facts, lanes * slots, facts["labels"].shape[1])
-
-
 def dense_inputs(facts, held):
     """perm_mask, target_mapping and faults, from our visibility arrays. `held`: memory rows that must be visible."""
     lanes, slots = facts["tokens"].shape
     queries = facts["labels"].shape[1]
-    content, query = visible_keys(facts)
+    content, query = keys_of_rows(facts, 0, slots), keys_of_rows(facts, lanes * slots, queries)
     memory_rows = content.shape[2] - slots
     perm_mask = 1 - content[:, :, memory_rows:].float()
     mapping = torch.zeros(lanes, queries, slots)

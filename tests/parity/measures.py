@@ -27,6 +27,13 @@ class Measures:
         return [(quantity, largest, relative, math.sqrt(error / norm) if norm > 0 else math.sqrt(error))
                 for quantity, (largest, relative, error, norm) in self.rows.items()]
 
+    def exceeding(self, tolerance, gradient_tolerance):
+        """The quantities that differ by more than rounding."""
+        return [f"{quantity}: {max(relative, norm):.1e} is over {limit:.1e}"
+                for quantity, _, relative, norm in self.table()
+                for limit in (gradient_tolerance if quantity == "gradients" else tolerance,)
+                if not max(relative, norm) <= limit]
+
 
 def print_header():
     print("| network | quantity | max abs | max relative | relative L2 |\n|---|---|---|---|---|")

@@ -92,21 +92,13 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         shards = run_programs.prepare_text(Path(temporary))
         for name, changed in VARIANTS.items():
-            folder = Path(temporary) / name
-            folder.mkdir()
-            run_programs.launch(folder / "run", {**SETTINGS, **changed, "data.shards": shards, "cpu.threads": 1})
-            run_programs.export(folder / "run", folder / "hf")
-            run_programs.dump(folder / "run", STEPS, folder / "dump", "--forward-only")
-            measures, found = compare(folder / "hf", folder / "dump", is_denoising=name == "denoising")
+            settings = {**SETTINGS, **changed, "data.shards": shards, "cpu.threads": 1}
+            export, dump = run_programs.dumped_run(Path(temporary), name, settings, STEPS, "--forward-only")
+            measures, found = compare(export, dump, is_denoising=name == "denoising")
             print_table(name, measures)
-            found += [f"{quantity}: {max(relative, norm):.1e} is over {TOLERANCE:g}"
-                      for quantity, _, relative, norm in measures.table() if not max(relative, norm) <= TOLERANCE]
-            check_return(folder / "hf", folder, found)
-            faults += [f"{name}: {fault}" for fault in found]
-    for fault in faults:
-        print(f"FAULT in {fault}")
-    print("FAILED" if faults else f"all agree within {TOLERANCE:g}")
-    return 1 if faults else 0
+            check_return(export, Path(temporary) / name, found)
+            faults += [f"{name}: {fault}" for fault in found + measures.exceeding(TOLERANCE, TOLERANCE)]
+    return run_programs.conclude(faults, f"all agree within {TOLERANCE:g}")
 
 
 sys.exit(main())

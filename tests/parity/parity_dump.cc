@@ -1,17 +1,17 @@
 // Writes what the network makes of real batches, so that another implementation can be asked the
 // same.
 //
-// Usage: parity_dump RUN_DIR STEPS OUTPUT [--forward-only]
+// Usage: parity_dump RUN_DIR STEPS OUTPUT [--forward-only | --batches]
 // The weights are those of the run's newest checkpoint; the first STEPS steps of the run's own data
 // go through the network without dropout, all lanes in one microbatch, each step reading the memory
 // that the step before wrote. OUTPUT is one safetensors file with tensors "STEP.NAME": the
 // sampler's facts, as drawn; the batch's visibility arrays; hidden states "STEP.content/LEVEL" and
 // "STEP.query/LEVEL", logits, losses and memory; and, unless --forward-only, gradients of the sum
 // of losses, "STEP.gradient/PARAMETER". With a next-sentence head also "STEP.summary_logits".
+// With --batches no network runs: only the sampler's facts and the batch's arrays are written.
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -22,19 +22,76 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/reader.h"
+#include "ckpt/safetensors.h"
 #include "core/base/status.h"
 #include "core/objective/objective.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "data/dataset/dataset.h"
 #include "data/sampling/sampler.h"
-#include "tests/parity/tensor_dump.h"
 #include "tests/parity/traced_network.h"
 
 namespace anyorder {
 namespace {
 
-// The run's network, data and weights.
+// Tensors "STEP.NAME" of one safetensors file.
+class TensorDump {
+ public:
+  template <typename T>
+  void Add(int64_t step, absl::string_view name, const Shape& shape, const std::vector<T>& values) {
+    const char* const bytes = reinterpret_cast<const char*>(values.data());
+    Entry& entry = entries_.emplace_back();
+    entry.layout = {absl::StrCat(step, ".", name), DTypeOf<T>::kValue, shape};
+    entry.bytes.assign(bytes, bytes + shape.num_elements() * sizeof(T));
+  }
+
+  // The sampler's facts of all lanes, as drawn: tokens, segment, order, masked [lanes, seq_len];
+  // backward [lanes].
+  void AddSamples(int64_t step, const std::vector<TextSample>& samples);
+
+  // Errors: those of ckpt::SafetensorsWriter.
+  absl::Status Write(const std::string& path) const;
+
+ private:
+  struct Entry {
+    ckpt::SafetensorsEntry layout;
+    std::vector<char> bytes;
+  };
+
+  std::vector<Entry> entries_;
+};
+
+void TensorDump::AddSamples(int64_t step, const std::vector<TextSample>& samples) {
+  std::vector<int32_t> tokens, segment, order, masked, backward;
+  for (const TextSample& sample : samples) {
+    tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.end());
+    segment.insert(segment.end(), sample.segment.begin(), sample.segment.end());
+    order.insert(order.end(), sample.order.begin(), sample.order.end());
+    masked.insert(masked.end(), sample.is_masked.begin(), sample.is_masked.end());
+    backward.push_back(sample.backward ? 1 : 0);
+  }
+  const auto lanes = static_cast<int64_t>(samples.size());
+  const Shape rows{lanes, static_cast<int64_t>(tokens.size()) / lanes};
+  Add(step, "tokens", rows, tokens);
+  Add(step, "segment", rows, segment);
+  if (!order.empty()) Add(step, "order", rows, order);  // denoising has none
+  Add(step, "masked", rows, masked);
+  Add(step, "backward", Shape{lanes}, backward);
+}
+
+absl::Status TensorDump::Write(const std::string& path) const {
+  std::vector<ckpt::SafetensorsEntry> layout;
+  for (const Entry& entry : entries_) layout.push_back(entry.layout);
+  ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
+                            ckpt::SafetensorsWriter::Create(path, layout, {}));
+  for (const Entry& entry : entries_) {
+    ANYORDER_RETURN_IF_ERROR(writer.WriteRange(
+        entry.layout.name, 0, entry.layout.shape.num_elements(), entry.bytes.data()));
+  }
+  return writer.Finish();
+}
+
+// The run's data and, unless only batches are wanted, network and weights.
 struct Run {
   RunConfig config;
   std::unique_ptr<data::Dataset> dataset;
@@ -44,7 +101,7 @@ struct Run {
   std::vector<float> weights;
 };
 
-absl::StatusOr<Run> OpenRun(const std::string& run_dir) {
+absl::StatusOr<Run> OpenRun(const std::string& run_dir, bool with_network) {
   Run run;
   ANYORDER_ASSIGN_OR_RETURN(run.config, LoadRunConfig(RunDirectory(run_dir).config, {}));
   const RunConfig& config = run.config;
@@ -55,6 +112,7 @@ absl::StatusOr<Run> OpenRun(const std::string& run_dir) {
       run.sampler, data::Sampler::Create(
                        *run.dataset, config.sampling, run.objective->sample_kind(),
                        static_cast<uint64_t>(config.train.seed), config.train.global_batch_size));
+  if (!with_network) return run;
   ANYORDER_ASSIGN_OR_RETURN(
       run.network,
       TracedNetwork::Create(config.model, static_cast<int64_t>(run.dataset->index().vocab_size),
@@ -142,25 +200,26 @@ absl::Status RunStep(Run& run, int64_t step, bool with_gradients, std::vector<fl
     run.objective->BuildLane(sample, lane, batch);
     samples.push_back(std::move(sample));
   }
-  const StepTrace trace = run.network->Run(batch, run.weights, memory, with_gradients);
-  memory = trace.memory;
   dump.AddSamples(step, samples);
   AddBatch(step, batch, dump);
+  if (run.network == nullptr) return absl::OkStatus();
+  const StepTrace trace = run.network->Run(batch, run.weights, memory, with_gradients);
+  memory = trace.memory;
   AddTrace(step, run, trace, dump);
   return absl::OkStatus();
 }
 
 absl::Status DumpRun(const std::string& run_dir, int64_t steps, const std::string& output,
-                     bool with_gradients) {
-  ANYORDER_ASSIGN_OR_RETURN(Run run, OpenRun(run_dir));
+                     absl::string_view option) {
+  ANYORDER_ASSIGN_OR_RETURN(Run run, OpenRun(run_dir, option != "--batches"));
   const ModelConfig& model = run.config.model;
   std::vector<float> memory(run.config.train.global_batch_size * model.num_layers * model.mem_len *
                             model.model_dim);
   TensorDump dump;
   for (int64_t step = 0; step < steps; ++step) {
-    ANYORDER_RETURN_IF_ERROR(RunStep(run, step, with_gradients, memory, dump));
+    ANYORDER_RETURN_IF_ERROR(RunStep(run, step, option.empty(), memory, dump));
   }
-  return dump.Write(output, {});
+  return dump.Write(output);
 }
 
 }  // namespace
@@ -168,13 +227,12 @@ absl::Status DumpRun(const std::string& run_dir, int64_t steps, const std::strin
 
 int main(int argc, char** argv) {
   int64_t steps = 0;
-  const bool forward_only = argc == 5 && std::strcmp(argv[4], "--forward-only") == 0;
-  if ((argc != 4 && !forward_only) || !absl::SimpleAtoi(argv[2], &steps) || steps < 1) {
-    std::fprintf(stderr, "usage: parity_dump RUN_DIR STEPS OUTPUT [--forward-only]\n");
+  const std::string option = argc == 5 ? argv[4] : "";
+  const bool is_known = option.empty() || option == "--forward-only" || option == "--batches";
+  if (argc < 4 || argc > 5 || !is_known || !absl::SimpleAtoi(argv[2], &steps) || steps < 1) {
+    std::fprintf(stderr, "usage: parity_dump RUN_DIR STEPS OUTPUT [--forward-only | --batches]\n");
     return 64;
   }
-  const absl::Status status = anyorder::DumpRun(argv[1], steps, argv[3], !forward_only);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "parity_dump: %s\n", std::string(status.message()).c_str());
-  return anyorder::ExitStatusFor(status);
+  return anyorder::ReportAndExitStatus("parity_dump",
+                                       anyorder::DumpRun(argv[1], steps, argv[3], option));
 }

@@ -43,6 +43,24 @@ def launch(run_dir, settings, config="xlnet-tiny", ranks=1):
         *overrides)
 
 
+def dumped_run(folder, name, settings, steps, *options, config="xlnet-tiny"):
+    """(exported directory, dump of the first `steps` steps) of a run in `folder`/`name`."""
+    run_dir, exported, dumped = (folder / name / kind for kind in ("run", "hf", "dump"))
+    run_dir.parent.mkdir()
+    launch(run_dir, settings, config)
+    export(run_dir, exported)
+    dump(run_dir, steps, dumped, *options)
+    return exported, dumped
+
+
+def conclude(faults, verdict):
+    """Says how it went; the exit status."""
+    for fault in faults:
+        print(f"FAULT in {fault}")
+    print("FAILED" if faults else verdict)
+    return 1 if faults else 0
+
+
 def export(run_dir, output):
     run(PROGRAMS / "anyorder", "export", "--run-dir", run_dir, "--format", "hf", "--output", output)
 

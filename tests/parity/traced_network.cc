@@ -10,9 +10,8 @@
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder {
-namespace {
 
-std::vector<float> Copy(const TensorView& view) {
+static std::vector<float> Copy(const TensorView& view) {
   const float* const values = view.data<float>();
   return std::vector<float>(values, values + view.num_elements());
 }
@@ -72,79 +71,67 @@ class TracingBackend final : public testing::ForwardingBackend {
   std::vector<float> logits_, summary_logits_;
 };
 
-class TracedTransformer final : public TracedNetwork {
- public:
-  TracedTransformer(const ModelConfig& config, const BatchShape& shape,
-                    std::unique_ptr<TracingBackend> backend,
-                    std::unique_ptr<Transformer> transformer)
-      : config_(config),
-        shape_(shape),
-        backend_(std::move(backend)),
-        transformer_(std::move(transformer)) {}
+TracedNetwork::TracedNetwork(const ModelConfig& config, const BatchShape& shape,
+                             std::unique_ptr<TracingBackend> backend,
+                             std::unique_ptr<Transformer> transformer)
+    : config_(config),
+      shape_(shape),
+      backend_(std::move(backend)),
+      transformer_(std::move(transformer)) {}
+TracedNetwork::~TracedNetwork() = default;
 
-  const ParameterLayout& layout() const override { return transformer_->layout(); }
-
-  StepTrace Run(const Batch& batch, const std::vector<float>& weights,
-                const std::vector<float>& memory, bool with_gradients) override {
-    // Rings that start at slot 0, of which the step reads the first rows and leaves the last.
-    const int64_t rings = shape_.batch_size * config_.num_layers;
-    const int64_t memory_size = shape_.memory_rows * config_.model_dim;
-    const int64_t ring_size = shape_.ring_rows() * config_.model_dim;
-    std::vector<float> slots(static_cast<size_t>(rings * ring_size));
-    StepTrace trace;
-    StepArgs args;
-    args.batch = &batch;
-    args.weights = ConstTensorView(weights.data(), {layout().num_elements()});
-    args.training = with_gradients;
-    if (shape_.memory_rows > 0) {
-      ANYORDER_CHECK(static_cast<int64_t>(memory.size()) == rings * memory_size)
-          << memory.size() << " elements of memory";
-      for (int64_t ring = 0; ring < rings; ++ring)
-        std::copy_n(memory.begin() + ring * memory_size, memory_size,
-                    slots.begin() + ring * ring_size);
-      args.memory.slots = TensorView(slots.data(), {shape_.batch_size, config_.num_layers,
-                                                    shape_.ring_rows(), config_.model_dim});
-    }
-    if (with_gradients) {
-      trace.gradients.resize(weights.size());
-      args.gradients = TensorView(trace.gradients.data(), args.weights.shape());
-    }
-    backend_->Expect(layout(), weights.data(), config_.num_layers);
-    trace.next_sentence_loss = SumNamed("nsp_loss", transformer_->Run(args, {}).sums).sum;
-    for (int64_t ring = 0; ring < rings; ++ring) {
-      const auto end = slots.begin() + (ring + 1) * ring_size;
-      trace.memory.insert(trace.memory.end(), end - memory_size, end);
-    }
-    trace.losses = transformer_->readout_losses();
-    trace.logits = backend_->TakeLogits();
-    trace.summary_logits = backend_->TakeSummaryLogits();
-    SplitLevels(trace);
-    return trace;
+StepTrace TracedNetwork::Run(const Batch& batch, const std::vector<float>& weights,
+                             const std::vector<float>& memory, bool with_gradients) {
+  // Rings that start at slot 0, of which the step reads the first rows and leaves the last.
+  const int64_t rings = shape_.batch_size * config_.num_layers;
+  const int64_t memory_size = shape_.memory_rows * config_.model_dim;
+  const int64_t ring_size = shape_.ring_rows() * config_.model_dim;
+  std::vector<float> slots(static_cast<size_t>(rings * ring_size));
+  StepTrace trace;
+  StepArgs args;
+  args.batch = &batch;
+  args.weights = ConstTensorView(weights.data(), {layout().num_elements()});
+  args.training = with_gradients;
+  if (shape_.memory_rows > 0) {
+    ANYORDER_CHECK(static_cast<int64_t>(memory.size()) == rings * memory_size)
+        << memory.size() << " elements of memory";
+    for (int64_t ring = 0; ring < rings; ++ring)
+      std::copy_n(memory.begin() + ring * memory_size, memory_size,
+                  slots.begin() + ring * ring_size);
+    args.memory.slots = TensorView(slots.data(), {shape_.batch_size, config_.num_layers,
+                                                  shape_.ring_rows(), config_.model_dim});
   }
-
- private:
-  void SplitLevels(StepTrace& trace) const {
-    const auto last = static_cast<size_t>(config_.num_layers);
-    const int64_t content = shape_.batch_size * shape_.content_rows * config_.model_dim;
-    for (size_t index = 0; index <= last; ++index) {
-      const std::vector<float>& rows = backend_->level(index);
-      const bool has_content = index < last || shape_.content_readout || shape_.query_rows == 0;
-      const int64_t split = has_content ? content : 0;
-      ANYORDER_CHECK(static_cast<int64_t>(rows.size()) ==
-                     split + shape_.batch_size * shape_.query_rows * config_.model_dim)
-          << "level " << index << " has " << rows.size() << " elements";
-      if (has_content) trace.content.emplace_back(rows.begin(), rows.begin() + split);
-      trace.query.emplace_back(rows.begin() + split, rows.end());
-    }
+  if (with_gradients) {
+    trace.gradients.resize(weights.size());
+    args.gradients = TensorView(trace.gradients.data(), args.weights.shape());
   }
+  backend_->Expect(layout(), weights.data(), config_.num_layers);
+  trace.next_sentence_loss = SumNamed("nsp_loss", transformer_->Run(args, {}).sums).sum;
+  for (int64_t ring = 0; ring < rings; ++ring) {
+    const auto end = slots.begin() + (ring + 1) * ring_size;
+    trace.memory.insert(trace.memory.end(), end - memory_size, end);
+  }
+  trace.losses = transformer_->readout_losses();
+  trace.logits = backend_->TakeLogits();
+  trace.summary_logits = backend_->TakeSummaryLogits();
+  SplitLevels(trace);
+  return trace;
+}
 
-  ModelConfig config_;
-  BatchShape shape_;
-  std::unique_ptr<TracingBackend> backend_;
-  std::unique_ptr<Transformer> transformer_;
-};
-
-}  // namespace
+void TracedNetwork::SplitLevels(StepTrace& trace) const {
+  const auto last = static_cast<size_t>(config_.num_layers);
+  const int64_t content = shape_.batch_size * shape_.content_rows * config_.model_dim;
+  for (size_t index = 0; index <= last; ++index) {
+    const std::vector<float>& rows = backend_->level(index);
+    const bool has_content = index < last || shape_.content_readout || shape_.query_rows == 0;
+    const int64_t split = has_content ? content : 0;
+    ANYORDER_CHECK(static_cast<int64_t>(rows.size()) ==
+                   split + shape_.batch_size * shape_.query_rows * config_.model_dim)
+        << "level " << index << " has " << rows.size() << " elements";
+    if (has_content) trace.content.emplace_back(rows.begin(), rows.begin() + split);
+    trace.query.emplace_back(rows.begin() + split, rows.end());
+  }
+}
 
 absl::StatusOr<std::unique_ptr<TracedNetwork>> TracedNetwork::Create(const ModelConfig& config,
                                                                      int64_t vocab_size,
@@ -157,8 +144,8 @@ absl::StatusOr<std::unique_ptr<TracedNetwork>> TracedNetwork::Create(const Model
   auto backend = std::make_unique<TracingBackend>(std::move(inner));
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
                             Transformer::Create(config, vocab_size, shape, *backend));
-  return std::make_unique<TracedTransformer>(config, shape, std::move(backend),
-                                             std::move(transformer));
+  return std::unique_ptr<TracedNetwork>(
+      new TracedNetwork(config, shape, std::move(backend), std::move(transformer)));
 }
 
 }  // namespace anyorder

@@ -33,6 +33,8 @@ struct StepTrace {
   std::vector<float> gradients;  // of the sum of weighted losses, flat; empty unless asked for
 };
 
+class TracingBackend;  // recognises what to keep among the calls that it passes on
+
 class TracedNetwork {
  public:
   // The CPU backend with one thread count for all. `config` is fp32 without dropout. Errors: those
@@ -41,12 +43,22 @@ class TracedNetwork {
                                                                int64_t vocab_size,
                                                                const BatchShape& shape,
                                                                int num_threads);
-  virtual ~TracedNetwork() = default;
+  ~TracedNetwork();
 
-  virtual const ParameterLayout& layout() const = 0;
+  const ParameterLayout& layout() const { return transformer_->layout(); }
   // `memory`: what the step before left, or zeros, [B, L, M, d].
-  virtual StepTrace Run(const Batch& batch, const std::vector<float>& weights,
-                        const std::vector<float>& memory, bool with_gradients) = 0;
+  StepTrace Run(const Batch& batch, const std::vector<float>& weights,
+                const std::vector<float>& memory, bool with_gradients);
+
+ private:
+  TracedNetwork(const ModelConfig& config, const BatchShape& shape,
+                std::unique_ptr<TracingBackend> backend, std::unique_ptr<Transformer> transformer);
+  void SplitLevels(StepTrace& trace) const;
+
+  ModelConfig config_;
+  BatchShape shape_;
+  std::unique_ptr<TracingBackend> backend_;
+  std::unique_ptr<Transformer> transformer_;
 };
 
 }  // namespace anyorder

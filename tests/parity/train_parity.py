@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import hf_model
+import masks
 import train_parity_compare as comparison
-import train_parity_reference as reference
-from run_programs import PROGRAMS, export, launch, prepare_text, run
+from run_programs import dump, export, launch, prepare_text
 from safetensors.torch import load_file
 
 STEPS = 100
@@ -50,9 +50,10 @@ def train_ours(folder, steps, optimizer, settings):
     launch(folder / "run", {**settings, "train.steps": steps}, ranks=2)
     export(folder / "first", folder / "initial")
     export(folder / "run", folder / "trained")
-    run(PROGRAMS / "train_parity_batches", folder / "run", folder / "batches")
+    dump(folder / "run", steps, folder / "batches", "--batches")
     batches = hf_model.read_steps(folder / "batches", steps)
-    prepared, faults = reference.prepared(batches, SETTINGS["sampling.reuse_len"])
+    faults = []
+    prepared = [masks.checked_inputs(step, facts, SETTINGS["sampling.reuse_len"], faults) for step, facts in enumerate(batches)]
     return comparison.Ours(folder / "first"), comparison.Ours(folder / "run"), prepared, faults
 
 

@@ -12,7 +12,9 @@ distances are absolute values of one normal variable, and ours over the root mea
 with SAMPLES degrees of freedom, which exceeds STUDENT with probability 1e-4. Independent elements make the ratio smaller still.
 The bound of a tensor is therefore STUDENT times the root mean square of the samples' distances (2-norm).
 """
+import collections
 import concurrent.futures
+import dataclasses
 import json
 import math
 import multiprocessing
@@ -20,7 +22,6 @@ import struct
 
 import torch
 import train_parity_reference as reference
-from run_programs import PROGRAMS, run
 
 LOSS_BOUND = 1e-4
 RATE_BOUND = 8 * 2 ** -52  # a handful of operations in double, in another order
@@ -42,20 +43,19 @@ def judge(export, steps, optimizer):
 
 def read_checkpoint(directory):
     """{name: flat tensor} of a checkpoint, from its safetensors files, by the global element ranges that they state."""
-    tensors, filled = {}, {}
+    tensors, filled = {}, collections.Counter()
     for path in sorted(directory.glob("rank-*.safetensors")):
         data = path.read_bytes()
         header_bytes = struct.unpack("<Q", data[:8])[0]
         header = json.loads(data[8:8 + header_bytes])
+        ranges = header.pop("__metadata__")
         for key, entry in header.items():
-            if key == "__metadata__":
-                continue
             assert entry["dtype"] == "F32", entry
-            held = json.loads(header["__metadata__"][f"range.{key}"])
+            held = json.loads(ranges[f"range.{key}"])
             flat = tensors.setdefault(held["name"], torch.full((math.prod(held["shape"]),), math.nan))
             begin, end = (8 + header_bytes + offset for offset in entry["data_offsets"])
             flat[held["begin"]:held["end"]] = torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32)
-            filled[held["name"]] = filled.get(held["name"], 0) + held["end"] - held["begin"]
+            filled[held["name"]] += held["end"] - held["begin"]
     assert all(filled[name] == len(flat) for name, flat in tensors.items()), filled
     return tensors
 
@@ -68,9 +68,9 @@ class Ours:
             self.metrics = [json.loads(line) for line in file]
         last = self.metrics[-1]["step"]
         assert [line["step"] for line in self.metrics] == list(range(1, last + 1)), "a step is missing"
-        self.checkpoint = run_dir / "checkpoints" / f"step-{last:09d}"
-        manifest = json.loads((self.checkpoint / "MANIFEST.json").read_text())
-        flat = read_checkpoint(self.checkpoint)
+        checkpoint = run_dir / "checkpoints" / f"step-{last:09d}"
+        manifest = json.loads((checkpoint / "MANIFEST.json").read_text())
+        flat = read_checkpoint(checkpoint)
         self.state = {"memory": flat["memory"]}
         for parameter in json.loads(manifest["metadata"])["parameters"]:
             begin, shape = parameter["offset"], parameter["shape"]
@@ -78,15 +78,14 @@ class Ours:
                 values = flat[kind][begin:begin + math.prod(shape)]
                 self.state[f"{kind}/{parameter['name']}"] = values.reshape(shape)
 
-    def digest(self):
-        return json.loads(run(PROGRAMS / "anyorder", "inspect", self.checkpoint, "--json"))["state_digest"]
 
-
+@dataclasses.dataclass
 class Row:
     """One line of the table: the quantity's largest difference over its bound, and where."""
-
-    def __init__(self, quantity, difference, bound, where):
-        self.quantity, self.difference, self.bound, self.where = quantity, difference, bound, where
+    quantity: str
+    difference: float
+    bound: float
+    where: str
 
     @property
     def ratio(self):

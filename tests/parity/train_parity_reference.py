@@ -83,17 +83,6 @@ def jiggle(parameters, generator):
         weight.copy_(torch.nextafter(weight, towards))
 
 
-def prepared(batches, reuse_len):
-    """(inputs, labels, weights) of each dumped step, and faults where ours chose other targets."""
-    steps, faults = [], []
-    for step, facts in enumerate(batches):
-        inputs, labels, weights = masks.model_inputs(facts, reuse_len)
-        if not torch.equal(weights, facts["weights"]) or not torch.equal(labels, facts["labels"].long()):
-            faults.append(f"step {step + 1}: labels or weights differ")
-        steps.append((inputs, labels, weights))
-    return steps, faults
-
-
 def train(export, steps, optimizer, dtype=torch.float64, seed=None):
     """Trains the exported network on `steps` (prepared), each lane reading the memory that its step before left.
 

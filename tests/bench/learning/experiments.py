@@ -36,6 +36,7 @@ VARIANTS = {
 # memory.
 ALWAYS = {"sampling.functional_targets": "false", "sampling.bidirectional": "true"}
 QUESTIONS = {"spans K=6": SPANS_6, "single K=6": SINGLE_6, "spans K=7": SPANS_7}
+SMOKE = {"model.num_layers": 1, "model.model_dim": 32, "model.num_heads": 1, "model.ffn_dim": 32}
 ALL_MASKED = {"sampling.mask_token_prob": 1, "sampling.random_token_prob": 0}
 
 
@@ -114,12 +115,15 @@ def as_options(values):
     return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
 
-def launch(setting, config, run_dir, values):
-    """Trains from the beginning and returns the metrics of all steps."""
+def train(setting, config, name, seed, steps, values):
+    """Trains from the beginning; the run's directory and the metrics of all steps."""
+    run_dir = setting.out / "runs" / f"{name}-{seed}"
     shutil.rmtree(run_dir, ignore_errors=True)
+    values = MODEL | (SMOKE if setting.smoke else {}) | TRAINING | {
+        "data.shards": setting.out / "text/train", "train.steps": steps, "train.seed": seed} | values
     output_of([setting.binaries / "anyorder", "launch", "--config", setting.source / "configs" / config, "--run-dir",
                run_dir, "--ranks", 1, "--resume", "never", *as_options(values)])
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return run_dir, [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 def evaluate(setting, run_dir, values, *options):
@@ -153,11 +157,8 @@ def curve(metrics, window=20):
 
 def train_and_ask(setting, variant, seed, steps):
     differences = VARIANTS[variant]
-    memory = differences.get("model.mem_len", 96)
-    size = {"model.num_layers": 1, "model.model_dim": 32, "model.num_heads": 1, "model.ffn_dim": 32} if setting.smoke else {}
-    run_dir = setting.out / "runs" / f"{variant.replace(' ', '-')}-{seed}"
-    values = MODEL | size | TRAINING | {"data.shards": setting.out / "text/train", "train.steps": steps, "train.seed": seed}
-    metrics = launch(setting, "xlnet-tiny.toml", run_dir, values | SPANS_6 | {"model.mem_len": memory} | differences)
+    run_dir, metrics = train(setting, "xlnet-tiny.toml", variant.replace(" ", "-"), seed, steps,
+                             SPANS_6 | {"model.mem_len": 96} | differences)
     about = {"bench": "ablation", "variant": variant, "seed": seed, "steps": steps}
     records = [about | {"curve": curve(metrics), "targets_a_step": metrics[-1]["targets"]}]
 
@@ -187,11 +188,8 @@ def ablation(setting):
 
 def train_causally(setting, seed, steps):
     """Transformer-XL: perplexity of the held-out text read from left to right, by memory at evaluation."""
-    size = {"model.num_layers": 1, "model.model_dim": 32, "model.num_heads": 1, "model.ffn_dim": 32} if setting.smoke else {}
-    run_dir = setting.out / "runs" / f"transformer-xl-{seed}"
-    values = MODEL | size | TRAINING | {"data.shards": setting.out / "text/train", "train.steps": steps, "train.seed": seed,
-                                        "sampling.seq_len": 64, "model.mem_len": 64}
-    metrics = launch(setting, "transformer-xl-tiny.toml", run_dir, values)
+    run_dir, metrics = train(setting, "transformer-xl-tiny.toml", "transformer-xl", seed, steps,
+                             {"sampling.seq_len": 64, "model.mem_len": 64})
     about = {"bench": "causal", "seed": seed, "steps": steps}
     records = [about | {"curve": curve(metrics)}]
     for memory in (0, 64, 128, 256, 512):

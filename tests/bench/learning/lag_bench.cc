@@ -1,10 +1,10 @@
 // What recurrence memory lets a causal model see (Transformer-XL, Dai et al. 2019, section 3.2), on
-// text whose only regularity is a copy at a known distance (lag_text.h): loss by position inside a
+// text whose only regularity is a copy at a known distance (LagText): loss by position inside a
 // segment, with memory and without.
 //
 //   lag_bench [--mem N] [--lag N] [--seq-len T] [--seed N] [--steps N] [--every N] [--dim N]
-//   [--layers N] [--lanes N]
-//             [--symbols V] [--copies P] [--lr RATE] [--positions relative|learned] [--longer 0|1]
+//             [--layers N] [--lanes N] [--symbols V] [--copies P] [--lr RATE]
+//             [--positions relative|learned] [--longer 0|1]
 //
 // Where lag > T no target's source is in its segment: without memory the loss of every position
 // stays at ln V. Where lag <= T the first lag - 1 targets of a segment have theirs in the segment
@@ -13,27 +13,76 @@
 // 4 and 8 times its memory: distances stay what they were, learned positions begin anew in each
 // segment.
 
+#include <cmath>
 #include <iostream>
-#include <memory>
-#include <string>
-#include <vector>
+#include <numeric>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/philox.h"
 #include "core/base/status.h"
-#include "core/objective/objective.h"
-#include "tests/bench/learning/lag_text.h"
-#include "tests/bench/learning/learner.h"
-#include "tests/bench/learning/small_training.h"
-#include "tests/bench/options.h"
+#include "tests/bench/learning/experiment.h"
 
 namespace anyorder::bench {
 namespace {
 
-struct Options : TrainingOptions {
+// Text in which the only regularity is a copy at a known distance, so that what any model can reach
+// is known in closed form.
+//
+// x(t) = x(t - lag) with probability p, else uniform over V symbols; the first `lag` symbols are
+// uniform. A stationary process: any `lag` consecutive symbols are independent and uniform, so
+//   a model that does not see x(t - lag):  loss >= ln V
+//   a model that sees it: loss >= H = -m ln m - (1 - m) ln((1 - m) / (V - 1)), m = p + (1 - p) / V
+struct LagText {
+  int64_t symbols = 32;  // V
+  int64_t lag = 24;
+  double copies = 0.8;  // p
+
+  static constexpr int32_t kFirstId = 9;  // after the vocabulary's special pieces
+  int64_t vocab_size() const { return kFirstId + symbols; }
+  double BlindEntropy() const;     // ln V
+  double InformedEntropy() const;  // H
+
+  // The symbol at `position` of the text of `lane`: a pure function. About 1 / (1 - p) draws.
+  int32_t Token(uint64_t seed, int64_t lane, int64_t position) const;
+  // Tokens [step * seq_len, (step + 1) * seq_len) and the one after each.
+  TextSample Segment(int64_t seq_len, uint64_t seed, int64_t lane, int64_t step) const;
+};
+
+double LagText::BlindEntropy() const { return std::log(static_cast<double>(symbols)); }
+
+double LagText::InformedEntropy() const {
+  const auto size = static_cast<double>(symbols);
+  const double match = copies + (1 - copies) / size;
+  return -match * std::log(match) - (1 - match) * std::log((1 - match) / (size - 1));
+}
+
+int32_t LagText::Token(uint64_t seed, int64_t lane, int64_t position) const {
+  for (;; position -= lag) {
+    RandomStream random(seed, RandomPurpose::kPairs, static_cast<uint64_t>(position),
+                        static_cast<uint64_t>(lane));
+    if (position < lag || random.Uniform() >= copies) {
+      return kFirstId + static_cast<int32_t>(random.Below(static_cast<uint32_t>(symbols)));
+    }
+  }
+}
+
+TextSample LagText::Segment(int64_t seq_len, uint64_t seed, int64_t lane, int64_t step) const {
+  TextSample sample;
+  sample.lane = lane;
+  sample.step = step;
+  sample.segment.assign(static_cast<size_t>(seq_len), 0);
+  for (int64_t slot = 0; slot <= seq_len; ++slot) {
+    const int32_t token = Token(seed, lane, step * seq_len + slot);
+    if (slot < seq_len) sample.tokens.push_back(token);
+    if (slot > 0) sample.next_tokens.push_back(token);
+  }
+  return sample;
+}
+
+struct Options : ExperimentOptions {
   int64_t mem_len = 32;
-  int64_t eval_steps = 32;
   std::string positions = "relative";
   int64_t longer = 0;
   LagText text;
@@ -42,57 +91,25 @@ struct Options : TrainingOptions {
 // Evaluation reads other texts than training, of as many lanes.
 constexpr uint64_t kEvalSeed = uint64_t{1} << 40;
 
-class LagBench {
+double Mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0, [&](double sum, double value) {
+    return sum + value / static_cast<double>(values.size());
+  });
+}
+
+class LagBench final : public Experiment {
  public:
-  static absl::Status Run(const Options& options) {
-    LagBench bench(options);
-    ANYORDER_RETURN_IF_ERROR(bench.SetUp());
-    return bench.Train();
+  explicit LagBench(const Options& options)
+      : Experiment(options, options.text.vocab_size()), options_(options) {
+    model_.mem_len = options.mem_len;
+    if (options.positions == "relative") return;
+    model_.positions = Positions::kLearned;
+    model_.max_positions = options.seq_len;
   }
 
  private:
-  explicit LagBench(const Options& options) : options_(options) {}
-
-  absl::Status SetUp() {
-    if (options_.text.copies < 0 || options_.text.copies >= 1)
-      return absl::InvalidArgumentError("--copies must be in [0, 1)");
-    model_ = SmallNetwork(options_.layers, options_.dim);
-    model_.mem_len = options_.mem_len;
-    if (options_.positions == "learned") {
-      model_.positions = Positions::kLearned;
-      model_.max_positions = options_.seq_len;
-    } else if (options_.positions != "relative") {
-      return absl::InvalidArgumentError("--positions must be relative or learned");
-    }
-    sampling_.seq_len = options_.seq_len;
-    sampling_.bidirectional = false;
-    ANYORDER_ASSIGN_OR_RETURN(
-        backend_, kernels::MakeCpuBackend({.num_threads = static_cast<int>(options_.threads)}));
-    ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective("causal_lm", model_, sampling_));
-    ANYORDER_ASSIGN_OR_RETURN(
-        learner_, Learner::Create(model_, options_.text.vocab_size(),
-                                  objective_->Shape(options_.lanes), options_.seed, *backend_));
-    return absl::OkStatus();
-  }
-
-  absl::Status Train() {
-    const OptimizerConfig optimizer = SmallOptimizer(options_.learning_rate, options_.steps);
-    double loss = 0;
-    for (int64_t step = 0; step < options_.steps; ++step) {
-      if (step % options_.every == 0) ANYORDER_RETURN_IF_ERROR(Report(step, loss));
-      loss = learner_->Step(MakeBatch(*objective_, options_.seed, step), optimizer, options_.steps);
-    }
-    ANYORDER_RETURN_IF_ERROR(Report(options_.steps, loss));
-    for (int64_t times = 1; options_.longer > 0 && times <= 8; times *= 2)
-      ANYORDER_RETURN_IF_ERROR(ReportWithMemory(times * options_.mem_len));
-    return absl::OkStatus();
-  }
-
-  Batch MakeBatch(const Objective& objective, uint64_t seed, int64_t step) const {
-    Batch batch(objective.Shape(options_.lanes));
-    for (int64_t lane = 0; lane < options_.lanes; ++lane)
-      objective.BuildLane(options_.text.Segment(options_.seq_len, seed, lane, step), lane, batch);
-    return batch;
+  TextSample Draw(uint64_t seed, int64_t lane, int64_t step) const override {
+    return options_.text.Segment(options_.seq_len, seed, lane, step);
   }
 
   // Mean loss of each position of a segment, over segments that have a whole lag and a whole memory
@@ -100,48 +117,41 @@ class LagBench {
   absl::StatusOr<std::vector<double>> Evaluate(int64_t mem_len) {
     ModelConfig model = model_;
     model.mem_len = mem_len;
-    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                              MakeObjective("causal_lm", model, sampling_));
-    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<MemoryRunner> runner,
-                              MemoryRunner::Create(model, options_.text.vocab_size(),
-                                                   objective->Shape(options_.lanes), *backend_));
+    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, ObjectiveOf(model));
+    ANYORDER_ASSIGN_OR_RETURN(MemoryRunner runner, MakeEvaluator(model, *objective));
     const int64_t first =
         (std::max(options_.text.lag, mem_len) + options_.seq_len - 1) / options_.seq_len;
     std::vector<double> sums(static_cast<size_t>(options_.seq_len));
-    for (int64_t step = 0; step < first + options_.eval_steps; ++step) {
-      runner->Run(MakeBatch(*objective, kEvalSeed + options_.seed, step), learner_->weights());
+    for (int64_t step = 0; step < first + options_.eval_batches; ++step) {
+      runner.Run(MakeBatch(*objective, kEvalSeed + options_.seed, step), learner_->weights());
       if (step < first) continue;
-      for (size_t i = 0; i < runner->losses().size(); ++i)
-        sums[i % sums.size()] += runner->losses()[i];
+      for (size_t i = 0; i < runner.losses().size(); ++i)
+        sums[i % sums.size()] += runner.losses()[i];
     }
-    for (double& sum : sums) sum /= static_cast<double>(options_.eval_steps * options_.lanes);
+    for (double& sum : sums) sum /= static_cast<double>(options_.eval_batches * options_.lanes);
     return sums;
   }
 
   absl::Status ReportWithMemory(int64_t mem_len) {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> losses, Evaluate(mem_len));
-    double mean = 0;
-    for (const double loss : losses) mean += loss / static_cast<double>(losses.size());
     std::cout << absl::StrFormat(
                      "{\"bench\": \"lag_longer\", \"positions\": \"%s\", \"mem_len\": %d, "
                      "\"eval_mem_len\": %d, \"lag\": %d, \"seq_len\": %d, \"seed\": %d, "
                      "\"loss\": %.5f}",
                      options_.positions, options_.mem_len, mem_len, options_.text.lag,
-                     options_.seq_len, options_.seed, mean)
+                     options_.seq_len, options_.seed, Mean(losses))
               << std::endl;
     return absl::OkStatus();
   }
 
-  absl::Status Report(int64_t step, double train_loss) {
+  absl::Status Report(int64_t step, double train_loss) override {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> losses, Evaluate(options_.mem_len));
-    double mean = 0;
-    for (const double loss : losses) mean += loss / static_cast<double>(losses.size());
     std::string line = absl::StrFormat(
         "{\"bench\": \"lag\", \"mem_len\": %d, \"lag\": %d, \"seq_len\": %d, \"seed\": %d, "
         "\"step\": %d, \"train_loss\": %.5f, \"loss\": %.5f",
         options_.mem_len, options_.text.lag, options_.seq_len, options_.seed, step, train_loss,
-        mean);
-    if (step == options_.steps) {
+        Mean(losses));
+    if (IsLast(step)) {
       absl::StrAppendFormat(
           &line,
           ", \"final\": true, \"blind_entropy\": %.5f, \"informed_entropy\": %.5f, "
@@ -152,30 +162,32 @@ class LagBench {
           }));
     }
     std::cout << line << "}" << std::endl;
+    for (int64_t times = 1; options_.longer > 0 && IsLast(step) && times <= 8; times *= 2)
+      ANYORDER_RETURN_IF_ERROR(ReportWithMemory(times * options_.mem_len));
     return absl::OkStatus();
   }
 
   Options options_;
-  ModelConfig model_;
-  SamplingConfig sampling_;
-  std::unique_ptr<kernels::Backend> backend_;
-  std::unique_ptr<Objective> objective_;
-  std::unique_ptr<Learner> learner_;
 };
 
 absl::Status RunProgram(int argc, char** argv) {
   Options options;
+  options.objective = "causal_lm";
   options.seq_len = 16;
   options.lanes = 32;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
-                                        options.With({{"--mem", &options.mem_len},
-                                                      {"--lag", &options.text.lag, 1},
-                                                      {"--eval-steps", &options.eval_steps},
-                                                      {"--symbols", &options.text.symbols, 2},
-                                                      {"--copies", &options.text.copies},
-                                                      {"--positions", &options.positions},
-                                                      {"--longer", &options.longer}})));
-  return LagBench::Run(options);
+  ANYORDER_RETURN_IF_ERROR(options.Parse(argc, argv,
+                                         {{"--mem", &options.mem_len},
+                                          {"--lag", &options.text.lag, 1},
+                                          {"--eval-steps", &options.eval_batches},
+                                          {"--symbols", &options.text.symbols, 2},
+                                          {"--copies", &options.text.copies},
+                                          {"--positions", &options.positions},
+                                          {"--longer", &options.longer}}));
+  if (options.text.copies < 0 || options.text.copies >= 1)
+    return absl::InvalidArgumentError("--copies must be in [0, 1)");
+  if (options.positions != "learned" && options.positions != "relative")
+    return absl::InvalidArgumentError("--positions must be relative or learned");
+  return LagBench(options).Run();
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
 // What a masked language model learns that a causal one cannot (Devlin et al. 2019, section 1):
-// tokens that are a function of both their neighbours (neighbour_text.h), predicted from the left
+// tokens that are a function of both their neighbours (NeighbourText), predicted from the left
 // alone and from both sides.
 //
-//   neighbour_bench [--objective gpt|bert] [--seed N] [--steps N] [--every N] [--dim N] [--layers
-//   N] [--lanes N] [--seq-len N]
-//                   [--symbols V] [--lr RATE]
+//   neighbour_bench [--objective gpt|bert] [--seed N] [--steps N] [--every N] [--dim N]
+//                   [--layers N] [--lanes N] [--seq-len N] [--symbols V] [--lr RATE]
 //
 // Prints one JSON object for each evaluation on fresh text: nats a target for odd tokens (functions
 // of both neighbours) and for even ones, beside the least that the objective can reach on these
@@ -13,92 +12,141 @@
 #include <array>
 #include <cmath>
 #include <iostream>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "absl/strings/str_format.h"
 
+#include "core/base/philox.h"
 #include "core/base/status.h"
-#include "core/objective/objective.h"
-#include "tests/bench/learning/learner.h"
-#include "tests/bench/learning/neighbour_text.h"
-#include "tests/bench/learning/small_training.h"
-#include "tests/bench/options.h"
+#include "data/sampling/permutation.h"
+#include "tests/bench/learning/experiment.h"
 
 namespace anyorder::bench {
 namespace {
 
-struct Options : TrainingOptions {
-  std::string objective = "bert";
-  int64_t eval_batches = 16;
-  NeighbourText text;
+// Text in which every second token is a function of both its neighbours, so that what can be
+// reached from one side and from both is known in closed form.
+//
+// Even tokens are independent and uniform over V symbols; an odd one is the pair of its neighbours,
+// one of V * V symbols.
+//   read from left to right: an odd token costs ln V (its left neighbour is known, its right one
+//   not yet);
+//                             the even token after it costs 0: the pair names it
+//   read from both sides: a hidden token costs ln V for each symbol in it that nothing seen tells
+//   (UnknownSymbols)
+struct NeighbourText {
+  int64_t symbols = 8;  // V
+
+  static constexpr int32_t kFirstId = 9;  // after the vocabulary's special pieces
+  static constexpr int32_t kClassId = 3;
+  static constexpr int32_t kMaskId = 6;
+  int64_t vocab_size() const { return kFirstId + symbols * (1 + symbols); }
+
+  // SampleKind::kContiguous, the first token even.
+  TextSample Window(const SamplingConfig& sampling, uint64_t seed, int64_t lane,
+                    int64_t step) const;
+  // SampleKind::kMaskedPairs: seq_len - 1 tokens, the first even, and CLS; BERT's targets, all of
+  // them hidden behind `<mask>`.
+  TextSample Masked(const SamplingConfig& sampling, uint64_t seed, int64_t lane,
+                    int64_t step) const;
 };
 
-// Training draws its text from other steps.
-constexpr int64_t kFirstEvalStep = int64_t{1} << 40;
+std::vector<int32_t> Tokens(int64_t symbols, int64_t size, uint64_t seed, int64_t lane,
+                            int64_t step) {
+  RandomStream random(seed, RandomPurpose::kPairs, step, lane);
+  std::vector<int32_t> values(static_cast<size_t>(size + 2));
+  for (size_t i = 0; i < values.size(); i += 2)
+    values[i] = static_cast<int32_t>(random.Below(static_cast<uint32_t>(symbols)));
+  for (size_t i = 1; i + 1 < values.size(); i += 2)
+    values[i] = static_cast<int32_t>(symbols + values[i - 1] * symbols + values[i + 1]);
+  values.resize(static_cast<size_t>(size));
+  for (int32_t& value : values) value += NeighbourText::kFirstId;
+  return values;
+}
+
+TextSample NeighbourText::Window(const SamplingConfig& sampling, uint64_t seed, int64_t lane,
+                                 int64_t step) const {
+  TextSample sample;
+  sample.lane = lane;
+  sample.step = step;
+  sample.tokens = Tokens(symbols, sampling.seq_len + 1, seed, lane, step);
+  sample.next_tokens.assign(sample.tokens.begin() + 1, sample.tokens.end());
+  sample.tokens.pop_back();
+  sample.segment.assign(sample.tokens.size(), 0);
+  return sample;
+}
+
+TextSample NeighbourText::Masked(const SamplingConfig& sampling, uint64_t seed, int64_t lane,
+                                 int64_t step) const {
+  TextSample sample;
+  sample.lane = lane;
+  sample.step = step;
+  sample.tokens = Tokens(symbols, sampling.seq_len - 1, seed, lane, step);
+  const auto size = static_cast<int64_t>(sample.tokens.size());
+  sample.tokens.push_back(kClassId);
+  sample.segment.assign(sample.tokens.size(), 0);
+  sample.is_masked.assign(sample.tokens.size(), 0);
+  sample.is_functional.assign(sample.tokens.size(), 0);
+  sample.is_functional.back() = 1;
+  sample.input_tokens = sample.tokens;
+  RandomStream masks(seed, RandomPurpose::kSpans, step, lane);
+  const std::vector<int32_t> order = data::DrawPermutation(size, masks);
+  for (int64_t i = 0; i < sampling.NumTargets(SampleKind::kMaskedPairs); ++i) {
+    sample.is_masked[order[i]] = 1;
+    sample.input_tokens[order[i]] = kMaskId;
+  }
+  return sample;
+}
+
+// Of tokens, the first of them even, of which those with `hidden` are not seen: how many of a
+// hidden token's symbols (one of an even token, two of an odd one) are told neither by an even
+// token nor by a pair that is seen; 0 for tokens that are seen. Those symbols are independent and
+// uniform, so a token's entropy is their number times ln V.
+std::vector<uint8_t> UnknownSymbols(const std::vector<uint8_t>& hidden) {
+  const size_t size = hidden.size();
+  // The symbol of an even place, which may lie one behind the last token.
+  const auto is_unknown = [&](size_t even) {
+    const bool seen = even < size && hidden[even] == 0;
+    const bool told_before = even > 0 && hidden[even - 1] == 0;
+    const bool told_after = even + 1 < size && hidden[even + 1] == 0;
+    return !seen && !told_before && !told_after;
+  };
+  std::vector<uint8_t> unknown(size, 0);
+  for (size_t i = 0; i < size; ++i) {
+    if (hidden[i] == 0) continue;
+    if (i % 2 == 0) {
+      unknown[i] = is_unknown(i) ? 1 : 0;
+    } else {
+      unknown[i] = static_cast<uint8_t>((is_unknown(i - 1) ? 1 : 0) + (is_unknown(i + 1) ? 1 : 0));
+    }
+  }
+  return unknown;
+}
+
+struct Options : ExperimentOptions {
+  NeighbourText text;
+};
 
 // Of even [0] and odd [1] tokens.
 struct Sums {
   std::array<double, 2> targets{}, loss{}, bound{};
 };
 
-class NeighbourBench {
+// Relative positions: where the neighbours are is the same at every place.
+class NeighbourBench final : public Experiment {
  public:
-  static absl::Status Run(const Options& options) {
-    NeighbourBench bench(options);
-    ANYORDER_RETURN_IF_ERROR(bench.SetUp());
-    bench.Train();
-    return absl::OkStatus();
-  }
-
- private:
-  explicit NeighbourBench(const Options& options) : options_(options) {}
-
-  absl::Status SetUp() {
-    if (options_.objective != "gpt" && options_.objective != "bert")
-      return absl::InvalidArgumentError("--objective must be gpt or bert");
-    sampling_.seq_len = options_.seq_len;
+  explicit NeighbourBench(const Options& options)
+      : Experiment(options, options.text.vocab_size()), options_(options) {
     sampling_.reuse_len = options_.seq_len / 2;
     sampling_.spans = SpanKind::kSingle;
     sampling_.num_predict = options_.seq_len;
-    sampling_.bidirectional = false;
-    // Relative positions: where the neighbours are is the same at every place.
-    const ModelConfig model = SmallNetwork(options_.layers, options_.dim);
-    ANYORDER_ASSIGN_OR_RETURN(
-        backend_, kernels::MakeCpuBackend({.num_threads = static_cast<int>(options_.threads)}));
-    ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective(options_.objective, model, sampling_));
-    const BatchShape shape = objective_->Shape(options_.lanes);
-    const int64_t vocab_size = options_.text.vocab_size();
-    ANYORDER_ASSIGN_OR_RETURN(learner_,
-                              Learner::Create(model, vocab_size, shape, options_.seed, *backend_));
-    ANYORDER_ASSIGN_OR_RETURN(evaluator_,
-                              MemoryRunner::Create(model, vocab_size, shape, *backend_));
-    return absl::OkStatus();
   }
 
+ private:
   bool IsMasked() const { return options_.objective == "bert"; }
 
-  TextSample Draw(int64_t lane, int64_t step) const {
-    const auto seed = static_cast<uint64_t>(options_.seed);
+  TextSample Draw(uint64_t seed, int64_t lane, int64_t step) const override {
     return IsMasked() ? options_.text.Masked(sampling_, seed, lane, step)
                       : options_.text.Window(sampling_, seed, lane, step);
-  }
-
-  Batch MakeBatch(int64_t step) const {
-    Batch batch(objective_->Shape(options_.lanes));
-    for (int64_t lane = 0; lane < options_.lanes; ++lane)
-      objective_->BuildLane(Draw(lane, step), lane, batch);
-    return batch;
-  }
-
-  void Train() {
-    const OptimizerConfig optimizer = SmallOptimizer(options_.learning_rate, options_.steps);
-    for (int64_t step = 0; step < options_.steps; ++step) {
-      if (step % options_.every == 0) Report(step);
-      learner_->Step(MakeBatch(step), optimizer, options_.steps);
-    }
-    Report(options_.steps);
   }
 
   // One target, token `place` of its text, with `unknown` symbols that nothing seen tells.
@@ -110,13 +158,14 @@ class NeighbourBench {
         static_cast<double>(unknown) * std::log(static_cast<double>(options_.text.symbols));
   }
 
-  void AddLane(const Batch& batch, int64_t b, int64_t step, Sums& sums) const {
-    std::vector<uint8_t> hidden = Draw(b, step).is_masked;
+  void AddLane(const Batch& batch, const std::vector<float>& losses, int64_t b, int64_t step,
+               Sums& sums) const {
+    std::vector<uint8_t> hidden = Draw(options_.seed, b, step).is_masked;
     if (IsMasked()) hidden.pop_back();
     const std::vector<uint8_t> unknown = IsMasked() ? UnknownSymbols(hidden) : hidden;
     for (int64_t i = b * batch.shape.targets; i < (b + 1) * batch.shape.targets; ++i) {
       const int64_t slot = batch.readout_rows[i] - b * batch.shape.content_rows;
-      const double loss = evaluator_->losses()[static_cast<size_t>(i)];
+      const double loss = losses[static_cast<size_t>(i)];
       if (IsMasked()) {  // CLS stands before the text
         Add(slot - 1, unknown[static_cast<size_t>(slot - 1)], loss, sums);
       } else {  // the token after the slot
@@ -125,12 +174,14 @@ class NeighbourBench {
     }
   }
 
-  void Report(int64_t step) {
+  absl::Status Report(int64_t step, double) override {
+    ANYORDER_ASSIGN_OR_RETURN(MemoryRunner evaluator, MakeEvaluator(model_, *objective_));
     Sums sums;
     for (int64_t i = 0; i < options_.eval_batches; ++i) {
-      const Batch batch = MakeBatch(kFirstEvalStep + i);
-      evaluator_->Run(batch, learner_->weights());
-      for (int64_t b = 0; b < options_.lanes; ++b) AddLane(batch, b, kFirstEvalStep + i, sums);
+      const Batch batch = MakeBatch(*objective_, options_.seed, kFirstEvalStep + i);
+      evaluator.Run(batch, learner_->weights());
+      for (int64_t b = 0; b < options_.lanes; ++b)
+        AddLane(batch, evaluator.losses(), b, kFirstEvalStep + i, sums);
     }
     std::cout
         << absl::StrFormat(
@@ -140,27 +191,27 @@ class NeighbourBench {
                options_.objective, options_.seed, step, sums.targets[1],
                sums.loss[1] / sums.targets[1], sums.bound[1] / sums.targets[1],
                sums.loss[0] / sums.targets[0], sums.bound[0] / sums.targets[0],
-               step == options_.steps ? ", \"final\": true" : "")
+               IsLast(step) ? ", \"final\": true" : "")
         << std::endl;
+    return absl::OkStatus();
   }
 
   Options options_;
-  SamplingConfig sampling_;
-  std::unique_ptr<kernels::Backend> backend_;
-  std::unique_ptr<Objective> objective_;
-  std::unique_ptr<Learner> learner_;
-  std::unique_ptr<MemoryRunner> evaluator_;
 };
 
 absl::Status RunProgram(int argc, char** argv) {
   Options options;
+  options.objective = "bert";
+  options.eval_batches = 16;
   options.steps = 1500;
   options.every = 250;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
-                                        options.With({{"--objective", &options.objective},
-                                                      {"--eval-batches", &options.eval_batches},
-                                                      {"--symbols", &options.text.symbols, 2}})));
-  return NeighbourBench::Run(options);
+  ANYORDER_RETURN_IF_ERROR(options.Parse(argc, argv,
+                                         {{"--objective", &options.objective},
+                                          {"--eval-batches", &options.eval_batches},
+                                          {"--symbols", &options.text.symbols, 2}}));
+  if (options.objective != "gpt" && options.objective != "bert")
+    return absl::InvalidArgumentError("--objective must be gpt or bert");
+  return NeighbourBench(options).Run();
 }
 
 }  // namespace

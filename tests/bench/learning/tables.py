@@ -11,9 +11,7 @@ STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365,
 
 def spread(values, digits=3):
     """'mean ± sd'"""
-    if len(values) < 2:
-        return f"{mean(values):.{digits}f}"
-    return f"{mean(values):.{digits}f} ± {stdev(values):.{digits}f}"
+    return f"{mean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
 
 
 def each(values, digits=3):

@@ -1,24 +1,22 @@
-#include "tests/bench/learning/learner.h"
+#include "tests/bench/learner.h"
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <numeric>
 
-#include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/optim/schedule.h"
 
 namespace anyorder::bench {
 
-absl::StatusOr<std::unique_ptr<MemoryRunner>> MemoryRunner::Create(const ModelConfig& model,
-                                                                   int64_t vocab_size,
-                                                                   const BatchShape& shape,
-                                                                   kernels::Backend& backend) {
+absl::StatusOr<MemoryRunner> MemoryRunner::Create(const ModelConfig& model, int64_t vocab_size,
+                                                  const BatchShape& shape,
+                                                  kernels::Backend& backend) {
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
                             Transformer::Create(model, vocab_size, shape, backend));
   ANYORDER_ASSIGN_OR_RETURN(MemoryRing memory,
                             MemoryRing::Create(model, shape, shape.batch_size, backend));
-  return std::unique_ptr<MemoryRunner>(new MemoryRunner(std::move(transformer), std::move(memory)));
+  return MemoryRunner(std::move(transformer), std::move(memory));
 }
 
 StepResult MemoryRunner::Run(const Batch& batch, ConstTensorView weights, TensorView gradients) {
@@ -37,36 +35,34 @@ absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const ModelConfig& mode
                                                          int64_t vocab_size,
                                                          const BatchShape& shape, uint64_t seed,
                                                          kernels::Backend& backend) {
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<MemoryRunner> runner,
+  ANYORDER_ASSIGN_OR_RETURN(MemoryRunner runner,
                             MemoryRunner::Create(model, vocab_size, shape, backend));
-  std::unique_ptr<Learner> learner(new Learner(std::move(runner), backend));
-  InitializeParameters(learner->runner_->layout(), model, seed, 0, learner->size_,
+  std::unique_ptr<Learner> learner(new Learner(std::move(runner), ToDType(model.dtype), backend));
+  InitializeParameters(learner->transformer().layout(), model, seed, 0, learner->size_,
                        learner->master_.view.data<float>());
+  if (!learner->weights_.view.is_null())
+    backend.Cast(learner->master_.view, learner->weights_.view, {});
   return learner;
 }
 
-Learner::Learner(std::unique_ptr<MemoryRunner> runner, kernels::Backend& backend)
+Learner::Learner(MemoryRunner runner, DType dtype, kernels::Backend& backend)
     : backend_(backend),
       runner_(std::move(runner)),
-      size_(runner_->layout().num_elements()),
+      size_(transformer().layout().num_elements()),
       master_(backend, DType::kFloat32, size_),
+      weights_(backend, dtype, dtype == DType::kFloat32 ? 0 : size_),
       gradients_(backend, DType::kFloat32, size_),
       m_(backend, DType::kFloat32, size_),
       v_(backend, DType::kFloat32, size_),
       sums_(backend, DType::kFloat64,
             (size_ + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements),
-      ranges_(DecayRanges(runner_->layout())) {}
-
-void Learner::SetWeights(const std::vector<float>& values) {
-  ANYORDER_CHECK(static_cast<int64_t>(values.size()) == size_) << values.size() << " weights";
-  std::copy(values.begin(), values.end(), master_.view.data<float>());
-}
+      ranges_(DecayRanges(transformer().layout())) {}
 
 double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64_t train_steps) {
-  const StepResult result = runner_->Run(batch, master_.view, gradients_.view);
+  const StepResult result = runner_.Run(batch, weights(), gradients_.view);
   backend_.SumOfSquares(gradients_.view, sums_.view, {});
-  double squares = 0;
-  for (int64_t i = 0; i < sums_.view.num_elements(); ++i) squares += sums_.view.data<double>()[i];
+  const double* const sums = sums_.view.data<double>();
+  const double squares = std::accumulate(sums, sums + sums_.view.num_elements(), 0.0);
   // The gradient is that of the summed loss.
   const double norm = std::sqrt(squares) / result.divisor;
   const double clip =
@@ -78,6 +74,7 @@ double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64
     args.master = master_.view.Slice(range.begin, shape);
     args.m = m_.view.Slice(range.begin, shape);
     args.v = v_.view.Slice(range.begin, shape);
+    if (!weights_.view.is_null()) args.weights = weights_.view.Slice(range.begin, shape);
     args.grad_scale = clip / result.divisor;
     args.learning_rate = LearningRate(optimizer, train_steps, step_);
     args.beta1 = optimizer.adam_beta1;

@@ -1,5 +1,5 @@
-// Training in one process, for experiments whose text is made on the spot: the product's network,
-// backend, learning rate and AdamW, without files, ranks or checkpoints.
+// Training in one process: the product's network, backend, learning rate and AdamW, without files,
+// ranks or checkpoints.
 
 #pragma once
 
@@ -21,10 +21,8 @@ namespace anyorder::bench {
 // A network of one microbatch shape, and the recurrence memory of that microbatch's lanes.
 class MemoryRunner {
  public:
-  static absl::StatusOr<std::unique_ptr<MemoryRunner>> Create(const ModelConfig& model,
-                                                              int64_t vocab_size,
-                                                              const BatchShape& shape,
-                                                              kernels::Backend& backend);
+  static absl::StatusOr<MemoryRunner> Create(const ModelConfig& model, int64_t vocab_size,
+                                             const BatchShape& shape, kernels::Backend& backend);
 
   // Runs `batch` on the memory that the last call left, with gradients where `gradients` is not
   // null. Batches come in the order of their steps: the first has step 0, or its memory keys are
@@ -32,7 +30,7 @@ class MemoryRunner {
   StepResult Run(const Batch& batch, ConstTensorView weights, TensorView gradients = {});
   // Of each readout entry of the last Run.
   const std::vector<float>& losses() const { return transformer_->readout_losses(); }
-  const ParameterLayout& layout() const { return transformer_->layout(); }
+  const Transformer& transformer() const { return *transformer_; }
 
  private:
   MemoryRunner(std::unique_ptr<Transformer> transformer, MemoryRing memory)
@@ -42,7 +40,7 @@ class MemoryRunner {
   MemoryRing memory_;
 };
 
-// fp32 weights with their optimizer state.
+// fp32 weights with their optimizer state, and weights of the model's dtype where that is another.
 class Learner {
  public:
   // `seed` decides the initial weights.
@@ -53,17 +51,16 @@ class Learner {
 
   // One update of a run of `train_steps`; the mean loss before it.
   double Step(const Batch& batch, const OptimizerConfig& optimizer, int64_t train_steps);
-  ConstTensorView weights() const { return master_.view; }
-  // Goes on from these instead; the optimizer's state stays as it is.
-  void SetWeights(const std::vector<float>& values);
+  ConstTensorView weights() const { return weights_.view.is_null() ? master_.view : weights_.view; }
+  const Transformer& transformer() const { return runner_.transformer(); }
 
  private:
-  Learner(std::unique_ptr<MemoryRunner> runner, kernels::Backend& backend);
+  Learner(MemoryRunner runner, DType dtype, kernels::Backend& backend);
 
   kernels::Backend& backend_;
-  std::unique_ptr<MemoryRunner> runner_;
+  MemoryRunner runner_;
   int64_t size_;
-  FlatTensor master_, gradients_, m_, v_, sums_;
+  FlatTensor master_, weights_, gradients_, m_, v_, sums_;
   std::vector<DecayRange> ranges_;
   int64_t step_ = 0;
 };
