@@ -41,11 +41,14 @@ def spread(values):
 
 def settings_of(arguments):
     # q, k, v, o and r are d x d, the feed-forward is 2 x d x 4d: 13 d^2 a layer.
-    dim = max(64, round(math.sqrt(arguments.megabytes * 2**20 / BYTES_PER_PARAMETER / (13 * NUM_LAYERS)) / 64) * 64)
-    values = {"model.num_layers": NUM_LAYERS, "model.model_dim": dim, "model.num_heads": dim // 64, "model.head_dim": 64,
-              "model.ffn_dim": 4 * dim, "model.mem_len": 32, "sampling.seq_len": 64, "sampling.reuse_len": 32,
-              "sampling.num_predict": 10, "sampling.perm_size": 32, "train.steps": arguments.steps, "train.global_batch_size": 4,
-              "train.micro_batch_size": 1, "checkpoint.every": arguments.every, "cpu.threads": 1}
+    of_layer = arguments.megabytes * 2**20 / BYTES_PER_PARAMETER / NUM_LAYERS
+    dim = max(64, round(math.sqrt(of_layer / 13) / 64) * 64)
+    values = {
+        "model.num_layers": NUM_LAYERS, "model.model_dim": dim, "model.num_heads": dim // 64,
+        "model.head_dim": 64, "model.ffn_dim": 4 * dim, "model.mem_len": 32, "sampling.seq_len": 64,
+        "sampling.reuse_len": 32, "sampling.num_predict": 10, "sampling.perm_size": 32,
+        "train.steps": arguments.steps, "train.global_batch_size": 4, "train.micro_batch_size": 1,
+        "checkpoint.every": arguments.every, "cpu.threads": 1}
     return [f"{key}={value}" for key, value in values.items()]
 
 
@@ -67,7 +70,8 @@ class Round:
         self.arguments, self.programs, self.run = arguments, programs, programs.work / f"run{index}"
 
     def launch(self):
-        return Launch(self.programs, self.run, self.arguments.ranks, settings_of(self.arguments), self.programs.work / "log")
+        return Launch(self.programs, self.run, self.arguments.ranks, settings_of(self.arguments),
+                      self.programs.work / "log")
 
     def kill_everything(self, launch):
         kill([launch.process.pid] + sum(processes(self.run).values(), []))
@@ -76,7 +80,8 @@ class Round:
     def measure_saves(self):
         launch = self.launch()
         if launch.process.wait() != 0:
-            sys.exit(f"ckpt_in_training: the run ended with {launch.status()}: {(self.programs.work / 'log').read_text()[-1000:]}")
+            log = (self.programs.work / "log").read_text()
+            sys.exit(f"ckpt_in_training: the run ended with {launch.status()}: {log[-1000:]}")
         metrics = json_lines(self.run / "metrics.jsonl")
         every = self.arguments.every
         # A save is counted in the step after it. The first one is left out, as are the first steps:
@@ -104,7 +109,8 @@ class Round:
         step = int(newest.name.split("-")[1])
         started = time.time()
         launch = self.launch()
-        while not (again := [m for m in json_lines(self.run / "metrics.jsonl") if m["attempt"] == 2]):
+        metrics = self.run / "metrics.jsonl"
+        while not (again := [m for m in json_lines(metrics) if m["attempt"] == 2]):
             time.sleep(0.01)
         first = again[0]
         assert first["step"] == step + 1, (first["step"], step)

@@ -65,44 +65,38 @@ class TimedBackend final : public testing::ForwardingBackend {
   }
 
  private:
-  using Operation = kernels::Operation;
-  template <typename... Args>
-  static bool IsOne(const Operation& operation) {
-    return (std::holds_alternative<const Args*>(operation) || ...);
-  }
-  static Part PartOf(const Operation& operation) {
-    if (IsOne<kernels::GemmArgs>(operation)) return Part::kGemm;
-    if (IsOne<kernels::LinearCrossEntropyArgs>(operation)) return Part::kSoftmax;
-    if (IsOne<kernels::AttentionForwardArgs, kernels::AttentionBackwardArgs>(operation))
-      return Part::kAttention;
-    if (IsOne<kernels::AdamWArgs, kernels::SumOfSquaresArgs, kernels::ComputeGradientClipArgs>(
-            operation))
-      return Part::kOptimizer;
-    return Part::kRest;
-  }
-
-  void Count(const kernels::GemmArgs& args) {
+  // Adds up what an operation asks for; its part.
+  Part Count(const kernels::GemmArgs& args) {
     const int64_t inner = args.transpose_a ? args.a.dim(0) : args.a.dim(1);
     const int64_t results = args.batch.count * args.c.num_elements();
     gemm_flops_ += 2.0 * static_cast<double>(results) * static_cast<double>(inner);
+    return Part::kGemm;
   }
-  void Count(const kernels::AttentionForwardArgs& args) {
+  Part Count(const kernels::AttentionForwardArgs& args) {
     attention_flops_ += 3 * ProductFlops(args.in.shape);
+    return Part::kAttention;
   }
-  void Count(const kernels::AttentionBackwardArgs& args) {
+  Part Count(const kernels::AttentionBackwardArgs& args) {
     attention_flops_ += 6 * ProductFlops(args.in.shape);
+    return Part::kAttention;
   }
-  void Count(const kernels::LinearCrossEntropyArgs& args) {
+  Part Count(const kernels::LinearCrossEntropyArgs& args) {
     const double products = args.dx.is_null() ? 1 : 3;
     gemm_flops_ += products * 2.0 * static_cast<double>(args.x.num_elements()) *
                    static_cast<double>(args.weight.dim(0));
+    return Part::kSoftmax;
   }
+  Part Count(const kernels::AdamWArgs&) { return Part::kOptimizer; }
+  Part Count(const kernels::SumOfSquaresArgs&) { return Part::kOptimizer; }
+  Part Count(const kernels::ComputeGradientClipArgs&) { return Part::kOptimizer; }
   template <typename Args>
-  void Count(const Args&) {}
+  Part Count(const Args&) {
+    return Part::kRest;
+  }
 
-  void Enqueue(const Operation& operation, StreamView stream) override {
-    std::visit([this](const auto* args) { Count(*args); }, operation);
-    Time(PartOf(operation), [&] { ForwardingBackend::Enqueue(operation, stream); });
+  void Enqueue(const kernels::Operation& operation, StreamView stream) override {
+    const Part part = std::visit([this](const auto* args) { return Count(*args); }, operation);
+    Time(part, [&] { ForwardingBackend::Enqueue(operation, stream); });
   }
 
   // One [rows, keys] by head_dim product in every head. Forward needs three (content and position

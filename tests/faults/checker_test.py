@@ -6,59 +6,36 @@ import sys
 import time
 
 import history
-from programs import STEPS, Launch, Programs, kill, processes, trained_steps
+from programs import STATE_LOG, STEPS, Launch, Programs, kill, processes, trained_steps
 
 
 def edit(path, change):
     path.write_text("".join(line + "\n" for line in change(path.read_text().splitlines())))
 
 
-def metrics(change):
-    return lambda run: edit(run / "metrics.jsonl", change)
-
-
-def ledger(change):
-    """Lines are sealed again."""
-    def sealed(text):
-        body = text[:text.rindex(',"crc32c"')]
-        return '%s,"crc32c":"%08x"}' % (body, history.crc32c(body.encode()))
-    return lambda run: edit(run / "ledger.jsonl", lambda lines: [sealed(line) for line in change(lines)])
-
-
-def states(change):
-    return lambda run: edit(run / "ckptd.node00.jsonl", change)
-
-
 def last_with(lines, text):
     return max(i for i, line in enumerate(lines) if text in line)
 
 
-def substituted(lines, i, pattern, replacement):
+def replaced(lines, i, pattern, replacement):
     changed = re.sub(pattern, replacement, lines[i])
     assert changed != lines[i], lines[i]
     return lines[:i] + [changed] + lines[i + 1:]
 
 
-def swapped(lines):
-    i, j = last_with(lines, '"DURABLE"'), last_with(lines, '"COMMITTED"')
-    lines[i], lines[j] = lines[j], lines[i]
-    return lines
-
-
-# One for each thing that the checker reads.
+# One for each file that the checker reads.
 DAMAGE = {
-    "a step twice": metrics(lambda l: l[:40] + l[39:]),
-    "a loss in its last digit": metrics(lambda l: substituted(l, 60, r'"loss":(\d+\.\d*?)\d,', r'"loss":\g<1>11,')),
-    "a line of a start that was over": metrics(lambda l: substituted(l, STEPS - 1, r'"attempt":\d+', '"attempt":1')),
+    "a loss in its last digit": lambda run: edit(
+        run / "metrics.jsonl",
+        lambda l: replaced(l, 60, r'"loss":(\d+\.\d*?)\d,', r'"loss":\g<1>11,')),
     "a lost step that was trained otherwise": lambda run: edit(
-        run / "metrics.redone.jsonl", lambda l: [re.sub(r'"loss":', '"loss":1', l[0])] + l[1:]),
-    "a byte of the ledger": lambda run: edit(run / "ledger.jsonl", lambda l: [l[0], l[1].replace("start", "stort")] + l[2:]),
-    "a start twice": ledger(lambda l: l + [l[last_with(l, '"event":"start"')]]),
-    "a start from an older checkpoint": ledger(lambda l: substituted(l, last_with(l, '"event":"train"'), r'"step":\d+', '"step":0')),
-    "samples of a step left out": ledger(lambda l: substituted(l, last_with(l, '"event":"trained"'), r'"first_step":(\d)', r'"first_step":9\1')),
-    "a commit that nobody made": ledger(lambda l: substituted(l, last_with(l, '"event":"commit"'), r'"step":\d+', '"step":1')),
-    "a commit before it was durable": states(swapped),
-    "a step committed twice": states(lambda l: l + [l[last_with(l, '"COMMITTED"')].replace('"generation":', '"generation":9')]),
+        run / "metrics.redone.jsonl", lambda l: replaced(l, 0, r'"loss":', '"loss":1')),
+    "a start from an older checkpoint": lambda run: edit(
+        run / "ledger.jsonl",
+        lambda l: replaced(l, last_with(l, '"event":"train"'), r'"step":\d+', '"step":0')),
+    "a step committed twice": lambda run: edit(
+        run / STATE_LOG,
+        lambda l: replaced(l + l[last_with(l, '"COMMITTED"'):], -1, '"generation":', '"generation":9')),
     "no last checkpoint": lambda run: shutil.rmtree(run / "checkpoints" / ("step-%09d" % STEPS)),
 }
 

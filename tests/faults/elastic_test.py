@@ -41,11 +41,13 @@ def main():
     # What both read is what the sampler says, computed without either run.
     faults += programs.audit(alone, TOTAL) + programs.audit(elastic, TOTAL)
     assert not faults, "\n".join(faults)
-    assert programs.state_digest(elastic, TOTAL) == programs.state_digest(alone, TOTAL), "another final state"
+    digests = [programs.state_digest(run, TOTAL) for run in (elastic, alone)]
+    assert digests[0] == digests[1], "another final state"
     ledger = json_lines(elastic / "ledger.jsonl")
     assert [r["ranks"] for r in ledger if r["event"] == "train"] == RANKS
     steps = [r["step"] for r in ledger if r["event"] == "train"]
-    print("ranks %s began after steps %s: %d samples, state and losses as on one rank" % (RANKS, steps, 8 * TOTAL))
+    print("ranks %s began after steps %s: %d samples, state and losses as on one rank"
+          % (RANKS, steps, 8 * TOTAL))
 
 
 if __name__ == "__main__":

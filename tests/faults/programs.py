@@ -65,9 +65,10 @@ class Programs:
         return json.loads(report)["state_digest"]
 
     def audit(self, run, steps):
-        """What the program's own judge of a run directory objects to; it knows of no undisturbed run, but samples every step
-        anew."""
-        done = subprocess.run([self.bin / "anyorder", "inspect", run, "--ledger", "--json"], capture_output=True, text=True)
+        """What the program's own judge of a run directory objects to; it knows of no undisturbed
+        run, but samples every step anew."""
+        done = subprocess.run([self.bin / "anyorder", "inspect", run, "--ledger", "--json"],
+                              capture_output=True, text=True)
         if done.returncode not in (0, 65):
             return ["inspect --ledger ended with %d: %s" % (done.returncode, done.stderr)]
         report = json.loads(done.stdout)
@@ -150,7 +151,8 @@ def whole_lines(text):
 
 
 def json_lines(path, first=0):
-    return [json.loads(line) for line in whole_lines(path.read_bytes())[first:]] if path.exists() else []
+    text = path.read_bytes() if path.exists() else b""
+    return [json.loads(line) for line in whole_lines(text)[first:]]
 
 
 def trained_steps(run):

@@ -99,7 +99,8 @@ def put_bert_layers(layers, ours):
     """BERT's names, which Longformer's layers share."""
     for number, layer in enumerate(layers):
         attention = layer.attention.self
-        ours.put_attention(number, q=attention.query, k=attention.key, v=attention.value, o=layer.attention.output.dense)
+        ours.put_attention(number, q=attention.query, k=attention.key, v=attention.value,
+                           o=layer.attention.output.dense)
         if hasattr(attention, "query_global"):
             ours.put_attention(number, global_q=attention.query_global, global_k=attention.key_global,
                                global_v=attention.value_global)
@@ -108,12 +109,14 @@ def put_bert_layers(layers, ours):
 
 
 def put_bert_embeddings(embeddings, first_position, ours):
-    ours.put_embeddings(embeddings.word_embeddings, embeddings.position_embeddings, first_position, embeddings.LayerNorm)
+    ours.put_embeddings(embeddings.word_embeddings, embeddings.position_embeddings, first_position,
+                        embeddings.LayerNorm)
     ours.put("transformer.segment_embedding.weight", embeddings.token_type_embeddings.weight)
 
 
 # Of the configurations that follow BERT's.
-BERT_LIKE = dict(vocab_size=VOCAB, hidden_size=DIM, num_hidden_layers=LAYERS, num_attention_heads=HEADS, intermediate_size=FFN)
+BERT_LIKE = dict(vocab_size=VOCAB, hidden_size=DIM, num_hidden_layers=LAYERS,
+                 num_attention_heads=HEADS, intermediate_size=FFN)
 
 
 def bert():
@@ -169,11 +172,13 @@ def mpnet():
                          layer_norm_eps=1e-5, pad_token_id=1, **BERT_LIKE)
     model, ours = MPNetForMaskedLM(config), Names()
     embeddings, encoder = model.mpnet.embeddings, model.mpnet.encoder
-    ours.put_embeddings(embeddings.word_embeddings, embeddings.position_embeddings, 2, embeddings.LayerNorm)
+    ours.put_embeddings(embeddings.word_embeddings, embeddings.position_embeddings, 2,
+                        embeddings.LayerNorm)
     ours.put("transformer.relative_attention_bias.weight", encoder.relative_attention_bias.weight)
     for number, layer in enumerate(encoder.layer):
         ours.put_attention(number, **{name: getattr(layer.attention.attn, name) for name in "qkvo"})
-        ours.put_rest(number, layer.attention.LayerNorm, layer.output.LayerNorm, layer.intermediate.dense, layer.output.dense)
+        ours.put_rest(number, layer.attention.LayerNorm, layer.output.LayerNorm,
+                      layer.intermediate.dense, layer.output.dense)
     ours.put_head(model.lm_head.dense, model.lm_head.layer_norm, model.lm_head.bias)
     return model, ours
 
@@ -189,7 +194,8 @@ def transfo_xl(div_val):
     for cluster, (begin, end) in enumerate(zip([0] + CUTOFFS, CUTOFFS + [VOCAB])):
         rows = slice(None) if projected else slice(begin, end)
         place = cluster if projected else 0
-        ours.put(f"transformer.word_emb.emb_layers.{cluster}.weight", body.word_emb.emb_layers[place].weight, lambda x, r=rows: x[r])
+        ours.put(f"transformer.word_emb.emb_layers.{cluster}.weight",
+                 body.word_emb.emb_layers[place].weight, lambda x, r=rows: x[r])
         ours.put(f"crit.out_layers.{cluster}.bias", crit.out_layers[place].bias, lambda x, r=rows: x[r])
         if projected:
             ours.put(f"transformer.word_emb.emb_projs.{cluster}", body.word_emb.emb_projs[cluster])
@@ -206,7 +212,8 @@ def transfo_xl(div_val):
         ours.put_turned(f"{prefix}rel_attn.r", attention.r_net)
         for name in ("r_w_bias", "r_r_bias"):
             ours.put((prefix + "rel_attn." if projected else "transformer.") + name, getattr(attention, name))
-        ours.put_rest(number, attention.layer_norm, layer.pos_ff.layer_norm, layer.pos_ff.CoreNet[0], layer.pos_ff.CoreNet[3])
+        ours.put_rest(number, attention.layer_norm, layer.pos_ff.layer_norm,
+                      layer.pos_ff.CoreNet[0], layer.pos_ff.CoreNet[3])
     return model, ours
 
 

@@ -161,7 +161,8 @@ def check(path, tensors, vanishes):
 
 
 def make_or_check(names, make_tensors, metadata_of, vanishes=lambda network, name: False):
-    """The program: for each of `names` its file, which holds make_tensors(name), or a check of it. The exit status."""
+    """For each of `names` its file, which holds make_tensors(name), or a check of it; the exit
+    status."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--check"]
     if len(arguments) != 1:
         sys.exit(f"usage: {Path(sys.argv[0]).name} [--check] DIR")

@@ -74,11 +74,7 @@ def check_return(export, folder, faults):
     """The exported directory comes into a run with the head, bit for bit; without the key the head stays out."""
     whole = load_file(export / "model.safetensors")
     for name, options in (("with", ["--set", "objective.next_sentence=true"]), ("without", [])):
-        run_dir, again = folder / f"{name}-run", folder / f"{name}-again"
-        run_programs.run(run_programs.PROGRAMS / "anyorder", "import", "--format", "hf", "--input", export, "--output", run_dir,
-                         *options)
-        run_programs.export(run_dir, again)
-        back = load_file(again / "model.safetensors")
+        back = load_file(run_programs.returned(export, folder, name, *options) / "model.safetensors")
         expected = {key: value for key, value in whole.items() if options or not key.startswith(HEAD)}
         if set(back) != set(expected) or any(not torch.equal(back[key], expected[key]) for key in back):
             faults.append(f"weights imported {name} the head differ")
@@ -93,11 +89,12 @@ def main():
         shards = run_programs.prepare_text(Path(temporary))
         for name, changed in VARIANTS.items():
             settings = {**SETTINGS, **changed, "data.shards": shards, "cpu.threads": 1}
-            export, dump = run_programs.dumped_run(Path(temporary), name, settings, STEPS, "--forward-only")
+            export, dump = run_programs.dumped_run(temporary, settings, STEPS, "--forward-only")
             measures, found = compare(export, dump, is_denoising=name == "denoising")
             print_table(name, measures)
-            check_return(export, Path(temporary) / name, found)
-            faults += [f"{name}: {fault}" for fault in found + measures.exceeding(TOLERANCE, TOLERANCE)]
+            check_return(export, export.parent, found)
+            found += measures.exceeding(TOLERANCE, TOLERANCE)
+            faults += [f"{name}: {fault}" for fault in found]
     return run_programs.conclude(faults, f"all agree within {TOLERANCE:g}")
 
 

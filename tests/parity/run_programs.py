@@ -3,6 +3,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 PROGRAMS = Path(os.environ["ANYORDER_BIN"])
@@ -43,10 +44,10 @@ def launch(run_dir, settings, config="xlnet-tiny", ranks=1):
         *overrides)
 
 
-def dumped_run(folder, name, settings, steps, *options, config="xlnet-tiny"):
-    """(exported directory, dump of the first `steps` steps) of a run in `folder`/`name`."""
-    run_dir, exported, dumped = (folder / name / kind for kind in ("run", "hf", "dump"))
-    run_dir.parent.mkdir()
+def dumped_run(folder, settings, steps, *options, config="xlnet-tiny"):
+    """(exported directory, dump of the first `steps` steps) of a run, all in a new folder."""
+    work = Path(tempfile.mkdtemp(dir=folder))
+    run_dir, exported, dumped = (work / kind for kind in ("run", "hf", "dump"))
     launch(run_dir, settings, config)
     export(run_dir, exported)
     dump(run_dir, steps, dumped, *options)
@@ -59,6 +60,15 @@ def conclude(faults, verdict):
         print(f"FAULT in {fault}")
     print("FAILED" if faults else verdict)
     return 1 if faults else 0
+
+
+def returned(directory, folder, name, *options):
+    """The exported directory of a run that was made by importing `directory`."""
+    run_dir, again = folder / f"{name}-run", folder / f"{name}-again"
+    run(PROGRAMS / "anyorder", "import", "--format", "hf", "--input", directory,
+        "--output", run_dir, *options)
+    export(run_dir, again)
+    return again
 
 
 def export(run_dir, output):

@@ -17,7 +17,7 @@ except ImportError as error:
     print(f"SKIPPED: {error}")
     sys.exit(77)
 
-from run_programs import PROGRAMS, export, launch, run
+from run_programs import PROGRAMS, export, launch, returned, run
 from tokenizer_text import lines
 
 transformers.logging.set_verbosity_error()
@@ -112,10 +112,7 @@ def check_models(exported, folder, faults):
                 (directory / name).write_bytes((exported / name).read_bytes())
     run(sys.executable, PROGRAMS / "convert_bin.py", binary)
     for directory in (saved, binary):
-        run_dir, again = folder / f"{directory.name}-run", folder / f"{directory.name}-again"
-        run(PROGRAMS / "anyorder", "import", "--format", "hf", "--input", directory, "--output", run_dir)
-        export(run_dir, again)
-        back = load_file(again / "model.safetensors")
+        back = load_file(returned(directory, folder, directory.name) / "model.safetensors")
         if set(back) != set(whole) or any(not torch.equal(back[name], whole[name]) for name in whole):
             faults.append(f"weights that came back by way of {directory.name} differ")
 

@@ -53,7 +53,8 @@ def train_ours(folder, steps, optimizer, settings):
     dump(folder / "run", steps, folder / "batches", "--batches")
     batches = hf_model.read_steps(folder / "batches", steps)
     faults = []
-    prepared = [masks.checked_inputs(step, facts, SETTINGS["sampling.reuse_len"], faults) for step, facts in enumerate(batches)]
+    prepared = [masks.checked_inputs(step, facts, SETTINGS["sampling.reuse_len"], faults)
+                for step, facts in enumerate(batches)]
     return comparison.Ours(folder / "first"), comparison.Ours(folder / "run"), prepared, faults
 
 

@@ -119,11 +119,13 @@ def train(setting, config, name, seed, steps, values):
     """Trains from the beginning; the run's directory and the metrics of all steps."""
     run_dir = setting.out / "runs" / f"{name}-{seed}"
     shutil.rmtree(run_dir, ignore_errors=True)
-    values = MODEL | (SMOKE if setting.smoke else {}) | TRAINING | {
-        "data.shards": setting.out / "text/train", "train.steps": steps, "train.seed": seed} | values
+    text = {"data.shards": setting.out / "text/train"}
+    values = MODEL | (SMOKE if setting.smoke else {}) | TRAINING | text | {
+        "train.steps": steps, "train.seed": seed} | values
     output_of([setting.binaries / "anyorder", "launch", "--config", setting.source / "configs" / config, "--run-dir",
                run_dir, "--ranks", 1, "--resume", "never", *as_options(values)])
-    return run_dir, [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
+    return run_dir, [json.loads(line) for line in lines]
 
 
 def evaluate(setting, run_dir, values, *options):

@@ -11,11 +11,17 @@ STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365,
 
 def spread(values, digits=3):
     """'mean ± sd'"""
-    return f"{mean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
+    deviation = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{deviation}"
 
 
 def each(values, digits=3):
     return ", ".join(f"{v:.{digits}f}" for v in values)
+
+
+def cells(values):
+    values = list(values)
+    return [spread(values), each(values)]
 
 
 def verdict(differences):
@@ -89,7 +95,7 @@ def ablation_tables(records, out):
             if variant == "k6" or not seeds:
                 continue
             differences = [other[s] - base[s] for s in seeds]
-            rows.append([variant, question, direction, part, spread(differences), each(differences), verdict(differences)])
+            rows.append([variant, question, direction, part, *cells(differences), verdict(differences)])
     yield "Ablations: difference from k6 of the same seed, nats (positive: worse than k6)", table(
         ["trained as", "asked", "lanes", "part", "mean ± sd", "each seed", "t test, 95 %"], rows)
 
@@ -97,7 +103,7 @@ def ablation_tables(records, out):
     for variant, question in (("k6", "spans K=6, memory off"), ("dae", "spans K=6, 80/10/10")):
         values = ablation_losses(records, variant, question)
         if values:
-            extra.append([variant, question, spread(list(values.values())), each(values.values())])
+            extra.append([variant, question, *cells(values.values())])
     yield "Other questions", table(["trained as", "asked", "mean ± sd", "each seed"], extra)
 
     unigram = select(records, bench="unigram", spans="subword")
@@ -116,12 +122,12 @@ def plateau_tables(records, out):
         training = {r["seed"]: final_training_loss(r) for r in select(records, bench="ablation", variant="k6") if "curve" in r}
         if held_out:
             rows.append(["permutation LM", f"{found['target_entropy']:.3f}", spread(list(training.values())),
-                         spread(list(held_out.values())), each(held_out.values())])
+                         *cells(held_out.values())])
         causal = [r for r in select(records, bench="causal", eval_mem_len=64)]
         training = [final_training_loss(r) for r in select(records, bench="causal") if "curve" in r]
         if causal:
             values = [r["report"]["nats_per_token"] for r in causal]
-            rows.append(["causal LM", f"{found['heldout_entropy']:.3f}", spread(training), spread(values), each(values)])
+            rows.append(["causal LM", f"{found['heldout_entropy']:.3f}", spread(training), *cells(values)])
     yield "Beneath the unigram plateau, nats a target", table(
         ["objective", "held-out unigram entropy", "training, last 100 steps", "held-out", "each seed"], rows)
 
@@ -148,7 +154,7 @@ def lag_tables(records, out):
             inside = lambda r, low, high: mean(r["loss_by_position"][low:high])
             early = [inside(r, 0, blind) for r in found]
             late = [inside(r, blind, None) for r in found] if blind < found[0]["seq_len"] else None
-            rows.append([lag, memory, spread([r["loss"] for r in found]), each([r["loss"] for r in found]),
+            rows.append([lag, memory, *cells(r["loss"] for r in found),
                          f"0-{blind - 1}: {spread(early)}", f"{blind}-{found[0]['seq_len'] - 1}: {spread(late)}" if late else "-"])
             if lag > found[0]["seq_len"]:
                 lines = [[(r["step"], r["loss"]) for r in select(records, bench="lag", lag=lag, mem_len=memory, seed=f["seed"])]
@@ -169,7 +175,7 @@ def longer_tables(records, out):
     for memory in sorted({r["eval_mem_len"] for r in found}):
         losses = [[r["loss"] for r in select(found, eval_mem_len=memory, positions=p)] for p in ("relative", "learned")]
         if all(losses):
-            rows.append([memory, *(cell for values in losses for cell in (spread(values), each(values)))])
+            rows.append([memory, *(cell for values in losses for cell in cells(values))])
     if rows:
         yield f"The same copy, trained with memory {found[0]['mem_len']}, by memory at evaluation", table(
             ["memory", "relative positions", "each seed", "learned ones", "each seed"], rows)
@@ -192,20 +198,18 @@ def pair_tables(records, out):
         found = [r for r in finals if pair_variant(r) == variant]
         if not found:
             continue
-        rows.append([variant, spread([r["joint_nll"] for r in found]), each([r["joint_nll"] for r in found]),
-                     f"{found[0]['bound']:.3f}"])
+        rows.append([variant, *cells(r["joint_nll"] for r in found), f"{found[0]['bound']:.3f}"])
         for final in found:
             line = [(r["step"], r["joint_nll"]) for r in select(records, bench="pair", seed=final["seed"])
                     if pair_variant(r) == variant]
             series.append((variant, line[1:]))
         if "without_order_joint_nll" in found[0]:
-            values = [r["without_order_joint_nll"] for r in found]
-            rows.append(["the same weights, order not used", spread(values), each(values),
+            rows.append(["the same weights, order not used", *cells(r["without_order_joint_nll"] for r in found),
                          f"{found[0]['sum_of_marginals']:.3f}"])
             for name, bound in (("sooner_nll", found[0]["sum_of_marginals"] / 2),
                                 ("later_nll", found[0]["joint_entropy"] - found[0]["sum_of_marginals"] / 2)):
-                values = [r[name] for r in found]
-                rows.append([f"permutation LM, member predicted {name[:-4]}", spread(values), each(values), f"{bound:.3f}"])
+                rows.append([f"permutation LM, member predicted {name[:-4]}",
+                             *cells(r[name] for r in found), f"{bound:.3f}"])
     yield f"New York: nats a name; mutual information {finals[0]['mutual_information']:.3f}", table(
         ["prediction", "held-out joint NLL", "each seed", "closed-form bound"], rows)
     charts.line_chart(out / "new-york.svg", "Both members of a name: joint NLL (a line a seed)", "step", "nats a name", series,
@@ -218,8 +222,8 @@ def neighbour_tables(records, out):
         found = [r for r in select(records, bench="neighbour", objective=objective) if r.get("final")]
         for parity in ("odd", "even"):
             if found:
-                values = [r[f"{parity}_nll"] for r in found]
-                rows.append([objective, parity, spread(values), each(values), spread([r[f"{parity}_bound"] for r in found])])
+                rows.append([objective, parity, *cells(r[f"{parity}_nll"] for r in found),
+                             spread([r[f"{parity}_bound"] for r in found])])
     yield "Odd tokens are a function of both neighbours: nats a target, and the least that the objective can reach", table(
         ["objective", "tokens", "loss", "each seed", "least possible"], rows)
 

@@ -3,8 +3,7 @@
 // beneath it.
 //
 //   unigram_bench --train SHARDS --heldout SHARDS [--seq-len N] [--num-predict N] [--mask-alpha N]
-//   [--spans subword|single]
-//                 [--lanes N] [--seed N]
+//                 [--spans subword|single] [--lanes N] [--seed N]
 //
 // Prints one JSON object, in nats: `heldout_entropy` and `heldout_cross_entropy` of all held-out
 // tokens, `target_entropy` and `target_cross_entropy` of the permutation objective's targets among
@@ -15,6 +14,7 @@
 #include <cmath>
 #include <iostream>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -39,6 +39,8 @@ struct Options {
 };
 
 using Counts = std::vector<double>;
+
+double Total(const Counts& counts) { return std::accumulate(counts.begin(), counts.end(), 0.0); }
 
 absl::StatusOr<Counts> CountTokens(const data::Dataset& text) {
   Counts counts(text.index().vocab_size);
@@ -69,22 +71,12 @@ absl::StatusOr<Counts> CountTargets(const data::Dataset& text, const Options& op
 
 // -sum over labels of log q(label) / number of labels; q in proportion to `model` + `added` each.
 double CrossEntropy(const Counts& labels, const Counts& model, double added) {
-  double model_total = 0;
-  for (const double count : model) model_total += count + added;
-  double total = 0;
+  const double model_total = Total(model) + added * static_cast<double>(model.size());
   double sum = 0;
   for (size_t i = 0; i < labels.size(); ++i) {
-    if (labels[i] == 0) continue;
-    total += labels[i];
-    sum -= labels[i] * std::log((model[i] + added) / model_total);
+    if (labels[i] != 0) sum -= labels[i] * std::log((model[i] + added) / model_total);
   }
-  return sum / total;
-}
-
-double Total(const Counts& counts) {
-  double total = 0;
-  for (const double count : counts) total += count;
-  return total;
+  return sum / Total(labels);
 }
 
 absl::Status RunProgram(int argc, char** argv) {
