@@ -37,30 +37,26 @@ Element ElementOf(DType dtype) {
 }
 
 cpu::DropoutJob JobOf(const Dropout& dropout, const int32_t* row_ids) {
-  cpu::DropoutJob job;
-  job.key0 = dropout.key0;
-  job.key1 = dropout.key1;
-  job.site = dropout.site;
-  job.threshold = dropout.threshold;
-  job.scale = dropout.scale();
-  job.row_ids = row_ids;
-  return job;
+  return {.key0 = dropout.key0,
+          .key1 = dropout.key1,
+          .site = dropout.site,
+          .threshold = dropout.threshold,
+          .scale = dropout.scale(),
+          .row_ids = row_ids};
 }
 
 // Of lookups and their gradients; `rows` has a row for each id.
 template <typename Args>
 cpu::EmbeddingJob EmbeddingJobOf(const Args& args, const ConstTensorView& source,
                                  const TensorView& target, const ConstTensorView& rows) {
-  cpu::EmbeddingJob job;
-  job.element = ElementOf(source.dtype());
-  job.source = source.raw();
-  job.target = target.raw();
-  job.ids = args.ids;
-  job.scale = args.scale;
-  job.rows = NumRows(rows);
-  job.columns = NumColumns(rows);
-  job.dropout = JobOf(args.dropout, args.row_ids);
-  return job;
+  return {.element = ElementOf(source.dtype()),
+          .source = source.raw(),
+          .target = target.raw(),
+          .ids = args.ids,
+          .scale = args.scale,
+          .rows = NumRows(rows),
+          .columns = NumColumns(rows),
+          .dropout = JobOf(args.dropout, args.row_ids)};
 }
 
 cpu::Pointwise PointwiseOf(Activation activation) {
@@ -71,6 +67,22 @@ cpu::Pointwise PointwiseOf(Activation activation) {
     case Activation::kTanh: return cpu::Pointwise::kTanh;
   }
   return cpu::Pointwise::kIdentity;
+}
+
+// Rows whose sums make one partial; by size only, and at most kMaxPartials of them.
+int64_t PartialGrain(int64_t rows) {
+  constexpr int64_t kFewestRows = 32;
+  constexpr int64_t kMaxPartials = 64;
+  return std::max(kFewestRows, (rows + kMaxPartials - 1) / kMaxPartials);
+}
+
+// y[c] = (accumulate ? y[c] : 0) + sum of partials [count, stride] in order.
+void AddPartials(const float* partials, int64_t count, int64_t stride, int64_t columns,
+                 bool accumulate, float* y) {
+  if (!accumulate) std::fill_n(y, columns, 0.0f);
+  for (int64_t p = 0; p < count; ++p) {
+    for (int64_t c = 0; c < columns; ++c) y[c] += partials[p * stride + c];
+  }
 }
 
 class CpuBackend : public Backend {
@@ -114,34 +126,217 @@ class CpuBackend : public Backend {
   }
   void Run(const ComputeGradientClipArgs& args) { ComputeGradientClipOnHost(args); }
   void Run(const DigestArgs& args) { DigestOnHost(args); }
-  void Run(const ColumnSumArgs& args);
-  void Run(const ActivationForwardArgs& args);
-  void Run(const ActivationBackwardArgs& args);
-  void Run(const DropoutArgs& args);
-  void Run(const LayerNormForwardArgs& args);
-  void Run(const LayerNormBackwardArgs& args);
-  void Run(const EmbeddingForwardArgs& args);
-  void Run(const EmbeddingBackwardArgs& args);
-  void Run(const AdamWArgs& args);
-  void Run(const CopyRowsArgs& args);
-  void Run(const GatherRowsArgs& args);
-  void Run(const RotaryArgs& args);
-  void Run(const SumOfSquaresArgs& args);
-  void Run(const AddArgs& args);
-  void Run(const CastArgs& args);
-  void Run(const FillZeroArgs& args);
+
+  void Run(const ColumnSumArgs& args) {
+    const Element element = ElementOf(args.x.dtype());
+    const int64_t rows = NumRows(args.x);
+    const int64_t columns = NumColumns(args.x);
+    const int64_t grain = PartialGrain(rows);
+    const int64_t count = (rows + grain - 1) / grain;
+    float* partials = Partials(count * columns);
+    ParallelForRanges(rows, grain, num_threads_, [&](int64_t begin, int64_t end) {
+      vector_.column_sum(element, args.x.raw(), columns, begin, end,
+                         partials + begin / grain * columns);
+    });
+    AddPartials(partials, count, columns, columns, args.beta != 0.0f, args.y.data<float>());
+  }
+
+  void Run(const ActivationForwardArgs& args) {
+    RunPointwise(args, PointwiseOf(args.activation), nullptr, args.y);
+  }
+
+  void Run(const ActivationBackwardArgs& args) {
+    RunPointwise(args, PointwiseOf(args.activation), args.dy.raw(), args.dx);
+  }
+
+  void Run(const DropoutArgs& args) {
+    RunPointwise(args, cpu::Pointwise::kIdentity, nullptr, args.y);
+  }
+
+  void Run(const LayerNormForwardArgs& args) {
+    const cpu::LayerNormForwardJob job = {.element = ElementOf(args.x.dtype()),
+                                          .x = args.x.raw(),
+                                          .residual = args.residual.raw(),
+                                          .gamma = args.gamma.raw(),
+                                          .beta = args.beta.raw(),
+                                          .epsilon = args.epsilon,
+                                          .sum = args.sum.raw(),
+                                          .mean = args.mean.data<float>(),
+                                          .rstd = args.rstd.data<float>(),
+                                          .y = args.y.raw(),
+                                          .columns = NumColumns(args.x),
+                                          .dropout = JobOf(args.dropout, args.row_ids)};
+    ParallelForRanges(
+        NumRows(args.x), RowGrain(job.columns), num_threads_,
+        [&](int64_t begin, int64_t end) { vector_.layer_norm_forward(job, begin, end); });
+  }
+
+  void Run(const LayerNormBackwardArgs& args) {
+    const cpu::LayerNormBackwardJob job = {.element = ElementOf(args.dy.dtype()),
+                                           .dy = args.dy.raw(),
+                                           .sum = args.sum.raw(),
+                                           .mean = args.mean.data<float>(),
+                                           .rstd = args.rstd.data<float>(),
+                                           .gamma = args.gamma.raw(),
+                                           .dx = args.dx.raw(),
+                                           .dresidual = args.dresidual.raw(),
+                                           .columns = NumColumns(args.dy),
+                                           .dropout = JobOf(args.dropout, args.row_ids)};
+    const int64_t rows = NumRows(args.dy);
+    const int64_t grain = PartialGrain(rows);
+    const int64_t count = (rows + grain - 1) / grain;
+    float* partials = Partials(2 * count * job.columns);
+    ParallelForRanges(rows, grain, num_threads_, [&](int64_t begin, int64_t end) {
+      float* dgamma = partials + 2 * (begin / grain) * job.columns;
+      vector_.layer_norm_backward(job, begin, end, dgamma, dgamma + job.columns);
+    });
+    const int64_t stride = 2 * job.columns;
+    AddPartials(partials, count, stride, job.columns, false, args.dgamma.data<float>());
+    AddPartials(partials + job.columns, count, stride, job.columns, false,
+                args.dbeta.data<float>());
+  }
+
+  void Run(const EmbeddingForwardArgs& args) {
+    const cpu::EmbeddingJob job = EmbeddingJobOf(args, args.table, args.y, args.y);
+    ParallelForRanges(
+        job.rows, RowGrain(job.columns), num_threads_,
+        [&](int64_t begin, int64_t end) { vector_.embedding_forward(job, begin, end); });
+  }
+
+  void Run(const EmbeddingBackwardArgs& args) {
+    const cpu::EmbeddingJob job = EmbeddingJobOf(args, args.dy, args.dtable, args.dy);
+    // Split by columns: every entry of the table has one writer, which adds rows in order, and a
+    // batch whose ids are all alike (the query stream's mask embedding) is shared out as well as
+    // any other.
+    constexpr int64_t kColumnsPerPiece = 64;
+    ParallelForRanges(job.columns, kColumnsPerPiece, num_threads_, [&](int64_t begin, int64_t end) {
+      vector_.embedding_backward(job, begin, end);
+    });
+  }
+
+  void Run(const RotaryArgs& args) {
+    const cpu::RotaryJob job = {.element = ElementOf(args.x.dtype()),
+                                .x = args.x.raw(),
+                                .angles = args.angles.data<float>(),
+                                .y = args.y.raw(),
+                                .sign = args.inverse ? -1.0f : 1.0f,
+                                .columns = NumColumns(args.x),
+                                .head_dim = NumColumns(args.angles)};
+    ParallelForRanges(NumRows(args.x), RowGrain(job.columns), num_threads_,
+                      [&](int64_t begin, int64_t end) { vector_.rotary(job, begin, end); });
+  }
+
+  void Run(const AdamWArgs& args) {
+    if (args.control != nullptr && args.control->skips != 0) return;
+    const double t = static_cast<double>(args.step) + 1;
+    const bool stores = !args.weights.is_null();
+    cpu::AdamWJob job = {
+        .grad = args.grad.data<float>(),
+        .master = args.master.data<float>(),
+        .m = args.m.data<float>(),
+        .v = args.v.data<float>(),
+        .weights = args.weights.raw(),
+        .weights_element = stores ? ElementOf(args.weights.dtype()) : Element::kFloat32,
+        .grad_scale = static_cast<float>(args.grad_scale),
+        .beta1 = static_cast<float>(args.beta1),
+        .one_minus_beta1 = static_cast<float>(1 - args.beta1),
+        .beta2 = static_cast<float>(args.beta2),
+        .one_minus_beta2 = static_cast<float>(1 - args.beta2),
+        .learning_rate = static_cast<float>(args.learning_rate),
+        .epsilon = static_cast<float>(args.epsilon),
+        .weight_decay = static_cast<float>(args.weight_decay)};
+    if (args.control != nullptr) {
+      job.grad_scale = static_cast<float>(args.control->grad_scale);
+      job.correction = static_cast<float>(args.control->correction);
+    } else if (args.bias_correction) {
+      job.correction = static_cast<float>(std::sqrt(1 - std::pow(args.beta2, t)) /
+                                          (1 - std::pow(args.beta1, t)));
+    }
+    ParallelForRanges(args.grad.num_elements(), kFlatGrain, num_threads_,
+                      [&](int64_t begin, int64_t end) { vector_.adamw(job, begin, end); });
+  }
+
+  void Run(const CopyRowsArgs& args) {
+    const int64_t size = SizeOf(args.source.dtype());
+    const char* source = static_cast<const char*>(args.source.raw()) + args.source_begin * size;
+    char* destination = static_cast<char*>(args.destination.raw()) + args.destination_begin * size;
+    ParallelForRanges(args.rows, RowGrain(args.columns), num_threads_,
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t r = begin; r < end; ++r) {
+                          std::memcpy(destination + r * args.destination_stride * size,
+                                      source + r * args.source_stride * size, args.columns * size);
+                        }
+                      });
+  }
+
+  void Run(const GatherRowsArgs& args) {
+    const Element element = ElementOf(args.x.dtype());
+    const int64_t columns = NumColumns(args.x);
+    const int64_t row_bytes = columns * SizeOf(args.x.dtype());
+    const char* x = static_cast<const char*>(args.x.raw());
+    char* y = static_cast<char*>(args.y.raw());
+    ParallelForRanges(args.num_rows, RowGrain(columns), num_threads_,
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t r = begin; r < end; ++r) {
+                          if (args.scatter_add) {
+                            char* row = y + args.rows[r] * row_bytes;
+                            vector_.add(element, row, x + r * row_bytes, row, 0, columns);
+                          } else {
+                            std::memcpy(y + r * row_bytes, x + args.rows[r] * row_bytes, row_bytes);
+                          }
+                        }
+                      });
+  }
+
+  void Run(const SumOfSquaresArgs& args) {
+    const float* x = args.x.data<float>();
+    double* sums = args.sums.data<double>();
+    ParallelForRanges(
+        args.x.num_elements(), kNormBlockElements, num_threads_, [&](int64_t begin, int64_t end) {
+          sums[begin / kNormBlockElements] = vector_.sum_of_squares(x + begin, end - begin);
+        });
+  }
+
+  void Run(const AddArgs& args) {
+    const Element element = ElementOf(args.a.dtype());
+    ParallelForRanges(args.a.num_elements(), kFlatGrain, num_threads_,
+                      [&](int64_t begin, int64_t end) {
+                        vector_.add(element, args.a.raw(), args.b.raw(), args.y.raw(), begin, end);
+                      });
+  }
+
+  void Run(const CastArgs& args) {
+    const Element from = ElementOf(args.x.dtype());
+    const Element to = ElementOf(args.y.dtype());
+    const int64_t size = SizeOf(args.x.dtype());
+    const char* x = static_cast<const char*>(args.x.raw());
+    char* y = static_cast<char*>(args.y.raw());
+    ParallelForRanges(args.x.num_elements(), kFlatGrain, num_threads_,
+                      [&](int64_t begin, int64_t end) {
+                        if (from == to)
+                          std::memmove(y + begin * size, x + begin * size, (end - begin) * size);
+                        else
+                          vector_.cast(to, x, y, begin, end);
+                      });
+  }
+
+  void Run(const FillZeroArgs& args) {
+    char* data = static_cast<char*>(args.x.raw());
+    ParallelForRanges(
+        args.x.num_bytes(), 4 * kFlatGrain, num_threads_,
+        [&](int64_t begin, int64_t end) { std::memset(data + begin, 0, end - begin); });
+  }
 
   template <typename Args>
   void RunPointwise(const Args& args, cpu::Pointwise function, const void* dy,
                     const TensorView& y) {
-    cpu::PointwiseJob job;
-    job.element = ElementOf(args.x.dtype());
-    job.function = function;
-    job.x = args.x.raw();
-    job.dy = dy;
-    job.y = y.raw();
-    job.columns = NumColumns(args.x);
-    job.dropout = JobOf(args.dropout, args.row_ids);
+    const cpu::PointwiseJob job = {.element = ElementOf(args.x.dtype()),
+                                   .function = function,
+                                   .x = args.x.raw(),
+                                   .dy = dy,
+                                   .y = y.raw(),
+                                   .columns = NumColumns(args.x),
+                                   .dropout = JobOf(args.dropout, args.row_ids)};
     ParallelForRanges(NumRows(args.x), RowGrain(job.columns), num_threads_,
                       [&](int64_t begin, int64_t end) { vector_.pointwise(job, begin, end); });
   }
@@ -156,222 +351,6 @@ class CpuBackend : public Backend {
   const cpu::VectorKernels& vector_;
   std::vector<float> partials_;
 };
-
-// Rows whose sums make one partial; by size only, and at most kMaxPartials of them.
-int64_t PartialGrain(int64_t rows) {
-  constexpr int64_t kFewestRows = 32;
-  constexpr int64_t kMaxPartials = 64;
-  return std::max(kFewestRows, (rows + kMaxPartials - 1) / kMaxPartials);
-}
-
-// y[c] = (accumulate ? y[c] : 0) + sum of partials [count, stride] in order.
-void AddPartials(const float* partials, int64_t count, int64_t stride, int64_t columns,
-                 bool accumulate, float* y) {
-  if (!accumulate) std::fill_n(y, columns, 0.0f);
-  for (int64_t p = 0; p < count; ++p) {
-    for (int64_t c = 0; c < columns; ++c) y[c] += partials[p * stride + c];
-  }
-}
-
-void CpuBackend::Run(const ColumnSumArgs& args) {
-  const Element element = ElementOf(args.x.dtype());
-  const int64_t rows = NumRows(args.x);
-  const int64_t columns = NumColumns(args.x);
-  const int64_t grain = PartialGrain(rows);
-  const int64_t count = (rows + grain - 1) / grain;
-  float* partials = Partials(count * columns);
-  ParallelForRanges(rows, grain, num_threads_, [&](int64_t begin, int64_t end) {
-    vector_.column_sum(element, args.x.raw(), columns, begin, end,
-                       partials + begin / grain * columns);
-  });
-  AddPartials(partials, count, columns, columns, args.beta != 0.0f, args.y.data<float>());
-}
-
-void CpuBackend::Run(const ActivationForwardArgs& args) {
-  RunPointwise(args, PointwiseOf(args.activation), nullptr, args.y);
-}
-
-void CpuBackend::Run(const ActivationBackwardArgs& args) {
-  RunPointwise(args, PointwiseOf(args.activation), args.dy.raw(), args.dx);
-}
-
-void CpuBackend::Run(const DropoutArgs& args) {
-  RunPointwise(args, cpu::Pointwise::kIdentity, nullptr, args.y);
-}
-
-void CpuBackend::Run(const LayerNormForwardArgs& args) {
-  cpu::LayerNormForwardJob job;
-  job.element = ElementOf(args.x.dtype());
-  job.x = args.x.raw();
-  job.residual = args.residual.raw();
-  job.gamma = args.gamma.raw();
-  job.beta = args.beta.raw();
-  job.epsilon = args.epsilon;
-  job.sum = args.sum.raw();
-  job.mean = args.mean.data<float>();
-  job.rstd = args.rstd.data<float>();
-  job.y = args.y.raw();
-  job.columns = NumColumns(args.x);
-  job.dropout = JobOf(args.dropout, args.row_ids);
-  ParallelForRanges(
-      NumRows(args.x), RowGrain(job.columns), num_threads_,
-      [&](int64_t begin, int64_t end) { vector_.layer_norm_forward(job, begin, end); });
-}
-
-void CpuBackend::Run(const LayerNormBackwardArgs& args) {
-  cpu::LayerNormBackwardJob job;
-  job.element = ElementOf(args.dy.dtype());
-  job.dy = args.dy.raw();
-  job.sum = args.sum.raw();
-  job.mean = args.mean.data<float>();
-  job.rstd = args.rstd.data<float>();
-  job.gamma = args.gamma.raw();
-  job.dx = args.dx.raw();
-  job.dresidual = args.dresidual.raw();
-  job.columns = NumColumns(args.dy);
-  job.dropout = JobOf(args.dropout, args.row_ids);
-  const int64_t rows = NumRows(args.dy);
-  const int64_t grain = PartialGrain(rows);
-  const int64_t count = (rows + grain - 1) / grain;
-  float* partials = Partials(2 * count * job.columns);
-  ParallelForRanges(rows, grain, num_threads_, [&](int64_t begin, int64_t end) {
-    float* dgamma = partials + 2 * (begin / grain) * job.columns;
-    vector_.layer_norm_backward(job, begin, end, dgamma, dgamma + job.columns);
-  });
-  const int64_t stride = 2 * job.columns;
-  AddPartials(partials, count, stride, job.columns, false, args.dgamma.data<float>());
-  AddPartials(partials + job.columns, count, stride, job.columns, false, args.dbeta.data<float>());
-}
-
-void CpuBackend::Run(const EmbeddingForwardArgs& args) {
-  const cpu::EmbeddingJob job = EmbeddingJobOf(args, args.table, args.y, args.y);
-  ParallelForRanges(job.rows, RowGrain(job.columns), num_threads_, [&](int64_t begin, int64_t end) {
-    vector_.embedding_forward(job, begin, end);
-  });
-}
-
-void CpuBackend::Run(const EmbeddingBackwardArgs& args) {
-  const cpu::EmbeddingJob job = EmbeddingJobOf(args, args.dy, args.dtable, args.dy);
-  // Split by columns: every entry of the table has one writer, which adds rows in order, and a
-  // batch whose ids are all alike (the query stream's mask embedding) is shared out as well as any
-  // other.
-  constexpr int64_t kColumnsPerPiece = 64;
-  ParallelForRanges(job.columns, kColumnsPerPiece, num_threads_, [&](int64_t begin, int64_t end) {
-    vector_.embedding_backward(job, begin, end);
-  });
-}
-
-void CpuBackend::Run(const RotaryArgs& args) {
-  cpu::RotaryJob job;
-  job.element = ElementOf(args.x.dtype());
-  job.x = args.x.raw();
-  job.angles = args.angles.data<float>();
-  job.y = args.y.raw();
-  job.sign = args.inverse ? -1.0f : 1.0f;
-  job.columns = NumColumns(args.x);
-  job.head_dim = NumColumns(args.angles);
-  ParallelForRanges(NumRows(args.x), RowGrain(job.columns), num_threads_,
-                    [&](int64_t begin, int64_t end) { vector_.rotary(job, begin, end); });
-}
-
-void CpuBackend::Run(const AdamWArgs& args) {
-  if (args.control != nullptr && args.control->skips != 0) return;
-  const double t = static_cast<double>(args.step) + 1;
-  cpu::AdamWJob job;
-  job.grad = args.grad.data<float>();
-  job.master = args.master.data<float>();
-  job.m = args.m.data<float>();
-  job.v = args.v.data<float>();
-  job.weights = args.weights.raw();
-  if (job.weights != nullptr) job.weights_element = ElementOf(args.weights.dtype());
-  job.grad_scale = static_cast<float>(args.grad_scale);
-  job.beta1 = static_cast<float>(args.beta1);
-  job.one_minus_beta1 = static_cast<float>(1 - args.beta1);
-  job.beta2 = static_cast<float>(args.beta2);
-  job.one_minus_beta2 = static_cast<float>(1 - args.beta2);
-  job.learning_rate = static_cast<float>(args.learning_rate);
-  job.epsilon = static_cast<float>(args.epsilon);
-  job.weight_decay = static_cast<float>(args.weight_decay);
-  if (args.control != nullptr) {
-    job.grad_scale = static_cast<float>(args.control->grad_scale);
-    job.correction = static_cast<float>(args.control->correction);
-  } else if (args.bias_correction) {
-    job.correction =
-        static_cast<float>(std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t)));
-  }
-  ParallelForRanges(args.grad.num_elements(), kFlatGrain, num_threads_,
-                    [&](int64_t begin, int64_t end) { vector_.adamw(job, begin, end); });
-}
-
-void CpuBackend::Run(const CopyRowsArgs& args) {
-  const int64_t size = SizeOf(args.source.dtype());
-  const char* source = static_cast<const char*>(args.source.raw()) + args.source_begin * size;
-  char* destination = static_cast<char*>(args.destination.raw()) + args.destination_begin * size;
-  ParallelForRanges(args.rows, RowGrain(args.columns), num_threads_,
-                    [&](int64_t begin, int64_t end) {
-                      for (int64_t r = begin; r < end; ++r) {
-                        std::memcpy(destination + r * args.destination_stride * size,
-                                    source + r * args.source_stride * size, args.columns * size);
-                      }
-                    });
-}
-
-void CpuBackend::Run(const GatherRowsArgs& args) {
-  const Element element = ElementOf(args.x.dtype());
-  const int64_t columns = NumColumns(args.x);
-  const int64_t row_bytes = columns * SizeOf(args.x.dtype());
-  const char* x = static_cast<const char*>(args.x.raw());
-  char* y = static_cast<char*>(args.y.raw());
-  ParallelForRanges(args.num_rows, RowGrain(columns), num_threads_,
-                    [&](int64_t begin, int64_t end) {
-                      for (int64_t r = begin; r < end; ++r) {
-                        if (args.scatter_add) {
-                          char* row = y + args.rows[r] * row_bytes;
-                          vector_.add(element, row, x + r * row_bytes, row, 0, columns);
-                        } else {
-                          std::memcpy(y + r * row_bytes, x + args.rows[r] * row_bytes, row_bytes);
-                        }
-                      }
-                    });
-}
-
-void CpuBackend::Run(const SumOfSquaresArgs& args) {
-  const float* x = args.x.data<float>();
-  double* sums = args.sums.data<double>();
-  ParallelForRanges(
-      args.x.num_elements(), kNormBlockElements, num_threads_, [&](int64_t begin, int64_t end) {
-        sums[begin / kNormBlockElements] = vector_.sum_of_squares(x + begin, end - begin);
-      });
-}
-
-void CpuBackend::Run(const AddArgs& args) {
-  const Element element = ElementOf(args.a.dtype());
-  ParallelForRanges(args.a.num_elements(), kFlatGrain, num_threads_,
-                    [&](int64_t begin, int64_t end) {
-                      vector_.add(element, args.a.raw(), args.b.raw(), args.y.raw(), begin, end);
-                    });
-}
-
-void CpuBackend::Run(const CastArgs& args) {
-  const Element from = ElementOf(args.x.dtype());
-  const Element to = ElementOf(args.y.dtype());
-  const int64_t size = SizeOf(args.x.dtype());
-  const char* x = static_cast<const char*>(args.x.raw());
-  char* y = static_cast<char*>(args.y.raw());
-  ParallelForRanges(args.x.num_elements(), kFlatGrain, num_threads_,
-                    [&](int64_t begin, int64_t end) {
-                      if (from == to)
-                        std::memmove(y + begin * size, x + begin * size, (end - begin) * size);
-                      else
-                        vector_.cast(to, x, y, begin, end);
-                    });
-}
-
-void CpuBackend::Run(const FillZeroArgs& args) {
-  char* data = static_cast<char*>(args.x.raw());
-  ParallelForRanges(args.x.num_bytes(), 4 * kFlatGrain, num_threads_,
-                    [&](int64_t begin, int64_t end) { std::memset(data + begin, 0, end - begin); });
-}
 
 }  // namespace
 

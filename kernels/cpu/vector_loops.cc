@@ -146,11 +146,6 @@ void PointwiseOf(const PointwiseJob& job, int64_t row_begin, int64_t row_end) {
   }
 }
 
-void PointwiseKernel(const PointwiseJob& job, int64_t row_begin, int64_t row_end) {
-  if (job.element == Element::kFloat32) return PointwiseOf<float>(job, row_begin, row_end);
-  PointwiseOf<Bf16>(job, row_begin, row_end);
-}
-
 // One row's statistics from its stored sum. A second pass over the deviations removes what rounding
 // the first mean to fp32 put into the variance.
 struct Moments {
@@ -211,11 +206,6 @@ void LayerNormForwardRows(const LayerNormForwardJob& job, int64_t row_begin, int
       Store(y, i, MulAdd(xhat, Load(gamma, i), Load(beta, i)));
     }
   }
-}
-
-void LayerNormForwardKernel(const LayerNormForwardJob& job, int64_t row_begin, int64_t row_end) {
-  if (job.element == Element::kFloat32) return LayerNormForwardRows<float>(job, row_begin, row_end);
-  LayerNormForwardRows<Bf16>(job, row_begin, row_end);
 }
 
 template <typename T>
@@ -288,11 +278,6 @@ void EmbeddingForwardRows(const EmbeddingJob& job, int64_t row_begin, int64_t ro
   }
 }
 
-void EmbeddingForwardKernel(const EmbeddingJob& job, int64_t row_begin, int64_t row_end) {
-  if (job.element == Element::kFloat32) return EmbeddingForwardRows<float>(job, row_begin, row_end);
-  EmbeddingForwardRows<Bf16>(job, row_begin, row_end);
-}
-
 template <typename T>
 void EmbeddingBackwardColumns(const EmbeddingJob& job, int64_t column_begin, int64_t column_end) {
   alignas(64) float factors[kBlock];
@@ -312,13 +297,6 @@ void EmbeddingBackwardColumns(const EmbeddingJob& job, int64_t column_begin, int
         entry[begin + i] += factors[i] * (job.scale * Load(dy, begin + i));
     }
   }
-}
-
-void EmbeddingBackwardKernel(const EmbeddingJob& job, int64_t column_begin, int64_t column_end) {
-  if (job.element == Element::kFloat32) {
-    return EmbeddingBackwardColumns<float>(job, column_begin, column_end);
-  }
-  EmbeddingBackwardColumns<Bf16>(job, column_begin, column_end);
 }
 
 template <typename T>
@@ -342,11 +320,6 @@ void RotaryRows(const RotaryJob& job, int64_t row_begin, int64_t row_end) {
       }
     }
   }
-}
-
-void RotaryKernel(const RotaryJob& job, int64_t row_begin, int64_t row_end) {
-  if (job.element == Element::kFloat32) return RotaryRows<float>(job, row_begin, row_end);
-  RotaryRows<Bf16>(job, row_begin, row_end);
 }
 
 void SoftmaxRow(const SoftmaxJob& job, int64_t row) {
@@ -483,6 +456,13 @@ void DropoutFactorsKernel(const DropoutJob& job, int64_t row, int64_t columns, f
   });
 }
 
+// The kernel of a job, by the type of its elements.
+template <typename Job, auto kOfFloats, auto kOfBf16>
+void ByElement(const Job& job, int64_t begin, int64_t end) {
+  if (job.element == Element::kFloat32) return kOfFloats(job, begin, end);
+  kOfBf16(job, begin, end);
+}
+
 #define ANYORDER_STRING_INNER(x) #x
 #define ANYORDER_STRING(x) ANYORDER_STRING_INNER(x)
 
@@ -492,12 +472,12 @@ extern const VectorKernels kVectorKernels;
 const VectorKernels kVectorKernels = {
     // Without the "isa_" of the namespace.
     ANYORDER_STRING(ANYORDER_ISA) + 4,
-    PointwiseKernel,
-    LayerNormForwardKernel,
+    ByElement<PointwiseJob, PointwiseOf<float>, PointwiseOf<Bf16>>,
+    ByElement<LayerNormForwardJob, LayerNormForwardRows<float>, LayerNormForwardRows<Bf16>>,
     LayerNormBackwardKernel,
-    EmbeddingForwardKernel,
-    EmbeddingBackwardKernel,
-    RotaryKernel,
+    ByElement<EmbeddingJob, EmbeddingForwardRows<float>, EmbeddingForwardRows<Bf16>>,
+    ByElement<EmbeddingJob, EmbeddingBackwardColumns<float>, EmbeddingBackwardColumns<Bf16>>,
+    ByElement<RotaryJob, RotaryRows<float>, RotaryRows<Bf16>>,
     SoftmaxKernel,
     AdamWKernel,
     SumOfSquaresKernel,

@@ -4,7 +4,6 @@
 
 #include "kernels/arguments.h"
 #include "kernels/reference/operations.h"
-#include "kernels/reference/storage.h"
 
 namespace anyorder::kernels::reference {
 

@@ -6,7 +6,6 @@
 
 #include "kernels/arguments.h"
 #include "kernels/reference/operations.h"
-#include "kernels/reference/storage.h"
 
 namespace anyorder::kernels::reference {
 

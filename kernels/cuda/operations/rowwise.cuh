@@ -53,7 +53,7 @@ struct ActivationParams {
 };
 
 // Both forms of GELU are x times a distribution function that does not cancel in the left tail
-// (kernels/reference/activation.cc).
+// (kernels/reference/rows.cc).
 template <Activation kActivation>
 ANYORDER_DEVICE float Activate(float x) {
   if constexpr (kActivation == Activation::kGeluTanh) {

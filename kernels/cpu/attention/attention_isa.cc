@@ -1,12 +1,12 @@
-// The entry points of one instruction set. Each attention_<isa>.cc defines ANYORDER_ATTENTION_ISA
-// and includes this file; CMake gives each its own -m flags.
-
-#pragma once
+// The entry points of one instruction set. CMake compiles this file once for each, with its own -m
+// flags and ANYORDER_ATTENTION_ISA, the namespace.
 
 #include "kernels/cpu/attention/attention_backward.h"
 #include "kernels/cpu/attention/attention_forward.h"
 
 namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
+
+namespace {
 
 // bf16 activations: multiplied as bf16 where there is an instruction for it, else as fp32.
 #ifdef __AVX512BF16__
@@ -29,7 +29,7 @@ void RunTask(const AttentionProblem& p, bool bf16, int64_t lane, int64_t head, v
     Task<Fp32, float>(p, lane, head, scratch).Run();
 }
 
-inline int64_t AnyScratchBytes(const AttentionProblem& p, bool bf16, bool backward) {
+int64_t AnyScratchBytes(const AttentionProblem& p, bool bf16, bool backward) {
   return backward ? ScratchBytes<BackwardTask>(p, bf16) : ScratchBytes<ForwardTask>(p, bf16);
 }
 
@@ -45,11 +45,21 @@ void SumRowsTo(const RowSum& x, T* dst) {
   }
 }
 
-inline void SumRows(const RowSum& x, bool bf16, void* dst) {
+void SumRows(const RowSum& x, bool bf16, void* dst) {
   if (bf16)
     SumRowsTo(x, static_cast<uint16_t*>(dst));
   else
     SumRowsTo(x, static_cast<float*>(dst));
 }
+
+}  // namespace
+
+#define ANYORDER_STRING_INNER(x) #x
+#define ANYORDER_STRING(x) ANYORDER_STRING_INNER(x)
+
+// Without the "attention_" of the namespace.
+extern const AttentionIsa kIsa;
+const AttentionIsa kIsa = {ANYORDER_STRING(ANYORDER_ATTENTION_ISA) + 10, AnyScratchBytes,
+                           RunTask<ForwardTask>, RunTask<BackwardTask>, SumRows};
 
 }  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA

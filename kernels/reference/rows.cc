@@ -1,9 +1,10 @@
+// Operations on rows: activations, dropout, embeddings, rotary positions.
+
 #include <cmath>
 #include <numbers>
 
 #include "kernels/arguments.h"
 #include "kernels/reference/operations.h"
-#include "kernels/reference/storage.h"
 
 namespace anyorder::kernels::reference {
 
@@ -79,6 +80,59 @@ void Run(const DropoutArgs& args) {
     for (int64_t i = 0; i < args.x.num_elements(); ++i) {
       const double factor = DropoutFactor(args.dropout, args.row_ids, i / columns, i % columns);
       y[i] = Round<T>(factor * Load(x[i]));
+    }
+  });
+}
+
+void Run(const EmbeddingForwardArgs& args) {
+  WithStorage(args.table.dtype(), [&]<typename T>() {
+    const int64_t columns = NumColumns(args.table);
+    for (int64_t r = 0; r < NumRows(args.y); ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        const double entry = Load(args.table.data<T>()[args.ids[r] * columns + c]);
+        const double factor = DropoutFactor(args.dropout, args.row_ids, r, c);
+        args.y.data<T>()[r * columns + c] = Round<T>(factor * args.scale * entry);
+      }
+    }
+  });
+}
+
+void Run(const EmbeddingBackwardArgs& args) {
+  WithStorage(args.dy.dtype(), [&]<typename T>() {
+    using G = GradientOf<T>;
+    const int64_t columns = NumColumns(args.dy);
+    for (int64_t r = 0; r < NumRows(args.dy); ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        const double factor = DropoutFactor(args.dropout, args.row_ids, r, c);
+        G& entry = args.dtable.data<G>()[args.ids[r] * columns + c];
+        const double dy = Load(args.dy.data<T>()[r * columns + c]);
+        entry = Round<G>(Load(entry) + factor * args.scale * dy);
+      }
+    }
+  });
+}
+
+void Run(const RotaryArgs& args) {
+  WithStorage(args.x.dtype(), [&]<typename T>() {
+    using G = GradientOf<T>;
+    const int64_t head_dim = NumColumns(args.angles);
+    const int64_t half = head_dim / 2;
+    const int64_t columns = NumColumns(args.x);
+    const double sign = args.inverse ? -1.0 : 1.0;
+    for (int64_t r = 0; r < NumRows(args.x); ++r) {
+      const G* cosines = args.angles.data<G>() + r * head_dim;
+      for (int64_t head = 0; head < columns; head += head_dim) {
+        const T* x = args.x.data<T>() + r * columns + head;
+        T* y = args.y.data<T>() + r * columns + head;
+        for (int64_t f = 0; f < half; ++f) {
+          const double cosine = Load(cosines[f]);
+          const double sine = sign * Load(cosines[half + f]);
+          const double low = Load(x[f]);
+          const double high = Load(x[f + half]);
+          y[f] = Round<T>(low * cosine - high * sine);
+          y[f + half] = Round<T>(high * cosine + low * sine);
+        }
+      }
     }
   });
 }
