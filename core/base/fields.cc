@@ -58,6 +58,10 @@ std::string NearestName(absl::string_view word, const std::vector<std::string>& 
   return nearest;
 }
 
+absl::Status FaultList::ToStatus() const {
+  return empty() ? absl::OkStatus() : absl::InvalidArgumentError(Joined());
+}
+
 std::string FaultList::Joined() const { return absl::StrJoin(faults_, "; "); }
 
 }  // namespace anyorder

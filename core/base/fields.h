@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -75,6 +76,13 @@ constexpr FieldBounds PositiveFraction() { return {.least = 0, .most = 1, .is_le
 // typo.
 std::string NearestName(absl::string_view word, const std::vector<std::string>& candidates);
 
+// kEnumNames' value for enumerators that count from 0: their names in the order of declaration.
+template <typename Enum, typename... Names>
+constexpr auto EnumNames(Names... names) {
+  int next = 0;
+  return std::to_array<std::pair<Enum, const char*>>({{static_cast<Enum>(next++), names}...});
+}
+
 // Collects faults so that a user sees all of them at once.
 class FaultList {
  public:
@@ -83,6 +91,8 @@ class FaultList {
     if (!condition) Add(std::move(fault));
   }
   bool empty() const { return faults_.empty(); }
+  // OK without faults, else InvalidArgument with all of them.
+  absl::Status ToStatus() const;
   // "a; b; c"
   std::string Joined() const;
 

@@ -87,15 +87,10 @@ struct AnyOrderConfig {
 };
 
 template <>
-inline constexpr auto kEnumNames<MaskDraw> = std::to_array<std::pair<MaskDraw, const char*>>(
-    {{MaskDraw::kRate, "rate"}, {MaskDraw::kCount, "count"}});
+inline constexpr auto kEnumNames<MaskDraw> = EnumNames<MaskDraw>("rate", "count");
 template <>
-inline constexpr auto kEnumNames<GroupOrder> =
-    std::to_array<std::pair<GroupOrder, const char*>>({{GroupOrder::kText, "text"},
-                                                       {GroupOrder::kBlocks, "blocks"},
-                                                       {GroupOrder::kRandom, "random"}});
+inline constexpr auto kEnumNames<GroupOrder> = EnumNames<GroupOrder>("text", "blocks", "random");
 template <>
-inline constexpr auto kEnumNames<EsoForm> = std::to_array<std::pair<EsoForm, const char*>>(
-    {{EsoForm::kA, "a"}, {EsoForm::kB, "b"}, {EsoForm::kMixed, "mixed"}});
+inline constexpr auto kEnumNames<EsoForm> = EnumNames<EsoForm>("a", "b", "mixed");
 
 }  // namespace anyorder

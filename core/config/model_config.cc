@@ -75,8 +75,7 @@ absl::Status ModelConfig::Validate() const {
   }
   faults.Require(clamp_len != 0, "model.clamp_len is 0 but must be at least 1, or -1 for no limit");
   CheckBackbone(*this, faults);
-  if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(faults.Joined());
+  return faults.ToStatus();
 }
 
 DType ToDType(ComputeType type) {

@@ -14,17 +14,11 @@
 
 namespace anyorder {
 
-enum class ComputeType {
-  kFloat32,
-  kBFloat16,
-  kFloat64
-};  // fp64: reference backend only, for tests
+// fp64: reference backend only, for tests.
+enum class ComputeType { kFloat32, kBFloat16, kFloat64 };
 enum class InitialMemory { kMasked, kZeros };
-enum class Initializer {
-  kNormal,
-  kUniform,
-  kTruncatedNormal
-};  // the last: normal, drawn again beyond two deviations
+// The last: normal, drawn again beyond two deviations.
+enum class Initializer { kNormal, kUniform, kTruncatedNormal };
 // How the network knows where a slot is: distances in the attention scores (Transformer-XL), a
 // learned vector added to the input (GPT, BERT), queries and keys turned by the position (rotary),
 // or not at all.
@@ -32,13 +26,11 @@ enum class Positions { kRelative, kLearned, kRope, kNone };
 // How it knows segments: same or different in the scores (XLNet), a learned vector added to the
 // input (BERT), or not at all.
 enum class Segments { kRelative, kLearned, kNone };
-// A learned bias of the scores by head and bucket of distance (distance_bias.h): T5's encoder has
+// A learned bias of the scores by head and bucket of distance (positions.h): T5's encoder has
 // buckets for both sides, its decoder for the past alone.
 enum class PositionBias { kNone, kT5, kT5Causal };
-enum class LayerNormPlace {
-  kPost,
-  kPre
-};  // LN(x + f(x)), or x + f(LN(x)) with one more at the end
+// LN(x + f(x)), or x + f(LN(x)) with one more at the end.
+enum class LayerNormPlace { kPost, kPre };
 // Transformer-XL's same_length: each row sees as many keys as any other, mem_len of them (the
 // PyTorch code) or one more (the TensorFlow code).
 enum class SameLength { kOff, kTorch, kTensorFlow };
@@ -222,52 +214,28 @@ struct ModelConfig {
 DType ToDType(ComputeType type);
 
 template <>
-inline constexpr auto kEnumNames<ComputeType> =
-    std::to_array<std::pair<ComputeType, const char*>>({{ComputeType::kFloat32, "fp32"},
-                                                        {ComputeType::kBFloat16, "bf16"},
-                                                        {ComputeType::kFloat64, "fp64"}});
+inline constexpr auto kEnumNames<ComputeType> = EnumNames<ComputeType>("fp32", "bf16", "fp64");
 template <>
-inline constexpr auto kEnumNames<InitialMemory> =
-    std::to_array<std::pair<InitialMemory, const char*>>({{InitialMemory::kMasked, "masked"},
-                                                          {InitialMemory::kZeros, "zeros"}});
+inline constexpr auto kEnumNames<InitialMemory> = EnumNames<InitialMemory>("masked", "zeros");
 template <>
-inline constexpr auto kEnumNames<Initializer> = std::to_array<std::pair<Initializer, const char*>>(
-    {{Initializer::kNormal, "normal"},
-     {Initializer::kUniform, "uniform"},
-     {Initializer::kTruncatedNormal, "truncated_normal"}});
+inline constexpr auto kEnumNames<Initializer> = EnumNames<Initializer>("normal", "uniform",
+                                                                       "truncated_normal");
 template <>
-inline constexpr auto kEnumNames<Positions> =
-    std::to_array<std::pair<Positions, const char*>>({{Positions::kRelative, "relative"},
-                                                      {Positions::kLearned, "learned"},
-                                                      {Positions::kRope, "rope"},
-                                                      {Positions::kNone, "none"}});
+inline constexpr auto kEnumNames<Positions> = EnumNames<Positions>("relative", "learned", "rope",
+                                                                   "none");
 template <>
-inline constexpr auto kEnumNames<PositionBias> =
-    std::to_array<std::pair<PositionBias, const char*>>({{PositionBias::kNone, "none"},
-                                                         {PositionBias::kT5, "t5"},
-                                                         {PositionBias::kT5Causal, "t5_causal"}});
+inline constexpr auto kEnumNames<PositionBias> = EnumNames<PositionBias>("none", "t5", "t5_causal");
 template <>
-inline constexpr auto kEnumNames<Segments> =
-    std::to_array<std::pair<Segments, const char*>>({{Segments::kRelative, "relative"},
-                                                     {Segments::kLearned, "learned"},
-                                                     {Segments::kNone, "none"}});
+inline constexpr auto kEnumNames<Segments> = EnumNames<Segments>("relative", "learned", "none");
 template <>
-inline constexpr auto kEnumNames<LayerNormPlace> =
-    std::to_array<std::pair<LayerNormPlace, const char*>>({{LayerNormPlace::kPost, "post"},
-                                                           {LayerNormPlace::kPre, "pre"}});
+inline constexpr auto kEnumNames<LayerNormPlace> = EnumNames<LayerNormPlace>("post", "pre");
 template <>
-inline constexpr auto kEnumNames<SameLength> =
-    std::to_array<std::pair<SameLength, const char*>>({{SameLength::kOff, "off"},
-                                                       {SameLength::kTorch, "torch"},
-                                                       {SameLength::kTensorFlow, "tensorflow"}});
+inline constexpr auto kEnumNames<SameLength> = EnumNames<SameLength>("off", "torch", "tensorflow");
 template <>
-inline constexpr auto kEnumNames<Softmax> = std::to_array<std::pair<Softmax, const char*>>(
-    {{Softmax::kFull, "full"}, {Softmax::kAdaptive, "adaptive"}});
+inline constexpr auto kEnumNames<Softmax> = EnumNames<Softmax>("full", "adaptive");
 template <>
-inline constexpr auto kEnumNames<kernels::Activation> =
-    std::to_array<std::pair<kernels::Activation, const char*>>(
-        {{kernels::Activation::kGeluTanh, "gelu"},
-         {kernels::Activation::kGeluErf, "gelu_erf"},
-         {kernels::Activation::kRelu, "relu"}});
+inline constexpr auto kEnumNames<kernels::Activation> = EnumNames<kernels::Activation>("gelu",
+                                                                                       "gelu_erf",
+                                                                                       "relu");
 
 }  // namespace anyorder

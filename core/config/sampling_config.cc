@@ -103,7 +103,7 @@ int64_t SamplingConfig::MaskedTargets(int64_t length) const {
 absl::Status SamplingConfig::Validate(SampleKind kind) const {
   FaultList faults;
   CheckBounds("sampling", *this, faults);
-  if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  if (!faults.empty()) return faults.ToStatus();
   faults.Require(mask_token_prob + random_token_prob <= 1,
                  absl::StrCat("mask_token_prob=", mask_token_prob, ", random_token_prob=",
                               random_token_prob, " must be at most 1 together"));

@@ -206,18 +206,12 @@ struct SamplingConfig {
 };
 
 template <>
-inline constexpr auto kEnumNames<SpanKind> =
-    std::to_array<std::pair<SpanKind, const char*>>({{SpanKind::kSubword, "subword"},
-                                                     {SpanKind::kWord, "word"},
-                                                     {SpanKind::kSingle, "single"},
-                                                     {SpanKind::kNgram, "ngram"}});
+inline constexpr auto kEnumNames<SpanKind> = EnumNames<SpanKind>("subword", "word", "single",
+                                                                 "ngram");
 template <>
-inline constexpr auto kEnumNames<PairStyle> = std::to_array<std::pair<PairStyle, const char*>>(
-    {{PairStyle::kXlnet, "xlnet"}, {PairStyle::kBert, "bert"}});
+inline constexpr auto kEnumNames<PairStyle> = EnumNames<PairStyle>("xlnet", "bert");
 template <>
-inline constexpr auto kEnumNames<KeptOriginals> =
-    std::to_array<std::pair<KeptOriginals, const char*>>({{KeptOriginals::kMask, "mask"},
-                                                          {KeptOriginals::kDropPar, "drop_par"},
-                                                          {KeptOriginals::kLeak, "leak"}});
+inline constexpr auto kEnumNames<KeptOriginals> = EnumNames<KeptOriginals>("mask", "drop_par",
+                                                                           "leak");
 
 }  // namespace anyorder

@@ -21,10 +21,9 @@ enum class ExampleTask {
 
 struct TaskConfig {
   ExampleTask task = ExampleTask::kClassification;
-  int64_t num_classes =
-      0;  // of the labels; kMultipleChoice: the most choices of an example; 0: no head
-  double lm_weight = 0.5;  // lambda of L3 = L2 + lambda L1 (Radford et al. 2018, equation 5)
-  double dropout = 0.1;    // of the states that the head reads
+  int64_t num_classes = 0;  // kMultipleChoice: the most choices of an example; 0: no head
+  double lm_weight = 0.5;   // lambda of L3 = L2 + lambda L1 (Radford et al. 2018, equation 5)
+  double dropout = 0.1;     // of the states that the head reads
 
   bool has_head() const { return num_classes > 0; }
   bool has_choices() const { return task == ExampleTask::kMultipleChoice; }
@@ -39,12 +38,10 @@ struct TaskConfig {
 };
 
 template <>
-inline constexpr auto kEnumNames<ExampleTask> = std::to_array<std::pair<ExampleTask, const char*>>(
-    {{ExampleTask::kClassification, "classification"},
-     {ExampleTask::kEntailment, "entailment"},
-     {ExampleTask::kSimilarity, "similarity"},
-     {ExampleTask::kMultipleChoice, "multiple_choice"},
-     {ExampleTask::kGeneration, "generation"}});
+inline constexpr auto kEnumNames<ExampleTask> = EnumNames<ExampleTask>("classification",
+                                                                       "entailment", "similarity",
+                                                                       "multiple_choice",
+                                                                       "generation");
 
 // Its name above.
 const char* ExampleTaskName(ExampleTask task);

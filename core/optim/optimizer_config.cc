@@ -5,7 +5,7 @@ namespace anyorder {
 absl::Status OptimizerConfig::Validate() const {
   FaultList faults;
   CheckBounds("optimizer", *this, faults);
-  return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults.Joined());
+  return faults.ToStatus();
 }
 
 }  // namespace anyorder

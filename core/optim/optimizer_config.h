@@ -18,12 +18,9 @@ namespace anyorder {
 enum class LearningRateDecay { kLinear, kCosine, kConstant };
 
 template <>
-inline constexpr auto kEnumNames<LearningRateDecay> =
-    std::to_array<std::pair<LearningRateDecay, const char*>>({
-        {LearningRateDecay::kLinear, "linear"},
-        {LearningRateDecay::kCosine, "cosine"},
-        {LearningRateDecay::kConstant, "constant"},
-    });
+inline constexpr auto kEnumNames<LearningRateDecay> = EnumNames<LearningRateDecay>("linear",
+                                                                                   "cosine",
+                                                                                   "constant");
 
 struct OptimizerConfig {
   double learning_rate = 1e-4;
