@@ -59,27 +59,12 @@ inline AttentionData<double, double> RunReference(AttentionData<double, double> 
 }
 
 template <typename T>
-void ExpectForwardWithin(const AttentionData<T, float>& data,
+void ExpectResultsWithin(const AttentionData<T, float>& data,
                          const AttentionData<double, double>& exact,
                          const AttentionBounds& bounds) {
-  ExpectWithin("lse", data.lse, exact.lse, bounds.lse);
-  ExpectWithin("out", data.out, exact.out, bounds.out);
-}
-
-template <typename T>
-void ExpectBackwardWithin(const AttentionData<T, float>& data,
-                          const AttentionData<double, double>& exact,
-                          const AttentionBounds& bounds) {
-  ExpectWithin("dq", data.dq, exact.dq, bounds.dq);
-  ExpectWithin("dk", data.dk, exact.dk, bounds.dk);
-  ExpectWithin("dv", data.dv, exact.dv, bounds.dv);
-  ExpectWithin("drelative", data.drelative, exact.drelative, bounds.drelative);
-  ExpectWithin("dcontent_bias", data.dcontent_bias, exact.dcontent_bias, bounds.dcontent_bias);
-  ExpectWithin("dposition_bias", data.dposition_bias, exact.dposition_bias, bounds.dposition_bias);
-  ExpectWithin("dsegment_bias", data.dsegment_bias, exact.dsegment_bias, bounds.dsegment_bias);
-  ExpectWithin("dsegment_embedding", data.dsegment_embedding, exact.dsegment_embedding,
-               bounds.dsegment_embedding);
-  ExpectWithin("ddistance_bias", data.ddistance_bias, exact.ddistance_bias, bounds.ddistance_bias);
+  const auto expect = [](const char* name, const auto& actual, const auto& expected,
+                         const auto& bound) { ExpectWithin(name, actual, expected, bound); };
+  VisitResults(expect, data, exact, bounds);
 }
 
 // All results of run(&data).
@@ -88,8 +73,7 @@ void ExpectAgreement(AttentionData<T, float> data, Run run) {
   const AttentionData<double, double> exact = RunReference(InDouble(data));
   const AttentionErrorAnalysis analysis(exact, kUnitOf<T>);
   run(&data);
-  ExpectForwardWithin(data, exact, analysis.bounds());
-  ExpectBackwardWithin(data, exact, analysis.bounds());
+  ExpectResultsWithin(data, exact, analysis.bounds());
 }
 
 }  // namespace anyorder::kernels::testing

@@ -29,19 +29,8 @@ class AttentionErrorAnalysis {
   using Data = AttentionData<double, double>;
 
   AttentionErrorAnalysis(const Data& exact, double unit) : x_(exact), s_(exact.shape), u_(unit) {
-    const Data& d = exact;
-    b_.out.assign(d.out.size(), 0);
-    b_.lse.assign(d.lse.size(), 0);
-    b_.dq.assign(d.dq.size(), 0);
-    b_.dk.assign(d.dk.size(), 0);
-    b_.dv.assign(d.dv.size(), 0);
-    b_.drelative.assign(d.drelative.size(), 0);
-    b_.dcontent_bias.assign(d.dcontent_bias.size(), 0);
-    b_.dposition_bias.assign(d.dposition_bias.size(), 0);
-    b_.dsegment_bias.assign(d.dsegment_bias.size(), 0);
-    b_.dsegment_embedding.assign(d.dsegment_embedding.size(), 0);
-    b_.ddistance_bias.assign(d.ddistance_bias.size(), 0);
-    bias_terms_.assign(d.ddistance_bias.size(), BiasTerms());
+    VisitPairs(b_, exact, [](auto& bound, const auto& x) { bound.assign(x.size(), 0); });
+    bias_terms_.assign(exact.ddistance_bias.size(), BiasTerms());
     in_ = exact.Inputs();
     for (int64_t row = 0; row < s_.num_rows(); ++row) {
       for (int64_t head = 0; head < s_.num_heads; ++head) AddRow(row, head);
@@ -221,23 +210,15 @@ class AttentionErrorAnalysis {
 
   // Rounding of the stored result, and the slack for second order.
   void Finish() {
-    const auto finish = [&](const std::vector<double>& value, std::vector<double>* bound) {
-      for (size_t i = 0; i < bound->size(); ++i)
-        (*bound)[i] = 2 * ((*bound)[i] + u_ * std::abs(value[i]));
-    };
-    finish(x_.dq, &b_.dq);
-    finish(x_.dk, &b_.dk);
-    finish(x_.dv, &b_.dv);
-    finish(x_.drelative, &b_.drelative);
-    finish(x_.dcontent_bias, &b_.dcontent_bias);
-    finish(x_.dposition_bias, &b_.dposition_bias);
-    finish(x_.dsegment_bias, &b_.dsegment_bias);
-    finish(x_.dsegment_embedding, &b_.dsegment_embedding);
     for (size_t i = 0; i < bias_terms_.size(); ++i) {
       const BiasTerms& terms = bias_terms_[i];
       b_.ddistance_bias[i] = terms.error + (terms.count + 8) * kAccumulation * terms.magnitude;
     }
-    finish(x_.ddistance_bias, &b_.ddistance_bias);
+    const auto finish = [&](const char* name, const auto& value, auto& bound) {
+      if (name[0] != 'd') return;  // out and lse have theirs
+      for (size_t i = 0; i < bound.size(); ++i) bound[i] = 2 * (bound[i] + u_ * std::abs(value[i]));
+    };
+    VisitResults(finish, x_, b_);
   }
 
   static constexpr double kAccumulation = 1.0 / 16777216.0;

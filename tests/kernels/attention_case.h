@@ -102,9 +102,43 @@ struct AttentionCase {
   }
 };
 
-// Tensors of a case in element type T, statistics and parameter gradients in G.
-template <typename T, typename G>
-struct AttentionData {
+// Calls visit(name, vector of each of `all`) for each result of attention; they have members of the
+// same names.
+template <typename Visitor, typename... Results>
+void VisitResults(const Visitor& visit, Results&... all) {
+  visit("out", all.out...);
+  visit("lse", all.lse...);
+  visit("dq", all.dq...);
+  visit("dk", all.dk...);
+  visit("dv", all.dv...);
+  visit("drelative", all.drelative...);
+  visit("dcontent_bias", all.dcontent_bias...);
+  visit("dposition_bias", all.dposition_bias...);
+  visit("dsegment_bias", all.dsegment_bias...);
+  visit("dsegment_embedding", all.dsegment_embedding...);
+  visit("ddistance_bias", all.ddistance_bias...);
+}
+template <typename A, typename B, typename Visitor>
+void VisitPairs(A& a, B& b, const Visitor& visit) {
+  VisitResults([&visit](const char*, auto& x, auto& y) { visit(x, y); }, a, b);
+}
+// The same of what attention reads.
+template <typename Visitor, typename... Data>
+void VisitOperands(const Visitor& visit, Data&... all) {
+  visit(all.q...);
+  visit(all.k...);
+  visit(all.v...);
+  visit(all.dout...);
+  visit(all.relative...);
+  visit(all.content_bias...);
+  visit(all.position_bias...);
+  visit(all.segment_bias...);
+  visit(all.segment_embedding...);
+  visit(all.distance_bias...);
+}
+
+// What is no tensor of a case.
+struct AttentionSetting {
   AttentionShape shape;
   Slots rows, keys;
   std::vector<Band> bands;
@@ -112,6 +146,11 @@ struct AttentionData {
   int64_t min_distance = 0;
   int64_t min_bias_distance = 0;
   Dropout dropout;
+};
+
+// Tensors of a case in element type T, statistics and parameter gradients in G.
+template <typename T, typename G>
+struct AttentionData : AttentionSetting {
   std::vector<T> q, k, v, relative, content_bias, position_bias, segment_bias, segment_embedding;
   std::vector<T> distance_bias;
   std::vector<T> out, dout, dq, dk, dv, drelative;
@@ -171,35 +210,22 @@ struct AttentionData {
     return args;
   }
 
-  // Calls visit(vector) for each that an implementation fills.
-  template <typename Data, typename Visitor>
-  static void VisitResults(Data& data, Visitor visit) {
-    visit(data.out);
-    visit(data.lse);
-    visit(data.dq);
-    visit(data.dk);
-    visit(data.dv);
-    visit(data.drelative);
-    visit(data.dcontent_bias);
-    visit(data.dposition_bias);
-    visit(data.dsegment_bias);
-    visit(data.dsegment_embedding);
-    visit(data.ddistance_bias);
-  }
   std::string ResultBytes() const {
     std::string bytes;
-    VisitResults(*this, [&bytes](const auto& x) {
+    const auto append = [&bytes](const char*, const auto& x) {
       bytes.append(reinterpret_cast<const char*>(x.data()), x.size() * sizeof(x[0]));
-    });
+    };
+    VisitResults(append, *this);
     return bytes;
   }
 
   // Outputs and workspace start as NaN: whatever is not written shows.
   void Poison(int64_t workspace_bytes) {
-    VisitResults(*this, [](auto& x) {
+    const auto poison = [](const char*, auto& x) {
       using Element = std::decay_t<decltype(x[0])>;
       x.assign(x.size(), static_cast<Element>(std::numeric_limits<float>::quiet_NaN()));
-    });
+    };
+    VisitResults(poison, *this);
     workspace.assign(static_cast<size_t>(workspace_bytes), 0xff);
   }
 };
@@ -293,28 +319,11 @@ void SpoilUnread(AttentionData<T, G>* data) {
 template <typename T, typename G>
 AttentionData<double, double> InDouble(const AttentionData<T, G>& data) {
   AttentionData<double, double> exact;
-  exact.shape = data.shape;
-  exact.rows = data.rows;
-  exact.keys = data.keys;
-  exact.bands = data.bands;
-  exact.table_of_lane = data.table_of_lane;
-  exact.row_ids = data.row_ids;
-  exact.min_distance = data.min_distance;
-  exact.min_bias_distance = data.min_bias_distance;
-  exact.dropout = data.dropout;
-  const auto copy = [](const std::vector<T>& from, std::vector<double>* to) {
-    for (const T& value : from) to->push_back(static_cast<double>(static_cast<float>(value)));
+  static_cast<AttentionSetting&>(exact) = data;
+  const auto copy = [](const std::vector<T>& from, std::vector<double>& to) {
+    for (const T& value : from) to.push_back(static_cast<double>(static_cast<float>(value)));
   };
-  copy(data.q, &exact.q);
-  copy(data.k, &exact.k);
-  copy(data.v, &exact.v);
-  copy(data.dout, &exact.dout);
-  copy(data.relative, &exact.relative);
-  copy(data.content_bias, &exact.content_bias);
-  copy(data.position_bias, &exact.position_bias);
-  copy(data.segment_bias, &exact.segment_bias);
-  copy(data.segment_embedding, &exact.segment_embedding);
-  copy(data.distance_bias, &exact.distance_bias);
+  VisitOperands(copy, data, exact);
   SizeOutputs(&exact);
   return exact;
 }

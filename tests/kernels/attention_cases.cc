@@ -73,13 +73,12 @@ void ExpectSpreadsLikeTheReference(Backend& backend, AttentionData<T, float> dat
   RunBoth(backend, &data);
   ExpectSameKind("lse", data.lse, exact.lse, analysis.bounds().lse);
   ExpectSameKind("out", data.out, exact.out, analysis.bounds().out);
-  ExpectNanWhereExpected("dq", data.dq, exact.dq);
-  ExpectNanWhereExpected("dk", data.dk, exact.dk);
-  ExpectNanWhereExpected("dv", data.dv, exact.dv);
-  ExpectNanWhereExpected("drelative", data.drelative, exact.drelative);
-  ExpectNanWhereExpected("dcontent_bias", data.dcontent_bias, exact.dcontent_bias);
-  ExpectNanWhereExpected("dposition_bias", data.dposition_bias, exact.dposition_bias);
-  ExpectNanWhereExpected("dsegment_bias", data.dsegment_bias, exact.dsegment_bias);
+  const auto expect = [](const char* name, const auto& actual, const auto& expected) {
+    // "Same" is what the kernels have by negating "different".
+    if (name[0] != 'd' || name == std::string_view("dsegment_embedding")) return;
+    if (!expected.empty()) ExpectNanWhereExpected(name, actual, expected);
+  };
+  testing::VisitResults(expect, data, exact);
 }
 
 // Calls test.template operator()<T>() with the dtype's type.

@@ -28,33 +28,13 @@ namespace anyorder::kernels::testing {
 inline constexpr double kRoundingFactor = 2 * 6;
 inline constexpr int kRoundingSamples = 3;
 
-// Calls visit(a's vector, b's vector) for each result of attention; a and b have members of the
-// same names.
-template <typename A, typename B, typename Visitor>
-void VisitPairs(A& a, B& b, Visitor visit) {
-  visit(a.out, b.out);
-  visit(a.lse, b.lse);
-  visit(a.dq, b.dq);
-  visit(a.dk, b.dk);
-  visit(a.dv, b.dv);
-  visit(a.drelative, b.drelative);
-  visit(a.dcontent_bias, b.dcontent_bias);
-  visit(a.dposition_bias, b.dposition_bias);
-  visit(a.dsegment_bias, b.dsegment_bias);
-  visit(a.dsegment_embedding, b.dsegment_embedding);
-  visit(a.ddistance_bias, b.ddistance_bias);
-}
-
 // The results of a neighbour of `data`.
 inline AttentionData<double, double> RunNeighbour(AttentionData<double, double> data, uint64_t seed,
                                                   bool backward) {
-  for (auto* x :
-       {&data.q, &data.k, &data.v, &data.dout, &data.relative, &data.content_bias,
-        &data.position_bias, &data.segment_bias, &data.segment_embedding, &data.distance_bias})
-    *x = anyorder::testing::Dithered(std::move(*x), ++seed);
+  const auto move = [&](auto& x) { x = anyorder::testing::Dithered(std::move(x), ++seed); };
+  VisitOperands(move, data);
   data = RunReference(std::move(data), backward);
-  AttentionData<double, double>::VisitResults(
-      data, [&](auto& x) { x = anyorder::testing::Dithered(std::move(x), ++seed); });
+  VisitResults([&](const char*, auto& x) { move(x); }, data);
   return data;
 }
 
@@ -131,8 +111,7 @@ void ExpectCloseAgreement(AttentionData<T, float> data, Run run) {
     });
   }
   run(&data);
-  ExpectForwardWithin(data, exact, bounds);
-  ExpectBackwardWithin(data, exact, bounds);
+  ExpectResultsWithin(data, exact, bounds);
 }
 
 }  // namespace anyorder::kernels::testing

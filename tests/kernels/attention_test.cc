@@ -43,8 +43,7 @@ void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
     SCOPED_TRACE(c.name + ", " + std::string(Name(DTypeOf<T>::kValue)) + ", " + isa);
     cpu::ForceAttentionIsa(isa);
     RunCpu(&data, 1);
-    ExpectForwardWithin(data, exact, bounds);
-    ExpectBackwardWithin(data, exact, bounds);
+    ExpectResultsWithin(data, exact, bounds);
   }
   cpu::ForceAttentionIsa("");
 }

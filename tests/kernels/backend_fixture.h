@@ -53,9 +53,6 @@ class BackendTest : public ::testing::TestWithParam<BackendCase> {
   Backend& backend() { return *backend_; }
   Backend& reference() { return *reference_; }
 
-  static test::HostTensor Wide(const test::HostTensor& x) {
-    return test::ToDType(x, DType::kFloat64);
-  }
   // A dropout with rate 0.1, or none.
   static Dropout TestDropout(bool enabled) {
     return enabled ? MakeDropout(11, 5, 3, 0.1) : Dropout{};

@@ -14,8 +14,6 @@ using test::RandomTensor;
 
 constexpr double kU = 0x1p-24;
 
-HostTensor Wide(const HostTensor& x) { return ToDType(x, DType::kFloat64); }
-
 struct Optimizer {
   HostTensor grad, master, m, v, weights;
 };
@@ -168,17 +166,17 @@ TEST_P(BackendTest, AdamWObeysTheControl) {
   by_device.step = 77;
   by_device.control = &control;
   backend().AdamW(by_device, {});
-  EXPECT_TRUE(reading.master.SameBits(told.master));
-  EXPECT_TRUE(reading.m.SameBits(told.m));
-  EXPECT_TRUE(reading.v.SameBits(told.v));
-  EXPECT_TRUE(reading.weights.SameBits(told.weights));
+  const auto expect_told = [&] {
+    EXPECT_TRUE(reading.master.SameBits(told.master));
+    EXPECT_TRUE(reading.m.SameBits(told.m));
+    EXPECT_TRUE(reading.v.SameBits(told.v));
+    EXPECT_TRUE(reading.weights.SameBits(told.weights));
+  };
+  expect_told();
 
   control.skips = 1;
   backend().AdamW(by_device, {});
-  EXPECT_TRUE(reading.master.SameBits(told.master));
-  EXPECT_TRUE(reading.m.SameBits(told.m));
-  EXPECT_TRUE(reading.v.SameBits(told.v));
-  EXPECT_TRUE(reading.weights.SameBits(told.weights));
+  expect_told();
 }
 
 // Bound: a sum of at most 16384 squares in fp64.
@@ -304,16 +302,8 @@ void CheckRows(Backend& backend, const MatrixSize& size, DType dtype) {
   const HostTensor source = RandomTensor(dtype, {rows * (columns + 3) + 2}, 1);
   const HostTensor before = RandomTensor(dtype, {rows * (columns + 5) + 4}, 2);
   HostTensor after = before;
-  CopyRowsArgs args;
-  args.source = source.view();
-  args.source_begin = 2;
-  args.source_stride = columns + 3;
-  args.destination = after.view();
-  args.destination_begin = 1;
-  args.destination_stride = columns + 5;
-  args.rows = rows;
-  args.columns = columns;
-  backend.CopyRows(args, {});
+  backend.CopyRows({source.view(), 2, columns + 3, after.view(), 1, columns + 5, rows, columns},
+                   {});
   HostTensor expected = before;
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c)

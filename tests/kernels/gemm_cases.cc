@@ -6,6 +6,8 @@
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_cat.h"
+
 #include "tests/kernels/operation_checks.h"
 
 namespace anyorder::kernels {
@@ -24,49 +26,68 @@ struct GemmCase {
   bool bias = false;
   float beta = 0.0f;
   DType c_dtype = DType::kFloat32;
+  char sum = '-';  // a or b: the operand whose sums are asked for, too
 
   std::string ToString() const {
-    return "m=" + std::to_string(size.m) + " n=" + std::to_string(size.n) +
-           " k=" + std::to_string(size.k) + (transpose_a ? " a^T" : "") +
-           (transpose_b ? " b^T" : "") + (bias ? " bias" : "") + (beta != 0 ? " +=" : "") +
-           " c=" + std::string(Name(c_dtype));
+    return absl::StrCat("m=", size.m, " n=", size.n, " k=", size.k, transpose_a ? " a^T" : "",
+                        transpose_b ? " b^T" : "", bias ? " bias" : "", beta != 0 ? " +=" : "",
+                        " c=", Name(c_dtype), " sum of ", std::string(1, sum));
   }
 };
 
-HostTensor RunGemm(Backend& backend, const GemmCase& gemm, const HostTensor& a, const HostTensor& b,
-                   const HostTensor& bias, HostTensor c) {
-  GemmArgs args;
-  args.a = a.view();
-  args.b = b.view();
-  args.transpose_a = gemm.transpose_a;
-  args.transpose_b = gemm.transpose_b;
-  args.bias = bias.view();
-  args.beta = gemm.beta;
-  args.c = c.view();
-  backend.Gemm(args, {});
-  return c;
+// With the sums of one operand. The other may be stored either way.
+GemmCase SumCase(const GemmSizes& size, bool of_a, bool transpose_other, DType c_dtype,
+                 float beta = 0.0f) {
+  return {size,    of_a || transpose_other, of_a && transpose_other, false, beta,
+          c_dtype, of_a ? 'a' : 'b'};
 }
 
+struct Product {
+  HostTensor c, sum;
+};
+
+Product RunGemm(Backend& backend, const GemmCase& gemm, const HostTensor& a, const HostTensor& b,
+                const HostTensor& bias, HostTensor c) {
+  HostTensor sum;
+  if (gemm.sum != '-')
+    sum = HostTensor(GradientDType(a.dtype()), {gemm.sum == 'a' ? gemm.size.m : gemm.size.n});
+  // What is there must not count.
+  for (int64_t i = 0; i < sum.size(); ++i) sum.Set(i, NAN);
+  backend.Gemm({.a = a.view(),
+                .b = b.view(),
+                .transpose_a = gemm.transpose_a,
+                .transpose_b = gemm.transpose_b,
+                .bias = bias.view(),
+                .beta = gemm.beta,
+                .c = c.view(),
+                .a_sum = gemm.sum == 'a' ? sum.view() : TensorView(),
+                .b_sum = gemm.sum == 'b' ? sum.view() : TensorView()},
+               {});
+  return {c, sum};
+}
+
+// Bound of the sums: as of K terms.
 void CheckGemm(Backend& backend, Backend& reference, const GemmCase& gemm, DType dtype) {
   const auto [m, n, k] = gemm.size;
   const HostTensor a = RandomTensor(dtype, gemm.transpose_a ? Shape{k, m} : Shape{m, k}, 1);
   const HostTensor b = RandomTensor(dtype, gemm.transpose_b ? Shape{n, k} : Shape{k, n}, 2);
   const HostTensor bias = gemm.bias ? RandomTensor(dtype, {n}, 3) : HostTensor();
   HostTensor c = RandomTensor(gemm.c_dtype, {m, n}, 4);
-  const HostTensor old = ToDType(c, DType::kFloat64);
+  const HostTensor old = Wide(c);
   // With beta 0 the old value must not be read.
   if (gemm.beta == 0) {
     for (int64_t i = 0; i < c.size(); ++i) c.Set(i, NAN);
   }
-  const auto wide = [](const HostTensor& x) { return ToDType(x, DType::kFloat64); };
-  const auto actual = RunGemm(backend, gemm, a, b, bias, c).Values();
-  const auto expected = RunGemm(reference, gemm, wide(a), wide(b), wide(bias), old).Values();
-  const auto magnitude = RunGemm(reference, gemm, Absolute(wide(a)), Absolute(wide(b)),
-                                 Absolute(wide(bias)), Absolute(old))
-                             .Values();
-  const auto bound =
-      test::WithOutputRounding(test::Scaled(magnitude, Gamma(k + 3)), expected, gemm.c_dtype);
-  ExpectClose(actual, expected, bound, gemm.ToString());
+  const Product actual = RunGemm(backend, gemm, a, b, bias, c);
+  const Product expected = RunGemm(reference, gemm, Wide(a), Wide(b), Wide(bias), old);
+  const Product magnitude = RunGemm(reference, gemm, Absolute(Wide(a)), Absolute(Wide(b)),
+                                    Absolute(Wide(bias)), Absolute(old));
+  ExpectClose(actual.c.Values(), expected.c.Values(),
+              test::WithOutputRounding(test::Scaled(magnitude.c.Values(), Gamma(k + 3)),
+                                       expected.c.Values(), gemm.c_dtype),
+              gemm.ToString());
+  ExpectClose(actual.sum.Values(), expected.sum.Values(),
+              test::Scaled(magnitude.sum.Values(), Gamma(k + 1)), gemm.ToString() + ": sum");
 }
 
 // Small integers: all sums are exact, so that results have the same bits whatever algorithm a
@@ -172,79 +193,21 @@ TEST_P(BackendTest, GemmWithoutRowsWritesNothing) {
   EXPECT_EQ(c.At(0), 0);
 }
 
-// A product with the sums of one of its operands. The other may be stored either way.
-struct SumCase {
-  GemmSizes size;
-  bool of_a = false;
-  bool transpose_other = false;
-  float beta = 0.0f;
-  DType c_dtype = DType::kFloat32;
-
-  std::string ToString() const {
-    return "m=" + std::to_string(size.m) + " n=" + std::to_string(size.n) +
-           " k=" + std::to_string(size.k) + (of_a ? " sum of a" : " sum of b") +
-           (transpose_other ? " other^T" : "") + (beta != 0 ? " +=" : "") +
-           " c=" + std::string(Name(c_dtype));
-  }
-};
-
-struct ProductAndSum {
-  HostTensor c;
-  HostTensor sum;
-};
-
-ProductAndSum RunSum(Backend& backend, const SumCase& product, const HostTensor& a,
-                     const HostTensor& b, HostTensor c) {
-  GemmArgs args;
-  args.transpose_a = product.of_a || product.transpose_other;
-  args.transpose_b = product.of_a && product.transpose_other;
-  args.a = a.view();
-  args.b = b.view();
-  args.beta = product.beta;
-  args.c = c.view();
-  HostTensor sum(GradientDType(a.dtype()), {product.of_a ? product.size.m : product.size.n});
-  // What is there must not count.
-  for (int64_t i = 0; i < sum.size(); ++i) sum.Set(i, NAN);
-  (product.of_a ? args.a_sum : args.b_sum) = sum.view();
-  backend.Gemm(args, {});
-  return {c, sum};
-}
-
-void CheckSum(Backend& backend, Backend& reference, const SumCase& product, DType dtype) {
-  const auto [m, n, k] = product.size;
-  const bool transpose_a = product.of_a || product.transpose_other;
-  const bool transpose_b = product.of_a && product.transpose_other;
-  const HostTensor a = RandomTensor(dtype, transpose_a ? Shape{k, m} : Shape{m, k}, 1);
-  const HostTensor b = RandomTensor(dtype, transpose_b ? Shape{n, k} : Shape{k, n}, 2);
-  const HostTensor c = RandomTensor(product.c_dtype, {m, n}, 4);
-  const auto wide = [](const HostTensor& x) { return ToDType(x, DType::kFloat64); };
-  const ProductAndSum actual = RunSum(backend, product, a, b, c);
-  const ProductAndSum expected = RunSum(reference, product, wide(a), wide(b), wide(c));
-  const ProductAndSum magnitude =
-      RunSum(reference, product, Absolute(wide(a)), Absolute(wide(b)), Absolute(wide(c)));
-  ExpectClose(actual.sum.Values(), expected.sum.Values(),
-              test::Scaled(magnitude.sum.Values(), Gamma(k + 1)), product.ToString() + ": sum");
-  ExpectClose(actual.c.Values(), expected.c.Values(),
-              test::WithOutputRounding(test::Scaled(magnitude.c.Values(), Gamma(k + 3)),
-                                       expected.c.Values(), product.c_dtype),
-              product.ToString() + ": product");
-}
-
 }  // namespace
 
-// Bound of the sums: as of K terms. The rest of the product is what it is without.
 void CheckProducts(Backend& backend, Backend& reference, const GemmSizes& size, DType dtype) {
   for (int options = 0; options < 32; ++options) {
-    GemmCase gemm{size, (options & 1) != 0, (options & 2) != 0, (options & 4) != 0};
-    gemm.beta = (options & 8) != 0 ? 1.0f : 0.0f;
-    gemm.c_dtype = (options & 16) != 0 ? GradientDType(dtype) : dtype;
-    CheckGemm(backend, reference, gemm, dtype);
+    const DType c_dtype = (options & 16) != 0 ? GradientDType(dtype) : dtype;
+    const float beta = (options & 8) != 0 ? 1.0f : 0.0f;
+    CheckGemm(backend, reference,
+              {size, (options & 1) != 0, (options & 2) != 0, (options & 4) != 0, beta, c_dtype},
+              dtype);
   }
   for (int options = 0; options < 16; ++options) {
-    SumCase product{size, (options & 1) != 0, (options & 2) != 0};
-    product.beta = (options & 4) != 0 ? 1.0f : 0.0f;
-    product.c_dtype = (options & 8) != 0 ? GradientDType(dtype) : dtype;
-    CheckSum(backend, reference, product, dtype);
+    const DType c_dtype = (options & 8) != 0 ? GradientDType(dtype) : dtype;
+    const float beta = (options & 4) != 0 ? 1.0f : 0.0f;
+    CheckGemm(backend, reference,
+              SumCase(size, (options & 1) != 0, (options & 2) != 0, c_dtype, beta), dtype);
   }
 }
 
@@ -259,11 +222,8 @@ TEST_P(BackendTest, GemmMatchesReferenceForAllTransposesBiasBetaSumsAndDtypes) {
 TEST_P(BackendTest, GemmSumsAnOperandForOddSizes) {
   for (const GemmSizes size :
        {GemmSizes{1, 1, 1}, GemmSizes{1, 513, 3}, GemmSizes{33, 2, 300}, GemmSizes{5, 9, 1030}}) {
-    for (const bool of_a : {false, true}) {
-      SumCase product{size, of_a};
-      product.c_dtype = gradient_dtype();
-      CheckSum(backend(), reference(), product, dtype());
-    }
+    for (const bool of_a : {false, true})
+      CheckGemm(backend(), reference(), SumCase(size, of_a, false, gradient_dtype()), dtype());
   }
 }
 
@@ -273,12 +233,11 @@ TEST_P(BackendTest, GemmSumsAnOperandToTheSameBitsEachTime) {
   const HostTensor a = RandomTensor(dtype(), {size.k, size.m}, 1);
   const HostTensor b = RandomTensor(dtype(), {size.k, size.n}, 2);
   for (const bool of_a : {false, true}) {
-    SumCase product{size, of_a, /*transpose_other=*/!of_a};
-    product.c_dtype = gradient_dtype();
+    const GemmCase product = SumCase(size, of_a, /*transpose_other=*/!of_a, gradient_dtype());
     const HostTensor c(gradient_dtype(), {size.m, size.n});
-    const ProductAndSum first = RunSum(backend(), product, a, b, c);
+    const Product first = RunGemm(backend(), product, a, b, {}, c);
     for (int run = 0; run < 3; ++run) {
-      const ProductAndSum again = RunSum(backend(), product, a, b, c);
+      const Product again = RunGemm(backend(), product, a, b, {}, c);
       EXPECT_EQ(again.sum.Values(), first.sum.Values()) << product.ToString();
       EXPECT_EQ(again.c.Values(), first.c.Values()) << product.ToString();
     }

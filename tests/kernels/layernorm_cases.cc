@@ -33,25 +33,15 @@ Result Forward(Backend& backend, const Inputs& in, float epsilon) {
   const int64_t rows = in.x.shape()[0];
   Result result{HostTensor(dtype, in.x.shape()), HostTensor(GradientDType(dtype), {rows}),
                 HostTensor(GradientDType(dtype), {rows}), HostTensor(dtype, in.x.shape())};
-  LayerNormForwardArgs args;
-  args.x = in.x.view();
-  args.residual = in.residual.view();
-  args.gamma = in.gamma.view();
-  args.beta = in.beta.view();
-  args.epsilon = epsilon;
-  args.dropout = in.dropout;
-  args.row_ids = in.row_ids.data();
-  args.sum = result.sum.view();
-  args.mean = result.mean.view();
-  args.rstd = result.rstd.view();
-  args.y = result.y.view();
-  backend.LayerNormForward(args, {});
+  backend.LayerNormForward({in.x.view(), in.residual.view(), in.gamma.view(), in.beta.view(),
+                            epsilon, in.dropout, in.row_ids.data(), result.sum.view(),
+                            result.mean.view(), result.rstd.view(), result.y.view()},
+                           {});
   return result;
 }
 
 Inputs Widened(const Inputs& in) {
-  const auto wide = [](const HostTensor& x) { return ToDType(x, DType::kFloat64); };
-  return {wide(in.x), wide(in.residual), wide(in.gamma), wide(in.beta), in.dropout, in.row_ids};
+  return {Wide(in.x), Wide(in.residual), Wide(in.gamma), Wide(in.beta), in.dropout, in.row_ids};
 }
 
 // Bounds of mean, rstd and y of one row of n stored sums.
@@ -105,7 +95,7 @@ void CheckForward(Backend& backend, Backend& reference, const Inputs& in, float 
   }
   ExpectClose(actual.sum.Values(), sum, test::WithOutputRounding(sum_error, sum, dtype), "sum");
 
-  const Inputs stored{ToDType(actual.sum, DType::kFloat64), {}, wide.gamma, wide.beta, {}, {}};
+  const Inputs stored{Wide(actual.sum), {}, wide.gamma, wide.beta, {}, {}};
   const Result exact = Forward(reference, stored, epsilon);
   RowBounds all{0, 0, {}};
   std::vector<double> mean_bound;
@@ -170,19 +160,11 @@ Gradients Backward(Backend& backend, const HostTensor& dy, const Result& forward
   Gradients gradients{
       HostTensor(dtype, dy.shape()), residual ? HostTensor(dtype, dy.shape()) : HostTensor(),
       HostTensor(GradientDType(dtype), {columns}), HostTensor(GradientDType(dtype), {columns})};
-  LayerNormBackwardArgs args;
-  args.dy = dy.view();
-  args.sum = forward.sum.view();
-  args.mean = forward.mean.view();
-  args.rstd = forward.rstd.view();
-  args.gamma = gamma.view();
-  args.dropout = dropout;
-  args.row_ids = row_ids.data();
-  args.dx = gradients.dx.view();
-  args.dresidual = gradients.dresidual.view();
-  args.dgamma = gradients.dgamma.view();
-  args.dbeta = gradients.dbeta.view();
-  backend.LayerNormBackward(args, {});
+  backend.LayerNormBackward(
+      {dy.view(), forward.sum.view(), forward.mean.view(), forward.rstd.view(), gamma.view(),
+       dropout, row_ids.data(), gradients.dx.view(), gradients.dresidual.view(),
+       gradients.dgamma.view(), gradients.dbeta.view()},
+      {});
   return gradients;
 }
 
@@ -196,11 +178,9 @@ void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size,
   const Result forward = Forward(backend, in, epsilon);
   const HostTensor dy = RandomTensor(dtype, {rows, n}, 9);
   const Gradients actual = Backward(backend, dy, forward, in.gamma, in.dropout, in.row_ids, true);
-  const auto wide_of = [](const HostTensor& x) { return ToDType(x, DType::kFloat64); };
-  const Result wide{wide_of(forward.sum), wide_of(forward.mean), wide_of(forward.rstd),
-                    wide_of(forward.y)};
+  const Result wide{Wide(forward.sum), Wide(forward.mean), Wide(forward.rstd), Wide(forward.y)};
   const Gradients exact =
-      Backward(reference, wide_of(dy), wide, wide_of(in.gamma), in.dropout, in.row_ids, true);
+      Backward(reference, Wide(dy), wide, Wide(in.gamma), in.dropout, in.row_ids, true);
   std::vector<double> dsum_error(rows * n);
   std::vector<double> dgamma_bound(n, 0.0);
   std::vector<double> dbeta_bound(n, 0.0);
@@ -268,35 +248,40 @@ TEST_P(BackendTest, LayerNormInPlaceHasTheSameBits) {
     in.beta = RandomTensor(dtype(), {size.columns}, 4);
     const Result apart = Forward(backend(), in, 1e-5f);
     HostTensor x = in.x, y = apart.y, mean = apart.mean, rstd = apart.rstd;
-    LayerNormForwardArgs args;
-    args.x = x.view();
-    args.gamma = in.gamma.view();
-    args.beta = in.beta.view();
-    args.epsilon = 1e-5f;
-    args.sum = x.view();
-    args.mean = mean.view();
-    args.rstd = rstd.view();
-    args.y = y.view();
-    backend().LayerNormForward(args, {});
+    backend().LayerNormForward({x.view(),
+                                {},
+                                in.gamma.view(),
+                                in.beta.view(),
+                                1e-5f,
+                                {},
+                                nullptr,
+                                x.view(),
+                                mean.view(),
+                                rstd.view(),
+                                y.view()},
+                               {});
     EXPECT_TRUE(x.SameBits(in.x));
     EXPECT_TRUE(y.SameBits(apart.y));
 
     const HostTensor dy = RandomTensor(dtype(), in.x.shape(), 5);
     HostTensor dx(dtype(), in.x.shape()), in_place = dy;
     HostTensor dgamma(gradient_dtype(), {size.columns}), dbeta = dgamma;
-    LayerNormBackwardArgs backward;
-    backward.sum = x.view();
-    backward.mean = mean.view();
-    backward.rstd = rstd.view();
-    backward.gamma = in.gamma.view();
-    backward.dgamma = dgamma.view();
-    backward.dbeta = dbeta.view();
-    backward.dy = dy.view();
-    backward.dx = dx.view();
-    backend().LayerNormBackward(backward, {});
-    backward.dy = in_place.view();
-    backward.dx = in_place.view();
-    backend().LayerNormBackward(backward, {});
+    const auto backward = [&](ConstTensorView from, TensorView to) {
+      backend().LayerNormBackward({from,
+                                   x.view(),
+                                   mean.view(),
+                                   rstd.view(),
+                                   in.gamma.view(),
+                                   {},
+                                   nullptr,
+                                   to,
+                                   {},
+                                   dgamma.view(),
+                                   dbeta.view()},
+                                  {});
+    };
+    backward(dy.view(), dx.view());
+    backward(in_place.view(), in_place.view());
     EXPECT_TRUE(in_place.SameBits(dx));
   }
 }

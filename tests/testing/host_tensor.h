@@ -78,6 +78,13 @@ inline HostTensor RandomTensor(DType dtype, Shape shape, uint64_t seed, double d
   return tensor;
 }
 
+// [size], with these values.
+inline HostTensor TensorOf(DType dtype, const std::vector<double>& values) {
+  HostTensor tensor(dtype, {static_cast<int64_t>(values.size())});
+  for (int64_t i = 0; i < tensor.size(); ++i) tensor.Set(i, values[i]);
+  return tensor;
+}
+
 // The same values in another dtype; exact when it is the wider one.
 inline HostTensor ToDType(const HostTensor& tensor, DType dtype) {
   if (tensor.size() == 0) return tensor;
@@ -85,6 +92,7 @@ inline HostTensor ToDType(const HostTensor& tensor, DType dtype) {
   for (int64_t i = 0; i < tensor.size(); ++i) result.Set(i, tensor.At(i));
   return result;
 }
+inline HostTensor Wide(const HostTensor& tensor) { return ToDType(tensor, DType::kFloat64); }
 inline HostTensor Absolute(const HostTensor& tensor) {
   HostTensor result = tensor;
   for (int64_t i = 0; i < tensor.size(); ++i) result.Set(i, std::fabs(tensor.At(i)));

@@ -12,8 +12,7 @@
 
 namespace anyorder::testing {
 
-template <typename Visitor>
-void VisitArguments(kernels::GemmArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::GemmArgs& args, auto& t) {
   const kernels::GemmBatch& batch = args.batch;
   const int64_t others = std::max<int64_t>(0, batch.count - 1);
   t.In(args.a, others * batch.a);
@@ -23,13 +22,11 @@ void VisitArguments(kernels::GemmArgs& args, Visitor& t) {
   t.Out(args.a_sum, others * batch.sum);
   t.Out(args.b_sum, others * batch.sum);
 }
-template <typename Visitor>
-void VisitArguments(kernels::ColumnSumArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::ColumnSumArgs& args, auto& t) {
   t.In(args.x);
   t.Out(args.y);
 }
-template <typename Visitor>
-void VisitArguments(kernels::AttentionInputs& in, Visitor& t) {
+inline void VisitArguments(kernels::AttentionInputs& in, auto& t) {
   const kernels::AttentionShape& shape = in.shape;
   for (ConstTensorView* view :
        {&in.q, &in.k, &in.v, &in.relative, &in.content_bias, &in.position_bias, &in.segment_bias,
@@ -48,14 +45,12 @@ void VisitArguments(kernels::AttentionInputs& in, Visitor& t) {
     t.In(*array, keys);
   t.In(in.keys.glob, keys);
 }
-template <typename Visitor>
-void VisitArguments(kernels::AttentionForwardArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::AttentionForwardArgs& args, auto& t) {
   VisitArguments(args.in, t);
   t.Out(args.out);
   t.Out(args.lse);
 }
-template <typename Visitor>
-void VisitArguments(kernels::AttentionBackwardArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::AttentionBackwardArgs& args, auto& t) {
   VisitArguments(args.in, t);
   t.In(args.out);
   t.In(args.lse);
@@ -66,110 +61,90 @@ void VisitArguments(kernels::AttentionBackwardArgs& args, Visitor& t) {
     t.Out(*view);
   t.Workspace(args.workspace);
 }
-template <typename Visitor>
-void VisitArguments(kernels::ActivationForwardArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::ActivationForwardArgs& args, auto& t) {
   t.In(args.x);
   t.In(args.row_ids, kernels::NumRows(args.x));
   t.Out(args.y);
 }
-template <typename Visitor>
-void VisitArguments(kernels::ActivationBackwardArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::ActivationBackwardArgs& args, auto& t) {
   t.In(args.row_ids, kernels::NumRows(args.x));
   t.In(args.x);
   t.In(args.dy);
   t.Out(args.dx);
 }
-template <typename Visitor>
-void VisitArguments(kernels::DropoutArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::DropoutArgs& args, auto& t) {
   t.In(args.row_ids, kernels::NumRows(args.x));
   t.In(args.x);
   t.Out(args.y);
 }
-template <typename Visitor>
-void VisitArguments(kernels::LayerNormForwardArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::LayerNormForwardArgs& args, auto& t) {
   t.In(args.row_ids, kernels::NumRows(args.x));
   for (ConstTensorView* view : {&args.x, &args.residual, &args.gamma, &args.beta}) t.In(*view);
   for (TensorView* view : {&args.sum, &args.mean, &args.rstd, &args.y}) t.Out(*view);
 }
-template <typename Visitor>
-void VisitArguments(kernels::LayerNormBackwardArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::LayerNormBackwardArgs& args, auto& t) {
   t.In(args.row_ids, kernels::NumRows(args.dy));
   for (ConstTensorView* view : {&args.dy, &args.sum, &args.mean, &args.rstd, &args.gamma})
     t.In(*view);
   for (TensorView* view : {&args.dx, &args.dresidual, &args.dgamma, &args.dbeta}) t.Out(*view);
 }
-template <typename Visitor>
-void VisitArguments(kernels::EmbeddingForwardArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::EmbeddingForwardArgs& args, auto& t) {
   t.In(args.ids, kernels::NumRows(args.y));
   t.In(args.row_ids, kernels::NumRows(args.y));
   t.In(args.table);
   t.Out(args.y);
 }
-template <typename Visitor>
-void VisitArguments(kernels::EmbeddingBackwardArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::EmbeddingBackwardArgs& args, auto& t) {
   t.In(args.ids, kernels::NumRows(args.dy));
   t.In(args.row_ids, kernels::NumRows(args.dy));
   t.In(args.dy);
   t.Out(args.dtable);
 }
-template <typename Visitor>
-void VisitArguments(kernels::LinearCrossEntropyArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::LinearCrossEntropyArgs& args, auto& t) {
   t.In(args.labels, kernels::NumRows(args.x));
   t.In(args.row_weights, kernels::NumRows(args.x));
   for (ConstTensorView* view : {&args.x, &args.weight, &args.bias}) t.In(*view);
   for (TensorView* view : {&args.loss, &args.dx, &args.dweight, &args.dbias}) t.Out(*view);
   t.Workspace(args.workspace);
 }
-template <typename Visitor>
-void VisitArguments(kernels::AdamWArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::AdamWArgs& args, auto& t) {
   t.In(args.grad);
   for (TensorView* view : {&args.master, &args.m, &args.v, &args.weights}) t.Out(*view);
   t.In(args.control, 1);
 }
-template <typename Visitor>
-void VisitArguments(kernels::ComputeGradientClipArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::ComputeGradientClipArgs& args, auto& t) {
   t.In(args.sums);
   t.Out(args.control, 1);
 }
-template <typename Visitor>
-void VisitArguments(kernels::CopyRowsArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::CopyRowsArgs& args, auto& t) {
   t.In(args.source);
   t.Out(args.destination);
 }
-template <typename Visitor>
-void VisitArguments(kernels::GatherRowsArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::GatherRowsArgs& args, auto& t) {
   t.In(args.rows, args.num_rows);
   t.In(args.x);
   t.Out(args.y);
 }
-template <typename Visitor>
-void VisitArguments(kernels::RotaryArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::RotaryArgs& args, auto& t) {
   t.In(args.x);
   t.In(args.angles);
   t.Out(args.y);
 }
-template <typename Visitor>
-void VisitArguments(kernels::SumOfSquaresArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::SumOfSquaresArgs& args, auto& t) {
   t.In(args.x);
   t.Out(args.sums);
 }
-template <typename Visitor>
-void VisitArguments(kernels::AddArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::AddArgs& args, auto& t) {
   t.In(args.a);
   t.In(args.b);
   t.Out(args.y);
 }
-template <typename Visitor>
-void VisitArguments(kernels::CastArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::CastArgs& args, auto& t) {
   t.In(args.x);
   t.Out(args.y);
 }
-template <typename Visitor>
-void VisitArguments(kernels::FillZeroArgs& args, Visitor& t) {
-  t.Out(args.x);
-}
-template <typename Visitor>
-void VisitArguments(kernels::DigestArgs& args, Visitor& t) {
+inline void VisitArguments(kernels::FillZeroArgs& args, auto& t) { t.Out(args.x); }
+inline void VisitArguments(kernels::DigestArgs& args, auto& t) {
   t.In(args.x);
   t.Out(args.digest);
 }

@@ -184,14 +184,7 @@ TEST_P(ThreadIndependenceTest, Rows) {
     HostTensor gathered = Empty(x.shape()), copied = Empty(x.shape()), scattered = x;
     backend.GatherRows({x.view(), backwards.data(), kRows, false, gathered.view()}, {});
     backend.GatherRows({x.view(), backwards.data(), kRows, true, scattered.view()}, {});
-    CopyRowsArgs copy;
-    copy.source = x.view();
-    copy.source_stride = kColumns;
-    copy.destination = copied.view();
-    copy.destination_stride = kColumns;
-    copy.rows = kRows;
-    copy.columns = kColumns;
-    backend.CopyRows(copy, {});
+    backend.CopyRows({x.view(), 0, kColumns, copied.view(), 0, kColumns, kRows, kColumns}, {});
     return std::vector<HostTensor>{gathered, copied, scattered};
   });
 }

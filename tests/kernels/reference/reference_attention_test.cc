@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/backend.h"
+#include "tests/kernels/attention_case.h"
 #include "tests/testing/finite_difference.h"
 
 namespace anyorder::kernels {
@@ -22,9 +23,7 @@ struct Problem {
   int64_t min_distance = 0;
   int64_t min_bias_distance = 0;
   std::vector<int32_t> table_of_lane, row_ids;
-  std::vector<int32_t> row_pos, row_lim, row_grp, row_doc, row_seg;
-  std::vector<int32_t> key_pos, key_key, key_grp, key_doc, key_seg;
-  std::vector<uint8_t> row_glob, key_glob;
+  testing::Slots rows, keys;
   std::vector<Band> bands;
   Dropout dropout;
   float scale = 0.5f;
@@ -45,10 +44,8 @@ struct Problem {
     in.distance_bias = distance_bias.view();
     in.min_bias_distance = min_bias_distance;
     in.scale = scale;
-    in.rows = {row_pos.data(), row_lim.data(), row_grp.data(),
-               row_doc.data(), row_seg.data(), row_glob.data()};
-    in.keys = {key_pos.data(), key_key.data(), key_grp.data(),
-               key_doc.data(), key_seg.data(), key_glob.data()};
+    in.rows = rows.As<RowVisibility>();
+    in.keys = keys.As<KeyVisibility>();
     in.bands = bands.empty() ? nullptr : bands.data();
     in.dropout = dropout;
     in.row_ids = row_ids.data();
@@ -82,20 +79,11 @@ Problem MakeProblem(AttentionShape shape) {
   p.row_ids = test::RowIds(n);
   for (int64_t lane = 0; lane < shape.batch_size; ++lane)
     p.table_of_lane.push_back(static_cast<int32_t>(lane % 2));
-  for (int64_t row = 0; row < n; ++row)
-    p.row_pos.push_back(static_cast<int32_t>(row % shape.num_keys));
+  for (int64_t row = 0; row < n; ++row) p.rows.Add(static_cast<int32_t>(row % shape.num_keys), 0);
   for (int64_t key = 0; key < keys; ++key)
-    p.key_pos.push_back(static_cast<int32_t>(key % shape.num_keys));
-  p.row_lim.assign(n, 0);
-  p.row_grp.assign(n, -1);
-  p.row_doc.assign(n, 0);
-  p.row_seg = test::RandomIds(n, 2, 9);
-  p.row_glob.assign(n, 0);
-  p.key_key.assign(keys, 0);
-  p.key_grp.assign(keys, -1);
-  p.key_doc.assign(keys, 0);
-  p.key_seg = test::RandomIds(keys, 2, 10);
-  p.key_glob.assign(keys, 0);
+    p.keys.Add(static_cast<int32_t>(key % shape.num_keys), 0);
+  p.rows.seg = test::RandomIds(n, 2, 9);
+  p.keys.seg = test::RandomIds(keys, 2, 10);
   return p;
 }
 
@@ -178,26 +166,26 @@ Problem LimitedProblem(int limits, const AttentionShape& shape = kSmall) {
   const int64_t n = shape.num_rows();
   const int64_t keys = shape.batch_size * shape.num_keys;
   if ((limits & kOrder) != 0) {
-    p.row_lim = test::RandomIds(n, 5, 31);
-    p.key_key = test::RandomIds(keys, 5, 32);
-    p.key_key[1] = kKeyNever;
+    p.rows.order = test::RandomIds(n, 5, 31);
+    p.keys.order = test::RandomIds(keys, 5, 32);
+    p.keys.order[1] = kKeyNever;
   }
   if ((limits & kGroups) != 0) {
-    p.row_grp = test::RandomIds(n, 2, 33);
-    p.key_grp = test::RandomIds(keys, 3, 34);
-    p.row_grp[0] = -1;
-    p.key_grp[0] = -1;
+    p.rows.grp = test::RandomIds(n, 2, 33);
+    p.keys.grp = test::RandomIds(keys, 3, 34);
+    p.rows.grp[0] = -1;
+    p.keys.grp[0] = -1;
   }
   if ((limits & kDocuments) != 0) {
-    p.row_doc = test::RandomIds(n, 2, 35);
-    p.key_doc = test::RandomIds(keys, 2, 36);
-    p.key_doc[0] = kDocAny;
-    p.key_doc[2] = kDocPad;
+    p.rows.doc = test::RandomIds(n, 2, 35);
+    p.keys.doc = test::RandomIds(keys, 2, 36);
+    p.keys.doc[0] = kDocAny;
+    p.keys.doc[2] = kDocPad;
   }
   if ((limits & kBands) != 0) p.bands = {{1, 0, 2}, {2, 1, 1}};
   if ((limits & kGlobals) != 0) {
-    p.row_glob[0] = 1;
-    p.key_glob[3] = 1;
+    p.rows.glob[0] = 1;
+    p.keys.glob[3] = 1;
   }
   return p;
 }
@@ -246,7 +234,7 @@ TEST(ReferenceAttentionTest, GradientsMatchFiniteDifferencesWithOneStreamOnly) {
 TEST(ReferenceAttentionTest, RowThatSeesNothingGivesZero) {
   Problem p = MakeProblem(kSmall);
   constexpr int64_t kBlind = 4;
-  p.row_lim[kBlind] = -1;
+  p.rows.order[kBlind] = -1;
   const Output output = Forward(p);
   const HostTensor dout = RandomTensor(kF64, p.q.shape(), 20);
   const Gradients g = Backward(p, dout);
@@ -286,10 +274,10 @@ TEST(ReferenceAttentionTest, WeightsAreUniformOverExactlyTheVisibleKeys) {
         std::vector<bool> sees;
         for (int64_t j = lane * shape.num_keys; j < (lane + 1) * shape.num_keys; ++j) {
           const bool document =
-              p.key_doc[j] == -2 || (p.key_doc[j] != -1 && p.key_doc[j] == p.row_doc[row]);
-          const bool order = p.key_key[j] <= p.row_lim[row];
-          const bool group = p.row_grp[row] != -1 && p.row_grp[row] == p.key_grp[j];
-          const int distance = p.row_pos[row] - p.key_pos[j];
+              p.keys.doc[j] == -2 || (p.keys.doc[j] != -1 && p.keys.doc[j] == p.rows.doc[row]);
+          const bool order = p.keys.order[j] <= p.rows.order[row];
+          const bool group = p.rows.grp[row] != -1 && p.rows.grp[row] == p.keys.grp[j];
+          const int distance = p.rows.pos[row] - p.keys.pos[j];
           bool near = true;
           if (!p.bands.empty()) {
             const Band& band = p.bands[head];
@@ -297,7 +285,7 @@ TEST(ReferenceAttentionTest, WeightsAreUniformOverExactlyTheVisibleKeys) {
                    -distance <= band.right * band.stride;
           }
           sees.push_back(document && (order || group) &&
-                         (near || p.row_glob[row] == 1 || p.key_glob[j] == 1));
+                         (near || p.rows.glob[row] == 1 || p.keys.glob[j] == 1));
         }
         const auto count = std::count(sees.begin(), sees.end(), true);
         for (int64_t j = 0; j < shape.num_keys; ++j) {
@@ -328,7 +316,7 @@ TEST(ReferenceAttentionTest, BiasByDistanceIsAddedAfterTheScale) {
       std::vector<double> weights;
       for (int64_t j = 0; j < shape.num_keys; ++j) {
         // Distances -2 and below, -1, 0, 1 and above.
-        const int distance = p.row_pos[row] - p.key_pos[lane * shape.num_keys + j];
+        const int distance = p.rows.pos[row] - p.keys.pos[lane * shape.num_keys + j];
         const int64_t r = distance <= -2 ? 0 : distance == -1 ? 1 : distance == 0 ? 2 : 3;
         weights.push_back(std::exp(p.distance_bias.At((lane * 4 + r) * shape.num_heads + head)));
       }
@@ -374,7 +362,7 @@ TEST(ReferenceAttentionTest, RelativeScoresEqualPadReshapeSliceInBothDirections)
   p.shape.num_bias_distances = 0;
   for (int64_t i = 0; i < p.v.size(); ++i) p.v.Set(i, (i / kDim) % kKeys == i % kDim ? 1 : 0);
   for (int64_t row = 0; row < 2 * kRows; ++row)
-    p.row_pos[row] = static_cast<int32_t>(row % kRows + kMemory);
+    p.rows.pos[row] = static_cast<int32_t>(row % kRows + kMemory);
   const HostTensor encoding = RandomTensor(kF64, {2 * kKeys + 1, kDim}, 40);
   const auto encode = [&](int64_t x, int64_t d) { return encoding.At((x + kKeys) * kDim + d); };
   for (int64_t r = 0; r < p.shape.num_distances; ++r) {

@@ -82,37 +82,19 @@ TEST_F(ReferenceGradientTest, LayerNorm) {
     const HostTensor dy = Matrix(5);
     HostTensor sum(kF64, x.shape()), y(kF64, x.shape()), mean(kF64, {kRows}), rstd(kF64, {kRows});
     const auto loss = [&] {
-      LayerNormForwardArgs args;
-      args.x = x.view();
-      args.residual = residual.view();
-      args.gamma = gamma.view();
-      args.beta = beta.view();
-      args.epsilon = 1e-2f;
-      args.dropout = dropout_;
-      args.row_ids = row_ids_.data();
-      args.sum = sum.view();
-      args.mean = mean.view();
-      args.rstd = rstd.view();
-      args.y = y.view();
-      backend_->LayerNormForward(args, {});
+      backend_->LayerNormForward(
+          {x.view(), residual.view(), gamma.view(), beta.view(), 1e-2f, dropout_, row_ids_.data(),
+           sum.view(), mean.view(), rstd.view(), y.view()},
+          {});
       return WeightedSum(y, dy);
     };
     loss();
     HostTensor dx(kF64, x.shape()), dgamma(kF64, {kColumns}), dbeta(kF64, {kColumns});
     HostTensor dresidual = with_residual ? HostTensor(kF64, x.shape()) : HostTensor();
-    LayerNormBackwardArgs args;
-    args.dy = dy.view();
-    args.sum = sum.view();
-    args.mean = mean.view();
-    args.rstd = rstd.view();
-    args.gamma = gamma.view();
-    args.dropout = dropout_;
-    args.row_ids = row_ids_.data();
-    args.dx = dx.view();
-    args.dresidual = dresidual.view();
-    args.dgamma = dgamma.view();
-    args.dbeta = dbeta.view();
-    backend_->LayerNormBackward(args, {});
+    backend_->LayerNormBackward(
+        {dy.view(), sum.view(), mean.view(), rstd.view(), gamma.view(), dropout_, row_ids_.data(),
+         dx.view(), dresidual.view(), dgamma.view(), dbeta.view()},
+        {});
     const double magnitude = 20 * test::SumOfMagnitudes(dy);
     ExpectGradient(&x, dx, loss, magnitude, "x");
     if (with_residual) ExpectGradient(&residual, dresidual, loss, magnitude, "residual");
