@@ -47,8 +47,7 @@ class CausalLm final : public Objective {
   }
 
   LeftToRight left_to_right() const override { return LeftToRight::kContent; }
-  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
-      const GenerationTokens& tokens) const override {
+  FormOrStatus Generation(const GenerationTokens& tokens) const override {
     return MakeCausalGeneration(tokens, seq_len_ + memory_rows_);
   }
 
@@ -61,14 +60,12 @@ class CausalLm final : public Objective {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLm(const ModelConfig& model,
-                                                        const SamplingConfig& sampling) {
+ObjectiveOrStatus MakeCausalLm(const ModelConfig& model, const SamplingConfig& sampling) {
   return MakeCausalLmNamed("causal_lm", model, sampling);
 }
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLmNamed(const std::string& name,
-                                                             const ModelConfig& model,
-                                                             const SamplingConfig& sampling) {
+ObjectiveOrStatus MakeCausalLmNamed(const std::string& name, const ModelConfig& model,
+                                    const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
   ANYORDER_RETURN_IF_ERROR(CheckReadsNoPairs(name, model));
   return std::make_unique<CausalLm>(name, model, sampling);

@@ -13,12 +13,10 @@
 
 namespace anyorder {
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLm(const ModelConfig& model,
-                                                        const SamplingConfig& sampling);
+ObjectiveOrStatus MakeCausalLm(const ModelConfig& model, const SamplingConfig& sampling);
 
 // The same function under another system's name (gpt.h).
-absl::StatusOr<std::unique_ptr<Objective>> MakeCausalLmNamed(const std::string& name,
-                                                             const ModelConfig& model,
-                                                             const SamplingConfig& sampling);
+ObjectiveOrStatus MakeCausalLmNamed(const std::string& name, const ModelConfig& model,
+                                    const SamplingConfig& sampling);
 
 }  // namespace anyorder

@@ -163,8 +163,7 @@ std::unique_ptr<GenerationForm> MakePseudoMaskGeneration(const SourceTargetSlots
   return std::make_unique<PseudoMaskGeneration>(slots);
 }
 
-absl::StatusOr<std::unique_ptr<GenerationForm>> Objective::Generation(
-    const GenerationTokens&) const {
+FormOrStatus Objective::Generation(const GenerationTokens&) const {
   return absl::FailedPreconditionError(
       absl::StrCat("a network trained with ", name(),
                    " has not learned an order to write text in; use a network trained with "

@@ -129,8 +129,7 @@ absl::Status CheckReadsWindows(const std::string& name, const ModelConfig& model
   faults.Require(
       !sampling.bidirectional,
       absl::StrCat("sampling.bidirectional is true but must be false: ", name, " reads one way"));
-  if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(faults.Joined());
+  return faults.ToStatus();
 }
 
 void FillNextSentence(const TextSample& sample, int64_t targets, int64_t cls_slot, int64_t b,

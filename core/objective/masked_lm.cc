@@ -7,7 +7,6 @@
 
 #include "core/base/check.h"
 #include "core/objective/lane_frame.h"
-#include "core/objective/masked_readout.h"
 
 namespace anyorder {
 namespace {
@@ -73,8 +72,7 @@ class MaskedLm final : public Objective {
     if (next_sentence_) FillNextSentence(sample, share, SlotOf(sample, cls), b, batch);
   }
 
-  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
-      const GenerationTokens&) const override {
+  FormOrStatus Generation(const GenerationTokens&) const override {
     return absl::FailedPreconditionError(absl::StrCat(
         "a network trained with ", form_.name,
         " predicts masked tokens independently and from both sides, and cannot write text from "
@@ -102,6 +100,32 @@ class MaskedLm final : public Objective {
 std::unique_ptr<Objective> MakeMaskedLm(const MaskedLmForm& form, const ModelConfig& model,
                                         const SamplingConfig& sampling) {
   return std::make_unique<MaskedLm>(form, model, sampling);
+}
+
+void FillMaskedReadout(const TextSample& sample, bool cls_first, int64_t b, Batch& batch) {
+  const int64_t targets = batch.shape.targets;
+  const auto places = static_cast<int64_t>(sample.is_masked.size());
+  int64_t entry = 0;
+  for (const bool target : {true, false}) {
+    for (int64_t place = 0; place < places; ++place) {
+      if ((sample.is_masked[place] != 0) != target) continue;
+      if (!target && entry == targets) return;
+      ANYORDER_CHECK(entry < targets) << "lane " << sample.lane << " step " << sample.step
+                                      << " has more than " << targets << " targets";
+      const int64_t slot = cls_first ? ClsFirstSlot(sample, place) : place;
+      SetReadout(b, entry++, ContentRow(batch.shape, b) + slot, target ? sample.tokens[place] : 0,
+                 target ? 1.0f : 0.0f, batch);
+    }
+  }
+}
+
+int32_t Corrupted(int32_t truth, const SamplingConfig& sampling, const VocabularyIds& ids,
+                  RandomStream& random) {
+  const double u = random.Uniform();
+  if (u < sampling.mask_token_prob) return ids.mask;
+  if (u < sampling.mask_token_prob + sampling.random_token_prob)
+    return static_cast<int32_t>(random.Below64(static_cast<uint64_t>(ids.size)));
+  return truth;
 }
 
 }  // namespace anyorder

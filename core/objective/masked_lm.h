@@ -3,9 +3,11 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "core/base/philox.h"
 #include "core/objective/objective.h"
 
 namespace anyorder {
@@ -24,5 +26,25 @@ struct MaskedLmForm {
 // remembers.
 std::unique_ptr<Objective> MakeMaskedLm(const MaskedLmForm& form, const ModelConfig& model,
                                         const SamplingConfig& sampling);
+
+// What masked language models write alike: where [CLS] A [SEP] B [SEP] puts a sample's tokens, what
+// stands in place of its targets, and their readout.
+
+// Slot of the sample's token `place` where CLS, the last token of the sample's text, comes first.
+// Padding stays at the end.
+inline int64_t ClsFirstSlot(const TextSample& sample, int64_t place) {
+  const int64_t length = static_cast<int64_t>(sample.tokens.size()) - sample.padding;
+  return place < length ? (place + 1) % length : place;
+}
+
+// Targets of lane `b` in increasing place, labelled with their true tokens. Whole words and short
+// samples leave entries over: they read slots that are no target, each another one, because
+// gradients are scattered back row by row. cls_first: by ClsFirstSlot.
+void FillMaskedReadout(const TextSample& sample, bool cls_first, int64_t b, Batch& batch);
+
+// What the network reads in place of a target (Devlin et al. 2019): <mask>, a random token or the
+// token itself, by mask_token_prob and random_token_prob.
+int32_t Corrupted(int32_t truth, const SamplingConfig& sampling, const VocabularyIds& ids,
+                  RandomStream& random);
 
 }  // namespace anyorder

@@ -23,6 +23,8 @@ namespace anyorder {
 // CausalSlot and CausalQuery.
 enum class LeftToRight { kNever, kContent, kQueries };
 
+using FormOrStatus = absl::StatusOr<std::unique_ptr<GenerationForm>>;
+
 class Objective {
  public:
   virtual ~Objective() = default;
@@ -53,16 +55,16 @@ class Objective {
   virtual LeftToRight left_to_right() const { return LeftToRight::kNever; }
   // How text is generated with what the objective teaches. FailedPrecondition, saying why and what
   // instead, if it teaches no order to write in (the default).
-  virtual absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
-      const GenerationTokens& tokens) const;
+  virtual FormOrStatus Generation(const GenerationTokens& tokens) const;
 };
+
+using ObjectiveOrStatus = absl::StatusOr<std::unique_ptr<Objective>>;
 
 // Names: those of ObjectiveNames(); README.md says which system each is. An unknown
 // name is InvalidArgument with the nearest known one; so is a setting that the objective cannot
 // use.
-absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name,
-                                                         const ModelConfig& model,
-                                                         const SamplingConfig& sampling);
+ObjectiveOrStatus MakeObjective(const std::string& name, const ModelConfig& model,
+                                const SamplingConfig& sampling);
 std::vector<std::string> ObjectiveNames();
 // The keys of section [sampling] that an objective reads; of an unknown one those that all read.
 std::vector<std::string> SamplingKeys(const std::string& objective);

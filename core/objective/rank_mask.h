@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace anyorder {
 
@@ -34,5 +36,9 @@ struct RankForm {
 // (numbers count from 0). Groups, documents and windows are not looked for: they limit or widen a
 // mask of ranks, kernels/visibility.h.
 absl::StatusOr<RankForm> ToRanks(const DenseMask& mask);
+
+// Why the objective that goes by `name` is none of ours, and what comes nearest: one line. Empty
+// for any other name.
+std::string WhyInexpressible(absl::string_view name);
 
 }  // namespace anyorder

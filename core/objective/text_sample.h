@@ -16,21 +16,18 @@ namespace anyorder {
 struct TextSample {
   int64_t lane = 0;
   int64_t step = 0;
-  uint64_t seed =
-      0;  // an objective's own draws: RandomStream(seed, RandomPurpose::kObjective, step, lane)
+  uint64_t seed = 0;  // of an objective's own draws (LaneDraws)
   VocabularyIds vocabulary;
   bool backward = false;              // reading direction of the lane
   std::vector<int32_t> tokens;        // [S] vocabulary ids, uncorrupted
   std::vector<int32_t> input_tokens;  // [S] kMaskedPairs: what the network reads instead
   std::vector<int32_t> next_tokens;   // [S] kContiguous: the token after each
-  std::vector<int32_t>
-      segment;  // [S] pairs: 0 reuse, A and its SEP; 1 B and its SEP; 2 CLS. Else 0
-  std::vector<uint8_t> word_starts;  // [S] 1 where the token's piece begins a word, a property of
-                                     // the piece; SEP and CLS: 1
+  std::vector<int32_t> segment;       // [S] pairs: 0 reuse, A, its SEP; 1 B, its SEP; 2 CLS. Else 0
+  std::vector<uint8_t> word_starts;   // [S] 1 where the token's piece begins a word, a property of
+                                      // the piece; SEP and CLS: 1
   // All kinds of pairs:
   TextMode mode = TextMode::kBidirectional;
-  int64_t padding =
-      0;  // the last slots hold no text: a short sample. They have the id of SEP and mean nothing
+  int64_t padding = 0;  // the last slots of a short sample: they have the id of SEP, no meaning
   std::vector<uint8_t> is_masked;      // [S] NumTargets ones (whole words, short samples: less)
   std::vector<uint8_t> is_functional;  // [S] SEP and CLS
   std::vector<int32_t> order;  // [S] kPairs: rank of each position inside its own half (0-based)

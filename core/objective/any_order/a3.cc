@@ -13,13 +13,10 @@
 namespace anyorder {
 namespace {
 
-class A3 final : public Objective {
+class A3 final : public AnyOrderObjective {
  public:
-  explicit A3(const SamplingConfig& sampling)
-      : seq_len_(sampling.seq_len), config_(sampling.any_order) {}
+  explicit A3(const SamplingConfig& sampling) : AnyOrderObjective("a3", sampling) {}
 
-  std::string name() const override { return "a3"; }
-  SampleKind sample_kind() const override { return SampleKind::kContiguous; }
   std::string quantity() const override {
     if (config_.group_len_max > 1)
       return "NLL of all tokens, those of a group independently, given the groups before it in a "
@@ -71,15 +68,11 @@ class A3 final : public Objective {
     }
     return groups;
   }
-
-  int64_t seq_len_;
-  AnyOrderConfig config_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeA3(const ModelConfig& model,
-                                                  const SamplingConfig& sampling) {
+ObjectiveOrStatus MakeA3(const ModelConfig& model, const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("a3", model, sampling));
   const AnyOrderConfig& config = sampling.any_order;
   if (config.group_len_max < config.group_len_min || config.group_len_max > sampling.seq_len) {

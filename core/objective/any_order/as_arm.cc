@@ -13,15 +13,12 @@
 namespace anyorder {
 namespace {
 
-class AsArm final : public Objective {
+class AsArm final : public AnyOrderObjective {
  public:
   explicit AsArm(const SamplingConfig& sampling)
-      : seq_len_(sampling.seq_len),
-        config_(sampling.any_order),
+      : AnyOrderObjective("as_arm", sampling),
         most_targets_(seq_len_ - PromptLength(config_.prompt_fraction_min)) {}
 
-  std::string name() const override { return "as_arm"; }
-  SampleKind sample_kind() const override { return SampleKind::kContiguous; }
   std::string quantity() const override {
     return "joint NLL of all tokens but a random prompt, given it (no perplexity)";
   }
@@ -63,15 +60,12 @@ class AsArm final : public Objective {
     return std::min(seq_len_ - 1, static_cast<int64_t>(length));
   }
 
-  int64_t seq_len_;
-  AnyOrderConfig config_;
   int64_t most_targets_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeAsArm(const ModelConfig& model,
-                                                     const SamplingConfig& sampling) {
+ObjectiveOrStatus MakeAsArm(const ModelConfig& model, const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("as_arm", model, sampling));
   const AnyOrderConfig& config = sampling.any_order;
   if (config.prompt_fraction_min > config.prompt_fraction_max) {

@@ -16,16 +16,13 @@ namespace {
 constexpr int32_t kDiffusionDoc = 0;
 constexpr int32_t kSequentialDoc = 1;
 
-class EsoLm final : public Objective {
+class EsoLm final : public AnyOrderObjective {
  public:
   explicit EsoLm(const SamplingConfig& sampling)
-      : seq_len_(sampling.seq_len),
-        config_(sampling.any_order),
+      : AnyOrderObjective("eso_lm", sampling),
         has_diffusion_(config_.diffusion_share > 0),
         has_sequence_(config_.diffusion_share < 1) {}
 
-  std::string name() const override { return "eso_lm"; }
-  SampleKind sample_kind() const override { return SampleKind::kContiguous; }
   std::string quantity() const override {
     return has_diffusion_ ? DiffusionQuantity(config_) : "NLL of each token given those before it";
   }
@@ -124,16 +121,13 @@ class EsoLm final : public Objective {
     }
   }
 
-  int64_t seq_len_;
-  AnyOrderConfig config_;
   bool has_diffusion_;
   bool has_sequence_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeEsoLm(const ModelConfig& model,
-                                                     const SamplingConfig& sampling) {
+ObjectiveOrStatus MakeEsoLm(const ModelConfig& model, const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("eso_lm", model, sampling));
   ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
   const AnyOrderConfig& config = sampling.any_order;

@@ -22,11 +22,25 @@
 
 #include "core/base/philox.h"
 #include "core/config/any_order_config.h"
-#include "core/config/model_config.h"
-#include "core/config/sampling_config.h"
-#include "core/objective/text_sample.h"
+#include "core/objective/objective.h"
 
 namespace anyorder {
+
+class AnyOrderObjective : public Objective {
+ public:
+  AnyOrderObjective(const char* name, const SamplingConfig& sampling)
+      : name_(name), seq_len_(sampling.seq_len), config_(sampling.any_order) {}
+
+  std::string name() const final { return name_; }
+  SampleKind sample_kind() const final { return SampleKind::kContiguous; }
+
+ private:
+  const char* const name_;
+
+ protected:
+  const int64_t seq_len_;
+  const AnyOrderConfig config_;
+};
 
 // A stream that all lanes of the step share.
 RandomStream StepDraws(const TextSample& sample);

@@ -6,8 +6,7 @@
 
 namespace anyorder {
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeBert(const ModelConfig& model,
-                                                    const SamplingConfig& sampling) {
+ObjectiveOrStatus MakeBert(const ModelConfig& model, const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("bert", model, sampling));
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kMaskedPairs));
   return MakeMaskedLm({.name = "bert", .remembers = false, .cls_first = true}, model, sampling);

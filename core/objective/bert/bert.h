@@ -12,7 +12,6 @@
 
 namespace anyorder {
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeBert(const ModelConfig& model,
-                                                    const SamplingConfig& sampling);
+ObjectiveOrStatus MakeBert(const ModelConfig& model, const SamplingConfig& sampling);
 
 }  // namespace anyorder

@@ -1,10 +1,10 @@
-// GPT's pretraining (Radford et al. 2018, section 3.1): windows of text, each token predicted from
-// those before it in its window. Transformer-XL's causal_lm without memory; what else is GPT is the
-// backbone's (configs/gpt-tiny.toml).
+// GPT (Radford et al. 2018): pretraining, and fine-tuning on labelled examples.
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -12,7 +12,28 @@
 
 namespace anyorder {
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeGpt(const ModelConfig& model,
-                                                   const SamplingConfig& sampling);
+// GPT's pretraining (Radford et al. 2018, section 3.1): windows of text, each token predicted from
+// those before it in its window. Transformer-XL's causal_lm without memory; what else is GPT is the
+// backbone's (configs/gpt-tiny.toml).
+ObjectiveOrStatus MakeGpt(const ModelConfig& model, const SamplingConfig& sampling);
+
+// GPT's supervised fine-tuning (Radford et al. 2018, sections 3.2 and 3.3): labelled examples as
+// token sequences between special tokens, read left to right, a head on the last state, and the
+// language model of the same text with it (finetuning.md).
+//
+// InvalidArgument without objective.num_classes, and for settings that GPT's reading of windows
+// cannot use.
+ObjectiveOrStatus MakeGptClassifier(const ModelConfig& model, const SamplingConfig& sampling);
+
+// The sequences that an example becomes, each of at most `seq_len` tokens:
+//   classification   [<s> text <cls>]
+//   entailment       [<s> premise <sep> hypothesis <cls>]
+//   similarity       [<s> a <sep> b <cls>], [<s> b <sep> a <cls>]
+//   multiple_choice  [<s> context <sep> choice <cls>] for each choice
+// Texts are cut at their ends. Of two that do not fit, one that takes less than half of the room
+// stays whole, else each gets half, the first the odd token. REQUIRES seq_len >= 5, so that no text
+// vanishes; the sample is of that task.
+std::vector<std::vector<int32_t>> TaskSequences(ExampleTask task, const TextSample& sample,
+                                                int64_t seq_len);
 
 }  // namespace anyorder

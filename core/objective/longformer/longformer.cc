@@ -121,14 +121,12 @@ absl::Status CheckModel(const ModelConfig& model, const SamplingConfig& sampling
       !model.global_projections || sampling.global_classifiers > 0 || sampling.global_stride > 0,
       "model.global_projections is true but no slot is global; set "
       "sampling.global_classifiers or sampling.global_stride");
-  if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(faults.Joined());
+  return faults.ToStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeLongformer(const ModelConfig& model,
-                                                          const SamplingConfig& sampling) {
+ObjectiveOrStatus MakeLongformer(const ModelConfig& model, const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
   ANYORDER_RETURN_IF_ERROR(CheckMasking(sampling));
   ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("longformer", model, sampling));

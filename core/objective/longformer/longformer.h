@@ -14,7 +14,6 @@
 
 namespace anyorder {
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeLongformer(const ModelConfig& model,
-                                                          const SamplingConfig& sampling);
+ObjectiveOrStatus MakeLongformer(const ModelConfig& model, const SamplingConfig& sampling);
 
 }  // namespace anyorder

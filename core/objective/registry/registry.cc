@@ -11,14 +11,11 @@
 #include "core/objective/bert/bert.h"
 #include "core/objective/causal_lm.h"
 #include "core/objective/gpt/gpt.h"
-#include "core/objective/gpt/gpt_classifier.h"
-#include "core/objective/inexpressible.h"
 #include "core/objective/longformer/longformer.h"
 #include "core/objective/objective.h"
+#include "core/objective/rank_mask.h"
 #include "core/objective/unilm/unilm.h"
-#include "core/objective/unilm/unilm_seq2seq.h"
 #include "core/objective/unilm/unilmv2.h"
-#include "core/objective/unilm/unilmv2_seq2seq.h"
 #include "core/objective/xlnet/xlnet.h"
 
 namespace anyorder {
@@ -26,7 +23,7 @@ namespace {
 
 struct Entry {
   const char* name;
-  absl::StatusOr<std::unique_ptr<Objective>> (*make)(const ModelConfig&, const SamplingConfig&);
+  ObjectiveOrStatus (*make)(const ModelConfig&, const SamplingConfig&);
   const char* keys = "";  // of [sampling] that it reads besides those of all, with blanks between
 };
 
@@ -82,15 +79,13 @@ absl::Status CheckBackbone(const Objective& objective, const ModelConfig& model,
   faults.Require(!model.task.has_head() || objective.Shape(1).task_rows > 0,
                  absl::StrCat("objective.num_classes is ", model.task.num_classes, ", but ",
                               objective.name(), " has no classifier; use gpt_classifier"));
-  if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(faults.Joined());
+  return faults.ToStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeObjective(const std::string& name,
-                                                         const ModelConfig& model,
-                                                         const SamplingConfig& sampling) {
+ObjectiveOrStatus MakeObjective(const std::string& name, const ModelConfig& model,
+                                const SamplingConfig& sampling) {
   for (const Entry& entry : kObjectives) {
     if (name != entry.name) continue;
     ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Objective> objective, entry.make(model, sampling));

@@ -8,7 +8,7 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
-#include "core/objective/masked_readout.h"
+#include "core/objective/masked_lm.h"
 
 namespace anyorder {
 namespace {
@@ -45,8 +45,7 @@ class Unilm final : public Objective {
   std::string quantity() const override {
     return "pseudo-NLL of masked tokens, each alone, from what its mode lets it see";
   }
-  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
-      const GenerationTokens& tokens) const override {
+  FormOrStatus Generation(const GenerationTokens& tokens) const override {
     return MakeUnilmGeneration(tokens);
   }
 
@@ -110,8 +109,7 @@ std::unique_ptr<GenerationForm> MakeUnilmGeneration(const GenerationTokens& toke
 
 const char* UnilmModeName(TextMode mode) { return kModeNames[static_cast<size_t>(mode)]; }
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeUnilm(const ModelConfig& model,
-                                                     const SamplingConfig& sampling) {
+ObjectiveOrStatus MakeUnilm(const ModelConfig& model, const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilm", model, sampling));
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kModePairs));
   FaultList faults;
@@ -121,7 +119,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeUnilm(const ModelConfig& model,
   faults.Require(!model.next_sentence_head || sampling.bidirectional_share > 0,
                  "objective.next_sentence is true but sampling.bidirectional_share is 0: only the "
                  "bidirectional mode has next-sentence labels");
-  if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
   return std::make_unique<Unilm>(model, sampling);
 }
 

@@ -6,7 +6,10 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -34,7 +37,30 @@ std::unique_ptr<GenerationForm> MakeUnilmGeneration(const GenerationTokens& toke
 
 // InvalidArgument for settings that it cannot use: memory, backward lanes, segments that are not
 // learned, shares that do not sum to 1, next-sentence labels without the bidirectional mode.
-absl::StatusOr<std::unique_ptr<Objective>> MakeUnilm(const ModelConfig& model,
-                                                     const SamplingConfig& sampling);
+ObjectiveOrStatus MakeUnilm(const ModelConfig& model, const SamplingConfig& sampling);
+
+// "unilm_seq2seq": UniLM v1 fine-tuned for generation (Dong et al. 2019, section 2.5, and the
+// released code): [CLS] source [SEP] target [SEP] of labelled examples under the
+// sequence-to-sequence mask of "unilm". Of the target's tokens, its [SEP] among them, a share
+// target_mask_prob is hidden and asked for: to predict [SEP] is how the network learns to stop.
+//
+// InvalidArgument for settings that it cannot use: those of "unilm", and a share of targets outside
+// (0, 1].
+ObjectiveOrStatus MakeUnilmSeq2seq(const ModelConfig& model, const SamplingConfig& sampling);
+
+// How fine-tuning for generation lays an example out: [CLS] source [SEP] target [SEP], cut to the
+// slots that there are.
+struct SourceTargetText {
+  std::vector<int32_t> tokens;  // at most the slots asked for
+  int64_t source_slots = 0;     // [CLS] source [SEP]; the target and its [SEP] follow
+};
+
+// `sample` is of SampleKind::kExamples with two parts. What is too long loses its last tokens, the
+// longer part first (the target when equal), as the released code's truncate_tokens_pair does.
+// REQUIRES slots >= 5.
+SourceTargetText LayOutSourceTarget(const TextSample& sample, int64_t slots);
+
+// InvalidArgument unless `task` is generation, which alone has a source and a target.
+absl::Status CheckGenerates(const std::string& objective, ExampleTask task);
 
 }  // namespace anyorder

@@ -1,5 +1,3 @@
-#include "core/objective/unilm/unilm_seq2seq.h"
-
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -8,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/check.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
-#include "core/objective/masked_readout.h"
-#include "core/objective/source_target.h"
+#include "core/objective/masked_lm.h"
 #include "core/objective/unilm/unilm.h"
 
 namespace anyorder {
@@ -33,8 +31,7 @@ class UnilmSeq2seq final : public Objective {
            "not";
   }
   absl::Status CheckTask(ExampleTask task) const override { return CheckGenerates(name(), task); }
-  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
-      const GenerationTokens& tokens) const override {
+  FormOrStatus Generation(const GenerationTokens& tokens) const override {
     return MakeUnilmGeneration(tokens);
   }
 
@@ -97,8 +94,43 @@ class UnilmSeq2seq final : public Objective {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeUnilmSeq2seq(const ModelConfig& model,
-                                                            const SamplingConfig& sampling) {
+SourceTargetText LayOutSourceTarget(const TextSample& sample, int64_t slots) {
+  ANYORDER_CHECK(sample.parts.size() == 2 && slots >= 5)
+      << sample.parts.size() << " parts of example " << sample.example << ", " << slots << " slots";
+  constexpr int64_t kNumFunctional = 3;
+  const int64_t room = slots - kNumFunctional;
+  auto source = static_cast<int64_t>(sample.parts[0].size());
+  auto target = static_cast<int64_t>(sample.parts[1].size());
+  int64_t excess = std::max<int64_t>(0, source + target - room);
+  int64_t& longer = source > target ? source : target;
+  const int64_t levelled = std::min(excess, std::max(source, target) - std::min(source, target));
+  longer -= levelled;
+  excess -= levelled;
+  target -= (excess + 1) / 2;
+  source -= excess / 2;
+
+  SourceTargetText text;
+  const auto add = [&text](const std::vector<int32_t>& part, int64_t count) {
+    text.tokens.insert(text.tokens.end(), part.begin(), part.begin() + count);
+  };
+  text.tokens.push_back(sample.vocabulary.classifier);
+  add(sample.parts[0], source);
+  text.tokens.push_back(sample.vocabulary.separator);
+  text.source_slots = static_cast<int64_t>(text.tokens.size());
+  add(sample.parts[1], target);
+  text.tokens.push_back(sample.vocabulary.separator);
+  return text;
+}
+
+absl::Status CheckGenerates(const std::string& objective, ExampleTask task) {
+  if (task == ExampleTask::kGeneration) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the dataset has examples of ", ExampleTaskName(task), ", but ", objective,
+                   " generates text: prepare examples with source and target with `anyorder prep "
+                   "--examples`"));
+}
+
+ObjectiveOrStatus MakeUnilmSeq2seq(const ModelConfig& model, const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilm_seq2seq", model, sampling));
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kExamples));
   FaultList faults;
@@ -110,7 +142,7 @@ absl::StatusOr<std::unique_ptr<Objective>> MakeUnilmSeq2seq(const ModelConfig& m
       "model.segments must be \"learned\" for unilm_seq2seq: they tell source and target");
   faults.Require(!model.next_sentence_head,
                  "objective.next_sentence is true but examples have no next-sentence label");
-  if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
   return std::make_unique<UnilmSeq2seq>(sampling);
 }
 

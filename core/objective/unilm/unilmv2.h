@@ -8,10 +8,14 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
+#include "core/base/philox.h"
 #include "core/objective/objective.h"
 
 namespace anyorder {
@@ -21,7 +25,56 @@ namespace anyorder {
 // order of the factorisation. A [P] holds <mask>, as in the authors' fine-tuning code; what is left
 // over is padding (doc -1).
 // InvalidArgument: memory, two directions, blocks that cannot be drawn.
-absl::StatusOr<std::unique_ptr<Objective>> MakeUnilmV2(const ModelConfig& model,
-                                                       const SamplingConfig& sampling);
+ObjectiveOrStatus MakeUnilmV2(const ModelConfig& model, const SamplingConfig& sampling);
+
+// UniLMv2's fine-tuning for generation (Bao et al. 2020, section 3.5; the authors' s2s-ft): [SOS]
+// source [EOS] target [EOS], every target token predicted from the source and the target tokens
+// before it, all in one pass.
+//
+// Learns from generation examples. Slots a lane, all of them content: seq_len of the text,
+// num_predict [P]. The source has rank 0; the t-th target token, its [EOS] among them, has rank t,
+// and its [P], at the same position, sees ranks below t and itself. So a network writes as it has
+// learned: Generation() has the same slots. Target tokens that others read are replaced with
+// target_replace_prob: by <mask>, a random token or themselves as mask_token_prob and
+// random_token_prob say; what is asked for is the true token.
+//
+// A target is cut to num_predict - 1 tokens, a source to what then remains of seq_len, both at
+// their ends; a text that is shorter leaves padding (doc -1).
+// InvalidArgument: memory, two directions, no room for a source.
+ObjectiveOrStatus MakeUnilmV2Seq2seq(const ModelConfig& model, const SamplingConfig& sampling);
+
+// Which tokens a pseudo-masked language model predicts, and in which order (UniLMv2: Bao et al.
+// 2020, section 3.4 and algorithm 1). Blocks are drawn one after the other; the order of drawing is
+// the factorisation order.
+// One step of the factorisation: tokens [begin, end).
+struct TokenBlock {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const TokenBlock& other) const = default;
+};
+
+// Defaults: the published setting.
+struct BlockRule {
+  double fraction = 0.15;  // of all tokens of the sequence: drawing stops once as many are masked
+  double span_fraction = 0.4;  // of the draws: min_span..max_span tokens, else one
+  int64_t min_span = 2;
+  int64_t max_span = 6;
+  int64_t most = 85;  // tokens in all; the last block may go beyond the goal, but not beyond this
+
+  // Tokens after which drawing stops in a sequence of `size` tokens.
+  int64_t Goal(int64_t size) const;
+  // The most tokens that can come out. With 512 tokens and the published rule 82, so that `most`
+  // binds in no draw.
+  int64_t Most(int64_t size) const;
+};
+
+// Blocks in the order of drawing: a begin uniform over the sequence and a length, accepted if the
+// block stays in the sequence, touches no block before it and no special token, and does not go
+// above `most`. Since special tokens end segments, no block reaches into another. `is_special`
+// [size]: 1 where a token may not be predicted.
+// REQUIRES: span_fraction < 1, Goal(size) <= most; Goal(size) tokens are not special, so that
+// single tokens can always fill up what spans leave.
+std::vector<TokenBlock> DrawBlocks(const BlockRule& rule, absl::Span<const uint8_t> is_special,
+                                   RandomStream& random);
 
 }  // namespace anyorder

@@ -1,5 +1,3 @@
-#include "core/objective/unilm/unilmv2_seq2seq.h"
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -10,8 +8,9 @@
 #include "core/base/philox.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
-#include "core/objective/masked_readout.h"
-#include "core/objective/source_target.h"
+#include "core/objective/masked_lm.h"
+#include "core/objective/unilm/unilm.h"
+#include "core/objective/unilm/unilmv2.h"
 
 namespace anyorder {
 namespace {
@@ -60,8 +59,7 @@ class UnilmV2Seq2seq final : public Objective {
     }
   }
 
-  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
-      const GenerationTokens& tokens) const override {
+  FormOrStatus Generation(const GenerationTokens& tokens) const override {
     return MakePseudoMaskGeneration({.tokens = tokens,
                                      .read_token = tokens.mask,
                                      .source_segment = kSourceSegment,
@@ -121,14 +119,12 @@ absl::Status CheckSettings(const ModelConfig& model, const SamplingConfig& sampl
       absl::StrCat("sampling.num_predict (the longest target, its end included) is ",
                    sampling.num_predict, " but must be in [2, sampling.seq_len - ", kLeastSource,
                    " = ", sampling.seq_len - kLeastSource, "]"));
-  if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(faults.Joined());
+  return faults.ToStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeUnilmV2Seq2seq(const ModelConfig& model,
-                                                              const SamplingConfig& sampling) {
+ObjectiveOrStatus MakeUnilmV2Seq2seq(const ModelConfig& model, const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilmv2_seq2seq", model, sampling));
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kExamples));
   ANYORDER_RETURN_IF_ERROR(CheckSettings(model, sampling));

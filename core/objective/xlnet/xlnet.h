@@ -18,8 +18,7 @@ namespace anyorder {
 // SEP / CLS follow in the order drawn. The second half comes after the whole first half. Content
 // rows see what is not after them; query rows see what is strictly before them, and only query rows
 // are read out.
-absl::StatusOr<std::unique_ptr<Objective>> MakePermutationLm(const ModelConfig& model,
-                                                             const SamplingConfig& sampling);
+ObjectiveOrStatus MakePermutationLm(const ModelConfig& model, const SamplingConfig& sampling);
 
 // Denoising auto-encoding on XLNet's backbone: the row "DAE + Transformer-XL" of its ablation (Yang
 // et al. 2019, table 6). BERT's masked language model (Devlin et al. 2019, section 3.1) with
@@ -29,7 +28,6 @@ absl::StatusOr<std::unique_ptr<Objective>> MakePermutationLm(const ModelConfig& 
 // BERT lets every token see every other. Here the first half, whose states the next step remembers,
 // does not see the second: that text is the next step's first half, and memory would tell its
 // targets. The second half sees everything, as in XLNet.
-absl::StatusOr<std::unique_ptr<Objective>> MakeDae(const ModelConfig& model,
-                                                   const SamplingConfig& sampling);
+ObjectiveOrStatus MakeDae(const ModelConfig& model, const SamplingConfig& sampling);
 
 }  // namespace anyorder

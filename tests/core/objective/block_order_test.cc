@@ -1,5 +1,3 @@
-#include "core/objective/block_order.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,8 @@
 #include <functional>
 #include <numeric>
 #include <vector>
+
+#include "core/objective/unilm/unilmv2.h"
 
 namespace anyorder {
 namespace {

@@ -3,31 +3,50 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::testing {
 namespace {
 
-TEST(CausalLmTest, EverySlotSeesItselfThePastAndMemoryAndPredictsTheNextToken) {
-  const SamplingConfig sampling = SmallSampling();
-  const ModelConfig model = SmallModel();
-  const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("causal_lm", model, sampling);
+// causal_lm, or gpt, which has no memory.
+class CausalTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  CausalTest() {
+    if (GetParam() == "causal_lm") return;
+    model_ = SmallLearnedModel();
+    model_.attention_biases = true;
+    sampling_.bidirectional = false;
+  }
+
+  ModelConfig model_ = SmallModel();
+  SamplingConfig sampling_ = SmallSampling();
+};
+
+TEST_P(CausalTest, EverySlotSeesItselfThePastAndMemoryAndPredictsTheNextToken) {
+  const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(GetParam(), model_, sampling_);
   EXPECT_EQ(objective->sample_kind(), SampleKind::kContiguous);
   const TextSample sample =
-      RandomSample(sampling, SampleKind::kContiguous, kSmallVocab, 1, 4, false);
-  Batch batch = BuildBatch(*objective, {sample});
+      RandomSample(sampling_, SampleKind::kContiguous, kSmallVocab, 1, 4, false);
+  const Batch batch = BuildBatch(*objective, {sample});
   EXPECT_EQ(batch.shape.query_rows, 0);
-  EXPECT_EQ(batch.shape.advance, sampling.seq_len);
-  for (int64_t i = 0; i < sampling.seq_len; ++i) {
+  EXPECT_EQ(batch.shape.advance, sampling_.seq_len);
+  ASSERT_EQ(batch.shape.num_keys(), model_.mem_len + sampling_.seq_len);
+  for (int64_t i = 0; i < sampling_.seq_len; ++i) {
     for (int64_t key = 0; key < batch.shape.num_keys(); ++key) {
-      EXPECT_EQ(Sees(batch, i, key), key <= model.mem_len + i) << i << " " << key;
+      EXPECT_EQ(Sees(batch, i, key), key <= model_.mem_len + i) << i << " " << key;
     }
+    EXPECT_EQ(batch.row_pos[i], i);
     EXPECT_EQ(batch.readout_rows[i], i);
     EXPECT_EQ(batch.labels[i], sample.next_tokens[i]);
     EXPECT_EQ(batch.weights[i], 1.0f);
   }
+  if (model_.mem_len > 0) return;
+  ExpectReads(model_, batch, [](int64_t slot, int64_t entry) { return entry >= slot; });
 }
+
+INSTANTIATE_TEST_SUITE_P(Objectives, CausalTest, ::testing::Values("causal_lm", "gpt"));
 
 }  // namespace
 }  // namespace anyorder::testing

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/objective/inexpressible.h"
 #include "kernels/visibility.h"
 #include "tests/core/network/model_testing.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/core/network/model_testing.h"
+#include "tests/core/objective/batch_checks.h"
 
 namespace anyorder::testing {
 namespace {
@@ -44,14 +44,7 @@ Batch Build(const std::string& name, const AnyOrderConfig& config, const TextSam
 // What must hold of any batch: no pair is further apart than the shape says, no readout row is
 // named twice.
 void ExpectSound(const Batch& batch) {
-  for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
-    for (int64_t key = 0; key < batch.shape.num_keys(); ++key) {
-      if (!Sees(batch, row, key)) continue;
-      const int64_t distance = batch.row_pos[row] - batch.key_pos[key];
-      EXPECT_GE(distance, batch.shape.min_distance);
-      EXPECT_LT(distance, batch.shape.min_distance + batch.shape.num_distances);
-    }
-  }
+  ExpectDistancesInTable(batch);
   const std::set<int32_t> rows(batch.readout_rows.begin(), batch.readout_rows.end());
   EXPECT_EQ(rows.size(), batch.readout_rows.size());
   for (size_t i = 0; i < batch.weights.size(); ++i) {

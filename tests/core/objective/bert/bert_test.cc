@@ -2,11 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 
-#include "tests/core/network/model_testing.h"
+#include "tests/core/objective/batch_checks.h"
 
 namespace anyorder::testing {
 namespace {
@@ -44,11 +43,9 @@ TEST_F(BertTest, EverybodySeesEverybody) {
     for (int64_t row = 0; row < sampling_.seq_len; ++row) {
       for (int64_t key = 0; key < sampling_.seq_len; ++key) {
         EXPECT_TRUE(Sees(batch, row, key));
-        const int64_t distance = batch.row_pos[row] - batch.key_pos[key];
-        EXPECT_GE(distance, batch.shape.min_distance);
-        EXPECT_LT(distance, batch.shape.min_distance + batch.shape.num_distances);
       }
     }
+    ExpectDistancesInTable(batch);
   }
 }
 
@@ -76,38 +73,12 @@ TEST_F(BertTest, TheSequenceBeginsWithClsAndHasTwoSegments) {
 TEST_F(BertTest, TheTrueTokenIsAskedForWhereTheCorruptedOneStands) {
   for (int64_t lane = 0; lane < 4; ++lane) {
     const TextSample sample = Sample(lane);
-    const Batch batch = Build(sample);
-    std::vector<int32_t> asked, rows = batch.readout_rows;
-    for (size_t i = 0; i < batch.readout_rows.size(); ++i) {
-      if (batch.weights[i] == 0) continue;
-      asked.push_back(batch.readout_rows[i]);
-      EXPECT_EQ(batch.labels[i], sample.tokens[batch.readout_rows[i] - 1]);
-    }
-    std::vector<int32_t> targets;
-    for (int32_t place = 0; place < sampling_.seq_len; ++place) {
-      if (sample.is_masked[place] != 0) targets.push_back(place + 1);
-    }
-    EXPECT_EQ(asked, targets);
-    std::sort(rows.begin(), rows.end());
-    EXPECT_EQ(std::unique(rows.begin(), rows.end()), rows.end()) << "a scatter may not repeat rows";
+    ExpectAsksForMasked(Build(sample), 0, sample, 1);
   }
 }
 
 TEST_F(BertTest, ATargetIsPredictedFromTheInputAlone) {
-  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
-  ModelRunner runner(model_, kSmallVocab, objective_->Shape(1), *backend);
-  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
-  const TextSample sample = Sample(4);
-  const Batch batch = Build(sample);
-  const ModelRunner::Result result = runner.Run(batch, weights, {}, false);
-  for (size_t entry = 0; entry < batch.readout_rows.size(); ++entry) {
-    TextSample renamed = sample;
-    int32_t& token = renamed.tokens[batch.readout_rows[entry] - 1];
-    token = (token + 1) % kSmallVocab;
-    const ModelRunner::Result other = runner.Run(Build(renamed), weights, {}, false);
-    for (size_t i = 0; i < other.losses.size(); ++i)
-      EXPECT_EQ(other.losses[i] != result.losses[i], i == entry) << i << " of " << entry;
-  }
+  ExpectPredictedFromTheInputAlone(*objective_, model_, Sample(4), 1);
 }
 
 TEST_F(BertTest, MemoryTwoDirectionsAndTablesTooSmallForTheTextAreRefused) {

@@ -1,5 +1,3 @@
-#include "core/objective/gpt/gpt_classifier.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "core/objective/gpt/gpt.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::testing {
@@ -42,19 +41,12 @@ TextSample Sample(int64_t lane) {
   return RandomSample(Sampling(), SampleKind::kExamples, kSmallVocab, lane, 0, false);
 }
 
-Batch Build(const Objective& objective, const std::vector<TextSample>& samples) {
-  Batch batch(objective.Shape(static_cast<int64_t>(samples.size())));
-  for (size_t b = 0; b < samples.size(); ++b)
-    objective.BuildLane(samples[b], static_cast<int64_t>(b), batch);
-  return batch;
-}
-
 // Evaluation: no dropout.
 StepResult Evaluate(const ModelConfig& model, int64_t seq_len,
                     const std::vector<TextSample>& lanes) {
   const auto backend = kernels::MakeReferenceBackend();
   const auto objective = MakeObjectiveOrDie("gpt_classifier", model, Sampling(seq_len));
-  const Batch batch = Build(*objective, lanes);
+  const Batch batch = BuildBatch(*objective, lanes);
   ModelRunner runner(model, kSmallVocab, batch.shape, *backend);
   return runner.Run(batch, InitialWeights(model, kSmallVocab, 3), {}, false).step;
 }
@@ -113,7 +105,7 @@ TEST(GptClassifierTest, ATokenSeesThePastOfItsOwnSequenceAndPaddingSeesAndIsNoth
   for (const ExampleTask task : kTasks) {
     const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task), Sampling());
     const TextSample sample = Sample(3);
-    const Batch batch = Build(*objective, {sample});
+    const Batch batch = BuildBatch(*objective, {sample});
     const auto sequences = TaskSequences(task, sample, 16);
     const auto is_token = [&](int64_t slot) {
       const auto sequence = static_cast<size_t>(slot / 16);
@@ -138,7 +130,7 @@ TEST(GptClassifierTest, TheHeadReadsTheLastTokenAndTheLanguageModelAllButTheFirs
   for (const ExampleTask task : kTasks) {
     const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task, 0.75), Sampling());
     const TextSample sample = Sample(4);
-    const Batch batch = Build(*objective, {sample});
+    const Batch batch = BuildBatch(*objective, {sample});
     const auto sequences = TaskSequences(task, sample, 16);
     EXPECT_EQ(std::set<int32_t>(batch.task_rows.begin(), batch.task_rows.end()).size(),
               batch.task_rows.size());
@@ -177,7 +169,7 @@ TEST(GptClassifierTest, PaddingChangesNoLoss) {
     // What stands in the padding: the same bits.
     const auto backend = kernels::MakeReferenceBackend();
     const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task), Sampling());
-    Batch batch = Build(*objective, {sample});
+    Batch batch = BuildBatch(*objective, {sample});
     ModelRunner runner(Model(task), kSmallVocab, batch.shape, *backend);
     const std::vector<double> weights = InitialWeights(Model(task), kSmallVocab, 3);
     const ModelRunner::Result before = runner.Run(batch, weights, {}, true);

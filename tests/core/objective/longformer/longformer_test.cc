@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/config/attention_windows.h"
-#include "tests/core/network/model_testing.h"
+#include "tests/core/objective/batch_checks.h"
 
 namespace anyorder::testing {
 namespace {
@@ -31,10 +31,8 @@ SamplingConfig Sampling(int64_t seq_len) {
 
 Batch Build(const ModelConfig& model, const SamplingConfig& sampling, int64_t lane, int64_t step) {
   const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("longformer", model, sampling);
-  Batch batch(objective->Shape(1));
-  objective->BuildLane(
-      RandomSample(sampling, SampleKind::kContiguous, kSmallVocab, lane, step, false), 0, batch);
-  return batch;
+  return BuildBatch(*objective, {RandomSample(sampling, SampleKind::kContiguous, kSmallVocab, lane,
+                                              step, false)});
 }
 
 // Rows of ones and dots, by the bands of layer 0, head `head`.
@@ -84,12 +82,10 @@ TEST(Longformer, SeesItsWindowAndTheGlobalSlots) {
         for (int64_t j = 0; j < 19 + classifiers; ++j) {
           const bool expected = std::abs(i - j) <= 3 || global.count(i) > 0 || global.count(j) > 0;
           EXPECT_EQ(mask[i][j] == '1', expected) << i << ", " << j;
-          const int64_t distance = batch.row_pos[i] - batch.row_pos[j];
-          EXPECT_EQ(distance, i - j);
-          EXPECT_GE(distance, batch.shape.min_distance);
-          EXPECT_LT(distance, batch.shape.min_distance + batch.shape.num_distances);
+          EXPECT_EQ(batch.row_pos[i] - batch.row_pos[j], i - j);
         }
       }
+      ExpectDistancesInTable(batch);
     }
   }
 }
@@ -138,16 +134,11 @@ TEST(Longformer, MasksEveryPlaceAlikeAndInTheSharesOfBert) {
       kept += batch.tokens[row] == batch.labels[i] ? 1 : 0;
     }
   }
-  const auto expect_share = [](int64_t count, int64_t total, double share, const char* what) {
-    const double deviation = std::sqrt(share * (1 - share) * static_cast<double>(total));
-    EXPECT_NEAR(static_cast<double>(count), share * static_cast<double>(total), 5 * deviation)
-        << what;
-  };
   // A random id is <mask>, or the token itself, once in 13.
-  expect_share(masked, targets, 0.8 + 0.1 / kSmallVocab, "<mask>");
-  expect_share(kept, targets, 0.1 + 0.1 / kSmallVocab, "kept");
+  ExpectShare(masked, targets, 0.8 + 0.1 / kSmallVocab, "<mask>");
+  ExpectShare(kept, targets, 0.1 + 0.1 / kSmallVocab, "kept");
   for (int64_t place = 0; place < 16; ++place)
-    expect_share(by_place[place], kDraws, 5.0 / 16, "place");
+    ExpectShare(by_place[place], kDraws, 5.0 / 16, "place");
 }
 
 // Of a target in the middle, in two layers of windows of two.

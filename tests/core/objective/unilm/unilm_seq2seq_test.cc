@@ -1,17 +1,12 @@
-#include "core/objective/unilm/unilm_seq2seq.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <memory>
 #include <set>
 #include <vector>
 
-#include "core/objective/generation_form.h"
-#include "core/objective/lane_frame.h"
-#include "core/objective/source_target.h"
-#include "tests/core/network/model_testing.h"
+#include "core/objective/unilm/unilm.h"
+#include "tests/core/objective/batch_checks.h"
 
 namespace anyorder::testing {
 namespace {
@@ -102,14 +97,10 @@ TEST_F(UnilmSeq2seqTest, AShareOfTheTargetIsHiddenAndItsEndMayBe) {
       ASSERT_EQ(batch.tokens[slot], text.tokens[slot]);
     }
   }
-  // Five standard deviations of independent tries. A random token is the mask, or the true one,
-  // once in 13.
-  const auto near = [](double count, double tries, double share) {
-    EXPECT_NEAR(count, tries * share, 5 * std::sqrt(tries * share * (1 - share)));
-  };
-  near(static_cast<double>(ends), kSteps, 4.0 / 7);
-  near(static_cast<double>(masked), 4 * kSteps, 0.8 + 0.1 / 13);
-  near(static_cast<double>(kept), 4 * kSteps, 0.1 + 0.1 / 13);
+  // A random token is the mask, or the true one, once in 13.
+  ExpectShare(ends, kSteps, 4.0 / 7);
+  ExpectShare(masked, 4 * kSteps, 0.8 + 0.1 / 13);
+  ExpectShare(kept, 4 * kSteps, 0.1 + 0.1 / 13);
 }
 
 TEST_F(UnilmSeq2seqTest, WhatDoesNotFitIsCutFromTheLongerPart) {
@@ -136,24 +127,15 @@ TEST_F(UnilmSeq2seqTest, GenerationLaysSlotsOutAsTrainingDoes) {
   const SourceTargetText text = LayOutSourceTarget(sample, 16);
   const auto form = objective_->Generation({.classifier = 3, .separator = 4, .mask = 2});
   ASSERT_TRUE(form.ok()) << form.status();
-  const auto expect_row = [&](const Slot& slot, int64_t row, int32_t token) {
-    EXPECT_EQ(slot.token, token);
-    EXPECT_EQ(slot.pos, batch.row_pos[row]);
-    EXPECT_EQ(slot.lim, batch.row_lim[row]);
-    EXPECT_EQ(slot.key, batch.key_key[row]);
-    EXPECT_EQ(slot.seg, batch.row_seg[row]);
-    EXPECT_EQ(slot.doc, 0);
-  };
   const std::vector<Slot> prompt = (*form)->PromptSlots(sample.parts[0]);
   ASSERT_EQ(prompt.size(), 6u);
-  for (size_t i = 0; i < prompt.size(); ++i)
-    expect_row(prompt[i], static_cast<int64_t>(i), text.tokens[i]);
+  for (int64_t i = 0; i < 6; ++i) ExpectSlot(prompt[i], batch, i, text.tokens[i]);
   for (int64_t target = 1; target <= 6; ++target) {
     const int32_t newest = sample.parts[1][target - 1];
     const std::vector<Slot> step = (*form)->StepSlots(sample.parts[0], target, newest);
     ASSERT_EQ(step.size(), 2u);
-    expect_row(step[0], 6 + target - 1, newest);
-    expect_row(step[1], 6 + target, kVocabulary.mask);
+    ExpectSlot(step[0], batch, 6 + target - 1, newest);
+    ExpectSlot(step[1], batch, 6 + target, kVocabulary.mask);
   }
   EXPECT_EQ((*form)->end_token(), kVocabulary.separator);
 }

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/objective/block_order.h"
-#include "tests/core/network/model_testing.h"
+#include "core/objective/unilm/unilmv2.h"
+#include "tests/core/objective/batch_checks.h"
 
 namespace anyorder::testing {
 

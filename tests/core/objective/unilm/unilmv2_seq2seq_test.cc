@@ -1,17 +1,14 @@
-#include "core/objective/unilm/unilmv2_seq2seq.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/objective/generation_form.h"
-#include "tests/core/network/model_testing.h"
+#include "core/objective/unilm/unilmv2.h"
+#include "tests/core/objective/batch_checks.h"
 
 namespace anyorder::testing {
 namespace {
@@ -129,13 +126,9 @@ TEST_F(Seq2seqTest, TargetTokensAreReplacedAsOftenAsAskedAndTheQuestionStays) {
     for (int64_t slot = 0; slot < 5; ++slot)
       ASSERT_EQ(batch.tokens[slot], slot == 0 ? kCls : slot == 4 ? kSep : 9 + slot);
   }
-  const auto share = [all](int64_t part, double p) {
-    const auto n = static_cast<double>(all);
-    EXPECT_NEAR(static_cast<double>(part) / n, p, 5 * std::sqrt(p * (1 - p) / n));
-  };
   // A random id is the mask, or the token itself, once in the vocabulary each.
-  share(masks, 0.5 * (0.8 + 0.1 / kVocabulary));
-  share(other, 0.5 * 0.1 * (1 - 2.0 / kVocabulary));
+  ExpectShare(masks, all, 0.5 * (0.8 + 0.1 / kVocabulary));
+  ExpectShare(other, all, 0.5 * 0.1 * (1 - 2.0 / kVocabulary));
 }
 
 // What is generated reads the very slots that were trained on: prompt, newest token and [P] of each
@@ -147,23 +140,15 @@ TEST_F(Seq2seqTest, GenerationHasTheSlotsOfTraining) {
   const absl::StatusOr<std::unique_ptr<GenerationForm>> form = Make()->Generation(tokens);
   ASSERT_TRUE(form.ok()) << form.status();
   EXPECT_EQ((*form)->end_token(), kSep);
-  const auto expect_slot = [&](const Slot& slot, int64_t row) {
-    EXPECT_EQ(slot.token, batch.tokens[row]);
-    EXPECT_EQ(slot.pos, batch.row_pos[row]);
-    EXPECT_EQ(slot.lim, batch.row_lim[row]);
-    EXPECT_EQ(slot.key, batch.key_key[row]);
-    EXPECT_EQ(slot.grp >= 0, batch.row_grp[row] >= 0);
-    EXPECT_EQ(slot.seg, batch.row_seg[row]);
-  };
   const std::vector<Slot> prompt = (*form)->PromptSlots(sample.parts[0]);
   ASSERT_EQ(prompt.size(), 6u);
-  for (size_t i = 0; i < prompt.size(); ++i) expect_slot(prompt[i], static_cast<int64_t>(i));
+  for (int64_t i = 0; i < 6; ++i) ExpectSlot(prompt[i], batch, i, batch.tokens[i]);
   for (int64_t t = 0; t < 4; ++t) {
     const int32_t newest = t == 0 ? 0 : sample.parts[1][t - 1];
     const std::vector<Slot> step = (*form)->StepSlots(sample.parts[0], t, newest);
     ASSERT_EQ(step.size(), 2u);
-    if (t > 0) expect_slot(step[0], 6 + t - 1);
-    expect_slot(step[1], 12 + t);
+    if (t > 0) ExpectSlot(step[0], batch, 6 + t - 1, batch.tokens[6 + t - 1]);
+    ExpectSlot(step[1], batch, 12 + t, batch.tokens[12 + t]);
   }
 }
 

@@ -3,7 +3,6 @@
 #include "core/objective/unilm/unilmv2.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <set>
@@ -52,12 +51,9 @@ TEST_F(UnilmV2Test, EveryRowSeesWhatTheRuleSaysAndPaddingNothing) {
         const bool both = by_row.count(row) == 1 && by_key.count(key) == 1;
         ASSERT_EQ(Sees(batch, row, key), both && PmlmSees(*by_row[row], *by_key[key]))
             << "row " << row << " key " << key << " lane " << lane;
-        if (!both) continue;
-        const int64_t distance = batch.row_pos[row] - batch.key_pos[key];
-        EXPECT_GE(distance, batch.shape.min_distance);
-        EXPECT_LT(distance, batch.shape.min_distance + batch.shape.num_distances);
       }
     }
+    ExpectDistancesInTable(batch);
   }
   EXPECT_GT(padding, 20) << "the test would not notice padding that is seen";
   EXPECT_GT(later_steps, 100);
@@ -138,11 +134,6 @@ class CorruptionTest : public UnilmV2Test {
       }
     }
     return inputs;
-  }
-  // A share of n independent draws within five deviations.
-  static void ExpectShare(int64_t part, int64_t all, double p) {
-    const auto n = static_cast<double>(all);
-    EXPECT_NEAR(static_cast<double>(part) / n, p, 5 * std::sqrt(p * (1 - p) / n));
   }
 };
 

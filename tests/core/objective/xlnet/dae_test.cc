@@ -1,11 +1,10 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "core/objective/xlnet/xlnet.h"
-#include "tests/core/network/model_testing.h"
+#include "tests/core/objective/batch_checks.h"
 
 namespace anyorder::testing {
 namespace {
@@ -48,23 +47,8 @@ TEST_F(DaeTest, TheNetworkReadsTheCorruptedTextAndIsAskedForTheTrueOneAtTheSameP
     const Batch batch = Build(sample);
     EXPECT_EQ(batch.tokens, sample.input_tokens);
     EXPECT_NE(batch.tokens, sample.tokens);
-    std::vector<int32_t> asked;
-    std::vector<int32_t> rows;
-    for (size_t i = 0; i < batch.readout_rows.size(); ++i) {
-      rows.push_back(batch.readout_rows[i]);
-      if (batch.weights[i] == 0) continue;
-      ASSERT_EQ(batch.weights[i], 1.0f);
-      asked.push_back(batch.readout_rows[i]);
-      EXPECT_EQ(batch.labels[i], sample.tokens[batch.readout_rows[i]]);
-    }
-    std::vector<int32_t> targets;
-    for (int32_t slot = 0; slot < sampling_.seq_len; ++slot) {
-      if (sample.is_masked[slot] != 0) targets.push_back(slot);
-    }
-    EXPECT_EQ(asked, targets);
-    EXPECT_EQ(static_cast<int64_t>(targets.size()), 5 - lane % 2);
-    std::sort(rows.begin(), rows.end());
-    EXPECT_EQ(std::unique(rows.begin(), rows.end()), rows.end()) << "a scatter may not repeat rows";
+    ExpectAsksForMasked(batch, 0, sample, 0);
+    EXPECT_EQ(batch.TargetWeight(), 5 - lane % 2);
   }
 }
 
@@ -96,24 +80,7 @@ TEST_F(DaeTest, NothingOfTheNextStepsTextGetsIntoItsMemory) {
 }
 
 TEST_F(DaeTest, ATargetIsPredictedFromTheInputAlone) {
-  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
-  ModelRunner runner(model_, kSmallVocab, objective_->Shape(1), *backend);
-  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
-  const TextSample sample = Sample(4);
-  const auto run = [&](const TextSample& text) {
-    return runner.Run(Build(text), weights, {}, false);
-  };
-  const ModelRunner::Result result = run(sample);
-  const Batch batch = Build(sample);
-  for (size_t entry = 0; entry < batch.readout_rows.size(); ++entry) {
-    TextSample renamed = sample;
-    int32_t& token = renamed.tokens[batch.readout_rows[entry]];
-    token = (token + 1) % kSmallVocab;
-    const ModelRunner::Result other = run(renamed);
-    for (size_t i = 0; i < other.losses.size(); ++i)
-      EXPECT_EQ(other.losses[i] != result.losses[i], i == entry) << i << " of " << entry;
-    EXPECT_EQ(other.memory, result.memory);
-  }
+  ExpectPredictedFromTheInputAlone(*objective_, model_, Sample(4), 0);
 }
 
 TEST_F(DaeTest, EveryTargetCanUseTheWholeTextOfItsReach) {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/objective/xlnet/xlnet.h"
-#include "tests/core/network/model_testing.h"
 #include "tests/core/network/plain_xlnet.h"
+#include "tests/core/objective/batch_checks.h"
 
 namespace anyorder::testing {
 namespace {
@@ -176,14 +176,8 @@ TEST(PermutationLmTest, EveryVisiblePairHasADistanceInTheTable) {
   const SamplingConfig sampling = SmallSampling();
   for (const char* const name : {"permutation_lm", "causal_lm", "dae"}) {
     const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(name, SmallModel(), sampling);
-    const Batch batch = RandomBatch(*objective, sampling, kSmallVocab, {0}, {false}, 9);
-    for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
-      for (int64_t key = 0; key < batch.shape.num_keys(); ++key) {
-        if (!Sees(batch, row, key)) continue;
-        const int64_t entry = batch.row_pos[row] - batch.key_pos[key] - batch.shape.min_distance;
-        ASSERT_TRUE(entry >= 0 && entry < batch.shape.num_distances) << name;
-      }
-    }
+    SCOPED_TRACE(name);
+    ExpectDistancesInTable(RandomBatch(*objective, sampling, kSmallVocab, {0}, {false}, 9));
   }
 }
 

@@ -8,15 +8,54 @@
 #include "core/objective/lane_frame.h"
 
 namespace anyorder {
+
 namespace {
 
-class BlockDiffusion final : public Objective {
+class MaskedDiffusion final : public AnyOrderObjective {
+ public:
+  explicit MaskedDiffusion(const SamplingConfig& sampling)
+      : AnyOrderObjective("masked_diffusion", sampling) {}
+
+  std::string quantity() const override { return DiffusionQuantity(config_); }
+
+  BatchShape Shape(int64_t batch_size) const override {
+    return WindowShape(
+        {.seq_len = seq_len_, .content = seq_len_, .targets = seq_len_, .own_divisor = true},
+        batch_size);
+  }
+
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    FillLaneIdentity(sample, b, batch);
+    const int64_t length = DrawLength(sample);
+    RandomStream random = LaneDraws(sample);
+    const MaskedText noise = DrawMasks(sample, config_, length, length, random);
+    for (int64_t i = 0; i < seq_len_; ++i) {
+      const bool is_masked = i < length && noise.masked[i] != 0;
+      const int32_t token = is_masked ? sample.vocabulary.mask : sample.tokens[i];
+      SetContentSlot(b, i, i < length ? RankedSlot(token, i, 0) : PadSlot(i), batch);
+      SetReadout(b, i, ContentRow(batch.shape, b) + i, sample.tokens[i],
+                 i < length ? noise.weights[i] : 0.0f, batch);
+    }
+    batch.divisors[b] = static_cast<double>(length);
+  }
+
+ private:
+  // LLaDA's short sequences, one length for all lanes of a step as there: so the model meets
+  // lengths other than seq_len.
+  int64_t DrawLength(const TextSample& sample) const {
+    if (config_.random_length_prob == 0) return seq_len_;
+    RandomStream random = StepDraws(sample);
+    random.Uniform();  // the turn of the rates
+    if (random.Uniform() >= config_.random_length_prob) return seq_len_;
+    return 1 + static_cast<int64_t>(random.Below64(static_cast<uint64_t>(seq_len_)));
+  }
+};
+
+class BlockDiffusion final : public AnyOrderObjective {
  public:
   explicit BlockDiffusion(const SamplingConfig& sampling)
-      : seq_len_(sampling.seq_len), config_(sampling.any_order) {}
+      : AnyOrderObjective("block_diffusion", sampling) {}
 
-  std::string name() const override { return "block_diffusion"; }
-  SampleKind sample_kind() const override { return SampleKind::kContiguous; }
   std::string quantity() const override {
     // A single token is masked or not: whatever the rate, its loss over the rate is unbiased.
     if (config_.block_len == 1) return "NLL of each token given those before it";
@@ -51,16 +90,17 @@ class BlockDiffusion final : public Objective {
     }
     batch.divisors[b] = static_cast<double>(seq_len_);
   }
-
- private:
-  int64_t seq_len_;
-  AnyOrderConfig config_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Objective>> MakeBlockDiffusion(const ModelConfig& model,
-                                                              const SamplingConfig& sampling) {
+ObjectiveOrStatus MakeMaskedDiffusion(const ModelConfig& model, const SamplingConfig& sampling) {
+  ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("masked_diffusion", model, sampling));
+  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
+  return std::make_unique<MaskedDiffusion>(sampling);
+}
+
+ObjectiveOrStatus MakeBlockDiffusion(const ModelConfig& model, const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("block_diffusion", model, sampling));
   ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
   const int64_t block_len = sampling.any_order.block_len;

@@ -1,3 +1,5 @@
+#include "core/objective/xlnet/xlnet.h"
+
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -5,7 +7,7 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
-#include "core/objective/xlnet/xlnet.h"
+#include "core/objective/masked_lm.h"
 
 namespace anyorder {
 namespace {
@@ -62,8 +64,7 @@ class PermutationLm final : public Objective {
                         " tokens of a sequence are masked and predicted in a random order, the "
                         "others are context, SEP and CLS are never targets; ");
   }
-  absl::StatusOr<std::unique_ptr<GenerationForm>> Generation(
-      const GenerationTokens& tokens) const override {
+  FormOrStatus Generation(const GenerationTokens& tokens) const override {
     return MakeQueryGeneration(tokens, seq_len_ + memory_rows_);
   }
 
@@ -115,10 +116,21 @@ class PermutationLm final : public Objective {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Objective>> MakePermutationLm(const ModelConfig& model,
-                                                             const SamplingConfig& sampling) {
+ObjectiveOrStatus MakePermutationLm(const ModelConfig& model, const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kPairs));
   return std::make_unique<PermutationLm>(model, sampling);
+}
+
+ObjectiveOrStatus MakeDae(const ModelConfig& model, const SamplingConfig& sampling) {
+  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kMaskedPairs));
+  FaultList faults;
+  faults.Require(sampling.short_sequence_prob == 0,
+                 absl::StrCat("sampling.short_sequence_prob is ", sampling.short_sequence_prob,
+                              " but must be 0: the memory of dae would remember padding"));
+  faults.Require(sampling.pairs == PairStyle::kXlnet,
+                 "sampling.pairs is \"bert\" but must be \"xlnet\": dae remembers the reuse part");
+  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
+  return MakeMaskedLm({.name = "dae"}, model, sampling);
 }
 
 }  // namespace anyorder

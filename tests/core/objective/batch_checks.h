@@ -1,0 +1,88 @@
+// Expectations on microbatches that the objectives share.
+
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/objective/generation_form.h"
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+
+// Expects an event of probability p in its share of `tries` independent draws, within five
+// deviations.
+inline void ExpectShare(int64_t count, int64_t tries, double p, const char* what = "") {
+  const auto n = static_cast<double>(tries);
+  EXPECT_NEAR(static_cast<double>(count) / n, p, 5 * std::sqrt(p * (1 - p) / n)) << what;
+}
+
+// Expects every pair that sees one another to have a distance of the batch's table.
+inline void ExpectDistancesInTable(const Batch& batch) {
+  for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
+    for (int64_t key = 0; key < batch.shape.num_keys(); ++key) {
+      if (!Sees(batch, row, key)) continue;
+      const int64_t entry = batch.row_pos[row] - batch.key_pos[key] - batch.shape.min_distance;
+      ASSERT_TRUE(entry >= 0 && entry < batch.shape.num_distances) << row << " " << key;
+    }
+  }
+}
+
+// Expects lane b to be asked, in order, for the true tokens of the sample's masked places, which
+// stand `shift` slots further on, and a readout without repeated rows.
+inline void ExpectAsksForMasked(const Batch& batch, int64_t b, const TextSample& sample,
+                                int64_t shift) {
+  std::vector<int64_t> asked, masked;
+  for (int64_t i = b * batch.shape.targets; i < (b + 1) * batch.shape.targets; ++i) {
+    if (batch.weights[i] == 0) continue;
+    EXPECT_EQ(batch.weights[i], 1.0f);
+    asked.push_back(batch.readout_rows[i] - ContentRow(batch.shape, b) - shift);
+    EXPECT_EQ(batch.labels[i], sample.tokens[asked.back()]);
+  }
+  for (size_t place = 0; place < sample.is_masked.size(); ++place) {
+    if (sample.is_masked[place] != 0) masked.push_back(static_cast<int64_t>(place));
+  }
+  EXPECT_EQ(asked, masked);
+  std::vector<int32_t> rows = batch.readout_rows;
+  std::sort(rows.begin(), rows.end());
+  EXPECT_EQ(std::unique(rows.begin(), rows.end()), rows.end()) << "a scatter may not repeat rows";
+}
+
+// On the network itself: expects another true token at a masked place, under the same input, to
+// change that target's loss and no other, and no memory. Places stand `shift` slots further on.
+inline void ExpectPredictedFromTheInputAlone(const Objective& objective, const ModelConfig& model,
+                                             const TextSample& sample, int64_t shift) {
+  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  const Batch batch = BuildBatch(objective, {sample});
+  ModelRunner runner(model, kSmallVocab, batch.shape, *backend);
+  const std::vector<double> weights = InitialWeights(model, kSmallVocab, 41);
+  const ModelRunner::Result result = runner.Run(batch, weights, {}, false);
+  for (size_t entry = 0; entry < batch.readout_rows.size(); ++entry) {
+    TextSample renamed = sample;
+    int32_t& token = renamed.tokens[batch.readout_rows[entry] - shift];
+    token = (token + 1) % kSmallVocab;
+    const ModelRunner::Result other =
+        runner.Run(BuildBatch(objective, {renamed}), weights, {}, false);
+    for (size_t i = 0; i < other.losses.size(); ++i)
+      EXPECT_EQ(other.losses[i] != result.losses[i], i == entry) << i << " of " << entry;
+    EXPECT_EQ(other.memory, result.memory);
+  }
+}
+
+// Expects a slot of generation to be what training has in row `row`, with this token.
+inline void ExpectSlot(const Slot& slot, const Batch& batch, int64_t row, int32_t token) {
+  EXPECT_EQ(slot.token, token);
+  EXPECT_EQ(slot.pos, batch.row_pos[row]);
+  EXPECT_EQ(slot.lim, batch.row_lim[row]);
+  EXPECT_EQ(slot.key, batch.key_key[row]);
+  EXPECT_EQ(slot.grp >= 0, batch.row_grp[row] >= 0);
+  EXPECT_EQ(slot.seg, batch.row_seg[row]);
+  EXPECT_EQ(slot.doc, 0);
+}
+
+}  // namespace anyorder::testing
