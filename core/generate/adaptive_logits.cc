@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/status.h"
+#include "core/network/layers/operations.h"
 
 namespace anyorder {
 namespace {
@@ -61,10 +62,9 @@ absl::Status AdaptiveLogits::Allocate(const NetworkShape& shape, kernels::Backen
   return absl::OkStatus();
 }
 
-void AdaptiveLogits::Run(const StepContext& context, const NetworkWeights& weights,
-                         ConstTensorView x, TensorView logits) {
+void AdaptiveLogits::Run(const StepContext& context, ConstTensorView x, TensorView logits) {
   for (size_t c = 0; c < clusters_.size(); ++c) {
-    const ClusterTensors<ConstTensorView>& cluster = weights.clusters[c];
+    const ClusterTensors<ConstTensorView>& cluster = context.weights.clusters[c];
     ConstTensorView input = x;
     if (!cluster.output_projection.is_null()) {
       const TensorView narrow =
@@ -72,12 +72,7 @@ void AdaptiveLogits::Run(const StepContext& context, const NetworkWeights& weigh
       context.backend.Gemm({.a = x, .b = cluster.output_projection, .c = narrow}, context.stream);
       input = narrow;
     }
-    context.backend.Gemm({.a = input,
-                          .b = cluster.table,
-                          .transpose_b = true,
-                          .bias = cluster.bias,
-                          .c = scores_[c]},
-                         context.stream);
+    Dense(context, input, cluster.table, cluster.bias, scores_[c]);
     fetched_[c].Fetch(scores_[c], context.backend, context.stream);
   }
   context.backend.Synchronize(context.stream);

@@ -23,8 +23,7 @@ class AdaptiveLogits {
   absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
   // x [targets, d] T; writes log p of each word to logits [targets, V] G, in the host's memory.
   // Waits for it.
-  void Run(const StepContext& context, const NetworkWeights& weights, ConstTensorView x,
-           TensorView logits);
+  void Run(const StepContext& context, ConstTensorView x, TensorView logits);
 
  private:
   std::vector<AdaptiveCluster> clusters_;

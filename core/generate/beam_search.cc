@@ -128,8 +128,7 @@ absl::Status BeamOptions::Validate() const {
   faults.Require(width >= 1, absl::StrCat("a beam of ", width, " texts"));
   faults.Require(length_penalty >= 0 && length_penalty <= 100,
                  absl::StrCat("length penalty ", length_penalty, " must be in [0, 100]"));
-  if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(faults.Joined());
+  return faults.ToStatus();
 }
 
 std::vector<std::vector<Hypothesis>> BeamSearch(NextTokens& model, const BeamOptions& options) {

@@ -22,9 +22,7 @@
 
 #include "absl/status/status.h"
 
-#include "core/generate/hypothesis.h"
-#include "core/generate/next_tokens.h"
-#include "core/generate/token_rules.h"
+#include "core/generate/search.h"
 
 namespace anyorder {
 

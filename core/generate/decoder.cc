@@ -19,11 +19,6 @@ int64_t Span(const std::vector<Slot>& slots) {
   return span;
 }
 
-int64_t Padded(int64_t bytes) {
-  constexpr int64_t kAlignment = 64;
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 }  // namespace
 
 absl::Status CheckFits(const ModelConfig& model, const GenerationForm& form,
@@ -99,13 +94,13 @@ absl::Status Decoder::Allocate(int64_t vocab_size) {
   const Shape keys{lanes(), key_slots_, shape.heads_dim()};
   const Shape moved{lanes(), options_.max_tokens, shape.heads_dim()};
   const int64_t size = SizeOf(shape.dtype());
-  const int64_t bytes = 2 * model_.num_layers * Padded(keys.num_elements() * size) +
-                        Padded(moved.num_elements() * size);
+  const int64_t bytes = 2 * model_.num_layers * AlignedBytes(keys.num_elements() * size) +
+                        AlignedBytes(moved.num_elements() * size);
   ANYORDER_ASSIGN_OR_RETURN(storage_, backend_.Allocate(bytes));
   char* place = static_cast<char*>(storage_->data());
   const auto take = [&place](DType dtype, Shape tensor) {
     const TensorView view(place, dtype, tensor);
-    place += Padded(view.num_bytes());
+    place += AlignedBytes(view.num_bytes());
     return view;
   };
   for (int64_t layer = 0; layer < model_.num_layers; ++layer)

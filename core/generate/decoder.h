@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/generate/inference_network.h"
-#include "core/generate/next_tokens.h"
+#include "core/generate/search.h"
 #include "core/objective/generation_form.h"
 
 namespace anyorder {

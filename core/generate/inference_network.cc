@@ -8,8 +8,8 @@
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/network/forward_pass.h"
-#include "core/network/layers/prediction_head.h"
-#include "core/network/tensors/parameters.h"
+#include "core/network/layers/loss_head.h"
+#include "core/network/layers/operations.h"
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {
@@ -27,8 +27,7 @@ StepArgs ForwardOnly(const Batch& batch) {
 InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend)
     : shape_(shape),
       backend_(backend),
-      binder_(shape_, ParameterLayout(shape.model, shape.vocab_size)),
-      device_(shape_, inputs_),
+      device_(shape_.batch, inputs_),
       embedding_(shape_, inputs_),
       readout_(shape.num_targets(), inputs_),
       graphs_(backend) {}
@@ -75,12 +74,12 @@ void InferenceNetwork::Run(const Batch& batch, ConstTensorView weights, KeyCache
   ANYORDER_CHECK(batch.shape == shape_.batch) << "the batch is not of the network's shape";
   ANYORDER_CHECK((cache != nullptr) == (shape_.batch.cached_keys > 0)) << "key cache";
   const StepArgs args = ForwardOnly(batch);
-  const StepContext context{shape_, args, activations_, device_, backend_, {}, cache};
-  binder_.Bind(weights, &weights_);
+  const StepContext context = Context(args, cache);
+  BindTensors(shape_, weights, &weights_);
   SendInputs(context);
   Record(ForwardChoices(cache), [&] {
-    tables_.Prepare(context, weights_);
-    ForwardPass(context, embedding_, tables_, weights_);
+    tables_.Prepare(context);
+    ForwardPass(context, embedding_, tables_);
   });
 }
 
@@ -107,23 +106,18 @@ void InferenceNetwork::Record(const std::vector<int64_t>& choices,
 
 void InferenceNetwork::ReadLogits(const Batch& batch, TensorView logits) {
   const StepArgs args = ForwardOnly(batch);
-  const StepContext context{shape_, args, activations_, device_, backend_, {}, nullptr};
+  const StepContext context = Context(args, nullptr);
   const bool has_head = shape_.model.mlm_head;
   const ConstTensorView x = has_head ? activations_.head_output : activations_.readout;
   const TensorView computed =
       logits_ == nullptr ? logits : TensorView(logits_->data(), logits.dtype(), logits.shape());
   Record({}, [&] {
     readout_.Gather(context, activations_.readout);
-    if (has_head) PredictionHeadForward(context, weights_, activations_.readout);
+    if (has_head) PredictionHeadForward(context, activations_.readout);
     if (shape_.model.adaptive()) return;
-    backend_.Gemm({.a = x,
-                   .b = weights_.embedding,
-                   .transpose_b = true,
-                   .bias = weights_.softmax_bias,
-                   .c = computed},
-                  {});
+    Dense(context, x, weights_.embedding, weights_.softmax_bias, computed);
   });
-  if (shape_.model.adaptive()) return adaptive_.Run(context, weights_, x, logits);
+  if (shape_.model.adaptive()) return adaptive_.Run(context, x, logits);
   if (logits_ == nullptr) return;
   backend_.CopyToHost(computed.raw(), logits.raw(), logits.num_bytes(), {});
   backend_.Synchronize({});

@@ -13,7 +13,7 @@
 #include "core/generate/adaptive_logits.h"
 #include "core/network/layers/attention_tables.h"
 #include "core/network/layers/embedding_block.h"
-#include "core/network/layers/head_rows.h"
+#include "core/network/layers/operations.h"
 #include "core/network/tensors/activations.h"
 #include "core/network/tensors/graph_recorder.h"
 #include "core/network/tensors/key_cache.h"
@@ -42,6 +42,9 @@ class InferenceNetwork {
  private:
   InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend);
   absl::Status Allocate();
+  StepContext Context(const StepArgs& args, KeyCache* cache) {
+    return {shape_, args, activations_, device_, weights_, no_gradients_, backend_, {}, cache};
+  }
   void SendInputs(const StepContext& context);
   // Runs `operations`, small ones as a graph (GraphRecorder).
   void Record(const std::vector<int64_t>& choices, absl::FunctionRef<void()> operations);
@@ -49,7 +52,6 @@ class InferenceNetwork {
 
   NetworkShape shape_;
   kernels::Backend& backend_;
-  TensorBinder binder_;
   DeviceInputs inputs_;
   DeviceBatch device_;
   EmbeddingBlock embedding_;
@@ -57,6 +59,7 @@ class InferenceNetwork {
   Activations activations_;
   AdaptiveLogits adaptive_;
   NetworkWeights weights_;
+  const NetworkGradients no_gradients_;
   HeadRows readout_;  // [B * targets]
   // Logits on the device, where its memory is not the host's; but of an adaptive softmax.
   std::unique_ptr<kernels::Buffer> logits_;

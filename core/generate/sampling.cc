@@ -87,8 +87,7 @@ absl::Status SampleOptions::Validate() const {
                  absl::StrCat("temperature ", temperature, " must be in (0, 1e6]"));
   faults.Require(top_k >= 0, absl::StrCat("top-k ", top_k, " must be 0 (off) or more"));
   faults.Require(top_p > 0 && top_p <= 1, absl::StrCat("top-p ", top_p, " must be in (0, 1]"));
-  if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(faults.Joined());
+  return faults.ToStatus();
 }
 
 std::vector<Hypothesis> SampleTexts(NextTokens& model, const SampleOptions& options,

@@ -7,27 +7,26 @@
 namespace anyorder {
 
 void ForwardPass(const StepContext& context, const EmbeddingBlock& embedding,
-                 const AttentionTables& tables, const NetworkWeights& weights) {
+                 const AttentionTables& tables) {
   const Activations& a = context.activations;
   const bool pre_norm = context.shape.model.pre_norm();
-  embedding.Forward(context, weights);
+  embedding.Forward(context);
   const int64_t num_layers = context.shape.model.num_layers;
   for (int64_t layer = 0; layer < num_layers; ++layer) {
     const bool last = layer == num_layers - 1;
     // What the last layer of a pre-LN network writes is normalised once more.
     const TensorView last_output = pre_norm ? a.final_sum : a.output;
     KeepStates(context, layer);
-    AttentionBlockForward(context, tables, layer, weights.layers[layer]);
-    FeedForwardBlockForward(context, layer, weights.layers[layer],
-                            last ? last_output : a.layers[layer + 1].input);
+    AttentionBlockForward(context, tables, layer);
+    FeedForwardBlockForward(context, layer, last ? last_output : a.layers[layer + 1].input);
   }
-  if (pre_norm) NormForward(context, FinalNorm(context, weights), a.output);
+  if (pre_norm) NormForward(context, FinalNorm(context), a.output);
 }
 
-NormTensors FinalNorm(const StepContext& context, const NetworkWeights& weights) {
+NormTensors FinalNorm(const StepContext& context) {
   const Activations& a = context.activations;
-  return {weights.final_norm_gamma, weights.final_norm_beta, a.final_sum, a.final_mean,
-          a.final_rstd};
+  return {context.weights.final_norm_gamma, context.weights.final_norm_beta, a.final_sum,
+          a.final_mean, a.final_rstd};
 }
 
 }  // namespace anyorder

@@ -5,17 +5,16 @@
 
 #include "core/network/layers/attention_tables.h"
 #include "core/network/layers/embedding_block.h"
-#include "core/network/layers/sublayer.h"
-#include "core/network/tensors/layer_tensors.h"
+#include "core/network/layers/operations.h"
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {
 
 // Writes activations.output. `tables` are prepared for the microbatch.
 void ForwardPass(const StepContext& context, const EmbeddingBlock& embedding,
-                 const AttentionTables& tables, const NetworkWeights& weights);
+                 const AttentionTables& tables);
 
 // The LayerNorm after the last layer, of a pre-LN network.
-NormTensors FinalNorm(const StepContext& context, const NetworkWeights& weights);
+NormTensors FinalNorm(const StepContext& context);
 
 }  // namespace anyorder

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
@@ -16,7 +15,7 @@
 #include "core/network/layers/feed_forward_block.h"
 #include "core/network/layers/loss_head.h"
 #include "core/network/layers/next_sentence_head.h"
-#include "core/network/layers/sublayer.h"
+#include "core/network/layers/operations.h"
 #include "core/network/layers/task_head.h"
 #include "core/network/tensors/activations.h"
 #include "core/network/tensors/device_batch.h"
@@ -31,17 +30,12 @@ namespace {
 // Where each layer's own parameters begin in the flat space and, last, where those of the last
 // layer end.
 std::vector<int64_t> LayerBegins(const ModelConfig& model, const ParameterLayout& layout) {
-  std::vector<int64_t> begins(static_cast<size_t>(model.num_layers), layout.num_elements());
-  int64_t end = 0;
-  for (size_t layer = 0; layer < begins.size(); ++layer) {
-    const std::string prefix = absl::StrCat("transformer.layer.", layer, ".");
-    for (const ParameterInfo& info : layout.parameters()) {
-      if (!absl::StartsWith(info.name, prefix)) continue;
-      begins[layer] = std::min(begins[layer], info.offset);
-      end = std::max(end, info.end());
-    }
-  }
-  begins.push_back(end);
+  std::vector<int64_t> begins;
+  for (int64_t layer = 0; layer < model.num_layers; ++layer)
+    begins.push_back(layout.Find(absl::StrCat("transformer.layer.", layer, ".rel_attn.q")).offset);
+  begins.push_back(
+      layout.Find(absl::StrCat("transformer.layer.", model.num_layers - 1, ".ff.layer_2.bias"))
+          .end());
   return begins;
 }
 
@@ -51,8 +45,7 @@ class TransformerNetwork final : public Transformer {
       : shape_(shape),
         backend_(backend),
         layout_(shape.model, shape.vocab_size),
-        binder_(shape_, layout_),
-        device_(shape_, inputs_),
+        device_(shape_.batch, inputs_),
         embedding_(shape_, inputs_),
         loss_head_(shape_, inputs_),
         next_sentence_head_(shape_, inputs_),
@@ -82,16 +75,17 @@ class TransformerNetwork final : public Transformer {
 
   StepResult Run(const StepArgs& args, StreamView stream) override {
     CheckArguments(args);
-    const StepContext context{shape_, args, activations_, device_, backend_, stream};
-    binder_.Bind(args.weights, &weights_);
+    const StepContext context{shape_,   args,       activations_, device_,
+                              weights_, gradients_, backend_,     stream};
     const bool learns = context.learns();
-    if (learns) binder_.Bind(args.gradients, &gradients_);
+    BindTensors(shape_, args.weights, &weights_);
+    if (learns) BindTensors(shape_, args.gradients, &gradients_);
     SendInputs(context);
     is_recorded_ = IsWorthRecording();
     if (is_recorded_) {
-      graphs_.Run(GraphChoices(context, learns), stream, [&] { Compute(context, learns); });
+      graphs_.Run(GraphChoices(context), stream, [&] { Compute(context); });
     } else {
-      Compute(context, learns);
+      Compute(context);
     }
     if (is_recorded_ && learns) TellReady(context, 0);
     ReadResults(context);
@@ -135,14 +129,14 @@ class TransformerNetwork final : public Transformer {
     inputs_.Send(context.stream);
   }
 
-  void Compute(const StepContext& context, bool learns) {
-    tables_.Prepare(context, weights_);
-    ForwardPass(context, embedding_, tables_, weights_);
-    if (learns) ClearSums(context);
-    loss_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
-    next_sentence_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
-    task_head_.Run(context, weights_, learns ? &gradients_ : nullptr);
-    if (learns) Backward(context);
+  void Compute(const StepContext& context) {
+    tables_.Prepare(context);
+    ForwardPass(context, embedding_, tables_);
+    if (context.learns()) ClearSums(context);
+    loss_head_.Run(context);
+    next_sentence_head_.Run(context);
+    task_head_.Run(context);
+    if (context.learns()) Backward(context);
   }
 
   // The same operations in every microbatch: clusters and choices make their numbers depend on the
@@ -154,7 +148,7 @@ class TransformerNetwork final : public Transformer {
   }
 
   // All that decides which operations a microbatch of this network needs.
-  std::vector<int64_t> GraphChoices(const StepContext& context, bool learns) const {
+  std::vector<int64_t> GraphChoices(const StepContext& context) const {
     // A run of slots that wraps takes two copies.
     const RingView& memory = context.args.memory;
     const int64_t memory_rows = shape_.batch.memory_rows;
@@ -162,7 +156,7 @@ class TransformerNetwork final : public Transformer {
       return memory.Runs(row, rows)[1].rows > 0;
     };
     return {context.args.training,
-            learns,
+            context.learns(),
             wraps(0, memory_rows),
             wraps(memory_rows, shape_.batch.fresh_rows()),
             loss_head_.is_contiguous(),
@@ -183,44 +177,33 @@ class TransformerNetwork final : public Transformer {
 
   // Gradients that more than one place adds to; all others are overwritten.
   void ClearSums(const StepContext& context) {
-    const auto clear = [&](const TensorView& sum) {
-      if (!sum.is_null()) backend_.FillZero(sum, context.stream);
-    };
-    clear(gradients_.mask_embedding);
-    clear(gradients_.embedding);
-    clear(gradients_.position_table);
-    clear(gradients_.segment_table);
-    clear(gradients_.softmax_bias);
+    Clear(context, {gradients_.mask_embedding, gradients_.embedding, gradients_.position_table,
+                    gradients_.segment_table, gradients_.softmax_bias});
     for (const ClusterTensors<TensorView>& cluster : gradients_.clusters) {
-      if (gradients_.embedding.is_null()) clear(cluster.table);
-      clear(cluster.input_projection);
-      clear(cluster.output_projection);
-      clear(cluster.bias);
+      if (gradients_.embedding.is_null()) Clear(context, {cluster.table});
+      Clear(context, {cluster.input_projection, cluster.output_projection, cluster.bias});
     }
-    const LayerTensors<TensorView>& shared = gradients_.layers.front();
-    clear(shared.distance_bias);
+    const LayerGradients& shared = gradients_.layers.front();
+    Clear(context, {shared.distance_bias});
     if (shape_.model.untie_r) return;
-    clear(shared.content_bias);
-    clear(shared.position_bias);
-    clear(shared.segment_bias);
+    Clear(context, {shared.content_bias, shared.position_bias, shared.segment_bias});
   }
 
   void Backward(const StepContext& context) {
     if (shape_.model.pre_norm()) {
       const TensorView dlast = Rows(activations_.dinput, 0, activations_.final_sum.dim(0));
-      NormBackward(context, FinalNorm(context, weights_),
+      NormBackward(context, FinalNorm(context),
                    {gradients_.final_norm_gamma, gradients_.final_norm_beta}, dlast, dlast);
     }
     // Heads come last in the flat space and are done; what they share with the input, as the
     // embedding, comes first.
     TellReadyAhead(context, layer_begins_.back());
     for (int64_t layer = shape_.model.num_layers - 1; layer >= 0; --layer) {
-      FeedForwardBlockBackward(context, layer, weights_.layers[layer], gradients_.layers[layer]);
-      AttentionBlockBackward(context, tables_, layer, weights_.layers[layer],
-                             gradients_.layers[layer]);
+      FeedForwardBlockBackward(context, layer);
+      AttentionBlockBackward(context, tables_, layer);
       TellReadyAhead(context, layer_begins_[layer]);
     }
-    embedding_.Backward(context, weights_, gradients_);
+    embedding_.Backward(context);
     TellReadyAhead(context, 0);
   }
 
@@ -236,7 +219,6 @@ class TransformerNetwork final : public Transformer {
   NetworkShape shape_;
   kernels::Backend& backend_;
   ParameterLayout layout_;
-  TensorBinder binder_;
   DeviceInputs inputs_;
   DeviceBatch device_;
   AttentionTables tables_;
@@ -285,8 +267,7 @@ absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backe
                               shape.model.task.has_head() ? shape.model.task.num_sequences() : 0));
   faults.Require(batch.num_distances >= 1,
                  absl::StrCat("num_distances is ", batch.num_distances, " but must be positive"));
-  if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(faults.Joined());
+  return faults.ToStatus();
 }
 
 }  // namespace

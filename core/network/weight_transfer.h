@@ -25,9 +25,7 @@ namespace anyorder {
 enum class NewPositions { kCopy, kRandom };
 
 template <>
-inline constexpr auto kEnumNames<NewPositions> =
-    std::to_array<std::pair<NewPositions, const char*>>({{NewPositions::kCopy, "copy"},
-                                                         {NewPositions::kRandom, "random"}});
+inline constexpr auto kEnumNames<NewPositions> = EnumNames<NewPositions>("copy", "random");
 
 struct TransferPlan {
   // Elements [begin, end) of the new flat space are those from `source` on of the old one.

@@ -2,302 +2,319 @@
 
 #include <cmath>
 
-#include "core/network/layers/global_attention.h"
+#include "core/network/layers/operations.h"
 #include "core/network/layers/recurrence.h"
-#include "core/network/layers/sublayer.h"
 #include "core/network/tensors/key_cache.h"
 
 namespace anyorder {
-namespace {
 
-kernels::AttentionInputs MakeInputs(const StepContext& context, const AttentionTables& tables,
-                                    int64_t layer, const LayerTensors<ConstTensorView>& weights) {
-  const NetworkShape& shape = context.shape;
-  const LayerActivations& a = context.activations.layers[layer];
-  kernels::AttentionInputs in;
-  tables.plans.SetInputsOfLayer(shape, layer, &in);
-  const PositionTables& relative = tables.relative;
-  in.q = a.q;
-  const bool is_cached = context.cache != nullptr;
-  in.k = is_cached ? context.cache->layers[layer].k : a.k;
-  in.v = is_cached ? context.cache->layers[layer].v : a.v;
-  if (relative.num_tables() > 0) {
-    in.relative =
-        a.relative.Slice(0, {relative.num_tables(), in.shape.num_distances, shape.heads_dim()});
-    in.table_of_lane = relative.table_of_lane();
-  }
-  if (!tables.bias.spread().is_null()) {
-    in.distance_bias = tables.bias.spread();
-    in.min_bias_distance = tables.bias.min_distance();
-    in.table_of_lane = context.device.direction();
-  }
-  in.content_bias = weights.content_bias;
-  in.position_bias = weights.position_bias;
-  in.segment_bias = weights.segment_bias;
-  in.segment_embedding = weights.segment_embedding;
-  in.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.model.head_dim)));
-  const kernels::Band* const bands = tables.bands.data();
-  if (bands != nullptr) in.bands = bands + layer * shape.model.num_heads;
-  in.dropout = context.AttentionDropout(DropoutSite(layer, DropoutPlace::kAttentionProbabilities));
-  in.row_ids = context.device.row_ids() + shape.first_row(layer);
-  return in;
-}
+namespace {
 
 // [num_tables * R, HD], the rows of the projected table that this microbatch uses.
 TensorView UsedDistances(const AttentionTables& tables, const TensorView& table) {
   return table.Slice(0, {tables.relative.num_tables() * table.dim(1), table.dim(2)});
 }
 
-// Where AttentionBackward puts bias gradients: their place in the flat space, or with biases shared
-// by all layers a scratch that is added to it afterwards.
-struct BiasGradients {
-  TensorView content, position, segment;
-};
-
-BiasGradients BiasTargets(const StepContext& context, const LayerTensors<TensorView>& gradients) {
-  const BiasGradients sums{gradients.content_bias, gradients.position_bias, gradients.segment_bias};
-  if (context.shape.model.untie_r) return sums;
-  const int64_t columns = context.shape.heads_dim();
-  const auto scratch = [&](int64_t index, const TensorView& sum) {
-    return sum.is_null() ? TensorView()
-                         : context.activations.dbiases.Slice(index * columns, {columns});
-  };
-  return {scratch(0, sums.content), scratch(1, sums.position), scratch(2, sums.segment)};
-}
-
-void AddSharedBiases(const StepContext& context, const BiasGradients& layer,
-                     const LayerTensors<TensorView>& sums) {
-  if (context.shape.model.untie_r) return;
-  const auto add = [&context](const TensorView& sum, const TensorView& part) {
-    if (!sum.is_null()) context.backend.Add(sum, part, sum, context.stream);
-  };
-  add(sums.content_bias, layer.content);
-  add(sums.position_bias, layer.position);
-  add(sums.segment_bias, layer.segment);
-}
-
-// Of the rows that the layer computes; null without rotary positions.
-ConstTensorView QueryAngles(const StepContext& context, const AttentionTables& tables,
-                            int64_t layer) {
-  const ConstTensorView angles = tables.rotary.rows();
-  if (angles.is_null()) return angles;
-  const int64_t columns = angles.dim(1);
-  return angles.Slice(context.shape.first_row(layer) * columns,
-                      {context.shape.num_rows(layer), columns});
-}
-
-void AttentionCoreBackward(const StepContext& context, const AttentionTables& tables, int64_t layer,
-                           const LayerTensors<ConstTensorView>& weights,
-                           const LayerTensors<TensorView>& gradients) {
-  Activations& scratch = context.activations;
-  const LayerActivations& a = scratch.layers[layer];
-  const int64_t rows = context.shape.num_rows(layer);
-  const BiasGradients biases = BiasTargets(context, gradients);
-  kernels::AttentionBackwardArgs args;
-  args.in = MakeInputs(context, tables, layer, weights);
-  args.out = a.attended;
-  args.lse = a.lse;
-  args.dout = Rows(scratch.dattended, 0, rows);
-  args.dq = Rows(scratch.dq, 0, rows);
-  args.dk = scratch.dk;
-  args.dv = scratch.dv;
-  if (!args.in.relative.is_null())
-    args.drelative = scratch.drelative.Slice(0, args.in.relative.shape());
-  args.dcontent_bias = biases.content;
-  args.dposition_bias = biases.position;
-  args.dsegment_bias = biases.segment;
-  args.dsegment_embedding = gradients.segment_embedding;
-  args.ddistance_bias = tables.bias.dspread();
-  args.workspace = scratch.workspace;
-  context.backend.AttentionBackward(args, context.stream);
-  tables.bias.AddGradient(context, gradients.distance_bias);
-  AddSharedBiases(context, biases, gradients);
-  Rotate(context, args.dq, QueryAngles(context, tables, layer), /*inverse=*/true);
-  Rotate(context, args.dk, tables.rotary.keys(), /*inverse=*/true);
-}
-
-// Of each lane's keys those from `first_key` on, as many as `target` [B * rows, d] has rows of a
-// lane: target = beta * target + dk Wk^T + dv Wv^T, and the same of global projections. One product
-// of all lanes each.
-void AddKeyGradients(const StepContext& context, int64_t layer,
-                     const LayerTensors<ConstTensorView>& weights, int64_t first_key,
-                     TensorView target, float beta) {
-  const Activations& scratch = context.activations;
-  const BatchShape& batch = context.shape.batch;
-  // Lanes without other keys between them are one long lane.
-  const bool lanes_touch = target.dim(0) == batch.batch_size * batch.num_keys();
-  const int64_t lanes = lanes_touch ? 1 : batch.batch_size;
-  const int64_t rows = target.dim(0) / lanes;
-  const auto add = [&](const TensorView& gradient, ConstTensorView weight, float scale) {
-    context.backend.Gemm({.a = Rows(gradient, first_key, rows),
-                          .b = weight,
-                          .transpose_b = true,
-                          .beta = scale,
-                          .c = Rows(target, 0, rows),
-                          .batch = {.count = lanes,
-                                    .a = batch.num_keys() * gradient.dim(1),
-                                    .c = rows * target.dim(1)}},
-                         context.stream);
-  };
-  add(scratch.dk, weights.k, beta);
-  add(scratch.dv, weights.v, 1.0f);
-  if (!context.shape.has_global_rows(layer)) return;
-  add(scratch.dglobal_k, weights.global_k, 1.0f);
-  add(scratch.dglobal_v, weights.global_v, 1.0f);
-}
-
-// Gradient through keys and values into `target` [N, d]. Memory rows, which stand between the
-// lanes, take none.
-void KeysBackward(const StepContext& context, int64_t layer,
-                  const LayerTensors<ConstTensorView>& weights, TensorView target) {
-  const BatchShape& batch = context.shape.batch;
-  // Nothing has written the content rows yet if the layer computes query rows only.
-  const float content_beta = context.shape.first_row(layer) == 0 ? 1.0f : 0.0f;
-  const int64_t num_content = batch.batch_size * batch.content_rows;
-  const TensorView content = Rows(target, 0, num_content);
-  AddKeyGradients(context, layer, weights, batch.memory_rows, content, content_beta);
-  if (!batch.query_is_key) return;
-  AddKeyGradients(context, layer, weights, batch.memory_rows + batch.content_rows,
-                  Rows(target, num_content, batch.batch_size * batch.query_rows), 1.0f);
-}
-
-// The LayerNorm before the part, of a pre-LN network.
-NormTensors InputNorm(const StepContext& context, int64_t layer,
-                      const LayerTensors<ConstTensorView>& weights) {
-  const LayerActivations& a = context.activations.layers[layer];
-  return {weights.attention_norm_gamma, weights.attention_norm_beta, a.input, a.attention_mean,
-          a.attention_rstd};
-}
-
-// From the gradient of the normalised input to that of the input. Memory takes none, but the
-// LayerNorm's parameters have one through it.
-void InputNormBackward(const StepContext& context, int64_t layer,
-                       const LayerTensors<ConstTensorView>& weights,
-                       const LayerTensors<TensorView>& gradients, ConstTensorView dnormed) {
-  const Activations& scratch = context.activations;
-  const NormGradients sums{gradients.attention_norm_gamma, gradients.attention_norm_beta};
-  NormBackward(context, InputNorm(context, layer, weights), sums, dnormed, scratch.dinput);
-  const BatchShape& batch = context.shape.batch;
-  if (batch.memory_rows == 0) return;
-  AddKeyGradients(context, layer, weights, 0, scratch.dmemory, 0.0f);
-  const int64_t dim = context.model_dim();
-  const NormGradients part{scratch.dnorm.Slice(0, {dim}), scratch.dnorm.Slice(dim, {dim})};
-  NormBackward(context, MemoryNorm(context, weights), part, scratch.dmemory, scratch.dmemory);
-  context.backend.Add(sums.gamma, part.gamma, sums.gamma, context.stream);
-  context.backend.Add(sums.beta, part.beta, sums.beta, context.stream);
-}
-
-// What the projections multiply, [N, d].
-TensorView PartInput(const StepContext& context, int64_t layer) {
-  const LayerActivations& a = context.activations.layers[layer];
-  return context.shape.model.pre_norm() ? a.attention_normed : a.input;
-}
-
-Residual ResidualOf(const StepContext& context, int64_t layer,
-                    const LayerTensors<ConstTensorView>& weights) {
-  const LayerActivations& a = context.activations.layers[layer];
-  return {.dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kAttentionOutput)),
-          .row_ids = context.device.row_ids() + context.shape.first_row(layer),
-          .norm = {weights.attention_norm_gamma, weights.attention_norm_beta, a.attention_sum,
-                   a.attention_mean, a.attention_rstd}};
-}
-
-// q, k, v and r of the layer.
-void Project(const StepContext& context, const AttentionTables& tables, int64_t layer,
-             const LayerTensors<ConstTensorView>& weights, ConstTensorView keys_input) {
-  kernels::Backend& backend = context.backend;
-  LayerActivations& a = context.activations.layers[layer];
-  const TensorView input = Rows(PartInput(context, layer), context.shape.first_row(layer),
-                                context.shape.num_rows(layer));
-  ProjectKeyValue(context, keys_input, {weights.k, weights.v}, {weights.k_bias, weights.v_bias},
-                  {a.k, a.v});
-  const bool has_tables = context.cache != nullptr && context.cache->has_tables;
-  if (tables.relative.num_tables() > 0 && !has_tables) {
-    backend.Gemm(
-        {.a = tables.relative.encodings(), .b = weights.r, .c = UsedDistances(tables, a.relative)},
-        context.stream);
+class AttentionBlock {
+ public:
+  AttentionBlock(const StepContext& context, const AttentionTables& tables, int64_t layer)
+      : context_(context),
+        backend_(context.backend),
+        tables_(tables),
+        layer_(layer),
+        first_(context.shape.first_row(layer)),
+        rows_(context.shape.num_rows(layer)),
+        scratch_(context.activations),
+        a_(scratch_.layers[layer]),
+        w_(context.weights.layers[layer]) {
+    sublayer_.before = {w_.attention_norm_gamma, w_.attention_norm_beta, a_.input,
+                        a_.attention_mean, a_.attention_rstd};
+    sublayer_.normed = a_.attention_normed;
+    sublayer_.after = sublayer_.before;
+    sublayer_.after.sum = a_.attention_sum;
+    sublayer_.dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kAttentionOutput));
+    sublayer_.row_ids = context.device.row_ids.data() + first_;
+    if (!context.learns()) return;
+    const LayerGradients& g = context.gradients.layers[layer];
+    sublayer_.gradients = {g.attention_norm_gamma, g.attention_norm_beta};
   }
-  backend.Gemm({.a = input, .b = weights.q, .bias = weights.q_bias, .c = a.q}, context.stream);
-  Rotate(context, a.q, QueryAngles(context, tables, layer), /*inverse=*/false);
-  Rotate(context, a.k, tables.rotary.keys(), /*inverse=*/false);
-  if (context.cache != nullptr) StoreKeys(context, layer);
-}
+
+  void Forward() const {
+    const TensorView branch = Rows(scratch_.branch, 0, rows_);
+    const TensorView input = EnterSublayer(context_, sublayer_);
+    const ConstTensorView keys_input = KeysInput(context_, layer_, input);
+    Project(Rows(input, first_, rows_), keys_input);
+    backend_.AttentionForward({.in = Inputs(), .out = a_.attended, .lse = a_.lse}, context_.stream);
+    if (context_.shape.has_global_rows(layer_)) GlobalForward(input, keys_input);
+    Dense(context_, a_.attended, w_.o, w_.o_bias, branch);
+    LeaveSublayer(context_, sublayer_, branch, Rows(a_.input, first_, rows_), a_.attention_output);
+  }
+
+  void Backward() const {
+    const LayerGradients& g = context_.gradients.layers[layer_];
+    const bool pre_norm = context_.shape.model.pre_norm();
+    const TensorView dmiddle = Rows(scratch_.dmiddle, 0, rows_);
+    const TensorView dbranch = Rows(scratch_.branch, 0, rows_);
+    const TensorView dq = Rows(scratch_.dq, 0, rows_);
+    const TensorView residual = Rows(scratch_.dinput, first_, rows_);
+
+    LeaveSublayerBackward(context_, sublayer_, dmiddle, dbranch, residual);
+    DenseGradients(context_, a_.attended, dbranch, g.o, g.o_bias);
+    backend_.Gemm({.a = dbranch, .b = w_.o, .c = Rows(scratch_.dattended, 0, rows_)},
+                  context_.stream);
+    CoreBackward(g);
+
+    // The gradient of what the projections multiply: post-LN's input, where the residual's is
+    // already, or pre-LN's normalised one, for which the branch, now done with, has room.
+    const TensorView input = sublayer_.Input(context_);
+    const TensorView target = pre_norm ? scratch_.branch : scratch_.dinput;
+    ProjectionGradients(context_, Rows(input, first_, rows_), dq, g.q, g.q_bias);
+    backend_.Gemm({.a = dq,
+                   .b = w_.q,
+                   .transpose_b = true,
+                   .beta = pre_norm ? 0.0f : 1.0f,
+                   .c = Rows(target, first_, rows_)},
+                  context_.stream);
+    const ConstTensorView keys_input = KeysInput(context_, layer_, input);
+    KeyValueGradients(context_, keys_input, {scratch_.dk, scratch_.dv}, {g.k, g.v},
+                      {g.k_bias, g.v_bias});
+    if (tables_.relative.num_tables() > 0) {
+      ProjectionGradients(context_, tables_.relative.encodings(),
+                          UsedDistances(tables_, scratch_.drelative), g.r, TensorView());
+    }
+    if (context_.shape.has_global_rows(layer_)) {
+      GlobalBackward(g, input, keys_input, target);
+    } else {
+      Clear(context_, {g.global_q, g.global_k, g.global_v, g.global_q_bias, g.global_k_bias,
+                       g.global_v_bias});
+    }
+    KeysBackward(target);
+    if (!pre_norm) return;
+    InputNormBackward(target);
+    AddResidual(context_, dmiddle, residual);
+  }
+
+ private:
+  kernels::AttentionInputs Inputs() const {
+    const PositionTables& relative = tables_.relative;
+    kernels::AttentionInputs in;
+    tables_.plans.SetInputsOfLayer(context_.shape, layer_, &in);
+    in.q = a_.q;
+    const bool is_cached = context_.cache != nullptr;
+    in.k = is_cached ? context_.cache->layers[layer_].k : a_.k;
+    in.v = is_cached ? context_.cache->layers[layer_].v : a_.v;
+    if (relative.num_tables() > 0) {
+      in.relative = a_.relative.Slice(
+          0, {relative.num_tables(), in.shape.num_distances, context_.shape.heads_dim()});
+      in.table_of_lane = relative.table_of_lane();
+    }
+    if (!tables_.bias.spread().is_null()) {
+      in.distance_bias = tables_.bias.spread();
+      in.min_bias_distance = tables_.bias.min_distance();
+      in.table_of_lane = context_.device.direction.data();
+    }
+    in.content_bias = w_.content_bias;
+    in.position_bias = w_.position_bias;
+    in.segment_bias = w_.segment_bias;
+    in.segment_embedding = w_.segment_embedding;
+    const kernels::Band* const bands = tables_.bands.data();
+    if (bands != nullptr) in.bands = bands + layer_ * context_.shape.model.num_heads;
+    return Scaled(in, DropoutPlace::kAttentionProbabilities, sublayer_.row_ids);
+  }
+  kernels::AttentionInputs GlobalInputs() const {
+    kernels::AttentionInputs in;
+    tables_.plans.SetInputsOfGlobals(&in);
+    in.q = a_.global_q;
+    in.k = a_.global_k;
+    in.v = a_.global_v;
+    return Scaled(in, DropoutPlace::kGlobalProbabilities, tables_.globals.row_ids());
+  }
+  kernels::AttentionInputs Scaled(kernels::AttentionInputs in, DropoutPlace place,
+                                  const int32_t* row_ids) const {
+    const auto head_dim = static_cast<double>(context_.shape.model.head_dim);
+    in.scale = static_cast<float>(1.0 / std::sqrt(head_dim));
+    in.dropout = context_.AttentionDropout(DropoutSite(layer_, place));
+    in.row_ids = row_ids;
+    return in;
+  }
+
+  // Of the rows that the layer computes; null without rotary positions.
+  ConstTensorView QueryAngles() const {
+    const ConstTensorView angles = tables_.rotary.rows();
+    if (angles.is_null()) return angles;
+    return angles.Slice(first_ * angles.dim(1), {rows_, angles.dim(1)});
+  }
+
+  // q, k, v and r of the layer; `input` are the rows that it computes.
+  void Project(TensorView input, ConstTensorView keys_input) const {
+    ProjectKeyValue(context_, keys_input, {w_.k, w_.v}, {w_.k_bias, w_.v_bias}, {a_.k, a_.v});
+    const bool has_tables = context_.cache != nullptr && context_.cache->has_tables;
+    if (tables_.relative.num_tables() > 0 && !has_tables) {
+      backend_.Gemm(
+          {.a = tables_.relative.encodings(), .b = w_.r, .c = UsedDistances(tables_, a_.relative)},
+          context_.stream);
+    }
+    backend_.Gemm({.a = input, .b = w_.q, .bias = w_.q_bias, .c = a_.q}, context_.stream);
+    Rotate(context_, a_.q, QueryAngles(), /*inverse=*/false);
+    Rotate(context_, a_.k, tables_.rotary.keys(), /*inverse=*/false);
+    if (context_.cache != nullptr) StoreKeys(context_, layer_);
+  }
+
+  // Biases that all layers share are added to, by way of a scratch.
+  void CoreBackward(const LayerGradients& g) const {
+    const int64_t columns = context_.shape.heads_dim();
+    const std::array<TensorView, 3> sums = {g.content_bias, g.position_bias, g.segment_bias};
+    std::array<TensorView, 3> biases = sums;
+    for (size_t i = 0; i < biases.size() && !context_.shape.model.untie_r; ++i) {
+      if (!sums[i].is_null())
+        biases[i] = scratch_.dbiases.Slice(static_cast<int64_t>(i) * columns, {columns});
+    }
+    kernels::AttentionBackwardArgs args;
+    args.in = Inputs();
+    args.out = a_.attended;
+    args.lse = a_.lse;
+    args.dout = Rows(scratch_.dattended, 0, rows_);
+    args.dq = Rows(scratch_.dq, 0, rows_);
+    args.dk = scratch_.dk;
+    args.dv = scratch_.dv;
+    if (!args.in.relative.is_null())
+      args.drelative = scratch_.drelative.Slice(0, args.in.relative.shape());
+    args.dcontent_bias = biases[0];
+    args.dposition_bias = biases[1];
+    args.dsegment_bias = biases[2];
+    args.dsegment_embedding = g.segment_embedding;
+    args.ddistance_bias = tables_.bias.dspread();
+    args.workspace = scratch_.workspace;
+    backend_.AttentionBackward(args, context_.stream);
+    tables_.bias.AddGradient(context_, g.distance_bias);
+    for (size_t i = 0; i < biases.size() && !context_.shape.model.untie_r; ++i)
+      if (!sums[i].is_null()) backend_.Add(sums[i], biases[i], sums[i], context_.stream);
+    Rotate(context_, args.dq, QueryAngles(), /*inverse=*/true);
+    Rotate(context_, args.dk, tables_.rotary.keys(), /*inverse=*/true);
+  }
+
+  // Of each lane's keys those from `first_key` on, as many as `target` [B * rows, d] has rows of a
+  // lane: target = beta * target + dk Wk^T + dv Wv^T, and the same of global projections. One
+  // product of all lanes each.
+  void AddKeyGradients(int64_t first_key, TensorView target, float beta) const {
+    const BatchShape& batch = context_.shape.batch;
+    // Lanes without other keys between them are one long lane.
+    const bool lanes_touch = target.dim(0) == batch.batch_size * batch.num_keys();
+    const int64_t lanes = lanes_touch ? 1 : batch.batch_size;
+    const int64_t rows = target.dim(0) / lanes;
+    const auto add = [&](const TensorView& gradient, ConstTensorView weight, float scale) {
+      backend_.Gemm({.a = Rows(gradient, first_key, rows),
+                     .b = weight,
+                     .transpose_b = true,
+                     .beta = scale,
+                     .c = Rows(target, 0, rows),
+                     .batch = {.count = lanes,
+                               .a = batch.num_keys() * gradient.dim(1),
+                               .c = rows * target.dim(1)}},
+                    context_.stream);
+    };
+    add(scratch_.dk, w_.k, beta);
+    add(scratch_.dv, w_.v, 1.0f);
+    if (!context_.shape.has_global_rows(layer_)) return;
+    add(scratch_.dglobal_k, w_.global_k, 1.0f);
+    add(scratch_.dglobal_v, w_.global_v, 1.0f);
+  }
+
+  // Gradient through keys and values into `target` [N, d]. Memory rows, which stand between the
+  // lanes, take none.
+  void KeysBackward(TensorView target) const {
+    const BatchShape& batch = context_.shape.batch;
+    // Nothing has written the content rows yet if the layer computes query rows only.
+    const float content_beta = first_ == 0 ? 1.0f : 0.0f;
+    const int64_t num_content = batch.batch_size * batch.content_rows;
+    AddKeyGradients(batch.memory_rows, Rows(target, 0, num_content), content_beta);
+    if (!batch.query_is_key) return;
+    AddKeyGradients(batch.memory_rows + batch.content_rows,
+                    Rows(target, num_content, batch.batch_size * batch.query_rows), 1.0f);
+  }
+
+  // From the gradient of the normalised input to that of the input. Memory takes none, but the
+  // LayerNorm's parameters have one through it.
+  void InputNormBackward(ConstTensorView dnormed) const {
+    const NormGradients& sums = sublayer_.gradients;
+    NormBackward(context_, sublayer_.before, sums, dnormed, scratch_.dinput);
+    if (context_.shape.batch.memory_rows == 0) return;
+    AddKeyGradients(0, scratch_.dmemory, 0.0f);
+    const int64_t dim = context_.model_dim();
+    const NormGradients part{scratch_.dnorm.Slice(0, {dim}), scratch_.dnorm.Slice(dim, {dim})};
+    NormBackward(context_, MemoryNorm(context_, layer_), part, scratch_.dmemory, scratch_.dmemory);
+    backend_.Add(sums.gamma, part.gamma, sums.gamma, context_.stream);
+    backend_.Add(sums.beta, part.beta, sums.beta, context_.stream);
+  }
+
+  const int32_t* slots() const { return context_.device.global_slots.data(); }
+  int64_t num_slots() const { return static_cast<int64_t>(context_.batch().global_slots.size()); }
+
+  // Adds the global rows to `attended`. `input` [N, d] is what the layer's projections multiply,
+  // `keys_input` [B * K, d] the same for keys.
+  void GlobalForward(ConstTensorView input, ConstTensorView keys_input) const {
+    const TensorView rows = scratch_.global_input;
+    GatherRows(context_, input, slots(), num_slots(), rows);
+    backend_.Gemm({.a = rows, .b = w_.global_q, .bias = w_.global_q_bias, .c = a_.global_q},
+                  context_.stream);
+    ProjectKeyValue(context_, keys_input, {w_.global_k, w_.global_v},
+                    {w_.global_k_bias, w_.global_v_bias}, {a_.global_k, a_.global_v});
+    Rotate(context_, a_.global_q, tables_.globals.angles(), /*inverse=*/false);
+    Rotate(context_, a_.global_k, tables_.rotary.keys(), /*inverse=*/false);
+    backend_.AttentionForward(
+        {.in = GlobalInputs(), .out = a_.global_attended, .lse = a_.global_lse}, context_.stream);
+    ScatterRows(context_, a_.global_attended, slots(), num_slots(), a_.attended);
+  }
+
+  // From activations.dattended: overwrites the gradients of global_q, global_k, global_v and their
+  // biases, adds to `dinput` [N, d] what comes through global_q, and leaves the gradients of keys
+  // and values in activations.dglobal_k and dglobal_v.
+  void GlobalBackward(const LayerGradients& g, ConstTensorView input, ConstTensorView keys_input,
+                      TensorView dinput) const {
+    GatherRows(context_, scratch_.dattended, slots(), num_slots(), scratch_.dglobal_attended);
+    kernels::AttentionBackwardArgs args;
+    args.in = GlobalInputs();
+    args.out = a_.global_attended;
+    args.lse = a_.global_lse;
+    args.dout = scratch_.dglobal_attended;
+    args.dq = scratch_.dglobal_q;
+    args.dk = scratch_.dglobal_k;
+    args.dv = scratch_.dglobal_v;
+    args.workspace = scratch_.workspace;
+    backend_.AttentionBackward(args, context_.stream);
+    Rotate(context_, scratch_.dglobal_q, tables_.globals.angles(), /*inverse=*/true);
+    Rotate(context_, scratch_.dglobal_k, tables_.rotary.keys(), /*inverse=*/true);
+
+    const TensorView rows = scratch_.global_input;
+    GatherRows(context_, input, slots(), num_slots(), rows);
+    ProjectionGradients(context_, rows, scratch_.dglobal_q, g.global_q, g.global_q_bias);
+    KeyValueGradients(context_, keys_input, {scratch_.dglobal_k, scratch_.dglobal_v},
+                      {g.global_k, g.global_v}, {g.global_k_bias, g.global_v_bias});
+    backend_.Gemm({.a = scratch_.dglobal_q, .b = w_.global_q, .transpose_b = true, .c = rows},
+                  context_.stream);
+    ScatterRows(context_, rows, slots(), num_slots(), dinput);
+  }
+
+  const StepContext& context_;
+  kernels::Backend& backend_;
+  const AttentionTables& tables_;
+  const int64_t layer_, first_, rows_;
+  const Activations& scratch_;
+  const LayerActivations& a_;
+  const LayerWeights& w_;
+  Sublayer sublayer_;
+};
 
 }  // namespace
 
-void AttentionBlockForward(const StepContext& context, const AttentionTables& tables, int64_t layer,
-                           const LayerTensors<ConstTensorView>& weights) {
-  kernels::Backend& backend = context.backend;
-  LayerActivations& a = context.activations.layers[layer];
-  const int64_t rows = context.shape.num_rows(layer);
-  const TensorView input = PartInput(context, layer);
-  const TensorView branch = Rows(context.activations.branch, 0, rows);
-
-  if (context.shape.model.pre_norm())
-    NormForward(context, InputNorm(context, layer, weights), input);
-  const ConstTensorView keys_input = KeysInput(context, layer, weights, input);
-  Project(context, tables, layer, weights, keys_input);
-  backend.AttentionForward(
-      {.in = MakeInputs(context, tables, layer, weights), .out = a.attended, .lse = a.lse},
-      context.stream);
-  if (context.shape.has_global_rows(layer))
-    GlobalAttentionForward(context, tables, layer, weights, input, keys_input);
-  backend.Gemm(
-      {.a = a.attended, .b = weights.o, .transpose_b = true, .bias = weights.o_bias, .c = branch},
-      context.stream);
-  ResidualForward(context, ResidualOf(context, layer, weights), branch,
-                  Rows(a.input, context.shape.first_row(layer), rows), a.attention_output);
+void AttentionBlockForward(const StepContext& context, const AttentionTables& tables,
+                           int64_t layer) {
+  AttentionBlock(context, tables, layer).Forward();
 }
 
 void AttentionBlockBackward(const StepContext& context, const AttentionTables& tables,
-                            int64_t layer, const LayerTensors<ConstTensorView>& weights,
-                            const LayerTensors<TensorView>& gradients) {
-  kernels::Backend& backend = context.backend;
-  Activations& scratch = context.activations;
-  const LayerActivations& a = scratch.layers[layer];
-  const int64_t first = context.shape.first_row(layer);
-  const int64_t rows = context.shape.num_rows(layer);
-  const bool pre_norm = context.shape.model.pre_norm();
-  const TensorView dmiddle = Rows(scratch.dmiddle, 0, rows);
-  const TensorView dbranch = Rows(scratch.branch, 0, rows);
-  const TensorView dq = Rows(scratch.dq, 0, rows);
-
-  ResidualBackward(context, ResidualOf(context, layer, weights),
-                   {gradients.attention_norm_gamma, gradients.attention_norm_beta}, dmiddle,
-                   dbranch, Rows(scratch.dinput, first, rows));
-  backend.Gemm({.a = dbranch,
-                .b = a.attended,
-                .transpose_a = true,
-                .c = gradients.o,
-                .a_sum = gradients.o_bias},
-               context.stream);
-  backend.Gemm({.a = dbranch, .b = weights.o, .c = Rows(scratch.dattended, 0, rows)},
-               context.stream);
-  AttentionCoreBackward(context, tables, layer, weights, gradients);
-
-  // The gradient of what the projections multiply: post-LN's input, where the residual's is
-  // already, or pre-LN's normalised one, for which the branch, now done with, has room.
-  const TensorView input = PartInput(context, layer);
-  const TensorView target = pre_norm ? scratch.branch : scratch.dinput;
-  ProjectionBackward(context, Rows(input, first, rows), dq, gradients.q, gradients.q_bias);
-  backend.Gemm({.a = dq,
-                .b = weights.q,
-                .transpose_b = true,
-                .beta = pre_norm ? 0.0f : 1.0f,
-                .c = Rows(target, first, rows)},
-               context.stream);
-  const ConstTensorView keys_input = KeysInput(context, layer, weights, input);
-  KeyValueBackward(context, keys_input, {scratch.dk, scratch.dv}, {gradients.k, gradients.v},
-                   {gradients.k_bias, gradients.v_bias});
-  if (tables.relative.num_tables() > 0) {
-    ProjectionBackward(context, tables.relative.encodings(),
-                       UsedDistances(tables, scratch.drelative), gradients.r, TensorView());
-  }
-  GlobalAttentionBackward(context, tables, layer, weights, gradients, input, keys_input, target);
-  KeysBackward(context, layer, weights, target);
-  if (!pre_norm) return;
-  InputNormBackward(context, layer, weights, gradients, target);
-  AddResidual(context, dmiddle, Rows(scratch.dinput, first, rows));
+                            int64_t layer) {
+  AttentionBlock(context, tables, layer).Backward();
 }
 
 }  // namespace anyorder

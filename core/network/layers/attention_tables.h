@@ -3,19 +3,82 @@
 
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 
-#include "core/network/layers/attention_plans.h"
-#include "core/network/layers/distance_bias.h"
-#include "core/network/layers/global_slots.h"
 #include "core/network/layers/positions.h"
-#include "core/network/layers/rotary_angles.h"
-#include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {
+
+// Global slots that attend with projections of their own (Longformer, Beltagy et al. 2020, section
+// 3.2; its released code): a second attention call whose rows are a lane's global slots, with keys
+// and values from global_k and global_v, replaces what the first call, with everybody's
+// projections, would give those rows. To the first call they are rows that see nothing; the slots
+// they are stay keys in it.
+//
+// Windows do not bind them; rank, group and document do, so that a causal global slot stays causal.
+class GlobalSlots {
+ public:
+  // Nothing unless the model has global projections and the batch global rows.
+  absl::Status Allocate(const NetworkShape& shape, DeviceInputs& inputs, kernels::Backend& backend);
+  // Reads the microbatch's global slots. Each row with a global flag must be among them.
+  void SetInputs(const StepContext& context);
+  // Their angles; after DeviceInputs::Send.
+  void Prepare(const StepContext& context, const RotaryAngles& rotary);
+
+  bool empty() const { return row_ids_.host.empty(); }
+  // Of the device:
+  // `lim` and `grp` of all rows for the first call: global ones see nothing.
+  const int32_t* local_lim() const { return local_lim_.data(); }
+  const int32_t* local_grp() const { return local_grp_.data(); }
+  // The second call's rows, [B * G]; entries over see nothing.
+  kernels::RowVisibility rows() const;
+  const int32_t* row_ids() const { return row_ids_.data(); }
+  // [B * G, D] G, null without rotary positions.
+  ConstTensorView angles() const { return angles_; }
+  int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
+
+ private:
+  ComputedArray<int32_t> local_lim_, local_grp_;  // [N]
+  ComputedArray<int32_t> pos_, lim_, grp_, doc_, seg_, row_ids_;
+  ComputedArray<uint8_t> glob_;
+  std::unique_ptr<kernels::Buffer> storage_;
+  TensorView angles_;
+};
+
+// What attention works out ahead for a microbatch (kernels::AttentionPlan): one plan for each
+// arrangement of rows and keys, which all its layers share, forward and backward. Windows, biases
+// and dropout differ from layer to layer and are no part of it.
+class AttentionPlans {
+ public:
+  // ResourceExhausted.
+  absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
+  // The plans of the context's microbatch; after DeviceInputs::Send and the tables' own SetInputs.
+  void Prepare(const StepContext& context, const PositionTables& relative,
+               const GlobalSlots& globals);
+
+  // Sets shape, rows, keys, distances and plan of the attention call of `layer`, or of global
+  // slots' own call.
+  void SetInputsOfLayer(const NetworkShape& shape, int64_t layer,
+                        kernels::AttentionInputs* in) const;
+  void SetInputsOfGlobals(kernels::AttentionInputs* in) const;
+
+  int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
+
+ private:
+  enum Arrangement { kAllRows, kQueryRows, kGlobalSlots, kArrangements };
+  static Arrangement ArrangementOf(const NetworkShape& shape, int64_t layer);
+  void SetInputs(Arrangement arrangement, kernels::AttentionInputs* in) const;
+
+  std::array<bool, kArrangements> is_used_ = {};
+  std::array<kernels::AttentionPlan, kArrangements> plans_;
+  std::unique_ptr<kernels::Buffer> storage_;
+};
 
 struct AttentionTables {
   PositionTables relative;
@@ -30,7 +93,7 @@ struct AttentionTables {
   // What the host computes for the microbatch of `context`, then, after DeviceInputs::Send, the
   // device.
   void SetInputs(const StepContext& context);
-  void Prepare(const StepContext& context, const NetworkWeights& weights);
+  void Prepare(const StepContext& context);
   int64_t bytes() const {
     return relative.bytes() + rotary.bytes() + bias.bytes() + globals.bytes() + plans.bytes();
   }

@@ -2,15 +2,17 @@
 
 #include <cmath>
 
+#include "core/network/layers/operations.h"
+
 namespace anyorder {
+
 namespace {
 
-// The first rows of the step, in place; its own gradient.
-void DropOut(const StepContext& context, const kernels::Dropout& dropout, TensorView rows) {
-  if (!dropout.enabled()) return;
-  context.backend.DropoutApply(
-      {.x = rows, .dropout = dropout, .row_ids = context.device.row_ids(), .y = rows},
-      context.stream);
+// The LayerNorm of a sum of embeddings.
+NormTensors SumNorm(const StepContext& context) {
+  const Activations& a = context.activations;
+  return {context.weights.embedding_norm_gamma, context.weights.embedding_norm_beta,
+          a.embedding_sum, a.embedding_mean, a.embedding_rstd};
 }
 
 }  // namespace
@@ -27,81 +29,68 @@ void EmbeddingBlock::SetInputs(const Batch& batch) {
   mask_ids_.Set();
 }
 
-void EmbeddingBlock::ForwardTokens(const StepContext& context, const NetworkWeights& weights,
-                                   const kernels::Dropout& dropout, TensorView rows) const {
+void EmbeddingBlock::ForwardTokens(const StepContext& context, const kernels::Dropout& dropout,
+                                   TensorView rows) const {
   const int64_t content = context.shape.batch.batch_size * context.shape.batch.content_rows;
+  const int32_t* const row_ids = context.device.row_ids.data();
   const TensorView words = Rows(rows, 0, content);
   if (context.shape.model.projects_clusters()) {
-    adaptive_.Forward(context, weights, scale_, words);
-    DropOut(context, dropout, words);
+    adaptive_.Forward(context, scale_, words);
+    DropRows(context, dropout, row_ids, words);
   } else {
-    context.backend.EmbeddingForward({.table = weights.embedding,
+    context.backend.EmbeddingForward({.table = context.weights.embedding,
                                       .ids = adaptive_.TableRows(context),
                                       .scale = scale_,
                                       .dropout = dropout,
-                                      .row_ids = context.device.row_ids(),
+                                      .row_ids = row_ids,
                                       .y = words},
                                      context.stream);
   }
   if (mask_ids_.host.empty()) return;
   context.backend.EmbeddingForward(
-      {.table = weights.mask_embedding,
+      {.table = context.weights.mask_embedding,
        .ids = mask_ids_.data(),
        .dropout = dropout,
-       .row_ids = context.device.row_ids() + content,
+       .row_ids = row_ids + content,
        .y = Rows(rows, content, static_cast<int64_t>(mask_ids_.host.size()))},
       context.stream);
 }
 
-void EmbeddingBlock::AddTable(const StepContext& context, ConstTensorView table, const int32_t* ids,
-                              TensorView rows) const {
-  if (table.is_null()) return;
-  const TensorView entries = context.activations.branch;
-  context.backend.EmbeddingForward({.table = table, .ids = ids, .y = entries}, context.stream);
-  context.backend.Add(rows, entries, rows, context.stream);
-}
-
-void EmbeddingBlock::Forward(const StepContext& context, const NetworkWeights& weights) const {
+void EmbeddingBlock::Forward(const StepContext& context) const {
   const TensorView input = context.activations.layers[0].input;
   const kernels::Dropout dropout = context.Dropout(kEmbeddingSite);
-  if (!context.shape.model.sums_embeddings())
-    return ForwardTokens(context, weights, dropout, input);
+  if (!context.shape.model.sums_embeddings()) return ForwardTokens(context, dropout, input);
   const bool has_norm = context.shape.model.embedding_layer_norm;
   const TensorView sum = has_norm ? context.activations.embedding_sum : input;
-  ForwardTokens(context, weights, {}, sum);
-  AddTable(context, weights.position_table, context.device.rows().pos, sum);
-  AddTable(context, weights.segment_table, context.device.rows().seg, sum);
-  if (has_norm) {
-    context.backend.LayerNormForward(
-        {.x = sum,
-         .gamma = weights.embedding_norm_gamma,
-         .beta = weights.embedding_norm_beta,
-         .epsilon = static_cast<float>(context.shape.model.layer_norm_epsilon),
-         .sum = sum,
-         .mean = context.activations.embedding_mean,
-         .rstd = context.activations.embedding_rstd,
-         .y = input},
-        context.stream);
-  }
-  DropOut(context, dropout, input);
+  ForwardTokens(context, {}, sum);
+  const auto add = [&](ConstTensorView table, const int32_t* ids) {
+    if (table.is_null()) return;
+    const TensorView entries = context.activations.branch;
+    context.backend.EmbeddingForward({.table = table, .ids = ids, .y = entries}, context.stream);
+    context.backend.Add(sum, entries, sum, context.stream);
+  };
+  add(context.weights.position_table, context.device.row_pos.data());
+  add(context.weights.segment_table, context.device.row_seg.data());
+  if (has_norm) NormForward(context, SumNorm(context), input);
+  DropRows(context, dropout, context.device.row_ids.data(), input);
 }
 
-void EmbeddingBlock::BackwardTokens(const StepContext& context, const NetworkWeights& weights,
-                                    const NetworkGradients& gradients,
+void EmbeddingBlock::BackwardTokens(const StepContext& context,
                                     const kernels::Dropout& dropout) const {
   const TensorView dinput = context.activations.dinput;
   const int64_t content = context.shape.batch.batch_size * context.shape.batch.content_rows;
+  const int32_t* const row_ids = context.device.row_ids.data();
   const TensorView dwords = Rows(dinput, 0, content);
   if (context.shape.model.projects_clusters()) {
-    DropOut(context, dropout, dwords);
-    adaptive_.Backward(context, weights, gradients, scale_, dwords);
+    DropRows(context, dropout, row_ids, dwords);
+    adaptive_.Backward(context, scale_, dwords);
   } else {
     context.backend.EmbeddingBackward({.dy = dwords,
                                        .ids = adaptive_.TableRows(context),
                                        .scale = scale_,
                                        .dropout = dropout,
-                                       .row_ids = context.device.row_ids(),
-                                       .dtable = gradients.embedding},
+                                       .row_ids = row_ids,
+                                       .dtable = context.gradients.embedding},
                                       context.stream);
   }
   if (mask_ids_.host.empty()) return;
@@ -109,36 +98,28 @@ void EmbeddingBlock::BackwardTokens(const StepContext& context, const NetworkWei
       {.dy = Rows(dinput, content, static_cast<int64_t>(mask_ids_.host.size())),
        .ids = mask_ids_.data(),
        .dropout = dropout,
-       .row_ids = context.device.row_ids() + content,
-       .dtable = gradients.mask_embedding},
+       .row_ids = row_ids + content,
+       .dtable = context.gradients.mask_embedding},
       context.stream);
 }
 
-void EmbeddingBlock::Backward(const StepContext& context, const NetworkWeights& weights,
-                              const NetworkGradients& gradients) const {
+void EmbeddingBlock::Backward(const StepContext& context) const {
+  const NetworkGradients& gradients = context.gradients;
   const TensorView dinput = context.activations.dinput;
   const kernels::Dropout dropout = context.Dropout(kEmbeddingSite);
-  if (!context.shape.model.sums_embeddings())
-    return BackwardTokens(context, weights, gradients, dropout);
-  DropOut(context, dropout, dinput);
+  if (!context.shape.model.sums_embeddings()) return BackwardTokens(context, dropout);
+  DropRows(context, dropout, context.device.row_ids.data(), dinput);
   if (context.shape.model.embedding_layer_norm) {
-    context.backend.LayerNormBackward({.dy = dinput,
-                                       .sum = context.activations.embedding_sum,
-                                       .mean = context.activations.embedding_mean,
-                                       .rstd = context.activations.embedding_rstd,
-                                       .gamma = weights.embedding_norm_gamma,
-                                       .dx = dinput,
-                                       .dgamma = gradients.embedding_norm_gamma,
-                                       .dbeta = gradients.embedding_norm_beta},
-                                      context.stream);
+    NormBackward(context, SumNorm(context),
+                 {gradients.embedding_norm_gamma, gradients.embedding_norm_beta}, dinput, dinput);
   }
-  BackwardTokens(context, weights, gradients, {});
+  BackwardTokens(context, {});
   const auto add = [&](const int32_t* ids, TensorView table) {
     if (table.is_null()) return;
     context.backend.EmbeddingBackward({.dy = dinput, .ids = ids, .dtable = table}, context.stream);
   };
-  add(context.device.rows().pos, gradients.position_table);
-  add(context.device.rows().seg, gradients.segment_table);
+  add(context.device.row_pos.data(), gradients.position_table);
+  add(context.device.row_seg.data(), gradients.segment_table);
 }
 
 }  // namespace anyorder

@@ -6,10 +6,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
-#include "core/network/layers/adaptive_embedding.h"
-#include "core/network/tensors/layer_tensors.h"
+#include "core/network/layers/adaptive.h"
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {
@@ -21,21 +19,16 @@ class EmbeddingBlock {
   void SetInputs(const Batch& batch);
 
   // Writes the input of layer 0.
-  void Forward(const StepContext& context, const NetworkWeights& weights) const;
+  void Forward(const StepContext& context) const;
   // Adds the gradient of layer 0's input (activations.dinput, overwritten) to those of the tables
   // and mask_emb; overwrites the LayerNorm's.
-  void Backward(const StepContext& context, const NetworkWeights& weights,
-                const NetworkGradients& gradients) const;
+  void Backward(const StepContext& context) const;
 
  private:
   // Rows of tokens and mask_emb alone, dropped out.
-  void ForwardTokens(const StepContext& context, const NetworkWeights& weights,
-                     const kernels::Dropout& dropout, TensorView rows) const;
-  void BackwardTokens(const StepContext& context, const NetworkWeights& weights,
-                      const NetworkGradients& gradients, const kernels::Dropout& dropout) const;
-  // rows += table[ids], one id a row.
-  void AddTable(const StepContext& context, ConstTensorView table, const int32_t* ids,
-                TensorView rows) const;
+  void ForwardTokens(const StepContext& context, const kernels::Dropout& dropout,
+                     TensorView rows) const;
+  void BackwardTokens(const StepContext& context, const kernels::Dropout& dropout) const;
 
   float scale_;  // of token embeddings: sqrt(d) for Transformer-XL
   AdaptiveEmbedding adaptive_;

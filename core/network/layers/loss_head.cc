@@ -4,9 +4,44 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/network/layers/prediction_head.h"
+#include "core/network/layers/operations.h"
 
 namespace anyorder {
+
+namespace {
+
+NormTensors HeadNorm(const StepContext& context) {
+  const Activations& a = context.activations;
+  return {context.weights.head_norm_gamma, context.weights.head_norm_beta, a.head_hidden,
+          a.head_mean, a.head_rstd};
+}
+
+// From dy, the gradient of head_output, dx [targets, d], which may be dy. Overwrites the head's
+// gradients; head_output is overwritten.
+void PredictionHeadBackward(const StepContext& context, ConstTensorView x, ConstTensorView dy,
+                            TensorView dx) {
+  const Activations& a = context.activations;
+  const NetworkGradients& gradients = context.gradients;
+  const TensorView dinner = a.head_output;
+  NormBackward(context, HeadNorm(context), {gradients.head_norm_gamma, gradients.head_norm_beta},
+               dy, dinner);
+  context.backend.ActivationBackward(
+      {.activation = context.shape.model.activation, .x = a.head_inner, .dy = dinner, .dx = dinner},
+      context.stream);
+  DenseGradients(context, x, dinner, gradients.head, gradients.head_bias);
+  context.backend.Gemm({.a = dinner, .b = context.weights.head, .c = dx}, context.stream);
+}
+
+}  // namespace
+
+void PredictionHeadForward(const StepContext& context, ConstTensorView x) {
+  const Activations& a = context.activations;
+  Dense(context, x, context.weights.head, context.weights.head_bias, a.head_inner);
+  context.backend.ActivationForward(
+      {.activation = context.shape.model.activation, .x = a.head_inner, .y = a.head_hidden},
+      context.stream);
+  NormForward(context, HeadNorm(context), a.head_output);
+}
 
 LossHead::LossHead(const NetworkShape& shape, DeviceInputs& inputs)
     : adaptive_(shape, inputs),
@@ -50,61 +85,50 @@ void LossHead::ReadLosses(const StepContext& context) {
   }
 }
 
-void LossHead::ClearWithoutTargets(const StepContext& context, const NetworkGradients& gradients) {
-  for (const TensorView& view : {context.activations.dinput, gradients.head, gradients.head_bias,
-                                 gradients.head_norm_gamma, gradients.head_norm_beta}) {
-    if (!view.is_null()) context.backend.FillZero(view, context.stream);
-  }
-}
-
-void LossHead::RunSoftmax(const StepContext& context, const NetworkWeights& weights,
-                          const NetworkGradients* gradients, ConstTensorView x, TensorView dx) {
-  kernels::LinearCrossEntropyArgs args;
-  args.x = x;
-  args.weight = weights.embedding;
-  args.bias = weights.softmax_bias;
-  args.labels = context.device.labels();
-  args.row_weights = context.device.weights();
-  args.loss = context.activations.losses;
-  args.workspace = context.activations.workspace;
-  if (gradients != nullptr) {
-    args.dx = dx;
-    args.dweight = gradients->embedding;
-    args.dbias = gradients->softmax_bias;
-  }
-  context.backend.LinearCrossEntropy(args, context.stream);
-}
-
-void LossHead::Run(const StepContext& context, const NetworkWeights& weights,
-                   const NetworkGradients* gradients) const {
+void LossHead::Run(const StepContext& context) const {
+  Activations& a = context.activations;
+  const NetworkWeights& weights = context.weights;
+  const NetworkGradients& gradients = context.gradients;
   if (losses_.empty()) {
-    if (gradients != nullptr) ClearWithoutTargets(context, *gradients);
+    if (context.learns())
+      Clear(context, {a.dinput, gradients.head, gradients.head_bias, gradients.head_norm_gamma,
+                      gradients.head_norm_beta});
     return;
   }
-  Activations& a = context.activations;
   const kernels::Dropout dropout = context.ReadoutDropout(kReadoutSite);
   TensorView rows = a.output;
   if (!contiguous_) {
     rows_.Gather(context, a.readout);
     rows = a.readout;
   }
-  rows_.Drop(context, dropout, rows, a.readout);
-  if (dropout.enabled()) rows = a.readout;
+  if (dropout.enabled()) {
+    context.backend.DropoutApply(
+        {.x = rows, .dropout = dropout, .row_ids = rows_.ids(), .y = a.readout}, context.stream);
+    rows = a.readout;
+  }
   const bool has_head = context.shape.model.mlm_head;
-  if (has_head) PredictionHeadForward(context, weights, rows);
+  if (has_head) PredictionHeadForward(context, rows);
   // The gradient goes straight to its place where the readout is the whole output.
   const TensorView dinput = Rows(a.dinput, 0, a.output.dim(0));
   const TensorView dreadout = contiguous_ ? dinput : a.dreadout;
   const ConstTensorView x = has_head ? a.head_output : rows;
   const TensorView dx = has_head ? a.dreadout : dreadout;
   if (context.shape.model.adaptive()) {
-    adaptive_.Run(context, weights, gradients, x, dx);
+    adaptive_.Run(context, x, dx);
   } else {
-    RunSoftmax(context, weights, gradients, x, dx);
+    SoftmaxLosses(context, {.x = x,
+                            .weight = weights.embedding,
+                            .bias = weights.softmax_bias,
+                            .labels = context.device.labels.data(),
+                            .row_weights = context.device.weights.data(),
+                            .loss = a.losses,
+                            .dx = dx,
+                            .dweight = gradients.embedding,
+                            .dbias = gradients.softmax_bias});
   }
-  if (gradients == nullptr) return;
-  if (has_head) PredictionHeadBackward(context, weights, *gradients, rows, a.dreadout, dreadout);
-  rows_.Drop(context, dropout, dreadout, dreadout);
+  if (!context.learns()) return;
+  if (has_head) PredictionHeadBackward(context, rows, a.dreadout, dreadout);
+  DropRows(context, dropout, rows_.ids(), dreadout);
   if (contiguous_) return;
   context.backend.FillZero(dinput, context.stream);
   rows_.AddGradients(context, a.dreadout);

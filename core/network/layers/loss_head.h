@@ -1,19 +1,23 @@
-// Readout: dropout, the prediction head if the model has one (prediction_head.h), the softmax over
-// the vocabulary with the tied embedding and its own bias, cross-entropy. Only rows of the readout
-// list are multiplied with the vocabulary.
+// Readout: dropout, the prediction head if the model has one, the softmax over the vocabulary with
+// the tied embedding and its own bias, cross-entropy. Only rows of the readout list are multiplied
+// with the vocabulary.
 
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "core/network/layers/adaptive_softmax.h"
-#include "core/network/layers/head_rows.h"
+#include "core/network/layers/adaptive.h"
+#include "core/network/layers/operations.h"
 #include "core/network/tensors/host_copy.h"
-#include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {
+
+// The prediction head: the transform that BERT puts between the network and the tied softmax
+// (Devlin et al. 2019; released run_pretraining.py), y = LayerNorm(act(x W^T + b)).
+// x [targets, d] to activations.head_output.
+void PredictionHeadForward(const StepContext& context, ConstTensorView x);
 
 class LossHead {
  public:
@@ -24,8 +28,7 @@ class LossHead {
 
   // Losses of the readout entries from activations.output. With gradients also activations.dinput
   // (gradient of the last layer's output) and the sums in embedding and softmax bias.
-  void Run(const StepContext& context, const NetworkWeights& weights,
-           const NetworkGradients* gradients) const;
+  void Run(const StepContext& context) const;
   // Asks for the losses; ReadLosses after Backend::Synchronize.
   void FetchLosses(const StepContext& context);
   void ReadLosses(const StepContext& context);
@@ -38,19 +41,12 @@ class LossHead {
   bool is_contiguous() const { return contiguous_; }
 
  private:
-  // Losses of x [targets, d], and with gradients dx and the sums: the full softmax.
-  static void RunSoftmax(const StepContext& context, const NetworkWeights& weights,
-                         const NetworkGradients* gradients, ConstTensorView x, TensorView dx);
-  // What a step without targets leaves.
-  static void ClearWithoutTargets(const StepContext& context, const NetworkGradients& gradients);
-
   AdaptiveSoftmax adaptive_;
   HeadRows rows_;
   bool contiguous_ = false;  // the readout is the whole output in order: no gather
   HostCopy fetched_;
   double loss_sum_ = 0;
-  const int32_t
-      first_loss_;  // of Batch::loss_ids: the task head has the first one, if there is one
+  const int32_t first_loss_;  // of Batch::loss_ids: behind the task head's, if there is one
   std::vector<NamedSum> sums_;
   std::vector<float> losses_;
 };

@@ -2,6 +2,8 @@
 
 #include <numbers>
 
+#include "core/network/layers/operations.h"
+
 namespace anyorder {
 
 NextSentenceHead::NextSentenceHead(const NetworkShape& shape, DeviceInputs& inputs)
@@ -17,50 +19,44 @@ void NextSentenceHead::SetInputs(const StepContext& context) {
   rows_.Send();
 }
 
-void NextSentenceHead::Run(const StepContext& context, const NetworkWeights& weights,
-                           const NetworkGradients* gradients) const {
-  kernels::Backend& backend = context.backend;
-  if (gradients != nullptr && !gradients->summary.is_null()) {
-    for (const TensorView& view :
-         {gradients->summary, gradients->summary_bias, gradients->classes, gradients->classes_bias})
-      backend.FillZero(view, context.stream);
-  }
-  if (rows_.size() == 0) return;
-  Forward(context, weights);
-  kernels::LinearCrossEntropyArgs args;
-  args.x = context.activations.summary_hidden;
-  args.weight = weights.classes;
-  args.bias = weights.classes_bias;
-  args.labels = context.device.summary_labels();
-  args.row_weights = context.device.summary_weights();
-  args.loss = context.activations.summary_losses;
-  args.workspace = context.activations.workspace;
-  if (gradients != nullptr) {
-    args.dx = context.activations.dsummary;
-    args.dweight = gradients->classes;
-    args.dbias = gradients->classes_bias;
-  }
-  backend.LinearCrossEntropy(args, context.stream);
-  if (gradients != nullptr) Backward(context, weights, *gradients);
-}
-
-void NextSentenceHead::Forward(const StepContext& context, const NetworkWeights& weights) const {
+void NextSentenceHead::Run(const StepContext& context) const {
   const Activations& a = context.activations;
-  rows_.Gather(context, a.summary_input);
+  const NetworkWeights& w = context.weights;
+  const NetworkGradients& g = context.gradients;
+  if (context.learns()) Clear(context, {g.summary, g.summary_bias, g.classes, g.classes_bias});
+  if (rows_.size() == 0) return;
   // The same dropout as of other rows that are read out.
-  rows_.Drop(context, context.ReadoutDropout(kReadoutSite), a.summary_input, a.summary_input);
-  context.backend.Gemm({.a = a.summary_input,
-                        .b = weights.summary,
-                        .transpose_b = true,
-                        .bias = weights.summary_bias,
-                        .c = a.summary_inner},
-                       context.stream);
+  const kernels::Dropout dropout = context.ReadoutDropout(kReadoutSite);
+  rows_.Gather(context, a.summary_input);
+  DropRows(context, dropout, rows_.ids(), a.summary_input);
+  Dense(context, a.summary_input, w.summary, w.summary_bias, a.summary_inner);
   context.backend.ActivationForward({.activation = kernels::Activation::kTanh,
                                      .x = a.summary_inner,
                                      .dropout = context.ReadoutDropout(kSummarySite),
                                      .row_ids = rows_.ids(),
                                      .y = a.summary_hidden},
                                     context.stream);
+  SoftmaxLosses(context, {.x = a.summary_hidden,
+                          .weight = w.classes,
+                          .bias = w.classes_bias,
+                          .labels = context.device.summary_labels.data(),
+                          .row_weights = context.device.summary_weights.data(),
+                          .loss = a.summary_losses,
+                          .dx = a.dsummary,
+                          .dweight = g.classes,
+                          .dbias = g.classes_bias});
+  if (!context.learns()) return;
+  context.backend.ActivationBackward({.activation = kernels::Activation::kTanh,
+                                      .x = a.summary_inner,
+                                      .dy = a.dsummary,
+                                      .dropout = context.ReadoutDropout(kSummarySite),
+                                      .row_ids = rows_.ids(),
+                                      .dx = a.dsummary},
+                                     context.stream);
+  DenseGradients(context, a.summary_input, a.dsummary, g.summary, g.summary_bias);
+  context.backend.Gemm({.a = a.dsummary, .b = w.summary, .c = a.summary_input}, context.stream);
+  DropRows(context, dropout, rows_.ids(), a.summary_input);
+  rows_.AddGradients(context, a.summary_input);
 }
 
 void NextSentenceHead::FetchLosses(const StepContext& context) {
@@ -80,28 +76,6 @@ void NextSentenceHead::ReadLosses(const StepContext& context) {
     if (loss < std::numbers::ln2) correct += 1;
   }
   sums_ = {{"nsp_loss", losses, entries}, {"nsp_accuracy", correct, entries}};
-}
-
-void NextSentenceHead::Backward(const StepContext& context, const NetworkWeights& weights,
-                                const NetworkGradients& gradients) const {
-  kernels::Backend& backend = context.backend;
-  const Activations& a = context.activations;
-  backend.ActivationBackward({.activation = kernels::Activation::kTanh,
-                              .x = a.summary_inner,
-                              .dy = a.dsummary,
-                              .dropout = context.ReadoutDropout(kSummarySite),
-                              .row_ids = rows_.ids(),
-                              .dx = a.dsummary},
-                             context.stream);
-  backend.Gemm({.a = a.dsummary,
-                .b = a.summary_input,
-                .transpose_a = true,
-                .c = gradients.summary,
-                .a_sum = gradients.summary_bias},
-               context.stream);
-  backend.Gemm({.a = a.dsummary, .b = weights.summary, .c = a.summary_input}, context.stream);
-  rows_.Drop(context, context.ReadoutDropout(kReadoutSite), a.summary_input, a.summary_input);
-  rows_.AddGradients(context, a.summary_input);
 }
 
 }  // namespace anyorder

@@ -8,9 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/network/layers/head_rows.h"
+#include "core/network/layers/operations.h"
 #include "core/network/tensors/host_copy.h"
-#include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {
@@ -24,8 +23,7 @@ class NextSentenceHead {
 
   // After LossHead::Run: losses of the lanes' entries from activations.output, and with gradients
   // those of the head's own parameters, overwritten, and what goes to activations.dinput, added.
-  void Run(const StepContext& context, const NetworkWeights& weights,
-           const NetworkGradients* gradients) const;
+  void Run(const StepContext& context) const;
   // Asks for the losses; ReadLosses after Backend::Synchronize.
   void FetchLosses(const StepContext& context);
   void ReadLosses(const StepContext& context);
@@ -35,10 +33,6 @@ class NextSentenceHead {
   const std::vector<NamedSum>& sums() const { return sums_; }
 
  private:
-  void Forward(const StepContext& context, const NetworkWeights& weights) const;
-  void Backward(const StepContext& context, const NetworkWeights& weights,
-                const NetworkGradients& gradients) const;
-
   HeadRows rows_;  // one a lane
   HostCopy fetched_;
   std::vector<NamedSum> sums_;

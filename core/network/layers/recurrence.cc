@@ -42,14 +42,13 @@ void ReadMemory(const StepContext& context, int64_t layer, TensorView to, int64_
 
 }  // namespace
 
-NormTensors MemoryNorm(const StepContext& context, const LayerTensors<ConstTensorView>& weights) {
+NormTensors MemoryNorm(const StepContext& context, int64_t layer) {
   const Activations& a = context.activations;
-  return {weights.attention_norm_gamma, weights.attention_norm_beta, a.memory, a.memory_mean,
-          a.memory_rstd};
+  const LayerWeights& w = context.weights.layers[layer];
+  return {w.attention_norm_gamma, w.attention_norm_beta, a.memory, a.memory_mean, a.memory_rstd};
 }
 
-ConstTensorView KeysInput(const StepContext& context, int64_t layer,
-                          const LayerTensors<ConstTensorView>& weights, TensorView input) {
+ConstTensorView KeysInput(const StepContext& context, int64_t layer, TensorView input) {
   const BatchShape& batch = context.shape.batch;
   const int64_t dim = context.model_dim();
   const int64_t content = batch.content_rows;
@@ -60,7 +59,7 @@ ConstTensorView KeysInput(const StepContext& context, int64_t layer,
   if (context.shape.model.pre_norm() && memory > 0) {
     const Activations& a = context.activations;
     ReadMemory(context, layer, a.memory, memory * dim);
-    NormForward(context, MemoryNorm(context, weights), a.memory_normed);
+    NormForward(context, MemoryNorm(context, layer), a.memory_normed);
     CopyLanes(context, a.memory_normed, {0, memory * dim}, keys, {0, stride}, memory);
   } else {
     ReadMemory(context, layer, keys, stride);

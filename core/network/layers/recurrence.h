@@ -3,9 +3,7 @@
 
 #pragma once
 
-#include "core/network/layers/sublayer.h"
-#include "core/network/tensors/layer_tensors.h"
-#include "core/network/tensors/step_context.h"
+#include "core/network/layers/operations.h"
 
 namespace anyorder {
 
@@ -13,11 +11,10 @@ namespace anyorder {
 // rows (then its query rows, if those are keys) of `input` [N, d], the layer's input or, in a
 // pre-LN network, that normalised. Memory is normalised here then. [B * K, d]; `input` itself where
 // nothing has to be moved.
-ConstTensorView KeysInput(const StepContext& context, int64_t layer,
-                          const LayerTensors<ConstTensorView>& weights, TensorView input);
+ConstTensorView KeysInput(const StepContext& context, int64_t layer, TensorView input);
 
 // The LayerNorm of the memory that the last KeysInput of a pre-LN network has moved.
-NormTensors MemoryNorm(const StepContext& context, const LayerTensors<ConstTensorView>& weights);
+NormTensors MemoryNorm(const StepContext& context, int64_t layer);
 
 // Into the free slots: the last F of the first U content rows of the layer's input. With those M
 // states are the newest of [memory ; the U rows], which the next step reads.

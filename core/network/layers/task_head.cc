@@ -1,5 +1,7 @@
 #include "core/network/layers/task_head.h"
 
+#include "core/network/layers/operations.h"
+
 namespace anyorder {
 
 TaskHead::TaskHead(const NetworkShape& shape, DeviceInputs& inputs)
@@ -12,22 +14,16 @@ TaskHead::TaskHead(const NetworkShape& shape, DeviceInputs& inputs)
   if (rows_ > 0) sums_ = {{"loss_task"}, {"task_accuracy"}};
 }
 
-void TaskHead::Run(const StepContext& context, const NetworkWeights& weights,
-                   const NetworkGradients* gradients) const {
-  kernels::Backend& backend = context.backend;
-  if (gradients != nullptr) {
-    for (const TensorView& view : {gradients->task, gradients->task_bias}) {
-      if (!view.is_null()) backend.FillZero(view, context.stream);
-    }
-  }
+void TaskHead::Run(const StepContext& context) const {
+  if (context.learns()) Clear(context, {context.gradients.task, context.gradients.task_bias});
   if (rows_ == 0) return;
   states_.Gather(context, context.activations.task_states);
   if (has_choices_) {
-    RunChoices(context, weights, gradients);
+    RunChoices(context);
   } else {
-    RunClasses(context, weights, gradients);
+    RunClasses(context);
   }
-  if (gradients != nullptr) ScatterGradients(context);
+  if (context.learns()) ScatterGradients(context);
 }
 
 void TaskHead::SetInputs(const StepContext& context) {
@@ -41,72 +37,54 @@ void TaskHead::SetInputs(const StepContext& context) {
 }
 
 void TaskHead::DropStates(const StepContext& context, const TensorView& states) const {
-  states_.Drop(context, context.TaskDropout(kTaskSite), states, states);
+  DropRows(context, context.TaskDropout(kTaskSite), states_.ids(), states);
 }
 
 // The sum of each lane's states stands in place of its first one.
-void TaskHead::RunClasses(const StepContext& context, const NetworkWeights& weights,
-                          const NetworkGradients* gradients) const {
-  kernels::Backend& backend = context.backend;
+void TaskHead::RunClasses(const StepContext& context) const {
   const Activations& a = context.activations;
+  const NetworkWeights& weights = context.weights;
   const TensorView states = Rows(a.task_states, 0, lanes_);
-  for (int64_t r = 1; r < rows_; ++r)
-    backend.Add(states, Rows(a.task_states, r * lanes_, lanes_), states, context.stream);
-  DropStates(context, states);
-  backend.Gemm({.a = states,
-                .b = weights.task,
-                .transpose_b = true,
-                .bias = weights.task_bias,
-                .c = a.task_logits},
-               context.stream);
-  kernels::LinearCrossEntropyArgs args;
-  args.x = states;
-  args.weight = weights.task;
-  args.bias = weights.task_bias;
-  args.labels = context.device.task_labels();
-  args.row_weights = context.device.task_weights();
-  args.loss = a.task_losses;
-  args.workspace = a.workspace;
   const TensorView dstates = Rows(a.dtask_states, 0, lanes_);
-  if (gradients != nullptr) {
-    args.dx = dstates;
-    args.dweight = gradients->task;
-    args.dbias = gradients->task_bias;
-  }
-  backend.LinearCrossEntropy(args, context.stream);
-  if (gradients != nullptr) DropStates(context, dstates);
+  for (int64_t r = 1; r < rows_; ++r)
+    context.backend.Add(states, Rows(a.task_states, r * lanes_, lanes_), states, context.stream);
+  DropStates(context, states);
+  Dense(context, states, weights.task, weights.task_bias, a.task_logits);
+  SoftmaxLosses(context, {.x = states,
+                          .weight = weights.task,
+                          .bias = weights.task_bias,
+                          .labels = context.device.task_labels.data(),
+                          .row_weights = context.device.task_weights.data(),
+                          .loss = a.task_losses,
+                          .dx = dstates,
+                          .dweight = context.gradients.task,
+                          .dbias = context.gradients.task_bias});
+  if (context.learns()) DropStates(context, dstates);
 }
 
 // A softmax over the states of one lane is that of a linear layer whose rows are the states and
 // whose one input is the head's weight; so the kernel's gradient of its input is the weight's, and
 // that of its weight is the states'.
-void TaskHead::RunChoices(const StepContext& context, const NetworkWeights& weights,
-                          const NetworkGradients* gradients) const {
-  kernels::Backend& backend = context.backend;
+void TaskHead::RunChoices(const StepContext& context) const {
   const Activations& a = context.activations;
-  const Batch& batch = context.batch();
   DropStates(context, a.task_states);
-  backend.Gemm({.a = a.task_states, .b = weights.task, .transpose_b = true, .c = a.task_logits},
-               context.stream);
-  if (gradients != nullptr) backend.FillZero(a.dtask_sums, context.stream);
+  Dense(context, a.task_states, context.weights.task, {}, a.task_logits);
+  if (context.learns()) context.backend.FillZero(a.dtask_sums, context.stream);
   for (int64_t b = 0; b < lanes_; ++b) {
-    kernels::LinearCrossEntropyArgs args;
-    args.x = weights.task;
-    args.weight = Rows(a.task_states, b * rows_, batch.task_choices[b]);
-    args.labels = context.device.task_labels() + b;
-    args.row_weights = context.device.task_weights() + b;
-    args.loss = a.task_losses.Slice(b, {1});
-    args.workspace = a.workspace;
-    if (gradients != nullptr) {
-      args.dx = Rows(a.dtask_weights, b, 1);
-      args.dweight = Rows(a.dtask_sums, b * rows_, batch.task_choices[b]);
-    }
-    backend.LinearCrossEntropy(args, context.stream);
+    const int64_t choices = context.batch().task_choices[b];
+    SoftmaxLosses(context, {.x = context.weights.task,
+                            .weight = Rows(a.task_states, b * rows_, choices),
+                            .labels = context.device.task_labels.data() + b,
+                            .row_weights = context.device.task_weights.data() + b,
+                            .loss = a.task_losses.Slice(b, {1}),
+                            .dx = Rows(a.dtask_weights, b, 1),
+                            .dweight = Rows(a.dtask_sums, b * rows_, choices)});
   }
-  if (gradients == nullptr) return;
-  const TensorView dweight = gradients->task.Slice(0, {gradients->task.dim(1)});
-  backend.ColumnSum({.x = a.dtask_weights, .y = dweight}, context.stream);
-  backend.Cast(a.dtask_sums, a.dtask_states, context.stream);
+  if (!context.learns()) return;
+  const TensorView& task = context.gradients.task;
+  context.backend.ColumnSum({.x = a.dtask_weights, .y = task.Slice(0, {task.dim(1)})},
+                            context.stream);
+  context.backend.Cast(a.dtask_sums, a.dtask_states, context.stream);
   DropStates(context, a.dtask_states);
 }
 

@@ -8,9 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/network/layers/head_rows.h"
+#include "core/network/layers/operations.h"
 #include "core/network/tensors/host_copy.h"
-#include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {
@@ -24,8 +23,7 @@ class TaskHead {
 
   // After LossHead::Run: losses of the lanes from activations.output, and with gradients those of
   // the head's own parameters, overwritten, and what goes to activations.dinput, added.
-  void Run(const StepContext& context, const NetworkWeights& weights,
-           const NetworkGradients* gradients) const;
+  void Run(const StepContext& context) const;
   // Asks for losses and logits; ReadResults after Backend::Synchronize.
   void FetchResults(const StepContext& context);
   void ReadResults(const StepContext& context);
@@ -41,10 +39,8 @@ class TaskHead {
 
  private:
   void DropStates(const StepContext& context, const TensorView& states) const;
-  void RunClasses(const StepContext& context, const NetworkWeights& weights,
-                  const NetworkGradients* gradients) const;
-  void RunChoices(const StepContext& context, const NetworkWeights& weights,
-                  const NetworkGradients* gradients) const;
+  void RunClasses(const StepContext& context) const;
+  void RunChoices(const StepContext& context) const;
   void ScatterGradients(const StepContext& context) const;
 
   // Where row r of lane b is among the states: lanes side by side for choices, else all first rows

@@ -9,20 +9,17 @@
 namespace anyorder {
 namespace {
 
-constexpr int64_t kAlignment = 64;
-
 // Collects tensors, then places them one behind the other in a single buffer.
 class Arena {
  public:
   void Add(TensorView* view, DType dtype, Shape shape) {
     entries_.push_back({view, dtype, shape, bytes_});
-    const int64_t bytes = shape.num_elements() * SizeOf(dtype);
-    bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    bytes_ += AlignedBytes(shape.num_elements() * SizeOf(dtype));
   }
 
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(kernels::Backend& backend) const {
     absl::StatusOr<std::unique_ptr<kernels::Buffer>> buffer =
-        backend.Allocate(std::max(bytes_, kAlignment));
+        backend.Allocate(std::max<int64_t>(bytes_, 64));
     if (!buffer.ok()) return Annotate(buffer.status(), "activations of one microbatch");
     for (const Entry& entry : entries_) {
       if (entry.shape.num_elements() == 0) continue;

@@ -17,12 +17,11 @@
 namespace anyorder {
 
 struct LayerActivations {
-  TensorView input;  // [N, d] T
-  TensorView q;      // [n, HD] T
-  TensorView k;      // [B * K, HD] T; with a KeyCache, here and below, own keys only
-  TensorView v;      // [B * K, HD] T
-  TensorView
-      relative;  // [2, R, HD] T, the position table projected; the second only in mixed batches
+  TensorView input;     // [N, d] T
+  TensorView q;         // [n, HD] T
+  TensorView k;         // [B * K, HD] T; with a KeyCache, here and below, own keys only
+  TensorView v;         // [B * K, HD] T
+  TensorView relative;  // [2, R, HD] T, the position table projected; mixed batches have the second
   TensorView attended;  // [n, HD] T
   TensorView lse;       // [n, H] G
   // The second call of global slots; null without.

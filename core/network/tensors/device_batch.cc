@@ -2,63 +2,50 @@
 
 namespace anyorder {
 
-DeviceBatch::DeviceBatch(const NetworkShape& shape, DeviceInputs& inputs) {
-  const BatchShape& batch = shape.batch;
-  const int64_t lanes = batch.batch_size;
-  tokens_ = {lanes * batch.content_rows, inputs};
-  direction_ = {lanes, inputs};
-  global_slots_ = {lanes * batch.global_rows, inputs};
-  for (DeviceArray<int32_t>* array :
-       {&row_ids_, &row_pos_, &row_lim_, &row_grp_, &row_doc_, &row_seg_})
-    *array = {batch.num_rows(), inputs};
-  row_glob_ = {batch.num_rows(), inputs};
-  const int64_t keys = lanes * batch.num_keys();
-  for (DeviceArray<int32_t>* array : {&key_pos_, &key_key_, &key_grp_, &key_doc_, &key_seg_})
-    *array = {keys, inputs};
-  key_glob_ = {keys, inputs};
-  labels_ = {shape.num_targets(), inputs};
-  weights_ = {shape.num_targets(), inputs};
-  const int64_t summaries = batch.next_sentence ? lanes : 0;
-  summary_labels_ = {summaries, inputs};
-  summary_weights_ = {summaries, inputs};
-  const int64_t tasks = batch.task_rows > 0 ? lanes : 0;
-  task_labels_ = {tasks, inputs};
-  task_weights_ = {tasks, inputs};
+template <typename Visit>
+void DeviceBatch::VisitArrays(const Batch& batch, const Visit& visit) {
+  visit(tokens, batch.tokens);
+  visit(row_ids, batch.row_ids);
+  visit(direction, batch.direction);
+  visit(global_slots, batch.global_slots);
+  visit(row_pos, batch.row_pos);
+  visit(row_lim, batch.row_lim);
+  visit(row_grp, batch.row_grp);
+  visit(row_doc, batch.row_doc);
+  visit(row_seg, batch.row_seg);
+  visit(row_glob, batch.row_glob);
+  visit(key_pos, batch.key_pos);
+  visit(key_key, batch.key_key);
+  visit(key_grp, batch.key_grp);
+  visit(key_doc, batch.key_doc);
+  visit(key_seg, batch.key_seg);
+  visit(key_glob, batch.key_glob);
+  visit(labels, batch.labels);
+  visit(weights, batch.weights);
+  visit(summary_labels, batch.summary_labels);
+  visit(summary_weights, batch.summary_weights);
+  visit(task_labels, batch.task_labels);
+  visit(task_weights, batch.task_weights);
+}
+
+DeviceBatch::DeviceBatch(const BatchShape& shape, DeviceInputs& inputs) {
+  VisitArrays(Batch(shape), [&inputs](auto& array, const auto& values) {
+    array = {static_cast<int64_t>(values.size()), inputs};
+  });
 }
 
 void DeviceBatch::Set(const Batch& batch) {
-  tokens_.Set(batch.tokens);
-  row_ids_.Set(batch.row_ids);
-  direction_.Set(batch.direction);
-  global_slots_.Set(batch.global_slots);
-  row_pos_.Set(batch.row_pos);
-  row_lim_.Set(batch.row_lim);
-  row_grp_.Set(batch.row_grp);
-  row_doc_.Set(batch.row_doc);
-  row_seg_.Set(batch.row_seg);
-  row_glob_.Set(batch.row_glob);
-  key_pos_.Set(batch.key_pos);
-  key_key_.Set(batch.key_key);
-  key_grp_.Set(batch.key_grp);
-  key_doc_.Set(batch.key_doc);
-  key_seg_.Set(batch.key_seg);
-  key_glob_.Set(batch.key_glob);
-  labels_.Set(batch.labels);
-  weights_.Set(batch.weights);
-  summary_labels_.Set(batch.summary_labels);
-  summary_weights_.Set(batch.summary_weights);
-  task_labels_.Set(batch.task_labels);
-  task_weights_.Set(batch.task_weights);
+  VisitArrays(batch, [](auto& array, const auto& values) { array.Set(values); });
 }
 
 kernels::RowVisibility DeviceBatch::rows() const {
-  return {row_pos_.data(), row_lim_.data(), row_grp_.data(),
-          row_doc_.data(), row_seg_.data(), row_glob_.data()};
+  return {row_pos.data(), row_lim.data(), row_grp.data(),
+          row_doc.data(), row_seg.data(), row_glob.data()};
 }
 
 kernels::KeyVisibility DeviceBatch::keys() const {
-  return {key_pos_.data(), key_key_.data(), key_grp_.data(),
-          key_doc_.data(), key_seg_.data(), key_glob_.data()};
+  return {key_pos.data(), key_key.data(), key_grp.data(),
+          key_doc.data(), key_seg.data(), key_glob.data()};
 }
 
 }  // namespace anyorder

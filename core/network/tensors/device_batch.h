@@ -5,44 +5,32 @@
 #include <cstdint>
 
 #include "core/network/tensors/device_inputs.h"
-#include "core/network/tensors/network_shape.h"
 #include "core/objective/batch.h"
+#include "kernels/visibility.h"
 
 namespace anyorder {
 
-class DeviceBatch {
- public:
-  DeviceBatch(const NetworkShape& shape, DeviceInputs& inputs);
+struct DeviceBatch {
+  DeviceBatch(const BatchShape& shape, DeviceInputs& inputs);
 
-  // The arrays of `batch`, which is of the network's shape and outlives their use; valid after
+  // The arrays of `batch`, which is of that shape and outlives their use; valid after
   // DeviceInputs::Send.
   void Set(const Batch& batch);
-
   kernels::RowVisibility rows() const;
   kernels::KeyVisibility keys() const;
-  const int32_t* row_ids() const { return row_ids_.data(); }
-  const int32_t* direction() const { return direction_.data(); }
-  const int32_t* tokens() const { return tokens_.data(); }
-  const int32_t* global_slots() const { return global_slots_.data(); }
-  const int32_t* labels() const { return labels_.data(); }
-  const float* weights() const { return weights_.data(); }
-  const int32_t* summary_labels() const { return summary_labels_.data(); }
-  const float* summary_weights() const { return summary_weights_.data(); }
-  const int32_t* task_labels() const { return task_labels_.data(); }
-  const float* task_weights() const { return task_weights_.data(); }
+
+  DeviceArray<int32_t> tokens, row_ids, direction, global_slots;
+  DeviceArray<int32_t> row_pos, row_lim, row_grp, row_doc, row_seg;
+  DeviceArray<uint8_t> row_glob;
+  DeviceArray<int32_t> key_pos, key_key, key_grp, key_doc, key_seg;
+  DeviceArray<uint8_t> key_glob;
+  DeviceArray<int32_t> labels, summary_labels, task_labels;
+  DeviceArray<float> weights, summary_weights, task_weights;
 
  private:
-  DeviceArray<int32_t> tokens_, row_ids_, direction_, global_slots_;
-  DeviceArray<int32_t> row_pos_, row_lim_, row_grp_, row_doc_, row_seg_;
-  DeviceArray<uint8_t> row_glob_;
-  DeviceArray<int32_t> key_pos_, key_key_, key_grp_, key_doc_, key_seg_;
-  DeviceArray<uint8_t> key_glob_;
-  DeviceArray<int32_t> labels_;
-  DeviceArray<float> weights_;
-  DeviceArray<int32_t> summary_labels_;
-  DeviceArray<float> summary_weights_;
-  DeviceArray<int32_t> task_labels_;
-  DeviceArray<float> task_weights_;
+  // Calls visit(array, batch's) for each.
+  template <typename Visit>
+  void VisitArrays(const Batch& batch, const Visit& visit);
 };
 
 }  // namespace anyorder

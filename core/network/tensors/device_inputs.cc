@@ -9,10 +9,9 @@
 namespace anyorder {
 
 int64_t DeviceInputs::Reserve(int64_t bytes) {
-  constexpr int64_t kAlignment = 64;
   ANYORDER_CHECK(backend_ == nullptr && bytes >= 0) << "a place for " << bytes << " bytes";
   const int64_t begin = ends_.empty() ? 0 : ends_.back();
-  ends_.push_back(begin + (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  ends_.push_back(begin + AlignedBytes(bytes));
   return static_cast<int64_t>(ends_.size()) - 1;
 }
 

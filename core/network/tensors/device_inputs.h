@@ -17,6 +17,9 @@
 
 namespace anyorder {
 
+// What `bytes` take in an allocation that several share.
+constexpr int64_t AlignedBytes(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
 class DeviceInputs {
  public:
   DeviceInputs() = default;

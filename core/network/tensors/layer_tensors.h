@@ -8,7 +8,6 @@
 
 #include "core/base/tensor.h"
 #include "core/network/tensors/network_shape.h"
-#include "core/network/tensors/parameters.h"
 
 namespace anyorder {
 
@@ -30,6 +29,9 @@ struct LayerTensors {
   View ffn_in, ffn_in_bias;                          // [F, d], [F]; applied transposed
   View ffn_out, ffn_out_bias;                        // [d, F], [d]; applied transposed
 };
+
+using LayerWeights = LayerTensors<ConstTensorView>;
+using LayerGradients = LayerTensors<TensorView>;
 
 // One cluster of an adaptive softmax (adaptive_clusters.h), c words of e dimensions. The head's
 // words are followed by the n clusters that compete with them, so its c is that of words + n.
@@ -67,28 +69,9 @@ struct NetworkTensors {
 using NetworkWeights = NetworkTensors<ConstTensorView>;
 using NetworkGradients = NetworkTensors<TensorView>;
 
-// Offsets into the flat space, found once by name.
-class TensorBinder {
- public:
-  TensorBinder(const NetworkShape& shape, const ParameterLayout& layout);
-
-  // Points `tensors` into `flat` ([layout.num_elements()]). Allocates only the first time.
-  void Bind(ConstTensorView flat, NetworkWeights* tensors) const;
-  void Bind(TensorView flat, NetworkGradients* tensors) const;
-
- private:
-  struct Slot {
-    int64_t offset = -1;  // -1: the model has no such parameter
-    Shape shape;
-  };
-  void FindClusters(const ParameterLayout& layout);
-  template <typename View>
-  void BindAll(View flat, NetworkTensors<View>* tensors) const;
-
-  const NetworkShape shape_;
-  std::vector<Slot> slots_;  // of the network's tensors, then of each layer's
-  std::vector<ClusterTensors<Slot>> clusters_;
-  Slot joint_table_;  // all clusters' tables, where they are one
-};
+// Points `tensors` into the flat space ([ParameterLayout::num_elements()]). Allocates only the
+// first time.
+void BindTensors(const NetworkShape& shape, ConstTensorView flat, NetworkWeights* tensors);
+void BindTensors(const NetworkShape& shape, TensorView flat, NetworkGradients* tensors);
 
 }  // namespace anyorder

@@ -64,16 +64,6 @@ class ParameterLayout {
   const ParameterInfo& Find(absl::string_view name) const;
 
  private:
-  void AddWordEmbedding(const ModelConfig& config, int64_t vocab_size);
-  void AddSoftmax(const ModelConfig& config, int64_t vocab_size);
-  void AddLayer(const ModelConfig& config, const std::string& prefix);
-  void AddRelativeBiases(const ModelConfig& config, const std::string& prefix);
-  void AddLayerNorm(const std::string& prefix, int64_t dim);
-  void AddWeights(std::string name, Shape shape);
-  void AddProjection(std::string name, const ModelConfig& config, int64_t dim);
-  void AddBias(std::string name, int64_t size);
-  void Add(std::string name, Shape shape, ParameterInit init, bool decays);
-
   std::vector<ParameterInfo> parameters_;
   int64_t num_elements_ = 0;
 };

@@ -8,6 +8,7 @@
 #include "core/network/tensors/device_batch.h"
 #include "core/network/tensors/dropout_sites.h"
 #include "core/network/tensors/key_cache.h"
+#include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/network_shape.h"
 #include "core/network/tensors/step.h"
 #include "core/objective/batch.h"
@@ -21,6 +22,8 @@ struct StepContext {
   const StepArgs& args;
   Activations& activations;
   const DeviceBatch& device;  // the batch's arrays for operations
+  const NetworkWeights& weights;
+  const NetworkGradients& gradients;  // bound where the step learns
   kernels::Backend& backend;
   StreamView stream;
   // Where keys and values are stored and read, if shape.batch.cached_keys is not 0; else null.

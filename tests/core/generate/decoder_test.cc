@@ -114,13 +114,12 @@ class WholePass {
     absl::StatusOr<std::unique_ptr<InferenceNetwork>> network =
         InferenceNetwork::Create({model_, shape, kVocab}, backend_);
     ANYORDER_CHECK_OK(network.status());
-    AnyVector weights(ToDType(model_.dtype), static_cast<int64_t>(weights_.size()));
-    weights.Assign(weights_);
+    const test::HostTensor weights = test::TensorOf(ToDType(model_.dtype), weights_);
     (*network)->Run(batch, weights.view(), nullptr);
     const bool is_double = model_.dtype == ComputeType::kFloat64;
-    AnyVector logits(is_double ? DType::kFloat64 : DType::kFloat32, kVocab);
+    test::HostTensor logits(is_double ? DType::kFloat64 : DType::kFloat32, {1, kVocab});
     (*network)->ReadLogits(batch, logits.view());
-    return logits.ToDouble();
+    return logits.Values();
   }
 
   const Case& form_;
@@ -306,9 +305,7 @@ TEST_P(DecoderTest, OnTheCpuRoundingIsThatOfTheStorageType) {
     model.dtype = dtype;
     if (!cpu->Supports(ToDType(dtype))) continue;
     // Weights as stored, so that only computing differs.
-    AnyVector rounded(ToDType(dtype), static_cast<int64_t>(weights_.size()));
-    rounded.Assign(weights_);
-    const std::vector<double> weights = rounded.ToDouble();
+    const std::vector<double> weights = test::TensorOf(ToDType(dtype), weights_).Values();
     const Walk walk = RandomWalk(GetParam(), model, prompts_, weights, *cpu);
     const std::vector<double> exact = WholeLogits(GetParam(), model_, walk, weights, *reference);
     const std::vector<double> whole = WholeLogits(GetParam(), model, walk, weights, *cpu);
@@ -364,8 +361,7 @@ TEST_P(DecoderTest, RecordedStepsHaveTheBitsOfPlainOnes) {
 TEST_P(DecoderTest, TextsDoNotDependOnTheirCompany) {
   model_.dtype = ComputeType::kFloat32;
   const std::unique_ptr<kernels::Backend> cpu = Cpu(2);
-  AnyVector weights(DType::kFloat32, static_cast<int64_t>(weights_.size()));
-  weights.Assign(weights_);
+  const test::HostTensor weights = test::TensorOf(DType::kFloat32, weights_);
   const std::unique_ptr<GenerationForm> form = GetParam().make();
   BeamOptions options;
   options.width = kLanes;
@@ -458,8 +454,7 @@ TEST(DecoderMemoryTest, RowsSeeAsFarBackAsInTrainingAndNoFarther) {
   model.num_layers = 1;  // so that nothing older arrives through other rows
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   const std::vector<double> weights = InitialWeights(model, kVocab, 23);
-  AnyVector stored(DType::kFloat64, static_cast<int64_t>(weights.size()));
-  stored.Assign(weights);
+  const test::HostTensor stored = test::TensorOf(DType::kFloat64, weights);
   const auto last_logits = [&](int64_t context, int32_t oldest) {
     const std::unique_ptr<GenerationForm> form = MakeCausalGeneration(kTokens, context);
     absl::StatusOr<std::unique_ptr<Decoder>> decoder =

@@ -268,58 +268,21 @@ std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size,
   return result;
 }
 
-AnyVector::AnyVector(DType dtype, int64_t size)
-    : dtype_(dtype), size_(size), bytes_(static_cast<size_t>(size * SizeOf(dtype))) {}
-
-void AnyVector::Assign(const std::vector<double>& values) {
-  ANYORDER_CHECK(static_cast<int64_t>(values.size()) == size_);
-  for (int64_t i = 0; i < size_; ++i) {
-    if (dtype_ == DType::kFloat64) view().data<double>()[i] = values[i];
-    if (dtype_ == DType::kFloat32) view().data<float>()[i] = static_cast<float>(values[i]);
-    if (dtype_ == DType::kBFloat16)
-      view().data<BFloat16>()[i] = BFloat16(static_cast<float>(values[i]));
-  }
-}
-
-std::vector<double> AnyVector::ToDouble() const {
-  std::vector<double> values(static_cast<size_t>(size_));
-  const ConstTensorView view(bytes_.data(), dtype_, {size_});
-  for (int64_t i = 0; i < size_; ++i) {
-    if (dtype_ == DType::kFloat64) values[i] = view.data<double>()[i];
-    if (dtype_ == DType::kFloat32) values[i] = view.data<float>()[i];
-    if (dtype_ == DType::kBFloat16) values[i] = static_cast<float>(view.data<BFloat16>()[i]);
-  }
-  return values;
-}
-
-TensorView AnyVector::view() {
-  return size_ == 0 ? TensorView() : TensorView(bytes_.data(), dtype_, {size_});
-}
-
 DeviceVector::DeviceVector(kernels::Backend& backend, DType dtype, int64_t size)
-    : backend_(backend), host_(dtype, size) {
-  absl::StatusOr<std::unique_ptr<kernels::Buffer>> storage = backend.Allocate(size * SizeOf(dtype));
-  ANYORDER_CHECK_OK(storage.status());
-  storage_ = *std::move(storage);
-}
+    : backend_(backend),
+      storage_(backend.Allocate(size * SizeOf(dtype)).value()),
+      host_(dtype, {size}) {}
 
 void DeviceVector::Assign(const std::vector<double>& values) {
-  host_.Assign(values);
-  const TensorView host = host_.view();
-  if (!host.is_null()) backend_.CopyToDevice(host.raw(), storage_->data(), host.num_bytes(), {});
+  ANYORDER_CHECK(static_cast<int64_t>(values.size()) == host_.size());
+  host_ = test::TensorOf(host_.dtype(), values);
+  backend_.CopyToDevice(host_.view().raw(), storage_->data(), host_.view().num_bytes(), {});
 }
 
 std::vector<double> DeviceVector::ToDouble() const {
-  const TensorView host = host_.view();
-  if (host.is_null()) return {};
-  backend_.CopyToHost(storage_->data(), host.raw(), host.num_bytes(), {});
+  backend_.CopyToHost(storage_->data(), host_.view().raw(), host_.view().num_bytes(), {});
   backend_.Synchronize({});
-  return host_.ToDouble();
-}
-
-TensorView DeviceVector::view() const {
-  const TensorView host = host_.view();
-  return host.is_null() ? host : TensorView(storage_->data(), host.dtype(), host.shape());
+  return host_.Values();
 }
 
 namespace {

@@ -11,6 +11,7 @@
 
 #include "core/network/transformer.h"
 #include "core/objective/objective.h"
+#include "tests/testing/host_tensor.h"
 
 namespace anyorder::testing {
 
@@ -60,32 +61,18 @@ void ExpectRefusals(const std::string& objective, const ModelConfig& model,
 
 std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size, uint64_t seed);
 
-// A vector of any activation dtype, filled from and read as double.
-class AnyVector {
- public:
-  AnyVector(DType dtype, int64_t size);
-  void Assign(const std::vector<double>& values);
-  std::vector<double> ToDouble() const;
-  TensorView view();
-
- private:
-  DType dtype_;
-  int64_t size_;
-  std::vector<char> bytes_;
-};
-
-// The same in a backend's memory.
+// A vector of any activation dtype in a backend's memory, filled from and read as double.
 class DeviceVector {
  public:
   DeviceVector(kernels::Backend& backend, DType dtype, int64_t size);
   void Assign(const std::vector<double>& values);
   std::vector<double> ToDouble() const;
-  TensorView view() const;
+  TensorView view() const { return {storage_->data(), host_.dtype(), host_.shape()}; }
 
  private:
   kernels::Backend& backend_;
   std::unique_ptr<kernels::Buffer> storage_;
-  mutable AnyVector host_;
+  mutable test::HostTensor host_;
 };
 
 // Runs a Transformer on doubles, whatever its dtype and wherever the backend's memory is.

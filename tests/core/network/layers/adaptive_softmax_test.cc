@@ -1,8 +1,6 @@
 // The adaptive softmax against its definition (Grave et al. 2017, section 4), word by word in
 // double, and its configuration.
 
-#include "core/network/layers/adaptive_softmax.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/network/layers/adaptive.h"
 #include "kernels/backend.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/testing/forwarding_backend.h"
@@ -94,20 +93,21 @@ class AdaptiveSoftmaxTest : public ::testing::TestWithParam<Form> {
     Activations activations;
     ANYORDER_CHECK_OK(activations.Allocate(shape_, backend));
     NetworkWeights weights;
-    const TensorBinder binder(shape_, layout_);
-    binder.Bind(ConstTensorView(flat_.data(), Shape{layout_.num_elements()}), &weights);
+    const NetworkGradients no_gradients;
+    BindTensors(shape_, ConstTensorView(flat_.data(), Shape{layout_.num_elements()}), &weights);
     StepArgs args;
     args.batch = &batch_;
     DeviceInputs inputs;
-    DeviceBatch device(shape_, inputs);
+    DeviceBatch device(shape_.batch, inputs);
     AdaptiveSoftmax softmax(shape_, inputs);
     ANYORDER_CHECK_OK(inputs.Allocate(backend));
-    const StepContext context{shape_, args, activations, device, backend, StreamView()};
+    const StepContext context{shape_,  args,         activations, device,
+                              weights, no_gradients, backend,     StreamView()};
     device.Set(batch_);
     softmax.SetInputs(batch_);
     inputs.Send(StreamView());
-    softmax.Run(context, weights, nullptr,
-                ConstTensorView(x_.data(), Shape{kTargets, shape_.model.model_dim}), TensorView());
+    softmax.Run(context, ConstTensorView(x_.data(), Shape{kTargets, shape_.model.model_dim}),
+                TensorView());
     const double* const losses = activations.losses.data<double>();
     return {losses, losses + kTargets};
   }

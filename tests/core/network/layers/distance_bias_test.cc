@@ -1,13 +1,13 @@
 // Buckets of distance against those of transformers' T5Attention._relative_position_bucket (5.23,
 // torch 2.15).
 
-#include "core/network/layers/distance_bias.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 #include <utility>
 #include <vector>
+
+#include "core/network/layers/positions.h"
 
 namespace anyorder {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/generate/token_rules.h"
+#include "core/generate/search.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,8 +19,7 @@ absl::Status TokenRules::Validate() const {
       absl::StrCat("at least ", min_tokens,
                    " tokens before the end, but they and the end token must fit in ", max_tokens));
   faults.Require(block_ngram >= 0, absl::StrCat("n-grams of ", block_ngram, " tokens"));
-  if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(faults.Joined());
+  return faults.ToStatus();
 }
 
 NextTokenRules::NextTokenRules(const TokenRules& rules, const std::vector<int32_t>& tokens)

@@ -1,0 +1,75 @@
+// What beam search and sampling have in common: the model they ask, the rules they keep, the texts
+// they find.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace anyorder {
+
+// What a search asks of a model: logits of the next token of several texts at once.
+class NextTokens {
+ public:
+  virtual ~NextTokens() = default;
+
+  virtual int64_t vocab_size() const = 0;  // V
+  // Texts that grow side by side. Those of one prompt are neighbours, equally many for each prompt.
+  virtual int64_t lanes() const = 0;
+  // Lane b's text becomes that of lane parents[b], a lane of the same prompt, with newest[b] behind
+  // it. In the first call nothing has been chosen yet: newest is not read, and parents[b] is b.
+  // Returns logits [lanes, V] of the token after it, valid until the next call.
+  virtual const float* Next(const std::vector<int32_t>& newest,
+                            const std::vector<int32_t>& parents) = 0;
+};
+
+// Which tokens a text may go on with, whatever their probability.
+struct TokenRules {
+  int32_t end_token = 0;
+  int64_t min_tokens = 0;    // before the end token
+  int64_t max_tokens = 128;  // generated at most, the end token included
+  int64_t block_ngram = 0;   // no n tokens in a row may come twice in the generated text (Paulus et
+                             // al. 2017); 0: they may
+  std::vector<uint8_t> banned;  // [V] 1: never; empty: none is banned
+
+  // InvalidArgument listing every fault.
+  absl::Status Validate() const;
+};
+
+// The rules for what follows `tokens`.
+class NextTokenRules {
+ public:
+  NextTokenRules(const TokenRules& rules, const std::vector<int32_t>& tokens);
+
+  bool Allows(int32_t token) const;
+
+ private:
+  const TokenRules& rules_;
+  bool may_end_;
+  std::vector<int32_t> repeats_;  // would complete an n-gram that has been there
+};
+
+// log(sum(exp(logits))) over all V, in double and in index order.
+double LogSumExp(const float* logits, int64_t vocab_size);
+
+// A text that a search has found.
+struct Hypothesis {
+  std::vector<int32_t> tokens;  // without the prompt and the end token
+  bool ended = false;           // by the end token; else it is as long as it may be
+  double log_prob = 0;          // of all tokens, the end token included, in nats
+  double score = 0;             // log_prob / LengthPenalty
+
+  int64_t length() const { return static_cast<int64_t>(tokens.size()) + (ended ? 1 : 0); }
+};
+
+// ((5 + length) / 6)^alpha (Wu et al. 2016, section 7; UniLM's decoder). `length` counts the end
+// token.
+inline double LengthPenalty(int64_t length, double alpha) {
+  return std::pow((5.0 + static_cast<double>(length)) / 6.0, alpha);
+}
+
+}  // namespace anyorder

@@ -1,0 +1,199 @@
+#include "core/network/layers/operations.h"
+
+#include "core/base/check.h"
+
+namespace anyorder {
+
+void Dense(const StepContext& context, ConstTensorView x, ConstTensorView weight,
+           ConstTensorView bias, TensorView y) {
+  context.backend.Gemm({.a = x, .b = weight, .transpose_b = true, .bias = bias, .c = y},
+                       context.stream);
+}
+
+void DenseGradients(const StepContext& context, ConstTensorView x, ConstTensorView dy,
+                    TensorView dweight, TensorView dbias) {
+  context.backend.Gemm({.a = dy, .b = x, .transpose_a = true, .c = dweight, .a_sum = dbias},
+                       context.stream);
+}
+
+void ProjectionGradients(const StepContext& context, ConstTensorView x, ConstTensorView dy,
+                         TensorView dweight, TensorView dbias) {
+  context.backend.Gemm({.a = x, .b = dy, .transpose_a = true, .c = dweight, .b_sum = dbias},
+                       context.stream);
+}
+
+namespace {
+
+// Elements from the keys' tensor to the values'; 0 for null ones.
+template <typename View>
+int64_t Distance(const KeyValue<View>& pair) {
+  return (static_cast<const char*>(pair.v.raw()) - static_cast<const char*>(pair.k.raw())) /
+         SizeOf(pair.k.dtype());
+}
+
+}  // namespace
+
+void ProjectKeyValue(const StepContext& context, ConstTensorView x,
+                     const KeyValue<ConstTensorView>& weights,
+                     const KeyValue<ConstTensorView>& biases, const KeyValue<TensorView>& y) {
+  context.backend.Gemm(
+      {.a = x,
+       .b = weights.k,
+       .bias = biases.k,
+       .c = y.k,
+       .batch = {.count = 2, .b = Distance(weights), .bias = Distance(biases), .c = Distance(y)}},
+      context.stream);
+}
+
+void KeyValueGradients(const StepContext& context, ConstTensorView x,
+                       const KeyValue<ConstTensorView>& dy, const KeyValue<TensorView>& dweights,
+                       const KeyValue<TensorView>& dbiases) {
+  context.backend.Gemm(
+      {.a = x,
+       .b = dy.k,
+       .transpose_a = true,
+       .c = dweights.k,
+       .b_sum = dbiases.k,
+       .batch = {.count = 2, .b = Distance(dy), .c = Distance(dweights), .sum = Distance(dbiases)}},
+      context.stream);
+}
+
+void GatherRows(const StepContext& context, ConstTensorView x, const int32_t* rows, int64_t count,
+                TensorView y) {
+  context.backend.GatherRows({.x = x, .rows = rows, .num_rows = count, .y = y}, context.stream);
+}
+
+void ScatterRows(const StepContext& context, ConstTensorView x, const int32_t* rows, int64_t count,
+                 TensorView y) {
+  context.backend.GatherRows({.x = x, .rows = rows, .num_rows = count, .scatter_add = true, .y = y},
+                             context.stream);
+}
+
+void DropRows(const StepContext& context, const kernels::Dropout& dropout, const int32_t* row_ids,
+              TensorView x) {
+  if (!dropout.enabled()) return;
+  context.backend.DropoutApply({.x = x, .dropout = dropout, .row_ids = row_ids, .y = x},
+                               context.stream);
+}
+
+void Clear(const StepContext& context, std::initializer_list<TensorView> tensors) {
+  for (const TensorView& tensor : tensors)
+    if (!tensor.is_null()) context.backend.FillZero(tensor, context.stream);
+}
+
+void Rotate(const StepContext& context, TensorView x, ConstTensorView angles, bool inverse) {
+  if (angles.is_null()) return;
+  context.backend.RotaryApply({.x = x, .angles = angles, .inverse = inverse, .y = x},
+                              context.stream);
+}
+
+void SoftmaxLosses(const StepContext& context, kernels::LinearCrossEntropyArgs args) {
+  args.workspace = context.activations.workspace;
+  if (!context.learns()) args.dx = args.dweight = args.dbias = {};
+  context.backend.LinearCrossEntropy(args, context.stream);
+}
+
+namespace {
+
+kernels::LayerNormForwardArgs NormArgs(const StepContext& context, const NormTensors& norm,
+                                       ConstTensorView x, TensorView y) {
+  return {.x = x,
+          .gamma = norm.gamma,
+          .beta = norm.beta,
+          .epsilon = static_cast<float>(context.shape.model.layer_norm_epsilon),
+          .sum = norm.sum,
+          .mean = norm.mean,
+          .rstd = norm.rstd,
+          .y = y};
+}
+
+kernels::LayerNormBackwardArgs NormGradientArgs(const NormTensors& norm,
+                                                const NormGradients& gradients, ConstTensorView dy,
+                                                TensorView dx) {
+  return {.dy = dy,
+          .sum = norm.sum,
+          .mean = norm.mean,
+          .rstd = norm.rstd,
+          .gamma = norm.gamma,
+          .dx = dx,
+          .dgamma = gradients.gamma,
+          .dbeta = gradients.beta};
+}
+
+}  // namespace
+
+void NormForward(const StepContext& context, const NormTensors& norm, TensorView y) {
+  context.backend.LayerNormForward(NormArgs(context, norm, norm.sum, y), context.stream);
+}
+
+void NormBackward(const StepContext& context, const NormTensors& norm,
+                  const NormGradients& gradients, ConstTensorView dy, TensorView dx) {
+  context.backend.LayerNormBackward(NormGradientArgs(norm, gradients, dy, dx), context.stream);
+}
+
+TensorView EnterSublayer(const StepContext& context, const Sublayer& sublayer) {
+  if (context.shape.model.pre_norm()) NormForward(context, sublayer.before, sublayer.normed);
+  return sublayer.Input(context);
+}
+
+void LeaveSublayer(const StepContext& context, const Sublayer& sublayer, TensorView branch,
+                   ConstTensorView x, TensorView y) {
+  if (context.shape.model.pre_norm()) {
+    DropRows(context, sublayer.dropout, sublayer.row_ids, branch);
+    context.backend.Add(x, branch, y, context.stream);
+    return;
+  }
+  kernels::LayerNormForwardArgs args = NormArgs(context, sublayer.after, branch, y);
+  args.residual = x;
+  args.dropout = sublayer.dropout;
+  args.row_ids = sublayer.row_ids;
+  context.backend.LayerNormForward(args, context.stream);
+}
+
+void LeaveSublayerBackward(const StepContext& context, const Sublayer& sublayer, ConstTensorView dy,
+                           TensorView dbranch, TensorView dx) {
+  if (context.shape.model.pre_norm()) {
+    context.backend.DropoutApply(
+        {.x = dy, .dropout = sublayer.dropout, .row_ids = sublayer.row_ids, .y = dbranch},
+        context.stream);
+    return;
+  }
+  kernels::LayerNormBackwardArgs args =
+      NormGradientArgs(sublayer.after, sublayer.gradients, dy, dbranch);
+  args.dropout = sublayer.dropout;
+  args.row_ids = sublayer.row_ids;
+  args.dresidual = dx;
+  context.backend.LayerNormBackward(args, context.stream);
+}
+
+void AddResidual(const StepContext& context, ConstTensorView dy, TensorView dx) {
+  if (context.shape.model.pre_norm()) context.backend.Add(dx, dy, dx, context.stream);
+}
+
+int32_t HeadRows::Set(const StepContext& context, int64_t entry, int32_t row, int32_t id_row) {
+  const int64_t last = context.shape.model.num_layers - 1;
+  const auto first = static_cast<int32_t>(context.shape.first_row(last));
+  const int32_t output_row = row - first;
+  ANYORDER_CHECK(output_row >= 0 && output_row < context.shape.num_rows(last))
+      << "row " << row << " of a head is not among the " << context.shape.num_rows(last)
+      << " rows from " << first << " that the last layer computes";
+  rows_.host[entry] = output_row;
+  ids_.host[entry] = context.batch().row_ids[id_row];
+  return output_row;
+}
+
+void HeadRows::Send() {
+  rows_.Set();
+  ids_.Set();
+}
+
+void HeadRows::Gather(const StepContext& context, TensorView y) const {
+  GatherRows(context, context.activations.output, rows_.data(), size(), y);
+}
+
+void HeadRows::AddGradients(const StepContext& context, ConstTensorView dy, int64_t first) const {
+  const Activations& a = context.activations;
+  ScatterRows(context, dy, rows_.data() + first, dy.dim(0), Rows(a.dinput, 0, a.output.dim(0)));
+}
+
+}  // namespace anyorder

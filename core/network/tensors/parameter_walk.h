@@ -1,0 +1,200 @@
+// The one list of a model's parameters: their names, shapes and order (parameters.h), and the
+// matrices that the network sees in them (layer_tensors.h).
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/config/adaptive_clusters.h"
+#include "core/network/tensors/layer_tensors.h"
+#include "core/network/tensors/parameters.h"
+
+namespace anyorder {
+
+struct WalkedParameter {
+  std::string name() const { return absl::StrCat(layer, stem, end); }
+
+  absl::string_view layer, stem, end;
+  Shape shape;
+  Shape matrix;  // as the network has it, from the parameter's first element on; it may go on in
+                 // the parameters behind
+  ParameterInit init;
+};
+
+// Calls visit(view, parameter) for each; `view` points into `tensors`, or is null where another
+// parameter's matrix has it. What all layers share is visited as the first layer's.
+template <typename View, typename Visit>
+class ParameterWalk {
+ public:
+  ParameterWalk(const ModelConfig& model, int64_t vocab_size, NetworkTensors<View>& tensors,
+                const Visit& visit)
+      : model_(model),
+        clusters_(AdaptiveClusters(model, vocab_size)),
+        num_tails_(static_cast<int64_t>(clusters_.size()) - 1),
+        t_(tensors),
+        visit_(visit) {
+    t_.layers.resize(static_cast<size_t>(model.num_layers));
+    t_.clusters.resize(clusters_.size());
+    WalkInput(vocab_size);
+    for (size_t i = 0; i < t_.layers.size(); ++i) {
+      const std::string prefix = absl::StrCat("transformer.layer.", i, ".");
+      layer_ = prefix;
+      WalkLayer(t_.layers[i]);
+    }
+    layer_ = "";
+    WalkHeads(vocab_size);
+  }
+
+ private:
+  void WalkInput(int64_t vocab_size) {
+    const int64_t dim = model_.model_dim;
+    LayerTensors<View>& first = t_.layers.front();
+    Add(&t_.mask_embedding, "transformer.mask_emb", "", {1, 1, dim}, {1, dim},
+        ParameterInit::kGlorotUniform);
+    if (!model_.adaptive())
+      Weights(t_.embedding, "transformer.word_embedding.weight", {vocab_size, dim});
+    for (size_t i = 0; i < clusters_.size(); ++i) {
+      const Shape shape{clusters_[i].size(), clusters_[i].dim};
+      Add(&t_.clusters[i].table, absl::StrCat("transformer.word_emb.emb_layers.", i), ".weight",
+          shape, {Classes(i), clusters_[i].dim}, ParameterInit::kWeights);
+      if (i == 0) {
+        const Shape tails{num_tails_, clusters_[0].dim};
+        Add(nullptr, "crit.cluster_weight", "", tails, tails, ParameterInit::kWeights);
+      }
+    }
+    for (size_t i = 0; i < clusters_.size() && model_.projects_clusters(); ++i)
+      Projection(t_.clusters[i].input_projection, "transformer.word_emb.emb_projs.", i);
+    if (model_.positions == Positions::kLearned) {
+      Weights(t_.position_table, "transformer.position_embedding.weight",
+              {model_.max_positions, dim});
+    }
+    if (model_.segments == Segments::kLearned)
+      Weights(t_.segment_table, "transformer.segment_embedding.weight", {model_.num_segments, dim});
+    if (model_.embedding_layer_norm)
+      Norm(t_.embedding_norm_gamma, t_.embedding_norm_beta, "transformer.embedding_layer_norm");
+    if (model_.has_distance_bias()) {
+      Weights(first.distance_bias, "transformer.relative_attention_bias.weight",
+              {model_.position_buckets, model_.num_heads});
+    }
+    layer_ = "transformer.";
+    if (!model_.untie_r) RelativeBiases(first, "");
+  }
+
+  void WalkLayer(LayerTensors<View>& t) {
+    const int64_t dim = model_.model_dim;
+    Heads(t.q, "rel_attn.q", dim);
+    Heads(t.k, "rel_attn.k", dim);
+    Heads(t.v, "rel_attn.v", dim);
+    Heads(t.o, "rel_attn.o", dim);
+    if (model_.relative_positions()) Heads(t.r, "rel_attn.r", dim);
+    if (model_.attention_biases) {
+      Bias(&t.q_bias, "rel_attn.q_bias", "", heads_dim());
+      Bias(&t.k_bias, "rel_attn.k_bias", "", heads_dim());
+      Bias(&t.v_bias, "rel_attn.v_bias", "", heads_dim());
+      Bias(&t.o_bias, "rel_attn.o_bias", "", dim);
+    }
+    if (model_.global_projections) {
+      Heads(t.global_q, "rel_attn.global_q", dim);
+      Heads(t.global_k, "rel_attn.global_k", dim);
+      Heads(t.global_v, "rel_attn.global_v", dim);
+    }
+    if (model_.global_projections && model_.attention_biases) {
+      Bias(&t.global_q_bias, "rel_attn.global_q_bias", "", heads_dim());
+      Bias(&t.global_k_bias, "rel_attn.global_k_bias", "", heads_dim());
+      Bias(&t.global_v_bias, "rel_attn.global_v_bias", "", heads_dim());
+    }
+    if (model_.untie_r) RelativeBiases(t, "rel_attn.");
+    if (model_.relative_segments()) Heads(t.segment_embedding, "rel_attn.seg_embed", 2);
+    Norm(t.attention_norm_gamma, t.attention_norm_beta, "rel_attn.layer_norm");
+    Norm(t.ffn_norm_gamma, t.ffn_norm_beta, "ff.layer_norm");
+    Dense(t.ffn_in, &t.ffn_in_bias, "ff.layer_1", {model_.ffn_dim, dim});
+    Dense(t.ffn_out, &t.ffn_out_bias, "ff.layer_2", {dim, model_.ffn_dim});
+  }
+
+  void WalkHeads(int64_t vocab_size) {
+    const int64_t dim = model_.model_dim;
+    if (model_.pre_norm()) Norm(t_.final_norm_gamma, t_.final_norm_beta, "transformer.layer_norm");
+    if (model_.mlm_head) {
+      Dense(t_.head, &t_.head_bias, "lm_head.dense", {dim, dim});
+      Norm(t_.head_norm_gamma, t_.head_norm_beta, "lm_head.layer_norm");
+    }
+    if (model_.softmax_bias && !model_.adaptive())
+      Bias(&t_.softmax_bias, "lm_loss.bias", "", vocab_size);
+    for (size_t i = 0; i < clusters_.size() && model_.projects_clusters(); ++i) {
+      if (i == 0 || !model_.tie_projections)
+        Projection(t_.clusters[i].output_projection, "crit.out_projs.", i);
+    }
+    for (size_t i = 0; i < clusters_.size() && model_.softmax_bias; ++i) {
+      Add(&t_.clusters[i].bias, absl::StrCat("crit.out_layers.", i), ".bias", {clusters_[i].size()},
+          {Classes(i)}, ParameterInit::kZeros);
+      if (i == 0) Bias(nullptr, "crit.cluster_bias", "", num_tails_);
+    }
+    const TaskConfig& task = model_.task;
+    if (task.has_head()) {
+      Dense(t_.task, task.has_choices() ? nullptr : &t_.task_bias, "task_head",
+            {task.num_outputs(), dim});
+    }
+    if (!model_.next_sentence_head) return;
+    Dense(t_.summary, &t_.summary_bias, "sequence_summary.summary", {dim, dim});
+    Dense(t_.classes, &t_.classes_bias, "logits_proj", {2, dim});
+  }
+
+  // "r_w_bias" and its like are biases by name only: the released optimizer decays them.
+  void RelativeBiases(LayerTensors<View>& t, const char* scope) {
+    const Shape heads{model_.num_heads, model_.head_dim};
+    const auto add = [&](View& view, const char* name) {
+      Add(&view, scope, name, heads, {heads_dim()}, ParameterInit::kWeights);
+    };
+    if (model_.relative_positions()) {
+      add(t.content_bias, "r_w_bias");
+      add(t.position_bias, "r_r_bias");
+    }
+    if (model_.relative_segments()) add(t.segment_bias, "r_s_bias");
+  }
+  void Heads(View& view, const char* name, int64_t rows) {
+    Add(&view, name, "", {rows, model_.num_heads, model_.head_dim}, {rows, heads_dim()},
+        ParameterInit::kWeights);
+  }
+  void Weights(View& view, const char* name, const Shape& shape) {
+    Add(&view, name, "", shape, shape, ParameterInit::kWeights);
+  }
+  void Projection(View& view, const char* name, size_t cluster) {
+    const Shape shape{model_.model_dim, clusters_[cluster].dim};
+    Add(&view, absl::StrCat(name, cluster), "", shape, shape, ParameterInit::kProjections);
+  }
+  // The bias may be null: none.
+  void Dense(View& weight, View* bias, const char* name, const Shape& shape) {
+    Add(&weight, name, ".weight", shape, shape, ParameterInit::kWeights);
+    if (bias != nullptr) Bias(bias, name, ".bias", shape[0]);
+  }
+  void Norm(View& gamma, View& beta, const char* name) {
+    const Shape shape{model_.model_dim};
+    Add(&gamma, name, ".weight", shape, shape, ParameterInit::kGains);
+    Bias(&beta, name, ".bias", model_.model_dim);
+  }
+  void Bias(View* view, const char* name, const char* end, int64_t size) {
+    Add(view, name, end, {size}, {size}, ParameterInit::kZeros);
+  }
+  void Add(View* view, absl::string_view stem, const char* end, const Shape& shape,
+           const Shape& matrix, ParameterInit init) {
+    visit_(view, WalkedParameter{layer_, stem, end, shape, matrix, init});
+  }
+
+  int64_t heads_dim() const { return model_.num_heads * model_.head_dim; }
+  // Of a cluster's softmax.
+  int64_t Classes(size_t cluster) const {
+    return clusters_[cluster].size() + (cluster == 0 ? num_tails_ : 0);
+  }
+
+  const ModelConfig& model_;
+  const std::vector<AdaptiveCluster> clusters_;
+  const int64_t num_tails_;
+  NetworkTensors<View>& t_;
+  const Visit& visit_;
+  absl::string_view layer_ = "";
+};
+
+}  // namespace anyorder
