@@ -488,8 +488,7 @@ TEST(DecoderRefusalTest, ObjectivesWithoutAnOrderSayWhy) {
   for (const char* const name : {"dae", "bert"}) {
     ModelConfig model = SmallModel();
     if (std::string(name) == "bert") Bert(model);
-    SamplingConfig sampling = SmallSampling();
-    sampling.bidirectional = false;
+    const SamplingConfig sampling = OneWaySampling();
     const absl::Status status =
         MakeObjectiveOrDie(name, model, sampling)->Generation(kTokens).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name;

@@ -21,8 +21,7 @@ constexpr int64_t kLength = 16;
 const char* const kNames[] = {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm"};
 
 SamplingConfig OneWay(const AnyOrderConfig& config = {}) {
-  SamplingConfig sampling = SmallSampling();
-  sampling.bidirectional = false;
+  SamplingConfig sampling = OneWaySampling();
   sampling.any_order = config;
   return sampling;
 }

@@ -223,9 +223,8 @@ std::vector<GradientCase> AdaptiveCases() {
 }
 
 SamplingConfig ForLongformer() {
-  SamplingConfig sampling = SmallSampling();
+  SamplingConfig sampling = OneWaySampling();
   sampling.spans = SpanKind::kSingle;
-  sampling.bidirectional = false;
   return sampling;
 }
 

@@ -142,6 +142,13 @@ SamplingConfig SmallSampling() {
   return sampling;
 }
 
+SamplingConfig OneWaySampling(int64_t seq_len) {
+  SamplingConfig sampling = SmallSampling();
+  sampling.bidirectional = false;
+  sampling.seq_len = seq_len;
+  return sampling;
+}
+
 TextSample RandomSample(const SamplingConfig& sampling, SampleKind kind, int64_t vocab_size,
                         int64_t lane, int64_t step, bool backward) {
   RandomStream random(99, RandomPurpose::kPairs, step, lane);

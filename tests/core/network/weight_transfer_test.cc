@@ -64,9 +64,7 @@ std::vector<float> Of(const ModelConfig& model, const std::vector<float>& values
 }
 
 SamplingConfig Sampling(int64_t seq_len) {
-  SamplingConfig sampling = SmallSampling();
-  sampling.seq_len = seq_len;
-  sampling.bidirectional = false;
+  SamplingConfig sampling = OneWaySampling(seq_len);
   sampling.spans = SpanKind::kSingle;
   sampling.global_classifiers = 0;
   return sampling;

@@ -17,7 +17,7 @@ class CausalTest : public ::testing::TestWithParam<std::string> {
     if (GetParam() == "causal_lm") return;
     model_ = SmallLearnedModel();
     model_.attention_biases = true;
-    sampling_.bidirectional = false;
+    sampling_ = OneWaySampling();
   }
 
   ModelConfig model_ = SmallModel();

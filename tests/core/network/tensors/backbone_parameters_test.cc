@@ -165,7 +165,7 @@ TEST(BackboneParametersTest, ProjectionsHaveARangeOfTheirOwn) {
   }
 }
 
-TEST(BackboneParametersTest, OrderIsThatOfTheHeader) {
+TEST(BackboneParametersTest, OrderIsThatOfTheHeaderAndOnlyMatricesDecay) {
   ModelConfig config = Bert();
   config.num_layers = 1;
   config.layer_norm = LayerNormPlace::kPre;
@@ -173,7 +173,10 @@ TEST(BackboneParametersTest, OrderIsThatOfTheHeader) {
   config.position_bias = PositionBias::kT5;  // not valid together, but each has its place
   const ParameterLayout layout(config, 100);
   std::vector<std::string> names;
-  for (const ParameterInfo& info : layout.parameters()) names.push_back(info.name);
+  for (const ParameterInfo& info : layout.parameters()) {
+    names.push_back(info.name);
+    EXPECT_EQ(info.decays, info.shape.rank() > 1) << info.name;
+  }
   const std::string attention = "transformer.layer.0.rel_attn.";
   const std::string ffn = "transformer.layer.0.ff.";
   const std::vector<std::string> expected = {"transformer.mask_emb",
@@ -217,14 +220,6 @@ TEST(BackboneParametersTest, OrderIsThatOfTheHeader) {
                                              "logits_proj.weight",
                                              "logits_proj.bias"};
   EXPECT_EQ(names, expected);
-}
-
-TEST(BackboneParametersTest, OnlyMatricesDecay) {
-  const ParameterLayout layout(Bert(), 100);
-  for (const ParameterInfo& info : layout.parameters()) {
-    const bool is_matrix = info.shape.rank() > 1;
-    EXPECT_EQ(info.decays, is_matrix) << info.name;
-  }
 }
 
 TEST(BackboneParametersTest, OtherPositionsHaveNoRelativeParameters) {

@@ -18,12 +18,6 @@ namespace {
 constexpr int64_t kLength = 16;
 constexpr int32_t kMask = 4;  // of RandomSample
 
-SamplingConfig OneWay() {
-  SamplingConfig sampling = SmallSampling();
-  sampling.bidirectional = false;
-  return sampling;
-}
-
 ModelConfig WithoutMemory() {
   ModelConfig model = SmallModel();
   model.mem_len = 0;
@@ -31,11 +25,11 @@ ModelConfig WithoutMemory() {
 }
 
 TextSample Sample(int64_t lane, int64_t step = 3) {
-  return RandomSample(OneWay(), SampleKind::kContiguous, kSmallVocab, lane, step, false);
+  return RandomSample(OneWaySampling(), SampleKind::kContiguous, kSmallVocab, lane, step, false);
 }
 
 Batch Build(const std::string& name, const AnyOrderConfig& config, const TextSample& sample) {
-  SamplingConfig sampling = OneWay();
+  SamplingConfig sampling = OneWaySampling();
   sampling.any_order = config;
   const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(name, WithoutMemory(), sampling);
   return BuildBatch(*objective, {sample});
@@ -343,7 +337,7 @@ TEST(AsArmTest, ThePromptSeesItselfAndTheOthersReadOnFromLeftToRight) {
 TEST(AnyOrderTest, ALaneDoesNotDependOnItsPlaceInTheMicrobatch) {
   for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm"}) {
     const std::unique_ptr<Objective> objective =
-        MakeObjectiveOrDie(name, WithoutMemory(), OneWay());
+        MakeObjectiveOrDie(name, WithoutMemory(), OneWaySampling());
     Batch two(objective->Shape(2));
     objective->BuildLane(Sample(6), 0, two);
     objective->BuildLane(Sample(9), 1, two);
@@ -366,7 +360,7 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
   using M = ModelConfig;
   using S = SamplingConfig;
   const auto expect = [](const char* name, const std::vector<Refusal>& refusals) {
-    ExpectRefusals(name, WithoutMemory(), OneWay(), refusals);
+    ExpectRefusals(name, WithoutMemory(), OneWaySampling(), refusals);
   };
   for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm"}) {
     expect(name, {{[](M& m, S&) { m.mem_len = 8; }, "model.mem_len is 8"},

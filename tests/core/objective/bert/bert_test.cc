@@ -17,12 +17,6 @@ ModelConfig WithoutMemory() {
   return model;
 }
 
-SamplingConfig OneWay() {
-  SamplingConfig sampling = SmallSampling();
-  sampling.bidirectional = false;
-  return sampling;
-}
-
 class BertTest : public ::testing::Test {
  protected:
   TextSample Sample(int64_t lane) const {
@@ -31,7 +25,7 @@ class BertTest : public ::testing::Test {
   Batch Build(const TextSample& sample) const { return BuildBatch(*objective_, {sample}); }
 
   const ModelConfig model_ = WithoutMemory();
-  const SamplingConfig sampling_ = OneWay();
+  const SamplingConfig sampling_ = OneWaySampling();
   const std::unique_ptr<Objective> objective_ = MakeObjectiveOrDie("bert", model_, sampling_);
 };
 

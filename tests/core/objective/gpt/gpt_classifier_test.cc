@@ -30,22 +30,15 @@ ModelConfig Model(ExampleTask task, double lm_weight = 0.5) {
   return model;
 }
 
-SamplingConfig Sampling(int64_t seq_len = 16) {
-  SamplingConfig sampling = SmallSampling();
-  sampling.seq_len = seq_len;
-  sampling.bidirectional = false;
-  return sampling;
-}
-
 TextSample Sample(int64_t lane) {
-  return RandomSample(Sampling(), SampleKind::kExamples, kSmallVocab, lane, 0, false);
+  return RandomSample(OneWaySampling(), SampleKind::kExamples, kSmallVocab, lane, 0, false);
 }
 
 // Evaluation: no dropout.
 StepResult Evaluate(const ModelConfig& model, int64_t seq_len,
                     const std::vector<TextSample>& lanes) {
   const auto backend = kernels::MakeReferenceBackend();
-  const auto objective = MakeObjectiveOrDie("gpt_classifier", model, Sampling(seq_len));
+  const auto objective = MakeObjectiveOrDie("gpt_classifier", model, OneWaySampling(seq_len));
   const Batch batch = BuildBatch(*objective, lanes);
   ModelRunner runner(model, kSmallVocab, batch.shape, *backend);
   return runner.Run(batch, InitialWeights(model, kSmallVocab, 3), {}, false).step;
@@ -103,7 +96,7 @@ TEST(GptClassifierTest, WhatDoesNotFitIsCutAtTheEndsOfItsTexts) {
 // The rule from the paper: each token sees those of its own sequence up to itself.
 TEST(GptClassifierTest, ATokenSeesThePastOfItsOwnSequenceAndPaddingSeesAndIsNothing) {
   for (const ExampleTask task : kTasks) {
-    const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task), Sampling());
+    const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task), OneWaySampling());
     const TextSample sample = Sample(3);
     const Batch batch = BuildBatch(*objective, {sample});
     const auto sequences = TaskSequences(task, sample, 16);
@@ -128,7 +121,8 @@ TEST(GptClassifierTest, ATokenSeesThePastOfItsOwnSequenceAndPaddingSeesAndIsNoth
 
 TEST(GptClassifierTest, TheHeadReadsTheLastTokenAndTheLanguageModelAllButTheFirst) {
   for (const ExampleTask task : kTasks) {
-    const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task, 0.75), Sampling());
+    const auto objective =
+        MakeObjectiveOrDie("gpt_classifier", Model(task, 0.75), OneWaySampling());
     const TextSample sample = Sample(4);
     const Batch batch = BuildBatch(*objective, {sample});
     const auto sequences = TaskSequences(task, sample, 16);
@@ -168,7 +162,7 @@ TEST(GptClassifierTest, PaddingChangesNoLoss) {
 
     // What stands in the padding: the same bits.
     const auto backend = kernels::MakeReferenceBackend();
-    const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task), Sampling());
+    const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task), OneWaySampling());
     Batch batch = BuildBatch(*objective, {sample});
     ModelRunner runner(Model(task), kSmallVocab, batch.shape, *backend);
     const std::vector<double> weights = InitialWeights(Model(task), kSmallVocab, 3);
@@ -236,16 +230,16 @@ TEST(GptClassifierTest, SettingsThatCannotBeUsedAreRefused) {
   using S = SamplingConfig;
   const ModelConfig model = Model(ExampleTask::kClassification);
   ExpectRefusals(
-      "gpt_classifier", model, Sampling(),
+      "gpt_classifier", model, OneWaySampling(),
       {{[](M& m, S&) { m.task.num_classes = 0; }, "objective.num_classes is 0"},
        {[](M& m, S&) { m = Model(ExampleTask::kGeneration); }, "objective.task is generation"},
        {[](M& m, S&) { m.task.lm_weight = -1; }, "objective.lm_weight is -1"},
        {[](M& m, S&) { m.task.dropout = 1; }, "objective.classifier_dropout is 1"},
-       {[](M&, S& s) { s = Sampling(4); }, "sampling.seq_len is 4"},
-       {[](M&, S& s) { s = Sampling(41); }, "model.max_positions is 40"},
+       {[](M&, S& s) { s = OneWaySampling(4); }, "sampling.seq_len is 4"},
+       {[](M&, S& s) { s = OneWaySampling(41); }, "model.max_positions is 40"},
        {[](M&, S& s) { s.bidirectional = true; }, "sampling.bidirectional"},
        {[](M& m, S&) { m.mem_len = 4; }, "model.mem_len is 4"}});
-  ExpectRefusals("gpt", model, Sampling(), {{[](M&, S&) {}, "gpt has no classifier"}});
+  ExpectRefusals("gpt", model, OneWaySampling(), {{[](M&, S&) {}, "gpt has no classifier"}});
 }
 
 }  // namespace

@@ -22,9 +22,7 @@ ModelConfig Windowed(const std::string& windows) {
 }
 
 SamplingConfig Sampling(int64_t seq_len) {
-  SamplingConfig sampling = SmallSampling();
-  sampling.seq_len = seq_len;
-  sampling.bidirectional = false;
+  SamplingConfig sampling = OneWaySampling(seq_len);
   sampling.spans = SpanKind::kSingle;
   return sampling;
 }

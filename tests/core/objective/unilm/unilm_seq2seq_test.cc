@@ -23,8 +23,7 @@ ModelConfig LearnedModel() {
 }
 
 SamplingConfig OneWay() {
-  SamplingConfig sampling = SmallSampling();
-  sampling.bidirectional = false;
+  SamplingConfig sampling = OneWaySampling();
   sampling.num_predict = sampling.seq_len;
   return sampling;
 }

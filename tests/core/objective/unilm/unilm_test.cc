@@ -32,8 +32,7 @@ ModelConfig LearnedModel() {
 }
 
 SamplingConfig OneWay(double mask_fraction = 0.3) {
-  SamplingConfig sampling = SmallSampling();
-  sampling.bidirectional = false;
+  SamplingConfig sampling = OneWaySampling();
   sampling.spans = SpanKind::kNgram;
   sampling.mask_fraction = mask_fraction;
   sampling.num_predict = sampling.seq_len;

@@ -46,7 +46,6 @@ class UnilmV2Test : public ::testing::Test {
     model_.positions = Positions::kLearned;
     model_.max_positions = kSlots;
     model_.segments = Segments::kLearned;
-    sampling_.bidirectional = false;
     sampling_.mask_fraction = 0.3;  // five of 16, and up to three more by the last block
     sampling_.num_predict = 8;
     sampling_.block_max_span = 4;
@@ -100,7 +99,7 @@ class UnilmV2Test : public ::testing::Test {
   }
 
   ModelConfig model_ = SmallModel();
-  SamplingConfig sampling_ = SmallSampling();
+  SamplingConfig sampling_ = OneWaySampling();
 };
 
 }  // namespace anyorder::testing

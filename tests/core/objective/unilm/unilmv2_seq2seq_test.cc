@@ -23,9 +23,7 @@ class Seq2seqTest : public ::testing::Test {
     model_.positions = Positions::kLearned;
     model_.max_positions = 12;
     model_.segments = Segments::kLearned;
-    sampling_.seq_len = 12;
     sampling_.num_predict = 5;
-    sampling_.bidirectional = false;
     sampling_.target_replace_prob = 0;
   }
   // Tokens 10, 11, ... and 30, 31, ...
@@ -50,7 +48,7 @@ class Seq2seqTest : public ::testing::Test {
   }
 
   ModelConfig model_ = SmallModel();
-  SamplingConfig sampling_ = SmallSampling();
+  SamplingConfig sampling_ = OneWaySampling(12);
 };
 
 // The authors' convention: an integer a slot, 0 the source, t a target token, -t its pseudo mask. A
