@@ -108,9 +108,8 @@ absl::StatusOr<std::vector<uint32_t>> CrcsFromHex(absl::string_view hex) {
   std::vector<uint32_t> crcs(hex.size() / 8);
   for (size_t i = 0; i < hex.size(); ++i) {
     const char c = hex[i];
-    if (!absl::ascii_isxdigit(static_cast<unsigned char>(c))) {
+    if (!absl::ascii_isxdigit(static_cast<unsigned char>(c)))
       return absl::DataLossError("checksum list holds a character that is no hex digit");
-    }
     const uint32_t digit = c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
     crcs[i / 8] = crcs[i / 8] << 4 | digit;
   }

@@ -12,13 +12,13 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 
-#include "ckpt/background_copy.h"
 #include "ckpt/chunk_sums.h"
 #include "ckpt/layout.h"
 #include "ckpt/protocol.h"
 #include "ckpt/rank_file.h"
 #include "ckpt/reader.h"
 #include "ckpt/staging_buffer.h"
+#include "core/base/errors.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
@@ -73,9 +73,9 @@ absl::Status CheckRanges(const std::vector<TensorRange>& ranges, const std::stri
     const bool has_data = HasData(range);
     if (range.begin < 0 || range.end < range.begin || range.end > count || !has_data ||
         range.name.empty() || !IsUtf8(range.name)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "checkpoint tensor '", range.name, "': range [", range.begin, ", ", range.end, ") of ",
-          count, " elements, ", has_data ? "with" : "without", " data, is invalid"));
+      return InvalidArgument("checkpoint tensor '", range.name, "': range [", range.begin, ", ",
+                             range.end, ") of ", count, " elements, ",
+                             has_data ? "with" : "without", " data, is invalid");
     }
   }
   if (!IsUtf8(metadata)) return absl::InvalidArgumentError("checkpoint metadata is not UTF-8");
@@ -89,72 +89,25 @@ int64_t AvailableMemory() {
   while (std::getline(in, line)) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
     int64_t kib = 0;
-    if (words.size() >= 2 && words[0] == "MemAvailable:" && absl::SimpleAtoi(words[1], &kib)) {
+    if (words.size() >= 2 && words[0] == "MemAvailable:" && absl::SimpleAtoi(words[1], &kib))
       return kib << 10;
-    }
   }
   return -1;
 }
 
 }  // namespace
 
-class Client::Impl {
- public:
-  explicit Impl(ClientOptions options) : options_(std::move(options)) {
-    if (options_.copier != nullptr)
-      copy_ = std::make_unique<BackgroundCopy>(*options_.copier, options_.copy_limit);
-  }
-  ~Impl();
+Client::Client(const ClientOptions& options) : options_(options) {
+  if (options_.copier != nullptr)
+    copy_ = std::make_unique<BackgroundCopy>(*options_.copier, options_.copy_limit);
+}
 
-  absl::Status Connect(absl::Time deadline, absl::Duration answer_limit);
-  absl::Status Prepare(const std::vector<TensorRange>& ranges);
-  bool CanSave(std::string* skip_reason);
-  absl::StatusOr<SaveResult> Save(int64_t step, const std::vector<TensorRange>& ranges,
-                                  const std::string& metadata);
-  std::vector<SaveEvent> PollEvents();
-  absl::Status WaitStaged(int64_t step, absl::Duration limit);
-  absl::Status WaitCommitted(int64_t step, absl::Duration limit);
+template <typename Body>
+absl::Status Client::Send(Body body, absl::Time deadline) {
+  return channel_->Send({options_.run_id, options_.attempt, std::move(body)}, deadline);
+}
 
- private:
-  struct Buffer {
-    std::unique_ptr<StagingBuffer> memory;
-    int64_t generation = 0;  // that uses it; 0: free
-  };
-
-  template <typename Body>
-  absl::Status Send(Body body, absl::Time deadline) {
-    return channel_->Send({options_.run_id, options_.attempt, std::move(body)}, deadline);
-  }
-  SaveIdentity IdentityOf(int64_t step, int64_t generation) const;
-  void Drain();
-  void Take(const Message& message);
-  void LoseService(const absl::Status& why);
-  template <typename Reply>
-  absl::Status Await(absl::Duration limit);
-  absl::Status Reserve(int64_t file_bytes);
-  absl::Status RegisterBuffer(int index);
-  absl::Status Copy(int index, const SaveIdentity& id, const RankFilePlan& plan,
-                    const std::vector<TensorRange>& ranges, const std::string& metadata);
-  int FreeBuffer() const;
-  // Of a copy in the background (ckpt/background_copy.h).
-  void Advance();
-  absl::Status HandOver(const Stage& stage);
-  void Record(const SaveEvent& event);
-  bool IsCopying() { return copy_ != nullptr && copy_->is_running(); }
-  void FreeMemory(Buffer& buffer);
-
-  const ClientOptions options_;
-  std::unique_ptr<Channel> channel_;  // null: the service is gone
-  std::array<Buffer, 2> buffers_;
-  int64_t last_step_ = -1;
-  int64_t saves_ = 0;                          // at last_step_, before the current one
-  std::deque<SaveEvent> events_;               // not yet given to PollEvents
-  std::map<int64_t, SaveEvent> last_of_step_;  // newest decision of each recent step
-  std::unique_ptr<BackgroundCopy> copy_;       // null without a copier
-  std::optional<Stage> unstaged_;              // of its save, without CRCs
-};
-
-Client::Impl::~Impl() {
+Client::~Client() {
   if (copy_ != nullptr && !copy_->AwaitMemory(absl::Seconds(10))) {
     LogWarning("the device still copies a checkpoint; its staging memory is left to it");
     for (Buffer& buffer : buffers_) buffer.memory.release();
@@ -163,18 +116,20 @@ Client::Impl::~Impl() {
   for (Buffer& buffer : buffers_) FreeMemory(buffer);
 }
 
-void Client::Impl::FreeMemory(Buffer& buffer) {
+bool Client::IsCopying() { return copy_ != nullptr && copy_->is_running(); }
+
+void Client::FreeMemory(Buffer& buffer) {
   if (buffer.memory != nullptr && options_.copier != nullptr)
     options_.copier->Release(buffer.memory->data());
   buffer.memory.reset();
 }
 
-SaveIdentity Client::Impl::IdentityOf(int64_t step, int64_t generation) const {
+SaveIdentity Client::IdentityOf(int64_t step, int64_t generation) const {
   return {options_.run_id,     options_.attempt,  generation, step,
           options_.world_size, options_.num_nodes};
 }
 
-absl::Status Client::Impl::Connect(absl::Time deadline, absl::Duration answer_limit) {
+absl::Status Client::Connect(absl::Time deadline, absl::Duration answer_limit) {
   const std::string path = options_.socket_path.empty()
                                ? DefaultSocketPath(options_.run_dir, options_.node)
                                : options_.socket_path;
@@ -205,7 +160,7 @@ absl::Status Client::Impl::Connect(absl::Time deadline, absl::Duration answer_li
   return sent;
 }
 
-void Client::Impl::LoseService(const absl::Status& why) {
+void Client::LoseService(const absl::Status& why) {
   if (channel_ == nullptr) return;
   LogWarning(absl::StrCat("checkpoint service lost: ", why.message(), "; training continues"));
   channel_.reset();
@@ -213,7 +168,7 @@ void Client::Impl::LoseService(const absl::Status& why) {
 
 // Receives until a Reply; what comes before it is taken in. A refusal becomes FailedPrecondition.
 template <typename Reply>
-absl::Status Client::Impl::Await(absl::Duration limit) {
+absl::Status Client::Await(absl::Duration limit) {
   const absl::Time deadline = absl::Now() + limit;
   while (true) {
     ANYORDER_ASSIGN_OR_RETURN(const Message message, channel_->Receive(deadline));
@@ -222,7 +177,7 @@ absl::Status Client::Impl::Await(absl::Duration limit) {
   }
 }
 
-void Client::Impl::Take(const Message& message) {
+void Client::Take(const Message& message) {
   if (message.run_id != options_.run_id || message.attempt != options_.attempt) return;
   if (const auto* free = std::get_if<BufferFree>(&message.body); free && free->buffer < 2) {
     Buffer& buffer = buffers_[free->buffer];
@@ -232,7 +187,7 @@ void Client::Impl::Take(const Message& message) {
   }
 }
 
-void Client::Impl::Record(const SaveEvent& event) {
+void Client::Record(const SaveEvent& event) {
   const bool is_decision =
       event.state == SaveState::kCommitted || event.state == SaveState::kAbandoned;
   const auto known = last_of_step_.find(event.step);
@@ -246,7 +201,7 @@ void Client::Impl::Record(const SaveEvent& event) {
   if (last_of_step_.size() > 64) last_of_step_.erase(last_of_step_.begin());
 }
 
-void Client::Impl::Drain() {
+void Client::Drain() {
   while (channel_ != nullptr) {
     const absl::StatusOr<std::optional<Message>> message = channel_->TryReceive();
     if (!message.ok()) return LoseService(message.status());
@@ -255,14 +210,14 @@ void Client::Impl::Drain() {
   }
 }
 
-int Client::Impl::FreeBuffer() const {
+int Client::FreeBuffer() const {
   for (size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].generation == 0) return static_cast<int>(i);
   }
   return -1;
 }
 
-bool Client::Impl::CanSave(std::string* skip_reason) {
+bool Client::CanSave(std::string* skip_reason) {
   Drain();
   Advance();
   std::string reason;
@@ -281,7 +236,7 @@ bool Client::Impl::CanSave(std::string* skip_reason) {
   return reason.empty();
 }
 
-absl::Status Client::Impl::RegisterBuffer(int index) {
+absl::Status Client::RegisterBuffer(int index) {
   const StagingBuffer& memory = *buffers_[index].memory;
   ANYORDER_ASSIGN_OR_RETURN(UniqueFd fd, memory.Duplicate());
   ANYORDER_RETURN_IF_ERROR(
@@ -291,7 +246,7 @@ absl::Status Client::Impl::RegisterBuffer(int index) {
 }
 
 // Makes every free buffer large enough; a busy one has to wait until it is free.
-absl::Status Client::Impl::Reserve(int64_t file_bytes) {
+absl::Status Client::Reserve(int64_t file_bytes) {
   for (size_t i = 0; i < buffers_.size(); ++i) {
     Buffer& buffer = buffers_[i];
     if (buffer.generation != 0) continue;
@@ -301,9 +256,9 @@ absl::Status Client::Impl::Reserve(int64_t file_bytes) {
     const int64_t available = AvailableMemory();
     // The other ranks' buffers count as used memory once they are allocated.
     if (available >= 0 && bytes * 2 > available && i == 0) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "checkpoints need two buffers of ", bytes >> 20, " MiB for each rank, the machine has ",
-          available >> 20, " MiB left for this one; use more nodes or fewer ranks on each"));
+      return ResourceExhausted("checkpoints need two buffers of ", bytes >> 20,
+                               " MiB for each rank, the machine has ", available >> 20,
+                               " MiB left for this one; use more nodes or fewer ranks on each");
     }
     ANYORDER_ASSIGN_OR_RETURN(buffer.memory, StagingBuffer::Create(bytes));
     const absl::Status registered = RegisterBuffer(static_cast<int>(i));
@@ -317,16 +272,16 @@ absl::Status Client::Impl::Reserve(int64_t file_bytes) {
   return absl::OkStatus();
 }
 
-absl::Status Client::Impl::Prepare(const std::vector<TensorRange>& ranges) {
+absl::Status Client::Prepare(const std::vector<TensorRange>& ranges) {
+  ANYORDER_RETURN_IF_ERROR(CheckRanges(ranges, ""));
   if (channel_ == nullptr) return absl::UnavailableError("the checkpoint service is gone");
   ANYORDER_ASSIGN_OR_RETURN(const RankFilePlan plan,
                             PlanRankFile(IdentityOf(0, 0), options_.rank, ranges));
   return Reserve(plan.layout.file_bytes);
 }
 
-absl::Status Client::Impl::Copy(int index, const SaveIdentity& id, const RankFilePlan& plan,
-                                const std::vector<TensorRange>& ranges,
-                                const std::string& metadata) {
+absl::Status Client::Copy(int index, const SaveIdentity& id, const RankFilePlan& plan,
+                          const std::vector<TensorRange>& ranges, const std::string& metadata) {
   const absl::Time deadline = absl::Now() + kAnswerLimit;
   const Begin begin = {.generation = id.generation, .step = id.step, .buffer = index};
   ANYORDER_RETURN_IF_ERROR(Send(begin, deadline));
@@ -346,11 +301,11 @@ absl::Status Client::Impl::Copy(int index, const SaveIdentity& id, const RankFil
   }
   stage.copy_ms = absl::ToDoubleMilliseconds(absl::Now() - start);
   if (copy_ == nullptr) return HandOver(stage);
-  unstaged_ = std::move(stage);
+  unstaged_ = std::make_unique<Stage>(std::move(stage));
   return absl::OkStatus();
 }
 
-absl::Status Client::Impl::HandOver(const Stage& stage) {
+absl::Status Client::HandOver(const Stage& stage) {
   ANYORDER_RETURN_IF_ERROR(Send(stage, absl::Now() + kAnswerLimit));
   const absl::Status staged = Await<Staged>(kAnswerLimit);
   if (absl::IsFailedPrecondition(staged)) buffers_[stage.buffer].generation = 0;
@@ -358,11 +313,11 @@ absl::Status Client::Impl::HandOver(const Stage& stage) {
 }
 
 // Hands over a complete copy, or tells the service and the caller that it failed.
-void Client::Impl::Advance() {
-  if (!unstaged_.has_value()) return;
+void Client::Advance() {
+  if (unstaged_ == nullptr) return;
   auto crcs = copy_->Poll();
   if (!crcs.has_value()) return;
-  Stage stage = *std::exchange(unstaged_, std::nullopt);
+  Stage stage = std::move(*std::exchange(unstaged_, nullptr));
   const int64_t step = stage.step;
   const int64_t generation = stage.generation;
   if (crcs->ok()) {
@@ -382,14 +337,12 @@ void Client::Impl::Advance() {
   if (!reason.empty()) Record({step, generation, SaveState::kAbandoned, reason, 0, 0});
 }
 
-absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step, const std::vector<TensorRange>& ranges,
-                                              const std::string& metadata) {
+absl::StatusOr<SaveResult> Client::Save(int64_t step, const std::vector<TensorRange>& ranges,
+                                        const std::string& metadata) {
   const absl::Time start = absl::Now();
   SaveResult result;
-  if (step < 0 || step > kMaxStep) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("step ", step, " is not in [0, ", kMaxStep, "]"));
-  }
+  if (step < 0 || step > kMaxStep)
+    return InvalidArgument("step ", step, " is not in [0, ", kMaxStep, "]");
   // Counted also if it is not accepted, so that the ranks' generations stay equal.
   saves_ = step == last_step_ ? std::min(saves_ + 1, kSavesPerStep - 1) : 0;
   last_step_ = step;
@@ -411,7 +364,7 @@ absl::StatusOr<SaveResult> Client::Impl::Save(int64_t step, const std::vector<Te
   return result;
 }
 
-std::vector<SaveEvent> Client::Impl::PollEvents() {
+std::vector<SaveEvent> Client::PollEvents() {
   Drain();
   Advance();
   std::vector<SaveEvent> events(events_.begin(), events_.end());
@@ -419,19 +372,19 @@ std::vector<SaveEvent> Client::Impl::PollEvents() {
   return events;
 }
 
-absl::Status Client::Impl::WaitStaged(int64_t step, absl::Duration limit) {
+absl::Status Client::WaitStaged(int64_t step, absl::Duration limit) {
   const absl::Time deadline = absl::Now() + limit;
-  for (Advance(); unstaged_.has_value() && unstaged_->step == step; Advance()) {
+  for (Advance(); unstaged_ != nullptr && unstaged_->step == step; Advance()) {
     if (absl::Now() > deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          "the copy of step ", step, " was not done within ", absl::FormatDuration(limit)));
+      return DeadlineExceeded("the copy of step ", step, " was not done within ",
+                              absl::FormatDuration(limit));
     }
     absl::SleepFor(absl::Milliseconds(1));
   }
   return absl::OkStatus();
 }
 
-absl::Status Client::Impl::WaitCommitted(int64_t step, absl::Duration limit) {
+absl::Status Client::WaitCommitted(int64_t step, absl::Duration limit) {
   const absl::Time deadline = absl::Now() + limit;
   // Before that there is nothing to commit.
   const absl::Status staged = WaitStaged(step, limit);
@@ -456,14 +409,13 @@ absl::Status Client::Impl::WaitCommitted(int64_t step, absl::Duration limit) {
           FileSystem::Posix()->SyncDirectory(ParentPath(path)).ok()) {
         return absl::OkStatus();
       }
-      return absl::UnavailableError(
-          absl::StrCat("checkpoint of step ", step, " was not committed: ",
-                       is_abandoned ? it->second.reason : "the checkpoint service is gone"));
+      return Unavailable("checkpoint of step ", step, " was not committed: ",
+                         is_abandoned ? it->second.reason : "the checkpoint service is gone");
     }
     const absl::StatusOr<Message> message = channel_->Receive(deadline);
     if (absl::IsDeadlineExceeded(message.status())) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          "checkpoint of step ", step, " was not committed within ", absl::FormatDuration(limit)));
+      return DeadlineExceeded("checkpoint of step ", step, " was not committed within ",
+                              absl::FormatDuration(limit));
     }
     if (message.ok()) {
       Take(*message);
@@ -473,39 +425,19 @@ absl::Status Client::Impl::WaitCommitted(int64_t step, absl::Duration limit) {
   }
 }
 
-Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Client::~Client() = default;
-
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
   if (options.run_id.empty() || options.attempt < 1 || options.rank < 0 ||
       options.rank >= options.world_size || options.node < 0 || options.node >= options.num_nodes ||
       (options.num_nodes > 1 && options.local_world_size < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("checkpoint client needs run_id, attempt >= 1, 0 <= rank < world_size, "
-                     "0 <= node < num_nodes, and local_world_size with several nodes; got rank ",
-                     options.rank, " of ", options.world_size, ", node ", options.node, " of ",
-                     options.num_nodes));
+    return InvalidArgument(
+        "checkpoint client needs run_id, attempt >= 1, 0 <= rank < world_size, "
+        "0 <= node < num_nodes, and local_world_size with several nodes; got rank ",
+        options.rank, " of ", options.world_size, ", node ", options.node, " of ",
+        options.num_nodes);
   }
-  auto impl = std::make_unique<Impl>(options);
-  ANYORDER_RETURN_IF_ERROR(impl->Connect(absl::Now() + options.connect_limit, kAnswerLimit));
-  return std::unique_ptr<Client>(new Client(std::move(impl)));
-}
-
-absl::Status Client::Prepare(const std::vector<TensorRange>& ranges) {
-  ANYORDER_RETURN_IF_ERROR(CheckRanges(ranges, ""));
-  return impl_->Prepare(ranges);
-}
-bool Client::CanSave(std::string* skip_reason) { return impl_->CanSave(skip_reason); }
-absl::StatusOr<SaveResult> Client::Save(int64_t step, const std::vector<TensorRange>& ranges,
-                                        const std::string& metadata_json) {
-  return impl_->Save(step, ranges, metadata_json);
-}
-std::vector<SaveEvent> Client::PollEvents() { return impl_->PollEvents(); }
-absl::Status Client::WaitStaged(int64_t step, absl::Duration limit) {
-  return impl_->WaitStaged(step, limit);
-}
-absl::Status Client::WaitCommitted(int64_t step, absl::Duration limit) {
-  return impl_->WaitCommitted(step, limit);
+  std::unique_ptr<Client> client(new Client(options));
+  ANYORDER_RETURN_IF_ERROR(client->Connect(absl::Now() + options.connect_limit, kAnswerLimit));
+  return client;
 }
 
 absl::Status ShutDownService(const std::string& socket_path, const std::string& run_id,

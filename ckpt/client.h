@@ -9,7 +9,10 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,12 +21,46 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "ckpt/copier.h"
 #include "ckpt/save_event.h"
 #include "core/base/dtype.h"
 #include "core/base/tensor.h"
 
 namespace anyorder::ckpt {
+
+class BackgroundCopy;
+class Channel;
+class StagingBuffer;
+struct Message;
+struct RankFilePlan;
+struct SaveIdentity;
+struct Stage;
+
+// Brings tensors into staging memory where the host cannot read them itself: out of a GPU's memory,
+// in the background. The trainer gives one to Client (core/train/state/snapshot_copier.h); ckpt
+// knows no device.
+//
+// One copy at a time: Begin, Copy for each range or each piece of it, End. All calls but IsDone
+// return without waiting for data.
+
+class Copier {
+ public:
+  virtual ~Copier() = default;
+
+  // `staging` is what copies go to until Release. May make that quicker; may do nothing.
+  virtual void Prepare(void* staging, int64_t bytes) = 0;
+  // REQUIRES: the last copy is done.
+  virtual void Release(void* staging) = 0;
+
+  // Copies the tensors as they are when Begin is called: their owner makes later changes wait for
+  // the copy.
+  virtual void Begin() = 0;
+  virtual void Copy(const void* data, void* staging, int64_t bytes) = 0;
+  virtual void End() = 0;
+
+  // Whether the copy is complete. An error is final: the copy failed, and nothing writes to the
+  // staging memory any more.
+  virtual absl::StatusOr<bool> IsDone() = 0;
+};
 
 // Contiguous elements of a tensor.
 struct MemoryPiece {
@@ -114,9 +151,42 @@ class Client {
   absl::Status WaitCommitted(int64_t step, absl::Duration limit);
 
  private:
-  class Impl;
-  explicit Client(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Client(const ClientOptions& options);
+  absl::Status Connect(absl::Time deadline, absl::Duration answer_limit);
+  struct Buffer {
+    std::unique_ptr<StagingBuffer> memory;
+    int64_t generation = 0;  // that uses it; 0: free
+  };
+
+  template <typename Body>
+  absl::Status Send(Body body, absl::Time deadline);
+  SaveIdentity IdentityOf(int64_t step, int64_t generation) const;
+  void Drain();
+  void Take(const Message& message);
+  void LoseService(const absl::Status& why);
+  template <typename Reply>
+  absl::Status Await(absl::Duration limit);
+  absl::Status Reserve(int64_t file_bytes);
+  absl::Status RegisterBuffer(int index);
+  absl::Status Copy(int index, const SaveIdentity& id, const RankFilePlan& plan,
+                    const std::vector<TensorRange>& ranges, const std::string& metadata);
+  int FreeBuffer() const;
+  // Of a copy in the background (ckpt/rank_file.h).
+  void Advance();
+  absl::Status HandOver(const Stage& stage);
+  void Record(const SaveEvent& event);
+  bool IsCopying();
+  void FreeMemory(Buffer& buffer);
+
+  const ClientOptions options_;
+  std::unique_ptr<Channel> channel_;  // null: the service is gone
+  std::array<Buffer, 2> buffers_;
+  int64_t last_step_ = -1;
+  int64_t saves_ = 0;                          // at last_step_, before the current one
+  std::deque<SaveEvent> events_;               // not yet given to PollEvents
+  std::map<int64_t, SaveEvent> last_of_step_;  // newest decision of each recent step
+  std::unique_ptr<BackgroundCopy> copy_;       // null without a copier
+  std::unique_ptr<Stage> unstaged_;            // of its save, without CRCs
 };
 
 // Asks the service behind `socket_path` to finish what is staged and exit; needs no Client. With

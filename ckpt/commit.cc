@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -14,12 +15,18 @@
 #include "ckpt/chunk_sums.h"
 #include "ckpt/json_values.h"
 #include "ckpt/layout.h"
+#include "ckpt/manifest.h"
+#include "ckpt/rank_file.h"
 #include "ckpt/reader.h"
+#include "ckpt/staging_buffer.h"
+#include "core/base/check.h"
 #include "core/base/crc32c.h"
+#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
+
 namespace {
 
 // One write call. 8 MiB keeps a disk busy; a multiple of the CRC chunk and of what O_DIRECT wants.
@@ -38,9 +45,9 @@ absl::Status CheckStaged(const StagedFile& file, int64_t begin, int64_t bytes) {
         file.crcs[(begin + done) / kCrcChunkBytes]) {
       continue;
     }
-    return absl::DataLossError(absl::StrCat(
-        "staged bytes of rank ", file.rank, " changed in memory, at bytes [", begin + done, ", ",
-        begin + done + chunk_bytes, "); check this machine's memory"));
+    return DataLoss("staged bytes of rank ", file.rank, " changed in memory, at bytes [",
+                    begin + done, ", ", begin + done + chunk_bytes,
+                    "); check this machine's memory");
   }
   return absl::OkStatus();
 }
@@ -83,6 +90,13 @@ class BlockQueue {
   absl::Status status_;
 };
 
+absl::Status WriteAndCommit(CommitLog& log, const SaveJob& job) {
+  WriteTimes times;
+  ANYORDER_RETURN_IF_ERROR(log.WriteAndVote(job, &times));
+  ANYORDER_ASSIGN_OR_RETURN(const Manifest manifest, log.CollectVotes(job.id));
+  return log.Commit(manifest, [] { return absl::OkStatus(); });
+}
+
 }  // namespace
 
 CommitLog::CommitLog(FileSystem* fs, std::string run_dir, int num_threads)
@@ -100,20 +114,18 @@ absl::Status CommitLog::CheckSpace(const SaveJob& job) {
   for (const StagedFile& file : job.files) wanted += file.bytes;
   ANYORDER_ASSIGN_OR_RETURN(const int64_t free, fs_->FreeBytes(run_dir_));
   if (free >= wanted) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("'", run_dir_, "' has ", free >> 20,
-                                                   " MiB free, this save needs ", wanted >> 20,
-                                                   " MiB; free some space or keep fewer"));
+  return ResourceExhausted("'", run_dir_, "' has ", free >> 20, " MiB free, this save needs ",
+                           wanted >> 20, " MiB; free some space or keep fewer");
 }
 
 absl::Status CommitLog::RefuseCommittedStep(const SaveIdentity& id) {
   const absl::StatusOr<Checkpoint> existing =
       Checkpoint::Open(CheckpointPath(run_dir_, id.step), fs_);
-  if (absl::IsNotFound(existing.status()) || absl::IsDataLoss(existing.status())) {
+  if (absl::IsNotFound(existing.status()) || absl::IsDataLoss(existing.status()))
     return absl::OkStatus();
-  }
   ANYORDER_RETURN_IF_ERROR(existing.status());
-  return absl::AlreadyExistsError(absl::StrCat(
-      "step ", id.step, " is committed already, as generation ", existing->generation()));
+  return AlreadyExists("step ", id.step, " is committed already, as generation ",
+                       existing->generation());
 }
 
 absl::Status CommitLog::WriteFiles(const SaveJob& job, const std::string& directory,
@@ -177,7 +189,7 @@ absl::StatusOr<Manifest> CommitLog::CollectVotesIn(const std::string& directory,
     // By name, not by listing: network file systems serve listings from an old cache.
     const absl::StatusOr<std::string> given_up =
         ReadSmallFile(fs_, JoinPath(directory, AbandonedName(node)));
-    if (given_up.ok()) return absl::AbortedError(absl::StrCat("node ", node, ": ", *given_up));
+    if (given_up.ok()) return Aborted("node ", node, ": ", *given_up);
     const std::string path = JoinPath(directory, VoteName(node));
     const absl::StatusOr<std::string> text = ReadSmallFile(fs_, path);
     if (absl::IsNotFound(text.status())) {
@@ -186,12 +198,11 @@ absl::StatusOr<Manifest> CommitLog::CollectVotesIn(const std::string& directory,
     }
     ANYORDER_RETURN_IF_ERROR(text.status());
     ANYORDER_ASSIGN_OR_RETURN(Vote vote, ParseVote(*text, path));
-    if (!(vote.id == id) || vote.node != node) {
-      return absl::DataLossError(absl::StrCat("'", path, "' is the vote of another save"));
-    }
+    if (!(vote.id == id) || vote.node != node)
+      return DataLoss("'", path, "' is the vote of another save");
     votes.push_back(std::move(vote));
   }
-  if (!missing.empty()) return absl::UnavailableError(absl::StrCat("no vote of node ", missing));
+  if (!missing.empty()) return Unavailable("no vote of node ", missing);
   return MergeVotes(votes);
 }
 
@@ -241,7 +252,7 @@ absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
   for (int node = 0; node < id.num_nodes; ++node) {
     const absl::StatusOr<std::string> given_up =
         ReadSmallFile(fs_, JoinPath(directory, AbandonedName(node)));
-    if (given_up.ok()) return absl::AbortedError(absl::StrCat("node ", node, ": ", *given_up));
+    if (given_up.ok()) return Aborted("node ", node, ": ", *given_up);
   }
   return absl::UnavailableError("the coordinator has not decided yet");
 }
@@ -333,9 +344,8 @@ absl::Status CommitLog::Retire(int keep_last, int64_t keep_every, int64_t genera
   int kept = 0;
   for (const CheckpointInfo& info : infos) {
     if (!info.opens) continue;  // evidence, not garbage
-    if (kept++ < std::max(keep_last, 2) || (keep_every > 0 && info.step % keep_every == 0)) {
+    if (kept++ < std::max(keep_last, 2) || (keep_every > 0 && info.step % keep_every == 0))
       continue;
-    }
     ANYORDER_RETURN_IF_ERROR(MoveToTrash(info.directory, info.generation));
   }
   return RemoveSaves(generation);
@@ -349,6 +359,27 @@ absl::Status CommitLog::RemoveLeftovers(int64_t attempt) {
     if (ended && *ended < attempt) fs_->RemoveFile(JoinPath(parent, name)).IgnoreError();
   }
   return RemoveSaves(attempt * kGenerationsPerAttempt);
+}
+
+absl::Status SaveDirectly(const std::string& run_dir, const SaveIdentity& id,
+                          const std::vector<TensorRange>& ranges, const std::string& metadata,
+                          FileSystem* fs) {
+  ANYORDER_CHECK(id.world_size == 1 && id.num_nodes == 1)
+      << id.world_size << " ranks, " << id.num_nodes << " nodes";
+  ANYORDER_ASSIGN_OR_RETURN(const RankFilePlan plan, PlanRankFile(id, /*rank=*/0, ranges));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<StagingBuffer> buffer,
+                            StagingBuffer::Create(plan.layout.file_bytes));
+  const StagedFile file = StageRankFile(plan, ranges, /*rank=*/0, buffer->data());
+  CommitLog log(fs, run_dir, /*num_threads=*/1);
+  ANYORDER_RETURN_IF_ERROR(log.PrepareRunDirectory());
+  const absl::Status saved = WriteAndCommit(log, SaveJob{id, /*node=*/0, metadata, {file}});
+  if (!saved.ok()) {
+    log.Abandon(id, /*node=*/0, {0}, std::string(saved.message()), /*is_coordinator=*/true);
+    return saved;
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                            Checkpoint::Open(CheckpointPath(run_dir, id.step), fs));
+  return checkpoint.Verify();
 }
 
 }  // namespace anyorder::ckpt

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/crc32c.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -15,7 +16,7 @@ constexpr char kSealPrefix[] = "\"crc32c\": \"";
 constexpr char kSealSuffix[] = "\"}\n";
 
 absl::Status Missing(const char* key, const char* type) {
-  return absl::DataLossError(absl::StrCat("key '", key, "' is missing or not ", type));
+  return DataLoss("key '", key, "' is missing or not ", type);
 }
 
 // The member, or null.
@@ -91,14 +92,13 @@ absl::StatusOr<DType> GetDType(const ParsedJson& json, const char* key) {
                             DType::kInt64, DType::kInt32, DType::kUint16, DType::kUint8}) {
     if (Name(dtype) == name) return dtype;
   }
-  return absl::DataLossError(absl::StrCat("dtype '", name, "' is not one of ours"));
+  return DataLoss("dtype '", name, "' is not one of ours");
 }
 
 absl::StatusOr<Shape> GetShape(const ParsedJson& json, const char* key) {
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const array, GetArray(json, key));
-  if (array->size() > Shape::kMaxRank) {
-    return absl::DataLossError(absl::StrCat("shape has more than ", Shape::kMaxRank, " dims"));
-  }
+  if (array->size() > Shape::kMaxRank)
+    return DataLoss("shape has more than ", Shape::kMaxRank, " dims");
   std::vector<int64_t> dims;
   int64_t room = std::numeric_limits<int64_t>::max() / 8;
   for (const ParsedJson& dim : *array) {

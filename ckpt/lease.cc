@@ -20,6 +20,7 @@
 
 #include "ckpt/json_values.h"
 #include "ckpt/layout.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -111,8 +112,8 @@ absl::Status WaitUntilDead(FileSystem* fs, const std::string& run_dir, const Lea
     const absl::StatusOr<LeaseOwner> owner = ParseOwner(*text);
     const bool is_readable = owner.ok();
     if (is_readable && owner->run_id == me.run_id && owner->attempt >= me.attempt) {
-      return absl::AlreadyExistsError(absl::StrCat("'", run_dir, "' was claimed by a later start: ",
-                                                   owner->ToString(), "; this one must not write"));
+      return AlreadyExists("'", run_dir, "' was claimed by a later start: ", owner->ToString(),
+                           "; this one must not write");
     }
     if (is_readable && IsKnownDead(*owner)) return absl::OkStatus();
     const bool is_first_look = first.empty();
@@ -120,13 +121,11 @@ absl::Status WaitUntilDead(FileSystem* fs, const std::string& run_dir, const Lea
     const bool is_local = is_readable && owner->machine == me.machine && !IsHidden(owner->pid);
     if (first.empty()) first = *text;
     if (is_local || (is_readable && first != *text)) {
-      return absl::AlreadyExistsError(
-          absl::StrCat("'", run_dir, "' is in use by ", owner->ToString(),
-                       "; stop it first or take another run directory"));
+      return AlreadyExists("'", run_dir, "' is in use by ", owner->ToString(),
+                           "; stop it first or take another run directory");
     }
-    if (absl::FromChrono(std::chrono::steady_clock::now() - start) > lifetime) {
+    if (absl::FromChrono(std::chrono::steady_clock::now() - start) > lifetime)
       return absl::OkStatus();
-    }
   }
 }
 
@@ -237,13 +236,10 @@ absl::Status Lease::WriteAndRename(const std::string& temporary) {
 
 absl::Status Lease::CheckHeldLocked() {
   const absl::StatusOr<LeaseOwner> owner = ReadLease(fs_, run_dir_);
-  if (absl::IsNotFound(owner.status())) {
-    return absl::AbortedError(absl::StrCat("the lease on '", run_dir_, "' was removed"));
-  }
+  if (absl::IsNotFound(owner.status())) return Aborted("the lease on '", run_dir_, "' was removed");
   ANYORDER_RETURN_IF_ERROR(owner.status());
   if (owner->IsSameProcess(me_)) return absl::OkStatus();
-  return absl::AbortedError(
-      absl::StrCat("the lease on '", run_dir_, "' was taken by ", owner->ToString()));
+  return Aborted("the lease on '", run_dir_, "' was taken by ", owner->ToString());
 }
 
 absl::Status Lease::CheckHeld() {

@@ -11,6 +11,7 @@
 
 #include "ckpt/chunk_sums.h"
 #include "ckpt/json_values.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -41,9 +42,8 @@ absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const ParsedJs
   ANYORDER_ASSIGN_OR_RETURN(const int64_t version, GetInt(json, "version"));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t chunk_bytes, GetInt(json, "chunk_bytes"));
   if (found != format || version != kFormatVersion || chunk_bytes != kCrcChunkBytes) {
-    return absl::DataLossError(
-        absl::StrCat("is '", found, "' version ", version, " with chunks of ", chunk_bytes,
-                     " bytes; this program reads '", format, "' version ", kFormatVersion));
+    return DataLoss("is '", found, "' version ", version, " with chunks of ", chunk_bytes,
+                    " bytes; this program reads '", format, "' version ", kFormatVersion);
   }
   SaveIdentity id;
   ANYORDER_ASSIGN_OR_RETURN(id.run_id, GetString(json, "run_id"));
@@ -53,8 +53,8 @@ absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const ParsedJs
   ANYORDER_ASSIGN_OR_RETURN(const int64_t world_size, GetInt(json, "world_size"));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t num_nodes, GetInt(json, "num_nodes"));
   if (world_size < 1 || world_size > kMaxRanks || num_nodes < 1 || num_nodes > world_size) {
-    return absl::DataLossError(absl::StrCat("was written by ", world_size, " ranks on ", num_nodes,
-                                            " nodes: invalid world size"));
+    return DataLoss("was written by ", world_size, " ranks on ", num_nodes,
+                    " nodes: invalid world size");
   }
   id.world_size = static_cast<int>(world_size);
   id.num_nodes = static_cast<int>(num_nodes);
@@ -72,12 +72,11 @@ absl::StatusOr<FileRecord> FileFromJson(const ParsedJson& json) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string hex, GetString(json, "crc32c"));
   ANYORDER_ASSIGN_OR_RETURN(file.crcs, CrcsFromHex(hex));
   // A name with a slash could point outside the checkpoint.
-  if (file.name.empty() || absl::StrContains(file.name, "/") || file.name.front() == '.') {
-    return absl::DataLossError(absl::StrCat("file name '", file.name, "' is not a plain name"));
-  }
+  if (file.name.empty() || absl::StrContains(file.name, "/") || file.name.front() == '.')
+    return DataLoss("file name '", file.name, "' is not a plain name");
   if (file.bytes > kMaxFileBytes ||
       static_cast<int64_t>(file.crcs.size()) != NumCrcChunks(file.bytes)) {
-    return absl::DataLossError(absl::StrCat("file '", file.name, "' has the wrong number of CRCs"));
+    return DataLoss("file '", file.name, "' has the wrong number of CRCs");
   }
   return file;
 }
@@ -88,9 +87,8 @@ absl::StatusOr<TensorPiece> PieceFromJson(const ParsedJson& json) {
   ANYORDER_ASSIGN_OR_RETURN(piece.global_shape, GetShape(json, "shape"));
   ANYORDER_ASSIGN_OR_RETURN(piece.begin, GetInt(json, "begin"));
   ANYORDER_ASSIGN_OR_RETURN(piece.end, GetInt(json, "end"));
-  if (piece.begin > piece.end || piece.end > piece.global_shape.num_elements()) {
-    return absl::DataLossError(absl::StrCat("tensor '", piece.name, "' has a bad range"));
-  }
+  if (piece.begin > piece.end || piece.end > piece.global_shape.num_elements())
+    return DataLoss("tensor '", piece.name, "' has a bad range");
   return piece;
 }
 
@@ -105,7 +103,7 @@ absl::StatusOr<VotedFile> VotedFileFromJson(const ParsedJson& json) {
   VotedFile file;
   ANYORDER_ASSIGN_OR_RETURN(file.record, FileFromJson(json));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t rank, GetInt(json, "rank"));
-  if (rank >= kMaxRanks) return absl::DataLossError(absl::StrCat("rank ", rank, " cannot be"));
+  if (rank >= kMaxRanks) return DataLoss("rank ", rank, " cannot be");
   file.rank = static_cast<int>(rank);
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const pieces, GetArray(json, "pieces"));
   for (const ParsedJson& item : *pieces) {
@@ -123,22 +121,20 @@ absl::Status CheckTensor(const std::string& name, const LogicalTensor& tensor,
   int64_t covered = 0;
   for (const Segment& segment : tensor.segments) {
     if (segment.begin != covered || segment.end <= segment.begin) {
-      return absl::DataLossError(absl::StrCat("tensor '", name, "' has ",
-                                              segment.begin > covered ? "a gap" : "an overlap",
-                                              " at element ", std::min(covered, segment.begin)));
+      return DataLoss("tensor '", name, "' has ", segment.begin > covered ? "a gap" : "an overlap",
+                      " at element ", std::min(covered, segment.begin));
     }
     covered = segment.end;
     if (covered > tensor.shape.num_elements()) break;  // before it is multiplied
     const int64_t bytes = (segment.end - segment.begin) * SizeOf(tensor.dtype);
     if (segment.file < 0 || segment.file >= static_cast<int>(files.size()) ||
         segment.offset > files[segment.file].bytes - bytes) {
-      return absl::DataLossError(
-          absl::StrCat("tensor '", name, "' points outside the checkpoint's files"));
+      return DataLoss("tensor '", name, "' points outside the checkpoint's files");
     }
   }
   if (covered != tensor.shape.num_elements()) {
-    return absl::DataLossError(absl::StrCat("tensor '", name, "' ends at element ", covered, " of ",
-                                            tensor.shape.num_elements()));
+    return DataLoss("tensor '", name, "' ends at element ", covered, " of ",
+                    tensor.shape.num_elements());
   }
   return absl::OkStatus();
 }
@@ -170,10 +166,9 @@ absl::Status AddPieces(const VotedFile& file, int index, Manifest* manifest) {
       tensor.shape = piece.global_shape;
     }
     if (tensor.dtype != piece.dtype || !(tensor.shape == piece.global_shape)) {
-      return absl::DataLossError(absl::StrCat("tensor '", piece.name, "' is ", Name(tensor.dtype),
-                                              tensor.shape.ToString(), " on one rank and ",
-                                              Name(piece.dtype), piece.global_shape.ToString(),
-                                              " on rank ", file.rank));
+      return DataLoss("tensor '", piece.name, "' is ", Name(tensor.dtype), tensor.shape.ToString(),
+                      " on one rank and ", Name(piece.dtype), piece.global_shape.ToString(),
+                      " on rank ", file.rank);
     }
     if (piece.begin == piece.end) continue;
     tensor.segments.push_back({piece.begin, piece.end, index, piece.offset});
@@ -204,7 +199,7 @@ absl::StatusOr<Vote> VoteFromJson(const ParsedJson& json) {
   Vote vote;
   ANYORDER_ASSIGN_OR_RETURN(vote.id, IdentityFromJson(kVoteFormat, json));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t node, GetInt(json, "node"));
-  if (node >= vote.id.num_nodes) return absl::DataLossError(absl::StrCat("no node ", node));
+  if (node >= vote.id.num_nodes) return DataLoss("no node ", node);
   vote.node = static_cast<int>(node);
   ANYORDER_ASSIGN_OR_RETURN(vote.metadata, GetString(json, "metadata"));
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const files, GetArray(json, "files"));
@@ -217,7 +212,16 @@ absl::StatusOr<Vote> VoteFromJson(const ParsedJson& json) {
 
 // Every error in one of these files names the file and is DataLoss.
 absl::Status BadFile(absl::string_view path, const absl::Status& status) {
-  return absl::DataLossError(absl::StrCat("'", path, "': ", status.message()));
+  return DataLoss("'", path, "': ", status.message());
+}
+
+template <typename T>
+absl::StatusOr<T> ParseSealed(absl::string_view text, absl::string_view path,
+                              absl::StatusOr<T> (*parse)(const ParsedJson& json)) {
+  const absl::StatusOr<ParsedJson> json = OpenSealedJson(text);
+  absl::StatusOr<T> parsed = json.ok() ? parse(*json) : json.status();
+  if (!parsed.ok()) return BadFile(path, parsed.status());
+  return parsed;
 }
 
 }  // namespace
@@ -247,17 +251,15 @@ absl::StatusOr<std::vector<TensorPiece>> PiecesOf(const SafetensorsHeader& heade
   std::vector<TensorPiece> pieces;
   for (const SafetensorsTensor& tensor : header.tensors) {
     const auto range = header.metadata.find(kRangePrefix + tensor.entry.name);
-    if (range == header.metadata.end()) {
-      return absl::DataLossError(
-          absl::StrCat("'", path, "': tensor '", tensor.entry.name, "' has no range"));
-    }
+    if (range == header.metadata.end())
+      return DataLoss("'", path, "': tensor '", tensor.entry.name, "' has no range");
     const absl::StatusOr<ParsedJson> json = ParseJsonObject(range->second);
     if (!json.ok()) return BadFile(path, json.status());
     absl::StatusOr<TensorPiece> piece = PieceFromJson(*json);
     if (!piece.ok()) return BadFile(path, piece.status());
     if (piece->end - piece->begin != tensor.entry.shape.num_elements()) {
-      return absl::DataLossError(absl::StrCat("'", path, "': tensor '", tensor.entry.name,
-                                              "' and its range differ in size"));
+      return DataLoss("'", path, "': tensor '", tensor.entry.name,
+                      "' and its range differ in size");
     }
     piece->dtype = tensor.entry.dtype;
     piece->offset = tensor.offset;
@@ -275,27 +277,21 @@ absl::StatusOr<Manifest> MergeVotes(const std::vector<Vote>& votes) {
   std::map<int, const VotedFile*>
       ranks;  // in rank order, so that the manifest does not depend on the nodes
   for (const Vote& vote : votes) {
-    if (!(vote.id == manifest.id) || !nodes.insert(vote.node).second) {
-      return absl::DataLossError(
-          absl::StrCat("the vote of node ", vote.node, " belongs to another save"));
-    }
+    if (!(vote.id == manifest.id) || !nodes.insert(vote.node).second)
+      return DataLoss("the vote of node ", vote.node, " belongs to another save");
     if (manifest.metadata.empty()) manifest.metadata = vote.metadata;
-    if (!vote.metadata.empty() && vote.metadata != manifest.metadata) {
-      return absl::DataLossError(
-          absl::StrCat("node ", vote.node, " gives other metadata than the first node"));
-    }
+    if (!vote.metadata.empty() && vote.metadata != manifest.metadata)
+      return DataLoss("node ", vote.node, " gives other metadata than the first node");
     for (const VotedFile& file : vote.files) {
-      if (!ranks.try_emplace(file.rank, &file).second) {
-        return absl::DataLossError(absl::StrCat("two nodes voted for rank ", file.rank));
-      }
+      if (!ranks.try_emplace(file.rank, &file).second)
+        return DataLoss("two nodes voted for rank ", file.rank);
     }
   }
   if (static_cast<int>(nodes.size()) != manifest.id.num_nodes ||
       static_cast<int>(ranks.size()) != manifest.id.world_size || ranks.begin()->first != 0 ||
       ranks.rbegin()->first != manifest.id.world_size - 1) {
-    return absl::DataLossError(absl::StrCat("votes of ", nodes.size(), " of ",
-                                            manifest.id.num_nodes, " nodes hold ", ranks.size(),
-                                            " of ", manifest.id.world_size, " ranks"));
+    return DataLoss("votes of ", nodes.size(), " of ", manifest.id.num_nodes, " nodes hold ",
+                    ranks.size(), " of ", manifest.id.world_size, " ranks");
   }
   for (const auto& [rank, file] : ranks) {
     const int index = static_cast<int>(manifest.files.size());
@@ -352,19 +348,11 @@ std::string SerializeManifest(const Manifest& manifest) {
 }
 
 absl::StatusOr<Vote> ParseVote(absl::string_view text, absl::string_view path) {
-  const absl::StatusOr<ParsedJson> json = OpenSealedJson(text);
-  if (!json.ok()) return BadFile(path, json.status());
-  absl::StatusOr<Vote> vote = VoteFromJson(*json);
-  if (!vote.ok()) return BadFile(path, vote.status());
-  return vote;
+  return ParseSealed(text, path, VoteFromJson);
 }
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text, absl::string_view path) {
-  const absl::StatusOr<ParsedJson> json = OpenSealedJson(text);
-  if (!json.ok()) return BadFile(path, json.status());
-  absl::StatusOr<Manifest> manifest = ManifestFromJson(*json);
-  if (!manifest.ok()) return BadFile(path, manifest.status());
-  return manifest;
+  return ParseSealed(text, path, ManifestFromJson);
 }
 
 }  // namespace anyorder::ckpt

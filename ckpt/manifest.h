@@ -85,9 +85,6 @@ SafetensorsMetadata MetadataFor(const SaveIdentity& id, int rank,
 // gap, an overlap, or different dtypes or shapes.
 absl::StatusOr<Manifest> MergeVotes(const std::vector<Vote>& votes);
 
-// DataLoss naming file and bytes unless `data` are the `bytes` bytes of chunk `chunk` of `file`.
-absl::Status CheckChunk(const FileRecord& file, int64_t chunk, const void* data, int64_t bytes);
-
 std::string SerializeVote(const Vote& vote);
 std::string SerializeManifest(const Manifest& manifest);
 // Errors: DataLoss naming `path` and what is wrong; nothing inside is trusted before it is checked.

@@ -19,6 +19,7 @@
 
 #include "ckpt/json_values.h"
 #include "core/base/crc32c.h"
+#include "core/base/errors.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 
@@ -54,7 +55,7 @@ struct FieldReader {
     const auto found = absl::c_find(kSaveStateNames, name);
     if (found != std::end(kSaveStateNames))
       return static_cast<SaveState>(found - std::begin(kSaveStateNames));
-    return absl::DataLossError(absl::StrCat("'", name, "' is no state of a save"));
+    return DataLoss("'", name, "' is no state of a save");
   }
   absl::StatusOr<std::string> Get(const char* key, const std::string&) {
     return GetString(json, key);
@@ -62,7 +63,7 @@ struct FieldReader {
   absl::StatusOr<int64_t> Get(const char* key, const int64_t&) { return GetInt(json, key); }
   absl::StatusOr<double> Get(const char* key, const double&) { return GetDouble(json, key); }
   absl::StatusOr<bool> Get(const char* key, const bool&) {
-    if (!json[key].is_boolean()) return absl::DataLossError(absl::StrCat(key, " is not a boolean"));
+    if (!json[key].is_boolean()) return DataLoss(key, " is not a boolean");
     return json[key].get<bool>();
   }
   template <typename T>
@@ -98,7 +99,7 @@ uint32_t WordAt(const std::string& text, size_t at) {
 }
 
 absl::Status PeerGone(absl::string_view why) {
-  return absl::UnavailableError(absl::StrCat("the other end of the socket was closed: ", why));
+  return Unavailable("the other end of the socket was closed: ", why);
 }
 
 bool IsSameUser(int fd) {
@@ -111,9 +112,9 @@ absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("socket path '", path, "' has ", path.size(), " characters, the limit is ",
-                     sizeof(address.sun_path) - 1, "; give a shorter --socket"));
+    return InvalidArgument("socket path '", path, "' has ", path.size(),
+                           " characters, the limit is ", sizeof(address.sun_path) - 1,
+                           "; give a shorter --socket");
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   return address;
@@ -121,15 +122,13 @@ absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
 
 // Creates `directory` and missing parents; the last one must be private to this user.
 absl::Status MakePrivateDirectory(const std::string& directory) {
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
     return ErrnoStatus("mkdir", directory);
-  }
   struct stat info {};
   if (lstat(directory.c_str(), &info) != 0) return ErrnoStatus("stat", directory);
   if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("socket directory '", directory,
-                     "' must belong to this user and have mode 0700; remove it or fix it"));
+    return PermissionDenied("socket directory '", directory,
+                            "' must belong to this user and have mode 0700; remove it or fix it");
   }
   return absl::OkStatus();
 }
@@ -149,9 +148,7 @@ absl::StatusOr<Message> ParseMessage(absl::string_view body) {
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson json, ParseJsonObject(body));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t type, GetInt(json, "type"));
   Message message;
-  if (!MakeBody(type, message.body)) {
-    return absl::DataLossError(absl::StrCat("message type ", type, " is unknown"));
-  }
+  if (!MakeBody(type, message.body)) return DataLoss("message type ", type, " is unknown");
   FieldReader reader{json, {}};
   reader("run_id", message.run_id);
   reader("attempt", message.attempt);
@@ -248,9 +245,8 @@ absl::Status Channel::ReadAvailable() {
         in_fds_.push_back(UniqueFd(fd));
       }
     }
-    if (in_fds_.size() > kMaxPendingFds) {
+    if (in_fds_.size() > kMaxPendingFds)
       return absl::DataLossError("the other end sends descriptors that no message asks for");
-    }
     if (got == 0) return PeerGone("closed");
     in_.append(bytes.data(), static_cast<size_t>(got));
     if (in_.size() - taken_ > 2 * size_t{kMaxMessageBytes}) return absl::OkStatus();
@@ -266,14 +262,12 @@ absl::StatusOr<std::optional<Message>> Channel::TakeMessage() {
   }
   if (in_.size() - taken_ < kFrameHeaderBytes) return std::nullopt;
   const uint32_t length = WordAt(in_, taken_ + 4);
-  if (WordAt(in_, taken_) != kMagic || length > kMaxMessageBytes) {
+  if (WordAt(in_, taken_) != kMagic || length > kMaxMessageBytes)
     return absl::DataLossError("the other end does not speak this protocol");
-  }
   if (in_.size() - taken_ < kFrameHeaderBytes + length) return std::nullopt;
   const absl::string_view body(in_.data() + taken_ + kFrameHeaderBytes, length);
-  if (Crc32c(body.data(), length) != WordAt(in_, taken_ + 8)) {
+  if (Crc32c(body.data(), length) != WordAt(in_, taken_ + 8))
     return absl::DataLossError("a message has a wrong checksum");
-  }
   ANYORDER_ASSIGN_OR_RETURN(Message message, ParseMessage(body));
   if (auto* memory = std::get_if<Register>(&message.body)) {
     if (in_fds_.empty()) return absl::DataLossError("a Register message came without its memory");
@@ -313,30 +307,23 @@ absl::StatusOr<Channel> ConnectChannel(const std::string& socket_path) {
   ANYORDER_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(socket_path));
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus("socket", socket_path);
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("connect to '", socket_path, "': ", std::strerror(errno)));
-  }
-  if (!IsSameUser(fd.get())) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("'", socket_path, "' is served by another user"));
-  }
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    return Unavailable("connect to '", socket_path, "': ", std::strerror(errno));
+  if (!IsSameUser(fd.get()))
+    return PermissionDenied("'", socket_path, "' is served by another user");
   return Channel(std::move(fd));
 }
 
 absl::StatusOr<UniqueFd> ListenOn(const std::string& socket_path) {
   ANYORDER_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(socket_path));
   ANYORDER_RETURN_IF_ERROR(MakePrivateDirectory(ParentPath(socket_path)));
-  if (ConnectChannel(socket_path).ok()) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("a checkpoint service listens on '", socket_path, "' already"));
-  }
+  if (ConnectChannel(socket_path).ok())
+    return AlreadyExists("a checkpoint service listens on '", socket_path, "' already");
   unlink(socket_path.c_str());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoStatus("socket", socket_path);
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
     return ErrnoStatus("bind", socket_path);
-  }
   if (listen(fd.get(), SOMAXCONN) != 0) return ErrnoStatus("listen", socket_path);
   return fd;
 }

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 #include "ckpt/client.h"
 #include "ckpt/commit.h"
@@ -35,5 +38,44 @@ std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<T
 // The same, as the file that a save stages; `buffer` must outlive it.
 StagedFile StageRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges, int rank,
                          uint8_t* buffer);
+
+// The copy of one save in the background: first the copier's, then, on a thread, the checksums of
+// what arrived. Client polls it in each of its calls.
+
+class BackgroundCopy {
+ public:
+  // A copy that takes longer than `limit` counts as failed, but its memory stays in use.
+  BackgroundCopy(Copier& copier, absl::Duration limit) : copier_(copier), limit_(limit) {}
+  // Waits for the copier for a limited time, so that nothing is written to freed memory
+  // (is_running).
+  ~BackgroundCopy() { AwaitMemory(absl::Seconds(10)); }
+
+  // Writes the header and asks for the copies. REQUIRES: !is_running().
+  void Begin(const RankFilePlan& plan, const std::vector<TensorRange>& ranges, uint8_t* buffer);
+
+  // Whether the buffer of the last Begin may still be read or written.
+  bool is_running();
+  // Once after each Begin: the CRCs, or why there are none (the copier's error; DeadlineExceeded).
+  // Nothing: not yet, or told already.
+  std::optional<absl::StatusOr<std::vector<uint32_t>>> Poll();
+  // Until !is_running(); false after `limit`.
+  bool AwaitMemory(absl::Duration limit);
+
+ private:
+  enum class State {
+    kIdle,
+    kCopying,
+    kSumming,
+    kOverdue,  // told as failed, and still copying
+  };
+
+  Copier& copier_;
+  const absl::Duration limit_;
+  State state_ = State::kIdle;
+  absl::Time deadline_;
+  uint8_t* buffer_ = nullptr;
+  int64_t bytes_ = 0;
+  std::future<std::vector<uint32_t>> crcs_;
+};
 
 }  // namespace anyorder::ckpt

@@ -14,13 +14,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "ckpt/manifest.h"
 #include "core/base/dtype.h"
 #include "core/base/file_system.h"
 #include "core/base/tensor.h"
 
 namespace anyorder::ckpt {
-
-struct Manifest;
 
 struct TensorInfo {
   std::string name;
@@ -41,18 +40,16 @@ class Checkpoint {
   // Errors: NotFound if `dir` holds no manifest; DataLoss naming the file otherwise.
   static absl::StatusOr<Checkpoint> Open(const std::string& dir,
                                          FileSystem* fs = FileSystem::Posix());
-  Checkpoint(Checkpoint&&) noexcept;
-  Checkpoint& operator=(Checkpoint&&) noexcept;
-  ~Checkpoint();
 
   const std::string& directory() const { return dir_; }
-  int64_t step() const;
-  int64_t generation() const;
-  int world_size() const;  // ranks that wrote it
-  int64_t num_bytes() const;
-  const std::string& run_id() const;
-  const std::string& metadata_json() const;  // what rank 0 gave to Client::Save
-  std::vector<TensorInfo> tensors() const;   // sorted by name
+  int64_t step() const { return manifest_.id.step; }
+  int64_t generation() const { return manifest_.id.generation; }
+  int world_size() const { return manifest_.id.world_size; }  // ranks that wrote it
+  int64_t num_bytes() const { return manifest_.num_bytes(); }
+  const std::string& run_id() const { return manifest_.id.run_id; }
+  // What rank 0 gave to Client::Save.
+  const std::string& metadata_json() const { return manifest_.metadata; }
+  std::vector<TensorInfo> tensors() const;  // sorted by name
 
   // Reads flat elements [begin, end) of the global tensor into `dst`, in the tensor's dtype. Every
   // chunk touched is read whole and its CRC compared.
@@ -70,12 +67,12 @@ class Checkpoint {
   absl::StatusOr<std::string> StateDigest() const;
 
  private:
-  Checkpoint();
+  Checkpoint() = default;
   absl::Status ReadFileRange(int file, int64_t offset, int64_t bytes, void* dst,
                              absl::string_view tensor) const;
 
   std::string dir_;
-  std::unique_ptr<Manifest> manifest_;
+  Manifest manifest_;
   std::vector<std::unique_ptr<ReadableFile>> files_;  // in the manifest's order
 };
 

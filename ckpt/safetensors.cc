@@ -6,9 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "ckpt/json_values.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -23,8 +22,9 @@ int64_t ByteSize(const SafetensorsEntry& entry) {
   return entry.shape.num_elements() * SizeOf(entry.dtype);
 }
 
-absl::Status BadHeader(absl::string_view path, absl::string_view what) {
-  return absl::DataLossError(absl::StrCat("safetensors file '", path, "': ", what));
+template <typename... Parts>
+absl::Status BadHeader(absl::string_view path, const Parts&... what) {
+  return DataLoss("safetensors file '", path, "': ", what...);
 }
 
 // The length field of a file. REQUIRES prefix.size() >= kLengthBytes.
@@ -38,10 +38,8 @@ uint64_t HeaderLength(absl::string_view prefix) {
 absl::Status CheckNames(const std::vector<SafetensorsEntry>& entries) {
   std::set<std::string> names;
   for (const SafetensorsEntry& entry : entries) {
-    if (entry.name.empty() || entry.name == kMetadataKey || !names.insert(entry.name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor name '", entry.name, "' is empty, reserved or used twice"));
-    }
+    if (entry.name.empty() || entry.name == kMetadataKey || !names.insert(entry.name).second)
+      return InvalidArgument("tensor name '", entry.name, "' is empty, reserved or used twice");
   }
   return absl::OkStatus();
 }
@@ -113,10 +111,8 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
     const std::string& path, const std::vector<SafetensorsEntry>& entries,
     const SafetensorsMetadata& metadata, FileSystem* fs) {
   ANYORDER_ASSIGN_OR_RETURN(const SafetensorsLayout layout, LayOutSafetensors(entries, metadata));
-  if (fs->OpenForRead(path).ok()) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("'", path, "' exists; remove it or choose another output"));
-  }
+  if (fs->OpenForRead(path).ok())
+    return AlreadyExists("'", path, "' exists; remove it or choose another output");
   SafetensorsWriter writer;
   writer.path_ = path;
   ANYORDER_ASSIGN_OR_RETURN(writer.file_, AtomicFile::Create(fs, path));
@@ -132,9 +128,9 @@ absl::Status SafetensorsWriter::Write(absl::string_view name, ConstTensorView te
   const auto it = tensors_.find(std::string(name));
   if (it != tensors_.end() && (tensor.dtype() != it->second.entry.dtype ||
                                tensor.num_elements() != it->second.entry.shape.num_elements())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor '", name, "' is ", Name(tensor.dtype()), tensor.shape().ToString(),
-        ", declared as ", Name(it->second.entry.dtype), it->second.entry.shape.ToString()));
+    return InvalidArgument("tensor '", name, "' is ", Name(tensor.dtype()),
+                           tensor.shape().ToString(), ", declared as ",
+                           Name(it->second.entry.dtype), it->second.entry.shape.ToString());
   }
   return WriteRange(name, 0, tensor.num_elements(), tensor.raw());
 }
@@ -142,15 +138,11 @@ absl::Status SafetensorsWriter::Write(absl::string_view name, ConstTensorView te
 absl::Status SafetensorsWriter::WriteRange(absl::string_view name, int64_t begin, int64_t end,
                                            const void* data) {
   const auto it = tensors_.find(std::string(name));
-  if (it == tensors_.end()) {
-    return absl::NotFoundError(absl::StrCat("'", path_, "' declares no tensor '", name, "'"));
-  }
+  if (it == tensors_.end()) return NotFound("'", path_, "' declares no tensor '", name, "'");
   Tensor& tensor = it->second;
   const int64_t count = tensor.entry.shape.num_elements();
-  if (begin < 0 || end < begin || end > count) {
-    return absl::OutOfRangeError(
-        absl::StrCat("tensor '", name, "': [", begin, ", ", end, ") of ", count, " elements"));
-  }
+  if (begin < 0 || end < begin || end > count)
+    return OutOfRange("tensor '", name, "': [", begin, ", ", end, ") of ", count, " elements");
   const int64_t width = SizeOf(tensor.entry.dtype);
   tensor.elements_written += end - begin;
   return file_->file().WriteAt(tensor.offset + begin * width, data, (end - begin) * width);
@@ -159,9 +151,8 @@ absl::Status SafetensorsWriter::WriteRange(absl::string_view name, int64_t begin
 absl::Status SafetensorsWriter::Finish() {
   for (const auto& [name, tensor] : tensors_) {
     if (tensor.elements_written != tensor.entry.shape.num_elements()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor '", name, "' of '", path_, "' got ", tensor.elements_written, " of ",
-                       tensor.entry.shape.num_elements(), " elements"));
+      return InvalidArgument("tensor '", name, "' of '", path_, "' got ", tensor.elements_written,
+                             " of ", tensor.entry.shape.num_elements(), " elements");
     }
   }
   return file_->Commit();
@@ -172,9 +163,8 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view prefi
                                                          absl::string_view path) {
   if (prefix.size() < kLengthBytes) return BadHeader(path, "shorter than its length field");
   const uint64_t length = HeaderLength(prefix);
-  if (length > kMaxHeaderBytes || length > prefix.size() - kLengthBytes) {
-    return BadHeader(path, absl::StrCat("header length ", length, " is beyond the file's end"));
-  }
+  if (length > kMaxHeaderBytes || length > prefix.size() - kLengthBytes)
+    return BadHeader(path, "header length ", length, " is beyond the file's end");
   const absl::StatusOr<ParsedJson> json = ParseJsonObject(prefix.substr(kLengthBytes, length));
   if (!json.ok()) return BadHeader(path, json.status().message());
 
@@ -189,9 +179,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view prefi
       continue;
     }
     absl::StatusOr<SafetensorsTensor> tensor = ParseTensor(name, value, header.header_bytes);
-    if (!tensor.ok()) {
-      return BadHeader(path, absl::StrCat("tensor '", name, "': ", tensor.status().message()));
-    }
+    if (!tensor.ok()) return BadHeader(path, "tensor '", name, "': ", tensor.status().message());
     header.tensors.push_back(*std::move(tensor));
   }
   std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const auto& a, const auto& b) {
@@ -200,15 +188,12 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view prefi
   });
   int64_t position = header.header_bytes;
   for (const SafetensorsTensor& tensor : header.tensors) {
-    if (tensor.offset != position) {
-      return BadHeader(path, absl::StrCat("gap or overlap before '", tensor.entry.name, "'"));
-    }
+    if (tensor.offset != position)
+      return BadHeader(path, "gap or overlap before '", tensor.entry.name, "'");
     position += ByteSize(tensor.entry);
   }
-  if (position != file_bytes) {
-    return BadHeader(path,
-                     absl::StrCat("has ", file_bytes, " bytes, its header describes ", position));
-  }
+  if (position != file_bytes)
+    return BadHeader(path, "has ", file_bytes, " bytes, its header describes ", position);
   return header;
 }
 
@@ -240,14 +225,10 @@ const SafetensorsTensor* SafetensorsReader::Find(absl::string_view name) const {
 absl::Status SafetensorsReader::Read(absl::string_view name, int64_t begin, int64_t end,
                                      void* dst) const {
   const SafetensorsTensor* const tensor = Find(name);
-  if (tensor == nullptr) {
-    return absl::NotFoundError(absl::StrCat("'", path_, "' has no tensor '", name, "'"));
-  }
+  if (tensor == nullptr) return NotFound("'", path_, "' has no tensor '", name, "'");
   const int64_t count = tensor->entry.shape.num_elements();
-  if (begin < 0 || end < begin || end > count) {
-    return absl::OutOfRangeError(
-        absl::StrCat("tensor '", name, "': [", begin, ", ", end, ") of ", count, " elements"));
-  }
+  if (begin < 0 || end < begin || end > count)
+    return OutOfRange("tensor '", name, "': [", begin, ", ", end, ") of ", count, " elements");
   const int64_t width = SizeOf(tensor->entry.dtype);
   return file_->ReadAt(tensor->offset + begin * width, dst, (end - begin) * width);
 }

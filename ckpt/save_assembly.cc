@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -17,9 +18,8 @@ constexpr size_t kNumRemembered = 64;
 
 absl::StatusOr<bool> SaveAssembly::Begin(const SaveIdentity& id, int rank, int local_world_size,
                                          absl::Time now) {
-  if (const auto it = decided_.find(id.generation); it != decided_.end()) {
+  if (const auto it = decided_.find(id.generation); it != decided_.end())
     return absl::FailedPreconditionError(it->second);
-  }
   for (auto it = open_.begin(); it != open_.end() && it->first < id.generation;) {
     const bool is_left_behind = it->second.ranks.count(rank) == 0;
     it = is_left_behind
@@ -52,10 +52,8 @@ absl::Status SaveAssembly::Stage(const SaveIdentity& id, int rank, StagedRank st
         decided == decided_.end() ? "this generation was never begun" : decided->second);
   }
   OpenSave& save = it->second;
-  if (!(save.id == id) || !save.ranks.try_emplace(rank, std::move(staged)).second) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", rank, " staged generation ", id.generation, " twice"));
-  }
+  if (!(save.id == id) || !save.ranks.try_emplace(rank, std::move(staged)).second)
+    return FailedPrecondition("rank ", rank, " staged generation ", id.generation, " twice");
   if (static_cast<int>(save.ranks.size()) == save.local_world_size) Complete(it);
   return absl::OkStatus();
 }

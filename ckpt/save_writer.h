@@ -14,11 +14,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 #include "ckpt/commit.h"
 #include "ckpt/save_event.h"
 #include "ckpt/staging_buffer.h"
+#include "core/base/file_system.h"
 
 namespace anyorder::ckpt {
 
@@ -48,22 +50,44 @@ struct SaveProgress {
   int64_t free_bytes = 0;
 };
 
-struct SaveWriterOptions {
+// Of the whole service (service.h): node 0's lease, its trainers and its writer.
+struct ServiceOptions {
+  std::string run_dir;      // must exist
+  std::string socket_path;  // empty: DefaultSocketPath(run_dir, node)
+  std::string run_id;
+  int64_t attempt = 0;  // the launcher raises it at every start; names lease and generations
   int node = 0;
-  int keep_last = 2;
-  int64_t keep_every = 0;
-  absl::Duration vote_limit = absl::Minutes(5);
+  int num_nodes = 1;
+  // The launcher knows that no service of an attempt up to this one runs any more, so their lease
+  // need not be watched. 0: nothing is known.
+  int64_t ended_attempt = 0;
+
+  int keep_last = 2;                // newest checkpoints kept; at least 2
+  int64_t keep_every = 0;           // also keep every step divisible by this; 0: no
+  bool verify_after_commit = true;  // read each checkpoint back before older ones are deleted
+
+  int num_writer_threads = 2;  // two: one checks sums while the other waits for the disk
+  absl::Duration stage_limit = absl::Minutes(5);  // from the first rank's copy to the last one's
+  absl::Duration vote_limit = absl::Minutes(5);   // waiting for the other nodes
+  // How long after the end of a node's service its vote may still appear: as long as the file
+  // system may hide a file of another node. Then the vote counts as missing.
   absl::Duration ended_grace = absl::Seconds(2);
-  bool verify_after_commit = true;
-  std::string run_dir;
-  FileSystem* fs = nullptr;
+  absl::Duration lease_lifetime = absl::Seconds(15);  // node 0 renews every third of it
+  // For an earlier attempt's service to finish its saves.
+  absl::Duration predecessor_limit = absl::Minutes(2);
+  absl::Duration idle_limit = absl::Seconds(60);  // exit this long after the last trainer left
+  absl::Duration first_client_limit = absl::Minutes(10);  // the same, before the first trainer came
+
+  FileSystem* fs = FileSystem::Posix();
+
+  absl::Status Validate() const;  // InvalidArgument with all values
 };
 
 class SaveWriter {
  public:
   // `fence` fails when another attempt owns the run directory. `report` is called on the
   // writer's thread.
-  SaveWriter(CommitLog* log, SaveWriterOptions options, std::function<absl::Status()> fence,
+  SaveWriter(CommitLog* log, const ServiceOptions& options, std::function<absl::Status()> fence,
              std::function<void(const SaveProgress&)> report);
   ~SaveWriter();  // finishes the queue
 
@@ -82,7 +106,7 @@ class SaveWriter {
   void Report(SaveProgress* progress, SaveState state, absl::Time began);
 
   CommitLog* const log_;
-  const SaveWriterOptions options_;
+  const ServiceOptions options_;
   const std::function<absl::Status()> fence_;
   const std::function<void(const SaveProgress&)> report_;
   mutable std::mutex mutex_;
@@ -92,6 +116,22 @@ class SaveWriter {
   bool stopping_ = false;
   bool cancelled_ = false;
   std::thread thread_;  // last: starts when everything above is ready
+};
+
+// run-dir/ckptd.node00.jsonl: one JSON object per change of state, appended with one write(2) each.
+// For people and `anyorder status`; nothing is decided by it, so it is not synced.
+
+class EventLog {
+ public:
+  static absl::StatusOr<EventLog> Open(FileSystem* fs, const std::string& run_dir, int node);
+
+  // Also prints one line to stderr for COMMITTED, ABANDONED and DAMAGED. `lag_steps` is how far
+  // training has begun to save ahead of this step.
+  void Write(const SaveProgress& progress, int64_t lag_steps);
+
+ private:
+  explicit EventLog(std::unique_ptr<AppendableFile> file);
+  std::unique_ptr<AppendableFile> file_;
 };
 
 }  // namespace anyorder::ckpt

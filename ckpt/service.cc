@@ -5,30 +5,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <list>
 #include <map>
-#include <mutex>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
 #include "ckpt/chunk_sums.h"
-#include "ckpt/commit.h"
-#include "ckpt/connection.h"
-#include "ckpt/event_log.h"
 #include "ckpt/layout.h"
-#include "ckpt/lease.h"
-#include "ckpt/protocol.h"
-#include "ckpt/save_assembly.h"
-#include "ckpt/save_writer.h"
 #include "ckpt/takeover.h"
+#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 
@@ -49,79 +36,14 @@ Answer AnswerOf(const absl::Status& status) {
 
 }  // namespace
 
-class Service::Impl {
- public:
-  Impl(const ServiceOptions& options, UniqueFd wake, EventLog event_log)
-      : options_(options),
-        wake_(std::move(wake)),
-        event_log_(std::move(event_log)),
-        commit_log_(options.fs, options.run_dir, options.num_writer_threads),
-        assembly_(options.node) {}
-  ~Impl();
+Service::Service(const ServiceOptions& options, UniqueFd wake, EventLog event_log)
+    : options_(options),
+      wake_(std::move(wake)),
+      event_log_(std::move(event_log)),
+      commit_log_(options.fs, options.run_dir, options.num_writer_threads),
+      assembly_(options.node) {}
 
-  absl::Status Start();
-  absl::Status Run();
-  void RequestStop();
-  void RequestStopAfterTrainers() { stop_after_trainers_ = true; }  // seen within kTick
-  const std::string& socket_path() const { return options_.socket_path; }
-
- private:
-  // Main thread
-  void PollSockets();
-  void Accept();
-  void StopListening();
-  void ServeConnection(Connection* connection);
-  void Handle(Connection* connection, Message* message);
-  void RefuseStale(Connection* connection, const Message& message);
-  void Take(Connection* connection, Hello& hello);
-  void Take(Connection* connection, Register& message);
-  void Take(Connection* connection, Begin& begin);
-  void Take(Connection* connection, Stage& stage);
-  void Take(Connection* connection, Shutdown& shutdown);
-  void Take(Connection* connection, auto& other);
-  bool IsTrainer(Connection* connection);
-  absl::Status StageFile(Connection* connection, const Stage& stage);
-  void CloseBroken();
-  void MoveDecidedSaves();
-  void PublishProgress();
-  void Publish(const SaveProgress& progress);
-  void FreeBuffers(int64_t generation);
-  void Post(Connection* connection, MessageBody body);
-  bool ShouldExit();
-  int num_trainers() const;
-  SaveIdentity IdentityOf(const Connection& connection, int64_t generation, int64_t step) const;
-
-  // Lease thread
-  void KeepLease();
-  absl::Status CheckFence();
-
-  // Writer thread
-  void Report(const SaveProgress& progress);
-
-  ServiceOptions options_;
-  UniqueFd wake_;  // eventfd: progress to publish, stop requested, lease lost
-  EventLog event_log_;
-  CommitLog commit_log_;
-  SaveAssembly assembly_;
-  std::unique_ptr<Lease> lease_;  // of node 0
-  UniqueFd listener_;
-  std::list<Connection> connections_;
-  std::unique_ptr<SaveWriter> writer_;
-  bool had_trainer_ = false;
-  absl::Time last_busy_ = absl::Now();
-  absl::Time stop_since_ = absl::InfiniteFuture();
-  std::atomic<bool> stop_requested_ = false;  // these two also by signal handlers
-  std::atomic<bool> stop_after_trainers_ = false;
-
-  std::mutex mutex_;  // below
-  std::vector<SaveProgress> progress_;
-  absl::Status lease_fault_;
-  bool closing_ = false;
-  std::condition_variable closing_changed_;
-  std::thread lease_thread_;
-};
-
-Service::Impl::~Impl() {
+Service::~Service() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     closing_ = true;
@@ -133,47 +55,36 @@ Service::Impl::~Impl() {
 }
 
 // Before the lease is released: afterwards the path may already be the next service's.
-void Service::Impl::StopListening() {
+void Service::StopListening() {
   if (!listener_.valid()) return;
   unlink(options_.socket_path.c_str());
   listener_ = UniqueFd();
 }
 
-absl::Status Service::Impl::Start() {
+absl::Status Service::Start() {
   ANYORDER_ASSIGN_OR_RETURN(lease_, TakeOrAwaitLease(options_));
   ANYORDER_RETURN_IF_ERROR(commit_log_.PrepareRunDirectory());
   if (lease_ != nullptr)
     TidyUpAfterDeadStarts(
         options_, [this] { return CheckFence(); }, &commit_log_, &event_log_);
   ANYORDER_ASSIGN_OR_RETURN(listener_, ListenOn(options_.socket_path));
-  SaveWriterOptions writer;
-  writer.node = options_.node;
-  writer.keep_last = options_.keep_last;
-  writer.keep_every = options_.keep_every;
-  writer.vote_limit = options_.vote_limit;
-  writer.ended_grace = options_.ended_grace;
-  writer.verify_after_commit = options_.verify_after_commit;
-  writer.run_dir = options_.run_dir;
-  writer.fs = options_.fs;
   writer_ = std::make_unique<SaveWriter>(
-      &commit_log_, writer, [this] { return CheckFence(); },
+      &commit_log_, options_, [this] { return CheckFence(); },
       [this](const SaveProgress& p) { Report(p); });
   lease_thread_ = std::thread([this] { KeepLease(); });
   return absl::OkStatus();
 }
 
 // Node 0 must hold its lease; the others must not see a later start's.
-absl::Status Service::Impl::CheckFence() {
+absl::Status Service::CheckFence() {
   if (lease_ != nullptr) return lease_->CheckHeld();
   const absl::StatusOr<LeaseOwner> owner = ReadLease(options_.fs, options_.run_dir);
-  if (!owner.ok() || (owner->run_id == options_.run_id && owner->attempt <= options_.attempt)) {
+  if (!owner.ok() || (owner->run_id == options_.run_id && owner->attempt <= options_.attempt))
     return absl::OkStatus();
-  }
-  return absl::AbortedError(
-      absl::StrCat("'", options_.run_dir, "' was taken by ", owner->ToString()));
+  return Aborted("'", options_.run_dir, "' was taken by ", owner->ToString());
 }
 
-void Service::Impl::KeepLease() {
+void Service::KeepLease() {
   auto last_good = std::chrono::steady_clock::now();  // the wall clock may be set while we run
   std::unique_lock<std::mutex> lock(mutex_);
   while (!closing_changed_.wait_for(lock, absl::ToChronoMilliseconds(options_.lease_lifetime / 3),
@@ -194,13 +105,13 @@ void Service::Impl::KeepLease() {
   }
 }
 
-void Service::Impl::RequestStop() {
+void Service::RequestStop() {
   stop_requested_ = true;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
 }
 
-void Service::Impl::Report(const SaveProgress& progress) {
+void Service::Report(const SaveProgress& progress) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     progress_.push_back(progress);
@@ -209,7 +120,7 @@ void Service::Impl::Report(const SaveProgress& progress) {
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
 }
 
-absl::Status Service::Impl::Run() {
+absl::Status Service::Run() {
   while (!ShouldExit()) {
     PollSockets();
     assembly_.AbandonBegunBefore(
@@ -242,16 +153,15 @@ absl::Status Service::Impl::Run() {
   return absl::OkStatus();
 }
 
-bool Service::Impl::ShouldExit() {
+bool Service::ShouldExit() {
   const absl::Time now = absl::Now();
   const bool is_working = assembly_.has_open() || writer_->num_pending() > 0;
   if (is_working || num_trainers() > 0) last_busy_ = now;
   if (stop_after_trainers_ && num_trainers() == 0) stop_requested_ = true;
   if (stop_requested_) {
     stop_since_ = std::min(stop_since_, now);
-    if (now - stop_since_ > kStopGrace) {
+    if (now - stop_since_ > kStopGrace)
       assembly_.AbandonBegunBefore(absl::InfiniteFuture(), "the service was told to stop");
-    }
     const std::lock_guard<std::mutex> lock(mutex_);
     return !is_working && progress_.empty();
   }
@@ -261,7 +171,7 @@ bool Service::Impl::ShouldExit() {
   return true;
 }
 
-void Service::Impl::PollSockets() {
+void Service::PollSockets() {
   std::vector<pollfd> items = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
   for (const Connection& connection : connections_) {
     const short events = connection.channel.has_unsent() ? POLLIN | POLLOUT : POLLIN;
@@ -271,9 +181,8 @@ void Service::Impl::PollSockets() {
     return;  // a signal: the loop looks at its flag
   }
   uint64_t count = 0;
-  if (items[0].revents != 0) {
-    [[maybe_unused]] const ssize_t got = read(wake_.get(), &count, sizeof(count));
-  }
+  if (items[0].revents != 0) [[maybe_unused]]
+    const ssize_t got = read(wake_.get(), &count, sizeof(count));
   size_t i = 2;
   for (Connection& connection : connections_) {
     if (items[i++].revents != 0) ServeConnection(&connection);
@@ -281,12 +190,12 @@ void Service::Impl::PollSockets() {
   if (items[1].revents != 0) Accept();
 }
 
-void Service::Impl::Accept() {
+void Service::Accept() {
   absl::StatusOr<Channel> channel = AcceptChannel(listener_.get());
   if (channel.ok()) connections_.emplace_back(*std::move(channel));
 }
 
-void Service::Impl::ServeConnection(Connection* connection) {
+void Service::ServeConnection(Connection* connection) {
   // A failed send is not the end: the peer's last messages may still be there to read.
   connection->channel.Flush().IgnoreError();
   while (connection->fault.ok()) {
@@ -301,13 +210,13 @@ void Service::Impl::ServeConnection(Connection* connection) {
   }
 }
 
-void Service::Impl::Handle(Connection* connection, Message* message) {
+void Service::Handle(Connection* connection, Message* message) {
   if (message->run_id != options_.run_id || message->attempt != options_.attempt)
     return RefuseStale(connection, *message);
   std::visit([&](auto& body) { Take(connection, body); }, message->body);
 }
 
-void Service::Impl::RefuseStale(Connection* connection, const Message& message) {
+void Service::RefuseStale(Connection* connection, const Message& message) {
   const std::string what =
       absl::StrCat("this service serves run '", options_.run_id, "' attempt ", options_.attempt,
                    ", not run '", message.run_id, "' attempt ", message.attempt);
@@ -320,31 +229,30 @@ void Service::Impl::RefuseStale(Connection* connection, const Message& message) 
 }
 
 // Whether it has been welcomed; its connection is closed if not.
-bool Service::Impl::IsTrainer(Connection* connection) {
+bool Service::IsTrainer(Connection* connection) {
   if (!connection->is_trainer)
     connection->fault = absl::DataLossError("the first message was not Hello");
   return connection->is_trainer;
 }
 
-void Service::Impl::Take(Connection* connection, auto&) {
+void Service::Take(Connection* connection, auto&) {
   if (IsTrainer(connection))
     connection->fault = absl::DataLossError("a trainer sent a message of the service");
 }
 
-void Service::Impl::Take(Connection* connection, Hello& hello) {
+void Service::Take(Connection* connection, Hello& hello) {
   if (hello.rank >= hello.world_size || hello.node != options_.node ||
       hello.num_nodes != options_.num_nodes || hello.local_world_size < 1 ||
       hello.local_world_size > hello.world_size || hello.world_size > 1 << 20) {
     return Post(connection,
-                Welcome{AnswerOf(absl::FailedPreconditionError(absl::StrCat(
+                Welcome{AnswerOf(FailedPrecondition(
                     "rank ", hello.rank, " of ", hello.world_size, " on node ", hello.node, " of ",
                     hello.num_nodes, " came to the service of node ", options_.node, " of ",
-                    options_.num_nodes)))});
+                    options_.num_nodes))});
   }
   for (Connection& other : connections_) {
-    if (&other != connection && other.is_trainer && other.rank == hello.rank) {
+    if (&other != connection && other.is_trainer && other.rank == hello.rank)
       other.fault = absl::UnavailableError("the rank connected again");
-    }
   }
   connection->is_trainer = true;
   connection->rank = static_cast<int>(hello.rank);
@@ -355,7 +263,7 @@ void Service::Impl::Take(Connection* connection, Hello& hello) {
   Post(connection, Welcome{AnswerOf(absl::OkStatus())});
 }
 
-void Service::Impl::Take(Connection* connection, Register& message) {
+void Service::Take(Connection* connection, Register& message) {
   if (!IsTrainer(connection)) return;
   absl::Status status;
   if (message.buffer >= kNumBuffers || connection->buffers[message.buffer].generation != 0) {
@@ -369,13 +277,13 @@ void Service::Impl::Take(Connection* connection, Register& message) {
   Post(connection, Registered{AnswerOf(status)});
 }
 
-SaveIdentity Service::Impl::IdentityOf(const Connection& connection, int64_t generation,
-                                       int64_t step) const {
+SaveIdentity Service::IdentityOf(const Connection& connection, int64_t generation,
+                                 int64_t step) const {
   return {options_.run_id,       options_.attempt,  generation, step,
           connection.world_size, options_.num_nodes};
 }
 
-void Service::Impl::Take(Connection* connection, Begin& begin) {
+void Service::Take(Connection* connection, Begin& begin) {
   if (!IsTrainer(connection)) return;
   if (begin.buffer >= kNumBuffers || connection->buffers[begin.buffer].memory == nullptr ||
       connection->buffers[begin.buffer].generation != 0 ||
@@ -396,7 +304,7 @@ void Service::Impl::Take(Connection* connection, Begin& begin) {
   Publish(copying);
 }
 
-absl::Status Service::Impl::StageFile(Connection* connection, const Stage& stage) {
+absl::Status Service::StageFile(Connection* connection, const Stage& stage) {
   if (stage.buffer >= kNumBuffers) return absl::InvalidArgumentError("no such buffer");
   const Connection::Buffer& buffer = connection->buffers[stage.buffer];
   const SaveIdentity id = IdentityOf(*connection, stage.generation, stage.step);
@@ -422,49 +330,45 @@ absl::Status Service::Impl::StageFile(Connection* connection, const Stage& stage
   return assembly_.Stage(id, connection->rank, std::move(staged));
 }
 
-void Service::Impl::Take(Connection* connection, Stage& stage) {
+void Service::Take(Connection* connection, Stage& stage) {
   if (!IsTrainer(connection)) return;
   absl::Status status = StageFile(connection, stage);
-  if (!status.ok() && stop_requested_) {
+  if (!status.ok() && stop_requested_)
     status = absl::FailedPreconditionError("the service is shutting down");
-  }
   if (!status.ok() && stage.buffer < kNumBuffers) connection->buffers[stage.buffer].generation = 0;
   Post(connection, Staged{AnswerOf(status)});
 }
 
-void Service::Impl::Take(Connection* connection, Shutdown& shutdown) {
+void Service::Take(Connection* connection, Shutdown& shutdown) {
   absl::Status status;
   if (shutdown.only_if_idle && num_trainers() > 0) {
-    status = absl::FailedPreconditionError(
-        absl::StrCat(num_trainers(), " trainers are connected to it"));
+    status = FailedPrecondition(num_trainers(), " trainers are connected to it");
   } else {
     RequestStop();
   }
   Post(connection, ShuttingDown{AnswerOf(status)});
 }
 
-void Service::Impl::Post(Connection* connection, MessageBody body) {
+void Service::Post(Connection* connection, MessageBody body) {
   const Message message = {options_.run_id, options_.attempt, std::move(body)};
   connection->channel.Post(message).IgnoreError();
 }
 
-int Service::Impl::num_trainers() const {
+int Service::num_trainers() const {
   return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
                                         [](auto& c) { return c.is_trainer && c.fault.ok(); }));
 }
 
-void Service::Impl::CloseBroken() {
+void Service::CloseBroken() {
   for (auto it = connections_.begin(); it != connections_.end();) {
-    if (it->channel.unsent_bytes() > kMaxUnsentBytes) {
+    if (it->channel.unsent_bytes() > kMaxUnsentBytes)
       it->fault = absl::UnavailableError("it does not read its events");
-    }
     if (it->fault.ok()) {
       ++it;
       continue;
     }
-    if (absl::IsDataLoss(it->fault)) {
+    if (absl::IsDataLoss(it->fault))
       LogWarning(absl::StrCat("closed a connection: ", it->fault.message()));
-    }
     const int rank = it->is_trainer ? it->rank : -1;
     it = connections_.erase(it);
     if (rank < 0) continue;
@@ -476,12 +380,11 @@ void Service::Impl::CloseBroken() {
     if (is_back) assembly_.RankCame(rank);
   }
   // Ranks that never came cannot be told from ranks that are late, unless nobody is left.
-  if (assembly_.has_open() && num_trainers() == 0) {
+  if (assembly_.has_open() && num_trainers() == 0)
     assembly_.AbandonBegunBefore(absl::InfiniteFuture(), "all trainers disconnected");
-  }
 }
 
-void Service::Impl::MoveDecidedSaves() {
+void Service::MoveDecidedSaves() {
   for (QueuedSave& save : assembly_.TakeDecided()) {
     if (save.abandon_reason.empty()) {
       SaveProgress staged;
@@ -497,7 +400,7 @@ void Service::Impl::MoveDecidedSaves() {
   }
 }
 
-void Service::Impl::PublishProgress() {
+void Service::PublishProgress() {
   std::vector<SaveProgress> progress;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -510,7 +413,7 @@ void Service::Impl::PublishProgress() {
   }
 }
 
-void Service::Impl::FreeBuffers(int64_t generation) {
+void Service::FreeBuffers(int64_t generation) {
   for (Connection& connection : connections_) {
     for (size_t i = 0; i < connection.buffers.size(); ++i) {
       if (connection.buffers[i].generation != generation) continue;
@@ -520,7 +423,7 @@ void Service::Impl::FreeBuffers(int64_t generation) {
   }
 }
 
-void Service::Impl::Publish(const SaveProgress& progress) {
+void Service::Publish(const SaveProgress& progress) {
   event_log_.Write(progress, assembly_.newest_step() - progress.id.step);
   const bool is_committed = progress.state == SaveState::kCommitted;
   const SaveEvent event = {progress.id.step, progress.id.generation,
@@ -534,36 +437,27 @@ void Service::Impl::Publish(const SaveProgress& progress) {
 absl::Status ServiceOptions::Validate() const {
   if (run_dir.empty() || run_id.empty() || attempt < 1 || node < 0 || node >= num_nodes ||
       keep_last < 2 || keep_every < 0 || num_writer_threads < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("checkpoint service needs run_dir, run_id, attempt >= 1, 0 <= node < "
-                     "num_nodes, keep_last >= 2, keep_every >= 0; got run_dir '",
-                     run_dir, "', run_id '", run_id, "', attempt ", attempt, ", node ", node,
-                     " of ", num_nodes, ", keep_last ", keep_last, ", keep_every ", keep_every));
+    return InvalidArgument(
+        "checkpoint service needs run_dir, run_id, attempt >= 1, 0 <= node < "
+        "num_nodes, keep_last >= 2, keep_every >= 0; got run_dir '",
+        run_dir, "', run_id '", run_id, "', attempt ", attempt, ", node ", node, " of ", num_nodes,
+        ", keep_last ", keep_last, ", keep_every ", keep_every);
   }
   return absl::OkStatus();
 }
 
-Service::Service(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Service::~Service() = default;
-
 absl::StatusOr<std::unique_ptr<Service>> Service::Start(const ServiceOptions& options) {
   ANYORDER_RETURN_IF_ERROR(options.Validate());
   ServiceOptions resolved = options;
-  if (resolved.socket_path.empty()) {
+  if (resolved.socket_path.empty())
     resolved.socket_path = DefaultSocketPath(options.run_dir, options.node);
-  }
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return ErrnoStatus("eventfd", options.run_dir);
   ANYORDER_ASSIGN_OR_RETURN(EventLog event_log,
                             EventLog::Open(options.fs, options.run_dir, options.node));
-  auto impl = std::make_unique<Impl>(resolved, std::move(wake), std::move(event_log));
-  ANYORDER_RETURN_IF_ERROR(impl->Start());
-  return std::unique_ptr<Service>(new Service(std::move(impl)));
+  std::unique_ptr<Service> service(new Service(resolved, std::move(wake), std::move(event_log)));
+  ANYORDER_RETURN_IF_ERROR(service->Start());
+  return service;
 }
-
-const std::string& Service::socket_path() const { return impl_->socket_path(); }
-absl::Status Service::Run() { return impl_->Run(); }
-void Service::RequestStop() { impl_->RequestStop(); }
-void Service::RequestStopAfterTrainers() { impl_->RequestStopAfterTrainers(); }
 
 }  // namespace anyorder::ckpt

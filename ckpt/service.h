@@ -3,48 +3,54 @@
 
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <list>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
+#include "ckpt/commit.h"
+#include "ckpt/lease.h"
+#include "ckpt/protocol.h"
+#include "ckpt/save_assembly.h"
+#include "ckpt/save_writer.h"
+#include "ckpt/staging_buffer.h"
 #include "core/base/file_system.h"
+#include "core/base/unique_fd.h"
 
 namespace anyorder::ckpt {
 
-struct ServiceOptions {
-  std::string run_dir;      // must exist
-  std::string socket_path;  // empty: DefaultSocketPath(run_dir, node)
-  std::string run_id;
-  int64_t attempt = 0;  // the launcher raises it at every start; names lease and generations
-  int node = 0;
-  int num_nodes = 1;
-  // The launcher knows that no service of an attempt up to this one runs any more, so their lease
-  // need not be watched. 0: nothing is known.
-  int64_t ended_attempt = 0;
+// What the service knows about one connected trainer.
 
-  int keep_last = 2;                // newest checkpoints kept; at least 2
-  int64_t keep_every = 0;           // also keep every step divisible by this; 0: no
-  bool verify_after_commit = true;  // read each checkpoint back before older ones are deleted
+inline constexpr int kNumBuffers = 2;
 
-  int num_writer_threads = 2;  // two: one checks sums while the other waits for the disk
-  absl::Duration stage_limit = absl::Minutes(5);  // from the first rank's copy to the last one's
-  absl::Duration vote_limit = absl::Minutes(5);   // waiting for the other nodes
-  // How long after the end of a node's service its vote may still appear: as long as the file
-  // system may hide a file of another node. Then the vote counts as missing.
-  absl::Duration ended_grace = absl::Seconds(2);
-  absl::Duration lease_lifetime = absl::Seconds(15);  // node 0 renews every third of it
-  // For an earlier attempt's service to finish its saves.
-  absl::Duration predecessor_limit = absl::Minutes(2);
-  absl::Duration idle_limit = absl::Seconds(60);  // exit this long after the last trainer left
-  absl::Duration first_client_limit = absl::Minutes(10);  // the same, before the first trainer came
+struct Connection {
+  explicit Connection(Channel c) : channel(std::move(c)) {}
 
-  FileSystem* fs = FileSystem::Posix();
+  struct Buffer {
+    // Shared with the save that was staged in it, which outlives the connection.
+    std::shared_ptr<StagingBuffer> memory;
+    int64_t generation = 0;  // that uses it; 0: free
+  };
 
-  absl::Status Validate() const;  // InvalidArgument with all values
+  Channel channel;
+  bool is_trainer = false;  // has been welcomed
+  int rank = -1;
+  int world_size = 0;
+  int local_world_size = 0;
+  std::array<Buffer, kNumBuffers> buffers;
+  absl::Status fault;  // not OK: to be closed
 };
 
 class Service {
@@ -58,7 +64,7 @@ class Service {
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  const std::string& socket_path() const;
+  const std::string& socket_path() const { return options_.socket_path; }
 
   // Serves until asked to stop or idle for long; what is staged is committed first. Aborted if
   // another attempt took the lease: then nothing more is written.
@@ -68,12 +74,64 @@ class Service {
   void RequestStop();
   // The same, once the last connected trainer has left: a scheduler signals trainers and services
   // at the same time, and the trainers' last save is still to come.
-  void RequestStopAfterTrainers();
+  void RequestStopAfterTrainers() { stop_after_trainers_ = true; }
 
  private:
-  class Impl;
-  explicit Service(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  Service(const ServiceOptions& options, UniqueFd wake, EventLog event_log);
+  absl::Status Start();
+  // Main thread
+  void PollSockets();
+  void Accept();
+  void StopListening();
+  void ServeConnection(Connection* connection);
+  void Handle(Connection* connection, Message* message);
+  void RefuseStale(Connection* connection, const Message& message);
+  void Take(Connection* connection, Hello& hello);
+  void Take(Connection* connection, Register& message);
+  void Take(Connection* connection, Begin& begin);
+  void Take(Connection* connection, Stage& stage);
+  void Take(Connection* connection, Shutdown& shutdown);
+  void Take(Connection* connection, auto& other);
+  bool IsTrainer(Connection* connection);
+  absl::Status StageFile(Connection* connection, const Stage& stage);
+  void CloseBroken();
+  void MoveDecidedSaves();
+  void PublishProgress();
+  void Publish(const SaveProgress& progress);
+  void FreeBuffers(int64_t generation);
+  void Post(Connection* connection, MessageBody body);
+  bool ShouldExit();
+  int num_trainers() const;
+  SaveIdentity IdentityOf(const Connection& connection, int64_t generation, int64_t step) const;
+
+  // Lease thread
+  void KeepLease();
+  absl::Status CheckFence();
+
+  // Writer thread
+  void Report(const SaveProgress& progress);
+
+  ServiceOptions options_;
+  UniqueFd wake_;  // eventfd: progress to publish, stop requested, lease lost
+  EventLog event_log_;
+  CommitLog commit_log_;
+  SaveAssembly assembly_;
+  std::unique_ptr<Lease> lease_;  // of node 0
+  UniqueFd listener_;
+  std::list<Connection> connections_;
+  std::unique_ptr<SaveWriter> writer_;
+  bool had_trainer_ = false;
+  absl::Time last_busy_ = absl::Now();
+  absl::Time stop_since_ = absl::InfiniteFuture();
+  std::atomic<bool> stop_requested_ = false;  // these two also by signal handlers
+  std::atomic<bool> stop_after_trainers_ = false;
+
+  std::mutex mutex_;  // below
+  std::vector<SaveProgress> progress_;
+  absl::Status lease_fault_;
+  bool closing_ = false;
+  std::condition_variable closing_changed_;
+  std::thread lease_thread_;
 };
 
 }  // namespace anyorder::ckpt

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -43,8 +44,7 @@ absl::StatusOr<std::unique_ptr<StagingBuffer>> StagingBuffer::Map(UniqueFd fd, i
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals || fstat(fd.get(), &info) != 0 ||
       info.st_size != bytes || bytes <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("staging memory is not a sealed memfd of ", bytes, " bytes"));
+    return InvalidArgument("staging memory is not a sealed memfd of ", bytes, " bytes");
   }
   void* const data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return ErrnoStatus("map", "staging memory");

@@ -1,6 +1,10 @@
 #include "ckpt/takeover.h"
 
+#include <algorithm>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -8,29 +12,61 @@
 #include "absl/time/time.h"
 
 #include "ckpt/client.h"
+#include "ckpt/commit.h"
+#include "ckpt/layout.h"
+#include "ckpt/reader.h"
+#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
+
 namespace {
+
+struct Save {
+  int64_t generation = 0;
+  std::string name;
+};
+
+// The saves of starts before `attempt`, newest first.
+std::vector<Save> OldSaves(const std::vector<std::string>& names, int64_t attempt) {
+  std::vector<Save> saves;
+  for (const std::string& name : names) {
+    const std::optional<int64_t> generation = ParseTemporaryName(name);
+    if (generation && *generation < attempt * kGenerationsPerAttempt)
+      saves.push_back({*generation, name});
+  }
+  std::sort(saves.begin(), saves.end(),
+            [](const Save& a, const Save& b) { return a.generation > b.generation; });
+  return saves;
+}
+
+int64_t NewestCommitted(const std::vector<CheckpointInfo>& infos) {
+  const auto newest =
+      std::find_if(infos.begin(), infos.end(), [](auto& info) { return info.opens; });
+  return newest == infos.end() ? -1 : newest->step;
+}
+
+// The save is at fault, not a disk that cannot be read now.
+bool IsIncomplete(const absl::Status& status) {
+  return IsDamage(status) || absl::IsAborted(status);
+}
 
 absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
   const absl::Time deadline = absl::Now() + o.predecessor_limit + o.lease_lifetime;
   while (true) {
     const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
-    if (owner.ok() && owner->run_id == o.run_id && owner->attempt == o.attempt) {
+    if (owner.ok() && owner->run_id == o.run_id && owner->attempt == o.attempt)
       return absl::OkStatus();
-    }
-    if (absl::Now() > deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("the service of node 0 did not take the lease on '", o.run_dir, "'"));
-    }
+    if (absl::Now() > deadline)
+      return DeadlineExceeded("the service of node 0 did not take the lease on '", o.run_dir, "'");
     absl::SleepFor(absl::Milliseconds(50));
   }
 }
 
-}  // namespace
-
+// If an earlier start's service still runs on this machine but its trainers are gone, asks it to
+// finish and waits, so that a restart right after a kill finds the last staged checkpoint
+// committed.
 absl::Status RetirePredecessor(const ServiceOptions& o) {
   const absl::Time deadline = absl::Now() + o.predecessor_limit;
   bool has_asked = false;
@@ -44,8 +80,8 @@ absl::Status RetirePredecessor(const ServiceOptions& o) {
       const absl::Status asked =
           ShutDownService(owner->socket_path, owner->run_id, owner->attempt, /*only_if_idle=*/true);
       if (absl::IsFailedPrecondition(asked)) {
-        return absl::AlreadyExistsError(absl::StrCat("'", o.run_dir, "' is in use by ",
-                                                     owner->ToString(), ": ", asked.message()));
+        return AlreadyExists("'", o.run_dir, "' is in use by ", owner->ToString(), ": ",
+                             asked.message());
       }
       has_asked = asked.ok();
       if (has_asked) Log(absl::StrCat("waiting for the saves of ", owner->ToString()));
@@ -53,6 +89,55 @@ absl::Status RetirePredecessor(const ServiceOptions& o) {
     absl::SleepFor(absl::Milliseconds(20));
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Manifest> CommitLog::ReadVoted(const std::string& name, const std::string& run_id) {
+  const std::string directory = JoinPath(CheckpointsPath(run_dir_), name);
+  const std::string path = JoinPath(directory, VoteName(0));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(fs_, path));
+  ANYORDER_ASSIGN_OR_RETURN(const Vote vote, ParseVote(text, path));
+  if (vote.id.run_id != run_id || ParseTemporaryName(name) != vote.id.generation)
+    return DataLoss("'", path, "' is the vote of another save");
+  for (int node = 0; node < vote.id.num_nodes; ++node) {
+    // NotFound if it is missing; CollectVotes calls that Unavailable, as it does a disk that does
+    // not answer.
+    ANYORDER_RETURN_IF_ERROR(fs_->OpenForRead(JoinPath(directory, VoteName(node))).status());
+  }
+  return CollectVotesIn(directory, vote.id);
+}
+
+absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
+    const std::string& run_id, int64_t attempt, const std::function<absl::Status()>& fence) {
+  const std::string parent = CheckpointsPath(run_dir_);
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
+  const std::vector<Save> saves = OldSaves(names, attempt);
+  if (saves.empty()) return std::nullopt;
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
+                            ListCheckpoints(run_dir_, fs_));
+  const int64_t committed = NewestCommitted(infos);
+  for (const Save& save : saves) {
+    absl::StatusOr<Manifest> voted = ReadVoted(save.name, run_id);
+    if (!voted.ok() && !IsIncomplete(voted.status())) return voted.status();
+    if (!voted.ok() || voted->id.step <= committed) continue;
+    // Its service may only have been judged dead: from here on every path it knows leads nowhere.
+    const std::string claimed = JoinPath(parent, ClaimedName(voted->id, attempt));
+    ANYORDER_RETURN_IF_ERROR(fs_->Rename(JoinPath(parent, save.name), claimed));
+    ANYORDER_RETURN_IF_ERROR(
+        WriteFileAtomically(fs_, JoinPath(claimed, kManifestName), SerializeManifest(*voted)));
+    const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(claimed, fs_);
+    const absl::Status whole = checkpoint.ok() ? checkpoint->Verify() : checkpoint.status();
+    if (!whole.ok() && !IsIncomplete(whole)) return whole;
+    if (!whole.ok()) {
+      LogWarning(absl::StrCat("step ", voted->id.step,
+                              " was voted for but is not whole: ", whole.message()));
+      continue;
+    }
+    ANYORDER_RETURN_IF_ERROR(Publish(claimed, voted->id, fence));
+    return voted->id;
+  }
+  return std::nullopt;
 }
 
 absl::StatusOr<std::unique_ptr<Lease>> TakeOrAwaitLease(const ServiceOptions& o) {

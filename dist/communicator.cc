@@ -34,6 +34,10 @@ void CopyBytes(absl::Span<const char> from, absl::Span<char> to) {
   if (!from.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), from.size());
 }
 
+// One NaN for all: which rank's payload survived would depend on the order.
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+bool HasNan(double a, double b) { return std::isnan(a) || std::isnan(b); }
+
 // What of a failed rank's message reaches the others; enough for one line with a path or two.
 constexpr size_t kMaxAgreedMessageBytes = 4096;
 
@@ -169,18 +173,13 @@ void Communicator::AllReduceMin(absl::Span<int64_t> values) {
 void Communicator::AllReduceMax(absl::Span<int64_t> values) {
   AllReduce(values, "AllReduceMax", [](int64_t a, int64_t b) { return std::max(a, b); });
 }
-// One NaN for all: which rank's payload survived would depend on the order.
 void Communicator::AllReduceMin(absl::Span<double> values) {
-  AllReduce(values, "AllReduceMin", [](double a, double b) {
-    return std::isnan(a) || std::isnan(b) ? std::numeric_limits<double>::quiet_NaN()
-                                          : std::min(a, b);
-  });
+  AllReduce(values, "AllReduceMin",
+            [](double a, double b) { return HasNan(a, b) ? kNan : std::min(a, b); });
 }
 void Communicator::AllReduceMax(absl::Span<double> values) {
-  AllReduce(values, "AllReduceMax", [](double a, double b) {
-    return std::isnan(a) || std::isnan(b) ? std::numeric_limits<double>::quiet_NaN()
-                                          : std::max(a, b);
-  });
+  AllReduce(values, "AllReduceMax",
+            [](double a, double b) { return HasNan(a, b) ? kNan : std::max(a, b); });
 }
 
 absl::Status Communicator::AllAgree(const absl::Status& mine) {

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/base/tensor.h"
 
@@ -36,20 +35,18 @@ int64_t NumTreeBuffers(Range leaves) {
 absl::Status CheckOptions(const GradientReducerOptions& options, int world_size) {
   const int64_t leaves = options.num_leaves;
   if (leaves < 1 || (leaves & (leaves - 1)) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(leaves,
-                     " microbatches per step: must be a power of two; change "
-                     "train.global_batch_size or train.micro_batch_size"));
+    return InvalidArgument(leaves,
+                           " microbatches per step: must be a power of two; change "
+                           "train.global_batch_size or train.micro_batch_size");
   }
   if (world_size > leaves) {
-    return absl::InvalidArgumentError(absl::StrCat(world_size, " ranks but only ", leaves,
-                                                   " microbatches per step; start at most ", leaves,
-                                                   " ranks or make microbatches smaller"));
+    return InvalidArgument(world_size, " ranks but only ", leaves,
+                           " microbatches per step; start at most ", leaves,
+                           " ranks or make microbatches smaller");
   }
   if (options.num_elements < 1 || options.num_scalars < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("gradient reduction of ", options.num_elements,
-                                                   " elements and ", options.num_scalars,
-                                                   " scalars: nothing to sum"));
+    return InvalidArgument("gradient reduction of ", options.num_elements, " elements and ",
+                           options.num_scalars, " scalars: nothing to sum");
   }
   return absl::OkStatus();
 }
@@ -234,9 +231,8 @@ void GradientReducer::ExchangeWindow(Range mine, WindowOf window_of) {
       send.push_back(
           {peer, BytesOf(absl::MakeConstSpan(partial.gradient + theirs.begin, theirs.size()))});
     }
-    for (size_t i = 0; i < nodes_of_rank_[peer].size(); ++i) {
+    for (size_t i = 0; i < nodes_of_rank_[peer].size(); ++i)
       receive.push_back({peer, MutableBytesOf(absl::MakeSpan(buckets_[bucket++], mine.size()))});
-    }
   }
   transport_->Exchange(send, receive, StreamView{});
 }

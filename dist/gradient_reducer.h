@@ -27,7 +27,6 @@
 #include "dist/device_transport.h"
 #include "dist/overlapped_sum.h"
 #include "dist/parameter_partition.h"
-#include "dist/sum_tree.h"
 #include "kernels/backend.h"
 
 namespace anyorder::dist {

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::dist {
@@ -77,7 +78,7 @@ absl::StatusOr<RankBeat> ReadRankBeat(const std::string& directory, int rank) {
   for (int i = 0; i < kReadTries; ++i) {
     if (::pread(fd, bytes[i % 2], sizeof bytes[0], 0) != static_cast<ssize_t>(sizeof bytes[0])) {
       ::close(fd);
-      return absl::DataLossError(absl::StrCat(path, " is too short for a heartbeat"));
+      return DataLoss(path, " is too short for a heartbeat");
     }
     page = page_in(i);
     if (i == 0) continue;
@@ -87,7 +88,7 @@ absl::StatusOr<RankBeat> ReadRankBeat(const std::string& directory, int rank) {
     break;
   }
   ::close(fd);
-  if (page->magic != kMagic) return absl::DataLossError(absl::StrCat(path, " is no heartbeat"));
+  if (page->magic != kMagic) return DataLoss(path, " is no heartbeat");
   RankBeat beat;
   beat.rank = static_cast<int>(page->rank);
   beat.attempt = page->attempt;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 
@@ -34,9 +35,8 @@ absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeTransport(Communicator& com
                                                                kernels::Backend& backend,
                                                                const TransportOptions& options) {
   if (options.kind == TransportKind::kNccl && backend.is_host_memory()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dist.transport = \"nccl\" is for GPUs, and this run computes on ",
-                     backend.name(), "; set \"auto\" or \"mpi\""));
+    return InvalidArgument("dist.transport = \"nccl\" is for GPUs, and this run computes on ",
+                           backend.name(), "; set \"auto\" or \"mpi\"");
   }
   if (options.kind == TransportKind::kNccl) return MakeNccl(communicator, backend, options);
   if (options.kind == TransportKind::kMpi || backend.is_host_memory() ||

@@ -11,7 +11,6 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "dist/bundled_mpi.h"
 #include "dist/start_guard.h"
 
 namespace anyorder::dist {
@@ -150,9 +149,8 @@ absl::StatusOr<std::unique_ptr<MpiEnvironment>> MpiEnvironment::Create(int* argc
   ANYORDER_RETURN_IF_ERROR(CheckGpus(&std::getenv));
   UseBundledMpi();
   int provided = 0;
-  if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+  if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
     return absl::UnavailableError("MPI_Init_thread failed; see the lines of the MPI library above");
-  }
   auto environment = std::unique_ptr<MpiEnvironment>(new MpiEnvironment);
   SetAbortHook(&AbortJob);
   int world_size = 0;

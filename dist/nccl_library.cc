@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::dist {
@@ -115,7 +116,7 @@ absl::StatusOr<std::unique_ptr<NcclLibrary>> LoadNcclLibrary() {
       "; install libnccl2, or name its folder in LD_LIBRARY_PATH, or set dist.transport = \"mpi\"";
   std::string why;
   void* const handle = OpenLibrary(&why);
-  if (handle == nullptr) return absl::UnavailableError(absl::StrCat("no NCCL: ", why, kAdvice));
+  if (handle == nullptr) return Unavailable("no NCCL: ", why, kAdvice);
   Calls calls;
   std::vector<std::string> missing;
   const auto find = [&](const char* name, auto* call) {
@@ -139,8 +140,8 @@ absl::StatusOr<std::unique_ptr<NcclLibrary>> LoadNcclLibrary() {
   find("ncclGetLastError", &calls.last_error);
   if (!missing.empty()) {
     ::dlclose(handle);
-    return absl::UnavailableError(
-        absl::StrCat("libnccl.so.2 is too old: it has no ", absl::StrJoin(missing, ", "), kAdvice));
+    return Unavailable("libnccl.so.2 is too old: it has no ", absl::StrJoin(missing, ", "),
+                       kAdvice);
   }
   return std::make_unique<LoadedNccl>(calls);
 }

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::dist {
@@ -86,8 +87,7 @@ class NcclTransport final : public DeviceTransport {
   absl::Status Probe();
   void Abort();
   absl::Status Error(const char* call, int result) const {
-    return absl::UnavailableError(
-        absl::StrCat("NCCL's ", call, ": ", library_->ErrorText(result, comm_)));
+    return Unavailable("NCCL's ", call, ": ", library_->ErrorText(result, comm_));
   }
 
   const std::unique_ptr<NcclLibrary> library_;
@@ -125,17 +125,16 @@ absl::Status NcclTransport::CheckVersion() {
   const int result = library_->GetVersion(&version_);
   absl::Status mine = result == kNcclSuccess ? absl::OkStatus() : Error("ncclGetVersion", result);
   if (mine.ok() && (version_ < kOldestVersion || version_ >= 30000)) {
-    mine = absl::UnavailableError(absl::StrCat("libnccl.so.2 is version ", VersionText(version_),
-                                               "; this program needs ", VersionText(kOldestVersion),
-                                               " to 2.x; install another, ", kAdvice));
+    mine = Unavailable("libnccl.so.2 is version ", VersionText(version_), "; this program needs ",
+                       VersionText(kOldestVersion), " to 2.x; install another, ", kAdvice);
   }
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(mine));
   int64_t first = version_;
   communicator_.Broadcast(MutableBytesOf(absl::MakeSpan(&first, 1)), 0);
   if (first != version_) {
-    mine = absl::UnavailableError(absl::StrCat(
-        "libnccl.so.2 is version ", VersionText(version_), ", rank 0's is ",
-        VersionText(static_cast<int>(first)), "; install one version on all nodes, ", kAdvice));
+    mine = Unavailable("libnccl.so.2 is version ", VersionText(version_), ", rank 0's is ",
+                       VersionText(static_cast<int>(first)), "; install one version on all nodes, ",
+                       kAdvice);
   }
   return communicator_.AllAgree(mine);
 }
@@ -154,11 +153,11 @@ absl::Status NcclTransport::Connect(const NcclId& id) {
       library_->InitRank(&comm_, communicator_.world_size(), id, communicator_.rank());
   absl::Status mine = Settle(result, "ncclCommInitRankConfig", options_.connect_limit);
   if (absl::IsDeadlineExceeded(mine)) {
-    mine = absl::UnavailableError(absl::StrCat(
-        "NCCL did not connect the ranks within ", absl::FormatDuration(options_.connect_limit),
-        "; NCCL_DEBUG=INFO says what it tries (its network: NCCL_SOCKET_IFNAME, "
-        "NCCL_IB_DISABLE); fix that, ",
-        kAdvice));
+    mine = Unavailable("NCCL did not connect the ranks within ",
+                       absl::FormatDuration(options_.connect_limit),
+                       "; NCCL_DEBUG=INFO says what it tries (its network: NCCL_SOCKET_IFNAME, "
+                       "NCCL_IB_DISABLE); fix that, ",
+                       kAdvice);
   }
   const absl::Status all = communicator_.AllAgree(mine);
   if (!all.ok() && comm_ != nullptr) library_->Abort(std::exchange(comm_, nullptr));
@@ -179,10 +178,8 @@ absl::Status NcclTransport::AllocateEvents() {
 absl::Status NcclTransport::Settle(int result, const char* call, absl::Duration limit) {
   const absl::Time deadline = absl::Now() + limit;
   while (result == kNcclInProgress) {
-    if (absl::Now() > deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("NCCL's ", call, " did not end within ", absl::FormatDuration(limit)));
-    }
+    if (absl::Now() > deadline)
+      return DeadlineExceeded("NCCL's ", call, " did not end within ", absl::FormatDuration(limit));
     const int asked = Alone([&] { return library_->AsyncError(comm_, &result); });
     if (asked != kNcclSuccess) result = asked;
     if (result == kNcclInProgress) absl::SleepFor(absl::Microseconds(50));
@@ -218,9 +215,8 @@ absl::Status NcclTransport::Probe() {
   }
   if (error != kNcclSuccess && error != kNcclInProgress) {
     Abort();
-    return absl::UnavailableError(
-        absl::StrCat("NCCL failed: ", library_->ErrorText(error, comm_),
-                     error == kNcclRemoteError ? " (a peer is lost)" : ""));
+    return Unavailable("NCCL failed: ", library_->ErrorText(error, comm_),
+                       error == kNcclRemoteError ? " (a peer is lost)" : "");
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   while (!pending_.empty()) {
@@ -235,11 +231,10 @@ absl::Status NcclTransport::Probe() {
     if (is_reached.ok() && elapsed < options_.work_limit) return absl::OkStatus();
     Abort();
     const std::string what = absl::StrCat("NCCL operation ", first.number, " (", first.what, ") ");
-    if (!is_reached.ok())
-      return absl::UnavailableError(absl::StrCat(what, "failed: ", is_reached.status().message()));
-    return absl::DeadlineExceededError(absl::StrCat(
-        what, "has run for ", absl::FormatDuration(absl::Trunc(elapsed, absl::Milliseconds(1))),
-        "; a peer or its network is lost"));
+    if (!is_reached.ok()) return Unavailable(what, "failed: ", is_reached.status().message());
+    return DeadlineExceeded(what, "has run for ",
+                            absl::FormatDuration(absl::Trunc(elapsed, absl::Milliseconds(1))),
+                            "; a peer or its network is lost");
   }
   return absl::OkStatus();
 }
@@ -345,11 +340,10 @@ absl::Status CheckOneDeviceEach(Communicator& communicator, const std::string& d
   for (size_t rank = 0; rank < devices.size(); ++rank) {
     const auto [it, is_new] = rank_of.emplace(devices[rank], rank);
     if (is_new) continue;
-    return absl::InvalidArgumentError(absl::StrCat("ranks ", it->second, " and ", rank,
-                                                   " share the device ", devices[rank],
-                                                   ", and NCCL needs one for each rank; start "
-                                                   "fewer ranks on that node, ",
-                                                   kAdvice));
+    return InvalidArgument("ranks ", it->second, " and ", rank, " share the device ", devices[rank],
+                           ", and NCCL needs one for each rank; start "
+                           "fewer ranks on that node, ",
+                           kAdvice);
   }
   return absl::OkStatus();
 }

@@ -22,7 +22,6 @@
 #include "dist/communicator.h"
 #include "dist/device_transport.h"
 #include "dist/parameter_partition.h"
-#include "dist/sum_tree.h"
 #include "kernels/backend.h"
 
 namespace anyorder::dist {

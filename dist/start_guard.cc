@@ -1,5 +1,9 @@
 #include "dist/start_guard.h"
 
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
@@ -7,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 
+#include "core/base/errors.h"
 #include "dist/communicator.h"
 
 namespace anyorder::dist {
@@ -24,22 +29,20 @@ absl::Status CheckStart(const StartPromise& promise, int mpi_world_size) {
   if (promise.variable.empty()) return absl::OkStatus();
   int promised = 0;
   if (!absl::SimpleAtoi(promise.value, &promised) || promised < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("environment variable ", promise.variable, "='",
-                                                   promise.value,
-                                                   "' is not a number of ranks; unset it"));
+    return InvalidArgument("environment variable ", promise.variable, "='", promise.value,
+                           "' is not a number of ranks; unset it");
   }
   if (promised == mpi_world_size) return absl::OkStatus();
   const std::string sizes = absl::StrCat(promise.variable, "=", promised, " promises ", promised,
                                          " ranks but MPI sees ", mpi_world_size);
   if (mpi_world_size == 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(sizes,
-                     ": the processes did not find each other; start them with 'anyorder launch', "
-                     "'srun --mpi=pmix' or "
-                     "the mpirun of the MPI this program is linked with"));
+    return InvalidArgument(
+        sizes,
+        ": the processes did not find each other; start them with 'anyorder launch', "
+        "'srun --mpi=pmix' or "
+        "the mpirun of the MPI this program is linked with");
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(sizes, ": start as many ranks as promised, or unset ", promise.variable));
+  return InvalidArgument(sizes, ": start as many ranks as promised, or unset ", promise.variable);
 }
 
 absl::Status CheckRendezvous(const EnvironmentLookup& environment) {
@@ -50,10 +53,10 @@ absl::Status CheckRendezvous(const EnvironmentLookup& environment) {
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_RANK", "PMI_FD"}) {
     if (environment(variable) != nullptr) return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "SLURM_STEP_NUM_TASKS=", tasks, " promises ", tasks,
       " ranks, but srun told none of them how to find the others; start them with "
-      "'srun --mpi=pmix' ('srun --mpi=list' says whether this cluster has it), or with mpirun"));
+      "'srun --mpi=pmix' ('srun --mpi=list' says whether this cluster has it), or with mpirun");
 }
 
 std::vector<int> CountRanksOfNodes(Communicator& communicator, int node) {
@@ -77,12 +80,12 @@ absl::Status CheckPlacement(const std::vector<int>& ranks_of_nodes, int num_node
   }
   if (empty.empty() && static_cast<int>(ranks_of_nodes.size()) == num_nodes)
     return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "the run has ", num_nodes, " nodes, but MPI placed ranks on ",
       ranks_of_nodes.size() - std::count(ranks_of_nodes.begin(), ranks_of_nodes.end(), 0),
       " of them",
       empty.empty() ? "" : absl::StrCat(" (none on number ", absl::StrJoin(empty, ", "), ")"),
-      "; give each node at least one rank: 'srun --ntasks-per-node' or 'mpirun --map-by slot'"));
+      "; give each node at least one rank: 'srun --ntasks-per-node' or 'mpirun --map-by slot'");
 }
 
 absl::Status CheckGpus(const EnvironmentLookup& environment) {
@@ -95,10 +98,31 @@ absl::Status CheckGpus(const EnvironmentLookup& environment) {
     return absl::OkStatus();
   if (environment("ROCR_VISIBLE_DEVICES") != nullptr)
     return absl::OkStatus();  // other makers' name
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "SLURM_GPUS_ON_NODE=", num_promised, " promises GPUs, but CUDA_VISIBLE_DEVICES is ",
       visible == nullptr ? "not set" : absl::StrCat("'", visible, "'"),
-      ": this step was given none of them; ask for them with --gpus-per-node, and see gres.conf"));
+      ": this step was given none of them; ask for them with --gpus-per-node, and see gres.conf");
+}
+
+std::string BundledMpi(const std::string& program) {
+  const size_t name = program.rfind('/');
+  if (name == std::string::npos || name == 0) return "";
+  const size_t folder = program.rfind('/', name - 1);
+  if (folder == std::string::npos || program.substr(folder, name - folder) != "/bin") return "";
+  const std::string mpi = program.substr(0, folder) + "/mpi";
+  return ::access((mpi + "/bin/mpirun").c_str(), X_OK) == 0 ? mpi : "";
+}
+
+void UseBundledMpi() {
+  if (::getenv("OPAL_PREFIX") != nullptr) return;
+  char program[PATH_MAX];
+  const ssize_t length = ::readlink("/proc/self/exe", program, sizeof program);
+  if (length <= 0) return;
+  const std::string mpi = BundledMpi(std::string(program, static_cast<size_t>(length)));
+  if (mpi.empty()) return;
+  const char* path = ::getenv("PATH");
+  ::setenv("PATH", (mpi + "/bin:" + (path != nullptr ? path : "/usr/bin:/bin")).c_str(), 1);
+  ::setenv("OPAL_PREFIX", mpi.c_str(), 1);
 }
 
 }  // namespace anyorder::dist

@@ -1,5 +1,6 @@
-// Refuses a job whose ranks did not find each other. A program linked against one MPI and started
-// by another runs as N separate "rank 0 of 1", each training alone into the same directory.
+// What stands before MPI_Init: the MPI of a bundle, and the checks that refuse a job whose ranks
+// did not find each other. A program linked against one MPI and started by another runs as N
+// separate "rank 0 of 1", each training alone into the same directory.
 
 #pragma once
 
@@ -49,5 +50,17 @@ absl::Status CheckPlacement(const std::vector<int>& ranks_of_nodes, int num_node
 // (CUDA_VISIBLE_DEVICES): a site whose gres.conf and cgroups disagree shows fewer, and ranks would
 // share one without a word. InvalidArgument with both numbers.
 absl::Status CheckGpus(const EnvironmentLookup& environment);
+
+// The Open MPI that a bundle brings along (launcher/package/make_bundle.py), for machines that have
+// none.
+
+// ROOT/mpi if `program` is ROOT/bin/NAME and that directory has an mpirun, else "".
+std::string BundledMpi(const std::string& program);
+
+// Where this process's program has one: PATH finds its mpirun first, and OPAL_PREFIX leads Open MPI
+// to its own plugins instead of those of the machine, whose version may be another. An OPAL_PREFIX
+// that is set already wins, and then nothing changes. Before MPI_Init, and before the process has a
+// second thread.
+void UseBundledMpi();
 
 }  // namespace anyorder::dist

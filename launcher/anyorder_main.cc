@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "dist/bundled_mpi.h"
+#include "dist/start_guard.h"
 #include "launcher/prep_command_line.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"

@@ -73,13 +73,13 @@ double MegabytesPerSecond(uint64_t bytes, double seconds) {
 
 void PrintJson(const data::PrepSummary& summary) {
   const nlohmann::json root{
-      {"counts", summary.counts},
-      {"num_tokens", summary.num_tokens},
-      {"num_sentences", summary.num_sentences},
-      {"num_documents", summary.num_documents},
-      {"num_shards", summary.num_shards},
+      {"counts", summary.index.counts},
+      {"num_tokens", summary.index.num_tokens},
+      {"num_sentences", summary.index.num_sentences},
+      {"num_documents", summary.index.num_documents},
+      {"num_shards", summary.index.shards.size()},
       {"dataset_bytes", summary.dataset_bytes},
-      {"vocab_size", summary.vocab_size},
+      {"vocab_size", summary.index.vocab_size},
       {"text_bytes", summary.text_bytes},
       {"encoded_bytes", summary.encoded_bytes},
       {"total_seconds", summary.total_seconds},
@@ -89,27 +89,27 @@ void PrintJson(const data::PrepSummary& summary) {
       {"num_units", summary.num_units},
       {"units_encoded", summary.units_encoded},
       {"resumed", summary.resumed},
-      {"dataset_digest", summary.dataset_digest},
-      {"corpus_digest", summary.corpus_digest},
-      {"tokenizer_digest", summary.tokenizer_digest},
+      {"dataset_digest", summary.index.dataset_digest},
+      {"corpus_digest", summary.index.corpus_digest},
+      {"tokenizer_digest", summary.index.tokenizer_digest},
   };
   std::puts(root.dump().c_str());
 }
 
 void PrintText(const data::PrepSummary& summary, const std::string& output) {
   const auto count = [&](const char* name) -> uint64_t {
-    const auto found = summary.counts.find(name);
-    return found == summary.counts.end() ? 0 : found->second;
+    const auto found = summary.index.counts.find(name);
+    return found == summary.index.counts.end() ? 0 : found->second;
   };
   absl::PrintF("documents: %d read, %d kept", count("documents_read"), count("documents_kept"));
-  for (const auto& [name, value] : summary.counts) {
+  for (const auto& [name, value] : summary.index.counts) {
     const bool is_reason = name.starts_with("documents_") && name != "documents_read" &&
                            name != "documents_kept" && value > 0;
     if (!is_reason) continue;
     absl::PrintF(", %d %s", value, name.substr(10));
   }
-  absl::PrintF("\ntokens: %d in %d sentences, vocabulary %d\n", summary.num_tokens,
-               summary.num_sentences, summary.vocab_size);
+  absl::PrintF("\ntokens: %d in %d sentences, vocabulary %d\n", summary.index.num_tokens,
+               summary.index.num_sentences, summary.index.vocab_size);
   if (count("long_lines_cut") > 0) absl::PrintF("long lines cut: %d\n", count("long_lines_cut"));
   if (count("invalid_utf8_replaced") > 0) {
     absl::PrintF("invalid UTF-8 replaced: %d\n", count("invalid_utf8_replaced"));
@@ -119,8 +119,8 @@ void PrintText(const data::PrepSummary& summary, const std::string& output) {
                static_cast<double>(summary.text_bytes) / 1e6, summary.total_seconds, rate,
                rate / summary.workers, summary.workers);
   absl::PrintF("dataset: %s, %s, %.1f MB, digest %s\n", output,
-               Counted(static_cast<int64_t>(summary.num_shards), "shard"),
-               static_cast<double>(summary.dataset_bytes) / 1e6, summary.dataset_digest);
+               Counted(static_cast<int64_t>(summary.index.shards.size()), "shard"),
+               static_cast<double>(summary.dataset_bytes) / 1e6, summary.index.dataset_digest);
 }
 
 // Of a part that leaves no dataset yet.

@@ -1,7 +1,7 @@
 // Weights of one model as the start of another: the same model, with other heads, or one that is
 // larger in a way the first can fill (Longformer, Beltagy et al. 2020, sections 4.2.2 and 5): more
 // learned positions, global slots with projections of their own. `train.init_from` and `anyorder
-// import --format run` both go by such a plan (core/train/state/warm_start.h).
+// import --format run` both go by such a plan (core/train/state/saved_weights.h).
 
 #pragma once
 

@@ -2,19 +2,25 @@
 
 #include <sys/resource.h>
 
+#include <cmath>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
+#include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/optim/schedule.h"
 #include "core/train/run/device.h"
 #include "core/train/run/stop_signal.h"
+#include "core/train/state/resume.h"
 
 namespace anyorder {
+
 namespace {
 
 double MillisecondsSince(absl::Time start) {
@@ -29,10 +35,6 @@ int64_t PeakRssBytes() {
 
 }  // namespace
 
-struct Trainer::StepOutcome {
-  bool stop = false;
-};
-
 absl::StatusOr<TrainEnd> Trainer::Run() {
   absl::StatusOr<TrainEnd> end = TrainAndSave();
   RecordEnd(end);
@@ -43,8 +45,7 @@ absl::StatusOr<TrainEnd> Trainer::Run() {
 absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
   bool stop = false;
   while (step_ < config_.train.steps && !stop) {
-    ANYORDER_ASSIGN_OR_RETURN(const StepOutcome outcome, RunStep());
-    stop = outcome.stop;
+    ANYORDER_ASSIGN_OR_RETURN(stop, RunStep());
   }
   if (watch_ != nullptr) watch_->SetPhase("last checkpoint");
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
@@ -53,7 +54,7 @@ absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
   return is_done ? TrainEnd::kFinished : TrainEnd::kStopped;
 }
 
-absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
+absl::StatusOr<bool> Trainer::RunStep() {
   if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("step ", step_ + 1));
   const absl::Time started = absl::Now();
   // TrainAndSave saves the last step, and waits for it.
@@ -72,18 +73,18 @@ absl::StatusOr<Trainer::StepOutcome> Trainer::RunStep() {
     ANYORDER_RETURN_IF_ERROR(replica_check_->Compare(step_ + 1, *state_));
   ANYORDER_RETURN_IF_ERROR(UpdateWeights(totals, metrics));
   ++step_;
-  StepOutcome outcome{totals[kStopWishes] > 0};
+  bool stop = totals[kStopWishes] > 0;
   const absl::Time trained = absl::Now();
   // Before the save: a run that dies in between does the step again, and its line in the metrics is
   // complete.
-  if (!outcome.stop) outcome.stop = EvaluateIfDue(metrics);
+  if (!stop) stop = EvaluateIfDue(metrics);
   const absl::Duration evaluating = absl::Now() - trained;
   metrics.step_ms = MillisecondsSince(started + evaluating) + metrics.ckpt_stall_ms;
   // Before the save, too: what a checkpoint says is trained must have its line, whenever the run
   // dies.
   Report(metrics);
   if (save_is_due) SaveOrSkip(totals[kSaveRefusals] == 0);
-  return outcome;
+  return stop;
 }
 
 // This rank's microbatches, each into its leaf of the reduction tree.
@@ -233,6 +234,84 @@ std::string Trainer::Metadata() const {
   metadata.tokenizer_digest = dataset_->index().tokenizer_digest;
   metadata.config_text = config_.ToText();
   return SerializeMetadata(metadata, transformer_->layout());
+}
+
+// The device has decided by itself and is at the update meanwhile, so that what the host does here
+// costs no time of the device's. All that follows, a save most of all, finds the step's outcome
+// taken.
+absl::Status Trainer::TakeOutcome(StepMetrics& metrics) {
+  const dist::UpdateOutcome update = state_->optimizer().AwaitOutcome();
+  metrics.grad_norm = update.grad_norm;
+  metrics.skipped = update.skipped;
+  const Anomaly anomaly = anomalies_.Judge(step_ + 1, metrics.loss, metrics.grad_norm);
+  ANYORDER_CHECK(update.skipped == (anomalies_.ActionFor(anomaly) != AnomalyAction::kIgnore))
+      << "step " << step_ + 1 << " of loss " << metrics.loss << " and gradient norm "
+      << metrics.grad_norm << (update.skipped ? " was skipped" : " was not skipped");
+  if (update.skipped) return RecordSkippedStep(anomaly, metrics);
+  anomalies_.CountTrained(metrics.loss, metrics.grad_norm);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::RecordSkippedStep(Anomaly anomaly, const StepMetrics& metrics) {
+  ++skipped_steps_;
+  anomalies_.CountSkipped();
+  const int64_t step = step_ + 1;
+  NonfiniteFindings findings;
+  // Loss and norm are the same on all ranks, and so is this.
+  if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm)) findings = FindNonfinite();
+  const std::string what = DescribeStep(anomaly, metrics, findings.text);
+  const AnomalyAction action = anomalies_.ActionFor(anomaly);
+  if (reporter_ != nullptr) {
+    ledger::Event event = ledger::Skipped{
+        -1, step, findings.rank, config_.train.global_batch_size, NameOf(anomaly), findings.text};
+    if (action == AnomalyAction::kRollback) {
+      const SkippedSteps back = anomalies_.RollbackFrom(step);
+      event = ledger::Rollback{-1, back.first, back.last, what};
+    }
+    // Before any checkpoint that counts the step as skipped.
+    if (action != AnomalyAction::kStop)
+      Note(reporter_->Incident(std::move(event), absl::StrCat(what, "; no update")));
+  }
+  if (action == AnomalyAction::kStop) {
+    return Aborted(what, "; stopping (anomaly.on_", NameOf(anomaly),
+                   "): no checkpoint contains it; to continue, launch with --set anomaly.on_",
+                   NameOf(anomaly), "=skip");
+  }
+  ANYORDER_RETURN_IF_ERROR(anomalies_.CheckProgress(step));
+  if (action == AnomalyAction::kRollback) {
+    return Unavailable(what, "; rolling back to the newest checkpoint (anomaly.on_",
+                       NameOf(anomaly), ")");
+  }
+  return absl::OkStatus();
+}
+
+// Memory that is not finite would damage all later steps of its lane, so that such lanes restart
+// empty.
+NonfiniteFindings Trainer::FindNonfinite() {
+  const dist::Range lanes = state_->lanes();
+  for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
+    if (state_->MemoryIsFinite(lane)) continue;
+    finder_->AddMemoryLane(lane);
+    state_->EmptyMemory(lane);
+  }
+  NonfiniteFindings findings = finder_->Gather(communicator_);
+  for (const int64_t lane : findings.empty_lanes) lane_restarts_.Add(lane, step_ + 1);
+  return findings;
+}
+
+std::string Trainer::DescribeStep(Anomaly anomaly, const StepMetrics& metrics,
+                                  const std::string& where) const {
+  std::string text = absl::StrCat("step ", step_ + 1);
+  if (anomaly == Anomaly::kRolledBack) {
+    absl::StrAppend(&text, " is skipped because of a rollback");
+  } else if (anomaly == Anomaly::kSpike) {
+    const AnomalyState& state = anomalies_.state();
+    absl::StrAppend(&text, " is a spike: loss ", metrics.loss, " (mean ", state.loss.mean,
+                    "), gradient norm ", metrics.grad_norm, " (mean ", state.grad_norm.mean, ")");
+  } else {
+    absl::StrAppend(&text, " has a loss or gradient that is not finite");
+  }
+  return where.empty() ? text : absl::StrCat(text, " (", where, ")");
 }
 
 }  // namespace anyorder

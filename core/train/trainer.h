@@ -17,12 +17,11 @@
 #include "core/network/tensors/parameters.h"
 #include "core/network/transformer.h"
 #include "core/objective/objective.h"
-#include "core/train/evaluation/periodic_evaluator.h"
+#include "core/train/evaluation/evaluator.h"
 #include "core/train/health/nonfinite_finder.h"
 #include "core/train/health/replica_check.h"
 #include "core/train/logging/reporter.h"
 #include "core/train/run/anomaly_policy.h"
-#include "core/train/run/lane_restarts.h"
 #include "core/train/run/run_config.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saver.h"
@@ -80,8 +79,6 @@ class Trainer {
   absl::StatusOr<TrainEnd> Run();
 
  private:
-  struct StepOutcome;
-
   // What travels with the gradient in each step's reduction; sums over all microbatches. Those of
   // the heads follow: sum and weight of each of Transformer::sums().
   enum Scalar : int {
@@ -117,11 +114,11 @@ class Trainer {
   absl::Status OpenLocalReport(const std::string& checkpoint);
 
   absl::StatusOr<TrainEnd> TrainAndSave();
-  absl::StatusOr<StepOutcome> RunStep();
+  absl::StatusOr<bool> RunStep();  // whether to stop
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
   std::vector<NamedMean> HeadMeans(absl::Span<const double> totals) const;
   absl::Status UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);
-  // What became of the step that the optimizer was asked for last (trainer_anomaly.cc). Not OK ends
+  // What became of the step that the optimizer was asked for last. Not OK ends
   // the run.
   absl::Status TakeOutcome(StepMetrics& metrics);
   // Of a step that changed no weights: records it and keeps the memory finite. Not OK ends the run.

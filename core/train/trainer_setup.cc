@@ -4,15 +4,15 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/evaluation/task_data.h"
-#include "core/train/health/rollback.h"
 #include "core/train/run/device.h"
 #include "core/train/run/run_directory.h"
-#include "core/train/state/device_pieces.h"
-#include "core/train/state/schedule_change.h"
-#include "core/train/state/warm_start.h"
+#include "core/train/state/resume.h"
+#include "core/train/state/saved_weights.h"
+#include "core/train/state/training_state.h"
 #include "core/train/trainer.h"
 #include "dist/make_transport.h"
 
@@ -82,8 +82,8 @@ absl::Status Trainer::ConnectDevices() {
 
 absl::Status Trainer::OpenLocalData() {
   if (!backend_->Supports(ToDType(config_.model.dtype))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "this processor has no native bf16 (", backend_->name(), "); set model.dtype = \"fp32\""));
+    return InvalidArgument("this processor has no native bf16 (", backend_->name(),
+                           "); set model.dtype = \"fp32\"");
   }
   ANYORDER_ASSIGN_OR_RETURN(dataset_, data::Dataset::Open(config_.data.shards));
   ANYORDER_ASSIGN_OR_RETURN(objective_,
@@ -104,9 +104,8 @@ absl::Status Trainer::CheckSameInputs() {
   const std::vector<std::string> all = communicator_.AllGatherStrings(mine);
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", rank, " has another configuration or dataset than rank 0 (",
-                     all[rank], " and ", all[0], "); all nodes must see the same files"));
+    return FailedPrecondition("rank ", rank, " has another configuration or dataset than rank 0 (",
+                              all[rank], " and ", all[0], "); all nodes must see the same files");
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 
 #include "core/base/check.h"
 #include "core/base/digest.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "data/dataset/mapped_file.h"
 #include "data/dataset/shard_format.h"
@@ -47,14 +48,13 @@ absl::Status Widen(const CheckedArray& array, uint64_t begin, uint64_t end, int3
 absl::Status CheckDigest(const std::string& path, const std::string& expected) {
   const absl::StatusOr<Digest128> found = DigestOfFile(path);
   if (absl::IsNotFound(found.status())) {
-    return absl::DataLossError(absl::StrCat(
-        "'", path, "' is missing but dataset.json lists it; restore it or prepare the data again"));
+    return DataLoss("'", path,
+                    "' is missing but dataset.json lists it; restore it or prepare the data again");
   }
   ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, found);
   if (digest.Hex() == expected) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("'", path, "' has digest ", digest.Hex(),
-                                          " but dataset.json says ", expected,
-                                          "; restore it or prepare the data again"));
+  return DataLoss("'", path, "' has digest ", digest.Hex(), " but dataset.json says ", expected,
+                  "; restore it or prepare the data again");
 }
 
 // Compares the bytes of `file` that no chunk's checksum guards with dataset.json: HDF5's own
@@ -66,10 +66,10 @@ absl::Status CheckMetadata(const MappedFile& file, const DatasetFile& entry,
   for (const CheckedArray* array : arrays) guarded.push_back(array->range());
   const std::string found = DigestOutside(file.bytes(), std::move(guarded)).Hex();
   if (found == entry.metadata_digest) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(
-      "'", file.path(), "' is damaged, or a file of another dataset: its metadata have digest ",
-      found, " but dataset.json says ", entry.metadata_digest,
-      "; restore it or prepare the data again"));
+  return DataLoss("'", file.path(),
+                  "' is damaged, or a file of another dataset: its metadata have digest ", found,
+                  " but dataset.json says ", entry.metadata_digest,
+                  "; restore it or prepare the data again");
 }
 
 absl::Status VerifyArray(const CheckedArray& array) {
@@ -121,9 +121,8 @@ absl::Status Dataset::OpenShard(size_t shard_index) {
   // A file has at least a byte for each token, so no size below can overflow for any
   // dataset.json.
   if (entry.num_tokens > file.size()) {
-    return absl::DataLossError(
-        absl::StrCat("'", path, "' has ", file.size(), " bytes, too few for the ", entry.num_tokens,
-                     " tokens that dataset.json lists; prepare the data again"));
+    return DataLoss("'", path, "' has ", file.size(), " bytes, too few for the ", entry.num_tokens,
+                    " tokens that dataset.json lists; prepare the data again");
   }
   const auto open_array = [&](const char* name, uint64_t bytes) {
     return CheckedArray::Open(file, entry.arrays, name, bytes);
@@ -176,19 +175,20 @@ absl::Status Dataset::ForEachShard(int64_t begin, int64_t end, Read read) const 
 }
 
 absl::Status Dataset::ReadTokens(int64_t begin, int64_t end, int32_t* out) const {
-  return ForEachShard(
-      begin, end, [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
-        uint64_t largest = 0;
-        ANYORDER_RETURN_IF_ERROR(
-            index_.token_bytes == 2
-                ? Widen<uint16_t>(shard.tokens, from, to, out + offset, &largest)
-                : Widen<uint32_t>(shard.tokens, from, to, out + offset, &largest));
-        if (largest < index_.vocab_size) return absl::OkStatus();
-        // An id is a row of the embedding table: one outside would be read from other memory.
-        return absl::DataLossError(absl::StrCat(
-            "'", shard.file.path(), "' tokens ", from, " to ", to - 1, " hold id ", largest,
-            " but the vocabulary has ", index_.vocab_size, "; prepare the data again"));
-      });
+  return ForEachShard(begin, end,
+                      [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
+                        uint64_t largest = 0;
+                        ANYORDER_RETURN_IF_ERROR(
+                            index_.token_bytes == 2
+                                ? Widen<uint16_t>(shard.tokens, from, to, out + offset, &largest)
+                                : Widen<uint32_t>(shard.tokens, from, to, out + offset, &largest));
+                        if (largest < index_.vocab_size) return absl::OkStatus();
+                        // An id is a row of the embedding table: one outside would be read from
+                        // other memory.
+                        return DataLoss("'", shard.file.path(), "' tokens ", from, " to ", to - 1,
+                                        " hold id ", largest, " but the vocabulary has ",
+                                        index_.vocab_size, "; prepare the data again");
+                      });
 }
 
 absl::Status Dataset::ReadBits(CheckedArray Shard::*bits, int64_t begin, int64_t end,
@@ -231,10 +231,9 @@ absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream, int64_t num_str
   const LaneRange range = {.begin = static_cast<int64_t>(backward ? last[0] : first[0]),
                            .end = static_cast<int64_t>(backward ? first[1] : last[1])};
   if (range.begin < 0 || range.begin > range.end || range.end > num_tokens()) {
-    return absl::DataLossError(absl::StrCat("'", directory_, "/", index_.lanes.file, "' cells ",
-                                            first_cell, " to ", end_cell - 1, " hold tokens ",
-                                            range.begin, " to ", range.end, " of ", num_tokens(),
-                                            "; prepare the data again"));
+    return DataLoss("'", directory_, "/", index_.lanes.file, "' cells ", first_cell, " to ",
+                    end_cell - 1, " hold tokens ", range.begin, " to ", range.end, " of ",
+                    num_tokens(), "; prepare the data again");
   }
   return range;
 }

@@ -2,11 +2,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/digest.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/dataset/shard_format.h"
@@ -45,19 +48,13 @@ class MemberReader {
     if (!object_.is_object()) bad_ = "(not an object)";
   }
 
-  template <typename Integer>
-  void ReadInteger(const std::string& key, Integer& value) {
+  // A string, or an integer that is not negative.
+  template <typename Value>
+  void Read(const std::string& key, Value& value) {
     const Json* member = Find(key);
-    if (member != nullptr && member->is_number_unsigned()) {
-      value = member->get<Integer>();
-    } else {
-      Note(key);
-    }
-  }
-  void ReadString(const std::string& key, std::string& value) {
-    const Json* member = Find(key);
-    if (member != nullptr && member->is_string()) {
-      value = member->get<std::string>();
+    constexpr bool kIsText = std::is_same_v<Value, std::string>;
+    if (member != nullptr && (kIsText ? member->is_string() : member->is_number_unsigned())) {
+      value = member->get<Value>();
     } else {
       Note(key);
     }
@@ -89,20 +86,19 @@ enum class FileKind { kShard, kLanes, kPlain };
 void ReadFileEntry(const Json* object, FileKind kind, DatasetFile& entry, MemberReader& parent) {
   if (object == nullptr) return;
   MemberReader reader(*object);
-  reader.ReadString("file", entry.file);
-  reader.ReadString("digest", entry.digest);
-  reader.ReadInteger("bytes", entry.bytes);
+  reader.Read("file", entry.file);
+  reader.Read("digest", entry.digest);
+  reader.Read("bytes", entry.bytes);
   if (kind == FileKind::kShard) {
-    reader.ReadInteger("first_token", entry.first_token);
-    reader.ReadInteger("num_tokens", entry.num_tokens);
+    reader.Read("first_token", entry.first_token);
+    reader.Read("num_tokens", entry.num_tokens);
   }
   if (kind != FileKind::kPlain) {
-    reader.ReadString("metadata_digest", entry.metadata_digest);
+    reader.Read("metadata_digest", entry.metadata_digest);
     const Json* const arrays = reader.Require("arrays");
     if (arrays != nullptr && arrays->is_object()) {
       MemberReader offsets(*arrays);
-      for (const auto& [name, value] : arrays->items())
-        offsets.ReadInteger(name, entry.arrays[name]);
+      for (const auto& [name, value] : arrays->items()) offsets.Read(name, entry.arrays[name]);
       if (!offsets.bad().empty()) reader.Note(absl::StrCat("arrays.", offsets.bad()));
     } else {
       reader.Note("arrays");
@@ -116,10 +112,10 @@ void ReadFileEntry(const Json* object, FileKind kind, DatasetFile& entry, Member
 void ReadExamples(const Json& object, ExamplesEntry& entry, MemberReader& parent) {
   MemberReader reader(object);
   ReadFileEntry(&object, FileKind::kPlain, entry.table, parent);
-  reader.ReadInteger("num_examples", entry.num_examples);
-  reader.ReadInteger("num_parts", entry.num_parts);
+  reader.Read("num_examples", entry.num_examples);
+  reader.Read("num_parts", entry.num_parts);
   std::string task;
-  reader.ReadString("task", task);
+  reader.Read("task", task);
   bool is_known = false;
   for (const auto& [value, name] : kEnumNames<ExampleTask>) {
     if (task != name) continue;
@@ -128,16 +124,11 @@ void ReadExamples(const Json& object, ExamplesEntry& entry, MemberReader& parent
   }
   if (!is_known) reader.Note("task");
   const Json* const classes = reader.Require("classes");
-  if (classes == nullptr || !classes->is_array()) {
-    reader.Note("classes");
+  if (classes != nullptr && classes->is_array() &&
+      std::all_of(classes->begin(), classes->end(), [](auto& name) { return name.is_string(); })) {
+    entry.classes = classes->get<std::vector<std::string>>();
   } else {
-    for (const Json& name : *classes) {
-      if (name.is_string()) {
-        entry.classes.push_back(name.get<std::string>());
-      } else {
-        reader.Note("classes");
-      }
-    }
+    reader.Note("classes");
   }
   if (!reader.bad().empty()) parent.Note(absl::StrCat("examples.", reader.bad()));
 }
@@ -145,18 +136,16 @@ void ReadExamples(const Json& object, ExamplesEntry& entry, MemberReader& parent
 // Fills `index` from `root`. Returns the name of the first bad member, "" if all are good.
 std::string ReadMembers(const Json& root, DatasetIndex& index) {
   MemberReader reader(root);
-  for (const auto& [key, member] : kIntegerFields) reader.ReadInteger(key, index.*member);
-  for (const auto& [key, member] : kStringFields) reader.ReadString(key, index.*member);
+  for (const auto& [key, member] : kIntegerFields) reader.Read(key, index.*member);
+  for (const auto& [key, member] : kStringFields) reader.Read(key, index.*member);
   if (const Json* ids = reader.Require("vocab_ids")) {
     MemberReader id_reader(*ids);
-    for (const auto& [key, member] : kVocabIdFields) {
-      id_reader.ReadInteger(key, index.vocab_ids.*member);
-    }
+    for (const auto& [key, member] : kVocabIdFields) id_reader.Read(key, index.vocab_ids.*member);
     if (!id_reader.bad().empty()) reader.Note(absl::StrCat("vocab_ids.", id_reader.bad()));
   }
   if (const Json* lanes = reader.Require("lanes")) {
     ReadFileEntry(lanes, FileKind::kLanes, index.lanes, reader);
-    MemberReader(*lanes).ReadInteger("num_cells", index.num_lane_cells);
+    MemberReader(*lanes).Read("num_cells", index.num_lane_cells);
   }
   ReadFileEntry(reader.Require("tokenizer"), FileKind::kPlain, index.tokenizer, reader);
   if (const auto examples = root.find("examples"); examples != root.end())
@@ -166,9 +155,8 @@ std::string ReadMembers(const Json& root, DatasetIndex& index) {
     reader.Note("shards");
     return reader.bad();
   }
-  for (const Json& shard : *shards) {
+  for (const Json& shard : *shards)
     ReadFileEntry(&shard, FileKind::kShard, index.shards.emplace_back(), reader);
-  }
   if (const Json* settings = reader.Require("settings"); settings && settings->is_object()) {
     for (const auto& [key, value] : settings->items()) {
       if (value.is_string()) index.settings[key] = value.get<std::string>();
@@ -184,9 +172,8 @@ std::string ReadMembers(const Json& root, DatasetIndex& index) {
 
 // "" if the numbers of `index` fit together; otherwise what does not.
 std::string FindInconsistency(const DatasetIndex& index) {
-  if (index.shard_tokens == 0 || index.shard_tokens % kShardTokensMultiple != 0) {
+  if (index.shard_tokens == 0 || index.shard_tokens % kShardTokensMultiple != 0)
     return absl::StrCat("shard_tokens ", index.shard_tokens, " is not a positive multiple of ", 64);
-  }
   // Far beyond any corpus, and far enough from 2^63 that sums of positions cannot wrap.
   if (index.shard_tokens > uint64_t{1} << 40) return "shard_tokens is above 2^40";
   if (index.vocab_size > uint64_t{1} << 30) return "vocab_size is above 2^30";
@@ -207,9 +194,8 @@ std::string FindInconsistency(const DatasetIndex& index) {
   if (next != index.num_tokens) return "shards do not add up to num_tokens";
   for (const auto& [key, member] : kVocabIdFields) {
     const int32_t id = index.vocab_ids.*member;
-    if (id < 0 || static_cast<uint64_t>(id) >= index.vocab_size) {
+    if (id < 0 || static_cast<uint64_t>(id) >= index.vocab_size)
       return absl::StrCat("vocab_ids.", key, " is outside the vocabulary");
-    }
   }
   // Every part has a token at least, so that no size that follows from these can wrap.
   if (index.examples && (index.examples->num_examples == 0 ||
@@ -241,28 +227,26 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
                     "not a finished dataset (run anyorder-prep to make or finish it)");
   }
   const auto damaged = [&](absl::string_view why) {
-    return absl::DataLossError(
-        absl::StrCat("'", path, "': ", why, "; restore it or prepare the data again"));
+    return DataLoss("'", path, "': ", why, "; restore it or prepare the data again");
   };
   Json root = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!root.is_object()) return damaged("not a JSON object");
   if (root.value("format", Json()) != kFormatName) return damaged("not an anyorder dataset");
   if (root.value("format_version", Json()) != kFormatVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "'", path, "' has format version ", root.value("format_version", Json()).dump(),
         ", this program reads ", kFormatVersion,
         "; prepare the same text again: anyorder-prep --input TEXT "
         "--output NEW-FOLDER --vocab '",
-        directory, "/", kTokenizerFile, "', with the options under \"settings\""));
+        directory, "/", kTokenizerFile, "', with the options under \"settings\"");
   }
   DatasetIndex index;
   const std::string bad = ReadMembers(root, index);
   if (!bad.empty()) return damaged(absl::StrCat("missing or ill-typed: ", bad));
   root.erase("dataset_digest");
   // Only the digest's own value can differ after a faithful rewrite of the file.
-  if (DigestOf(root.dump()).Hex() != index.dataset_digest) {
+  if (DigestOf(root.dump()).Hex() != index.dataset_digest)
     return damaged("does not match its dataset_digest");
-  }
   const std::string fault = FindInconsistency(index);
   if (!fault.empty()) return damaged(fault);
   return index;
@@ -271,9 +255,8 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
 std::string SerializeDatasetIndex(const DatasetIndex& index) {
   Json root{{"format", kFormatName}, {"format_version", kFormatVersion}};
   for (const auto& [key, member] : kIntegerFields) root[key] = index.*member;
-  for (const auto& [key, member] : kVocabIdFields) {
+  for (const auto& [key, member] : kVocabIdFields)
     root["vocab_ids"][key] = static_cast<uint32_t>(index.vocab_ids.*member);
-  }
   root["shards"] = Json::array();
   for (const DatasetFile& shard : index.shards) {
     Json entry = FileEntry(shard);

@@ -81,4 +81,14 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory);
 // The bytes of dataset.json for `index`; computes dataset_digest and ignores the member.
 std::string SerializeDatasetIndex(const DatasetIndex& index);
 
+// Section [data] of a run's configuration.
+struct DataConfig {
+  std::string shards;
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("shards", self.shards, "Dataset directory that `anyorder prep` wrote.");
+  }
+};
+
 }  // namespace anyorder::data

@@ -14,6 +14,7 @@
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
 #include "core/base/digest.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "data/dataset/shard_format.h"
@@ -41,14 +42,12 @@ absl::StatusOr<MappedFile> MappedFile::Map(const std::string& path) {
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path, uint64_t expected_bytes) {
   absl::StatusOr<MappedFile> file = Map(path);
-  if (absl::IsNotFound(file.status())) {
-    return absl::DataLossError(
-        absl::StrCat("'", path, "' is missing but dataset.json lists it", kAdvice));
-  }
+  if (absl::IsNotFound(file.status()))
+    return DataLoss("'", path, "' is missing but dataset.json lists it", kAdvice);
   ANYORDER_RETURN_IF_ERROR(file.status());
   if (file->size() == expected_bytes && expected_bytes > 0) return file;
-  return absl::DataLossError(absl::StrCat(
-      "'", path, "' has ", file->size(), " bytes but dataset.json says ", expected_bytes, kAdvice));
+  return DataLoss("'", path, "' has ", file->size(), " bytes but dataset.json says ",
+                  expected_bytes, kAdvice);
 }
 
 MappedFile::~MappedFile() {
@@ -74,14 +73,13 @@ absl::StatusOr<CheckedArray> CheckedArray::Open(const MappedFile& file,
   const auto locate = [&](const std::string& array, uint64_t bytes) -> absl::StatusOr<ByteRange> {
     const auto found = offsets.find(array);
     if (found == offsets.end()) {
-      return absl::DataLossError(absl::StrCat("dataset.json does not say where '", array,
-                                              "' is in '", file.path(), "'", kAdvice));
+      return DataLoss("dataset.json does not say where '", array, "' is in '", file.path(), "'",
+                      kAdvice);
     }
     const uint64_t offset = found->second;
     if (bytes > file.size() || offset > file.size() - bytes) {
-      return absl::DataLossError(
-          absl::StrCat("'", file.path(), "' has ", file.size(), " bytes, too few for the ", bytes,
-                       " of '", array, "' at byte ", offset, " that dataset.json lists", kAdvice));
+      return DataLoss("'", file.path(), "' has ", file.size(), " bytes, too few for the ", bytes,
+                      " of '", array, "' at byte ", offset, " that dataset.json lists", kAdvice);
     }
     return ByteRange{.offset = offset, .bytes = bytes};
   };
@@ -107,10 +105,9 @@ absl::Status CheckedArray::VerifyChunk(uint64_t chunk) const {
   const uint64_t begin = chunk * kChunkBytes;
   const uint32_t sum = Crc32c(data_ + begin, std::min(kChunkBytes, size_bytes() - begin));
   if (sum != checksums_[chunk]) {
-    return absl::DataLossError(
-        absl::StrCat("'", path_, "' dataset '", name_, "' chunk ", chunk, ": CRC32C is 0x",
-                     absl::Hex(sum, absl::kZeroPad8), ", stored 0x",
-                     absl::Hex(checksums_[chunk], absl::kZeroPad8), kAdvice));
+    return DataLoss("'", path_, "' dataset '", name_, "' chunk ", chunk, ": CRC32C is 0x",
+                    absl::Hex(sum, absl::kZeroPad8), ", stored 0x",
+                    absl::Hex(checksums_[chunk], absl::kZeroPad8), kAdvice);
   }
   // The bytes are read-only and were there before; nothing is published by this flag.
   verified_[chunk].store(1, std::memory_order_relaxed);

@@ -8,6 +8,7 @@
 
 #include "core/base/check.h"
 #include "core/base/digest.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "data/dataset/shard_format.h"
 
@@ -52,15 +53,15 @@ absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(const std::
   const std::string path = absl::StrCat(directory, "/", entry.table.file);
   ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, entry.table.bytes));
   if (file.size() != ExampleTableBytes(entry.num_examples, entry.num_parts)) {
-    return absl::DataLossError(absl::StrCat(
-        "'", path, "' has ", file.size(), " bytes, but ", entry.num_examples, " examples of ",
-        entry.num_parts, " parts take ", ExampleTableBytes(entry.num_examples, entry.num_parts),
-        "; prepare the data again"));
+    return DataLoss("'", path, "' has ", file.size(), " bytes, but ", entry.num_examples,
+                    " examples of ", entry.num_parts, " parts take ",
+                    ExampleTableBytes(entry.num_examples, entry.num_parts),
+                    "; prepare the data again");
   }
   if (DigestOf(file.bytes()).Hex() != entry.table.digest) {
-    return absl::DataLossError(absl::StrCat("'", path,
-                                            "' is damaged: its digest is not that of dataset.json; "
-                                            "restore it or prepare the data again"));
+    return DataLoss("'", path,
+                    "' is damaged: its digest is not that of dataset.json; "
+                    "restore it or prepare the data again");
   }
   std::unique_ptr<StoredExamples> examples(new StoredExamples(index, text, std::move(file)));
   ANYORDER_RETURN_IF_ERROR(examples->Check());
@@ -83,15 +84,13 @@ absl::Status StoredExamples::Check() {
   std::sort(names.begin(), names.end());
   const bool has_twins = std::adjacent_find(names.begin(), names.end()) != names.end();
   if (has_twins || (!HasClasses(entry.task) && !names.empty())) {
-    return absl::DataLossError(absl::StrCat(
-        "'", file_.path(), "' has ", names.size(), " class names, which cannot be those of ",
-        ExampleTaskName(entry.task), "; prepare the data again"));
+    return DataLoss("'", file_.path(), "' has ", names.size(),
+                    " class names, which cannot be those of ", ExampleTaskName(entry.task),
+                    "; prepare the data again");
   }
   num_classes_ = static_cast<int64_t>(entry.classes.size());
-  if (FirstPart(0) != 0 || FirstPart(num_examples()) != entry.num_parts) {
-    return absl::DataLossError(
-        absl::StrCat("'", file_.path(), "' does not name all its parts; prepare the data again"));
-  }
+  if (FirstPart(0) != 0 || FirstPart(num_examples()) != entry.num_parts)
+    return DataLoss("'", file_.path(), "' does not name all its parts; prepare the data again");
   for (int64_t example = 0; example < num_examples(); ++example)
     ANYORDER_RETURN_IF_ERROR(CheckExample(example));
   return absl::OkStatus();
@@ -100,8 +99,7 @@ absl::Status StoredExamples::Check() {
 absl::Status StoredExamples::CheckExample(int64_t example) {
   const ExamplesEntry& entry = *index_.examples;
   const auto bad = [&](const std::string& why) {
-    return absl::DataLossError(absl::StrCat("'", file_.path(), "' example ", example, " ", why,
-                                            "; prepare the data again"));
+    return DataLoss("'", file_.path(), "' example ", example, " ", why, "; prepare the data again");
   };
   const uint64_t first = FirstPart(example);
   const uint64_t end = FirstPart(example + 1);

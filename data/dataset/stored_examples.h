@@ -11,7 +11,6 @@
 #include "absl/status/statusor.h"
 
 #include "data/dataset/dataset_index.h"
-#include "data/dataset/example_source.h"
 #include "data/dataset/mapped_file.h"
 #include "data/dataset/text_source.h"
 

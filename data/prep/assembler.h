@@ -16,7 +16,6 @@
 #include "absl/status/statusor.h"
 
 #include "data/dataset/dataset_index.h"
-#include "data/prep/unit_encoder.h"
 #include "data/prep/work_unit.h"
 
 namespace anyorder::data {

@@ -10,8 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-
+#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 
@@ -21,8 +20,8 @@ namespace {
 constexpr size_t kStoredBufferBytes = 256 << 10;
 
 absl::Status Damaged(const std::string& path, absl::string_view what, absl::string_view detail) {
-  return absl::DataLossError(absl::StrCat("'", path, "' is ", what, " (", detail,
-                                          "); fetch it again or leave it out of --input"));
+  return DataLoss("'", path, "' is ", what, " (", detail,
+                  "); fetch it again or leave it out of --input");
 }
 
 class PlainSource : public ByteSource {
@@ -124,9 +123,8 @@ class ZstdSource : public CompressedSource {
       ZSTD_outBuffer output{out, capacity, 0};
       // Called at the end of the file too: the decoder may still hold output.
       const size_t result = ZSTD_decompressStream(context_, &output, &input);
-      if (ZSTD_isError(result)) {
+      if (ZSTD_isError(result))
         return Damaged(path(), "not intact zstd data", ZSTD_getErrorName(result));
-      }
       if (more || output.pos > 0) inside_member_ = result != 0;
       begin_ = input.pos;
       if (output.pos > 0) return output.pos;

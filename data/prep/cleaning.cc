@@ -86,9 +86,8 @@ void AppendWithoutAccents(char32_t code_point, std::string& out) {
       static_cast<utf8proc_int32_t>(code_point), parts, 32,
       static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT), &boundary);
   for (utf8proc_ssize_t i = 0; i < count && i < 32; ++i) {
-    if (utf8proc_get_property(parts[i])->combining_class == 0) {
+    if (utf8proc_get_property(parts[i])->combining_class == 0)
       AppendUtf8(static_cast<char32_t>(parts[i]), out);
-    }
   }
 }
 

@@ -87,20 +87,17 @@ Verdict DocumentStats::Judge(const FilterOptions& options) const {
   if (!options.enabled) return Verdict::kKeep;
   if (totals.words < options.min_words) return Verdict::kShort;
   const double chars = static_cast<double>(totals.chars);
-  if (static_cast<double>(totals.letters) < options.min_letter_fraction * chars) {
+  if (static_cast<double>(totals.letters) < options.min_letter_fraction * chars)
     return Verdict::kFewLetters;
-  }
-  if (chars > options.max_mean_word_chars * static_cast<double>(totals.words)) {
+  if (chars > options.max_mean_word_chars * static_cast<double>(totals.words))
     return Verdict::kLongWords;
-  }
   if (line_hashes.size() >= kMinComparedLines) {
     std::vector<uint64_t> sorted = line_hashes;
     std::sort(sorted.begin(), sorted.end());
     const auto distinct = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
     const double repeated = static_cast<double>(line_hashes.size()) - static_cast<double>(distinct);
-    if (repeated > options.max_repeated_lines * static_cast<double>(line_hashes.size())) {
+    if (repeated > options.max_repeated_lines * static_cast<double>(line_hashes.size()))
       return Verdict::kRepeatedLines;
-    }
   }
   return Verdict::kKeep;
 }

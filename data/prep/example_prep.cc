@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/digest.h"
+#include "core/base/errors.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -81,15 +82,15 @@ class ExamplePreparation {
     if (options_.labels_from.empty()) return absl::OkStatus();
     ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.labels_from));
     if (!index.examples || index.examples->classes.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--labels-from '", options_.labels_from,
-                       "' has no classes; name a dataset that `anyorder prep --examples` made"));
+      return InvalidArgument(
+          "--labels-from '", options_.labels_from,
+          "' has no classes; name a dataset that `anyorder prep --examples` made");
     }
     if (index.tokenizer_digest != DigestOf(model_).Hex()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "--labels-from '", options_.labels_from, "' was made by another tokenizer than '",
-          options_.vocab, "'; pass its own: --vocab '", options_.labels_from, "/", kTokenizerFile,
-          "'"));
+      return FailedPrecondition("--labels-from '", options_.labels_from,
+                                "' was made by another tokenizer than '", options_.vocab,
+                                "'; pass its own: --vocab '", options_.labels_from, "/",
+                                kTokenizerFile, "'");
     }
     known_ = index.examples;
     return absl::OkStatus();
@@ -97,8 +98,8 @@ class ExamplePreparation {
 
   absl::Status ReadFile(const InputFile& file) {
     if (file.kind != TextKind::kJsonl) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "'", file.path, "' is not a .jsonl file; --examples reads one JSON object per line"));
+      return InvalidArgument("'", file.path,
+                             "' is not a .jsonl file; --examples reads one JSON object per line");
     }
     ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
                               OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
@@ -113,9 +114,8 @@ class ExamplePreparation {
                              : examples_.empty() ? example.task
                                                  : summary_.task;
     if (example.task != task) {
-      return absl::DataLossError(absl::StrCat("an example of ", ExampleTaskName(example.task),
-                                              " among those of ", ExampleTaskName(task),
-                                              "; make a dataset of each"));
+      return DataLoss("an example of ", ExampleTaskName(example.task), " among those of ",
+                      ExampleTaskName(task), "; make a dataset of each");
     }
     summary_.task = task;
     Encoded& encoded = examples_.emplace_back();
@@ -123,8 +123,8 @@ class ExamplePreparation {
       std::vector<int32_t>& ids = encoded.parts.emplace_back();
       ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(part, ids));
       if (ids.empty()) {
-        return absl::DataLossError(absl::StrCat("text ", encoded.parts.size(),
-                                                " of the example has no piece of the vocabulary"));
+        return DataLoss("text ", encoded.parts.size(),
+                        " of the example has no piece of the vocabulary");
       }
       const uint64_t size = part.size();
       corpus_.Update({reinterpret_cast<const char*>(&size), sizeof size});
@@ -146,9 +146,8 @@ class ExamplePreparation {
     if (!known_ || !name) return absl::OkStatus();
     const std::vector<std::string>& classes = known_->classes;
     if (std::find(classes.begin(), classes.end(), *name) != classes.end()) return absl::OkStatus();
-    return absl::DataLossError(absl::StrCat("the label '", *name, "' is not one of --labels-from '",
-                                            options_.labels_from,
-                                            "': ", absl::StrJoin(classes, ", ")));
+    return DataLoss("the label '", *name, "' is not one of --labels-from '", options_.labels_from,
+                    "': ", absl::StrJoin(classes, ", "));
   }
 
   absl::Status NumberClasses() {
@@ -165,10 +164,9 @@ class ExamplePreparation {
     const bool has_classes =
         summary_.task != ExampleTask::kMultipleChoice && summary_.task != ExampleTask::kGeneration;
     if (has_classes && summary_.classes.size() < 2) {
-      return absl::DataLossError(
-          absl::StrCat("the examples have ", summary_.classes.size(),
-                       " different labels, but telling classes apart takes two at least; for "
-                       "examples without labels pass --labels-from, the training data"));
+      return DataLoss("the examples have ", summary_.classes.size(),
+                      " different labels, but telling classes apart takes two at least; for "
+                      "examples without labels pass --labels-from, the training data");
     }
     std::map<std::string, int32_t> numbers;
     for (const std::string& name : summary_.classes)
@@ -276,11 +274,7 @@ absl::StatusOr<ExamplePrepSummary> RunExamplePrep(const ExamplePrepOptions& opti
     return absl::InvalidArgumentError(
         "--examples needs --vocab MODEL: the spiece.model of the pretrained run or its dataset");
   }
-  if (options.shard_tokens == 0 || options.shard_tokens % kShardTokensMultiple != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--shard-tokens ", options.shard_tokens,
-                                                   " is not a positive multiple of ",
-                                                   kShardTokensMultiple));
-  }
+  ANYORDER_RETURN_IF_ERROR(CheckShardTokens(options.shard_tokens));
   return ExamplePreparation(options).Run();
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {
@@ -53,12 +54,13 @@ class LineReader {
     for (const TaskFields& task : kTasks) {
       if (record.contains(task.texts[0])) return ReadTask(record, task, example);
     }
-    return Bad(absl::StrCat("the object has none of the fields of an example: ", kKnownFields));
+    return Bad("the object has none of the fields of an example: ", kKnownFields);
   }
 
  private:
-  absl::Status Bad(absl::string_view what) const {
-    return absl::DataLossError(absl::StrCat(options_.path, ":", line_, ": ", what));
+  template <typename... Parts>
+  absl::Status Bad(const Parts&... what) const {
+    return DataLoss(options_.path, ":", line_, ": ", what...);
   }
 
   absl::Status ReadTask(const Json& record, const TaskFields& task, WrittenExample& example) {
@@ -66,7 +68,7 @@ class LineReader {
     for (const char* name : task.texts) {
       if (name == nullptr) continue;
       const auto field = record.find(name);
-      if (field == record.end()) return Bad(absl::StrCat("the object has no field '", name, "'"));
+      if (field == record.end()) return Bad("the object has no field '", name, "'");
       ANYORDER_RETURN_IF_ERROR(ReadText(*field, name, example));
     }
     if (task.task == ExampleTask::kMultipleChoice)
@@ -79,24 +81,22 @@ class LineReader {
   }
 
   absl::Status ReadText(const Json& field, const std::string& name, WrittenExample& example) {
-    if (!field.is_string()) return Bad(absl::StrCat("the field '", name, "' is not a string"));
+    if (!field.is_string()) return Bad("the field '", name, "' is not a string");
     const std::string* text = &field.get_ref<const std::string&>();
     std::string repaired;
     if (FirstInvalidByte(*text) != text->size()) {  // \u0000 is the one fault JSON lets through
-      if (options_.invalid_utf8 == InvalidUtf8::kError) {
-        return Bad(absl::StrCat("the field '", name,
-                                "' holds NUL; repair it or pass --invalid-utf8 replace"));
-      }
+      if (options_.invalid_utf8 == InvalidUtf8::kError)
+        return Bad("the field '", name, "' holds NUL; repair it or pass --invalid-utf8 replace");
       AppendWithReplacements(*text, repaired);
       text = &repaired;
     }
     if (text->size() > kMaxSentenceBytes) {
-      return Bad(absl::StrCat("the field '", name, "' has ", text->size(), " bytes but may have ",
-                              kMaxSentenceBytes, "; shorten it: no network reads that much of it"));
+      return Bad("the field '", name, "' has ", text->size(), " bytes but may have ",
+                 kMaxSentenceBytes, "; shorten it: no network reads that much of it");
     }
     std::string cleaned;
     CleanLine(*text, options_.letter_case, cleaned);
-    if (cleaned.empty()) return Bad(absl::StrCat("the field '", name, "' holds no text"));
+    if (cleaned.empty()) return Bad("the field '", name, "' holds no text");
     example.parts.push_back(std::move(cleaned));
     return absl::OkStatus();
   }
@@ -104,10 +104,8 @@ class LineReader {
   absl::Status ReadChoices(const Json& record, WrittenExample& example) {
     const auto choices = record.find("choices");
     if (choices == record.end()) return Bad("the object has no field 'choices'");
-    if (!choices->is_array() || choices->size() < 2 || choices->size() > kMostChoices) {
-      return Bad(
-          absl::StrCat("the field 'choices' is not a list of 2 to ", kMostChoices, " texts"));
-    }
+    if (!choices->is_array() || choices->size() < 2 || choices->size() > kMostChoices)
+      return Bad("the field 'choices' is not a list of 2 to ", kMostChoices, " texts");
     for (size_t i = 0; i < choices->size(); ++i)
       ANYORDER_RETURN_IF_ERROR(ReadText((*choices)[i], absl::StrCat("choices[", i, "]"), example));
     return absl::OkStatus();
@@ -118,9 +116,8 @@ class LineReader {
     const bool is_choice = label.is_number_unsigned() && label.get<uint64_t>() < choices;
     if (!is_choice) {
       // Only a number is printed: printing recurses, and a line has room for a deep nest.
-      return Bad(absl::StrCat("the field 'label' is ",
-                              label.is_number() ? label.dump() : label.type_name(),
-                              ", not the number of a choice, 0 to ", choices - 1));
+      return Bad("the field 'label' is ", label.is_number() ? label.dump() : label.type_name(),
+                 ", not the number of a choice, 0 to ", choices - 1);
     }
     example.choice = label.get<int32_t>();
     return absl::OkStatus();
@@ -172,9 +169,8 @@ absl::Status ReadExamples(
     }
     held.append(rest);
     if (held.size() > kMaxJsonLineBytes) {
-      return absl::DataLossError(absl::StrCat(options.path, ":", line + 1, ": a line longer than ",
-                                              kMaxJsonLineBytes >> 20,
-                                              " MiB; write one example per line"));
+      return DataLoss(options.path, ":", line + 1, ": a line longer than ", kMaxJsonLineBytes >> 20,
+                      " MiB; write one example per line");
     }
   }
   return held.empty() ? absl::OkStatus() : pass(held);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {
@@ -47,8 +48,7 @@ std::string LastHdf5Error() {
 }
 
 absl::Status WriteFailed(absl::string_view what) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("HDF5 could not ", what, " in memory: ", LastHdf5Error()));
+  return ResourceExhausted("HDF5 could not ", what, " in memory: ", LastHdf5Error());
 }
 
 hid_t UnsignedType(uint32_t element_bytes) {
@@ -59,6 +59,15 @@ hid_t UnsignedType(uint32_t element_bytes) {
     case 8: return H5T_STD_U64LE;
     default: return -1;
   }
+}
+
+absl::Status WriteAttribute(hid_t file, const std::string& name, hid_t stored, hid_t given,
+                            const void* value) {
+  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const Handle attribute(
+      H5Acreate2(file, name.c_str(), stored, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  if (attribute.ok() && H5Awrite(attribute.get(), given, value) >= 0) return absl::OkStatus();
+  return WriteFailed(absl::StrCat("write attribute ", name));
 }
 
 }  // namespace
@@ -120,9 +129,8 @@ absl::Status Hdf5ImageWriter::AddDataset(const std::string& name, uint32_t eleme
   const Handle dataset(
       H5Dcreate2(file_, name.c_str(), type, space.get(), links.get(), creation.get(), H5P_DEFAULT),
       H5Dclose);
-  if (!dataset.ok() || H5Dwrite(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
+  if (!dataset.ok() || H5Dwrite(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
     return WriteFailed(absl::StrCat("write ", name));
-  }
   const haddr_t offset = H5Dget_offset(dataset.get());
   if (offset == HADDR_UNDEF) return WriteFailed(absl::StrCat("place ", name));
   offsets_[name] = offset;
@@ -130,14 +138,7 @@ absl::Status Hdf5ImageWriter::AddDataset(const std::string& name, uint32_t eleme
 }
 
 absl::Status Hdf5ImageWriter::AddAttribute(const std::string& name, uint64_t value) {
-  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
-  const Handle attribute(
-      H5Acreate2(file_, name.c_str(), H5T_STD_U64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT),
-      H5Aclose);
-  if (!attribute.ok() || H5Awrite(attribute.get(), H5T_NATIVE_UINT64, &value) < 0) {
-    return WriteFailed(absl::StrCat("write attribute ", name));
-  }
-  return absl::OkStatus();
+  return WriteAttribute(file_, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, &value);
 }
 
 absl::Status Hdf5ImageWriter::AddAttribute(const std::string& name, absl::string_view value) {
@@ -145,13 +146,7 @@ absl::Status Hdf5ImageWriter::AddAttribute(const std::string& name, absl::string
   const Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(type.get(), value.size());
   H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
-  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
-  const Handle attribute(
-      H5Acreate2(file_, name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
-  if (!attribute.ok() || H5Awrite(attribute.get(), type.get(), value.data()) < 0) {
-    return WriteFailed(absl::StrCat("write attribute ", name));
-  }
-  return absl::OkStatus();
+  return WriteAttribute(file_, name, type.get(), type.get(), value.data());
 }
 
 absl::StatusOr<std::string> Hdf5ImageWriter::Finish() {
@@ -159,9 +154,8 @@ absl::StatusOr<std::string> Hdf5ImageWriter::Finish() {
   const ssize_t bytes = H5Fget_file_image(file_, nullptr, 0);
   if (bytes <= 0) return WriteFailed("measure a file");
   std::string image(static_cast<size_t>(bytes), '\0');
-  if (H5Fget_file_image(file_, image.data(), image.size()) != bytes) {
+  if (H5Fget_file_image(file_, image.data(), image.size()) != bytes)
     return WriteFailed("copy a file");
-  }
   H5Fclose(std::exchange(file_, -1));
   return image;
 }

@@ -11,16 +11,15 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/digest.h"
+#include "core/base/errors.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/dataset/dataset_index.h"
 #include "data/prep/assembler.h"
 #include "data/prep/prep_plan.h"
-#include "data/prep/progress_line.h"
 #include "data/prep/shard_writer.h"
 #include "data/prep/staging.h"
-#include "data/prep/stored_scan.h"
 #include "data/prep/tokenizer.h"
 #include "data/prep/worker_pool.h"
 
@@ -34,40 +33,31 @@ std::vector<size_t> AllOf(size_t count) {
 }
 
 absl::Status Validate(const PrepOptions& options) {
-  if (options.inputs.empty()) return absl::InvalidArgumentError("--input names nothing");
-  if (options.output.empty()) return absl::InvalidArgumentError("--output is empty");
-  if (options.workers < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--workers ", options.workers, " is below 1; leave it out to use every core"));
-  }
+  const auto refuse = [](const auto&... parts) { return InvalidArgument(parts...); };
+  const VocabTraining& vocabulary = options.vocabulary;
+  if (options.inputs.empty()) return refuse("--input names nothing");
+  if (options.output.empty()) return refuse("--output is empty");
+  if (options.workers < 1)
+    return refuse("--workers ", options.workers, " is below 1; leave it out to use every core");
   if (options.vocab.empty() &&
-      (options.vocabulary.size < kMinVocabSize || options.vocabulary.size > kMaxVocabSize)) {
-    return absl::InvalidArgumentError(absl::StrCat("--vocab-size ", options.vocabulary.size,
-                                                   " is not in the range ", kMinVocabSize, " to ",
-                                                   kMaxVocabSize, "; 32000 is usual"));
+      (vocabulary.size < kMinVocabSize || vocabulary.size > kMaxVocabSize)) {
+    return refuse("--vocab-size ", vocabulary.size, " is not in the range ", kMinVocabSize, " to ",
+                  kMaxVocabSize, "; 32000 is usual");
   }
-  if (options.vocabulary.min_count < 1 ||
-      (options.vocabulary.min_count > 1 && options.vocabulary.type == VocabType::kPieces)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--min-count ", options.vocabulary.min_count,
-                     " must be 1 or more, and needs --vocab-type word or char: pieces are not "
-                     "counted"));
+  if (vocabulary.min_count < 1 ||
+      (vocabulary.min_count > 1 && vocabulary.type == VocabType::kPieces)) {
+    return refuse(
+        "--min-count ", vocabulary.min_count,
+        " must be 1 or more, and needs --vocab-type word or char: pieces are not counted");
   }
-  if (options.shard_tokens == 0 || options.shard_tokens % kShardTokensMultiple != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--shard-tokens ", options.shard_tokens,
-                                                   " is not a positive multiple of ",
-                                                   kShardTokensMultiple));
-  }
+  ANYORDER_RETURN_IF_ERROR(CheckShardTokens(options.shard_tokens));
   const bool has_slices = options.part == PrepPart::kSlice || options.part == PrepPart::kMerge;
-  if (has_slices && (options.num_slices < 1 || options.num_slices > kMaxSlices)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.num_slices, " slices are not in the range 1 to ", kMaxSlices));
-  }
+  if (has_slices && (options.num_slices < 1 || options.num_slices > kMaxSlices))
+    return refuse(options.num_slices, " slices are not in the range 1 to ", kMaxSlices);
   if (options.part == PrepPart::kSlice &&
       (options.slice < 1 || options.slice > options.num_slices)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--slice ", options.slice, "/", options.num_slices,
-                     ": the first number must be 1 to ", options.num_slices));
+    return refuse("--slice ", options.slice, "/", options.num_slices,
+                  ": the first number must be 1 to ", options.num_slices);
   }
   return absl::OkStatus();
 }
@@ -91,6 +81,14 @@ std::map<std::string, std::string> Settings(const PrepOptions& options) {
   if (options.vocab.empty() && options.vocabulary.type != VocabType::kPieces)
     settings["vocab_type"] = options.vocabulary.type == VocabType::kWords ? "word" : "char";
   return settings;
+}
+
+// The model in the file `vocab`, which must be a good one; "" if none is named.
+absl::StatusOr<std::string> ReadGivenModel(const std::string& vocab) {
+  if (vocab.empty()) return std::string();
+  ANYORDER_ASSIGN_OR_RETURN(std::string model, ReadWholeFile(vocab));
+  ANYORDER_RETURN_IF_ERROR(Tokenizer::Load(model, vocab).status());
+  return model;
 }
 
 // One run from scan to publication.
@@ -141,10 +139,7 @@ class Preparation {
 absl::StatusOr<PrepSummary> Preparation::Run() {
   const ProgressLine total("", 0, true);
   ANYORDER_RETURN_IF_ERROR(Validate(options_));
-  if (!options_.vocab.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(given_model_, ReadWholeFile(options_.vocab));
-    ANYORDER_RETURN_IF_ERROR(Tokenizer::Load(given_model_, options_.vocab).status());
-  }
+  ANYORDER_ASSIGN_OR_RETURN(given_model_, ReadGivenModel(options_.vocab));
   ANYORDER_ASSIGN_OR_RETURN(files_, FindInputFiles(options_.inputs));
   ANYORDER_ASSIGN_OR_RETURN(Staging staging, Stage());
   staging_.emplace(std::move(staging));
@@ -164,9 +159,8 @@ absl::StatusOr<Staging> Preparation::Stage() const {
   ANYORDER_ASSIGN_OR_RETURN(Staging staging, Staging::Open(options_.output));
   if (options_.part != PrepPart::kMerge || staging.has_plan()) return staging;
   ANYORDER_RETURN_IF_ERROR(staging.Remove());
-  return absl::FailedPreconditionError(absl::StrCat("no preparation is planned in '",
-                                                    options_.output,
-                                                    "'; run it with --plan, then with --slice"));
+  return FailedPrecondition("no preparation is planned in '", options_.output,
+                            "'; run it with --plan, then with --slice");
 }
 
 absl::Status Preparation::Work() {
@@ -226,9 +220,8 @@ absl::Status Preparation::Scan() {
 absl::Status Preparation::LoadScan() {
   const absl::StatusOr<std::string> text = ReadWholeFile(staging_->ScanPath());
   if (absl::IsNotFound(text.status())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the work in '", staging_->folder(),
-                     "' was not planned to be split; run it with --plan, too"));
+    return FailedPrecondition("the work in '", staging_->folder(),
+                              "' was not planned to be split; run it with --plan, too");
   }
   ANYORDER_RETURN_IF_ERROR(text.status());
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<ScannedFile> scans,
@@ -257,9 +250,8 @@ absl::Status Preparation::BindPlan() {
   } else {
     identity.options["vocab"] = DigestOf(given_model_).Hex();
   }
-  for (size_t i = 0; i < files_.size(); ++i) {
+  for (size_t i = 0; i < files_.size(); ++i)
     identity.inputs.push_back({.path = files_[i].path, .digest = file_digests_[i]});
-  }
   summary_.resumed = staging_->has_plan();
   ANYORDER_RETURN_IF_ERROR(staging_->BindPlan(identity));
   // Only now: another plan's slices must find theirs as it was.
@@ -272,8 +264,8 @@ absl::Status Preparation::ObtainModel() {
   if (staging_->Exists(staging_->ModelPath())) {
     ANYORDER_ASSIGN_OR_RETURN(model_, ReadWholeFile(staging_->ModelPath()));
   } else if (options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the plan in '", staging_->folder(), "' has no vocabulary yet; run --plan to its end"));
+    return FailedPrecondition("the plan in '", staging_->folder(),
+                              "' has no vocabulary yet; run --plan to its end");
   } else {
     if (model_.empty()) {
       ANYORDER_ASSIGN_OR_RETURN(model_, TrainModel());
@@ -319,9 +311,8 @@ absl::StatusOr<std::string> Preparation::TrainModel() {
       return true;
     };
     absl::StatusOr<std::string> model = TrainTokenizer(options_.vocabulary, next_sentence);
-    if (!model.ok() && is_empty) {
+    if (!model.ok() && is_empty)
       return absl::DataLossError("the input holds no text: every line is blank");
-    }
     return model;
   };
   if (!options_.quiet) {
@@ -356,12 +347,12 @@ absl::Status Preparation::CheckSlices() const {
     if (names.size() == kMostNamed) break;
     names.push_back(absl::StrCat(slice, " (", count, " units)"));
   }
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       missing.size(), " of ", options_.num_slices, " slices of '", options_.output,
       "' are not finished: slice ", absl::StrJoin(names, ", "),
       missing.size() > kMostNamed ? ", ..." : "", "; run --slice ", missing.begin()->first, "/",
       options_.num_slices,
-      missing.size() > 1 ? " and the others, then merge again" : ", then merge again"));
+      missing.size() > 1 ? " and the others, then merge again" : ", then merge again");
 }
 
 absl::Status Preparation::EncodeUnits() {
@@ -430,18 +421,9 @@ absl::Status Preparation::Assemble() {
 }
 
 absl::Status Preparation::Summarize() {
-  ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.output));
-  summary_.counts = index.counts;
-  summary_.num_tokens = index.num_tokens;
-  summary_.num_sentences = index.num_sentences;
-  summary_.num_documents = index.num_documents;
-  summary_.num_shards = index.shards.size();
-  summary_.dataset_bytes = index.lanes.bytes + index.tokenizer.bytes;
-  for (const DatasetFile& shard : index.shards) summary_.dataset_bytes += shard.bytes;
-  summary_.vocab_size = index.vocab_size;
-  summary_.dataset_digest = index.dataset_digest;
-  summary_.corpus_digest = index.corpus_digest;
-  summary_.tokenizer_digest = index.tokenizer_digest;
+  ANYORDER_ASSIGN_OR_RETURN(summary_.index, ReadDatasetIndex(options_.output));
+  summary_.dataset_bytes = summary_.index.lanes.bytes + summary_.index.tokenizer.bytes;
+  for (const DatasetFile& shard : summary_.index.shards) summary_.dataset_bytes += shard.bytes;
   return absl::OkStatus();
 }
 
@@ -449,10 +431,7 @@ absl::Status Preparation::Summarize() {
 
 absl::Status CheckPrep(const PrepOptions& options) {
   ANYORDER_RETURN_IF_ERROR(Validate(options));
-  if (!options.vocab.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(options.vocab));
-    ANYORDER_RETURN_IF_ERROR(Tokenizer::Load(model, options.vocab).status());
-  }
+  ANYORDER_RETURN_IF_ERROR(ReadGivenModel(options.vocab).status());
   ANYORDER_RETURN_IF_ERROR(FindInputFiles(options.inputs).status());
   return Staging::Check(options.output);
 }

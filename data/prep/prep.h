@@ -12,15 +12,15 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/tokenizer.h"
-#include "data/prep/unit_encoder.h"
+#include "data/prep/work_unit.h"
 
 namespace anyorder::data {
 
@@ -44,7 +44,7 @@ struct PrepOptions {
 
 inline constexpr uint64_t kMaxSlices = 100'000;
 
-// Of kPlan and kSlice only the members before `counts` are filled in.
+// Of kPlan and kSlice only the members before `dataset_bytes` are filled in.
 struct PrepSummary {
   uint64_t text_bytes = 0;     // decompressed input
   uint64_t encoded_bytes = 0;  // of it, encoded by this run; the rest was found finished
@@ -54,16 +54,8 @@ struct PrepSummary {
   double encode_seconds = 0;
   int workers = 0;
   bool resumed = false;
-  std::map<std::string, uint64_t> counts;  // as in dataset.json
-  uint64_t num_tokens = 0;
-  uint64_t num_sentences = 0;
-  uint64_t num_documents = 0;
-  uint64_t num_shards = 0;
   uint64_t dataset_bytes = 0;
-  uint64_t vocab_size = 0;
-  std::string dataset_digest;
-  std::string corpus_digest;
-  std::string tokenizer_digest;
+  DatasetIndex index;
 };
 
 // Errors, besides those of the parts:

@@ -13,9 +13,12 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/digest.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -33,9 +36,8 @@ bool StripSuffix(std::string_view& name, std::string_view suffix) {
 bool SetKind(InputFile& file) {
   std::string_view name = file.path;
   if (StripSuffix(name, ".gz")) file.compression = Compression::kGzip;
-  if (file.compression == Compression::kNone && StripSuffix(name, ".zst")) {
+  if (file.compression == Compression::kNone && StripSuffix(name, ".zst"))
     file.compression = Compression::kZstd;
-  }
   if (StripSuffix(name, ".txt")) {
     file.kind = TextKind::kTxt;
     return true;
@@ -69,8 +71,8 @@ absl::Status AddDirectory(const std::string& root, std::vector<InputFile>& files
   }
   if (error) return FileSystemError("read directory", root, error);
   if (found.empty()) {
-    return absl::DataLossError(absl::StrCat(
-        "'", root, "' holds no text: no file that is not empty and ends in ", kKnownKinds));
+    return DataLoss("'", root, "' holds no text: no file that is not empty and ends in ",
+                    kKnownKinds);
   }
   std::sort(found.begin(), found.end(),
             [](const InputFile& a, const InputFile& b) { return a.path < b.path; });
@@ -131,6 +133,8 @@ class Cutter {
   std::vector<UnitRange> units_;
 };
 
+constexpr size_t kDigestDigits = 32;
+
 }  // namespace
 
 absl::StatusOr<std::vector<InputFile>> FindInputFiles(const std::vector<std::string>& paths) {
@@ -146,20 +150,14 @@ absl::StatusOr<std::vector<InputFile>> FindInputFiles(const std::vector<std::str
     }
     InputFile file;
     file.path = path;
-    if (!SetKind(file)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", path, "' has an unknown type; rename it to end in ", kKnownKinds));
-    }
-    if (!fs::is_regular_file(status)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", path, "' is not a regular file; store the text in one first"));
-    }
+    if (!SetKind(file))
+      return InvalidArgument("'", path, "' has an unknown type; rename it to end in ", kKnownKinds);
+    if (!fs::is_regular_file(status))
+      return InvalidArgument("'", path, "' is not a regular file; store the text in one first");
     file.stored_bytes = fs::file_size(path, error);
     if (error) return FileSystemError("stat", path, error);
-    if (file.stored_bytes == 0) {
-      return absl::DataLossError(
-          absl::StrCat("'", path, "' is empty; leave it out of --input or fetch it again"));
-    }
+    if (file.stored_bytes == 0)
+      return DataLoss("'", path, "' is empty; leave it out of --input or fetch it again");
     files.push_back(std::move(file));
   }
   return files;
@@ -215,6 +213,44 @@ ScannedFile ParseScan(const std::string& bytes) {
                           .is_file_end = unit[5]});
   }
   return scan;
+}
+
+std::string SerializeScans(const std::vector<InputFile>& files,
+                           const std::vector<ScannedFile>& scans) {
+  Json root = Json::array();
+  for (size_t i = 0; i < files.size(); ++i) {
+    root.push_back({{"path", files[i].path},
+                    {"stored_bytes", files[i].stored_bytes},
+                    {"scan", SerializeScan(scans[i])}});
+  }
+  const std::string text = root.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return absl::StrCat(DigestOf(text).Hex(), "\n", text);
+}
+
+absl::StatusOr<std::vector<ScannedFile>> ParseScans(const std::string& text,
+                                                    const std::string& path,
+                                                    const std::vector<InputFile>& files) {
+  const bool has_body = text.size() > kDigestDigits && text[kDigestDigits] == '\n';
+  const std::string body = has_body ? text.substr(kDigestDigits + 1) : std::string();
+  if (!has_body || DigestOf(body).Hex() != text.substr(0, kDigestDigits))
+    return DataLoss("'", path, "' is damaged; run --plan again, finished slices stay");
+  const Json root = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (root.size() != files.size()) {
+    return FailedPrecondition("'", path, "' was planned with ", root.size(),
+                              " input files, now there are ", files.size(),
+                              "; name the same --input as with --plan");
+  }
+  std::vector<ScannedFile> scans;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const uint64_t planned_bytes = root[i]["stored_bytes"];
+    if (planned_bytes != files[i].stored_bytes) {
+      return FailedPrecondition("input '", files[i].path, "' has ", files[i].stored_bytes,
+                                " bytes, but it was planned with ", planned_bytes,
+                                "; put the planned text back");
+    }
+    scans.push_back(ParseScan(root[i]["scan"]));
+  }
+  return scans;
 }
 
 }  // namespace anyorder::data

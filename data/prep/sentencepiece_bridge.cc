@@ -126,9 +126,8 @@ std::string SentencePieceBridge::Load(const std::string& model) {
   for (int32_t id = 0; id < size; ++id) {
     if (!EndsInDigitComma(piece(id))) continue;
     impl_->has_digit_comma[static_cast<size_t>(id)] = true;
-    if (std::string error = impl_->Split(piece(id), impl_->digit_comma[id]); !error.empty()) {
+    if (std::string error = impl_->Split(piece(id), impl_->digit_comma[id]); !error.empty())
       return error;
-    }
   }
   return "";
 }

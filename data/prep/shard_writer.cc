@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
 #include "core/base/digest.h"
+#include "core/base/errors.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "data/dataset/shard_format.h"
@@ -21,9 +22,8 @@ namespace {
 
 // Sets bits [begin, end) of `bits`.
 void SetBits(std::vector<uint8_t>& bits, uint64_t begin, uint64_t end) {
-  for (; begin < end && begin % 8 != 0; ++begin) {
+  for (; begin < end && begin % 8 != 0; ++begin)
     bits[begin / 8] |= static_cast<uint8_t>(1u << (begin % 8));
-  }
   if (end - begin >= 8) {
     std::memset(bits.data() + begin / 8, 0xFF, (end - begin) / 8);
     begin += (end - begin) / 8 * 8;
@@ -75,6 +75,12 @@ int64_t MarkWordStarts(absl::Span<const char> ids, uint64_t at,
 }
 
 }  // namespace
+
+absl::Status CheckShardTokens(uint64_t shard_tokens) {
+  if (shard_tokens > 0 && shard_tokens % kShardTokensMultiple == 0) return absl::OkStatus();
+  return InvalidArgument("--shard-tokens ", shard_tokens, " is not a positive multiple of ",
+                         kShardTokensMultiple);
+}
 
 DatasetIndex StartIndex(const Tokenizer& tokenizer, const std::string& model, uint64_t shard_tokens,
                         std::string corpus_digest) {
@@ -130,9 +136,8 @@ absl::Status ShardWriter::Append(absl::Span<const char> ids, bool flag) {
                             ? MarkWordStarts<uint16_t>(taken, filled_, is_start_, word_starts_)
                             : MarkWordStarts<uint32_t>(taken, filled_, is_start_, word_starts_);
     if (bad >= 0) {
-      return absl::DataLossError(
-          absl::StrCat("token id ", bad, " in the unfinished work, but the vocabulary has ",
-                       is_start_.size(), "; delete the unfinished work and start again"));
+      return DataLoss("token id ", bad, " in the unfinished work, but the vocabulary has ",
+                      is_start_.size(), "; delete the unfinished work and start again");
     }
     tokens_.append(taken.data(), taken.size());
     if (flag) SetBits(sentence_flags_, filled_, filled_ + take);
@@ -150,18 +155,17 @@ absl::Status ShardWriter::WriteShard() {
   const uint64_t bits = BitmapBytes(filled_);
   ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kTokens, static_cast<uint32_t>(index_.token_bytes),
                                       {filled_}, tokens_.data(), guarded));
-  ANYORDER_RETURN_IF_ERROR(
-      AddGuarded(image, kSentenceFlags, 1, {bits}, sentence_flags_.data(), guarded));
-  ANYORDER_RETURN_IF_ERROR(
-      AddGuarded(image, kDocumentStarts, 1, {bits}, document_starts_.data(), guarded));
-  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kWordStarts, 1, {bits}, word_starts_.data(), guarded));
+  for (const auto& [name, bitmap] : {std::pair{kSentenceFlags, &sentence_flags_},
+                                     {kDocumentStarts, &document_starts_},
+                                     {kWordStarts, &word_starts_}}) {
+    ANYORDER_RETURN_IF_ERROR(AddGuarded(image, name, 1, {bits}, bitmap->data(), guarded));
+  }
   const std::pair<const char*, uint64_t> numbers[] = {
       {kAttrFormatVersion, kFormatVersion}, {kAttrShardIndex, index_.shards.size()},
       {kAttrFirstToken, index_.num_tokens}, {kAttrNumTokens, filled_},
       {kAttrChunkBytes, kChunkBytes},       {kAttrVocabSize, index_.vocab_size}};
-  for (const auto& [name, value] : numbers) {
+  for (const auto& [name, value] : numbers)
     ANYORDER_RETURN_IF_ERROR(image.AddAttribute(name, value));
-  }
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, index_.tokenizer_digest));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, index_.corpus_digest));
 

@@ -16,6 +16,9 @@ namespace anyorder::data {
 
 class Tokenizer;
 
+// Whether shards may have so many tokens. InvalidArgument naming --shard-tokens.
+absl::Status CheckShardTokens(uint64_t shard_tokens);
+
 // What dataset.json says before the text is known. `model` is what `tokenizer` was loaded from.
 DatasetIndex StartIndex(const Tokenizer& tokenizer, const std::string& model, uint64_t shard_tokens,
                         std::string corpus_digest);

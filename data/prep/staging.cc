@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/errors.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
@@ -52,17 +53,15 @@ absl::Status CheckOutput(const std::string& output) {
   const fs::file_status status = fs::status(output, error);
   if (status.type() == fs::file_type::not_found) return absl::OkStatus();
   if (error) return ErrnoStatus("open", output, error.value());
-  if (!fs::is_directory(status)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("--output '", output, "' is not a directory; choose another"));
-  }
+  if (!fs::is_directory(status))
+    return AlreadyExists("--output '", output, "' is not a directory; choose another");
   const bool is_ours = fs::exists(fs::path(output) / kFolder / kPlanFile, error);
   fs::directory_iterator entry(output, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name == kFolder || (is_ours && IsDatasetFile(name))) continue;
-    return absl::AlreadyExistsError(absl::StrCat("--output '", output, "' is not empty (it holds '",
-                                                 name, "'); choose another directory or empty it"));
+    return AlreadyExists("--output '", output, "' is not empty (it holds '", name,
+                         "'); choose another directory or empty it");
   }
   return error ? ErrnoStatus("read directory", output, error.value()) : absl::OkStatus();
 }
@@ -77,15 +76,14 @@ absl::StatusOr<UniqueFd> TakeLock(const std::string& path, int kind, const std::
     if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus("lock", path);
     ::usleep(kLockWaitMicroseconds);
   }
-  return absl::AlreadyExistsError(absl::StrCat("another anyorder-prep works on ", work,
-                                               "; wait for it or choose another directory"));
+  return AlreadyExists("another anyorder-prep works on ", work,
+                       "; wait for it or choose another directory");
 }
 
 Json PlanJson(const PlanIdentity& identity) {
   Json inputs = Json::array();
-  for (const PlanIdentity::Input& input : identity.inputs) {
+  for (const PlanIdentity::Input& input : identity.inputs)
     inputs.push_back({{"path", input.path}, {"digest", input.digest}});
-  }
   return {{"staging_version", kStagingVersion},
           {"options", identity.options},
           {"inputs", std::move(inputs)}};
@@ -95,28 +93,23 @@ Json PlanJson(const PlanIdentity& identity) {
 absl::Status ComparePlans(const Json& stored, const PlanIdentity& identity,
                           const std::string& advice) {
   const Json now = PlanJson(identity);
-  if (!stored.is_object() || stored.value("staging_version", Json()) != kStagingVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the unfinished work is another program version's", advice));
-  }
+  if (!stored.is_object() || stored.value("staging_version", Json()) != kStagingVersion)
+    return FailedPrecondition("the unfinished work is another program version's", advice);
   const Json options = stored.value("options", Json::object());
   for (const auto& [key, value] : now["options"].items()) {
     if (options.value(key, Json()) == value) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the unfinished work was begun with ", key, " ",
-                                                   options.value(key, Json()).dump(),
-                                                   ", now it is ", value.dump(), advice));
+    return InvalidArgument("the unfinished work was begun with ", key, " ",
+                           options.value(key, Json()).dump(), ", now it is ", value.dump(), advice);
   }
   const Json inputs = stored.value("inputs", Json::array());
   if (inputs.size() != identity.inputs.size()) {
-    return absl::FailedPreconditionError(absl::StrCat("the unfinished work was begun with ",
-                                                      inputs.size(), " input files, now there are ",
-                                                      identity.inputs.size(), advice));
+    return FailedPrecondition("the unfinished work was begun with ", inputs.size(),
+                              " input files, now there are ", identity.inputs.size(), advice);
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].value("digest", "") == identity.inputs[i].digest) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("input '", identity.inputs[i].path,
-                     "' has changed since the unfinished work began", advice));
+    return FailedPrecondition("input '", identity.inputs[i].path,
+                              "' has changed since the unfinished work began", advice);
   }
   return absl::OkStatus();
 }
@@ -154,8 +147,8 @@ absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::stri
   Staging staging(output);
   staging.has_plan_ = staging.Exists(staging.folder_ + "/" + kPlanFile);
   if (!staging.has_plan_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("no preparation is planned in '", output, "'; run it with --plan first"));
+    return FailedPrecondition("no preparation is planned in '", output,
+                              "'; run it with --plan first");
   }
   for (const auto& [name, kind] :
        {std::pair{std::string("lock"), LOCK_SH}, std::pair{"slice-" + slice, LOCK_EX}}) {

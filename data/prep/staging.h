@@ -4,7 +4,7 @@
 //   lock           held by the running program; shared by the slices of a split preparation
 //   slice-K-of-N   held by the program that works on this slice
 //   plan.json      options and input digests; a run with others is refused
-//   scan           how the input is cut (stored_scan.h), for slices
+//   scan           how the input is cut (prep_plan.h), for slices
 //   spiece.model   the vocabulary, once there is one
 //   unit-NNNNNN    finished work units
 //   out/           the dataset's files before they are moved into OUTPUT

@@ -7,8 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
+#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {
@@ -45,9 +44,9 @@ class SentenceMaker {
       : options_(options), sink_(sink), counts_(counts) {}
 
   // "path:line: byte N: what"
-  absl::Status Bad(absl::string_view what) const {
-    return absl::DataLossError(
-        absl::StrCat(options_.path, ":", line_, ": byte ", byte_, ": ", what));
+  template <typename... Parts>
+  absl::Status Bad(const Parts&... what) const {
+    return DataLoss(options_.path, ":", line_, ": byte ", byte_, ": ", what...);
   }
 
   // Makes `text` valid: itself if it is, otherwise an error or a copy with replacements. `byte_`
@@ -125,8 +124,8 @@ class JsonlHandler : public PieceHandler {
 
   absl::Status OnPiece(std::string_view piece, bool starts_line, bool ends_line) override {
     if (!starts_line || !ends_line) {
-      return maker_.Bad(absl::StrCat("a .jsonl line longer than ", kMaxJsonLineBytes >> 20,
-                                     " MiB; split the document or convert the file to .txt"));
+      return maker_.Bad("a .jsonl line longer than ", kMaxJsonLineBytes >> 20,
+                        " MiB; split the document or convert the file to .txt");
     }
     ANYORDER_RETURN_IF_ERROR(maker_.Validate(piece));
     if (IsBlank(piece)) return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/errors.h"
 #include "core/base/message_reader.h"
 #include "core/base/status.h"
 
@@ -57,9 +58,8 @@ void CheckSpecialPiece(const SentencePieceBridge& bridge, VocabType type,
   } else if (special.id == &VocabIds::eop && type == VocabType::kPieces) {
     // <eop> must come out of text as one id, glued to what precedes it.
     std::vector<int32_t> ids;
-    if (!bridge.EncodePlain("a<eop>", ids).empty() || ids.empty() || ids.back() != found) {
+    if (!bridge.EncodePlain("a<eop>", ids).empty() || ids.empty() || ids.back() != found)
       faults.push_back("<eop> is not a user-defined piece");
-    }
   } else if (!bridge.IsControl(found)) {
     faults.push_back(absl::StrCat(special.piece, " is not a control piece, text could produce it"));
   }
@@ -70,9 +70,8 @@ uint64_t NumberAfter(const std::string& error, std::string_view words) {
   const size_t at = error.rfind(words);
   if (at == std::string::npos) return 0;
   uint64_t value = 0;
-  for (size_t i = at + words.size(); i < error.size() && error[i] >= '0' && error[i] <= '9'; ++i) {
+  for (size_t i = at + words.size(); i < error.size() && error[i] >= '0' && error[i] <= '9'; ++i)
     value = value * 10 + static_cast<uint64_t>(error[i] - '0');
-  }
   return value;
 }
 
@@ -90,8 +89,8 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
   tokenizer.bridge_ = std::make_unique<SentencePieceBridge>();
   const std::string error = model.empty() ? "the file is empty" : tokenizer.bridge_->Load(model);
   if (!error.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("'", name, "' is not a SentencePiece model (",
-                                                      error, "); give another one with --vocab"));
+    return FailedPrecondition("'", name, "' is not a SentencePiece model (", error,
+                              "); give another one with --vocab");
   }
   tokenizer.type_ = TypeOf(model);
   std::vector<std::string> faults;
@@ -100,15 +99,14 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
     tokenizer.vocab_ids_.*special.id = kXlnetVocabIds.*special.id;
   }
   if (!faults.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "'", name, "' does not have XLNet's special pieces: ", absl::StrJoin(faults, "; "),
-        ". Give another model with --vocab, or let --vocab-size train one"));
+        ". Give another model with --vocab, or let --vocab-size train one");
   }
   const int32_t size = tokenizer.bridge_->vocab_size();
   tokenizer.is_start_piece_.resize(static_cast<size_t>(size));
-  for (int32_t id = 0; id < size; ++id) {
+  for (int32_t id = 0; id < size; ++id)
     tokenizer.is_start_piece_[static_cast<size_t>(id)] = IsStartPiece(tokenizer.bridge_->piece(id));
-  }
   return tokenizer;
 }
 
@@ -116,7 +114,7 @@ absl::Status Tokenizer::Encode(std::string_view line, std::vector<int32_t>& ids)
   const std::string error =
       type_ == VocabType::kPieces ? bridge_->Encode(line, ids) : bridge_->EncodeUnits(line, ids);
   if (error.empty()) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("SentencePiece could not encode a line: ", error));
+  return Internal("SentencePiece could not encode a line: ", error);
 }
 
 namespace {
@@ -168,10 +166,9 @@ absl::StatusOr<std::string> TrainUnits(const VocabTraining& training,
   const char* const unit = training.type == VocabType::kWords ? "word" : "character";
   const uint64_t frequent = CountFrequent(training, sentences);
   if (frequent == 0)
-    return absl::FailedPreconditionError(absl::StrCat("no ", unit, " of the text occurs ",
-                                                      training.min_count,
-                                                      " times; pass a smaller --min-count, or more "
-                                                      "text"));
+    return FailedPrecondition("no ", unit, " of the text occurs ", training.min_count,
+                              " times; pass a smaller --min-count, or more "
+                              "text");
   size_t next = 0;
   std::string model;
   const std::string error = TrainSentencePiece(
@@ -185,8 +182,7 @@ absl::StatusOr<std::string> TrainUnits(const VocabTraining& training,
            }},
       model);
   if (error.empty()) return model;
-  return absl::FailedPreconditionError(
-      absl::StrCat("SentencePiece could not train a vocabulary of ", unit, "s: ", error));
+  return FailedPrecondition("SentencePiece could not train a vocabulary of ", unit, "s: ", error);
 }
 
 absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size,
@@ -199,19 +195,18 @@ absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size,
   if (error.empty()) return model;
   // "... Please set it to a value <= 5000."
   if (const uint64_t largest = NumberAfter(error, "<= "); largest > 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the text supports no vocabulary of ", vocab_size, " pieces; the largest it supports is ",
-        largest, ": pass --vocab-size ", largest, " or less, or more text"));
+    return FailedPrecondition("the text supports no vocabulary of ", vocab_size,
+                              " pieces; the largest it supports is ", largest,
+                              ": pass --vocab-size ", largest, " or less, or more text");
   }
   // "Vocabulary size is smaller than required_chars. 20 vs 40. ..."
   if (const uint64_t smallest = NumberAfter(error, " vs "); smallest > 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the text needs a vocabulary of at least ", smallest,
-                     " pieces, for its characters and the special pieces; --vocab-size ",
-                     vocab_size, " is too small: pass ", smallest, " or more"));
+    return FailedPrecondition("the text needs a vocabulary of at least ", smallest,
+                              " pieces, for its characters and the special pieces; --vocab-size ",
+                              vocab_size, " is too small: pass ", smallest, " or more");
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "SentencePiece could not train a vocabulary of ", vocab_size, " pieces: ", error));
+  return FailedPrecondition("SentencePiece could not train a vocabulary of ", vocab_size,
+                            " pieces: ", error);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The result of one work unit, a range of one input file: its kept parts of documents, encoded.
+// What a worker does with a work unit, a range of one input file (clean, judge, encode, store; or
+// sample lines for the vocabulary), and its result: the kept parts of documents, encoded.
 // Workers write these files into the staging folder; assembly (assembler.h) joins them. Private to
 // one version of the program.
 //
@@ -22,6 +23,9 @@
 #include "core/base/file_system.h"
 #include "data/dataset/mapped_file.h"
 #include "data/prep/document_stats.h"
+#include "data/prep/prep_plan.h"
+#include "data/prep/text_reader.h"
+#include "data/prep/tokenizer.h"
 
 namespace anyorder::data {
 
@@ -91,5 +95,31 @@ class WorkUnit {
   UnitCounts counts_;
   std::vector<DocumentPart> parts_;
 };
+
+struct UnitOptions {
+  LetterCase letter_case = LetterCase::kCased;
+  InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
+  FilterOptions filter;
+  bool drop_duplicates = true;
+};
+
+// Documents up to this size are judged before they are encoded; longer ones are encoded as they are
+// read.
+inline constexpr size_t kMaxBufferedDocumentBytes = 1 << 20;
+
+// Encodes the documents of `unit` of `file` into the work unit file `out_path`. Errors: those of
+// ReadText and of the disk; FailedPrecondition if the bytes are no longer those that were planned
+// with.
+absl::Status EncodeUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
+                        const Tokenizer& tokenizer, const std::string& out_path,
+                        uint64_t* progress);
+
+// SentencePiece skips longer training sentences, so they are cut.
+inline constexpr size_t kMaxTrainingBytes = 4000;
+
+// Writes each cleaned line of the unit to `out_path` with probability `fraction`. Whether a line is
+// taken depends on its words alone, so the sample depends neither on cuts nor on workers.
+absl::Status SampleUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
+                        double fraction, const std::string& out_path, uint64_t* progress);
 
 }  // namespace anyorder::data

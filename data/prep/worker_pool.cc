@@ -11,15 +11,17 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
+#include "core/base/errors.h"
 #include "core/base/status.h"
+#include "core/base/terminal.h"
 
 namespace anyorder::data {
+
 namespace {
 
 constexpr int kTickMs = 500;
@@ -61,9 +63,8 @@ struct ReplyHeader {
     const absl::StatusOr<std::string> result = task(index, progress);
     const std::string payload = result.ok() ? *result : std::string(result.status().message());
     const ReplyHeader header{static_cast<int32_t>(result.status().code()), payload.size()};
-    if (!SendFully(fd, &header, sizeof header) || !SendFully(fd, payload.data(), payload.size())) {
+    if (!SendFully(fd, &header, sizeof header) || !SendFully(fd, payload.data(), payload.size()))
       break;
-    }
   }
   std::fflush(nullptr);
   ::_exit(0);
@@ -105,9 +106,7 @@ class Pool {
       for (const Worker& worker : workers_) polled.push_back({worker.fd, POLLIN, 0});
       const int ready = ::poll(polled.data(), polled.size(), kTickMs);
       if (ready < 0 && errno != EINTR) return ErrnoStatus("poll", "workers");
-      if (on_progress) {
-        on_progress(std::atomic_ref(*progress_).load(std::memory_order_relaxed));
-      }
+      if (on_progress) on_progress(std::atomic_ref(*progress_).load(std::memory_order_relaxed));
       for (size_t i = 0; ready > 0 && i < polled.size(); ++i) {
         if (polled[i].revents != 0) ANYORDER_RETURN_IF_ERROR(Collect(workers_[i]));
       }
@@ -120,9 +119,8 @@ class Pool {
  private:
   absl::Status StartOne() {
     int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
       return ErrnoStatus("socketpair", "worker");
-    }
     std::fflush(nullptr);  // or the child would print the parent's buffers again
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
@@ -171,13 +169,12 @@ class Pool {
     worker.pid = -1;
     const int signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
     if (signal == SIGKILL || signal == SIGTERM) {
-      return absl::UnavailableError(
-          absl::StrCat("a worker process was killed (signal ", signal,
-                       "; out of memory?); run the same command again to continue, with fewer "
-                       "--workers if memory is short"));
+      return Unavailable("a worker process was killed (signal ", signal,
+                         "; out of memory?); run the same command again to continue, with fewer "
+                         "--workers if memory is short");
     }
-    return absl::InternalError(absl::StrCat("a worker process died (wait status ", wait_status,
-                                            "); please report this with the lines above"));
+    return Internal("a worker process died (wait status ", wait_status,
+                    "); please report this with the lines above");
   }
 
   static void Stop(Worker& worker, int signal) {
@@ -196,6 +193,14 @@ class Pool {
   size_t done_ = 0;
 };
 
+constexpr double kTerminalSeconds = 0.5;
+constexpr double kLogSeconds = 10.0;
+constexpr double kMegabyte = 1e6;
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> RunInWorkers(int num_workers,
@@ -205,6 +210,42 @@ absl::StatusOr<std::vector<std::string>> RunInWorkers(int num_workers,
   Pool pool(tasks, task);
   ANYORDER_RETURN_IF_ERROR(pool.Start(num_workers));
   return pool.Run(on_progress);
+}
+
+ProgressLine::ProgressLine(std::string phase, uint64_t total_bytes, bool quiet)
+    : phase_(std::move(phase)),
+      total_bytes_(total_bytes),
+      quiet_(quiet),
+      is_terminal_(TakesEscapes(STDERR_FILENO)),
+      start_(Now()),
+      last_print_(start_) {}
+
+ProgressLine::~ProgressLine() {
+  if (has_printed_ && is_terminal_) std::fputc('\n', stderr);
+}
+
+double ProgressLine::Seconds() const { return Now() - start_; }
+
+void ProgressLine::Update(uint64_t bytes) {
+  const double now = Now();
+  if (quiet_ || now - last_print_ < (is_terminal_ ? kTerminalSeconds : kLogSeconds)) return;
+  last_print_ = now;
+  Print(bytes);
+}
+
+void ProgressLine::Print(uint64_t bytes) {
+  const double seconds = std::max(Seconds(), 1e-3);
+  const double rate = static_cast<double>(bytes) / seconds;
+  // Compressed input is larger than its stored size, so the estimate may be passed.
+  const double total = static_cast<double>(std::max(total_bytes_, bytes));
+  const double left = rate > 0 ? (total - static_cast<double>(bytes)) / rate : 0.0;
+  std::fprintf(stderr, "%s%s %.0f%%  %.1f of %.1f MB  %.1f MB/s  %.0f s left%s",
+               is_terminal_ ? "\r\033[K" : "", phase_.c_str(),
+               total > 0 ? 100.0 * static_cast<double>(bytes) / total : 100.0,
+               static_cast<double>(bytes) / kMegabyte, total / kMegabyte, rate / kMegabyte, left,
+               is_terminal_ ? "" : "\n");
+  std::fflush(stderr);
+  has_printed_ = true;
 }
 
 }  // namespace anyorder::data

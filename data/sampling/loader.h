@@ -14,7 +14,6 @@
 
 #include "core/objective/batch.h"
 #include "core/objective/objective.h"
-#include "data/sampling/sample_digest.h"
 #include "data/sampling/sampler.h"
 
 namespace anyorder::data {

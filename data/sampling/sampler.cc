@@ -4,20 +4,18 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 #include "core/base/check.h"
+#include "core/base/digest.h"
+#include "core/base/errors.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
-#include "data/dataset/example_source.h"
-#include "data/sampling/corruption.h"
-#include "data/sampling/example_sampler.h"
+#include "data/dataset/text_source.h"
 #include "data/sampling/lane_streams.h"
-#include "data/sampling/pair_sampler.h"
-#include "data/sampling/permutation.h"
-#include "data/sampling/span_sampler.h"
-#include "data/sampling/text_extent.h"
+#include "data/sampling/sample_draws.h"
 
 namespace anyorder::data {
 
@@ -250,10 +248,18 @@ absl::Status TooShort(const TextSource& text, const SamplingConfig& config, int6
                               PlaceLanes(text, RunLayout(fitting, config.bidirectional)));
     if (streams[0].length >= need) break;
   }
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "dataset of ", text.num_tokens(), " tokens is too short for ", num_lanes, " lanes of ", need,
       " tokens each; at most ", fitting,
-      " lanes fit: prepare more text, or lower the number of lanes or sampling.seq_len"));
+      " lanes fit: prepare more text, or lower the number of lanes or sampling.seq_len");
+}
+
+// With its length before it, so that no two lists of arrays give the same bytes.
+template <typename T>
+void Update(StreamingDigest& digest, const std::vector<T>& values) {
+  const uint64_t count = values.size();
+  digest.Update({reinterpret_cast<const char*>(&count), sizeof count});
+  digest.Update({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
 }
 
 }  // namespace
@@ -269,9 +275,9 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
         "with `anyorder prep --examples`");
   }
   if (num_lanes < 1 || (config.bidirectional && num_lanes % 2 != 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("number of lanes ", num_lanes, " must be positive",
-                     config.bidirectional ? " and even, because sampling.bidirectional=true" : ""));
+    return InvalidArgument(
+        "number of lanes ", num_lanes, " must be positive",
+        config.bidirectional ? " and even, because sampling.bidirectional=true" : "");
   }
   if (kind == SampleKind::kExamples)
     return std::make_unique<ExampleSampler>(*text.examples(), seed, num_lanes);
@@ -280,6 +286,98 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
                             PlaceLanes(text, RunLayout(num_lanes, config.bidirectional)));
   if (streams[0].length < need) return TooShort(text, config, need, num_lanes);
   return std::make_unique<LaneSampler>(text, config, kind, seed, streams);
+}
+
+ExampleOrder::ExampleOrder(int64_t num_examples, uint64_t seed)
+    : num_examples_(num_examples), seed_(seed) {
+  ANYORDER_CHECK(num_examples >= 1 && num_examples < int64_t{1} << 31) << num_examples;
+}
+
+int64_t ExampleOrder::At(int64_t epoch, int64_t turn) const {
+  ANYORDER_CHECK(epoch >= 0 && turn >= 0 && turn < num_examples_)
+      << "turn " << turn << " of " << num_examples_ << ", epoch " << epoch;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Order& order = orders_[epoch];
+  if (order == nullptr) {
+    RandomStream random(seed_, RandomPurpose::kExamples, static_cast<uint64_t>(epoch), 0);
+    order = std::make_shared<const std::vector<int32_t>>(DrawPermutation(num_examples_, random));
+  }
+  const int64_t example = (*order)[static_cast<size_t>(turn)];
+  while (orders_.size() > 2)
+    orders_.erase(orders_.begin()->first == epoch ? std::prev(orders_.end()) : orders_.begin());
+  return example;
+}
+
+ExampleSampler::ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes)
+    : examples_(examples),
+      seed_(seed),
+      num_lanes_(num_lanes),
+      order_(examples.num_examples(), seed) {
+  ANYORDER_CHECK(num_lanes >= 1) << num_lanes;
+}
+
+int64_t ExampleSampler::steps_per_epoch() const {
+  return (examples_.num_examples() + num_lanes_ - 1) / num_lanes_;
+}
+
+absl::StatusOr<TextSample> ExampleSampler::Sample(int64_t lane, int64_t step) const {
+  ANYORDER_CHECK(lane >= 0 && lane < num_lanes_ && step >= 0)
+      << "lane " << lane << " of " << num_lanes_ << ", step " << step;
+  const int64_t turn = step * num_lanes_ + lane;
+  const int64_t count = examples_.num_examples();
+  ANYORDER_ASSIGN_OR_RETURN(
+      TextSample sample, SampleOfExample(examples_, order_.At(turn / count, turn % count), seed_));
+  sample.lane = lane;
+  sample.step = step;
+  return sample;
+}
+
+absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples, int64_t example,
+                                           uint64_t seed) {
+  ANYORDER_ASSIGN_OR_RETURN(Example read, examples.ReadExample(example));
+  TextSample sample;
+  sample.seed = seed;
+  sample.vocabulary = examples.vocabulary();
+  sample.example = example;
+  sample.parts = std::move(read.parts);
+  sample.label = read.label;
+  return sample;
+}
+
+uint64_t SampleDigest(const TextSample& sample) {
+  StreamingDigest digest;
+  const int64_t head[] = {sample.lane, sample.step, sample.backward ? 1 : 0,
+                          sample.b_follows_a ? 1 : 0};
+  digest.Update({reinterpret_cast<const char*>(head), sizeof head});
+  Update(digest, sample.tokens);
+  Update(digest, sample.input_tokens);
+  Update(digest, sample.next_tokens);
+  Update(digest, sample.segment);
+  Update(digest, sample.is_masked);
+  Update(digest, sample.is_functional);
+  Update(digest, sample.order);
+  // Only where there are any, so that the digests of other kinds stay what they were.
+  if (!sample.parts.empty()) {
+    const int64_t example[] = {sample.example, sample.label};
+    digest.Update({reinterpret_cast<const char*>(example), sizeof example});
+    for (const std::vector<int32_t>& part : sample.parts) Update(digest, part);
+  }
+  // Only where there is something to say: digests of samples without modes and padding stay as they
+  // were.
+  if (sample.mode != TextMode::kBidirectional || sample.padding != 0) {
+    const int64_t extent[] = {static_cast<int64_t>(sample.mode), sample.padding};
+    digest.Update({reinterpret_cast<const char*>(extent), sizeof extent});
+  }
+  return digest.Value().lo;
+}
+
+void StepDigest::Add(uint64_t sample_digest) {
+  high += static_cast<double>(sample_digest >> 32);
+  low += static_cast<double>(sample_digest & 0xffffffff);
+}
+
+std::string StepDigest::Hex() const {
+  return absl::StrFormat("%016x", (static_cast<uint64_t>(high) << 32) + static_cast<uint64_t>(low));
 }
 
 }  // namespace anyorder::data

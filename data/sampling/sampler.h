@@ -4,7 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -29,12 +33,76 @@ class Sampler {
   // Step `step` of the run reads tokens [i, i + seq_len) of the lane's stream, i = (step mod
   // steps_per_epoch()) * A, where A is reuse_len (pairs; the tokens after the reuse part come from
   // DrawSegmentPair) or seq_len (kContiguous); a short sample reads the first of them. With
-  // kExamples it reads one example, see sampling/example_sampler.h. REQUIRES 0 <= lane < num_lanes,
+  // kExamples it reads one example, see ExampleSampler. REQUIRES 0 <= lane < num_lanes,
   // step >= 0. Errors: DataLoss if the text read fails its checksum. Thread-safe.
   virtual absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const = 0;
   virtual bool IsBackward(int64_t lane) const = 0;
   // Steps until every lane has read its stream once; then it starts over with fresh random choices.
   virtual int64_t steps_per_epoch() const = 0;
+};
+
+// Labelled examples, epoch after epoch, each in a fresh random order (SampleKind::kExamples).
+
+// Which example comes `turn`-th in epoch `epoch`: a uniformly random permutation of [0,
+// num_examples) each epoch, a pure function of (seed, epoch, turn). Keeps the last two epochs'
+// orders, 4 bytes an example each, since prefetching reads across an epoch's end.
+class ExampleOrder {
+ public:
+  // REQUIRES 1 <= num_examples < 2^31.
+  ExampleOrder(int64_t num_examples, uint64_t seed);
+
+  // REQUIRES epoch >= 0, 0 <= turn < num_examples. Thread-safe.
+  int64_t At(int64_t epoch, int64_t turn) const;
+
+ private:
+  using Order = std::shared_ptr<const std::vector<int32_t>>;
+
+  const int64_t num_examples_;
+  const uint64_t seed_;
+  mutable std::mutex mutex_;
+  mutable std::map<int64_t, Order> orders_;  // by epoch; guarded by mutex_
+};
+
+// Lane b of step s reads turn s * num_lanes + b of the endless row of epochs. So all lanes together
+// read every example once before any is read again, and epochs begin in the middle of a step where
+// the lanes do not divide the number of examples.
+class ExampleSampler : public Sampler {
+ public:
+  // `examples` must outlive it. REQUIRES num_lanes >= 1.
+  ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes);
+
+  absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const override;
+  bool IsBackward(int64_t) const override { return false; }
+  // Steps that read every example, rounded up.
+  int64_t steps_per_epoch() const override;
+
+ private:
+  const ExampleSource& examples_;
+  const uint64_t seed_;
+  const int64_t num_lanes_;
+  const ExampleOrder order_;
+};
+
+// What a sampler makes of one example; lane and step are 0.
+absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples, int64_t example,
+                                           uint64_t seed);
+
+// Names what a step trained on in a few bytes, so that histories of runs can be compared
+// (metrics.jsonl, `samples`).
+
+// XXH3 over everything in `sample`: lane, step, tokens, targets, order. Depends on nothing else.
+uint64_t SampleDigest(const TextSample& sample);
+
+// Of all lanes of a step: the sums of the digests' halves. Sums of whole numbers below 2^53 are
+// exact in double in any order, so ranks can sum theirs together with the gradient, and any
+// number of ranks gets the same. Exact up to 2^21 lanes.
+struct StepDigest {
+  double high = 0;
+  double low = 0;
+
+  void Add(uint64_t sample_digest);
+  // 16 hex digits.
+  std::string Hex() const;
 };
 
 }  // namespace anyorder::data

@@ -22,7 +22,6 @@
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
-#include "core/train/state/schedule_change.h"
 #include "data/dataset/dataset_index.h"
 #include "launcher/huggingface/hf_config.h"
 #include "launcher/huggingface/saved_step.h"

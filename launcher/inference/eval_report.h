@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "core/train/evaluation/causal_score.h"
 #include "core/train/evaluation/causal_walk.h"
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/evaluation/loss_sums.h"

@@ -26,7 +26,6 @@
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
-#include "core/train/state/schedule_change.h"
 #include "data/dataset/dataset_index.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"

@@ -12,7 +12,6 @@
 
 #include "core/base/status.h"
 #include "core/objective/objective.h"
-#include "data/sampling/sample_digest.h"
 #include "data/sampling/sampler.h"
 
 namespace anyorder::launcher {

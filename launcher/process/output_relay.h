@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 
 #include "core/base/unique_fd.h"
-#include "core/train/run/append_file.h"
+#include "core/train/run/run_directory.h"
 
 namespace anyorder::launcher {
 

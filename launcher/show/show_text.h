@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "data/dataset/example_source.h"
 #include "data/dataset/text_source.h"
 
 namespace anyorder::launcher {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/direct_save.h"
+#include "ckpt/commit.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/train/run/ledger.h"

@@ -24,7 +24,7 @@
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
-#include "core/train/state/schedule_change.h"
+#include "core/train/state/resume.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/process/slurm_commands.h"

@@ -18,7 +18,7 @@ struct StartRequest {
   std::string run_dir;
   int64_t ranks = 1;
   std::vector<std::string> overrides;  // section.key=value
-  bool allow_schedule_change = false;  // core/train/state/schedule_change.h
+  bool allow_schedule_change = false;  // core/train/state/resume.h
   bool may_lack_dataset =
       false;  // another job makes it first: then it is only checked if it is there
 };

@@ -1,8 +1,6 @@
 // Saves of state that only a copier can read: whole paths through a service, with copies that end
 // late, fail, or never end.
 
-#include "ckpt/background_copy.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +12,7 @@
 #include "absl/time/clock.h"
 
 #include "ckpt/layout.h"
+#include "ckpt/rank_file.h"
 #include "tests/ckpt/service_fixture.h"
 
 namespace anyorder::ckpt {
@@ -102,7 +101,7 @@ TEST_F(BackgroundCopyTest, PiecesOfARangeAreCopiedOneBehindTheOther) {
   {
     const auto client = Client::Connect(options).value();
     ASSERT_TRUE(client->Save(7, {range}, "").ok());
-    ASSERT_TRUE(client->WaitCommitted(7, absl::Seconds(30)).ok());
+    ExpectCommitted(*client, 7);
   }
   const auto checkpoint = Checkpoint::Open(CheckpointPath(options.run_dir, 7)).value();
   std::vector<int32_t> read(8);
@@ -129,30 +128,13 @@ TEST_F(BackgroundCopyTest, SaveReturnsBeforeTheCopyAndCommitsItsBytes) {
 
     copier.Finish();
     EXPECT_TRUE(clients[0]->WaitStaged(40, absl::Seconds(30)).ok());
-    EXPECT_TRUE(clients[0]->WaitCommitted(40, absl::Seconds(30)).ok());
+    ExpectCommitted(*clients[0], 40);
     EXPECT_TRUE(clients[0]->CanSave(&reason)) << reason;
   }
   StopAll();
   const auto checkpoint = Checkpoint::Open(StepPath(40)).value();
   EXPECT_TRUE(checkpoint.Verify().ok());
   ExpectHolds(checkpoint, state, 3);
-}
-
-// Both paths save the same.
-TEST_F(BackgroundCopyTest, CommittedBytesAreThoseOfASaveFromHostMemory) {
-  const State state(4);
-  Serve(Options());
-  HeldCopier copier;
-  for (const bool in_background : {false, true}) {
-    ClientOptions options = Trainer(0, 1);
-    if (in_background) options.copier = &copier;
-    const auto client = Client::Connect(options).value();
-    const int64_t step = in_background ? 2 : 1;
-    ASSERT_TRUE(client->Save(step, state.Ranges(0, 1), "{}")->accepted);
-    ASSERT_TRUE(client->WaitCommitted(step, absl::Seconds(30)).ok());
-    const auto checkpoint = Checkpoint::Open(StepPath(step)).value();
-    ExpectHolds(checkpoint, state, 2);
-  }
 }
 
 TEST_F(BackgroundCopyTest, AFailedCopyIsAFailedSaveOnAllRanks) {
@@ -181,7 +163,7 @@ TEST_F(BackgroundCopyTest, AFailedCopyIsAFailedSaveOnAllRanks) {
   const State later(2);
   SaveAll(clients, 8, later);
   copier.Finish();
-  EXPECT_TRUE(clients[0]->WaitCommitted(8, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[0], 8);
   ExpectHolds(*Checkpoint::Open(StepPath(8)), later, 2);
 }
 
@@ -204,7 +186,7 @@ TEST_F(BackgroundCopyTest, ACopyThatDoesNotEndIsGivenUpAndItsMemoryLeftAlone) {
   const State later(2);
   SaveAll(clients, 8, later);
   copier.Finish();
-  EXPECT_TRUE(clients[0]->WaitCommitted(8, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[0], 8);
 }
 
 // As when the trainer is killed between the copy's begin and its end.

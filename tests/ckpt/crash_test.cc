@@ -106,7 +106,7 @@ TEST_F(CrashTest, AKilledServiceIsReplacedAndItsHalfWorkRemoved) {
   const pid_t first = StartService(1);
   auto clients = ConnectAll(1);
   SaveAll(clients, 100, State(1));
-  ASSERT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[0], 100);
   kill(first, SIGKILL);
   EXPECT_EQ(ExitStatusOf(first), -SIGKILL);
   std::filesystem::create_directory(run_dir() + "/checkpoints/step-000000200.g100000002000.tmp");
@@ -115,7 +115,7 @@ TEST_F(CrashTest, AKilledServiceIsReplacedAndItsHalfWorkRemoved) {
   auto next = ConnectAll(1, 2);
   ASSERT_EQ(next.size(), 1u);
   SaveAll(next, 300, State(3));
-  EXPECT_TRUE(next[0]->WaitCommitted(300, absl::Seconds(30)).ok());
+  ExpectCommitted(*next[0], 300);
   EXPECT_FALSE(
       std::filesystem::exists(run_dir() + "/checkpoints/step-000000200.g100000002000.tmp"));
   // An orderly request ends it, with everything committed.

@@ -96,6 +96,13 @@ class ServiceTest : public ::testing::Test {
     return options;
   }
 
+  // With `fault_fs_` in place of the disk.
+  ServiceOptions FaultyOptions() {
+    ServiceOptions options = Options();
+    options.fs = &fault_fs_;
+    return options;
+  }
+
   // Starts a service and serves in a thread.
   void Serve(const ServiceOptions& options) {
     absl::StatusOr<std::unique_ptr<Service>> service = Service::Start(options);
@@ -148,14 +155,18 @@ class ServiceTest : public ::testing::Test {
     }
   }
 
+  static void ExpectCommitted(Client& client, int64_t step) {
+    const absl::Status committed = client.WaitCommitted(step, absl::Seconds(30));
+    ASSERT_TRUE(committed.ok()) << committed;
+  }
+
   // One service, one save by `world_size` ranks, all the way to the commit.
   void CommitStep(int64_t step, const State& state, int world_size, int64_t attempt = 1) {
     Serve(Options(attempt));
     if (HasFatalFailure()) return;
     auto clients = ConnectAll(world_size, attempt);
     SaveAll(clients, step, state);
-    const absl::Status committed = clients[0]->WaitCommitted(step, absl::Seconds(30));
-    ASSERT_TRUE(committed.ok()) << committed;
+    ExpectCommitted(*clients[0], step);
     clients.clear();
     StopAll();
   }

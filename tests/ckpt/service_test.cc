@@ -49,13 +49,10 @@ TEST_F(ServiceTest, StateComesBackWhateverTheNumberOfRanks) {
 
 TEST_F(ServiceTest, ASkippedSaveNeverWaitsForTheDisk) {
   // Two saves are staged while the disk hangs, the third is refused.
-  FaultFileSystem& hanging = fault_fs_;
-  ServiceOptions options = Options();
-  options.fs = &hanging;
-  Serve(options);
+  Serve(FaultyOptions());
   const State state(1);
   auto clients = ConnectAll(2);
-  hanging.Hang();
+  fault_fs_.Hang();
   SaveAll(clients, 100, state);
   SaveAll(clients, 200, state);
   for (const auto& client : clients) {
@@ -65,21 +62,20 @@ TEST_F(ServiceTest, ASkippedSaveNeverWaitsForTheDisk) {
   }
   const SaveResult third = clients[0]->Save(300, state.Ranges(0, 2), "").value();
   EXPECT_FALSE(third.accepted);
-  hanging.Continue();
+  fault_fs_.Continue();
   for (const int64_t step : {100, 200}) {
-    const absl::Status committed = clients[1]->WaitCommitted(step, absl::Seconds(30));
-    EXPECT_TRUE(committed.ok()) << committed;
+    ExpectCommitted(*clients[1], step);
   }
   EXPECT_TRUE(clients[0]->CanSave());
   SaveAll(clients, 400, State(4));
-  EXPECT_TRUE(clients[0]->WaitCommitted(400, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[0], 400);
 }
 
 TEST_F(ServiceTest, EventsTellTheStatesInOrder) {
   Serve(Options());
   auto clients = ConnectAll(1);
   SaveAll(clients, 100, State(1));
-  ASSERT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[0], 100);
   std::vector<SaveState> states;
   for (const SaveEvent& event : clients[0]->PollEvents()) {
     EXPECT_EQ(event.step, 100);
@@ -104,15 +100,12 @@ TEST_F(ServiceTest, ALostTrainerBeforeStagedAbandonsTheSave) {
 }
 
 TEST_F(ServiceTest, ALostTrainerAfterStagedOnAllRanksChangesNothing) {
-  FaultFileSystem& hanging = fault_fs_;
-  ServiceOptions options = Options();
-  options.fs = &hanging;
-  Serve(options);
-  hanging.Hang();
+  Serve(FaultyOptions());
+  fault_fs_.Hang();
   auto clients = ConnectAll(3);
   SaveAll(clients, 100, State(1));
   clients.clear();
-  hanging.Continue();
+  fault_fs_.Continue();
   StopAll();
   EXPECT_TRUE(run_status().ok()) << run_status();
   const Checkpoint checkpoint = Checkpoint::Open(StepPath(100)).value();
@@ -125,7 +118,7 @@ TEST_F(ServiceTest, ARankThatGoesOnAbandonsTheSaveItSkipped) {
   auto clients = ConnectAll(2);
   ASSERT_TRUE(clients[0]->Save(100, state.Ranges(0, 2), "").ok());
   SaveAll(clients, 200, state);
-  EXPECT_TRUE(clients[1]->WaitCommitted(200, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[1], 200);
   const absl::Status first = clients[1]->WaitCommitted(100, absl::Seconds(30));
   EXPECT_THAT(first.message(), HasSubstr("rank 1 went on to generation"));
 }
@@ -164,23 +157,20 @@ void PrintTo(const DiskFault& fault, std::ostream* out) {
 class DiskFaultTest : public ServiceTest, public ::testing::WithParamInterface<DiskFault> {};
 
 TEST_P(DiskFaultTest, AbandonsTheSaveKeepsTheOldOneAndGoesOn) {
-  FaultFileSystem& fs = fault_fs_;
-  ServiceOptions options = Options();
-  options.fs = &fs;
-  Serve(options);
+  Serve(FaultyOptions());
   auto clients = ConnectAll(2);
   SaveAll(clients, 100, State(1));
-  ASSERT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[0], 100);
   // Once only: a service that tried again would succeed, and must not.
-  fs.Break(GetParam().call, GetParam().path_part, GetParam().error_number, 1);
+  fault_fs_.Break(GetParam().call, GetParam().path_part, GetParam().error_number, 1);
   SaveAll(clients, 200, State(2));
   const absl::Status second = clients[0]->WaitCommitted(200, absl::Seconds(30));
   EXPECT_THAT(second.message(), HasSubstr(GetParam().message));
-  EXPECT_EQ(fs.num_faults(), 1);
+  EXPECT_EQ(fault_fs_.num_faults(), 1);
   const std::string newest = FindNewestGood(run_dir(), true).value();
   EXPECT_EQ(newest, StepPath(100));
   SaveAll(clients, 300, State(3));
-  EXPECT_TRUE(clients[0]->WaitCommitted(300, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[0], 300);
   EXPECT_FALSE(std::filesystem::exists(StepPath(200)));
 }
 
@@ -196,12 +186,9 @@ INSTANTIATE_TEST_SUITE_P(
         DiskFault{FaultyCall::kRename, "step-000000200", EIO, "Input/output error"}));
 
 TEST_F(ServiceTest, TooLittleSpaceIsSeenBeforeWriting) {
-  FaultFileSystem& fs = fault_fs_;
-  ServiceOptions options = Options();
-  options.fs = &fs;
-  Serve(options);
+  Serve(FaultyOptions());
   auto clients = ConnectAll(1);
-  fs.set_free_bytes(3 << 20);
+  fault_fs_.set_free_bytes(3 << 20);
   SaveAll(clients, 100, State(1));
   const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
   EXPECT_THAT(committed.message(), HasSubstr("has 3 MiB free, this save needs 18 MiB"));
@@ -214,7 +201,7 @@ TEST_F(ServiceTest, KeepsTheNewestCheckpointsOnly) {
   auto clients = ConnectAll(1);
   for (int64_t step = 100; step <= 600; step += 100) {
     SaveAll(clients, step, State(1));
-    ASSERT_TRUE(clients[0]->WaitCommitted(step, absl::Seconds(30)).ok());
+    ExpectCommitted(*clients[0], step);
   }
   clients.clear();
   StopAll();
@@ -239,8 +226,7 @@ TEST_F(ServiceTest, SeveralNodesCommitTogetherByFiles) {
   }
   SaveAll(clients, 100, state);
   for (const auto& client : clients) {
-    const absl::Status committed = client->WaitCommitted(100, absl::Seconds(30));
-    EXPECT_TRUE(committed.ok()) << committed;
+    ExpectCommitted(*client, 100);
   }
   const Checkpoint checkpoint = Checkpoint::Open(StepPath(100)).value();
   ExpectHolds(checkpoint, state, 2);
@@ -276,24 +262,22 @@ TEST_F(ServiceTest, ANewStartWaitsForTheOldOnesStagedSaves) {
 }
 
 TEST_F(ServiceTest, AServiceThatLostItsLeaseWritesNothingMore) {
-  FaultFileSystem& hanging = fault_fs_;
-  ServiceOptions options = Options();
-  options.fs = &hanging;
+  ServiceOptions options = FaultyOptions();
   options.lease_lifetime = absl::Milliseconds(300);
   Serve(options);
   auto clients = ConnectAll(1);
-  hanging.Hang();
+  fault_fs_.Hang();
   SaveAll(clients, 100, State(1));
   // Another machine judged us dead, since our heartbeats did not reach the disk, and took over.
-  hanging.Break(FaultyCall::kCreate, "LEASE", EIO, 1 << 20);
-  for (int wait = 0; hanging.num_faults() == 0 && wait < 1000; ++wait)
+  fault_fs_.Break(FaultyCall::kCreate, "LEASE", EIO, 1 << 20);
+  for (int wait = 0; fault_fs_.num_faults() == 0 && wait < 1000; ++wait)
     absl::SleepFor(absl::Milliseconds(5));
   LeaseOwner other = DescribeThisProcess("test", 2, "elsewhere");
   other.machine = "other";
   std::filesystem::remove(run_dir() + "/LEASE");
   const auto lease =
       Lease::Acquire(FileSystem::Posix(), run_dir(), other, absl::Seconds(1)).value();
-  hanging.Continue();
+  fault_fs_.Continue();
   const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
   EXPECT_FALSE(committed.ok());
   StopAll();
@@ -302,19 +286,16 @@ TEST_F(ServiceTest, AServiceThatLostItsLeaseWritesNothingMore) {
 }
 
 TEST_F(ServiceTest, AFullDiskThatStopsTheHeartbeatDoesNotStopTheService) {
-  FaultFileSystem& fs = fault_fs_;
-  ServiceOptions options = Options();
-  options.fs = &fs;
+  ServiceOptions options = FaultyOptions();
   options.lease_lifetime = absl::Milliseconds(60);
   Serve(options);
   auto clients = ConnectAll(1);
-  fs.Break(FaultyCall::kCreate, "LEASE", ENOSPC, 1 << 20);
-  for (int wait = 0; fs.num_faults() < 10 && wait < 1000; ++wait)
+  fault_fs_.Break(FaultyCall::kCreate, "LEASE", ENOSPC, 1 << 20);
+  for (int wait = 0; fault_fs_.num_faults() < 10 && wait < 1000; ++wait)
     absl::SleepFor(absl::Milliseconds(5));
   ASSERT_TRUE(clients[0]->CanSave());
   SaveAll(clients, 100, State(1));
-  const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
-  EXPECT_TRUE(committed.ok()) << committed;
+  ExpectCommitted(*clients[0], 100);
 }
 
 TEST_F(ServiceTest, TheServiceLeavesWhenNobodyComes) {
@@ -330,7 +311,7 @@ TEST_F(ServiceTest, TrainingGoesOnWithoutTheService) {
   const State state(1);
   auto clients = ConnectAll(1);
   SaveAll(clients, 100, state);
-  ASSERT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[0], 100);
   StopAll();
   const SaveResult saved = clients[0]->Save(200, state.Ranges(0, 1), "").value();
   EXPECT_FALSE(saved.accepted);
@@ -338,7 +319,7 @@ TEST_F(ServiceTest, TrainingGoesOnWithoutTheService) {
   // Started again under the same attempt, it is found without a word from the trainer.
   Serve(Options());
   SaveAll(clients, 300, state);
-  EXPECT_TRUE(clients[0]->WaitCommitted(300, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[0], 300);
 }
 
 TEST_F(ServiceTest, SenselessRangesAreRefused) {
@@ -393,7 +374,7 @@ TEST_F(ServiceTest, OneRankMayGiveSeveralRangesOfATensor) {
                                        {"lanes", DType::kInt32, {6}, 0, 4, data.data()}},
                                       "");
   ASSERT_TRUE(saved.ok() && saved->accepted);
-  ASSERT_TRUE(clients[0]->WaitCommitted(1, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[0], 1);
   const auto checkpoint = Checkpoint::Open(StepPath(1)).value();
   std::vector<int32_t> read(6);
   ASSERT_TRUE(checkpoint.Read("lanes", 0, 6, read.data()).ok());

@@ -93,7 +93,7 @@ TEST_F(SeveralNodesTest, ASignalToAllLeavesTheTrainersTheirLastSave) {
   service->RequestStopAfterTrainers();
   absl::SleepFor(absl::Milliseconds(200));  // a service that stops at once would have by now
   SaveAll(clients, 100, State(3));
-  EXPECT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[0], 100);
   clients.clear();
   serving.join();
   EXPECT_TRUE(end.ok()) << end;

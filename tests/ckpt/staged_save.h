@@ -120,9 +120,8 @@ inline std::vector<std::string> HalfMade(FileSystem* fs) {
   const auto names = fs->ListDirectory(CheckpointsPath(kRunDir));
   EXPECT_TRUE(names.ok()) << names.status();
   for (size_t i = 0; names.ok() && i < names->size(); ++i) {
-    if (!ParseStepName((*names)[i]) && !absl::StrContains((*names)[i], ".quarantine")) {
+    if (!ParseStepName((*names)[i]) && !absl::StrContains((*names)[i], ".quarantine"))
       found.push_back((*names)[i]);
-    }
   }
   return found;
 }

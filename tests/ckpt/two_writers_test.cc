@@ -70,7 +70,7 @@ TEST_P(SleepingOwnerTest, WakesUpFencedAndNeitherCommitsNorDamages) {
   auto clients = ConnectAll(2, 1);
   ASSERT_EQ(clients.size(), 2u);
   SaveAll(clients, 100, State(1));
-  ASSERT_TRUE(clients[0]->WaitCommitted(100, absl::Seconds(30)).ok());
+  ExpectCommitted(*clients[0], 100);
   SaveAll(clients, 200, State(2));
   int status = 0;
   ASSERT_EQ(waitpid(pid, &status, WUNTRACED), pid);

@@ -9,7 +9,6 @@
 #include <memory>
 #include <vector>
 
-#include "dist/staged_transport.h"
 #include "tests/dist/training_run.h"
 #include "tests/testing/deferred_backend.h"
 #include "tests/testing/thread_communicator.h"

@@ -4,23 +4,30 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 
 #include "dist/mpi_communicator.h"
 
 namespace anyorder::dist {
+
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+namespace fs = std::filesystem;
+
+EnvironmentLookup Lookup(const std::map<std::string, std::string>& environment) {
+  return [environment](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  };
+}
 
 absl::Status Start(const std::map<std::string, std::string>& environment, int mpi_world_size) {
-  return CheckStart(ReadStartPromise([&environment](const char* name) {
-                      const auto found = environment.find(name);
-                      return found == environment.end() ? nullptr : found->second.c_str();
-                    }),
-                    mpi_world_size);
+  return CheckStart(ReadStartPromise(Lookup(environment)), mpi_world_size);
 }
 
 TEST(StartGuardTest, AProgramStartedByHandIsFine) {
@@ -28,15 +35,10 @@ TEST(StartGuardTest, AProgramStartedByHandIsFine) {
   EXPECT_TRUE(Start({{"ANYORDER_WORLD_SIZE", ""}}, 1).ok());
 }
 
-TEST(StartGuardTest, TheSizeThatWasPromisedIsFine) {
-  for (const char* variable : {"ANYORDER_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
-                               "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE"})
-    EXPECT_TRUE(Start({{variable, "4"}}, 4).ok()) << variable;
-}
-
-TEST(StartGuardTest, SingletonsAreRefusedWithTheFix) {
+TEST(StartGuardTest, ThePromisedSizeIsFineAndSingletonsAreRefusedWithTheFix) {
   for (const char* variable : {"ANYORDER_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
                                "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_SIZE"}) {
+    EXPECT_TRUE(Start({{variable, "4"}}, 4).ok()) << variable;
     const absl::Status status = Start({{variable, "4"}}, 1);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << variable;
     const std::string message(status.message());
@@ -73,13 +75,6 @@ TEST(StartGuardTest, MpiRefusesToStartAlone) {
   EXPECT_THAT(std::string(environment.status().message()), HasSubstr("MPI sees 1"));
 }
 
-EnvironmentLookup Lookup(const std::map<std::string, std::string>& environment) {
-  return [environment](const char* name) {
-    const auto found = environment.find(name);
-    return found == environment.end() ? nullptr : found->second.c_str();
-  };
-}
-
 TEST(StartGuardTest, TasksOfSrunThatCannotMeetAreRefusedBeforeMpiStarts) {
   const std::map<std::string, std::string> environment = {{"SLURM_STEP_NUM_TASKS", "4"}};
   const absl::Status status = CheckRendezvous(Lookup(environment));
@@ -112,5 +107,21 @@ TEST(StartGuardTest, PromisedGpusThatNobodySeesAreRefused) {
       CheckGpus(Lookup({{"SLURM_GPUS_ON_NODE", "4"}, {"CUDA_VISIBLE_DEVICES", "0,1"}})).ok());
 }
 
+TEST(BundledMpiTest, IsFoundBesideTheFolderOfProgramsAndNowhereElse) {
+  const std::string root = ::testing::TempDir() + "/bundled_mpi";
+  fs::remove_all(root);
+  for (const char* folder : {"/bin", "/sbin", "/mpi/bin"}) fs::create_directories(root + folder);
+  EXPECT_EQ(BundledMpi(root + "/bin/anyorder-train"), "") << "a build folder has none";
+  const std::string mpirun = root + "/mpi/bin/mpirun";
+  std::ofstream(mpirun) << "#!/bin/sh\n";
+  fs::permissions(mpirun, fs::perms::owner_all);
+  EXPECT_EQ(BundledMpi(root + "/bin/anyorder-train"), root + "/mpi");
+  EXPECT_EQ(BundledMpi(root + "/sbin/anyorder-train"), "");
+  for (const char* program : {"", "anyorder", "/anyorder", "bin/anyorder"})
+    EXPECT_EQ(BundledMpi(program), "") << program;
+  fs::remove_all(root);
+}
+
 }  // namespace
+
 }  // namespace anyorder::dist

@@ -1,15 +1,19 @@
 #include "core/train/evaluation/causal_walk.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
+#include "core/network/transformer.h"
 #include "core/objective/lane_frame.h"
 #include "core/objective/text_sample.h"
 
 namespace anyorder {
+
 namespace {
 
 void CheckWindow(const ModelConfig& model, const CausalWalkOptions& options, FaultList& faults) {
@@ -22,6 +26,21 @@ void CheckWindow(const ModelConfig& model, const CausalWalkOptions& options, Fau
                               " must be 0: a window takes the place of memory"));
   faults.Require(!options.two_streams && !options.same_length,
                  "windows are for models of one stream, without same length; leave the window out");
+}
+
+void AddSegment(const CausalWalk& walk, int64_t segment, const Batch& batch,
+                const std::vector<float>& losses, CausalScore& score) {
+  const int64_t length = batch.shape.targets;
+  for (int64_t b = 0; b < batch.shape.batch_size; ++b) {
+    score.losses.Add(SampleLosses(batch, losses, b, /*reuse_len=*/0).total());
+    for (int64_t t = 0; t < length; ++t) {
+      if (batch.weights[b * length + t] == 0) continue;
+      const int64_t context = walk.ContextOf(segment, t);
+      score.context_sum += static_cast<double>(context);
+      score.context_min = std::min(score.context_min, context);
+      ++score.label_counts[batch.labels[b * length + t]];
+    }
+  }
 }
 
 }  // namespace
@@ -51,9 +70,8 @@ absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
   if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
   CausalWalk walk(text, model, options);
   if (walk.num_predictions() < options.lanes) {
-    return absl::FailedPreconditionError(absl::StrCat("text of ", text.num_tokens(),
-                                                      " tokens is too short for ", options.lanes,
-                                                      " lanes; use fewer lanes or more text"));
+    return FailedPrecondition("text of ", text.num_tokens(), " tokens is too short for ",
+                              options.lanes, " lanes; use fewer lanes or more text");
   }
   // Lanes differ by a token at most. With two streams a lane's first token takes a slot, too.
   int64_t longest = 0;
@@ -133,6 +151,33 @@ int64_t CausalWalk::ContextOf(int64_t segment, int64_t t) const {
   const int64_t memory = std::min(model_.mem_len, segment * options_.target_len);
   const int64_t keys = memory + ContextSlots(segment) + t + (options_.two_streams ? 0 : 1);
   return options_.same_length ? std::min(keys, model_.mem_len) : keys;
+}
+
+absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk, const ModelConfig& model,
+                                          ConstTensorView weights, int64_t vocab_size,
+                                          int64_t max_segments, kernels::Backend& backend) {
+  const BatchShape shape = walk.Shape();
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> network,
+                            Transformer::Create(model, vocab_size, shape, backend));
+  ANYORDER_ASSIGN_OR_RETURN(MemoryRing memory,
+                            MemoryRing::Create(model, shape, shape.batch_size, backend));
+  CausalScore score;
+  score.context_min = shape.num_keys();
+  score.label_counts.assign(static_cast<size_t>(vocab_size), 0);
+  const int64_t segments =
+      max_segments > 0 ? std::min(max_segments, walk.num_segments()) : walk.num_segments();
+  for (int64_t segment = 0; segment < segments; ++segment) {
+    ANYORDER_ASSIGN_OR_RETURN(const Batch batch, walk.Segment(segment));
+    StepArgs args;
+    args.batch = &batch;
+    args.weights = weights;
+    args.memory = memory.View(0, shape.batch_size);
+    args.training = false;
+    network->Run(args, {});
+    memory.Advance();
+    AddSegment(walk, segment, batch, network->readout_losses(), score);
+  }
+  return score;
 }
 
 }  // namespace anyorder

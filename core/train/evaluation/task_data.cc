@@ -4,11 +4,13 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/errors.h"
+
 namespace anyorder {
 namespace {
 
 absl::Status Refuse(const std::string& what, const std::string& instead) {
-  return absl::FailedPreconditionError(absl::StrCat("the dataset ", what, "; ", instead));
+  return FailedPrecondition("the dataset ", what, "; ", instead);
 }
 
 }  // namespace
@@ -54,9 +56,9 @@ absl::Status CheckSameClasses(const RunConfig& config, const data::DatasetIndex&
   if (!config.model.task.has_head() || !held_out.examples || !training.examples)
     return absl::OkStatus();
   if (held_out.examples->classes == training.examples->classes) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(held_out_name, " numbers its classes differently from ", training_name,
-                   "; prepare it with `anyorder prep --labels-from DIR`, the training data"));
+  return FailedPrecondition(
+      held_out_name, " numbers its classes differently from ", training_name,
+      "; prepare it with `anyorder prep --labels-from DIR`, the training data");
 }
 
 }  // namespace anyorder

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/network/tensors/host_copy.h"
 
@@ -98,11 +99,11 @@ absl::Status ReplicaCheck::NameDiffering(int64_t step, TrainingState& state) {
   }
   std::vector<std::string> found = communicator_.AllGatherStrings(difference);
   std::erase(found, "");
-  return absl::UnavailableError(absl::StrCat(
+  return Unavailable(
       "the ranks computed step ", step, " with different weights (",
       found.empty() ? "the copies agree when compared again" : absl::StrJoin(found, "; "),
       "); the step is discarded and in no checkpoint; check the memory of that machine if it "
-      "happens again"));
+      "happens again");
 }
 
 }  // namespace anyorder

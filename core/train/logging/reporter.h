@@ -9,17 +9,62 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 #include "ckpt/client.h"
-#include "core/train/logging/progress.h"
 #include "core/train/logging/tensorboard_writer.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
-#include "core/train/run/stop_budget.h"
 
 namespace anyorder {
+
+// How long a run needs from a stop signal to its end: what a scheduler must leave it (`sbatch
+// --signal`, a grace period).
+class StopBudget {
+ public:
+  // Wall time of a finished step, its stall for a save included.
+  void AddStep(double ms) { step_seconds_.push_back(ms / 1000); }
+  // From the first rank's copy to COMMITTED: copy, write, vote and commit, and saves before it in
+  // the queue.
+  void AddCommit(double seconds) { commit_seconds_.push_back(seconds); }
+
+  // 1.5 x the 99th percentile of (step + commit), plus kEndSeconds. 0 before the first commit.
+  double Seconds() const;
+
+  // For what no checkpoint depends on: MPI, the service and the launcher ending.
+  static constexpr double kEndSeconds = 5;
+
+ private:
+  std::vector<double> step_seconds_;
+  std::vector<double> commit_seconds_;
+};
+
+// The live line of a training run: step, loss, tokens a second, time to go.
+class Progress {
+ public:
+  // `on_terminal`: one line that is redrawn; otherwise a line every few seconds, and at least every
+  // `log_every` steps that take longer than that.
+  Progress(int64_t first_step, int64_t total_steps, bool on_terminal, int64_t log_every);
+
+  // Writes to stderr when it is time to.
+  void Update(const StepMetrics& metrics);
+  // Ends a redrawn line, so that other output starts on a fresh one.
+  void Finish();
+
+  // "step 120/400  loss 6.1234  5210 tokens/s  ETA 1m20s"
+  std::string Line(const StepMetrics& metrics, absl::Duration elapsed) const;
+
+ private:
+  const int64_t first_step_;
+  const int64_t total_steps_;
+  const bool on_terminal_;
+  const int64_t log_every_;
+  const absl::Time started_;
+  absl::Time last_shown_ = absl::InfinitePast();
+  bool line_is_open_ = false;
+};
 
 class Reporter {
  public:

@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"

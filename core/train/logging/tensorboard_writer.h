@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/train/run/append_file.h"
+#include "core/train/run/run_directory.h"
 
 namespace anyorder {
 

@@ -9,10 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/train/run/config_keys.h"
-#include "core/train/run/field_text.h"
 
 namespace anyorder {
 namespace {
@@ -97,8 +97,8 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
     const std::string_view what = error.description();
-    return absl::InvalidArgumentError(absl::StrCat(path, ":", error.source().begin.line, ": ",
-                                                   absl::string_view(what.data(), what.size())));
+    return InvalidArgument(path, ":", error.source().begin.line, ": ",
+                           absl::string_view(what.data(), what.size()));
   }
   RunConfig config = base;
   FaultList faults;
@@ -128,19 +128,16 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
 absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
   const size_t equals = assignment.find('=');
   const size_t dot = assignment.find('.');
-  if (equals == absl::string_view::npos || dot == absl::string_view::npos || dot > equals) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--set ", assignment, ": expected section.key=value"));
-  }
+  if (equals == absl::string_view::npos || dot == absl::string_view::npos || dot > equals)
+    return InvalidArgument("--set ", assignment, ": expected section.key=value");
   const absl::string_view section = assignment.substr(0, dot);
   const absl::string_view key = assignment.substr(dot + 1, equals - dot - 1);
   absl::string_view word = assignment.substr(equals + 1);
   if (word.size() >= 2 && word.front() == '"' && word.back() == '"')
     word = word.substr(1, word.size() - 2);
 
-  absl::Status status =
-      absl::InvalidArgumentError(absl::StrCat("--set ", assignment, ": unknown key '", section, ".",
-                                              key, "'", SuggestConfigKey(section, key)));
+  absl::Status status = InvalidArgument("--set ", assignment, ": unknown key '", section, ".", key,
+                                        "'", SuggestConfigKey(section, key));
   auto visit_section = [&](const char* name, auto& fields) {
     if (section != name) return;
     auto visit = [&](const char* field, auto& value, auto&&...) {
@@ -148,8 +145,8 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
       using Value = std::decay_t<decltype(value)>;
       status = field_text::ParseWord(word, value)
                    ? absl::OkStatus()
-                   : absl::InvalidArgumentError(absl::StrCat("--set ", assignment, ": must be ",
-                                                             field_text::ExpectedType<Value>()));
+                   : InvalidArgument("--set ", assignment, ": must be ",
+                                     field_text::ExpectedType<Value>());
     };
     std::decay_t<decltype(fields)>::VisitFields(fields, visit);
   };

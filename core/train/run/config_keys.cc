@@ -1,13 +1,15 @@
 #include "core/train/run/config_keys.h"
 
+#include <cstdlib>
 #include <type_traits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
+#include "core/base/errors.h"
 #include "core/base/fields.h"
 #include "core/objective/objective.h"
-#include "core/train/run/field_text.h"
 #include "core/train/run/run_config.h"
 
 namespace anyorder {
@@ -77,10 +79,9 @@ absl::StatusOr<ConfigKey> FindConfigKey(absl::string_view name) {
   if (num_found == 1) return *found;
   const size_t dot = name.find('.');
   const bool is_whole = dot != absl::string_view::npos;
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown key '", name, "'",
-                   SuggestConfigKey(is_whole ? name.substr(0, dot) : "",
-                                    is_whole ? name.substr(dot + 1) : name)));
+  return InvalidArgument("unknown key '", name, "'",
+                         SuggestConfigKey(is_whole ? name.substr(0, dot) : "",
+                                          is_whole ? name.substr(dot + 1) : name));
 }
 
 std::string SuggestConfigKey(absl::string_view section, absl::string_view key) {
@@ -101,3 +102,32 @@ std::string SuggestConfigKey(absl::string_view section, absl::string_view key) {
 }
 
 }  // namespace anyorder
+
+namespace anyorder::field_text {
+
+// The fewest digits that read back as the same number.
+std::string FormatDouble(double value) {
+  std::string text;
+  for (int digits = 1; digits <= 17; ++digits) {
+    text = absl::StrFormat("%.*g", digits, value);
+    if (std::strtod(text.c_str(), nullptr) == value) break;
+  }
+  // TOML tells floats from integers by their look.
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+
+std::string QuoteString(absl::string_view value) {
+  std::string text = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') {
+      absl::StrAppend(&text, "\\", absl::string_view(&c, 1));
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      absl::StrAppendFormat(&text, "\\u%04x", static_cast<unsigned char>(c));
+    } else {
+      text += c;
+    }
+  }
+  return text + "\"";
+}
+
+}  // namespace anyorder::field_text

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/errors.h"
+
 namespace anyorder {
 namespace {
 
@@ -45,10 +47,10 @@ absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicato
   const std::vector<std::string> all = communicator.AllGatherStrings(DeviceName(backend));
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "rank ", rank, " computes on ", all[rank], ", rank 0 on ", all[0],
         ": one job needs one kind of device; choose nodes of one kind, or set train.device = "
-        "\"cpu\""));
+        "\"cpu\"");
   }
   return absl::OkStatus();
 }
@@ -61,13 +63,11 @@ absl::Status WithWhatFits(const absl::Status& status, const TrainConfig& train,
   while (lanes % 2 == 0) {
     lanes /= 2;
     if (!fits(lanes)) continue;
-    return absl::ResourceExhaustedError(absl::StrCat(status.message(),
-                                                     "; train.micro_batch_size = ", lanes,
-                                                     " fits, it is ", train.micro_batch_size));
+    return ResourceExhausted(status.message(), "; train.micro_batch_size = ", lanes,
+                             " fits, it is ", train.micro_batch_size);
   }
-  return absl::ResourceExhaustedError(
-      absl::StrCat(status.message(), "; not even train.micro_batch_size = ", lanes,
-                   " fits: the model is too large for this device"));
+  return ResourceExhausted(status.message(), "; not even train.micro_batch_size = ", lanes,
+                           " fits: the model is too large for this device");
 }
 
 std::string DeviceChange(const std::string& saved, const std::string& now) {

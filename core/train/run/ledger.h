@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/train/run/append_file.h"
+#include "core/train/run/run_directory.h"
 
 namespace anyorder {
 
@@ -78,7 +78,7 @@ struct Commit {
   int64_t attempt = -1;
   int64_t step = -1;
   int64_t generation = -1;
-  int64_t stop_seconds = -1;  // how long a stop may take, as measured until then (stop_budget.h)
+  int64_t stop_seconds = -1;  // how long a stop may take, as measured until then (StopBudget)
 };
 
 // The samples (step, 0) to (step, lanes - 1) changed no weights.

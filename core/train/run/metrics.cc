@@ -9,13 +9,13 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
+#include "core/base/unique_fd.h"
 #include "core/base/utc_time.h"
 #include "core/base/whole_file.h"
 
@@ -145,12 +145,10 @@ absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {
 
 absl::Status MetricsStream::Read(absl::FunctionRef<void()> start_over,
                                  absl::FunctionRef<void(StepMetrics)> take) {
-  const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0 && errno == ENOENT) return absl::OkStatus();
-  if (fd < 0) return ErrnoStatus("open", path_);
-  const absl::Cleanup close = [fd] { ::close(fd); };
+  const UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return errno == ENOENT ? absl::OkStatus() : ErrnoStatus("open", path_);
   struct stat file = {};
-  if (::fstat(fd, &file) != 0) return ErrnoStatus("stat", path_);
+  if (::fstat(fd.get(), &file) != 0) return ErrnoStatus("stat", path_);
   if (inode_ != 0 && (inode_ != file.st_ino || file.st_size < offset_)) {
     offset_ = 0;
     start_over();
@@ -159,7 +157,7 @@ absl::Status MetricsStream::Read(absl::FunctionRef<void()> start_over,
   std::vector<char> block(kStreamBlockBytes);
   std::string pending;  // what follows the last newline
   ssize_t got = 0;
-  while ((got = ::pread(fd, block.data(), block.size(),
+  while ((got = ::pread(fd.get(), block.data(), block.size(),
                         offset_ + static_cast<int64_t>(pending.size()))) > 0) {
     pending.append(block.data(), static_cast<size_t>(got));
     size_t begin = 0;

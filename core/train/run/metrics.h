@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/train/run/append_file.h"
+#include "core/train/run/run_directory.h"
 
 namespace anyorder {
 

@@ -11,8 +11,9 @@
 
 #include "core/base/check.h"
 #include "core/base/digest.h"
+#include "core/base/errors.h"
 #include "core/objective/objective.h"
-#include "core/train/run/field_text.h"
+#include "core/train/run/config_keys.h"
 
 namespace anyorder {
 namespace {
@@ -141,10 +142,10 @@ absl::Status RunConfig::Validate() const {
 
 absl::Status RunConfig::ValidateWorldSize(int64_t ranks) const {
   if (ranks >= 1 && ranks <= train.num_microbatches()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       ranks, " ranks for ", train.num_microbatches(),
       " microbatches a step (train.global_batch_size / train.micro_batch_size); use 1 to ",
-      train.num_microbatches(), " ranks or smaller microbatches"));
+      train.num_microbatches(), " ranks or smaller microbatches");
 }
 
 std::string RunConfig::ToText() const {
@@ -191,10 +192,10 @@ absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i] == wanted[i]) continue;
     const bool is_head = weights.objective.next_sentence != now.objective.next_sentence;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the weights are of a model with ", given[i], " and do not fit ", wanted[i],
-                     "; leave that key out", is_head ? ", or import them again with --set " : "",
-                     is_head ? absl::StrReplaceAll(wanted[i], {{" = ", "="}}) : ""));
+    return InvalidArgument("the weights are of a model with ", given[i], " and do not fit ",
+                           wanted[i], "; leave that key out",
+                           is_head ? ", or import them again with --set " : "",
+                           is_head ? absl::StrReplaceAll(wanted[i], {{" = ", "="}}) : "");
   }
   return absl::OkStatus();
 }
@@ -204,9 +205,9 @@ absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now) {
   const std::vector<std::string> after = now.IdentityLines();
   for (size_t i = 0; i < before.size(); ++i) {
     if (before[i] == after[i]) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the run was started with ", before[i], " and cannot resume with ", after[i],
-                     "; use the same value, or another run directory for another run"));
+    return InvalidArgument("the run was started with ", before[i], " and cannot resume with ",
+                           after[i],
+                           "; use the same value, or another run directory for another run");
   }
   return absl::OkStatus();
 }

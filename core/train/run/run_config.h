@@ -21,7 +21,7 @@
 #include "core/config/task_config.h"
 #include "core/optim/optimizer_config.h"
 #include "core/train/run/anomaly_policy.h"
-#include "data/dataset/data_config.h"
+#include "data/dataset/dataset_index.h"
 #include "dist/gradient_reducer.h"
 #include "dist/make_transport.h"
 #include "kernels/backends/make_backend.h"

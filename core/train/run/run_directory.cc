@@ -1,11 +1,35 @@
 #include "core/train/run/run_directory.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/errors.h"
+#include "core/base/status.h"
+
 namespace anyorder {
+
+namespace {
+
+absl::Status CutTornTail(int fd, const std::string& path) {
+  off_t size = ::lseek(fd, 0, SEEK_END);
+  const off_t whole_file = size;
+  char last = 0;
+  while (size > 0) {
+    if (::pread(fd, &last, 1, size - 1) != 1) return ErrnoStatus("read", path);
+    if (last == '\n') break;
+    --size;
+  }
+  if (size == whole_file) return absl::OkStatus();
+  return ::ftruncate(fd, size) == 0 ? absl::OkStatus() : ErrnoStatus("truncate", path);
+}
+
+}  // namespace
 
 RunDirectory::RunDirectory(absl::string_view directory)
     : root(directory),
@@ -25,10 +49,31 @@ absl::Status CheckIsRun(absl::string_view directory) {
   std::error_code error;
   if (std::filesystem::is_regular_file(RunDirectory(directory).config, error))
     return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "'", directory,
       "' is not a run directory: it has no config.toml; 'anyorder launch --config FILE "
-      "--run-dir DIR' starts a run"));
+      "--run-dir DIR' starts a run");
+}
+
+absl::StatusOr<AppendFile> AppendFile::Open(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!fd.valid()) return ErrnoStatus("open", path);
+  ANYORDER_RETURN_IF_ERROR(CutTornTail(fd.get(), path));
+  return AppendFile(std::move(fd), path);
+}
+
+absl::Status AppendFile::Append(absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return ErrnoStatus("write", path_);
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AppendFile::Sync() {
+  return ::fdatasync(fd_.get()) == 0 ? absl::OkStatus() : ErrnoStatus("sync", path_);
 }
 
 }  // namespace anyorder

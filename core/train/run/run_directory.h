@@ -1,11 +1,15 @@
-// Names inside a run directory (core/train/FORMAT.md).
+// Names inside a run directory (core/train/FORMAT.md), and files there that grow.
 
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+
+#include "core/base/unique_fd.h"
 
 namespace anyorder {
 
@@ -15,8 +19,8 @@ struct RunDirectory {
   std::string root;
   std::string config;   // config.toml: resolved and frozen at the first start
   std::string metrics;  // metrics.jsonl: one object a step
-  std::string
-      redone;  // metrics.redone.jsonl: lines of steps that a crash lost and a later start did again
+  // metrics.redone.jsonl: lines of steps that a crash lost and a later start did again
+  std::string redone;
   std::string ledger;       // ledger.jsonl: starts, stops, commits, samples consumed
   std::string tensorboard;  // tensorboard/
   std::string loss_plot;    // loss.svg
@@ -29,5 +33,23 @@ struct RunDirectory {
 // InvalidArgument unless `directory` is named and holds a run: what was looked for and how a run is
 // started.
 absl::Status CheckIsRun(absl::string_view directory);
+
+// A text file that only grows, one write(2) a record, so that a crash leaves whole records and at
+// most one torn tail.
+class AppendFile {
+ public:
+  // Creates the file if needed. A last line without a newline was never complete and is cut off.
+  static absl::StatusOr<AppendFile> Open(const std::string& path);
+
+  absl::Status Append(absl::string_view bytes);
+  // Makes what was appended survive a power cut.
+  absl::Status Sync();
+
+ private:
+  AppendFile(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+
+  UniqueFd fd_;
+  std::string path_;
+};
 
 }  // namespace anyorder

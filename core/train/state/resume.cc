@@ -2,30 +2,37 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/reader.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
 
 namespace anyorder {
+
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 absl::Status NothingToResume(const std::string& run_dir) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "'", run_dir, "' has no committed checkpoint to resume from; start it with --resume auto"));
+  return FailedPrecondition(
+      "'", run_dir, "' has no committed checkpoint to resume from; start it with --resume auto");
 }
 
 absl::Status CheckpointsLost(const std::string& run_dir, int64_t step) {
-  return absl::DataLossError(absl::StrCat(
+  return DataLoss(
       "the ledger of '", run_dir, "' says that step ", step,
-      " was committed, but no checkpoint is there; restore it, or use another run directory"));
+      " was committed, but no checkpoint is there; restore it, or use another run directory");
 }
 
 absl::StatusOr<int64_t> CommittedStep(const std::string& run_dir) {
@@ -79,8 +86,7 @@ absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text) {
   if (text == "auto") return ResumeMode::kAuto;
   if (text == "required") return ResumeMode::kRequired;
   if (text == "never") return ResumeMode::kNever;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--resume ", text, ": must be auto, required or never"));
+  return InvalidArgument("--resume ", text, ": must be auto, required or never");
 }
 
 absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
@@ -88,10 +94,9 @@ absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
                             ckpt::ListCheckpoints(run_dir));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t committed, CommittedStep(run_dir));
   if (mode == ResumeMode::kNever && (!found.empty() || committed >= 0)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("'", run_dir,
-                     "' already has checkpoints and --resume never would mix two runs; "
-                     "use --resume auto or another run directory"));
+    return AlreadyExists("'", run_dir,
+                         "' already has checkpoints and --resume never would mix two runs; "
+                         "use --resume auto or another run directory");
   }
   if (!found.empty() || mode == ResumeMode::kNever) return absl::OkStatus();
   if (committed >= 0) return CheckpointsLost(run_dir, committed);
@@ -155,23 +160,21 @@ absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& text) {
 
 absl::Status CheckMetadata(const TrainMetadata& saved, const RunConfig& config,
                            const data::DatasetIndex& dataset) {
-  if (saved.is_imported() && saved.tokenizer_digest != dataset.tokenizer_digest) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the imported weights need tokenizer ", saved.tokenizer_digest, " but ",
-                     config.data.shards, " was made with ", dataset.tokenizer_digest,
-                     "; make the dataset with the run's own: anyorder prep --vocab "
-                     "RUN-DIR/spiece.model"));
-  }
+  const bool is_imported = saved.is_imported();
   if (saved.tokenizer_digest != dataset.tokenizer_digest) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the checkpoint was trained with tokenizer ", saved.tokenizer_digest, " but ",
-                     config.data.shards, " was made with ", dataset.tokenizer_digest,
-                     "; point data.shards at the run's own dataset"));
+    return FailedPrecondition(is_imported ? "the imported weights need tokenizer "
+                                          : "the checkpoint was trained with tokenizer ",
+                              saved.tokenizer_digest, " but ", config.data.shards,
+                              " was made with ", dataset.tokenizer_digest,
+                              is_imported
+                                  ? "; make the dataset with the run's own: anyorder prep --vocab "
+                                    "RUN-DIR/spiece.model"
+                                  : "; point data.shards at the run's own dataset");
   }
-  if (!saved.is_imported() && saved.dataset_digest != dataset.dataset_digest) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the checkpoint was trained on dataset ", saved.dataset_digest, " but ", config.data.shards,
-        " is ", dataset.dataset_digest, "; point data.shards at the run's own dataset"));
+  if (!is_imported && saved.dataset_digest != dataset.dataset_digest) {
+    return FailedPrecondition("the checkpoint was trained on dataset ", saved.dataset_digest,
+                              " but ", config.data.shards, " is ", dataset.dataset_digest,
+                              "; point data.shards at the run's own dataset");
   }
   return CheckMetadataConfig(saved, config);
 }
@@ -185,8 +188,88 @@ absl::Status CheckMetadataConfig(const TrainMetadata& saved, const RunConfig& co
         saved.is_imported() ? CheckSameFunction(*started, config) : CheckSameRun(*started, config);
   }
   if (saved.is_imported() && difference.ok()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the checkpoint belongs to another configuration: ", difference.message()));
+  return FailedPrecondition("the checkpoint belongs to another configuration: ",
+                            difference.message());
+}
+
+absl::StatusOr<std::vector<SkippedSteps>> ReadRollbacks(const std::string& ledger_path) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(ledger_path));
+  std::vector<SkippedSteps> steps;
+  for (const LedgerRecord& record : records) {
+    if (const auto* rollback = record.As<ledger::Rollback>())
+      steps.push_back({rollback->first_step, rollback->last_step});
+  }
+  return steps;
+}
+
+absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& ledger_path,
+                                                           dist::Communicator& communicator) {
+  static_assert(std::is_trivially_copyable_v<SkippedSteps>);
+  absl::StatusOr<std::vector<SkippedSteps>> steps = std::vector<SkippedSteps>();
+  if (communicator.rank() == 0) steps = ReadRollbacks(ledger_path);
+  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(steps.status()));
+  const std::string bytes = communicator.AllGatherStrings(
+      {reinterpret_cast<const char*>(steps->data()), steps->size() * sizeof(SkippedSteps)})[0];
+  steps->resize(bytes.size() / sizeof(SkippedSteps));
+  if (!bytes.empty()) std::memcpy(steps->data(), bytes.data(), bytes.size());
+  return steps;
+}
+
+absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunConfig& now) {
+  RunConfig rest = now;
+  rest.train.steps = started.train.steps;
+  rest.optimizer.learning_rate = started.optimizer.learning_rate;
+  rest.optimizer.min_learning_rate_ratio = started.optimizer.min_learning_rate_ratio;
+  rest.optimizer.warmup_steps = started.optimizer.warmup_steps;
+  rest.optimizer.decay = started.optimizer.decay;
+  ANYORDER_RETURN_IF_ERROR(CheckSameRun(started, rest));
+  const std::vector<std::string> before = started.IdentityLines();
+  const std::vector<std::string> after = now.IdentityLines();
+  std::string change;
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (before[i] == after[i]) continue;
+    absl::StrAppend(&change, change.empty() ? "" : ", ", before[i], " -> ", after[i]);
+  }
+  return change;
+}
+
+absl::Status CheckMayGoOn(const RunConfig& started, const RunConfig& now, bool is_allowed) {
+  const absl::Status same = CheckSameRun(started, now);
+  if (same.ok()) return same;
+  const absl::Status rest = ScheduleChange(started, now).status();
+  if (is_allowed) return rest;
+  if (!rest.ok()) return same;
+  return InvalidArgument(same.message(),
+                         ", or change the schedule of this one with --allow-schedule-change");
+}
+
+absl::Status RecordScheduleChange(const RunDirectory& paths, const RunConfig& now, int64_t attempt,
+                                  Ledger& ledger) {
+  std::error_code error;
+  if (!std::filesystem::exists(paths.config, error)) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  if (Summarize(records).attempts == 0) return absl::OkStatus();  // nothing was trained yet
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string change, ScheduleChange(started, now));
+  if (change.empty()) return absl::OkStatus();
+  return ledger.Append(ledger::Schedule{attempt, now.IdentityDigest(), change});
+}
+
+absl::Status AcceptRecordedSchedule(const std::string& run_dir, const RunConfig& config,
+                                    TrainMetadata* saved) {
+  const std::string digest = config.IdentityDigest();
+  if (saved->config_digest == digest) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
+                            ReadLedger(RunDirectory(run_dir).ledger));
+  const bool is_recorded =
+      std::any_of(records.begin(), records.end(), [&](const LedgerRecord& record) {
+        const auto* schedule = record.As<ledger::Schedule>();
+        return schedule != nullptr && schedule->config_digest == digest;
+      });
+  if (!is_recorded) return absl::OkStatus();
+  const absl::StatusOr<RunConfig> started = ParseRunConfig(saved->config_text, "checkpoint");
+  if (started.ok() && ScheduleChange(*started, config).ok()) saved->config_digest = digest;
+  return absl::OkStatus();  // what differs otherwise is CheckMetadata's to say
 }
 
 }  // namespace anyorder

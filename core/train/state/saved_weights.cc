@@ -1,15 +1,53 @@
 #include "core/train/state/saved_weights.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
+#include "ckpt/json_values.h"
+#include "ckpt/layout.h"
+#include "ckpt/reader.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
-#include "core/train/state/saved_parameters.h"
+#include "core/train/run/config_file.h"
+#include "core/train/state/resume.h"
 
 namespace anyorder {
+
 namespace {
+
+using Json = nlohmann::json;
+
+absl::Status Unreadable(const ckpt::Checkpoint& checkpoint) {
+  return FailedPrecondition(
+      checkpoint.directory(),
+      " has no table of parameters that can be read and fits its weights; name "
+      "another checkpoint");
+}
+
+// An entry of the table that begins at `offset`: 1 to 3 dimensions whose elements are there.
+std::optional<ParameterInfo> ParseEntry(const Json& entry, int64_t offset, int64_t num_elements) {
+  const absl::StatusOr<std::string> name = ckpt::GetString(entry, "name");
+  const absl::StatusOr<int64_t> written = ckpt::GetInt(entry, "offset");
+  const absl::StatusOr<Shape> shape = ckpt::GetShape(entry, "shape");
+  if (!name.ok() || !written.ok() || *written != offset || !shape.ok()) return std::nullopt;
+  const int64_t elements = shape->num_elements();
+  if (shape->rank() < 1 || shape->rank() > 3 || elements < 1 || elements > num_elements - offset)
+    return std::nullopt;
+  ParameterInfo info;
+  info.name = *name;
+  info.offset = offset;
+  info.shape = *shape;
+  return info;
+}
 
 // Read and rounded at once, so that fp32 and bf16 weights never lie in memory together.
 constexpr int64_t kPieceElements = 4 << 20;
@@ -17,12 +55,63 @@ constexpr int64_t kPieceElements = 4 << 20;
 absl::Status CheckSize(const ckpt::Checkpoint& checkpoint, const ParameterLayout& layout) {
   ANYORDER_ASSIGN_OR_RETURN(const int64_t saved, NumSavedParameters(checkpoint));
   if (saved == layout.num_elements()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(checkpoint.directory(), " holds ", saved,
-                                                    " parameters but the model has ",
-                                                    layout.num_elements()));
+  return FailedPrecondition(checkpoint.directory(), " holds ", saved,
+                            " parameters but the model has ", layout.num_elements());
+}
+
+absl::StatusOr<std::string> FindCheckpoint(const std::string& init_from) {
+  std::error_code error;
+  const std::filesystem::path path(init_from);
+  if (std::filesystem::exists(path / ckpt::kManifestName, error)) return init_from;
+  if (!std::filesystem::is_directory(path, error)) {
+    return InvalidArgument("train.init_from '", init_from,
+                           "' is not a directory; name a run or a checkpoint");
+  }
+  // Another run's directory: nothing in it is changed.
+  const absl::StatusOr<std::string> newest =
+      ckpt::FindNewestGood(init_from, /*quarantine_bad=*/false);
+  if (!absl::IsNotFound(newest.status())) return newest;
+  return FailedPrecondition("train.init_from '", init_from,
+                            "' has no committed checkpoint; name a run that has one");
+}
+
+// Keys of [model] that decide what the weights compute. Heads, which [objective] asks for, may
+// differ.
+absl::Status CheckSameNetwork(const std::string& saved_text, const RunConfig& config) {
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig saved, ParseRunConfig(saved_text, "checkpoint"));
+  RunConfig without_heads = config;
+  without_heads.objective = saved.objective;
+  without_heads.Resolve();
+  return CheckSameFunction(saved, without_heads);
 }
 
 }  // namespace
+
+absl::StatusOr<int64_t> NumSavedParameters(const ckpt::Checkpoint& checkpoint) {
+  for (const ckpt::TensorInfo& info : checkpoint.tensors()) {
+    if (info.name == kMasterTensor && info.dtype == DType::kFloat32 && info.shape.rank() == 1)
+      return info.shape.num_elements();
+  }
+  return FailedPrecondition(checkpoint.directory(),
+                            " holds no fp32 tensor 'master': not a training checkpoint");
+}
+
+absl::StatusOr<std::vector<ParameterInfo>> ReadSavedParameters(const ckpt::Checkpoint& checkpoint) {
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t num_elements, NumSavedParameters(checkpoint));
+  const Json json = Json::parse(checkpoint.metadata_json(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("parameters") || !json["parameters"].is_array())
+    return Unreadable(checkpoint);
+  std::vector<ParameterInfo> parameters;
+  int64_t offset = 0;
+  for (const Json& entry : json["parameters"]) {
+    std::optional<ParameterInfo> info = ParseEntry(entry, offset, num_elements);
+    if (!info) return Unreadable(checkpoint);
+    offset = info->end();
+    parameters.push_back(*std::move(info));
+  }
+  if (offset != num_elements) return Unreadable(checkpoint);
+  return parameters;
+}
 
 absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
                                          const RunConfig& config, const ParameterLayout& layout,
@@ -60,20 +149,63 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
 absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config) {
   if (saved.is_imported()) return CheckMetadataConfig(saved, config);
   if (saved.config_digest == config.IdentityDigest()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the checkpoint was trained with configuration ", saved.config_digest,
-                   ", but the run's config.toml is ", config.IdentityDigest(),
-                   "; restore the config.toml of the run"));
+  return FailedPrecondition("the checkpoint was trained with configuration ", saved.config_digest,
+                            ", but the run's config.toml is ", config.IdentityDigest(),
+                            "; restore the config.toml of the run");
 }
 
 absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
                            const data::DatasetIndex& text) {
   ANYORDER_RETURN_IF_ERROR(CheckFitsConfig(saved, config));
   if (saved.tokenizer_digest == text.tokenizer_digest) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "the held-out text was made by tokenizer ", text.tokenizer_digest,
       ", but the run was trained with ", saved.tokenizer_digest,
-      "; prepare it with `anyorder prep --vocab MODEL`, the spiece.model of the training data"));
+      "; prepare it with `anyorder prep --vocab MODEL`, the spiece.model of the training data");
+}
+
+std::string WarmStart::Description() const {
+  return absl::StrCat("weights of ", checkpoint, " (step ", step, ", state_digest ", digest, ")",
+                      plan.initialised.empty() ? "" : "; randomly initialised: ",
+                      absl::StrJoin(plan.initialised, ", "));
+}
+
+absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
+                                        const ParameterLayout& layout,
+                                        const std::string& tokenizer_digest) {
+  WarmStart start;
+  ANYORDER_ASSIGN_OR_RETURN(start.checkpoint, FindCheckpoint(init_from));
+  const std::string context = absl::StrCat("train.init_from '", start.checkpoint, "'");
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                            ckpt::Checkpoint::Open(start.checkpoint));
+  const absl::StatusOr<std::string> digest = checkpoint.StateDigest();
+  ANYORDER_RETURN_IF_ERROR(Annotate(digest.status(), context));
+  start.digest = *digest;
+  const absl::StatusOr<TrainMetadata> saved = ParseMetadata(checkpoint.metadata_json());
+  ANYORDER_RETURN_IF_ERROR(Annotate(saved.status(), context));
+  start.step = saved->step;
+  if (saved->tokenizer_digest != tokenizer_digest) {
+    return FailedPrecondition(context, " was trained with tokenizer ", saved->tokenizer_digest,
+                              " but ", config.data.shards, " was made with ", tokenizer_digest,
+                              "; prepare the data with --vocab of its own data's spiece.model");
+  }
+  ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameNetwork(saved->config_text, config), context));
+  const auto parameters = ReadSavedParameters(checkpoint);
+  ANYORDER_RETURN_IF_ERROR(Annotate(parameters.status(), context));
+  absl::StatusOr<TransferPlan> plan = PlanTransfer(*parameters, layout);
+  if (!plan.ok()) {
+    return FailedPrecondition(context, ": ", plan.status().message(),
+                              "; set [model] as in the run that the weights come from");
+  }
+  start.plan = *std::move(plan);
+  return start;
+}
+
+absl::Status ReadTransferred(const ckpt::Checkpoint& checkpoint, const TransferPlan& plan,
+                             int64_t begin, int64_t end, float* master) {
+  return ApplyTransfer(plan, begin, end, master, [&](int64_t source, int64_t count, float* out) {
+    return checkpoint.Read(kMasterTensor, source, source + count, out);
+  });
 }
 
 }  // namespace anyorder

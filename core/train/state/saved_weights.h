@@ -1,8 +1,12 @@
-// The weights of a checkpoint alone, for programs that compute with them and do not train.
+// The weights of a checkpoint alone: for programs that compute with them and do not train, and for
+// runs that begin with another run's.
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -10,12 +14,28 @@
 #include "ckpt/reader.h"
 #include "core/base/tensor.h"
 #include "core/network/tensors/parameters.h"
+#include "core/network/weight_transfer.h"
 #include "core/train/run/run_config.h"
 #include "core/train/state/resume.h"
 #include "data/dataset/dataset_index.h"
 #include "kernels/backend.h"
 
 namespace anyorder {
+
+// Which parameters the weights in a checkpoint are: the table that SerializeMetadata writes. It is
+// read, not computed, because it is another model's or may stem from another version of this
+// program.
+
+// The checkpoint's tensor [parameters] of all weights in fp32.
+inline constexpr char kMasterTensor[] = "master";
+
+// Its length. FailedPrecondition if the checkpoint has none.
+absl::StatusOr<int64_t> NumSavedParameters(const ckpt::Checkpoint& checkpoint);
+
+// Names, shapes and offsets, one behind the other and together the whole of kMasterTensor; `init`
+// and `decays` are not saved. FailedPrecondition, with the checkpoint's directory, for any other
+// table.
+absl::StatusOr<std::vector<ParameterInfo>> ReadSavedParameters(const ckpt::Checkpoint& checkpoint);
 
 struct SavedWeights {
   std::unique_ptr<kernels::Buffer> storage;
@@ -34,5 +54,37 @@ absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config
 // tokenizer it was trained with.
 absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
                            const data::DatasetIndex& text);
+
+// Weights that a run begins with instead of initial ones: those of another run's checkpoint, tensor
+// by tensor, by their names (core/network/weight_transfer.h). Moments, memory and the data position
+// start from scratch.
+//
+// `train.init_from` does it at the first step, for the very same network but its heads. `anyorder
+// import --format run` makes a run directory of them, also for a longer model.
+
+// Of [train] init_from.
+struct WarmStart {
+  std::string checkpoint;  // directory
+  int64_t step = 0;        // of the other run
+  std::string digest;      // its state_digest
+  TransferPlan plan;
+
+  // "weights of CHECKPOINT (step N, state_digest D); randomly initialised: task_head.weight, ...":
+  // for the ledger.
+  std::string Description() const;
+};
+
+// `init_from` is a checkpoint or a run directory, whose newest good checkpoint is taken. Reads it
+// whole to verify it. Errors: InvalidArgument if it is no directory; DataLoss; FailedPrecondition
+// without a checkpoint, for weights of another tokenizer, of a network that computes something else
+// from them, and for tensors that are missing or of another shape, each named.
+absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
+                                        const ParameterLayout& layout,
+                                        const std::string& tokenizer_digest);
+
+// Overwrites what the plan has of elements [begin, end) of the new flat space, at `master`, with
+// the checkpoint's; the others stay. DataLoss.
+absl::Status ReadTransferred(const ckpt::Checkpoint& checkpoint, const TransferPlan& plan,
+                             int64_t begin, int64_t end, float* master);
 
 }  // namespace anyorder

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run/stop_signal.h"
@@ -50,20 +51,20 @@ void Saver::SkipSave(int64_t step) {
   LogWarning(absl::StrCat("step ", step, " is not saved: ", skip_reason_));
   const absl::Duration unsaved = absl::Now() - last_commit_;
   if (unsaved < absl::Seconds(config_.commit_seconds)) return;
-  fault_ = absl::UnavailableError(absl::StrCat("no checkpoint was committed for ",
-                                               absl::FormatDuration(unsaved), ": ", skip_reason_));
+  fault_ = Unavailable("no checkpoint was committed for ", absl::FormatDuration(unsaved), ": ",
+                       skip_reason_);
 }
 
 void Saver::CountFailure(int64_t step, const std::string& reason) {
   ++failures_;
   LogWarning(absl::StrCat("step ", step, " was not saved: ", reason));
   if (failures_ < config_.max_failed_saves) return;
-  fault_ = absl::UnavailableError(absl::StrCat(failures_,
-                                               " saves in a row failed "
-                                               "(checkpoint.max_failed_saves), the last of step ",
-                                               step, ": ", reason,
-                                               "; fix the cause (see ckptd.log) and launch again: "
-                                               "the run resumes from its last checkpoint"));
+  fault_ = Unavailable(failures_,
+                       " saves in a row failed "
+                       "(checkpoint.max_failed_saves), the last of step ",
+                       step, ": ", reason,
+                       "; fix the cause (see ckptd.log) and launch again: "
+                       "the run resumes from its last checkpoint");
 }
 
 void Saver::TakeEvents() {
@@ -109,8 +110,7 @@ absl::Status Saver::SaveAndAgree(int64_t step, const std::vector<ckpt::TensorRan
   ANYORDER_RETURN_IF_ERROR(AwaitRoom());
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(Save(step, ranges, metadata)));
   return communicator_.AllAgree(
-      saved_step_ == step ? absl::OkStatus()
-                          : absl::UnavailableError(absl::StrCat("step ", step, " was not staged")));
+      saved_step_ == step ? absl::OkStatus() : Unavailable("step ", step, " was not staged"));
 }
 
 absl::Status Saver::Finish(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
@@ -142,9 +142,9 @@ absl::Status Saver::AwaitCommit(int64_t step) {
     left_staged_ = any[1] == 1;
     if (left_staged_)
       return communicator_.AllAgree(absl::IsDeadlineExceeded(mine) ? absl::OkStatus() : mine);
-    return absl::DeadlineExceededError(absl::StrCat(
-        "checkpoint of step ", step, " was not committed within ", config_.commit_seconds,
-        " s (checkpoint.commit_seconds); see ckptd.log for its progress"));
+    return DeadlineExceeded("checkpoint of step ", step, " was not committed within ",
+                            config_.commit_seconds,
+                            " s (checkpoint.commit_seconds); see ckptd.log for its progress");
   }
 }
 

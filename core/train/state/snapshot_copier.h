@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "ckpt/copier.h"
+#include "ckpt/client.h"
 #include "kernels/backend.h"
 
 namespace anyorder {

@@ -1,17 +1,19 @@
 #include "core/train/state/training_state.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/rank_file.h"
 #include "core/base/check.h"
+#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/network/tensors/host_copy.h"
 #include "core/objective/objective.h"
-#include "core/train/state/device_pieces.h"
 
 namespace anyorder {
+
 namespace {
 
 // Of bf16 or fp32, in the host's memory.
@@ -30,6 +32,27 @@ constexpr char kMaster[] = "master";
 constexpr char kFirstMoment[] = "adam_m";
 constexpr char kSecondMoment[] = "adam_v";
 constexpr char kMemory[] = "memory";
+
+constexpr int64_t kPieceBytes = int64_t{16} << 20;
+
+absl::Status ForEachPiece(TensorView target, kernels::Backend& backend, bool keeps,
+                          const FillPiece& fill) {
+  const int64_t elements = target.is_null() ? 0 : target.num_elements();
+  if (elements == 0) return absl::OkStatus();
+  if (backend.is_host_memory()) return fill(0, elements, target.raw());
+  const int64_t most = kPieceBytes / SizeOf(target.dtype());
+  std::vector<char> bytes(static_cast<size_t>(std::min(most, elements) * SizeOf(target.dtype())));
+  for (int64_t begin = 0; begin < elements; begin += most) {
+    const TensorView piece = target.Slice(begin, {std::min(most, elements - begin)});
+    if (keeps) {
+      backend.CopyToHost(piece.raw(), bytes.data(), piece.num_bytes(), {});
+      backend.Synchronize({});
+    }
+    ANYORDER_RETURN_IF_ERROR(fill(begin, begin + piece.num_elements(), bytes.data()));
+    backend.CopyToDevice(bytes.data(), piece.raw(), piece.num_bytes(), {});
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -90,10 +113,10 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint) {
     });
     if (it == tensors.end() && checkpoint.step() == 0 && range.name == kMemory) continue;
     if (it == tensors.end() || !(it->shape == range.global_shape) || it->dtype != range.dtype) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return FailedPrecondition(
           checkpoint.directory(), " holds '", range.name, "' as ",
           it == tensors.end() ? "nothing" : absl::StrCat(Name(it->dtype), it->shape.ToString()),
-          " but the run needs ", Name(range.dtype), range.global_shape.ToString()));
+          " but the run needs ", Name(range.dtype), range.global_shape.ToString());
     }
     int64_t first = range.begin;
     for (const ckpt::MemoryPiece& piece : ckpt::PiecesOf(range)) {
@@ -147,5 +170,13 @@ bool TrainingState::MemoryIsFinite(int64_t lane) const {
 }
 
 void TrainingState::EmptyMemory(int64_t lane) { memory_.Clear(lane - lanes_.begin); }
+
+absl::Status WriteInPieces(TensorView target, kernels::Backend& backend, const FillPiece& fill) {
+  return ForEachPiece(target, backend, /*keeps=*/false, fill);
+}
+
+absl::Status EditInPieces(TensorView target, kernels::Backend& backend, const FillPiece& edit) {
+  return ForEachPiece(target, backend, /*keeps=*/true, edit);
+}
 
 }  // namespace anyorder

@@ -17,7 +17,7 @@
 
 #include "core/base/philox.h"
 #include "core/base/status.h"
-#include "data/sampling/permutation.h"
+#include "data/sampling/sample_draws.h"
 #include "tests/bench/learning/experiment.h"
 
 namespace anyorder::bench {

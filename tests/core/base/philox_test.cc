@@ -26,9 +26,8 @@ TEST(RandomStreamTest, EveryCoordinateChangesTheSequence) {
   for (const uint64_t seed : {1, 2}) {
     for (const auto purpose : {RandomPurpose::kPairs, RandomPurpose::kSpans}) {
       for (const uint64_t step : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 40}) {
-        for (const uint64_t lane : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 40}) {
+        for (const uint64_t lane : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 40})
           firsts.insert(RandomStream(seed, purpose, step, lane).Next());
-        }
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -158,6 +159,19 @@ PrepFolderTest::~PrepFolderTest() { std::filesystem::remove_all(folder_); }
 std::string PrepFolderTest::Store(const std::string& name, const std::string& bytes) const {
   WriteFile(folder_ + "/" + name, bytes);
   return folder_ + "/" + name;
+}
+
+bool PrepFolderTest::StartAndKill(const std::vector<std::string>& arguments,
+                                  const std::string& name) const {
+  const int pid = StartPrepProgram(arguments);
+  int status = 0;
+  while (!std::filesystem::exists(output_ + "/.anyorder-prep/" + name)) {
+    if (::waitpid(pid, &status, WNOHANG) == pid) return false;
+    ::usleep(300);
+  }
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, &status, 0);
+  return WIFSIGNALED(status);
 }
 
 ProgramResult RunPrepProgram(const std::vector<std::string>& arguments,

@@ -58,6 +58,8 @@ class PrepFolderTest : public testing::Test {
 
   // Returns the path.
   std::string Store(const std::string& name, const std::string& bytes) const;
+  // Starts the program and kills it when `name` is in the staging folder. False if it ended before.
+  bool StartAndKill(const std::vector<std::string>& arguments, const std::string& name) const;
 
   const std::string folder_;
   const std::string output_;

@@ -19,9 +19,8 @@ Verdict JudgeLines(const TestDocument& lines) {
 
 TEST(DocumentStatsTest, TwoPartsJoinedEqualTheWholeAtEveryCut) {
   TestDocument lines;
-  for (const TestDocument& document : MakeDocuments(300, 11)) {
+  for (const TestDocument& document : MakeDocuments(300, 11))
     lines.insert(lines.end(), document.begin(), document.end());
-  }
   // Long enough that the limit on compared lines falls inside a part.
   ASSERT_GT(lines.size(), kMaxComparedLines + 50);
   const DocumentStats whole = StatsOf(lines, 0, lines.size());

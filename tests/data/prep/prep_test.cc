@@ -31,9 +31,8 @@ struct Stream {
 
 void AppendBits(const std::string& file, const Hdf5Extent& bits, size_t count,
                 std::vector<int>& out) {
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < count; ++i)
     out.push_back((static_cast<unsigned char>(file[bits.offset + i / 8]) >> (i % 8)) & 1);
-  }
 }
 
 Stream ReadStream(const std::string& directory) {
@@ -76,6 +75,19 @@ class PrepTest : public testing::Test {
     options_.inputs = {folder_ + "/" + name};
     options_.output = Output(name);
     return RunPrep(options_);
+  }
+  // The last one's summary.
+  PrepSummary ExpectSameForWorkers(const std::vector<int>& counts, const std::string& text) {
+    PrepSummary summary;
+    std::vector<std::pair<std::string, std::string>> first;
+    for (const int workers : counts) {
+      options_.workers = workers;
+      summary = Prepare(absl::StrCat("w", workers, ".txt"), text).value();
+      const auto tree = ReadTree(options_.output);
+      if (first.empty()) first = tree;
+      EXPECT_TRUE(tree == first) << workers << " workers";
+    }
+    return summary;
   }
   std::string Output(const std::string& name) const { return folder_ + "/out-" + name; }
 
@@ -125,7 +137,7 @@ TEST_F(PrepTest, FlagsGoOnAcrossFilesAndEveryShardBoundary) {
   options_.output = Output("many");
   options_.shard_tokens = 320;
   const auto summary = RunPrep(options_).value();
-  EXPECT_GT(summary.num_shards, 10u);
+  EXPECT_GT(summary.index.shards.size(), 10u);
   const Stream stream = ReadStream(Output("many"));
   // Rebuild the stream from the text alone.
   const auto tokenizer = Tokenizer::Load(TestModel(), "test");
@@ -157,9 +169,8 @@ TEST_F(PrepTest, EveryFileFormatGivesTheSameShards) {
   const std::string jsonl = AsJsonl(documents);
   ASSERT_TRUE(Prepare("a.txt", txt).ok());
   std::string crlf = txt;
-  for (size_t at = 0; (at = crlf.find('\n', at)) != std::string::npos; at += 2) {
+  for (size_t at = 0; (at = crlf.find('\n', at)) != std::string::npos; at += 2)
     crlf.insert(at, 1, '\r');
-  }
   const std::pair<const char*, std::string> others[] = {
       {"a.txt.gz", Gzip(txt)},     {"a.txt.zst", Zstd(txt)},     {"a.jsonl", jsonl},
       {"a.jsonl.gz", Gzip(jsonl)}, {"a.jsonl.zst", Zstd(jsonl)}, {"crlf.txt", crlf}};
@@ -188,22 +199,14 @@ TEST_F(PrepTest, AnyNumberOfWorkersGivesTheSameBytes) {
   options_.text.drop_duplicates = true;
   options_.text.filter.enabled = true;
   options_.shard_tokens = 1 << 18;
-  std::vector<std::pair<std::string, std::string>> first;
-  for (const int workers : {1, 2, 3, 7}) {
-    options_.workers = workers;
-    const auto summary = Prepare(absl::StrCat("w", workers, ".txt"), text).value();
-    EXPECT_EQ(summary.counts.at("documents_duplicate"), 1u);
-    EXPECT_EQ(summary.counts.at("documents_kept"), 5001u);
-    const auto tree = ReadTree(options_.output);
-    if (first.empty()) first = tree;
-    EXPECT_TRUE(tree == first) << workers << " workers";
-  }
+  const PrepSummary summary = ExpectSameForWorkers({1, 2, 3, 7}, text);
+  EXPECT_EQ(summary.index.counts.at("documents_duplicate"), 1u);
+  EXPECT_EQ(summary.index.counts.at("documents_kept"), 5001u);
   // Two bytes a token and three bits, against at least one byte of text a token.
-  const auto index = ReadDatasetIndex(options_.output);
   uint64_t bytes = 0;
-  for (const DatasetFile& shard : index->shards) bytes += shard.bytes;
+  for (const DatasetFile& shard : summary.index.shards) bytes += shard.bytes;
   const double bits_per_token =
-      8.0 * static_cast<double>(bytes) / static_cast<double>(index->num_tokens);
+      8.0 * static_cast<double>(bytes) / static_cast<double>(summary.index.num_tokens);
   EXPECT_GE(bits_per_token, 19.0);
   EXPECT_LE(bits_per_token, 19.0 * 1.02);
 }
@@ -212,14 +215,7 @@ TEST_F(PrepTest, WordVocabulariesAreTheSameForAnyNumberOfWorkers) {
   const std::string text = AsTxt(MakeDocuments(400, 31));
   options_.vocab.clear();
   options_.vocabulary = {.type = VocabType::kWords, .size = 500, .min_count = 2};
-  std::vector<std::pair<std::string, std::string>> first;
-  for (const int workers : {1, 3}) {
-    options_.workers = workers;
-    const auto summary = Prepare(absl::StrCat("words", workers, ".txt"), text).value();
-    const auto tree = ReadTree(options_.output);
-    if (first.empty()) first = tree;
-    EXPECT_TRUE(tree == first) << workers << " workers";
-  }
+  ExpectSameForWorkers({1, 3}, text);
   const auto index = ReadDatasetIndex(options_.output).value();
   EXPECT_EQ(index.settings.at("vocab_type"), "word");
   EXPECT_LE(index.vocab_size, 500u);
@@ -241,9 +237,8 @@ TEST_F(PrepTest, CutsInsideDocumentsChangeNothing) {
   // The .gz is one unit, the .txt several: equal shards mean that joined parts equal whole
   // documents.
   std::vector<TestDocument> documents(2);
-  for (const TestDocument& document : MakeDocuments(4500, 24)) {
+  for (const TestDocument& document : MakeDocuments(4500, 24))
     documents[0].insert(documents[0].end(), document.begin(), document.end());
-  }
   documents[1] = documents[0];
   documents[1].push_back("one more line than before");
   const std::string text = AsTxt(documents);
@@ -265,19 +260,17 @@ TEST_F(PrepTest, FilterAndDuplicatesAreCountedAndCanBeSwitchedOff) {
   options_.text.drop_duplicates = true;
   auto summary = Prepare("on.txt", text);
   ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_EQ(summary->counts.at("documents_read"), 7u);
-  EXPECT_EQ(summary->counts.at("documents_kept"), 2u);
-  EXPECT_EQ(summary->counts.at("documents_duplicate"), 1u);
-  EXPECT_EQ(summary->counts.at("documents_short"), 1u);
-  EXPECT_EQ(summary->counts.at("documents_few_letters"), 1u);
-  EXPECT_EQ(summary->counts.at("documents_long_words"), 1u);
-  EXPECT_EQ(summary->counts.at("documents_repeated_lines"), 1u);
+  const std::map<std::string, uint64_t>& counts = summary->index.counts;
+  EXPECT_EQ(counts.at("documents_read"), 7u);
+  EXPECT_EQ(counts.at("documents_kept"), 2u);
+  for (const char* reason : {"duplicate", "short", "few_letters", "long_words", "repeated_lines"})
+    EXPECT_EQ(counts.at(absl::StrCat("documents_", reason)), 1u) << reason;
   options_.text.filter.enabled = false;
   options_.text.drop_duplicates = false;
   summary = Prepare("off.txt", text);
   ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_EQ(summary->counts.at("documents_kept"), 7u);
-  EXPECT_EQ(summary->num_documents, 7u);
+  EXPECT_EQ(summary->index.counts.at("documents_kept"), 7u);
+  EXPECT_EQ(summary->index.num_documents, 7u);
 }
 
 TEST_F(PrepTest, DuplicatesAreFoundAcrossFilesAndTheFirstStays) {

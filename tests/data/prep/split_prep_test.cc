@@ -153,18 +153,7 @@ TEST_F(SplitPrepTest, KilledSlicesAndPlansGoOnToTheSameBytes) {
                                                  {Slice(2, 2), "unit-000001.tmp"}};
   int killed = 0;
   for (const auto& [part, name] : kills) {
-    const int pid = StartPrepProgram(Arguments(part));
-    int status = 0;
-    bool has_ended = false;
-    while (!has_ended && !fs::exists(output_ + "/.anyorder-prep/" + name)) {
-      has_ended = ::waitpid(pid, &status, WNOHANG) == pid;
-      ::usleep(300);
-    }
-    if (!has_ended) {
-      ::kill(pid, SIGKILL);
-      ::waitpid(pid, &status, 0);
-    }
-    killed += WIFSIGNALED(status);
+    killed += StartAndKill(Arguments(part), name);
     // A slice is requeued by itself, before or after its siblings.
     ExpectDone(part);
   }

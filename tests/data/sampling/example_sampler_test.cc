@@ -1,5 +1,3 @@
-#include "data/sampling/example_sampler.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-#include "data/sampling/sample_digest.h"
+#include "data/sampling/sampler.h"
 #include "tests/data/sampling/memory_examples.h"
 #include "tests/data/sampling/memory_text.h"
 

@@ -3,21 +3,32 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <set>
 #include <vector>
 
 #include "tests/data/sampling/memory_text.h"
 
 namespace anyorder::data {
+
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 
-// Conformance item 3 of the published layout: 8 rows on 2 cores, reversed in the second half of
-// each core.
+// Conformance item 3: the rows of the released data_utils.py, here 8 on 2 cores. Each core's second
+// half reads the streams of its first half backward.
 TEST(LaneLayoutTest, PublishedRowsHoldTheTextAndItsReverse) {
   const MemoryText text = MemoryText::Random(40, 4, 1);
-  const auto lanes = PlaceLanes(text, PublishedLayout(8, 2)).value();
+  const auto lanes = PlaceLanes(text, {{0, false},
+                                       {1, false},
+                                       {0, true},
+                                       {1, true},
+                                       {2, false},
+                                       {3, false},
+                                       {2, true},
+                                       {3, true}})
+                         .value();
   std::vector<std::vector<int32_t>> rows;
   for (const LaneStream& lane : lanes) {
     ASSERT_EQ(lane.length, 10);
@@ -91,5 +102,128 @@ TEST(LaneTextTest, BoundariesAgreeWithALinearSearch) {
   }
 }
 
+// The procedure as it is told: token by token over the whole row, no bounds on how far it looks.
+SegmentPair PlainDraw(const std::vector<uint8_t>& flags, int64_t begin, int64_t total,
+                      RandomStream& random) {
+  const auto size = static_cast<int64_t>(flags.size());
+  std::vector<int64_t> cuts;
+  int64_t end = begin + 1;
+  for (; end < size; ++end) {
+    if (flags[end] == flags[end - 1]) continue;
+    if (end - begin >= total) break;
+    cuts.push_back(end);
+  }
+  SegmentPair pair;
+  pair.a_begin = begin;
+  if (cuts.empty() || random.Below(2) == 0) {
+    pair.a_end = cuts.empty() ? end : cuts[random.Below64(cuts.size())];
+    const int64_t b_len = std::max<int64_t>(1, total - (pair.a_end - begin));
+    pair.b_begin = static_cast<int64_t>(random.Below64(size - b_len));
+    pair.b_end = pair.b_begin + b_len;
+    while (pair.b_begin > 0 && flags[pair.b_begin - 1] == flags[pair.b_begin]) --pair.b_begin;
+    while (pair.b_end < size - 1 && flags[pair.b_end - 1] == flags[pair.b_end]) ++pair.b_end;
+  } else {
+    pair.b_follows_a = true;
+    pair.a_end = cuts[random.Below64(cuts.size())];
+    pair.b_begin = pair.a_end;
+    pair.b_end = end;
+  }
+  while (pair.a_end - pair.a_begin + pair.b_end - pair.b_begin > total) {
+    if (pair.a_end - pair.a_begin > pair.b_end - pair.b_begin) {
+      --pair.a_end;
+    } else {
+      --pair.b_end;
+    }
+  }
+  return pair;
+}
+
+LaneText Whole(const MemoryText& text, bool backward = false) {
+  return {text, LaneStream{.begin = 0, .length = text.num_tokens(), .backward = backward}};
+}
+
+TEST(PairSamplerTest, AgreesWithTheProcedureTokenByToken) {
+  for (const int64_t mean_sentence : {1, 2, 9, 40, 300, 5000}) {
+    const MemoryText text = MemoryText::Random(1500, mean_sentence, mean_sentence);
+    for (const int64_t total : {2, 3, 29, 60, 253}) {
+      for (uint64_t draw = 0; draw < 200; ++draw) {
+        RandomStream choose(1, RandomPurpose::kPrep, draw, total);
+        const auto begin = static_cast<int64_t>(choose.Below64(1500 - total));
+        RandomStream plain_random(5, RandomPurpose::kPairs, draw, 0);
+        RandomStream random(5, RandomPurpose::kPairs, draw, 0);
+        const SegmentPair plain = PlainDraw(text.flags, begin, total, plain_random);
+        const auto pair = DrawSegmentPair(Whole(text), begin, total, random).value();
+        ASSERT_EQ(pair.a_begin, plain.a_begin);
+        ASSERT_EQ(pair.a_end, plain.a_end) << mean_sentence << " " << total << " " << draw;
+        ASSERT_EQ(pair.b_begin, plain.b_begin);
+        ASSERT_EQ(pair.b_end, plain.b_end) << mean_sentence << " " << total << " " << draw;
+        ASSERT_EQ(pair.b_follows_a, plain.b_follows_a);
+      }
+    }
+  }
+}
+
+TEST(PairSamplerTest, AtLeastHalfOfTheSecondSegmentsAreRandom) {
+  const MemoryText text = MemoryText::Random(4000, 20, 9);
+  constexpr int kDraws = 4000;
+  int random_b = 0;
+  int with_cut_points = 0;
+  int random_b_with_cut_points = 0;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    RandomStream random(5, RandomPurpose::kPairs, draw, 0);
+    const int64_t begin = draw % 3000;
+    const auto pair = DrawSegmentPair(Whole(text), begin, 30, random).value();
+    random_b += pair.b_follows_a ? 0 : 1;
+    const std::set<uint8_t> flags(text.flags.begin() + begin, text.flags.begin() + begin + 30);
+    if (flags.size() == 2) {
+      ++with_cut_points;
+      random_b_with_cut_points += pair.b_follows_a ? 0 : 1;
+    }
+  }
+  // Five standard deviations of a fair coin; without cut points B is always random.
+  EXPECT_NEAR(random_b_with_cut_points, with_cut_points / 2.0, 2.5 * std::sqrt(with_cut_points));
+  EXPECT_LT(with_cut_points, kDraws);
+  EXPECT_EQ(random_b - random_b_with_cut_points, kDraws - with_cut_points);
+}
+
+TEST(PairSamplerTest, RandomSecondSegmentsBeginSentencesEverywhere) {
+  const MemoryText text = MemoryText::Random(3000, 10, 10);
+  std::set<int64_t> begins;
+  for (int draw = 0; draw < 3000; ++draw) {
+    RandomStream random(6, RandomPurpose::kPairs, draw, 0);
+    const auto pair = DrawSegmentPair(Whole(text), 500, 60, random).value();
+    const int64_t b = pair.b_begin;
+    ASSERT_TRUE(b == 0 || text.flags[b - 1] != text.flags[b]) << b;
+    if (!pair.b_follows_a) begins.insert(b);
+  }
+  // Before, inside and far behind the first segment.
+  EXPECT_LT(*begins.begin(), 60);
+  EXPECT_TRUE(begins.lower_bound(500) != begins.end() && *begins.lower_bound(500) < 560);
+  EXPECT_GT(*begins.rbegin(), 2800);
+}
+
+TEST(PairSamplerTest, BackwardLaneDoesWhatAForwardLaneDoesOnReversedText) {
+  const MemoryText text = MemoryText::Random(900, 12, 11);
+  const MemoryText reversed = text.Reversed();
+  for (int draw = 0; draw < 300; ++draw) {
+    RandomStream backward_random(6, RandomPurpose::kPairs, draw, 0);
+    RandomStream forward_random(6, RandomPurpose::kPairs, draw, 0);
+    const auto backward = DrawSegmentPair(Whole(text, true), draw, 125, backward_random);
+    const auto forward = DrawSegmentPair(Whole(reversed), draw, 125, forward_random);
+    ASSERT_TRUE(backward.ok() && forward.ok());
+    ASSERT_EQ(backward->a_end, forward->a_end);
+    ASSERT_EQ(backward->b_begin, forward->b_begin);
+    ASSERT_EQ(backward->b_end, forward->b_end);
+  }
+}
+
+TEST(PairSamplerTest, DamagedTextIsReported) {
+  MemoryText text = MemoryText::Random(2000, 5, 12);
+  text.failure = absl::DataLossError("chunk 3");
+  RandomStream random(6, RandomPurpose::kPairs, 0, 0);
+  EXPECT_EQ(DrawSegmentPair(Whole(text), 0, 253, random).status(), text.failure);
+}
+
 }  // namespace
+
 }  // namespace anyorder::data

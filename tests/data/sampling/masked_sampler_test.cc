@@ -10,7 +10,6 @@
 
 #include "data/sampling/sampler.h"
 #include "tests/data/sampling/memory_text.h"
-#include "tests/data/sampling/taken_samples.h"
 
 namespace anyorder::data {
 namespace {
@@ -146,25 +145,6 @@ TEST(MaskedSamplerTest, SpansAreThoseOfThePermutationObjectiveWithTheSameCount) 
     for (int64_t step = 0; step < 20; ++step)
       ASSERT_EQ(Take(*masked, lane, step).is_masked, Take(*plain, lane, step).is_masked);
   }
-}
-
-TEST(MaskedSamplerTest, SampleIsAFunctionOfSeedLaneAndStep) {
-  const MemoryText text = MemoryText::Random(20000, 12, 6);
-  const SamplingConfig config = Config(128, SpanKind::kSingle);
-  const auto sampler = Make(text, config);
-  const auto again = Make(text, config);
-  const auto other_seed = Make(text, config, SampleKind::kMaskedPairs, 18);
-  const TextSample sample = Take(*sampler, 1, 3);
-  Take(*again, 2, 9);  // what was drawn before does not matter
-  EXPECT_EQ(Take(*again, 1, 3).is_masked, sample.is_masked);
-  EXPECT_EQ(Take(*again, 1, 3).input_tokens, sample.input_tokens);
-  for (const TextSample& other :
-       {Take(*other_seed, 1, 3), Take(*sampler, 2, 3), Take(*sampler, 1, 4)})
-    EXPECT_NE(sample.is_masked, other.is_masked);
-  // An epoch later the same text has other targets and other corruption.
-  const TextSample later = Take(*sampler, 1, 3 + sampler->steps_per_epoch());
-  EXPECT_TRUE(std::equal(sample.tokens.begin(), sample.tokens.begin() + 64, later.tokens.begin()));
-  EXPECT_NE(sample.is_masked, later.is_masked);
 }
 
 // Another value here means that every denoising run changes: an order of draws was changed.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/philox.h"
-#include "data/dataset/example_source.h"
+#include "data/dataset/text_source.h"
 
 namespace anyorder::data {
 

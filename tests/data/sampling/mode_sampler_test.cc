@@ -8,11 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "data/sampling/pair_sampler.h"
-#include "data/sampling/sample_digest.h"
+#include "data/sampling/lane_streams.h"
 #include "data/sampling/sampler.h"
 #include "tests/data/sampling/memory_text.h"
-#include "tests/data/sampling/taken_samples.h"
 
 namespace anyorder::data {
 namespace {

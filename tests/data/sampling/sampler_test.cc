@@ -13,7 +13,6 @@
 
 #include "data/sampling/lane_streams.h"
 #include "tests/data/sampling/memory_text.h"
-#include "tests/data/sampling/taken_samples.h"
 
 namespace anyorder::data {
 namespace {

@@ -1,11 +1,11 @@
-#include "data/sampling/span_sampler.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
 #include <numeric>
 #include <vector>
+
+#include "data/sampling/sample_draws.h"
 
 namespace anyorder::data {
 namespace {

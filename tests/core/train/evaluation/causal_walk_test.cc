@@ -14,7 +14,6 @@
 
 #include "core/base/check.h"
 #include "core/objective/lane_frame.h"
-#include "core/train/evaluation/causal_score.h"
 #include "kernels/visibility.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/data/sampling/memory_text.h"

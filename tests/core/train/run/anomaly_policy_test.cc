@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "core/train/run/lane_restarts.h"
 #include "kernels/visibility.h"
 
 namespace anyorder {

@@ -6,24 +6,23 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/digest.h"
 #include "core/base/status.h"
+#include "core/train/run/config_keys.h"
 
 namespace anyorder {
+
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::string FaultOf(absl::string_view text) {
-  const absl::StatusOr<RunConfig> config = ParseRunConfig(text, "run.toml");
-  EXPECT_TRUE(absl::IsInvalidArgument(config.status())) << config.status();
-  return std::string(config.status().message());
-}
 
 RunConfig ValidConfig() {
   RunConfig config;
@@ -37,27 +36,33 @@ TEST(ConfigFileTest, EmptyTextGivesTheDefaults) {
   EXPECT_EQ(config->ToText(), RunConfig().ToText());
 }
 
-TEST(ConfigFileTest, UnknownKeyIsNamedWithLineAndNearestKey) {
-  EXPECT_THAT(FaultOf("[model]\nnum_layers = 2\nnum_head = 4\n"),
-              AllOf(HasSubstr("run.toml:3:"), HasSubstr("'model.num_head'"),
-                    HasSubstr("did you mean 'model.num_heads'?")));
-}
+struct FaultyText {
+  const char* text;
+  std::vector<const char*> words;  // of the message
+};
 
-TEST(ConfigFileTest, KeyOfAnotherSectionIsSuggestedThere) {
-  EXPECT_THAT(FaultOf("[model]\nseq_len = 128\n"), HasSubstr("did you mean 'sampling.seq_len'?"));
-}
-
-TEST(ConfigFileTest, UnknownSectionIsNamedWithTheNearestOne) {
-  EXPECT_THAT(FaultOf("[optimiser]\n"), AllOf(HasSubstr("run.toml:1:"), HasSubstr("'optimizer'")));
-}
-
-TEST(ConfigFileTest, WrongTypesSayWhatIsExpected) {
-  EXPECT_THAT(FaultOf("[train]\nsteps = \"many\"\n"),
-              AllOf(HasSubstr("run.toml:2:"), HasSubstr("train.steps"), HasSubstr("whole number")));
-  EXPECT_THAT(FaultOf("[train]\nsteps = 1.5\n"), HasSubstr("whole number"));
-  EXPECT_THAT(FaultOf("[model]\nuntie_r = 1\n"), HasSubstr("true or false"));
-  EXPECT_THAT(FaultOf("[model]\ndtype = \"fp16\"\n"), HasSubstr("\"fp32\" or \"bf16\""));
-  EXPECT_THAT(FaultOf("model = 3\n"), HasSubstr("[model]"));
+TEST(ConfigFileTest, FaultsNameTheLineTheKeyAndWhatIsMeant) {
+  const FaultyText cases[] = {
+      {"[model]\nnum_layers = 2\nnum_head = 4\n",
+       {"run.toml:3:", "'model.num_head'", "did you mean 'model.num_heads'?"}},
+      {"[model]\nseq_len = 128\n", {"did you mean 'sampling.seq_len'?"}},
+      {"[optimiser]\n", {"run.toml:1:", "'optimizer'"}},
+      {"[train]\nsteps = \"many\"\n", {"run.toml:2:", "train.steps", "whole number"}},
+      {"[train]\nsteps = 1.5\n", {"whole number"}},
+      {"[model]\nuntie_r = 1\n", {"true or false"}},
+      {"[model]\ndtype = \"fp16\"\n", {"\"fp32\" or \"bf16\""}},
+      {"model = 3\n", {"[model]"}},
+      {"[train]\nsteps = 1\nsteps = 2\n", {"run.toml:3:"}},
+      {"[train\n", {"run.toml:1:"}},
+      {"[model]\nnum_layer = 2\n[train]\nsteps = true\n", {"num_layer", "train.steps"}},
+      {"num_layers = 2\n",
+       {"run.toml:1:", "'num_layers' is in no section", "did you mean 'model.num_layers'?"}},
+  };
+  for (const auto& [text, words] : cases) {
+    const absl::Status fault = ParseRunConfig(text, "run.toml").status();
+    EXPECT_TRUE(absl::IsInvalidArgument(fault)) << fault;
+    for (const char* word : words) EXPECT_THAT(std::string(fault.message()), HasSubstr(word));
+  }
 }
 
 TEST(ConfigFileTest, WholeNumberServesWhereANumberIsExpected) {
@@ -65,16 +70,6 @@ TEST(ConfigFileTest, WholeNumberServesWhereANumberIsExpected) {
       ParseRunConfig("[optimizer]\nmax_grad_norm = 2\n", "run.toml");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->optimizer.max_grad_norm, 2.0);
-}
-
-TEST(ConfigFileTest, DuplicateKeysAndBrokenSyntaxNameTheLine) {
-  EXPECT_THAT(FaultOf("[train]\nsteps = 1\nsteps = 2\n"), HasSubstr("run.toml:3:"));
-  EXPECT_THAT(FaultOf("[train\n"), HasSubstr("run.toml:1:"));
-}
-
-TEST(ConfigFileTest, AllFaultsOfAFileComeAtOnce) {
-  EXPECT_THAT(FaultOf("[model]\nnum_layer = 2\n[train]\nsteps = true\n"),
-              AllOf(HasSubstr("num_layer"), HasSubstr("train.steps")));
 }
 
 TEST(ConfigFileTest, TextOfAConfigParsesBackToTheSame) {
@@ -111,16 +106,13 @@ TEST(ConfigFileTest, BadOverridesAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(ApplyOverride("train.steps", config)));
 }
 
-TEST(ConfigFileTest, MissingFileIsNotFound) {
-  const absl::Status status = LoadRunConfig("no/such/file.toml", {}).status();
-  EXPECT_TRUE(absl::IsNotFound(status));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no/such/file.toml"));
-}
-
-TEST(ConfigFileTest, DirectoryIsNamedAsOne) {
-  const absl::Status status = LoadRunConfig(testing::TempDir(), {}).status();
-  EXPECT_EQ(ExitStatusFor(status), 74) << status;
-  EXPECT_THAT(std::string(status.message()),
+TEST(ConfigFileTest, MissingFileAndDirectoryAreNamed) {
+  const absl::Status missing = LoadRunConfig("no/such/file.toml", {}).status();
+  EXPECT_TRUE(absl::IsNotFound(missing));
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("no/such/file.toml"));
+  const absl::Status directory = LoadRunConfig(testing::TempDir(), {}).status();
+  EXPECT_EQ(ExitStatusFor(directory), 74) << directory;
+  EXPECT_THAT(std::string(directory.message()),
               AllOf(HasSubstr(testing::TempDir()), HasSubstr("Is a directory")));
 }
 
@@ -132,12 +124,6 @@ TEST(ConfigFileTest, KeysThatDoNotFitTogetherNameTheFileAndTheKeys) {
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr(path), HasSubstr("model.num_heads is 3"),
                     HasSubstr("model.model_dim = 100")));
-}
-
-TEST(ConfigFileTest, KeyOutsideEverySectionIsTakenToItsSection) {
-  EXPECT_THAT(FaultOf("num_layers = 2\n"),
-              AllOf(HasSubstr("run.toml:1:"), HasSubstr("'num_layers' is in no section"),
-                    HasSubstr("did you mean 'model.num_layers'?")));
 }
 
 TEST(RunConfigTest, ValidationListsFaultsOfAllSections) {
@@ -255,5 +241,59 @@ TEST(RunConfigTest, ADefaultIsNoPartOfTheDigest) {
             DigestOf(absl::StrCat("train.seed = ", config.train.seed)).Hex());
 }
 
+TEST(ConfigKeysTest, EveryKeyHasASentenceOfItsOwn) {
+  std::set<std::string> sentences;
+  for (const ConfigKey& key : ConfigKeys()) {
+    EXPECT_GE(key.help.size(), 15u) << key.name();
+    EXPECT_TRUE(absl::EndsWith(key.help, ".")) << key.name();
+    EXPECT_TRUE(sentences.insert(key.help).second) << key.name() << ": " << key.help;
+  }
+}
+
+TEST(ConfigKeysTest, KeysAreThoseOfAFrozenConfiguration) {
+  std::string text, section;
+  for (const ConfigKey& key : ConfigKeys()) {
+    if (key.section != section)
+      absl::StrAppend(&text, section.empty() ? "" : "\n", "[", key.section, "]\n");
+    section = key.section;
+    absl::StrAppend(&text, key.key, " = ", key.default_text, "\n");
+  }
+  EXPECT_EQ(text, RunConfig().ToText());
+}
+
+// The bounds that are printed are those that are enforced.
+TEST(ConfigKeysTest, NumbersBelowTheirBoundsAreRefused) {
+  for (const ConfigKey& key : ConfigKeys()) {
+    if (key.bounds.empty()) continue;
+    RunConfig config;
+    config.data.shards = "shards";
+    ASSERT_TRUE(config.Validate().ok()) << config.Validate();
+    ASSERT_TRUE(ApplyOverride(absl::StrCat(key.name(), "=-1000"), config).ok()) << key.name();
+    EXPECT_THAT(std::string(config.Validate().message()),
+                HasSubstr(absl::StrCat(key.name(), " is -1000 but must be ", key.bounds)));
+  }
+}
+
+TEST(ConfigKeysTest, EnumerationsAndSwitchesListTheirValues) {
+  EXPECT_THAT(FindConfigKey("dist.reduction")->values, testing::ElementsAre("tree", "fast"));
+  EXPECT_THAT(FindConfigKey("model.mlm_head")->values, testing::ElementsAre("true", "false"));
+  EXPECT_THAT(FindConfigKey("objective.name")->values, testing::Contains("permutation_lm"));
+}
+
+TEST(ConfigKeysTest, AKeyIsFoundWithItsSectionOrAlone) {
+  EXPECT_EQ(FindConfigKey("train.steps")->name(), "train.steps");
+  EXPECT_EQ(FindConfigKey("mem_len")->name(), "model.mem_len");
+  EXPECT_EQ(FindConfigKey("train.steps")->unit, "steps");
+  const auto fault = [](const char* name) {
+    return std::string(FindConfigKey(name).status().message());
+  };
+  EXPECT_THAT(fault("train.step"), HasSubstr("did you mean 'train.steps'?"));
+  EXPECT_THAT(fault("train.mem_len"), HasSubstr("did you mean 'model.mem_len'?"));
+  EXPECT_THAT(fault("train.lanes"), HasSubstr("its name is now 'train.global_batch_size'"));
+  EXPECT_THAT(fault("clip_norm"), HasSubstr("its name is now 'optimizer.max_grad_norm'"));
+  EXPECT_THAT(fault("every"), HasSubstr("unknown key 'every'"));  // of two sections
+}
+
 }  // namespace
+
 }  // namespace anyorder

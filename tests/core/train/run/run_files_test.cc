@@ -14,12 +14,13 @@
 
 #include "core/base/crc32c.h"
 #include "core/train/logging/loss_plot.h"
-#include "core/train/logging/progress.h"
+#include "core/train/logging/reporter.h"
 #include "core/train/logging/tensorboard_writer.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
 
 namespace anyorder {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -163,24 +164,17 @@ TEST_F(RunFilesTest, AnyChangedLedgerByteIsDataLossWithItsLine) {
   }
 }
 
-TEST_F(RunFilesTest, MetricsKeepEveryDigit) {
+TEST_F(RunFilesTest, MetricsKeepEveryDigitAndALossThatIsNoNumber) {
   AppendMetrics(1, 3);
-  const auto metrics = ReadMetrics(Path("metrics"));
-  ASSERT_TRUE(metrics.ok());
-  ASSERT_EQ(metrics->size(), 3u);
-  EXPECT_EQ((*metrics)[2].loss, 1.0 / 3);
-}
-
-TEST_F(RunFilesTest, LossThatIsNoNumberStaysOne) {
-  absl::StatusOr<MetricsLog> log = MetricsLog::Open(Path("metrics"));
   StepMetrics metrics;
   metrics.loss = std::nan("");
   metrics.skipped = true;
-  ASSERT_TRUE(log->Append(metrics).ok());
+  ASSERT_TRUE(MetricsLog::Open(Path("metrics"))->Append(metrics).ok());
   const auto read = ReadMetrics(Path("metrics"));
-  ASSERT_EQ(read->size(), 1u);
-  EXPECT_TRUE(std::isnan((*read)[0].loss));
-  EXPECT_TRUE((*read)[0].skipped);
+  ASSERT_EQ(read->size(), 4u);
+  EXPECT_EQ((*read)[2].loss, 1.0 / 3);
+  EXPECT_TRUE(std::isnan((*read)[3].loss));
+  EXPECT_TRUE((*read)[3].skipped);
 }
 
 TEST_F(RunFilesTest, FiguresOfHeadsAreGivenBackByTheirNames) {
@@ -285,5 +279,17 @@ TEST(ProgressTest, LineTellsStepLossSpeedAndTimeLeft) {
             "step 200/400  loss 6.2500  5000 tokens/s  ETA 1m40s");
 }
 
+TEST(StopBudgetTest, LeavesOutOneOutlierInAHundredButNotTwo) {
+  StopBudget budget;
+  for (int i = 0; i < 99; ++i) budget.AddStep(500);
+  EXPECT_EQ(budget.Seconds(), 0) << "before the first commit";
+  budget.AddCommit(2);
+  budget.AddStep(60000);
+  EXPECT_EQ(budget.Seconds(), 1.5 * (0.5 + 2) + StopBudget::kEndSeconds);
+  budget.AddStep(60000);
+  EXPECT_EQ(budget.Seconds(), 1.5 * (60 + 2) + StopBudget::kEndSeconds);
+}
+
 }  // namespace
+
 }  // namespace anyorder

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/direct_save.h"
+#include "ckpt/commit.h"
 #include "core/train/state/resume.h"
 
 namespace anyorder {

@@ -1,5 +1,3 @@
-#include "core/train/state/warm_start.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "core/train/evaluation/task_data.h"
+#include "core/train/state/saved_weights.h"
 #include "tests/core/train/small_gpt.h"
 #include "tests/core/train/state/saved_run.h"
 #include "tests/data/dataset/dataset_files.h"
