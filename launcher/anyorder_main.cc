@@ -8,15 +8,22 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/status.h"
+#include "dist/mpi_communicator.h"
 #include "dist/start_guard.h"
+#include "kernels/backends/device_list.h"
 #include "launcher/prep_command_line.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/subcommand.h"
-#include "launcher/version.h"
 
 namespace anyorder::launcher {
+
+// The commit that the program was built from, as `git describe --always --dirty` names it;
+// "unknown" outside a clone (commit.cc.in).
+const char* Commit();
+
 namespace {
 
 // In the order of --help.
@@ -25,6 +32,25 @@ constexpr Subcommand (*kDeclarations[])(CLI::App&) = {
     DeclareExport, DeclareEval,   DeclareGenerate,   DeclareImport,   DeclareShow,
     DeclareTune,   DeclareConfig, DeclareCompletion, DeclareManPages, DeclareCleanNode,
 };
+
+// Version and commit, compilers, libraries, and the devices of this machine, one a line. Looks for
+// GPUs, without opening one.
+std::string VersionText() {
+  const std::string nvcc = ANYORDER_NVCC_VERSION;
+  std::string text;
+  const auto add = [&text](const char* what, const std::string& value) {
+    absl::StrAppend(&text, what, value, "\n");
+  };
+  add("anyorder ", ANYORDER_VERSION);
+  add("commit:    ", Commit());
+  add("compilers: ", absl::StrCat(ANYORDER_CXX_COMPILER, nvcc.empty() ? "" : ", nvcc ", nvcc));
+  add("CUDA:      ", nvcc.empty() ? "none (built without CUDA)" : nvcc);
+  add("oneDNN:    ", kernels::OneDnnVersion());
+  add("MPI:       ", dist::MpiLibraryVersion());
+  for (const std::string& device : kernels::ListDevices()) add("device:    ", device);
+  text.pop_back();
+  return text;
+}
 
 // Options of `prep` are its own business, so they never pass through this program's parser.
 int ExecPrep(char** argv) {

@@ -54,17 +54,15 @@ void DeclareText(CLI::App& app, PrepCommandLine& line) {
   app.add_flag("--no-filter", line.no_filter, "keep documents of low quality");
   app.add_flag("--no-dedup", line.no_dedup, "keep exact duplicates of documents");
   data::FilterOptions& filter = line.prep.text.filter;
-  AddCount(&app, "--min-words", filter.min_words, "drop documents with fewer words")
-      ->capture_default_str();
-  AddNumber(&app, "--min-letters", filter.min_letter_fraction,
-            "drop documents with a smaller fraction of letters", 0, 1)
-      ->capture_default_str();
-  AddNumber(&app, "--max-word-length", filter.max_mean_word_chars,
-            "drop documents with a larger mean word length")
-      ->capture_default_str();
-  AddNumber(&app, "--max-repeated-lines", filter.max_repeated_lines,
-            "drop documents with a larger fraction of repeated lines", 0, 1)
-      ->capture_default_str();
+  for (CLI::Option* option :
+       {AddCount(&app, "--min-words", filter.min_words, "drop documents with fewer words"),
+        AddNumber(&app, "--min-letters", filter.min_letter_fraction,
+                  "drop documents with a smaller fraction of letters", 0, 1),
+        AddNumber(&app, "--max-word-length", filter.max_mean_word_chars,
+                  "drop documents with a larger mean word length"),
+        AddNumber(&app, "--max-repeated-lines", filter.max_repeated_lines,
+                  "drop documents with a larger fraction of repeated lines", 0, 1)})
+    option->capture_default_str();
 }
 
 // Work split over machines: data/prep/prep.h.

@@ -5,20 +5,27 @@
 #include <nlohmann/json.hpp>
 #include <signal.h>
 
+#include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "data/prep/cleaning.h"
 #include "data/prep/example_prep.h"
 #include "data/prep/prep.h"
+#include "data/prep/tokenizer.h"
 #include "launcher/prep_command_line.h"
-#include "launcher/prep_encode.h"
+#include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
-#include "launcher/process/usable_cores.h"
 #include "launcher/slurm/prep_job.h"
 
 namespace anyorder::launcher {
@@ -133,6 +140,71 @@ void PrintPart(const data::PrepSummary& summary, const data::PrepOptions& prep) 
   absl::PrintF("slice %d of %d: %d units, %d of them encoded now, %.2f MB/s\n", prep.slice,
                prep.num_slices, summary.num_units, summary.units_encoded,
                MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds));
+}
+
+struct EncodeOptions {
+  std::string vocab;
+  std::string input;
+  std::string output;
+  std::string letter_case = "cased";
+};
+
+absl::StatusOr<std::string> TextOf(const std::string& line, const std::string& where) {
+  const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const bool has_text = object.is_object() && object.contains("text") && object["text"].is_string();
+  if (!has_text) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(where, ": not a JSON object with a string field \"text\"; fix the line"));
+  }
+  std::string text = object["text"].get<std::string>();
+  if (data::FirstInvalidByte(text) == text.size()) return text;
+  return absl::FailedPreconditionError(
+      absl::StrCat(where, ": the text holds NUL or invalid UTF-8; fix the line"));
+}
+
+absl::Status Encode(const EncodeOptions& options) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(options.vocab));
+  ANYORDER_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer,
+                            data::Tokenizer::Load(model, options.vocab));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string input, ReadWholeFile(options.input));
+  const data::LetterCase letter_case =
+      options.letter_case == "cased" ? data::LetterCase::kCased : data::LetterCase::kUncased;
+  std::string output;
+  int64_t number = 0;
+  std::string cleaned;
+  for (const absl::string_view line : absl::StrSplit(input, '\n', absl::SkipEmpty())) {
+    ANYORDER_ASSIGN_OR_RETURN(
+        const std::string text,
+        TextOf(std::string(line), absl::StrCat(options.input, ":", ++number)));
+    std::vector<int32_t> ids;
+    for (const absl::string_view sentence : absl::StrSplit(text, '\n')) {
+      data::CleanLine(std::string(sentence), letter_case, cleaned);
+      if (!cleaned.empty()) ANYORDER_RETURN_IF_ERROR(tokenizer.Encode(cleaned, ids));
+    }
+    absl::StrAppend(&output, absl::StrJoin(ids, " "), "\n");
+  }
+  std::ofstream file(options.output, std::ios::binary);
+  file << output;
+  file.close();
+  if (file.good()) return absl::OkStatus();
+  return ErrnoStatus("write", options.output);
+}
+
+// `anyorder-prep encode`: texts to token ids, for programs that may not link SentencePiece
+// themselves (data/prep/README.md). `anyorder generate` starts it. Texts are cleaned and encoded as
+// a corpus is. argv[0] is the word `encode`; --input is a .jsonl whose objects have a field `text`,
+// --output gets one line for each: its ids, separated by spaces.
+int EncodeMain(int argc, char** argv) {
+  constexpr char kEncoder[] = "anyorder-prep encode";
+  EncodeOptions options;
+  CLI::App app("Turns texts into token ids, as anyorder-prep does with a corpus.", kEncoder);
+  AddPath(&app, "--vocab", options.vocab, "SentencePiece model")->required();
+  AddPath(&app, "--input", options.input, ".jsonl with a field text")->required();
+  AddPath(&app, "--output", options.output, "token ids, one line per text")->required();
+  AddChoice(&app, "--case", options.letter_case, {"cased", "uncased"},
+            "keep letters as they are, or lower-case them");
+  if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
+  return ReportAndExitStatus(kEncoder, Encode(options));
 }
 
 int Main(int argc, char** argv) {

@@ -1,9 +1,8 @@
-#include "launcher/huggingface/export_hf.h"
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -23,9 +22,11 @@
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "data/dataset/dataset_index.h"
-#include "launcher/huggingface/hf_config.h"
+#include "launcher/huggingface/exchange.h"
+#include "launcher/huggingface/hf_model.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"
+#include "launcher/process/command_line.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/start/imported_run.h"
 
@@ -238,6 +239,20 @@ absl::Status ExportHuggingFace(const ExportOptions& options) {
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
   absl::PrintF("exported step %d to %s\n", step, directory.output().string());
   return absl::OkStatus();
+}
+
+Subcommand DeclareExport(CLI::App& front) {
+  const auto options = std::make_shared<ExportOptions>();
+  const auto format = std::make_shared<std::string>("hf");
+  CLI::App* command =
+      AddCommand(front, "export", "Write a checkpoint's weights for other programs.",
+                 {"anyorder export --run-dir runs/a --output exported",
+                  "anyorder export --run-dir runs/a --step 2000 --output exported"});
+  AddRunDir(command, options->run_dir, "run directory");
+  AddStep(command, options->step);
+  AddChoice(command, "--format", *format, {"hf"}, "hf: a Hugging Face XLNetLMHeadModel");
+  AddPath(command, "--output", options->output, "directory to create; absent or empty")->required();
+  return {command, [options, format] { return Report(ExportHuggingFace(*options)); }};
 }
 
 }  // namespace anyorder::launcher

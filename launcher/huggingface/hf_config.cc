@@ -1,5 +1,3 @@
-#include "launcher/huggingface/hf_config.h"
-
 #include <nlohmann/json.hpp>
 
 #include <cmath>
@@ -9,6 +7,7 @@
 
 #include "core/base/fields.h"
 #include "core/base/status.h"
+#include "launcher/huggingface/hf_model.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -71,29 +70,25 @@ class MemberReader {
       Reject(key, *member, absl::StrCat("a number from ", low, " to ", high));
     }
   }
-  void Bool(const char* key, bool& value) {
-    const Json* const member = Find(key);
-    if (member == nullptr) return;
-    if (member->is_boolean()) {
-      value = member->get<bool>();
-    } else {
-      Reject(key, *member, "true or false");
-    }
-  }
+  void Bool(const char* key, bool& value) { Take(key, &Json::is_boolean, "true or false", value); }
   void String(const char* key, std::string& value) {
-    const Json* const member = Find(key);
-    if (member == nullptr) return;
-    if (member->is_string()) {
-      value = member->get<std::string>();
-    } else {
-      Reject(key, *member, "a string");
-    }
+    Take(key, &Json::is_string, "a string", value);
   }
 
  private:
   const Json* Find(const char* key) const {
     const auto found = json_.find(key);
     return found == json_.end() || found->is_null() ? nullptr : &*found;
+  }
+  template <typename T>
+  void Take(const char* key, bool (Json::*fits)() const noexcept, const char* expected, T& value) {
+    const Json* const member = Find(key);
+    if (member == nullptr) return;
+    if ((member->*fits)()) {
+      value = member->get<T>();
+    } else {
+      Reject(key, *member, expected);
+    }
   }
   void Reject(const char* key, const Json& member, absl::string_view expected) {
     faults_.Add(absl::StrCat("'", key, "' is ",

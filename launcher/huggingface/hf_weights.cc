@@ -1,5 +1,3 @@
-#include "launcher/huggingface/hf_weights.h"
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "launcher/huggingface/hf_model.h"
 #include "launcher/process/child_process.h"
 
 namespace anyorder::launcher {

@@ -1,10 +1,14 @@
-#include "launcher/inference/eval.h"
+// `anyorder eval`: how well a checkpoint predicts text that it was not trained on.
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -23,12 +27,37 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset.h"
+#include "kernels/backends/make_backend.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/inference/eval_report.h"
 #include "launcher/inference/run_backend.h"
+#include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
 namespace {
+
+struct EvalOptions {
+  std::string run_dir;
+  int64_t step = -1;  // -1: the newest good checkpoint
+  std::string data;   // dataset; "": eval.shards of the run
+  std::string objective =
+      "own";  // "own": the run's, as it trains; "causal": every token from left to right
+  std::optional<int64_t> batches;     // scored ones a lane, 0: all; own: eval.batches, causal: 0
+  std::optional<int64_t> batch_size;  // own: eval.batch_size or train.global_batch_size, causal: 1
+  std::optional<int64_t> seed;        // own only: eval.seed
+  // Own only, "key=value" over the run's configuration: other targets or less memory for the same
+  // weights. Keys of [sampling], and model.mem_len.
+  std::vector<std::string> overrides;
+  // Causal only; absent: as the run trains.
+  std::optional<int64_t> mem_len;
+  std::optional<int64_t> target_len;
+  std::optional<int64_t> window;     // tokens read with each segment, itself included; no memory
+  std::optional<int64_t> clamp_len;  // -1: no limit
+  bool same_length = false;
+  int64_t threads = 0;  // 0: all usable cores; the digits do not depend on it
+  kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
+  bool json = false;
+};
 
 // What every kind of evaluation needs.
 struct Subject {
@@ -171,8 +200,9 @@ absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subj
   return CausalReport(config, model, walk_options, score, lengths);
 }
 
-}  // namespace
-
+// Prints the losses with their definition. Changes nothing in the run directory.
+// Errors: InvalidArgument for options that do not fit each other or the run; FailedPrecondition for
+// text of another tokenizer or too little of it; NotFound, DataLoss.
 absl::Status Evaluate(const EvalOptions& options) {
   SetLogName("eval");
   ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
@@ -202,6 +232,49 @@ absl::Status Evaluate(const EvalOptions& options) {
     PrintEvalForPeople(report);
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+Subcommand DeclareEval(CLI::App& front) {
+  const auto options = std::make_shared<EvalOptions>();
+  CLI::App* command = AddCommand(
+      front, "eval", "Loss and perplexity of a checkpoint on held-out text.",
+      {"anyorder eval --run-dir runs/a --data held-out --json",
+       "anyorder eval --run-dir runs/a --data held-out --objective causal --mem-len 512"});
+  constexpr int64_t kMost = int64_t{1} << 20;
+  AddRunDir(command, options->run_dir, "run directory");
+  AddStep(command, options->step);
+  AddPath(command, "--data", options->data, "held-out dataset (default: eval.shards of the run)");
+  AddChoice(
+      command, "--objective", options->objective, {"own", "causal"},
+      "own: the run's training objective; causal: perplexity of the whole text, left to right");
+  AddCount(command, "--batches", options->batches,
+           "batches to score, 0: all (default: eval.batches for own, 0 for causal)");
+  AddCount(command, "--batch-size", options->batch_size,
+           "lanes that the text is cut into (default: as configured for own, 1 for causal)", 1,
+           kMost);
+  AddCount(command, "--seed", options->seed,
+           "own: seed of masks, orders and pairs (default: eval.seed)");
+  AddSettings(command, options->overrides,
+              "own: override sampling.KEY or model.mem_len of the run");
+  AddCount(command, "--mem-len", options->mem_len,
+           "causal: memory length in tokens (default: model.mem_len)");
+  AddCount(command, "--target-len", options->target_len,
+           "causal: tokens scored per segment (default: sampling.seq_len)", 1, kMost);
+  AddCount(command, "--window", options->window,
+           "causal: read windows of N tokens and score the last target-len of each", 1, kMost);
+  command->add_flag("--same-length", options->same_length,
+                    "causal: every token attends to exactly mem-len tokens");
+  AddCount(command, "--clamp-len", options->clamp_len,
+           "causal: largest encoded distance, -1: no limit (default: model.clamp_len)", -1,
+           int64_t{1} << 30);
+  AddCount(command, "--threads", options->threads,
+           "CPU threads, 0: all cores; does not affect results", 0, 4096)
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "print one JSON object");
+  AddDeviceOption(command, &options->device);
+  return {command, [options] { return Report(Evaluate(*options)); }};
 }
 
 }  // namespace anyorder::launcher

@@ -1,15 +1,19 @@
-#include "launcher/inference/generate.h"
+// `anyorder generate`: text from a checkpoint.
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
@@ -27,16 +31,42 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset_index.h"
+#include "kernels/backends/make_backend.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"
 #include "launcher/inference/prompts.h"
 #include "launcher/inference/run_backend.h"
+#include "launcher/process/command_line.h"
 #include "launcher/start/imported_run.h"
 
 namespace anyorder::launcher {
 namespace {
 
 using Tokens = std::vector<int32_t>;
+
+struct GenerateOptions {
+  std::string run_dir;
+  int64_t step = -1;        // -1: the newest good checkpoint
+  std::string input;        // prompts (prompts.h)
+  std::string output;       // .jsonl to make, "-": standard output
+  std::string vocab;        // SentencePiece model; "": the run's
+  std::string letter_case;  // "cased", "uncased"; "": as the run's text was prepared
+
+  // Beam search, or with `samples` > 0 that many drawn texts a prompt. The rules of both are
+  // MakeRules'.
+  BeamOptions beams{.width = 5};
+  int64_t best = 1;  // texts a prompt that are written, at most
+  bool stop_first = false;
+  int64_t samples = 0;
+  SampleOptions sampling;
+  TokenRules rules;
+  // Tokens of a text, the end token included; absent: 128, or what the longest prompt leaves of
+  // learned positions.
+  std::optional<int64_t> max_tokens;
+  int64_t batch = 8;    // prompts at once
+  int64_t threads = 0;  // 0: all usable cores
+  kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
+};
 
 constexpr int64_t kDefaultMaxTokens = 128;
 
@@ -141,10 +171,8 @@ absl::StatusOr<Writer> OpenWriter(const GenerateOptions& options) {
 // The rules of all prompts: what the options say, and no piece that is not text.
 absl::StatusOr<TokenRules> MakeRules(const GenerateOptions& options, const Writer& writer,
                                      const std::vector<Tokens>& prompts) {
-  TokenRules rules;
+  TokenRules rules = options.rules;
   rules.end_token = writer.form->end_token();
-  rules.min_tokens = options.min_tokens;
-  rules.block_ngram = options.block_ngram;
   rules.max_tokens = options.max_tokens.value_or(kDefaultMaxTokens);
   for (const VocabularyPiece& piece : writer.vocabulary.pieces) {
     const bool is_text = piece.type != PieceType::kControl && piece.type != PieceType::kUnknown;
@@ -198,63 +226,29 @@ class JsonLines {
   std::FILE* file_ = nullptr;
 };
 
-// What a run of the program does with each group of prompts.
-class Generation {
- public:
-  Generation(const GenerateOptions& options, const Writer& writer, TokenRules rules)
-      : options_(options), writer_(writer), rules_(std::move(rules)) {}
-
-  absl::Status Check() const {
-    if (options_.samples > 0) return Sampling().Validate();
-    return Beams().Validate();
-  }
-
-  // Texts of each prompt, the best first. `first` is the number of the first one, from 0.
-  absl::StatusOr<std::vector<std::vector<Hypothesis>>> Run(const std::vector<Tokens>& prompts,
-                                                           int64_t first) const {
-    const int64_t lanes = options_.samples > 0 ? options_.samples : options_.beam;
-    ANYORDER_ASSIGN_OR_RETURN(
-        const std::unique_ptr<Decoder> decoder,
-        Decoder::Create(writer_.config.model, writer_.vocabulary.size(), writer_.weights.values,
-                        *writer_.form, prompts, {lanes, rules_.max_tokens}, *writer_.backend));
-    std::vector<std::vector<Hypothesis>> texts;
-    if (options_.samples == 0) {
-      texts = BeamSearch(*decoder, Beams());
-      for (std::vector<Hypothesis>& found : texts)
-        found.resize(std::min(found.size(), static_cast<size_t>(options_.best)));
-      return texts;
-    }
-    const std::vector<Hypothesis> drawn = SampleTexts(*decoder, Sampling(), first * lanes);
-    for (size_t n = 0; n < prompts.size(); ++n) {
-      const auto begin = drawn.begin() + static_cast<int64_t>(n) * lanes;
-      texts.emplace_back(begin, begin + lanes);
-    }
+// Texts of each prompt, the best first. `first` is the number of the first one, from 0.
+absl::StatusOr<std::vector<std::vector<Hypothesis>>> GenerateTexts(
+    const GenerateOptions& options, const Writer& writer, const std::vector<Tokens>& prompts,
+    int64_t first) {
+  const int64_t lanes = options.samples > 0 ? options.samples : options.beams.width;
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Decoder> decoder,
+      Decoder::Create(writer.config.model, writer.vocabulary.size(), writer.weights.values,
+                      *writer.form, prompts, {lanes, options.rules.max_tokens}, *writer.backend));
+  std::vector<std::vector<Hypothesis>> texts;
+  if (options.samples == 0) {
+    texts = BeamSearch(*decoder, options.beams);
+    for (std::vector<Hypothesis>& found : texts)
+      found.resize(std::min(found.size(), static_cast<size_t>(options.best)));
     return texts;
   }
-
- private:
-  BeamOptions Beams() const {
-    BeamOptions beams;
-    beams.width = options_.beam;
-    beams.length_penalty = options_.length_penalty;
-    beams.stop = options_.stop_first ? SearchStop::kFirst : SearchStop::kExact;
-    beams.rules = rules_;
-    return beams;
+  const std::vector<Hypothesis> drawn = SampleTexts(*decoder, options.sampling, first * lanes);
+  for (size_t n = 0; n < prompts.size(); ++n) {
+    const auto begin = drawn.begin() + static_cast<int64_t>(n) * lanes;
+    texts.emplace_back(begin, begin + lanes);
   }
-  SampleOptions Sampling() const {
-    SampleOptions sampling;
-    sampling.temperature = options_.temperature;
-    sampling.top_k = options_.top_k;
-    sampling.top_p = options_.top_p;
-    sampling.seed = static_cast<uint64_t>(options_.seed);
-    sampling.rules = rules_;
-    return sampling;
-  }
-
-  const GenerateOptions& options_;
-  const Writer& writer_;
-  TokenRules rules_;
-};
+  return texts;
+}
 
 absl::Status WriteTexts(const Writer& writer, const std::vector<Hypothesis>& texts,
                         const std::string& prompt, int64_t number, JsonLines& output) {
@@ -276,31 +270,99 @@ absl::Status WriteTexts(const Writer& writer, const std::vector<Hypothesis>& tex
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status Generate(const GenerateOptions& options) {
+// Writes one JSON object a text: prompt (its number, from 1), rank (from 1), input, text, score,
+// log_prob, tokens, ended. The file must not be there yet; texts of finished prompts stay in it if
+// something fails later.
+// Errors: InvalidArgument for options that do not fit one another, the model or a prompt;
+// AlreadyExists; FailedPrecondition for a run whose objective writes no text, another vocabulary,
+// or unreadable prompts; NotFound, DataLoss.
+absl::Status Generate(GenerateOptions options) {
   SetLogName("generate");
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPrompts(options.input));
   ANYORDER_ASSIGN_OR_RETURN(const Writer writer, OpenWriter(options));
   ANYORDER_ASSIGN_OR_RETURN(
       const std::vector<Tokens> tokens,
       EncodePrompts(prompts, writer.vocabulary.path, writer.vocabulary.letter_case));
-  ANYORDER_ASSIGN_OR_RETURN(TokenRules rules, MakeRules(options, writer, tokens));
-  const Generation generation(options, writer, std::move(rules));
-  ANYORDER_RETURN_IF_ERROR(generation.Check());
+  ANYORDER_ASSIGN_OR_RETURN(options.rules, MakeRules(options, writer, tokens));
+  options.beams.rules = options.sampling.rules = options.rules;
+  if (options.stop_first) options.beams.stop = SearchStop::kFirst;
+  ANYORDER_RETURN_IF_ERROR(options.samples > 0 ? options.sampling.Validate()
+                                               : options.beams.Validate());
   ANYORDER_ASSIGN_OR_RETURN(JsonLines output, JsonLines::Open(options.output));
   for (size_t begin = 0; begin < tokens.size(); begin += static_cast<size_t>(options.batch)) {
     const size_t end = std::min(tokens.size(), begin + static_cast<size_t>(options.batch));
     const std::vector<Tokens> group(tokens.begin() + static_cast<int64_t>(begin),
                                     tokens.begin() + static_cast<int64_t>(end));
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Hypothesis>> texts,
-                              generation.Run(group, static_cast<int64_t>(begin)));
+                              GenerateTexts(options, writer, group, static_cast<int64_t>(begin)));
     for (size_t n = begin; n < end; ++n) {
       ANYORDER_RETURN_IF_ERROR(
           WriteTexts(writer, texts[n - begin], prompts[n], static_cast<int64_t>(n) + 1, output));
     }
   }
   return output.Close();
+}
+
+constexpr int64_t kMost = int64_t{1} << 20;
+
+// How texts are chosen: beam search, or sampling with --sample.
+void DeclareChoice(CLI::App* command, GenerateOptions& options) {
+  CLI::Option* sample = AddCount(command, "--sample", options.samples,
+                                 "sample N texts per prompt instead of beam search", 1, kMost);
+  for (CLI::Option* option :
+       {AddCount(command, "--beam", options.beams.width, "beam width; 1 is greedy search", 1, 1024),
+        AddCount(command, "--best", options.best, "hypotheses returned per prompt", 1, kMost),
+        AddNumber(command, "--length-penalty", options.beams.length_penalty,
+                  "divide log-probabilities by ((5 + n) / 6)^X for n tokens")})
+    option->capture_default_str()->excludes(sample);
+  command
+      ->add_flag("--stop-first", options.stop_first,
+                 "stop as soon as the beam holds --beam finished texts")
+      ->excludes(sample);
+  for (CLI::Option* option :
+       {AddNumber(command, "--temperature", options.sampling.temperature, "divide logits by X"),
+        AddCount(command, "--top-k", options.sampling.top_k,
+                 "sample from the N most likely tokens; 0: all", 0, kMost),
+        AddNumber(command, "--top-p", options.sampling.top_p,
+                  "nucleus sampling: sample from the most likely tokens of total probability X"),
+        AddCount(command, "--seed", options.sampling.seed, "seed of sampling")})
+    option->capture_default_str()->needs(sample);
+}
+
+}  // namespace
+
+Subcommand DeclareGenerate(CLI::App& front) {
+  const auto options = std::make_shared<GenerateOptions>();
+  CLI::App* command = AddCommand(
+      front, "generate", "Generate text from a checkpoint.",
+      {"anyorder generate --run-dir runs/gpt --input prompts.txt --output texts.jsonl",
+       "echo 'Once upon a time' | anyorder generate --run-dir runs/gpt --input - --output - "
+       "--sample 3 --top-p 0.9"});
+  AddRunDir(command, options->run_dir, "run directory");
+  AddStep(command, options->step, "", "--step,--checkpoint");
+  AddPath(command, "--input", options->input,
+          "prompts, one per line; .jsonl: the field text of each object; -: standard input")
+      ->required();
+  AddPath(command, "--output", options->output, "FILE.jsonl to write; -: standard output")
+      ->required();
+  AddPath(command, "--vocab", options->vocab, "spiece.model (default: the run's)");
+  AddChoice(command, "--case", options->letter_case, {"cased", "uncased"},
+            "letter case of the prompts (default: as the run's text was prepared)");
+  AddCount(command, "--max-len", options->max_tokens,
+           "most tokens per text, end of text included (default: 128, or what the positions allow)",
+           1, kMost);
+  AddCount(command, "--min-len", options->rules.min_tokens, "fewest tokens per text", 0, kMost)
+      ->capture_default_str();
+  AddCount(command, "--block-ngram", options->rules.block_ngram,
+           "never repeat N consecutive tokens within a text; 0: off", 0, kMost)
+      ->capture_default_str();
+  DeclareChoice(command, *options);
+  AddCount(command, "--batch", options->batch, "prompts per batch; does not affect results", 1,
+           4096)
+      ->capture_default_str();
+  AddCount(command, "--threads", options->threads, "CPU threads (default: all cores)", 1, 4096);
+  AddDeviceOption(command, &options->device);
+  return {command, [options] { return Report(Generate(*options)); }};
 }
 
 }  // namespace anyorder::launcher

@@ -20,7 +20,6 @@
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "launcher/process/captured_program.h"
 #include "launcher/process/child_process.h"
 
 namespace anyorder::launcher {

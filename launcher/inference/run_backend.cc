@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "launcher/process/usable_cores.h"
+#include "launcher/process/child_process.h"
 
 namespace anyorder::launcher {
 

@@ -1,13 +1,17 @@
-// The backend of commands that compute with the weights of a run.
+// The backend of commands that compute with the weights of a run, and their --device.
 
 #pragma once
 
+#include <CLI/CLI.hpp>
+
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 
+#include "core/base/fields.h"
 #include "core/train/run/run_config.h"
 #include "kernels/backends/make_backend.h"
 
@@ -20,5 +24,13 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::stri
                                                                  const RunConfig& config,
                                                                  kernels::DeviceChoice device,
                                                                  int64_t threads);
+
+inline void AddDeviceOption(CLI::App* command, kernels::DeviceChoice* device) {
+  std::map<std::string, kernels::DeviceChoice> names;
+  for (const auto& [value, name] : kEnumNames<kernels::DeviceChoice>) names[name] = value;
+  command->add_option("--device", *device, "device that computes; auto takes a GPU if there is one")
+      ->transform(CLI::CheckedTransformer(names).description("{auto,cpu,cuda}"))
+      ->default_str("auto");
+}
 
 }  // namespace anyorder::launcher

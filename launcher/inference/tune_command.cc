@@ -11,7 +11,6 @@
 #include "core/base/dtype.h"
 #include "kernels/cuda/gemm/tune.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/subcommand.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/inspect/inspect.h"
+// `anyorder inspect`: what a checkpoint, a run directory or a dataset holds.
 
 #include <nlohmann/json.hpp>
 
@@ -9,6 +9,7 @@
 #include <system_error>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
@@ -21,11 +22,20 @@
 #include "data/dataset/dataset.h"
 #include "launcher/inspect/ledger_report.h"
 #include "launcher/inspect/status_report.h"
+#include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+struct InspectOptions {
+  std::string path;
+  bool verify = false;  // read every byte and compare checksums
+  bool json = false;
+  bool ledger = false;  // of a run: ledger_report.h
+  std::string data;     // with ledger: another place of the dataset
+};
 
 absl::Status WithNextStep(const absl::Status& status) {
   if (!absl::IsDataLoss(status)) return status;
@@ -126,8 +136,7 @@ bool Has(const std::string& directory, const char* name) {
   return std::filesystem::exists(std::filesystem::path(directory) / name, error);
 }
 
-}  // namespace
-
+// Prints to stdout. NotFound if `path` is none of the three; DataLoss if it is damaged.
 absl::Status Inspect(const InspectOptions& options) {
   if (options.ledger) return PrintLedgerReport({options.path, options.data, options.json});
   if (!options.data.empty()) return absl::InvalidArgumentError("--data is only used with --ledger");
@@ -153,6 +162,24 @@ absl::Status Inspect(const InspectOptions& options) {
     PrintForPeople(*json);
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+Subcommand DeclareInspect(CLI::App& front) {
+  const auto options = std::make_shared<InspectOptions>();
+  CLI::App* command =
+      AddCommand(front, "inspect", "Print what a checkpoint, run or dataset holds.",
+                 {"anyorder inspect runs/a/checkpoints/step-000000200 --verify",
+                  "anyorder inspect runs/a --ledger", "anyorder inspect shards --json"});
+  AddPath(command, "path", options->path, "checkpoint, run or dataset directory")->required();
+  command->add_flag("--verify", options->verify, "read all data and compare checksums");
+  command->add_flag("--json", options->json, "print one JSON object");
+  command->add_flag(
+      "--ledger", options->ledger,
+      "run: verify that each sample was used as planned, and print where the time went");
+  AddPath(command, "--data", options->data, "--ledger: dataset, if it was moved");
+  return {command, [options] { return Report(Inspect(*options)); }};
 }
 
 }  // namespace anyorder::launcher

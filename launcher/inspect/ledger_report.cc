@@ -13,8 +13,6 @@
 #include "core/base/status.h"
 #include "data/dataset/dataset.h"
 #include "launcher/inspect/run_history.h"
-#include "launcher/inspect/sample_audit.h"
-#include "launcher/inspect/wall_time.h"
 #include "launcher/process/counted.h"
 
 namespace anyorder::launcher {

@@ -1,5 +1,3 @@
-#include "launcher/inspect/sample_audit.h"
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -13,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/objective/objective.h"
 #include "data/sampling/sampler.h"
+#include "launcher/inspect/ledger_report.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -1,5 +1,3 @@
-#include "launcher/inspect/status_facts.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -15,6 +13,7 @@
 #include "core/base/utc_time.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
+#include "launcher/inspect/status_report.h"
 
 namespace anyorder::launcher {
 namespace {

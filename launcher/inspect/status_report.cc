@@ -13,7 +13,6 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
-#include "launcher/inspect/status_watch.h"
 #include "launcher/process/counted.h"
 
 namespace anyorder::launcher {
@@ -93,12 +92,6 @@ Json Describe(const StatusFacts& facts) {
   return json;
 }
 
-std::string Some(const std::vector<std::string>& names, size_t limit) {
-  if (names.size() <= limit) return absl::StrJoin(names, " ");
-  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + limit, " "), " and ",
-                      names.size() - limit, " more");
-}
-
 std::string Bytes(int64_t bytes) {
   const double mib = static_cast<double>(bytes) / (1 << 20);
   return mib < 1024 ? absl::StrFormat("%.1f MiB", mib) : absl::StrFormat("%.1f GiB", mib / 1024);
@@ -167,7 +160,7 @@ void AddState(const StatusFacts& facts, Screen& screen) {
   std::string state = facts.state;
   if (facts.ranks >= 0 && facts.state == "running") {
     absl::StrAppend(&state, ", ", Counted(facts.ranks, "rank"));
-    if (!facts.nodes.empty()) absl::StrAppend(&state, " on ", Some(facts.nodes, kShownNodes));
+    if (!facts.nodes.empty()) absl::StrAppend(&state, " on ", FirstNames(facts.nodes, kShownNodes));
   }
   screen.Add("state", state);
   if (!facts.owner.empty()) screen.Add("owner", facts.owner);
@@ -272,6 +265,12 @@ absl::Status PrintOnce(const StatusOptions& options) {
 }
 
 }  // namespace
+
+std::string FirstNames(const std::vector<std::string>& names, size_t limit) {
+  if (names.size() <= limit) return absl::StrJoin(names, " ");
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + limit, " "), " and ",
+                      names.size() - limit, " more");
+}
 
 std::string HumanDuration(absl::Duration duration) {
   const double seconds = absl::ToDoubleSeconds(duration);

@@ -1,16 +1,107 @@
-// `anyorder status`: what a run is doing, in one screen; and the same as JSON (README.md lists the
-// members).
+// `anyorder status`: what a run is doing now, from the files of its directory joined with what
+// Slurm says about its jobs; in one screen, and the same as JSON (README.md lists the members).
 
 #pragma once
 
+#include <cstdint>
+#include <deque>
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
-#include "launcher/inspect/status_facts.h"
+#include "ckpt/reader.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/metrics.h"
+#include "launcher/process/slurm_commands.h"
 
 namespace anyorder::launcher {
+
+// The newest checkpoint that opens.
+struct LastCommit {
+  int64_t step = 0;
+  int64_t num_bytes = 0;
+  absl::Duration age;
+};
+
+struct StatusFacts {
+  absl::Time now;
+  std::string run_dir;
+  std::string run_id;
+  std::string state;  // running, stopped, finished; queued: a job of the run waits
+  std::string owner;  // the launcher that has the run, if it lives
+  int64_t step = 0;
+  int64_t steps = 0;  // 0: not known before the first start
+  int64_t starts = 0;
+  int64_t restarts = 0;  // starts after an end that left something to do
+  int64_t ranks = -1;    // of the last start, like the next
+  std::vector<std::string> nodes;
+  std::optional<StepMetrics> last;
+  std::optional<double> eval_loss;
+  int64_t eval_step = 0;
+  int64_t redone_steps = 0;  // lost in a crash and recomputed
+  int64_t skipped_steps = 0;
+  absl::Duration wall;      // from each start to the last that is known of it
+  absl::Duration training;  // in steps that count
+  absl::Duration evaluation;
+  std::optional<absl::Duration> per_step;  // wall time of late; with all that comes between steps
+  std::optional<absl::Duration> left;      // until the last step, while it runs
+  std::optional<absl::Duration> silence;   // since the last step, while it runs
+  std::optional<LastCommit> commit;
+  std::vector<ckpt::CheckpointInfo> checkpoints;  // newest first
+  std::vector<LedgerRecord> ledger;
+  bool is_under_slurm = false;
+  SlurmView slurm;  // of a run under Slurm
+
+  double Goodput() const {
+    return wall > absl::ZeroDuration() ? absl::FDivDuration(training, wall) : 0;
+  }
+};
+
+// The launcher that has the run directory, as far as anybody can tell; "" for none. On another
+// machine its process cannot be looked at, but Slurm knows whether the job it belongs to still
+// runs.
+std::string LiveOwner(const std::string& run_dir, const SlurmView& slurm);
+
+// Restarts among the starts of `ledger`: a launch of a run whose last start was done (exit status
+// 0) is none.
+int64_t CountRestarts(const std::vector<LedgerRecord>& ledger);
+
+// Collects repeatedly, and reads of metrics.jsonl only what is new.
+class StatusCollector {
+ public:
+  explicit StatusCollector(const std::string& run_dir);
+
+  // InvalidArgument if the directory holds neither a run nor a batch script for one.
+  absl::StatusOr<StatusFacts> Collect();
+
+ private:
+  absl::Status ReadSteps();
+  void TakeStep(StepMetrics metrics);
+  void TakeTime(const StepMetrics& metrics);
+  void DescribeProgress(StatusFacts& facts) const;
+
+  const std::string run_dir_;
+  MetricsStream metrics_;
+  MetricsStream redone_;
+  // Of all lines so far.
+  struct Sums {
+    std::optional<double> eval_loss;
+    int64_t eval_step = 0;
+    int64_t skipped_steps = 0;
+    absl::Duration training;
+    absl::Duration evaluation;
+    std::deque<StepMetrics> recent;  // the last lines of one start
+  };
+  Sums sums_;
+  int64_t redone_steps_ = 0;
+  std::map<int64_t, absl::Time> newest_lines_;  // by attempt, redone steps too
+};
 
 struct StatusOptions {
   std::string run_dir;
@@ -36,5 +127,19 @@ std::string StatusJsonLine(const StatusFacts& facts);
 
 // "1 d 3 h", "5 min 12 s", "4.2 s": two units at most.
 std::string HumanDuration(absl::Duration duration);
+
+// "n1 n2 and 3 more": at most `limit` of them.
+std::string FirstNames(const std::vector<std::string>& names, size_t limit);
+
+// On a terminal the screen is drawn over the one before; elsewhere each refresh is one line, with
+// `json` one JSON object a line. Ends when the run is finished, and at SIGINT and SIGTERM; both are
+// OK. A run that stopped may be started again: it is watched on.
+absl::Status WatchStatus(const std::string& run_dir, bool json, absl::Duration interval);
+
+// The bytes that replace a drawing of `lines_before` lines by `screen` on a terminal of `rows` x
+// `columns`. Lines that are too long are cut, and so is a screen that is too high: what scrolled
+// out of sight could not be drawn over. `lines` is set to those drawn.
+std::string Redraw(absl::string_view screen, int64_t rows, int64_t columns, int64_t lines_before,
+                   int64_t* lines);
 
 }  // namespace anyorder::launcher

@@ -1,4 +1,5 @@
-#include "launcher/inspect/status_watch.h"
+// The command line of `anyorder status`, and --watch: the status again and again until the run is
+// done.
 
 #include <poll.h>
 #include <signal.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
@@ -17,6 +19,7 @@
 #include "core/base/status.h"
 #include "core/base/terminal.h"
 #include "launcher/inspect/status_report.h"
+#include "launcher/process/command_line.h"
 #include "launcher/process/display_width.h"
 
 namespace anyorder::launcher {
@@ -84,6 +87,19 @@ absl::Status WatchStatus(const std::string& run_dir, bool json, absl::Duration i
     if (std::fflush(stdout) != 0) return ErrnoStatus("write to", "standard output");
     if (facts.state == "finished" || WasInterrupted(signals, interval)) return absl::OkStatus();
   }
+}
+
+Subcommand DeclareStatus(CLI::App& front) {
+  const auto options = std::make_shared<StatusOptions>();
+  CLI::App* command = AddCommand(front, "status", "Print the state and progress of a run.",
+                                 {"anyorder status runs/a", "anyorder status runs/a --watch 5"});
+  AddRunDir(command, options->run_dir, "run directory");
+  command->add_flag("--json", options->json, "print one JSON object; with --watch one per line");
+  AddNumber(command, "--watch", options->watch_seconds,
+            "refresh every X seconds (default: 2) until the run is done", 0.1, 86400.0)
+      ->expected(0, 1)
+      ->default_str("2");
+  return {command, [options] { return Report(PrintStatus(*options)); }};
 }
 
 }  // namespace anyorder::launcher

@@ -62,9 +62,9 @@ class BundleError(Exception):
         self.status = status
 
 
-def run(*command):
+def run(*command, environment=None):
     try:
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, env=environment)
     except FileNotFoundError:
         raise BundleError(74, f"there is no '{command[0]}' in PATH; install it (Debian packages: patchelf binutils openmpi-bin)") from None
     if done.returncode != 0:
@@ -74,12 +74,8 @@ def run(*command):
 
 def needed_libraries(elf, environment=None):
     """Name -> path of every library that the loader would map, direct or not, less those of glibc."""
-    command = ["ldd", str(elf)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode != 0:
-        raise BundleError(74, f"'{' '.join(command)}' failed: {(done.stderr or done.stdout).strip()}")
     libraries = {}
-    for line in done.stdout.splitlines():
+    for line in run("ldd", elf, environment=environment).splitlines():
         words = line.split()
         if len(words) < 2 or words[1] != "=>" or GLIBC.match(words[0]):
             continue

@@ -1,4 +1,5 @@
-// A program started and watched by the launcher.
+// Programs that the launcher starts: watched ones, and those that answer a question, which are
+// never waited for longer than a given time.
 
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace anyorder::launcher {
 
@@ -42,5 +44,22 @@ class ChildProcess {
 
 // The directory of the running program, where its siblings are.
 std::string ProgramDirectory();
+
+// Cores that this process may use, which may be fewer than the machine has.
+int UsableCores();
+
+struct CapturedOutput {
+  bool is_late = false;  // the deadline came first, and the program was ended
+  int exit_status = -1;  // 127: there is no such program
+  std::string text;      // stdout and stderr, at most a MiB
+};
+
+// `arguments` as in SpawnOptions. At the deadline the program gets SIGTERM, with which srun ends
+// its step, and SIGKILL 5 seconds later.
+absl::StatusOr<CapturedOutput> RunCaptured(const std::vector<std::string>& arguments,
+                                           absl::Time deadline);
+
+// Whether PATH holds a program of this name.
+bool HasProgram(const std::string& name);
 
 }  // namespace anyorder::launcher

@@ -1,14 +1,22 @@
-// What the programs' command lines share: kinds of options, the form of --help, and one line about
-// what is wrong with a command line.
+// What the programs' command lines share: kinds of options, the form of --help, one line about what
+// is wrong with a command line; a command line as data, read from its CLI11 declarations: what
+// --help, man pages and shell completion are made of; and the subcommands of `anyorder`: each
+// declares its options and says what to run, in a file of its own.
 
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "absl/status/status.h"
+
+#include "core/base/status.h"
 
 namespace anyorder::launcher {
 
@@ -79,5 +87,67 @@ CLI::Option* AddStep(CLI::App* command, Number& step, const std::string& scope =
 // --set section.key=value, any number of times.
 CLI::Option* AddSettings(CLI::App* command, std::vector<std::string>& settings,
                          const std::string& help = "override a configuration key");
+
+struct OptionText {
+  std::vector<std::string> names;   // "-h", "--help"; none of a plain argument
+  std::string argument;             // "PATH" of "--config PATH"; "" of a flag
+  std::vector<std::string> values;  // of an enumeration
+  std::string help;
+  std::string default_text;  // "" if there is none, or `help` tells it
+  bool is_required = false;
+  bool is_repeated = false;
+
+  bool takes_file() const { return argument == "PATH" || argument == "DIR"; }
+};
+
+struct CommandText {
+  std::string name;
+  std::string summary;
+  std::string examples;  // indented lines
+  std::vector<OptionText> options;
+  std::vector<OptionText> arguments;
+  std::vector<CommandText> commands;
+};
+
+OptionText DescribeOption(const CLI::Option& option);
+// Without subcommands and options that are not in --help.
+CommandText DescribeCommand(const CLI::App& app);
+
+// "hf|run", or the kind of value.
+std::string ArgumentText(const OptionText& option);
+// Its sentence, and what it is where it is not given.
+std::string HelpText(const OptionText& option);
+
+// Broken into lines of at most `columns`, each after `indent`.
+std::string Wrapped(const std::string& text, const std::string& indent, size_t columns = 100);
+
+std::shared_ptr<CLI::FormatterBase> MakeHelpFormatter();
+
+inline constexpr char kFrontProgram[] = "anyorder";
+
+struct Subcommand {
+  CLI::App* app;  // owned by the front
+  std::function<int()>
+      run;  // after parsing; returns the exit status, having reported what went wrong
+};
+
+// A subcommand's usual end: one line on stderr if `status` is an error; the exit status.
+inline int Report(const absl::Status& status) { return ReportAndExitStatus(kFrontProgram, status); }
+
+Subcommand DeclareCleanNode(CLI::App& front);
+Subcommand DeclareCompletion(CLI::App& front);
+Subcommand DeclareConfig(CLI::App& front);
+Subcommand DeclareEval(CLI::App& front);
+Subcommand DeclareExport(CLI::App& front);
+Subcommand DeclareGenerate(CLI::App& front);
+Subcommand DeclareImport(CLI::App& front);
+Subcommand DeclareInspect(CLI::App& front);
+Subcommand DeclareLaunch(CLI::App& front);
+Subcommand DeclareManPages(CLI::App& front);
+Subcommand DeclareReport(CLI::App& front);
+Subcommand DeclareShow(CLI::App& front);
+Subcommand DeclareStatus(CLI::App& front);
+Subcommand DeclareSubmit(CLI::App& front);
+Subcommand DeclareTune(CLI::App& front);
 
 }  // namespace anyorder::launcher

@@ -12,8 +12,6 @@
 #include "core/train/run/config_file.h"
 #include "core/train/run/config_keys.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/command_tree.h"
-#include "launcher/process/subcommand.h"
 
 namespace anyorder::launcher {
 namespace {

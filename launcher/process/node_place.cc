@@ -1,18 +1,30 @@
 #include "launcher/process/node_place.h"
 
+#include <CLI/CLI.hpp>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
 #include <system_error>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 #include "core/base/crc32c.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
+#include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -35,6 +47,27 @@ absl::Status MakePrivate(const std::string& path) {
   }
   return absl::PermissionDeniedError(absl::StrCat(
       "'", path, "' must be a directory with mode 0700 that this user owns; have it removed"));
+}
+
+constexpr char kPrefix[] = "shared-";
+// Less than the launcher waits for a node's step (slurm_backend.cc).
+constexpr absl::Duration kPatience = absl::Seconds(5);
+
+// Removes what earlier starts of the run left on this node, and says that the node runs steps.
+absl::Status CleanNode(const std::string& run_dir, const std::string& mark) {
+  const char* const name = ::getenv("SLURMD_NODENAME");
+  if (name == nullptr) {
+    return absl::InvalidArgumentError(
+        "clean-node is a step that `anyorder launch --backend slurm` starts");
+  }
+  ANYORDER_RETURN_IF_ERROR(RemoveScratch(ScratchOnNode(run_dir, name)));
+  const absl::Status seen = SeeSharedMark(mark);
+  if (!seen.ok()) {
+    std::cout << kOtherDirectoryAnswer << name << " " << seen.message() << std::endl;
+    return absl::OkStatus();
+  }
+  std::cout << kCleanNodeAnswer << name << std::endl;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -99,6 +132,47 @@ std::string ServiceSocket(const NodeScratch& scratch, int64_t attempt) {
 
 std::string ReadyFile(const std::string& run_dir, int64_t attempt, int index) {
   return absl::StrCat(run_dir, "/.launch/ready-", attempt, ".", index);
+}
+
+absl::StatusOr<std::unique_ptr<SharedMark>> SharedMark::Write(const std::string& run_dir) {
+  const std::string directory = run_dir + "/.launch";
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;  // what stays only lies there
+    if (absl::StartsWith(it->path().filename().string(), kPrefix)) fs::remove(it->path(), ignored);
+  }
+  std::random_device random;
+  const std::string path = absl::StrFormat("%s/%s%08x%08x", directory, kPrefix, random(), random());
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(path, "\n"));
+  return std::unique_ptr<SharedMark>(new SharedMark(path));
+}
+
+SharedMark::~SharedMark() {
+  std::error_code ignored;
+  fs::remove(path_, ignored);
+}
+
+absl::Status SeeSharedMark(const std::string& path) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  struct stat info {};
+  while (::stat(path.c_str(), &info) != 0) {
+    if (absl::Now() >= deadline) return ErrnoStatus("stat", path);
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+  return absl::OkStatus();
+}
+
+Subcommand DeclareCleanNode(CLI::App& front) {
+  struct Line {
+    std::string run_dir, mark;
+  };
+  const auto line = std::make_shared<Line>();
+  CLI::App* command =
+      AddCommand(front, "clean-node", "A step of launch --backend slurm.", {})->group("");
+  AddPath(command, "--run-dir", line->run_dir, "as in launch")->required();
+  AddPath(command, "--mark", line->mark, "a file that the launcher wrote into the run directory")
+      ->required();
+  return {command, [line] { return Report(CleanNode(line->run_dir, line->mark)); }};
 }
 
 }  // namespace anyorder::launcher

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +14,42 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "core/train/run/ledger.h"
+
 namespace anyorder::launcher {
+
+struct SlurmJob {
+  int64_t id = 0;
+  std::string state;       // PENDING, RUNNING, COMPLETED, ...
+  std::string reason;      // why it waits or ended; "" for None
+  std::string partition;   // several with commas while it waits
+  std::string nodes;       // as Slurm writes them, "n[1-4]"; "" while it waits
+  std::string dependency;  // "" for none
+  std::string exit_code;   // "0:15": status and signal; of jobs that ended
+  int64_t num_nodes = -1;
+  int64_t restarts = -1;
+  std::optional<absl::Duration> run_time;
+  std::optional<absl::Duration> time_left;  // while it runs, with a time limit
+  std::optional<absl::Time> start;          // while it waits: when Slurm expects to start it
+
+  bool IsQueued() const;
+  // Has an allocation, also while it ends.
+  bool IsRunning() const;
+  // Certainly runs no more as its start number `restart`: it ended, or was requeued since. False
+  // for COMPLETING: its processes may be writing their last checkpoint.
+  bool HasEnded(int64_t restart) const;
+};
+
+// NotFound if Slurm knows no such job (any more); Unavailable, with why, if it does not answer
+// before the deadline or cannot be asked here.
+absl::StatusOr<SlurmJob> ShowSlurmJob(const std::string& id, absl::Time deadline);
+
+// One line of `scontrol -o show job`. DataLoss if it describes no job.
+absl::StatusOr<SlurmJob> ParseSlurmJob(absl::string_view line);
+
+// The seconds of a time as Slurm writes and reads it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; 0 for
+// UNLIMITED, INFINITE and 0. InvalidArgument otherwise.
+absl::StatusOr<int64_t> ParseTimeLimit(absl::string_view text);
 
 // Waits for a command and takes what it writes to stdout and stderr. Unavailable with its last line
 // if it fails; DeadlineExceeded, after ending it, if it takes longer than `limit`.
@@ -38,5 +74,21 @@ absl::Status SignalStep(const std::string& step, const std::string& signal);
 // since. False where Slurm does not answer, and for a job of another cluster. `this_job` in the
 // same form: what runs now.
 bool JobHasEnded(const std::string& job, const std::string& this_job);
+
+struct SlurmView {
+  std::vector<SlurmJob> jobs;      // newest first
+  std::vector<int64_t> forgotten;  // jobs of the run that Slurm no longer knows
+  std::string problem;             // why nothing more is known; "" if nothing failed
+};
+
+// Numbers of the jobs that ran or will run `run_dir`, newest first: of start records, and of the
+// files in run_dir/slurm that are named after a job (job-123.log). Empty for a run that was never
+// under Slurm.
+std::vector<int64_t> SlurmJobsOf(const std::string& run_dir,
+                                 const std::vector<LedgerRecord>& ledger);
+
+// Asks about the newest of `ids`, and about older ones until one is found that does not wait. All
+// answers together take at most `patience`.
+SlurmView AskSlurm(const std::vector<int64_t>& ids, absl::Duration patience);
 
 }  // namespace anyorder::launcher

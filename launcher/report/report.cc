@@ -1,20 +1,283 @@
 #include "launcher/report/report.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <system_error>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
-#include "launcher/report/report_page.h"
+#include "launcher/inspect/status_report.h"
+#include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
 namespace {
+
+constexpr char kPolicy[] =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+// "&#xFFFD;": what HTML puts for characters it cannot hold.
+constexpr char kReplacement[] = "\xef\xbf\xbd";
+constexpr size_t kMaxNodesInTable = 16;
+
+using Row = std::pair<std::string, std::string>;  // both plain text
+
+std::string UtcTime(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
+
+std::string WithThousands(int64_t number) {
+  std::string digits = absl::StrCat(number);
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)
+    digits.insert(static_cast<size_t>(at), "\u2009");
+  return digits;
+}
+
+std::string Number(double value) {
+  return std::isfinite(value) ? absl::StrFormat("%.4f", value) : "not a number";
+}
+
+double GoodputOf(const ReportRun& run) {
+  // Of the time in which the run had machines: what it was stopped for is nobody's loss.
+  const absl::Duration busy = run.wall.wall - run.wall.shares[kStopped];
+  return busy > absl::ZeroDuration() ? absl::FDivDuration(absl::Seconds(run.training_seconds), busy)
+                                     : 0;
+}
+
+std::string Cell(const std::string& text, const char* element = "td") {
+  return absl::StrCat("<", element, ">", EscapeHtml(text), "</", element, ">");
+}
+
+// "6.1 (ae 3.0, par 3.1)" where the objective tells parts of its loss apart.
+std::string LastLoss(const ReportRun& run) {
+  std::vector<std::string> parts;
+  for (const NamedMean& mean : run.last_means) {
+    absl::string_view name = mean.name;
+    if (absl::ConsumePrefix(&name, "loss_"))
+      parts.push_back(absl::StrCat(name, " ", Number(mean.value)));
+  }
+  const std::string loss = Number(run.last_loss);
+  return parts.empty() ? loss : absl::StrCat(loss, " (", absl::StrJoin(parts, ", "), ")");
+}
+
+// The figures that a reader looks for first; of every run the same, in the same order.
+std::vector<Row> Figures(const ReportRun& run) {
+  std::vector<Row> rows;
+  rows.emplace_back(
+      "step", absl::StrCat(WithThousands(run.step), " of ", WithThousands(run.config.train.steps)));
+  rows.emplace_back("last loss", run.step > 0 ? LastLoss(run) : "none yet");
+  rows.emplace_back("held-out loss", run.evaluations.empty()
+                                         ? "not evaluated"
+                                         : Number(run.evaluations.back().value));
+  const double speed =
+      run.training_seconds > 0 ? static_cast<double>(run.tokens) / run.training_seconds : 0;
+  rows.emplace_back("tokens/s, mean", WithThousands(std::llround(speed)));
+  rows.emplace_back("tokens", WithThousands(run.tokens));
+  rows.emplace_back("wall time", HumanDuration(run.wall.wall));
+  rows.emplace_back("goodput", absl::StrFormat("%.1f %%", 100 * GoodputOf(run)));
+  rows.emplace_back("restarts", WithThousands(run.restarts));
+  rows.emplace_back("steps recomputed", WithThousands(run.redone_steps));
+  rows.emplace_back("steps skipped", WithThousands(run.skipped_steps));
+  rows.emplace_back("commits", WithThousands(run.num_commits));
+  return rows;
+}
+
+std::string Tiles(const ReportRun& run) {
+  std::string html = "<dl class=\"tiles\">\n";
+  for (const auto& [name, value] : Figures(run))
+    absl::StrAppend(&html, "<div><dt>", EscapeHtml(name), "</dt><dd>", EscapeHtml(value),
+                    "</dd></div>\n");
+  return html + "</dl>\n";
+}
+
+std::string Comparison(const std::vector<ReportRun>& runs) {
+  std::string html = "<div class=\"scroll\"><table class=\"compare\"><thead><tr><td></td>";
+  for (size_t i = 0; i < runs.size(); ++i)
+    absl::StrAppend(&html, "<th scope=\"col\"><i class=\"swatch s", i % 6, "\"></i>",
+                    EscapeHtml(runs[i].name), "</th>");
+  html += "</tr></thead><tbody>\n";
+  std::vector<std::vector<Row>> columns;
+  for (const ReportRun& run : runs) {
+    columns.push_back(Figures(run));
+    columns.back().insert(columns.back().begin(), {"state", run.state});
+  }
+  for (size_t row = 0; row < columns.front().size(); ++row) {
+    absl::StrAppend(&html, "<tr><th scope=\"row\">", EscapeHtml(columns[0][row].first), "</th>");
+    for (const std::vector<Row>& column : columns) html += Cell(column[row].second);
+    html += "</tr>\n";
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+struct ClassWords {
+  const char* name;
+  const char* words;
+};
+
+// In the order of TimeClass.
+constexpr ClassWords kClassWords[] = {
+    {"training", "steps that count, minus the next three rows"},
+    {"data wait", "waiting for the loader"},
+    {"communication", "gradient reduction, waiting for slower ranks included"},
+    {"checkpoint stall", "copies to the service, and the last save of a start"},
+    {"evaluation", "held-out loss"},
+    {"redone", "steps that a crash lost"},
+    {"start", "from the first start to its first step"},
+    {"restart", "after a failed end, until the next first step"},
+    {"stopped", "after a requested stop, until the next start"},
+    {"bookkeeping", "metrics, ledger, the end of processes"}};
+static_assert(std::size(kClassWords) == kNumTimeClasses);
+
+std::string TimeTable(const ReportRun& run, bool is_one_of_many) {
+  const double whole = std::max(absl::ToDoubleSeconds(run.wall.Sum()), 1e-9);
+  std::string bar;
+  std::string rows;
+  for (int i = 0; i < kNumTimeClasses; ++i) {
+    const double seconds = std::max(0.0, absl::ToDoubleSeconds(run.wall.shares[i]));
+    const double percent = 100 * seconds / whole;
+    absl::StrAppendFormat(&bar,
+                          "<i class=\"c%d\" style=\"width:%.3f%%\" title=\"%s: %.1f %%\"></i>", i,
+                          percent, kClassWords[i].name, percent);
+    absl::StrAppendFormat(&rows,
+                          "<tr data-class=\"%s\" data-seconds=\"%.3f\"><th scope=\"row\"><i "
+                          "class=\"swatch c%d\"></i>%s</th><td>%s</td><td>%.1f %%</td><td "
+                          "class=\"words\">%s</td></tr>\n",
+                          Name(static_cast<TimeClass>(i)),
+                          absl::ToDoubleSeconds(run.wall.shares[i]), i, kClassWords[i].name,
+                          HumanDuration(run.wall.shares[i]), percent, kClassWords[i].words);
+  }
+  std::string html;
+  if (is_one_of_many) absl::StrAppend(&html, "<h3>", EscapeHtml(run.name), "</h3>\n");
+  absl::StrAppend(&html, "<div class=\"bar\" aria-hidden=\"true\">", bar, "</div>\n");
+  absl::StrAppend(&html, is_one_of_many ? "<details><summary>in numbers</summary>" : "",
+                  "<div class=\"scroll\"><table class=\"time\"><caption>",
+                  EscapeHtml(absl::StrCat("Wall time from the first start to the last trace: ",
+                                          HumanDuration(run.wall.wall))),
+                  "</caption><thead><tr><th scope=\"col\">what</th><th scope=\"col\">time</th><th "
+                  "scope=\"col\">share</th><th scope=\"col\" class=\"words\">which "
+                  "is</th></tr></thead><tbody>\n",
+                  rows, "</tbody></table></div>", is_one_of_many ? "</details>\n" : "\n");
+  return html;
+}
+
+std::string EndOf(const ReportStart& start) {
+  if (start.is_running) return "running";
+  std::string words = ExitWords(start.exit_status);
+  if (!start.detail.empty()) absl::StrAppend(&words, ": ", start.detail);
+  if (!start.lost_nodes.empty())
+    absl::StrAppend(&words, "; lost ", absl::StrJoin(start.lost_nodes, " "));
+  return words;
+}
+
+// For the caption of a table with `shown` rows of `all`.
+std::string LeftOut(size_t shown, int64_t all) {
+  if (all <= static_cast<int64_t>(shown)) return "";
+  return absl::StrCat(": the first and last ", shown, " of ", all);
+}
+
+std::string StartsTable(const ReportRun& run) {
+  const bool has_nodes = std::any_of(run.starts.begin(), run.starts.end(),
+                                     [](const ReportStart& start) { return !start.nodes.empty(); });
+  const bool has_jobs = std::any_of(run.starts.begin(), run.starts.end(),
+                                    [](const ReportStart& start) { return start.slurm_job >= 0; });
+  std::string html = absl::StrCat(
+      "<div class=\"scroll\"><table><caption>Starts", LeftOut(run.starts.size(), run.num_starts),
+      "</caption><thead><tr><th scope=\"col\">#</th><th scope=\"col\">began</th><th "
+      "scope=\"col\">lasted</th><th scope=\"col\">ranks</th>",
+      has_nodes ? "<th scope=\"col\">nodes</th>" : "",
+      has_jobs ? "<th scope=\"col\">Slurm job</th>" : "",
+      "<th scope=\"col\">steps</th><th scope=\"col\">how it ended</th></tr></thead><tbody>\n");
+  for (const ReportStart& start : run.starts) {
+    absl::StrAppend(&html, "<tr>", Cell(absl::StrCat(start.attempt)),
+                    Cell(UtcTime(run.origin + absl::Seconds(start.begin))),
+                    Cell(HumanDuration(absl::Seconds(start.end - start.begin))),
+                    Cell(start.ranks < 0 ? "" : absl::StrCat(start.ranks)));
+    if (has_nodes) html += Cell(FirstNames(start.nodes, kMaxNodesInTable));
+    if (has_jobs) {
+      std::string job = start.slurm_job < 0 ? "" : absl::StrCat(start.slurm_job);
+      if (start.slurm_restart > 0) absl::StrAppend(&job, ", restart ", start.slurm_restart);
+      html += Cell(job);
+    }
+    const bool has_steps = start.last_step > start.from_step && start.from_step >= 0;
+    html += Cell(has_steps ? absl::StrCat(start.from_step + 1, " to ", start.last_step) : "none");
+    absl::StrAppend(&html, "<td class=\"words\">", EscapeHtml(EndOf(start)), "</td></tr>\n");
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string EventsTable(const ReportRun& run) {
+  if (run.events.empty()) return "";
+  std::string html = absl::StrCat(
+      "<div class=\"scroll\"><table><caption>Incidents", LeftOut(run.events.size(), run.num_events),
+      "</caption><thead><tr><th scope=\"col\">when</th><th scope=\"col\">start</th><th "
+      "scope=\"col\">step</th><th scope=\"col\">what</th><th "
+      "scope=\"col\">why</th></tr></thead><tbody>\n");
+  for (const ReportEvent& event : run.events) {
+    absl::StrAppend(&html, "<tr>", Cell(UtcTime(run.origin + absl::Seconds(event.time))),
+                    Cell(absl::StrCat(event.attempt)),
+                    Cell(event.step < 0 ? "" : absl::StrCat(event.step)), Cell(event.kind),
+                    "<td class=\"words\">", EscapeHtml(event.text), "</td></tr>\n");
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string Identity(const ReportRun& run) {
+  std::string html = "<dl class=\"identity\">\n";
+  const std::vector<Row> rows = {{"run directory", run.run_dir},
+                                 {"run", run.run_id},
+                                 {"configuration", run.config_digest},
+                                 {"dataset", run.dataset_digest},
+                                 {"first start", UtcTime(run.origin)}};
+  for (const auto& [name, value] : rows) {
+    if (value.empty()) continue;
+    absl::StrAppend(&html, "<dt>", EscapeHtml(name), "</dt><dd>", EscapeHtml(value), "</dd>\n");
+  }
+  if (run.peak_rss_bytes > 0) {
+    absl::StrAppendFormat(&html, "<dt>memory of rank 0</dt><dd>%.0f MiB at most</dd>\n",
+                          static_cast<double>(run.peak_rss_bytes) / (1 << 20));
+  }
+  return absl::StrCat(html, "</dl>\n<details><summary>config.toml</summary><pre>",
+                      EscapeHtml(run.config_text), "</pre></details>\n");
+}
+
+std::string Subtitle(const ReportRun& run) {
+  return absl::StrCat(
+      run.config.objective.name, run.config.objective.next_sentence ? " with next sentence" : "",
+      ", ", run.config.model.num_layers, " layers of ", run.config.model.model_dim, ", ",
+      run.config.train.global_batch_size, " lanes of ", run.config.sampling.seq_len, " tokens");
+}
+
+std::string Header(const std::vector<ReportRun>& runs, absl::Time now) {
+  if (runs.size() > 1) {
+    return absl::StrCat("<header><h1>", runs.size(), " runs</h1><p>written ", UtcTime(now),
+                        "</p></header>\n", Comparison(runs));
+  }
+  const ReportRun& run = runs.front();
+  return absl::StrCat("<header><h1>", EscapeHtml(run.name), " <span class=\"state ", run.state,
+                      "\">", run.state, "</span></h1><p>", EscapeHtml(Subtitle(run)), " · written ",
+                      UtcTime(now), "</p></header>\n", Tiles(run));
+}
+
+// The script fills this in; the label of the group tells how to move in it without a mouse.
+constexpr char kCharts[] =
+    "<section aria-labelledby=\"charts-title\"><div class=\"head\"><h2 id=\"charts-title\">Over "
+    "time</h2><div id=\"controls\"></div></div>\n"
+    "<noscript><p class=\"note\">The curves are drawn by a script in this file, and scripts are "
+    "switched off. The tables below need none.</p></noscript>\n"
+    "<div id=\"charts\" tabindex=\"0\" role=\"group\" aria-label=\"Curves of the run over one "
+    "axis. Arrow keys move the read-out, with Shift ten times as far; plus and minus zoom; "
+    "Escape shows everything.\"></div>\n"
+    "<p id=\"spoken\" class=\"unseen\" aria-live=\"polite\"></p></section>\n";
 
 constexpr size_t kMaxRuns = 6;  // as many colours can be told apart
 
@@ -45,6 +308,52 @@ absl::Status CheckMayBeReplaced(const std::string& output) {
 
 }  // namespace
 
+std::string EscapeHtml(absl::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    switch (c) {
+      case '&': escaped += "&amp;"; break;
+      case '<': escaped += "&lt;"; break;
+      case '>': escaped += "&gt;"; break;
+      case '"': escaped += "&quot;"; break;
+      case '\'': escaped += "&#39;"; break;
+      default:
+        if (absl::ascii_iscntrl(c) && c != '\n' && c != '\t') {
+          escaped += kReplacement;
+        } else {
+          escaped += c;
+        }
+    }
+  }
+  return escaped;
+}
+
+std::string ReportPage(const std::vector<ReportRun>& runs, absl::Time now) {
+  const bool many = runs.size() > 1;
+  std::string title = EscapeHtml(runs.front().name);
+  if (many) absl::StrAppend(&title, " and ", runs.size() - 1, " more");
+  std::string html = absl::StrCat(
+      kReportOpening,
+      "<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta "
+      "http-equiv=\"Content-Security-Policy\" content=\"",
+      kPolicy,
+      "\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
+      title, " · anyorder report</title>\n<style>\n", kReportStyle,
+      "</style></head>\n<body><main>\n", Header(runs, now), kCharts,
+      "<section><h2>Where the time went</h2>\n");
+  for (const ReportRun& run : runs) html += TimeTable(run, many);
+  html += "</section>\n";
+  for (const ReportRun& run : runs) {
+    absl::StrAppend(&html, "<section><h2>", many ? EscapeHtml(run.name) : "What happened",
+                    "</h2>\n", StartsTable(run), EventsTable(run), "<h3>Identity</h3>\n",
+                    Identity(run), "</section>\n");
+  }
+  absl::StrAppend(&html, "</main>\n<script type=\"application/json\" id=\"report-data\">",
+                  ReportJson(runs), "</script>\n<script>\n", kReportScript,
+                  "</script></body></html>\n");
+  return html;
+}
+
 absl::Status WriteReport(const ReportOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string output, ResolveOutput(options));
   ANYORDER_RETURN_IF_ERROR(CheckMayBeReplaced(output));
@@ -57,6 +366,18 @@ absl::Status WriteReport(const ReportOptions& options) {
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(output, page));
   absl::PrintF("%s: %d KiB; open it in any browser\n", output, (page.size() + 1023) / 1024);
   return absl::OkStatus();
+}
+
+Subcommand DeclareReport(CLI::App& front) {
+  const auto options = std::make_shared<ReportOptions>();
+  CLI::App* command =
+      AddCommand(front, "report", "Write a run's curves and events as one HTML page.",
+                 {"anyorder report --run-dir runs/a",
+                  "anyorder report --run-dir runs/a --run-dir runs/b --output comparison.html"});
+  AddRunDir(command, options->run_dirs, "run directory; repeat it to compare up to 6 runs")
+      ->allow_extra_args(false);
+  AddPath(command, "--output", options->output, "FILE.html (default: report.html in the run)");
+  return {command, [options] { return Report(WriteReport(*options)); }};
 }
 
 }  // namespace anyorder::launcher

@@ -17,7 +17,7 @@
 #include "core/base/whole_file.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
-#include "launcher/inspect/status_facts.h"
+#include "launcher/inspect/status_report.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 
-#include "launcher/report/report_page.h"
+#include "launcher/report/report.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -1,8 +1,8 @@
-#include "launcher/report/report_series.h"
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
+
+#include "launcher/report/report_data.h"
 
 namespace anyorder::launcher {
 namespace {

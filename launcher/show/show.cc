@@ -5,23 +5,26 @@
 #include <unistd.h>
 
 #include <clocale>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/objective/objective.h"
-#include "launcher/show/show_config.h"
-#include "launcher/show/show_mask.h"
-#include "launcher/show/show_scene.h"
-#include "launcher/show/show_svg.h"
-#include "launcher/show/show_terminal.h"
+#include "core/objective/rank_mask.h"
+#include "kernels/visibility.h"
+#include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -98,6 +101,45 @@ absl::Status CheckMayReplace(const std::string& path) {
       absl::StrCat("'", path, "' exists and was not drawn by `anyorder show`; name another file"));
 }
 
+// Beyond this nobody draws, and the check is of all keys for all neighbours in size.
+constexpr int64_t kMostEntries = int64_t{1} << 24;
+
+absl::StatusOr<std::vector<uint8_t>> ParseRow(absl::string_view line, const std::string& where) {
+  std::vector<uint8_t> row;
+  for (const char c : line) {
+    if (c == '#') break;
+    if (c == '0' || c == '.' || c == '1')
+      row.push_back(c == '1' ? 1 : 0);
+    else if (c != ' ' && c != '\t' && c != '\r')
+      return absl::FailedPreconditionError(
+          absl::StrCat(where, ": '", std::string(1, c),
+                       "' is not a mask entry; write 1 for visible, 0 or . for hidden"));
+  }
+  return row;
+}
+
+absl::StatusOr<DenseMask> ParseMask(const std::string& text, const std::string& path) {
+  DenseMask mask;
+  int64_t number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::string where = absl::StrCat(path, ":", ++number);
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<uint8_t> row, ParseRow(line, where));
+    if (row.empty()) continue;
+    const auto keys = static_cast<int64_t>(row.size());
+    if (mask.num_rows > 0 && keys != mask.num_keys)
+      return absl::FailedPreconditionError(absl::StrCat(where, ": ", keys,
+                                                        " keys, but the rows before have ",
+                                                        mask.num_keys, "; give each row all"));
+    mask.num_keys = keys;
+    ++mask.num_rows;
+    mask.visible.insert(mask.visible.end(), row.begin(), row.end());
+  }
+  if (mask.num_rows == 0)
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": no mask row; write one per line, as in 1 1 0"));
+  return mask;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal_columns) {
@@ -106,15 +148,12 @@ absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal
   ANYORDER_RETURN_IF_ERROR(CheckSize(config, options));
   ANYORDER_ASSIGN_OR_RETURN(const Scene scene, MakeScene(config, options));
   ANYORDER_RETURN_IF_ERROR(CheckScene(scene, options));
-  const bool content = options.stream != "query";
-  const bool queries = options.stream != "content";
-  if (!options.output.empty())
-    return SvgPicture(scene, {.content = content, .queries = queries, .row = options.row});
-  return TerminalPicture(scene, {.content = content,
-                                 .queries = queries,
-                                 .ascii = options.ascii,
-                                 .columns = terminal_columns,
-                                 .row = options.row});
+  const PictureStyle style = {.content = options.stream != "query",
+                              .queries = options.stream != "content",
+                              .row = options.row,
+                              .ascii = options.ascii,
+                              .columns = terminal_columns};
+  return options.output.empty() ? TerminalPicture(scene, style) : SvgPicture(scene, style);
 }
 
 absl::Status Show(const ShowOptions& options) {
@@ -138,6 +177,56 @@ absl::Status Show(const ShowOptions& options) {
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(options.output, picture));
   std::printf("wrote %s\n", options.output.c_str());
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> RanksOfMaskFile(const std::string& path) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  if (static_cast<int64_t>(text.size()) > 2 * kMostEntries)
+    return absl::FailedPreconditionError(absl::StrCat(path, ": ", text.size(),
+                                                      " bytes, but at most ", 2 * kMostEntries,
+                                                      " are read; draw a smaller one"));
+  ANYORDER_ASSIGN_OR_RETURN(const DenseMask mask, ParseMask(text, path));
+  const absl::StatusOr<RankForm> form = ToRanks(mask);
+  if (!form.ok()) return Annotate(form.status(), path);
+  std::vector<std::string> keys;
+  for (const int32_t key : form->key)
+    keys.push_back(key == kernels::kKeyNever ? "-" : absl::StrCat(key));
+  return absl::StrCat("lim ", absl::StrJoin(form->lim, " "), "\nkey ", absl::StrJoin(keys, " "),
+                      "\n");
+}
+
+Subcommand DeclareShow(CLI::App& front) {
+  const auto options = std::make_shared<ShowOptions>();
+  CLI::App* command =
+      AddCommand(front, "show", "Draw the attention masks of an objective, stream by stream.",
+                 {"anyorder show --objective xlnet --length 16",
+                  "anyorder show --run-dir runs/a --output masks.svg", "anyorder show --list"});
+  command->add_option("--objective", options->objective,
+                      "objective to draw: xlnet, transformer-xl or a name that --list prints");
+  AddCount(command, "--length", options->length, "sequence length; sampling keys are scaled to it");
+  AddCount(command, "--memory", options->memory, "memory length");
+  AddCount(command, "--seed", options->seed, "seed of order, targets and segments");
+  AddCount(command, "--lane", options->lane, "lane of the batch; lane 1 reads backwards");
+  AddCount(command, "--step", options->step,
+           "training step (default: the first with a full memory)");
+  AddCount(command, "--layer", options->layer, "layer whose attention window is drawn");
+  AddCount(command, "--head", options->head, "head whose attention window is drawn");
+  AddCount(command, "--row", options->row, "also draw arrows to this slot");
+  AddPath(command, "--config", options->config, "configuration to draw, a TOML file");
+  AddPath(command, "--run-dir", options->run_dir, "run whose configuration is drawn")
+      ->type_name("DIR");
+  AddSettings(command, options->overrides);
+  command->add_option("--text", options->text, "words to label the slots with")
+      ->check(IsNotEmpty());
+  command->add_flag("--tokens", options->tokens, "label the slots x1, x2, ...");
+  AddChoice(command, "--stream", options->stream, {"content", "query", "both"}, "stream to draw");
+  AddPath(command, "--output", options->output, "FILE.svg (default: print to the terminal)");
+  command->add_flag("--ascii", options->ascii, "draw with ASCII characters");
+  AddPath(command, "--mask", options->mask,
+          "instead of drawing: print whether the mask in this file (rows of 0 and 1) can be "
+          "expressed by ranks, and by which");
+  command->add_flag("--list", options->list, "print the names of all objectives, one per line");
+  return {command, [options] { return Report(Show(*options)); }};
 }
 
 }  // namespace anyorder::launcher

@@ -1,5 +1,3 @@
-#include "launcher/show/show_svg.h"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -9,6 +7,7 @@
 #include "absl/strings/str_replace.h"
 
 #include "core/base/check.h"
+#include "launcher/show/show.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -70,7 +69,7 @@ enum class Anchor { kStart, kMiddle, kEnd };
 
 class Drawing {
  public:
-  Drawing(const Scene& scene, const SvgStyle& style)
+  Drawing(const Scene& scene, const PictureStyle& style)
       : scene_(scene),
         style_(style),
         own_cells_(scene.content.size() <= kMostSlotsWithOwnCells),
@@ -411,7 +410,7 @@ class Drawing {
   }
 
   const Scene& scene_;
-  const SvgStyle& style_;
+  const PictureStyle& style_;
   const bool own_cells_;
   const double cell_;
   const bool labels_;  // cells are large enough to write beside
@@ -422,7 +421,7 @@ class Drawing {
 
 }  // namespace
 
-std::string SvgPicture(const Scene& scene, const SvgStyle& style) {
+std::string SvgPicture(const Scene& scene, const PictureStyle& style) {
   return Drawing(scene, style).Draw();
 }
 

@@ -1,5 +1,3 @@
-#include "launcher/show/show_terminal.h"
-
 #include <algorithm>
 #include <vector>
 
@@ -7,6 +5,7 @@
 #include "absl/strings/str_split.h"
 
 #include "launcher/process/display_width.h"
+#include "launcher/show/show.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -41,7 +40,7 @@ std::string RightAligned(const std::string& text, size_t width) {
 
 class Drawing {
  public:
-  Drawing(const Scene& scene, const TerminalStyle& style)
+  Drawing(const Scene& scene, const PictureStyle& style)
       : scene_(scene), style_(style), glyphs_(style.ascii ? kAscii : kUnicode) {
     const auto keys = static_cast<int64_t>(scene.keys.size());
     cell_ = static_cast<int64_t>(kLabelWidth) + 2 * keys + 4 <= style.columns ? 2 : 1;
@@ -197,7 +196,7 @@ class Drawing {
   }
 
   const Scene& scene_;
-  const TerminalStyle& style_;
+  const PictureStyle& style_;
   const Glyphs& glyphs_;
   size_t cell_ = 2;
   std::string text_;
@@ -205,7 +204,7 @@ class Drawing {
 
 }  // namespace
 
-std::string TerminalPicture(const Scene& scene, const TerminalStyle& style) {
+std::string TerminalPicture(const Scene& scene, const PictureStyle& style) {
   return Drawing(scene, style).Draw();
 }
 

@@ -12,9 +12,7 @@
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
-#include "launcher/process/captured_program.h"
 #include "launcher/process/child_process.h"
-#include "launcher/slurm/batch_scripts.h"
 #include "launcher/slurm/sbatch.h"
 
 namespace anyorder::launcher {
@@ -108,11 +106,8 @@ absl::Status PrepSubmission::Print() const {
   std::printf("%s\n# Nothing was written or submitted (--dry-run). The commands would be:\n",
               text_.c_str());
   for (const auto& [part, after] :
-       {std::pair{"plan", ""}, {"slice", "PLAN-JOB"}, {"merge", "SLICE-JOB"}}) {
-    std::vector<std::string> words = {"sbatch", "--parsable"};
-    for (const std::string& word : Arguments(part, after)) words.push_back(word);
-    std::printf("# %s\n", ShellCommand(words).c_str());
-  }
+       {std::pair{"plan", ""}, {"slice", "PLAN-JOB"}, {"merge", "SLICE-JOB"}})
+    std::printf("# %s\n", ShellCommand(SbatchWords(Arguments(part, after))).c_str());
   return absl::OkStatus();
 }
 

@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 
 #include "core/base/status.h"
-#include "launcher/process/captured_program.h"
+#include "launcher/process/child_process.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -197,12 +197,16 @@ absl::Status CheckHasSbatch() {
       "loaded; look at the script with --dry-run, or train on this machine with `anyorder launch`");
 }
 
-absl::StatusOr<std::string> Sbatch(const std::vector<std::string>& arguments) {
-  ANYORDER_RETURN_IF_ERROR(CheckHasSbatch());
+std::vector<std::string> SbatchWords(const std::vector<std::string>& arguments) {
   std::vector<std::string> words = {"sbatch", "--parsable"};
   words.insert(words.end(), arguments.begin(), arguments.end());
+  return words;
+}
+
+absl::StatusOr<std::string> Sbatch(const std::vector<std::string>& arguments) {
+  ANYORDER_RETURN_IF_ERROR(CheckHasSbatch());
   ANYORDER_ASSIGN_OR_RETURN(const CapturedOutput output,
-                            RunCaptured(words, absl::Now() + kSubmitLimit));
+                            RunCaptured(SbatchWords(arguments), absl::Now() + kSubmitLimit));
   if (output.is_late) {
     return absl::DeadlineExceededError(
         absl::StrCat("sbatch gave no answer in ", absl::FormatDuration(kSubmitLimit),

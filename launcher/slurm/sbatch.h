@@ -35,7 +35,11 @@ bool HasOption(const std::vector<SbatchOption>& options, absl::string_view name)
 std::string ScriptHead(const std::vector<SbatchOption>& ours,
                        const std::vector<SbatchOption>& users, std::vector<std::string>* notes);
 
-// A template of batch_scripts.h with its values: `values` holds NAME for each @NAME@. Lines that
+// slurm/train.sbatch.in and slurm/prep.sbatch.in, which CMakeLists.txt builds into the programs.
+extern const char kTrainScript[];
+extern const char kPrepScript[];
+
+// One of these templates with its values: `values` holds NAME for each @NAME@. Lines that
 // begin with ## are for readers of the template alone.
 std::string FillScript(absl::string_view script,
                        const std::vector<std::pair<std::string, std::string>>& values);
@@ -49,6 +53,9 @@ absl::Status CheckPath(const std::string& option, const std::string& path);
 
 // A file name pattern of Slurm that means exactly this path: "%" is special there.
 std::string SlurmPath(absl::string_view path);
+
+// "sbatch --parsable ARGUMENTS...".
+std::vector<std::string> SbatchWords(const std::vector<std::string>& arguments);
 
 // The number of the new job. `arguments` go to sbatch after --parsable. NotFound if there is no
 // sbatch; InvalidArgument, with Slurm's words, if it refuses the job; Unavailable if its controller

@@ -1,15 +1,24 @@
-#include "launcher/slurm/submit.h"
+// `anyorder submit`: a training run as a Slurm job that comes back into the queue until it is
+// finished.
 
 #include <fcntl.h>
 #include <sys/file.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -17,22 +26,43 @@
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
+#include "core/base/whole_file.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
-#include "launcher/process/captured_program.h"
 #include "launcher/process/child_process.h"
+#include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
-#include "launcher/process/slurm_job.h"
-#include "launcher/slurm/batch_scripts.h"
+#include "launcher/process/slurm_commands.h"
 #include "launcher/slurm/sbatch.h"
-#include "launcher/slurm/slurm_view.h"
 #include "launcher/start/mpi_choice.h"
+#include "launcher/start/start_request.h"
 
 namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+
+struct SubmitOptions : StartRequest {  // its `ranks` follow from nodes and ranks_per_node
+  std::string resume = "auto";
+  int64_t nodes = 1;
+  int64_t ranks_per_node = 1;
+  std::optional<int64_t> cpus_per_rank;
+  std::optional<int64_t> gpus_per_node;
+  std::string time;  // as sbatch has it; "", like the next two: the cluster's default
+  std::string partition;
+  std::string account;
+  // Before the time limit; default: what the ledger's commits say, else 120.
+  std::optional<int64_t> signal_seconds;
+  std::string after;         // job that comes first
+  std::string mpi = "auto";  // or srun, mpirun
+  std::string environment;   // file that the job sources; "": RUN-DIR/slurm/environment.sh
+  // Status that the site requeues (RequeueExit); default: scontrol requeue.
+  std::optional<int64_t> requeue_exit;
+  bool dry_run = false;
+  std::vector<std::string> sbatch;  // words after --
+  std::string command;              // the whole command line, for the script's reader
+};
 
 constexpr absl::Duration kAnswerLimit = absl::Seconds(20);
 constexpr int64_t kDefaultSignalSeconds = 120;
@@ -271,10 +301,8 @@ absl::Status Submission::Run() {
   if (options_.dry_run) {
     ANYORDER_RETURN_IF_ERROR(CheckJobs());
     Compose();
-    std::vector<std::string> words = {"sbatch", "--parsable"};
-    for (const std::string& argument : Arguments()) words.push_back(argument);
     std::printf("%s\n# Nothing was written or submitted (--dry-run). The command would be:\n# %s\n",
-                script_text_.c_str(), ShellCommand(words).c_str());
+                script_text_.c_str(), ShellCommand(SbatchWords(Arguments())).c_str());
     return absl::OkStatus();
   }
   ANYORDER_RETURN_IF_ERROR(CheckJobs());  // before the directory is made
@@ -284,8 +312,92 @@ absl::Status Submission::Run() {
   return Send();
 }
 
+// Prints the job's number on stdout, what was chosen and why on stderr. With `dry_run` prints the
+// script and the sbatch command, and writes and submits nothing. Errors: those of ResolveStart and
+// Sbatch; AlreadyExists, naming the job, if one of the same run waits or runs; all of them before
+// anything is written, except that sbatch may refuse what it was given.
+absl::Status Submit(const SubmitOptions& options) { return Submission(options).Run(); }
+
+// As it was typed, for the reader of the script.
+std::string ThisCommand() {
+  std::string line = ReadWholeFile("/proc/self/cmdline").value_or("anyorder submit");
+  if (!line.empty() && line.back() == '\0') line.pop_back();
+  const std::vector<std::string> words = absl::StrSplit(line, '\0');
+  std::string command = ShellCommand(words);
+  std::replace_if(
+      command.begin(), command.end(),
+      [](char letter) { return absl::ascii_iscntrl(static_cast<unsigned char>(letter)); }, '?');
+  return command;
+}
+
+void DeclareRun(CLI::App* command, SubmitOptions* options) {
+  AddPath(command, "--config", options->config, "TOML file (default: the run's frozen one)");
+  AddPath(command, "--run-dir", options->run_dir,
+          "run directory, on a file system that all nodes share")
+      ->required()
+      ->type_name("DIR");
+  AddSettings(command, options->overrides);
+  AddChoice(command, "--resume", options->resume, {"auto", "required", "never"},
+            "whether to resume from the newest checkpoint");
+  command->add_flag("--allow-schedule-change", options->allow_schedule_change,
+                    "resume with other train.steps or learning rates; recorded in the ledger");
+}
+
+void DeclareJob(CLI::App* command, SubmitOptions* options) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  AddCount(command, "--nodes", options->nodes, "nodes", 1, kMost)->capture_default_str();
+  AddCount(command, "--ranks-per-node", options->ranks_per_node, "MPI ranks per node", 1, kMost)
+      ->capture_default_str();
+  AddCount(command, "--cpus-per-rank", options->cpus_per_rank, "CPUs per rank", 1, kMost);
+  AddCount(command, "--gpus-per-node", options->gpus_per_node, "GPUs per node", 1, kMost);
+  command->add_option("--time", options->time, "time limit of each job: minutes, H:M:S or D-H:M:S")
+      ->check(IsNotEmpty())
+      ->type_name("TIME");
+  command->add_option("--partition", options->partition, "Slurm partition")->check(IsNotEmpty());
+  command->add_option("--account", options->account, "Slurm account")->check(IsNotEmpty());
+  AddCount(command, "--signal-seconds", options->signal_seconds,
+           "seconds before the time limit to send SIGUSR1 (default: measured, else 120)", 1, 65535);
+  command
+      ->add_option("--after", options->after,
+                   "job that must finish first, such as that of `anyorder prep --slurm`")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const bool is_number = !text.empty() && text.size() < 20 &&
+                                   text.find_first_not_of("0123456789") == std::string::npos;
+            return is_number ? std::string() : text + " is not a job number";
+          },
+          ""))
+      ->type_name("JOB");
+  AddChoice(command, "--mpi", options->mpi, {"auto", "srun", "mpirun"},
+            "program that starts the ranks");
+  command
+      ->add_option("--environment", options->environment,
+                   "shell file that the job sources (default: RUN-DIR/slurm/environment.sh)")
+      ->check(CLI::ExistingFile.description(""))
+      ->type_name("PATH");
+  AddCount(command, "--requeue-exit", options->requeue_exit,
+           "exit with this status of the site's RequeueExit instead of calling scontrol requeue", 1,
+           255);
+  command->add_flag("--dry-run", options->dry_run,
+                    "print the batch script; write and submit nothing");
+  command->add_option("sbatch-options", options->sbatch, "after --: more options of sbatch");
+}
+
 }  // namespace
 
-absl::Status Submit(const SubmitOptions& options) { return Submission(options).Run(); }
+Subcommand DeclareSubmit(CLI::App& front) {
+  const auto options = std::make_shared<SubmitOptions>();
+  CLI::App* command = AddCommand(
+      front, "submit", "Train in a Slurm job that requeues itself until the run is finished.",
+      {"anyorder submit --config configs/xlnet-base.toml --run-dir /shared/runs/a --nodes 2 "
+       "--ranks-per-node 8 --gpus-per-node 8 --time 8:00:00",
+       "anyorder submit --run-dir /shared/runs/a --dry-run -- --qos=high"});
+  DeclareRun(command, options.get());
+  DeclareJob(command, options.get());
+  return {command, [options] {
+            options->command = ThisCommand();
+            return Report(Submit(*options));
+          }};
+}
 
 }  // namespace anyorder::launcher

@@ -1,10 +1,9 @@
-#include "launcher/start/attempt.h"
-
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <initializer_list>
 #include <memory>
@@ -19,8 +18,9 @@
 #include "core/base/status.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
+#include "dist/heartbeat.h"
+#include "launcher/start/launch_backend.h"
 #include "launcher/start/launcher_heartbeat.h"
-#include "launcher/start/rank_watchdog.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -156,6 +156,79 @@ void EndService(ProcessGroup& service) {
     }
     absl::SleepFor(absl::Milliseconds(10));
   }
+}
+
+constexpr int kLooksPerReport = 4;
+
+absl::Duration MonotonicNow() {
+  return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+struct RankWatchdogOptions {
+  std::string heartbeats;  // directory (dist/heartbeat.h)
+  int64_t ranks = 0;
+  int64_t attempt = 0;
+  absl::Duration report_after;  // silence that is worth a warning
+  absl::Duration exit_after;    // and after which only a new start helps
+};
+
+// Whether the ranks of a start still run, seen from outside. Ranks report each other where they
+// wait for one another (dist/collective_watch.h); this also sees one rank alone, and all of them
+// stopped. Times silence by this process's own monotonic clock, so that neither another node's
+// clock nor a suspended machine counts.
+class RankWatchdog {
+ public:
+  explicit RankWatchdog(const RankWatchdogOptions& options);
+
+  // Call often; looks a few times per report_after. True if a rank was silent for exit_after; each
+  // silence is warned of once.
+  bool Poll();
+
+ private:
+  struct Seen {
+    int64_t ticks = -1;
+    absl::Duration since;  // when they last changed, by the monotonic clock
+    bool reported = false;
+  };
+
+  const RankWatchdogOptions options_;
+  std::vector<Seen> seen_;
+  absl::Duration last_look_;
+};
+
+RankWatchdog::RankWatchdog(const RankWatchdogOptions& options)
+    : options_(options), seen_(options.ranks), last_look_(MonotonicNow()) {}
+
+bool RankWatchdog::Poll() {
+  const absl::Duration now = MonotonicNow();
+  const absl::Duration period =
+      std::min(options_.report_after, options_.exit_after) / kLooksPerReport;
+  const absl::Duration gap = now - last_look_;
+  if (gap < period) return false;
+  last_look_ = now;
+  // This process stood still itself, and so probably did the ranks: that was no silence of theirs.
+  const absl::Duration own_silence = gap > 4 * period ? gap : absl::ZeroDuration();
+  bool is_lost = false;
+  for (size_t rank = 0; rank < seen_.size(); ++rank) {
+    Seen& seen = seen_[rank];
+    const auto beat = dist::ReadRankBeat(options_.heartbeats, static_cast<int>(rank));
+    // Before its first beat and after its regular end a rank owes none.
+    if (!beat.ok() || beat->attempt != options_.attempt || beat->has_ended) continue;
+    seen.since += own_silence;
+    if (beat->ticks != seen.ticks) {
+      seen = {beat->ticks, now, false};
+      continue;
+    }
+    const absl::Duration silence = now - seen.since;
+    if (silence < options_.report_after) continue;
+    if (!seen.reported) {
+      LogWarning(absl::StrCat(beat->ToString(), ", hangs: no heartbeat for ",
+                              absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1)))));
+      seen.reported = true;
+    }
+    is_lost = is_lost || silence >= options_.exit_after;
+  }
+  return is_lost;
 }
 
 // What the end of the ranks means for the run. A stop signal during start-up ends ranks that could

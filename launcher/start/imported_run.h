@@ -11,7 +11,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/network/tensors/parameters.h"
 #include "core/train/run/run_config.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/resume.h"
 #include "data/dataset/dataset_index.h"
 
 namespace anyorder::launcher {
@@ -39,5 +42,17 @@ const std::vector<std::string>& KeptFiles();
 // another model, FailedPrecondition for another dataset.
 absl::Status CheckFirstStart(const std::string& run_dir, const RunConfig& imported,
                              const RunConfig& now, const data::DatasetIndex& dataset);
+
+// Saves `master` [layout.num_elements()], fp32, with Adam moments of zero and no memory, and
+// verifies it. `metadata` has neither dataset nor configuration digest
+// (TrainMetadata::is_imported).
+// Errors: ResourceExhausted; those of ckpt::SaveDirectly.
+absl::Status SaveFirstCheckpoint(const RunDirectory& paths, const std::string& run_id,
+                                 const ParameterLayout& layout, const float* master,
+                                 const TrainMetadata& metadata);
+
+// A new ledger: created, imported from `source`, committed at step 0.
+absl::Status RecordImport(const RunDirectory& paths, const std::string& run_id,
+                          const std::string& source);
 
 }  // namespace anyorder::launcher

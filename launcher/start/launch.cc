@@ -1,9 +1,16 @@
-#include "launcher/start/launch.h"
+// `anyorder launch`: runs a training job on this machine, or on the nodes of a Slurm job, and keeps
+// it running.
+//
+// One start of the ranks is an *attempt*. Each gets its own checkpoint service, which outlives
+// the ranks and the launcher; the ranks die with the launcher. After a crash the next attempt
+// resumes from the newest committed checkpoint.
 
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -12,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -21,20 +29,30 @@
 #include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/base/terminal.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "kernels/backends/make_backend.h"
+#include "launcher/process/command_line.h"
 #include "launcher/process/output_relay.h"
+#include "launcher/process/periodic_task.h"
 #include "launcher/process/slurm_commands.h"
-#include "launcher/start/attempt.h"
 #include "launcher/start/launch_backend.h"
-#include "launcher/start/run_identity.h"
 #include "launcher/start/slurm_backend.h"
+#include "launcher/start/start_request.h"
 
 namespace anyorder::launcher {
 namespace {
+
+struct LaunchOptions : StartRequest {  // its `ranks`: of --backend local
+  std::string backend = "local";       // or slurm: as steps of the job that this runs in
+  int64_t ranks_per_node = 0;          // of --backend slurm; 0: as the job's tasks
+  std::string mpi = "auto";            // of --backend slurm: or srun, mpirun
+  ResumeMode resume = ResumeMode::kAuto;
+  bool progress_on_terminal = false;
+};
 
 constexpr int kMaxStartsWithoutCommit = 3;
 constexpr absl::Duration kLeaseLifetime = absl::Seconds(15);
@@ -148,8 +166,10 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLaunchBackend(const LaunchOpt
   return MakeSlurmBackend(slurm);
 }
 
-}  // namespace
-
+// The exit status of the run: 0 finished, 75 stopped by a signal after a checkpoint, or that of
+// ranks that failed in a way that starting again cannot mend (64, 65). Errors: InvalidArgument and
+// FailedPrecondition before anything is written; AlreadyExists naming the owner if the run
+// directory is in use; Aborted after three starts without a new checkpoint.
 absl::StatusOr<int> Launch(const LaunchOptions& given) {
   CatchLaunchSignals();
   LaunchOptions options = given;
@@ -177,7 +197,10 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
       ckpt::Lease::Acquire(
           FileSystem::Posix(), paths.launch, me, kLeaseLifetime,
           [&me](const ckpt::LeaseOwner& owner) { return JobHasEnded(owner.job, me.job); }));
-  const LeaseKeeper keeper(*lease, kLeaseLifetime / 3);
+  const PeriodicTask keeper(kLeaseLifetime / 3, [&lease] {
+    const absl::Status renewed = lease->Renew();
+    if (!renewed.ok()) LogWarning(renewed.message());
+  });
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
   ANYORDER_RETURN_IF_ERROR(RecordScheduleChange(paths, config, identity.attempt, ledger));
@@ -188,6 +211,56 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   const absl::Status released = lease->Release();
   if (!released.ok()) LogWarning(released.message());
   return result;
+}
+
+struct LaunchLine {
+  LaunchOptions options;
+  std::string resume = "auto";
+  CLI::Option* ranks = nullptr;
+};
+
+int RunLaunch(const LaunchLine& line) {
+  if (line.options.backend == "slurm" && line.ranks->count() > 0) {
+    return Report(absl::InvalidArgumentError(
+        "--ranks is for --backend local; with --backend slurm use --ranks-per-node"));
+  }
+  const absl::StatusOr<ResumeMode> mode = ParseResumeMode(line.resume);
+  if (!mode.ok()) return Report(mode.status());
+  LaunchOptions options = line.options;
+  options.resume = *mode;
+  options.progress_on_terminal = TakesEscapes(STDERR_FILENO);
+  SetLogName("launch");
+  const absl::StatusOr<int> exit_status = Launch(options);
+  return exit_status.ok() ? *exit_status : Report(exit_status.status());
+}
+
+}  // namespace
+
+Subcommand DeclareLaunch(CLI::App& front) {
+  const auto line = std::make_shared<LaunchLine>();
+  LaunchOptions* options = &line->options;
+  CLI::App* command = AddCommand(
+      front, "launch", "Train on this machine or in a Slurm job; restart after crashes.",
+      {"anyorder launch --config configs/xlnet-tiny.toml --run-dir runs/a --ranks 2 --set "
+       "data.shards=shards",
+       "anyorder launch --run-dir runs/a        # resume the run"});
+  AddPath(command, "--config", options->config, "TOML file (default: the run's frozen one)");
+  AddRunDir(command, options->run_dir, "directory that everything of the run is written to");
+  AddChoice(command, "--backend", options->backend, {"local", "slurm"},
+            "where ranks run: on this machine, or on the nodes of the surrounding Slurm job");
+  line->ranks =
+      AddCount(command, "--ranks", options->ranks, "local: MPI ranks")->capture_default_str();
+  AddCount(command, "--ranks-per-node", options->ranks_per_node,
+           "slurm: most ranks per node (default: the job's tasks per node)", 1, int64_t{1} << 20)
+      ->excludes(line->ranks);
+  AddChoice(command, "--mpi", options->mpi, {"auto", "srun", "mpirun"},
+            "slurm: program that starts the ranks");
+  AddChoice(command, "--resume", line->resume, {"auto", "required", "never"},
+            "whether to resume from the newest checkpoint");
+  command->add_flag("--allow-schedule-change", options->allow_schedule_change,
+                    "resume with other train.steps or learning rates; recorded in the ledger");
+  AddSettings(command, options->overrides);
+  return {command, [line] { return RunLaunch(*line); }};
 }
 
 }  // namespace anyorder::launcher

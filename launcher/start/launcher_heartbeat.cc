@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -24,6 +26,11 @@ std::string DirectoryOf(const std::string& run_dir) {
   return absl::StrCat(RunDirectory(run_dir).launch, "/launcher");
 }
 
+void Beat(dist::Heartbeat& heartbeat) {
+  heartbeat.Tick();
+  heartbeat.Flush();
+}
+
 absl::Duration MonotonicNow() {
   return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
@@ -37,32 +44,13 @@ absl::Status LauncherHeartbeat::Begin(const std::string& run_dir, int64_t attemp
   ANYORDER_ASSIGN_OR_RETURN(
       std::unique_ptr<dist::Heartbeat> file,
       dist::Heartbeat::Create(DirectoryOf(run_dir), 0, /*world_size=*/1, attempt, host));
+  Beat(*file);
   heartbeat.emplace(std::move(file));
   return absl::OkStatus();
 }
 
 LauncherHeartbeat::LauncherHeartbeat(std::unique_ptr<dist::Heartbeat> heartbeat)
-    : heartbeat_(std::move(heartbeat)), thread_([this] { Run(); }) {}
-
-LauncherHeartbeat::~LauncherHeartbeat() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
-
-void LauncherHeartbeat::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!stop_) {
-    lock.unlock();
-    heartbeat_->Tick();
-    heartbeat_->Flush();
-    lock.lock();
-    changed_.wait_for(lock, absl::ToChronoNanoseconds(kBeat), [this] { return stop_; });
-  }
-}
+    : heartbeat_(std::move(heartbeat)), beat_(kBeat, [this] { Beat(*heartbeat_); }) {}
 
 std::string LauncherHeartbeatWatch::Judge(const absl::StatusOr<dist::RankBeat>& beat,
                                           absl::Duration now) {

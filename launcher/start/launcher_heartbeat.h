@@ -8,18 +8,16 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
 #include "dist/heartbeat.h"
+#include "launcher/process/periodic_task.h"
 
 namespace anyorder::launcher {
 
@@ -30,18 +28,10 @@ class LauncherHeartbeat {
   static absl::Status Begin(const std::string& run_dir, int64_t attempt,
                             std::optional<LauncherHeartbeat>& heartbeat);
   explicit LauncherHeartbeat(std::unique_ptr<dist::Heartbeat> heartbeat);
-  ~LauncherHeartbeat();
-  LauncherHeartbeat(const LauncherHeartbeat&) = delete;
-  LauncherHeartbeat& operator=(const LauncherHeartbeat&) = delete;
 
  private:
-  void Run();
-
   const std::unique_ptr<dist::Heartbeat> heartbeat_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stop_ = false;
-  std::thread thread_;  // last: uses all of the above
+  const PeriodicTask beat_;
 };
 
 // Judges what a rank reads of its heartbeat. No clock and no file of its own, so that tests can

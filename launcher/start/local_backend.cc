@@ -14,7 +14,6 @@
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/train/run/run_directory.h"
-#include "launcher/process/captured_program.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/node_place.h"
 #include "launcher/start/launch_backend.h"
@@ -127,15 +126,25 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> LocalBackend::StartRanks(
   return std::make_unique<LocalProcess>(*std::move(ranks), SIGUSR1, SIGUSR2);
 }
 
+// A program of ours with the options that all of them have, then its own.
+template <typename... Words>
+std::vector<std::string> CommandOf(const char* program, const AttemptOptions& options,
+                                   const Words&... own) {
+  return {ProgramDirectory() + program,
+          "--run-dir",
+          options.run_dir,
+          "--run-id",
+          options.identity.run_id,
+          "--attempt",
+          absl::StrCat(options.identity.attempt),
+          own...};
+}
+
 }  // namespace
 
 const char* NameOf(ResumeMode mode) {
-  switch (mode) {
-    case ResumeMode::kAuto: return "auto";
-    case ResumeMode::kRequired: return "required";
-    case ResumeMode::kNever: return "never";
-  }
-  return "auto";
+  constexpr const char* kNames[] = {"auto", "required", "never"};
+  return kNames[static_cast<int>(mode)];
 }
 
 std::string LastLine(const std::string& path) {
@@ -146,31 +155,14 @@ std::string LastLine(const std::string& path) {
 }
 
 std::vector<std::string> RankCommand(const AttemptOptions& options) {
-  return {ProgramDirectory() + "/anyorder-train",
-          "--run-dir",
-          options.run_dir,
-          "--run-id",
-          options.identity.run_id,
-          "--attempt",
-          absl::StrCat(options.identity.attempt),
-          "--resume",
-          NameOf(options.resume),
-          "--progress",
-          options.progress_on_terminal ? "terminal" : "lines"};
+  return CommandOf("/anyorder-train", options, "--resume", NameOf(options.resume), "--progress",
+                   options.progress_on_terminal ? "terminal" : "lines");
 }
 
 std::vector<std::string> ServiceCommand(const AttemptOptions& options) {
-  return {ProgramDirectory() + "/anyorder-ckptd",
-          "--run-dir",
-          options.run_dir,
-          "--run-id",
-          options.identity.run_id,
-          "--attempt",
-          absl::StrCat(options.identity.attempt),
-          "--keep-last",
-          absl::StrCat(options.checkpoint.keep_last),
-          "--keep-every",
-          absl::StrCat(options.checkpoint.keep_every)};
+  return CommandOf("/anyorder-ckptd", options, "--keep-last",
+                   absl::StrCat(options.checkpoint.keep_last), "--keep-every",
+                   absl::StrCat(options.checkpoint.keep_every));
 }
 
 std::unique_ptr<LaunchBackend> MakeLocalBackend(const std::string& run_dir, int64_t ranks) {

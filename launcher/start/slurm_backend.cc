@@ -26,15 +26,12 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run/run_directory.h"
-#include "launcher/process/captured_program.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/node_place.h"
-#include "launcher/process/shared_mark.h"
 #include "launcher/process/slurm_commands.h"
-#include "launcher/start/attempt.h"
+#include "launcher/start/launch_backend.h"
 #include "launcher/start/mpi_choice.h"
-#include "launcher/start/slurm_step.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -324,21 +321,11 @@ std::string SlurmBackend::ServiceWords(const AttemptOptions&) {
 void SlurmBackend::AddMpirun(const AttemptOptions& options, SpawnOptions& spawn) const {
   std::vector<std::string> hosts;
   for (const std::string& node : nodes_) hosts.push_back(absl::StrCat(node, ":", ranks_per_node_));
-  spawn.arguments = {"mpirun",
-                     "--quiet",
-                     "-n",
-                     absl::StrCat(options.place.ranks),
-                     "--host",
-                     absl::StrJoin(hosts, ","),
-                     "--map-by",
-                     "slot",
-                     "--bind-to",
-                     "none",
-                     "--oversubscribe",
-                     "-x",
-                     "ANYORDER_WORLD_SIZE",
-                     "-x",
-                     "GOMP_SPINCOUNT"};
+  spawn.arguments = absl::StrSplit(
+      absl::StrCat("mpirun --quiet -n ", options.place.ranks, " --host ", absl::StrJoin(hosts, ","),
+                   " --map-by slot --bind-to none --oversubscribe -x ANYORDER_WORLD_SIZE -x "
+                   "GOMP_SPINCOUNT"),
+      ' ');
   // Its daemons are a second step, next to the service's.
   spawn.environment.push_back("OMPI_MCA_plm_slurm_args=--overlap");
 }

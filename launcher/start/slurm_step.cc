@@ -1,5 +1,3 @@
-#include "launcher/start/slurm_step.h"
-
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include "absl/time/clock.h"
 
 #include "core/base/status.h"
+#include "launcher/start/slurm_backend.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -1,14 +1,21 @@
 #include "launcher/start/start_request.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <random>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
+#include "ckpt/lease.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/objective/objective.h"
 #include "core/train/evaluation/evaluator.h"
@@ -21,12 +28,40 @@
 #include "data/dataset/dataset.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
-#include "launcher/process/run_place.h"
 #include "launcher/start/imported_run.h"
-#include "launcher/start/requested_config.h"
 
 namespace anyorder::launcher {
 namespace {
+
+namespace fs = std::filesystem;
+
+// InvalidArgument if `run_dir` is a file, or a directory of other things than a run: a mistyped
+// path must not mix a run's files, of which checkpoints are deleted by age, with other files.
+// What a batch system puts there before the run begins (names that begin with slurm or submit) may
+// be there.
+absl::Status CheckPlaceOfRun(const std::string& run_dir) {
+  std::error_code error;
+  const fs::file_status status = fs::status(run_dir, error);
+  if (!fs::exists(status)) return absl::OkStatus();
+  if (!fs::is_directory(status)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--run-dir '", run_dir, "' is not a directory; name a run's, or one that is new or empty"));
+  }
+  const RunDirectory paths(run_dir);
+  for (const std::string& mark : {paths.config, paths.ledger, paths.launch}) {
+    if (fs::exists(mark, error)) return absl::OkStatus();
+  }
+  fs::directory_iterator entries(run_dir, error);
+  if (error) return ErrnoStatus("list", run_dir, error.value());
+  for (const fs::directory_entry& entry : entries) {
+    const std::string name = entry.path().filename().string();
+    if (absl::StartsWith(name, "slurm") || absl::StartsWith(name, "submit")) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--run-dir '", run_dir, "' holds '", name,
+                     "' and no run; name a run's directory, or one that is new or empty"));
+  }
+  return absl::OkStatus();
+}
 
 // FailedPrecondition if an earlier start of this run trained on another dataset.
 absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetIndex& index) {
@@ -138,6 +173,33 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
 
 }  // namespace
 
+absl::StatusOr<RunConfig> RequestedConfig(const std::string& file,
+                                          const std::vector<std::string>& overrides,
+                                          const RunConfig& defaults) {
+  RunConfig config = defaults;
+  if (!file.empty()) {
+    RunConfig base;
+    base.model = defaults.model;
+    base.data = defaults.data;
+    ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", file));
+    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(file));
+    ANYORDER_ASSIGN_OR_RETURN(config, ParseRunConfig(text, file, base));
+  }
+  for (const std::string& assignment : overrides)
+    ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
+  return config;
+}
+
+void MakeDirectoriesAbsolute(RunConfig& config) {
+  for (std::string* directory :
+       {&config.data.shards, &config.eval.shards, &config.train.init_from}) {
+    if (directory->empty()) continue;
+    std::error_code error;
+    const std::filesystem::path absolute = std::filesystem::absolute(*directory, error);
+    if (!error) *directory = absolute.lexically_normal().string();
+  }
+}
+
 absl::Status CheckConfigPath(const std::string& option, const std::string& path) {
   std::error_code error;
   const std::filesystem::file_status found = std::filesystem::status(path, error);
@@ -188,6 +250,38 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
         Annotate(CheckMayGoOn(started, config, request.allow_schedule_change), paths.config));
   }
   return config;
+}
+
+absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  const LedgerSummary summary = Summarize(records);
+  RunIdentity identity{summary.run_id, summary.attempts + 1};
+  // A launch that died between its claim and its first record has used up a number that the ledger
+  // does not know.
+  const auto claimed = ckpt::ReadLease(FileSystem::Posix(), paths.launch);
+  // Nor is it always on this machine, where its death could be seen; a claim that lives is refused
+  // by the lease.
+  if (claimed.ok() && claimed->run_id == identity.run_id)
+    identity.attempt = std::max(identity.attempt, claimed->attempt + 1);
+  if (identity.run_id.empty()) {
+    // Only a name: nothing of the training depends on it.
+    std::random_device random;
+    identity.run_id = absl::StrFormat("%08x%08x", random(), random());
+  }
+  return identity;
+}
+
+absl::Status RecordCreation(const RunDirectory& paths, const RunIdentity& identity,
+                            const RunConfig& config, Ledger& ledger) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  const LedgerSummary summary = Summarize(records);
+  const bool is_new = summary.run_id.empty();
+  if (summary.attempts >= identity.attempt || (!is_new && summary.run_id != identity.run_id)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "another launch used '", paths.root, "' a moment ago; check its state and launch again"));
+  }
+  if (!is_new) return absl::OkStatus();
+  return ledger.Append(ledger::Created{identity.run_id, config.IdentityDigest()});
 }
 
 }  // namespace anyorder::launcher

@@ -1,5 +1,6 @@
 // What a start of a run is asked for, and everything about it that can be refused before anything
-// is written. `anyorder launch` and `anyorder submit` ask the same questions.
+// is written; `anyorder launch` and `anyorder submit` ask the same questions. And who it is: the
+// run's name and the number of this start, both from the ledger.
 
 #pragma once
 
@@ -7,9 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/train/run/ledger.h"
 #include "core/train/run/run_config.h"
+#include "core/train/run/run_directory.h"
 
 namespace anyorder::launcher {
 
@@ -34,5 +38,29 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request);
 
 // Whether data.shards holds a dataset.
 bool HasDataset(const RunConfig& config);
+
+// What `anyorder import` is asked for: `defaults`, or, where --config names `file`, that file,
+// which is complete but for [model] and [data], those of `defaults`; then `overrides` of --set. It
+// is not validated. Errors: those of CheckConfigPath, parsing and I/O.
+absl::StatusOr<RunConfig> RequestedConfig(const std::string& file,
+                                          const std::vector<std::string>& overrides,
+                                          const RunConfig& defaults);
+
+// Directories that the configuration names: ranks may start in another directory, and so may the
+// next launch.
+void MakeDirectoriesAbsolute(RunConfig& config);
+
+struct RunIdentity {
+  std::string run_id;
+  int64_t attempt = 0;
+};
+
+// Of the next start. A new run gets a random name.
+absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths);
+
+// With the lease in hand. The first start writes the run's name down. AlreadyExists if another
+// start came between reading the ledger and taking the lease.
+absl::Status RecordCreation(const RunDirectory& paths, const RunIdentity& identity,
+                            const RunConfig& config, Ledger& ledger);
 
 }  // namespace anyorder::launcher

@@ -4,8 +4,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/safetensors.h"
-#include "launcher/huggingface/hf_config.h"
-#include "launcher/huggingface/hf_weights.h"
+#include "launcher/huggingface/hf_model.h"
 #include "launcher/huggingface/spiece_file.h"
 #include "tests/fuzz/fuzz_target.h"
 

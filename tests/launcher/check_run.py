@@ -5,16 +5,9 @@ import struct
 import sys
 import xml.etree.ElementTree
 
+from make_run import crc32c
+
 run, steps = sys.argv[1], int(sys.argv[2])
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
 
 
 def masked(data):

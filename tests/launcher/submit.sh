@@ -146,18 +146,12 @@ jobs)
 budget)
   # ledger SECONDS...: adds a commit for each, after which a stop takes so long.
   ledger() {
-    python3 - "$@" >>run/ledger.jsonl <<'END'
+    PYTHONPATH=$here python3 - "$@" >>run/ledger.jsonl <<'END'
 import sys
-def crc32c(text):
-    crc = 0xffffffff
-    for byte in text.encode():
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
-    return crc ^ 0xffffffff
+from make_run import crc32c
 for seconds in sys.argv[1:]:
     body = '{"event":"commit","time":"2026-01-01T00:00:00.000Z","attempt":1,"step":300,"generation":1,"stop_seconds":' + seconds
-    print('%s,"crc32c":"%08x"}' % (body, crc32c(body)))
+    print('%s,"crc32c":"%08x"}' % (body, crc32c(body.encode())))
 END
   }
   cp -r ../reference run  # its own stops take less than the least that is asked for

@@ -51,6 +51,15 @@ digest() { "$anyorder" inspect "$(printf '%s/checkpoints/step-%09d' "$1" "$steps
 expect_same_end() { [ -n "$(digest "$1")" ] && [ "$(digest "$1")" = "$(cat "$work/reference.digest")" ] || fail "$1 ends in another state than the undisturbed run"; }
 has_commit() { ls -d "$1"/checkpoints/step-*[0-9] >/dev/null 2>&1; }
 trained() { wc -l <"$1/metrics.jsonl"; }
+# Of the run in $run, which $job trains.
+starts() { grep -c '"event":"start"' "$run/ledger.jsonl"; }
+# expect_finished [SECONDS]: it ended, in the state of the undisturbed run, and its ledger proves
+# that no sample was used twice or left out.
+expect_finished() {
+  await_job $job COMPLETED "${1:-90}"
+  expect_same_end "$run"
+  "$anyorder" inspect "$run" --ledger >$name/audit 2>&1 || fail "inspect --ledger: $(cat $name/audit)"
+}
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 steps=$(sed -n 's/^steps = //p' "$here/tiny.toml")
 needs_machines() { [ "$(cluster mode)" = netns ] || skip "$name needs nodes with a network and a host name of their own"; }

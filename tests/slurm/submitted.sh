@@ -22,9 +22,3 @@ expect_saved_where_it_stopped() {
   [ -d "$(printf '%s/checkpoints/step-%09d' "$run" "$last")" ] || fail "no checkpoint of step $last, where the run stopped: $(ls "$run/checkpoints")"
 }
 expect_nothing_redone() { [ ! -e "$run/metrics.redone.jsonl" ] || fail "$(wc -l <"$run/metrics.redone.jsonl") steps were trained twice"; }
-starts() { grep -c '"event":"start"' "$run/ledger.jsonl"; }
-expect_finished() {
-  await_job $job COMPLETED "${1:-90}"
-  expect_same_end "$run"
-  "$anyorder" inspect "$run" --ledger >$name/audit 2>&1 || fail "the ledger: $(cat $name/audit)"
-}

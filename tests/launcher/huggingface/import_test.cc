@@ -18,8 +18,7 @@
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
-#include "launcher/huggingface/export_hf.h"
-#include "launcher/huggingface/import_hf.h"
+#include "launcher/huggingface/exchange.h"
 #include "launcher/start/imported_run.h"
 #include "tests/launcher/huggingface/hf_directory.h"
 

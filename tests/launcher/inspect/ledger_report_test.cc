@@ -18,8 +18,6 @@
 
 #include "core/base/status.h"
 #include "launcher/inspect/run_history.h"
-#include "launcher/inspect/sample_audit.h"
-#include "launcher/inspect/wall_time.h"
 #include "tests/launcher/inspect/written_run.h"
 
 namespace anyorder::launcher {

@@ -20,8 +20,6 @@
 
 #include "core/base/whole_file.h"
 #include "launcher/report/report_data.h"
-#include "launcher/report/report_page.h"
-#include "launcher/report/report_series.h"
 #include "tests/launcher/inspect/written_run.h"
 
 namespace anyorder::launcher {

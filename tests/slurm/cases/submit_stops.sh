@@ -23,7 +23,5 @@ job_is "$job" CANCELLED || fail "a cancelled job came back"
 
 job=$(x "${request[@]}" 2>$name/err) || fail "submitting again: $(cat $name/err)"
 shown=("$run/slurm/job-$job.log" "$run/train.log")
-await_job "$job" COMPLETED 90
-expect_same_end "$run"
+expect_finished
 [ ! -e "$run/metrics.redone.jsonl" ] || fail "steps were trained twice"
-"$anyorder" inspect "$run" --ledger >$name/audit 2>&1 || fail "inspect --ledger: $(cat $name/audit)"

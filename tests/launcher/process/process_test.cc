@@ -1,6 +1,5 @@
-// What the programs say about a wrong command line.
-
-#include "launcher/process/command_line.h"
+// What launcher/process promises: what programs say about a wrong command line, what is taken from
+// programs that are waited for, how much room text takes.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +7,13 @@
 #include <algorithm>
 #include <string>
 #include <vector>
+
+#include "absl/time/clock.h"
+
+#include "launcher/process/child_process.h"
+#include "launcher/process/command_line.h"
+#include "launcher/process/display_width.h"
+#include "launcher/process/slurm_commands.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -83,6 +89,66 @@ TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
     EXPECT_THAT(outcome.error, HasSubstr(std::string("; see `") + fault.help + " --help`\n"));
     EXPECT_EQ(std::count(outcome.error.begin(), outcome.error.end(), '\n'), 1) << outcome.error;
   }
+}
+
+TEST(CapturedProgramTest, GivesOutputAndStatus) {
+  const auto output =
+      RunCaptured({"sh", "-c", "echo out; echo err >&2; exit 3"}, absl::Now() + absl::Seconds(60));
+  ASSERT_TRUE(output.ok()) << output.status();
+  EXPECT_EQ(output->text, "out\nerr\n");
+  EXPECT_EQ(output->exit_status, 3);
+  EXPECT_FALSE(output->is_late);
+}
+
+// Nodes that answered before a step's deadline count.
+TEST(CapturedProgramTest, ALateProgramIsEndedAndKeepsWhatItSaid) {
+  for (const char* program : {"echo n1; sleep 60", "echo n1; exec >&- 2>&-; sleep 60"}) {
+    const absl::Time begin = absl::Now();
+    const auto output = RunCaptured({"sh", "-c", program}, begin + absl::Milliseconds(300));
+    ASSERT_TRUE(output.ok()) << output.status();
+    EXPECT_EQ(output->text, "n1\n");
+    EXPECT_TRUE(output->is_late);
+    EXPECT_EQ(output->exit_status, 128 + 15) << program;
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(30));
+  }
+}
+
+TEST(CapturedProgramTest, ACommandThatFailsSaysItsLastLine) {
+  std::string output;
+  EXPECT_TRUE(RunCommand({"echo", "x"}, absl::Seconds(60), &output).ok());
+  EXPECT_EQ(output, "x\n");
+  const absl::Status failed =
+      RunCommand({"sh", "-c", "echo first; echo why; exit 3"}, absl::Seconds(60), &output);
+  EXPECT_TRUE(absl::IsUnavailable(failed));
+  EXPECT_THAT(failed.message(), HasSubstr("failed with status 3: why"));
+  EXPECT_TRUE(
+      absl::IsDeadlineExceeded(RunCommand({"sleep", "60"}, absl::Milliseconds(200), &output)));
+}
+
+TEST(DisplayWidth, CountsColumnsAsTerminalsDo) {
+  EXPECT_EQ(DisplayWidth(""), 0);
+  EXPECT_EQ(DisplayWidth("any"), 3);
+  EXPECT_EQ(DisplayWidth("▁Größe"), 6);
+  EXPECT_EQ(DisplayWidth("語順"), 4);
+  EXPECT_EQ(DisplayWidth("한국어"), 6);
+  EXPECT_EQ(DisplayWidth("e\u0301"), 1);  // a mark on the letter before it
+  EXPECT_EQ(DisplayWidth("ｗ"), 2);       // fullwidth
+  EXPECT_EQ(DisplayWidth("\xff\xfe"), 2);
+  EXPECT_EQ(DisplayWidth("\x1b\n"), 0);
+}
+
+TEST(DisplayWidth, CutsBetweenCharacters) {
+  EXPECT_EQ(FittingPrefix("語順", 4), "語順");
+  EXPECT_EQ(FittingPrefix("語順", 3), "語");
+  EXPECT_EQ(FittingPrefix("語順", 1), "");
+  EXPECT_EQ(FittingPrefix("ae\u0301x", 2), "ae\u0301");
+}
+
+TEST(DisplayWidth, PadsToColumns) {
+  EXPECT_EQ(PaddedToWidth("語順", 6), "語順  ");
+  EXPECT_EQ(PaddedToWidth("語順", 3), "語 ");
+  EXPECT_EQ(PaddedToWidth("ab", 2), "ab");
+  EXPECT_EQ(PaddedToWidth("", 2), "  ");
 }
 
 }  // namespace

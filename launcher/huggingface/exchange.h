@@ -1,0 +1,60 @@
+// `anyorder export`: a checkpoint as the files that Hugging Face's XLNetLMHeadModel loads; and
+// `anyorder import`: a run whose first checkpoint is weights from elsewhere. With --format hf they
+// are a model directory of Hugging Face; with --format run another run's checkpoint, for continued
+// pretraining with other settings, other text of the same vocabulary, longer text and wider
+// windows: a table of learned positions grows, global slots get projections of their own
+// (core/network/weight_transfer.h).
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace anyorder::launcher {
+
+struct ExportOptions {
+  std::string run_dir;
+  int64_t step = -1;  // -1: the newest good checkpoint
+  std::string output;
+};
+
+// Writes model.safetensors (fp32), config.json, spiece.model, tokenizer_config.json and
+// special_tokens_map.json. The directory appears complete or not at all.
+// Errors: AlreadyExists if `output` is not empty; FailedPrecondition for what XLNetLMHeadModel
+// cannot represent, or if the dataset is not the run's; NotFound for a step without checkpoint;
+// DataLoss.
+absl::Status ExportHuggingFace(const ExportOptions& options);
+
+struct ImportOptions {
+  std::string input;                   // config.json, weights as safetensors, spiece.model
+  std::string output;                  // the run directory to make
+  std::string config;                  // TOML, or empty: settings for continued pretraining
+  std::vector<std::string> overrides;  // section.key=value
+};
+
+// Makes a run directory at step 0: the weights in fp32, Adam moments zero, no memory. `anyorder
+// launch` trains it with any number of ranks; what it may still choose then is said in README.md,
+// "Import". The directory appears complete or not at all. Prints what was imported, what was
+// left out, and the commands that go on.
+// Errors, each naming file and what to do: InvalidArgument and AlreadyExists for the command line
+// and a configuration that contradicts the model; DataLoss and FailedPrecondition for the input
+// (hf_model.h, spiece_file.h); I/O.
+absl::Status ImportHuggingFace(const ImportOptions& options);
+
+struct ImportRunOptions : ImportOptions {  // input: the other run's directory
+  int64_t step = -1;                       // -1: its newest good checkpoint
+  std::string positions = "copy";          // or "random"
+};
+
+// Makes a run directory at step 0: the weights in fp32, Adam moments zero, no memory. Its
+// configuration is the other run's, or that of options.config, with the overrides; training goes by
+// it from the first step on. The directory appears complete or not at all; the other run is not
+// changed.
+// Errors: InvalidArgument for a model that cannot begin with these weights; NotFound and DataLoss
+// of the checkpoint; I/O.
+absl::Status ImportRun(const ImportRunOptions& options);
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,403 @@
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+#include "ckpt/reader.h"
+#include "core/base/digest.h"
+#include "core/base/file_system.h"
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "core/network/tensors/parameters.h"
+#include "core/network/weight_transfer.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/resume.h"
+#include "core/train/state/saved_weights.h"
+#include "launcher/huggingface/exchange.h"
+#include "launcher/huggingface/hf_model.h"
+#include "launcher/huggingface/saved_step.h"
+#include "launcher/huggingface/spiece_file.h"
+#include "launcher/process/command_line.h"
+#include "launcher/process/new_directory.h"
+#include "launcher/start/imported_run.h"
+#include "launcher/start/start_request.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Makes the run directory, complete or not at all, with these weights as its first checkpoint and
+// what else `write_files` puts there. Returns where it is.
+absl::StatusOr<std::string> MakeRun(
+    const ImportOptions& options, const RunConfig& config, const std::string& tokenizer_digest,
+    const ParameterLayout& layout, const float* master, const std::string& source,
+    const std::function<absl::Status(const RunDirectory&)>& write_files) {
+  ANYORDER_ASSIGN_OR_RETURN(NewDirectory directory,
+                            NewDirectory::Create(options.output, "--output"));
+  const RunDirectory paths(directory.path().string());
+  ANYORDER_ASSIGN_OR_RETURN(const RunIdentity identity, NextIdentity(paths));
+  ANYORDER_RETURN_IF_ERROR(write_files(paths));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(paths.config, config.ToText()));
+  TrainMetadata metadata;
+  metadata.world_size = 1;
+  metadata.tokenizer_digest = tokenizer_digest;
+  metadata.config_text = config.ToText();
+  ANYORDER_RETURN_IF_ERROR(SaveFirstCheckpoint(paths, identity.run_id, layout, master, metadata));
+  ANYORDER_RETURN_IF_ERROR(RecordImport(paths, identity.run_id, source));
+  ANYORDER_RETURN_IF_ERROR(directory.Publish());
+  return directory.output().string();
+}
+
+// Everything that was read and found good before anything is written.
+struct Import {
+  std::string input;
+  std::string config_text;
+  std::string vocabulary;  // bytes of spiece.model
+  HfConfig model;
+  RunConfig config;
+  std::vector<std::string> left_out;
+  bool draws_head = false;  // the run has a next-sentence head, the weights have none
+};
+
+// Small steps from weights that are good already: users who went on at a pretraining rate reported
+// models that got worse. Adam starts without history, so that its first steps need both warm-up and
+// bias correction.
+RunConfig ContinuedPretrainingDefaults(const ModelConfig& model) {
+  RunConfig config;
+  config.model = model;
+  config.optimizer.learning_rate = 2e-5;
+  config.optimizer.warmup_steps = 1000;
+  config.optimizer.bias_correction = true;
+  config.train.steps = 20000;
+  config.train.global_batch_size = 32;
+  config.train.micro_batch_size = 2;
+  config.checkpoint.every = 500;
+  config.data.shards = "shards";
+  return config;
+}
+
+absl::StatusOr<std::string> ReadInput(const std::string& directory, const std::string& name,
+                                      absl::string_view remedy) {
+  const std::string path = (fs::path(directory) / name).string();
+  absl::StatusOr<std::string> text = ReadWholeFile(path);
+  if (!absl::IsNotFound(text.status())) return text;
+  return absl::FailedPreconditionError(absl::StrCat("'", path, "' is missing; ", remedy));
+}
+
+absl::Status CheckInput(const std::string& input) {
+  if (input.empty()) return absl::InvalidArgumentError("--input is empty; name a directory");
+  std::error_code error;
+  if (fs::is_directory(input, error)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--input '", input, "' is not a directory; name the one that save_pretrained wrote"));
+}
+
+// InvalidArgument naming both values where the user's [model] is not that of the weights.
+absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& model,
+                                 const RunConfig& config) {
+  RunConfig expected;
+  expected.model = model.model;
+  expected.objective = config.objective;  // a head may be added
+  // "gelu" may mean either, and the user may say which.
+  if (model.gelu_is_open && config.model.activation == kernels::Activation::kGeluErf)
+    expected.model.activation = kernels::Activation::kGeluErf;
+  const std::vector<std::string> theirs = FunctionLines(expected);
+  const std::vector<std::string> ours = FunctionLines(config);
+  for (size_t i = 0; i < ours.size(); ++i) {
+    if (ours[i] == theirs[i]) continue;
+    const std::vector<std::string> key = absl::StrSplit(theirs[i], absl::ByAnyChar(". "));
+    const absl::string_view hf_name = HfNameOf(key[1]);
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.config.empty() ? "--set" : absl::StrCat("'", options.config, "' or --set"),
+        " says ", ours[i], " but the weights of '", options.input, "' have ", theirs[i],
+        hf_name.empty() ? "" : absl::StrCat(" (config.json: ", hf_name, ")"),
+        "; leave the key out"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunConfig> ConfigOfWeights(const ImportOptions& options, const HfConfig& model) {
+  ANYORDER_ASSIGN_OR_RETURN(RunConfig config,
+                            RequestedConfig(options.config, options.overrides,
+                                            ContinuedPretrainingDefaults(model.model)));
+  ANYORDER_RETURN_IF_ERROR(CheckContradictions(options, model, config));
+  ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), "configuration of the imported run"));
+  MakeDirectoriesAbsolute(config);
+  return config;
+}
+
+absl::Status ReadVocabulary(Import& import) {
+  ANYORDER_ASSIGN_OR_RETURN(
+      import.vocabulary,
+      ReadInput(import.input, "spiece.model",
+                "copy it from the model that these weights were trained from: text can only be "
+                "prepared with the SentencePiece model itself"));
+  const std::string path = (fs::path(import.input) / "spiece.model").string();
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<VocabularyPiece> pieces,
+                            ParsePieces(import.vocabulary, path));
+  ANYORDER_RETURN_IF_ERROR(CheckXlnetPieces(pieces, path));
+  if (static_cast<int64_t>(pieces.size()) == import.model.vocab_size) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "'", path, "' has ", pieces.size(), " pieces but config.json says 'vocab_size' ",
+      import.model.vocab_size, "; use the spiece.model that the model was trained with"));
+}
+
+// Of the parameters that the files have to hold.
+ParameterLayout StoredLayout(const Import& import) {
+  ModelConfig model = import.config.model;
+  if (import.draws_head) model.next_sentence_head = false;
+  return ParameterLayout(model, import.model.vocab_size);
+}
+
+// Weights of a language model may go on with a fresh next-sentence head, as for any new task; half
+// a head, one of other classes or one that sums up otherwise is refused.
+absl::Status CheckWeights(const HfWeights& weights, Import& import) {
+  const bool wants_head = import.config.model.next_sentence_head;
+  const bool has_head = weights.HasNextSentenceHead();
+  import.draws_head = wants_head && !has_head;
+  const absl::Status checked = weights.Check(StoredLayout(import), import.left_out);
+  if (!wants_head || !has_head) return checked;
+  constexpr char kWithout[] =
+      "; or leave out objective.next_sentence, which needs them for its two classes";
+  if (checked.ok() && !import.model.other_summary.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "'", import.input, "/config.json': ", import.model.other_summary,
+        ": sequence_summary and logits_proj belong to another head; remove them", kWithout));
+  }
+  const bool is_of_head = absl::StrContains(checked.message(), "sequence_summary.") ||
+                          absl::StrContains(checked.message(), "logits_proj.");
+  if (!is_of_head) return checked;
+  return absl::FailedPreconditionError(absl::StrCat(checked.message(), kWithout));
+}
+
+// All weights; a head that the files lack is what a run from scratch would begin with.
+absl::Status ReadWeights(const Import& import, const HfWeights& weights,
+                         const ParameterLayout& layout, float* master) {
+  const ParameterLayout stored = StoredLayout(import);
+  ANYORDER_RETURN_IF_ERROR(weights.Read(stored, master));
+  // The head stands at the end of the flat space.
+  InitializeParameters(layout, import.config.model, static_cast<uint64_t>(import.config.train.seed),
+                       stored.num_elements(), layout.num_elements(),
+                       master + stored.num_elements());
+  return absl::OkStatus();
+}
+
+absl::Status WriteFilesOfModel(const Import& import, const RunDirectory& paths) {
+  const ImportedRun imported(paths.root);
+  ANYORDER_RETURN_IF_ERROR(FileSystem::Posix()->MakeDirectory(imported.directory));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(imported.config, import.config_text));
+  for (const std::string& name : KeptFiles()) {
+    const absl::StatusOr<std::string> text =
+        ReadWholeFile((fs::path(import.input) / name).string());
+    if (absl::IsNotFound(text.status())) continue;
+    ANYORDER_RETURN_IF_ERROR(text.status());
+    ANYORDER_RETURN_IF_ERROR(
+        WriteFileAtomically(absl::StrCat(imported.directory, "/", name), *text));
+  }
+  return WriteFileAtomically(imported.vocabulary, import.vocabulary);
+}
+
+void PrintSummary(const Import& import, const ParameterLayout& layout, const std::string& run_dir) {
+  const ImportedRun run(run_dir);
+  absl::PrintF("imported %d parameters in %d layers from %s to %s\n", layout.num_elements(),
+               import.config.model.num_layers, import.input, run_dir);
+  if (import.model.gelu_is_open) {
+    absl::PrintF(
+        "note: config.json says \"gelu\"; taken as %s (model.activation). Released XLNets were "
+        "trained with the tanh approximation; \"gelu_erf\" is the exact one\n",
+        import.config.model.activation == kernels::Activation::kGeluErf ? "the exact GELU"
+                                                                        : "its tanh approximation");
+  }
+  if (import.draws_head) {
+    absl::PrintF("note: the next-sentence head is randomly initialised (train.seed): %s has none\n",
+                 import.input);
+  }
+  if (!import.left_out.empty()) {
+    absl::PrintF("note: left out, because pretraining does not use it: %s\n",
+                 absl::StrJoin(import.left_out, ", "));
+  }
+  absl::PrintF(
+      "next: anyorder prep --input TEXT... --vocab %s%s --output %s\n"
+      "      anyorder launch --run-dir %s --ranks 2\n",
+      run.vocabulary, run.letter_case() == "uncased" ? " --case uncased" : "",
+      import.config.data.shards, run_dir);
+}
+
+constexpr char kWordEmbedding[] = "transformer.word_embedding.weight";
+
+struct Source {
+  RunConfig config;
+  TrainMetadata metadata;
+  std::vector<ParameterInfo> parameters;
+  int64_t vocab_size = 0;
+};
+
+// The checkpoint's own table: which parameters there are, and where.
+absl::Status ReadParameters(const ckpt::Checkpoint& checkpoint, Source& source) {
+  ANYORDER_ASSIGN_OR_RETURN(source.parameters, ReadSavedParameters(checkpoint));
+  for (const ParameterInfo& info : source.parameters) {
+    if (info.name == kWordEmbedding && info.shape.rank() == 2) source.vocab_size = info.shape[0];
+  }
+  if (source.vocab_size > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(checkpoint.directory(), " has no ", kWordEmbedding,
+                                                 ": such models cannot be imported"));
+}
+
+absl::StatusOr<RunConfig> ResolveConfig(const ImportRunOptions& options, const RunConfig& source) {
+  ANYORDER_ASSIGN_OR_RETURN(RunConfig config,
+                            RequestedConfig(options.config, options.overrides, source));
+  ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), "configuration of the new run"));
+  MakeDirectoriesAbsolute(config);
+  return config;
+}
+
+// What may differ although it is part of the function: what PlanTransfer knows how to fill.
+absl::Status CheckModels(const RunConfig& source, const RunConfig& config) {
+  RunConfig alike = config;
+  alike.model.max_positions = source.model.max_positions;
+  alike.model.global_projections = source.model.global_projections;
+  alike.objective.next_sentence = source.objective.next_sentence;
+  alike.Resolve();
+  return CheckSameFunction(source, alike);
+}
+
+// A vocabulary that came with imported weights goes with them.
+absl::Status CopyVocabularyOfRun(const std::string& input, const RunDirectory& paths) {
+  const absl::StatusOr<std::string> vocabulary = ReadWholeFile(ImportedRun(input).vocabulary);
+  if (absl::IsNotFound(vocabulary.status())) return absl::OkStatus();
+  ANYORDER_RETURN_IF_ERROR(vocabulary.status());
+  return WriteFileAtomically(ImportedRun(paths.root).vocabulary, *vocabulary);
+}
+
+void PrintSummary(const ImportRunOptions& options, const Source& source, const TransferPlan& plan) {
+  absl::PrintF("imported the weights of step %d of %s into %s\n", source.metadata.step,
+               options.input, options.output);
+  if (plan.positions_after > plan.positions_before) {
+    absl::PrintF("note: positions %d to %d are %s\n", plan.positions_before,
+                 plan.positions_after - 1,
+                 options.positions == "copy" ? "repeated copies of the earlier ones"
+                                             : "randomly initialised (train.seed)");
+  }
+  if (plan.projections_copied > 0)
+    absl::PrintF("note: projections of global tokens are initialised with those of all others\n");
+  if (!plan.initialised.empty()) {
+    absl::PrintF("note: randomly initialised (train.seed): %s\n",
+                 absl::StrJoin(plan.initialised, ", "));
+  }
+  if (!plan.left_out.empty())
+    absl::PrintF("note: left out: %s\n", absl::StrJoin(plan.left_out, ", "));
+  absl::PrintF("next: anyorder launch --run-dir %s --ranks 2\n", options.output);
+}
+
+}  // namespace
+
+absl::Status ImportHuggingFace(const ImportOptions& options) {
+  ANYORDER_RETURN_IF_ERROR(CheckInput(options.input));
+  ANYORDER_RETURN_IF_ERROR(
+      RefuseUnlessAbsentOrEmpty(fs::path(options.output).lexically_normal(), "--output"));
+  Import import;
+  import.input = options.input;
+  ANYORDER_ASSIGN_OR_RETURN(
+      import.config_text,
+      ReadInput(options.input, "config.json", "name the directory that save_pretrained wrote"));
+  ANYORDER_ASSIGN_OR_RETURN(
+      import.model,
+      ParseHfConfig(import.config_text, (fs::path(options.input) / "config.json").string()));
+  ANYORDER_ASSIGN_OR_RETURN(import.config, ConfigOfWeights(options, import.model));
+  ANYORDER_ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(options.input));
+  const ParameterLayout layout(import.config.model, import.model.vocab_size);
+  ANYORDER_RETURN_IF_ERROR(CheckWeights(weights, import));
+  ANYORDER_RETURN_IF_ERROR(ReadVocabulary(import));
+
+  const auto master = std::make_unique_for_overwrite<float[]>(layout.num_elements());
+  ANYORDER_RETURN_IF_ERROR(ReadWeights(import, weights, layout, master.get()));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::string run_dir,
+      MakeRun(options, import.config, DigestOf(import.vocabulary).Hex(), layout, master.get(),
+              import.input,
+              [&import](const RunDirectory& paths) { return WriteFilesOfModel(import, paths); }));
+  PrintSummary(import, layout, run_dir);
+  return absl::OkStatus();
+}
+
+absl::Status ImportRun(const ImportRunOptions& options) {
+  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.input));
+  ANYORDER_RETURN_IF_ERROR(
+      RefuseUnlessAbsentOrEmpty(fs::path(options.output).lexically_normal(), "--output"));
+  Source source;
+  ANYORDER_ASSIGN_OR_RETURN(source.config, LoadRunConfig(RunDirectory(options.input).config, {}));
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveConfig(options, source.config));
+  ANYORDER_RETURN_IF_ERROR(CheckModels(source.config, config));
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                            OpenSavedStep(options.input, options.step));
+  ANYORDER_ASSIGN_OR_RETURN(source.metadata, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_RETURN_IF_ERROR(ReadParameters(checkpoint, source));
+
+  const ParameterLayout layout(config.model, source.vocab_size);
+  ANYORDER_ASSIGN_OR_RETURN(
+      const TransferPlan plan,
+      PlanTransfer(source.parameters, layout,
+                   options.positions == "random" ? NewPositions::kRandom : NewPositions::kCopy));
+  const int64_t elements = layout.num_elements();
+  const auto master = std::make_unique_for_overwrite<float[]>(elements);
+  InitializeParameters(layout, config.model, static_cast<uint64_t>(config.train.seed), 0, elements,
+                       master.get());
+  ANYORDER_RETURN_IF_ERROR(ReadTransferred(checkpoint, plan, 0, elements, master.get()));
+
+  ANYORDER_RETURN_IF_ERROR(
+      MakeRun(options, config, source.metadata.tokenizer_digest, layout, master.get(),
+              absl::StrCat(fs::absolute(options.input).lexically_normal().string(), " step ",
+                           source.metadata.step),
+              [&options](const RunDirectory& paths) {
+                return CopyVocabularyOfRun(options.input, paths);
+              })
+          .status());
+  PrintSummary(options, source, plan);
+  return absl::OkStatus();
+}
+
+Subcommand DeclareImport(CLI::App& front) {
+  const auto options = std::make_shared<ImportRunOptions>();
+  const auto format = std::make_shared<std::string>("hf");
+  CLI::App* command = AddCommand(
+      front, "import", "Create a run from pretrained weights.",
+      {"anyorder import --input xlnet-base-cased --output runs/continued",
+       "anyorder import --format run --input runs/a --output runs/b --set model.mem_len=512"});
+  AddPath(command, "--input", options->input, "Hugging Face model directory, or run directory")
+      ->required();
+  AddPath(command, "--output", options->output, "run directory to create; absent or empty")
+      ->required();
+  AddChoice(command, "--format", *format, {"hf", "run"},
+            "format of --input: hf is a Hugging Face XLNetLMHeadModel in safetensors, run is "
+            "another run's checkpoint");
+  AddPath(command, "--config", options->config,
+          "TOML file (default: for hf, continued pretraining; for run, that run's configuration)");
+  AddSettings(command, options->overrides);
+  AddStep(command, options->step, "run: ");
+  AddChoice(command, "--positions", options->positions, {"copy", "random"},
+            "run: rows that a longer table of learned positions adds: repeated copies of the old "
+            "rows, or randomly initialised");
+  return {command, [options, format, command] {
+            if (*format == "run") return Report(ImportRun(*options));
+            for (const char* const option : {"--step", "--positions"}) {
+              if (command->count(option) == 0) continue;
+              return Report(absl::InvalidArgumentError(absl::StrCat(
+                  option, " is not used with --format hf; leave it out, or use --format run")));
+            }
+            return Report(ImportHuggingFace(*options));
+          }};
+}
+
+}  // namespace anyorder::launcher
