@@ -18,7 +18,6 @@
 #include "ckpt/rank_file.h"
 #include "ckpt/reader.h"
 #include "ckpt/staging_buffer.h"
-#include "core/base/errors.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"

@@ -21,7 +21,6 @@
 #include "ckpt/staging_buffer.h"
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
-#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 

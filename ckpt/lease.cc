@@ -20,7 +20,6 @@
 
 #include "ckpt/json_values.h"
 #include "ckpt/layout.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {

@@ -11,7 +11,6 @@
 
 #include "ckpt/chunk_sums.h"
 #include "ckpt/json_values.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {

@@ -19,7 +19,6 @@
 
 #include "ckpt/json_values.h"
 #include "core/base/crc32c.h"
-#include "core/base/errors.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 

@@ -13,7 +13,6 @@
 
 #include "ckpt/chunk_sums.h"
 #include "core/base/check.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {

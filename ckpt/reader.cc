@@ -22,7 +22,6 @@
 #include "ckpt/layout.h"
 #include "core/base/crc32c.h"
 #include "core/base/digest.h"
-#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "ckpt/json_values.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {

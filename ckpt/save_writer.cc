@@ -12,7 +12,6 @@
 #include "ckpt/json_values.h"
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
-#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/utc_time.h"

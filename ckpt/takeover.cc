@@ -15,7 +15,6 @@
 #include "ckpt/commit.h"
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
-#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/base/tensor.h"
 

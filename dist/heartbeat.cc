@@ -15,7 +15,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 
-#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::dist {

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::dist {

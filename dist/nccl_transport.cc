@@ -13,7 +13,6 @@
 #include "absl/time/clock.h"
 
 #include "core/base/check.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::dist {

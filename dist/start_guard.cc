@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 
-#include "core/base/errors.h"
+#include "core/base/status.h"
 #include "dist/communicator.h"
 
 namespace anyorder::dist {

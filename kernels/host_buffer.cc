@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 
 namespace anyorder::kernels {
 
@@ -82,16 +82,15 @@ absl::StatusOr<std::unique_ptr<HostRegistration>> Backend::RegisterHost(void*, i
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateHostBuffer(int64_t bytes) {
-  if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("allocate ", bytes, " bytes"));
+  if (bytes < 0) return InvalidArgument("allocate ", bytes, " bytes");
   const int64_t alignment = bytes >= 2 * kHugePage ? kHugePage : kCacheLine;
   // At least one unit, so that a buffer of size 0 still has an address.
   const int64_t rounded = (std::min(bytes, kTooManyBytes) / alignment + 1) * alignment;
   void* data = bytes < kTooManyBytes ? std::aligned_alloc(alignment, rounded) : nullptr;
   if (data == nullptr) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("allocate ", bytes,
-                     " bytes of host memory: none left; use a smaller model or "
-                     "microbatch, or more memory"));
+    return ResourceExhausted("allocate ", bytes,
+                             " bytes of host memory: none left; use a smaller model or "
+                             "microbatch, or more memory");
   }
   // Advice only: where it is refused, the memory has small pages.
   if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);

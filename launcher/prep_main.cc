@@ -153,13 +153,12 @@ absl::StatusOr<std::string> TextOf(const std::string& line, const std::string& w
   const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   const bool has_text = object.is_object() && object.contains("text") && object["text"].is_string();
   if (!has_text) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(where, ": not a JSON object with a string field \"text\"; fix the line"));
+    return FailedPrecondition(where,
+                              ": not a JSON object with a string field \"text\"; fix the line");
   }
   std::string text = object["text"].get<std::string>();
   if (data::FirstInvalidByte(text) == text.size()) return text;
-  return absl::FailedPreconditionError(
-      absl::StrCat(where, ": the text holds NUL or invalid UTF-8; fix the line"));
+  return FailedPrecondition(where, ": the text holds NUL or invalid UTF-8; fix the line");
 }
 
 absl::Status Encode(const EncodeOptions& options) {

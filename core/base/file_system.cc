@@ -232,8 +232,7 @@ std::string BaseName(absl::string_view path) {
 absl::StatusOr<std::string> ReadSmallFile(FileSystem* fs, const std::string& path) {
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, fs->OpenForRead(path));
   if (file->size() > kMaxSmallFileBytes) {
-    return absl::DataLossError(
-        absl::StrCat("'", path, "' has ", file->size(), " bytes, more than any file of this kind"));
+    return DataLoss("'", path, "' has ", file->size(), " bytes, more than any file of this kind");
   }
   std::string content(static_cast<size_t>(file->size()), '\0');
   ANYORDER_RETURN_IF_ERROR(file->ReadAt(0, content.data(), file->size()));

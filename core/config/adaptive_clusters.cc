@@ -16,8 +16,7 @@ namespace anyorder {
 namespace {
 
 absl::Status Unusable(const ModelConfig& model, absl::string_view reason) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("model.cutoffs is '", model.cutoffs, "', ", reason));
+  return InvalidArgument("model.cutoffs is '", model.cutoffs, "', ", reason);
 }
 
 // The numbers in model.cutoffs, written to `cutoffs`.
@@ -50,14 +49,13 @@ int64_t DimOf(const ModelConfig& model, size_t cluster) {
 
 absl::Status CheckAdaptiveClusters(const ModelConfig& model) {
   if (model.div_val < 1)
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.div_val is ", model.div_val, " but must be at least 1"));
+    return InvalidArgument("model.div_val is ", model.div_val, " but must be at least 1");
   if (!model.adaptive()) {
     if (!model.cutoffs.empty())
       return Unusable(model, "but model.softmax is full; set it to adaptive, or leave cutoffs out");
     if (model.div_val != 1)
-      return absl::InvalidArgumentError(absl::StrCat(
-          "model.div_val is ", model.div_val, " but model.softmax is full, which has no clusters"));
+      return InvalidArgument("model.div_val is ", model.div_val,
+                             " but model.softmax is full, which has no clusters");
     return absl::OkStatus();
   }
   if (absl::StripAsciiWhitespace(model.cutoffs).empty())
@@ -67,10 +65,10 @@ absl::Status CheckAdaptiveClusters(const ModelConfig& model) {
   std::vector<int64_t> cutoffs;
   ANYORDER_RETURN_IF_ERROR(ReadCutoffs(model, cutoffs));
   if (DimOf(model, cutoffs.size()) < 1)
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.div_val is ", model.div_val, ", which leaves cluster ", cutoffs.size(),
-                     " less than one dimension of model.model_dim = ", model.model_dim,
-                     "; use a smaller one, or fewer cutoffs"));
+    return InvalidArgument("model.div_val is ", model.div_val, ", which leaves cluster ",
+                           cutoffs.size(),
+                           " less than one dimension of model.model_dim = ", model.model_dim,
+                           "; use a smaller one, or fewer cutoffs");
   return absl::OkStatus();
 }
 

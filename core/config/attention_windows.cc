@@ -15,10 +15,10 @@ namespace anyorder {
 namespace {
 
 absl::Status Unreadable(absl::string_view part, absl::string_view reason) {
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "model.attention_windows has '", absl::StripAsciiWhitespace(part), "', ", reason,
       "; write LEFT:RIGHT or LEFT:RIGHT:STRIDE, groups of heads as \"2x 8:0 / 6x 8:0:2\", "
-      "layers between semicolons"));
+      "layers between semicolons");
 }
 
 // Times the largest stride it fits 32 bits.
@@ -71,9 +71,8 @@ absl::Status AppendLayer(absl::string_view text, int64_t num_heads,
 
 absl::StatusOr<std::vector<kernels::Band>> SameLengthWindows(const ModelConfig& model) {
   if (model.mem_len < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.same_length is on but model.mem_len, the number of keys to see, is ",
-                     model.mem_len));
+    return InvalidArgument(
+        "model.same_length is on but model.mem_len, the number of keys to see, is ", model.mem_len);
   }
   // The row itself is one of mem_len keys in PyTorch's code, and comes on top of them in
   // TensorFlow's.
@@ -96,9 +95,8 @@ absl::StatusOr<std::vector<kernels::Band>> AttentionWindows(const ModelConfig& m
   if (text.empty()) return bands;
   const std::vector<absl::string_view> layers = absl::StrSplit(text, ';');
   if (layers.size() != 1 && static_cast<int64_t>(layers.size()) != model.num_layers) {
-    return absl::InvalidArgumentError(absl::StrCat("model.attention_windows names ", layers.size(),
-                                                   " layers but must name one for all or ",
-                                                   model.num_layers));
+    return InvalidArgument("model.attention_windows names ", layers.size(),
+                           " layers but must name one for all or ", model.num_layers);
   }
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const auto index = layers.size() == 1 ? size_t{0} : static_cast<size_t>(layer);

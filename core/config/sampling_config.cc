@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/status.h"
+
 namespace anyorder {
 
 namespace {
@@ -118,7 +120,7 @@ absl::Status SamplingConfig::Validate(SampleKind kind) const {
                  "spans=\"ngram\" is for masked language models; use \"subword\", \"word\" or "
                  "\"single\"");
   if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("[sampling] ", faults.Joined()));
+  return InvalidArgument("[sampling] ", faults.Joined());
 }
 
 }  // namespace anyorder

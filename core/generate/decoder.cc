@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/config/attention_windows.h"
@@ -28,10 +26,10 @@ absl::Status CheckFits(const ModelConfig& model, const GenerationForm& form,
   if (model.positions != Positions::kLearned) return absl::OkStatus();
   const int64_t span = Span(form.StepSlots(prompt, max_tokens - 1, 0));
   if (span <= model.max_positions) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a prompt of ", prompt.size(), " tokens and ", max_tokens, " to generate need ",
-                   span, " positions, but the model has learned ", model.max_positions,
-                   " (model.max_positions); shorten the prompt or generate fewer"));
+  return InvalidArgument("a prompt of ", prompt.size(), " tokens and ", max_tokens,
+                         " to generate need ", span, " positions, but the model has learned ",
+                         model.max_positions,
+                         " (model.max_positions); shorten the prompt or generate fewer");
 }
 
 Decoder::Decoder(const ModelConfig& model, ConstTensorView weights, const GenerationForm& form,

@@ -2,8 +2,6 @@
 
 #include <string>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
@@ -37,9 +35,8 @@ absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
   ANYORDER_RETURN_IF_ERROR(shape.model.Validate());
   ANYORDER_RETURN_IF_ERROR(CheckAdaptiveClusters(shape.model, shape.vocab_size));
   if (!backend.Supports(shape.dtype())) {
-    return absl::InvalidArgumentError(absl::StrCat("model.dtype ", std::string(Name(shape.dtype())),
-                                                   " is not supported by the ", backend.name(),
-                                                   " backend; choose fp32"));
+    return InvalidArgument("model.dtype ", std::string(Name(shape.dtype())),
+                           " is not supported by the ", backend.name(), " backend; choose fp32");
   }
   std::unique_ptr<InferenceNetwork> network(new InferenceNetwork(shape, backend));
   ANYORDER_RETURN_IF_ERROR(network->Allocate());

@@ -2,8 +2,7 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
+#include "core/base/status.h"
 #include "core/objective/objective.h"
 
 namespace anyorder {
@@ -164,10 +163,10 @@ std::unique_ptr<GenerationForm> MakePseudoMaskGeneration(const SourceTargetSlots
 }
 
 FormOrStatus Objective::Generation(const GenerationTokens&) const {
-  return absl::FailedPreconditionError(
-      absl::StrCat("a network trained with ", name(),
-                   " has not learned an order to write text in; use a network trained with "
-                   "causal_lm, gpt or permutation_lm"));
+  return FailedPrecondition(
+      "a network trained with ", name(),
+      " has not learned an order to write text in; use a network trained with "
+      "causal_lm, gpt or permutation_lm");
 }
 
 }  // namespace anyorder

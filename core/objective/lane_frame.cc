@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/status.h"
 
 namespace anyorder {
 
@@ -116,9 +117,8 @@ void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, 
 
 absl::Status CheckReadsNoPairs(const std::string& name, const ModelConfig& model) {
   if (!model.next_sentence_head) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("objective.next_sentence is true, but ", name,
-                   " reads no sentence pairs; use permutation_lm, dae or bert"));
+  return InvalidArgument("objective.next_sentence is true, but ", name,
+                         " reads no sentence pairs; use permutation_lm, dae or bert");
 }
 
 absl::Status CheckReadsWindows(const std::string& name, const ModelConfig& model,

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
+#include "core/base/status.h"
 #include "core/objective/lane_frame.h"
 
 namespace anyorder {
@@ -73,10 +72,10 @@ class MaskedLm final : public Objective {
   }
 
   FormOrStatus Generation(const GenerationTokens&) const override {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "a network trained with ", form_.name,
         " predicts masked tokens independently and from both sides, and cannot write text from "
-        "left to right; use a network trained with causal_lm, gpt or permutation_lm"));
+        "left to right; use a network trained with causal_lm, gpt or permutation_lm");
   }
 
  private:

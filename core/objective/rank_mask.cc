@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/status.h"
 #include "kernels/visibility.h"
 
 namespace anyorder {
@@ -46,11 +47,11 @@ absl::StatusOr<RankForm> ToRanks(const DenseMask& mask) {
       const int64_t before = rows[i - 1];
       const int64_t lost = SeenAlone(mask, before, row);
       if (lost >= 0) {
-        return absl::FailedPreconditionError(absl::StrCat(
+        return FailedPrecondition(
             "this mask cannot be expressed by ranks: row ", before, " sees key ", lost,
             " and not key ", SeenAlone(mask, row, before), ", row ", row,
             " the reverse; of any two rows one must see all that the other sees, unless a group, a "
-            "document or a window says otherwise"));
+            "document or a window says otherwise");
       }
     }
     if (i == 0 || CountSeen(mask, row) > CountSeen(mask, rows[i - 1])) ++rank;

@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 
 #include "core/base/check.h"
-#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/optim/schedule.h"

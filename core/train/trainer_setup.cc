@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/base/errors.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/evaluation/task_data.h"

@@ -9,7 +9,6 @@
 
 #include "core/base/check.h"
 #include "core/base/digest.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "data/dataset/mapped_file.h"
 #include "data/dataset/shard_format.h"

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 

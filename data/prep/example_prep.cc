@@ -12,7 +12,6 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/digest.h"
-#include "core/base/errors.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"

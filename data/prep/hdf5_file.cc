@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {

@@ -14,7 +14,6 @@
 
 #include "core/base/check.h"
 #include "core/base/digest.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {

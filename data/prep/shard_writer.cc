@@ -10,7 +10,6 @@
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
 #include "core/base/digest.h"
-#include "core/base/errors.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "data/dataset/shard_format.h"

@@ -15,7 +15,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/base/errors.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/errors.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {

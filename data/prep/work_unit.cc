@@ -7,7 +7,6 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "core/base/check.h"
-#include "core/base/errors.h"
 #include "core/base/file_system.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"

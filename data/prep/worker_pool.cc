@@ -16,7 +16,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/base/terminal.h"
 

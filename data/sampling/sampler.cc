@@ -10,7 +10,6 @@
 
 #include "core/base/check.h"
 #include "core/base/digest.h"
-#include "core/base/errors.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
 #include "data/dataset/text_source.h"

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/status.h"
 #include "kernels/arguments.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/attention/attention.h"
@@ -357,9 +358,8 @@ class CpuBackend : public Backend {
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options) {
   constexpr int kMostThreads = 4096;
   if (options.num_threads < 1 || options.num_threads > kMostThreads) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("threads of the cpu backend: ", options.num_threads, ", must be in [1, ",
-                     kMostThreads, "]"));
+    return InvalidArgument("threads of the cpu backend: ", options.num_threads, ", must be in [1, ",
+                           kMostThreads, "]");
   }
   return cpu::MakeCpuBackendWith(options, cpu::SelectVectorKernels());
 }

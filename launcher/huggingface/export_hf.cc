@@ -69,8 +69,8 @@ absl::Status CheckRepresentable(const RunConfig& config) {
   faults.Require(!model.adaptive(), "model.softmax is adaptive");
   faults.Require(model.attention_windows.empty(), "model.attention_windows is set");
   if (faults.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "Hugging Face's XLNetLMHeadModel cannot represent this model: ", faults.Joined()));
+  return FailedPrecondition("Hugging Face's XLNetLMHeadModel cannot represent this model: ",
+                            faults.Joined());
 }
 
 // Hugging Face keeps relative biases per layer always, and has a segment term always: shared biases
@@ -156,8 +156,7 @@ absl::Status CopyVocabulary(const fs::path& source, const std::string& expected_
                             const fs::path& directory) {
   ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, DigestOfFile(source.string()));
   if (digest.Hex() != expected_digest)
-    return absl::DataLossError(
-        absl::StrCat(source.string(), " is damaged: its digest does not match"));
+    return DataLoss(source.string(), " is damaged: its digest does not match");
   std::error_code error;
   fs::copy_file(source, directory / "spiece.model", error);
   return error ? ErrnoStatus("copy", source.string(), error.value()) : absl::OkStatus();

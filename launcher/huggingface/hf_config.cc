@@ -231,8 +231,7 @@ std::string Text(const Json& json) {
 absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view path) {
   const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object())
-    return absl::DataLossError(
-        absl::StrCat("'", path, "' is not a JSON object; fetch the model's config.json again"));
+    return DataLoss("'", path, "' is not a JSON object; fetch the model's config.json again");
   HfConfig config;
   FaultList faults;
   MemberReader reader(json, faults);
@@ -241,8 +240,7 @@ absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view
   ReadSettings(reader, config, kind);
   ReadSummary(json, config);
   if (!faults.empty())
-    return absl::DataLossError(
-        absl::StrCat(path, ": ", faults.Joined(), "; use the config.json of these weights"));
+    return DataLoss(path, ": ", faults.Joined(), "; use the config.json of these weights");
   ANYORDER_RETURN_IF_ERROR(Annotate(CheckKind(kind, config), path));
   return config;
 }

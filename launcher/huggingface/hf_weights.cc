@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 // Read and converted at once, so that memory stays small for any model.
-constexpr int64_t kPieceElements = 4 << 20;
+constexpr int64_t kReadElements = 4 << 20;
 constexpr char kEmbedding[] = "transformer.word_embedding.weight";
 constexpr char kOutputWeight[] = "lm_loss.weight";
 constexpr char kSharedBias[] = "transformer.r_";
@@ -71,16 +71,16 @@ bool IsFile(const fs::path& path) {
 absl::Status NoWeights(const std::string& directory) {
   const fs::path root(directory);
   if (IsFile(root / "pytorch_model.bin") || IsFile(root / "pytorch_model.bin.index.json")) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("'", directory,
-                     "' has its weights as PyTorch's .bin only; convert them first (needs Python's "
-                     "torch): python3 ",
-                     ProgramDirectory(), "/convert_bin.py ", directory));
+    return FailedPrecondition(
+        "'", directory,
+        "' has its weights as PyTorch's .bin only; convert them first (needs Python's "
+        "torch): python3 ",
+        ProgramDirectory(), "/convert_bin.py ", directory);
   }
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPrecondition(
       "'", directory,
       "' has neither model.safetensors nor model.safetensors.index.json; name the directory that "
-      "save_pretrained wrote"));
+      "save_pretrained wrote");
 }
 
 }  // namespace
@@ -103,14 +103,13 @@ absl::StatusOr<HfWeights> HfWeights::Open(const std::string& directory) {
 
 absl::Status HfWeights::AddFile(const std::string& path) {
   absl::StatusOr<ckpt::SafetensorsReader> reader = ckpt::SafetensorsReader::Open(path);
-  if (absl::IsDataLoss(reader.status()))
-    return absl::DataLossError(absl::StrCat(reader.status().message(), kFetchAgain));
+  if (absl::IsDataLoss(reader.status())) return DataLoss(reader.status().message(), kFetchAgain);
   ANYORDER_RETURN_IF_ERROR(reader.status());
   for (const ckpt::SafetensorsTensor& tensor : reader->tensors()) {
     const Tensor* const known = Find(tensor.entry.name);
     if (known != nullptr) {
-      return absl::DataLossError(absl::StrCat(Where(*known), " is in '", path,
-                                              "', too; only one file may hold it", kFetchAgain));
+      return DataLoss(Where(*known), " is in '", path, "', too; only one file may hold it",
+                      kFetchAgain);
     }
     tensors_.push_back({files_.size(), tensor.entry});
   }
@@ -121,7 +120,7 @@ absl::Status HfWeights::AddFile(const std::string& path) {
 absl::Status HfWeights::AddIndexed(const std::string& directory, const std::string& index_path) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(index_path));
   const auto damaged = [&](absl::string_view what) {
-    return absl::DataLossError(absl::StrCat("'", index_path, "': ", what, kFetchAgain));
+    return DataLoss("'", index_path, "': ", what, kFetchAgain);
   };
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
@@ -173,21 +172,21 @@ absl::Status HfWeights::CheckParameter(const ParameterInfo& parameter) const {
   const Tensor* const tensor = SourceOf(parameter);
   if (tensor == nullptr) {
     const bool is_bare = Find(absl::StripPrefix(parameter.name, "transformer.")) != nullptr;
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "'", files_.front().path, files_.size() > 1 ? "' and its companions have" : "' has",
         " no tensor '", parameter.name, "' ", parameter.shape.ToString(),
         is_bare ? ", but one without 'transformer.': it is an XLNetModel, which has no output" : "",
-        "; save an XLNetLMHeadModel with this config.json"));
+        "; save an XLNetLMHeadModel with this config.json");
   }
   if (!(tensor->entry.shape == parameter.shape)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        Where(*tensor), " is ", tensor->entry.shape.ToString(), " but config.json makes it ",
-        parameter.shape.ToString(), "; use the config.json that belongs to these weights"));
+    return FailedPrecondition(Where(*tensor), " is ", tensor->entry.shape.ToString(),
+                              " but config.json makes it ", parameter.shape.ToString(),
+                              "; use the config.json that belongs to these weights");
   }
   if (!CanRead(tensor->entry.dtype)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(Where(*tensor), " is ", Name(tensor->entry.dtype),
-                     " but must be F32, F16 or BF16; save the model in one of these types"));
+    return FailedPrecondition(
+        Where(*tensor), " is ", Name(tensor->entry.dtype),
+        " but must be F32, F16 or BF16; save the model in one of these types");
   }
   return absl::OkStatus();
 }
@@ -215,10 +214,10 @@ absl::Status HfWeights::Check(const ParameterLayout& layout,
   for (const Tensor& tensor : tensors_) {
     if (used.count(tensor.entry.name) != 0) continue;
     if (!IsHead(tensor.entry.name)) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return FailedPrecondition(
           Where(tensor), " ", tensor.entry.shape.ToString(),
           " is unknown: the model of config.json has none of that name; use the config.json that "
-          "belongs to these weights"));
+          "belongs to these weights");
     }
     left_out.push_back(tensor.entry.name);
   }
@@ -250,16 +249,15 @@ absl::Status HfWeights::ReadPiece(const Tensor& tensor, int64_t begin, int64_t c
   const float* const bad =
       std::find_if(out, out + count, [](float value) { return !std::isfinite(value); });
   if (bad == out + count) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(Where(tensor), " holds ", *bad, " as element ",
-                                          begin + (bad - out),
-                                          ", which cannot be trained on; use weights from before "
-                                          "the training that made it"));
+  return DataLoss(Where(tensor), " holds ", *bad, " as element ", begin + (bad - out),
+                  ", which cannot be trained on; use weights from before "
+                  "the training that made it");
 }
 
 absl::Status HfWeights::ReadTensor(const Tensor& tensor, float* out) const {
   const int64_t elements = tensor.entry.shape.num_elements();
-  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
-    const int64_t count = std::min(kPieceElements, elements - begin);
+  for (int64_t begin = 0; begin < elements; begin += kReadElements) {
+    const int64_t count = std::min(kReadElements, elements - begin);
     ANYORDER_RETURN_IF_ERROR(ReadPiece(tensor, begin, count, out + begin));
   }
   return absl::OkStatus();
@@ -268,16 +266,16 @@ absl::Status HfWeights::ReadTensor(const Tensor& tensor, float* out) const {
 absl::Status HfWeights::RequireEqual(const Tensor& tensor, const float* values,
                                      absl::string_view why) const {
   const int64_t elements = tensor.entry.shape.num_elements();
-  std::vector<float> piece(std::min(kPieceElements, elements));
-  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
-    const int64_t count = std::min(kPieceElements, elements - begin);
+  std::vector<float> piece(std::min(kReadElements, elements));
+  for (int64_t begin = 0; begin < elements; begin += kReadElements) {
+    const int64_t count = std::min(kReadElements, elements - begin);
     ANYORDER_RETURN_IF_ERROR(ReadPiece(tensor, begin, count, piece.data()));
     const auto [found, expected] =
         std::mismatch(piece.begin(), piece.begin() + count, values + begin);
     if (found == piece.begin() + count) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat(Where(tensor), " has ", *found, " as element ",
-                     begin + (found - piece.begin()), " where ", *expected, " is expected: ", why));
+    return FailedPrecondition(Where(tensor), " has ", *found, " as element ",
+                              begin + (found - piece.begin()), " where ", *expected,
+                              " is expected: ", why);
   }
   return absl::OkStatus();
 }

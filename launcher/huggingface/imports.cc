@@ -93,15 +93,15 @@ absl::StatusOr<std::string> ReadInput(const std::string& directory, const std::s
   const std::string path = (fs::path(directory) / name).string();
   absl::StatusOr<std::string> text = ReadWholeFile(path);
   if (!absl::IsNotFound(text.status())) return text;
-  return absl::FailedPreconditionError(absl::StrCat("'", path, "' is missing; ", remedy));
+  return FailedPrecondition("'", path, "' is missing; ", remedy);
 }
 
 absl::Status CheckInput(const std::string& input) {
   if (input.empty()) return absl::InvalidArgumentError("--input is empty; name a directory");
   std::error_code error;
   if (fs::is_directory(input, error)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--input '", input, "' is not a directory; name the one that save_pretrained wrote"));
+  return InvalidArgument("--input '", input,
+                         "' is not a directory; name the one that save_pretrained wrote");
 }
 
 // InvalidArgument naming both values where the user's [model] is not that of the weights.
@@ -119,11 +119,11 @@ absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& m
     if (ours[i] == theirs[i]) continue;
     const std::vector<std::string> key = absl::StrSplit(theirs[i], absl::ByAnyChar(". "));
     const absl::string_view hf_name = HfNameOf(key[1]);
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         options.config.empty() ? "--set" : absl::StrCat("'", options.config, "' or --set"),
         " says ", ours[i], " but the weights of '", options.input, "' have ", theirs[i],
         hf_name.empty() ? "" : absl::StrCat(" (config.json: ", hf_name, ")"),
-        "; leave the key out"));
+        "; leave the key out");
   }
   return absl::OkStatus();
 }
@@ -149,9 +149,9 @@ absl::Status ReadVocabulary(Import& import) {
                             ParsePieces(import.vocabulary, path));
   ANYORDER_RETURN_IF_ERROR(CheckXlnetPieces(pieces, path));
   if (static_cast<int64_t>(pieces.size()) == import.model.vocab_size) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "'", path, "' has ", pieces.size(), " pieces but config.json says 'vocab_size' ",
-      import.model.vocab_size, "; use the spiece.model that the model was trained with"));
+  return FailedPrecondition("'", path, "' has ", pieces.size(),
+                            " pieces but config.json says 'vocab_size' ", import.model.vocab_size,
+                            "; use the spiece.model that the model was trained with");
 }
 
 // Of the parameters that the files have to hold.
@@ -172,14 +172,14 @@ absl::Status CheckWeights(const HfWeights& weights, Import& import) {
   constexpr char kWithout[] =
       "; or leave out objective.next_sentence, which needs them for its two classes";
   if (checked.ok() && !import.model.other_summary.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "'", import.input, "/config.json': ", import.model.other_summary,
-        ": sequence_summary and logits_proj belong to another head; remove them", kWithout));
+        ": sequence_summary and logits_proj belong to another head; remove them", kWithout);
   }
   const bool is_of_head = absl::StrContains(checked.message(), "sequence_summary.") ||
                           absl::StrContains(checked.message(), "logits_proj.");
   if (!is_of_head) return checked;
-  return absl::FailedPreconditionError(absl::StrCat(checked.message(), kWithout));
+  return FailedPrecondition(checked.message(), kWithout);
 }
 
 // All weights; a head that the files lack is what a run from scratch would begin with.
@@ -251,8 +251,8 @@ absl::Status ReadParameters(const ckpt::Checkpoint& checkpoint, Source& source) 
     if (info.name == kWordEmbedding && info.shape.rank() == 2) source.vocab_size = info.shape[0];
   }
   if (source.vocab_size > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(checkpoint.directory(), " has no ", kWordEmbedding,
-                                                 ": such models cannot be imported"));
+  return InvalidArgument(checkpoint.directory(), " has no ", kWordEmbedding,
+                         ": such models cannot be imported");
 }
 
 absl::StatusOr<RunConfig> ResolveConfig(const ImportRunOptions& options, const RunConfig& source) {
@@ -393,8 +393,8 @@ Subcommand DeclareImport(CLI::App& front) {
             if (*format == "run") return Report(ImportRun(*options));
             for (const char* const option : {"--step", "--positions"}) {
               if (command->count(option) == 0) continue;
-              return Report(absl::InvalidArgumentError(absl::StrCat(
-                  option, " is not used with --format hf; leave it out, or use --format run")));
+              return Report(InvalidArgument(
+                  option, " is not used with --format hf; leave it out, or use --format run"));
             }
             return Report(ImportHuggingFace(*options));
           }};

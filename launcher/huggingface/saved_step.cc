@@ -3,8 +3,6 @@
 #include <filesystem>
 #include <system_error>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/status.h"
 
 namespace anyorder::launcher {
@@ -21,13 +19,13 @@ absl::StatusOr<ckpt::Checkpoint> OpenWhole(const std::string& directory) {
   if (status.ok()) status = checkpoint->Verify();
   if (status.ok()) return checkpoint;
   if (absl::IsNotFound(status)) {
-    return absl::NotFoundError(absl::StrCat(
+    return NotFound(
         status.message(),
-        "; `anyorder status` lists the run's, or leave --step out for the newest valid one"));
+        "; `anyorder status` lists the run's, or leave --step out for the newest valid one");
   }
   if (!absl::IsDataLoss(status)) return status;
-  return absl::DataLossError(absl::StrCat(
-      status.message(), "; name another step, or leave --step out for the newest valid one"));
+  return DataLoss(status.message(),
+                  "; name another step, or leave --step out for the newest valid one");
 }
 
 }  // namespace

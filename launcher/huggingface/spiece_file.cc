@@ -57,8 +57,8 @@ absl::StatusOr<std::vector<VocabularyPiece>> ParsePieces(absl::string_view model
     pieces.push_back(std::move(piece));
   }
   if (!is_damaged && reader.ok() && !pieces.empty()) return pieces;
-  return absl::DataLossError(absl::StrCat(
-      "'", path, "' is not a whole SentencePiece model; fetch the model's spiece.model again"));
+  return DataLoss("'", path,
+                  "' is not a whole SentencePiece model; fetch the model's spiece.model again");
 }
 
 absl::Status CheckXlnetPieces(const std::vector<VocabularyPiece>& pieces, absl::string_view path) {
@@ -79,9 +79,8 @@ absl::Status CheckXlnetPieces(const std::vector<VocabularyPiece>& pieces, absl::
     ++id;
   }
   if (faults.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("'", path, "' is not a vocabulary of XLNet: ", faults.Joined(),
-                   "; use the spiece.model that the model was trained with"));
+  return FailedPrecondition("'", path, "' is not a vocabulary of XLNet: ", faults.Joined(),
+                            "; use the spiece.model that the model was trained with");
 }
 
 std::string TextOfTokens(const std::vector<VocabularyPiece>& pieces,

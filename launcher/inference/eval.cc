@@ -73,9 +73,8 @@ struct Subject {
 absl::Status CheckOptions(const EvalOptions& options) {
   const bool is_causal = options.objective == "causal";
   const auto refuse = [](const char* option, const char* objective, const char* other) {
-    return absl::InvalidArgumentError(absl::StrCat(option, " is not used with --objective ",
-                                                   objective, "; leave it out, or use --objective ",
-                                                   other));
+    return InvalidArgument(option, " is not used with --objective ", objective,
+                           "; leave it out, or use --objective ", other);
   };
   if (!is_causal) {
     if (options.mem_len) return refuse("--mem-len", "own", "causal");
@@ -92,9 +91,9 @@ absl::Status CheckOptions(const EvalOptions& options) {
     // The weights are what they are: only what is asked of them may differ.
     if (absl::StartsWith(override, "sampling.") || absl::StartsWith(override, "model.mem_len="))
       continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "--set ", override,
-        " is not possible in an evaluation; set keys of [sampling], or model.mem_len"));
+        " is not possible in an evaluation; set keys of [sampling], or model.mem_len");
   }
   if (options.clamp_len && *options.clamp_len == 0)
     return absl::InvalidArgumentError(
@@ -166,9 +165,9 @@ absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subj
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));
   if (objective->left_to_right() == LeftToRight::kNever) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a model trained with ", config.objective.name,
-                     " has no left-to-right likelihood; leave --objective out for its own loss"));
+    return InvalidArgument(
+        "a model trained with ", config.objective.name,
+        " has no left-to-right likelihood; leave --objective out for its own loss");
   }
   CausalWalkOptions walk_options;
   walk_options.two_streams = objective->left_to_right() == LeftToRight::kQueries;

@@ -90,8 +90,8 @@ struct Writer {
 absl::StatusOr<int32_t> FindPiece(const Vocabulary& vocabulary, const char* piece) {
   for (size_t id = 0; id < vocabulary.pieces.size(); ++id)
     if (vocabulary.pieces[id].text == piece) return static_cast<int32_t>(id);
-  return absl::FailedPreconditionError(absl::StrCat("'", vocabulary.path, "' has no piece ", piece,
-                                                    "; give the run's own with --vocab"));
+  return FailedPrecondition("'", vocabulary.path, "' has no piece ", piece,
+                            "; give the run's own with --vocab");
 }
 
 absl::StatusOr<GenerationTokens> FindTokens(const Vocabulary& vocabulary) {
@@ -134,9 +134,9 @@ absl::Status LoadVocabulary(const TrainMetadata& saved, Vocabulary& vocabulary) 
   ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(vocabulary.path));
   const std::string digest = DigestOf(model).Hex();
   if (digest != saved.tokenizer_digest) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "'", vocabulary.path, "' is vocabulary ", digest, ", but the run was trained with ",
-        saved.tokenizer_digest, "; give the spiece.model of its training data with --vocab"));
+    return FailedPrecondition("'", vocabulary.path, "' is vocabulary ", digest,
+                              ", but the run was trained with ", saved.tokenizer_digest,
+                              "; give the spiece.model of its training data with --vocab");
   }
   ANYORDER_ASSIGN_OR_RETURN(vocabulary.pieces, ParsePieces(model, vocabulary.path));
   return absl::OkStatus();
@@ -201,8 +201,7 @@ class JsonLines {
     }
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0 && errno == EEXIST) {
-      return absl::AlreadyExistsError(
-          absl::StrCat("'", path, "' exists and is not overwritten; name another --output"));
+      return AlreadyExists("'", path, "' exists and is not overwritten; name another --output");
     }
     if (fd < 0) return ErrnoStatus("make", path);
     lines.file_ = ::fdopen(fd, "w");

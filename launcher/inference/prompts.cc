@@ -32,8 +32,8 @@ constexpr int kSignalled = 128;  // exit status of ChildProcess for signal 0
 absl::StatusOr<std::string> WithoutNul(std::string prompt, const std::string& where) {
   const size_t at = prompt.find('\0');
   if (at == std::string::npos) return prompt;
-  return absl::FailedPreconditionError(
-      absl::StrCat(where, ": byte ", at, " of the prompt is NUL, which is not text; remove it"));
+  return FailedPrecondition(where, ": byte ", at,
+                            " of the prompt is NUL, which is not text; remove it");
 }
 
 absl::StatusOr<std::string> PromptOf(absl::string_view line, bool is_json,
@@ -45,8 +45,8 @@ absl::StatusOr<std::string> PromptOf(absl::string_view line, bool is_json,
     const bool has_text =
         object.is_object() && object.contains("text") && object["text"].is_string();
     if (!has_text) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(where, ": not a JSON object with a string field \"text\"; fix the line"));
+      return FailedPrecondition(where,
+                                ": not a JSON object with a string field \"text\"; fix the line");
     }
     return WithoutNul(object["text"].get<std::string>(), where);
   }
@@ -56,8 +56,7 @@ absl::StatusOr<std::string> PromptOf(absl::string_view line, bool is_json,
       nlohmann::json(prompt).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
   const bool is_text = nlohmann::json::parse(replaced).get<std::string>() == prompt;
   if (is_text) return WithoutNul(std::move(prompt), where);
-  return absl::FailedPreconditionError(
-      absl::StrCat(where, ": the line is not valid UTF-8; convert the file"));
+  return FailedPrecondition(where, ": the line is not valid UTF-8; convert the file");
 }
 
 // A directory of this call alone.
@@ -86,12 +85,10 @@ absl::Status EncoderError(const CapturedOutput& output) {
   if (output.exit_status == kExitIo) return absl::UnavailableError(message);
   // A signal comes from outside, as a rule from a machine without memory left.
   if (output.exit_status > kSignalled) {
-    return absl::UnavailableError(absl::StrCat("encoding the prompts: signal ",
-                                               output.exit_status - kSignalled, " ended ", kEncoder,
-                                               "; check the free memory and try again"));
+    return Unavailable("encoding the prompts: signal ", output.exit_status - kSignalled, " ended ",
+                       kEncoder, "; check the free memory and try again");
   }
-  return absl::InternalError(
-      absl::StrCat(message, " (", kEncoder, " ended with status ", output.exit_status, ")"));
+  return Internal(message, " (", kEncoder, " ended with status ", output.exit_status, ")");
 }
 
 absl::StatusOr<std::vector<std::vector<int32_t>>> ParseIds(const std::string& text,
@@ -104,13 +101,12 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ParseIds(const std::string& te
     for (const absl::string_view word : absl::StrSplit(line, ' ', absl::SkipEmpty())) {
       int32_t id = -1;
       if (!absl::SimpleAtoi(word, &id))
-        return absl::InternalError(absl::StrCat(kEncoder, " wrote '", word, "' for a token id"));
+        return Internal(kEncoder, " wrote '", word, "' for a token id");
       prompts.back().push_back(id);
     }
   }
   if (prompts.size() == num_prompts) return prompts;
-  return absl::InternalError(
-      absl::StrCat(kEncoder, " encoded ", prompts.size(), " of ", num_prompts, " prompts"));
+  return Internal(kEncoder, " encoded ", prompts.size(), " of ", num_prompts, " prompts");
 }
 
 }  // namespace
@@ -129,8 +125,8 @@ absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path) {
     prompts.push_back(std::move(prompt));
   }
   if (!prompts.empty()) return prompts;
-  return absl::FailedPreconditionError(absl::StrCat(
-      name, " holds no prompt; write one per line (an empty line is an empty prompt)"));
+  return FailedPrecondition(
+      name, " holds no prompt; write one per line (an empty line is an empty prompt)");
 }
 
 absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(
@@ -152,9 +148,7 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(
       RunCaptured({absl::StrCat(ProgramDirectory(), "/", kEncoder), "encode", "--vocab", vocabulary,
                    "--case", letter_case, "--input", input, "--output", ids},
                   deadline));
-  if (output.is_late)
-    return absl::DeadlineExceededError(
-        absl::StrCat(kEncoder, " did not encode the prompts in an hour"));
+  if (output.is_late) return DeadlineExceeded(kEncoder, " did not encode the prompts in an hour");
   if (output.exit_status != kExitDone) return EncoderError(output);
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(ids));
   return ParseIds(text, prompts.size());

@@ -19,9 +19,8 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::stri
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend,
                             kernels::MakeBackend(options));
   if (backend->Supports(ToDType(config.model.dtype))) return backend;
-  return absl::InvalidArgumentError(absl::StrCat("the run computes in bf16, which this processor (",
-                                                 backend->name(),
-                                                 ") does not have; use one that has"));
+  return InvalidArgument("the run computes in bf16, which this processor (", backend->name(),
+                         ") does not have; use one that has");
 }
 
 }  // namespace anyorder::launcher

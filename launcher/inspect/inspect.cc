@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
@@ -39,8 +38,7 @@ struct InspectOptions {
 
 absl::Status WithNextStep(const absl::Status& status) {
   if (!absl::IsDataLoss(status)) return status;
-  return absl::DataLossError(absl::StrCat(
-      status.message(), "; rename or remove this checkpoint, and older ones are used"));
+  return DataLoss(status.message(), "; rename or remove this checkpoint, and older ones are used");
 }
 
 // Both want every byte, the digest one after the other: together they read the disk once.
@@ -140,10 +138,10 @@ bool Has(const std::string& directory, const char* name) {
 absl::Status Inspect(const InspectOptions& options) {
   if (options.ledger) return PrintLedgerReport({options.path, options.data, options.json});
   if (!options.data.empty()) return absl::InvalidArgumentError("--data is only used with --ledger");
-  absl::StatusOr<Json> json = absl::InvalidArgumentError(
-      absl::StrCat("'", options.path, "' holds no checkpoint (", ckpt::kManifestName,
-                   "), dataset (dataset.json) or run (config.toml); "
-                   "name the directory of one"));
+  absl::StatusOr<Json> json =
+      InvalidArgument("'", options.path, "' holds no checkpoint (", ckpt::kManifestName,
+                      "), dataset (dataset.json) or run (config.toml); "
+                      "name the directory of one");
   if (Has(options.path, ckpt::kManifestName)) {
     json = DescribeCheckpoint(options);
   } else if (Has(options.path, "dataset.json")) {
@@ -152,8 +150,7 @@ absl::Status Inspect(const InspectOptions& options) {
     return InspectRun(options);
   } else if (ckpt::ParseStepName(BaseName(options.path)) && Has(options.path, ".")) {
     // It was a checkpoint: what is named must be good, and is not silently something else.
-    json = WithNextStep(absl::DataLossError(
-        absl::StrCat("checkpoint '", options.path, "' has no ", ckpt::kManifestName)));
+    json = WithNextStep(DataLoss("checkpoint '", options.path, "' has no ", ckpt::kManifestName));
   }
   ANYORDER_RETURN_IF_ERROR(json.status());
   if (options.json) {

@@ -31,9 +31,8 @@ struct Plan {
 absl::Status CheckIsTrainedOn(const data::DatasetIndex& index, const RunHistory& history) {
   const std::string trained = Summarize(history.ledger).dataset_digest;
   if (trained.empty() || trained == index.dataset_digest) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("the run was trained on dataset ", trained,
-                                                    ", this is dataset ", index.dataset_digest,
-                                                    "; name the right one with --data"));
+  return FailedPrecondition("the run was trained on dataset ", trained, ", this is dataset ",
+                            index.dataset_digest, "; name the right one with --data");
 }
 
 absl::StatusOr<Plan> MakePlan(const LedgerReportOptions& options, const RunHistory& history) {
@@ -155,10 +154,9 @@ void PrintForPeople(const RunHistory& history, const Plan& plan, const SampleAud
 
 absl::Status Verdict(const std::string& run_dir, const SampleAudit& audit, const WallTime& time) {
   if (!audit.problems.empty()) {
-    return absl::DataLossError(absl::StrCat(
-        "'", run_dir,
-        "' does not prove that each sample was used as planned: ", audit.problems.size(),
-        " problems, the first of step ", audit.problems.front().step, "; see the 'problem' lines"));
+    return DataLoss("'", run_dir, "' does not prove that each sample was used as planned: ",
+                    audit.problems.size(), " problems, the first of step ",
+                    audit.problems.front().step, "; see the 'problem' lines");
   }
   if (!time.AddsUp()) {
     return absl::DataLossError(absl::StrFormat(

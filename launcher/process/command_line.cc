@@ -173,8 +173,7 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
       absl::StrAppend(&name, " ", command->get_name());
     }
     return ReportAndExitStatus(
-        app.get_name(), absl::InvalidArgumentError(absl::StrCat(Fault(app, *command, error),
-                                                                "; see `", name, " --help`")));
+        app.get_name(), InvalidArgument(Fault(app, *command, error), "; see `", name, " --help`"));
   }
 }
 

@@ -284,8 +284,7 @@ absl::Status WriteManPages(const CommandText& program, const std::string& versio
                            const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  if (error)
-    return absl::UnavailableError(absl::StrCat("create '", directory, "': ", error.message()));
+  if (error) return Unavailable("create '", directory, "': ", error.message());
   const std::filesystem::path root(directory);
   ANYORDER_RETURN_IF_ERROR(WritePage(root / (program.name + ".1"), ManPage(program, version)));
   for (const CommandText& command : program.commands) {

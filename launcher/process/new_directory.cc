@@ -6,8 +6,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 
@@ -26,15 +24,13 @@ mode_t CurrentUmask() {
 }  // namespace
 
 absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& output, const std::string& option) {
-  if (output.empty())
-    return absl::InvalidArgumentError(absl::StrCat(option, " is empty; name a directory"));
+  if (output.empty()) return InvalidArgument(option, " is empty; name a directory");
   std::error_code error;
   if (!fs::exists(output, error) ||
       (fs::is_directory(output, error) && fs::is_empty(output, error)))
     return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      absl::StrCat(option, " '", output.string(),
-                   "' is not an empty directory; name another (nothing was changed)"));
+  return AlreadyExists(option, " '", output.string(),
+                       "' is not an empty directory; name another (nothing was changed)");
 }
 
 absl::StatusOr<NewDirectory> NewDirectory::Create(const std::string& output,

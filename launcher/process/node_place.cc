@@ -45,8 +45,8 @@ absl::Status MakePrivate(const std::string& path) {
       (info.st_mode & 077) == 0) {
     return absl::OkStatus();
   }
-  return absl::PermissionDeniedError(absl::StrCat(
-      "'", path, "' must be a directory with mode 0700 that this user owns; have it removed"));
+  return PermissionDenied(
+      "'", path, "' must be a directory with mode 0700 that this user owns; have it removed");
 }
 
 constexpr char kPrefix[] = "shared-";
@@ -83,8 +83,7 @@ absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes,
   const std::vector<std::string> all = absl::StrSplit(nodes, ',', absl::SkipEmpty());
   const auto found = std::find(all.begin(), all.end(), name);
   if (found == all.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("this process runs on node ", name, ", which is not in --nodes ", nodes));
+    return InvalidArgument("this process runs on node ", name, ", which is not in --nodes ", nodes);
   }
   return NodePlace{name, static_cast<int>(found - all.begin()), static_cast<int>(all.size())};
 }
@@ -116,8 +115,8 @@ absl::Status RemoveScratch(const NodeScratch& scratch) {
     struct stat info {};
     if (path.empty() || ::lstat(path.c_str(), &info) != 0) continue;
     if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) {
-      return absl::PermissionDeniedError(
-          absl::StrCat("'", path, "' must be a directory that this user owns; have it removed"));
+      return PermissionDenied("'", path,
+                              "' must be a directory that this user owns; have it removed");
     }
     std::error_code error;
     fs::remove_all(path, error);

@@ -113,12 +113,11 @@ absl::StatusOr<SlurmJob> ShowSlurmJob(const std::string& id, absl::Time deadline
     return absl::UnavailableError("there is no scontrol on this machine; ask on a login node");
   const std::string line = FirstLine(answer.text);
   if (answer.exit_status == 0) return ParseSlurmJob(line);
-  if (absl::StrContains(answer.text, "Invalid job id"))
-    return absl::NotFoundError(absl::StrCat("Slurm knows no job ", id));
+  if (absl::StrContains(answer.text, "Invalid job id")) return NotFound("Slurm knows no job ", id);
   absl::string_view why = line;
   absl::ConsumePrefix(&why, "scontrol: ");
   absl::ConsumePrefix(&why, "error: ");
-  return absl::UnavailableError(absl::StrCat("Slurm cannot be asked here: ", why));
+  return Unavailable("Slurm cannot be asked here: ", why);
 }
 
 absl::StatusOr<SlurmJob> ParseSlurmJob(absl::string_view line) {
@@ -138,8 +137,7 @@ absl::StatusOr<SlurmJob> ParseSlurmJob(absl::string_view line) {
   absl::string_view id = line;
   if (!absl::ConsumePrefix(&id, "JobId=") ||
       !absl::SimpleAtoi(id.substr(0, id.find(' ')), &job.id) || get("JobState").empty()) {
-    return absl::DataLossError(
-        absl::StrCat("unexpected output of scontrol (no job): '", line.substr(0, 80), "'"));
+    return DataLoss("unexpected output of scontrol (no job): '", line.substr(0, 80), "'");
   }
   job.state = get("JobState");
   job.reason = get("Reason");
@@ -162,8 +160,8 @@ absl::StatusOr<SlurmJob> ParseSlurmJob(absl::string_view line) {
 absl::StatusOr<int64_t> ParseTimeLimit(absl::string_view text) {
   const std::string lower = absl::AsciiStrToLower(text);
   if (lower == "unlimited" || lower == "infinite") return 0;
-  const absl::Status fault = absl::InvalidArgumentError(absl::StrCat(
-      "'", text, "' must be minutes, H:M:S or D-H:M:S, e.g. 90, 12:00:00 or 2-00:00:00"));
+  const absl::Status fault = InvalidArgument(
+      "'", text, "' must be minutes, H:M:S or D-H:M:S, e.g. 90, 12:00:00 or 2-00:00:00");
   const std::vector<std::string> halves = absl::StrSplit(text, '-');
   const std::vector<std::string> parts = absl::StrSplit(halves.back(), ':');
   if (halves.size() > 2 || parts.size() > 3) return fault;
@@ -195,22 +193,20 @@ absl::Status RunCommand(const std::vector<std::string>& arguments, absl::Duratio
   *output = std::move(got.text);
   const std::string what = absl::StrCat("'", absl::StrJoin(arguments, " "), "'");
   if (got.is_late) {
-    return absl::DeadlineExceededError(
-        absl::StrCat(what, " did not end within ", absl::FormatDuration(limit)));
+    return DeadlineExceeded(what, " did not end within ", absl::FormatDuration(limit));
   }
   if (got.exit_status == 0) return absl::OkStatus();
   const std::vector<std::string> lines = Lines(*output);
   absl::string_view last = lines.empty() ? "" : absl::string_view(lines.back());
   absl::ConsumePrefix(&last, "anyorder: ");  // of the child that could not become the program
-  return absl::UnavailableError(
-      absl::StrCat(what, " failed with status ", got.exit_status, last.empty() ? "" : ": ", last));
+  return Unavailable(what, " failed with status ", got.exit_status, last.empty() ? "" : ": ", last);
 }
 
 absl::StatusOr<std::vector<std::string>> NodesOfJob(const std::string& job) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string list, Ask({"squeue", "-h", "-j", job, "-o", "%N"}));
   const std::string compressed(absl::StripAsciiWhitespace(list));
   if (compressed.empty()) {
-    return absl::UnavailableError(absl::StrCat("Slurm's job ", job, " has no nodes"));
+    return Unavailable("Slurm's job ", job, " has no nodes");
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::string names,
                             Ask({"scontrol", "show", "hostnames", compressed}));

@@ -284,9 +284,8 @@ constexpr size_t kMaxRuns = 6;  // as many colours can be told apart
 absl::StatusOr<std::string> ResolveOutput(const ReportOptions& options) {
   if (options.run_dirs.empty()) return absl::InvalidArgumentError("name a run with --run-dir DIR");
   if (options.run_dirs.size() > kMaxRuns) {
-    return absl::InvalidArgumentError(absl::StrCat("--run-dir is given ", options.run_dirs.size(),
-                                                   " times; a page compares at most ", kMaxRuns,
-                                                   " runs"));
+    return InvalidArgument("--run-dir is given ", options.run_dirs.size(),
+                           " times; a page compares at most ", kMaxRuns, " runs");
   }
   if (!options.output.empty()) return options.output;
   if (options.run_dirs.size() == 1) return options.run_dirs.front() + "/report.html";
@@ -302,8 +301,8 @@ absl::Status CheckMayBeReplaced(const std::string& output) {
   std::string found(opening.size(), '\0');
   std::ifstream(output, std::ios::binary).read(found.data(), static_cast<int64_t>(found.size()));
   if (std::filesystem::is_regular_file(status) && found == opening) return absl::OkStatus();
-  return absl::AlreadyExistsError(absl::StrCat(
-      "'", output, "' exists and is not a report; remove it or give another --output"));
+  return AlreadyExists("'", output,
+                       "' exists and is not a report; remove it or give another --output");
 }
 
 }  // namespace

@@ -76,10 +76,10 @@ class RunReader {
       return record.As<ledger::Start>() != nullptr && ParseUtcTime(record.time);
     });
     if (first == ledger_.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", run_.run_dir,
-                       "' never started: its ledger has no start, so there is nothing to draw; "
-                       "'anyorder launch --run-dir DIR' starts it"));
+      return InvalidArgument(
+          "'", run_.run_dir,
+          "' never started: its ledger has no start, so there is nothing to draw; "
+          "'anyorder launch --run-dir DIR' starts it");
     }
     run_.origin = *ParseUtcTime(first->time);
     run_.run_id = Summarize(ledger_).run_id;

@@ -38,8 +38,8 @@ absl::Status CheckOptions(const ShowOptions& options) {
   if (options.tokens && !options.text.empty())
     return absl::InvalidArgumentError("--tokens and --text both name the slots; give one");
   if (!options.output.empty() && !absl::EndsWith(options.output, ".svg")) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--output ", options.output, ": pictures are SVG; name a file that ends in .svg"));
+    return InvalidArgument("--output ", options.output,
+                           ": pictures are SVG; name a file that ends in .svg");
   }
   if (!options.output.empty() && options.ascii)
     return absl::InvalidArgumentError("--ascii is for terminals; leave it or --output out");
@@ -53,23 +53,23 @@ absl::Status CheckSize(const RunConfig& config, const ShowOptions& options) {
   const int64_t slots = config.sampling.seq_len;
   const int64_t memory = config.model.mem_len;
   if (slots <= most && memory <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(slots, " slots and ", memory, " of memory are more than ", most,
-                   is_svg ? " of each, what a picture can show; use --length and --memory"
-                          : " of each, what a terminal can show; use --length and --memory, or "
-                            "--output FILE.svg"));
+  return InvalidArgument(slots, " slots and ", memory, " of memory are more than ", most,
+                         is_svg
+                             ? " of each, what a picture can show; use --length and --memory"
+                             : " of each, what a terminal can show; use --length and --memory, or "
+                               "--output FILE.svg");
 }
 
 absl::Status CheckScene(const Scene& scene, const ShowOptions& options) {
   if (options.stream == "query" && scene.queries.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--stream query: ", scene.objective,
-        scene.batch.shape.query_rows == 0 ? " has one stream only; use --stream content"
-                                          : " has no target in this sample; try another --seed"));
+    return InvalidArgument("--stream query: ", scene.objective,
+                           scene.batch.shape.query_rows == 0
+                               ? " has one stream only; use --stream content"
+                               : " has no target in this sample; try another --seed");
   }
   if (options.row >= scene.batch.shape.content_rows) {
-    return absl::InvalidArgumentError(absl::StrCat("--row ", options.row, ": must be in [0, ",
-                                                   scene.batch.shape.content_rows, ")"));
+    return InvalidArgument("--row ", options.row, ": must be in [0, ",
+                           scene.batch.shape.content_rows, ")");
   }
   return absl::OkStatus();
 }
@@ -97,8 +97,8 @@ absl::Status CheckMayReplace(const std::string& path) {
   if (!std::filesystem::exists(path, error)) return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(const std::string old, ReadWholeFile(path));
   if (absl::StrContains(absl::string_view(old).substr(0, 400), kSvgMark)) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      absl::StrCat("'", path, "' exists and was not drawn by `anyorder show`; name another file"));
+  return AlreadyExists("'", path,
+                       "' exists and was not drawn by `anyorder show`; name another file");
 }
 
 // Beyond this nobody draws, and the check is of all keys for all neighbours in size.
@@ -111,9 +111,8 @@ absl::StatusOr<std::vector<uint8_t>> ParseRow(absl::string_view line, const std:
     if (c == '0' || c == '.' || c == '1')
       row.push_back(c == '1' ? 1 : 0);
     else if (c != ' ' && c != '\t' && c != '\r')
-      return absl::FailedPreconditionError(
-          absl::StrCat(where, ": '", std::string(1, c),
-                       "' is not a mask entry; write 1 for visible, 0 or . for hidden"));
+      return FailedPrecondition(where, ": '", std::string(1, c),
+                                "' is not a mask entry; write 1 for visible, 0 or . for hidden");
   }
   return row;
 }
@@ -127,16 +126,14 @@ absl::StatusOr<DenseMask> ParseMask(const std::string& text, const std::string& 
     if (row.empty()) continue;
     const auto keys = static_cast<int64_t>(row.size());
     if (mask.num_rows > 0 && keys != mask.num_keys)
-      return absl::FailedPreconditionError(absl::StrCat(where, ": ", keys,
-                                                        " keys, but the rows before have ",
-                                                        mask.num_keys, "; give each row all"));
+      return FailedPrecondition(where, ": ", keys, " keys, but the rows before have ",
+                                mask.num_keys, "; give each row all");
     mask.num_keys = keys;
     ++mask.num_rows;
     mask.visible.insert(mask.visible.end(), row.begin(), row.end());
   }
   if (mask.num_rows == 0)
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, ": no mask row; write one per line, as in 1 1 0"));
+    return FailedPrecondition(path, ": no mask row; write one per line, as in 1 1 0");
   return mask;
 }
 
@@ -182,9 +179,8 @@ absl::Status Show(const ShowOptions& options) {
 absl::StatusOr<std::string> RanksOfMaskFile(const std::string& path) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   if (static_cast<int64_t>(text.size()) > 2 * kMostEntries)
-    return absl::FailedPreconditionError(absl::StrCat(path, ": ", text.size(),
-                                                      " bytes, but at most ", 2 * kMostEntries,
-                                                      " are read; draw a smaller one"));
+    return FailedPrecondition(path, ": ", text.size(), " bytes, but at most ", 2 * kMostEntries,
+                              " are read; draw a smaller one");
   ANYORDER_ASSIGN_OR_RETURN(const DenseMask mask, ParseMask(text, path));
   const absl::StatusOr<RankForm> form = ToRanks(mask);
   if (!form.ok()) return Annotate(form.status(), path);

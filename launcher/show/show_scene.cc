@@ -53,10 +53,9 @@ absl::StatusOr<std::string> ObjectiveNamed(const std::string& name) {
   const std::string why = WhyInexpressible(name);
   if (!why.empty()) return absl::InvalidArgumentError(why);
   const std::string nearest = NearestName(name, known);
-  return absl::InvalidArgumentError(
-      absl::StrCat("no objective is named '", name, "'; ",
-                   nearest.empty() ? absl::StrCat("known: ", absl::StrJoin(known, ", "))
-                                   : absl::StrCat("did you mean '", nearest, "'?")));
+  return InvalidArgument("no objective is named '", name, "'; ",
+                         nearest.empty() ? absl::StrCat("known: ", absl::StrJoin(known, ", "))
+                                         : absl::StrCat("did you mean '", nearest, "'?"));
 }
 
 absl::StatusOr<RunConfig> ReadConfig(const ShowOptions& options) {
@@ -205,9 +204,8 @@ std::string SideText(int32_t side) { return side < 0 ? "*" : absl::StrCat(side);
 absl::Status ChooseWindow(const ModelConfig& model, const ShowOptions& options, Scene& scene) {
   if (options.layer < 0 || options.layer >= model.num_layers || options.head < 0 ||
       options.head >= model.num_heads) {
-    return absl::InvalidArgumentError(absl::StrCat("--layer ", options.layer, " --head ",
-                                                   options.head, ": must be below ",
-                                                   model.num_layers, " and ", model.num_heads));
+    return InvalidArgument("--layer ", options.layer, " --head ", options.head, ": must be below ",
+                           model.num_layers, " and ", model.num_heads);
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<kernels::Band> bands, AttentionWindows(model));
   if (bands.empty()) return absl::OkStatus();
@@ -285,8 +283,7 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
                             data::Sampler::Create(text, config.sampling, objective->sample_kind(),
                                                   static_cast<uint64_t>(config.train.seed), lanes));
   if (options.lane < 0 || options.lane >= lanes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--lane ", options.lane, ": must be in [0, ", lanes, ")"));
+    return InvalidArgument("--lane ", options.lane, ": must be in [0, ", lanes, ")");
   }
   TextSample at;
   at.step = options.step >= 0

@@ -38,9 +38,9 @@ std::string RightAligned(const std::string& text, size_t width) {
   return aligned;
 }
 
-class Drawing {
+class TerminalDrawing {
  public:
-  Drawing(const Scene& scene, const PictureStyle& style)
+  TerminalDrawing(const Scene& scene, const PictureStyle& style)
       : scene_(scene), style_(style), glyphs_(style.ascii ? kAscii : kUnicode) {
     const auto keys = static_cast<int64_t>(scene.keys.size());
     cell_ = static_cast<int64_t>(kLabelWidth) + 2 * keys + 4 <= style.columns ? 2 : 1;
@@ -205,7 +205,7 @@ class Drawing {
 }  // namespace
 
 std::string TerminalPicture(const Scene& scene, const PictureStyle& style) {
-  return Drawing(scene, style).Draw();
+  return TerminalDrawing(scene, style).Draw();
 }
 
 }  // namespace anyorder::launcher

@@ -103,16 +103,15 @@ absl::StatusOr<std::vector<SbatchOption>> ParseSbatchWords(const std::vector<std
     if (word.size() > 1 && word[0] == '-') {
       options.push_back({CanonicalName(word), QuoteForHead(word), ""});
     } else if (options.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "unexpected argument '", word, "'; options of sbatch come after --, e.g. -- --qos=long"));
+      return InvalidArgument("unexpected argument '", word,
+                             "'; options of sbatch come after --, e.g. -- --qos=long");
     } else {
       absl::StrAppend(&options.back().text, " ", QuoteForHead(word));
     }
   }
   for (const Refusal& refused : kRefused) {
     if (HasOption(options, refused.name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(refused.name, " after -- is not possible: ", refused.why));
+      return InvalidArgument(refused.name, " after -- is not possible: ", refused.why);
     }
   }
   return options;
@@ -181,10 +180,9 @@ absl::Status CheckPath(const std::string& option, const std::string& path) {
     return absl::ascii_iscntrl(static_cast<unsigned char>(letter));
   });
   return is_fine ? absl::OkStatus()
-                 : absl::InvalidArgumentError(
-                       absl::StrCat(option,
-                                    ": an argument holds a line break or a control character, "
-                                    "which a batch script cannot hold; choose another name"));
+                 : InvalidArgument(option,
+                                   ": an argument holds a line break or a control character, "
+                                   "which a batch script cannot hold; choose another name");
 }
 
 std::string SlurmPath(absl::string_view path) { return absl::StrReplaceAll(path, {{"%", "%%"}}); }
@@ -208,23 +206,22 @@ absl::StatusOr<std::string> Sbatch(const std::vector<std::string>& arguments) {
   ANYORDER_ASSIGN_OR_RETURN(const CapturedOutput output,
                             RunCaptured(SbatchWords(arguments), absl::Now() + kSubmitLimit));
   if (output.is_late) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("sbatch gave no answer in ", absl::FormatDuration(kSubmitLimit),
-                     "; look with squeue whether the job is there before you submit it again"));
+    return DeadlineExceeded(
+        "sbatch gave no answer in ", absl::FormatDuration(kSubmitLimit),
+        "; look with squeue whether the job is there before you submit it again");
   }
   if (output.exit_status == kNoSuchProgram) return CheckHasSbatch();
   const std::string said = LastWords(output.text);
   if (output.exit_status != 0) {
-    if (IsUnreachable(output.text))
-      return absl::UnavailableError(absl::StrCat("sbatch cannot reach Slurm: ", said));
-    return absl::InvalidArgumentError(absl::StrCat("sbatch refused the job: ", said));
+    if (IsUnreachable(output.text)) return Unavailable("sbatch cannot reach Slurm: ", said);
+    return InvalidArgument("sbatch refused the job: ", said);
   }
   // "123" or "123;cluster"; warnings may stand before it.
   const std::vector<std::string> lines = absl::StrSplit(output.text, '\n', absl::SkipWhitespace());
   const std::string job = lines.empty() ? "" : lines.back().substr(0, lines.back().find(';'));
   int64_t number = 0;
   if (!absl::SimpleAtoi(job, &number) || number <= 0)
-    return absl::InternalError(absl::StrCat("sbatch printed no job number: ", said));
+    return Internal("sbatch printed no job number: ", said);
   return job;
 }
 

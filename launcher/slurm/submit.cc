@@ -81,8 +81,8 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path) {
   if (!fd.valid()) return ErrnoStatus("create", lock);
   // A file system without locks is used without them.
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return fd;
-  return absl::AlreadyExistsError(absl::StrCat("another `anyorder submit` works on '", path,
-                                               "'; look at its job before another one"));
+  return AlreadyExists("another `anyorder submit` works on '", path,
+                       "'; look at its job before another one");
 }
 
 class Submission {
@@ -172,10 +172,9 @@ absl::Status Submission::CheckTimes() {
   if (!parsed.ok()) return Annotate(parsed.status(), "--time");
   const int64_t limit = *parsed;
   if (limit == 0 || limit > signal_seconds_) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--time ", options_.time,
-                                                 " is not longer than the ", signal_seconds_,
-                                                 " s that the run gets to save and stop; raise it, "
-                                                 "or lower --signal-seconds"));
+  return InvalidArgument("--time ", options_.time, " is not longer than the ", signal_seconds_,
+                         " s that the run gets to save and stop; raise it, "
+                         "or lower --signal-seconds");
 }
 
 // Refuses a second job of a run that has one, unless it is to come after that one.
@@ -197,17 +196,16 @@ absl::Status Submission::CheckJobs() {
   if (ids.empty() || (options_.dry_run && !HasProgram("scontrol"))) return absl::OkStatus();
   const SlurmView view = AskSlurm(ids, kAnswerLimit);
   if (!view.problem.empty() && !options_.dry_run) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot tell whether another job of this run waits or runs: ", view.problem));
+    return Unavailable("cannot tell whether another job of this run waits or runs: ", view.problem);
   }
   const auto active = std::find_if(view.jobs.begin(), view.jobs.end(), [](const SlurmJob& job) {
     return job.IsQueued() || job.IsRunning();
   });
   if (active == view.jobs.end() || options_.after == absl::StrCat(active->id))
     return absl::OkStatus();
-  return absl::AlreadyExistsError(absl::StrCat(
-      "job ", active->id, " of this run is ", active->state, "; wait for it, cancel it (scancel ",
-      active->id, "), or submit one that continues after it (--after ", active->id, ")"));
+  return AlreadyExists("job ", active->id, " of this run is ", active->state,
+                       "; wait for it, cancel it (scancel ", active->id,
+                       "), or submit one that continues after it (--after ", active->id, ")");
 }
 
 std::vector<SbatchOption> Submission::OurOptions() const {

@@ -160,10 +160,6 @@ void EndService(ProcessGroup& service) {
 
 constexpr int kLooksPerReport = 4;
 
-absl::Duration MonotonicNow() {
-  return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
-
 struct RankWatchdogOptions {
   std::string heartbeats;  // directory (dist/heartbeat.h)
   int64_t ranks = 0;

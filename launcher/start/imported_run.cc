@@ -66,9 +66,9 @@ absl::Status CheckFirstStart(const std::string& run_dir, const RunConfig& import
                               " (do_lower_case in ", run.directory, "/tokenizer_config.json)");
   }
   if (difference.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "dataset '", now.data.shards, "' ", difference, "; make it again: anyorder prep --vocab ",
-      run.vocabulary, known.empty() ? "" : " --case ", known));
+  return FailedPrecondition("dataset '", now.data.shards, "' ", difference,
+                            "; make it again: anyorder prep --vocab ", run.vocabulary,
+                            known.empty() ? "" : " --case ", known);
 }
 
 absl::Status SaveFirstCheckpoint(const RunDirectory& paths, const std::string& run_id,
@@ -81,8 +81,7 @@ absl::Status SaveFirstCheckpoint(const RunDirectory& paths, const std::string& r
   const std::unique_ptr<float, decltype(&std::free)> zeros(
       static_cast<float*>(std::calloc(static_cast<size_t>(elements), sizeof(float))), &std::free);
   if (zeros == nullptr)
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for ", elements, " zeros; import on a machine with more"));
+    return ResourceExhausted("no memory for ", elements, " zeros; import on a machine with more");
   std::vector<ckpt::TensorRange> ranges;
   for (const auto& [name, values] : {std::pair<const char*, const float*>{"master", master},
                                      {"adam_m", zeros.get()},

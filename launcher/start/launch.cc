@@ -119,9 +119,8 @@ class Run {
         return exit_status;
       }
       if (fruitless >= kMaxStartsWithoutCommit) {
-        return absl::AbortedError(absl::StrCat(
-            fruitless, " starts in a row ended without a new checkpoint, the last with ", why,
-            "; see ", RunDirectory(options_.run_dir).train_log));
+        return Aborted(fruitless, " starts in a row ended without a new checkpoint, the last with ",
+                       why, "; see ", RunDirectory(options_.run_dir).train_log);
       }
       LogWarning(absl::StrCat("the ranks ended with ", why, "; starting again"));
       ++identity_.attempt;

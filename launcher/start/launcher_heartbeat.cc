@@ -31,11 +31,11 @@ void Beat(dist::Heartbeat& heartbeat) {
   heartbeat.Flush();
 }
 
+}  // namespace
+
 absl::Duration MonotonicNow() {
   return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
-
-}  // namespace
 
 absl::Status LauncherHeartbeat::Begin(const std::string& run_dir, int64_t attempt,
                                       std::optional<LauncherHeartbeat>& heartbeat) {

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/status.h"
 #include "launcher/process/slurm_commands.h"
 
 namespace anyorder::launcher {
@@ -80,8 +81,7 @@ std::string NetworkOfThisHost() {
 absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted, absl::string_view srun_list,
                                     bool has_mpirun) {
   if (wanted != "auto" && wanted != "srun" && wanted != "mpirun") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--mpi ", wanted, ": must be auto, srun or mpirun"));
+    return InvalidArgument("--mpi ", wanted, ": must be auto, srun or mpirun");
   }
   const std::string plugin = PmixPlugin(srun_list);
   if (wanted != "mpirun" && !plugin.empty()) {
@@ -94,9 +94,9 @@ absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted, absl::string_view
         "other; use --mpi mpirun, or ask for Slurm's PMIx plugin");
   }
   if (!has_mpirun) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         wanted == "auto" ? "'srun --mpi=list' names no pmix, and there" : "--mpi mpirun: there",
-        " is no mpirun in PATH; load the MPI module that these programs were built with"));
+        " is no mpirun in PATH; load the MPI module that these programs were built with");
   }
   return MpiChoice{"", wanted == "mpirun" ? "ranks by mpirun: --mpi mpirun"
                                           : "ranks by mpirun: 'srun --mpi=list' names no pmix"};

@@ -185,9 +185,9 @@ absl::StatusOr<SlurmBackend::Answers> SlurmBackend::AskNodes() {
 absl::Status NotShared(const std::string& run_dir, const std::string& node_and_reason) {
   const std::pair<std::string, std::string> node =
       absl::StrSplit(node_and_reason, absl::MaxSplits(' ', 1));
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "run directory '", run_dir, "' is not the same on node ", node.first, " (", node.second,
-      "); put it on a file system that all nodes share, which slurm/doctor --run-dir checks"));
+      "); put it on a file system that all nodes share, which slurm/doctor --run-dir checks");
 }
 
 // Slurm learns of a lost node long after its processes have ended, so the nodes are asked
@@ -198,8 +198,7 @@ absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> held, NodesOfJob(job_));
     ANYORDER_ASSIGN_OR_RETURN(nodes_, UsableNodes(held));
     if (nodes_.empty()) {
-      return absl::UnavailableError(
-          absl::StrCat("no node of job ", job_, " (", absl::StrJoin(held, ","), ") can be used"));
+      return Unavailable("no node of job ", job_, " (", absl::StrJoin(held, ","), ") can be used");
     }
     ANYORDER_ASSIGN_OR_RETURN(const Answers answers, AskNodes());
     const std::set<std::string>& answered = answers.nodes;
@@ -222,7 +221,7 @@ absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
       }
     }
     if (!living.empty()) return living;
-    return absl::UnavailableError(absl::StrCat("no node of job ", job_, " runs a step"));
+    return Unavailable("no node of job ", job_, " runs a step");
   }
 }
 
@@ -388,14 +387,13 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const SlurmOptio
   }
   for (const char* program : {"srun", "squeue", "sinfo", "scontrol"}) {
     if (HasProgram(program)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--backend slurm: there is no ", program,
-                     " in PATH; add the directory of Slurm's commands to it"));
+    return InvalidArgument("--backend slurm: there is no ", program,
+                           " in PATH; add the directory of Slurm's commands to it");
   }
   std::string plugins;
   const absl::Status listed = RunCommand({"srun", "--mpi=list"}, absl::Seconds(20), &plugins);
   if (!listed.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--backend slurm: ", listed.message()));
+    return InvalidArgument("--backend slurm: ", listed.message());
   }
   ANYORDER_ASSIGN_OR_RETURN(MpiChoice mpi, ChooseMpi(options.mpi, plugins, HasProgram("mpirun")));
   return std::unique_ptr<LaunchBackend>(new SlurmBackend(resolved, std::move(mpi), BindsTasks()));

@@ -44,8 +44,8 @@ absl::Status CheckPlaceOfRun(const std::string& run_dir) {
   const fs::file_status status = fs::status(run_dir, error);
   if (!fs::exists(status)) return absl::OkStatus();
   if (!fs::is_directory(status)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--run-dir '", run_dir, "' is not a directory; name a run's, or one that is new or empty"));
+    return InvalidArgument("--run-dir '", run_dir,
+                           "' is not a directory; name a run's, or one that is new or empty");
   }
   const RunDirectory paths(run_dir);
   for (const std::string& mark : {paths.config, paths.ledger, paths.launch}) {
@@ -56,9 +56,8 @@ absl::Status CheckPlaceOfRun(const std::string& run_dir) {
   for (const fs::directory_entry& entry : entries) {
     const std::string name = entry.path().filename().string();
     if (absl::StartsWith(name, "slurm") || absl::StartsWith(name, "submit")) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--run-dir '", run_dir, "' holds '", name,
-                     "' and no run; name a run's directory, or one that is new or empty"));
+    return InvalidArgument("--run-dir '", run_dir, "' holds '", name,
+                           "' and no run; name a run's directory, or one that is new or empty");
   }
   return absl::OkStatus();
 }
@@ -68,10 +67,9 @@ absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetInde
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const std::string trained = Summarize(records).dataset_digest;
   if (trained.empty() || trained == index.dataset_digest) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("run '", paths.root, "' was trained on dataset ", trained,
-                   ", but data.shards now holds dataset ", index.dataset_digest,
-                   "; set data.shards to the old one, or start a new run directory"));
+  return FailedPrecondition("run '", paths.root, "' was trained on dataset ", trained,
+                            ", but data.shards now holds dataset ", index.dataset_digest,
+                            "; set data.shards to the old one, or start a new run directory");
 }
 
 // The configuration as it is asked for: file, imported model and --set put together.
@@ -97,9 +95,9 @@ absl::Status CheckShardsPath(const std::string& key, const std::string& path) {
   if (std::filesystem::is_directory(found) ||
       (error && found.type() == std::filesystem::file_type::none))
     return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       key, " '", path, std::filesystem::exists(found) ? "' is not a directory" : "' does not exist",
-      "; name a directory that `anyorder prep --output` wrote"));
+      "; name a directory that `anyorder prep --output` wrote");
 }
 
 // What a run has to do with other weights is settled when it begins: `started` is how it did, null
@@ -112,11 +110,11 @@ absl::Status CheckSameWarmStart(const RunDirectory& paths, const RunConfig* star
   const bool begins_again =
       wanted.empty() == began.empty() && (wanted == began || absl::StartsWith(began, wanted + "/"));
   if (goes_on || begins_again) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "train.init_from is ", wanted.empty() ? "not set" : absl::StrCat("'", wanted, "'"),
-      ", but run '", paths.root, "' began with ",
-      began.empty() ? "weights of its own" : absl::StrCat("'", began, "'"),
-      "; leave the key as it was, or name a new --run-dir"));
+  return InvalidArgument("train.init_from is ",
+                         wanted.empty() ? "not set" : absl::StrCat("'", wanted, "'"), ", but run '",
+                         paths.root, "' began with ",
+                         began.empty() ? "weights of its own" : absl::StrCat("'", began, "'"),
+                         "; leave the key as it was, or name a new --run-dir");
 }
 
 // Whether a run without a checkpoint can begin with the weights that it asks for, which are pinned:
@@ -129,9 +127,8 @@ absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started
       CheckSameWarmStart(paths, started, has_committed, config.train.init_from));
   if (config.train.init_from.empty()) return absl::OkStatus();
   if (ImportedRun(paths.root).exists()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("train.init_from is set, but '", paths.root,
-                     "' was imported and has weights already; leave the key out"));
+    return InvalidArgument("train.init_from is set, but '", paths.root,
+                           "' was imported and has weights already; leave the key out");
   }
   if (has_committed) return absl::OkStatus();
   if (started != nullptr) config.train.init_from = started->train.init_from;
@@ -148,9 +145,9 @@ absl::Status CheckKindOfData(const RunConfig& config, const data::Dataset& datas
                             MakeObjective(config.objective.name, config.model, config.sampling));
   if (dataset.examples() != nullptr) return objective->CheckTask(dataset.examples()->task());
   if (objective->sample_kind() != SampleKind::kExamples) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "data.shards '", config.data.shards, "' is plain text, but ", config.objective.name,
-      " learns from examples; make them with `anyorder prep --examples`"));
+  return FailedPrecondition("data.shards '", config.data.shards, "' is plain text, but ",
+                            config.objective.name,
+                            " learns from examples; make them with `anyorder prep --examples`");
 }
 
 // Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is
@@ -204,12 +201,10 @@ absl::Status CheckConfigPath(const std::string& option, const std::string& path)
   std::error_code error;
   const std::filesystem::file_status found = std::filesystem::status(path, error);
   if (std::filesystem::is_directory(found)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(option, " '", path, "' is a directory; name a TOML file in it"));
+    return InvalidArgument(option, " '", path, "' is a directory; name a TOML file in it");
   }
   if (found.type() != std::filesystem::file_type::not_found) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(option, " '", path, "' does not exist; name a TOML file (see configs/)"));
+  return InvalidArgument(option, " '", path, "' does not exist; name a TOML file (see configs/)");
 }
 
 bool HasDataset(const RunConfig& config) {
@@ -277,8 +272,8 @@ absl::Status RecordCreation(const RunDirectory& paths, const RunIdentity& identi
   const LedgerSummary summary = Summarize(records);
   const bool is_new = summary.run_id.empty();
   if (summary.attempts >= identity.attempt || (!is_new && summary.run_id != identity.run_id)) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        "another launch used '", paths.root, "' a moment ago; check its state and launch again"));
+    return AlreadyExists("another launch used '", paths.root,
+                         "' a moment ago; check its state and launch again");
   }
   if (!is_new) return absl::OkStatus();
   return ledger.Append(ledger::Created{identity.run_id, config.IdentityDigest()});

@@ -12,7 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
 
 namespace anyorder::bench {
 
@@ -40,15 +41,13 @@ inline absl::Status ParseOptions(int argc, char** argv, const std::vector<Option
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     const auto found = std::ranges::find(options, name, &Option::name);
-    if (found == options.end())
-      return absl::InvalidArgumentError(absl::StrCat("unknown option ", name));
+    if (found == options.end()) return InvalidArgument("unknown option ", name);
     if (bool* const* flag = std::get_if<bool*>(&found->target)) {
       **flag = true;
     } else if (++i == argc) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " needs a value"));
+      return InvalidArgument(name, " needs a value");
     } else if (!SetOption(*found, argv[i])) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, " ", argv[i], " is no number from ", found->least, " on"));
+      return InvalidArgument(name, " ", argv[i], " is no number from ", found->least, " on");
     }
   }
   return absl::OkStatus();

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/status.h"
 #include "dist/communicator.h"
 
 namespace anyorder::dist {
@@ -140,8 +141,7 @@ inline void AllAgreeCase(Communicator& comm) {
   EXPECT_EQ(one_failed.message(),
             absl::StrCat("rank ", last, " on ", hosts[last], ": shard 3 is torn"));
 
-  const absl::Status all_failed =
-      comm.AllAgree(absl::NotFoundError(absl::StrCat("file ", comm.rank())));
+  const absl::Status all_failed = comm.AllAgree(NotFound("file ", comm.rank()));
   EXPECT_EQ(all_failed.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(all_failed.message(),
             absl::StrCat("rank 0 on ", hosts[0], ": file 0",

@@ -37,7 +37,7 @@ std::unique_ptr<DeferredBackend> Device(const Communicator& comm, Lag lag = Lag:
   return backend;
 }
 
-absl::Span<char> BytesOfView(TensorView view) {
+absl::Span<char> ViewBytes(TensorView view) {
   return absl::MakeSpan(static_cast<char*>(view.raw()), view.num_bytes());
 }
 
@@ -60,13 +60,13 @@ TEST(NcclTransportTest, GathersAndBroadcastsInTheOrderOfTheStream) {
       const DeviceArray<float> doubled(*backend, size);
       for (int repeat = 0; repeat < 3; ++repeat) {
         ToDevice(*backend, mine, all.view());
-        transport->AllGatherInPlace(BytesOfView(all.view()), offsets, {});
+        transport->AllGatherInPlace(ViewBytes(all.view()), offsets, {});
         backend->Add(all.view(), all.view(), doubled.view(), {});
         const std::vector<float> host = doubled.host();
         for (int64_t i = 0; i < size; ++i) ASSERT_EQ(host[i], 2.0f * static_cast<float>(i));
       }
       const DeviceArray<float> root(*backend, std::vector<float>(100, comm.rank() + 1.0f));
-      transport->Broadcast(BytesOfView(root.view()), 2, {});
+      transport->Broadcast(ViewBytes(root.view()), 2, {});
       EXPECT_EQ(root.host(), std::vector<float>(100, 3.0f));
     });
   }
@@ -192,7 +192,7 @@ std::string LastWords(const NcclFaults& faults, int* num_aborts) {
             comm, *backend, options)
             .value();
     const DeviceArray<float> values(*backend, 100);
-    for (int i = 0; i < 3; ++i) transport->Broadcast(BytesOfView(values.view()), 0, {});
+    for (int i = 0; i < 3; ++i) transport->Broadcast(ViewBytes(values.view()), 0, {});
     while (!has_exited) absl::SleepFor(absl::Milliseconds(5));
     comm.Barrier();
   });
@@ -213,7 +213,7 @@ TEST(NcclTransportTest, TheWatchAndTheRankDoNotMeetInTheLibrary) {
     const auto transport =
         MakeNcclTransport(MakeFakeNccl(wire, *backend, {}), comm, *backend, options).value();
     const DeviceArray<float> values(*backend, 100);
-    for (int i = 0; i < 200; ++i) transport->Broadcast(BytesOfView(values.view()), 0, {});
+    for (int i = 0; i < 200; ++i) transport->Broadcast(ViewBytes(values.view()), 0, {});
     backend->Synchronize({});
   });
 }

@@ -25,21 +25,21 @@ using testing::DeferredBackend;
 using testing::FakeWire;
 using testing::Lag;
 
-constexpr int64_t kSize = 2 * Partition::kBlockElements + 333;
+constexpr int64_t kGradientSize = 2 * Partition::kBlockElements + 333;
 
-std::vector<float> LeafGradient(int64_t step, int64_t leaf) {
+std::vector<float> StepLeafGradient(int64_t step, int64_t leaf) {
   RandomStream random(7, RandomPurpose::kInit, step, leaf);
-  std::vector<float> values(kSize);
+  std::vector<float> values(kGradientSize);
   for (float& value : values)
     value = static_cast<float>(random.Normal() * std::exp2(20 * random.Uniform() - 10));
   return values;
 }
 
 std::vector<float> TreeSum(int64_t step, int64_t begin, int64_t end) {
-  if (end - begin == 1) return LeafGradient(step, begin);
+  if (end - begin == 1) return StepLeafGradient(step, begin);
   std::vector<float> left = TreeSum(step, begin, (begin + end) / 2);
   const std::vector<float> right = TreeSum(step, (begin + end) / 2, end);
-  for (int64_t i = 0; i < kSize; ++i) left[i] += right[i];
+  for (int64_t i = 0; i < kGradientSize; ++i) left[i] += right[i];
   return left;
 }
 
@@ -56,7 +56,7 @@ struct Case {
 void WriteInPieces(GradientReducer& reducer, kernels::Backend& backend,
                    const std::vector<float>& values, std::mt19937_64& random) {
   float* const buffer = reducer.LeafBuffer();
-  for (int64_t end = kSize; end > 0;) {
+  for (int64_t end = kGradientSize; end > 0;) {
     const int64_t begin = random() % 4 == 0 ? 0 : std::max<int64_t>(0, end - 1 - random() % 9000);
     backend.CopyToDevice(values.data() + begin, buffer + begin, (end - begin) * sizeof(float), {});
     if (random() % 3 != 0 && begin > 0) reducer.GradientReady(begin);
@@ -66,14 +66,14 @@ void WriteInPieces(GradientReducer& reducer, kernels::Backend& backend,
 
 // Three steps; the sum of each, of all ranks put together.
 std::vector<std::vector<float>> Sums(const Case& c) {
-  std::vector<std::vector<float>> sums(3, std::vector<float>(kSize));
+  std::vector<std::vector<float>> sums(3, std::vector<float>(kGradientSize));
   FakeWire wire;
   testing::RunThreadRanks(c.ranks, [&](Communicator& comm) {
     DeferredBackend backend(kernels::MakeReferenceBackend(), c.lag, c.seed + comm.rank());
     backend.set_device_id(absl::StrCat("GPU-", comm.rank()));
     const auto transport =
         MakeNcclTransport(MakeFakeNccl(wire, backend, {}), comm, backend, {}).value();
-    GradientReducerOptions options{kSize, c.leaves, /*num_scalars=*/1, c.reduction};
+    GradientReducerOptions options{kGradientSize, c.leaves, /*num_scalars=*/1, c.reduction};
     options.transport = transport.get();
     options.bucket_bytes = c.bucket_bytes;
     const auto reducer = GradientReducer::Create(comm, backend, options).value();
@@ -83,9 +83,9 @@ std::vector<std::vector<float>> Sums(const Case& c) {
     for (size_t step = 0; step < sums.size(); ++step) {
       const Range leaves = reducer->leaves();
       for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
-        const std::vector<float> values = LeafGradient(step, leaf);
+        const std::vector<float> values = StepLeafGradient(step, leaf);
         WriteInPieces(*reducer, backend, values, random);
-        const ConstTensorView leaf_view(reducer->LeafBuffer(), {kSize});
+        const ConstTensorView leaf_view(reducer->LeafBuffer(), {kGradientSize});
         reducer->CommitLeaf(leaf, {1.0});
         // Whoever examines the last leaf after its commit still finds it.
         if (leaf + 1 == leaves.end && c.seed % 2 == 0) {
@@ -113,7 +113,7 @@ TEST(OverlappedSumTest, HasTheBitsOfTheTreeForAnyCutsArrivalsAndRanks) {
     for (int64_t step = 0; step < 3; ++step) expected.push_back(TreeSum(step, 0, leaves));
     for (const Lag lag : {Lag::kMain, Lag::kSide, Lag::kRandom}) {
       for (int ranks = 1; ranks <= 4; ++ranks) {
-        const int64_t bucket = 4096 + static_cast<int64_t>(random() % (5 * kSize));
+        const int64_t bucket = 4096 + static_cast<int64_t>(random() % (5 * kGradientSize));
         const auto sums = Sums({ranks, leaves, bucket, lag, random()});
         for (size_t step = 0; step < sums.size(); ++step) {
           EXPECT_TRUE(SameBits(sums[step], expected[step]))
@@ -131,14 +131,14 @@ TEST(OverlappedSumTest, FastModeSumsTheSameLeaves) {
     for (int ranks = 2; ranks <= 4; ++ranks) {
       const auto sums = Sums({ranks, 4, 40'000, lag, 9, Reduction::kFast});
       const std::vector<float> expected = TreeSum(2, 0, 4);
-      std::vector<float> largest(kSize);
+      std::vector<float> largest(kGradientSize);
       for (int64_t leaf = 0; leaf < 4; ++leaf) {
-        const std::vector<float> values = LeafGradient(2, leaf);
-        for (int64_t i = 0; i < kSize; ++i) largest[i] += std::abs(values[i]);
+        const std::vector<float> values = StepLeafGradient(2, leaf);
+        for (int64_t i = 0; i < kGradientSize; ++i) largest[i] += std::abs(values[i]);
       }
       // The tree's sum is off by two roundings of what there is to add at most, any other order's
       // by three.
-      for (int64_t i = 0; i < kSize; ++i)
+      for (int64_t i = 0; i < kGradientSize; ++i)
         ASSERT_NEAR(sums[2][i], expected[i], 5.01 * 0x1p-24 * largest[i]) << i;
     }
   }

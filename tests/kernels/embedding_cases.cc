@@ -9,8 +9,7 @@ using test::ExpectClose;
 using test::Gamma;
 using test::HostTensor;
 using test::RandomTensor;
-
-constexpr double kU = 0x1p-24;
+using test::kU;
 
 void CheckForward(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype) {
   const HostTensor table = RandomTensor(dtype, {13, size.columns}, 1);

@@ -11,8 +11,7 @@ using test::ExpectClose;
 using test::Gamma;
 using test::HostTensor;
 using test::RandomTensor;
-
-constexpr double kU = 0x1p-24;
+using test::kU;
 
 struct Optimizer {
   HostTensor grad, master, m, v, weights;

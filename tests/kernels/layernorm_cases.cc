@@ -15,8 +15,7 @@ using test::ExpectClose;
 using test::Gamma;
 using test::HostTensor;
 using test::RandomTensor;
-
-constexpr double kU = 0x1p-24;
+using test::kU;
 
 struct Result {
   HostTensor sum, mean, rstd, y;

@@ -10,8 +10,8 @@ namespace {
 using test::ExpectClose;
 using test::HostTensor;
 using test::RandomTensor;
+using test::kU;
 
-constexpr double kU = 0x1p-24;
 // Distribution values below exp(-88.3) may be flushed to 0, as fp32 cannot hold their reciprocals.
 constexpr double kFlushed = 5e-39;
 constexpr Activation kActivations[] = {Activation::kGeluTanh, Activation::kGeluErf,

@@ -10,8 +10,7 @@ namespace {
 using test::ExpectClose;
 using test::HostTensor;
 using test::RandomTensor;
-
-constexpr double kU = 0x1p-24;
+using test::kU;
 
 struct RotarySize {
   int64_t rows, heads, head_dim;

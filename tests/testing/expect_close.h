@@ -18,17 +18,18 @@
 
 namespace anyorder::test {
 
-// Unit round-off: half the distance from 1 to the next number.
+// Unit round-off: half the distance from 1 to the next number. kU is that of fp32.
+inline constexpr double kU = 0x1p-24;
 inline double UnitRoundoff(DType dtype) {
   switch (dtype) {
     case DType::kFloat64: return 0x1p-53;
     case DType::kBFloat16: return 0x1p-8;
-    default: return 0x1p-24;
+    default: return kU;
   }
 }
 
 // n u / (1 - n u) for fp32: the growth of n roundings.
-inline double Gamma(double n, double u = 0x1p-24) { return n * u / (1 - n * u); }
+inline double Gamma(double n, double u = kU) { return n * u / (1 - n * u); }
 
 // Absolute errors below this come from denormal numbers, where relative bounds end.
 inline constexpr double kDenormal = 0x1p-120;

@@ -3,9 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
+#include "core/base/status.h"
 #include "tests/testing/fenced_memory.h"
 #include "tests/testing/operation_arguments.h"
 
@@ -40,8 +39,7 @@ FencedBackend::~FencedBackend() = default;
 absl::StatusOr<std::unique_ptr<kernels::Buffer>> FencedBackend::Allocate(int64_t bytes) {
   CheckNotRecording("Allocate");
   void* const data = memory_->Allocate(bytes);
-  if (data == nullptr)
-    return absl::ResourceExhaustedError(absl::StrCat("allocate ", bytes, " bytes within a fence"));
+  if (data == nullptr) return ResourceExhausted("allocate ", bytes, " bytes within a fence");
   return std::make_unique<FencedBuffer>(memory_, data, bytes);
 }
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+
+#include "core/base/status.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -13,9 +14,7 @@ namespace {
 constexpr size_t kSectorBytes[] = {512, 4096};
 
 absl::Status PowerCut() { return absl::UnavailableError("model: the power is gone"); }
-absl::Status Missing(const std::string& path) {
-  return absl::NotFoundError(absl::StrCat("model: no '", path, "'"));
-}
+absl::Status Missing(const std::string& path) { return NotFound("model: no '", path, "'"); }
 
 }  // namespace
 

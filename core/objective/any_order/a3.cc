@@ -3,8 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/status.h"
 #include "core/objective/any_order/any_order.h"
 #include "core/objective/any_order/mask_noise.h"
@@ -76,9 +74,9 @@ ObjectiveOrStatus MakeA3(const ModelConfig& model, const SamplingConfig& samplin
   ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("a3", model, sampling));
   const AnyOrderConfig& config = sampling.any_order;
   if (config.group_len_max < config.group_len_min || config.group_len_max > sampling.seq_len) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "[sampling] group_len_min=", config.group_len_min, ", group_len_max=", config.group_len_max,
-        " must satisfy min <= max <= seq_len=", sampling.seq_len));
+    return InvalidArgument("[sampling] group_len_min=", config.group_len_min,
+                           ", group_len_max=", config.group_len_max,
+                           " must satisfy min <= max <= seq_len=", sampling.seq_len);
   }
   return std::make_unique<A3>(sampling);
 }

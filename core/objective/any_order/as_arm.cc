@@ -3,8 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/status.h"
 #include "core/objective/any_order/any_order.h"
 #include "core/objective/any_order/mask_noise.h"
@@ -69,9 +67,8 @@ ObjectiveOrStatus MakeAsArm(const ModelConfig& model, const SamplingConfig& samp
   ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("as_arm", model, sampling));
   const AnyOrderConfig& config = sampling.any_order;
   if (config.prompt_fraction_min > config.prompt_fraction_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("[sampling] prompt_fraction_min=", config.prompt_fraction_min,
-                     " must be at most prompt_fraction_max=", config.prompt_fraction_max));
+    return InvalidArgument("[sampling] prompt_fraction_min=", config.prompt_fraction_min,
+                           " must be at most prompt_fraction_max=", config.prompt_fraction_max);
   }
   return std::make_unique<AsArm>(sampling);
 }

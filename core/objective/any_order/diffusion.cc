@@ -1,7 +1,5 @@
 #include <string>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/status.h"
 #include "core/objective/any_order/any_order.h"
 #include "core/objective/any_order/mask_noise.h"
@@ -105,8 +103,8 @@ ObjectiveOrStatus MakeBlockDiffusion(const ModelConfig& model, const SamplingCon
   ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
   const int64_t block_len = sampling.any_order.block_len;
   if (sampling.seq_len % block_len != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("[sampling] block_len=", block_len,
-                                                   " must divide seq_len=", sampling.seq_len));
+    return InvalidArgument("[sampling] block_len=", block_len,
+                           " must divide seq_len=", sampling.seq_len);
   }
   return std::make_unique<BlockDiffusion>(sampling);
 }

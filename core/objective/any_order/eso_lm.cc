@@ -2,8 +2,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/status.h"
 #include "core/objective/any_order/any_order.h"
 #include "core/objective/any_order/mask_noise.h"
@@ -132,9 +130,8 @@ ObjectiveOrStatus MakeEsoLm(const ModelConfig& model, const SamplingConfig& samp
   ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
   const AnyOrderConfig& config = sampling.any_order;
   if (config.mask_rate_max != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("[sampling] mask_rate_max=", config.mask_rate_max,
-                     " must be 1: eso_lm draws rates up to 1"));
+    return InvalidArgument("[sampling] mask_rate_max=", config.mask_rate_max,
+                           " must be 1: eso_lm draws rates up to 1");
   }
   if (config.mask_draw == MaskDraw::kCount) {
     return absl::InvalidArgumentError(

@@ -110,10 +110,10 @@ absl::Status CheckMaskRates(const AnyOrderConfig& config) {
   const bool counts = config.mask_draw == MaskDraw::kCount;
   const bool is_range = config.mask_rate_min <= config.mask_rate_max;
   if (is_range && (counts || config.mask_rate_min > 0)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "[sampling] mask_rate_min=", config.mask_rate_min, ", mask_rate_max=", config.mask_rate_max,
       " must satisfy 0 < min <= max <= 1: a loss weighs 1 / rate; a minimum of 0 needs "
-      "mask_draw = \"count\""));
+      "mask_draw = \"count\"");
 }
 
 absl::Status CheckAnyOrder(const std::string& name, const ModelConfig& model,
@@ -122,9 +122,8 @@ absl::Status CheckAnyOrder(const std::string& name, const ModelConfig& model,
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
   ANYORDER_RETURN_IF_ERROR(CheckReadsNoPairs(name, model));
   if (model.same_length != SameLength::kOff) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.same_length is on, but rows of ", name,
-                     " do not read from left to right; use causal_lm"));
+    return InvalidArgument("model.same_length is on, but rows of ", name,
+                           " do not read from left to right; use causal_lm");
   }
   return absl::OkStatus();
 }

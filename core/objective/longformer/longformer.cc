@@ -102,7 +102,7 @@ absl::Status CheckMasking(const SamplingConfig& sampling) {
                  absl::StrCat("global_classifiers=", sampling.global_classifiers,
                               " must be at most seq_len = ", sampling.seq_len));
   if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("[sampling] ", faults.Joined()));
+  return InvalidArgument("[sampling] ", faults.Joined());
 }
 
 absl::Status CheckModel(const ModelConfig& model, const SamplingConfig& sampling) {

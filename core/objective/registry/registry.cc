@@ -98,7 +98,7 @@ ObjectiveOrStatus MakeObjective(const std::string& name, const ModelConfig& mode
   const std::string hint =
       nearest.empty() ? absl::StrCat("known objectives: ", absl::StrJoin(ObjectiveNames(), ", "))
                       : absl::StrCat("did you mean '", nearest, "'?");
-  return absl::InvalidArgumentError(absl::StrCat("no objective is named '", name, "'; ", hint));
+  return InvalidArgument("no objective is named '", name, "'; ", hint);
 }
 
 std::vector<std::string> SamplingKeys(const std::string& objective) {

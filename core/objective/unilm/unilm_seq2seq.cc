@@ -124,10 +124,10 @@ SourceTargetText LayOutSourceTarget(const TextSample& sample, int64_t slots) {
 
 absl::Status CheckGenerates(const std::string& objective, ExampleTask task) {
   if (task == ExampleTask::kGeneration) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the dataset has examples of ", ExampleTaskName(task), ", but ", objective,
-                   " generates text: prepare examples with source and target with `anyorder prep "
-                   "--examples`"));
+  return InvalidArgument(
+      "the dataset has examples of ", ExampleTaskName(task), ", but ", objective,
+      " generates text: prepare examples with source and target with `anyorder prep "
+      "--examples`");
 }
 
 ObjectiveOrStatus MakeUnilmSeq2seq(const ModelConfig& model, const SamplingConfig& sampling) {

@@ -109,7 +109,7 @@ class UnilmV2Seq2seq final : public Objective {
   const SamplingConfig sampling_;
 };
 
-absl::Status CheckSettings(const ModelConfig& model, const SamplingConfig& sampling) {
+absl::Status CheckTargets(const ModelConfig& model, const SamplingConfig& sampling) {
   FaultList faults;
   faults.Require(!model.next_sentence_head,
                  "objective.next_sentence is true but must be false: unilmv2_seq2seq reads no "
@@ -127,7 +127,7 @@ absl::Status CheckSettings(const ModelConfig& model, const SamplingConfig& sampl
 ObjectiveOrStatus MakeUnilmV2Seq2seq(const ModelConfig& model, const SamplingConfig& sampling) {
   ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilmv2_seq2seq", model, sampling));
   ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kExamples));
-  ANYORDER_RETURN_IF_ERROR(CheckSettings(model, sampling));
+  ANYORDER_RETURN_IF_ERROR(CheckTargets(model, sampling));
   return std::make_unique<UnilmV2Seq2seq>(sampling);
 }
 

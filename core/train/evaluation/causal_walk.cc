@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/network/transformer.h"
 #include "core/objective/lane_frame.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/base/errors.h"
+#include "core/base/status.h"
 
 namespace anyorder {
 namespace {

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/network/tensors/host_copy.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/base/errors.h"
+#include "core/base/status.h"
 #include "kernels/visibility.h"
 
 namespace anyorder {

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/train/run/config_keys.h"

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/base/errors.h"
 #include "core/base/fields.h"
+#include "core/base/status.h"
 #include "core/objective/objective.h"
 #include "core/train/run/run_config.h"
 

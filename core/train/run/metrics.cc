@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kStreamBlockBytes = 1 << 20;
 
 template <typename Metrics, typename Visitor>
-void VisitMembers(Metrics& metrics, Visitor visit) {
+void VisitStep(Metrics& metrics, Visitor visit) {
   visit("step", metrics.step);
   visit("loss", metrics.loss);
   visit("lr", metrics.lr);
@@ -79,7 +79,7 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
     }
     json.erase(it);
   };
-  VisitMembers(metrics, read);
+  VisitStep(metrics, read);
   if (json.contains("eval_loss")) VisitHeldOut(metrics.held_out.emplace(), read, [] {});
   // The names of all others are the heads'.
   for (const auto& [key, value] : json.items()) {
@@ -127,7 +127,7 @@ absl::Status MetricsLog::Append(StepMetrics metrics) {
   metrics.time = UtcTimeStamp();
   Json json;
   const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
-  VisitMembers(metrics, write);
+  VisitStep(metrics, write);
   for (const NamedMean& mean : metrics.means) json[mean.name] = mean.value;
   if (metrics.held_out) {
     VisitHeldOut(*metrics.held_out, write, [&] {

@@ -11,7 +11,7 @@
 
 #include "core/base/check.h"
 #include "core/base/digest.h"
-#include "core/base/errors.h"
+#include "core/base/status.h"
 #include "core/objective/objective.h"
 #include "core/train/run/config_keys.h"
 

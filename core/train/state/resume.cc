@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/reader.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/ledger.h"
@@ -22,7 +21,7 @@ namespace anyorder {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 absl::Status NothingToResume(const std::string& run_dir) {
   return FailedPrecondition(
@@ -53,13 +52,13 @@ void VisitAnomaly(State& state, Visitor visit) {
 }
 
 // Decimal digits that read back as the same bits.
-Json AnomalyJson(const AnomalyState& state) {
-  Json json;
+OrderedJson AnomalyJson(const AnomalyState& state) {
+  OrderedJson json;
   VisitAnomaly(state, [&json](const char* key, const auto& value) { json[key] = value; });
   return json;
 }
 
-AnomalyState ParseAnomaly(const Json& json) {
+AnomalyState ParseAnomaly(const OrderedJson& json) {
   AnomalyState state;
   VisitAnomaly(state, [&json](const char* key, auto& value) {
     if (json.contains(key) && json[key].is_number())
@@ -68,11 +67,11 @@ AnomalyState ParseAnomaly(const Json& json) {
   return state;
 }
 
-std::vector<LaneRestart> ParseLaneRestarts(const Json& json) {
+std::vector<LaneRestart> ParseLaneRestarts(const OrderedJson& json) {
   std::vector<LaneRestart> restarts;
   const auto all = json.find("lane_restarts");
   if (all == json.end() || !all->is_array()) return restarts;
-  for (const Json& one : *all) {
+  for (const OrderedJson& one : *all) {
     if (one.is_array() && one.size() == 2 && one[0].is_number_integer() &&
         one[1].is_number_integer())
       restarts.push_back({one[0].get<int64_t>(), one[1].get<int64_t>()});
@@ -113,29 +112,29 @@ absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeM
 }
 
 std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayout& layout) {
-  Json json = {{"step", metadata.step},
-               {"skipped_steps", metadata.skipped_steps},
-               {"anomaly", AnomalyJson(metadata.anomaly)},
-               {"world_size", metadata.world_size},
-               {"device", metadata.device},
-               {"config_digest", metadata.config_digest},
-               {"dataset_digest", metadata.dataset_digest},
-               {"tokenizer_digest", metadata.tokenizer_digest},
-               {"config", metadata.config_text}};
-  Json& restarts = json["lane_restarts"] = Json::array();
+  OrderedJson json = {{"step", metadata.step},
+                      {"skipped_steps", metadata.skipped_steps},
+                      {"anomaly", AnomalyJson(metadata.anomaly)},
+                      {"world_size", metadata.world_size},
+                      {"device", metadata.device},
+                      {"config_digest", metadata.config_digest},
+                      {"dataset_digest", metadata.dataset_digest},
+                      {"tokenizer_digest", metadata.tokenizer_digest},
+                      {"config", metadata.config_text}};
+  OrderedJson& restarts = json["lane_restarts"] = OrderedJson::array();
   for (const LaneRestart& restart : metadata.lane_restarts)
     restarts.push_back({restart.lane, restart.step});
-  Json& table = json["parameters"] = Json::array();
+  OrderedJson& table = json["parameters"] = OrderedJson::array();
   for (const ParameterInfo& info : layout.parameters()) {
-    Json shape = Json::array();
+    OrderedJson shape = OrderedJson::array();
     for (int i = 0; i < info.shape.rank(); ++i) shape.push_back(info.shape[i]);
     table.push_back({{"name", info.name}, {"offset", info.offset}, {"shape", shape}});
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object())
     return absl::FailedPreconditionError("the checkpoint was not written by anyorder-train");
   TrainMetadata metadata;

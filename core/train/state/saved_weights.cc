@@ -15,7 +15,6 @@
 #include "ckpt/json_values.h"
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
 #include "core/train/state/resume.h"

@@ -7,7 +7,6 @@
 
 #include "ckpt/rank_file.h"
 #include "core/base/check.h"
-#include "core/base/errors.h"
 #include "core/base/status.h"
 #include "core/network/tensors/host_copy.h"
 #include "core/objective/objective.h"
@@ -33,14 +32,14 @@ constexpr char kFirstMoment[] = "adam_m";
 constexpr char kSecondMoment[] = "adam_v";
 constexpr char kMemory[] = "memory";
 
-constexpr int64_t kPieceBytes = int64_t{16} << 20;
+constexpr int64_t kCopiedBytes = int64_t{16} << 20;
 
 absl::Status ForEachPiece(TensorView target, kernels::Backend& backend, bool keeps,
                           const FillPiece& fill) {
   const int64_t elements = target.is_null() ? 0 : target.num_elements();
   if (elements == 0) return absl::OkStatus();
   if (backend.is_host_memory()) return fill(0, elements, target.raw());
-  const int64_t most = kPieceBytes / SizeOf(target.dtype());
+  const int64_t most = kCopiedBytes / SizeOf(target.dtype());
   std::vector<char> bytes(static_cast<size_t>(std::min(most, elements) * SizeOf(target.dtype())));
   for (int64_t begin = 0; begin < elements; begin += most) {
     const TensorView piece = target.Slice(begin, {std::min(most, elements - begin)});

@@ -61,7 +61,7 @@ absl::Status SetBatches(const std::string& value, Options* options) {
   for (const absl::string_view text : absl::StrSplit(value, ',')) {
     int64_t batch = 0;
     if (!absl::SimpleAtoi(text, &batch) || batch < 1)
-      return absl::InvalidArgumentError(absl::StrCat("--batches ", value, ": want 1 or more"));
+      return InvalidArgument("--batches ", value, ": want 1 or more");
     options->batches.push_back(batch);
   }
   return absl::OkStatus();
@@ -71,7 +71,7 @@ absl::Status SetSizes(const std::string& value, Options* options) {
   options->sizes.clear();
   for (const absl::string_view text : absl::StrSplit(value, ',')) {
     if (text != "base" && text != "large")
-      return absl::InvalidArgumentError(absl::StrCat("--sizes ", value, ": want base, large"));
+      return InvalidArgument("--sizes ", value, ": want base, large");
     options->sizes.push_back(text == "base" ? kXlnetBase : kXlnetLarge);
   }
   return absl::OkStatus();
@@ -82,8 +82,8 @@ absl::Status SetGroups(const std::string& value, Options* options) {
   options->groups = absl::StrSplit(value, ',');
   for (const std::string& group : options->groups) {
     if (group != kStepOnce && !all.Wants(group)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--groups ", value, ": want some of ceilings,steps,attention,rows,gemms,step_once"));
+      return InvalidArgument("--groups ", value,
+                             ": want some of ceilings,steps,attention,rows,gemms,step_once");
     }
   }
   return absl::OkStatus();
@@ -142,8 +142,7 @@ absl::Status Run(int argc, char** argv) {
   ANYORDER_ASSIGN_OR_RETURN(const Options options, OptionsOf(argc, argv));
   ANYORDER_ASSIGN_OR_RETURN(const int devices, kernels::cuda::CountDevices());
   if (options.device < 0 || options.device >= devices) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device ", options.device, ": the GPUs here are 0 to ", devices - 1));
+    return InvalidArgument("--device ", options.device, ": the GPUs here are 0 to ", devices - 1);
   }
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::cuda::Runtime> owned,
                             kernels::cuda::OpenDevice(static_cast<int>(options.device)));

@@ -14,7 +14,7 @@
 namespace anyorder::bench {
 namespace {
 
-constexpr DType kType = DType::kBFloat16;
+constexpr DType kRowType = DType::kBFloat16;
 
 struct Matrix {
   int64_t rows;
@@ -32,16 +32,16 @@ void MeasureLayerNorm(Bench& bench, const Matrix& m, const kernels::Dropout& dro
   for (size_t set = 0; set < forward.size(); ++set) {
     const Shape shape{m.rows, m.columns};
     kernels::LayerNormForwardArgs& f = forward[set];
-    f.x = memory.Random(kType, shape, 10 * set + 1);
-    f.residual = memory.Random(kType, shape, 10 * set + 2);
-    f.gamma = memory.Random(kType, {m.columns}, 3);
-    f.beta = memory.Random(kType, {m.columns}, 4);
+    f.x = memory.Random(kRowType, shape, 10 * set + 1);
+    f.residual = memory.Random(kRowType, shape, 10 * set + 2);
+    f.gamma = memory.Random(kRowType, {m.columns}, 3);
+    f.beta = memory.Random(kRowType, {m.columns}, 4);
     f.dropout = dropout;
     f.row_ids = row_ids;
-    f.sum = memory.Tensor(kType, shape);
+    f.sum = memory.Tensor(kRowType, shape);
     f.mean = memory.Tensor(DType::kFloat32, {m.rows});
     f.rstd = memory.Tensor(DType::kFloat32, {m.rows});
-    f.y = memory.Tensor(kType, shape);
+    f.y = memory.Tensor(kRowType, shape);
     kernels::LayerNormBackwardArgs& b = backward[set];
     b.dy = f.x;
     b.sum = f.sum;
@@ -51,7 +51,7 @@ void MeasureLayerNorm(Bench& bench, const Matrix& m, const kernels::Dropout& dro
     b.dropout = dropout;
     b.row_ids = row_ids;
     b.dx = f.y;
-    b.dresidual = memory.Tensor(kType, shape);
+    b.dresidual = memory.Tensor(kRowType, shape);
     b.dgamma = memory.Tensor(DType::kFloat32, {m.columns});
     b.dbeta = memory.Tensor(DType::kFloat32, {m.columns});
   }
@@ -73,9 +73,9 @@ void MeasureActivation(Bench& bench, const Matrix& m, const kernels::Dropout& dr
   const int sets = Bench::SetsFor(ActivationForwardBytes(m.rows, m.columns));
   std::vector<TensorView> x, dy, out;
   for (int set = 0; set < sets; ++set) {
-    x.push_back(memory.Random(kType, {m.rows, m.columns}, static_cast<uint64_t>(2 * set + 1)));
-    dy.push_back(memory.Random(kType, {m.rows, m.columns}, static_cast<uint64_t>(2 * set + 2)));
-    out.push_back(memory.Tensor(kType, {m.rows, m.columns}));
+    x.push_back(memory.Random(kRowType, {m.rows, m.columns}, static_cast<uint64_t>(2 * set + 1)));
+    dy.push_back(memory.Random(kRowType, {m.rows, m.columns}, static_cast<uint64_t>(2 * set + 2)));
+    out.push_back(memory.Tensor(kRowType, {m.rows, m.columns}));
   }
   bench.Measure({"gelu", m.shape(), Work::kBytes, ActivationForwardBytes(m.rows, m.columns)}, sets,
                 [&](int set) {
@@ -96,17 +96,17 @@ void MeasureActivation(Bench& bench, const Matrix& m, const kernels::Dropout& dr
 void MeasureClassifier(Bench& bench, const XlnetSize& size, int64_t rows) {
   DeviceMemory memory(bench.backend());
   kernels::LinearCrossEntropyArgs args;
-  args.x = memory.Random(kType, {rows, size.model_dim}, 1);
-  args.weight = memory.Random(kType, {size.vocab, size.model_dim}, 2, 0.02);
-  args.bias = memory.Random(kType, {size.vocab}, 3, 0.02);
+  args.x = memory.Random(kRowType, {rows, size.model_dim}, 1);
+  args.weight = memory.Random(kRowType, {size.vocab, size.model_dim}, 2, 0.02);
+  args.bias = memory.Random(kRowType, {size.vocab}, 3, 0.02);
   args.labels = memory.Array(test::RandomIds(rows, size.vocab, 4));
   args.row_weights = memory.Array(std::vector<float>(static_cast<size_t>(rows), 1.0f));
   args.loss = memory.Tensor(DType::kFloat32, {rows});
-  args.dx = memory.Tensor(kType, {rows, size.model_dim});
+  args.dx = memory.Tensor(kRowType, {rows, size.model_dim});
   args.dweight = memory.Tensor(DType::kFloat32, {size.vocab, size.model_dim});
   args.dbias = memory.Tensor(DType::kFloat32, {size.vocab});
   args.workspace = memory.Tensor(DType::kUint8, {bench.backend().LinearCrossEntropyWorkspaceBytes(
-                                                    rows, size.model_dim, size.vocab, kType)});
+                                                    rows, size.model_dim, size.vocab, kRowType)});
   const double flops =
       3 * 2.0 * static_cast<double>(rows) * static_cast<double>(size.vocab * size.model_dim);
   bench.Measure(
@@ -130,7 +130,7 @@ void MeasureTable(Bench& bench, const XlnetSize& size, int64_t batch) {
   DeviceMemory memory(bench.backend());
   const Matrix m{size.length * batch, size.model_dim};
   kernels::EmbeddingBackwardArgs args;
-  args.dy = memory.Random(kType, {m.rows, m.columns}, 1);
+  args.dy = memory.Random(kRowType, {m.rows, m.columns}, 1);
   args.ids = memory.Array(DrawWords(m.rows, size.vocab));
   args.dtable = memory.Tensor(DType::kFloat32, {size.vocab, m.columns});
   bench.Measure({"embedding_backward", m.shape(), Work::kBytes, kBytesOfBf16 * m.elements()}, 1,
@@ -145,7 +145,7 @@ void MeasureOptimizer(Bench& bench, const XlnetSize& size) {
   args.master = memory.Random(DType::kFloat32, {n}, 2, 0.02);
   args.m = memory.Random(DType::kFloat32, {n}, 3, 1e-3);
   args.v = memory.Tensor(DType::kFloat32, {n});
-  args.weights = memory.Tensor(kType, {n});
+  args.weights = memory.Tensor(kRowType, {n});
   args.learning_rate = 1e-5;
   Case what{absl::StrCat("adamw_", size.name), absl::StrCat(n), Work::kBytes, AdamWBytes(n)};
   what.value_is_time = true;

@@ -251,7 +251,7 @@ std::vector<GradientCase> LongformerCases() {
   return cases;
 }
 
-std::vector<GradientCase> Cases() {
+std::vector<GradientCase> BackboneCases() {
   std::vector<GradientCase> cases = EmbeddingCases();
   for (const std::vector<GradientCase>& more :
        {ModeCases(), RotaryAndNormCases(), DistanceBiasCases(), WindowCases(), AdaptiveCases(),
@@ -265,7 +265,7 @@ std::vector<GradientCase> Cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Backbones, GradientTest, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Backbones, GradientTest, ::testing::ValuesIn(BackboneCases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

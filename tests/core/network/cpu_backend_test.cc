@@ -27,12 +27,12 @@ using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::UnorderedElementsAre;
 
-constexpr int64_t kVocab = 61;
+constexpr int64_t kCpuVocab = 61;
 constexpr uint64_t kSamples = 12;
 constexpr double kStudent =
     9.70;  // two-sided 1e-6 quantile of Student's distribution, kSamples - 1 degrees of freedom
 
-struct Case {
+struct CpuCase {
   std::string name;
   std::string objective;
   ComputeType dtype;
@@ -42,7 +42,7 @@ struct Case {
   void (*change)(Batch&) = nullptr;
 };
 
-void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+void PrintTo(const CpuCase& value, std::ostream* out) { *out << value.name; }
 
 std::unique_ptr<kernels::Backend> MakeCpu(int num_threads) {
   absl::StatusOr<std::unique_ptr<kernels::Backend>> cpu =
@@ -86,7 +86,7 @@ void Longformer(ModelConfig& model) {
   model.attention_windows = "8:8; 16:16 / 8:8:2";
 }
 
-void AdaptiveSoftmax(ModelConfig& model) {
+void WithAdaptiveSoftmax(ModelConfig& model) {
   model.segments = Segments::kNone;
   model.scale_embedding = true;
   model.softmax = Softmax::kAdaptive;
@@ -94,7 +94,7 @@ void AdaptiveSoftmax(ModelConfig& model) {
 }
 
 void ProjectedClusters(ModelConfig& model) {
-  AdaptiveSoftmax(model);
+  WithAdaptiveSoftmax(model);
   model.div_val = 2;
   model.projection_init_range = 0.1;
 }
@@ -172,7 +172,7 @@ Comparison Compare(const std::vector<Pair>& pairs,
   return {Norm(bias), kStudent * std::sqrt(squares / (count - 1) / count), Norm(mean)};
 }
 
-class CpuBackendTest : public ::testing::TestWithParam<Case> {
+class CpuBackendTest : public ::testing::TestWithParam<CpuCase> {
  protected:
   CpuBackendTest() {
     model_ = SmallModel();
@@ -193,10 +193,10 @@ class CpuBackendTest : public ::testing::TestWithParam<Case> {
     sampling_.perm_size = 32;
     objective_ = MakeObjectiveOrDie(GetParam().objective, model_, sampling_);
     batch_ = std::make_unique<Batch>(
-        RandomBatch(*objective_, sampling_, kVocab, {3, 8, 9}, {false, true}, 1));
+        RandomBatch(*objective_, sampling_, kCpuVocab, {3, 8, 9}, {false, true}, 1));
     if (GetParam().change != nullptr) GetParam().change(*batch_);
     cpu_ = MakeCpu(2);
-    weights_ = InitialWeights(model_, kVocab, 91);
+    weights_ = InitialWeights(model_, kCpuVocab, 91);
     memory_ = RandomVector(3 * model_.num_layers * model_.mem_len * model_.model_dim, 92);
   }
 
@@ -208,7 +208,7 @@ class CpuBackendTest : public ::testing::TestWithParam<Case> {
   ModelRunner Runner(kernels::Backend& backend) const {
     ModelConfig model = model_;
     model.dtype = GetParam().dtype;
-    return ModelRunner(model, kVocab, batch_->shape, backend);
+    return ModelRunner(model, kCpuVocab, batch_->shape, backend);
   }
 
   // Both backends on kSamples random neighbours of the weights and the memory.
@@ -242,7 +242,7 @@ class CpuBackendTest : public ::testing::TestWithParam<Case> {
       return std::vector<double>{SumNamed("nsp_loss", result.step.sums).sum};
     });
     check("memory", [](const ModelRunner::Result& result) { return result.memory; });
-    const ParameterLayout layout(model_, kVocab);
+    const ParameterLayout layout(model_, kCpuVocab);
     for (const ParameterInfo& info : layout.parameters()) {
       check(info.name, [&](const ModelRunner::Result& result) {
         return std::vector<double>(result.gradients.begin() + info.offset,
@@ -320,8 +320,8 @@ TEST_P(PlantedMistakes, AreNoticedBeyondRounding) {
   EXPECT_THAT(Disagreements(no_bias), IsSupersetOf({"losses", "memory"}));
 }
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
+std::vector<CpuCase> CpuCases() {
+  std::vector<CpuCase> cases;
   for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
     const std::string end = dtype == ComputeType::kFloat32 ? "_fp32" : "_bf16";
     cases.push_back({"permutation" + end, "permutation_lm", dtype});
@@ -333,19 +333,19 @@ std::vector<Case> Cases() {
     cases.push_back({"mpnet" + end, "permutation_lm", dtype, false, MpNet, GroupedQueries});
     cases.push_back({"rope_pre_norm" + end, "permutation_lm", dtype, false, RopePreNorm});
     cases.push_back({"groups" + end, "permutation_lm", dtype, false, nullptr, GroupedQueries});
-    cases.push_back({"adaptive" + end, "causal_lm", dtype, false, AdaptiveSoftmax});
+    cases.push_back({"adaptive" + end, "causal_lm", dtype, false, WithAdaptiveSoftmax});
     cases.push_back({"clusters" + end, "causal_lm", dtype, false, ProjectedClusters});
     cases.push_back({"longformer" + end, "dae", dtype, false, Longformer, TwoGlobalSlots});
   }
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CpuBackendTest, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Models, CpuBackendTest, ::testing::ValuesIn(CpuCases()),
                          [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Models, PlantedMistakes,
-                         ::testing::Values(Case{"next_sentence_bf16", "permutation_lm",
-                                                ComputeType::kBFloat16, true}),
+                         ::testing::Values(CpuCase{"next_sentence_bf16", "permutation_lm",
+                                                   ComputeType::kBFloat16, true}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

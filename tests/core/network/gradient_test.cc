@@ -70,7 +70,7 @@ TEST_P(GradientTest, WhatIsSaidToBeReadyIsFinal) {
   }
 }
 
-std::vector<GradientCase> Cases() {
+std::vector<GradientCase> ModelCases() {
   std::vector<GradientCase> cases;
   cases.push_back({"permutation"});
   cases.push_back({"permutation_with_dropout"});
@@ -127,7 +127,7 @@ std::vector<GradientCase> Cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GradientTest, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Models, GradientTest, ::testing::ValuesIn(ModelCases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

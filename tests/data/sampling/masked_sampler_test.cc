@@ -24,8 +24,9 @@ SamplingConfig Config(int64_t seq_len, SpanKind spans) {
   return config;
 }
 
-std::unique_ptr<Sampler> Make(const MemoryText& text, const SamplingConfig& config,
-                              SampleKind kind = SampleKind::kMaskedPairs, uint64_t seed = 17) {
+std::unique_ptr<Sampler> MakeMasked(const MemoryText& text, const SamplingConfig& config,
+                                    SampleKind kind = SampleKind::kMaskedPairs,
+                                    uint64_t seed = 17) {
   return MakeSampler(text, config, kind, 4, seed);
 }
 
@@ -34,8 +35,8 @@ TEST(MaskedSamplerTest, TextIsThatOfThePermutationObjective) {
   const SamplingConfig config = Config(128, SpanKind::kSingle);
   SamplingConfig pairs = config;
   pairs.num_predict = 21;
-  const auto masked = Make(text, config);
-  const auto plain = Make(text, pairs, SampleKind::kPairs);
+  const auto masked = MakeMasked(text, config);
+  const auto plain = MakeMasked(text, pairs, SampleKind::kPairs);
   EXPECT_EQ(masked->steps_per_epoch(), plain->steps_per_epoch());
   for (int64_t lane = 0; lane < 4; ++lane) {
     for (int64_t step = 0; step < 20; ++step) {
@@ -56,7 +57,7 @@ TEST(MaskedSamplerTest, CountIsExactSepAndClsAreNoTargetsAndTheRestIsReadAsItIs)
   const MemoryText text = MemoryText::Random(40000, 12, 2);
   for (const auto& [seq_len, targets] : {std::pair{512, 77}, {128, 19}, {10, 2}}) {
     for (const SpanKind spans : {SpanKind::kSingle, SpanKind::kSubword, SpanKind::kWord}) {
-      const auto sampler = Make(text, Config(seq_len, spans));
+      const auto sampler = MakeMasked(text, Config(seq_len, spans));
       for (int64_t lane = 0; lane < 4; ++lane) {
         for (int64_t step = 0; step < 30; ++step) {
           const TextSample sample = Take(*sampler, lane, step);
@@ -82,7 +83,7 @@ TEST(MaskedSamplerTest, CountIsExactSepAndClsAreNoTargetsAndTheRestIsReadAsItIs)
 // independent.
 TEST(MaskedSamplerTest, EightTenthsAreMaskedOneTenthRandomOneTenthKept) {
   const MemoryText text = MemoryText::Random(40000, 12, 3);
-  const auto sampler = Make(text, Config(512, SpanKind::kSingle));
+  const auto sampler = MakeMasked(text, Config(512, SpanKind::kSingle));
   double targets = 0;
   double masked = 0;
   double kept = 0;
@@ -111,7 +112,7 @@ TEST(MaskedSamplerTest, EightTenthsAreMaskedOneTenthRandomOneTenthKept) {
 // in its mirror image.
 TEST(MaskedSamplerTest, WordsAreMaskedWholeInBothDirections) {
   const MemoryText text = MemoryText::Random(40000, 12, 4);
-  const auto sampler = Make(text, Config(128, SpanKind::kWord));
+  const auto sampler = MakeMasked(text, Config(128, SpanKind::kWord));
   int64_t joined = 0;
   for (int64_t lane = 0; lane < 4; ++lane) {
     for (int64_t step = 0; step < 100; ++step) {
@@ -138,9 +139,9 @@ TEST(MaskedSamplerTest, SpansAreThoseOfThePermutationObjectiveWithTheSameCount) 
   const MemoryText text = MemoryText::Random(20000, 12, 5);
   SamplingConfig config = Config(128, SpanKind::kSubword);
   config.num_predict = 19;
-  const auto masked = Make(text, config);
+  const auto masked = MakeMasked(text, config);
   config.functional_targets = false;
-  const auto plain = Make(text, config, SampleKind::kPairs);
+  const auto plain = MakeMasked(text, config, SampleKind::kPairs);
   for (int64_t lane = 0; lane < 4; ++lane) {
     for (int64_t step = 0; step < 20; ++step)
       ASSERT_EQ(Take(*masked, lane, step).is_masked, Take(*plain, lane, step).is_masked);
@@ -152,7 +153,7 @@ TEST(MaskedSamplerTest, GoldenSample) {
   const MemoryText text = MemoryText::Random(400, 6, 7);
   SamplingConfig config = Config(24, SpanKind::kSingle);
   config.mask_fraction = 0.5;
-  const TextSample sample = Take(*Make(text, config), 2, 5);
+  const TextSample sample = Take(*MakeMasked(text, config), 2, 5);
   EXPECT_EQ(sample.tokens,
             (std::vector<int32_t>{239, 238, 237, 236, 235, 234, 233, 232, 231, 230, 229, 228,
                                   227, 226, 225, 224, 223, 4,   153, 152, 151, 150, 4,   3}));

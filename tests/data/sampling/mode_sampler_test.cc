@@ -27,8 +27,8 @@ SamplingConfig Config() {
   return config;
 }
 
-std::unique_ptr<Sampler> Make(const MemoryText& text, const SamplingConfig& config,
-                              SampleKind kind = SampleKind::kModePairs) {
+std::unique_ptr<Sampler> MakeModes(const MemoryText& text, const SamplingConfig& config,
+                                   SampleKind kind = SampleKind::kModePairs) {
   return MakeSampler(text, config, kind, kLanes);
 }
 
@@ -55,7 +55,7 @@ TEST(ModeSamplerTest, ModesComeInTheirShares) {
     config.seq2seq_share = shares[1];
     config.left_to_right_share = shares[2];
     config.right_to_left_share = shares[3];
-    const auto sampler = Make(text, config);
+    const auto sampler = MakeModes(text, config);
     std::array<int64_t, 4> counts{};
     constexpr int64_t kSteps = 4000;
     for (int64_t lane = 0; lane < kLanes; ++lane) {
@@ -72,7 +72,7 @@ TEST(ModeSamplerTest, ModesComeInTheirShares) {
 
 TEST(ModeSamplerTest, EveryModeHasItsText) {
   const MemoryText text = MemoryText::Random(20000, 12, 2);
-  const auto sampler = Make(text, Config());
+  const auto sampler = MakeModes(text, Config());
   int64_t random_b = 0, pairs = 0, source_tokens = 0, sources = 0;
   for (int64_t lane = 0; lane < kLanes; ++lane) {
     for (int64_t step = 0; step < 300; ++step) {
@@ -120,7 +120,7 @@ TEST(ShortSampleTest, OneInTenIsShorterAndAllLengthsAreAlike) {
   SamplingConfig config = Config();
   config.short_sequence_prob = 0.1;
   for (const SampleKind kind : {SampleKind::kMaskedPairs, SampleKind::kModePairs}) {
-    const auto sampler = Make(text, config, kind);
+    const auto sampler = MakeModes(text, config, kind);
     constexpr int64_t kSteps = 5000;
     int64_t padded = 0, tokens = 0;
     for (int64_t lane = 0; lane < kLanes; ++lane) {
@@ -154,9 +154,9 @@ TEST(ShortSampleTest, OldSamplesStayAsTheyWere) {
   const MemoryText text = MemoryText::Random(20000, 12, 4);
   SamplingConfig config = Config();
   config.spans = SpanKind::kSingle;
-  const auto plain = Make(text, config, SampleKind::kMaskedPairs);
+  const auto plain = MakeModes(text, config, SampleKind::kMaskedPairs);
   config.short_sequence_prob = 0.5;
-  const auto mixed = Make(text, config, SampleKind::kMaskedPairs);
+  const auto mixed = MakeModes(text, config, SampleKind::kMaskedPairs);
   int64_t equal = 0;
   for (int64_t step = 0; step < 40; ++step) {
     const TextSample sample = Take(*mixed, 1, step);
@@ -199,7 +199,7 @@ TEST(BertPairsTest, TheFirstSegmentMayBeShorterThanTheReusePart) {
   const MemoryText text = MemoryText::Random(20000, 6, 6);
   SamplingConfig config = Config();
   config.pairs = PairStyle::kBert;
-  const auto sampler = Make(text, config, SampleKind::kMaskedPairs);
+  const auto sampler = MakeModes(text, config, SampleKind::kMaskedPairs);
   int64_t shorter = 0;
   for (int64_t step = 0; step < 200; ++step)
     shorter += FirstSeparator(Take(*sampler, 1, step)) < static_cast<size_t>(kSeqLen / 2) ? 1 : 0;

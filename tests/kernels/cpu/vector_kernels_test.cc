@@ -14,8 +14,6 @@
 namespace anyorder::kernels::cpu {
 namespace {
 
-constexpr double kU = 0x1p-24;
-
 class VectorKernelsTest : public ::testing::TestWithParam<const VectorKernels*> {};
 
 std::vector<const VectorKernels*> Variants() {
@@ -69,7 +67,7 @@ TEST_P(VectorKernelsTest, ErfcIsWithinItsDocumentedError) {
   double worst = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     const double exact = std::erfc(double{x[i]});
-    const double bound = exact * (8 * kU + 2 * kU * double{x[i]} * double{x[i]});
+    const double bound = exact * (8 * test::kU + 2 * test::kU * double{x[i]} * double{x[i]});
     worst = std::max(worst, std::fabs(y[i] - exact) / bound);
   }
   EXPECT_LT(worst, 1.0);

@@ -11,14 +11,14 @@ using test::HostTensor;
 using test::RandomTensor;
 using test::WeightedSum;
 
-constexpr DType kF64 = DType::kFloat64;
+constexpr DType kGradientType = DType::kFloat64;
 constexpr int64_t kRows = 4;
 constexpr int64_t kColumns = 11;
 
 class ReferenceGradientTest : public ::testing::Test {
  protected:
-  HostTensor Matrix(uint64_t seed) { return RandomTensor(kF64, {kRows, kColumns}, seed); }
-  HostTensor Vector(uint64_t seed) { return RandomTensor(kF64, {kColumns}, seed); }
+  HostTensor Matrix(uint64_t seed) { return RandomTensor(kGradientType, {kRows, kColumns}, seed); }
+  HostTensor Vector(uint64_t seed) { return RandomTensor(kGradientType, {kColumns}, seed); }
 
   std::unique_ptr<Backend> backend_ = MakeReferenceBackend();
   const Dropout dropout_ = MakeDropout(11, 5, 3, 0.3);
@@ -34,8 +34,8 @@ TEST_F(ReferenceGradientTest, Activation) {
       if (std::fabs(x.At(i)) < 0.01) x.Set(i, 0.5);
     }
     const HostTensor dy = Matrix(2);
-    HostTensor y(kF64, x.shape());
-    HostTensor dx(kF64, x.shape());
+    HostTensor y(kGradientType, x.shape());
+    HostTensor dx(kGradientType, x.shape());
     backend_->ActivationBackward(
         {activation, x.view(), dy.view(), dropout_, row_ids_.data(), dx.view()}, {});
     const auto loss = [&] {
@@ -49,8 +49,8 @@ TEST_F(ReferenceGradientTest, Activation) {
 TEST_F(ReferenceGradientTest, DropoutIsItsOwnBackward) {
   HostTensor x = Matrix(1);
   const HostTensor dy = Matrix(2);
-  HostTensor y(kF64, x.shape());
-  HostTensor dx(kF64, x.shape());
+  HostTensor y(kGradientType, x.shape());
+  HostTensor dx(kGradientType, x.shape());
   backend_->DropoutApply({dy.view(), dropout_, row_ids_.data(), dx.view()}, {});
   const auto loss = [&] {
     backend_->DropoutApply({x.view(), dropout_, row_ids_.data(), y.view()}, {});
@@ -60,11 +60,11 @@ TEST_F(ReferenceGradientTest, DropoutIsItsOwnBackward) {
 }
 
 TEST_F(ReferenceGradientTest, RotaryTurnedBack) {
-  HostTensor x = RandomTensor(kF64, {kRows, 12}, 1);
-  const HostTensor dy = RandomTensor(kF64, {kRows, 12}, 2);
-  const HostTensor angles = RandomTensor(kF64, {kRows, 4}, 3);
-  HostTensor y(kF64, x.shape());
-  HostTensor dx(kF64, x.shape());
+  HostTensor x = RandomTensor(kGradientType, {kRows, 12}, 1);
+  const HostTensor dy = RandomTensor(kGradientType, {kRows, 12}, 2);
+  const HostTensor angles = RandomTensor(kGradientType, {kRows, 4}, 3);
+  HostTensor y(kGradientType, x.shape());
+  HostTensor dx(kGradientType, x.shape());
   backend_->RotaryApply({dy.view(), angles.view(), /*inverse=*/true, dx.view()}, {});
   const auto loss = [&] {
     backend_->RotaryApply({x.view(), angles.view(), /*inverse=*/false, y.view()}, {});
@@ -80,7 +80,8 @@ TEST_F(ReferenceGradientTest, LayerNorm) {
     HostTensor gamma = Vector(3);
     HostTensor beta = Vector(4);
     const HostTensor dy = Matrix(5);
-    HostTensor sum(kF64, x.shape()), y(kF64, x.shape()), mean(kF64, {kRows}), rstd(kF64, {kRows});
+    HostTensor sum(kGradientType, x.shape()), y(kGradientType, x.shape()),
+        mean(kGradientType, {kRows}), rstd(kGradientType, {kRows});
     const auto loss = [&] {
       backend_->LayerNormForward(
           {x.view(), residual.view(), gamma.view(), beta.view(), 1e-2f, dropout_, row_ids_.data(),
@@ -89,8 +90,9 @@ TEST_F(ReferenceGradientTest, LayerNorm) {
       return WeightedSum(y, dy);
     };
     loss();
-    HostTensor dx(kF64, x.shape()), dgamma(kF64, {kColumns}), dbeta(kF64, {kColumns});
-    HostTensor dresidual = with_residual ? HostTensor(kF64, x.shape()) : HostTensor();
+    HostTensor dx(kGradientType, x.shape()), dgamma(kGradientType, {kColumns}),
+        dbeta(kGradientType, {kColumns});
+    HostTensor dresidual = with_residual ? HostTensor(kGradientType, x.shape()) : HostTensor();
     backend_->LayerNormBackward(
         {dy.view(), sum.view(), mean.view(), rstd.view(), gamma.view(), dropout_, row_ids_.data(),
          dx.view(), dresidual.view(), dgamma.view(), dbeta.view()},
@@ -105,15 +107,15 @@ TEST_F(ReferenceGradientTest, LayerNorm) {
 
 TEST_F(ReferenceGradientTest, EmbeddingAddsToTheTable) {
   constexpr int64_t kVocab = 3;
-  HostTensor table = RandomTensor(kF64, {kVocab, kColumns}, 1);
+  HostTensor table = RandomTensor(kGradientType, {kVocab, kColumns}, 1);
   const auto ids = test::RandomIds(kRows, kVocab, 2);
   const HostTensor dy = Matrix(2);
-  const HostTensor old = RandomTensor(kF64, {kVocab, kColumns}, 3);
+  const HostTensor old = RandomTensor(kGradientType, {kVocab, kColumns}, 3);
   HostTensor dtable = old;
   backend_->EmbeddingBackward(
       {dy.view(), ids.data(), 1.5f, dropout_, row_ids_.data(), dtable.view()}, {});
   for (int64_t i = 0; i < dtable.size(); ++i) dtable.Set(i, dtable.At(i) - old.At(i));
-  HostTensor y(kF64, {kRows, kColumns});
+  HostTensor y(kGradientType, {kRows, kColumns});
   const auto loss = [&] {
     backend_->EmbeddingForward(
         {table.view(), ids.data(), 1.5f, dropout_, row_ids_.data(), y.view()}, {});
@@ -125,11 +127,11 @@ TEST_F(ReferenceGradientTest, EmbeddingAddsToTheTable) {
 TEST_F(ReferenceGradientTest, LinearCrossEntropy) {
   constexpr int64_t kVocab = 7;
   HostTensor x = Matrix(1);
-  HostTensor weight = RandomTensor(kF64, {kVocab, kColumns}, 2);
-  HostTensor bias = RandomTensor(kF64, {kVocab}, 3);
+  HostTensor weight = RandomTensor(kGradientType, {kVocab, kColumns}, 2);
+  HostTensor bias = RandomTensor(kGradientType, {kVocab}, 3);
   const auto labels = test::RandomIds(kRows, kVocab, 4);
   const std::vector<float> row_weights = {1.0f, 0.25f, 0.0f, 2.0f};
-  HostTensor losses(kF64, {kRows});
+  HostTensor losses(kGradientType, {kRows});
   LinearCrossEntropyArgs args;
   args.x = x.view();
   args.weight = weight.view();
@@ -143,7 +145,8 @@ TEST_F(ReferenceGradientTest, LinearCrossEntropy) {
     for (int64_t r = 0; r < kRows; ++r) sum += row_weights[r] * losses.At(r);
     return sum;
   };
-  HostTensor dx(kF64, x.shape()), dweight(kF64, weight.shape()), dbias(kF64, bias.shape());
+  HostTensor dx(kGradientType, x.shape()), dweight(kGradientType, weight.shape()),
+      dbias(kGradientType, bias.shape());
   LinearCrossEntropyArgs with_gradients = args;
   with_gradients.dx = dx.view();
   with_gradients.dweight = dweight.view();

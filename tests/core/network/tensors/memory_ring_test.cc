@@ -40,7 +40,7 @@ std::vector<float> States(kernels::Backend& backend, const MemoryRing& ring, int
   return all;
 }
 
-ModelConfig Model(int64_t mem_len) {
+ModelConfig RingModel(int64_t mem_len) {
   ModelConfig model = SmallModel();
   model.dtype = ComputeType::kFloat32;
   model.mem_len = mem_len;
@@ -73,7 +73,7 @@ TEST(MemoryRingTest, HoldsTheNewestRowsOfAList) {
     BatchShape shape;
     shape.memory_rows = mem_len;
     shape.advance = advance;
-    const ModelConfig model = Model(mem_len);
+    const ModelConfig model = RingModel(mem_len);
     MemoryRing ring = MemoryRing::Create(model, shape, 2, *backend).value();
     const int64_t dim = model.model_dim;
     std::vector<Row> list(static_cast<size_t>(mem_len), Row(static_cast<size_t>(dim), 0.0f));
@@ -115,13 +115,13 @@ TEST(MemoryRingTest, IsNoneWithoutMemoryOrLanes) {
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   BatchShape shape;
   shape.advance = 4;
-  MemoryRing ring = MemoryRing::Create(Model(0), shape, 3, *backend).value();
+  MemoryRing ring = MemoryRing::Create(RingModel(0), shape, 3, *backend).value();
   ring.Advance();
   ring.Clear();
   EXPECT_TRUE(ring.View(0, 3).slots.is_null());
   EXPECT_TRUE(ring.States(2).empty());
   shape.memory_rows = 5;
-  EXPECT_TRUE(MemoryRing::Create(Model(5), shape, 0, *backend)->View(0, 0).slots.is_null());
+  EXPECT_TRUE(MemoryRing::Create(RingModel(5), shape, 0, *backend)->View(0, 0).slots.is_null());
 }
 
 // The same network's steps with memory that begins at slot 0 every time, because it is moved there
@@ -243,7 +243,7 @@ TEST(MemoryRingTest, StepsOfAnyAdvanceHaveTheBitsOfMovedMemory) {
   int number = 0;
   for (const auto& [mem_len, advance] : Sizes(16, SmallSampling().seq_len)) {
     SCOPED_TRACE(::testing::Message() << "memory " << mem_len << ", advance " << advance);
-    ModelConfig model = Model(mem_len);
+    ModelConfig model = RingModel(mem_len);
     model.dropout = 0.125;
     model.initial_memory = number % 3 == 0 ? InitialMemory::kZeros : InitialMemory::kMasked;
     if (number % 2 == 1) model.layer_norm = LayerNormPlace::kPre;
@@ -255,14 +255,14 @@ TEST(MemoryRingTest, StepsOfAnyAdvanceHaveTheBitsOfMovedMemory) {
 TEST(MemoryRingTest, QueriesThatAreKeysAndStepsWithoutMemory) {
   const std::unique_ptr<kernels::Backend> backend = Fenced();
   for (const int64_t mem_len : {0, 6})
-    ExpectSameSteps("permutation_lm", Model(mem_len), 4, 7, *backend, WithGroupedQueries);
+    ExpectSameSteps("permutation_lm", RingModel(mem_len), 4, 7, *backend, WithGroupedQueries);
 }
 
 // Copies that wrap or not are told apart where operations are recorded.
 TEST(MemoryRingTest, StepsOnTheEmulatedGpu) {
   const auto backend =
       kernels::cuda::MakeCudaBackend(kernels::cuda::emulation::MakeEmulatedRuntime({}), {}).value();
-  ModelConfig model = Model(5);
+  ModelConfig model = RingModel(5);
   model.num_layers = 1;
   // The rings start at slots 0, 3, 6, 1 and 4: neither run wraps, twice; then one, the other, the
   // one again.

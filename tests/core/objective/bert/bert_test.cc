@@ -10,7 +10,7 @@
 namespace anyorder::testing {
 namespace {
 
-ModelConfig WithoutMemory() {
+ModelConfig BertModel() {
   ModelConfig model = SmallModel();
   model.mem_len = 0;
   model.next_sentence_head = true;
@@ -24,7 +24,7 @@ class BertTest : public ::testing::Test {
   }
   Batch Build(const TextSample& sample) const { return BuildBatch(*objective_, {sample}); }
 
-  const ModelConfig model_ = WithoutMemory();
+  const ModelConfig model_ = BertModel();
   const SamplingConfig sampling_ = OneWaySampling();
   const std::unique_ptr<Objective> objective_ = MakeObjectiveOrDie("bert", model_, sampling_);
 };

@@ -30,7 +30,7 @@ ModelConfig Model(ExampleTask task, double lm_weight = 0.5) {
   return model;
 }
 
-TextSample Sample(int64_t lane) {
+TextSample ExampleSample(int64_t lane) {
   return RandomSample(OneWaySampling(), SampleKind::kExamples, kSmallVocab, lane, 0, false);
 }
 
@@ -97,7 +97,7 @@ TEST(GptClassifierTest, WhatDoesNotFitIsCutAtTheEndsOfItsTexts) {
 TEST(GptClassifierTest, ATokenSeesThePastOfItsOwnSequenceAndPaddingSeesAndIsNothing) {
   for (const ExampleTask task : kTasks) {
     const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task), OneWaySampling());
-    const TextSample sample = Sample(3);
+    const TextSample sample = ExampleSample(3);
     const Batch batch = BuildBatch(*objective, {sample});
     const auto sequences = TaskSequences(task, sample, 16);
     const auto is_token = [&](int64_t slot) {
@@ -123,7 +123,7 @@ TEST(GptClassifierTest, TheHeadReadsTheLastTokenAndTheLanguageModelAllButTheFirs
   for (const ExampleTask task : kTasks) {
     const auto objective =
         MakeObjectiveOrDie("gpt_classifier", Model(task, 0.75), OneWaySampling());
-    const TextSample sample = Sample(4);
+    const TextSample sample = ExampleSample(4);
     const Batch batch = BuildBatch(*objective, {sample});
     const auto sequences = TaskSequences(task, sample, 16);
     EXPECT_EQ(std::set<int32_t>(batch.task_rows.begin(), batch.task_rows.end()).size(),
@@ -153,7 +153,7 @@ TEST(GptClassifierTest, TheHeadReadsTheLastTokenAndTheLanguageModelAllButTheFirs
 
 TEST(GptClassifierTest, PaddingChangesNoLoss) {
   for (const ExampleTask task : kTasks) {
-    TextSample sample = Sample(2);
+    TextSample sample = ExampleSample(2);
     for (std::vector<int32_t>& part : sample.parts) part.resize(std::min<size_t>(part.size(), 6));
     const StepResult tight = Evaluate(Model(task), 16, {sample});
     const StepResult loose = Evaluate(Model(task), 40, {sample});
@@ -178,15 +178,15 @@ TEST(GptClassifierTest, PaddingChangesNoLoss) {
 
 TEST(GptClassifierTest, LanesDoNotNoticeOneAnother) {
   for (const ExampleTask task : kTasks) {
-    const double first = Evaluate(Model(task), 16, {Sample(2)}).loss_sum;
-    const double second = Evaluate(Model(task), 16, {Sample(5)}).loss_sum;
-    const double both = Evaluate(Model(task), 16, {Sample(2), Sample(5)}).loss_sum;
+    const double first = Evaluate(Model(task), 16, {ExampleSample(2)}).loss_sum;
+    const double second = Evaluate(Model(task), 16, {ExampleSample(5)}).loss_sum;
+    const double both = Evaluate(Model(task), 16, {ExampleSample(2), ExampleSample(5)}).loss_sum;
     EXPECT_NEAR(both, first + second, Rounding(both)) << ExampleTaskName(task);
   }
 }
 
 TEST(GptClassifierTest, SimilarityIsSymmetric) {
-  TextSample sample = Sample(2);
+  TextSample sample = ExampleSample(2);
   TextSample swapped = sample;
   std::swap(swapped.parts[0], swapped.parts[1]);
   const double loss = Evaluate(Model(ExampleTask::kSimilarity), 16, {sample}).loss_sum;
@@ -201,7 +201,7 @@ TEST(GptClassifierTest, SimilarityIsSymmetric) {
 TEST(GptClassifierTest, ChoicesAreASoftmaxOverTheExamplesOwn) {
   const ModelConfig model = Model(ExampleTask::kMultipleChoice, 0.0);
   for (const int64_t lane : {2, 3}) {
-    TextSample sample = Sample(lane);
+    TextSample sample = ExampleSample(lane);
     double probability = 0;
     int right = 0;
     for (size_t choice = 0; choice + 1 < sample.parts.size(); ++choice) {
@@ -216,7 +216,7 @@ TEST(GptClassifierTest, ChoicesAreASoftmaxOverTheExamplesOwn) {
 }
 
 TEST(GptClassifierTest, AnExampleWithoutLabelTeachesItsLanguageOnly) {
-  TextSample sample = Sample(2);
+  TextSample sample = ExampleSample(2);
   sample.label = -1;
   const StepResult result = Evaluate(Model(ExampleTask::kClassification), 16, {sample});
   EXPECT_EQ(SumNamed("loss_task", result.sums).weight, 0);

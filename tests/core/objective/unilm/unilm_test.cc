@@ -20,7 +20,7 @@ constexpr int32_t kCls = 3;
 constexpr int32_t kSep = 4;
 constexpr int64_t kLanes = 4;
 
-ModelConfig LearnedModel() {
+ModelConfig UnilmModel() {
   ModelConfig model = SmallLearnedModel();
   model.segments = Segments::kLearned;
   model.num_segments = 6;
@@ -31,7 +31,7 @@ ModelConfig LearnedModel() {
   return model;
 }
 
-SamplingConfig OneWay(double mask_fraction = 0.3) {
+SamplingConfig OneWayUnilm(double mask_fraction = 0.3) {
   SamplingConfig sampling = OneWaySampling();
   sampling.spans = SpanKind::kNgram;
   sampling.mask_fraction = mask_fraction;
@@ -72,8 +72,8 @@ class UnilmTest : public ::testing::Test {
     return first - sample.is_functional.begin() + 2;
   }
 
-  const SamplingConfig sampling_ = OneWay();
-  const ModelConfig model_ = LearnedModel();
+  const SamplingConfig sampling_ = OneWayUnilm();
+  const ModelConfig model_ = UnilmModel();
   const std::unique_ptr<Objective> objective_ = MakeObjectiveOrDie("unilm", model_, sampling_);
 };
 
@@ -130,7 +130,7 @@ TEST_F(UnilmTest, TextBeginsWithSosAndSegmentsTellTheModesApart) {
 // losses of the rows that see it, in its own lane, to the last bit. All but a token or two of each
 // lane are targets.
 TEST_F(UnilmTest, NothingLeaksPastAnyOfTheFourMasksInOneBatch) {
-  const SamplingConfig sampling = OneWay(0.8);
+  const SamplingConfig sampling = OneWayUnilm(0.8);
   std::vector<TextSample> samples;
   for (int64_t lane = 0; lane < kLanes; ++lane)
     samples.push_back(RandomSample(sampling, SampleKind::kModePairs, kSmallVocab, lane, 0, false));

@@ -13,8 +13,8 @@
 namespace anyorder::testing {
 namespace {
 
-constexpr int32_t kSep = 2, kCls = 3, kMask = 4;
-constexpr int64_t kVocabulary = 40;
+constexpr int32_t kEnd = 2, kStart = 3, kBlank = 4;
+constexpr int64_t kVocabularySize = 40;
 
 class Seq2seqTest : public ::testing::Test {
  protected:
@@ -31,7 +31,8 @@ class Seq2seqTest : public ::testing::Test {
     TextSample sample;
     sample.lane = lane;
     sample.seed = 99;
-    sample.vocabulary = {.separator = kSep, .classifier = kCls, .mask = kMask, .size = kVocabulary};
+    sample.vocabulary = {
+        .separator = kEnd, .classifier = kStart, .mask = kBlank, .size = kVocabularySize};
     sample.parts.resize(2);
     for (int64_t i = 0; i < source_len; ++i)
       sample.parts[0].push_back(static_cast<int32_t>(10 + i % 20));
@@ -93,18 +94,18 @@ TEST_F(Seq2seqTest, TheMaskIsThatOfTheReleasedFineTuningCode) {
 
 TEST_F(Seq2seqTest, EachTargetTokenAndTheEndAreAskedForAtTheirPseudoMasks) {
   const Batch batch = Build(Sample(3, 2));
-  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{kCls, 10, 11, 12, kSep, 30, 31, kSep, 0, 0, 0, 0,
-                                                kMask, kMask, kMask, 0, 0}));
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{kStart, 10, 11, 12, kEnd, 30, 31, kEnd, 0, 0, 0, 0,
+                                                kBlank, kBlank, kBlank, 0, 0}));
   EXPECT_EQ(batch.readout_rows, (std::vector<int32_t>{12, 13, 14, 15, 16}));
-  EXPECT_EQ(batch.labels, (std::vector<int32_t>{30, 31, kSep, 0, 0}));
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{30, 31, kEnd, 0, 0}));
   EXPECT_EQ(batch.weights, (std::vector<float>{1, 1, 1, 0, 0}));
 }
 
 TEST_F(Seq2seqTest, LongTextsAreCutAtTheirEndsAndStillEnd) {
   const Batch batch = Build(Sample(20, 9));
   EXPECT_EQ(std::vector<int32_t>(batch.tokens.begin(), batch.tokens.begin() + 12),
-            (std::vector<int32_t>{kCls, 10, 11, 12, 13, 14, kSep, 30, 31, 32, 33, kSep}));
-  EXPECT_EQ(batch.labels, (std::vector<int32_t>{30, 31, 32, 33, kSep}));
+            (std::vector<int32_t>{kStart, 10, 11, 12, 13, 14, kEnd, 30, 31, 32, 33, kEnd}));
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{30, 31, 32, 33, kEnd}));
 }
 
 TEST_F(Seq2seqTest, TargetTokensAreReplacedAsOftenAsAskedAndTheQuestionStays) {
@@ -113,20 +114,20 @@ TEST_F(Seq2seqTest, TargetTokensAreReplacedAsOftenAsAskedAndTheQuestionStays) {
   for (int64_t lane = 0; lane < 3000; ++lane) {
     const Batch batch = Build(Sample(3, 3, lane));
     for (int64_t t = 0; t < 4; ++t) {
-      const int32_t truth = t < 3 ? static_cast<int32_t>(30 + t) : kSep;
+      const int32_t truth = t < 3 ? static_cast<int32_t>(30 + t) : kEnd;
       ASSERT_EQ(batch.labels[t], truth);
-      ASSERT_EQ(batch.tokens[12 + t], kMask);
+      ASSERT_EQ(batch.tokens[12 + t], kBlank);
       const int32_t input = batch.tokens[5 + t];
       ++all;
-      masks += input == kMask;
-      other += input != kMask && input != truth;
+      masks += input == kBlank;
+      other += input != kBlank && input != truth;
     }
     for (int64_t slot = 0; slot < 5; ++slot)
-      ASSERT_EQ(batch.tokens[slot], slot == 0 ? kCls : slot == 4 ? kSep : 9 + slot);
+      ASSERT_EQ(batch.tokens[slot], slot == 0 ? kStart : slot == 4 ? kEnd : 9 + slot);
   }
   // A random id is the mask, or the token itself, once in the vocabulary each.
-  ExpectShare(masks, all, 0.5 * (0.8 + 0.1 / kVocabulary));
-  ExpectShare(other, all, 0.5 * 0.1 * (1 - 2.0 / kVocabulary));
+  ExpectShare(masks, all, 0.5 * (0.8 + 0.1 / kVocabularySize));
+  ExpectShare(other, all, 0.5 * 0.1 * (1 - 2.0 / kVocabularySize));
 }
 
 // What is generated reads the very slots that were trained on: prompt, newest token and [P] of each
@@ -134,10 +135,10 @@ TEST_F(Seq2seqTest, TargetTokensAreReplacedAsOftenAsAskedAndTheQuestionStays) {
 TEST_F(Seq2seqTest, GenerationHasTheSlotsOfTraining) {
   const TextSample sample = Sample(4, 3);
   const Batch batch = Build(sample);
-  const GenerationTokens tokens = {.classifier = kCls, .separator = kSep, .mask = kMask};
+  const GenerationTokens tokens = {.classifier = kStart, .separator = kEnd, .mask = kBlank};
   const absl::StatusOr<std::unique_ptr<GenerationForm>> form = Make()->Generation(tokens);
   ASSERT_TRUE(form.ok()) << form.status();
-  EXPECT_EQ((*form)->end_token(), kSep);
+  EXPECT_EQ((*form)->end_token(), kEnd);
   const std::vector<Slot> prompt = (*form)->PromptSlots(sample.parts[0]);
   ASSERT_EQ(prompt.size(), 6u);
   for (int64_t i = 0; i < 6; ++i) ExpectSlot(prompt[i], batch, i, batch.tokens[i]);
@@ -155,8 +156,8 @@ TEST_F(Seq2seqTest, GenerationHasTheSlotsOfTraining) {
 TEST_F(Seq2seqTest, ALossDependsOnEarlierTargetsOnly) {
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   const Batch batch = Build(Sample(3, 4));
-  ModelRunner runner(model_, kVocabulary, batch.shape, *backend);
-  const std::vector<double> weights = InitialWeights(model_, kVocabulary, 41);
+  ModelRunner runner(model_, kVocabularySize, batch.shape, *backend);
+  const std::vector<double> weights = InitialWeights(model_, kVocabularySize, 41);
   const std::vector<float> losses = runner.Run(batch, weights, {}, false).losses;
   for (int64_t t = 0; t < 5; ++t) {
     Batch other = batch;
