@@ -13,7 +13,7 @@
 #include "core/base/status.h"
 #include "dist/mpi_communicator.h"
 #include "dist/start_guard.h"
-#include "kernels/backends/device_list.h"
+#include "kernels/backends/make_backend.h"
 #include "launcher/prep_command_line.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"

@@ -6,7 +6,7 @@
 #include "core/base/status.h"
 #include "core/config/attention_windows.h"
 #include "core/objective/lane_frame.h"
-#include "kernels/host_buffer.h"
+#include "kernels/host_memory.h"
 
 namespace anyorder {
 namespace {

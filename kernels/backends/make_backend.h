@@ -1,9 +1,10 @@
-// The backend that a program computes on.
+// The backend that a program computes on, and what there is to compute with.
 
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,6 +43,12 @@ bool IsWithoutUsableGpu(const absl::Status& status);
 // its first one is of a chip that this program has no code for, or this program has no CUDA:
 // starting again would not help.
 absl::Status CheckDevice(DeviceChoice device);
+
+// "2.6.3"
+std::string OneDnnVersion();
+
+// The CPU with its vector instructions, then each GPU, or why there is none. Opens no GPU.
+std::vector<std::string> ListDevices();
 
 }  // namespace anyorder::kernels
 

@@ -16,8 +16,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_kernels.h"
-#include "kernels/host_buffer.h"
-#include "kernels/host_operations.h"
+#include "kernels/host_memory.h"
 
 namespace anyorder::kernels {
 

@@ -1,7 +1,7 @@
 // What a program that was built without CUDA has in place of the backend.
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/gemm/tune.h"
+#include "kernels/cuda/gemm/gemm_table.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

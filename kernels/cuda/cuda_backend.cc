@@ -14,9 +14,7 @@
 #include "kernels/arguments.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/operations/operations.h"
-#include "kernels/cuda/platform/device_objects.h"
 #include "kernels/cuda/platform/staging.h"
-#include "kernels/cuda/platform/stream_scratch.h"
 
 namespace anyorder::kernels::cuda {
 namespace {
@@ -27,9 +25,92 @@ bool LaunchesWait() {
   return value != nullptr && std::strcmp(value, "1") == 0;
 }
 
+// What the backend gives away: memory, streams and events that free themselves. They keep the
+// runtime alive, so that they may outlive the backend.
+using SharedRuntime = std::shared_ptr<Runtime>;
+
+// Memory of the device or pinned memory, as its `free` says.
+class RuntimeBuffer final : public Buffer {
+ public:
+  using Free = void (Runtime::*)(void*);
+
+  RuntimeBuffer(SharedRuntime runtime, Free free, void* data, int64_t size_bytes)
+      : runtime_(std::move(runtime)), free_(free), data_(data), size_bytes_(size_bytes) {}
+  ~RuntimeBuffer() override { (runtime_.get()->*free_)(data_); }
+  void* data() const override { return data_; }
+  int64_t size_bytes() const override { return size_bytes_; }
+
+ private:
+  const SharedRuntime runtime_;
+  const Free free_;
+  void* const data_;
+  const int64_t size_bytes_;
+};
+
+class Registration final : public HostRegistration {
+ public:
+  Registration(SharedRuntime runtime, void* data) : runtime_(std::move(runtime)), data_(data) {}
+  ~Registration() override { runtime_->UnregisterHost(data_); }
+
+ private:
+  const SharedRuntime runtime_;
+  void* const data_;
+};
+
+class DeviceStream final : public Stream {
+ public:
+  DeviceStream(SharedRuntime runtime, StreamPurpose purpose)
+      : runtime_(std::move(runtime)), stream_(runtime_->MakeStream(purpose)) {}
+  ~DeviceStream() override { runtime_->DestroyStream(stream_); }
+  StreamView view() const override { return stream_; }
+
+ private:
+  const SharedRuntime runtime_;
+  const StreamView stream_;
+};
+
+class DeviceEvent final : public Event {
+ public:
+  explicit DeviceEvent(SharedRuntime runtime)
+      : runtime_(std::move(runtime)), event_(runtime_->MakeEvent()) {}
+  ~DeviceEvent() override { runtime_->DestroyEvent(event_); }
+  void Record(StreamView stream) override { runtime_->Record(event_, stream); }
+  void Wait(StreamView stream) override { runtime_->Wait(stream, event_); }
+  absl::StatusOr<bool> IsReached() override {
+    ANYORDER_RETURN_IF_ERROR(runtime_->LastError());
+    return runtime_->IsDone(event_);
+  }
+  void Await() override { runtime_->Synchronize(event_); }
+
+ private:
+  const SharedRuntime runtime_;
+  const EventView event_;
+};
+
+absl::Status CheckSize(int64_t bytes) {
+  if (bytes >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("allocate ", bytes, " bytes"));
+}
+
+int64_t ScratchElements(const ColumnSumArgs& args) {
+  return ColumnSumScratchElements(NumRows(args.x), NumColumns(args.x));
+}
+int64_t ScratchElements(const AttentionForwardArgs& args) {
+  return AttentionScratchElements(args.in.shape);
+}
+int64_t ScratchElements(const LayerNormBackwardArgs& args) {
+  return LayerNormScratchElements(NumColumns(args.dy));
+}
+int64_t ScratchElements(const EmbeddingBackwardArgs& args) {
+  return EmbeddingBackwardScratchElements(NumRows(args.dy), NumColumns(args.dy));
+}
+int64_t ScratchElements(const DigestArgs& args) {
+  return DigestScratchElements(args.x.num_bytes());
+}
+
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(std::shared_ptr<Runtime> runtime)
+  explicit CudaBackend(SharedRuntime runtime)
       : runtime_(std::move(runtime)), staging_(*runtime_), scratch_(runtime_->MakeScratch()) {}
   ~CudaBackend() override {
     runtime_->Synchronize(StreamView{});
@@ -52,9 +133,7 @@ class CudaBackend final : public Backend {
     return dtype == DType::kFloat32 || dtype == DType::kBFloat16;
   }
 
-  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
-    return AllocateDeviceBuffer(runtime_, bytes);
-  }
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override;
   absl::Status Reserve(const OperationSizes& sizes) override;
   void ReleaseReserved() override { scratch_->Release({}); }
   bool is_host_memory() const override { return false; }
@@ -71,15 +150,16 @@ class CudaBackend final : public Backend {
 
   std::string device_id() const override { return runtime_->properties().identity; }
   absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamPurpose purpose) override {
-    return MakeDeviceStream(runtime_, purpose);
+    return std::make_unique<DeviceStream>(runtime_, purpose);
   }
-  absl::StatusOr<std::unique_ptr<Event>> MakeEvent() override { return MakeDeviceEvent(runtime_); }
-  absl::StatusOr<std::unique_ptr<Buffer>> AllocateStaging(int64_t bytes) override {
-    return AllocatePinnedBuffer(runtime_, bytes);
+  absl::StatusOr<std::unique_ptr<Event>> MakeEvent() override {
+    return std::make_unique<DeviceEvent>(runtime_);
   }
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateStaging(int64_t bytes) override;
   absl::StatusOr<std::unique_ptr<HostRegistration>> RegisterHost(void* data,
                                                                  int64_t bytes) override {
-    return RegisterHostMemory(runtime_, data, bytes);
+    ANYORDER_RETURN_IF_ERROR(runtime_->RegisterHost(data, bytes));
+    return std::make_unique<Registration>(runtime_, data);
   }
   void CopyFromStaging(const void* host, void* device, int64_t bytes, StreamView stream) override {
     if (bytes > 0) runtime_->CopyToDevice(host, device, bytes, On(stream));
@@ -107,74 +187,28 @@ class CudaBackend final : public Backend {
  private:
   void Enqueue(const Operation& operation, StreamView stream) override {
     CheckArguments(operation, *this);
-    std::visit([this, on = On(stream)](const auto* args) { Run(*args, on); }, operation);
+    std::visit([this, on = On(stream)](const auto* args) { Start(*args, on); }, operation);
   }
-
-  void Run(const GemmArgs& args, StreamView stream) { gemm_->Run(args, stream); }
-  void Run(const ColumnSumArgs& args, StreamView stream) {
-    const int64_t elements = ColumnSumScratchElements(NumRows(args.x), NumColumns(args.x));
-    cuda::ColumnSum(args, ScratchOf(elements, stream), stream);
-  }
-  void Run(const AttentionForwardArgs& args, StreamView stream) {
-    const int64_t elements = AttentionScratchElements(args.in.shape);
-    cuda::AttentionForward(args, ScratchOf(elements, stream), stream);
-  }
-  void Run(const AttentionBackwardArgs& args, StreamView stream) {
-    cuda::AttentionBackward(args, stream);
-  }
-  void Run(const ActivationForwardArgs& args, StreamView stream) {
-    cuda::ActivationForward(args, stream);
-  }
-  void Run(const ActivationBackwardArgs& args, StreamView stream) {
-    cuda::ActivationBackward(args, stream);
-  }
-  void Run(const DropoutArgs& args, StreamView stream) { cuda::DropoutApply(args, stream); }
-  void Run(const LayerNormForwardArgs& args, StreamView stream) {
-    cuda::LayerNormForward(args, stream);
-  }
-  void Run(const LayerNormBackwardArgs& args, StreamView stream) {
-    const int64_t elements = LayerNormScratchElements(NumColumns(args.dy));
-    cuda::LayerNormBackward(args, ScratchOf(elements, stream), stream);
-  }
-  void Run(const EmbeddingForwardArgs& args, StreamView stream) {
-    cuda::EmbeddingForward(args, stream);
-  }
-  void Run(const EmbeddingBackwardArgs& args, StreamView stream) {
-    const int64_t elements =
-        EmbeddingBackwardScratchElements(NumRows(args.dy), NumColumns(args.dy));
-    cuda::EmbeddingBackward(args, ScratchOf(elements, stream), stream);
-  }
-  void Run(const LinearCrossEntropyArgs& args, StreamView stream) {
+  void Start(const GemmArgs& args, StreamView stream) { gemm_->Run(args, stream); }
+  void Start(const LinearCrossEntropyArgs& args, StreamView stream) {
     const auto multiply = [this](const GemmArgs& product, StreamView on) {
       gemm_->Run(product, on);
     };
-    cuda::LinearCrossEntropy(args, multiply, stream);
+    Run(args, multiply, stream);
   }
-  void Run(const AdamWArgs& args, StreamView stream) { cuda::AdamW(args, stream); }
-  void Run(const ComputeGradientClipArgs& args, StreamView stream) {
-    cuda::ComputeGradientClip(args, stream);
-  }
-  void Run(const CopyRowsArgs& args, StreamView stream) { cuda::CopyRows(args, stream); }
-  void Run(const GatherRowsArgs& args, StreamView stream) { cuda::GatherRows(args, stream); }
-  void Run(const RotaryArgs& args, StreamView stream) { cuda::RotaryApply(args, stream); }
-  void Run(const SumOfSquaresArgs& args, StreamView stream) {
-    cuda::SumOfSquares(args.x, args.sums, stream);
-  }
-  void Run(const AddArgs& args, StreamView stream) { cuda::Add(args.a, args.b, args.y, stream); }
-  void Run(const CastArgs& args, StreamView stream) { cuda::Cast(args.x, args.y, stream); }
-  void Run(const FillZeroArgs& args, StreamView stream) { cuda::FillZero(args.x, stream); }
-  void Run(const DigestArgs& args, StreamView stream) {
-    const int64_t elements = DigestScratchElements(args.x.num_bytes());
-    cuda::Digest(args.x, args.digest, ScratchOf(elements, stream), stream);
+  template <typename Args>
+  void Start(const Args& args, StreamView stream) {
+    if constexpr (requires { ScratchElements(args); }) {
+      const int64_t bytes = ScratchElements(args) * static_cast<int64_t>(sizeof(float));
+      Run(args, static_cast<float*>(scratch_->Take(bytes, stream)), stream);
+    } else {
+      Run(args, stream);
+    }
   }
 
   StreamView On(StreamView stream) const { return runtime_->Resolve(stream); }
-  Scratch ScratchOf(int64_t elements, StreamView stream) {
-    const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
-    return {static_cast<float*>(scratch_->Take(bytes, stream)), elements};
-  }
 
-  const std::shared_ptr<Runtime> runtime_;
+  const SharedRuntime runtime_;
   Staging staging_;
   const std::unique_ptr<StreamScratch> scratch_;
   std::unique_ptr<GemmEngine> gemm_;
@@ -182,6 +216,26 @@ class CudaBackend final : public Backend {
   int64_t captured_key_ = 0;
   const bool launches_wait_ = LaunchesWait();
 };
+
+absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Allocate(int64_t bytes) {
+  ANYORDER_RETURN_IF_ERROR(CheckSize(bytes));
+  // A buffer of size 0 still has an address.
+  const int64_t taken = std::max<int64_t>(bytes, 1);
+  ANYORDER_ASSIGN_OR_RETURN(void* const data, runtime_->AllocateDevice(taken));
+  auto buffer = std::make_unique<RuntimeBuffer>(runtime_, &Runtime::FreeDevice, data, bytes);
+  runtime_->FillBytes(data, 0, taken, StreamView{});
+  // Other streams may be the first to use it.
+  runtime_->Synchronize(StreamView{});
+  return buffer;
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::AllocateStaging(int64_t bytes) {
+  ANYORDER_RETURN_IF_ERROR(CheckSize(bytes));
+  const int64_t taken = std::max<int64_t>(bytes, 1);
+  ANYORDER_ASSIGN_OR_RETURN(void* const data, runtime_->AllocatePinned(taken));
+  std::memset(data, 0, static_cast<size_t>(taken));
+  return std::make_unique<RuntimeBuffer>(runtime_, &Runtime::FreePinned, data, bytes);
+}
 
 absl::Status CudaBackend::Reserve(const OperationSizes& sizes) {
   int64_t elements = std::max({ColumnSumScratchElements(sizes.rows, sizes.columns),

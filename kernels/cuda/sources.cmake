@@ -21,9 +21,7 @@ set(ANYORDER_CUDA_KERNELS
   operations/rowwise.cu)
 set(ANYORDER_CUDA_HOST_SOURCES
   cuda_backend.cc
-  platform/device_objects.cc
   gemm/gemm.cc
   gemm/gemm_table.cc
   platform/runtime.cc
-  platform/staging.cc
-  platform/stream_scratch.cc)
+  platform/staging.cc)

@@ -10,7 +10,7 @@
 
 #include "core/base/check.h"
 #include "core/base/dtype.h"
-#include "kernels/host_operations.h"
+#include "kernels/host_memory.h"
 
 namespace anyorder::kernels::reference {
 

@@ -1,6 +1,6 @@
 #include "kernels/arguments.h"
 #include "kernels/backend.h"
-#include "kernels/host_buffer.h"
+#include "kernels/host_memory.h"
 #include "kernels/reference/operations.h"
 
 namespace anyorder::kernels {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/dtype.h"
-#include "kernels/cuda/gemm/tune.h"
+#include "kernels/cuda/gemm/gemm_table.h"
 #include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {

@@ -242,17 +242,15 @@ int64_t AttentionScratchElements(const AttentionShape& shape) {
   return cutter.bytes() / static_cast<int64_t>(sizeof(float));
 }
 
-void AttentionForward(const AttentionForwardArgs& args, const Scratch& scratch, StreamView stream) {
+void Run(const AttentionForwardArgs& args, float* scratch, StreamView stream) {
   const AttentionShape& shape = args.in.shape;
-  ANYORDER_CHECK(scratch.elements >= AttentionScratchElements(shape))
-      << "scratch of " << scratch.elements << " for attention";
   WithStorage(args.in.q.dtype(), [&]<typename T>() {
     AttentionForwardParams<T> params;
     params.in = ProblemOf<T>(args.in);
     params.in.is_aligned &= AreAligned(shape.head_dim, args.out);
     params.out = args.out.data<T>();
     params.lse = args.lse.data<float>();
-    ScratchCutter cutter(scratch.data);
+    ScratchCutter cutter(scratch);
     const PreparedScratch pieces(shape, cutter);
     params.prepared = Prepare(params.in, pieces, stream);
     if constexpr (std::is_same_v<T, BFloat16>) {
@@ -284,7 +282,7 @@ int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype
   return AttentionBackwardBytesWithin(shape, dtype, kMostScoreBytes);
 }
 
-void AttentionBackward(const AttentionBackwardArgs& args, StreamView stream) {
+void Run(const AttentionBackwardArgs& args, StreamView stream) {
   AttentionBackwardWithin(args, kMostScoreBytes, stream);
 }
 

@@ -2,7 +2,6 @@
 #include <type_traits>
 
 #include "kernels/cuda/attention/attention_distances.cuh"
-#include "kernels/cuda/attention/attention_forms.h"
 #include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/platform/launch.h"
 

@@ -9,8 +9,10 @@
 
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
+#include "core/base/check.h"
 #include "kernels/cuda/attention/attention_types.h"
 #include "kernels/cuda/platform/vector8.h"
 
@@ -25,8 +27,6 @@ inline constexpr int kThreadKeys = 4;
 // memory.
 inline constexpr int kBandRows = kTileRows + kTileKeys;
 inline constexpr int kScoreStride = kTileKeys + 4;
-inline constexpr float kLog2E = 1.44269504088896340736f;
-inline constexpr float kLn2 = 0.69314718055994530942f;
 
 // kGroups: head_dim / 32, rounded up to 1, 2, 4 or 8. Strides are 4 modulo 32 words: 16-byte reads
 // of eight rows meet no bank twice.
@@ -137,26 +137,12 @@ ANYORDER_DEVICE void StoreFour(float* to, const Float4& x) {
   StoreWords(to, {{AsBits(x.v[0]), AsBits(x.v[1]), AsBits(x.v[2]), AsBits(x.v[3])}});
 }
 
-ANYORDER_DEVICE int32_t WarpMax(int32_t value) {
-  ANYORDER_UNROLL
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    const int32_t other = ShuffleXor(value, distance);
-    value = value > other ? value : other;
-  }
-  return value;
-}
-ANYORDER_DEVICE int32_t WarpMin(int32_t value) { return ~WarpMax(~value); }
 // Over the eight threads that share rows.
 ANYORDER_DEVICE float RowSum(float value) {
-  ANYORDER_UNROLL
-  for (int distance = 4; distance > 0; distance /= 2) value += ShuffleXor(value, distance);
-  return value;
+  return Butterfly<8>(value, [](float a, float b) { return a + b; });
 }
 ANYORDER_DEVICE float RowMax(float value) {
-  ANYORDER_UNROLL
-  for (int distance = 4; distance > 0; distance /= 2)
-    value = fmaxf(value, ShuffleXor(value, distance));
-  return value;
+  return Butterfly<8>(value, [](float a, float b) { return fmaxf(a, b); });
 }
 
 // Of the eight threads that share rows, number l gets the sum of their parts[l]: each step hands
@@ -332,5 +318,36 @@ struct TileBand {
     return at < static_cast<uint32_t>(count) ? static_cast<int>(at) : 0;
   }
 };
+
+// On the host.
+//
+// Calls function.template operator()<kGroups>() with the columns in units of 32, rounded up to 1,
+// 2, 4 or 8.
+template <typename Function>
+void WithColumns(int head_dim, Function&& function) {
+  ANYORDER_CHECK(head_dim >= 1 && head_dim <= kMaxHeadDim)
+      << "head_dim " << head_dim << ": the CUDA backend's attention takes 1 to " << kMaxHeadDim;
+  if (head_dim <= 32) return function.template operator()<1>();
+  if (head_dim <= 64) return function.template operator()<2>();
+  if (head_dim <= 128) return function.template operator()<4>();
+  return function.template operator()<8>();
+}
+
+// Blocks that a general kernel has for each of `lanes_and_heads`: one a tile, unless the ring
+// kernels may have the rows, which the host does not know; then so few that a launch for nothing is
+// soon over, and enough to give each of 132 multiprocessors 15 where all rows are the general
+// kernels'. XLNet-Large at B = 64 (512 content and 85 query rows, 16 heads): 2 a lane and head,
+// 2048 in all, where one a tile were 19456.
+inline int64_t RowTileBlocks(int64_t tiles, int64_t lanes_and_heads, bool may_be_ring) {
+  constexpr int64_t kMostBlocks = 2048;
+  if (!may_be_ring || tiles * lanes_and_heads <= kMostBlocks) return tiles;
+  return std::max<int64_t>(1, kMostBlocks / lanes_and_heads);
+}
+
+// Whether gradients of keys and tables are made by tensor cores.
+template <typename T>
+bool TakesMatrixForm(const AttentionProblem<T>& in) {
+  return std::is_same_v<T, BFloat16> && in.head_dim == 64 && in.is_aligned;
+}
 
 }  // namespace anyorder::kernels::cuda

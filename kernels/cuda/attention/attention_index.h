@@ -1,6 +1,5 @@
 // Where the ring kernels of attention put things, as pure functions of indices that host and device
-// share. Everything that can be checked exhaustively is, by the static_asserts of
-// attention_index_checks.h; the rest by tests/kernels/cuda/attention.
+// share; tests/kernels/cuda/attention checks them exhaustively where that can be done.
 //
 // The relative shift. A tile has rows whose positions lie in a span of S, and takes keys in tiles
 // of kKeyTile. With keys affine in their slots, row a and key slot j meet at band column y = j + S

@@ -1,11 +1,280 @@
+// Gradients of keys and values: dv = probabilities^T dout, dk = gradients^T q + (column sums of
+// gradients) content_bias, over the content and query rows of a lane. The column sums times k,
+// summed, are the gradient of content_bias.
+//
+// A block has a tile of keys of one lane and head, and one of the two products, and reads its part
+// of scratch once.
+
 #include <type_traits>
 
-#include "kernels/cuda/attention/attention_forms.h"
-#include "kernels/cuda/attention/attention_keys.cuh"
 #include "kernels/cuda/attention/attention_launch.h"
+#include "kernels/cuda/attention/attention_product.cuh"
 #include "kernels/cuda/platform/launch.h"
 
 namespace anyorder::kernels::cuda {
+
+// The grid is (tiles of keys; heads of the group; 2 * lanes of the group, dv before dk).
+template <typename T>
+struct KeyGradientParams {
+  AttentionProblem<T> in;
+  AttentionScores<T> scores;
+  const T* dout;
+  T* dk;
+  T* dv;
+  float* content_sums;  // [B, tiles, H*D]: the gradient of content_bias, one part for each tile; or
+                        // null
+};
+
+template <typename T>
+struct KeyBlock {
+  const KeyGradientParams<T>& p;
+  bool is_key;  // dk, else dv
+  int lane;
+  int head;
+  int first;  // key slot
+  int count;
+
+  ANYORDER_DEVICE KeyBlock(const KeyGradientParams<T>& params, int keys)
+      : p(params),
+        is_key(BlockZ() % 2 == 1),
+        lane(params.scores.group.first_lane + BlockZ() / 2),
+        head(params.scores.group.first_head + BlockY()),
+        first(BlockX() * keys),
+        count(params.in.num_keys - first < keys ? params.in.num_keys - first : keys) {}
+
+  ANYORDER_DEVICE const T* weights() const {
+    return is_key ? p.scores.gradients : p.scores.probabilities;
+  }
+  ANYORDER_DEVICE const T* rows() const { return is_key ? p.in.q : p.dout; }
+  // Element of the block's first key.
+  ANYORDER_DEVICE int64_t KeyOffset() const {
+    return (int64_t{lane} * p.in.num_keys + first) * p.in.model_dim() + head_offset();
+  }
+  ANYORDER_DEVICE T* result() const { return (is_key ? p.dk : p.dv) + KeyOffset(); }
+  ANYORDER_DEVICE int head_offset() const { return head * p.in.head_dim; }
+  ANYORDER_DEVICE bool IsInHull(int64_t group_row) const {
+    const int32_t* const hull = p.scores.HullOf(group_row, head);
+    return hull[0] <= first / kScoreTile && first / kScoreTile < hull[1];
+  }
+  ANYORDER_DEVICE bool HasContentSums() const { return is_key && p.content_sums != nullptr; }
+  ANYORDER_DEVICE float* ContentSums() const {
+    return p.content_sums + (int64_t{lane} * GridX() + BlockX()) * p.in.model_dim() + head_offset();
+  }
+  ANYORDER_DEVICE bool IsPadding(int key) const {
+    return key >= count || p.in.keys.doc[int64_t{lane} * p.in.num_keys + first + key] == kDocPad;
+  }
+};
+
+template <int kGroups>
+struct KeyGradientMemory {
+  float* weights;  // [32 keys, kScoreStride]
+  float* rows;     // [32, stride]
+  float* column_sums;
+  int32_t* docs;  // kDocPad: a row that the tile of keys does not concern, or a key that is padding
+
+  static constexpr int64_t kFloats =
+      kTileKeys * kScoreStride + kTileRows * TileColumns<kGroups>::kStride + kTileKeys + kTileRows;
+  static constexpr int64_t kBytes = kFloats * int64_t{sizeof(float)};
+  ANYORDER_DEVICE static KeyGradientMemory OfBlock() {
+    KeyGradientMemory memory;
+    memory.weights = reinterpret_cast<float*>(SharedMemory());
+    memory.rows = memory.weights + kTileKeys * kScoreStride;
+    memory.column_sums = memory.rows + kTileRows * TileColumns<kGroups>::kStride;
+    memory.docs = reinterpret_cast<int32_t*>(memory.column_sums + kTileKeys);
+    return memory;
+  }
+};
+
+// 32 keys a block. Thread rows (attention_general.cuh) are keys here.
+template <typename T, int kGroups>
+struct GeneralKeyBlock {
+  const KeyBlock<T>& block;
+  KeyGradientMemory<kGroups> memory;
+
+  // Weights of 32 rows, transposed on the way.
+  ANYORDER_DEVICE void LoadWeights(int64_t group_row) const {
+    const int row = Thread() / 4;
+    const int column = kGroup * (Thread() % 4);
+    Vector8 x = {};
+    if (memory.docs[row] != kDocPad)
+      x = LoadVector(block.weights() + block.p.scores.Offset(group_row + row, block.head) +
+                     block.first + column);
+    ANYORDER_UNROLL
+    for (int i = 0; i < kGroup; ++i) memory.weights[(column + i) * kScoreStride + row] = x.v[i];
+  }
+
+  ANYORDER_DEVICE void AddRows(int64_t row, int64_t group_row, int count,
+                               float (&sums)[kThreadRows][4 * kGroups],
+                               float (&column_sums)[kThreadRows]) const {
+    const AttentionProblem<T>& in = block.p.in;
+    SyncBlock();
+    bool is_concerned = false;
+    if (Thread() < kTileRows) {
+      is_concerned = Thread() < count && block.IsInHull(group_row + Thread());
+      memory.docs[Thread()] = is_concerned ? 0 : kDocPad;
+    }
+    if (!SyncBlockOr(is_concerned)) return;
+    LoadWeights(group_row);
+    LoadTile<kGroups>(memory.rows, block.rows() + row * in.model_dim() + block.head_offset(), in,
+                      count, static_cast<const T*>(nullptr), memory.docs);
+    SyncBlock();
+    AddWeighted<kGroups>(memory.weights, memory.rows, sums);
+    if (block.is_key) AddWeights(memory.weights, column_sums);
+  }
+
+  ANYORDER_DEVICE void StoreContentSums(const float (&column_sums)[kThreadRows]) const {
+    const AttentionProblem<T>& in = block.p.in;
+    SyncBlock();
+    if (ThreadKey(0) == 0) {
+      ANYORDER_UNROLL
+      for (int r = 0; r < kThreadRows; ++r) memory.column_sums[ThreadRow() + r] = column_sums[r];
+    }
+    if (Thread() < kTileKeys) memory.docs[Thread()] = block.IsPadding(Thread()) ? kDocPad : 0;
+    SyncBlock();
+    LoadTile<kGroups>(memory.rows, in.k + block.KeyOffset(), in, block.count,
+                      static_cast<const T*>(nullptr), memory.docs);
+    SyncBlock();
+    for (int d = Thread(); d < in.head_dim; d += kTileThreads) {
+      float sum = 0;
+      for (int key = 0; key < kTileKeys; ++key)
+        sum = MultiplyAdd(memory.column_sums[key],
+                          memory.rows[key * TileColumns<kGroups>::kStride + d], sum);
+      block.ContentSums()[d] = sum;
+    }
+  }
+};
+
+template <typename T, int kGroups>
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, 3)
+    GeneralKeyGradientKernel(KeyGradientParams<T> p) {
+  const AttentionProblem<T>& in = p.in;
+  const KeyBlock<T> block(p, kTileKeys);
+  const GeneralKeyBlock<T, kGroups> work{block, KeyGradientMemory<kGroups>::OfBlock()};
+  float sums[kThreadRows][4 * kGroups] = {};
+  float column_sums[kThreadRows] = {};
+  for (int stream = 0; stream < 2; ++stream) {
+    const int rows = in.RowsOfStream(stream);
+    const int64_t row = in.FirstRow(stream, block.lane);
+    const int64_t group_row = p.scores.group.FirstRow(in, stream, block.lane);
+    for (int i = 0; i < rows; i += kTileRows) {
+      const int count = rows - i < kTileRows ? rows - i : kTileRows;
+      work.AddRows(row + i, group_row + i, count, sums, column_sums);
+    }
+  }
+  if (block.is_key && in.content_bias != nullptr) {
+    ANYORDER_UNROLL
+    for (int r = 0; r < kThreadRows; ++r) {
+      ANYORDER_UNROLL
+      for (int d = 0; d < 4 * kGroups; ++d) {
+        const int column = ThreadColumn(d / 4) + d % 4;
+        if (column < in.head_dim)
+          sums[r][d] = MultiplyAdd(
+              column_sums[r], ToFloat(in.content_bias[block.head_offset() + column]), sums[r][d]);
+      }
+    }
+  }
+  StoreTile<kGroups>(block.result(), sums, in, block.count, work.memory.rows);
+  if (block.HasContentSums()) work.StoreContentSums(column_sums);
+}
+
+// 64 keys a block, 16 a warp; bf16 and 64 columns. Two tiles of weights and rows are in flight.
+struct MatrixKeyBlock {
+  const KeyBlock<BFloat16>& block;
+
+  static constexpr int64_t kBytes = 4 * kProductElements * int64_t{sizeof(BFloat16)};
+
+  ANYORDER_DEVICE static BFloat16* Weights(int stage) {
+    return reinterpret_cast<BFloat16*>(SharedMemory()) + 2 * stage * kProductElements;
+  }
+  ANYORDER_DEVICE static BFloat16* Rows(int stage) { return Weights(stage) + kProductElements; }
+
+  ANYORDER_DEVICE void Load(int step, int stage) const {
+    const KeyGradientParams<BFloat16>& p = block.p;
+    const RowStep rows = RowStep::Of(p.in, p.scores.group, block.lane, step);
+    const int column = kGroup * (Thread() % (kProductColumns / kGroup));
+    ANYORDER_UNROLL
+    for (int n = 0; n < kProductRows / kCopyRows; ++n) {
+      const int row = Thread() / (kProductColumns / kGroup) + kCopyRows * n;
+      const bool is_there = row < rows.count && block.IsInHull(rows.group_row + row);
+      const int64_t weight =
+          is_there ? p.scores.Offset(rows.group_row + row, block.head) + block.first + column : 0;
+      const int64_t element =
+          is_there ? (rows.row + row) * p.in.model_dim() + block.head_offset() + column : 0;
+      const int at = row * kProductStride + column;
+      CopyAsync16(Weights(stage) + at, block.weights() + weight, is_there);
+      CopyAsync16(Rows(stage) + at, block.rows() + element, is_there);
+    }
+  }
+
+  ANYORDER_DEVICE void Store(const TransposedSums& sums) const {
+    const AttentionProblem<BFloat16>& in = block.p.in;
+    const BFloat16* const bias = block.is_key && in.content_bias != nullptr
+                                     ? in.content_bias + block.head_offset()
+                                     : nullptr;
+    ANYORDER_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int key = 16 * (Thread() / kWarp) + Lane() / 4 + 8 * half;
+      if (key >= block.count) continue;
+      BFloat16* const row = block.result() + key * in.model_dim();
+      ANYORDER_UNROLL
+      for (int n = 0; n < 8; ++n) {
+        const int column = 8 * n + 2 * (Lane() % 4);
+        float x = sums.sum[n][2 * half];
+        float y = sums.sum[n][2 * half + 1];
+        if (bias != nullptr) {
+          x = MultiplyAdd(sums.weight[2 * half], ToFloat(bias[column]), x);
+          y = MultiplyAdd(sums.weight[2 * half], ToFloat(bias[column + 1]), y);
+        }
+        *reinterpret_cast<uint32_t*>(row + column) = PackBf16(x, y);
+      }
+    }
+  }
+
+  // Thread t has column t % 64 and one half of the keys.
+  ANYORDER_DEVICE void StoreContentSums(const TransposedSums& sums) const {
+    const AttentionProblem<BFloat16>& in = block.p.in;
+    auto* const column_sums = reinterpret_cast<float*>(SharedMemory());
+    float* const parts = column_sums + kScoreTile;
+    if (Lane() % 4 == 0) {
+      const int key = 16 * (Thread() / kWarp) + Lane() / 4;
+      column_sums[key] = sums.weight[0];
+      column_sums[key + 8] = sums.weight[2];
+    }
+    SyncBlock();
+    const int column = Thread() % kProductColumns;
+    const int half = Thread() / kProductColumns;
+    float sum = 0;
+    for (int key = 32 * half; key < 32 * (half + 1); ++key) {
+      if (!block.IsPadding(key))
+        sum = MultiplyAdd(column_sums[key],
+                          ToFloat(in.k[block.KeyOffset() + key * in.model_dim() + column]), sum);
+    }
+    if (half == 1) parts[column] = sum;
+    SyncBlock();
+    if (half == 0) block.ContentSums()[column] = sum + parts[column];
+  }
+};
+
+ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kProductThreads, 4)
+    MatrixKeyGradientKernel(KeyGradientParams<BFloat16> p) {
+  const KeyBlock<BFloat16> block(p, kScoreTile);
+  const MatrixKeyBlock work{block};
+  const int steps = RowSteps(p.in.content_rows, p.in.query_rows);
+  TransposedSums sums;
+  work.Load(0, 0);
+  CommitCopies();
+  for (int step = 0; step < steps; ++step) {
+    if (step + 1 < steps) work.Load(step + 1, (step + 1) % 2);
+    CommitCopies();
+    WaitForCopies<1>();
+    SyncBlock();
+    AddTransposed(MatrixKeyBlock::Weights(step % 2), MatrixKeyBlock::Rows(step % 2),
+                  16 * (Thread() / kWarp), sums);
+    SyncBlock();
+  }
+  work.Store(sums);
+  if (block.HasContentSums()) work.StoreContentSums(sums);
+}
 
 template <typename T>
 int64_t KeyTiles(const AttentionProblem<T>& in) {

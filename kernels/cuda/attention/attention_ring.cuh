@@ -13,8 +13,6 @@
 
 namespace anyorder::kernels::cuda {
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.69314718055994531f;
 // Scores of a warp: [half][8 columns][part 2 * row + column].
 template <typename Tile>
 using Scores = float[Tile::kHalves][kKeyTile / 8][4];
@@ -187,10 +185,15 @@ struct RingBlock {
     }
   }
 
-  // In the background: keys, values and visibility of the step's key tile. Those of pads are zeros,
-  // also behind the last key: a weight of 0 hides a number, but not a NaN.
-  ANYORDER_DEVICE void CopyKeys(unsigned char* keys, unsigned char* values, unsigned char* orders,
-                                unsigned char* rules, const RingStep& step) const {
+  // In the background: keys, values and visibility of the step's key tile, to their places of
+  // `stage` in the block's memory. Those of pads are zeros, also behind the last key: a weight of 0
+  // hides a number, but not a NaN.
+  template <typename Memory>
+  ANYORDER_DEVICE void CopyKeys(unsigned char* shared, int stage, const RingStep& step) const {
+    unsigned char* const keys = shared + Memory::kKeys + stage * Memory::kOperand;
+    unsigned char* const values = shared + Memory::kValues + stage * Memory::kOperand;
+    unsigned char* const orders = shared + Memory::kOrders + stage * Memory::kOrdersBytes;
+    unsigned char* const rules = shared + Memory::kRules + stage * Memory::kRulesBytes;
     const int n = step.step() - Tile::kAhead;
     const int row = Thread() / kChunk;
     const int chunk = Thread() % kChunk;
@@ -404,12 +407,18 @@ struct RingRows {
   ANYORDER_DEVICE void ApplyView(float (&scores)[kHalves][kColumnsOf / 8][4], const RingStep& step,
                                  const RingKeyOrder* orders,
                                  const uint32_t (&visible)[kHalves]) const {
-    if (step.view() == kSeesByRule)
-      ApplyRule<kColumnsOf>(scores, orders, visible);
-    else if (step.view() == kSeesByOrder)
-      ApplyOrder<kColumnsOf>(scores, orders);
-    else if (step.is_other_segment())
+    if (step.view() == kSeesByRule) {
+      Hide<kColumnsOf>(scores, orders, [&](int i, int c, int32_t) {
+        return (visible[i / 2] >> (i % 2 * (kColumnsOf / 4) + c) & 1u) != 0;
+      });
+    } else if (step.view() == kSeesByOrder) {
+      int32_t lim[kLaneRows];
+      ANYORDER_UNROLL
+      for (int i = 0; i < kLaneRows; ++i) lim[i] = RecordOf(i / 2, i % 2).lim;
+      Hide<kColumnsOf>(scores, orders, [&](int i, int, int32_t key) { return key <= lim[i]; });
+    } else if (step.is_other_segment()) {
       AddDifference<kColumnsOf>(scores);
+    }
   }
 
   template <int kColumnsOf>
@@ -423,35 +432,11 @@ struct RingRows {
     }
   }
 
-  template <int kColumnsOf>
-  ANYORDER_DEVICE void ApplyOrder(float (&scores)[kHalves][kColumnsOf / 8][4],
-                                  const RingKeyOrder* orders) const {
-    int32_t lim[kLaneRows];
-    int32_t seg[kLaneRows];
-    float difference[kLaneRows];
-    ANYORDER_UNROLL
-    for (int i = 0; i < kLaneRows; ++i) {
-      const RowRecord& record = RecordOf(i / 2, i % 2);
-      lim[i] = record.lim;
-      seg[i] = record.seg;
-      difference[i] = record.difference;
-    }
-    ANYORDER_UNROLL
-    for (int c = 0; c < kColumnsOf / 4; ++c) {
-      const RingKeyOrder key = orders[c / 2 * 8 + 2 * (Lane() % 4) + c % 2];
-      ANYORDER_UNROLL
-      for (int i = 0; i < kLaneRows; ++i) {
-        float& score = scores[i / 2][c / 2][2 * (i % 2) + c % 2];
-        if (key.seg != seg[i]) score += difference[i];
-        score = key.key <= lim[i] ? score : -INFINITY;
-      }
-    }
-  }
-
-  template <int kColumnsOf>
-  ANYORDER_DEVICE void ApplyRule(float (&scores)[kHalves][kColumnsOf / 8][4],
-                                 const RingKeyOrder* orders,
-                                 const uint32_t (&visible)[kHalves]) const {
+  // Adds the segments' term to each score, and hides it unless sees(row of the lane, column, key's
+  // order).
+  template <int kColumnsOf, typename Sees>
+  ANYORDER_DEVICE void Hide(float (&scores)[kHalves][kColumnsOf / 8][4], const RingKeyOrder* orders,
+                            Sees&& sees) const {
     int32_t seg[kLaneRows];
     float difference[kLaneRows];
     ANYORDER_UNROLL
@@ -461,13 +446,12 @@ struct RingRows {
     }
     ANYORDER_UNROLL
     for (int c = 0; c < kColumnsOf / 4; ++c) {
-      const int32_t key_seg = orders[c / 2 * 8 + 2 * (Lane() % 4) + c % 2].seg;
+      const RingKeyOrder key = orders[c / 2 * 8 + 2 * (Lane() % 4) + c % 2];
       ANYORDER_UNROLL
       for (int i = 0; i < kLaneRows; ++i) {
         float& score = scores[i / 2][c / 2][2 * (i % 2) + c % 2];
-        if (key_seg != seg[i]) score += difference[i];
-        const bool is_visible = (visible[i / 2] >> (i % 2 * (kColumnsOf / 4) + c) & 1u) != 0;
-        score = is_visible ? score : -INFINITY;
+        if (key.seg != seg[i]) score += difference[i];
+        score = sees(i, c, key.key) ? score : -INFINITY;
       }
     }
   }

@@ -10,7 +10,6 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_ring.cuh"
-#include "kernels/cuda/platform/launch.h"
 
 namespace anyorder::kernels::cuda {
 
@@ -194,11 +193,7 @@ struct RingBackward {
   ANYORDER_DEVICE float Copy(int i) const {
     const RingStep step{Steps()[i]};
     const int stage = i % 2;
-    if (step.view() != kSeesNone)
-      block.CopyKeys(shared + Memory::kKeys + stage * Memory::kOperand,
-                     shared + Memory::kValues + stage * Memory::kOperand,
-                     shared + Memory::kOrders + stage * Memory::kOrdersBytes,
-                     shared + Memory::kRules + stage * Memory::kRulesBytes, step);
+    if (step.view() != kSeesNone) block.template CopyKeys<Memory>(shared, stage, step);
     if constexpr (Tile::kHasBand) {
       if (step.has_band()) {
         block.CopyRelative(RelativeOf(i), step.step());
@@ -551,16 +546,6 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kRingBackwardThreads, 1)
     RingBackward<Tile> backward(p, work.tile, work.head);
     backward.Run();
   });
-}
-
-template <bool kHasPosition>
-void LaunchRingBackward(const RingBackwardParams& params, StreamView stream) {
-  const AttentionGroup& group = params.call.scores.group;
-  Launch(AttentionRingBackwardKernel<kHasPosition>,
-         {.blocks_x = RingBlocks(params.plan, group.num_lanes, group.num_heads),
-          .threads = kRingBackwardThreads,
-          .shared_bytes = RingBytes<kHasPosition, RingBackwardMemory>(params.plan.key_tiles)},
-         params, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

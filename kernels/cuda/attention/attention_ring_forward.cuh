@@ -7,7 +7,6 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_ring.cuh"
-#include "kernels/cuda/platform/launch.h"
 
 namespace anyorder::kernels::cuda {
 
@@ -116,11 +115,7 @@ struct RingForward {
 
   // In the background, except for the terms, which the caller stores.
   ANYORDER_DEVICE float Copy(const RingStep& step, int stage) const {
-    if (step.view() != kSeesNone)
-      block.CopyKeys(shared + Memory::kKeys + stage * Memory::kOperand,
-                     shared + Memory::kValues + stage * Memory::kOperand,
-                     shared + Memory::kOrders + stage * Memory::kOrdersBytes,
-                     shared + Memory::kRules + stage * Memory::kRulesBytes, step);
+    if (step.view() != kSeesNone) block.template CopyKeys<Memory>(shared, stage, step);
     if constexpr (Tile::kHasBand) {
       block.CopyRelative(shared + Memory::kRelative + stage * Memory::kRelativeOperand,
                          step.step());
@@ -326,16 +321,6 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kRingForwardThreads, 2)
     RingForward<Tile> forward(p, work.tile, work.head);
     forward.Run();
   });
-}
-
-template <bool kHasPosition>
-void LaunchRingForward(const RingForwardParams& params, StreamView stream) {
-  const AttentionProblem<BFloat16>& in = params.call.in;
-  Launch(AttentionRingForwardKernel<kHasPosition>,
-         {.blocks_x = RingBlocks(params.plan, in.batch_size, in.num_heads),
-          .threads = kRingForwardThreads,
-          .shared_bytes = RingBytes<kHasPosition, RingForwardMemory>(params.plan.key_tiles)},
-         params, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -12,22 +12,24 @@
 
 namespace anyorder::kernels::cuda {
 
-// Hands out pieces of a stretch of memory, each at a multiple of 128 bytes. Without memory it only
-// counts.
+// Hands out pieces of a stretch of memory, each at a multiple of `alignment` bytes. Without memory
+// it only counts.
 class ScratchCutter {
  public:
-  explicit ScratchCutter(void* memory) : memory_(static_cast<unsigned char*>(memory)) {}
+  explicit ScratchCutter(void* memory, int64_t alignment = 128)
+      : memory_(static_cast<unsigned char*>(memory)), alignment_(alignment) {}
 
   template <typename T>
   T* Take(int64_t count) {
     unsigned char* const piece = memory_ == nullptr ? nullptr : memory_ + bytes_;
-    bytes_ += (count * static_cast<int64_t>(sizeof(T)) + 127) / 128 * 128;
+    bytes_ += (count * static_cast<int64_t>(sizeof(T)) + alignment_ - 1) / alignment_ * alignment_;
     return reinterpret_cast<T*>(piece);
   }
   int64_t bytes() const { return bytes_; }
 
  private:
   unsigned char* memory_;
+  int64_t alignment_;
   int64_t bytes_ = 0;
 };
 

@@ -19,6 +19,8 @@ namespace anyorder::kernels::cuda {
 // Gradients wait in scratch in tiles of this many key slots; the last one is padded.
 inline constexpr int kScoreTile = 64;
 inline constexpr int kMaxHeadDim = 256;
+inline constexpr float kLog2E = 1.44269504088896340736f;
+inline constexpr float kLn2 = 0.69314718055994530942f;
 
 enum AttentionForm : int32_t { kGeneralForm = 0, kRingForm = 1 };
 

@@ -26,17 +26,6 @@ ColumnMajorProduct ColumnMajorOf(const GemmArgs& args) {
   product.b = args.a.raw();
   product.bias = args.bias.raw();
   product.d = args.c.raw();
-  product.transpose_a = args.transpose_b;
-  product.transpose_b = args.transpose_a;
-  product.rows = product.key.n;
-  product.columns = product.key.m;
-  product.inner = product.key.k;
-  product.stride_a = NumColumns(args.b);
-  product.stride_b = NumColumns(args.a);
-  product.stride_d = product.key.n;
-  product.step_a = product.key.step_b;
-  product.step_b = product.key.step_a;
-  product.step_d = product.key.step_c;
   return product;
 }
 
@@ -81,7 +70,7 @@ void GemmEngine::SetBias(const GemmArgs& args, ColumnMajorProduct* product, Stre
     if (bias.dtype() == dtype) {
       runtime_.CopyOnDevice(bias.raw(), copy, bytes, stream);
     } else {
-      Cast(bias, TensorView(copy, dtype, {elements}), stream);
+      cuda::Run(CastArgs{bias, TensorView(copy, dtype, {elements})}, stream);
     }
   }
   product->bias = copies;
@@ -98,15 +87,15 @@ void GemmEngine::SumApart(const ColumnSumArgs& sum, StreamView stream) {
   const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
   // After the product, which is done with the workspace.
   auto* const partials = static_cast<float*>(Workspace(stream, bytes));
-  ColumnSum(sum, {partials, elements}, stream);
+  cuda::Run(sum, partials, stream);
 }
 
 bool GemmEngine::RunProduct(const GemmArgs& args, const TensorView& sum, StreamView stream) {
   ColumnMajorProduct product = ColumnMajorOf(args);
-  if (product.rows == 0 || product.columns == 0) return false;
-  if (product.bias != nullptr && product.inner > 0) SetBias(args, &product, stream);
+  if (product.rows() == 0 || product.columns() == 0) return false;
+  if (product.bias != nullptr && product.inner() > 0) SetBias(args, &product, stream);
   if (MayFuseSum(product.key)) product.sum = PlaceOf(sum, stream);
-  const Made made = product.inner == 0 ? Made::kNothing : Multiply(product, stream);
+  const Made made = product.inner() == 0 ? Made::kNothing : Multiply(product, stream);
   for (int64_t i = 0; i < args.batch.count && made == Made::kNothing; ++i)
     PlainGemm(ProductOf(args, i), stream);
   if (made != Made::kProductAndSum) return false;

@@ -11,7 +11,6 @@
 #include "core/base/stream.h"
 #include "kernels/cuda/gemm/gemm_table.h"
 #include "kernels/cuda/platform/runtime.h"
-#include "kernels/cuda/platform/stream_scratch.h"
 #include "kernels/gemm.h"
 
 namespace anyorder::kernels::cuda {
@@ -38,19 +37,21 @@ struct ColumnMajorProduct {
   // Or null; fp32 and a multiple of kBiasAlignment. GemmSum::kB of the contract: [rows], sums over
   // i of op(a)[row, i]; kA: [columns], of op(b)[i, column].
   void* sum = nullptr;
-  bool transpose_a = false;
-  bool transpose_b = false;
-  int64_t rows = 0;
-  int64_t columns = 0;
-  int64_t inner = 0;
-  int64_t stride_a = 0;  // elements from a column, as stored, to the next
-  int64_t stride_b = 0;
-  int64_t stride_d = 0;
   // Elements from one product of a batch to the next; key.batch says how many there are.
-  int64_t step_a = 0;
-  int64_t step_b = 0;
+  int64_t step_a() const { return key.step_b; }
+  int64_t step_b() const { return key.step_a; }
   int64_t step_bias = 0;
-  int64_t step_d = 0;
+  int64_t step_d() const { return key.step_c; }
+
+  bool transpose_a() const { return key.transpose_b; }
+  bool transpose_b() const { return key.transpose_a; }
+  int64_t rows() const { return key.n; }
+  int64_t columns() const { return key.m; }
+  int64_t inner() const { return key.k; }
+  // Elements from a column, as stored, to the next: its rows, for matrices are dense.
+  int64_t stride_a() const { return transpose_a() ? inner() : rows(); }
+  int64_t stride_b() const { return transpose_b() ? columns() : inner(); }
+  int64_t stride_d() const { return rows(); }
 };
 ColumnMajorProduct ColumnMajorOf(const GemmArgs& args);
 

@@ -115,8 +115,8 @@ CublasLtGemm::Plan CublasLtGemm::Describe(const ColumnMajorProduct& p, bool fuse
     CheckCublas(lt_.MatmulDescSetAttribute(plan.description, attribute, &value, sizeof value),
                 "attribute of a product");
   };
-  set(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a() ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b() ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (p.key.has_bias) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(p.key.out));
@@ -135,17 +135,15 @@ CublasLtGemm::Plan CublasLtGemm::Describe(const ColumnMajorProduct& p, bool fuse
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.sum);
   }
   const auto layout = [&](cublasLtMatrixLayout_t* made, DType dtype, int64_t rows, int64_t columns,
-                          int64_t stride, int64_t step) {
+                          int64_t step) {
     CheckCublas(lt_.MatrixLayoutCreate(made, TypeOf(dtype), static_cast<uint64_t>(rows),
-                                       static_cast<uint64_t>(columns), stride),
+                                       static_cast<uint64_t>(columns), /*ld=*/rows),
                 "layout of a matrix");
     if (p.key.batch > 1) SetBatch(*made, p.key.batch, step);
   };
-  layout(&plan.a, p.key.in, p.transpose_a ? p.inner : p.rows, p.transpose_a ? p.rows : p.inner,
-         p.stride_a, p.step_a);
-  layout(&plan.b, p.key.in, p.transpose_b ? p.columns : p.inner,
-         p.transpose_b ? p.inner : p.columns, p.stride_b, p.step_b);
-  layout(&plan.d, p.key.out, p.rows, p.columns, p.stride_d, p.step_d);
+  layout(&plan.a, p.key.in, p.stride_a(), p.transpose_a() ? p.rows() : p.inner(), p.step_a());
+  layout(&plan.b, p.key.in, p.stride_b(), p.transpose_b() ? p.inner() : p.columns(), p.step_b());
+  layout(&plan.d, p.key.out, p.stride_d(), p.columns(), p.step_d());
   return plan;
 }
 

@@ -17,7 +17,6 @@
 
 #include "kernels/cuda/gemm/cublaslt.h"
 #include "kernels/cuda/gemm/gemm.h"
-#include "kernels/cuda/gemm/tune.h"
 
 namespace anyorder::kernels::cuda {
 

@@ -4,7 +4,6 @@
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/platform/runtime_emulated.h"
 #include "kernels/cuda/platform/storage.h"
-#include "kernels/cuda/platform/stream.h"
 
 namespace anyorder::kernels::cuda {
 namespace {
@@ -12,21 +11,21 @@ namespace {
 // What a library does with the description that it gets, in double; product `index` of a batch.
 template <typename T, typename D>
 void MultiplyLoops(const ColumnMajorProduct& p, int64_t index) {
-  const auto* a = static_cast<const T*>(p.a) + index * p.step_a;
-  const auto* b = static_cast<const T*>(p.b) + index * p.step_b;
+  const auto* a = static_cast<const T*>(p.a) + index * p.step_a();
+  const auto* b = static_cast<const T*>(p.b) + index * p.step_b();
   const auto* bias =
       p.bias == nullptr ? nullptr : static_cast<const D*>(p.bias) + index * p.step_bias;
-  auto* d = static_cast<D*>(p.d) + index * p.step_d;
-  for (int64_t column = 0; column < p.columns; ++column) {
-    for (int64_t row = 0; row < p.rows; ++row) {
+  auto* d = static_cast<D*>(p.d) + index * p.step_d();
+  for (int64_t column = 0; column < p.columns(); ++column) {
+    for (int64_t row = 0; row < p.rows(); ++row) {
       double sum = 0;
-      for (int64_t i = 0; i < p.inner; ++i) {
-        const T x = p.transpose_a ? a[row * p.stride_a + i] : a[i * p.stride_a + row];
-        const T y = p.transpose_b ? b[i * p.stride_b + column] : b[column * p.stride_b + i];
+      for (int64_t i = 0; i < p.inner(); ++i) {
+        const T x = p.transpose_a() ? a[row * p.stride_a() + i] : a[i * p.stride_a() + row];
+        const T y = p.transpose_b() ? b[i * p.stride_b() + column] : b[column * p.stride_b() + i];
         sum += double{ToFloat(x)} * double{ToFloat(y)};
       }
       if (bias != nullptr) sum += ToFloat(bias[row]);
-      D& result = d[column * p.stride_d + row];
+      D& result = d[column * p.stride_d() + row];
       if (p.key.accumulates) sum += ToFloat(result);
       result = D(static_cast<float>(sum));
     }
@@ -38,11 +37,11 @@ template <typename T>
 void SumLoops(const ColumnMajorProduct& p) {
   const bool of_a = p.key.sum == GemmSum::kB;
   const auto* x = static_cast<const T*>(of_a ? p.a : p.b);
-  const int64_t stride = of_a ? p.stride_a : p.stride_b;
+  const int64_t stride = of_a ? p.stride_a() : p.stride_b();
   auto* sums = static_cast<float*>(p.sum);
-  for (int64_t at = 0; at < (of_a ? p.rows : p.columns); ++at) {
+  for (int64_t at = 0; at < (of_a ? p.rows() : p.columns()); ++at) {
     double sum = 0;
-    for (int64_t i = 0; i < p.inner; ++i) sum += double{ToFloat(x[i * stride + at])};
+    for (int64_t i = 0; i < p.inner(); ++i) sum += double{ToFloat(x[i * stride + at])};
     sums[at] = static_cast<float>(sum);
   }
 }
@@ -53,7 +52,7 @@ void CheckSum(const ColumnMajorProduct& p) {
   ANYORDER_CHECK(reinterpret_cast<uintptr_t>(p.sum) % kBiasAlignment == 0)
       << "sums that the library would write unaligned";
   ANYORDER_CHECK(p.key.out == DType::kFloat32) << "sums of another dtype than the result's";
-  ANYORDER_CHECK(p.key.sum == GemmSum::kB ? !p.transpose_a : p.transpose_b)
+  ANYORDER_CHECK(p.key.sum == GemmSum::kB ? !p.transpose_a() : p.transpose_b())
       << "sums of an operand that libraries have none of";
 }
 

@@ -1,10 +1,48 @@
+// Matrix products of any shape, one thread an element: for those that cuBLASLt does not have, an
+// inner size of 0 above all. Slow and exact to the contract (kernels/gemm.h).
+
 #include "kernels/arguments.h"
-#include "kernels/cuda/gemm/gemm_plain.cuh"
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/platform/launch.h"
 #include "kernels/cuda/platform/storage.h"
+#include "kernels/cuda/platform/vector8.h"
 
 namespace anyorder::kernels::cuda {
+
+inline constexpr int kPlainGemmThreads = 128;
+
+template <typename T, typename C>
+struct PlainGemmParams {
+  const T* a;
+  const T* b;
+  const T* bias;  // or null
+  C* c;
+  int64_t m;
+  int64_t n;
+  int64_t k;
+  // Elements between neighbours in each direction, whichever way the operand is stored.
+  int64_t a_row;
+  int64_t a_inner;
+  int64_t b_inner;
+  int64_t b_column;
+  float beta;
+};
+
+template <typename T, typename C>
+ANYORDER_KERNEL void PlainGemmKernel(PlainGemmParams<T, C> p) {
+  const int64_t at = int64_t{BlockX()} * kPlainGemmThreads + Thread();
+  if (at >= p.m * p.n) return;
+  const int64_t row = at / p.n;
+  const int64_t column = at % p.n;
+  float sum = 0;
+  for (int64_t i = 0; i < p.k; ++i)
+    sum = MultiplyAdd(ToFloat(p.a[row * p.a_row + i * p.a_inner]),
+                      ToFloat(p.b[i * p.b_inner + column * p.b_column]), sum);
+  if (p.bias != nullptr) sum += ToFloat(p.bias[column]);
+  // With beta 0 the old value may be anything and is not read.
+  if (p.beta != 0) sum += p.beta * ToFloat(p.c[at]);
+  p.c[at] = FromFloat<C>(sum);
+}
 
 void PlainGemm(const GemmArgs& args, StreamView stream) {
   const int64_t columns_a = NumColumns(args.a);

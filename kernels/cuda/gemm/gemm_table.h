@@ -1,14 +1,15 @@
 // Which algorithm each shape of matrix product runs with: chosen once, kept in a text file
 // (FORMAT.md), so that a run keeps its bits when it is resumed and a better choice can be measured
-// once for all. Host code, without a GPU too.
+// once for all (TuneGemms). Host code, but for that without a GPU too.
 
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
-#include <tuple>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,12 +43,7 @@ struct GemmKey {
   int align_b = 16;
   int align_c = 16;
 
-  auto Tie() const {
-    return std::tie(m, n, k, batch, step_a, step_b, step_c, transpose_a, transpose_b, in, out,
-                    has_bias, accumulates, sum, align_a, align_b, align_c);
-  }
-  friend bool operator<(const GemmKey& x, const GemmKey& y) { return x.Tie() < y.Tie(); }
-  friend bool operator==(const GemmKey& x, const GemmKey& y) { return x.Tie() == y.Tie(); }
+  friend auto operator<=>(const GemmKey&, const GemmKey&) = default;
 };
 // REQUIRES checked arguments.
 GemmKey GemmKeyOf(const GemmArgs& args);
@@ -86,5 +82,26 @@ std::string PathBeside(const std::string& path, const GemmTable& table);
 absl::StatusOr<GemmTable> ReadGemmTable(const std::string& path);
 // The whole file or nothing: others may read it at any time.
 absl::Status WriteGemmTable(const GemmTable& table, const std::string& path);
+
+// Two bf16 numbers, or one in fp32, of either sign and of sizes from 2^-15 to 2: their sums are
+// rounded, so that results show the order in which they were added. `draw`: 32 random bits.
+constexpr uint32_t TuningOperand(uint32_t draw) { return (draw & 0x87ff87ffu) | 0x38003800u; }
+
+struct TunedGemm {
+  GemmKey key;
+  bool fuses_sum = false;          // the fastest does
+  double before_microseconds = 0;  // of the algorithm that the table had; negative: it does not run
+  double best_microseconds = 0;    // negative: none runs and repeats
+  int candidates = 0;
+  int unsteady =
+      0;  // the fastest so far, the table's too, that did not give the same bits each time
+};
+
+// Times all candidates of each shape in the table at `path` on the first GPU, sums fused and apart,
+// calls `report` after each shape, and writes the table with the fastest. `begin` is called once
+// nothing can be refused any more. Errors: those of OpenDevice and ReadGemmTable; NotFound without
+// cuBLASLt; FailedPrecondition if the table is another chip's or library's.
+absl::Status TuneGemms(const std::string& path, const std::function<void()>& begin,
+                       const std::function<void(const TunedGemm&)>& report);
 
 }  // namespace anyorder::kernels::cuda

@@ -132,8 +132,8 @@ bool CublasLtGemm::Repeats(const Plan& plan, const Trial& trial) {
     ANYORDER_CHECK(RunTrial(plan, trial)) << "an algorithm that ran does not any more";
     // The product is done with the workspace.
     auto* const partials = static_cast<float*>(Workspace(stream, elements * sizeof(float)));
-    Digest(trial.memory, TensorView(trial.digests + i, DType::kUint8, {sizeof(DigestValue)}),
-           {partials, elements}, stream);
+    const TensorView digest(trial.digests + i, DType::kUint8, {sizeof(DigestValue)});
+    cuda::Run(DigestArgs{trial.memory, digest}, partials, stream);
   }
   constexpr int64_t kBytes = kRepeats * sizeof(DigestValue);
   const absl::StatusOr<void*> pinned = runtime().AllocatePinned(kBytes);

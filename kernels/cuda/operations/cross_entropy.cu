@@ -164,8 +164,7 @@ int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t /*columns*/, int6
   return LayoutOf(rows, vocab, dtype).bytes;
 }
 
-void LinearCrossEntropy(const LinearCrossEntropyArgs& args, const GemmFunction& gemm,
-                        StreamView stream) {
+void Run(const LinearCrossEntropyArgs& args, const GemmFunction& gemm, StreamView stream) {
   const int64_t rows = NumRows(args.x);
   const Layout layout = LayoutOf(rows, NumRows(args.weight), args.x.dtype());
   for (int64_t begin = 0; begin < rows; begin += layout.chunk_rows) {

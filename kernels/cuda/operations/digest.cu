@@ -22,19 +22,16 @@ int64_t DigestScratchElements(int64_t bytes) {
   return BlocksFor(bytes) * static_cast<int64_t>(sizeof(DigestValue) / sizeof(float));
 }
 
-void Digest(const ConstTensorView& x, const TensorView& digest, const Scratch& scratch,
-            StreamView stream) {
-  const int64_t bytes = x.num_bytes();
+void Run(const DigestArgs& args, float* scratch, StreamView stream) {
+  const int64_t bytes = args.x.num_bytes();
   const int64_t blocks = BlocksFor(bytes);
-  ANYORDER_CHECK(scratch.elements >= DigestScratchElements(bytes))
-      << "scratch of " << scratch.elements << " for a digest of " << bytes << " bytes";
-  auto* const partials = reinterpret_cast<DigestValue*>(scratch.data);
+  auto* const partials = reinterpret_cast<DigestValue*>(scratch);
   const LaunchShape shape{
       .blocks_x = blocks, .threads = kDigestThreads, .shared_bytes = kDigestBytes};
   Launch(DigestKernel, shape,
-         DigestParams{static_cast<const uint64_t*>(x.raw()), bytes, blocks, partials}, stream);
+         DigestParams{static_cast<const uint64_t*>(args.x.raw()), bytes, blocks, partials}, stream);
   Launch(JoinDigestsKernel, {.threads = kDigestThreads, .shared_bytes = kDigestBytes},
-         JoinDigestsParams{partials, blocks, bytes, static_cast<DigestValue*>(digest.raw())},
+         JoinDigestsParams{partials, blocks, bytes, static_cast<DigestValue*>(args.digest.raw())},
          stream);
 }
 

@@ -27,16 +27,13 @@ int64_t EmbeddingBackwardScratchElements(int64_t rows, int64_t columns) {
   return PartialElements(rows, columns) + 4 * rows + SortCounts(rows);
 }
 
-void EmbeddingBackward(const EmbeddingBackwardArgs& args, const Scratch& scratch,
-                       StreamView stream) {
+void Run(const EmbeddingBackwardArgs& args, float* scratch, StreamView stream) {
   const int64_t rows = NumRows(args.dy);
   const int64_t columns = NumColumns(args.dy);
   if (rows == 0 || columns == 0) return;
-  const int64_t needed = EmbeddingBackwardScratchElements(rows, columns);
-  ANYORDER_CHECK(scratch.elements >= needed && rows <= std::numeric_limits<int32_t>::max())
-      << "scratch of " << scratch.elements << " for " << rows << " x " << columns << ", needs "
-      << needed;
-  const SortBuffers buffers = SortBuffersIn(scratch.data + PartialElements(rows, columns), rows);
+  ANYORDER_CHECK(rows <= std::numeric_limits<int32_t>::max())
+      << rows << " rows of a table's gradient";
+  const SortBuffers buffers = SortBuffersIn(scratch + PartialElements(rows, columns), rows);
   const int sorted =
       SortPlaces(args.ids, rows, static_cast<int32_t>(NumRows(args.dtable)), buffers, stream);
   const LaunchShape shape{.blocks_x = CeilDivide(rows, kRunPiece),
@@ -54,10 +51,10 @@ void EmbeddingBackward(const EmbeddingBackwardArgs& args, const Scratch& scratch
                               args.dropout,
                               args.row_ids,
                               args.dtable.data<float>(),
-                              scratch.data,
+                              scratch,
                               rows,
                               static_cast<int>(columns)};
-    const ConstTensorView partials(scratch.data, {4});
+    const ConstTensorView partials(scratch, {4});
     WithBool(AreAligned(columns, args.dy, args.dtable, partials), [&]<bool kAligned>() {
       Launch(SumRunsKernel<T, kAligned>, shape, params, stream);
       Launch(JoinRunsKernel<T, kAligned>, joins, params, stream);

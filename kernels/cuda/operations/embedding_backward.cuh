@@ -57,9 +57,7 @@ ANYORDER_DEVICE Vector8 GradientOfRow(const RunParams<T>& p, int64_t at, int col
   Vector8 x = LoadGroup<kAligned>(p.dy + int64_t{row} * p.columns + column, count);
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i) x.v[i] *= p.scale;
-  if (p.dropout.enabled())
-    ApplyDropout(p.dropout, static_cast<uint32_t>(p.row_ids[row]), static_cast<uint32_t>(column),
-                 x);
+  ApplyDropout(p.dropout, p.row_ids, row, column, x);
   return x;
 }
 

@@ -19,7 +19,6 @@
 #include "core/base/check.h"
 #include "core/base/philox.h"
 #include "kernels/cuda/platform/guarded_pages.h"
-#include "kernels/cuda/platform/kernel_faults.h"
 #include "kernels/cuda/platform/launch_error.h"
 
 namespace anyorder::kernels::cuda::emulation {
@@ -36,7 +35,6 @@ constexpr uint32_t kHoldTurns = 600;
 constexpr uint32_t kHoldEvery = 40;
 
 enum class State { kRuns, kAtCollective, kAtBarrier, kDone };
-enum class Vote { kNone, kNo, kYes };
 
 constexpr int kCopyBytes = 16;
 struct PendingCopy {
@@ -50,8 +48,8 @@ struct Lane {
   State state = State::kRuns;
   Collective collective = Collective::kSync;
   Operands operands;
-  Site site;                // of the collective or barrier
-  Vote vote = Vote::kNone;  // at a barrier
+  Site site;            // of the collective or barrier
+  bool is_yes = false;  // at a barrier
   std::vector<PendingCopy> open;
   std::vector<std::vector<PendingCopy>> groups;
 };
@@ -223,8 +221,8 @@ class Block {
       if (!IsSame(lanes_[i].site, lanes_[0].site))
         Fail(Different("threads 0 and ", i, "barriers", lanes_[0].site, lanes_[i].site));
     }
-    is_any_yes_ = std::any_of(lanes_.begin(), lanes_.end(),
-                              [](const Lane& lane) { return lane.vote == Vote::kYes; });
+    is_any_yes_ =
+        std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.is_yes; });
     for (Lane& lane : lanes_) lane.state = State::kRuns;
     return true;
   }
@@ -302,13 +300,8 @@ void MeetWarp(Collective collective, const Operands& operands, const Site& site)
   current_block->Wait(State::kAtCollective, site);
 }
 
-void MeetBlock(const Site& site) {
-  current_block->Here().vote = Vote::kNone;
-  current_block->Wait(State::kAtBarrier, site);
-}
-
-bool MeetBlockOr(bool value, const Site& site) {
-  current_block->Here().vote = value ? Vote::kYes : Vote::kNo;
+bool MeetBlock(bool value, const Site& site) {
+  current_block->Here().is_yes = value;
   current_block->Wait(State::kAtBarrier, site);
   return current_block->is_any_yes();
 }

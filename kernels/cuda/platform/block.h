@@ -11,7 +11,7 @@
 //   later only want the same kind, but no kernel here needs more. Lanes that ended are missed, too.
 // - Memory. Shared memory begins as NaN, between pages that cannot be touched (guarded_pages.h); a
 //   seed draws which end is exact. An access that no GPU would take, misaligned ones included
-//   (alignment.cc), ends the program.
+//   (faults.cc), ends the program.
 // - Asynchronous copies. They arrive at the wait, not before, and their destination is NaN until
 //   then. Their source must still hold at the wait what it held at the call, and nobody may have
 //   written to the destination. A thread may end with copies under way: a GPU completes them before
@@ -33,7 +33,7 @@
 #include <functional>
 #include <source_location>
 
-#include "kernels/cuda/platform/collectives.h"
+#include "core/base/stream.h"
 
 namespace anyorder::kernels::cuda::emulation {
 
@@ -69,14 +69,41 @@ Position Here();
 const Grid& CurrentGrid();
 unsigned char* SharedMemoryOfBlock();
 
+// What the lanes of a warp do together, once all of them are there (collectives.cc).
+enum class Collective {
+  kSync,
+  kShuffleXor,
+  kLoadMatrices,
+  kLoadMatricesTransposed,
+  kMultiplyAccumulate
+};
+
+struct ShuffleIn {
+  uint64_t bits;
+  int mask;
+};
+struct MultiplyIn {
+  uint32_t a[4];
+  uint32_t b[2];
+};
+
+// A lane's operands: nothing, ShuffleIn and uint64_t, a row of a matrix and uint32_t[4], MultiplyIn
+// and float[4].
+struct Operands {
+  const void* in = nullptr;
+  void* out = nullptr;
+};
+
+inline constexpr int kLanes = 32;
+void Execute(Collective collective, const Operands (&lanes)[kLanes]);
+
 // Where a kernel calls a collective: the place in its source stands for the instruction.
 using Site = std::source_location;
 
 // `operands` belong to the calling lane and live until it returns.
 void MeetWarp(Collective collective, const Operands& operands, const Site& site);
-void MeetBlock(const Site& site);
 // Whether any thread of the block came with true.
-bool MeetBlockOr(bool value, const Site& site);
+bool MeetBlock(bool value, const Site& site);
 
 // 16 bytes, zeros unless `valid`; see above.
 void CopyLater(void* shared, const void* global, bool valid);
@@ -90,5 +117,18 @@ void Claim(const void* place);
 void CheckShared(const void* pointer, const char* what);
 // Ends the program unless `pointer` is a multiple of `bytes`.
 void CheckAligned(const void* pointer, size_t bytes, const char* what);
+// From now on an access of this thread to pages that are not open ends the program by Fail if a
+// kernel runs, in place of the system's bare signal. Where somebody else handles the signal, a
+// sanitizer for example, that stays.
+void ReportFaults();
+
+// Streams without a GPU: work waits in its stream's queue until somebody synchronises, so that a
+// wait that is missing shows (runtime_emulated.h).
+//
+// A library's call. `work` may touch device memory (guarded_pages.h) when it runs. A null stream,
+// which only tests of single kernels use, runs it now.
+void Enqueue(StreamView stream, std::function<void()> work);
+// The same for a kernel.
+void EnqueueKernel(StreamView stream, const void* kernel, std::function<void()> work);
 
 }  // namespace anyorder::kernels::cuda::emulation

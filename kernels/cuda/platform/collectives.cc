@@ -1,6 +1,7 @@
-#include "kernels/cuda/platform/collectives.h"
+// What lanes do together.
 
 #include "core/base/dtype.h"
+#include "kernels/cuda/platform/block.h"
 
 namespace anyorder::kernels::cuda::emulation {
 namespace {

@@ -46,4 +46,23 @@ class GuardedPages {
   unsigned char* data_ = nullptr;
 };
 
+// Device memory: pages that nobody can touch but while a DeviceAccess lives. 256-byte aligned,
+// filled with NaN. Null if the system has none.
+void* AllocateFenced(int64_t bytes, Placement placement);
+void FreeFenced(void* data);
+
+// Opens all device memory of the process to all its threads: work of a stream has one while it
+// runs. They nest. Each looks at its end for writes outside of the blocks, which end the program.
+class DeviceAccess {
+ public:
+  // `kernel`: the one that runs, or null.
+  explicit DeviceAccess(const void* kernel);
+  ~DeviceAccess();
+  DeviceAccess(const DeviceAccess&) = delete;
+  DeviceAccess& operator=(const DeviceAccess&) = delete;
+
+ private:
+  const void* const kernel_;
+};
+
 }  // namespace anyorder::kernels::cuda::emulation

@@ -11,11 +11,6 @@
 #include "core/base/stream.h"
 #include "kernels/cuda/platform/launch_error.h"
 #include "kernels/cuda/platform/simt.h"
-#ifdef __CUDACC__
-#include "kernels/cuda/platform/launch_status.h"
-#else
-#include "kernels/cuda/platform/stream.h"
-#endif
 
 namespace anyorder::kernels::cuda {
 

@@ -32,4 +32,8 @@ enum class DeviceError {
 [[noreturn]] void EndAtDeviceError(DeviceError error, absl::string_view what,
                                    absl::string_view words);
 
+// Ends the program so with `what` and the runtime's words unless `code`, a cudaError_t, is success:
+// a launch that is refused is our own mistake, and nothing after a failed kernel can be believed.
+void CheckCuda(int code, const char* what);
+
 }  // namespace anyorder::kernels::cuda

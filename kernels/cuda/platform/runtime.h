@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -64,7 +65,7 @@ class Runtime {
   virtual absl::StatusOr<void*> AllocateDevice(int64_t bytes) = 0;
   virtual void FreeDevice(void* data) = 0;
   virtual DeviceMemoryInfo memory() const = 0;
-  // Memory for operations (stream_scratch.h); this object outlives it.
+  // Memory for operations; this object outlives it.
   virtual std::unique_ptr<StreamScratch> MakeScratch();
 
   // Host memory that copies move without the driver's help and therefore in the background.
@@ -126,6 +127,38 @@ class Runtime {
 
  private:
   int64_t num_reinstantiated_graphs_ = 0;
+};
+
+// Device memory that operations take for themselves: a block for each stream, whose operations use
+// it one after another. It grows when a shape comes up for the first time and keeps its size. Made
+// by Runtime::MakeScratch.
+class StreamScratch {
+ public:
+  explicit StreamScratch(Runtime& runtime) : runtime_(runtime) {}
+  virtual ~StreamScratch();
+  StreamScratch(const StreamScratch&) = delete;
+  StreamScratch& operator=(const StreamScratch&) = delete;
+
+  // The block of `stream` has at least so many bytes from now on. ResourceExhausted.
+  absl::Status Reserve(int64_t bytes, StreamView stream);
+  // For the operation that comes next on `stream`, which finds any values there. A lack of memory
+  // ends the program; a block that would have to grow inside of a graph aborts.
+  virtual void* Take(int64_t bytes, StreamView stream);
+  // Frees the block of `stream`.
+  void Release(StreamView stream);
+
+ protected:
+  Runtime& runtime() { return runtime_; }
+
+ private:
+  struct Block {
+    void* data = nullptr;
+    int64_t bytes = 0;
+  };
+  void Free(Block& block);
+
+  Runtime& runtime_;
+  std::map<void*, Block> blocks_;
 };
 
 // CUDA's priorities of streams, smaller goes first, from those of a GPU: `least` is the largest

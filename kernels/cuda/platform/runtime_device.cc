@@ -11,7 +11,6 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "kernels/cuda/platform/launch_error.h"
-#include "kernels/cuda/platform/launch_status.h"
 #include "kernels/cuda/platform/runtime.h"
 
 namespace anyorder::kernels::cuda {
@@ -69,7 +68,8 @@ std::string KernelName(const void* kernel) {
   return status == 0 ? name.get() : mangled;
 }
 
-void CheckCuda(cudaError_t status, const char* what) {
+void CheckCuda(int code, const char* what) {
+  const auto status = static_cast<cudaError_t>(code);
   if (status == cudaSuccess) return;
   std::string words = WordsOf(status);
   DeviceError error = DeviceError::kOurMistake;

@@ -15,10 +15,8 @@
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
-#include "kernels/cuda/platform/device_memory.h"
+#include "kernels/cuda/platform/guarded_pages.h"
 #include "kernels/cuda/platform/launch_error.h"
-#include "kernels/cuda/platform/stream.h"
-#include "kernels/cuda/platform/stream_scratch.h"
 
 namespace anyorder::kernels::cuda {
 
@@ -132,14 +130,12 @@ class EmulatedRuntime final : public Runtime {
     std::free(data);
   }
   absl::Status RegisterHost(void* data, int64_t bytes) override {
-    const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    BeginOutsideOfCaptures("registration of host memory");
+    const Lock lock = BeginOutsideOfCaptures("registration of host memory");
     pinned_[static_cast<const char*>(data)] = bytes;
     return absl::OkStatus();
   }
   void UnregisterHost(void* data) override {
-    const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    BeginOutsideOfCaptures("release of host memory");
+    const Lock lock = BeginOutsideOfCaptures("release of host memory");
     RunAll();
     ANYORDER_CHECK(pinned_.erase(static_cast<const char*>(data)) == 1) << "memory is not pinned";
   }
@@ -159,15 +155,13 @@ class EmulatedRuntime final : public Runtime {
     Copy(from, to, bytes, stream);
   }
   void FillBytes(void* device, int value, int64_t bytes, StreamView stream) override {
-    const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    Begin("filling of device memory");
+    const Lock lock = Begin("filling of device memory");
     Push(stream, {WorkKind::kFill, nullptr,
                   [=] { std::memset(device, value, static_cast<size_t>(bytes)); }});
   }
   StreamView main_stream() const override { return main_; }
   StreamView MakeStream(StreamPurpose) override {
-    const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    BeginOutsideOfCaptures("making of a stream");
+    const Lock lock = BeginOutsideOfCaptures("making of a stream");
     auto stream = std::make_unique<Stream>();
     stream->runtime = this;
     const StreamView view{stream.get()};
@@ -209,20 +203,23 @@ class EmulatedRuntime final : public Runtime {
   static Stream& StreamOf(StreamView stream) { return *static_cast<Stream*>(stream.handle); }
   static Event* EventOf(EventView event) { return static_cast<Event*>(event.handle); }
   void Copy(const void* from, void* to, int64_t bytes, StreamView stream) {
-    const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    Begin("a copy");
+    const Lock lock = Begin("a copy");
     Push(stream,
          {WorkKind::kCopy, nullptr, [=] { std::memcpy(to, from, static_cast<size_t>(bytes)); }});
   }
 
+  using Lock = std::unique_lock<std::recursive_mutex>;
   // Each call of the runtime begins here: ends the program if the GPU has failed by now.
-  void Begin(const char* what) {
+  Lock Begin(const char* what) {
+    Lock lock(mutex_);
     CountCall();
     CheckGpu(what);
+    return lock;
   }
-  void BeginOutsideOfCaptures(const char* what) {
-    Begin(what);
+  Lock BeginOutsideOfCaptures(const char* what) {
+    Lock lock = Begin(what);
     if (captures > 0) Refuse(what);
+    return lock;
   }
   [[noreturn]] static void Refuse(const char* what) {
     EndAtDeviceError(DeviceError::kOurMistake, what,
@@ -287,8 +284,7 @@ class EmulatedRuntime final : public Runtime {
 };
 
 absl::StatusOr<void*> EmulatedRuntime::AllocateDevice(int64_t bytes) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  BeginOutsideOfCaptures("allocation of device memory");
+  const Lock lock = BeginOutsideOfCaptures("allocation of device memory");
   const bool is_at_begin = schedule_.seed != 0 && random_.Below(2) == 0;
   void* data = nullptr;
   if (bytes <= memory().free_bytes)
@@ -300,8 +296,7 @@ absl::StatusOr<void*> EmulatedRuntime::AllocateDevice(int64_t bytes) {
 }
 
 void EmulatedRuntime::FreeDevice(void* data) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  BeginOutsideOfCaptures("freeing of device memory");
+  const Lock lock = BeginOutsideOfCaptures("freeing of device memory");
   RunAll();
   const auto block = blocks_.find(data);
   ANYORDER_CHECK(block != blocks_.end()) << "freed what is no block of this GPU's memory";
@@ -338,8 +333,7 @@ void EmulatedRuntime::DestroyStream(StreamView stream) {
 }
 
 void EmulatedRuntime::Synchronize(StreamView stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  BeginOutsideOfCaptures("work on the GPU");
+  const Lock lock = BeginOutsideOfCaptures("work on the GPU");
   Stream& of = StreamOf(Resolve(stream));
   const DeviceAccess access(
       nullptr);  // opening and closing for each piece of work takes longer than most of them
@@ -348,8 +342,7 @@ void EmulatedRuntime::Synchronize(StreamView stream) {
 }
 
 void EmulatedRuntime::Record(EventView event, StreamView stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  Begin("mark of an event");
+  const Lock lock = Begin("mark of an event");
   Stream& of = StreamOf(Resolve(stream));
   if (of.is_capturing) Refuse("mark of an event in the captured stream");
   auto mark = std::make_shared<Mark>();
@@ -362,8 +355,7 @@ void EmulatedRuntime::Record(EventView event, StreamView stream) {
 }
 
 void EmulatedRuntime::Wait(StreamView stream, EventView event) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  Begin("a stream's wait for an event");
+  const Lock lock = Begin("a stream's wait for an event");
   Stream& of = StreamOf(Resolve(stream));
   if (of.is_capturing) Refuse("a wait of the captured stream for an event");
   if (EventOf(event)->mark != nullptr)
@@ -371,16 +363,14 @@ void EmulatedRuntime::Wait(StreamView stream, EventView event) {
 }
 
 void EmulatedRuntime::Synchronize(EventView event) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  BeginOutsideOfCaptures("work on the GPU");
+  const Lock lock = BeginOutsideOfCaptures("work on the GPU");
   if (EventOf(event)->mark != nullptr) RunUntilReached(*EventOf(event)->mark);
   CheckGpu("work on the GPU");
 }
 
 // Asking brings it nearer, or a loop that asks would never end.
 bool EmulatedRuntime::IsDone(EventView event) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  BeginOutsideOfCaptures("work on the GPU");
+  const Lock lock = BeginOutsideOfCaptures("work on the GPU");
   const std::shared_ptr<Mark> mark = EventOf(event)->mark;
   if (mark == nullptr || mark->reached) return true;
   Step(*mark->stream);
@@ -396,15 +386,13 @@ double EmulatedRuntime::MillisecondsBetween(EventView begin, EventView end) {
 }
 
 void EmulatedRuntime::BeginCapture(StreamView stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  BeginOutsideOfCaptures("begin of a graph");
+  const Lock lock = BeginOutsideOfCaptures("begin of a graph");
   StreamOf(Resolve(stream)).is_capturing = true;
   ++captures;
 }
 
 void EmulatedRuntime::EndCapture(StreamView stream, GraphView* graph) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  Begin("end of a graph");
+  const Lock lock = Begin("end of a graph");
   Stream& of = StreamOf(Resolve(stream));
   ANYORDER_CHECK(of.is_capturing && captures > 0)
       << "the end of a capture that this thread has not begun";

@@ -99,10 +99,6 @@ ANYORDER_DEVICE uint32_t PackBf16(float low, float high) {
 ANYORDER_DEVICE float LowBf16(uint32_t packed) { return __uint_as_float(packed << 16); }
 ANYORDER_DEVICE float HighBf16(uint32_t packed) { return __uint_as_float(packed & 0xffff0000u); }
 
-// 16 bytes at once, 16-byte aligned.
-struct alignas(16) Words4 {
-  uint32_t word[4];
-};
 ANYORDER_DEVICE Words4 LoadWords(const void* global) {
   const uint4 v = *static_cast<const uint4*>(global);
   return {{v.x, v.y, v.z, v.w}};
@@ -111,10 +107,6 @@ ANYORDER_DEVICE void StoreWords(void* global, const Words4& words) {
   *static_cast<uint4*>(global) =
       make_uint4(words.word[0], words.word[1], words.word[2], words.word[3]);
 }
-// 8 bytes, 8-byte aligned.
-struct alignas(8) Words2 {
-  uint32_t word[2];
-};
 ANYORDER_DEVICE Words2 LoadTwoWords(const void* global) {
   const uint2 v = *static_cast<const uint2*>(global);
   return {{v.x, v.y}};

@@ -26,10 +26,10 @@ inline void SyncWarp(const emulation::Site& site = emulation::Site::current()) {
   emulation::MeetWarp(emulation::Collective::kSync, {}, site);
 }
 inline void SyncBlock(const emulation::Site& site = emulation::Site::current()) {
-  emulation::MeetBlock(site);
+  emulation::MeetBlock(false, site);
 }
 inline bool SyncBlockOr(bool value, const emulation::Site& site = emulation::Site::current()) {
-  return emulation::MeetBlockOr(value, site);
+  return emulation::MeetBlock(value, site);
 }
 template <typename T>
 T ShuffleXor(T value, int mask, const emulation::Site& site = emulation::Site::current()) {
@@ -80,9 +80,6 @@ inline uint32_t PackBf16(float low, float high) {
 inline float LowBf16(uint32_t packed) { return std::bit_cast<float>(packed << 16); }
 inline float HighBf16(uint32_t packed) { return std::bit_cast<float>(packed & 0xffff0000u); }
 
-struct alignas(16) Words4 {
-  uint32_t word[4];
-};
 inline Words4 LoadWords(const void* global) {
   emulation::CheckAligned(global, 16, "LoadWords");
   Words4 words;
@@ -93,9 +90,6 @@ inline void StoreWords(void* global, const Words4& words) {
   emulation::CheckAligned(global, 16, "StoreWords");
   std::memcpy(global, &words, sizeof words);
 }
-struct alignas(8) Words2 {
-  uint32_t word[2];
-};
 inline Words2 LoadTwoWords(const void* global) {
   emulation::CheckAligned(global, 8, "LoadTwoWords");
   Words2 words;

@@ -108,12 +108,13 @@ ANYORDER_DEVICE Vector8 Rounded(const Vector8& x) {
   return y;
 }
 
-// Multiplies what is kept by dropout.scale() and the rest by 0; the group begins at `column`, a
-// multiple of 8.
-ANYORDER_DEVICE void ApplyDropout(const Dropout& dropout, uint32_t row_id, uint32_t column,
-                                  Vector8& x) {
+// Multiplies what is kept by dropout.scale() and the rest by 0; the group begins at `column` of
+// `row`, a multiple of 8. `row_ids`: read with dropout only.
+ANYORDER_DEVICE void ApplyDropout(const Dropout& dropout, const int32_t* row_ids, int64_t row,
+                                  int column, Vector8& x) {
   if (!dropout.enabled()) return;
-  const PhiloxBlock block = ElementDropoutBlock(dropout, row_id, column);
+  const PhiloxBlock block = ElementDropoutBlock(dropout, static_cast<uint32_t>(row_ids[row]),
+                                                static_cast<uint32_t>(column));
   const float scale = dropout.scale();
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i) x.v[i] *= Draw16(block, i) >= dropout.threshold ? scale : 0.0f;

@@ -315,29 +315,6 @@ TEST_F(CudaBackendTest, MemoryComesBackAndOutlivesTheBackend) {
   backend_.reset();
 }
 
-// The plain first run, captured ones, other pointers and numbers: what a graph does must be what
-// the operations do.
-TEST_F(CudaBackendTest, GraphsDoWhatTheirOperationsDo) {
-  Make();
-  const std::vector<float> ones(64, 1);
-  const std::unique_ptr<Buffer> a = Upload(ones);
-  const std::unique_ptr<Buffer> b = Upload(std::vector<float>(64, 10));
-  const std::unique_ptr<Buffer> sum = backend_->Allocate(64 * 4).value();
-  const std::unique_ptr<Buffer> total = backend_->Allocate(4).value();
-  for (int run = 0; run < 5; ++run) {
-    const std::unique_ptr<Buffer>& x = run % 2 == 0 ? a : b;
-    const float expected = run % 2 == 0 ? 2 : 20;
-    backend_->BeginGraph(7, {});
-    backend_->Add(View(x), View(x), View(sum), {});
-    // Scratch, which the plain run made.
-    const TensorView column(View(sum).raw(), DType::kFloat32, {64, 1});
-    backend_->ColumnSum({column, 0.0f, View(total)}, {});
-    backend_->EndGraph({});
-    EXPECT_THAT(Download(sum), Each(expected)) << run;
-    EXPECT_EQ(Download(total)[0], 64 * expected) << run;
-  }
-}
-
 // A graph would hide which kernel fails.
 TEST_F(CudaBackendTest, NothingIsCapturedWhereLaunchesWait) {
   ASSERT_EQ(::setenv("CUDA_LAUNCH_BLOCKING", "1", 1), 0);

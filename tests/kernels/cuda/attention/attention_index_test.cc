@@ -1,5 +1,6 @@
-// The index functions of the ring kernels, exhaustively and at compile time where they can be; tile
-// views against the rule itself.
+// What results do not show of the ring kernels' index functions: bank conflicts, steps for every
+// set of visible tiles, tile views against the rule itself. Where rows and columns lie,
+// attention_dispatch_test.cc shows.
 
 #include "kernels/cuda/attention/attention_index.h"
 
@@ -13,32 +14,6 @@
 
 namespace anyorder::kernels::cuda {
 namespace {
-
-// Every row of a tile has one slot.
-template <typename Tile>
-constexpr bool SlotsHoldEveryRow() {
-  std::array<int, Tile::kRows> count{};
-  for (int slot = 0; slot < Tile::kRows; ++slot)
-    ++count[static_cast<size_t>(RowOfSlot<Tile>(slot))];
-  for (const int n : count) {
-    if (n != 1) return false;
-  }
-  return true;
-}
-static_assert(SlotsHoldEveryRow<ContentTile>() && SlotsHoldEveryRow<TableTile>());
-static_assert(SlotsHoldEveryRow<UnplacedTile>());
-
-constexpr bool ShiftsOfContentRowsAddUp() {
-  for (int slot = 0; slot < ContentTile::kRows; ++slot) {
-    const int shift = kChunk * ContentShiftChunks(slot) + ContentOperandShift(slot / 32) +
-                      ContentStoreShift(slot / 16 % 2);
-    if (shift != ContentTile::kSpan - 1 - RowOfSlot<ContentTile>(slot)) return false;
-    if (ContentOperandShift(slot / 32) + ContentStoreShift(slot / 16 % 2) >= kShiftRows)
-      return false;
-  }
-  return true;
-}
-static_assert(ShiftsOfContentRowsAddUp());
 
 // Each chunk of an operand has its own 16 bytes, and the 8 rows of one matrix lie in different
 // banks wherever they begin.
@@ -108,71 +83,6 @@ constexpr int SkewedReadConflicts() {
   return most;
 }
 static_assert(SkewedReadConflicts() == 2);
-
-// Walks over 12 key tiles: what a slot's row reads for a key is the band column that belongs to the
-// pair, so nothing was overwritten.
-constexpr bool ContentRingHolds(int slot) {
-  using Tile = ContentTile;
-  std::array<int, static_cast<size_t>(Tile::kColumns)> ring{};
-  const int shift = Tile::kSpan - 1 - RowOfSlot<Tile>(slot);
-  for (int k = 0; k < 12; ++k) {
-    for (int c = 0; c < kKeyTile; ++c) {
-      const int z =
-          WrapColumn(RingBase<Tile>(k) + c - ContentStoreShift(slot / 16 % 2), Tile::kColumns);
-      ring[static_cast<size_t>(z)] = k * kKeyTile + c + ContentOperandShift(slot / 32);
-    }
-    const int n = k - Tile::kAhead;
-    for (int c = 0; n >= 0 && c < kKeyTile; ++c) {
-      const int chunk = WrapColumn((RingBase<Tile>(n) + c) / kChunk + ContentShiftChunks(slot),
-                                   Tile::kColumns / kChunk);
-      if (ring[static_cast<size_t>(chunk * kChunk + c % kChunk)] != n * kKeyTile + c + shift)
-        return false;
-    }
-  }
-  return true;
-}
-constexpr bool ContentRingHolds() {
-  for (int slot = 0; slot < ContentTile::kRows; ++slot) {
-    if (!ContentRingHolds(slot)) return false;
-  }
-  return true;
-}
-static_assert(ContentRingHolds());
-
-constexpr bool TableRingHolds() {
-  using Tile = TableTile;
-  for (int shift = 0; shift < Tile::kSpan; ++shift) {
-    std::array<int, static_cast<size_t>(Tile::kColumns)> ring{};
-    for (int k = 0; k < 12; ++k) {
-      for (int c = 0; c < kKeyTile; ++c)
-        ring[static_cast<size_t>(RingBase<Tile>(k) + c)] = k * kKeyTile + c;
-      const int n = k - Tile::kAhead;
-      for (int c = 0; n >= 0 && c < kKeyTile; ++c) {
-        const int z = WrapColumn(RingBase<Tile>(n) + c + shift, Tile::kColumns);
-        if (ring[static_cast<size_t>(z)] != n * kKeyTile + c + shift) return false;
-      }
-    }
-  }
-  return true;
-}
-static_assert(TableRingHolds());
-
-// A lane's 8 columns of 32 are the 8 draws of one block, in their order.
-constexpr bool LanesDrawWholeBlocks() {
-  for (uint32_t first = 0; first < 128; first += 32) {
-    for (uint32_t t = 0; t < 4; ++t) {
-      for (uint32_t c = 0; c < 8; ++c) {
-        const uint32_t j = first + c / 2 * 8 + 2 * t + c % 2;
-        if (AttentionDrawIndex(j) != static_cast<int>(c)) return false;
-        if (AttentionDropoutBlock({1, 2, 3, 4}, 5, 6, j) !=
-            AttentionDropoutBlock({1, 2, 3, 4}, 5, 6, first + 2 * t))
-          return false;
-      }
-    }
-  }
-  return true;
-}
-static_assert(LanesDrawWholeBlocks());
 
 // The steps for one set of visible key tiles (bits of `seen`).
 template <typename Tile, bool kBackward>

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/attention/attention_ring_backward.cuh"
 #include "kernels/cuda/attention/attention_ring_forward.cuh"
+#include "kernels/cuda/platform/launch.h"
 #include "tests/kernels/attention_scenarios.h"
 #include "tests/kernels/cuda/attention/attention_ring_case.h"
 #include "tests/kernels/cuda/attention/attention_ring_work.h"

@@ -30,7 +30,7 @@ void RunEmulated(AttentionData<T, float>* data, uint64_t schedule, int64_t most_
   cuda::emulation::SetSchedule({schedule});
   AttentionForwardArgs forward = data->Forward();
   forward.in.plan = plan;
-  cuda::AttentionForward(forward, {scratch.data(), static_cast<int64_t>(scratch.size())}, {});
+  cuda::Run(forward, scratch.data(), {});
   AttentionBackwardArgs backward = data->Backward();
   backward.in.plan = plan;
   cuda::AttentionBackwardWithin(backward, most_bytes, {});

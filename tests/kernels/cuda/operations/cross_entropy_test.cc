@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -117,65 +116,6 @@ TEST(GradientRowsTest, RunAheadOfLogitsThatAreStillWanted) {
   }
 }
 
-// Gradients of 150 rows of bf16 over their logits, by launches that believe in `lead` rows in front
-// of them.
-template <bool kAligned>
-std::vector<uint16_t> GradientsOver(int64_t vocab, int64_t believed_lead, uint64_t seed) {
-  constexpr int64_t kMany = 150;
-  const HostTensor logits = test::RandomTensor(DType::kFloat32, {kMany, vocab}, 1, 3);
-  const std::vector<int32_t> labels = test::RandomIds(kMany, vocab, 2);
-  const std::vector<float> weights(kMany, 1.0f);
-  std::vector<SoftmaxStatistics> statistics(kMany, {0.0f, 0.01f});
-  const int64_t lead = LeadRows(kMany) * vocab / 2;  // in floats
-  HostTensor memory(DType::kFloat32, {lead + kMany * vocab});
-  std::memcpy(memory.view().data<float>() + lead, logits.view().data<float>(),
-              static_cast<size_t>(kMany * vocab) * sizeof(float));
-  LogitGradientParams<BFloat16> params{memory.view().data<float>() + lead,
-                                       nullptr,
-                                       labels.data(),
-                                       weights.data(),
-                                       statistics.data(),
-                                       reinterpret_cast<BFloat16*>(memory.view().data<float>()),
-                                       nullptr,
-                                       0,
-                                       0,
-                                       static_cast<int>(vocab)};
-  emulation::SetSchedule({seed});
-  while (params.end < kMany) {
-    params.begin = params.end;
-    params.end = GradientRowsEnd<BFloat16>(params.begin, kMany, believed_lead);
-    Launch(LogitGradientKernel<BFloat16, kAligned>,
-           {.blocks_x = CeilDivide(params.end - params.begin, kLogitRows),
-            .blocks_y = static_cast<int>(CeilDivide(vocab, kLogitThreads * kGroup)),
-            .threads = kLogitThreads},
-           params, {});
-  }
-  std::vector<uint16_t> bits(static_cast<size_t>(kMany * vocab));
-  std::memcpy(bits.data(), params.dlogits, bits.size() * sizeof(uint16_t));
-  return bits;
-}
-
-// One launch that writes a row too far, or all rows at once, overwrites logits that a block of it
-// may still have to read.
-TEST(GradientRowsTest, ALaunchThatRunsTooFarShows) {
-  constexpr int64_t kMany = 150;
-  const int64_t lead = LeadRows(kMany);
-  const auto expect = [&](auto gradients, int64_t vocab) {
-    const std::vector<uint16_t> expected = gradients(vocab, lead, 0);
-    int too_far = 0;
-    int at_once = 0;
-    for (uint64_t seed = 1; seed < 6; ++seed) {
-      EXPECT_EQ(gradients(vocab, lead, seed), expected) << "seed " << seed;
-      too_far += gradients(vocab, lead + kLogitRows, seed) != expected ? 1 : 0;
-      at_once += gradients(vocab, kMany, seed) != expected ? 1 : 0;
-    }
-    EXPECT_GT(too_far, 0) << vocab;
-    EXPECT_GT(at_once, 0) << vocab;
-  };
-  expect(GradientsOver<true>, 1200);
-  expect(GradientsOver<false>, 1203);
-}
-
 // The whole operation; products are exact enough in double.
 struct Outcome {
   HostTensor loss, dx, dweight, dbias;
@@ -183,33 +123,37 @@ struct Outcome {
 void Multiply(const GemmArgs& args, StreamView stream) {
   MakeReferenceBackend()->Gemm(args, stream);
 }
-Outcome Classify(const std::vector<int32_t>& labels, uint64_t seed) {
+Outcome Classify(const std::vector<int32_t>& labels, uint64_t seed, int64_t vocab = 33) {
   const auto rows = static_cast<int64_t>(labels.size());
   const DType dtype = DType::kBFloat16;
   const HostTensor x = test::RandomTensor(dtype, {rows, 16}, 1);
-  const HostTensor weight = test::RandomTensor(dtype, {33, 16}, 2);
-  const HostTensor bias = test::RandomTensor(dtype, {33}, 3);
+  const HostTensor weight = test::RandomTensor(dtype, {vocab, 16}, 2);
+  const HostTensor bias = test::RandomTensor(dtype, {vocab}, 3);
   const std::vector<float> weights(labels.size(), 0.5f);
   Outcome out{HostTensor(DType::kFloat32, {rows}), HostTensor(dtype, {rows, 16}),
-              HostTensor(DType::kFloat32, {33, 16}), HostTensor(DType::kFloat32, {33})};
-  HostTensor workspace(DType::kUint8, {LinearCrossEntropyWorkspaceBytes(rows, 16, 33, dtype)});
+              HostTensor(DType::kFloat32, {vocab, 16}), HostTensor(DType::kFloat32, {vocab})};
+  HostTensor workspace(DType::kUint8, {LinearCrossEntropyWorkspaceBytes(rows, 16, vocab, dtype)});
   emulation::SetSchedule({seed});
-  LinearCrossEntropy(
-      {x.view(), weight.view(), bias.view(), labels.data(), weights.data(), out.loss.view(),
-       out.dx.view(), out.dweight.view(), out.dbias.view(), workspace.view()},
+  Run(LinearCrossEntropyArgs{x.view(), weight.view(), bias.view(), labels.data(), weights.data(),
+                             out.loss.view(), out.dx.view(), out.dweight.view(), out.dbias.view(),
+                             workspace.view()},
       Multiply, {});
   return out;
 }
 
+// 150 rows: several launches turn logits into gradients, each over logits that an earlier one has
+// read. Rows of whole groups, and others.
 TEST(CrossEntropyTest, HasTheSameBitsInAnySchedule) {
-  const std::vector<int32_t> labels = test::RandomIds(70, 33, 4);
-  const Outcome first = Classify(labels, 0);
-  for (const uint64_t seed : {1, 2, 3}) {
-    const Outcome again = Classify(labels, seed);
-    EXPECT_TRUE(again.loss.SameBits(first.loss)) << "seed " << seed;
-    EXPECT_TRUE(again.dx.SameBits(first.dx)) << "seed " << seed;
-    EXPECT_TRUE(again.dweight.SameBits(first.dweight)) << "seed " << seed;
-    EXPECT_TRUE(again.dbias.SameBits(first.dbias)) << "seed " << seed;
+  for (const int64_t vocab : {33, 1200}) {
+    const std::vector<int32_t> labels = test::RandomIds(150, 33, 4);
+    const Outcome first = Classify(labels, 0, vocab);
+    for (const uint64_t seed : {1, 2, 3}) {
+      const Outcome again = Classify(labels, seed, vocab);
+      EXPECT_TRUE(again.loss.SameBits(first.loss)) << "seed " << seed;
+      EXPECT_TRUE(again.dx.SameBits(first.dx)) << "seed " << seed;
+      EXPECT_TRUE(again.dweight.SameBits(first.dweight)) << "seed " << seed;
+      EXPECT_TRUE(again.dbias.SameBits(first.dbias)) << "seed " << seed;
+    }
   }
 }
 
@@ -231,7 +175,7 @@ TEST(CrossEntropyTest, EvaluatesARowThatIsNotANumberToNan) {
   args.loss = loss.view();
   args.workspace = workspace.view();
   emulation::SetSchedule({});
-  LinearCrossEntropy(args, Multiply, {});
+  cuda::Run(args, Multiply, {});
   for (int64_t row = 0; row < 3; ++row)
     EXPECT_EQ(std::isnan(loss.At(row)), row == 1) << "row " << row;
 }

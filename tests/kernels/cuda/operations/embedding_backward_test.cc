@@ -68,13 +68,13 @@ TEST(SortTest, IsTheSameInAnySchedule) {
 }
 
 void Backward(const HostTensor& dy, const std::vector<int32_t>& ids, HostTensor* dtable,
-              uint64_t seed) {
+              uint64_t seed, float scale = 0.7f) {
   const int64_t elements = EmbeddingBackwardScratchElements(dy.shape()[0], dy.shape()[1]);
   std::vector<float> scratch(static_cast<size_t>(elements),
                              std::numeric_limits<float>::quiet_NaN());
   emulation::SetSchedule({seed});
-  EmbeddingBackward({dy.view(), ids.data(), 0.7f, Dropout{}, nullptr, dtable->view()},
-                    {scratch.data(), elements}, {});
+  Run(EmbeddingBackwardArgs{dy.view(), ids.data(), scale, Dropout{}, nullptr, dtable->view()},
+      scratch.data(), {});
 }
 
 TEST(EmbeddingBackwardTest, HasTheSameBitsInAnySchedule) {
@@ -111,12 +111,7 @@ TEST(EmbeddingBackwardTest, SumsOneIdThatOwnsNearlyAllRows) {
     expected[static_cast<size_t>(ids[static_cast<size_t>(i / kColumns)] * kColumns +
                                  i % kColumns)] += dy.At(i);
   HostTensor table(DType::kFloat32, {3, kColumns});
-  const int64_t elements = EmbeddingBackwardScratchElements(kManyRows, kColumns);
-  std::vector<float> scratch(static_cast<size_t>(elements),
-                             std::numeric_limits<float>::quiet_NaN());
-  emulation::SetSchedule({});
-  EmbeddingBackward({dy.view(), ids.data(), 1.0f, Dropout{}, nullptr, table.view()},
-                    {scratch.data(), elements}, {});
+  Backward(dy, ids, &table, 0, 1.0f);
   EXPECT_EQ(table.Values(), expected);
 }
 
@@ -154,11 +149,10 @@ TEST(EmbeddingDeathTest, EndsAtIdsOutsideTheTable) {
   for (const int32_t bad : {5, -1, std::numeric_limits<int32_t>::min()}) {
     const std::vector<int32_t> ids = {0, bad, 4};
     EXPECT_DEATH(Backward(dy, ids, &table, 0), "outside the table");
-    EXPECT_DEATH(
-        EmbeddingForward({table.view(), ids.data(), 1.0f, Dropout{}, nullptr, y.view()}, {}),
-        "outside the table");
-    EXPECT_DEATH(GatherRows({table.view(), ids.data(), 3, false, y.view()}, {}),
-                 "outside its matrix");
+    const EmbeddingForwardArgs forward{table.view(), ids.data(), 1.0f, {}, nullptr, y.view()};
+    EXPECT_DEATH(cuda::Run(forward, {}), "outside the table");
+    const GatherRowsArgs gather{table.view(), ids.data(), 3, false, y.view()};
+    EXPECT_DEATH(cuda::Run(gather, {}), "outside its matrix");
   }
 }
 

@@ -1,6 +1,4 @@
-// What eight elements at a time and one at a time must agree on: the bits that are stored.
-
-#include "kernels/cuda/platform/vector8.h"
+// Arithmetic that must have the same bits on every machine and in every form of a kernel.
 
 #include <gtest/gtest.h>
 
@@ -8,9 +6,30 @@
 #include <vector>
 
 #include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/platform/vector8.h"
 
 namespace anyorder::kernels::cuda {
 namespace {
+
+TEST(ArithmeticTest, MultipliesAndAddsInOneRounding) {
+  const float x = 1.0f + 0x1p-12f;
+  EXPECT_EQ(MultiplyAdd(x, x, -1.0f), 0x1p-11f + 0x1p-24f);
+  EXPECT_EQ(x * x - 1.0f, 0x1p-11f);
+}
+
+// Both ways to divide, at the border between them and far beyond.
+TEST(DivisionTest, IsTheLanguagesOnBothSidesOf32Bits) {
+  constexpr int64_t kBorder = int64_t{0xffffffff};
+  for (const int64_t limit : {int64_t{1}, int64_t{1000}, kBorder, kBorder + 1, int64_t{1} << 45}) {
+    for (const int64_t divisor : {int64_t{1}, int64_t{3}, int64_t{127}, int64_t{4096}, limit}) {
+      for (const int64_t index : {int64_t{0}, limit / 3, limit / 2, limit - 1}) {
+        const Quotient got = Divide(index, divisor, limit);
+        EXPECT_EQ(got.quotient, index / divisor) << index << " by " << divisor;
+        EXPECT_EQ(got.remainder, index % divisor) << index << " by " << divisor;
+      }
+    }
+  }
+}
 
 constexpr int kElements = 16;
 
@@ -23,7 +42,7 @@ std::vector<uint16_t> CopyAt(const std::vector<uint16_t>& bits, int offset) {
   DropoutArgs args;
   args.x = ConstTensorView(x + offset, {1, kElements});
   args.y = TensorView(y + offset, {1, kElements});
-  DropoutApply(args, {});
+  Run(args, {});
   std::vector<uint16_t> copy;
   for (int i = 0; i < kElements; ++i) copy.push_back(y[offset + i].bits);
   return copy;

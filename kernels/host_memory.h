@@ -1,4 +1,4 @@
-// Host memory for the backends that run on the CPU.
+// What the backends that run on the CPU share: memory, and operations on it.
 
 #pragma once
 
@@ -15,5 +15,9 @@ namespace anyorder::kernels {
 // products of long rows ran up to 1.4 times faster on them (bf16, 170 x 32000 x 768, Zen 5,
 // 2026-11). ResourceExhausted if the system has no such block.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateHostBuffer(int64_t bytes);
+
+// Operations that every backend whose memory is the host's computes alike.
+void ComputeGradientClipOnHost(const ComputeGradientClipArgs& args);
+void DigestOnHost(const DigestArgs& args);
 
 }  // namespace anyorder::kernels
