@@ -154,15 +154,14 @@ class SwitchRun {
     add("dk", Rows::kKeys, &Data::dk, &Right::dk, &Bound::dk);
     add("dv", Rows::kKeys, &Data::dv, &Right::dv, &Bound::dv);
     add("drelative", Rows::kDistances, &Data::drelative, &Right::drelative, &Bound::drelative);
-    const auto parameter = [&](const char* name, auto result, auto right, auto bound) {
-      add(name, Rows::kNone, result, right, bound);
-    };
-    parameter("dcontent_bias", &Data::dcontent_bias, &Right::dcontent_bias, &Bound::dcontent_bias);
-    parameter("dposition_bias", &Data::dposition_bias, &Right::dposition_bias,
-              &Bound::dposition_bias);
-    parameter("dsegment_bias", &Data::dsegment_bias, &Right::dsegment_bias, &Bound::dsegment_bias);
-    parameter("dsegment_embedding", &Data::dsegment_embedding, &Right::dsegment_embedding,
-              &Bound::dsegment_embedding);
+    add("dcontent_bias", Rows::kNone, &Data::dcontent_bias, &Right::dcontent_bias,
+        &Bound::dcontent_bias);
+    add("dposition_bias", Rows::kNone, &Data::dposition_bias, &Right::dposition_bias,
+        &Bound::dposition_bias);
+    add("dsegment_bias", Rows::kNone, &Data::dsegment_bias, &Right::dsegment_bias,
+        &Bound::dsegment_bias);
+    add("dsegment_embedding", Rows::kNone, &Data::dsegment_embedding, &Right::dsegment_embedding,
+        &Bound::dsegment_embedding);
     return tensors;
   }
 

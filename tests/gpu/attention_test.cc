@@ -73,11 +73,10 @@ TEST_F(SmallAttentionTest, BiasByDistance) {
   ExpectAgrees<BFloat16>(WithBias(CausalCase(9, 40), -4, 20), 44);
 }
 
-TEST_F(AttentionTest, XlnetWithMemoryAndBothDirections) {
-  ExpectAgreesEverywhere(XlnetCase(96, 130, 2, 64));
+TEST_F(AttentionTest, EveryScenario) {
+  for (const AttentionCase& c : AllScenarios(150)) ExpectAgreesEverywhere(c);
+  ExpectAgreesEverywhere(WithBias(GroupCase(), -16, 33));
 }
-
-TEST_F(AttentionTest, XlnetWithoutMemory) { ExpectAgreesEverywhere(XlnetCase(0, 101, 2, 64)); }
 
 TEST_F(AttentionTest, MoreKeysThanOneChunk) {
   AttentionCase c = XlnetCase(517, 150, 1, 64);
@@ -92,35 +91,6 @@ TEST_F(AttentionTest, MoreThan64TargetsOfABlock) {
   c.Finish(1, 64, 2);
   c.table_of_lane.resize(c.keys.size());
   ExpectAgrees<BFloat16>(c, 24);
-}
-
-TEST_F(AttentionTest, CausalWithMemoryAndPastDistancesOnly) {
-  ExpectAgreesEverywhere(CausalCase(70, 140));
-}
-
-TEST_F(AttentionTest, BidirectionalWithoutRelativeTerm) {
-  ExpectAgreesEverywhere(BidirectionalCase(150));
-}
-
-TEST_F(AttentionTest, SequenceToSequence) {
-  ExpectAgreesEverywhere(SequenceToSequenceCase(60, 120));
-}
-
-TEST_F(AttentionTest, PackedDocumentsAndPadding) { ExpectAgreesEverywhere(PackedCase()); }
-
-TEST_F(AttentionTest, GroupsSeeEachOther) { ExpectAgreesEverywhere(GroupCase()); }
-
-TEST_F(AttentionTest, BandsWithDilationAndGlobals) { ExpectAgreesEverywhere(BandCase()); }
-
-TEST_F(AttentionTest, ShuffledRowsAndKeys) {
-  ExpectAgreesEverywhere(ShuffledRowsCase());
-  ExpectAgreesEverywhere(ShuffledKeysCase());
-}
-
-TEST_F(AttentionTest, BiasByDistance) {
-  ExpectAgreesEverywhere(WithBias(BidirectionalCase(150)));
-  ExpectAgreesEverywhere(WithBias(CausalCase(70, 140), 0, 33));
-  ExpectAgreesEverywhere(WithBias(GroupCase(), -16, 33));
 }
 
 TEST_F(AttentionTest, HeadSizes) {
@@ -138,8 +108,6 @@ TEST_F(AttentionTest, SizesAroundTileEdges) {
     ExpectAgrees<BFloat16>(CausalCase(length % 3, length), 25);
   }
 }
-
-TEST_F(AttentionTest, RowsThatSeeNothing) { ExpectAgreesEverywhere(BlindRowsCase(2)); }
 
 TEST_F(AttentionTest, RandomArrays) {
   for (uint64_t seed = 0; seed < 40; ++seed) {

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
-#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -22,8 +21,6 @@ using Elements = std::vector<CheckedElement>;
 // of sums that cancel are wide.
 constexpr double kWrongShare = 0.5;
 constexpr double kRightShare = 0.05;
-// The fewest members that a class has on average if it is to tell a rule from a single event.
-constexpr double kFewestMembers = 4;
 constexpr size_t kMostListed = 8;
 
 struct Counts {
@@ -42,13 +39,21 @@ struct Counts {
   }
 };
 
-// Elements by a key; std::map keeps the keys in order for the sentence.
-template <typename Key>
-std::map<Key, Counts> CountBy(const Elements& elements,
-                              const std::function<Key(const CheckedElement&)>& key_of) {
+// What elements are put together by; std::map keeps them in order for the sentence.
+using Key = std::vector<int>;
+using Projection = Key (*)(const CheckedElement&);
+Key TileOf(const CheckedElement& e) { return {e.lane, e.head, e.tile}; }
+Key RowOf(const CheckedElement& e) { return {e.lane, e.head, e.tile, e.row_of_tile}; }
+
+std::map<Key, Counts> CountBy(const Elements& elements, Projection key_of) {
   std::map<Key, Counts> counts;
   for (const CheckedElement& element : elements) counts[key_of(element)].Add(element.is_wrong());
   return counts;
+}
+
+// Whether classes have as many members on average as tell a rule from a single event.
+bool HasMembers(const Elements& elements, const std::map<Key, Counts>& classes) {
+  return elements.size() >= 4 * classes.size();
 }
 
 int64_t CountWrong(const Elements& elements) {
@@ -100,13 +105,10 @@ std::optional<std::string> Scale(const Elements& elements) {
   if (Counts{CountWrong(elements), static_cast<int64_t>(elements.size())}.is_right())
     return std::nullopt;
   Factor of_all;
-  std::map<std::tuple<int, int, int, int>, Factor> of_rows;
-  const auto row_of = [](const CheckedElement& e) {
-    return std::tuple(e.lane, e.head, e.tile, e.row_of_tile);
-  };
+  std::map<Key, Factor> of_rows;
   for (const CheckedElement& element : elements) {
     of_all.Add(element);
-    of_rows[row_of(element)].Add(element);
+    of_rows[RowOf(element)].Add(element);
   }
   const bool is_one = of_all.value() != 0 &&
                       std::all_of(elements.begin(), elements.end(),
@@ -115,7 +117,7 @@ std::optional<std::string> Scale(const Elements& elements) {
   // One column a row would be explained by any factor.
   if (of_rows.size() * 8 > elements.size()) return std::nullopt;
   const bool is_each = std::all_of(elements.begin(), elements.end(), [&](const auto& element) {
-    const Factor& factor = of_rows[row_of(element)];
+    const Factor& factor = of_rows[RowOf(element)];
     return factor.squares == 0 ? !element.is_wrong()
                                : factor.value() != 0 && factor.Explains(element);
   });
@@ -133,69 +135,49 @@ std::optional<std::string> SeenButHidden(const Elements& elements) {
       CountWrong(elements), elements.size());
 }
 
-// Whether each class is either wrong or right, there are both, and each tile has wrong elements.
-template <typename Key>
-std::optional<std::string> LayoutBy(const Elements& elements, const std::string& what,
-                                    const std::function<Key(const CheckedElement&)>& key_of,
-                                    const std::function<std::string(const Key&)>& name_of) {
-  const std::map<Key, Counts> classes = CountBy<Key>(elements, key_of);
-  if (static_cast<double>(elements.size()) < kFewestMembers * static_cast<double>(classes.size()))
-    return std::nullopt;
-  std::vector<std::string> wrong;
-  for (const auto& [key, counts] : classes) {
-    if (!counts.is_wrong() && !counts.is_right()) return std::nullopt;
-    if (counts.is_wrong()) wrong.push_back(name_of(key));
-  }
-  if (wrong.empty() || wrong.size() == classes.size()) return std::nullopt;
-  return absl::StrFormat("layout: wrong where %s is %s; all tiles alike, the same in both runs",
-                         what, Listed(wrong));
-}
-
 // A tile that is right, though it has the rows that are wrong elsewhere, speaks against a layout. A
 // tile that is not full may lack them.
 bool AllTilesAlike(const Elements& elements) {
-  const std::function<std::tuple<int, int, int>(const CheckedElement&)> tile_of =
-      [](const CheckedElement& e) { return std::tuple(e.lane, e.head, e.tile); };
   Elements full;
   std::copy_if(elements.begin(), elements.end(), std::back_inserter(full),
                [](const auto& e) { return !e.is_edge; });
-  const auto tiles = CountBy<std::tuple<int, int, int>>(full.empty() ? elements : full, tile_of);
+  const auto tiles = CountBy(full.empty() ? elements : full, TileOf);
   return std::all_of(tiles.begin(), tiles.end(),
                      [](const auto& tile) { return tile.second.wrong > 0; });
 }
 
+// Whether each class is either wrong or right, there are both, and each tile has wrong elements.
 std::optional<std::string> Layout(const Elements& elements) {
+  static constexpr std::pair<const char*, Projection> kProjections[] = {
+      {"row mod 8", [](const CheckedElement& e) { return Key{e.row_of_tile % 8}; }},
+      {"warp", [](const CheckedElement& e) { return Key{e.warp}; }},
+      {"column mod 8", [](const CheckedElement& e) { return Key{e.column % 8}; }},
+      {"row of its tile", [](const CheckedElement& e) { return Key{e.row_of_tile}; }},
+      {"column", [](const CheckedElement& e) { return Key{e.column}; }},
+      {"(row mod 8, column mod 8)",
+       [](const CheckedElement& e) {
+         return Key{e.row_of_tile % 8, e.column % 8};
+       }},
+      {"(row of its tile, column)", [](const CheckedElement& e) {
+         return Key{e.row_of_tile, e.column};
+       }}};
   if (!AllTilesAlike(elements)) return std::nullopt;
-  struct Projection {
-    const char* what;
-    std::function<int(const CheckedElement&)> key_of;
-  };
-  const std::vector<Projection> projections = {
-      {"row mod 8", [](const CheckedElement& e) { return e.row_of_tile % 8; }},
-      {"warp", [](const CheckedElement& e) { return e.warp; }},
-      {"column mod 8", [](const CheckedElement& e) { return e.column % 8; }},
-      {"row of its tile", [](const CheckedElement& e) { return e.row_of_tile; }},
-      {"column", [](const CheckedElement& e) { return e.column; }}};
-  const std::function<std::string(const int&)> name_of = [](const int& key) {
-    return absl::StrCat(key);
-  };
-  for (const Projection& each : projections) {
-    const std::function<int(const CheckedElement&)> key_of = each.key_of;
-    if (const auto found = LayoutBy<int>(elements, each.what, key_of, name_of)) return found;
+  for (const auto& [what, key_of] : kProjections) {
+    const std::map<Key, Counts> classes = CountBy(elements, key_of);
+    if (!HasMembers(elements, classes)) continue;
+    const bool is_clear = std::all_of(classes.begin(), classes.end(), [](const auto& one) {
+      return one.second.is_wrong() || one.second.is_right();
+    });
+    std::vector<std::string> wrong;
+    for (const auto& [key, counts] : classes) {
+      const std::string name = absl::StrJoin(key, ", ");
+      if (counts.is_wrong()) wrong.push_back(key.size() == 1 ? name : "(" + name + ")");
+    }
+    if (!is_clear || wrong.empty() || wrong.size() == classes.size()) continue;
+    return absl::StrFormat("layout: wrong where %s is %s; all tiles alike, the same in both runs",
+                           what, Listed(wrong));
   }
-  using Pair = std::pair<int, int>;
-  const std::function<std::string(const Pair&)> pair_name = [](const Pair& key) {
-    return absl::StrCat("(", key.first, ", ", key.second, ")");
-  };
-  const std::function<Pair(const CheckedElement&)> mod_8 = [](const CheckedElement& e) {
-    return Pair(e.row_of_tile % 8, e.column % 8);
-  };
-  if (const auto found = LayoutBy<Pair>(elements, "(row mod 8, column mod 8)", mod_8, pair_name))
-    return found;
-  const std::function<Pair(const CheckedElement&)> whole = [](const CheckedElement& e) {
-    return Pair(e.row_of_tile, e.column);
-  };
-  return LayoutBy<Pair>(elements, "(row of its tile, column)", whole, pair_name);
+  return std::nullopt;
 }
 
 // Whether all wrong elements have the property, and some elements lack it.
@@ -214,19 +196,14 @@ std::optional<std::string> Mask(const Elements& elements) {
     return "mask: wrong only in rows that see some keys and not others (" + share + " elements)";
   if (OnlyWhere(elements, &CheckedElement::is_edge))
     return "mask: wrong only in tiles that are not full (" + share + " elements)";
-  using Row = std::tuple<int, int, int, int>;
-  const std::function<Row(const CheckedElement&)> row_of = [](const CheckedElement& e) {
-    return Row(e.lane, e.head, e.tile, e.row_of_tile);
-  };
-  const std::map<Row, Counts> rows = CountBy<Row>(elements, row_of);
-  if (static_cast<double>(elements.size()) < kFewestMembers * static_cast<double>(rows.size()))
-    return std::nullopt;
+  const std::map<Key, Counts> rows = CountBy(elements, RowOf);
+  if (!HasMembers(elements, rows)) return std::nullopt;
   std::vector<std::string> wrong;
   for (const auto& [row, counts] : rows) {
     if (!counts.is_wrong() && counts.wrong > 0) return std::nullopt;
     if (counts.is_wrong())
-      wrong.push_back(absl::StrFormat("%d of tile %d (lane %d, head %d)", std::get<3>(row),
-                                      std::get<2>(row), std::get<0>(row), std::get<1>(row)));
+      wrong.push_back(
+          absl::StrFormat("%d of tile %d (lane %d, head %d)", row[3], row[2], row[0], row[1]));
   }
   if (wrong.size() == rows.size()) return std::nullopt;
   return absl::StrCat("mask: whole rows are wrong, all others right: ", Listed(wrong));

@@ -124,16 +124,13 @@ def words_of(log):
 
 def judge(outcome, seconds, words, log, environment):
     """(status, note) of a check. `outcome`: an exit status or check.sh's word for why there is none."""
-    if outcome == "no-gpu":
-        return NOT_RUN, f"no GPU: not run ({words})"
-    if outcome == "old-driver":
-        return NOT_RUN, f"not run: {words}"
-    if outcome == "no-time":
-        return CUT_OFF, words
-    if outcome == "no-program":
-        # A build with CUDA on a machine with a GPU that lacks a check has a fault; one without CUDA
-        # cannot have it.
-        return (SKIPPED, f"{words}, which has no CUDA backend") if environment.get("cuda_backend") == "no" else (FAILED, words)
+    # A build with CUDA on a machine with a GPU that lacks a check has a fault; one without CUDA
+    # cannot have it.
+    lacks_cuda = environment.get("cuda_backend") == "no"
+    reasons = {"no-gpu": (NOT_RUN, f"no GPU: not run ({words})"), "old-driver": (NOT_RUN, f"not run: {words}"), "no-time": (CUT_OFF, words),
+               "no-program": (SKIPPED, f"{words}, which has no CUDA backend") if lacks_cuda else (FAILED, words)}
+    if outcome in reasons:
+        return reasons[outcome]
     status = int(outcome)
     if status in TIMED_OUT and seconds >= int(words):
         return CUT_OFF, f"after {words} s: {words_of(log)}"

@@ -135,26 +135,21 @@ def nvidia_smi(fields=QUERY):
         yield ("driver" if field == "driver_version" else f"gpu {field}"), value
 
 
-def toolkit():
-    for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
+def toolkit_version(roots):
+    for root in roots:
         try:
-            yield "toolkit", json.loads(Path(root or "", "version.json").read_text())["cuda"]["version"]
-            break
+            return json.loads(Path(root, "version.json").read_text())["cuda"]["version"]
         except (OSError, KeyError, ValueError):
             continue
-    else:
-        for nvcc in (shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
-            text = output(nvcc, "--version") if nvcc else None
-            if text:
-                yield "toolkit", re.search(r"release ([\d.]+)", text).group(1)
-                break
-        else:
-            yield "toolkit", "not found"
-    for folder in ("", *(f"{root}/bin/" for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root)):
-        text = output(f"{folder}compute-sanitizer", "--version")
-        if text:
-            break
-    yield "compute_sanitizer", text or "not found"
+    texts = (output(nvcc, "--version") for nvcc in ("nvcc", "/usr/local/cuda/bin/nvcc"))
+    return next((re.search(r"release ([\d.]+)", text).group(1) for text in texts if text), "not found")
+
+
+def toolkit():
+    roots = [root for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root]
+    yield "toolkit", toolkit_version(roots)
+    texts = (output(f"{folder}compute-sanitizer", "--version") for folder in ("", *(f"{root}/bin/" for root in roots)))
+    yield "compute_sanitizer", next(filter(None, texts), "not found")
 
 
 def machine():

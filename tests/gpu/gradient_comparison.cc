@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "core/base/check.h"
+#include "tests/bench/gpu/network.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/testing/dithered.h"
 
@@ -53,15 +54,8 @@ struct Deviations {
   }
 };
 
-ModelConfig Model(const ComparedNetwork& network, DType dtype) {
-  ModelConfig model;
-  model.num_layers = network.layers;
-  model.model_dim = network.model_dim;
-  model.num_heads = network.model_dim / 64;
-  model.head_dim = 64;
-  model.ffn_dim = network.ffn_dim;
-  model.mem_len = network.mem_len;
-  model.dropout = model.attention_dropout = 0.1;
+ModelConfig Model(const bench::XlnetSize& size, DType dtype) {
+  ModelConfig model = bench::ModelOf(size, 0.1);
   // About 1 / sqrt(model_dim): with smaller weights attention is uniform, and its gradients are
   // lost in everybody's rounding.
   model.init_range = 0.06;
@@ -73,26 +67,16 @@ ModelConfig Model(const ComparedNetwork& network, DType dtype) {
 
 std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device, DType dtype,
                                             const ComparedNetwork& network, uint64_t seed) {
-  SamplingConfig sampling;
-  sampling.seq_len = network.seq_len;
-  sampling.reuse_len = sampling.perm_size = network.seq_len / 2;
-  sampling.num_predict = network.num_predict;
-  const ModelConfig model = Model(network, DType::kFloat32);
-  const auto objective = MakeObjectiveOrDie("permutation_lm", model, sampling);
-  std::vector<int64_t> lanes;
-  std::vector<bool> backward;
-  for (int64_t lane = 0; lane < network.lanes; ++lane) {
-    lanes.push_back(lane);
-    backward.push_back(lane % 2 == 1);
-  }
-  const Batch batch = RandomBatch(*objective, sampling, network.vocab_size, lanes, backward,
-                                  static_cast<int64_t>(seed));
+  const bench::XlnetSize& size = network.size;
+  const ModelConfig model = Model(size, DType::kFloat32);
+  const auto objective = MakeObjectiveOrDie("permutation_lm", model, bench::SamplingOf(size));
+  const Batch batch = bench::DrawBatch(*objective, size, network.lanes, static_cast<int64_t>(seed));
 
   absl::StatusOr<std::unique_ptr<kernels::Backend>> cpu =
       kernels::MakeCpuBackend({.num_threads = 2});
   ANYORDER_CHECK_OK(cpu.status());
   const auto runner = [&](kernels::Backend& backend, DType type) {
-    return ModelRunner(Model(network, type), network.vocab_size, batch.shape, backend);
+    return ModelRunner(Model(size, type), size.vocab, batch.shape, backend);
   };
   ModelRunner exact = runner(**cpu, DType::kFloat32);
   // A CPU without instructions for bf16 leaves it to the reference, which stores the same and takes
@@ -102,7 +86,7 @@ std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device, DType dtyp
       runner((*cpu)->Supports(DType::kBFloat16) ? **cpu : *reference, DType::kBFloat16);
   ModelRunner checked = runner(device, dtype);
 
-  const std::vector<double> weights = InitialWeights(model, network.vocab_size, 1000 * seed);
+  const std::vector<double> weights = InitialWeights(model, size.vocab, 1000 * seed);
   const std::vector<double> memory = RandomVector(exact.memory_size(), 1000 * seed + 1);
   Deviations of_cpu, of_device;
   for (int64_t sample = 0; sample < network.samples; ++sample) {
@@ -113,8 +97,7 @@ std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device, DType dtyp
     of_device.Add(checked.Run(batch, near_weights, near_memory, true, seed), base, exact.layout());
   }
 
-  const int64_t longest = std::max(
-      {network.ffn_dim, network.model_dim, network.lanes * (network.seq_len + network.mem_len)});
+  const int64_t longest = std::max({size.ffn_dim, size.model_dim, network.lanes * size.keys()});
   const double factor =
       dtype == DType::kBFloat16 ? kFactor : kFactor * std::ldexp(static_cast<double>(longest), -16);
   std::vector<TensorDeviation> deviations;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "tests/bench/gpu/counts.h"
 
 namespace anyorder::testing {
 
@@ -14,10 +15,13 @@ namespace anyorder::testing {
 // in bf16, memory, both directions and dropout. Sizes are those of `large` or, for emulated
 // devices, of `small`.
 struct ComparedNetwork {
-  int64_t layers, model_dim, ffn_dim, mem_len, seq_len, num_predict, vocab_size, lanes, samples;
+  bench::XlnetSize size;
+  int64_t lanes, samples;
 };
-inline constexpr ComparedNetwork kComparedNetwork{2, 256, 1024, 96, 128, 21, 1000, 4, 4};
-inline constexpr ComparedNetwork kSmallComparedNetwork{1, 64, 64, 16, 32, 5, 40, 2, 3};
+inline constexpr ComparedNetwork kComparedNetwork{
+    {"large", 2, 256, 4, 1024, 1000, 128, 96, 21}, 4, 4};
+inline constexpr ComparedNetwork kSmallComparedNetwork{
+    {"small", 1, 64, 1, 64, 40, 32, 16, 5}, 2, 3};
 
 struct TensorDeviation {
   std::string name;        // of the parameter; "losses" and "memory" for the forward pass

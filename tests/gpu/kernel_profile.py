@@ -58,18 +58,15 @@ def read_table(path):
         return []
     header, *rows = csv.reader(line for line in lines[begin:] if line.startswith('"'))
     units = dict(zip(header, rows.pop(0))) if rows and not rows[0][0].strip() else {}
-    launches = {}
+    launches = []
     for row in rows:
         if len(row) != len(header) or not row[0].isdigit():
             continue
         texts = dict(zip(header, row))
-        launch = launches.setdefault(texts["ID"], {"kernel": short_name(texts.get("Kernel Name", "")), "grid": texts.get("Grid Size", "")})
-        if "Metric Name" in texts:  # other pages have a row for each value
-            values = [(texts["Metric Name"], texts["Metric Value"], texts["Metric Unit"])]
-        else:
-            values = [(key, text, units.get(key, "")) for key, text in texts.items() if "__" in key]
-        launch.update({key: value for key, text, unit in values if (value := number(text, unit)) is not None})
-    return list(launches.values())
+        launch = {"kernel": short_name(texts.get("Kernel Name", "")), "grid": texts.get("Grid Size", "")}
+        launch.update({key: value for key, text in texts.items() if "__" in key and (value := number(text, units.get(key, ""))) is not None})
+        launches.append(launch)
+    return launches
 
 
 def stalls_of(row):

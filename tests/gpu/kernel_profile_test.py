@@ -44,13 +44,6 @@ class TableTest(unittest.TestCase):
         self.assertEqual(ring["stalls"], [["wait", 40], ["barrier", 10]])
         self.assertEqual(activation["stalls"], [])
 
-    def test_a_row_for_each_value(self):
-        (self.logs / "ncu_counters.csv").write_text('"ID","Kernel Name","Grid Size","Metric Name","Metric Unit","Metric Value"\n'
-                                                    '"0","void a::B<1>(int)","(1,1,1)","gpu__time_duration.sum","ns","1,500"\n'
-                                                    '"0","void a::B<1>(int)","(1,1,1)","smsp__inst_executed.sum","inst","32"\n')
-        (only,) = kernel_profile.records(self.logs, {})
-        self.assertEqual((only["kernel"], only["ns"], only["instructions"]), ("B", 1500, 32))
-
     def test_a_table_that_is_not_there_or_has_no_row_is_empty(self):
         self.assertEqual(kernel_profile.records(self.logs, {}), [])
         (self.logs / "ncu_counters.csv").write_text("==ERROR== ERR_NVGPUCTRPERM\n")

@@ -17,27 +17,17 @@ def curve(noise):
 
 
 class LossCurveTest(unittest.TestCase):
-    def passed(self, *curves):
-        return [record["passed"] for record in loss_curve.deviations([curve(0), curve(1e-3), *curves]) if "passed" in record]
-
-    def test_rounding_as_large_as_the_cpus_passes(self):
-        self.assertEqual(self.passed(curve(1e-5), curve(-2.5e-3)), [True, True])
-
-    def test_more_than_three_times_that_fails(self):
-        self.assertEqual(self.passed(curve(1e-5), curve(3.5e-3)), [True, False])
-
-    def test_fp32_may_not_be_farther_than_bf16_is(self):
-        self.assertEqual(self.passed(curve(1.1e-3), curve(1e-3)), [False, True])
-
-    def test_one_step_that_leaps_fails(self):
-        leaping = curve(1e-5)
+    def test_bounds(self):
+        leaping, broken = curve(1e-5), curve(1e-3)
         leaping[77] += 0.004
-        self.assertEqual(self.passed(leaping, curve(1e-3)), [False, True])
-
-    def test_a_loss_that_is_not_a_number_fails(self):
-        broken = curve(1e-3)
         broken[5] = math.nan
-        self.assertEqual(self.passed(curve(0), broken), [True, False])
+        for what, fp32, bf16, passed in (("rounding as large as the CPU's", curve(1e-5), curve(-2.5e-3), [True, True]),
+                                         ("more than three times that", curve(1e-5), curve(3.5e-3), [True, False]),
+                                         ("fp32 farther than bf16 is", curve(1.1e-3), curve(1e-3), [False, True]),
+                                         ("one step that leaps", leaping, curve(1e-3), [False, True]),
+                                         ("not a number", curve(0), broken, [True, False])):
+            records = loss_curve.deviations([curve(0), curve(1e-3), fp32, bf16])
+            self.assertEqual([record["passed"] for record in records if "passed" in record], passed, what)
 
 
 class CurvesTest(unittest.TestCase):
@@ -79,16 +69,14 @@ class CurvesTest(unittest.TestCase):
         (self.root / "MANIFEST.json").write_text('{"commit": "abd"}')
         self.assertIn("stale (commit abc, here abd)", self.run_command("match")[1])
 
-    def test_a_torn_file_is_refused(self):
+    def test_a_torn_file_and_runs_of_other_lengths_are_refused(self):
+        (self.root / "short").write_text('{"step": 1, "loss": 2}\n')
+        self.assertEqual(self.run_command("compare", "cuda_fp32", "short")[0], 64)
+        self.assertEqual(self.run_command("pack", "cpu_fp32", "short")[0], 64)
         path = self.root / "curves.json"
         path.write_text(path.read_text()[:-100])
         self.assertEqual(self.run_command("match")[0], 1)
         self.assertEqual(self.run_command("compare", "cuda_fp32", "cuda_bf16")[0], 64)
-
-    def test_runs_of_other_lengths_are_not_compared(self):
-        (self.root / "short").write_text('{"step": 1, "loss": 2}\n')
-        self.assertEqual(self.run_command("compare", "cuda_fp32", "short")[0], 64)
-        self.assertEqual(self.run_command("pack", "cpu_fp32", "short")[0], 64)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ namespace anyorder::testing {
 namespace {
 
 using bench::AttentionProblem;
+using bench::Download;
 using bench::ProblemValues;
 using bench::XlnetSize;
 
@@ -59,22 +60,6 @@ std::vector<NamedResult> ResultsOf(const AttentionProblem& problem) {
   for (size_t i = 0; i < std::size(parameters); ++i)
     results.push_back({kParameters[i], parameters[i], 1});
   return results;
-}
-
-// As fp32, in host memory.
-std::vector<float> Download(kernels::Backend& device, const TensorView& view) {
-  std::vector<float> values(static_cast<size_t>(view.num_elements()));
-  if (view.dtype() == DType::kFloat32) {
-    device.CopyToHost(view.raw(), values.data(), view.num_bytes(), {});
-    device.Synchronize({});
-    return values;
-  }
-  std::vector<BFloat16> narrow(values.size());
-  device.CopyToHost(view.raw(), narrow.data(), view.num_bytes(), {});
-  device.Synchronize({});
-  std::transform(narrow.begin(), narrow.end(), values.begin(),
-                 [](BFloat16 x) { return static_cast<float>(x); });
-  return values;
 }
 
 void Run(kernels::Backend& device, const AttentionProblem& problem) {
@@ -157,14 +142,15 @@ void ExpectRingAgreesWithGeneral(const XlnetSize& size, int64_t batch) {
   }
 }
 
-// Of the tensors' bytes.
-std::vector<int64_t> Digests(kernels::Backend& device, const std::vector<TensorView>& tensors) {
+// Of the tensors' bytes, two words each.
+std::vector<std::array<int64_t, 2>> Digests(kernels::Backend& device,
+                                            const std::vector<TensorView>& tensors) {
   bench::DeviceMemory memory(device);
   const auto count = static_cast<int64_t>(tensors.size());
   const TensorView digests = memory.Tensor(DType::kInt64, {2 * count});
   for (int64_t i = 0; i < count; ++i)
     device.Digest(tensors[static_cast<size_t>(i)], digests.Slice(2 * i, {2}), {});
-  std::vector<int64_t> values(static_cast<size_t>(2 * count));
+  std::vector<std::array<int64_t, 2>> values(tensors.size());
   device.CopyToHost(digests.raw(), values.data(), digests.num_bytes(), {});
   device.Synchronize({});
   return values;
@@ -174,20 +160,17 @@ std::vector<int64_t> Digests(kernels::Backend& device, const std::vector<TensorV
 template <typename Run>
 void ExpectSameBits(kernels::Backend& device, const std::vector<TensorView>& tensors, int runs,
                     Run run) {
-  std::vector<int64_t> first;
-  for (const TensorView& tensor : tensors) device.FillZero(tensor, {});
-  const std::vector<int64_t> nothing = Digests(device, tensors);
+  std::vector<std::array<int64_t, 2>> nothing, first;
   for (int i = 0; i < runs; ++i) {
     for (const TensorView& tensor : tensors) device.FillZero(tensor, {});
+    if (i == 0) nothing = Digests(device, tensors);
     run();
-    const std::vector<int64_t> digests = Digests(device, tensors);
+    const auto digests = Digests(device, tensors);
     if (i == 0) first = digests;
     for (size_t tensor = 0; tensor < tensors.size(); ++tensor) {
-      EXPECT_FALSE(std::equal(digests.begin() + 2 * tensor, digests.begin() + 2 * tensor + 2,
-                              nothing.begin() + 2 * tensor))
+      EXPECT_NE(digests[tensor], nothing[tensor])
           << "run " << i << " has written nothing to tensor " << tensor;
-      EXPECT_TRUE(std::equal(digests.begin() + 2 * tensor, digests.begin() + 2 * tensor + 2,
-                             first.begin() + 2 * tensor))
+      EXPECT_EQ(digests[tensor], first[tensor])
           << "run " << i << " has other bits than the first in tensor " << tensor;
     }
   }

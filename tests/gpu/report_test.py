@@ -94,83 +94,56 @@ class Folder(unittest.TestCase):
         return next(check for check in check_results.Run(self.root).checks if check["check"] == name)
 
     def judged(self, *arguments, **options):
-        self.add("x", *arguments, **options)
-        check = self.check("x")
+        name = f"x{len((self.root / 'plan.tsv').read_text().splitlines())}"
+        self.add(name, *arguments, **options)
+        check = self.check(name)
         return check["status"], check["note"]
 
 
+# What it is about; outcome, log, seconds and words; status and note, or how that begins.
+JUDGED = (
+    ("passes", (0, ALL_PASSED), "passed", "2 of 3 tests passed, 1 skipped"),
+    ("all skipped is not passed", (0, ALL_SKIPPED), "skipped", "all 2 tests: no GPU: CUDA sees no device"),
+    ("no test of this name", (0, "[==========] 0 tests from 0 test suites ran. (0 ms total)\n[  PASSED  ] 0 tests.\n"), "failed", ""),
+    ("failed tests are named", (1, SOME_FAILED), "failed",
+     "exit status 1: 1 of 3 tests passed, failed: Gpu/BackendTest.Gemm/CudaBF16, failed: GpuTest.Plain"),
+    ("crash without a word", (139, ""), "failed", "exit status 139 (signal 11): no output"),
+    ("past its limit", (124, CUT_OFF, 60), "cut off", "after 60 s: [ RUN      ] AttentionTest.Causal"),
+    ("killed at its limit", (137, CUT_OFF, 60), "cut off", "after 60 s: [ RUN      ] AttentionTest.Causal"),
+    ("killed before its limit", (137, "Killed\n", 3), "failed", ""),
+    ("no time left", ("no-time", "", 1, "the time was used up"), "cut off", "the time was used up"),
+    ("the script did not come to it", (None,), "cut off", "the script was ended before this check was"),
+    ("no GPU", ("no-gpu", "", 1, "no driver"), "not run", "no GPU: not run (no driver)"),
+    ("old driver", ("old-driver", "", 1, "driver of CUDA 12.4 too old"), "not run", "not run: driver of CUDA 12.4 too old"),
+    ("missing program", ("no-program", "", 1, "gpu.x is not in this build"), "failed", "gpu.x is not in this build"),
+    ("skipped", (77, "some output\nskipped: this build has no train.device\n"), "skipped", "this build has no train.device"),
+    ("sanitizer's summary", (0, SANITIZED), "passed", "2 of 3 tests passed, 1 skipped; ERROR SUMMARY: 0 errors"),
+    ("sanitizer without its device", (1, "========= Error: Device not supported\n"), "skipped", ""),
+)
+# Outcomes and how many GPUs there are; exit status.
+EXITS = (((0, 77), 1, 0), ((0, 124, 1), 1, 1), ((0, 124), 1, 2), ((0, "no-gpu"), 0, 77), ((0,), 0, 77), ((0, "old-driver"), 1, 77), ((1, "no-gpu"), 0, 1))
+
+
 class JudgeTest(Folder):
-    def test_a_program_that_passes_says_how_many_tests_did(self):
-        self.assertEqual(self.judged(0, ALL_PASSED), ("passed", "2 of 3 tests passed, 1 skipped"))
+    def test_status_and_note(self):
+        for what, outcome, *expected in JUDGED:
+            with self.subTest(what):
+                status, note = self.judged(*outcome)
+                self.assertEqual([status, note[:len(expected[1])]], expected)
+                self.assertTrue(note == expected[1] or not expected[1])
 
-    def test_a_program_whose_tests_were_all_skipped_did_not_pass(self):
-        self.assertEqual(self.judged(0, ALL_SKIPPED), ("skipped", "all 2 tests: no GPU: CUDA sees no device"))
-
-    def test_failed_tests_are_named(self):
-        self.assertEqual(self.judged(1, SOME_FAILED),
-                         ("failed", "exit status 1: 1 of 3 tests passed, failed: Gpu/BackendTest.Gemm/CudaBF16, failed: GpuTest.Plain"))
-
-    def test_a_crash_without_a_word_is_a_failure(self):
-        self.assertEqual(self.judged(139, ""), ("failed", "exit status 139 (signal 11): no output"))
-
-    def test_what_ran_past_its_limit_is_cut_off_with_its_last_words(self):
-        for outcome in (124, 137):
-            self.assertEqual(self.judged(outcome, CUT_OFF, seconds=60), ("cut off", "after 60 s: [ RUN      ] AttentionTest.Causal"))
-
-    def test_what_was_killed_before_its_limit_failed(self):
-        self.assertEqual(self.judged(137, "Killed\n", seconds=3)[0], "failed")
-
-    def test_what_had_no_time_left_is_cut_off(self):
-        self.assertEqual(self.judged("no-time", words="the part's time was used up before"), ("cut off", "the part's time was used up before"))
-
-    def test_a_check_that_the_script_did_not_come_to_is_cut_off(self):
-        self.assertEqual(self.judged(None), ("cut off", "the script was ended before this check was"))
-
-    def test_without_a_gpu_a_check_is_not_run(self):
-        self.assertEqual(self.judged("no-gpu", words="no driver"), ("not run", "no GPU: not run (no driver)"))
-
-    def test_under_a_driver_that_is_too_old_a_check_is_not_run(self):
-        self.assertEqual(self.judged("old-driver", words="driver of CUDA 12.4 too old for CUDA 13.0"),
-                         ("not run", "not run: driver of CUDA 12.4 too old for CUDA 13.0"))
-
-    def test_a_program_that_is_missing_is_a_failure_where_it_could_be(self):
-        self.assertEqual(self.judged("no-program", words="gpu.x is not in this build")[0], "failed")
+    def test_a_program_may_be_missing_without_cuda(self):
         self.write_environment(gpus="1", cuda_backend="no")
         self.assertEqual(self.judged("no-program", words="gpu.x is not in this build"), ("skipped", "gpu.x is not in this build, which has no CUDA backend"))
 
-    def test_a_skipped_check_says_why(self):
-        self.assertEqual(self.judged(77, "some output\nskipped: this build has no train.device\n"), ("skipped", "this build has no train.device"))
-
-    def test_the_sanitizers_summary_is_quoted(self):
-        self.assertEqual(self.judged(0, SANITIZED), ("passed", "2 of 3 tests passed, 1 skipped; ERROR SUMMARY: 0 errors"))
-        self.assertEqual(self.judged(1, "========= Error: Device not supported\n")[0], "skipped")
-
-
-class ExitStatusTest(Folder):
-    def status(self, *outcomes, gpus="1"):
-        self.write_environment(gpus=gpus)
-        for number, outcome in enumerate(outcomes):
-            self.add(f"c{number}", outcome, seconds=60 if outcome == 124 else 1)
-        return report.exit_status(check_results.Run(self.root).records())
-
-    def test_0_when_all_passed_or_were_skipped(self):
-        self.assertEqual(self.status(0, 77), 0)
-
-    def test_1_when_one_failed_whatever_else_happened(self):
-        self.assertEqual(self.status(0, 124, 1), 1)
-
-    def test_2_when_one_was_cut_off(self):
-        self.assertEqual(self.status(0, 124), 2)
-
-    def test_77_without_a_gpu(self):
-        self.assertEqual(self.status(0, "no-gpu", gpus="0"), 77)
-        self.assertEqual(self.status(0, gpus="0"), 77)
-
-    def test_77_with_a_driver_that_is_too_old(self):
-        self.assertEqual(self.status(0, "old-driver"), 77)
-
-    def test_a_failure_without_a_gpu_is_a_failure(self):
-        self.assertEqual(self.status(1, "no-gpu", gpus="0"), 1)
+    def test_exit_statuses(self):
+        for outcomes, gpus, status in EXITS:
+            self.write_environment(gpus=str(gpus))
+            for name in ("plan.tsv", "results.tsv"):
+                (self.root / name).write_text("")
+            for number, outcome in enumerate(outcomes):
+                self.add(f"c{number}", outcome, seconds=60 if outcome == 124 else 1)
+            self.assertEqual(report.exit_status(check_results.Run(self.root).records()), status, outcomes)
 
 
 class ReportTest(Folder):
@@ -231,30 +204,16 @@ class ReportTest(Folder):
     def test_a_peer_is_compared_with_our_best_batch(self):
         self.add("gpu_bench", 0, "".join(f'{{"name": "step_large", "shape": "B{b}", "value": {v}, "unit": "tokens/s"}}\n'
                                          for b, v in ((32, 90000), (128, 120000), (64, 100000))), part="speed")
-        self.add("peers", 0, PEERS, part="speed")
-        self.assertEqual(self.speed(self.write()[1])["peer_large_eager"]["times_faster"], 4.0)
-
-    def test_a_goal_is_not_compared_in_another_unit(self):
-        self.add("gpu_bench", 0, '{"name": "adamw_large", "value": 3.9, "unit": "TB/s"}\n', part="speed")
-        self.assertNotIn("mark", self.speed(self.write()[1])["adamw_large"])
-
-    def test_without_a_gpu_both_files_say_so(self):
-        self.write_environment(gpus="0", no_gpu="no driver")
-        self.add("backend_suite", "no-gpu", words="no driver")
-        text, records = self.write()
-        self.assertIn("no GPU: not run (no driver)", text)
-        self.assertIn("Nothing was measured.", text)
-        self.assertEqual(records[-1]["exit_status"], 77)
+        self.add("peers", 0, PEERS + '{"name": "adamw_large", "value": 3.9, "unit": "TB/s"}\n', part="speed")
+        speed = self.speed(self.write()[1])
+        self.assertEqual(speed["peer_large_eager"]["times_faster"], 4.0)
+        self.assertNotIn("mark", speed["adamw_large"])  # whose goal is in another unit
 
     def test_what_is_no_number_is_shown_first_and_what_is_not_as_agreed_costs_no_report(self):
         self.add("model_gradients", 1, GRADIENTS + '{"tensor": "broken", "relative_l2": nan, "bound": 0.01}\n{"loss_curve": "cuda bf16"}\n')
         text, _ = self.write()
         self.assertLess(text.index("| broken | nan |"), text.index("| layer0.q |"))
         self.assertIn("Cannot be shown (KeyError('rms')); report.jsonl has it.", text)
-
-    def test_words_of_a_log_cannot_break_the_table(self):
-        self.add("x", 1, "expected | got\n")
-        self.assertIn("exit status 1: expected \\| got |", self.write()[0])
 
     def test_what_is_printed_last_fits_and_begins_with_the_failures(self):
         for i in range(100):
@@ -269,11 +228,12 @@ class ReportTest(Folder):
         self.assertTrue(printed.endswith("out/report.md, report.tgz\n"))
 
     def test_a_report_that_cannot_be_written_is_still_printed(self):
-        self.add("x", 1, "it failed\n")
-        (self.root / "out").mkdir()
+        self.add("x", 1, "expected | got\n")
+        self.assertIn("exit status 1: expected \\| got |", self.write()[0])
+        (self.root / "out" / "report.tgz").unlink()
         (self.root / "out" / "report.tgz").symlink_to("/dev/full")
         self.assertEqual(self.run_report(), 74)
-        self.assertIn("FAILED x: exit status 1: it failed", self.printed.getvalue())
+        self.assertIn("FAILED x: exit status 1: expected | got", self.printed.getvalue())
         self.assertIn("cannot write the report", self.printed.getvalue())
 
     def test_logs_are_shortened_until_the_archive_fits(self):
@@ -396,9 +356,6 @@ class DiagnosisTest(Folder):
         (self.root / "reruns.tsv").write_text("smoke_Flat\tsmoke_Copy\t0\t1\n")
         check = self.check("smoke_Flat")
         self.assertEqual((check["status"], check["note"]), ("failed", "failed right after smoke_Copy crashed, passed when run again; exit status 1: wrong"))
-
-    def test_a_test_that_does_not_exist_has_not_passed(self):
-        self.assertEqual(self.judged(0, "[==========] 0 tests from 0 test suites ran. (0 ms total)\n[  PASSED  ] 0 tests.\n")[0], "failed")
 
 
 if __name__ == "__main__":

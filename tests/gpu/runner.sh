@@ -69,12 +69,7 @@ is_crash() {
 }
 
 # Whether this call asks for check $1.
-is_wanted() {
-  local name
-  [ ${#names[@]} -gt 0 ] || return 0
-  for name in "${names[@]}"; do [ "$name" != "$1" ] || return 0; done
-  return 1
-}
+is_wanted() { [ ${#names[@]} -eq 0 ] || [[ " ${names[*]} " == *" $1 "* ]]; }
 
 # check NEED NAME SECONDS COMMAND...: NEED is `gpu` or `any`. Exit status 77 of COMMAND: skipped,
 # its last line says why.

@@ -2,6 +2,7 @@
 // of these runs in a process of its own, and the first that fails says where to look. The order of
 // the tests in this file is the order of the checks (--gtest_list_tests).
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention/attention_ring.h"
+#include "tests/bench/gpu/measure.h"
 #include "tests/gpu/attention_bisection.h"
 #include "tests/gpu/device.h"
 #include "tests/gpu/gradient_comparison.h"
@@ -22,6 +24,7 @@
 namespace anyorder::kernels {
 namespace {
 
+namespace bench = anyorder::bench;
 using anyorder::testing::OpenDevice;
 
 constexpr MatrixSize kMatrix{71, 130};
@@ -49,33 +52,9 @@ void CheckSwitch(const std::string& name, const std::set<std::string>& tensors =
   }
 }
 
-// Device memory of its own.
-class DeviceFloats {
- public:
-  DeviceFloats(Backend& backend, const std::vector<float>& values)
-      : backend_(backend), buffer_(backend.Allocate(Bytes(values.size())).value()) {
-    backend.CopyToDevice(values.data(), buffer_->data(), Bytes(values.size()), {});
-  }
-  TensorView view(Shape shape) const {
-    return TensorView(static_cast<float*>(buffer_->data()), shape);
-  }
-  std::vector<double> Values() const {
-    std::vector<float> values(static_cast<size_t>(buffer_->size_bytes()) / sizeof(float));
-    backend_.CopyToHost(buffer_->data(), values.data(), Bytes(values.size()), {});
-    backend_.Synchronize({});
-    return std::vector<double>(values.begin(), values.end());
-  }
-
- private:
-  static int64_t Bytes(size_t count) { return static_cast<int64_t>(count * sizeof(float)); }
-  Backend& backend_;
-  std::unique_ptr<Buffer> buffer_;
-};
-
-void ExpectAll(const DeviceFloats& floats, double expected, const std::string& what) {
-  const std::vector<double> values = floats.Values();
-  test::ExpectClose(values, std::vector<double>(values.size(), expected),
-                    std::vector<double>(values.size(), 0.0), what);
+void ExpectAll(Backend& backend, const TensorView& floats, double expected,
+               const std::string& what) {
+  EXPECT_THAT(bench::Download(backend, floats), ::testing::Each(expected)) << what;
 }
 
 // Streams and events as training uses them: asked for often, between operations, while nothing is
@@ -84,17 +63,18 @@ TEST(SmokeTest, Queue) {
   constexpr int64_t kSize = int64_t{1} << 12;
   constexpr int kSums = 40;
   const std::unique_ptr<Backend> backend = OpenDevice();
-  const DeviceFloats sum(*backend, std::vector<float>(kSize));
-  const DeviceFloats one(*backend, std::vector<float>(kSize, 1.0f));
+  bench::DeviceMemory memory(*backend);
+  const TensorView sum = memory.Floats(std::vector<float>(kSize));
+  const TensorView one = memory.Floats(std::vector<float>(kSize, 1.0f));
   const std::unique_ptr<Event> event = backend->MakeEvent().value();
   for (int i = 0; i < kSums; ++i) {
-    backend->Add(sum.view({kSize}), one.view({kSize}), sum.view({kSize}), {});
+    backend->Add(sum, one, sum, {});
     event->Record({});
     for (int asked = 0; asked < 2; ++asked) ASSERT_TRUE(event->IsReached().ok());
   }
   event->Await();
   EXPECT_TRUE(*event->IsReached());
-  ExpectAll(sum, kSums, "sums");
+  ExpectAll(*backend, sum, kSums, "sums");
 }
 
 // There and back, in several pieces of the staging ring, and strided rows on the device.
@@ -103,9 +83,8 @@ TEST(SmokeTest, Copy) {
     const std::unique_ptr<Backend> backend = OpenDevice();
     std::vector<float> values((size_t{5} << 20) + 7);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 65537);
-    const std::vector<double> expected(values.begin(), values.end());
-    test::ExpectClose(DeviceFloats(*backend, values).Values(), expected,
-                      std::vector<double>(expected.size(), 0.0), "a copy");
+    bench::DeviceMemory memory(*backend);
+    EXPECT_TRUE(bench::Download(*backend, memory.Floats(values)) == values);
   }
   CheckBoth([](Backend& backend, Backend&, DType dtype) { CheckRows(backend, kMatrix, dtype); });
 }
@@ -155,14 +134,8 @@ TEST(SmokeTest, AttentionPlan) {
   c.keys[1].pos[130] += 1;
   const auto data = testing::MakeData<BFloat16, float>(c, 1);
   const std::unique_ptr<Backend> backend = OpenDevice();
-  std::vector<std::unique_ptr<Buffer>> buffers;
-  const auto upload = [&](const auto& values) {
-    using Element = std::decay_t<decltype(values[0])>;
-    const auto bytes = static_cast<int64_t>(values.size() * sizeof(Element));
-    buffers.push_back(backend->Allocate(bytes).value());
-    backend->CopyToDevice(values.data(), buffers.back()->data(), bytes, {});
-    return static_cast<const Element*>(buffers.back()->data());
-  };
+  bench::DeviceMemory memory(*backend);
+  const auto upload = [&](const auto& values) { return memory.Array(values); };
   AttentionPlan plan;
   plan.shape = c.shape;
   plan.dtype = DType::kBFloat16;
@@ -214,27 +187,28 @@ TEST(SmokeTest, SmallModel) {
 // its operations do.
 TEST(SmokeTest, Graph) {
   const std::unique_ptr<Backend> backend = OpenDevice();
-  const DeviceFloats ones(*backend, std::vector<float>(64, 1.0f));
-  const DeviceFloats tens(*backend, std::vector<float>(64, 10.0f));
-  const DeviceFloats sum(*backend, std::vector<float>(64));
-  const DeviceFloats product(*backend, std::vector<float>(64));
-  const DeviceFloats total(*backend, std::vector<float>(8));
+  bench::DeviceMemory memory(*backend);
+  const TensorView ones = memory.Floats(std::vector<float>(64, 1.0f));
+  const TensorView tens = memory.Floats(std::vector<float>(64, 10.0f));
+  const TensorView sum = memory.Floats(std::vector<float>(64));
+  const TensorView product = memory.Floats(std::vector<float>(64));
+  const TensorView total = memory.Floats(std::vector<float>(8));
   for (int run = 0; run < 5; ++run) {
-    const DeviceFloats& x = run % 2 == 0 ? ones : tens;
+    const TensorView& x = run % 2 == 0 ? ones : tens;
     const double value = run % 2 == 0 ? 1 : 10;
     backend->BeginGraph(7, {});
-    backend->Add(x.view({64}), x.view({64}), sum.view({64}), {});
+    backend->Add(x, x, sum, {});
     GemmArgs args;
-    args.a = sum.view({8, 8});
-    args.b = x.view({8, 8});
-    args.c = product.view({8, 8});
+    args.a = sum.Reshape({8, 8});
+    args.b = x.Reshape({8, 8});
+    args.c = product.Reshape({8, 8});
     backend->Gemm(args, {});
-    backend->ColumnSum({product.view({8, 8}), 0.0f, total.view({8})}, {});
+    backend->ColumnSum({args.c, 0.0f, total}, {});
     backend->EndGraph({});
     const std::string what = "run " + std::to_string(run);
-    ExpectAll(sum, 2 * value, what + ": sum");
-    ExpectAll(product, 8 * 2 * value * value, what + ": product");
-    ExpectAll(total, 8 * 8 * 2 * value * value, what + ": column sums");
+    ExpectAll(*backend, sum, 2 * value, what + ": sum");
+    ExpectAll(*backend, product, 8 * 2 * value * value, what + ": product");
+    ExpectAll(*backend, total, 8 * 8 * 2 * value * value, what + ": column sums");
   }
 }
 

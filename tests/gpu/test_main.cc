@@ -2,10 +2,10 @@
 // and check.sh count as skipped.
 //
 //   device_test [GoogleTest's options]
-//   device_test --bisect [--from N] which feature of attention is wrong (attention_bisection.h):
-//   status 0 all agree, 1 something differs
-//   device_test --bisect --list the switches of --bisect, a line each, number 0 first; needs no
-//   device Exit status 64: bad command line.
+//   device_test --bisect [--from N]   which feature of attention is wrong (attention_bisection.h):
+//                                     status 0 all agree, 1 something differs
+//
+// Exit status 64: bad command line.
 
 #include <gtest/gtest.h>
 
@@ -26,16 +26,9 @@ namespace {
 using anyorder::testing::BisectionSwitches;
 
 int RefuseCommandLine() {
-  std::fprintf(
-      stderr,
-      "device_test: want --bisect, --bisect --from N with N from 0 to %zu, or --bisect --list\n",
-      BisectionSwitches().size() - 1);
+  std::fprintf(stderr, "device_test: want --bisect or --bisect --from N with N from 0 to %zu\n",
+               BisectionSwitches().size() - 1);
   return anyorder::kExitUsage;
-}
-
-int ListSwitches() {
-  for (const std::string& name : BisectionSwitches()) std::printf("%s\n", name.c_str());
-  return 0;
 }
 
 // Whether there is a device; says why not.
@@ -47,7 +40,6 @@ bool HasDevice() {
 
 // `words`: behind --bisect.
 int Bisect(const std::vector<std::string>& words) {
-  if (words == std::vector<std::string>{"--list"}) return ListSwitches();
   int from = 0;
   const int count = static_cast<int>(BisectionSwitches().size());
   const bool is_right = words.empty() || (words.size() == 2 && words[0] == "--from" &&

@@ -55,17 +55,18 @@ expect_same_state() {
   [ -n "$one" ] && [ "$one" = "$two" ] || fail "$1 ends in ${one:-no state}, $2 in ${two:-no state}"
   echo "$1 and $2 end in $one"
 }
+# median_ms METRICS FIRST: of the times of steps from line FIRST on.
+median_ms() {
+  sed -n "$2,\$"'s/.*"step_ms":\([0-9.]*\).*/\1/p' "$1" | sort -g | awk '{ times[NR] = $1 } END { if (NR == 0) exit 1; print times[int((NR + 1) / 2)] }'
+}
 # steps_of_seconds SECONDS METRICS: how many steps such a run does in that time; a multiple of ten
 # from 40 to 6000.
 steps_of_seconds() {
-  sed -n 's/.*"step_ms":\([0-9.]*\).*/\1/p' "$2" | sort -g | awk -v seconds="$1" '
-    { times[NR] = $1 }
-    END {
-      if (NR == 0) exit 1
-      median = times[int((NR + 1) / 2)]
-      steps = 10 * int(100 * seconds / (median > 0.001 ? median : 0.001))
-      print (steps < 40 ? 40 : steps > 6000 ? 6000 : steps)
-    }'
+  local ms
+  ms=$(median_ms "$2" 1) && awk -v seconds="$1" -v ms="$ms" 'BEGIN {
+    steps = 10 * int(100 * seconds / (ms > 0.001 ? ms : 0.001))
+    print (steps < 40 ? 40 : steps > 6000 ? 6000 : steps)
+  }'
 }
 has_device_key() {
   prepare
@@ -73,13 +74,11 @@ has_device_key() {
 }
 # report_speed NAME RUN LANES TOKENS: the median of the run's later steps, as the report reads it.
 report_speed() {
-  sed -n '5,$s/.*"step_ms":\([0-9.]*\).*/\1/p' "$2/metrics.jsonl" | sort -g | awk -v name="$1" -v lanes="$3" -v tokens="$4" '
-    { times[NR] = $1 }
-    END {
-      if (NR == 0) exit 1
-      ms = times[int((NR + 1) / 2)]
-      printf "{\"name\": \"%s\", \"shape\": \"B%d T%d\", \"value\": %.0f, \"unit\": \"tokens/s\", \"ms\": %.4g}\n", name, lanes, tokens, lanes * tokens * 1000 / ms, ms
-    }' || fail "$2/metrics.jsonl has no times of steps"
+  local ms
+  ms=$(median_ms "$2/metrics.jsonl" 5) || fail "$2/metrics.jsonl has no times of steps"
+  awk -v name="$1" -v lanes="$3" -v tokens="$4" -v ms="$ms" 'BEGIN {
+    printf "{\"name\": \"%s\", \"shape\": \"B%d T%d\", \"value\": %.0f, \"unit\": \"tokens/s\", \"ms\": %.4g}\n", name, lanes, tokens, lanes * tokens * 1000 / ms, ms
+  }'
 }
 # curves COMMAND...: of loss_curve.py, with the build, text and configuration that curves belong to.
 curves() { python3 "$here/loss_curve.py" "$1" "$curves" --bin "$bin" --config "$config" --text "$text" "${@:2}"; }

@@ -54,18 +54,6 @@ TEST_F(GpuBenchTest, MeasuresCeilingsFirstAndSharesOfThem) {
   EXPECT_NE(out_.str().find("share_of_ceiling"), std::string::npos);
 }
 
-TEST_F(GpuBenchTest, EveryGroupPrintsItsCases) {
-  Bench bench = MakeBench();
-  MeasureRows(bench, kSmallest, 2, 0.1);
-  MeasureAttention(bench, kSmallest, 2, 0.1);
-  ASSERT_TRUE(MeasureStep(bench, kSmallest, 2, 0.1).ok());
-  EXPECT_EQ(Names(), (std::multiset<std::string>{
-                         "adamw_large", "attention_backward_b2", "attention_forward_b2",
-                         "classifier", "embedding_backward", "gelu", "gelu_backward", "layernorm",
-                         "layernorm_backward", "step_large_b2", "sum_of_squares"}));
-  EXPECT_NE(out_.str().find("\"ms_a_lane\": "), std::string::npos);
-}
-
 // One step between the marks, after others.
 TEST_F(GpuBenchTest, AProfilerSeesOneStep) {
   Bench bench = MakeBench();
@@ -76,14 +64,6 @@ TEST_F(GpuBenchTest, AProfilerSeesOneStep) {
   EXPECT_EQ(marks, "begin end");
   EXPECT_EQ(Names(), std::multiset<std::string>{"step_once_large_b2"});
   EXPECT_NE(out_.str().find("\"samples\": 1,"), std::string::npos);
-}
-
-TEST_F(GpuBenchTest, ProductsGoBothWays) {
-  Bench bench = MakeBench();
-  MeasureGemms(bench, kSmallest, 1);
-  const std::multiset<std::string> names = Names();
-  EXPECT_EQ(names.size(), 18u);
-  EXPECT_EQ(names.count("gemm_softmax_to_weights"), 1u);
 }
 
 // As gpu_bench does it: memory that the host cannot touch, work that is done when somebody waits,
@@ -100,13 +80,16 @@ TEST_F(GpuBenchTest, RunsOnADevice) {
   MeasureAttention(bench, kSmallest, 1, 0.1);
   const absl::Status step = MeasureStep(bench, kSmallest, 1, 0.1);
   ASSERT_TRUE(step.ok()) << step;
-  const std::multiset<std::string> names = Names();
-  for (const char* name :
-       {"copy", "gemm_softmax", "layernorm", "attention_plan_b1", "attention_forward_b1",
-        "attention_backward_b1", "attention_backward_prepare_b1", "attention_backward_a_b1",
-        "attention_backward_keys_b1", "attention_backward_distances_b1",
-        "attention_backward_parameters_b1", "step_large_b1"})
-    EXPECT_EQ(names.count(name), 1u) << name;
+  std::multiset<std::string> names = Names();
+  EXPECT_EQ(std::erase_if(names, [](const auto& name) { return name.starts_with("gemm_"); }), 18u);
+  EXPECT_EQ(names, (std::multiset<std::string>{
+                       "adamw_large", "attention_backward_a_b1", "attention_backward_b1",
+                       "attention_backward_distances_b1", "attention_backward_keys_b1",
+                       "attention_backward_parameters_b1", "attention_backward_prepare_b1",
+                       "attention_forward_b1", "attention_plan_b1", "classifier", "copy",
+                       "embedding_backward", "gelu", "gelu_backward", "gemm", "layernorm",
+                       "layernorm_backward", "step_large_b1", "sum_of_squares"}));
+  EXPECT_NE(out_.str().find("\"ms_a_lane\": "), std::string::npos);
 }
 
 // The median of samples, and buffers in turn.

@@ -38,8 +38,6 @@ absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, dou
 struct ProfilerMarks {
   std::function<void()> begin, end;
 };
-// CUDA's; they do nothing in a program without it (profiler_*.cc).
-ProfilerMarks CudaProfilerMarks();
 absl::Status RunOneStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout,
                         const ProfilerMarks& marks);
 

@@ -27,22 +27,5 @@ TEST(CountsTest, AreThoseOfThePublishedSizes) {
   EXPECT_NEAR(static_cast<double>(CountParameters(kXlnetBase)), 116.8e6, 0.05e6);
 }
 
-TEST(CountsTest, ShapesAreThoseOfASequence) {
-  EXPECT_EQ(kXlnetLarge.rows(), 597);
-  EXPECT_EQ(kXlnetLarge.keys(), 896);
-  EXPECT_EQ(kXlnetLarge.distances(), 1407);
-  EXPECT_EQ(kXlnetLarge.head_dim(), 64);
-  EXPECT_EQ(kXlnetBase.head_dim(), 64);
-  EXPECT_NEAR(VisibleFraction(kXlnetLarge), 6.0 / 7, 1e-12);
-}
-
-TEST(CountsTest, BytesAreThoseOfTheTensors) {
-  // 3 x 5 elements of 2 bytes.
-  EXPECT_EQ(LayerNormBytes(3, 5), 4 * 30);
-  EXPECT_EQ(ActivationForwardBytes(3, 5), 2 * 30);
-  EXPECT_EQ(ActivationBackwardBytes(3, 5), 3 * 30);
-  EXPECT_EQ(AdamWBytes(10), 10 * (7 * 4 + 2));
-}
-
 }  // namespace
 }  // namespace anyorder::bench

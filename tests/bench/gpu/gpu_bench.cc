@@ -5,7 +5,6 @@
 //
 //   gpu_bench [--groups ceilings,steps,attention,rows,gemms,step_once] [--batches 16,64] [--sizes
 //   large,base] [--samples N]
-//             [--dropout RATE] [--device N]
 //
 // step_once, which must be asked for, is for profilers: a few steps, and then one between
 // cudaProfilerStart and cudaProfilerStop, so that
@@ -16,12 +15,17 @@
 // rotated, so that no cache holds them. Of attention and whole steps only what the algorithm needs
 // is counted (counts.h). Without a GPU it ends with one line and status 64.
 
+#ifdef ANYORDER_HAS_CUDA
+#include <cuda_profiler_api.h>
+#endif
+
 #include <cstdio>
 #include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -38,6 +42,7 @@ namespace {
 
 // A sample is long beside the marks around it.
 constexpr double kSampleMs = 1.0;
+constexpr double kDropout = 0.1;
 constexpr char kStepOnce[] = "step_once";
 
 struct Options {
@@ -45,48 +50,34 @@ struct Options {
   std::vector<int64_t> batches = {16, kGoalBatch};
   std::vector<XlnetSize> sizes = {kXlnetLarge, kXlnetBase};
   int64_t samples = 15;
-  double dropout = 0.1;
-  int64_t device = 0;
 
-  bool Wants(const std::string& group) const {
-    for (const std::string& wanted : groups) {
-      if (wanted == group) return true;
-    }
-    return false;
-  }
+  bool Wants(const std::string& group) const { return absl::c_linear_search(groups, group); }
 };
 
-absl::Status SetBatches(const std::string& value, Options* options) {
-  options->batches.clear();
-  for (const absl::string_view text : absl::StrSplit(value, ',')) {
-    int64_t batch = 0;
-    if (!absl::SimpleAtoi(text, &batch) || batch < 1)
-      return InvalidArgument("--batches ", value, ": want 1 or more");
-    options->batches.push_back(batch);
+// Of an option's value, words with commas between them, each as parse(word, &element) makes it; ""
+// leaves the list as it is.
+template <typename T, typename Parse>
+absl::Status SetList(const char* name, const std::string& value, const char* want, Parse parse,
+                     std::vector<T>* list) {
+  if (value.empty()) return absl::OkStatus();
+  list->clear();
+  for (const std::string& word : std::vector<std::string>(absl::StrSplit(value, ','))) {
+    if (!parse(word, &list->emplace_back()))
+      return absl::InvalidArgumentError(absl::StrCat(name, " ", value, ": want ", want));
   }
   return absl::OkStatus();
 }
 
-absl::Status SetSizes(const std::string& value, Options* options) {
-  options->sizes.clear();
-  for (const absl::string_view text : absl::StrSplit(value, ',')) {
-    if (text != "base" && text != "large")
-      return InvalidArgument("--sizes ", value, ": want base, large");
-    options->sizes.push_back(text == "base" ? kXlnetBase : kXlnetLarge);
-  }
-  return absl::OkStatus();
+bool ParseBatch(const std::string& word, int64_t* batch) {
+  return absl::SimpleAtoi(word, batch) && *batch >= 1;
 }
-
-absl::Status SetGroups(const std::string& value, Options* options) {
-  const Options all;
-  options->groups = absl::StrSplit(value, ',');
-  for (const std::string& group : options->groups) {
-    if (group != kStepOnce && !all.Wants(group)) {
-      return InvalidArgument("--groups ", value,
-                             ": want some of ceilings,steps,attention,rows,gemms,step_once");
-    }
-  }
-  return absl::OkStatus();
+bool ParseSize(const std::string& word, XlnetSize* size) {
+  *size = word == "base" ? kXlnetBase : kXlnetLarge;
+  return word == size->name;
+}
+bool ParseGroup(const std::string& word, std::string* group) {
+  *group = word;
+  return word == kStepOnce || Options().Wants(word);
 }
 
 absl::StatusOr<Options> OptionsOf(int argc, char** argv) {
@@ -96,15 +87,24 @@ absl::StatusOr<Options> OptionsOf(int argc, char** argv) {
                                         {{"--groups", &groups},
                                          {"--batches", &batches},
                                          {"--sizes", &sizes},
-                                         {"--samples", &options.samples, 1},
-                                         {"--dropout", &options.dropout},
-                                         {"--device", &options.device}}));
-  if (!groups.empty()) ANYORDER_RETURN_IF_ERROR(SetGroups(groups, &options));
-  if (!batches.empty()) ANYORDER_RETURN_IF_ERROR(SetBatches(batches, &options));
-  if (!sizes.empty()) ANYORDER_RETURN_IF_ERROR(SetSizes(sizes, &options));
-  if (options.dropout < 0 || options.dropout >= 1)
-    return absl::InvalidArgumentError("--dropout must be in [0, 1)");
+                                         {"--samples", &options.samples, 1}}));
+  ANYORDER_RETURN_IF_ERROR(SetList("--groups", groups,
+                                   "some of ceilings,steps,attention,rows,gemms,step_once",
+                                   ParseGroup, &options.groups));
+  ANYORDER_RETURN_IF_ERROR(
+      SetList("--batches", batches, "1 or more", ParseBatch, &options.batches));
+  ANYORDER_RETURN_IF_ERROR(SetList("--sizes", sizes, "base, large", ParseSize, &options.sizes));
   return options;
+}
+
+// CUDA's; they do nothing in a program without it. What they return is no matter: without a
+// profiler there is nothing to start.
+ProfilerMarks CudaProfilerMarks() {
+#ifdef ANYORDER_HAS_CUDA
+  return {[] { (void)cudaProfilerStart(); }, [] { (void)cudaProfilerStop(); }};
+#else
+  return {[] {}, [] {}};
+#endif
 }
 
 void PrintDevice(Bench& bench, const kernels::cuda::Runtime& runtime) {
@@ -125,27 +125,23 @@ absl::Status RunGroups(const Options& options, Bench& bench) {
   absl::Status status;
   for (const XlnetSize& each : options.sizes) {
     if (!options.Wants("steps")) break;
-    const absl::Status step = MeasureStep(bench, each, batch, options.dropout);
+    const absl::Status step = MeasureStep(bench, each, batch, kDropout);
     if (!step.ok()) status.Update(Annotate(step, absl::StrCat("step_", each.name)));
   }
   if (options.Wants(kStepOnce))
-    status.Update(RunOneStep(bench, size, batch, options.dropout, CudaProfilerMarks()));
+    status.Update(RunOneStep(bench, size, batch, kDropout, CudaProfilerMarks()));
   if (options.Wants("attention")) {
-    for (const int64_t each : options.batches) MeasureAttention(bench, size, each, options.dropout);
+    for (const int64_t each : options.batches) MeasureAttention(bench, size, each, kDropout);
   }
-  if (options.Wants("rows")) MeasureRows(bench, size, batch, options.dropout);
+  if (options.Wants("rows")) MeasureRows(bench, size, batch, kDropout);
   if (options.Wants("gemms")) MeasureGemms(bench, size, batch);
   return status;
 }
 
 absl::Status Run(int argc, char** argv) {
   ANYORDER_ASSIGN_OR_RETURN(const Options options, OptionsOf(argc, argv));
-  ANYORDER_ASSIGN_OR_RETURN(const int devices, kernels::cuda::CountDevices());
-  if (options.device < 0 || options.device >= devices) {
-    return InvalidArgument("--device ", options.device, ": the GPUs here are 0 to ", devices - 1);
-  }
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::cuda::Runtime> owned,
-                            kernels::cuda::OpenDevice(static_cast<int>(options.device)));
+                            kernels::cuda::OpenDevice(0));
   kernels::cuda::Runtime& runtime = *owned;
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
                             kernels::cuda::MakeCudaBackend(std::move(owned), {}));

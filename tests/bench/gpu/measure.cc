@@ -99,6 +99,21 @@ const void* DeviceMemory::Upload(const void* host, int64_t bytes) {
   return device;
 }
 
+std::vector<float> Download(kernels::Backend& device, const TensorView& view) {
+  std::vector<float> values(static_cast<size_t>(view.num_elements()));
+  if (view.dtype() == DType::kFloat32) {
+    device.CopyToHost(view.raw(), values.data(), view.num_bytes(), {});
+    device.Synchronize({});
+    return values;
+  }
+  std::vector<BFloat16> narrow(values.size());
+  device.CopyToHost(view.raw(), narrow.data(), view.num_bytes(), {});
+  device.Synchronize({});
+  std::transform(narrow.begin(), narrow.end(), values.begin(),
+                 [](BFloat16 x) { return static_cast<float>(x); });
+  return values;
+}
+
 Measured Summarise(std::vector<double> seconds) {
   std::sort(seconds.begin(), seconds.end());
   const auto at = [&](double share) {

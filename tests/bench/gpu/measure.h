@@ -38,6 +38,9 @@ class DeviceMemory {
   // to half of bf16's distance.
   TensorView Random(DType dtype, Shape shape, uint64_t seed, double deviation = 1.0,
                     bool dithered = false);
+  TensorView Floats(const std::vector<float>& values) {
+    return TensorView(const_cast<float*>(Array(values)), {static_cast<int64_t>(values.size())});
+  }
   template <typename T>
   const T* Array(const std::vector<T>& values) {
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
@@ -51,6 +54,9 @@ class DeviceMemory {
   kernels::Backend& backend_;
   std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
 };
+
+// A tensor of fp32 or bf16 as fp32, in host memory.
+std::vector<float> Download(kernels::Backend& device, const TensorView& view);
 
 // What one call does: flops, whose rate is in TFLOP/s and beside a large product's, or bytes, in
 // TB/s and beside a copy's.

@@ -16,13 +16,10 @@
 #include "core/objective/objective.h"
 #include "tests/bench/flat_tensor.h"
 #include "tests/bench/gpu/cases.h"
+#include "tests/bench/gpu/network.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::bench {
-namespace {
-
-constexpr int kBatches = 4;  // different ones, in turn
-constexpr int kWarmUp = 3;
 
 ModelConfig ModelOf(const XlnetSize& size, double dropout) {
   ModelConfig model;
@@ -47,19 +44,20 @@ SamplingConfig SamplingOf(const XlnetSize& size) {
 }
 
 // Odd lanes read backwards, as half of the pretraining lanes do.
-std::vector<Batch> DrawBatches(const Objective& objective, const SamplingConfig& sampling,
-                               const XlnetSize& size, int64_t batch) {
+Batch DrawBatch(const Objective& objective, const XlnetSize& size, int64_t batch, int64_t step) {
   std::vector<int64_t> lanes(static_cast<size_t>(batch));
   std::vector<bool> backward(lanes.size());
   for (size_t lane = 0; lane < lanes.size(); ++lane) {
     lanes[lane] = static_cast<int64_t>(lane);
     backward[lane] = lane % 2 == 1;
   }
-  std::vector<Batch> batches;
-  for (int step = 0; step < kBatches; ++step)
-    batches.push_back(testing::RandomBatch(objective, sampling, size.vocab, lanes, backward, step));
-  return batches;
+  return testing::RandomBatch(objective, SamplingOf(size), size.vocab, lanes, backward, step);
 }
+
+namespace {
+
+constexpr int kBatches = 4;  // different ones, in turn
+constexpr int kWarmUp = 3;
 
 // The initial parameters do not depend on how they are cut, and drawing hundreds of millions takes
 // one thread long.
@@ -177,14 +175,14 @@ class PreparedStep {
                                                               const XlnetSize& size, int64_t batch,
                                                               double dropout) {
     const ModelConfig model = ModelOf(size, dropout);
-    const SamplingConfig sampling = SamplingOf(size);
     ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                              MakeObjective("permutation_lm", model, sampling));
+                              MakeObjective("permutation_lm", model, SamplingOf(size)));
     const BatchShape shape = objective->Shape(batch);
     auto prepared = std::make_unique<PreparedStep>();
     ANYORDER_ASSIGN_OR_RETURN(prepared->transformer_,
                               Transformer::Create(model, size.vocab, shape, backend));
-    prepared->batches_ = DrawBatches(*objective, sampling, size, batch);
+    for (int step = 0; step < kBatches; ++step)
+      prepared->batches_.push_back(DrawBatch(*objective, size, batch, step));
     // Whether there is room for what a Step allocates, which ends the program otherwise.
     ANYORDER_RETURN_IF_ERROR(
         backend.Allocate(Step::Bytes(*prepared->transformer_, model, shape)).status());
