@@ -31,14 +31,14 @@ std::vector<TensorReport> RunSwitch(kernels::Backend& device, const std::string&
 // (tests/testing/staged_backend.h). Prints a JSON line before each, flushed, so that a crash has a
 // name, and one for each tensor behind it:
 //   {"bisecting": "ring forward, +position", "number": 25}
-//   {"bisect": "ring forward, +position", "tensor": "out", "relative_l2": x, "bound": y, "passed":
-//   false, "worst": {...}, "pattern": "..."} relative_l2 is the distance to the reference over its
-//   norm. A tensor passes if that is within `bound`, each element within a bound of its own (both
-//   by attention_rounding.h in bf16) and two runs have the same bits. "worst" is the element that
-//   is the most times its bound away; key_mod_64 is null where
-// rows are queries and columns no keys. The tensor "probabilities" is `out` with unit vectors for
-// values: column c is the sum over keys c modulo 64. The last line is a sentence: the first switch
-// that failed. Returns whether none did.
+//   {"bisect": "ring forward, +position", "tensor": "out", "relative_l2": x, "bound": y,
+//    "passed": false, "worst": {...}, "pattern": "..."}
+// relative_l2 is the distance to the reference over its norm. A tensor passes if that is within
+// `bound`, each element within a bound of its own (both by attention_rounding.h in bf16) and two
+// runs have the same bits. "worst" is the element that is the most times its bound away; key_mod_64
+// is null where rows are queries and columns no keys. The tensor "probabilities" is `out` with unit
+// vectors for values: column c is the sum over keys c modulo 64. The last line is a sentence: the
+// first switch that failed. Returns whether none did.
 bool BisectAttention(kernels::Backend& device, int begin, int end, std::ostream& out);
 
 }  // namespace anyorder::testing

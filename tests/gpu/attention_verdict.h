@@ -34,9 +34,8 @@ inline constexpr char kAgrees[] = "agrees";
 //   race     elements differ between the two runs
 //   scale    all elements, or all of each row, are off by one factor
 //   mask     something where nothing is expected: hidden pairs are seen
-//   layout wrong is a fixed function of row mod 8, warp, column or some of them, in all tiles alike
-//   mask wrong are rows of mixed visibility, or of tiles that are not full, or whole rows, and all
-//   others are right
+//   layout   wrong is a fixed function of row mod 8, warp, column or some of them, in all tiles
+//   mask     wrong are rows of mixed visibility, or of tiles that are not full, or whole rows
 //   unclear  none of these
 std::string PatternOf(const std::vector<CheckedElement>& elements);
 

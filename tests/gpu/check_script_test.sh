@@ -12,13 +12,17 @@ here=$work/tree/tests/gpu bin=$work/tree/bin tools=$work/tools out=$work/out
 export TMPDIR=$work/tmp PRETENDED=$work/pretended FAULTS=""
 fail() { echo "FAILED: $*" >&2; [ ! -e "$work/log" ] || tail -n 40 "$work/log" >&2; exit 1; }
 
-# check STATUS ARGUMENT...
-check() {
+# expect STATUS COMMAND...: what it says is in the log.
+expect() {
   local expected=$1 status=0
   shift
+  "$@" >"$work/log" 2>&1 || status=$?
+  [ $status -eq "$expected" ] || fail "$* ended with $status, expected $expected"
+}
+# check STATUS ARGUMENT...: of check.sh.
+check() {
   rm -rf "$PRETENDED" && mkdir "$PRETENDED"
-  "$here/check.sh" "$@" --bundle "$work/tree" --out "$out" >"$work/log" 2>&1 || status=$?
-  [ $status -eq "$expected" ] || fail "check.sh $* ended with $status, expected $expected"
+  expect "$1" "$here/check.sh" "${@:2}" --bundle "$work/tree" --out "$out"
 }
 reported() { grep -qF -- "$1" "$out/report.md" || fail "report.md does not say '$1': $(cat "$out/report.md")"; }
 said() { grep -qF -- "$1" "$work/log" || fail "the terminal does not say '$1'"; }
@@ -216,7 +220,7 @@ reported 'gpu.device_test is not in this build, which has no CUDA backend |'
 
 # The CPU's losses are made beforehand, and only those of this very build are taken.
 cp "$source/tests/gpu/training.sh" "$here/training.sh"
-"$here/check.sh" prepare --bundle "$work/tree" >"$work/log" 2>&1 || fail "prepare"
+expect 0 "$here/check.sh" prepare --bundle "$work/tree"
 said 'cpu_curves.json: 3 steps of commit abc'
 check 0 rerun loss_curve
 reported '3 steps from 4.000 to 2.000 nats'
@@ -231,25 +235,19 @@ grep -q cpu "$PRETENDED/runs" || fail "there are no losses of the CPU"
 # Runs with and without NCCL, by a program that has a library, none, or one that fails.
 for case in 'good 0 without and with end in abc' 'none 77 skipped: no NCCL: libnccl.so.2 is not here' "bad 1 FAILED: with ended with status 74: NCCL's ncclCommInitRankConfig: bad"; do
   read -r library expected words <<<"$case"
-  status=0
-  FAULTS="nccl=$library" bash "$source/tests/gpu/training.sh" "$bin" "$work/nccl" nccl >"$work/log" || status=$?
-  [ $status -eq "$expected" ] && [ "$(tail -n 1 "$work/log")" = "$words" ] || fail "nccl, $library: status $status, expected $expected and '$words'"
+  FAULTS="nccl=$library" expect "$expected" bash "$source/tests/gpu/training.sh" "$bin" "$work/nccl" nccl
+  [ "$(tail -n 1 "$work/log")" = "$words" ] || fail "nccl, $library: expected '$words'"
   rm -r "$work/nccl"
 done
 
 # The command line.
-check 64 everything
-check 64 smoke depth
-check 64 rerun
-check 64 --colour
-check 64 smoke --build
-check 64 smoke --seconds soon
-status=0
-"$here/check.sh" --bundle "$work" >"$work/log" 2>&1 || status=$?
-[ $status -eq 64 ] && grep -q 'has no bin/' "$work/log" || fail "a folder that is no bundle: $status"
+for words in everything 'smoke depth' rerun --colour 'smoke --build' 'smoke --seconds soon'; do
+  # shellcheck disable=SC2086
+  check 64 $words
+done
+expect 64 "$here/check.sh" --bundle "$work"
+said 'has no bin/'
 touch "$work/file"
-status=0
-"$here/check.sh" --bundle "$work/tree" --out "$work/file/x" >"$work/log" 2>&1 || status=$?
-[ $status -eq 74 ] || fail "a folder that cannot be written to: $status"
+expect 74 "$here/check.sh" --bundle "$work/tree" --out "$work/file/x"
 rm -rf "$work"
 echo "check.sh reports what happens"

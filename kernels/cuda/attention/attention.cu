@@ -7,12 +7,10 @@
 
 #include "kernels/arguments.h"
 #include "kernels/cuda/attention/attention_launch.h"
-#include "kernels/cuda/attention/attention_passes.h"
 #include "kernels/cuda/attention/attention_ring.h"
 #include "kernels/cuda/attention/attention_scratch.h"
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/platform/launch.h"
-#include "kernels/cuda/platform/storage.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

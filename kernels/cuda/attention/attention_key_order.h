@@ -46,6 +46,21 @@ ANYORDER_HOST_DEVICE int RowSteps(int content_rows, int query_rows) {
   return (content_rows + kScoreTile - 1) / kScoreTile + (query_rows + kScoreTile - 1) / kScoreTile;
 }
 
+// How many of `count` rising positions come before `pos`, or are equal to it if those count.
+template <typename Position>
+ANYORDER_DEVICE int CountBefore(const int32_t* positions, int count, Position pos, bool or_equal) {
+  int low = 0;
+  int high = count;
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (positions[middle] < pos || (or_equal && positions[middle] == pos))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 // The keys of one lane, by position.
 struct LaneKeys {
   bool is_affine;
@@ -67,16 +82,7 @@ struct LaneKeys {
       const int64_t count = position - base;
       return count < 0 ? 0 : count > num_keys ? num_keys : static_cast<int>(count);
     }
-    int low = 0;
-    int high = num_keys;
-    while (low < high) {
-      const int middle = (low + high) / 2;
-      if (positions[middle] < position)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    return low;
+    return CountBefore(positions, num_keys, position, false);
   }
   ANYORDER_DEVICE int Slot(int index) const { return is_affine ? index : slots[index]; }
 };

@@ -218,20 +218,6 @@ struct KeySortParams {
   int length;  // of the runs in `from`
 };
 
-// How many of `count` rising positions come before `pos`, or are equal to it if those count.
-ANYORDER_DEVICE int CountBefore(const int32_t* positions, int count, int32_t pos, bool or_equal) {
-  int low = 0;
-  int high = count;
-  while (low < high) {
-    const int middle = low + (high - low) / 2;
-    if (positions[middle] < pos || (or_equal && positions[middle] == pos))
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
-
 // Key number `at` of `count` keys, in sorted runs of `length`, a power of two, to its place in runs
 // twice as long.
 ANYORDER_DEVICE void MergeKey(const KeyRuns& from, const KeyRuns& to, int at, int length,

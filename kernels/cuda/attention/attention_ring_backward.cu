@@ -1,6 +1,5 @@
 #include "kernels/cuda/attention/attention_ring_backward.cuh"
 #include "kernels/cuda/platform/launch.h"
-#include "kernels/cuda/platform/storage.h"
 
 namespace anyorder::kernels::cuda {
 

@@ -1,9 +1,10 @@
-// How attention cuts up the memory it is lent.
+// How attention cuts up the memory it is lent, and what tests and measurements ask of it.
 
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 
 #include "core/base/dtype.h"
 #include "kernels/attention.h"
@@ -156,5 +157,20 @@ struct BackwardScratch {
 int64_t AttentionBackwardBytesWithin(const AttentionShape& shape, DType dtype, int64_t most_bytes);
 void AttentionBackwardWithin(const AttentionBackwardArgs& args, int64_t most_bytes,
                              StreamView stream);
+
+// Names the passes of backward to whoever measures them. Nobody does in training.
+//
+// Called before a pass is asked of `stream`; "" after the last. Several groups of lanes and heads
+// name their passes again.
+using PassObserver = std::function<void(const char* pass, StreamView stream)>;
+
+// The observer of this thread's calls; null: none.
+inline PassObserver& AttentionPassObserver() {
+  static thread_local PassObserver observer;
+  return observer;
+}
+inline void BeginAttentionPass(const char* pass, StreamView stream) {
+  if (const PassObserver& observer = AttentionPassObserver()) observer(pass, stream);
+}
 
 }  // namespace anyorder::kernels::cuda

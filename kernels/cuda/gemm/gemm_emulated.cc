@@ -2,8 +2,8 @@
 
 #include "core/base/check.h"
 #include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/platform/launch.h"
 #include "kernels/cuda/platform/runtime_emulated.h"
-#include "kernels/cuda/platform/storage.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

@@ -4,7 +4,6 @@
 #include "kernels/arguments.h"
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/platform/launch.h"
-#include "kernels/cuda/platform/storage.h"
 #include "kernels/cuda/platform/vector8.h"
 
 namespace anyorder::kernels::cuda {

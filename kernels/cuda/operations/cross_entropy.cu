@@ -4,7 +4,6 @@
 #include "kernels/cuda/operations/cross_entropy.cuh"
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/platform/launch.h"
-#include "kernels/cuda/platform/storage.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

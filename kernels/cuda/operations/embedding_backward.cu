@@ -4,7 +4,7 @@
 #include "kernels/cuda/operations/embedding_backward.cuh"
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/operations/sort.cuh"
-#include "kernels/cuda/platform/storage.h"
+#include "kernels/cuda/platform/launch.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

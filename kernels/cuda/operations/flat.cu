@@ -6,7 +6,6 @@
 #include "kernels/adamw.h"
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/platform/launch.h"
-#include "kernels/cuda/platform/storage.h"
 #include "kernels/cuda/platform/vector8.h"
 
 namespace anyorder::kernels::cuda {

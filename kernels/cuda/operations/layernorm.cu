@@ -10,7 +10,6 @@
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/operations/partial_sums.cuh"
 #include "kernels/cuda/platform/launch.h"
-#include "kernels/cuda/platform/storage.h"
 #include "kernels/cuda/platform/vector8.h"
 
 namespace anyorder::kernels::cuda {

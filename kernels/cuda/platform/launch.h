@@ -1,6 +1,7 @@
-// Starts a kernel. Under nvcc: on the GPU, as one launch on `stream`. In the emulation: `stream`
-// gets the run of the whole grid as one piece of work (runtime_emulated.h), or it runs at once if
-// the stream is null. This header and simt.h choose between the two; nothing else does.
+// Chooses a form of a kernel and starts it. Under nvcc: on the GPU, as one launch on `stream`. In
+// the emulation: `stream` gets the run of the whole grid as one piece of work (runtime_emulated.h),
+// or it runs at once if the stream is null. This header and simt.h choose between the two; nothing
+// else does.
 
 #pragma once
 
@@ -9,8 +10,9 @@
 
 #include "core/base/check.h"
 #include "core/base/stream.h"
+#include "core/base/tensor.h"
 #include "kernels/cuda/platform/launch_error.h"
-#include "kernels/cuda/platform/simt.h"
+#include "kernels/cuda/platform/vector8.h"
 
 namespace anyorder::kernels::cuda {
 
@@ -74,6 +76,29 @@ void Launch(void (*kernel)(Params), const LaunchShape& shape, const Params& para
   emulation::EnqueueKernel(stream, function,
                            [=] { emulation::Run(function, grid, [&] { kernel(params); }); });
 #endif
+}
+
+// Calls function.template operator()<T>() with the storage type of `dtype`.
+template <typename Function>
+void WithStorage(DType dtype, Function&& function) {
+  switch (dtype) {
+    case DType::kFloat32: return function.template operator()<float>();
+    case DType::kBFloat16: return function.template operator()<BFloat16>();
+    default: ANYORDER_CHECK(false) << "the CUDA backend has no " << std::string(Name(dtype));
+  }
+}
+
+// Calls function.template operator()<value>().
+template <typename Function>
+void WithBool(bool value, Function&& function) {
+  value ? function.template operator()<true>() : function.template operator()<false>();
+}
+
+// Whether rows of `columns` elements in these tensors begin at 16-byte addresses and have whole
+// groups; null tensors do.
+template <typename... Views>
+bool AreAligned(int64_t columns, const Views&... views) {
+  return columns % kGroup == 0 && ((reinterpret_cast<uintptr_t>(views.raw()) % 16 == 0) && ...);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "kernels/cuda/attention/attention_passes.h"
+#include "kernels/cuda/attention/attention_scratch.h"
 #include "tests/bench/gpu/attention_problem.h"
 #include "tests/bench/gpu/cases.h"
 
