@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "core/base/status.h"
-
 #include "kernels/digest.h"
 
 namespace anyorder::kernels {

@@ -8,8 +8,8 @@ namespace {
 using test::ExpectClose;
 using test::Gamma;
 using test::HostTensor;
-using test::RandomTensor;
 using test::kU;
+using test::RandomTensor;
 
 void CheckForward(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype) {
   const HostTensor table = RandomTensor(dtype, {13, size.columns}, 1);

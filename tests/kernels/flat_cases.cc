@@ -10,8 +10,8 @@ namespace {
 using test::ExpectClose;
 using test::Gamma;
 using test::HostTensor;
-using test::RandomTensor;
 using test::kU;
+using test::RandomTensor;
 
 struct Optimizer {
   HostTensor grad, master, m, v, weights;

@@ -14,8 +14,8 @@ namespace {
 using test::ExpectClose;
 using test::Gamma;
 using test::HostTensor;
-using test::RandomTensor;
 using test::kU;
+using test::RandomTensor;
 
 struct Result {
   HostTensor sum, mean, rstd, y;

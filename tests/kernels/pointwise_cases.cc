@@ -9,8 +9,8 @@ namespace {
 
 using test::ExpectClose;
 using test::HostTensor;
-using test::RandomTensor;
 using test::kU;
+using test::RandomTensor;
 
 // Distribution values below exp(-88.3) may be flushed to 0, as fp32 cannot hold their reciprocals.
 constexpr double kFlushed = 5e-39;

@@ -9,8 +9,8 @@ namespace {
 
 using test::ExpectClose;
 using test::HostTensor;
-using test::RandomTensor;
 using test::kU;
+using test::RandomTensor;
 
 struct RotarySize {
   int64_t rows, heads, head_dim;

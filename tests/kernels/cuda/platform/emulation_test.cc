@@ -19,29 +19,29 @@ namespace {
 
 constexpr int kThreads = 128;
 
-struct Params {
+struct SchedulingParams {
   const float* in = nullptr;
   float* out = nullptr;
 };
 
-void DivergentKernel(Params) {
+void DivergentKernel(SchedulingParams) {
   if (Lane() < 16) {
     ShuffleXor(1.0f, 1);
   } else {
     SyncWarp();
   }
 }
-void LonelyBarrierKernel(Params) {
+void LonelyBarrierKernel(SchedulingParams) {
   if (Thread() < kWarp) SyncBlock();
 }
 class EmulationDeathTest : public ::testing::Test {
  protected:
   // Two warps with kThreads floats of shared memory.
-  static void Run(void (*kernel)(Params), uint64_t seed = 0) {
+  static void Run(void (*kernel)(SchedulingParams), uint64_t seed = 0) {
     alignas(16) static float memory[8] = {};
     emulation::SetSchedule({seed});
-    Launch(kernel, {.threads = 2 * kWarp, .shared_bytes = kThreads * 4}, Params{memory, memory},
-           {});
+    Launch(kernel, {.threads = 2 * kWarp, .shared_bytes = kThreads * 4},
+           SchedulingParams{memory, memory}, {});
   }
 };
 
@@ -55,7 +55,7 @@ TEST_F(EmulationDeathTest, EndsWhereLanesOrThreadsDoNotMeet) {
 //
 // Writes a float outside of the block's shared memory.
 template <int kPlace>
-void WriteBesideKernel(Params) {
+void WriteBesideKernel(SchedulingParams) {
   if (Thread() == 40) reinterpret_cast<float*>(SharedMemory())[kPlace] = 1.0f;
 }
 TEST_F(EmulationDeathTest, EndsAtAccessesBesideSharedMemory) {
@@ -65,8 +65,10 @@ TEST_F(EmulationDeathTest, EndsAtAccessesBesideSharedMemory) {
                "byte 512 of the block's 512|an access at|SEGV on");
 }
 
-void MisalignedStoreKernel(Params) { *reinterpret_cast<uint16_t*>(SharedMemory() + 1) = 0; }
-void MisalignedWordsKernel(Params p) { LoadWords(p.in + 1); }
+void MisalignedStoreKernel(SchedulingParams) {
+  *reinterpret_cast<uint16_t*>(SharedMemory() + 1) = 0;
+}
+void MisalignedWordsKernel(SchedulingParams p) { LoadWords(p.in + 1); }
 TEST_F(EmulationDeathTest, EndsAtMisalignedAccesses) {
   EXPECT_DEATH(Run(MisalignedStoreKernel),
                "MisalignedStoreKernel.*emulation_test.cc:.* must be a multiple of 2");
@@ -76,7 +78,7 @@ TEST_F(EmulationDeathTest, EndsAtMisalignedAccesses) {
 // Mistakes with a copy of a thread's own, of which a GPU may show none.
 enum class CopyFault { kNone, kSourceChanges, kDestinationChanges, kOutside };
 template <CopyFault kFault>
-void CopyKernel(Params p) {
+void CopyKernel(SchedulingParams p) {
   if (Thread() > 0) return;
   auto* const shared = reinterpret_cast<float*>(SharedMemory());
   CopyAsync16(kFault == CopyFault::kOutside ? shared + kThreads : shared, p.in, true);
@@ -151,10 +153,12 @@ TEST(EmulatedInstructionsTest, MultiplyLikeTheManual) {
   }
 }
 
-void NoWork(Params) {}
+void NoWork(SchedulingParams) {}
 
 TEST(LaunchDeathTest, RefusesWhatNoGpuTakes) {
-  const auto launch = [](const LaunchShape& shape) { Launch(NoWork, shape, Params{}, {}); };
+  const auto launch = [](const LaunchShape& shape) {
+    Launch(NoWork, shape, SchedulingParams{}, {});
+  };
   EXPECT_DEATH(launch({.blocks_x = kMostBlocksX + 1}), "NoWork.*: a grid of 2147483648");
   EXPECT_DEATH(launch({.blocks_y = kMostBlocksYZ + 1}), "a grid of 1 x 65536");
   EXPECT_DEATH(launch({.blocks_z = kMostBlocksYZ + 1}), "a grid of 1 x 1 x 65536");
