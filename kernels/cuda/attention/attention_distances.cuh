@@ -3,7 +3,7 @@
 //
 // A block has a tile of distances of one table and head, and every `slots`-th lane of that table.
 // For each row it gathers the gradients at its distances, which turns the sum over pairs into a
-// product weights^T q as in attention_keys.cuh. Sums go on from group to group of lanes in the
+// product weights^T q as in attention_keys.cu. Sums go on from group to group of lanes in the
 // order of lanes, so that their bits do not depend on how lanes are grouped; those of the slots are
 // added at the end, in order.
 

@@ -82,7 +82,7 @@ ANYORDER_DEVICE int ColumnChunk() { return Lane() / 8 % 2; }
 ANYORDER_DEVICE int InnerRow() { return Lane() % 16; }
 ANYORDER_DEVICE int InnerChunk() { return Lane() / 16; }
 
-// The window of a head, in 32 bits: distances fit (attention_plan.cuh).
+// The window of a head, in 32 bits: distances fit (attention_plan.cu).
 struct RingWindow {
   int32_t lowest;
   int32_t highest;
