@@ -45,17 +45,23 @@ double ActivateDerivative(Activation activation, double x) {
   return 0;
 }
 
+// out[i] = value(factor by which dropout scales element i, i), for each element of args.x.
+template <typename T, typename Args, typename Value>
+void WriteDropped(const Args& args, T* out, Value value) {
+  const int64_t columns = NumColumns(args.x);
+  for (int64_t i = 0; i < args.x.num_elements(); ++i)
+    out[i] =
+        Round<T>(value(DropoutFactor(args.dropout, args.row_ids, i / columns, i % columns), i));
+}
+
 }  // namespace
 
 void Run(const ActivationForwardArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     const T* x = args.x.data<T>();
-    T* y = args.y.data<T>();
-    const int64_t columns = NumColumns(args.x);
-    for (int64_t i = 0; i < args.x.num_elements(); ++i) {
-      const double factor = DropoutFactor(args.dropout, args.row_ids, i / columns, i % columns);
-      y[i] = Round<T>(factor * Activate(args.activation, Load(x[i])));
-    }
+    WriteDropped(args, args.y.data<T>(), [&](double factor, int64_t i) {
+      return factor * Activate(args.activation, Load(x[i]));
+    });
   });
 }
 
@@ -63,24 +69,17 @@ void Run(const ActivationBackwardArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     const T* x = args.x.data<T>();
     const T* dy = args.dy.data<T>();
-    T* dx = args.dx.data<T>();
-    const int64_t columns = NumColumns(args.x);
-    for (int64_t i = 0; i < args.x.num_elements(); ++i) {
-      const double factor = DropoutFactor(args.dropout, args.row_ids, i / columns, i % columns);
-      dx[i] = Round<T>(factor * Load(dy[i]) * ActivateDerivative(args.activation, Load(x[i])));
-    }
+    WriteDropped(args, args.dx.data<T>(), [&](double factor, int64_t i) {
+      return factor * Load(dy[i]) * ActivateDerivative(args.activation, Load(x[i]));
+    });
   });
 }
 
 void Run(const DropoutArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     const T* x = args.x.data<T>();
-    T* y = args.y.data<T>();
-    const int64_t columns = NumColumns(args.x);
-    for (int64_t i = 0; i < args.x.num_elements(); ++i) {
-      const double factor = DropoutFactor(args.dropout, args.row_ids, i / columns, i % columns);
-      y[i] = Round<T>(factor * Load(x[i]));
-    }
+    WriteDropped(args, args.y.data<T>(),
+                 [&](double factor, int64_t i) { return factor * Load(x[i]); });
   });
 }
 
