@@ -186,7 +186,7 @@ void StagedTransport::AllGatherInPlace(absl::Span<char> all, absl::Span<const in
   if (world_size == 1) return;
   const int64_t piece = PieceBytes(world_size);
   const auto load = [&](int64_t round) {
-    // Beside what comes in, which the device may still read from two rounds ago.
+    // Not over what came in two rounds ago: the device may still read it.
     const Range part =
         PieceOf(offsets[communicator_.rank() + 1] - offsets[communicator_.rank()], piece, round);
     const char* from = all.data() + offsets[communicator_.rank()] + part.begin;

@@ -74,7 +74,7 @@ class TransportChoice {
 
 // Device memory over a Communicator that can only read the host's: through staging memory, in
 // pieces, so that staging is bounded and one piece is copied while another is on its way. It does
-// not run beside the computation: a call waits for its peers.
+// not overlap with computation: a call waits for its peers.
 
 struct StagingOptions {
   // Of host memory, for all pieces together: two rounds, each with what goes out and what comes in.

@@ -10,7 +10,7 @@
 
 namespace anyorder::kernels {
 
-// The dtype of parameter gradients and statistics beside activations of `dtype`.
+// The dtype of parameter gradients and statistics where activations are of `dtype`.
 constexpr DType GradientDType(DType dtype) {
   return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }

@@ -48,7 +48,7 @@ inline double DropoutFactor(const Dropout& dropout, const int32_t* row_ids, int6
 
 // How tensors are read and written: storage of T, arithmetic in double.
 
-// The element type of parameter gradients and statistics beside activations of type T.
+// The element type of parameter gradients and statistics where activations are of type T.
 template <typename T>
 using GradientOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

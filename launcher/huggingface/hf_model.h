@@ -49,9 +49,8 @@ absl::string_view HfNameOf(absl::string_view model_key);
 std::string HfConfigText(const RunConfig& config, int64_t vocab_size, const data::VocabIds& ids);
 
 // The same for a run that was imported: `original` with every key it has, known to us or not.
-// Changed are the architecture's name and the element type, which are those of the file written
-// beside it; and, once `trained`, the settings that the run chose: activation, memory, dropout and
-// initial range.
+// Changed are the architecture's name and the element type, which describe the weights file of the
+// export; and, once `trained`, the run's settings of activation, memory, dropout and initial range.
 std::string UpdatedHfConfigText(const std::string& original, const RunConfig& config,
                                 int64_t vocab_size, bool trained);
 

@@ -28,7 +28,7 @@ inline constexpr char kReportOpening[] =
     "<!doctype html>\n<!-- written by anyorder report; a later one replaces this file -->\n";
 
 // The style sheet and the script as they are in report_page.css and report_page.js, which
-// CMakeLists.txt puts into the program, so that it needs no files beside it.
+// CMakeLists.txt puts into the program, so that it reads no files for them.
 extern const char kReportStyle[];
 extern const char kReportScript[];
 

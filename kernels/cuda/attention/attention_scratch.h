@@ -158,7 +158,7 @@ int64_t AttentionBackwardBytesWithin(const AttentionShape& shape, DType dtype, i
 void AttentionBackwardWithin(const AttentionBackwardArgs& args, int64_t most_bytes,
                              StreamView stream);
 
-// Names the passes of backward to whoever measures them. Nobody does in training.
+// Tells a benchmark which pass of backward comes next. Training sets none.
 //
 // Called before a pass is asked of `stream`; "" after the last. Several groups of lanes and heads
 // name their passes again.
