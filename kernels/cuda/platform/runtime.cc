@@ -85,10 +85,6 @@ void EndWith(const absl::Status& status) {
   ::_exit(ExitStatusFor(status));
 }
 
-std::unique_ptr<StreamScratch> Runtime::MakeScratch() {
-  return std::make_unique<StreamScratch>(*this);
-}
-
 StreamScratch::~StreamScratch() {
   for (auto& [stream, block] : blocks_) Free(block);
 }

@@ -66,7 +66,7 @@ class Runtime {
   virtual void FreeDevice(void* data) = 0;
   virtual DeviceMemoryInfo memory() const = 0;
   // Memory for operations; this object outlives it.
-  virtual std::unique_ptr<StreamScratch> MakeScratch();
+  virtual std::unique_ptr<StreamScratch> MakeScratch() = 0;
 
   // Host memory that copies move without the driver's help and therefore in the background.
   virtual absl::StatusOr<void*> AllocatePinned(int64_t bytes) = 0;

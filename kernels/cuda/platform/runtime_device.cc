@@ -152,6 +152,10 @@ class DeviceRuntime final : public Runtime {
     return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
   }
 
+  std::unique_ptr<StreamScratch> MakeScratch() override {
+    return std::make_unique<StreamScratch>(*this);
+  }
+
   absl::StatusOr<void*> AllocatePinned(int64_t bytes) override {
     Use();
     void* data = nullptr;
