@@ -22,7 +22,7 @@ cmake --preset release -B "$build" -DANYORDER_BUILD_TESTS=ON >"${TMPDIR:-/tmp}/a
   exit 70
 }
 cmake --build "$build"
-run() { ctest --test-dir "$build" --output-on-failure --no-tests=error "$@"; }
+run() { ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 600 "$@"; }
 slowest() {
   echo "Slowest cases:"
   awk '/^[0-9]+\/[0-9]+ Test(ing)?: / { name = $3 } /^Test time = / { printf "%9.1f s  %s\n", $4, name }' \

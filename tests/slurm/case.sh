@@ -61,7 +61,9 @@ expect_finished() {
   "$anyorder" inspect "$run" --ledger >$name/audit 2>&1 || fail "inspect --ledger: $(cat $name/audit)"
 }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
-steps=$(sed -n 's/^steps = //p' "$here/tiny.toml")
+steps=${ANYORDER_SLURM_STEPS:-$(sed -n 's/^steps = //p' "$here/tiny.toml")}
+config=$work/$name.toml
+sed "s/^steps = .*/steps = $steps/" "$here/tiny.toml" >"$config"
 needs_machines() { [ "$(cluster mode)" = netns ] || skip "$name needs nodes with a network and a host name of their own"; }
 
 finish() {

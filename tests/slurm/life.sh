@@ -13,7 +13,7 @@ train() {
 trap 'kill -USR1 \$launch' USR1 TERM
 echo "launched \$(date -u +%FT%T.%3N)"
 for try in 1 2; do
-  "$anyorder" launch --backend slurm --config "$here/tiny.toml" --run-dir "$run" --set data.shards="$work/shards" $* &
+  "$anyorder" launch --backend slurm --config "$config" --run-dir "$run" --set data.shards="$work/shards" $* &
   launch=\$!
   while :; do wait \$launch; status=\$?; kill -0 \$launch 2>/dev/null || break; done
   [ \$status = 137 ] || break  # it was killed

@@ -8,7 +8,7 @@ shown=($name/submit "$run/slurm/job-*.log" "$run/train.log" "$run/ckptd.log")
 # ranks.
 shape="--nodes 2 --ranks-per-node 2"
 submit_run() {
-  x "$anyorder" submit --config "$here/tiny.toml" --run-dir "$run" $shape --set data.shards="$work/shards" "$@" >$name/job 2>$name/submit ||
+  x "$anyorder" submit --config "$config" --run-dir "$run" $shape --set data.shards="$work/shards" "$@" >$name/job 2>$name/submit ||
     fail "submit: $(cat $name/submit)"
   job=$(tail -n 1 $name/job)
   case $job in "" | *[!0-9]*) fail "submit printed no job: $(cat $name/job)" ;; esac

@@ -3,7 +3,7 @@
 needs_machines  # each has a /tmp of its own
 cat >$name/script <<END
 #!/bin/bash
-"$anyorder" launch --backend slurm --config "$here/tiny.toml" --run-dir /tmp/run --set data.shards="$work/shards"
+"$anyorder" launch --backend slurm --config "$config" --run-dir /tmp/run --set data.shards="$work/shards"
 echo "launch ended with \$?"
 [ -z "\$(ls /tmp/run/.launch/shared-* 2>/dev/null)" ] && echo "no mark is left"
 ls -A /tmp/run /tmp/run/checkpoints

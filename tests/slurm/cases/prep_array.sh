@@ -19,7 +19,7 @@ request=("$anyorder" prep --input "$work/$name/in" --output "$work/$name/second"
 x "${request[@]}" -- --hold >$name/merge 2>$name/err; expect_status $? 0 "prep --slurm, held: $(cat $name/err)"
 merge=$(cat $name/merge)
 slices=$((merge - 1)) plan=$((merge - 2))
-x "$anyorder" submit --config "$here/tiny.toml" --run-dir "$work/$name/never" --set data.shards="$work/$name/second" --after "$merge" >$name/job 2>$name/err
+x "$anyorder" submit --config "$config" --run-dir "$work/$name/never" --set data.shards="$work/$name/second" --after "$merge" >$name/job 2>$name/err
 expect_status $? 0 "submit --after: $(cat $name/err)"
 x scancel "${slices}_2"
 x scontrol release "$plan" "$slices" "$merge"

@@ -3,5 +3,5 @@
 cd "$work" && rm -rf shards reference reference.digest
 python3 "$here/../launcher/make_text.py" 1 >$name/corpus.txt
 "$anyorder" prep --input $name/corpus.txt --output shards --vocab-size 300 --no-filter --no-dedup >$name/log 2>&1 || fail "prep: $(cat $name/log)"
-"$anyorder" launch --config "$here/tiny.toml" --run-dir "$work/reference" --set data.shards="$work/shards" >$name/log 2>&1 || fail "the undisturbed run: $(tail -n 3 $name/log)"
+"$anyorder" launch --config "$config" --run-dir "$work/reference" --set data.shards="$work/shards" >$name/log 2>&1 || fail "the undisturbed run: $(tail -n 3 $name/log)"
 digest reference >reference.digest && [ -s reference.digest ] || fail "it has no digest"

@@ -20,7 +20,7 @@ timeout 30 "$here/cluster.sh" x srun -N1 -n2 --mpi=pmix "${rank[@]}" --nodes n1,
 expect_status $? 64 "an empty node"
 expect_text "2 nodes, but MPI placed ranks on 1" $name/log
 [ "$(ls -A $name/run)" = config.toml ] || fail "something was written: $(ls -A $name/run)"
-"$anyorder" launch --backend slurm --config "$here/tiny.toml" --run-dir $name/new --set data.shards="$work/shards" >$name/log 2>&1
+"$anyorder" launch --backend slurm --config "$config" --run-dir $name/new --set data.shards="$work/shards" >$name/log 2>&1
 expect_status $? 64 "no job"
 expect_text "anyorder submit" $name/log
 [ ! -e $name/new ] || fail "something was written"

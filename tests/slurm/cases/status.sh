@@ -2,7 +2,7 @@
 # anyorder status beside the real scontrol: a job that waits, runs, is held up, ended, and a
 # controller that is gone.
 run=$work/$name/run
-mkdir -p $run/slurm && cp "$here/tiny.toml" $run/config.toml && printf '[data]\nshards = "%s/gone"\n' "$work" >>$run/config.toml
+mkdir -p $run/slurm && cp "$config" $run/config.toml && printf '[data]\nshards = "%s/gone"\n' "$work" >>$run/config.toml
 printf '#!/bin/sh\nexec sleep 300\n' >$name/job
 # asked FIELD...: of status --json, of the newest job.
 asked() { x "$anyorder" status --run-dir $run --json >$name/json || fail "status"; python3 - $name/json "$@" <<'END'

@@ -1,7 +1,7 @@
 # From text to a trained model by dependency, then the rules for several jobs of one run.
 x "$anyorder" prep --input "$work/prepare/corpus.txt" --output "$work/$name/shards" --vocab-size 300 --no-filter --no-dedup --slurm 2 >$name/merge 2>$name/err
 expect_status $? 0 "prep --slurm: $(cat $name/err)"
-request=("$anyorder" submit --config "$here/tiny.toml" --run-dir "$work/$name/run" --set data.shards="$work/$name/shards" --nodes 2 --ranks-per-node 2 --time 30)
+request=("$anyorder" submit --config "$config" --run-dir "$work/$name/run" --set data.shards="$work/$name/shards" --nodes 2 --ranks-per-node 2 --time 30)
 x "${request[@]}" --after "$(cat $name/merge)" >$name/job 2>$name/err; expect_status $? 0 "submit: $(cat $name/err)"
 expect_text "holds no dataset yet" $name/err
 job=$(cat $name/job)
@@ -20,7 +20,7 @@ expect_same_end $name/run
 
 # A name that sbatch must read as it is.
 odd="$work/$name/it's a run #1"
-x "$anyorder" submit --config "$here/tiny.toml" --run-dir "$odd" --set data.shards="$work/$name/shards" --nodes 1 --ranks-per-node 1 -- --comment="two words" \
+x "$anyorder" submit --config "$config" --run-dir "$odd" --set data.shards="$work/$name/shards" --nodes 1 --ranks-per-node 1 -- --comment="two words" \
   >$name/job 2>$name/err; expect_status $? 0 "an odd name: $(cat $name/err)"
 await_job "$(cat $name/job)" COMPLETED 90
 expect_same_end "$odd"

@@ -2,7 +2,7 @@
 # time limit and comes back by itself; cancelled, it saves and stays away until it is submitted
 # again.
 run=$work/$name/run
-request=("$anyorder" submit --config "$here/tiny.toml" --run-dir "$run" --set data.shards="$work/shards" --nodes 2 --ranks-per-node 1)
+request=("$anyorder" submit --config "$config" --run-dir "$run" --set data.shards="$work/shards" --nodes 2 --ranks-per-node 1)
 newest() { ls -d "$run"/checkpoints/step-*[0-9] 2>/dev/null | tail -n 1; }
 has_newer_than() { [[ $(newest) > $1 ]]; }  # their number says nothing: older ones are retired
 

@@ -3,7 +3,7 @@
 . "$here/submitted.sh"
 submit_run
 first=$job
-x "$anyorder" submit --config "$here/tiny.toml" --run-dir "$run" --nodes 2 --ranks-per-node 2 --set data.shards="$work/shards" >$name/second 2>&1
+x "$anyorder" submit --config "$config" --run-dir "$run" --nodes 2 --ranks-per-node 2 --set data.shards="$work/shards" >$name/second 2>&1
 expect_status $? 64 "a second submission"
 expect_text "$first" $name/second
 [ "$(x squeue -h -o %A | wc -l)" -eq 1 ] || fail "the second submission is queued"
