@@ -183,7 +183,9 @@ TEST_F(PrepProgramTest, AHundredMegabyteLineNeedsLessMemoryThanItsLength) {
   const ProgramResult result = RunPrepProgram(arguments);
   ASSERT_EQ(result.exit_status, 0) << result.error;
   EXPECT_THAT(result.out, HasSubstr("long lines cut: 1"));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed
   EXPECT_LT(result.max_resident_bytes, kLineBytes);
+#endif
 }
 
 TEST_F(PrepProgramTest, DatasetsAreReadableWithH5py) {
