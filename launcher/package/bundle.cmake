@@ -29,9 +29,9 @@ add_custom_target(bundle
   USES_TERMINAL VERBATIM)
 if(bundle_tests)
   add_test(NAME launcher.make_bundle COMMAND python3 ${PROJECT_SOURCE_DIR}/tests/launcher/make_bundle_test.py ${PROJECT_SOURCE_DIR})
-  set_tests_properties(launcher.make_bundle PROPERTIES LABELS unit TIMEOUT 60)
+  set_tests_properties(launcher.make_bundle PROPERTIES LABELS unit)
   add_test(NAME launcher.bundle
     COMMAND bash ${PROJECT_SOURCE_DIR}/tests/launcher/bundle.sh ${PROJECT_BINARY_DIR}/tests/launcher/bundle
       ${PROJECT_BINARY_DIR}/tests/launcher/${bundle_archive} ${bundle_command} --output ${PROJECT_BINARY_DIR}/tests/launcher/${bundle_archive})
-  set_tests_properties(launcher.bundle PROPERTIES LABELS "mpi;slow" TIMEOUT 600 PROCESSORS 2 COST 500 SKIP_RETURN_CODE 77)
+  set_tests_properties(launcher.bundle PROPERTIES LABELS "mpi;slow" PROCESSORS 2 COST 500 SKIP_RETURN_CODE 77)
 endif()

@@ -55,14 +55,3 @@ if(ANYORDER_HAS_CUDA)
   set(CPACK_STRIP_FILES OFF)
 endif()
 include(CPack)
-
-if(ANYORDER_BUILD_TESTS AND NOT ANYORDER_FUZZ)
-  foreach(case install deb)
-    add_test(NAME launcher.package.${case}
-      COMMAND bash ${PROJECT_SOURCE_DIR}/tests/launcher/package.sh ${case} ${PROJECT_BINARY_DIR}
-        ${PROJECT_BINARY_DIR}/tests/launcher/package-${case})
-    set_tests_properties(launcher.package.${case} PROPERTIES
-      LABELS mpi TIMEOUT 300 SKIP_RETURN_CODE 77 ENVIRONMENT "${ANYORDER_MPI_ENVIRONMENT}")
-  endforeach()
-  set_tests_properties(launcher.package.deb PROPERTIES LABELS "mpi;slow")
-endif()
