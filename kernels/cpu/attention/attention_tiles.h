@@ -60,13 +60,14 @@ enum class TileView : uint8_t { kSkip, kFull, kPartial };
 
 inline void LoadLaneKeys(const AttentionProblem& p, int64_t lane, LaneKeys* keys) {
   const int64_t begin = lane * p.num_keys;
-  const int64_t bytes = p.num_keys * 4;
-  std::memcpy(keys->pos, p.keys.pos + begin, static_cast<size_t>(bytes));
-  std::memcpy(keys->key, p.keys.key + begin, static_cast<size_t>(bytes));
-  std::memcpy(keys->grp, p.keys.grp + begin, static_cast<size_t>(bytes));
-  std::memcpy(keys->doc, p.keys.doc + begin, static_cast<size_t>(bytes));
-  std::memcpy(keys->seg, p.keys.seg + begin, static_cast<size_t>(bytes));
-  for (int64_t j = 0; j < p.num_keys; ++j) keys->glob[j] = p.keys.glob[begin + j];
+  for (int64_t j = 0; j < p.num_keys; ++j) {
+    keys->pos[j] = p.keys.pos[begin + j];
+    keys->key[j] = p.keys.key[begin + j];
+    keys->grp[j] = p.keys.grp[begin + j];
+    keys->doc[j] = p.keys.doc[begin + j];
+    keys->seg[j] = p.keys.seg[begin + j];
+    keys->glob[j] = p.keys.glob[begin + j];
+  }
   for (int64_t j = p.num_keys; j < keys->num_tiles * kTileKeys; ++j) {
     keys->pos[j] = 0;
     keys->key[j] = kKeyNever;
