@@ -1,10 +1,7 @@
 #include "ckpt/client.h"
 
 #include <algorithm>
-#include <array>
-#include <deque>
 #include <fstream>
-#include <map>
 #include <utility>
 
 #include "absl/strings/numbers.h"

@@ -164,16 +164,20 @@ absl::Status CommitLog::WriteAndVote(const SaveJob& job, WriteTimes* times) {
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
   ANYORDER_RETURN_IF_ERROR(fs_->SyncDirectory(CheckpointsPath(run_dir_)));
   ANYORDER_RETURN_IF_ERROR(WriteFiles(job, directory, times));
-  Vote vote;
-  vote.id = job.id;
-  vote.node = job.node;
-  vote.metadata = job.metadata;
+  Vote vote{job.id, job.node, job.metadata, {}};
   for (const StagedFile& file : job.files) {
     vote.files.push_back({{RankFileName(file.rank, job.id.world_size), file.bytes, file.crcs},
                           file.rank,
                           file.pieces});
   }
   return WriteFileAtomically(fs_, JoinPath(directory, VoteName(job.node)), SerializeVote(vote));
+}
+
+// Aborted with the reason if `node` has given up the save in `directory`.
+absl::Status CommitLog::CheckNotGivenUp(const std::string& directory, int node) {
+  const absl::StatusOr<std::string> reason =
+      ReadSmallFile(fs_, JoinPath(directory, AbandonedName(node)));
+  return reason.ok() ? Aborted("node ", node, ": ", *reason) : absl::OkStatus();
 }
 
 absl::StatusOr<Manifest> CommitLog::CollectVotes(const SaveIdentity& id) {
@@ -186,9 +190,7 @@ absl::StatusOr<Manifest> CommitLog::CollectVotesIn(const std::string& directory,
   std::string missing;
   for (int node = 0; node < id.num_nodes; ++node) {
     // By name, not by listing: network file systems serve listings from an old cache.
-    const absl::StatusOr<std::string> given_up =
-        ReadSmallFile(fs_, JoinPath(directory, AbandonedName(node)));
-    if (given_up.ok()) return Aborted("node ", node, ": ", *given_up);
+    ANYORDER_RETURN_IF_ERROR(CheckNotGivenUp(directory, node));
     const std::string path = JoinPath(directory, VoteName(node));
     const absl::StatusOr<std::string> text = ReadSmallFile(fs_, path);
     if (absl::IsNotFound(text.status())) {
@@ -248,11 +250,8 @@ absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
         CheckpointsPath(run_dir_));  // the coordinator's sync may still be to come
   }
   const std::string directory = TemporaryPath(run_dir_, id);
-  for (int node = 0; node < id.num_nodes; ++node) {
-    const absl::StatusOr<std::string> given_up =
-        ReadSmallFile(fs_, JoinPath(directory, AbandonedName(node)));
-    if (given_up.ok()) return Aborted("node ", node, ": ", *given_up);
-  }
+  for (int node = 0; node < id.num_nodes; ++node)
+    ANYORDER_RETURN_IF_ERROR(CheckNotGivenUp(directory, node));
   return absl::UnavailableError("the coordinator has not decided yet");
 }
 

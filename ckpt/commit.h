@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,8 +37,8 @@ struct StagedFile {
 struct SaveJob {
   SaveIdentity id;
   int node = 0;
-  std::string metadata;
-  std::vector<StagedFile> files;
+  std::string metadata = {};
+  std::vector<StagedFile> files = {};
 };
 
 struct WriteTimes {
@@ -106,6 +105,7 @@ class CommitLog {
   absl::Status CheckSpace(const SaveJob& job);
   absl::Status WriteFiles(const SaveJob& job, const std::string& directory, WriteTimes* times);
   absl::Status RefuseCommittedStep(const SaveIdentity& id);
+  absl::Status CheckNotGivenUp(const std::string& directory, int node);
   absl::StatusOr<Manifest> CollectVotesIn(const std::string& directory, const SaveIdentity& id);
   absl::Status Publish(const std::string& directory, const SaveIdentity& id,
                        const std::function<absl::Status()>& fence);

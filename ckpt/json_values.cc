@@ -1,7 +1,7 @@
 #include "ckpt/json_values.h"
 
+#include <iterator>
 #include <limits>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -29,17 +29,6 @@ bool IsCount(const ParsedJson& value) {
   return value.is_number_unsigned()
              ? value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}
              : value.is_number_integer() && value.get<int64_t>() >= 0;
-}
-
-Shape MakeShape(const std::vector<int64_t>& d) {
-  switch (d.size()) {
-    case 0: return Shape();
-    case 1: return Shape({d[0]});
-    case 2: return Shape({d[0], d[1]});
-    case 3: return Shape({d[0], d[1], d[2]});
-    case 4: return Shape({d[0], d[1], d[2], d[3]});
-    default: static_assert(Shape::kMaxRank == 5); return Shape({d[0], d[1], d[2], d[3], d[4]});
-  }
 }
 
 }  // namespace
@@ -87,9 +76,8 @@ absl::StatusOr<const ParsedJson*> GetObject(const ParsedJson& json, const char* 
 
 absl::StatusOr<DType> GetDType(const ParsedJson& json, const char* key) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string name, GetString(json, key));
-  for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16, DType::kFloat16,
-                            DType::kInt64, DType::kInt32, DType::kUint16, DType::kUint8}) {
-    if (Name(dtype) == name) return dtype;
+  for (size_t i = 0; i < std::size(kDTypes); ++i) {
+    if (kDTypes[i].name == name) return static_cast<DType>(i);
   }
   return DataLoss("dtype '", name, "' is not one of ours");
 }
@@ -98,15 +86,16 @@ absl::StatusOr<Shape> GetShape(const ParsedJson& json, const char* key) {
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const array, GetArray(json, key));
   if (array->size() > Shape::kMaxRank)
     return DataLoss("shape has more than ", Shape::kMaxRank, " dims");
-  std::vector<int64_t> dims;
+  Shape shape;
   int64_t room = std::numeric_limits<int64_t>::max() / 8;
-  for (const ParsedJson& dim : *array) {
-    if (!IsCount(dim)) return absl::DataLossError("shape holds a value that is not a count");
-    dims.push_back(dim.get<int64_t>());
-    if (dims.back() > room) return absl::DataLossError("shape is too large");
-    if (dims.back() > 0) room /= dims.back();
+  for (const ParsedJson& item : *array) {
+    if (!IsCount(item)) return absl::DataLossError("shape holds a value that is not a count");
+    const auto dim = item.get<int64_t>();
+    if (dim > room) return absl::DataLossError("shape is too large");
+    if (dim > 0) room /= dim;
+    shape.Append(dim);
   }
-  return MakeShape(dims);
+  return shape;
 }
 
 std::string SealJson(const Json& json) {

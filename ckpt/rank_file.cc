@@ -67,13 +67,7 @@ std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<T
 
 StagedFile StageRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges, int rank,
                          uint8_t* buffer) {
-  StagedFile file;
-  file.rank = rank;
-  file.data = buffer;
-  file.bytes = plan.layout.file_bytes;
-  file.crcs = CopyRankFile(plan, ranges, buffer);
-  file.pieces = plan.pieces;
-  return file;
+  return {rank, buffer, plan.layout.file_bytes, CopyRankFile(plan, ranges, buffer), plan.pieces};
 }
 
 void BackgroundCopy::Begin(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,

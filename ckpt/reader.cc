@@ -29,13 +29,10 @@ namespace anyorder::ckpt {
 
 namespace {
 
-// Pieces for sequential passes over everything: long enough for the disk, short enough for the
-// cache.
-constexpr int64_t kPassBytes = 4 * kCrcChunkBytes;
-
+// Pieces for passes over everything: long enough for the disk, short enough for the cache.
+constexpr int64_t kBlockBytes = 4 * kCrcChunkBytes;
 // One thread sums while others wait for the disk; a queue of four requests keeps an NVMe disk busy.
 constexpr int kNumThreads = 4;
-constexpr int64_t kBlockBytes = 4 * kCrcChunkBytes;
 // A trainer that wants the core gets nine tenths of it.
 constexpr int kBackgroundNice = 10;
 
@@ -218,7 +215,7 @@ absl::Status Checkpoint::Read(absl::string_view name, int64_t begin, int64_t end
 
 absl::StatusOr<std::string> Checkpoint::StateDigest() const {
   StreamingDigest digest;
-  std::string buffer(static_cast<size_t>(kPassBytes), '\0');
+  std::string buffer(static_cast<size_t>(kBlockBytes), '\0');
   for (const auto& [name, tensor] : manifest_.tensors) {
     // The terminating zero keeps "ab" + "c" apart from "a" + "bc".
     const std::string head =
@@ -226,7 +223,7 @@ absl::StatusOr<std::string> Checkpoint::StateDigest() const {
     digest.Update({head.c_str(), head.size() + 1});
     const int64_t count = tensor.shape.num_elements();
     const int64_t width = SizeOf(tensor.dtype);
-    const int64_t piece = kPassBytes / width;
+    const int64_t piece = kBlockBytes / width;
     for (int64_t begin = 0; begin < count; begin += piece) {
       const int64_t end = std::min(count, begin + piece);
       ANYORDER_RETURN_IF_ERROR(Read(name, begin, end, buffer.data()));
@@ -257,7 +254,6 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
     info.status = checkpoint.status();
     if (checkpoint.ok() && checkpoint->step() != *step)
       info.status = DataLoss("'", info.directory, "' holds step ", checkpoint->step());
-    info.fault = std::string(info.status.message());
     if (info.status.ok()) {
       info.opens = true;
       info.generation = checkpoint->generation();

@@ -15,17 +15,11 @@
 #include "absl/strings/string_view.h"
 
 #include "ckpt/manifest.h"
-#include "core/base/dtype.h"
 #include "core/base/file_system.h"
-#include "core/base/tensor.h"
 
 namespace anyorder::ckpt {
 
-struct TensorInfo {
-  std::string name;
-  DType dtype = DType::kFloat32;
-  Shape shape;
-};
+using TensorInfo = SafetensorsEntry;  // name, dtype, shape
 
 enum class VerifyPace {
   kFast,       // as fast as the disk gives them, in several threads
@@ -85,10 +79,9 @@ struct CheckpointInfo {
   int64_t generation = 0;  // 0 when the manifest cannot be read
   int world_size = 0;
   int64_t num_bytes = 0;
-  bool opens = false;   // manifest and file sizes are right; says nothing about payload
-  std::string fault;    // why it does not open
-  absl::Status status;  // the same as a status: DataLoss and NotFound mean bad, others that it
-                        // could not be read
+  bool opens = false;  // manifest and file sizes are right; says nothing about payload
+  // Why it does not open: DataLoss and NotFound mean bad, others that it could not be read.
+  absl::Status status;
 };
 
 // "run-dir/checkpoints/step-000000200"

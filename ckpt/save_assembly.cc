@@ -88,23 +88,18 @@ std::vector<QueuedSave> SaveAssembly::TakeDecided() { return std::exchange(newly
 
 SaveAssembly::OpenSaves::iterator SaveAssembly::Abandon(OpenSaves::iterator save,
                                                         const std::string& reason) {
-  QueuedSave decided;
-  decided.job.id = save->second.id;
-  decided.job.node = node_;
-  decided.abandon_reason = reason;
-  decided.began = save->second.began;
-  newly_decided_.push_back(std::move(decided));
+  newly_decided_.push_back({.job = {.id = save->second.id, .node = node_},
+                            .abandon_reason = reason,
+                            .began = save->second.began});
   Remember(save->first, reason);
   return open_.erase(save);
 }
 
 void SaveAssembly::Complete(OpenSaves::iterator it) {
   OpenSave& save = it->second;
-  QueuedSave complete;
-  complete.job.id = save.id;
-  complete.job.node = node_;
-  complete.began = save.began;
-  complete.is_coordinator = save.ranks.count(0) > 0;
+  QueuedSave complete{.job = {.id = save.id, .node = node_},
+                      .is_coordinator = save.ranks.count(0) > 0,
+                      .began = save.began};
   for (auto& [rank, staged] : save.ranks) {
     if (complete.job.metadata.empty()) complete.job.metadata = staged.metadata;
     if (!staged.metadata.empty() && staged.metadata != complete.job.metadata) {

@@ -10,7 +10,6 @@
 #include "absl/time/clock.h"
 
 #include "ckpt/json_values.h"
-#include "ckpt/layout.h"
 #include "ckpt/reader.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
@@ -116,18 +115,12 @@ void SaveWriter::Report(SaveProgress* progress, SaveState state, absl::Time bega
 }
 
 void SaveWriter::Run(QueuedSave save) {
-  SaveProgress progress;
-  progress.id = save.job.id;
-  progress.stall_ms = save.stall_ms;
+  SaveProgress progress{.id = save.job.id, .stall_ms = save.stall_ms};
   for (const StagedFile& file : save.job.files) progress.bytes += file.bytes;
   progress.node_bytes = progress.bytes;
   const std::vector<int> ranks = RanksOf(save.job);
-  absl::Status status;
-  if (save.abandon_reason.empty()) {
-    status = WriteAndDecide(&save, &progress);
-  } else {
-    status = absl::AbortedError(save.abandon_reason);
-  }
+  const absl::Status status = save.abandon_reason.empty() ? WriteAndDecide(&save, &progress)
+                                                          : absl::AbortedError(save.abandon_reason);
   if (!status.ok()) {
     // Never retried: after a failed sync the kernel may have dropped the pages and would call the
     // next one a success. Nothing is touched once the run directory is another's, who may be
@@ -213,8 +206,6 @@ void SaveWriter::VerifyAndRetire(SaveProgress progress) {
     retired = log_->Retire(options_.keep_last, options_.keep_every, progress.id.generation);
   if (!retired.ok()) LogWarning(absl::StrCat("old checkpoints stay: ", retired.message()));
 }
-
-EventLog::EventLog(std::unique_ptr<AppendableFile> file) : file_(std::move(file)) {}
 
 absl::StatusOr<EventLog> EventLog::Open(FileSystem* fs, const std::string& run_dir, int node) {
   const std::string path = absl::StrFormat("%s/ckptd.node%02d.jsonl", run_dir, node);

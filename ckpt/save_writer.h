@@ -30,8 +30,8 @@ struct QueuedSave {
   bool is_coordinator = false;
   // Keeps the memory behind job.files mapped, also when the trainer that made it is gone: shared
   // with its connection.
-  std::vector<std::shared_ptr<StagingBuffer>> buffers;
-  std::string abandon_reason;
+  std::vector<std::shared_ptr<StagingBuffer>> buffers = {};
+  std::string abandon_reason = {};
   absl::Time began;     // the first rank's COPYING
   double stall_ms = 0;  // of the slowest rank
 };
@@ -40,11 +40,11 @@ struct QueuedSave {
 struct SaveProgress {
   SaveIdentity id;
   SaveState state = SaveState::kCopying;
-  std::string reason;
+  std::string reason = {};
   int64_t bytes = 0;       // of this node; of the whole checkpoint from COMMITTED on
   int64_t node_bytes = 0;  // what the rates are about
   double stall_ms = 0;
-  WriteTimes times;
+  WriteTimes times = {};
   double seconds = 0;         // since `began`
   double verify_seconds = 0;  // of VERIFIED and DAMAGED
   int64_t free_bytes = 0;
@@ -130,7 +130,7 @@ class EventLog {
   void Write(const SaveProgress& progress, int64_t lag_steps);
 
  private:
-  explicit EventLog(std::unique_ptr<AppendableFile> file);
+  explicit EventLog(std::unique_ptr<AppendableFile> file) : file_(std::move(file)) {}
   std::unique_ptr<AppendableFile> file_;
 };
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -104,10 +103,14 @@ void Service::KeepLease() {
   }
 }
 
-void Service::RequestStop() {
-  stop_requested_ = true;
+void Service::Wake() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+}
+
+void Service::RequestStop() {
+  stop_requested_ = true;
+  Wake();
 }
 
 void Service::Report(const SaveProgress& progress) {
@@ -115,8 +118,7 @@ void Service::Report(const SaveProgress& progress) {
     const std::lock_guard<std::mutex> lock(mutex_);
     progress_.push_back(progress);
   }
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+  Wake();
 }
 
 absl::Status Service::Run() {
@@ -186,10 +188,7 @@ void Service::PollSockets() {
   for (Connection& connection : connections_) {
     if (items[i++].revents != 0) ServeConnection(&connection);
   }
-  if (items[1].revents != 0) Accept();
-}
-
-void Service::Accept() {
+  if (items[1].revents == 0) return;
   absl::StatusOr<Channel> channel = AcceptChannel(listener_.get());
   if (channel.ok()) connections_.emplace_back(*std::move(channel));
 }
@@ -296,11 +295,7 @@ void Service::Take(Connection* connection, Begin& begin) {
       assembly_.Begin(id, connection->rank, connection->local_world_size, absl::Now());
   if (!is_first.ok()) return;  // already decided: the answer to Stage gives the reason
   connection->buffers[begin.buffer].generation = begin.generation;
-  if (!*is_first) return;
-  SaveProgress copying;
-  copying.id = id;
-  copying.state = SaveState::kCopying;
-  Publish(copying);
+  if (*is_first) Publish({.id = id, .state = SaveState::kCopying});
 }
 
 absl::Status Service::StageFile(Connection* connection, const Stage& stage) {
@@ -386,13 +381,12 @@ void Service::CloseBroken() {
 void Service::MoveDecidedSaves() {
   for (QueuedSave& save : assembly_.TakeDecided()) {
     if (save.abandon_reason.empty()) {
-      SaveProgress staged;
-      staged.id = save.job.id;
-      staged.state = SaveState::kStaged;
+      SaveProgress staged{.id = save.job.id,
+                          .state = SaveState::kStaged,
+                          .stall_ms = save.stall_ms,
+                          .seconds = absl::ToDoubleSeconds(absl::Now() - save.began)};
       for (const StagedFile& file : save.job.files) staged.bytes += file.bytes;
       staged.node_bytes = staged.bytes;
-      staged.stall_ms = save.stall_ms;
-      staged.seconds = absl::ToDoubleSeconds(absl::Now() - save.began);
       Publish(staged);
     }
     writer_->Enqueue(std::move(save));

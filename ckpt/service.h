@@ -26,15 +26,13 @@
 #include "ckpt/save_assembly.h"
 #include "ckpt/save_writer.h"
 #include "ckpt/staging_buffer.h"
-#include "core/base/file_system.h"
 #include "core/base/unique_fd.h"
 
 namespace anyorder::ckpt {
 
-// What the service knows about one connected trainer.
-
 inline constexpr int kNumBuffers = 2;
 
+// What the service knows about one connected trainer.
 struct Connection {
   explicit Connection(Channel c) : channel(std::move(c)) {}
 
@@ -80,8 +78,8 @@ class Service {
   Service(const ServiceOptions& options, UniqueFd wake, EventLog event_log);
   absl::Status Start();
   // Main thread
+  void Wake();
   void PollSockets();
-  void Accept();
   void StopListening();
   void ServeConnection(Connection* connection);
   void Handle(Connection* connection, Message* message);

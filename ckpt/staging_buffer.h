@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "ckpt/protocol.h"
+#include "core/base/unique_fd.h"
 
 namespace anyorder::ckpt {
 

@@ -1,9 +1,10 @@
 #include "ckpt/takeover.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,21 +23,15 @@ namespace anyorder::ckpt {
 
 namespace {
 
-struct Save {
-  int64_t generation = 0;
-  std::string name;
-};
-
-// The saves of starts before `attempt`, newest first.
-std::vector<Save> OldSaves(const std::vector<std::string>& names, int64_t attempt) {
-  std::vector<Save> saves;
+// Names of the saves of starts before `attempt` by generation, newest first.
+std::multimap<int64_t, std::string, std::greater<>> OldSaves(const std::vector<std::string>& names,
+                                                             int64_t attempt) {
+  std::multimap<int64_t, std::string, std::greater<>> saves;
   for (const std::string& name : names) {
     const std::optional<int64_t> generation = ParseTemporaryName(name);
     if (generation && *generation < attempt * kGenerationsPerAttempt)
-      saves.push_back({*generation, name});
+      saves.emplace(*generation, name);
   }
-  std::sort(saves.begin(), saves.end(),
-            [](const Save& a, const Save& b) { return a.generation > b.generation; });
   return saves;
 }
 
@@ -111,18 +106,18 @@ absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
     const std::string& run_id, int64_t attempt, const std::function<absl::Status()>& fence) {
   const std::string parent = CheckpointsPath(run_dir_);
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
-  const std::vector<Save> saves = OldSaves(names, attempt);
+  const auto saves = OldSaves(names, attempt);
   if (saves.empty()) return std::nullopt;
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
                             ListCheckpoints(run_dir_, fs_));
   const int64_t committed = NewestCommitted(infos);
-  for (const Save& save : saves) {
-    absl::StatusOr<Manifest> voted = ReadVoted(save.name, run_id);
+  for (const auto& [generation, name] : saves) {
+    absl::StatusOr<Manifest> voted = ReadVoted(name, run_id);
     if (!voted.ok() && !IsIncomplete(voted.status())) return voted.status();
     if (!voted.ok() || voted->id.step <= committed) continue;
     // Its service may only have been judged dead: from here on every path it knows leads nowhere.
     const std::string claimed = JoinPath(parent, ClaimedName(voted->id, attempt));
-    ANYORDER_RETURN_IF_ERROR(fs_->Rename(JoinPath(parent, save.name), claimed));
+    ANYORDER_RETURN_IF_ERROR(fs_->Rename(JoinPath(parent, name), claimed));
     ANYORDER_RETURN_IF_ERROR(
         WriteFileAtomically(fs_, JoinPath(claimed, kManifestName), SerializeManifest(*voted)));
     const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(claimed, fs_);
@@ -155,12 +150,8 @@ void TidyUpAfterDeadStarts(const ServiceOptions& o, const std::function<absl::St
                            CommitLog* commit_log, EventLog* event_log) {
   const absl::StatusOr<std::optional<SaveIdentity>> recovered =
       commit_log->RecoverVoted(o.run_id, o.attempt, fence);
-  if (recovered.ok() && recovered->has_value()) {
-    SaveProgress progress;
-    progress.id = **recovered;
-    progress.state = SaveState::kRecovered;
-    event_log->Write(progress, 0);
-  }
+  if (recovered.ok() && recovered->has_value())
+    event_log->Write({.id = **recovered, .state = SaveState::kRecovered}, 0);
   const absl::Status tidy =
       recovered.ok() ? commit_log->RemoveLeftovers(o.attempt) : recovered.status();
   if (!tidy.ok()) LogWarning(absl::StrCat("leftovers of earlier starts stay: ", tidy.message()));

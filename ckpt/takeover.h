@@ -11,7 +11,6 @@
 #include "ckpt/commit.h"
 #include "ckpt/lease.h"
 #include "ckpt/save_writer.h"
-#include "ckpt/service.h"
 
 namespace anyorder::ckpt {
 

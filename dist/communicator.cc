@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/status.h"
 #include "dist/collective_watch.h"
 
 namespace anyorder::dist {
@@ -33,10 +34,6 @@ class Watched {
 void CopyBytes(absl::Span<const char> from, absl::Span<char> to) {
   if (!from.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), from.size());
 }
-
-// One NaN for all: which rank's payload survived would depend on the order.
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-bool HasNan(double a, double b) { return std::isnan(a) || std::isnan(b); }
 
 // What of a failed rank's message reaches the others; enough for one line with a path or two.
 constexpr size_t kMaxAgreedMessageBytes = 4096;
@@ -162,24 +159,18 @@ void Communicator::AllReduce(absl::Span<T> values, const char* name, Combine com
   }
 }
 
-void Communicator::AllReduceSum(absl::Span<int64_t> values) {
-  AllReduce(values, "AllReduceSum", [](int64_t a, int64_t b) {
-    return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-  });
-}
 void Communicator::AllReduceMin(absl::Span<int64_t> values) {
   AllReduce(values, "AllReduceMin", [](int64_t a, int64_t b) { return std::min(a, b); });
 }
 void Communicator::AllReduceMax(absl::Span<int64_t> values) {
   AllReduce(values, "AllReduceMax", [](int64_t a, int64_t b) { return std::max(a, b); });
 }
-void Communicator::AllReduceMin(absl::Span<double> values) {
-  AllReduce(values, "AllReduceMin",
-            [](double a, double b) { return HasNan(a, b) ? kNan : std::min(a, b); });
-}
 void Communicator::AllReduceMax(absl::Span<double> values) {
-  AllReduce(values, "AllReduceMax",
-            [](double a, double b) { return HasNan(a, b) ? kNan : std::max(a, b); });
+  // One NaN for all: which rank's payload survived would depend on the order.
+  AllReduce(values, "AllReduceMax", [](double a, double b) {
+    const bool has_nan = std::isnan(a) || std::isnan(b);
+    return has_nan ? std::numeric_limits<double>::quiet_NaN() : std::max(a, b);
+  });
 }
 
 absl::Status Communicator::AllAgree(const absl::Status& mine) {
@@ -202,6 +193,17 @@ absl::Status Communicator::AllAgree(const absl::Status& mine) {
   message.resize(length);
   Broadcast(absl::MakeSpan(&message[0], message.size()), first);
   return absl::Status(static_cast<absl::StatusCode>(*failed), message);
+}
+
+absl::Status Communicator::AllSame(absl::string_view mine, absl::string_view what,
+                                   absl::string_view advice) {
+  const std::vector<std::string> all = AllGatherStrings(mine);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    return FailedPrecondition("rank ", rank, " ", what, " than rank 0 (", all[rank], " and ",
+                              all[0], "); ", advice);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder::dist

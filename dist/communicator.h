@@ -13,11 +13,13 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
@@ -71,6 +73,18 @@ class Communicator {
 
   // `mine` of every rank, of any lengths, in rank order.
   std::vector<std::string> AllGatherStrings(absl::string_view mine);
+  // The elements of every rank's `mine`, of any number, one rank's behind the other's.
+  template <typename T>
+  std::vector<T> AllGatherElements(const std::vector<T>& mine) {
+    const absl::Span<const char> bytes = BytesOf(absl::MakeConstSpan(mine));
+    std::vector<T> all;
+    for (const std::string& part : AllGatherStrings({bytes.data(), bytes.size()})) {
+      const size_t first = all.size();
+      all.resize(first + part.size() / sizeof(T));
+      if (!part.empty()) std::memcpy(&all[first], part.data(), part.size());
+    }
+    return all;
+  }
 
   // All-to-all of lists of blocks: my k-th block to rank q arrives in q's k-th block from me.
   // Lengths must match pairwise (a broken one aborts). Blocks to and from oneself are copied.
@@ -83,16 +97,25 @@ class Communicator {
                              absl::Span<float> owned);
 
   // Element-wise over ranks, in place, the same on every rank and for every grouping of the same
-  // values. A NaN anywhere makes that element NaN everywhere. Sums wrap around on overflow.
-  void AllReduceSum(absl::Span<int64_t> values);
+  // values. A NaN anywhere makes that element NaN everywhere.
   void AllReduceMin(absl::Span<int64_t> values);
   void AllReduceMax(absl::Span<int64_t> values);
-  void AllReduceMin(absl::Span<double> values);
   void AllReduceMax(absl::Span<double> values);
 
   // OK if all ranks pass OK. Otherwise every rank returns the error of the lowest rank that failed,
   // with "rank 3 on node7: " before its message and the number of other failed ranks after it.
   absl::Status AllAgree(const absl::Status& mine);
+  // `mine`, if every rank has one.
+  template <typename T>
+  absl::StatusOr<T> AllAgree(absl::StatusOr<T> mine) {
+    const absl::Status all = AllAgree(mine.status());
+    if (!all.ok()) return all;
+    return mine;
+  }
+
+  // FailedPrecondition on all ranks if a rank's `mine` is another than rank 0's: "rank 3 `what`
+  // than rank 0 (x and y); `advice`".
+  absl::Status AllSame(absl::string_view mine, absl::string_view what, absl::string_view advice);
 
   // Payload that this rank has sent to other ranks through AllGatherInPlace and Exchange so far.
   int64_t bytes_sent() const { return bytes_sent_; }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 #include <vector>
 
 #include "core/base/check.h"
@@ -33,9 +32,6 @@ class DirectTransport final : public DeviceTransport {
                              absl::Span<float> owned, StreamView) override {
     communicator_.ReduceScatterAnyOrder(mine, offsets, owned);
   }
-  void Broadcast(absl::Span<char> bytes, int root, StreamView) override {
-    communicator_.Broadcast(bytes, root);
-  }
   int64_t bytes_sent() const override { return communicator_.bytes_sent(); }
 
  private:
@@ -44,6 +40,28 @@ class DirectTransport final : public DeviceTransport {
 
 // Pieces begin on cache lines of the staging memory.
 constexpr int64_t kPieceUnit = 64;
+
+int64_t NumRounds(int64_t bytes, int64_t piece) { return (bytes + piece - 1) / piece; }
+
+// The piece of round `round` of [0, size).
+Range PieceOf(int64_t size, int64_t piece, int64_t round) {
+  return {std::min(size, round * piece), std::min(size, (round + 1) * piece)};
+}
+
+// [world_size + 1]: the offsets of the pieces of a round, one behind the other.
+std::vector<int64_t> PieceOffsets(absl::Span<const int64_t> offsets, int64_t piece, int64_t round) {
+  std::vector<int64_t> packed = {0};
+  for (size_t i = 0; i + 1 < offsets.size(); ++i)
+    packed.push_back(packed.back() + PieceOf(offsets[i + 1] - offsets[i], piece, round).size());
+  return packed;
+}
+
+int64_t LargestBlock(absl::Span<const int64_t> offsets) {
+  int64_t largest = 0;
+  for (size_t i = 0; i + 1 < offsets.size(); ++i)
+    largest = std::max(largest, offsets[i + 1] - offsets[i]);
+  return largest;
+}
 
 class StagedTransport final : public DeviceTransport {
  public:
@@ -67,12 +85,102 @@ class StagedTransport final : public DeviceTransport {
   int64_t bytes_sent() const override { return communicator_.bytes_sent(); }
 
   void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive,
-                StreamView stream) override;
+                StreamView stream) override {
+    if (communicator_.world_size() == 1) return;
+    // Ranks have other blocks than their peers, but must cut them alike and go through as many
+    // rounds.
+    int64_t most[] = {static_cast<int64_t>(std::max({send.size(), receive.size(), size_t{1}})), 0};
+    for (const SendBlock& block : send) {
+      ANYORDER_CHECK(block.to != communicator_.rank()) << "a block to oneself";
+      most[1] = std::max(most[1], static_cast<int64_t>(block.bytes.size()));
+    }
+    communicator_.AllReduceMax(absl::MakeSpan(most));
+    const int64_t piece = PieceBytes(most[0]);
+    const auto load = [&](int64_t round) {
+      for (size_t i = 0; i < send.size(); ++i) {
+        const Range part = PieceOf(send[i].bytes.size(), piece, round);
+        backend_.CopyToHost(send[i].bytes.data() + part.begin, out(round) + i * piece, part.size(),
+                            stream);
+      }
+    };
+    const auto move = [&](int64_t round) {
+      std::vector<SendBlock> outgoing;
+      std::vector<ReceiveBlock> incoming;
+      for (size_t i = 0; i < send.size(); ++i) {
+        const size_t size = PieceOf(send[i].bytes.size(), piece, round).size();
+        outgoing.push_back({send[i].to, absl::MakeConstSpan(out(round) + i * piece, size)});
+      }
+      for (size_t i = 0; i < receive.size(); ++i) {
+        const size_t size = PieceOf(receive[i].bytes.size(), piece, round).size();
+        incoming.push_back({receive[i].from, absl::MakeSpan(in(round) + i * piece, size)});
+      }
+      communicator_.Exchange(outgoing, incoming);
+    };
+    const auto store = [&](int64_t round) {
+      for (size_t i = 0; i < receive.size(); ++i) {
+        const Range part = PieceOf(receive[i].bytes.size(), piece, round);
+        backend_.CopyFromStaging(in(round) + i * piece, receive[i].bytes.data() + part.begin,
+                                 part.size(), stream);
+      }
+    };
+    InRounds(NumRounds(most[1], piece), stream, load, move, store);
+  }
+
   void AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets,
-                        StreamView stream) override;
+                        StreamView stream) override {
+    const int world_size = communicator_.world_size();
+    if (world_size == 1) return;
+    const int64_t piece = PieceBytes(world_size);
+    const auto load = [&](int64_t round) {
+      // Not over what came in two rounds ago: the device may still read it.
+      const Range part =
+          PieceOf(offsets[communicator_.rank() + 1] - offsets[communicator_.rank()], piece, round);
+      const char* from = all.data() + offsets[communicator_.rank()] + part.begin;
+      backend_.CopyToHost(from, out(round), part.size(), stream);
+    };
+    const auto move = [&](int64_t round) {
+      const std::vector<int64_t> packed = PieceOffsets(offsets, piece, round);
+      const int64_t begin = packed[communicator_.rank()];
+      std::copy_n(out(round), packed[communicator_.rank() + 1] - begin, in(round) + begin);
+      communicator_.AllGatherInPlace(absl::MakeSpan(in(round), packed.back()), packed);
+    };
+    const auto store = [&](int64_t round) {
+      const std::vector<int64_t> packed = PieceOffsets(offsets, piece, round);
+      for (int rank = 0; rank < world_size; ++rank) {
+        if (rank == communicator_.rank()) continue;
+        char* const to = all.data() + offsets[rank] + round * piece;
+        const int64_t bytes = packed[rank + 1] - packed[rank];
+        if (bytes > 0) backend_.CopyFromStaging(in(round) + packed[rank], to, bytes, stream);
+      }
+    };
+    InRounds(NumRounds(LargestBlock(offsets), piece), stream, load, move, store);
+  }
+
   void ReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
-                             absl::Span<float> owned, StreamView stream) override;
-  void Broadcast(absl::Span<char> bytes, int root, StreamView stream) override;
+                             absl::Span<float> owned, StreamView stream) override {
+    constexpr int64_t kSize = sizeof(float);
+    const int64_t piece = PieceBytes(communicator_.world_size()) / kSize;
+    const auto load = [&](int64_t round) {
+      const std::vector<int64_t> packed = PieceOffsets(offsets, piece, round);
+      for (int rank = 0; rank < communicator_.world_size(); ++rank) {
+        const Range part = PieceOf(offsets[rank + 1] - offsets[rank], piece, round);
+        backend_.CopyToHost(mine.data() + offsets[rank] + part.begin,
+                            out(round) + packed[rank] * kSize, part.size() * kSize, stream);
+      }
+    };
+    const auto move = [&](int64_t round) {
+      const std::vector<int64_t> packed = PieceOffsets(offsets, piece, round);
+      const size_t size = PieceOf(owned.size(), piece, round).size();
+      communicator_.ReduceScatterAnyOrder(
+          absl::MakeConstSpan(reinterpret_cast<const float*>(out(round)), packed.back()), packed,
+          absl::MakeSpan(reinterpret_cast<float*>(in(round)), size));
+    };
+    const auto store = [&](int64_t round) {
+      const Range part = PieceOf(owned.size(), piece, round);
+      backend_.CopyFromStaging(in(round), owned.data() + part.begin, part.size() * kSize, stream);
+    };
+    InRounds(NumRounds(LargestBlock(offsets), piece), stream, load, move, store);
+  }
 
  private:
   // Even and odd rounds have memory of their own.
@@ -115,150 +223,6 @@ class StagedTransport final : public DeviceTransport {
   std::array<Round, 2> rounds_;
   std::unique_ptr<kernels::Event> stored_;  // all that the last call brought
 };
-
-int64_t NumRounds(int64_t bytes, int64_t piece) { return (bytes + piece - 1) / piece; }
-
-// The piece of round `round` of [0, size).
-Range PieceOf(int64_t size, int64_t piece, int64_t round) {
-  return {std::min(size, round * piece), std::min(size, (round + 1) * piece)};
-}
-
-// [world_size + 1]: the offsets of the pieces of a round, one behind the other.
-std::vector<int64_t> PieceOffsets(absl::Span<const int64_t> offsets, int64_t piece, int64_t round) {
-  std::vector<int64_t> packed = {0};
-  for (size_t i = 0; i + 1 < offsets.size(); ++i)
-    packed.push_back(packed.back() + PieceOf(offsets[i + 1] - offsets[i], piece, round).size());
-  return packed;
-}
-
-int64_t LargestBlock(absl::Span<const int64_t> offsets) {
-  int64_t largest = 0;
-  for (size_t i = 0; i + 1 < offsets.size(); ++i)
-    largest = std::max(largest, offsets[i + 1] - offsets[i]);
-  return largest;
-}
-
-void StagedTransport::Exchange(absl::Span<const SendBlock> send,
-                               absl::Span<const ReceiveBlock> receive, StreamView stream) {
-  if (communicator_.world_size() == 1) return;
-  // Ranks have other blocks than their peers, but must cut them alike and go through as many
-  // rounds.
-  int64_t most[] = {static_cast<int64_t>(std::max({send.size(), receive.size(), size_t{1}})), 0};
-  for (const SendBlock& block : send) {
-    ANYORDER_CHECK(block.to != communicator_.rank()) << "a block to oneself";
-    most[1] = std::max(most[1], static_cast<int64_t>(block.bytes.size()));
-  }
-  communicator_.AllReduceMax(absl::MakeSpan(most));
-  const int64_t piece = PieceBytes(most[0]);
-  const auto load = [&](int64_t round) {
-    for (size_t i = 0; i < send.size(); ++i) {
-      const Range part = PieceOf(send[i].bytes.size(), piece, round);
-      backend_.CopyToHost(send[i].bytes.data() + part.begin, out(round) + i * piece, part.size(),
-                          stream);
-    }
-  };
-  const auto move = [&](int64_t round) {
-    std::vector<SendBlock> outgoing;
-    std::vector<ReceiveBlock> incoming;
-    for (size_t i = 0; i < send.size(); ++i) {
-      const size_t size = PieceOf(send[i].bytes.size(), piece, round).size();
-      outgoing.push_back({send[i].to, absl::MakeConstSpan(out(round) + i * piece, size)});
-    }
-    for (size_t i = 0; i < receive.size(); ++i) {
-      const size_t size = PieceOf(receive[i].bytes.size(), piece, round).size();
-      incoming.push_back({receive[i].from, absl::MakeSpan(in(round) + i * piece, size)});
-    }
-    communicator_.Exchange(outgoing, incoming);
-  };
-  const auto store = [&](int64_t round) {
-    for (size_t i = 0; i < receive.size(); ++i) {
-      const Range part = PieceOf(receive[i].bytes.size(), piece, round);
-      backend_.CopyFromStaging(in(round) + i * piece, receive[i].bytes.data() + part.begin,
-                               part.size(), stream);
-    }
-  };
-  InRounds(NumRounds(most[1], piece), stream, load, move, store);
-}
-
-void StagedTransport::AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets,
-                                       StreamView stream) {
-  const int world_size = communicator_.world_size();
-  if (world_size == 1) return;
-  const int64_t piece = PieceBytes(world_size);
-  const auto load = [&](int64_t round) {
-    // Not over what came in two rounds ago: the device may still read it.
-    const Range part =
-        PieceOf(offsets[communicator_.rank() + 1] - offsets[communicator_.rank()], piece, round);
-    const char* from = all.data() + offsets[communicator_.rank()] + part.begin;
-    backend_.CopyToHost(from, out(round), part.size(), stream);
-  };
-  const auto move = [&](int64_t round) {
-    const std::vector<int64_t> packed = PieceOffsets(offsets, piece, round);
-    const int64_t begin = packed[communicator_.rank()];
-    std::copy_n(out(round), packed[communicator_.rank() + 1] - begin, in(round) + begin);
-    communicator_.AllGatherInPlace(absl::MakeSpan(in(round), packed.back()), packed);
-  };
-  const auto store = [&](int64_t round) {
-    const std::vector<int64_t> packed = PieceOffsets(offsets, piece, round);
-    for (int rank = 0; rank < world_size; ++rank) {
-      if (rank == communicator_.rank()) continue;
-      char* const to = all.data() + offsets[rank] + round * piece;
-      const int64_t bytes = packed[rank + 1] - packed[rank];
-      if (bytes > 0) backend_.CopyFromStaging(in(round) + packed[rank], to, bytes, stream);
-    }
-  };
-  InRounds(NumRounds(LargestBlock(offsets), piece), stream, load, move, store);
-}
-
-void StagedTransport::ReduceScatterAnyOrder(absl::Span<const float> mine,
-                                            absl::Span<const int64_t> offsets,
-                                            absl::Span<float> owned, StreamView stream) {
-  constexpr int64_t kSize = sizeof(float);
-  const int64_t piece = PieceBytes(communicator_.world_size()) / kSize;
-  const auto load = [&](int64_t round) {
-    const std::vector<int64_t> packed = PieceOffsets(offsets, piece, round);
-    for (int rank = 0; rank < communicator_.world_size(); ++rank) {
-      const Range part = PieceOf(offsets[rank + 1] - offsets[rank], piece, round);
-      backend_.CopyToHost(mine.data() + offsets[rank] + part.begin,
-                          out(round) + packed[rank] * kSize, part.size() * kSize, stream);
-    }
-  };
-  const auto move = [&](int64_t round) {
-    const std::vector<int64_t> packed = PieceOffsets(offsets, piece, round);
-    const size_t size = PieceOf(owned.size(), piece, round).size();
-    communicator_.ReduceScatterAnyOrder(
-        absl::MakeConstSpan(reinterpret_cast<const float*>(out(round)), packed.back()), packed,
-        absl::MakeSpan(reinterpret_cast<float*>(in(round)), size));
-  };
-  const auto store = [&](int64_t round) {
-    const Range part = PieceOf(owned.size(), piece, round);
-    backend_.CopyFromStaging(in(round), owned.data() + part.begin, part.size() * kSize, stream);
-  };
-  InRounds(NumRounds(LargestBlock(offsets), piece), stream, load, move, store);
-}
-
-void StagedTransport::Broadcast(absl::Span<char> bytes, int root, StreamView stream) {
-  if (communicator_.world_size() == 1) return;
-  const bool is_root = communicator_.rank() == root;
-  const int64_t size = static_cast<int64_t>(bytes.size());
-  const int64_t piece = PieceBytes(1);
-  // Not the root's outgoing half elsewhere: that is what the copies to the device read.
-  const auto host = [&](int64_t round) { return is_root ? out(round) : in(round); };
-  const auto load = [&](int64_t round) {
-    const Range part = PieceOf(size, piece, round);
-    if (is_root) backend_.CopyToHost(bytes.data() + part.begin, out(round), part.size(), stream);
-  };
-  const auto move = [&](int64_t round) {
-    const size_t part = PieceOf(size, piece, round).size();
-    communicator_.Broadcast(absl::MakeSpan(host(round), part), root);
-  };
-  const auto store = [&](int64_t round) {
-    const Range part = PieceOf(size, piece, round);
-    if (!is_root)
-      backend_.CopyFromStaging(in(round), bytes.data() + part.begin, part.size(), stream);
-  };
-  InRounds(NumRounds(size, piece), stream, load, move, store);
-}
 
 }  // namespace
 

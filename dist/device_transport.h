@@ -44,7 +44,6 @@ class DeviceTransport {
   virtual void ReduceScatterAnyOrder(absl::Span<const float> mine,
                                      absl::Span<const int64_t> offsets, absl::Span<float> owned,
                                      StreamView stream) = 0;
-  virtual void Broadcast(absl::Span<char> bytes, int root, StreamView stream) = 0;
 
   // Payload that this rank has sent to others through Exchange and AllGatherInPlace so far.
   virtual int64_t bytes_sent() const = 0;

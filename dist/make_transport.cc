@@ -1,6 +1,5 @@
 #include "dist/make_transport.h"
 
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,17 +14,14 @@ absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNccl(Communicator& communic
                                                           kernels::Backend& backend,
                                                           const TransportOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckOneDeviceEach(communicator, backend.device_id()));
-  absl::StatusOr<std::unique_ptr<NcclLibrary>> library = options.load_nccl();
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(library.status()));
-  return MakeNcclTransport(*std::move(library), communicator, backend, options.nccl);
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<NcclLibrary> library,
+                            communicator.AllAgree(options.load_nccl()));
+  return MakeNcclTransport(std::move(library), communicator, backend, options.nccl);
 }
 
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeMpi(Communicator& communicator,
                                                          kernels::Backend& backend) {
-  absl::StatusOr<std::unique_ptr<DeviceTransport>> transport =
-      MakeCommunicatorTransport(communicator, backend);
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(transport.status()));
-  return transport;
+  return communicator.AllAgree(MakeCommunicatorTransport(communicator, backend));
 }
 
 }  // namespace

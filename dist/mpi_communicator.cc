@@ -1,7 +1,6 @@
 #include "dist/mpi_communicator.h"
 
 #include <mpi.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <climits>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "dist/start_guard.h"
 
@@ -176,9 +176,7 @@ std::unique_ptr<Communicator> MpiEnvironment::World() {
   int world_size = 0;
   CheckMpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   CheckMpi(MPI_Comm_size(comm, &world_size), "MPI_Comm_size");
-  char host[256] = "?";
-  gethostname(host, sizeof(host) - 1);
-  return std::make_unique<MpiCommunicator>(comm, rank, world_size, host);
+  return std::make_unique<MpiCommunicator>(comm, rank, world_size, HostName());
 }
 
 }  // namespace anyorder::dist

@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,22 +18,40 @@ namespace {
 static_assert(kNcclSuccess == ncclSuccess && kNcclInProgress == ncclInProgress &&
               kNcclRemoteError == ncclRemoteError && sizeof(NcclId) == sizeof(ncclUniqueId));
 
+// Becomes a function of the type it is stored as.
+struct Symbol {
+  template <typename Call>
+  operator Call*() const {  // NOLINT(google-explicit-constructor)
+    return reinterpret_cast<Call*>(address);
+  }
+  void* address;
+};
+
 struct Calls {
-  decltype(&ncclGetVersion) get_version;
-  decltype(&ncclGetUniqueId) get_unique_id;
-  decltype(&ncclCommInitRankConfig) init_rank;
-  decltype(&ncclCommGetAsyncError) async_error;
-  decltype(&ncclCommFinalize) finalize;
-  decltype(&ncclCommDestroy) destroy;
-  decltype(&ncclCommAbort) abort;
-  decltype(&ncclGroupStart) group_start;
-  decltype(&ncclGroupEnd) group_end;
-  decltype(&ncclSend) send;
-  decltype(&ncclRecv) receive;
-  decltype(&ncclBroadcast) broadcast;
-  decltype(&ncclReduce) reduce;
-  decltype(&ncclGetErrorString) error_string;
-  decltype(&ncclGetLastError) last_error;
+  explicit Calls(void* handle) : library(handle) {}
+  Symbol Find(const char* name) {
+    void* const address = ::dlsym(library, name);
+    if (address == nullptr) missing.emplace_back(name);
+    return {address};
+  }
+
+  void* library;
+  std::vector<std::string> missing;
+  decltype(&ncclGetVersion) get_version = Find("ncclGetVersion");
+  decltype(&ncclGetUniqueId) get_unique_id = Find("ncclGetUniqueId");
+  decltype(&ncclCommInitRankConfig) init_rank = Find("ncclCommInitRankConfig");
+  decltype(&ncclCommGetAsyncError) async_error = Find("ncclCommGetAsyncError");
+  decltype(&ncclCommFinalize) finalize = Find("ncclCommFinalize");
+  decltype(&ncclCommDestroy) destroy = Find("ncclCommDestroy");
+  decltype(&ncclCommAbort) abort = Find("ncclCommAbort");
+  decltype(&ncclGroupStart) group_start = Find("ncclGroupStart");
+  decltype(&ncclGroupEnd) group_end = Find("ncclGroupEnd");
+  decltype(&ncclSend) send = Find("ncclSend");
+  decltype(&ncclRecv) receive = Find("ncclRecv");
+  decltype(&ncclBroadcast) broadcast = Find("ncclBroadcast");
+  decltype(&ncclReduce) reduce = Find("ncclReduce");
+  decltype(&ncclGetErrorString) error_string = Find("ncclGetErrorString");
+  decltype(&ncclGetLastError) last_error = Find("ncclGetLastError");
 };
 
 ncclComm_t Comm(NcclComm comm) { return static_cast<ncclComm_t>(comm); }
@@ -116,30 +133,10 @@ absl::StatusOr<std::unique_ptr<NcclLibrary>> LoadNcclLibrary() {
   std::string why;
   void* const handle = OpenLibrary(&why);
   if (handle == nullptr) return Unavailable("no NCCL: ", why, kAdvice);
-  Calls calls;
-  std::vector<std::string> missing;
-  const auto find = [&](const char* name, auto* call) {
-    *call = reinterpret_cast<std::remove_reference_t<decltype(*call)>>(::dlsym(handle, name));
-    if (*call == nullptr) missing.emplace_back(name);
-  };
-  find("ncclGetVersion", &calls.get_version);
-  find("ncclGetUniqueId", &calls.get_unique_id);
-  find("ncclCommInitRankConfig", &calls.init_rank);
-  find("ncclCommGetAsyncError", &calls.async_error);
-  find("ncclCommFinalize", &calls.finalize);
-  find("ncclCommDestroy", &calls.destroy);
-  find("ncclCommAbort", &calls.abort);
-  find("ncclGroupStart", &calls.group_start);
-  find("ncclGroupEnd", &calls.group_end);
-  find("ncclSend", &calls.send);
-  find("ncclRecv", &calls.receive);
-  find("ncclBroadcast", &calls.broadcast);
-  find("ncclReduce", &calls.reduce);
-  find("ncclGetErrorString", &calls.error_string);
-  find("ncclGetLastError", &calls.last_error);
-  if (!missing.empty()) {
+  const Calls calls(handle);
+  if (!calls.missing.empty()) {
     ::dlclose(handle);
-    return Unavailable("libnccl.so.2 is too old: it has no ", absl::StrJoin(missing, ", "),
+    return Unavailable("libnccl.so.2 is too old: it has no ", absl::StrJoin(calls.missing, ", "),
                        kAdvice);
   }
   return std::make_unique<LoadedNccl>(calls);

@@ -1,6 +1,5 @@
 #include "dist/nccl_transport.h"
 
-#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -38,25 +37,122 @@ class NcclTransport final : public DeviceTransport {
         communicator_(communicator),
         backend_(backend),
         options_(options) {}
-  ~NcclTransport() override;
+  ~NcclTransport() override {
+    if (options_.watch != nullptr) options_.watch->set_probe(nullptr);
+    if (comm_ == nullptr) return;
+    // Ranks that leave together; one that left alone has no peer to wait for.
+    if (Settle(library_->Finalize(comm_), "ncclCommFinalize", options_.connect_limit).ok()) {
+      library_->Destroy(comm_);
+    } else {
+      library_->Abort(comm_);
+    }
+  }
 
   // In this order, each agreed upon by all ranks before the next.
-  absl::Status CheckVersion();
-  absl::Status AgreeOnId(NcclId* id);
-  absl::Status Connect(const NcclId& id);
-  absl::Status AllocateEvents();
+  absl::Status CheckVersion() {
+    const int result = library_->GetVersion(&version_);
+    absl::Status mine = result == kNcclSuccess ? absl::OkStatus() : Error("ncclGetVersion", result);
+    if (mine.ok() && (version_ < kOldestVersion || version_ >= 30000)) {
+      mine = Unavailable("libnccl.so.2 is version ", VersionText(version_), "; this program needs ",
+                         VersionText(kOldestVersion), " to 2.x; install another, ", kAdvice);
+    }
+    ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(mine));
+    int64_t first = version_;
+    communicator_.Broadcast(MutableBytesOf(absl::MakeSpan(&first, 1)), 0);
+    if (first != version_) {
+      mine = Unavailable("libnccl.so.2 is version ", VersionText(version_), ", rank 0's is ",
+                         VersionText(static_cast<int>(first)),
+                         "; install one version on all nodes, ", kAdvice);
+    }
+    return communicator_.AllAgree(mine);
+  }
+
+  absl::Status AgreeOnId(NcclId* id) {
+    int result = kNcclSuccess;
+    if (communicator_.rank() == 0) result = library_->GetUniqueId(id);
+    ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(
+        result == kNcclSuccess ? absl::OkStatus() : Error("ncclGetUniqueId", result)));
+    communicator_.Broadcast(absl::MakeSpan(*id), 0);
+    return absl::OkStatus();
+  }
+
+  absl::Status Connect(const NcclId& id) {
+    const int result =
+        library_->InitRank(&comm_, communicator_.world_size(), id, communicator_.rank());
+    absl::Status mine = Settle(result, "ncclCommInitRankConfig", options_.connect_limit);
+    if (absl::IsDeadlineExceeded(mine)) {
+      mine = Unavailable("NCCL did not connect the ranks within ",
+                         absl::FormatDuration(options_.connect_limit),
+                         "; NCCL_DEBUG=INFO says what it tries (its network: NCCL_SOCKET_IFNAME, "
+                         "NCCL_IB_DISABLE); fix that, ",
+                         kAdvice);
+    }
+    const absl::Status all = communicator_.AllAgree(mine);
+    if (!all.ok() && comm_ != nullptr) library_->Abort(std::exchange(comm_, nullptr));
+    return all;
+  }
+
+  absl::Status AllocateEvents() {
+    ANYORDER_ASSIGN_OR_RETURN(stream_, backend_.MakeStream(kernels::StreamPurpose::kMessages));
+    ANYORDER_ASSIGN_OR_RETURN(before_, backend_.MakeEvent());
+    ANYORDER_ASSIGN_OR_RETURN(after_, backend_.MakeEvent());
+    for (size_t i = 0; i < kMaxPending; ++i) {
+      ANYORDER_ASSIGN_OR_RETURN(free_events_.emplace_back(), backend_.MakeEvent());
+    }
+    if (options_.watch != nullptr) options_.watch->set_probe([this] { return Probe(); });
+    return absl::OkStatus();
+  }
 
   std::string name() const override { return absl::StrCat("NCCL ", VersionText(version_)); }
   bool is_asynchronous() const override { return true; }
   int64_t bytes_sent() const override { return bytes_sent_; }
 
   void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive,
-                StreamView stream) override;
+                StreamView stream) override {
+    InGroup("Exchange", stream, [&](StreamView own) {
+      for (const SendBlock& block : send) {
+        const int64_t bytes = static_cast<int64_t>(block.bytes.size());
+        Ask("ncclSend",
+            [&] { return library_->Send(block.bytes.data(), bytes, block.to, comm_, own); });
+        bytes_sent_ += bytes;
+      }
+      for (const ReceiveBlock& block : receive) {
+        const int64_t bytes = static_cast<int64_t>(block.bytes.size());
+        Ask("ncclRecv",
+            [&] { return library_->Receive(block.bytes.data(), bytes, block.from, comm_, own); });
+      }
+    });
+  }
+
+  // Ranks own ranges of different lengths, and ncclAllGather and ncclReduceScatter know one length
+  // only.
   void AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets,
-                        StreamView stream) override;
+                        StreamView stream) override {
+    InGroup("AllGatherInPlace", stream, [&](StreamView own) {
+      for (int rank = 0; rank < communicator_.world_size(); ++rank) {
+        const int64_t bytes = offsets[rank + 1] - offsets[rank];
+        if (bytes == 0) continue;
+        Ask("ncclBroadcast", [&] {
+          return library_->Broadcast(all.data() + offsets[rank], bytes, rank, comm_, own);
+        });
+        if (rank == communicator_.rank()) bytes_sent_ += bytes * (communicator_.world_size() - 1);
+      }
+    });
+  }
+
   void ReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
-                             absl::Span<float> owned, StreamView stream) override;
-  void Broadcast(absl::Span<char> bytes, int root, StreamView stream) override;
+                             absl::Span<float> owned, StreamView stream) override {
+    InGroup("ReduceScatterAnyOrder", stream, [&](StreamView own) {
+      for (int rank = 0; rank < communicator_.world_size(); ++rank) {
+        const int64_t count = offsets[rank + 1] - offsets[rank];
+        if (count == 0) continue;
+        Ask("ncclReduce", [&] {
+          return library_->ReduceSum(mine.data() + offsets[rank], owned.data(), count, rank, comm_,
+                                     own);
+        });
+      }
+    });
+  }
 
  private:
   struct Pending {
@@ -68,11 +164,70 @@ class NcclTransport final : public DeviceTransport {
 
   // body(stream) asks for the calls of one group.
   template <typename Body>
-  void InGroup(const char* what, StreamView stream, Body body);
-  void Remember(const char* what, StreamView stream);
+  void InGroup(const char* what, StreamView stream, Body body) {
+    // What a null stream is to the backend it need not be to NCCL.
+    const bool is_main = stream.handle == nullptr;
+    const StreamView own = is_main ? stream_->view() : stream;
+    if (is_main) {
+      before_->Record(stream);
+      before_->Wait(own);
+    }
+    Ask("ncclGroupStart", [&] { return library_->GroupStart(); });
+    body(own);
+    Ask("ncclGroupEnd", [&] { return library_->GroupEnd(); });
+    Remember(what, own);
+    if (is_main) {
+      after_->Record(own);
+      after_->Wait(stream);
+    }
+  }
+
+  // Forgets operations that have ended, up to the first that has not or whose device fails.
+  absl::Status DropEnded() {
+    while (!pending_.empty()) {
+      ANYORDER_ASSIGN_OR_RETURN(const bool is_reached, pending_.front().end->IsReached());
+      if (!is_reached) break;
+      free_events_.push_back(std::move(pending_.front().end));
+      pending_.pop_front();
+    }
+    return absl::OkStatus();
+  }
+
+  void Remember(const char* what, StreamView stream) {
+    ++operations_;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    DropEnded().IgnoreError();  // Probe says what failed
+    // The oldest stays: it is the one whose time is measured.
+    if (free_events_.empty()) return;
+    pending_.push_back({what, operations_, absl::Now(), std::move(free_events_.back())});
+    free_events_.pop_back();
+    pending_.back().end->Record(stream);
+  }
+
   // Waits until the library has taken what answered `result`.
-  absl::Status Settle(int result, const char* call, absl::Duration limit);
-  void Check(int result, const char* call);
+  absl::Status Settle(int result, const char* call, absl::Duration limit) {
+    const absl::Time deadline = absl::Now() + limit;
+    while (result == kNcclInProgress) {
+      if (absl::Now() > deadline)
+        return DeadlineExceeded("NCCL's ", call, " did not end within ",
+                                absl::FormatDuration(limit));
+      const int asked = Alone([&] { return library_->AsyncError(comm_, &result); });
+      if (asked != kNcclSuccess) result = asked;
+      if (result == kNcclInProgress) absl::SleepFor(absl::Microseconds(50));
+    }
+    return result == kNcclSuccess ? absl::OkStatus() : Error(call, result);
+  }
+
+  void Check(int result, const char* call) {
+    // The first message between two ranks connects them, for which the slower one has to come.
+    const absl::Status settled = Settle(result, call, options_.work_limit);
+    if (settled.ok()) return;
+    // As with MPI, what fails inside of a collective cannot be repaired: the peers wait for this
+    // rank.
+    if (options_.watch != nullptr) options_.watch->GiveUp(settled, [this] { Abort(); });
+    ANYORDER_CHECK(settled.ok()) << settled.message();
+  }
+
   // What `call` of the library answers, while no other thread is in it.
   template <typename Call>
   int Alone(Call call) {
@@ -83,8 +238,43 @@ class NcclTransport final : public DeviceTransport {
   void Ask(const char* name, Call call) {
     Check(Alone(call), name);
   }
-  absl::Status Probe();
-  void Abort();
+
+  // Called by the watch's thread.
+  absl::Status Probe() {
+    int error = kNcclSuccess;
+    // A thread that is in the library now looks at its answer itself, or hangs in it, which the
+    // times below tell.
+    if (const std::unique_lock<std::mutex> lock(library_mutex_, std::try_to_lock);
+        lock.owns_lock()) {
+      const int asked = library_->AsyncError(comm_, &error);
+      if (asked != kNcclSuccess) error = asked;
+    }
+    if (error != kNcclSuccess && error != kNcclInProgress) {
+      Abort();
+      return Unavailable("NCCL failed: ", library_->ErrorText(error, comm_),
+                         error == kNcclRemoteError ? " (a peer is lost)" : "");
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const absl::Status dropped = DropEnded();
+    if (pending_.empty()) return absl::OkStatus();
+    const Pending& first = pending_.front();
+    const absl::Duration elapsed = absl::Now() - first.begun;
+    if (dropped.ok() && elapsed < options_.work_limit) return absl::OkStatus();
+    Abort();
+    const std::string what = absl::StrCat("NCCL operation ", first.number, " (", first.what, ") ");
+    if (!dropped.ok()) return Unavailable(what, "failed: ", dropped.message());
+    return DeadlineExceeded(what, "has run for ",
+                            absl::FormatDuration(absl::Trunc(elapsed, absl::Milliseconds(1))),
+                            "; a peer or its network is lost");
+  }
+
+  // In a thread that is not waited for: the library may hang as its operation does.
+  void Abort() {
+    if (comm_ == nullptr) return;
+    std::thread([library = library_.get(), comm = comm_] { library->Abort(comm); }).detach();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+
   absl::Status Error(const char* call, int result) const {
     return Unavailable("NCCL's ", call, ": ", library_->ErrorText(result, comm_));
   }
@@ -108,227 +298,6 @@ class NcclTransport final : public DeviceTransport {
   std::deque<Pending> pending_;
   std::vector<std::unique_ptr<kernels::Event>> free_events_;
 };
-
-NcclTransport::~NcclTransport() {
-  if (options_.watch != nullptr) options_.watch->set_probe(nullptr);
-  if (comm_ == nullptr) return;
-  // Ranks that leave together; one that left alone has no peer to wait for.
-  if (Settle(library_->Finalize(comm_), "ncclCommFinalize", options_.connect_limit).ok()) {
-    library_->Destroy(comm_);
-  } else {
-    library_->Abort(comm_);
-  }
-}
-
-absl::Status NcclTransport::CheckVersion() {
-  const int result = library_->GetVersion(&version_);
-  absl::Status mine = result == kNcclSuccess ? absl::OkStatus() : Error("ncclGetVersion", result);
-  if (mine.ok() && (version_ < kOldestVersion || version_ >= 30000)) {
-    mine = Unavailable("libnccl.so.2 is version ", VersionText(version_), "; this program needs ",
-                       VersionText(kOldestVersion), " to 2.x; install another, ", kAdvice);
-  }
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(mine));
-  int64_t first = version_;
-  communicator_.Broadcast(MutableBytesOf(absl::MakeSpan(&first, 1)), 0);
-  if (first != version_) {
-    mine = Unavailable("libnccl.so.2 is version ", VersionText(version_), ", rank 0's is ",
-                       VersionText(static_cast<int>(first)), "; install one version on all nodes, ",
-                       kAdvice);
-  }
-  return communicator_.AllAgree(mine);
-}
-
-absl::Status NcclTransport::AgreeOnId(NcclId* id) {
-  int result = kNcclSuccess;
-  if (communicator_.rank() == 0) result = library_->GetUniqueId(id);
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(
-      result == kNcclSuccess ? absl::OkStatus() : Error("ncclGetUniqueId", result)));
-  communicator_.Broadcast(absl::MakeSpan(*id), 0);
-  return absl::OkStatus();
-}
-
-absl::Status NcclTransport::Connect(const NcclId& id) {
-  const int result =
-      library_->InitRank(&comm_, communicator_.world_size(), id, communicator_.rank());
-  absl::Status mine = Settle(result, "ncclCommInitRankConfig", options_.connect_limit);
-  if (absl::IsDeadlineExceeded(mine)) {
-    mine = Unavailable("NCCL did not connect the ranks within ",
-                       absl::FormatDuration(options_.connect_limit),
-                       "; NCCL_DEBUG=INFO says what it tries (its network: NCCL_SOCKET_IFNAME, "
-                       "NCCL_IB_DISABLE); fix that, ",
-                       kAdvice);
-  }
-  const absl::Status all = communicator_.AllAgree(mine);
-  if (!all.ok() && comm_ != nullptr) library_->Abort(std::exchange(comm_, nullptr));
-  return all;
-}
-
-absl::Status NcclTransport::AllocateEvents() {
-  ANYORDER_ASSIGN_OR_RETURN(stream_, backend_.MakeStream(kernels::StreamPurpose::kMessages));
-  ANYORDER_ASSIGN_OR_RETURN(before_, backend_.MakeEvent());
-  ANYORDER_ASSIGN_OR_RETURN(after_, backend_.MakeEvent());
-  for (size_t i = 0; i < kMaxPending; ++i) {
-    ANYORDER_ASSIGN_OR_RETURN(free_events_.emplace_back(), backend_.MakeEvent());
-  }
-  if (options_.watch != nullptr) options_.watch->set_probe([this] { return Probe(); });
-  return absl::OkStatus();
-}
-
-absl::Status NcclTransport::Settle(int result, const char* call, absl::Duration limit) {
-  const absl::Time deadline = absl::Now() + limit;
-  while (result == kNcclInProgress) {
-    if (absl::Now() > deadline)
-      return DeadlineExceeded("NCCL's ", call, " did not end within ", absl::FormatDuration(limit));
-    const int asked = Alone([&] { return library_->AsyncError(comm_, &result); });
-    if (asked != kNcclSuccess) result = asked;
-    if (result == kNcclInProgress) absl::SleepFor(absl::Microseconds(50));
-  }
-  return result == kNcclSuccess ? absl::OkStatus() : Error(call, result);
-}
-
-void NcclTransport::Check(int result, const char* call) {
-  // The first message between two ranks connects them, for which the slower one has to come.
-  const absl::Status settled = Settle(result, call, options_.work_limit);
-  if (settled.ok()) return;
-  // As with MPI, what fails inside of a collective cannot be repaired: the peers wait for this
-  // rank.
-  if (options_.watch != nullptr) options_.watch->GiveUp(settled, [this] { Abort(); });
-  ANYORDER_CHECK(settled.ok()) << settled.message();
-}
-
-// In a thread that is not waited for: the library may hang as its operation does.
-void NcclTransport::Abort() {
-  if (comm_ == nullptr) return;
-  std::thread([library = library_.get(), comm = comm_] { library->Abort(comm); }).detach();
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-}
-
-// Called by the watch's thread.
-absl::Status NcclTransport::Probe() {
-  int error = kNcclSuccess;
-  // A thread that is in the library now looks at its answer itself, or hangs in it, which the times
-  // below tell.
-  if (const std::unique_lock<std::mutex> lock(library_mutex_, std::try_to_lock); lock.owns_lock()) {
-    const int asked = library_->AsyncError(comm_, &error);
-    if (asked != kNcclSuccess) error = asked;
-  }
-  if (error != kNcclSuccess && error != kNcclInProgress) {
-    Abort();
-    return Unavailable("NCCL failed: ", library_->ErrorText(error, comm_),
-                       error == kNcclRemoteError ? " (a peer is lost)" : "");
-  }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  while (!pending_.empty()) {
-    Pending& first = pending_.front();
-    const absl::StatusOr<bool> is_reached = first.end->IsReached();
-    if (is_reached.ok() && *is_reached) {
-      free_events_.push_back(std::move(first.end));
-      pending_.pop_front();
-      continue;
-    }
-    const absl::Duration elapsed = absl::Now() - first.begun;
-    if (is_reached.ok() && elapsed < options_.work_limit) return absl::OkStatus();
-    Abort();
-    const std::string what = absl::StrCat("NCCL operation ", first.number, " (", first.what, ") ");
-    if (!is_reached.ok()) return Unavailable(what, "failed: ", is_reached.status().message());
-    return DeadlineExceeded(what, "has run for ",
-                            absl::FormatDuration(absl::Trunc(elapsed, absl::Milliseconds(1))),
-                            "; a peer or its network is lost");
-  }
-  return absl::OkStatus();
-}
-
-void NcclTransport::Remember(const char* what, StreamView stream) {
-  ++operations_;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  while (!pending_.empty()) {
-    const absl::StatusOr<bool> is_reached = pending_.front().end->IsReached();
-    if (!is_reached.ok() || !*is_reached) break;
-    free_events_.push_back(std::move(pending_.front().end));
-    pending_.pop_front();
-  }
-  // The oldest stays: it is the one whose time is measured.
-  if (free_events_.empty()) return;
-  pending_.push_back({what, operations_, absl::Now(), std::move(free_events_.back())});
-  free_events_.pop_back();
-  pending_.back().end->Record(stream);
-}
-
-template <typename Body>
-void NcclTransport::InGroup(const char* what, StreamView stream, Body body) {
-  // What a null stream is to the backend it need not be to NCCL.
-  const bool is_main = stream.handle == nullptr;
-  const StreamView own = is_main ? stream_->view() : stream;
-  if (is_main) {
-    before_->Record(stream);
-    before_->Wait(own);
-  }
-  Ask("ncclGroupStart", [&] { return library_->GroupStart(); });
-  body(own);
-  Ask("ncclGroupEnd", [&] { return library_->GroupEnd(); });
-  Remember(what, own);
-  if (is_main) {
-    after_->Record(own);
-    after_->Wait(stream);
-  }
-}
-
-void NcclTransport::Exchange(absl::Span<const SendBlock> send,
-                             absl::Span<const ReceiveBlock> receive, StreamView stream) {
-  InGroup("Exchange", stream, [&](StreamView own) {
-    for (const SendBlock& block : send) {
-      const int64_t bytes = static_cast<int64_t>(block.bytes.size());
-      Ask("ncclSend",
-          [&] { return library_->Send(block.bytes.data(), bytes, block.to, comm_, own); });
-      bytes_sent_ += bytes;
-    }
-    for (const ReceiveBlock& block : receive) {
-      const int64_t bytes = static_cast<int64_t>(block.bytes.size());
-      Ask("ncclRecv",
-          [&] { return library_->Receive(block.bytes.data(), bytes, block.from, comm_, own); });
-    }
-  });
-}
-
-// Ranks own ranges of different lengths, and ncclAllGather and ncclReduceScatter know one length
-// only.
-void NcclTransport::AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets,
-                                     StreamView stream) {
-  InGroup("AllGatherInPlace", stream, [&](StreamView own) {
-    for (int rank = 0; rank < communicator_.world_size(); ++rank) {
-      const int64_t bytes = offsets[rank + 1] - offsets[rank];
-      if (bytes == 0) continue;
-      Ask("ncclBroadcast",
-          [&] { return library_->Broadcast(all.data() + offsets[rank], bytes, rank, comm_, own); });
-      if (rank == communicator_.rank()) bytes_sent_ += bytes * (communicator_.world_size() - 1);
-    }
-  });
-}
-
-void NcclTransport::ReduceScatterAnyOrder(absl::Span<const float> mine,
-                                          absl::Span<const int64_t> offsets,
-                                          absl::Span<float> owned, StreamView stream) {
-  InGroup("ReduceScatterAnyOrder", stream, [&](StreamView own) {
-    for (int rank = 0; rank < communicator_.world_size(); ++rank) {
-      const int64_t count = offsets[rank + 1] - offsets[rank];
-      if (count == 0) continue;
-      Ask("ncclReduce", [&] {
-        return library_->ReduceSum(mine.data() + offsets[rank], owned.data(), count, rank, comm_,
-                                   own);
-      });
-    }
-  });
-}
-
-void NcclTransport::Broadcast(absl::Span<char> bytes, int root, StreamView stream) {
-  if (bytes.empty()) return;
-  InGroup("Broadcast", stream, [&](StreamView own) {
-    Ask("ncclBroadcast", [&] {
-      return library_->Broadcast(bytes.data(), static_cast<int64_t>(bytes.size()), root, comm_,
-                                 own);
-    });
-  });
-}
 
 }  // namespace
 

@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 
 #include "core/base/tensor.h"
 #include "core/optim/optimizer_config.h"

@@ -61,9 +61,7 @@ absl::Status CheckRendezvous(const EnvironmentLookup& environment) {
 
 std::vector<int> CountRanksOfNodes(Communicator& communicator, int node) {
   std::vector<int> node_of_rank(communicator.world_size());
-  communicator.AllGather(
-      {reinterpret_cast<const char*>(&node), sizeof(node)},
-      {reinterpret_cast<char*>(node_of_rank.data()), node_of_rank.size() * sizeof(int)});
+  communicator.AllGather(BytesOf<int>({&node, 1}), MutableBytesOf(absl::MakeSpan(node_of_rank)));
   std::vector<int> ranks_of_nodes;
   for (const int of_rank : node_of_rank) {
     if (of_rank >= static_cast<int>(ranks_of_nodes.size())) ranks_of_nodes.resize(of_rank + 1);

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -64,5 +65,13 @@ struct AdamWArgs {
   // say, and where it skips nothing is written. Null: as the host says.
   const NormControl* control = nullptr;
 };
+
+// AdamW's c at its update number t, the first being 1, for either arguments.
+template <typename Args>
+double BiasCorrection(const Args& args, int64_t t) {
+  if (!args.bias_correction) return 1;
+  const auto times = static_cast<double>(t);
+  return std::sqrt(1 - std::pow(args.beta2, times)) / (1 - std::pow(args.beta1, times));
+}
 
 }  // namespace anyorder::kernels

@@ -9,10 +9,6 @@ namespace anyorder::kernels {
 
 namespace {
 
-bool IsActivationDType(DType dtype) {
-  return dtype == DType::kFloat64 || dtype == DType::kFloat32 || dtype == DType::kBFloat16;
-}
-
 // `x` is given, of `dtype` and of `elements` elements.
 void CheckTensor(const ConstTensorView& x, const char* name, DType dtype, int64_t elements) {
   ANYORDER_CHECK(elements == 0 || !x.is_null()) << name << " is missing";
@@ -27,7 +23,9 @@ void CheckOptionalTensor(const ConstTensorView& x, const char* name, DType dtype
 }
 
 void CheckActivationDType(const ConstTensorView& x, const char* name) {
-  ANYORDER_CHECK(IsActivationDType(x.dtype())) << name << " is " << Name(x.dtype());
+  const DType dtype = x.dtype();
+  ANYORDER_CHECK(dtype == DType::kFloat64 || dtype == DType::kFloat32 || dtype == DType::kBFloat16)
+      << name << " is " << Name(dtype);
 }
 
 void CheckDropout(const Dropout& dropout, const int32_t* row_ids, int64_t rows) {
@@ -74,6 +72,11 @@ void CheckBatch(const GemmArgs& args, const GemmSizes& sizes) {
       << "sums of " << sum << " elements, " << batch.sum << " apart";
 }
 
+void CheckWorkspace(const TensorView& workspace, int64_t bytes) {
+  ANYORDER_CHECK(bytes == 0 || (!workspace.is_null() && workspace.num_bytes() >= bytes))
+      << "workspace smaller than " << bytes << " bytes";
+}
+
 // The tensor so many elements behind this one.
 template <typename View>
 View Behind(const View& view, int64_t elements) {
@@ -97,11 +100,14 @@ GemmArgs ProductOf(const GemmArgs& args, int64_t index) {
   return product;
 }
 
+GemmSizes SizesOf(const GemmArgs& args) {
+  return {.m = args.transpose_a ? NumColumns(args.a) : NumRows(args.a),
+          .n = args.transpose_b ? NumRows(args.b) : NumColumns(args.b),
+          .k = args.transpose_a ? NumRows(args.a) : NumColumns(args.a)};
+}
+
 GemmSizes CheckArguments(const GemmArgs& args) {
-  GemmSizes sizes;
-  sizes.m = args.transpose_a ? NumColumns(args.a) : NumRows(args.a);
-  sizes.k = args.transpose_a ? NumRows(args.a) : NumColumns(args.a);
-  sizes.n = args.transpose_b ? NumRows(args.b) : NumColumns(args.b);
+  const GemmSizes sizes = SizesOf(args);
   const int64_t k_of_b = args.transpose_b ? NumColumns(args.b) : NumRows(args.b);
   ANYORDER_CHECK(sizes.k == k_of_b)
       << "inner sizes of a " << args.a.shape().ToString() << (args.transpose_a ? "^T" : "")
@@ -132,13 +138,9 @@ ColumnSumArgs SumOf(const GemmArgs& args) {
   return {};
 }
 
-void CheckArguments(const ColumnSumArgs& args) {
-  CheckActivationDType(args.x, "x");
-  CheckTensor(args.y, "y", GradientDType(args.x.dtype()), NumColumns(args.x));
-  ANYORDER_CHECK(args.beta == 0.0f || args.beta == 1.0f) << "beta=" << args.beta;
-}
+namespace {
 
-void CheckArguments(const AttentionInputs& in) {
+void CheckInputs(const AttentionInputs& in) {
   const AttentionShape& s = in.shape;
   ANYORDER_CHECK(s.batch_size >= 0 && s.content_rows >= 0 && s.query_rows >= 0 && s.num_keys >= 0 &&
                  s.num_heads >= 1 && s.head_dim >= 1 && s.num_tables >= 0 && s.num_distances >= 0 &&
@@ -171,13 +173,15 @@ void CheckArguments(const AttentionInputs& in) {
   CheckPlan(in);
 }
 
+}  // namespace
+
 void CheckArguments(const AttentionPlan& plan, int64_t bytes) {
   ANYORDER_CHECK(plan.memory.is_null() ? bytes == 0 : plan.memory.num_bytes() >= bytes)
       << "a plan of attention needs " << bytes << " bytes";
 }
 
 void CheckArguments(const AttentionForwardArgs& args) {
-  CheckArguments(args.in);
+  CheckInputs(args.in);
   const AttentionShape& s = args.in.shape;
   const DType dtype = args.in.q.dtype();
   CheckTensor(args.out, "out", dtype, s.num_rows() * s.model_dim());
@@ -185,7 +189,7 @@ void CheckArguments(const AttentionForwardArgs& args) {
 }
 
 void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes) {
-  CheckArguments(args.in);
+  CheckInputs(args.in);
   const AttentionInputs& in = args.in;
   ANYORDER_CHECK(in.plan == nullptr || in.plan->is_for_backward)
       << "a plan of attention made for forward alone";
@@ -208,28 +212,30 @@ void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes) 
               in.segment_embedding.is_null() ? 0 : 2 * m);
   CheckTensor(args.ddistance_bias, "ddistance_bias", gradient,
               in.distance_bias.is_null() ? 0 : in.distance_bias.num_elements());
-  ANYORDER_CHECK(workspace_bytes == 0 ||
-                 (!args.workspace.is_null() && args.workspace.num_bytes() >= workspace_bytes))
-      << "workspace smaller than " << workspace_bytes << " bytes";
+  CheckWorkspace(args.workspace, workspace_bytes);
 }
 
-void CheckArguments(const ActivationForwardArgs& args) {
+namespace {
+
+void CheckArguments(const ColumnSumArgs& args) {
   CheckActivationDType(args.x, "x");
-  CheckTensor(args.y, "y", args.x.dtype(), args.x.num_elements());
+  CheckTensor(args.y, "y", GradientDType(args.x.dtype()), NumColumns(args.x));
+  ANYORDER_CHECK(args.beta == 0.0f || args.beta == 1.0f) << "beta=" << args.beta;
+}
+
+// Of element-wise operations on x with dropout; what they write is like x.
+template <typename Args>
+void CheckPointwise(const Args& args, const ConstTensorView& result, const char* name) {
+  CheckActivationDType(args.x, "x");
+  CheckTensor(result, name, args.x.dtype(), args.x.num_elements());
   CheckDropout(args.dropout, args.row_ids, NumRows(args.x));
 }
 
+void CheckArguments(const ActivationForwardArgs& args) { CheckPointwise(args, args.y, "y"); }
+void CheckArguments(const DropoutArgs& args) { CheckPointwise(args, args.y, "y"); }
 void CheckArguments(const ActivationBackwardArgs& args) {
-  CheckActivationDType(args.x, "x");
+  CheckPointwise(args, args.dx, "dx");
   CheckTensor(args.dy, "dy", args.x.dtype(), args.x.num_elements());
-  CheckTensor(args.dx, "dx", args.x.dtype(), args.x.num_elements());
-  CheckDropout(args.dropout, args.row_ids, NumRows(args.x));
-}
-
-void CheckArguments(const DropoutArgs& args) {
-  CheckActivationDType(args.x, "x");
-  CheckTensor(args.y, "y", args.x.dtype(), args.x.num_elements());
-  CheckDropout(args.dropout, args.row_ids, NumRows(args.x));
 }
 
 void CheckArguments(const LayerNormForwardArgs& args) {
@@ -263,7 +269,9 @@ void CheckArguments(const LayerNormBackwardArgs& args) {
   CheckDropout(args.dropout, args.row_ids, rows);
 }
 
-namespace {
+// Whether the host can look at the values of ids, rows and labels. On a device their kernels must.
+enum class Values { kOnHost, kOnDevice };
+
 void CheckIds(const int32_t* ids, int64_t rows, int64_t vocab, Values values) {
   ANYORDER_CHECK(rows == 0 || ids != nullptr) << "ids are missing";
   if (values == Values::kOnDevice) return;
@@ -272,7 +280,6 @@ void CheckIds(const int32_t* ids, int64_t rows, int64_t vocab, Values values) {
         << "id " << ids[r] << " of row " << r << " is outside [0, " << vocab << ")";
   }
 }
-}  // namespace
 
 void CheckArguments(const EmbeddingForwardArgs& args, Values ids) {
   CheckActivationDType(args.table, "table");
@@ -312,9 +319,7 @@ void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes,
     CheckTensor(args.dweight, "dweight", gradient, vocab * columns);
     CheckTensor(args.dbias, "dbias", gradient, args.bias.is_null() ? 0 : vocab);
   }
-  ANYORDER_CHECK(workspace_bytes == 0 ||
-                 (!args.workspace.is_null() && args.workspace.num_bytes() >= workspace_bytes))
-      << "workspace smaller than " << workspace_bytes << " bytes";
+  CheckWorkspace(args.workspace, workspace_bytes);
 }
 
 void CheckArguments(const AdamWArgs& args) {
@@ -399,7 +404,7 @@ void CheckArguments(const DigestArgs& args) {
   ANYORDER_CHECK(reinterpret_cast<uintptr_t>(args.x.raw()) % 8 == 0) << "x begins within a word";
 }
 
-namespace {
+void CheckArguments(const FillZeroArgs&) {}
 
 struct Checker {
   void operator()(const AttentionBackwardArgs* args) const {

@@ -25,8 +25,11 @@ inline int64_t NumRows(const ConstTensorView& x) {
   return rows;
 }
 
-// Whether the host can look at the values of ids, rows and labels. On a device their kernels must.
-enum class Values { kOnHost, kOnDevice };
+// Null where the tensor is.
+template <typename T, typename View>
+auto DataOrNull(const View& x) {
+  return x.is_null() ? nullptr : x.template data<T>();
+}
 
 struct GemmSizes {
   int64_t m = 0;
@@ -34,37 +37,18 @@ struct GemmSizes {
   int64_t k = 0;
 };
 
+// REQUIRES checked arguments.
+GemmSizes SizesOf(const GemmArgs& args);
 GemmSizes CheckArguments(const GemmArgs& args);
 // Product `index` of the batch alone.
 GemmArgs ProductOf(const GemmArgs& args, int64_t index);
 // What a product has to sum of its operands, as an operation of its own; y is null where it is
 // nothing. Of a batch: the first product's.
 ColumnSumArgs SumOf(const GemmArgs& args);
-void CheckArguments(const ColumnSumArgs& args);
-void CheckArguments(const AttentionInputs& in);
 void CheckArguments(const AttentionPlan& plan, int64_t bytes);
 void CheckArguments(const AttentionForwardArgs& args);
 // `workspace_bytes` is what the backend asked for.
 void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes);
-void CheckArguments(const ActivationForwardArgs& args);
-void CheckArguments(const ActivationBackwardArgs& args);
-void CheckArguments(const DropoutArgs& args);
-void CheckArguments(const LayerNormForwardArgs& args);
-void CheckArguments(const LayerNormBackwardArgs& args);
-void CheckArguments(const EmbeddingForwardArgs& args, Values ids);
-void CheckArguments(const EmbeddingBackwardArgs& args, Values ids);
-void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes, Values labels);
-void CheckArguments(const AdamWArgs& args);
-void CheckArguments(const ComputeGradientClipArgs& args);
-void CheckArguments(const CopyRowsArgs& args);
-void CheckArguments(const GatherRowsArgs& args, Values ids);
-void CheckArguments(const RotaryArgs& args);
-void CheckArguments(const SumOfSquaresArgs& args);
-void CheckArguments(const AddArgs& args);
-void CheckArguments(const CastArgs& args);
-void CheckArguments(const DigestArgs& args);
-inline void CheckArguments(const FillZeroArgs&) {}
-
 // Those of any operation, with the sizes that `backend` asks for.
 void CheckArguments(const Operation& operation, const Backend& backend);
 

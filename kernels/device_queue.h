@@ -4,8 +4,6 @@
 
 #pragma once
 
-#include <cstdint>
-
 #include "absl/status/statusor.h"
 
 #include "core/base/stream.h"

@@ -115,10 +115,7 @@ void ComputeGradientClipOnHost(const ComputeGradientClipArgs& args) {
                             : 1.0;
   control.grad_scale = args.grad_scale * control.clip_factor;
   ++control.updates;
-  const auto t = static_cast<double>(control.updates);
-  control.correction = args.bias_correction
-                           ? std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t))
-                           : 1.0;
+  control.correction = BiasCorrection(args, control.updates);
 }
 
 void DigestOnHost(const DigestArgs& args) {

@@ -5,14 +5,12 @@
 #include <signal.h>
 #include <sys/vfs.h>
 
-#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/service.h"

@@ -44,15 +44,10 @@ int SubmitJobs(PrepCommandLine& line, const CLI::App& app, int argc, char** argv
 }
 
 int PrepareExamples(const PrepCommandLine& line) {
-  data::ExamplePrepOptions options;
-  options.inputs = line.examples;
-  options.output = line.prep.output;
-  options.vocab = line.prep.vocab;
-  options.labels_from = line.labels_from;
-  options.letter_case = line.prep.text.letter_case;
-  options.invalid_utf8 = line.prep.text.invalid_utf8;
-  options.shard_tokens = line.prep.shard_tokens;
-  const auto summary = data::RunExamplePrep(options);
+  const data::PrepOptions& prep = line.prep;
+  const auto summary =
+      data::RunExamplePrep({line.examples, prep.output, prep.vocab, line.labels_from,
+                            prep.text.letter_case, prep.text.invalid_utf8, prep.shard_tokens});
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const nlohmann::json json{{"task", ExampleTaskName(summary->task)},
                             {"num_examples", summary->num_examples},
@@ -69,7 +64,7 @@ int PrepareExamples(const PrepCommandLine& line) {
                  summary->num_tokens, summary->longest);
     for (size_t i = 0; i < summary->classes.size(); ++i)
       absl::PrintF("class %d: %s\n", i, summary->classes[i]);
-    absl::PrintF("dataset: %s, digest %s\n", options.output, summary->dataset_digest);
+    absl::PrintF("dataset: %s, digest %s\n", prep.output, summary->dataset_digest);
   }
   return ReportAndExitStatus(kProgram, absl::OkStatus());
 }
@@ -118,9 +113,8 @@ void PrintText(const data::PrepSummary& summary, const std::string& output) {
   absl::PrintF("\ntokens: %d in %d sentences, vocabulary %d\n", summary.index.num_tokens,
                summary.index.num_sentences, summary.index.vocab_size);
   if (count("long_lines_cut") > 0) absl::PrintF("long lines cut: %d\n", count("long_lines_cut"));
-  if (count("invalid_utf8_replaced") > 0) {
+  if (count("invalid_utf8_replaced") > 0)
     absl::PrintF("invalid UTF-8 replaced: %d\n", count("invalid_utf8_replaced"));
-  }
   const double rate = MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds);
   absl::PrintF("text: %.1f MB in %.1f s; encoding %.2f MB/s, %.2f MB/s for each of %d workers\n",
                static_cast<double>(summary.text_bytes) / 1e6, summary.total_seconds, rate,

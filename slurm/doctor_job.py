@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -69,11 +70,7 @@ payload,probe=json.loads(zlib.decompress(base64.b64decode(open(3).read())).decod
 exec(probe,{"__name__":"__main__","PAYLOAD":payload})' 3<<'END'
 %s
 END
-""" % (quote(options["environment"]), base64.b64encode(zlib.compress(text.encode())).decode())
-
-
-def quote(text):
-    return "'" + text.replace("'", "'\\''") + "'"
+""" % (shlex.quote(options["environment"]), base64.b64encode(zlib.compress(text.encode())).decode())
 
 
 def parse_facts(text):

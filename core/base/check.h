@@ -43,13 +43,3 @@ class CheckFailure {
   } else /* NOLINT */                                                      \
     ::anyorder::internal::CheckFailure(__FILE__, __LINE__, #expr).stream() \
         << anyorder_check_ok_.ToString()
-
-// For inner loops: compiled out of release builds.
-#ifdef NDEBUG
-#define ANYORDER_DCHECK(condition) \
-  if (true || (condition)) {       \
-  } else /* NOLINT */              \
-    ::anyorder::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
-#else
-#define ANYORDER_DCHECK(condition) ANYORDER_CHECK(condition)
-#endif

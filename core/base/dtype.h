@@ -21,34 +21,15 @@ enum class DType : uint8_t {
   kUint8
 };
 
-constexpr int64_t SizeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-    case DType::kInt64: return 8;
-    case DType::kFloat32:
-    case DType::kInt32: return 4;
-    case DType::kBFloat16:
-    case DType::kFloat16:
-    case DType::kUint16: return 2;
-    case DType::kUint8: return 1;
-  }
-  return 0;
-}
+struct DTypeTraits {
+  absl::string_view name;  // as safetensors spells it
+  int64_t bytes = 0;       // of an element
+};
+inline constexpr DTypeTraits kDTypes[] = {{"F64", 8}, {"F32", 4}, {"BF16", 2}, {"F16", 2},
+                                          {"I64", 8}, {"I32", 4}, {"U16", 2},  {"U8", 1}};
 
-// The safetensors spelling: "F64", "F32", "BF16", "F16", "I64", "I32", "U16", "U8".
-constexpr absl::string_view Name(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64: return "F64";
-    case DType::kFloat32: return "F32";
-    case DType::kBFloat16: return "BF16";
-    case DType::kFloat16: return "F16";
-    case DType::kInt64: return "I64";
-    case DType::kInt32: return "I32";
-    case DType::kUint16: return "U16";
-    case DType::kUint8: return "U8";
-  }
-  return "?";
-}
+constexpr int64_t SizeOf(DType dtype) { return kDTypes[static_cast<int>(dtype)].bytes; }
+constexpr absl::string_view Name(DType dtype) { return kDTypes[static_cast<int>(dtype)].name; }
 
 // The upper half of a float, rounded to nearest even; NaN stays a (quiet) NaN.
 struct BFloat16 {
@@ -67,35 +48,25 @@ struct BFloat16 {
 };
 static_assert(sizeof(BFloat16) == 2);
 
+template <DType dtype>
+struct DTypeIs {
+  static constexpr DType kValue = dtype;
+};
 template <typename T>
 struct DTypeOf;
 template <>
-struct DTypeOf<double> {
-  static constexpr DType kValue = DType::kFloat64;
-};
+struct DTypeOf<double> : DTypeIs<DType::kFloat64> {};
 template <>
-struct DTypeOf<float> {
-  static constexpr DType kValue = DType::kFloat32;
-};
+struct DTypeOf<float> : DTypeIs<DType::kFloat32> {};
 template <>
-struct DTypeOf<BFloat16> {
-  static constexpr DType kValue = DType::kBFloat16;
-};
+struct DTypeOf<BFloat16> : DTypeIs<DType::kBFloat16> {};
 template <>
-struct DTypeOf<int64_t> {
-  static constexpr DType kValue = DType::kInt64;
-};
+struct DTypeOf<int64_t> : DTypeIs<DType::kInt64> {};
 template <>
-struct DTypeOf<int32_t> {
-  static constexpr DType kValue = DType::kInt32;
-};
+struct DTypeOf<int32_t> : DTypeIs<DType::kInt32> {};
 template <>
-struct DTypeOf<uint16_t> {
-  static constexpr DType kValue = DType::kUint16;
-};
+struct DTypeOf<uint16_t> : DTypeIs<DType::kUint16> {};
 template <>
-struct DTypeOf<uint8_t> {
-  static constexpr DType kValue = DType::kUint8;
-};
+struct DTypeOf<uint8_t> : DTypeIs<DType::kUint8> {};
 
 }  // namespace anyorder

@@ -58,10 +58,10 @@ std::string NearestName(absl::string_view word, const std::vector<std::string>& 
   return nearest;
 }
 
-absl::Status FaultList::ToStatus() const {
-  return empty() ? absl::OkStatus() : absl::InvalidArgumentError(Joined());
-}
-
 std::string FaultList::Joined() const { return absl::StrJoin(faults_, "; "); }
+
+absl::Status FaultList::ToStatus(absl::string_view prefix) const {
+  return empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat(prefix, Joined()));
+}
 
 }  // namespace anyorder

@@ -87,14 +87,18 @@ constexpr auto EnumNames(Names... names) {
 class FaultList {
  public:
   void Add(std::string fault) { faults_.push_back(std::move(fault)); }
+  // The message of an error.
+  void AddError(const absl::Status& status) {
+    if (!status.ok()) Add(std::string(status.message()));
+  }
   void Require(bool condition, std::string fault) {
     if (!condition) Add(std::move(fault));
   }
   bool empty() const { return faults_.empty(); }
-  // OK without faults, else InvalidArgument with all of them.
-  absl::Status ToStatus() const;
   // "a; b; c"
   std::string Joined() const;
+  // OK without faults, else InvalidArgument with all of them behind `prefix`.
+  absl::Status ToStatus(absl::string_view prefix = "") const;
 
  private:
   std::vector<std::string> faults_;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -17,12 +16,6 @@ std::string& ProcessName() {
   return *name;
 }
 
-std::string HostName() {
-  char host[256] = "?";
-  gethostname(host, sizeof(host) - 1);
-  return host;
-}
-
 void WriteLine(absl::string_view level, absl::string_view message) {
   const std::string line = absl::StrCat(LogPrefix(), level, message, "\n");
   // A failed write to stderr has nowhere to be reported.
@@ -30,6 +23,12 @@ void WriteLine(absl::string_view level, absl::string_view message) {
 }
 
 }  // namespace
+
+std::string HostName() {
+  char host[256] = "?";
+  gethostname(host, sizeof(host) - 1);
+  return host;
+}
 
 void SetLogName(absl::string_view name) { ProcessName() = std::string(name); }
 

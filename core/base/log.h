@@ -17,6 +17,8 @@ void SetLogName(absl::string_view name);
 void Log(absl::string_view message);
 void LogWarning(absl::string_view message);  // the same line with "warning: " before the message
 
+std::string HostName();  // "?" if the machine does not tell
+
 // "2026-01-31T12:00:00.123Z host[name] "
 std::string LogPrefix();
 

@@ -21,8 +21,11 @@ class Shape {
 
   constexpr Shape() = default;
   constexpr Shape(std::initializer_list<int64_t> dims) {  // NOLINT(google-explicit-constructor)
-    for (const int64_t dim : dims) dims_[rank_++] = dim;
+    for (const int64_t dim : dims) Append(dim);
   }
+
+  // REQUIRES: rank() < kMaxRank.
+  constexpr void Append(int64_t dim) { dims_[rank_++] = dim; }
 
   constexpr int rank() const { return rank_; }
   constexpr int64_t operator[](int i) const { return dims_[i]; }
@@ -31,13 +34,7 @@ class Shape {
     for (int i = 0; i < rank_; ++i) count *= dims_[i];
     return count;
   }
-  constexpr bool operator==(const Shape& other) const {
-    if (rank_ != other.rank_) return false;
-    for (int i = 0; i < rank_; ++i) {
-      if (dims_[i] != other.dims_[i]) return false;
-    }
-    return true;
-  }
+  constexpr bool operator==(const Shape&) const = default;
   // "[2, 3]"
   std::string ToString() const {
     std::string text = "[";
@@ -46,7 +43,7 @@ class Shape {
   }
 
  private:
-  std::array<int64_t, kMaxRank> dims_{};
+  std::array<int64_t, kMaxRank> dims_{};  // 0 from rank_ on
   int rank_ = 0;
 };
 

@@ -1,7 +1,6 @@
 #include "core/config/adaptive_clusters.h"
 
 #include <limits>
-#include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -20,7 +19,8 @@ absl::Status Unusable(const ModelConfig& model, absl::string_view reason) {
 }
 
 // The numbers in model.cutoffs, written to `cutoffs`.
-absl::Status ReadCutoffs(const ModelConfig& model, std::vector<int64_t>& cutoffs) {
+absl::StatusOr<std::vector<int64_t>> ReadCutoffs(const ModelConfig& model) {
+  std::vector<int64_t> cutoffs;
   for (absl::string_view part : absl::StrSplit(model.cutoffs, ',')) {
     part = absl::StripAsciiWhitespace(part);
     int64_t cutoff = 0;
@@ -35,7 +35,7 @@ absl::Status ReadCutoffs(const ModelConfig& model, std::vector<int64_t>& cutoffs
                                           "; each cluster must begin above the one before it"));
     cutoffs.push_back(cutoff);
   }
-  return absl::OkStatus();
+  return cutoffs;
 }
 
 // model_dim / div_val^cluster, rounded down as the released code does; 0 if nothing is left.
@@ -62,8 +62,7 @@ absl::Status CheckAdaptiveClusters(const ModelConfig& model) {
     return Unusable(model,
                     "but model.softmax is adaptive; say where clusters of rarer words begin, such "
                     "as \"20000, 40000, 200000\"");
-  std::vector<int64_t> cutoffs;
-  ANYORDER_RETURN_IF_ERROR(ReadCutoffs(model, cutoffs));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> cutoffs, ReadCutoffs(model));
   if (DimOf(model, cutoffs.size()) < 1)
     return InvalidArgument("model.div_val is ", model.div_val, ", which leaves cluster ",
                            cutoffs.size(),
@@ -75,8 +74,7 @@ absl::Status CheckAdaptiveClusters(const ModelConfig& model) {
 absl::Status CheckAdaptiveClusters(const ModelConfig& model, int64_t vocab_size) {
   ANYORDER_RETURN_IF_ERROR(CheckAdaptiveClusters(model));
   if (!model.adaptive()) return absl::OkStatus();
-  std::vector<int64_t> cutoffs;
-  ANYORDER_RETURN_IF_ERROR(ReadCutoffs(model, cutoffs));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> cutoffs, ReadCutoffs(model));
   if (cutoffs.back() < vocab_size) return absl::OkStatus();
   return Unusable(model,
                   absl::StrCat("but the vocabulary has only ", vocab_size,
@@ -89,14 +87,14 @@ std::vector<AdaptiveCluster> AdaptiveClusters(const ModelConfig& model, int64_t 
   if (!model.adaptive()) return clusters;
   ANYORDER_CHECK(CheckAdaptiveClusters(model, vocab_size).ok())
       << "cutoffs " << model.cutoffs << " of " << vocab_size << " entries were not checked";
-  std::vector<int64_t> cutoffs;
-  ANYORDER_CHECK_OK(ReadCutoffs(model, cutoffs));
+  const std::vector<int64_t> cutoffs = ReadCutoffs(model).value();
   int64_t begin = 0;
   for (const int64_t cutoff : cutoffs) {
-    clusters.push_back({begin, cutoff, DimOf(model, clusters.size())});
+    clusters.push_back({begin, cutoff, DimOf(model, clusters.size()), cutoff - begin});
     begin = cutoff;
   }
-  clusters.push_back({begin, vocab_size, DimOf(model, clusters.size())});
+  clusters.push_back({begin, vocab_size, DimOf(model, clusters.size()), vocab_size - begin});
+  clusters.front().classes += static_cast<int64_t>(cutoffs.size());
   return clusters;
 }
 

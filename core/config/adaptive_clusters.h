@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 #include "core/config/model_config.h"
 
@@ -24,7 +23,8 @@ namespace anyorder {
 struct AdaptiveCluster {
   int64_t begin = 0;  // ids [begin, end)
   int64_t end = 0;
-  int64_t dim = 0;  // of its embeddings
+  int64_t dim = 0;      // of its embeddings
+  int64_t classes = 0;  // of its softmax: its words and, in the head, the other clusters
 
   int64_t size() const { return end - begin; }
 };

@@ -5,30 +5,17 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include "core/base/fields.h"
 
 namespace anyorder {
 
-// How the masked tokens of a sequence or block are drawn, given its mask rate p.
-enum class MaskDraw {
-  kRate,   // each token with probability p, loss weight 1/p (MDLM, LLaDA's training)
-  kCount,  // exactly n = ceil(p * length) of them, loss weight length / n (LLaDA's evaluation): the
-           // same mean, less spread
-};
-// Groups of A3, whose tokens are predicted together.
-enum class GroupOrder {
-  kText,    // runs of neighbours, from left to right
-  kBlocks,  // runs of neighbours, in random order
-  kRandom,  // any tokens, in random order
-};
-// Who sees whom in Eso-LM (Sahoo et al. 2025), as its released training runs have it.
-enum class EsoForm {
-  kA,      // clean tokens see one another, masked ones those before them in the order
-  kB,      // every token those before it in the order
-  kMixed,  // clean tokens those before them, masked ones one another
-};
+// What their values mean stands with the keys below. MaskDraw::kCount weighs a loss length / n
+// where n tokens are masked. EsoForm is as Eso-LM's released training runs have it (Sahoo et al.
+// 2025).
+enum class MaskDraw { kRate, kCount };
+enum class GroupOrder { kText, kBlocks, kRandom };
+enum class EsoForm { kA, kB, kMixed };
 
 struct AnyOrderConfig {
   double mask_rate_min = 1e-3;

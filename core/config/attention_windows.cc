@@ -1,8 +1,6 @@
 #include "core/config/attention_windows.h"
 
 #include <algorithm>
-#include <limits>
-#include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

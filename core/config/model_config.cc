@@ -53,11 +53,9 @@ void CheckBackbone(const ModelConfig& model, FaultList& faults) {
       "belong to "
       "one set of projections; use learned ones, or none");
   CheckPositionBias(model, faults);
-  const absl::StatusOr<std::vector<kernels::Band>> bands = AttentionWindows(model);
-  if (!bands.ok()) faults.Add(std::string(bands.status().message()));
+  faults.AddError(AttentionWindows(model).status());
   if (model.div_val < 1) return;  // reported with the other bounds
-  const absl::Status clusters = CheckAdaptiveClusters(model);
-  if (!clusters.ok()) faults.Add(std::string(clusters.message()));
+  faults.AddError(CheckAdaptiveClusters(model));
 }
 
 }  // namespace

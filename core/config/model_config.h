@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 
@@ -19,25 +18,13 @@ enum class ComputeType { kFloat32, kBFloat16, kFloat64 };
 enum class InitialMemory { kMasked, kZeros };
 // The last: normal, drawn again beyond two deviations.
 enum class Initializer { kNormal, kUniform, kTruncatedNormal };
-// How the network knows where a slot is: distances in the attention scores (Transformer-XL), a
-// learned vector added to the input (GPT, BERT), queries and keys turned by the position (rotary),
-// or not at all.
+// The keys below say what these mean.
 enum class Positions { kRelative, kLearned, kRope, kNone };
-// How it knows segments: same or different in the scores (XLNet), a learned vector added to the
-// input (BERT), or not at all.
 enum class Segments { kRelative, kLearned, kNone };
-// A learned bias of the scores by head and bucket of distance (positions.h): T5's encoder has
-// buckets for both sides, its decoder for the past alone.
-enum class PositionBias { kNone, kT5, kT5Causal };
-// LN(x + f(x)), or x + f(LN(x)) with one more at the end.
+enum class PositionBias { kNone, kT5, kT5Causal };  // core/network/layers/positions.h
 enum class LayerNormPlace { kPost, kPre };
-// Transformer-XL's same_length: each row sees as many keys as any other, mem_len of them (the
-// PyTorch code) or one more (the TensorFlow code).
 enum class SameLength { kOff, kTorch, kTensorFlow };
-// One softmax over the vocabulary, or one over frequent words and clusters of rare ones, then one
-// inside the cluster (Grave et al. 2017), with embeddings cut the same way (Baevski & Auli 2019).
-// See adaptive_clusters.h.
-enum class Softmax { kFull, kAdaptive };
+enum class Softmax { kFull, kAdaptive };  // adaptive_clusters.h
 
 struct ModelConfig {
   // Architecture. Defaults are XLNet-Base (Yang et al. 2019; released xlnet_config.json).

@@ -5,14 +5,16 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/base/status.h"
-
 namespace anyorder {
 
 namespace {
 
 // [SEP] after A, [SEP] and [CLS] after B.
 constexpr int64_t kNumFunctional = 3;
+
+bool IsMasked(SampleKind kind) {
+  return kind == SampleKind::kMaskedPairs || kind == SampleKind::kModePairs;
+}
 
 // What both kinds of pairs ask for.
 void CheckHalves(const SamplingConfig& config, FaultList& faults) {
@@ -62,7 +64,7 @@ void CheckMaskedPairs(const SamplingConfig& config, FaultList& faults) {
 
 // Keys that samples with a memory or an order cannot follow, because their halves are fixed.
 void CheckFreePairs(const SamplingConfig& config, SampleKind kind, FaultList& faults) {
-  const bool is_masked = kind == SampleKind::kMaskedPairs || kind == SampleKind::kModePairs;
+  const bool is_masked = IsMasked(kind);
   const double prob = config.short_sequence_prob;
   faults.Require(
       prob == 0 || is_masked,
@@ -92,8 +94,7 @@ void CheckShares(const SamplingConfig& config, FaultList& faults) {
 
 int64_t SamplingConfig::NumTargets(SampleKind kind) const {
   if (kind == SampleKind::kPairs) return num_predict;
-  const bool is_masked = kind == SampleKind::kMaskedPairs || kind == SampleKind::kModePairs;
-  return is_masked ? MaskedTargets(seq_len) : seq_len;
+  return IsMasked(kind) ? MaskedTargets(seq_len) : seq_len;
 }
 
 int64_t SamplingConfig::MaskedTargets(int64_t length) const {
@@ -109,18 +110,16 @@ absl::Status SamplingConfig::Validate(SampleKind kind) const {
   faults.Require(mask_token_prob + random_token_prob <= 1,
                  absl::StrCat("mask_token_prob=", mask_token_prob, ", random_token_prob=",
                               random_token_prob, " must be at most 1 together"));
-  const bool is_masked = kind == SampleKind::kMaskedPairs || kind == SampleKind::kModePairs;
-  if (kind == SampleKind::kPairs || is_masked) CheckHalves(*this, faults);
+  if (kind == SampleKind::kPairs || IsMasked(kind)) CheckHalves(*this, faults);
   if (kind == SampleKind::kPairs) CheckPairs(*this, faults);
-  if (is_masked) CheckMaskedPairs(*this, faults);
+  if (IsMasked(kind)) CheckMaskedPairs(*this, faults);
   CheckFreePairs(*this, kind, faults);
   if (kind == SampleKind::kModePairs) CheckShares(*this, faults);
   // Other samples have the spans of XLNet's halves.
   faults.Require(spans != SpanKind::kNgram || kind != SampleKind::kPairs,
                  "spans=\"ngram\" is for masked language models; use \"subword\", \"word\" or "
                  "\"single\"");
-  if (faults.empty()) return absl::OkStatus();
-  return InvalidArgument("[sampling] ", faults.Joined());
+  return faults.ToStatus("[sampling] ");
 }
 
 }  // namespace anyorder

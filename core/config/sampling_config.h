@@ -4,9 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 
@@ -17,11 +14,10 @@ namespace anyorder {
 
 // How spans of targets are drawn (XLNet, section 2.3; spec of the released data_utils.py).
 enum class SpanKind {
-  kSubword,  // l pieces from a word start on: what released models were trained with
-  kWord,     // l whole words: what the paper describes
-  kSingle,   // no spans: uniformly random positions (the ablation row "- span-based prediction")
-  kNgram,    // single tokens, now and then a bigram, a trigram...: UniLM's (Dong et al. 2019,
-             // section 2.4)
+  kSubword,
+  kWord,
+  kSingle,  // the ablation row "- span-based prediction"
+  kNgram,   // single tokens, now and then a bigram, a trigram... (Dong et al. 2019, section 2.4)
 };
 
 // What text an objective needs.
@@ -44,20 +40,11 @@ enum class TextMode {
 };
 inline constexpr int kNumTextModes = 4;
 
-// Where pairs begin and how they are cut to length.
-enum class PairStyle {
-  kXlnet,  // A is the reuse part and what follows it; what is too long is cut on the right
-  kBert,   // A begins where the window begins and may be short; what is too long is cut token by
-           // token at a random end
-};
+enum class PairStyle { kXlnet, kBert };
 
 // UniLMv2: what becomes of masked tokens that the corruption leaves as they were. Where a [M] holds
 // one, each [P] could read its answer there.
-enum class KeptOriginals {
-  kMask,     // the [M] holds <mask> after all
-  kDropPar,  // the [M] holds it, and the token has no PAR loss
-  kLeak,     // the [M] holds it, and the token has both losses: the paper as it reads
-};
+enum class KeptOriginals { kMask, kDropPar, kLeak };
 
 // Ids that an objective may put where the text has none of them.
 struct VocabularyIds {

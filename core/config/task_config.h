@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include "core/base/fields.h"
 
@@ -43,7 +42,6 @@ inline constexpr auto kEnumNames<ExampleTask> = EnumNames<ExampleTask>("classifi
                                                                        "multiple_choice",
                                                                        "generation");
 
-// Its name above.
-const char* ExampleTaskName(ExampleTask task);
+inline const char* ExampleTaskName(ExampleTask task) { return EnumName(task); }
 
 }  // namespace anyorder

@@ -54,8 +54,7 @@ absl::Status AdaptiveLogits::Allocate(const NetworkShape& shape, kernels::Backen
       storage_, backend.Allocate(rows * (shape.vocab_size + num_tails) * SizeOf(dtype)));
   char* place = static_cast<char*>(storage_->data());
   for (const AdaptiveCluster& cluster : clusters_) {
-    const int64_t words = cluster.size() + (scores_.empty() ? num_tails : 0);
-    scores_.emplace_back(place, dtype, Shape{rows, words});
+    scores_.emplace_back(place, dtype, Shape{rows, cluster.classes});
     place += scores_.back().num_bytes();
   }
   fetched_.resize(scores_.size());

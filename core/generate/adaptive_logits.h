@@ -4,7 +4,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -12,7 +11,6 @@
 
 #include "core/config/adaptive_clusters.h"
 #include "core/network/tensors/host_copy.h"
-#include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {

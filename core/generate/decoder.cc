@@ -21,7 +21,7 @@ int64_t Span(const std::vector<Slot>& slots) {
 
 absl::Status CheckFits(const ModelConfig& model, const GenerationForm& form,
                        const std::vector<int32_t>& prompt, int64_t max_tokens) {
-  if (prompt.empty() && !form.takes_empty_prompt())
+  if (prompt.empty() && !form.traits().takes_empty_prompt)
     return absl::InvalidArgumentError("the prompt is empty, but this model rewrites a source text");
   if (model.positions != Positions::kLearned) return absl::OkStatus();
   const int64_t span = Span(form.StepSlots(prompt, max_tokens - 1, 0));
@@ -47,7 +47,7 @@ Decoder::Decoder(const ModelConfig& model, ConstTensorView weights, const Genera
     longest = std::max(longest, static_cast<int64_t>(prompt_slots_.back().size()));
     span_ = std::max(span_, Span(form_.StepSlots(prompt, options.max_tokens - 1, 0)));
   }
-  key_slots_ = longest + options.max_tokens * form_.lasting_slots() + form_.passing_slots();
+  key_slots_ = longest + options.max_tokens + form_.traits().passing_slots;
 }
 
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
@@ -66,14 +66,13 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
 }
 
 BatchShape Decoder::StepShape() const {
-  const int64_t content = form_.lasting_slots() + form_.passing_slots();
   BatchShape shape;
   shape.batch_size = static_cast<int64_t>(prompts_.size()) * options_.lanes_per_prompt;
-  shape.content_rows = content;
-  shape.query_rows = form_.query_slots();
+  shape.content_rows = 1 + form_.traits().passing_slots;
+  shape.query_rows = form_.traits().query_slots;
   shape.targets = 1;
   shape.num_distances = span_;  // a step's slots look back
-  shape.content_readout = form_.readout_slot() < content;
+  shape.content_readout = shape.query_rows == 0;
   shape.cached_keys = key_slots_;
   return shape;
 }
@@ -83,9 +82,9 @@ absl::Status Decoder::Allocate(int64_t vocab_size) {
   // precisely.
   model_.mem_len = model_.same_length == SameLength::kOff ? 0 : model_.mem_len;
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<kernels::Band> windows, AttentionWindows(model_));
-  if (windows.empty() && form_.context_slots() > 0) {
+  if (windows.empty() && form_.traits().context_slots > 0) {
     bands_.assign(static_cast<size_t>(model_.num_layers * model_.num_heads),
-                  kernels::Band{static_cast<int32_t>(form_.context_slots() - 1), -1, 1});
+                  kernels::Band{static_cast<int32_t>(form_.traits().context_slots - 1), -1, 1});
   }
   const NetworkShape shape{model_, StepShape(), vocab_size};
   ANYORDER_ASSIGN_OR_RETURN(network_, InferenceNetwork::Create(shape, backend_));
@@ -127,7 +126,7 @@ absl::Status Decoder::ReadPrompts() {
   for (const std::vector<Slot>& slots : prompt_slots_)
     shape.content_rows = std::max(shape.content_rows, static_cast<int64_t>(slots.size()));
   if (shape.content_rows == 0) return absl::OkStatus();
-  shape.min_distance = form_.prompt_looks_ahead() ? 1 - span_ : 0;
+  shape.min_distance = form_.traits().prompt_looks_ahead ? 1 - span_ : 0;
   shape.num_distances = span_ - shape.min_distance;
   shape.content_readout = true;
   Batch batch(shape);
@@ -221,7 +220,7 @@ void Decoder::FillStep(const std::vector<int32_t>& newest) {
       const bool is_content = i < content;
       const int64_t row = is_content ? ContentRow(shape, b) + i : QueryRow(shape, b) + i - content;
       SetRow(row, slots[i], batch);
-      if (i == form_.readout_slot()) batch.readout_rows[b] = static_cast<int32_t>(row);
+      batch.readout_rows[b] = static_cast<int32_t>(row);  // the last one stays
       if (!is_content) continue;
       batch.tokens[row] = slots[i].token;
       SetKey(b * key_slots_ + cache_.begin[b] + i, slots[i], batch);
@@ -243,11 +242,8 @@ const float* Decoder::Next(const std::vector<int32_t>& newest,
   FillStep(newest);
   network_->Run(*step_, weights_, &cache_);
   cache_.has_tables = true;
-  for (int64_t b = 0; b < lanes(); ++b) {
-    for (int64_t i = 0; i < form_.lasting_slots(); ++i)
-      cache_.begin[b] +=
-          step_->row_doc[ContentRow(step_->shape, b) + i] == kernels::kDocPad ? 0 : 1;
-  }
+  for (int64_t b = 0; b < lanes(); ++b)
+    cache_.begin[b] += step_->row_doc[ContentRow(step_->shape, b)] == kernels::kDocPad ? 0 : 1;
   ++target_;
   network_->ReadLogits(*step_, logits_);
   if (logits_.dtype() == DType::kFloat32) return logits_.data<float>();

@@ -11,17 +11,6 @@
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {
-namespace {
-
-StepArgs ForwardOnly(const Batch& batch) {
-  StepArgs args;
-  args.batch = &batch;
-  args.training = false;
-  return args;
-}
-
-}  // namespace
-
 InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend)
     : shape_(shape),
       backend_(backend),
@@ -70,7 +59,7 @@ void InferenceNetwork::SendInputs(const StepContext& context) {
 void InferenceNetwork::Run(const Batch& batch, ConstTensorView weights, KeyCache* cache) {
   ANYORDER_CHECK(batch.shape == shape_.batch) << "the batch is not of the network's shape";
   ANYORDER_CHECK((cache != nullptr) == (shape_.batch.cached_keys > 0)) << "key cache";
-  const StepArgs args = ForwardOnly(batch);
+  const StepArgs args{.batch = &batch, .training = false};
   const StepContext context = Context(args, cache);
   BindTensors(shape_, weights, &weights_);
   SendInputs(context);
@@ -102,7 +91,7 @@ void InferenceNetwork::Record(const std::vector<int64_t>& choices,
 }
 
 void InferenceNetwork::ReadLogits(const Batch& batch, TensorView logits) {
-  const StepArgs args = ForwardOnly(batch);
+  const StepArgs args{.batch = &batch, .training = false};
   const StepContext context = Context(args, nullptr);
   const bool has_head = shape_.model.mlm_head;
   const ConstTensorView x = has_head ? activations_.head_output : activations_.readout;

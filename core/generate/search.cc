@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/fields.h"
-#include "core/base/status.h"
 
 namespace anyorder {
 

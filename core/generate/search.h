@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -1,6 +1,5 @@
 #include "core/network/transformer.h"
 
-#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -243,8 +242,7 @@ absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backe
                    backend.name(), " backend; choose fp32"));
   faults.Require(shape.vocab_size >= 1,
                  absl::StrCat("vocabulary size is ", shape.vocab_size, " but must be at least 1"));
-  const absl::Status clusters = CheckAdaptiveClusters(shape.model, shape.vocab_size);
-  if (!clusters.ok()) faults.Add(std::string(clusters.message()));
+  faults.AddError(CheckAdaptiveClusters(shape.model, shape.vocab_size));
   faults.Require(batch.batch_size >= 1 && batch.content_rows >= 1 && batch.query_rows >= 0 &&
                      batch.targets >= 0,
                  absl::StrCat("a microbatch of ", batch.batch_size, " lanes, ", batch.content_rows,

@@ -56,7 +56,7 @@ class Planner {
   }
 
   absl::StatusOr<TransferPlan> Plan() && {
-    if (!faults_.empty()) return absl::InvalidArgumentError(faults_.Joined());
+    ANYORDER_RETURN_IF_ERROR(faults_.ToStatus());
     return std::move(plan_);
   }
 

@@ -55,14 +55,4 @@ double Batch::Divisor() const {
                            : TargetWeight();
 }
 
-kernels::RowVisibility Batch::rows() const {
-  return {row_pos.data(), row_lim.data(), row_grp.data(),
-          row_doc.data(), row_seg.data(), row_glob.data()};
-}
-
-kernels::KeyVisibility Batch::keys() const {
-  return {key_pos.data(), key_key.data(), key_grp.data(),
-          key_doc.data(), key_seg.data(), key_glob.data()};
-}
-
 }  // namespace anyorder

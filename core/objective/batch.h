@@ -69,6 +69,18 @@ struct BatchShape {
   bool operator==(const BatchShape& other) const = default;
 };
 
+// The visibility arrays of a Batch or of a DeviceBatch.
+template <typename Arrays>
+kernels::RowVisibility RowsOf(const Arrays& a) {
+  return {a.row_pos.data(), a.row_lim.data(), a.row_grp.data(),
+          a.row_doc.data(), a.row_seg.data(), a.row_glob.data()};
+}
+template <typename Arrays>
+kernels::KeyVisibility KeysOf(const Arrays& a) {
+  return {a.key_pos.data(), a.key_key.data(), a.key_grp.data(),
+          a.key_doc.data(), a.key_seg.data(), a.key_glob.data()};
+}
+
 struct Batch {
   // All arrays sized for `shape`: one document, no groups, no globals, everything else 0.
   explicit Batch(const BatchShape& shape);
@@ -120,8 +132,8 @@ struct Batch {
   double TargetWeight() const;
   // Sum of divisors, or TargetWeight() without any: the step's loss is its sum of losses by this.
   double Divisor() const;
-  kernels::RowVisibility rows() const;
-  kernels::KeyVisibility keys() const;
+  kernels::RowVisibility rows() const { return RowsOf(*this); }
+  kernels::KeyVisibility keys() const { return KeysOf(*this); }
 };
 
 }  // namespace anyorder

@@ -1,10 +1,8 @@
 #include "core/objective/causal_lm.h"
 
 #include <string>
-#include <utility>
 
 #include "core/base/check.h"
-#include "core/base/status.h"
 #include "core/objective/lane_frame.h"
 
 namespace anyorder {
@@ -12,27 +10,24 @@ namespace {
 
 class CausalLm final : public Objective {
  public:
-  CausalLm(std::string name, const ModelConfig& model, const SamplingConfig& sampling)
-      : name_(std::move(name)),
-        initial_memory_(model.initial_memory),
-        memory_rows_(model.mem_len),
-        seq_len_(sampling.seq_len) {}
+  explicit CausalLm(const ObjectiveSettings& settings)
+      : Objective(settings.traits),
+        initial_memory_(settings.model.initial_memory),
+        memory_rows_(settings.model.mem_len),
+        seq_len_(settings.sampling.seq_len) {}
 
-  std::string name() const override { return name_; }
   std::string quantity() const override { return "NLL of next tokens, read as in training"; }
-  SampleKind sample_kind() const override { return SampleKind::kContiguous; }
+  bool takes_same_length() const override { return true; }
 
   BatchShape Shape(int64_t batch_size) const override {
-    BatchShape shape;
-    shape.batch_size = batch_size;
-    shape.content_rows = seq_len_;
-    shape.memory_rows = memory_rows_;
-    shape.targets = seq_len_;
-    shape.advance = seq_len_;
-    shape.min_distance = 0;  // nobody looks ahead
-    shape.num_distances = seq_len_ + memory_rows_;
-    shape.content_readout = true;
-    return shape;
+    return {.batch_size = batch_size,
+            .content_rows = seq_len_,
+            .memory_rows = memory_rows_,
+            .targets = seq_len_,
+            .advance = seq_len_,
+            .min_distance = 0,  // nobody looks ahead
+            .num_distances = seq_len_ + memory_rows_,
+            .content_readout = true};
   }
 
   void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
@@ -52,7 +47,6 @@ class CausalLm final : public Objective {
   }
 
  private:
-  std::string name_;
   InitialMemory initial_memory_;
   int64_t memory_rows_;
   int64_t seq_len_;
@@ -60,15 +54,8 @@ class CausalLm final : public Objective {
 
 }  // namespace
 
-ObjectiveOrStatus MakeCausalLm(const ModelConfig& model, const SamplingConfig& sampling) {
-  return MakeCausalLmNamed("causal_lm", model, sampling);
-}
-
-ObjectiveOrStatus MakeCausalLmNamed(const std::string& name, const ModelConfig& model,
-                                    const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
-  ANYORDER_RETURN_IF_ERROR(CheckReadsNoPairs(name, model));
-  return std::make_unique<CausalLm>(name, model, sampling);
+ObjectiveOrStatus MakeCausalLm(const ObjectiveSettings& settings) {
+  return std::make_unique<CausalLm>(settings);
 }
 
 }  // namespace anyorder

@@ -1,6 +1,6 @@
 #include "core/objective/generation_form.h"
 
-#include <utility>
+#include <algorithm>
 
 #include "core/base/status.h"
 #include "core/objective/objective.h"
@@ -8,39 +8,18 @@
 namespace anyorder {
 namespace {
 
-// A text that goes on where the prompt ends.
-class Continuation : public GenerationForm {
+// What a text goes on from.
+std::vector<int32_t> TextBefore(const std::vector<int32_t>& prompt, int32_t end_of_document) {
+  return prompt.empty() ? std::vector<int32_t>{end_of_document} : prompt;
+}
+
+class CausalGeneration final : public GenerationForm {
  public:
-  Continuation(const GenerationTokens& tokens, int64_t context_slots)
-      : tokens_(tokens), context_slots_(context_slots) {}
-
-  int64_t context_slots() const override { return context_slots_; }
-  int32_t end_token() const override { return tokens_.end_of_document; }
-  bool takes_empty_prompt() const override { return true; }
-
- protected:
-  std::vector<int32_t> TextBefore(const std::vector<int32_t>& prompt) const {
-    return prompt.empty() ? std::vector<int32_t>{tokens_.end_of_document} : prompt;
-  }
-
- private:
-  GenerationTokens tokens_;
-  int64_t context_slots_;
-};
-
-class CausalGeneration final : public Continuation {
- public:
-  using Continuation::Continuation;
-
-  int64_t lasting_slots() const override { return 1; }
-  int64_t passing_slots() const override { return 0; }
-  int64_t query_slots() const override { return 0; }
-  int64_t readout_slot() const override { return 0; }
-  bool prompt_looks_ahead() const override { return false; }
+  using GenerationForm::GenerationForm;
 
   // All but the last token, which the first step reads.
   std::vector<Slot> PromptSlots(const std::vector<int32_t>& prompt) const override {
-    const std::vector<int32_t> text = TextBefore(prompt);
+    const std::vector<int32_t> text = TextBefore(prompt, traits().end_token);
     std::vector<Slot> slots;
     for (size_t i = 0; i + 1 < text.size(); ++i)
       slots.push_back(CausalSlot(text[i], static_cast<int64_t>(i)));
@@ -48,48 +27,38 @@ class CausalGeneration final : public Continuation {
   }
   std::vector<Slot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
                               int32_t newest) const override {
-    const std::vector<int32_t> text = TextBefore(prompt);
+    const std::vector<int32_t> text = TextBefore(prompt, traits().end_token);
     const int64_t position = static_cast<int64_t>(text.size()) - 1 + target;
     return {CausalSlot(target == 0 ? text.back() : newest, position)};
   }
 };
 
-class QueryGeneration final : public Continuation {
+class QueryGeneration final : public GenerationForm {
  public:
-  using Continuation::Continuation;
-
-  int64_t lasting_slots() const override { return 1; }
-  int64_t passing_slots() const override { return 0; }
-  int64_t query_slots() const override { return 1; }
-  int64_t readout_slot() const override { return 1; }
-  bool prompt_looks_ahead() const override { return true; }
+  using GenerationForm::GenerationForm;
 
   std::vector<Slot> PromptSlots(const std::vector<int32_t>& prompt) const override {
     std::vector<Slot> slots;
-    for (const int32_t token : TextBefore(prompt))
+    for (const int32_t token : TextBefore(prompt, traits().end_token))
       slots.push_back(RankedSlot(token, static_cast<int64_t>(slots.size()), 0));
     return slots;
   }
   std::vector<Slot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
                               int32_t newest) const override {
-    const int64_t position = static_cast<int64_t>(TextBefore(prompt).size()) + target;
+    const int64_t position = static_cast<int64_t>(std::max<size_t>(prompt.size(), 1)) + target;
     const Slot query{.pos = static_cast<int32_t>(position), .lim = static_cast<int32_t>(target)};
     return {target == 0 ? PadSlot(position - 1) : RankedSlot(newest, position - 1, target), query};
   }
 };
 
-// [CLS] source [SEP] target [SEP]: the form of a step is the heir's.
-class SourceTarget : public GenerationForm {
+// [CLS] source [SEP] target [SEP]: cloze and pseudo.
+class SourceTarget final : public GenerationForm {
  public:
-  explicit SourceTarget(const SourceTargetSlots& slots) : slots_(slots) {}
-
-  int64_t lasting_slots() const override { return 1; }
-  int64_t passing_slots() const override { return 1; }
-  int64_t query_slots() const override { return 0; }
-  int64_t readout_slot() const override { return 1; }
-  bool prompt_looks_ahead() const override { return true; }
-  int32_t end_token() const override { return slots_.tokens.separator; }
-  bool takes_empty_prompt() const override { return false; }
+  SourceTarget(const SourceTargetSlots& slots, bool is_pseudo)
+      : GenerationForm(
+            {.passing_slots = 1, .takes_empty_prompt = false, .end_token = slots.tokens.separator}),
+        slots_(slots),
+        is_pseudo_(is_pseudo) {}
 
   std::vector<Slot> PromptSlots(const std::vector<int32_t>& prompt) const override {
     std::vector<Slot> slots;
@@ -105,61 +74,42 @@ class SourceTarget : public GenerationForm {
   std::vector<Slot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
                               int32_t newest) const override {
     const int64_t position = static_cast<int64_t>(prompt.size()) + 2 + target;
-    Slot read = ReadSlot(slots_.read_token, position, target + 1);
+    // A [P] is alone in its group.
+    Slot read = is_pseudo_ ? GroupSlot(slots_.read_token, position, target, 0)
+                           : RankedSlot(slots_.read_token, position, target + 1);
     // The first step has no newest token: the one before is the prompt's.
     Slot last = target == 0 ? PadSlot(position - 1) : RankedSlot(newest, position - 1, target);
     read.seg = last.seg = slots_.target_segment;
     return {last, read};
   }
 
- protected:
-  virtual Slot ReadSlot(int32_t token, int64_t position, int64_t rank) const = 0;
-
  private:
   SourceTargetSlots slots_;
-};
-
-class ClozeGeneration final : public SourceTarget {
- public:
-  using SourceTarget::SourceTarget;
-
- protected:
-  Slot ReadSlot(int32_t token, int64_t position, int64_t rank) const override {
-    return RankedSlot(token, position, rank);
-  }
-};
-
-class PseudoMaskGeneration final : public SourceTarget {
- public:
-  using SourceTarget::SourceTarget;
-
- protected:
-  Slot ReadSlot(int32_t token, int64_t position, int64_t rank) const override {
-    Slot slot = RankedSlot(token, position, rank - 1);
-    slot.key = kernels::kKeyNever;
-    slot.grp = 0;  // its own: it is the only one of its kind
-    return slot;
-  }
+  bool is_pseudo_;
 };
 
 }  // namespace
 
 std::unique_ptr<GenerationForm> MakeCausalGeneration(const GenerationTokens& tokens,
                                                      int64_t context_slots) {
-  return std::make_unique<CausalGeneration>(tokens, context_slots);
+  return std::make_unique<CausalGeneration>(
+      GenerationForm::Traits{.prompt_looks_ahead = false,
+                             .end_token = tokens.end_of_document,
+                             .context_slots = context_slots});
 }
 
 std::unique_ptr<GenerationForm> MakeQueryGeneration(const GenerationTokens& tokens,
                                                     int64_t context_slots) {
-  return std::make_unique<QueryGeneration>(tokens, context_slots);
+  return std::make_unique<QueryGeneration>(GenerationForm::Traits{
+      .query_slots = 1, .end_token = tokens.end_of_document, .context_slots = context_slots});
 }
 
 std::unique_ptr<GenerationForm> MakeClozeGeneration(const SourceTargetSlots& slots) {
-  return std::make_unique<ClozeGeneration>(slots);
+  return std::make_unique<SourceTarget>(slots, /*is_pseudo=*/false);
 }
 
 std::unique_ptr<GenerationForm> MakePseudoMaskGeneration(const SourceTargetSlots& slots) {
-  return std::make_unique<PseudoMaskGeneration>(slots);
+  return std::make_unique<SourceTarget>(slots, /*is_pseudo=*/true);
 }
 
 FormOrStatus Objective::Generation(const GenerationTokens&) const {

@@ -2,22 +2,19 @@
 // adds, and who sees whom. An objective owns the form, because only it knows what its network has
 // learned to read; core/generate runs any of them.
 //
-// A step predicts one token. Its slots are of three kinds:
-//   lasting hold the newest token; their keys stay in the cache for all later steps (0 or 1 of
-//   them);
+// A step predicts one token. Its slots are, in this order:
+//   lasting one, which holds the newest token; its keys stay in the cache for all later steps;
 //   passing content slots for this step alone, as the [MASK] that is about to be replaced; their
 //   keys are overwritten;
 //   queries   rows that start as mask_emb and are nobody's keys.
-// No lasting slot, and no slot of the prompt, may see a slot that comes later: its keys could not
-// be final.
+// The prediction is read from the last. No lasting slot, and no slot of the prompt, may see a slot
+// that comes later: its keys could not be final.
 
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
-
-#include "absl/status/statusor.h"
 
 #include "core/objective/lane_frame.h"
 
@@ -33,30 +30,30 @@ struct GenerationTokens {
 
 class GenerationForm {
  public:
+  struct Traits {
+    int64_t passing_slots = 0;
+    int64_t query_slots = 0;
+    bool prompt_looks_ahead = true;  // whether slots of a prompt see later ones of it
+    bool takes_empty_prompt = true;
+    int32_t end_token = 0;  // ends a text
+    // The newest slots that a row may see, itself included, as it did at most in training; 0: all.
+    // A model that has windows of its own keeps those instead.
+    int64_t context_slots = 0;
+  };
+
+  explicit GenerationForm(const Traits& traits) : traits_(traits) {}
   virtual ~GenerationForm() = default;
+  const Traits& traits() const { return traits_; }
 
-  virtual int64_t lasting_slots() const = 0;
-  virtual int64_t passing_slots() const = 0;
-  virtual int64_t query_slots() const = 0;
-  // Which of a step's slots the prediction is read from, counted in the order lasting, passing,
-  // queries.
-  virtual int64_t readout_slot() const = 0;
-  // Whether slots of a prompt see later ones of it.
-  virtual bool prompt_looks_ahead() const = 0;
-  // The newest slots that a row may see, itself included, as it did at most in training; 0: all. A
-  // model that has windows of its own keeps those instead.
-  virtual int64_t context_slots() const { return 0; }
-
-  // The token that ends a text.
-  virtual int32_t end_token() const = 0;
-  // Whether a prompt may be empty.
-  virtual bool takes_empty_prompt() const = 0;
   // Slots whose keys are cached before the first step. May be none.
   virtual std::vector<Slot> PromptSlots(const std::vector<int32_t>& prompt) const = 0;
   // The slots of the step that predicts target `target` (0 is the first after the prompt); `newest`
   // is the token that step target - 1 led to, and means nothing for target 0.
   virtual std::vector<Slot> StepSlots(const std::vector<int32_t>& prompt, int64_t target,
                                       int32_t newest) const = 0;
+
+ private:
+  Traits traits_;
 };
 
 // The forms there are. Ranks: a slot sees keys whose rank is at most its own.

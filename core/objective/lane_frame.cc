@@ -2,10 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
-#include "core/base/status.h"
 
 namespace anyorder {
 
@@ -21,6 +18,14 @@ Slot PadSlot(int64_t pos) {
 Slot RankedSlot(int32_t token, int64_t pos, int64_t rank, int32_t seg) {
   const auto lim = static_cast<int32_t>(rank);
   return {.token = token, .pos = static_cast<int32_t>(pos), .lim = lim, .key = lim, .seg = seg};
+}
+
+Slot GroupSlot(int32_t token, int64_t pos, int64_t lim, int64_t grp, int32_t seg) {
+  return {.token = token,
+          .pos = static_cast<int32_t>(pos),
+          .lim = static_cast<int32_t>(lim),
+          .grp = static_cast<int32_t>(grp),
+          .seg = seg};
 }
 
 Slot CausalSlot(int32_t token, int64_t pos) { return RankedSlot(token, pos, pos); }
@@ -113,23 +118,6 @@ void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, 
     batch.key_doc[key] =
         holds_state || initial == InitialMemory::kZeros ? kernels::kDocAny : kernels::kDocPad;
   }
-}
-
-absl::Status CheckReadsNoPairs(const std::string& name, const ModelConfig& model) {
-  if (!model.next_sentence_head) return absl::OkStatus();
-  return InvalidArgument("objective.next_sentence is true, but ", name,
-                         " reads no sentence pairs; use permutation_lm, dae or bert");
-}
-
-absl::Status CheckReadsWindows(const std::string& name, const ModelConfig& model,
-                               const SamplingConfig& sampling) {
-  FaultList faults;
-  faults.Require(model.mem_len == 0, absl::StrCat("model.mem_len is ", model.mem_len,
-                                                  " but must be 0: ", name, " remembers nothing"));
-  faults.Require(
-      !sampling.bidirectional,
-      absl::StrCat("sampling.bidirectional is true but must be false: ", name, " reads one way"));
-  return faults.ToStatus();
 }
 
 void FillNextSentence(const TextSample& sample, int64_t targets, int64_t cls_slot, int64_t b,

@@ -4,9 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-
-#include "absl/status/status.h"
 
 #include "core/base/philox.h"
 #include "core/config/model_config.h"
@@ -39,6 +36,9 @@ struct Slot {
 Slot PadSlot(int64_t pos);
 // A content slot of rank `rank`: it sees ranks up to its own.
 Slot RankedSlot(int32_t token, int64_t pos, int64_t rank, int32_t seg = 0);
+// A content slot that stands for a token still to be predicted: it sees ranks up to `lim` and the
+// slots of its group, which alone see it.
+Slot GroupSlot(int32_t token, int64_t pos, int64_t lim, int64_t grp, int32_t seg = 0);
 // Reading from left to right, for training, scoring and generation alike: a content slot sees the
 // slots up to its own position, a query slot those before it.
 Slot CausalSlot(int32_t token, int64_t pos);
@@ -73,14 +73,6 @@ void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch);
 // younger than its memory is long, slots that hold no state yet are hidden, or seen as zeros
 // (ModelConfig::initial_memory).
 void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, Batch& batch);
-
-// InvalidArgument if the settings ask for next-sentence labels, which only pairs of sentences have.
-absl::Status CheckReadsNoPairs(const std::string& name, const ModelConfig& model);
-
-// InvalidArgument unless the settings are those of a system that reads windows of text, one way,
-// and remembers nothing.
-absl::Status CheckReadsWindows(const std::string& name, const ModelConfig& model,
-                               const SamplingConfig& sampling);
 
 // The next-sentence entry of lane `b`, whose content slot `cls_slot` is CLS. Gradients are sums
 // that the step divides by all targets, so that an entry of weight 1 would count for one target;

@@ -1,8 +1,5 @@
 #include "core/objective/masked_lm.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
@@ -12,39 +9,36 @@ namespace {
 
 class MaskedLm final : public Objective {
  public:
-  MaskedLm(MaskedLmForm form, const ModelConfig& model, const SamplingConfig& sampling)
-      : form_(std::move(form)),
-        initial_memory_(model.initial_memory),
-        memory_rows_(model.mem_len),
-        seq_len_(sampling.seq_len),
-        half_len_(sampling.reuse_len),
-        sampling_(sampling),
-        targets_(sampling.NumTargets(SampleKind::kMaskedPairs)),
-        next_sentence_(model.next_sentence_head) {}
+  MaskedLm(const MaskedLmForm& form, const ObjectiveSettings& settings)
+      : Objective(settings.traits),
+        form_(form),
+        initial_memory_(settings.model.initial_memory),
+        memory_rows_(settings.model.mem_len),
+        sampling_(settings.sampling),
+        seq_len_(sampling_.seq_len),
+        half_len_(sampling_.reuse_len),
+        targets_(sampling_.NumTargets(SampleKind::kMaskedPairs)),
+        next_sentence_(settings.model.next_sentence_head) {}
 
-  std::string name() const override { return form_.name; }
   std::string quantity() const override {
     return "NLL of corrupted tokens, each predicted alone (no perplexity)";
   }
-  SampleKind sample_kind() const override { return SampleKind::kMaskedPairs; }
   // CLS has one of its own unless it is part of A.
   int64_t num_segments() const override { return form_.cls_first ? 2 : 3; }
-  bool has_reuse_part() const override { return form_.remembers; }
 
   BatchShape Shape(int64_t batch_size) const override {
-    BatchShape shape;
-    shape.batch_size = batch_size;
-    shape.content_rows = seq_len_;
-    shape.memory_rows = memory_rows_;
-    shape.targets = targets_;
-    shape.advance = half_len_;
     // From a half's first slot (without halves: the first) looking at its last one, to the last
     // slot looking at the oldest memory.
-    shape.min_distance = 1 - (form_.remembers ? half_len_ : seq_len_);
-    shape.num_distances = seq_len_ + memory_rows_ - shape.min_distance;
-    shape.content_readout = true;
-    shape.next_sentence = next_sentence_;
-    return shape;
+    const int64_t min_distance = 1 - (form_.remembers ? half_len_ : seq_len_);
+    return {.batch_size = batch_size,
+            .content_rows = seq_len_,
+            .memory_rows = memory_rows_,
+            .targets = targets_,
+            .advance = half_len_,
+            .min_distance = min_distance,
+            .num_distances = seq_len_ + memory_rows_ - min_distance,
+            .content_readout = true,
+            .next_sentence = next_sentence_};
   }
 
   void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
@@ -73,7 +67,7 @@ class MaskedLm final : public Objective {
 
   FormOrStatus Generation(const GenerationTokens&) const override {
     return FailedPrecondition(
-        "a network trained with ", form_.name,
+        "a network trained with ", name(),
         " predicts masked tokens independently and from both sides, and cannot write text from "
         "left to right; use a network trained with causal_lm, gpt or permutation_lm");
   }
@@ -87,18 +81,18 @@ class MaskedLm final : public Objective {
   MaskedLmForm form_;
   InitialMemory initial_memory_;
   int64_t memory_rows_;
+  SamplingConfig sampling_;
   int64_t seq_len_;
   int64_t half_len_;
-  SamplingConfig sampling_;
   int64_t targets_;
   bool next_sentence_;
 };
 
 }  // namespace
 
-std::unique_ptr<Objective> MakeMaskedLm(const MaskedLmForm& form, const ModelConfig& model,
-                                        const SamplingConfig& sampling) {
-  return std::make_unique<MaskedLm>(form, model, sampling);
+std::unique_ptr<Objective> MakeMaskedLm(const MaskedLmForm& form,
+                                        const ObjectiveSettings& settings) {
+  return std::make_unique<MaskedLm>(form, settings);
 }
 
 void FillMaskedReadout(const TextSample& sample, bool cls_first, int64_t b, Batch& batch) {

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "core/base/philox.h"
 #include "core/objective/objective.h"
@@ -13,7 +12,6 @@
 namespace anyorder {
 
 struct MaskedLmForm {
-  std::string name;
   // Whether the first half's states are the next step's memory. Then it does not see the second
   // half, which is the next step's first: memory would tell its targets. Otherwise everybody sees
   // everybody.
@@ -22,10 +20,8 @@ struct MaskedLmForm {
   bool cls_first = false;
 };
 
-// REQUIRES: sampling is valid for SampleKind::kMaskedPairs; model.mem_len is 0 unless the form
-// remembers.
-std::unique_ptr<Objective> MakeMaskedLm(const MaskedLmForm& form, const ModelConfig& model,
-                                        const SamplingConfig& sampling);
+std::unique_ptr<Objective> MakeMaskedLm(const MaskedLmForm& form,
+                                        const ObjectiveSettings& settings);
 
 // What masked language models write alike: where [CLS] A [SEP] B [SEP] puts a sample's tokens, what
 // stands in place of its targets, and their readout.

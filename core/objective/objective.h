@@ -25,16 +25,26 @@ enum class LeftToRight { kNever, kContent, kQueries };
 
 using FormOrStatus = absl::StatusOr<std::unique_ptr<GenerationForm>>;
 
+// What its line in registry/ says of an objective.
+struct ObjectiveTraits {
+  const char* name;
+  SampleKind sample_kind;
+  // Whether its network may have recurrence memory, and lanes that read backwards. Others read
+  // windows of text, one way, and remember nothing.
+  bool remembers = false;
+};
+
 class Objective {
  public:
+  explicit Objective(const ObjectiveTraits& traits) : traits_(traits) {}
   virtual ~Objective() = default;
 
-  virtual std::string name() const = 0;
-  virtual SampleKind sample_kind() const = 0;
+  std::string name() const { return traits_.name; }
+  SampleKind sample_kind() const { return traits_.sample_kind; }
   // Whether the text begins with a part that the next step remembers, of which evaluation reports
   // apart.
-  virtual bool has_reuse_part() const {
-    return sample_kind() == SampleKind::kPairs || sample_kind() == SampleKind::kMaskedPairs;
+  bool has_reuse_part() const {
+    return traits_.remembers && traits_.sample_kind != SampleKind::kContiguous;
   }
   // Segment ids that slots can have are below this.
   virtual int64_t num_segments() const { return 1; }
@@ -56,9 +66,22 @@ class Objective {
   // How text is generated with what the objective teaches. FailedPrecondition, saying why and what
   // instead, if it teaches no order to write in (the default).
   virtual FormOrStatus Generation(const GenerationTokens& tokens) const;
+  // Whether model.same_length, by which each row sees as many keys as any other, means something.
+  virtual bool takes_same_length() const { return false; }
+
+ private:
+  const ObjectiveTraits traits_;
 };
 
 using ObjectiveOrStatus = absl::StatusOr<std::unique_ptr<Objective>>;
+
+// What an objective is made of. MakeObjective has checked `sampling` against `traits` when it calls
+// a system's function, which refuses what else the objective cannot use.
+struct ObjectiveSettings {
+  ObjectiveTraits traits;
+  const ModelConfig& model;
+  const SamplingConfig& sampling;
+};
 
 // Names: those of ObjectiveNames(); README.md says which system each is. An unknown
 // name is InvalidArgument with the nearest known one; so is a setting that the objective cannot

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include "absl/status/status.h"
 
@@ -58,7 +57,11 @@ struct OptimizerConfig {
   }
 
   // InvalidArgument that names every fault, with field, value and bound.
-  absl::Status Validate() const;
+  absl::Status Validate() const {
+    FaultList faults;
+    CheckBounds("optimizer", *this, faults);
+    return faults.ToStatus();
+  }
 };
 
 }  // namespace anyorder

@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 
 #include "core/base/check.h"
-#include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/optim/schedule.h"
 #include "core/train/run/device.h"
@@ -262,7 +261,7 @@ absl::Status Trainer::RecordSkippedStep(Anomaly anomaly, const StepMetrics& metr
   const AnomalyAction action = anomalies_.ActionFor(anomaly);
   if (reporter_ != nullptr) {
     ledger::Event event = ledger::Skipped{
-        -1, step, findings.rank, config_.train.global_batch_size, NameOf(anomaly), findings.text};
+        -1, step, findings.rank, config_.train.global_batch_size, EnumName(anomaly), findings.text};
     if (action == AnomalyAction::kRollback) {
       const SkippedSteps back = anomalies_.RollbackFrom(step);
       event = ledger::Rollback{-1, back.first, back.last, what};
@@ -272,14 +271,14 @@ absl::Status Trainer::RecordSkippedStep(Anomaly anomaly, const StepMetrics& metr
       Note(reporter_->Incident(std::move(event), absl::StrCat(what, "; no update")));
   }
   if (action == AnomalyAction::kStop) {
-    return Aborted(what, "; stopping (anomaly.on_", NameOf(anomaly),
+    return Aborted(what, "; stopping (anomaly.on_", EnumName(anomaly),
                    "): no checkpoint contains it; to continue, launch with --set anomaly.on_",
-                   NameOf(anomaly), "=skip");
+                   EnumName(anomaly), "=skip");
   }
   ANYORDER_RETURN_IF_ERROR(anomalies_.CheckProgress(step));
   if (action == AnomalyAction::kRollback) {
     return Unavailable(what, "; rolling back to the newest checkpoint (anomaly.on_",
-                       NameOf(anomaly), ")");
+                       EnumName(anomaly), ")");
   }
   return absl::OkStatus();
 }

@@ -14,7 +14,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-#include "core/network/tensors/parameters.h"
 #include "core/network/transformer.h"
 #include "core/objective/objective.h"
 #include "core/train/evaluation/evaluator.h"
@@ -106,7 +105,6 @@ class Trainer {
   absl::Status OpenLocalData();
   absl::Status FitLocalNetwork();
   absl::Status BuildLocalNetwork();
-  absl::Status CheckSameInputs();
   absl::StatusOr<std::string> AgreeOnCheckpoint();
   absl::Status LoadLocalState(const std::string& checkpoint);
   absl::Status LoadOtherRunsWeights();

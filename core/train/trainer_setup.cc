@@ -25,14 +25,16 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
   std::unique_ptr<Trainer> trainer(new Trainer(config, options, communicator, watch));
   if (watch != nullptr) watch->SetPhase("set-up");
   const kernels::BackendOptions device = RankBackendOptions(config, options.run_dir, communicator);
-  absl::StatusOr<std::unique_ptr<kernels::Backend>> backend = options.make_backend(device);
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(backend.status()));
-  trainer->backend_ = *std::move(backend);
+  ANYORDER_ASSIGN_OR_RETURN(trainer->backend_, communicator.AllAgree(options.make_backend(device)));
   ANYORDER_RETURN_IF_ERROR(CheckSameDevices(*trainer->backend_, communicator));
 
   ANYORDER_RETURN_IF_ERROR(trainer->ConnectDevices());
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->OpenLocalData()));
-  ANYORDER_RETURN_IF_ERROR(trainer->CheckSameInputs());
+  // Nodes may see different files under one path.
+  const std::string& dataset = trainer->dataset_->index().dataset_digest;
+  ANYORDER_RETURN_IF_ERROR(communicator.AllSame(
+      absl::StrCat(trainer->config_.IdentityDigest(), " ", dataset),
+      "has another configuration or dataset", "all nodes must see the same files"));
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->FitLocalNetwork()));
   ANYORDER_ASSIGN_OR_RETURN(
       trainer->held_out_,
@@ -96,19 +98,6 @@ absl::Status Trainer::OpenLocalData() {
   return CheckTaskData(config_, *dataset_, TaskLabels::kRequired);
 }
 
-// Nodes may see different files under one path.
-absl::Status Trainer::CheckSameInputs() {
-  const std::string mine =
-      absl::StrCat(config_.IdentityDigest(), " ", dataset_->index().dataset_digest);
-  const std::vector<std::string> all = communicator_.AllGatherStrings(mine);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    return FailedPrecondition("rank ", rank, " has another configuration or dataset than rank 0 (",
-                              all[rank], " and ", all[0], "); all nodes must see the same files");
-  }
-  return absl::OkStatus();
-}
-
 // Where a device's memory is too small, the largest microbatch that it has room for is tried out
 // and named.
 absl::Status Trainer::FitLocalNetwork() {
@@ -164,10 +153,10 @@ absl::Status Trainer::BuildLocalNetwork() {
 
 // Rank 0 looks and verifies; the others take its word, so that all begin at the same step.
 absl::StatusOr<std::string> Trainer::AgreeOnCheckpoint() {
-  absl::StatusOr<std::string> chosen = std::string();
-  if (communicator_.rank() == 0) chosen = ChooseCheckpoint(options_.run_dir, options_.resume);
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(chosen.status()));
-  return communicator_.AllGatherStrings(*chosen)[0];
+  absl::StatusOr<std::string> mine = std::string();
+  if (communicator_.rank() == 0) mine = ChooseCheckpoint(options_.run_dir, options_.resume);
+  ANYORDER_ASSIGN_OR_RETURN(const std::string chosen, communicator_.AllAgree(std::move(mine)));
+  return communicator_.AllGatherStrings(chosen)[0];
 }
 
 absl::Status Trainer::LoadLocalState(const std::string& directory) {

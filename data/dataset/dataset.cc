@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <initializer_list>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -56,35 +54,22 @@ absl::Status CheckDigest(const std::string& path, const std::string& expected) {
                   "; restore it or prepare the data again");
 }
 
-// Compares the bytes of `file` that no chunk's checksum guards with dataset.json: HDF5's own
-// structures, which only other tools parse, the attributes, which differ in any other file, and the
-// checksums.
-absl::Status CheckMetadata(const MappedFile& file, const DatasetFile& entry,
-                           std::initializer_list<const CheckedArray*> arrays) {
-  std::vector<ByteRange> guarded;
-  for (const CheckedArray* array : arrays) guarded.push_back(array->range());
-  const std::string found = DigestOutside(file.bytes(), std::move(guarded)).Hex();
-  if (found == entry.metadata_digest) return absl::OkStatus();
-  return DataLoss("'", file.path(),
-                  "' is damaged, or a file of another dataset: its metadata have digest ", found,
-                  " but dataset.json says ", entry.metadata_digest,
-                  "; restore it or prepare the data again");
-}
-
-absl::Status VerifyArray(const CheckedArray& array) {
-  return array.Bytes(0, array.size_bytes()).status();
-}
+// Places in File::arrays, of a shard and of lanes.h5.
+enum ShardArray : size_t { kTokenIds, kSentenceBits, kDocumentBits, kWordBits };
+enum LaneArray : size_t { kForwardCells, kBackwardCells };
 
 }  // namespace
 
-struct Dataset::Shard {
-  MappedFile file;
-  CheckedArray tokens, sentence_flags, document_starts, word_starts;
-};
+struct Dataset::File {
+  const DatasetFile& entry;
+  MappedFile mapped;
+  std::vector<CheckedArray> arrays = {};
 
-struct Dataset::Lanes {
-  MappedFile file;
-  CheckedArray forward, backward;
+  absl::Status Verify() const {
+    for (const CheckedArray& array : arrays)
+      ANYORDER_RETURN_IF_ERROR(array.Bytes(0, array.size_bytes()).status());
+    return CheckDigest(mapped.path(), entry.digest);
+  }
 };
 
 Dataset::Dataset(std::string directory, DatasetIndex index)
@@ -96,66 +81,55 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& direct
                                                        const DatasetOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, ReadDatasetIndex(directory));
   std::unique_ptr<Dataset> dataset(new Dataset(directory, std::move(index)));
-  ANYORDER_RETURN_IF_ERROR(dataset->OpenTokenizer());
-  for (size_t i = 0; i < dataset->index_.shards.size(); ++i)
-    ANYORDER_RETURN_IF_ERROR(dataset->OpenShard(i));
-  ANYORDER_RETURN_IF_ERROR(dataset->OpenLanes());
-  if (dataset->index_.examples) {
+  const DatasetIndex& entries = dataset->index_;
+  ANYORDER_RETURN_IF_ERROR(
+      CheckDigest(absl::StrCat(directory, "/", entries.tokenizer.file), entries.tokenizer_digest));
+  for (const DatasetFile& shard : entries.shards) {
+    const uint64_t bitmap_bytes = BitmapBytes(shard.num_tokens);
+    ANYORDER_ASSIGN_OR_RETURN(
+        dataset->shards_.emplace_back(),
+        dataset->OpenFile(shard, {{kTokens, shard.num_tokens * entries.token_bytes},
+                                  {kSentenceFlags, bitmap_bytes},
+                                  {kDocumentStarts, bitmap_bytes},
+                                  {kWordStarts, bitmap_bytes}}));
+  }
+  const uint64_t table_bytes = 2 * sizeof(uint64_t) * entries.num_lane_cells;
+  ANYORDER_ASSIGN_OR_RETURN(dataset->lanes_,
+                            dataset->OpenFile(entries.lanes, {{kLanesForward, table_bytes},
+                                                              {kLanesBackward, table_bytes}}));
+  if (entries.examples) {
     ANYORDER_ASSIGN_OR_RETURN(dataset->examples_,
-                              StoredExamples::Open(directory, dataset->index_, *dataset));
+                              StoredExamples::Open(directory, entries, *dataset));
   }
   if (options.verify) ANYORDER_RETURN_IF_ERROR(dataset->Verify());
   return dataset;
 }
 
-absl::Status Dataset::OpenTokenizer() const {
-  const std::string path = absl::StrCat(directory_, "/", index_.tokenizer.file);
-  return CheckDigest(path, index_.tokenizer_digest);
-}
-
-absl::Status Dataset::OpenShard(size_t shard_index) {
-  const DatasetFile& entry = index_.shards[shard_index];
+absl::StatusOr<std::unique_ptr<Dataset::File>> Dataset::OpenFile(
+    const DatasetFile& entry,
+    std::initializer_list<std::pair<const char*, uint64_t>> arrays) const {
   const std::string path = absl::StrCat(directory_, "/", entry.file);
-  ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, entry.bytes));
-  // A file has at least a byte for each token, so no size below can overflow for any
-  // dataset.json.
-  if (entry.num_tokens > file.size()) {
-    return DataLoss("'", path, "' has ", file.size(), " bytes, too few for the ", entry.num_tokens,
-                    " tokens that dataset.json lists; prepare the data again");
+  ANYORDER_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path, entry.bytes));
+  auto file = std::make_unique<File>(File{.entry = entry, .mapped = std::move(mapped)});
+  std::vector<ByteRange> guarded;
+  for (const auto& [name, bytes] : arrays) {
+    ANYORDER_ASSIGN_OR_RETURN(CheckedArray array,
+                              CheckedArray::Open(file->mapped, entry.arrays, name, bytes));
+    guarded.push_back(array.range());
+    file->arrays.push_back(std::move(array));
   }
-  const auto open_array = [&](const char* name, uint64_t bytes) {
-    return CheckedArray::Open(file, entry.arrays, name, bytes);
-  };
-  const uint64_t bitmap_bytes = BitmapBytes(entry.num_tokens);
-  ANYORDER_ASSIGN_OR_RETURN(CheckedArray tokens,
-                            open_array(kTokens, entry.num_tokens * index_.token_bytes));
-  ANYORDER_ASSIGN_OR_RETURN(CheckedArray sentence_flags, open_array(kSentenceFlags, bitmap_bytes));
-  ANYORDER_ASSIGN_OR_RETURN(CheckedArray document_starts,
-                            open_array(kDocumentStarts, bitmap_bytes));
-  ANYORDER_ASSIGN_OR_RETURN(CheckedArray word_starts, open_array(kWordStarts, bitmap_bytes));
-  ANYORDER_RETURN_IF_ERROR(
-      CheckMetadata(file, entry, {&tokens, &sentence_flags, &document_starts, &word_starts}));
-  shards_.push_back(std::make_unique<Shard>(Shard{.file = std::move(file),
-                                                  .tokens = std::move(tokens),
-                                                  .sentence_flags = std::move(sentence_flags),
-                                                  .document_starts = std::move(document_starts),
-                                                  .word_starts = std::move(word_starts)}));
-  return absl::OkStatus();
+  // What no chunk's checksum guards: HDF5's own structures, which only other tools parse, the
+  // attributes, which differ in any other file, and the checksums.
+  const std::string found = DigestOutside(file->mapped.bytes(), std::move(guarded)).Hex();
+  if (found == entry.metadata_digest) return file;
+  return DataLoss(
+      "'", path, "' is damaged, or a file of another dataset: its metadata have digest ", found,
+      " but dataset.json says ", entry.metadata_digest, "; restore it or prepare the data again");
 }
 
-absl::Status Dataset::OpenLanes() {
-  const std::string path = absl::StrCat(directory_, "/", index_.lanes.file);
-  ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, index_.lanes.bytes));
-  const auto open_table = [&](const char* name) {
-    return CheckedArray::Open(file, index_.lanes.arrays, name,
-                              2 * sizeof(uint64_t) * index_.num_lane_cells);
-  };
-  ANYORDER_ASSIGN_OR_RETURN(CheckedArray forward, open_table(kLanesForward));
-  ANYORDER_ASSIGN_OR_RETURN(CheckedArray backward, open_table(kLanesBackward));
-  ANYORDER_RETURN_IF_ERROR(CheckMetadata(file, index_.lanes, {&forward, &backward}));
-  lanes_ = std::make_unique<Lanes>(Lanes{
-      .file = std::move(file), .forward = std::move(forward), .backward = std::move(backward)});
-  return absl::OkStatus();
+VocabularyIds Dataset::vocabulary() const {
+  const VocabIds& ids = index_.vocab_ids;
+  return {ids.sep, ids.cls, ids.mask, static_cast<int64_t>(index_.vocab_size), ids.bos, ids.eos};
 }
 
 template <typename Read>
@@ -174,40 +148,37 @@ absl::Status Dataset::ForEachShard(int64_t begin, int64_t end, Read read) const 
 }
 
 absl::Status Dataset::ReadTokens(int64_t begin, int64_t end, int32_t* out) const {
-  return ForEachShard(begin, end,
-                      [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
-                        uint64_t largest = 0;
-                        ANYORDER_RETURN_IF_ERROR(
-                            index_.token_bytes == 2
-                                ? Widen<uint16_t>(shard.tokens, from, to, out + offset, &largest)
-                                : Widen<uint32_t>(shard.tokens, from, to, out + offset, &largest));
-                        if (largest < index_.vocab_size) return absl::OkStatus();
-                        // An id is a row of the embedding table: one outside would be read from
-                        // other memory.
-                        return DataLoss("'", shard.file.path(), "' tokens ", from, " to ", to - 1,
-                                        " hold id ", largest, " but the vocabulary has ",
-                                        index_.vocab_size, "; prepare the data again");
-                      });
+  return ForEachShard(begin, end, [&](const File& shard, int64_t from, int64_t to, int64_t offset) {
+    uint64_t largest = 0;
+    ANYORDER_RETURN_IF_ERROR(
+        index_.token_bytes == 2
+            ? Widen<uint16_t>(shard.arrays[kTokenIds], from, to, out + offset, &largest)
+            : Widen<uint32_t>(shard.arrays[kTokenIds], from, to, out + offset, &largest));
+    if (largest < index_.vocab_size) return absl::OkStatus();
+    // An id is a row of the embedding table: one outside would be read from
+    // other memory.
+    return DataLoss("'", shard.mapped.path(), "' tokens ", from, " to ", to - 1, " hold id ",
+                    largest, " but the vocabulary has ", index_.vocab_size,
+                    "; prepare the data again");
+  });
 }
 
-absl::Status Dataset::ReadBits(CheckedArray Shard::*bits, int64_t begin, int64_t end,
-                               uint8_t* out) const {
-  return ForEachShard(begin, end,
-                      [&](const Shard& shard, int64_t from, int64_t to, int64_t offset) {
-                        return UnpackBits(shard.*bits, from, to, out + offset);
-                      });
+absl::Status Dataset::ReadBits(size_t array, int64_t begin, int64_t end, uint8_t* out) const {
+  return ForEachShard(begin, end, [&](const File& shard, int64_t from, int64_t to, int64_t offset) {
+    return UnpackBits(shard.arrays[array], from, to, out + offset);
+  });
 }
 
 absl::Status Dataset::ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const {
-  return ReadBits(&Shard::sentence_flags, begin, end, out);
+  return ReadBits(kSentenceBits, begin, end, out);
 }
 
 absl::Status Dataset::ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const {
-  return ReadBits(&Shard::word_starts, begin, end, out);
+  return ReadBits(kWordBits, begin, end, out);
 }
 
 absl::Status Dataset::ReadDocumentStarts(int64_t begin, int64_t end, uint8_t* out) const {
-  return ReadBits(&Shard::document_starts, begin, end, out);
+  return ReadBits(kDocumentBits, begin, end, out);
 }
 
 absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream, int64_t num_streams,
@@ -217,7 +188,7 @@ absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream, int64_t num_str
   const int64_t first_cell = stream * num_cells / num_streams;
   const int64_t end_cell = (stream + 1) * num_cells / num_streams;
   if (first_cell == end_cell) return LaneRange{};
-  const CheckedArray& table = backward ? lanes_->backward : lanes_->forward;
+  const CheckedArray& table = lanes_->arrays[backward ? kBackwardCells : kForwardCells];
   uint64_t first[2];  // {begin, end} of the stream's first cell in the table's own order, and of
                       // its last
   uint64_t last[2];
@@ -238,16 +209,8 @@ absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream, int64_t num_str
 }
 
 absl::Status Dataset::Verify() const {
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    for (const CheckedArray* array : {&shards_[i]->tokens, &shards_[i]->sentence_flags,
-                                      &shards_[i]->document_starts, &shards_[i]->word_starts}) {
-      ANYORDER_RETURN_IF_ERROR(VerifyArray(*array));
-    }
-    ANYORDER_RETURN_IF_ERROR(CheckDigest(shards_[i]->file.path(), index_.shards[i].digest));
-  }
-  ANYORDER_RETURN_IF_ERROR(VerifyArray(lanes_->forward));
-  ANYORDER_RETURN_IF_ERROR(VerifyArray(lanes_->backward));
-  return CheckDigest(lanes_->file.path(), index_.lanes.digest);
+  for (const std::unique_ptr<File>& shard : shards_) ANYORDER_RETURN_IF_ERROR(shard->Verify());
+  return lanes_->Verify();
 }
 
 }  // namespace anyorder::data

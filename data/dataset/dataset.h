@@ -8,8 +8,10 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -39,10 +41,7 @@ class Dataset : public TextSource {
   const DatasetIndex& index() const { return index_; }
 
   int64_t num_tokens() const override { return static_cast<int64_t>(index_.num_tokens); }
-  int32_t separator_id() const override { return index_.vocab_ids.sep; }
-  int32_t class_id() const override { return index_.vocab_ids.cls; }
-  int32_t mask_id() const override { return index_.vocab_ids.mask; }
-  int64_t vocab_size() const override { return static_cast<int64_t>(index_.vocab_size); }
+  VocabularyIds vocabulary() const override;
   absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const override;
   absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const override;
   absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const override;
@@ -57,23 +56,23 @@ class Dataset : public TextSource {
   absl::Status Verify() const;
 
  private:
-  struct Shard;
-  struct Lanes;
+  struct File;
 
   Dataset(std::string directory, DatasetIndex index);
-  absl::Status OpenTokenizer() const;
-  absl::Status OpenShard(size_t shard_index);
-  absl::Status OpenLanes();
+  // Maps the file and the arrays in it, each with its name and bytes.
+  absl::StatusOr<std::unique_ptr<File>> OpenFile(
+      const DatasetFile& entry,
+      std::initializer_list<std::pair<const char*, uint64_t>> arrays) const;
   // Calls read(shard, begin, end, offset) for the part of [begin, end) in each shard; begin and end
   // then count from the shard's first token, and offset is where the part begins in [begin, end).
   template <typename Read>
   absl::Status ForEachShard(int64_t begin, int64_t end, Read read) const;
-  absl::Status ReadBits(CheckedArray Shard::*bits, int64_t begin, int64_t end, uint8_t* out) const;
+  absl::Status ReadBits(size_t array, int64_t begin, int64_t end, uint8_t* out) const;
 
   const std::string directory_;
   const DatasetIndex index_;
-  std::vector<std::unique_ptr<Shard>> shards_;
-  std::unique_ptr<Lanes> lanes_;
+  std::vector<std::unique_ptr<File>> shards_;
+  std::unique_ptr<File> lanes_;
   std::unique_ptr<StoredExamples> examples_;
 };
 

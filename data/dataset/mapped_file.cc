@@ -13,7 +13,6 @@
 
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
-#include "core/base/digest.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "data/dataset/shard_format.h"

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include "absl/strings/str_format.h"
 
 namespace anyorder::data {
 
@@ -14,7 +17,7 @@ inline constexpr char kIndexFile[] = "dataset.json";
 inline constexpr char kTokenizerFile[] = "spiece.model";
 inline constexpr char kLanesFile[] = "lanes.h5";
 inline constexpr char kExamplesFile[] = "examples.bin";
-inline constexpr char kShardFilePattern[] = "shard-%05d.h5";
+inline std::string ShardFileName(int64_t index) { return absl::StrFormat("shard-%05d.h5", index); }
 
 // Datasets of a shard. The checksums of /NAME are in /checksums/NAME.
 inline constexpr char kTokens[] = "tokens";

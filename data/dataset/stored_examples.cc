@@ -22,10 +22,6 @@ Value At(const uint8_t* array, uint64_t i) {
   return value;
 }
 
-bool HasClasses(ExampleTask task) {
-  return task != ExampleTask::kMultipleChoice && task != ExampleTask::kGeneration;
-}
-
 bool IsPartCount(ExampleTask task, uint64_t parts) {
   switch (task) {
     case ExampleTask::kClassification: return parts == 1;
@@ -127,11 +123,6 @@ absl::Status StoredExamples::CheckExample(int64_t example) {
   }
   if (label >= -1 && label < labels) return absl::OkStatus();
   return bad(absl::StrCat("has label ", label, " of ", labels));
-}
-
-VocabularyIds StoredExamples::vocabulary() const {
-  return {text_.separator_id(), text_.class_id(),     text_.mask_id(),
-          text_.vocab_size(),   index_.vocab_ids.bos, index_.vocab_ids.eos};
 }
 
 absl::StatusOr<Example> StoredExamples::ReadExample(int64_t example) const {

@@ -30,7 +30,7 @@ class StoredExamples : public ExampleSource {
     return static_cast<int64_t>(index_.examples->num_examples);
   }
   int64_t num_classes() const override { return num_classes_; }
-  VocabularyIds vocabulary() const override;
+  VocabularyIds vocabulary() const override { return text_.vocabulary(); }
   absl::StatusOr<Example> ReadExample(int64_t example) const override;
 
   // Of the table alone, -1 where it is not known. REQUIRES 0 <= example < num_examples().
@@ -52,6 +52,11 @@ class StoredExamples : public ExampleSource {
   const uint8_t* labels_;
   int64_t num_classes_ = 0;
 };
+
+// Whether the labels of such examples are classes.
+constexpr bool HasClasses(ExampleTask task) {
+  return task != ExampleTask::kMultipleChoice && task != ExampleTask::kGeneration;
+}
 
 // Bytes of examples.bin.
 constexpr uint64_t ExampleTableBytes(uint64_t num_examples, uint64_t num_parts) {

@@ -49,10 +49,7 @@ class TextSource {
   virtual ~TextSource() = default;
 
   virtual int64_t num_tokens() const = 0;
-  virtual int32_t separator_id() const = 0;  // [SEP]
-  virtual int32_t class_id() const = 0;      // [CLS]
-  virtual int32_t mask_id() const = 0;       // <mask>
-  virtual int64_t vocab_size() const = 0;
+  virtual VocabularyIds vocabulary() const = 0;
 
   // Each fills out[0, end - begin) from stream positions [begin, end). REQUIRES 0 <= begin <= end
   // <= num_tokens(). Thread-safe. DataLoss if the stored bytes fail their checksum.

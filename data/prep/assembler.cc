@@ -96,9 +96,9 @@ class Decider {
 };
 
 void AddCounts(const UnitCounts& counts, UnitCounts& totals) {
-  totals.bytes += counts.bytes;
-  totals.invalid_replaced += counts.invalid_replaced;
-  totals.long_lines += counts.long_lines;
+  totals.text.bytes += counts.text.bytes;
+  totals.text.invalid_replaced += counts.text.invalid_replaced;
+  totals.text.long_lines += counts.text.long_lines;
   totals.duplicates += counts.duplicates;
   for (int i = 0; i < kNumVerdicts; ++i) totals.verdicts[i] += counts.verdicts[i];
 }

@@ -28,8 +28,7 @@ size_t AsciiPrefix(std::string_view text) {
 }
 
 // Length of the well-formed sequence at the start of `text`, 0 if there is none.
-size_t SequenceLength(std::string_view text) {
-  utf8proc_int32_t code_point = 0;
+size_t Decode(std::string_view text, utf8proc_int32_t& code_point) {
   const utf8proc_ssize_t length =
       utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                        static_cast<utf8proc_ssize_t>(text.size()), &code_point);
@@ -128,10 +127,8 @@ bool IsUnicodeSpace(char32_t c) {
 
 char32_t NextCodePoint(std::string_view text, size_t& offset) {
   utf8proc_int32_t code_point = 0;
-  const utf8proc_ssize_t length =
-      utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + offset),
-                       static_cast<utf8proc_ssize_t>(text.size() - offset), &code_point);
-  offset += length > 0 ? static_cast<size_t>(length) : 1;
+  const size_t length = Decode(text.substr(offset), code_point);
+  offset += length > 0 ? length : 1;
   return length > 0 ? static_cast<char32_t>(code_point) : 0xFFFD;
 }
 
@@ -167,8 +164,9 @@ size_t FirstInvalidByte(std::string_view text) {
                          ? text.size()
                          : static_cast<size_t>(static_cast<const char*>(nul) - text.data());
   const std::string_view checked = text.substr(0, end);
+  utf8proc_int32_t code_point = 0;
   for (size_t i = AsciiPrefix(checked); i < end;) {
-    const size_t length = SequenceLength(checked.substr(i));
+    const size_t length = Decode(checked.substr(i), code_point);
     if (length == 0) return i;
     i += length;
     i += AsciiPrefix(checked.substr(i));

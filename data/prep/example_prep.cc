@@ -1,10 +1,10 @@
 #include "data/prep/example_prep.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -153,16 +153,14 @@ class ExamplePreparation {
     if (known_) {
       summary_.classes = known_->classes;
     } else {
-      std::map<std::string, int> names;
+      std::set<std::string> names;
       for (const Encoded& example : examples_) {
-        if (example.class_name) names[*example.class_name] = 0;
+        if (example.class_name) names.insert(*example.class_name);
       }
-      for (const auto& [name, unused] : names) summary_.classes.push_back(name);
+      summary_.classes.assign(names.begin(), names.end());
       SortNames(summary_.classes);
     }
-    const bool has_classes =
-        summary_.task != ExampleTask::kMultipleChoice && summary_.task != ExampleTask::kGeneration;
-    if (has_classes && summary_.classes.size() < 2) {
+    if (HasClasses(summary_.task) && summary_.classes.size() < 2) {
       return DataLoss("the examples have ", summary_.classes.size(),
                       " different labels, but telling classes apart takes two at least; for "
                       "examples without labels pass --labels-from, the training data");

@@ -14,9 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kMostChoices = 1 << 10;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 // The text fields of each task; choices come behind those of kMultipleChoice.
 struct TaskFields {
@@ -137,42 +135,23 @@ class LineReader {
   const uint64_t line_;
 };
 
-bool IsBlank(std::string_view line) {
-  return line.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
-}
-
 }  // namespace
 
 absl::Status ReadExamples(
     ByteSource& source, const ExampleReadOptions& options,
     const std::function<absl::Status(uint64_t line, const WrittenExample&)>& take) {
-  std::string held;
-  uint64_t line = 0;
-  const auto pass = [&](std::string_view text) -> absl::Status {
-    if (++line == 1 && text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-    if (IsBlank(text)) return absl::OkStatus();
+  const auto take_line = [&](const TextPiece& piece) -> absl::Status {
+    if (!piece.is_line()) {
+      return DataLoss(options.path, ":", piece.line, ": a line longer than ",
+                      kMaxJsonLineBytes >> 20, " MiB; write one example per line");
+    }
+    const bool is_blank = piece.text.find_first_not_of(" \t\r\v\f") == std::string_view::npos;
+    if (is_blank) return absl::OkStatus();
     WrittenExample example;
-    ANYORDER_RETURN_IF_ERROR(LineReader(options, line).Read(text, example));
-    return take(line, example);
+    ANYORDER_RETURN_IF_ERROR(LineReader(options, piece.line).Read(piece.text, example));
+    return take(piece.line, example);
   };
-  std::string buffer(kReadBytes, '\0');
-  while (true) {
-    ANYORDER_ASSIGN_OR_RETURN(const size_t got, source.Read(buffer.data(), buffer.size()));
-    if (got == 0) break;
-    std::string_view rest(buffer.data(), got);
-    for (size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
-      held.append(rest.substr(0, end));
-      rest.remove_prefix(end + 1);
-      ANYORDER_RETURN_IF_ERROR(pass(held));
-      held.clear();
-    }
-    held.append(rest);
-    if (held.size() > kMaxJsonLineBytes) {
-      return DataLoss(options.path, ":", line + 1, ": a line longer than ", kMaxJsonLineBytes >> 20,
-                      " MiB; write one example per line");
-    }
-  }
-  return held.empty() ? absl::OkStatus() : pass(held);
+  return ReadPieces(source, {.max_bytes = kMaxJsonLineBytes}, take_line).status();
 }
 
 }  // namespace anyorder::data

@@ -32,9 +32,6 @@ class Handle {
   herr_t (*close_)(hid_t);
 };
 
-// HDF5 prints its error stack on stderr by default; our messages replace it.
-void SilenceHdf5() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
-
 // The innermost description HDF5 has of its last error.
 std::string LastHdf5Error() {
   std::string text = "no details";
@@ -72,7 +69,8 @@ absl::Status WriteAttribute(hid_t file, const std::string& name, hid_t stored, h
 }  // namespace
 
 absl::StatusOr<Hdf5ImageWriter> Hdf5ImageWriter::Create() {
-  SilenceHdf5();
+  // HDF5 prints its error stack on stderr by default; our messages replace it.
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   // The newer superblock carries a checksum that H5Fget_file_image of 1.10.8 does not update; the
   // oldest format has none, and every HDF5 reads it.
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
@@ -104,7 +102,6 @@ absl::Status Hdf5ImageWriter::AddDataset(const std::string& name, uint32_t eleme
   const std::vector<hsize_t> dims(shape.begin(), shape.end());
   const Handle space(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
                      H5Sclose);
-  const Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
   const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   // Intermediate groups are made with default creation properties, which the 1.8 format gives no
   // times unless asked, but track_times of a group defaults to on: so groups are made explicitly.
@@ -126,7 +123,7 @@ absl::Status Hdf5ImageWriter::AddDataset(const std::string& name, uint32_t eleme
     return WriteFailed(absl::StrCat("describe ", name));
   }
   const Handle dataset(
-      H5Dcreate2(file_, name.c_str(), type, space.get(), links.get(), creation.get(), H5P_DEFAULT),
+      H5Dcreate2(file_, name.c_str(), type, space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT),
       H5Dclose);
   if (!dataset.ok() || H5Dwrite(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
     return WriteFailed(absl::StrCat("write ", name));

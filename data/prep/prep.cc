@@ -14,12 +14,10 @@
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "data/dataset/dataset_index.h"
 #include "data/prep/assembler.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/shard_writer.h"
 #include "data/prep/staging.h"
-#include "data/prep/tokenizer.h"
 #include "data/prep/worker_pool.h"
 
 namespace anyorder::data {
@@ -95,7 +93,21 @@ class Preparation {
  public:
   explicit Preparation(const PrepOptions& options) : options_(options) {}
 
-  absl::StatusOr<PrepSummary> Run();
+  absl::StatusOr<PrepSummary> Run() {
+    const ProgressLine total("", 0, true);
+    ANYORDER_RETURN_IF_ERROR(Validate(options_));
+    ANYORDER_ASSIGN_OR_RETURN(given_model_, ReadGivenModel(options_.vocab));
+    ANYORDER_ASSIGN_OR_RETURN(files_, FindInputFiles(options_.inputs));
+    ANYORDER_ASSIGN_OR_RETURN(Staging staging, Stage());
+    staging_.emplace(std::move(staging));
+    const absl::Status status = Work();
+    if (!status.ok()) {
+      ForgetEmptyWork();
+      return status;
+    }
+    summary_.total_seconds = total.Seconds();
+    return summary_;
+  }
 
  private:
   // A file and the range of it that one worker encodes.
@@ -104,21 +116,282 @@ class Preparation {
     UnitRange range;
   };
 
-  absl::StatusOr<Staging> Stage() const;
-  absl::Status Scan();
-  absl::Status LoadScan();
-  void TakeScans(const std::vector<ScannedFile>& scans);
-  absl::Status BindPlan();
-  absl::Status Work();
-  absl::Status ObtainModel();
-  absl::StatusOr<std::string> TrainModel();
-  std::vector<size_t> UnitsOfPart() const;
-  absl::Status EncodeUnits();
-  absl::Status CheckSlices() const;
-  absl::Status Assemble();
-  absl::Status Summarize();
-  // Gives up the staging folder after `status` if it holds nothing that took time.
-  void ForgetEmptyWork();
+  absl::StatusOr<Staging> Stage() const {
+    if (options_.part == PrepPart::kSlice)
+      return Staging::Join(options_.output,
+                           absl::StrCat(options_.slice, "-of-", options_.num_slices));
+    ANYORDER_ASSIGN_OR_RETURN(Staging staging, Staging::Open(options_.output));
+    if (options_.part != PrepPart::kMerge || staging.has_plan()) return staging;
+    ANYORDER_RETURN_IF_ERROR(staging.Remove());
+    return FailedPrecondition("no preparation is planned in '", options_.output,
+                              "'; run it with --plan, then with --slice");
+  }
+
+  absl::Status Work() {
+    const bool is_planned = options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
+    ANYORDER_RETURN_IF_ERROR(is_planned ? LoadScan() : Scan());
+    ANYORDER_RETURN_IF_ERROR(BindPlan());
+    summary_.text_bytes = text_bytes_;
+    summary_.workers = options_.workers;
+    summary_.num_units = UnitsOfPart().size();
+    if (!staging_->IsPublished()) {
+      ANYORDER_RETURN_IF_ERROR(ObtainModel());
+      if (options_.part == PrepPart::kPlan) return absl::OkStatus();
+      if (options_.part == PrepPart::kMerge) {
+        ANYORDER_RETURN_IF_ERROR(CheckSlices());
+      } else {
+        ANYORDER_RETURN_IF_ERROR(EncodeUnits());
+      }
+      if (options_.part == PrepPart::kSlice) return absl::OkStatus();
+      ANYORDER_RETURN_IF_ERROR(Assemble());
+      ANYORDER_RETURN_IF_ERROR(staging_->Publish());
+    }
+    // What is published is the merge's to finish.
+    if (options_.part == PrepPart::kPlan || options_.part == PrepPart::kSlice)
+      return absl::OkStatus();
+    ANYORDER_RETURN_IF_ERROR(Summarize());
+    return staging_->Remove();
+  }
+
+  // Gives up the staging folder after a failure if it holds nothing that took time.
+  void ForgetEmptyWork() {
+    // Others may work on it, or it waits for them.
+    const bool is_shared = options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
+    const bool has_trained_model = given_model_.empty() && staging_->Exists(staging_->ModelPath());
+    const bool has_work = has_trained_model || staging_->HasUnits() || staging_->IsPublished();
+    if ((has_work || is_shared) && !is_hopeless_) return;
+    // The error that led here matters more than one of the clean-up.
+    staging_->Remove().IgnoreError();
+  }
+
+  absl::Status Scan() {
+    for (const InputFile& file : files_) stored_bytes_ += file.stored_bytes;
+    const uint64_t unit_bytes = UnitBytes(stored_bytes_);
+    ProgressLine progress("scan", stored_bytes_, options_.quiet);
+    const auto scan_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
+      ANYORDER_ASSIGN_OR_RETURN(const ScannedFile scan, ScanFile(files_[i], unit_bytes, done));
+      return SerializeScan(scan);
+    };
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> scans,
+                              RunInWorkers(options_.workers, AllOf(files_.size()), scan_one,
+                                           [&](uint64_t bytes) { progress.Update(bytes); }));
+    std::vector<ScannedFile> parsed;
+    for (const std::string& scan : scans) parsed.push_back(ParseScan(scan));
+    TakeScans(parsed);
+    if (options_.part == PrepPart::kPlan) scan_for_slices_ = SerializeScans(files_, parsed);
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadScan() {
+    const absl::StatusOr<std::string> text = ReadWholeFile(staging_->ScanPath());
+    if (absl::IsNotFound(text.status())) {
+      return FailedPrecondition("the work in '", staging_->folder(),
+                                "' was not planned to be split; run it with --plan, too");
+    }
+    ANYORDER_RETURN_IF_ERROR(text.status());
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<ScannedFile> scans,
+                              ParseScans(*text, staging_->ScanPath(), files_));
+    TakeScans(scans);
+    return absl::OkStatus();
+  }
+
+  void TakeScans(const std::vector<ScannedFile>& scans) {
+    for (size_t i = 0; i < files_.size(); ++i) {
+      file_digests_.push_back(scans[i].digest);
+      text_bytes_ += scans[i].text_bytes;
+      for (const UnitRange& range : scans[i].units) units_.push_back({i, range});
+    }
+  }
+
+  absl::Status BindPlan() {
+    PlanIdentity identity;
+    identity.options = Settings(options_);
+    identity.options["shard_tokens"] = absl::StrCat(options_.shard_tokens);
+    if (options_.vocab.empty()) {
+      identity.options["vocab_size"] = absl::StrCat(options_.vocabulary.size);
+      if (options_.vocabulary.min_count > 1)
+        identity.options["min_count"] = absl::StrCat(options_.vocabulary.min_count);
+      identity.options["vocab_sample_bytes"] = absl::StrCat(options_.vocab_sample_bytes);
+    } else {
+      identity.options["vocab"] = DigestOf(given_model_).Hex();
+    }
+    for (size_t i = 0; i < files_.size(); ++i)
+      identity.inputs.push_back({.path = files_[i].path, .digest = file_digests_[i]});
+    summary_.resumed = staging_->has_plan();
+    ANYORDER_RETURN_IF_ERROR(staging_->BindPlan(identity));
+    // Only now: another plan's slices must find theirs as it was.
+    return scan_for_slices_.empty() ? absl::OkStatus()
+                                    : WriteFileAtomically(staging_->ScanPath(), scan_for_slices_);
+  }
+
+  absl::Status ObtainModel() {
+    model_ = given_model_;
+    if (staging_->Exists(staging_->ModelPath())) {
+      ANYORDER_ASSIGN_OR_RETURN(model_, ReadWholeFile(staging_->ModelPath()));
+    } else if (options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge) {
+      return FailedPrecondition("the plan in '", staging_->folder(),
+                                "' has no vocabulary yet; run --plan to its end");
+    } else {
+      if (model_.empty()) {
+        ANYORDER_ASSIGN_OR_RETURN(model_, TrainModel());
+      }
+      ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(staging_->ModelPath(), model_));
+    }
+    ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model_, staging_->ModelPath()));
+    tokenizer_.emplace(std::move(tokenizer));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> TrainModel() {
+    const double fraction = text_bytes_ == 0 ? 1.0
+                                             : static_cast<double>(options_.vocab_sample_bytes) /
+                                                   static_cast<double>(text_bytes_);
+    const auto sample_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
+      const Unit& unit = units_[i];
+      ANYORDER_RETURN_IF_ERROR(SampleUnit(files_[unit.file], unit.range, options_.text, fraction,
+                                          staging_->SamplePath(i), done));
+      return std::string();
+    };
+    {
+      ProgressLine progress("sample", text_bytes_, options_.quiet);
+      ANYORDER_RETURN_IF_ERROR(
+          RunInWorkers(options_.workers, AllOf(units_.size()), sample_one, [&](uint64_t bytes) {
+            progress.Update(bytes);
+          }).status());
+    }
+    // In a process of its own, so that its memory, 25 times the sample, is given back before
+    // encoding.
+    const auto train = [&](size_t, uint64_t*) -> absl::StatusOr<std::string> {
+      size_t unit = 0;
+      std::ifstream sample;
+      bool is_empty = true;
+      const auto next_sentence = [&](std::string& sentence) {
+        while (!sample.is_open() || !std::getline(sample, sentence)) {
+          sample.close();
+          sample.clear();
+          if (unit == units_.size()) return false;
+          sample.open(staging_->SamplePath(unit++), std::ios::binary);
+        }
+        is_empty = false;
+        return true;
+      };
+      absl::StatusOr<std::string> model = TrainTokenizer(options_.vocabulary, next_sentence);
+      if (!model.ok() && is_empty)
+        return absl::DataLossError("the input holds no text: every line is blank");
+      return model;
+    };
+    if (!options_.quiet) {
+      ::dprintf(STDERR_FILENO,
+                options_.vocabulary.type == VocabType::kPieces
+                    ? "vocabulary: training %llu pieces\n"
+                    : "vocabulary: at most %llu entries\n",
+                static_cast<unsigned long long>(options_.vocabulary.size));
+    }
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> models,
+                              RunInWorkers(1, {0}, train, nullptr));
+    for (size_t i = 0; i < units_.size(); ++i) ::unlink(staging_->SamplePath(i).c_str());
+    return models[0];
+  }
+
+  std::vector<size_t> UnitsOfPart() const {
+    if (options_.part != PrepPart::kSlice) return AllOf(units_.size());
+    // In turn, not in blocks: neighbours are alike, and a slow file is shared by all.
+    std::vector<size_t> units;
+    for (size_t i = options_.slice - 1; i < units_.size(); i += options_.num_slices)
+      units.push_back(i);
+    return units;
+  }
+
+  absl::Status CheckSlices() const {
+    std::map<size_t, size_t> missing;  // units by slice
+    for (size_t i = 0; i < units_.size(); ++i)
+      if (!staging_->Exists(staging_->UnitPath(i))) ++missing[i % options_.num_slices + 1];
+    if (missing.empty()) return absl::OkStatus();
+    constexpr size_t kMostNamed = 8;
+    std::vector<std::string> names;
+    for (const auto& [slice, count] : missing) {
+      if (names.size() == kMostNamed) break;
+      names.push_back(absl::StrCat(slice, " (", count, " units)"));
+    }
+    return FailedPrecondition(
+        missing.size(), " of ", options_.num_slices, " slices of '", options_.output,
+        "' are not finished: slice ", absl::StrJoin(names, ", "),
+        missing.size() > kMostNamed ? ", ..." : "", "; run --slice ", missing.begin()->first, "/",
+        options_.num_slices,
+        missing.size() > 1 ? " and the others, then merge again" : ", then merge again");
+  }
+
+  absl::Status EncodeUnits() {
+    std::vector<size_t> missing;
+    for (const size_t i : UnitsOfPart()) {
+      if (!staging_->Exists(staging_->UnitPath(i))) missing.push_back(i);
+    }
+    const auto encode_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
+      const Unit& unit = units_[i];
+      ANYORDER_RETURN_IF_ERROR(EncodeUnit(files_[unit.file], unit.range, options_.text, *tokenizer_,
+                                          staging_->UnitPath(i), done));
+      return std::string();
+    };
+    // Units are alike in size, so their share of the whole estimates what is left to do.
+    const uint64_t expected = units_.empty() ? 0 : text_bytes_ / units_.size() * missing.size();
+    ProgressLine progress("encode", expected, options_.quiet);
+    const auto on_progress = [&](uint64_t bytes) {
+      summary_.encoded_bytes = bytes;
+      progress.Update(bytes);
+    };
+    ANYORDER_RETURN_IF_ERROR(
+        RunInWorkers(options_.workers, missing, encode_one, on_progress).status());
+    summary_.encode_seconds = progress.Seconds();
+    summary_.units_encoded = missing.size();
+    return absl::OkStatus();
+  }
+
+  absl::Status Assemble() {
+    std::vector<std::string> paths;
+    for (size_t i = 0; i < units_.size(); ++i) paths.push_back(staging_->UnitPath(i));
+    ANYORDER_ASSIGN_OR_RETURN(const AssemblyDecisions decisions,
+                              DecideDocuments(paths, options_.text));
+    std::map<std::string, uint64_t> counts{
+        {"text_bytes", decisions.totals.text.bytes},
+        {"documents_kept", decisions.num_documents},
+        {"documents_duplicate", decisions.totals.duplicates},
+        {"documents_without_tokens", decisions.num_empty},
+        {"invalid_utf8_replaced", decisions.totals.text.invalid_replaced},
+        {"long_lines_cut", decisions.totals.text.long_lines},
+    };
+    uint64_t read = decisions.num_documents + decisions.totals.duplicates + decisions.num_empty;
+    for (int i = 1; i < kNumVerdicts; ++i) {
+      counts[absl::StrCat("documents_", VerdictName(static_cast<Verdict>(i)))] =
+          decisions.totals.verdicts[i];
+      read += decisions.totals.verdicts[i];
+    }
+    counts["documents_read"] = read;
+    if (decisions.num_documents == 0) {
+      is_hopeless_ = true;
+      return absl::DataLossError(
+          read == 0 ? std::string("the input holds no document: every line is blank")
+                    : absl::StrCat("no document is left of ", read,
+                                   ": the quality filter dropped the others; see --no-filter"));
+    }
+    ANYORDER_RETURN_IF_ERROR(
+        WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kTokenizerFile), model_));
+    ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index,
+                              WriteDataset(paths, decisions, staging_->OutFolder(),
+                                           StartIndex(*tokenizer_, model_, options_.shard_tokens,
+                                                      decisions.corpus_digest),
+                                           tokenizer_->is_start_piece()));
+    index.settings = Settings(options_);
+    index.counts = std::move(counts);
+    return WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),
+                               SerializeDatasetIndex(index));
+  }
+
+  absl::Status Summarize() {
+    ANYORDER_ASSIGN_OR_RETURN(summary_.index, ReadDatasetIndex(options_.output));
+    summary_.dataset_bytes = summary_.index.lanes.bytes + summary_.index.tokenizer.bytes;
+    for (const DatasetFile& shard : summary_.index.shards) summary_.dataset_bytes += shard.bytes;
+    return absl::OkStatus();
+  }
 
   const PrepOptions& options_;
   std::string given_model_;
@@ -134,297 +407,6 @@ class Preparation {
   PrepSummary summary_;
   bool is_hopeless_ = false;  // running again cannot help: nothing is worth keeping
 };
-
-absl::StatusOr<PrepSummary> Preparation::Run() {
-  const ProgressLine total("", 0, true);
-  ANYORDER_RETURN_IF_ERROR(Validate(options_));
-  ANYORDER_ASSIGN_OR_RETURN(given_model_, ReadGivenModel(options_.vocab));
-  ANYORDER_ASSIGN_OR_RETURN(files_, FindInputFiles(options_.inputs));
-  ANYORDER_ASSIGN_OR_RETURN(Staging staging, Stage());
-  staging_.emplace(std::move(staging));
-  const absl::Status status = Work();
-  if (!status.ok()) {
-    ForgetEmptyWork();
-    return status;
-  }
-  summary_.total_seconds = total.Seconds();
-  return summary_;
-}
-
-absl::StatusOr<Staging> Preparation::Stage() const {
-  if (options_.part == PrepPart::kSlice)
-    return Staging::Join(options_.output,
-                         absl::StrCat(options_.slice, "-of-", options_.num_slices));
-  ANYORDER_ASSIGN_OR_RETURN(Staging staging, Staging::Open(options_.output));
-  if (options_.part != PrepPart::kMerge || staging.has_plan()) return staging;
-  ANYORDER_RETURN_IF_ERROR(staging.Remove());
-  return FailedPrecondition("no preparation is planned in '", options_.output,
-                            "'; run it with --plan, then with --slice");
-}
-
-absl::Status Preparation::Work() {
-  const bool is_planned = options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
-  ANYORDER_RETURN_IF_ERROR(is_planned ? LoadScan() : Scan());
-  ANYORDER_RETURN_IF_ERROR(BindPlan());
-  summary_.text_bytes = text_bytes_;
-  summary_.workers = options_.workers;
-  summary_.num_units = UnitsOfPart().size();
-  if (!staging_->IsPublished()) {
-    ANYORDER_RETURN_IF_ERROR(ObtainModel());
-    if (options_.part == PrepPart::kPlan) return absl::OkStatus();
-    if (options_.part == PrepPart::kMerge) {
-      ANYORDER_RETURN_IF_ERROR(CheckSlices());
-    } else {
-      ANYORDER_RETURN_IF_ERROR(EncodeUnits());
-    }
-    if (options_.part == PrepPart::kSlice) return absl::OkStatus();
-    ANYORDER_RETURN_IF_ERROR(Assemble());
-    ANYORDER_RETURN_IF_ERROR(staging_->Publish());
-  }
-  // What is published is the merge's to finish.
-  if (options_.part == PrepPart::kPlan || options_.part == PrepPart::kSlice)
-    return absl::OkStatus();
-  ANYORDER_RETURN_IF_ERROR(Summarize());
-  return staging_->Remove();
-}
-
-void Preparation::ForgetEmptyWork() {
-  // Others may work on it, or it waits for them.
-  const bool is_shared = options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
-  const bool has_trained_model = given_model_.empty() && staging_->Exists(staging_->ModelPath());
-  const bool has_work = has_trained_model || staging_->HasUnits() || staging_->IsPublished();
-  if ((has_work || is_shared) && !is_hopeless_) return;
-  // The error that led here matters more than one of the clean-up.
-  staging_->Remove().IgnoreError();
-}
-
-absl::Status Preparation::Scan() {
-  for (const InputFile& file : files_) stored_bytes_ += file.stored_bytes;
-  const uint64_t unit_bytes = UnitBytes(stored_bytes_);
-  ProgressLine progress("scan", stored_bytes_, options_.quiet);
-  const auto scan_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
-    ANYORDER_ASSIGN_OR_RETURN(const ScannedFile scan, ScanFile(files_[i], unit_bytes, done));
-    return SerializeScan(scan);
-  };
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> scans,
-                            RunInWorkers(options_.workers, AllOf(files_.size()), scan_one,
-                                         [&](uint64_t bytes) { progress.Update(bytes); }));
-  std::vector<ScannedFile> parsed;
-  for (const std::string& scan : scans) parsed.push_back(ParseScan(scan));
-  TakeScans(parsed);
-  if (options_.part == PrepPart::kPlan) scan_for_slices_ = SerializeScans(files_, parsed);
-  return absl::OkStatus();
-}
-
-absl::Status Preparation::LoadScan() {
-  const absl::StatusOr<std::string> text = ReadWholeFile(staging_->ScanPath());
-  if (absl::IsNotFound(text.status())) {
-    return FailedPrecondition("the work in '", staging_->folder(),
-                              "' was not planned to be split; run it with --plan, too");
-  }
-  ANYORDER_RETURN_IF_ERROR(text.status());
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ScannedFile> scans,
-                            ParseScans(*text, staging_->ScanPath(), files_));
-  TakeScans(scans);
-  return absl::OkStatus();
-}
-
-void Preparation::TakeScans(const std::vector<ScannedFile>& scans) {
-  for (size_t i = 0; i < files_.size(); ++i) {
-    file_digests_.push_back(scans[i].digest);
-    text_bytes_ += scans[i].text_bytes;
-    for (const UnitRange& range : scans[i].units) units_.push_back({i, range});
-  }
-}
-
-absl::Status Preparation::BindPlan() {
-  PlanIdentity identity;
-  identity.options = Settings(options_);
-  identity.options["shard_tokens"] = absl::StrCat(options_.shard_tokens);
-  if (options_.vocab.empty()) {
-    identity.options["vocab_size"] = absl::StrCat(options_.vocabulary.size);
-    if (options_.vocabulary.min_count > 1)
-      identity.options["min_count"] = absl::StrCat(options_.vocabulary.min_count);
-    identity.options["vocab_sample_bytes"] = absl::StrCat(options_.vocab_sample_bytes);
-  } else {
-    identity.options["vocab"] = DigestOf(given_model_).Hex();
-  }
-  for (size_t i = 0; i < files_.size(); ++i)
-    identity.inputs.push_back({.path = files_[i].path, .digest = file_digests_[i]});
-  summary_.resumed = staging_->has_plan();
-  ANYORDER_RETURN_IF_ERROR(staging_->BindPlan(identity));
-  // Only now: another plan's slices must find theirs as it was.
-  return scan_for_slices_.empty() ? absl::OkStatus()
-                                  : WriteFileAtomically(staging_->ScanPath(), scan_for_slices_);
-}
-
-absl::Status Preparation::ObtainModel() {
-  model_ = given_model_;
-  if (staging_->Exists(staging_->ModelPath())) {
-    ANYORDER_ASSIGN_OR_RETURN(model_, ReadWholeFile(staging_->ModelPath()));
-  } else if (options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge) {
-    return FailedPrecondition("the plan in '", staging_->folder(),
-                              "' has no vocabulary yet; run --plan to its end");
-  } else {
-    if (model_.empty()) {
-      ANYORDER_ASSIGN_OR_RETURN(model_, TrainModel());
-    }
-    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(staging_->ModelPath(), model_));
-  }
-  ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model_, staging_->ModelPath()));
-  tokenizer_.emplace(std::move(tokenizer));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> Preparation::TrainModel() {
-  const double fraction = text_bytes_ == 0 ? 1.0
-                                           : static_cast<double>(options_.vocab_sample_bytes) /
-                                                 static_cast<double>(text_bytes_);
-  const auto sample_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
-    const Unit& unit = units_[i];
-    ANYORDER_RETURN_IF_ERROR(SampleUnit(files_[unit.file], unit.range, options_.text, fraction,
-                                        staging_->SamplePath(i), done));
-    return std::string();
-  };
-  {
-    ProgressLine progress("sample", text_bytes_, options_.quiet);
-    ANYORDER_RETURN_IF_ERROR(
-        RunInWorkers(options_.workers, AllOf(units_.size()), sample_one, [&](uint64_t bytes) {
-          progress.Update(bytes);
-        }).status());
-  }
-  // In a process of its own, so that its memory, 25 times the sample, is given back before
-  // encoding.
-  const auto train = [&](size_t, uint64_t*) -> absl::StatusOr<std::string> {
-    size_t unit = 0;
-    std::ifstream sample;
-    bool is_empty = true;
-    const auto next_sentence = [&](std::string& sentence) {
-      while (!sample.is_open() || !std::getline(sample, sentence)) {
-        sample.close();
-        sample.clear();
-        if (unit == units_.size()) return false;
-        sample.open(staging_->SamplePath(unit++), std::ios::binary);
-      }
-      is_empty = false;
-      return true;
-    };
-    absl::StatusOr<std::string> model = TrainTokenizer(options_.vocabulary, next_sentence);
-    if (!model.ok() && is_empty)
-      return absl::DataLossError("the input holds no text: every line is blank");
-    return model;
-  };
-  if (!options_.quiet) {
-    ::dprintf(STDERR_FILENO,
-              options_.vocabulary.type == VocabType::kPieces ? "vocabulary: training %llu pieces\n"
-                                                             : "vocabulary: at most %llu entries\n",
-              static_cast<unsigned long long>(options_.vocabulary.size));
-  }
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> models,
-                            RunInWorkers(1, {0}, train, nullptr));
-  for (size_t i = 0; i < units_.size(); ++i) ::unlink(staging_->SamplePath(i).c_str());
-  return models[0];
-}
-
-std::vector<size_t> Preparation::UnitsOfPart() const {
-  if (options_.part != PrepPart::kSlice) return AllOf(units_.size());
-  // In turn, not in blocks: neighbours are alike, and a slow file is shared by all.
-  std::vector<size_t> units;
-  for (size_t i = options_.slice - 1; i < units_.size(); i += options_.num_slices)
-    units.push_back(i);
-  return units;
-}
-
-absl::Status Preparation::CheckSlices() const {
-  std::map<size_t, size_t> missing;  // units by slice
-  for (size_t i = 0; i < units_.size(); ++i)
-    if (!staging_->Exists(staging_->UnitPath(i))) ++missing[i % options_.num_slices + 1];
-  if (missing.empty()) return absl::OkStatus();
-  constexpr size_t kMostNamed = 8;
-  std::vector<std::string> names;
-  for (const auto& [slice, count] : missing) {
-    if (names.size() == kMostNamed) break;
-    names.push_back(absl::StrCat(slice, " (", count, " units)"));
-  }
-  return FailedPrecondition(
-      missing.size(), " of ", options_.num_slices, " slices of '", options_.output,
-      "' are not finished: slice ", absl::StrJoin(names, ", "),
-      missing.size() > kMostNamed ? ", ..." : "", "; run --slice ", missing.begin()->first, "/",
-      options_.num_slices,
-      missing.size() > 1 ? " and the others, then merge again" : ", then merge again");
-}
-
-absl::Status Preparation::EncodeUnits() {
-  std::vector<size_t> missing;
-  for (const size_t i : UnitsOfPart()) {
-    if (!staging_->Exists(staging_->UnitPath(i))) missing.push_back(i);
-  }
-  const auto encode_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
-    const Unit& unit = units_[i];
-    ANYORDER_RETURN_IF_ERROR(EncodeUnit(files_[unit.file], unit.range, options_.text, *tokenizer_,
-                                        staging_->UnitPath(i), done));
-    return std::string();
-  };
-  // Units are alike in size, so their share of the whole estimates what is left to do.
-  const uint64_t expected = units_.empty() ? 0 : text_bytes_ / units_.size() * missing.size();
-  ProgressLine progress("encode", expected, options_.quiet);
-  const auto on_progress = [&](uint64_t bytes) {
-    summary_.encoded_bytes = bytes;
-    progress.Update(bytes);
-  };
-  ANYORDER_RETURN_IF_ERROR(
-      RunInWorkers(options_.workers, missing, encode_one, on_progress).status());
-  summary_.encode_seconds = progress.Seconds();
-  summary_.units_encoded = missing.size();
-  return absl::OkStatus();
-}
-
-absl::Status Preparation::Assemble() {
-  std::vector<std::string> paths;
-  for (size_t i = 0; i < units_.size(); ++i) paths.push_back(staging_->UnitPath(i));
-  ANYORDER_ASSIGN_OR_RETURN(const AssemblyDecisions decisions,
-                            DecideDocuments(paths, options_.text));
-  std::map<std::string, uint64_t> counts{
-      {"text_bytes", decisions.totals.bytes},
-      {"documents_kept", decisions.num_documents},
-      {"documents_duplicate", decisions.totals.duplicates},
-      {"documents_without_tokens", decisions.num_empty},
-      {"invalid_utf8_replaced", decisions.totals.invalid_replaced},
-      {"long_lines_cut", decisions.totals.long_lines},
-  };
-  uint64_t read = decisions.num_documents + decisions.totals.duplicates + decisions.num_empty;
-  for (int i = 1; i < kNumVerdicts; ++i) {
-    counts[absl::StrCat("documents_", VerdictName(static_cast<Verdict>(i)))] =
-        decisions.totals.verdicts[i];
-    read += decisions.totals.verdicts[i];
-  }
-  counts["documents_read"] = read;
-  if (decisions.num_documents == 0) {
-    is_hopeless_ = true;
-    return absl::DataLossError(
-        read == 0 ? std::string("the input holds no document: every line is blank")
-                  : absl::StrCat("no document is left of ", read,
-                                 ": the quality filter dropped the others; see --no-filter"));
-  }
-  ANYORDER_RETURN_IF_ERROR(
-      WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kTokenizerFile), model_));
-  ANYORDER_ASSIGN_OR_RETURN(
-      DatasetIndex index,
-      WriteDataset(paths, decisions, staging_->OutFolder(),
-                   StartIndex(*tokenizer_, model_, options_.shard_tokens, decisions.corpus_digest),
-                   tokenizer_->is_start_piece()));
-  index.settings = Settings(options_);
-  index.counts = std::move(counts);
-  return WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),
-                             SerializeDatasetIndex(index));
-}
-
-absl::Status Preparation::Summarize() {
-  ANYORDER_ASSIGN_OR_RETURN(summary_.index, ReadDatasetIndex(options_.output));
-  summary_.dataset_bytes = summary_.index.lanes.bytes + summary_.index.tokenizer.bytes;
-  for (const DatasetFile& shard : summary_.index.shards) summary_.dataset_bytes += shard.bytes;
-  return absl::OkStatus();
-}
 
 }  // namespace
 

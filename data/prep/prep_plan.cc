@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -45,11 +44,6 @@ bool SetKind(InputFile& file) {
   return StripSuffix(name, ".jsonl");
 }
 
-absl::Status FileSystemError(absl::string_view what, const std::string& path,
-                             const std::error_code& error) {
-  return ErrnoStatus(what, path, error.value());
-}
-
 absl::Status AddDirectory(const std::string& root, std::vector<InputFile>& files) {
   std::error_code error;
   std::vector<InputFile> found;
@@ -68,7 +62,7 @@ absl::Status AddDirectory(const std::string& root, std::vector<InputFile>& files
     file.stored_bytes = entry->file_size(error);
     if (!error && file.stored_bytes > 0) found.push_back(std::move(file));
   }
-  if (error) return FileSystemError("read directory", root, error);
+  if (error) return ErrnoStatus("read directory", root, error.value());
   if (found.empty()) {
     return DataLoss("'", root, "' holds no text: no file that is not empty and ends in ",
                     kKnownKinds);
@@ -142,7 +136,7 @@ absl::StatusOr<std::vector<InputFile>> FindInputFiles(const std::vector<std::str
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (status.type() == fs::file_type::not_found) return ErrnoStatus("open", path, ENOENT);
-    if (error) return FileSystemError("open", path, error);
+    if (error) return ErrnoStatus("open", path, error.value());
     if (fs::is_directory(status)) {
       ANYORDER_RETURN_IF_ERROR(AddDirectory(path, files));
       continue;
@@ -154,7 +148,7 @@ absl::StatusOr<std::vector<InputFile>> FindInputFiles(const std::vector<std::str
     if (!fs::is_regular_file(status))
       return InvalidArgument("'", path, "' is not a regular file; store the text in one first");
     file.stored_bytes = fs::file_size(path, error);
-    if (error) return FileSystemError("stat", path, error);
+    if (error) return ErrnoStatus("stat", path, error.value());
     if (file.stored_bytes == 0)
       return DataLoss("'", path, "' is empty; leave it out of --input or fetch it again");
     files.push_back(std::move(file));

@@ -5,7 +5,8 @@
 #include <utf8proc.h>
 
 #include <unordered_map>
-#include <utility>
+
+#include "data/prep/cleaning.h"
 
 namespace anyorder::data {
 namespace {
@@ -16,18 +17,14 @@ constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
 // fixed here for every machine.
 constexpr char kTrainerThreads[] = "4";
 
-bool IsDigit(int32_t code_point) { return utf8proc_category(code_point) == UTF8PROC_CATEGORY_ND; }
-
 // More than one character, the last a comma, the one before it a digit.
 bool EndsInDigitComma(std::string_view piece) {
   if (piece.size() < 2 || piece.back() != ',') return false;
-  size_t start = piece.size() - 2;
+  piece.remove_suffix(1);
+  size_t start = piece.size() - 1;
   while (start > 0 && (static_cast<unsigned char>(piece[start]) & 0xC0) == 0x80) --start;
-  utf8proc_int32_t code_point = 0;
-  const utf8proc_ssize_t length =
-      utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(piece.data() + start),
-                       static_cast<utf8proc_ssize_t>(piece.size() - 1 - start), &code_point);
-  return length > 0 && IsDigit(code_point);
+  const auto last = static_cast<utf8proc_int32_t>(NextCodePoint(piece, start));
+  return utf8proc_category(last) == UTF8PROC_CATEGORY_ND;
 }
 
 std::string WithoutWordMarks(std::string_view text) {
@@ -196,10 +193,12 @@ std::string SentencePieceBridge::Encode(std::string_view text, std::vector<int32
   return "";
 }
 
-std::string TrainSentencePiece(const SentencePieceTraining& training, std::string& model) {
+std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size,
+                               const std::function<bool(std::string&)>& next_sentence,
+                               std::string& model) {
   std::unordered_map<std::string, std::string> settings = {
-      {"model_type", training.type},
-      {"vocab_size", std::to_string(training.vocab_size)},
+      {"model_type", type},
+      {"vocab_size", std::to_string(vocab_size)},
       {"character_coverage", "0.99995"},
       {"control_symbols", "<cls>,<sep>,<pad>,<mask>,<eod>"},
       // A list in CSV syntax: """" is one double quote.
@@ -210,14 +209,14 @@ std::string TrainSentencePiece(const SentencePieceTraining& training, std::strin
       {"num_threads", kTrainerThreads},
       {"minloglevel", "2"},
   };
-  if (training.type != "unigram") {
+  if (type != "unigram") {
     settings["character_coverage"] = "1.0";
     settings["normalization_rule_name"] = "identity";  // the text was cleaned; a word stays one
     settings["control_symbols"] += ",<eop>";           // the same id, but text cannot make it
     settings.erase("user_defined_symbols");
     settings["hard_vocab_limit"] = "false";
   }
-  SentenceSource source(training.next_sentence);
+  SentenceSource source(next_sentence);
   const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &source, &model);
   if (status.ok()) return "";
   const std::string error = PlainError(status);

@@ -50,16 +50,11 @@ class SentencePieceBridge {
   std::unique_ptr<Impl> impl_;
 };
 
-struct SentencePieceTraining {
-  std::string type;  // "unigram", "word" or "char"
-  int64_t vocab_size = 0;
-  // Fills its argument with the next sentence; false at the end.
-  std::function<bool(std::string&)> next_sentence;
-};
-
-// Trains a unigram model with XLNet's published settings, or a vocabulary of the most frequent
-// words or characters; the same sentences give the same model.
-// Puts the serialised model in `model`. Returns the library's error, or "".
-std::string TrainSentencePiece(const SentencePieceTraining& training, std::string& model);
+// Trains a model of `type`: "unigram" with XLNet's published settings, or "word" or "char" for the
+// most frequent ones; the same sentences give the same model. `next_sentence` fills its argument;
+// false at the end. Puts the serialised model in `model`. Returns the library's error, or "".
+std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size,
+                               const std::function<bool(std::string&)>& next_sentence,
+                               std::string& model);
 
 }  // namespace anyorder::data

@@ -1,8 +1,8 @@
 #include "data/prep/shard_writer.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,10 +49,10 @@ absl::Status AddGuarded(Hdf5ImageWriter& image, const std::string& name, uint32_
 
 // `guarded`: the bytes that have checksums; the metadata digest is over all others.
 absl::StatusOr<DatasetFile> StoreImage(Hdf5ImageWriter& image, std::vector<ByteRange> guarded,
-                                       const std::string& path) {
+                                       const std::string& directory, const std::string& name) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(path, bytes));
-  return DatasetFile{.file = path.substr(path.rfind('/') + 1),
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory, "/", name), bytes));
+  return DatasetFile{.file = name,
                      .bytes = bytes.size(),
                      .digest = DigestOf(bytes).Hex(),
                      .arrays = image.offsets(),
@@ -168,10 +168,9 @@ absl::Status ShardWriter::WriteShard() {
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, index_.tokenizer_digest));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, index_.corpus_digest));
 
-  char name[32];
-  std::snprintf(name, sizeof name, kShardFilePattern, static_cast<int>(index_.shards.size()));
-  ANYORDER_ASSIGN_OR_RETURN(DatasetFile shard, StoreImage(image, std::move(guarded),
-                                                          absl::StrCat(directory_, "/", name)));
+  ANYORDER_ASSIGN_OR_RETURN(
+      DatasetFile shard,
+      StoreImage(image, std::move(guarded), directory_, ShardFileName(std::ssize(index_.shards))));
   shard.first_token = index_.num_tokens;
   shard.num_tokens = filled_;
   index_.shards.push_back(std::move(shard));
@@ -207,8 +206,8 @@ absl::Status ShardWriter::WriteLanes() {
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrNumCells, cells));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, index_.tokenizer_digest));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, index_.corpus_digest));
-  ANYORDER_ASSIGN_OR_RETURN(index_.lanes, StoreImage(image, std::move(guarded),
-                                                     absl::StrCat(directory_, "/", kLanesFile)));
+  ANYORDER_ASSIGN_OR_RETURN(index_.lanes,
+                            StoreImage(image, std::move(guarded), directory_, kLanesFile));
   return absl::OkStatus();
 }
 

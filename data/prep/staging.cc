@@ -17,7 +17,6 @@
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
-#include "core/base/unique_fd.h"
 #include "core/base/whole_file.h"
 #include "data/dataset/shard_format.h"
 
@@ -37,32 +36,10 @@ constexpr useconds_t kLockWaitMicroseconds = 100'000;
 // Whether preparation itself makes a file of this name in OUTPUT.
 bool IsDatasetFile(const std::string& name) {
   int index = 0;
-  char shard[32];
-  if (std::sscanf(name.c_str(), "shard-%d.h5", &index) == 1) {
-    std::snprintf(shard, sizeof shard, kShardFilePattern, index);
-    if (name == shard) return true;
-  }
-  return name == kIndexFile || name == kTokenizerFile || name == kLanesFile ||
+  const bool is_shard =
+      std::sscanf(name.c_str(), "shard-%d.h5", &index) == 1 && name == ShardFileName(index);
+  return is_shard || name == kIndexFile || name == kTokenizerFile || name == kLanesFile ||
          name == kExamplesFile;
-}
-
-// OK if OUTPUT is absent, empty, or an unfinished preparation.
-absl::Status CheckOutput(const std::string& output) {
-  std::error_code error;
-  const fs::file_status status = fs::status(output, error);
-  if (status.type() == fs::file_type::not_found) return absl::OkStatus();
-  if (error) return ErrnoStatus("open", output, error.value());
-  if (!fs::is_directory(status))
-    return AlreadyExists("--output '", output, "' is not a directory; choose another");
-  const bool is_ours = fs::exists(fs::path(output) / kFolder / kPlanFile, error);
-  fs::directory_iterator entry(output, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name == kFolder || (is_ours && IsDatasetFile(name))) continue;
-    return AlreadyExists("--output '", output, "' is not empty (it holds '", name,
-                         "'); choose another directory or empty it");
-  }
-  return error ? ErrnoStatus("read directory", output, error.value()) : absl::OkStatus();
 }
 
 // The lock's descriptor. `kind` is LOCK_EX or LOCK_SH. Workers inherit it, so it is held until the
@@ -113,18 +90,15 @@ absl::Status ComparePlans(const Json& stored, const PlanIdentity& identity,
   return absl::OkStatus();
 }
 
-absl::Status Move(const std::string& from, const std::string& to) {
-  return std::rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus()
-                                                    : ErrnoStatus("rename to", to);
-}
-
 }  // namespace
 
 Staging::Staging(const std::string& output)
     : output_(output), folder_(absl::StrCat(output, "/", kFolder)) {}
 
+std::string Staging::PlanPath() const { return absl::StrCat(folder_, "/", kPlanFile); }
+
 absl::StatusOr<Staging> Staging::Open(const std::string& output) {
-  ANYORDER_RETURN_IF_ERROR(CheckOutput(output));
+  ANYORDER_RETURN_IF_ERROR(Check(output));
   std::error_code error;
   Staging staging(output);
   staging.made_output_ = !fs::exists(output, error);
@@ -134,17 +108,33 @@ absl::StatusOr<Staging> Staging::Open(const std::string& output) {
       UniqueFd lock, TakeLock(staging.folder_ + "/lock", LOCK_EX, absl::StrCat("'", output, "'")));
   staging.locks_.push_back(std::move(lock));
   // Again, now that nobody else can be at work.
-  ANYORDER_RETURN_IF_ERROR(CheckOutput(output));
-  staging.has_plan_ = staging.Exists(staging.folder_ + "/" + kPlanFile);
+  ANYORDER_RETURN_IF_ERROR(Check(output));
+  staging.has_plan_ = staging.Exists(staging.PlanPath());
   return staging;
 }
 
-absl::Status Staging::Check(const std::string& output) { return CheckOutput(output); }
+absl::Status Staging::Check(const std::string& output) {
+  std::error_code error;
+  const fs::file_status status = fs::status(output, error);
+  if (status.type() == fs::file_type::not_found) return absl::OkStatus();
+  if (error) return ErrnoStatus("open", output, error.value());
+  if (!fs::is_directory(status))
+    return AlreadyExists("--output '", output, "' is not a directory; choose another");
+  const bool is_ours = fs::exists(fs::path(output) / kFolder / kPlanFile, error);
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                            FileSystem::Posix()->ListDirectory(output));
+  for (const std::string& name : names) {
+    if (name == kFolder || (is_ours && IsDatasetFile(name))) continue;
+    return AlreadyExists("--output '", output, "' is not empty (it holds '", name,
+                         "'); choose another directory or empty it");
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::string& slice) {
-  ANYORDER_RETURN_IF_ERROR(CheckOutput(output));
+  ANYORDER_RETURN_IF_ERROR(Check(output));
   Staging staging(output);
-  staging.has_plan_ = staging.Exists(staging.folder_ + "/" + kPlanFile);
+  staging.has_plan_ = staging.Exists(staging.PlanPath());
   if (!staging.has_plan_) {
     return FailedPrecondition("no preparation is planned in '", output,
                               "'; run it with --plan first");
@@ -162,28 +152,15 @@ absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::stri
 }
 
 absl::Status Staging::BindPlan(const PlanIdentity& identity) {
-  const std::string path = absl::StrCat(folder_, "/", kPlanFile);
   if (!has_plan_) {
-    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(path, PlanJson(identity).dump(1)));
+    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(PlanPath(), PlanJson(identity).dump(1)));
     has_plan_ = true;
     return FileSystem::Posix()->SyncDirectory(output_);
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(PlanPath()));
   return ComparePlans(Json::parse(text, nullptr, /*allow_exceptions=*/false), identity,
                       absl::StrCat("; repeat the first command to continue, or delete '", folder_,
                                    "' to start over"));
-}
-
-std::string Staging::SamplePath(size_t unit) const {
-  char name[32];
-  std::snprintf(name, sizeof name, "/sample-%06zu", unit);
-  return folder_ + name;
-}
-
-std::string Staging::UnitPath(size_t unit) const {
-  char name[32];
-  std::snprintf(name, sizeof name, "/unit-%06zu", unit);
-  return folder_ + name;
 }
 
 bool Staging::Exists(const std::string& path) const {
@@ -192,36 +169,28 @@ bool Staging::Exists(const std::string& path) const {
 }
 
 bool Staging::HasUnits() const {
-  std::error_code error;
-  fs::directory_iterator entry(folder_, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with("unit-") && !name.ends_with(".tmp")) return true;
-  }
-  return false;
+  const auto names = FileSystem::Posix()->ListDirectory(folder_);
+  return names.ok() && std::any_of(names->begin(), names->end(), [](const std::string& name) {
+           return name.starts_with("unit-") && !name.ends_with(".tmp");
+         });
 }
 
 bool Staging::IsPublished() const { return Exists(absl::StrCat(output_, "/", kIndexFile)); }
 
 absl::Status Staging::Publish() {
-  std::error_code error;
-  std::vector<std::string> names;
-  fs::directory_iterator entry(OutFolder(), error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (IsDatasetFile(name) && name != kIndexFile) names.push_back(name);
-  }
-  if (error) return ErrnoStatus("read directory", OutFolder(), error.value());
-  std::sort(names.begin(), names.end());
+  FileSystem* const files = FileSystem::Posix();
+  const auto move = [&](const std::string& name) {
+    return files->Rename(JoinPath(OutFolder(), name), JoinPath(output_, name));
+  };
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                            files->ListDirectory(OutFolder()));
   for (const std::string& name : names) {
-    ANYORDER_RETURN_IF_ERROR(
-        Move(absl::StrCat(OutFolder(), "/", name), absl::StrCat(output_, "/", name)));
+    if (IsDatasetFile(name) && name != kIndexFile) ANYORDER_RETURN_IF_ERROR(move(name));
   }
-  ANYORDER_RETURN_IF_ERROR(FileSystem::Posix()->SyncDirectory(output_));
+  ANYORDER_RETURN_IF_ERROR(files->SyncDirectory(output_));
   // dataset.json makes it a dataset, so it must not become durable before what it lists.
-  ANYORDER_RETURN_IF_ERROR(
-      Move(absl::StrCat(OutFolder(), "/", kIndexFile), absl::StrCat(output_, "/", kIndexFile)));
-  return FileSystem::Posix()->SyncDirectory(output_);
+  ANYORDER_RETURN_IF_ERROR(move(kIndexFile));
+  return files->SyncDirectory(output_);
 }
 
 absl::Status Staging::Remove() {

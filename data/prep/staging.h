@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
 
 #include "core/base/unique_fd.h"
 
@@ -56,8 +57,10 @@ class Staging {
   const std::string& folder() const { return folder_; }
   std::string ModelPath() const { return folder_ + "/spiece.model"; }
   std::string ScanPath() const { return folder_ + "/scan"; }
-  std::string SamplePath(size_t unit) const;
-  std::string UnitPath(size_t unit) const;
+  std::string SamplePath(size_t unit) const {
+    return absl::StrFormat("%s/sample-%06d", folder_, unit);
+  }
+  std::string UnitPath(size_t unit) const { return absl::StrFormat("%s/unit-%06d", folder_, unit); }
   std::string OutFolder() const { return folder_ + "/out"; }
   bool Exists(const std::string& path) const;
   // Whether any work unit is finished.
@@ -73,6 +76,7 @@ class Staging {
 
  private:
   explicit Staging(const std::string& output);
+  std::string PlanPath() const;
 
   std::string output_;
   std::string folder_;

@@ -36,11 +36,62 @@ bool IsBlank(std::string_view line) {
   return true;
 }
 
-// Turns a run of raw text into a cleaned sentence, applying the policy for invalid text.
-class SentenceMaker {
+// Turns pieces of a file into cleaned sentences and document ends, applying the policy for invalid
+// text.
+class TextParser {
  public:
-  SentenceMaker(const TextReadOptions& options, SentenceSink& sink, TextReadCounts& counts)
+  TextParser(const TextReadOptions& options, SentenceSink& sink, TextReadCounts& counts)
       : options_(options), sink_(sink), counts_(counts) {}
+
+  absl::Status OnPiece(const TextPiece& piece) {
+    line_ = piece.line;
+    byte_ = piece.byte;
+    return options_.kind == TextKind::kJsonl ? OnJsonLine(piece) : OnTxtPiece(piece);
+  }
+
+ private:
+  absl::Status OnTxtPiece(const TextPiece& piece) {
+    if (piece.starts_line && !piece.ends_line) ++counts_.long_lines;
+    std::string_view text = piece.text;
+    ANYORDER_RETURN_IF_ERROR(Validate(text));
+    if (piece.is_line() && IsBlank(text)) return sink_.OnDocumentEnd();
+    return Emit(text);
+  }
+
+  absl::Status OnJsonLine(const TextPiece& piece) {
+    if (!piece.is_line()) {
+      return Bad("a .jsonl line longer than ", kMaxJsonLineBytes >> 20,
+                 " MiB; split the document or convert the file to .txt");
+    }
+    std::string_view text = piece.text;
+    ANYORDER_RETURN_IF_ERROR(Validate(text));
+    if (IsBlank(text)) return absl::OkStatus();
+    const Json record = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+    if (record.is_discarded()) return Bad("not valid JSON; repair the line or remove it");
+    if (!record.is_object()) return Bad("not a JSON object with a string field 'text'");
+    const auto field = record.find("text");
+    if (field == record.end()) return Bad("the object has no field 'text'");
+    if (!field->is_string()) return Bad("the field 'text' is not a string");
+    ANYORDER_RETURN_IF_ERROR(EmitLines(field->get_ref<const std::string&>()));
+    return sink_.OnDocumentEnd();
+  }
+
+  absl::Status EmitLines(std::string_view text) {
+    ANYORDER_RETURN_IF_ERROR(Validate(text));  // \u0000 is the one fault JSON lets through
+    while (!text.empty()) {
+      const size_t newline = std::min(text.find('\n'), text.size());
+      std::string_view line = text.substr(0, newline);
+      text.remove_prefix(std::min(newline + 1, text.size()));
+      if (line.size() > kMaxSentenceBytes) ++counts_.long_lines;
+      while (line.size() > kMaxSentenceBytes) {
+        const size_t cut = CutLength(line);
+        ANYORDER_RETURN_IF_ERROR(Emit(line.substr(0, cut)));
+        line.remove_prefix(cut);
+      }
+      ANYORDER_RETURN_IF_ERROR(Emit(line));
+    }
+    return absl::OkStatus();
+  }
 
   // "path:line: byte N: what"
   template <typename... Parts>
@@ -71,15 +122,6 @@ class SentenceMaker {
     return cleaned_.empty() ? absl::OkStatus() : sink_.OnSentence(cleaned_);
   }
 
-  const TextReadOptions& options() const { return options_; }
-  SentenceSink& sink() { return sink_; }
-  TextReadCounts& counts() { return counts_; }
-  void SetPosition(uint64_t line, uint64_t byte) {
-    line_ = line;
-    byte_ = byte;
-  }
-
- private:
   const TextReadOptions& options_;
   SentenceSink& sink_;
   TextReadCounts& counts_;
@@ -89,98 +131,33 @@ class SentenceMaker {
   std::string cleaned_;
 };
 
-// Receives a file piece by piece. A piece is a line, or part of a line that is longer than the
-// limit asked for.
-class PieceHandler {
- public:
-  explicit PieceHandler(SentenceMaker& maker) : maker_(maker) {}
-  virtual ~PieceHandler() = default;
-  // How long a piece may get before it is cut.
-  virtual size_t MaxPieceBytes() const = 0;
-  virtual absl::Status OnPiece(std::string_view piece, bool starts_line, bool ends_line) = 0;
-
- protected:
-  SentenceMaker& maker_;
-};
-
-class TxtHandler : public PieceHandler {
- public:
-  using PieceHandler::PieceHandler;
-  size_t MaxPieceBytes() const override { return kMaxSentenceBytes; }
-
-  absl::Status OnPiece(std::string_view piece, bool starts_line, bool ends_line) override {
-    if (starts_line && !ends_line) ++maker_.counts().long_lines;
-    ANYORDER_RETURN_IF_ERROR(maker_.Validate(piece));
-    if (starts_line && ends_line && IsBlank(piece)) return maker_.sink().OnDocumentEnd();
-    return maker_.Emit(piece);
-  }
-};
-
-class JsonlHandler : public PieceHandler {
- public:
-  using PieceHandler::PieceHandler;
-  size_t MaxPieceBytes() const override { return kMaxJsonLineBytes; }
-
-  absl::Status OnPiece(std::string_view piece, bool starts_line, bool ends_line) override {
-    if (!starts_line || !ends_line) {
-      return maker_.Bad("a .jsonl line longer than ", kMaxJsonLineBytes >> 20,
-                        " MiB; split the document or convert the file to .txt");
-    }
-    ANYORDER_RETURN_IF_ERROR(maker_.Validate(piece));
-    if (IsBlank(piece)) return absl::OkStatus();
-    Json record = Json::parse(piece.begin(), piece.end(), nullptr, /*allow_exceptions=*/false);
-    if (record.is_discarded()) return maker_.Bad("not valid JSON; repair the line or remove it");
-    if (!record.is_object()) return maker_.Bad("not a JSON object with a string field 'text'");
-    const auto field = record.find("text");
-    if (field == record.end()) return maker_.Bad("the object has no field 'text'");
-    if (!field->is_string()) return maker_.Bad("the field 'text' is not a string");
-    ANYORDER_RETURN_IF_ERROR(EmitLines(field->get_ref<const std::string&>()));
-    return maker_.sink().OnDocumentEnd();
-  }
-
- private:
-  absl::Status EmitLines(std::string_view text) {
-    ANYORDER_RETURN_IF_ERROR(maker_.Validate(text));  // \u0000 is the one fault JSON lets through
-    while (!text.empty()) {
-      const size_t newline = std::min(text.find('\n'), text.size());
-      std::string_view line = text.substr(0, newline);
-      text.remove_prefix(std::min(newline + 1, text.size()));
-      if (line.size() > kMaxSentenceBytes) ++maker_.counts().long_lines;
-      while (line.size() > kMaxSentenceBytes) {
-        const size_t cut = CutLength(line);
-        ANYORDER_RETURN_IF_ERROR(maker_.Emit(line.substr(0, cut)));
-        line.remove_prefix(cut);
-      }
-      ANYORDER_RETURN_IF_ERROR(maker_.Emit(line));
-    }
-    return absl::OkStatus();
-  }
-};
-
 // Cuts the source into pieces and keeps count of lines and bytes.
 class PieceReader {
  public:
-  PieceReader(ByteSource& source, SentenceMaker& maker, PieceHandler& handler)
+  PieceReader(ByteSource& source, const PieceOptions& options, const PieceTaker& take)
       : source_(source),
-        maker_(maker),
-        handler_(handler),
-        line_(maker.options().first_line),
-        byte_(maker.options().first_byte) {}
+        options_(options),
+        take_(take),
+        line_(options.first_line),
+        byte_(options.first_byte) {}
 
-  absl::Status Run(uint64_t* progress) {
+  absl::StatusOr<uint64_t> Run() {
+    uint64_t read = 0;
     while (true) {
       buffer_.resize(held_ + kReadBytes);
       ANYORDER_ASSIGN_OR_RETURN(const size_t got, source_.Read(buffer_.data() + held_, kReadBytes));
       if (got == 0) break;
-      maker_.counts().bytes += got;
-      if (progress != nullptr) std::atomic_ref(*progress).fetch_add(got, std::memory_order_relaxed);
+      read += got;
+      if (options_.progress != nullptr)
+        std::atomic_ref(*options_.progress).fetch_add(got, std::memory_order_relaxed);
       held_ += got;
       // Wait for enough bytes to see a byte order mark.
       if (byte_ == 0 && !mark_checked_ && held_ < kByteOrderMark.size()) continue;
       ANYORDER_RETURN_IF_ERROR(Drain());
     }
     ANYORDER_RETURN_IF_ERROR(Drain());
-    return held_ > 0 || !starts_line_ ? Pass({buffer_.data(), held_}, true) : absl::OkStatus();
+    if (held_ > 0 || !starts_line_) ANYORDER_RETURN_IF_ERROR(Pass({buffer_.data(), held_}, true));
+    return read;
   }
 
  private:
@@ -198,7 +175,7 @@ class PieceReader {
           newline == nullptr
               ? held_
               : static_cast<size_t>(static_cast<const char*>(newline) - buffer_.data());
-      while (end - begin > handler_.MaxPieceBytes()) {
+      while (end - begin > options_.max_bytes) {
         const std::string_view rest(buffer_.data() + begin, end - begin);
         const size_t cut = CutLength(rest);
         ANYORDER_RETURN_IF_ERROR(Pass(rest.substr(0, cut), false));
@@ -219,14 +196,16 @@ class PieceReader {
 
   absl::Status Pass(std::string_view piece, bool ends_line) {
     if (ends_line && !piece.empty() && piece.back() == '\r') piece.remove_suffix(1);
-    maker_.SetPosition(line_, byte_);
-    const bool starts_line = std::exchange(starts_line_, ends_line);
-    return handler_.OnPiece(piece, starts_line, ends_line);
+    return take_({.text = piece,
+                  .line = line_,
+                  .byte = byte_,
+                  .starts_line = std::exchange(starts_line_, ends_line),
+                  .ends_line = ends_line});
   }
 
   ByteSource& source_;
-  SentenceMaker& maker_;
-  PieceHandler& handler_;
+  const PieceOptions& options_;
+  const PieceTaker& take_;
   std::string buffer_;
   size_t held_ = 0;
   size_t searched_ = 0;  // buffer_[0, searched_) holds no line end
@@ -238,14 +217,23 @@ class PieceReader {
 
 }  // namespace
 
+absl::StatusOr<uint64_t> ReadPieces(ByteSource& source, const PieceOptions& options,
+                                    const PieceTaker& take) {
+  return PieceReader(source, options, take).Run();
+}
+
 absl::Status ReadText(ByteSource& source, const TextReadOptions& options, SentenceSink& sink,
                       TextReadCounts& counts, uint64_t* progress) {
-  SentenceMaker maker(options, sink, counts);
-  TxtHandler txt(maker);
-  JsonlHandler jsonl(maker);
-  PieceHandler* handler = &txt;
-  if (options.kind == TextKind::kJsonl) handler = &jsonl;
-  return PieceReader(source, maker, *handler).Run(progress);
+  TextParser parser(options, sink, counts);
+  const bool is_jsonl = options.kind == TextKind::kJsonl;
+  const PieceOptions pieces = {.first_byte = options.first_byte,
+                               .first_line = options.first_line,
+                               .max_bytes = is_jsonl ? kMaxJsonLineBytes : kMaxSentenceBytes,
+                               .progress = progress};
+  ANYORDER_ASSIGN_OR_RETURN(counts.bytes, ReadPieces(source, pieces, [&](const TextPiece& piece) {
+                              return parser.OnPiece(piece);
+                            }));
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder::data

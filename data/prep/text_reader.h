@@ -10,10 +10,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "data/prep/byte_source.h"
 #include "data/prep/cleaning.h"
@@ -24,6 +26,31 @@ namespace anyorder::data {
 inline constexpr size_t kMaxSentenceBytes = 64 << 10;
 // One .jsonl line is held in memory, together with its decoded text.
 inline constexpr size_t kMaxJsonLineBytes = 256 << 20;
+
+// A line of a file, without its end, or a part of one that is longer than was asked for. A byte
+// order mark at the start of the file belongs to none.
+struct TextPiece {
+  std::string_view text;
+  uint64_t line = 0;  // from 1
+  uint64_t byte = 0;  // of its first byte in the (decompressed) file
+  bool starts_line = true;
+  bool ends_line = true;
+
+  bool is_line() const { return starts_line && ends_line; }
+};
+
+struct PieceOptions {
+  uint64_t first_byte = 0;  // where the source begins in the file
+  uint64_t first_line = 1;
+  size_t max_bytes = kMaxSentenceBytes;  // how long a piece may get before it is cut
+  uint64_t* progress = nullptr;          // as for ReadText
+};
+using PieceTaker = std::function<absl::Status(const TextPiece&)>;
+
+// Passes each piece of `source` to `take`, in order. Returns the number of bytes read. Errors:
+// those of `source` and `take`.
+absl::StatusOr<uint64_t> ReadPieces(ByteSource& source, const PieceOptions& options,
+                                    const PieceTaker& take);
 
 enum class TextKind { kTxt, kJsonl };
 enum class InvalidUtf8 { kError, kReplace };
@@ -42,8 +69,7 @@ struct TextReadOptions {
   TextKind kind = TextKind::kTxt;
   LetterCase letter_case = LetterCase::kCased;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
-  // Where the source begins in the (decompressed) file, for errors; a byte order mark is only
-  // looked for at 0.
+  // Where the source begins, as in PieceOptions.
   uint64_t first_byte = 0;
   uint64_t first_line = 1;
 };

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string_view>
 #include <unordered_map>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -170,27 +168,22 @@ absl::StatusOr<std::string> TrainUnits(const VocabTraining& training,
                               "text");
   size_t next = 0;
   std::string model;
-  const std::string error = TrainSentencePiece(
-      {.type = training.type == VocabType::kWords ? "word" : "char",
-       .vocab_size = static_cast<int64_t>(std::min(training.size, kNumSpecial + frequent)),
-       .next_sentence =
-           [&](std::string& sentence) {
-             if (next == sentences.size()) return false;
-             sentence = sentences[next++];
-             return true;
-           }},
-      model);
+  const auto next_stored = [&](std::string& sentence) {
+    if (next == sentences.size()) return false;
+    sentence = sentences[next++];
+    return true;
+  };
+  const std::string error =
+      TrainSentencePiece(training.type == VocabType::kWords ? "word" : "char",
+                         std::min(training.size, kNumSpecial + frequent), next_stored, model);
   if (error.empty()) return model;
   return FailedPrecondition("SentencePiece could not train a vocabulary of ", unit, "s: ", error);
 }
 
 absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size,
-                                        std::function<bool(std::string&)> next_sentence) {
+                                        const std::function<bool(std::string&)>& next_sentence) {
   std::string model;
-  const std::string error = TrainSentencePiece({.type = "unigram",
-                                                .vocab_size = static_cast<int64_t>(vocab_size),
-                                                .next_sentence = std::move(next_sentence)},
-                                               model);
+  const std::string error = TrainSentencePiece("unigram", vocab_size, next_sentence, model);
   if (error.empty()) return model;
   // "... Please set it to a value <= 5000."
   if (const uint64_t largest = NumberAfter(error, "<= "); largest > 0) {
@@ -211,10 +204,9 @@ absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size,
 }  // namespace
 
 absl::StatusOr<std::string> TrainTokenizer(const VocabTraining& training,
-                                           std::function<bool(std::string&)> next_sentence) {
-  if (training.type == VocabType::kPieces)
-    return TrainPieces(training.size, std::move(next_sentence));
-  return TrainUnits(training, next_sentence);
+                                           const std::function<bool(std::string&)>& next_sentence) {
+  return training.type == VocabType::kPieces ? TrainPieces(training.size, next_sentence)
+                                             : TrainUnits(training, next_sentence);
 }
 
 }  // namespace anyorder::data

@@ -74,6 +74,6 @@ inline constexpr uint64_t kMaxVocabSize = 1 << 24;
 // FailedPrecondition if the text supports no vocabulary of that size; the message then names the
 // largest or the smallest one it does; or if no word or character is frequent enough.
 absl::StatusOr<std::string> TrainTokenizer(const VocabTraining& training,
-                                           std::function<bool(std::string&)> next_sentence);
+                                           const std::function<bool(std::string&)>& next_sentence);
 
 }  // namespace anyorder::data

@@ -1,12 +1,12 @@
 #include "data/prep/work_unit.h"
 
+#include <cstddef>
 #include <cstring>
-#include <utility>
-#include <vector>
+#include <memory>
 
 #include "absl/container/flat_hash_set.h"
 
-#include "core/base/check.h"
+#include "core/base/digest.h"
 #include "core/base/file_system.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
@@ -38,6 +38,95 @@ absl::Status Damaged(const std::string& path, absl::string_view why) {
   return DataLoss("unfinished work '", path, "' is damaged (", why,
                   "); delete this file and run the same command again");
 }
+
+class WorkUnitWriter {
+ public:
+  static absl::StatusOr<WorkUnitWriter> Create(const std::string& path, uint64_t token_bytes) {
+    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file,
+                              AtomicFile::Create(FileSystem::Posix(), path));
+    return WorkUnitWriter(std::move(file), token_bytes);
+  }
+
+  // Sentences first, then the part they belong to (its offset, bytes and counts are filled in
+  // here).
+  absl::Status AddSentence(absl::Span<const int32_t> ids) {
+    if (ids.empty()) return absl::OkStatus();
+    const uint32_t count = static_cast<uint32_t>(ids.size());
+    scratch_.resize(sizeof count + ids.size() * token_bytes_);
+    std::memcpy(scratch_.data(), &count, sizeof count);
+    char* out = scratch_.data() + sizeof count;
+    for (const int32_t id : ids) {
+      // Little-endian hosts only (Debian amd64, arm64): the low bytes come first.
+      std::memcpy(out, &id, token_bytes_);
+      out += token_bytes_;
+    }
+    open_.bytes += scratch_.size();
+    open_.num_tokens += ids.size();
+    ++open_.num_sentences;
+    return Append(scratch_.data(), scratch_.size());
+  }
+
+  void ClosePart(DocumentPart part) {
+    part.offset = open_.offset;
+    part.bytes = open_.bytes;
+    part.num_tokens = open_.num_tokens;
+    part.num_sentences = open_.num_sentences;
+    if (part.is_closed && !part.is_continuation) part.stats.line_hashes.clear();
+    parts_.push_back(std::move(part));
+    DropPart();
+  }
+
+  // Forgets the sentences since the last ClosePart; their bytes stay in the file, unused.
+  void DropPart() {
+    open_ = DocumentPart();
+    open_.offset = file_->size();
+  }
+
+  absl::Status Commit(const UnitCounts& counts) {
+    Footer footer{};
+    footer.counts = counts;
+    footer.table_offset = file_->size();
+    footer.num_parts = parts_.size();
+    footer.magic = kMagic;
+    for (const DocumentPart& part : parts_) {
+      const Record record{
+          part.offset,       part.bytes,           part.num_tokens, part.num_sentences,
+          part.stats.totals, part.is_continuation, part.is_closed,  part.stats.line_hashes.size()};
+      ANYORDER_RETURN_IF_ERROR(Append(&record, sizeof record));
+      ANYORDER_RETURN_IF_ERROR(
+          Append(part.stats.line_hashes.data(), part.stats.line_hashes.size() * sizeof(uint64_t)));
+    }
+    constexpr size_t kHashed = offsetof(Footer, digest_lo);
+    ANYORDER_RETURN_IF_ERROR(Append(&footer, kHashed));
+    const Digest128 digest = digest_.Value();
+    footer.digest_lo = digest.lo;
+    footer.digest_hi = digest.hi;
+    ANYORDER_RETURN_IF_ERROR(
+        file_->Append({reinterpret_cast<const char*>(&footer) + kHashed, sizeof footer - kHashed}));
+    return file_->Commit();
+  }
+
+ private:
+  WorkUnitWriter(std::unique_ptr<AtomicFile> file, uint64_t token_bytes)
+      : file_(std::move(file)), token_bytes_(token_bytes) {}
+
+  absl::Status Append(const void* bytes, size_t size) {
+    const absl::string_view view(static_cast<const char*>(bytes), size);
+    digest_.Update(view);
+    return file_->Append(view);
+  }
+
+  std::unique_ptr<AtomicFile> file_;
+  const uint64_t token_bytes_;
+  StreamingDigest digest_;
+  std::string scratch_;
+  std::vector<DocumentPart> parts_;
+  DocumentPart open_;
+};
+
+// Documents up to this size are judged before they are encoded; longer ones are encoded as they are
+// read.
+constexpr size_t kMaxBufferedDocumentBytes = 1 << 20;
 
 // Collects one document at a time and stores its tokens.
 class EncodingSink : public SentenceSink {
@@ -125,6 +214,9 @@ class EncodingSink : public SentenceSink {
   absl::flat_hash_set<Digest128> seen_;
 };
 
+// SentencePiece skips longer training sentences, so they are cut.
+constexpr size_t kMaxTrainingBytes = 4000;
+
 class SamplingSink : public SentenceSink {
  public:
   SamplingSink(double fraction, AtomicFile& file) : fraction_(fraction), file_(file) {}
@@ -179,76 +271,6 @@ absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOp
 
 }  // namespace
 
-absl::StatusOr<WorkUnitWriter> WorkUnitWriter::Create(const std::string& path,
-                                                      uint64_t token_bytes) {
-  ANYORDER_CHECK(token_bytes == 2 || token_bytes == 4) << "token_bytes=" << token_bytes;
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file,
-                            AtomicFile::Create(FileSystem::Posix(), path));
-  return WorkUnitWriter(std::move(file), token_bytes);
-}
-
-absl::Status WorkUnitWriter::Append(const void* bytes, size_t size) {
-  const absl::string_view view(static_cast<const char*>(bytes), size);
-  digest_.Update(view);
-  return file_->Append(view);
-}
-
-absl::Status WorkUnitWriter::AddSentence(absl::Span<const int32_t> ids) {
-  if (ids.empty()) return absl::OkStatus();
-  const uint32_t count = static_cast<uint32_t>(ids.size());
-  scratch_.resize(sizeof count + ids.size() * token_bytes_);
-  std::memcpy(scratch_.data(), &count, sizeof count);
-  char* out = scratch_.data() + sizeof count;
-  for (const int32_t id : ids) {
-    // Little-endian hosts only (Debian amd64, arm64): the low bytes come first.
-    std::memcpy(out, &id, token_bytes_);
-    out += token_bytes_;
-  }
-  open_.bytes += scratch_.size();
-  open_.num_tokens += ids.size();
-  ++open_.num_sentences;
-  return Append(scratch_.data(), scratch_.size());
-}
-
-void WorkUnitWriter::ClosePart(DocumentPart part) {
-  part.offset = open_.offset;
-  part.bytes = open_.bytes;
-  part.num_tokens = open_.num_tokens;
-  part.num_sentences = open_.num_sentences;
-  if (part.is_closed && !part.is_continuation) part.stats.line_hashes.clear();
-  parts_.push_back(std::move(part));
-  DropPart();
-}
-
-void WorkUnitWriter::DropPart() {
-  open_ = DocumentPart();
-  open_.offset = file_->size();
-}
-
-absl::Status WorkUnitWriter::Commit(const UnitCounts& counts) {
-  Footer footer{};
-  footer.counts = counts;
-  footer.table_offset = file_->size();
-  footer.num_parts = parts_.size();
-  footer.magic = kMagic;
-  for (const DocumentPart& part : parts_) {
-    const Record record{
-        part.offset,       part.bytes,           part.num_tokens, part.num_sentences,
-        part.stats.totals, part.is_continuation, part.is_closed,  part.stats.line_hashes.size()};
-    ANYORDER_RETURN_IF_ERROR(Append(&record, sizeof record));
-    ANYORDER_RETURN_IF_ERROR(
-        Append(part.stats.line_hashes.data(), part.stats.line_hashes.size() * sizeof(uint64_t)));
-  }
-  ANYORDER_RETURN_IF_ERROR(Append(&footer, offsetof(Footer, digest_lo)));
-  const Digest128 digest = digest_.Value();
-  footer.digest_lo = digest.lo;
-  footer.digest_hi = digest.hi;
-  constexpr size_t kHashed = offsetof(Footer, digest_lo);
-  ANYORDER_RETURN_IF_ERROR(
-      file_->Append({reinterpret_cast<const char*>(&footer) + kHashed, sizeof footer - kHashed}));
-  return file_->Commit();
-}
-
 absl::StatusOr<WorkUnit> WorkUnit::Open(const std::string& path, bool verify) {
   ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Map(path));
   WorkUnit unit(std::move(file));
@@ -294,15 +316,11 @@ absl::Status EncodeUnit(const InputFile& file, const UnitRange& unit, const Unit
   ANYORDER_ASSIGN_OR_RETURN(WorkUnitWriter writer,
                             WorkUnitWriter::Create(out_path, TokenBytes(tokenizer.vocab_size())));
   UnitCounts counts;
-  TextReadCounts read_counts;
   EncodingSink sink(options, tokenizer, writer, counts);
   // A line of .jsonl is a whole document; only documents of .txt reach over a cut.
   sink.Begin(/*is_continuation=*/!unit.is_file_start && file.kind == TextKind::kTxt);
-  ANYORDER_RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, read_counts, progress));
+  ANYORDER_RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts.text, progress));
   ANYORDER_RETURN_IF_ERROR(sink.EndPart(/*is_closed=*/unit.is_file_end));
-  counts.bytes = read_counts.bytes;
-  counts.invalid_replaced = read_counts.invalid_replaced;
-  counts.long_lines = read_counts.long_lines;
   return writer.Commit(counts);
 }
 

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +18,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-#include "core/base/digest.h"
-#include "core/base/file_system.h"
 #include "data/dataset/mapped_file.h"
 #include "data/prep/document_stats.h"
 #include "data/prep/prep_plan.h"
@@ -43,36 +40,9 @@ struct DocumentPart {
 };
 
 struct UnitCounts {
-  uint64_t bytes = 0;
-  uint64_t invalid_replaced = 0;
-  uint64_t long_lines = 0;
+  TextReadCounts text;
   uint64_t duplicates = 0;               // of an earlier document of this unit
   uint64_t verdicts[kNumVerdicts] = {};  // dropped whole documents, by reason; [kKeep] stays 0
-};
-
-class WorkUnitWriter {
- public:
-  static absl::StatusOr<WorkUnitWriter> Create(const std::string& path, uint64_t token_bytes);
-
-  // Sentences first, then the part they belong to (its offset, bytes and counts are filled in
-  // here).
-  absl::Status AddSentence(absl::Span<const int32_t> ids);
-  void ClosePart(DocumentPart part);
-  // Forgets the sentences since the last ClosePart; their bytes stay in the file, unused.
-  void DropPart();
-  absl::Status Commit(const UnitCounts& counts);
-
- private:
-  WorkUnitWriter(std::unique_ptr<AtomicFile> file, uint64_t token_bytes)
-      : file_(std::move(file)), token_bytes_(token_bytes) {}
-  absl::Status Append(const void* bytes, size_t size);
-
-  std::unique_ptr<AtomicFile> file_;
-  uint64_t token_bytes_;
-  StreamingDigest digest_;
-  std::string scratch_;
-  std::vector<DocumentPart> parts_;
-  DocumentPart open_;
 };
 
 // A mapped unit file.
@@ -103,19 +73,12 @@ struct UnitOptions {
   bool drop_duplicates = true;
 };
 
-// Documents up to this size are judged before they are encoded; longer ones are encoded as they are
-// read.
-inline constexpr size_t kMaxBufferedDocumentBytes = 1 << 20;
-
 // Encodes the documents of `unit` of `file` into the work unit file `out_path`. Errors: those of
 // ReadText and of the disk; FailedPrecondition if the bytes are no longer those that were planned
 // with.
 absl::Status EncodeUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
                         const Tokenizer& tokenizer, const std::string& out_path,
                         uint64_t* progress);
-
-// SentencePiece skips longer training sentences, so they are cut.
-inline constexpr size_t kMaxTrainingBytes = 4000;
 
 // Writes each cleaned line of the unit to `out_path` with probability `fraction`. Whether a line is
 // taken depends on its words alone, so the sample depends neither on cuts nor on workers.

@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "core/base/status.h"
@@ -229,11 +228,7 @@ void ProgressLine::Update(uint64_t bytes) {
   const double now = Now();
   if (quiet_ || now - last_print_ < (is_terminal_ ? kTerminalSeconds : kLogSeconds)) return;
   last_print_ = now;
-  Print(bytes);
-}
-
-void ProgressLine::Print(uint64_t bytes) {
-  const double seconds = std::max(Seconds(), 1e-3);
+  const double seconds = std::max(now - start_, 1e-3);
   const double rate = static_cast<double>(bytes) / seconds;
   // Compressed input is larger than its stored size, so the estimate may be passed.
   const double total = static_cast<double>(std::max(total_bytes_, bytes));

@@ -44,8 +44,6 @@ class ProgressLine {
   double Seconds() const;
 
  private:
-  void Print(uint64_t bytes);
-
   std::string phase_;
   uint64_t total_bytes_;
   bool quiet_;

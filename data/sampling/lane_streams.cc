@@ -1,8 +1,6 @@
 #include "data/sampling/lane_streams.h"
 
-#include <algorithm>
 #include <array>
-#include <vector>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -102,27 +100,6 @@ absl::StatusOr<std::vector<LaneStream>> PlaceLanes(const TextSource& source,
     lanes.push_back({.begin = begin, .length = length, .backward = layout[i].backward});
   }
   return lanes;
-}
-
-absl::Status LaneText::ReadTokens(int64_t begin, int64_t end, int32_t* out) const {
-  const int64_t from = SourceBegin(begin, end);
-  ANYORDER_RETURN_IF_ERROR(source_.ReadTokens(from, from + end - begin, out));
-  if (stream_.backward) std::reverse(out, out + (end - begin));
-  return absl::OkStatus();
-}
-
-absl::Status LaneText::ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const {
-  const int64_t from = SourceBegin(begin, end);
-  ANYORDER_RETURN_IF_ERROR(source_.ReadSentenceFlags(from, from + end - begin, out));
-  if (stream_.backward) std::reverse(out, out + (end - begin));
-  return absl::OkStatus();
-}
-
-absl::Status LaneText::ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const {
-  const int64_t from = SourceBegin(begin, end);
-  ANYORDER_RETURN_IF_ERROR(source_.ReadWordStarts(from, from + end - begin, out));
-  if (stream_.backward) std::reverse(out, out + (end - begin));
-  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> LaneText::SentenceBegin(int64_t position) const {

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -56,9 +57,15 @@ class LaneText {
   bool backward() const { return stream_.backward; }
 
   // As TextSource's, for lane positions [begin, end).
-  absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const;
-  absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const;
-  absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const;
+  absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const {
+    return Read(&TextSource::ReadTokens, begin, end, out);
+  }
+  absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const {
+    return Read(&TextSource::ReadSentenceFlags, begin, end, out);
+  }
+  absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const {
+    return Read(&TextSource::ReadWordStarts, begin, end, out);
+  }
 
   // The first position of the sentence that holds `position`.
   absl::StatusOr<int64_t> SentenceBegin(int64_t position) const;
@@ -67,9 +74,13 @@ class LaneText {
   absl::StatusOr<int64_t> NextBoundary(int64_t position, int64_t limit) const;
 
  private:
-  // Corpus range of lane positions [begin, end).
-  int64_t SourceBegin(int64_t begin, int64_t end) const {
-    return stream_.begin + (stream_.backward ? stream_.length - end : begin);
+  template <typename Value>
+  absl::Status Read(absl::Status (TextSource::*read)(int64_t, int64_t, Value*) const, int64_t begin,
+                    int64_t end, Value* out) const {
+    const int64_t from = stream_.begin + (stream_.backward ? stream_.length - end : begin);
+    const absl::Status status = (source_.*read)(from, from + end - begin, out);
+    if (status.ok() && stream_.backward) std::reverse(out, out + (end - begin));
+    return status;
   }
 
   const TextSource& source_;

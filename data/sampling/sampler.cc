@@ -2,17 +2,14 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 #include "core/base/check.h"
 #include "core/base/digest.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
-#include "data/dataset/text_source.h"
 #include "data/sampling/lane_streams.h"
 #include "data/sampling/sample_draws.h"
 
@@ -60,7 +57,7 @@ class LaneSampler : public Sampler {
  public:
   LaneSampler(const TextSource& text, const SamplingConfig& config, SampleKind kind, uint64_t seed,
               const std::vector<LaneStream>& streams)
-      : text_(text),
+      : vocabulary_(text.vocabulary()),
         config_(Effective(config, kind)),
         kind_(kind),
         seed_(seed),
@@ -81,8 +78,7 @@ class LaneSampler : public Sampler {
     sample.step = step;
     sample.backward = lanes_[lane].backward();
     sample.seed = seed_;
-    sample.vocabulary = {text_.separator_id(), text_.class_id(), text_.mask_id(),
-                         text_.vocab_size()};
+    sample.vocabulary = vocabulary_;
     sample.tokens.resize(config_.seq_len);
     sample.segment.resize(config_.seq_len);
     const int64_t begin = step % steps_per_epoch_ * advance_;
@@ -124,8 +120,8 @@ class LaneSampler : public Sampler {
     }
     if (kind_ != SampleKind::kPairs) {
       RandomStream random(seed_, RandomPurpose::kCorruption, sample.step, sample.lane);
-      sample.input_tokens = CorruptTokens(sample.tokens, sample.is_masked, config_, text_.mask_id(),
-                                          text_.vocab_size(), random);
+      sample.input_tokens = CorruptTokens(sample.tokens, sample.is_masked, config_,
+                                          vocabulary_.mask, vocabulary_.size, random);
     } else {
       DrawOrders(sample);
     }
@@ -147,9 +143,9 @@ class LaneSampler : public Sampler {
     } else {
       ANYORDER_RETURN_IF_ERROR(AddPair(lane, begin, extent, slots, sample));
     }
-    slots.AddFunctional(text_.separator_id(), one_segment ? 0 : 1);
-    slots.AddFunctional(text_.class_id(), 2);
-    slots.AddPadding(text_.separator_id());
+    slots.AddFunctional(vocabulary_.separator, one_segment ? 0 : 1);
+    slots.AddFunctional(vocabulary_.classifier, 2);
+    slots.AddPadding(vocabulary_.separator);
     return absl::OkStatus();
   }
 
@@ -170,7 +166,7 @@ class LaneSampler : public Sampler {
     sample.b_follows_a = pair.b_follows_a;
     if (reuse > 0) ANYORDER_RETURN_IF_ERROR(slots.AddText(begin, begin + reuse, 0));
     ANYORDER_RETURN_IF_ERROR(slots.AddText(pair.a_begin, pair.a_end, 0));
-    slots.AddFunctional(text_.separator_id(), 0);
+    slots.AddFunctional(vocabulary_.separator, 0);
     return slots.AddText(pair.b_begin, pair.b_end, 1);
   }
 
@@ -227,7 +223,7 @@ class LaneSampler : public Sampler {
     }
   }
 
-  const TextSource& text_;
+  const VocabularyIds vocabulary_;
   const SamplingConfig config_;
   const SampleKind kind_;
   const uint64_t seed_;
@@ -287,45 +283,38 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
   return std::make_unique<LaneSampler>(text, config, kind, seed, streams);
 }
 
-ExampleOrder::ExampleOrder(int64_t num_examples, uint64_t seed)
-    : num_examples_(num_examples), seed_(seed) {
-  ANYORDER_CHECK(num_examples >= 1 && num_examples < int64_t{1} << 31) << num_examples;
-}
-
-int64_t ExampleOrder::At(int64_t epoch, int64_t turn) const {
-  ANYORDER_CHECK(epoch >= 0 && turn >= 0 && turn < num_examples_)
-      << "turn " << turn << " of " << num_examples_ << ", epoch " << epoch;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Order& order = orders_[epoch];
-  if (order == nullptr) {
-    RandomStream random(seed_, RandomPurpose::kExamples, static_cast<uint64_t>(epoch), 0);
-    order = std::make_shared<const std::vector<int32_t>>(DrawPermutation(num_examples_, random));
-  }
-  const int64_t example = (*order)[static_cast<size_t>(turn)];
-  while (orders_.size() > 2)
-    orders_.erase(orders_.begin()->first == epoch ? std::prev(orders_.end()) : orders_.begin());
-  return example;
-}
-
 ExampleSampler::ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes)
     : examples_(examples),
       seed_(seed),
       num_lanes_(num_lanes),
-      order_(examples.num_examples(), seed) {
+      num_examples_(examples.num_examples()) {
   ANYORDER_CHECK(num_lanes >= 1) << num_lanes;
+  ANYORDER_CHECK(num_examples_ >= 1 && num_examples_ < int64_t{1} << 31) << num_examples_;
 }
 
 int64_t ExampleSampler::steps_per_epoch() const {
-  return (examples_.num_examples() + num_lanes_ - 1) / num_lanes_;
+  return (num_examples_ + num_lanes_ - 1) / num_lanes_;
+}
+
+int64_t ExampleSampler::ExampleAt(int64_t epoch, int64_t turn) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<int32_t>& order = orders_[epoch];
+  if (order.empty()) {
+    RandomStream random(seed_, RandomPurpose::kExamples, static_cast<uint64_t>(epoch), 0);
+    order = DrawPermutation(num_examples_, random);
+  }
+  const int64_t example = order[static_cast<size_t>(turn)];
+  while (orders_.size() > 2)
+    orders_.erase(orders_.begin()->first == epoch ? std::prev(orders_.end()) : orders_.begin());
+  return example;
 }
 
 absl::StatusOr<TextSample> ExampleSampler::Sample(int64_t lane, int64_t step) const {
   ANYORDER_CHECK(lane >= 0 && lane < num_lanes_ && step >= 0)
       << "lane " << lane << " of " << num_lanes_ << ", step " << step;
   const int64_t turn = step * num_lanes_ + lane;
-  const int64_t count = examples_.num_examples();
-  ANYORDER_ASSIGN_OR_RETURN(
-      TextSample sample, SampleOfExample(examples_, order_.At(turn / count, turn % count), seed_));
+  const int64_t example = ExampleAt(turn / num_examples_, turn % num_examples_);
+  ANYORDER_ASSIGN_OR_RETURN(TextSample sample, SampleOfExample(examples_, example, seed_));
   sample.lane = lane;
   sample.step = step;
   return sample;

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 
-#include <cmath>
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -20,10 +20,21 @@
 
 namespace anyorder::kernels {
 
+namespace cpu::isa_baseline {
+extern const VectorKernels kVectorKernels;
+}
+#ifdef ANYORDER_X86_VARIANTS
+namespace cpu::isa_avx2 {
+extern const VectorKernels kVectorKernels;
+}
+namespace cpu::isa_avx512 {
+extern const VectorKernels kVectorKernels;
+}
+#endif
+
 namespace {
 
 using cpu::Element;
-using cpu::ParallelFor;
 using cpu::ParallelForRanges;
 using cpu::RowGrain;
 
@@ -100,8 +111,8 @@ class CpuBackend : public Backend {
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
     return AllocateHostBuffer(bytes);
   }
-  int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype) const override {
-    return cpu::CpuAttentionBackwardWorkspaceBytes(shape, dtype, num_threads_);
+  int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType) const override {
+    return cpu::CpuAttentionBackwardWorkspaceBytes(shape);
   }
   int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t, int64_t vocab,
                                            DType dtype) const override {
@@ -166,9 +177,7 @@ class CpuBackend : public Backend {
                                           .y = args.y.raw(),
                                           .columns = NumColumns(args.x),
                                           .dropout = JobOf(args.dropout, args.row_ids)};
-    ParallelForRanges(
-        NumRows(args.x), RowGrain(job.columns), num_threads_,
-        [&](int64_t begin, int64_t end) { vector_.layer_norm_forward(job, begin, end); });
+    RunRows(NumRows(args.x), job, vector_.layer_norm_forward);
   }
 
   void Run(const LayerNormBackwardArgs& args) {
@@ -198,9 +207,7 @@ class CpuBackend : public Backend {
 
   void Run(const EmbeddingForwardArgs& args) {
     const cpu::EmbeddingJob job = EmbeddingJobOf(args, args.table, args.y, args.y);
-    ParallelForRanges(
-        job.rows, RowGrain(job.columns), num_threads_,
-        [&](int64_t begin, int64_t end) { vector_.embedding_forward(job, begin, end); });
+    RunRows(job.rows, job, vector_.embedding_forward);
   }
 
   void Run(const EmbeddingBackwardArgs& args) {
@@ -222,36 +229,30 @@ class CpuBackend : public Backend {
                                 .sign = args.inverse ? -1.0f : 1.0f,
                                 .columns = NumColumns(args.x),
                                 .head_dim = NumColumns(args.angles)};
-    ParallelForRanges(NumRows(args.x), RowGrain(job.columns), num_threads_,
-                      [&](int64_t begin, int64_t end) { vector_.rotary(job, begin, end); });
+    RunRows(NumRows(args.x), job, vector_.rotary);
   }
 
   void Run(const AdamWArgs& args) {
     if (args.control != nullptr && args.control->skips != 0) return;
-    const double t = static_cast<double>(args.step) + 1;
+    const bool is_told = args.control != nullptr;
     const bool stores = !args.weights.is_null();
-    cpu::AdamWJob job = {
+    const cpu::AdamWJob job = {
         .grad = args.grad.data<float>(),
         .master = args.master.data<float>(),
         .m = args.m.data<float>(),
         .v = args.v.data<float>(),
         .weights = args.weights.raw(),
         .weights_element = stores ? ElementOf(args.weights.dtype()) : Element::kFloat32,
-        .grad_scale = static_cast<float>(args.grad_scale),
+        .grad_scale = static_cast<float>(is_told ? args.control->grad_scale : args.grad_scale),
         .beta1 = static_cast<float>(args.beta1),
         .one_minus_beta1 = static_cast<float>(1 - args.beta1),
         .beta2 = static_cast<float>(args.beta2),
         .one_minus_beta2 = static_cast<float>(1 - args.beta2),
         .learning_rate = static_cast<float>(args.learning_rate),
+        .correction = static_cast<float>(is_told ? args.control->correction
+                                                 : BiasCorrection(args, args.step + 1)),
         .epsilon = static_cast<float>(args.epsilon),
         .weight_decay = static_cast<float>(args.weight_decay)};
-    if (args.control != nullptr) {
-      job.grad_scale = static_cast<float>(args.control->grad_scale);
-      job.correction = static_cast<float>(args.control->correction);
-    } else if (args.bias_correction) {
-      job.correction = static_cast<float>(std::sqrt(1 - std::pow(args.beta2, t)) /
-                                          (1 - std::pow(args.beta1, t)));
-    }
     ParallelForRanges(args.grad.num_elements(), kFlatGrain, num_threads_,
                       [&](int64_t begin, int64_t end) { vector_.adamw(job, begin, end); });
   }
@@ -337,8 +338,12 @@ class CpuBackend : public Backend {
                                    .y = y.raw(),
                                    .columns = NumColumns(args.x),
                                    .dropout = JobOf(args.dropout, args.row_ids)};
-    ParallelForRanges(NumRows(args.x), RowGrain(job.columns), num_threads_,
-                      [&](int64_t begin, int64_t end) { vector_.pointwise(job, begin, end); });
+    RunRows(NumRows(args.x), job, vector_.pointwise);
+  }
+  template <typename Job>
+  void RunRows(int64_t rows, const Job& job, void (*kernel)(const Job&, int64_t, int64_t)) {
+    ParallelForRanges(rows, RowGrain(job.columns), num_threads_,
+                      [&](int64_t begin, int64_t end) { kernel(job, begin, end); });
   }
   // Grows only, so that a step allocates nothing after its first run.
   float* Partials(int64_t elements) {
@@ -360,10 +365,24 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions&
     return InvalidArgument("threads of the cpu backend: ", options.num_threads, ", must be in [1, ",
                            kMostThreads, "]");
   }
-  return cpu::MakeCpuBackendWith(options, cpu::SelectVectorKernels());
+  return cpu::MakeCpuBackendWith(options, *cpu::RunnableVectorVariants().back());
 }
 
 namespace cpu {
+
+std::vector<const VectorKernels*> RunnableVectorVariants() {
+  std::vector<const VectorKernels*> variants = {&isa_baseline::kVectorKernels};
+#ifdef ANYORDER_X86_VARIANTS
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("bmi2");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
+  if (avx2) variants.push_back(&isa_avx2::kVectorKernels);
+  if (avx512) variants.push_back(&isa_avx512::kVectorKernels);
+#endif
+  return variants;
+}
 
 std::unique_ptr<Backend> MakeCpuBackendWith(const CpuBackendOptions& options,
                                             const VectorKernels& vector) {

@@ -4,11 +4,15 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/vector_kernels.h"
 
 namespace anyorder::kernels::cpu {
+
+// The variants that this machine runs, narrowest first.
+std::vector<const VectorKernels*> RunnableVectorVariants();
 
 // REQUIRES: options.num_threads >= 1.
 std::unique_ptr<Backend> MakeCpuBackendWith(const CpuBackendOptions& options,

@@ -53,22 +53,16 @@ void LinearCrossEntropy(const LinearCrossEntropyArgs& args, const VectorKernels&
     const int64_t count = std::min(chunk_rows, rows - begin);
     const ConstTensorView x = args.x.Slice(begin * columns, {count, columns});
     const TensorView logits_view(logits, {count, vocab});
-    GemmArgs forward;
-    forward.a = x;
-    forward.b = args.weight;
-    forward.transpose_b = true;
-    forward.bias = args.bias;
-    forward.c = logits_view;
-    gemm->Run(forward);
+    gemm->Run({.a = x, .b = args.weight, .transpose_b = true, .bias = args.bias, .c = logits_view});
 
-    SoftmaxJob job;
-    job.logits = logits;
-    job.labels = args.labels + begin;
-    job.row_weights = args.row_weights + begin;
-    job.loss = args.loss.data<float>() + begin;
-    job.rounded = dtype == DType::kBFloat16 ? reinterpret_cast<uint16_t*>(rounded) : nullptr;
-    job.gradients = gradients;
-    job.vocab = vocab;
+    const SoftmaxJob job = {
+        .logits = logits,
+        .labels = args.labels + begin,
+        .row_weights = args.row_weights + begin,
+        .loss = args.loss.data<float>() + begin,
+        .rounded = dtype == DType::kBFloat16 ? reinterpret_cast<uint16_t*>(rounded) : nullptr,
+        .gradients = gradients,
+        .vocab = vocab};
     ParallelForRanges(count, RowGrain(vocab), num_threads,
                       [&](int64_t first, int64_t last) { kernels.softmax(job, first, last); });
     if (!gradients) continue;
@@ -76,18 +70,9 @@ void LinearCrossEntropy(const LinearCrossEntropyArgs& args, const VectorKernels&
     const ConstTensorView dlogits = dtype == DType::kBFloat16
                                         ? ConstTensorView(rounded, Shape{count, vocab})
                                         : ConstTensorView(logits_view);
-    GemmArgs to_x;
-    to_x.a = dlogits;
-    to_x.b = args.weight;
-    to_x.c = args.dx.Slice(begin * columns, {count, columns});
-    gemm->Run(to_x);
-    GemmArgs to_weight;
-    to_weight.a = dlogits;
-    to_weight.transpose_a = true;
-    to_weight.b = x;
-    to_weight.beta = 1.0f;
-    to_weight.c = args.dweight;
-    gemm->Run(to_weight);
+    gemm->Run(
+        {.a = dlogits, .b = args.weight, .c = args.dx.Slice(begin * columns, {count, columns})});
+    gemm->Run({.a = dlogits, .b = x, .transpose_a = true, .beta = 1.0f, .c = args.dweight});
     if (!args.dbias.is_null()) {
       AddBiasGradient(logits, count, vocab, num_threads, args.dbias.data<float>());
     }

@@ -3,12 +3,12 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <algorithm>
+#include <compare>
 #include <cstdlib>
-#include <tuple>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
@@ -40,17 +40,7 @@ struct BlockKind {
   bool bias = false;
   bool accumulate = false;
 
-  auto Tie() const {
-    return std::tie(m, n, k, a_stride, b_stride, c_stride, dtype, c_dtype, transpose_a, transpose_b,
-                    bias, accumulate);
-  }
-  bool operator==(const BlockKind& other) const { return Tie() == other.Tie(); }
-  template <typename H>
-  friend H AbslHashValue(H state, const BlockKind& kind) {
-    return H::combine(std::move(state), kind.m, kind.n, kind.k, kind.a_stride, kind.b_stride,
-                      kind.c_stride, static_cast<int>(kind.dtype), static_cast<int>(kind.c_dtype),
-                      kind.transpose_a, kind.transpose_b, kind.bias, kind.accumulate);
-  }
+  friend auto operator<=>(const BlockKind&, const BlockKind&) = default;
 };
 
 // Within its scope oneDNN, in this thread, sees one OpenMP thread.
@@ -253,19 +243,17 @@ class Gemm::Impl {
     return kind;
   }
 
-  // Node-based, so that a reference stays while others are added.
   const Primitive& Find(const BlockKind& kind) {
-    std::unique_ptr<Primitive>& slot = primitives_[kind];
-    if (slot == nullptr) {
-      const OneThreadScope one_thread;
-      try {
-        slot = std::make_unique<Primitive>(MakePrimitive(kind, engine_));
-      } catch (const dnnl::error& error) {
-        ANYORDER_CHECK(false) << "oneDNN refuses a product of " << kind.m << "x" << kind.k << "x"
-                              << kind.n << " in " << Name(kind.dtype) << ": " << error.what();
-      }
+    const auto [slot, is_new] = primitives_.try_emplace(kind);
+    if (!is_new) return slot->second;
+    const OneThreadScope one_thread;
+    try {
+      slot->second = MakePrimitive(kind, engine_);
+    } catch (const dnnl::error& error) {
+      ANYORDER_CHECK(false) << "oneDNN refuses a product of " << kind.m << "x" << kind.k << "x"
+                            << kind.n << " in " << Name(kind.dtype) << ": " << error.what();
     }
-    return *slot;
+    return slot->second;
   }
 
   void RunBlock(const GemmArgs& args, const GemmSizes& size, const Primitive& primitive,
@@ -309,7 +297,7 @@ class Gemm::Impl {
 
   dnnl::engine engine_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  absl::flat_hash_map<BlockKind, std::unique_ptr<Primitive>> primitives_;
+  std::map<BlockKind, Primitive> primitives_;  // references stay while others are added
   bool bfloat16_ = false;
 };
 

@@ -144,14 +144,4 @@ struct VectorKernels {
   void (*dropout_factors)(const DropoutJob& job, int64_t row, int64_t columns, float* factors);
 };
 
-// The widest variant that this machine runs.
-const VectorKernels& SelectVectorKernels();
-
-// The variants that this machine runs, narrowest first; null ends the list. For tests.
-constexpr int kMaxVectorVariants = 4;
-struct VectorVariants {
-  const VectorKernels* variant[kMaxVectorVariants] = {};
-};
-VectorVariants RunnableVectorVariants();
-
 }  // namespace anyorder::kernels::cpu

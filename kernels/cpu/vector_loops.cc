@@ -249,19 +249,15 @@ void LayerNormBackwardRow(const LayerNormBackwardJob& job, int64_t row, float* d
   });
 }
 
-void LayerNormBackwardKernel(const LayerNormBackwardJob& job, int64_t row_begin, int64_t row_end,
-                             float* dgamma, float* dbeta) {
+template <typename T>
+void LayerNormBackwardRows(const LayerNormBackwardJob& job, int64_t row_begin, int64_t row_end,
+                           float* dgamma, float* dbeta) {
   for (int64_t i = 0; i < job.columns; ++i) {
     dgamma[i] = 0.0f;
     dbeta[i] = 0.0f;
   }
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    if (job.element == Element::kFloat32) {
-      LayerNormBackwardRow<float>(job, row, dgamma, dbeta);
-    } else {
-      LayerNormBackwardRow<Bf16>(job, row, dgamma, dbeta);
-    }
-  }
+  for (int64_t row = row_begin; row < row_end; ++row)
+    LayerNormBackwardRow<T>(job, row, dgamma, dbeta);
 }
 
 template <typename T>
@@ -397,49 +393,29 @@ double SumOfSquaresKernel(const float* x, int64_t count) {
 }
 
 template <typename T>
-void ColumnSumRows(const T* x, int64_t columns, int64_t row_begin, int64_t row_end, float* sums) {
+void ColumnSumRows(const void* x, int64_t columns, int64_t row_begin, int64_t row_end,
+                   float* sums) {
   for (int64_t c = 0; c < columns; ++c) sums[c] = 0.0f;
   for (int64_t r = row_begin; r < row_end; ++r) {
-    const T* row = x + r * columns;
+    const T* row = static_cast<const T*>(x) + r * columns;
 #pragma GCC ivdep
     for (int64_t c = 0; c < columns; ++c) sums[c] += Load(row, c);
   }
 }
 
-void ColumnSumKernel(Element element, const void* x, int64_t columns, int64_t row_begin,
-                     int64_t row_end, float* sums) {
-  if (element == Element::kFloat32) {
-    return ColumnSumRows(static_cast<const float*>(x), columns, row_begin, row_end, sums);
-  }
-  ColumnSumRows(static_cast<const Bf16*>(x), columns, row_begin, row_end, sums);
-}
-
 template <typename T>
-void AddRange(const T* a, const T* b, T* y, int64_t begin, int64_t end) {
+void AddRange(const void* a, const void* b, void* y, int64_t begin, int64_t end) {
 #pragma GCC ivdep
-  for (int64_t i = begin; i < end; ++i) Store(y, i, Load(a, i) + Load(b, i));
-}
-
-void AddKernel(Element element, const void* a, const void* b, void* y, int64_t begin, int64_t end) {
-  if (element == Element::kFloat32) {
-    return AddRange(static_cast<const float*>(a), static_cast<const float*>(b),
-                    static_cast<float*>(y), begin, end);
-  }
-  AddRange(static_cast<const Bf16*>(a), static_cast<const Bf16*>(b), static_cast<Bf16*>(y), begin,
-           end);
+  for (int64_t i = begin; i < end; ++i)
+    Store(static_cast<T*>(y), i,
+          Load(static_cast<const T*>(a), i) + Load(static_cast<const T*>(b), i));
 }
 
 template <typename From, typename To>
-void CastRange(const From* x, To* y, int64_t begin, int64_t end) {
+void CastRange(const void* x, void* y, int64_t begin, int64_t end) {
 #pragma GCC ivdep
-  for (int64_t i = begin; i < end; ++i) Store(y, i, Load(x, i));
-}
-
-void CastKernel(Element to, const void* x, void* y, int64_t begin, int64_t end) {
-  if (to == Element::kBFloat16) {
-    return CastRange(static_cast<const float*>(x), static_cast<Bf16*>(y), begin, end);
-  }
-  CastRange(static_cast<const Bf16*>(x), static_cast<float*>(y), begin, end);
+  for (int64_t i = begin; i < end; ++i)
+    Store(static_cast<To*>(y), i, Load(static_cast<const From*>(x), i));
 }
 
 void ExpKernel(const float* x, float* y, int64_t count) {
@@ -456,11 +432,16 @@ void DropoutFactorsKernel(const DropoutJob& job, int64_t row, int64_t columns, f
   });
 }
 
-// The kernel of a job, by the type of its elements.
-template <typename Job, auto kOfFloats, auto kOfBf16>
-void ByElement(const Job& job, int64_t begin, int64_t end) {
-  if (job.element == Element::kFloat32) return kOfFloats(job, begin, end);
-  kOfBf16(job, begin, end);
+// The kernel by the type of its elements, which its first argument has or is.
+template <auto kOfFloats, auto kOfBf16, typename Job, typename... Arguments>
+void ByElement(const Job& job, Arguments... arguments) {
+  if (job.element == Element::kFloat32) return kOfFloats(job, arguments...);
+  kOfBf16(job, arguments...);
+}
+template <auto kOfFloats, auto kOfBf16, typename... Arguments>
+void ByElement(Element element, Arguments... arguments) {
+  if (element == Element::kFloat32) return kOfFloats(arguments...);
+  kOfBf16(arguments...);
 }
 
 #define ANYORDER_STRING_INNER(x) #x
@@ -472,18 +453,18 @@ extern const VectorKernels kVectorKernels;
 const VectorKernels kVectorKernels = {
     // Without the "isa_" of the namespace.
     ANYORDER_STRING(ANYORDER_ISA) + 4,
-    ByElement<PointwiseJob, PointwiseOf<float>, PointwiseOf<Bf16>>,
-    ByElement<LayerNormForwardJob, LayerNormForwardRows<float>, LayerNormForwardRows<Bf16>>,
-    LayerNormBackwardKernel,
-    ByElement<EmbeddingJob, EmbeddingForwardRows<float>, EmbeddingForwardRows<Bf16>>,
-    ByElement<EmbeddingJob, EmbeddingBackwardColumns<float>, EmbeddingBackwardColumns<Bf16>>,
-    ByElement<RotaryJob, RotaryRows<float>, RotaryRows<Bf16>>,
+    ByElement<PointwiseOf<float>, PointwiseOf<Bf16>>,
+    ByElement<LayerNormForwardRows<float>, LayerNormForwardRows<Bf16>>,
+    ByElement<LayerNormBackwardRows<float>, LayerNormBackwardRows<Bf16>>,
+    ByElement<EmbeddingForwardRows<float>, EmbeddingForwardRows<Bf16>>,
+    ByElement<EmbeddingBackwardColumns<float>, EmbeddingBackwardColumns<Bf16>>,
+    ByElement<RotaryRows<float>, RotaryRows<Bf16>>,
     SoftmaxKernel,
     AdamWKernel,
     SumOfSquaresKernel,
-    ColumnSumKernel,
-    AddKernel,
-    CastKernel,
+    ByElement<ColumnSumRows<float>, ColumnSumRows<Bf16>>,
+    ByElement<AddRange<float>, AddRange<Bf16>>,
+    ByElement<CastRange<Bf16, float>, CastRange<float, Bf16>>,
     ExpKernel,
     ErfcKernel,
     DropoutFactorsKernel,

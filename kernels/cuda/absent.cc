@@ -20,7 +20,7 @@ absl::Status CheckFirstDevice() { return BuiltWithoutCuda(); }
 absl::StatusOr<DeviceProperties> DescribeDevice(int) { return BuiltWithoutCuda(); }
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int) { return BuiltWithoutCuda(); }
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Runtime>,
-                                                         const CudaBackendOptions&) {
+                                                         const GemmOptions&) {
   return BuiltWithoutCuda();
 }
 absl::Status TuneGemms(const std::string&, const std::function<void()>&,

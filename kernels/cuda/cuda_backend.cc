@@ -89,7 +89,7 @@ class DeviceEvent final : public Event {
 
 absl::Status CheckSize(int64_t bytes) {
   if (bytes >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("allocate ", bytes, " bytes"));
+  return InvalidArgument("allocate ", bytes, " bytes");
 }
 
 int64_t ScratchElements(const ColumnSumArgs& args) {
@@ -118,10 +118,9 @@ class CudaBackend final : public Backend {
       if (graph.handle != nullptr) runtime_->DestroyGraph(graph);
     }
   }
-  absl::Status Prepare(const CudaBackendOptions& options) {
+  absl::Status Prepare(const GemmOptions& options) {
     ANYORDER_RETURN_IF_ERROR(staging_.Prepare());
-    ANYORDER_ASSIGN_OR_RETURN(
-        gemm_, MakeGemmEngine(*runtime_, {options.gemm_table, options.writes_gemm_table}));
+    ANYORDER_ASSIGN_OR_RETURN(gemm_, MakeGemmEngine(*runtime_, options));
     return absl::OkStatus();
   }
 
@@ -133,8 +132,27 @@ class CudaBackend final : public Backend {
     return dtype == DType::kFloat32 || dtype == DType::kBFloat16;
   }
 
-  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override;
-  absl::Status Reserve(const OperationSizes& sizes) override;
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
+    ANYORDER_RETURN_IF_ERROR(CheckSize(bytes));
+    // A buffer of size 0 still has an address.
+    const int64_t taken = std::max<int64_t>(bytes, 1);
+    ANYORDER_ASSIGN_OR_RETURN(void* const data, runtime_->AllocateDevice(taken));
+    auto buffer = std::make_unique<RuntimeBuffer>(runtime_, &Runtime::FreeDevice, data, bytes);
+    runtime_->FillBytes(data, 0, taken, StreamView{});
+    // Other streams may be the first to use it.
+    runtime_->Synchronize(StreamView{});
+    return buffer;
+  }
+  absl::Status Reserve(const OperationSizes& sizes) override {
+    int64_t elements = std::max({ColumnSumScratchElements(sizes.rows, sizes.columns),
+                                 LayerNormScratchElements(sizes.columns),
+                                 EmbeddingBackwardScratchElements(sizes.rows, sizes.columns),
+                                 DigestScratchElements(std::numeric_limits<int64_t>::max() / 2)});
+    for (const AttentionShape& shape : sizes.attention)
+      elements = std::max(elements, AttentionScratchElements(shape));
+    ANYORDER_RETURN_IF_ERROR(scratch_->Reserve(elements * static_cast<int64_t>(sizeof(float)), {}));
+    return gemm_->Reserve(sizes.rows, sizes.columns, On({}));
+  }
   void ReleaseReserved() override { scratch_->Release({}); }
   bool is_host_memory() const override { return false; }
   void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) override {
@@ -155,7 +173,13 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<Event>> MakeEvent() override {
     return std::make_unique<DeviceEvent>(runtime_);
   }
-  absl::StatusOr<std::unique_ptr<Buffer>> AllocateStaging(int64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateStaging(int64_t bytes) override {
+    ANYORDER_RETURN_IF_ERROR(CheckSize(bytes));
+    const int64_t taken = std::max<int64_t>(bytes, 1);
+    ANYORDER_ASSIGN_OR_RETURN(void* const data, runtime_->AllocatePinned(taken));
+    std::memset(data, 0, static_cast<size_t>(taken));
+    return std::make_unique<RuntimeBuffer>(runtime_, &Runtime::FreePinned, data, bytes);
+  }
   absl::StatusOr<std::unique_ptr<HostRegistration>> RegisterHost(void* data,
                                                                  int64_t bytes) override {
     ANYORDER_RETURN_IF_ERROR(runtime_->RegisterHost(data, bytes));
@@ -165,9 +189,34 @@ class CudaBackend final : public Backend {
     if (bytes > 0) runtime_->CopyToDevice(host, device, bytes, On(stream));
   }
 
-  void BeginGraph(int64_t key, StreamView stream) override;
-  void EndGraph(StreamView stream) override;
-  void ForgetGraph(int64_t key) override;
+  void BeginGraph(int64_t key, StreamView stream) override {
+    ANYORDER_CHECK(!runtime_->IsCapturing(On(stream))) << "a graph inside of a graph";
+    // Launches are waited for to find the kernel that fails, and a graph would hide it.
+    if (launches_wait_) return;
+    // The first run is a plain one: it grows scratch and chooses the products' algorithms, which a
+    // capture cannot.
+    if (!graphs_.contains(key)) {
+      graphs_[key] = {};
+      return;
+    }
+    captured_key_ = key;
+    runtime_->BeginCapture(On(stream));
+  }
+  void EndGraph(StreamView stream) override {
+    if (!runtime_->IsCapturing(On(stream))) return;
+    GraphView& graph = graphs_[captured_key_];
+    runtime_->EndCapture(On(stream), &graph);
+    runtime_->Launch(graph, On(stream));
+  }
+  void ForgetGraph(int64_t key) override {
+    const auto found = graphs_.find(key);
+    if (found == graphs_.end()) return;
+    if (found->second.handle != nullptr) {
+      runtime_->Synchronize(StreamView{});  // it may still run
+      runtime_->DestroyGraph(found->second);
+    }
+    graphs_.erase(found);
+  }
 
   int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype) const override {
     return cuda::AttentionBackwardWorkspaceBytes(shape, dtype);
@@ -217,72 +266,10 @@ class CudaBackend final : public Backend {
   const bool launches_wait_ = LaunchesWait();
 };
 
-absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Allocate(int64_t bytes) {
-  ANYORDER_RETURN_IF_ERROR(CheckSize(bytes));
-  // A buffer of size 0 still has an address.
-  const int64_t taken = std::max<int64_t>(bytes, 1);
-  ANYORDER_ASSIGN_OR_RETURN(void* const data, runtime_->AllocateDevice(taken));
-  auto buffer = std::make_unique<RuntimeBuffer>(runtime_, &Runtime::FreeDevice, data, bytes);
-  runtime_->FillBytes(data, 0, taken, StreamView{});
-  // Other streams may be the first to use it.
-  runtime_->Synchronize(StreamView{});
-  return buffer;
-}
-
-absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::AllocateStaging(int64_t bytes) {
-  ANYORDER_RETURN_IF_ERROR(CheckSize(bytes));
-  const int64_t taken = std::max<int64_t>(bytes, 1);
-  ANYORDER_ASSIGN_OR_RETURN(void* const data, runtime_->AllocatePinned(taken));
-  std::memset(data, 0, static_cast<size_t>(taken));
-  return std::make_unique<RuntimeBuffer>(runtime_, &Runtime::FreePinned, data, bytes);
-}
-
-absl::Status CudaBackend::Reserve(const OperationSizes& sizes) {
-  int64_t elements = std::max({ColumnSumScratchElements(sizes.rows, sizes.columns),
-                               LayerNormScratchElements(sizes.columns),
-                               EmbeddingBackwardScratchElements(sizes.rows, sizes.columns),
-                               DigestScratchElements(std::numeric_limits<int64_t>::max() / 2)});
-  for (const AttentionShape& shape : sizes.attention)
-    elements = std::max(elements, AttentionScratchElements(shape));
-  ANYORDER_RETURN_IF_ERROR(scratch_->Reserve(elements * static_cast<int64_t>(sizeof(float)), {}));
-  return gemm_->Reserve(sizes.rows, sizes.columns, On({}));
-}
-
-void CudaBackend::BeginGraph(int64_t key, StreamView stream) {
-  ANYORDER_CHECK(!runtime_->IsCapturing(On(stream))) << "a graph inside of a graph";
-  // Launches are waited for to find the kernel that fails, and a graph would hide it.
-  if (launches_wait_) return;
-  // The first run is a plain one: it grows scratch and chooses the products' algorithms, which a
-  // capture cannot.
-  if (!graphs_.contains(key)) {
-    graphs_[key] = {};
-    return;
-  }
-  captured_key_ = key;
-  runtime_->BeginCapture(On(stream));
-}
-
-void CudaBackend::EndGraph(StreamView stream) {
-  if (!runtime_->IsCapturing(On(stream))) return;
-  GraphView& graph = graphs_[captured_key_];
-  runtime_->EndCapture(On(stream), &graph);
-  runtime_->Launch(graph, On(stream));
-}
-
-void CudaBackend::ForgetGraph(int64_t key) {
-  const auto found = graphs_.find(key);
-  if (found == graphs_.end()) return;
-  if (found->second.handle != nullptr) {
-    runtime_->Synchronize(StreamView{});  // it may still run
-    runtime_->DestroyGraph(found->second);
-  }
-  graphs_.erase(found);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Runtime> runtime,
-                                                         const CudaBackendOptions& options) {
+                                                         const GemmOptions& options) {
   auto backend = std::make_unique<CudaBackend>(std::move(runtime));
   ANYORDER_RETURN_IF_ERROR(backend->Prepare(options));
   return backend;

@@ -12,11 +12,6 @@ namespace anyorder::kernels::reference {
 
 namespace {
 
-template <typename T>
-const T* DataOrNull(const ConstTensorView& x) {
-  return x.is_null() ? nullptr : x.data<T>();
-}
-
 // One (row, head): its place in the tensors, what it sees, its scores and probabilities.
 template <typename T>
 class AttentionRow {

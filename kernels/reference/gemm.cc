@@ -9,7 +9,7 @@ template <typename T, typename C>
 void GemmOf(const GemmArgs& args, const GemmSizes& size) {
   const T* a = args.a.data<T>();
   const T* b = args.b.data<T>();
-  const T* bias = args.bias.is_null() ? nullptr : args.bias.data<T>();
+  const T* bias = DataOrNull<T>(args.bias);
   C* c = args.c.data<C>();
   for (int64_t i = 0; i < size.m; ++i) {
     for (int64_t j = 0; j < size.n; ++j) {
@@ -28,22 +28,20 @@ void GemmOf(const GemmArgs& args, const GemmSizes& size) {
   }
 }
 
-void OneGemm(const GemmArgs& args, const GemmSizes& size) {
-  WithStorage(args.a.dtype(), [&]<typename T>() {
-    if (args.c.dtype() == DTypeOf<T>::kValue) {
-      GemmOf<T, T>(args, size);
-    } else {
-      GemmOf<T, GradientOf<T>>(args, size);
-    }
-  });
-  if (const ColumnSumArgs sum = SumOf(args); !sum.y.is_null()) Run(sum);
-}
-
 }  // namespace
 
 void Run(const GemmArgs& args) {
   const GemmSizes size = CheckArguments(args);
-  for (int64_t i = 0; i < args.batch.count; ++i) OneGemm(ProductOf(args, i), size);
+  for (int64_t i = 0; i < args.batch.count; ++i) {
+    const GemmArgs product = ProductOf(args, i);
+    WithStorage(args.a.dtype(), [&]<typename T>() {
+      if (args.c.dtype() == DTypeOf<T>::kValue)
+        GemmOf<T, T>(product, size);
+      else
+        GemmOf<T, GradientOf<T>>(product, size);
+    });
+    if (const ColumnSumArgs sum = SumOf(product); !sum.y.is_null()) Run(sum);
+  }
 }
 
 void Run(const ColumnSumArgs& args) {

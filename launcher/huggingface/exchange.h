@@ -49,10 +49,9 @@ struct ImportRunOptions : ImportOptions {  // input: the other run's directory
   std::string positions = "copy";          // or "random"
 };
 
-// Makes a run directory at step 0: the weights in fp32, Adam moments zero, no memory. Its
-// configuration is the other run's, or that of options.config, with the overrides; training goes by
-// it from the first step on. The directory appears complete or not at all; the other run is not
-// changed.
+// Makes one like ImportHuggingFace. Its configuration is the other run's, or that of
+// options.config, with the overrides; training goes by it from the first step on. The other run is
+// not changed.
 // Errors: InvalidArgument for a model that cannot begin with these weights; NotFound and DataLoss
 // of the checkpoint; I/O.
 absl::Status ImportRun(const ImportRunOptions& options);

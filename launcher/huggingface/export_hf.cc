@@ -39,13 +39,6 @@ using Json = nlohmann::ordered_json;
 // Read and written at once, so that memory stays small for any model.
 constexpr int64_t kPieceElements = 4 << 20;
 
-// One tensor of the exported file and where its values are in the checkpoint's flat "master".
-struct ExportTensor {
-  std::string name;
-  Shape shape;
-  int64_t offset = -1;  // -1: zeros
-};
-
 absl::Status CheckRepresentable(const RunConfig& config) {
   FaultList faults;
   const ModelConfig& model = config.model;
@@ -74,24 +67,22 @@ absl::Status CheckRepresentable(const RunConfig& config) {
 }
 
 // Hugging Face keeps relative biases per layer always, and has a segment term always: shared biases
-// are repeated, a missing segment term is zero, which is the same function.
-std::vector<ExportTensor> ExportTensors(const RunConfig& config, const ParameterLayout& layout) {
-  std::vector<ExportTensor> tensors;
+// are repeated, a missing segment term is zero (offset -1), which is the same function.
+std::vector<ParameterInfo> ExportTensors(const RunConfig& config, const ParameterLayout& layout) {
+  std::vector<ParameterInfo> tensors;
   const ModelConfig& model = config.model;
-  const auto add_from = [&](const std::string& name, const std::string& source, Shape shape) {
-    const int64_t offset = layout.Contains(source) ? layout.Find(source).offset : -1;
-    tensors.push_back({name, shape, offset});
-  };
   const std::string shared = "transformer.";
   for (const ParameterInfo& info : layout.parameters()) {
     const bool is_shared_bias = !model.untie_r && info.name.rfind(shared + "r_", 0) == 0;
-    if (!is_shared_bias) tensors.push_back({info.name, info.shape, info.offset});
+    if (!is_shared_bias) tensors.push_back(info);
   }
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const std::string attention = absl::StrCat("transformer.layer.", layer, ".rel_attn.");
     for (const char* bias : {"r_w_bias", "r_r_bias", "r_s_bias"}) {
       if (layout.Contains(attention + bias)) continue;
-      add_from(attention + bias, shared + bias, Shape{model.num_heads, model.head_dim});
+      const std::string source = shared + bias;
+      tensors.push_back({attention + bias, Shape{model.num_heads, model.head_dim},
+                         layout.Contains(source) ? layout.Find(source).offset : -1});
     }
     if (!layout.Contains(attention + "seg_embed"))
       tensors.push_back({attention + "seg_embed", Shape{2, model.num_heads, model.head_dim}, -1});
@@ -100,14 +91,14 @@ std::vector<ExportTensor> ExportTensors(const RunConfig& config, const Parameter
 }
 
 absl::Status WriteWeights(const ckpt::Checkpoint& checkpoint,
-                          const std::vector<ExportTensor>& tensors, const std::string& path) {
+                          const std::vector<ParameterInfo>& tensors, const std::string& path) {
   std::vector<ckpt::SafetensorsEntry> entries;
-  for (const ExportTensor& tensor : tensors)
+  for (const ParameterInfo& tensor : tensors)
     entries.push_back({tensor.name, DType::kFloat32, tensor.shape});
   ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
                             ckpt::SafetensorsWriter::Create(path, entries, {{"format", "pt"}}));
   std::vector<float> values;
-  for (const ExportTensor& tensor : tensors) {
+  for (const ParameterInfo& tensor : tensors) {
     const int64_t elements = tensor.shape.num_elements();
     for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
       const int64_t end = std::min(elements, begin + kPieceElements);
@@ -191,13 +182,7 @@ absl::StatusOr<int64_t> WriteFilesOfImport(const ImportedRun& imported, const Ru
                             ParsePieces(model, imported.vocabulary));
   const auto vocab_size = static_cast<int64_t>(pieces.size());
   ANYORDER_RETURN_IF_ERROR(WriteTokenizerJson(directory, /*is_uncased=*/false, config));
-  for (const std::string& name : KeptFiles()) {
-    const absl::StatusOr<std::string> text =
-        ReadWholeFile(absl::StrCat(imported.directory, "/", name));
-    if (absl::IsNotFound(text.status())) continue;
-    ANYORDER_RETURN_IF_ERROR(text.status());
-    ANYORDER_RETURN_IF_ERROR(WriteText(directory / name, *text));
-  }
+  ANYORDER_RETURN_IF_ERROR(CopyKeptFiles(imported.directory, directory.string()));
   ANYORDER_ASSIGN_OR_RETURN(const std::string original, ReadWholeFile(imported.config));
   ANYORDER_RETURN_IF_ERROR(
       WriteText(directory / "config.json",
@@ -229,8 +214,7 @@ absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const fs::path& d
 
 absl::Status ExportHuggingFace(const ExportOptions& options) {
   SetLogName("export");
-  const fs::path output = fs::path(options.output).lexically_normal();
-  ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(output, "--output"));
+  ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
   ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
   ANYORDER_ASSIGN_OR_RETURN(NewDirectory directory,
                             NewDirectory::Create(options.output, "--output"));

@@ -1,6 +1,5 @@
 #include <nlohmann/json.hpp>
 
-#include <cmath>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -212,9 +211,8 @@ void SetSummary(Json& json) {
   const auto is_two = [&json](const char* key) {
     return json[key].is_number() ? json[key] == 2 : json[key].is_object() && json[key].size() == 2;
   };
-  for (const char* key : {"id2label", "label2id", "num_labels", "_num_labels"}) {
+  for (const char* key : {"id2label", "label2id", "num_labels", "_num_labels"})
     if (json.contains(key) && !is_two(key)) json.erase(key);
-  }
   for (const auto& [key, value] : {std::pair<const char*, Json>{"summary_type", "last"},
                                    {"summary_activation", "tanh"},
                                    {"summary_use_proj", true}}) {
@@ -246,9 +244,8 @@ absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view
 }
 
 absl::string_view HfNameOf(absl::string_view model_key) {
-  for (const KeyName& name : kKeyNames) {
+  for (const KeyName& name : kKeyNames)
     if (model_key == name.ours) return name.theirs;
-  }
   return "";
 }
 
@@ -299,9 +296,8 @@ std::string UpdatedHfConfigText(const std::string& original, const RunConfig& co
   // other.
   json["vocab_size"] = vocab_size;
   json["n_token"] = vocab_size;
-  for (const char* key : {"torch_dtype", "dtype"}) {
+  for (const char* key : {"torch_dtype", "dtype"})
     if (json.contains(key)) json[key] = "float32";
-  }
   if (!trained) return Text(json);
   json["ff_activation"] = HfActivation(config.model.activation);
   json["mem_len"] = config.model.mem_len;

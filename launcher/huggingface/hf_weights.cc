@@ -49,10 +49,6 @@ std::string BiasOfLayer(int64_t layer, absl::string_view shared_name) {
                       shared_name.substr(strlen("transformer.")));
 }
 
-bool CanRead(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-}
-
 // IEEE 754 binary16; exact.
 float FromFloat16(uint16_t bits) {
   const float sign = (bits & 0x8000u) != 0 ? -1.0f : 1.0f;
@@ -183,9 +179,10 @@ absl::Status HfWeights::CheckParameter(const ParameterInfo& parameter) const {
                               " but config.json makes it ", parameter.shape.ToString(),
                               "; use the config.json that belongs to these weights");
   }
-  if (!CanRead(tensor->entry.dtype)) {
+  const DType dtype = tensor->entry.dtype;
+  if (dtype != DType::kFloat32 && dtype != DType::kFloat16 && dtype != DType::kBFloat16) {
     return FailedPrecondition(
-        Where(*tensor), " is ", Name(tensor->entry.dtype),
+        Where(*tensor), " is ", Name(dtype),
         " but must be F32, F16 or BF16; save the model in one of these types");
   }
   return absl::OkStatus();

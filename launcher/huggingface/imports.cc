@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "ckpt/commit.h"
 #include "ckpt/reader.h"
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
@@ -21,6 +23,7 @@
 #include "core/network/tensors/parameters.h"
 #include "core/network/weight_transfer.h"
 #include "core/train/run/config_file.h"
+#include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
@@ -38,6 +41,48 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What is asked for: `defaults`, or, where --config names a file, that file, which is complete but
+// for [model] and [data], those of `defaults`; then --set. With absolute directories, not
+// validated. Errors: those of CheckConfigPath, parsing and I/O.
+absl::StatusOr<RunConfig> RequestedConfig(const ImportOptions& options, const RunConfig& defaults) {
+  RunConfig config = defaults;
+  if (!options.config.empty()) {
+    RunConfig base;
+    base.model = defaults.model;
+    base.data = defaults.data;
+    ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", options.config));
+    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config));
+    ANYORDER_ASSIGN_OR_RETURN(config, ParseRunConfig(text, options.config, base));
+  }
+  for (const std::string& assignment : options.overrides)
+    ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
+  MakeDirectoriesAbsolute(config);
+  return config;
+}
+
+// Saves `master` [layout.num_elements()], fp32, with Adam moments of zero and no memory, and
+// verifies it. Errors: ResourceExhausted; those of ckpt::SaveDirectly.
+absl::Status SaveFirstCheckpoint(const RunDirectory& paths, const std::string& run_id,
+                                 const ParameterLayout& layout, const float* master,
+                                 const TrainMetadata& metadata) {
+  const int64_t elements = layout.num_elements();
+  // Fresh memory that is only read stays one page of zeros, so that this costs nothing for a large
+  // model.
+  const std::unique_ptr<float, decltype(&std::free)> zeros(
+      static_cast<float*>(std::calloc(static_cast<size_t>(elements), sizeof(float))), &std::free);
+  if (zeros == nullptr)
+    return ResourceExhausted("no memory for ", elements, " zeros; import on a machine with more");
+  std::vector<ckpt::TensorRange> ranges;
+  for (const auto& [name, values] : {std::pair<const char*, const float*>{"master", master},
+                                     {"adam_m", zeros.get()},
+                                     {"adam_v", zeros.get()}}) {
+    ranges.push_back({name, DType::kFloat32, Shape{elements}, 0, elements, values});
+  }
+  // Before the first start, which is attempt 1.
+  const ckpt::SaveIdentity id = {run_id, 0, 0, 0, 1, 1};
+  return ckpt::SaveDirectly(paths.root, id, ranges, SerializeMetadata(metadata, layout));
+}
+
 // Makes the run directory, complete or not at all, with these weights as its first checkpoint and
 // what else `write_files` puts there. Returns where it is.
 absl::StatusOr<std::string> MakeRun(
@@ -50,12 +95,17 @@ absl::StatusOr<std::string> MakeRun(
   ANYORDER_ASSIGN_OR_RETURN(const RunIdentity identity, NextIdentity(paths));
   ANYORDER_RETURN_IF_ERROR(write_files(paths));
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(paths.config, config.ToText()));
-  TrainMetadata metadata;
+  TrainMetadata metadata;  // without digests: is_imported()
   metadata.world_size = 1;
   metadata.tokenizer_digest = tokenizer_digest;
   metadata.config_text = config.ToText();
   ANYORDER_RETURN_IF_ERROR(SaveFirstCheckpoint(paths, identity.run_id, layout, master, metadata));
-  ANYORDER_RETURN_IF_ERROR(RecordImport(paths, identity.run_id, source));
+  ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
+  ANYORDER_RETURN_IF_ERROR(ledger.Append(ledger::Created{identity.run_id, ""}));
+  ANYORDER_RETURN_IF_ERROR(ledger.Append(ledger::Imported{source}));
+  // From here on the run has a checkpoint to lose: a start that does not find it fails, rather than
+  // begin at random weights.
+  ANYORDER_RETURN_IF_ERROR(ledger.Append(ledger::Commit{.step = 0, .generation = 0}));
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
   return directory.output().string();
 }
@@ -130,11 +180,9 @@ absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& m
 
 absl::StatusOr<RunConfig> ConfigOfWeights(const ImportOptions& options, const HfConfig& model) {
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config,
-                            RequestedConfig(options.config, options.overrides,
-                                            ContinuedPretrainingDefaults(model.model)));
+                            RequestedConfig(options, ContinuedPretrainingDefaults(model.model)));
   ANYORDER_RETURN_IF_ERROR(CheckContradictions(options, model, config));
   ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), "configuration of the imported run"));
-  MakeDirectoriesAbsolute(config);
   return config;
 }
 
@@ -198,14 +246,7 @@ absl::Status WriteFilesOfModel(const Import& import, const RunDirectory& paths) 
   const ImportedRun imported(paths.root);
   ANYORDER_RETURN_IF_ERROR(FileSystem::Posix()->MakeDirectory(imported.directory));
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(imported.config, import.config_text));
-  for (const std::string& name : KeptFiles()) {
-    const absl::StatusOr<std::string> text =
-        ReadWholeFile((fs::path(import.input) / name).string());
-    if (absl::IsNotFound(text.status())) continue;
-    ANYORDER_RETURN_IF_ERROR(text.status());
-    ANYORDER_RETURN_IF_ERROR(
-        WriteFileAtomically(absl::StrCat(imported.directory, "/", name), *text));
-  }
+  ANYORDER_RETURN_IF_ERROR(CopyKeptFiles(import.input, imported.directory));
   return WriteFileAtomically(imported.vocabulary, import.vocabulary);
 }
 
@@ -247,20 +288,11 @@ struct Source {
 // The checkpoint's own table: which parameters there are, and where.
 absl::Status ReadParameters(const ckpt::Checkpoint& checkpoint, Source& source) {
   ANYORDER_ASSIGN_OR_RETURN(source.parameters, ReadSavedParameters(checkpoint));
-  for (const ParameterInfo& info : source.parameters) {
+  for (const ParameterInfo& info : source.parameters)
     if (info.name == kWordEmbedding && info.shape.rank() == 2) source.vocab_size = info.shape[0];
-  }
   if (source.vocab_size > 0) return absl::OkStatus();
   return InvalidArgument(checkpoint.directory(), " has no ", kWordEmbedding,
                          ": such models cannot be imported");
-}
-
-absl::StatusOr<RunConfig> ResolveConfig(const ImportRunOptions& options, const RunConfig& source) {
-  ANYORDER_ASSIGN_OR_RETURN(RunConfig config,
-                            RequestedConfig(options.config, options.overrides, source));
-  ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), "configuration of the new run"));
-  MakeDirectoriesAbsolute(config);
-  return config;
 }
 
 // What may differ although it is part of the function: what PlanTransfer knows how to fill.
@@ -271,14 +303,6 @@ absl::Status CheckModels(const RunConfig& source, const RunConfig& config) {
   alike.objective.next_sentence = source.objective.next_sentence;
   alike.Resolve();
   return CheckSameFunction(source, alike);
-}
-
-// A vocabulary that came with imported weights goes with them.
-absl::Status CopyVocabularyOfRun(const std::string& input, const RunDirectory& paths) {
-  const absl::StatusOr<std::string> vocabulary = ReadWholeFile(ImportedRun(input).vocabulary);
-  if (absl::IsNotFound(vocabulary.status())) return absl::OkStatus();
-  ANYORDER_RETURN_IF_ERROR(vocabulary.status());
-  return WriteFileAtomically(ImportedRun(paths.root).vocabulary, *vocabulary);
 }
 
 void PrintSummary(const ImportRunOptions& options, const Source& source, const TransferPlan& plan) {
@@ -305,8 +329,7 @@ void PrintSummary(const ImportRunOptions& options, const Source& source, const T
 
 absl::Status ImportHuggingFace(const ImportOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckInput(options.input));
-  ANYORDER_RETURN_IF_ERROR(
-      RefuseUnlessAbsentOrEmpty(fs::path(options.output).lexically_normal(), "--output"));
+  ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
   Import import;
   import.input = options.input;
   ANYORDER_ASSIGN_OR_RETURN(
@@ -334,11 +357,11 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
 
 absl::Status ImportRun(const ImportRunOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.input));
-  ANYORDER_RETURN_IF_ERROR(
-      RefuseUnlessAbsentOrEmpty(fs::path(options.output).lexically_normal(), "--output"));
+  ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
   Source source;
   ANYORDER_ASSIGN_OR_RETURN(source.config, LoadRunConfig(RunDirectory(options.input).config, {}));
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveConfig(options, source.config));
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, RequestedConfig(options, source.config));
+  ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), "configuration of the new run"));
   ANYORDER_RETURN_IF_ERROR(CheckModels(source.config, config));
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                             OpenSavedStep(options.input, options.step));
@@ -360,8 +383,10 @@ absl::Status ImportRun(const ImportRunOptions& options) {
       MakeRun(options, config, source.metadata.tokenizer_digest, layout, master.get(),
               absl::StrCat(fs::absolute(options.input).lexically_normal().string(), " step ",
                            source.metadata.step),
+              // A vocabulary that came with imported weights goes with them.
               [&options](const RunDirectory& paths) {
-                return CopyVocabularyOfRun(options.input, paths);
+                return CopyIfThere(ImportedRun(options.input).vocabulary,
+                                   ImportedRun(paths.root).vocabulary);
               })
           .status());
   PrintSummary(options, source, plan);

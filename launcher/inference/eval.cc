@@ -38,11 +38,10 @@ namespace {
 
 struct EvalOptions {
   std::string run_dir;
-  int64_t step = -1;  // -1: the newest good checkpoint
-  std::string data;   // dataset; "": eval.shards of the run
-  std::string objective =
-      "own";  // "own": the run's, as it trains; "causal": every token from left to right
-  std::optional<int64_t> batches;     // scored ones a lane, 0: all; own: eval.batches, causal: 0
+  int64_t step = -1;               // -1: the newest good checkpoint
+  std::string data;                // dataset; "": eval.shards of the run
+  std::string objective = "own";   // the run's, as it trains; "causal": each token, left to right
+  std::optional<int64_t> batches;  // scored ones a lane, 0: all; own: eval.batches, causal: 0
   std::optional<int64_t> batch_size;  // own: eval.batch_size or train.global_batch_size, causal: 1
   std::optional<int64_t> seed;        // own only: eval.seed
   // Own only, "key=value" over the run's configuration: other targets or less memory for the same
@@ -121,8 +120,7 @@ absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
   if (subject.data_path.empty()) {
     return absl::InvalidArgumentError(
         "no held-out text: the run's configuration has no eval.shards; give --data SHARDS, a "
-        "directory "
-        "that `anyorder prep --vocab` wrote");
+        "directory that `anyorder prep --vocab` wrote");
   }
   ANYORDER_ASSIGN_OR_RETURN(subject.text, data::Dataset::Open(subject.data_path));
   ANYORDER_ASSIGN_OR_RETURN(subject.backend, MakeRunBackend(options.run_dir, subject.config,

@@ -19,23 +19,19 @@ EvalJson Row(const std::string& direction, const std::string& part, const LossSu
 EvalJson LossTable(const SplitLosses& losses) {
   EvalJson rows = EvalJson::array();
   rows.push_back(Row("both", "all", losses.total()));
+  const auto add = [&rows](const char* direction, const char* part, const LossSums& sums) {
+    if (sums.targets > 0) rows.push_back(Row(direction, part, sums));
+  };
   constexpr const char* kDirections[] = {"forward", "backward"};
-  for (int direction : {0, 1}) {
-    if (losses.directions[direction].targets > 0)
-      rows.push_back(Row(kDirections[direction], "all", losses.directions[direction]));
-  }
+  for (int direction : {0, 1}) add(kDirections[direction], "all", losses.directions[direction]);
   for (int part = 0; part < kNumTextParts; ++part) {
     const auto name = static_cast<TextPart>(part);
-    if (losses.part(name).targets > 0)
-      rows.push_back(Row("both", TextPartName(name), losses.part(name)));
+    add("both", TextPartName(name), losses.part(name));
   }
   for (int direction : {0, 1}) {
-    for (int part = 0; part < kNumTextParts; ++part) {
-      const LossSums& sums = losses.parts[direction][part];
-      if (sums.targets > 0)
-        rows.push_back(
-            Row(kDirections[direction], TextPartName(static_cast<TextPart>(part)), sums));
-    }
+    for (int part = 0; part < kNumTextParts; ++part)
+      add(kDirections[direction], TextPartName(static_cast<TextPart>(part)),
+          losses.parts[direction][part]);
   }
   return rows;
 }
@@ -86,10 +82,8 @@ std::string CausalDefinition(const RunConfig& config, const ModelConfig& model,
                              const CausalWalkOptions& options) {
   std::string text = absl::StrCat(
       "nats_per_token is the mean of -log p(token | tokens before it) over every token of the text "
-      "but "
-      "its first, each scored once, forward, document ends (<eod>) included; perplexity is its "
-      "exp; "
-      "tokens are SentencePiece pieces; no dropout; ",
+      "but its first, each scored once, forward, document ends (<eod>) included; perplexity is its "
+      "exp; tokens are SentencePiece pieces; no dropout; ",
       ContextText(model, options));
   if (model.clamp_len > 0) absl::StrAppend(&text, "; distances are clamped to ", model.clamp_len);
   if (options.two_streams) {

@@ -4,8 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "core/train/evaluation/causal_walk.h"

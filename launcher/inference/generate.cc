@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -172,7 +171,7 @@ absl::StatusOr<Writer> OpenWriter(const GenerateOptions& options) {
 absl::StatusOr<TokenRules> MakeRules(const GenerateOptions& options, const Writer& writer,
                                      const std::vector<Tokens>& prompts) {
   TokenRules rules = options.rules;
-  rules.end_token = writer.form->end_token();
+  rules.end_token = writer.form->traits().end_token;
   rules.max_tokens = options.max_tokens.value_or(kDefaultMaxTokens);
   for (const VocabularyPiece& piece : writer.vocabulary.pieces) {
     const bool is_text = piece.type != PieceType::kControl && piece.type != PieceType::kUnknown;
@@ -200,9 +199,8 @@ class JsonLines {
       return lines;
     }
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 && errno == EEXIST) {
+    if (fd < 0 && errno == EEXIST)
       return AlreadyExists("'", path, "' exists and is not overwritten; name another --output");
-    }
     if (fd < 0) return ErrnoStatus("make", path);
     lines.file_ = ::fdopen(fd, "w");
     return lines;
@@ -255,7 +253,7 @@ absl::Status WriteTexts(const Writer& writer, const std::vector<Hypothesis>& tex
   for (const Hypothesis& text : texts) {
     std::string words = TextOfTokens(writer.vocabulary.pieces, text.tokens);
     // A text that goes on from its prompt keeps the space between them.
-    const bool goes_on = writer.form->takes_empty_prompt() && !prompt.empty();
+    const bool goes_on = writer.form->traits().takes_empty_prompt && !prompt.empty();
     if (!goes_on && !words.empty() && words.front() == ' ') words.erase(0, 1);
     ANYORDER_RETURN_IF_ERROR(output.Write({{"prompt", number},
                                            {"rank", ++rank},
@@ -288,16 +286,14 @@ absl::Status Generate(GenerateOptions options) {
   ANYORDER_RETURN_IF_ERROR(options.samples > 0 ? options.sampling.Validate()
                                                : options.beams.Validate());
   ANYORDER_ASSIGN_OR_RETURN(JsonLines output, JsonLines::Open(options.output));
-  for (size_t begin = 0; begin < tokens.size(); begin += static_cast<size_t>(options.batch)) {
-    const size_t end = std::min(tokens.size(), begin + static_cast<size_t>(options.batch));
-    const std::vector<Tokens> group(tokens.begin() + static_cast<int64_t>(begin),
-                                    tokens.begin() + static_cast<int64_t>(end));
+  const auto num_prompts = static_cast<int64_t>(tokens.size());
+  for (int64_t begin = 0; begin < num_prompts; begin += options.batch) {
+    const int64_t end = std::min(num_prompts, begin + options.batch);
+    const std::vector<Tokens> group(tokens.begin() + begin, tokens.begin() + end);
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Hypothesis>> texts,
-                              GenerateTexts(options, writer, group, static_cast<int64_t>(begin)));
-    for (size_t n = begin; n < end; ++n) {
-      ANYORDER_RETURN_IF_ERROR(
-          WriteTexts(writer, texts[n - begin], prompts[n], static_cast<int64_t>(n) + 1, output));
-    }
+                              GenerateTexts(options, writer, group, begin));
+    for (int64_t n = begin; n < end; ++n)
+      ANYORDER_RETURN_IF_ERROR(WriteTexts(writer, texts[n - begin], prompts[n], n + 1, output));
   }
   return output.Close();
 }

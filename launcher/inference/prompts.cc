@@ -2,11 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <optional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -18,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "launcher/process/child_process.h"
@@ -66,14 +64,6 @@ absl::StatusOr<std::string> MakeScratch() {
                                   "/anyorder-generate.XXXXXX");
   if (::mkdtemp(path.data()) == nullptr) return ErrnoStatus("make directory", path);
   return path;
-}
-
-absl::Status WriteJsonLines(const std::vector<std::string>& prompts, const std::string& path) {
-  std::ofstream file(path, std::ios::binary);
-  for (const std::string& prompt : prompts)
-    file << nlohmann::json({{"text", prompt}}).dump() << "\n";
-  file.close();
-  return file.good() ? absl::OkStatus() : ErrnoStatus("write", path);
 }
 
 // The encoder's own line, with the meaning of its exit status.
@@ -139,7 +129,10 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(
   };
   const std::string input = scratch + "/prompts.jsonl";
   const std::string ids = scratch + "/ids";
-  ANYORDER_RETURN_IF_ERROR(WriteJsonLines(prompts, input));
+  std::string lines;
+  for (const std::string& prompt : prompts)
+    absl::StrAppend(&lines, nlohmann::json({{"text", prompt}}).dump(), "\n");
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(input, lines));
   // No prompts take this long to encode: it only keeps a stuck program from being waited for
   // without end.
   const absl::Time deadline = absl::Now() + absl::Hours(1);

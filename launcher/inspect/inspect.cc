@@ -16,7 +16,6 @@
 #include "ckpt/reader.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
-#include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "data/dataset/dataset.h"
 #include "launcher/inspect/ledger_report.h"

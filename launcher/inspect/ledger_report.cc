@@ -4,15 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "core/base/status.h"
-#include "data/dataset/dataset.h"
-#include "launcher/inspect/run_history.h"
 #include "launcher/process/counted.h"
 
 namespace anyorder::launcher {
@@ -47,9 +43,8 @@ absl::StatusOr<Plan> MakePlan(const LedgerReportOptions& options, const RunHisto
     return Plan{{}, std::string(usable.message())};
   }
   int64_t steps = 0;
-  for (const auto* lines : {&history.metrics, &history.redone}) {
+  for (const auto* lines : {&history.metrics, &history.redone})
     for (const StepMetrics& line : *lines) steps = std::max(steps, line.step);
-  }
   Plan plan;
   ANYORDER_ASSIGN_OR_RETURN(plan.digests, PlannedSamples(history.config, **dataset, steps));
   return plan;

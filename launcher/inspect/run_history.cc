@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <string>
 
 #include "core/base/status.h"
 #include "core/base/utc_time.h"

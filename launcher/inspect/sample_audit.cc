@@ -52,9 +52,8 @@ class Auditor {
   // The last start that went on from before `step`: its work on it is the one that later
   // checkpoints hold. -1: none.
   int64_t OwnerOf(int64_t step) const {
-    for (size_t i = beginnings_.size(); i-- > 0;) {
+    for (size_t i = beginnings_.size(); i-- > 0;)
       if (beginnings_[i].step < step) return beginnings_[i].attempt;
-    }
     return -1;
   }
 
@@ -125,9 +124,8 @@ class Auditor {
   // Each start trained consecutive steps from where it began, each once.
   void CheckEachStart() {
     std::map<int64_t, std::vector<int64_t>> steps;
-    for (const auto* lines : {&history_.metrics, &history_.redone}) {
+    for (const auto* lines : {&history_.metrics, &history_.redone})
       for (const StepMetrics& line : *lines) steps[line.attempt].push_back(line.step);
-    }
     for (auto& [attempt, trained] : steps) {
       std::sort(trained.begin(), trained.end());
       const auto began = began_at_.find(attempt);

@@ -127,16 +127,19 @@ void StatusCollector::TakeStep(StepMetrics metrics) {
     sums_.eval_step = metrics.step;
   }
   sums_.skipped_steps += metrics.skipped ? 1 : 0;
-  std::deque<StepMetrics>& recent = sums_.recent;
   // The pace of a start says nothing about the next one, which may have other ranks.
-  if (!recent.empty() && recent.back().attempt != metrics.attempt) recent.clear();
-  recent.push_back(std::move(metrics));
-  if (recent.size() > kRecentSteps) recent.pop_front();
+  if (!recent_.empty() && recent_.back().attempt != metrics.attempt) recent_.clear();
+  recent_.push_back(std::move(metrics));
+  if (recent_.size() > kRecentSteps) recent_.pop_front();
 }
 
 absl::Status StatusCollector::ReadSteps() {
-  ANYORDER_RETURN_IF_ERROR(metrics_.Read(
-      [this] { sums_ = {}; }, [this](StepMetrics metrics) { TakeStep(std::move(metrics)); }));
+  const auto start_over = [this] {
+    sums_ = {};
+    recent_.clear();
+  };
+  ANYORDER_RETURN_IF_ERROR(
+      metrics_.Read(start_over, [this](StepMetrics metrics) { TakeStep(std::move(metrics)); }));
   return redone_.Read([this] { redone_steps_ = 0; },
                       [this](const StepMetrics& metrics) {
                         TakeTime(metrics);
@@ -145,15 +148,11 @@ absl::Status StatusCollector::ReadSteps() {
 }
 
 void StatusCollector::DescribeProgress(StatusFacts& facts) const {
-  facts.eval_loss = sums_.eval_loss;
-  facts.eval_step = sums_.eval_step;
-  facts.skipped_steps = sums_.skipped_steps;
+  static_cast<StepSums&>(facts) = sums_;
   facts.redone_steps = redone_steps_;
-  facts.training = sums_.training;
-  facts.evaluation = sums_.evaluation;
-  if (sums_.recent.empty()) return;
-  const StepMetrics& first = sums_.recent.front();
-  const StepMetrics& last = sums_.recent.back();
+  if (recent_.empty()) return;
+  const StepMetrics& first = recent_.front();
+  const StepMetrics& last = recent_.back();
   facts.last = last;
   facts.step = last.step;
   const std::optional<absl::Time> from = ParseUtcTime(first.time);

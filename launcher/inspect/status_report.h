@@ -29,7 +29,16 @@ struct LastCommit {
   absl::Duration age;
 };
 
-struct StatusFacts {
+// Of all steps that count.
+struct StepSums {
+  std::optional<double> eval_loss;  // the last one
+  int64_t eval_step = 0;
+  int64_t skipped_steps = 0;
+  absl::Duration training;
+  absl::Duration evaluation;
+};
+
+struct StatusFacts : StepSums {
   absl::Time now;
   std::string run_dir;
   std::string run_id;
@@ -42,13 +51,8 @@ struct StatusFacts {
   int64_t ranks = -1;    // of the last start, like the next
   std::vector<std::string> nodes;
   std::optional<StepMetrics> last;
-  std::optional<double> eval_loss;
-  int64_t eval_step = 0;
-  int64_t redone_steps = 0;  // lost in a crash and recomputed
-  int64_t skipped_steps = 0;
-  absl::Duration wall;      // from each start to the last that is known of it
-  absl::Duration training;  // in steps that count
-  absl::Duration evaluation;
+  int64_t redone_steps = 0;                // lost in a crash and recomputed
+  absl::Duration wall;                     // from each start to the last that is known of it
   std::optional<absl::Duration> per_step;  // wall time of late; with all that comes between steps
   std::optional<absl::Duration> left;      // until the last step, while it runs
   std::optional<absl::Duration> silence;   // since the last step, while it runs
@@ -89,16 +93,8 @@ class StatusCollector {
   const std::string run_dir_;
   MetricsStream metrics_;
   MetricsStream redone_;
-  // Of all lines so far.
-  struct Sums {
-    std::optional<double> eval_loss;
-    int64_t eval_step = 0;
-    int64_t skipped_steps = 0;
-    absl::Duration training;
-    absl::Duration evaluation;
-    std::deque<StepMetrics> recent;  // the last lines of one start
-  };
-  Sums sums_;
+  StepSums sums_;
+  std::deque<StepMetrics> recent_;  // the last lines of one start
   int64_t redone_steps_ = 0;
   std::map<int64_t, absl::Time> newest_lines_;  // by attempt, redone steps too
 };
@@ -106,10 +102,9 @@ class StatusCollector {
 struct StatusOptions {
   std::string run_dir;
   bool json = false;
-  std::optional<double> watch_seconds =
-      std::nullopt;  // look again after so long, until the run is done
+  std::optional<double> watch_seconds;  // look again after so long, until the run is done
   // Of `inspect --verify`: checkpoints of the run whose every byte was compared with its checksum.
-  std::optional<int64_t> verified_checkpoints = std::nullopt;
+  std::optional<int64_t> verified_checkpoints;
 };
 
 // Prints to stdout. InvalidArgument if the directory holds no run.

@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -33,13 +32,6 @@ bool WasInterrupted(int signals, absl::Duration interval) {
   if (::poll(&waiting, 1, static_cast<int>(ms)) <= 0) return false;
   signalfd_siginfo taken;
   return ::read(signals, &taken, sizeof taken) == sizeof taken;
-}
-
-winsize TerminalSize() {
-  winsize size = {};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0)
-    size = {24, 80, 0, 0};
-  return size;
 }
 
 }  // namespace

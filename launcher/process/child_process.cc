@@ -30,7 +30,7 @@ namespace {
 [[noreturn]] void Become(const SpawnOptions& options, char* const* arguments,
                          char* const* environment, pid_t launcher) {
   if (options.own_session) ::setsid();
-  if (options.die_with_launcher) {
+  if (options.death_signal != 0) {
     ::prctl(PR_SET_PDEATHSIG, options.death_signal);
     if (::getppid() != launcher) ::_exit(kExitIo);  // it died before the line above
   }
@@ -144,7 +144,6 @@ absl::StatusOr<CapturedOutput> RunCaptured(const std::vector<std::string>& argum
   spawn.arguments = arguments;
   spawn.output_fd = write_end.get();
   spawn.own_session = true;
-  spawn.die_with_launcher = true;
   spawn.death_signal = SIGTERM;
   ANYORDER_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Spawn(spawn));
   write_end = UniqueFd();

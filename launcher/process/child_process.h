@@ -3,7 +3,6 @@
 
 #pragma once
 
-#include <signal.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -21,9 +20,7 @@ struct SpawnOptions {
   int output_fd = -1;                    // stdout and stderr; -1: the launcher's own
   // Its own session: signals of the terminal do not reach it, and it may outlive the launcher.
   bool own_session = false;
-  // The kernel ends it, by that signal, when the launcher dies, however that happens.
-  bool die_with_launcher = false;
-  int death_signal = SIGKILL;
+  int death_signal = 0;  // from the kernel when the launcher dies, however that happens; 0: none
 };
 
 // stdin is /dev/null. The destructor does not end the process.
@@ -50,8 +47,8 @@ int UsableCores();
 
 struct CapturedOutput {
   bool is_late = false;  // the deadline came first, and the program was ended
-  int exit_status = -1;  // 127: there is no such program
-  std::string text;      // stdout and stderr, at most a MiB
+  int exit_status = -1;
+  std::string text;  // stdout and stderr, at most a MiB
 };
 
 // `arguments` as in SpawnOptions. At the deadline the program gets SIGTERM, with which srun ends

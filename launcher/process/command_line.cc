@@ -1,12 +1,7 @@
 #include "launcher/process/command_line.h"
 
-#include <algorithm>
 #include <cmath>
-#include <memory>
-#include <string>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -15,13 +10,13 @@
 #include "absl/strings/strip.h"
 
 #include "core/base/fields.h"
-#include "core/base/status.h"
+#include "launcher/process/display_width.h"
 
 namespace anyorder::launcher {
 namespace {
 
 constexpr size_t kOptionColumns = 32;
-constexpr size_t kHelpColumns = 66;
+constexpr int64_t kHelpColumns = 66;
 
 // CLI11's type names are "TEXT", "TEXT:{hf,run}", "PATH".
 void ReadType(absl::string_view type, OptionText& text) {
@@ -31,6 +26,19 @@ void ReadType(absl::string_view type, OptionText& text) {
   absl::string_view set = type.substr(colon + 1);
   if (!absl::ConsumePrefix(&set, "{") || !absl::ConsumeSuffix(&set, "}")) return;
   text.values = absl::StrSplit(set, ',');
+}
+
+OptionText DescribeOption(const CLI::Option& option) {
+  OptionText text;
+  for (const std::string& name : option.get_snames()) text.names.push_back(absl::StrCat("-", name));
+  for (const std::string& name : option.get_lnames())
+    text.names.push_back(absl::StrCat("--", name));
+  if (option.get_type_size() != 0) ReadType(option.get_type_name(), text);
+  text.help = option.get_description();
+  text.default_text = option.get_default_str();
+  text.is_required = option.get_required();
+  text.is_repeated = option.get_expected_max() > 1;
+  return text;
 }
 
 class HelpFormatter final : public CLI::Formatter {
@@ -98,19 +106,6 @@ void UseHelpFormatter(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& 
 
 }  // namespace
 
-OptionText DescribeOption(const CLI::Option& option) {
-  OptionText text;
-  for (const std::string& name : option.get_snames()) text.names.push_back(absl::StrCat("-", name));
-  for (const std::string& name : option.get_lnames())
-    text.names.push_back(absl::StrCat("--", name));
-  if (option.get_type_size() != 0) ReadType(option.get_type_name(), text);
-  text.help = option.get_description();
-  text.default_text = option.get_default_str();
-  text.is_required = option.get_required();
-  text.is_repeated = option.get_expected_max() > 1;
-  return text;
-}
-
 CommandText DescribeCommand(const CLI::App& app) {
   CommandText text;
   text.name = app.get_name();
@@ -139,28 +134,8 @@ std::string HelpText(const OptionText& option) {
                       option.is_required ? " (required)" : "");
 }
 
-std::string Wrapped(const std::string& text, const std::string& indent, size_t columns) {
-  std::string wrapped = indent;
-  size_t used = indent.size();
-  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
-    const bool is_first = used == indent.size();
-    if (!is_first && used + 1 + word.size() > columns) {
-      absl::StrAppend(&wrapped, "\n", indent, word);
-      used = indent.size() + word.size();
-    } else {
-      absl::StrAppend(&wrapped, is_first ? "" : " ", word);
-      used += word.size() + (is_first ? 0 : 1);
-    }
-  }
-  return wrapped;
-}
-
-std::shared_ptr<CLI::FormatterBase> MakeHelpFormatter() {
-  return std::make_shared<HelpFormatter>();
-}
-
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
-  UseHelpFormatter(app, MakeHelpFormatter());
+  UseHelpFormatter(app, std::make_shared<HelpFormatter>());
   try {
     app.parse(argc, argv);
     return std::nullopt;

@@ -109,7 +109,6 @@ struct CommandText {
   std::vector<CommandText> commands;
 };
 
-OptionText DescribeOption(const CLI::Option& option);
 // Without subcommands and options that are not in --help.
 CommandText DescribeCommand(const CLI::App& app);
 
@@ -118,17 +117,12 @@ std::string ArgumentText(const OptionText& option);
 // Its sentence, and what it is where it is not given.
 std::string HelpText(const OptionText& option);
 
-// Broken into lines of at most `columns`, each after `indent`.
-std::string Wrapped(const std::string& text, const std::string& indent, size_t columns = 100);
-
-std::shared_ptr<CLI::FormatterBase> MakeHelpFormatter();
-
 inline constexpr char kFrontProgram[] = "anyorder";
 
 struct Subcommand {
   CLI::App* app;  // owned by the front
-  std::function<int()>
-      run;  // after parsing; returns the exit status, having reported what went wrong
+  // After parsing; returns the exit status, having reported what went wrong.
+  std::function<int()> run;
 };
 
 // A subcommand's usual end: one line on stderr if `status` is an error; the exit status.

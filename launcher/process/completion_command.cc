@@ -2,11 +2,9 @@
 // `anyorder man DIR`.
 
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
-#include <system_error>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -15,9 +13,11 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/train/run/config_keys.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/new_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -207,13 +207,6 @@ constexpr char kExitStatus[] =
     "0 done; 64 bad usage or configuration; 65 bad input data; 70 internal error; 74 I/O error; 75 "
     "checkpointed, run it again; 93 running it again will not help.\n";
 
-absl::Status WritePage(const std::filesystem::path& path, const std::string& page) {
-  std::ofstream file(path, std::ios::binary);
-  file << page;
-  file.close();
-  return file.good() ? absl::OkStatus() : ErrnoStatus("write", path.string());
-}
-
 // Both complete subcommands, options, enumerations and files, and after --set configuration keys
 // and their enumerators.
 std::string BashCompletion(const CommandText& program, const std::vector<ConfigKey>& keys) {
@@ -282,14 +275,12 @@ std::string ManPage(const CommandText& program, const CommandText& command,
 // Writes PROGRAM.1 and PROGRAM-COMMAND.1 of each command into `directory`, which it makes.
 absl::Status WriteManPages(const CommandText& program, const std::string& version,
                            const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) return Unavailable("create '", directory, "': ", error.message());
-  const std::filesystem::path root(directory);
-  ANYORDER_RETURN_IF_ERROR(WritePage(root / (program.name + ".1"), ManPage(program, version)));
+  ANYORDER_RETURN_IF_ERROR(MakeDirectories(directory));
+  const std::string page = absl::StrCat(directory, "/", program.name);
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(page + ".1", ManPage(program, version)));
   for (const CommandText& command : program.commands) {
-    ANYORDER_RETURN_IF_ERROR(WritePage(root / absl::StrCat(program.name, "-", command.name, ".1"),
-                                       ManPage(program, command, version)));
+    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(page, "-", command.name, ".1"),
+                                                 ManPage(program, command, version)));
   }
   return absl::OkStatus();
 }

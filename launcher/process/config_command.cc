@@ -12,6 +12,7 @@
 #include "core/train/run/config_file.h"
 #include "core/train/run/config_keys.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/display_width.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -22,11 +23,6 @@ struct ConfigLine {
   std::vector<std::string> overrides;
 };
 
-// "at least 1 steps" reads badly: "steps, at least 1".
-std::string RangeText(const ConfigKey& key) {
-  return absl::StrCat(key.unit, key.unit.empty() || key.bounds.empty() ? "" : ", ", key.bounds);
-}
-
 std::string ListText(const std::vector<ConfigKey>& keys) {
   std::string text, section;
   for (const ConfigKey& key : keys) {
@@ -34,7 +30,9 @@ std::string ListText(const std::vector<ConfigKey>& keys) {
       absl::StrAppend(&text, section.empty() ? "" : "\n", "[", key.section, "]\n");
     section = key.section;
     absl::StrAppend(&text, key.key, " = ", key.default_text);
-    const std::string range = RangeText(key);
+    // "at least 1 steps" reads badly: "steps, at least 1".
+    const std::string range =
+        absl::StrCat(key.unit, key.unit.empty() || key.bounds.empty() ? "" : ", ", key.bounds);
     if (!range.empty()) absl::StrAppend(&text, "  (", range, ")");
     absl::StrAppend(&text, "\n", Wrapped(key.help, "    "), "\n");
   }

@@ -1,8 +1,12 @@
 #include "launcher/process/display_width.h"
 
+#include <unistd.h>
 #include <utf8proc.h>
 
 #include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -42,6 +46,33 @@ std::string PaddedToWidth(absl::string_view text, int64_t columns) {
   std::string padded(text.substr(0, prefix.bytes));
   padded.append(static_cast<size_t>(columns - prefix.columns), ' ');
   return padded;
+}
+
+winsize TerminalSize() {
+  winsize size = {};
+  ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+  if (size.ws_row == 0) size.ws_row = 24;
+  if (size.ws_col == 0) size.ws_col = 80;
+  return size;
+}
+
+std::string Wrapped(absl::string_view text, const std::string& indent, int64_t columns,
+                    const std::string& hanging) {
+  std::string wrapped = indent;
+  int64_t used = DisplayWidth(indent);
+  bool is_first = true;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    const int64_t width = DisplayWidth(word);
+    if (!is_first && used + 1 + width > columns) {
+      absl::StrAppend(&wrapped, "\n", indent, hanging, word);
+      used = DisplayWidth(indent) + DisplayWidth(hanging) + width;
+    } else {
+      absl::StrAppend(&wrapped, is_first ? "" : " ", word);
+      used += width + (is_first ? 0 : 1);
+    }
+    is_first = false;
+  }
+  return wrapped;
 }
 
 }  // namespace anyorder::launcher

@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <sys/ioctl.h>
+
 #include <cstdint>
 #include <string>
 
@@ -21,5 +23,13 @@ absl::string_view FittingPrefix(absl::string_view text, int64_t columns);
 
 // The same, filled up with blanks to exactly `columns`.
 std::string PaddedToWidth(absl::string_view text, int64_t columns);
+
+// Broken at blanks into lines of at most `columns`, where no single word is wider, each after
+// `indent`; all but the first after `hanging`, too.
+std::string Wrapped(absl::string_view text, const std::string& indent, int64_t columns = 100,
+                    const std::string& hanging = "");
+
+// Of the terminal that is standard output; 24 x 80 where there is none, or it does not say.
+winsize TerminalSize();
 
 }  // namespace anyorder::launcher

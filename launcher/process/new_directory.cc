@@ -3,8 +3,11 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <fstream>
 #include <system_error>
 #include <utility>
+
+#include "absl/strings/match.h"
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
@@ -23,7 +26,8 @@ mode_t CurrentUmask() {
 
 }  // namespace
 
-absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& output, const std::string& option) {
+absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& given, const std::string& option) {
+  const fs::path output = given.lexically_normal();
   if (output.empty()) return InvalidArgument(option, " is empty; name a directory");
   std::error_code error;
   if (!fs::exists(output, error) ||
@@ -33,6 +37,24 @@ absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& output, const std::string
                        "' is not an empty directory; name another (nothing was changed)");
 }
 
+absl::Status RefuseUnlessMarked(const std::string& path, absl::string_view mark, size_t bytes,
+                                absl::string_view refusal) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) return absl::OkStatus();
+  std::string begin(bytes, '\0');
+  if (fs::is_regular_file(status))
+    std::ifstream(path, std::ios::binary).read(begin.data(), static_cast<int64_t>(bytes));
+  if (absl::StrContains(begin, mark)) return absl::OkStatus();
+  return AlreadyExists("'", path, "' ", refusal);
+}
+
+absl::Status MakeDirectories(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  return error ? ErrnoStatus("mkdir", path, error.value()) : absl::OkStatus();
+}
+
 absl::StatusOr<NewDirectory> NewDirectory::Create(const std::string& output,
                                                   const std::string& option) {
   NewDirectory directory;
@@ -40,16 +62,15 @@ absl::StatusOr<NewDirectory> NewDirectory::Create(const std::string& output,
   if (!directory.output_.has_filename())
     directory.output_ = directory.output_.parent_path();  // "dir/"
   ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(directory.output_, option));
-  std::error_code error;
   const fs::path parent = directory.output_.parent_path();
-  if (!parent.empty()) fs::create_directories(parent, error);
-  if (error) return ErrnoStatus("mkdir", parent.string(), error.value());
+  if (!parent.empty()) ANYORDER_RETURN_IF_ERROR(MakeDirectories(parent.string()));
   // A new name: what an earlier start or the user left next to `output` stays.
   std::string name = directory.output_.string() + ".partial-XXXXXX";
   if (mkdtemp(name.data()) == nullptr) return ErrnoStatus("mkdir", name);
   directory.temporary_ = name;
   // mkdtemp makes it private; it is to be as readable as any other directory of the user.
-  fs::permissions(directory.temporary_, fs::perms(0777 & ~CurrentUmask()), error);
+  std::error_code ignored;
+  fs::permissions(directory.temporary_, fs::perms(0777 & ~CurrentUmask()), ignored);
   return directory;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace anyorder::launcher {
 
@@ -39,5 +40,13 @@ class NewDirectory {
 // What Create refuses, for programs that look before they work long.
 absl::Status RefuseUnlessAbsentOrEmpty(const std::filesystem::path& output,
                                        const std::string& option);
+
+// AlreadyExists, "'PATH' `refusal`", unless `path` is absent or a file with `mark` in its first
+// `bytes` bytes: something else than an older output must not be lost to a slip of the keyboard.
+absl::Status RefuseUnlessMarked(const std::string& path, absl::string_view mark, size_t bytes,
+                                absl::string_view refusal);
+
+// With those above it; an existing one is good.
+absl::Status MakeDirectories(const std::string& path);
 
 }  // namespace anyorder::launcher

@@ -10,9 +10,7 @@
 #include <iostream>
 #include <memory>
 #include <random>
-#include <string>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -53,6 +51,17 @@ constexpr char kPrefix[] = "shared-";
 // Less than the launcher waits for a node's step (slurm_backend.cc).
 constexpr absl::Duration kPatience = absl::Seconds(5);
 
+// OK once the file is seen, for which a few seconds are given; otherwise why not.
+absl::Status SeeSharedMark(const std::string& path) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  struct stat info {};
+  while (::stat(path.c_str(), &info) != 0) {
+    if (absl::Now() >= deadline) return ErrnoStatus("stat", path);
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+  return absl::OkStatus();
+}
+
 // Removes what earlier starts of the run left on this node, and says that the node runs steps.
 absl::Status CleanNode(const std::string& run_dir, const std::string& mark) {
   const char* const name = ::getenv("SLURMD_NODENAME");
@@ -82,9 +91,8 @@ absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes,
   }
   const std::vector<std::string> all = absl::StrSplit(nodes, ',', absl::SkipEmpty());
   const auto found = std::find(all.begin(), all.end(), name);
-  if (found == all.end()) {
+  if (found == all.end())
     return InvalidArgument("this process runs on node ", name, ", which is not in --nodes ", nodes);
-  }
   return NodePlace{name, static_cast<int>(found - all.begin()), static_cast<int>(all.size())};
 }
 
@@ -133,7 +141,7 @@ std::string ReadyFile(const std::string& run_dir, int64_t attempt, int index) {
   return absl::StrCat(run_dir, "/.launch/ready-", attempt, ".", index);
 }
 
-absl::StatusOr<std::unique_ptr<SharedMark>> SharedMark::Write(const std::string& run_dir) {
+absl::StatusOr<std::string> WriteSharedMark(const std::string& run_dir) {
   const std::string directory = run_dir + "/.launch";
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
@@ -143,22 +151,7 @@ absl::StatusOr<std::unique_ptr<SharedMark>> SharedMark::Write(const std::string&
   std::random_device random;
   const std::string path = absl::StrFormat("%s/%s%08x%08x", directory, kPrefix, random(), random());
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(path, "\n"));
-  return std::unique_ptr<SharedMark>(new SharedMark(path));
-}
-
-SharedMark::~SharedMark() {
-  std::error_code ignored;
-  fs::remove(path_, ignored);
-}
-
-absl::Status SeeSharedMark(const std::string& path) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  struct stat info {};
-  while (::stat(path.c_str(), &info) != 0) {
-    if (absl::Now() >= deadline) return ErrnoStatus("stat", path);
-    absl::SleepFor(absl::Milliseconds(100));
-  }
-  return absl::OkStatus();
+  return path;
 }
 
 Subcommand DeclareCleanNode(CLI::App& front) {

@@ -8,9 +8,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -60,25 +58,9 @@ inline constexpr char kOtherDirectoryAnswer[] = "anyorder-other-directory ";
 // Made by the service of node `index` when it listens, for the launcher, which is on another node.
 std::string ReadyFile(const std::string& run_dir, int64_t attempt, int index);
 
-// Written into RUN-DIR/.launch by the launcher, which owns that directory, and removed with this
-// object. Its name is new each time: network file systems may remember for a minute that a name was
-// not there.
-class SharedMark {
- public:
-  // Removes those of launchers that were killed, too.
-  static absl::StatusOr<std::unique_ptr<SharedMark>> Write(const std::string& run_dir);
-  ~SharedMark();
-  SharedMark(const SharedMark&) = delete;
-  SharedMark& operator=(const SharedMark&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  explicit SharedMark(std::string path) : path_(std::move(path)) {}
-  const std::string path_;
-};
-
-// On any node: OK once the file is seen, for which a few seconds are given; otherwise why not.
-absl::Status SeeSharedMark(const std::string& path);
+// Writes a file into RUN-DIR/.launch, which the launcher owns, for nodes to see that it is theirs,
+// too; the caller removes it. Removes those of launchers that were killed. Its name is new each
+// time: network file systems may remember for a minute that a name was not there.
+absl::StatusOr<std::string> WriteSharedMark(const std::string& run_dir);
 
 }  // namespace anyorder::launcher

@@ -28,15 +28,17 @@ absl::StatusOr<OutputRelay> OutputRelay::Open(const std::string& log_path, bool 
   return OutputRelay(std::move(log), is_shown);
 }
 
-absl::Status OutputRelay::NewPipe() {
+absl::StatusOr<ChildProcess> OutputRelay::Start(SpawnOptions options) {
   srun_error_ = absl::InfiniteFuture();
   srun_exit_status_.reset();
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe", "output of the ranks");
   read_end_ = UniqueFd(ends[0]);
-  write_end_ = UniqueFd(ends[1]);
+  const UniqueFd write_end(ends[1]);  // only the child keeps it, so that the pipe ends with it
   ::fcntl(read_end_.get(), F_SETFL, O_NONBLOCK);
-  return absl::OkStatus();
+  options.output_fd = write_end.get();
+  options.own_session = true;
+  return ChildProcess::Spawn(options);
 }
 
 void OutputRelay::Pump(int timeout_ms) {
@@ -44,9 +46,8 @@ void OutputRelay::Pump(int timeout_ms) {
   if (::poll(&wanted, read_end_.valid() ? 1 : 0, timeout_ms) <= 0) return;
   char bytes[4096];
   ssize_t got = 0;
-  while ((got = ::read(read_end_.get(), bytes, sizeof bytes)) > 0) {
+  while ((got = ::read(read_end_.get(), bytes, sizeof bytes)) > 0)
     Take("", absl::string_view(bytes, static_cast<size_t>(got)));
-  }
   if (got == 0) read_end_ = UniqueFd();  // every writer is gone
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/base/unique_fd.h"
 #include "core/train/run/run_directory.h"
+#include "launcher/process/child_process.h"
 
 namespace anyorder::launcher {
 
@@ -21,17 +22,14 @@ class OutputRelay {
   // `is_shown`: on stderr, too.
   static absl::StatusOr<OutputRelay> Open(const std::string& log_path, bool is_shown = true);
 
-  // Give this end to a child, then close the launcher's copy, so that the pipe ends with the
-  // children.
-  int write_end() const { return write_end_.get(); }
-  absl::Status NewPipe();
-  void CloseWriteEnd() { write_end_ = UniqueFd(); }
+  // Starts a program, in a session of its own, whose stdout and stderr come here.
+  absl::StatusOr<ChildProcess> Start(SpawnOptions options);
 
   // Waits up to `timeout_ms` for output and passes on what is there.
   void Pump(int timeout_ms);
   // Passes on what came another way; lines of one source are put together.
   void Take(const std::string& source, absl::string_view bytes);
-  // When srun first said, since NewPipe, that a task or a node had failed; infinite future: never.
+  // When srun first said, since Start, that a task or a node had failed; infinite future: never.
   absl::Time srun_error() const { return srun_error_; }
   // The exit status of that task, if it was not killed.
   std::optional<int> srun_exit_status() const { return srun_exit_status_; }
@@ -44,7 +42,7 @@ class OutputRelay {
 
   AppendFile log_;
   bool is_shown_;
-  UniqueFd read_end_, write_end_;
+  UniqueFd read_end_;
   std::map<std::string, std::string> partial_;  // by source: a line not finished yet
   absl::Time srun_error_ = absl::InfiniteFuture();
   std::optional<int> srun_exit_status_;

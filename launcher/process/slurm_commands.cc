@@ -6,8 +6,6 @@
 #include <functional>
 #include <set>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -31,19 +29,6 @@ std::optional<absl::Duration> ParseDuration(const std::string& text) {
   const absl::StatusOr<int64_t> seconds = ParseTimeLimit(text);
   if (!seconds.ok()) return std::nullopt;
   return absl::Seconds(*seconds);
-}
-
-// Slurm's clients print times of day of the place they run at.
-std::optional<absl::Time> ParseSlurmTime(absl::string_view text) {
-  absl::Time time;
-  if (!absl::ParseTime("%Y-%m-%dT%H:%M:%S", text, absl::LocalTimeZone(), &time, nullptr))
-    return std::nullopt;
-  return time;
-}
-
-std::string FirstLine(absl::string_view text) {
-  const absl::string_view line = text.substr(0, text.find('\n'));
-  return std::string(absl::StripAsciiWhitespace(line));
 }
 
 // A controller that is being restarted answers within this, or the question is asked again later.
@@ -111,7 +96,7 @@ absl::StatusOr<SlurmJob> ShowSlurmJob(const std::string& id, absl::Time deadline
     return absl::UnavailableError("scontrol gave no answer in time; is slurmctld up?");
   if (answer.exit_status == kProgramNotFound)
     return absl::UnavailableError("there is no scontrol on this machine; ask on a login node");
-  const std::string line = FirstLine(answer.text);
+  const std::string line(absl::StripAsciiWhitespace(answer.text.substr(0, answer.text.find('\n'))));
   if (answer.exit_status == 0) return ParseSlurmJob(line);
   if (absl::StrContains(answer.text, "Invalid job id")) return NotFound("Slurm knows no job ", id);
   absl::string_view why = line;
@@ -153,7 +138,11 @@ absl::StatusOr<SlurmJob> ParseSlurmJob(absl::string_view line) {
   const std::optional<absl::Duration> limit = ParseDuration(get("TimeLimit"));
   if (job.state == "RUNNING" && limit > absl::ZeroDuration() && job.run_time)
     job.time_left = std::max(*limit - *job.run_time, absl::ZeroDuration());
-  if (job.IsQueued()) job.start = ParseSlurmTime(get("StartTime"));
+  // Slurm's clients print times of day of the place they run at.
+  absl::Time start;
+  if (job.IsQueued() && absl::ParseTime("%Y-%m-%dT%H:%M:%S", get("StartTime"),
+                                        absl::LocalTimeZone(), &start, nullptr))
+    job.start = start;
   return job;
 }
 
@@ -192,9 +181,8 @@ absl::Status RunCommand(const std::vector<std::string>& arguments, absl::Duratio
   ANYORDER_ASSIGN_OR_RETURN(CapturedOutput got, RunCaptured(arguments, absl::Now() + limit));
   *output = std::move(got.text);
   const std::string what = absl::StrCat("'", absl::StrJoin(arguments, " "), "'");
-  if (got.is_late) {
+  if (got.is_late)
     return DeadlineExceeded(what, " did not end within ", absl::FormatDuration(limit));
-  }
   if (got.exit_status == 0) return absl::OkStatus();
   const std::vector<std::string> lines = Lines(*output);
   absl::string_view last = lines.empty() ? "" : absl::string_view(lines.back());
@@ -205,9 +193,7 @@ absl::Status RunCommand(const std::vector<std::string>& arguments, absl::Duratio
 absl::StatusOr<std::vector<std::string>> NodesOfJob(const std::string& job) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string list, Ask({"squeue", "-h", "-j", job, "-o", "%N"}));
   const std::string compressed(absl::StripAsciiWhitespace(list));
-  if (compressed.empty()) {
-    return Unavailable("Slurm's job ", job, " has no nodes");
-  }
+  if (compressed.empty()) return Unavailable("Slurm's job ", job, " has no nodes");
   ANYORDER_ASSIGN_OR_RETURN(const std::string names,
                             Ask({"scontrol", "show", "hostnames", compressed}));
   return Lines(names);
@@ -216,9 +202,8 @@ absl::StatusOr<std::vector<std::string>> NodesOfJob(const std::string& job) {
 bool StateIsUsable(absl::string_view state) {
   // '*': it does not answer. '-' and '#': it is planned, or booting.
   if (state.empty() || absl::EndsWith(state, "*")) return false;
-  for (const char* unusable : {"down", "fail", "unknown", "power", "reboot", "future", "boot"}) {
+  for (const char* unusable : {"down", "fail", "unknown", "power", "reboot", "future", "boot"})
     if (absl::StartsWithIgnoreCase(state, unusable)) return false;
-  }
   return true;
 }
 

@@ -2,11 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <memory>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -20,6 +16,7 @@
 #include "core/base/status.h"
 #include "launcher/inspect/status_report.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/new_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -54,8 +51,8 @@ double GoodputOf(const ReportRun& run) {
                                      : 0;
 }
 
-std::string Cell(const std::string& text, const char* element = "td") {
-  return absl::StrCat("<", element, ">", EscapeHtml(text), "</", element, ">");
+std::string Cell(const std::string& text) {
+  return absl::StrCat("<td>", EscapeHtml(text), "</td>");
 }
 
 // "6.1 (ae 3.0, par 3.1)" where the objective tells parts of its loss apart.
@@ -72,24 +69,21 @@ std::string LastLoss(const ReportRun& run) {
 
 // The figures that a reader looks for first; of every run the same, in the same order.
 std::vector<Row> Figures(const ReportRun& run) {
-  std::vector<Row> rows;
-  rows.emplace_back(
-      "step", absl::StrCat(WithThousands(run.step), " of ", WithThousands(run.config.train.steps)));
-  rows.emplace_back("last loss", run.step > 0 ? LastLoss(run) : "none yet");
-  rows.emplace_back("held-out loss", run.evaluations.empty()
-                                         ? "not evaluated"
-                                         : Number(run.evaluations.back().value));
   const double speed =
       run.training_seconds > 0 ? static_cast<double>(run.tokens) / run.training_seconds : 0;
-  rows.emplace_back("tokens/s, mean", WithThousands(std::llround(speed)));
-  rows.emplace_back("tokens", WithThousands(run.tokens));
-  rows.emplace_back("wall time", HumanDuration(run.wall.wall));
-  rows.emplace_back("goodput", absl::StrFormat("%.1f %%", 100 * GoodputOf(run)));
-  rows.emplace_back("restarts", WithThousands(run.restarts));
-  rows.emplace_back("steps recomputed", WithThousands(run.redone_steps));
-  rows.emplace_back("steps skipped", WithThousands(run.skipped_steps));
-  rows.emplace_back("commits", WithThousands(run.num_commits));
-  return rows;
+  return {{"step",
+           absl::StrCat(WithThousands(run.step), " of ", WithThousands(run.config.train.steps))},
+          {"last loss", run.step > 0 ? LastLoss(run) : "none yet"},
+          {"held-out loss",
+           run.evaluations.empty() ? "not evaluated" : Number(run.evaluations.back().value)},
+          {"tokens/s, mean", WithThousands(std::llround(speed))},
+          {"tokens", WithThousands(run.tokens)},
+          {"wall time", HumanDuration(run.wall.wall)},
+          {"goodput", absl::StrFormat("%.1f %%", 100 * GoodputOf(run))},
+          {"restarts", WithThousands(run.restarts)},
+          {"steps recomputed", WithThousands(run.redone_steps)},
+          {"steps skipped", WithThousands(run.skipped_steps)},
+          {"commits", WithThousands(run.num_commits)}};
 }
 
 std::string Tiles(const ReportRun& run) {
@@ -292,19 +286,6 @@ absl::StatusOr<std::string> ResolveOutput(const ReportOptions& options) {
   return absl::InvalidArgumentError("several runs have no directory in common; add --output FILE");
 }
 
-// An older report is replaced, anything else is not.
-absl::Status CheckMayBeReplaced(const std::string& output) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(output, error);
-  if (!std::filesystem::exists(status)) return absl::OkStatus();
-  const std::string opening = kReportOpening;
-  std::string found(opening.size(), '\0');
-  std::ifstream(output, std::ios::binary).read(found.data(), static_cast<int64_t>(found.size()));
-  if (std::filesystem::is_regular_file(status) && found == opening) return absl::OkStatus();
-  return AlreadyExists("'", output,
-                       "' exists and is not a report; remove it or give another --output");
-}
-
 }  // namespace
 
 std::string EscapeHtml(absl::string_view text) {
@@ -355,7 +336,9 @@ std::string ReportPage(const std::vector<ReportRun>& runs, absl::Time now) {
 
 absl::Status WriteReport(const ReportOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string output, ResolveOutput(options));
-  ANYORDER_RETURN_IF_ERROR(CheckMayBeReplaced(output));
+  ANYORDER_RETURN_IF_ERROR(
+      RefuseUnlessMarked(output, kReportOpening, sizeof kReportOpening - 1,
+                         "exists and is not a report; remove it or give another --output"));
   std::vector<ReportRun> runs;
   for (const std::string& run_dir : options.run_dirs) {
     ANYORDER_ASSIGN_OR_RETURN(ReportRun run, ReadReportRun(run_dir));

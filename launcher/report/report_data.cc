@@ -87,42 +87,36 @@ class RunReader {
     return absl::OkStatus();
   }
 
-  // Lines of older versions have no time of their own.
-  double TimeOf(const StepMetrics& line, double& last) const {
-    const std::optional<absl::Time> time = ParseUtcTime(line.time);
-    last = time ? Seconds(*time) : last + line.step_ms / 1e3;
-    return last;
+  absl::Status ReadSteps() {
+    run_.last_loss = std::nan("");
+    ANYORDER_RETURN_IF_ERROR(
+        ReadLines(paths_.metrics, /*is_redone=*/false, kMaxBuckets, run_.buckets));
+    return ReadLines(paths_.redone, /*is_redone=*/true, kMaxLostBuckets, run_.lost);
   }
 
-  absl::Status ReadSteps() {
-    Downsampler counted(kMaxBuckets);
-    Downsampler lost(kMaxLostBuckets);
-    const auto add = [this](const StepMetrics& line, double time, bool is_redone, Downsampler& to) {
-      to.Add(time, line.step, line.attempt,
-             {line.loss, line.lr, line.grad_norm, line.tokens_per_second, line.ckpt_stall_ms});
+  absl::Status ReadLines(const std::string& path, bool is_redone, size_t limit,
+                         std::vector<Bucket>& buckets) {
+    Downsampler curves(limit);
+    double time = 0;
+    const auto take = [&](const StepMetrics& line) {
+      // Lines of older versions have no time of their own.
+      const std::optional<absl::Time> written = ParseUtcTime(line.time);
+      time = written ? Seconds(*written) : time + line.step_ms / 1e3;
+      curves.Add(time, line.step, line.attempt,
+                 {line.loss, line.lr, line.grad_norm, line.tokens_per_second, line.ckpt_stall_ms});
       step_times_.push_back(StepTimeOf(line, is_redone));
       int64_t& last_step = last_steps_.try_emplace(line.attempt, line.step).first->second;
       last_step = std::max(last_step, line.step);
       run_.seconds = std::max(run_.seconds, time);
       run_.peak_rss_bytes = std::max(run_.peak_rss_bytes, line.peak_rss_bytes);
+      if (is_redone) {
+        ++run_.redone_steps;
+      } else {
+        Total(line, time);
+      }
     };
-    run_.last_loss = std::nan("");
-    double last = 0;
-    ANYORDER_RETURN_IF_ERROR(MetricsStream(paths_.metrics)
-                                 .Read([] {},
-                                       [&](StepMetrics line) {
-                                         add(line, TimeOf(line, last), false, counted);
-                                         Total(line, last);
-                                       }));
-    last = 0;
-    ANYORDER_RETURN_IF_ERROR(MetricsStream(paths_.redone)
-                                 .Read([] {},
-                                       [&](StepMetrics line) {
-                                         add(line, TimeOf(line, last), true, lost);
-                                         ++run_.redone_steps;
-                                       }));
-    run_.buckets = counted.buckets();
-    run_.lost = lost.buckets();
+    ANYORDER_RETURN_IF_ERROR(MetricsStream(path).Read([] {}, take));
+    buckets = curves.buckets();
     return absl::OkStatus();
   }
 
@@ -168,14 +162,7 @@ class RunReader {
       if (!event.dataset_digest.empty()) run_.dataset_digest = event.dataset_digest;
   }
   void TakeEvent(const ledger::Start& begun, double time) {
-    ReportStart start;
-    start.attempt = begun.attempt;
-    start.ranks = begun.ranks;
-    start.nodes = begun.nodes;
-    start.slurm_job = begun.slurm_job;
-    start.slurm_restart = begun.slurm_restart;
-    start.begin = start.end = time;
-    run_.starts.push_back(std::move(start));
+    run_.starts.push_back({begun, /*begin=*/time, /*end=*/time});
   }
   void TakeEvent(const ledger::Commit& commit, double time) {
     run_.commits.push_back({time, commit.step, 0, 0});

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
 #include "core/train/run/run_config.h"
 #include "launcher/inspect/run_history.h"
@@ -94,12 +95,7 @@ std::vector<T> Thinned(const std::vector<T>& values, size_t limit) {
 }
 
 // Times of the structures below are seconds after ReportRun::origin.
-struct ReportStart {
-  int64_t attempt = 0;
-  int64_t ranks = -1;
-  std::vector<std::string> nodes;  // empty: not recorded
-  int64_t slurm_job = -1;
-  int64_t slurm_restart = -1;
+struct ReportStart : ledger::Start {
   double begin = 0;
   double end = 0;           // its last trace
   double train_begin = -1;  // its ranks were ready; -1: never

@@ -1,17 +1,10 @@
 #include "launcher/show/show.h"
 
 #include <langinfo.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <clocale>
-#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
-#include <system_error>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -25,6 +18,8 @@
 #include "core/objective/rank_mask.h"
 #include "kernels/visibility.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/display_width.h"
+#include "launcher/process/new_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -82,23 +77,6 @@ bool TerminalKnowsUnicode() {
   const bool is_utf8 = absl::EqualsIgnoreCase(::nl_langinfo_l(CODESET, user), "UTF-8");
   ::freelocale(user);
   return is_utf8;
-}
-
-int64_t TerminalColumns() {
-  constexpr int64_t kUsual = 80;
-  winsize size = {};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsual;
-  return size.ws_col;
-}
-
-// A file that holds something else than a picture must not be lost to a slip of the keyboard.
-absl::Status CheckMayReplace(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(const std::string old, ReadWholeFile(path));
-  if (absl::StrContains(absl::string_view(old).substr(0, 400), kSvgMark)) return absl::OkStatus();
-  return AlreadyExists("'", path,
-                       "' exists and was not drawn by `anyorder show`; name another file");
 }
 
 // Beyond this nobody draws, and the check is of all keys for all neighbours in size.
@@ -165,12 +143,14 @@ absl::Status Show(const ShowOptions& options) {
   }
   ShowOptions resolved = options;
   if (options.output.empty() && !TerminalKnowsUnicode()) resolved.ascii = true;
-  ANYORDER_ASSIGN_OR_RETURN(const std::string picture, Picture(resolved, TerminalColumns()));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string picture, Picture(resolved, TerminalSize().ws_col));
   if (options.output.empty()) {
     std::fputs(picture.c_str(), stdout);
     return absl::OkStatus();
   }
-  ANYORDER_RETURN_IF_ERROR(CheckMayReplace(options.output));
+  ANYORDER_RETURN_IF_ERROR(
+      RefuseUnlessMarked(options.output, kSvgMark, 400,
+                         "exists and was not drawn by `anyorder show`; name another file"));
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(options.output, picture));
   std::printf("wrote %s\n", options.output.c_str());
   return absl::OkStatus();

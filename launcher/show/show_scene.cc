@@ -88,7 +88,7 @@ std::vector<ShownSection> PartsOf(const Scene& scene, int64_t first_half, ShownT
   if (sample.is_functional.empty()) return parts;
   // Samples end with CLS; objectives may put it first.
   const int64_t slots = static_cast<int64_t>(sample.tokens.size()) - sample.padding;
-  if (first_half == 0 && scene.batch.tokens[0] == text.class_id()) {
+  if (first_half == 0 && scene.batch.tokens[0] == text.vocabulary().classifier) {
     const auto to_front = [slots](auto& values) {
       std::rotate(values.begin(), values.begin() + slots - 1, values.begin() + slots);
     };
@@ -100,7 +100,8 @@ std::vector<ShownSection> PartsOf(const Scene& scene, int64_t first_half, ShownT
   for (int64_t begin = first_half; begin < slots;) {
     int64_t end = begin + 1;
     if (sample.is_functional[begin] != 0) {
-      parts.push_back({begin, end, sample.tokens[begin] == text.class_id() ? "CLS" : "SEP"});
+      parts.push_back(
+          {begin, end, sample.tokens[begin] == text.vocabulary().classifier ? "CLS" : "SEP"});
     } else {
       while (end < slots && sample.is_functional[end] == 0) ++end;
       parts.push_back({begin, end, next_segment});
@@ -178,24 +179,14 @@ void AddRows(const ShownText& text, Scene& scene) {
   }
 }
 
-// Enough for the pairs of one step to come from all over it, and for the token after the last one.
-int64_t TextLength(const SamplingConfig& sampling, int64_t memory) {
-  return 8 * sampling.seq_len + 2 * memory + 64;
-}
-
 absl::StatusOr<ShownText> MakeText(const ShowOptions& options, const SamplingConfig& sampling,
                                    int64_t memory) {
-  const int64_t length = TextLength(sampling, memory);
+  // Enough for the pairs of one step to come from all over it, and for the token after the last
+  // one.
+  const int64_t length = 8 * sampling.seq_len + 2 * memory + 64;
   if (options.tokens)
     return ShownText::Numbered(length, std::max<int64_t>(2, sampling.seq_len / 6));
   return ShownText::FromWords(options.text.empty() ? kOwnText : options.text, length);
-}
-
-// The lane reads its `begin`th token where the text's first word is to be (for a backward lane: the
-// last one).
-int64_t OriginOf(const data::Sampler& sampler, const TextSample& at, int64_t advance, int64_t num) {
-  const int64_t begin = at.step % sampler.steps_per_epoch() * advance;
-  return at.backward ? num - begin : begin;
 }
 
 // Text of a side of a window.
@@ -282,18 +273,18 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
                             data::Sampler::Create(text, config.sampling, objective->sample_kind(),
                                                   static_cast<uint64_t>(config.train.seed), lanes));
-  if (options.lane < 0 || options.lane >= lanes) {
+  if (options.lane < 0 || options.lane >= lanes)
     return InvalidArgument("--lane ", options.lane, ": must be in [0, ", lanes, ")");
-  }
-  TextSample at;
-  at.step = options.step >= 0
-                ? options.step
-                : (shape.memory_rows + shape.advance - 1) / std::max<int64_t>(1, shape.advance);
-  at.backward = sampler->IsBackward(options.lane);
-  text.SetOrigin(OriginOf(*sampler, at, shape.advance, text.num_tokens()));
+  const int64_t step = options.step >= 0 ? options.step
+                                         : (shape.memory_rows + shape.advance - 1) /
+                                               std::max<int64_t>(1, shape.advance);
+  // The lane reads its `begin`th token where the text's first word is to be (for a backward lane:
+  // the last one).
+  const int64_t begin = step % sampler->steps_per_epoch() * shape.advance;
+  text.SetOrigin(sampler->IsBackward(options.lane) ? text.num_tokens() - begin : begin);
 
   Scene scene(shape);
-  ANYORDER_ASSIGN_OR_RETURN(scene.sample, sampler->Sample(options.lane, at.step));
+  ANYORDER_ASSIGN_OR_RETURN(scene.sample, sampler->Sample(options.lane, step));
   objective->BuildLane(scene.sample, 0, scene.batch);
   scene.objective = config.objective.name;
   if (objective->sample_kind() == SampleKind::kModePairs)

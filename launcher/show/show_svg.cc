@@ -244,9 +244,8 @@ class Drawing {
 
   std::string Tooltip(const ShownSlot& row, size_t first, size_t end) const {
     const ShownSlot& key = scene_.keys[first];
-    if (end - first > 1) {
+    if (end - first > 1)
       return absl::StrCat(Named(row), " sees keys ", key.pos, " to ", scene_.keys[end - 1].pos);
-    }
     const std::string what = key.kind == SlotKind::kMemory  ? "memory key "
                              : key.kind == SlotKind::kQuery ? "query key "
                                                             : "key ";
@@ -289,9 +288,8 @@ class Drawing {
 
   // Where memory ends and the second half begins, in columns and in rows.
   void Blocks(double top, double bottom, const std::vector<ShownSlot>& rows) {
-    for (size_t k = 0; k < scene_.keys.size(); ++k) {
+    for (size_t k = 0; k < scene_.keys.size(); ++k)
       if (scene_.StartsBlock(k)) Line(KeyX(k), top - 4, KeyX(k), bottom + 4, "block", 1.5);
-    }
     if (!scene_.HasReusePart()) return;
     for (size_t r = 1; r < rows.size(); ++r) {
       const int64_t half = scene_.parts[1].begin;
@@ -307,9 +305,8 @@ class Drawing {
     for (const auto* rows : {&scene_.content, &scene_.queries}) {
       const bool is_query = rows == &scene_.queries;
       if (is_query ? !style_.queries : !style_.content) continue;
-      for (const ShownSlot& row : *rows) {
+      for (const ShownSlot& row : *rows)
         if (row.pos == style_.row) ArrowPanel(row, is_query ? "q" : "c");
-      }
     }
   }
 

@@ -2,7 +2,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
 #include "launcher/process/display_width.h"
 #include "launcher/show/show.h"
@@ -25,17 +24,13 @@ struct Glyphs {
 constexpr Glyphs kUnicode = {"█", "▓", "▒", "·", "│", "→", "≤"};
 constexpr Glyphs kAscii = {"#", "o", "m", ".", "|", "->", "<="};
 
-size_t WidthOf(const std::string& text) { return static_cast<size_t>(DisplayWidth(text)); }
-
 // `text` in exactly `width` columns.
 std::string Fit(const std::string& text, size_t width) {
   return PaddedToWidth(text, static_cast<int64_t>(width));
 }
 
 std::string RightAligned(const std::string& text, size_t width) {
-  std::string aligned(width - std::min(width, text.size()), ' ');
-  aligned += text;
-  return aligned;
+  return std::string(width - std::min(width, text.size()), ' ') + text;
 }
 
 class TerminalDrawing {
@@ -66,18 +61,7 @@ class TerminalDrawing {
   }
 
   void Wrapped(const std::string& words) {
-    std::string line;
-    for (const absl::string_view view : absl::StrSplit(words, ' ')) {
-      const std::string word(view);
-      if (!line.empty() &&
-          WidthOf(line) + 1 + WidthOf(word) > static_cast<size_t>(style_.columns)) {
-        Line(line);
-        line.assign(1, ' ');
-      }
-      if (!line.empty()) line += ' ';
-      line += word;
-    }
-    Line(line);
+    Line(launcher::Wrapped(words, "", style_.columns, "  "));
   }
 
   std::string Repeat(const char* glyph) const {

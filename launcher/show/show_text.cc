@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -114,11 +113,9 @@ std::string ShownText::Name(int32_t id) const {
   return absl::StrCat("#", id);
 }
 
-int32_t ShownText::separator_id() const { return kSeparatorId; }
-int32_t ShownText::class_id() const { return kClassId; }
-
-int32_t ShownText::mask_id() const { return kMaskId; }
-int64_t ShownText::vocab_size() const { return kFirstWord + static_cast<int64_t>(words_.size()); }
+VocabularyIds ShownText::vocabulary() const {
+  return {kSeparatorId, kClassId, kMaskId, kFirstWord + std::ssize(words_), kBeginId, kEndId};
+}
 
 ShownText::Place ShownText::At(int64_t position) const {
   const auto period = static_cast<int64_t>(words_.size());

@@ -33,10 +33,7 @@ class ShownText : public data::TextSource {
   std::string Name(int32_t id) const;
 
   int64_t num_tokens() const override { return num_tokens_; }
-  int32_t separator_id() const override;
-  int32_t class_id() const override;
-  int32_t mask_id() const override;
-  int64_t vocab_size() const override;
+  VocabularyIds vocabulary() const override;
   absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const override;
   absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const override;
   absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const override;
@@ -57,8 +54,7 @@ class ShownText : public data::TextSource {
   std::vector<int64_t> sentence_;  // of each word: how many sentence ends are before it
   int64_t num_tokens_ = 0;
   int64_t origin_ = 0;
-  std::shared_ptr<const data::ExampleSource>
-      example_;  // shared by copies, none of which changes it
+  std::shared_ptr<const data::ExampleSource> example_;  // by copies, none of which changes it
 };
 
 }  // namespace anyorder::launcher

@@ -13,6 +13,7 @@
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
+#include "launcher/process/new_directory.h"
 #include "launcher/slurm/sbatch.h"
 
 namespace anyorder::launcher {
@@ -27,9 +28,7 @@ class PrepSubmission {
   absl::Status Run() {
     ANYORDER_RETURN_IF_ERROR(Compose());
     if (job_.dry_run) return Print();
-    std::error_code error;
-    fs::create_directories(directory_, error);
-    if (error) return ErrnoStatus("mkdir", directory_, error.value());
+    ANYORDER_RETURN_IF_ERROR(MakeDirectories(directory_));
     ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(script_, text_));
     const absl::Status sent = Send();
     if (!sent.ok()) Cancel();

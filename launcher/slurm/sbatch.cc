@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -24,7 +23,6 @@ namespace {
 // A busy controller lets its clients wait for long; a job that was accepted late must still get its
 // number.
 constexpr absl::Duration kSubmitLimit = absl::Minutes(3);
-constexpr int kNoSuchProgram = 127;
 
 struct LongName {
   char letter;
@@ -110,9 +108,8 @@ absl::StatusOr<std::vector<SbatchOption>> ParseSbatchWords(const std::vector<std
     }
   }
   for (const Refusal& refused : kRefused) {
-    if (HasOption(options, refused.name)) {
+    if (HasOption(options, refused.name))
       return InvalidArgument(refused.name, " after -- is not possible: ", refused.why);
-    }
   }
   return options;
 }
@@ -191,8 +188,8 @@ absl::Status CheckHasSbatch() {
   if (HasProgram("sbatch")) return absl::OkStatus();
   return absl::NotFoundError(
       "there is no sbatch in PATH: this is not a login node of a Slurm cluster, or its module is "
-      "not "
-      "loaded; look at the script with --dry-run, or train on this machine with `anyorder launch`");
+      "not loaded; look at the script with --dry-run, or train on this machine with `anyorder "
+      "launch`");
 }
 
 std::vector<std::string> SbatchWords(const std::vector<std::string>& arguments) {
@@ -210,7 +207,6 @@ absl::StatusOr<std::string> Sbatch(const std::vector<std::string>& arguments) {
         "sbatch gave no answer in ", absl::FormatDuration(kSubmitLimit),
         "; look with squeue whether the job is there before you submit it again");
   }
-  if (output.exit_status == kNoSuchProgram) return CheckHasSbatch();
   const std::string said = LastWords(output.text);
   if (output.exit_status != 0) {
     if (IsUnreachable(output.text)) return Unavailable("sbatch cannot reach Slurm: ", said);

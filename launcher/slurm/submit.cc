@@ -33,6 +33,7 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
+#include "launcher/process/new_directory.h"
 #include "launcher/process/slurm_commands.h"
 #include "launcher/slurm/sbatch.h"
 #include "launcher/start/mpi_choice.h"
@@ -44,7 +45,6 @@ namespace {
 namespace fs = std::filesystem;
 
 struct SubmitOptions : StartRequest {  // its `ranks` follow from nodes and ranks_per_node
-  std::string resume = "auto";
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
   std::optional<int64_t> cpus_per_rank;
@@ -73,9 +73,7 @@ void Note(const std::string& note) { std::fprintf(stderr, "note: %s\n", note.c_s
 // A directory of ours in the run directory, locked while the descriptor lives: two submissions of
 // one run must see each other's job.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) return ErrnoStatus("mkdir", path, error.value());
+  ANYORDER_RETURN_IF_ERROR(MakeDirectories(path));
   const std::string lock = path + "/.lock";
   UniqueFd fd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!fd.valid()) return ErrnoStatus("create", lock);
@@ -88,6 +86,11 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path) {
 class Submission {
  public:
   explicit Submission(const SubmitOptions& options) : options_(options) {}
+
+  // Prints the job's number on stdout, what was chosen and why on stderr. With `dry_run` prints the
+  // script and the sbatch command, and writes and submits nothing. Errors: those of ResolveStart
+  // and Sbatch; AlreadyExists, naming the job, if one of the same run waits or runs; all of them
+  // before anything is written, except that sbatch may refuse what it was given.
   absl::Status Run();
 
  private:
@@ -195,9 +198,8 @@ absl::Status Submission::CheckJobs() {
   }
   if (ids.empty() || (options_.dry_run && !HasProgram("scontrol"))) return absl::OkStatus();
   const SlurmView view = AskSlurm(ids, kAnswerLimit);
-  if (!view.problem.empty() && !options_.dry_run) {
+  if (!view.problem.empty() && !options_.dry_run)
     return Unavailable("cannot tell whether another job of this run waits or runs: ", view.problem);
-  }
   const auto active = std::find_if(view.jobs.begin(), view.jobs.end(), [](const SlurmJob& job) {
     return job.IsQueued() || job.IsRunning();
   });
@@ -296,25 +298,18 @@ absl::Status Submission::Run() {
   if (!options_.dry_run) ANYORDER_RETURN_IF_ERROR(CheckHasSbatch());
   ANYORDER_RETURN_IF_ERROR(Check());
   ANYORDER_ASSIGN_OR_RETURN(starter_, ChooseStarter(options_.mpi));
+  ANYORDER_RETURN_IF_ERROR(CheckJobs());  // before the directory is made
   if (options_.dry_run) {
-    ANYORDER_RETURN_IF_ERROR(CheckJobs());
     Compose();
     std::printf("%s\n# Nothing was written or submitted (--dry-run). The command would be:\n# %s\n",
                 script_text_.c_str(), ShellCommand(SbatchWords(Arguments())).c_str());
     return absl::OkStatus();
   }
-  ANYORDER_RETURN_IF_ERROR(CheckJobs());  // before the directory is made
   ANYORDER_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(slurm_));
   ANYORDER_RETURN_IF_ERROR(CheckJobs());  // no other submit runs now
   Compose();
   return Send();
 }
-
-// Prints the job's number on stdout, what was chosen and why on stderr. With `dry_run` prints the
-// script and the sbatch command, and writes and submits nothing. Errors: those of ResolveStart and
-// Sbatch; AlreadyExists, naming the job, if one of the same run waits or runs; all of them before
-// anything is written, except that sbatch may refuse what it was given.
-absl::Status Submit(const SubmitOptions& options) { return Submission(options).Run(); }
 
 // As it was typed, for the reader of the script.
 std::string ThisCommand() {
@@ -394,7 +389,7 @@ Subcommand DeclareSubmit(CLI::App& front) {
   DeclareJob(command, options.get());
   return {command, [options] {
             options->command = ThisCommand();
-            return Report(Submit(*options));
+            return Report(Submission(*options).Run());
           }};
 }
 

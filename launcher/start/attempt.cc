@@ -3,12 +3,10 @@
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <initializer_list>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -25,8 +23,7 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr absl::Duration kServiceStartLimit =
-    absl::Minutes(3);  // it may finish its predecessor's saves first
+constexpr absl::Duration kServiceStartLimit = absl::Minutes(3);  // older saves may end first
 constexpr absl::Duration kServiceRetryLimit = absl::Seconds(10);
 constexpr absl::Duration kServiceEndLimit = absl::Minutes(5);
 constexpr absl::Duration kAfterOrderlyService = absl::Seconds(10);
@@ -160,25 +157,53 @@ void EndService(ProcessGroup& service) {
 
 constexpr int kLooksPerReport = 4;
 
-struct RankWatchdogOptions {
-  std::string heartbeats;  // directory (dist/heartbeat.h)
-  int64_t ranks = 0;
-  int64_t attempt = 0;
-  absl::Duration report_after;  // silence that is worth a warning
-  absl::Duration exit_after;    // and after which only a new start helps
-};
-
 // Whether the ranks of a start still run, seen from outside. Ranks report each other where they
 // wait for one another (dist/collective_watch.h); this also sees one rank alone, and all of them
 // stopped. Times silence by this process's own monotonic clock, so that neither another node's
 // clock nor a suspended machine counts.
 class RankWatchdog {
  public:
-  explicit RankWatchdog(const RankWatchdogOptions& options);
+  explicit RankWatchdog(const AttemptOptions& options)
+      : heartbeats_(RunDirectory(options.run_dir).heartbeats),
+        attempt_(options.identity.attempt),
+        report_after_(absl::Seconds(options.dist.hang_report_seconds)),
+        exit_after_(absl::Seconds(options.dist.collective_timeout_seconds)),
+        seen_(options.place.ranks),
+        last_look_(MonotonicNow()) {}
 
-  // Call often; looks a few times per report_after. True if a rank was silent for exit_after; each
-  // silence is warned of once.
-  bool Poll();
+  // Call often; looks a few times per report_after_. True if a rank was silent for exit_after_;
+  // each silence is warned of once.
+  bool Poll() {
+    const absl::Duration now = MonotonicNow();
+    const absl::Duration period = std::min(report_after_, exit_after_) / kLooksPerReport;
+    const absl::Duration gap = now - last_look_;
+    if (gap < period) return false;
+    last_look_ = now;
+    // This process stood still itself, and so probably did the ranks: that was no silence of
+    // theirs.
+    const absl::Duration own_silence = gap > 4 * period ? gap : absl::ZeroDuration();
+    bool is_lost = false;
+    for (size_t rank = 0; rank < seen_.size(); ++rank) {
+      Seen& seen = seen_[rank];
+      const auto beat = dist::ReadRankBeat(heartbeats_, static_cast<int>(rank));
+      // Before its first beat and after its regular end a rank owes none.
+      if (!beat.ok() || beat->attempt != attempt_ || beat->has_ended) continue;
+      seen.since += own_silence;
+      if (beat->ticks != seen.ticks) {
+        seen = {beat->ticks, now, false};
+        continue;
+      }
+      const absl::Duration silence = now - seen.since;
+      if (silence < report_after_) continue;
+      if (!seen.reported) {
+        LogWarning(absl::StrCat(beat->ToString(), ", hangs: no heartbeat for ",
+                                absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1)))));
+        seen.reported = true;
+      }
+      is_lost = is_lost || silence >= exit_after_;
+    }
+    return is_lost;
+  }
 
  private:
   struct Seen {
@@ -187,45 +212,13 @@ class RankWatchdog {
     bool reported = false;
   };
 
-  const RankWatchdogOptions options_;
+  const std::string heartbeats_;  // directory (dist/heartbeat.h)
+  const int64_t attempt_;
+  const absl::Duration report_after_;  // silence that is worth a warning
+  const absl::Duration exit_after_;    // and after which only a new start helps
   std::vector<Seen> seen_;
   absl::Duration last_look_;
 };
-
-RankWatchdog::RankWatchdog(const RankWatchdogOptions& options)
-    : options_(options), seen_(options.ranks), last_look_(MonotonicNow()) {}
-
-bool RankWatchdog::Poll() {
-  const absl::Duration now = MonotonicNow();
-  const absl::Duration period =
-      std::min(options_.report_after, options_.exit_after) / kLooksPerReport;
-  const absl::Duration gap = now - last_look_;
-  if (gap < period) return false;
-  last_look_ = now;
-  // This process stood still itself, and so probably did the ranks: that was no silence of theirs.
-  const absl::Duration own_silence = gap > 4 * period ? gap : absl::ZeroDuration();
-  bool is_lost = false;
-  for (size_t rank = 0; rank < seen_.size(); ++rank) {
-    Seen& seen = seen_[rank];
-    const auto beat = dist::ReadRankBeat(options_.heartbeats, static_cast<int>(rank));
-    // Before its first beat and after its regular end a rank owes none.
-    if (!beat.ok() || beat->attempt != options_.attempt || beat->has_ended) continue;
-    seen.since += own_silence;
-    if (beat->ticks != seen.ticks) {
-      seen = {beat->ticks, now, false};
-      continue;
-    }
-    const absl::Duration silence = now - seen.since;
-    if (silence < options_.report_after) continue;
-    if (!seen.reported) {
-      LogWarning(absl::StrCat(beat->ToString(), ", hangs: no heartbeat for ",
-                              absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1)))));
-      seen.reported = true;
-    }
-    is_lost = is_lost || silence >= options_.exit_after;
-  }
-  return is_lost;
-}
 
 // What the end of the ranks means for the run. A stop signal during start-up ends ranks that could
 // not listen yet and had nothing to save, and mpirun, which a scheduler's signal reaches as well,
@@ -251,9 +244,7 @@ int EndOfRanks(int exit_status) {
 int WatchUntilEnd(const AttemptOptions& options, ProcessGroup& service, ProcessGroup& ranks,
                   bool is_distributed, OutputRelay& output) {
   SignalForwarder signals(options, ranks);
-  RankWatchdog watchdog({RunDirectory(options.run_dir).heartbeats, options.place.ranks,
-                         options.identity.attempt, absl::Seconds(options.dist.hang_report_seconds),
-                         absl::Seconds(options.dist.collective_timeout_seconds)});
+  RankWatchdog watchdog(options);
   bool service_is_lost = false;
   absl::Time service_end = absl::InfiniteFuture();
   while (!ranks.Poll()) {

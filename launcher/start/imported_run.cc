@@ -2,21 +2,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/commit.h"
-#include "core/base/check.h"
 #include "core/base/digest.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "core/train/run/ledger.h"
+#include "core/train/state/resume.h"
 
 namespace anyorder::launcher {
 
@@ -40,11 +35,18 @@ std::string ImportedRun::letter_case() const {
   return json["do_lower_case"].get<bool>() ? "uncased" : "cased";
 }
 
-const std::vector<std::string>& KeptFiles() {
-  static const auto* const kFiles =
-      new std::vector<std::string>{"tokenizer_config.json", "special_tokens_map.json",
-                                   "added_tokens.json", "tokenizer.json", "generation_config.json"};
-  return *kFiles;
+absl::Status CopyIfThere(const std::string& from, const std::string& to) {
+  const absl::StatusOr<std::string> bytes = ReadWholeFile(from);
+  if (absl::IsNotFound(bytes.status())) return absl::OkStatus();
+  ANYORDER_RETURN_IF_ERROR(bytes.status());
+  return WriteFileAtomically(to, *bytes);
+}
+
+absl::Status CopyKeptFiles(const std::string& from, const std::string& to) {
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                           "tokenizer.json", "generation_config.json"})
+    ANYORDER_RETURN_IF_ERROR(CopyIfThere(JoinPath(from, name), JoinPath(to, name)));
+  return absl::OkStatus();
 }
 
 absl::Status CheckFirstStart(const std::string& run_dir, const RunConfig& imported,
@@ -69,41 +71,6 @@ absl::Status CheckFirstStart(const std::string& run_dir, const RunConfig& import
   return FailedPrecondition("dataset '", now.data.shards, "' ", difference,
                             "; make it again: anyorder prep --vocab ", run.vocabulary,
                             known.empty() ? "" : " --case ", known);
-}
-
-absl::Status SaveFirstCheckpoint(const RunDirectory& paths, const std::string& run_id,
-                                 const ParameterLayout& layout, const float* master,
-                                 const TrainMetadata& metadata) {
-  ANYORDER_CHECK(metadata.is_imported()) << "weights that have a run already";
-  const int64_t elements = layout.num_elements();
-  // Fresh memory that is only read stays one page of zeros, so that this costs nothing for a large
-  // model.
-  const std::unique_ptr<float, decltype(&std::free)> zeros(
-      static_cast<float*>(std::calloc(static_cast<size_t>(elements), sizeof(float))), &std::free);
-  if (zeros == nullptr)
-    return ResourceExhausted("no memory for ", elements, " zeros; import on a machine with more");
-  std::vector<ckpt::TensorRange> ranges;
-  for (const auto& [name, values] : {std::pair<const char*, const float*>{"master", master},
-                                     {"adam_m", zeros.get()},
-                                     {"adam_v", zeros.get()}}) {
-    ranges.push_back({name, DType::kFloat32, Shape{elements}, 0, elements, values});
-  }
-  // Before the first start, which is attempt 1.
-  const ckpt::SaveIdentity id = {run_id, 0, 0, 0, 1, 1};
-  return ckpt::SaveDirectly(paths.root, id, ranges, SerializeMetadata(metadata, layout));
-}
-
-absl::Status RecordImport(const RunDirectory& paths, const std::string& run_id,
-                          const std::string& source) {
-  ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
-  ANYORDER_RETURN_IF_ERROR(ledger.Append(ledger::Created{run_id, ""}));
-  ANYORDER_RETURN_IF_ERROR(ledger.Append(ledger::Imported{source}));
-  // From here on the run has a checkpoint to lose: a start that does not find it fails, rather than
-  // begin at random weights.
-  ledger::Commit commit;
-  commit.step = 0;
-  commit.generation = 0;
-  return ledger.Append(commit);
 }
 
 }  // namespace anyorder::launcher

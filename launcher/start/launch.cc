@@ -6,22 +6,18 @@
 // resumes from the newest committed checkpoint.
 
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 #include "ckpt/lease.h"
@@ -36,6 +32,7 @@
 #include "core/train/state/resume.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/new_directory.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/process/periodic_task.h"
 #include "launcher/process/slurm_commands.h"
@@ -50,18 +47,10 @@ struct LaunchOptions : StartRequest {  // its `ranks`: of --backend local
   std::string backend = "local";       // or slurm: as steps of the job that this runs in
   int64_t ranks_per_node = 0;          // of --backend slurm; 0: as the job's tasks
   std::string mpi = "auto";            // of --backend slurm: or srun, mpirun
-  ResumeMode resume = ResumeMode::kAuto;
-  bool progress_on_terminal = false;
 };
 
 constexpr int kMaxStartsWithoutCommit = 3;
 constexpr absl::Duration kLeaseLifetime = absl::Seconds(15);
-
-absl::Status MakeDirectories(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  return error ? ErrnoStatus("mkdir", path, error.value()) : absl::OkStatus();
-}
 
 int64_t NewestCommittedStep(const std::string& run_dir) {
   const auto found = ckpt::ListCheckpoints(run_dir);
@@ -124,7 +113,7 @@ class Run {
       }
       LogWarning(absl::StrCat("the ranks ended with ", why, "; starting again"));
       ++identity_.attempt;
-      options_.resume = ResumeMode::kAuto;
+      options_.resume = "auto";
     }
   }
 
@@ -133,15 +122,10 @@ class Run {
     ANYORDER_RETURN_IF_ERROR(
         ledger_.Append(ledger::Start{identity_.run_id, identity_.attempt, place.ranks,
                                      place.slurm_job, place.slurm_restart, place.nodes}));
-    AttemptOptions attempt;
-    attempt.run_dir = options_.run_dir;
-    attempt.identity = identity_;
-    attempt.place = place;
-    attempt.resume = options_.resume;
-    attempt.checkpoint = config_.checkpoint;
-    attempt.dist = config_.dist;
-    attempt.progress_on_terminal = options_.progress_on_terminal;
-    const absl::StatusOr<int> exit_status = RunAttempt(attempt, backend_, output);
+    const absl::StatusOr<int> exit_status =
+        RunAttempt({options_.run_dir, identity_, place, options_.resume, config_.checkpoint,
+                    config_.dist, /*progress_on_terminal=*/TakesEscapes(STDERR_FILENO)},
+                   backend_, output);
     ANYORDER_RETURN_IF_ERROR(ledger_.Append(ledger::Exit{
         identity_.attempt, exit_status.ok() ? *exit_status : ExitStatusFor(exit_status.status())}));
     return exit_status;
@@ -157,12 +141,8 @@ class Run {
 absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLaunchBackend(const LaunchOptions& options,
                                                                  const RunConfig& config) {
   if (options.backend == "local") return MakeLocalBackend(options.run_dir, options.ranks);
-  SlurmOptions slurm;
-  slurm.run_dir = options.run_dir;
-  slurm.ranks_per_node = options.ranks_per_node;
-  slurm.mpi = options.mpi;
-  slurm.max_ranks = config.train.num_microbatches();
-  return MakeSlurmBackend(slurm);
+  return MakeSlurmBackend({options.run_dir, options.ranks_per_node, options.mpi,
+                           /*max_ranks=*/config.train.num_microbatches()});
 }
 
 // The exit status of the run: 0 finished, 75 stopped by a signal after a checkpoint, or that of
@@ -183,7 +163,8 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   // The ranks of a Slurm job look for themselves: their machines may have what this one lacks.
   if (options.backend == "local")
     ANYORDER_RETURN_IF_ERROR(kernels::CheckDevice(config.train.device));
-  ANYORDER_RETURN_IF_ERROR(CheckResume(options.run_dir, options.resume));
+  ANYORDER_ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options.resume));
+  ANYORDER_RETURN_IF_ERROR(CheckResume(options.run_dir, resume));
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<LaunchBackend> backend,
                             MakeLaunchBackend(options, config));
 
@@ -212,22 +193,11 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   return result;
 }
 
-struct LaunchLine {
-  LaunchOptions options;
-  std::string resume = "auto";
-  CLI::Option* ranks = nullptr;
-};
-
-int RunLaunch(const LaunchLine& line) {
-  if (line.options.backend == "slurm" && line.ranks->count() > 0) {
+int RunLaunch(const LaunchOptions& options, bool names_ranks) {
+  if (options.backend == "slurm" && names_ranks) {
     return Report(absl::InvalidArgumentError(
         "--ranks is for --backend local; with --backend slurm use --ranks-per-node"));
   }
-  const absl::StatusOr<ResumeMode> mode = ParseResumeMode(line.resume);
-  if (!mode.ok()) return Report(mode.status());
-  LaunchOptions options = line.options;
-  options.resume = *mode;
-  options.progress_on_terminal = TakesEscapes(STDERR_FILENO);
   SetLogName("launch");
   const absl::StatusOr<int> exit_status = Launch(options);
   return exit_status.ok() ? *exit_status : Report(exit_status.status());
@@ -236,8 +206,7 @@ int RunLaunch(const LaunchLine& line) {
 }  // namespace
 
 Subcommand DeclareLaunch(CLI::App& front) {
-  const auto line = std::make_shared<LaunchLine>();
-  LaunchOptions* options = &line->options;
+  const auto options = std::make_shared<LaunchOptions>();
   CLI::App* command = AddCommand(
       front, "launch", "Train on this machine or in a Slurm job; restart after crashes.",
       {"anyorder launch --config configs/xlnet-tiny.toml --run-dir runs/a --ranks 2 --set "
@@ -247,19 +216,19 @@ Subcommand DeclareLaunch(CLI::App& front) {
   AddRunDir(command, options->run_dir, "directory that everything of the run is written to");
   AddChoice(command, "--backend", options->backend, {"local", "slurm"},
             "where ranks run: on this machine, or on the nodes of the surrounding Slurm job");
-  line->ranks =
+  CLI::Option* ranks =
       AddCount(command, "--ranks", options->ranks, "local: MPI ranks")->capture_default_str();
   AddCount(command, "--ranks-per-node", options->ranks_per_node,
            "slurm: most ranks per node (default: the job's tasks per node)", 1, int64_t{1} << 20)
-      ->excludes(line->ranks);
+      ->excludes(ranks);
   AddChoice(command, "--mpi", options->mpi, {"auto", "srun", "mpirun"},
             "slurm: program that starts the ranks");
-  AddChoice(command, "--resume", line->resume, {"auto", "required", "never"},
+  AddChoice(command, "--resume", options->resume, {"auto", "required", "never"},
             "whether to resume from the newest checkpoint");
   command->add_flag("--allow-schedule-change", options->allow_schedule_change,
                     "resume with other train.steps or learning rates; recorded in the ledger");
   AddSettings(command, options->overrides);
-  return {command, [line] { return RunLaunch(*line); }};
+  return {command, [options, ranks] { return RunLaunch(*options, ranks->count() > 0); }};
 }
 
 }  // namespace anyorder::launcher

@@ -14,7 +14,6 @@
 #include "absl/status/statusor.h"
 
 #include "core/train/run/run_config.h"
-#include "core/train/state/resume.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/start/start_request.h"
 
@@ -33,7 +32,7 @@ struct AttemptOptions {
   std::string run_dir;
   RunIdentity identity;
   Place place;
-  ResumeMode resume = ResumeMode::kAuto;
+  std::string resume = "auto";
   CheckpointConfig checkpoint;
   DistConfig dist;  // how long a rank may be silent
   bool progress_on_terminal = false;
@@ -74,7 +73,6 @@ class LaunchBackend {
   virtual void CleanUp() = 0;
 };
 
-const char* NameOf(ResumeMode mode);
 // The last line of a file, "" if there is none.
 std::string LastLine(const std::string& path);
 // The command lines of anyorder-train and anyorder-ckptd, the same for every backend.

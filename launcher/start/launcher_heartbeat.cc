@@ -55,9 +55,8 @@ LauncherHeartbeat::LauncherHeartbeat(std::unique_ptr<dist::Heartbeat> heartbeat)
 std::string LauncherHeartbeatWatch::Judge(const absl::StatusOr<dist::RankBeat>& beat,
                                           absl::Duration now) {
   if (!since_) since_ = now;
-  if (beat.ok() && beat->attempt > attempt_) {
+  if (beat.ok() && beat->attempt > attempt_)
     return absl::StrCat("start ", beat->attempt, " of the run has taken over from this one");
-  }
   if (beat.ok() && beat->attempt == attempt_) {
     if (beat->has_ended) return "the launcher on " + beat->host + " has ended this attempt";
     if (beat->ticks != ticks_) {

@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,6 +12,7 @@
 #include "ckpt/protocol.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
+#include "core/base/unique_fd.h"
 #include "core/train/run/run_directory.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/node_place.h"
@@ -62,16 +62,14 @@ class LocalBackend final : public LaunchBackend {
   absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
       const AttemptOptions& options) override {
     const std::string log = RunDirectory(options.run_dir).service_log;
-    const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (log_fd < 0) return ErrnoStatus("open", log);
+    const UniqueFd log_fd(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    if (!log_fd.valid()) return ErrnoStatus("open", log);
     SpawnOptions spawn;
     spawn.arguments = ServiceCommand(options);
-    spawn.output_fd = log_fd;
+    spawn.output_fd = log_fd.get();
     spawn.own_session = true;
-    absl::StatusOr<ChildProcess> service = ChildProcess::Spawn(spawn);
-    ::close(log_fd);
-    ANYORDER_RETURN_IF_ERROR(service.status());
-    return std::make_unique<LocalProcess>(*std::move(service), SIGTERM, SIGTERM);
+    ANYORDER_ASSIGN_OR_RETURN(ChildProcess service, ChildProcess::Spawn(spawn));
+    return std::make_unique<LocalProcess>(std::move(service), SIGTERM, SIGTERM);
   }
 
   // It listens only when it has finished what the start before left: the ranks must not choose a
@@ -88,7 +86,27 @@ class LocalBackend final : public LaunchBackend {
   }
 
   absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
-                                                           OutputRelay& output) override;
+                                                           OutputRelay& output) override {
+    SpawnOptions spawn;
+    spawn.arguments = {"mpirun", "--quiet",         "-n", absl::StrCat(ranks_), "--bind-to",
+                       "none",   "--oversubscribe", "-x", "ANYORDER_WORLD_SIZE"};
+    for (std::string& word : RankCommand(options)) spawn.arguments.push_back(std::move(word));
+    // All ranks are on this machine.
+    spawn.environment = CommonMpiEnvironment();
+    spawn.environment.insert(spawn.environment.end(),
+                             {absl::StrCat("ANYORDER_WORLD_SIZE=", ranks_), "OMPI_MCA_pml=ob1",
+                              "OMPI_MCA_btl=self,vader"});
+    for (const std::string& variable : MpiEnvironment(scratch_))
+      spawn.environment.push_back(variable);
+    // mpirun asks for the way to other machines even if it needs none, and without one it ends.
+    if (!HasProgram("ssh") && !HasProgram("rsh"))
+      spawn.environment.push_back("OMPI_MCA_plm=isolated");
+    spawn.death_signal = SIGKILL;
+    ANYORDER_ASSIGN_OR_RETURN(ChildProcess ranks, output.Start(std::move(spawn)));
+    // mpirun forwards both to every rank (core/train/run/stop_signal.h).
+    return std::make_unique<LocalProcess>(std::move(ranks), SIGUSR1, SIGUSR2);
+  }
+
   bool is_distributed() const override { return false; }
   // The next start removes what stays.
   void CleanUp() override { RemoveScratch(scratch_).IgnoreError(); }
@@ -98,33 +116,6 @@ class LocalBackend final : public LaunchBackend {
   const int64_t ranks_;
   NodeScratch scratch_;  // of mpirun and its ranks
 };
-
-absl::StatusOr<std::unique_ptr<ProcessGroup>> LocalBackend::StartRanks(
-    const AttemptOptions& options, OutputRelay& output) {
-  ANYORDER_RETURN_IF_ERROR(output.NewPipe());
-  SpawnOptions spawn;
-  spawn.arguments = {"mpirun", "--quiet",         "-n", absl::StrCat(ranks_), "--bind-to",
-                     "none",   "--oversubscribe", "-x", "ANYORDER_WORLD_SIZE"};
-  for (std::string& word : RankCommand(options)) spawn.arguments.push_back(std::move(word));
-  // All ranks are on this machine.
-  spawn.environment = CommonMpiEnvironment();
-  spawn.environment.insert(spawn.environment.end(),
-                           {absl::StrCat("ANYORDER_WORLD_SIZE=", ranks_), "OMPI_MCA_pml=ob1",
-                            "OMPI_MCA_btl=self,vader"});
-  for (const std::string& variable : MpiEnvironment(scratch_))
-    spawn.environment.push_back(variable);
-  // mpirun asks for the way to other machines even if it needs none, and without one it ends.
-  if (!HasProgram("ssh") && !HasProgram("rsh"))
-    spawn.environment.push_back("OMPI_MCA_plm=isolated");
-  spawn.output_fd = output.write_end();
-  spawn.own_session = true;  // the terminal's Ctrl-C must reach only the launcher
-  spawn.die_with_launcher = true;
-  absl::StatusOr<ChildProcess> ranks = ChildProcess::Spawn(spawn);
-  output.CloseWriteEnd();
-  ANYORDER_RETURN_IF_ERROR(ranks.status());
-  // mpirun forwards both to every rank (core/train/run/stop_signal.h).
-  return std::make_unique<LocalProcess>(*std::move(ranks), SIGUSR1, SIGUSR2);
-}
 
 // A program of ours with the options that all of them have, then its own.
 template <typename... Words>
@@ -142,11 +133,6 @@ std::vector<std::string> CommandOf(const char* program, const AttemptOptions& op
 
 }  // namespace
 
-const char* NameOf(ResumeMode mode) {
-  constexpr const char* kNames[] = {"auto", "required", "never"};
-  return kNames[static_cast<int>(mode)];
-}
-
 std::string LastLine(const std::string& path) {
   std::ifstream file(path);
   std::string last;
@@ -155,7 +141,7 @@ std::string LastLine(const std::string& path) {
 }
 
 std::vector<std::string> RankCommand(const AttemptOptions& options) {
-  return CommandOf("/anyorder-train", options, "--resume", NameOf(options.resume), "--progress",
+  return CommandOf("/anyorder-train", options, "--resume", options.resume, "--progress",
                    options.progress_on_terminal ? "terminal" : "lines");
 }
 

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -26,11 +27,10 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run/run_directory.h"
-#include "launcher/process/child_process.h"
 #include "launcher/process/counted.h"
+#include "launcher/process/new_directory.h"
 #include "launcher/process/node_place.h"
 #include "launcher/process/slurm_commands.h"
-#include "launcher/start/launch_backend.h"
 #include "launcher/start/mpi_choice.h"
 
 namespace anyorder::launcher {
@@ -160,10 +160,14 @@ absl::Status SlurmBackend::EndLeftoverSteps() {
 
 // One task on each node, which removes what earlier starts left there and says its node's name.
 absl::StatusOr<SlurmBackend::Answers> SlurmBackend::AskNodes() {
-  ANYORDER_ASSIGN_OR_RETURN(const auto mark, SharedMark::Write(options_.run_dir));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string mark, WriteSharedMark(options_.run_dir));
+  const absl::Cleanup remove = [&mark] {
+    std::error_code ignored;
+    fs::remove(mark, ignored);
+  };
   std::vector<std::string> command = Srun(1);
   Add({"--mpi=none", "--kill-on-bad-exit=0", ProgramDirectory() + "/anyorder", "clean-node",
-       "--run-dir", options_.run_dir, "--mark", mark->path()},
+       "--run-dir", options_.run_dir, "--mark", mark},
       &command);
   std::string output;
   const absl::Status asked = RunCommand(command, kNodeStepLimit, &output);
@@ -197,24 +201,22 @@ absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
   while (true) {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> held, NodesOfJob(job_));
     ANYORDER_ASSIGN_OR_RETURN(nodes_, UsableNodes(held));
-    if (nodes_.empty()) {
+    if (nodes_.empty())
       return Unavailable("no node of job ", job_, " (", absl::StrJoin(held, ","), ") can be used");
-    }
     ANYORDER_ASSIGN_OR_RETURN(const Answers answers, AskNodes());
-    const std::set<std::string>& answered = answers.nodes;
     // Later it was shared once, and the node has lost it since.
     if (!answers.elsewhere.empty() && !has_started_)
       return NotShared(options_.run_dir, answers.elsewhere);
     if (!answers.elsewhere.empty())
       LogWarning(NotShared(options_.run_dir, answers.elsewhere).message());
-    if (answered.size() == nodes_.size() || NumLaunchSignals() > 0) return nodes_;
+    if (answers.nodes.size() == nodes_.size() || NumLaunchSignals() > 0) return nodes_;
     if (absl::Now() < deadline) {
       absl::SleepFor(absl::Seconds(1));
       continue;
     }
     std::vector<std::string> living;
     for (const std::string& node : nodes_) {
-      if (answered.count(node) > 0) {
+      if (answers.nodes.count(node) > 0) {
         living.push_back(node);
       } else {
         LogWarning(absl::StrCat("continuing without node ", node, ", which runs no step"));
@@ -226,9 +228,7 @@ absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
 }
 
 absl::StatusOr<Place> SlurmBackend::Prepare() {
-  std::error_code error;
-  fs::create_directories(slurm_directory_, error);
-  if (error) return ErrnoStatus("mkdir", slurm_directory_, error.value());
+  ANYORDER_RETURN_IF_ERROR(MakeDirectories(slurm_directory_));
   const std::vector<std::string> before = nodes_;
   if (environment_.empty()) {
     ANYORDER_RETURN_IF_ERROR(EndLeftoverSteps());
@@ -236,18 +236,18 @@ absl::StatusOr<Place> SlurmBackend::Prepare() {
     environment_ = MpiEnvironmentForNodes(&notes);
     for (const std::string& note : notes) Log(note);
   }
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<std::string> nodes, NodesThatAnswer());
-  int64_t wanted = options_.ranks_per_node;
-  const Shape shape = ChooseShape(static_cast<int64_t>(nodes.size()), wanted, options_.max_ranks);
-  if (shape.nodes * shape.ranks_per_node < static_cast<int64_t>(nodes.size()) * wanted) {
+  ANYORDER_ASSIGN_OR_RETURN(nodes_, NodesThatAnswer());
+  const auto num_nodes = static_cast<int64_t>(nodes_.size());
+  const int64_t wanted = options_.ranks_per_node;
+  const Shape shape = ChooseShape(num_nodes, wanted, options_.max_ranks);
+  if (shape.nodes * shape.ranks_per_node < num_nodes * wanted) {
     LogWarning(absl::StrCat("the run has ", options_.max_ranks,
                             " microbatches: ", Counted(shape.ranks_per_node, "rank"),
                             " on each of ", Counted(shape.nodes, "node"),
                             "; ask for fewer, or for smaller microbatches"));
   }
   has_started_ = true;
-  nodes.resize(shape.nodes);
-  nodes_ = nodes;
+  nodes_.resize(shape.nodes);
   ranks_per_node_ = shape.ranks_per_node;
   Place place;
   place.ranks = shape.nodes * shape.ranks_per_node;
@@ -297,15 +297,13 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> SlurmBackend::StartService(
   Add({"--nodes", absl::StrJoin(nodes_, ","), "--ended-attempt",
        absl::StrCat(EndedAttempt(options.identity.attempt))},
       &step.spawn.arguments);
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<SlurmStep> service, SlurmStep::Start(step));
-  return std::unique_ptr<ProcessGroup>(std::move(service));
+  return StartSlurmStep(step);
 }
 
 bool SlurmBackend::IsReady(const AttemptOptions& options, const ProcessGroup&) {
   std::error_code error;
-  for (size_t i = 0; i < nodes_.size(); ++i) {
+  for (size_t i = 0; i < nodes_.size(); ++i)
     if (!fs::exists(ReadyFile(options_.run_dir, options.identity.attempt, i), error)) return false;
-  }
   for (size_t i = 0; i < nodes_.size(); ++i)
     fs::remove(ReadyFile(options_.run_dir, options.identity.attempt, i), error);
   return true;
@@ -351,11 +349,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> SlurmBackend::StartRanks(
   }
   Add(RankCommand(options), &step.spawn.arguments);
   Add({"--nodes", absl::StrJoin(nodes_, ",")}, &step.spawn.arguments);
-  step.spawn.die_with_launcher = true;
   step.spawn.death_signal = SIGTERM;  // which ends the step; SIGKILL would end only its srun
   step.output = &output;
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<SlurmStep> ranks, SlurmStep::Start(step));
-  return std::unique_ptr<ProcessGroup>(std::move(ranks));
+  return StartSlurmStep(step);
 }
 
 }  // namespace
@@ -373,18 +369,13 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const SlurmOptio
   if (Variable("SLURM_JOB_ID").empty()) {
     return absl::InvalidArgumentError(
         "--backend slurm: this is not a Slurm job (SLURM_JOB_ID is not set); use 'anyorder "
-        "submit', "
-        "or "
-        "start this inside sbatch or salloc");
+        "submit', or start this inside sbatch or salloc");
   }
   SlurmOptions resolved = options;
-  if (resolved.ranks_per_node == 0)
-    resolved.ranks_per_node = FirstCount(Variable("SLURM_NTASKS_PER_NODE"));
-  if (resolved.ranks_per_node == 0)
-    resolved.ranks_per_node = FirstCount(Variable("SLURM_TASKS_PER_NODE"));
-  if (resolved.ranks_per_node < 1) {
+  for (const char* counts : {"SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
+    if (resolved.ranks_per_node == 0) resolved.ranks_per_node = FirstCount(Variable(counts));
+  if (resolved.ranks_per_node < 1)
     return absl::InvalidArgumentError("--ranks-per-node: name the number of ranks on each node");
-  }
   for (const char* program : {"srun", "squeue", "sinfo", "scontrol"}) {
     if (HasProgram(program)) continue;
     return InvalidArgument("--backend slurm: there is no ", program,
@@ -392,9 +383,7 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const SlurmOptio
   }
   std::string plugins;
   const absl::Status listed = RunCommand({"srun", "--mpi=list"}, absl::Seconds(20), &plugins);
-  if (!listed.ok()) {
-    return InvalidArgument("--backend slurm: ", listed.message());
-  }
+  if (!listed.ok()) return InvalidArgument("--backend slurm: ", listed.message());
   ANYORDER_ASSIGN_OR_RETURN(MpiChoice mpi, ChooseMpi(options.mpi, plugins, HasProgram("mpirun")));
   return std::unique_ptr<LaunchBackend>(new SlurmBackend(resolved, std::move(mpi), BindsTasks()));
 }

@@ -3,17 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 
-#include "core/train/run/run_config.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/start/launch_backend.h"
@@ -38,50 +32,15 @@ struct Shape {
 };
 Shape ChooseShape(int64_t nodes, int64_t ranks_per_node, int64_t max_ranks);
 
-// Files of one step that its nodes write themselves, because srun passes on nothing more once the
-// job was told to end. Read as they grow, and removed when all of them is in train.log.
-class FollowedFiles {
- public:
-  // Those in `directory` whose names begin with `prefix`.
-  FollowedFiles(std::string directory, std::string prefix);
-  // Passes on what is new since the last call.
-  void Follow(OutputRelay& output);
-  void Remove();
-
- private:
-  const std::string directory_;
-  const std::string prefix_;
-  std::map<std::string, int64_t> taken_;  // bytes, by path
-};
-
 struct SlurmStepOptions {
   SpawnOptions spawn;             // without output_fd
   OutputRelay* output = nullptr;  // borrowed: where srun's own words go
-  std::string directory, prefix;  // FollowedFiles; "": none, mpirun brings the ranks' output itself
+  // Files that the step's nodes write themselves: those in `directory` whose names begin with
+  // `prefix`. "": none, mpirun brings the ranks' output itself.
+  std::string directory, prefix;
   bool is_service = false;
 };
 
-// A step whose first task or node has failed is given a moment, in which ranks that agreed to end
-// do so, and then ended: Slurm itself would wait for its KillWait, half a minute by default.
-class SlurmStep final : public ProcessGroup {
- public:
-  static absl::StatusOr<std::unique_ptr<SlurmStep>> Start(const SlurmStepOptions& options);
-
-  std::optional<int> Poll() override;
-  void AskToStop(bool urgent) override;
-  void Kill() override;
-
- private:
-  SlurmStep(const SlurmStepOptions& options, ChildProcess child);
-
-  const bool is_service_;
-  OutputRelay& output_;
-  ChildProcess child_;
-  std::optional<FollowedFiles> files_;
-  absl::Time followed_ = absl::InfinitePast();
-  absl::Time killed_ = absl::InfiniteFuture();  // when it was first told to end
-  bool is_asked_ = false;
-  std::optional<int> exit_status_;
-};
+absl::StatusOr<std::unique_ptr<ProcessGroup>> StartSlurmStep(const SlurmStepOptions& options);
 
 }  // namespace anyorder::launcher

@@ -6,7 +6,6 @@
 #include <optional>
 #include <random>
 #include <system_error>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -15,14 +14,11 @@
 #include "ckpt/lease.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
-#include "core/base/whole_file.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/objective/objective.h"
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/run/config_file.h"
-#include "core/train/run/ledger.h"
-#include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset.h"
@@ -48,9 +44,8 @@ absl::Status CheckPlaceOfRun(const std::string& run_dir) {
                            "' is not a directory; name a run's, or one that is new or empty");
   }
   const RunDirectory paths(run_dir);
-  for (const std::string& mark : {paths.config, paths.ledger, paths.launch}) {
+  for (const std::string& mark : {paths.config, paths.ledger, paths.launch})
     if (fs::exists(mark, error)) return absl::OkStatus();
-  }
   fs::directory_iterator entries(run_dir, error);
   if (error) return ErrnoStatus("list", run_dir, error.value());
   for (const fs::directory_entry& entry : entries) {
@@ -170,23 +165,6 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
 
 }  // namespace
 
-absl::StatusOr<RunConfig> RequestedConfig(const std::string& file,
-                                          const std::vector<std::string>& overrides,
-                                          const RunConfig& defaults) {
-  RunConfig config = defaults;
-  if (!file.empty()) {
-    RunConfig base;
-    base.model = defaults.model;
-    base.data = defaults.data;
-    ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", file));
-    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(file));
-    ANYORDER_ASSIGN_OR_RETURN(config, ParseRunConfig(text, file, base));
-  }
-  for (const std::string& assignment : overrides)
-    ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
-  return config;
-}
-
 void MakeDirectoriesAbsolute(RunConfig& config) {
   for (std::string* directory :
        {&config.data.shards, &config.eval.shards, &config.train.init_from}) {
@@ -200,9 +178,8 @@ void MakeDirectoriesAbsolute(RunConfig& config) {
 absl::Status CheckConfigPath(const std::string& option, const std::string& path) {
   std::error_code error;
   const std::filesystem::file_status found = std::filesystem::status(path, error);
-  if (std::filesystem::is_directory(found)) {
+  if (std::filesystem::is_directory(found))
     return InvalidArgument(option, " '", path, "' is a directory; name a TOML file in it");
-  }
   if (found.type() != std::filesystem::file_type::not_found) return absl::OkStatus();
   return InvalidArgument(option, " '", path, "' does not exist; name a TOML file (see configs/)");
 }

@@ -22,9 +22,9 @@ struct StartRequest {
   std::string run_dir;
   int64_t ranks = 1;
   std::vector<std::string> overrides;  // section.key=value
+  std::string resume = "auto";         // or required, never: ResumeMode's names
   bool allow_schedule_change = false;  // core/train/state/resume.h
-  bool may_lack_dataset =
-      false;  // another job makes it first: then it is only checked if it is there
+  bool may_lack_dataset = false;  // another job makes it first: it is only checked if it is there
 };
 
 // InvalidArgument if `path`, which the user named in `option`, does not exist or is a directory.
@@ -38,13 +38,6 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request);
 
 // Whether data.shards holds a dataset.
 bool HasDataset(const RunConfig& config);
-
-// What `anyorder import` is asked for: `defaults`, or, where --config names `file`, that file,
-// which is complete but for [model] and [data], those of `defaults`; then `overrides` of --set. It
-// is not validated. Errors: those of CheckConfigPath, parsing and I/O.
-absl::StatusOr<RunConfig> RequestedConfig(const std::string& file,
-                                          const std::vector<std::string>& overrides,
-                                          const RunConfig& defaults);
 
 // Directories that the configuration names: ranks may start in another directory, and so may the
 // next launch.

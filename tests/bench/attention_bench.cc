@@ -10,7 +10,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <string>
@@ -121,8 +120,7 @@ template <typename T>
 void Run(const AttentionCase& c, const BenchOptions& options) {
   const double peak = Peak(DTypeOf<T>::kValue);
   AttentionData<T, float> data = MakeData<T, float>(c, 1);
-  data.Poison(
-      cpu::CpuAttentionBackwardWorkspaceBytes(data.shape, DTypeOf<T>::kValue, options.num_threads));
+  data.Poison(cpu::CpuAttentionBackwardWorkspaceBytes(data.shape));
   const AttentionForwardArgs forward = data.Forward();
   const AttentionBackwardArgs backward = data.Backward();
   const AttentionShape& s = data.shape;
@@ -131,11 +129,10 @@ void Run(const AttentionCase& c, const BenchOptions& options) {
     const double gflops = flops / time.wall * 1e-9;
     const double per_core = flops / time.processor / options.num_threads * 1e-9;
     absl::PrintF(
-        "{\"name\": \"attention_%s\", \"shape\": \"%s B%d H%d D%d C%d Q%d K%d R%d\", \"dtype\": "
-        "\"%s\", "
-        "\"dropout\": %.2f, \"threads\": %d, \"wall_ms\": %.2f, \"processor_ms\": %.2f, "
-        "\"gflops\": %.1f, \"gflops_per_core\": %.1f, \"peak_per_core\": %.1f, "
-        "\"percent_of_peak\": %.1f}\n",
+        "{\"name\": \"attention_%s\", \"shape\": \"%s B%d H%d D%d C%d Q%d K%d R%d\", "
+        "\"dtype\": \"%s\", \"dropout\": %.2f, \"threads\": %d, \"wall_ms\": %.2f, "
+        "\"processor_ms\": %.2f, \"gflops\": %.1f, \"gflops_per_core\": %.1f, "
+        "\"peak_per_core\": %.1f, \"percent_of_peak\": %.1f}\n",
         direction, c.name, s.batch_size, s.num_heads, s.head_dim, s.content_rows, s.query_rows,
         s.num_keys, s.num_distances, Name(DTypeOf<T>::kValue), c.dropout_rate, options.num_threads,
         time.wall * 1e3, time.processor * 1e3, gflops, per_core, peak, 100 * per_core / peak);

@@ -128,11 +128,8 @@ class Round:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/bin"))
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=90)
-    parser.add_argument("--every", type=int, default=15)
-    parser.add_argument("--megabytes", type=int, default=160)
+    for name, default in (("ranks", 1), ("rounds", 3), ("steps", 90), ("every", 15), ("megabytes", 160)):
+        parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--dir")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ckpt_in_training-", dir=arguments.dir) as name:

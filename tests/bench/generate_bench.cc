@@ -16,7 +16,6 @@
 
 #include "absl/strings/str_format.h"
 
-#include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/generate/decoder.h"
 #include "core/network/tensors/parameters.h"

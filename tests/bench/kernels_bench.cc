@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -16,13 +15,14 @@
 #include "absl/strings/str_format.h"
 
 #include "kernels/backend.h"
+#include "tests/bench/operands.h"
 #include "tests/bench/options.h"
 #include "tests/testing/host_tensor.h"
 
 namespace anyorder::kernels {
 namespace {
 
-using test::HostTensor;
+using bench::DeviceMemory;
 
 class Bench {
  public:
@@ -32,18 +32,6 @@ class Bench {
         backend_(MakeCpuBackend({.num_threads = threads}).value()) {}
 
   Backend& backend() { return *backend_; }
-  // Tensors live in the backend's own memory, as in training: huge pages matter for products.
-  TensorView Tensor(DType dtype, Shape shape) {
-    buffers_.push_back(backend_->Allocate(shape.num_elements() * SizeOf(dtype)).value());
-    return TensorView(buffers_.back()->data(), dtype, shape);
-  }
-  TensorView Random(DType dtype, Shape shape, uint64_t seed, double deviation = 1.0) {
-    const HostTensor values = test::RandomTensor(dtype, shape, seed, deviation);
-    const TensorView tensor = Tensor(dtype, shape);
-    std::memcpy(tensor.raw(), values.view().raw(), tensor.num_bytes());
-    return tensor;
-  }
-  void FreeTensors() { buffers_.clear(); }
   bool Wanted(const std::string& group) const { return filter_.empty() || filter_ == group; }
 
   // Repeats `operation`, which does `work` units (flops or bytes), for about a third of a second.
@@ -67,7 +55,6 @@ class Bench {
   int threads_;
   std::string filter_;
   std::unique_ptr<Backend> backend_;
-  std::vector<std::unique_ptr<Buffer>> buffers_;
 };
 
 struct GemmShape {
@@ -91,19 +78,19 @@ const GemmShape kGemmShapes[] = {{1024, 256, 256},
 
 void BenchGemm(Bench& bench, DType dtype) {
   for (const GemmShape& s : kGemmShapes) {
+    DeviceMemory memory(bench.backend());
     GemmArgs args;
-    args.a = bench.Random(dtype, s.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
-    args.b = bench.Random(dtype, s.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
+    args.a = memory.Random(dtype, s.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
+    args.b = memory.Random(dtype, s.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
     args.transpose_a = s.transpose_a;
     args.transpose_b = s.transpose_b;
     // Weight gradients are added up in fp32.
     args.beta = s.transpose_a ? 1.0f : 0.0f;
-    args.c = bench.Tensor(s.transpose_a ? DType::kFloat32 : dtype, {s.m, s.n});
+    args.c = memory.Tensor(s.transpose_a ? DType::kFloat32 : dtype, {s.m, s.n});
     const std::string shape = absl::StrCat(s.m, "x", s.n, "x", s.k, s.transpose_a ? " a^T" : "",
                                            s.transpose_b ? " b^T" : "");
     const double flops = 2.0 * static_cast<double>(s.m * s.n * s.k);
     bench.Report("gemm", shape, dtype, flops, "GFLOP/s", [&] { bench.backend().Gemm(args, {}); });
-    bench.FreeTensors();
   }
 }
 
@@ -112,95 +99,55 @@ constexpr int64_t kRows = 1194;
 constexpr int64_t kColumns = 768;
 
 void BenchLayerNorm(Bench& bench, DType dtype) {
-  const std::vector<int32_t> row_ids = test::RowIds(kRows);
-  LayerNormForwardArgs forward;
-  forward.x = bench.Random(dtype, {kRows, kColumns}, 1);
-  forward.residual = bench.Random(dtype, {kRows, kColumns}, 2);
-  forward.gamma = forward.beta = bench.Random(dtype, {kColumns}, 3);
-  forward.dropout = MakeDropout(1, 2, 3, 0.1);
-  forward.row_ids = row_ids.data();
-  forward.sum = bench.Tensor(dtype, {kRows, kColumns});
-  forward.mean = bench.Tensor(DType::kFloat32, {kRows});
-  forward.rstd = bench.Tensor(DType::kFloat32, {kRows});
-  forward.y = bench.Tensor(dtype, {kRows, kColumns});
-  const double bytes = 4.0 * static_cast<double>(forward.x.num_bytes());
+  DeviceMemory memory(bench.backend());
+  const bench::LayerNormOperands operands =
+      bench::MakeLayerNorm(memory, dtype, kRows, kColumns, MakeDropout(1, 2, 3, 0.1), 0);
+  const double bytes = 4.0 * static_cast<double>(operands.forward.x.num_bytes());
   bench.Report("layernorm forward", "1194x768", dtype, bytes, "GB/s",
-               [&] { bench.backend().LayerNormForward(forward, {}); });
-  LayerNormBackwardArgs backward;
-  backward.dy = forward.x;
-  backward.sum = forward.sum;
-  backward.mean = forward.mean;
-  backward.rstd = forward.rstd;
-  backward.gamma = forward.gamma;
-  backward.dropout = forward.dropout;
-  backward.row_ids = row_ids.data();
-  backward.dx = bench.Tensor(dtype, {kRows, kColumns});
-  backward.dresidual = bench.Tensor(dtype, {kRows, kColumns});
-  backward.dgamma = bench.Tensor(DType::kFloat32, {kColumns});
-  backward.dbeta = bench.Tensor(DType::kFloat32, {kColumns});
+               [&] { bench.backend().LayerNormForward(operands.forward, {}); });
   bench.Report("layernorm backward", "1194x768", dtype, bytes, "GB/s",
-               [&] { bench.backend().LayerNormBackward(backward, {}); });
-  bench.FreeTensors();
+               [&] { bench.backend().LayerNormBackward(operands.backward, {}); });
 }
 
 void BenchPointwise(Bench& bench, DType dtype) {
-  const std::vector<int32_t> row_ids = test::RowIds(kRows);
+  DeviceMemory memory(bench.backend());
+  const int32_t* const row_ids = memory.Array(test::RowIds(kRows));
   const Dropout dropout = MakeDropout(1, 2, 3, 0.1);
-  const TensorView x = bench.Random(dtype, {kRows, kColumns}, 1);
-  const TensorView dy = bench.Random(dtype, {kRows, kColumns}, 2);
-  const TensorView y = bench.Tensor(dtype, {kRows, kColumns});
+  const TensorView x = memory.Random(dtype, {kRows, kColumns}, 1);
+  const TensorView dy = memory.Random(dtype, {kRows, kColumns}, 2);
+  const TensorView y = memory.Tensor(dtype, {kRows, kColumns});
   const double bytes = static_cast<double>(x.num_bytes());
   bench.Report("gelu forward", "1194x768", dtype, 2 * bytes, "GB/s", [&] {
-    bench.backend().ActivationForward({Activation::kGeluTanh, x, dropout, row_ids.data(), y}, {});
+    bench.backend().ActivationForward({Activation::kGeluTanh, x, dropout, row_ids, y}, {});
   });
   bench.Report("gelu backward", "1194x768", dtype, 3 * bytes, "GB/s", [&] {
-    bench.backend().ActivationBackward({Activation::kGeluTanh, x, dy, dropout, row_ids.data(), y},
-                                       {});
+    bench.backend().ActivationBackward({Activation::kGeluTanh, x, dy, dropout, row_ids, y}, {});
   });
   bench.Report("dropout", "1194x768", dtype, 2 * bytes, "GB/s", [&] {
-    bench.backend().DropoutApply({x, dropout, row_ids.data(), y}, {});
+    bench.backend().DropoutApply({x, dropout, row_ids, y}, {});
   });
-  bench.FreeTensors();
 }
 
 void BenchAdamW(Bench& bench, DType dtype) {
   constexpr int64_t kCount = 8 << 20;
-  AdamWArgs args;
-  args.grad = bench.Random(DType::kFloat32, {kCount}, 1);
-  args.master = bench.Tensor(DType::kFloat32, {kCount});
-  args.m = bench.Tensor(DType::kFloat32, {kCount});
-  args.v = bench.Tensor(DType::kFloat32, {kCount});
-  args.weights = bench.Tensor(dtype, {kCount});
-  args.learning_rate = 1e-4;
+  DeviceMemory memory(bench.backend());
+  const AdamWArgs args = bench::MakeAdamW(memory, dtype, kCount);
   const double bytes = static_cast<double>(kCount * (7 * 4 + SizeOf(dtype)));
   bench.Report("adamw", "8Mi", dtype, bytes, "GB/s", [&] { bench.backend().AdamW(args, {}); });
-  const TensorView sums = bench.Tensor(DType::kFloat64, {kCount / kNormBlockElements});
+  const TensorView sums = memory.Tensor(DType::kFloat64, {kCount / kNormBlockElements});
   bench.Report("sum of squares", "8Mi", DType::kFloat32, 4.0 * kCount, "GB/s",
                [&] { bench.backend().SumOfSquares(args.grad, sums, {}); });
-  bench.FreeTensors();
 }
 
 void BenchCrossEntropy(Bench& bench, DType dtype) {
   constexpr int64_t kTargets = 170;
   constexpr int64_t kVocab = 32000;
-  const std::vector<int32_t> labels = test::RandomIds(kTargets, kVocab, 4);
-  const std::vector<float> row_weights(kTargets, 1.0f);
-  LinearCrossEntropyArgs args;
-  args.x = bench.Random(dtype, {kTargets, kColumns}, 1);
-  args.weight = bench.Random(dtype, {kVocab, kColumns}, 2, 0.02);
-  args.bias = bench.Random(dtype, {kVocab}, 3, 0.02);
-  args.labels = labels.data();
-  args.row_weights = row_weights.data();
-  args.loss = bench.Tensor(DType::kFloat32, {kTargets});
-  args.dx = bench.Tensor(dtype, {kTargets, kColumns});
-  args.dweight = bench.Tensor(DType::kFloat32, {kVocab, kColumns});
-  args.dbias = bench.Tensor(DType::kFloat32, {kVocab});
-  args.workspace = bench.Tensor(DType::kUint8, {bench.backend().LinearCrossEntropyWorkspaceBytes(
-                                                   kTargets, kColumns, kVocab, dtype)});
+  DeviceMemory memory(bench.backend());
+  const LinearCrossEntropyArgs args =
+      bench::MakeClassifier(memory, dtype, kTargets, kColumns, kVocab);
   const double flops = 6.0 * kTargets * kColumns * kVocab;
   bench.Report("cross entropy", "170x32000x768", dtype, flops, "GFLOP/s",
                [&] { bench.backend().LinearCrossEntropy(args, {}); });
-  bench.FreeTensors();
 }
 
 void RunAll(Bench& bench) {

@@ -1,13 +1,52 @@
 #include "tests/bench/learner.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <thread>
 
 #include "core/base/status.h"
+#include "core/network/tensors/parameters.h"
 #include "core/optim/schedule.h"
 
 namespace anyorder::bench {
+namespace {
+
+// Elements [begin, end) of the flat space that are updated alike.
+struct DecayRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool decays = false;
+};
+
+std::vector<DecayRange> DecayRanges(const ParameterLayout& layout) {
+  std::vector<DecayRange> ranges;
+  for (const ParameterInfo& info : layout.parameters()) {
+    if (ranges.empty() || ranges.back().decays != info.decays)
+      ranges.push_back({info.offset, info.offset, info.decays});
+    ranges.back().end = info.end();
+  }
+  return ranges;
+}
+
+// The initial parameters do not depend on how they are cut, and drawing hundreds of millions takes
+// one thread long.
+std::vector<float> DrawParameters(const ParameterLayout& layout, const ModelConfig& model,
+                                  uint64_t seed) {
+  const int64_t size = layout.num_elements();
+  std::vector<float> values(static_cast<size_t>(size));
+  const int64_t threads = std::max(1u, std::thread::hardware_concurrency());
+  const int64_t share = (size + threads - 1) / threads;
+  std::vector<std::thread> drawing;
+  for (int64_t begin = 0; begin < size; begin += share) {
+    const int64_t end = std::min(begin + share, size);
+    drawing.emplace_back([&, begin, end] {
+      InitializeParameters(layout, model, seed, begin, end, values.data() + begin);
+    });
+  }
+  for (std::thread& thread : drawing) thread.join();
+  return values;
+}
+
+}  // namespace
 
 absl::StatusOr<MemoryRunner> MemoryRunner::Create(const ModelConfig& model, int64_t vocab_size,
                                                   const BatchShape& shape,
@@ -19,11 +58,13 @@ absl::StatusOr<MemoryRunner> MemoryRunner::Create(const ModelConfig& model, int6
   return MemoryRunner(std::move(transformer), std::move(memory));
 }
 
-StepResult MemoryRunner::Run(const Batch& batch, ConstTensorView weights, TensorView gradients) {
+StepResult MemoryRunner::Run(const Batch& batch, ConstTensorView weights, TensorView gradients,
+                             uint64_t seed) {
   StepArgs args;
   args.batch = &batch;
   args.weights = weights;
   args.memory = memory_.View(0, batch.shape.batch_size);
+  args.seed = seed;
   args.training = !gradients.is_null();
   args.gradients = gradients;
   const StepResult result = transformer_->Run(args, {});
@@ -37,56 +78,71 @@ absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const ModelConfig& mode
                                                          kernels::Backend& backend) {
   ANYORDER_ASSIGN_OR_RETURN(MemoryRunner runner,
                             MemoryRunner::Create(model, vocab_size, shape, backend));
-  std::unique_ptr<Learner> learner(new Learner(std::move(runner), ToDType(model.dtype), backend));
-  InitializeParameters(learner->transformer().layout(), model, seed, 0, learner->size_,
-                       learner->master_.view.data<float>());
-  if (!learner->weights_.view.is_null())
-    backend.Cast(learner->master_.view, learner->weights_.view, {});
+  std::unique_ptr<Learner> learner(new Learner(std::move(runner), backend));
+  ANYORDER_RETURN_IF_ERROR(learner->AllocateState(ToDType(model.dtype)));
+  const TensorView& master = learner->master_;
+  const std::vector<float> initial = DrawParameters(learner->transformer().layout(), model, seed);
+  backend.CopyToDevice(initial.data(), master.raw(), master.num_bytes(), {});
+  if (!learner->weights_.is_null()) backend.Cast(master, learner->weights_, {});
+  const kernels::NormControl control;
+  backend.CopyToDevice(&control, learner->Control(), sizeof control, {});
   return learner;
 }
 
-Learner::Learner(MemoryRunner runner, DType dtype, kernels::Backend& backend)
-    : backend_(backend),
-      runner_(std::move(runner)),
-      size_(transformer().layout().num_elements()),
-      master_(backend, DType::kFloat32, size_),
-      weights_(backend, dtype, dtype == DType::kFloat32 ? 0 : size_),
-      gradients_(backend, DType::kFloat32, size_),
-      m_(backend, DType::kFloat32, size_),
-      v_(backend, DType::kFloat32, size_),
-      sums_(backend, DType::kFloat64,
-            (size_ + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements),
-      ranges_(DecayRanges(transformer().layout())) {}
+absl::Status Learner::Allocate(DType dtype, int64_t elements, TensorView* view) {
+  ANYORDER_ASSIGN_OR_RETURN(buffers_.emplace_back(), backend_.Allocate(elements * SizeOf(dtype)));
+  *view = TensorView(buffers_.back()->data(), dtype, {elements});
+  return absl::OkStatus();
+}
+
+absl::Status Learner::AllocateState(DType dtype) {
+  const int64_t size = transformer().layout().num_elements();
+  for (TensorView* state : {&master_, &gradients_, &m_, &v_})
+    ANYORDER_RETURN_IF_ERROR(Allocate(DType::kFloat32, size, state));
+  if (dtype != DType::kFloat32) ANYORDER_RETURN_IF_ERROR(Allocate(dtype, size, &weights_));
+  const int64_t blocks = (size + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements;
+  ANYORDER_RETURN_IF_ERROR(Allocate(DType::kFloat64, blocks, &sums_));
+  return Allocate(DType::kUint8, sizeof(kernels::NormControl), &control_);
+}
 
 double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64_t train_steps) {
-  const StepResult result = runner_.Run(batch, weights(), gradients_.view);
-  backend_.SumOfSquares(gradients_.view, sums_.view, {});
-  const double* const sums = sums_.view.data<double>();
-  const double squares = std::accumulate(sums, sums + sums_.view.num_elements(), 0.0);
-  // The gradient is that of the summed loss.
-  const double norm = std::sqrt(squares) / result.divisor;
-  const double clip =
-      optimizer.max_grad_norm > 0 ? std::min(1.0, optimizer.max_grad_norm / norm) : 1.0;
-  for (const DecayRange& range : ranges_) {
+  const StepResult result = runner_.Run(batch, weights(), gradients_, static_cast<uint64_t>(step_));
+  backend_.SumOfSquares(gradients_, sums_, {});
+  kernels::ComputeGradientClipArgs clip;
+  clip.sums = sums_;
+  clip.control = Control();
+  clip.grad_scale = 1 / result.divisor;  // the gradient is that of the summed loss
+  clip.max_grad_norm = optimizer.max_grad_norm;
+  clip.beta1 = optimizer.adam_beta1;
+  clip.beta2 = optimizer.adam_beta2;
+  clip.bias_correction = optimizer.bias_correction;
+  backend_.ComputeGradientClip(clip, {});
+  for (const DecayRange& range : DecayRanges(transformer().layout())) {
     const Shape shape{range.end - range.begin};
     kernels::AdamWArgs args;
-    args.grad = gradients_.view.Slice(range.begin, shape);
-    args.master = master_.view.Slice(range.begin, shape);
-    args.m = m_.view.Slice(range.begin, shape);
-    args.v = v_.view.Slice(range.begin, shape);
-    if (!weights_.view.is_null()) args.weights = weights_.view.Slice(range.begin, shape);
-    args.grad_scale = clip / result.divisor;
+    args.grad = gradients_.Slice(range.begin, shape);
+    args.master = master_.Slice(range.begin, shape);
+    args.m = m_.Slice(range.begin, shape);
+    args.v = v_.Slice(range.begin, shape);
+    if (!weights_.is_null()) args.weights = weights_.Slice(range.begin, shape);
     args.learning_rate = LearningRate(optimizer, train_steps, step_);
     args.beta1 = optimizer.adam_beta1;
     args.beta2 = optimizer.adam_beta2;
     args.epsilon = optimizer.adam_epsilon;
     args.weight_decay = range.decays ? optimizer.weight_decay : 0.0;
-    args.bias_correction = optimizer.bias_correction;
-    args.step = step_;
+    args.control = Control();
     backend_.AdamW(args, {});
   }
+  backend_.Synchronize({});
   ++step_;
   return result.loss_sum / result.divisor;
+}
+
+int64_t Learner::Updates() {
+  kernels::NormControl control;
+  backend_.CopyToHost(Control(), &control, sizeof control, {});
+  backend_.Synchronize({});
+  return control.updates;
 }
 
 }  // namespace anyorder::bench

@@ -10,11 +10,11 @@
 
 #include "absl/status/statusor.h"
 
+#include "core/network/tensors/memory_ring.h"
 #include "core/network/transformer.h"
 #include "core/objective/batch.h"
 #include "core/optim/optimizer_config.h"
 #include "kernels/backend.h"
-#include "tests/bench/flat_tensor.h"
 
 namespace anyorder::bench {
 
@@ -25,9 +25,10 @@ class MemoryRunner {
                                              const BatchShape& shape, kernels::Backend& backend);
 
   // Runs `batch` on the memory that the last call left, with gradients where `gradients` is not
-  // null. Batches come in the order of their steps: the first has step 0, or its memory keys are
-  // visible although nothing is in them.
-  StepResult Run(const Batch& batch, ConstTensorView weights, TensorView gradients = {});
+  // null, and then with dropout by `seed`. Batches come in the order of their steps: the first has
+  // step 0, or its memory keys are visible although nothing is in them.
+  StepResult Run(const Batch& batch, ConstTensorView weights, TensorView gradients = {},
+                 uint64_t seed = 0);
   // Of each readout entry of the last Run.
   const std::vector<float>& losses() const { return transformer_->readout_losses(); }
   const Transformer& transformer() const { return *transformer_; }
@@ -40,28 +41,36 @@ class MemoryRunner {
   MemoryRing memory_;
 };
 
-// fp32 weights with their optimizer state, and weights of the model's dtype where that is another.
+// fp32 weights with their optimizer state, and weights of the model's dtype where that is another,
+// in device memory. The gradient's norm, clipping and whether to skip stay on the device.
 class Learner {
  public:
-  // `seed` decides the initial weights.
+  // `seed` decides the initial weights. ResourceExhausted where the device has no room.
   static absl::StatusOr<std::unique_ptr<Learner>> Create(const ModelConfig& model,
                                                          int64_t vocab_size,
                                                          const BatchShape& shape, uint64_t seed,
                                                          kernels::Backend& backend);
 
-  // One update of a run of `train_steps`; the mean loss before it.
+  // One update of a run of `train_steps`; the mean loss before it. Returns when all is done.
   double Step(const Batch& batch, const OptimizerConfig& optimizer, int64_t train_steps);
-  ConstTensorView weights() const { return weights_.view.is_null() ? master_.view : weights_.view; }
+  // Steps that were not skipped.
+  int64_t Updates();
+  ConstTensorView weights() const { return weights_.is_null() ? master_ : weights_; }
   const Transformer& transformer() const { return runner_.transformer(); }
 
  private:
-  Learner(MemoryRunner runner, DType dtype, kernels::Backend& backend);
+  Learner(MemoryRunner runner, kernels::Backend& backend)
+      : backend_(backend), runner_(std::move(runner)) {}
+  absl::Status Allocate(DType dtype, int64_t elements, TensorView* view);
+  absl::Status AllocateState(DType dtype);
+  kernels::NormControl* Control() const {
+    return static_cast<kernels::NormControl*>(control_.raw());
+  }
 
   kernels::Backend& backend_;
   MemoryRunner runner_;
-  int64_t size_;
-  FlatTensor master_, weights_, gradients_, m_, v_, sums_;
-  std::vector<DecayRange> ranges_;
+  std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
+  TensorView master_, weights_, gradients_, m_, v_, sums_, control_;
   int64_t step_ = 0;
 };
 

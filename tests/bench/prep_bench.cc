@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -36,29 +35,28 @@ using anyorder::data::PrepOptions;
 double MeasureBare(const std::string& text, const anyorder::data::SentencePieceBridge& bridge,
                    int workers) {
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-  const auto start = std::chrono::steady_clock::now();
-  std::vector<pid_t> children;
-  for (int worker = 0; worker < workers; ++worker) {
-    const pid_t pid = ::fork();
-    ANYORDER_CHECK(pid >= 0) << "fork failed";
-    if (pid == 0) {
-      std::vector<int32_t> ids;
-      for (size_t i = static_cast<size_t>(worker); i < lines.size();
-           i += static_cast<size_t>(workers)) {
-        ids.clear();
-        if (!bridge.EncodePlain(lines[i], ids).empty()) ::_exit(1);
+  const double seconds = anyorder::bench::SecondsOf([&] {
+    std::vector<pid_t> children;
+    for (int worker = 0; worker < workers; ++worker) {
+      const pid_t pid = ::fork();
+      ANYORDER_CHECK(pid >= 0) << "fork failed";
+      if (pid == 0) {
+        std::vector<int32_t> ids;
+        for (size_t i = static_cast<size_t>(worker); i < lines.size();
+             i += static_cast<size_t>(workers)) {
+          ids.clear();
+          if (!bridge.EncodePlain(lines[i], ids).empty()) ::_exit(1);
+        }
+        ::_exit(0);
       }
-      ::_exit(0);
+      children.push_back(pid);
     }
-    children.push_back(pid);
-  }
-  for (const pid_t child : children) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    ANYORDER_CHECK(status == 0) << "encoding failed";
-  }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    for (const pid_t child : children) {
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      ANYORDER_CHECK(status == 0) << "encoding failed";
+    }
+  });
   return static_cast<double>(text.size()) / 1e6 / seconds;
 }
 

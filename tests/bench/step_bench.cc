@@ -21,6 +21,7 @@
 #include "core/base/status.h"
 #include "core/objective/objective.h"
 #include "tests/bench/learner.h"
+#include "tests/bench/operands.h"
 #include "tests/bench/options.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/testing/forwarding_backend.h"
@@ -162,13 +163,11 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const Options& opt
 // GFLOP/s of one product that is large enough for any library to show its best.
 double GemmRate(kernels::Backend& backend, DType dtype) {
   constexpr int64_t kSize = 1536;
-  const FlatTensor a(backend, dtype, kSize * kSize);
-  const FlatTensor b(backend, dtype, kSize * kSize);
-  const FlatTensor c(backend, dtype, kSize * kSize);
+  DeviceMemory memory(backend);
   kernels::GemmArgs args;
-  args.a = a.view.Reshape({kSize, kSize});
-  args.b = b.view.Reshape({kSize, kSize});
-  args.c = c.view.Reshape({kSize, kSize});
+  args.a = memory.Tensor(dtype, {kSize, kSize});
+  args.b = memory.Tensor(dtype, {kSize, kSize});
+  args.c = memory.Tensor(dtype, {kSize, kSize});
   double best = 0;
   for (int i = 0; i < 4; ++i) {
     const double seconds = SecondsOf([&] { backend.Gemm(args, {}); });

@@ -17,7 +17,6 @@
 #include "tests/testing/model_file_system.h"
 
 namespace anyorder::ckpt {
-
 namespace {
 
 TEST(CommitTest, CommitNeedsTheVotesOfAllNodes) {
@@ -25,12 +24,11 @@ TEST(CommitTest, CommitNeedsTheVotesOfAllNodes) {
   PrepareWithTwoCommits(&fs, 3);
   const StagedSave save(200, 3);
   CommitLog log(&fs, kRunDir, 1);
-  WriteTimes times;
-  ASSERT_TRUE(log.WriteAndVote(save.JobOf(0), &times).ok());
-  ASSERT_TRUE(log.WriteAndVote(save.JobOf(2), &times).ok());
+  ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 1).ok());
+  ASSERT_TRUE(VoteOnNodes(&fs, save, 2, 3).ok());
   EXPECT_TRUE(absl::IsUnavailable(log.CollectVotes(save.id()).status()));
   EXPECT_TRUE(absl::IsUnavailable(log.ReadOutcome(save.id())));
-  ASSERT_TRUE(log.WriteAndVote(save.JobOf(1), &times).ok());
+  ASSERT_TRUE(VoteOnNodes(&fs, save, 1, 2).ok());
   EXPECT_TRUE(log.CollectVotes(save.id()).ok());
 }
 
@@ -39,8 +37,7 @@ TEST(CommitTest, OneNodeGivingUpAbandonsTheSaveOnAll) {
   PrepareWithTwoCommits(&fs, 3);
   const StagedSave save(200, 3);
   CommitLog log(&fs, kRunDir, 1);
-  WriteTimes times;
-  ASSERT_TRUE(log.WriteAndVote(save.JobOf(0), &times).ok());
+  ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 1).ok());
   log.Abandon(save.id(), 1, {1}, "rank 1 went away", false);
   const absl::Status collected = log.CollectVotes(save.id()).status();
   EXPECT_TRUE(absl::IsAborted(collected));
@@ -64,8 +61,7 @@ TEST(CommitTest, AFencedCoordinatorDoesNotCommit) {
   PrepareWithTwoCommits(&fs, 1);
   const StagedSave save(200, 1);
   CommitLog log(&fs, kRunDir, 1);
-  WriteTimes times;
-  ASSERT_TRUE(log.WriteAndVote(save.JobOf(0), &times).ok());
+  ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 1).ok());
   const Manifest manifest = log.CollectVotes(save.id()).value();
   EXPECT_TRUE(absl::IsAborted(log.Commit(manifest, [] { return absl::AbortedError("taken"); })));
   EXPECT_EQ(LoadNewest(&fs), 100);
@@ -111,9 +107,8 @@ TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
   // Commit without Save's own Retire.
   for (const int64_t step : {200, 300, 400}) {
     const StagedSave save(step, 1);
-    WriteTimes times;
-    ASSERT_TRUE(log.WriteAndVote(save.JobOf(0), &times).ok());
-    ASSERT_TRUE(log.Commit(*log.CollectVotes(save.id()), [] { return absl::OkStatus(); }).ok());
+    ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 1).ok());
+    ASSERT_TRUE(CommitVoted(&fs, save).ok());
   }
   ASSERT_TRUE(log.Retire(2, 100, StagedSave(400, 1).id().generation).ok());
   EXPECT_EQ(ListCheckpoints(kRunDir, &fs)->size(), 4u);  // 50 is gone
@@ -126,22 +121,14 @@ TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
   EXPECT_EQ(left->size(), 3u);
 }
 
-constexpr char kRunDir[] = "/run";
-constexpr int64_t kElements = 3000;
-
 absl::Status Save(FileSystem* fs) {
-  std::vector<float> values(kElements);
+  std::vector<float> values(kNumValues);
   std::iota(values.begin(), values.end(), 1.0f);
-  const std::vector<float> zeros(kElements);
+  const std::vector<float> zeros(kNumValues);
   return SaveDirectly(kRunDir, {"test", 0, 0, 0, 1, 1},
-                      {{"master", DType::kFloat32, {kElements}, 0, kElements, values.data()},
-                       {"adam_m", DType::kFloat32, {kElements}, 0, kElements, zeros.data()}},
+                      {{"master", DType::kFloat32, {kNumValues}, 0, kNumValues, values.data()},
+                       {"adam_m", DType::kFloat32, {kNumValues}, 0, kNumValues, zeros.data()}},
                       "{\"step\":0}", fs);
-}
-
-void MakeRun(ModelFileSystem* fs) {
-  ASSERT_TRUE(fs->MakeDirectory(kRunDir).ok());
-  ASSERT_TRUE(fs->SyncDirectory("/").ok());
 }
 
 TEST(DirectSaveTest, SavedTensorsAndMetadataReadBack) {
@@ -153,13 +140,13 @@ TEST(DirectSaveTest, SavedTensorsAndMetadataReadBack) {
   const Checkpoint checkpoint = Checkpoint::Open(newest, &fs).value();
   EXPECT_EQ(checkpoint.step(), 0);
   EXPECT_EQ(checkpoint.metadata_json(), "{\"step\":0}");
-  std::vector<float> read(kElements);
-  ASSERT_TRUE(checkpoint.Read("master", 0, kElements, read.data()).ok());
-  std::vector<float> expected(kElements);
+  std::vector<float> read(kNumValues);
+  ASSERT_TRUE(checkpoint.Read("master", 0, kNumValues, read.data()).ok());
+  std::vector<float> expected(kNumValues);
   std::iota(expected.begin(), expected.end(), 1.0f);
   EXPECT_EQ(read, expected);
-  ASSERT_TRUE(checkpoint.Read("adam_m", 0, kElements, read.data()).ok());
-  EXPECT_EQ(read, std::vector<float>(kElements));
+  ASSERT_TRUE(checkpoint.Read("adam_m", 0, kNumValues, read.data()).ok());
+  EXPECT_EQ(read, std::vector<float>(kNumValues));
 }
 
 TEST(DirectSaveTest, ACrashAnywhereLeavesAWholeCheckpointOrNone) {
@@ -188,13 +175,5 @@ TEST(DirectSaveTest, ACrashAnywhereLeavesAWholeCheckpointOrNone) {
   EXPECT_GT(num_none, 0);
 }
 
-TEST(DirectSaveTest, ACommittedStepIsNotReplaced) {
-  ModelFileSystem fs;
-  MakeRun(&fs);
-  ASSERT_TRUE(Save(&fs).ok());
-  EXPECT_TRUE(absl::IsAlreadyExists(Save(&fs)));
-}
-
 }  // namespace
-
 }  // namespace anyorder::ckpt

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -20,6 +19,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/protocol.h"
 #include "tests/ckpt/service_fixture.h"
+#include "tests/ckpt/staged_save.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -69,10 +69,6 @@ class KilledServiceTest : public ServiceTest {
   }
 };
 
-std::vector<TensorRange> Ranges(const std::vector<float>& values) {
-  return {{"master", DType::kFloat32, {500}, 0, 500, values.data()}};
-}
-
 TEST_F(KilledServiceTest, BeforeAnyCallTheNextStartLoadsWhatWasCommittedOrVotedFor) {
   int64_t newest = 0;  // that must load
   int num_recovered = 0;
@@ -83,12 +79,14 @@ TEST_F(KilledServiceTest, BeforeAnyCallTheNextStartLoadsWhatWasCommittedOrVotedF
     const int64_t step = kill_at + 1;
     const pid_t pid = Fork(attempt, kill_at);
     if (HasFailure()) return;
-    const std::vector<float> values(500, static_cast<float>(step));
+    const std::vector<float> values(kNumValues, static_cast<float>(step));
+    const TensorRange range = {"master", DType::kFloat32, {kNumValues},
+                               0,        kNumValues,      values.data()};
     bool is_committed = false;
     {
       auto clients = ConnectAll(1, attempt);
       ASSERT_EQ(clients.size(), 1u);
-      const auto saved = clients[0]->Save(step, Ranges(values), "");
+      const auto saved = clients[0]->Save(step, {range}, "");
       ASSERT_TRUE(saved.ok()) << saved.status();  // a dead service is no error of the trainer's
       is_committed = clients[0]->WaitCommitted(step, absl::Seconds(30)).ok();
     }
@@ -106,16 +104,10 @@ TEST_F(KilledServiceTest, BeforeAnyCallTheNextStartLoadsWhatWasCommittedOrVotedF
     Serve(Options(attempt + 1));
     if (HasFatalFailure()) return;
     StopAll();
-    const absl::StatusOr<std::string> found = FindNewestGood(run_dir(), false);
     if (newest == 0) {
-      ASSERT_TRUE(absl::IsNotFound(found.status())) << found.status();
+      ASSERT_TRUE(absl::IsNotFound(FindNewestGood(run_dir(), false).status()));
     } else {
-      ASSERT_TRUE(found.ok()) << found.status();
-      const Checkpoint checkpoint = Checkpoint::Open(*found).value();
-      ASSERT_EQ(checkpoint.step(), newest);
-      std::vector<float> read(500);
-      ASSERT_TRUE(checkpoint.Read("master", 0, 500, read.data()).ok());
-      ASSERT_EQ(read, std::vector<float>(500, static_cast<float>(newest)));
+      ASSERT_EQ(LoadNewest(FileSystem::Posix(), run_dir()), newest);
     }
     for (const auto& entry : std::filesystem::directory_iterator(CheckpointsPath(run_dir())))
       ASSERT_TRUE(ParseStepName(entry.path().filename().string())) << entry.path() << " stays";

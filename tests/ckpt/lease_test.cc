@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "tests/ckpt/service_fixture.h"
 
@@ -20,9 +22,10 @@ constexpr absl::Duration kLifetime = absl::Milliseconds(100);
 
 class LeaseTest : public ::testing::Test {
  protected:
-  absl::StatusOr<std::unique_ptr<Lease>> Acquire(const LeaseOwner& owner,
-                                                 absl::Duration lifetime = kLifetime) {
-    return Lease::Acquire(FileSystem::Posix(), directory_.path(), owner, lifetime);
+  absl::StatusOr<std::unique_ptr<Lease>> Acquire(
+      const LeaseOwner& owner, absl::Duration lifetime = kLifetime,
+      const std::function<bool(const LeaseOwner&)>& has_ended = nullptr) {
+    return Lease::Acquire(FileSystem::Posix(), directory_.path(), owner, lifetime, has_ended);
   }
   static LeaseOwner Owner(int64_t attempt) {
     return DescribeThisProcess("test", attempt, "socket");
@@ -40,11 +43,13 @@ class LeaseTest : public ::testing::Test {
 };
 
 TEST_F(LeaseTest, ALivingOwnerIsNamed) {
+  setenv("SLURM_JOB_ID", "4711", 1);
   const auto first = Acquire(Owner(1)).value();
   const auto second = Acquire(Owner(2));
   ASSERT_TRUE(absl::IsAlreadyExists(second.status()));
   EXPECT_THAT(second.status().message(),
               HasSubstr("in use by run 'test', attempt 1, process " + std::to_string(getpid())));
+  EXPECT_THAT(second.status().message(), HasSubstr("(job 4711"));
   EXPECT_TRUE(first->Renew().ok());
 }
 
@@ -126,6 +131,20 @@ TEST_F(LeaseTest, AnOlderStartNeverTakesOverFromALaterOne) {
   const auto first = Acquire(Stranger(5)).value();
   const auto second = Acquire(Owner(4));
   EXPECT_THAT(second.status().message(), HasSubstr("claimed by a later start"));
+}
+
+TEST_F(LeaseTest, AnOwnerWhoseEndIsKnownIsNotWatchedAndFindsOut) {
+  const auto first = Acquire(Stranger(1)).value();
+  const auto second =
+      Acquire(Owner(2), absl::Hours(1), [](const LeaseOwner& owner) { return owner.attempt == 1; });
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_TRUE(absl::IsAborted(first->CheckHeld()));
+}
+
+TEST_F(LeaseTest, AnEndedOwnerOfALaterClaimIsStillLater) {
+  const auto first = Acquire(Stranger(1)).value();
+  const auto second = Acquire(Owner(1), absl::Hours(1), [](const LeaseOwner&) { return true; });
+  EXPECT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
 }
 
 TEST_F(LeaseTest, ADamagedLeaseIsWatchedThenReplaced) {

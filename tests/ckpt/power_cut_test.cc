@@ -43,7 +43,7 @@ Reported SaveTwice(FileSystem* fs, int num_nodes) {
 void ExpectAllOpen(FileSystem* fs) {
   const std::vector<CheckpointInfo> infos = ListCheckpoints(kRunDir, fs).value();
   for (const CheckpointInfo& info : infos)
-    ASSERT_TRUE(info.opens) << "half made or half deleted: " << info.fault;
+    ASSERT_TRUE(info.opens) << "half made or half deleted: " << info.status;
 }
 
 constexpr CrashMode kModes[] = {CrashMode::kLoseUnsynced, CrashMode::kKeepAll, CrashMode::kTear,
@@ -142,12 +142,11 @@ TEST(RecoverVotedTest, WhatIsNotWholeIsNotRecovered) {
     const char* what;
     void (*damage)(ModelFileSystem* fs, const StagedSave& save);
   };
-  const auto flip = [](ModelFileSystem* fs, const std::string& path) {
+  static const auto flip_in = [](ModelFileSystem* fs, const std::string& path) {
     std::string content = fs->Contents(path);
-    content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 1);
+    content[content.size() / 2] ^= 1;
     fs->Overwrite(path, content);
   };
-  static auto flip_in = flip;
   const Case cases[] = {
       {"a flipped vote",
        [](ModelFileSystem* fs, const StagedSave& save) {

@@ -45,10 +45,6 @@ class ReaderTest : public ServiceTest {
   }
 };
 
-TEST_F(ReaderTest, UndamagedTheNewestLoads) {
-  EXPECT_EQ(*FindNewestGood(run_dir(), true), StepPath(200));
-}
-
 TEST_F(ReaderTest, AFlippedPayloadBitNamesFileAndTensor) {
   FlipByte(RankFile(1), 1'500'000);
   const Checkpoint checkpoint = Checkpoint::Open(StepPath(200)).value();

@@ -5,13 +5,14 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
-#include "tests/ckpt/service_fixture.h"
+#include "core/base/whole_file.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -71,9 +72,7 @@ TEST_F(SafetensorsTest, PythonReadsItWithNothingButItsStandardLibrary) {
       absl::StrCat("python3 ", std::getenv("ANYORDER_SOURCE"), "/tests/ckpt/read_safetensors.py ",
                    path(), " > ", directory_.path(), "/out");
   ASSERT_EQ(std::system(command.c_str()), 0);
-  std::ifstream out(directory_.path() + "/out");
-  std::string text((std::istreambuf_iterator<char>(out)), std::istreambuf_iterator<char>());
-  EXPECT_EQ(text,
+  EXPECT_EQ(ReadWholeFile(directory_.path() + "/out").value(),
             "bytes U8 [3] [1, 2, 255]\n"
             "empty BF16 [0, 4] []\n"
             "weight F32 [2, 2] [0.5, -1.0, 2.0, 3.25]\n");
@@ -109,24 +108,28 @@ TEST_F(SafetensorsTest, HeadersThatLieAreRefused) {
     return ParseSafetensorsHeader(file, static_cast<int64_t>(file.size()), "f").status();
   };
   ASSERT_TRUE(parse(File(good, "12345678")).ok());
-  for (const std::string& bad : {
-           File(good, "1234567"),    // data shorter than the header says
-           File(good, "123456789"),  // and longer
-           File(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", "123456789012"),
-           File(R"({"x":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "12345678"),
-           File(R"({"x":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "12345678"),
-           File(R"({"x":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})",
-                ""),
-           File(R"({"x":{"dtype":"Q4","shape":[2],"data_offsets":[0,8]}})", "12345678"),
-           File(R"({"x":{"dtype":"F32","shape":[2]}})", "12345678"),
-           File(R"({"x":7})", ""),
-           File(R"([1])", ""),
-           File("{", ""),
-           File(good, "12345678").substr(0, 20),
-           std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}"),
-           std::string("abc"),
-       }) {
-    EXPECT_TRUE(absl::IsDataLoss(parse(bad))) << bad;
+  const std::pair<std::string, const char*> lies[] = {
+      {File(good, "1234567"), "its header describes"},
+      {File(good, "123456789"), "its header describes"},
+      {File(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", "123456789012"),
+       "gap or overlap"},
+      {File(R"({"x":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "12345678"), "do not fit"},
+      {File(R"({"x":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "12345678"),
+       "not a count"},
+      {File(R"({"x":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", ""),
+       "too large"},
+      {File(R"({"x":{"dtype":"Q4","shape":[2],"data_offsets":[0,8]}})", "12345678"), "'Q4'"},
+      {File(R"({"x":{"dtype":"F32","shape":[2]}})", "12345678"), "data_offsets"},
+      {File(R"({"x":7})", ""), "dtype"},
+      {File(R"([1])", ""), "not a JSON object"},
+      {File("{", ""), ""},
+      {File(good, "12345678").substr(0, 20), "beyond the file's end"},
+      {std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}"), "header length"},
+      {"abc", "shorter than its length field"},
+  };
+  for (const auto& [file, message] : lies) {
+    EXPECT_TRUE(absl::IsDataLoss(parse(file))) << file;
+    EXPECT_THAT(std::string(parse(file).message()), HasSubstr(message)) << file;
   }
 }
 
@@ -137,11 +140,7 @@ TEST_F(SafetensorsTest, ManyTensorsAreReadInLinearTime) {
     absl::StrAppend(&tensors, ",\"k", i,
                     "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}");
   }
-  tensors += "}";
-  std::string file(8, '\0');
-  const uint64_t length = tensors.size();
-  std::memcpy(file.data(), &length, 8);
-  file += tensors;
+  const std::string file = File(tensors + "}", "");
   const auto header = ParseSafetensorsHeader(file, static_cast<int64_t>(file.size()), "f").value();
   EXPECT_EQ(header.tensors.size(), 200'000u);
 }

@@ -4,40 +4,22 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-
 #include "ckpt/client.h"
 #include "ckpt/reader.h"
 #include "ckpt/service.h"
 #include "core/base/philox.h"
 #include "tests/testing/fault_file_system.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::ckpt {
-
-// A fresh directory under the test's temporary one, removed at the end.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string pattern = ::testing::TempDir() + "ckpt-XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // A training state as a function of `seed`: three tensors of three dtypes, the first over several
 // CRC chunks.

@@ -7,13 +7,11 @@
 
 #include <filesystem>
 #include <numeric>
-#include <ostream>
 #include <string>
 
 #include "absl/time/clock.h"
 
 #include "ckpt/layout.h"
-#include "ckpt/lease.h"
 #include "ckpt/protocol.h"
 #include "ckpt/rank_file.h"
 #include "tests/ckpt/service_fixture.h"
@@ -142,49 +140,6 @@ TEST_F(ServiceTest, AStaleMessageOnAGoodConnectionIsDropped) {
   EXPECT_EQ(ConnectAll(1, 2).size(), 1u);  // it still serves
 }
 
-struct DiskFault {
-  FaultyCall call;
-  const char* path_part;
-  int error_number;
-  const char* message;
-};
-
-void PrintTo(const DiskFault& fault, std::ostream* out) {
-  *out << "call " << static_cast<int>(fault.call) << " on " << fault.path_part << ": "
-       << fault.message;
-}
-
-class DiskFaultTest : public ServiceTest, public ::testing::WithParamInterface<DiskFault> {};
-
-TEST_P(DiskFaultTest, AbandonsTheSaveKeepsTheOldOneAndGoesOn) {
-  Serve(FaultyOptions());
-  auto clients = ConnectAll(2);
-  SaveAll(clients, 100, State(1));
-  ExpectCommitted(*clients[0], 100);
-  // Once only: a service that tried again would succeed, and must not.
-  fault_fs_.Break(GetParam().call, GetParam().path_part, GetParam().error_number, 1);
-  SaveAll(clients, 200, State(2));
-  const absl::Status second = clients[0]->WaitCommitted(200, absl::Seconds(30));
-  EXPECT_THAT(second.message(), HasSubstr(GetParam().message));
-  EXPECT_EQ(fault_fs_.num_faults(), 1);
-  const std::string newest = FindNewestGood(run_dir(), true).value();
-  EXPECT_EQ(newest, StepPath(100));
-  SaveAll(clients, 300, State(3));
-  ExpectCommitted(*clients[0], 300);
-  EXPECT_FALSE(std::filesystem::exists(StepPath(200)));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Faults, DiskFaultTest,
-    ::testing::Values(
-        DiskFault{FaultyCall::kSync, "rank-00001", EIO, "Input/output error"},
-        DiskFault{FaultyCall::kWrite, "rank-00000", ENOSPC, "No space left on device"},
-        DiskFault{FaultyCall::kCreate, "rank-00001", EDQUOT, "Disk quota exceeded"},
-        DiskFault{FaultyCall::kSync, "prepared.00", EIO, "Input/output error"},
-        DiskFault{FaultyCall::kSync, "MANIFEST", EIO, "Input/output error"},
-        DiskFault{FaultyCall::kSyncDirectory, "step-000000200.g", EIO, "Input/output error"},
-        DiskFault{FaultyCall::kRename, "step-000000200", EIO, "Input/output error"}));
-
 TEST_F(ServiceTest, TooLittleSpaceIsSeenBeforeWriting) {
   Serve(FaultyOptions());
   auto clients = ConnectAll(1);
@@ -259,30 +214,6 @@ TEST_F(ServiceTest, ANewStartWaitsForTheOldOnesStagedSaves) {
   Serve(Options(2));  // returns when the old service has finished
   const std::string newest = FindNewestGood(run_dir(), true).value();
   EXPECT_EQ(newest, StepPath(100));
-}
-
-TEST_F(ServiceTest, AServiceThatLostItsLeaseWritesNothingMore) {
-  ServiceOptions options = FaultyOptions();
-  options.lease_lifetime = absl::Milliseconds(300);
-  Serve(options);
-  auto clients = ConnectAll(1);
-  fault_fs_.Hang();
-  SaveAll(clients, 100, State(1));
-  // Another machine judged us dead, since our heartbeats did not reach the disk, and took over.
-  fault_fs_.Break(FaultyCall::kCreate, "LEASE", EIO, 1 << 20);
-  for (int wait = 0; fault_fs_.num_faults() == 0 && wait < 1000; ++wait)
-    absl::SleepFor(absl::Milliseconds(5));
-  LeaseOwner other = DescribeThisProcess("test", 2, "elsewhere");
-  other.machine = "other";
-  std::filesystem::remove(run_dir() + "/LEASE");
-  const auto lease =
-      Lease::Acquire(FileSystem::Posix(), run_dir(), other, absl::Seconds(1)).value();
-  fault_fs_.Continue();
-  const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
-  EXPECT_FALSE(committed.ok());
-  StopAll();
-  EXPECT_TRUE(absl::IsAborted(run_status())) << run_status();
-  EXPECT_FALSE(std::filesystem::exists(StepPath(100)));
 }
 
 TEST_F(ServiceTest, AFullDiskThatStopsTheHeartbeatDoesNotStopTheService) {

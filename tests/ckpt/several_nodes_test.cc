@@ -1,12 +1,10 @@
 // What services of several nodes and a scheduler above them add: the end of some before others,
-// signals to all at once, and owners of the lease whose end somebody else knows.
+// signals to all at once, and an owner of the lease whose end the launcher knows.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "absl/time/clock.h"
@@ -14,6 +12,7 @@
 #include "ckpt/commit.h"
 #include "ckpt/layout.h"
 #include "ckpt/lease.h"
+#include "core/base/whole_file.h"
 #include "tests/ckpt/service_fixture.h"
 
 namespace anyorder::ckpt {
@@ -34,10 +33,7 @@ class SeveralNodesTest : public ServiceTest {
     return options;
   }
   std::string EventsOfNode(int node) const {
-    std::ifstream file(run_dir() + "/ckptd.node0" + std::to_string(node) + ".jsonl");
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
+    return ReadWholeFile(run_dir() + "/ckptd.node0" + std::to_string(node) + ".jsonl").value();
   }
 };
 
@@ -99,37 +95,11 @@ TEST_F(SeveralNodesTest, ASignalToAllLeavesTheTrainersTheirLastSave) {
   EXPECT_TRUE(end.ok()) << end;
 }
 
-// A lease of a process that this machine cannot look at.
-class EndedOwnerTest : public ServiceTest {
- protected:
-  std::unique_ptr<Lease> TakeAsStranger() const {
-    LeaseOwner stranger = DescribeThisProcess("test", 1, "socket");
-    stranger.machine = "another machine";
-    auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(), stranger, absl::Milliseconds(10));
-    EXPECT_TRUE(lease.ok()) << lease.status();
-    return *std::move(lease);
-  }
-};
-
-TEST_F(EndedOwnerTest, IsNotWatchedAndFindsOut) {
-  const auto stranger = TakeAsStranger();
+TEST_F(SeveralNodesTest, AnOwnerThatHasEndedIsKnownByItsAttempt) {
+  LeaseOwner stranger = DescribeThisProcess("test", 1, "socket");
+  stranger.machine = "another machine";
   const auto lease =
-      Lease::Acquire(FileSystem::Posix(), run_dir(), DescribeThisProcess("test", 2, "socket"),
-                     kForever, [](const LeaseOwner& owner) { return owner.attempt == 1; });
-  ASSERT_TRUE(lease.ok()) << lease.status();
-  EXPECT_TRUE(absl::IsAborted(stranger->CheckHeld()));
-}
-
-TEST_F(EndedOwnerTest, OfALaterClaimIsStillLater) {
-  const auto stranger = TakeAsStranger();
-  const auto lease =
-      Lease::Acquire(FileSystem::Posix(), run_dir(), DescribeThisProcess("test", 1, "socket"),
-                     kForever, [](const LeaseOwner&) { return true; });
-  EXPECT_TRUE(absl::IsAlreadyExists(lease.status())) << lease.status();
-}
-
-TEST_F(EndedOwnerTest, IsKnownToTheServiceByItsAttempt) {
-  const auto stranger = TakeAsStranger();
+      Lease::Acquire(FileSystem::Posix(), run_dir(), stranger, absl::Milliseconds(10)).value();
   ServiceOptions options = Options(2);
   options.lease_lifetime = kForever;
   options.ended_attempt = 1;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 
 #include "ckpt/commit.h"
 #include "ckpt/layout.h"
@@ -100,8 +99,8 @@ inline absl::Status Save(FileSystem* fs, int64_t step, int num_nodes, int64_t at
 }
 
 // The step that a restart would load, its every value checked; -1 and a failure if there is none.
-inline int64_t LoadNewest(FileSystem* fs) {
-  const absl::StatusOr<std::string> newest = FindNewestGood(kRunDir, true, fs);
+inline int64_t LoadNewest(FileSystem* fs, const std::string& run_dir = kRunDir) {
+  const absl::StatusOr<std::string> newest = FindNewestGood(run_dir, true, fs);
   EXPECT_TRUE(newest.ok()) << newest.status();
   if (!newest.ok()) return -1;
   const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(*newest, fs);
@@ -133,9 +132,13 @@ inline absl::Status StartAgain(FileSystem* fs, int64_t attempt) {
   return recovered.ok() ? log.RemoveLeftovers(attempt) : recovered.status();
 }
 
-inline void PrepareWithTwoCommits(ModelFileSystem* fs, int num_nodes) {
+inline void MakeRun(ModelFileSystem* fs) {
   ASSERT_TRUE(fs->MakeDirectory(kRunDir).ok());
   ASSERT_TRUE(fs->SyncDirectory("/").ok());
+}
+
+inline void PrepareWithTwoCommits(ModelFileSystem* fs, int num_nodes) {
+  MakeRun(fs);
   ASSERT_TRUE(CommitLog(fs, kRunDir, 1).PrepareRunDirectory().ok());
   for (const int64_t step : {50, 100}) {
     const absl::Status saved = Save(fs, step, num_nodes);

@@ -8,10 +8,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -162,46 +159,6 @@ TEST_F(RaceTest, OfManyClaimantsOfADeadLeaseOneHasIt) {
   // Nothing but the lease: claims that lost are gone.
   for (const auto& entry : std::filesystem::directory_iterator(run_dir()))
     EXPECT_EQ(entry.path().filename(), "LEASE");
-}
-
-// The program itself, as a second job of a batch system would start it.
-TEST_F(RaceTest, ASecondJobIsToldHostProcessAndJobOfTheFirst) {
-  const std::string program = std::string(std::getenv("ANYORDER_BIN")) + "/anyorder-ckptd";
-  const auto start = [&](const char* attempt, const char* job, const std::string& output) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-      setenv("SLURM_JOB_ID", job, 1);
-      if (freopen(output.c_str(), "w", stderr) == nullptr) _exit(126);
-      const std::string run_dir_option = run_dir();
-      execl(program.c_str(), program.c_str(), "--run-dir", run_dir_option.c_str(), "--run-id",
-            "test", "--attempt", attempt, nullptr);
-      _exit(127);
-    }
-    return pid;
-  };
-  const TemporaryDirectory outputs;
-  const pid_t first = start("1", "4711", outputs.path() + "/first");
-  const auto clients = ConnectAll(1, 1);
-  ASSERT_EQ(clients.size(), 1u);
-  const pid_t second = start("2", "4712", outputs.path() + "/second");
-  int status = 0;
-  ASSERT_EQ(waitpid(second, &status, 0), second);
-  EXPECT_EQ(WEXITSTATUS(status), kExitUsage);
-  std::ifstream in(outputs.path() + "/second");
-  std::ostringstream text;
-  text << in.rdbuf();
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  EXPECT_THAT(text.str(),
-              HasSubstr(absl::StrCat("process ", first, " on ", host.data(), " (job 4711)")));
-  EXPECT_TRUE(clients[0]->CanSave());
-  // Killed, its lease is a dead process's: the second job may start now.
-  kill(first, SIGKILL);
-  ASSERT_EQ(waitpid(first, &status, 0), first);
-  const pid_t third = start("3", "4713", outputs.path() + "/third");
-  EXPECT_EQ(ConnectAll(1, 3).size(), 1u);
-  kill(third, SIGKILL);
-  waitpid(third, &status, 0);
 }
 
 }  // namespace

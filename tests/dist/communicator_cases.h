@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -91,12 +89,6 @@ inline void ExchangeCase(Communicator& comm, int64_t unit) {
 
 inline void AllReduceCase(Communicator& comm) {
   const int n = comm.world_size();
-  std::vector<int64_t> sum = {1, comm.rank(), std::numeric_limits<int64_t>::min()};
-  comm.AllReduceSum(absl::MakeSpan(sum));
-  EXPECT_EQ(sum[0], n);
-  EXPECT_EQ(sum[1], n * (n - 1) / 2);
-  EXPECT_EQ(sum[2], n % 2 == 0 ? 0 : std::numeric_limits<int64_t>::min());
-
   std::vector<int64_t> low = {comm.rank() + 5};
   comm.AllReduceMin(absl::MakeSpan(low));
   EXPECT_EQ(low[0], 5);
@@ -110,10 +102,6 @@ inline void AllReduceCase(Communicator& comm) {
   comm.AllReduceMax(absl::MakeSpan(largest));
   EXPECT_EQ(largest[0], 0.5 * (n - 1));
   EXPECT_TRUE(std::isnan(largest[1]));
-  std::vector<double> smallest = {0.5 * comm.rank(), odd};
-  comm.AllReduceMin(absl::MakeSpan(smallest));
-  EXPECT_EQ(smallest[0], 0.0);
-  EXPECT_TRUE(std::isnan(smallest[1]));
 }
 
 // Small integers: every order of adding gives the same bits.

@@ -5,10 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -81,18 +79,6 @@ struct Outcomes {
   std::vector<UpdateOutcome> steps;
   std::vector<uint64_t> digests;  // of weights and moments after each step
 };
-
-uint64_t StateDigest(Communicator& comm, kernels::Backend& backend, ShardedOptimizer& optimizer,
-                     const DeviceArray<float>& weights) {
-  uint64_t digest = Digest(BytesOf(absl::MakeConstSpan(weights.host())));
-  for (const TensorView state :
-       {optimizer.master(), optimizer.first_moment(), optimizer.second_moment()}) {
-    const std::vector<float> all =
-        GatherState(comm, optimizer.partition(), ToHost<float>(backend, state));
-    digest = Digest(BytesOf(absl::MakeConstSpan(all)), digest);
-  }
-  return digest;
-}
 
 // On this rank. `looks`: the host reads the state after each step; otherwise after the last only,
 // so that steps follow each other as in training.

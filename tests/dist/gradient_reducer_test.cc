@@ -4,12 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <limits>
 #include <mutex>
 #include <vector>
 
-#include "core/base/philox.h"
+#include "tests/dist/training_run.h"
 #include "tests/testing/thread_communicator.h"
 
 namespace anyorder::dist {
@@ -21,32 +19,9 @@ constexpr int64_t kBlock = Partition::kBlockElements;
 // Four blocks, the last of them short: three ranks own unequal ranges, five leave one with nothing.
 constexpr int64_t kSize = 3 * kBlock + 77;
 
-// Magnitudes from 2^-10 to 2^10, so that another order of additions gives other bits.
-std::vector<float> LeafGradient(int64_t leaf, int64_t size) {
-  RandomStream random(7, RandomPurpose::kInit, leaf, 0);
-  std::vector<float> values(size);
-  for (float& value : values)
-    value = static_cast<float>(random.Normal() * std::exp2(20 * random.Uniform() - 10));
-  return values;
-}
 std::vector<double> LeafScalars(int64_t leaf) {
   RandomStream random(8, RandomPurpose::kInit, leaf, 0);
   return {random.Normal(), random.Uniform() * 1e6};
-}
-
-// The definition: a node is its left half plus its right half.
-template <typename T>
-std::vector<T> TreeSum(const std::vector<std::vector<T>>& leaves, size_t begin, size_t end) {
-  if (end - begin == 1) return leaves[begin];
-  std::vector<T> left = TreeSum(leaves, begin, (begin + end) / 2);
-  const std::vector<T> right = TreeSum(leaves, (begin + end) / 2, end);
-  for (size_t i = 0; i < left.size(); ++i) left[i] = static_cast<T>(left[i] + right[i]);
-  return left;
-}
-
-template <typename T>
-bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 struct Reduced {
@@ -82,12 +57,6 @@ Reduced Reduce(const std::vector<std::vector<float>>& leaves, int ranks, Reducti
   return reduced;
 }
 
-std::vector<std::vector<float>> Leaves(int64_t count, int64_t size) {
-  std::vector<std::vector<float>> leaves;
-  for (int64_t leaf = 0; leaf < count; ++leaf) leaves.push_back(LeafGradient(leaf, size));
-  return leaves;
-}
-
 TEST(MaximalNodesTest, AreFewDisjointAndCoverTheLeaves) {
   EXPECT_EQ(MaximalNodes({0, 8}), (std::vector<TreeNode>{{3, 0}}));
   EXPECT_EQ(MaximalNodes({3, 6}), (std::vector<TreeNode>{{0, 3}, {1, 2}}));
@@ -108,7 +77,7 @@ TEST(MaximalNodesTest, AreFewDisjointAndCoverTheLeaves) {
 
 TEST(GradientReducerTest, TreeSumHasTheSameBitsForAnyNumberOfRanks) {
   for (const int64_t num_leaves : {1, 2, 4, 8, 16}) {
-    const auto leaves = Leaves(num_leaves, num_leaves <= 8 ? kSize : 300);
+    const auto leaves = WideLeaves(0, num_leaves, num_leaves <= 8 ? kSize : 300);
     const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
     std::vector<std::vector<double>> leaf_scalars;
     for (int64_t leaf = 0; leaf < num_leaves; ++leaf) leaf_scalars.push_back(LeafScalars(leaf));
@@ -125,7 +94,7 @@ TEST(GradientReducerTest, TreeSumHasTheSameBitsForAnyNumberOfRanks) {
 // Guards the test above: with these leaves, adding from left to right gives other bits than the
 // tree.
 TEST(GradientReducerTest, TheLeavesTellOrdersApart) {
-  const auto leaves = Leaves(8, kSize);
+  const auto leaves = WideLeaves(0, 8, kSize);
   std::vector<float> running(kSize, 0.0f);
   for (const std::vector<float>& leaf : leaves) {
     for (int64_t i = 0; i < kSize; ++i) running[i] += leaf[i];
@@ -134,7 +103,7 @@ TEST(GradientReducerTest, TheLeavesTellOrdersApart) {
 }
 
 TEST(GradientReducerTest, BuffersServeEveryStepAnew) {
-  const auto leaves = Leaves(8, kSize);
+  const auto leaves = WideLeaves(0, 8, kSize);
   const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
   EXPECT_TRUE(SameBits(Reduce(leaves, 3, Reduction::kTree, 3).gradient, expected));
   EXPECT_TRUE(SameBits(Reduce(leaves, 2, Reduction::kTree, 3).gradient, expected));
@@ -154,18 +123,16 @@ TEST(GradientReducerTest, LargeRangesTravelInWindows) {
 
 // Small integers: the sum is exact in any order.
 TEST(GradientReducerTest, FastModeSumsTheSameLeaves) {
-  std::vector<std::vector<float>> leaves;
-  for (int64_t leaf = 0; leaf < 8; ++leaf) {
-    leaves.push_back(LeafGradient(leaf, kSize));
-    for (float& value : leaves.back()) value = std::trunc(value);
-  }
+  auto leaves = WideLeaves(0, 8, kSize);
+  for (std::vector<float>& leaf : leaves)
+    for (float& value : leaf) value = std::trunc(value);
   const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
   for (const int ranks : {1, 2, 3, 8})
     EXPECT_TRUE(SameBits(Reduce(leaves, ranks, Reduction::kFast, 2).gradient, expected)) << ranks;
 }
 
 TEST(GradientReducerTest, SendsNoMoreThanARing) {
-  const auto leaves = Leaves(8, 8 * kBlock);
+  const auto leaves = WideLeaves(0, 8, 8 * kBlock);
   for (const int ranks : {1, 2, 4, 8}) {
     const Reduced reduced = Reduce(leaves, ranks, Reduction::kTree);
     for (const int64_t bytes : reduced.bytes_of_rank)
@@ -174,7 +141,7 @@ TEST(GradientReducerTest, SendsNoMoreThanARing) {
 }
 
 TEST(GradientReducerTest, NanReachesTheSum) {
-  auto leaves = Leaves(4, kSize);
+  auto leaves = WideLeaves(0, 4, kSize);
   leaves[2][kSize - 1] = std::nanf("");
   const Reduced reduced = Reduce(leaves, 3, Reduction::kTree);
   EXPECT_TRUE(std::isnan(reduced.gradient[kSize - 1]));

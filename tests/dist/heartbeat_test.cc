@@ -3,40 +3,33 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <string>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 
 #include "dist/collective_watch.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::dist {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
 class HeartbeatTest : public ::testing::Test {
  protected:
-  HeartbeatTest() {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    directory_ = ::testing::TempDir() + "heartbeat." + info->name();
-    fs::remove_all(directory_);
-  }
-  ~HeartbeatTest() override { fs::remove_all(directory_); }
-
   std::unique_ptr<Heartbeat> Make(int rank, int64_t attempt = 1) {
     auto heartbeat = Heartbeat::Create(directory_, rank, 3, attempt, "node7");
     EXPECT_TRUE(heartbeat.ok()) << heartbeat.status();
     heartbeat.value()->Tick();
     return *std::move(heartbeat);
   }
-  std::string directory_;
+
+  const TemporaryDirectory temporary_;
+  const std::string directory_ = temporary_.path() + "/ranks";
 };
 
 TEST_F(HeartbeatTest, OthersReadWhatTheRankDoes) {
@@ -99,21 +92,12 @@ TEST_F(HeartbeatTest, ReportOfAHangNamesTheMissingRank) {
   options.report_after = absl::Milliseconds(20);
   options.exit_after = absl::Milliseconds(60);
   options.heartbeat = mine.get();
-  std::mutex mutex;
-  std::condition_variable done;
-  bool has_exited = false;
+  absl::Notification has_exited;
   options.report = [&](const std::string& line) { report += line + "\n"; };
-  options.exit = [&] {
-    const std::lock_guard<std::mutex> lock(mutex);
-    has_exited = true;
-    done.notify_one();
-  };
+  options.exit = [&] { has_exited.Notify(); };
   CollectiveWatch watch(options, 0, "node0");
   watch.Begin("Barrier");
-  {
-    std::unique_lock<std::mutex> lock(mutex);
-    done.wait(lock, [&] { return has_exited; });
-  }
+  has_exited.WaitForNotification();
   watch.End();
   EXPECT_THAT(report, AllOf(HasSubstr("rank 0 on node0: collective 1 (Barrier)"),
                             HasSubstr("missing: "), HasSubstr("rank 1 on node7"),

@@ -37,12 +37,15 @@ std::unique_ptr<DeferredBackend> Device(const Communicator& comm, Lag lag = Lag:
   return backend;
 }
 
-absl::Span<char> ViewBytes(TensorView view) {
-  return absl::MakeSpan(static_cast<char*>(view.raw()), view.num_bytes());
+// `values` become rank 0's.
+void FromRankZero(DeviceTransport& transport, int world_size, TensorView values) {
+  std::vector<int64_t> offsets(world_size + 1, values.num_bytes());
+  offsets[0] = 0;
+  transport.AllGatherInPlace(BytesOfView(values), offsets, {});
 }
 
-// Rank r owns r * 777 elements; then everybody has all, and the root's.
-TEST(NcclTransportTest, GathersAndBroadcastsInTheOrderOfTheStream) {
+// Rank r owns r * 777 elements; then everybody has all.
+TEST(NcclTransportTest, GathersInTheOrderOfTheStream) {
   for (const Lag lag : {Lag::kMain, Lag::kSide}) {
     FakeWire wire;
     testing::RunThreadRanks(4, [&](Communicator& comm) {
@@ -60,23 +63,17 @@ TEST(NcclTransportTest, GathersAndBroadcastsInTheOrderOfTheStream) {
       const DeviceArray<float> doubled(*backend, size);
       for (int repeat = 0; repeat < 3; ++repeat) {
         ToDevice(*backend, mine, all.view());
-        transport->AllGatherInPlace(ViewBytes(all.view()), offsets, {});
+        transport->AllGatherInPlace(BytesOfView(all.view()), offsets, {});
         backend->Add(all.view(), all.view(), doubled.view(), {});
         const std::vector<float> host = doubled.host();
         for (int64_t i = 0; i < size; ++i) ASSERT_EQ(host[i], 2.0f * static_cast<float>(i));
       }
-      const DeviceArray<float> root(*backend, std::vector<float>(100, comm.rank() + 1.0f));
-      transport->Broadcast(ViewBytes(root.view()), 2, {});
-      EXPECT_EQ(root.host(), std::vector<float>(100, 3.0f));
     });
   }
 }
 
 TEST(NcclTransportTest, TrainingEndsInTheBitsOfOneRank) {
-  uint64_t expected = 0;
-  testing::RunThreadRanks(1, [&](Communicator& one) {
-    expected = RunDigest<BFloat16>(one, *kernels::MakeReferenceBackend());
-  });
+  const uint64_t expected = RunDigestOfOneRank<BFloat16>(*kernels::MakeReferenceBackend());
   for (int ranks = 2; ranks <= 4; ++ranks) {
     FakeWire wire;
     testing::RunThreadRanks(ranks, [&](Communicator& comm) {
@@ -132,31 +129,9 @@ TEST(NcclTransportTest, AFailedStartIsAnErrorOnAllRanks) {
               HasSubstr("rank 0 on thread0: NCCL did not connect the ranks within 100ms"));
 }
 
-// Thread ranks have hosts of their own; devices are told apart by both.
+// Devices are told apart by their host, too.
 TEST(NcclTransportTest, RanksThatShareADeviceAreNamed) {
-  class OneHost final : public Communicator {
-   public:
-    explicit OneHost(Communicator& inner)
-        : Communicator(inner.rank(), inner.world_size(), "node7"), inner_(inner) {}
-
-   private:
-    void DoBarrier() override { inner_.Barrier(); }
-    void DoBroadcast(absl::Span<char> bytes, int root) override { inner_.Broadcast(bytes, root); }
-    void DoAllGather(absl::Span<const char> mine, absl::Span<char> all) override {
-      inner_.AllGather(mine, all);
-    }
-    void DoExchange(absl::Span<const SendBlock> send,
-                    absl::Span<const ReceiveBlock> receive) override {
-      inner_.Exchange(send, receive);
-    }
-    void DoReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
-                                 absl::Span<float> owned) override {
-      inner_.ReduceScatterAnyOrder(mine, offsets, owned);
-    }
-    Communicator& inner_;
-  };
-  testing::RunThreadRanks(3, [](Communicator& inner) {
-    OneHost comm(inner);
+  const auto check = [](Communicator& comm) {
     const std::string device = comm.rank() == 1 ? "GPU-b" : "GPU-a";
     const absl::Status error = CheckOneDeviceEach(comm, device);
     EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
@@ -164,7 +139,8 @@ TEST(NcclTransportTest, RanksThatShareADeviceAreNamed) {
               "ranks 0 and 2 share the device GPU-a of node7, and NCCL needs one for each rank; "
               "start fewer ranks on that node, or set dist.transport = \"mpi\"");
     EXPECT_TRUE(CheckOneDeviceEach(comm, absl::StrCat("GPU-", comm.rank())).ok());
-  });
+  };
+  testing::RunThreadRanks(3, check, "node7");
 }
 
 // What the watch of rank 0 says when rank 1 has `faults`, after both asked for a few operations.
@@ -192,7 +168,7 @@ std::string LastWords(const NcclFaults& faults, int* num_aborts) {
             comm, *backend, options)
             .value();
     const DeviceArray<float> values(*backend, 100);
-    for (int i = 0; i < 3; ++i) transport->Broadcast(ViewBytes(values.view()), 0, {});
+    for (int i = 0; i < 3; ++i) FromRankZero(*transport, comm.world_size(), values.view());
     while (!has_exited) absl::SleepFor(absl::Milliseconds(5));
     comm.Barrier();
   });
@@ -213,7 +189,7 @@ TEST(NcclTransportTest, TheWatchAndTheRankDoNotMeetInTheLibrary) {
     const auto transport =
         MakeNcclTransport(MakeFakeNccl(wire, *backend, {}), comm, *backend, options).value();
     const DeviceArray<float> values(*backend, 100);
-    for (int i = 0; i < 200; ++i) transport->Broadcast(ViewBytes(values.view()), 0, {});
+    for (int i = 0; i < 200; ++i) FromRankZero(*transport, comm.world_size(), values.view());
     backend->Synchronize({});
   });
 }
@@ -222,9 +198,10 @@ TEST(NcclTransportTest, AnOperationThatDoesNotEndTakesTheRankDown) {
   NcclFaults faults;
   faults.lose_operation = 1;
   int num_aborts = 0;
-  EXPECT_THAT(LastWords(faults, &num_aborts),
-              AllOf(HasSubstr("rank 1 on thread1: NCCL operation 2 (Broadcast) has run for "),
-                    HasSubstr("a peer or its network is lost in phase 'step 41'; giving up")));
+  EXPECT_THAT(
+      LastWords(faults, &num_aborts),
+      AllOf(HasSubstr("rank 1 on thread1: NCCL operation 2 (AllGatherInPlace) has run for "),
+            HasSubstr("a peer or its network is lost in phase 'step 41'; giving up")));
   EXPECT_GE(num_aborts, 1);
 }
 

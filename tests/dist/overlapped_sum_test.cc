@@ -6,8 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <memory>
 #include <random>
 #include <vector>
 
@@ -26,22 +24,6 @@ using testing::FakeWire;
 using testing::Lag;
 
 constexpr int64_t kGradientSize = 2 * Partition::kBlockElements + 333;
-
-std::vector<float> StepLeafGradient(int64_t step, int64_t leaf) {
-  RandomStream random(7, RandomPurpose::kInit, step, leaf);
-  std::vector<float> values(kGradientSize);
-  for (float& value : values)
-    value = static_cast<float>(random.Normal() * std::exp2(20 * random.Uniform() - 10));
-  return values;
-}
-
-std::vector<float> TreeSum(int64_t step, int64_t begin, int64_t end) {
-  if (end - begin == 1) return StepLeafGradient(step, begin);
-  std::vector<float> left = TreeSum(step, begin, (begin + end) / 2);
-  const std::vector<float> right = TreeSum(step, (begin + end) / 2, end);
-  for (int64_t i = 0; i < kGradientSize; ++i) left[i] += right[i];
-  return left;
-}
 
 struct Case {
   int ranks;
@@ -83,7 +65,7 @@ std::vector<std::vector<float>> Sums(const Case& c) {
     for (size_t step = 0; step < sums.size(); ++step) {
       const Range leaves = reducer->leaves();
       for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
-        const std::vector<float> values = StepLeafGradient(step, leaf);
+        const std::vector<float> values = WideGradient(step, leaf, kGradientSize);
         WriteInPieces(*reducer, backend, values, random);
         const ConstTensorView leaf_view(reducer->LeafBuffer(), {kGradientSize});
         reducer->CommitLeaf(leaf, {1.0});
@@ -102,15 +84,12 @@ std::vector<std::vector<float>> Sums(const Case& c) {
   return sums;
 }
 
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
 TEST(OverlappedSumTest, HasTheBitsOfTheTreeForAnyCutsArrivalsAndRanks) {
   std::mt19937_64 random(5);
   for (const int64_t leaves : {4, 8}) {
     std::vector<std::vector<float>> expected;
-    for (int64_t step = 0; step < 3; ++step) expected.push_back(TreeSum(step, 0, leaves));
+    for (int64_t step = 0; step < 3; ++step)
+      expected.push_back(TreeSum(WideLeaves(step, leaves, kGradientSize), 0, leaves));
     for (const Lag lag : {Lag::kMain, Lag::kSide, Lag::kRandom}) {
       for (int ranks = 1; ranks <= 4; ++ranks) {
         const int64_t bucket = 4096 + static_cast<int64_t>(random() % (5 * kGradientSize));
@@ -130,10 +109,10 @@ TEST(OverlappedSumTest, FastModeSumsTheSameLeaves) {
   for (const Lag lag : {Lag::kMain, Lag::kSide}) {
     for (int ranks = 2; ranks <= 4; ++ranks) {
       const auto sums = Sums({ranks, 4, 40'000, lag, 9, Reduction::kFast});
-      const std::vector<float> expected = TreeSum(2, 0, 4);
+      const std::vector<std::vector<float>> leaves = WideLeaves(2, 4, kGradientSize);
+      const std::vector<float> expected = TreeSum(leaves, 0, 4);
       std::vector<float> largest(kGradientSize);
-      for (int64_t leaf = 0; leaf < 4; ++leaf) {
-        const std::vector<float> values = StepLeafGradient(2, leaf);
+      for (const std::vector<float>& values : leaves) {
         for (int64_t i = 0; i < kGradientSize; ++i) largest[i] += std::abs(values[i]);
       }
       // The tree's sum is off by two roundings of what there is to add at most, any other order's

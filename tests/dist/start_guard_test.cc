@@ -10,6 +10,7 @@
 #include <string>
 
 #include "dist/mpi_communicator.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::dist {
 
@@ -108,8 +109,8 @@ TEST(StartGuardTest, PromisedGpusThatNobodySeesAreRefused) {
 }
 
 TEST(BundledMpiTest, IsFoundBesideTheFolderOfProgramsAndNowhereElse) {
-  const std::string root = ::testing::TempDir() + "/bundled_mpi";
-  fs::remove_all(root);
+  const TemporaryDirectory directory;
+  const std::string& root = directory.path();
   for (const char* folder : {"/bin", "/sbin", "/mpi/bin"}) fs::create_directories(root + folder);
   EXPECT_EQ(BundledMpi(root + "/bin/anyorder-train"), "") << "a build folder has none";
   const std::string mpirun = root + "/mpi/bin/mpirun";
@@ -119,7 +120,6 @@ TEST(BundledMpiTest, IsFoundBesideTheFolderOfProgramsAndNowhereElse) {
   EXPECT_EQ(BundledMpi(root + "/sbin/anyorder-train"), "");
   for (const char* program : {"", "anyorder", "/anyorder", "bin/anyorder"})
     EXPECT_EQ(BundledMpi(program), "") << program;
-  fs::remove_all(root);
 }
 
 }  // namespace

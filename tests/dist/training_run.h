@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "core/base/philox.h"
 #include "dist/gradient_reducer.h"
 #include "dist/sharded_optimizer.h"
+#include "tests/testing/thread_communicator.h"
 
 namespace anyorder::dist {
 
@@ -38,6 +40,37 @@ inline std::vector<DecaySegment> RunSegments() {
           {40007, kRunElements, true}};
 }
 
+// Of the gradient of a leaf of a step: magnitudes from 2^-10 to 2^10, so that another order of
+// additions gives other bits.
+inline std::vector<float> WideGradient(int64_t step, int64_t leaf, int64_t size) {
+  RandomStream random(7, RandomPurpose::kInit, step, leaf);
+  std::vector<float> values(size);
+  for (float& value : values)
+    value = static_cast<float>(random.Normal() * std::exp2(20 * random.Uniform() - 10));
+  return values;
+}
+
+inline std::vector<std::vector<float>> WideLeaves(int64_t step, int64_t count, int64_t size) {
+  std::vector<std::vector<float>> leaves;
+  for (int64_t leaf = 0; leaf < count; ++leaf) leaves.push_back(WideGradient(step, leaf, size));
+  return leaves;
+}
+
+// The definition: a node is its left half plus its right half.
+template <typename T>
+std::vector<T> TreeSum(const std::vector<std::vector<T>>& leaves, size_t begin, size_t end) {
+  if (end - begin == 1) return leaves[begin];
+  std::vector<T> left = TreeSum(leaves, begin, (begin + end) / 2);
+  const std::vector<T> right = TreeSum(leaves, (begin + end) / 2, end);
+  for (size_t i = 0; i < left.size(); ++i) left[i] = static_cast<T>(left[i] + right[i]);
+  return left;
+}
+
+template <typename T>
+bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
 // FNV-1a, 64 bits.
 inline uint64_t Digest(absl::Span<const char> bytes, uint64_t digest = 0xcbf29ce484222325u) {
   for (const char byte : bytes) digest = (digest ^ static_cast<uint8_t>(byte)) * 0x100000001b3u;
@@ -53,6 +86,10 @@ inline std::vector<float> GatherState(Communicator& comm, const Partition& parti
   for (int64_t& offset : offsets) offset *= sizeof(float);
   comm.AllGatherInPlace(MutableBytesOf(absl::MakeSpan(all)), offsets);
   return all;
+}
+
+inline absl::Span<char> BytesOfView(TensorView view) {
+  return absl::MakeSpan(static_cast<char*>(view.raw()), view.num_bytes());
 }
 
 // Device memory as the host sees it.
@@ -118,8 +155,22 @@ inline std::unique_ptr<ShardedOptimizer> StartOptimizer(Communicator& comm,
   return optimizer;
 }
 
-// Digest of master weights, moments and compute weights after kRunSteps steps; the same on every
-// rank.
+// Digest of compute weights, master weights and moments; the same on every rank.
+template <typename Weight>
+uint64_t StateDigest(Communicator& comm, kernels::Backend& backend, ShardedOptimizer& optimizer,
+                     const DeviceArray<Weight>& weights) {
+  const std::vector<Weight> values = weights.host();
+  uint64_t digest = Digest(BytesOf(absl::MakeConstSpan(values)));
+  for (const TensorView state :
+       {optimizer.master(), optimizer.first_moment(), optimizer.second_moment()}) {
+    const std::vector<float> all =
+        GatherState(comm, optimizer.partition(), ToHost<float>(backend, state));
+    digest = Digest(BytesOf(absl::MakeConstSpan(all)), digest);
+  }
+  return digest;
+}
+
+// The state's digest after kRunSteps steps.
 template <typename Weight>
 uint64_t RunDigest(Communicator& comm, kernels::Backend& backend,
                    DeviceTransport* transport = nullptr) {
@@ -150,14 +201,13 @@ uint64_t RunDigest(Communicator& comm, kernels::Backend& backend,
     EXPECT_FALSE(result.skipped);
     EXPECT_LT(result.clip_factor, 1.0);
   }
-  const std::vector<Weight> last = weights.host();
-  uint64_t digest = Digest(BytesOf(absl::MakeConstSpan(last)));
-  for (const TensorView state :
-       {optimizer->master(), optimizer->first_moment(), optimizer->second_moment()}) {
-    const std::vector<float> all =
-        GatherState(comm, optimizer->partition(), ToHost<float>(backend, state));
-    digest = Digest(BytesOf(absl::MakeConstSpan(all)), digest);
-  }
+  return StateDigest(comm, backend, *optimizer, weights);
+}
+
+template <typename Weight>
+uint64_t RunDigestOfOneRank(kernels::Backend& backend) {
+  uint64_t digest = 0;
+  testing::RunThreadRanks(1, [&](Communicator& one) { digest = RunDigest<Weight>(one, backend); });
   return digest;
 }
 

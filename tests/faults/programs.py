@@ -45,12 +45,12 @@ class Programs:
             raise Failure("%s: exit status %d: %s" % (" ".join(str(c) for c in command), done.returncode, done.stdout[-2000:]))
         return done.stdout
 
-    def launch_command(self, run, ranks, settings, options=()):
+    def launch_command(self, run, ranks, settings):
         command = [self.bin / "anyorder", "launch", "--config", HERE / "tiny.toml", "--run-dir", run, "--ranks", ranks,
                    "--set", "data.shards=%s" % (self.work / "shards")]
         for setting in settings:
             command += ["--set", setting]
-        return [str(c) for c in command + list(options)]
+        return [str(c) for c in command]
 
     def verify(self, checkpoint):
         """(exit status, report) of reading every byte of a checkpoint."""

@@ -67,7 +67,7 @@ class SmallDataset {
     std::vector<uint8_t> bits(count);
     if ((*dataset)->ReadTokens(0, count, tokens.data()).ok()) {
       for (const int32_t id : tokens)
-        ANYORDER_CHECK(id >= 0 && id < (*dataset)->vocab_size()) << id;
+        ANYORDER_CHECK(id >= 0 && id < (*dataset)->vocabulary().size) << id;
     }
     (*dataset)->ReadSentenceFlags(0, count, bits.data()).IgnoreError();
     (*dataset)->ReadWordStarts(0, count, bits.data()).IgnoreError();

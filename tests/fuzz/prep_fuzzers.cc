@@ -3,29 +3,13 @@
 
 #include <algorithm>
 
-#include "core/base/digest.h"
 #include "data/prep/example_reader.h"
 #include "data/prep/text_reader.h"
+#include "tests/data/prep/corpus_text.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace anyorder::fuzz {
 namespace {
-
-class PortionSource final : public data::ByteSource {
- public:
-  PortionSource(absl::string_view text, size_t portion) : rest_(text), portion_(portion) {}
-  absl::StatusOr<size_t> Read(char* out, size_t capacity) override {
-    const size_t count = std::min({capacity, portion_, rest_.size()});
-    std::copy_n(rest_.data(), count, out);
-    rest_.remove_prefix(count);
-    return count;
-  }
-  Digest128 StoredDigest() const override { return {}; }
-
- private:
-  absl::string_view rest_;
-  const size_t portion_;
-};
 
 // What cleaning yields is valid UTF-8, not empty, and of bounded length: NFKD makes at most 11
 // times the bytes.
@@ -62,7 +46,7 @@ void UseText(absl::string_view text) {
       .kind = (choice & 1) != 0 ? data::TextKind::kJsonl : data::TextKind::kTxt,
       .letter_case = (choice & 2) != 0 ? data::LetterCase::kUncased : data::LetterCase::kCased,
       .invalid_utf8 = (choice & 4) != 0 ? data::InvalidUtf8::kReplace : data::InvalidUtf8::kError};
-  PortionSource source(text.substr(1), (choice & 8) != 0 ? 3 : 1 << 20);
+  data::PortionSource source(text.substr(1), (choice & 8) != 0 ? 3 : 1 << 20);
   CheckingSink sink;
   data::TextReadCounts counts;
   data::ReadText(source, options, sink, counts, nullptr).IgnoreError();
@@ -84,7 +68,7 @@ void UseExamples(absl::string_view text) {
   options.path = "input";
   if (static_cast<uint8_t>(text[0]) & 1) options.letter_case = data::LetterCase::kUncased;
   if (static_cast<uint8_t>(text[0]) & 2) options.invalid_utf8 = data::InvalidUtf8::kReplace;
-  PortionSource source(text.substr(1), 100);
+  data::PortionSource source(text.substr(1), 100);
   const auto take = [](uint64_t line, const data::WrittenExample& example) {
     ANYORDER_CHECK(line > 0 && !example.parts.empty());
     for (const std::string& part : example.parts) CheckClean(part);

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 
 #include "core/base/check.h"
 #include "tests/gpu/attention_switches.h"
@@ -47,6 +47,12 @@ struct CheckedTensor {
   }
 };
 
+Rows RowsOf(absl::string_view name) {
+  if (name == "out" || name == "lse" || name == "dq") return Rows::kQueries;
+  if (name == "dk" || name == "dv") return Rows::kKeys;
+  return name == "drelative" ? Rows::kDistances : Rows::kNone;
+}
+
 template <typename Element>
 CheckedTensor Check(const char* name, Rows rows, const Places& places,
                     const std::vector<Element>& found, const std::vector<Element>& again,
@@ -86,8 +92,7 @@ struct Exact {
       : results(kernels::testing::RunReference(kernels::testing::InDouble(data),
                                                backward || std::is_same_v<T, float>)) {
     if constexpr (std::is_same_v<T, float>) {
-      bounds =
-          kernels::testing::AttentionErrorAnalysis(results, kernels::testing::kUnitOf<T>).bounds();
+      bounds = kernels::testing::AttentionErrorAnalysis(results, DTypeOf<T>::kValue).bounds();
       kernels::testing::VisitPairs(bounds, rms, [](const auto& bound, auto& mean) {
         double sum = 0;
         for (const double x : bound) sum += x * x;
@@ -115,57 +120,35 @@ class SwitchRun {
         data_(kernels::testing::MakeData<T, float>(CaseOf(which.level), 61)),
         places_(data_, which.is_ring) {}
 
+  // The last one is `out` with unit vectors for values.
   std::vector<CheckedTensor> Forward() {
-    std::vector<CheckedTensor> tensors;
-    const auto run = [&](bool is_probabilities) {
-      const Exact exact(data_, /*backward=*/false);
-      RunForward();
-      const std::vector<T> out = data_.out;
-      const std::vector<float> lse = data_.lse;
-      RunForward();
-      const char* const name = is_probabilities ? "probabilities" : "out";
-      tensors.push_back(Check(name, Rows::kQueries, places_, out, data_.out, exact.results.out,
-                              exact.bounds.out, exact.rms.out[0]));
-      tensors.back().columns_are_keys = is_probabilities;
-      if (is_probabilities) return;
-      tensors.push_back(Check("lse", Rows::kQueries, places_, lse, data_.lse, exact.results.lse,
-                              exact.bounds.lse, exact.rms.lse[0]));
-    };
-    run(false);
+    std::vector<CheckedTensor> tensors = RunTwice(/*is_backward=*/false);
     MakeValuesUnitVectors();
-    run(true);
+    CheckedTensor& probabilities = tensors.emplace_back(RunTwice(/*is_backward=*/false).front());
+    probabilities.name = "probabilities";
+    probabilities.columns_are_keys = true;
     return tensors;
   }
 
-  std::vector<CheckedTensor> Backward() {
-    const Exact exact(data_, /*backward=*/true);
-    RunBackward(exact.results);
-    const AttentionData<T, float> first = data_;
-    RunBackward(exact.results);
-    std::vector<CheckedTensor> tensors;
-    const auto add = [&](const char* name, Rows rows, auto result, auto right, auto bound) {
-      tensors.push_back(Check(name, rows, places_, first.*result, data_.*result,
-                              exact.results.*right, exact.bounds.*bound, (exact.rms.*bound)[0]));
-    };
-    using Data = AttentionData<T, float>;
-    using Right = AttentionData<double, double>;
-    using Bound = AttentionBounds;
-    add("dq", Rows::kQueries, &Data::dq, &Right::dq, &Bound::dq);
-    add("dk", Rows::kKeys, &Data::dk, &Right::dk, &Bound::dk);
-    add("dv", Rows::kKeys, &Data::dv, &Right::dv, &Bound::dv);
-    add("drelative", Rows::kDistances, &Data::drelative, &Right::drelative, &Bound::drelative);
-    add("dcontent_bias", Rows::kNone, &Data::dcontent_bias, &Right::dcontent_bias,
-        &Bound::dcontent_bias);
-    add("dposition_bias", Rows::kNone, &Data::dposition_bias, &Right::dposition_bias,
-        &Bound::dposition_bias);
-    add("dsegment_bias", Rows::kNone, &Data::dsegment_bias, &Right::dsegment_bias,
-        &Bound::dsegment_bias);
-    add("dsegment_embedding", Rows::kNone, &Data::dsegment_embedding, &Right::dsegment_embedding,
-        &Bound::dsegment_embedding);
-    return tensors;
-  }
+  std::vector<CheckedTensor> Backward() { return RunTwice(/*is_backward=*/true); }
 
  private:
+  std::vector<CheckedTensor> RunTwice(bool is_backward) {
+    const Exact exact(data_, is_backward);
+    const auto run = [&] { is_backward ? RunBackward(exact.results) : RunForward(); };
+    run();
+    const AttentionData<T, float> first = data_;
+    run();
+    std::vector<CheckedTensor> tensors;
+    const auto check = [&](const char* name, const auto& found, const auto& again,
+                           const auto& expected, const auto& bound, const auto& rms) {
+      const bool is_gradient = *name == 'd';  // the others are forward's
+      if (is_gradient != is_backward) return;
+      tensors.push_back(Check(name, RowsOf(name), places_, found, again, expected, bound, rms[0]));
+    };
+    kernels::testing::VisitResults(check, first, data_, exact.results, exact.bounds, exact.rms);
+    return tensors;
+  }
   void RunForward() {
     data_.Poison(0);
     device_.AttentionForward(data_.Forward(), {});
@@ -225,9 +208,8 @@ TensorReport ReportOf(const std::string& name, const CheckedTensor& tensor) {
   TensorReport report{tensor.name, false, tensor.Verdict(), ""};
   report.passed = report.pattern == kAgrees;
   report.line = absl::StrFormat(
-      "{\"bisect\": \"%s\", \"tensor\": \"%s\", \"relative_l2\": %s, \"bound\": %s, \"passed\": "
-      "%s, "
-      "\"worst\": %s, \"pattern\": \"%s\"}",
+      "{\"bisect\": \"%s\", \"tensor\": \"%s\", \"relative_l2\": %s, \"bound\": %s, "
+      "\"passed\": %s, \"worst\": %s, \"pattern\": \"%s\"}",
       name, tensor.name, Number(tensor.DifferenceRms() / norm), Number(tensor.most_rms / norm),
       report.passed ? "true" : "false", WorstOf(tensor), report.pattern);
   return report;

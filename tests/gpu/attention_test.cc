@@ -5,9 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <string>
-#include <vector>
 
 #include "tests/gpu/device.h"
 #include "tests/kernels/attention_rounding.h"

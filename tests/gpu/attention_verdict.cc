@@ -61,9 +61,10 @@ int64_t CountWrong(const Elements& elements) {
                        [](const auto& element) { return element.is_wrong(); });
 }
 
-std::string Listed(const std::vector<std::string>& values) {
+template <typename Values>
+std::string Listed(const Values& values) {
   const size_t shown = std::min(values.size(), kMostListed);
-  std::string text = absl::StrJoin(values.begin(), values.begin() + shown, ", ");
+  std::string text = absl::StrJoin(values.begin(), std::next(values.begin(), shown), ", ");
   if (shown < values.size()) absl::StrAppend(&text, " and ", values.size() - shown, " more");
   return text;
 }
@@ -77,10 +78,8 @@ std::optional<std::string> Race(const Elements& elements) {
     tiles.insert(element.tile);
   }
   if (count == 0) return std::nullopt;
-  std::vector<std::string> names;
-  for (const int tile : tiles) names.push_back(absl::StrCat(tile));
   return absl::StrFormat("race: differs between two runs (%d of %d elements, tiles %s)", count,
-                         elements.size(), Listed(names));
+                         elements.size(), Listed(tiles));
 }
 
 // The factor that brings `expected` nearest to `found`; none where that explains nothing.

@@ -32,17 +32,17 @@ def read_rows(path, columns):
     return [row + [""] * (columns - len(row)) for row in rows if row[0]]
 
 
-def read_log(path):
-    """A log, without the middle of one that has run wild."""
+def read_log(path, limit=MAX_LOG):
+    """A log, without the middle of one that is longer than `limit` bytes."""
     if not path.exists():
         return ""
     with open(path, "rb") as file:
         size = path.stat().st_size
-        if size <= MAX_LOG:
+        if size <= limit:
             return file.read().decode(errors="replace")
-        head = file.read(MAX_LOG // 2)
-        file.seek(size - MAX_LOG // 2)
-        return head.decode(errors="replace") + f"\n... {size - MAX_LOG} bytes left out ...\n" + file.read().decode(errors="replace")
+        head = file.read(limit // 2)
+        file.seek(size - limit // 2)
+        return head.decode(errors="replace") + f"\n... {size - limit} bytes left out ...\n" + file.read().decode(errors="replace")
 
 
 def json_lines(log):
@@ -150,20 +150,16 @@ def judge(outcome, seconds, words, log, environment):
     return PASSED, words_of(log)
 
 
-def worst_text(record):
-    worst = record.get("worst")
-    if not isinstance(worst, dict):
-        return ""
-    return "worst element at " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in worst.items())
-
-
 def bisect_text(record):
     """One failed switch of the bisection in words."""
     if "crashed" in record:
         did_not_end = record["crashed"] in TIMED_OUT
         return f"{record['bisect']}: {'did not end' if did_not_end else 'crashed with status ' + str(record['crashed'])}"
     off, bound = ("not finite" if record.get(key) is None else record[key] for key in ("relative_l2", "bound"))
-    parts = [f"{record['bisect']}: {record.get('tensor', '')} has relative L2 {off}, bound {bound}", worst_text(record), str(record.get("pattern") or "")]
+    worst = record.get("worst")
+    places = [f"{key.replace('_', ' ')} {value}" for key, value in worst.items()] if isinstance(worst, dict) else []
+    parts = [f"{record['bisect']}: {record.get('tensor', '')} has relative L2 {off}, bound {bound}",
+             "worst element at " + ", ".join(places) if places else "", str(record.get("pattern") or "")]
     return ", ".join(filter(None, parts))
 
 

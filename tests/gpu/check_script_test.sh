@@ -106,7 +106,7 @@ said 'DID NOT END smoke_Graph: cut off right after smoke_RingForward crashed'
 # crashes.
 reported '| smoke_Copy | blocking |'
 reported '| smoke_Copy | cuda_gdb |'
-reported '| CUDA Exception: Warp Illegal Address; [Current focus set to CUDA kernel 0'
+reported '| CUDA Exception: Warp Illegal Address; The exception was triggered at PC 0x7f5a; [Current focus set to CUDA kernel 0, grid 1, block (0,0,0), thread (3,0,0)]; #0 '
 reported '| smoke_Gemm | memcheck |'
 reported '| Invalid __global__ read of size 16 bytes; at AttentionRingForwardKernel+0x40; by thread (3,0,0)'
 reported 'position: crashed with status 134'
@@ -158,12 +158,18 @@ reported '| production_attention | cuda_gdb |'
 check 64 rerun no_such_check
 said "there is no check 'no_such_check'; there are: smoke_Queue"
 
-# Two calls as one report: the later result of a check counts.
-cp -r "$out" "$work/first" 2>/dev/null || mkdir "$work/first"
-FAULTS="production=abort" check 1 rerun production_attention && cp "$out/report.tgz" "$work/first"
+# Two calls as one report: the later result of a check counts, and a peer is compared with the other
+# call's step.
+FAULTS="production=abort" check 1 rerun production_attention peer_eager
+mkdir "$work/first" && cp "$out/report.tgz" "$work/first"
 check 0 rerun production_attention bench_ceilings
-python3 "$here/report.py" --merge "$work/merged" "$work/first" "$out" >"$work/log" || fail "merge"
+expect 0 python3 "$here/report.py" --merge "$work/merged" "$work/first/report.tgz" "$out"
+said '2 calls, 3 passed'
 grep -q '^| depth | production_attention | passed .*; failed in the call before: exit status 134' "$work/merged.md" || fail "merged: $(cat "$work/merged.md")"
+grep -q 'ours 6.5 times as fast' "$work/merged.md" || fail "the peer stands alone: $(cat "$work/merged.md")"
+[ "$(grep -c '^## Environment' "$work/merged.md")" = 1 ] || fail "one machine is shown twice"
+head -n 1 "$work/merged.jsonl" | grep -q '"kind": "environment"' || fail "merged.jsonl begins with $(head -n 1 "$work/merged.jsonl")"
+expect 64 python3 "$here/report.py" --merge "$work/merged" "$work/nowhere"
 
 # A fault of the report's own costs nothing that was seen.
 mv "$here/report.py" "$work/report.py"

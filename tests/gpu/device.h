@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 
 #include "kernels/backend.h"
 

@@ -28,10 +28,10 @@ PROGRAM_SECONDS = 10  # nvidia-smi takes one to five where persistence mode is o
 FIELD_BY_FIELD_SECONDS = 15
 
 
-def library_folders(environment=os.environ):
+def library_folders():
     """Where CUDA's libraries may be, in the order in which the programs look, and last Python's packages of them."""
-    folders = [folder for folder in environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
-    for root in (environment.get("CUDA_HOME"), environment.get("CUDA_PATH"), "/usr/local/cuda"):
+    folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
         if root:
             folders += [f"{root}/lib64", f"{root}/lib"]
     folders += ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"]
@@ -103,12 +103,12 @@ def driver():
     return facts + [("chip", name.value.decode()), ("compute_capability", f"{capability[0].value}.{capability[1].value}")]
 
 
-def output(*command, seconds=PROGRAM_SECONDS):
+def output(*command):
     """What a program prints; None without it, or if it fails or takes too long."""
     if shutil.which(command[0]) is None:
         return None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PROGRAM_SECONDS)
     except (subprocess.TimeoutExpired, OSError):
         return None
     return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,12 +1,10 @@
 """environment.py on recorded outputs and pretended programs."""
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import environment  # noqa: E402
+import environment
 
 
 class EnvironmentTest(unittest.TestCase):

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <memory>
 
-#include "core/base/check.h"
 #include "tests/bench/gpu/network.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/testing/dithered.h"
@@ -72,18 +71,16 @@ std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device, DType dtyp
   const auto objective = MakeObjectiveOrDie("permutation_lm", model, bench::SamplingOf(size));
   const Batch batch = bench::DrawBatch(*objective, size, network.lanes, static_cast<int64_t>(seed));
 
-  absl::StatusOr<std::unique_ptr<kernels::Backend>> cpu =
-      kernels::MakeCpuBackend({.num_threads = 2});
-  ANYORDER_CHECK_OK(cpu.status());
+  const std::unique_ptr<kernels::Backend> cpu = kernels::MakeCpuBackend({.num_threads = 2}).value();
   const auto runner = [&](kernels::Backend& backend, DType type) {
     return ModelRunner(Model(size, type), size.vocab, batch.shape, backend);
   };
-  ModelRunner exact = runner(**cpu, DType::kFloat32);
+  ModelRunner exact = runner(*cpu, DType::kFloat32);
   // A CPU without instructions for bf16 leaves it to the reference, which stores the same and takes
   // longer.
   const std::unique_ptr<kernels::Backend> reference = kernels::MakeReferenceBackend();
   ModelRunner rounded =
-      runner((*cpu)->Supports(DType::kBFloat16) ? **cpu : *reference, DType::kBFloat16);
+      runner(cpu->Supports(DType::kBFloat16) ? *cpu : *reference, DType::kBFloat16);
   ModelRunner checked = runner(device, dtype);
 
   const std::vector<double> weights = InitialWeights(model, size.vocab, 1000 * seed);

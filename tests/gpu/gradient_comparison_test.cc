@@ -9,10 +9,8 @@
 #include <algorithm>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "core/base/check.h"
 #include "tests/testing/forwarding_backend.h"
 #include "tests/testing/no_bias.h"
 
@@ -24,10 +22,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 std::unique_ptr<kernels::Backend> MakeCpu() {
-  absl::StatusOr<std::unique_ptr<kernels::Backend>> cpu =
-      kernels::MakeCpuBackend({.num_threads = 2});
-  ANYORDER_CHECK_OK(cpu.status());
-  return *std::move(cpu);
+  return kernels::MakeCpuBackend({.num_threads = 2}).value();
 }
 
 // Draws other dropout than it is asked for, in attention alone.

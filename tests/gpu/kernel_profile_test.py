@@ -1,11 +1,9 @@
 """kernel_profile.py on tables as Nsight Compute prints them."""
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import kernel_profile  # noqa: E402
+import kernel_profile
 
 RING = "void anyorder::kernels::cuda::<unnamed>::AttentionRingForwardKernel<(bool)1, (anyorder::kernels::cuda::RingFault)0>(anyorder::kernels::cuda::RingParams)"
 COUNTERS = f"""==PROF== Connected to process 1234

@@ -7,9 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-import loss_curve  # noqa: E402
+import loss_curve
 
 
 def curve(noise):
@@ -46,7 +44,7 @@ class CurvesTest(unittest.TestCase):
         self.assertEqual(self.run_command("pack", "cpu_fp32", "cpu_bf16"), (0, f"{self.root}/curves.json: 200 steps of commit abc"))
 
     def run_command(self, command, *metrics):
-        done = subprocess.run([sys.executable, HERE / "loss_curve.py", command, self.root / "curves.json", "--bin", self.root / "bin", "--config",
+        done = subprocess.run([sys.executable, loss_curve.__file__, command, self.root / "curves.json", "--bin", self.root / "bin", "--config",
                                self.root / "tiny.toml", "--text", self.root / "text", *(self.root / name for name in metrics)],
                               capture_output=True, text=True, check=False)
         return done.returncode, done.stdout.strip().splitlines()[-1]

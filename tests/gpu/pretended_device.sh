@@ -134,7 +134,7 @@ case $tool in
   gpu.device_test) device_test ;;
   gpu_bench) bench ;;
   compute-sanitizer) sanitizer "$@" ;;
-  cuda-gdb) printf 'CUDA Exception: Warp Illegal Address\n[Current focus set to CUDA kernel 0, grid 1, block (0,0,0), thread (3,0,0)]\n#0  AttentionRingForwardKernel<<<(2,2,1)>>>\n' ;;
+  cuda-gdb) printf '[New Thread 1]\nCUDA Exception: Warp Illegal Address\nThe exception was triggered at PC 0x7f5a\n[Current focus set to CUDA kernel 0, grid 1, block (0,0,0), thread (3,0,0)]\n#0  AttentionRingForwardKernel<<<(2,2,1)>>>\n' ;;
   ncu) ncu ;;
   nvidia-smi) smi ;;
   anyorder) anyorder "$@" ;;

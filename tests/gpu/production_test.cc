@@ -9,12 +9,11 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "tests/bench/gpu/attention_problem.h"
 #include "tests/bench/gpu/counts.h"
-#include "tests/bench/gpu/measure.h"
+#include "tests/bench/operands.h"
 #include "tests/gpu/device.h"
 
 namespace anyorder::testing {
@@ -27,10 +26,6 @@ using bench::XlnetSize;
 
 constexpr XlnetSize kTiny{"tiny", 1, 128, 2, 128, 50, 144, 64, 24};
 constexpr double kDropout = 0.1;
-
-// Gradients of parameters: sums over everything, of a draw or two a head.
-constexpr const char* kParameters[] = {"dcontent_bias", "dposition_bias", "dsegment_bias",
-                                       "dsegment_embedding"};
 
 struct NamedResult {
   const char* name;
@@ -55,10 +50,11 @@ std::vector<NamedResult> ResultsOf(const AttentionProblem& problem) {
   results.push_back({"dk", backward.dk, shape.batch_size});
   results.push_back({"dv", backward.dv, shape.batch_size});
   results.push_back({"drelative", backward.drelative, shape.num_tables});
-  const TensorView parameters[] = {backward.dcontent_bias, backward.dposition_bias,
-                                   backward.dsegment_bias, backward.dsegment_embedding};
-  for (size_t i = 0; i < std::size(parameters); ++i)
-    results.push_back({kParameters[i], parameters[i], 1});
+  // Gradients of parameters: sums over everything, of a draw or two a head.
+  results.push_back({"dcontent_bias", backward.dcontent_bias, 1});
+  results.push_back({"dposition_bias", backward.dposition_bias, 1});
+  results.push_back({"dsegment_bias", backward.dsegment_bias, 1});
+  results.push_back({"dsegment_embedding", backward.dsegment_embedding, 1});
   return results;
 }
 
@@ -84,21 +80,19 @@ struct Piece {
 
 // The worst piece, as JSON; a failure if it is beyond its bound.
 void ExpectWithin(const NamedResult& what, const std::vector<Piece>& pieces, double factor) {
-  size_t worst = 0;
-  const auto times = [&](const Piece& piece) {
+  const auto times = [](const Piece& piece) {
     const double ratio = piece.relative_l2() / piece.plain();
     return std::isnan(ratio) ? HUGE_VAL : ratio;
   };
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (times(pieces[i]) > times(pieces[worst])) worst = i;
-  }
-  const double found = pieces[worst].relative_l2();
-  const double bound = factor * pieces[worst].plain();
+  const auto worst = std::ranges::max_element(pieces, {}, times);
+  const double found = worst->relative_l2();
+  const double bound = factor * worst->plain();
   std::printf(
       "{\"tensor\": \"%s, ring against general\", \"relative_l2\": %.3g, \"bound\": %.3g}\n",
       what.name, found, bound);
   EXPECT_LE(found, bound) << what.name << ": worst of " << pieces.size()
-                          << " pieces (lanes or tables, then heads) is number " << worst;
+                          << " pieces (lanes or tables, then heads) is number "
+                          << worst - pieces.begin();
 }
 
 void Compare(const NamedResult& what, const std::vector<float>& found,

@@ -18,7 +18,7 @@ import tarfile
 from pathlib import Path
 
 import kernel_profile
-from check_results import CUT_OFF, FAILED, NOT_RUN, PASSED, STATUSES, Run, bisect_text, json_lines, read_log
+from check_results import CUT_OFF, FAILED, MAX_LOG, NOT_RUN, PASSED, STATUSES, Run, bisect_text, json_lines, read_log
 
 GOALS = kernel_profile.GOALS
 EXIT_FAILED, EXIT_CUT_OFF, EXIT_NO_GPU, EXIT_CANNOT_WRITE = 1, 2, 77, 74
@@ -255,18 +255,12 @@ def terminal(records):
     return "\n".join(["", *failures[:shown], *left_out, *tail])[-MAX_TERMINAL:]
 
 
-def shortened(text, limit):
-    """A log's beginning and end."""
-    data = text.encode()
-    return data if len(data) <= limit else data[:limit // 2] + f"\n... {len(data) - limit} bytes left out ...\n".encode() + data[-limit // 2:]
-
-
 def pack(folder, records, text):
     """The bytes of report.tgz; logs are shortened until it fits."""
-    logs = {path.name: read_log(path) for path in sorted((folder / "logs").glob("*")) if path.is_file()}
+    logs = [path for path in sorted((folder / "logs").glob("*")) if path.is_file()]
     jsonl = "".join(json.dumps(record) + "\n" for record in records)
-    for limit in (2_000_000, 200_000, 20_000, 0):
-        files = {"report.md": text.encode(), "report.jsonl": jsonl.encode(), **{f"logs/{name}": shortened(log, limit) for name, log in logs.items() if limit}}
+    for limit in (MAX_LOG, 200_000, 20_000, 0):
+        files = {"report.md": text.encode(), "report.jsonl": jsonl.encode(), **{f"logs/{path.name}": read_log(path, limit).encode() for path in logs if limit}}
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
             for name, data in files.items():

@@ -5,14 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "kernels/cuda/attention/attention_ring.h"
-#include "tests/bench/gpu/measure.h"
+#include "tests/bench/operands.h"
 #include "tests/gpu/attention_bisection.h"
 #include "tests/gpu/device.h"
 #include "tests/gpu/gradient_comparison.h"

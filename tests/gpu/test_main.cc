@@ -12,24 +12,14 @@
 #include <cstdio>
 #include <iostream>
 #include <string>
-#include <vector>
-
-#include "absl/strings/numbers.h"
 
 #include "core/base/status.h"
+#include "tests/bench/options.h"
 #include "tests/gpu/attention_bisection.h"
 #include "tests/gpu/device.h"
 #include "tests/testing/staged_backend.h"
 
 namespace {
-
-using anyorder::testing::BisectionSwitches;
-
-int RefuseCommandLine() {
-  std::fprintf(stderr, "device_test: want --bisect or --bisect --from N with N from 0 to %zu\n",
-               BisectionSwitches().size() - 1);
-  return anyorder::kExitUsage;
-}
 
 // Whether there is a device; says why not.
 bool HasDevice() {
@@ -38,23 +28,26 @@ bool HasDevice() {
   return device.ok();
 }
 
-// `words`: behind --bisect.
-int Bisect(const std::vector<std::string>& words) {
-  int from = 0;
-  const int count = static_cast<int>(BisectionSwitches().size());
-  const bool is_right = words.empty() || (words.size() == 2 && words[0] == "--from" &&
-                                          absl::SimpleAtoi(words[1], &from));
-  if (!is_right || from < 0 || from >= count) return RefuseCommandLine();
+// The command line from --bisect on.
+int Bisect(int argc, char** argv) {
+  const int64_t count = anyorder::testing::BisectionSwitches().size();
+  int64_t from = 0;
+  if (!anyorder::bench::ParseOptions(argc, argv, {{"--from", &from}}).ok() || from >= count) {
+    std::fprintf(stderr, "device_test: want --bisect or --bisect --from N with N from 0 to %d\n",
+                 static_cast<int>(count - 1));
+    return anyorder::kExitUsage;
+  }
   if (!HasDevice()) return 77;
   const auto device = anyorder::testing::MakeStagedBackend(anyorder::testing::OpenDevice());
-  return anyorder::testing::BisectAttention(*device, from, count, std::cout) ? 0 : 1;
+  const bool agrees = anyorder::testing::BisectAttention(*device, static_cast<int>(from),
+                                                         static_cast<int>(count), std::cout);
+  return agrees ? 0 : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::string(argv[1]) == "--bisect")
-    return Bisect(std::vector<std::string>(argv + 2, argv + argc));
+  if (argc > 1 && std::string(argv[1]) == "--bisect") return Bisect(argc - 1, argv + 1);
   ::testing::InitGoogleTest(&argc, argv);
   if (!GTEST_FLAG_GET(list_tests) && !HasDevice()) return 77;
   return RUN_ALL_TESTS();

@@ -68,10 +68,6 @@ steps_of_seconds() {
     print (steps < 40 ? 40 : steps > 6000 ? 6000 : steps)
   }'
 }
-has_device_key() {
-  prepare
-  CUDA_VISIBLE_DEVICES="" launch key --set train.device=cpu --set model.dtype=fp32 --set train.steps=1 || ! grep -q 'device' key.log
-}
 # report_speed NAME RUN LANES TOKENS: the median of the run's later steps, as the report reads it.
 report_speed() {
   local ms
@@ -95,6 +91,7 @@ train_curves() {
 # A100s are.
 lacks_bf16() { grep -q "no native bf16" "$1"; }
 
+[ "$name" = starts_without_driver ] || prepare
 case $name in
 starts_without_driver)
   # Where there is a driver, no device is all that can be pretended.
@@ -106,8 +103,6 @@ starts_without_driver)
   echo "every program starts" ;;
 
 no_device)
-  prepare
-  has_device_key || skip "this build has no train.device"
   export CUDA_VISIBLE_DEVICES=""
   launch refused --set train.device=cuda --set train.steps=1
   status=$?
@@ -119,20 +114,17 @@ no_device)
   echo "train.device=auto trains on the CPU; cuda is refused with $status: $reason" ;;
 
 repeat)
-  prepare
   for run in repeat1 repeat2; do expect_launch $run --set train.device=cuda --set train.steps=40 --set checkpoint.every=40; done
   expect_same_state repeat1 repeat2 ;;
 
 ranks)
   # Two ranks share the GPU and pass their data through the host.
-  prepare
   for ranks in 1 2; do expect_launch ranks$ranks --ranks $ranks --set train.device=cuda --set train.steps=20 --set checkpoint.every=20; done
   expect_same_state ranks1 ranks2 ;;
 
 nccl)
   # One rank has nobody to talk to, but NCCL's library, its versions, start and end, and the order
   # of its stream beside ours.
-  prepare
   options=(--set train.device=cuda --set train.steps=20 --set checkpoint.every=20)
   expect_launch without "${options[@]}" --set dist.transport=mpi
   launch with "${options[@]}" --set dist.transport=nccl || {
@@ -143,7 +135,6 @@ nccl)
   expect_same_state without with ;;
 
 resume)
-  prepare
   # Long enough for a signal to come in time, on devices with steps of one millisecond as on those
   # with hundreds.
   expect_launch probe --set train.device=cuda --set train.steps=30
@@ -171,12 +162,10 @@ resume)
   expect_same_state whole halves ;;
 
 cpu_curves)
-  prepare
   train_curves cpu
   curves pack cpu-fp32/metrics.jsonl cpu-bf16/metrics.jsonl || fail "cannot write '$curves'" ;;
 
 loss_curve)
-  prepare
   if [ -e "$curves" ]; then
     curves match || exit 1
   else
@@ -190,7 +179,6 @@ loss_curve)
 tuned_step)
   # XLNet-Large by the real trainer, with this text's small vocabulary, before and after its
   # products are tuned.
-  prepare
   config=$root/configs/xlnet-large.toml
   options=(--set train.device=cuda --set train.steps=14 --set train.global_batch_size=64 --set train.micro_batch_size=64 --set checkpoint.every=1000)
   expect_launch large "${options[@]}"

@@ -14,21 +14,25 @@
 
 #include "kernels/attention.h"
 #include "tests/kernels/attention_case.h"
+#include "tests/testing/expect_close.h"
 
 namespace anyorder::kernels::testing {
 
-struct AttentionBounds {
-  std::vector<double> out, lse, dq, dk, dv, drelative;
-  std::vector<double> dcontent_bias, dposition_bias, dsegment_bias, dsegment_embedding;
-  std::vector<double> ddistance_bias;
+// Of each result of attention, something.
+template <typename T>
+struct AttentionResults {
+  T out, lse, dq, dk, dv, drelative, dcontent_bias, dposition_bias, dsegment_bias;
+  T dsegment_embedding, ddistance_bias;
 };
+using AttentionBounds = AttentionResults<std::vector<double>>;
 
-// `exact` holds results of the reference. unit: u above.
+// `exact` holds results of the reference; u above is that of `dtype`.
 class AttentionErrorAnalysis {
  public:
   using Data = AttentionData<double, double>;
 
-  AttentionErrorAnalysis(const Data& exact, double unit) : x_(exact), s_(exact.shape), u_(unit) {
+  AttentionErrorAnalysis(const Data& exact, DType dtype)
+      : x_(exact), s_(exact.shape), u_(test::UnitRoundoff(dtype)) {
     VisitPairs(b_, exact, [](auto& bound, const auto& x) { bound.assign(x.size(), 0); });
     bias_terms_.assign(exact.ddistance_bias.size(), BiasTerms());
     in_ = exact.Inputs();
@@ -53,11 +57,9 @@ class AttentionErrorAnalysis {
     double ds = 0, ds_error = 0;
   };
 
-  static double At(const std::vector<double>& x, int64_t i) {
-    return x.empty() ? 0.0 : x[static_cast<size_t>(i)];
-  }
+  static double At(const std::vector<double>& x, int64_t i) { return x.empty() ? 0.0 : x[i]; }
   static void Add(std::vector<double>* x, int64_t i, double value) {
-    if (!x->empty()) (*x)[static_cast<size_t>(i)] += value;
+    if (!x->empty()) (*x)[i] += value;
   }
 
   int64_t Column(int64_t head, int64_t d) const { return head * s_.head_dim + d; }
@@ -68,7 +70,7 @@ class AttentionErrorAnalysis {
     Pair p;
     p.key = lane * s_.num_keys + j;
     const int64_t distance = int64_t{in_.rows.pos[row]} - in_.keys.pos[p.key];
-    const int64_t table = x_.table_of_lane[static_cast<size_t>(lane)];
+    const int64_t table = x_.table_of_lane[lane];
     if (!x_.relative.empty()) p.distance = table * s_.num_distances + distance - x_.min_distance;
     if (!x_.distance_bias.empty()) {
       const int64_t last = s_.num_bias_distances - 1;
@@ -89,20 +91,17 @@ class AttentionErrorAnalysis {
       score += content + position + biased * (p.other_segment ? other : same);
       p.magnitude += std::abs(content) + std::abs(position) +
                      std::abs(biased) * (2 * std::abs(same) + std::abs(other));
-      p.dp += x_.dout[static_cast<size_t>(row * m + c)] * At(x_.v, p.key * m + c);
-      p.dp_magnitude +=
-          std::abs(x_.dout[static_cast<size_t>(row * m + c)] * At(x_.v, p.key * m + c));
+      p.dp += x_.dout[row * m + c] * At(x_.v, p.key * m + c);
+      p.dp_magnitude += std::abs(x_.dout[row * m + c] * At(x_.v, p.key * m + c));
     }
-    const double bias = p.bias < 0 ? 0.0 : x_.distance_bias[static_cast<size_t>(p.bias)];
+    const double bias = p.bias < 0 ? 0.0 : x_.distance_bias[p.bias];
     p.magnitude = p.magnitude * in_.scale + std::abs(bias);
-    p.probability =
-        std::exp(score * in_.scale + bias - x_.lse[static_cast<size_t>(row * s_.num_heads + head)]);
+    p.probability = std::exp(score * in_.scale + bias - x_.lse[row * s_.num_heads + head]);
     if (x_.dropout.enabled())
-      p.factor =
-          KeepAttention(x_.dropout, static_cast<uint32_t>(x_.row_ids[static_cast<size_t>(row)]),
-                        static_cast<uint32_t>(head), static_cast<uint32_t>(j))
-              ? double{x_.dropout.scale()}
-              : 0.0;
+      p.factor = KeepAttention(x_.dropout, static_cast<uint32_t>(x_.row_ids[row]),
+                               static_cast<uint32_t>(head), static_cast<uint32_t>(j))
+                     ? double{x_.dropout.scale()}
+                     : 0.0;
     p.dp *= p.factor;
     p.dp_magnitude *= p.factor;
     return p;
@@ -124,12 +123,12 @@ class AttentionErrorAnalysis {
     for (const Pair& p : pairs) largest = std::max(largest, p.magnitude);
     // q plus bias and times scale * log2(e) is rounded; products and sums of 3 D terms; exp's
     // argument.
-    const double score_error = largest * (u_ + (3 * dim + 24) * kAccumulation);
-    const double relative = std::expm1(2 * score_error) + (n + 16) * kAccumulation;
+    const double score_error = largest * (u_ + (3 * dim + 24) * test::kU);
+    const double relative = std::expm1(2 * score_error) + (n + 16) * test::kU;
     const int64_t stat = row * s_.num_heads + head;
-    const double lse_error = score_error + (n + 16) * kAccumulation +
-                             4 * kAccumulation * std::abs(x_.lse[static_cast<size_t>(stat)]);
-    b_.lse[static_cast<size_t>(stat)] = 2 * lse_error;
+    const double lse_error =
+        score_error + (n + 16) * test::kU + 4 * test::kU * std::abs(x_.lse[stat]);
+    b_.lse[stat] = 2 * lse_error;
 
     double delta = 0;
     double delta_error = 0;
@@ -138,26 +137,25 @@ class AttentionErrorAnalysis {
       double magnitude = 0;
       for (const Pair& p : pairs)
         magnitude += p.probability * p.factor * std::abs(At(x_.v, p.key * m + Column(head, d)));
-      const double out = x_.out[static_cast<size_t>(at)];
-      const double error =
-          magnitude * (relative + u_ + (n + 16) * kAccumulation) + u_ * std::abs(out);
-      b_.out[static_cast<size_t>(at)] = 2 * error;
-      const double dout = x_.dout[static_cast<size_t>(at)];
+      const double out = x_.out[at];
+      const double error = magnitude * (relative + u_ + (n + 16) * test::kU) + u_ * std::abs(out);
+      b_.out[at] = 2 * error;
+      const double dout = x_.dout[at];
       delta += dout * out;
-      delta_error += std::abs(dout) * (error + (dim + 4) * kAccumulation * std::abs(out));
+      delta_error += std::abs(dout) * (error + (dim + 4) * test::kU * std::abs(out));
     }
     // Backward takes p from its own lse, so both errors count.
-    const double p_error = std::expm1(score_error + lse_error) + 16 * kAccumulation;
+    const double p_error = std::expm1(score_error + lse_error) + 16 * test::kU;
     for (Pair& p : pairs) {
       p.ds = p.probability * (p.dp - delta);
       const double size = p.probability * (std::abs(p.dp) + std::abs(delta));
       p.ds_error = size * (p_error + u_) +
-                   p.probability * (p.dp_magnitude * (dim + 8) * kAccumulation + delta_error);
+                   p.probability * (p.dp_magnitude * (dim + 8) * test::kU + delta_error);
     }
     AddGradients(row, head, pairs, p_error);
     for (const Pair& p : pairs) {
       if (p.bias < 0) break;
-      BiasTerms& terms = bias_terms_[static_cast<size_t>(p.bias)];
+      BiasTerms& terms = bias_terms_[p.bias];
       terms.count += 1;
       terms.magnitude += std::abs(p.ds);
       terms.error += p.ds_error;
@@ -168,7 +166,7 @@ class AttentionErrorAnalysis {
     const int64_t m = s_.model_dim();
     const double scale = in_.scale;
     const double sums = static_cast<double>(pairs.size()) + static_cast<double>(s_.num_rows()) + 32;
-    const double rounding = sums * kAccumulation;
+    const double rounding = sums * test::kU;
     double other = 0;
     for (const Pair& p : pairs) {
       if (x_.segment_embedding.empty()) break;
@@ -193,8 +191,7 @@ class AttentionErrorAnalysis {
         Add(&b_.dk, p.key * m + c, content_query * query_error);
         if (p.distance >= 0) Add(&b_.drelative, p.distance * m + c, position_query * query_error);
         Add(&b_.dv, p.key * m + c,
-            p.probability * p.factor * (p_error + u_ + rounding) *
-                std::abs(x_.dout[static_cast<size_t>(at)]));
+            p.probability * p.factor * (p_error + u_ + rounding) * std::abs(x_.dout[at]));
       }
       const double segment =
           scale * other *
@@ -212,7 +209,7 @@ class AttentionErrorAnalysis {
   void Finish() {
     for (size_t i = 0; i < bias_terms_.size(); ++i) {
       const BiasTerms& terms = bias_terms_[i];
-      b_.ddistance_bias[i] = terms.error + (terms.count + 8) * kAccumulation * terms.magnitude;
+      b_.ddistance_bias[i] = terms.error + (terms.count + 8) * test::kU * terms.magnitude;
     }
     const auto finish = [&](const char* name, const auto& value, auto& bound) {
       if (name[0] != 'd') return;  // out and lse have theirs
@@ -220,8 +217,6 @@ class AttentionErrorAnalysis {
     };
     VisitResults(finish, x_, b_);
   }
-
-  static constexpr double kAccumulation = 1.0 / 16777216.0;
 
   // What is added up in one element of the bias by distance; ds is not rounded before.
   struct BiasTerms {

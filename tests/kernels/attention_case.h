@@ -28,9 +28,11 @@ struct Slots {
     seg.push_back(s);
     glob.push_back(global);
   }
+  void AddSlot(const Slots& other, size_t i) {
+    Add(other.pos[i], other.order[i], other.grp[i], other.doc[i], other.seg[i], other.glob[i]);
+  }
   void Append(const Slots& other) {
-    for (size_t i = 0; i < other.pos.size(); ++i)
-      Add(other.pos[i], other.order[i], other.grp[i], other.doc[i], other.seg[i], other.glob[i]);
+    for (size_t i = 0; i < other.pos.size(); ++i) AddSlot(other, i);
   }
   // RowVisibility or KeyVisibility of these slots, each array where place(array) says that it is.
   template <typename Visibility, typename Place>
@@ -44,19 +46,29 @@ struct Slots {
   }
 };
 
-// What the shape does not say. Content rows of all lanes come before query rows, as in the
-// contract.
-struct AttentionCase {
-  std::string name;
+// What a case and the problems made of it share.
+struct AttentionFrame {
   AttentionShape shape;
   int64_t min_distance = 0;
   int64_t min_bias_distance = 0;
-  std::vector<Slots> content, query, keys;  // one for each lane
-  std::vector<Band> bands;                  // empty: null
+  std::vector<Band> bands;  // empty: null
   std::vector<int32_t> table_of_lane;
+};
+
+// What the shape does not say. Content rows of all lanes come before query rows, as in the
+// contract.
+struct AttentionCase : AttentionFrame {
+  std::string name;
+  std::vector<Slots> content, query, keys;  // one for each lane
   bool biases = true;
   bool segments = true;
   double dropout_rate = 0.0;
+
+  void AddLane(const Slots& lane_content, const Slots& lane_query, const Slots& lane_keys) {
+    content.push_back(lane_content);
+    query.push_back(lane_query);
+    keys.push_back(lane_keys);
+  }
 
   // Sets the shape from the slots, and a table that holds every distance of any two slots (or
   // none).
@@ -138,13 +150,10 @@ void VisitOperands(const Visitor& visit, Data&... all) {
 }
 
 // What is no tensor of a case.
-struct AttentionSetting {
-  AttentionShape shape;
+struct AttentionSetting : AttentionFrame {
+  float scale = 0;
   Slots rows, keys;
-  std::vector<Band> bands;
-  std::vector<int32_t> table_of_lane, row_ids;
-  int64_t min_distance = 0;
-  int64_t min_bias_distance = 0;
+  std::vector<int32_t> row_ids;
   Dropout dropout;
 };
 
@@ -158,13 +167,14 @@ struct AttentionData : AttentionSetting {
   std::vector<G> ddistance_bias;
   std::vector<uint8_t> workspace;
 
+  // Null if there is nothing in it.
   template <typename Element>
   static ConstTensorView View(const std::vector<Element>& x) {
-    return ConstTensorView(x.data(), {static_cast<int64_t>(x.size())});
+    return ConstTensorView(x.empty() ? nullptr : x.data(), {static_cast<int64_t>(x.size())});
   }
   template <typename Element>
-  static TensorView MutableView(std::vector<Element>& x) {
-    return TensorView(x.data(), {static_cast<int64_t>(x.size())});
+  static TensorView View(std::vector<Element>& x) {
+    return TensorView(x.empty() ? nullptr : x.data(), {static_cast<int64_t>(x.size())});
   }
 
   AttentionInputs Inputs() const {
@@ -182,7 +192,7 @@ struct AttentionData : AttentionSetting {
     in.segment_embedding = View(segment_embedding);
     in.distance_bias = View(distance_bias);
     in.min_bias_distance = min_bias_distance;
-    in.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+    in.scale = scale;
     in.rows = rows.As<RowVisibility>();
     in.keys = keys.As<KeyVisibility>();
     in.bands = bands.empty() ? nullptr : bands.data();
@@ -190,23 +200,13 @@ struct AttentionData : AttentionSetting {
     in.row_ids = row_ids.data();
     return in;
   }
-  AttentionForwardArgs Forward() { return {Inputs(), MutableView(out), MutableView(lse)}; }
+  AttentionForwardArgs Forward() { return {Inputs(), View(out), View(lse)}; }
   AttentionBackwardArgs Backward() {
     AttentionBackwardArgs args;
     args.in = Inputs();
-    args.out = View(out);
-    args.lse = View(lse);
     args.dout = View(dout);
-    args.dq = MutableView(dq);
-    args.dk = MutableView(dk);
-    args.dv = MutableView(dv);
-    args.drelative = MutableView(drelative);
-    args.dcontent_bias = MutableView(dcontent_bias);
-    args.dposition_bias = MutableView(dposition_bias);
-    args.dsegment_bias = MutableView(dsegment_bias);
-    args.dsegment_embedding = MutableView(dsegment_embedding);
-    args.ddistance_bias = MutableView(ddistance_bias);
-    args.workspace = MutableView(workspace);
+    VisitPairs(*this, args, [](auto& x, auto& view) { view = View(x); });
+    args.workspace = View(workspace);
     return args;
   }
 
@@ -226,7 +226,7 @@ struct AttentionData : AttentionSetting {
       x.assign(x.size(), static_cast<Element>(std::numeric_limits<float>::quiet_NaN()));
     };
     VisitResults(poison, *this);
-    workspace.assign(static_cast<size_t>(workspace_bytes), 0xff);
+    workspace.assign(workspace_bytes, 0xff);
   }
 };
 
@@ -237,7 +237,7 @@ void SizeOutputs(AttentionData<T, G>* data) {
   data->dk.resize(data->k.size());
   data->dv.resize(data->v.size());
   data->drelative.resize(data->relative.size());
-  data->lse.resize(static_cast<size_t>(data->shape.num_rows() * data->shape.num_heads));
+  data->lse.resize(data->shape.num_rows() * data->shape.num_heads);
   data->dcontent_bias.resize(data->content_bias.size());
   data->dposition_bias.resize(data->position_bias.size());
   data->dsegment_bias.resize(data->segment_bias.size());
@@ -249,11 +249,8 @@ void SizeOutputs(AttentionData<T, G>* data) {
 template <typename T, typename G>
 AttentionData<T, G> MakeData(const AttentionCase& c, uint64_t seed) {
   AttentionData<T, G> data;
-  data.shape = c.shape;
-  data.min_distance = c.min_distance;
-  data.min_bias_distance = c.min_bias_distance;
-  data.bands = c.bands;
-  data.table_of_lane = c.table_of_lane;
+  static_cast<AttentionFrame&>(data) = c;
+  data.scale = 1.0f / std::sqrt(static_cast<float>(c.shape.head_dim));
   for (const Slots& lane : c.content) data.rows.Append(lane);
   for (const Slots& lane : c.query) data.rows.Append(lane);
   for (const Slots& lane : c.keys) data.keys.Append(lane);
@@ -293,7 +290,7 @@ void SpoilUnread(AttentionData<T, G>* data) {
   const AttentionInputs in = data->Inputs();
   const auto spoil = [&](int64_t slot, std::vector<T>* x) {
     for (int64_t i = slot * s.model_dim(); i < (slot + 1) * s.model_dim(); ++i)
-      (*x)[static_cast<size_t>(i)] = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
+      (*x)[i] = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
   };
   const auto sees = [&](int64_t row) {
     for (int64_t i = 0; i < s.num_heads * s.num_keys; ++i) {
@@ -315,15 +312,24 @@ void SpoilUnread(AttentionData<T, G>* data) {
   }
 }
 
+template <typename T>
+double ToDouble(T x) {
+  static_assert(!std::is_same_v<T, double>);
+  return static_cast<float>(x);
+}
+template <typename T>
+std::vector<double> InDouble(const std::vector<T>& values) {
+  std::vector<double> exact;
+  for (const T& value : values) exact.push_back(ToDouble(value));
+  return exact;
+}
+
 // The same problem in double.
 template <typename T, typename G>
 AttentionData<double, double> InDouble(const AttentionData<T, G>& data) {
   AttentionData<double, double> exact;
   static_cast<AttentionSetting&>(exact) = data;
-  const auto copy = [](const std::vector<T>& from, std::vector<double>& to) {
-    for (const T& value : from) to.push_back(static_cast<double>(static_cast<float>(value)));
-  };
-  VisitOperands(copy, data, exact);
+  VisitOperands([](const auto& from, auto& to) { to = InDouble(from); }, data, exact);
   SizeOutputs(&exact);
   return exact;
 }

@@ -12,27 +12,10 @@
 namespace anyorder::kernels {
 namespace {
 
-using testing::AttentionCase;
 using testing::AttentionData;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-// Two lanes with content and query rows, memory, segments and two heads of 64. Keys of the second
-// lane are not in the order of their slots: the GPU's two families of kernels
-// (kernels/cuda/README.md) have a lane each.
-AttentionCase TwoLanes() {
-  AttentionCase c = testing::XlnetCase(20, 60, 2, 64);
-  c.keys[1].pos[30] += 1;
-  return c;
-}
-
-template <typename T>
-void RunBoth(Backend& backend, AttentionData<T, float>* data) {
-  data->Poison(backend.AttentionBackwardWorkspaceBytes(data->shape, DTypeOf<T>::kValue));
-  backend.AttentionForward(data->Forward(), {});
-  backend.AttentionBackward(data->Backward(), {});
-}
 
 // Infinities of the same sign, NaNs, and numbers within the bound.
 template <typename T>
@@ -69,8 +52,8 @@ void ExpectNanWhereExpected(const char* name, const std::vector<T>& actual,
 template <typename T>
 void ExpectSpreadsLikeTheReference(Backend& backend, AttentionData<T, float> data) {
   const AttentionData<double, double> exact = testing::RunReference(testing::InDouble(data));
-  const testing::AttentionErrorAnalysis analysis(exact, testing::kUnitOf<T>);
-  RunBoth(backend, &data);
+  const testing::AttentionErrorAnalysis analysis(exact, DTypeOf<T>::kValue);
+  testing::RunOn(backend, &data);
   ExpectSameKind("lse", data.lse, exact.lse, analysis.bounds().lse);
   ExpectSameKind("out", data.out, exact.out, analysis.bounds().out);
   const auto expect = [](const char* name, const auto& actual, const auto& expected) {
@@ -93,13 +76,13 @@ void WithType(DType dtype, Test&& test) {
 // Sets one element of head `head` in row `row` of a matrix.
 template <typename T>
 void Plant(std::vector<T>* matrix, int64_t row, int64_t head, double value) {
-  (*matrix)[static_cast<size_t>(row * 2 * 64 + head * 64 + 11)] = T(static_cast<float>(value));
+  (*matrix)[row * 2 * 64 + head * 64 + 11] = T(static_cast<float>(value));
 }
 
 // All scores of these rows, which includes the only ones that they have.
 TEST_P(BackendTest, AttentionOfANanRowIsNan) {
   WithType(dtype(), [&]<typename T>() {
-    auto data = testing::MakeData<T, float>(TwoLanes(), 41);
+    auto data = testing::MakeData<T, float>(testing::BothFamiliesCase(2), 41);
     const int64_t lane = data.shape.content_rows;
     const int64_t query = 2 * lane;
     for (const int64_t row : {int64_t{7}, lane + 7, query + 2, query + data.shape.query_rows + 3})
@@ -108,23 +91,26 @@ TEST_P(BackendTest, AttentionOfANanRowIsNan) {
   });
 }
 
+// `value` in a key of both lanes.
+template <typename T>
+void ExpectKeySpreadsLikeTheReference(Backend& backend, int64_t slot, double value, uint64_t seed) {
+  auto data = testing::MakeData<T, float>(testing::BothFamiliesCase(2), seed);
+  for (const int64_t lane : {0, 1}) Plant(&data.k, lane * data.shape.num_keys + slot, 0, value);
+  ExpectSpreadsLikeTheReference(backend, std::move(data));
+}
+
 // One score among others, of the rows that see it, in the first and in a later tile.
 TEST_P(BackendTest, AttentionToANanKeyIsNan) {
-  for (const int64_t slot : {25, 70}) {
-    WithType(dtype(), [&]<typename T>() {
-      auto data = testing::MakeData<T, float>(TwoLanes(), 42);
-      for (const int64_t lane : {0, 1}) Plant(&data.k, lane * data.shape.num_keys + slot, 0, kNan);
-      ExpectSpreadsLikeTheReference(backend(), std::move(data));
-    });
-  }
+  WithType(dtype(), [&]<typename T>() {
+    for (const int64_t slot : {25, 70})
+      ExpectKeySpreadsLikeTheReference<T>(backend(), slot, kNan, 42);
+  });
 }
 
 // Scores of plus infinity have no softmax; those of minus infinity are as good as not seen.
 TEST_P(BackendTest, AttentionToAnInfiniteKeyIsNanOrWithoutIt) {
   WithType(dtype(), [&]<typename T>() {
-    auto data = testing::MakeData<T, float>(TwoLanes(), 43);
-    for (const int64_t lane : {0, 1}) Plant(&data.k, lane * data.shape.num_keys + 25, 0, kInfinity);
-    ExpectSpreadsLikeTheReference(backend(), std::move(data));
+    ExpectKeySpreadsLikeTheReference<T>(backend(), 25, kInfinity, 43);
   });
 }
 
@@ -138,7 +124,7 @@ TEST_P(BackendTest, AttentionHidesByABiasOfMinusInfinity) {
       if (i % 2 == 0 || i % 18 < 8) data.distance_bias[i] = T(static_cast<float>(-kInfinity));
     }
     const AttentionData<double, double> exact = testing::RunReference(testing::InDouble(data));
-    RunBoth(backend(), &data);
+    testing::RunOn(backend(), &data);
     for (size_t i = 0; i < exact.lse.size(); ++i) {
       ASSERT_EQ(std::isinf(exact.lse[i]), i % 2 == 0);
       ASSERT_EQ(std::isinf(data.lse[i]), i % 2 == 0) << "lse[" << i << "] is " << data.lse[i];

@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -75,24 +74,22 @@ struct MeasuredRounding {
 // `exact`: of the reference, on bf16's values. Without `backward` only of out and lse.
 inline MeasuredRounding MeasureRounding(const AttentionData<double, double>& exact,
                                         bool backward = true) {
-  MeasuredRounding measured;
-  std::vector<Deviations> deviations;
-  VisitPairs(exact, measured.bounds, [&](const auto& x, auto&) {
+  AttentionResults<Deviations> deviations;
+  VisitPairs(exact, deviations, [&](const auto& x, Deviations& of) {
     const bool has_columns = &x != &exact.lse && &x != &exact.ddistance_bias;
-    deviations.push_back({has_columns ? exact.shape.head_dim : 1, 0, {}});
+    of.width = has_columns ? exact.shape.head_dim : 1;
   });
   for (uint64_t sample = 0; sample < kRoundingSamples; ++sample) {
-    AttentionData<double, double> near = RunNeighbour(exact, 1000 * (sample + 1), backward);
-    size_t next = 0;
-    VisitPairs(exact, near,
-               [&](const auto& x, const auto& moved) { deviations[next++].Add(moved, x); });
+    const auto near = RunNeighbour(exact, 1000 * (sample + 1), backward);
+    VisitResults([](const char*, const auto& x, const auto& moved, auto& of) { of.Add(moved, x); },
+                 exact, near, deviations);
   }
-  size_t next = 0;
-  VisitPairs(exact, measured.bounds,
-             [&](const auto& x, auto& bounds) { bounds = deviations[next++].Bounds(x.size()); });
-  next = 0;
-  VisitPairs(exact, measured.rms,
-             [&](const auto& x, auto& rms) { rms = {deviations[next++].Rms(x.size())}; });
+  MeasuredRounding measured;
+  const auto measure = [](const char*, const auto& x, const auto& of, auto& bounds, auto& rms) {
+    bounds = of.Bounds(x.size());
+    rms = {of.Rms(x.size())};
+  };
+  VisitResults(measure, exact, deviations, measured.bounds, measured.rms);
   return measured;
 }
 
@@ -102,7 +99,7 @@ inline MeasuredRounding MeasureRounding(const AttentionData<double, double>& exa
 template <typename T, typename Run>
 void ExpectCloseAgreement(AttentionData<T, float> data, Run run) {
   const AttentionData<double, double> exact = RunReference(InDouble(data));
-  AttentionBounds bounds = AttentionErrorAnalysis(exact, kUnitOf<T>).bounds();
+  AttentionBounds bounds = AttentionErrorAnalysis(exact, DTypeOf<T>::kValue).bounds();
   if constexpr (std::is_same_v<T, BFloat16>) {
     const MeasuredRounding measured = MeasureRounding(exact);
     VisitPairs(bounds, measured.bounds, [](auto& bound, const auto& other) {

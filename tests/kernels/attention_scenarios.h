@@ -15,10 +15,10 @@
 namespace anyorder::kernels::testing {
 
 inline std::vector<int32_t> Permutation(int64_t count, RandomStream* random) {
-  std::vector<int32_t> order(static_cast<size_t>(count));
+  std::vector<int32_t> order(count);
   std::iota(order.begin(), order.end(), 0);
   for (int64_t i = count - 1; i > 0; --i)
-    std::swap(order[static_cast<size_t>(i)], order[random->Below(static_cast<uint32_t>(i + 1))]);
+    std::swap(order[i], order[random->Below(static_cast<uint32_t>(i + 1))]);
   return order;
 }
 
@@ -41,15 +41,22 @@ inline AttentionCase XlnetCase(int32_t memory, int32_t length, int64_t heads, in
     for (const int32_t r : Permutation(length - half, &random)) rank.push_back(half + r);
     for (int32_t i = 0; i < length; ++i) {
       const int32_t segment = i < length / 3 ? 0 : i < length - 1 ? 1 : 2;
-      content.Add(i, rank[static_cast<size_t>(i)], -1, 0, segment);
-      keys.Add(i, rank[static_cast<size_t>(i)], -1, 0, segment);
-      if (i % 6 == (i / 7) % 3) query.Add(i, rank[static_cast<size_t>(i)] - 1, -1, 0, segment);
+      content.Add(i, rank[i], -1, 0, segment);
+      keys.Add(i, rank[i], -1, 0, segment);
+      if (i % 6 == (i / 7) % 3) query.Add(i, rank[i] - 1, -1, 0, segment);
     }
-    c.content.push_back(content);
-    c.query.push_back(query);
-    c.keys.push_back(keys);
+    c.AddLane(content, query, keys);
   }
   c.Finish(heads, head_dim, 2);
+  return c;
+}
+
+// Two lanes with content and query rows, memory, segments and heads of 64. Keys of the second lane
+// are not in the order of their slots: the GPU's two families of kernels (kernels/cuda/README.md)
+// have a lane each.
+inline AttentionCase BothFamiliesCase(int64_t heads) {
+  AttentionCase c = XlnetCase(20, 60, heads, 64);
+  c.keys[1].pos[30] += 1;
   return c;
 }
 
@@ -65,9 +72,7 @@ AttentionCase OneStreamCase(const char* name, int32_t memory, int32_t length, Or
       content.Add(i, order(i));
       keys.Add(i, order(i));
     }
-    c.content.push_back(content);
-    c.query.emplace_back();
-    c.keys.push_back(keys);
+    c.AddLane(content, {}, keys);
   }
   return c;
 }
@@ -112,9 +117,7 @@ inline AttentionCase PackedCase() {
         if (i % 9 == 4) query.Add(i, i - 1, -1, id, i % 3);
       }
     }
-    c.content.push_back(content);
-    c.query.push_back(query);
-    c.keys.push_back(keys);
+    c.AddLane(content, query, keys);
   }
   c.Finish(2, 48, 2);
   return c;
@@ -138,9 +141,7 @@ inline AttentionCase GroupCase() {
       }
     }
     keys.Append(masks);
-    c.content.push_back(content);
-    c.query.push_back(query);
-    c.keys.push_back(keys);
+    c.AddLane(content, query, keys);
   }
   c.Finish(2, 64, 1);
   return c;
@@ -210,20 +211,20 @@ inline AttentionCase RandomCase(uint64_t seed) {
   return c;
 }
 
+inline Slots Shuffled(const Slots& slots, RandomStream* random) {
+  Slots shuffled;
+  for (const int32_t i : Permutation(static_cast<int64_t>(slots.pos.size()), random))
+    shuffled.AddSlot(slots, i);
+  return shuffled;
+}
+
 // Contiguous keys, rows in any order and far apart.
 inline AttentionCase ShuffledRowsCase() {
   AttentionCase c = XlnetCase(64, 150, 2, 32);
   c.name = "shuffled rows";
   RandomStream random(13, RandomPurpose::kPermutation, 0, 0);
   for (std::vector<Slots>* streams : {&c.content, &c.query}) {
-    for (Slots& rows : *streams) {
-      Slots shuffled;
-      for (const int32_t i : Permutation(static_cast<int64_t>(rows.pos.size()), &random)) {
-        const size_t at = static_cast<size_t>(i);
-        shuffled.Add(rows.pos[at], rows.order[at], rows.grp[at], rows.doc[at], rows.seg[at]);
-      }
-      rows = shuffled;
-    }
+    for (Slots& rows : *streams) rows = Shuffled(rows, &random);
   }
   return c;
 }
@@ -233,14 +234,7 @@ inline AttentionCase ShuffledKeysCase() {
   AttentionCase c = ShuffledRowsCase();
   c.name = "shuffled keys";
   RandomStream random(14, RandomPurpose::kPermutation, 0, 0);
-  for (Slots& keys : c.keys) {
-    Slots shuffled;
-    for (const int32_t j : Permutation(static_cast<int64_t>(keys.pos.size()), &random)) {
-      const size_t at = static_cast<size_t>(j);
-      shuffled.Add(keys.pos[at], keys.order[at], keys.grp[at], keys.doc[at], keys.seg[at]);
-    }
-    keys = shuffled;
-  }
+  for (Slots& keys : c.keys) keys = Shuffled(keys, &random);
   return c;
 }
 

@@ -23,10 +23,9 @@ std::vector<BackendCase> AllCases() {
     cases.push_back({name + "BF16", DType::kBFloat16, make});
   };
   add("Cpu", [] { return MakeCpuBackend({.num_threads = 2}).value(); });
-  const cpu::VectorVariants runnable = cpu::RunnableVectorVariants();
-  for (const cpu::VectorKernels* variant : runnable.variant) {
-    // The widest one is the plain Cpu case.
-    if (variant == nullptr || variant == &cpu::SelectVectorKernels()) continue;
+  std::vector<const cpu::VectorKernels*> variants = cpu::RunnableVectorVariants();
+  variants.pop_back();  // the widest one is the plain Cpu case
+  for (const cpu::VectorKernels* variant : variants) {
     add(std::string("Cpu_") + variant->name,
         [variant] { return cpu::MakeCpuBackendWith({.num_threads = 1}, *variant); });
   }
@@ -47,7 +46,7 @@ TEST_P(BackendTest, AllocatesZeroedAlignedMemory) {
     ASSERT_TRUE(buffer.ok()) << buffer.status();
     EXPECT_EQ((*buffer)->size_bytes(), bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>((*buffer)->data()) % 64, 0u);
-    std::vector<unsigned char> data(static_cast<size_t>(bytes), 1);
+    std::vector<unsigned char> data(bytes, 1);
     backend().CopyToHost((*buffer)->data(), data.data(), bytes, {});
     backend().Synchronize({});
     EXPECT_EQ(std::count(data.begin(), data.end(), 0), bytes);

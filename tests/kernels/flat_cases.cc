@@ -200,9 +200,9 @@ TEST_P(BackendTest, SumOfSquaresMatchesReferenceBlockByBlock) {
 TEST_P(BackendTest, DigestIsTheSameOnEveryBackend) {
   for (const int64_t n : {0, 1, 7, 8, 9, 255, 2048, 2051, 8192, 70001}) {
     const std::vector<int32_t> random = test::RandomIds(n, 256, 1);
-    std::vector<uint64_t> words(static_cast<size_t>(n / 8 + 1));
+    std::vector<uint64_t> words(n / 8 + 1);
     auto* const bytes = reinterpret_cast<uint8_t*>(words.data());
-    for (int64_t i = 0; i < n; ++i) bytes[i] = static_cast<uint8_t>(random[static_cast<size_t>(i)]);
+    for (int64_t i = 0; i < n; ++i) bytes[i] = static_cast<uint8_t>(random[i]);
     const auto digest = [&](Backend& on) {
       int64_t value[2] = {-1, -1};
       on.Digest(ConstTensorView(bytes, DType::kUint8, {n}), TensorView(value, DType::kInt64, {2}),
@@ -288,31 +288,24 @@ TEST_P(BackendTest, CastKeepsNotANumber) {
   for (int64_t i = 0; i < 33; ++i) EXPECT_EQ(std::isnan(y.At(i)), i == 5);
 }
 
-}  // namespace
-
-void CheckFlat(Backend& backend, Backend& reference, int64_t elements, DType dtype) {
-  CheckAdd(backend, reference, elements, dtype);
-  CheckSumOfSquares(backend, reference, elements);
-  CheckAdamW(backend, reference, elements, true, dtype);
-}
-
-void CheckRows(Backend& backend, const MatrixSize& size, DType dtype) {
-  const auto [rows, columns] = size;
-  const HostTensor source = RandomTensor(dtype, {rows * (columns + 3) + 2}, 1);
-  const HostTensor before = RandomTensor(dtype, {rows * (columns + 5) + 4}, 2);
-  HostTensor after = before;
-  backend.CopyRows({source.view(), 2, columns + 3, after.view(), 1, columns + 5, rows, columns},
-                   {});
-  HostTensor expected = before;
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c)
-      expected.Set(1 + r * (columns + 5) + c, source.At(2 + r * (columns + 3) + c));
+// What `args` says, which is without tensors, and nothing else.
+void CheckCopy(Backend& backend, CopyRowsArgs args, DType dtype) {
+  const int64_t source_elems = args.source_begin + args.rows * args.source_stride;
+  const int64_t destination_elems = args.destination_begin + args.rows * args.destination_stride;
+  const HostTensor source = RandomTensor(dtype, {source_elems + 8}, 1);
+  HostTensor after = RandomTensor(dtype, {destination_elems + 8}, 2);
+  HostTensor expected = after;
+  for (int64_t r = 0; r < args.rows; ++r) {
+    for (int64_t c = 0; c < args.columns; ++c)
+      expected.Set(args.destination_begin + r * args.destination_stride + c,
+                   source.At(args.source_begin + r * args.source_stride + c));
   }
-  ExpectClose(after.Values(), expected.Values(),
-              std::vector<double>(static_cast<size_t>(after.size()), 0.0), "copied rows");
+  args.source = source.view();
+  args.destination = after.view();
+  backend.CopyRows(args, {});
+  EXPECT_TRUE(after.SameBits(expected)) << "begin " << args.source_begin << ", stride "
+                                        << args.source_stride << ", " << args.rows << " rows";
 }
-
-namespace {
 
 TEST_P(BackendTest, CopyRowsMovesStridedRowsAndNothingElse) {
   for (const MatrixSize& size : kMatrixSizes) CheckRows(backend(), size, dtype());
@@ -321,30 +314,15 @@ TEST_P(BackendTest, CopyRowsMovesStridedRowsAndNothingElse) {
 // As the recurrence memory moves them: all of it in whole words, or beginning anywhere, or every
 // second row.
 TEST_P(BackendTest, CopyRowsMovesAlignedAndUnalignedRows) {
-  constexpr int64_t kRows = 9;
-  constexpr int64_t kColumns = 48;
-  const HostTensor source = RandomTensor(dtype(), {2 * kRows * kColumns + 8}, 1);
   for (const int64_t begin : {0, 1, 2, 4, 8}) {
-    for (const int64_t stride : {kColumns, 2 * kColumns}) {
-      HostTensor after(dtype(), source.shape());
-      HostTensor expected = after;
-      const CopyRowsArgs args{source.view(), begin, stride,  after.view(), 0,
-                              kColumns,      kRows, kColumns};
-      backend().CopyRows(args, {});
-      for (int64_t i = 0; i < kRows * kColumns; ++i)
-        expected.Set(i, source.At(begin + i / kColumns * stride + i % kColumns));
-      EXPECT_TRUE(after.SameBits(expected)) << "begin " << begin << ", stride " << stride;
-    }
+    for (const int64_t stride : {48, 96})
+      CheckCopy(backend(), {{}, begin, stride, {}, 0, 48, /*rows=*/9, /*columns=*/48}, dtype());
   }
 }
 
 TEST_P(BackendTest, CopyRowsOfNothingWritesNothing) {
-  HostTensor x = RandomTensor(dtype(), {16}, 1);
-  const HostTensor before = x;
-  const HostTensor source = RandomTensor(dtype(), {16}, 2);
-  backend().CopyRows({source.view(), 0, 4, x.view(), 0, 4, 0, 4}, {});
-  backend().CopyRows({source.view(), 0, 4, x.view(), 0, 4, 4, 0}, {});
-  EXPECT_TRUE(x.SameBits(before));
+  CheckCopy(backend(), {{}, 0, 4, {}, 0, 4, /*rows=*/0, /*columns=*/4}, dtype());
+  CheckCopy(backend(), {{}, 0, 4, {}, 0, 4, /*rows=*/4, /*columns=*/0}, dtype());
 }
 
 TEST_P(BackendTest, GatherTakesRowsAndScatterAddsThem) {
@@ -387,4 +365,16 @@ TEST_P(BackendTest, FillZeroClearsNothingElse) {
 }
 
 }  // namespace
+
+void CheckFlat(Backend& backend, Backend& reference, int64_t elements, DType dtype) {
+  CheckAdd(backend, reference, elements, dtype);
+  CheckSumOfSquares(backend, reference, elements);
+  CheckAdamW(backend, reference, elements, true, dtype);
+}
+
+void CheckRows(Backend& backend, const MatrixSize& size, DType dtype) {
+  const auto [rows, columns] = size;
+  CheckCopy(backend, {{}, 2, columns + 3, {}, 1, columns + 5, rows, columns}, dtype);
+}
+
 }  // namespace anyorder::kernels

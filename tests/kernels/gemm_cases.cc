@@ -4,8 +4,6 @@
 // the same sum over magnitudes, which the reference computes from |a|, |b|, |bias|, |c|; then c is
 // rounded to its dtype.
 
-#include <gmock/gmock.h>
-
 #include "absl/strings/str_cat.h"
 
 #include "tests/kernels/operation_checks.h"
@@ -17,6 +15,7 @@ using test::Absolute;
 using test::ExpectClose;
 using test::Gamma;
 using test::HostTensor;
+using test::Integers;
 using test::RandomTensor;
 
 struct GemmCase {
@@ -90,63 +89,6 @@ void CheckGemm(Backend& backend, Backend& reference, const GemmCase& gemm, DType
               test::Scaled(magnitude.sum.Values(), Gamma(k + 1)), gemm.ToString() + ": sum");
 }
 
-// Small integers: all sums are exact, so that results have the same bits whatever algorithm a
-// library takes.
-HostTensor Integers(DType dtype, Shape shape, int64_t seed) {
-  HostTensor tensor(dtype, shape);
-  for (int64_t i = 0; i < tensor.size(); ++i)
-    tensor.Set(i, static_cast<double>((i * 7 + seed) % 11 - 5));
-  return tensor;
-}
-
-}  // namespace
-
-// Each product of a batch is what it is alone, and nothing between the products is touched.
-void CheckProductBatches(Backend& backend, DType dtype) {
-  const GemmSizes size{24, 32, 40};
-  constexpr int64_t kCount = 3;
-  for (int options = 0; options < 32; ++options) {
-    const bool has_sum = (options & 16) != 0;
-    const DType c_dtype = has_sum ? GradientDType(dtype) : dtype;
-    // Whole groups of 16 bytes apart, so that all products are aligned alike.
-    GemmArgs args;
-    args.batch = {.count = kCount,
-                  .a = size.m * size.k + 16,
-                  .b = (options & 8) != 0 ? 0 : size.k * size.n,
-                  .bias = size.n + 8,
-                  .c = size.m * size.n + 16,
-                  .sum = size.n + 4};
-    const HostTensor a = Integers(dtype, {kCount, args.batch.a}, 1);
-    const HostTensor b = Integers(dtype, {kCount, size.k * size.n}, 2);
-    const HostTensor bias = Integers(dtype, {kCount, args.batch.bias}, 3);
-    HostTensor c = Integers(c_dtype, {kCount, args.batch.c}, 4);
-    HostTensor sum = Integers(GradientDType(dtype), {kCount, args.batch.sum}, 5);
-    args.transpose_a = (options & 1) != 0;
-    args.transpose_b = !has_sum && (options & 2) != 0;
-    args.beta = (options & 4) != 0 ? 1.0f : 0.0f;
-    args.a = a.view().Slice(0, args.transpose_a ? Shape{size.k, size.m} : Shape{size.m, size.k});
-    args.b = b.view().Slice(0, args.transpose_b ? Shape{size.n, size.k} : Shape{size.k, size.n});
-    if (!has_sum) args.bias = bias.view().Slice(0, {size.n});
-    HostTensor single_c = c;
-    HostTensor single_sum = sum;
-    const auto results = [&](HostTensor& of_c, HostTensor& of_sum) {
-      args.c = of_c.view().Slice(0, {size.m, size.n});
-      if (has_sum) args.b_sum = of_sum.view().Slice(0, {size.n});
-    };
-    results(single_c, single_sum);
-    for (int64_t i = 0; i < kCount; ++i) backend.Gemm(ProductOf(args, i), {});
-    results(c, sum);
-    backend.Gemm(args, {});
-    EXPECT_EQ(c.Values(), single_c.Values()) << "options " << options;
-    EXPECT_EQ(sum.Values(), single_sum.Values()) << "options " << options;
-    args.batch.count = 0;
-    backend.Gemm(args, {});
-    EXPECT_EQ(c.Values(), single_c.Values()) << "a batch of nothing, options " << options;
-  }
-}
-
-namespace {
-
 TEST_P(BackendTest, GemmOfABatchIsItsProducts) { CheckProductBatches(backend(), dtype()); }
 
 // Sizes around the CPU's blocks of C (256 rows, 1024 columns), vectors, and extreme proportions.
@@ -163,14 +105,14 @@ TEST_P(BackendTest, GemmMatchesReferenceForOddSizes) {
 }
 
 TEST_P(BackendTest, GemmWithoutInnerDimensionIsBiasPlusOld) {
-  // A zero-sized tensor still has a place.
-  const HostTensor place(dtype(), {1});
+  const HostTensor a(dtype(), {4, 0});
+  const HostTensor b(dtype(), {0, 3});
   const HostTensor bias = RandomTensor(dtype(), {3}, 3);
   HostTensor c = RandomTensor(dtype(), {4, 3}, 4);
   const HostTensor old = c;
   GemmArgs args;
-  args.a = ConstTensorView(place.view().raw(), dtype(), {4, 0});
-  args.b = ConstTensorView(place.view().raw(), dtype(), {0, 3});
+  args.a = a.view();
+  args.b = b.view();
   args.bias = bias.view();
   args.beta = 1.0f;
   args.c = c.view();
@@ -180,38 +122,6 @@ TEST_P(BackendTest, GemmWithoutInnerDimensionIsBiasPlusOld) {
     EXPECT_NEAR(c.At(i), expected, 2 * test::UnitRoundoff(dtype()) * std::fabs(expected));
   }
 }
-
-TEST_P(BackendTest, GemmWithoutRowsWritesNothing) {
-  const HostTensor b = RandomTensor(dtype(), {5, 3}, 2);
-  const HostTensor place(dtype(), {1});
-  HostTensor c(dtype(), {1});
-  GemmArgs args;
-  args.a = ConstTensorView(place.view().raw(), dtype(), {0, 5});
-  args.b = b.view();
-  args.c = TensorView(c.view().raw(), dtype(), {0, 3});
-  backend().Gemm(args, {});
-  EXPECT_EQ(c.At(0), 0);
-}
-
-}  // namespace
-
-void CheckProducts(Backend& backend, Backend& reference, const GemmSizes& size, DType dtype) {
-  for (int options = 0; options < 32; ++options) {
-    const DType c_dtype = (options & 16) != 0 ? GradientDType(dtype) : dtype;
-    const float beta = (options & 8) != 0 ? 1.0f : 0.0f;
-    CheckGemm(backend, reference,
-              {size, (options & 1) != 0, (options & 2) != 0, (options & 4) != 0, beta, c_dtype},
-              dtype);
-  }
-  for (int options = 0; options < 16; ++options) {
-    const DType c_dtype = (options & 8) != 0 ? GradientDType(dtype) : dtype;
-    const float beta = (options & 4) != 0 ? 1.0f : 0.0f;
-    CheckGemm(backend, reference,
-              SumCase(size, (options & 1) != 0, (options & 2) != 0, c_dtype, beta), dtype);
-  }
-}
-
-namespace {
 
 TEST_P(BackendTest, GemmMatchesReferenceForAllTransposesBiasBetaSumsAndDtypes) {
   for (const GemmSizes size : {GemmSizes{3, 5, 7}, GemmSizes{40, 65, 33}})
@@ -244,34 +154,11 @@ TEST_P(BackendTest, GemmSumsAnOperandToTheSameBitsEachTime) {
   }
 }
 
+// No rows of c, without a sum too, and no terms.
 TEST_P(BackendTest, GemmSumsAnOperandWhoseProductIsEmpty) {
-  const HostTensor place(dtype(), {1});
-  const HostTensor b = RandomTensor(dtype(), {5, 3}, 2);
-  HostTensor c = RandomTensor(gradient_dtype(), {4, 3}, 4);
-  HostTensor sum(gradient_dtype(), {3});
-  GemmArgs args;
-  // No rows of c.
-  args.a = ConstTensorView(place.view().raw(), dtype(), {0, 5});
-  args.b = b.view();
-  args.c = TensorView(c.view().raw(), gradient_dtype(), {0, 3});
-  args.b_sum = sum.view();
-  backend().Gemm(args, {});
-  for (int64_t column = 0; column < 3; ++column) {
-    double expected = 0;
-    double magnitude = 0;
-    for (int64_t row = 0; row < 5; ++row) {
-      expected += b.At(row * 3 + column);
-      magnitude += std::fabs(b.At(row * 3 + column));
-    }
-    EXPECT_NEAR(sum.At(column), expected, Gamma(6) * magnitude);
-  }
-  // No terms.
-  args.a = ConstTensorView(place.view().raw(), dtype(), {4, 0});
-  args.b = ConstTensorView(place.view().raw(), dtype(), {0, 3});
-  args.c = c.view();
-  backend().Gemm(args, {});
-  EXPECT_THAT(sum.Values(), ::testing::Each(0.0));
-  EXPECT_THAT(c.Values(), ::testing::Each(0.0));
+  CheckGemm(backend(), reference(), {{0, 3, 5}}, dtype());
+  for (const GemmSizes size : {GemmSizes{0, 3, 5}, GemmSizes{4, 3, 0}})
+    CheckGemm(backend(), reference(), SumCase(size, false, false, gradient_dtype()), dtype());
 }
 
 class GemmArgumentsDeathTest : public ::testing::Test {
@@ -336,4 +223,65 @@ TEST_P(BackendTest, ColumnSumMatchesReference) {
 }
 
 }  // namespace
+
+// Each product of a batch is what it is alone, and nothing between the products is touched.
+void CheckProductBatches(Backend& backend, DType dtype) {
+  const GemmSizes size{24, 32, 40};
+  constexpr int64_t kCount = 3;
+  for (int options = 0; options < 32; ++options) {
+    const bool has_sum = (options & 16) != 0;
+    const DType c_dtype = has_sum ? GradientDType(dtype) : dtype;
+    // Whole groups of 16 bytes apart, so that all products are aligned alike.
+    GemmArgs args;
+    args.batch = {.count = kCount,
+                  .a = size.m * size.k + 16,
+                  .b = (options & 8) != 0 ? 0 : size.k * size.n,
+                  .bias = size.n + 8,
+                  .c = size.m * size.n + 16,
+                  .sum = size.n + 4};
+    const HostTensor a = Integers(dtype, {kCount, args.batch.a}, 1);
+    const HostTensor b = Integers(dtype, {kCount, size.k * size.n}, 2);
+    const HostTensor bias = Integers(dtype, {kCount, args.batch.bias}, 3);
+    HostTensor c = Integers(c_dtype, {kCount, args.batch.c}, 4);
+    HostTensor sum = Integers(GradientDType(dtype), {kCount, args.batch.sum}, 5);
+    args.transpose_a = (options & 1) != 0;
+    args.transpose_b = !has_sum && (options & 2) != 0;
+    args.beta = (options & 4) != 0 ? 1.0f : 0.0f;
+    args.a = a.view().Slice(0, args.transpose_a ? Shape{size.k, size.m} : Shape{size.m, size.k});
+    args.b = b.view().Slice(0, args.transpose_b ? Shape{size.n, size.k} : Shape{size.k, size.n});
+    if (!has_sum) args.bias = bias.view().Slice(0, {size.n});
+    HostTensor single_c = c;
+    HostTensor single_sum = sum;
+    const auto results = [&](HostTensor& of_c, HostTensor& of_sum) {
+      args.c = of_c.view().Slice(0, {size.m, size.n});
+      if (has_sum) args.b_sum = of_sum.view().Slice(0, {size.n});
+    };
+    results(single_c, single_sum);
+    for (int64_t i = 0; i < kCount; ++i) backend.Gemm(ProductOf(args, i), {});
+    results(c, sum);
+    backend.Gemm(args, {});
+    EXPECT_EQ(c.Values(), single_c.Values()) << "options " << options;
+    EXPECT_EQ(sum.Values(), single_sum.Values()) << "options " << options;
+    args.batch.count = 0;
+    backend.Gemm(args, {});
+    EXPECT_EQ(c.Values(), single_c.Values()) << "a batch of nothing, options " << options;
+  }
+}
+
+void CheckProducts(Backend& backend, Backend& reference, const GemmSizes& size, DType dtype) {
+  for (int options = 0; options < 32; ++options) {
+    const DType c_dtype = (options & 16) != 0 ? GradientDType(dtype) : dtype;
+    const float beta = (options & 8) != 0 ? 1.0f : 0.0f;
+    CheckGemm(backend, reference,
+              {size, (options & 1) != 0, (options & 2) != 0, (options & 4) != 0, beta, c_dtype},
+              dtype);
+  }
+  for (int options = 0; options < 16; ++options) {
+    const DType c_dtype = (options & 8) != 0 ? GradientDType(dtype) : dtype;
+    const float beta = (options & 4) != 0 ? 1.0f : 0.0f;
+    CheckGemm(backend, reference,
+              SumCase(size, (options & 1) != 0, (options & 2) != 0, c_dtype, beta), dtype);
+  }
+}
+
 }  // namespace anyorder::kernels

@@ -4,8 +4,6 @@
 // everything after it, is not counted twice: first sum against residual + dropout(x), then mean,
 // rstd and y against the reference's LayerNorm of the sum that was stored.
 
-#include <numeric>
-
 #include "tests/kernels/operation_checks.h"
 
 namespace anyorder::kernels {
@@ -216,15 +214,6 @@ void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size,
   ExpectClose(actual.dbeta.Values(), exact.dbeta.Values(), dbeta_bound, "dbeta " + what);
 }
 
-}  // namespace
-
-void CheckLayerNorm(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype) {
-  CheckForward(backend, reference, MakeInputs(dtype, size, true, true, 0), 1e-12f, dtype);
-  CheckBackward(backend, reference, size, dtype);
-}
-
-namespace {
-
 TEST_P(BackendTest, LayerNormBackwardMatchesReference) {
   for (const MatrixSize& size : kMatrixSizes) CheckBackward(backend(), reference(), size, dtype());
 }
@@ -247,18 +236,10 @@ TEST_P(BackendTest, LayerNormInPlaceHasTheSameBits) {
     in.beta = RandomTensor(dtype(), {size.columns}, 4);
     const Result apart = Forward(backend(), in, 1e-5f);
     HostTensor x = in.x, y = apart.y, mean = apart.mean, rstd = apart.rstd;
-    backend().LayerNormForward({x.view(),
-                                {},
-                                in.gamma.view(),
-                                in.beta.view(),
-                                1e-5f,
-                                {},
-                                nullptr,
-                                x.view(),
-                                mean.view(),
-                                rstd.view(),
-                                y.view()},
-                               {});
+    backend().LayerNormForward(
+        {x.view(), in.residual.view(), in.gamma.view(), in.beta.view(), 1e-5f, in.dropout,
+         in.row_ids.data(), x.view(), mean.view(), rstd.view(), y.view()},
+        {});
     EXPECT_TRUE(x.SameBits(in.x));
     EXPECT_TRUE(y.SameBits(apart.y));
 
@@ -266,18 +247,10 @@ TEST_P(BackendTest, LayerNormInPlaceHasTheSameBits) {
     HostTensor dx(dtype(), in.x.shape()), in_place = dy;
     HostTensor dgamma(gradient_dtype(), {size.columns}), dbeta = dgamma;
     const auto backward = [&](ConstTensorView from, TensorView to) {
-      backend().LayerNormBackward({from,
-                                   x.view(),
-                                   mean.view(),
-                                   rstd.view(),
-                                   in.gamma.view(),
-                                   {},
-                                   nullptr,
-                                   to,
-                                   {},
-                                   dgamma.view(),
-                                   dbeta.view()},
-                                  {});
+      backend().LayerNormBackward(
+          {from, x.view(), mean.view(), rstd.view(), in.gamma.view(), in.dropout, in.row_ids.data(),
+           to, TensorView(), dgamma.view(), dbeta.view()},
+          {});
     };
     backward(dy.view(), dx.view());
     backward(in_place.view(), in_place.view());
@@ -286,4 +259,10 @@ TEST_P(BackendTest, LayerNormInPlaceHasTheSameBits) {
 }
 
 }  // namespace
+
+void CheckLayerNorm(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype) {
+  CheckForward(backend, reference, MakeInputs(dtype, size, true, true, 0), 1e-12f, dtype);
+  CheckBackward(backend, reference, size, dtype);
+}
+
 }  // namespace anyorder::kernels

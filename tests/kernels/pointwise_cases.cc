@@ -1,7 +1,5 @@
 // Activations and dropout against the reference.
 
-#include <bit>
-
 #include "tests/kernels/backend_fixture.h"
 
 namespace anyorder::kernels {

@@ -40,7 +40,7 @@ HostTensor Turned(Backend& backend, const HostTensor& x, const HostTensor& angle
 
 // Two products and a sum, each rounded.
 std::vector<double> Bounds(const HostTensor& x, const RotarySize& size) {
-  std::vector<double> error(static_cast<size_t>(x.size()));
+  std::vector<double> error(x.size());
   const int64_t half = size.head_dim / 2;
   for (int64_t i = 0; i < x.size(); ++i) {
     const int64_t partner = i % size.head_dim < half ? i + half : i - half;
@@ -69,7 +69,7 @@ TEST_P(BackendTest, RotaryIsAProductOfComplexNumbers) {
   const RotarySize size{5, 3, 8};
   const HostTensor x = RandomTensor(dtype(), {size.rows, size.heads * size.head_dim}, 1);
   const HostTensor angles = Angles(gradient_dtype(), size);
-  std::vector<double> expected(static_cast<size_t>(x.size()));
+  std::vector<double> expected(x.size());
   for (int64_t i = 0; i < x.size(); ++i) {
     const int64_t f = i % size.head_dim;
     if (f >= size.head_dim / 2) continue;

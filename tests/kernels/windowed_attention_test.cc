@@ -9,21 +9,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "core/base/philox.h"
-#include "kernels/backend.h"
+#include "tests/kernels/attention_agreement.h"
 
 namespace anyorder::kernels::testing {
 namespace {
-
-// q, k and v of all slots, then those that global slots have of their own: [T, D] each but
-// global_q, [G, D]. Rows of global slots in the first q are not used.
-constexpr const char* kNames[] = {"q", "k", "v", "global_q", "global_k", "global_v"};
-constexpr int kInputs = 6;
-constexpr int kOwn = 3;  // the first input of global slots' own
 
 struct WindowedShape {
   int64_t length = 0;    // T
@@ -31,127 +24,44 @@ struct WindowedShape {
   Band band;             // limited on both sides
   int64_t num_global = 0;
   bool causal = false;  // no row sees a later key, global or not
-
-  float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
-  // Rows of input `i`, one of kNames.
-  int64_t rows(int i) const { return i == kOwn ? num_global : length; }
-};
-
-struct Inputs {
-  std::vector<float> x[kInputs];
-  std::vector<float> dout;  // [T, D]
-};
-
-template <typename T>
-struct Results {
-  Results(const WindowedShape& shape, T value) {
-    out.assign(static_cast<size_t>(shape.length * shape.head_dim), value);
-    for (int i = 0; i < kInputs; ++i)
-      dx[i].assign(static_cast<size_t>(shape.rows(i) * shape.head_dim), value);
-  }
-  std::vector<T> out;
-  std::vector<T> dx[kInputs];
-};
-
-// Two calls of the kernel, forth and back, as core/network/layers/attention_block does.
-class WindowedAttention {
- public:
-  WindowedAttention(const WindowedShape& shape, const Inputs& inputs, Backend& backend)
-      : shape_(shape), inputs_(inputs), backend_(backend), found_(shape, std::nanf("")) {
-    for (int64_t i = 0; i < shape.length; ++i) {
-      pos_.push_back(static_cast<int32_t>(i));
-      rank_.push_back(shape.causal ? pos_.back() : 0);
-      glob_.push_back(i < shape.num_global ? 1 : 0);
-      lim_.push_back(glob_.back() != 0 ? std::numeric_limits<int32_t>::min() : rank_.back());
-    }
-    none_.assign(pos_.size(), -1);
-    zeros_.assign(pos_.size(), 0);
-    for (std::vector<float>& lse : lse_) lse.resize(pos_.size());
-  }
-
-  Results<float> Run() {
-    const bool has_global = shape_.num_global > 0;
-    Forward(0);
-    if (has_global) Forward(kOwn);
-    Backward(0);
-    if (has_global) Backward(kOwn);
-    for (int i = kOwn; i < kInputs && !has_global; ++i)
-      std::fill(found_.dx[i].begin(), found_.dx[i].end(), 0.0f);
-    return found_;
-  }
-
- private:
-  // Of the call whose inputs begin at `first`.
-  AttentionInputs Call(int first) const {
-    AttentionInputs in;
-    in.shape.batch_size = 1;
-    in.shape.content_rows = shape_.rows(first);
-    in.shape.num_keys = shape_.length;
-    in.shape.num_heads = 1;
-    in.shape.head_dim = shape_.head_dim;
-    in.scale = shape_.scale();
-    const std::vector<int32_t>& lim = first == 0 ? lim_ : rank_;
-    in.rows = {pos_.data(), lim.data(), none_.data(), zeros_.data(), zeros_.data(), glob_.data()};
-    in.keys = {pos_.data(), rank_.data(), none_.data(), zeros_.data(), zeros_.data(), glob_.data()};
-    // Windows bind no global row.
-    in.bands = first == 0 ? &shape_.band : nullptr;
-    in.q = Read(inputs_.x[first], first);
-    in.k = Read(inputs_.x[first + 1], first + 1);
-    in.v = Read(inputs_.x[first + 2], first + 2);
-    return in;
-  }
-  // As the rows of input `i`.
-  ConstTensorView Read(const std::vector<float>& x, int i) const {
-    return ConstTensorView(x.data(), {shape_.rows(i), shape_.head_dim});
-  }
-  TensorView Write(std::vector<float>& x, int i) const {
-    return TensorView(x.data(), {shape_.rows(i), shape_.head_dim});
-  }
-  TensorView Lse(int first) {
-    return TensorView(lse_[first == 0 ? 0 : 1].data(), {shape_.rows(first), 1});
-  }
-
-  void Forward(int first) {
-    backend_.AttentionForward(
-        {.in = Call(first), .out = Write(found_.out, first), .lse = Lse(first)}, {});
-  }
-  void Backward(int first) {
-    AttentionBackwardArgs args;
-    args.in = Call(first);
-    args.out = Read(found_.out, first);
-    args.dout = Read(inputs_.dout, first);
-    args.lse = Lse(first);
-    args.dq = Write(found_.dx[first], first);
-    args.dk = Write(found_.dx[first + 1], first + 1);
-    args.dv = Write(found_.dx[first + 2], first + 2);
-    std::vector<uint8_t> workspace(static_cast<size_t>(
-        backend_.AttentionBackwardWorkspaceBytes(args.in.shape, DType::kFloat32)));
-    args.workspace = TensorView(workspace.data(), {static_cast<int64_t>(workspace.size())});
-    backend_.AttentionBackward(args, {});
-  }
-
-  const WindowedShape shape_;
-  const Inputs& inputs_;
-  Backend& backend_;
-  std::vector<int32_t> pos_, rank_, lim_, none_, zeros_;
-  std::vector<uint8_t> glob_;
-  std::vector<float> lse_[2];
-  Results<float> found_;
 };
 
 std::vector<float> NormalValues(int64_t count, uint64_t seed) {
   RandomStream random(seed, RandomPurpose::kInit, 0, 0);
-  std::vector<float> x(static_cast<size_t>(count));
+  std::vector<float> x(count);
   for (float& value : x) value = static_cast<float>(random.Normal());
   return x;
 }
 
-Inputs MakeInputs(const WindowedShape& shape) {
-  Inputs inputs;
-  for (int i = 0; i < kInputs; ++i)
-    inputs.x[i] = NormalValues(shape.rows(i) * shape.head_dim, static_cast<uint64_t>(i + 1));
-  inputs.dout = NormalValues(shape.length * shape.head_dim, 7);
-  return inputs;
+// One of the two calls of the kernel, as core/network/layers/attention_block makes them: that of
+// global rows, which windows do not bind, or that of all rows, of which the global ones see
+// nothing. Each has projections of its own.
+AttentionData<float, float> MakeCall(const WindowedShape& shape, bool is_global) {
+  AttentionData<float, float> call;
+  call.shape.batch_size = 1;
+  call.shape.content_rows = is_global ? shape.num_global : shape.length;
+  call.shape.num_keys = shape.length;
+  call.shape.num_heads = 1;
+  call.shape.head_dim = shape.head_dim;
+  call.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+  for (int32_t i = 0; i < shape.length; ++i) {
+    const int32_t rank = shape.causal ? i : 0;
+    const bool is_global_slot = i < shape.num_global;
+    const bool is_blind = is_global_slot && !is_global;
+    call.keys.Add(i, rank, -1, 0, 0, is_global_slot);
+    if (i >= call.shape.content_rows) continue;
+    call.rows.Add(i, is_blind ? std::numeric_limits<int32_t>::min() : rank, -1, 0, 0,
+                  is_global_slot);
+  }
+  if (!is_global) call.bands = {shape.band};
+  const int64_t rows = call.shape.content_rows * shape.head_dim;
+  const uint64_t seed = is_global ? 4 : 1;
+  call.q = NormalValues(rows, seed);
+  call.k = NormalValues(shape.length * shape.head_dim, seed + 1);
+  call.v = NormalValues(shape.length * shape.head_dim, seed + 2);
+  call.dout = NormalValues(rows, 7);
+  SizeOutputs(&call);
+  return call;
 }
 
 // Section 3: a token sees those within the window, every `stride`th of them, and all global tokens;
@@ -164,40 +74,33 @@ bool Sees(const WindowedShape& shape, int64_t i, int64_t j) {
   return gap % shape.band.stride == 0 && gap / shape.band.stride <= side;
 }
 
-// Adds row i's softmax, forward and backward, to the exact results.
-void AddRow(const WindowedShape& shape, const Inputs& inputs, int64_t i, Results<double>& r) {
-  const int first = i < shape.num_global ? kOwn : 0;
-  const auto place = [&](int64_t row, int64_t d) {
-    return static_cast<size_t>(row * shape.head_dim + d);
-  };
-  const auto at = [&](const std::vector<float>& x, int64_t row, int64_t d) {
-    return double{x[place(row, d)]};
-  };
-  const std::vector<float>&q = inputs.x[first], &k = inputs.x[first + 1], &v = inputs.x[first + 2];
+// Adds row i's softmax, forward and backward, to the exact results of a call.
+void AddRow(const WindowedShape& shape, int64_t i, AttentionData<double, double>* x) {
+  const auto place = [&](int64_t row, int64_t d) { return row * shape.head_dim + d; };
   const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
-  std::vector<double> p(static_cast<size_t>(shape.length)), dp(p.size());
+  std::vector<double> p(shape.length), dp(shape.length);
   double sum = 0;
   for (int64_t j = 0; j < shape.length; ++j) {
     if (!Sees(shape, i, j)) continue;
     double score = 0;
-    for (int64_t d = 0; d < shape.head_dim; ++d) score += at(q, i, d) * at(k, j, d);
-    sum += p[static_cast<size_t>(j)] = std::exp(scale * score);
+    for (int64_t d = 0; d < shape.head_dim; ++d) score += x->q[place(i, d)] * x->k[place(j, d)];
+    sum += p[j] = std::exp(scale * score);
   }
   double delta = 0;
   for (int64_t j = 0; j < shape.length; ++j) {
-    p[static_cast<size_t>(j)] /= sum;
+    p[j] /= sum;
     for (int64_t d = 0; d < shape.head_dim; ++d) {
-      r.out[place(i, d)] += p[static_cast<size_t>(j)] * at(v, j, d);
-      dp[static_cast<size_t>(j)] += at(inputs.dout, i, d) * at(v, j, d);
+      x->out[place(i, d)] += p[j] * x->v[place(j, d)];
+      dp[j] += x->dout[place(i, d)] * x->v[place(j, d)];
     }
-    delta += p[static_cast<size_t>(j)] * dp[static_cast<size_t>(j)];
+    delta += p[j] * dp[j];
   }
   for (int64_t j = 0; j < shape.length; ++j) {
-    const double ds = scale * p[static_cast<size_t>(j)] * (dp[static_cast<size_t>(j)] - delta);
+    const double ds = scale * p[j] * (dp[j] - delta);
     for (int64_t d = 0; d < shape.head_dim; ++d) {
-      r.dx[first][place(i, d)] += ds * at(k, j, d);
-      r.dx[first + 1][place(j, d)] += ds * at(q, i, d);
-      r.dx[first + 2][place(j, d)] += p[static_cast<size_t>(j)] * at(inputs.dout, i, d);
+      x->dq[place(i, d)] += ds * x->k[place(j, d)];
+      x->dk[place(j, d)] += ds * x->q[place(i, d)];
+      x->dv[place(j, d)] += p[j] * x->dout[place(i, d)];
     }
   }
 }
@@ -233,15 +136,19 @@ std::vector<Case> Cases() {
 TEST(WindowedAttention, GivesWhatMaskedDenseAttentionGives) {
   const std::unique_ptr<Backend> backend = *MakeCpuBackend({});
   for (const auto& [name, shape] : Cases()) {
-    const Inputs inputs = MakeInputs(shape);
-    const Results<float> found = WindowedAttention(shape, inputs, *backend).Run();
-    Results<double> exact(shape, 0);
-    for (int64_t i = 0; i < shape.length; ++i) AddRow(shape, inputs, i, exact);
-    SCOPED_TRACE(name);
-    ExpectAgreement(found.out, exact.out);
-    for (int i = 0; i < kInputs; ++i) {
-      SCOPED_TRACE(kNames[i]);
-      ExpectAgreement(found.dx[i], exact.dx[i]);
+    for (const bool is_global : {false, true}) {
+      if (is_global && shape.num_global == 0) continue;
+      SCOPED_TRACE(name + (is_global ? ", global rows" : ", local rows"));
+      AttentionData<float, float> call = MakeCall(shape, is_global);
+      AttentionData<double, double> exact = InDouble(call);
+      const int64_t end = call.shape.content_rows;
+      for (int64_t i = is_global ? 0 : shape.num_global; i < end; ++i) AddRow(shape, i, &exact);
+      RunOn(*backend, &call);
+      const auto expect = [](const char* result, const auto& found, const auto& right) {
+        SCOPED_TRACE(result);
+        if (result != std::string_view("lse")) ExpectAgreement(found, right);
+      };
+      VisitResults(expect, call, exact);
     }
   }
 }

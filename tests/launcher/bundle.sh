@@ -32,20 +32,16 @@ while IFS= read -r elf; do
 done < <(find "$bundle" -type f \( -path '*/bin/*' -o -name '*.so*' \) ! -path '*/bin/mpirun' -print; echo "$bundle/mpi/bin/mpirun")
 
 # A root with glibc, a shell, /proc and /dev. Open MPI's session folder is in /tmp.
-copy_glibc() {
-  local library
-  mkdir -p "$work/root"/{bin,proc,dev,sys,tmp,etc,work}
-  cp "$(readlink -f /bin/sh)" "$work/root/bin/sh"
-  { ldd /bin/sh; env -i ldd "$bundle/bin/anyorder-prep"; } | grep -o '/[^ ]*/\(ld-linux\|lib\(c\|m\|mvec\|dl\|rt\|pthread\|resolv\|util\)\.so\)[^ ]*' | sort -u |
-    while read -r library; do
-      mkdir -p "$work/root$(dirname "$library")" && cp -L "$library" "$work/root$library"
-    done
-  # Named by name at run time: the host's own name and the user's.
-  for library in /lib/*-linux-gnu/libnss_files.so.2; do cp -L "$library" "$work/root/lib/${library#/lib/}"; done
-  echo 'root:x:0:0::/:/bin/sh' >"$work/root/etc/passwd"
-  echo '127.0.0.1 localhost' >"$work/root/etc/hosts"
-}
-copy_glibc
+mkdir -p "$work/root"/{bin,proc,dev,sys,tmp,etc,work}
+cp "$(readlink -f /bin/sh)" "$work/root/bin/sh"
+{ ldd /bin/sh; env -i ldd "$bundle/bin/anyorder-prep"; } | grep -o '/[^ ]*/\(ld-linux\|lib\(c\|m\|mvec\|dl\|rt\|pthread\|resolv\|util\)\.so\)[^ ]*' | sort -u |
+  while read -r library; do
+    mkdir -p "$work/root$(dirname "$library")" && cp -L "$library" "$work/root$library"
+  done
+# Named by name at run time: the host's own name and the user's.
+for library in /lib/*-linux-gnu/libnss_files.so.2; do cp -L "$library" "$work/root/lib/${library#/lib/}"; done
+echo 'root:x:0:0::/:/bin/sh' >"$work/root/etc/passwd"
+echo '127.0.0.1 localhost' >"$work/root/etc/hosts"
 namespace=(unshare --mount --pid --fork)
 "${namespace[@]}" true 2>/dev/null || namespace=(unshare --user --map-root-user --mount --pid --fork)
 if "${namespace[@]}" sh -c 'mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount --rbind /sys "$1/sys"' sh "$work/root" 2>/dev/null; then

@@ -2,19 +2,13 @@
 import filecmp
 import glob
 import json
-import struct
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "ckpt"))
+from read_safetensors import read  # noqa: E402
 
 hf, run, shards = sys.argv[1:]
-
-
-def read(path):
-    with open(path, "rb") as file:
-        (size,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(size))
-        return header, file.read()
-
-
 header, data = read(f"{hf}/model.safetensors")
 assert header.pop("__metadata__")["format"] == "pt"
 config = json.load(open(f"{hf}/config.json"))

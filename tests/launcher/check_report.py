@@ -236,23 +236,12 @@ def check_comparison(browser, folder):
 
 
 def check_refusals(folder):
-    never = folder / "never"
-    never.mkdir()
-    (never / "config.toml").write_text('[data]\nshards = "gone"\n')
-    letter = folder / "letter.html"
-    letter.write_text("dear reader")
     for options, status, words in (
-            (["--run-dir", never], 64, "never started"),
             (["--run-dir", folder], 64, "not a run directory"),
-            (["--run-dir", folder / "eventful run", "--output", letter], 64, "is not a report"),
-            (["--run-dir", folder / "second", "--run-dir", folder / "eventful run"], 64, "add --output"),
             (["--run-dir", folder / "second", "--output", folder / "no" / "x.html"], 74, "No such file"),
             ([], 64, "--run-dir")):
         done = report(*options)
         assert done.returncode == status and words in done.stderr and done.stderr.count("\n") == 1, (options, done)
-    assert letter.read_text() == "dear reader"
-    default = report("--run-dir", folder / "second")
-    assert default.returncode == 0 and (folder / "second/report.html").exists(), default
 
 
 def main():

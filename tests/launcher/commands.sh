@@ -3,77 +3,68 @@
 #
 # Usage: commands.sh BIN_DIR SOURCE_DIR CASE
 set -u
-bin=$1 source=$2 name=$3
+bin=$1 source=$2 case=$3
 anyorder=$bin/anyorder
-work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
-
-fail() { echo "FAILED: $*" >&2; exit 1; }
-expect_status() { [ "$1" -eq "$2" ] || fail "exit status $1, expected $2 ($3): $(cat "$work/err")"; }
-expect_text() { grep -q -e "$1" -- "$2" || fail "'$1' is not in: $(cat "$2")"; }
+. "$(dirname "${BASH_SOURCE[0]}")/checks.sh"
+name=$(mktemp -d) && trap 'rm -rf "$name"' EXIT
 commands() { "$anyorder" --help | sed -n '/^Subcommands:/,/^Examples:/s/^  \([a-z]\+\) .*/\1/p'; }
 
-case $name in
+case $case in
 help)
   [ "$(commands | wc -l)" -ge 13 ] || fail "--help lists: $(commands)"
   for command in $(commands); do
-    "$anyorder" "$command" --help >"$work/out" || fail "$command --help"
-    expect_text "^Examples:" "$work/out"
-    expect_text "^  .*anyorder $command" "$work/out"
+    "$anyorder" "$command" --help >"$name/out" || fail "$command --help"
+    expect_text "^Examples:" "$name/out"
+    expect_text "^  .*anyorder $command" "$name/out"
     # An option without a sentence ends after its name.
-    ! grep -nE '^  (-[a-z],)?--[a-z-]+( [^ ]+)?$' -A1 "$work/out" | grep -E '^[0-9]+-  [-a-z]|^[0-9]+-$' || fail "$command: an option without help"
-    [ "$(wc -L <"$work/out")" -le 160 ] || fail "$command --help has a line of $(wc -L <"$work/out") columns"
+    ! grep -nE '^  (-[a-z],)?--[a-z-]+( [^ ]+)?$' -A1 "$name/out" | grep -E '^[0-9]+-  [-a-z]|^[0-9]+-$' || fail "$command: an option without help"
+    [ "$(wc -L <"$name/out")" -le 160 ] || fail "$command --help has a line of $(wc -L <"$name/out") columns"
   done
   # Nothing that is not plain text, whatever the terminal.
   ! TERM=xterm-256color "$anyorder" launch --help | grep -q $'\033' || fail "an escape sequence in --help" ;;
 
 version)
-  "$anyorder" --version >"$work/out" 2>"$work/err"; expect_status $? 0 "--version"
+  "$anyorder" --version >"$name/out" 2>"$name/err"; expect_status $? 0 "--version"
   for line in '^anyorder [0-9]*\.[0-9]*\.[0-9]*$' '^commit: *\(unknown\|[0-9a-f]\+\)' '^compilers: *[A-Z].* [0-9]' '^CUDA: *\(none\|[0-9]\)' \
               '^oneDNN: *[0-9]*\.[0-9]' '^MPI: *[A-Z].*[0-9]' '^device: *CPU, ' '^device: *\(no GPU: \|GPU 0, \)'; do
-    expect_text "$line" "$work/out"
+    expect_text "$line" "$name/out"
   done
   for program in anyorder-prep anyorder-train anyorder-ckptd; do
-    "$bin/$program" --version >"$work/out" || fail "$program --version"
-    expect_text "^$program [0-9]" "$work/out"
+    "$bin/$program" --version >"$name/out" || fail "$program --version"
+    expect_text "^$program [0-9]" "$name/out"
   done ;;
 
 config)
-  "$anyorder" config >"$work/out" 2>"$work/err"; expect_status $? 0 "config"
+  "$anyorder" config >"$name/out" 2>"$name/err"; expect_status $? 0 "config"
   # In a frozen file's order, so that the list with its sentences left out is one.
-  grep -E '^(\[|[a-z_0-9]+ = )' "$work/out" | sed 's/  (.*//' >"$work/defaults.toml"
-  "$anyorder" config --check "$work/defaults.toml" --set data.shards=shards >"$work/out" 2>"$work/err"; expect_status $? 0 "defaults"
-  [ ! -s "$work/out" ] && [ ! -s "$work/err" ] || fail "--check of a good file is not silent"
-  "$anyorder" config --explain train.global_batch_size >"$work/out" 2>"$work/err"; expect_status $? 0 "--explain"
+  grep -E '^(\[|[a-z_0-9]+ = )' "$name/out" | sed 's/  (.*//' >"$name/defaults.toml"
+  "$anyorder" config --check "$name/defaults.toml" --set data.shards=shards >"$name/out" 2>"$name/err"; expect_status $? 0 "defaults"
+  [ ! -s "$name/out" ] && [ ! -s "$name/err" ] || fail "--check of a good file is not silent"
+  "$anyorder" config --explain train.global_batch_size >"$name/out" 2>"$name/err"; expect_status $? 0 "--explain"
   for text in '^train.global_batch_size$' 'default: 16' 'bounds: at least 1' 'unit: sequences' '\--set train.global_batch_size='; do
-    expect_text "$text" "$work/out"
+    expect_text "$text" "$name/out"
   done
-  "$anyorder" config --explain objective.name >"$work/out" 2>"$work/err"; expect_status $? 0 "--explain of an enumeration"
-  expect_text "permutation_lm, " "$work/out"
-  while read -r key text; do
-    "$anyorder" config --explain "$key" >"$work/out" 2>"$work/err"; expect_status $? 64 "--explain $key"
-    expect_text "unknown key '$key'.*$text" "$work/err"
-  done <<'KEYS'
-train.lanes its name is now 'train.global_batch_size'
-model.num_layer did you mean 'model.num_layers'
-train.mem_len did you mean 'model.mem_len'
-KEYS
+  "$anyorder" config --explain objective.name >"$name/out" 2>"$name/err"; expect_status $? 0 "--explain of an enumeration"
+  expect_text "permutation_lm, " "$name/out"
+  expect_refused 64 "unknown key 'train.lanes'; its name is now" \
+    "$anyorder" config --explain train.lanes
   for file in "$source"/configs/*.toml; do
-    "$anyorder" config --check "$file" --set data.shards=shards --set eval.every=0 >"$work/out" 2>"$work/err"; expect_status $? 0 "$file"
+    "$anyorder" config --check "$file" --set data.shards=shards --set eval.every=0 >"$name/out" 2>"$name/err"; expect_status $? 0 "$file"
   done
-  printf '[train]\nlanes = 4\nsteps = 0.5\n' >"$work/bad.toml"
-  "$anyorder" config --check "$work/bad.toml" >"$work/out" 2>"$work/err"; expect_status $? 64 "a bad file"
-  expect_text "bad.toml:2: unknown key 'train.lanes'; its name is now" "$work/err"
-  expect_text "bad.toml:3: train.steps is 0.5 but must be a whole number" "$work/err"
-  "$anyorder" config --check "$work/defaults.toml" --set train.steps=0 2>"$work/err"; expect_status $? 64 "a bad override"
-  expect_text "train.steps is 0 but must be at least 1" "$work/err" ;;
+  printf '[train]\nlanes = 4\nsteps = 0.5\n' >"$name/bad.toml"
+  expect_refused 64 "bad.toml:2: unknown key 'train.lanes'; its name is now" \
+    "$anyorder" config --check "$name/bad.toml"
+  expect_text "bad.toml:3: train.steps is 0.5 but must be a whole number" "$name/err"
+  expect_refused 64 "train.steps is 0 but must be at least 1" \
+    "$anyorder" config --check "$name/defaults.toml" --set train.steps=0 ;;
 
 bash)
-  "$anyorder" completion bash >"$work/anyorder.bash" || fail "completion bash"
-  bash -n "$work/anyorder.bash" || fail "syntax"
-  ! command -v shellcheck >"$work/out" || shellcheck -s bash "$work/anyorder.bash" || fail "shellcheck"
-  cd "$work" && touch a_file.toml "a_file of words"
+  "$anyorder" completion bash >"$name/anyorder.bash" || fail "completion bash"
+  bash -n "$name/anyorder.bash" || fail "syntax"
+  ! command -v shellcheck >"$name/out" || shellcheck -s bash "$name/anyorder.bash" || fail "shellcheck"
+  cd "$name" && touch a_file.toml "a_file of words"
   # shellcheck source=/dev/null
-  source "$work/anyorder.bash"
+  source "$name/anyorder.bash"
   compopt() { :; }  # known only while a key is pressed
   # expect WANTED WORD...: that typing the words and a tab offers WANTED.
   expect() {
@@ -102,25 +93,25 @@ bash)
   [ "${#COMPREPLY[@]}" -eq 0 ] || fail "--ranks offers '${COMPREPLY[*]}'" ;;
 
 zsh)
-  "$anyorder" completion zsh >"$work/_anyorder" || fail "completion zsh"
-  expect_text "^#compdef anyorder" "$work/_anyorder"
-  "$anyorder" completion fish >"$work/out" 2>"$work/err"; expect_status $? 64 "an unknown shell"
-  if command -v zsh >"$work/out"; then
-    zsh -n "$work/_anyorder" || fail "syntax"
+  "$anyorder" completion zsh >"$name/_anyorder" || fail "completion zsh"
+  expect_text "^#compdef anyorder" "$name/_anyorder"
+  expect_refused 64 "" "$anyorder" completion fish
+  if command -v zsh >"$name/out"; then
+    zsh -n "$name/_anyorder" || fail "syntax"
   else
     echo "no zsh: its syntax is not checked"; exit 77
   fi ;;
 
 man)
-  "$anyorder" man "$work/man" || fail "man"
+  "$anyorder" man "$name/man" || fail "man"
   for command in $(commands); do
-    expect_text '^\.SH EXAMPLES' "$work/man/anyorder-$command.1"
+    expect_text '^\.SH EXAMPLES' "$name/man/anyorder-$command.1"
   done
-  expect_text '^\.SH COMMANDS' "$work/man/anyorder.1"
-  if command -v groff >"$work/out"; then
-    groff -man -Tutf8 -ww "$work"/man/*.1 >"$work/out" 2>"$work/err" || fail "groff"
-    ! grep -v "cannot break\|can't break\|cannot adjust" "$work/err" || fail "groff warns"
+  expect_text '^\.SH COMMANDS' "$name/man/anyorder.1"
+  if command -v groff >"$name/out"; then
+    groff -man -Tutf8 -ww "$name"/man/*.1 >"$name/out" 2>"$name/err" || fail "groff"
+    ! grep -v "cannot break\|can't break\|cannot adjust" "$name/err" || fail "groff warns"
   fi ;;
 
-*) fail "there is no case '$name'" ;;
+*) fail "there is no case '$case'" ;;
 esac

@@ -9,22 +9,14 @@
 #   unilm                 prompts as sources that the network rewrites, by a [MASK] a step
 #   refused               what cannot be generated is refused in one line
 set -u
-bin=$1 work=$2 name=generate_$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 configs=$here/../../configs
-anyorder=$bin/anyorder
-mkdir -p "$work" && cd "$work" || exit 1
-rm -rf "$name" && mkdir "$name" && cd "$name" || exit 1
+. "$here/checks.sh"
+begin "$1" "$2" "generate_$3"
+cd "$name" && name=. || exit 1
 
-fail() { echo "FAILED: $*" >&2; [ -f log ] && tail -n 15 log >&2; exit 1; }
-# refuses STATUS TEXT ARGUMENTS...: generate ends so, with one line that holds TEXT.
-refuses() {
-  local status=$1 text=$2; shift 2
-  "$anyorder" generate "$@" >out 2>err
-  local got=$?
-  [ $got -eq "$status" ] || fail "exit status $got, expected $status: $(cat err)"
-  [ "$(wc -l <err)" -eq 1 ] && grep -q -- "$text" err || fail "expected one line with '$text': $(cat err)"
-}
+# refuses STATUS TEXT ARGUMENTS...: generate ends so, with one line that has TEXT.
+refuses() { expect_refused_in_a_line "$1" "$2" "$anyorder" generate "${@:3}"; }
 # train CONFIG RUN [key=value...]: a small network of that configuration learns the text.
 train() {
   local config=$1 run=$2 key; shift 2
@@ -33,7 +25,7 @@ train() {
     sampling.seq_len=64 train.global_batch_size=8 train.micro_batch_size=8 optimizer.learning_rate=3e-3 optimizer.warmup_steps=10 checkpoint.every=1000 "$@"; do
     command+=(--set "$key")
   done
-  "${command[@]}" >log 2>&1 || fail "training: exit status $?"
+  succeeds "${command[@]}"
 }
 # make_text NUMBER: sentences in an order that is always the same, a document each.
 sentences() {
@@ -50,7 +42,7 @@ END
 }
 dataset() {
   sentences | awk '{ line[NR] = $0 } END { state = 1; for (i = 0; i < 1600; ++i) { state = (state * 1103515245 + 12345) % 2147483648; print line[1 + int(state / 65536) % NR] "\n" } }' >text.txt
-  "$anyorder" prep --input text.txt --output shards --vocab-size 120 --no-filter --no-dedup >log 2>&1 || fail "prep: exit status $?"
+  prep --input text.txt --output shards --vocab-size 120
   sentences | cut -d' ' -f1-4 >prompts.txt
 }
 texts() { python3 -c 'import json, sys
@@ -109,7 +101,7 @@ for line in sys.stdin:
     words = line.split()
     for at in (0, 3, 6):
         print(json.dumps({"source": " ".join(words[at:at + 3]), "target": " ".join(words[at:at + 3][::-1])}))' >pairs.jsonl
-  "$anyorder" prep --examples pairs.jsonl --vocab shards/spiece.model --output pairs >log 2>&1 || fail "prep --examples: exit status $?"
+  succeeds "$anyorder" prep --examples pairs.jsonl --vocab shards/spiece.model --output pairs
   train unilmv2-seq2seq-tiny.toml run data.shards="$PWD/pairs" sampling.num_predict=24 optimizer.learning_rate=1e-3 train.steps=800
   python3 -c 'import json, sys
 for line in sys.stdin: print(json.dumps({"text": json.loads(line)["source"]}))' <pairs.jsonl >sources.jsonl
@@ -152,13 +144,9 @@ refused)
   refuses 64 "nowhere. is not a run directory" --run-dir "$work/nowhere" --input prompts.txt --output x.jsonl
   refuses 74 "absent.txt" --run-dir "$work/reference" --input absent.txt --output x.jsonl
   refuses 74 "step-000000007" "${reference[@]}" --output x.jsonl --step 7
-  : >empty.txt
-  refuses 65 "holds no prompt" --run-dir "$work/reference" --input empty.txt --output x.jsonl
   printf 'good\n\xff\xfe\n' >broken.txt
   refuses 65 "broken.txt:2: .*UTF-8" --run-dir "$work/reference" --input broken.txt --output x.jsonl
-  printf '{"text": 3}\n' >broken.jsonl
-  refuses 65 "broken.jsonl:1: not a JSON object" --run-dir "$work/reference" --input broken.jsonl --output x.jsonl
-  "$anyorder" prep --input "$work/other.txt" --output shards --vocab-size 200 --no-filter --no-dedup >log 2>&1 || fail "prep: exit status $?"
+  prep --input "$work/other.txt" --output shards --vocab-size 200
   refuses 65 "is vocabulary .* but the run was trained with" "${reference[@]}" --output x.jsonl --vocab shards/spiece.model
   echo "mine" >mine.jsonl
   refuses 64 "'mine.jsonl' exists and is not overwritten" "${reference[@]}" --output mine.jsonl --max-len 2

@@ -3,27 +3,25 @@
 #
 # Usage: objectives.sh BIN_DIR WORK_DIR CASE
 #   complete         every objective that the program knows has a line in objectives.txt
-#   same_bits_NAME   1 rank, and a run of 2 ranks that is killed and resumed on 3, end in one state
-#                    with the same losses; eval and export know the result
-#   text             makes the dataset of learns_NAME, this repository's own prose, and examples of
+#   text             makes the dataset of the next two, this repository's own prose, and examples of
 #                    generation from it: a line and how it begins
-#   learns_NAME      150 steps on it; held-out text is predicted better than by guessing
-#   words            the same with words and an adaptive softmax; cutoffs that the vocabulary cannot
-#                    have are refused
-#   ablations        every file in configs/ablation trains two steps on two ranks
-# All but `complete`, `text`, `words` and `learns_NAME` need the dataset that `case.sh ... prepare`
-# made. Objectives named *_seq2seq train on the examples instead.
+#   trains_NAME      60 steps on it, on 1 rank, and on 2 ranks that are killed and resumed on 3, end
+#                    in one state with the same losses; export and eval know the result, and
+#                    held-out text is predicted better than by guessing
+#   words            a vocabulary of words with an adaptive softmax learns, too; cutoffs that the
+#                    vocabulary cannot have are refused
+#   ablations        every file in configs/ablation trains two steps on two ranks, on the dataset
+#                    that `case.sh ... prepare` made
+# Objectives named *_seq2seq train on the examples instead, those with a task on labelled ones.
 #
 # To add an objective: a complete configs/NAME-tiny.toml and a line in objectives.txt, which names
 # that file and, where they are needed, keys that differ: a variant worth a run of its own, or a
-# size that must fit the small shape below. CMake makes both tests of a line.
+# size that must fit the small shape below. CMake makes the test of a line.
 set -u
-bin=$1 work=$2 name=$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 configs=$here/../../configs
-anyorder=$bin/anyorder
-mkdir -p "$work" && cd "$work" || exit 1
-rm -rf "$name" && mkdir "$name"
+. "$here/checks.sh"
+begin "$1" "$2" "$3"
 
 # What every line runs with, instead of what its file says. Dropout is on: its masks must not depend
 # on ranks, either.
@@ -31,8 +29,6 @@ small=(model.num_layers=2 model.model_dim=64 model.num_heads=2 model.head_dim=32
   model.attention_dropout=0.1 sampling.seq_len=64 sampling.reuse_len=32 sampling.perm_size=32 sampling.num_predict=10
   train.global_batch_size=8 train.micro_batch_size=1 optimizer.warmup_steps=2 optimizer.bias_correction=true)
 
-fail() { echo "FAILED: $*" >&2; [ -f "$name/log" ] && tail -n 15 "$name/log" >&2; exit 1; }
-digest() { "$anyorder" inspect "$(ls -d "$1"/checkpoints/step-*[0-9] | tail -n 1)" --json | sed -n 's/.*"state_digest": "\(.*\)".*/\1/p'; }
 # Step and losses of every step, a line each: all that must not depend on ranks.
 losses() {
   awk '{ line = ""
@@ -42,7 +38,6 @@ losses() {
     }
     print line }' "$1/metrics.jsonl"
 }
-setting() { sed -n "/^\[$1\]/,/^\[/s/^$2 = \"\{0,1\}\([^\"# ]*\).*/\1/p" "$3" | head -n 1; }
 
 # compose LINE SHARDS [key=value...]: sets $command to the launch of that line of objectives.txt.
 compose() {
@@ -82,9 +77,11 @@ for part, count in [("training", 600), ("held-out", 100)]:
                 example = {"text": text(draw, label), "label": ["compass", "colour", "number"][label]}
             out.write(json.dumps(example) + "\n")
 PYTHON
-  "$anyorder" prep --examples "$name/training.jsonl" --vocab "$2/spiece.model" --output "$name/examples" >"$name/log" 2>&1 || fail "prep --examples"
+  succeeds "$anyorder" prep --examples "$name/training.jsonl" --vocab "$2/spiece.model" \
+    --output "$name/examples"
   part=(); [ "${1:-classification}" = multiple_choice ] || part=(--labels-from "$name/examples")
-  "$anyorder" prep --examples "$name/held-out.jsonl" --vocab "$2/spiece.model" --output "$name/examples-held-out" "${part[@]}" >"$name/log" 2>&1 || fail "prep --examples"
+  succeeds "$anyorder" prep --examples "$name/held-out.jsonl" --vocab "$2/spiece.model" \
+    --output "$name/examples-held-out" "${part[@]}"
 }
 
 # data_of LINE TRAINING HELD-OUT: sets $shards and $held_out to these, or to what the line's
@@ -117,43 +114,40 @@ kill_on_the_way() {
   "${command[@]}" --run-dir "$work/$name/killed" --ranks 2 >"$name/log" 2>&1 &
   local job=$! i ended=0
   for i in $(seq 2400); do
-    [ -n "$(ls -d "$name"/killed/checkpoints/step-*[0-9] 2>/dev/null)" ] && break
+    has_commit "$name/killed" && break
     kill -0 $job 2>/dev/null || break
     sleep 0.02
   done
   kill -0 $job 2>/dev/null || ended=1
-  kill -9 $job $(pgrep -f -- "--run-dir $work/$name/killed ") 2>/dev/null
-  wait $job 2>/dev/null
-  for i in $(seq 600); do
-    [ -z "$(pgrep -f -- "^$bin/anyorder-train --run-dir $work/$name/killed ")" ] && break
-    sleep 0.05
-  done
+  kill_all "$work/$name/killed " $job
   return $ended
 }
 
-same_bits() {
-  local steps=60 attempt shards held_out
-  data_of "$1" "$work/shards" "$work/other-shards"
-  compose "$1" "$shards" train.steps=$steps checkpoint.every=20
-  "${command[@]}" --run-dir "$name/run1" --ranks 1 >"$name/log" 2>&1 || fail "exit status $?"
-  [ -n "$(digest "$name/run1")" ] || fail "no checkpoint"
-  [ "$(losses "$name/run1" | wc -l)" -eq $steps ] || fail "not one line a step"
-  # On a machine that is busy elsewhere the last 40 steps may pass before a look at the directory.
+trains() {
+  local attempt shards held_out
+  data_of "$1" "$work/prose" "$work/prose-held-out"
+  compose "$1" "$shards" train.steps=60 checkpoint.every=20 optimizer.learning_rate=3e-3
+  succeeds "${command[@]}" --run-dir "$name/run" --ranks 1
+  [ -n "$(digest "$name/run")" ] || fail "no checkpoint"
+  [ "$(losses "$name/run" | wc -l)" -eq "$(setting train steps "$name/run/config.toml")" ] || fail "not one line a step"
+  # On a machine that is busy elsewhere the steps that are left may pass before a look at the
+  # directory.
   for attempt in 1 2 3 4 5; do kill_on_the_way && break; done
   [ $? -eq 0 ] || fail "the run ended five times before it could be killed"
   "${command[@]}" --run-dir "$work/$name/killed" --ranks 3 --resume required >>"$name/log" 2>&1 || fail "resuming: exit status $?"
   grep -q "3 ranks.*resuming after step" "$name/log" || fail "it did not resume"
-  [ "$(digest "$name/killed")" = "$(digest "$name/run1")" ] || fail "the run that changed ranks ends in another state"
-  [ "$(losses "$name/killed")" = "$(losses "$name/run1")" ] || fail "the run that changed ranks has other losses"
-  exported "$name/run1/config.toml"
-  "$anyorder" eval --run-dir "$name/run1" --data "$held_out" --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
-  evaluated "$(setting objective next_sentence "$name/run1/config.toml")"
+  [ "$(digest "$name/killed")" = "$(digest "$name/run")" ] || fail "the run that changed ranks ends in another state"
+  [ "$(losses "$name/killed")" = "$(losses "$name/run")" ] || fail "the run that changed ranks has other losses"
+  exported "$name/run/config.toml"
+  "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
+  evaluated "$(setting objective next_sentence "$name/run/config.toml")"
+  learned "$held_out"
 }
 
 # XLNet's backbone travels on, and with it a head that there is. Another is refused in one line.
 exported() {
   local config=$1 tensor head=0
-  "$anyorder" export --run-dir "$name/run1" --output "$name/hf" >"$name/log" 2>&1
+  "$anyorder" export --run-dir "$name/run" --output "$name/hf" >"$name/log" 2>&1
   local status=$?
   if [[ " permutation_lm dae as_arm " != *" $(setting objective name "$config") "* ]]; then
     [ $status -eq 0 ] || { [ $status -eq 65 ] && [ "$(wc -l <"$name/log")" -eq 1 ] && [ ! -e "$name/hf" ]; } || fail "export: exit status $status"
@@ -201,8 +195,8 @@ text() {
     part=training; [ $((++i % 8)) -ne 0 ] || part=held-out
     { cat "$file"; echo; } >>"$name/$part.txt"
   done < <(cd "$here/../.." && find "$PWD" -name '*.md' -not -path '*/build*' | sort)
-  "$anyorder" prep --input "$name/training.txt" --output prose --vocab-size 800 --no-filter --no-dedup >"$name/log" 2>&1 || fail "prep"
-  "$anyorder" prep --input "$name/held-out.txt" --output prose-held-out --vocab prose/spiece.model --no-filter --no-dedup >"$name/log" 2>&1 || fail "prep"
+  prep --input "$name/training.txt" --output prose --vocab-size 800
+  prep --input "$name/held-out.txt" --output prose-held-out --vocab prose/spiece.model
   rm -rf generation generation-held-out
   for part in training held-out; do
     python3 - "$name/$part" <<'PYTHON' || fail "examples"
@@ -213,7 +207,8 @@ with open(sys.argv[1] + ".jsonl", "w") as examples:
         if len(words) >= 8:
             print(json.dumps({"source": " ".join(words[:24]), "target": " ".join(words[:3])}), file=examples)
 PYTHON
-    "$anyorder" prep --examples "$name/$part.jsonl" --vocab prose/spiece.model --output generation$([ $part = training ] || echo -held-out) >"$name/log" 2>&1 || fail "prep --examples"
+    succeeds "$anyorder" prep --examples "$name/$part.jsonl" --vocab prose/spiece.model \
+      --output generation$([ $part = training ] || echo -held-out)
   done
 }
 
@@ -221,21 +216,16 @@ PYTHON
 # something else.
 other_classes() {
   sed 's/"colour"/"hue"/' "$name/held-out.jsonl" >"$name/hues.jsonl"
-  "$anyorder" prep --examples "$name/hues.jsonl" --vocab "$work/prose/spiece.model" --output "$name/hues" >"$name/log" 2>&1 || fail "prep --examples"
-  "$anyorder" eval --run-dir "$name/run" --data "$name/hues" >"$name/log" 2>&1
-  local status=$?
-  [ $status -eq 65 ] && [ "$(wc -l <"$name/log")" -eq 1 ] && grep -q "hues' numbers its classes differently from the run's data.shards" "$name/log" ||
-    fail "eval of other classes: exit status $status"
+  succeeds "$anyorder" prep --examples "$name/hues.jsonl" --vocab "$work/prose/spiece.model" \
+    --output "$name/hues"
+  expect_refused_in_a_line 65 "hues' numbers its classes differently from the run's data.shards" \
+    "$anyorder" eval --run-dir "$name/run" --data "$name/hues"
 }
 
-learns() {
-  local shards held_out
-  data_of "$1" "$work/prose" "$work/prose-held-out"
-  compose "$1" "$shards" train.steps=150 optimizer.learning_rate=3e-3 checkpoint.every=0
-  "${command[@]}" --run-dir "$name/run" --ranks 1 >"$name/log" 2>&1 || fail "exit status $?"
-  "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
+# learned HELD_OUT: $name/eval, of all of it, says so.
+learned() {
   cp "$name/eval" "$name/eval-again"
-  [[ $held_out != */examples-held-out ]] || "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --batch-size 3 --json >"$name/eval-again" 2>"$name/log" || fail "eval --batch-size 3: exit status $?"
+  [[ $1 != */examples-held-out ]] || "$anyorder" eval --run-dir "$name/run" --data "$1" --batches 0 --batch-size 3 --json >"$name/eval-again" 2>"$name/log" || fail "eval --batch-size 3: exit status $?"
   ! grep -qs '"colour"' "$name/held-out.jsonl" || other_classes
   python3 - "$name/eval" "$name/eval-again" <<'PYTHON' || fail "it learned nothing: $(cat "$name/eval")"
 import json, math, sys
@@ -258,13 +248,12 @@ PYTHON
 
 # Words that occur once become <unk>.
 words() {
-  local status bad
-  "$anyorder" prep --input text/training.txt --output "$name/shards" --vocab-type word --vocab-size 4000 --min-count 2 --no-filter --no-dedup \
-    >"$name/log" 2>&1 || fail "prep: exit status $?"
-  "$anyorder" prep --input text/held-out.txt --output "$name/other" --vocab "$name/shards/spiece.model" --no-filter --no-dedup \
-    >"$name/log" 2>&1 || fail "prep of held-out text: exit status $?"
+  local bad
+  prep --input text/training.txt --output "$name/shards" --vocab-type word --vocab-size 4000 \
+    --min-count 2
+  prep --input text/held-out.txt --output "$name/other" --vocab "$name/shards/spiece.model"
   compose causal_words "$work/$name/shards" train.steps=150 optimizer.learning_rate=3e-3 checkpoint.every=0
-  "${command[@]}" --set model.cutoffs=200,1000 --run-dir "$name/run" --ranks 2 >"$name/log" 2>&1 || fail "exit status $?"
+  succeeds "${command[@]}" --set model.cutoffs=200,1000 --run-dir "$name/run" --ranks 2
   "$anyorder" eval --run-dir "$name/run" --data "$name/other" --objective causal --mem-len 64 --target-len 32 --same-length --batch-size 4 --json \
     >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
   python3 - "$name/eval" "$name/shards/dataset.json" <<'PYTHON' || fail "it learned nothing: $(cat "$name/eval")"
@@ -278,10 +267,8 @@ PYTHON
   # 64: a configuration that can never run, or one that this vocabulary cannot have.
   for bad in 200,100 0,100 x 100,5000; do
     compose causal_words "$work/$name/shards" train.steps=2
-    "${command[@]}" --set model.cutoffs=$bad --run-dir "$name/bad" >"$name/log" 2>&1
-    status=$?
-    [ $status -eq 64 ] || fail "cutoffs $bad: exit status $status, not 64"
-    grep -q "model.cutoffs is '$bad'" "$name/log" || fail "cutoffs $bad: the message does not say so"
+    expect_refused 64 "model.cutoffs is '$bad'" \
+      "${command[@]}" --set model.cutoffs=$bad --run-dir "$name/bad"
     rm -rf "$name/bad"
   done
 }
@@ -294,11 +281,12 @@ ablations() {
     row=$(basename "$file" .toml)
     memory=$(setting model mem_len "$file")
     targets=$(setting sampling num_predict "$file")
-    "$anyorder" launch --config "$file" --run-dir "$name/$row" --ranks 2 --set data.shards="$work/shards" \
+    succeeds "$anyorder" launch --config "$file" --run-dir "$name/$row" --ranks 2 \
+      --set data.shards="$work/shards" \
       --set model.num_layers=2 --set model.model_dim=64 --set model.num_heads=2 --set model.head_dim=32 --set model.ffn_dim=128 \
       --set model.mem_len=$((memory / 8)) --set model.dtype=fp32 --set sampling.seq_len=64 --set sampling.reuse_len=32 \
       $(setting sampling perm_size "$file" | sed 's/.*/--set sampling.perm_size=32/') --set sampling.num_predict=$(((targets + 7) / 8)) --set train.global_batch_size=8 --set train.micro_batch_size=1 \
-      --set train.steps=2 --set optimizer.warmup_steps=0 --set checkpoint.every=0 >"$name/log" 2>&1 || fail "$row: exit status $?"
+      --set train.steps=2 --set optimizer.warmup_steps=0 --set checkpoint.every=0
     [ "$(grep -c '"skipped":false' "$name/$row/metrics.jsonl")" -eq 2 ] || fail "$row: not two good steps"
     states="$states $(digest "$name/$row")"
     echo "$row: $(losses "$name/$row" | tail -n 1)"
@@ -311,10 +299,9 @@ ablations() {
 
 case $name in
 complete) complete ;;
-same_bits_*) same_bits "${name#same_bits_}" ;;
 text) text ;;
 words) words ;;
-learns_*) learns "${name#learns_}" ;;
+trains_*) trains "${name#trains_}" ;;
 ablations) ablations ;;
 *) fail "no such case" ;;
 esac

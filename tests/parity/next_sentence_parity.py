@@ -10,15 +10,13 @@ head, and back.
 Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 """
 import sys
-import tempfile
-from pathlib import Path
 
 import hf_model
 import masks
 import run_programs
 import torch
 import xlnet_parity
-from measures import Measures, print_header, print_table
+from measures import Measures
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
@@ -42,14 +40,16 @@ def load_classifier(export, faults):
     return model.eval().float()
 
 
-def compare(export, dump, is_denoising):
+def compare(folder, name, shards):
+    settings = {**SETTINGS, **VARIANTS[name], "data.shards": shards, "cpu.threads": 1}
+    export, dump = run_programs.dumped_run(folder, settings, STEPS, "--forward-only")
     faults, measures, mems = [], Measures(), None
     model = load_classifier(export, faults)
     classes = set()
     for t, facts in enumerate(hf_model.read_steps(dump, STEPS)):
         lanes, slots = facts["tokens"].shape
         seen = masks.keys_of_rows(facts, 0, slots)[:, :, -slots:]
-        if is_denoising:
+        if name == "denoising":
             half = torch.arange(slots) // model.config.reuse_len > 0
             right = torch.equal(seen, (half[:, None] | ~half[None, :]).expand_as(seen))
         else:
@@ -67,7 +67,8 @@ def compare(export, dump, is_denoising):
         classes |= set(facts["summary_labels"].tolist())
     if classes != {0, 1}:
         faults.append(f"the pairs are of classes {classes} only")
-    return measures, faults
+    check_return(export, export.parent, faults)
+    return measures, faults + measures.exceeding(TOLERANCE, TOLERANCE)
 
 
 def check_return(export, folder, faults):
@@ -80,22 +81,5 @@ def check_return(export, folder, faults):
             faults.append(f"weights imported {name} the head differ")
 
 
-def main():
-    torch.set_num_threads(1)
-    print(hf_model.versions())
-    print_header()
-    faults = []
-    with tempfile.TemporaryDirectory() as temporary:
-        shards = run_programs.prepare_text(Path(temporary))
-        for name, changed in VARIANTS.items():
-            settings = {**SETTINGS, **changed, "data.shards": shards, "cpu.threads": 1}
-            export, dump = run_programs.dumped_run(temporary, settings, STEPS, "--forward-only")
-            measures, found = compare(export, dump, is_denoising=name == "denoising")
-            print_table(name, measures)
-            check_return(export, export.parent, found)
-            found += measures.exceeding(TOLERANCE, TOLERANCE)
-            faults += [f"{name}: {fault}" for fault in found]
-    return run_programs.conclude(faults, f"all agree within {TOLERANCE:g}")
-
-
-sys.exit(main())
+torch.set_num_threads(1)
+sys.exit(xlnet_parity.compare_each(VARIANTS, compare, f"all agree within {TOLERANCE:g}"))

@@ -47,10 +47,36 @@ class TensorDump {
 
   // The sampler's facts of all lanes, as drawn: tokens, segment, order, masked [lanes, seq_len];
   // backward [lanes].
-  void AddSamples(int64_t step, const std::vector<TextSample>& samples);
+  void AddSamples(int64_t step, const std::vector<TextSample>& samples) {
+    std::vector<int32_t> tokens, segment, order, masked, backward;
+    for (const TextSample& sample : samples) {
+      tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.end());
+      segment.insert(segment.end(), sample.segment.begin(), sample.segment.end());
+      order.insert(order.end(), sample.order.begin(), sample.order.end());
+      masked.insert(masked.end(), sample.is_masked.begin(), sample.is_masked.end());
+      backward.push_back(sample.backward ? 1 : 0);
+    }
+    const auto lanes = static_cast<int64_t>(samples.size());
+    const Shape rows{lanes, static_cast<int64_t>(tokens.size()) / lanes};
+    Add(step, "tokens", rows, tokens);
+    Add(step, "segment", rows, segment);
+    if (!order.empty()) Add(step, "order", rows, order);  // denoising has none
+    Add(step, "masked", rows, masked);
+    Add(step, "backward", Shape{lanes}, backward);
+  }
 
   // Errors: those of ckpt::SafetensorsWriter.
-  absl::Status Write(const std::string& path) const;
+  absl::Status Write(const std::string& path) const {
+    std::vector<ckpt::SafetensorsEntry> layout;
+    for (const Entry& entry : entries_) layout.push_back(entry.layout);
+    ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
+                              ckpt::SafetensorsWriter::Create(path, layout, {}));
+    for (const Entry& entry : entries_) {
+      ANYORDER_RETURN_IF_ERROR(writer.WriteRange(
+          entry.layout.name, 0, entry.layout.shape.num_elements(), entry.bytes.data()));
+    }
+    return writer.Finish();
+  }
 
  private:
   struct Entry {
@@ -60,36 +86,6 @@ class TensorDump {
 
   std::vector<Entry> entries_;
 };
-
-void TensorDump::AddSamples(int64_t step, const std::vector<TextSample>& samples) {
-  std::vector<int32_t> tokens, segment, order, masked, backward;
-  for (const TextSample& sample : samples) {
-    tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.end());
-    segment.insert(segment.end(), sample.segment.begin(), sample.segment.end());
-    order.insert(order.end(), sample.order.begin(), sample.order.end());
-    masked.insert(masked.end(), sample.is_masked.begin(), sample.is_masked.end());
-    backward.push_back(sample.backward ? 1 : 0);
-  }
-  const auto lanes = static_cast<int64_t>(samples.size());
-  const Shape rows{lanes, static_cast<int64_t>(tokens.size()) / lanes};
-  Add(step, "tokens", rows, tokens);
-  Add(step, "segment", rows, segment);
-  if (!order.empty()) Add(step, "order", rows, order);  // denoising has none
-  Add(step, "masked", rows, masked);
-  Add(step, "backward", Shape{lanes}, backward);
-}
-
-absl::Status TensorDump::Write(const std::string& path) const {
-  std::vector<ckpt::SafetensorsEntry> layout;
-  for (const Entry& entry : entries_) layout.push_back(entry.layout);
-  ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
-                            ckpt::SafetensorsWriter::Create(path, layout, {}));
-  for (const Entry& entry : entries_) {
-    ANYORDER_RETURN_IF_ERROR(writer.WriteRange(
-        entry.layout.name, 0, entry.layout.shape.num_elements(), entry.bytes.data()));
-  }
-  return writer.Finish();
-}
 
 // The run's data and, unless only batches are wanted, network and weights.
 struct Run {

@@ -15,16 +15,15 @@ from pathlib import Path
 import hf_model
 import masks
 import train_parity_compare as comparison
+import xlnet_parity
 from run_programs import dump, export, launch, prepare_text
 from safetensors.torch import load_file
 
 STEPS = 100
 SETTINGS = {
-    "model.num_layers": 2, "model.model_dim": 48, "model.num_heads": 3, "model.head_dim": 16, "model.ffn_dim": 80,
-    "model.mem_len": 48, "model.init_range": 0.2,  # wide, so that attention is far from uniform
-    "model.dropout": 0.0, "model.attention_dropout": 0.0,
-    "sampling.seq_len": 64, "sampling.reuse_len": 32, "sampling.num_predict": 11, "sampling.perm_size": 32,
-    "train.global_batch_size": 4, "train.micro_batch_size": 2, "cpu.threads": 1, "checkpoint.every": STEPS // 2,
+    **xlnet_parity.SETTINGS,
+    "model.num_layers": 2, "model.model_dim": 48, "model.num_heads": 3, "model.ffn_dim": 80,
+    "cpu.threads": 1, "checkpoint.every": STEPS // 2,
 }
 # A rate at which training is stable: where it is not, fp32 parts from double within 100 steps,
 # whoever computes (README.md).

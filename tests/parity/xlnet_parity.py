@@ -100,24 +100,30 @@ def compare_base(folder, name, shards):
     return measures, faults + measures.exceeding(BASE_TOLERANCE, BASE_TOLERANCE)
 
 
-def main():
-    is_base = "--base" in sys.argv
-    names = [argument for argument in sys.argv[1:] if argument != "--base"]
-    torch.set_num_threads(os.cpu_count() if is_base else 1)
+def compare_each(names, compare, verdict, **text):
+    """Prints a table of compare(folder, name, shards) for each of `names`; the exit status."""
     print(hf_model.versions())
     print_header()
-    large = dict(vocab_size=32000, documents=2400, num_words=60000, syllables=(2, 5))
-    compare = compare_base if is_base else compare_small
     faults = []
-    with tempfile.TemporaryDirectory() as folder:
-        shards = run_programs.prepare_text(Path(folder), **(large if is_base else {}))
-        for name in names or ([BASE] if is_base else VARIANTS):
-            measures, found = compare(Path(folder), name, shards)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shards = run_programs.prepare_text(folder, **text)
+        for name in names:
+            measures, found = compare(folder, name, shards)
             print_table(name, measures)
             faults += [f"{name}: {fault}" for fault in found]
-    bounds = f"{TOLERANCE:g}, gradients within {GRADIENT_TOLERANCE:g}"
-    return run_programs.conclude(
-        faults, f"all agree within {BASE_TOLERANCE if is_base else bounds}")
+    return run_programs.conclude(faults, verdict)
+
+
+def main():
+    names = [argument for argument in sys.argv[1:] if argument != "--base"]
+    if "--base" in sys.argv:
+        torch.set_num_threads(os.cpu_count())
+        return compare_each(names or [BASE], compare_base, f"all agree within {BASE_TOLERANCE}",
+                            vocab_size=32000, documents=2400, num_words=60000, syllables=(2, 5))
+    torch.set_num_threads(1)
+    return compare_each(names or VARIANTS, compare_small,
+                        f"all agree within {TOLERANCE:g}, gradients within {GRADIENT_TOLERANCE:g}")
 
 
 if __name__ == "__main__":

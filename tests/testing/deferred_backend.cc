@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "tests/testing/operation_arguments.h"
 
 namespace anyorder::testing {
 
@@ -91,7 +92,7 @@ class DeferredEvent final : public kernels::Event {
 };
 
 DeferredBackend::DeferredBackend(std::unique_ptr<kernels::Backend> inner, Lag lag, uint64_t seed)
-    : inner_(std::move(inner)), lag_(lag), random_(seed), thread_([this] { Work(); }) {}
+    : ForwardingBackend(std::move(inner)), lag_(lag), random_(seed), thread_([this] { Work(); }) {}
 
 DeferredBackend::~DeferredBackend() {
   {
@@ -220,41 +221,22 @@ void DeferredBackend::CopyToHost(const void* device, void* host, int64_t bytes, 
   Run(s, [=, from = Translate(device)] { std::memcpy(host, from, bytes); });
 }
 
-void DeferredBackend::AdamW(const kernels::AdamWArgs& args, StreamView stream) {
-  kernels::AdamWArgs open = args;
-  open.grad = Translate(args.grad);
-  open.master = Translate(args.master);
-  open.m = Translate(args.m);
-  open.v = Translate(args.v);
-  open.weights = Translate(args.weights);
-  open.control = static_cast<const kernels::NormControl*>(Translate(args.control));
-  Run(stream, [this, open] { inner_->AdamW(open, {}); });
-}
-void DeferredBackend::ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
-                                          StreamView stream) {
-  kernels::ComputeGradientClipArgs open = args;
-  open.sums = Translate(args.sums);
-  open.control = static_cast<kernels::NormControl*>(Translate(args.control));
-  Run(stream, [this, open] { inner_->ComputeGradientClip(open, {}); });
-}
-void DeferredBackend::SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) {
-  Run(stream, [this, x = Translate(x), y = Translate(sums)] { inner_->SumOfSquares(x, y, {}); });
-}
-void DeferredBackend::Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) {
-  Run(stream,
-      [this, a = Translate(a), b = Translate(b), y = Translate(y)] { inner_->Add(a, b, y, {}); });
-}
-void DeferredBackend::Cast(ConstTensorView x, TensorView y, StreamView stream) {
-  Run(stream, [this, x = Translate(x), y = Translate(y)] { inner_->Cast(x, y, {}); });
-}
-void DeferredBackend::FillZero(TensorView x, StreamView stream) {
-  Run(stream, [this, x = Translate(x)] { inner_->FillZero(x, {}); });
-}
-void DeferredBackend::CopyRows(const kernels::CopyRowsArgs& args, StreamView stream) {
-  kernels::CopyRowsArgs here = args;
-  here.source = Translate(args.source);
-  here.destination = Translate(args.destination);
-  Run(stream, [this, here] { inner_->CopyRows(here, {}); });
+void DeferredBackend::Enqueue(const kernels::Operation& operation, StreamView stream) {
+  // To where the host finds them.
+  const auto move_view = [this](auto& view, int64_t) {
+    view = {Translate(view.raw()), view.dtype(), view.shape()};
+  };
+  const auto move_array = [this]<typename T>(T*& array, int64_t) {
+    array = static_cast<T*>(Translate(array));
+  };
+  PlaceVisitor opener{move_view, move_array};
+  std::visit(
+      [&](const auto* args) {
+        auto open = *args;
+        VisitArguments(open, opener);
+        Run(stream, [this, open] { ForwardingBackend::Enqueue(&open, {}); });
+      },
+      operation);
 }
 
 }  // namespace anyorder::testing

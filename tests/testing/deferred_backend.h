@@ -3,8 +3,7 @@
 // streams against each other as badly as events allow. The host cannot touch device memory: it has
 // an address there that only this backend can translate.
 //
-// It has the operations that dist uses, and what moves recurrence memory. Each rank of a test has
-// one of its own.
+// Each rank of a test has one of its own.
 
 #pragma once
 
@@ -20,8 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/check.h"
-#include "kernels/backend.h"
+#include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {
 
@@ -32,14 +30,13 @@ enum class Lag {
   kRandom,  // by the seed
 };
 
-class DeferredBackend final : public kernels::Backend {
+class DeferredBackend final : public ForwardingBackend {
  public:
   explicit DeferredBackend(std::unique_ptr<kernels::Backend> inner, Lag lag, uint64_t seed = 0);
   // All buffers, streams and events must be gone.
   ~DeferredBackend() override;
 
   std::string name() const override { return "deferred"; }
-  bool Supports(DType dtype) const override { return inner_->Supports(dtype); }
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override;
   bool is_host_memory() const override { return false; }
   void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) override;
@@ -49,15 +46,6 @@ class DeferredBackend final : public kernels::Backend {
   std::string device_id() const override { return device_id_; }
   absl::StatusOr<std::unique_ptr<kernels::Stream>> MakeStream(kernels::StreamPurpose) override;
   absl::StatusOr<std::unique_ptr<kernels::Event>> MakeEvent() override;
-
-  void AdamW(const kernels::AdamWArgs& args, StreamView stream) override;
-  void SumOfSquares(ConstTensorView x, TensorView sums, StreamView stream) override;
-  void ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
-                           StreamView stream) override;
-  void Add(ConstTensorView a, ConstTensorView b, TensorView y, StreamView stream) override;
-  void Cast(ConstTensorView x, TensorView y, StreamView stream) override;
-  void FillZero(TensorView x, StreamView stream) override;
-  void CopyRows(const kernels::CopyRowsArgs& args, StreamView stream) override;
 
   // Another operation of the device's, such as a message.
   void Run(StreamView stream, std::function<void()> work);
@@ -69,13 +57,6 @@ class DeferredBackend final : public kernels::Backend {
   void StallSideStreams(bool stall);
   // What every event's IsReached answers from now on.
   void FailEvents(const absl::Status& status);
-
-  int64_t AttentionBackwardWorkspaceBytes(const kernels::AttentionShape&, DType) const override {
-    return 0;
-  }
-  int64_t LinearCrossEntropyWorkspaceBytes(int64_t, int64_t, int64_t, DType) const override {
-    return 0;
-  }
 
  private:
   friend class DeferredBuffer;
@@ -96,21 +77,14 @@ class DeferredBackend final : public kernels::Backend {
     bool is_busy = false;
   };
 
-  void Enqueue(const kernels::Operation&, StreamView) override {
-    ANYORDER_CHECK(false) << "an operation that the deferred backend does not have";
-  }
+  void Enqueue(const kernels::Operation& operation, StreamView stream) override;
   Queue& QueueOf(StreamView stream) {
     return stream.handle == nullptr ? main_ : *static_cast<Queue*>(stream.handle);
-  }
-  template <typename Void>
-  BasicTensorView<Void> Translate(BasicTensorView<Void> view) const {
-    return {Translate(view.raw()), view.dtype(), view.shape()};
   }
   void Push(StreamView stream, Task task);
   Queue* ChooseQueue(bool is_idle);
   void Work();
 
-  const std::unique_ptr<kernels::Backend> inner_;
   const Lag lag_;
   std::string device_id_ = "device";
   std::mt19937_64 random_;

@@ -1,4 +1,4 @@
-// Neighbours of numbers, no further away than rounding to bf16 would move them.
+// Neighbours of numbers, no further away than storing would move them.
 
 #pragma once
 
@@ -10,11 +10,14 @@
 
 namespace anyorder::testing {
 
-// Each moved by up to half the distance of bf16's numbers around it.
-inline std::vector<double> Dithered(std::vector<double> values, uint64_t seed) {
+// Each moved by up to half the distance of the numbers around it whose significand has
+// `stored_bits` bits: 8 in bf16, 24 in fp32.
+inline std::vector<double> Dithered(std::vector<double> values, uint64_t seed,
+                                    int stored_bits = 8) {
   RandomStream random(seed, RandomPurpose::kInit, 1, 0);
   for (double& value : values)
-    if (value != 0) value += std::ldexp(random.Uniform() - 0.5, std::ilogb(value) - 7);
+    if (value != 0)
+      value += std::ldexp(random.Uniform() - 0.5, std::ilogb(value) + 1 - stored_bits);
   return values;
 }
 

@@ -34,10 +34,11 @@ inline double Gamma(double n, double u = kU) { return n * u / (1 - n * u); }
 // Absolute errors below this come from denormal numbers, where relative bounds end.
 inline constexpr double kDenormal = 0x1p-120;
 
-// |actual[i] - expected[i]| <= bound[i] for all i; reports the worst index, both values and its
-// bound.
+// |actual[i] - expected[i]| <= bound[i] + denormal for all i; reports the worst index, both values
+// and its bound.
 inline void ExpectClose(const std::vector<double>& actual, const std::vector<double>& expected,
-                        const std::vector<double>& bound, const std::string& what) {
+                        const std::vector<double>& bound, const std::string& what,
+                        double denormal = kDenormal) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
   ASSERT_EQ(actual.size(), bound.size()) << what;
   size_t worst = 0;
@@ -45,7 +46,7 @@ inline void ExpectClose(const std::vector<double>& actual, const std::vector<dou
   for (size_t i = 0; i < actual.size(); ++i) {
     const double error = std::fabs(actual[i] - expected[i]);
     // Not a number is never close; equal infinities are.
-    double ratio = actual[i] == expected[i] ? 0 : error / (bound[i] + kDenormal);
+    double ratio = actual[i] == expected[i] ? 0 : error / (bound[i] + denormal);
     if (std::isnan(ratio)) ratio = INFINITY;
     if (ratio > worst_ratio) {
       worst_ratio = ratio;

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
 #include "core/base/file_system.h"
@@ -129,10 +128,22 @@ class FaultFileSystem final : public FileSystem {
   }
 
  private:
-  class File final : public WritableFile {
+  // A file of any kind, and what its calls ask for faults.
+  template <typename Kind>
+  class Wrapped : public Kind {
    public:
-    File(FaultFileSystem* fs, std::string path, std::unique_ptr<WritableFile> file)
+    Wrapped(FaultFileSystem* fs, std::string path, std::unique_ptr<Kind> file)
         : fs_(fs), path_(std::move(path)), file_(std::move(file)) {}
+
+   protected:
+    FaultFileSystem* const fs_;
+    const std::string path_;
+    const std::unique_ptr<Kind> file_;
+  };
+
+  class File final : public Wrapped<WritableFile> {
+   public:
+    using Wrapped::Wrapped;
     absl::Status Preallocate(int64_t bytes) override {
       return fs_->Do(FaultyCall::kAllocate, path_, [&] { return file_->Preallocate(bytes); });
     }
@@ -153,41 +164,24 @@ class FaultFileSystem final : public FileSystem {
       const absl::Status closed = file_->Close();
       return fault.ok() ? closed : fault;
     }
-
-   private:
-    FaultFileSystem* const fs_;
-    const std::string path_;
-    const std::unique_ptr<WritableFile> file_;
   };
 
-  class Reader final : public ReadableFile {
+  class Reader final : public Wrapped<ReadableFile> {
    public:
-    Reader(FaultFileSystem* fs, std::string path, std::unique_ptr<ReadableFile> file)
-        : fs_(fs), path_(std::move(path)), file_(std::move(file)) {}
+    using Wrapped::Wrapped;
     int64_t size() const override { return file_->size(); }
     absl::Status ReadAt(int64_t offset, void* dst, int64_t bytes) const override {
       ANYORDER_RETURN_IF_ERROR(fs_->Check(FaultyCall::kRead, path_));
       return file_->ReadAt(offset, dst, bytes);
     }
-
-   private:
-    FaultFileSystem* const fs_;
-    const std::string path_;
-    const std::unique_ptr<ReadableFile> file_;
   };
 
-  class Appender final : public AppendableFile {
+  class Appender final : public Wrapped<AppendableFile> {
    public:
-    Appender(FaultFileSystem* fs, std::string path, std::unique_ptr<AppendableFile> file)
-        : fs_(fs), path_(std::move(path)), file_(std::move(file)) {}
+    using Wrapped::Wrapped;
     absl::Status Append(absl::string_view text) override {
       return fs_->Do(FaultyCall::kAppend, path_, [&] { return file_->Append(text); });
     }
-
-   private:
-    FaultFileSystem* const fs_;
-    const std::string path_;
-    const std::unique_ptr<AppendableFile> file_;
   };
 
   template <typename Operation>

@@ -125,39 +125,17 @@ void FencedBackend::CheckRange(const void* data, int64_t bytes) const {
       << bytes << " bytes of an argument are no device memory";
 }
 
-namespace {
-
-// Calls check(data, bytes, is_tensor) for all that arguments point to.
-template <typename Check>
-class RangeVisitor {
- public:
-  explicit RangeVisitor(Check check) : check_(std::move(check)) {}
-  void In(const ConstTensorView& view, int64_t behind = 0) {
-    const int64_t elements = view.is_null() ? 0 : view.num_elements() + behind;
-    check_(view.raw(), elements * SizeOf(view.dtype()), /*is_tensor=*/true);
-  }
-  void Out(const TensorView& view, int64_t behind = 0) { In(view, behind); }
-  void Workspace(const TensorView& view) { In(view); }
-  template <typename T>
-  void In(const T* array, int64_t count) {
-    check_(array, count * static_cast<int64_t>(sizeof(T)), /*is_tensor=*/false);
-  }
-  template <typename T>
-  void Out(const T* object, int64_t count) {
-    In(object, count);
-  }
-
- private:
-  Check check_;
-};
-
-}  // namespace
-
 void FencedBackend::Enqueue(const kernels::Operation& operation, StreamView stream) {
-  RangeVisitor visitor([this](const void* data, int64_t bytes, bool is_tensor) {
-    CheckRange(data, bytes);
-    if (is_recording_ && is_tensor) recorded_.push_back(bytes);
-  });
+  const auto check_view = [this](const auto& view, int64_t behind) {
+    const int64_t elements = view.is_null() ? 0 : view.num_elements() + behind;
+    const int64_t bytes = elements * SizeOf(view.dtype());
+    CheckRange(view.raw(), bytes);
+    if (is_recording_) recorded_.push_back(bytes);
+  };
+  const auto check_array = [this]<typename T>(const T* array, int64_t count) {
+    CheckRange(array, count * static_cast<int64_t>(sizeof(T)));
+  };
+  PlaceVisitor visitor{check_view, check_array};
   std::visit(
       [&](const auto* args) {
         auto copy = *args;

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -14,44 +15,23 @@
 
 namespace anyorder::testing {
 
-// Calls the member of Backend that an operation names; one overload for each alternative.
+// The members of Backend that take their arguments as one struct, each of a type of its own.
+inline constexpr auto kMembers = std::make_tuple(
+    &kernels::Backend::Gemm, &kernels::Backend::ColumnSum, &kernels::Backend::AttentionForward,
+    &kernels::Backend::AttentionBackward, &kernels::Backend::ActivationForward,
+    &kernels::Backend::ActivationBackward, &kernels::Backend::DropoutApply,
+    &kernels::Backend::LayerNormForward, &kernels::Backend::LayerNormBackward,
+    &kernels::Backend::EmbeddingForward, &kernels::Backend::EmbeddingBackward,
+    &kernels::Backend::LinearCrossEntropy, &kernels::Backend::AdamW, &kernels::Backend::CopyRows,
+    &kernels::Backend::GatherRows, &kernels::Backend::RotaryApply,
+    &kernels::Backend::ComputeGradientClip);
+
+// Calls the member of Backend that an operation names.
 struct OperationCaller {
-  void operator()(const kernels::GemmArgs* args) const { backend.Gemm(*args, stream); }
-  void operator()(const kernels::ColumnSumArgs* args) const { backend.ColumnSum(*args, stream); }
-  void operator()(const kernels::AttentionForwardArgs* args) const {
-    backend.AttentionForward(*args, stream);
-  }
-  void operator()(const kernels::AttentionBackwardArgs* args) const {
-    backend.AttentionBackward(*args, stream);
-  }
-  void operator()(const kernels::ActivationForwardArgs* args) const {
-    backend.ActivationForward(*args, stream);
-  }
-  void operator()(const kernels::ActivationBackwardArgs* args) const {
-    backend.ActivationBackward(*args, stream);
-  }
-  void operator()(const kernels::DropoutArgs* args) const { backend.DropoutApply(*args, stream); }
-  void operator()(const kernels::LayerNormForwardArgs* args) const {
-    backend.LayerNormForward(*args, stream);
-  }
-  void operator()(const kernels::LayerNormBackwardArgs* args) const {
-    backend.LayerNormBackward(*args, stream);
-  }
-  void operator()(const kernels::EmbeddingForwardArgs* args) const {
-    backend.EmbeddingForward(*args, stream);
-  }
-  void operator()(const kernels::EmbeddingBackwardArgs* args) const {
-    backend.EmbeddingBackward(*args, stream);
-  }
-  void operator()(const kernels::LinearCrossEntropyArgs* args) const {
-    backend.LinearCrossEntropy(*args, stream);
-  }
-  void operator()(const kernels::AdamWArgs* args) const { backend.AdamW(*args, stream); }
-  void operator()(const kernels::CopyRowsArgs* args) const { backend.CopyRows(*args, stream); }
-  void operator()(const kernels::GatherRowsArgs* args) const { backend.GatherRows(*args, stream); }
-  void operator()(const kernels::RotaryArgs* args) const { backend.RotaryApply(*args, stream); }
-  void operator()(const kernels::ComputeGradientClipArgs* args) const {
-    backend.ComputeGradientClip(*args, stream);
+  template <typename Args>
+  void operator()(const Args* args) const {
+    using Member = void (kernels::Backend::*)(const Args&, StreamView);
+    (backend.*std::get<Member>(kMembers))(*args, stream);
   }
   void operator()(const kernels::SumOfSquaresArgs* args) const {
     backend.SumOfSquares(args->x, args->sums, stream);
@@ -68,11 +48,6 @@ struct OperationCaller {
   kernels::Backend& backend;
   StreamView stream;
 };
-
-inline void Call(kernels::Backend& backend, const kernels::Operation& operation,
-                 StreamView stream) {
-  std::visit(OperationCaller{backend, stream}, operation);
-}
 
 class ForwardingBackend : public kernels::Backend {
  public:
@@ -133,7 +108,7 @@ class ForwardingBackend : public kernels::Backend {
 
  protected:
   void Enqueue(const kernels::Operation& operation, StreamView stream) override {
-    Call(*inner_, operation, stream);
+    std::visit(OperationCaller{*inner_, stream}, operation);
   }
 
  private:

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "core/base/philox.h"
@@ -78,6 +77,14 @@ inline HostTensor RandomTensor(DType dtype, Shape shape, uint64_t seed, double d
   return tensor;
 }
 
+// Small integers: their sums are exact, so that results have the same bits whatever the order.
+inline HostTensor Integers(DType dtype, Shape shape, int64_t seed) {
+  HostTensor tensor(dtype, shape);
+  for (int64_t i = 0; i < tensor.size(); ++i)
+    tensor.Set(i, static_cast<double>((i * 7 + seed) % 11 - 5));
+  return tensor;
+}
+
 // [size], with these values.
 inline HostTensor TensorOf(DType dtype, const std::vector<double>& values) {
   HostTensor tensor(dtype, {static_cast<int64_t>(values.size())});
@@ -87,7 +94,7 @@ inline HostTensor TensorOf(DType dtype, const std::vector<double>& values) {
 
 // The same values in another dtype; exact when it is the wider one.
 inline HostTensor ToDType(const HostTensor& tensor, DType dtype) {
-  if (tensor.size() == 0) return tensor;
+  if (tensor.shape().rank() == 0) return tensor;  // not given
   HostTensor result(dtype, tensor.shape());
   for (int64_t i = 0; i < tensor.size(); ++i) result.Set(i, tensor.At(i));
   return result;

@@ -13,7 +13,6 @@ namespace {
 // The atomic units of old and new disks.
 constexpr size_t kSectorBytes[] = {512, 4096};
 
-absl::Status PowerCut() { return absl::UnavailableError("model: the power is gone"); }
 absl::Status Missing(const std::string& path) { return NotFound("model: no '", path, "'"); }
 
 }  // namespace
@@ -26,6 +25,15 @@ struct ModelFileSystem::Node {
   std::map<std::string, NodePtr> durable_entries;
   std::vector<Change> unsynced;  // since the last SyncDirectory, oldest first
 };
+
+template <typename Operation>
+absl::Status ModelFileSystem::Step(const Operation& operation) {
+  const bool crashes_now = num_operations_++ == crash_at_ && !is_down_;
+  if (crashes_now ? crash_reaches_drive_ : !is_down_) operation();
+  is_down_ |= crashes_now;
+  if (is_down_) return absl::UnavailableError("model: the power is gone");
+  return absl::OkStatus();
+}
 
 class ModelFileSystem::File final : public WritableFile,
                                     public ReadableFile,
@@ -71,10 +79,7 @@ class ModelFileSystem::File final : public WritableFile,
   template <typename Change>
   absl::Status Mutate(const Change& change) {
     const std::lock_guard<std::mutex> lock(fs_->mutex_);
-    bool reaches_disk = true;
-    const bool has_power = fs_->Step(&reaches_disk);
-    if (reaches_disk) change();
-    return has_power ? absl::OkStatus() : PowerCut();
+    return fs_->Step(change);
   }
 
   ModelFileSystem* const fs_;
@@ -83,17 +88,6 @@ class ModelFileSystem::File final : public WritableFile,
 
 ModelFileSystem::ModelFileSystem() : root_(std::make_shared<Node>()) { root_->is_directory = true; }
 ModelFileSystem::~ModelFileSystem() = default;
-
-bool ModelFileSystem::Step(bool* reaches_disk) {
-  const int64_t operation = num_operations_++;
-  if (!is_down_ && operation == crash_at_) {
-    is_down_ = true;
-    *reaches_disk = crash_reaches_drive_;
-    return false;
-  }
-  *reaches_disk = !is_down_;
-  return !is_down_;
-}
 
 absl::StatusOr<ModelFileSystem::NodePtr> ModelFileSystem::Find(const std::string& path) const {
   NodePtr node = root_;
@@ -112,22 +106,26 @@ absl::StatusOr<ModelFileSystem::NodePtr> ModelFileSystem::FindDirectory(
   return node;
 }
 
-absl::Status ModelFileSystem::ChangeDirectory(const std::string& directory, const Change& change) {
-  const absl::StatusOr<NodePtr> node = FindDirectory(directory);
-  if (!node.ok()) return node.status();
-  bool reaches_disk = true;
-  const bool has_power = Step(&reaches_disk);
-  if (reaches_disk) {
-    for (const auto& [name, target] : change) {
-      if (target == nullptr) {
-        (*node)->entries.erase(name);
-      } else {
-        (*node)->entries[name] = target;
-      }
+void ModelFileSystem::Apply(const Change& change, std::map<std::string, NodePtr>* entries) {
+  for (const auto& [name, target] : change) {
+    if (target == nullptr) {
+      entries->erase(name);
+    } else {
+      (*entries)[name] = target;
     }
-    (*node)->unsynced.push_back(change);
   }
-  return has_power ? absl::OkStatus() : PowerCut();
+}
+
+absl::Status ModelFileSystem::ChangeDirectory(const std::string& directory, const Change& change) {
+  ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(directory));
+  return Step([&] {
+    Apply(change, &node->entries);
+    node->unsynced.push_back(change);
+  });
+}
+
+absl::Status ModelFileSystem::Enter(const std::string& path, const NodePtr& node) {
+  return ChangeDirectory(ParentPath(path), {{BaseName(path), node}});
 }
 
 absl::StatusOr<std::unique_ptr<WritableFile>> ModelFileSystem::CreateNew(const std::string& path,
@@ -135,18 +133,16 @@ absl::StatusOr<std::unique_ptr<WritableFile>> ModelFileSystem::CreateNew(const s
   const std::lock_guard<std::mutex> lock(mutex_);
   if (Find(path).ok()) return absl::AlreadyExistsError(path);
   const NodePtr node = std::make_shared<Node>();
-  const absl::Status status = ChangeDirectory(ParentPath(path), {{BaseName(path), node}});
-  if (!status.ok()) return status;
+  ANYORDER_RETURN_IF_ERROR(Enter(path, node));
   return std::make_unique<File>(this, node);
 }
 
 absl::StatusOr<std::unique_ptr<ReadableFile>> ModelFileSystem::OpenForRead(
     const std::string& path) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  absl::StatusOr<NodePtr> node = Find(path);
-  if (!node.ok()) return node.status();
-  if ((*node)->is_directory) return absl::InvalidArgumentError(path);
-  return std::make_unique<File>(this, *node);
+  ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, Find(path));
+  if (node->is_directory) return absl::InvalidArgumentError(path);
+  return std::make_unique<File>(this, node);
 }
 
 absl::StatusOr<std::unique_ptr<AppendableFile>> ModelFileSystem::OpenForAppend(
@@ -155,8 +151,7 @@ absl::StatusOr<std::unique_ptr<AppendableFile>> ModelFileSystem::OpenForAppend(
   absl::StatusOr<NodePtr> node = Find(path);
   if (!node.ok()) {
     node = std::make_shared<Node>();
-    const absl::Status status = ChangeDirectory(ParentPath(path), {{BaseName(path), *node}});
-    if (!status.ok()) return status;
+    ANYORDER_RETURN_IF_ERROR(Enter(path, *node));
   }
   return std::make_unique<File>(this, *node);
 }
@@ -166,13 +161,12 @@ absl::Status ModelFileSystem::MakeDirectory(const std::string& path) {
   if (Find(path).ok()) return absl::AlreadyExistsError(path);
   const NodePtr node = std::make_shared<Node>();
   node->is_directory = true;
-  return ChangeDirectory(ParentPath(path), {{BaseName(path), node}});
+  return Enter(path, node);
 }
 
 absl::Status ModelFileSystem::Rename(const std::string& from, const std::string& to) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const absl::StatusOr<NodePtr> node = Find(from);
-  if (!node.ok()) return node.status();
+  ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, Find(from));
   if (ParentPath(from) != ParentPath(to)) {
     return absl::UnimplementedError("model: rename stays within a directory");
   }
@@ -180,43 +174,36 @@ absl::Status ModelFileSystem::Rename(const std::string& from, const std::string&
   if (target.ok() && (*target)->is_directory && !(*target)->entries.empty()) {
     return absl::AlreadyExistsError(to);
   }
-  return ChangeDirectory(ParentPath(to), {{BaseName(from), nullptr}, {BaseName(to), *node}});
+  return ChangeDirectory(ParentPath(to), {{BaseName(from), nullptr}, {BaseName(to), node}});
 }
 
 absl::Status ModelFileSystem::RemoveFile(const std::string& path) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const absl::StatusOr<NodePtr> node = Find(path);
-  if (!node.ok()) return node.status();
-  return ChangeDirectory(ParentPath(path), {{BaseName(path), nullptr}});
+  ANYORDER_RETURN_IF_ERROR(Find(path).status());
+  return Enter(path, nullptr);
 }
 
 absl::Status ModelFileSystem::RemoveDirectory(const std::string& path) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const absl::StatusOr<NodePtr> node = FindDirectory(path);
-  if (!node.ok()) return node.status();
-  if (!(*node)->entries.empty()) return absl::FailedPreconditionError(path);
-  return ChangeDirectory(ParentPath(path), {{BaseName(path), nullptr}});
+  ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(path));
+  if (!node->entries.empty()) return absl::FailedPreconditionError(path);
+  return Enter(path, nullptr);
 }
 
 absl::Status ModelFileSystem::SyncDirectory(const std::string& path) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const absl::StatusOr<NodePtr> node = FindDirectory(path);
-  if (!node.ok()) return node.status();
-  bool reaches_disk = true;
-  const bool has_power = Step(&reaches_disk);
-  if (reaches_disk) {
-    (*node)->durable_entries = (*node)->entries;
-    (*node)->unsynced.clear();
-  }
-  return has_power ? absl::OkStatus() : PowerCut();
+  ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(path));
+  return Step([&] {
+    node->durable_entries = node->entries;
+    node->unsynced.clear();
+  });
 }
 
 absl::StatusOr<std::vector<std::string>> ModelFileSystem::ListDirectory(const std::string& path) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const absl::StatusOr<NodePtr> node = FindDirectory(path);
-  if (!node.ok()) return node.status();
+  ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(path));
   std::vector<std::string> names;
-  for (const auto& [name, child] : (*node)->entries) names.push_back(name);
+  for (const auto& [name, child] : node->entries) names.push_back(name);
   return names;
 }
 
@@ -227,13 +214,7 @@ void ModelFileSystem::CrashNode(Node* node, CrashMode mode, std::mt19937_64* ran
     const size_t kept = (*random)() % (node->unsynced.size() + 1);
     for (size_t i = 0; i < node->unsynced.size(); ++i) {
       if (mode == CrashMode::kTear ? i >= kept : (*random)() % 2 == 0) continue;
-      for (const auto& [name, target] : node->unsynced[i]) {
-        if (target == nullptr) {
-          node->durable_entries.erase(name);
-        } else {
-          node->durable_entries[name] = target;
-        }
-      }
+      Apply(node->unsynced[i], &node->durable_entries);
     }
     // The length may be the old or the new one; each sector has the old bytes, the new ones, or
     // none.

@@ -68,10 +68,14 @@ class ModelFileSystem : public FileSystem {
 
   absl::StatusOr<NodePtr> Find(const std::string& path) const;
   absl::StatusOr<NodePtr> FindDirectory(const std::string& path) const;
-  // Counts an operation. False: the power is gone, and `*reaches_disk` says whether this call still
-  // got to the drive.
-  bool Step(bool* reaches_disk);
+  // Counts an operation, and carries it out if it still gets to the drive. An error: the power is
+  // gone.
+  template <typename Operation>
+  absl::Status Step(const Operation& operation);
+  static void Apply(const Change& change, std::map<std::string, NodePtr>* entries);
   absl::Status ChangeDirectory(const std::string& directory, const Change& change);
+  // The name `path` becomes `node`'s.
+  absl::Status Enter(const std::string& path, const NodePtr& node);
   void CrashNode(Node* node, CrashMode mode, std::mt19937_64* random);
 
   mutable std::mutex mutex_;

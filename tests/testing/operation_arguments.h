@@ -149,4 +149,23 @@ inline void VisitArguments(kernels::DigestArgs& args, auto& t) {
   t.Out(args.digest);
 }
 
+// A visitor to whom it is all one what is read and what is written: on_view(view, behind) and
+// on_array(array, count).
+template <typename OnView, typename OnArray>
+struct PlaceVisitor {
+  template <typename Void>
+  void In(BasicTensorView<Void>& view, int64_t behind = 0) {
+    on_view(view, behind);
+  }
+  template <typename T>
+  void In(T*& array, int64_t count) {
+    on_array(array, count);
+  }
+  void Out(auto& place, int64_t count = 0) { In(place, count); }
+  void Workspace(TensorView& view) { In(view); }
+
+  OnView on_view;
+  OnArray on_array;
+};
+
 }  // namespace anyorder::testing

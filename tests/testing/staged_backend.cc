@@ -1,7 +1,6 @@
 #include "tests/testing/staged_backend.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -68,15 +67,15 @@ class Transfer {
   // Results to the host.
   void Receive() {
     for (Range& range : ranges_) {
-      range.after.resize(static_cast<size_t>(range.bytes));
+      range.after.resize(range.bytes);
       backend_.CopyToHost(range.device, range.after.data(), range.bytes, {});
     }
     backend_.Synchronize({});
     for (const Place& place : places_) {
       Range& range = ranges_[place.range];
       if (place.is_written) {
-        std::memcpy(const_cast<char*>(place.host), range.after.data() + (place.host - range.host),
-                    static_cast<size_t>(place.bytes));
+        std::copy_n(range.after.data() + (place.host - range.host), place.bytes,
+                    const_cast<char*>(place.host));
       }
     }
     // Written places are alike by now; the others must be.

@@ -59,8 +59,9 @@ class MeetingPlace {
 
 class ThreadCommunicator final : public dist::Communicator {
  public:
-  ThreadCommunicator(MeetingPlace& place, int rank, int num_ranks)
-      : Communicator(rank, num_ranks, absl::StrCat("thread", rank)), place_(place) {}
+  ThreadCommunicator(MeetingPlace& place, int rank, int num_ranks, const std::string& host)
+      : Communicator(rank, num_ranks, host.empty() ? absl::StrCat("thread", rank) : host),
+        place_(place) {}
 
  private:
   void DoBarrier() override {
@@ -118,12 +119,13 @@ class ThreadCommunicator final : public dist::Communicator {
 
 }  // namespace
 
-void RunThreadRanks(int num_ranks, const std::function<void(dist::Communicator&)>& body) {
+void RunThreadRanks(int num_ranks, const std::function<void(dist::Communicator&)>& body,
+                    const std::string& host) {
   MeetingPlace place(num_ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_ranks; ++rank) {
-    threads.emplace_back([&place, &body, rank, num_ranks] {
-      ThreadCommunicator communicator(place, rank, num_ranks);
+    threads.emplace_back([&place, &body, &host, rank, num_ranks] {
+      ThreadCommunicator communicator(place, rank, num_ranks, host);
       body(communicator);
     });
   }

@@ -98,7 +98,7 @@ class AttentionBlock {
   kernels::AttentionInputs Inputs() const {
     const PositionTables& relative = tables_.relative;
     kernels::AttentionInputs in;
-    tables_.plans.SetInputsOfLayer(context_.shape, layer_, &in);
+    tables_.plans.SetInputs(AttentionPlans::ArrangementOf(context_.shape, layer_), &in);
     in.q = a_.q;
     const bool is_cached = context_.cache != nullptr;
     in.k = is_cached ? context_.cache->layers[layer_].k : a_.k;
@@ -123,7 +123,7 @@ class AttentionBlock {
   }
   kernels::AttentionInputs GlobalInputs() const {
     kernels::AttentionInputs in;
-    tables_.plans.SetInputsOfGlobals(&in);
+    tables_.plans.SetInputs(AttentionPlans::kGlobalSlots, &in);
     in.q = a_.global_q;
     in.k = a_.global_k;
     in.v = a_.global_v;

@@ -148,15 +148,6 @@ void AttentionPlans::SetInputs(Arrangement arrangement, kernels::AttentionInputs
   if (!plan.memory.is_null()) in->plan = &plan;
 }
 
-void AttentionPlans::SetInputsOfLayer(const NetworkShape& shape, int64_t layer,
-                                      kernels::AttentionInputs* in) const {
-  SetInputs(ArrangementOf(shape, layer), in);
-}
-
-void AttentionPlans::SetInputsOfGlobals(kernels::AttentionInputs* in) const {
-  SetInputs(kGlobalSlots, in);
-}
-
 absl::Status AttentionTables::Allocate(const NetworkShape& shape, DeviceInputs& inputs,
                                        kernels::Backend& backend) {
   ANYORDER_ASSIGN_OR_RETURN(windows, AttentionWindows(shape.model));

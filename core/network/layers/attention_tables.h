@@ -56,25 +56,22 @@ class GlobalSlots {
 // and dropout differ from layer to layer and are no part of it.
 class AttentionPlans {
  public:
+  // kGlobalSlots: their own call.
+  enum Arrangement { kAllRows, kQueryRows, kGlobalSlots, kArrangements };
+  static Arrangement ArrangementOf(const NetworkShape& shape, int64_t layer);
+
   // ResourceExhausted.
   absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
   // The plans of the context's microbatch; after DeviceInputs::Send and the tables' own SetInputs.
   void Prepare(const StepContext& context, const PositionTables& relative,
                const GlobalSlots& globals);
 
-  // Sets shape, rows, keys, distances and plan of the attention call of `layer`, or of global
-  // slots' own call.
-  void SetInputsOfLayer(const NetworkShape& shape, int64_t layer,
-                        kernels::AttentionInputs* in) const;
-  void SetInputsOfGlobals(kernels::AttentionInputs* in) const;
+  // Sets shape, rows, keys, distances and plan of an attention call.
+  void SetInputs(Arrangement arrangement, kernels::AttentionInputs* in) const;
 
   int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
 
  private:
-  enum Arrangement { kAllRows, kQueryRows, kGlobalSlots, kArrangements };
-  static Arrangement ArrangementOf(const NetworkShape& shape, int64_t layer);
-  void SetInputs(Arrangement arrangement, kernels::AttentionInputs* in) const;
-
   std::array<bool, kArrangements> is_used_ = {};
   std::array<kernels::AttentionPlan, kArrangements> plans_;
   std::unique_ptr<kernels::Buffer> storage_;

@@ -5,7 +5,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "core/network/layers/operations.h"

@@ -1,6 +1,7 @@
 #include "core/network/tensors/activations.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
@@ -12,9 +13,11 @@ namespace {
 // Collects tensors, then places them one behind the other in a single buffer.
 class Arena {
  public:
-  void Add(TensorView* view, DType dtype, Shape shape) {
-    entries_.push_back({view, dtype, shape, bytes_});
-    bytes_ += AlignedBytes(shape.num_elements() * SizeOf(dtype));
+  void Add(std::initializer_list<TensorView*> views, DType dtype, const Shape& shape) {
+    for (TensorView* view : views) {
+      entries_.push_back({view, dtype, shape, bytes_});
+      bytes_ += AlignedBytes(shape.num_elements() * SizeOf(dtype));
+    }
   }
 
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(kernels::Backend& backend) const {
@@ -47,33 +50,40 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
   const int64_t rows = shape.num_rows(layer);
   const int64_t keys = shape.batch.batch_size * shape.batch.num_own_keys();
   const int64_t heads_dim = shape.heads_dim();
-  arena.Add(&tensors.input, t, {shape.batch.num_rows(), dim});
-  arena.Add(&tensors.q, t, {rows, heads_dim});
-  arena.Add(&tensors.k, t, {keys, heads_dim});
-  arena.Add(&tensors.v, t, {keys, heads_dim});
+  arena.Add({&tensors.input}, t, {shape.batch.num_rows(), dim});
+  arena.Add({&tensors.q}, t, {rows, heads_dim});
+  arena.Add({&tensors.k, &tensors.v}, t, {keys, heads_dim});
   if (shape.model.relative_positions())
-    arena.Add(&tensors.relative, t, {2, shape.batch.num_distances, heads_dim});
-  arena.Add(&tensors.attended, t, {rows, heads_dim});
-  arena.Add(&tensors.lse, g, {rows, shape.model.num_heads});
+    arena.Add({&tensors.relative}, t, {2, shape.batch.num_distances, heads_dim});
+  arena.Add({&tensors.attended}, t, {rows, heads_dim});
+  arena.Add({&tensors.lse}, g, {rows, shape.model.num_heads});
   if (shape.has_global_rows(layer)) {
     const int64_t globals = shape.batch.batch_size * shape.batch.global_rows;
-    for (TensorView* view : {&tensors.global_q, &tensors.global_attended})
-      arena.Add(view, t, {globals, heads_dim});
-    for (TensorView* view : {&tensors.global_k, &tensors.global_v})
-      arena.Add(view, t, {keys, heads_dim});
-    arena.Add(&tensors.global_lse, g, {globals, shape.model.num_heads});
+    arena.Add({&tensors.global_q, &tensors.global_attended}, t, {globals, heads_dim});
+    arena.Add({&tensors.global_k, &tensors.global_v}, t, {keys, heads_dim});
+    arena.Add({&tensors.global_lse}, g, {globals, shape.model.num_heads});
   }
   const bool pre_norm = shape.model.pre_norm();
   const int64_t normed = pre_norm ? shape.batch.num_rows() : rows;
-  arena.Add(pre_norm ? &tensors.attention_normed : &tensors.attention_sum, t, {normed, dim});
-  arena.Add(&tensors.attention_mean, g, {normed});
-  arena.Add(&tensors.attention_rstd, g, {normed});
-  arena.Add(&tensors.attention_output, t, {rows, dim});
-  arena.Add(&tensors.ffn_inner, t, {rows, shape.model.ffn_dim});
-  arena.Add(&tensors.ffn_hidden, t, {rows, shape.model.ffn_dim});
-  arena.Add(pre_norm ? &tensors.ffn_normed : &tensors.ffn_sum, t, {rows, dim});
-  arena.Add(&tensors.ffn_mean, g, {rows});
-  arena.Add(&tensors.ffn_rstd, g, {rows});
+  arena.Add({pre_norm ? &tensors.attention_normed : &tensors.attention_sum}, t, {normed, dim});
+  arena.Add({&tensors.attention_mean, &tensors.attention_rstd}, g, {normed});
+  arena.Add({&tensors.attention_output}, t, {rows, dim});
+  arena.Add({&tensors.ffn_inner, &tensors.ffn_hidden}, t, {rows, shape.model.ffn_dim});
+  arena.Add({pre_norm ? &tensors.ffn_normed : &tensors.ffn_sum}, t, {rows, dim});
+  arena.Add({&tensors.ffn_mean, &tensors.ffn_rstd}, g, {rows});
+}
+
+// Of every attention call: first and last layer differ in rows, batches in their tables.
+std::vector<kernels::AttentionShape> AttentionShapesOf(const NetworkShape& shape) {
+  std::vector<kernels::AttentionShape> shapes;
+  for (const int64_t layer : {int64_t{0}, shape.model.num_layers - 1}) {
+    for (const int64_t num_tables : {0, 1, 2}) {
+      if (shape.model.relative_positions() == (num_tables > 0))
+        shapes.push_back(shape.AttentionShapeOf(layer, num_tables));
+    }
+  }
+  if (shape.has_global_rows(0)) shapes.push_back(shape.GlobalAttentionShape());
+  return shapes;
 }
 
 // Everything that the network's parts call operations with, at most.
@@ -87,55 +97,27 @@ kernels::OperationSizes OperationSizesOf(const NetworkShape& shape) {
   // Keys' and values' biases are those of one product.
   sizes.columns =
       std::max({model.model_dim, model.ffn_dim, 2 * shape.heads_dim(), model.task.num_classes});
-  for (const int64_t layer : {int64_t{0}, model.num_layers - 1}) {
-    for (const int64_t num_tables : {0, 1, 2}) {
-      if (model.relative_positions() == (num_tables > 0))
-        sizes.attention.push_back(shape.AttentionShapeOf(layer, num_tables));
-    }
-  }
-  if (shape.has_global_rows(0)) sizes.attention.push_back(shape.GlobalAttentionShape());
+  sizes.attention = AttentionShapesOf(shape);
   return sizes;
 }
 
-// Of the softmax, or of the largest one of an adaptive softmax.
-int64_t SoftmaxWorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backend) {
-  if (!shape.model.adaptive())
-    return backend.LinearCrossEntropyWorkspaceBytes(shape.num_targets(), shape.model.model_dim,
-                                                    shape.vocab_size, shape.dtype());
-  const std::vector<AdaptiveCluster> clusters = AdaptiveClusters(shape.model, shape.vocab_size);
-  int64_t bytes = 0;
-  for (const AdaptiveCluster& cluster : clusters) {
-    const bool is_head = cluster.begin == 0;
-    const int64_t classes =
-        cluster.size() + (is_head ? static_cast<int64_t>(clusters.size()) - 1 : 0);
-    bytes = std::max(
-        bytes, backend.LinearCrossEntropyWorkspaceBytes(ClusterRows::Padded(shape.num_targets()),
-                                                        cluster.dim, classes, shape.dtype()));
-  }
-  return bytes;
-}
-
+// The most that an operation of the step asks for.
 int64_t WorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backend) {
   if (shape.batch.cached_keys > 0) return 0;  // nothing is learned
-  int64_t bytes = SoftmaxWorkspaceBytes(shape, backend);
-  bytes = std::max(bytes, backend.LinearCrossEntropyWorkspaceBytes(
-                              shape.batch.batch_size, shape.model.model_dim, 2, shape.dtype()));
-  if (shape.batch.task_rows > 0) {
-    const TaskConfig& task = shape.model.task;
-    bytes = std::max(bytes, backend.LinearCrossEntropyWorkspaceBytes(
-                                task.has_choices() ? 1 : shape.batch.batch_size,
-                                shape.model.model_dim, task.num_classes, shape.dtype()));
-  }
-  if (shape.has_global_rows(0)) {
-    bytes = std::max(bytes, backend.AttentionBackwardWorkspaceBytes(shape.GlobalAttentionShape(),
-                                                                    shape.dtype()));
-  }
-  for (const int64_t layer : {int64_t{0}, shape.model.num_layers - 1}) {
-    for (const int64_t num_tables : {0, 1, 2}) {
-      if (shape.model.relative_positions() != (num_tables > 0)) continue;
-      bytes = std::max(bytes, backend.AttentionBackwardWorkspaceBytes(
-                                  shape.AttentionShapeOf(layer, num_tables), shape.dtype()));
-    }
+  int64_t bytes = 0;
+  const auto add_softmax = [&](int64_t rows, int64_t dim, int64_t classes) {
+    bytes = std::max(bytes,
+                     backend.LinearCrossEntropyWorkspaceBytes(rows, dim, classes, shape.dtype()));
+  };
+  const int64_t dim = shape.model.model_dim;
+  if (!shape.model.adaptive()) add_softmax(shape.num_targets(), dim, shape.vocab_size);
+  for (const AdaptiveCluster& cluster : AdaptiveClusters(shape.model, shape.vocab_size))
+    add_softmax(ClusterRows::Padded(shape.num_targets()), cluster.dim, cluster.classes);
+  add_softmax(shape.batch.batch_size, dim, 2);
+  if (const TaskConfig& task = shape.model.task; shape.batch.task_rows > 0)
+    add_softmax(task.has_choices() ? 1 : shape.batch.batch_size, dim, task.num_classes);
+  for (const kernels::AttentionShape& attention : AttentionShapesOf(shape)) {
+    bytes = std::max(bytes, backend.AttentionBackwardWorkspaceBytes(attention, shape.dtype()));
   }
   return bytes;
 }
@@ -148,9 +130,8 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
   const int64_t rows = shape.batch.num_rows();
   const int64_t last_rows = shape.num_rows(shape.model.num_layers - 1);
   const auto add_norm = [&](TensorView* sum, TensorView* mean, TensorView* rstd, int64_t count) {
-    arena.Add(sum, t, {count, dim});
-    arena.Add(mean, g, {count});
-    arena.Add(rstd, g, {count});
+    arena.Add({sum}, t, {count, dim});
+    arena.Add({mean, rstd}, g, {count});
   };
   if (shape.model.embedding_layer_norm)
     add_norm(&a.embedding_sum, &a.embedding_mean, &a.embedding_rstd, rows);
@@ -158,45 +139,40 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
     const int64_t memory = shape.batch.batch_size * shape.batch.memory_rows;
     add_norm(&a.final_sum, &a.final_mean, &a.final_rstd, last_rows);
     add_norm(&a.memory, &a.memory_mean, &a.memory_rstd, memory);
-    arena.Add(&a.memory_normed, t, {memory, dim});
-    arena.Add(&a.dmemory, t, {memory, dim});
-    arena.Add(&a.dnorm, g, {2, dim});
+    arena.Add({&a.memory_normed, &a.dmemory}, t, {memory, dim});
+    arena.Add({&a.dnorm}, g, {2, dim});
   }
   if (shape.model.mlm_head) {
     add_norm(&a.head_hidden, &a.head_mean, &a.head_rstd, shape.num_targets());
-    arena.Add(&a.head_inner, t, {shape.num_targets(), dim});
-    arena.Add(&a.head_output, t, {shape.num_targets(), dim});
+    arena.Add({&a.head_inner, &a.head_output}, t, {shape.num_targets(), dim});
   }
   if (shape.model.adaptive()) {
     const int64_t most = ClusterRows::Padded(
         std::max(shape.num_targets(), shape.batch.batch_size * shape.batch.content_rows));
-    for (TensorView* view : {&a.cluster_rows, &a.dcluster_rows}) arena.Add(view, t, {most, dim});
-    arena.Add(&a.cluster_losses, g, {most});
+    arena.Add({&a.cluster_rows, &a.dcluster_rows}, t, {most, dim});
+    arena.Add({&a.cluster_losses}, g, {most});
     if (shape.model.projects_clusters()) {
-      for (TensorView* view : {&a.cluster_narrow, &a.dcluster_narrow})
-        arena.Add(view, t, {most, dim});
+      arena.Add({&a.cluster_narrow, &a.dcluster_narrow}, t, {most, dim});
     }
   }
   if (shape.batch.task_rows > 0) {
     const int64_t lanes = shape.batch.batch_size;
     const int64_t states = lanes * shape.batch.task_rows;
     const bool has_choices = shape.model.task.has_choices();
-    for (TensorView* view : {&a.task_states, &a.dtask_states}) arena.Add(view, t, {states, dim});
-    arena.Add(&a.task_logits, t, {has_choices ? states : lanes, shape.model.task.num_outputs()});
-    arena.Add(&a.task_losses, g, {lanes});
+    arena.Add({&a.task_states, &a.dtask_states}, t, {states, dim});
+    arena.Add({&a.task_logits}, t, {has_choices ? states : lanes, shape.model.task.num_outputs()});
+    arena.Add({&a.task_losses}, g, {lanes});
     if (has_choices) {
-      arena.Add(&a.dtask_sums, g, {states, dim});
-      arena.Add(&a.dtask_weights, t, {lanes, dim});
+      arena.Add({&a.dtask_sums}, g, {states, dim});
+      arena.Add({&a.dtask_weights}, t, {lanes, dim});
     }
   }
   if (shape.model.global_projections && shape.batch.global_rows > 0) {
     const int64_t globals = shape.batch.batch_size * shape.batch.global_rows;
     const int64_t keys = shape.batch.batch_size * shape.batch.num_own_keys();
-    arena.Add(&a.global_input, t, {globals, dim});
-    for (TensorView* view : {&a.dglobal_attended, &a.dglobal_q})
-      arena.Add(view, t, {globals, shape.heads_dim()});
-    for (TensorView* view : {&a.dglobal_k, &a.dglobal_v})
-      arena.Add(view, t, {keys, shape.heads_dim()});
+    arena.Add({&a.global_input}, t, {globals, dim});
+    arena.Add({&a.dglobal_attended, &a.dglobal_q}, t, {globals, shape.heads_dim()});
+    arena.Add({&a.dglobal_k, &a.dglobal_v}, t, {keys, shape.heads_dim()});
   }
 }
 
@@ -216,30 +192,25 @@ absl::Status Activations::Allocate(const NetworkShape& shape, kernels::Backend& 
   layers.resize(static_cast<size_t>(shape.model.num_layers));
   for (size_t layer = 0; layer < layers.size(); ++layer)
     AddLayer(shape, static_cast<int64_t>(layer), layers[layer], arena);
-  arena.Add(&output, t, {shape.num_rows(shape.model.num_layers - 1), dim});
-  arena.Add(&readout, t, {targets, dim});
-  arena.Add(&losses, g, {targets});
+  arena.Add({&output}, t, {shape.num_rows(shape.model.num_layers - 1), dim});
+  arena.Add({&readout}, t, {targets, dim});
+  arena.Add({&losses}, g, {targets});
   if (shape.batch.next_sentence) {
     const int64_t lanes = shape.batch.batch_size;
-    for (TensorView* view : {&summary_input, &summary_inner, &summary_hidden, &dsummary})
-      arena.Add(view, t, {lanes, dim});
-    arena.Add(&summary_losses, g, {lanes});
+    arena.Add({&summary_input, &summary_inner, &summary_hidden, &dsummary}, t, {lanes, dim});
+    arena.Add({&summary_losses}, g, {lanes});
   }
-  arena.Add(&keys_input, t, {keys, dim});
-  arena.Add(&branch, t, {rows, dim});
-  arena.Add(&dinput, t, {rows, dim});
-  arena.Add(&dmiddle, t, {rows, dim});
-  arena.Add(&dffn, t, {rows, shape.model.ffn_dim});
-  arena.Add(&dattended, t, {rows, heads_dim});
-  arena.Add(&dq, t, {rows, heads_dim});
-  arena.Add(&dk, t, {keys, heads_dim});
-  arena.Add(&dv, t, {keys, heads_dim});
+  arena.Add({&keys_input}, t, {keys, dim});
+  arena.Add({&branch, &dinput, &dmiddle}, t, {rows, dim});
+  arena.Add({&dffn}, t, {rows, shape.model.ffn_dim});
+  arena.Add({&dattended, &dq}, t, {rows, heads_dim});
+  arena.Add({&dk, &dv}, t, {keys, heads_dim});
   if (shape.model.relative_positions())
-    arena.Add(&drelative, t, {2, shape.batch.num_distances, heads_dim});
-  if (!shape.model.untie_r) arena.Add(&dbiases, g, {3, heads_dim});
-  arena.Add(&dreadout, t, {targets, dim});
+    arena.Add({&drelative}, t, {2, shape.batch.num_distances, heads_dim});
+  if (!shape.model.untie_r) arena.Add({&dbiases}, g, {3, heads_dim});
+  arena.Add({&dreadout}, t, {targets, dim});
   AddOptional(shape, *this, arena);
-  arena.Add(&workspace, DType::kUint8, {WorkspaceBytes(shape, backend)});
+  arena.Add({&workspace}, DType::kUint8, {WorkspaceBytes(shape, backend)});
   ANYORDER_ASSIGN_OR_RETURN(storage, arena.Allocate(backend));
   return absl::OkStatus();
 }

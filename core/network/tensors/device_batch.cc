@@ -38,14 +38,4 @@ void DeviceBatch::Set(const Batch& batch) {
   VisitArrays(batch, [](auto& array, const auto& values) { array.Set(values); });
 }
 
-kernels::RowVisibility DeviceBatch::rows() const {
-  return {row_pos.data(), row_lim.data(), row_grp.data(),
-          row_doc.data(), row_seg.data(), row_glob.data()};
-}
-
-kernels::KeyVisibility DeviceBatch::keys() const {
-  return {key_pos.data(), key_key.data(), key_grp.data(),
-          key_doc.data(), key_seg.data(), key_glob.data()};
-}
-
 }  // namespace anyorder

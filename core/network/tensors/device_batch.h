@@ -16,8 +16,8 @@ struct DeviceBatch {
   // The arrays of `batch`, which is of that shape and outlives their use; valid after
   // DeviceInputs::Send.
   void Set(const Batch& batch);
-  kernels::RowVisibility rows() const;
-  kernels::KeyVisibility keys() const;
+  kernels::RowVisibility rows() const { return RowsOf(*this); }
+  kernels::KeyVisibility keys() const { return KeysOf(*this); }
 
   DeviceArray<int32_t> tokens, row_ids, direction, global_slots;
   DeviceArray<int32_t> row_pos, row_lim, row_grp, row_doc, row_seg;

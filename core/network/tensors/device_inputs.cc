@@ -1,6 +1,5 @@
 #include "core/network/tensors/device_inputs.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "core/base/check.h"

@@ -59,7 +59,7 @@ class ParameterWalk {
     for (size_t i = 0; i < clusters_.size(); ++i) {
       const Shape shape{clusters_[i].size(), clusters_[i].dim};
       Add(&t_.clusters[i].table, absl::StrCat("transformer.word_emb.emb_layers.", i), ".weight",
-          shape, {Classes(i), clusters_[i].dim}, ParameterInit::kWeights);
+          shape, {clusters_[i].classes, clusters_[i].dim}, ParameterInit::kWeights);
       if (i == 0) {
         const Shape tails{num_tails_, clusters_[0].dim};
         Add(nullptr, "crit.cluster_weight", "", tails, tails, ParameterInit::kWeights);
@@ -129,7 +129,7 @@ class ParameterWalk {
     }
     for (size_t i = 0; i < clusters_.size() && model_.softmax_bias; ++i) {
       Add(&t_.clusters[i].bias, absl::StrCat("crit.out_layers.", i), ".bias", {clusters_[i].size()},
-          {Classes(i)}, ParameterInit::kZeros);
+          {clusters_[i].classes}, ParameterInit::kZeros);
       if (i == 0) Bias(nullptr, "crit.cluster_bias", "", num_tails_);
     }
     const TaskConfig& task = model_.task;
@@ -184,10 +184,6 @@ class ParameterWalk {
   }
 
   int64_t heads_dim() const { return model_.num_heads * model_.head_dim; }
-  // Of a cluster's softmax.
-  int64_t Classes(size_t cluster) const {
-    return clusters_[cluster].size() + (cluster == 0 ? num_tails_ : 0);
-  }
 
   const ModelConfig& model_;
   const std::vector<AdaptiveCluster> clusters_;

@@ -33,17 +33,7 @@ struct ParameterInfo {
   int64_t end() const { return offset + shape.num_elements(); }
 };
 
-// The order; in parentheses what only some models have:
-//   mask_emb, word embedding, (position table), (segment table), (LayerNorm of embeddings), (bias
-//   by distance), (biases shared
-//   by all layers);
-//   a layer: q, k, v, o, (r), (biases of q, k, v, o), (global q, k, v), (their biases), (r_w_bias,
-//   r_r_bias), (r_s_bias),
-//     (seg_embed), LayerNorm of attention, LayerNorm of feed-forward, layer_1 and layer_2 with
-//     their biases;
-//   (LayerNorm after the last layer), (the head's dense layer and LayerNorm), (lm_loss.bias),
-//   (task_head), (the next-sentence head's two
-//   dense layers, named as in XLNetForSequenceClassification).
+// The order is ParameterWalk's (parameter_walk.h).
 // With an adaptive softmax the word embedding is: table of the head's words, cluster_weight, tables
 // of the other clusters, (input projections of all); and lm_loss.bias is: (softmax projections that
 // are not the input's), bias of the head's words, cluster_bias, biases of the other clusters. So

@@ -18,12 +18,12 @@ namespace anyorder {
 // Tensors lie in the backend's memory, the batch in the host's. All are borrowed until Run returns.
 struct StepArgs {
   const Batch* batch = nullptr;
-  ConstTensorView weights;  // [layout.num_elements()]  activation dtype, whole flat space
-  RingView memory;          // reads M states and writes the free slots; null if M = 0
-  uint64_t seed = 0;        // dropout
-  bool training = true;     // false: no dropout, no gradients
-  TensorView gradients;     // [layout.num_elements()] fp32 (fp64): d(sum of all weighted losses),
-                            // overwritten; null: forward only
+  ConstTensorView weights = {};  // [layout.num_elements()]  activation dtype, whole flat space
+  RingView memory = {};          // reads M states and writes the free slots; null if M = 0
+  uint64_t seed = 0;             // dropout
+  bool training = true;          // false: no dropout, no gradients
+  TensorView gradients = {};     // [layout.num_elements()] fp32 (fp64): d(sum of all weighted
+                                 // losses), overwritten; null: forward only
   // Called while backward is under way, as soon as the operations are queued that make gradient
   // elements [begin, end of the flat space) final. The callback must use them in the same stream,
   // after the operations queued so far. `begin` falls from call to call, down to 0; a small network

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/status.h"
@@ -13,7 +12,7 @@ namespace {
 
 class A3 final : public AnyOrderObjective {
  public:
-  explicit A3(const SamplingConfig& sampling) : AnyOrderObjective("a3", sampling) {}
+  using AnyOrderObjective::AnyOrderObjective;
 
   std::string quantity() const override {
     if (config_.group_len_max > 1)
@@ -70,15 +69,15 @@ class A3 final : public AnyOrderObjective {
 
 }  // namespace
 
-ObjectiveOrStatus MakeA3(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("a3", model, sampling));
-  const AnyOrderConfig& config = sampling.any_order;
-  if (config.group_len_max < config.group_len_min || config.group_len_max > sampling.seq_len) {
+ObjectiveOrStatus MakeA3(const ObjectiveSettings& settings) {
+  const AnyOrderConfig& config = settings.sampling.any_order;
+  const int64_t seq_len = settings.sampling.seq_len;
+  if (config.group_len_max < config.group_len_min || config.group_len_max > seq_len) {
     return InvalidArgument("[sampling] group_len_min=", config.group_len_min,
                            ", group_len_max=", config.group_len_max,
-                           " must satisfy min <= max <= seq_len=", sampling.seq_len);
+                           " must satisfy min <= max <= seq_len=", seq_len);
   }
-  return std::make_unique<A3>(sampling);
+  return std::make_unique<A3>(settings);
 }
 
 }  // namespace anyorder

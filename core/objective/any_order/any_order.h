@@ -3,10 +3,6 @@
 
 #pragma once
 
-#include <memory>
-
-#include "absl/status/statusor.h"
-
 #include "core/objective/objective.h"
 
 namespace anyorder {
@@ -14,28 +10,28 @@ namespace anyorder {
 // Masked diffusion language models: MDLM (Sahoo et al. 2024) and LLaDA (Nie et al. 2025). A random
 // share p of the tokens is replaced by <mask>, everybody sees everybody, and each masked token's
 // loss weighs 1/p: an upper bound of the text's NLL (mask_noise.h).
-ObjectiveOrStatus MakeMaskedDiffusion(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeMaskedDiffusion(const ObjectiveSettings& settings);
 
 // Block diffusion (Arriola et al. 2025, BD3-LM): blocks of text from left to right, each generated
 // by masked diffusion given the blocks before it. Each lane holds the text twice, clean and noised:
 // a noised block sees itself and the clean blocks before it, so that one pass gives the losses of
 // all blocks. Blocks of one token at rate 1 are a causal model, one block is masked_diffusion.
-ObjectiveOrStatus MakeBlockDiffusion(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeBlockDiffusion(const ObjectiveSettings& settings);
 
 // Eso-LM (Sahoo et al. 2025, "Esoteric language models"): diffusion generates a share alpha_0 of
 // the tokens in random order, then the others follow from left to right. The loss is the sum of
 // both phases' bounds; each lane holds both, as two documents.
-ObjectiveOrStatus MakeEsoLm(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeEsoLm(const ObjectiveSettings& settings);
 
 // A3 ("any-order any-subset autoregressive" modelling, ICLR 2026): tokens are put into groups,
 // groups into an order; a group is predicted from the groups before it, its tokens independently of
 // each other. Two streams: content sees groups up to its own, queries those before it, themselves
 // never.
-ObjectiveOrStatus MakeA3(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeA3(const ObjectiveSettings& settings);
 
 // AS-ARM, the any-subset autoregressive model behind ASSD (Guo and Ermon 2025): a prompt of random
 // tokens is given, its tokens seeing one another; all others are predicted from left to right, each
 // from the prompt and those before it. XLNet's two streams.
-ObjectiveOrStatus MakeAsArm(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeAsArm(const ObjectiveSettings& settings);
 
 }  // namespace anyorder

@@ -13,8 +13,8 @@ namespace {
 
 class AsArm final : public AnyOrderObjective {
  public:
-  explicit AsArm(const SamplingConfig& sampling)
-      : AnyOrderObjective("as_arm", sampling),
+  explicit AsArm(const ObjectiveSettings& settings)
+      : AnyOrderObjective(settings),
         most_targets_(seq_len_ - PromptLength(config_.prompt_fraction_min)) {}
 
   std::string quantity() const override {
@@ -63,14 +63,13 @@ class AsArm final : public AnyOrderObjective {
 
 }  // namespace
 
-ObjectiveOrStatus MakeAsArm(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("as_arm", model, sampling));
-  const AnyOrderConfig& config = sampling.any_order;
+ObjectiveOrStatus MakeAsArm(const ObjectiveSettings& settings) {
+  const AnyOrderConfig& config = settings.sampling.any_order;
   if (config.prompt_fraction_min > config.prompt_fraction_max) {
     return InvalidArgument("[sampling] prompt_fraction_min=", config.prompt_fraction_min,
                            " must be at most prompt_fraction_max=", config.prompt_fraction_max);
   }
-  return std::make_unique<AsArm>(sampling);
+  return std::make_unique<AsArm>(settings);
 }
 
 }  // namespace anyorder

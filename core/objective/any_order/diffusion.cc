@@ -11,8 +11,7 @@ namespace {
 
 class MaskedDiffusion final : public AnyOrderObjective {
  public:
-  explicit MaskedDiffusion(const SamplingConfig& sampling)
-      : AnyOrderObjective("masked_diffusion", sampling) {}
+  using AnyOrderObjective::AnyOrderObjective;
 
   std::string quantity() const override { return DiffusionQuantity(config_); }
 
@@ -51,8 +50,7 @@ class MaskedDiffusion final : public AnyOrderObjective {
 
 class BlockDiffusion final : public AnyOrderObjective {
  public:
-  explicit BlockDiffusion(const SamplingConfig& sampling)
-      : AnyOrderObjective("block_diffusion", sampling) {}
+  using AnyOrderObjective::AnyOrderObjective;
 
   std::string quantity() const override {
     // A single token is masked or not: whatever the rate, its loss over the rate is unbiased.
@@ -78,11 +76,8 @@ class BlockDiffusion final : public AnyOrderObjective {
     for (int64_t i = 0; i < seq_len_; ++i) {
       const auto block = static_cast<int32_t>(i / config_.block_len);
       SetContentSlot(b, i, RankedSlot(sample.tokens[i], i, block), batch);
-      const Slot noised{.token = noise.masked[i] != 0 ? sample.vocabulary.mask : sample.tokens[i],
-                        .pos = static_cast<int32_t>(i),
-                        .lim = block - 1,
-                        .grp = block};
-      SetContentSlot(b, seq_len_ + i, noised, batch);
+      const int32_t noised = noise.masked[i] != 0 ? sample.vocabulary.mask : sample.tokens[i];
+      SetContentSlot(b, seq_len_ + i, GroupSlot(noised, i, block - 1, block), batch);
       SetReadout(b, i, ContentRow(batch.shape, b) + seq_len_ + i, sample.tokens[i],
                  noise.weights[i], batch);
     }
@@ -92,21 +87,18 @@ class BlockDiffusion final : public AnyOrderObjective {
 
 }  // namespace
 
-ObjectiveOrStatus MakeMaskedDiffusion(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("masked_diffusion", model, sampling));
-  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
-  return std::make_unique<MaskedDiffusion>(sampling);
+ObjectiveOrStatus MakeMaskedDiffusion(const ObjectiveSettings& settings) {
+  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(settings.sampling.any_order));
+  return std::make_unique<MaskedDiffusion>(settings);
 }
 
-ObjectiveOrStatus MakeBlockDiffusion(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("block_diffusion", model, sampling));
-  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
-  const int64_t block_len = sampling.any_order.block_len;
-  if (sampling.seq_len % block_len != 0) {
-    return InvalidArgument("[sampling] block_len=", block_len,
-                           " must divide seq_len=", sampling.seq_len);
-  }
-  return std::make_unique<BlockDiffusion>(sampling);
+ObjectiveOrStatus MakeBlockDiffusion(const ObjectiveSettings& settings) {
+  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(settings.sampling.any_order));
+  const int64_t block_len = settings.sampling.any_order.block_len;
+  const int64_t seq_len = settings.sampling.seq_len;
+  if (seq_len % block_len != 0)
+    return InvalidArgument("[sampling] block_len=", block_len, " must divide seq_len=", seq_len);
+  return std::make_unique<BlockDiffusion>(settings);
 }
 
 }  // namespace anyorder

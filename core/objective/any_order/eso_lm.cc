@@ -16,8 +16,8 @@ constexpr int32_t kSequentialDoc = 1;
 
 class EsoLm final : public AnyOrderObjective {
  public:
-  explicit EsoLm(const SamplingConfig& sampling)
-      : AnyOrderObjective("eso_lm", sampling),
+  explicit EsoLm(const ObjectiveSettings& settings)
+      : AnyOrderObjective(settings),
         has_diffusion_(config_.diffusion_share > 0),
         has_sequence_(config_.diffusion_share < 1) {}
 
@@ -107,11 +107,8 @@ class EsoLm final : public AnyOrderObjective {
       SetContentSlot(b, first_slot + i, slot, batch);
       Slot noised = PadSlot(i);
       if (masked[i] != 0) {
-        noised = {.token = sample.vocabulary.mask,
-                  .pos = static_cast<int32_t>(i),
-                  .lim = ranks[i] - 1,
-                  .grp = static_cast<int32_t>(i),
-                  .doc = kSequentialDoc};
+        noised = GroupSlot(sample.vocabulary.mask, i, ranks[i] - 1, i);
+        noised.doc = kSequentialDoc;
       }
       SetContentSlot(b, first_slot + seq_len_ + i, noised, batch);
       SetReadout(b, first_entry + i, ContentRow(batch.shape, b) + first_slot + seq_len_ + i,
@@ -125,10 +122,9 @@ class EsoLm final : public AnyOrderObjective {
 
 }  // namespace
 
-ObjectiveOrStatus MakeEsoLm(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(CheckAnyOrder("eso_lm", model, sampling));
-  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(sampling.any_order));
-  const AnyOrderConfig& config = sampling.any_order;
+ObjectiveOrStatus MakeEsoLm(const ObjectiveSettings& settings) {
+  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(settings.sampling.any_order));
+  const AnyOrderConfig& config = settings.sampling.any_order;
   if (config.mask_rate_max != 1) {
     return InvalidArgument("[sampling] mask_rate_max=", config.mask_rate_max,
                            " must be 1: eso_lm draws rates up to 1");
@@ -138,7 +134,7 @@ ObjectiveOrStatus MakeEsoLm(const ModelConfig& model, const SamplingConfig& samp
         "[sampling] mask_draw is \"count\", but both phases of eso_lm draw each token alone; use "
         "\"rate\"");
   }
-  return std::make_unique<EsoLm>(sampling);
+  return std::make_unique<EsoLm>(settings);
 }
 
 }  // namespace anyorder

@@ -9,9 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
-#include "core/base/fields.h"
 #include "core/base/status.h"
-#include "core/objective/lane_frame.h"
 
 namespace anyorder {
 namespace {
@@ -114,18 +112,6 @@ absl::Status CheckMaskRates(const AnyOrderConfig& config) {
       "[sampling] mask_rate_min=", config.mask_rate_min, ", mask_rate_max=", config.mask_rate_max,
       " must satisfy 0 < min <= max <= 1: a loss weighs 1 / rate; a minimum of 0 needs "
       "mask_draw = \"count\"");
-}
-
-absl::Status CheckAnyOrder(const std::string& name, const ModelConfig& model,
-                           const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows(name, model, sampling));
-  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
-  ANYORDER_RETURN_IF_ERROR(CheckReadsNoPairs(name, model));
-  if (model.same_length != SameLength::kOff) {
-    return InvalidArgument("model.same_length is on, but rows of ", name,
-                           " do not read from left to right; use causal_lm");
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace anyorder

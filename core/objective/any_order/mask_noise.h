@@ -1,4 +1,4 @@
-// What any-order objectives check alike, and what those of masked diffusion draw: how much of the
+// What any-order objectives keep alike, and what those of masked diffusion draw: how much of the
 // text is masked, and which tokens.
 //
 // The bound that they all estimate (Sahoo et al. 2024, MDLM, equation 10; Nie et al. 2025, LLaDA,
@@ -28,14 +28,10 @@ namespace anyorder {
 
 class AnyOrderObjective : public Objective {
  public:
-  AnyOrderObjective(const char* name, const SamplingConfig& sampling)
-      : name_(name), seq_len_(sampling.seq_len), config_(sampling.any_order) {}
-
-  std::string name() const final { return name_; }
-  SampleKind sample_kind() const final { return SampleKind::kContiguous; }
-
- private:
-  const char* const name_;
+  explicit AnyOrderObjective(const ObjectiveSettings& settings)
+      : Objective(settings.traits),
+        seq_len_(settings.sampling.seq_len),
+        config_(settings.sampling.any_order) {}
 
  protected:
   const int64_t seq_len_;
@@ -70,10 +66,5 @@ std::string DiffusionQuantity(const AnyOrderConfig& config);
 
 // InvalidArgument unless rates can be drawn.
 absl::Status CheckMaskRates(const AnyOrderConfig& config);
-
-// InvalidArgument unless `model` and `sampling` can serve an objective of windows in any order: no
-// memory, one reading direction, no next-sentence head, no same_length.
-absl::Status CheckAnyOrder(const std::string& name, const ModelConfig& model,
-                           const SamplingConfig& sampling);
 
 }  // namespace anyorder

@@ -4,14 +4,10 @@
 
 #pragma once
 
-#include <memory>
-
-#include "absl/status/statusor.h"
-
 #include "core/objective/objective.h"
 
 namespace anyorder {
 
-ObjectiveOrStatus MakeBert(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeBert(const ObjectiveSettings& settings);
 
 }  // namespace anyorder

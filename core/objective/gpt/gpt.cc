@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "core/objective/causal_lm.h"
 #include "core/objective/lane_frame.h"
 
 namespace anyorder {
@@ -49,11 +47,11 @@ std::vector<int32_t> OfTwo(const VocabularyIds& ids, const std::vector<int32_t>&
 
 class GptClassifier final : public Objective {
  public:
-  GptClassifier(const TaskConfig& task, const SamplingConfig& sampling)
-      : task_(task), seq_len_(sampling.seq_len) {}
+  explicit GptClassifier(const ObjectiveSettings& settings)
+      : Objective(settings.traits),
+        task_(settings.model.task),
+        seq_len_(settings.sampling.seq_len) {}
 
-  std::string name() const override { return "gpt_classifier"; }
-  SampleKind sample_kind() const override { return SampleKind::kExamples; }
   std::string quantity() const override {
     return has_language_model()
                ? "loss of the task plus lambda times that of the language model of its text"
@@ -159,16 +157,10 @@ std::vector<std::vector<int32_t>> TaskSequences(ExampleTask task, const TextSamp
   }
 }
 
-ObjectiveOrStatus MakeGpt(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("gpt", model, sampling));
-  return MakeCausalLmNamed("gpt", model, sampling);
-}
-
-ObjectiveOrStatus MakeGptClassifier(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("gpt_classifier", model, sampling));
-  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kExamples));
+ObjectiveOrStatus MakeGptClassifier(const ObjectiveSettings& settings) {
   FaultList faults;
-  const TaskConfig& task = model.task;
+  const TaskConfig& task = settings.model.task;
+  const int64_t seq_len = settings.sampling.seq_len;
   faults.Require(task.task != ExampleTask::kGeneration,
                  "objective.task is generation, which has no classes; use an objective that "
                  "generates text, or another task");
@@ -176,19 +168,11 @@ ObjectiveOrStatus MakeGptClassifier(const ModelConfig& model, const SamplingConf
                  absl::StrCat("objective.num_classes is ", task.num_classes,
                               " but must be the number of classes, or the most choices of an "
                               "example, at least 2"));
-  faults.Require(task.lm_weight >= 0 && task.lm_weight <= 1e6,
-                 absl::StrCat("objective.lm_weight is ", task.lm_weight,
-                              " but must be 0 (no language model loss) or more"));
-  faults.Require(
-      task.dropout >= 0 && task.dropout < 1,
-      absl::StrCat("objective.classifier_dropout is ", task.dropout, " but must be in [0, 1)"));
-  faults.Require(sampling.seq_len >= kLeastSeqLen,
-                 absl::StrCat("sampling.seq_len is ", sampling.seq_len, " but must be at least ",
+  faults.Require(seq_len >= kLeastSeqLen,
+                 absl::StrCat("sampling.seq_len is ", seq_len, " but must be at least ",
                               kLeastSeqLen, ": three special tokens and one of each text"));
-  faults.Require(!model.next_sentence_head,
-                 "objective.next_sentence is true, but gpt_classifier reads no sentence pairs");
   ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
-  return std::make_unique<GptClassifier>(task, sampling);
+  return std::make_unique<GptClassifier>(settings);
 }
 
 }  // namespace anyorder

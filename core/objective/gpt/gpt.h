@@ -1,21 +1,13 @@
-// GPT (Radford et al. 2018): pretraining, and fine-tuning on labelled examples.
+// GPT (Radford et al. 2018): fine-tuning on labelled examples. Its pretraining is causal_lm.h's.
 
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
-
-#include "absl/status/statusor.h"
 
 #include "core/objective/objective.h"
 
 namespace anyorder {
-
-// GPT's pretraining (Radford et al. 2018, section 3.1): windows of text, each token predicted from
-// those before it in its window. Transformer-XL's causal_lm without memory; what else is GPT is the
-// backbone's (configs/gpt-tiny.toml).
-ObjectiveOrStatus MakeGpt(const ModelConfig& model, const SamplingConfig& sampling);
 
 // GPT's supervised fine-tuning (Radford et al. 2018, sections 3.2 and 3.3): labelled examples as
 // token sequences between special tokens, read left to right, a head on the last state, and the
@@ -23,7 +15,7 @@ ObjectiveOrStatus MakeGpt(const ModelConfig& model, const SamplingConfig& sampli
 //
 // InvalidArgument without objective.num_classes, and for settings that GPT's reading of windows
 // cannot use.
-ObjectiveOrStatus MakeGptClassifier(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeGptClassifier(const ObjectiveSettings& settings);
 
 // The sequences that an example becomes, each of at most `seq_len` tokens:
 //   classification   [<s> text <cls>]

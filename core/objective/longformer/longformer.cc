@@ -1,7 +1,6 @@
 #include "core/objective/longformer/longformer.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,17 +9,19 @@
 #include "core/base/philox.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
+#include "core/objective/masked_lm.h"
 
 namespace anyorder {
 namespace {
 
 class Longformer final : public Objective {
  public:
-  explicit Longformer(const SamplingConfig& sampling)
-      : sampling_(sampling), targets_(sampling.NumTargets(SampleKind::kMaskedPairs)) {}
+  explicit Longformer(const ObjectiveSettings& settings)
+      : Objective(settings.traits),
+        sampling_(settings.sampling),
+        targets_(sampling_.NumTargets(SampleKind::kMaskedPairs)) {}
 
-  std::string name() const override { return "longformer"; }
-  SampleKind sample_kind() const override { return SampleKind::kContiguous; }
+  bool takes_same_length() const override { return true; }
 
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape = WindowShape(
@@ -78,14 +79,7 @@ class Longformer final : public Objective {
     int64_t entry = 0;
     for (const int64_t place : DrawTargets(random)) {
       const int64_t row = ContentRow(batch.shape, b) + num_classifiers() + place;
-      const double kind = random.Uniform();
-      if (kind < sampling_.mask_token_prob) {
-        batch.tokens[row] = sample.vocabulary.mask;
-      } else if (kind < sampling_.mask_token_prob + sampling_.random_token_prob) {
-        // Any id, special pieces included, as BERT draws it.
-        batch.tokens[row] =
-            static_cast<int32_t>(random.Below(static_cast<uint32_t>(sample.vocabulary.size)));
-      }
+      batch.tokens[row] = Corrupted(sample.tokens[place], sampling_, sample.vocabulary, random);
       SetReadout(b, entry++, row, sample.tokens[place], 1.0f, batch);
     }
   }
@@ -101,8 +95,7 @@ absl::Status CheckMasking(const SamplingConfig& sampling) {
   faults.Require(sampling.global_classifiers <= sampling.seq_len,
                  absl::StrCat("global_classifiers=", sampling.global_classifiers,
                               " must be at most seq_len = ", sampling.seq_len));
-  if (faults.empty()) return absl::OkStatus();
-  return InvalidArgument("[sampling] ", faults.Joined());
+  return faults.ToStatus("[sampling] ");
 }
 
 absl::Status CheckModel(const ModelConfig& model, const SamplingConfig& sampling) {
@@ -114,9 +107,6 @@ absl::Status CheckModel(const ModelConfig& model, const SamplingConfig& sampling
                    " but model.max_positions is ", model.max_positions,
                    "; learned positions need one for each slot (`anyorder import --format "
                    "run` copies a shorter model's)"));
-  faults.Require(!model.next_sentence_head,
-                 "objective.next_sentence is true, but longformer reads no sentence pairs; use "
-                 "permutation_lm, dae or bert");
   faults.Require(
       !model.global_projections || sampling.global_classifiers > 0 || sampling.global_stride > 0,
       "model.global_projections is true but no slot is global; set "
@@ -126,12 +116,10 @@ absl::Status CheckModel(const ModelConfig& model, const SamplingConfig& sampling
 
 }  // namespace
 
-ObjectiveOrStatus MakeLongformer(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kContiguous));
-  ANYORDER_RETURN_IF_ERROR(CheckMasking(sampling));
-  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("longformer", model, sampling));
-  ANYORDER_RETURN_IF_ERROR(CheckModel(model, sampling));
-  return std::make_unique<Longformer>(sampling);
+ObjectiveOrStatus MakeLongformer(const ObjectiveSettings& settings) {
+  ANYORDER_RETURN_IF_ERROR(CheckMasking(settings.sampling));
+  ANYORDER_RETURN_IF_ERROR(CheckModel(settings.model, settings.sampling));
+  return std::make_unique<Longformer>(settings);
 }
 
 }  // namespace anyorder

@@ -6,14 +6,10 @@
 
 #pragma once
 
-#include <memory>
-
-#include "absl/status/statusor.h"
-
 #include "core/objective/objective.h"
 
 namespace anyorder {
 
-ObjectiveOrStatus MakeLongformer(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeLongformer(const ObjectiveSettings& settings);
 
 }  // namespace anyorder

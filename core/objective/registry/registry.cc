@@ -23,8 +23,10 @@ namespace {
 
 struct Entry {
   const char* name;
-  ObjectiveOrStatus (*make)(const ModelConfig&, const SamplingConfig&);
+  SampleKind samples;
+  ObjectiveOrStatus (*make)(const ObjectiveSettings&);
   const char* keys = "";  // of [sampling] that it reads besides those of all, with blanks between
+  bool remembers = false;
 };
 
 // XLNet's spans in two halves, BERT's masks in a pair of texts, and masks drawn by a rate.
@@ -36,29 +38,49 @@ struct Entry {
       "mask_fraction ngram_prob max_ngram short_sequence_prob pairs functional_targets "
 #define ANYORDER_RATES "mask_rate_min mask_rate_max mask_draw stratified_rates "
 
+using enum SampleKind;
+constexpr bool kRemembers = true;
 constexpr std::array kObjectives = {
-    Entry{"permutation_lm", MakePermutationLm, ANYORDER_SPANS "perm_size functional_targets"},
-    Entry{"causal_lm", MakeCausalLm},
-    Entry{"dae", MakeDae, ANYORDER_MASKED_PAIRS},
-    Entry{"gpt", MakeGpt},
-    Entry{"gpt_classifier", MakeGptClassifier},
-    Entry{"bert", MakeBert, ANYORDER_MASKED_PAIRS},
-    Entry{"masked_diffusion", MakeMaskedDiffusion, ANYORDER_RATES "random_length_prob"},
-    Entry{"block_diffusion", MakeBlockDiffusion, ANYORDER_RATES "block_len"},
-    Entry{"eso_lm", MakeEsoLm, ANYORDER_RATES "eso_form diffusion_share"},
-    Entry{"a3", MakeA3, "group_len_min group_len_max group_order"},
-    Entry{"as_arm", MakeAsArm, "prompt_fraction_min prompt_fraction_max stratified_rates"},
-    Entry{"unilm", MakeUnilm,
+    Entry{"permutation_lm", kPairs, MakePermutationLm,
+          ANYORDER_SPANS "perm_size functional_targets", kRemembers},
+    Entry{"causal_lm", kContiguous, MakeCausalLm, "", kRemembers},
+    Entry{"dae", kMaskedPairs, MakeDae, ANYORDER_MASKED_PAIRS, kRemembers},
+    Entry{"gpt", kContiguous, MakeCausalLm},
+    Entry{"gpt_classifier", kExamples, MakeGptClassifier},
+    Entry{"bert", kMaskedPairs, MakeBert, ANYORDER_MASKED_PAIRS},
+    Entry{"masked_diffusion", kContiguous, MakeMaskedDiffusion,
+          ANYORDER_RATES "random_length_prob"},
+    Entry{"block_diffusion", kContiguous, MakeBlockDiffusion, ANYORDER_RATES "block_len"},
+    Entry{"eso_lm", kContiguous, MakeEsoLm, ANYORDER_RATES "eso_form diffusion_share"},
+    Entry{"a3", kContiguous, MakeA3, "group_len_min group_len_max group_order"},
+    Entry{"as_arm", kContiguous, MakeAsArm,
+          "prompt_fraction_min prompt_fraction_max stratified_rates"},
+    Entry{"unilm", kModePairs, MakeUnilm,
           ANYORDER_MASKED_PAIRS
           "bidirectional_share seq2seq_share left_to_right_share right_to_left_share"},
-    Entry{"unilm_seq2seq", MakeUnilmSeq2seq, ANYORDER_CORRUPTION "num_predict target_mask_prob"},
-    Entry{"unilmv2", MakeUnilmV2,
+    Entry{"unilm_seq2seq", kExamples, MakeUnilmSeq2seq,
+          ANYORDER_CORRUPTION "num_predict target_mask_prob"},
+    Entry{"unilmv2", kMaskedPairs, MakeUnilmV2,
           ANYORDER_MASKED_PAIRS "block_span_prob block_min_span block_max_span kept_originals"},
-    Entry{"unilmv2_seq2seq", MakeUnilmV2Seq2seq,
+    Entry{"unilmv2_seq2seq", kExamples, MakeUnilmV2Seq2seq,
           ANYORDER_CORRUPTION "num_predict target_replace_prob"},
-    Entry{"longformer", MakeLongformer,
+    Entry{"longformer", kContiguous, MakeLongformer,
           ANYORDER_CORRUPTION "num_predict mask_fraction spans global_classifiers global_stride"},
 };
+
+// What the settings must be for any objective like it.
+absl::Status CheckTraits(const ObjectiveSettings& settings) {
+  const ObjectiveTraits& traits = settings.traits;
+  FaultList faults;
+  faults.Require(traits.remembers || settings.model.mem_len == 0,
+                 absl::StrCat("model.mem_len is ", settings.model.mem_len,
+                              " but must be 0: ", traits.name, " remembers nothing"));
+  faults.Require(traits.remembers || !settings.sampling.bidirectional,
+                 absl::StrCat("sampling.bidirectional is true but must be false: ", traits.name,
+                              " reads one way"));
+  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
+  return settings.sampling.Validate(traits.sample_kind);
+}
 
 // What the backbone must have room for, whatever the objective.
 absl::Status CheckBackbone(const Objective& objective, const ModelConfig& model,
@@ -72,8 +94,10 @@ absl::Status CheckBackbone(const Objective& objective, const ModelConfig& model,
       model.segments != Segments::kLearned || objective.num_segments() <= model.num_segments,
       absl::StrCat("model.num_segments is ", model.num_segments, " but ", objective.name(), " has ",
                    objective.num_segments(), " segments"));
-  const bool reads_in_order = objective.sample_kind() == SampleKind::kContiguous;
-  faults.Require(model.same_length == SameLength::kOff || reads_in_order,
+  faults.Require(!model.next_sentence_head || objective.Shape(1).next_sentence,
+                 absl::StrCat("objective.next_sentence is true, but ", objective.name(),
+                              " reads no sentence pairs; use permutation_lm, dae or bert"));
+  faults.Require(model.same_length == SameLength::kOff || objective.takes_same_length(),
                  absl::StrCat("model.same_length is on, but rows of ", objective.name(),
                               " do not read from left to right; use causal_lm"));
   faults.Require(!model.task.has_head() || objective.Shape(1).task_rows > 0,
@@ -88,7 +112,9 @@ ObjectiveOrStatus MakeObjective(const std::string& name, const ModelConfig& mode
                                 const SamplingConfig& sampling) {
   for (const Entry& entry : kObjectives) {
     if (name != entry.name) continue;
-    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Objective> objective, entry.make(model, sampling));
+    const ObjectiveSettings settings{{entry.name, entry.samples, entry.remembers}, model, sampling};
+    ANYORDER_RETURN_IF_ERROR(CheckTraits(settings));
+    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Objective> objective, entry.make(settings));
     ANYORDER_RETURN_IF_ERROR(CheckBackbone(*objective, model, sampling));
     return objective;
   }

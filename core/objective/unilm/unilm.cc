@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <string>
-#include <vector>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -35,13 +34,12 @@ constexpr int32_t kSegments[kNumTextModes][2] = {{kUnilmFirstSegment, kUnilmSeco
 
 class Unilm final : public Objective {
  public:
-  Unilm(const ModelConfig& model, const SamplingConfig& sampling)
-      : sampling_(sampling), next_sentence_(model.next_sentence_head) {}
+  explicit Unilm(const ObjectiveSettings& settings)
+      : Objective(settings.traits),
+        sampling_(settings.sampling),
+        next_sentence_(settings.model.next_sentence_head) {}
 
-  std::string name() const override { return "unilm"; }
-  SampleKind sample_kind() const override { return SampleKind::kModePairs; }
   int64_t num_segments() const override { return kNumUnilmSegments; }
-  bool has_reuse_part() const override { return false; }
   std::string quantity() const override {
     return "pseudo-NLL of masked tokens, each alone, from what its mode lets it see";
   }
@@ -109,18 +107,16 @@ std::unique_ptr<GenerationForm> MakeUnilmGeneration(const GenerationTokens& toke
 
 const char* UnilmModeName(TextMode mode) { return kModeNames[static_cast<size_t>(mode)]; }
 
-ObjectiveOrStatus MakeUnilm(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilm", model, sampling));
-  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kModePairs));
+ObjectiveOrStatus MakeUnilm(const ObjectiveSettings& settings) {
   FaultList faults;
   faults.Require(
-      model.segments == Segments::kLearned,
+      settings.model.segments == Segments::kLearned,
       "model.segments must be \"learned\" for unilm: segment ids say which mode a slot is in");
-  faults.Require(!model.next_sentence_head || sampling.bidirectional_share > 0,
+  faults.Require(!settings.model.next_sentence_head || settings.sampling.bidirectional_share > 0,
                  "objective.next_sentence is true but sampling.bidirectional_share is 0: only the "
                  "bidirectional mode has next-sentence labels");
   ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
-  return std::make_unique<Unilm>(model, sampling);
+  return std::make_unique<Unilm>(settings);
 }
 
 }  // namespace anyorder

@@ -11,8 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-
 #include "core/objective/objective.h"
 
 namespace anyorder {
@@ -37,7 +35,7 @@ std::unique_ptr<GenerationForm> MakeUnilmGeneration(const GenerationTokens& toke
 
 // InvalidArgument for settings that it cannot use: memory, backward lanes, segments that are not
 // learned, shares that do not sum to 1, next-sentence labels without the bidirectional mode.
-ObjectiveOrStatus MakeUnilm(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeUnilm(const ObjectiveSettings& settings);
 
 // "unilm_seq2seq": UniLM v1 fine-tuned for generation (Dong et al. 2019, section 2.5, and the
 // released code): [CLS] source [SEP] target [SEP] of labelled examples under the
@@ -46,7 +44,7 @@ ObjectiveOrStatus MakeUnilm(const ModelConfig& model, const SamplingConfig& samp
 //
 // InvalidArgument for settings that it cannot use: those of "unilm", and a share of targets outside
 // (0, 1].
-ObjectiveOrStatus MakeUnilmSeq2seq(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeUnilmSeq2seq(const ObjectiveSettings& settings);
 
 // How fine-tuning for generation lays an example out: [CLS] source [SEP] target [SEP], cut to the
 // slots that there are.

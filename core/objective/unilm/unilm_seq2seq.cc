@@ -21,10 +21,9 @@ constexpr int64_t kLeastSlots = 5;
 
 class UnilmSeq2seq final : public Objective {
  public:
-  explicit UnilmSeq2seq(const SamplingConfig& sampling) : sampling_(sampling) {}
+  explicit UnilmSeq2seq(const ObjectiveSettings& settings)
+      : Objective(settings.traits), sampling_(settings.sampling) {}
 
-  std::string name() const override { return "unilm_seq2seq"; }
-  SampleKind sample_kind() const override { return SampleKind::kExamples; }
   int64_t num_segments() const override { return kNumUnilmSegments; }
   std::string quantity() const override {
     return "NLL of hidden target tokens, each from its source and what stands before it, hidden or "
@@ -130,20 +129,17 @@ absl::Status CheckGenerates(const std::string& objective, ExampleTask task) {
       "--examples`");
 }
 
-ObjectiveOrStatus MakeUnilmSeq2seq(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilm_seq2seq", model, sampling));
-  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kExamples));
+ObjectiveOrStatus MakeUnilmSeq2seq(const ObjectiveSettings& settings) {
   FaultList faults;
-  faults.Require(sampling.seq_len >= kLeastSlots,
-                 absl::StrCat("sampling.seq_len is ", sampling.seq_len, " but must be at least ",
-                              kLeastSlots, ": [CLS] source [SEP] target [SEP]"));
   faults.Require(
-      model.segments == Segments::kLearned,
+      settings.sampling.seq_len >= kLeastSlots,
+      absl::StrCat("sampling.seq_len is ", settings.sampling.seq_len, " but must be at least ",
+                   kLeastSlots, ": [CLS] source [SEP] target [SEP]"));
+  faults.Require(
+      settings.model.segments == Segments::kLearned,
       "model.segments must be \"learned\" for unilm_seq2seq: they tell source and target");
-  faults.Require(!model.next_sentence_head,
-                 "objective.next_sentence is true but examples have no next-sentence label");
   ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
-  return std::make_unique<UnilmSeq2seq>(sampling);
+  return std::make_unique<UnilmSeq2seq>(settings);
 }
 
 }  // namespace anyorder

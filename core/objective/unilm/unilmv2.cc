@@ -35,15 +35,13 @@ BlockRule RuleOf(const SamplingConfig& sampling) {
 
 class UnilmV2 final : public Objective {
  public:
-  explicit UnilmV2(const SamplingConfig& sampling)
-      : sampling_(sampling),
-        rule_(RuleOf(sampling)),
-        seq_len_(sampling.seq_len),
-        masks_(rule_.Most(sampling.seq_len)) {}
+  explicit UnilmV2(const ObjectiveSettings& settings)
+      : Objective(settings.traits),
+        sampling_(settings.sampling),
+        rule_(RuleOf(sampling_)),
+        seq_len_(sampling_.seq_len),
+        masks_(rule_.Most(seq_len_)) {}
 
-  std::string name() const override { return "unilmv2"; }
-  SampleKind sample_kind() const override { return SampleKind::kMaskedPairs; }
-  bool has_reuse_part() const override { return false; }
   int64_t num_segments() const override { return 2; }
   std::string quantity() const override {
     return "NLL of masked tokens, once each alone plus once block after block (no perplexity)";
@@ -125,13 +123,11 @@ class UnilmV2 final : public Objective {
     int32_t input = Corrupted(truth, sampling_, sample.vocabulary, random);
     if (sampling_.kept_originals == KeptOriginals::kMask && input == truth)
       input = sample.vocabulary.mask;
-    Slot slot = RankedSlot(input, token.slot, 0, SegmentAt(sample, token.slot));
-    SetContentSlot(b, SlotOf(kAutoencoding, i), slot, batch);
-    slot.token = sample.vocabulary.mask;
-    slot.lim = token.step - 1;
-    slot.key = kernels::kKeyNever;
-    slot.grp = token.step;
-    SetContentSlot(b, SlotOf(kPartiallyAutoregressive, i), slot, batch);
+    const int32_t segment = SegmentAt(sample, token.slot);
+    SetContentSlot(b, SlotOf(kAutoencoding, i), RankedSlot(input, token.slot, 0, segment), batch);
+    SetContentSlot(
+        b, SlotOf(kPartiallyAutoregressive, i),
+        GroupSlot(sample.vocabulary.mask, token.slot, token.step - 1, token.step, segment), batch);
     const bool tells = sampling_.kept_originals == KeptOriginals::kDropPar && input == truth;
     Read(b, i, kAutoencoding, truth, 1.0f, batch);
     Read(b, i, kPartiallyAutoregressive, truth, tells ? 0.0f : 1.0f, batch);
@@ -160,10 +156,8 @@ class UnilmV2 final : public Objective {
   const int64_t masks_;
 };
 
-absl::Status CheckSettings(const ModelConfig& model, const SamplingConfig& sampling) {
+absl::Status CheckBlocks(const SamplingConfig& sampling) {
   FaultList faults;
-  faults.Require(!model.next_sentence_head,
-                 "objective.next_sentence is true but must be false: unilmv2 has no such loss");
   faults.Require(sampling.short_sequence_prob == 0,
                  absl::StrCat("sampling.short_sequence_prob is ", sampling.short_sequence_prob,
                               " but must be 0: blocks are drawn from whole windows"));
@@ -226,11 +220,9 @@ std::vector<TokenBlock> DrawBlocks(const BlockRule& rule, absl::Span<const uint8
   return blocks;
 }
 
-ObjectiveOrStatus MakeUnilmV2(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilmv2", model, sampling));
-  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kMaskedPairs));
-  ANYORDER_RETURN_IF_ERROR(CheckSettings(model, sampling));
-  return std::make_unique<UnilmV2>(sampling);
+ObjectiveOrStatus MakeUnilmV2(const ObjectiveSettings& settings) {
+  ANYORDER_RETURN_IF_ERROR(CheckBlocks(settings.sampling));
+  return std::make_unique<UnilmV2>(settings);
 }
 
 }  // namespace anyorder

@@ -9,10 +9,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
 #include "core/base/philox.h"
@@ -25,7 +23,7 @@ namespace anyorder {
 // order of the factorisation. A [P] holds <mask>, as in the authors' fine-tuning code; what is left
 // over is padding (doc -1).
 // InvalidArgument: memory, two directions, blocks that cannot be drawn.
-ObjectiveOrStatus MakeUnilmV2(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeUnilmV2(const ObjectiveSettings& settings);
 
 // UniLMv2's fine-tuning for generation (Bao et al. 2020, section 3.5; the authors' s2s-ft): [SOS]
 // source [EOS] target [EOS], every target token predicted from the source and the target tokens
@@ -41,7 +39,7 @@ ObjectiveOrStatus MakeUnilmV2(const ModelConfig& model, const SamplingConfig& sa
 // A target is cut to num_predict - 1 tokens, a source to what then remains of seq_len, both at
 // their ends; a text that is shorter leaves padding (doc -1).
 // InvalidArgument: memory, two directions, no room for a source.
-ObjectiveOrStatus MakeUnilmV2Seq2seq(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeUnilmV2Seq2seq(const ObjectiveSettings& settings);
 
 // Which tokens a pseudo-masked language model predicts, and in which order (UniLMv2: Bao et al.
 // 2020, section 3.4 and algorithm 1). Blocks are drawn one after the other; the order of drawing is

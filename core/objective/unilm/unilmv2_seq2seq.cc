@@ -2,8 +2,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
@@ -22,10 +20,9 @@ constexpr int64_t kLeastSource = 3;
 
 class UnilmV2Seq2seq final : public Objective {
  public:
-  explicit UnilmV2Seq2seq(const SamplingConfig& sampling) : sampling_(sampling) {}
+  explicit UnilmV2Seq2seq(const ObjectiveSettings& settings)
+      : Objective(settings.traits), sampling_(settings.sampling) {}
 
-  std::string name() const override { return "unilmv2_seq2seq"; }
-  SampleKind sample_kind() const override { return SampleKind::kExamples; }
   int64_t num_segments() const override { return 2; }
   std::string quantity() const override {
     return "NLL of target tokens from their source and the ones before, some of which are replaced";
@@ -94,41 +91,28 @@ class UnilmV2Seq2seq final : public Objective {
   // The target token `t` and its [P].
   void FillTarget(const VocabularyIds& ids, int32_t token, int64_t t, int64_t first_target,
                   RandomStream& random, int64_t b, Batch& batch) const {
-    const auto rank = static_cast<int32_t>(t + 1);
+    const int64_t place = first_target + t;
     const bool is_replaced = random.Uniform() < sampling_.target_replace_prob;
-    Slot slot = RankedSlot(is_replaced ? Corrupted(token, sampling_, ids, random) : token,
-                           first_target + t, rank, kTargetSegment);
-    SetContentSlot(b, slot.pos, slot, batch);
-    slot.token = ids.mask;
-    slot.lim = rank - 1;
-    slot.key = kernels::kKeyNever;
-    slot.grp = rank;
-    SetContentSlot(b, sampling_.seq_len + t, slot, batch);
+    const int32_t read = is_replaced ? Corrupted(token, sampling_, ids, random) : token;
+    SetContentSlot(b, place, RankedSlot(read, place, t + 1, kTargetSegment), batch);
+    SetContentSlot(b, sampling_.seq_len + t, GroupSlot(ids.mask, place, t, t + 1, kTargetSegment),
+                   batch);
   }
 
   const SamplingConfig sampling_;
 };
 
-absl::Status CheckTargets(const ModelConfig& model, const SamplingConfig& sampling) {
-  FaultList faults;
-  faults.Require(!model.next_sentence_head,
-                 "objective.next_sentence is true but must be false: unilmv2_seq2seq reads no "
-                 "sentence pairs");
-  faults.Require(
-      sampling.num_predict >= 2 && sampling.num_predict <= sampling.seq_len - kLeastSource,
-      absl::StrCat("sampling.num_predict (the longest target, its end included) is ",
-                   sampling.num_predict, " but must be in [2, sampling.seq_len - ", kLeastSource,
-                   " = ", sampling.seq_len - kLeastSource, "]"));
-  return faults.ToStatus();
-}
-
 }  // namespace
 
-ObjectiveOrStatus MakeUnilmV2Seq2seq(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(CheckReadsWindows("unilmv2_seq2seq", model, sampling));
-  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kExamples));
-  ANYORDER_RETURN_IF_ERROR(CheckTargets(model, sampling));
-  return std::make_unique<UnilmV2Seq2seq>(sampling);
+ObjectiveOrStatus MakeUnilmV2Seq2seq(const ObjectiveSettings& settings) {
+  const int64_t num_predict = settings.sampling.num_predict;
+  const int64_t most = settings.sampling.seq_len - kLeastSource;
+  if (num_predict < 2 || num_predict > most) {
+    return InvalidArgument("sampling.num_predict (the longest target, its end included) is ",
+                           num_predict, " but must be in [2, sampling.seq_len - ", kLeastSource,
+                           " = ", most, "]");
+  }
+  return std::make_unique<UnilmV2Seq2seq>(settings);
 }
 
 }  // namespace anyorder

@@ -14,36 +14,34 @@ namespace {
 
 class PermutationLm final : public Objective {
  public:
-  PermutationLm(const ModelConfig& model, const SamplingConfig& sampling)
-      : initial_memory_(model.initial_memory),
-        memory_rows_(model.mem_len),
-        seq_len_(sampling.seq_len),
-        half_len_(sampling.reuse_len),
-        num_predict_(sampling.num_predict),
-        next_sentence_(model.next_sentence_head) {}
+  explicit PermutationLm(const ObjectiveSettings& settings)
+      : Objective(settings.traits),
+        initial_memory_(settings.model.initial_memory),
+        memory_rows_(settings.model.mem_len),
+        seq_len_(settings.sampling.seq_len),
+        half_len_(settings.sampling.reuse_len),
+        num_predict_(settings.sampling.num_predict),
+        next_sentence_(settings.model.next_sentence_head) {}
 
-  std::string name() const override { return "permutation_lm"; }
   std::string quantity() const override {
     return "conditional NLL of partially predicted targets (no perplexity)";
   }
-  SampleKind sample_kind() const override { return SampleKind::kPairs; }
   int64_t num_segments() const override { return 3; }  // CLS
 
   BatchShape Shape(int64_t batch_size) const override {
-    BatchShape shape;
-    shape.batch_size = batch_size;
-    shape.content_rows = seq_len_;
-    shape.query_rows = num_predict_;
-    shape.memory_rows = memory_rows_;
-    shape.targets = num_predict_;
-    shape.advance = half_len_;
-    // From the first slot looking at the last one, to the last slot looking at the oldest memory.
-    shape.min_distance = -(seq_len_ - 1);
-    shape.num_distances = 2 * seq_len_ - 1 + memory_rows_;
-    // CLS is a content row: the last layer then computes them all, 3 (Large) to 6 % (Base) of a
-    // step's arithmetic.
-    shape.content_readout = shape.next_sentence = next_sentence_;
-    return shape;
+    // Distances are from the first slot looking at the last one, to the last slot looking at the
+    // oldest memory. CLS is a content row: the last layer then computes them all, 3 (Large) to 6 %
+    // (Base) of a step's arithmetic.
+    return {.batch_size = batch_size,
+            .content_rows = seq_len_,
+            .query_rows = num_predict_,
+            .memory_rows = memory_rows_,
+            .targets = num_predict_,
+            .advance = half_len_,
+            .min_distance = -(seq_len_ - 1),
+            .num_distances = 2 * seq_len_ - 1 + memory_rows_,
+            .content_readout = next_sentence_,
+            .next_sentence = next_sentence_};
   }
 
   void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
@@ -116,21 +114,20 @@ class PermutationLm final : public Objective {
 
 }  // namespace
 
-ObjectiveOrStatus MakePermutationLm(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kPairs));
-  return std::make_unique<PermutationLm>(model, sampling);
+ObjectiveOrStatus MakePermutationLm(const ObjectiveSettings& settings) {
+  return std::make_unique<PermutationLm>(settings);
 }
 
-ObjectiveOrStatus MakeDae(const ModelConfig& model, const SamplingConfig& sampling) {
-  ANYORDER_RETURN_IF_ERROR(sampling.Validate(SampleKind::kMaskedPairs));
+ObjectiveOrStatus MakeDae(const ObjectiveSettings& settings) {
   FaultList faults;
+  const SamplingConfig& sampling = settings.sampling;
   faults.Require(sampling.short_sequence_prob == 0,
                  absl::StrCat("sampling.short_sequence_prob is ", sampling.short_sequence_prob,
                               " but must be 0: the memory of dae would remember padding"));
   faults.Require(sampling.pairs == PairStyle::kXlnet,
                  "sampling.pairs is \"bert\" but must be \"xlnet\": dae remembers the reuse part");
   ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
-  return MakeMaskedLm({.name = "dae"}, model, sampling);
+  return MakeMaskedLm({}, settings);
 }
 
 }  // namespace anyorder

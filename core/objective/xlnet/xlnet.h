@@ -2,10 +2,6 @@
 
 #pragma once
 
-#include <memory>
-
-#include "absl/status/statusor.h"
-
 #include "core/objective/objective.h"
 
 namespace anyorder {
@@ -18,7 +14,7 @@ namespace anyorder {
 // SEP / CLS follow in the order drawn. The second half comes after the whole first half. Content
 // rows see what is not after them; query rows see what is strictly before them, and only query rows
 // are read out.
-ObjectiveOrStatus MakePermutationLm(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakePermutationLm(const ObjectiveSettings& settings);
 
 // Denoising auto-encoding on XLNet's backbone: the row "DAE + Transformer-XL" of its ablation (Yang
 // et al. 2019, table 6). BERT's masked language model (Devlin et al. 2019, section 3.1) with
@@ -28,6 +24,6 @@ ObjectiveOrStatus MakePermutationLm(const ModelConfig& model, const SamplingConf
 // BERT lets every token see every other. Here the first half, whose states the next step remembers,
 // does not see the second: that text is the next step's first half, and memory would tell its
 // targets. The second half sees everything, as in XLNet.
-ObjectiveOrStatus MakeDae(const ModelConfig& model, const SamplingConfig& sampling);
+ObjectiveOrStatus MakeDae(const ObjectiveSettings& settings);
 
 }  // namespace anyorder

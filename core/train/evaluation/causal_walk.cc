@@ -66,7 +66,7 @@ absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
                  absl::StrCat(options.window_len > 0 ? "window " : "target length ", slots,
                               " must be at most model.max_positions = ", model.max_positions));
   CheckWindow(model, options, faults);
-  if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
   CausalWalk walk(text, model, options);
   if (walk.num_predictions() < options.lanes) {
     return FailedPrecondition("text of ", text.num_tokens(), " tokens is too short for ",
@@ -82,17 +82,15 @@ absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
 }
 
 BatchShape CausalWalk::Shape() const {
-  BatchShape shape;
-  shape.batch_size = options_.lanes;
-  shape.content_rows = num_slots();
-  shape.query_rows = options_.two_streams ? options_.target_len : 0;
-  shape.memory_rows = model_.mem_len;
-  shape.targets = options_.target_len;
-  shape.advance = options_.target_len;
-  shape.min_distance = 0;  // nobody looks ahead
-  shape.num_distances = num_slots() + model_.mem_len;
-  shape.content_readout = !options_.two_streams;
-  return shape;
+  return {.batch_size = options_.lanes,
+          .content_rows = num_slots(),
+          .query_rows = options_.two_streams ? options_.target_len : 0,
+          .memory_rows = model_.mem_len,
+          .targets = options_.target_len,
+          .advance = options_.target_len,
+          .min_distance = 0,  // nobody looks ahead
+          .num_distances = num_slots() + model_.mem_len,
+          .content_readout = !options_.two_streams};
 }
 
 int64_t CausalWalk::num_slots() const {
@@ -167,12 +165,11 @@ absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk, const ModelCon
       max_segments > 0 ? std::min(max_segments, walk.num_segments()) : walk.num_segments();
   for (int64_t segment = 0; segment < segments; ++segment) {
     ANYORDER_ASSIGN_OR_RETURN(const Batch batch, walk.Segment(segment));
-    StepArgs args;
-    args.batch = &batch;
-    args.weights = weights;
-    args.memory = memory.View(0, shape.batch_size);
-    args.training = false;
-    network->Run(args, {});
+    network->Run({.batch = &batch,
+                  .weights = weights,
+                  .memory = memory.View(0, shape.batch_size),
+                  .training = false},
+                 {});
     memory.Advance();
     AddSegment(walk, segment, batch, network->readout_losses(), score);
   }

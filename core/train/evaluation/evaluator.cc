@@ -1,11 +1,8 @@
 #include "core/train/evaluation/evaluator.h"
 
 #include <array>
-#include <cstring>
 #include <numeric>
 #include <string>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -118,11 +115,11 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
   const bool is_scored = next_batch_ >= warmup_batches_;
   const bool has_parts = objective_->has_reuse_part();
   for (int64_t index = 0; index < leaves_.size(); ++index) {
-    StepArgs args;
-    args.batch = &batches.microbatches[index];
-    args.weights = weights;
-    args.memory = memory_.View(index * micro_batch_size_, micro_batch_size_);
-    args.training = false;
+    const Batch& batch = batches.microbatches[index];
+    const StepArgs args{.batch = &batch,
+                        .weights = weights,
+                        .memory = memory_.View(index * micro_batch_size_, micro_batch_size_),
+                        .training = false};
     const StepResult result = transformer_->Run(args, {});
     if (is_scored) Add(result.sums, sums_[static_cast<size_t>(index)]);
     for (int64_t b = 0; is_scored && b < micro_batch_size_; ++b) {
@@ -131,9 +128,9 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
       if (num_examples_ > 0 && next_batch_ * options_.lanes + lanes_.begin + lane >= num_examples_)
         continue;
       TaskOutcome task;
-      const bool has_task = args.batch->shape.task_rows > 0;
+      const bool has_task = batch.shape.task_rows > 0;
       if (has_task) task = {transformer_->task_losses()[b], transformer_->task_predictions()[b]};
-      losses_[lane].Add(SampleLosses(*args.batch, transformer_->readout_losses(), b,
+      losses_[lane].Add(SampleLosses(batch, transformer_->readout_losses(), b,
                                      has_parts ? config_.sampling.reuse_len : 0,
                                      has_task ? &task : nullptr));
     }
@@ -156,12 +153,10 @@ SplitLosses SumOverLanes(const std::vector<SplitLosses>& lanes) {
 }
 
 EvaluatorOptions PeriodicEvaluatorOptions(const RunConfig& config) {
-  EvaluatorOptions options;
-  options.lanes =
-      config.eval.batch_size > 0 ? config.eval.batch_size : config.train.global_batch_size;
-  options.batches = config.eval.batches;
-  options.seed = config.eval.seed;
-  return options;
+  const int64_t lanes = config.eval.batch_size;
+  return {.lanes = lanes > 0 ? lanes : config.train.global_batch_size,
+          .batches = config.eval.batches,
+          .seed = config.eval.seed};
 }
 
 absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& config,
@@ -192,12 +187,8 @@ absl::StatusOr<std::unique_ptr<PeriodicEvaluator>> PeriodicEvaluator::Create(
   // Nodes may see different files under one path; then they would not do the same number of
   // batches.
   const std::string& digest = held_out->text_->index().dataset_digest;
-  const std::vector<std::string> all = communicator.AllGatherStrings(digest);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    return FailedPrecondition("rank ", rank, " has another dataset in eval.shards than rank 0 (",
-                              all[rank], " and ", all[0], "); all nodes must see the same files");
-  }
+  ANYORDER_RETURN_IF_ERROR(communicator.AllSame(digest, "has another dataset in eval.shards",
+                                                "all nodes must see the same files"));
   if (communicator.rank() == 0 && digest == training.dataset_digest)
     LogWarning("eval.shards is the training data: eval_loss is not a held-out loss");
   return held_out;
@@ -230,7 +221,9 @@ PeriodicEvaluator::Outcome PeriodicEvaluator::Evaluate(ConstTensorView weights) 
     }
     if (any[0] != 0) return {true, std::nullopt};
   }
-  const SplitLosses losses = GatherLosses();
+  // Ranks hold lanes in rank order.
+  const SplitLosses losses =
+      SumOverLanes(communicator_.AllGatherElements(evaluator_->lane_losses()));
   HeldOutMetrics metrics;
   metrics.loss = losses.total().mean();
   metrics.standard_error = losses.total().standard_error();
@@ -252,20 +245,6 @@ PeriodicEvaluator::Outcome PeriodicEvaluator::Evaluate(ConstTensorView weights) 
   metrics.targets = losses.total().targets;
   metrics.ms = absl::ToDoubleMilliseconds(absl::Now() - started);
   return {false, metrics};
-}
-
-SplitLosses PeriodicEvaluator::GatherLosses() {
-  static_assert(std::is_trivially_copyable_v<SplitLosses>);
-  const std::vector<SplitLosses>& mine = evaluator_->lane_losses();
-  const std::vector<std::string> all = communicator_.AllGatherStrings(
-      {reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(SplitLosses)});
-  std::vector<SplitLosses> lanes;  // ranks hold lanes in rank order
-  for (const std::string& bytes : all) {
-    const size_t first = lanes.size();
-    lanes.resize(first + bytes.size() / sizeof(SplitLosses));
-    if (!bytes.empty()) std::memcpy(&lanes[first], bytes.data(), bytes.size());
-  }
-  return SumOverLanes(lanes);
 }
 
 }  // namespace anyorder

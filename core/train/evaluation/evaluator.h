@@ -146,7 +146,6 @@ class PeriodicEvaluator {
       : config_(config), communicator_(communicator) {}
   absl::Status OpenLocal(const data::DatasetIndex& training, Transformer& shared,
                          kernels::Backend& backend);
-  SplitLosses GatherLosses();
 
   const RunConfig& config_;
   dist::Communicator& communicator_;

@@ -1,7 +1,6 @@
 #include "core/train/evaluation/piece_lengths.h"
 
 #include "core/base/message_reader.h"
-#include "core/base/status.h"
 
 namespace anyorder {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 
@@ -98,13 +97,7 @@ NonfiniteFindings NonfiniteFinder::Gather(dist::Communicator& communicator) {
     if (findings.rank < 0) findings.rank = static_cast<int>(rank);
     absl::StrAppend(&findings.text, findings.text.empty() ? "" : "; ", texts[rank]);
   }
-  const absl::Span<const char> bytes = dist::BytesOf<int64_t>(memory_);
-  for (const std::string& lanes :
-       communicator.AllGatherStrings(absl::string_view(bytes.data(), bytes.size()))) {
-    const size_t first = findings.empty_lanes.size();
-    findings.empty_lanes.resize(first + lanes.size() / sizeof(int64_t));
-    if (!lanes.empty()) std::memcpy(&findings.empty_lanes[first], lanes.data(), lanes.size());
-  }
+  findings.empty_lanes = communicator.AllGatherElements(memory_);
   return findings;
 }
 

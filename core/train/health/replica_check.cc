@@ -87,9 +87,9 @@ absl::Status ReplicaCheck::Compare(int64_t step, TrainingState& state) {
 // The owners' master weights say what the copies should be, which also tells two ranks apart.
 absl::Status ReplicaCheck::NameDiffering(int64_t step, TrainingState& state) {
   const ConstTensorView mine = state.weights();
-  absl::StatusOr<std::unique_ptr<kernels::Buffer>> buffer = backend_.Allocate(mine.num_bytes());
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(buffer.status()));
-  const TensorView truth((*buffer)->data(), mine.dtype(), mine.shape());
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Buffer> buffer,
+                            communicator_.AllAgree(backend_.Allocate(mine.num_bytes())));
+  const TensorView truth(buffer->data(), mine.dtype(), mine.shape());
   state.optimizer().GatherWeights(truth);
   std::string difference = DescribeDifference(mine, truth);
   if (!difference.empty()) {

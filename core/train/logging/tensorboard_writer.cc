@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 
 #include "core/base/crc32c.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
 
 namespace anyorder {
@@ -107,13 +108,11 @@ absl::StatusOr<TensorboardWriter> TensorboardWriter::Create(const std::string& d
                                                             int64_t attempt, int64_t first_step) {
   if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
     return ErrnoStatus("mkdir", directory);
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof host - 1);
   // The name's order is the order in which TensorBoard reads; the rest keeps starts within one
   // second apart.
   const std::string path =
       absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d.%d", directory,
-                      absl::ToUnixSeconds(absl::Now()), host, ::getpid(), attempt);
+                      absl::ToUnixSeconds(absl::Now()), HostName(), ::getpid(), attempt);
   ANYORDER_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
   TensorboardWriter writer(std::move(file));
   ANYORDER_RETURN_IF_ERROR(writer.file_.Append(TfRecord(VersionEvent())));

@@ -37,17 +37,7 @@ absl::Status AnomalyConfig::Validate() const {
                  absl::StrCat("anomaly.rollback_steps is ", rollback_steps,
                               " but must be less than anomaly.max_skipped_in_a_row = ",
                               max_skipped_in_a_row, ", or every rollback ends the run"));
-  return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults.Joined());
-}
-
-const char* NameOf(Anomaly anomaly) {
-  switch (anomaly) {
-    case Anomaly::kNonfinite: return "nonfinite";
-    case Anomaly::kSpike: return "spike";
-    case Anomaly::kRolledBack: return "rolled_back";
-    case Anomaly::kNone: break;
-  }
-  return "";
+  return faults.ToStatus();
 }
 
 double AnomalyPolicy::SpikeLimit(const RunningSpread& spread) const {

@@ -13,9 +13,7 @@
 
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -35,11 +33,8 @@ enum class AnomalyAction {
 };
 
 template <>
-inline constexpr auto kEnumNames<AnomalyAction> =
-    std::to_array<std::pair<AnomalyAction, const char*>>({{AnomalyAction::kIgnore, "ignore"},
-                                                          {AnomalyAction::kSkip, "skip"},
-                                                          {AnomalyAction::kStop, "stop"},
-                                                          {AnomalyAction::kRollback, "rollback"}});
+inline constexpr auto kEnumNames<AnomalyAction> = EnumNames<AnomalyAction>("ignore", "skip", "stop",
+                                                                           "rollback");
 
 // Section [anomaly]. No part of a run's identity: a run that stopped at a step may be told to skip
 // it.
@@ -82,8 +77,10 @@ enum class Anomaly {
   kSpike,
   kRolledBack,  // held back because a rollback says so
 };
-// "nonfinite", "spike", "rolled_back"; "" for none. What ledger and metadata call them.
-const char* NameOf(Anomaly anomaly);
+// What ledger and metadata call them.
+template <>
+inline constexpr auto kEnumNames<Anomaly> = EnumNames<Anomaly>("", "nonfinite", "spike",
+                                                               "rolled_back");
 
 // A value's mean and mean absolute deviation.
 struct RunningSpread {

@@ -5,7 +5,6 @@
 
 #include <sstream>
 #include <type_traits>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -119,7 +118,7 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
             : absl::StrCat("key '", name, "' is in no section", SuggestConfigKey("", name));
     reader.Add(node, text);
   }
-  if (!faults.empty()) return absl::InvalidArgumentError(faults.Joined());
+  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
   config.Resolve();
   return config;
 }

@@ -44,15 +44,9 @@ std::string DeviceName(const kernels::Backend& backend) {
 }
 
 absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicator& communicator) {
-  const std::vector<std::string> all = communicator.AllGatherStrings(DeviceName(backend));
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    return FailedPrecondition(
-        "rank ", rank, " computes on ", all[rank], ", rank 0 on ", all[0],
-        ": one job needs one kind of device; choose nodes of one kind, or set train.device = "
-        "\"cpu\"");
-  }
-  return absl::OkStatus();
+  return communicator.AllSame(DeviceName(backend), "computes on another device",
+                              "one job needs one kind of device; choose nodes of one kind, or set "
+                              "train.device = \"cpu\"");
 }
 
 absl::Status WithWhatFits(const absl::Status& status, const TrainConfig& train,

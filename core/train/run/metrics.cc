@@ -17,7 +17,6 @@
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "core/base/utc_time.h"
-#include "core/base/whole_file.h"
 
 namespace anyorder {
 namespace {
@@ -94,28 +93,6 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
   return true;
 }
 
-struct MetricsFile {
-  std::vector<std::string> lines;  // without newline
-  std::vector<StepMetrics> metrics;
-};
-
-absl::StatusOr<MetricsFile> ReadFile(const std::string& path) {
-  MetricsFile result;
-  const absl::StatusOr<std::string> text = ReadWholeFile(path);
-  if (absl::IsNotFound(text.status())) return result;
-  ANYORDER_RETURN_IF_ERROR(text.status());
-  size_t begin = 0;
-  for (size_t end = text->find('\n'); end != std::string::npos; end = text->find('\n', begin)) {
-    std::string line = text->substr(begin, end - begin);
-    begin = end + 1;
-    StepMetrics metrics;
-    if (!ParseLine(line, metrics)) continue;  // torn by a crash
-    result.lines.push_back(std::move(line));
-    result.metrics.push_back(metrics);
-  }
-  return result;
-}
-
 }  // namespace
 
 absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path) {
@@ -139,12 +116,22 @@ absl::Status MetricsLog::Append(StepMetrics metrics) {
 }
 
 absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(MetricsFile file, ReadFile(path));
-  return std::move(file.metrics);
+  std::vector<StepMetrics> all;
+  ANYORDER_RETURN_IF_ERROR(MetricsStream(path).Read(
+      [] {}, [&all](StepMetrics metrics) { all.push_back(std::move(metrics)); }));
+  return all;
 }
 
 absl::Status MetricsStream::Read(absl::FunctionRef<void()> start_over,
                                  absl::FunctionRef<void(StepMetrics)> take) {
+  return ReadLines(start_over, [&take](StepMetrics metrics, absl::string_view /*line*/) {
+    take(std::move(metrics));
+  });
+}
+
+absl::Status MetricsStream::ReadLines(
+    absl::FunctionRef<void()> start_over,
+    absl::FunctionRef<void(StepMetrics, absl::string_view line)> take) {
   const UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return errno == ENOENT ? absl::OkStatus() : ErrnoStatus("open", path_);
   struct stat file = {};
@@ -163,9 +150,9 @@ absl::Status MetricsStream::Read(absl::FunctionRef<void()> start_over,
     size_t begin = 0;
     for (size_t end = pending.find('\n'); end != std::string::npos;
          end = pending.find('\n', begin)) {
+      const absl::string_view line = absl::string_view(pending).substr(begin, end - begin);
       StepMetrics metrics;
-      if (ParseLine(absl::string_view(pending).substr(begin, end - begin), metrics))
-        take(std::move(metrics));
+      if (ParseLine(line, metrics)) take(std::move(metrics), line);  // else torn by a crash
       begin = end + 1;
     }
     offset_ += static_cast<int64_t>(begin);
@@ -176,11 +163,12 @@ absl::Status MetricsStream::Read(absl::FunctionRef<void()> start_over,
 
 absl::Status SetAsideLaterSteps(const std::string& path, const std::string& redone_path,
                                 int64_t step) {
-  ANYORDER_ASSIGN_OR_RETURN(const MetricsFile file, ReadFile(path));
-  std::string kept;
-  std::string later;
-  for (size_t i = 0; i < file.lines.size(); ++i)
-    absl::StrAppend(file.metrics[i].step <= step ? &kept : &later, file.lines[i], "\n");
+  std::string kept, later;
+  ANYORDER_RETURN_IF_ERROR(MetricsStream(path).ReadLines(
+      [] {},
+      [&](const StepMetrics& metrics, absl::string_view line) {
+        absl::StrAppend(metrics.step <= step ? &kept : &later, line, "\n");
+      }));
   if (later.empty()) return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(AppendFile redone, AppendFile::Open(redone_path));
   ANYORDER_RETURN_IF_ERROR(redone.Append(later));

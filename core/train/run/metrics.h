@@ -12,6 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "core/train/run/run_directory.h"
 
@@ -82,6 +83,9 @@ class MetricsStream {
   // that was read (a restart rewrites it): all its lines come again.
   absl::Status Read(absl::FunctionRef<void()> start_over,
                     absl::FunctionRef<void(StepMetrics)> take);
+  // The same with the line that each stands in.
+  absl::Status ReadLines(absl::FunctionRef<void()> start_over,
+                         absl::FunctionRef<void(StepMetrics, absl::string_view line)> take);
 
  private:
   const std::string path_;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
-#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -57,6 +55,16 @@ void ForEachField(const RunConfig& config, Emit emit) {
     std::decay_t<decltype(fields)>::VisitFields(fields, visit);
   };
   RunConfig::VisitSections(config, visit_section);
+}
+
+// "section.key = value" of the keys that `decides` says yes to.
+std::vector<std::string> Lines(const RunConfig& config,
+                               bool (*decides)(absl::string_view section, absl::string_view key)) {
+  std::vector<std::string> lines;
+  ForEachField(config, [&](const char* section, const char* key, const std::string& value) {
+    if (decides(section, key)) lines.push_back(absl::StrCat(section, ".", key, " = ", value));
+  });
+  return lines;
 }
 
 void CheckTrain(const TrainConfig& train, FaultList& faults) {
@@ -117,12 +125,9 @@ void CheckSamplingKeys(const RunConfig& config, FaultList& faults) {
 absl::Status RunConfig::Validate() const {
   ANYORDER_CHECK(model.next_sentence_head == objective.next_sentence) << "not resolved";
   FaultList faults;
-  const auto add = [&faults](const absl::Status& status) {
-    if (!status.ok()) faults.Add(std::string(status.message()));
-  };
-  add(model.Validate());
-  add(optimizer.Validate());
-  add(anomaly.Validate());
+  faults.AddError(model.Validate());
+  faults.AddError(optimizer.Validate());
+  faults.AddError(anomaly.Validate());
   CheckBounds("objective", objective, faults);
   CheckBounds("train", train, faults);
   CheckBounds("dist", dist, faults);
@@ -131,13 +136,12 @@ absl::Status RunConfig::Validate() const {
   CheckBounds("cpu", cpu, faults);
   // It validates [sampling], too.
   const absl::Status made = MakeObjective(objective.name, model, sampling).status();
-  add(made);
+  faults.AddError(made);
   if (made.ok()) CheckSamplingKeys(*this, faults);
   CheckTrain(train, faults);
   CheckRest(*this, faults);
   CheckEval(*this, faults);
-  if (faults.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(faults.Joined());
+  return faults.ToStatus();
 }
 
 absl::Status RunConfig::ValidateWorldSize(int64_t ranks) const {
@@ -161,13 +165,7 @@ std::string RunConfig::ToText() const {
   return text;
 }
 
-std::vector<std::string> RunConfig::IdentityLines() const {
-  std::vector<std::string> lines;
-  ForEachField(*this, [&lines](const char* section, const char* key, const std::string& value) {
-    if (DecidesResult(section, key)) lines.push_back(absl::StrCat(section, ".", key, " = ", value));
-  });
-  return lines;
-}
+std::vector<std::string> RunConfig::IdentityLines() const { return Lines(*this, DecidesResult); }
 
 std::string RunConfig::IdentityDigest() const {
   static const std::vector<std::string> defaults = RunConfig().IdentityLines();
@@ -178,12 +176,7 @@ std::string RunConfig::IdentityDigest() const {
 }
 
 std::vector<std::string> FunctionLines(const RunConfig& config) {
-  std::vector<std::string> lines;
-  ForEachField(config, [&lines](const char* section, const char* key, const std::string& value) {
-    if (DecidesFunction(section, key))
-      lines.push_back(absl::StrCat(section, ".", key, " = ", value));
-  });
-  return lines;
+  return Lines(config, DecidesFunction);
 }
 
 absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {

@@ -9,11 +9,9 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 
 #include "core/base/fields.h"
 #include "core/config/model_config.h"
@@ -47,7 +45,7 @@ struct ObjectiveConfig {
           "gpt_classifier: number of classes, or the largest number of choices of an example.",
           AtLeast(0));
     visit("lm_weight", self.lm_weight,
-          "gpt_classifier: weight of the auxiliary language model loss.", AtLeast(0));
+          "gpt_classifier: weight of the auxiliary language model loss.", Between(0, 1e6));
     visit("classifier_dropout", self.classifier_dropout,
           "gpt_classifier: dropout before the classification head.", Rate());
   }
@@ -265,14 +263,10 @@ std::vector<std::string> FunctionLines(const RunConfig& config);
 absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now);
 
 template <>
-inline constexpr auto kEnumNames<dist::Reduction> =
-    std::to_array<std::pair<dist::Reduction, const char*>>({{dist::Reduction::kTree, "tree"},
-                                                            {dist::Reduction::kFast, "fast"}});
+inline constexpr auto kEnumNames<dist::Reduction> = EnumNames<dist::Reduction>("tree", "fast");
 template <>
-inline constexpr auto kEnumNames<dist::TransportKind> =
-    std::to_array<std::pair<dist::TransportKind, const char*>>(
-        {{dist::TransportKind::kAuto, "auto"},
-         {dist::TransportKind::kMpi, "mpi"},
-         {dist::TransportKind::kNccl, "nccl"}});
+inline constexpr auto kEnumNames<dist::TransportKind> = EnumNames<dist::TransportKind>("auto",
+                                                                                       "mpi",
+                                                                                       "nccl");
 
 }  // namespace anyorder

@@ -7,8 +7,6 @@
 #include <filesystem>
 #include <system_error>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/status.h"
 
 namespace anyorder {
@@ -29,19 +27,6 @@ absl::Status CutTornTail(int fd, const std::string& path) {
 }
 
 }  // namespace
-
-RunDirectory::RunDirectory(absl::string_view directory)
-    : root(directory),
-      config(absl::StrCat(root, "/config.toml")),
-      metrics(absl::StrCat(root, "/metrics.jsonl")),
-      redone(absl::StrCat(root, "/metrics.redone.jsonl")),
-      ledger(absl::StrCat(root, "/ledger.jsonl")),
-      tensorboard(absl::StrCat(root, "/tensorboard")),
-      loss_plot(absl::StrCat(root, "/loss.svg")),
-      launch(absl::StrCat(root, "/.launch")),
-      heartbeats(absl::StrCat(launch, "/ranks")),
-      train_log(absl::StrCat(root, "/train.log")),
-      service_log(absl::StrCat(root, "/ckptd.log")) {}
 
 absl::Status CheckIsRun(absl::string_view directory) {
   if (directory.empty()) return absl::InvalidArgumentError("--run-dir is empty; name a directory");

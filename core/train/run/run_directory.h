@@ -14,20 +14,20 @@
 namespace anyorder {
 
 struct RunDirectory {
-  explicit RunDirectory(absl::string_view directory);
+  explicit RunDirectory(absl::string_view directory) : root(directory) {}
 
   std::string root;
-  std::string config;   // config.toml: resolved and frozen at the first start
-  std::string metrics;  // metrics.jsonl: one object a step
-  // metrics.redone.jsonl: lines of steps that a crash lost and a later start did again
-  std::string redone;
-  std::string ledger;       // ledger.jsonl: starts, stops, commits, samples consumed
-  std::string tensorboard;  // tensorboard/
-  std::string loss_plot;    // loss.svg
-  std::string launch;       // .launch/: the launcher's lease
-  std::string heartbeats;   // .launch/ranks/: what each rank is doing (dist/heartbeat.h)
-  std::string train_log;    // train.log: what the ranks printed
-  std::string service_log;  // ckptd.log
+  std::string config = root + "/config.toml";     // resolved and frozen at the first start
+  std::string metrics = root + "/metrics.jsonl";  // one object a step
+  // Lines of steps that a crash lost and a later start did again.
+  std::string redone = root + "/metrics.redone.jsonl";
+  std::string ledger = root + "/ledger.jsonl";  // starts, stops, commits, samples consumed
+  std::string tensorboard = root + "/tensorboard";
+  std::string loss_plot = root + "/loss.svg";
+  std::string launch = root + "/.launch";       // the launcher's lease
+  std::string heartbeats = launch + "/ranks";   // what each rank is doing (dist/heartbeat.h)
+  std::string train_log = root + "/train.log";  // what the ranks printed
+  std::string service_log = root + "/ckptd.log";
 };
 
 // InvalidArgument unless `directory` is named and holds a run: what was looked for and how a run is

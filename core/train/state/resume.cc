@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <type_traits>
@@ -191,27 +190,17 @@ absl::Status CheckMetadataConfig(const TrainMetadata& saved, const RunConfig& co
                             difference.message());
 }
 
-absl::StatusOr<std::vector<SkippedSteps>> ReadRollbacks(const std::string& ledger_path) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(ledger_path));
+absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& ledger_path,
+                                                           dist::Communicator& communicator) {
+  absl::StatusOr<std::vector<LedgerRecord>> records = std::vector<LedgerRecord>();
+  if (communicator.rank() == 0) records = ReadLedger(ledger_path);
+  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(records.status()));
   std::vector<SkippedSteps> steps;
-  for (const LedgerRecord& record : records) {
+  for (const LedgerRecord& record : *records) {
     if (const auto* rollback = record.As<ledger::Rollback>())
       steps.push_back({rollback->first_step, rollback->last_step});
   }
-  return steps;
-}
-
-absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& ledger_path,
-                                                           dist::Communicator& communicator) {
-  static_assert(std::is_trivially_copyable_v<SkippedSteps>);
-  absl::StatusOr<std::vector<SkippedSteps>> steps = std::vector<SkippedSteps>();
-  if (communicator.rank() == 0) steps = ReadRollbacks(ledger_path);
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(steps.status()));
-  const std::string bytes = communicator.AllGatherStrings(
-      {reinterpret_cast<const char*>(steps->data()), steps->size() * sizeof(SkippedSteps)})[0];
-  steps->resize(bytes.size() / sizeof(SkippedSteps));
-  if (!bytes.empty()) std::memcpy(steps->data(), bytes.data(), bytes.size());
-  return steps;
+  return communicator.AllGatherElements(steps);
 }
 
 absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunConfig& now) {

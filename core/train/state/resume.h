@@ -70,10 +70,8 @@ absl::Status CheckMetadataConfig(const TrainMetadata& saved, const RunConfig& co
 // checkpoint as after any other end, finds the line and holds the bad steps back when they come
 // again. So it survives whatever happens in between.
 
-// What the rollbacks of the run so far hold back.
-absl::StatusOr<std::vector<SkippedSteps>> ReadRollbacks(const std::string& ledger_path);
-
-// Collective: rank 0 reads, and all ranks get the same.
+// What the rollbacks of the run so far hold back. Collective: rank 0 reads, and all ranks get the
+// same.
 absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& ledger_path,
                                                            dist::Communicator& communicator);
 

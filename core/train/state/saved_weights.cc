@@ -18,6 +18,7 @@
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
 #include "core/train/state/resume.h"
+#include "core/train/state/training_state.h"
 
 namespace anyorder {
 
@@ -41,11 +42,7 @@ std::optional<ParameterInfo> ParseEntry(const Json& entry, int64_t offset, int64
   const int64_t elements = shape->num_elements();
   if (shape->rank() < 1 || shape->rank() > 3 || elements < 1 || elements > num_elements - offset)
     return std::nullopt;
-  ParameterInfo info;
-  info.name = *name;
-  info.offset = offset;
-  info.shape = *shape;
-  return info;
+  return ParameterInfo{.name = *name, .shape = *shape, .offset = offset};
 }
 
 // Read and rounded at once, so that fp32 and bf16 weights never lie in memory together.
@@ -121,24 +118,17 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
   SavedWeights weights;
   ANYORDER_ASSIGN_OR_RETURN(weights.storage, backend.Allocate(elements * SizeOf(dtype)));
   const TensorView values(weights.storage->data(), dtype, {elements});
-  std::vector<float> piece;
-  // Where memory is not the host's, a piece passes through it before it is rounded.
-  std::unique_ptr<kernels::Buffer> device_piece;
-  if (!backend.is_host_memory()) {
-    ANYORDER_ASSIGN_OR_RETURN(device_piece, backend.Allocate(std::min(kPieceElements, elements) *
-                                                             static_cast<int64_t>(sizeof(float))));
-  }
+  const int64_t most = std::min(kPieceElements, elements);
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Buffer> memory,
+                            backend.Allocate(most * SizeOf(DType::kFloat32)));
   for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
-    const int64_t count = std::min(kPieceElements, elements - begin);
-    piece.resize(static_cast<size_t>(count));
-    ANYORDER_RETURN_IF_ERROR(checkpoint.Read(kMasterTensor, begin, begin + count, piece.data()));
-    const float* source = piece.data();
-    if (device_piece != nullptr) {
-      source = static_cast<const float*>(device_piece->data());
-      backend.CopyToDevice(piece.data(), device_piece->data(),
-                           count * static_cast<int64_t>(sizeof(float)), {});
-    }
-    backend.Cast(ConstTensorView(source, {count}), values.Slice(begin, {count}), {});
+    const Shape shape{std::min(kPieceElements, elements - begin)};
+    const TensorView piece(memory->data(), DType::kFloat32, shape);
+    ANYORDER_RETURN_IF_ERROR(
+        WriteInPieces(piece, backend, [&](int64_t from, int64_t to, void* data) {
+          return checkpoint.Read(kMasterTensor, begin + from, begin + to, data);
+        }));
+    backend.Cast(piece, values.Slice(begin, shape), {});
   }
   backend.Synchronize({});  // before the piece's memory goes
   weights.values = values;

@@ -57,13 +57,8 @@ absl::Status ForEachPiece(TensorView target, kernels::Backend& backend, bool kee
 
 std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout) {
   std::vector<dist::DecaySegment> segments;
-  for (const ParameterInfo& info : layout.parameters()) {
-    if (!segments.empty() && segments.back().decays == info.decays) {
-      segments.back().end = info.end();
-    } else {
-      segments.push_back({info.offset, info.end(), info.decays});
-    }
-  }
+  for (const ParameterInfo& info : layout.parameters())
+    segments.push_back({info.offset, info.end(), info.decays});
   return segments;
 }
 
@@ -76,13 +71,9 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
       dist::ShardedOptimizer::Create(communicator, backend, layout.num_elements(),
                                      DecaySegmentsOf(layout), config.optimizer, transport));
   const DType dtype = ToDType(config.model.dtype);
-  const auto allocate = [&](Shape shape) -> absl::StatusOr<TensorView> {
-    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer,
-                              backend.Allocate(shape.num_elements() * SizeOf(dtype)));
-    state->buffers_.push_back(std::move(buffer));
-    return TensorView(state->buffers_.back()->data(), dtype, shape);
-  };
-  ANYORDER_ASSIGN_OR_RETURN(state->weights_, allocate({layout.num_elements()}));
+  ANYORDER_ASSIGN_OR_RETURN(state->storage_,
+                            backend.Allocate(layout.num_elements() * SizeOf(dtype)));
+  state->weights_ = TensorView(state->storage_->data(), dtype, {layout.num_elements()});
   // How far lanes advance, and so what a ring holds, is the objective's.
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));

@@ -78,12 +78,12 @@ class TrainingState {
   const dist::Range lanes_;
   kernels::Backend& backend_;
   std::unique_ptr<dist::ShardedOptimizer> optimizer_;
-  std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
+  std::unique_ptr<kernels::Buffer> storage_;  // of weights_
   TensorView weights_;
   MemoryRing memory_;
 };
 
-// Runs of parameters that all decay, or none of which does.
+// Which parameters decay.
 std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout);
 
 // Large tensors of a device, made or read by the host in pieces of bounded size; where memory is

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "kernels/arguments.h"
 #include "kernels/cpu/attention/attention_problem.h"
 
 namespace anyorder::kernels::cpu {
@@ -38,6 +37,13 @@ const std::vector<const AttentionIsa*>& AvailableIsas() {
     return list;
   }();
   return *isas;
+}
+
+// Null if there is none of this name.
+const AttentionIsa* FindIsa(const std::string& name) {
+  for (const AttentionIsa* isa : AvailableIsas())
+    if (isa->name == name) return isa;
+  return nullptr;
 }
 
 std::atomic<const AttentionIsa*> g_forced_isa{nullptr};
@@ -102,16 +108,16 @@ AttentionProblem MakeProblem(const AttentionInputs& in) {
   p.dropout_key1 = in.dropout.key1;
   p.dropout_site = in.dropout.site;
   p.dropout_threshold = in.dropout.threshold;
-  p.dropout_scale = in.dropout.enabled() ? in.dropout.scale() : 1.0f;
+  p.dropout_scale = in.dropout.scale();
   p.row_ids = in.row_ids;
   return p;
 }
 
-using TaskFunction = decltype(AttentionIsa::forward);
-
 // One task a (lane, head); which thread runs it does not matter.
-void RunTasks(const AttentionProblem& p, TaskFunction function, bool bf16, int64_t scratch_bytes,
+void RunTasks(const AttentionProblem& p, const AttentionIsa& isa, bool bf16, bool backward,
               int num_threads) {
+  const auto function = backward ? isa.backward : isa.forward;
+  const int64_t scratch_bytes = isa.scratch_bytes(p, bf16, backward);
   const int64_t num_tasks = p.batch_size * p.num_heads;
 #pragma omp parallel num_threads(num_threads) if (num_threads > 1)
   {
@@ -222,8 +228,7 @@ class SlabSums {
 
 }  // namespace
 
-int64_t CpuAttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType /*dtype*/,
-                                           int /*num_threads*/) {
+int64_t CpuAttentionBackwardWorkspaceBytes(const AttentionShape& shape) {
   return shape.batch_size * shape.num_heads * Slabs(shape).num_floats() * 4 + kAlignment;
 }
 
@@ -231,13 +236,11 @@ void CpuAttentionForward(const AttentionForwardArgs& args, int num_threads) {
   AttentionProblem p = MakeProblem(args.in);
   p.out = args.out.raw();
   p.lse = static_cast<float*>(args.lse.raw());
-  const AttentionIsa& isa = ChosenIsa();
   const bool bf16 = args.in.q.dtype() == DType::kBFloat16;
-  RunTasks(p, isa.forward, bf16, isa.scratch_bytes(p, bf16, /*backward=*/false), num_threads);
+  RunTasks(p, ChosenIsa(), bf16, /*backward=*/false, num_threads);
 }
 
 void CpuAttentionBackward(const AttentionBackwardArgs& args, int num_threads) {
-  const DType dtype = args.in.q.dtype();
   AttentionProblem p = MakeProblem(args.in);
   const uintptr_t base = reinterpret_cast<uintptr_t>(args.workspace.raw());
   p.slabs = reinterpret_cast<float*>((base + kAlignment - 1) / kAlignment * kAlignment);
@@ -248,23 +251,15 @@ void CpuAttentionBackward(const AttentionBackwardArgs& args, int num_threads) {
   p.dk = args.dk.raw();
   p.dv = args.dv.raw();
   const AttentionIsa& isa = ChosenIsa();
-  const bool bf16 = dtype == DType::kBFloat16;
-  RunTasks(p, isa.backward, bf16, isa.scratch_bytes(p, bf16, /*backward=*/true), num_threads);
+  const bool bf16 = args.in.q.dtype() == DType::kBFloat16;
+  RunTasks(p, isa, bf16, /*backward=*/true, num_threads);
   SlabSums(args, isa, p.slabs).Write(num_threads);
 }
 
-bool AttentionIsaAvailable(const std::string& name) {
-  for (const AttentionIsa* isa : AvailableIsas()) {
-    if (isa->name == name) return true;
-  }
-  return false;
-}
+bool AttentionIsaAvailable(const std::string& name) { return FindIsa(name) != nullptr; }
 
 void ForceAttentionIsa(const std::string& name) {
-  const AttentionIsa* forced = nullptr;
-  for (const AttentionIsa* isa : AvailableIsas()) {
-    if (isa->name == name) forced = isa;
-  }
+  const AttentionIsa* const forced = FindIsa(name);
   ANYORDER_CHECK(forced != nullptr || name.empty()) << "no instruction set " << name;
   g_forced_isa.store(forced);
 }

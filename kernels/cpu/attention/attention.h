@@ -17,15 +17,13 @@
 
 #include <string>
 
-#include "core/base/dtype.h"
 #include "kernels/attention.h"
 
 namespace anyorder::kernels::cpu {
 
 // Bytes of AttentionBackwardArgs::workspace: one fp32 slab of relative and bias gradients per
 // (lane, head).
-int64_t CpuAttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype,
-                                           int num_threads);
+int64_t CpuAttentionBackwardWorkspaceBytes(const AttentionShape& shape);
 
 // Tensors are fp32 or bf16, all of one dtype save lse and parameter gradients.
 void CpuAttentionForward(const AttentionForwardArgs& args, int num_threads);

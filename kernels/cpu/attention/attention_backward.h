@@ -134,9 +134,13 @@ class BackwardTask {
     if (!ViewChunk(task_, chunk, &block_, &begin, &end)) return;
     const BandPlace place =
         PositionScores<Number>(p_, task_, block_, chunk, Range{begin, end - 1}, window_);
-    ContentScores<Number>(task_, block_, chunk, /*accumulate=*/p_.num_distances > 0);
-    if (p_.num_bias_distances > 0) AddDistanceBias(p_, task_, block_, chunk);
-    ValueScores(chunk);
+    MultiplyTiles<Number>(task_, block_, chunk,
+                          {block_.content_query, task_.keys_transposed, block_.ScoreRow(0),
+                           /*accumulate=*/p_.num_distances > 0});
+    if (p_.num_bias_distances > 0)
+      AddByDistance<BiasPass::kForward>(p_, task_, block_, chunk, task_.distance_bias);
+    // dp = dout . v
+    MultiplyTiles<Number>(task_, block_, chunk, {dout_, task_.values_transposed, DpRow(0)});
     for (int64_t r = 0; r < block_.count; ++r) {
       if (p_.segment_embedding != nullptr)
         GradientRow<true>(chunk, begin, end, r);
@@ -144,7 +148,8 @@ class BackwardTask {
         GradientRow<false>(chunk, begin, end, r);
     }
     if (p_.num_bias_distances > 0)
-      AddBiasGradient(p_, task_, block_, chunk, slab_ + slab_layout_.distance_bias());
+      AddByDistance<BiasPass::kBackward>(p_, task_, block_, chunk,
+                                         slab_ + slab_layout_.distance_bias());
     if constexpr (kPairs) PairScores(begin * kTileKeys, end * kTileKeys);
     AddKeys(chunk);
     // d(q + u) += ds k
@@ -155,23 +160,6 @@ class BackwardTask {
       AddSkewedBand(place);
     else
       AddScatteredBand(place);
-  }
-
-  // dp = dout . v
-  void ValueScores(const KeyChunk& chunk) {
-    GemmOperands x;
-    x.a = dout_;
-    x.a_row_bytes = task_.padded * kElementBytes;
-    x.a_step_bytes = 4;
-    x.steps = task_.padded / Number::kPerWord;
-    x.b_step = kTileKeys;
-    x.c_row = kScoreStride;
-    for (int64_t t = 0; t < chunk.end_tile - chunk.begin_tile; ++t) {
-      if (block_.views[t] == TileView::kSkip) continue;
-      x.b = task_.values_transposed + (chunk.begin_tile + t) * kTileKeys * x.steps;
-      x.c = DpRow(0) + t * kTileKeys;
-      Gemm<Number>(block_.count, x, kTileKeys);
-    }
   }
 
   template <bool kSegments>
@@ -221,13 +209,8 @@ class BackwardTask {
 
   // dv += p^T dout and dk += ds^T (q + u)
   void AddKeys(const KeyChunk& chunk) {
-    GemmOperands x;
-    x.a_row_bytes = 4;
-    x.a_step_bytes = kScoreStride * 4;
+    GemmOperands x = AddingOperands(task_, 4, kScoreStride * 4);
     x.steps = StepRows(block_.count);
-    x.b_step = task_.padded;
-    x.c_row = task_.padded;
-    x.accumulate = true;
     for (int64_t t = 0; t < chunk.end_tile - chunk.begin_tile; ++t) {
       if (block_.views[t] == TileView::kSkip) continue;
       const int64_t key = (chunk.begin_tile + t) * kTileKeys;
@@ -314,16 +297,12 @@ class BackwardTask {
   void AddScatteredBand(const BandPlace& place) {
     const int32_t* pos = p_.rows.pos + block_.row;
     const int32_t* key_pos = task_.keys.pos + place.key;
-    Range positions;
-    for (int64_t j = 0; j < place.keys; ++j) positions.Include(key_pos[j]);
+    const Range positions = RangeOf(key_pos, place.keys);
     for (int64_t row = 0; row < block_.count; row += kPanelRows) {
       Window window;
-      window.group.row = row;
-      window.group.count = Min(kPanelRows, block_.count - row);
-      Range rows;
-      for (int64_t m = 0; m < window.group.count; ++m) rows.Include(pos[row + m]);
-      window.group.low = Max(0, positions.min - rows.max + TableOrigin(p_)) / 2 * 2;
-      window.group.high = Min(p_.num_distances, positions.max + 1 - rows.min + TableOrigin(p_));
+      const int64_t count = Min(kPanelRows, block_.count - row);
+      window.group = MakeRowGroup(p_, row, count, RangeOf(pos + row, count), positions);
+      window.group.low = window.group.low / 2 * 2;
       const int64_t width = window.group.high - window.group.low;
       if (width <= 0) continue;
       window.rows = window_;
@@ -388,16 +367,11 @@ class BackwardTask {
         const int64_t begin = Max(block, shifts.min) / 2 * 2;
         const int64_t end = Min(Min(block + kBlockColumns, width), shifts.max + window.keys);
         if (begin >= end) continue;
-        GemmOperands x;
+        GemmOperands x = AddingOperands(task_, window.stride * kElementBytes, 4);
         x.a = rows + m * window.stride + begin;
-        x.a_row_bytes = window.stride * kElementBytes;
-        x.a_step_bytes = 4;
         x.steps = StepRows(end - begin);
         x.b = task_.relative_steps + (window.group.low + begin) / Number::kPerWord * task_.padded;
-        x.b_step = task_.padded;
         x.c = dq_position_ + (window.group.row + m) * task_.padded;
-        x.c_row = task_.padded;
-        x.accumulate = true;
         Gemm<Number>(count, x, task_.padded);
       }
     }
@@ -410,12 +384,7 @@ class BackwardTask {
     const float* rows = kPairs ? window_pairs_ : window.rows;
     const int64_t stride = kPairs ? pair_stride_ : window.stride;
     const int64_t offset = kPairs ? window.group.row % 2 : 0;
-    GemmOperands x;
-    x.a_row_bytes = 4;
-    x.a_step_bytes = stride * 4;
-    x.b_step = task_.padded;
-    x.c_row = task_.padded;
-    x.accumulate = true;
+    GemmOperands x = AddingOperands(task_, 4, stride * 4);
     for (int64_t column = 0; column < width; column += kPanelRows) {
       const int64_t count = Min(kPanelRows, width - column);
       int64_t begin = 0;

@@ -28,6 +28,19 @@ inline int64_t TableOrigin(const AttentionProblem& p) {
   return p.num_distances - 1 + p.min_distance;
 }
 
+// Of rows at positions `span`, with keys at `key_positions`.
+inline RowGroup MakeRowGroup(const AttentionProblem& p, int64_t row, int64_t count,
+                             const Range& span, const Range& key_positions) {
+  return {row, count, Max(0, key_positions.min - span.max + TableOrigin(p)),
+          Min(p.num_distances, key_positions.max + 1 - span.min + TableOrigin(p))};
+}
+
+inline Range RangeOf(const int32_t* values, int64_t count) {
+  Range range;
+  for (int64_t i = 0; i < count; ++i) range.Include(values[i]);
+  return range;
+}
+
 // Cuts the first `end` rows of a block into groups of at most `most` rows within kMaxSpan of
 // positions, for keys at positions [first, first + num_keys). groups: [end]; returns how many.
 inline int64_t MakeRowGroups(const AttentionProblem& p, const int32_t* pos, int64_t end,
@@ -44,11 +57,7 @@ inline int64_t MakeRowGroups(const AttentionProblem& p, const int32_t* pos, int6
       if (wider.max - wider.min > kMaxSpan) break;
       span = wider;
     }
-    RowGroup& group = groups[count++];
-    group.row = row;
-    group.count = next - row;
-    group.low = Max(0, key_positions.min - span.max + TableOrigin(p));
-    group.high = Min(p.num_distances, key_positions.max + 1 - span.min + TableOrigin(p));
+    groups[count++] = MakeRowGroup(p, row, next - row, span, key_positions);
     row = next;
   }
   return count;
@@ -65,7 +74,7 @@ template <class Number>
 inline PanelArgs PositionPanel(const HeadTask& task,
                                const RowBlock<typename Number::Element>& block, int64_t row) {
   PanelArgs args;
-  args.a = reinterpret_cast<const char*>(block.position_query + row * task.padded);
+  args.a = block.position_query + row * task.padded;
   args.a_row_bytes = task.padded * static_cast<int64_t>(sizeof(typename Number::Element));
   args.a_step_bytes = 4;
   args.b_step = task.distance_columns;
@@ -119,14 +128,12 @@ inline void GatheredBandScores(const AttentionProblem& p, const HeadTask& task,
                                const BandPlace& place, float* window) {
   const int32_t* pos = p.rows.pos + block.row;
   const int32_t* key_pos = task.keys.pos + place.key;
-  Range positions;
-  for (int64_t j = 0; j < place.keys; ++j) positions.Include(key_pos[j]);
+  const Range positions = RangeOf(key_pos, place.keys);
   for (int64_t row = 0; row < block.count; row += kPanelRows) {
     const int64_t count = Min(kPanelRows, block.count - row);
-    Range rows;
-    for (int64_t m = 0; m < count; ++m) rows.Include(pos[row + m]);
-    const int64_t low = Max(0, positions.min - rows.max + TableOrigin(p));
-    const int64_t high = Min(p.num_distances, positions.max + 1 - rows.min + TableOrigin(p));
+    const RowGroup group = MakeRowGroup(p, row, count, RangeOf(pos + row, count), positions);
+    const int64_t low = group.low;
+    const int64_t high = group.high;
     float* c[kPanelRows];
     for (int64_t m = 0; m < count; ++m) c[m] = window + m * task.distance_columns;
     if (low < high) {

@@ -21,10 +21,18 @@ ANYORDER_SIMD int64_t BiasColumn(const AttentionProblem& p, int64_t pos, int64_t
   return kBiasPad + Min(p.num_bias_distances, Max(-kBiasPad, column));
 }
 
-// Scores are in units of log2(e), and so is the packed bias.
-template <typename Element>
-inline void AddDistanceBias(const AttentionProblem& p, const HeadTask& task,
-                            const RowBlock<Element>& block, const KeyChunk& chunk) {
+// What the columns of `table` and the scores of the pairs have to do with each other.
+enum class BiasPass {
+  kForward,  // scores += the packed bias, both in units of log2(e)
+  // sums += ds, of natural scores, which stands where the scores were, 0 for pairs that do not see
+  // each other. Rows outside, tiles inside: the columns of a row were written by the row before it,
+  // and are out of the store buffer by then.
+  kBackward
+};
+template <BiasPass kPass, typename Element>
+inline void AddByDistance(const AttentionProblem& p, const HeadTask& task,
+                          const RowBlock<Element>& block, const KeyChunk& chunk, float* table) {
+  constexpr bool kIsForward = kPass == BiasPass::kForward;
   for (int64_t r = 0; r < block.count; ++r) {
     const int64_t pos = p.rows.pos[block.row + r];
     for (int64_t t = 0; t < chunk.end_tile - chunk.begin_tile; ++t) {
@@ -32,35 +40,19 @@ inline void AddDistanceBias(const AttentionProblem& p, const HeadTask& task,
       const int32_t* key_pos = task.keys.pos + (chunk.begin_tile + t) * kTileKeys;
       float* scores = block.ScoreRow(r) + t * kTileKeys;
       if (task.tiles[chunk.begin_tile + t].contiguous) {
-        const float* bias = task.distance_bias + BiasColumn(p, pos, key_pos[0]);
+        float* columns = table + BiasColumn(p, pos, key_pos[0]);
+        float* to = kIsForward ? scores : columns;
+        const float* from = kIsForward ? columns : scores;
         for (int64_t j = 0; j < kTileKeys; j += kLanes)
-          Store(scores + j, Add(Load(scores + j), Load(bias + j)));
+          Store(to + j, Add(Load(to + j), Load(from + j)));
       } else {
-        for (int64_t j = 0; j < kTileKeys; ++j)
-          scores[j] += task.distance_bias[BiasColumn(p, pos, key_pos[j])];
-      }
-    }
-  }
-}
-
-// sums[c] += ds of every pair in column c; ds, of natural scores, stands where the scores were, 0
-// for pairs that do not see each other. Rows outside, tiles inside: the columns of a row were
-// written by the row before it, and are out of the store buffer by then.
-template <typename Element>
-inline void AddBiasGradient(const AttentionProblem& p, const HeadTask& task,
-                            const RowBlock<Element>& block, const KeyChunk& chunk, float* sums) {
-  for (int64_t r = 0; r < block.count; ++r) {
-    const int64_t pos = p.rows.pos[block.row + r];
-    for (int64_t t = 0; t < chunk.end_tile - chunk.begin_tile; ++t) {
-      if (block.views[t] == TileView::kSkip) continue;
-      const int32_t* key_pos = task.keys.pos + (chunk.begin_tile + t) * kTileKeys;
-      const float* ds = block.ScoreRow(r) + t * kTileKeys;
-      if (task.tiles[chunk.begin_tile + t].contiguous) {
-        float* columns = sums + BiasColumn(p, pos, key_pos[0]);
-        for (int64_t j = 0; j < kTileKeys; j += kLanes)
-          Store(columns + j, Add(Load(columns + j), Load(ds + j)));
-      } else {
-        for (int64_t j = 0; j < kTileKeys; ++j) sums[BiasColumn(p, pos, key_pos[j])] += ds[j];
+        for (int64_t j = 0; j < kTileKeys; ++j) {
+          float& column = table[BiasColumn(p, pos, key_pos[j])];
+          if (kIsForward)
+            scores[j] += column;
+          else
+            column += scores[j];
+        }
       }
     }
   }

@@ -55,8 +55,11 @@ class ForwardTask {
     int64_t end = 0;
     if (!ViewChunk(task_, chunk, &block_, &begin, &end)) return;
     PositionScores<Number>(p_, task_, block_, chunk, Range{begin, end - 1}, window_);
-    ContentScores<Number>(task_, block_, chunk, /*accumulate=*/p_.num_distances > 0);
-    if (p_.num_bias_distances > 0) AddDistanceBias(p_, task_, block_, chunk);
+    MultiplyTiles<Number>(task_, block_, chunk,
+                          {block_.content_query, task_.keys_transposed, block_.ScoreRow(0),
+                           /*accumulate=*/p_.num_distances > 0});
+    if (p_.num_bias_distances > 0)
+      AddByDistance<BiasPass::kForward>(p_, task_, block_, chunk, task_.distance_bias);
     for (int64_t r = 0; r < block_.count; ++r) {
       if (p_.segment_embedding != nullptr)
         SoftmaxRow<true>(chunk, r);

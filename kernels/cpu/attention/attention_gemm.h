@@ -40,15 +40,17 @@ inline constexpr int kPanelVectors = 2;
 #endif
 inline constexpr int64_t kColumnUnit = 16;  // column counts are multiples of it
 
-struct PanelArgs {
-  const char* a = nullptr;
+struct Operands {
+  const void* a = nullptr;
   int64_t a_row_bytes = 0;
   int64_t a_step_bytes = 0;
   const float* b = nullptr;  // words
   int64_t b_step = 0;        // words between steps
   int64_t steps = 0;
-  float* const* c = nullptr;  // a pointer for each row
   bool accumulate = false;
+};
+struct PanelArgs : Operands {
+  float* const* c = nullptr;  // a pointer for each row
 };
 
 template <class Number, int kRows, int kVectors>
@@ -60,7 +62,7 @@ inline __attribute__((noinline)) void PanelKernel(const PanelArgs& args, int64_t
     for (int v = 0; v < kVectors; ++v)
       sum[m][v] = args.accumulate ? Load(args.c[m] + column + v * kLanes) : Floats{};
   }
-  const char* a = args.a;
+  const char* a = static_cast<const char*>(args.a);
   const float* b = args.b + column;
   const int64_t a_row = args.a_row_bytes;
   const int64_t a_step = args.a_step_bytes;
@@ -117,16 +119,9 @@ inline void Panel(int64_t rows, const PanelArgs& args, int64_t columns) {
   }
 }
 
-struct GemmOperands {
-  const void* a = nullptr;
-  int64_t a_row_bytes = 0;
-  int64_t a_step_bytes = 0;
-  const float* b = nullptr;
-  int64_t b_step = 0;
-  int64_t steps = 0;
+struct GemmOperands : Operands {
   float* c = nullptr;
   int64_t c_row = 0;  // floats
-  bool accumulate = false;
 };
 
 // Any number of rows, at constant distances. B should fit the first-level cache: all rows pass over
@@ -137,15 +132,8 @@ inline void Gemm(int64_t rows, const GemmOperands& x, int64_t columns) {
     const int64_t count = Min(kPanelRows, rows - row);
     float* c[kPanelRows];
     for (int64_t m = 0; m < count; ++m) c[m] = x.c + (row + m) * x.c_row;
-    PanelArgs args;
+    PanelArgs args{x, c};
     args.a = static_cast<const char*>(x.a) + row * x.a_row_bytes;
-    args.a_row_bytes = x.a_row_bytes;
-    args.a_step_bytes = x.a_step_bytes;
-    args.b = x.b;
-    args.b_step = x.b_step;
-    args.steps = x.steps;
-    args.c = c;
-    args.accumulate = x.accumulate;
     Panel<Number>(count, args, columns);
   }
 }

@@ -285,6 +285,18 @@ inline TileRow MakeTileRow(const AttentionProblem& p, const HeadTask& task,
   return row;
 }
 
+// c += a b with c [*][padded] and b in step form; the rest is the caller's.
+inline GemmOperands AddingOperands(const HeadTask& task, int64_t a_row_bytes,
+                                   int64_t a_step_bytes) {
+  GemmOperands x;
+  x.a_row_bytes = a_row_bytes;
+  x.a_step_bytes = a_step_bytes;
+  x.b_step = task.padded;
+  x.c_row = task.padded;
+  x.accumulate = true;
+  return x;
+}
+
 // Tiles from `begin` on that are seen and lie side by side, at most `most`; begin is advanced to
 // the first.
 template <typename Element>
@@ -310,13 +322,9 @@ template <class Number>
 inline void AddKeyProduct(const HeadTask& task, const RowBlock<typename Number::Element>& block,
                           const KeyChunk& chunk,
                           const KeyProduct<typename Number::Element>& product) {
-  GemmOperands x;
-  x.a_row_bytes = product.row_elements * static_cast<int64_t>(sizeof(typename Number::Element));
-  x.a_step_bytes = 4;
-  x.b_step = task.padded;
+  constexpr int64_t kElementBytes = sizeof(typename Number::Element);
+  GemmOperands x = AddingOperands(task, product.row_elements * kElementBytes, 4);
   x.c = product.c;
-  x.c_row = task.padded;
-  x.accumulate = true;
   const int64_t end = chunk.end_tile - chunk.begin_tile;
   int64_t t = 0;
   while (const int64_t count = NextRun(block, end, 2 * Number::kPerWord, &t)) {
@@ -328,22 +336,31 @@ inline void AddKeyProduct(const HeadTask& task, const RowBlock<typename Number::
   }
 }
 
-// Scores of the content term: s (+)= (q + u) . k for every tile that is seen.
+// c (+)= a . b for every tile of a chunk that is seen.
+template <typename Element>
+struct TileProduct {
+  const Element* rows = nullptr;      // a: [48][padded]
+  const float* transposed = nullptr;  // b: keys or values of the whole lane in transposed form
+  float* c = nullptr;                 // score rows or their like
+  bool accumulate = false;
+};
+
 template <class Number>
-inline void ContentScores(const HeadTask& task, const RowBlock<typename Number::Element>& block,
-                          const KeyChunk& chunk, bool accumulate) {
+inline void MultiplyTiles(const HeadTask& task, const RowBlock<typename Number::Element>& block,
+                          const KeyChunk& chunk,
+                          const TileProduct<typename Number::Element>& product) {
   GemmOperands x;
-  x.a = block.content_query;
+  x.a = product.rows;
   x.a_row_bytes = task.padded * static_cast<int64_t>(sizeof(typename Number::Element));
   x.a_step_bytes = 4;
   x.steps = task.padded / Number::kPerWord;
   x.b_step = kTileKeys;
   x.c_row = kScoreStride;
-  x.accumulate = accumulate;
+  x.accumulate = product.accumulate;
   for (int64_t t = 0; t < chunk.end_tile - chunk.begin_tile; ++t) {
     if (block.views[t] == TileView::kSkip) continue;
-    x.b = task.keys_transposed + (chunk.begin_tile + t) * kTileKeys * x.steps;
-    x.c = block.ScoreRow(0) + t * kTileKeys;
+    x.b = product.transposed + (chunk.begin_tile + t) * kTileKeys * x.steps;
+    x.c = product.c + t * kTileKeys;
     Gemm<Number>(block.count, x, kTileKeys);
   }
 }

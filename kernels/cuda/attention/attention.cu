@@ -16,11 +16,6 @@ namespace anyorder::kernels::cuda {
 namespace {
 
 template <typename T>
-const T* DataOrNull(const ConstTensorView& x) {
-  return x.is_null() ? nullptr : x.data<T>();
-}
-
-template <typename T>
 AttentionProblem<T> SizesOf(const AttentionShape& s) {
   AttentionProblem<T> p = {};
   p.batch_size = static_cast<int>(s.batch_size);
@@ -188,10 +183,9 @@ class BackwardPass {
                       scratch_.position_parts, args_.dposition_bias.data<float>(), stream_);
     }
     if (in_.segment_embedding != nullptr)
-      LaunchSegmentGradients(
-          in_, scratch_.other_segment, scratch_.segment_parts,
-          args_.dsegment_embedding.data<float>(),
-          args_.dsegment_bias.is_null() ? nullptr : args_.dsegment_bias.data<float>(), stream_);
+      LaunchSegmentGradients(in_, scratch_.other_segment, scratch_.segment_parts,
+                             args_.dsegment_embedding.data<float>(),
+                             DataOrNull<float>(args_.dsegment_bias), stream_);
     if (in_.distance_bias != nullptr)
       LaunchBiasGradient(in_, scratch_.bias_lanes, args_.ddistance_bias.data<float>(), stream_);
   }

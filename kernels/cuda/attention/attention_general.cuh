@@ -14,6 +14,7 @@
 
 #include "core/base/check.h"
 #include "kernels/cuda/attention/attention_types.h"
+#include "kernels/cuda/platform/launch.h"
 #include "kernels/cuda/platform/vector8.h"
 
 namespace anyorder::kernels::cuda {
@@ -169,11 +170,6 @@ ANYORDER_DEVICE int ThreadColumn(int g) { return 4 * (Thread() % 8) + 32 * g; }
 struct PairValues {
   float v[kThreadRows][kThreadKeys];
 };
-
-template <typename T>
-ANYORDER_DEVICE Vector8 LoadAny(const T* from, int count, bool is_aligned) {
-  return is_aligned ? LoadGroup<true>(from, count) : LoadGroup<false>(from, count);
-}
 
 // Rows [0, rows) of a matrix into shared memory, `bias` added; zeros beyond, beyond `columns`, and
 // where `docs` says that a slot is padding, whose memory may hold anything.
@@ -333,15 +329,23 @@ void WithColumns(int head_dim, Function&& function) {
   return function.template operator()<8>();
 }
 
-// Blocks that a general kernel has for each of `lanes_and_heads`: one a tile, unless the ring
+// The launch of a general kernel. Each lane and head has a block for each tile, unless the ring
 // kernels may have the rows, which the host does not know; then so few that a launch for nothing is
 // soon over, and enough to give each of 132 multiprocessors 15 where all rows are the general
 // kernels'. XLNet-Large at B = 64 (512 content and 85 query rows, 16 heads): 2 a lane and head,
 // 2048 in all, where one a tile were 19456.
-inline int64_t RowTileBlocks(int64_t tiles, int64_t lanes_and_heads, bool may_be_ring) {
+template <typename Params>
+LaunchShape GeneralShape(const Params& params, int lanes, int heads, int64_t shared_bytes) {
   constexpr int64_t kMostBlocks = 2048;
-  if (!may_be_ring || tiles * lanes_and_heads <= kMostBlocks) return tiles;
-  return std::max<int64_t>(1, kMostBlocks / lanes_and_heads);
+  const int64_t lanes_and_heads = int64_t{lanes} * heads;
+  int64_t blocks = RowTilesOfLane(params.in.content_rows, params.in.query_rows);
+  if (params.prepared.forms != nullptr && blocks * lanes_and_heads > kMostBlocks)
+    blocks = std::max<int64_t>(1, kMostBlocks / lanes_and_heads);
+  return {.blocks_x = blocks,
+          .blocks_y = heads,
+          .blocks_z = lanes,
+          .threads = kTileThreads,
+          .shared_bytes = shared_bytes};
 }
 
 // Whether gradients of keys and tables are made by tensor cores.

@@ -253,14 +253,9 @@ void LaunchGeneralBackward(const AttentionBackwardParams<T>& params, StreamView 
   const AttentionProblem<T>& in = params.in;
   const AttentionGroup& group = params.scores.group;
   WithColumns(in.head_dim, [&]<int kGroups>() {
-    const LaunchShape shape{
-        .blocks_x = RowTileBlocks(RowTilesOfLane(in.content_rows, in.query_rows),
-                                  int64_t{group.num_heads} * group.num_lanes,
-                                  params.prepared.forms != nullptr),
-        .blocks_y = group.num_heads,
-        .blocks_z = group.num_lanes,
-        .threads = kTileThreads,
-        .shared_bytes = TileMemory<kGroups>::Bytes(true, in.relative != nullptr)};
+    const LaunchShape shape =
+        GeneralShape(params, group.num_lanes, group.num_heads,
+                     TileMemory<kGroups>::Bytes(true, in.relative != nullptr));
     Launch(AttentionGeneralBackwardKernel<T, kGroups>, shape, params, stream);
   });
 }

@@ -117,14 +117,9 @@ template <typename T>
 void LaunchGeneralForward(const AttentionForwardParams<T>& params, StreamView stream) {
   const AttentionProblem<T>& in = params.in;
   WithColumns(in.head_dim, [&]<int kGroups>() {
-    const LaunchShape shape{
-        .blocks_x =
-            RowTileBlocks(RowTilesOfLane(in.content_rows, in.query_rows),
-                          int64_t{in.num_heads} * in.batch_size, params.prepared.forms != nullptr),
-        .blocks_y = in.num_heads,
-        .blocks_z = in.batch_size,
-        .threads = kTileThreads,
-        .shared_bytes = TileMemory<kGroups>::Bytes(false, in.relative != nullptr)};
+    const LaunchShape shape =
+        GeneralShape(params, in.batch_size, in.num_heads,
+                     TileMemory<kGroups>::Bytes(false, in.relative != nullptr));
     Launch(AttentionGeneralForwardKernel<T, kGroups>, shape, params, stream);
   });
 }

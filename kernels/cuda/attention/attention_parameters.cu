@@ -115,8 +115,7 @@ struct SegmentSums {
   ANYORDER_DEVICE void Add(const SegmentGradientParams<T>& p, int64_t row, int column, int count) {
     const AttentionProblem<T>& in = p.in;
     const float* const of_row = p.other_segment + row * in.num_heads;
-    const T* const from = in.q + row * in.model_dim() + column;
-    const Vector8 q = in.is_aligned ? LoadGroup<true>(from, count) : LoadGroup<false>(from, count);
+    const Vector8 q = LoadAny(in.q + row * in.model_dim() + column, count, in.is_aligned);
     const float first = of_row[column / in.head_dim];
     ANYORDER_UNROLL
     for (int i = 0; i < kGroup; ++i) {

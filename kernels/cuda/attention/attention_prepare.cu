@@ -276,8 +276,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kKeySortThreads, 4) KeyMergeKernel(K
 namespace {
 
 LaunchShape ShapeFor(int64_t heads, int head_dim) {
-  return {.blocks_x = CeilDivide(heads * LanesOfHead(head_dim), kPrepareThreads),
-          .threads = kPrepareThreads};
+  return ShapeOfThreads(heads * LanesOfHead(head_dim), kPrepareThreads);
 }
 
 // Each merge moves the keys to the other memory; the last one's is order.sorted.

@@ -77,9 +77,8 @@ absl::StatusOr<CublasLt> Load() {
       ::dlclose(library);
     }
   }
-  return absl::NotFoundError(
-      absl::StrCat("no cuBLASLt, which comes with the CUDA toolkit (", first_error,
-                   "); install it, or let LD_LIBRARY_PATH or CUDA_HOME say where it is"));
+  return NotFound("no cuBLASLt, which comes with the CUDA toolkit (", first_error,
+                  "); install it, or let LD_LIBRARY_PATH or CUDA_HOME say where it is");
 }
 
 }  // namespace
@@ -92,8 +91,7 @@ absl::StatusOr<const CublasLt*> LoadCublasLt() {
 
 void CheckCublas(cublasStatus_t status, const std::string& what) {
   if (status == CUBLAS_STATUS_ALLOC_FAILED) {
-    EndWith(absl::ResourceExhaustedError(
-        absl::StrCat(what, ": cuBLASLt finds no memory; ", kLessDeviceMemory)));
+    EndWith(ResourceExhausted(what, ": cuBLASLt finds no memory; ", kLessDeviceMemory));
   }
   if (status == CUBLAS_STATUS_SUCCESS) return;
   // Often the first to meet what an earlier kernel did.

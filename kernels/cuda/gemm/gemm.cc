@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/base/check.h"
 #include "core/base/status.h"
 #include "kernels/arguments.h"
 #include "kernels/cuda/operations/operations.h"
@@ -34,8 +33,6 @@ GemmEngine::GemmEngine(Runtime& runtime)
       workspaces_(runtime.MakeScratch()),
       biases_(runtime.MakeScratch()),
       sums_(runtime.MakeScratch()) {}
-
-GemmEngine::~GemmEngine() = default;
 
 absl::Status GemmEngine::Reserve(int64_t rows, int64_t columns, StreamView stream) {
   // SumApart's, too.
@@ -77,11 +74,6 @@ void GemmEngine::SetBias(const GemmArgs& args, ColumnMajorProduct* product, Stre
   product->step_bias = is_one ? 0 : padded / SizeOf(dtype);
 }
 
-void* GemmEngine::PlaceOf(const TensorView& sum, StreamView stream) {
-  if (IsAligned(sum.raw())) return sum.raw();
-  return sums_->Take(sum.num_bytes(), stream);
-}
-
 void GemmEngine::SumApart(const ColumnSumArgs& sum, StreamView stream) {
   const int64_t elements = ColumnSumScratchElements(NumRows(sum.x), NumColumns(sum.x));
   const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
@@ -94,7 +86,9 @@ bool GemmEngine::RunProduct(const GemmArgs& args, const TensorView& sum, StreamV
   ColumnMajorProduct product = ColumnMajorOf(args);
   if (product.rows() == 0 || product.columns() == 0) return false;
   if (product.bias != nullptr && product.inner() > 0) SetBias(args, &product, stream);
-  if (MayFuseSum(product.key)) product.sum = PlaceOf(sum, stream);
+  // Where the library may store the sum: its place, or room to copy it from.
+  if (MayFuseSum(product.key))
+    product.sum = IsAligned(sum.raw()) ? sum.raw() : sums_->Take(sum.num_bytes(), stream);
   const Made made = product.inner() == 0 ? Made::kNothing : Multiply(product, stream);
   for (int64_t i = 0; i < args.batch.count && made == Made::kNothing; ++i)
     PlainGemm(ProductOf(args, i), stream);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
 
@@ -14,11 +13,6 @@
 #include "kernels/gemm.h"
 
 namespace anyorder::kernels::cuda {
-
-struct GemmOptions {
-  std::string table;  // file of pinned algorithms (gemm_table.h); "": none
-  bool writes_table = true;
-};
 
 // Of a bias, and of a place for sums, as the library gets it. It reads vectors of this size, and no
 // key tells algorithms by that address.
@@ -61,7 +55,7 @@ enum class Made { kNothing, kProduct, kProductAndSum };
 class GemmEngine {
  public:
   explicit GemmEngine(Runtime& runtime);
-  virtual ~GemmEngine();
+  virtual ~GemmEngine() = default;
   GemmEngine(const GemmEngine&) = delete;
   GemmEngine& operator=(const GemmEngine&) = delete;
 
@@ -87,8 +81,6 @@ class GemmEngine {
   // Sets the product's bias and its steps: the caller's, or a copy where dtype or addresses do not
   // suit the library.
   void SetBias(const GemmArgs& args, ColumnMajorProduct* product, StreamView stream);
-  // Where the library may store the sum: its place, or room to copy it from.
-  void* PlaceOf(const TensorView& sum, StreamView stream);
   // All but the sum; whether that was made, too.
   bool RunProduct(const GemmArgs& args, const TensorView& sum, StreamView stream);
 

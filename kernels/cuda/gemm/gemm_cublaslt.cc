@@ -46,20 +46,15 @@ absl::StatusOr<std::unique_ptr<CublasLtGemm>> CublasLtGemm::Create(Runtime& runt
                                                                    const CublasLt& lt,
                                                                    const GemmOptions& options) {
   std::unique_ptr<CublasLtGemm> gemm(new CublasLtGemm(runtime, lt, options));
-  ANYORDER_RETURN_IF_ERROR(gemm->Prepare());
-  return gemm;
-}
-
-absl::Status CublasLtGemm::Prepare() {
-  if (const cublasStatus_t status = lt_.Create(&handle_); status != CUBLAS_STATUS_SUCCESS) {
-    return absl::UnavailableError(absl::StrCat("cuBLASLt does not start on ",
-                                               runtime().properties().name, ": status ",
-                                               static_cast<int>(status)));
+  const DeviceProperties& device = runtime.properties();
+  if (const cublasStatus_t status = lt.Create(&gemm->handle_); status != CUBLAS_STATUS_SUCCESS) {
+    return Unavailable("cuBLASLt does not start on ", device.name, ": status ",
+                       static_cast<int>(status));
   }
-  const DeviceProperties& device = runtime().properties();
-  table_.chip = absl::StrCat(device.name, ", sm_", device.chip);
-  table_.library = static_cast<int64_t>(lt_.GetVersion());
-  return options_.table.empty() ? absl::OkStatus() : ReadTable();
+  gemm->table_.chip = absl::StrCat(device.name, ", sm_", device.chip);
+  gemm->table_.library = static_cast<int64_t>(lt.GetVersion());
+  if (!options.table.empty()) ANYORDER_RETURN_IF_ERROR(gemm->ReadTable());
+  return gemm;
 }
 
 absl::Status CublasLtGemm::ReadTable() {
@@ -81,8 +76,7 @@ absl::Status CublasLtGemm::ReadTableBeside(absl::string_view why) {
   if (is_there) {
     ANYORDER_RETURN_IF_ERROR(found.status());
     if (!AreOfOneKind(*found, table_)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(Difference(table_path_, *found, table_), "; move it away"));
+      return FailedPrecondition(Difference(table_path_, *found, table_), "; move it away");
     }
     table_.algorithms = std::move(found->algorithms);
   }
@@ -139,21 +133,18 @@ CublasLtGemm::Plan CublasLtGemm::Describe(const ColumnMajorProduct& p, bool fuse
     CheckCublas(lt_.MatrixLayoutCreate(made, TypeOf(dtype), static_cast<uint64_t>(rows),
                                        static_cast<uint64_t>(columns), /*ld=*/rows),
                 "layout of a matrix");
-    if (p.key.batch > 1) SetBatch(*made, p.key.batch, step);
+    if (p.key.batch <= 1) return;
+    const auto set_batch = [&](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
+      CheckCublas(lt_.MatrixLayoutSetAttribute(*made, attribute, &value, sizeof value),
+                  "batch of a matrix");
+    };
+    set_batch(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(p.key.batch));
+    set_batch(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
   };
   layout(&plan.a, p.key.in, p.stride_a(), p.transpose_a() ? p.rows() : p.inner(), p.step_a());
   layout(&plan.b, p.key.in, p.stride_b(), p.transpose_b() ? p.inner() : p.columns(), p.step_b());
   layout(&plan.d, p.key.out, p.stride_d(), p.columns(), p.step_d());
   return plan;
-}
-
-void CublasLtGemm::SetBatch(cublasLtMatrixLayout_t layout, int64_t count, int64_t step) const {
-  const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
-    CheckCublas(lt_.MatrixLayoutSetAttribute(layout, attribute, &value, sizeof value),
-                "batch of a matrix");
-  };
-  set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(count));
-  set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
 }
 
 std::vector<cublasLtMatmulHeuristicResult_t> CublasLtGemm::Candidates(const Plan& plan,

@@ -54,14 +54,12 @@ class CublasLtGemm final : public GemmEngine {
 
   CublasLtGemm(Runtime& runtime, const CublasLt& lt, const GemmOptions& options)
       : GemmEngine(runtime), lt_(lt), options_(options) {}
-  absl::Status Prepare();
   absl::Status ReadTable();
   // `why` the one of the options is not for here. FailedPrecondition if the one beside it is not,
   // either.
   absl::Status ReadTableBeside(absl::string_view why);
   Plan& PlanOf(const ColumnMajorProduct& product, StreamView stream);
   Plan Describe(const ColumnMajorProduct& product, bool fuses_sum) const;
-  void SetBatch(cublasLtMatrixLayout_t layout, int64_t count, int64_t step) const;
   void Destroy(const Plan& plan) const;
   std::vector<cublasLtMatmulHeuristicResult_t> Candidates(const Plan& plan, const GemmKey& key,
                                                           int most) const;

@@ -1,7 +1,5 @@
 // The engine of programs that were built with CUDA, and its tuning.
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/status.h"
 #include "kernels/cuda/gemm/gemm_cublaslt.h"
 
@@ -19,16 +17,13 @@ absl::Status TuneGemms(const std::string& path, const std::function<void()>& beg
   ANYORDER_ASSIGN_OR_RETURN(const GemmTable table, ReadGemmTable(path));
   ANYORDER_ASSIGN_OR_RETURN(const CublasLt* const lt, LoadCublasLt());
   // Only Tune writes.
-  GemmOptions options;
-  options.table = path;
-  options.writes_table = false;
+  const GemmOptions options{.table = path, .writes_table = false};
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<CublasLtGemm> gemm,
                             CublasLtGemm::Create(*runtime, *lt, options));
   if (gemm->table_path() != path) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("'", path, "' is for ", table.chip, " and cuBLASLt ", table.library,
-                     ", not for this machine; tune it there, or '", gemm->table_path(),
-                     "', which a run here makes"));
+    return FailedPrecondition("'", path, "' is for ", table.chip, " and cuBLASLt ", table.library,
+                              ", not for this machine; tune it there, or '", gemm->table_path(),
+                              "', which a run here makes");
   }
   begin();
   return gemm->Tune(report);

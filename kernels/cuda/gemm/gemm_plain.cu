@@ -44,6 +44,7 @@ ANYORDER_KERNEL void PlainGemmKernel(PlainGemmParams<T, C> p) {
 }
 
 void PlainGemm(const GemmArgs& args, StreamView stream) {
+  const GemmSizes size = SizesOf(args);
   const int64_t columns_a = NumColumns(args.a);
   const int64_t columns_b = NumColumns(args.b);
   WithStorage(args.a.dtype(), [&]<typename T>() {
@@ -51,20 +52,18 @@ void PlainGemm(const GemmArgs& args, StreamView stream) {
       PlainGemmParams<T, C> params = {};
       params.a = args.a.data<T>();
       params.b = args.b.data<T>();
-      params.bias = args.bias.is_null() ? nullptr : args.bias.data<T>();
+      params.bias = DataOrNull<T>(args.bias);
       params.c = args.c.data<C>();
-      params.m = args.transpose_a ? columns_a : NumRows(args.a);
-      params.k = args.transpose_a ? NumRows(args.a) : columns_a;
-      params.n = args.transpose_b ? NumRows(args.b) : columns_b;
+      params.m = size.m;
+      params.n = size.n;
+      params.k = size.k;
       params.a_row = args.transpose_a ? 1 : columns_a;
       params.a_inner = args.transpose_a ? columns_a : 1;
       params.b_inner = args.transpose_b ? 1 : columns_b;
       params.b_column = args.transpose_b ? columns_b : 1;
       params.beta = args.beta;
-      Launch(PlainGemmKernel<T, C>,
-             {.blocks_x = CeilDivide(params.m * params.n, kPlainGemmThreads),
-              .threads = kPlainGemmThreads},
-             params, stream);
+      Launch(PlainGemmKernel<T, C>, ShapeOfThreads(size.m * size.n, kPlainGemmThreads), params,
+             stream);
     });
   });
 }

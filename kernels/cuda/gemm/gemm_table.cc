@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <vector>
 
@@ -112,9 +111,10 @@ GemmKey GemmKeyOf(const GemmArgs& args) {
   GemmKey key;
   key.transpose_a = args.transpose_a;
   key.transpose_b = args.transpose_b;
-  key.m = args.transpose_a ? NumColumns(args.a) : NumRows(args.a);
-  key.k = args.transpose_a ? NumRows(args.a) : NumColumns(args.a);
-  key.n = args.transpose_b ? NumRows(args.b) : NumColumns(args.b);
+  const GemmSizes size = SizesOf(args);
+  key.m = size.m;
+  key.n = size.n;
+  key.k = size.k;
   key.in = args.a.dtype();
   key.out = args.c.dtype();
   key.has_bias = !args.bias.is_null();
@@ -152,14 +152,13 @@ std::string GemmTable::ToText() const {
 absl::StatusOr<GemmTable> ParseGemmTable(const std::string& text) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   const auto damaged = [](size_t line, absl::string_view what) {
-    return absl::DataLossError(absl::StrCat("line ", line + 1, ": ", what,
-                                            "; delete the file (algorithms are selected again, and "
-                                            "results are not bitwise identical from then on)"));
+    return DataLoss("line ", line + 1, ": ", what,
+                    "; delete the file (algorithms are selected again, and "
+                    "results are not bitwise identical from then on)");
   };
   GemmTable table;
   if (absl::c_linear_search(kEarlierTitles, lines[0])) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("line 1: '", lines[0], "' is of an earlier version"));
+    return FailedPrecondition("line 1: '", lines[0], "' is of an earlier version");
   }
   if (lines[0] != kTitle) return damaged(0, absl::StrCat("is not '", kTitle, "'"));
   absl::string_view chip = lines.size() > 1 ? lines[1] : "";

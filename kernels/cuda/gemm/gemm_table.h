@@ -18,6 +18,12 @@
 
 namespace anyorder::kernels::cuda {
 
+// The file of pinned algorithms: read if it is there, and written as new shapes turn up.
+struct GemmOptions {
+  std::string table;         // "": neither
+  bool writes_table = true;  // one rank of a job does
+};
+
 // Of which operand a product has the sums, too (GemmArgs::a_sum, b_sum).
 enum class GemmSum { kNone, kA, kB };
 

@@ -80,14 +80,7 @@ ANYORDER_KERNEL void FillZeroKernel(FillParams p) {
 
 namespace {
 
-struct ByteRows {
-  const char* source;
-  int64_t source_stride;
-  char* destination;
-  int64_t destination_stride;
-  int64_t rows;
-  int64_t row_bytes;
-};
+using ByteRows = CopyParams<char>;
 
 ByteRows BytesOf(const CopyRowsArgs& args) {
   const int64_t size = SizeOf(args.source.dtype());
@@ -104,7 +97,7 @@ ByteRows BytesOf(const CopyRowsArgs& args) {
 uint64_t LowBits(const ByteRows& r) {
   return reinterpret_cast<uintptr_t>(r.source) | reinterpret_cast<uintptr_t>(r.destination) |
          static_cast<uint64_t>(r.source_stride) | static_cast<uint64_t>(r.destination_stride) |
-         static_cast<uint64_t>(r.row_bytes);
+         static_cast<uint64_t>(r.units);
 }
 
 template <typename Unit>
@@ -115,11 +108,10 @@ void LaunchCopy(const ByteRows& r, StreamView stream) {
                                 reinterpret_cast<Unit*>(r.destination),
                                 r.destination_stride / kSize,
                                 r.rows,
-                                r.row_bytes / kSize};
+                                r.units / kSize};
   Launch(CopyRowsKernel<Unit>,
-         {.blocks_x = CeilDivide(params.rows * params.units, kCopyThreads * kCopyUnits),
-          .threads = kCopyThreads},
-         params, stream);
+         ShapeOfThreads(CeilDivide(params.rows * params.units, kCopyUnits), kCopyThreads), params,
+         stream);
 }
 
 }  // namespace
@@ -146,9 +138,8 @@ void Run(const FillZeroArgs& args, StreamView stream) {
   const int64_t head = std::min(bytes, (kWordsBytes - misaligned) % kWordsBytes);
   const FillParams params{begin, begin + head, (bytes - head) / kWordsBytes, begin + bytes};
   Launch(FillZeroKernel,
-         {.blocks_x = CeilDivide(std::max<int64_t>(params.num_words, kWordsBytes), kCopyThreads),
-          .threads = kCopyThreads},
-         params, stream);
+         ShapeOfThreads(std::max<int64_t>(params.num_words, kWordsBytes), kCopyThreads), params,
+         stream);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -85,7 +85,7 @@ Chunk ChunkAt(const LinearCrossEntropyArgs& args, const Layout& layout, int64_t 
 template <typename T, bool kAligned>
 void LaunchSoftmax(const LinearCrossEntropyArgs& args, const Chunk& chunk, StreamView stream) {
   const SoftmaxParams<T> params{chunk.logits.data<float>(),
-                                args.bias.is_null() ? nullptr : args.bias.data<T>(),
+                                DataOrNull<T>(args.bias),
                                 args.labels + chunk.begin,
                                 args.row_weights + chunk.begin,
                                 args.loss.data<float>() + chunk.begin,
@@ -123,37 +123,15 @@ void LaunchGradient(const LinearCrossEntropyArgs& args, const Chunk& chunk, Stre
   if (!has_bias) return;
   const BiasGradientParams bias{chunk.partials, CeilDivide(chunk.rows, kLogitRows),
                                 args.dbias.data<float>(), static_cast<int>(chunk.vocab)};
-  Launch(BiasGradientKernel,
-         {.blocks_x = CeilDivide(chunk.vocab, kWarp),
-          .threads = kShareThreads,
-          .shared_bytes = kShareBytes},
-         bias, stream);
-}
-
-void MultiplyForward(const LinearCrossEntropyArgs& args, const Chunk& chunk,
-                     const GemmFunction& gemm, StreamView stream) {
-  GemmArgs forward;
-  forward.a = chunk.x;
-  forward.b = args.weight;
-  forward.transpose_b = true;
-  forward.c = chunk.logits;
-  gemm(forward, stream);
+  Launch(BiasGradientKernel, ShapeOfSums(chunk.vocab), bias, stream);
 }
 
 void MultiplyBackward(const LinearCrossEntropyArgs& args, const Chunk& chunk,
                       const GemmFunction& gemm, StreamView stream) {
-  GemmArgs to_x;
-  to_x.a = chunk.dlogits;
-  to_x.b = args.weight;
-  to_x.c = args.dx.Slice(chunk.begin * chunk.columns, {chunk.rows, chunk.columns});
-  gemm(to_x, stream);
-  GemmArgs to_weight;
-  to_weight.a = chunk.dlogits;
-  to_weight.transpose_a = true;
-  to_weight.b = chunk.x;
-  to_weight.beta = 1.0f;
-  to_weight.c = args.dweight;
-  gemm(to_weight, stream);
+  const TensorView dx = args.dx.Slice(chunk.begin * chunk.columns, {chunk.rows, chunk.columns});
+  gemm({.a = chunk.dlogits, .b = args.weight, .c = dx}, stream);
+  gemm({.a = chunk.dlogits, .b = chunk.x, .transpose_a = true, .beta = 1.0f, .c = args.dweight},
+       stream);
 }
 
 }  // namespace
@@ -168,12 +146,11 @@ void Run(const LinearCrossEntropyArgs& args, const GemmFunction& gemm, StreamVie
   const Layout layout = LayoutOf(rows, NumRows(args.weight), args.x.dtype());
   for (int64_t begin = 0; begin < rows; begin += layout.chunk_rows) {
     const Chunk chunk = ChunkAt(args, layout, begin);
-    MultiplyForward(args, chunk, gemm, stream);
-    WithStorage(args.x.dtype(), [&]<typename T>() {
-      WithBool(AreAligned(chunk.vocab, chunk.logits, args.bias), [&]<bool kAligned>() {
-        LaunchSoftmax<T, kAligned>(args, chunk, stream);
-        if (!args.dx.is_null()) LaunchGradient<T, kAligned>(args, chunk, stream);
-      });
+    gemm({.a = chunk.x, .b = args.weight, .transpose_b = true, .c = chunk.logits}, stream);
+    const bool is_aligned = AreAligned(chunk.vocab, chunk.logits, args.bias);
+    WithForm(args.x.dtype(), is_aligned, [&]<typename T, bool kAligned>() {
+      LaunchSoftmax<T, kAligned>(args, chunk, stream);
+      if (!args.dx.is_null()) LaunchGradient<T, kAligned>(args, chunk, stream);
     });
     if (!args.dx.is_null()) MultiplyBackward(args, chunk, gemm, stream);
   }

@@ -43,7 +43,9 @@ void Run(const EmbeddingBackwardArgs& args, float* scratch, StreamView stream) {
                           .blocks_y = static_cast<int>(CeilDivide(columns, kWarp * kGroup)),
                           .threads = kJoinThreads,
                           .shared_bytes = kJoinBytes};
-  WithStorage(args.dy.dtype(), [&]<typename T>() {
+  const ConstTensorView partials(scratch, {4});
+  const bool is_aligned = AreAligned(columns, args.dy, args.dtable, partials);
+  WithForm(args.dy.dtype(), is_aligned, [&]<typename T, bool kAligned>() {
     const RunParams<T> params{buffers.keys[sorted],
                               buffers.values[sorted],
                               args.dy.data<T>(),
@@ -54,11 +56,8 @@ void Run(const EmbeddingBackwardArgs& args, float* scratch, StreamView stream) {
                               scratch,
                               rows,
                               static_cast<int>(columns)};
-    const ConstTensorView partials(scratch, {4});
-    WithBool(AreAligned(columns, args.dy, args.dtable, partials), [&]<bool kAligned>() {
-      Launch(SumRunsKernel<T, kAligned>, shape, params, stream);
-      Launch(JoinRunsKernel<T, kAligned>, joins, params, stream);
-    });
+    Launch(SumRunsKernel<T, kAligned>, shape, params, stream);
+    Launch(JoinRunsKernel<T, kAligned>, joins, params, stream);
   });
 }
 

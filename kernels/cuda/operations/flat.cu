@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/adamw.h"
+#include "kernels/arguments.h"
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/platform/launch.h"
 #include "kernels/cuda/platform/vector8.h"
@@ -168,23 +169,22 @@ ANYORDER_KERNEL void AddKernel(AddParams<T> p) {
 
 namespace {
 
-LaunchShape ShapeOf(int64_t threads) {
-  return {.blocks_x = CeilDivide(threads, kFlatThreads), .threads = kFlatThreads};
+// Of kernels that call BlockSum.
+LaunchShape BlockSumShape(int64_t blocks) {
+  return {.blocks_x = blocks,
+          .threads = kFlatThreads,
+          .shared_bytes = kFlatThreads / kWarp * static_cast<int64_t>(sizeof(double))};
 }
 
 // Constants are made in double and rounded once.
 template <typename T>
 AdamWParams<T> ParamsOf(const AdamWArgs& args) {
-  const double t = static_cast<double>(args.step) + 1;
-  const double correction =
-      args.bias_correction ? std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t))
-                           : 1.0;
   const auto f = [](double x) { return static_cast<float>(x); };
   return {args.grad.data<float>(),
           args.master.data<float>(),
           args.m.data<float>(),
           args.v.data<float>(),
-          args.weights.is_null() ? nullptr : args.weights.data<T>(),
+          DataOrNull<T>(args.weights),
           f(args.grad_scale),
           f(args.learning_rate),
           f(args.beta1),
@@ -193,7 +193,7 @@ AdamWParams<T> ParamsOf(const AdamWArgs& args) {
           f(1 - args.beta2),
           f(args.epsilon),
           f(args.weight_decay),
-          f(correction),
+          f(BiasCorrection(args, args.step + 1)),
           args.control,
           args.grad.num_elements()};
 }
@@ -203,21 +203,16 @@ AdamWParams<T> ParamsOf(const AdamWArgs& args) {
 void Run(const AdamWArgs& args, StreamView stream) {
   const DType weights = args.weights.is_null() ? DType::kFloat32 : args.weights.dtype();
   const bool is_aligned = AreAligned(kGroup, args.grad, args.master, args.m, args.v, args.weights);
-  WithStorage(weights, [&]<typename T>() {
-    const AdamWParams<T> params = ParamsOf<T>(args);
-    WithBool(is_aligned, [&]<bool kAligned>() {
-      Launch(AdamWKernel<T, kAligned>, ShapeOf(CeilDivide(params.n, kGroup)), params, stream);
-    });
+  const LaunchShape shape =
+      ShapeOfThreads(CeilDivide(args.grad.num_elements(), kGroup), kFlatThreads);
+  WithForm(weights, is_aligned, [&]<typename T, bool kAligned>() {
+    Launch(AdamWKernel<T, kAligned>, shape, ParamsOf<T>(args), stream);
   });
 }
 
 void Run(const SumOfSquaresArgs& args, StreamView stream) {
   const SquaresParams params{args.x.data<float>(), args.sums.data<double>(), args.x.num_elements()};
-  const LaunchShape shape{
-      .blocks_x = args.sums.num_elements(),
-      .threads = kFlatThreads,
-      .shared_bytes = kFlatThreads / kWarp * static_cast<int64_t>(sizeof(double))};
-  Launch(SumOfSquaresKernel, shape, params, stream);
+  Launch(SumOfSquaresKernel, BlockSumShape(args.sums.num_elements()), params, stream);
 }
 
 void Run(const ComputeGradientClipArgs& args, StreamView stream) {
@@ -225,17 +220,14 @@ void Run(const ComputeGradientClipArgs& args, StreamView stream) {
       args.sums.data<double>(), args.sums.num_elements(), args.control, args.grad_scale,
       args.max_grad_norm,       args.skip_above_norm,     args.beta1,   args.beta2,
       args.bias_correction};
-  Launch(ComputeGradientClipKernel,
-         {.threads = kFlatThreads,
-          .shared_bytes = kFlatThreads / kWarp * static_cast<int64_t>(sizeof(double))},
-         params, stream);
+  Launch(ComputeGradientClipKernel, BlockSumShape(1), params, stream);
 }
 
 void Run(const AddArgs& args, StreamView stream) {
   WithStorage(args.a.dtype(), [&]<typename T>() {
     const AddParams<T> params{args.a.data<T>(), args.b.data<T>(), args.y.data<T>(),
                               args.a.num_elements()};
-    Launch(AddKernel<T>, ShapeOf(params.n), params, stream);
+    Launch(AddKernel<T>, ShapeOfThreads(params.n, kFlatThreads), params, stream);
   });
 }
 
@@ -244,7 +236,7 @@ void Run(const CastArgs& args, StreamView stream) {
     WithStorage(args.y.dtype(), [&]<typename To>() {
       const CastParams<From, To> params{args.x.data<From>(), args.y.data<To>(),
                                         args.x.num_elements()};
-      Launch(CastKernel<From, To>, ShapeOf(params.n), params, stream);
+      Launch(CastKernel<From, To>, ShapeOfThreads(params.n, kFlatThreads), params, stream);
     });
   });
 }

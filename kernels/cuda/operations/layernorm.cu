@@ -320,7 +320,7 @@ int64_t BlocksOfRows(int64_t rows) { return CeilDivide(rows, kNormWarps); }
 template <typename T>
 NormForwardParams<T> ParamsOf(const LayerNormForwardArgs& args) {
   return {args.x.data<T>(),
-          args.residual.is_null() ? nullptr : args.residual.data<T>(),
+          DataOrNull<T>(args.residual),
           args.gamma.data<T>(),
           args.beta.data<T>(),
           args.epsilon,
@@ -344,7 +344,7 @@ NormBackwardParams<T> ParamsOf(const LayerNormBackwardArgs& args, float* scratch
           args.dropout,
           args.row_ids,
           args.dx.data<T>(),
-          args.dresidual.is_null() ? nullptr : args.dresidual.data<T>(),
+          DataOrNull<T>(args.dresidual),
           scratch,
           NumRows(args.dy),
           static_cast<int>(NumColumns(args.dy))};
@@ -358,13 +358,11 @@ void Run(const LayerNormForwardArgs& args, StreamView stream) {
   const int64_t columns = NumColumns(args.x);
   const bool is_aligned =
       AreAligned(columns, args.x, args.residual, args.gamma, args.beta, args.sum, args.y);
-  WithStorage(args.x.dtype(), [&]<typename T>() {
+  WithForm(args.x.dtype(), is_aligned, [&]<typename T, bool kAligned>() {
     const NormForwardParams<T> params = ParamsOf<T>(args);
     const LaunchShape shape{.blocks_x = BlocksOfRows(params.rows), .threads = kThreads};
-    WithBool(is_aligned, [&]<bool kAligned>() {
-      WithBool(columns <= kRegisterColumns, [&]<bool kInRegisters>() {
-        Launch(NormForwardKernel<T, kAligned, kInRegisters>, shape, params, stream);
-      });
+    WithBool(columns <= kRegisterColumns, [&]<bool kInRegisters>() {
+      Launch(NormForwardKernel<T, kAligned, kInRegisters>, shape, params, stream);
     });
   });
 }
@@ -373,33 +371,26 @@ void Run(const LayerNormBackwardArgs& args, float* scratch, StreamView stream) {
   const int64_t columns = NumColumns(args.dy);
   const bool is_aligned =
       AreAligned(columns, args.dy, args.sum, args.gamma, args.dx, args.dresidual);
-  WithStorage(args.dy.dtype(), [&]<typename T>() {
+  WithForm(args.dy.dtype(), is_aligned, [&]<typename T, bool kAligned>() {
     const NormBackwardParams<T> params = ParamsOf<T>(args, scratch);
-    WithBool(is_aligned, [&]<bool kAligned>() {
-      if (columns <= kRegisterColumns) {
-        const LaunchShape shape{
-            .blocks_x = kPartials,
-            .threads = kThreads,
-            .shared_bytes = kNormWarps * 2 * columns * static_cast<int64_t>(sizeof(float))};
-        Launch(NormBackwardKernel<T, kAligned>, shape, params, stream);
-        return;
-      }
-      const LaunchShape by_columns{
+    if (columns <= kRegisterColumns) {
+      const LaunchShape shape{
           .blocks_x = kPartials,
-          .blocks_y = static_cast<int>(CeilDivide(columns, kColumnThreads)),
-          .threads = kColumnThreads};
-      Launch(NormBackwardColumnsKernel<T>, by_columns, params, stream);
-      const LaunchShape by_rows{.blocks_x = BlocksOfRows(params.rows), .threads = kThreads};
-      Launch(NormBackwardRowsKernel<T, kAligned>, by_rows, params, stream);
-    });
+          .threads = kThreads,
+          .shared_bytes = kNormWarps * 2 * columns * static_cast<int64_t>(sizeof(float))};
+      Launch(NormBackwardKernel<T, kAligned>, shape, params, stream);
+      return;
+    }
+    const LaunchShape by_columns{.blocks_x = kPartials,
+                                 .blocks_y = static_cast<int>(CeilDivide(columns, kColumnThreads)),
+                                 .threads = kColumnThreads};
+    Launch(NormBackwardColumnsKernel<T>, by_columns, params, stream);
+    const LaunchShape by_rows{.blocks_x = BlocksOfRows(params.rows), .threads = kThreads};
+    Launch(NormBackwardRowsKernel<T, kAligned>, by_rows, params, stream);
   });
   const NormReduceParams reduce{scratch, kPartials, args.dgamma.data<float>(),
                                 args.dbeta.data<float>(), static_cast<int>(columns)};
-  Launch(NormReduceKernel,
-         {.blocks_x = CeilDivide(2 * columns, kWarp),
-          .threads = kShareThreads,
-          .shared_bytes = kShareBytes},
-         reduce, stream);
+  Launch(NormReduceKernel, ShapeOfSums(2 * columns), reduce, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

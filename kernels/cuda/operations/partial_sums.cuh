@@ -6,13 +6,20 @@
 
 #pragma once
 
-#include "kernels/cuda/platform/simt.h"
+#include "kernels/cuda/platform/launch.h"
 
 namespace anyorder::kernels::cuda {
 
 inline constexpr int kShares = 16;
 inline constexpr int kShareThreads = kShares * kWarp;
 inline constexpr int64_t kShareBytes = kShareThreads * static_cast<int64_t>(sizeof(float));
+
+// The launch of a kernel that calls SumParts.
+inline LaunchShape ShapeOfSums(int64_t columns) {
+  return {.blocks_x = CeilDivide(columns, kWarp),
+          .threads = kShareThreads,
+          .shared_bytes = kShareBytes};
+}
 
 struct ShareOfSums {
   bool is_whole = false;  // for the thread that has its column's sum

@@ -244,8 +244,7 @@ namespace {
 
 // One thread for each group of 8 columns.
 LaunchShape ShapeOfGroups(int64_t rows, int64_t columns) {
-  return {.blocks_x = CeilDivide(rows * CeilDivide(columns, kGroup), kRowwiseThreads),
-          .threads = kRowwiseThreads};
+  return ShapeOfThreads(rows * CeilDivide(columns, kGroup), kRowwiseThreads);
 }
 
 // Calls function.template operator()<activation>().
@@ -264,17 +263,17 @@ void WithActivation(Activation activation, Function&& function) {
 template <typename Args, typename Function>
 void RunGroups(const Args& args, const ConstTensorView& dy, const TensorView& out,
                Function&& launch) {
-  WithStorage(args.x.dtype(), [&]<typename T>() {
+  const int64_t columns = NumColumns(args.x);
+  const LaunchShape shape = ShapeOfGroups(NumRows(args.x), columns);
+  WithForm(args.x.dtype(), AreAligned(columns, args.x, dy, out), [&]<typename T, bool kAligned>() {
     const ActivationParams<T> params{args.x.template data<T>(),
-                                     dy.is_null() ? nullptr : dy.data<T>(),
+                                     DataOrNull<T>(dy),
                                      args.dropout,
                                      args.row_ids,
                                      out.data<T>(),
                                      NumRows(args.x),
-                                     static_cast<int>(NumColumns(args.x))};
-    const LaunchShape shape = ShapeOfGroups(params.rows, params.columns);
-    WithBool(AreAligned(params.columns, args.x, dy, out),
-             [&]<bool kAligned>() { launch.template operator()<T, kAligned>(shape, params); });
+                                     static_cast<int>(columns)};
+    launch.template operator()<T, kAligned>(shape, params);
   });
 }
 
@@ -308,30 +307,28 @@ void Run(const DropoutArgs& args, StreamView stream) {
 void Run(const EmbeddingForwardArgs& args, StreamView stream) {
   const int64_t rows = NumRows(args.y);
   const int64_t columns = NumColumns(args.y);
-  WithStorage(args.y.dtype(), [&]<typename T>() {
+  const bool is_aligned = AreAligned(columns, args.table, args.y);
+  WithForm(args.y.dtype(), is_aligned, [&]<typename T, bool kAligned>() {
     const LookupParams<T> params{args.table.data<T>(), args.ids,     NumRows(args.table),
                                  args.scale,           args.dropout, args.row_ids,
                                  args.y.data<T>(),     rows,         static_cast<int>(columns)};
-    WithBool(AreAligned(columns, args.table, args.y), [&]<bool kAligned>() {
-      Launch(LookupKernel<T, kAligned>, ShapeOfGroups(rows, columns), params, stream);
-    });
+    Launch(LookupKernel<T, kAligned>, ShapeOfGroups(rows, columns), params, stream);
   });
 }
 
 void Run(const GatherRowsArgs& args, StreamView stream) {
   const int64_t columns = NumColumns(args.x);
-  WithStorage(args.x.dtype(), [&]<typename T>() {
+  const bool is_aligned = AreAligned(columns, args.x, args.y);
+  WithForm(args.x.dtype(), is_aligned, [&]<typename T, bool kAligned>() {
     const GatherParams<T> params{args.x.data<T>(),
                                  args.rows,
                                  NumRows(args.scatter_add ? ConstTensorView(args.y) : args.x),
                                  args.y.data<T>(),
                                  args.num_rows,
                                  static_cast<int>(columns)};
-    WithBool(AreAligned(columns, args.x, args.y), [&]<bool kAligned>() {
-      WithBool(args.scatter_add, [&]<bool kScatterAdd>() {
-        Launch(GatherKernel<T, kAligned, kScatterAdd>, ShapeOfGroups(args.num_rows, columns),
-               params, stream);
-      });
+    WithBool(args.scatter_add, [&]<bool kScatterAdd>() {
+      Launch(GatherKernel<T, kAligned, kScatterAdd>, ShapeOfGroups(args.num_rows, columns), params,
+             stream);
     });
   });
 }
@@ -347,9 +344,7 @@ void Run(const RotaryArgs& args, StreamView stream) {
                                  rows,
                                  static_cast<int>(columns),
                                  static_cast<int>(NumColumns(args.angles))};
-    const LaunchShape shape{.blocks_x = CeilDivide(rows * (columns / 2), kRowwiseThreads),
-                            .threads = kRowwiseThreads};
-    Launch(RotaryKernel<T>, shape, params, stream);
+    Launch(RotaryKernel<T>, ShapeOfThreads(rows * (columns / 2), kRowwiseThreads), params, stream);
   });
 }
 
@@ -372,11 +367,7 @@ void Run(const ColumnSumArgs& args, float* scratch, StreamView stream) {
   });
   const ColumnReduceParams reduce{scratch, parts, args.beta, args.y.data<float>(),
                                   static_cast<int>(columns)};
-  Launch(ColumnReduceKernel,
-         {.blocks_x = CeilDivide(columns, kWarp),
-          .threads = kShareThreads,
-          .shared_bytes = kShareBytes},
-         reduce, stream);
+  Launch(ColumnReduceKernel, ShapeOfSums(columns), reduce, stream);
 }
 
 }  // namespace anyorder::kernels::cuda

@@ -278,8 +278,6 @@ void SetSchedule(const Schedule& wanted) {
 }
 
 void Run(const void* kernel, const Grid& grid, const std::function<void()>& thread) {
-  ANYORDER_CHECK(grid.threads > 0 && grid.threads % kWarp == 0 && grid.threads <= 1024)
-      << grid.threads << " threads a block";
   ANYORDER_CHECK(current_block == nullptr) << "a launch inside a kernel";
   ReportFaults();
   claims.clear();

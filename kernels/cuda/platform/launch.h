@@ -26,6 +26,11 @@ struct LaunchShape {
 
 constexpr int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// So many threads at least, in blocks of `block`.
+constexpr LaunchShape ShapeOfThreads(int64_t threads, int block) {
+  return {.blocks_x = CeilDivide(threads, block), .threads = block};
+}
+
 // What each of our chips takes; sm_80 has the least shared memory of them.
 inline constexpr int64_t kMostBlocksX = std::numeric_limits<int32_t>::max();
 inline constexpr int kMostBlocksYZ = 65535;
@@ -92,6 +97,14 @@ void WithStorage(DType dtype, Function&& function) {
 template <typename Function>
 void WithBool(bool value, Function&& function) {
   value ? function.template operator()<true>() : function.template operator()<false>();
+}
+
+// Both, for kernels with a form for aligned rows: function.template operator()<T, kAligned>().
+template <typename Function>
+void WithForm(DType dtype, bool is_aligned, Function&& function) {
+  WithStorage(dtype, [&]<typename T>() {
+    WithBool(is_aligned, [&]<bool kAligned>() { function.template operator()<T, kAligned>(); });
+  });
 }
 
 // Whether rows of `columns` elements in these tensors begin at 16-byte addresses and have whole

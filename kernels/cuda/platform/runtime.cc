@@ -29,9 +29,8 @@ std::string LastLaunch() {
 
 absl::Status OutOfDeviceMemory(int64_t bytes, const DeviceMemoryInfo& memory,
                                const DeviceProperties& device) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("allocate ", bytes, " bytes on ", device.name, ": ", memory.free_bytes,
-                   " of its ", memory.total_bytes, " are free; ", kLessDeviceMemory));
+  return ResourceExhausted("allocate ", bytes, " bytes on ", device.name, ": ", memory.free_bytes,
+                           " of its ", memory.total_bytes, " are free; ", kLessDeviceMemory);
 }
 
 absl::Status CheckChip(const DeviceProperties& device) {
@@ -40,11 +39,11 @@ absl::Status CheckChip(const DeviceProperties& device) {
   // kernels are made for.
   if (device.chip / 10 == kOldestChip / 10 && device.shared_bytes_per_block >= kMostSharedBytes)
     return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       device.name, " (sm_", device.chip, ", ", device.shared_bytes_per_block / 1024,
       " KiB of shared memory a block) is not supported: this program has code for sm_", kOldestChip,
       " (A100), sm_", kNewestChip, " (H100, H200) and others of sm_8x with ",
-      kMostSharedBytes / 1024, " KiB; choose another GPU, or train.device = \"cpu\""));
+      kMostSharedBytes / 1024, " KiB; choose another GPU, or train.device = \"cpu\"");
 }
 
 std::string SymbolOf(const void* function) {
@@ -60,8 +59,7 @@ void EndAtDeviceError(DeviceError error, absl::string_view what, absl::string_vi
   if (error == DeviceError::kNoMemory) EndWith(absl::ResourceExhaustedError(text));
   if (error == DeviceError::kHardware) {
     // The launcher starts the rank again.
-    EndWith(absl::UnavailableError(
-        absl::StrCat("the GPU failed: ", text, "; see nvidia-smi and dmesg")));
+    EndWith(Unavailable("the GPU failed: ", text, "; see nvidia-smi and dmesg"));
   }
   ANYORDER_CHECK(false) << text
                         << "; run again with CUDA_LAUNCH_BLOCKING=1: then the launch named here is "

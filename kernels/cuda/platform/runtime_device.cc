@@ -271,7 +271,7 @@ class DeviceRuntime final : public Runtime {
   absl::Status LastError() override {
     const cudaError_t status = cudaPeekAtLastError();
     if (status == cudaSuccess) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat(properties_.name, ": ", WordsOf(status)));
+    return Unavailable(properties_.name, ": ", WordsOf(status));
   }
 
  private:
@@ -300,9 +300,9 @@ class DeviceRuntime final : public Runtime {
   }
   static absl::Status PinError(const char* what, int64_t bytes, cudaError_t status) {
     cudaGetLastError();
-    return absl::ResourceExhaustedError(absl::StrCat(
+    return ResourceExhausted(
         what, " ", bytes, " bytes of page-locked host memory: ", cudaGetErrorString(status),
-        "; give the job more memory or a higher limit of locked memory (ulimit -l)"));
+        "; give the job more memory or a higher limit of locked memory (ulimit -l)");
   }
 
   const int device_;
@@ -352,8 +352,7 @@ int DriverVersion() {
 
 absl::Status DoesNotAnswer(int device, cudaError_t status) {
   cudaGetLastError();
-  return absl::UnavailableError(
-      absl::StrCat("GPU ", device, " does not answer: ", WordsOf(status)));
+  return Unavailable("GPU ", device, " does not answer: ", WordsOf(status));
 }
 
 }  // namespace
@@ -365,25 +364,24 @@ absl::StatusOr<int> CountDevices() {
   CheckCuda(cudaRuntimeGetVersion(&runtime), "version of the CUDA runtime");
   const int driver = DriverVersion();
   if (driver == 0) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "no NVIDIA driver on this machine; use train.device = \"cpu\", or a machine with a GPU");
   }
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   cudaGetLastError();
   if (status == cudaErrorInsufficientDriver) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the NVIDIA driver is for CUDA ", VersionText(driver),
-                     ", this program was built with CUDA ", VersionText(runtime),
-                     "; update the driver, or use train.device = \"cpu\""));
+    return InvalidArgument("the NVIDIA driver is for CUDA ", VersionText(driver),
+                           ", this program was built with CUDA ", VersionText(runtime),
+                           "; update the driver, or use train.device = \"cpu\"");
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "no GPU: the driver shows none (CUDA_VISIBLE_DEVICES, or the job asked for none); ask for "
         "one, or use train.device = \"cpu\"");
   }
   if (status != cudaSuccess) {
-    return absl::UnavailableError(absl::StrCat("no GPU can be used: ", WordsOf(status)));
+    return Unavailable("no GPU can be used: ", WordsOf(status));
   }
   return count;
 }

@@ -15,6 +15,7 @@
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
+#include "core/base/status.h"
 #include "kernels/cuda/platform/guarded_pages.h"
 #include "kernels/cuda/platform/launch_error.h"
 
@@ -57,16 +58,14 @@ struct Event {
   std::shared_ptr<Mark> mark;
   bool is_timed = false;
 };
-struct Graph {
-  std::vector<Work> work;
-};
+using Graph = std::vector<Work>;
 
 // Of this thread, in any runtime.
 thread_local int captures = 0;
 
 // Why a graph of `before` cannot be made one of `after` by an update; empty if it can. Kernels may
 // change their parameters.
-std::string WhyNotUpdated(const std::vector<Work>& before, const std::vector<Work>& after) {
+std::string WhyNotUpdated(const Graph& before, const Graph& after) {
   for (size_t i = 0; i < std::min(before.size(), after.size()); ++i) {
     if (before[i].kind != after[i].kind || before[i].kernel != after[i].kernel)
       return absl::StrCat("node ", i, " was ", before[i].Text(), " and is ", after[i].Text());
@@ -91,11 +90,7 @@ class PoisonedScratch final : public StreamScratch {
 class EmulatedRuntime final : public Runtime {
  public:
   explicit EmulatedRuntime(const EmulatedDevice& device)
-      : schedule_(device.schedule),
-        random_(device.schedule.seed, RandomPurpose::kPermutation, 0, 1),
-        fuses_sums_(device.fuses_sums),
-        milliseconds_(device.milliseconds),
-        fault_(device.fault) {
+      : device_(device), random_(device.schedule.seed, RandomPurpose::kPermutation, 0, 1) {
     properties_.name = "emulated GPU";
     properties_.identity = absl::StrCat("emulated ", reinterpret_cast<uintptr_t>(this));
     properties_.chip = kOldestChip;
@@ -112,13 +107,21 @@ class EmulatedRuntime final : public Runtime {
   }
 
   const DeviceProperties& properties() const override { return properties_; }
-  bool fuses_sums() const { return fuses_sums_; }
+  bool fuses_sums() const { return device_.fuses_sums; }
   std::unique_ptr<StreamScratch> MakeScratch() override {
     return std::make_unique<PoisonedScratch>(*this);
   }
 
   absl::StatusOr<void*> AllocateDevice(int64_t bytes) override;
-  void FreeDevice(void* data) override;
+  void FreeDevice(void* data) override {
+    const Lock lock = BeginOutsideOfCaptures("freeing of device memory");
+    RunAll();
+    const auto block = blocks_.find(data);
+    ANYORDER_CHECK(block != blocks_.end()) << "freed what is no block of this GPU's memory";
+    used_ -= block->second;
+    blocks_.erase(block);
+    FreeFenced(data);
+  }
   DeviceMemoryInfo memory() const override {
     CheckGpu("size of device memory");
     if (captures > 0) Refuse("size of device memory");
@@ -168,31 +171,76 @@ class EmulatedRuntime final : public Runtime {
     streams_.push_back(std::move(stream));
     return view;
   }
-  void DestroyStream(StreamView stream) override;
-  void Synchronize(StreamView stream) override;
+  void DestroyStream(StreamView stream) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    ANYORDER_CHECK(stream.handle != nullptr && stream.handle != main_.handle);
+    BeginOutsideOfCaptures("destruction of a stream");
+    RunAll();
+    std::erase_if(streams_, [&](const auto& other) { return other.get() == stream.handle; });
+  }
+  void Synchronize(StreamView stream) override {
+    const Lock lock = BeginOutsideOfCaptures("work on the GPU");
+    Stream& of = StreamOf(Resolve(stream));
+    const DeviceAccess access(
+        nullptr);  // opening and closing for each piece of work takes longer than most of them
+    while (!of.queue.empty()) Step(of);
+    CheckGpu("work on the GPU");
+  }
 
   EventView MakeEvent() override { return {new Event}; }
   EventView MakeTimedEvent() override { return {new Event{.mark = nullptr, .is_timed = true}}; }
   void DestroyEvent(EventView event) override { delete EventOf(event); }
   void Record(EventView event, StreamView stream) override;
-  void Wait(StreamView stream, EventView event) override;
-  void Synchronize(EventView event) override;
-  bool IsDone(EventView event) override;
-  double MillisecondsBetween(EventView begin, EventView end) override;
+  void Wait(StreamView stream, EventView event) override {
+    const Lock lock = Begin("a stream's wait for an event");
+    Stream& of = StreamOf(Resolve(stream));
+    if (of.is_capturing) Refuse("a wait of the captured stream for an event");
+    if (EventOf(event)->mark != nullptr)
+      of.queue.push_back({WorkKind::kEvent, nullptr, [] {}, EventOf(event)->mark});
+  }
+  void Synchronize(EventView event) override {
+    const Lock lock = BeginOutsideOfCaptures("work on the GPU");
+    if (EventOf(event)->mark != nullptr) RunUntilReached(*EventOf(event)->mark);
+    CheckGpu("work on the GPU");
+  }
+  // Asking brings it nearer, or a loop that asks would never end.
+  bool IsDone(EventView event) override {
+    const Lock lock = BeginOutsideOfCaptures("work on the GPU");
+    const std::shared_ptr<Mark> mark = EventOf(event)->mark;
+    if (mark == nullptr || mark->reached) return true;
+    Step(*mark->stream);
+    CheckGpu("work on the GPU");
+    return mark->reached;
+  }
+  double MillisecondsBetween(EventView begin, EventView end) override {
+    ANYORDER_CHECK(EventOf(begin)->is_timed && EventOf(end)->is_timed) << "events without times";
+    Synchronize(begin);
+    Synchronize(end);
+    return EventOf(end)->mark->milliseconds - EventOf(begin)->mark->milliseconds;
+  }
 
-  void BeginCapture(StreamView stream) override;
+  void BeginCapture(StreamView stream) override {
+    const Lock lock = BeginOutsideOfCaptures("begin of a graph");
+    StreamOf(Resolve(stream)).is_capturing = true;
+    ++captures;
+  }
   void EndCapture(StreamView stream, GraphView* graph) override;
   bool IsCapturing(StreamView stream) const override {
     return StreamOf(Resolve(stream)).is_capturing;
   }
-  void Launch(GraphView graph, StreamView stream) override;
+  void Launch(GraphView graph, StreamView stream) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    NoteLaunch(nullptr);
+    Begin("start of a graph");
+    for (const Work& work : *static_cast<Graph*>(graph.handle)) Push(stream, work);
+  }
   void DestroyGraph(GraphView graph) override { delete static_cast<Graph*>(graph.handle); }
 
   absl::Status LastError() override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     CountCall();
     if (!has_failed_) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat(properties_.name, ": ", FaultWords()));
+    return Unavailable(properties_.name, ": ", FaultWords());
   }
 
   // To the end of the stream, or into the graph that it is captured for. A null view is the main
@@ -230,12 +278,13 @@ class EmulatedRuntime final : public Runtime {
   }
   void CheckGpu(const char* what) const {
     if (has_failed_)
-      EndAtDeviceError(fault_.kind == KernelFault::Kind::kHardware ? DeviceError::kHardware
-                                                                   : DeviceError::kOurMistake,
+      EndAtDeviceError(device_.fault.kind == KernelFault::Kind::kHardware
+                           ? DeviceError::kHardware
+                           : DeviceError::kOurMistake,
                        what, FaultWords());
   }
   const char* FaultWords() const {
-    switch (fault_.kind) {
+    switch (device_.fault.kind) {
       case KernelFault::Kind::kRefused:
         return "cudaErrorInvalidConfiguration: invalid configuration argument";
       case KernelFault::Kind::kHardware:
@@ -247,7 +296,14 @@ class EmulatedRuntime final : public Runtime {
   void CountKernel(Work& work);
 
   // Bytes of pinned memory from `data` on.
-  int64_t PinnedBytesFrom(const void* data) const;
+  int64_t PinnedBytesFrom(const void* data) const {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    const auto* at = static_cast<const char*>(data);
+    auto block = pinned_.upper_bound(at);
+    if (block == pinned_.begin()) return 0;
+    --block;
+    return block->first + block->second - at;
+  }
   void CheckPinned(const void* data, int64_t bytes) const {
     ANYORDER_CHECK(bytes == 0 || PinnedBytesFrom(data) >= bytes)
         << "a copy of " << bytes << " bytes that are not pinned";
@@ -258,18 +314,21 @@ class EmulatedRuntime final : public Runtime {
     const DeviceAccess access(nullptr);
     while (!mark.reached && !has_failed_) Step(*mark.stream);
   }
-  void RunAll();
+  void RunAll() {
+    const DeviceAccess access(nullptr);
+    for (const auto& stream : streams_) {
+      while (!stream->queue.empty()) Step(*stream);
+    }
+    CheckGpu("work on the GPU");
+  }
   double Milliseconds() const {
     using Span = std::chrono::duration<double, std::milli>;
-    if (milliseconds_ != nullptr) return *milliseconds_;
+    if (device_.milliseconds != nullptr) return *device_.milliseconds;
     return Span(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
 
-  const Schedule schedule_;
+  const EmulatedDevice device_;
   RandomStream random_;
-  const bool fuses_sums_;
-  const double* const milliseconds_;
-  const KernelFault fault_;
   int64_t num_kernels_ = 0;
   int64_t calls_left_ = 0;  // until a fault shows; 0: none waits to be shown
   bool has_failed_ = false;
@@ -285,7 +344,7 @@ class EmulatedRuntime final : public Runtime {
 
 absl::StatusOr<void*> EmulatedRuntime::AllocateDevice(int64_t bytes) {
   const Lock lock = BeginOutsideOfCaptures("allocation of device memory");
-  const bool is_at_begin = schedule_.seed != 0 && random_.Below(2) == 0;
+  const bool is_at_begin = device_.schedule.seed != 0 && random_.Below(2) == 0;
   void* data = nullptr;
   if (bytes <= memory().free_bytes)
     data = AllocateFenced(bytes, is_at_begin ? Placement::kAtBegin : Placement::kAtEnd);
@@ -295,50 +354,13 @@ absl::StatusOr<void*> EmulatedRuntime::AllocateDevice(int64_t bytes) {
   return data;
 }
 
-void EmulatedRuntime::FreeDevice(void* data) {
-  const Lock lock = BeginOutsideOfCaptures("freeing of device memory");
-  RunAll();
-  const auto block = blocks_.find(data);
-  ANYORDER_CHECK(block != blocks_.end()) << "freed what is no block of this GPU's memory";
-  used_ -= block->second;
-  blocks_.erase(block);
-  FreeFenced(data);
-}
-
 absl::StatusOr<void*> EmulatedRuntime::AllocatePinned(int64_t bytes) {
   constexpr int64_t kPage = 4096;
   const int64_t whole = (bytes / kPage + 1) * kPage;
   void* data = std::aligned_alloc(kPage, static_cast<size_t>(whole));
-  if (data == nullptr)
-    return absl::ResourceExhaustedError(absl::StrCat("pin ", bytes, " bytes of host memory"));
+  if (data == nullptr) return ResourceExhausted("pin ", bytes, " bytes of host memory");
   ANYORDER_CHECK_OK(RegisterHost(data, whole));
   return data;
-}
-
-int64_t EmulatedRuntime::PinnedBytesFrom(const void* data) const {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  const auto* at = static_cast<const char*>(data);
-  auto block = pinned_.upper_bound(at);
-  if (block == pinned_.begin()) return 0;
-  --block;
-  return block->first + block->second - at;
-}
-
-void EmulatedRuntime::DestroyStream(StreamView stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  ANYORDER_CHECK(stream.handle != nullptr && stream.handle != main_.handle);
-  BeginOutsideOfCaptures("destruction of a stream");
-  RunAll();
-  std::erase_if(streams_, [&](const auto& other) { return other.get() == stream.handle; });
-}
-
-void EmulatedRuntime::Synchronize(StreamView stream) {
-  const Lock lock = BeginOutsideOfCaptures("work on the GPU");
-  Stream& of = StreamOf(Resolve(stream));
-  const DeviceAccess access(
-      nullptr);  // opening and closing for each piece of work takes longer than most of them
-  while (!of.queue.empty()) Step(of);
-  CheckGpu("work on the GPU");
 }
 
 void EmulatedRuntime::Record(EventView event, StreamView stream) {
@@ -354,43 +376,6 @@ void EmulatedRuntime::Record(EventView event, StreamView stream) {
   EventOf(event)->mark = std::move(mark);
 }
 
-void EmulatedRuntime::Wait(StreamView stream, EventView event) {
-  const Lock lock = Begin("a stream's wait for an event");
-  Stream& of = StreamOf(Resolve(stream));
-  if (of.is_capturing) Refuse("a wait of the captured stream for an event");
-  if (EventOf(event)->mark != nullptr)
-    of.queue.push_back({WorkKind::kEvent, nullptr, [] {}, EventOf(event)->mark});
-}
-
-void EmulatedRuntime::Synchronize(EventView event) {
-  const Lock lock = BeginOutsideOfCaptures("work on the GPU");
-  if (EventOf(event)->mark != nullptr) RunUntilReached(*EventOf(event)->mark);
-  CheckGpu("work on the GPU");
-}
-
-// Asking brings it nearer, or a loop that asks would never end.
-bool EmulatedRuntime::IsDone(EventView event) {
-  const Lock lock = BeginOutsideOfCaptures("work on the GPU");
-  const std::shared_ptr<Mark> mark = EventOf(event)->mark;
-  if (mark == nullptr || mark->reached) return true;
-  Step(*mark->stream);
-  CheckGpu("work on the GPU");
-  return mark->reached;
-}
-
-double EmulatedRuntime::MillisecondsBetween(EventView begin, EventView end) {
-  ANYORDER_CHECK(EventOf(begin)->is_timed && EventOf(end)->is_timed) << "events without times";
-  Synchronize(begin);
-  Synchronize(end);
-  return EventOf(end)->mark->milliseconds - EventOf(begin)->mark->milliseconds;
-}
-
-void EmulatedRuntime::BeginCapture(StreamView stream) {
-  const Lock lock = BeginOutsideOfCaptures("begin of a graph");
-  StreamOf(Resolve(stream)).is_capturing = true;
-  ++captures;
-}
-
 void EmulatedRuntime::EndCapture(StreamView stream, GraphView* graph) {
   const Lock lock = Begin("end of a graph");
   Stream& of = StreamOf(Resolve(stream));
@@ -398,20 +383,13 @@ void EmulatedRuntime::EndCapture(StreamView stream, GraphView* graph) {
       << "the end of a capture that this thread has not begun";
   of.is_capturing = false;
   --captures;
-  auto captured = std::make_unique<Graph>(Graph{std::exchange(of.captured, {})});
+  auto captured = std::make_unique<Graph>(std::exchange(of.captured, {}));
   const std::unique_ptr<Graph> before(static_cast<Graph*>(graph->handle));
   if (before != nullptr) {
-    if (const std::string why = WhyNotUpdated(before->work, captured->work); !why.empty())
+    if (const std::string why = WhyNotUpdated(*before, *captured); !why.empty())
       CountReinstantiation(why);
   }
   graph->handle = captured.release();
-}
-
-void EmulatedRuntime::Launch(GraphView graph, StreamView stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  NoteLaunch(nullptr);
-  Begin("start of a graph");
-  for (const Work& work : static_cast<Graph*>(graph.handle)->work) Push(stream, work);
 }
 
 void EmulatedRuntime::Push(StreamView view, Work work) {
@@ -427,19 +405,20 @@ void EmulatedRuntime::Push(StreamView view, Work work) {
 
 void EmulatedRuntime::CountKernel(Work& work) {
   Begin(kLaunchOfAKernel);
-  if (fault_.kind == KernelFault::Kind::kNone || num_kernels_++ != fault_.kernel) return;
-  if (fault_.kind == KernelFault::Kind::kRefused) {
+  if (device_.fault.kind == KernelFault::Kind::kNone || num_kernels_++ != device_.fault.kernel)
+    return;
+  if (device_.fault.kind == KernelFault::Kind::kRefused) {
     has_failed_ = true;
     CheckGpu(kLaunchOfAKernel);
   }
-  calls_left_ = fault_.calls_later;
+  calls_left_ = device_.fault.calls_later;
   work.run = [this] { has_failed_ = true; };
 }
 
 void EmulatedRuntime::Step(Stream& stream) {
   if (has_failed_) return stream.queue.clear();
   Stream* chosen = &stream;
-  if (schedule_.seed != 0) {
+  if (device_.schedule.seed != 0) {
     Stream* other = streams_[random_.Below(static_cast<uint32_t>(streams_.size()))].get();
     if (!other->queue.empty()) chosen = other;
   }
@@ -448,22 +427,10 @@ void EmulatedRuntime::Step(Stream& stream) {
     chosen = chosen->queue.front().waits_for->stream;
   const Work work = std::move(chosen->queue.front());
   chosen->queue.pop_front();
-  SetSchedule({schedule_.seed == 0 ? 0 : schedule_.seed + num_steps_++});
+  SetSchedule({device_.schedule.seed == 0 ? 0 : device_.schedule.seed + num_steps_++});
   const DeviceAccess access(work.kernel);
   work.run();
 }
-
-void EmulatedRuntime::RunAll() {
-  const DeviceAccess access(nullptr);
-  for (const auto& stream : streams_) {
-    while (!stream->queue.empty()) Step(*stream);
-  }
-  CheckGpu("work on the GPU");
-}
-
-}  // namespace
-
-namespace {
 
 void EnqueueWork(StreamView view, Work work) {
   if (view.handle == nullptr) {

@@ -84,6 +84,10 @@ ANYORDER_DEVICE Vector8 LoadGroup(const T* from, int count) {
     return x;
   }
 }
+template <typename T>
+ANYORDER_DEVICE Vector8 LoadAny(const T* from, int count, bool is_aligned) {
+  return is_aligned ? LoadGroup<true>(from, count) : LoadGroup<false>(from, count);
+}
 template <bool kAligned, typename T>
 ANYORDER_DEVICE void StoreGroup(T* to, const Vector8& x, int count) {
   if constexpr (kAligned) {

@@ -71,13 +71,18 @@ void MeasurePasses(Bench& bench, const std::vector<std::unique_ptr<AttentionProb
 
 void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double dropout) {
   const double unit = AttentionUnit(size) * static_cast<double>(batch);
-  const double bytes = 4 * kBytesOfBf16 * static_cast<double>(batch * size.rows() * size.model_dim);
+  const double bytes = MatrixBytes(4, batch * size.rows(), size.model_dim);
   const int sets = Bench::SetsFor(bytes);
   std::vector<std::unique_ptr<AttentionProblem>> problems;
   for (int set = 0; set < sets; ++set)
     problems.push_back(std::make_unique<AttentionProblem>(bench.backend(), size, batch, dropout));
-  for (const std::unique_ptr<AttentionProblem>& problem : problems)
-    bench.backend().AttentionForward(problem->forward(), {});
+  const auto forward = [&](int set) {
+    bench.backend().AttentionForward(problems[static_cast<size_t>(set)]->forward(), {});
+  };
+  const auto backward = [&](int set) {
+    bench.backend().AttentionBackward(problems[static_cast<size_t>(set)]->backward(), {});
+  };
+  for (int set = 0; set < sets; ++set) forward(set);
   const std::string suffix = batch == kGoalBatch ? "" : absl::StrCat("_b", batch);
   const std::string shape = absl::StrCat("B", batch, " H", size.heads, " D", size.head_dim(), " C",
                                          size.length, " Q", size.targets, " K", size.keys());
@@ -89,15 +94,9 @@ void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double
     });
   }
   bench.Measure({"attention_forward" + suffix, shape, Work::kFlops, kForwardUnits * unit}, sets,
-                [&](int set) {
-                  bench.backend().AttentionForward(problems[static_cast<size_t>(set)]->forward(),
-                                                   {});
-                });
+                forward);
   bench.Measure({"attention_backward" + suffix, shape, Work::kFlops, kBackwardUnits * unit}, sets,
-                [&](int set) {
-                  bench.backend().AttentionBackward(problems[static_cast<size_t>(set)]->backward(),
-                                                    {});
-                });
+                backward);
   MeasurePasses(bench, problems, suffix, shape, unit);
 }
 

@@ -1,6 +1,7 @@
 #include "tests/bench/gpu/attention_problem.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "core/base/philox.h"
 #include "tests/kernels/attention_scenarios.h"
@@ -8,21 +9,22 @@
 namespace anyorder::bench {
 namespace {
 
+using kernels::testing::AttentionCase;
 using kernels::testing::Slots;
 
 // As XLNet's sampler draws them: two halves, each with an order of its masked tokens, which see the
 // unmasked ones of their half, the masked ones before them, and all that stood before the half.
 // Targets are masked tokens, `targets` of them as far as they go.
-struct Lanes {
-  Slots content, query, keys;
-};
-Lanes DrawLanes(const XlnetSize& size, int64_t batch) {
-  Lanes lanes;
+AttentionCase DrawCase(const XlnetSize& size, int64_t batch) {
+  AttentionCase drawn;
   RandomStream random(5, RandomPurpose::kPermutation, 0, 0);
   const auto length = static_cast<int32_t>(size.length);
   const int32_t half = length / 2;
   for (int64_t lane = 0; lane < batch; ++lane) {
-    kernels::testing::AddMemory(static_cast<int32_t>(size.memory), &lanes.keys);
+    Slots& content = drawn.content.emplace_back();
+    Slots& query = drawn.query.emplace_back();
+    Slots& keys = drawn.keys.emplace_back();
+    kernels::testing::AddMemory(static_cast<int32_t>(size.memory), &keys);
     const std::vector<int32_t> places = kernels::testing::Permutation(length, &random);
     std::vector<int32_t> rank(static_cast<size_t>(length), 0);
     for (int64_t target = 0; target < size.targets; ++target)
@@ -31,12 +33,13 @@ Lanes DrawLanes(const XlnetSize& size, int64_t batch) {
     for (int32_t i = 0; i < length; ++i) {
       const int32_t order = (i < half ? 0 : length) + rank[static_cast<size_t>(i)];
       const int32_t segment = i < length / 3 ? 0 : 1;
-      lanes.content.Add(i, order, -1, 0, segment);
-      lanes.keys.Add(i, order, -1, 0, segment);
-      if (rank[static_cast<size_t>(i)] > 0) lanes.query.Add(i, order - 1, -1, 0, segment);
+      content.Add(i, order, -1, 0, segment);
+      keys.Add(i, order, -1, 0, segment);
+      if (rank[static_cast<size_t>(i)] > 0) query.Add(i, order - 1, -1, 0, segment);
     }
   }
-  return lanes;
+  drawn.Finish(size.heads, size.head_dim(), /*tables=*/2);
+  return drawn;
 }
 
 }  // namespace
@@ -47,38 +50,25 @@ AttentionProblem::AttentionProblem(kernels::Backend& backend, const XlnetSize& s
       values_(values),
       dtype_(values == ProblemValues::kBf16 ? DType::kBFloat16 : DType::kFloat32),
       memory_(backend) {
-  SetShape(size, batch);
-  SetVisibility(size, batch, dropout);
+  SetCase(DrawCase(size, batch), dropout);
   SetTensors();
   SetPlan();
 }
 
-void AttentionProblem::SetShape(const XlnetSize& size, int64_t batch) {
-  kernels::AttentionShape& shape = in_.shape;
-  shape.batch_size = batch;
-  shape.content_rows = size.length;
-  shape.query_rows = size.targets;
-  shape.num_keys = size.keys();
-  shape.num_heads = size.heads;
-  shape.head_dim = size.head_dim();
-  shape.num_tables = 2;
-  shape.num_distances = size.distances();
-  in_.min_distance = 1 - size.length;
-  in_.scale = 1.0f / std::sqrt(static_cast<float>(size.head_dim()));
-}
-
-void AttentionProblem::SetVisibility(const XlnetSize& size, int64_t batch, double dropout) {
-  const Lanes lanes = DrawLanes(size, batch);
-  Slots rows = lanes.content;
-  rows.Append(lanes.query);
+void AttentionProblem::SetCase(const AttentionCase& drawn, double dropout) {
+  in_.shape = drawn.shape;
+  in_.min_distance = drawn.min_distance;
+  in_.scale = 1.0f / std::sqrt(static_cast<float>(drawn.shape.head_dim));
+  Slots rows, keys;
+  for (const Slots& lane : drawn.content) rows.Append(lane);
+  for (const Slots& lane : drawn.query) rows.Append(lane);
+  for (const Slots& lane : drawn.keys) keys.Append(lane);
   const auto upload = [this](const auto& values) { return memory_.Array(values); };
   in_.rows = rows.As<kernels::RowVisibility>(upload);
-  in_.keys = lanes.keys.As<kernels::KeyVisibility>(upload);
-  std::vector<int32_t> tables(static_cast<size_t>(batch));
-  for (size_t lane = 0; lane < tables.size(); ++lane) tables[lane] = static_cast<int32_t>(lane % 2);
-  in_.table_of_lane = upload(tables);
+  in_.keys = keys.As<kernels::KeyVisibility>(upload);
+  in_.table_of_lane = upload(drawn.table_of_lane);
   std::vector<int32_t> row_ids(rows.pos.size());
-  for (size_t row = 0; row < row_ids.size(); ++row) row_ids[row] = static_cast<int32_t>(row);
+  std::iota(row_ids.begin(), row_ids.end(), 0);
   in_.row_ids = upload(row_ids);
   in_.dropout = kernels::MakeDropout(1, 2, 3, dropout);
 }
@@ -132,13 +122,8 @@ void AttentionProblem::SetPlan() {
 }
 
 TensorView AttentionProblem::Random(Shape shape, uint64_t seed, double deviation) {
-  if (values_ == ProblemValues::kDitheredInFp32)
-    return memory_.Random(dtype_, shape, seed, deviation, /*dithered=*/true);
-  const TensorView narrow = memory_.Random(DType::kBFloat16, shape, seed, deviation);
-  if (values_ == ProblemValues::kBf16) return narrow;
-  const TensorView wide = memory_.Tensor(dtype_, shape);
-  backend_.Cast(narrow, wide, {});
-  return wide;
+  return memory_.Random(dtype_, shape, seed, deviation,
+                        /*dithered=*/values_ == ProblemValues::kDitheredInFp32);
 }
 
 }  // namespace anyorder::bench

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "kernels/backend.h"
 #include "tests/bench/gpu/counts.h"
-#include "tests/bench/gpu/measure.h"
+#include "tests/bench/operands.h"
+#include "tests/kernels/attention_case.h"
 
 namespace anyorder::bench {
 
@@ -29,8 +29,7 @@ class AttentionProblem {
   const kernels::AttentionPlan& plan() const { return plan_; }
 
  private:
-  void SetShape(const XlnetSize& size, int64_t batch);
-  void SetVisibility(const XlnetSize& size, int64_t batch, double dropout);
+  void SetCase(const kernels::testing::AttentionCase& drawn, double dropout);
   void SetTensors();
   void SetPlan();
   TensorView Random(Shape shape, uint64_t seed, double deviation = 1.0);

@@ -47,42 +47,18 @@ constexpr double AttentionUnit(const XlnetSize& s) {
 inline constexpr double kForwardUnits = 3;
 inline constexpr double kBackwardUnits = 6;
 
-// Of one sequence, all layers.
-struct Flops {
-  double gemm_forward = 0;
-  double gemm_backward = 0;
-  double attention_forward = 0;
-  double attention_backward = 0;
-  double loss_forward = 0;
-  double loss_backward = 0;
-
-  constexpr double total() const {
-    return gemm_forward + gemm_backward + attention_forward + attention_backward + loss_forward +
-           loss_backward;
-  }
-};
-constexpr Flops CountFlops(const XlnetSize& s) {
+// Of one sequence, all layers, forward and backward.
+constexpr double CountFlops(const XlnetSize& s) {
   const auto d = static_cast<double>(s.model_dim);
   const auto rows = static_cast<double>(s.rows());
-  const auto layers = static_cast<double>(s.layers);
   const double queries_and_outputs = 2 * 2 * rows * d * d;
   const double keys_and_values = 2 * 2 * static_cast<double>(s.keys()) * d * d;
   const double feed_forward = 2 * 2 * rows * d * static_cast<double>(s.ffn_dim);
   const double of_memory = 2 * 2 * static_cast<double>(s.memory) * d * d;
-  Flops flops;
-  flops.gemm_forward = layers * (queries_and_outputs + keys_and_values + feed_forward);
-  flops.gemm_backward = 2 * flops.gemm_forward - layers * of_memory;
-  flops.attention_forward = layers * kForwardUnits * AttentionUnit(s);
-  flops.attention_backward = layers * kBackwardUnits * AttentionUnit(s);
-  flops.loss_forward = 2 * static_cast<double>(s.targets * s.vocab) * d;
-  flops.loss_backward = 2 * flops.loss_forward;
-  return flops;
-}
-// Relative positions through every layer's projection, forward and its weights' gradient, both
-// reading directions.
-constexpr double RelativeFlopsPerStep(const XlnetSize& s) {
-  const auto d = static_cast<double>(s.model_dim);
-  return static_cast<double>(s.layers) * 2 * 2 * 2 * static_cast<double>(s.distances()) * d * d;
+  const double products = 3 * (queries_and_outputs + keys_and_values + feed_forward) - of_memory;
+  const double attention = (kForwardUnits + kBackwardUnits) * AttentionUnit(s);
+  const double loss = 3 * 2 * static_cast<double>(s.targets * s.vocab) * d;
+  return static_cast<double>(s.layers) * (products + attention) + loss;
 }
 
 // Five projections, feed-forward with biases, two LayerNorms, three biases and two segment vectors
@@ -95,16 +71,9 @@ constexpr int64_t CountParameters(const XlnetSize& s) {
 
 // Bytes that must pass through memory once, T being bf16.
 inline constexpr double kBytesOfBf16 = 2;
-// Forward of residual + dropout + LayerNorm reads two matrices and writes two, for backward and for
-// the next layer; backward alike.
-constexpr double LayerNormBytes(int64_t rows, int64_t columns) {
-  return 4 * kBytesOfBf16 * static_cast<double>(rows * columns);
-}
-constexpr double ActivationForwardBytes(int64_t rows, int64_t columns) {
-  return 2 * kBytesOfBf16 * static_cast<double>(rows * columns);
-}
-constexpr double ActivationBackwardBytes(int64_t rows, int64_t columns) {
-  return 3 * kBytesOfBf16 * static_cast<double>(rows * columns);
+// A row-wise operation reads and writes whole matrices.
+constexpr double MatrixBytes(int64_t matrices, int64_t rows, int64_t columns) {
+  return kBytesOfBf16 * static_cast<double>(matrices * rows * columns);
 }
 // Four fp32 arrays read and three written, and the bf16 weights.
 constexpr double AdamWBytes(int64_t parameters) { return 30.0 * static_cast<double>(parameters); }

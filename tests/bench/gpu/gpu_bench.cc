@@ -19,7 +19,6 @@
 #include <cuda_profiler_api.h>
 #endif
 
-#include <cstdio>
 #include <iostream>
 #include <string>
 #include <utility>

@@ -3,15 +3,12 @@
 
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
 
-#include "core/base/tensor.h"
 #include "kernels/backend.h"
 
 namespace anyorder::bench {
@@ -25,38 +22,6 @@ class Timer {
   // After the device was synchronised.
   virtual double Milliseconds(int sample) = 0;
 };
-// The host's clock, right where operations end before they return.
-std::unique_ptr<Timer> MakeHostTimer();
-
-// Device memory of one case.
-class DeviceMemory {
- public:
-  explicit DeviceMemory(kernels::Backend& backend) : backend_(backend) {}
-  TensorView Tensor(DType dtype, Shape shape);
-  // Normal values: a million that are drawn once for each deviation, from a place on that `seed`
-  // chooses, again and again. All are numbers of bf16, or, `dithered`, are moved from these by up
-  // to half of bf16's distance.
-  TensorView Random(DType dtype, Shape shape, uint64_t seed, double deviation = 1.0,
-                    bool dithered = false);
-  TensorView Floats(const std::vector<float>& values) {
-    return TensorView(const_cast<float*>(Array(values)), {static_cast<int64_t>(values.size())});
-  }
-  template <typename T>
-  const T* Array(const std::vector<T>& values) {
-    const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
-    return static_cast<const T*>(Upload(values.data(), bytes));
-  }
-
- private:
-  void* Allocate(int64_t bytes);
-  const void* Upload(const void* host, int64_t bytes);
-
-  kernels::Backend& backend_;
-  std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
-};
-
-// A tensor of fp32 or bf16 as fp32, in host memory.
-std::vector<float> Download(kernels::Backend& device, const TensorView& view);
 
 // What one call does: flops, whose rate is in TFLOP/s and beside a large product's, or bytes, in
 // TB/s and beside a copy's.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "tests/bench/gpu/cases.h"
+#include "tests/bench/operands.h"
 
 namespace anyorder::bench {
 namespace {
@@ -110,7 +111,6 @@ void MeasureGemms(Bench& bench, const XlnetSize& size, int64_t batch) {
        .m = size.keys() * batch,
        .n = size.model_dim,
        .k = size.model_dim,
-       .has_bias = false,
        .weights = 2,
        .lanes = batch,
        .lane_rows = size.length},
@@ -121,11 +121,9 @@ void MeasureGemms(Bench& bench, const XlnetSize& size, int64_t batch) {
   for (const Product& product : products) {
     for (const Direction direction :
          {Direction::kForward, Direction::kToInputs, Direction::kToWeights}) {
-      const bool is_to_inputs = direction == Direction::kToInputs;
-      const int64_t rows_of_call =
-          is_to_inputs ? product.lanes * product.lane_rows : product.weights * product.m;
       Product whole = product;
-      whole.m = rows_of_call;
+      whole.m = direction == Direction::kToInputs ? product.lanes * product.lane_rows
+                                                  : product.weights * product.m;
       const Case what{absl::StrCat(product.name, kDirections[static_cast<int>(direction)]),
                       ShapeOf(whole), Work::kFlops, FlopsOf(whole)};
       MeasureProduct(bench, product, direction, what);

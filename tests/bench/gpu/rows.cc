@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "tests/bench/gpu/cases.h"
+#include "tests/bench/operands.h"
 #include "tests/testing/host_tensor.h"
 
 namespace anyorder::bench {
@@ -20,93 +21,58 @@ struct Matrix {
   int64_t rows;
   int64_t columns;
   std::string shape() const { return absl::StrCat(rows, "x", columns); }
-  double elements() const { return static_cast<double>(rows * columns); }
 };
 
 void MeasureLayerNorm(Bench& bench, const Matrix& m, const kernels::Dropout& dropout) {
   DeviceMemory memory(bench.backend());
-  const int32_t* const row_ids = memory.Array(test::RowIds(m.rows));
-  const int sets = Bench::SetsFor(LayerNormBytes(m.rows, m.columns));
-  std::vector<kernels::LayerNormForwardArgs> forward(static_cast<size_t>(sets));
-  std::vector<kernels::LayerNormBackwardArgs> backward(static_cast<size_t>(sets));
-  for (size_t set = 0; set < forward.size(); ++set) {
-    const Shape shape{m.rows, m.columns};
-    kernels::LayerNormForwardArgs& f = forward[set];
-    f.x = memory.Random(kRowType, shape, 10 * set + 1);
-    f.residual = memory.Random(kRowType, shape, 10 * set + 2);
-    f.gamma = memory.Random(kRowType, {m.columns}, 3);
-    f.beta = memory.Random(kRowType, {m.columns}, 4);
-    f.dropout = dropout;
-    f.row_ids = row_ids;
-    f.sum = memory.Tensor(kRowType, shape);
-    f.mean = memory.Tensor(DType::kFloat32, {m.rows});
-    f.rstd = memory.Tensor(DType::kFloat32, {m.rows});
-    f.y = memory.Tensor(kRowType, shape);
-    kernels::LayerNormBackwardArgs& b = backward[set];
-    b.dy = f.x;
-    b.sum = f.sum;
-    b.mean = f.mean;
-    b.rstd = f.rstd;
-    b.gamma = f.gamma;
-    b.dropout = dropout;
-    b.row_ids = row_ids;
-    b.dx = f.y;
-    b.dresidual = memory.Tensor(kRowType, shape);
-    b.dgamma = memory.Tensor(DType::kFloat32, {m.columns});
-    b.dbeta = memory.Tensor(DType::kFloat32, {m.columns});
+  // Forward of residual + dropout + LayerNorm reads two matrices and writes two, for backward and
+  // for the next layer; backward alike.
+  const double bytes = MatrixBytes(4, m.rows, m.columns);
+  const int sets = Bench::SetsFor(bytes);
+  std::vector<LayerNormOperands> operands;
+  for (int set = 0; set < sets; ++set) {
+    const auto seed = static_cast<uint64_t>(10 * set);
+    operands.push_back(MakeLayerNorm(memory, kRowType, m.rows, m.columns, dropout, seed));
   }
-  const double bytes = LayerNormBytes(m.rows, m.columns);
   bench.Measure({"layernorm", m.shape(), Work::kBytes, bytes}, sets, [&](int set) {
-    bench.backend().LayerNormForward(forward[static_cast<size_t>(set)], {});
+    bench.backend().LayerNormForward(operands[static_cast<size_t>(set)].forward, {});
   });
   // Sums and statistics of every set, for backward to read.
-  for (const kernels::LayerNormForwardArgs& args : forward)
-    bench.backend().LayerNormForward(args, {});
+  for (const LayerNormOperands& each : operands) bench.backend().LayerNormForward(each.forward, {});
   bench.Measure({"layernorm_backward", m.shape(), Work::kBytes, bytes}, sets, [&](int set) {
-    bench.backend().LayerNormBackward(backward[static_cast<size_t>(set)], {});
+    bench.backend().LayerNormBackward(operands[static_cast<size_t>(set)].backward, {});
   });
 }
 
 void MeasureActivation(Bench& bench, const Matrix& m, const kernels::Dropout& dropout) {
   DeviceMemory memory(bench.backend());
   const int32_t* const row_ids = memory.Array(test::RowIds(m.rows));
-  const int sets = Bench::SetsFor(ActivationForwardBytes(m.rows, m.columns));
+  const int sets = Bench::SetsFor(MatrixBytes(2, m.rows, m.columns));
   std::vector<TensorView> x, dy, out;
   for (int set = 0; set < sets; ++set) {
     x.push_back(memory.Random(kRowType, {m.rows, m.columns}, static_cast<uint64_t>(2 * set + 1)));
     dy.push_back(memory.Random(kRowType, {m.rows, m.columns}, static_cast<uint64_t>(2 * set + 2)));
     out.push_back(memory.Tensor(kRowType, {m.rows, m.columns}));
   }
-  bench.Measure({"gelu", m.shape(), Work::kBytes, ActivationForwardBytes(m.rows, m.columns)}, sets,
+  bench.Measure({"gelu", m.shape(), Work::kBytes, MatrixBytes(2, m.rows, m.columns)}, sets,
                 [&](int set) {
                   const auto i = static_cast<size_t>(set);
                   bench.backend().ActivationForward(
                       {kernels::Activation::kGeluTanh, x[i], dropout, row_ids, out[i]}, {});
                 });
-  bench.Measure(
-      {"gelu_backward", m.shape(), Work::kBytes, ActivationBackwardBytes(m.rows, m.columns)}, sets,
-      [&](int set) {
-        const auto i = static_cast<size_t>(set);
-        bench.backend().ActivationBackward(
-            {kernels::Activation::kGeluTanh, x[i], dy[i], dropout, row_ids, out[i]}, {});
-      });
+  bench.Measure({"gelu_backward", m.shape(), Work::kBytes, MatrixBytes(3, m.rows, m.columns)}, sets,
+                [&](int set) {
+                  const auto i = static_cast<size_t>(set);
+                  bench.backend().ActivationBackward(
+                      {kernels::Activation::kGeluTanh, x[i], dy[i], dropout, row_ids, out[i]}, {});
+                });
 }
 
 // All of it, products included; counted are the products.
 void MeasureClassifier(Bench& bench, const XlnetSize& size, int64_t rows) {
   DeviceMemory memory(bench.backend());
-  kernels::LinearCrossEntropyArgs args;
-  args.x = memory.Random(kRowType, {rows, size.model_dim}, 1);
-  args.weight = memory.Random(kRowType, {size.vocab, size.model_dim}, 2, 0.02);
-  args.bias = memory.Random(kRowType, {size.vocab}, 3, 0.02);
-  args.labels = memory.Array(test::RandomIds(rows, size.vocab, 4));
-  args.row_weights = memory.Array(std::vector<float>(static_cast<size_t>(rows), 1.0f));
-  args.loss = memory.Tensor(DType::kFloat32, {rows});
-  args.dx = memory.Tensor(kRowType, {rows, size.model_dim});
-  args.dweight = memory.Tensor(DType::kFloat32, {size.vocab, size.model_dim});
-  args.dbias = memory.Tensor(DType::kFloat32, {size.vocab});
-  args.workspace = memory.Tensor(DType::kUint8, {bench.backend().LinearCrossEntropyWorkspaceBytes(
-                                                    rows, size.model_dim, size.vocab, kRowType)});
+  const kernels::LinearCrossEntropyArgs args =
+      MakeClassifier(memory, kRowType, rows, size.model_dim, size.vocab);
   const double flops =
       3 * 2.0 * static_cast<double>(rows) * static_cast<double>(size.vocab * size.model_dim);
   bench.Measure(
@@ -133,20 +99,14 @@ void MeasureTable(Bench& bench, const XlnetSize& size, int64_t batch) {
   args.dy = memory.Random(kRowType, {m.rows, m.columns}, 1);
   args.ids = memory.Array(DrawWords(m.rows, size.vocab));
   args.dtable = memory.Tensor(DType::kFloat32, {size.vocab, m.columns});
-  bench.Measure({"embedding_backward", m.shape(), Work::kBytes, kBytesOfBf16 * m.elements()}, 1,
-                [&](int) { bench.backend().EmbeddingBackward(args, {}); });
+  bench.Measure({"embedding_backward", m.shape(), Work::kBytes, MatrixBytes(1, m.rows, m.columns)},
+                1, [&](int) { bench.backend().EmbeddingBackward(args, {}); });
 }
 
 void MeasureOptimizer(Bench& bench, const XlnetSize& size) {
   const int64_t n = CountParameters(size);
   DeviceMemory memory(bench.backend());
-  kernels::AdamWArgs args;
-  args.grad = memory.Random(DType::kFloat32, {n}, 1, 1e-3);
-  args.master = memory.Random(DType::kFloat32, {n}, 2, 0.02);
-  args.m = memory.Random(DType::kFloat32, {n}, 3, 1e-3);
-  args.v = memory.Tensor(DType::kFloat32, {n});
-  args.weights = memory.Tensor(kRowType, {n});
-  args.learning_rate = 1e-5;
+  const kernels::AdamWArgs args = MakeAdamW(memory, kRowType, n);
   Case what{absl::StrCat("adamw_", size.name), absl::StrCat(n), Work::kBytes, AdamWBytes(n)};
   what.value_is_time = true;
   bench.Measure(what, 1, [&](int) { bench.backend().AdamW(args, {}); });

@@ -8,13 +8,6 @@ LEFT, RIGHT, TOP, BOTTOM = 62, 190, 34, 46
 COLOURS = ["#1f6feb", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#57606a", "#bf3989"]
 
 
-def ticks(low, high, count=6):
-    """Round numbers from low to high."""
-    step = 10 ** math.floor(math.log10((high - low) / count))
-    step = next(step * k for k in (1, 2, 5, 10) if (high - low) / (step * k) <= count)
-    return [round(i * step, 10) for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-
-
 class Axis:
     """Maps values to pixels."""
 
@@ -29,8 +22,11 @@ class Axis:
         begin, end = self.pixels
         return begin + (value - self.low) / (self.high - self.low) * (end - begin)
 
-    def ticks(self):
-        return ticks(self.low, self.high)
+    def ticks(self, most=6):
+        """Round numbers."""
+        step = 10 ** math.floor(math.log10((self.high - self.low) / most))
+        step = next(step * k for k in (1, 2, 5, 10) if (self.high - self.low) / (step * k) <= most)
+        return [round(i * step, 10) for i in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)]
 
 
 def text(x, y, content, anchor="middle", extra=""):

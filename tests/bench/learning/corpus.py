@@ -1,9 +1,9 @@
 """Real text for the experiments: cut into documents, some of them held out, prepared by `anyorder prep`."""
 
-import json
 import re
-import subprocess
 from pathlib import Path
+
+from experiments import output_of
 
 # A level-1 heading of the WikiText format: " = Title = ".
 HEADING = re.compile(r"^ ?= [^=].*[^=] = ?$")
@@ -42,15 +42,10 @@ def split(corpus, out, every=6):
 
 
 def prepare(binaries, corpus, out, vocab_size):
-    """Shards out/train and out/heldout with one vocabulary, learned from the training part. Returns prep's two summaries."""
+    """Shards out/train and out/heldout with one vocabulary, learned from the training part."""
     split(corpus, out)
-    summaries = {}
-    for name, vocabulary in (("train", ["--vocab-size", str(vocab_size)]), ("heldout", None)):
+    for name, vocabulary in (("train", ["--vocab-size", vocab_size]), ("heldout", None)):
         if vocabulary is None:
-            vocabulary = ["--vocab", str(next((out / "train").glob("*.model")))]
-        done = subprocess.run(
-            [binaries / "anyorder-prep", "--input", out / f"{name}.txt", "--output", out / name, *vocabulary,
-             "--workers", "1", "--no-filter", "--quiet", "--json"],
-            check=True, stdout=subprocess.PIPE, text=True)
-        summaries[name] = json.loads(done.stdout)
-    return summaries
+            vocabulary = ["--vocab", next((out / "train").glob("*.model"))]
+        output_of([binaries / "anyorder-prep", "--input", out / f"{name}.txt", "--output", out / name, *vocabulary,
+                   "--workers", "1", "--no-filter", "--quiet"])

@@ -15,7 +15,6 @@
 
 #include <cmath>
 #include <iostream>
-#include <numeric>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -41,45 +40,38 @@ struct LagText {
 
   static constexpr int32_t kFirstId = 9;  // after the vocabulary's special pieces
   int64_t vocab_size() const { return kFirstId + symbols; }
-  double BlindEntropy() const;     // ln V
-  double InformedEntropy() const;  // H
+  // ln V and H.
+  double BlindEntropy() const { return std::log(static_cast<double>(symbols)); }
+  double InformedEntropy() const {
+    const auto size = static_cast<double>(symbols);
+    const double match = copies + (1 - copies) / size;
+    return -match * std::log(match) - (1 - match) * std::log((1 - match) / (size - 1));
+  }
 
   // The symbol at `position` of the text of `lane`: a pure function. About 1 / (1 - p) draws.
-  int32_t Token(uint64_t seed, int64_t lane, int64_t position) const;
-  // Tokens [step * seq_len, (step + 1) * seq_len) and the one after each.
-  TextSample Segment(int64_t seq_len, uint64_t seed, int64_t lane, int64_t step) const;
-};
-
-double LagText::BlindEntropy() const { return std::log(static_cast<double>(symbols)); }
-
-double LagText::InformedEntropy() const {
-  const auto size = static_cast<double>(symbols);
-  const double match = copies + (1 - copies) / size;
-  return -match * std::log(match) - (1 - match) * std::log((1 - match) / (size - 1));
-}
-
-int32_t LagText::Token(uint64_t seed, int64_t lane, int64_t position) const {
-  for (;; position -= lag) {
-    RandomStream random(seed, RandomPurpose::kPairs, static_cast<uint64_t>(position),
-                        static_cast<uint64_t>(lane));
-    if (position < lag || random.Uniform() >= copies) {
-      return kFirstId + static_cast<int32_t>(random.Below(static_cast<uint32_t>(symbols)));
+  int32_t Token(uint64_t seed, int64_t lane, int64_t position) const {
+    for (;; position -= lag) {
+      RandomStream random(seed, RandomPurpose::kPairs, static_cast<uint64_t>(position),
+                          static_cast<uint64_t>(lane));
+      if (position < lag || random.Uniform() >= copies)
+        return kFirstId + static_cast<int32_t>(random.Below(static_cast<uint32_t>(symbols)));
     }
   }
-}
 
-TextSample LagText::Segment(int64_t seq_len, uint64_t seed, int64_t lane, int64_t step) const {
-  TextSample sample;
-  sample.lane = lane;
-  sample.step = step;
-  sample.segment.assign(static_cast<size_t>(seq_len), 0);
-  for (int64_t slot = 0; slot <= seq_len; ++slot) {
-    const int32_t token = Token(seed, lane, step * seq_len + slot);
-    if (slot < seq_len) sample.tokens.push_back(token);
-    if (slot > 0) sample.next_tokens.push_back(token);
+  // Tokens [step * seq_len, (step + 1) * seq_len) and the one after each.
+  TextSample Segment(int64_t seq_len, uint64_t seed, int64_t lane, int64_t step) const {
+    TextSample sample;
+    sample.lane = lane;
+    sample.step = step;
+    sample.segment.assign(static_cast<size_t>(seq_len), 0);
+    for (int64_t slot = 0; slot <= seq_len; ++slot) {
+      const int32_t token = Token(seed, lane, step * seq_len + slot);
+      if (slot < seq_len) sample.tokens.push_back(token);
+      if (slot > 0) sample.next_tokens.push_back(token);
+    }
+    return sample;
   }
-  return sample;
-}
+};
 
 struct Options : ExperimentOptions {
   int64_t mem_len = 32;
@@ -92,9 +84,9 @@ struct Options : ExperimentOptions {
 constexpr uint64_t kEvalSeed = uint64_t{1} << 40;
 
 double Mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0, [&](double sum, double value) {
-    return sum + value / static_cast<double>(values.size());
-  });
+  double mean = 0;
+  for (const double value : values) mean += value / static_cast<double>(values.size());
+  return mean;
 }
 
 class LagBench final : public Experiment {

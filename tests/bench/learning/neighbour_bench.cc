@@ -43,59 +43,52 @@ struct NeighbourText {
 
   // SampleKind::kContiguous, the first token even.
   TextSample Window(const SamplingConfig& sampling, uint64_t seed, int64_t lane,
-                    int64_t step) const;
+                    int64_t step) const {
+    TextSample sample = Tokens(sampling.seq_len + 1, seed, lane, step);
+    sample.next_tokens.assign(sample.tokens.begin() + 1, sample.tokens.end());
+    sample.tokens.pop_back();
+    sample.segment.assign(sample.tokens.size(), 0);
+    return sample;
+  }
+
   // SampleKind::kMaskedPairs: seq_len - 1 tokens, the first even, and CLS; BERT's targets, all of
   // them hidden behind `<mask>`.
   TextSample Masked(const SamplingConfig& sampling, uint64_t seed, int64_t lane,
-                    int64_t step) const;
-};
-
-std::vector<int32_t> Tokens(int64_t symbols, int64_t size, uint64_t seed, int64_t lane,
-                            int64_t step) {
-  RandomStream random(seed, RandomPurpose::kPairs, step, lane);
-  std::vector<int32_t> values(static_cast<size_t>(size + 2));
-  for (size_t i = 0; i < values.size(); i += 2)
-    values[i] = static_cast<int32_t>(random.Below(static_cast<uint32_t>(symbols)));
-  for (size_t i = 1; i + 1 < values.size(); i += 2)
-    values[i] = static_cast<int32_t>(symbols + values[i - 1] * symbols + values[i + 1]);
-  values.resize(static_cast<size_t>(size));
-  for (int32_t& value : values) value += NeighbourText::kFirstId;
-  return values;
-}
-
-TextSample NeighbourText::Window(const SamplingConfig& sampling, uint64_t seed, int64_t lane,
-                                 int64_t step) const {
-  TextSample sample;
-  sample.lane = lane;
-  sample.step = step;
-  sample.tokens = Tokens(symbols, sampling.seq_len + 1, seed, lane, step);
-  sample.next_tokens.assign(sample.tokens.begin() + 1, sample.tokens.end());
-  sample.tokens.pop_back();
-  sample.segment.assign(sample.tokens.size(), 0);
-  return sample;
-}
-
-TextSample NeighbourText::Masked(const SamplingConfig& sampling, uint64_t seed, int64_t lane,
-                                 int64_t step) const {
-  TextSample sample;
-  sample.lane = lane;
-  sample.step = step;
-  sample.tokens = Tokens(symbols, sampling.seq_len - 1, seed, lane, step);
-  const auto size = static_cast<int64_t>(sample.tokens.size());
-  sample.tokens.push_back(kClassId);
-  sample.segment.assign(sample.tokens.size(), 0);
-  sample.is_masked.assign(sample.tokens.size(), 0);
-  sample.is_functional.assign(sample.tokens.size(), 0);
-  sample.is_functional.back() = 1;
-  sample.input_tokens = sample.tokens;
-  RandomStream masks(seed, RandomPurpose::kSpans, step, lane);
-  const std::vector<int32_t> order = data::DrawPermutation(size, masks);
-  for (int64_t i = 0; i < sampling.NumTargets(SampleKind::kMaskedPairs); ++i) {
-    sample.is_masked[order[i]] = 1;
-    sample.input_tokens[order[i]] = kMaskId;
+                    int64_t step) const {
+    TextSample sample = Tokens(sampling.seq_len - 1, seed, lane, step);
+    const auto size = static_cast<int64_t>(sample.tokens.size());
+    sample.tokens.push_back(kClassId);
+    sample.segment.assign(sample.tokens.size(), 0);
+    sample.is_masked.assign(sample.tokens.size(), 0);
+    sample.is_functional.assign(sample.tokens.size(), 0);
+    sample.is_functional.back() = 1;
+    sample.input_tokens = sample.tokens;
+    RandomStream masks(seed, RandomPurpose::kSpans, step, lane);
+    const std::vector<int32_t> order = data::DrawPermutation(size, masks);
+    for (int64_t i = 0; i < sampling.NumTargets(SampleKind::kMaskedPairs); ++i) {
+      sample.is_masked[order[i]] = 1;
+      sample.input_tokens[order[i]] = kMaskId;
+    }
+    return sample;
   }
-  return sample;
-}
+
+ private:
+  TextSample Tokens(int64_t size, uint64_t seed, int64_t lane, int64_t step) const {
+    TextSample sample;
+    sample.lane = lane;
+    sample.step = step;
+    std::vector<int32_t>& values = sample.tokens;
+    RandomStream random(seed, RandomPurpose::kPairs, step, lane);
+    values.resize(static_cast<size_t>(size + 2));
+    for (size_t i = 0; i < values.size(); i += 2)
+      values[i] = static_cast<int32_t>(random.Below(static_cast<uint32_t>(symbols)));
+    for (size_t i = 1; i + 1 < values.size(); i += 2)
+      values[i] = static_cast<int32_t>(symbols + values[i - 1] * symbols + values[i + 1]);
+    values.resize(static_cast<size_t>(size));
+    for (int32_t& value : values) value += kFirstId;
+    return sample;
+  }
+};
 
 // Of tokens, the first of them even, of which those with `hidden` are not seen: how many of a
 // hidden token's symbols (one of an even token, two of an odd one) are told neither by an even

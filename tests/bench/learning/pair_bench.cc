@@ -237,8 +237,7 @@ class PairBench final : public Experiment {
     const auto names = static_cast<double>(ordered.names);
     std::string line = absl::StrFormat(
         "{\"bench\": \"pair\", \"objective\": \"%s\", \"mask_token_prob\": %g, \"seed\": %d, "
-        "\"step\": %d, "
-        "\"train_loss\": %.5f, \"names\": %d, \"joint_nll\": %.5f",
+        "\"step\": %d, \"train_loss\": %.5f, \"names\": %d, \"joint_nll\": %.5f",
         options_.objective, options_.mask_token_prob, options_.seed, step, train_loss,
         ordered.names, ordered.joint / names);
     if (IsPermutation()) {

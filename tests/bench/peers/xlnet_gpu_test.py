@@ -10,7 +10,6 @@ from pathlib import Path
 from unittest import mock
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 import xlnet_gpu  # noqa: E402
 
 

@@ -12,20 +12,14 @@ bool Same(const kernels::Band& a, const kernels::Band& b) {
 }
 
 ModelConfig Model(const std::string& windows) {
-  ModelConfig model;
-  model.num_layers = 2;
-  model.num_heads = 4;
-  model.mem_len = 2;
-  model.attention_windows = windows;
-  return model;
+  return {.num_layers = 2, .num_heads = 4, .mem_len = 2, .attention_windows = windows};
 }
 
 void ExpectBands(const std::string& windows, const std::vector<kernels::Band>& expected) {
-  const absl::StatusOr<std::vector<kernels::Band>> bands = AttentionWindows(Model(windows));
-  ASSERT_TRUE(bands.ok()) << bands.status();
-  ASSERT_EQ(bands->size(), expected.size()) << windows;
+  const std::vector<kernels::Band> bands = AttentionWindows(Model(windows)).value();
+  ASSERT_EQ(bands.size(), expected.size()) << windows;
   for (size_t i = 0; i < expected.size(); ++i)
-    EXPECT_TRUE(Same((*bands)[i], expected[i])) << windows << " at " << i;
+    EXPECT_TRUE(Same(bands[i], expected[i])) << windows << " at " << i;
 }
 
 TEST(AttentionWindowsTest, NothingSetIsUnlimited) {
@@ -66,15 +60,14 @@ TEST(AttentionWindowsTest, SameLengthCountsKeysAsTheReleasedCodesDo) {
   for (const SameLength form : {SameLength::kTorch, SameLength::kTensorFlow}) {
     ModelConfig model = Model("");
     model.same_length = form;
-    const absl::StatusOr<std::vector<kernels::Band>> bands = AttentionWindows(model);
-    ASSERT_TRUE(bands.ok()) << bands.status();
-    ASSERT_EQ(bands->size(), 8u);
+    const std::vector<kernels::Band> bands = AttentionWindows(model).value();
+    ASSERT_EQ(bands.size(), 8u);
     const int expected = form == SameLength::kTorch ? 2 : 3;
     for (int row = 0; row < 4; ++row) {
       int seen = 0;
-      for (int key = -2; key <= row; ++key) seen += bands->front().Contains(row - key) ? 1 : 0;
+      for (int key = -2; key <= row; ++key) seen += bands.front().Contains(row - key) ? 1 : 0;
       EXPECT_EQ(seen, expected) << "row " << row;
-      EXPECT_TRUE(bands->front().Contains(0));
+      EXPECT_TRUE(bands.front().Contains(0));
     }
   }
 }

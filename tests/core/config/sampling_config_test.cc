@@ -21,11 +21,7 @@ TEST(SamplingConfigTest, PublishedSettingIsValid) {
 }
 
 TEST(SamplingConfigTest, EveryFaultIsNamedAtOnce) {
-  SamplingConfig config;
-  config.reuse_len = 200;
-  config.perm_size = 100;
-  config.mask_beta = 7;
-  config.max_span = 300;
+  SamplingConfig config = {.reuse_len = 200, .perm_size = 100, .mask_beta = 7, .max_span = 300};
   const std::string fault = Fault(config);
   EXPECT_THAT(fault, HasSubstr("reuse_len=200 must be seq_len / 2 = 256"));
   EXPECT_THAT(fault, HasSubstr("perm_size=100 must divide"));
@@ -35,10 +31,7 @@ TEST(SamplingConfigTest, EveryFaultIsNamedAtOnce) {
 }
 
 TEST(SamplingConfigTest, SequenceNeedsRoomForTwoSegments) {
-  SamplingConfig config;
-  config.num_predict = 1;
-  config.perm_size = 1;
-  config.max_span = 1;
+  SamplingConfig config = {.num_predict = 1, .perm_size = 1, .max_span = 1};
   for (const auto& [seq_len, valid] : {std::pair{8, false}, {9, false}, {10, true}, {11, false}}) {
     config.seq_len = seq_len;
     config.reuse_len = seq_len / 2;
@@ -62,8 +55,7 @@ TEST(SamplingConfigTest, TargetsMustFitIntoBothHalves) {
 }
 
 TEST(SamplingConfigTest, MaskedPairsCountTargetsAsBertDoes) {
-  SamplingConfig config;
-  config.num_predict = 1000;
+  SamplingConfig config = {.num_predict = 1000};
   // Python's int(round(0.15 * n)): 1.5 to 2 and 4.5 to 4.
   for (const auto& [seq_len, targets] :
        {std::pair{512, 77}, {128, 19}, {10, 2}, {30, 4}, {64, 10}, {2, 1}}) {
@@ -78,8 +70,7 @@ TEST(SamplingConfigTest, MaskedPairsCountTargetsAsBertDoes) {
 }
 
 TEST(SamplingConfigTest, MaskedPairsRefuseSharesThatAreNone) {
-  SamplingConfig config;
-  config.num_predict = 512;
+  SamplingConfig config = {.num_predict = 512};
   EXPECT_EQ(Fault(config, SampleKind::kMaskedPairs), "");
   for (const double fraction : {0.0, -0.1, 1.1, std::nan("")}) {
     config.mask_fraction = fraction;
@@ -102,9 +93,7 @@ TEST(SamplingConfigTest, MaskedPairsRefuseSharesThatAreNone) {
 }
 
 TEST(SamplingConfigTest, ContiguousTextHasRoomForAnyNumberOfTargets) {
-  SamplingConfig config;
-  config.seq_len = 77;
-  config.num_predict = 1000;
+  SamplingConfig config = {.seq_len = 77, .num_predict = 1000};
   EXPECT_TRUE(config.Validate(SampleKind::kContiguous).ok());
   config.seq_len = 0;
   EXPECT_THAT(Fault(config, SampleKind::kContiguous), HasSubstr("seq_len is 0"));

@@ -17,9 +17,8 @@
 #include "core/base/philox.h"
 #include "core/generate/beam_search.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/core/network/model_testing.h"
+#include "tests/testing/emulated_gpu.h"
 #include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"
 
@@ -56,11 +55,10 @@ class WholePass {
       : form_(form), model_(model), backend_(backend), weights_(weights) {}
 
   std::vector<double> Logits(const Tokens& prompt, const Tokens& text) {
-    const bool rewrites = form_.layout == Case::kCloze || form_.layout == Case::kPseudo;
     tokens_.clear();
     ranks_.clear();
     Tokens source = prompt;
-    if (rewrites) {
+    if (FillsMasks()) {
       source.insert(source.begin(), kTokens.classifier);
       source.push_back(kTokens.separator);
     } else if (source.empty()) {
@@ -74,6 +72,7 @@ class WholePass {
   }
 
  private:
+  bool FillsMasks() const { return form_.layout == Case::kCloze || form_.layout == Case::kPseudo; }
   void Add(int32_t token, int32_t rank) {
     tokens_.push_back(token);
     ranks_.push_back(rank);
@@ -81,7 +80,7 @@ class WholePass {
 
   std::vector<double> Run(int64_t source_size, int32_t next_rank) {
     const auto length = static_cast<int32_t>(tokens_.size());
-    if (form_.layout == Case::kCloze || form_.layout == Case::kPseudo) Add(kTokens.mask, next_rank);
+    if (FillsMasks()) Add(kTokens.mask, next_rank);
     BatchShape shape;
     shape.batch_size = 1;
     shape.content_rows = static_cast<int64_t>(tokens_.size());
@@ -97,8 +96,7 @@ class WholePass {
       batch.row_pos[i] = batch.key_pos[i] = static_cast<int32_t>(i);
       batch.row_lim[i] = batch.key_key[i] = ranks_[i];
       const bool is_target = static_cast<int64_t>(i) >= source_size;
-      const bool has_segments = form_.layout == Case::kCloze || form_.layout == Case::kPseudo;
-      batch.row_seg[i] = batch.key_seg[i] = has_segments && is_target ? 1 : 0;
+      batch.row_seg[i] = batch.key_seg[i] = FillsMasks() && is_target ? 1 : 0;
     }
     size_t read = tokens_.size() - 1;
     if (form_.layout == Case::kPseudo) {  // sees itself by its group only
@@ -111,14 +109,13 @@ class WholePass {
       batch.row_lim[read] = next_rank - 1;
     }
     batch.readout_rows[0] = static_cast<int32_t>(read);
-    absl::StatusOr<std::unique_ptr<InferenceNetwork>> network =
-        InferenceNetwork::Create({model_, shape, kVocab}, backend_);
-    ANYORDER_CHECK_OK(network.status());
+    const std::unique_ptr<InferenceNetwork> network =
+        InferenceNetwork::Create({model_, shape, kVocab}, backend_).value();
     const test::HostTensor weights = test::TensorOf(ToDType(model_.dtype), weights_);
-    (*network)->Run(batch, weights.view(), nullptr);
+    network->Run(batch, weights.view(), nullptr);
     const bool is_double = model_.dtype == ComputeType::kFloat64;
     test::HostTensor logits(is_double ? DType::kFloat64 : DType::kFloat32, {1, kVocab});
-    (*network)->ReadLogits(batch, logits.view());
+    network->ReadLogits(batch, logits.view());
     return logits.Values();
   }
 
@@ -130,11 +127,9 @@ class WholePass {
 };
 
 std::vector<double> ToDouble(ConstTensorView x) {
-  std::vector<double> values(static_cast<size_t>(x.num_elements()));
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = x.dtype() == DType::kFloat64 ? x.data<double>()[i]
-                                             : static_cast<double>(x.data<float>()[i]);
-  return values;
+  const int64_t size = x.num_elements();
+  if (x.dtype() == DType::kFloat64) return {x.data<double>(), x.data<double>() + size};
+  return {x.data<float>(), x.data<float>() + size};
 }
 
 // Steps of a decoder whose tokens and parents are drawn at random, each lane's text beside its
@@ -165,18 +160,18 @@ Walk RandomWalk(const Case& form, const ModelConfig& model, const std::vector<To
   DeviceVector stored(backend, ToDType(model.dtype), static_cast<int64_t>(weights.size()));
   stored.Assign(weights);
   const std::unique_ptr<GenerationForm> generation = form.make();
-  absl::StatusOr<std::unique_ptr<Decoder>> decoder = Decoder::Create(
-      model, kVocab, stored.view(), *generation, prompts, {kLanes, kSteps}, backend);
-  ANYORDER_CHECK_OK(decoder.status());
+  const std::unique_ptr<Decoder> decoder =
+      Decoder::Create(model, kVocab, stored.view(), *generation, prompts, {kLanes, kSteps}, backend)
+          .value();
   RandomStream random(32, RandomPurpose::kPairs, 0, 0);
-  const auto lanes = static_cast<size_t>((*decoder)->lanes());
+  const auto lanes = static_cast<size_t>(decoder->lanes());
   std::vector<Tokens> texts(lanes);
   Tokens newest(lanes), parents(lanes);
   std::iota(parents.begin(), parents.end(), 0);
   Walk walk;
   for (int64_t t = 0; t < kSteps; ++t) {
-    (*decoder)->Next(newest, parents);
-    const std::vector<double> logits = ToDouble((*decoder)->logits());
+    decoder->Next(newest, parents);
+    const std::vector<double> logits = ToDouble(decoder->logits());
     walk.logits.insert(walk.logits.end(), logits.begin(), logits.end());
     for (size_t b = 0; b < lanes; ++b) {
       walk.prompts.push_back(prompts[b / kLanes]);
@@ -214,10 +209,7 @@ void TransformerXl(ModelConfig& model) {
   model.untie_r = false;
 }
 void Gpt(ModelConfig& model) {
-  model.positions = Positions::kLearned;
-  model.max_positions = 16;
-  model.segments = Segments::kNone;
-  model.mem_len = 0;
+  model = SmallLearnedModel();
   model.attention_biases = true;
   model.softmax_bias = false;
 }
@@ -268,13 +260,10 @@ class DecoderTest : public ::testing::TestWithParam<Case> {
   DecoderTest() {
     GetParam().backbone(model_);
     weights_ = InitialWeights(model_, kVocab, 21);
-    prompts_ = RandomPrompts(GetParam().make()->takes_empty_prompt());
+    prompts_ = RandomPrompts(GetParam().make()->traits().takes_empty_prompt);
   }
   std::unique_ptr<kernels::Backend> Cpu(int threads) {
-    absl::StatusOr<std::unique_ptr<kernels::Backend>> cpu =
-        kernels::MakeCpuBackend({.num_threads = threads});
-    ANYORDER_CHECK_OK(cpu.status());
-    return *std::move(cpu);
+    return kernels::MakeCpuBackend({.num_threads = threads}).value();
   }
 
   ModelConfig model_ = SmallModel();
@@ -283,9 +272,9 @@ class DecoderTest : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(DecoderTest, StepsEqualTheWholePass) {
-  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
-  const Walk walk = RandomWalk(GetParam(), model_, prompts_, weights_, *backend);
-  const std::vector<double> expected = WholeLogits(GetParam(), model_, walk, weights_, *backend);
+  kernels::Backend& backend = SharedReference();
+  const Walk walk = RandomWalk(GetParam(), model_, prompts_, weights_, backend);
+  const std::vector<double> expected = WholeLogits(GetParam(), model_, walk, weights_, backend);
   ASSERT_EQ(walk.logits.size(), expected.size());
   double largest = 0;
   for (const double logit : expected) largest = std::max(largest, std::abs(logit));
@@ -298,7 +287,6 @@ TEST_P(DecoderTest, StepsEqualTheWholePass) {
 
 // Against exact arithmetic: no more than twice what a whole pass on the same backend loses.
 TEST_P(DecoderTest, OnTheCpuRoundingIsThatOfTheStorageType) {
-  const std::unique_ptr<kernels::Backend> reference = kernels::MakeReferenceBackend();
   const std::unique_ptr<kernels::Backend> cpu = Cpu(2);
   for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
     ModelConfig model = model_;
@@ -307,7 +295,8 @@ TEST_P(DecoderTest, OnTheCpuRoundingIsThatOfTheStorageType) {
     // Weights as stored, so that only computing differs.
     const std::vector<double> weights = test::TensorOf(ToDType(dtype), weights_).Values();
     const Walk walk = RandomWalk(GetParam(), model, prompts_, weights, *cpu);
-    const std::vector<double> exact = WholeLogits(GetParam(), model_, walk, weights, *reference);
+    const std::vector<double> exact =
+        WholeLogits(GetParam(), model_, walk, weights, SharedReference());
     const std::vector<double> whole = WholeLogits(GetParam(), model, walk, weights, *cpu);
     EXPECT_GT(Distance(whole, exact), 0);
     EXPECT_LE(Distance(walk.logits, exact), 2 * Distance(whole, exact)) << static_cast<int>(dtype);
@@ -347,13 +336,9 @@ class WithoutGraphs final : public ForwardingBackend {
 
 TEST_P(DecoderTest, RecordedStepsHaveTheBitsOfPlainOnes) {
   model_.dtype = ComputeType::kFloat32;
-  const auto device = [] {
-    return kernels::cuda::MakeCudaBackend(kernels::cuda::emulation::MakeEmulatedRuntime({}), {})
-        .value();
-  };
   const std::vector<Tokens> prompts(prompts_.begin(), prompts_.begin() + 2);
-  const std::unique_ptr<kernels::Backend> recording = device();
-  WithoutGraphs plain(device());
+  const std::unique_ptr<kernels::Backend> recording = MakeEmulatedGpu();
+  WithoutGraphs plain(MakeEmulatedGpu());
   EXPECT_EQ(RandomWalk(GetParam(), model_, prompts, weights_, *recording).logits,
             RandomWalk(GetParam(), model_, prompts, weights_, plain).logits);
 }
@@ -363,16 +348,14 @@ TEST_P(DecoderTest, TextsDoNotDependOnTheirCompany) {
   const std::unique_ptr<kernels::Backend> cpu = Cpu(2);
   const test::HostTensor weights = test::TensorOf(DType::kFloat32, weights_);
   const std::unique_ptr<GenerationForm> form = GetParam().make();
-  BeamOptions options;
-  options.width = kLanes;
-  options.length_penalty = 0.6;
-  options.rules.end_token = form->end_token();
+  BeamOptions options = {.width = kLanes, .length_penalty = 0.6};
+  options.rules.end_token = form->traits().end_token;
   options.rules.max_tokens = kSteps;
   const auto search = [&](const std::vector<Tokens>& prompts) {
-    absl::StatusOr<std::unique_ptr<Decoder>> decoder =
-        Decoder::Create(model_, kVocab, weights.view(), *form, prompts, {kLanes, kSteps}, *cpu);
-    ANYORDER_CHECK_OK(decoder.status());
-    return BeamSearch(**decoder, options);
+    const std::unique_ptr<Decoder> decoder =
+        Decoder::Create(model_, kVocab, weights.view(), *form, prompts, {kLanes, kSteps}, *cpu)
+            .value();
+    return BeamSearch(*decoder, options);
   };
   const std::vector<std::vector<Hypothesis>> together = search(prompts_);
   for (size_t n = 0; n < prompts_.size(); ++n) {
@@ -401,27 +384,24 @@ void ExpectTrainingsLosses(const ModelConfig& model, kernels::Backend& backend) 
   ModelRunner runner(model, kVocab, objective->Shape(1), backend);
   std::vector<double> memory;
   for (int64_t step = 0; step < 3; ++step) {
-    TextSample sample;
-    sample.step = step;
+    TextSample sample = {.step = step};
     const auto begin = text.begin() + step * 4;
     sample.tokens.assign(begin, begin + 4);
     sample.next_tokens.assign(begin + 1, begin + 5);
-    Batch batch = BuildBatch(*objective, {sample});
-    const ModelRunner::Result result = runner.Run(batch, weights, memory, false);
+    const ModelRunner::Result result =
+        runner.Run(BuildBatch(*objective, {sample}), weights, memory, false);
     expected.insert(expected.end(), result.losses.begin(), result.losses.end());
     memory = result.memory;
   }
 
-  const absl::StatusOr<std::unique_ptr<GenerationForm>> form = objective->Generation(kTokens);
-  ASSERT_TRUE(form.ok());
+  const std::unique_ptr<GenerationForm> form = objective->Generation(kTokens).value();
   DeviceVector stored(backend, DType::kFloat64, static_cast<int64_t>(weights.size()));
   stored.Assign(weights);
-  absl::StatusOr<std::unique_ptr<Decoder>> decoder =
-      Decoder::Create(model, kVocab, stored.view(), **form, {{text[0]}}, {1, 12}, backend);
-  ASSERT_TRUE(decoder.ok());
+  const std::unique_ptr<Decoder> decoder =
+      Decoder::Create(model, kVocab, stored.view(), *form, {{text[0]}}, {1, 12}, backend).value();
   for (size_t t = 0; t < 12; ++t) {
-    (*decoder)->Next({text[t]}, {0});
-    const std::vector<double> logits = ToDouble((*decoder)->logits());
+    decoder->Next({text[t]}, {0});
+    const std::vector<double> logits = ToDouble(decoder->logits());
     double sum = 0;
     for (const double logit : logits) sum += std::exp(logit);
     // Losses are reported in fp32.
@@ -432,7 +412,7 @@ void ExpectTrainingsLosses(const ModelConfig& model, kernels::Backend& backend) 
 TEST(DecoderMemoryTest, CausalStepsEqualTrainingsSegmentsWithMemory) {
   ModelConfig model = SmallModel();
   TransformerXl(model);
-  ExpectTrainingsLosses(model, *kernels::MakeReferenceBackend());
+  ExpectTrainingsLosses(model, SharedReference());
 }
 
 TEST(DecoderMemoryTest, AdaptiveSoftmaxGivesEveryWordItsProbability) {
@@ -442,7 +422,7 @@ TEST(DecoderMemoryTest, AdaptiveSoftmaxGivesEveryWordItsProbability) {
   model.cutoffs = "6, 9";
   for (const int64_t div_val : {1, 2}) {
     model.div_val = div_val;
-    ExpectTrainingsLosses(model, *kernels::MakeReferenceBackend());
+    ExpectTrainingsLosses(model, SharedReference());
     FencedBackend fenced(kernels::MakeReferenceBackend());
     ExpectTrainingsLosses(model, fenced);
   }
@@ -452,17 +432,17 @@ TEST(DecoderMemoryTest, RowsSeeAsFarBackAsInTrainingAndNoFarther) {
   ModelConfig model = SmallModel();
   RopePreNorm(model);
   model.num_layers = 1;  // so that nothing older arrives through other rows
-  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   const std::vector<double> weights = InitialWeights(model, kVocab, 23);
   const test::HostTensor stored = test::TensorOf(DType::kFloat64, weights);
   const auto last_logits = [&](int64_t context, int32_t oldest) {
     const std::unique_ptr<GenerationForm> form = MakeCausalGeneration(kTokens, context);
-    absl::StatusOr<std::unique_ptr<Decoder>> decoder =
-        Decoder::Create(model, kVocab, stored.view(), *form, {{oldest, 6, 7, 8}}, {1, 2}, *backend);
-    ANYORDER_CHECK_OK(decoder.status());
-    (*decoder)->Next({0}, {0});
-    (*decoder)->Next({9}, {0});
-    return ToDouble((*decoder)->logits());
+    const std::unique_ptr<Decoder> decoder =
+        Decoder::Create(model, kVocab, stored.view(), *form, {{oldest, 6, 7, 8}}, {1, 2},
+                        SharedReference())
+            .value();
+    decoder->Next({0}, {0});
+    decoder->Next({9}, {0});
+    return ToDouble(decoder->logits());
   };
   EXPECT_EQ(last_logits(4, 5), last_logits(4, 10));
   EXPECT_NE(last_logits(5, 5), last_logits(5, 10));
@@ -475,11 +455,8 @@ TEST(DecoderRefusalTest, SaysWhatDoesNotFit) {
   const std::unique_ptr<GenerationForm> causal = Causal();
   EXPECT_TRUE(CheckFits(model, *causal, Tokens(10, 5), 7)
                   .ok());  // 16 positions: the last token is only predicted
-  const absl::Status status = CheckFits(model, *causal, Tokens(10, 5), 8);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              ::testing::HasSubstr(
-                  "10 tokens and 8 to generate need 17 positions, but the model has learned 16"));
+  ExpectInvalid(CheckFits(model, *causal, Tokens(10, 5), 8),
+                "10 tokens and 8 to generate need 17 positions, but the model has learned 16");
   EXPECT_TRUE(CheckFits(model, *causal, {}, 5).ok());
   EXPECT_FALSE(CheckFits(model, *Cloze(), {}, 5).ok());
 }
@@ -488,9 +465,8 @@ TEST(DecoderRefusalTest, ObjectivesWithoutAnOrderSayWhy) {
   for (const char* const name : {"dae", "bert"}) {
     ModelConfig model = SmallModel();
     if (std::string(name) == "bert") Bert(model);
-    const SamplingConfig sampling = OneWaySampling();
     const absl::Status status =
-        MakeObjectiveOrDie(name, model, sampling)->Generation(kTokens).status();
+        MakeObjectiveOrDie(name, model, OneWaySampling())->Generation(kTokens).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name;
     EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(name));
   }

@@ -97,12 +97,7 @@ class ConstantModel final : public NextTokens {
   std::vector<float> logits_;
 };
 
-TokenRules Rules(int64_t max_tokens) {
-  TokenRules rules;
-  rules.end_token = kEnd;
-  rules.max_tokens = max_tokens;
-  return rules;
-}
+TokenRules Rules(int64_t max_tokens) { return {.end_token = kEnd, .max_tokens = max_tokens}; }
 
 double Score(const Hypothesis& text, double alpha) {
   return text.log_prob / std::pow((5.0 + static_cast<double>(text.length())) / 6.0, alpha);
@@ -135,10 +130,7 @@ TEST(BeamSearchTest, AsWideAsAllTextsFindsTheBestOfThem) {
   for (const double alpha : {0.0, 0.6, 2.0}) {
     for (const int64_t min_tokens : {0, 2}) {
       TableModel model(kVocab, {0}, kWidth, 17 + static_cast<uint64_t>(min_tokens));
-      BeamOptions options;
-      options.width = kWidth;
-      options.length_penalty = alpha;
-      options.rules = Rules(kLongest);
+      BeamOptions options = {.width = kWidth, .length_penalty = alpha, .rules = Rules(kLongest)};
       options.rules.min_tokens = min_tokens;
       ASSERT_TRUE(options.Validate().ok());
       const std::vector<Hypothesis> found = BeamSearch(model, options).front();
@@ -213,10 +205,8 @@ TEST(BeamSearchTest, StopsEarlyOnlyWhereNothingBetterCanCome) {
   constexpr uint64_t kModels = 40;
   for (uint64_t seed = 0; seed < kModels; ++seed) {
     for (const int64_t width : {1, 2, 5}) {
-      BeamOptions options;
-      options.width = width;
+      BeamOptions options = {.width = width, .rules = Rules(kLongest)};
       options.length_penalty = seed % 2 == 0 ? 0.0 : 0.9;
-      options.rules = Rules(kLongest);
       options.rules.min_tokens = static_cast<int64_t>(seed % 3);
       TableModel model(6, {0}, width, seed);
       const std::vector<Hypothesis> found = BeamSearch(model, options).front();
@@ -234,10 +224,7 @@ TEST(BeamSearchTest, StopsEarlyOnlyWhereNothingBetterCanCome) {
 }
 
 TEST(BeamSearchTest, PromptsSideBySideGetWhatEachGetsAlone) {
-  BeamOptions options;
-  options.width = 3;
-  options.length_penalty = 0.6;
-  options.rules = Rules(8);
+  const BeamOptions options = {.width = 3, .length_penalty = 0.6, .rules = Rules(8)};
   const std::vector<int64_t> prompts = {4, 9, 2, 7};
   TableModel together(7, prompts, options.width, 5);
   const std::vector<std::vector<Hypothesis>> found = BeamSearch(together, options);
@@ -255,9 +242,7 @@ TEST(BeamSearchTest, PromptsSideBySideGetWhatEachGetsAlone) {
 
 TEST(BeamSearchTest, EqualProbabilitiesAreOrderedByTextThenToken) {
   ConstantModel model({-20, 1, 1, 1}, 2);
-  BeamOptions options;
-  options.width = 2;
-  options.rules = Rules(3);
+  const BeamOptions options = {.width = 2, .rules = Rules(3)};
   const std::vector<Hypothesis> found = BeamSearch(model, options).front();
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].tokens, (Tokens{1, 1, 1}));
@@ -268,10 +253,7 @@ TEST(BeamSearchTest, EqualProbabilitiesAreOrderedByTextThenToken) {
 TEST(BeamSearchTest, FirstStopTakesTheFirstFinishedTexts) {
   // The end token is always second best: each step finishes one text, and going on never helps.
   ConstantModel model({0, 1, -9}, 2);
-  BeamOptions options;
-  options.width = 2;
-  options.stop = SearchStop::kFirst;
-  options.rules = Rules(50);
+  const BeamOptions options = {.width = 2, .stop = SearchStop::kFirst, .rules = Rules(50)};
   const std::vector<Hypothesis> found = BeamSearch(model, options).front();
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].tokens, Tokens{});
@@ -292,11 +274,9 @@ bool HasRepeatedNgram(const Tokens& tokens, size_t n) {
 TEST(TokenRulesTest, BlockedNgramsNeverComeTwice) {
   constexpr int64_t kLongest = 24;
   for (const int64_t n : {1, 2, 3}) {
-    const std::vector<float> logits = {-30, 3, 2.9f, 2, 1, 0.5f, 0, 0, 0, 0, 0, 0, 0,
-                                       0,   0, 0,    0, 0, 0,    0, 0, 0, 0, 0, 0, 0};
-    BeamOptions beam;
-    beam.width = 3;
-    beam.rules = Rules(kLongest);
+    std::vector<float> logits = {-30, 3, 2.9f, 2, 1, 0.5f};
+    logits.resize(26);
+    BeamOptions beam = {.width = 3, .rules = Rules(kLongest)};
     ConstantModel model(logits, 3);
     EXPECT_TRUE(HasRepeatedNgram(BeamSearch(model, beam).front().front().tokens, n));
     beam.rules.block_ngram = n;
@@ -306,8 +286,7 @@ TEST(TokenRulesTest, BlockedNgramsNeverComeTwice) {
       EXPECT_EQ(text.length(), kLongest);
       EXPECT_FALSE(HasRepeatedNgram(text.tokens, n)) << n;
     }
-    SampleOptions sample;
-    sample.rules = beam.rules;
+    const SampleOptions sample = {.rules = beam.rules};
     ConstantModel drawn(logits, 20);
     for (const Hypothesis& text : SampleTexts(drawn, sample, 0))
       EXPECT_FALSE(HasRepeatedNgram(text.tokens, n)) << n;
@@ -316,9 +295,7 @@ TEST(TokenRulesTest, BlockedNgramsNeverComeTwice) {
 
 TEST(TokenRulesTest, LengthsAndBannedTokensHold) {
   ConstantModel model({9, 5, 1, 0}, 2);  // the end token is by far the likeliest
-  BeamOptions options;
-  options.width = 2;
-  options.rules = Rules(6);
+  BeamOptions options = {.width = 2, .rules = Rules(6)};
   options.rules.min_tokens = 3;
   options.rules.banned = {0, 1, 0, 0};
   const std::vector<std::vector<Hypothesis>> found = BeamSearch(model, options);
@@ -332,13 +309,11 @@ TEST(TokenRulesTest, LengthsAndBannedTokensHold) {
 
 TEST(TokenRulesTest, WhereNoTokenIsAllowedTheTextStops) {
   ConstantModel model({0, 1}, 1);
-  BeamOptions options;
-  options.rules = Rules(4);
+  BeamOptions options = {.rules = Rules(4)};
   options.rules.min_tokens = 3;
   options.rules.banned = {0, 1};
   EXPECT_TRUE(BeamSearch(model, options).front().empty());
-  SampleOptions sample;
-  sample.rules = options.rules;
+  const SampleOptions sample = {.rules = options.rules};
   const Hypothesis text = SampleTexts(model, sample, 0).front();
   EXPECT_TRUE(text.tokens.empty());
   EXPECT_FALSE(text.ended);
@@ -349,9 +324,7 @@ TEST(SamplingTest, DrawsTokensAsOftenAsTheirProbabilitySays) {
   constexpr int64_t kDraws = 20000;
   constexpr double kTemperature = 1.5;
   ConstantModel model(logits, kDraws);
-  SampleOptions options;
-  options.temperature = kTemperature;
-  options.rules = Rules(1);
+  const SampleOptions options = {.temperature = kTemperature, .rules = Rules(1)};
   std::map<int32_t, int64_t> counts;
   for (const Hypothesis& text : SampleTexts(model, options, 0))
     ++counts[text.ended ? kEnd : text.tokens.front()];
@@ -368,10 +341,7 @@ TEST(SamplingTest, CutsLeaveTheLikeliestTokens) {
   const std::vector<float> logits = {-9, 2, 1, 1.5f, -2};  // of 1, 3, 2, 4: 0.50, 0.30, 0.18, 0.01
   const auto drawn = [&](int64_t top_k, double top_p) {
     ConstantModel model(logits, 500);
-    SampleOptions options;
-    options.top_k = top_k;
-    options.top_p = top_p;
-    options.rules = Rules(1);
+    const SampleOptions options = {.top_k = top_k, .top_p = top_p, .rules = Rules(1)};
     std::set<int32_t> tokens;
     for (const Hypothesis& text : SampleTexts(model, options, 0))
       tokens.insert(text.tokens.front());
@@ -386,9 +356,7 @@ TEST(SamplingTest, CutsLeaveTheLikeliestTokens) {
 }
 
 TEST(SamplingTest, ATextDependsOnSeedAndNumberAlone) {
-  SampleOptions options;
-  options.rules = Rules(10);
-  options.seed = 3;
+  SampleOptions options = {.seed = 3, .rules = Rules(10)};
   TableModel together(9, {0, 0, 0, 0}, 1, 8);
   const std::vector<Hypothesis> all = SampleTexts(together, options, 100);
   std::set<Tokens> different;
@@ -414,17 +382,12 @@ TEST(SamplingTest, ATextDependsOnSeedAndNumberAlone) {
 }
 
 TEST(SearchOptionsTest, RefuseWhatCannotBeMeant) {
-  BeamOptions beam;
-  beam.width = 0;
-  beam.length_penalty = -1;
+  BeamOptions beam = {.width = 0, .length_penalty = -1};
   EXPECT_THAT(std::string(beam.Validate().message()), ::testing::HasSubstr("length penalty -1"));
   beam = {};
   beam.rules.min_tokens = 128;
   EXPECT_FALSE(beam.Validate().ok());
-  SampleOptions sample;
-  sample.temperature = 0;
-  sample.top_p = 0;
-  sample.top_k = -1;
+  const SampleOptions sample = {.temperature = 0, .top_k = -1, .top_p = 0};
   const std::string message(sample.Validate().message());
   EXPECT_THAT(message, ::testing::HasSubstr("temperature 0"));
   EXPECT_THAT(message, ::testing::HasSubstr("top-p 0"));

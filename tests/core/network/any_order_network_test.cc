@@ -3,11 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <memory>
-#include <numeric>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/objective/any_order/mask_noise.h"
@@ -27,12 +24,9 @@ SamplingConfig OneWay(const AnyOrderConfig& config = {}) {
 }
 
 ModelConfig WithPositions(Positions positions) {
-  ModelConfig model = SmallModel();
-  model.mem_len = 0;
+  ModelConfig model = SmallLearnedModel(kLength);
   model.positions = positions;
-  model.max_positions = kLength;
   model.rope_base = 50.0;
-  model.segments = Segments::kNone;
   return model;
 }
 
@@ -44,17 +38,21 @@ class AnyOrderNetworkTest : public ::testing::Test {
  protected:
   Batch Build(const std::string& name, const TextSample& sample,
               const AnyOrderConfig& config = {}) {
-    const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(name, model_, OneWay(config));
-    return BuildBatch(*objective, {sample});
+    return BuildBatch(*MakeObjectiveOrDie(name, model_, OneWay(config)), {sample});
   }
   ModelRunner::Result Run(const Batch& batch, bool training = false) {
-    ModelRunner runner(model_, kSmallVocab, batch.shape, *backend_);
-    return runner.Run(batch, InitialWeights(model_, kSmallVocab, 41), {}, training);
+    return RunOnce(model_, batch, training);
   }
 
   ModelConfig model_ = WithPositions(Positions::kRope);
-  const std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
 };
+
+// Losses are rounded to fp32; the sums behind them are fp64.
+void ExpectSameLosses(const ModelRunner::Result& some, const ModelRunner::Result& expected) {
+  ASSERT_EQ(some.losses.size(), expected.losses.size());
+  for (size_t i = 0; i < some.losses.size(); ++i)
+    EXPECT_NEAR(some.losses[i], expected.losses[i], 1e-6f * expected.losses[i]) << i;
+}
 
 double Mean(const Batch& batch, const ModelRunner::Result& result) {
   return result.step.loss_sum / batch.Divisor();
@@ -112,11 +110,8 @@ TEST_F(AnyOrderNetworkTest, ShuffledSlotsGiveTheSameLosses) {
             shuffled.readout_rows[entry] = static_cast<int32_t>(to);
       }
       ASSERT_NE(shuffled.row_pos, batch.row_pos);
-      const std::vector<float> losses = Run(batch).losses;
-      const std::vector<float> other = Run(shuffled).losses;
-      // Losses are rounded to fp32; the sums behind them are fp64.
-      for (size_t entry = 0; entry < losses.size(); ++entry)
-        EXPECT_NEAR(other[entry], losses[entry], 1e-6f * losses[entry]) << name << " " << entry;
+      SCOPED_TRACE(name);
+      ExpectSameLosses(Run(shuffled), Run(batch));
     }
   }
 }
@@ -125,17 +120,14 @@ TEST_F(AnyOrderNetworkTest, ShuffledSlotsGiveTheSameLosses) {
 // read by nobody.
 TEST_F(AnyOrderNetworkTest, OneBlockIsMaskedDiffusion) {
   for (const MaskDraw draw : {MaskDraw::kRate, MaskDraw::kCount}) {
-    AnyOrderConfig config;
-    config.block_len = kLength;
-    config.mask_draw = draw;
+    const AnyOrderConfig config = {.mask_draw = draw, .block_len = kLength};
     const Batch blocks = Build("block_diffusion", Sample(6), config);
     const Batch masked = Build("masked_diffusion", Sample(6), config);
     EXPECT_EQ(blocks.weights, masked.weights);
     const ModelRunner::Result of_blocks = Run(blocks, true);
     const ModelRunner::Result of_masked = Run(masked, true);
     EXPECT_GT(Norm(of_masked.gradients), 0.01);
-    for (size_t i = 0; i < of_masked.losses.size(); ++i)
-      EXPECT_NEAR(of_blocks.losses[i], of_masked.losses[i], 1e-6f * of_masked.losses[i]);
+    ExpectSameLosses(of_blocks, of_masked);
     EXPECT_NEAR(Mean(blocks, of_blocks), Mean(masked, of_masked), 1e-12 * Mean(masked, of_masked));
     EXPECT_LT(Distance(of_blocks.gradients, of_masked.gradients),
               1e-12 * Norm(of_masked.gradients));
@@ -145,9 +137,7 @@ TEST_F(AnyOrderNetworkTest, OneBlockIsMaskedDiffusion) {
 // Blocks of one token, all masked: the loss at i is that of a model that reads x_0 .. x_(i-1) from
 // left to right, then one <mask> at i.
 TEST_F(AnyOrderNetworkTest, BlocksOfOneTokenAreACausalModel) {
-  AnyOrderConfig config;
-  config.block_len = 1;
-  config.mask_rate_min = config.mask_rate_max = 1;
+  const AnyOrderConfig config = {.mask_rate_min = 1, .mask_rate_max = 1, .block_len = 1};
   const TextSample sample = Sample(7);
   const Batch batch = Build("block_diffusion", sample, config);
   const ModelRunner::Result all = Run(batch);
@@ -174,37 +164,25 @@ TEST_F(AnyOrderNetworkTest, BlocksOfOneTokenAreACausalModel) {
 
 // Without diffusion Eso-LM is that causal model, too.
 TEST_F(AnyOrderNetworkTest, EsoLmWithoutDiffusionIsACausalModel) {
-  AnyOrderConfig config;
-  config.block_len = 1;
-  config.mask_rate_min = config.mask_rate_max = 1;
+  AnyOrderConfig config = {.mask_rate_min = 1, .mask_rate_max = 1, .block_len = 1};
   config.diffusion_share = 0;
-  const std::vector<float> blocks = Run(Build("block_diffusion", Sample(7), config)).losses;
+  const ModelRunner::Result blocks = Run(Build("block_diffusion", Sample(7), config));
   for (const EsoForm form : {EsoForm::kA, EsoForm::kB, EsoForm::kMixed}) {
     config.eso_form = form;
-    const std::vector<float> losses = Run(Build("eso_lm", Sample(7), config)).losses;
-    ASSERT_EQ(losses.size(), blocks.size());
-    for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], blocks[i], 1e-6f * blocks[i]);
+    ExpectSameLosses(Run(Build("eso_lm", Sample(7), config)), blocks);
   }
 }
 
 // A3 with single tokens from left to right, and AS-ARM without a prompt, are one two-stream causal
 // model.
 TEST_F(AnyOrderNetworkTest, SingleGroupsInTextOrderAreThePromptlessAsArm) {
-  AnyOrderConfig config;
-  config.group_len_max = 1;
-  config.group_order = GroupOrder::kText;
+  AnyOrderConfig config = {.group_len_max = 1, .group_order = GroupOrder::kText};
   config.prompt_fraction_min = config.prompt_fraction_max = 0;
-  const std::vector<float> groups = Run(Build("a3", Sample(8), config)).losses;
-  const std::vector<float> prompts = Run(Build("as_arm", Sample(8), config)).losses;
-  ASSERT_EQ(groups.size(), prompts.size());
-  for (size_t i = 0; i < groups.size(); ++i) EXPECT_NEAR(groups[i], prompts[i], 1e-6f * prompts[i]);
+  ExpectSameLosses(Run(Build("a3", Sample(8), config)), Run(Build("as_arm", Sample(8), config)));
 }
 
 TEST_F(AnyOrderNetworkTest, AShortStepIsAStepOfShortText) {
-  AnyOrderConfig config;
-  config.random_length_prob = 1;
-  const TextSample sample = Sample(9);
-  const Batch batch = Build("masked_diffusion", sample, config);
+  const Batch batch = Build("masked_diffusion", Sample(9), {.random_length_prob = 1});
   const auto length = static_cast<int64_t>(batch.divisors[0]);
   ASSERT_TRUE(length > 1 && length < kLength) << length << ": take another lane";
   Batch cut = batch;

@@ -3,12 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/config/attention_windows.h"
-#include "kernels/backend.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::testing {
@@ -30,7 +28,7 @@ class BackboneStepTest : public ::testing::Test {
   }
   ModelRunner::Result Run(const ModelConfig& model, const Batch& batch,
                           const std::vector<double>& weights) {
-    ModelRunner runner(model, kSmallVocab, batch.shape, *backend_);
+    ModelRunner runner(model, kSmallVocab, batch.shape);
     return runner.Run(batch, weights, RandomVector(runner.memory_size(), 5), false);
   }
   std::vector<float> Losses(const ModelConfig& model, const Batch& batch) {
@@ -38,7 +36,6 @@ class BackboneStepTest : public ::testing::Test {
   }
 
   const SamplingConfig sampling_ = SmallSampling();
-  const std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
 };
 
 TEST_F(BackboneStepTest, WindowsOfTheConfigurationAreThoseOfABatchAndGiveWayToThem) {
@@ -70,19 +67,12 @@ TEST_F(BackboneStepTest, EachHeadLooksThroughItsOwnWindow) {
     for (int64_t i = 0; i < o.shape.num_elements(); ++i) {
       if (i / model.head_dim % 2 != head) weights[o.offset + i] = 0;
     }
-    const std::vector<float> losses = Run(model, batch, weights).losses;
-    for (int64_t slot = 0; slot < sampling_.seq_len; ++slot) {
-      Batch changed = batch;
-      changed.tokens[slot] = (changed.tokens[slot] + 1) % kSmallVocab;
-      const std::vector<float> other = Run(model, changed, weights).losses;
-      for (int64_t row = 0; row < sampling_.seq_len; ++row) {
-        const int64_t distance = row - slot;
-        const bool reaches = head == 0 ? distance == 0 || distance == 1
-                                       : distance >= 0 && distance <= 12 && distance % 2 == 0;
-        EXPECT_EQ(other[row] != losses[row], reaches)
-            << "head " << head << ", row " << row << ", slot " << slot;
-      }
-    }
+    SCOPED_TRACE(head);
+    ExpectReads(model, batch, weights, [head](int64_t slot, int64_t row) {
+      const int64_t distance = row - slot;
+      return head == 0 ? distance == 0 || distance == 1
+                       : distance >= 0 && distance <= 12 && distance % 2 == 0;
+    });
   }
 }
 
@@ -156,51 +146,34 @@ TEST_F(BackboneStepTest, BiasByDistanceIsRelativeAndReadsBackwards) {
   EXPECT_EQ(Losses(model, mirrored), losses);
 }
 
-// A query slot starts as mask_emb + P[pos]: moved, it predicts something else, and no other target
-// notices.
-TEST_F(BackboneStepTest, QueriesKnowTheirLearnedPosition) {
+// A query slot starts as mask_emb + P[pos]: moved, it predicts something else. No other target
+// notices but those of its group, whose queries see one another.
+TEST_F(BackboneStepTest, QueriesKnowTheirLearnedPositionAndSeeTheirGroupOnly) {
   ModelConfig model = OneLayer();
   model.positions = Positions::kLearned;
   model.max_positions = 16;
-  const Batch batch = Make("permutation_lm", model);
-  const std::vector<float> losses = Losses(model, batch);
-  for (int64_t query = 0; query < sampling_.num_predict; ++query) {
-    Batch moved = batch;
-    int32_t& position = moved.row_pos[sampling_.seq_len + query];
-    position = (position + 1) % 16;
-    const std::vector<float> other = Losses(model, moved);
-    for (size_t i = 0; i < losses.size(); ++i) {
-      const bool is_moved = batch.readout_rows[i] == sampling_.seq_len + query;
-      EXPECT_EQ(other[i] != losses[i], is_moved && batch.weights[i] > 0) << query << " " << i;
+  const Batch plain = Make("permutation_lm", model);
+  const Batch grouped = WithGroupedQueries(plain);
+  for (const Batch& batch : {plain, grouped}) {
+    const std::vector<float> losses = Losses(model, batch);
+    int64_t pairs_seen = 0;
+    for (int64_t query = 0; query < sampling_.num_predict; ++query) {
+      Batch moved = batch;
+      const int64_t row = sampling_.seq_len + query;
+      int32_t& position = moved.row_pos[row];
+      position = (position + 1) % 16;
+      const std::vector<float> other = Losses(model, moved);
+      for (size_t i = 0; i < losses.size(); ++i) {
+        const int32_t reader = batch.readout_rows[i];
+        const bool is_group =
+            batch.row_grp[reader] >= 0 && batch.row_grp[reader] == batch.row_grp[row];
+        const bool notices = batch.weights[i] > 0 && (reader == row || is_group);
+        EXPECT_EQ(other[i] != losses[i], notices) << query << " " << i;
+        pairs_seen += notices && reader != row ? 1 : 0;
+      }
     }
+    EXPECT_EQ(pairs_seen > 0, batch.shape.query_is_key);
   }
-}
-
-// Queries of one group see one another, so that a moved one changes what the others predict; those
-// of other groups do not.
-TEST_F(BackboneStepTest, QueriesSeeThoseOfTheirGroupOnly) {
-  ModelConfig model = OneLayer();
-  model.positions = Positions::kLearned;
-  model.max_positions = 16;
-  const Batch batch = WithGroupedQueries(Make("permutation_lm", model));
-  const std::vector<float> losses = Losses(model, batch);
-  int64_t pairs_seen = 0;
-  for (int64_t query = 0; query < sampling_.num_predict; ++query) {
-    Batch moved = batch;
-    const int64_t row = sampling_.seq_len + query;
-    int32_t& position = moved.row_pos[row];
-    position = (position + 1) % 16;
-    const std::vector<float> other = Losses(model, moved);
-    for (size_t i = 0; i < losses.size(); ++i) {
-      if (batch.weights[i] == 0) continue;
-      const int32_t reader = batch.readout_rows[i];
-      const bool same_group = reader == row || (batch.row_grp[reader] >= 0 &&
-                                                batch.row_grp[reader] == batch.row_grp[row]);
-      EXPECT_EQ(other[i] != losses[i], same_group) << query << " " << i;
-      pairs_seen += same_group && reader != row ? 1 : 0;
-    }
-  }
-  EXPECT_GT(pairs_seen, 0);
 }
 
 }  // namespace

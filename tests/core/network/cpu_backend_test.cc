@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/philox.h"
 #include "kernels/backend.h"
 #include "tests/core/network/model_testing.h"
+#include "tests/testing/dithered.h"
 #include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"
 #include "tests/testing/no_bias.h"
@@ -45,10 +45,7 @@ struct CpuCase {
 void PrintTo(const CpuCase& value, std::ostream* out) { *out << value.name; }
 
 std::unique_ptr<kernels::Backend> MakeCpu(int num_threads) {
-  absl::StatusOr<std::unique_ptr<kernels::Backend>> cpu =
-      kernels::MakeCpuBackend({.num_threads = num_threads});
-  ANYORDER_CHECK_OK(cpu.status());
-  return *std::move(cpu);
+  return kernels::MakeCpuBackend({.num_threads = num_threads}).value();
 }
 
 void Gpt(ModelConfig& model) {
@@ -131,17 +128,6 @@ struct Pair {
   ModelRunner::Result reference, checked;
 };
 
-// Each value moved by up to half of the distance between the numbers of `dtype` around it: storing
-// it then rounds to either neighbour, with an error that is independent of the value and zero on
-// average.
-std::vector<double> Dithered(std::vector<double> values, ComputeType dtype, uint64_t seed) {
-  RandomStream random(seed, RandomPurpose::kInit, 1, 0);
-  const int stored_bits = dtype == ComputeType::kBFloat16 ? 8 : 24;
-  for (double& value : values)
-    value += std::ldexp(random.Uniform() - 0.5, std::ilogb(value) + 1 - stored_bits);
-  return values;
-}
-
 // 2-norms of what `read` finds in each pair.
 struct Comparison {
   double bias;        // of the mean difference
@@ -213,12 +199,15 @@ class CpuBackendTest : public ::testing::TestWithParam<CpuCase> {
 
   // Both backends on kSamples random neighbours of the weights and the memory.
   std::vector<Pair> Sample(kernels::Backend& backend) {
-    ModelRunner reference = Runner(*reference_);
+    ModelRunner reference = Runner(SharedReference());
     ModelRunner checked = Runner(backend);
+    const int stored_bits = GetParam().dtype == ComputeType::kBFloat16 ? 8 : 24;
     std::vector<Pair> pairs;
     for (uint64_t sample = 0; sample < kSamples; ++sample) {
-      const std::vector<double> weights = Dithered(weights_, GetParam().dtype, 100 + sample);
-      const std::vector<double> memory = Dithered(memory_, GetParam().dtype, 200 + sample);
+      // Storing these rounds to either neighbour, with an error that is independent of the value
+      // and zero on average.
+      const std::vector<double> weights = Dithered(weights_, 100 + sample, stored_bits);
+      const std::vector<double> memory = Dithered(memory_, 200 + sample, stored_bits);
       pairs.push_back({reference.Run(*batch_, weights, memory, true),
                        checked.Run(*batch_, weights, memory, true)});
     }
@@ -267,7 +256,6 @@ class CpuBackendTest : public ::testing::TestWithParam<CpuCase> {
   SamplingConfig sampling_;
   std::unique_ptr<Objective> objective_;
   std::unique_ptr<Batch> batch_;
-  std::unique_ptr<kernels::Backend> reference_ = kernels::MakeReferenceBackend();
   std::unique_ptr<kernels::Backend> cpu_;
   std::vector<double> weights_;
   std::vector<double> memory_;
@@ -290,12 +278,8 @@ TEST_P(CpuBackendTest, LossesGradientsAndMemoryAgreeWithTheReference) {
 
 TEST_P(CpuBackendTest, ThreadsDoNotChangeBits) {
   const std::unique_ptr<kernels::Backend> alone = MakeCpu(1);
-  const ModelRunner::Result one = Runner(*alone).Run(*batch_, weights_, memory_, true);
-  const ModelRunner::Result two = Runner(*cpu_).Run(*batch_, weights_, memory_, true);
-  EXPECT_EQ(one.losses, two.losses);
-  EXPECT_EQ(one.gradients, two.gradients);
-  EXPECT_EQ(one.memory, two.memory);
-  EXPECT_EQ(SumNamed("nsp_loss", one.step.sums).sum, SumNamed("nsp_loss", two.step.sums).sum);
+  ExpectSameBits(Runner(*alone).Run(*batch_, weights_, memory_, true),
+                 Runner(*cpu_).Run(*batch_, weights_, memory_, true));
 }
 
 TEST_P(CpuBackendTest, TheSameBitsInMemoryThatIsNotTheHosts) {

@@ -9,7 +9,6 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/backend.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/core/network/plain_xlnet.h"
 
@@ -26,7 +25,7 @@ class ForwardTest : public ::testing::Test {
     objective_ = MakeObjectiveOrDie("permutation_lm", model_, sampling_);
     batch_ = std::make_unique<Batch>(
         RandomBatch(*objective_, sampling_, kSmallVocab, lanes, backward, step));
-    runner_ = std::make_unique<ModelRunner>(model_, kSmallVocab, batch_->shape, *backend_);
+    runner_ = std::make_unique<ModelRunner>(model_, kSmallVocab, batch_->shape);
     weights_ = InitialWeights(model_, kSmallVocab, 31);
     memory_ = RandomVector(runner_->memory_size(), 32);
   }
@@ -51,7 +50,6 @@ class ForwardTest : public ::testing::Test {
 
   ModelConfig model_ = SmallModel();
   SamplingConfig sampling_ = SmallSampling();
-  std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
   std::unique_ptr<Objective> objective_;
   std::unique_ptr<Batch> batch_;
   std::unique_ptr<ModelRunner> runner_;
@@ -176,17 +174,11 @@ TEST_F(ForwardTest, BackwardLaneEqualsForwardModelOnFlippedText) {
   Prepare({12}, {true}, 5);
   const ModelRunner::Result backward = Run();
 
-  BatchShape shape = batch_->shape;
+  Batch flipped = *batch_;
+  BatchShape& shape = flipped.shape;
   const int64_t size = shape.content_rows;
   shape.min_distance = -(shape.min_distance + shape.num_distances - 1);
-  Batch flipped(shape);
-  flipped.lanes = batch_->lanes;
-  flipped.step = batch_->step;
-  flipped.row_ids = batch_->row_ids;
   flipped.direction = {0};
-  flipped.readout_rows = batch_->readout_rows;
-  flipped.labels = batch_->labels;
-  flipped.weights = batch_->weights;
   const auto mirrored = [size](int32_t position) {
     return static_cast<int32_t>(size - 1 - position);
   };
@@ -205,7 +197,7 @@ TEST_F(ForwardTest, BackwardLaneEqualsForwardModelOnFlippedText) {
     flipped.key_seg[key] = batch_->key_seg[from];
     flipped.key_doc[key] = batch_->key_doc[from];
   }
-  ModelRunner forward(model_, kSmallVocab, shape, *backend_);
+  ModelRunner forward(model_, kSmallVocab, shape);
   const ModelRunner::Result result = forward.Run(flipped, weights_, memory_, false);
   EXPECT_NEAR(result.step.loss_sum, backward.step.loss_sum, kDoubleBound * backward.step.loss_sum);
 }
@@ -244,7 +236,7 @@ TEST_F(ForwardTest, QueriesAtTargetsEqualQueriesEverywhereThenGathered) {
     everywhere.readout_rows[i] =
         static_cast<int32_t>(content + b * size + (batch_->weights[i] > 0 ? position : size - 1));
   }
-  ModelRunner runner(model_, kSmallVocab, shape, *backend_);
+  ModelRunner runner(model_, kSmallVocab, shape);
   const ModelRunner::Result result = runner.Run(everywhere, weights_, memory_, true);
   for (size_t i = 0; i < result.losses.size(); ++i)
     EXPECT_NEAR(result.losses[i], at_targets.losses[i], kFloatEpsilon * at_targets.losses[i]);

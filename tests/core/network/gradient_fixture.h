@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::testing {
@@ -27,11 +26,29 @@ struct GradientCase {
   int64_t step = 1;  // half of the memory of the permutation LM holds states
   // What is done to the objective's microbatch, if anything.
   std::function<Batch(const Batch&)> change = nullptr;
-  // Whether the tensor cannot change the loss.
+  // Whether the tensor cannot change the loss, beside those that OnlyTensorsOutOfUse knows of.
   std::function<bool(const std::string& name)> unused = [](const std::string&) { return false; };
 };
 
+inline ModelConfig WithDropout(ModelConfig model, double rate = 0.125) {
+  model.dropout = model.attention_dropout = rate;
+  return model;
+}
+
+// Of an objective without memory that reads in one direction.
+inline GradientCase OneWayCase(const std::string& name, const std::string& objective,
+                               const ModelConfig& model) {
+  GradientCase result{name, objective, model};
+  result.model.mem_len = 0;
+  result.sampling.bidirectional = false;
+  result.backward = {false, false};
+  return result;
+}
+
 inline void PrintTo(const GradientCase& value, std::ostream* out) { *out << value.name; }
+inline std::string NameOf(const ::testing::TestParamInfo<GradientCase>& info) {
+  return info.param.name;
+}
 
 class GradientTest : public ::testing::TestWithParam<GradientCase> {
  protected:
@@ -45,7 +62,7 @@ class GradientTest : public ::testing::TestWithParam<GradientCase> {
     batch_ = std::make_unique<Batch>(
         RandomBatch(*objective, sampling, kSmallVocab, {3, 8}, param.backward, param.step));
     if (param.change) batch_ = std::make_unique<Batch>(param.change(*batch_));
-    runner_ = std::make_unique<ModelRunner>(param.model, kSmallVocab, batch_->shape, *backend_);
+    runner_ = std::make_unique<ModelRunner>(param.model, kSmallVocab, batch_->shape);
     weights_ = InitialWeights(param.model, kSmallVocab, 21);
     memory_ = RandomVector(runner_->memory_size(), 22);
     result_ = runner_->Run(*batch_, weights_, memory_, true);
@@ -85,7 +102,6 @@ class GradientTest : public ::testing::TestWithParam<GradientCase> {
     EXPECT_NEAR(computed, fine, std::abs(coarse - fine) + rounding) << what;
   }
 
-  std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
   std::unique_ptr<Batch> batch_;
   std::unique_ptr<ModelRunner> runner_;
   std::vector<double> weights_;

@@ -109,37 +109,31 @@ void AddExample(const SamplingConfig& sampling, int64_t vocab_size, RandomStream
 }  // namespace
 
 ModelConfig SmallModel() {
-  ModelConfig model;
-  model.num_layers = 2;
-  model.model_dim = 8;
-  model.num_heads = 2;
-  model.head_dim = 4;
-  model.ffn_dim = 12;
-  model.mem_len = 12;
-  model.dropout = 0.0;
-  model.attention_dropout = 0.0;
-  model.init_range = 0.4;
-  model.dtype = ComputeType::kFloat64;
-  return model;
+  return {.num_layers = 2,
+          .model_dim = 8,
+          .num_heads = 2,
+          .head_dim = 4,
+          .ffn_dim = 12,
+          .mem_len = 12,
+          .dropout = 0.0,
+          .attention_dropout = 0.0,
+          .init_range = 0.4,
+          .dtype = ComputeType::kFloat64};
 }
 
-ModelConfig SmallLearnedModel(int64_t positions) {
+ModelConfig SmallLearnedModel(int64_t positions, int64_t num_segments) {
   ModelConfig model = SmallModel();
   model.mem_len = 0;
   model.positions = Positions::kLearned;
   model.max_positions = positions;
-  model.segments = Segments::kNone;
+  model.segments = num_segments == 0 ? Segments::kNone : Segments::kLearned;
+  if (num_segments > 0) model.num_segments = num_segments;
   return model;
 }
 
 SamplingConfig SmallSampling() {
-  SamplingConfig sampling;
-  sampling.seq_len = 16;
-  sampling.reuse_len = 8;
-  sampling.num_predict = 5;
-  sampling.perm_size = 8;
-  sampling.mask_fraction = 0.3;  // five of 16
-  return sampling;
+  // Five of 16 slots are masked.
+  return {.seq_len = 16, .reuse_len = 8, .num_predict = 5, .perm_size = 8, .mask_fraction = 0.3};
 }
 
 SamplingConfig OneWaySampling(int64_t seq_len) {
@@ -203,21 +197,15 @@ Batch WithGroupedQueries(const Batch& plain) {
   BatchShape shape = plain.shape;
   shape.query_is_key = true;
   shape.content_readout = true;
-  Batch batch(shape);
+  Batch batch = plain;
+  batch.shape = shape;
+  for (const auto& array :
+       {&Batch::key_pos, &Batch::key_key, &Batch::key_grp, &Batch::key_doc, &Batch::key_seg})
+    batch.*array = Batch(shape).*array;
+  batch.key_glob = Batch(shape).key_glob;
   const int64_t old_keys = plain.shape.num_keys();
   const int64_t queries = plain.shape.query_rows;
   const int64_t content = shape.batch_size * shape.content_rows;
-  batch.step = plain.step;
-  batch.lanes = plain.lanes;
-  batch.direction = plain.direction;
-  batch.tokens = plain.tokens;
-  batch.row_ids = plain.row_ids;
-  batch.row_pos = plain.row_pos;
-  batch.row_lim = plain.row_lim;
-  batch.row_seg = plain.row_seg;
-  batch.readout_rows = plain.readout_rows;
-  batch.labels = plain.labels;
-  batch.weights = plain.weights;
   for (int64_t b = 0; b < shape.batch_size; ++b) {
     for (int64_t key = 0; key < shape.num_keys(); ++key) {
       const int64_t to = b * shape.num_keys() + key;
@@ -242,13 +230,17 @@ Batch WithGroupedQueries(const Batch& plain) {
 
 std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name, const ModelConfig& model,
                                               const SamplingConfig& sampling) {
-  absl::StatusOr<std::unique_ptr<Objective>> objective = MakeObjective(name, model, sampling);
-  ANYORDER_CHECK_OK(objective.status());
-  return *std::move(objective);
+  return MakeObjective(name, model, sampling).value();
 }
 
 bool Sees(const Batch& batch, int64_t row, int64_t key) {
   return kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band());
+}
+
+void ExpectInvalid(const absl::Status& status, const std::string& part) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << part;
+  EXPECT_NE(status.message().find(part), absl::string_view::npos) << status;
+  EXPECT_EQ(status.message().find('\n'), absl::string_view::npos) << status;
 }
 
 void ExpectRefusals(const std::string& objective, const ModelConfig& model,
@@ -257,22 +249,29 @@ void ExpectRefusals(const std::string& objective, const ModelConfig& model,
     ModelConfig changed_model = model;
     SamplingConfig changed_sampling = sampling;
     refusal.change(changed_model, changed_sampling);
-    const absl::Status status = MakeObjective(objective, changed_model, changed_sampling).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << refusal.message;
-    EXPECT_NE(status.message().find(refusal.message), absl::string_view::npos) << status;
-    EXPECT_EQ(status.message().find('\n'), absl::string_view::npos) << status;
+    ExpectInvalid(MakeObjective(objective, changed_model, changed_sampling).status(),
+                  refusal.message);
   }
 }
 
-std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size, uint64_t seed) {
+std::vector<float> InitialParameters(const ModelConfig& model, int64_t vocab_size, uint64_t seed) {
   const ParameterLayout layout(model, vocab_size);
-  std::vector<float> weights(static_cast<size_t>(layout.num_elements()));
-  InitializeParameters(layout, model, seed, 0, layout.num_elements(), weights.data());
-  // Zeros and ones would hide what depends on biases and gains: move everything a little.
-  std::vector<double> result(weights.begin(), weights.end());
-  const std::vector<double> noise = RandomVector(layout.num_elements(), seed + 1);
+  std::vector<float> values(static_cast<size_t>(layout.num_elements()));
+  InitializeParameters(layout, model, seed, 0, layout.num_elements(), values.data());
+  return values;
+}
+
+std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size, uint64_t seed) {
+  const std::vector<float> initial = InitialParameters(model, vocab_size, seed);
+  std::vector<double> result(initial.begin(), initial.end());
+  const std::vector<double> noise = RandomVector(static_cast<int64_t>(result.size()), seed + 1);
   for (size_t i = 0; i < result.size(); ++i) result[i] += 0.1 * noise[i];
   return result;
+}
+
+kernels::Backend& SharedReference() {
+  static const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
+  return *backend;
 }
 
 DeviceVector::DeviceVector(kernels::Backend& backend, DType dtype, int64_t size)
@@ -294,14 +293,6 @@ std::vector<double> DeviceVector::ToDouble() const {
 
 namespace {
 
-std::unique_ptr<Transformer> CreateOrDie(const ModelConfig& model, int64_t vocab_size,
-                                         const BatchShape& shape, kernels::Backend& backend) {
-  absl::StatusOr<std::unique_ptr<Transformer>> transformer =
-      Transformer::Create(model, vocab_size, shape, backend);
-  ANYORDER_CHECK_OK(transformer.status());
-  return *std::move(transformer);
-}
-
 // Calls `visit` with the number of each state's first element in [B, L, M, d] and in rings [B, L,
 // C, d] whose oldest state is in slot `start`, taken modulo C.
 void ForEachState(const Shape& rings, int64_t memory_rows, int64_t start,
@@ -314,40 +305,29 @@ void ForEachState(const Shape& rings, int64_t memory_rows, int64_t start,
   }
 }
 
-DType GradientType(const ModelConfig& model) {
-  return model.dtype == ComputeType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-}
-
 }  // namespace
 
 ModelRunner::ModelRunner(const ModelConfig& model, int64_t vocab_size, const BatchShape& shape,
                          kernels::Backend& backend)
-    : transformer_(CreateOrDie(model, vocab_size, shape, backend)),
+    : transformer_(Transformer::Create(model, vocab_size, shape, backend).value()),
       shape_(shape),
       rings_{shape.batch_size, model.num_layers, shape.ring_rows(), model.model_dim},
       memory_size_(shape.batch_size * model.num_layers * shape.memory_rows * model.model_dim),
       weights_(backend, ToDType(model.dtype), transformer_->layout().num_elements()),
       memory_(backend, ToDType(model.dtype), rings_.num_elements()),
-      gradients_(backend, GradientType(model), transformer_->layout().num_elements()) {}
+      gradients_(backend, model.dtype == ComputeType::kFloat64 ? DType::kFloat64 : DType::kFloat32,
+                 transformer_->layout().num_elements()) {}
 
-ModelRunner::Result ModelRunner::Run(const Batch& batch, const std::vector<double>& weights,
-                                     const std::vector<double>& memory, bool training,
-                                     uint64_t dropout_seed) {
+ModelRunner::Result ModelRunner::RunOnRings(const Batch& batch, const std::vector<double>& weights,
+                                            const RingView& rings, bool training,
+                                            uint64_t dropout_seed) {
   weights_.Assign(weights);
   // Whatever is to be overwritten holds rubbish before.
-  const double rubbish = std::nan("");
-  gradients_.Assign(std::vector<double>(weights.size(), rubbish));
-  std::vector<double> rings(static_cast<size_t>(rings_.num_elements()), rubbish);
-  const int64_t start = rings.empty() ? 0 : 7 * ++num_runs_ % rings_[2];
-  ForEachState(rings_, shape_.memory_rows, start, [&](int64_t state, int64_t slot) {
-    for (int64_t c = 0; c < rings_[3]; ++c)
-      rings[slot + c] = memory.empty() ? 0.0 : memory[state + c];
-  });
-  memory_.Assign(rings);
+  gradients_.Assign(std::vector<double>(weights.size(), std::nan("")));
   StepArgs args;
   args.batch = &batch;
   args.weights = weights_.view();
-  if (!rings.empty()) args.memory = {memory_.view().Reshape(rings_), start};
+  args.memory = rings;
   args.seed = dropout_seed;
   args.training = training;
   if (training) args.gradients = gradients_.view();
@@ -359,6 +339,22 @@ ModelRunner::Result ModelRunner::Run(const Batch& batch, const std::vector<doubl
   result.task_losses = transformer_->task_losses();
   result.task_predictions = transformer_->task_predictions();
   if (training) result.gradients = gradients_.ToDouble();
+  return result;
+}
+
+ModelRunner::Result ModelRunner::Run(const Batch& batch, const std::vector<double>& weights,
+                                     const std::vector<double>& memory, bool training,
+                                     uint64_t dropout_seed) {
+  std::vector<double> rings(static_cast<size_t>(rings_.num_elements()), std::nan(""));
+  const int64_t start = rings.empty() ? 0 : 7 * ++num_runs_ % rings_[2];
+  ForEachState(rings_, shape_.memory_rows, start, [&](int64_t state, int64_t slot) {
+    for (int64_t c = 0; c < rings_[3]; ++c)
+      rings[slot + c] = memory.empty() ? 0.0 : memory[state + c];
+  });
+  memory_.Assign(rings);
+  RingView view;
+  if (!rings.empty()) view = {memory_.view().Reshape(rings_), start};
+  Result result = RunOnRings(batch, weights, view, training, dropout_seed);
   rings = memory_.ToDouble();
   result.memory.resize(static_cast<size_t>(memory_size_));
   const int64_t next = start + shape_.fresh_rows();
@@ -368,11 +364,22 @@ ModelRunner::Result ModelRunner::Run(const Batch& batch, const std::vector<doubl
   return result;
 }
 
-void ExpectReads(const ModelConfig& model, const Batch& batch,
-                 const std::function<bool(int64_t slot, int64_t entry)>& reads) {
-  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
-  ModelRunner runner(model, kSmallVocab, batch.shape, *backend);
-  const std::vector<double> weights = InitialWeights(model, kSmallVocab, 41);
+ModelRunner::Result RunOnce(const ModelConfig& model, const Batch& batch,
+                            const std::vector<double>& weights, bool training) {
+  return ModelRunner(model, kSmallVocab, batch.shape).Run(batch, weights, {}, training);
+}
+
+ModelRunner::Result RunOnce(const ModelConfig& model, const Batch& batch, bool training) {
+  return RunOnce(model, batch, InitialWeights(model, kSmallVocab, 41), training);
+}
+
+void ExpectReads(const ModelConfig& model, const Batch& batch, const Reads& reads) {
+  ExpectReads(model, batch, InitialWeights(model, kSmallVocab, 41), reads);
+}
+
+void ExpectReads(const ModelConfig& model, const Batch& batch, const std::vector<double>& weights,
+                 const Reads& reads) {
+  ModelRunner runner(model, kSmallVocab, batch.shape);
   const std::vector<float> losses = runner.Run(batch, weights, {}, false).losses;
   for (size_t slot = 0; slot < batch.tokens.size(); ++slot) {
     Batch changed = batch;

@@ -19,8 +19,8 @@ namespace anyorder::testing {
 // gradient is too small to be told from rounding. head_dim is 4, so that 1 / sqrt(head_dim) is
 // exact in fp32.
 ModelConfig SmallModel();
-// The same with learned positions and no memory or segments, as GPT and BERT have it.
-ModelConfig SmallLearnedModel(int64_t positions = 16);
+// The same with learned positions and no memory, as GPT and, with segments, BERT have it.
+ModelConfig SmallLearnedModel(int64_t positions = 16, int64_t num_segments = 0);
 // 16 slots, two halves of 8, five targets.
 SamplingConfig SmallSampling();
 // The same for objectives that read in one direction.
@@ -52,16 +52,24 @@ std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name, const Mod
 // Whether row `row` of the batch may see key `key`, as far as no window says otherwise.
 bool Sees(const Batch& batch, int64_t row, int64_t key);
 
+// Expects InvalidArgument, in one line that contains `part`.
+void ExpectInvalid(const absl::Status& status, const std::string& part);
+
 // A change of settings that an objective refuses, and a part of what it says.
 struct Refusal {
   std::function<void(ModelConfig&, SamplingConfig&)> change;
   std::string message;
 };
-// Expects each to be InvalidArgument, in one line.
 void ExpectRefusals(const std::string& objective, const ModelConfig& model,
                     const SamplingConfig& sampling, const std::vector<Refusal>& refusals);
 
+// What a run begins with, and the same moved a little: zeros and ones would hide what depends on
+// biases and gains.
+std::vector<float> InitialParameters(const ModelConfig& model, int64_t vocab_size, uint64_t seed);
 std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size, uint64_t seed);
+
+// A backend that runners share; it keeps nothing between operations.
+kernels::Backend& SharedReference();
 
 // A vector of any activation dtype in a backend's memory, filled from and read as double.
 class DeviceVector {
@@ -81,7 +89,7 @@ class DeviceVector {
 class ModelRunner {
  public:
   ModelRunner(const ModelConfig& model, int64_t vocab_size, const BatchShape& shape,
-              kernels::Backend& backend);
+              kernels::Backend& backend = SharedReference());
 
   struct Result {
     StepResult step;
@@ -94,6 +102,9 @@ class ModelRunner {
   // `memory` may be empty: zeros. It lies in rings that start elsewhere in every call.
   Result Run(const Batch& batch, const std::vector<double>& weights,
              const std::vector<double>& memory, bool training, uint64_t dropout_seed = 7);
+  // The same with memory in somebody else's rings, which `memory` of the result says nothing of.
+  Result RunOnRings(const Batch& batch, const std::vector<double>& weights, const RingView& rings,
+                    bool training, uint64_t dropout_seed = 7);
   // Called with all gradients, whatever is in those that are not done, whenever a Run says that
   // those from `begin` on are.
   using Watcher = std::function<void(int64_t begin, const std::vector<double>& gradients)>;
@@ -111,11 +122,18 @@ class ModelRunner {
   Watcher watcher_;
 };
 
+// One run of a network of kSmallVocab, from these weights or InitialWeights and an empty memory.
+ModelRunner::Result RunOnce(const ModelConfig& model, const Batch& batch,
+                            const std::vector<double>& weights, bool training = false);
+ModelRunner::Result RunOnce(const ModelConfig& model, const Batch& batch, bool training = false);
+
 // By the network, not by the arrays: expects that another token in content slot `slot` changes the
 // loss of readout entry `entry`, to the last bit, exactly where reads(slot, entry). Slots are those
 // of all lanes, in row order; entries of weight 0 are left out.
-void ExpectReads(const ModelConfig& model, const Batch& batch,
-                 const std::function<bool(int64_t slot, int64_t entry)>& reads);
+using Reads = std::function<bool(int64_t slot, int64_t entry)>;
+void ExpectReads(const ModelConfig& model, const Batch& batch, const Reads& reads);
+void ExpectReads(const ModelConfig& model, const Batch& batch, const std::vector<double>& weights,
+                 const Reads& reads);
 
 // Expects two results of the same step to be equal to the last bit.
 void ExpectSameBits(const ModelRunner::Result& a, const ModelRunner::Result& b);

@@ -75,27 +75,27 @@ Matrix StreamMask(const Matrix& perm_mask, int64_t memory_rows, bool content) {
   return mask;
 }
 
-}  // namespace
-
 LocalPermutation PermuteHalf(const std::vector<uint8_t>& is_masked,
                              const std::vector<uint8_t>& is_functional,
                              const std::vector<int32_t>& rank) {
   const auto size = static_cast<int64_t>(rank.size());
   LocalPermutation result;
   result.perm_mask = Matrix(size, size);
-  std::vector<bool> is_context(rank.size());
+  std::vector<int> rev, self;
   for (size_t j = 0; j < rank.size(); ++j) {
-    is_context[j] = !is_masked[j] && !is_functional[j];
+    const bool is_context = !is_masked[j] && !is_functional[j];
     result.is_target.push_back(is_masked[j] && !is_functional[j] ? 1 : 0);
-    result.rev.push_back(is_context[j] ? -1 : rank[j]);
-    result.self.push_back(result.is_target[j] ? result.rev[j] : result.rev[j] + 1);
+    rev.push_back(is_context ? -1 : rank[j]);
+    self.push_back(result.is_target[j] ? rev[j] : rev[j] + 1);
   }
   for (int64_t i = 0; i < size; ++i) {
     for (int64_t j = 0; j < size; ++j)
-      result.perm_mask(i, j) = !is_context[j] && result.self[i] <= result.rev[j] ? 1.0 : 0.0;
+      result.perm_mask(i, j) = rev[j] >= 0 && self[i] <= rev[j] ? 1.0 : 0.0;
   }
   return result;
 }
+
+}  // namespace
 
 LocalPermutation PermuteSequence(const TextSample& sample, int64_t half_len) {
   const auto size = static_cast<int64_t>(sample.tokens.size());
@@ -107,8 +107,6 @@ LocalPermutation PermuteSequence(const TextSample& sample, int64_t half_len) {
     };
     const LocalPermutation half =
         PermuteHalf(part(sample.is_masked), part(sample.is_functional), part(sample.order));
-    both.rev.insert(both.rev.end(), half.rev.begin(), half.rev.end());
-    both.self.insert(both.self.end(), half.self.begin(), half.self.end());
     both.is_target.insert(both.is_target.end(), half.is_target.begin(), half.is_target.end());
     for (int64_t i = 0; i < half_len; ++i) {
       for (int64_t j = 0; j < size; ++j) {

@@ -31,16 +31,12 @@ struct Matrix {
   std::vector<double> values;
 };
 
-// The released _local_perm for one half: masked and functional flags and the order give what
-// attention may see. perm_mask(i, j) = 1: row i must not see j.
+// What attention may see by masked and functional flags and the order: the released _local_perm for
+// each half, the first blind to the second, the second seeing all of the first.
 struct LocalPermutation {
-  std::vector<int> rev, self, is_target;
-  Matrix perm_mask;
+  std::vector<int> is_target;
+  Matrix perm_mask;  // (i, j) is 1: row i must not see j
 };
-LocalPermutation PermuteHalf(const std::vector<uint8_t>& is_masked,
-                             const std::vector<uint8_t>& is_functional,
-                             const std::vector<int32_t>& rank);
-// Both halves: the first blind to the second, the second seeing all of the first.
 LocalPermutation PermuteSequence(const TextSample& sample, int64_t half_len);
 
 struct PlainOutput {

@@ -4,13 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/network/tensors/dropout_sites.h"
-#include "kernels/backend.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::testing {
@@ -26,14 +24,13 @@ class StepTest : public ::testing::Test {
 
   ModelConfig model_ = SmallModel();
   SamplingConfig sampling_ = SmallSampling();
-  std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
 };
 
 TEST_F(StepTest, MemoryIsTheNewestOfOldStatesAndReusedInputs) {
   model_.dropout = 0.25;
   const std::unique_ptr<Objective> objective = Make("permutation_lm");
   const Batch batch = RandomBatch(*objective, sampling_, kSmallVocab, {2, 9}, {false, true}, 5);
-  ModelRunner runner(model_, kSmallVocab, batch.shape, *backend_);
+  ModelRunner runner(model_, kSmallVocab, batch.shape);
   const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
   const std::vector<double> memory = RandomVector(runner.memory_size(), 42);
   const uint64_t seed = 43;
@@ -70,7 +67,7 @@ TEST_F(StepTest, SlotsThatHoldNoStateYetAreHidden) {
   for (const char* const name : {"permutation_lm", "causal_lm"}) {
     const std::unique_ptr<Objective> objective = Make(name);
     const Batch batch = RandomBatch(*objective, sampling_, kSmallVocab, {2}, {false}, 0);
-    ModelRunner runner(model_, kSmallVocab, batch.shape, *backend_);
+    ModelRunner runner(model_, kSmallVocab, batch.shape);
     const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 51);
     const double empty = runner.Run(batch, weights, {}, false).step.loss_sum;
     const std::vector<double> rubbish = RandomVector(runner.memory_size(), 52);
@@ -82,10 +79,11 @@ TEST_F(StepTest, TheSameArgumentsGiveTheSameBits) {
   model_.dropout = 0.125;
   model_.attention_dropout = 0.125;
   for (const char* const name : {"permutation_lm", "causal_lm"}) {
+    SCOPED_TRACE(name);
     const std::unique_ptr<Objective> objective = Make(name);
     const Batch batch = RandomBatch(*objective, sampling_, kSmallVocab, {2, 9}, {false, true}, 5);
-    ModelRunner first(model_, kSmallVocab, batch.shape, *backend_);
-    ModelRunner second(model_, kSmallVocab, batch.shape, *backend_);
+    ModelRunner first(model_, kSmallVocab, batch.shape);
+    ModelRunner second(model_, kSmallVocab, batch.shape);
     const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 61);
     const std::vector<double> memory = RandomVector(first.memory_size(), 62);
     const ModelRunner::Result a = first.Run(batch, weights, memory, true);
@@ -93,11 +91,9 @@ TEST_F(StepTest, TheSameArgumentsGiveTheSameBits) {
     const Batch other = RandomBatch(*objective, sampling_, kSmallVocab, {1, 3}, {true, true}, 6);
     second.Run(other, weights, memory, true);
     const ModelRunner::Result b = second.Run(batch, weights, memory, true);
-    EXPECT_EQ(a.gradients, b.gradients) << name;
-    EXPECT_EQ(a.losses, b.losses) << name;
-    EXPECT_EQ(a.memory, b.memory) << name;
+    ExpectSameBits(a, b);
     const ModelRunner::Result c = second.Run(batch, weights, memory, true, /*dropout_seed=*/8);
-    EXPECT_NE(a.losses, c.losses) << name << ": dropout does not depend on the seed";
+    EXPECT_NE(a.losses, c.losses) << "dropout does not depend on the seed";
   }
 }
 
@@ -111,12 +107,12 @@ TEST_F(StepTest, SumsDoNotDependOnHowLanesAreGrouped) {
   for (const char* const name : {"permutation_lm", "causal_lm"}) {
     const std::unique_ptr<Objective> objective = Make(name);
     const Batch together = RandomBatch(*objective, sampling_, kSmallVocab, lanes, backward, 5);
-    ModelRunner all(model_, kSmallVocab, together.shape, *backend_);
+    ModelRunner all(model_, kSmallVocab, together.shape);
     const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 71);
     const std::vector<double> memory = RandomVector(all.memory_size(), 72);
     const ModelRunner::Result expected = all.Run(together, weights, memory, true);
 
-    ModelRunner one(model_, kSmallVocab, objective->Shape(1), *backend_);
+    ModelRunner one(model_, kSmallVocab, objective->Shape(1));
     const int64_t lane_memory = one.memory_size();
     double loss = 0;
     std::vector<double> gradients(weights.size(), 0.0);
@@ -145,11 +141,8 @@ TEST_F(StepTest, LossesThatAreToldApartSumToTheLossAndChangeNoGradient) {
   batch.loss_ids.resize(plain.weights.size());
   for (size_t i = 0; i < batch.loss_ids.size(); ++i)
     batch.loss_ids[i] = static_cast<int32_t>(i % 3 == 1);
-  const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
-  ModelRunner runner(model_, kSmallVocab, batch.shape, *backend_);
-  ModelRunner plain_runner(model_, kSmallVocab, plain.shape, *backend_);
-  const ModelRunner::Result result = runner.Run(batch, weights, {}, true);
-  const ModelRunner::Result unnamed = plain_runner.Run(plain, weights, {}, true);
+  const ModelRunner::Result result = RunOnce(model_, batch, true);
+  const ModelRunner::Result unnamed = RunOnce(model_, plain, true);
   EXPECT_EQ(result.gradients, unnamed.gradients);
   EXPECT_EQ(result.step.loss_sum, unnamed.step.loss_sum);
   double sums[2] = {}, weight[2] = {};
@@ -181,16 +174,14 @@ class SegmentsTest : public StepTest {
     long_model.mem_len = 0;
     const TextSample text =
         RandomSample(long_sampling, SampleKind::kContiguous, kSmallVocab, 4, 0, false);
-    const std::unique_ptr<Objective> long_objective =
-        MakeObjectiveOrDie("causal_lm", long_model, long_sampling);
-    Batch long_batch = BuildBatch(*long_objective, {text});
-    ModelRunner long_runner(long_model, kSmallVocab, long_batch.shape, *backend_);
+    const Batch long_batch =
+        BuildBatch(*MakeObjectiveOrDie("causal_lm", long_model, long_sampling), {text});
     const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 81);
-    const double expected = long_runner.Run(long_batch, weights, {}, false).step.loss_sum;
+    const double expected = RunOnce(long_model, long_batch, weights).step.loss_sum;
 
     model_.mem_len = (kSegments - 1) * sampling_.seq_len;
     const std::unique_ptr<Objective> objective = Make("causal_lm");
-    ModelRunner runner(model_, kSmallVocab, objective->Shape(1), *backend_);
+    ModelRunner runner(model_, kSmallVocab, objective->Shape(1));
     std::vector<double> memory;
     double loss = 0;
     for (int64_t step = 0; step < kSegments; ++step) {
@@ -201,8 +192,8 @@ class SegmentsTest : public StepTest {
                             text.tokens.begin() + begin + sampling_.seq_len);
       segment.next_tokens.assign(text.next_tokens.begin() + begin,
                                  text.next_tokens.begin() + begin + sampling_.seq_len);
-      Batch batch = BuildBatch(*objective, {segment});
-      const ModelRunner::Result result = runner.Run(batch, weights, memory, false);
+      const ModelRunner::Result result =
+          runner.Run(BuildBatch(*objective, {segment}), weights, memory, false);
       loss += result.step.loss_sum;
       memory = result.memory;
     }
@@ -222,32 +213,15 @@ TEST_F(SegmentsTest, BiasByDistanceReachesIntoMemory) {
   }
 }
 
-TEST_F(StepTest, LossAtInitialisationIsThatOfGuessing) {
-  model_.init_range = 0.02;
-  const std::unique_ptr<Objective> objective = Make("permutation_lm");
-  const Batch batch = RandomBatch(*objective, sampling_, kSmallVocab, {1}, {false}, 0);
-  ModelRunner runner(model_, kSmallVocab, batch.shape, *backend_);
-  std::vector<float> initial(static_cast<size_t>(runner.layout().num_elements()));
-  InitializeParameters(runner.layout(), model_, 1, 0, runner.layout().num_elements(),
-                       initial.data());
-  const ModelRunner::Result result = runner.Run(batch, {initial.begin(), initial.end()}, {}, false);
-  // Logits are g . e with |g| = sqrt(d) after LayerNorm and |e| about 0.02 sqrt(d): at most about
-  // 0.02 d.
-  EXPECT_NEAR(result.step.loss_sum / result.step.divisor,
-              std::log(static_cast<double>(kSmallVocab)),
-              2 * 0.02 * static_cast<double>(model_.model_dim));
-}
-
 TEST_F(StepTest, CreateRefusesWhatCannotRun) {
   const BatchShape shape = Make("permutation_lm")->Shape(2);
-  ModelConfig wrong = model_;
-  wrong.num_heads = 3;
-  EXPECT_EQ(Transformer::Create(wrong, kSmallVocab, shape, *backend_).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  wrong = model_;
-  wrong.mem_len = 1;
-  EXPECT_EQ(Transformer::Create(wrong, kSmallVocab, shape, *backend_).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  ModelConfig too_many_heads = model_, other_memory = model_;
+  too_many_heads.num_heads = 3;
+  other_memory.mem_len = 1;
+  for (const ModelConfig& wrong : {too_many_heads, other_memory}) {
+    EXPECT_EQ(Transformer::Create(wrong, kSmallVocab, shape, SharedReference()).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
 }
 
 }  // namespace

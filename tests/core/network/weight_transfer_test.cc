@@ -12,23 +12,18 @@
 namespace anyorder::testing {
 namespace {
 
-ModelConfig Short() {
-  ModelConfig model = SmallLearnedModel();
+constexpr char kPositions[] = "transformer.position_embedding.weight";
+
+ModelConfig Long(int64_t positions) {
+  ModelConfig model = SmallLearnedModel(positions);
   model.attention_biases = true;
   return model;
 }
 
-ModelConfig Long(int64_t positions) {
-  ModelConfig model = Short();
-  model.max_positions = positions;
-  return model;
-}
+ModelConfig Short() { return Long(16); }
 
 std::vector<float> Initial(const ModelConfig& model, uint64_t seed) {
-  const ParameterLayout layout(model, kSmallVocab);
-  std::vector<float> values(static_cast<size_t>(layout.num_elements()));
-  InitializeParameters(layout, model, seed, 0, layout.num_elements(), values.data());
-  return values;
+  return InitialParameters(model, kSmallVocab, seed);
 }
 
 struct Transferred {
@@ -72,24 +67,22 @@ SamplingConfig Sampling(int64_t seq_len) {
 
 std::vector<float> Losses(const ModelConfig& model, const std::vector<float>& weights,
                           const Batch& batch) {
-  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
-  ModelRunner runner(model, kSmallVocab, batch.shape, *backend);
-  return runner.Run(batch, {weights.begin(), weights.end()}, {}, false).losses;
+  return RunOnce(model, batch, std::vector<double>(weights.begin(), weights.end())).losses;
 }
 
 TEST(WeightTransfer, NewPositionsAreTheOldOnesAgainAndAgain) {
   const std::vector<float> old = Initial(Short(), 5);
   const ModelConfig model = Long(43);  // not a multiple
   const Transferred result = *Transfer(Short(), old, model);
-  const std::string name = "transformer.position_embedding.weight";
-  const std::vector<float> before = Of(Short(), old, name), after = Of(model, result.values, name);
+  const std::vector<float> before = Of(Short(), old, kPositions);
+  const std::vector<float> after = Of(model, result.values, kPositions);
   ASSERT_EQ(after.size(), 43u * 8);
   for (size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i], before[i / 8 % 16 * 8 + i % 8]);
   EXPECT_EQ(result.plan.positions_before, 16);
   EXPECT_EQ(result.plan.positions_after, 43);
   const ParameterLayout layout(Short(), kSmallVocab);
   for (const ParameterInfo& info : layout.parameters()) {
-    if (info.name == name) continue;
+    if (info.name == kPositions) continue;
     EXPECT_EQ(Of(model, result.values, info.name), Of(Short(), old, info.name)) << info.name;
   }
 }
@@ -98,9 +91,9 @@ TEST(WeightTransfer, RandomPositionsAreNewBeyondTheOldOnes) {
   const std::vector<float> old = Initial(Short(), 5);
   const ModelConfig model = Long(32);
   const Transferred result = *Transfer(Short(), old, model, NewPositions::kRandom);
-  const std::string name = "transformer.position_embedding.weight";
-  const std::vector<float> before = Of(Short(), old, name), after = Of(model, result.values, name);
-  const std::vector<float> drawn = Of(model, Initial(model, 77), name);
+  const std::vector<float> before = Of(Short(), old, kPositions);
+  const std::vector<float> after = Of(model, result.values, kPositions);
+  const std::vector<float> drawn = Of(model, Initial(model, 77), kPositions);
   for (size_t i = 0; i < after.size(); ++i)
     EXPECT_EQ(after[i], i < before.size() ? before[i] : drawn[i]);
 }
@@ -184,20 +177,17 @@ TEST(WeightTransfer, TheHeadIsDrawnAndMayBeLeftOut) {
 TEST(WeightTransfer, OtherModelsAreRefused) {
   const std::vector<float> old = Initial(Short(), 5);
   const auto expect_refused = [&](const ModelConfig& to, const std::string& part) {
-    const absl::Status status = Transfer(Short(), old, to).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find(part), absl::string_view::npos) << status;
+    ExpectInvalid(Transfer(Short(), old, to).status(), part);
   };
   expect_refused(Long(15), "position_embedding.weight is [16, 8] in the old model and [15, 8]");
-  ModelConfig wider = Short();
-  wider.ffn_dim = 16;
-  expect_refused(wider, "ff.layer_1.weight is [12, 8] in the old model and [16, 8]");
-  ModelConfig deeper = Short();
-  deeper.num_layers = 3;
-  expect_refused(deeper, "the new model has transformer.layer.2.rel_attn.q");
-  ModelConfig shallower = Short();
-  shallower.num_layers = 1;
-  expect_refused(shallower, "the old model has transformer.layer.1.rel_attn.q");
+  ModelConfig other = Short();
+  other.ffn_dim = 16;
+  expect_refused(other, "ff.layer_1.weight is [12, 8] in the old model and [16, 8]");
+  other = Short();
+  other.num_layers = 3;
+  expect_refused(other, "the new model has transformer.layer.2.rel_attn.q");
+  other.num_layers = 1;
+  expect_refused(other, "the old model has transformer.layer.1.rel_attn.q");
 }
 
 }  // namespace

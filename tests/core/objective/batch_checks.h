@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "core/objective/generation_form.h"
@@ -20,6 +19,15 @@ namespace anyorder::testing {
 inline void ExpectShare(int64_t count, int64_t tries, double p, const char* what = "") {
   const auto n = static_cast<double>(tries);
   EXPECT_NEAR(static_cast<double>(count) / n, p, 5 * std::sqrt(p * (1 - p) / n)) << what;
+}
+
+// Expects each row of a microbatch of one lane to see each key exactly where rule(row, key).
+template <typename Rule>
+void ExpectSees(const Batch& batch, const Rule& rule) {
+  for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
+    for (int64_t key = 0; key < batch.shape.num_keys(); ++key)
+      ASSERT_EQ(Sees(batch, row, key), rule(row, key)) << "row " << row << ", key " << key;
+  }
 }
 
 // Expects every pair that sees one another to have a distance of the batch's table.
@@ -57,9 +65,8 @@ inline void ExpectAsksForMasked(const Batch& batch, int64_t b, const TextSample&
 // change that target's loss and no other, and no memory. Places stand `shift` slots further on.
 inline void ExpectPredictedFromTheInputAlone(const Objective& objective, const ModelConfig& model,
                                              const TextSample& sample, int64_t shift) {
-  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   const Batch batch = BuildBatch(objective, {sample});
-  ModelRunner runner(model, kSmallVocab, batch.shape, *backend);
+  ModelRunner runner(model, kSmallVocab, batch.shape);
   const std::vector<double> weights = InitialWeights(model, kSmallVocab, 41);
   const ModelRunner::Result result = runner.Run(batch, weights, {}, false);
   for (size_t entry = 0; entry < batch.readout_rows.size(); ++entry) {
@@ -72,6 +79,27 @@ inline void ExpectPredictedFromTheInputAlone(const Objective& objective, const M
       EXPECT_EQ(other.losses[i] != result.losses[i], i == entry) << i << " of " << entry;
     EXPECT_EQ(other.memory, result.memory);
   }
+}
+
+// Expects a lane to be the same alone and in the second place of a microbatch, over what another
+// sample left there.
+inline void ExpectSameInAnyPlace(const Objective& objective, const TextSample& sample,
+                                 const TextSample& other) {
+  Batch two = BuildBatch(objective, {other, other});
+  objective.BuildLane(sample, 1, two);
+  const Batch alone = BuildBatch(objective, {sample});
+  const auto expect_tail = [&](const auto& array) {
+    const auto& part = alone.*array;
+    EXPECT_EQ(
+        std::vector((two.*array).end() - static_cast<int64_t>(part.size()), (two.*array).end()),
+        part);
+  };
+  for (const auto& array : {&Batch::tokens, &Batch::key_pos, &Batch::key_key, &Batch::key_grp,
+                            &Batch::key_doc, &Batch::labels})
+    expect_tail(array);
+  expect_tail(&Batch::weights);
+  expect_tail(&Batch::divisors);
+  EXPECT_NE(two.tokens, std::vector<int32_t>(two.tokens.size(), two.tokens[0]));
 }
 
 // Expects a slot of generation to be what training has in row `row`, with this token.

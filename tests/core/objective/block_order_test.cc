@@ -101,9 +101,7 @@ void ExpectFrequency(const BlockRule& rule, const std::function<bool(const Token
 }
 
 TEST(BlockOrderTest, LengthsAndPlacesAreAsOftenAsTheRuleSays) {
-  BlockRule other;
-  other.span_fraction = 0.7;
-  other.max_span = 4;
+  BlockRule other = {.span_fraction = 0.7, .max_span = 4};
   other.most = 11;  // one above the goal
   for (const BlockRule& rule : {BlockRule{}, other}) {
     for (int64_t length = 1; length <= rule.max_span; ++length)
@@ -134,8 +132,7 @@ std::array<double, 2> ExpectedFrom(const BlockRule& rule, int64_t masked, int64_
 // tokens of which some ten are masked, less than 2 % of the draws hit another block or the end,
 // which shifts a mean by no more than that.
 TEST(BlockOrderTest, MostMaskedTokensLieInSpans) {
-  BlockRule rule;
-  rule.fraction = 0.0025;
+  BlockRule rule = {.fraction = 0.0025};
   constexpr int64_t kGoal = 11, kTexts = 20000;
   ASSERT_EQ(rule.Goal(4096), kGoal);
   std::array<double, 2> counted = {0, 0};
@@ -162,10 +159,7 @@ TEST(BlockOrderTest, OneStreamGivesOneOrderAndLanesDiffer) {
 }
 
 TEST(BlockOrderTest, EveryTokenOfAShortTextCanBeMasked) {
-  BlockRule rule;
-  rule.fraction = 1;
-  rule.span_fraction = 0.9;
-  rule.most = 9;
+  BlockRule rule = {.fraction = 1, .span_fraction = 0.9, .most = 9};
   RandomStream random(7, RandomPurpose::kPairs, 3, 1);
   const std::vector<TokenBlock> blocks = DrawBlocks(rule, std::vector<uint8_t>(9), random);
   EXPECT_EQ(std::accumulate(blocks.begin(), blocks.end(), int64_t{0},

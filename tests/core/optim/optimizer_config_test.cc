@@ -14,25 +14,20 @@ using ::testing::HasSubstr;
 
 TEST(OptimizerConfigTest, DefaultsAreValid) { EXPECT_TRUE(OptimizerConfig().Validate().ok()); }
 
+// Numbers below their bounds: ConfigKeysTest.NumbersBelowTheirBoundsAreRefused.
 TEST(OptimizerConfigTest, EveryFaultIsInOneMessage) {
   OptimizerConfig config;
   config.learning_rate = 0;
   config.min_learning_rate_ratio = 1.5;
-  config.warmup_steps = -1;
   config.adam_beta1 = 1;
-  config.adam_beta2 = -0.1;
   config.adam_epsilon = 0;
-  config.weight_decay = -1;
-  config.max_grad_norm = -2;
   const absl::Status status = config.Validate();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("optimizer.learning_rate is 0 but must be above 0"),
-                    HasSubstr("min_learning_rate_ratio is 1.5 but must be in [0, 1]"),
-                    HasSubstr("warmup_steps is -1 but must be at least 0"),
-                    HasSubstr("adam_beta1 is 1 but must be in [0, 1)"),
-                    HasSubstr("adam_beta2 is -0.1"), HasSubstr("adam_epsilon is 0"),
-                    HasSubstr("weight_decay is -1"), HasSubstr("max_grad_norm is -2")));
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("optimizer.learning_rate is 0 but must be above 0"),
+            HasSubstr("min_learning_rate_ratio is 1.5 but must be in [0, 1]"),
+            HasSubstr("adam_beta1 is 1 but must be in [0, 1)"), HasSubstr("adam_epsilon is 0")));
 }
 
 TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {

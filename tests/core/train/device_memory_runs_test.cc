@@ -28,6 +28,10 @@ class DeviceMemoryRunsTest : public TrainerTest {
     config_.model.attention_dropout = 0.125;
   }
 
+  void RemoveRuns() const {
+    fs::remove_all(root_ + "/plain");
+    fs::remove_all(root_ + "/fenced");
+  }
   // A run of its own, host memory or not.
   std::vector<absl::Status> Run(bool is_fenced, int ranks, std::optional<Fault> fault = {}) {
     is_fenced_ = is_fenced;
@@ -54,13 +58,18 @@ class DeviceMemoryRunsTest : public TrainerTest {
       }
     }
   }
+  // The same run twice, and what it wrote.
+  void ExpectSameRun(int ranks, std::optional<Fault> fault = {}) {
+    ExpectAllOk(Run(false, ranks, fault));
+    ExpectAllOk(Run(true, ranks, fault));
+    ExpectEqualRuns(ranks, 6);
+  }
 };
 
 TEST_F(DeviceMemoryRunsTest, ResumedRunsOfOneAndTwoRanksEndAlike) {
   config_.checkpoint.every = 3;
   for (const int ranks : {1, 2}) {
-    fs::remove_all(root_ + "/plain");
-    fs::remove_all(root_ + "/fenced");
+    RemoveRuns();
     ExpectAllOk(Run(false, ranks));
     // Stopped after the fourth step, and another start.
     Run(true, ranks, Fault{Poison::kNone, 0, 4, /*stop=*/true});
@@ -90,10 +99,8 @@ TEST_F(DeviceMemoryRunsTest, MemoryIsSavedAndLoadedWhereverItsRingsStand) {
 TEST_F(DeviceMemoryRunsTest, HeldOutTextIsEvaluatedAlike) {
   EvaluateHeldOut();
   config_.model.mem_len = 24;
-  ExpectAllOk(Run(false, 2));
-  ExpectAllOk(Run(true, 2));
+  ExpectSameRun(2);
   EXPECT_TRUE(Metrics(2).back().held_out.has_value());
-  ExpectEqualRuns(2, 6);
 }
 
 TEST_F(DeviceMemoryRunsTest, PermutationLanguageModelInBf16) {
@@ -105,22 +112,18 @@ TEST_F(DeviceMemoryRunsTest, PermutationLanguageModelInBf16) {
   config_.sampling.num_predict = 10;
   config_.sampling.perm_size = 16;
   config_.sampling.bidirectional = true;
-  ExpectAllOk(Run(false, 2));
-  ExpectAllOk(Run(true, 2));
-  ExpectEqualRuns(2, 6);
+  ExpectSameRun(2);
 }
 
 // Gradient, loss, and memory, whose lane restarts.
 TEST_F(DeviceMemoryRunsTest, ValuesThatAreNotFiniteAreFoundWhereTheyCameFrom) {
   for (const Poison poison : {Poison::kGradient, Poison::kLoss, Poison::kStates}) {
-    fs::remove_all(root_ + "/plain");
-    fs::remove_all(root_ + "/fenced");
-    ExpectAllOk(Run(false, 2, Fault{poison, 1, 3}));
-    const std::string plain = Events<ledger::Skipped>(2).at(0).detail;
-    ExpectAllOk(Run(true, 2, Fault{poison, 1, 3}));
-    EXPECT_EQ(Events<ledger::Skipped>(2).at(0).detail, plain);
-    EXPECT_THAT(plain, HasSubstr("rank 1"));
-    ExpectEqualRuns(2, 6);
+    RemoveRuns();
+    ExpectSameRun(2, Fault{poison, 1, 3});
+    const std::string fenced = Events<ledger::Skipped>(2).at(0).detail;
+    run_name_ = "plain";
+    EXPECT_EQ(Events<ledger::Skipped>(2).at(0).detail, fenced);
+    EXPECT_THAT(fenced, HasSubstr("rank 1"));
   }
 }
 
@@ -136,32 +139,26 @@ TEST_F(DeviceMemoryRunsTest, BeginsWithAnotherRunsWeights) {
   ExpectAllOk(Train(1));
   config_.train.init_from = RunDir(1);
   config_.train.seed = 2;
-  ExpectAllOk(Run(false, 1));
-  ExpectAllOk(Run(true, 1));
-  ExpectEqualRuns(1, 6);
+  ExpectSameRun(1);
 }
 
 // As `anyorder eval` does it.
 TEST_F(DeviceMemoryRunsTest, SavedWeightsAreEvaluatedAlike) {
   EvaluateHeldOut();
   ExpectAllOk(Run(false, 1));
-  const auto checkpoint = ckpt::Checkpoint::Open(ckpt::CheckpointPath(RunDir(1), 6));
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  const auto text = data::Dataset::Open(held_out_);
-  ASSERT_TRUE(text.ok()) << text.status();
+  const auto checkpoint = OpenCheckpoint(1, 6).value();
+  const auto text = data::Dataset::Open(held_out_).value();
   const ParameterLayout layout(config_.model, kVocabulary);
   std::vector<double> losses;
   for (const bool is_fenced : {false, true}) {
     std::unique_ptr<kernels::Backend> backend = *kernels::MakeCpuBackend({1});
     if (is_fenced) backend = std::make_unique<testing::FencedBackend>(std::move(backend));
-    const auto weights = LoadWeights(*checkpoint, config_, layout, *backend);
-    ASSERT_TRUE(weights.ok()) << weights.status();
+    const auto weights = LoadWeights(checkpoint, config_, layout, *backend).value();
     const auto evaluator =
-        Evaluator::Create(config_, **text, {.lanes = 4, .batches = 3}, nullptr, *backend);
-    ASSERT_TRUE(evaluator.ok()) << evaluator.status();
-    for (int64_t batch = 0; batch < (*evaluator)->num_batches(); ++batch)
-      ASSERT_TRUE((*evaluator)->RunBatch(weights->values).ok());
-    losses.push_back(SumOverLanes((*evaluator)->lane_losses()).total().mean());
+        Evaluator::Create(config_, *text, {.lanes = 4, .batches = 3}, nullptr, *backend).value();
+    for (int64_t batch = 0; batch < evaluator->num_batches(); ++batch)
+      ASSERT_TRUE(evaluator->RunBatch(weights.values).ok());
+    losses.push_back(SumOverLanes(evaluator->lane_losses()).total().mean());
   }
   EXPECT_GT(losses[0], 1.0);
   EXPECT_EQ(losses[1], losses[0]);
@@ -191,8 +188,7 @@ class DeviceShortageTest : public TrainerTest {
       if (!reserves) backend = std::make_unique<Unreserved>(std::move(backend));
       return backend;
     };
-    fs::remove_all(RunDir(1));
-    return Train(1)[0];
+    return TrainAnew(1)[0];
   }
   // The least memory with which a run of no steps is set up.
   int64_t LeastMemory(bool reserves) {

@@ -11,11 +11,8 @@ namespace anyorder {
 // Of `length` slots, as many positions, and a dataset "shards".
 inline RunConfig SmallGpt(int64_t num_layers, int64_t length) {
   RunConfig config;
-  config.model.num_layers = num_layers;
-  config.model.model_dim = 8;
-  config.model.num_heads = 2;
-  config.model.head_dim = 4;
-  config.model.ffn_dim = 12;
+  config.model = {
+      .num_layers = num_layers, .model_dim = 8, .num_heads = 2, .head_dim = 4, .ffn_dim = 12};
   config.model.mem_len = 0;
   config.model.positions = Positions::kLearned;
   config.model.max_positions = length;

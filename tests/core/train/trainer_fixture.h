@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -116,28 +115,17 @@ class FaultyBackend final : public testing::ForwardingBackend {
 class TrainerTest : public ::testing::Test {
  protected:
   TrainerTest() {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    root_ = (fs::path(::testing::TempDir()) / (std::string("trainer.") + info->name())).string();
-    fs::remove_all(root_);
+    root_ = data::MakeTestDirectory("trainer");
     shards_ = root_ + "/shards";
-    fs::create_directories(shards_);
-    data::TestDataset dataset;
-    dataset.vocab_size = kVocabulary;
-    dataset.shard_tokens = kTokens;
     stream_ = data::TestStream::Random(kTokens, kVocabulary, 1);
-    dataset.Write(shards_, stream_);
+    WriteText(shards_, stream_, kTokens);
 
-    config_.model.num_layers = 1;
-    config_.model.model_dim = 8;
-    config_.model.num_heads = 1;
-    config_.model.head_dim = 8;
-    config_.model.ffn_dim = 16;
+    config_.model = {.num_layers = 1, .model_dim = 8, .num_heads = 1, .head_dim = 8, .ffn_dim = 16};
     config_.model.mem_len = 8;
     config_.sampling.seq_len = 16;
     config_.sampling.bidirectional = false;
     config_.objective.name = "causal_lm";
     config_.optimizer.learning_rate = 0.01;
-    config_.optimizer.warmup_steps = 0;
     config_.checkpoint.every = 0;
     config_.data.shards = shards_;
     config_.train.global_batch_size = kLanes;
@@ -145,6 +133,15 @@ class TrainerTest : public ::testing::Test {
     config_.cpu.threads = 1;
   }
   ~TrainerTest() override { fs::remove_all(root_); }
+
+  static void WriteText(const std::string& directory, const data::TestStream& stream,
+                        uint64_t shard_tokens, const std::string& tokenizer = "a tokenizer") {
+    fs::remove_all(directory);
+    fs::create_directories(directory);
+    data::TestDataset{
+        .vocab_size = kVocabulary, .shard_tokens = shard_tokens, .tokenizer = tokenizer}
+        .Write(directory, stream);
+  }
 
   // By default each number of ranks has a run of its own.
   std::string RunDir(int ranks) const {
@@ -165,10 +162,8 @@ class TrainerTest : public ::testing::Test {
     std::thread serving([&] { EXPECT_TRUE((*service)->Run().ok()); });
     std::vector<absl::Status> ends(ranks);
     testing::RunThreadRanks(ranks, [&](dist::Communicator& communicator) {
-      TrainerOptions options;
-      options.run_dir = service_options.run_dir;
-      options.run_id = "test";
-      options.attempt = attempt_;
+      TrainerOptions options = {
+          .run_dir = service_options.run_dir, .run_id = "test", .attempt = attempt_};
       options.make_backend = [&](const kernels::CpuBackendOptions& cpu)
           -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
         ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend,
@@ -190,36 +185,51 @@ class TrainerTest : public ::testing::Test {
     return ends;
   }
 
+  // The same of a run that begins anew.
+  std::vector<absl::Status> TrainAnew(int ranks, const std::optional<Fault>& fault = std::nullopt) {
+    fs::remove_all(RunDir(ranks));
+    return Train(ranks, fault);
+  }
+  // test(ranks, rank) for each rank of `first` to `last` ranks.
+  static void ForEachRank(int first, int last, const std::function<void(int, int)>& test) {
+    for (int ranks = first; ranks <= last; ++ranks) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        SCOPED_TRACE(::testing::Message() << "rank " << rank << " of " << ranks);
+        test(ranks, rank);
+      }
+    }
+  }
+
+  std::vector<LedgerRecord> Records(int ranks) const {
+    return ReadLedger(RunDirectory(RunDir(ranks)).ledger).value();
+  }
   // All events of one kind in the run's ledger.
   template <typename Event>
   std::vector<Event> Events(int ranks) const {
     std::vector<Event> found;
-    const auto records = ReadLedger(RunDirectory(RunDir(ranks)).ledger);
-    EXPECT_TRUE(records.ok()) << records.status();
-    for (const LedgerRecord& record : *records) {
+    for (const LedgerRecord& record : Records(ranks)) {
       if (const auto* event = record.As<Event>()) found.push_back(*event);
     }
     return found;
   }
+  absl::StatusOr<ckpt::Checkpoint> OpenCheckpoint(int ranks, int64_t step) const {
+    return ckpt::Checkpoint::Open(ckpt::CheckpointPath(RunDir(ranks), step));
+  }
   absl::StatusOr<TrainMetadata> Saved(int ranks, int64_t step) const {
-    ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                              ckpt::Checkpoint::Open(ckpt::CheckpointPath(RunDir(ranks), step)));
+    ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, OpenCheckpoint(ranks, step));
     return ParseMetadata(checkpoint.metadata_json());
   }
   std::string Digest(int ranks, int64_t step) const {
-    const auto checkpoint = ckpt::Checkpoint::Open(ckpt::CheckpointPath(RunDir(ranks), step));
-    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
-    return checkpoint.ok() ? *checkpoint->StateDigest() : "";
+    return OpenCheckpoint(ranks, step).value().StateDigest().value();
   }
 
   // Tensor `name` of a checkpoint, whole.
   std::vector<char> Tensor(int ranks, int64_t step, const std::string& name) const {
-    const auto checkpoint = ckpt::Checkpoint::Open(ckpt::CheckpointPath(RunDir(ranks), step));
-    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
-    for (const ckpt::TensorInfo& info : checkpoint->tensors()) {
+    const ckpt::Checkpoint checkpoint = OpenCheckpoint(ranks, step).value();
+    for (const ckpt::TensorInfo& info : checkpoint.tensors()) {
       if (info.name != name) continue;
       std::vector<char> bytes(info.shape.num_elements() * SizeOf(info.dtype));
-      EXPECT_TRUE(checkpoint->Read(name, 0, info.shape.num_elements(), bytes.data()).ok());
+      EXPECT_TRUE(checkpoint.Read(name, 0, info.shape.num_elements(), bytes.data()).ok());
       return bytes;
     }
     ADD_FAILURE() << "no tensor " << name;
@@ -228,11 +238,10 @@ class TrainerTest : public ::testing::Test {
 
   // Of `steps` steps only `step` is skipped, in the metrics and the ledger.
   void ExpectOneSkippedStep(int ranks, int64_t step, size_t steps) const {
-    const auto metrics = ReadMetrics(RunDirectory(RunDir(ranks)).metrics);
-    ASSERT_TRUE(metrics.ok()) << metrics.status();
-    EXPECT_EQ(metrics->size(), steps);
-    for (const StepMetrics& one : *metrics) EXPECT_EQ(one.skipped, one.step == step) << one.step;
-    EXPECT_TRUE(std::isfinite(metrics->back().loss));
+    const std::vector<StepMetrics> metrics = Metrics(ranks);
+    ASSERT_EQ(metrics.size(), steps);
+    for (const StepMetrics& one : metrics) EXPECT_EQ(one.skipped, one.step == step) << one.step;
+    EXPECT_TRUE(std::isfinite(metrics.back().loss));
     const std::vector<ledger::Skipped> skipped = Events<ledger::Skipped>(ranks);
     ASSERT_EQ(skipped.size(), 1u);
     EXPECT_EQ(skipped[0].step, step);
@@ -242,20 +251,12 @@ class TrainerTest : public ::testing::Test {
   // scored.
   void EvaluateHeldOut() {
     held_out_ = root_ + "/held-out";
-    fs::create_directories(held_out_);
-    data::TestDataset dataset;
-    dataset.vocab_size = kVocabulary;
-    dataset.shard_tokens = 64'000;
     held_out_stream_ = data::TestStream::Random(40'000, kVocabulary, 2);
-    dataset.Write(held_out_, held_out_stream_);
-    config_.eval.shards = held_out_;
-    config_.eval.every = 2;
-    config_.eval.batches = 3;
+    WriteText(held_out_, held_out_stream_, 64'000);
+    config_.eval = {.shards = held_out_, .every = 2, .batches = 3};
   }
   std::vector<StepMetrics> Metrics(int ranks) const {
-    const auto metrics = ReadMetrics(RunDirectory(RunDir(ranks)).metrics);
-    EXPECT_TRUE(metrics.ok()) << metrics.status();
-    return metrics.ok() ? *metrics : std::vector<StepMetrics>();
+    return ReadMetrics(RunDirectory(RunDir(ranks)).metrics).value();
   }
 
   // Changes one bit of token `position`, in place.
@@ -277,10 +278,10 @@ class TrainerTest : public ::testing::Test {
 
   std::string root_, shards_, held_out_, run_name_;
   data::TestStream stream_, held_out_stream_;
-  int64_t faulty_rank_calls_ =
-      0;  // loss heads computed by the rank with the fault, over all starts
-  std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>()>
-      make_backend_;        // null: the CPU's
+  // Loss heads computed by the rank with the fault, over all starts.
+  int64_t faulty_rank_calls_ = 0;
+  // Null: the CPU's.
+  std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>()> make_backend_;
   bool is_fenced_ = false;  // all ranks compute in memory that is not the host's
   // What a test puts around each rank's backend, or in its place.
   std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>, int rank)>

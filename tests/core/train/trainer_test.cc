@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 
 #include <cerrno>
-#include <cmath>
 #include <limits>
 
 #include "tests/core/train/trainer_fixture.h"
@@ -21,68 +20,52 @@ using ::testing::HasSubstr;
 TEST_F(TrainerTest, StepThatIsNotFiniteOnOneRankIsSkippedByAll) {
   config_.train.steps = 5;
   for (const Poison poison : {Poison::kLoss, Poison::kGradient}) {
+    const std::string name = poison == Poison::kLoss ? "loss" : "gradient";
+    SCOPED_TRACE(name);
     std::string end;
-    for (int ranks = 1; ranks <= 3; ++ranks) {
-      for (int rank = 0; rank < ranks; ++rank) {
-        SCOPED_TRACE(::testing::Message() << "rank " << rank << " of " << ranks << ", "
-                                          << (poison == Poison::kLoss ? "loss" : "gradient"));
-        fs::remove_all(RunDir(ranks));
-        ExpectAllOk(Train(ranks, Fault{Poison::kNone, rank, 2, true}));
-        ExpectAllOk(Train(ranks, Fault{poison, rank, 1, true}));
-        for (const char* tensor : {"master", "adam_m", "adam_v"})
-          EXPECT_EQ(Tensor(ranks, 3, tensor), Tensor(ranks, 2, tensor)) << tensor;
-        EXPECT_NE(Tensor(ranks, 3, "memory"), Tensor(ranks, 2, "memory"));
-        EXPECT_EQ(Saved(ranks, 2)->skipped_steps, 0);
-        EXPECT_EQ(Saved(ranks, 3)->skipped_steps, 1);
-        ExpectAllOk(Train(ranks));
-        EXPECT_EQ(Saved(ranks, 5)->skipped_steps, 1);
-        EXPECT_NE(Digest(ranks, 5), Digest(ranks, 3));
-        ExpectOneSkippedStep(ranks, 3, 5);
-        const ledger::Skipped skipped = Events<ledger::Skipped>(ranks)[0];
-        EXPECT_EQ(skipped.reason, "nonfinite");
-        EXPECT_EQ(skipped.rank, rank);
-        EXPECT_EQ(skipped.lanes, kLanes);
-        const int64_t lane = dist::LeafRange(kLanes, ranks, rank).end - 1;
-        EXPECT_EQ(skipped.detail, "rank " + std::to_string(rank) + " on thread" +
-                                      std::to_string(rank) + ": " +
-                                      (poison == Poison::kLoss ? "loss" : "gradient") +
-                                      " of lane " + std::to_string(lane));
-        // Neither whose fault it was nor how many ranks there are makes a difference.
-        if (end.empty()) end = Digest(ranks, 5);
-        EXPECT_EQ(Digest(ranks, 5), end);
-      }
-    }
+    ForEachRank(1, 3, [&](int ranks, int rank) {
+      ExpectAllOk(TrainAnew(ranks, Fault{Poison::kNone, rank, 2, true}));
+      ExpectAllOk(Train(ranks, Fault{poison, rank, 1, true}));
+      for (const char* tensor : {"master", "adam_m", "adam_v"})
+        EXPECT_EQ(Tensor(ranks, 3, tensor), Tensor(ranks, 2, tensor)) << tensor;
+      EXPECT_NE(Tensor(ranks, 3, "memory"), Tensor(ranks, 2, "memory"));
+      EXPECT_EQ(Saved(ranks, 2)->skipped_steps, 0);
+      EXPECT_EQ(Saved(ranks, 3)->skipped_steps, 1);
+      ExpectAllOk(Train(ranks));
+      EXPECT_EQ(Saved(ranks, 5)->skipped_steps, 1);
+      EXPECT_NE(Digest(ranks, 5), Digest(ranks, 3));
+      ExpectOneSkippedStep(ranks, 3, 5);
+      const ledger::Skipped skipped = Events<ledger::Skipped>(ranks)[0];
+      EXPECT_EQ(skipped.reason, "nonfinite");
+      EXPECT_EQ(skipped.rank, rank);
+      EXPECT_EQ(skipped.lanes, kLanes);
+      const int64_t lane = dist::LeafRange(kLanes, ranks, rank).end - 1;
+      EXPECT_EQ(skipped.detail,
+                absl::StrCat("rank ", rank, " on thread", rank, ": ", name, " of lane ", lane));
+      // Neither whose fault it was nor how many ranks there are makes a difference.
+      if (end.empty()) end = Digest(ranks, 5);
+      EXPECT_EQ(Digest(ranks, 5), end);
+    });
   }
-}
-
-TEST_F(TrainerTest, RunGoesOnRightAfterASkippedStep) {
-  config_.train.steps = 6;
-  ExpectAllOk(Train(2, Fault{Poison::kLoss, 1, 3}));
-  EXPECT_EQ(Saved(2, 6)->skipped_steps, 1);
-  ExpectOneSkippedStep(2, 3, 6);
 }
 
 TEST_F(TrainerTest, DamagedDataOfOneRankStopsAllRanksWithItsMessage) {
   config_.train.steps = 50;
   const std::string whole = data::ReadFile(shards_ + "/shard-00000.h5");
-  for (int ranks = 1; ranks <= 3; ++ranks) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      SCOPED_TRACE(::testing::Message() << ranks << " ranks, data of rank " << rank);
-      fs::remove_all(RunDir(ranks));
-      data::WriteFile(shards_ + "/shard-00000.h5", whole);
-      // Lane i reads from i / lanes of the stream on; a checksum covers 32768 tokens, less than a
-      // lane's part.
-      DamageToken(kTokens / kLanes * (dist::LeafRange(kLanes, ranks, rank).end - 1) + 40);
-      const std::vector<absl::Status> ends = Train(ranks);
-      ExpectAllEqual(ends);
-      EXPECT_EQ(ExitStatusFor(ends[0]), kExitData) << ends[0];
-      EXPECT_THAT(std::string(ends[0].message()), HasSubstr("shard-00000.h5"));
-      const std::vector<ledger::Stop> stops = Events<ledger::Stop>(ranks);
-      ASSERT_EQ(stops.size(), 1u);
-      EXPECT_EQ(stops[0].exit_status, kExitData);
-      EXPECT_EQ(stops[0].step, 0);  // at once, not when the run is over
-    }
-  }
+  ForEachRank(1, 3, [&](int ranks, int rank) {
+    data::WriteFile(shards_ + "/shard-00000.h5", whole);
+    // Lane i reads from i / lanes of the stream on; a checksum covers 32768 tokens, less than a
+    // lane's part.
+    DamageToken(kTokens / kLanes * (dist::LeafRange(kLanes, ranks, rank).end - 1) + 40);
+    const std::vector<absl::Status> ends = TrainAnew(ranks);
+    ExpectAllEqual(ends);
+    EXPECT_EQ(ExitStatusFor(ends[0]), kExitData) << ends[0];
+    EXPECT_THAT(std::string(ends[0].message()), HasSubstr("shard-00000.h5"));
+    const std::vector<ledger::Stop> stops = Events<ledger::Stop>(ranks);
+    ASSERT_EQ(stops.size(), 1u);
+    EXPECT_EQ(stops[0].exit_status, kExitData);
+    EXPECT_EQ(stops[0].step, 0);  // at once, not when the run is over
+  });
 }
 
 // With memory, dropout and several ranks: the training ends in the same bits whether and wherever
@@ -133,21 +116,17 @@ TEST_F(TrainerTest, StopSignalEndsAnEvaluationAtOnce) {
   config_.train.steps = 6;
   EvaluateHeldOut();
   config_.eval.batches = 100;
-  for (int ranks = 1; ranks <= 3; ++ranks) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      SCOPED_TRACE(::testing::Message() << "rank " << rank << " of " << ranks);
-      fs::remove_all(RunDir(ranks));
-      faulty_rank_calls_ = 0;
-      // Two steps, then the signal in the first batch of the evaluation after them.
-      ExpectAllOk(Train(ranks, Fault{Poison::kNone, rank, 3, true}));
-      EXPECT_EQ(faulty_rank_calls_, 3 * dist::LeafRange(kLanes, ranks, rank).size());
-      EXPECT_EQ(Saved(ranks, 2)->step, 2);
-      const std::vector<StepMetrics> metrics = Metrics(ranks);
-      ASSERT_EQ(metrics.size(), 2u);
-      EXPECT_FALSE(metrics[1].held_out.has_value());
-      EXPECT_EQ(Events<ledger::Stop>(ranks).back().exit_status, kExitRequeue);
-    }
-  }
+  ForEachRank(1, 3, [&](int ranks, int rank) {
+    faulty_rank_calls_ = 0;
+    // Two steps, then the signal in the first batch of the evaluation after them.
+    ExpectAllOk(TrainAnew(ranks, Fault{Poison::kNone, rank, 3, true}));
+    EXPECT_EQ(faulty_rank_calls_, 3 * dist::LeafRange(kLanes, ranks, rank).size());
+    EXPECT_EQ(Saved(ranks, 2)->step, 2);
+    const std::vector<StepMetrics> metrics = Metrics(ranks);
+    ASSERT_EQ(metrics.size(), 2u);
+    EXPECT_FALSE(metrics[1].held_out.has_value());
+    EXPECT_EQ(Events<ledger::Stop>(ranks).back().exit_status, kExitRequeue);
+  });
   ExpectAllOk(Train(3));
   EXPECT_EQ(Saved(3, 6)->step, 6);
   EXPECT_EQ(Metrics(3).size(), 6u);
@@ -174,13 +153,7 @@ TEST_F(TrainerTest, HeldOutTextThatDoesNotFitIsRefusedByAllRanks) {
   EXPECT_EQ(ExitStatusFor(ends[0]), kExitData) << ends[0];
   EXPECT_THAT(std::string(ends[0].message()), HasSubstr("eval.shards"));
   config_.eval.batches = 3;
-  data::TestDataset other;
-  other.vocab_size = kVocabulary;
-  other.shard_tokens = 64'000;
-  other.tokenizer = "another tokenizer";
-  fs::remove_all(held_out_);
-  fs::create_directories(held_out_);
-  other.Write(held_out_, held_out_stream_);
+  WriteText(held_out_, held_out_stream_, 64'000, "another tokenizer");
   ends = Train(2);
   ExpectAllEqual(ends);
   EXPECT_EQ(ExitStatusFor(ends[0]), kExitData) << ends[0];

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -49,11 +48,6 @@ std::string Packed(const std::vector<uint8_t>& bits) {
   return bytes;
 }
 
-template <typename Value>
-std::vector<Value> Part(const std::vector<Value>& values, size_t begin, size_t end) {
-  return {values.begin() + begin, values.begin() + end};
-}
-
 // `guarded`: the arrays of the file, byte by byte.
 DatasetFile Store(Hdf5ImageWriter& image, const std::map<std::string, uint64_t>& guarded,
                   const std::string& directory, const std::string& file) {
@@ -81,13 +75,31 @@ TestStream TestStream::Random(int64_t num_tokens, uint64_t vocab_size, uint64_t 
   TestStream stream;
   uint8_t flag = 1;
   for (int64_t i = 0; i < num_tokens; ++i) {
-    stream.tokens.push_back(static_cast<uint32_t>(random.Below64(vocab_size)));
+    stream.tokens.push_back(static_cast<int32_t>(random.Below64(vocab_size)));
     if (random.Below(10) == 0) flag ^= 1;
     stream.sentence_flags.push_back(flag);
     stream.document_starts.push_back(i == 0 || random.Below(50) == 0);
     stream.word_starts.push_back(random.Below(2) == 0);
   }
   return stream;
+}
+
+TestStream TestStream::Part(int64_t begin, int64_t end) const {
+  const auto part = [&](const auto& values) {
+    return std::decay_t<decltype(values)>(values.begin() + begin, values.begin() + end);
+  };
+  return {part(tokens), part(sentence_flags), part(document_starts), part(word_starts)};
+}
+
+absl::StatusOr<TestStream> ReadPart(const Dataset& dataset, int64_t begin, int64_t end) {
+  const std::vector<uint8_t> bits(end - begin);
+  TestStream part = {std::vector<int32_t>(end - begin), bits, bits, bits};
+  absl::Status status = dataset.ReadTokens(begin, end, part.tokens.data());
+  status.Update(dataset.ReadSentenceFlags(begin, end, part.sentence_flags.data()));
+  status.Update(dataset.ReadDocumentStarts(begin, end, part.document_starts.data()));
+  status.Update(dataset.ReadWordStarts(begin, end, part.word_starts.data()));
+  if (!status.ok()) return status;
+  return part;
 }
 
 void TestDataset::Write(const std::string& directory, const TestStream& stream) const {
@@ -117,6 +129,7 @@ void TestDataset::Write(const std::string& directory, const TestStream& stream) 
   };
   for (uint64_t begin = 0; begin < num_tokens; begin += shard_tokens) {
     const uint64_t end = std::min(num_tokens, begin + shard_tokens);
+    const TestStream part = stream.Part(begin, end);
     Hdf5ImageWriter image = begin_file();
     ANYORDER_CHECK_OK(image.AddAttribute(kAttrShardIndex, index.shards.size()));
     ANYORDER_CHECK_OK(image.AddAttribute(kAttrFirstToken, begin));
@@ -124,18 +137,16 @@ void TestDataset::Write(const std::string& directory, const TestStream& stream) 
     ANYORDER_CHECK_OK(image.AddAttribute(kAttrChunkBytes, kChunkBytes));
     ANYORDER_CHECK_OK(image.AddAttribute(kAttrVocabSize, vocab_size));
     AddGuarded(image, kTokens, static_cast<uint32_t>(index.token_bytes), {end - begin},
-               LittleEndian(Part(stream.tokens, begin, end), index.token_bytes));
+               LittleEndian(part.tokens, index.token_bytes));
     std::map<std::string, uint64_t> guarded = {{kTokens, (end - begin) * index.token_bytes}};
-    for (const auto& [name, bits] : {std::pair{kSentenceFlags, &stream.sentence_flags},
-                                     std::pair{kDocumentStarts, &stream.document_starts},
-                                     std::pair{kWordStarts, &stream.word_starts}}) {
-      const std::string bytes = Packed(Part(*bits, begin, end));
+    for (const auto& [name, bits] : {std::pair{kSentenceFlags, &part.sentence_flags},
+                                     {kDocumentStarts, &part.document_starts},
+                                     {kWordStarts, &part.word_starts}}) {
+      const std::string bytes = Packed(*bits);
       AddGuarded(image, name, 1, {bytes.size()}, bytes);
       guarded[name] = bytes.size();
     }
-    char file[32];
-    std::snprintf(file, sizeof file, kShardFilePattern, static_cast<int>(index.shards.size()));
-    DatasetFile shard = Store(image, guarded, directory, file);
+    DatasetFile shard = Store(image, guarded, directory, ShardFileName(std::ssize(index.shards)));
     shard.first_token = begin;
     shard.num_tokens = end - begin;
     index.shards.push_back(shard);
@@ -180,6 +191,12 @@ void WriteFile(const std::string& path, const std::string& bytes) {
   file << bytes;
   file.close();
   ANYORDER_CHECK(file.good()) << path;
+}
+
+void FlipBit(const std::string& path, uint64_t offset) {
+  std::string bytes = ReadFile(path);
+  bytes[offset] = static_cast<char>(bytes[offset] ^ 1);
+  WriteFile(path, bytes);
 }
 
 }  // namespace anyorder::data

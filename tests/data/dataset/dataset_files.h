@@ -6,16 +6,25 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
+#include "data/dataset/dataset.h"
+
 namespace anyorder::data {
 
 // One value a token each; bits are 0 or 1.
 struct TestStream {
-  std::vector<uint32_t> tokens;
+  std::vector<int32_t> tokens;
   std::vector<uint8_t> sentence_flags, document_starts, word_starts;
 
   // Random values below `vocab_size`.
   static TestStream Random(int64_t num_tokens, uint64_t vocab_size, uint64_t seed);
+  TestStream Part(int64_t begin, int64_t end) const;
+  bool operator==(const TestStream&) const = default;
 };
+
+// Tokens [begin, end) of a dataset. Errors: its own.
+absl::StatusOr<TestStream> ReadPart(const Dataset& dataset, int64_t begin, int64_t end);
 
 struct TestDataset {
   uint64_t vocab_size = 1000;
@@ -31,5 +40,7 @@ struct TestDataset {
 std::string MakeTestDirectory(const std::string& name);
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& bytes);
+// Changes one bit of a file's byte.
+void FlipBit(const std::string& path, uint64_t offset);
 
 }  // namespace anyorder::data

@@ -5,11 +5,7 @@
 
 #include <filesystem>
 #include <thread>
-#include <vector>
 
-#include "data/dataset/dataset_index.h"
-#include "data/sampling/lane_streams.h"
-#include "data/sampling/sampler.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/hdf5_reader.h"
 
@@ -17,8 +13,13 @@ namespace anyorder::data {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+
+// DataLoss whose message holds each of `parts`.
+void ExpectDataLoss(const absl::Status& status, const std::vector<std::string>& parts) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  for (const std::string& part : parts) EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+}
 
 // Damages a dataset of four shards, the last one short: 64 + 64 + 64 + 8 tokens.
 class DatasetTest : public ::testing::Test {
@@ -34,14 +35,9 @@ class DatasetTest : public ::testing::Test {
   absl::Status OpenStatus(bool verify = false) const {
     return Dataset::Open(directory_, {.verify = verify}).status();
   }
-  void FlipBitAt(const std::string& file, uint64_t offset) {
-    std::string bytes = ReadFile(Path(file));
-    bytes[offset] = static_cast<char>(bytes[offset] ^ 1);
-    WriteFile(Path(file), bytes);
-  }
-  // Flips one bit of the first byte of a dataset.
-  void FlipBit(const std::string& file, const std::string& dataset) {
-    FlipBitAt(file, Hdf5Reader(Path(file)).Locate(dataset).offset);
+  // Damages the byte `at` of an array.
+  void Damage(const std::string& file, const std::string& array, uint64_t at = 0) {
+    FlipBit(Path(file), Hdf5Reader(Path(file)).Locate(array).offset + at);
   }
   // Writes another dataset beside this one and takes `file` from it.
   void ReplaceFrom(const TestDataset& other, const std::string& file) {
@@ -58,23 +54,12 @@ class DatasetTest : public ::testing::Test {
 TEST_F(DatasetTest, AnyRangeReadsWhatWasWritten) {
   const auto dataset = Dataset::Open(directory_).value();
   EXPECT_EQ(dataset->num_tokens(), 200);
-  EXPECT_EQ(dataset->separator_id(), 4);
-  EXPECT_EQ(dataset->class_id(), 3);
+  EXPECT_EQ(dataset->vocabulary().separator, 4);
+  EXPECT_EQ(dataset->vocabulary().classifier, 3);
   for (int64_t begin = 0; begin <= 200; begin += 3) {
     for (int64_t end = begin; end <= 200; end += 7) {
-      const int64_t n = end - begin;
-      std::vector<int32_t> tokens(n);
-      std::vector<uint8_t> flags(n);
-      std::vector<uint8_t> documents(n);
-      std::vector<uint8_t> words(n);
-      ASSERT_TRUE(dataset->ReadTokens(begin, end, tokens.data()).ok());
-      ASSERT_TRUE(dataset->ReadSentenceFlags(begin, end, flags.data()).ok());
-      ASSERT_TRUE(dataset->ReadDocumentStarts(begin, end, documents.data()).ok());
-      ASSERT_TRUE(dataset->ReadWordStarts(begin, end, words.data()).ok());
-      ASSERT_THAT(tokens, ElementsAreArray(stream_.tokens.data() + begin, n));
-      ASSERT_THAT(flags, ElementsAreArray(stream_.sentence_flags.data() + begin, n));
-      ASSERT_THAT(documents, ElementsAreArray(stream_.document_starts.data() + begin, n));
-      ASSERT_THAT(words, ElementsAreArray(stream_.word_starts.data() + begin, n));
+      ASSERT_TRUE(ReadPart(*dataset, begin, end).value() == stream_.Part(begin, end))
+          << begin << " to " << end;
     }
   }
 }
@@ -83,9 +68,7 @@ TEST_F(DatasetTest, LargeVocabulariesHaveFourByteTokens) {
   const TestStream stream = TestStream::Random(200, 100000, 2);
   TestDataset{.vocab_size = 100000}.Write(directory_, stream);
   const auto dataset = Dataset::Open(directory_, {.verify = true}).value();
-  std::vector<int32_t> tokens(200);
-  ASSERT_TRUE(dataset->ReadTokens(0, 200, tokens.data()).ok());
-  EXPECT_THAT(tokens, ElementsAreArray(stream.tokens));
+  EXPECT_EQ(ReadPart(*dataset, 0, 200)->tokens, stream.tokens);
 }
 
 TEST_F(DatasetTest, LaneRangesCoverTheStreamInBothDirections) {
@@ -111,69 +94,32 @@ TEST_F(DatasetTest, LaneRangesCoverTheStreamInBothDirections) {
   EXPECT_EQ(empty.begin, empty.end);
 }
 
-TEST_F(DatasetTest, BackwardLaneOfASamplerReadsItsStreamFromTheEnd) {
-  const TestStream stream = TestStream::Random(4096, 1000, 4);
-  TestDataset{.shard_tokens = 1024}.Write(directory_, stream);
-  const auto dataset = Dataset::Open(directory_).value();
-  SamplingConfig config;
-  config.seq_len = 128;
-  config.reuse_len = 64;
-  config.perm_size = 64;
-  config.num_predict = 21;
-  const auto sampler = Sampler::Create(*dataset, config, SampleKind::kPairs, 1, 4).value();
-  const auto forward = sampler->Sample(1, 0);
-  const auto backward = sampler->Sample(2, 0);
-  ASSERT_TRUE(forward.ok() && backward.ok());
-  for (int64_t i = 0; i < 64; ++i) {
-    ASSERT_EQ(forward->tokens[i], stream.tokens[2048 + i]);
-    ASSERT_EQ(backward->tokens[i], stream.tokens[2047 - i]);
-  }
-  EXPECT_EQ(forward->tokens[127], 3);
-  EXPECT_EQ(forward->tokens[126], 4);
-}
-
 TEST_F(DatasetTest, FlippedBitIsFoundWhenItsChunkIsFirstRead) {
   for (const char* name : {"tokens", "sentence_flags", "document_starts", "word_starts"}) {
     SetUp();
-    FlipBit("shard-00001.h5", name);
+    Damage("shard-00001.h5", name);
     const auto dataset = Dataset::Open(directory_).value();
-    const auto read = [&](int64_t begin, int64_t end) {
-      std::vector<int32_t> tokens(end - begin);
-      std::vector<uint8_t> bits(end - begin);
-      absl::Status status = dataset->ReadTokens(begin, end, tokens.data());
-      status.Update(dataset->ReadSentenceFlags(begin, end, bits.data()));
-      status.Update(dataset->ReadDocumentStarts(begin, end, bits.data()));
-      status.Update(dataset->ReadWordStarts(begin, end, bits.data()));
-      return status;
-    };
-    EXPECT_TRUE(read(0, 64).ok());
+    EXPECT_TRUE(ReadPart(*dataset, 0, 64).ok());
     // Another token of the chunk than the damaged one, and twice: damage is never remembered as
     // checked.
     for (int i = 0; i < 2; ++i) {
-      const absl::Status status = read(120, 121);
-      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << name;
-      EXPECT_THAT(
-          std::string(status.message()),
-          AllOf(HasSubstr(Path("shard-00001.h5")),
-                HasSubstr(std::string("dataset '") + name + "' chunk 0"), HasSubstr("CRC32C")));
+      ExpectDataLoss(
+          ReadPart(*dataset, 120, 121).status(),
+          {Path("shard-00001.h5"), std::string("dataset '") + name + "' chunk 0", "CRC32C"});
     }
-    EXPECT_THAT(std::string(OpenStatus(true).message()), HasSubstr("chunk 0"));
+    ExpectDataLoss(OpenStatus(true), {"chunk 0"});
   }
 }
 
 TEST_F(DatasetTest, DamagedSecondChunkIsNamedAndTheFirstStaysReadable) {
   const TestStream stream = TestStream::Random(70000, 1000, 5);  // 140000 bytes: three chunks
   TestDataset{.shard_tokens = 1 << 17}.Write(directory_, stream);
-  const auto extent = Hdf5Reader(Path("shard-00000.h5")).Locate("tokens");
-  std::string bytes = ReadFile(Path("shard-00000.h5"));
-  bytes[extent.offset + 65536] = static_cast<char>(bytes[extent.offset + 65536] ^ 0x80);
-  WriteFile(Path("shard-00000.h5"), bytes);
+  Damage("shard-00000.h5", "tokens", 65536);
   const auto dataset = Dataset::Open(directory_).value();
   std::vector<int32_t> tokens(70000);
   EXPECT_TRUE(dataset->ReadTokens(0, 32768, tokens.data()).ok());
   EXPECT_TRUE(dataset->ReadTokens(65536, 70000, tokens.data()).ok());
-  EXPECT_THAT(std::string(dataset->ReadTokens(32767, 32769, tokens.data()).message()),
-              HasSubstr("'tokens' chunk 1"));
+  ExpectDataLoss(dataset->ReadTokens(32767, 32769, tokens.data()), {"'tokens' chunk 1"});
 }
 
 TEST_F(DatasetTest, IndexSaysWhereHdf5SaysThatArraysLie) {
@@ -199,15 +145,13 @@ TEST_F(DatasetTest, FlippedBitAnywhereIsFoundWithoutReadingWholeFiles) {
     }
     const std::string sound = ReadFile(Path(file->file));
     for (uint64_t at = 0; at < file->bytes; at += 41) {
-      FlipBitAt(file->file, at);
+      FlipBit(Path(file->file), at);
       const auto dataset = Dataset::Open(directory_);
       if (is_array[at]) {
         ASSERT_TRUE(dataset.ok()) << dataset.status();
-        ASSERT_EQ((*dataset)->Verify().code(), absl::StatusCode::kDataLoss) << at;
+        ExpectDataLoss((*dataset)->Verify(), {Path(file->file)});
       } else {
-        ASSERT_EQ(dataset.status().code(), absl::StatusCode::kDataLoss) << at;
-        ASSERT_THAT(std::string(dataset.status().message()),
-                    AllOf(HasSubstr(Path(file->file)), HasSubstr("metadata")));
+        ExpectDataLoss(dataset.status(), {Path(file->file), "metadata"});
       }
       WriteFile(Path(file->file), sound);
     }
@@ -221,10 +165,7 @@ TEST_F(DatasetTest, IdsOutsideTheVocabularyAreRefused) {
   const auto dataset = Dataset::Open(directory_, {.verify = true}).value();
   std::vector<int32_t> tokens(200);
   EXPECT_TRUE(dataset->ReadTokens(0, 70, tokens.data()).ok());
-  const absl::Status status = dataset->ReadTokens(60, 80, tokens.data());
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr(Path("shard-00001.h5")), HasSubstr("id 1000")));
+  ExpectDataLoss(dataset->ReadTokens(60, 80, tokens.data()), {Path("shard-00001.h5"), "id 1000"});
 }
 
 TEST_F(DatasetTest, IndexThatSendsArraysOutsideTheirFilesIsRefused) {
@@ -234,15 +175,23 @@ TEST_F(DatasetTest, IndexThatSendsArraysOutsideTheirFilesIsRefused) {
       DatasetIndex index = sound;
       index.lanes.arrays[name] = offset;
       WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
-      const absl::Status status = OpenStatus();
-      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << name << " " << offset;
-      EXPECT_THAT(std::string(status.message()), HasSubstr(Path("lanes.h5")));
+      ExpectDataLoss(OpenStatus(), {Path("lanes.h5"), name});
     }
   }
   DatasetIndex index = sound;
   index.shards[1].arrays.erase("checksums/word_starts");
   WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
-  EXPECT_THAT(std::string(OpenStatus().message()), HasSubstr("'checksums/word_starts'"));
+  ExpectDataLoss(OpenStatus(), {"'checksums/word_starts'"});
+}
+
+TEST_F(DatasetTest, DamagedIndexIsRefused) {
+  const std::string intact = ReadFile(Path("dataset.json"));
+  WriteFile(Path("dataset.json"), intact.substr(0, intact.size() / 2));
+  ExpectDataLoss(OpenStatus(), {Path("dataset.json")});
+  std::string changed = intact;
+  changed.replace(changed.find("\"eod\": 7"), 8, "\"eod\": 6");
+  WriteFile(Path("dataset.json"), changed);
+  ExpectDataLoss(OpenStatus(), {"dataset_digest"});
 }
 
 TEST_F(DatasetTest, OlderFormatIsRefusedWithTheCommandThatMendsIt) {
@@ -259,11 +208,10 @@ TEST_F(DatasetTest, OlderFormatIsRefusedWithTheCommandThatMendsIt) {
 }
 
 TEST_F(DatasetTest, DamagedLaneTableIsReported) {
-  FlipBit("lanes.h5", "lanes/backward");
+  Damage("lanes.h5", "lanes/backward");
   const auto dataset = Dataset::Open(directory_).value();
   EXPECT_TRUE(dataset->ReadLaneRange(0, 1, false).ok());
-  EXPECT_THAT(std::string(dataset->ReadLaneRange(0, 1, true).status().message()),
-              AllOf(HasSubstr("lanes.h5"), HasSubstr("lanes/backward")));
+  ExpectDataLoss(dataset->ReadLaneRange(0, 1, true).status(), {"lanes.h5", "lanes/backward"});
 }
 
 TEST_F(DatasetTest, TruncatedFilesAreRefused) {
@@ -271,9 +219,7 @@ TEST_F(DatasetTest, TruncatedFilesAreRefused) {
     const std::string bytes = ReadFile(Path(file));
     for (const size_t size : {bytes.size() - 1, bytes.size() / 2, size_t{0}}) {
       WriteFile(Path(file), bytes.substr(0, size));
-      const absl::Status status = OpenStatus();
-      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << file << " " << size;
-      EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(Path(file)), HasSubstr(" bytes")));
+      ExpectDataLoss(OpenStatus(), {Path(file), " bytes"});
     }
     WriteFile(Path(file), bytes);
   }
@@ -297,10 +243,7 @@ TEST_F(DatasetTest, MissingFilesAreNamed) {
 TEST_F(DatasetTest, ShardsOfOtherDatasetsAndInAnotherOrderAreRefused) {
   const std::string sound = ReadFile(Path("shard-00001.h5"));
   const auto expect_refused = [&] {
-    const absl::Status status = OpenStatus();
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr(Path("shard-00001.h5")), HasSubstr("of another dataset")));
+    ExpectDataLoss(OpenStatus(), {Path("shard-00001.h5"), "of another dataset"});
     WriteFile(Path("shard-00001.h5"), sound);
   };
   ReplaceFrom({.tokenizer = "b tokenizer"}, "shard-00001.h5");
@@ -314,9 +257,7 @@ TEST_F(DatasetTest, ShardsOfOtherDatasetsAndInAnotherOrderAreRefused) {
 
 TEST_F(DatasetTest, AnotherTokenizerModelIsRefused) {
   WriteFile(Path("spiece.model"), "b tokenizer");
-  const absl::Status status = OpenStatus();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("spiece.model"));
+  ExpectDataLoss(OpenStatus(), {"spiece.model"});
 }
 
 TEST_F(DatasetTest, ThreadsThatTouchTheSameChunksFirstReadTheSame) {

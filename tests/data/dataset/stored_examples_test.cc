@@ -57,7 +57,7 @@ TEST_F(StoredExamplesTest, EveryPartIsReadWithItsLabel) {
       const auto [begin, length] = examples_.examples[i][part];
       ASSERT_EQ(example.parts[part].size(), length);
       for (uint32_t token = 0; token < length; ++token) {
-        EXPECT_EQ(example.parts[part][token], static_cast<int32_t>(stream_.tokens[begin + token]));
+        EXPECT_EQ(example.parts[part][token], stream_.tokens[begin + token]);
       }
     }
   }
@@ -87,9 +87,7 @@ TEST_F(StoredExamplesTest, DamageIsFound) {
   examples_.AddTo(folder_);
   const std::string path = folder_ + "/" + kExamplesFile;
   const std::string good = ReadFile(path);
-  std::string flipped = good;
-  flipped[flipped.size() / 2] ^= 4;
-  WriteFile(path, flipped);
+  FlipBit(path, good.size() / 2);
   EXPECT_THAT(std::string(Dataset::Open(folder_).status().message()), HasSubstr("is damaged"));
   WriteFile(path, good.substr(1));
   EXPECT_TRUE(absl::IsDataLoss(Dataset::Open(folder_).status()));

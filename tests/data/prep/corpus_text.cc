@@ -10,15 +10,12 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
-#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
-#include "data/prep/tokenizer.h"
 #include "tests/data/dataset/dataset_files.h"
 
 namespace anyorder::data {
@@ -68,8 +65,7 @@ std::string ProgramPath() {
 // exec.
 int Start(const std::vector<std::string>& arguments, const std::string& out_path,
           const std::string& error_path, const ProgramLimits& limits) {
-  std::vector<std::string> all{ProgramPath()};
-  all.insert(all.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> all = Joined({ProgramPath()}, arguments);
   const std::vector<char*> argv = Argv(all);
   const int pid = ::fork();
   ANYORDER_CHECK(pid >= 0) << "fork failed";
@@ -145,6 +141,12 @@ std::string Zstd(const std::string& bytes) {
   return out;
 }
 
+std::vector<std::string> Joined(std::vector<std::string> words,
+                                const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
 void ExpectRefusal(const ProgramResult& result, int status, const std::string& message) {
   EXPECT_EQ(result.exit_status, status) << result.error;
   EXPECT_THAT(result.error, testing::HasSubstr(message));
@@ -206,15 +208,15 @@ std::vector<std::pair<std::string, std::string>> ReadTree(const std::string& dir
   return files;
 }
 
+absl::StatusOr<std::string> TrainOn(const VocabTraining& training, const std::string& text) {
+  std::istringstream lines(text);
+  return TrainTokenizer(
+      training, [&](std::string& line) { return static_cast<bool>(std::getline(lines, line)); });
+}
+
 const std::string& TestModel() {
-  static const std::string* const model = [] {
-    std::istringstream lines(AsTxt(MakeDocuments(300, 1)));
-    auto trained = TrainTokenizer({.size = 300}, [&](std::string& line) {
-      return static_cast<bool>(std::getline(lines, line));
-    });
-    ANYORDER_CHECK_OK(trained.status());
-    return new std::string(*trained);
-  }();
+  static const auto* const model =
+      new std::string(TrainOn({.size = 300}, AsTxt(MakeDocuments(300, 1))).value());
   return *model;
 }
 

@@ -4,9 +4,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "data/prep/byte_source.h"
+#include "data/prep/tokenizer.h"
 
 namespace anyorder::data {
 
@@ -23,6 +31,22 @@ std::string AsJsonl(const std::vector<TestDocument>& documents);
 std::string Gzip(const std::string& bytes);
 std::string Zstd(const std::string& bytes);
 
+// Hands out `text`, which it borrows, in small portions, as a slow disk or a decompressor may.
+class PortionSource final : public ByteSource {
+ public:
+  PortionSource(absl::string_view text, size_t portion) : rest_(text), portion_(portion) {}
+  absl::StatusOr<size_t> Read(char* out, size_t capacity) override {
+    const size_t count = rest_.copy(out, std::min(capacity, portion_));
+    rest_.remove_prefix(count);
+    return count;
+  }
+  Digest128 StoredDigest() const override { return {}; }
+
+ private:
+  absl::string_view rest_;
+  const size_t portion_;
+};
+
 // What a finished program left.
 struct ProgramResult {
   int exit_status = -1;  // -1: ended by a signal
@@ -35,6 +59,10 @@ struct ProgramLimits {
   uint64_t max_file_bytes = 0;  // of every file it writes; 0: no limit
   bool as_nobody = false;       // without root's right to read every file
 };
+
+// Both lists, one after the other.
+std::vector<std::string> Joined(std::vector<std::string> words,
+                                const std::vector<std::string>& more);
 
 // Runs build/bin/anyorder-prep. Exit status 127: the program could not be started (as_nobody, where
 // nobody may not reach it).
@@ -64,6 +92,9 @@ class PrepFolderTest : public testing::Test {
   const std::string folder_;
   const std::string output_;
 };
+
+// The model that training on the lines of `text` gives.
+absl::StatusOr<std::string> TrainOn(const VocabTraining& training, const std::string& text);
 
 // A small model with XLNet's vocabulary layout, trained once per process on MakeDocuments.
 const std::string& TestModel();

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "data/dataset/dataset.h"
@@ -33,10 +32,8 @@ class ExamplePrepTest : public PrepFolderTest {
 
   ProgramResult Run(const std::string& input, const std::string& output,
                     const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> arguments = {"--examples", input,     "--output",
-                                          output,       "--vocab", TestModelPath()};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return RunPrepProgram(arguments);
+    return RunPrepProgram(
+        Joined({"--examples", input, "--output", output, "--vocab", TestModelPath()}, more));
   }
   void ExpectRefused(const std::string& name, const std::string& lines, int status,
                      const std::string& message, const std::vector<std::string>& more = {}) {
@@ -117,12 +114,13 @@ TEST_F(ExamplePrepTest, HeldOutLabelsHaveTheNumbersOfTheTrainingData) {
   const auto dataset = Dataset::Open(folder_ + "/dev");
   EXPECT_EQ((*dataset)->examples()->LabelOf(0), 2);
   EXPECT_THAT((*dataset)->index().examples->classes, ElementsAre("a", "b", "c"));
-  const ProgramResult unknown = Run(Store("bad.jsonl", "{\"text\":\"x\",\"label\":\"d\"}"),
-                                    folder_ + "/bad", {"--labels-from", output_});
-  ExpectRefusal(unknown, 65, "bad.jsonl:1: the label 'd' is not one of --labels-from");
-  const ProgramResult other =
-      Run(Store("other.jsonl", kEntailment), folder_ + "/bad", {"--labels-from", output_});
-  ExpectRefusal(other, 65, "entailment among those of classification");
+  const auto run_bad = [&](const std::string& input) {
+    return Run(input, folder_ + "/bad", {"--labels-from", output_});
+  };
+  ExpectRefusal(run_bad(Store("bad.jsonl", "{\"text\":\"x\",\"label\":\"d\"}")), 65,
+                "bad.jsonl:1: the label 'd' is not one of --labels-from");
+  ExpectRefusal(run_bad(Store("other.jsonl", kEntailment)), 65,
+                "entailment among those of classification");
 }
 
 TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
@@ -157,11 +155,9 @@ TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
 
 TEST_F(ExamplePrepTest, AFullDirectoryAndAMissingVocabularyAreRefused) {
   const std::string input = Store("a.jsonl", kEntailment);
-  const ProgramResult none = RunPrepProgram({"--examples", input, "--output", output_});
-  ExpectRefusal(none, 64, "--vocab MODEL");
+  ExpectRefusal(RunPrepProgram({"--examples", input, "--output", output_}), 64, "--vocab MODEL");
   ASSERT_EQ(Run(input, output_).exit_status, 0);
-  const ProgramResult again = Run(input, output_);
-  ExpectRefusal(again, 64, "is not empty");
+  ExpectRefusal(Run(input, output_), 64, "is not empty");
 }
 
 }  // namespace

@@ -33,8 +33,10 @@ class PrepProgramTest : public PrepFolderTest {
  protected:
   PrepProgramTest() : PrepFolderTest("prep_program") {}
 
-  std::vector<std::string> Arguments(const std::string& input, const std::string& output) const {
-    return {"--input", input, "--output", output, "--vocab", TestModelPath(), "--workers", "1"};
+  std::vector<std::string> Arguments(const std::string& input, const std::string& output,
+                                     const std::vector<std::string>& more = {}) const {
+    return Joined(
+        {"--input", input, "--output", output, "--vocab", TestModelPath(), "--workers", "1"}, more);
   }
   // The input gives this status and one line that holds `message`, and no output is left.
   void ExpectRefused(const std::string& input, int status, const std::string& message) {
@@ -104,9 +106,7 @@ TEST_F(PrepProgramTest, BadUsageIsNamed) {
                                                 {"--vocab-sample-mb", "nan"},
                                                 {"--vocab-size", "300"},  // beside --vocab
                                                 {"--no-such-option"}}) {
-    std::vector<std::string> arguments = Arguments(input, output_);
-    arguments.insert(arguments.end(), extra.begin(), extra.end());
-    ExpectRefusal(RunPrepProgram(arguments), 64, extra[0]);
+    ExpectRefusal(RunPrepProgram(Arguments(input, output_, extra)), 64, extra[0]);
   }
 }
 
@@ -131,9 +131,8 @@ TEST_F(PrepProgramTest, BadVocabulariesAreNamedWithoutTheInsidesOfSentencePiece)
       {{"--vocab", folder_ + "/absent.model"}, 74, "absent.model': No such file"},
   };
   for (const Case& bad : cases) {
-    std::vector<std::string> arguments{"--input", input, "--output", output_, "--quiet"};
-    arguments.insert(arguments.end(), bad.option.begin(), bad.option.end());
-    const ProgramResult result = RunPrepProgram(arguments);
+    const ProgramResult result =
+        RunPrepProgram(Joined({"--input", input, "--output", output_, "--quiet"}, bad.option));
     ExpectRefusal(result, bad.status, bad.message);
     EXPECT_THAT(result.error, Not(HasSubstr(".cc")));
     EXPECT_FALSE(fs::exists(output_)) << result.error;
@@ -158,9 +157,8 @@ TEST_F(PrepProgramTest, OutputThatHoldsSomethingIsLeftAlone) {
 
 TEST_F(PrepProgramTest, ReplacedBytesAreCountedInTheJsonSummary) {
   const std::string input = Store("a.txt", "a good\xFF document of several words\n");
-  std::vector<std::string> arguments = Arguments(input, output_);
-  arguments.insert(arguments.end(), {"--invalid-utf8", "replace", "--json", "--quiet"});
-  const ProgramResult result = RunPrepProgram(arguments);
+  const ProgramResult result =
+      RunPrepProgram(Arguments(input, output_, {"--invalid-utf8", "replace", "--json", "--quiet"}));
   ASSERT_EQ(result.exit_status, 0) << result.error;
   const auto summary = nlohmann::json::parse(result.out);
   EXPECT_EQ(summary["counts"]["invalid_utf8_replaced"], 1);
@@ -178,9 +176,7 @@ TEST_F(PrepProgramTest, AHundredMegabyteLineNeedsLessMemoryThanItsLength) {
     for (int64_t i = 0; file.tellp() < kLineBytes; ++i)
       file << "word" << i % 10 << std::string(4000, ' ');
   }
-  std::vector<std::string> arguments = Arguments(input, output_);
-  arguments.push_back("--no-filter");
-  const ProgramResult result = RunPrepProgram(arguments);
+  const ProgramResult result = RunPrepProgram(Arguments(input, output_, {"--no-filter"}));
   ASSERT_EQ(result.exit_status, 0) << result.error;
   EXPECT_THAT(result.out, HasSubstr("long lines cut: 1"));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed
@@ -190,8 +186,7 @@ TEST_F(PrepProgramTest, AHundredMegabyteLineNeedsLessMemoryThanItsLength) {
 
 TEST_F(PrepProgramTest, DatasetsAreReadableWithH5py) {
   const std::string input = Store("a.txt", AsTxt(MakeDocuments(150, 33)));
-  std::vector<std::string> arguments = Arguments(input, output_);
-  arguments.insert(arguments.end(), {"--shard-tokens", "6400"});
+  const auto arguments = Arguments(input, output_, {"--shard-tokens", "6400"});
   ASSERT_EQ(RunPrepProgram(arguments).exit_status, 0);
   const char* source = std::getenv("ANYORDER_SOURCE");
   ASSERT_NE(source, nullptr) << "CTest sets it";
@@ -290,22 +285,18 @@ TEST_F(PrepCrashTest, CrashWhilePublishingOrCleaningUpIsFinishedByTheNextRun) {
 
 TEST_F(PrepCrashTest, OtherOptionsOrInputAreRefusedAndNothingIsLost) {
   ASSERT_TRUE(KillWhenThereIs("unit-000001"));
-  fs::remove(output_ + "/.anyorder-prep/lock");
-  const auto before = ReadTree(output_);
   const auto without_lock = [&] {
     fs::remove(output_ + "/.anyorder-prep/lock");
     return ReadTree(output_);
   };
-  std::vector<std::string> arguments = Train(input_, output_);
-  arguments.insert(arguments.end(), {"--case", "uncased"});
-  ProgramResult result = RunPrepProgram(arguments);
-  ExpectRefusal(result, 64, "begun with case \"cased\", now it is \"uncased\"");
+  const auto before = without_lock();
+  ExpectRefusal(RunPrepProgram(Joined(Train(input_, output_), {"--case", "uncased"})), 64,
+                "begun with case \"cased\", now it is \"uncased\"");
   EXPECT_EQ(without_lock(), before);
 
   const std::string text = ReadFile(input_);
   WriteFile(input_, text + "one more line\n");
-  result = RunPrepProgram(Train(input_, output_));
-  ExpectRefusal(result, 65, "corpus.txt' has changed");
+  ExpectRefusal(RunPrepProgram(Train(input_, output_)), 65, "corpus.txt' has changed");
   EXPECT_EQ(without_lock(), before);
 
   WriteFile(input_, text);
@@ -317,11 +308,8 @@ TEST_F(PrepCrashTest, DamagedUnfinishedWorkIsNoticed) {
   const std::string unit = output_ + "/.anyorder-prep/unit-000000";
   // With two workers either of the first units may be the one that is finished.
   const std::string found = fs::exists(unit) ? unit : output_ + "/.anyorder-prep/unit-000001";
-  std::string bytes = ReadFile(found);
-  bytes[bytes.size() / 2] ^= 1;
-  WriteFile(found, bytes);
-  ProgramResult result = RunPrepProgram(Train(input_, output_));
-  ExpectRefusal(result, 65, "its digest does not match");
+  FlipBit(found, fs::file_size(found) / 2);
+  ExpectRefusal(RunPrepProgram(Train(input_, output_)), 65, "its digest does not match");
   // The advice of the message works.
   fs::remove(found);
   ExpectFinishes();
@@ -330,8 +318,7 @@ TEST_F(PrepCrashTest, DamagedUnfinishedWorkIsNoticed) {
 TEST_F(PrepCrashTest, FileSizeLimitIsAnInputOutputErrorAndTheWorkGoesOn) {
   // Units and shards do not fit into 100 kB, the vocabulary's sample does not either: use a model.
   std::vector<std::string> arguments = Arguments(input_, output_);
-  ProgramResult result = RunPrepProgram(arguments, {.max_file_bytes = 100 << 10});
-  ExpectRefusal(result, 74, "File too large");
+  ExpectRefusal(RunPrepProgram(arguments, {.max_file_bytes = 100 << 10}), 74, "File too large");
   EXPECT_EQ(RunPrepProgram(arguments).exit_status, 0);
 }
 
@@ -343,11 +330,10 @@ TEST_F(PrepCrashTest, FullDiskIsAnInputOutputErrorAndFinishedWorkStays) {
     GTEST_SKIP() << "mounting a small file system needs root with CAP_SYS_ADMIN";
   }
   const std::string output = disk + "/out";
-  ProgramResult result = RunPrepProgram(Train(input_, output));
-  ExpectRefusal(result, 74, "No space left on device");
+  ExpectRefusal(RunPrepProgram(Train(input_, output)), 74, "No space left on device");
   EXPECT_TRUE(fs::exists(output + "/.anyorder-prep/plan.json"));
   EXPECT_EQ(::mount("tmpfs", disk.c_str(), "tmpfs", MS_REMOUNT, "size=64m"), 0);
-  result = RunPrepProgram(Train(input_, output));
+  const ProgramResult result = RunPrepProgram(Train(input_, output));
   EXPECT_EQ(result.exit_status, 0) << result.error;
   EXPECT_TRUE(ReadTree(output) == Expected());
   ::umount(disk.c_str());

@@ -2,77 +2,36 @@
 
 #include "data/prep/prep.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 
-#include "core/base/digest.h"
-#include "data/dataset/dataset_index.h"
+#include "data/dataset/dataset.h"
 #include "tests/data/dataset/dataset_files.h"
-#include "tests/data/dataset/hdf5_reader.h"
 #include "tests/data/prep/corpus_text.h"
 
 namespace anyorder::data {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-
-// The whole stream of a dataset, one value a token.
-struct Stream {
-  std::vector<int32_t> tokens;
-  std::vector<int> sentence_flags, document_starts, word_starts;
-};
-
-void AppendBits(const std::string& file, const Hdf5Extent& bits, size_t count,
-                std::vector<int>& out) {
-  for (size_t i = 0; i < count; ++i)
-    out.push_back((static_cast<unsigned char>(file[bits.offset + i / 8]) >> (i % 8)) & 1);
+TestStream ReadStream(const std::string& directory) {
+  const auto dataset = Dataset::Open(directory, {.verify = true}).value();
+  return ReadPart(*dataset, 0, dataset->num_tokens()).value();
 }
 
-Stream ReadStream(const std::string& directory) {
-  Stream stream;
-  const auto index = ReadDatasetIndex(directory);
-  EXPECT_TRUE(index.ok()) << index.status();
-  for (const DatasetFile& shard : index->shards) {
-    const std::string path = directory + "/" + shard.file;
-    const std::string file = ReadFile(path);
-    EXPECT_EQ(DigestOf(file).Hex(), shard.digest);
-    const Hdf5Reader reader(path);
-    const Hdf5Extent tokens = reader.Locate(kTokens);
-    for (size_t i = 0; i < shard.num_tokens; ++i) {
-      uint32_t id = 0;
-      std::memcpy(&id, file.data() + tokens.offset + i * tokens.element_bytes,
-                  tokens.element_bytes);
-      stream.tokens.push_back(static_cast<int32_t>(id));
-    }
-    AppendBits(file, reader.Locate(kSentenceFlags), shard.num_tokens, stream.sentence_flags);
-    AppendBits(file, reader.Locate(kDocumentStarts), shard.num_tokens, stream.document_starts);
-    AppendBits(file, reader.Locate(kWordStarts), shard.num_tokens, stream.word_starts);
-  }
-  EXPECT_EQ(stream.tokens.size(), index->num_tokens);
-  return stream;
-}
-
-class PrepTest : public testing::Test {
+class PrepTest : public PrepFolderTest {
  protected:
-  PrepTest() : folder_(MakeTestDirectory("prep")) {
+  PrepTest() : PrepFolderTest("prep") {
     options_.vocab = TestModelPath();
     options_.quiet = true;
     options_.text.filter.enabled = false;
     options_.text.drop_duplicates = false;
   }
-  ~PrepTest() override { std::filesystem::remove_all(folder_); }
 
   // Stores `text` under `name` and prepares it into a directory named after it.
   absl::StatusOr<PrepSummary> Prepare(const std::string& name, const std::string& text) {
-    WriteFile(folder_ + "/" + name, text);
-    options_.inputs = {folder_ + "/" + name};
+    options_.inputs = {Store(name, text)};
     options_.output = Output(name);
     return RunPrep(options_);
   }
@@ -91,54 +50,18 @@ class PrepTest : public testing::Test {
   }
   std::string Output(const std::string& name) const { return folder_ + "/out-" + name; }
 
-  std::string folder_;
   PrepOptions options_;
 };
 
-TEST_F(PrepTest, FlagsOfTwoLinesBlankAndOneLineAreThePublishedOnes) {
-  ASSERT_TRUE(Prepare("abc.txt", "an\nbe\n\nel").ok());
-  const Stream stream = ReadStream(Output("abc.txt"));
-  // One flag per run of equal flags would hide lengths: name each token's line instead.
-  const auto tokenizer = Tokenizer::Load(TestModel(), "test");
-  std::vector<int32_t> tokens;
-  std::vector<int> flags;
-  std::vector<int> documents;
-  const auto add = [&](const char* line, int flag, bool starts_document) {
-    const size_t before = tokens.size();
-    ASSERT_TRUE(tokenizer->Encode(line, tokens).ok());
-    for (size_t i = before; i < tokens.size(); ++i) {
-      flags.push_back(flag);
-      documents.push_back(starts_document && i == before);
-    }
-  };
-  const auto add_eod = [&](int flag) {
-    tokens.push_back(7);
-    flags.push_back(flag);
-    documents.push_back(0);
-  };
-  add("an", 1, true);
-  add("be", 0, false);
-  add_eod(0);
-  add("el", 1, true);
-  add_eod(1);
-  EXPECT_EQ(stream.tokens, tokens);
-  EXPECT_EQ(stream.sentence_flags, flags);
-  EXPECT_EQ(stream.document_starts, documents);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    EXPECT_EQ(stream.word_starts[i], IsStartPiece(tokenizer->bridge().piece(tokens[i]))) << i;
-  }
-}
-
 TEST_F(PrepTest, FlagsGoOnAcrossFilesAndEveryShardBoundary) {
   const auto documents = MakeDocuments(60, 21);
-  WriteFile(folder_ + "/1.txt", AsTxt({documents.begin(), documents.begin() + 20}));
-  WriteFile(folder_ + "/2.txt", AsTxt({documents.begin() + 20, documents.end()}));
-  options_.inputs = {folder_ + "/1.txt", folder_ + "/2.txt"};
+  options_.inputs = {Store("1.txt", AsTxt({documents.begin(), documents.begin() + 20})),
+                     Store("2.txt", AsTxt({documents.begin() + 20, documents.end()}))};
   options_.output = Output("many");
   options_.shard_tokens = 320;
   const auto summary = RunPrep(options_).value();
   EXPECT_GT(summary.index.shards.size(), 10u);
-  const Stream stream = ReadStream(Output("many"));
+  const TestStream stream = ReadStream(Output("many"));
   // Rebuild the stream from the text alone.
   const auto tokenizer = Tokenizer::Load(TestModel(), "test");
   size_t at = 0;
@@ -160,6 +83,8 @@ TEST_F(PrepTest, FlagsGoOnAcrossFilesAndEveryShardBoundary) {
     ASSERT_EQ(stream.sentence_flags[at++], 1 - flag);
   }
   EXPECT_EQ(at, stream.tokens.size());
+  for (size_t i = 0; i < at; ++i)
+    EXPECT_EQ(stream.word_starts[i], IsStartPiece(tokenizer->bridge().piece(stream.tokens[i])));
   EXPECT_EQ(std::count(stream.document_starts.begin(), stream.document_starts.end(), 1), 60);
 }
 
@@ -274,8 +199,8 @@ TEST_F(PrepTest, FilterAndDuplicatesAreCountedAndCanBeSwitchedOff) {
 }
 
 TEST_F(PrepTest, DuplicatesAreFoundAcrossFilesAndTheFirstStays) {
-  WriteFile(folder_ + "/1.txt", "the first document is here\n\nthe second document is here\n");
-  WriteFile(folder_ + "/2.txt", "the second   document is here\n\nthe third document is here\n");
+  Store("1.txt", "the first document is here\n\nthe second document is here\n");
+  Store("2.txt", "the second   document is here\n\nthe third document is here\n");
   options_.inputs = {folder_};
   options_.output = Output("dup");
   options_.text.drop_duplicates = true;
@@ -299,51 +224,22 @@ TEST_F(PrepTest, UncasedTextDiffersAndTheSettingIsRecorded) {
 
 TEST_F(PrepTest, LaneTablesCoverTheStreamInBothDirections) {
   ASSERT_TRUE(Prepare("lanes.txt", AsTxt(MakeDocuments(100, 25))).ok());
-  const auto index = ReadDatasetIndex(Output("lanes.txt"));
-  const std::string path = Output("lanes.txt") + "/lanes.h5";
-  const Hdf5Reader reader(path);
-  const std::string file = ReadFile(path);
-  const auto table = [&](const char* name) {
-    const Hdf5Extent extent = reader.Locate(name);
-    EXPECT_THAT(extent.shape, ElementsAre(index->num_lane_cells, 2u));
-    std::vector<uint64_t> values(extent.bytes / 8);
-    std::memcpy(values.data(), file.data() + extent.offset, extent.bytes);
-    return values;
-  };
-  const auto forward = table(kLanesForward);
-  const auto backward = table(kLanesBackward);
-  ASSERT_GT(index->num_lane_cells, 8u);
-  uint64_t next = 0;
-  for (size_t g = 0; g < index->num_lane_cells; ++g) {
-    EXPECT_EQ(forward[2 * g], next);
-    next = forward[2 * g + 1];
-    const uint64_t length = next - forward[2 * g];
-    EXPECT_GE(length, index->num_tokens / index->num_lane_cells);
-    EXPECT_LE(length, index->num_tokens / index->num_lane_cells + 1);
-    EXPECT_EQ(backward[2 * g], index->num_tokens - forward[2 * g + 1]);
-    EXPECT_EQ(backward[2 * g + 1], index->num_tokens - forward[2 * g]);
+  const auto dataset = Dataset::Open(Output("lanes.txt")).value();
+  const int64_t num_tokens = dataset->num_tokens();
+  const auto cells = static_cast<int64_t>(dataset->index().num_lane_cells);
+  ASSERT_GT(cells, 8);
+  int64_t next = 0;
+  for (int64_t g = 0; g < cells; ++g) {
+    const LaneRange forward = dataset->ReadLaneRange(g, cells, false).value();
+    const LaneRange backward = dataset->ReadLaneRange(g, cells, true).value();
+    EXPECT_EQ(forward.begin, next);
+    next = forward.end;
+    EXPECT_GE(next - forward.begin, num_tokens / cells);
+    EXPECT_LE(next - forward.begin, num_tokens / cells + 1);
+    EXPECT_EQ(backward.begin, num_tokens - forward.end);
+    EXPECT_EQ(backward.end, num_tokens - forward.begin);
   }
-  EXPECT_EQ(next, index->num_tokens);
-}
-
-TEST_F(PrepTest, DamagedIndexIsRefused) {
-  ASSERT_TRUE(Prepare("index.txt", AsTxt(MakeDocuments(5, 26))).ok());
-  const std::string path = Output("index.txt") + "/dataset.json";
-  const std::string intact = ReadFile(path);
-  const auto code = [&](const std::string& bytes) {
-    WriteFile(path, bytes);
-    return ReadDatasetIndex(Output("index.txt")).status().code();
-  };
-  EXPECT_EQ(code(intact), absl::StatusCode::kOk);
-  EXPECT_EQ(code(intact.substr(0, intact.size() / 2)), absl::StatusCode::kDataLoss);
-  std::string changed = intact;
-  changed.replace(changed.find("\"eod\": 7"), 8, "\"eod\": 6");
-  EXPECT_EQ(code(changed), absl::StatusCode::kDataLoss);
-  changed = intact;
-  changed.replace(changed.find("\"format_version\": 2"), 19, "\"format_version\": 3");
-  EXPECT_EQ(code(changed), absl::StatusCode::kFailedPrecondition);
-  std::filesystem::remove(path);
-  EXPECT_EQ(ReadDatasetIndex(Output("index.txt")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(next, num_tokens);
 }
 
 }  // namespace

@@ -10,8 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <string>
-#include <vector>
 
 #include "core/base/digest.h"
 #include "data/dataset/dataset.h"
@@ -20,6 +18,7 @@
 #include "data/sampling/sampler.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/hdf5_reader.h"
+#include "tests/data/sampling/memory_text.h"
 
 namespace anyorder::data {
 
@@ -82,19 +81,12 @@ class ShardWriterTest : public ::testing::Test {
 // Conformance item 2 of the published flags: lines a, b, (blank), c.
 TEST_F(ShardWriterTest, FlagsFlipAfterEachSentenceAndTheDocumentEndKeepsTheLast) {
   const auto dataset = WriteAndOpen({{{100}, {101}}, {{102}}});
-  std::vector<int32_t> tokens(5);
-  std::vector<uint8_t> flags(5);
-  std::vector<uint8_t> documents(5);
-  std::vector<uint8_t> words(5);
   ASSERT_EQ(dataset->num_tokens(), 5);
-  ASSERT_TRUE(dataset->ReadTokens(0, 5, tokens.data()).ok());
-  ASSERT_TRUE(dataset->ReadSentenceFlags(0, 5, flags.data()).ok());
-  ASSERT_TRUE(dataset->ReadDocumentStarts(0, 5, documents.data()).ok());
-  ASSERT_TRUE(dataset->ReadWordStarts(0, 5, words.data()).ok());
-  EXPECT_THAT(tokens, ElementsAre(100, 101, kEod, 102, kEod));
-  EXPECT_THAT(flags, ElementsAre(1, 0, 0, 1, 1));
-  EXPECT_THAT(documents, ElementsAre(1, 0, 0, 1, 0));
-  EXPECT_THAT(words, ElementsAre(1, 0, 0, 1, 0));
+  const TestStream stream = ReadPart(*dataset, 0, 5).value();
+  EXPECT_THAT(stream.tokens, ElementsAre(100, 101, kEod, 102, kEod));
+  EXPECT_THAT(stream.sentence_flags, ElementsAre(1, 0, 0, 1, 1));
+  EXPECT_THAT(stream.document_starts, ElementsAre(1, 0, 0, 1, 0));
+  EXPECT_THAT(stream.word_starts, ElementsAre(1, 0, 0, 1, 0));
 }
 
 TEST_F(ShardWriterTest, SentencesLongerThanAShardAndSamplesAcrossShardsAreWhole) {
@@ -114,19 +106,11 @@ TEST_F(ShardWriterTest, SentencesLongerThanAShardAndSamplesAcrossShardsAreWhole)
     expected.push_back(kEod);
   }
   const auto dataset = WriteAndOpen(corpus);
-  std::vector<int32_t> tokens(expected.size());
-  ASSERT_TRUE(dataset->ReadTokens(0, dataset->num_tokens(), tokens.data()).ok());
-  EXPECT_EQ(tokens, expected);
-  std::vector<uint8_t> flags(150);
-  ASSERT_TRUE(dataset->ReadSentenceFlags(3, 153, flags.data()).ok());
-  EXPECT_THAT(flags, Each(0));
+  EXPECT_EQ(ReadPart(*dataset, 0, dataset->num_tokens())->tokens, expected);
+  EXPECT_THAT(ReadPart(*dataset, 3, 153)->sentence_flags, Each(0));
 
-  SamplingConfig config;
-  config.seq_len = 128;
-  config.reuse_len = 64;
-  config.perm_size = 64;
-  config.num_predict = 21;
-  const auto sampler = Sampler::Create(*dataset, config, SampleKind::kPairs, 1, 4).value();
+  const auto sampler =
+      Sampler::Create(*dataset, PairConfig(128, 21, 64), SampleKind::kPairs, 1, 4).value();
   for (int64_t step = 0; step < sampler->steps_per_epoch(); ++step) {
     const auto sample = sampler->Sample(0, step).value();
     EXPECT_THAT(std::vector<int32_t>(sample.tokens.begin(), sample.tokens.begin() + 64),

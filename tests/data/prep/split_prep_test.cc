@@ -5,9 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -47,10 +45,9 @@ class SplitPrepTest : public PrepFolderTest {
     return RunPrepProgram(Arguments(part, options));
   }
   Words Arguments(const Words& part, const Words& options = Default()) const {
-    Words words{"--input", folder_ + "/in", "--output", output_, "--workers", "1", "--quiet"};
-    words.insert(words.end(), options.begin(), options.end());
-    words.insert(words.end(), part.begin(), part.end());
-    return words;
+    const Words common{"--input", folder_ + "/in", "--output", output_, "--workers",
+                       "1",       "--quiet"};
+    return Joined(Joined(common, options), part);
   }
   void ExpectDone(const Words& part, const Words& options = Default()) const {
     const ProgramResult result = Run(part, options);
@@ -111,8 +108,7 @@ TEST_F(SplitPrepTest, SlicesMayRunAtTheSameTime) {
 
 TEST_F(SplitPrepTest, AFinishedSliceThatRunsAgainEncodesNothing) {
   ExpectDone({"--plan"});
-  Words again = Slice(1, 2);
-  again.push_back("--json");
+  const Words again = Joined(Slice(1, 2), {"--json"});
   const ProgramResult first = Run(again);
   const ProgramResult second = Run(again);
   ASSERT_EQ(first.exit_status, 0) << first.error;
@@ -194,9 +190,7 @@ TEST_F(SplitPrepTest, OtherInputOrOptionsThanPlannedAreRefused) {
 TEST_F(SplitPrepTest, ADamagedScanIsNamed) {
   ExpectDone({"--plan"});
   const std::string path = output_ + "/.anyorder-prep/scan";
-  std::string scan = ReadFile(path);
-  scan[scan.size() / 2] ^= 1;
-  WriteFile(path, scan);
+  FlipBit(path, fs::file_size(path) / 2);
   ExpectRefused(Slice(1, 2), 65, "scan' is damaged; run --plan again");
   ExpectDone({"--plan"});
   ExpectDone(Slice(1, 2));

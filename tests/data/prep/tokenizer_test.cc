@@ -2,21 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <sstream>
-
 #include "tests/data/prep/corpus_text.h"
 
 namespace anyorder::data {
 namespace {
 
 using Pieces = std::vector<std::string>;
-
-absl::StatusOr<std::string> Train(uint64_t size, const std::string& text) {
-  std::istringstream lines(text);
-  return TrainTokenizer({.size = size}, [&](std::string& line) {
-    return static_cast<bool>(std::getline(lines, line));
-  });
-}
 
 // A model with the pieces "2000," and "\xE2\x96\x81" "2000,". Today's trainer keeps digits and
 // commas apart, the one that made the published model did not, so they are put in under the names
@@ -27,7 +18,7 @@ Tokenizer NumberTokenizer() {
     text += "in 2000, or 1999, he had 92000, and 2000, too\n";
     text += "in qwxyz or he had 9qwxyz and qwxyz, a2000 b2000 c2000\n";
   }
-  auto model = Train(200, text);
+  auto model = TrainOn({.size = 200}, text);
   EXPECT_TRUE(model.ok()) << model.status();
   int renamed = 0;
   for (size_t at = 0; (at = model->find("qwxyz", at)) != std::string::npos; ++renamed)
@@ -108,27 +99,6 @@ TEST(TokenizerTest, EndOfParagraphIsOneIdAndControlPiecesNeverComeFromText) {
   }
 }
 
-TEST(TokenizerTest, DigitCommaPiecesSplit) {
-  const Tokenizer tokenizer = NumberTokenizer();
-  // The case exists only if the library itself keeps the comma glued to a digit.
-  std::vector<int32_t> ids;
-  ASSERT_EQ(tokenizer.bridge().EncodePlain("in 2000, or", ids), "");
-  bool has_glued_comma = false;
-  for (const int32_t id : ids) has_glued_comma |= tokenizer.bridge().piece(id).ends_with("0,");
-  ASSERT_TRUE(has_glued_comma) << "the training text no longer teaches such a piece";
-
-  const Pieces pieces = Encode(tokenizer, "in 2000, or 1999, he had 92000, and");
-  for (const std::string& piece : pieces) {
-    EXPECT_TRUE(piece == "," || !piece.ends_with(",")) << piece;
-  }
-  std::string joined;
-  for (const std::string& piece : pieces) joined += piece;
-  // Nothing is lost, and no word mark appears inside 92000.
-  const std::string mark = "\xE2\x96\x81";
-  EXPECT_EQ(joined, mark + "in" + mark + "2000," + mark + "or" + mark + "1999," + mark + "he" +
-                        mark + "had" + mark + "92000," + mark + "and");
-}
-
 TEST(TokenizerTest, DigitCommaRuleAgreesWithTheReferenceRuleOnPieces) {
   const Tokenizer tokenizer = NumberTokenizer();
   bool applies = false;
@@ -143,30 +113,32 @@ TEST(TokenizerTest, DigitCommaRuleAgreesWithTheReferenceRuleOnPieces) {
     applies |= ids != plain;
   }
   EXPECT_TRUE(applies);
+  // Nothing is lost, and no word mark appears inside 92000.
+  std::string joined;
+  for (const std::string& piece : Encode(tokenizer, "in 2000, or 1999, he had 92000, and"))
+    joined += piece;
+  const std::string mark = "\xE2\x96\x81";
+  EXPECT_EQ(joined, mark + "in" + mark + "2000," + mark + "or" + mark + "1999," + mark + "he" +
+                        mark + "had" + mark + "92000," + mark + "and");
 }
 
 TEST(TokenizerTest, ARefusedSizeNamesTheNearestPossibleWhichThenWorks) {
   const std::string text = AsTxt(MakeDocuments(20, 5));
   const auto named = [&text](uint64_t size, const std::string& words) {
-    const auto refused = Train(size, text);
+    const auto refused = TrainOn({.size = size}, text);
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
     const std::string message(refused.status().message());
     const size_t at = message.find(words);
     EXPECT_NE(at, std::string::npos) << message;
     return std::stoull(message.substr(at + words.size()));
   };
-  EXPECT_TRUE(Train(named(100000, "the largest it supports is "), text).ok());
+  EXPECT_TRUE(TrainOn({.size = named(100000, "the largest it supports is ")}, text).ok());
   const uint64_t smallest = named(20, "needs a vocabulary of at least ");
-  EXPECT_TRUE(Train(smallest, text).ok());
-  EXPECT_FALSE(Train(smallest - 1, text).ok());
+  EXPECT_TRUE(TrainOn({.size = smallest}, text).ok());
+  EXPECT_FALSE(TrainOn({.size = smallest - 1}, text).ok());
 }
 
 TEST(TokenizerTest, ModelsWithOtherSpecialPiecesAreRefused) {
-  EXPECT_EQ(Tokenizer::Load("", "empty.model").status().code(),
-            absl::StatusCode::kFailedPrecondition);
-  const auto garbage = Tokenizer::Load("this is no model", "garbage.model");
-  EXPECT_EQ(garbage.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(std::string(garbage.status().message()).find("garbage.model"), std::string::npos);
   // The serialised model holds the pieces as text: rename one.
   std::string model = TestModel();
   const size_t at = model.find("<sep>");
@@ -190,9 +162,7 @@ TEST(TokenizerTest, StartPiecesFollowTheList) {
 }
 
 absl::StatusOr<Tokenizer> TrainUnits(const VocabTraining& training, const std::string& text) {
-  std::istringstream lines(text);
-  auto model = TrainTokenizer(
-      training, [&](std::string& line) { return static_cast<bool>(std::getline(lines, line)); });
+  const auto model = TrainOn(training, text);
   if (!model.ok()) return model.status();
   return Tokenizer::Load(*model, "test");
 }

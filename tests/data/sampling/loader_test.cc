@@ -5,11 +5,8 @@
 
 #include <atomic>
 #include <chrono>
-#include <thread>
-#include <vector>
 
 #include "core/config/model_config.h"
-#include "data/sampling/sampler.h"
 #include "tests/data/sampling/memory_text.h"
 
 namespace anyorder::data {
@@ -39,8 +36,7 @@ class CountingSampler : public Sampler {
 
 class OneTokenObjective : public Objective {
  public:
-  std::string name() const override { return "one_token"; }
-  SampleKind sample_kind() const override { return SampleKind::kContiguous; }
+  OneTokenObjective() : Objective({"one_token", SampleKind::kContiguous}) {}
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape;
     shape.batch_size = batch_size;
@@ -125,11 +121,7 @@ TEST(BatchLoaderTest, RankWithoutLeavesGetsEmptySteps) {
 // asks.
 TEST(BatchLoaderTest, FeedsPermutationObjectiveTheSameOnAnyRank) {
   const MemoryText text = MemoryText::Random(4000, 12, 1);
-  SamplingConfig sampling;
-  sampling.seq_len = 64;
-  sampling.reuse_len = 32;
-  sampling.perm_size = 32;
-  sampling.num_predict = 11;
+  SamplingConfig sampling = PairConfig(64, 11, 32);
   sampling.functional_targets = false;
   const auto sampler = Sampler::Create(text, sampling, SampleKind::kPairs, 5, 8);
   const auto objective = MakeObjective("permutation_lm", ModelConfig(), sampling);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -51,10 +52,9 @@ class MemoryText : public TextSource {
   }
 
   int64_t num_tokens() const override { return static_cast<int64_t>(tokens.size()); }
-  int32_t separator_id() const override { return kSeparatorId; }
-  int32_t class_id() const override { return kClassId; }
-  int32_t mask_id() const override { return kMaskId; }
-  int64_t vocab_size() const override { return kFirstId + num_tokens(); }
+  VocabularyIds vocabulary() const override {
+    return {kSeparatorId, kClassId, kMaskId, kFirstId + num_tokens()};
+  }
   absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const override {
     return Copy(tokens, begin, end, out);
   }
@@ -100,8 +100,32 @@ inline TextSample Take(const Sampler& sampler, int64_t lane, int64_t step) {
   return std::move(sample).value();
 }
 
+// Steps 0 to `steps` - 1 of each of `lanes` lanes.
+template <typename Check>
+void ForEachSample(const Sampler& sampler, int64_t lanes, int64_t steps, const Check& check) {
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    for (int64_t step = 0; step < steps; ++step) check(Take(sampler, lane, step));
+  }
+}
+
 inline int64_t Count(const std::vector<uint8_t>& mask) {
   return std::accumulate(mask.begin(), mask.end(), int64_t{0});
+}
+
+// Five standard deviations of a count of `trials` independent tries: missed by chance once in 1.7
+// million counts.
+inline double Spread(double trials, double probability) {
+  return 5 * std::sqrt(trials * probability * (1 - probability));
+}
+
+// Pairs of halves, each a whole number of blocks.
+inline SamplingConfig PairConfig(int64_t seq_len, int64_t num_predict, int64_t perm_size) {
+  SamplingConfig config;
+  config.seq_len = seq_len;
+  config.reuse_len = seq_len / 2;
+  config.num_predict = num_predict;
+  config.perm_size = perm_size;
+  return config;
 }
 
 }  // namespace anyorder::data

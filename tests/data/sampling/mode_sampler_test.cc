@@ -5,8 +5,6 @@
 #include <array>
 #include <cmath>
 #include <memory>
-#include <utility>
-#include <vector>
 
 #include "data/sampling/lane_streams.h"
 #include "data/sampling/sampler.h"
@@ -58,14 +56,13 @@ TEST(ModeSamplerTest, ModesComeInTheirShares) {
     const auto sampler = MakeModes(text, config);
     std::array<int64_t, 4> counts{};
     constexpr int64_t kSteps = 4000;
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      for (int64_t step = 0; step < kSteps; ++step)
-        ++counts[static_cast<int>(Take(*sampler, lane, step).mode)];
-    }
+    ForEachSample(*sampler, kLanes, kSteps,
+                  [&](const TextSample& sample) { ++counts[static_cast<int>(sample.mode)]; });
     constexpr double kTrials = kLanes * kSteps;
     for (int mode = 0; mode < 4; ++mode) {
-      const double spread = 5 * std::sqrt(kTrials * shares[mode] * (1 - shares[mode]));
-      EXPECT_NEAR(static_cast<double>(counts[mode]), kTrials * shares[mode], spread) << mode;
+      EXPECT_NEAR(static_cast<double>(counts[mode]), kTrials * shares[mode],
+                  Spread(kTrials, shares[mode]))
+          << mode;
     }
   }
 }
@@ -74,39 +71,36 @@ TEST(ModeSamplerTest, EveryModeHasItsText) {
   const MemoryText text = MemoryText::Random(20000, 12, 2);
   const auto sampler = MakeModes(text, Config());
   int64_t random_b = 0, pairs = 0, source_tokens = 0, sources = 0;
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    for (int64_t step = 0; step < 300; ++step) {
-      const TextSample sample = Take(*sampler, lane, step);
-      ASSERT_EQ(sample.padding, 0);
-      ASSERT_EQ(sample.tokens[kSeqLen - 1], MemoryText::kClassId);
-      ASSERT_EQ(sample.tokens[kSeqLen - 2], MemoryText::kSeparatorId);
-      ASSERT_EQ(Count(sample.is_masked), 10);  // round(0.15 * 64)
-      const size_t first = FirstSeparator(sample);
-      ASSERT_TRUE(IsContiguous(sample, 0, first));
-      if (sample.mode == TextMode::kLeftToRight || sample.mode == TextMode::kRightToLeft) {
-        ASSERT_EQ(first, static_cast<size_t>(kSeqLen - 2));
-        ASSERT_EQ(Count(sample.is_functional), 2);
-        ASSERT_FALSE(sample.b_follows_a);
-        continue;
-      }
-      ASSERT_EQ(Count(sample.is_functional), 3);
-      ASSERT_TRUE(IsContiguous(sample, first + 1, kSeqLen - 2));
-      for (size_t i = 0; i < static_cast<size_t>(kSeqLen - 1); ++i)
-        ASSERT_EQ(sample.segment[i], i <= first ? 0 : 1);
-      if (sample.mode == TextMode::kSeq2seq) {
-        // The window's text, divided at a sentence end.
-        ASSERT_TRUE(sample.b_follows_a);
-        ASSERT_EQ(sample.tokens[first + 1], sample.tokens[first - 1] + 1);
-        const int64_t at = sample.tokens[first + 1] - MemoryText::kFirstId;
-        ASSERT_NE(text.flags[at], text.flags[at - 1]);
-        source_tokens += static_cast<int64_t>(first);
-        ++sources;
-      } else {
-        ++pairs;
-        random_b += sample.b_follows_a ? 0 : 1;
-      }
+  ForEachSample(*sampler, kLanes, 300, [&](const TextSample& sample) {
+    ASSERT_EQ(sample.padding, 0);
+    ASSERT_EQ(sample.tokens[kSeqLen - 1], MemoryText::kClassId);
+    ASSERT_EQ(sample.tokens[kSeqLen - 2], MemoryText::kSeparatorId);
+    ASSERT_EQ(Count(sample.is_masked), 10);  // round(0.15 * 64)
+    const size_t first = FirstSeparator(sample);
+    ASSERT_TRUE(IsContiguous(sample, 0, first));
+    if (sample.mode == TextMode::kLeftToRight || sample.mode == TextMode::kRightToLeft) {
+      ASSERT_EQ(first, static_cast<size_t>(kSeqLen - 2));
+      ASSERT_EQ(Count(sample.is_functional), 2);
+      ASSERT_FALSE(sample.b_follows_a);
+      return;
     }
-  }
+    ASSERT_EQ(Count(sample.is_functional), 3);
+    ASSERT_TRUE(IsContiguous(sample, first + 1, kSeqLen - 2));
+    for (size_t i = 0; i < static_cast<size_t>(kSeqLen - 1); ++i)
+      ASSERT_EQ(sample.segment[i], i <= first ? 0 : 1);
+    if (sample.mode == TextMode::kSeq2seq) {
+      // The window's text, divided at a sentence end.
+      ASSERT_TRUE(sample.b_follows_a);
+      ASSERT_EQ(sample.tokens[first + 1], sample.tokens[first - 1] + 1);
+      const int64_t at = sample.tokens[first + 1] - MemoryText::kFirstId;
+      ASSERT_NE(text.flags[at], text.flags[at - 1]);
+      source_tokens += static_cast<int64_t>(first);
+      ++sources;
+    } else {
+      ++pairs;
+      random_b += sample.b_follows_a ? 0 : 1;
+    }
+  });
   ASSERT_GT(sources, 300);
   EXPECT_NEAR(static_cast<double>(source_tokens) / static_cast<double>(sources), kSeqLen / 2.0, 5);
   EXPECT_NEAR(static_cast<double>(random_b), static_cast<double>(pairs) / 2,
@@ -123,27 +117,23 @@ TEST(ShortSampleTest, OneInTenIsShorterAndAllLengthsAreAlike) {
     const auto sampler = MakeModes(text, config, kind);
     constexpr int64_t kSteps = 5000;
     int64_t padded = 0, tokens = 0;
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      for (int64_t step = 0; step < kSteps; ++step) {
-        const TextSample sample = Take(*sampler, lane, step);
-        const int64_t length = kSeqLen - sample.padding;
-        ASSERT_GE(length, 5);
-        ASSERT_EQ(sample.tokens[length - 1], MemoryText::kClassId);
-        for (int64_t i = length; i < kSeqLen; ++i) {
-          ASSERT_EQ(sample.is_masked[i], 0);
-          ASSERT_EQ(sample.is_functional[i], 1);
-          ASSERT_EQ(sample.input_tokens[i], sample.tokens[i]);
-        }
-        ASSERT_EQ(Count(sample.is_masked), config.MaskedTargets(length));
-        padded += sample.padding > 0 ? 1 : 0;
-        tokens += sample.padding > 0 ? length - 3 : 0;
+    ForEachSample(*sampler, kLanes, kSteps, [&](const TextSample& sample) {
+      const int64_t length = kSeqLen - sample.padding;
+      ASSERT_GE(length, 5);
+      ASSERT_EQ(sample.tokens[length - 1], MemoryText::kClassId);
+      for (int64_t i = length; i < kSeqLen; ++i) {
+        ASSERT_EQ(sample.is_masked[i], 0);
+        ASSERT_EQ(sample.is_functional[i], 1);
+        ASSERT_EQ(sample.input_tokens[i], sample.tokens[i]);
       }
-    }
+      ASSERT_EQ(Count(sample.is_masked), config.MaskedTargets(length));
+      padded += sample.padding > 0 ? 1 : 0;
+      tokens += sample.padding > 0 ? length - 3 : 0;
+    });
     // 60 lengths, the longest of which needs no padding.
     constexpr double kTrials = kLanes * kSteps;
     const double share = 0.1 * 59 / 60;
-    EXPECT_NEAR(static_cast<double>(padded), kTrials * share,
-                5 * std::sqrt(kTrials * share * (1 - share)));
+    EXPECT_NEAR(static_cast<double>(padded), kTrials * share, Spread(kTrials, share));
     // Uniform on 2..60: mean 31, variance (59 * 59 - 1) / 12.
     const auto count = static_cast<double>(padded);
     EXPECT_NEAR(static_cast<double>(tokens) / count, 31, 5 * std::sqrt(290 / count));

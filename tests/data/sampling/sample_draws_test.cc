@@ -4,13 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstdint>
 #include <map>
 #include <numeric>
 #include <string>
 #include <utility>
-#include <vector>
+
+#include "tests/data/sampling/memory_text.h"
 
 namespace anyorder::data {
 
@@ -23,46 +24,36 @@ constexpr int32_t kMask = 6;
 RandomStream Stream(uint64_t seed, RandomPurpose purpose = RandomPurpose::kCorruption) {
   return RandomStream(seed, purpose, 0, 0);
 }
+RandomStream Spans(uint64_t draw) { return {3, RandomPurpose::kSpans, draw, 0}; }
 
-// Five standard deviations of a count of `trials` independent tries: missed by chance once in 1.7
-// million counts.
-double Spread(double trials, double probability) {
-  return 5 * std::sqrt(trials * probability * (1 - probability));
-}
-
-// Random word starts, with functional tokens at `functional_at`.
+// A text whose tokens start words with chance 1/words_apart and which ends in B SEP CLS.
 struct Text {
+  Text(int64_t size, int64_t words_apart, uint64_t seed) : starts(size), functional(size) {
+    RandomStream random = Stream(seed, RandomPurpose::kPrep);
+    for (int64_t i = 0; i < size; ++i) starts[i] = random.Below64(words_apart) == 0;
+    for (const int64_t i : {size / 2, size - 2, size - 1}) starts[i] = functional[i] = 1;
+  }
+  HalfText half() const { return {.word_starts = starts, .functional = functional}; }
+
   std::vector<uint8_t> starts;
   std::vector<uint8_t> functional;
 };
-Text MakeText(int64_t size, const std::vector<int64_t>& functional_at, uint64_t seed) {
-  RandomStream random = Stream(seed, RandomPurpose::kPrep);
-  Text text;
-  for (int64_t i = 0; i < size; ++i) text.starts.push_back(random.Below(2) == 0 ? 1 : 0);
-  text.functional.assign(size, 0);
-  for (const int64_t i : functional_at) text.functional[i] = 1;
-  return text;
-}
-
-int64_t Count(const std::vector<uint8_t>& mask) {
-  return std::accumulate(mask.begin(), mask.end(), int64_t{0});
-}
 
 TEST(DrawUnitMaskTest, SingleTokensAreExactlyTheGoalAndNeverFunctional) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    const Text text = MakeText(40, {11, 38, 39}, seed);
+    const Text text(40, 2, seed);
     for (const int64_t goal : {0, 1, 6, 36, 37}) {
       RandomStream random = Stream(seed, RandomPurpose::kSpans);
       const std::vector<uint8_t> mask =
           DrawUnitMask(text.starts, text.functional, SpanKind::kSingle, goal, random);
       ASSERT_EQ(Count(mask), goal);
-      for (const int64_t i : {11, 38, 39}) ASSERT_EQ(mask[i], 0);
+      for (const int64_t i : {20, 38, 39}) ASSERT_EQ(mask[i], 0);
     }
   }
 }
 
 TEST(DrawUnitMaskTest, EveryTokenIsAsLikelyATargetAsAnyOther) {
-  const Text text = MakeText(40, {11, 38, 39}, 1);
+  const Text text(40, 2, 1);
   constexpr int kTrials = 40000;
   std::vector<int64_t> hits(40);
   RandomStream random = Stream(2, RandomPurpose::kSpans);
@@ -80,7 +71,7 @@ TEST(DrawUnitMaskTest, EveryTokenIsAsLikelyATargetAsAnyOther) {
 
 TEST(DrawUnitMaskTest, WordsAreTakenWholeAndNoneThatFitsIsLeftOut) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
-    const Text text = MakeText(64, {30, 62, 63}, seed);
+    const Text text(64, 2, seed);
     const auto goal = static_cast<int64_t>(1 + seed % 20);
     RandomStream random = Stream(seed, RandomPurpose::kSpans);
     const std::vector<uint8_t> mask =
@@ -200,36 +191,12 @@ TEST(DrawNgramMaskTest, EverySetOfTargetsComesAsOftenAsItMust) {
   double total = 0;
   for (const auto& [mask, probability] : exact.probabilities()) {
     total += probability;
-    // Five standard deviations; there are 35 sets.
-    const double spread = 5 * std::sqrt(kTrials * probability * (1 - probability));
-    EXPECT_NEAR(static_cast<double>(counts[mask]), kTrials * probability, spread);
+    EXPECT_NEAR(static_cast<double>(counts[mask]), kTrials * probability,
+                Spread(kTrials, probability));
   }
   EXPECT_NEAR(total, 1, 1e-12);
   EXPECT_EQ(counts.size(), exact.probabilities().size());
   EXPECT_EQ(counts.size(), 35u);  // 4 of 7 tokens
-}
-
-// Far from crowded, draws can be told from the mask: runs of one, two and three tokens.
-TEST(DrawNgramMaskTest, FourFifthsOfTheDrawsAreSingleTokens) {
-  constexpr int64_t kSize = 400;
-  constexpr int64_t kGoal = 3;
-  constexpr int kTrials = 10000;
-  const std::vector<uint8_t> functional(kSize, 0);
-  RandomStream random(2, RandomPurpose::kSpans, 0, 0);
-  int64_t triples = 0;
-  for (int trial = 0; trial < kTrials; ++trial) {
-    const std::vector<uint8_t> mask = DrawNgramMask(functional, SamplingConfig(), kGoal, random);
-    ASSERT_EQ(Count(mask), kGoal);
-    int64_t begin = 0;
-    while (mask[begin] == 0) ++begin;
-    triples += begin + 2 < kSize && mask[begin + 1] != 0 && mask[begin + 2] != 0 ? 1 : 0;
-  }
-  // The first draw is a trigram; neighbours by chance are rarer than 6 times 3 tokens in the size.
-  const double least = kTrials * 0.1 * (1 - 3.0 / kSize);
-  const double most = kTrials * (0.1 + 18.0 / kSize);
-  const double spread = 5 * std::sqrt(kTrials * 0.1 * 0.9);
-  EXPECT_GT(static_cast<double>(triples), least - spread);
-  EXPECT_LT(static_cast<double>(triples), most + spread);
 }
 
 TEST(DrawNgramMaskTest, TheGoalIsMetExactlyAndNoFunctionalTokenIsATarget) {
@@ -281,15 +248,207 @@ TEST(PermutationTest, EveryPermutationIsEquallyLikely) {
     for (const int32_t value : DrawPermutation(4, random)) code = code * 4 + value;
     ++counts[code];
   }
-  // Five standard deviations of a binomial count, one in 24.
-  const double bound = 5 * std::sqrt(kDraws * (1.0 / 24) * (23.0 / 24));
   int seen = 0;
   for (const int count : counts) {
     if (count == 0) continue;
     ++seen;
-    EXPECT_NEAR(count, kDraws / 24.0, bound);
+    EXPECT_NEAR(count, kDraws / 24.0, Spread(kDraws, 1.0 / 24));
   }
   EXPECT_EQ(seen, 24);
+}
+
+TEST(SpanLengthsTest, ProbabilityIsProportionalToOneOverLength) {
+  const SpanLengths lengths(5);
+  constexpr int kDraws = 200000;
+  std::array<int, 6> counts{};
+  RandomStream random = Spans(0);
+  for (int i = 0; i < kDraws; ++i) ++counts.at(lengths.Draw(random));
+  // The published values to three digits.
+  const std::array<double, 6> published = {0, .438, .219, .146, .109, .088};
+  for (int l = 1; l <= 5; ++l) {
+    const double p = 60.0 / 137 / l;
+    EXPECT_NEAR(p, published[l], 5e-4);
+    EXPECT_NEAR(counts[l], kDraws * p, Spread(kDraws, p)) << l;
+  }
+}
+
+TEST(SpanLengthsTest, LongestSpanOfOneIsAlwaysOne) {
+  RandomStream random = Spans(0);
+  const SpanLengths lengths(1);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(lengths.Draw(random), 1);
+}
+
+TEST(SpanSamplerTest, MasksExactlyTheGoal) {
+  for (const SpanKind kind : {SpanKind::kSubword, SpanKind::kWord, SpanKind::kSingle}) {
+    for (const bool functional_targets : {true, false}) {
+      SamplingConfig config;
+      config.spans = kind;
+      config.functional_targets = functional_targets;
+      for (const int64_t size : {5, 8, 32, 64, 256, 1024}) {
+        const Text text(size, 2, size);
+        const int64_t most = size - (functional_targets ? 0 : 3);
+        // With size 256: 42 and 43 targets, as in the halves of a published sample.
+        for (const int64_t goal :
+             {int64_t{0}, int64_t{1}, size / 6, size / 6 + 1, size / 2, most}) {
+          const SpanLengths lengths(config.max_span);
+          RandomStream random = Spans(size * 1000 + goal);
+          const auto mask = DrawSpanMask(text.half(), goal, config, lengths, random);
+          ASSERT_EQ(static_cast<int64_t>(mask.size()), size);
+          ASSERT_EQ(Count(mask), goal) << size << " " << static_cast<int>(kind);
+          if (functional_targets) continue;
+          for (int64_t i = 0; i < size; ++i)
+            ASSERT_FALSE(mask[i] != 0 && text.functional[i] != 0) << i;
+        }
+      }
+    }
+  }
+}
+
+// A published span is pieces from a word start on, whatever words they belong to; the option takes
+// words.
+TEST(SpanSamplerTest, SpansAreInOrderAndBeginAtWordStartsAndOnlyWordSpansEndThere) {
+  const Text text(256, 3, 4);
+  const SpanLengths lengths(5);
+  int64_t inside_word = 0;
+  for (const SpanKind kind : {SpanKind::kWord, SpanKind::kSubword}) {
+    SamplingConfig config;
+    config.spans = kind;
+    int64_t spans = 0;
+    for (uint64_t draw = 0; draw < 300; ++draw) {
+      RandomStream random = Spans(draw);
+      int64_t last_end = -1;
+      int64_t tokens = 0;
+      for (const TokenSpan& span : DrawSpans(text.half(), 43, config, lengths, random)) {
+        ++spans;
+        ASSERT_GT(span.begin, last_end);  // the rest of a context is never empty
+        ASSERT_LT(span.end, 256);
+        ASSERT_TRUE(text.starts[span.begin]);
+        ASSERT_TRUE(kind != SpanKind::kWord || text.starts[span.end] != 0) << span.end;
+        inside_word += text.starts[span.end] == 0 ? 1 : 0;
+        const int64_t words =
+            std::accumulate(&text.starts[span.begin], &text.starts[span.end], int64_t{0});
+        ASSERT_LE(kind == SpanKind::kWord ? words : span.end - span.begin, 5);
+        last_end = span.end;
+        tokens += span.end - span.begin;
+      }
+      ASSERT_LE(tokens, 43);
+    }
+    EXPECT_GE(spans, 300);  // one a draw at least
+  }
+  EXPECT_GT(inside_word, 0);
+}
+
+TEST(SpanSamplerTest, WordLongerThanTheGoalIsNotCut) {
+  SamplingConfig config;
+  config.spans = SpanKind::kWord;
+  Text text(64, 1, 5);
+  for (int64_t i = 1; i < 32; ++i) text.starts[i] = 0;
+  // The walk begins with the word of 32 tokens when it draws an empty left context, and then must
+  // stop.
+  int64_t stopped = 0;
+  for (uint64_t draw = 0; draw < 200; ++draw) {
+    RandomStream random = Spans(draw);
+    const auto spans = DrawSpans(text.half(), 10, config, SpanLengths(5), random);
+    stopped += spans.empty() ? 1 : 0;
+    for (const TokenSpan& span : spans) ASSERT_GE(span.begin, 32);
+  }
+  EXPECT_GT(stopped, 0);
+}
+
+TEST(SpanSamplerTest, LastWordOfAHalfIsNeverASpan) {
+  SamplingConfig config;
+  config.spans = SpanKind::kWord;
+  const std::vector<uint8_t> functional(32);
+  std::vector<uint8_t> starts(32);
+  starts[0] = starts[20] = 1;
+  int64_t spans_seen = 0;
+  for (uint64_t draw = 0; draw < 200; ++draw) {
+    RandomStream random = Spans(draw);
+    const HalfText half = {.word_starts = starts, .functional = functional};
+    for (const TokenSpan& span : DrawSpans(half, 31, config, SpanLengths(5), random)) {
+      ASSERT_EQ(span.begin, 0);
+      ASSERT_EQ(span.end, 20);
+      ++spans_seen;
+    }
+  }
+  EXPECT_GT(spans_seen, 0);
+}
+
+TEST(SpanSamplerTest, SpansStopBeforeFunctionalTokensWhenTheyAreNoTargets) {
+  SamplingConfig config;
+  config.functional_targets = false;
+  config.mask_alpha = 1;  // dense spans, so that many meet the separator
+  for (const SpanKind kind : {SpanKind::kSubword, SpanKind::kWord}) {
+    config.spans = kind;
+    const Text text(64, 2, 6);
+    int64_t stopped_at_separator = 0;
+    for (uint64_t draw = 0; draw < 300; ++draw) {
+      RandomStream random = Spans(draw);
+      for (const TokenSpan& span : DrawSpans(text.half(), 60, config, SpanLengths(5), random)) {
+        for (int64_t i = span.begin; i < span.end; ++i) ASSERT_FALSE(text.functional[i]) << i;
+        stopped_at_separator += text.functional[span.end];
+      }
+    }
+    EXPECT_GT(stopped_at_separator, 0);
+  }
+}
+
+// Expected tokens in spans, by the law of total expectation over (position, goal left), for text in
+// which every token starts a word.
+double ExpectedSpanTokens(int64_t size, int64_t goal) {
+  std::vector<std::vector<double>> expected(size + 64, std::vector<double>(goal + 1, 0.0));
+  for (int64_t at = size - 1; at >= 0; --at) {
+    for (int64_t left = 1; left <= goal; ++left) {
+      double sum = 0;
+      for (int64_t drawn = 1; drawn <= 5; ++drawn) {
+        const int64_t l = std::min(drawn, left);
+        for (int64_t before = 0; before < 6 * l; ++before) {
+          const int64_t end = at + before + l;
+          if (end >= size) continue;
+          const double tokens = l + expected[end + 6 * l - before][left - l];
+          sum += 60.0 / 137 / drawn * tokens / (6.0 * l);
+        }
+      }
+      expected[at][left] = sum;
+    }
+  }
+  return expected[0][goal];
+}
+
+TEST(SpanSamplerTest, SpansCoverAboutOneSeventhOfAHalf) {
+  const double expected = ExpectedSpanTokens(256, 43);
+  EXPECT_GT(expected, 35);  // the published setting: "about 35-36 of 43"
+  EXPECT_LT(expected, 37);
+  const SamplingConfig config;
+  Text text(256, 1, 7);
+  constexpr int kDraws = 20000;
+  double sum = 0;
+  double squares = 0;
+  for (uint64_t draw = 0; draw < kDraws; ++draw) {
+    RandomStream random = Spans(draw);
+    double tokens = 0;
+    for (const TokenSpan& span : DrawSpans(text.half(), 43, config, SpanLengths(5), random))
+      tokens += static_cast<double>(span.end - span.begin);
+    sum += tokens;
+    squares += tokens * tokens;
+  }
+  const double mean = sum / kDraws;
+  const double deviation = std::sqrt(squares / kDraws - mean * mean);
+  EXPECT_NEAR(mean, expected, 5 * deviation / std::sqrt(kDraws));
+}
+
+TEST(SpanSamplerTest, SinglesAreUniform) {
+  SamplingConfig config;
+  config.spans = SpanKind::kSingle;
+  const Text text(32, 2, 8);
+  constexpr int kDraws = 8000;
+  std::vector<int> counts(32);
+  for (uint64_t draw = 0; draw < kDraws; ++draw) {
+    RandomStream random = Spans(draw);
+    const auto mask = DrawSpanMask(text.half(), 8, config, SpanLengths(5), random);
+    for (int64_t i = 0; i < 32; ++i) counts[i] += mask[i];
+  }
+  for (const int count : counts) EXPECT_NEAR(count, kDraws / 4.0, Spread(kDraws, 0.25));
 }
 
 }  // namespace

@@ -4,29 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <set>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include "data/sampling/lane_streams.h"
 #include "tests/data/sampling/memory_text.h"
 
 namespace anyorder::data {
 namespace {
 
 using ::testing::HasSubstr;
-
-SamplingConfig Config(int64_t seq_len, int64_t num_predict, int64_t perm_size) {
-  SamplingConfig config;
-  config.seq_len = seq_len;
-  config.reuse_len = seq_len / 2;
-  config.num_predict = num_predict;
-  config.perm_size = perm_size;
-  return config;
-}
 
 std::unique_ptr<Sampler> Make(const MemoryText& text, const SamplingConfig& config,
                               int64_t num_lanes, SampleKind kind = SampleKind::kPairs,
@@ -103,7 +91,7 @@ TEST(SamplerTest, EverySizeWorks) {
                                            {512, 85, 256}}) {  // the published one
     for (const SpanKind spans : {SpanKind::kSubword, SpanKind::kWord, SpanKind::kSingle}) {
       for (const bool functional_targets : {true, false}) {
-        SamplingConfig config = Config(seq_len, num_predict, perm_size);
+        SamplingConfig config = PairConfig(seq_len, num_predict, perm_size);
         config.spans = spans;
         config.functional_targets = functional_targets;
         if (!functional_targets) config.num_predict = std::min(num_predict, seq_len - 6);
@@ -125,7 +113,7 @@ TEST(SamplerTest, EverySizeWorks) {
 
 TEST(SamplerTest, ReusePartsOfSuccessiveStepsAreContiguous) {
   const MemoryText text = MemoryText::Random(5000, 9, 3);
-  const auto sampler = Make(text, Config(128, 21, 64), 4);
+  const auto sampler = Make(text, PairConfig(128, 21, 64), 4);
   for (int64_t lane = 0; lane < 4; ++lane) {
     const int32_t direction = lane < 2 ? 1 : -1;
     EXPECT_EQ(sampler->IsBackward(lane), lane >= 2);
@@ -142,7 +130,7 @@ TEST(SamplerTest, ReusePartsOfSuccessiveStepsAreContiguous) {
 TEST(SamplerTest, EpochHasEveryStepThatFitsAndThenWraps) {
   for (const int64_t tokens : {256, 319, 320, 321, 5000}) {
     const MemoryText text = MemoryText::Random(tokens, 9, 4);
-    SamplingConfig config = Config(128, 21, 64);
+    SamplingConfig config = PairConfig(128, 21, 64);
     const auto sampler = Make(text, config, 4);
     // Two streams of tokens / 2; step t reads [64 t, 64 t + 128).
     int64_t steps = 0;
@@ -160,7 +148,7 @@ TEST(SamplerTest, EpochHasEveryStepThatFitsAndThenWraps) {
 
 TEST(SamplerTest, IsPureInLaneAndStep) {
   const MemoryText text = MemoryText::Random(20000, 12, 5);
-  const SamplingConfig config = Config(128, 21, 64);
+  const SamplingConfig config = PairConfig(128, 21, 64);
   const auto forwards = Make(text, config, 8);
   const auto backwards = Make(text, config, 8);
   std::map<std::pair<int64_t, int64_t>, TextSample> samples;
@@ -191,7 +179,7 @@ TEST(SamplerTest, IsPureInLaneAndStep) {
 
 TEST(SamplerTest, SeedLaneAndStepEachChangeTheChoices) {
   const MemoryText text = MemoryText::Random(20000, 12, 5);
-  const SamplingConfig config = Config(128, 21, 64);
+  const SamplingConfig config = PairConfig(128, 21, 64);
   const auto sampler = Make(text, config, 8);
   const auto other_seed = Make(text, config, 8, SampleKind::kPairs, 18);
   const TextSample sample = Take(*sampler, 1, 3);
@@ -215,7 +203,7 @@ MemoryText Joined(MemoryText text, const MemoryText& more) {
 
 TEST(SamplerTest, BackwardLaneIsAForwardLaneOnReversedTextWithItsMasksFlipped) {
   const MemoryText text = MemoryText::Random(4000, 12, 6);
-  SamplingConfig config = Config(128, 21, 64);
+  SamplingConfig config = PairConfig(128, 21, 64);
   config.spans = SpanKind::kSingle;  // positions drawn whatever the text is
   const auto both_ways = Make(text, config, 2);
   config.bidirectional = false;
@@ -259,7 +247,7 @@ double ShareOfWordStarts(const MemoryText& text, const Sampler& sampler, int64_t
 TEST(SamplerTest, SpansBeginAtWordStartsInBothDirections) {
   const MemoryText text = MemoryText::Random(60000, 12, 7);
   // Six targets of 64 tokens are met by spans nearly always, so that few singles blur the count.
-  const auto sampler = Make(text, Config(128, 12, 64), 2);
+  const auto sampler = Make(text, PairConfig(128, 12, 64), 2);
   // Half of all tokens start words, and so would half of the runs if the direction were mistaken.
   EXPECT_GT(ShareOfWordStarts(text, *sampler, 0), 0.8);
   EXPECT_GT(ShareOfWordStarts(text, *sampler, 1), 0.8);
@@ -292,7 +280,7 @@ TEST(SamplerTest, ContiguousSamplesAreTextAndTheTokenAfterEach) {
 
 TEST(SamplerTest, TooShortDatasetSaysHowManyLanesFit) {
   const MemoryText text = MemoryText::Random(1000, 9, 9);
-  const SamplingConfig config = Config(128, 21, 64);
+  const SamplingConfig config = PairConfig(128, 21, 64);
   // Seven streams of 128 fit into 1000 tokens: 14 lanes.
   EXPECT_TRUE(Sampler::Create(text, config, SampleKind::kPairs, 1, 14).ok());
   const auto too_many = Sampler::Create(text, config, SampleKind::kPairs, 1, 16);
@@ -307,18 +295,19 @@ TEST(SamplerTest, TooShortDatasetSaysHowManyLanesFit) {
 
 TEST(SamplerTest, RefusesImpossibleSettings) {
   const MemoryText text = MemoryText::Random(1000, 9, 9);
-  const SamplingConfig config = Config(128, 21, 64);
+  const SamplingConfig config = PairConfig(128, 21, 64);
   for (const int64_t lanes : {0, 3, -2}) {
     EXPECT_EQ(Sampler::Create(text, config, SampleKind::kPairs, 1, lanes).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
-  EXPECT_EQ(Sampler::Create(text, Config(128, 200, 64), SampleKind::kPairs, 1, 2).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      Sampler::Create(text, PairConfig(128, 200, 64), SampleKind::kPairs, 1, 2).status().code(),
+      absl::StatusCode::kInvalidArgument);
 }
 
 TEST(SamplerTest, DamagedTextIsReported) {
   MemoryText text = MemoryText::Random(1000, 9, 9);
-  const auto sampler = Make(text, Config(128, 21, 64), 2);
+  const auto sampler = Make(text, PairConfig(128, 21, 64), 2);
   text.failure = absl::DataLossError("chunk 3");
   EXPECT_EQ(sampler->Sample(0, 0).status(), text.failure);
 }

@@ -2,23 +2,46 @@
 
 #include "kernels/backend.h"
 #include "tests/testing/finite_difference.h"
+#include "tests/testing/host_tensor.h"
 
 namespace anyorder::kernels {
 namespace {
 
-using test::ExpectGradient;
 using test::HostTensor;
 using test::RandomTensor;
-using test::WeightedSum;
 
 constexpr DType kGradientType = DType::kFloat64;
 constexpr int64_t kRows = 4;
 constexpr int64_t kColumns = 11;
 
+double WeightedSum(const HostTensor& values, const HostTensor& weights) {
+  return test::WeightedSum(values.Values(), weights.Values());
+}
+
 class ReferenceGradientTest : public ::testing::Test {
  protected:
+  using Map = std::function<void(const HostTensor&, HostTensor&)>;
+
   HostTensor Matrix(uint64_t seed) { return RandomTensor(kGradientType, {kRows, kColumns}, seed); }
   HostTensor Vector(uint64_t seed) { return RandomTensor(kGradientType, {kColumns}, seed); }
+
+  static void ExpectGradient(HostTensor& x, const HostTensor& dx,
+                             const std::function<double()>& loss, double magnitude,
+                             const char* what) {
+    test::ExpectGradient(absl::MakeSpan(x.view().data<double>(), x.size()), dx.Values(), loss,
+                         magnitude, what);
+  }
+  // `forward` makes y of x, `backward` dx of dy, all of one shape.
+  static void CheckMap(HostTensor x, const Map& forward, const Map& backward, const char* what) {
+    const HostTensor dy = RandomTensor(kGradientType, x.shape(), 2);
+    HostTensor y(kGradientType, x.shape()), dx = y;
+    backward(dy, dx);
+    const auto loss = [&] {
+      forward(x, y);
+      return WeightedSum(y, dy);
+    };
+    ExpectGradient(x, dx, loss, test::SumOfMagnitudes(dy.Values()) * 5, what);
+  }
 
   std::unique_ptr<Backend> backend_ = MakeReferenceBackend();
   const Dropout dropout_ = MakeDropout(11, 5, 3, 0.3);
@@ -33,44 +56,32 @@ TEST_F(ReferenceGradientTest, Activation) {
     for (int64_t i = 0; i < x.size(); ++i) {
       if (std::fabs(x.At(i)) < 0.01) x.Set(i, 0.5);
     }
-    const HostTensor dy = Matrix(2);
-    HostTensor y(kGradientType, x.shape());
-    HostTensor dx(kGradientType, x.shape());
-    backend_->ActivationBackward(
-        {activation, x.view(), dy.view(), dropout_, row_ids_.data(), dx.view()}, {});
-    const auto loss = [&] {
-      backend_->ActivationForward({activation, x.view(), dropout_, row_ids_.data(), y.view()}, {});
-      return WeightedSum(y, dy);
+    const auto forward = [&](const HostTensor& of, HostTensor& y) {
+      backend_->ActivationForward({activation, of.view(), dropout_, row_ids_.data(), y.view()}, {});
     };
-    ExpectGradient(&x, dx, loss, test::SumOfMagnitudes(dy) * 5, "activation");
+    const auto backward = [&](const HostTensor& dy, HostTensor& dx) {
+      backend_->ActivationBackward(
+          {activation, x.view(), dy.view(), dropout_, row_ids_.data(), dx.view()}, {});
+    };
+    CheckMap(x, forward, backward, "activation");
   }
 }
 
 TEST_F(ReferenceGradientTest, DropoutIsItsOwnBackward) {
-  HostTensor x = Matrix(1);
-  const HostTensor dy = Matrix(2);
-  HostTensor y(kGradientType, x.shape());
-  HostTensor dx(kGradientType, x.shape());
-  backend_->DropoutApply({dy.view(), dropout_, row_ids_.data(), dx.view()}, {});
-  const auto loss = [&] {
-    backend_->DropoutApply({x.view(), dropout_, row_ids_.data(), y.view()}, {});
-    return WeightedSum(y, dy);
+  const auto apply = [&](const HostTensor& from, HostTensor& to) {
+    backend_->DropoutApply({from.view(), dropout_, row_ids_.data(), to.view()}, {});
   };
-  ExpectGradient(&x, dx, loss, test::SumOfMagnitudes(dy) * 5, "dropout");
+  CheckMap(Matrix(1), apply, apply, "dropout");
 }
 
 TEST_F(ReferenceGradientTest, RotaryTurnedBack) {
-  HostTensor x = RandomTensor(kGradientType, {kRows, 12}, 1);
-  const HostTensor dy = RandomTensor(kGradientType, {kRows, 12}, 2);
   const HostTensor angles = RandomTensor(kGradientType, {kRows, 4}, 3);
-  HostTensor y(kGradientType, x.shape());
-  HostTensor dx(kGradientType, x.shape());
-  backend_->RotaryApply({dy.view(), angles.view(), /*inverse=*/true, dx.view()}, {});
-  const auto loss = [&] {
-    backend_->RotaryApply({x.view(), angles.view(), /*inverse=*/false, y.view()}, {});
-    return WeightedSum(y, dy);
+  const auto turn = [&](bool inverse) {
+    return [&, inverse](const HostTensor& from, HostTensor& to) {
+      backend_->RotaryApply({from.view(), angles.view(), inverse, to.view()}, {});
+    };
   };
-  ExpectGradient(&x, dx, loss, test::SumOfMagnitudes(dy) * 5, "rotary");
+  CheckMap(RandomTensor(kGradientType, {kRows, 12}, 1), turn(false), turn(true), "rotary");
 }
 
 TEST_F(ReferenceGradientTest, LayerNorm) {
@@ -80,8 +91,7 @@ TEST_F(ReferenceGradientTest, LayerNorm) {
     HostTensor gamma = Vector(3);
     HostTensor beta = Vector(4);
     const HostTensor dy = Matrix(5);
-    HostTensor sum(kGradientType, x.shape()), y(kGradientType, x.shape()),
-        mean(kGradientType, {kRows}), rstd(kGradientType, {kRows});
+    HostTensor mean(kGradientType, {kRows}), rstd = mean, sum = x, y = x;
     const auto loss = [&] {
       backend_->LayerNormForward(
           {x.view(), residual.view(), gamma.view(), beta.view(), 1e-2f, dropout_, row_ids_.data(),
@@ -90,18 +100,16 @@ TEST_F(ReferenceGradientTest, LayerNorm) {
       return WeightedSum(y, dy);
     };
     loss();
-    HostTensor dx(kGradientType, x.shape()), dgamma(kGradientType, {kColumns}),
-        dbeta(kGradientType, {kColumns});
-    HostTensor dresidual = with_residual ? HostTensor(kGradientType, x.shape()) : HostTensor();
+    HostTensor dx = x, dresidual = residual, dgamma = gamma, dbeta = beta;  // overwritten
     backend_->LayerNormBackward(
         {dy.view(), sum.view(), mean.view(), rstd.view(), gamma.view(), dropout_, row_ids_.data(),
          dx.view(), dresidual.view(), dgamma.view(), dbeta.view()},
         {});
-    const double magnitude = 20 * test::SumOfMagnitudes(dy);
-    ExpectGradient(&x, dx, loss, magnitude, "x");
-    if (with_residual) ExpectGradient(&residual, dresidual, loss, magnitude, "residual");
-    ExpectGradient(&gamma, dgamma, loss, magnitude, "gamma");
-    ExpectGradient(&beta, dbeta, loss, magnitude, "beta");
+    const double magnitude = 20 * test::SumOfMagnitudes(dy.Values());
+    ExpectGradient(x, dx, loss, magnitude, "x");
+    if (with_residual) ExpectGradient(residual, dresidual, loss, magnitude, "residual");
+    ExpectGradient(gamma, dgamma, loss, magnitude, "gamma");
+    ExpectGradient(beta, dbeta, loss, magnitude, "beta");
   }
 }
 
@@ -121,7 +129,7 @@ TEST_F(ReferenceGradientTest, EmbeddingAddsToTheTable) {
         {table.view(), ids.data(), 1.5f, dropout_, row_ids_.data(), y.view()}, {});
     return WeightedSum(y, dy);
   };
-  ExpectGradient(&table, dtable, loss, test::SumOfMagnitudes(dy) * 10, "table");
+  ExpectGradient(table, dtable, loss, test::SumOfMagnitudes(dy.Values()) * 10, "table");
 }
 
 TEST_F(ReferenceGradientTest, LinearCrossEntropy) {
@@ -132,10 +140,7 @@ TEST_F(ReferenceGradientTest, LinearCrossEntropy) {
   const auto labels = test::RandomIds(kRows, kVocab, 4);
   const std::vector<float> row_weights = {1.0f, 0.25f, 0.0f, 2.0f};
   HostTensor losses(kGradientType, {kRows});
-  LinearCrossEntropyArgs args;
-  args.x = x.view();
-  args.weight = weight.view();
-  args.bias = bias.view();
+  LinearCrossEntropyArgs args{.x = x.view(), .weight = weight.view(), .bias = bias.view()};
   args.labels = labels.data();
   args.row_weights = row_weights.data();
   args.loss = losses.view();
@@ -147,14 +152,14 @@ TEST_F(ReferenceGradientTest, LinearCrossEntropy) {
   };
   HostTensor dx(kGradientType, x.shape()), dweight(kGradientType, weight.shape()),
       dbias(kGradientType, bias.shape());
-  LinearCrossEntropyArgs with_gradients = args;
-  with_gradients.dx = dx.view();
-  with_gradients.dweight = dweight.view();
-  with_gradients.dbias = dbias.view();
-  backend_->LinearCrossEntropy(with_gradients, {});
-  ExpectGradient(&x, dx, loss, 100, "x");
-  ExpectGradient(&weight, dweight, loss, 100, "weight");
-  ExpectGradient(&bias, dbias, loss, 100, "bias");
+  args.dx = dx.view();
+  args.dweight = dweight.view();
+  args.dbias = dbias.view();
+  backend_->LinearCrossEntropy(args, {});
+  args.dx = args.dweight = args.dbias = {};
+  ExpectGradient(x, dx, loss, 100, "x");
+  ExpectGradient(weight, dweight, loss, 100, "weight");
+  ExpectGradient(bias, dbias, loss, 100, "bias");
 }
 
 }  // namespace

@@ -10,11 +10,8 @@
 #include <functional>
 #include <iterator>
 #include <limits>
-#include <sstream>
 #include <string>
 #include <vector>
-
-#include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
 #include "core/network/tensors/parameters.h"
@@ -23,6 +20,7 @@
 #include "launcher/huggingface/spiece_file.h"
 #include "tests/core/train/state/saved_run.h"
 #include "tests/launcher/huggingface/hf_directory.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -42,13 +40,9 @@ struct Fault {
 
 void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
 
-void SetConfig(HfDirectory& model, const char* key, const nlohmann::ordered_json& value) {
-  model.config[key] = value;
-}
-
 std::vector<Fault> ConfigFaults() {
-  const auto set = [](const char* key, const nlohmann::ordered_json& value) {
-    return [key, value](HfDirectory& model) { SetConfig(model, key, value); };
+  const auto set = [](const char* key, const Json& value) {
+    return [key, value](HfDirectory& model) { model.config[key] = value; };
   };
   const auto remove = [](const char* key) {
     return [key](HfDirectory& model) { model.config.erase(key); };
@@ -149,76 +143,23 @@ std::vector<Fault> TensorFaults() {
 class ImportFaultTest : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(ImportFaultTest, IsToldInOneLineAndNothingIsWritten) {
-  const fs::path root = fs::path(::testing::TempDir()) / (std::string("fault.") + GetParam().name);
-  fs::remove_all(root);
+  const TemporaryDirectory directory;
+  const std::string& root = directory.path();
   HfDirectory model;
   GetParam().spoil(model);
-  model.Write((root / "hf").string());
-  const absl::Status status =
-      ImportHuggingFace({(root / "hf").string(), (root / "run").string(), "", {}});
+  model.Write(root + "/hf");
+  const absl::Status status = ImportHuggingFace({root + "/hf", root + "/run", "", {}});
   EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
   for (const std::string& part : GetParam().parts)
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
   EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
   EXPECT_EQ(std::distance(fs::directory_iterator(root), fs::directory_iterator()), 1)
       << "something was left behind";
-  fs::remove_all(root);
 }
 
 const auto kNameOf = [](const auto& info) { return std::string(info.param.name); };
 INSTANTIATE_TEST_SUITE_P(Config, ImportFaultTest, ::testing::ValuesIn(ConfigFaults()), kNameOf);
 INSTANTIATE_TEST_SUITE_P(Tensor, ImportFaultTest, ::testing::ValuesIn(TensorFaults()), kNameOf);
-
-class DamagedWeightsTest : public ::testing::Test {
- protected:
-  DamagedWeightsTest() : root_(fs::path(::testing::TempDir()) / "damaged_weights") {
-    fs::remove_all(root_);
-    HfDirectory().Write((root_ / "hf").string());
-    weights_ = (root_ / "hf" / "model.safetensors").string();
-    std::ifstream file(weights_, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    bytes_ = text.str();
-  }
-  ~DamagedWeightsTest() override { fs::remove_all(root_); }
-
-  void ExpectDamage(const std::string& bytes, const std::string& part) {
-    WriteFile(weights_, bytes);
-    const absl::Status status =
-        ImportHuggingFace({(root_ / "hf").string(), (root_ / "run").string(), "", {}});
-    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(weights_));
-    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("fetch or convert"));
-    EXPECT_FALSE(fs::exists(root_ / "run"));
-  }
-  std::string WithText(const std::string& from, const std::string& to) const {
-    std::string bytes = bytes_;
-    const size_t at = bytes.find(from);
-    EXPECT_NE(at, std::string::npos) << from;
-    return bytes.replace(at, from.size(), to);
-  }
-
-  const fs::path root_;
-  std::string weights_;
-  std::string bytes_;
-};
-
-TEST_F(DamagedWeightsTest, AreToldFromWholeOnes) {
-  ExpectDamage("", "shorter than its length field");
-  ExpectDamage(bytes_.substr(0, 100), "beyond the file's end");
-  ExpectDamage(bytes_.substr(0, bytes_.size() - 1), "its header describes");
-  ExpectDamage(bytes_ + "x", "its header describes");
-  std::string long_header = bytes_;
-  long_header[7] = 1;
-  ExpectDamage(long_header, "header length");
-  ExpectDamage(WithText("{\"__meta", "{[__meta"), "not a JSON object");
-  // The first tensor of the file is mask_emb, 32 bytes.
-  ExpectDamage(WithText("\"data_offsets\":[0,32]", "\"data_offsets\":[4,36]"), "gap or overlap");
-  ExpectDamage(WithText("\"data_offsets\":[0,32]", "\"data_offsets\":[0,28]"), "do not fit");
-  ExpectDamage(WithText("\"dtype\":\"F32\"", "\"dtype\":\"F64\""), "do not fit");
-  ExpectDamage(WithText("\"dtype\":\"F32\"", "\"dtype\":\"C64\""), "'C64'");
-}
 
 TEST(SpieceFileTest, OnlyAWholeModelIsRead) {
   const std::vector<std::pair<std::string, int>> pieces = HfDirectory().pieces;
@@ -242,8 +183,6 @@ TEST(SpieceFileTest, OnlyAWholeModelIsRead) {
 class ImportRunTest : public ::testing::Test {
  protected:
   ImportRunTest() {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    root_ = (fs::path(::testing::TempDir()) / (std::string("import_run.") + info->name())).string();
     config_.model.num_layers = 1;
     config_.model.model_dim = 8;
     config_.model.num_heads = 2;
@@ -255,7 +194,6 @@ class ImportRunTest : public ::testing::Test {
     options_.input = root_ + "/old";
     options_.output = root_ + "/new";
   }
-  ~ImportRunTest() override { fs::remove_all(root_); }
 
   // A run whose checkpoint has the table that `spoil` leaves, and then its import.
   absl::Status Import(const std::function<void(Json& parameters)>& spoil) {
@@ -274,7 +212,8 @@ class ImportRunTest : public ::testing::Test {
     return ImportRun(options_);
   }
 
-  std::string root_;
+  const TemporaryDirectory directory_;
+  const std::string root_ = directory_.path() + "/runs";
   RunConfig config_;
   ImportRunOptions options_;
 };

@@ -6,14 +6,13 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/reader.h"
 #include "core/base/digest.h"
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 #include "core/network/tensors/parameters.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
@@ -21,6 +20,7 @@
 #include "launcher/huggingface/exchange.h"
 #include "launcher/start/imported_run.h"
 #include "tests/launcher/huggingface/hf_directory.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -33,24 +33,12 @@ using ::testing::HasSubstr;
 using ::testing::Ne;
 using ::testing::Not;
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 class ImportTest : public ::testing::Test {
  protected:
   ImportTest() {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    root_ = (fs::path(::testing::TempDir()) / (std::string("import.") + info->name())).string();
-    fs::remove_all(root_);
-    fs::create_directories(root_);
     options_.input = root_ + "/hf";
     options_.output = root_ + "/run";
   }
-  ~ImportTest() override { fs::remove_all(root_); }
 
   absl::Status Import() {
     model_.Write(options_.input);
@@ -85,7 +73,8 @@ class ImportTest : public ::testing::Test {
     return values;
   }
 
-  std::string root_;
+  const TemporaryDirectory directory_;
+  const std::string& root_ = directory_.path();
   HfDirectory model_;
   ImportOptions options_;
 };
@@ -114,12 +103,12 @@ TEST_F(ImportTest, ExportGivesBackEveryTensorByteForByte) {
 TEST_F(ImportTest, ExportGivesBackConfigAndTokenizerAlsoWhatWeDoNotKnow) {
   ASSERT_TRUE(Import().ok());
   ASSERT_TRUE(Export("again").ok());
-  Json again = Json::parse(ReadFile(root_ + "/again/config.json"));
+  Json again = Json::parse(*ReadWholeFile(root_ + "/again/config.json"));
   EXPECT_EQ(again["n_token"], 14);  // the one key that is added
   again.erase("n_token");
   EXPECT_EQ(again, model_.config);
   for (const char* name : {"spiece.model", "tokenizer_config.json"})
-    EXPECT_EQ(ReadFile(root_ + "/again/" + name), ReadFile(Input(name))) << name;
+    EXPECT_EQ(*ReadWholeFile(root_ + "/again/" + name), *ReadWholeFile(Input(name))) << name;
 }
 
 TEST_F(ImportTest, ImportOfAnExportHasTheSameState) {
@@ -290,7 +279,7 @@ TEST_F(ImportHeadTest, WithoutOneItIsDrawnAsForARunFromScratch) {
   }
   // What transformers needs to make the same head.
   ASSERT_TRUE(Export("again").ok());
-  const Json again = Json::parse(ReadFile(root_ + "/again/config.json"));
+  const Json again = Json::parse(*ReadWholeFile(root_ + "/again/config.json"));
   EXPECT_FALSE(again.contains("id2label")) << "three names for two classes";
   EXPECT_EQ(again["summary_activation"], "tanh");
 }
@@ -379,7 +368,7 @@ TEST_F(ImportTest, TheFirstStartMayChooseAllButModelAndVocabulary) {
   const auto imported = LoadRunConfig(RunDirectory(options_.output).config, {});
   ASSERT_TRUE(imported.ok()) << imported.status();
   data::DatasetIndex dataset;
-  dataset.tokenizer_digest = DigestOf(ReadFile(Input("spiece.model"))).Hex();
+  dataset.tokenizer_digest = DigestOf(*ReadWholeFile(Input("spiece.model"))).Hex();
   RunConfig now = *imported;
   now.train.steps = 5;
   now.model.mem_len = 3;
@@ -410,6 +399,17 @@ TEST_F(ImportTest, OutputsThatAreNotEmptyStayAsTheyAre) {
   ExpectRefused(kExitUsage, {"--output", "not an empty directory"});
   fs::remove(options_.output + "/mine");
   EXPECT_TRUE(Import().ok());
+}
+
+// In what way: SafetensorsTest.HeadersThatLieAreRefused.
+TEST_F(ImportTest, DamagedWeightsAreNamed) {
+  model_.Write(options_.input);
+  const std::string weights = Input("model.safetensors");
+  const std::string bytes = *ReadWholeFile(weights);
+  for (const size_t length : {size_t{0}, size_t{100}, bytes.size() - 1}) {
+    WriteFile(weights, bytes.substr(0, length));
+    ExpectRefused(kExitData, {weights, "fetch or convert the weights again"});
+  }
 }
 
 TEST_F(ImportTest, FilesThatAreMissingAreNamed) {

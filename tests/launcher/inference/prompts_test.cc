@@ -5,32 +5,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "core/base/status.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class PromptsTest : public ::testing::Test {
  protected:
-  PromptsTest() {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = (fs::path(::testing::TempDir()) / (std::string("prompts.") + info->name())).string();
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~PromptsTest() override { fs::remove_all(folder_); }
-
   std::string Store(const std::string& name, const std::string& bytes) const {
-    std::ofstream(folder_ + "/" + name, std::ios::binary) << bytes;
-    return folder_ + "/" + name;
+    std::ofstream(folder_.path() + "/" + name, std::ios::binary) << bytes;
+    return folder_.path() + "/" + name;
   }
   void ExpectRefused(const std::string& name, const std::string& bytes,
                      const std::string& message) const {
@@ -39,7 +30,7 @@ class PromptsTest : public ::testing::Test {
     EXPECT_THAT(std::string(status.message()), HasSubstr(message));
   }
 
-  std::string folder_;
+  const TemporaryDirectory folder_;
 };
 
 TEST_F(PromptsTest, EachLineIsOne) {

@@ -3,11 +3,6 @@
 
 #pragma once
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -17,28 +12,24 @@
 #include "core/base/crc32c.h"
 #include "core/base/utc_time.h"
 #include "core/train/run/run_config.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 
 class WrittenRun {
  public:
   WrittenRun() {
-    std::string pattern = ::testing::TempDir() + "run-XXXXXX";
-    path_ = mkdtemp(pattern.data());
     RunConfig config;
-    config.data.shards = path_ + "/no-shards";
+    config.data.shards = path() + "/no-shards";
     config.train.global_batch_size = 8;
     config.train.micro_batch_size = 8;
     Append("config.toml", config.ToText());
   }
-  ~WrittenRun() { std::filesystem::remove_all(path_); }
-  WrittenRun(const WrittenRun&) = delete;
-  WrittenRun& operator=(const WrittenRun&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return directory_.path(); }
 
   void Append(const std::string& file, const std::string& text) const {
-    std::ofstream(path_ + "/" + file, std::ios::app) << text;
+    std::ofstream(path() + "/" + file, std::ios::app) << text;
   }
 
   // `members`: JSON members after `event` and `time`.
@@ -65,7 +56,7 @@ class WrittenRun {
   }
 
  private:
-  std::string path_;
+  const TemporaryDirectory directory_;
 };
 
 }  // namespace anyorder::launcher

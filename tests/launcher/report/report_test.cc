@@ -7,16 +7,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
-
-#include "absl/strings/str_cat.h"
 
 #include "core/base/whole_file.h"
 #include "launcher/report/report_data.h"

@@ -7,14 +7,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -165,12 +165,6 @@ TEST(ShowTest, WordsThatNoPictureCanHoldAreRefused) {
   }
 }
 
-TEST(ShowTest, AWrongNameIsAnsweredWithTheNearestOne) {
-  const absl::StatusOr<std::string> picture = Picture(Options("xlnt", 16, 1), kWide);
-  EXPECT_TRUE(absl::IsInvalidArgument(picture.status()));
-  EXPECT_THAT(std::string(picture.status().message()), HasSubstr("did you mean 'xlnet'?"));
-}
-
 class ShowMaskTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::string> Ranks(const std::string& text) const {
@@ -183,11 +177,9 @@ class ShowMaskTest : public ::testing::Test {
     EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
     EXPECT_EQ(status.message().find('\n'), std::string::npos);
   }
-  ~ShowMaskTest() override { std::filesystem::remove(path_); }
 
-  const std::string path_ =
-      absl::StrCat(::testing::TempDir(), "/mask_",
-                   ::testing::UnitTest::GetInstance()->current_test_info()->name(), ".txt");
+  const TemporaryDirectory directory_;
+  const std::string path_ = directory_.path() + "/mask.txt";
 };
 
 TEST_F(ShowMaskTest, RanksOfXlnetsWorkedExample) {

@@ -228,21 +228,6 @@ TEST(SbatchTest, WordsBelongToTheOptionBeforeThem) {
   EXPECT_FALSE(ParseSbatchWords({"--comment=a\nb"}).ok());
 }
 
-TEST(SbatchTest, TheUsersOptionReplacesOursAndIsToldOf) {
-  const auto users = ParseSbatchWords({"-t", "5", "--no-requeue"});
-  ASSERT_TRUE(users.ok());
-  std::vector<std::string> notes;
-  const std::string head =
-      ScriptHead({OurOption("--nodes", "2", "Why two:"), OurOption("--time", "90", ""),
-                  OurOption("--requeue", "", "")},
-                 *users, &notes);
-  EXPECT_EQ(head,
-            "# Why two:\n#SBATCH --nodes=2\n# Given after --:\n#SBATCH -t 5\n#SBATCH "
-            "--no-requeue\n");
-  ASSERT_GE(notes.size(), 2u);
-  EXPECT_THAT(notes[0], HasSubstr("'-t 5' after -- replaces '--time=90'"));
-}
-
 TEST(SbatchTest, ShellQuotingKeepsEveryWord) {
   EXPECT_EQ(ShellCommand({"a-b/c.d", "x y", "it's", "$HOME", ""}),
             "a-b/c.d 'x y' 'it'\\''s' '$HOME' ''");

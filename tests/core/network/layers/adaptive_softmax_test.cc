@@ -27,7 +27,7 @@ constexpr int64_t kVocab = 29;
 constexpr int64_t kTargets = 40;
 
 // How many logits a step computes at a time.
-class CountingBackend final : public ForwardingBackend {
+class LogitCountingBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
   void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
@@ -95,8 +95,7 @@ class AdaptiveSoftmaxTest : public ::testing::TestWithParam<Form> {
     NetworkWeights weights;
     const NetworkGradients no_gradients;
     BindTensors(shape_, ConstTensorView(flat_.data(), Shape{layout_.num_elements()}), &weights);
-    StepArgs args;
-    args.batch = &batch_;
+    StepArgs args = {.batch = &batch_};
     DeviceInputs inputs;
     DeviceBatch device(shape_.batch, inputs);
     AdaptiveSoftmax softmax(shape_, inputs);
@@ -206,7 +205,7 @@ TEST_P(AdaptiveSoftmaxTest, EntriesWithoutWeightHaveNoLossWhateverTheirLabel) {
 }
 
 TEST_P(AdaptiveSoftmaxTest, NoRowMeetsTheWholeVocabulary) {
-  CountingBackend backend(kernels::MakeReferenceBackend());
+  LogitCountingBackend backend(kernels::MakeReferenceBackend());
   Losses(backend);
   // The head's 9 words and 3 clusters for all; 5, 6 and 9 words for the rows whose label is there,
   // filled up to 64.
@@ -225,10 +224,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, AdaptiveSoftmaxTest,
                          [](const auto& info) { return info.param.name; });
 
 ModelConfig WithCutoffs(const std::string& cutoffs) {
-  ModelConfig model;
-  model.softmax = Softmax::kAdaptive;
-  model.cutoffs = cutoffs;
-  return model;
+  return {.softmax = Softmax::kAdaptive, .cutoffs = cutoffs};
 }
 
 TEST(AdaptiveClustersTest, CutTheVocabularyAndItsDimensions) {

@@ -3,28 +3,16 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <utility>
-
-#include "core/base/check.h"
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/core/network/model_testing.h"
+#include "tests/testing/emulated_gpu.h"
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {
 namespace {
 
-std::unique_ptr<kernels::Backend> Emulated() {
-  absl::StatusOr<std::unique_ptr<kernels::Backend>> backend =
-      kernels::cuda::MakeCudaBackend(kernels::cuda::emulation::MakeEmulatedRuntime({}), {});
-  ANYORDER_CHECK_OK(backend.status());
-  return *std::move(backend);
-}
-
-class CountingBackend final : public ForwardingBackend {
+class PlanCountingBackend final : public ForwardingBackend {
  public:
-  CountingBackend() : ForwardingBackend(Emulated()) {}
+  PlanCountingBackend() : ForwardingBackend(MakeEmulatedGpu()) {}
 
   void PlanAttention(const kernels::AttentionPlan& plan, StreamView stream) override {
     ++num_plans;
@@ -46,7 +34,7 @@ class CountingBackend final : public ForwardingBackend {
 
 class PlanlessBackend final : public ForwardingBackend {
  public:
-  PlanlessBackend() : ForwardingBackend(Emulated()) {}
+  PlanlessBackend() : ForwardingBackend(MakeEmulatedGpu()) {}
 
   int64_t AttentionPlanBytes(const kernels::AttentionShape&, DType) const override { return 0; }
 };
@@ -72,7 +60,7 @@ struct Expected {
 // Three microbatches: of small networks the second is recorded and the third replayed. Then one
 // that learns nothing.
 void ExpectPlannedOnce(const ModelConfig& model, const Batch& batch, const Expected& expected) {
-  CountingBackend counting;
+  PlanCountingBackend counting;
   PlanlessBackend planless;
   ModelRunner ahead(model, kSmallVocab, batch.shape, counting);
   ModelRunner inside(model, kSmallVocab, batch.shape, planless);

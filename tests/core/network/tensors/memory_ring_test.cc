@@ -13,15 +13,16 @@
 
 #include "core/base/philox.h"
 #include "core/network/transformer.h"
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/core/network/model_testing.h"
+#include "tests/testing/emulated_gpu.h"
 #include "tests/testing/fenced_backend.h"
 
 namespace anyorder::testing {
 namespace {
 
 using Row = std::vector<float>;
+
+constexpr uint64_t kSeed = 5;  // of dropout
 
 std::vector<float> ToHost(kernels::Backend& backend, TensorView x) {
   std::vector<float> values(static_cast<size_t>(x.num_elements()));
@@ -70,9 +71,7 @@ TEST(MemoryRingTest, HoldsTheNewestRowsOfAList) {
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   for (const auto& [mem_len, advance] : Sizes(60, 20)) {
     SCOPED_TRACE(::testing::Message() << "memory " << mem_len << ", advance " << advance);
-    BatchShape shape;
-    shape.memory_rows = mem_len;
-    shape.advance = advance;
+    BatchShape shape = {.memory_rows = mem_len, .advance = advance};
     const ModelConfig model = RingModel(mem_len);
     MemoryRing ring = MemoryRing::Create(model, shape, 2, *backend).value();
     const int64_t dim = model.model_dim;
@@ -113,8 +112,7 @@ TEST(MemoryRingTest, HoldsTheNewestRowsOfAList) {
 
 TEST(MemoryRingTest, IsNoneWithoutMemoryOrLanes) {
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
-  BatchShape shape;
-  shape.advance = 4;
+  BatchShape shape = {.advance = 4};
   MemoryRing ring = MemoryRing::Create(RingModel(0), shape, 3, *backend).value();
   ring.Advance();
   ring.Clear();
@@ -124,79 +122,8 @@ TEST(MemoryRingTest, IsNoneWithoutMemoryOrLanes) {
   EXPECT_TRUE(MemoryRing::Create(RingModel(5), shape, 0, *backend)->View(0, 0).slots.is_null());
 }
 
-// The same network's steps with memory that begins at slot 0 every time, because it is moved there
-// by hand.
-class MovedMemory {
- public:
-  MovedMemory(const ModelConfig& model, const BatchShape& shape, kernels::Backend& backend)
-      : shape_(shape),
-        slots_{shape.batch_size, model.num_layers, shape.ring_rows(), model.model_dim},
-        values_(static_cast<size_t>(slots_.num_elements())),
-        device_(backend, DType::kFloat32, slots_.num_elements()) {}
-
-  RingView View() {
-    if (values_.empty()) return {};
-    device_.Assign(values_);
-    return {device_.view().Reshape(slots_), 0};
-  }
-  void Advance() {
-    values_ = device_.ToDouble();
-    const int64_t size = slots_[2] * slots_[3];
-    for (auto ring = values_.begin(); ring != values_.end(); ring += size)
-      std::copy(ring + shape_.fresh_rows() * slots_[3], ring + size, ring);
-  }
-  // [L, M, d] of lane `b`.
-  std::vector<float> States(int64_t b) const {
-    std::vector<float> states;
-    const int64_t size = slots_[2] * slots_[3];
-    for (int64_t layer = 0; layer < slots_[1]; ++layer) {
-      const auto ring = values_.begin() + (b * slots_[1] + layer) * size;
-      states.insert(states.end(), ring, ring + shape_.memory_rows * slots_[3]);
-    }
-    return states;
-  }
-
- private:
-  BatchShape shape_;
-  Shape slots_;
-  std::vector<double> values_;
-  DeviceVector device_;
-};
-
-// What a step gives besides memory.
-struct Output {
-  double loss = 0;
-  std::vector<float> losses;
-  std::vector<double> gradients;
-  bool operator==(const Output&) const = default;
-};
-
-class Steps {
- public:
-  Steps(const ModelConfig& model, const BatchShape& shape, kernels::Backend& backend)
-      : network_(Transformer::Create(model, kSmallVocab, shape, backend).value()),
-        weights_(backend, DType::kFloat32, network_->layout().num_elements()),
-        gradients_(backend, DType::kFloat32, network_->layout().num_elements()) {
-    weights_.Assign(InitialWeights(model, kSmallVocab, 17));
-  }
-  Output Run(const Batch& batch, const RingView& memory) {
-    StepArgs args;
-    args.batch = &batch;
-    args.weights = weights_.view();
-    args.memory = memory;
-    args.seed = 5;
-    args.gradients = gradients_.view();
-    const double loss = network_->Run(args, {}).loss_sum;
-    return {loss, network_->readout_losses(), gradients_.ToDouble()};
-  }
-
- private:
-  std::unique_ptr<Transformer> network_;
-  DeviceVector weights_, gradients_;
-};
-
-// Two microbatches of lanes in one ring, `steps` steps of them, against the same with moved memory:
-// all bits.
+// Two microbatches of lanes in one ring, `steps` steps of them, against the same with memory that
+// is moved: all bits.
 void ExpectSameSteps(const std::string& objective, const ModelConfig& model, int64_t advance,
                      int steps, kernels::Backend& backend,
                      Batch (*change)(const Batch&) = nullptr) {
@@ -210,25 +137,32 @@ void ExpectSameSteps(const std::string& objective, const ModelConfig& model, int
     return batch;
   };
   const BatchShape shape = batch_of(0, 0).shape;
-  Steps rings(model, shape, backend);
-  Steps moved(model, shape, backend);
+  ModelRunner on_rings(model, kSmallVocab, shape, backend);
+  ModelRunner moved(model, kSmallVocab, shape, backend);
+  const std::vector<double> weights = InitialWeights(model, kSmallVocab, 17);
   MemoryRing ring = MemoryRing::Create(model, shape, 4, backend).value();
-  std::vector<MovedMemory> memories;
-  for (int i = 0; i < 2; ++i) memories.emplace_back(model, shape, backend);
+  std::vector<double> memories[2];
   for (int step = 0; step < steps; ++step) {
     for (int64_t i = 0; i < 2; ++i) {
       const Batch batch = batch_of(i, step);
-      const Output got = rings.Run(batch, ring.View(2 * i, 2));
-      ASSERT_EQ(got, moved.Run(batch, memories[i].View())) << "step " << step;
+      SCOPED_TRACE(step);
+      ModelRunner::Result expected = moved.Run(batch, weights, memories[i], true, kSeed);
+      memories[i] = std::move(expected.memory);
+      expected.memory.clear();
+      const auto run = [&] {
+        return on_rings.RunOnRings(batch, weights, ring.View(2 * i, 2), true, kSeed);
+      };
+      ExpectSameBits(run(), expected);
       // What a step has not advanced, it has not changed.
-      if (step == 1) {
-        ASSERT_EQ(rings.Run(batch, ring.View(2 * i, 2)), got) << "again";
-      }
-      memories[i].Advance();
+      if (step == 1) ExpectSameBits(run(), expected);
+      ASSERT_FALSE(::testing::Test::HasFailure());
     }
     ring.Advance();
     for (int64_t lane = 0; lane < 4; ++lane) {
-      ASSERT_EQ(States(backend, ring, lane), memories[lane / 2].States(lane % 2))
+      const std::vector<double>& memory = memories[lane / 2];
+      const auto half = memory.begin() + static_cast<int64_t>(memory.size()) / 2;
+      ASSERT_EQ(States(backend, ring, lane),
+                lane % 2 == 0 ? Row(memory.begin(), half) : Row(half, memory.end()))
           << "after step " << step << " lane " << lane;
     }
   }
@@ -260,8 +194,7 @@ TEST(MemoryRingTest, QueriesThatAreKeysAndStepsWithoutMemory) {
 
 // Copies that wrap or not are told apart where operations are recorded.
 TEST(MemoryRingTest, StepsOnTheEmulatedGpu) {
-  const auto backend =
-      kernels::cuda::MakeCudaBackend(kernels::cuda::emulation::MakeEmulatedRuntime({}), {}).value();
+  const std::unique_ptr<kernels::Backend> backend = MakeEmulatedGpu();
   ModelConfig model = RingModel(5);
   model.num_layers = 1;
   // The rings start at slots 0, 3, 6, 1 and 4: neither run wraps, twice; then one, the other, the

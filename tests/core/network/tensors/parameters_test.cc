@@ -9,37 +9,23 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/network/model_testing.h"
+
 namespace anyorder {
 namespace {
+
+using testing::InitialParameters;
 
 constexpr int64_t kVocab = 32000;
 
 ModelConfig Base() { return ModelConfig(); }
 
 ModelConfig Large() {
-  ModelConfig config;
-  config.num_layers = 24;
-  config.model_dim = 1024;
-  config.num_heads = 16;
-  config.ffn_dim = 4096;
-  return config;
+  return {.num_layers = 24, .model_dim = 1024, .num_heads = 16, .ffn_dim = 4096};
 }
 
 ModelConfig Small() {
-  ModelConfig config;
-  config.num_layers = 2;
-  config.model_dim = 64;
-  config.num_heads = 4;
-  config.head_dim = 16;
-  config.ffn_dim = 128;
-  return config;
-}
-
-std::vector<float> Initial(const ModelConfig& config, int64_t vocab_size, uint64_t seed) {
-  const ParameterLayout layout(config, vocab_size);
-  std::vector<float> values(static_cast<size_t>(layout.num_elements()));
-  InitializeParameters(layout, config, seed, 0, layout.num_elements(), values.data());
-  return values;
+  return {.num_layers = 2, .model_dim = 64, .num_heads = 4, .head_dim = 16, .ffn_dim = 128};
 }
 
 TEST(ParameterLayoutTest, TotalsAreThoseOfTheReleasedModels) {
@@ -95,11 +81,8 @@ TEST(ParameterLayoutTest, WithoutSegmentTermItsParametersAreAbsent) {
   EXPECT_FALSE(layout.Contains("transformer.layer.0.rel_attn.r_s_bias"));
 }
 
-// The released optimizer excludes LayerNorm and dense biases, but explicitly includes r_*_bias.
 TEST(ParameterLayoutTest, NextSentenceHeadComesAfterAllThatIsThereWithoutIt) {
-  ModelConfig config;
-  config.num_layers = 2;
-  config.ffn_dim = 16;
+  ModelConfig config = {.num_layers = 2, .ffn_dim = 16};
   const ParameterLayout without(config, 100);
   config.next_sentence_head = true;
   const ParameterLayout layout(config, 100);
@@ -118,13 +101,13 @@ TEST(ParameterLayoutTest, NextSentenceHeadComesAfterAllThatIsThereWithoutIt) {
     EXPECT_EQ(layout.Find(std::string(name) + ".bias").init, ParameterInit::kZeros);
   }
   // The weights that both have begin alike.
-  std::vector<float> a(without.num_elements());
-  std::vector<float> b(without.num_elements());
-  InitializeParameters(without, config, 5, 0, without.num_elements(), a.data());
-  InitializeParameters(layout, config, 5, 0, without.num_elements(), b.data());
-  EXPECT_EQ(a, b);
+  const std::vector<float> initial = InitialParameters(config, 100, 5);
+  config.next_sentence_head = false;
+  const std::vector<float> initial_without = InitialParameters(config, 100, 5);
+  EXPECT_TRUE(std::equal(initial_without.begin(), initial_without.end(), initial.begin()));
 }
 
+// The released optimizer excludes LayerNorm and dense biases, but explicitly includes r_*_bias.
 TEST(ParameterLayoutTest, EverythingDecaysButLayerNormAndDenseBiases) {
   const ParameterLayout layout(Base(), kVocab);
   std::set<std::string> exempt;
@@ -147,7 +130,7 @@ TEST(ParameterLayoutTest, EverythingDecaysButLayerNormAndDenseBiases) {
 TEST(InitializeParametersTest, WeightsAreNormalBiasesZeroAndGainsOne) {
   const ModelConfig config = Small();
   const ParameterLayout layout(config, 500);
-  const std::vector<float> values = Initial(config, 500, 3);
+  const std::vector<float> values = InitialParameters(config, 500, 3);
   for (const ParameterInfo& info : layout.parameters()) {
     const auto begin = values.begin() + info.offset;
     const auto end = values.begin() + info.end();
@@ -191,7 +174,7 @@ TEST(InitializeParametersTest, UniformOptionKeepsItsRange) {
   config.initializer = Initializer::kUniform;
   config.init_range = 0.1;
   const ParameterLayout layout(config, 500);
-  const std::vector<float> values = Initial(config, 500, 3);
+  const std::vector<float> values = InitialParameters(config, 500, 3);
   const ParameterInfo& words = layout.Find("transformer.word_embedding.weight");
   double largest = 0;
   double squares = 0;
@@ -204,43 +187,32 @@ TEST(InitializeParametersTest, UniformOptionKeepsItsRange) {
 }
 
 TEST(InitializeParametersTest, AnyRangeCanBeProducedAlone) {
-  const ModelConfig config = Small();
-  const std::vector<float> whole = Initial(config, 50, 4);
-  const ParameterLayout layout(config, 50);
-  const int64_t size = layout.num_elements();
-  for (const int64_t begin :
-       {int64_t{0}, int64_t{1}, int64_t{63}, int64_t{64}, int64_t{4097}, size - 7}) {
-    for (const int64_t length : {0, 1, 2, 7, 5000}) {
-      const int64_t end = std::min(size, begin + length);
-      std::vector<float> part(static_cast<size_t>(end - begin));
-      InitializeParameters(layout, config, 4, begin, end, part.data());
-      EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + begin))
-          << "[" << begin << ", " << end << ")";
+  ModelConfig config = Small();
+  for (const Initializer initializer : {Initializer::kNormal, Initializer::kTruncatedNormal}) {
+    config.initializer = initializer;
+    const std::vector<float> whole = InitialParameters(config, 50, 4);
+    const ParameterLayout layout(config, 50);
+    const int64_t size = layout.num_elements();
+    for (const int64_t begin :
+         {int64_t{0}, int64_t{1}, int64_t{63}, int64_t{64}, int64_t{4097}, size - 7}) {
+      for (const int64_t length : {0, 1, 2, 7, 5000}) {
+        const int64_t end = std::min(size, begin + length);
+        std::vector<float> part(static_cast<size_t>(end - begin));
+        InitializeParameters(layout, config, 4, begin, end, part.data());
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + begin))
+            << "[" << begin << ", " << end << ")";
+      }
     }
   }
 }
 
 TEST(InitializeParametersTest, SeedsAndParametersDrawIndependently) {
   const ModelConfig config = Small();
-  EXPECT_NE(Initial(config, 50, 4), Initial(config, 50, 5));
+  EXPECT_NE(InitialParameters(config, 50, 4), InitialParameters(config, 50, 5));
   const ParameterLayout layout(config, 50);
-  const std::vector<float> values = Initial(config, 50, 4);
+  const std::vector<float> values = InitialParameters(config, 50, 4);
   EXPECT_NE(values[layout.Find("transformer.layer.0.rel_attn.q").offset],
             values[layout.Find("transformer.layer.1.rel_attn.q").offset]);
-}
-
-TEST(ModelConfigTest, ValidateNamesEveryFault) {
-  EXPECT_TRUE(Base().Validate().ok());
-  ModelConfig config = Base();
-  config.num_heads = 5;
-  config.dropout = 1.0;
-  config.mem_len = -1;
-  const absl::Status status = config.Validate();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  const std::string message(status.message());
-  for (const char* const key :
-       {"model.num_heads is 5", "model.dropout is 1", "model.mem_len is -1"})
-    EXPECT_NE(message.find(key), std::string::npos) << message;
 }
 
 }  // namespace

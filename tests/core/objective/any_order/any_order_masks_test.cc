@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +15,7 @@ namespace anyorder::testing {
 namespace {
 
 constexpr int64_t kLength = 16;
+constexpr const char* kNames[] = {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm"};
 constexpr int32_t kMask = 4;  // of RandomSample
 
 ModelConfig WithoutMemory() {
@@ -31,8 +31,7 @@ TextSample Sample(int64_t lane, int64_t step = 3) {
 Batch Build(const std::string& name, const AnyOrderConfig& config, const TextSample& sample) {
   SamplingConfig sampling = OneWaySampling();
   sampling.any_order = config;
-  const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(name, WithoutMemory(), sampling);
-  return BuildBatch(*objective, {sample});
+  return BuildBatch(*MakeObjectiveOrDie(name, WithoutMemory(), sampling), {sample});
 }
 
 // What must hold of any batch: no pair is further apart than the shape says, no readout row is
@@ -68,15 +67,13 @@ TEST(MaskedDiffusionTest, EverybodySeesEverybodyAndMasksArePredicted) {
     ExpectSound(batch);
     ExpectReadsMasks(batch, sample, 0, 0);
     EXPECT_EQ(batch.divisors, std::vector<double>{kLength});
-    for (int64_t row = 0; row < kLength; ++row)
-      for (int64_t key = 0; key < kLength; ++key) EXPECT_TRUE(Sees(batch, row, key));
+    ExpectSees(batch, [](int64_t, int64_t) { return true; });
   }
 }
 
 // LLaDA: in some steps all sequences have one random length, and the loss is divided by that.
 TEST(MaskedDiffusionTest, ShortStepsHaveOneLengthAndNothingBeyond) {
-  AnyOrderConfig config;
-  config.random_length_prob = 0.5;
+  const AnyOrderConfig config = {.random_length_prob = 0.5};
   std::set<double> lengths;
   int short_steps = 0;
   for (int64_t step = 0; step < 400; ++step) {
@@ -87,11 +84,8 @@ TEST(MaskedDiffusionTest, ShortStepsHaveOneLengthAndNothingBeyond) {
     if (length < kLength) ++short_steps;
     if (step > 20) continue;
     ExpectSound(batch);
-    for (int64_t row = 0; row < kLength; ++row) {
-      for (int64_t key = 0; key < kLength; ++key)
-        EXPECT_EQ(Sees(batch, row, key), row < length && key < length);
-      EXPECT_TRUE(row < length || batch.weights[row] == 0);
-    }
+    ExpectSees(batch, [&](int64_t row, int64_t key) { return row < length && key < length; });
+    for (int64_t row = length; row < kLength; ++row) EXPECT_EQ(batch.weights[row], 0);
   }
   EXPECT_EQ(lengths.size(), static_cast<size_t>(kLength));
   // Half of the steps, 15 of 16 of which are shorter: 187.5 with a standard deviation of 10.
@@ -101,29 +95,27 @@ TEST(MaskedDiffusionTest, ShortStepsHaveOneLengthAndNothingBeyond) {
 // The three parts of the released mask (bd3lm): block diagonal, offset block causal, block causal.
 TEST(BlockDiffusionTest, NoisedBlocksSeeThemselvesAndCleanBlocksBeforeThem) {
   for (const int64_t block_len : {1, 2, 4, 16}) {
-    AnyOrderConfig config;
-    config.block_len = block_len;
     for (int64_t lane = 0; lane < 4; ++lane) {
       const TextSample sample = Sample(lane);
-      const Batch batch = Build("block_diffusion", config, sample);
+      const Batch batch = Build("block_diffusion", {.block_len = block_len}, sample);
       ExpectSound(batch);
       ExpectReadsMasks(batch, sample, 0, kLength);
       EXPECT_EQ(batch.divisors, std::vector<double>{kLength});
       ASSERT_EQ(batch.shape.num_rows(), 2 * kLength);
       for (int64_t row = 0; row < 2 * kLength; ++row) {
-        const bool row_is_clean = row < kLength;
-        EXPECT_TRUE(!row_is_clean || batch.tokens[row] == sample.tokens[row]);
+        EXPECT_TRUE(row >= kLength || batch.tokens[row] == sample.tokens[row]);
         EXPECT_EQ(batch.row_pos[row], row % kLength);
-        for (int64_t key = 0; key < 2 * kLength; ++key) {
-          const bool key_is_clean = key < kLength;
-          const int64_t row_block = row % kLength / block_len;
-          const int64_t key_block = key % kLength / block_len;
-          const bool diagonal = row_block == key_block && row_is_clean == key_is_clean;
-          const bool offset = row_block > key_block && key_is_clean && !row_is_clean;
-          const bool causal = row_block >= key_block && key_is_clean && row_is_clean;
-          EXPECT_EQ(Sees(batch, row, key), diagonal || offset || causal) << row << " " << key;
-        }
       }
+      ExpectSees(batch, [&](int64_t row, int64_t key) {
+        const bool row_is_clean = row < kLength;
+        const bool key_is_clean = key < kLength;
+        const int64_t row_block = row % kLength / block_len;
+        const int64_t key_block = key % kLength / block_len;
+        const bool diagonal = row_block == key_block && row_is_clean == key_is_clean;
+        const bool offset = row_block > key_block && key_is_clean && !row_is_clean;
+        const bool causal = row_block >= key_block && key_is_clean && row_is_clean;
+        return diagonal || offset || causal;
+      });
     }
   }
 }
@@ -158,12 +150,10 @@ const EsoCase kEsoCases[] = {
 
 TEST(EsoLmTest, TheDiffusionPhaseHasTheReleasedMaskOverSortedTokens) {
   for (const EsoCase& form : kEsoCases) {
-    AnyOrderConfig config;
-    config.eso_form = form.form;
     int orders_beside_text = 0;
     for (int64_t lane = 0; lane < 8; ++lane) {
       const TextSample sample = Sample(lane);
-      const Batch batch = Build("eso_lm", config, sample);
+      const Batch batch = Build("eso_lm", {.eso_form = form.form}, sample);
       ExpectSound(batch);
       ExpectReadsMasks(batch, sample, 0, 0);
       EXPECT_EQ(batch.divisors, std::vector<double>{kLength});
@@ -185,11 +175,9 @@ TEST(EsoLmTest, TheDiffusionPhaseHasTheReleasedMaskOverSortedTokens) {
 // prefix in form A.
 TEST(EsoLmTest, TheSequentialPhaseIsBlockDiffusionOfSingleTokensInOrder) {
   for (const EsoCase& form : kEsoCases) {
-    AnyOrderConfig config;
-    config.eso_form = form.form;
     for (int64_t lane = 0; lane < 8; ++lane) {
       const TextSample sample = Sample(lane);
-      const Batch batch = Build("eso_lm", config, sample);
+      const Batch batch = Build("eso_lm", {.eso_form = form.form}, sample);
       const int64_t x = kLength;
       const int64_t z = 2 * kLength;
       ExpectReadsMasks(batch, sample, kLength, z);
@@ -220,25 +208,20 @@ TEST(EsoLmTest, TheSequentialPhaseIsBlockDiffusionOfSingleTokensInOrder) {
 }
 
 TEST(EsoLmTest, SharesOfZeroAndOneLeaveOnePhase) {
-  AnyOrderConfig config;
-  config.diffusion_share = 1;
-  const Batch diffusion = Build("eso_lm", config, Sample(2));
+  const Batch diffusion = Build("eso_lm", {.diffusion_share = 1}, Sample(2));
   EXPECT_EQ(diffusion.shape.content_rows, kLength);
   EXPECT_EQ(diffusion.shape.targets, kLength);
-  config.diffusion_share = 0;
-  const Batch sequence = Build("eso_lm", config, Sample(2));
+  const Batch sequence = Build("eso_lm", {.diffusion_share = 0}, Sample(2));
   EXPECT_EQ(sequence.shape.content_rows, 2 * kLength);
   EXPECT_EQ(sequence.weights, std::vector<float>(kLength, 1.0f));
 }
 
 // alpha_t = alpha_0 (1 - t) and z_0 with alpha_0: how many tokens are masked, and what they weigh.
 TEST(EsoLmTest, RatesAndWeightsAreThoseOfTheSchedule) {
-  AnyOrderConfig config;
-  config.diffusion_share = 0.25;
   double masked = 0, weight = 0, sequential = 0;
   constexpr int kDraws = 4000;
   for (int64_t step = 0; step < kDraws; ++step) {
-    const Batch batch = Build("eso_lm", config, Sample(1, step));
+    const Batch batch = Build("eso_lm", {.diffusion_share = 0.25}, Sample(1, step));
     for (int64_t i = 0; i < kLength; ++i) {
       masked += batch.weights[i] > 0 ? 1 : 0;
       weight += batch.weights[i];
@@ -256,10 +239,7 @@ TEST(EsoLmTest, RatesAndWeightsAreThoseOfTheSchedule) {
 // Groups are told by who sees whom: mutually visible content slots are one group.
 TEST(A3Test, ContentSeesUpToItsGroupAndQueriesSeeBelow) {
   for (const GroupOrder order : {GroupOrder::kText, GroupOrder::kBlocks, GroupOrder::kRandom}) {
-    AnyOrderConfig config;
-    config.group_order = order;
-    config.group_len_min = 2;
-    config.group_len_max = 3;
+    const AnyOrderConfig config = {.group_len_min = 2, .group_len_max = 3, .group_order = order};
     int broken_groups = 0, steps_back = 0;
     for (int64_t lane = 0; lane < 20; ++lane) {
       const TextSample sample = Sample(lane);
@@ -298,9 +278,7 @@ TEST(A3Test, ContentSeesUpToItsGroupAndQueriesSeeBelow) {
 }
 
 TEST(AsArmTest, ThePromptSeesItselfAndTheOthersReadOnFromLeftToRight) {
-  AnyOrderConfig config;
-  config.prompt_fraction_min = 0.2;
-  config.prompt_fraction_max = 0.8;
+  const AnyOrderConfig config = {.prompt_fraction_min = 0.2, .prompt_fraction_max = 0.8};
   std::set<int64_t> prompt_lengths;
   for (int64_t lane = 0; lane < 40; ++lane) {
     const TextSample sample = Sample(lane);
@@ -335,54 +313,39 @@ TEST(AsArmTest, ThePromptSeesItselfAndTheOthersReadOnFromLeftToRight) {
 }
 
 TEST(AnyOrderTest, ALaneDoesNotDependOnItsPlaceInTheMicrobatch) {
-  for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm"}) {
-    const std::unique_ptr<Objective> objective =
-        MakeObjectiveOrDie(name, WithoutMemory(), OneWaySampling());
-    Batch two(objective->Shape(2));
-    objective->BuildLane(Sample(6), 0, two);
-    objective->BuildLane(Sample(9), 1, two);
-    const Batch alone = Build(name, {}, Sample(9));
-    const auto tail = [](const auto& both, const auto& one) {
-      return std::vector(both.end() - static_cast<int64_t>(one.size()), both.end()) == one;
-    };
-    EXPECT_TRUE(tail(two.tokens, alone.tokens)) << name;
-    EXPECT_TRUE(tail(two.key_key, alone.key_key)) << name;
-    EXPECT_TRUE(tail(two.key_grp, alone.key_grp)) << name;
-    EXPECT_TRUE(tail(two.key_doc, alone.key_doc)) << name;
-    EXPECT_TRUE(tail(two.labels, alone.labels)) << name;
-    EXPECT_TRUE(tail(two.weights, alone.weights)) << name;
-    EXPECT_TRUE(tail(two.divisors, alone.divisors)) << name;
-    EXPECT_NE(two.tokens, std::vector<int32_t>(two.tokens.size(), two.tokens[0])) << name;
+  for (const char* const name : kNames) {
+    SCOPED_TRACE(name);
+    ExpectSameInAnyPlace(*MakeObjectiveOrDie(name, WithoutMemory(), OneWaySampling()), Sample(9),
+                         Sample(6));
   }
 }
 
 TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
-  using M = ModelConfig;
-  using S = SamplingConfig;
   const auto expect = [](const char* name, const std::vector<Refusal>& refusals) {
     ExpectRefusals(name, WithoutMemory(), OneWaySampling(), refusals);
   };
-  for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm"}) {
-    expect(name, {{[](M& m, S&) { m.mem_len = 8; }, "model.mem_len is 8"},
-                  {[](M&, S& s) { s.bidirectional = true; }, "bidirectional"},
-                  {[](M& m, S&) { m.next_sentence_head = true; }, "reads no sentence pairs"},
-                  {[](M& m, S&) { m.same_length = SameLength::kTorch; }, "use causal_lm"}});
+  for (const char* const name : kNames) {
+    expect(name, {{[](auto& m, auto&) { m.mem_len = 8; }, "model.mem_len is 8"},
+                  {[](auto&, auto& s) { s.bidirectional = true; }, "bidirectional"},
+                  {[](auto& m, auto&) { m.next_sentence_head = true; }, "reads no sentence pairs"},
+                  {[](auto& m, auto&) { m.same_length = SameLength::kTorch; }, "use causal_lm"}});
   }
   for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm"}) {
-    expect(name, {{[](M&, S& s) { s.any_order.mask_rate_min = 0; }, "mask_draw = \"count\""},
-                  {[](M&, S& s) { s.any_order.mask_rate_max = 1.5; }, "mask_rate_max is 1.5"}});
+    expect(name,
+           {{[](auto&, auto& s) { s.any_order.mask_rate_min = 0; }, "mask_draw = \"count\""},
+            {[](auto&, auto& s) { s.any_order.mask_rate_max = 1.5; }, "mask_rate_max is 1.5"}});
   }
   expect("masked_diffusion",
-         {{[](M&, S& s) { s.any_order.random_length_prob = 2; }, "random_length_prob is 2"}});
-  expect("block_diffusion",
-         {{[](M&, S& s) { s.any_order.block_len = 3; }, "block_len=3 must divide seq_len=16"}});
+         {{[](auto&, auto& s) { s.any_order.random_length_prob = 2; }, "random_length_prob is 2"}});
+  expect("block_diffusion", {{[](auto&, auto& s) { s.any_order.block_len = 3; },
+                              "block_len=3 must divide seq_len=16"}});
   expect("eso_lm",
-         {{[](M&, S& s) { s.any_order.mask_rate_max = 0.6; }, "mask_rate_max=0.6 must be 1"},
-          {[](M&, S& s) { s.any_order.diffusion_share = -1; }, "diffusion_share is -1"},
-          {[](M&, S& s) { s.any_order.mask_draw = MaskDraw::kCount; }, "use \"rate\""}});
-  expect("a3", {{[](M&, S& s) { s.any_order.group_len_min = 5; }, "group_len_min=5"}});
-  expect("as_arm",
-         {{[](M&, S& s) { s.any_order.prompt_fraction_min = 0.99; }, "prompt_fraction_min=0.99"}});
+         {{[](auto&, auto& s) { s.any_order.mask_rate_max = 0.6; }, "mask_rate_max=0.6 must be 1"},
+          {[](auto&, auto& s) { s.any_order.diffusion_share = -1; }, "diffusion_share is -1"},
+          {[](auto&, auto& s) { s.any_order.mask_draw = MaskDraw::kCount; }, "use \"rate\""}});
+  expect("a3", {{[](auto&, auto& s) { s.any_order.group_len_min = 5; }, "group_len_min=5"}});
+  expect("as_arm", {{[](auto&, auto& s) { s.any_order.prompt_fraction_min = 0.99; },
+                     "prompt_fraction_min=0.99"}});
 }
 
 }  // namespace

@@ -14,13 +14,7 @@
 namespace anyorder::testing {
 namespace {
 
-TextSample At(int64_t lane, int64_t step) {
-  TextSample sample;
-  sample.lane = lane;
-  sample.step = step;
-  sample.seed = 7;
-  return sample;
-}
+TextSample At(int64_t lane, int64_t step) { return {.lane = lane, .step = step, .seed = 7}; }
 
 // Mean and standard error of numbers.
 struct Estimate {
@@ -146,10 +140,9 @@ TEST(DrawMasksTest, TheMeanOfTheWeightedLossIsTheNllOfAKnownDistribution) {
   EXPECT_NEAR(toy.MeanLoss(0), toy.Nll(), 1e-12);
   for (const MaskDraw kind : {MaskDraw::kCount, MaskDraw::kRate}) {
     for (const bool stratified : {false, true}) {
-      AnyOrderConfig config;
-      config.mask_draw = kind;
-      config.stratified_rates = stratified;
-      config.mask_rate_min = kind == MaskDraw::kCount ? 0.0 : 0.05;
+      const AnyOrderConfig config = {.mask_rate_min = kind == MaskDraw::kCount ? 0.0 : 0.05,
+                                     .stratified_rates = stratified,
+                                     .mask_draw = kind};
       Estimate estimate;
       for (int64_t step = 0; step < 20000; ++step) {
         // Lanes of one step depend on each other where rates are stratified: one observation.
@@ -168,11 +161,10 @@ TEST(DrawMasksTest, TheMeanOfTheWeightedLossIsTheNllOfAKnownDistribution) {
 }
 
 TEST(DrawMasksTest, EachBlockHasItsRateAndItsWeightsCountItsTokens) {
-  AnyOrderConfig config;
   Estimate sums;
   for (int64_t step = 0; step < 4000; ++step) {
     RandomStream random = LaneDraws(At(2, step));
-    const MaskedText draw = DrawMasks(At(2, step), config, 14, 4, random);
+    const MaskedText draw = DrawMasks(At(2, step), {}, 14, 4, random);
     for (int64_t block = 0; block < 4; ++block) {
       const int64_t end = std::min<int64_t>(14, 4 * block + 4);
       const double u = SpreadUniform(At(2, step), block, 4, true);
@@ -186,9 +178,7 @@ TEST(DrawMasksTest, EachBlockHasItsRateAndItsWeightsCountItsTokens) {
 }
 
 TEST(DrawMasksTest, CountsAreUniformAndExact) {
-  AnyOrderConfig config;
-  config.mask_draw = MaskDraw::kCount;
-  config.mask_rate_min = 0;
+  const AnyOrderConfig config = {.mask_rate_min = 0, .mask_draw = MaskDraw::kCount};
   std::vector<int> seen(6, 0);
   for (int64_t lane = 0; lane < 500; ++lane) {
     RandomStream random = LaneDraws(At(lane, 1));
@@ -204,8 +194,7 @@ TEST(DrawMasksTest, CountsAreUniformAndExact) {
 }
 
 TEST(DrawMasksTest, ARateOfOneMasksAll) {
-  AnyOrderConfig config;
-  config.mask_rate_min = config.mask_rate_max = 1;
+  const AnyOrderConfig config = {.mask_rate_min = 1, .mask_rate_max = 1};
   RandomStream random = LaneDraws(At(2, 3));
   EXPECT_EQ(DrawMasks(At(2, 3), config, 9, 1, random).weights, std::vector<float>(9, 1.0f));
 }

@@ -34,11 +34,7 @@ TEST_F(BertTest, EverybodySeesEverybody) {
     const Batch batch = Build(Sample(lane));
     ASSERT_EQ(batch.shape.query_rows, 0);
     ASSERT_EQ(batch.shape.num_keys(), sampling_.seq_len);
-    for (int64_t row = 0; row < sampling_.seq_len; ++row) {
-      for (int64_t key = 0; key < sampling_.seq_len; ++key) {
-        EXPECT_TRUE(Sees(batch, row, key));
-      }
-    }
+    ExpectSees(batch, [](int64_t, int64_t) { return true; });
     ExpectDistancesInTable(batch);
   }
 }
@@ -76,21 +72,20 @@ TEST_F(BertTest, ATargetIsPredictedFromTheInputAlone) {
 }
 
 TEST_F(BertTest, MemoryTwoDirectionsAndTablesTooSmallForTheTextAreRefused) {
-  using M = ModelConfig;
-  using S = SamplingConfig;
   ModelConfig model = model_;
   model.next_sentence_head = false;
   for (const char* const name : {"bert", "gpt"}) {
-    ExpectRefusals(name, model, sampling_,
-                   {{[](M& m, S&) { m.mem_len = 12; }, "model.mem_len is 12"},
-                    {[](M&, S& s) { s.bidirectional = true; }, "sampling.bidirectional is true"}});
+    ExpectRefusals(
+        name, model, sampling_,
+        {{[](auto& m, auto&) { m.mem_len = 12; }, "model.mem_len is 12"},
+         {[](auto&, auto& s) { s.bidirectional = true; }, "sampling.bidirectional is true"}});
   }
   model.positions = Positions::kLearned;
   model.segments = Segments::kLearned;
   ExpectRefusals(
       "bert", model, sampling_,
-      {{[](M& m, S&) { m.max_positions = 15; }, "model.max_positions is 15"},
-       {[](M& m, S&) { m.num_segments = 1; }, "model.num_segments is 1 but bert has 2"}});
+      {{[](auto& m, auto&) { m.max_positions = 15; }, "model.max_positions is 15"},
+       {[](auto& m, auto&) { m.num_segments = 1; }, "model.num_segments is 1 but bert has 2"}});
 }
 
 }  // namespace

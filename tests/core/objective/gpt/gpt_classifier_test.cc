@@ -3,12 +3,11 @@
 
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <set>
 #include <vector>
 
 #include "core/objective/gpt/gpt.h"
-#include "tests/core/network/model_testing.h"
+#include "tests/core/objective/batch_checks.h"
 
 namespace anyorder::testing {
 namespace {
@@ -20,11 +19,7 @@ constexpr ExampleTask kTasks[] = {ExampleTask::kClassification, ExampleTask::kEn
                                   ExampleTask::kSimilarity, ExampleTask::kMultipleChoice};
 
 ModelConfig Model(ExampleTask task, double lm_weight = 0.5) {
-  ModelConfig model = SmallModel();
-  model.mem_len = 0;
-  model.positions = Positions::kLearned;
-  model.max_positions = 40;
-  model.segments = Segments::kNone;
+  ModelConfig model = SmallLearnedModel(40);
   model.softmax_bias = false;
   model.task = {task, 3, lm_weight, 0.25};
   return model;
@@ -37,11 +32,8 @@ TextSample ExampleSample(int64_t lane) {
 // Evaluation: no dropout.
 StepResult Evaluate(const ModelConfig& model, int64_t seq_len,
                     const std::vector<TextSample>& lanes) {
-  const auto backend = kernels::MakeReferenceBackend();
   const auto objective = MakeObjectiveOrDie("gpt_classifier", model, OneWaySampling(seq_len));
-  const Batch batch = BuildBatch(*objective, lanes);
-  ModelRunner runner(model, kSmallVocab, batch.shape, *backend);
-  return runner.Run(batch, InitialWeights(model, kSmallVocab, 3), {}, false).step;
+  return RunOnce(model, BuildBatch(*objective, lanes), InitialWeights(model, kSmallVocab, 3)).step;
 }
 
 // A loss is a sum of a few hundred terms, each off by at most half an ulp of the largest.
@@ -105,13 +97,11 @@ TEST(GptClassifierTest, ATokenSeesThePastOfItsOwnSequenceAndPaddingSeesAndIsNoth
       return sequence < sequences.size() &&
              slot % 16 < static_cast<int64_t>(sequences[sequence].size());
     };
+    SCOPED_TRACE(ExampleTaskName(task));
+    ExpectSees(batch, [&](int64_t row, int64_t key) {
+      return is_token(row) && is_token(key) && row / 16 == key / 16 && key % 16 <= row % 16;
+    });
     for (int64_t row = 0; row < batch.shape.content_rows; ++row) {
-      for (int64_t key = 0; key < batch.shape.content_rows; ++key) {
-        const bool expected =
-            is_token(row) && is_token(key) && row / 16 == key / 16 && key % 16 <= row % 16;
-        EXPECT_EQ(Sees(batch, row, key), expected)
-            << ExampleTaskName(task) << " row " << row << " key " << key;
-      }
       if (!is_token(row)) continue;
       EXPECT_EQ(batch.row_pos[row], row % 16);
       EXPECT_EQ(batch.tokens[row], sequences[row / 16][row % 16]);
@@ -161,16 +151,13 @@ TEST(GptClassifierTest, PaddingChangesNoLoss) {
     EXPECT_EQ(SumNamed("task_accuracy", tight.sums).sum, SumNamed("task_accuracy", loose.sums).sum);
 
     // What stands in the padding: the same bits.
-    const auto backend = kernels::MakeReferenceBackend();
     const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task), OneWaySampling());
     Batch batch = BuildBatch(*objective, {sample});
-    ModelRunner runner(Model(task), kSmallVocab, batch.shape, *backend);
-    const std::vector<double> weights = InitialWeights(Model(task), kSmallVocab, 3);
-    const ModelRunner::Result before = runner.Run(batch, weights, {}, true);
+    const ModelRunner::Result before = RunOnce(Model(task), batch, true);
     for (int64_t row = 0; row < batch.shape.content_rows; ++row) {
       if (batch.row_doc[row] == kernels::kDocPad) batch.tokens[row] = 9;
     }
-    const ModelRunner::Result after = runner.Run(batch, weights, {}, true);
+    const ModelRunner::Result after = RunOnce(Model(task), batch, true);
     EXPECT_EQ(before.step.loss_sum, after.step.loss_sum);
     EXPECT_EQ(before.gradients, after.gradients);
   }
@@ -226,20 +213,16 @@ TEST(GptClassifierTest, AnExampleWithoutLabelTeachesItsLanguageOnly) {
 }
 
 TEST(GptClassifierTest, SettingsThatCannotBeUsedAreRefused) {
-  using M = ModelConfig;
-  using S = SamplingConfig;
   const ModelConfig model = Model(ExampleTask::kClassification);
-  ExpectRefusals(
-      "gpt_classifier", model, OneWaySampling(),
-      {{[](M& m, S&) { m.task.num_classes = 0; }, "objective.num_classes is 0"},
-       {[](M& m, S&) { m = Model(ExampleTask::kGeneration); }, "objective.task is generation"},
-       {[](M& m, S&) { m.task.lm_weight = -1; }, "objective.lm_weight is -1"},
-       {[](M& m, S&) { m.task.dropout = 1; }, "objective.classifier_dropout is 1"},
-       {[](M&, S& s) { s = OneWaySampling(4); }, "sampling.seq_len is 4"},
-       {[](M&, S& s) { s = OneWaySampling(41); }, "model.max_positions is 40"},
-       {[](M&, S& s) { s.bidirectional = true; }, "sampling.bidirectional"},
-       {[](M& m, S&) { m.mem_len = 4; }, "model.mem_len is 4"}});
-  ExpectRefusals("gpt", model, OneWaySampling(), {{[](M&, S&) {}, "gpt has no classifier"}});
+  ExpectRefusals("gpt_classifier", model, OneWaySampling(),
+                 {{[](auto& m, auto&) { m.task.num_classes = 0; }, "objective.num_classes is 0"},
+                  {[](auto& m, auto&) { m = Model(ExampleTask::kGeneration); },
+                   "objective.task is generation"},
+                  {[](auto&, auto& s) { s = OneWaySampling(4); }, "sampling.seq_len is 4"},
+                  {[](auto&, auto& s) { s = OneWaySampling(41); }, "model.max_positions is 40"},
+                  {[](auto&, auto& s) { s.bidirectional = true; }, "sampling.bidirectional"},
+                  {[](auto& m, auto&) { m.mem_len = 4; }, "model.mem_len is 4"}});
+  ExpectRefusals("gpt", model, OneWaySampling(), {{[](auto&, auto&) {}, "gpt has no classifier"}});
 }
 
 }  // namespace

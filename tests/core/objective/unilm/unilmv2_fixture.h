@@ -42,10 +42,6 @@ class UnilmV2Test : public ::testing::Test {
   static constexpr int64_t kSlots = 16;
 
   UnilmV2Test() {
-    model_.mem_len = 0;
-    model_.positions = Positions::kLearned;
-    model_.max_positions = kSlots;
-    model_.segments = Segments::kLearned;
     sampling_.mask_fraction = 0.3;  // five of 16, and up to three more by the last block
     sampling_.num_predict = 8;
     sampling_.block_max_span = 4;
@@ -57,10 +53,7 @@ class UnilmV2Test : public ::testing::Test {
   TextSample Sample(int64_t lane) const {
     return RandomSample(sampling_, SampleKind::kMaskedPairs, kSmallVocab, lane, 3, false);
   }
-  Batch Build(const TextSample& sample) const {
-    const std::unique_ptr<Objective> objective = Make();
-    return BuildBatch(*objective, {sample});
-  }
+  Batch Build(const TextSample& sample) const { return BuildBatch(*Make(), {sample}); }
 
   // The token at a position: the sample is A [SEP] B [SEP] [CLS], the text [CLS] A [SEP] B [SEP].
   static int32_t Truth(const TextSample& sample, int64_t pos) {
@@ -98,7 +91,7 @@ class UnilmV2Test : public ::testing::Test {
     return slots;
   }
 
-  ModelConfig model_ = SmallModel();
+  ModelConfig model_ = SmallLearnedModel(kSlots, 2);
   SamplingConfig sampling_ = OneWaySampling();
 };
 

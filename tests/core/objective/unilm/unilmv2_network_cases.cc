@@ -2,13 +2,10 @@
 // fp64: its last layer's states against those of passes that hold only some of the slots.
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <tuple>
-#include <utility>
 
 #include "tests/core/objective/unilm/unilmv2_fixture.h"
 #include "tests/testing/forwarding_backend.h"
@@ -212,7 +209,6 @@ TEST_P(OnePassTest, TheContextDoesNotReadRevealedTokensAgain) {
 }
 
 TEST_P(OnePassTest, WithoutKeptOriginalsNoLossDependsOnTheTokenItAsksFor) {
-  const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   for (const KeptOriginals kept :
        {KeptOriginals::kMask, KeptOriginals::kDropPar, KeptOriginals::kLeak}) {
     sampling_.kept_originals = kept;
@@ -220,7 +216,7 @@ TEST_P(OnePassTest, WithoutKeptOriginalsNoLossDependsOnTheTokenItAsksFor) {
     for (int64_t lane = 0; lane < 12; ++lane) {
       const TextSample sample = Sample(lane);
       const Batch batch = Build(sample);
-      ModelRunner runner(model_, kSmallVocab, batch.shape, *backend);
+      ModelRunner runner(model_, kSmallVocab, batch.shape);
       const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 41);
       const std::vector<float> losses = runner.Run(batch, weights, {}, false).losses;
       for (const PmlmSlot& slot : Slots(sample)) {

@@ -2,8 +2,6 @@
 
 #include "core/objective/unilm/unilmv2.h"
 
-#include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -45,14 +43,12 @@ TEST_F(UnilmV2Test, EveryRowSeesWhatTheRuleSaysAndPaddingNothing) {
       EXPECT_EQ(batch.key_pos[slot.key], slot.pos);
     }
     ASSERT_EQ(batch.shape.num_rows(), batch.shape.num_keys());
-    for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
-      padding += by_row.count(row) == 0;
-      for (int64_t key = 0; key < batch.shape.num_keys(); ++key) {
-        const bool both = by_row.count(row) == 1 && by_key.count(key) == 1;
-        ASSERT_EQ(Sees(batch, row, key), both && PmlmSees(*by_row[row], *by_key[key]))
-            << "row " << row << " key " << key << " lane " << lane;
-      }
-    }
+    padding += batch.shape.num_rows() - static_cast<int64_t>(by_row.size());
+    SCOPED_TRACE(lane);
+    ExpectSees(batch, [&](int64_t row, int64_t key) {
+      const bool both = by_row.count(row) == 1 && by_key.count(key) == 1;
+      return both && PmlmSees(*by_row[row], *by_key[key]);
+    });
     ExpectDistancesInTable(batch);
   }
   EXPECT_GT(padding, 20) << "the test would not notice padding that is seen";
@@ -164,45 +160,25 @@ TEST_F(CorruptionTest, KeptOriginalsHaveNoSecondLoss) {
 }
 
 TEST_F(UnilmV2Test, OneSampleGivesOneBatchWhateverItsPlace) {
-  const std::unique_ptr<Objective> objective = Make();
-  const TextSample sample = Sample(5);
-  const Batch alone = Build(sample);
-  Batch two(objective->Shape(2));
-  objective->BuildLane(Sample(6), 1, two);
-  objective->BuildLane(sample, 0, two);
-  objective->BuildLane(sample, 1, two);  // over what another sample left
-  const int64_t content = alone.shape.content_rows, keys = alone.shape.num_keys();
-  for (int64_t i = 0; i < content; ++i) EXPECT_EQ(two.tokens[content + i], alone.tokens[i]) << i;
-  for (const auto& [of_two, of_one] : {std::pair{&two.key_key, &alone.key_key},
-                                       {&two.key_grp, &alone.key_grp},
-                                       {&two.key_doc, &alone.key_doc},
-                                       {&two.key_pos, &alone.key_pos}}) {
-    for (int64_t key = 0; key < keys; ++key)
-      EXPECT_EQ((*of_two)[keys + key], (*of_one)[key]) << key;
-  }
-  for (size_t i = 0; i < alone.weights.size(); ++i) {
-    EXPECT_EQ(two.weights[alone.weights.size() + i], alone.weights[i]);
-    EXPECT_EQ(two.labels[alone.weights.size() + i], alone.labels[i]);
-  }
+  ExpectSameInAnyPlace(*Make(), Sample(5), Sample(6));
 }
 
 TEST_F(UnilmV2Test, UnusableSettingsAreRefusedInOneLine) {
-  using M = ModelConfig;
-  using S = SamplingConfig;
-  ExpectRefusals("unilmv2", model_, sampling_,
-                 {{[](M& m, S&) { m.mem_len = 4; }, "model.mem_len is 4"},
-                  {[](M&, S& s) { s.bidirectional = true; }, "bidirectional is true"},
-                  {[](M&, S& s) { s.block_min_span = 0; }, "block_min_span is 0"},
-                  {[](M&, S& s) { s.block_max_span = 17; }, "block_max_span 17"},
-                  {[](M&, S& s) { s.block_span_prob = 1; }, "block_span_prob is 1"},
-                  {[](M&, S& s) { s.num_predict = 4; }, "num_predict is 4"},
-                  {[](M&, S& s) { s.mask_fraction = 0.9, s.num_predict = 40; }, "mask_fraction"},
-                  {[](M& m, S&) { m.max_positions = 15; }, "max_positions is 15"},
-                  {[](M& m, S&) { m.num_segments = 1; }, "num_segments is 1"},
-                  {[](M&, S& s) { s.random_token_prob = 0.5; }, "at most 1 together"},
-                  {[](M&, S& s) { s.short_sequence_prob = 0.1, s.spans = SpanKind::kSingle; },
-                   "short_sequence_prob"},
-                  {[](M& m, S&) { m.next_sentence_head = true; }, "next_sentence"}});
+  ExpectRefusals(
+      "unilmv2", model_, sampling_,
+      {{[](auto& m, auto&) { m.mem_len = 4; }, "model.mem_len is 4"},
+       {[](auto&, auto& s) { s.bidirectional = true; }, "bidirectional is true"},
+       {[](auto&, auto& s) { s.block_min_span = 0; }, "block_min_span is 0"},
+       {[](auto&, auto& s) { s.block_max_span = 17; }, "block_max_span 17"},
+       {[](auto&, auto& s) { s.block_span_prob = 1; }, "block_span_prob is 1"},
+       {[](auto&, auto& s) { s.num_predict = 4; }, "num_predict is 4"},
+       {[](auto&, auto& s) { s.mask_fraction = 0.9, s.num_predict = 40; }, "mask_fraction"},
+       {[](auto& m, auto&) { m.max_positions = 15; }, "max_positions is 15"},
+       {[](auto& m, auto&) { m.num_segments = 1; }, "num_segments is 1"},
+       {[](auto&, auto& s) { s.random_token_prob = 0.5; }, "at most 1 together"},
+       {[](auto&, auto& s) { s.short_sequence_prob = 0.1, s.spans = SpanKind::kSingle; },
+        "short_sequence_prob"},
+       {[](auto& m, auto&) { m.next_sentence_head = true; }, "next_sentence"}});
 }
 
 }  // namespace

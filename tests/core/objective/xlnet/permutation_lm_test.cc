@@ -10,6 +10,18 @@
 namespace anyorder::testing {
 namespace {
 
+class PermutationLmTest : public ::testing::Test {
+ protected:
+  TextSample Sample(int64_t lane, int64_t step, bool backward = false) const {
+    return RandomSample(sampling_, SampleKind::kPairs, kSmallVocab, lane, step, backward);
+  }
+
+  const SamplingConfig sampling_ = SmallSampling();
+  ModelConfig model_ = SmallModel();
+  const std::unique_ptr<Objective> objective_ =
+      MakeObjectiveOrDie("permutation_lm", model_, sampling_);
+};
+
 // The row of the query stream for slot `slot`, or -1.
 int64_t QueryOf(const Batch& batch, int64_t b, int64_t slot) {
   for (int64_t i = b * batch.shape.targets; i < (b + 1) * batch.shape.targets; ++i) {
@@ -30,19 +42,7 @@ struct GoldenHalf {
                                       "00001010", "01011011", "00000000", "00001010"};
 };
 
-TEST(PlainPermutationTest, GoldenExample) {
-  const GoldenHalf golden;
-  const LocalPermutation half = PermuteHalf(golden.is_masked, golden.is_functional, golden.order);
-  EXPECT_EQ(half.rev, (std::vector<int>{-1, 0, -1, 1, 6, -1, 7, 5}));
-  EXPECT_EQ(half.is_target, (std::vector<int>{0, 1, 0, 1, 1, 0, 0, 0}));
-  EXPECT_EQ(half.self, (std::vector<int>{0, 0, 0, 1, 6, 0, 8, 6}));
-  for (int64_t i = 0; i < 8; ++i) {
-    for (int64_t j = 0; j < 8; ++j)
-      EXPECT_EQ(half.perm_mask(i, j), golden.blocked[i][j] - '0') << i << " " << j;
-  }
-}
-
-TEST(PermutationLmTest, GoldenExampleInBothHalves) {
+TEST_F(PermutationLmTest, GoldenExampleInBothHalves) {
   const GoldenHalf golden;
   TextSample sample;
   for (int half = 0; half < 2; ++half) {
@@ -55,11 +55,9 @@ TEST(PermutationLmTest, GoldenExampleInBothHalves) {
     append(sample.order, golden.order);
   }
   sample.segment.assign(16, 0);
-  SamplingConfig sampling = SmallSampling();
+  SamplingConfig sampling = sampling_;
   sampling.num_predict = 6;
-  const std::unique_ptr<Objective> objective =
-      MakeObjectiveOrDie("permutation_lm", SmallModel(), sampling);
-  Batch batch = BuildBatch(*objective, {sample});
+  const Batch batch = BuildBatch(*MakeObjectiveOrDie("permutation_lm", model_, sampling), {sample});
   const int64_t memory = batch.shape.memory_rows;
   for (int64_t i = 0; i < 16; ++i) {
     for (int64_t j = 0; j < 16; ++j) {
@@ -74,25 +72,21 @@ TEST(PermutationLmTest, GoldenExampleInBothHalves) {
   EXPECT_EQ(batch.TargetWeight(), 6.0);
 }
 
-TEST(PermutationLmTest, RandomTextSeesWhatTheDensePermMaskAllows) {
-  const SamplingConfig sampling = SmallSampling();
-  const std::unique_ptr<Objective> objective =
-      MakeObjectiveOrDie("permutation_lm", SmallModel(), sampling);
-  Batch batch(objective->Shape(2));
+TEST_F(PermutationLmTest, RandomTextSeesWhatTheDensePermMaskAllows) {
+  Batch batch(objective_->Shape(2));
   for (int64_t lane = 0; lane < 40; ++lane) {
     const int64_t b = lane % 2;
-    const TextSample sample =
-        RandomSample(sampling, SampleKind::kPairs, kSmallVocab, lane, 3, lane % 3 == 0);
-    objective->BuildLane(sample, b, batch);
-    const LocalPermutation order = PermuteSequence(sample, sampling.reuse_len);
-    const int64_t first_row = b * sampling.seq_len;
+    const TextSample sample = Sample(lane, 3, lane % 3 == 0);
+    objective_->BuildLane(sample, b, batch);
+    const LocalPermutation order = PermuteSequence(sample, sampling_.reuse_len);
+    const int64_t first_row = b * sampling_.seq_len;
     const int64_t first_key = b * batch.shape.num_keys() + batch.shape.memory_rows;
     int64_t targets = 0;
-    for (int64_t i = 0; i < sampling.seq_len; ++i) {
+    for (int64_t i = 0; i < sampling_.seq_len; ++i) {
       const int64_t query = QueryOf(batch, b, i);
       EXPECT_EQ(query >= 0, order.is_target[i] == 1);
       targets += order.is_target[i];
-      for (int64_t j = 0; j < sampling.seq_len; ++j) {
+      for (int64_t j = 0; j < sampling_.seq_len; ++j) {
         const bool allowed = order.perm_mask(i, j) == 0.0;
         ASSERT_EQ(Sees(batch, first_row + i, first_key + j), i == j || allowed);
         if (query >= 0) {
@@ -102,8 +96,8 @@ TEST(PermutationLmTest, RandomTextSeesWhatTheDensePermMaskAllows) {
       for (int64_t m = 1; m <= batch.shape.memory_rows; ++m)
         ASSERT_TRUE(Sees(batch, first_row + i, first_key - m));
     }
-    for (int64_t i = targets; i < sampling.num_predict; ++i) {
-      const int64_t row = batch.readout_rows[b * sampling.num_predict + i];
+    for (int64_t i = targets; i < sampling_.num_predict; ++i) {
+      const int64_t row = batch.readout_rows[b * sampling_.num_predict + i];
       for (int64_t key = 0; key < batch.shape.num_keys(); ++key)
         ASSERT_FALSE(Sees(batch, row, b * batch.shape.num_keys() + key)) << "an unused slot";
     }
@@ -111,35 +105,29 @@ TEST(PermutationLmTest, RandomTextSeesWhatTheDensePermMaskAllows) {
 }
 
 // Changes nothing but who sees CLS, and whom CLS sees.
-TEST(PermutationLmTest, WithNextSentenceClsSeesAllAndNobodySeesIt) {
-  const SamplingConfig sampling = SmallSampling();
-  ModelConfig model = SmallModel();
-  const std::unique_ptr<Objective> plain = MakeObjectiveOrDie("permutation_lm", model, sampling);
-  model.next_sentence_head = true;
-  const std::unique_ptr<Objective> objective =
-      MakeObjectiveOrDie("permutation_lm", model, sampling);
-  Batch without(plain->Shape(2));
+TEST_F(PermutationLmTest, WithNextSentenceClsSeesAllAndNobodySeesIt) {
+  model_.next_sentence_head = true;
+  const auto objective = MakeObjectiveOrDie("permutation_lm", model_, sampling_);
+  Batch without(objective_->Shape(2));
   Batch batch(objective->Shape(2));
   int64_t differing = 0;
   for (int64_t lane = 0; lane < 40; ++lane) {
     const int64_t b = lane % 2;
-    const TextSample sample =
-        RandomSample(sampling, SampleKind::kPairs, kSmallVocab, lane, 3, lane % 3 == 0);
-    plain->BuildLane(sample, b, without);
+    const TextSample sample = Sample(lane, 3, lane % 3 == 0);
+    objective_->BuildLane(sample, b, without);
     objective->BuildLane(sample, b, batch);
-    const int64_t cls_row = (b + 1) * sampling.seq_len - 1;
+    const int64_t cls_row = (b + 1) * sampling_.seq_len - 1;
     EXPECT_EQ(batch.summary_rows[b], cls_row);
     EXPECT_EQ(batch.summary_labels[b], sample.b_follows_a ? 1 : 0);
     EXPECT_EQ(batch.summary_weights[b], 5.0f);
     for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {
-      if (batch.lanes[b] != lane) continue;
-      const int64_t content = 2 * sampling.seq_len;
+      const int64_t content = 2 * sampling_.seq_len;
       const int64_t of_lane =
-          row < content ? row / sampling.seq_len : (row - content) / sampling.num_predict;
+          row < content ? row / sampling_.seq_len : (row - content) / sampling_.num_predict;
       if (of_lane != b) continue;
-      for (int64_t slot = -model.mem_len; slot < sampling.seq_len; ++slot) {
-        const int64_t key = b * batch.shape.num_keys() + model.mem_len + slot;
-        const bool is_cls = slot == sampling.seq_len - 1;
+      for (int64_t slot = -model_.mem_len; slot < sampling_.seq_len; ++slot) {
+        const int64_t key = b * batch.shape.num_keys() + model_.mem_len + slot;
+        const bool is_cls = slot == sampling_.seq_len - 1;
         const bool expected = row == cls_row || (!is_cls && Sees(without, row, key));
         ASSERT_EQ(Sees(batch, row, key), expected) << row << " " << slot;
         differing += expected != Sees(without, row, key) ? 1 : 0;
@@ -151,59 +139,47 @@ TEST(PermutationLmTest, WithNextSentenceClsSeesAllAndNobodySeesIt) {
   EXPECT_EQ(batch.readout_rows, without.readout_rows);
 }
 
-TEST(PermutationLmTest, MemoryBecomesVisibleAsItFills) {
-  SamplingConfig sampling = SmallSampling();
-  ModelConfig model = SmallModel();  // 12 slots of memory, 8 new states a step
-  const std::unique_ptr<Objective> objective =
-      MakeObjectiveOrDie("permutation_lm", model, sampling);
-  Batch batch(objective->Shape(1));
-  for (const auto& [step, hidden] :
-       std::vector<std::pair<int64_t, int64_t>>{{0, 12}, {1, 4}, {2, 0}}) {
-    objective->BuildLane(RandomSample(sampling, SampleKind::kPairs, kSmallVocab, 0, step, false), 0,
-                         batch);
-    for (int64_t slot = 0; slot < model.mem_len; ++slot) {
+TEST_F(PermutationLmTest, MemoryBecomesVisibleAsItFills) {
+  // 12 slots of memory, 8 new states a step
+  for (const auto& [step, hidden] : {std::pair{0, 12}, {1, 4}, {2, 0}}) {
+    const Batch batch = BuildBatch(*objective_, {Sample(0, step)});
+    for (int64_t slot = 0; slot < model_.mem_len; ++slot) {
       EXPECT_EQ(Sees(batch, 0, slot), slot >= hidden) << "step " << step << " slot " << slot;
-      EXPECT_EQ(batch.key_pos[slot], slot - model.mem_len);
+      EXPECT_EQ(batch.key_pos[slot], slot - model_.mem_len);
     }
   }
-  model.initial_memory = InitialMemory::kZeros;
-  MakeObjectiveOrDie("permutation_lm", model, sampling)
-      ->BuildLane(RandomSample(sampling, SampleKind::kPairs, kSmallVocab, 0, 0, false), 0, batch);
+  model_.initial_memory = InitialMemory::kZeros;
+  const Batch batch =
+      BuildBatch(*MakeObjectiveOrDie("permutation_lm", model_, sampling_), {Sample(0, 0)});
   EXPECT_TRUE(Sees(batch, 0, 0)) << "zeros are attended to";
 }
 
-TEST(PermutationLmTest, EveryVisiblePairHasADistanceInTheTable) {
-  const SamplingConfig sampling = SmallSampling();
+TEST_F(PermutationLmTest, EveryVisiblePairHasADistanceInTheTable) {
   for (const char* const name : {"permutation_lm", "causal_lm", "dae"}) {
-    const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(name, SmallModel(), sampling);
     SCOPED_TRACE(name);
-    ExpectDistancesInTable(RandomBatch(*objective, sampling, kSmallVocab, {0}, {false}, 9));
+    ExpectDistancesInTable(RandomBatch(*MakeObjectiveOrDie(name, model_, sampling_), sampling_,
+                                       kSmallVocab, {0}, {false}, 9));
   }
 }
 
-TEST(PermutationLmTest, LogicalRowIdsBelongToLanesNotToPlaces) {
-  const SamplingConfig sampling = SmallSampling();
-  const std::unique_ptr<Objective> objective =
-      MakeObjectiveOrDie("permutation_lm", SmallModel(), sampling);
-  const Batch first = RandomBatch(*objective, sampling, kSmallVocab, {5, 6}, {false, true}, 2);
-  const Batch second = RandomBatch(*objective, sampling, kSmallVocab, {6}, {true}, 2);
-  const int64_t size = sampling.seq_len;
+TEST_F(PermutationLmTest, LogicalRowIdsBelongToLanesNotToPlaces) {
+  const Batch first = BuildBatch(*objective_, {Sample(5, 2), Sample(6, 2, true)});
+  const Batch second = BuildBatch(*objective_, {Sample(6, 2, true)});
+  const int64_t size = sampling_.seq_len, queries = sampling_.num_predict;
   for (int64_t slot = 0; slot < size; ++slot)
     EXPECT_EQ(first.row_ids[size + slot], second.row_ids[slot]);
-  for (int64_t query = 0; query < sampling.num_predict; ++query) {
-    EXPECT_EQ(first.row_ids[2 * size + sampling.num_predict + query], second.row_ids[size + query]);
-  }
+  for (int64_t query = 0; query < queries; ++query)
+    EXPECT_EQ(first.row_ids[2 * size + queries + query], second.row_ids[size + query]);
 }
 
 TEST(ObjectiveRegistryTest, UnknownNamesGetAHintAndUnusableSettingsAreRefused) {
-  using M = ModelConfig;
-  using S = SamplingConfig;
   ExpectRefusals("permutaton_lm", SmallModel(), SmallSampling(),
-                 {{[](M&, S&) {}, "did you mean 'permutation_lm'"}});
+                 {{[](auto&, auto&) {}, "did you mean 'permutation_lm'"}});
   ExpectRefusals("permutation_lm", SmallModel(), SmallSampling(),
-                 {{[](M&, S& s) { s.reuse_len = 5; }, "reuse_len=5"}});
-  ExpectRefusals("causal_lm", SmallModel(), SmallSampling(),
-                 {{[](M& m, S&) { m.next_sentence_head = true; }, "reads no sentence pairs"}});
+                 {{[](auto&, auto& s) { s.reuse_len = 5; }, "reuse_len=5"}});
+  ExpectRefusals(
+      "causal_lm", SmallModel(), SmallSampling(),
+      {{[](auto& m, auto&) { m.next_sentence_head = true; }, "reads no sentence pairs"}});
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "core/network/tensors/parameters.h"
 #include "data/sampling/sampler.h"
+#include "tests/core/network/model_testing.h"
 #include "tests/core/train/small_gpt.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/example_files.h"
@@ -32,19 +32,11 @@ class EvaluatorTest : public ::testing::Test {
  protected:
   EvaluatorTest() {
     directory_ = data::MakeTestDirectory("evaluator");
-    data::TestDataset files;
-    files.vocab_size = kVocabulary;
-    files.shard_tokens = 6400;
-    files.Write(directory_, data::TestStream::Random(6000, kVocabulary, 3));
-    auto opened = data::Dataset::Open(directory_);
-    ANYORDER_CHECK(opened.ok()) << opened.status().ToString();
-    text_ = *std::move(opened);
+    data::TestDataset{.vocab_size = kVocabulary, .shard_tokens = 6400}.Write(
+        directory_, data::TestStream::Random(6000, kVocabulary, 3));
+    text_ = data::Dataset::Open(directory_).value();
 
-    config_.model.num_layers = 2;
-    config_.model.model_dim = 8;
-    config_.model.num_heads = 2;
-    config_.model.head_dim = 4;
-    config_.model.ffn_dim = 16;
+    config_.model = {.num_layers = 2, .model_dim = 8, .num_heads = 2, .head_dim = 4, .ffn_dim = 16};
     config_.model.mem_len = 20;
     config_.model.init_range = 0.3;
     config_.sampling.seq_len = 32;
@@ -58,24 +50,20 @@ class EvaluatorTest : public ::testing::Test {
   ~EvaluatorTest() override { std::filesystem::remove_all(directory_); }
 
   std::vector<float> Weights() const {
-    const ParameterLayout layout(config_.model, kVocabulary);
-    std::vector<float> weights(static_cast<size_t>(layout.num_elements()));
-    InitializeParameters(layout, config_.model, 1, 0, layout.num_elements(), weights.data());
-    return weights;
+    return testing::InitialParameters(config_.model, kVocabulary, 1);
+  }
+  // The losses of all lanes after all batches.
+  static std::vector<SplitLosses> RunAll(Evaluator& evaluator, const std::vector<float>& weights) {
+    for (int64_t batch = 0; batch < evaluator.num_batches(); ++batch) {
+      ANYORDER_CHECK_OK(evaluator.RunBatch(
+          ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())})));
+    }
+    return evaluator.lane_losses();
   }
   // The losses of all lanes of one process.
   std::vector<SplitLosses> Lanes(const EvaluatorOptions& options, int threads = 1) const {
     auto backend = *kernels::MakeCpuBackend({threads});
-    const std::vector<float> weights = Weights();
-    auto evaluator = Evaluator::Create(config_, *text_, options, nullptr, *backend);
-    ANYORDER_CHECK(evaluator.ok()) << evaluator.status().ToString();
-    for (int64_t batch = 0; batch < (*evaluator)->num_batches(); ++batch) {
-      const absl::Status done =
-          (*evaluator)
-              ->RunBatch(ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())}));
-      ANYORDER_CHECK(done.ok()) << done.ToString();
-    }
-    return (*evaluator)->lane_losses();
+    return RunAll(**Evaluator::Create(config_, *text_, options, nullptr, *backend), Weights());
   }
   SplitLosses Losses() const { return SumOverLanes(Lanes(options_)); }
 
@@ -194,18 +182,11 @@ TEST_F(EvaluatorTest, DropoutIsOff) {
 
 TEST_F(EvaluatorTest, RestartGivesTheSameBits) {
   auto backend = *kernels::MakeCpuBackend({1});
-  const std::vector<float> weights = Weights();
   const auto evaluator = *Evaluator::Create(config_, *text_, options_, nullptr, *backend);
   double losses[2];
   for (double& loss : losses) {
     evaluator->Restart();
-    for (int64_t batch = 0; batch < evaluator->num_batches(); ++batch) {
-      ASSERT_TRUE(
-          evaluator
-              ->RunBatch(ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())}))
-              .ok());
-    }
-    loss = SumOverLanes(evaluator->lane_losses()).total().loss;
+    loss = SumOverLanes(RunAll(*evaluator, Weights())).total().loss;
   }
   EXPECT_EQ(losses[0], losses[1]);
 }

@@ -67,7 +67,6 @@ TEST(LossSumsTest, WeightsAreTakenIntoTheMean) {
   EXPECT_DOUBLE_EQ(sums.mean(), 2);
 }
 
-// Two lanes of four entries, one of them padding; the second loss has double weights.
 // A lane without divisor (an example without label) is in no mean of the whole, whatever its
 // targets cost.
 TEST(LossSumsTest, LaneWithoutDivisorIsInNoMean) {
@@ -88,6 +87,7 @@ TEST(LossSumsTest, LaneWithoutDivisorIsInNoMean) {
   EXPECT_EQ(all.total().samples, 1);
 }
 
+// Two lanes of four entries, one of them padding; the second loss has double weights.
 TEST(LossSumsTest, LossesThatAreToldApartAreSummedApart) {
   BatchShape shape;
   shape.batch_size = 2;

@@ -18,24 +18,18 @@ std::string Piece(const std::string& text, int type = 1) {
   return Field(1, Field(1, text) + score + kind);
 }
 
-data::VocabIds Ids() {
-  data::VocabIds ids;
-  ids.unk = 0;
-  ids.eod = 1;
-  return ids;
-}
+data::VocabIds Ids() { return {.unk = 0, .eod = 1}; }
 
 TEST(PieceLengthsTest, CountsCharactersAndBytesOfTheText) {
   const std::string model = Piece("<unk>", 2) + Piece("<eod>", 4) + Piece("\xE2\x96\x81the") +
                             Piece("\xE2\x96\x81") + Piece("\xC3\xA9t") +
                             Piece("\xE2\x82\xAC\xF0\x9F\x98\x80") + Field(2, "trainer settings");
-  const auto lengths = PieceLengths(model, Ids());
-  ASSERT_TRUE(lengths.ok()) << lengths.status();
-  ASSERT_EQ(lengths->size(), 6u);
+  const auto lengths = PieceLengths(model, Ids()).value();
+  ASSERT_EQ(lengths.size(), 6u);
   const std::vector<TextLength> expected = {{1, 1}, {0, 0}, {4, 4}, {1, 1}, {2, 3}, {2, 7}};
   for (size_t id = 0; id < expected.size(); ++id) {
-    EXPECT_EQ((*lengths)[id].characters, expected[id].characters) << id;
-    EXPECT_EQ((*lengths)[id].bytes, expected[id].bytes) << id;
+    EXPECT_EQ(lengths[id].characters, expected[id].characters) << id;
+    EXPECT_EQ(lengths[id].bytes, expected[id].bytes) << id;
   }
 }
 

@@ -23,8 +23,7 @@ class AnomalyRunsTest : public TrainerTest {
   // A run of its own, and its end.
   std::vector<absl::Status> Run(const std::string& name, int ranks, std::optional<Fault> fault) {
     run_name_ = name;
-    fs::remove_all(RunDir(ranks));
-    return Train(ranks, fault);
+    return TrainAnew(ranks, fault);
   }
 };
 
@@ -33,18 +32,15 @@ TEST_F(AnomalyRunsTest, SpikeOnAnyRankIsSkippedByAll) {
   config_.anomaly.on_spike = AnomalyAction::kSkip;
   std::string end;
   for (const Poison poison : {Poison::kLossSpike, Poison::kGradientSpike}) {
-    for (int ranks = 2; ranks <= 4; ++ranks) {
-      for (int rank = 0; rank < ranks; ++rank) {
-        SCOPED_TRACE(::testing::Message() << "rank " << rank << " of " << ranks << ", "
-                                          << (poison == Poison::kLossSpike ? "loss" : "gradient"));
-        ExpectAllOk(Run("spike", ranks, Fault{poison, rank, 5}));
-        ExpectOneSkippedStep(ranks, 5, 8);
-        EXPECT_EQ(Events<ledger::Skipped>(ranks)[0].reason, "spike");
-        EXPECT_EQ(Events<ledger::Skipped>(ranks)[0].rank, -1);  // all values are finite
-        if (end.empty()) end = Digest(ranks, 8);
-        EXPECT_EQ(Digest(ranks, 8), end);
-      }
-    }
+    SCOPED_TRACE(poison == Poison::kLossSpike ? "loss" : "gradient");
+    ForEachRank(2, 4, [&](int ranks, int rank) {
+      ExpectAllOk(Run("spike", ranks, Fault{poison, rank, 5}));
+      ExpectOneSkippedStep(ranks, 5, 8);
+      EXPECT_EQ(Events<ledger::Skipped>(ranks)[0].reason, "spike");
+      EXPECT_EQ(Events<ledger::Skipped>(ranks)[0].rank, -1);  // all values are finite
+      if (end.empty()) end = Digest(ranks, 8);
+      EXPECT_EQ(Digest(ranks, 8), end);
+    });
   }
   // What was skipped is the update alone: without the jump the run ends elsewhere.
   ExpectAllOk(Run("none", 1, std::nullopt));
@@ -176,29 +172,24 @@ TEST_F(ReplicaRunsTest, FlippedBitIsFoundInItsStepAndReachesNoCheckpoint) {
   ExpectAllOk(Train(1));
   const std::string end = Digest(1, 6);
   config_.checkpoint.every = 1;
-  for (int ranks = 2; ranks <= 4; ++ranks) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      SCOPED_TRACE(::testing::Message() << "rank " << rank << " of " << ranks);
-      run_name_ = "flipped";
-      fs::remove_all(RunDir(ranks));
-      const std::vector<absl::Status> ends = Train(ranks, Fault{Poison::kWeights, rank, 4});
-      ExpectAllEqual(ends);
-      EXPECT_EQ(ExitStatusFor(ends[0]), kExitIo) << ends[0];  // the launcher starts it again
-      const std::string message(ends[0].message());
-      EXPECT_THAT(message, HasSubstr("step 4"));
-      for (int other = 0; other < ranks; ++other) {
-        const std::string name =
-            "rank " + std::to_string(other) + " on thread" + std::to_string(other) + ": 1 of ";
-        EXPECT_EQ(message.find(name) != std::string::npos, other == rank) << message;
-      }
-      EXPECT_THAT(message, HasSubstr("the first in 'transformer.word_embedding.weight'"));
-      EXPECT_EQ(Events<ledger::Stop>(ranks).back().step, 3);
-      for (const ledger::Commit& commit : Events<ledger::Commit>(ranks)) EXPECT_LE(commit.step, 3);
-      EXPECT_FALSE(fs::exists(ckpt::CheckpointPath(RunDir(ranks), 4)));
-      ExpectAllOk(Train(ranks));
-      EXPECT_EQ(Digest(ranks, 6), end);
+  run_name_ = "flipped";
+  ForEachRank(2, 4, [&](int ranks, int rank) {
+    const std::vector<absl::Status> ends = TrainAnew(ranks, Fault{Poison::kWeights, rank, 4});
+    ExpectAllEqual(ends);
+    EXPECT_EQ(ExitStatusFor(ends[0]), kExitIo) << ends[0];  // the launcher starts it again
+    const std::string message(ends[0].message());
+    EXPECT_THAT(message, HasSubstr("step 4"));
+    for (int other = 0; other < ranks; ++other) {
+      const std::string name = absl::StrCat("rank ", other, " on thread", other, ": 1 of ");
+      EXPECT_EQ(message.find(name) != std::string::npos, other == rank) << message;
     }
-  }
+    EXPECT_THAT(message, HasSubstr("the first in 'transformer.word_embedding.weight'"));
+    EXPECT_EQ(Events<ledger::Stop>(ranks).back().step, 3);
+    for (const ledger::Commit& commit : Events<ledger::Commit>(ranks)) EXPECT_LE(commit.step, 3);
+    EXPECT_FALSE(fs::exists(ckpt::CheckpointPath(RunDir(ranks), 4)));
+    ExpectAllOk(Train(ranks));
+    EXPECT_EQ(Digest(ranks, 6), end);
+  });
 }
 
 // The check itself is what ends the run above.

@@ -17,11 +17,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 AnomalyConfig Config() {
-  AnomalyConfig config;
-  config.on_spike = AnomalyAction::kSkip;
-  config.spike_factor = 4;
-  config.spike_window = 10;
-  return config;
+  return {.on_spike = AnomalyAction::kSkip, .spike_factor = 4, .spike_window = 10};
 }
 
 // Losses 5 and 7 in turn: mean 6, deviation 1 up to what the exponential means move.
@@ -136,11 +132,7 @@ TEST(AnomalyPolicyTest, ConfigurationThatCannotWorkIsRefused) {
 }
 
 TEST(LaneRestartsTest, HidesMemoryThatHoldsNoStateYet) {
-  BatchShape shape;
-  shape.batch_size = 2;
-  shape.content_rows = 4;
-  shape.memory_rows = 10;
-  shape.advance = 4;
+  BatchShape shape = {.batch_size = 2, .content_rows = 4, .memory_rows = 10, .advance = 4};
   LaneRestarts restarts;
   restarts.Add(6, 20);
   restarts.Add(5, 3);

@@ -30,10 +30,11 @@ RunConfig ValidConfig() {
   return config;
 }
 
+std::string Faults(const RunConfig& config) { return std::string(config.Validate().message()); }
+
 TEST(ConfigFileTest, EmptyTextGivesTheDefaults) {
-  const absl::StatusOr<RunConfig> config = ParseRunConfig("", "run.toml");
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->ToText(), RunConfig().ToText());
+  const RunConfig config = ParseRunConfig("", "run.toml").value();
+  EXPECT_EQ(config.ToText(), RunConfig().ToText());
 }
 
 struct FaultyText {
@@ -66,10 +67,8 @@ TEST(ConfigFileTest, FaultsNameTheLineTheKeyAndWhatIsMeant) {
 }
 
 TEST(ConfigFileTest, WholeNumberServesWhereANumberIsExpected) {
-  const absl::StatusOr<RunConfig> config =
-      ParseRunConfig("[optimizer]\nmax_grad_norm = 2\n", "run.toml");
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->optimizer.max_grad_norm, 2.0);
+  const RunConfig config = ParseRunConfig("[optimizer]\nmax_grad_norm = 2\n", "run.toml").value();
+  EXPECT_EQ(config.optimizer.max_grad_norm, 2.0);
 }
 
 TEST(ConfigFileTest, TextOfAConfigParsesBackToTheSame) {
@@ -77,11 +76,10 @@ TEST(ConfigFileTest, TextOfAConfigParsesBackToTheSame) {
   config.data.shards = "a \"quoted\" \\ path\n";
   config.optimizer.learning_rate = 0.1 + 0.2;  // has no short decimal form
   config.model.dtype = ComputeType::kBFloat16;
-  const absl::StatusOr<RunConfig> parsed = ParseRunConfig(config.ToText(), "frozen");
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(parsed->ToText(), config.ToText());
-  EXPECT_EQ(parsed->optimizer.learning_rate, config.optimizer.learning_rate);
-  EXPECT_EQ(parsed->data.shards, config.data.shards);
+  const RunConfig parsed = ParseRunConfig(config.ToText(), "frozen").value();
+  EXPECT_EQ(parsed.ToText(), config.ToText());
+  EXPECT_EQ(parsed.optimizer.learning_rate, config.optimizer.learning_rate);
+  EXPECT_EQ(parsed.data.shards, config.data.shards);
 }
 
 TEST(ConfigFileTest, OverridesTakeWordsWithAndWithoutQuotes) {
@@ -132,7 +130,7 @@ TEST(RunConfigTest, ValidationListsFaultsOfAllSections) {
   config.train.global_batch_size = 12;
   config.train.micro_batch_size = 4;
   config.checkpoint.keep_last = 1;
-  const std::string faults(config.Validate().message());
+  const std::string faults = Faults(config);
   EXPECT_THAT(faults, AllOf(HasSubstr("model.num_heads is 5"), HasSubstr("times a power of two"),
                             HasSubstr("checkpoint.keep_last is 1")));
 }
@@ -141,10 +139,10 @@ TEST(RunConfigTest, DatasetAndKnownObjectiveAreRequired) {
   RunConfig config = ValidConfig();
   ASSERT_TRUE(config.Validate().ok()) << config.Validate();
   config.data.shards = "";
-  EXPECT_THAT(std::string(config.Validate().message()), HasSubstr("data.shards"));
+  EXPECT_THAT(Faults(config), HasSubstr("data.shards"));
   config = ValidConfig();
   config.objective.name = "permutation";
-  EXPECT_THAT(std::string(config.Validate().message()), HasSubstr("permutation_lm"));
+  EXPECT_THAT(Faults(config), HasSubstr("permutation_lm"));
 }
 
 TEST(RunConfigTest, KeysThatTheObjectiveDoesNotReadAreRefused) {
@@ -153,7 +151,7 @@ TEST(RunConfigTest, KeysThatTheObjectiveDoesNotReadAreRefused) {
   ASSERT_TRUE(config.Validate().ok()) << config.Validate();
   config.sampling.any_order.block_len = 8;
   config.sampling.global_stride = 16;
-  EXPECT_THAT(std::string(config.Validate().message()),
+  EXPECT_THAT(Faults(config),
               AllOf(HasSubstr("sampling.block_len is 8, which objective permutation_lm does not"),
                     HasSubstr("sampling.global_stride is 16")));
 }
@@ -169,7 +167,7 @@ TEST(RunConfigTest, RanksMustShareTheMicrobatches) {
 TEST(RunConfigTest, EvaluationNeedsTextAndSoundNumbers) {
   RunConfig config = ValidConfig();
   config.eval = {.shards = "", .every = 5, .batches = -1, .batch_size = 3, .seed = -1};
-  const std::string message(config.Validate().message());
+  const std::string message = Faults(config);
   for (const char* fault : {"eval.every is 5 but eval.shards is missing", "eval.batches is -1",
                             "eval.batch_size is 3 but must be even", "eval.seed is -1"})
     EXPECT_THAT(message, HasSubstr(fault));
@@ -188,7 +186,7 @@ TEST(RunConfigTest, TransportIsOneOfThreeAndBucketsHaveABound) {
   RunConfig config = ValidConfig();
   for (const int64_t bad : {0, 4097}) {
     config.dist.bucket_mib = bad;
-    EXPECT_THAT(std::string(config.Validate().message()), HasSubstr("dist.bucket_mib"));
+    EXPECT_THAT(Faults(config), HasSubstr("dist.bucket_mib"));
   }
 }
 
@@ -219,16 +217,14 @@ TEST(RunConfigTest, IdentityHoldsWhatDoes) {
 }
 
 TEST(ConfigFileTest, NextSentenceIsAKeyOfTheObjectiveAndGivesTheModelItsHead) {
-  absl::StatusOr<RunConfig> config =
-      ParseRunConfig("[objective]\nnext_sentence = true\n", "a.toml");
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_TRUE(config->model.next_sentence_head);
-  ASSERT_TRUE(ApplyOverride("objective.next_sentence=false", *config).ok());
-  EXPECT_FALSE(config->model.next_sentence_head);
-  ASSERT_TRUE(ApplyOverride("objective.next_sentence=true", *config).ok());
-  EXPECT_TRUE(config->model.next_sentence_head);
-  EXPECT_FALSE(ApplyOverride("model.next_sentence_head=true", *config).ok()) << "one key, not two";
-  const absl::StatusOr<RunConfig> again = ParseRunConfig(config->ToText(), "a.toml");
+  RunConfig config = ParseRunConfig("[objective]\nnext_sentence = true\n", "a.toml").value();
+  EXPECT_TRUE(config.model.next_sentence_head);
+  ASSERT_TRUE(ApplyOverride("objective.next_sentence=false", config).ok());
+  EXPECT_FALSE(config.model.next_sentence_head);
+  ASSERT_TRUE(ApplyOverride("objective.next_sentence=true", config).ok());
+  EXPECT_TRUE(config.model.next_sentence_head);
+  EXPECT_FALSE(ApplyOverride("model.next_sentence_head=true", config).ok()) << "one key, not two";
+  const absl::StatusOr<RunConfig> again = ParseRunConfig(config.ToText(), "a.toml");
   EXPECT_TRUE(again->model.next_sentence_head);
 }
 
@@ -265,11 +261,9 @@ TEST(ConfigKeysTest, KeysAreThoseOfAFrozenConfiguration) {
 TEST(ConfigKeysTest, NumbersBelowTheirBoundsAreRefused) {
   for (const ConfigKey& key : ConfigKeys()) {
     if (key.bounds.empty()) continue;
-    RunConfig config;
-    config.data.shards = "shards";
-    ASSERT_TRUE(config.Validate().ok()) << config.Validate();
+    RunConfig config = ValidConfig();
     ASSERT_TRUE(ApplyOverride(absl::StrCat(key.name(), "=-1000"), config).ok()) << key.name();
-    EXPECT_THAT(std::string(config.Validate().message()),
+    EXPECT_THAT(Faults(config),
                 HasSubstr(absl::StrCat(key.name(), " is -1000 but must be ", key.bounds)));
   }
 }

@@ -30,10 +30,9 @@ TEST(ConfigsTest, EveryFileValidatesAndRunsOnOneToEightRanks) {
   const std::vector<std::string> files = ConfigFiles();
   EXPECT_GE(files.size(), 4u);
   for (const std::string& file : files) {
-    const absl::StatusOr<RunConfig> config = LoadRunConfig(file, {});
-    ASSERT_TRUE(config.ok()) << config.status();
+    const RunConfig config = LoadRunConfig(file, {}).value();
     for (int ranks = 1; ranks <= 8; ++ranks)
-      EXPECT_TRUE(config->ValidateWorldSize(ranks).ok()) << file << " on " << ranks;
+      EXPECT_TRUE(config.ValidateWorldSize(ranks).ok()) << file << " on " << ranks;
   }
 }
 
@@ -49,10 +48,9 @@ TEST(ConfigsTest, TransformerXlFilesHaveThePublishedTotals) {
        {Published{"transformer-xl-enwik8.toml", 204, 41055436},
         Published{"transformer-xl-wt103.toml", 267735, 151107538},
         Published{"transformer-xl-wt103-large.toml", 267735, 285205322}}) {
-    const absl::StatusOr<RunConfig> config = LoadRunConfig(ConfigFolder() + published.file, {});
-    ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_EQ(ParameterLayout(config->model, published.vocab_size).num_elements(),
-              published.parameters + config->model.model_dim)
+    const RunConfig config = LoadRunConfig(ConfigFolder() + published.file, {}).value();
+    EXPECT_EQ(ParameterLayout(config.model, published.vocab_size).num_elements(),
+              published.parameters + config.model.model_dim)
         << published.file;
   }
 }

@@ -6,12 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <vector>
 
 #include "core/train/run/config_file.h"
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
+#include "tests/testing/emulated_gpu.h"
 #include "tests/testing/thread_communicator.h"
 
 namespace anyorder {
@@ -20,11 +18,6 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::unique_ptr<kernels::Backend> MakeGpu() {
-  return kernels::cuda::MakeCudaBackend(kernels::cuda::emulation::MakeEmulatedRuntime({}), {})
-      .value();
-}
 
 TEST(DeviceKeysTest, MayChangeBetweenStartsOfARun) {
   RunConfig cpu;
@@ -63,25 +56,26 @@ TEST(SameDevicesTest, RanksThatDifferAllEndWithOneLine) {
   for (const int odd_rank : {-1, 0, 2}) {
     std::vector<std::string> ends(3);
     testing::RunThreadRanks(3, [&](dist::Communicator& communicator) {
-      const std::unique_ptr<kernels::Backend> backend =
-          communicator.rank() == odd_rank ? MakeGpu() : kernels::MakeReferenceBackend();
+      const std::unique_ptr<kernels::Backend> backend = communicator.rank() == odd_rank
+                                                            ? testing::MakeEmulatedGpu()
+                                                            : kernels::MakeReferenceBackend();
       ends[communicator.rank()] = std::string(CheckSameDevices(*backend, communicator).message());
     });
     if (odd_rank < 0) {
       EXPECT_THAT(ends, Each(IsEmpty()));
     } else if (odd_rank == 2) {
-      EXPECT_THAT(
-          ends,
-          Each(HasSubstr("rank 2 computes on cuda (emulated GPU, sm_80), rank 0 on cpu: one job")));
+      EXPECT_THAT(ends, Each(HasSubstr("rank 2 computes on another device than rank 0 (cuda "
+                                       "(emulated GPU, sm_80) and cpu); one job")));
     } else {
-      EXPECT_THAT(ends, Each(HasSubstr("rank 1 computes on cpu, rank 0 on cuda (emulated GPU")));
+      EXPECT_THAT(
+          ends, Each(HasSubstr(
+                    "rank 1 computes on another device than rank 0 (cpu and cuda (emulated GPU")));
     }
   }
 }
 
 TEST(WhatFitsTest, NamesTheLargestHalfThatFits) {
-  TrainConfig train;
-  train.micro_batch_size = 24;
+  TrainConfig train = {.micro_batch_size = 24};
   const absl::Status out = absl::ResourceExhaustedError("allocate 5 bytes");
   std::vector<int64_t> tried;
   const absl::Status six = WithWhatFits(out, train, [&](int64_t lanes) {
@@ -116,7 +110,7 @@ TEST(DeviceChangeTest, IsSaidWhenADeviceChangesAndOnlyThen) {
 
 TEST(DeviceNameTest, IsCpuForAllCpuBackends) {
   EXPECT_EQ(DeviceName(*kernels::MakeReferenceBackend()), "cpu");
-  EXPECT_EQ(DeviceName(*MakeGpu()), "cuda (emulated GPU, sm_80)");
+  EXPECT_EQ(DeviceName(*testing::MakeEmulatedGpu()), "cuda (emulated GPU, sm_80)");
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <regex>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "core/train/logging/tensorboard_writer.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
+#include "tests/data/dataset/dataset_files.h"
 
 namespace anyorder {
 
@@ -28,40 +28,22 @@ using ::testing::HasSubstr;
 
 class RunFilesTest : public ::testing::Test {
  protected:
-  RunFilesTest() {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    directory_ = fs::path(::testing::TempDir()) / (std::string("run_files.") + info->name());
-    fs::remove_all(directory_);
-    fs::create_directories(directory_);
-  }
   ~RunFilesTest() override { fs::remove_all(directory_); }
 
-  std::string Path(const char* name) const { return (directory_ / name).string(); }
-  static std::string Read(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  }
-  static void Write(const std::string& path, const std::string& text) {
-    std::ofstream(path, std::ios::binary) << text;
-  }
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
 
   void AppendLedger(const std::vector<ledger::Event>& events) const {
-    absl::StatusOr<Ledger> ledger = Ledger::Open(Path("ledger"));
-    ASSERT_TRUE(ledger.ok()) << ledger.status();
-    for (const ledger::Event& event : events) ASSERT_TRUE(ledger->Append(event).ok());
+    Ledger ledger = Ledger::Open(Path("ledger")).value();
+    for (const ledger::Event& event : events) ASSERT_TRUE(ledger.Append(event).ok());
   }
   void AppendMetrics(int64_t first, int64_t last) const {
-    absl::StatusOr<MetricsLog> log = MetricsLog::Open(Path("metrics"));
-    ASSERT_TRUE(log.ok()) << log.status();
+    MetricsLog log = MetricsLog::Open(Path("metrics")).value();
     for (int64_t step = first; step <= last; ++step) {
-      StepMetrics metrics;
-      metrics.step = step;
-      metrics.loss = 1.0 / static_cast<double>(step);
-      ASSERT_TRUE(log->Append(metrics).ok());
+      ASSERT_TRUE(log.Append({.step = step, .loss = 1.0 / static_cast<double>(step)}).ok());
     }
   }
 
-  fs::path directory_;
+  const std::string directory_ = data::MakeTestDirectory("run_files");
 };
 
 ledger::Start StartOf(int64_t attempt) { return {"", attempt, 1}; }
@@ -70,13 +52,12 @@ TEST_F(RunFilesTest, LedgerGivesBackWhatWasAppended) {
   const ledger::Created created{"name \"with\" quotes", ""};
   AppendLedger({created, StartOf(1)});
   AppendLedger({ledger::Commit{1, 40, 1, 9}, StartOf(2), ledger::Commit{2, 20, 2}});
-  const auto records = ReadLedger(Path("ledger"));
-  ASSERT_TRUE(records.ok()) << records.status();
-  ASSERT_EQ(records->size(), 5u);
-  EXPECT_FALSE((*records)[0].time.empty());
-  EXPECT_EQ((*records)[0].attempt(), -1);
-  EXPECT_EQ((*records)[4].attempt(), 2);
-  const LedgerSummary summary = Summarize(*records);
+  const auto records = ReadLedger(Path("ledger")).value();
+  ASSERT_EQ(records.size(), 5u);
+  EXPECT_FALSE(records[0].time.empty());
+  EXPECT_EQ(records[0].attempt(), -1);
+  EXPECT_EQ(records[4].attempt(), 2);
+  const LedgerSummary summary = Summarize(records);
   EXPECT_EQ(summary.run_id, created.run_id);
   EXPECT_EQ(summary.attempts, 2);
   EXPECT_EQ(summary.committed_step, 40);
@@ -116,16 +97,15 @@ TEST_F(RunFilesTest, LedgerLinesAreThoseOfTheFormat) {
   }
   AppendLedger(events);
   const auto text = [this] {
-    return std::regex_replace(Read(Path("ledger")), std::regex(R"re(,"(time|crc32c)":"[^"]*")re"),
-                              "");
+    return std::regex_replace(data::ReadFile(Path("ledger")),
+                              std::regex(R"re(,"(time|crc32c)":"[^"]*")re"), "");
   };
   EXPECT_EQ(text(), expected);
   // Read and written again they are the same lines.
-  const auto records = ReadLedger(Path("ledger"));
-  ASSERT_TRUE(records.ok()) << records.status();
-  ASSERT_EQ(records->size(), lines.size());
+  const auto records = ReadLedger(Path("ledger")).value();
+  ASSERT_EQ(records.size(), lines.size());
   events.clear();
-  for (const LedgerRecord& record : *records) events.push_back(record.event);
+  for (const LedgerRecord& record : records) events.push_back(record.event);
   fs::remove(Path("ledger"));
   AppendLedger(events);
   EXPECT_EQ(text(), expected);
@@ -140,24 +120,23 @@ TEST_F(RunFilesTest, MissingLedgerIsARunThatNeverStarted) {
 
 TEST_F(RunFilesTest, TornLastLedgerLineIsLeftOutAndCutOffByTheNextAppend) {
   AppendLedger({StartOf(1), ledger::Commit{1, 5, 1}});
-  const std::string whole = Read(Path("ledger"));
-  Write(Path("ledger"), whole.substr(0, whole.size() - 7));
+  const std::string whole = data::ReadFile(Path("ledger"));
+  data::WriteFile(Path("ledger"), whole.substr(0, whole.size() - 7));
   EXPECT_EQ(ReadLedger(Path("ledger"))->size(), 1u);
   AppendLedger({StartOf(2)});
-  const auto records = ReadLedger(Path("ledger"));
-  ASSERT_TRUE(records.ok()) << records.status();
-  EXPECT_EQ(Summarize(*records).attempts, 2);
+  const auto records = ReadLedger(Path("ledger")).value();
+  EXPECT_EQ(Summarize(records).attempts, 2);
 }
 
 TEST_F(RunFilesTest, AnyChangedLedgerByteIsDataLossWithItsLine) {
   AppendLedger({StartOf(1), ledger::Commit{1, 5, 1}, StartOf(2)});
-  const std::string whole = Read(Path("ledger"));
+  const std::string whole = data::ReadFile(Path("ledger"));
   const size_t second_line = whole.find('\n') + 1;
   const size_t third_line = whole.find('\n', second_line) + 1;
   for (size_t at = second_line; at + 1 < third_line; ++at) {
     std::string damaged = whole;
     damaged[at] ^= 1;
-    Write(Path("ledger"), damaged);
+    data::WriteFile(Path("ledger"), damaged);
     const auto records = ReadLedger(Path("ledger"));
     EXPECT_TRUE(absl::IsDataLoss(records.status())) << "byte " << at << ": " << records.status();
     EXPECT_THAT(std::string(records.status().message()), HasSubstr("ledger:2")) << at;
@@ -166,9 +145,7 @@ TEST_F(RunFilesTest, AnyChangedLedgerByteIsDataLossWithItsLine) {
 
 TEST_F(RunFilesTest, MetricsKeepEveryDigitAndALossThatIsNoNumber) {
   AppendMetrics(1, 3);
-  StepMetrics metrics;
-  metrics.loss = std::nan("");
-  metrics.skipped = true;
+  StepMetrics metrics = {.loss = std::nan(""), .skipped = true};
   ASSERT_TRUE(MetricsLog::Open(Path("metrics"))->Append(metrics).ok());
   const auto read = ReadMetrics(Path("metrics"));
   ASSERT_EQ(read->size(), 4u);
@@ -185,7 +162,7 @@ TEST_F(RunFilesTest, FiguresOfHeadsAreGivenBackByTheirNames) {
   metrics.held_out.emplace();
   metrics.held_out->means = {{"loss_forward", 3.5}, {"loss_par", 1.25}};
   ASSERT_TRUE(log->Append(metrics).ok());
-  const std::string text = Read(Path("metrics"));
+  const std::string text = data::ReadFile(Path("metrics"));
   EXPECT_THAT(text, HasSubstr("\"loss_par\":2.5,\"loss_ae\":null,\"nsp_accuracy\":0.5"));
   EXPECT_THAT(text, HasSubstr("\"eval_loss_forward\":3.5,\"eval_loss_par\":1.25"));
   EXPECT_GT(text.find("nsp_"), text.find('\n'));
@@ -234,10 +211,9 @@ TEST_F(RunFilesTest, TensorboardFramesCarryMaskedChecksums) {
 }
 
 TEST_F(RunFilesTest, TensorboardFileBeginsWithItsVersion) {
-  auto writer = TensorboardWriter::Create(Path("tb"), 1, 1);
-  ASSERT_TRUE(writer.ok()) << writer.status();
-  ASSERT_TRUE(writer->Write(3, {{"train/loss", 2.5}}).ok());
-  const std::string text = Read(fs::directory_iterator(Path("tb"))->path().string());
+  auto writer = TensorboardWriter::Create(Path("tb"), 1, 1).value();
+  ASSERT_TRUE(writer.Write(3, {{"train/loss", 2.5}}).ok());
+  const std::string text = data::ReadFile(fs::directory_iterator(Path("tb"))->path().string());
   EXPECT_NE(text.find("brain.Event:2"), std::string::npos);
   float value = 0;
   const size_t tag = text.find("train/loss");
@@ -261,19 +237,13 @@ TEST(LossPlotTest, CurvesStayInsideTheFrameAndSkipWhatIsNoNumber) {
 
 TEST(LossPlotTest, NoStepsAndOneStepAreDrawnToo) {
   EXPECT_THAT(LossPlot({}, "empty"), HasSubstr("</svg>"));
-  StepMetrics one;
-  one.step = 1;
-  one.loss = 3;
-  const std::string svg = LossPlot({one}, "one");
+  const std::string svg = LossPlot({{.step = 1, .loss = 3}}, "one");
   EXPECT_EQ(svg.find("nan"), std::string::npos);
 }
 
 TEST(ProgressTest, LineTellsStepLossSpeedAndTimeLeft) {
   const Progress progress(100, 400, false, 10);
-  StepMetrics metrics;
-  metrics.step = 200;
-  metrics.loss = 6.25;
-  metrics.tokens_per_second = 5000;
+  const StepMetrics metrics = {.step = 200, .loss = 6.25, .tokens_per_second = 5000};
   // 100 steps took 50 s, so the 200 left take 100 s.
   EXPECT_EQ(progress.Line(metrics, absl::Seconds(50)),
             "step 200/400  loss 6.2500  5000 tokens/s  ETA 1m40s");

@@ -11,20 +11,17 @@
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/training_state.h"
+#include "tests/data/dataset/dataset_files.h"
 
 namespace anyorder {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 class ResumeTest : public ::testing::Test {
  protected:
   ResumeTest() {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    run_ = (fs::path(::testing::TempDir()) / (std::string("resume.") + info->name())).string();
-    fs::remove_all(run_);
-    fs::create_directories(run_);
+    run_ = data::MakeTestDirectory("resume");
     config_.data.shards = "shards";
     dataset_.dataset_digest = "data1";
     dataset_.tokenizer_digest = "tokens1";
@@ -33,7 +30,7 @@ class ResumeTest : public ::testing::Test {
     saved_.dataset_digest = "data1";
     saved_.tokenizer_digest = "tokens1";
   }
-  ~ResumeTest() override { fs::remove_all(run_); }
+  ~ResumeTest() override { std::filesystem::remove_all(run_); }
 
   void RecordCommit() const {
     absl::StatusOr<Ledger> ledger = Ledger::Open(RunDirectory(run_).ledger);
@@ -50,9 +47,7 @@ TEST_F(ResumeTest, FreshRunMayStartUnlessACheckpointIsRequired) {
   EXPECT_TRUE(CheckResume(run_, ResumeMode::kAuto).ok());
   EXPECT_TRUE(CheckResume(run_, ResumeMode::kNever).ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(CheckResume(run_, ResumeMode::kRequired)));
-  const absl::StatusOr<std::string> chosen = ChooseCheckpoint(run_, ResumeMode::kAuto);
-  ASSERT_TRUE(chosen.ok()) << chosen.status();
-  EXPECT_EQ(*chosen, "");
+  EXPECT_EQ(ChooseCheckpoint(run_, ResumeMode::kAuto).value(), "");
 }
 
 TEST_F(ResumeTest, LostCheckpointsAreNeverAFreshStart) {
@@ -74,13 +69,12 @@ TEST_F(ResumeTest, MetadataComesBackWhole) {
   saved_.skipped_steps = 2;
   saved_.world_size = 3;
   const ParameterLayout layout(config_.model, 100);
-  const auto parsed = ParseMetadata(SerializeMetadata(saved_, layout));
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(parsed->step, 77);
-  EXPECT_EQ(parsed->skipped_steps, 2);
-  EXPECT_EQ(parsed->world_size, 3);
-  EXPECT_EQ(parsed->config_text, saved_.config_text);
-  EXPECT_TRUE(CheckMetadata(*parsed, config_, dataset_).ok());
+  const auto parsed = ParseMetadata(SerializeMetadata(saved_, layout)).value();
+  EXPECT_EQ(parsed.step, 77);
+  EXPECT_EQ(parsed.skipped_steps, 2);
+  EXPECT_EQ(parsed.world_size, 3);
+  EXPECT_EQ(parsed.config_text, saved_.config_text);
+  EXPECT_TRUE(CheckMetadata(parsed, config_, dataset_).ok());
   EXPECT_FALSE(ParseMetadata("not json").ok());
 }
 

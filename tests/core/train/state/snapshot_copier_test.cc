@@ -11,10 +11,9 @@
 #include <vector>
 
 #include "core/network/tensors/memory_ring.h"
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/dist/training_run.h"
 #include "tests/testing/deferred_backend.h"
+#include "tests/testing/emulated_gpu.h"
 #include "tests/testing/forwarding_backend.h"
 #include "tests/testing/thread_communicator.h"
 
@@ -35,13 +34,28 @@ struct Saved {
   std::vector<float> after;  // the next update
 };
 
+std::unique_ptr<dist::ShardedOptimizer> MakeOptimizer(dist::Communicator& comm,
+                                                      kernels::Backend& backend) {
+  return dist::ShardedOptimizer::Create(comm, backend, kSize, {{0, kSize, true}}, OptimizerConfig())
+      .value();
+}
+
+void BeginCopy(SnapshotCopier& copier, ConstTensorView from, float* to) {
+  copier.Begin();
+  copier.Copy(from.raw(), to, from.num_bytes());
+  copier.End();
+}
+
+void WaitFor(SnapshotCopier& copier) {
+  while (!copier.IsDone().value()) {
+  }
+}
+
 Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
   Saved saved;
   testing::RunThreadRanks(1, [&](dist::Communicator& comm) {
     DeferredBackend backend(kernels::MakeReferenceBackend(), lag);
-    const auto optimizer =
-        dist::ShardedOptimizer::Create(comm, backend, kSize, {{0, kSize, true}}, OptimizerConfig())
-            .value();
+    const auto optimizer = MakeOptimizer(comm, backend);
     const auto copier = SnapshotCopier::Create(backend).value();
     const DeviceArray<float> weights(backend, kSize);
     const DeviceArray<float> gradient(backend, std::vector<float>(kSize, 0.5f));
@@ -54,23 +68,18 @@ Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
     // A copy that nobody waits for reads when the next update is through, on any machine.
     backend.StallSideStreams(!holds_back);
     // The copy is asked for while the update may still be under way.
-    copier->Begin();
-    copier->Copy(optimizer->master().raw(), staging.data(), kSize * 4);
-    copier->End();
+    BeginCopy(*copier, optimizer->master(), staging.data());
     update();
     saved.after = ToHost<float>(backend, optimizer->master());
     backend.StallSideStreams(false);
-    while (!copier->IsDone().value()) {
-    }
+    WaitFor(*copier);
     saved.copied = staging;
     copier->Release(staging.data());
   });
   // The same update from the same start, by itself.
   testing::RunThreadRanks(1, [&](dist::Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
-    const auto optimizer =
-        dist::ShardedOptimizer::Create(comm, *backend, kSize, {{0, kSize, true}}, OptimizerConfig())
-            .value();
+    const auto optimizer = MakeOptimizer(comm, *backend);
     const DeviceArray<float> weights(*backend, kSize);
     const DeviceArray<float> gradient(*backend, std::vector<float>(kSize, 0.5f));
     optimizer->Step(gradient.view(), {0.1, 1.0}, weights.view());
@@ -107,9 +116,7 @@ SavedMemory SaveMemory(Lag lag) {
   model.dtype = ComputeType::kFloat32;
   model.num_layers = 1;
   model.model_dim = 64;
-  BatchShape shape;
-  shape.memory_rows = 5;
-  shape.advance = 3;
+  BatchShape shape = {.memory_rows = 5, .advance = 3};
   MemoryRing ring = MemoryRing::Create(model, shape, 1, backend).value();
   const DeviceArray<float> fresh(backend, shape.advance * 64);
   float next = 1;
@@ -157,8 +164,7 @@ SavedMemory SaveMemory(Lag lag) {
   backend.StallSideStreams(false);
   update();
   step();
-  while (!copier->IsDone().value()) {
-  }
+  WaitFor(*copier);
   saved.copied = staging;
   copier->Release(staging.data());
   return saved;
@@ -179,17 +185,14 @@ TEST(SnapshotCopierTest, ACopyIsDoneWhenTheDeviceIsThroughAndNotBefore) {
   const DeviceArray<float> values(backend, std::vector<float>(10, 2.0f));
   std::vector<float> staging(10);
   backend.StallSideStreams(true);
-  copier->Begin();
-  copier->Copy(values.view().raw(), staging.data(), 40);
-  copier->End();
+  BeginCopy(*copier, values.view(), staging.data());
   EXPECT_FALSE(copier->IsDone().value());
   backend.FailEvents(absl::InternalError("the device is lost"));
   EXPECT_EQ(copier->IsDone().status().message(), "the device is lost");
   backend.FailEvents(absl::OkStatus());
   EXPECT_EQ(staging, std::vector<float>(10));
   backend.StallSideStreams(false);
-  while (!copier->IsDone().value()) {
-  }
+  WaitFor(*copier);
   EXPECT_EQ(staging, std::vector<float>(10, 2.0f));
 }
 
@@ -198,10 +201,7 @@ TEST(SnapshotCopierTest, ACopyIsDoneWhenTheDeviceIsThroughAndNotBefore) {
 class PinningBackend final : public testing::ForwardingBackend {
  public:
   explicit PinningBackend(bool refuses)
-      : ForwardingBackend(
-            kernels::cuda::MakeCudaBackend(kernels::cuda::emulation::MakeEmulatedRuntime({}), {})
-                .value()),
-        refuses_(refuses) {}
+      : ForwardingBackend(testing::MakeEmulatedGpu()), refuses_(refuses) {}
   absl::StatusOr<std::unique_ptr<kernels::HostRegistration>> RegisterHost(void* data,
                                                                           int64_t bytes) override {
     if (refuses_) return absl::ResourceExhaustedError("no more memory may be locked");
@@ -241,12 +241,9 @@ TEST(SnapshotCopierTest, ACopyThatIsDoneIsInItsMemoryThoughThatIsNotPinned) {
     std::vector<float> staging(kChunked, -1.0f);
     copier->Prepare(staging.data(), kChunked * 4);
     EXPECT_EQ(backend.pinned() == nullptr, refuses);
-    copier->Begin();
-    copier->Copy(values.view().raw(), staging.data(), kChunked * 4);
-    copier->End();
+    BeginCopy(*copier, values.view(), staging.data());
     EXPECT_FALSE(copier->IsDone().value());
-    while (!copier->IsDone().value()) {
-    }
+    WaitFor(*copier);
     EXPECT_TRUE(staging == std::vector<float>(kChunked, 2.0f));
     copier->Release(staging.data());
   }
@@ -259,11 +256,8 @@ TEST(SnapshotCopierTest, ALongCopyIsMadeOfPiecesThatMeet) {
   std::iota(expected.begin(), expected.end(), 0.0f);
   const DeviceArray<float> values(backend, expected);
   std::vector<float> staging(expected.size(), -1.0f);
-  copier->Begin();
-  copier->Copy(values.view().raw(), staging.data(), static_cast<int64_t>(expected.size()) * 4);
-  copier->End();
-  while (!copier->IsDone().value()) {
-  }
+  BeginCopy(*copier, values.view(), staging.data());
+  WaitFor(*copier);
   EXPECT_TRUE(staging == expected);
 }
 
@@ -275,11 +269,8 @@ TEST(SnapshotCopierTest, MemoryStaysPinnedForACopyThatIsStillUnderWay) {
     std::vector<float> staging(kChunked);
     auto copier = SnapshotCopier::Create(backend).value();
     copier->Prepare(staging.data(), kChunked * 4);
-    copier->Begin();
-    copier->Copy(values.view().raw(), staging.data(), kChunked * 4);
-    copier->End();
-    while (is_done && !copier->IsDone().value()) {
-    }
+    BeginCopy(*copier, values.view(), staging.data());
+    if (is_done) WaitFor(*copier);
     copier.reset();
     EXPECT_EQ(backend.pinned() != nullptr, !is_done);
     delete backend.pinned();

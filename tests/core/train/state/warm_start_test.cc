@@ -31,12 +31,6 @@ RunConfig Classifier() { return SmallClassifier(2, 16, 3); }
 
 class WarmStartTest : public ::testing::Test {
  protected:
-  WarmStartTest() {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    run_ = (fs::path(::testing::TempDir()) / (std::string("warm_start.") + info->name())).string();
-    fs::remove_all(run_);
-    fs::create_directories(run_);
-  }
   ~WarmStartTest() override { fs::remove_all(run_); }
 
   // A checkpoint of `config` whose element i is i + 1.
@@ -58,27 +52,26 @@ class WarmStartTest : public ::testing::Test {
     EXPECT_FALSE(status.ok());
   }
 
-  std::string run_;
+  const std::string run_ = data::MakeTestDirectory("warm_start");
 };
 
 TEST_F(WarmStartTest, EveryTensorIsTheOtherRunsButTheHeads) {
   Save(Gpt());
   const RunConfig config = Classifier();
-  const absl::StatusOr<WarmStart> plan = Plan(config);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->step, 7);
-  EXPECT_THAT(plan->plan.initialised, ElementsAre("task_head.weight", "task_head.bias"));
-  EXPECT_THAT(plan->Description(), AllOf(HasSubstr("step 7, state_digest "),
-                                         HasSubstr("randomly initialised: task_head.weight")));
+  const WarmStart plan = Plan(config).value();
+  EXPECT_EQ(plan.step, 7);
+  EXPECT_THAT(plan.plan.initialised, ElementsAre("task_head.weight", "task_head.bias"));
+  EXPECT_THAT(plan.Description(), AllOf(HasSubstr("step 7, state_digest "),
+                                        HasSubstr("randomly initialised: task_head.weight")));
   const ParameterLayout layout(config.model, kVocab);
   const ParameterLayout before(Gpt().model, kVocab);
   // In two ranges, as two ranks have it.
   std::vector<float> master(static_cast<size_t>(layout.num_elements()), -1.0f);
   const int64_t cut = layout.num_elements() / 3 + 1;
-  const auto checkpoint = ckpt::Checkpoint::Open(plan->checkpoint);
-  ASSERT_TRUE(ReadTransferred(*checkpoint, plan->plan, 0, cut, master.data()).ok());
+  const auto checkpoint = ckpt::Checkpoint::Open(plan.checkpoint);
+  ASSERT_TRUE(ReadTransferred(*checkpoint, plan.plan, 0, cut, master.data()).ok());
   ASSERT_TRUE(
-      ReadTransferred(*checkpoint, plan->plan, cut, layout.num_elements(), master.data() + cut)
+      ReadTransferred(*checkpoint, plan.plan, cut, layout.num_elements(), master.data() + cut)
           .ok());
   for (const ParameterInfo& info : layout.parameters()) {
     for (int64_t i = 0; i < info.shape.num_elements(); ++i) {
@@ -96,10 +89,9 @@ TEST_F(WarmStartTest, TensorsAreFoundByNameWhereverTheyStand) {
   RunConfig config = Gpt();
   config.model.softmax_bias = true;
   Save(other);
-  const absl::StatusOr<WarmStart> plan = Plan(config);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_TRUE(plan->plan.initialised.empty());
-  EXPECT_THAT(plan->Description(), Not(HasSubstr("initialised")));
+  const WarmStart plan = Plan(config).value();
+  EXPECT_TRUE(plan.plan.initialised.empty());
+  EXPECT_THAT(plan.Description(), Not(HasSubstr("initialised")));
 }
 
 TEST_F(WarmStartTest, WhatDoesNotFitIsRefusedByName) {

@@ -46,11 +46,9 @@ AttentionCase InHeadsOf64(AttentionCase c, double dropout_rate = 0.0) {
 }
 
 TEST(AttentionDispatchTest, RowsOfBothFamilies) {
-  AttentionCase c = XlnetCase(20, 60, 2, 64);
-  c.dropout_rate = 0.1;
-  c.keys[1].pos[30] += 1;  // lane 1 is the general kernels'
-  ExpectAgrees(c, 1, 2);
-  // So are the content rows of both lanes; query rows lie in one span, whatever their order.
+  ExpectAgrees(InHeadsOf64(BothFamiliesCase(2), 0.1), 1, 2);
+  // Content rows of both lanes are the general kernels'; query rows lie in one span, whatever their
+  // order.
   ExpectAgrees(InHeadsOf64(ShuffledRowsCase()), 2, 2);
   ExpectAgrees(InHeadsOf64(ShuffledKeysCase()), 11, 0);
 }
@@ -199,11 +197,9 @@ TEST(AttentionDispatchTest, SameBitsInAnySchedule) {
     EXPECT_TRUE(BitsOf(data, schedule, nullptr) == bits) << schedule;
 }
 
-// With other queries, keys, values and tables each time, as layers have; keys of lane 1 are in no
-// order.
+// With other queries, keys, values and tables each time, as layers have.
 TEST(AttentionDispatchTest, PlannedAheadForAllCalls) {
-  AttentionCase c = XlnetCase(20, 60, 1, 64);
-  c.keys[1].pos[30] += 1;
+  const AttentionCase c = BothFamiliesCase(1);
   RingData data = MakeData<BFloat16, float>(c, 1);
   PlannedAhead ahead(data, -1);
   ahead.Make();

@@ -5,7 +5,6 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "kernels/cuda/attention/attention_scratch.h"
 #include "tests/kernels/attention_agreement.h"
@@ -27,8 +26,13 @@ void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
   ExpectAgrees(MakeData<T, float>(c, seed), seed);
 }
 
+void ExpectAgreesInBoth(const AttentionCase& c, uint64_t seed) {
+  ExpectAgrees<float>(c, seed);
+  ExpectAgrees<BFloat16>(c, seed);
+}
+
 // fp32 without dropout, bf16 with it: the two do not meet in the code.
-void ExpectAgreesInBoth(AttentionCase c) {
+void ExpectAgreesEverywhere(AttentionCase c) {
   c.dropout_rate = 0.0;
   ExpectAgrees<float>(c, 21);
   c.dropout_rate = 0.1;
@@ -37,7 +41,9 @@ void ExpectAgreesInBoth(AttentionCase c) {
 
 class GeneralAttentionScenarioTest : public ::testing::TestWithParam<size_t> {};
 
-TEST_P(GeneralAttentionScenarioTest, Agrees) { ExpectAgreesInBoth(AllScenarios(100)[GetParam()]); }
+TEST_P(GeneralAttentionScenarioTest, Agrees) {
+  ExpectAgreesEverywhere(AllScenarios(100)[GetParam()]);
+}
 
 INSTANTIATE_TEST_SUITE_P(All, GeneralAttentionScenarioTest,
                          ::testing::Range<size_t>(0, AllScenarios(100).size()),
@@ -62,17 +68,13 @@ TEST(GeneralAttentionTest, HeadSizes) {
   for (const int64_t head_dim : {1, 24, 41, 72, 130, 256}) {
     AttentionCase c = XlnetCase(20, 40, 1, head_dim);
     c.dropout_rate = 0.1;
-    ExpectAgrees<float>(c, 24);
-    ExpectAgrees<BFloat16>(c, 24);
+    ExpectAgreesInBoth(c, 24);
   }
 }
 
 TEST(GeneralAttentionTest, SizesAroundTileEdges) {
-  for (const int32_t length : {1, 31, 32, 33, 63, 64, 65, 97}) {
-    AttentionCase c = CausalCase(length % 3, length);
-    ExpectAgrees<float>(c, 25);
-    ExpectAgrees<BFloat16>(c, 25);
-  }
+  for (const int32_t length : {1, 31, 32, 33, 63, 64, 65, 97})
+    ExpectAgreesInBoth(CausalCase(length % 3, length), 25);
 }
 
 template <typename T>
@@ -100,9 +102,7 @@ TEST(GeneralAttentionTest, PositionsAtTheEndsOfTheirType) {
 
 TEST(GeneralAttentionTest, RandomArrays) {
   for (uint64_t seed = 0; seed < 16; ++seed) {
-    const AttentionCase c = RandomCase(seed);
-    ExpectAgrees<float>(c, seed);
-    ExpectAgrees<BFloat16>(c, seed);
+    ExpectAgreesInBoth(RandomCase(seed), seed);
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -112,9 +112,7 @@ TEST(GeneralAttentionTest, RandomArrays) {
 AttentionCase SixLanes(int64_t head_dim) {
   AttentionCase c = XlnetCase(30, 70, 2, head_dim);
   for (int lane = 2; lane < 6; ++lane) {
-    c.content.push_back(c.content[lane % 2]);
-    c.query.push_back(c.query[lane % 2]);
-    c.keys.push_back(c.keys[lane % 2]);
+    c.AddLane(c.content[lane % 2], c.query[lane % 2], c.keys[lane % 2]);
     c.table_of_lane.push_back(lane % 3 == 0 ? 1 : 0);
   }
   c.shape.batch_size = 6;
@@ -130,33 +128,27 @@ std::string BitsOf(const AttentionCase& c, uint64_t schedule, int64_t most_bytes
   return data.ResultBytes();
 }
 
-TEST(GeneralAttentionTest, SameBitsInAnySchedule) {
-  const AttentionCase matrix = SixLanes(64);
-  const AttentionCase general = SixLanes(24);
-  const std::string matrix_bits = BitsOf<BFloat16>(matrix, 0, kOneGroup);
-  const std::string general_bits = BitsOf<float>(general, 0, kOneGroup);
-  for (const uint64_t schedule : {5, 6, 7, 8}) {
-    EXPECT_TRUE(BitsOf<BFloat16>(matrix, schedule, kOneGroup) == matrix_bits) << schedule;
-    EXPECT_TRUE(BitsOf<float>(general, schedule, kOneGroup) == general_bits) << schedule;
-  }
+template <typename T>
+void ExpectSameBits(const AttentionCase& c) {
+  const std::string bits = BitsOf<T>(c, 0, kOneGroup);
+  for (const uint64_t schedule : {5, 6, 7, 8})
+    EXPECT_TRUE(BitsOf<T>(c, schedule, kOneGroup) == bits) << schedule;
+  // A lane's and head's scores: 70 + 11 or 12 rows of 128 slots, twice.
+  const int64_t lane = 2 * cuda::GroupSizes::ScoreBytes(c.shape, DTypeOf<T>::kValue);
+  for (const int64_t most_bytes : {int64_t{1}, lane / 2, lane, 4 * lane})
+    EXPECT_TRUE(BitsOf<T>(c, 0, most_bytes) == bits) << most_bytes;
+}
+
+// However lanes and heads are grouped.
+TEST(GeneralAttentionTest, SameBitsInAnySchedule) { ExpectSameBits<float>(SixLanes(24)); }
+
+TEST(GeneralAttentionTest, SameBitsOfMatrixHeadsInAnySchedule) {
+  ExpectSameBits<BFloat16>(SixLanes(64));
 }
 
 TEST(GeneralAttentionTest, SixLanesAgree) {
   ExpectAgrees<BFloat16>(SixLanes(64), 32);
   ExpectAgrees<float>(SixLanes(24), 33);
-}
-
-// A lane's and head's scores: 70 + 11 or 12 rows of 128 slots, twice.
-TEST(GeneralAttentionTest, SameBitsHoweverLanesAndHeadsAreGrouped) {
-  const AttentionCase matrix = SixLanes(64);
-  const AttentionCase general = SixLanes(24);
-  const int64_t lane = 2 * cuda::GroupSizes::ScoreBytes(matrix.shape, DType::kBFloat16);
-  const std::string bits = BitsOf<BFloat16>(matrix, 0, kOneGroup);
-  const std::string general_bits = BitsOf<float>(general, 0, kOneGroup);
-  for (const int64_t most_bytes : {int64_t{1}, lane / 2, lane, 4 * lane}) {
-    EXPECT_TRUE(BitsOf<BFloat16>(matrix, 0, most_bytes) == bits) << most_bytes;
-    EXPECT_TRUE(BitsOf<float>(general, 0, 2 * most_bytes) == general_bits) << most_bytes;
-  }
 }
 
 TEST(AttentionGroupTest, SizesFollowTheLimit) {

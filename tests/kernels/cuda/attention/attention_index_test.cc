@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <vector>
 
 #include "core/base/philox.h"
 #include "tests/kernels/attention_case.h"
@@ -23,8 +22,8 @@ constexpr bool OperandsAreSound() {
   for (int row = 0; row < kRows; ++row) {
     for (int chunk = 0; chunk < kOperandBytes / 16; ++chunk) {
       const int at = OperandOffset(row, chunk);
-      if (at % 16 != 0 || taken[static_cast<size_t>(at / 16)]) return false;
-      taken[static_cast<size_t>(at / 16)] = true;
+      if (at % 16 != 0 || taken[at / 16]) return false;
+      taken[at / 16] = true;
     }
   }
   for (int first = 0; first + 8 <= kRows; ++first) {
@@ -42,9 +41,9 @@ constexpr bool RingColumnsAreSound() {
     std::array<bool, static_cast<size_t>(Tile::kColumns)> taken{};
     for (int z = 0; z < Tile::kColumns; ++z) {
       const int at = RingColumn(z, spread);
-      if (at < 0 || at >= 2 * Tile::kColumns || taken[static_cast<size_t>(at / 2)]) return false;
+      if (at < 0 || at >= 2 * Tile::kColumns || taken[at / 2]) return false;
       if (z % kChunk == 0 && at % 16 != 0) return false;
-      taken[static_cast<size_t>(at / 2)] = true;
+      taken[at / 2] = true;
     }
   }
   return RingRow(Tile::kColumns, 1) % 128 == 0;  // rows begin at the same bank
@@ -60,7 +59,7 @@ constexpr int StoreConflicts() {
     for (int lane = 0; lane < 32; ++lane) {
       const int z = WrapColumn(first + 2 * (lane % 4), Tile::kColumns);
       const int at = RingRow(Tile::kColumns, lane / 4) + RingColumn(z, RingSpread(lane / 4));
-      most = std::max(most, ++count[static_cast<size_t>(at / 4 % 32)]);
+      most = std::max(most, ++count[at / 4 % 32]);
     }
   }
   return most;
@@ -76,7 +75,7 @@ constexpr int SkewedReadConflicts() {
       std::array<int, 8> count{};
       for (int row = half; row < half + 8; ++row) {
         const int chunk = WrapColumn(first + ContentShiftChunks(row), kChunks);
-        most = std::max(most, ++count[static_cast<size_t>((chunk ^ RingSpread(row)) % 8)]);
+        most = std::max(most, ++count[(chunk ^ RingSpread(row)) % 8]);
       }
     }
   }
@@ -90,32 +89,30 @@ constexpr bool StepsAreSound(unsigned seen) {
   constexpr int kTiles = 8;
   constexpr int kMost = MaxSteps<Tile>(kTiles);
   std::array<uint8_t, kTiles> views{};
-  for (int n = 0; n < kTiles; ++n)
-    views[static_cast<size_t>(n)] = (seen >> n & 1u) != 0 ? kSeesByRule : kSeesNone;
+  for (int n = 0; n < kTiles; ++n) views[n] = (seen >> n & 1u) != 0 ? kSeesByRule : kSeesNone;
   std::array<uint32_t, kMost> steps{};
   const int count = ListSteps<Tile, kBackward>(views.data(), kTiles, steps.data());
   // By number of step: 1 listed, 2 with its chunk, 4 attended to, 8 with the chunk behind used up.
   std::array<int, kMost> done{};
   for (int i = 0; i < count; ++i) {
-    const RingStep step{steps[static_cast<size_t>(i)]};
-    if (i > 0 && step.step() <= RingStep{steps[static_cast<size_t>(i - 1)]}.step()) return false;
-    done[static_cast<size_t>(step.step())] = 1 + (step.has_band() ? 2 : 0) +
-                                             (step.view() != kSeesNone ? 4 : 0) +
-                                             (step.is_finished() ? 8 : 0);
+    const RingStep step{steps[i]};
+    if (i > 0 && step.step() <= RingStep{steps[i - 1]}.step()) return false;
+    done[step.step()] = 1 + (step.has_band() ? 2 : 0) + (step.view() != kSeesNone ? 4 : 0) +
+                        (step.is_finished() ? 8 : 0);
   }
   for (int n = 0; n < kTiles; ++n) {
     const bool is_seen = (seen >> n & 1u) != 0;
-    if (((done[static_cast<size_t>(n + Tile::kAhead)] & 4) != 0) != is_seen) return false;
+    if (((done[n + Tile::kAhead] & 4) != 0) != is_seen) return false;
     for (int k = n; is_seen && k <= n + Tile::kAhead; ++k) {
-      if ((done[static_cast<size_t>(k)] & 2) == 0) return false;
+      if ((done[k] & 2) == 0) return false;
     }
   }
   for (int c = 0; kBackward && c < kTiles + Tile::kAhead; ++c) {
-    const bool has_band = (done[static_cast<size_t>(c)] & 2) != 0;
-    if (((done[static_cast<size_t>(c + Tile::kAhead)] & 8) != 0) != has_band) return false;
+    const bool has_band = (done[c] & 2) != 0;
+    if (((done[c + Tile::kAhead] & 8) != 0) != has_band) return false;
     // Every key tile that shares columns with the chunk has its step, be it for zeros.
     for (int k = c; has_band && k <= c + Tile::kAhead; ++k) {
-      if (done[static_cast<size_t>(k)] == 0) return false;
+      if (done[k] == 0) return false;
     }
   }
   return true;

@@ -26,44 +26,39 @@ using Positions = std::vector<int32_t>;
 std::vector<int32_t> ExpectedSlots(const Positions& positions) {
   std::vector<int32_t> slots(positions.size());
   std::iota(slots.begin(), slots.end(), 0);
-  std::stable_sort(slots.begin(), slots.end(), [&](int32_t a, int32_t b) {
-    return positions[static_cast<size_t>(a)] < positions[static_cast<size_t>(b)];
-  });
+  std::stable_sort(slots.begin(), slots.end(),
+                   [&](int32_t a, int32_t b) { return positions[a] < positions[b]; });
   return slots;
 }
 
-// Lanes with as many keys each, none of them padding, and one row at position 0.
+// The order of the keys of lanes with as many keys each, none of them padding, and one row at
+// position 0.
 class KeyOrderRun {
  public:
-  explicit KeyOrderRun(const std::vector<Positions>& lanes)
-      : num_lanes_(lanes.size()), num_keys_(lanes[0].size()), lanes_(num_lanes_) {
-    for (const Positions& lane : lanes) {
-      for (const int32_t position : lane) positions_.push_back(position);
-    }
-    docs_.assign(positions_.size(), 0);
-    for (std::vector<int32_t>* x : {&sorted_positions_, &sorted_slots_})
-      x->assign(positions_.size(), -77);
-    const auto spare = static_cast<size_t>(
-        KeySortSpare(static_cast<int64_t>(num_lanes_), static_cast<int64_t>(num_keys_)));
-    for (std::vector<int32_t>* x : {&spare_positions_, &spare_slots_}) x->assign(spare, -77);
-    row_positions_.assign(num_lanes_, 0);
-    ranges_.resize(num_lanes_);
-    order_ = {lanes_.data(),
-              {sorted_positions_.data(), sorted_slots_.data()},
-              {spare_positions_.data(), spare_slots_.data()},
-              ranges_.data()};
-  }
-
-  void Launch(uint64_t schedule) {
+  KeyOrderRun(const std::vector<Positions>& lanes, uint64_t schedule)
+      : num_keys_(lanes[0].size()), lanes_(lanes.size()) {
+    Positions positions;
+    for (const Positions& lane : lanes) positions.insert(positions.end(), lane.begin(), lane.end());
+    sorted_positions_ = sorted_slots_ = Positions(positions.size(), -77);
+    const auto num_lanes = static_cast<int64_t>(lanes.size());
+    Positions spare_positions(KeySortSpare(num_lanes, static_cast<int64_t>(num_keys_)), -77);
+    Positions spare_slots = spare_positions;
+    const Positions docs(positions.size(), 0), row_positions(lanes.size(), 0);
+    std::vector<PositionRange> ranges(lanes.size());
     AttentionProblem<float> in = {};
-    in.batch_size = static_cast<int>(num_lanes_);
+    in.batch_size = static_cast<int>(num_lanes);
     in.content_rows = 1;
     in.num_keys = static_cast<int>(num_keys_);
-    in.rows.pos = row_positions_.data();
-    in.keys.pos = positions_.data();
-    in.keys.doc = docs_.data();
+    in.rows.pos = row_positions.data();
+    in.keys.pos = positions.data();
+    in.keys.doc = docs.data();
     emulation::SetSchedule({schedule});
-    LaunchKeyOrder(in, order_, {});
+    LaunchKeyOrder(in,
+                   {lanes_.data(),
+                    {sorted_positions_.data(), sorted_slots_.data()},
+                    {spare_positions.data(), spare_slots.data()},
+                    ranges.data()},
+                   {});
   }
 
   bool is_affine(size_t lane) const { return lanes_[lane].is_affine != 0; }
@@ -76,25 +71,20 @@ class KeyOrderRun {
     return {begin, begin + static_cast<int64_t>(num_keys_)};
   }
 
-  size_t num_lanes_;
   size_t num_keys_;
   std::vector<KeyLane> lanes_;
-  Positions positions_, docs_, row_positions_;
-  Positions sorted_positions_, sorted_slots_, spare_positions_, spare_slots_;
-  std::vector<PositionRange> ranges_;
-  KeyOrder order_;
+  Positions sorted_positions_, sorted_slots_;
 };
 
 // The slots are a permutation, positions rise, equal ones are in the order of slots: there is one
 // such order.
 void ExpectSorted(const std::vector<Positions>& lanes, uint64_t schedule) {
-  KeyOrderRun run(lanes);
-  run.Launch(schedule);
+  const KeyOrderRun run(lanes, schedule);
   for (size_t lane = 0; lane < lanes.size(); ++lane) {
     const std::vector<int32_t> slots = ExpectedSlots(lanes[lane]);
     EXPECT_EQ(run.SlotsOf(lane), slots) << "lane " << lane << " of " << slots.size() << " keys";
     Positions positions;
-    for (const int32_t slot : slots) positions.push_back(lanes[lane][static_cast<size_t>(slot)]);
+    for (const int32_t slot : slots) positions.push_back(lanes[lane][slot]);
     EXPECT_EQ(run.PositionsOf(lane), positions) << "lane " << lane;
   }
 }
@@ -127,9 +117,9 @@ TEST(KeyOrderTest, SortsMoreKeysThanABlockHas) {
 
 TEST(KeyOrderTest, SortsWhatIsSortedFallingAndEqual) {
   Positions falling(777);
-  for (int i = 0; i < 777; ++i) falling[static_cast<size_t>(i)] = -i;
+  for (int i = 0; i < 777; ++i) falling[i] = -i;
   Positions rising(777);
-  for (int i = 0; i < 777; ++i) rising[static_cast<size_t>(i)] = 2 * i;
+  for (int i = 0; i < 777; ++i) rising[i] = 2 * i;
   ExpectSorted({falling, rising, Positions(777, -5)}, 9);
 }
 
@@ -142,11 +132,9 @@ TEST(KeyOrderTest, SortsTheEndsOfTheirType) {
 
 // One key is affine whatever its position: nothing is sorted, and nothing need be.
 TEST(KeyOrderTest, LeavesAffineLanesAlone) {
-  KeyOrderRun one({{-9}, {4}});
-  one.Launch(0);
+  const KeyOrderRun one({{-9}, {4}}, 0);
   EXPECT_TRUE(one.is_affine(0) && one.is_affine(1));
-  KeyOrderRun two({{-9, -8, -7}, {1, 2, 4}});
-  two.Launch(0);
+  const KeyOrderRun two({{-9, -8, -7}, {1, 2, 4}}, 0);
   EXPECT_TRUE(two.is_affine(0) && !two.is_affine(1));
   EXPECT_EQ(two.SlotsOf(0), Positions(3, -77));
   EXPECT_EQ(two.SlotsOf(1), (Positions{0, 1, 2}));

@@ -24,7 +24,7 @@ inline constexpr int64_t kOneGroup = int64_t{1} << 40;
 template <typename T>
 void RunEmulated(AttentionData<T, float>* data, uint64_t schedule, int64_t most_bytes = kOneGroup,
                  const AttentionPlan* plan = nullptr) {
-  std::vector<float> scratch(static_cast<size_t>(cuda::AttentionScratchElements(data->shape)),
+  std::vector<float> scratch(cuda::AttentionScratchElements(data->shape),
                              std::numeric_limits<float>::quiet_NaN());
   data->Poison(cuda::AttentionBackwardBytesWithin(data->shape, DTypeOf<T>::kValue, most_bytes));
   cuda::emulation::SetSchedule({schedule});
@@ -92,9 +92,7 @@ inline AttentionCase RandomRingCase(uint64_t seed) {
       positions.push_back(below(static_cast<uint32_t>(num_keys)));
     if (has_tables) std::sort(positions.begin(), positions.end());
     for (const int32_t pos : positions) add(pos, false, &query);
-    c.content.push_back(content);
-    c.query.push_back(query);
-    c.keys.push_back(keys);
+    c.AddLane(content, query, keys);
   }
   c.biases = below(4) != 0;
   c.segments = below(3) != 0;

@@ -32,16 +32,9 @@ using anyorder::testing::FakeCublasLt;
 using anyorder::testing::kRefusedAtItsRun;
 using anyorder::testing::TheFakeCublasLt;
 using test::HostTensor;
+using test::Integers;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// Small integers: sums are exact, whatever their order.
-HostTensor Integers(DType dtype, Shape shape, int seed) {
-  HostTensor tensor(dtype, shape);
-  for (int64_t i = 0; i < tensor.size(); ++i)
-    tensor.Set(i, static_cast<double>((i * 7 + seed) % 11 - 5));
-  return tensor;
-}
 
 struct Case {
   GemmSum sum = GemmSum::kB;
@@ -72,17 +65,17 @@ class GemmCublasLtTest : public ::testing::Test {
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
     folder_ = name;
     options_.table = folder_ + "/table.txt";
-    TheFakeCublasLt() = {};
+    fake_ = {};
   }
   void TearDown() override {
     engine_.reset();
-    EXPECT_EQ(TheFakeCublasLt().num_objects, 0) << "what was made must be destroyed";
+    EXPECT_EQ(fake_.num_objects, 0) << "what was made must be destroyed";
     std::filesystem::remove_all(folder_);
   }
   // Another process, as far as tables are concerned.
   void Start() {
     engine_ = CublasLtGemm::Create(*runtime_, lt_, options_).value();
-    TheFakeCublasLt().num_products = TheFakeCublasLt().num_sums = 0;
+    fake_.num_products = fake_.num_sums = 0;
   }
   // The arguments with their tensors on the device; `back` is what comes back from there, in order
   // of c, a_sum, b_sum.
@@ -199,15 +192,15 @@ class GemmCublasLtTest : public ::testing::Test {
   }
   // The same product, and whether the library made its sum.
   bool IsFused() {
-    TheFakeCublasLt().num_products = TheFakeCublasLt().num_sums = 0;
+    fake_.num_products = fake_.num_sums = 0;
     RunAndCompare({});
-    EXPECT_EQ(TheFakeCublasLt().num_products + TheFakeCublasLt().num_sums, 1);
-    return TheFakeCublasLt().num_sums == 1;
+    EXPECT_EQ(fake_.num_products + fake_.num_sums, 1);
+    return fake_.num_sums == 1;
   }
   std::string TableText() { return ReadWholeFile(options_.table).value(); }
   // The table of this GPU and library, beside one that is not theirs.
   std::string PathBeside() {
-    return absl::StrCat(options_.table, ".emulated-GPU-sm_80-", TheFakeCublasLt().version);
+    return absl::StrCat(options_.table, ".emulated-GPU-sm_80-", fake_.version);
   }
   std::string TextBeside() { return ReadWholeFile(PathBeside()).value(); }
   // What Start says.
@@ -225,7 +218,7 @@ class GemmCublasLtTest : public ::testing::Test {
   // With a table of which tuning has found that the library makes the sum faster than a kernel of
   // its own.
   void StartTuned() {
-    TheFakeCublasLt().products = {1};
+    fake_.products = {1};
     Start();
     EXPECT_FALSE(IsFused());
     EXPECT_TRUE(Tune().fuses_sum);
@@ -233,11 +226,12 @@ class GemmCublasLtTest : public ::testing::Test {
     EXPECT_TRUE(IsFused());
   }
 
+  FakeCublasLt& fake_ = TheFakeCublasLt();
   const std::unique_ptr<Runtime> runtime_ =
       emulation::MakeEmulatedRuntime({.schedule = {},
                                       .memory_bytes = int64_t{1} << 30,
                                       .fuses_sums = true,
-                                      .milliseconds = &TheFakeCublasLt().milliseconds});
+                                      .milliseconds = &fake_.milliseconds});
   const CublasLt lt_ = anyorder::testing::FakeCublasLtFunctions();
   GemmOptions options_;
   bool captures_ = false;  // every product runs again, in a graph
@@ -248,7 +242,7 @@ class GemmCublasLtTest : public ::testing::Test {
 // Transposes, bias, beta, dtypes and batches; sums of either operand, apart until they are tuned
 // and fused from then on.
 TEST_F(GemmCublasLtTest, MakesProductsAndSumsOfTheContract) {
-  TheFakeCublasLt().products = {1};
+  fake_.products = {1};
   for (const bool fuses_sums : {false, true}) {
     options_.table = folder_ + (fuses_sums ? "/tuned.txt" : "/plain.txt");
     int num_sums = 0;
@@ -264,22 +258,22 @@ TEST_F(GemmCublasLtTest, MakesProductsAndSumsOfTheContract) {
       });
     };
     run_all();
-    EXPECT_EQ(TheFakeCublasLt().num_sums, 0);
+    EXPECT_EQ(fake_.num_sums, 0);
     EXPECT_GT(num_sums, 0);
     if (!fuses_sums) continue;
     Tune();
     run_all();
-    EXPECT_EQ(TheFakeCublasLt().num_sums, num_sums);
+    EXPECT_EQ(fake_.num_sums, num_sums);
   }
 }
 
 TEST_F(GemmCublasLtTest, WithoutAnyAlgorithmOurKernelsMakeBoth) {
-  TheFakeCublasLt().products = TheFakeCublasLt().sums = {};
+  fake_.products = fake_.sums = {};
   Start();
   RunAndCompare({});
   RunAndCompare({.sum = GemmSum::kA});
   RunAndCompare({.has_bias = false, .batch = 2});
-  EXPECT_EQ(TheFakeCublasLt().num_products + TheFakeCublasLt().num_sums, 0);
+  EXPECT_EQ(fake_.num_products + fake_.num_sums, 0);
   EXPECT_EQ(engine_->num_pinned(), 0);
 }
 
@@ -299,8 +293,8 @@ TEST_F(GemmCublasLtTest, WhoMakesASumIsPinned) {
 
 TEST_F(GemmCublasLtTest, APinnedSumThatTheLibraryRefusesIsChosenAnew) {
   StartTuned();
-  TheFakeCublasLt().sums = {};
-  TheFakeCublasLt().refusal = CUBLAS_STATUS_INVALID_VALUE;
+  fake_.sums = {};
+  fake_.refusal = CUBLAS_STATUS_INVALID_VALUE;
   Start();
   ::testing::internal::CaptureStderr();
   EXPECT_FALSE(IsFused());
@@ -311,7 +305,7 @@ TEST_F(GemmCublasLtTest, APinnedSumThatTheLibraryRefusesIsChosenAnew) {
 TEST_F(GemmCublasLtTest, ATableOfAnotherLibraryStaysAndOneBesideItIsPinned) {
   StartTuned();
   const std::string first = TableText();
-  TheFakeCublasLt().version = 140000;
+  fake_.version = 140000;
   EXPECT_THAT(StartAndListen(),
               HasSubstr(absl::StrCat("'", options_.table,
                                      "' pins products for emulated GPU, sm_80 and cuBLASLt 130001, "
@@ -330,7 +324,7 @@ TEST_F(GemmCublasLtTest, ATableOfAnotherLibraryStaysAndOneBesideItIsPinned) {
   EXPECT_FALSE(IsFused());
   EXPECT_TRUE(Tune().fuses_sum);
   EXPECT_THAT(TextBeside(), HasSubstr(" bsum-fused "));
-  TheFakeCublasLt().version = 130001;
+  fake_.version = 130001;
   EXPECT_EQ(StartAndListen(), "");
   EXPECT_TRUE(IsFused());
   EXPECT_EQ(TableText(), first);
@@ -339,7 +333,7 @@ TEST_F(GemmCublasLtTest, ATableOfAnotherLibraryStaysAndOneBesideItIsPinned) {
 TEST_F(GemmCublasLtTest, ATableBesideThatIsNotOfHereIsAnError) {
   Start();
   RunAndCompare({});
-  TheFakeCublasLt().version = 140000;
+  fake_.version = 140000;
   std::filesystem::copy(options_.table, PathBeside());
   engine_.reset();
   const absl::Status status = CublasLtGemm::Create(*runtime_, lt_, options_).status();
@@ -371,24 +365,24 @@ TEST_F(GemmCublasLtTest, ATunedSumThatIsRefusedAtItsFirstRunIsMadeApart) {
     std::filesystem::remove(options_.table);
     engine_.reset();
     captures_ = false;
-    TheFakeCublasLt() = {};
+    fake_ = {};
     StartTuned();
     captures_ = true;
-    TheFakeCublasLt().sums = {kRefusedAtItsRun};
-    TheFakeCublasLt().refusal = refusal;
+    fake_.sums = {kRefusedAtItsRun};
+    fake_.refusal = refusal;
     Start();
     ::testing::internal::CaptureStderr();
     RunAndCompare({});
     RunAndCompare({});
     EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("not bitwise identical"));
-    EXPECT_EQ(TheFakeCublasLt().num_products, 4);
-    EXPECT_EQ(TheFakeCublasLt().num_sums, 0);
+    EXPECT_EQ(fake_.num_products, 4);
+    EXPECT_EQ(fake_.num_sums, 0);
     EXPECT_THAT(TableText(), HasSubstr("sum-apart "));
     // Neither is it tried again where the library has got better.
-    TheFakeCublasLt().sums = {0};
+    fake_.sums = {0};
     Start();
     RunAndCompare({});
-    EXPECT_EQ(TheFakeCublasLt().num_sums, 0);
+    EXPECT_EQ(fake_.num_sums, 0);
   }
 }
 
@@ -396,14 +390,14 @@ TEST_F(GemmCublasLtTest, ATunedSumThatIsRefusedAtItsFirstRunIsMadeApart) {
 // before.
 TEST_F(GemmCublasLtTest, ASumThatRanAndIsRefusedEndsTheProgram) {
   StartTuned();
-  TheFakeCublasLt().sums = {kRefusedAtItsRun};
+  fake_.sums = {kRefusedAtItsRun};
   EXPECT_DEATH(RunAndCompare({}), "cuBLASLt status 15");
 }
 
 // By the library's clock, on which our kernels take no time.
 TEST_F(GemmCublasLtTest, TuningKeepsTheFasterOfFusedAndApart) {
   constexpr int kSlow = 6;
-  TheFakeCublasLt().sums = {kSlow};
+  fake_.sums = {kSlow};
   Start();
   EXPECT_FALSE(IsFused());
   EXPECT_FALSE(Tune().fuses_sum);
@@ -411,8 +405,8 @@ TEST_F(GemmCublasLtTest, TuningKeepsTheFasterOfFusedAndApart) {
   Start();
   EXPECT_FALSE(IsFused());
 
-  TheFakeCublasLt().products = {kSlow};
-  TheFakeCublasLt().sums = {kSlow, 0};
+  fake_.products = {kSlow};
+  fake_.sums = {kSlow, 0};
   const TunedGemm tuned = Tune();
   EXPECT_TRUE(tuned.fuses_sum);
   EXPECT_EQ(tuned.candidates, 3);
@@ -444,8 +438,8 @@ TEST(TuningOperandTest, SumsDependOnTheirOrder) {
 
 // NVIDIA does not say that a fused sum has the same bits each time.
 TEST_F(GemmCublasLtTest, TuningRefusesASumThatDoesNotRepeat) {
-  TheFakeCublasLt().products = {6};
-  TheFakeCublasLt().sums_differ = true;
+  fake_.products = {6};
+  fake_.sums_differ = true;
   Start();
   RunAndCompare({.beta = 1});
   const TunedGemm tuned = Tune();
@@ -458,8 +452,8 @@ TEST_F(GemmCublasLtTest, TuningRefusesASumThatDoesNotRepeat) {
 // Whatever runs is better than what does not, and what repeats than what does not.
 TEST_F(GemmCublasLtTest, TuningReplacesAnAlgorithmThatDoesNotRunOrRepeat) {
   StartTuned();
-  TheFakeCublasLt().sums = {kRefusedAtItsRun};
-  TheFakeCublasLt().products = {kRefusedAtItsRun, 6};
+  fake_.sums = {kRefusedAtItsRun};
+  fake_.products = {kRefusedAtItsRun, 6};
   Start();
   TunedGemm tuned = Tune();
   EXPECT_LT(tuned.before_microseconds, 0);
@@ -472,17 +466,17 @@ TEST_F(GemmCublasLtTest, TuningReplacesAnAlgorithmThatDoesNotRunOrRepeat) {
   EXPECT_FALSE(IsFused());
   // Where none does, the table keeps what it had.
   const std::string before = TableText();
-  TheFakeCublasLt().products = {kRefusedAtItsRun, kRefusedAtItsRun};
+  fake_.products = {kRefusedAtItsRun, kRefusedAtItsRun};
   Start();
   tuned = Tune();
   EXPECT_LT(tuned.best_microseconds, 0);
   EXPECT_EQ(TableText(), before);
 
   engine_.reset();
-  TheFakeCublasLt() = {};
+  fake_ = {};
   std::filesystem::remove(options_.table);
   StartTuned();
-  TheFakeCublasLt().sums_differ = true;
+  fake_.sums_differ = true;
   tuned = Tune();
   EXPECT_EQ(tuned.before_microseconds, 0);
   EXPECT_EQ(tuned.unsteady, 2) << "the table's, and the same as a candidate";
@@ -494,7 +488,7 @@ TEST_F(GemmCublasLtTest, TuningReplacesAnAlgorithmThatDoesNotRunOrRepeat) {
 // them.
 TEST_F(GemmCublasLtTest, TuningReplacesAnAlgorithmThatIsRefused) {
   StartTuned();
-  TheFakeCublasLt().sums = {};
+  fake_.sums = {};
   Start();
   EXPECT_FALSE(Tune().fuses_sum);
   EXPECT_THAT(TableText(), HasSubstr(" bsum-apart "));

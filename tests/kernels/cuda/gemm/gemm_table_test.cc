@@ -21,10 +21,7 @@ GemmTable Example() {
   GemmTable table;
   table.chip = "NVIDIA H200, sm_90";
   table.library = 130002;
-  GemmKey key;
-  key.m = 5440;
-  key.n = 32000;
-  key.k = 1024;
+  GemmKey key{.m = 5440, .n = 32000, .k = 1024};
   table.algorithms[key].algorithm = {1, 2, 3, ~uint64_t{0}, 0, 0, 0, 0xabcdef};
   key.transpose_a = key.accumulates = true;
   key.in = DType::kBFloat16;
@@ -34,12 +31,7 @@ GemmTable Example() {
     key.has_bias = sum == GemmSum::kNone;
     table.algorithms[key] = {{7}, sum == GemmSum::kB};
   }
-  key = {};
-  key.m = 6000;
-  key.n = key.k = 4;
-  key.batch = 64;
-  key.step_a = 917504;
-  key.step_c = 524288;
+  key = {.m = 6000, .n = 4, .k = 4, .batch = 64, .step_a = 917504, .step_c = 524288};
   table.algorithms[key].algorithm = {8};
   return table;
 }
@@ -132,12 +124,8 @@ TEST(GemmKeyTest, HasShapeTransposesAlignmentAndTheOperandThatIsSummed) {
   args.b = ConstTensorView(memory + 8, DType::kBFloat16, {24, 20});
   args.c = TensorView(memory, DType::kFloat32, {3, 20});
   args.beta = 1;
-  GemmKey key;
-  key.m = 3;
-  key.n = 20;
-  key.k = 24;
-  key.transpose_a = key.accumulates = true;
-  key.in = DType::kBFloat16;
+  GemmKey key{.m = 3, .n = 20, .k = 24, .transpose_a = true, .in = DType::kBFloat16};
+  key.accumulates = true;
   key.align_a = 2;  // rows of three bf16 numbers are six bytes long
   key.align_b = 8;  // the address decides, and rows of 40 bytes
   EXPECT_EQ(GemmKeyOf(args), key);

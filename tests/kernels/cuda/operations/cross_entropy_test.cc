@@ -58,8 +58,7 @@ bool LabelsAreBelowZero(Case in) {
                                  nullptr, 0, kRows, static_cast<int>(kVocab)},
       {});
   for (int64_t i = 0; i < kRows * kVocab; ++i) {
-    if ((dlogits.At(i) < 0) != (i % kVocab == in.labels[static_cast<size_t>(i / kVocab)]))
-      return false;
+    if ((dlogits.At(i) < 0) != (i % kVocab == in.labels[i / kVocab])) return false;
   }
   return true;
 }
@@ -167,15 +166,14 @@ TEST(CrossEntropyTest, EvaluatesARowThatIsNotANumberToNan) {
   HostTensor loss(DType::kFloat32, {3});
   HostTensor workspace(DType::kUint8,
                        {LinearCrossEntropyWorkspaceBytes(3, 16, kWords, DType::kFloat32)});
-  LinearCrossEntropyArgs args;
-  args.x = x.view();
-  args.weight = weight.view();
-  args.labels = labels.data();
-  args.row_weights = weights.data();
-  args.loss = loss.view();
-  args.workspace = workspace.view();
   emulation::SetSchedule({});
-  cuda::Run(args, Multiply, {});
+  cuda::Run(LinearCrossEntropyArgs{.x = x.view(),
+                                   .weight = weight.view(),
+                                   .labels = labels.data(),
+                                   .row_weights = weights.data(),
+                                   .loss = loss.view(),
+                                   .workspace = workspace.view()},
+            Multiply, {});
   for (int64_t row = 0; row < 3; ++row)
     EXPECT_EQ(std::isnan(loss.At(row)), row == 1) << "row " << row;
 }

@@ -10,7 +10,6 @@
 #include <numeric>
 #include <vector>
 
-#include "core/base/philox.h"
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/operations/sort.cuh"
 #include "tests/testing/host_tensor.h"
@@ -30,7 +29,7 @@ Sorted Sort(const std::vector<int32_t>& keys, int32_t num_keys, uint64_t seed) {
   const auto n = static_cast<int64_t>(keys.size());
   // With room behind: a mutant may place pairs a little too far.
   std::vector<std::vector<int32_t>> arrays(4, std::vector<int32_t>(keys.size() + kSortTile, -1));
-  std::vector<uint32_t> counts(static_cast<size_t>(SortCounts(n)), 0xffffffffu);
+  std::vector<uint32_t> counts(SortCounts(n), 0xffffffffu);
   const SortBuffers buffers{
       {arrays[0].data(), arrays[1].data()}, {arrays[2].data(), arrays[3].data()}, counts.data()};
   emulation::SetSchedule({seed});
@@ -43,10 +42,9 @@ Sorted StableSort(const std::vector<int32_t>& keys) {
   Sorted sorted;
   sorted.places.resize(keys.size());
   std::iota(sorted.places.begin(), sorted.places.end(), 0);
-  std::stable_sort(sorted.places.begin(), sorted.places.end(), [&](int32_t a, int32_t b) {
-    return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)];
-  });
-  for (const int32_t place : sorted.places) sorted.keys.push_back(keys[static_cast<size_t>(place)]);
+  std::stable_sort(sorted.places.begin(), sorted.places.end(),
+                   [&](int32_t a, int32_t b) { return keys[a] < keys[b]; });
+  for (const int32_t place : sorted.places) sorted.keys.push_back(keys[place]);
   return sorted;
 }
 
@@ -70,8 +68,7 @@ TEST(SortTest, IsTheSameInAnySchedule) {
 void Backward(const HostTensor& dy, const std::vector<int32_t>& ids, HostTensor* dtable,
               uint64_t seed, float scale = 0.7f) {
   const int64_t elements = EmbeddingBackwardScratchElements(dy.shape()[0], dy.shape()[1]);
-  std::vector<float> scratch(static_cast<size_t>(elements),
-                             std::numeric_limits<float>::quiet_NaN());
+  std::vector<float> scratch(elements, std::numeric_limits<float>::quiet_NaN());
   emulation::SetSchedule({seed});
   Run(EmbeddingBackwardArgs{dy.view(), ids.data(), scale, Dropout{}, nullptr, dtable->view()},
       scratch.data(), {});
@@ -103,13 +100,12 @@ HostTensor WholeNumbers(int64_t columns) {
 TEST(EmbeddingBackwardTest, SumsOneIdThatOwnsNearlyAllRows) {
   constexpr int64_t kColumns = 3;
   const HostTensor dy = WholeNumbers(kColumns);
-  std::vector<int32_t> ids(static_cast<size_t>(kManyRows), 1);
+  std::vector<int32_t> ids(kManyRows, 1);
   ids[7] = 0;
   ids[70] = 2;
   std::vector<double> expected(3 * kColumns, 0.0);
   for (int64_t i = 0; i < kManyRows * kColumns; ++i)
-    expected[static_cast<size_t>(ids[static_cast<size_t>(i / kColumns)] * kColumns +
-                                 i % kColumns)] += dy.At(i);
+    expected[ids[static_cast<size_t>(i / kColumns)] * kColumns + i % kColumns] += dy.At(i);
   HostTensor table(DType::kFloat32, {3, kColumns});
   Backward(dy, ids, &table, 0, 1.0f);
   EXPECT_EQ(table.Values(), expected);
@@ -118,7 +114,7 @@ TEST(EmbeddingBackwardTest, SumsOneIdThatOwnsNearlyAllRows) {
 // Of a run through 9 pieces, whose partial sums are 1, 2, 3, ...
 double JoinedRun(uint64_t seed) {
   constexpr int64_t kPieces = 9;
-  const std::vector<int32_t> ids(static_cast<size_t>(kPieces * kRunPiece), 0);
+  const std::vector<int32_t> ids(kPieces * kRunPiece, 0);
   std::vector<float> partials(kPieces * 2 * kGroup, 0.0f);
   double wanted = 0;
   for (size_t piece = 0; piece < kPieces; ++piece) {

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -53,7 +52,7 @@ TEST(PartialSumsTest, AreCompleteForAnyNumberOfParts) {
       }
       // Each number goes through fewer additions than there are parts and shares.
       const double bound = static_cast<double>(parts + kShares) * 0x1p-24 * size;
-      EXPECT_NEAR(sums[static_cast<size_t>(c)], exact, bound) << c << " of " << parts;
+      EXPECT_NEAR(sums[c], exact, bound) << c << " of " << parts;
     }
   }
 }

@@ -38,7 +38,7 @@ constexpr int kElements = 16;
 std::vector<uint16_t> CopyAt(const std::vector<uint16_t>& bits, int offset) {
   alignas(16) BFloat16 x[2 * kElements];
   alignas(16) BFloat16 y[2 * kElements];
-  for (int i = 0; i < kElements; ++i) x[offset + i].bits = bits[static_cast<size_t>(i)];
+  for (int i = 0; i < kElements; ++i) x[offset + i].bits = bits[i];
   DropoutArgs args;
   args.x = ConstTensorView(x + offset, {1, kElements});
   args.y = TensorView(y + offset, {1, kElements});
