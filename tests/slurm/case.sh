@@ -24,6 +24,8 @@ log=$ANYORDER_SLURM_LAB/log
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=${OMPI_MCA_btl:-self,vader,tcp}
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rmaps_base_oversubscribe=1 OMP_WAIT_POLICY=passive
 
+. "$here/../launcher/checks.sh"
+await_pause=10  # a look at Slurm takes a part of a core
 cluster() { "$here/cluster.sh" "$@"; }
 x() { cluster x "$@"; }
 skip() { echo "SKIPPED: $*" >&2; exit 77; }
@@ -34,25 +36,23 @@ fail() {
   exit 1
 }
 shown=()  # files whose ends a failure prints; may be patterns
-expect_status() { [ "$1" -eq "$2" ] || fail "exit status $1, expected $2 ($3)"; }
-expect_text() { grep -q -- "$1" "$2" || fail "'$1' is not in $2: $(tail -n 3 "$2")"; }
 # has_lines FILE PATTERN COUNT: at least so many.
 has_lines() { [ -f "$1" ] && [ "$(grep -c -- "$2" "$1")" -ge "$3" ]; }
-# await SECONDS COMMAND...: until it succeeds.
-await() { local limit=$1 i; shift; for i in $(seq $((limit * 10))); do "$@" && return; sleep 0.1; done; fail "waited $limit s in vain for: $*"; }
 
 # job_field JOB FIELD: e.g. JobState, Restarts, NodeList, BatchHost, ExitCode.
 job_field() { x scontrol -o show job "$1" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1; }
 job_is() { [ "$(job_field "$1" JobState)" = "$2" ]; }
 await_job() { await "${3:-60}" job_is "$1" "$2"; }  # JOB STATE [SECONDS]
 submit() { x sbatch --parsable "$@"; }
-# digest RUN: of the state of a run's last step.
-digest() { "$anyorder" inspect "$(printf '%s/checkpoints/step-%09d' "$1" "$steps")" --json | sed -n 's/.*"state_digest": "\(.*\)".*/\1/p'; }
 expect_same_end() { [ -n "$(digest "$1")" ] && [ "$(digest "$1")" = "$(cat "$work/reference.digest")" ] || fail "$1 ends in another state than the undisturbed run"; }
-has_commit() { ls -d "$1"/checkpoints/step-*[0-9] >/dev/null 2>&1; }
 trained() { wc -l <"$1/metrics.jsonl"; }
-# Of the run in $run, which $job trains.
-starts() { grep -c '"event":"start"' "$run/ledger.jsonl"; }
+# Of the last start in $run, which $job trains, as the ledger has it: e.g. ranks or nodes.
+last_start() { grep '"event":"start"' "$run/ledger.jsonl" | tail -n 1 | sed "s/.*\"$1\":\(\[[^]]*\]\|[^,]*\).*/\1/"; }
+# expect_starts COUNT RANKS NODES: so many, and the last one's ranks and nodes.
+expect_starts() {
+  local found; found="$(starts "$run") $(last_start ranks) $(last_start nodes)"
+  [ "$found" = "$*" ] || fail "starts, ranks and nodes of the last: $found"
+}
 # expect_finished [SECONDS]: it ended, in the state of the undisturbed run, and its ledger proves
 # that no sample was used twice or left out.
 expect_finished() {

@@ -17,13 +17,9 @@
 #                                processes; ports: nodes share all of them; auto (default): netns
 #                                where it is possible
 #   ANYORDER_SLURM_NODES=4
-#   ANYORDER_SLURM_CPUS=4        of a node, may exceed the machine's
 #   ANYORDER_SLURM_GPUS=8        of a node, pretended; 0: none
 #   ANYORDER_SLURM_REQUEUE_EXIT  exit status that Slurm requeues by itself (default: none)
 #   ANYORDER_SLURM_TIMEOUT=5     SlurmdTimeout, seconds until a silent node is DOWN
-#   ANYORDER_SLURM_KILL_WAIT=5   seconds between TERM and KILL
-#   ANYORDER_SLURM_GRACE=5       GraceTime of preemption
-#   ANYORDER_SLURM_CONF          more lines for slurm.conf
 #   ANYORDER_SLURM_SHARE         more directories of /tmp that all nodes share (with
 #                                $ANYORDER_SLURM_LAB and this repository), by blanks
 #   ANYORDER_SLURM_OWNER         a process; when it is gone the cluster ends
@@ -126,7 +122,7 @@ SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1,bf_window=60
 PriorityType=priority/basic
 CompleteWait=0
-KillWait=${ANYORDER_SLURM_KILL_WAIT:-5}
+KillWait=5
 MinJobAge=600
 MessageTimeout=3
 TCPTimeout=1
@@ -141,9 +137,8 @@ ${ANYORDER_SLURM_REQUEUE_EXIT:+RequeueExit=$ANYORDER_SLURM_REQUEUE_EXIT}
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 GresTypes=gpu
-${ANYORDER_SLURM_CONF:-}
-$nodes CPUs=${ANYORDER_SLURM_CPUS:-4} RealMemory=4000 $gres State=UNKNOWN
-PartitionName=low Nodes=ALL Default=YES PriorityTier=1 MaxTime=INFINITE GraceTime=${ANYORDER_SLURM_GRACE:-5} State=UP
+$nodes CPUs=4 RealMemory=4000 $gres State=UNKNOWN
+PartitionName=low Nodes=ALL Default=YES PriorityTier=1 MaxTime=INFINITE GraceTime=5 State=UP
 PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP
 END
   # Slurm's default fence lets ranks out of MPI_Init too early: with three nodes and several ranks

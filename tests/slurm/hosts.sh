@@ -10,6 +10,8 @@ why=$(. "$here/machines.sh"; machines_impossible)
 state=$ANYORDER_SLURM_LAB/hosts
 prefix=h
 num_machines=3
+run=$work/$name/run
+shown=("$run/train.log" "$run/ckptd.log")
 shared_paths="$(cd "$here/../.." && pwd) $bin $work"
 mkdir -p "$state"
 . "$here/machines.sh"
@@ -28,9 +30,9 @@ on_host() { local host=$1; shift; (inside "$host" "$@"); }
 ranks_on() { on_host "$1" pgrep -f "^$bin/anyorder-train " | wc -l; }
 services_on() { on_host "$1" pgrep -f "^$bin/anyorder-ckptd " | wc -l; }
 
-# start_services RUN START HOST...: one on each host, which listen when this returns.
+# start_services START HOST...: one on each host, which listen when this returns.
 start_services() {
-  local run=$1 start=$2 hosts host i; shift 2
+  local start=$1 hosts host i; shift
   hosts=$(echo "$*" | tr ' ' ,)
   rm -f "$run"/.launch/ready-*
   for host in "$@"; do
@@ -41,9 +43,9 @@ start_services() {
   for i in $(seq 0 $(($# - 1))); do await 30 test -e "$run/.launch/ready-$start.$i"; done
 }
 
-# start_ranks RUN START RANKS_PER_HOST HOST...: mpirun in the background; sets $job.
+# start_ranks START RANKS_PER_HOST HOST...: mpirun in the background; sets $job.
 start_ranks() {
-  local run=$1 start=$2 ranks=$3 hosts list; shift 3
+  local start=$1 ranks=$2 hosts list; shift 2
   hosts=$(echo "$*" | tr ' ' ,)
   list=$(printf ",%s:$ranks" "$@")
   export ANYORDER_WORLD_SIZE=$(($# * ranks))
@@ -55,18 +57,28 @@ start_ranks() {
   job=$!
 }
 
-# new_run RUN [KEY=VALUE]...: a run directory with the reference's configuration, changed.
-new_run() {
-  local run=$1 set; shift
+# train_on_three [KEY=VALUE]...: the reference's configuration, changed, on h1, h2 and h3, until the
+# first commit.
+train_on_three() {
+  local set
   mkdir -p "$run/.launch" && cp "$work/reference/config.toml" "$run/" || fail "no configuration"
   for set in "$@"; do sed -i "s/^${set%%=*} = .*/${set%%=*} = ${set#*=}/" "$run/config.toml"; done
+  start_services 1 h1 h2 h3
+  start_ranks 1 1 h1 h2 h3
+  await 60 has_commit "$run"
 }
 
-# end_services HOST...: they finish what is staged.
-end_services() {
+# finish_on HOST...: two ranks on each go on from what h1 and h2 had staged, to the undisturbed
+# run's end.
+finish_on() {
   local host
-  for host in "$@"; do on_host "$host" pkill -TERM -f "^$bin/anyorder-ckptd "; done
-  for host in "$@"; do await 30 no_services "$host"; done
+  for host in h1 h2; do on_host $host pkill -TERM -f "^$bin/anyorder-ckptd "; done
+  for host in h1 h2; do await 30 no_services $host; done
+  start_services 2 "$@"
+  start_ranks 2 2 "$@"
+  wait $job; expect_status $? 0 "on what is left: $*"
+  expect_text "$((2 * $#)) ranks.*resuming after step" "$run/train.log"
+  expect_same_end "$run"
 }
 no_services() { [ "$(services_on "$1")" -eq 0 ]; }
 no_ranks() { [ "$(ranks_on h1)$(ranks_on h2)$(ranks_on h3)" = 000 ]; }

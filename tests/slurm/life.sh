@@ -23,13 +23,8 @@ exit \$status
 END
   shown+=("$work/$name/log" "$run/ckptd.log")
   job=$(submit --open-mode=append --output="$work/$name/log" "${options[@]}" "$name/script") || fail "sbatch"
-  await 60 has_commit 1
+  await 60 has_commit "$run"
 }
-num_commits() { ls -d "$run"/checkpoints/step-*[0-9] 2>/dev/null | wc -l; }
-has_commit() { [ "$(num_commits)" -ge "$1" ]; }
 # has_step N: a checkpoint of step N or a later one.
-has_step() { local newest; newest=$(ls -d "$run"/checkpoints/step-*[0-9] 2>/dev/null | tail -n 1); newest=${newest##*-}; [ $((10#${newest:-0})) -ge "$1" ]; }
-# Of the last start, as the ledger has it: e.g. ranks or nodes.
-last_start() { grep '"event":"start"' "$run/ledger.jsonl" | tail -n 1 | sed "s/.*\"$1\":\(\[[^]]*\]\|[^,]*\).*/\1/"; }
+has_step() { local step; step=$(newest "$run"); step=${step##*-}; [ $((10#${step:-0})) -ge "$1" ]; }
 step_of() { x squeue -h -s -j "$job" -o '%i %j' | sed -n "s/ $1\..*//p" | tail -n 1; }
-expect_undisturbed_end() { expect_finished 150; }

@@ -109,12 +109,13 @@ machine_heal() { (inside head ip link set "v${1#"$prefix"}" up); }
 
 # Returns when all of it is gone.
 machines_down() {
-  local pid i
+  local pid parent i
   machine_lives head || return 0
   pid=$(machine_pid head)
+  parent=$(awk '/^PPid/ { print $2 }' "/proc/$pid/status")  # unshare, which ends a moment later
   kill -9 "$pid"
   for i in $(seq 500); do
-    machine_lives head || { rm -rf "${state:?}/machines"; return 0; }
+    machine_lives head || grep -qs . "/proc/$parent/cmdline" || { rm -rf "${state:?}/machines"; return 0; }
     sleep 0.01
   done
   complain "process $pid does not end"

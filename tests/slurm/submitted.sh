@@ -16,9 +16,3 @@ submit_run() {
 
 await_commit() { await 60 has_commit "$run"; [ "$(trained "$run")" -lt $((steps - 100)) ] || fail "the run is nearly over, too late to be disturbed"; }
 restarted() { [ "$(job_field $job Restarts)" -ge "$1" ] && job_is $job RUNNING; }
-# What it did after the last signal is saved: the newest checkpoint is where it stopped.
-expect_saved_where_it_stopped() {
-  local last; last=$(trained "$run")
-  [ -d "$(printf '%s/checkpoints/step-%09d' "$run" "$last")" ] || fail "no checkpoint of step $last, where the run stopped: $(ls "$run/checkpoints")"
-}
-expect_nothing_redone() { [ ! -e "$run/metrics.redone.jsonl" ] || fail "$(wc -l <"$run/metrics.redone.jsonl") steps were trained twice"; }

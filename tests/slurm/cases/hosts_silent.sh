@@ -3,11 +3,7 @@
 # do, say whom they wait for, and end.
 . "$here/hosts.sh"
 unset OMPI_MCA_oob_tcp_keepalive_time OMPI_MCA_oob_tcp_keepalive_intvl OMPI_MCA_oob_tcp_keepalive_probes
-run=$work/$name/run; shown=($run/train.log $run/ckptd.log)
-new_run $run hang_report_seconds=2 collective_timeout_seconds=5
-start_services $run 1 h1 h2 h3
-start_ranks $run 1 1 h1 h2 h3
-await 60 has_commit $run
+train_on_three hang_report_seconds=2 collective_timeout_seconds=5
 machine_cut h3; cut=$(now_ms)
 await 60 no_ranks
 echo "all ranks gone after $(($(now_ms) - cut)) ms"
@@ -17,9 +13,4 @@ expect_text "giving up" $run/train.log
 # the ranks are silent.
 on_host head pkill -9 -x mpirun
 wait $job 2>/dev/null  # the shell would tell that it was killed
-end_services h1 h2
-start_services $run 2 h1
-start_ranks $run 2 2 h1
-wait $job; expect_status $? 0 "on the host that is left"
-expect_text "2 ranks.*resuming after step" $run/train.log
-expect_same_end $run
+finish_on h1

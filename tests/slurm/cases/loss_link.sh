@@ -7,10 +7,10 @@ train run -N3 --ntasks-per-node=1 --no-kill --
 old=$(cluster nx n2 pgrep -f 'anyorder-(train|ckptd) --run-dir' | paste -sd,)
 [ -n "$old" ] || fail "nothing runs on n2"
 cluster cut n2
-restarted() { [ "$(starts)" -ge 2 ]; }
+restarted() { [ "$(starts "$run")" -ge 2 ]; }
 await 60 restarted
 no_old() { ! cluster nx n2 ps -o pid= -p "$old" >/dev/null; }
 await 30 no_old
 cluster heal n2
-expect_undisturbed_end
+expect_finished 150
 [ "$(last_start ranks)" = 2 ] || fail "the last start has $(last_start ranks) ranks"

@@ -4,7 +4,6 @@
 . "$here/life.sh"
 train run -N3 --ntasks-per-node=1 --no-kill --
 cluster crash n2
-expect_undisturbed_end
+expect_finished 150
 expect_text "launch ended with 0" $name/log
-[ "$(starts)" -eq 2 ] || fail "$(starts) starts"
-[ "$(last_start nodes)" = '["n1","n3"]' ] && [ "$(last_start ranks)" = 2 ] || fail "the second start: $(last_start nodes), $(last_start ranks) ranks"
+expect_starts 2 2 '["n1","n3"]'

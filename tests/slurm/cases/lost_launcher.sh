@@ -7,6 +7,6 @@ old=$(pgrep -f "^$bin/anyorder-train --run-dir $run " | paste -sd,)
 pkill -9 -f "^$anyorder launch --backend slurm .* --run-dir $run "
 no_old() { ! ps -o stat= -p "$old" | grep -qv '^[ZX]'; }
 await 20 no_old
-expect_undisturbed_end
-[ "$(starts)" -eq 2 ] || fail "$(starts) starts"
+expect_finished 150
+[ "$(starts "$run")" -eq 2 ] || fail "$(starts "$run") starts"
 expect_text "ending step .* of an earlier launch" $name/log

@@ -3,11 +3,15 @@
 mkdir $name/in
 for part in 1 2 3 4; do sed -n "$part~4p" prepare/corpus.txt >$name/in/$part.txt; done
 options=(--vocab-size 300 --no-filter --no-dedup)
-"$anyorder" prep --input $name/in --output $name/alone "${options[@]}" >$name/log 2>&1 || fail "prep: $(cat $name/log)"
+succeeds "$anyorder" prep --input $name/in --output $name/alone "${options[@]}"
+# submit_prep OUTPUT SLICES [-- options of sbatch...]: sets $plan, $slices and $merge to its jobs.
+submit_prep() {
+  merge=$(x "$anyorder" prep --input "$work/$name/in" --output "$1" "${options[@]}" --slurm "${@:2}" 2>$name/err) ||
+    fail "prep --slurm $2: $(cat $name/err)"
+  slices=$((merge - 1)) plan=$((merge - 2))
+}
 odd="$work/$name/a b'%j#"
-x "$anyorder" prep --input "$work/$name/in" --output "$odd" "${options[@]}" --slurm 3 >$name/merge 2>$name/err
-expect_status $? 0 "prep --slurm: $(cat $name/err)"
-merge=$(cat $name/merge)
+submit_prep "$odd" 3
 shown=("$odd".slurm/*.log)
 await_job "$merge" COMPLETED 60
 diff -r $name/alone "$odd" || fail "other bytes than one program's"
@@ -15,10 +19,7 @@ diff -r $name/alone "$odd" || fail "other bytes than one program's"
 
 # A slice that is cancelled is named by the merge, what waits for the dataset never starts, and the
 # same command again mends it.
-request=("$anyorder" prep --input "$work/$name/in" --output "$work/$name/second" "${options[@]}" --slurm 2)
-x "${request[@]}" -- --hold >$name/merge 2>$name/err; expect_status $? 0 "prep --slurm, held: $(cat $name/err)"
-merge=$(cat $name/merge)
-slices=$((merge - 1)) plan=$((merge - 2))
+submit_prep "$work/$name/second" 2 -- --hold
 x "$anyorder" submit --config "$config" --run-dir "$work/$name/never" --set data.shards="$work/$name/second" --after "$merge" >$name/job 2>$name/err
 expect_status $? 0 "submit --after: $(cat $name/err)"
 x scancel "${slices}_2"
@@ -26,14 +27,12 @@ x scontrol release "$plan" "$slices" "$merge"
 await_job "$merge" FAILED 60
 expect_text "1 of 2 slices .* not finished: slice 2 .*; run --slice 2/2" $name/second.slurm/merge-$merge.log
 await_job "$(cat $name/job)" CANCELLED 30
-x "${request[@]}" >$name/merge 2>$name/err; expect_status $? 0 "the same again: $(cat $name/err)"
-await_job "$(cat $name/merge)" COMPLETED 60
+submit_prep "$work/$name/second" 2
+await_job "$merge" COMPLETED 60
 diff -r $name/alone $name/second || fail "mended to other bytes"
 
 # A task that is requeued in the middle goes on.
-x "$anyorder" prep --input "$work/$name/in" --output "$work/$name/third" "${options[@]}" --slurm 2 -- --hold >$name/merge 2>$name/err
-merge=$(cat $name/merge)
-slices=$((merge - 1)) plan=$((merge - 2))
+submit_prep "$work/$name/third" 2 -- --hold
 echo 'if [ "$1" = slice ] && [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then touch "'"$work/$name"'/slice-$SLURM_ARRAY_TASK_ID"; sleep 60; fi' >$name/environment.sh
 mkdir -p $name/third.slurm && cp $name/environment.sh $name/third.slurm/
 x scontrol release "$plan" "$slices" "$merge"

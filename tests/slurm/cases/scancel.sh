@@ -6,8 +6,10 @@ x scancel $job || fail "scancel"
 await_job $job CANCELLED 30
 no_steps() { [ -z "$(x squeue -h -s -o %i)" ]; }
 await 30 no_steps
-expect_saved_where_it_stopped
+sleep 2
+job_is $job CANCELLED || fail "a cancelled job came back"
+expect_saved_where_it_stopped "$run"
 [ "$(trained "$run")" -lt $steps ] || fail "cancelled too late"
 submit_run
 expect_finished
-expect_nothing_redone
+expect_nothing_redone "$run"

@@ -5,7 +5,7 @@ submit_run
 await_commit
 x scontrol requeue $job || fail "scontrol requeue"
 await 30 restarted 1
-expect_saved_where_it_stopped
+expect_saved_where_it_stopped "$run"
 expect_finished
-expect_nothing_redone
-[ "$(starts)" -eq 2 ] || fail "$(starts) starts"
+expect_nothing_redone "$run"
+[ "$(starts "$run")" -eq 2 ] || fail "$(starts "$run") starts"

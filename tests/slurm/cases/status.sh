@@ -1,6 +1,5 @@
 # cluster: ANYORDER_SLURM_NODES=2
-# anyorder status beside the real scontrol: a job that waits, runs, is held up, ended, and a
-# controller that is gone.
+# anyorder status beside the real scontrol: a job that waits, runs, is held up, and ended.
 run=$work/$name/run
 mkdir -p $run/slurm && cp "$config" $run/config.toml && printf '[data]\nshards = "%s/gone"\n' "$work" >>$run/config.toml
 printf '#!/bin/sh\nexec sleep 300\n' >$name/job
@@ -33,13 +32,3 @@ await_job $first CANCELLED 20
 touch $run/slurm/job-99999.log
 asked id >/dev/null
 expect_text '"forgotten": \[' $name/json && expect_text 99999 $name/json
-
-# A controller that stops is not waited for: one look takes its 3 s and the start of two programs.
-pid=$(x scontrol show config | sed -n 's/^SlurmctldPidFile *= //p'); pid=$(x cat $pid)
-x kill -STOP $pid
-began=$(now_ms)
-x "$anyorder" status --run-dir $run >$name/screen; expect_status $? 0 "status without a controller"
-took=$(($(now_ms) - began))
-x kill -CONT $pid
-expect_text "^slurm  *scontrol" $name/screen
-[ $took -lt 15000 ] || fail "status took $took ms"

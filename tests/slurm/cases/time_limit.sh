@@ -12,6 +12,6 @@ x scontrol update jobid=$job timelimit=30 || fail "no more time"  # once is enou
 expect_text '"event":"stop".*"exit_status":75' "$run/ledger.jsonl"
 expect_text "stopping: the ranks save a checkpoint first" "$run"/slurm/job-$job.log
 expect_finished 200
-expect_nothing_redone
+expect_nothing_redone "$run"
 # On a busy machine the next limit may come before the new one counts.
-[ "$(starts)" -ge 2 ] || fail "$(starts) starts"
+[ "$(starts "$run")" -ge 2 ] || fail "$(starts "$run") starts"
