@@ -30,7 +30,7 @@ namespace anyorder::ckpt {
 namespace {
 
 // Pieces for passes over everything: long enough for the disk, short enough for the cache.
-constexpr int64_t kBlockBytes = 4 * kCrcChunkBytes;
+constexpr int64_t kReadBytes = 4 * kCrcChunkBytes;
 // One thread sums while others wait for the disk; a queue of four requests keeps an NVMe disk busy.
 constexpr int kNumThreads = 4;
 // A trainer that wants the core gets nine tenths of it.
@@ -69,22 +69,22 @@ class Verification {
   Verification(const Manifest& manifest, const std::vector<std::unique_ptr<ReadableFile>>& files)
       : manifest_(manifest), files_(files) {
     for (size_t f = 0; f < files.size(); ++f) {
-      for (int64_t begin = 0; begin < manifest.files[f].bytes; begin += kBlockBytes)
+      for (int64_t begin = 0; begin < manifest.files[f].bytes; begin += kReadBytes)
         blocks_.emplace_back(static_cast<int>(f), begin);
     }
   }
 
   // A small checkpoint is read before a thread has started.
   int64_t num_threads() const {
-    return std::clamp<int64_t>(manifest_.num_bytes() / kBlockBytes, 1, kNumThreads);
+    return std::clamp<int64_t>(manifest_.num_bytes() / kReadBytes, 1, kNumThreads);
   }
 
   void Drain() {
-    std::string buffer(static_cast<size_t>(std::min(kBlockBytes, manifest_.num_bytes())), '\0');
+    std::string buffer(static_cast<size_t>(std::min(kReadBytes, manifest_.num_bytes())), '\0');
     for (size_t i = next_++; i < blocks_.size(); i = next_++) {
       const auto [f, begin] = blocks_[i];
       const FileRecord& file = manifest_.files[f];
-      const int64_t bytes = std::min(kBlockBytes, file.bytes - begin);
+      const int64_t bytes = std::min(kReadBytes, file.bytes - begin);
       const absl::Status read = files_[f]->ReadAt(begin, buffer.data(), bytes);
       if (!read.ok()) Add(f, begin, read);
       for (int64_t done = 0; read.ok() && done < bytes; done += kCrcChunkBytes) {
@@ -215,7 +215,7 @@ absl::Status Checkpoint::Read(absl::string_view name, int64_t begin, int64_t end
 
 absl::StatusOr<std::string> Checkpoint::StateDigest() const {
   StreamingDigest digest;
-  std::string buffer(static_cast<size_t>(kBlockBytes), '\0');
+  std::string buffer(static_cast<size_t>(kReadBytes), '\0');
   for (const auto& [name, tensor] : manifest_.tensors) {
     // The terminating zero keeps "ab" + "c" apart from "a" + "bc".
     const std::string head =
@@ -223,7 +223,7 @@ absl::StatusOr<std::string> Checkpoint::StateDigest() const {
     digest.Update({head.c_str(), head.size() + 1});
     const int64_t count = tensor.shape.num_elements();
     const int64_t width = SizeOf(tensor.dtype);
-    const int64_t piece = kBlockBytes / width;
+    const int64_t piece = kReadBytes / width;
     for (int64_t begin = 0; begin < count; begin += piece) {
       const int64_t end = std::min(count, begin + piece);
       ANYORDER_RETURN_IF_ERROR(Read(name, begin, end, buffer.data()));

@@ -27,7 +27,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLifetime = absl::Milliseconds(300);
+constexpr absl::Duration kLeaseLifetime = absl::Milliseconds(300);
 
 // Where the old owner is stopped, and what the new one must find.
 struct Sleep {
@@ -52,7 +52,7 @@ class SleepingOwnerTest : public ServiceTest, public ::testing::WithParamInterfa
       });
       ServiceOptions options = Options(1);
       options.fs = &fault_fs_;
-      options.lease_lifetime = kLifetime;
+      options.lease_lifetime = kLeaseLifetime;
       const auto service = Service::Start(options);
       if (!service.ok()) _exit(1);
       const absl::Status end = (*service)->Run();
@@ -75,13 +75,14 @@ TEST_P(SleepingOwnerTest, WakesUpFencedAndNeitherCommitsNorDamages) {
 
   // On its own machine it is asleep, not dead.
   const auto here = Lease::Acquire(FileSystem::Posix(), run_dir(),
-                                   DescribeThisProcess("test", 2, "s"), kLifetime);
+                                   DescribeThisProcess("test", 2, "s"), kLeaseLifetime);
   EXPECT_THAT(here.status().message(), HasSubstr(absl::StrCat("process ", pid, " on ")));
   // From another machine it looks dead. What its trainers staged is finished, if it had been voted
   // for.
   LeaseOwner stranger = DescribeThisProcess("test", 2, "s");
   stranger.machine = "another machine";
-  const auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(), stranger, kLifetime).value();
+  const auto lease =
+      Lease::Acquire(FileSystem::Posix(), run_dir(), stranger, kLeaseLifetime).value();
   CommitLog log(FileSystem::Posix(), run_dir(), 1);
   const auto recovered = log.RecoverVoted("test", 2, [&] { return lease->CheckHeld(); });
   ASSERT_TRUE(recovered.ok()) << recovered.status();
@@ -120,7 +121,7 @@ TEST_F(RaceTest, OfManyClaimantsOfADeadLeaseOneHasIt) {
     const pid_t dead = fork();
     if (dead == 0) {
       auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(),
-                                  DescribeThisProcess("test", 10 * round + 1, "s"), kLifetime);
+                                  DescribeThisProcess("test", 10 * round + 1, "s"), kLeaseLifetime);
       if (lease.ok()) lease->release();
       _exit(lease.ok() ? 0 : 1);
     }
@@ -138,7 +139,7 @@ TEST_F(RaceTest, OfManyClaimantsOfADeadLeaseOneHasIt) {
       if (read(start[0], &byte, 1) != 0) _exit(9);  // all at once, when the parent closes its end
       // Two launches read the ledger at the same time, so they have the same number.
       auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(),
-                                  DescribeThisProcess("test", 10 * round + 2, "s"), kLifetime);
+                                  DescribeThisProcess("test", 10 * round + 2, "s"), kLeaseLifetime);
       // Refused with a name, or found out before writing, or the owner.
       if (!lease.ok()) _exit(absl::IsAlreadyExists(lease.status()) ? 1 : 8);
       absl::SleepFor(absl::Milliseconds(300));

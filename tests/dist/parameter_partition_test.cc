@@ -5,11 +5,11 @@
 namespace anyorder::dist {
 namespace {
 
-constexpr int64_t kBlock = Partition::kBlockElements;
+constexpr int64_t kOwned = Partition::kBlockElements;
 
 TEST(PartitionTest, CoversTheSpaceEvenlyAtBlockBoundaries) {
   for (const int64_t size :
-       {int64_t{1}, kBlock - 1, kBlock, kBlock + 1, 7 * kBlock, 7 * kBlock + 5}) {
+       {int64_t{1}, kOwned - 1, kOwned, kOwned + 1, 7 * kOwned, 7 * kOwned + 5}) {
     for (int ranks = 1; ranks <= 9; ++ranks) {
       const Partition partition(size, ranks);
       int64_t least = size;
@@ -20,9 +20,9 @@ TEST(PartitionTest, CoversTheSpaceEvenlyAtBlockBoundaries) {
         EXPECT_EQ(range.begin, end);
         end = range.end;
         if (range.end != size) {
-          EXPECT_EQ(range.end % kBlock, 0);
+          EXPECT_EQ(range.end % kOwned, 0);
         }
-        const int64_t blocks = (range.size() + kBlock - 1) / kBlock;
+        const int64_t blocks = (range.size() + kOwned - 1) / kOwned;
         least = std::min(least, blocks);
         most = std::max(most, blocks);
       }

@@ -37,7 +37,7 @@ missing=$("$base" -c 'import torch, ensurepip' 2>&1) ||
 rm -rf "$directory"
 "$base" -m venv --system-site-packages "$directory" >/dev/null || skip "no virtual environment could be made in $directory"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
-timeout --kill-after=5 "$time_limit" "$directory/bin/python" -m pip install --quiet --no-deps --only-binary :all: \
+timeout --kill-after=5 "$time_limit" "$directory/bin/python" -m pip install --quiet --no-compile --no-deps --only-binary :all: \
   --timeout 15 --retries 1 --requirement "$here/requirements.txt" >"$directory/pip.log" 2>&1 ||
   skip "pip could not install requirements.txt ($(tail -n 1 "$directory/pip.log"))"
 "$directory/bin/python" -c "$show" || skip "the environment in $directory does not work"

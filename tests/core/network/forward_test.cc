@@ -16,7 +16,7 @@ namespace anyorder::testing {
 namespace {
 
 // fp64 chains of a few hundred roundings each; losses are handed out in fp32.
-constexpr double kDoubleBound = 1e-11;
+constexpr double kForwardBound = 1e-11;
 constexpr double kFloatEpsilon = 6e-8;
 
 class ForwardTest : public ::testing::Test {
@@ -82,14 +82,14 @@ void ForwardTest::ExpectAgreesWithPlainXlnet(const std::vector<int64_t>& lanes,
     }
     const std::vector<Matrix> memory = LaneMemory(result.memory, lane);
     for (int64_t layer = 0; layer < model_.num_layers; ++layer) {
-      EXPECT_LT(Distance(memory[layer].values, expected.memory[layer].values), kDoubleBound)
+      EXPECT_LT(Distance(memory[layer].values, expected.memory[layer].values), kForwardBound)
           << "lane " << b << " memory of layer " << layer;
     }
   }
-  EXPECT_NEAR(result.step.loss_sum, total, kDoubleBound * total);
+  EXPECT_NEAR(result.step.loss_sum, total, kForwardBound * total);
   const bool asked = model_.next_sentence_head;
   EXPECT_NEAR(SumNamed("nsp_loss", result.step.sums).sum, asked ? next_sentence : 0,
-              kDoubleBound * next_sentence);
+              kForwardBound * next_sentence);
   EXPECT_EQ(SumNamed("nsp_accuracy", result.step.sums).sum, asked ? correct : 0);
 }
 
@@ -165,7 +165,7 @@ TEST_F(ForwardTest, UnusedQuerySlotsChangeNothing) {
   const PlainXlnet plain(model_, kSmallVocab, weights_);
   const PlainOutput expected = plain.Run(sample, sampling_.reuse_len, LaneMemory(memory_, 0));
   const double total = std::accumulate(expected.losses.begin(), expected.losses.end(), 0.0);
-  EXPECT_NEAR(result.step.loss_sum, total, kDoubleBound * total);
+  EXPECT_NEAR(result.step.loss_sum, total, kForwardBound * total);
   for (const double gradient : result.gradients) ASSERT_TRUE(std::isfinite(gradient));
 }
 
@@ -199,7 +199,7 @@ TEST_F(ForwardTest, BackwardLaneEqualsForwardModelOnFlippedText) {
   }
   ModelRunner forward(model_, kSmallVocab, shape);
   const ModelRunner::Result result = forward.Run(flipped, weights_, memory_, false);
-  EXPECT_NEAR(result.step.loss_sum, backward.step.loss_sum, kDoubleBound * backward.step.loss_sum);
+  EXPECT_NEAR(result.step.loss_sum, backward.step.loss_sum, kForwardBound * backward.step.loss_sum);
 }
 
 // Computing queries at targets only is computing them everywhere and gathering.
@@ -241,7 +241,7 @@ TEST_F(ForwardTest, QueriesAtTargetsEqualQueriesEverywhereThenGathered) {
   for (size_t i = 0; i < result.losses.size(); ++i)
     EXPECT_NEAR(result.losses[i], at_targets.losses[i], kFloatEpsilon * at_targets.losses[i]);
   EXPECT_LT(Distance(result.gradients, at_targets.gradients),
-            kDoubleBound * Norm(at_targets.gradients));
+            kForwardBound * Norm(at_targets.gradients));
 }
 
 }  // namespace

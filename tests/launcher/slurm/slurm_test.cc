@@ -144,14 +144,14 @@ TEST_F(LauncherHeartbeatWatchTest, ALaterStartAndAnEndedOneAreTheEndAtOnce) {
 }
 
 // What Slurm 22.05 prints, shortened.
-constexpr char kRunning[] =
+constexpr char kRunningJob[] =
     "JobId=42 JobName=my Reason=bad name UserId=me(1) GroupId=me(1) JobState=RUNNING Reason=None "
     "Dependency=(null) Requeue=1 Restarts=2 BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=1-00:10:00 "
     "TimeLimit=1-04:00:00 StartTime=2026-01-02T03:04:05 Partition=long AllocNode:Sid=head:1 "
     "ReqNodeList=(null) ExcNodeList=(null) NodeList=n[1-2,4] NumNodes=3 NumCPUs=6";
 
 TEST(SlurmJobTest, ReadsARunningJobWhateverItsName) {
-  const auto job = ParseSlurmJob(kRunning);
+  const auto job = ParseSlurmJob(kRunningJob);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->id, 42);
   EXPECT_EQ(job->state, "RUNNING");

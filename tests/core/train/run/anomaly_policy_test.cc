@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kInf = std::numeric_limits<double>::infinity();
 
 AnomalyConfig Config() {
   return {.on_spike = AnomalyAction::kSkip, .spike_factor = 4, .spike_window = 10};
@@ -49,7 +49,7 @@ TEST(AnomalyPolicyTest, NothingIsASpikeBeforeTheWindowIsFull) {
 TEST(AnomalyPolicyTest, WhatIsNotFiniteIsFoundAtOnce) {
   const AnomalyConfig config = Config();
   const AnomalyPolicy policy(config);
-  for (const double bad : {kNan, kInfinity, -kInfinity}) {
+  for (const double bad : {kNan, kInf, -kInf}) {
     EXPECT_EQ(policy.Judge(1, bad, 1), Anomaly::kNonfinite);
     EXPECT_EQ(policy.Judge(1, 1, bad), Anomaly::kNonfinite);
   }
@@ -70,7 +70,7 @@ TEST(AnomalyPolicyTest, BoundThatGoesWithTheUpdateSaysWhatJudgeSays) {
       EXPECT_EQ(std::isfinite(most), action != AnomalyAction::kIgnore && steps >= 10);
       int skipped = 0;
       for (const int64_t step : {300, 301}) {
-        for (const double loss : {6.0, -kInfinity, kNan, 1e9}) {
+        for (const double loss : {6.0, -kInf, kNan, 1e9}) {
           for (const double norm :
                {0.0, 1.0, most, std::nextafter(most, 0.0), std::nextafter(most, far), far, kNan}) {
             const bool is_good =
@@ -120,7 +120,7 @@ TEST(AnomalyPolicyTest, ConfigurationThatCannotWorkIsRefused) {
   AnomalyConfig config;
   EXPECT_TRUE(config.Validate().ok());
   config.on_nonfinite = AnomalyAction::kIgnore;
-  config.spike_factor = kInfinity;
+  config.spike_factor = kInf;
   config.spike_window = 1;
   const std::string message(config.Validate().message());
   for (const char* key : {"on_nonfinite", "spike_factor", "spike_window"})

@@ -108,14 +108,14 @@ TEST(ConfigFileTest, MissingFileAndDirectoryAreNamed) {
   const absl::Status missing = LoadRunConfig("no/such/file.toml", {}).status();
   EXPECT_TRUE(absl::IsNotFound(missing));
   EXPECT_THAT(std::string(missing.message()), HasSubstr("no/such/file.toml"));
-  const absl::Status directory = LoadRunConfig(testing::TempDir(), {}).status();
+  const absl::Status directory = LoadRunConfig(::testing::TempDir(), {}).status();
   EXPECT_EQ(ExitStatusFor(directory), 74) << directory;
   EXPECT_THAT(std::string(directory.message()),
-              AllOf(HasSubstr(testing::TempDir()), HasSubstr("Is a directory")));
+              AllOf(HasSubstr(::testing::TempDir()), HasSubstr("Is a directory")));
 }
 
 TEST(ConfigFileTest, KeysThatDoNotFitTogetherNameTheFileAndTheKeys) {
-  const std::string path = testing::TempDir() + "/heads.toml";
+  const std::string path = ::testing::TempDir() + "/heads.toml";
   std::ofstream(path) << "[model]\nmodel_dim = 100\nnum_heads = 3\n[data]\nshards = \"shards\"\n";
   const absl::Status status = LoadRunConfig(path, {}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
@@ -269,9 +269,9 @@ TEST(ConfigKeysTest, NumbersBelowTheirBoundsAreRefused) {
 }
 
 TEST(ConfigKeysTest, EnumerationsAndSwitchesListTheirValues) {
-  EXPECT_THAT(FindConfigKey("dist.reduction")->values, testing::ElementsAre("tree", "fast"));
-  EXPECT_THAT(FindConfigKey("model.mlm_head")->values, testing::ElementsAre("true", "false"));
-  EXPECT_THAT(FindConfigKey("objective.name")->values, testing::Contains("permutation_lm"));
+  EXPECT_THAT(FindConfigKey("dist.reduction")->values, ::testing::ElementsAre("tree", "fast"));
+  EXPECT_THAT(FindConfigKey("model.mlm_head")->values, ::testing::ElementsAre("true", "false"));
+  EXPECT_THAT(FindConfigKey("objective.name")->values, ::testing::Contains("permutation_lm"));
 }
 
 TEST(ConfigKeysTest, AKeyIsFoundWithItsSectionOrAlone) {

@@ -25,7 +25,7 @@ using dist::ToHost;
 using testing::DeferredBackend;
 using testing::Lag;
 
-constexpr int64_t kSize = 3000;
+constexpr int64_t kCopied = 3000;
 
 // What a save taken between two updates has of the weights, and what they were then.
 struct Saved {
@@ -36,7 +36,8 @@ struct Saved {
 
 std::unique_ptr<dist::ShardedOptimizer> MakeOptimizer(dist::Communicator& comm,
                                                       kernels::Backend& backend) {
-  return dist::ShardedOptimizer::Create(comm, backend, kSize, {{0, kSize, true}}, OptimizerConfig())
+  return dist::ShardedOptimizer::Create(comm, backend, kCopied, {{0, kCopied, true}},
+                                        OptimizerConfig())
       .value();
 }
 
@@ -57,14 +58,14 @@ Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
     DeferredBackend backend(kernels::MakeReferenceBackend(), lag);
     const auto optimizer = MakeOptimizer(comm, backend);
     const auto copier = SnapshotCopier::Create(backend).value();
-    const DeviceArray<float> weights(backend, kSize);
-    const DeviceArray<float> gradient(backend, std::vector<float>(kSize, 0.5f));
+    const DeviceArray<float> weights(backend, kCopied);
+    const DeviceArray<float> gradient(backend, std::vector<float>(kCopied, 0.5f));
     dist::StepInfo info{0.1, 1.0};
     if (holds_back) info.before_update = [&] { copier->MakeUpdatesWait(); };
     const auto update = [&] { optimizer->Step(gradient.view(), info, weights.view()); };
     update();
-    std::vector<float> staging(kSize, -1.0f);
-    copier->Prepare(staging.data(), kSize * 4);
+    std::vector<float> staging(kCopied, -1.0f);
+    copier->Prepare(staging.data(), kCopied * 4);
     // A copy that nobody waits for reads when the next update is through, on any machine.
     backend.StallSideStreams(!holds_back);
     // The copy is asked for while the update may still be under way.
@@ -80,8 +81,8 @@ Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
   testing::RunThreadRanks(1, [&](dist::Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
     const auto optimizer = MakeOptimizer(comm, *backend);
-    const DeviceArray<float> weights(*backend, kSize);
-    const DeviceArray<float> gradient(*backend, std::vector<float>(kSize, 0.5f));
+    const DeviceArray<float> weights(*backend, kCopied);
+    const DeviceArray<float> gradient(*backend, std::vector<float>(kCopied, 0.5f));
     optimizer->Step(gradient.view(), {0.1, 1.0}, weights.view());
     saved.expected = ToHost<float>(*backend, optimizer->master());
   });
