@@ -9,8 +9,9 @@ submit_run --time 1 --signal-seconds 50
 await_commit
 warned() { grep -qs "stopping: the ranks save a checkpoint first" "$run"/slurm/job-$job.log; }
 ranks() { pkill "$1" -f "^$bin/anyorder-train --run-dir $run "; }
-train_a_turn() { ranks -STOP; sleep 0.2; ranks -CONT; sleep 0.05; warned; }
+train_a_turn() { ranks -CONT; sleep 0.05; ranks -STOP; sleep 0.3; warned; }
 await 60 train_a_turn
+ranks -CONT
 await 60 restarted 1
 x scontrol update jobid=$job timelimit=30 || fail "no more time"  # once is enough
 expect_text '"event":"stop".*"exit_status":75' "$run/ledger.jsonl"
