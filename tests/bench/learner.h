@@ -45,7 +45,7 @@ class MemoryRunner {
 // in device memory. The gradient's norm, clipping and whether to skip stay on the device.
 class Learner {
  public:
-  // `seed` decides the initial weights. ResourceExhausted where the device has no room.
+  // `seed` draws the initial weights. ResourceExhausted if the device has too little memory.
   static absl::StatusOr<std::unique_ptr<Learner>> Create(const ModelConfig& model,
                                                          int64_t vocab_size,
                                                          const BatchShape& shape, uint64_t seed,

@@ -26,7 +26,7 @@ struct GradientCase {
   int64_t step = 1;  // half of the memory of the permutation LM holds states
   // What is done to the objective's microbatch, if anything.
   std::function<Batch(const Batch&)> change = nullptr;
-  // Whether the tensor cannot change the loss, beside those that OnlyTensorsOutOfUse knows of.
+  // True for a tensor that has no effect on the loss. OnlyTensorsOutOfUse knows others, too.
   std::function<bool(const std::string& name)> unused = [](const std::string&) { return false; };
 };
 
