@@ -170,16 +170,14 @@ def add_licenses(stage):
     if shutil.which("dpkg-query") is None:
         return
     # dpkg knows a file by the path it was installed as, which may lack the /usr that merged systems
-    # add.
-    for path in sorted({path.resolve() for path in stage.libraries.values()}):
-        for name in (path, Path("/", *path.parts[2:])):
-            found = subprocess.run(["dpkg-query", "-S", str(name)], capture_output=True, text=True, check=False).stdout
-            if found:
-                package = found.split(":")[0]
-                text = Path("/usr/share/doc", package, "copyright")
-                if text.exists():
-                    stage.add(text, f"licenses/{package}.txt")
-                break
+    # add. It fails where it does not know one of the names.
+    paths = {path.resolve() for path in stage.libraries.values()}
+    names = sorted(str(name) for path in paths for name in (path, Path("/", *path.parts[2:])))
+    found = subprocess.run(["dpkg-query", "-S", *names], capture_output=True, text=True, check=False).stdout
+    for package in sorted({line.split(":")[0] for line in found.splitlines()}):
+        text = Path("/usr/share/doc", package, "copyright")
+        if text.exists():
+            stage.add(text, f"licenses/{package}.txt")
 
 
 def prose(markdown):
