@@ -271,7 +271,7 @@ class NcclTransport final : public DeviceTransport {
   // In a thread that is not waited for: the library may hang as its operation does.
   void Abort() {
     if (comm_ == nullptr) return;
-    std::thread([library = library_.get(), comm = comm_] { library->Abort(comm); }).detach();
+    std::thread([library = library_, comm = comm_] { library->Abort(comm); }).detach();
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
 
@@ -279,7 +279,7 @@ class NcclTransport final : public DeviceTransport {
     return Unavailable("NCCL's ", call, ": ", library_->ErrorText(result, comm_));
   }
 
-  const std::unique_ptr<NcclLibrary> library_;
+  const std::shared_ptr<NcclLibrary> library_;  // with a thread that aborts
   Communicator& communicator_;
   kernels::Backend& backend_;
   const NcclOptions options_;

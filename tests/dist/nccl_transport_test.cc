@@ -144,7 +144,7 @@ TEST(NcclTransportTest, RanksThatShareADeviceAreNamed) {
 }
 
 // What the watch of rank 0 says when rank 1 has `faults`, after both asked for a few operations.
-std::string LastWords(const NcclFaults& faults, int* num_aborts) {
+std::string LastWords(const NcclFaults& faults, std::atomic<int>* num_aborts) {
   FakeWire wire;
   std::mutex mutex;
   std::string line;
@@ -197,7 +197,7 @@ TEST(NcclTransportTest, TheWatchAndTheRankDoNotMeetInTheLibrary) {
 TEST(NcclTransportTest, AnOperationThatDoesNotEndTakesTheRankDown) {
   NcclFaults faults;
   faults.lose_operation = 1;
-  int num_aborts = 0;
+  std::atomic<int> num_aborts = 0;
   EXPECT_THAT(
       LastWords(faults, &num_aborts),
       AllOf(HasSubstr("rank 1 on thread1: NCCL operation 2 (AllGatherInPlace) has run for "),
@@ -209,7 +209,7 @@ TEST(NcclTransportTest, AnErrorThatComesLaterTakesTheRankDown) {
   NcclFaults faults;
   faults.fail_after_operation = 2;
   faults.is_slow = false;
-  int num_aborts = 0;
+  std::atomic<int> num_aborts = 0;
   EXPECT_THAT(LastWords(faults, &num_aborts),
               HasSubstr("rank 1 on thread1: NCCL failed: fake error 6 (a peer is lost)"));
   EXPECT_GE(num_aborts, 1);

@@ -68,7 +68,7 @@ case_deb() {
     for library in $(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
       case $library in ld-linux*) continue ;; esac  # libc6, which every package needs
       # dpkg may know the file without the /usr that merged systems add.
-      owner=$(ldd "$program" | awk -v name="$library" '$1 == name { print $3 }' | sed 's#^\(/usr\)\?/lib/#*/lib/#')
+      owner=$(env -u LD_LIBRARY_PATH ldd "$program" | awk -v name="$library" '$1 == name { print $3 }' | sed 's#^\(/usr\)\?/lib/#*/lib/#')
       owner=$(dpkg-query -S "$owner" | head -n 1 | cut -d: -f1)
       [[ $depends == *", $owner "* || $depends == *", $owner, "* ]] || fail "$(basename "$program") needs $library of '$owner', which Depends lacks: $depends"
     done

@@ -1,6 +1,5 @@
 #include "tests/testing/fake_nccl.h"
 
-#include <atomic>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -38,7 +37,8 @@ namespace {
 
 class FakeNccl final : public dist::NcclLibrary {
  public:
-  FakeNccl(FakeWire& wire, DeferredBackend& backend, const NcclFaults& faults, int* num_aborts)
+  FakeNccl(FakeWire& wire, DeferredBackend& backend, const NcclFaults& faults,
+           std::atomic<int>* num_aborts)
       : wire_(wire), backend_(backend), faults_(faults), num_aborts_(num_aborts) {}
 
   int GetVersion(int* version) override {
@@ -182,7 +182,7 @@ class FakeNccl final : public dist::NcclLibrary {
   FakeWire& wire_;
   DeferredBackend& backend_;
   const NcclFaults faults_;
-  int* const num_aborts_;
+  std::atomic<int>* const num_aborts_;
   int num_ranks_ = 0;
   int rank_ = 0;
   std::atomic<std::thread::id> visitor_{};
@@ -197,7 +197,8 @@ class FakeNccl final : public dist::NcclLibrary {
 }  // namespace
 
 std::unique_ptr<dist::NcclLibrary> MakeFakeNccl(FakeWire& wire, DeferredBackend& backend,
-                                                const NcclFaults& faults, int* num_aborts) {
+                                                const NcclFaults& faults,
+                                                std::atomic<int>* num_aborts) {
   return std::make_unique<FakeNccl>(wire, backend, faults, num_aborts);
 }
 

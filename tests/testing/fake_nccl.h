@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -44,6 +45,6 @@ struct NcclFaults {
 // `wire` and `backend` are borrowed; `num_aborts`, which may be null, counts ncclCommAbort.
 std::unique_ptr<dist::NcclLibrary> MakeFakeNccl(FakeWire& wire, DeferredBackend& backend,
                                                 const NcclFaults& faults,
-                                                int* num_aborts = nullptr);
+                                                std::atomic<int>* num_aborts = nullptr);
 
 }  // namespace anyorder::testing
