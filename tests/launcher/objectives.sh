@@ -183,7 +183,8 @@ if "next_sentence" in report:
     assert 0 < pairs["samples"] <= samples if "loss_terms" in report else pairs["samples"] == samples > 0, pairs
     # A head that learned for a few steps only is near a coin's ln 2.
     assert 0.3 < pairs["nats"] < 1.5 and 0 <= pairs["accuracy"] <= 1, pairs
-    assert (pairs["accuracy"] * pairs["samples"]) % 1 == 0, pairs
+    right = pairs["accuracy"] * pairs["samples"]
+    assert abs(right - round(right)) < 1e-6, pairs
 PYTHON
 }
 
