@@ -11,6 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${ANYORDER_BUILD_DIR:-build}
 quick=()
+case "${1:-}" in -h|--help) sed -n '2,/^set -/{/^#/s/^# \{0,1\}//p}' tests/run.sh; exit 0 ;; esac
 if [ "${1:-}" = --quick ]; then quick=(-LE slow); shift; fi
 bash launcher/install_packages.sh tests
 if [ ${#quick[@]} -eq 0 ]; then
