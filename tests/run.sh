@@ -31,7 +31,7 @@ slowest() {
 }
 status=0
 # Most cases of processes wait half of their time.
-run -j 4 "${quick[@]}" "$@" || status=$?
+run -j 6 "${quick[@]}" "$@" || status=$?
 slowest
 [ $status -ne 0 ] || exit 0
 # Cases of whole processes and clusters wait for events that come late on a busy machine. They get
