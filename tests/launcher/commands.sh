@@ -96,11 +96,39 @@ zsh)
   "$anyorder" completion zsh >"$name/_anyorder" || fail "completion zsh"
   expect_text "^#compdef anyorder" "$name/_anyorder"
   expect_refused 64 "" "$anyorder" completion fish
-  if command -v zsh >"$name/out"; then
-    zsh -n "$name/_anyorder" || fail "syntax"
-  else
-    echo "no zsh: its syntax is not checked"; exit 77
-  fi ;;
+  command -v zsh >"$name/out" || { echo "no zsh: its completions are not tried"; exit 77; }
+  zsh -n "$name/_anyorder" || fail "syntax"
+  # A terminal's zsh: control-t completes the line as a tab does, prints it and clears it.
+  cat >"$name/keys" <<-'KEYS'
+	autoload -Uz compinit && compinit -u -D
+	complete-and-print() { zle complete-word; print -r -- "offers<$BUFFER>"; zle kill-whole-line; }
+	zle -N complete-and-print
+	bindkey '^T' complete-and-print
+	print 'keys are bound'
+	KEYS
+  cat >"$name/terminal" <<-'TERMINAL'
+	zmodload zsh/zpty
+	zpty shell zsh -f -i
+	zpty -w shell 'fpath=($PWD $fpath); source ./keys'
+	zpty -r shell out '*keys are bound*'
+	while IFS= read -r line; do
+	  zpty -w -n shell "$line"$'\x14'
+	  zpty -r shell out '*offers<*>*'
+	  print -r -- "$line: ${${out#*offers<}%%>*}"
+	done
+	TERMINAL
+  cd "$name" && touch a_file.toml
+  expected="anyorder la: anyorder launch
+anyorder --v: anyorder --version
+anyorder status --r: anyorder status --run-dir
+anyorder launch --backend s: anyorder launch --backend slurm
+anyorder launch --config a_: anyorder launch --config a_file.toml
+anyorder launch --set train.st: anyorder launch --set train.steps=
+anyorder launch --set dist.reduction=f: anyorder launch --set dist.reduction=fast
+anyorder config --explain train.st: anyorder config --explain train.steps
+anyorder completion z: anyorder completion zsh"
+  sed 's/: .*//' <<<"$expected" | timeout 60 zsh -f terminal >offered || fail "zsh's terminal: $(cat offered)"
+  diff <(echo "$expected") <(sed 's/ *$//' offered) || fail "the lines above were completed otherwise" ;;
 
 man)
   "$anyorder" man "$name/man" || fail "man"
