@@ -121,6 +121,7 @@ begun=$SECONDS
 FAULTS="Queue=hang Copy=hang Flat=hang Gemm=hang RingForward=hang Graph=hang" check 2 smoke --seconds 9
 [ $((SECONDS - begun)) -le 30 ] || fail "a call of 9 s took $((SECONDS - begun))"
 said 'cut off: smoke_Queue, smoke_Copy, smoke_Flat, smoke_Gemm'
+reported "| smoke | smoke_Graph | cut off | 0 | the part's time was used up before |"
 
 # A check of two minutes has no more than what is left.
 begun=$SECONDS
