@@ -17,6 +17,7 @@
 #include "ckpt/staging_buffer.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -131,7 +132,7 @@ absl::Status Client::Connect(absl::Time deadline, absl::Duration answer_limit) {
                                : options_.socket_path;
   absl::StatusOr<Channel> channel = ConnectChannel(path);
   // The service may still be starting.
-  while (absl::IsUnavailable(channel.status()) && absl::Now() < deadline) {
+  while (absl::IsUnavailable(channel.status()) && MonotonicNow() < deadline) {
     absl::SleepFor(absl::Milliseconds(20));
     channel = ConnectChannel(path);
   }
@@ -144,7 +145,7 @@ absl::Status Client::Connect(absl::Time deadline, absl::Duration answer_limit) {
       options_.local_world_size > 0 ? options_.local_world_size : options_.world_size;
   hello.node = options_.node;
   hello.num_nodes = options_.num_nodes;
-  absl::Status sent = Send(hello, absl::Now() + answer_limit);
+  absl::Status sent = Send(hello, MonotonicNow() + answer_limit);
   if (sent.ok()) sent = Await<Welcome>(answer_limit);
   for (size_t i = 0; i < buffers_.size() && sent.ok(); ++i) {
     // The lost service may still be writing from a busy buffer: leave that memory to it.
@@ -165,7 +166,7 @@ void Client::LoseService(const absl::Status& why) {
 // Receives until a Reply; what comes before it is taken in. A refusal becomes FailedPrecondition.
 template <typename Reply>
 absl::Status Client::Await(absl::Duration limit) {
-  const absl::Time deadline = absl::Now() + limit;
+  const absl::Time deadline = MonotonicNow() + limit;
   while (true) {
     ANYORDER_ASSIGN_OR_RETURN(const Message message, channel_->Receive(deadline));
     if (const auto* reply = std::get_if<Reply>(&message.body)) return StatusOf(*reply);
@@ -237,7 +238,7 @@ absl::Status Client::RegisterBuffer(int index) {
   ANYORDER_ASSIGN_OR_RETURN(UniqueFd fd, memory.Duplicate());
   ANYORDER_RETURN_IF_ERROR(
       Send(Register{.buffer = index, .bytes = memory.bytes(), .fd = std::move(fd)},
-           absl::Now() + kAnswerLimit));
+           MonotonicNow() + kAnswerLimit));
   return Await<Registered>(kAnswerLimit);
 }
 
@@ -278,12 +279,12 @@ absl::Status Client::Prepare(const std::vector<TensorRange>& ranges) {
 
 absl::Status Client::Copy(int index, const SaveIdentity& id, const RankFilePlan& plan,
                           const std::vector<TensorRange>& ranges, const std::string& metadata) {
-  const absl::Time deadline = absl::Now() + kAnswerLimit;
+  const absl::Time deadline = MonotonicNow() + kAnswerLimit;
   const Begin begin = {.generation = id.generation, .step = id.step, .buffer = index};
   ANYORDER_RETURN_IF_ERROR(Send(begin, deadline));
   buffers_[index].generation = id.generation;
 
-  const absl::Time start = absl::Now();
+  const absl::Time start = MonotonicNow();
   Stage stage;
   stage.generation = id.generation;
   stage.step = id.step;
@@ -295,14 +296,14 @@ absl::Status Client::Copy(int index, const SaveIdentity& id, const RankFilePlan&
   } else {
     stage.crcs = CrcsToHex(CopyRankFile(plan, ranges, buffers_[index].memory->data()));
   }
-  stage.copy_ms = absl::ToDoubleMilliseconds(absl::Now() - start);
+  stage.copy_ms = absl::ToDoubleMilliseconds(MonotonicNow() - start);
   if (copy_ == nullptr) return HandOver(stage);
   unstaged_ = std::make_unique<Stage>(std::move(stage));
   return absl::OkStatus();
 }
 
 absl::Status Client::HandOver(const Stage& stage) {
-  ANYORDER_RETURN_IF_ERROR(Send(stage, absl::Now() + kAnswerLimit));
+  ANYORDER_RETURN_IF_ERROR(Send(stage, MonotonicNow() + kAnswerLimit));
   const absl::Status staged = Await<Staged>(kAnswerLimit);
   if (absl::IsFailedPrecondition(staged)) buffers_[stage.buffer].generation = 0;
   return staged;
@@ -335,7 +336,7 @@ void Client::Advance() {
 
 absl::StatusOr<SaveResult> Client::Save(int64_t step, const std::vector<TensorRange>& ranges,
                                         const std::string& metadata) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = MonotonicNow();
   SaveResult result;
   if (step < 0 || step > kMaxStep)
     return InvalidArgument("step ", step, " is not in [0, ", kMaxStep, "]");
@@ -351,7 +352,7 @@ absl::StatusOr<SaveResult> Client::Save(int64_t step, const std::vector<TensorRa
   absl::Status staged = Reserve(plan.layout.file_bytes);
   if (absl::IsResourceExhausted(staged)) return staged;
   if (staged.ok()) staged = Copy(FreeBuffer(), id, plan, ranges, metadata);
-  result.stall_ms = absl::ToDoubleMilliseconds(absl::Now() - start);
+  result.stall_ms = absl::ToDoubleMilliseconds(MonotonicNow() - start);
   result.bytes = plan.layout.file_bytes;
   result.accepted = staged.ok();
   result.skip_reason = std::string(staged.message());
@@ -369,9 +370,9 @@ std::vector<SaveEvent> Client::PollEvents() {
 }
 
 absl::Status Client::WaitStaged(int64_t step, absl::Duration limit) {
-  const absl::Time deadline = absl::Now() + limit;
+  const absl::Time deadline = MonotonicNow() + limit;
   for (Advance(); unstaged_ != nullptr && unstaged_->step == step; Advance()) {
-    if (absl::Now() > deadline) {
+    if (MonotonicNow() > deadline) {
       return DeadlineExceeded("the copy of step ", step, " was not done within ",
                               absl::FormatDuration(limit));
     }
@@ -381,7 +382,7 @@ absl::Status Client::WaitStaged(int64_t step, absl::Duration limit) {
 }
 
 absl::Status Client::WaitCommitted(int64_t step, absl::Duration limit) {
-  const absl::Time deadline = absl::Now() + limit;
+  const absl::Time deadline = MonotonicNow() + limit;
   // Before that there is nothing to commit.
   const absl::Status staged = WaitStaged(step, limit);
   if (absl::IsDeadlineExceeded(staged)) return staged;
@@ -432,14 +433,14 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
         options.num_nodes);
   }
   std::unique_ptr<Client> client(new Client(options));
-  ANYORDER_RETURN_IF_ERROR(client->Connect(absl::Now() + options.connect_limit, kAnswerLimit));
+  ANYORDER_RETURN_IF_ERROR(client->Connect(MonotonicNow() + options.connect_limit, kAnswerLimit));
   return client;
 }
 
 absl::Status ShutDownService(const std::string& socket_path, const std::string& run_id,
                              int64_t attempt, bool only_if_idle) {
   ANYORDER_ASSIGN_OR_RETURN(Channel channel, ConnectChannel(socket_path));
-  const absl::Time deadline = absl::Now() + kAnswerLimit;
+  const absl::Time deadline = MonotonicNow() + kAnswerLimit;
   ANYORDER_RETURN_IF_ERROR(channel.Send({run_id, attempt, Shutdown{only_if_idle}}, deadline));
   ANYORDER_ASSIGN_OR_RETURN(const Message message, channel.Receive(deadline));
   const auto* reply = std::get_if<ShuttingDown>(&message.body);

@@ -9,7 +9,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 #include "ckpt/chunk_sums.h"
@@ -22,6 +21,7 @@
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
 #include "core/base/log.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -130,7 +130,7 @@ absl::Status CommitLog::RefuseCommittedStep(const SaveIdentity& id) {
 absl::Status CommitLog::WriteFiles(const SaveJob& job, const std::string& directory,
                                    WriteTimes* times) {
   std::vector<std::unique_ptr<WritableFile>> files;
-  const absl::Time start = absl::Now();
+  const absl::Time start = MonotonicNow();
   for (const StagedFile& staged : job.files) {
     const std::string path = JoinPath(directory, RankFileName(staged.rank, job.id.world_size));
     ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
@@ -144,14 +144,14 @@ absl::Status CommitLog::WriteFiles(const SaveJob& job, const std::string& direct
   blocks.Drain(job, files);
   for (std::thread& thread : threads) thread.join();
   ANYORDER_RETURN_IF_ERROR(blocks.status());
-  const absl::Time written = absl::Now();
+  const absl::Time written = MonotonicNow();
   for (const std::unique_ptr<WritableFile>& file : files) {
     ANYORDER_RETURN_IF_ERROR(file->SyncData());
     ANYORDER_RETURN_IF_ERROR(file->Close());
   }
   ANYORDER_RETURN_IF_ERROR(fs_->SyncDirectory(directory));
   times->write_seconds = Seconds(start, written);
-  times->sync_seconds = Seconds(written, absl::Now());
+  times->sync_seconds = Seconds(written, MonotonicNow());
   return absl::OkStatus();
 }
 

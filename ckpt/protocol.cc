@@ -15,11 +15,11 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 
 #include "ckpt/json_values.h"
 #include "core/base/crc32c.h"
 #include "core/base/file_system.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -204,7 +204,7 @@ absl::Status Channel::Flush() {
 }
 
 absl::Status Channel::Wait(short events, absl::Time deadline) {
-  const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+  const int64_t left_ms = absl::ToInt64Milliseconds(deadline - MonotonicNow());
   if (left_ms <= 0) return absl::DeadlineExceededError("the checkpoint service does not answer");
   pollfd item = {socket_.get(), events, 0};
   const int ready = poll(&item, 1, static_cast<int>(std::min<int64_t>(left_ms, 1'000'000)));

@@ -13,6 +13,7 @@
 
 #include "ckpt/chunk_sums.h"
 #include "core/base/check.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -86,7 +87,7 @@ void BackgroundCopy::Begin(const RankFilePlan& plan, const std::vector<TensorRan
   copier_.End();
   buffer_ = buffer;
   bytes_ = plan.layout.file_bytes;
-  deadline_ = absl::Now() + limit_;
+  deadline_ = MonotonicNow() + limit_;
   state_ = State::kCopying;
 }
 
@@ -106,7 +107,7 @@ std::optional<absl::StatusOr<std::vector<uint32_t>>> BackgroundCopy::Poll() {
       return is_done.status();
     }
     if (!*is_done) {
-      if (absl::Now() < deadline_) return std::nullopt;
+      if (MonotonicNow() < deadline_) return std::nullopt;
       state_ = State::kOverdue;
       return DeadlineExceeded("the device's copy was not done within ",
                               absl::FormatDuration(limit_));
@@ -127,14 +128,14 @@ std::optional<absl::StatusOr<std::vector<uint32_t>>> BackgroundCopy::Poll() {
 }
 
 bool BackgroundCopy::AwaitMemory(absl::Duration limit) {
-  const absl::Time deadline = absl::Now() + limit;
+  const absl::Time deadline = MonotonicNow() + limit;
   if (state_ == State::kSumming) {
     crcs_.wait();
     state_ = State::kIdle;
   }
   if (state_ == State::kCopying) state_ = State::kOverdue;
   while (is_running()) {
-    if (absl::Now() > deadline) return false;
+    if (MonotonicNow() > deadline) return false;
     absl::SleepFor(absl::Milliseconds(1));
   }
   return true;

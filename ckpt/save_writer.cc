@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 
 #include "ckpt/json_values.h"
 #include "ckpt/reader.h"
 #include "core/base/log.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/utc_time.h"
 
@@ -110,7 +110,7 @@ void SaveWriter::Loop() {
 
 void SaveWriter::Report(SaveProgress* progress, SaveState state, absl::Time began) {
   progress->state = state;
-  progress->seconds = absl::ToDoubleSeconds(absl::Now() - began);
+  progress->seconds = absl::ToDoubleSeconds(MonotonicNow() - began);
   report_(*progress);
 }
 
@@ -149,7 +149,7 @@ absl::Status SaveWriter::WriteAndDecide(QueuedSave* save, SaveProgress* progress
 }
 
 absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* progress) {
-  const absl::Time deadline = absl::Now() + options_.vote_limit;
+  const absl::Time deadline = MonotonicNow() + options_.vote_limit;
   absl::Time ended = absl::InfiniteFuture();
   for (absl::Duration pause = kFirstPoll;; pause = std::min(pause * 2, kLongestPoll)) {
     absl::Status undecided;
@@ -167,11 +167,11 @@ absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* pro
     if (!absl::IsUnavailable(undecided)) return undecided;
     ANYORDER_RETURN_IF_ERROR(fence_());
     if (const std::optional<int> node = log_->EndedWithoutVote(save.job.id)) {
-      ended = std::min(ended, absl::Now());
-      if (absl::Now() - ended > options_.ended_grace)
+      ended = std::min(ended, MonotonicNow());
+      if (MonotonicNow() - ended > options_.ended_grace)
         return DeadlineExceeded("the service of node ", *node, " ended and has not voted");
     }
-    if (absl::Now() > deadline) {
+    if (MonotonicNow() > deadline) {
       return DeadlineExceeded(undecided.message(), " after ",
                               absl::FormatDuration(options_.vote_limit));
     }
@@ -182,13 +182,13 @@ absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* pro
 }
 
 void SaveWriter::VerifyAndRetire(SaveProgress progress) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = MonotonicNow();
   if (options_.verify_after_commit) {
     const std::string path = CheckpointPath(options_.run_dir, progress.id.step);
     const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path, options_.fs);
     const absl::Status verified =
         checkpoint.ok() ? checkpoint->Verify(VerifyPace::kBackground) : checkpoint.status();
-    progress.verify_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+    progress.verify_seconds = absl::ToDoubleSeconds(MonotonicNow() - start);
     progress.reason = std::string(verified.message());
     Report(&progress, verified.ok() ? SaveState::kVerified : SaveState::kDamaged, start);
     if (!verified.ok()) {

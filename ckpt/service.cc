@@ -15,6 +15,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/takeover.h"
 #include "core/base/log.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -125,7 +126,7 @@ absl::Status Service::Run() {
   while (!ShouldExit()) {
     PollSockets();
     assembly_.AbandonBegunBefore(
-        absl::Now() - options_.stage_limit,
+        MonotonicNow() - options_.stage_limit,
         absl::StrCat("not all ranks staged within ", absl::FormatDuration(options_.stage_limit)));
     MoveDecidedSaves();
     PublishProgress();
@@ -140,9 +141,9 @@ absl::Status Service::Run() {
     }
   }
   // A trainer may be waiting for its COMMITTED event.
-  const absl::Time deadline = absl::Now() + kLastEventsLimit;
+  const absl::Time deadline = MonotonicNow() + kLastEventsLimit;
   for (Connection& connection : connections_) {
-    while (connection.channel.has_unsent() && absl::Now() < deadline &&
+    while (connection.channel.has_unsent() && MonotonicNow() < deadline &&
            connection.channel.Flush().ok()) {
       absl::SleepFor(absl::Milliseconds(1));
     }
@@ -155,7 +156,7 @@ absl::Status Service::Run() {
 }
 
 bool Service::ShouldExit() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   const bool is_working = assembly_.has_open() || writer_->num_pending() > 0;
   if (is_working || num_trainers() > 0) last_busy_ = now;
   if (stop_after_trainers_ && num_trainers() == 0) stop_requested_ = true;
@@ -292,7 +293,7 @@ void Service::Take(Connection* connection, Begin& begin) {
   if (stop_requested_) return;  // the answer to Stage says so
   const SaveIdentity id = IdentityOf(*connection, begin.generation, begin.step);
   const absl::StatusOr<bool> is_first =
-      assembly_.Begin(id, connection->rank, connection->local_world_size, absl::Now());
+      assembly_.Begin(id, connection->rank, connection->local_world_size, MonotonicNow());
   if (!is_first.ok()) return;  // already decided: the answer to Stage gives the reason
   connection->buffers[begin.buffer].generation = begin.generation;
   if (*is_first) Publish({.id = id, .state = SaveState::kCopying});
@@ -384,7 +385,7 @@ void Service::MoveDecidedSaves() {
       SaveProgress staged{.id = save.job.id,
                           .state = SaveState::kStaged,
                           .stall_ms = save.stall_ms,
-                          .seconds = absl::ToDoubleSeconds(absl::Now() - save.began)};
+                          .seconds = absl::ToDoubleSeconds(MonotonicNow() - save.began)};
       for (const StagedFile& file : save.job.files) staged.bytes += file.bytes;
       staged.node_bytes = staged.bytes;
       Publish(staged);

@@ -17,7 +17,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 #include "ckpt/commit.h"
@@ -26,6 +25,7 @@
 #include "ckpt/save_assembly.h"
 #include "ckpt/save_writer.h"
 #include "ckpt/staging_buffer.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/unique_fd.h"
 
 namespace anyorder::ckpt {
@@ -119,7 +119,7 @@ class Service {
   std::list<Connection> connections_;
   std::unique_ptr<SaveWriter> writer_;
   bool had_trainer_ = false;
-  absl::Time last_busy_ = absl::Now();
+  absl::Time last_busy_ = MonotonicNow();
   absl::Time stop_since_ = absl::InfiniteFuture();
   std::atomic<bool> stop_requested_ = false;  // these two also by signal handlers
   std::atomic<bool> stop_after_trainers_ = false;

@@ -17,6 +17,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
 #include "core/base/log.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -47,12 +48,12 @@ bool IsIncomplete(const absl::Status& status) {
 }
 
 absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
-  const absl::Time deadline = absl::Now() + o.predecessor_limit + o.lease_lifetime;
+  const absl::Time deadline = MonotonicNow() + o.predecessor_limit + o.lease_lifetime;
   while (true) {
     const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
     if (owner.ok() && owner->run_id == o.run_id && owner->attempt == o.attempt)
       return absl::OkStatus();
-    if (absl::Now() > deadline)
+    if (MonotonicNow() > deadline)
       return DeadlineExceeded("the service of node 0 did not take the lease on '", o.run_dir, "'");
     absl::SleepFor(absl::Milliseconds(50));
   }
@@ -62,9 +63,9 @@ absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
 // finish and waits, so that a restart right after a kill finds the last staged checkpoint
 // committed.
 absl::Status RetirePredecessor(const ServiceOptions& o) {
-  const absl::Time deadline = absl::Now() + o.predecessor_limit;
+  const absl::Time deadline = MonotonicNow() + o.predecessor_limit;
   bool has_asked = false;
-  while (absl::Now() < deadline) {
+  while (MonotonicNow() < deadline) {
     const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
     if (!owner.ok() || owner->run_id != o.run_id || owner->attempt >= o.attempt ||
         owner->machine != DescribeThisProcess("", 0, "").machine || IsKnownDead(*owner)) {

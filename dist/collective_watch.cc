@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 
 #include "core/base/log.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "dist/heartbeat.h"
 
@@ -49,7 +49,7 @@ void CollectiveWatch::Begin(const char* collective) {
   const std::lock_guard<std::mutex> lock(mutex_);
   collective_ = collective;
   ++number_;
-  begun_ = absl::Now();
+  begun_ = MonotonicNow();
   if (options_.heartbeat != nullptr) options_.heartbeat->Begin(collective, number_);
 }
 
@@ -130,7 +130,7 @@ void CollectiveWatch::Run() {
       if (!is_well) has_probe_ = false;
     }
     if (stopping_ || collective_ == nullptr) continue;
-    const absl::Duration elapsed = absl::Now() - begun_;
+    const absl::Duration elapsed = MonotonicNow() - begun_;
     if (elapsed >= options_.exit_after) {
       options_.report(absl::StrCat(Describe(elapsed), DescribeMissing(),
                                    "; a peer is lost or stuck, giving up"));

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 
 #include "core/base/check.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 
 namespace anyorder::dist {
@@ -199,16 +200,16 @@ class NcclTransport final : public DeviceTransport {
     DropEnded().IgnoreError();  // Probe says what failed
     // The oldest stays: it is the one whose time is measured.
     if (free_events_.empty()) return;
-    pending_.push_back({what, operations_, absl::Now(), std::move(free_events_.back())});
+    pending_.push_back({what, operations_, MonotonicNow(), std::move(free_events_.back())});
     free_events_.pop_back();
     pending_.back().end->Record(stream);
   }
 
   // Waits until the library has taken what answered `result`.
   absl::Status Settle(int result, const char* call, absl::Duration limit) {
-    const absl::Time deadline = absl::Now() + limit;
+    const absl::Time deadline = MonotonicNow() + limit;
     while (result == kNcclInProgress) {
-      if (absl::Now() > deadline)
+      if (MonotonicNow() > deadline)
         return DeadlineExceeded("NCCL's ", call, " did not end within ",
                                 absl::FormatDuration(limit));
       const int asked = Alone([&] { return library_->AsyncError(comm_, &result); });
@@ -258,7 +259,7 @@ class NcclTransport final : public DeviceTransport {
     const absl::Status dropped = DropEnded();
     if (pending_.empty()) return absl::OkStatus();
     const Pending& first = pending_.front();
-    const absl::Duration elapsed = absl::Now() - first.begun;
+    const absl::Duration elapsed = MonotonicNow() - first.begun;
     if (dropped.ok() && elapsed < options_.work_limit) return absl::OkStatus();
     Abort();
     const std::string what = absl::StrCat("NCCL operation ", first.number, " (", first.what, ") ");

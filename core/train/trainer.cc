@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 #include "core/base/check.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/optim/schedule.h"
 #include "core/train/run/device.h"
@@ -22,7 +22,7 @@ namespace anyorder {
 namespace {
 
 double MillisecondsSince(absl::Time start) {
-  return absl::ToDoubleMilliseconds(absl::Now() - start);
+  return absl::ToDoubleMilliseconds(MonotonicNow() - start);
 }
 
 int64_t PeakRssBytes() {
@@ -54,14 +54,14 @@ absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
 
 absl::StatusOr<bool> Trainer::RunStep() {
   if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("step ", step_ + 1));
-  const absl::Time started = absl::Now();
+  const absl::Time started = MonotonicNow();
   // TrainAndSave saves the last step, and waits for it.
   const bool save_is_due = saver_->IsDue(step_ + 1) && step_ + 1 < config_.train.steps;
   StepMetrics metrics;
   metrics.ckpt_stall_ms = std::exchange(stall_ms_, 0);
   ComputeMicrobatches(save_is_due, metrics);
 
-  const absl::Time reduce_started = absl::Now();
+  const absl::Time reduce_started = MonotonicNow();
   std::vector<double> totals(num_scalars());
   reducer_->ReduceScatter(gradient_, absl::MakeSpan(totals));
   metrics.reduce_ms = MillisecondsSince(reduce_started);
@@ -72,11 +72,11 @@ absl::StatusOr<bool> Trainer::RunStep() {
   ANYORDER_RETURN_IF_ERROR(UpdateWeights(totals, metrics));
   ++step_;
   bool stop = totals[kStopWishes] > 0;
-  const absl::Time trained = absl::Now();
+  const absl::Time trained = MonotonicNow();
   // Before the save: a run that dies in between does the step again, and its line in the metrics is
   // complete.
   if (!stop) stop = EvaluateIfDue(metrics);
-  const absl::Duration evaluating = absl::Now() - trained;
+  const absl::Duration evaluating = MonotonicNow() - trained;
   metrics.step_ms = MillisecondsSince(started + evaluating) + metrics.ckpt_stall_ms;
   // Before the save, too: what a checkpoint says is trained must have its line, whenever the run
   // dies.
@@ -91,7 +91,7 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
   Note(batches.status());
   if (batches.ok()) metrics.data_wait_ms = batches->wait_ms;
 
-  const absl::Time started = absl::Now();
+  const absl::Time started = MonotonicNow();
   finder_->Clear();
   const dist::Range leaves = reducer_->leaves();
   for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
@@ -143,7 +143,7 @@ std::vector<NamedMean> Trainer::HeadMeans(absl::Span<const double> totals) const
 // The optimizer's step, unless the step is not finite or the policy holds it back: then weights and
 // moments stay as they are.
 absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics) {
-  const absl::Time started = absl::Now();
+  const absl::Time started = MonotonicNow();
   dist::StepInfo info;
   info.learning_rate = LearningRate(config_.optimizer, config_.train.steps, step_);
   info.grad_scale = 1 / totals[kDivisor];

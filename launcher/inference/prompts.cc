@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 #include "core/base/file_system.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "launcher/process/child_process.h"
@@ -135,7 +135,7 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(input, lines));
   // No prompts take this long to encode: it only keeps a stuck program from being waited for
   // without end.
-  const absl::Time deadline = absl::Now() + absl::Hours(1);
+  const absl::Time deadline = MonotonicNow() + absl::Hours(1);
   ANYORDER_ASSIGN_OR_RETURN(
       const CapturedOutput output,
       RunCaptured({absl::StrCat(ProgramDirectory(), "/", kEncoder), "encode", "--vocab", vocabulary,

@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 
@@ -73,9 +74,9 @@ constexpr absl::Duration kEndLimit = absl::Seconds(5);
 
 // Appends what comes to `text`. False if the deadline comes before the end.
 bool ReadToEnd(int fd, absl::Time deadline, std::string* text) {
-  while (absl::Now() < deadline) {
+  while (MonotonicNow() < deadline) {
     pollfd readable = {fd, POLLIN, 0};
-    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now()) + 1;
+    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - MonotonicNow()) + 1;
     if (::poll(&readable, 1, static_cast<int>(std::min<int64_t>(left_ms, 1000))) <= 0) continue;
     char block[1 << 12];
     const ssize_t got = ::read(fd, block, sizeof block);
@@ -89,9 +90,9 @@ bool ReadToEnd(int fd, absl::Time deadline, std::string* text) {
 bool AwaitEnd(ChildProcess& child, absl::Time deadline) {
   bool is_told = false;
   for (; !child.Poll(); absl::SleepFor(absl::Milliseconds(1))) {
-    if (absl::Now() > deadline + kEndLimit) child.Signal(SIGKILL);
-    if (absl::Now() > deadline && !is_told) child.Signal(SIGTERM);
-    is_told = is_told || absl::Now() > deadline;
+    if (MonotonicNow() > deadline + kEndLimit) child.Signal(SIGKILL);
+    if (MonotonicNow() > deadline && !is_told) child.Signal(SIGTERM);
+    is_told = is_told || MonotonicNow() > deadline;
   }
   return !is_told;
 }

@@ -21,6 +21,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/file_system.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "launcher/process/command_line.h"
 
@@ -53,10 +54,10 @@ constexpr absl::Duration kPatience = absl::Seconds(5);
 
 // OK once the file is seen, for which a few seconds are given; otherwise why not.
 absl::Status SeeSharedMark(const std::string& path) {
-  const absl::Time deadline = absl::Now() + kPatience;
+  const absl::Time deadline = MonotonicNow() + kPatience;
   struct stat info {};
   while (::stat(path.c_str(), &info) != 0) {
-    if (absl::Now() >= deadline) return ErrnoStatus("stat", path);
+    if (MonotonicNow() >= deadline) return ErrnoStatus("stat", path);
     absl::SleepFor(absl::Milliseconds(100));
   }
   return absl::OkStatus();

@@ -11,8 +11,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 
 namespace anyorder::launcher {
@@ -73,7 +73,7 @@ void OutputRelay::TakeLine(absl::string_view line) {
   // "srun: error: n2: task 3: Exited with exit code 74", "srun: error: n2: task 3: Killed", "srun:
   // error: Node failure on n2"
   if (absl::StartsWith(line, kSrunError) && srun_error_ == absl::InfiniteFuture()) {
-    srun_error_ = absl::Now();
+    srun_error_ = MonotonicNow();
     const std::vector<absl::string_view> parts = absl::StrSplit(line, kSrunExit);
     int status = 0;
     if (parts.size() == 2 && absl::SimpleAtoi(parts[1], &status)) srun_exit_status_ = status;

@@ -14,8 +14,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
 
@@ -178,7 +178,7 @@ absl::StatusOr<int64_t> ParseTimeLimit(absl::string_view text) {
 absl::Status RunCommand(const std::vector<std::string>& arguments, absl::Duration limit,
                         std::string* output) {
   output->clear();
-  ANYORDER_ASSIGN_OR_RETURN(CapturedOutput got, RunCaptured(arguments, absl::Now() + limit));
+  ANYORDER_ASSIGN_OR_RETURN(CapturedOutput got, RunCaptured(arguments, MonotonicNow() + limit));
   *output = std::move(got.text);
   const std::string what = absl::StrCat("'", absl::StrJoin(arguments, " "), "'");
   if (got.is_late)
@@ -243,7 +243,7 @@ bool JobHasEnded(const std::string& job, const std::string& this_job) {
   const LeaseJob ours = ParseJob(this_job);
   if (owner.cluster != ours.cluster) return false;
   if (owner.id == ours.id) return owner.restart < ours.restart;
-  const absl::StatusOr<SlurmJob> shown = ShowSlurmJob(owner.id, absl::Now() + kAnswerLimit);
+  const absl::StatusOr<SlurmJob> shown = ShowSlurmJob(owner.id, MonotonicNow() + kAnswerLimit);
   return shown.ok() ? shown->HasEnded(owner.restart) : absl::IsNotFound(shown.status());
 }
 
@@ -266,7 +266,7 @@ std::vector<int64_t> SlurmJobsOf(const std::string& run_dir,
 
 SlurmView AskSlurm(const std::vector<int64_t>& ids, absl::Duration patience) {
   SlurmView view;
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = MonotonicNow() + patience;
   for (size_t i = 0; i < std::min(ids.size(), kMaxJobsAsked); ++i) {
     absl::StatusOr<SlurmJob> job = ShowSlurmJob(absl::StrCat(ids[i]), deadline);
     if (absl::IsNotFound(job.status())) {

@@ -7,10 +7,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 #include "core/base/file_system.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/new_directory.h"
@@ -130,7 +130,7 @@ void PrepSubmission::Cancel() const {
   std::vector<std::string> words = {"scancel"};
   words.insert(words.end(), jobs_.begin(), jobs_.end());
   // The refusal that led here is what the user needs to know.
-  RunCaptured(words, absl::Now() + absl::Seconds(20)).status().IgnoreError();
+  RunCaptured(words, MonotonicNow() + absl::Seconds(20)).status().IgnoreError();
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
 
@@ -201,7 +201,7 @@ std::vector<std::string> SbatchWords(const std::vector<std::string>& arguments) 
 absl::StatusOr<std::string> Sbatch(const std::vector<std::string>& arguments) {
   ANYORDER_RETURN_IF_ERROR(CheckHasSbatch());
   ANYORDER_ASSIGN_OR_RETURN(const CapturedOutput output,
-                            RunCaptured(SbatchWords(arguments), absl::Now() + kSubmitLimit));
+                            RunCaptured(SbatchWords(arguments), MonotonicNow() + kSubmitLimit));
   if (output.is_late) {
     return DeadlineExceeded(
         "sbatch gave no answer in ", absl::FormatDuration(kSubmitLimit),

@@ -19,11 +19,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 #include "core/base/crc32c.h"
 #include "core/base/file_system.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "core/base/whole_file.h"
@@ -121,7 +121,7 @@ absl::StatusOr<MpiChoice> ChooseStarter(const std::string& wanted) {
   std::string list;
   if (wanted != "mpirun" && HasProgram("srun")) {
     ANYORDER_ASSIGN_OR_RETURN(const CapturedOutput answer,
-                              RunCaptured({"srun", "--mpi=list"}, absl::Now() + kAnswerLimit));
+                              RunCaptured({"srun", "--mpi=list"}, MonotonicNow() + kAnswerLimit));
     if (!answer.is_late) list = answer.text;
   }
   // Whether the nodes have an mpirun only the job can tell: here its module need not be loaded.

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 
 #include "core/base/log.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
@@ -58,11 +59,11 @@ bool IsAskedToStop() { return num_signals > 0; }
 // longer, so a refusal is not final at once.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(const AttemptOptions& options,
                                                            LaunchBackend& backend) {
-  const absl::Time started = absl::Now();
+  const absl::Time started = MonotonicNow();
   while (true) {
     ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> service, backend.StartService(options));
     while (!service->Poll() && !backend.IsReady(options, *service) && !IsAskedToStop()) {
-      if (absl::Now() - started > kServiceStartLimit) {
+      if (MonotonicNow() - started > kServiceStartLimit) {
         service->AskToStop(/*urgent=*/false);
         return absl::UnavailableError("the checkpoint service did not start; see ckptd.log");
       }
@@ -72,7 +73,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(const AttemptOptions&
     if (!ended || *ended > 128 || IsAskedToStop()) return service;
     const std::string why = backend.ServiceWords(options);
     if (*ended != kExitUsage) return absl::UnavailableError(why);
-    if (absl::Now() - started > kServiceRetryLimit) return absl::AlreadyExistsError(why);
+    if (MonotonicNow() - started > kServiceRetryLimit) return absl::AlreadyExistsError(why);
     absl::SleepFor(absl::Milliseconds(200));
   }
 }
@@ -103,14 +104,14 @@ class SignalForwarder {
     // would be lost.
     if (request < 3 && (request > told_ || IsDueAgain())) {
       ranks_.AskToStop(/*urgent=*/request == 2);
-      sent_ = absl::Now();
+      sent_ = MonotonicNow();
     }
     told_ = request;
   }
 
  private:
   bool IsDueAgain() {
-    const absl::Duration waited = absl::Now() - sent_;
+    const absl::Duration waited = MonotonicNow() - sent_;
     if (waited <= kRepeatRequest) return false;
     if (!is_training_) is_training_ = HasBegun();
     return !is_training_ || waited > kRepeatRequestInTraining;
@@ -135,19 +136,19 @@ class SignalForwarder {
 // The service finishes what is staged, then goes. After a second signal it does so alone: it
 // outlives us.
 void EndService(ProcessGroup& service) {
-  const absl::Time deadline = absl::Now() + kServiceEndLimit;
+  const absl::Time deadline = MonotonicNow() + kServiceEndLimit;
   absl::Time asked = absl::InfinitePast();
   while (!service.Poll()) {
-    if (absl::Now() - asked > kRepeatRequest) {
+    if (MonotonicNow() - asked > kRepeatRequest) {
       service.AskToStop(/*urgent=*/false);
-      asked = absl::Now();
+      asked = MonotonicNow();
     }
     if (num_signals > 1) {
       Log("exiting: the checkpoint service commits the staged checkpoint and then exits "
           "(ckptd.log)");
       return;
     }
-    if (absl::Now() > deadline) {
+    if (MonotonicNow() > deadline) {
       LogWarning("the checkpoint service is still writing; it exits when it is done");
       return;
     }
@@ -169,12 +170,12 @@ class RankWatchdog {
         report_after_(absl::Seconds(options.dist.hang_report_seconds)),
         exit_after_(absl::Seconds(options.dist.collective_timeout_seconds)),
         seen_(options.place.ranks),
-        last_look_(MonotonicNow()) {}
+        last_look_(Uptime()) {}
 
   // Call often; looks a few times per report_after_. True if a rank was silent for exit_after_;
   // each silence is warned of once.
   bool Poll() {
-    const absl::Duration now = MonotonicNow();
+    const absl::Duration now = Uptime();
     const absl::Duration period = std::min(report_after_, exit_after_) / kLooksPerReport;
     const absl::Duration gap = now - last_look_;
     if (gap < period) return false;
@@ -254,12 +255,12 @@ int WatchUntilEnd(const AttemptOptions& options, ProcessGroup& service, ProcessG
       LogWarning("killing the ranks, because one of them hangs (dist.collective_timeout_seconds)");
       ranks.Kill();
     }
-    if (service.Poll()) service_end = std::min(service_end, absl::Now());
+    if (service.Poll()) service_end = std::min(service_end, MonotonicNow());
     // One that Slurm told to stop ends in order when its ranks have left it, which may be seen
     // before their own end.
     const absl::Duration patience =
         is_distributed && service.Poll() == 0 ? kAfterOrderlyService : absl::ZeroDuration();
-    if (absl::Now() - service_end >= patience && !service_is_lost) {
+    if (MonotonicNow() - service_end >= patience && !service_is_lost) {
       // Its attempt ends with it: another service could not tell unfinished saves of this one from
       // its own.
       LogWarning(absl::StrCat("the checkpoint service ended with status ", *service.Poll(),

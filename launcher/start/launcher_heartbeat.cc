@@ -33,7 +33,7 @@ void Beat(dist::Heartbeat& heartbeat) {
 
 }  // namespace
 
-absl::Duration MonotonicNow() {
+absl::Duration Uptime() {
   return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
 
@@ -76,8 +76,7 @@ void FenceThisRank(const std::string& run_dir, int64_t attempt) {
   std::thread([run_dir, attempt] {
     LauncherHeartbeatWatch watch(attempt, kSilenceLimit);
     for (;; absl::SleepFor(kBeat)) {
-      const std::string why =
-          watch.Judge(dist::ReadRankBeat(DirectoryOf(run_dir), 0), MonotonicNow());
+      const std::string why = watch.Judge(dist::ReadRankBeat(DirectoryOf(run_dir), 0), Uptime());
       if (why.empty()) continue;
       LogWarning("ending this rank: " + why);
       _exit(kExitIo);

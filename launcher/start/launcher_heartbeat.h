@@ -22,7 +22,7 @@
 namespace anyorder::launcher {
 
 // Of a clock that nobody sets and that stands still with the machine.
-absl::Duration MonotonicNow();
+absl::Duration Uptime();
 
 // Beats in run-dir/.launch/launcher for one start, from its begin to its end. A file with blocks
 // of its own, because a lease, which is a new file each time, stops on a full disk.
@@ -45,7 +45,7 @@ class LauncherHeartbeatWatch {
   LauncherHeartbeatWatch(int64_t attempt, absl::Duration silence_limit)
       : attempt_(attempt), silence_limit_(silence_limit) {}
 
-  // `beat` as read now, `now` of MonotonicNow(). Why the rank must end, or "".
+  // `beat` as read now, `now` of Uptime(). Why the rank must end, or "".
   std::string Judge(const absl::StatusOr<dist::RankBeat>& beat, absl::Duration now);
 
  private:

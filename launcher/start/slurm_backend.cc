@@ -25,6 +25,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/train/run/run_directory.h"
 #include "launcher/process/counted.h"
@@ -140,8 +141,8 @@ std::vector<std::string> SlurmBackend::Srun(int64_t tasks_per_node) const {
 
 // A launcher that was killed leaves its steps behind, where the job lives on (salloc).
 absl::Status SlurmBackend::EndLeftoverSteps() {
-  const absl::Time deadline = absl::Now() + kLeftoverLimit;
-  for (bool is_told = false; absl::Now() < deadline; absl::SleepFor(absl::Milliseconds(500))) {
+  const absl::Time deadline = MonotonicNow() + kLeftoverLimit;
+  for (bool is_told = false; MonotonicNow() < deadline; absl::SleepFor(absl::Milliseconds(500))) {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<JobStep> steps, StepsOfJob(job_));
     bool is_over = true;
     for (const JobStep& step : steps) {
@@ -197,7 +198,7 @@ absl::Status NotShared(const std::string& run_dir, const std::string& node_and_r
 // Slurm learns of a lost node long after its processes have ended, so the nodes are asked
 // themselves.
 absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
-  const absl::Time deadline = absl::Now() + kNodesLimit;
+  const absl::Time deadline = MonotonicNow() + kNodesLimit;
   while (true) {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> held, NodesOfJob(job_));
     ANYORDER_ASSIGN_OR_RETURN(nodes_, UsableNodes(held));
@@ -210,7 +211,7 @@ absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
     if (!answers.elsewhere.empty())
       LogWarning(NotShared(options_.run_dir, answers.elsewhere).message());
     if (answers.nodes.size() == nodes_.size() || NumLaunchSignals() > 0) return nodes_;
-    if (absl::Now() < deadline) {
+    if (MonotonicNow() < deadline) {
       absl::SleepFor(absl::Seconds(1));
       continue;
     }

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/time/clock.h"
 
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "launcher/start/slurm_backend.h"
@@ -77,7 +77,7 @@ class SlurmStep final : public ProcessGroup {
 
   std::optional<int> Poll() override {
     if (exit_status_) return exit_status_;
-    const absl::Time now = absl::Now();
+    const absl::Time now = MonotonicNow();
     if (is_service_) output_.Pump(0);  // of ranks, the caller of Poll pumps
     if (files_ && now - followed_ >= kFollowEvery) {
       files_->Follow(output_);
@@ -110,7 +110,7 @@ class SlurmStep final : public ProcessGroup {
 
   void Kill() override {
     if (killed_ != absl::InfiniteFuture()) return;
-    killed_ = absl::Now();
+    killed_ = MonotonicNow();
     child_.Signal(SIGTERM);
   }
 

@@ -13,6 +13,7 @@
 
 #include "ckpt/layout.h"
 #include "ckpt/rank_file.h"
+#include "core/base/monotonic_clock.h"
 #include "tests/ckpt/service_fixture.h"
 
 namespace anyorder::ckpt {
@@ -79,7 +80,7 @@ class BackgroundCopyTest : public ServiceTest {
   }
   // All events of one client until one of `state`.
   static SaveEvent AwaitEvent(Client& client, SaveState state) {
-    for (const absl::Time start = absl::Now(); absl::Now() - start < absl::Seconds(30);) {
+    for (const absl::Time start = MonotonicNow(); MonotonicNow() - start < absl::Seconds(30);) {
       for (const SaveEvent& event : client.PollEvents()) {
         if (event.state == state) return event;
       }

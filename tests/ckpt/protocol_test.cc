@@ -17,10 +17,10 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 
 #include "ckpt/staging_buffer.h"
 #include "core/base/crc32c.h"
+#include "core/base/monotonic_clock.h"
 #include "tests/ckpt/service_fixture.h"
 #include "tests/ckpt/stage_message.h"
 
@@ -35,7 +35,7 @@ std::array<int, 2> SocketPair() {
   return ends;
 }
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(10); }
+absl::Time Soon() { return MonotonicNow() + absl::Seconds(10); }
 
 TEST(ChannelTest, MessagesArriveWholeAndInOrderWithTheirMemory) {
   const std::array<int, 2> ends = SocketPair();
@@ -155,10 +155,10 @@ TEST(ChannelTest, AFloodOfSmallMessagesIsReadInLinearTime) {
   std::thread flood([&] {
     Channel sender{UniqueFd(ends[0])};
     for (int i = 0; i < kNumMessages; ++i)
-      ASSERT_TRUE(sender.Send({}, absl::Now() + absl::Seconds(60)).ok());
+      ASSERT_TRUE(sender.Send({}, MonotonicNow() + absl::Seconds(60)).ok());
   });
   for (int i = 0; i < kNumMessages; ++i)
-    ASSERT_TRUE(receiver.Receive(absl::Now() + absl::Seconds(60)).ok()) << i;
+    ASSERT_TRUE(receiver.Receive(MonotonicNow() + absl::Seconds(60)).ok()) << i;
   flood.join();
 }
 
@@ -181,7 +181,7 @@ TEST(ChannelTest, DescriptorsThatNoMessageAsksForEndTheConnection) {
         .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     std::memcpy(CMSG_DATA(rights), &ends[0], sizeof(int));
     ASSERT_EQ(sendmsg(sender.get(), &header, 0), 1);
-    status = receiver.Receive(absl::Now() + absl::Milliseconds(1)).status();
+    status = receiver.Receive(MonotonicNow() + absl::Milliseconds(1)).status();
   }
   EXPECT_THAT(status.message(), HasSubstr("descriptors that no message asks for"));
 }

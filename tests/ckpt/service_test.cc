@@ -14,6 +14,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/protocol.h"
 #include "ckpt/rank_file.h"
+#include "core/base/monotonic_clock.h"
 #include "tests/ckpt/service_fixture.h"
 
 namespace anyorder::ckpt {
@@ -133,7 +134,7 @@ TEST_F(ServiceTest, AnotherAttemptIsRefused) {
 TEST_F(ServiceTest, AStaleMessageOnAGoodConnectionIsDropped) {
   Serve(Options(/*attempt=*/2));
   Channel channel = ConnectChannel(DefaultSocketPath(run_dir(), 0)).value();
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  const absl::Time deadline = MonotonicNow() + absl::Seconds(10);
   ASSERT_TRUE(channel.Send({"test", 1, Shutdown{}}, deadline).ok());
   const Message reply = channel.Receive(deadline).value();
   EXPECT_FALSE(std::get<ShuttingDown>(reply.body).ok);

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 #include "core/base/check.h"
 #include "core/base/log.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/run/stop_signal.h"
@@ -206,7 +206,7 @@ absl::Status PeriodicEvaluator::OpenLocal(const data::DatasetIndex& training, Tr
 }
 
 PeriodicEvaluator::Outcome PeriodicEvaluator::Evaluate(ConstTensorView weights) {
-  const absl::Time started = absl::Now();
+  const absl::Time started = MonotonicNow();
   evaluator_->Restart();
   for (int64_t batch = 0; batch < evaluator_->num_batches(); ++batch) {
     const absl::Status mine = evaluator_->RunBatch(weights);
@@ -243,7 +243,7 @@ PeriodicEvaluator::Outcome PeriodicEvaluator::Evaluate(ConstTensorView weights) 
                                                   static_cast<double>(losses.task_examples)});
   }
   metrics.targets = losses.total().targets;
-  metrics.ms = absl::ToDoubleMilliseconds(absl::Now() - started);
+  metrics.ms = absl::ToDoubleMilliseconds(MonotonicNow() - started);
   return {false, metrics};
 }
 

@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 
 #include "core/base/file_system.h"
 #include "core/base/log.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/train/logging/loss_plot.h"
 
@@ -44,7 +44,7 @@ Progress::Progress(int64_t first_step, int64_t total_steps, bool on_terminal, in
       total_steps_(total_steps),
       on_terminal_(on_terminal),
       log_every_(log_every),
-      started_(absl::Now()) {}
+      started_(MonotonicNow()) {}
 
 std::string Progress::Line(const StepMetrics& metrics, absl::Duration elapsed) const {
   const int64_t done = metrics.step - first_step_;
@@ -56,7 +56,7 @@ std::string Progress::Line(const StepMetrics& metrics, absl::Duration elapsed) c
 }
 
 void Progress::Update(const StepMetrics& metrics) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   const bool is_last = metrics.step == total_steps_;
   const std::string line = Line(metrics, now - started_);
   if (on_terminal_) {

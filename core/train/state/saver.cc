@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/log.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/train/run/stop_signal.h"
 
@@ -48,7 +49,7 @@ absl::Status Saver::Save(int64_t step, const std::vector<ckpt::TensorRange>& ran
 void Saver::SkipSave(int64_t step) {
   if (skip_reason_.empty()) return;  // another rank's buffers
   LogWarning(absl::StrCat("step ", step, " is not saved: ", skip_reason_));
-  const absl::Duration unsaved = absl::Now() - last_commit_;
+  const absl::Duration unsaved = MonotonicNow() - last_commit_;
   if (unsaved < absl::Seconds(config_.commit_seconds)) return;
   fault_ = Unavailable("no checkpoint was committed for ", absl::FormatDuration(unsaved), ": ",
                        skip_reason_);
@@ -71,7 +72,7 @@ void Saver::TakeEvents() {
     events_.push_back(event);
     if (event.state == ckpt::SaveState::kCommitted) {
       failures_ = 0;
-      last_commit_ = absl::Now();
+      last_commit_ = MonotonicNow();
     }
     if (event.state != ckpt::SaveState::kAbandoned) continue;
     if (event.step == saved_step_) saved_step_ = -1;
@@ -86,14 +87,14 @@ std::vector<ckpt::SaveEvent> Saver::Poll() {
 }
 
 absl::Status Saver::AwaitRoom() {
-  const absl::Time deadline = absl::Now() + absl::Seconds(config_.commit_seconds);
+  const absl::Time deadline = MonotonicNow() + absl::Seconds(config_.commit_seconds);
   while (true) {
     int64_t all_can[] = {CanSave() ? 1 : 0};
     const std::string reason = skip_reason_;
     communicator_.AllReduceMin(absl::MakeSpan(all_can));
     if (all_can[0] == 1) return absl::OkStatus();
     // Rank 0's clock decides, so that no rank leaves alone.
-    int64_t late[] = {communicator_.rank() == 0 && absl::Now() > deadline ? 1 : 0};
+    int64_t late[] = {communicator_.rank() == 0 && MonotonicNow() > deadline ? 1 : 0};
     communicator_.AllReduceMax(absl::MakeSpan(late));
     if (late[0] == 1) {
       const absl::Status mine = reason.empty() ? absl::OkStatus() : absl::UnavailableError(reason);
@@ -124,7 +125,7 @@ absl::Status Saver::Finish(int64_t step, const std::vector<ckpt::TensorRange>& r
 
 // In slices, between which the ranks agree whether to go on waiting.
 absl::Status Saver::AwaitCommit(int64_t step) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(config_.commit_seconds);
+  const absl::Time deadline = MonotonicNow() + absl::Seconds(config_.commit_seconds);
   // A rank that leaves before its state is out of the device's memory takes the save with it,
   // however urgent the stop.
   ANYORDER_RETURN_IF_ERROR(
@@ -132,7 +133,7 @@ absl::Status Saver::AwaitCommit(int64_t step) {
   while (true) {
     const absl::Status mine = client_->WaitCommitted(step, kCommitSlice);
     // Rank 0's clock decides, so that no rank leaves alone.
-    const bool is_late = communicator_.rank() == 0 && absl::Now() > deadline;
+    const bool is_late = communicator_.rank() == 0 && MonotonicNow() > deadline;
     std::array<int64_t, 3> any{absl::IsDeadlineExceeded(mine) ? 1 : 0, StopIsUrgent() ? 1 : 0,
                                is_late ? 1 : 0};
     communicator_.AllReduceMax(absl::MakeSpan(any));

@@ -12,10 +12,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 #include "ckpt/client.h"
+#include "core/base/monotonic_clock.h"
 #include "core/train/run/run_config.h"
 #include "dist/communicator.h"
 
@@ -80,8 +80,8 @@ class Saver {
   bool left_staged_ = false;
   int64_t failures_ = 0;  // in a row
   double last_stall_ms_ = 0;
-  absl::Time last_commit_ = absl::Now();  // or the start
-  std::vector<ckpt::SaveEvent> events_;   // not polled yet
+  absl::Time last_commit_ = MonotonicNow();  // or the start
+  std::vector<ckpt::SaveEvent> events_;      // not polled yet
   absl::Status fault_;
 };
 
