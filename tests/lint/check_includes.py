@@ -15,6 +15,7 @@ from pathlib import Path
 NETWORK = ["core/network", "core/network/layers", "core/network/tensors"]
 ALLOWED = {
     "core/base": [],
+    "core/liveness": ["core/base"],
     "kernels": ["core/base"],
     "kernels/reference": ["core/base", "kernels"],
     "kernels/cpu/attention": ["core/base", "kernels"],
@@ -40,16 +41,16 @@ ALLOWED = {
                      "core/objective", "kernels"],
     "core/optim": ["core/base", "kernels"],
     "core/generate": ["core/base", "core/config", "core/objective", "kernels", *NETWORK],
-    "dist": ["core/base", "core/optim", "kernels"],
-    "ckpt": ["core/base"],
+    "dist": ["core/base", "core/liveness", "core/optim", "kernels"],
+    "ckpt": ["core/base", "core/liveness"],
     "data/dataset": ["core/base", "core/config"],
     "data/sampling": ["core/base", "core/config", "core/objective", "data/dataset"],
     "data/prep": ["core/base", "core/config", "data/dataset"],
-    "core/train/run": ["ckpt", "core/base", "core/config", "core/objective", "core/optim",
-                       "data/dataset", "dist", "kernels", "kernels/backends"],
-    "core/train/logging": ["ckpt", "core/base", "core/train/run"],
-    "core/train/state": ["ckpt", "core/base", "core/config", "core/objective", "core/train/run",
-                         "data/dataset", "dist", "kernels", *NETWORK],
+    "core/train/run": ["ckpt", "core/base", "core/config", "core/liveness", "core/objective",
+                       "core/optim", "data/dataset", "dist", "kernels", "kernels/backends"],
+    "core/train/logging": ["ckpt", "core/base", "core/liveness", "core/train/run"],
+    "core/train/state": ["ckpt", "core/base", "core/config", "core/liveness", "core/objective",
+                         "core/train/run", "data/dataset", "dist", "kernels", *NETWORK],
     "core/train/health": ["core/base", "core/train/run", "core/train/state", "dist", "kernels",
                           *NETWORK],
     "core/train/evaluation": ["core/base", "core/config", "core/objective", "core/train/run",
@@ -57,12 +58,12 @@ ALLOWED = {
 }
 TRAIN = ["core/train/evaluation", "core/train/health", "core/train/logging", "core/train/run",
          "core/train/state"]
-ALLOWED["core/train"] = ["core/base", "core/config", "core/objective", "core/optim", "ckpt",
-                         "data/dataset", "data/sampling", "dist", "kernels", "kernels/backends",
-                         *NETWORK, *TRAIN]
+ALLOWED["core/train"] = ["core/base", "core/config", "core/liveness", "core/objective", "core/optim",
+                         "ckpt", "data/dataset", "data/sampling", "dist", "kernels",
+                         "kernels/backends", *NETWORK, *TRAIN]
 # What the launcher's folders may all know.
-BELOW = ["ckpt", "core/base", "core/config", "core/objective", "core/train/run", "core/train/state",
-         "data/dataset", *NETWORK]
+BELOW = ["ckpt", "core/base", "core/config", "core/liveness", "core/objective", "core/train/run",
+         "core/train/state", "data/dataset", *NETWORK]
 ALLOWED |= {
     "launcher/process": ["ckpt", "core/base", "core/train/run", "data/dataset"],
     "launcher/start": [*BELOW, "core/train/evaluation", "dist", "kernels/backends",

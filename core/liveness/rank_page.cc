@@ -1,0 +1,189 @@
+#include "core/liveness/rank_page.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "core/base/status.h"
+
+namespace anyorder::liveness {
+namespace {
+
+constexpr uint64_t kMagic = 0x0131'6567'6170'6f61;
+constexpr size_t kPageBytes = 4096;
+constexpr int kReadTries = 100;
+constexpr absl::Duration kBetweenTries = absl::Microseconds(20);  // of the later ones
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr char kWhat[] = "the page of a rank";
+
+template <size_t kSize>
+void Copy(absl::string_view text, char (&field)[kSize]) {
+  const size_t size = std::min(text.size(), kSize - 1);
+  std::memcpy(field, text.data(), size);
+  field[size] = '\0';
+}
+
+template <size_t kSize>
+std::string TextOf(const char (&field)[kSize]) {
+  return {field, ::strnlen(field, kSize)};
+}
+
+}  // namespace
+
+// `version` is odd while the rank writes.
+struct RankPage::Page {
+  uint64_t magic;
+  std::atomic<uint64_t> version;
+  int64_t rank, world_size, attempt, process_id, ticks, has_ended;
+  int64_t num_phases, progress, number, in_collective;
+  RankTimes times;
+  char host[256];
+  char phase[128];
+  char collective[64];
+};
+
+std::string RankState::ToString() const {
+  std::string text = absl::StrCat("rank ", rank, " on ", host, " (process ", process_id,
+                                  "): in phase '", phase, "'");
+  if (number > 0) {
+    absl::StrAppend(&text, in_collective ? ", in collective " : ", after collective ", number, " (",
+                    collective, ")");
+  }
+  return text;
+}
+
+absl::StatusOr<RankState> ReadRankPage(int fd) {
+  // pread of a file that is no such memory could wait for a disk.
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals)
+    return absl::DataLossError("the page of a rank is not sealed memory");
+  // What was read is of one piece if the version was even and is still the same afterwards. A rank
+  // that was stopped while writing never gets there; then its texts may be half old, which is still
+  // the best there is.
+  alignas(RankPage::Page) char bytes[2][sizeof(RankPage::Page)];
+  const RankPage::Page* page = nullptr;
+  const RankPage::Page* before = nullptr;
+  for (int i = 0; i < kReadTries; ++i) {
+    if (i > kReadTries / 2) absl::SleepFor(kBetweenTries);
+    before = page;
+    if (::pread(fd, bytes[i % 2], sizeof bytes[0], 0) != static_cast<ssize_t>(sizeof bytes[0]))
+      return absl::DataLossError("the page of a rank is too short");
+    page = reinterpret_cast<const RankPage::Page*>(bytes[i % 2]);
+    if (i == 0) continue;
+    const uint64_t version = before->version.load();
+    if (version % 2 != 0 || version != page->version.load()) continue;
+    page = before;
+    break;
+  }
+  if (page->magic != kMagic) return absl::DataLossError("the memory holds no page of a rank");
+  RankState state;
+  state.rank = static_cast<int>(page->rank);
+  state.world_size = static_cast<int>(page->world_size);
+  state.attempt = page->attempt;
+  state.process_id = page->process_id;
+  state.host = TextOf(page->host);
+  state.ticks = page->ticks;
+  state.has_ended = page->has_ended != 0;
+  state.phase = TextOf(page->phase);
+  state.num_phases = page->num_phases;
+  state.progress = page->progress;
+  state.collective = TextOf(page->collective);
+  state.number = page->number;
+  state.in_collective = page->in_collective != 0;
+  state.times = page->times;
+  return state;
+}
+
+absl::StatusOr<std::unique_ptr<RankPage>> RankPage::Create(int rank, int world_size,
+                                                           int64_t attempt,
+                                                           absl::string_view host) {
+  static_assert(sizeof(Page) <= kPageBytes && std::atomic<uint64_t>::is_always_lock_free);
+  UniqueFd fd(::memfd_create("anyorder-rank", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return ErrnoStatus("memfd_create", kWhat);
+  // Reserved here, because no memory would otherwise be a SIGBUS at some later write.
+  const int error = ::posix_fallocate(fd.get(), 0, kPageBytes);
+  if (error != 0) return ErrnoStatus("allocate", kWhat, error);
+  if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return ErrnoStatus("seal", kWhat);
+  void* const memory = ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return ErrnoStatus("map", kWhat);
+  std::unique_ptr<RankPage> page(new RankPage(std::move(fd), new (memory) Page{}));
+  page->Write([&](Page& p) {
+    p.magic = kMagic;
+    p.rank = rank;
+    p.world_size = world_size;
+    p.attempt = attempt;
+    p.process_id = ::getpid();
+    Copy(host, p.host);
+    Copy("start", p.phase);
+  });
+  return page;
+}
+
+RankPage::~RankPage() {
+  Write([](Page& page) { page.has_ended = 1; });
+  ::munmap(page_, kPageBytes);
+}
+
+template <typename Change>
+void RankPage::Write(Change change) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  page_->version.fetch_add(1);
+  change(*page_);
+  page_->version.fetch_add(1);
+}
+
+void RankPage::SetRank(int rank, int world_size) {
+  Write([=](Page& page) {
+    page.rank = rank;
+    page.world_size = world_size;
+  });
+}
+
+void RankPage::SetPhase(absl::string_view phase) {
+  Write([phase](Page& page) {
+    Copy(phase, page.phase);
+    ++page.num_phases;
+  });
+}
+
+void RankPage::AddProgress(int64_t amount) {
+  Write([amount](Page& page) { page.progress += amount; });
+}
+
+void RankPage::Begin(absl::string_view collective) {
+  Write([collective](Page& page) {
+    Copy(collective, page.collective);
+    ++page.number;
+    page.in_collective = 1;
+  });
+}
+
+void RankPage::End() {
+  Write([](Page& page) { page.in_collective = 0; });
+}
+
+void RankPage::Tick() {
+  Write([](Page& page) { ++page.ticks; });
+}
+
+void RankPage::SetTimes(const RankTimes& times) {
+  Write([&times](Page& page) { page.times = times; });
+}
+
+absl::StatusOr<UniqueFd> RankPage::Duplicate() const {
+  UniqueFd copy(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return ErrnoStatus("duplicate", kWhat);
+  return copy;
+}
+
+}  // namespace anyorder::liveness

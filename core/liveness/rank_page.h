@@ -1,0 +1,90 @@
+// What a rank says of itself, in one page of memory that its node's checkpoint service reads: also
+// when the rank can say nothing any more, because it was stopped, is stuck in the kernel, or died.
+//
+// The rank writes it as plain memory, at each collective and each phase, which costs nothing; no
+// file system has a part in it.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/base/unique_fd.h"
+
+namespace anyorder::liveness {
+
+// What a rank's time went into, added up since its start, as the host sees it.
+struct RankTimes {
+  int64_t steps = 0;  // done
+  int64_t compute_ns = 0;
+  int64_t data_wait_ns = 0;
+  int64_t communication_ns = 0;
+};
+
+// What a rank last said.
+struct RankState {
+  int rank = 0;
+  int world_size = 0;
+  int64_t attempt = 0;
+  int64_t process_id = 0;
+  std::string host;
+  int64_t ticks = 0;       // grows several times a second as long as the process runs
+  bool has_ended = false;  // the rank went on to its regular end
+  std::string phase;       // "set-up", "step 12"
+  int64_t num_phases = 0;  // begun
+  int64_t progress = 0;    // grows in a phase that is long and goes on: loading
+  std::string collective;  // the last one begun, "" before the first
+  int64_t number = 0;      // of it; equal on all ranks in the same place
+  bool in_collective = false;
+  RankTimes times;
+
+  // "rank 3 on node7 (process 4711): in phase 'step 12', in collective 57 (AllGather)"
+  std::string ToString() const;
+};
+
+// Thread-safe. Made by each rank for itself.
+class RankPage {
+ public:
+  // Errors: those of memfd_create, allocating, sealing and mapping.
+  static absl::StatusOr<std::unique_ptr<RankPage>> Create(int rank, int world_size, int64_t attempt,
+                                                          absl::string_view host);
+  ~RankPage();  // says that the rank has ended
+  RankPage(const RankPage&) = delete;
+  RankPage& operator=(const RankPage&) = delete;
+
+  // MPI may number ranks otherwise than what started them.
+  void SetRank(int rank, int world_size);
+  void SetPhase(absl::string_view phase);
+  // `amount` > 0 of whatever the phase counts: bytes, files, batches.
+  void AddProgress(int64_t amount);
+  // Collectives are numbered from 1.
+  void Begin(absl::string_view collective);
+  void End();
+  void Tick();
+  void SetTimes(const RankTimes& times);
+
+  // The memory, for ReadRankPage in another process.
+  absl::StatusOr<UniqueFd> Duplicate() const;
+
+ private:
+  struct Page;
+  RankPage(UniqueFd fd, Page* page) : fd_(std::move(fd)), page_(page) {}
+  template <typename Change>
+  void Write(Change change);
+
+  const UniqueFd fd_;  // memfd, sealed against resizing
+  std::mutex mutex_;   // of the writers among each other
+  Page* const page_;
+
+  friend absl::StatusOr<RankState> ReadRankPage(int fd);
+};
+
+// Takes milliseconds at most, whatever the rank does. DataLoss if it is not the memory of a page.
+absl::StatusOr<RankState> ReadRankPage(int fd);
+
+}  // namespace anyorder::liveness
