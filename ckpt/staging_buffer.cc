@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -28,8 +29,8 @@ absl::StatusOr<std::unique_ptr<StagingBuffer>> StagingBuffer::Create(int64_t byt
   UniqueFd fd(memfd_create("anyorder-ckpt", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return ErrnoStatus("memfd_create", what);
   // Reserving the pages here turns "no memory" into an error instead of a SIGBUS during the copy.
-  const int error = posix_fallocate(fd.get(), 0, bytes);
-  if (error != 0) return ErrnoStatus("allocate", what, error);
+  ANYORDER_ASSIGN_OR_RETURN(const bool is_reserved, ReserveSpace(fd.get(), what, bytes));
+  if (!is_reserved) return ErrnoStatus("allocate", what, EOPNOTSUPP);
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return ErrnoStatus("seal", what);
   void* const data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                           MAP_SHARED | MAP_POPULATE, fd.get(), 0);

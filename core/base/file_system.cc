@@ -60,11 +60,7 @@ class PosixWritableFile final : public WritableFile {
   }
 
   absl::Status Preallocate(int64_t bytes) override {
-    if (bytes == 0) return absl::OkStatus();
-    const int error = posix_fallocate(fd_, 0, bytes);
-    // Network file systems may not offer it; the writes then find out about space.
-    if (error == 0 || error == EOPNOTSUPP || error == EINVAL) return absl::OkStatus();
-    return ErrnoStatus("fallocate", path_, error);
+    return bytes == 0 ? absl::OkStatus() : ReserveSpace(fd_, path_, bytes).status();
   }
 
   absl::Status WriteAt(int64_t offset, const void* data, int64_t bytes) override {
@@ -213,6 +209,18 @@ class PosixFileSystem final : public FileSystem {
 };
 
 }  // namespace
+
+absl::StatusOr<bool> ReserveSpace(int fd, absl::string_view path, int64_t bytes,
+                                  AllocateCall allocate) {
+  if (allocate == nullptr) allocate = &::fallocate;
+  int result = 0;
+  do {
+    result = allocate(fd, /*mode=*/0, /*offset=*/0, bytes);
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) return true;
+  if (errno == EOPNOTSUPP || errno == ENOSYS) return false;
+  return ErrnoStatus("fallocate", path);
+}
 
 std::string JoinPath(absl::string_view directory, absl::string_view name) {
   return absl::StrCat(directory, "/", name);

@@ -6,6 +6,8 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,7 +24,8 @@ namespace anyorder {
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
-  // Reserves disk space, so that a full disk shows before the writing.
+  // Reserves disk space, so that a full disk shows before the writing. Writes nothing: where the
+  // file system cannot reserve, the writing finds out about space.
   virtual absl::Status Preallocate(int64_t bytes) = 0;
   // Thread-safe for ranges that do not overlap.
   virtual absl::Status WriteAt(int64_t offset, const void* data, int64_t bytes) = 0;
@@ -72,6 +75,14 @@ class FileSystem {
   virtual absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) = 0;
   virtual absl::StatusOr<int64_t> FreeBytes(const std::string& path) = 0;
 };
+
+// fallocate(2), or a test's.
+using AllocateCall = int (*)(int fd, int mode, off_t offset, off_t bytes);
+// Whether the first `bytes` of `fd`'s file are reserved now; false where its file system does not
+// offer that. Not posix_fallocate, which glibc emulates there: it writes a byte into each block, so
+// that every file would be written twice. Errors: ErrnoStatus, ENOSPC for one.
+absl::StatusOr<bool> ReserveSpace(int fd, absl::string_view path, int64_t bytes,
+                                  AllocateCall allocate = nullptr);
 
 // "a/b"; `name` must not start with "/".
 std::string JoinPath(absl::string_view directory, absl::string_view name);

@@ -32,6 +32,7 @@
 #include "ckpt/service.h"
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
+#include "core/base/file_system.h"
 #include "tests/bench/options.h"
 
 namespace anyorder::ckpt {
@@ -96,7 +97,7 @@ void RawWrite(const std::string& path, const uint8_t* data, int64_t bytes, int n
   constexpr int64_t kBlock = 8 << 20;
   const int fd = open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_DIRECT, 0644);
   ANYORDER_CHECK(fd >= 0) << path;
-  ANYORDER_CHECK(posix_fallocate(fd, 0, bytes) == 0);
+  ANYORDER_CHECK_OK(ReserveSpace(fd, path, bytes).status());
   const auto write_every = [&](int64_t first) {
     for (int64_t at = first * kBlock; at < bytes; at += num_threads * kBlock)
       ANYORDER_CHECK(pwrite(fd, data + at, std::min(kBlock, bytes - at), at) > 0);

@@ -17,7 +17,7 @@ DIRECT = r"\bReadWholeFile\b|\bWriteFileAtomically\((?!fs)"
 # What is no file of the run: sockets, memory, /proc, and the eventfd that wakes the service.
 ALLOWED = {
     "protocol.cc": {"mkdir": "the socket's directory", "lstat": "its owner and mode", "unlink": "a dead socket"},
-    "staging_buffer.cc": {"posix_fallocate": "memfd", "mmap": "memfd", "munmap": "memfd", "fstat": "memfd"},
+    "staging_buffer.cc": {"mmap": "memfd", "munmap": "memfd", "fstat": "memfd"},
     "service.cc": {"read": "eventfd", "write": "eventfd", "unlink": "its own socket"},
     "lease.cc": {"std::ifstream": "/proc"},
     "client.cc": {"std::ifstream": "/proc/meminfo"},

@@ -5,10 +5,13 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -61,6 +64,29 @@ TEST_F(AtomicFileTest, AnErrorNamesTheFile) {
   const absl::Status status = WriteFileAtomically(folder_ + "/none/file", "x");
   EXPECT_TRUE(absl::IsNotFound(status)) << status;
   EXPECT_NE(std::string(status.message()).find("/none/file.tmp'"), std::string::npos) << status;
+}
+
+// What the system call says, in order; the last one stays.
+std::vector<int> allocate_errors;
+int FailingAllocate(int, int, off_t, off_t) {
+  errno = allocate_errors.front();
+  if (allocate_errors.size() > 1) allocate_errors.erase(allocate_errors.begin());
+  return errno == 0 ? 0 : -1;
+}
+
+TEST(ReserveSpaceTest, AFileSystemWithoutItIsNotWrittenTwice) {
+  const auto reserve = [](std::vector<int> errors) {
+    allocate_errors = std::move(errors);
+    return ReserveSpace(-1, "a file", 1 << 20, &FailingAllocate);
+  };
+  EXPECT_EQ(reserve({EINTR, EINTR, 0}).value(), true);
+  // posix_fallocate would begin to write here; the bad descriptor would show it.
+  EXPECT_EQ(reserve({EOPNOTSUPP}).value(), false);
+  EXPECT_EQ(reserve({ENOSYS}).value(), false);
+  EXPECT_TRUE(absl::IsResourceExhausted(reserve({ENOSPC}).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(reserve({EDQUOT}).status()));
+  const absl::Status io = reserve({EIO}).status();
+  EXPECT_THAT(std::string(io.message()), HasSubstr("fallocate 'a file'")) << io;
 }
 
 TEST(WholeFileTest, EveryByteOfAFileComesBack) {
