@@ -120,9 +120,9 @@ absl::Status CommitLog::CheckSpace(const SaveJob& job) {
 absl::Status CommitLog::RefuseCommittedStep(const SaveIdentity& id) {
   const absl::StatusOr<Checkpoint> existing =
       Checkpoint::Open(CheckpointPath(run_dir_, id.step), fs_);
-  if (absl::IsNotFound(existing.status()) || absl::IsDataLoss(existing.status()))
-    return absl::OkStatus();
-  ANYORDER_RETURN_IF_ERROR(existing.status());
+  const absl::Status whole = existing.ok() ? existing->CheckFiles() : existing.status();
+  if (absl::IsNotFound(whole) || absl::IsDataLoss(whole)) return absl::OkStatus();
+  ANYORDER_RETURN_IF_ERROR(whole);
   return AlreadyExists("step ", id.step, " is committed already, as generation ",
                        existing->generation());
 }

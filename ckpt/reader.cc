@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -31,8 +34,13 @@ namespace {
 
 // Pieces for passes over everything: long enough for the disk, short enough for the cache.
 constexpr int64_t kReadBytes = 4 * kCrcChunkBytes;
-// One thread sums while others wait for the disk; a queue of four requests keeps an NVMe disk busy.
-constexpr int kNumThreads = 4;
+// One thread sums while others wait for the disk; a queue of four requests keeps an NVMe disk busy,
+// and a file system of many servers gives more to a machine that has the cores to sum it.
+constexpr unsigned kLeastThreads = 4;
+constexpr unsigned kMostThreads = 16;
+// Open at a time by one reader: a checkpoint of a thousand ranks has more files than a process may
+// hold open.
+constexpr size_t kMostOpenFiles = 64;
 // A trainer that wants the core gets nine tenths of it.
 constexpr int kBackgroundNice = 10;
 
@@ -63,41 +71,67 @@ std::string PartsIn(const Manifest& manifest, int file, int64_t begin, int64_t e
   return absl::StrJoin(parts, ", ");
 }
 
-// The blocks of all files in order, shared by the threads.
+// `file` of the checkpoint in `dir`; DataLoss unless it is there with its exact size.
+absl::StatusOr<std::shared_ptr<ReadableFile>> OpenRankFile(FileSystem* fs, const std::string& dir,
+                                                           const FileRecord& file) {
+  absl::StatusOr<std::unique_ptr<ReadableFile>> opened = fs->OpenForRead(JoinPath(dir, file.name));
+  if (absl::IsNotFound(opened.status()))
+    return DataLoss("'", dir, "': file '", file.name, "' is missing");
+  if (absl::IsInvalidArgument(opened.status()))  // something else has its name
+    return DataLoss("'", dir, "': ", opened.status().message());
+  ANYORDER_RETURN_IF_ERROR(opened.status());
+  if ((*opened)->size() != file.bytes) {
+    return DataLoss("'", dir, "': file '", file.name, "' has ", (*opened)->size(),
+                    " bytes instead of ", file.bytes);
+  }
+  return std::shared_ptr<ReadableFile>(*std::move(opened));
+}
+
+// The blocks of the chosen files in order, shared by the threads.
 class Verification {
  public:
-  Verification(const Manifest& manifest, const std::vector<std::unique_ptr<ReadableFile>>& files)
-      : manifest_(manifest), files_(files) {
-    for (size_t f = 0; f < files.size(); ++f) {
-      for (int64_t begin = 0; begin < manifest.files[f].bytes; begin += kReadBytes)
+  Verification(const Manifest& manifest, FileSystem* fs, const std::string& directory,
+               const VerifyOptions& options)
+      : manifest_(manifest), fs_(fs), directory_(directory), options_(options) {
+    for (size_t f = 0; f < manifest.files.size(); ++f) {
+      const FileRecord& file = manifest.files[f];
+      if (!options.files.empty() && !absl::c_linear_search(options.files, file.name)) continue;
+      total_ += file.bytes;
+      for (int64_t begin = 0; begin < file.bytes; begin += kReadBytes)
         blocks_.emplace_back(static_cast<int>(f), begin);
     }
   }
 
   // A small checkpoint is read before a thread has started.
   int64_t num_threads() const {
-    return std::clamp<int64_t>(manifest_.num_bytes() / kReadBytes, 1, kNumThreads);
+    const unsigned most =
+        std::clamp(std::thread::hardware_concurrency(), kLeastThreads, kMostThreads);
+    return std::clamp<int64_t>(total_ / kReadBytes, 1, most);
   }
 
   void Drain() {
-    std::string buffer(static_cast<size_t>(std::min(kReadBytes, manifest_.num_bytes())), '\0');
-    for (size_t i = next_++; i < blocks_.size(); i = next_++) {
+    std::string buffer(static_cast<size_t>(std::min(kReadBytes, total_)), '\0');
+    int opened = -1;
+    std::shared_ptr<ReadableFile> file;
+    for (size_t i = next_++; i < blocks_.size() && !is_cancelled_; i = next_++) {
       const auto [f, begin] = blocks_[i];
-      const FileRecord& file = manifest_.files[f];
-      const int64_t bytes = std::min(kReadBytes, file.bytes - begin);
-      const absl::Status read = files_[f]->ReadAt(begin, buffer.data(), bytes);
-      if (!read.ok()) Add(f, begin, read);
-      for (int64_t done = 0; read.ok() && done < bytes; done += kCrcChunkBytes) {
-        const int64_t size = std::min(kCrcChunkBytes, bytes - done);
-        const int64_t chunk = (begin + done) / kCrcChunkBytes;
-        const absl::Status status = CheckChunk(file, chunk, buffer.data() + done, size);
-        if (!status.ok()) Add(f, begin + done, status);
+      const FileRecord& record = manifest_.files[f];
+      const int64_t bytes = std::min(kReadBytes, record.bytes - begin);
+      if (f != opened) {
+        absl::StatusOr<std::shared_ptr<ReadableFile>> next = OpenRankFile(fs_, directory_, record);
+        if (!next.ok()) Add(f, /*begin=*/0, next.status());
+        file = next.ok() ? *std::move(next) : nullptr;
+        opened = f;
       }
+      if (file != nullptr) CheckBlock(f, begin, bytes, *file, buffer.data());
+      const int64_t done = done_ += bytes;
+      if (options_.proceed && !options_.proceed(done, total_)) is_cancelled_ = true;
     }
   }
 
   // The first fault in the order of the files, whichever thread found it.
-  absl::Status Result(const std::string& directory) const {
+  absl::Status Result() const {
+    if (is_cancelled_) return absl::CancelledError("the reading of a checkpoint was ended");
     if (faults_.empty()) return absl::OkStatus();
     const auto& [where, status] = *faults_.begin();
     const auto [file, begin] = where;
@@ -107,25 +141,67 @@ class Verification {
     return absl::Status(
         status.code(),
         absl::StrCat(status.message(), " (", PartsIn(manifest_, file, begin, end), ", checkpoint '",
-                     directory, "')",
+                     directory_, "')",
                      more == 0 ? "" : absl::StrCat(", and ", more, " more chunks are bad")));
   }
 
  private:
+  void CheckBlock(int f, int64_t begin, int64_t bytes, const ReadableFile& file, char* buffer) {
+    const absl::Status read = file.ReadAt(begin, buffer, bytes);
+    if (!read.ok()) return Add(f, begin, read);
+    for (int64_t done = 0; done < bytes; done += kCrcChunkBytes) {
+      const int64_t size = std::min(kCrcChunkBytes, bytes - done);
+      const int64_t chunk = (begin + done) / kCrcChunkBytes;
+      const absl::Status status = CheckChunk(manifest_.files[f], chunk, buffer + done, size);
+      if (!status.ok()) Add(f, begin + done, status);
+    }
+  }
+
   void Add(int file, int64_t begin, const absl::Status& status) {
     const std::lock_guard<std::mutex> lock(mutex_);
     faults_.emplace(std::make_pair(file, begin), status);
   }
 
   const Manifest& manifest_;
-  const std::vector<std::unique_ptr<ReadableFile>>& files_;
+  FileSystem* const fs_;
+  const std::string& directory_;
+  const VerifyOptions& options_;
   std::vector<std::pair<int, int64_t>> blocks_;  // file, first byte
+  int64_t total_ = 0;
   std::atomic<size_t> next_ = 0;
+  std::atomic<int64_t> done_ = 0;
+  std::atomic<bool> is_cancelled_ = false;
   std::mutex mutex_;
   std::map<std::pair<int, int64_t>, absl::Status> faults_;
 };
 
 }  // namespace
+
+// Of one checkpoint, opened when they are first wanted. Thread-safe.
+class Checkpoint::OpenFiles {
+ public:
+  absl::StatusOr<std::shared_ptr<ReadableFile>> Get(const Checkpoint& checkpoint, int file) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [index, opened] : files_)
+      if (index == file) return opened;
+    ANYORDER_ASSIGN_OR_RETURN(
+        std::shared_ptr<ReadableFile> opened,
+        OpenRankFile(checkpoint.fs_, checkpoint.dir_, checkpoint.manifest_.files[file]));
+    if (files_.size() == kMostOpenFiles) files_.pop_front();
+    files_.emplace_back(file, opened);
+    return opened;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<std::pair<int, std::shared_ptr<ReadableFile>>> files_;  // oldest first
+};
+
+Checkpoint::Checkpoint(std::string dir, FileSystem* fs)
+    : dir_(std::move(dir)), fs_(fs), files_(std::make_unique<OpenFiles>()) {}
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir, FileSystem* fs) {
   const std::string path = JoinPath(dir, kManifestName);
@@ -133,25 +209,15 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir, FileSystem* 
   if (absl::IsNotFound(text.status()))
     return NotFound("'", dir, "' is not a checkpoint: it has no ", kManifestName);
   ANYORDER_RETURN_IF_ERROR(text.status());
-  Checkpoint checkpoint;
-  checkpoint.dir_ = dir;
+  Checkpoint checkpoint(dir, fs);
   ANYORDER_ASSIGN_OR_RETURN(checkpoint.manifest_, ParseManifest(*text, path));
-  for (const FileRecord& file : checkpoint.manifest_.files) {
-    absl::StatusOr<std::unique_ptr<ReadableFile>> opened =
-        fs->OpenForRead(JoinPath(dir, file.name));
-    if (absl::IsNotFound(opened.status()))
-      return DataLoss("'", dir, "': file '", file.name, "' is missing");
-    if (absl::IsInvalidArgument(opened.status())) {  // something else has its name
-      return DataLoss("'", dir, "': ", opened.status().message());
-    }
-    ANYORDER_RETURN_IF_ERROR(opened.status());
-    if ((*opened)->size() != file.bytes) {
-      return DataLoss("'", dir, "': file '", file.name, "' has ", (*opened)->size(),
-                      " bytes instead of ", file.bytes);
-    }
-    checkpoint.files_.push_back(*std::move(opened));
-  }
   return checkpoint;
+}
+
+absl::Status Checkpoint::CheckFiles() const {
+  for (const FileRecord& file : manifest_.files)
+    ANYORDER_RETURN_IF_ERROR(OpenRankFile(fs_, dir_, file).status());
+  return absl::OkStatus();
 }
 
 std::vector<TensorInfo> Checkpoint::tensors() const {
@@ -165,6 +231,7 @@ absl::Status Checkpoint::ReadFileRange(int file, int64_t offset, int64_t bytes, 
                                        absl::string_view tensor) const {
   const FileRecord& record = manifest_.files[file];
   const std::string what = absl::StrCat("tensor '", tensor, "', checkpoint '", dir_, "'");
+  ANYORDER_ASSIGN_OR_RETURN(const std::shared_ptr<ReadableFile> opened, files_->Get(*this, file));
   char* to = static_cast<char*>(dst);
   std::string scratch;
   while (bytes > 0) {
@@ -177,8 +244,7 @@ absl::Status Checkpoint::ReadFileRange(int file, int64_t offset, int64_t bytes, 
     const bool in_place = wanted == chunk_bytes;
     if (!in_place) scratch.resize(static_cast<size_t>(kCrcChunkBytes));
     char* const chunk_data = in_place ? to : scratch.data();
-    ANYORDER_RETURN_IF_ERROR(
-        Annotate(files_[file]->ReadAt(chunk_begin, chunk_data, chunk_bytes), what));
+    ANYORDER_RETURN_IF_ERROR(Annotate(opened->ReadAt(chunk_begin, chunk_data, chunk_bytes), what));
     const absl::Status checked = CheckChunk(record, chunk, chunk_data, chunk_bytes);
     if (!checked.ok()) return DataLoss(checked.message(), " (", what, ")");
     if (!in_place) std::memcpy(to, chunk_data + skip, static_cast<size_t>(wanted));
@@ -233,27 +299,46 @@ absl::StatusOr<std::string> Checkpoint::StateDigest() const {
   return digest.Value().Hex();
 }
 
+namespace {
+
+// The checkpoint under the name of `step`; DataLoss if it is another step's.
+absl::StatusOr<Checkpoint> OpenStep(const std::string& run_dir, int64_t step, FileSystem* fs) {
+  ANYORDER_ASSIGN_OR_RETURN(Checkpoint checkpoint,
+                            Checkpoint::Open(CheckpointPath(run_dir, step), fs));
+  if (checkpoint.step() == step) return checkpoint;
+  return DataLoss("'", checkpoint.directory(), "' holds step ", checkpoint.step());
+}
+
+}  // namespace
+
 bool IsDamage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsOutOfRange(status);
 }
 
-absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& run_dir,
-                                                            FileSystem* fs) {
-  std::vector<CheckpointInfo> infos;
-  const std::string parent = CheckpointsPath(run_dir);
-  const absl::StatusOr<std::vector<std::string>> names = fs->ListDirectory(parent);
-  if (absl::IsNotFound(names.status())) return infos;
+absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& run_dir, FileSystem* fs) {
+  std::vector<int64_t> steps;
+  const absl::StatusOr<std::vector<std::string>> names =
+      fs->ListDirectory(CheckpointsPath(run_dir));
+  if (absl::IsNotFound(names.status())) return steps;
   ANYORDER_RETURN_IF_ERROR(names.status());
   for (const std::string& name : *names) {
     const std::optional<int64_t> step = ParseStepName(name);
-    if (!step) continue;
+    if (step && name == StepName(*step)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end(), std::greater<>());
+  return steps;
+}
+
+absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& run_dir,
+                                                            FileSystem* fs) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir, fs));
+  std::vector<CheckpointInfo> infos;
+  for (const int64_t step : steps) {
     CheckpointInfo info;
-    info.directory = JoinPath(parent, name);
-    info.step = *step;
-    const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(info.directory, fs);
-    info.status = checkpoint.status();
-    if (checkpoint.ok() && checkpoint->step() != *step)
-      info.status = DataLoss("'", info.directory, "' holds step ", checkpoint->step());
+    info.directory = CheckpointPath(run_dir, step);
+    info.step = step;
+    const absl::StatusOr<Checkpoint> checkpoint = OpenStep(run_dir, step, fs);
+    info.status = checkpoint.ok() ? checkpoint->CheckFiles() : checkpoint.status();
     if (info.status.ok()) {
       info.opens = true;
       info.generation = checkpoint->generation();
@@ -262,8 +347,6 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
     }
     infos.push_back(std::move(info));
   }
-  std::sort(infos.begin(), infos.end(),
-            [](const CheckpointInfo& a, const CheckpointInfo& b) { return a.step > b.step; });
   return infos;
 }
 
@@ -275,24 +358,10 @@ absl::Status Quarantine(const std::string& dir, FileSystem* fs) {
   return fs->SyncDirectory(ParentPath(dir));
 }
 
-absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quarantine_bad,
-                                           FileSystem* fs) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos, ListCheckpoints(run_dir, fs));
-  std::string last_fault;
-  for (const CheckpointInfo& info : infos) {
-    absl::Status status = info.status;
-    if (status.ok()) {
-      ANYORDER_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(info.directory, fs));
-      status = checkpoint.Verify();
-    }
-    if (status.ok()) return info.directory;
-    // Anything but bad bytes is the machine's trouble: calling the checkpoint bad would be rash.
-    if (!IsDamage(status)) return status;
-    const std::string fault(status.message());
-    LogWarning(absl::StrCat("checkpoint of step ", info.step, " is damaged: ", fault));
-    if (quarantine_bad) ANYORDER_RETURN_IF_ERROR(Quarantine(info.directory, fs));
-    last_fault = fault;
-  }
+namespace {
+
+// Whether the run has ever committed a checkpoint, of which none is left in `steps`.
+absl::StatusOr<bool> HasEverCommitted(const std::string& run_dir, FileSystem* fs) {
   // CURRENT is only a hint about names, but it proves that there was a commit.
   const absl::Status current = fs->OpenForRead(JoinPath(run_dir, kCurrentName)).status();
   const absl::StatusOr<std::vector<std::string>> names =
@@ -301,19 +370,54 @@ absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quar
   for (const absl::Status& status : {current, names.status()}) {
     if (!status.ok() && !absl::IsNotFound(status)) return status;
   }
-  bool ever_committed = !infos.empty() || current.ok();
-  for (size_t i = 0; names.ok() && i < names->size(); ++i)
-    ever_committed = ever_committed || (*names)[i].find(".quarantine") != std::string::npos;
-  if (!ever_committed) return NotFound("run '", run_dir, "' has no checkpoint yet");
+  if (current.ok()) return true;
+  return names.ok() && absl::c_any_of(*names, [](const std::string& name) {
+           return name.find(".quarantine") != std::string::npos;
+         });
+}
+
+// The newest checkpoint that `check` finds good.
+absl::StatusOr<std::string> FindNewest(
+    const std::string& run_dir, bool quarantine_bad, FileSystem* fs,
+    const std::function<absl::Status(const Checkpoint&)>& check) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir, fs));
+  std::string last_fault;
+  for (const int64_t step : steps) {
+    const absl::StatusOr<Checkpoint> checkpoint = OpenStep(run_dir, step, fs);
+    const absl::Status status = checkpoint.ok() ? check(*checkpoint) : checkpoint.status();
+    if (status.ok()) return checkpoint->directory();
+    // Anything but bad bytes is the machine's trouble: calling the checkpoint bad would be rash.
+    if (!IsDamage(status)) return status;
+    last_fault = std::string(status.message());
+    LogWarning(absl::StrCat("checkpoint of step ", step, " is damaged: ", last_fault));
+    if (quarantine_bad) ANYORDER_RETURN_IF_ERROR(Quarantine(CheckpointPath(run_dir, step), fs));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const bool ever_committed, HasEverCommitted(run_dir, fs));
+  if (steps.empty() && !ever_committed)
+    return NotFound("run '", run_dir, "' has no checkpoint yet");
   return DataLoss("run '", run_dir, "' has committed checkpoints but all of them are damaged",
                   last_fault.empty() ? "" : "; the last one tried: ", last_fault,
                   "; restore one, or start a new run directory");
 }
 
-absl::Status Checkpoint::Verify(VerifyPace pace) const {
-  Verification verification(manifest_, files_);
+}  // namespace
+
+absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quarantine_bad,
+                                       FileSystem* fs) {
+  return FindNewest(run_dir, quarantine_bad, fs,
+                    [](const Checkpoint&) { return absl::OkStatus(); });
+}
+
+absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quarantine_bad,
+                                           FileSystem* fs) {
+  return FindNewest(run_dir, quarantine_bad, fs,
+                    [](const Checkpoint& checkpoint) { return checkpoint.Verify(); });
+}
+
+absl::Status Checkpoint::Verify(const VerifyOptions& options) const {
+  Verification verification(manifest_, fs_, dir_, options);
   std::vector<std::thread> threads;
-  if (pace == VerifyPace::kBackground) {
+  if (options.pace == VerifyPace::kBackground) {
     // A thread of its own even so: a priority that was lowered cannot be raised again without
     // privileges.
     threads.emplace_back([&] {
@@ -326,7 +430,7 @@ absl::Status Checkpoint::Verify(VerifyPace pace) const {
     verification.Drain();
   }
   for (std::thread& thread : threads) thread.join();
-  return verification.Result(dir_);
+  return verification.Result();
 }
 
 }  // namespace anyorder::ckpt

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,14 +27,30 @@ enum class VerifyPace {
   kBackground  // one thread of low priority: training runs at the same time
 };
 
+struct VerifyOptions {
+  VerifyPace pace = VerifyPace::kFast;
+  // Names of the files to read; empty: all.
+  std::vector<std::string> files = {};
+  // Called after each few MiB, by any of the threads, with the bytes read and how many there are.
+  // False ends the reading: Cancelled.
+  std::function<bool(int64_t done, int64_t total)> proceed = {};
+};
+
 // One committed checkpoint, open for reading. Movable; reads are thread-safe.
 class Checkpoint {
  public:
-  // Checks the manifest's CRC and that every file is there with its exact size; payload is checked
-  // as it is read.
-  // Errors: NotFound if `dir` holds no manifest; DataLoss naming the file otherwise.
+  // Reads the manifest and checks its CRC. Files are opened when they are first read, so that a
+  // rank of many touches its own only; their sizes are checked then, and payload as it is read.
+  // Errors: NotFound if `dir` holds no manifest; DataLoss if it is damaged.
   static absl::StatusOr<Checkpoint> Open(const std::string& dir,
                                          FileSystem* fs = FileSystem::Posix());
+  ~Checkpoint();
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+
+  // Whether every file is there with its exact size: one open for each. DataLoss naming the first
+  // that is not.
+  absl::Status CheckFiles() const;
 
   const std::string& directory() const { return dir_; }
   int64_t step() const { return manifest_.id.step; }
@@ -54,20 +71,23 @@ class Checkpoint {
   // Reads everything once and compares all checksums.
   // Errors: DataLoss naming the first bad chunk's file and tensors and how many more there are; or
   // what the disk says.
-  absl::Status Verify(VerifyPace pace = VerifyPace::kFast) const;
+  absl::Status Verify(const VerifyOptions& options = {}) const;
 
   // XXH3-128 in hex over (name, dtype, shape, bytes) of all tensors in name order: equal training
   // state means equal digests, for any number of ranks that wrote it.
   absl::StatusOr<std::string> StateDigest() const;
 
  private:
-  Checkpoint() = default;
+  class OpenFiles;
+
+  Checkpoint(std::string dir, FileSystem* fs);
   absl::Status ReadFileRange(int file, int64_t offset, int64_t bytes, void* dst,
                              absl::string_view tensor) const;
 
   std::string dir_;
+  FileSystem* fs_;
   Manifest manifest_;
-  std::vector<std::unique_ptr<ReadableFile>> files_;  // in the manifest's order
+  std::unique_ptr<OpenFiles> files_;
 };
 
 // The checkpoint is bad (bytes missing, wrong or too few). False if the machine cannot read it now.
@@ -92,11 +112,19 @@ std::string CheckpointPath(absl::string_view run_dir, int64_t step);
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& run_dir,
                                                             FileSystem* fs = FileSystem::Posix());
 
-// The newest checkpoint whose every byte passes Verify, so the later load comes from the page
-// cache. Bad ones on the way are renamed to "<name>.quarantine" if `quarantine_bad`, and skipped
-// with a warning either way. One process of a job calls this and tells the others.
+// The steps of a run's committed checkpoints, newest first, by their names alone.
+absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& run_dir,
+                                               FileSystem* fs = FileSystem::Posix());
+
+// The newest checkpoint that has a good manifest: one for many ranks to load, each of which reads
+// its part and so verifies it. One rank calls this and tells the others; what they find damaged it
+// quarantines, and calls again. Bad ones on the way are renamed to "<name>.quarantine" if
+// `quarantine_bad`, and skipped with a warning either way.
 // Errors: NotFound if the run never committed one; DataLoss if it did but none is good (a fresh
 // start would then silently throw the run away).
+absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quarantine_bad,
+                                       FileSystem* fs = FileSystem::Posix());
+// The same, and every byte passes Verify: for a process that works alone.
 absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quarantine_bad,
                                            FileSystem* fs = FileSystem::Posix());
 

@@ -186,8 +186,9 @@ void SaveWriter::VerifyAndRetire(SaveProgress progress) {
   if (options_.verify_after_commit) {
     const std::string path = CheckpointPath(options_.run_dir, progress.id.step);
     const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path, options_.fs);
-    const absl::Status verified =
-        checkpoint.ok() ? checkpoint->Verify(VerifyPace::kBackground) : checkpoint.status();
+    const absl::Status verified = checkpoint.ok()
+                                      ? checkpoint->Verify({.pace = VerifyPace::kBackground})
+                                      : checkpoint.status();
     progress.verify_seconds = absl::ToDoubleSeconds(MonotonicNow() - start);
     progress.reason = std::string(verified.message());
     Report(&progress, verified.ok() ? SaveState::kVerified : SaveState::kDamaged, start);

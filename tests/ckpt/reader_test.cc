@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "ckpt/layout.h"
@@ -16,6 +18,7 @@
 namespace anyorder::ckpt {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class ReaderTest : public ServiceTest {
@@ -61,8 +64,43 @@ TEST_F(ReaderTest, AFlippedPayloadBitNamesFileAndTensor) {
 
 TEST_F(ReaderTest, ATruncatedFileIsFoundWithoutReadingIt) {
   std::filesystem::resize_file(RankFile(1), std::filesystem::file_size(RankFile(1)) - 1);
-  EXPECT_FALSE(Checkpoint::Open(StepPath(200)).ok());
+  const Checkpoint checkpoint = Checkpoint::Open(StepPath(200)).value();
+  EXPECT_TRUE(absl::IsDataLoss(checkpoint.CheckFiles()));
+  float value = 0;
+  EXPECT_TRUE(checkpoint.Read("master", 0, 1, &value).ok());  // of rank 0's file
+  EXPECT_TRUE(absl::IsDataLoss(checkpoint.Read("master", 700'000, 700'001, &value)));
   ExpectFallback("bytes instead of");
+}
+
+TEST_F(ReaderTest, AReaderOpensTheFilesThatItReadsAndNoOthers) {
+  std::set<std::string> opened;
+  fault_fs_.set_before_call([&](int64_t, FaultyCall call, const std::string& path) {
+    if (call == FaultyCall::kOpen) opened.insert(BaseName(path));
+  });
+  const Checkpoint checkpoint = Checkpoint::Open(StepPath(200), &fault_fs_).value();
+  EXPECT_THAT(opened, ElementsAre(kManifestName));
+  float value = 0;
+  ASSERT_TRUE(checkpoint.Read("master", 0, 1, &value).ok());
+  EXPECT_THAT(opened, ElementsAre(kManifestName, RankFileName(0, 2)));
+  opened.clear();
+  ASSERT_TRUE(checkpoint.Verify({.files = {RankFileName(1, 2)}}).ok());
+  EXPECT_THAT(opened, ElementsAre(RankFileName(1, 2)));
+}
+
+TEST_F(ReaderTest, VerifyingTellsHowFarItIsAndCanBeEnded) {
+  const Checkpoint checkpoint = Checkpoint::Open(StepPath(200)).value();
+  std::atomic<int64_t> most = 0;
+  std::atomic<int> num_calls = 0;
+  const auto proceed = [&](int64_t done, int64_t total) {
+    EXPECT_EQ(total, checkpoint.num_bytes());
+    if (done == total) most = done;
+    ++num_calls;
+    return true;
+  };
+  ASSERT_TRUE(checkpoint.Verify({.proceed = proceed}).ok());
+  EXPECT_EQ(most, checkpoint.num_bytes());
+  EXPECT_EQ(num_calls, 2);  // a block for each rank's file
+  EXPECT_TRUE(absl::IsCancelled(checkpoint.Verify({.proceed = [](auto, auto) { return false; }})));
 }
 
 TEST_F(ReaderTest, AMissingFileIsFound) {
