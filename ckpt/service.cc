@@ -62,15 +62,19 @@ void Service::StopListening() {
 
 absl::Status Service::Start() {
   ANYORDER_ASSIGN_OR_RETURN(lease_, TakeOrAwaitLease(options_));
+  // Recovery may read for many minutes, during which the lease must not look abandoned.
+  lease_thread_ = std::thread([this] { KeepLease(); });
   ANYORDER_RETURN_IF_ERROR(commit_log_.PrepareRunDirectory());
-  if (lease_ != nullptr)
+  if (lease_ != nullptr) {
     TidyUpAfterDeadStarts(
         options_, [this] { return CheckFence(); }, &commit_log_, &event_log_);
+    // The socket's path may be the next owner's by now.
+    if (const absl::Status held = CheckFence(); absl::IsAborted(held)) return held;
+  }
   ANYORDER_ASSIGN_OR_RETURN(listener_, ListenOn(options_.socket_path));
   writer_ = std::make_unique<SaveWriter>(
       &commit_log_, options_, [this] { return CheckFence(); },
       [this](const SaveProgress& p) { Report(p); });
-  lease_thread_ = std::thread([this] { KeepLease(); });
   return absl::OkStatus();
 }
 

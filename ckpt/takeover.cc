@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -46,6 +48,36 @@ int64_t NewestCommitted(const std::vector<CheckpointInfo>& infos) {
 bool IsIncomplete(const absl::Status& status) {
   return IsDamage(status) || absl::IsAborted(status);
 }
+
+// Of a step that is read whole before the service listens: one line each few seconds while bytes
+// come, by which the launcher sees that waiting is worth it. Thread-safe.
+class RecoveryLog {
+ public:
+  RecoveryLog(int64_t step, const std::function<absl::Status()>& fence)
+      : step_(step), fence_(fence) {}
+
+  // False once another owner has the run.
+  bool Report(int64_t done, int64_t total) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    most_ = std::max(most_, done);
+    if (is_fenced_ || MonotonicNow() - reported_ < kReportPeriod) return !is_fenced_;
+    reported_ = MonotonicNow();
+    is_fenced_ = absl::IsAborted(fence_());
+    Log(absl::StrFormat("recovering step %d: %.1f of %.1f GB are read", step_,
+                        static_cast<double>(most_) / 1e9, static_cast<double>(total) / 1e9));
+    return !is_fenced_;
+  }
+
+ private:
+  static constexpr absl::Duration kReportPeriod = absl::Seconds(10);
+
+  const int64_t step_;
+  const std::function<absl::Status()>& fence_;
+  std::mutex mutex_;
+  int64_t most_ = 0;
+  bool is_fenced_ = false;
+  absl::Time reported_ = MonotonicNow();
+};
 
 absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
   const absl::Time deadline = MonotonicNow() + o.predecessor_limit + o.lease_lifetime;
@@ -122,7 +154,13 @@ absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
     ANYORDER_RETURN_IF_ERROR(
         WriteFileAtomically(fs_, JoinPath(claimed, kManifestName), SerializeManifest(*voted)));
     const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(claimed, fs_);
-    const absl::Status whole = checkpoint.ok() ? checkpoint->Verify() : checkpoint.status();
+    RecoveryLog log(voted->id.step, fence);
+    const absl::Status whole = checkpoint.ok()
+                                   ? checkpoint->Verify({.proceed =
+                                                             [&log](int64_t done, int64_t total) {
+                                                               return log.Report(done, total);
+                                                             }})
+                                   : checkpoint.status();
     if (!whole.ok() && !IsIncomplete(whole)) return whole;
     if (!whole.ok()) {
       LogWarning(absl::StrCat("step ", voted->id.step,

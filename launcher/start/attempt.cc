@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -24,7 +26,6 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr absl::Duration kServiceStartLimit = absl::Minutes(3);  // older saves may end first
 constexpr absl::Duration kServiceRetryLimit = absl::Seconds(10);
 constexpr absl::Duration kServiceEndLimit = absl::Minutes(5);
 constexpr absl::Duration kAfterOrderlyService = absl::Seconds(10);
@@ -54,6 +55,36 @@ void CountSignal(int signal_number) {
 
 bool IsAskedToStop() { return num_signals > 0; }
 
+// What a service says while it starts, passed on to whoever waits for it.
+class ServiceWords {
+ public:
+  ServiceWords(const AttemptOptions& options, LaunchBackend& backend)
+      : options_(options), backend_(backend), words_(backend.ServiceWords(options)) {}
+
+  // Whether it has said nothing new for options.service_silence_limit. Call often.
+  bool IsSilent() {
+    const absl::Duration limit = options_.service_silence_limit;
+    const absl::Time now = MonotonicNow();
+    if (now - looked_ < limit / 16) return false;
+    looked_ = now;
+    std::string words = backend_.ServiceWords(options_);
+    if (words == words_) return now - heard_ > limit;
+    words_ = std::move(words);
+    heard_ = now;
+    const size_t prefix = words_.find("] ");  // of its own log
+    Log(absl::StrCat("waiting for the checkpoint service: ",
+                     prefix == std::string::npos ? words_ : words_.substr(prefix + 2)));
+    return false;
+  }
+
+ private:
+  const AttemptOptions& options_;
+  LaunchBackend& backend_;
+  std::string words_;
+  absl::Time looked_ = MonotonicNow();
+  absl::Time heard_ = looked_;
+};
+
 // Starts it and waits until it owns the run directory and listens, has died of a signal, or a stop
 // is asked for. Ranks of a killed launcher may be connected to the service before for a moment
 // longer, so a refusal is not final at once.
@@ -62,10 +93,12 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(const AttemptOptions&
   const absl::Time started = MonotonicNow();
   while (true) {
     ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> service, backend.StartService(options));
+    ServiceWords words(options, backend);
     while (!service->Poll() && !backend.IsReady(options, *service) && !IsAskedToStop()) {
-      if (MonotonicNow() - started > kServiceStartLimit) {
+      if (words.IsSilent()) {
         service->AskToStop(/*urgent=*/false);
-        return absl::UnavailableError("the checkpoint service did not start; see ckptd.log");
+        return Unavailable("the checkpoint service did not start and said nothing new for ",
+                           absl::FormatDuration(options.service_silence_limit), "; see ckptd.log");
       }
       absl::SleepFor(absl::Milliseconds(10));
     }

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 #include "core/train/run/run_config.h"
 #include "launcher/process/output_relay.h"
@@ -36,6 +37,9 @@ struct AttemptOptions {
   CheckpointConfig checkpoint;
   DistConfig dist;  // how long a rank may be silent
   bool progress_on_terminal = false;
+  // A service may say nothing new for so long while it starts, which takes as long as it takes to
+  // read a checkpoint that an earlier start left uncommitted.
+  absl::Duration service_silence_limit = absl::Minutes(3);
 };
 
 // The service or the ranks of one start, on however many nodes. The destructor ends nothing.

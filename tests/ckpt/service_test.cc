@@ -5,10 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <numeric>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 
 #include "ckpt/layout.h"
@@ -16,6 +18,7 @@
 #include "ckpt/rank_file.h"
 #include "core/base/monotonic_clock.h"
 #include "tests/ckpt/service_fixture.h"
+#include "tests/ckpt/staged_save.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -215,6 +218,29 @@ TEST_F(ServiceTest, ANewStartWaitsForTheOldOnesStagedSaves) {
   Serve(Options(2));  // returns when the old service has finished
   const std::string newest = FindNewestGood(run_dir(), true).value();
   EXPECT_EQ(newest, StepPath(100));
+}
+
+TEST_F(ServiceTest, ALongRecoveryKeepsTheLease) {
+  CommitLog log(FileSystem::Posix(), run_dir(), 1);
+  ASSERT_TRUE(log.PrepareRunDirectory().ok());
+  WriteTimes times;
+  ASSERT_TRUE(log.WriteAndVote(StagedSave(100, 1).JobOf(0), &times).ok());
+  ServiceOptions options = FaultyOptions();
+  options.attempt = 2;
+  options.lease_lifetime = absl::Milliseconds(30);
+  std::atomic<int> num_beats = 0;
+  fault_fs_.set_before_call([&](int64_t, FaultyCall call, const std::string& path) {
+    if (call == FaultyCall::kRename && absl::StrContains(path, kLeaseName)) ++num_beats;
+    if (call != FaultyCall::kRead || !absl::StrContains(path, ".r2.tmp/rank-00000")) return;
+    // A disk that takes longer than the lease lives.
+    const int before = num_beats;
+    for (int wait = 0; num_beats < before + 3 && wait < 2000; ++wait)
+      absl::SleepFor(absl::Milliseconds(5));
+    EXPECT_GE(num_beats, before + 3);
+  });
+  Serve(options);
+  EXPECT_EQ(FindNewestGood(run_dir(), true).value(), StepPath(100));
+  StopAll();
 }
 
 TEST_F(ServiceTest, AFullDiskThatStopsTheHeartbeatDoesNotStopTheService) {
