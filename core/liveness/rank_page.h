@@ -18,12 +18,13 @@
 
 namespace anyorder::liveness {
 
-// What a rank's time went into, added up since its start, as the host sees it.
+// What the time of a rank's steps went into, added up since its start, as the host sees it; without
+// evaluations and saves.
 struct RankTimes {
-  int64_t steps = 0;  // done
-  int64_t compute_ns = 0;
-  int64_t data_wait_ns = 0;
-  int64_t communication_ns = 0;
+  int64_t steps = 0;             // of the run, when the rank did its last one; 0: none yet
+  int64_t compute_ns = 0;        // all that is not one of the next two
+  int64_t data_wait_ns = 0;      // for the loader
+  int64_t communication_ns = 0;  // in collectives, with the wait for slower ranks
 };
 
 // What a rank last said.

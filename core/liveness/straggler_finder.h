@@ -1,0 +1,89 @@
+// Finds ranks that keep the others waiting, from what all ranks say their time went into.
+//
+// A rank's own time of a step is what the others wait for: its computation and its wait for data.
+// A rank is named when its own time a step is more than `ratio` times the median rank's in two
+// windows of steps that follow one another, so that no single slow step names anybody; the naming
+// is over when it is not in either. The median is the lower one: of two ranks the slower is
+// compared with the faster. Has no clock and no files.
+
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/liveness/rank_page.h"
+
+namespace anyorder::liveness {
+
+// What a rank's steps took lately, in milliseconds a step.
+struct RankPace {
+  int rank = 0;
+  double compute_ms = 0;
+  double data_wait_ms = 0;
+  double communication_ms = 0;
+  double ratio = 1;  // own time / the median rank's
+  bool is_straggler = false;
+
+  double own_ms() const { return compute_ms + data_wait_ms; }
+};
+
+// A rank is named, or no longer.
+struct StragglerNotice {
+  int rank = 0;
+  int64_t step = 0;  // of the run, the last that was judged
+  bool is_over = false;
+  // "compute 130 ms a step, the median is 100 ms (own time 1.30 times the median)"; of the two
+  // parts the one that is further above its median.
+  std::string detail;
+};
+
+// Not thread-safe.
+class StragglerFinder {
+ public:
+  // Of a window. Reports that are further apart make longer ones.
+  static constexpr int64_t kWindowSteps = 8;
+
+  StragglerFinder(double ratio, int num_ranks);
+
+  // In any order; a rank's reports that are older than its newest are left out. Of a rank that was
+  // started again, what the process before has told is forgotten.
+  void Take(const RankState& state);
+
+  // Judges the last step that all ranks have told of. Nothing new: returns at once.
+  std::vector<StragglerNotice> Judge();
+
+  // Of the ranks that have told of two steps, by rank.
+  std::vector<RankPace> Paces() const;
+
+ private:
+  struct Rank {
+    int64_t process_id = 0;
+    std::deque<RankTimes> reports;  // of growing steps
+    bool is_straggler = false;
+  };
+  // A rank's reports that bound two windows: (begin, middle] and (middle, end].
+  struct Windows {
+    RankTimes begin, middle, end;
+  };
+  using Steps = std::pair<int64_t, int64_t>;  // (first, last]
+
+  static std::optional<Windows> WindowsUntil(const Rank& rank, int64_t step);
+  static std::optional<double> OwnTimeUntil(const Rank& rank, int64_t step);
+  // How much more of its own time a step this rank takes than the median rank in the same steps.
+  // Nothing if a rank has not told of them all.
+  std::optional<double> RatioOf(const RankTimes& from, const RankTimes& to);
+  std::optional<double> MedianOwnTime(Steps steps) const;
+  std::string Describe(int rank) const;
+
+  const double ratio_;
+  std::vector<Rank> ranks_;
+  int64_t judged_step_ = 0;
+  std::map<Steps, std::optional<double>> medians_;  // of one judgement: many have the same windows
+};
+
+}  // namespace anyorder::liveness
