@@ -38,6 +38,8 @@ constexpr int64_t kReadBytes = 4 * kCrcChunkBytes;
 // and a file system of many servers gives more to a machine that has the cores to sum it.
 constexpr unsigned kLeastThreads = 4;
 constexpr unsigned kMostThreads = 16;
+// What is worth starting a thread for, of kReadBytes each.
+constexpr int64_t kBlocksPerThread = 2;
 // Open at a time by one reader: a checkpoint of a thousand ranks has more files than a process may
 // hold open.
 constexpr size_t kMostOpenFiles = 64;
@@ -85,6 +87,45 @@ absl::StatusOr<std::shared_ptr<ReadableFile>> OpenRankFile(FileSystem* fs, const
                     " bytes instead of ", file.bytes);
   }
   return std::shared_ptr<ReadableFile>(*std::move(opened));
+}
+
+// A part of a range that one thread reads.
+struct Block {
+  int file = 0;
+  int64_t offset = 0;  // in the file
+  int64_t bytes = 0;
+  char* to = nullptr;
+};
+
+// Elements [begin, end) of `tensor`, cut where a file has a multiple of kReadBytes, so that no two
+// blocks share a chunk inside a file.
+std::vector<Block> BlocksOf(const LogicalTensor& tensor, int64_t begin, int64_t end, char* to) {
+  const int64_t width = SizeOf(tensor.dtype);
+  std::vector<Block> blocks;
+  auto segment =
+      std::upper_bound(tensor.segments.begin(), tensor.segments.end(), begin,
+                       [](int64_t element, const Segment& s) { return element < s.end; });
+  for (; begin < end; ++segment) {
+    const int64_t stop = std::min(end, segment->end);
+    int64_t offset = segment->offset + (begin - segment->begin) * width;
+    for (int64_t left = (stop - begin) * width; left > 0;) {
+      const int64_t bytes = std::min(left, kReadBytes - offset % kReadBytes);
+      blocks.push_back({segment->file, offset, bytes, to});
+      to += bytes;
+      offset += bytes;
+      left -= bytes;
+    }
+    begin = stop;
+  }
+  return blocks;
+}
+
+// `work` in `num_threads` threads at once, this one of them.
+void InThreads(int64_t num_threads, const std::function<void()>& work) {
+  std::vector<std::thread> threads;
+  for (int64_t i = 1; i < num_threads; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
 }
 
 // The blocks of the chosen files in order, shared by the threads.
@@ -180,6 +221,13 @@ class Verification {
 // Of one checkpoint, opened when they are first wanted. Thread-safe.
 class Checkpoint::OpenFiles {
  public:
+  // A chunk that was read and is good.
+  struct Chunk {
+    int file = -1;
+    int64_t index = 0;
+    std::string bytes;
+  };
+
   absl::StatusOr<std::shared_ptr<ReadableFile>> Get(const Checkpoint& checkpoint, int file) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [index, opened] : files_)
@@ -192,8 +240,20 @@ class Checkpoint::OpenFiles {
     return opened;
   }
 
+  // The last chunk that somebody wanted a part of: who reads a range piece by piece, or up to a
+  // border inside a chunk, wants the rest of it next. Null if it is another one.
+  std::shared_ptr<const Chunk> Last(int file, int64_t index) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return last_ != nullptr && last_->file == file && last_->index == index ? last_ : nullptr;
+  }
+  void Remember(std::shared_ptr<const Chunk> chunk) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    last_ = std::move(chunk);
+  }
+
  private:
   std::mutex mutex_;
+  std::shared_ptr<const Chunk> last_;
   std::deque<std::pair<int, std::shared_ptr<ReadableFile>>> files_;  // oldest first
 };
 
@@ -227,27 +287,37 @@ std::vector<TensorInfo> Checkpoint::tensors() const {
   return infos;
 }
 
-absl::Status Checkpoint::ReadFileRange(int file, int64_t offset, int64_t bytes, void* dst,
-                                       absl::string_view tensor) const {
+absl::Status Checkpoint::ReadChunk(int file, int64_t chunk, void* dst) const {
   const FileRecord& record = manifest_.files[file];
-  const std::string what = absl::StrCat("tensor '", tensor, "', checkpoint '", dir_, "'");
+  const int64_t begin = chunk * kCrcChunkBytes;
+  const int64_t bytes = std::min(kCrcChunkBytes, record.bytes - begin);
   ANYORDER_ASSIGN_OR_RETURN(const std::shared_ptr<ReadableFile> opened, files_->Get(*this, file));
-  char* to = static_cast<char*>(dst);
-  std::string scratch;
+  const absl::Status read = opened->ReadAt(begin, dst, bytes);
+  // It has lost bytes since it was opened.
+  if (absl::IsOutOfRange(read)) return absl::DataLossError(read.message());
+  return read.ok() ? CheckChunk(record, chunk, dst, bytes) : read;
+}
+
+absl::Status Checkpoint::ReadFileRange(int file, int64_t offset, int64_t bytes, char* to) const {
   while (bytes > 0) {
     const int64_t chunk = offset / kCrcChunkBytes;
     const int64_t chunk_begin = chunk * kCrcChunkBytes;
-    const int64_t chunk_bytes = std::min(kCrcChunkBytes, record.bytes - chunk_begin);
+    const int64_t chunk_bytes = std::min(kCrcChunkBytes, manifest_.files[file].bytes - chunk_begin);
     const int64_t skip = offset - chunk_begin;
     const int64_t wanted = std::min(bytes, chunk_bytes - skip);
-    // Whole chunks land in place; the two ends go through a scratch chunk.
-    const bool in_place = wanted == chunk_bytes;
-    if (!in_place) scratch.resize(static_cast<size_t>(kCrcChunkBytes));
-    char* const chunk_data = in_place ? to : scratch.data();
-    ANYORDER_RETURN_IF_ERROR(Annotate(opened->ReadAt(chunk_begin, chunk_data, chunk_bytes), what));
-    const absl::Status checked = CheckChunk(record, chunk, chunk_data, chunk_bytes);
-    if (!checked.ok()) return DataLoss(checked.message(), " (", what, ")");
-    if (!in_place) std::memcpy(to, chunk_data + skip, static_cast<size_t>(wanted));
+    // Whole chunks land in place; the two ends go through a chunk of their own.
+    if (wanted == chunk_bytes) {
+      ANYORDER_RETURN_IF_ERROR(ReadChunk(file, chunk, to));
+    } else {
+      std::shared_ptr<const OpenFiles::Chunk> whole = files_->Last(file, chunk);
+      if (whole == nullptr) {
+        OpenFiles::Chunk next{file, chunk, std::string(static_cast<size_t>(chunk_bytes), '\0')};
+        ANYORDER_RETURN_IF_ERROR(ReadChunk(file, chunk, next.bytes.data()));
+        whole = std::make_shared<const OpenFiles::Chunk>(std::move(next));
+        files_->Remember(whole);
+      }
+      std::memcpy(to, whole->bytes.data() + skip, static_cast<size_t>(wanted));
+    }
     to += wanted;
     offset += wanted;
     bytes -= wanted;
@@ -263,20 +333,26 @@ absl::Status Checkpoint::Read(absl::string_view name, int64_t begin, int64_t end
   const int64_t count = tensor.shape.num_elements();
   if (begin < 0 || end < begin || end > count)
     return OutOfRange("tensor '", name, "': [", begin, ", ", end, ") of ", count, " elements");
-  const int64_t width = SizeOf(tensor.dtype);
-  char* to = static_cast<char*>(dst);
-  auto segment =
-      std::upper_bound(tensor.segments.begin(), tensor.segments.end(), begin,
-                       [](int64_t element, const Segment& s) { return element < s.end; });
-  for (; begin < end; ++segment) {
-    const int64_t stop = std::min(end, segment->end);
-    const int64_t offset = segment->offset + (begin - segment->begin) * width;
-    ANYORDER_RETURN_IF_ERROR(
-        ReadFileRange(segment->file, offset, (stop - begin) * width, to, name));
-    to += (stop - begin) * width;
-    begin = stop;
-  }
-  return absl::OkStatus();
+  const std::vector<Block> blocks = BlocksOf(tensor, begin, end, static_cast<char*>(dst));
+  std::atomic<size_t> next = 0;
+  std::mutex mutex;
+  absl::Status status;
+  const auto drain = [&] {
+    for (size_t i = next++; i < blocks.size(); i = next++) {
+      const absl::Status read =
+          ReadFileRange(blocks[i].file, blocks[i].offset, blocks[i].bytes, blocks[i].to);
+      if (read.ok()) continue;
+      next = blocks.size();  // the other threads stop after their block
+      const std::lock_guard<std::mutex> lock(mutex);
+      status.Update(read);
+    }
+  };
+  InThreads(
+      std::min<int64_t>(static_cast<int64_t>(blocks.size()) / kBlocksPerThread, kLeastThreads),
+      drain);
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), " (tensor '", name,
+                                                  "', checkpoint '", dir_, "')"));
 }
 
 absl::StatusOr<std::string> Checkpoint::StateDigest() const {
@@ -416,20 +492,16 @@ absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quar
 
 absl::Status Checkpoint::Verify(const VerifyOptions& options) const {
   Verification verification(manifest_, fs_, dir_, options);
-  std::vector<std::thread> threads;
-  if (options.pace == VerifyPace::kBackground) {
+  if (options.pace == VerifyPace::kFast) {
+    InThreads(verification.num_threads(), [&] { verification.Drain(); });
+  } else {
     // A thread of its own even so: a priority that was lowered cannot be raised again without
     // privileges.
-    threads.emplace_back([&] {
+    std::thread([&] {
       setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kBackgroundNice);
       verification.Drain();
-    });
-  } else {
-    for (int64_t i = 1; i < verification.num_threads(); ++i)
-      threads.emplace_back([&] { verification.Drain(); });
-    verification.Drain();
+    }).join();
   }
-  for (std::thread& thread : threads) thread.join();
   return verification.Result();
 }
 

@@ -63,7 +63,8 @@ class Checkpoint {
   std::vector<TensorInfo> tensors() const;  // sorted by name
 
   // Reads flat elements [begin, end) of the global tensor into `dst`, in the tensor's dtype. Every
-  // chunk touched is read whole and its CRC compared.
+  // chunk touched is read whole and its CRC compared, once if the reader goes on from where it
+  // stopped. Large ranges are read by several threads.
   // Errors: NotFound for an unknown name, OutOfRange for a bad range, DataLoss naming file, tensor
   // and offset.
   absl::Status Read(absl::string_view name, int64_t begin, int64_t end, void* dst) const;
@@ -81,8 +82,8 @@ class Checkpoint {
   class OpenFiles;
 
   Checkpoint(std::string dir, FileSystem* fs);
-  absl::Status ReadFileRange(int file, int64_t offset, int64_t bytes, void* dst,
-                             absl::string_view tensor) const;
+  absl::Status ReadChunk(int file, int64_t chunk, void* dst) const;
+  absl::Status ReadFileRange(int file, int64_t offset, int64_t bytes, char* to) const;
 
   std::string dir_;
   FileSystem* fs_;

@@ -105,8 +105,11 @@ class Trainer {
   absl::Status OpenLocalData();
   absl::Status FitLocalNetwork();
   absl::Status BuildLocalNetwork();
+  absl::StatusOr<std::string> LoadNewestGood();
   absl::StatusOr<std::string> AgreeOnCheckpoint();
-  absl::Status LoadLocalState(const std::string& checkpoint);
+  absl::Status SetAside(const std::string& checkpoint, const absl::Status& damage);
+  absl::Status InitializeLocalState();
+  absl::Status RestoreLocalProgress(const ckpt::Checkpoint& checkpoint);
   absl::Status LoadOtherRunsWeights();
   absl::Status ConnectLocalService();
   absl::Status OpenLocalReport(const std::string& checkpoint);

@@ -40,8 +40,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
       trainer->held_out_,
       PeriodicEvaluator::Create(config, trainer->dataset_->index(), communicator,
                                 *trainer->transformer_, *trainer->backend_));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string checkpoint, trainer->AgreeOnCheckpoint());
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->LoadLocalState(checkpoint)));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string checkpoint, trainer->LoadNewestGood());
   ANYORDER_ASSIGN_OR_RETURN(std::vector<SkippedSteps> rollbacks,
                             AgreeOnRollbacks(RunDirectory(options.run_dir).ledger, communicator));
   trainer->anomalies_.ScheduleSkip(std::move(rollbacks));
@@ -151,7 +150,33 @@ absl::Status Trainer::BuildLocalNetwork() {
   return absl::OkStatus();
 }
 
-// Rank 0 looks and verifies; the others take its word, so that all begin at the same step.
+// Loading is verifying: each rank checks the bytes that it reads, which together are all, and one
+// that finds damage sends everyone to the next older checkpoint.
+absl::StatusOr<std::string> Trainer::LoadNewestGood() {
+  absl::Status damage;
+  while (true) {
+    const absl::StatusOr<std::string> directory = AgreeOnCheckpoint();
+    if (!directory.ok() && !damage.ok()) {
+      return absl::Status(
+          directory.status().code(),
+          absl::StrCat(directory.status().message(), "; the last one tried: ", damage.message()));
+    }
+    ANYORDER_RETURN_IF_ERROR(directory.status());
+    if (directory->empty()) {
+      ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(InitializeLocalState()));
+      return directory;
+    }
+    ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                              communicator_.AllAgree(ckpt::Checkpoint::Open(*directory)));
+    ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(RestoreLocalProgress(checkpoint)));
+    damage = communicator_.AllAgree(state_->Load(checkpoint));
+    if (damage.ok()) return directory;
+    if (!ckpt::IsDamage(damage)) return damage;
+    ANYORDER_RETURN_IF_ERROR(SetAside(*directory, damage));
+  }
+}
+
+// Rank 0 looks; the others take its word, so that all begin at the same step.
 absl::StatusOr<std::string> Trainer::AgreeOnCheckpoint() {
   absl::StatusOr<std::string> mine = std::string();
   if (communicator_.rank() == 0) mine = ChooseCheckpoint(options_.run_dir, options_.resume);
@@ -159,16 +184,27 @@ absl::StatusOr<std::string> Trainer::AgreeOnCheckpoint() {
   return communicator_.AllGatherStrings(chosen)[0];
 }
 
-absl::Status Trainer::LoadLocalState(const std::string& directory) {
-  if (directory.empty()) {
-    state_->Initialize();
-    return config_.train.init_from.empty() ? absl::OkStatus() : LoadOtherRunsWeights();
+// A damaged checkpoint, for all ranks.
+absl::Status Trainer::SetAside(const std::string& checkpoint, const absl::Status& damage) {
+  absl::Status moved;
+  if (communicator_.rank() == 0) {
+    LogWarning(absl::StrCat("'", checkpoint, "' is damaged: ", damage.message()));
+    moved = Annotate(ckpt::Quarantine(checkpoint), damage.message());
   }
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, ckpt::Checkpoint::Open(directory));
+  return communicator_.AllAgree(moved);
+}
+
+absl::Status Trainer::InitializeLocalState() {
+  state_->Initialize();
+  return config_.train.init_from.empty() ? absl::OkStatus() : LoadOtherRunsWeights();
+}
+
+// What the checkpoint says besides its tensors.
+absl::Status Trainer::RestoreLocalProgress(const ckpt::Checkpoint& checkpoint) {
   ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
   ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options_.run_dir, config_, &saved));
-  ANYORDER_RETURN_IF_ERROR(Annotate(CheckMetadata(saved, config_, dataset_->index()), directory));
-  ANYORDER_RETURN_IF_ERROR(state_->Load(checkpoint));
+  ANYORDER_RETURN_IF_ERROR(
+      Annotate(CheckMetadata(saved, config_, dataset_->index()), checkpoint.directory()));
   if (const std::string change = DeviceChange(saved.device, DeviceName(*backend_));
       !change.empty() && communicator_.rank() == 0 && !saved.is_imported())
     LogWarning(change);

@@ -5,11 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "ckpt/layout.h"
 #include "ckpt/manifest.h"
@@ -85,6 +87,23 @@ TEST_F(ReaderTest, AReaderOpensTheFilesThatItReadsAndNoOthers) {
   opened.clear();
   ASSERT_TRUE(checkpoint.Verify({.files = {RankFileName(1, 2)}}).ok());
   EXPECT_THAT(opened, ElementsAre(RankFileName(1, 2)));
+}
+
+TEST_F(ReaderTest, WhatIsReadPieceByPieceIsReadOnce) {
+  std::atomic<int> num_reads = 0;
+  fault_fs_.set_before_call([&](int64_t, FaultyCall call, const std::string&) {
+    if (call == FaultyCall::kRead) ++num_reads;
+  });
+  const Checkpoint checkpoint = Checkpoint::Open(StepPath(200), &fault_fs_).value();
+  num_reads = 0;
+  std::vector<float> values(700'001);
+  for (int64_t begin = 0; begin < 700'001; begin += 1000) {
+    const int64_t end = std::min<int64_t>(700'001, begin + 1000);
+    ASSERT_TRUE(checkpoint.Read("master", begin, end, &values[begin]).ok());
+  }
+  EXPECT_EQ(values, State(2).master);
+  // 700 kB and 2.1 MB in files of their own.
+  EXPECT_EQ(num_reads, 1 + 3);
 }
 
 TEST_F(ReaderTest, VerifyingTellsHowFarItIsAndCanBeEnded) {

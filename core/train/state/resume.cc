@@ -88,8 +88,7 @@ absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text) {
 }
 
 absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> found,
-                            ckpt::ListCheckpoints(run_dir));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> found, ckpt::ListSteps(run_dir));
   ANYORDER_ASSIGN_OR_RETURN(const int64_t committed, CommittedStep(run_dir));
   if (mode == ResumeMode::kNever && (!found.empty() || committed >= 0)) {
     return AlreadyExists("'", run_dir,
@@ -104,7 +103,7 @@ absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
 absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode) {
   ANYORDER_RETURN_IF_ERROR(CheckResume(run_dir, mode));
   if (mode == ResumeMode::kNever) return std::string();
-  absl::StatusOr<std::string> newest = ckpt::FindNewestGood(run_dir, /*quarantine_bad=*/true);
+  absl::StatusOr<std::string> newest = ckpt::FindNewest(run_dir, /*quarantine_bad=*/true);
   if (!absl::IsNotFound(newest.status())) return newest;
   return mode == ResumeMode::kRequired ? absl::StatusOr<std::string>(NothingToResume(run_dir))
                                        : std::string();

@@ -32,9 +32,10 @@ absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text);
 //   DataLoss: the ledger knows of commits and no checkpoint is there.
 absl::Status CheckResume(const std::string& run_dir, ResumeMode mode);
 
-// The directory to load, "" for step 0. Reads the checkpoint whole to verify it; damaged ones on
-// the way are set aside (ckpt::FindNewestGood). Errors: those of CheckResume; DataLoss if none is
-// good. One rank calls it and tells the others.
+// The directory to load, "" for step 0. Its payload is not read: the ranks verify it as they load
+// it (Trainer::LoadNewestGood), and set a damaged one aside. Those without a good manifest are set
+// aside here. Errors: those of CheckResume; DataLoss if none is left. One rank calls it and tells
+// the others.
 absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode);
 
 // What a checkpoint records in addition to its tensors (FORMAT.md, "Checkpoint metadata").

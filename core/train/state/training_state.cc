@@ -101,7 +101,10 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint) {
     const auto it = std::find_if(tensors.begin(), tensors.end(), [&](const ckpt::TensorInfo& info) {
       return info.name == range.name;
     });
-    if (it == tensors.end() && checkpoint.step() == 0 && range.name == kMemory) continue;
+    if (it == tensors.end() && checkpoint.step() == 0 && range.name == kMemory) {
+      for (int64_t lane = lanes_.begin; lane < lanes_.end; ++lane) EmptyMemory(lane);
+      continue;
+    }
     if (it == tensors.end() || !(it->shape == range.global_shape) || it->dtype != range.dtype) {
       return FailedPrecondition(
           checkpoint.directory(), " holds '", range.name, "' as ",

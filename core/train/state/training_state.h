@@ -39,8 +39,9 @@ class TrainingState {
 
   // This rank's part of the initial state, without memory, which Create has left zero.
   void Initialize();
-  // This rank's part of `checkpoint`. Imported weights (step 0) come without memory, which stays
-  // zero. FailedPrecondition if its tensors have other shapes; DataLoss.
+  // This rank's part of `checkpoint`, every byte checked; those of all ranks are the whole of it.
+  // Imported weights (step 0) come without memory, which becomes zero. FailedPrecondition if its
+  // tensors have other shapes; DataLoss, after which another checkpoint may be loaded.
   absl::Status Load(const ckpt::Checkpoint& checkpoint);
   // Collective, after either: the compute weights of all ranks' master weights.
   void GatherWeights();

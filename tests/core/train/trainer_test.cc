@@ -5,8 +5,12 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "tests/core/train/trainer_fixture.h"
 
@@ -190,6 +194,73 @@ TEST_F(TrainerTest, TooManyFailedSavesInARowEndTheRunOnAllRanks) {
   ExpectAllOk(Train(3, stop_after_two));
   EXPECT_EQ(Events<ledger::Train>(3).back().step, 2);  // where it went on from
   EXPECT_EQ(Saved(3, 4)->step, 4);
+}
+
+// A run of two ranks with checkpoints of steps 2 and 4, each file of which has several chunks, and
+// copies of it that are damaged and started again.
+class DamagedCheckpointTest : public TrainerTest {
+ protected:
+  void SetUp() override {
+    config_.model.model_dim = 32;
+    config_.model.head_dim = 32;
+    config_.model.ffn_dim = 4096;
+    config_.train.steps = 4;
+    ExpectAllOk(Train(2, Fault{Poison::kNone, 0, 2, true}));
+    ExpectAllOk(Train(2));
+    original_ = RunDir(2);
+    digest_ = Digest(2, 4);
+  }
+
+  std::string File(int64_t step, int rank) const {
+    return ckpt::CheckpointPath(RunDir(2), step) + "/rank-0000" + std::to_string(rank) +
+           "-of-00002.safetensors";
+  }
+  void MakeCopy() {
+    run_name_ = "copy";
+    fs::remove_all(RunDir(2));
+    fs::copy(original_, RunDir(2), fs::copy_options::recursive);
+  }
+  static void FlipByte(const std::string& path, int64_t offset) {
+    std::string bytes = data::ReadFile(path);
+    ASSERT_LT(offset, static_cast<int64_t>(bytes.size()));
+    bytes[offset] ^= 1;
+    data::WriteFile(path, bytes);
+  }
+
+  std::string original_, digest_;
+};
+
+// Together the ranks read every chunk, however many they are, and no other rank reads it for them.
+TEST_F(DamagedCheckpointTest, DamageThatOneRankReadsSendsAllToTheOlderOne) {
+  int num_chunks = 0;
+  for (const int file : {0, 1}) {
+    const auto bytes = static_cast<int64_t>(fs::file_size(File(4, file)));
+    for (int64_t chunk = 0; chunk < bytes; chunk += 1 << 20, ++num_chunks) {
+      for (const int ranks : {2, 3}) {
+        SCOPED_TRACE(::testing::Message() << ranks << " ranks, file " << file << " at " << chunk);
+        MakeCopy();
+        FlipByte(File(4, file), std::min<int64_t>(chunk + (1 << 20), bytes) - 1);
+        ExpectAllOk(Train(ranks));
+        EXPECT_TRUE(fs::exists(ckpt::CheckpointPath(RunDir(ranks), 4) + ".quarantine"));
+        EXPECT_EQ(Events<ledger::Train>(ranks).back().step, 2);
+        EXPECT_EQ(Digest(ranks, 4), digest_);
+        run_name_.clear();
+      }
+    }
+  }
+  EXPECT_GE(num_chunks, 4);
+}
+
+TEST_F(DamagedCheckpointTest, WithNoneLeftNoRankStarts) {
+  MakeCopy();
+  FlipByte(File(4, 1), 1 << 20);
+  fs::remove(File(2, 0));
+  const std::vector<absl::Status> ends = Train(3);
+  ExpectAllEqual(ends);
+  EXPECT_TRUE(absl::IsDataLoss(ends[0])) << ends[0];
+  EXPECT_THAT(std::string(ends[0].message()),
+              HasSubstr("; the last one tried: rank 0 on thread0: "));
+  EXPECT_FALSE(fs::exists(ckpt::CheckpointPath(RunDir(3), 2)));
 }
 
 }  // namespace
