@@ -92,9 +92,11 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(const AttemptOptions&
                                                            LaunchBackend& backend) {
   const absl::Time started = MonotonicNow();
   while (true) {
+    ANYORDER_RETURN_IF_ERROR(options.lease->Check());
     ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> service, backend.StartService(options));
     ServiceWords words(options, backend);
-    while (!service->Poll() && !backend.IsReady(options, *service) && !IsAskedToStop()) {
+    while (!service->Poll() && !backend.IsReady(options, *service) && !IsAskedToStop() &&
+           !options.lease->is_lost()) {
       if (words.IsSilent()) {
         service->AskToStop(/*urgent=*/false);
         return Unavailable("the checkpoint service did not start and said nothing new for ",
@@ -109,6 +111,13 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(const AttemptOptions&
     if (MonotonicNow() - started > kServiceRetryLimit) return absl::AlreadyExistsError(why);
     absl::SleepFor(absl::Milliseconds(200));
   }
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
+                                                         LaunchBackend& backend,
+                                                         OutputRelay& output) {
+  ANYORDER_RETURN_IF_ERROR(options.before_ranks());
+  return backend.StartRanks(options, output);
 }
 
 // Passes signals on to the ranks: the first asks them to save and stop, the second not to wait for
@@ -284,6 +293,7 @@ int WatchUntilEnd(const AttemptOptions& options, ProcessGroup& service, ProcessG
   while (!ranks.Poll()) {
     output.Pump(kPollMs);
     signals.Forward();
+    if (options.lease->is_lost()) ranks.Kill();
     if (watchdog.Poll()) {
       LogWarning("killing the ranks, because one of them hangs (dist.collective_timeout_seconds)");
       ranks.Kill();
@@ -338,13 +348,15 @@ absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& bac
         absl::StrCat("the checkpoint service ended with status ", *ended, " while it started"));
     return *ended;
   }
-  const absl::StatusOr<std::unique_ptr<ProcessGroup>> ranks = backend.StartRanks(options, output);
+  ANYORDER_RETURN_IF_ERROR(options.lease->Check());
+  const absl::StatusOr<std::unique_ptr<ProcessGroup>> ranks = StartRanks(options, backend, output);
   if (!ranks.ok()) {
     EndService(*service);
     return ranks.status();
   }
   const int exit_status =
       WatchUntilEnd(options, *service, **ranks, backend.is_distributed(), output);
+  ANYORDER_RETURN_IF_ERROR(options.lease->Check());
   EndService(*service);
   backend.CleanUp();
   return EndOfRanks(exit_status);

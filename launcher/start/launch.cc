@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -20,7 +21,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
-#include "ckpt/lease.h"
 #include "ckpt/reader.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
@@ -34,8 +34,7 @@
 #include "launcher/process/command_line.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/process/output_relay.h"
-#include "launcher/process/periodic_task.h"
-#include "launcher/process/slurm_commands.h"
+#include "launcher/start/held_lease.h"
 #include "launcher/start/launch_backend.h"
 #include "launcher/start/slurm_backend.h"
 #include "launcher/start/start_request.h"
@@ -50,7 +49,6 @@ struct LaunchOptions : StartRequest {  // its `ranks`: of --backend local
 };
 
 constexpr int kMaxStartsWithoutCommit = 3;
-constexpr absl::Duration kLeaseLifetime = absl::Seconds(15);
 
 int64_t NewestCommittedStep(const std::string& run_dir) {
   const auto found = ckpt::ListCheckpoints(run_dir);
@@ -74,19 +72,23 @@ bool EndIsFinal(const std::string& run_dir, int64_t attempt) {
 
 class Run {
  public:
+  // `schedule`: what the ledger must say before the configuration is replaced.
   Run(const LaunchOptions& options, RunConfig config, RunIdentity identity, Ledger ledger,
-      LaunchBackend& backend)
+      std::optional<ledger::Schedule> schedule, LaunchBackend& backend, HeldLease& lease)
       : options_(options),
         config_(std::move(config)),
         identity_(std::move(identity)),
         ledger_(std::move(ledger)),
-        backend_(backend) {}
+        schedule_(std::move(schedule)),
+        backend_(backend),
+        lease_(lease) {}
 
   absl::StatusOr<int> UntilDone() {
     ANYORDER_ASSIGN_OR_RETURN(OutputRelay output,
                               OutputRelay::Open(RunDirectory(options_.run_dir).train_log));
     int64_t committed = NewestCommittedStep(options_.run_dir);
     for (int fruitless = 0;;) {
+      ANYORDER_RETURN_IF_ERROR(lease_.Check());
       absl::StatusOr<Place> place = backend_.Prepare();
       if (absl::IsUnavailable(place.status()) && options_.backend == "slurm") {
         LogWarning(absl::StrCat(place.status().message(), "; requeue the job for other nodes"));
@@ -120,22 +122,43 @@ class Run {
  private:
   absl::StatusOr<int> RunOnce(const Place& place, OutputRelay& output) {
     ANYORDER_RETURN_IF_ERROR(
-        ledger_.Append(ledger::Start{identity_.run_id, identity_.attempt, place.ranks,
-                                     place.slurm_job, place.slurm_restart, place.nodes}));
+        Record(ledger::Start{identity_.run_id, identity_.attempt, place.ranks, place.slurm_job,
+                             place.slurm_restart, place.nodes}));
     const absl::StatusOr<int> exit_status =
         RunAttempt({options_.run_dir, identity_, place, options_.resume, config_.checkpoint,
-                    config_.dist, /*progress_on_terminal=*/TakesEscapes(STDERR_FILENO)},
+                    config_.dist, /*progress_on_terminal=*/TakesEscapes(STDERR_FILENO), &lease_,
+                    /*before_ranks=*/[this] { return FreezeConfig(); }},
                    backend_, output);
-    ANYORDER_RETURN_IF_ERROR(ledger_.Append(ledger::Exit{
+    ANYORDER_RETURN_IF_ERROR(Record(ledger::Exit{
         identity_.attempt, exit_status.ok() ? *exit_status : ExitStatusFor(exit_status.status())}));
     return exit_status;
+  }
+
+  // Once. Not before this start owns the run directory in full, its service included: the ranks of
+  // a launcher that only slept may still train, and would restart with what is written here.
+  absl::Status FreezeConfig() {
+    if (is_frozen_) return absl::OkStatus();
+    if (schedule_) ANYORDER_RETURN_IF_ERROR(Record(*schedule_));
+    ANYORDER_RETURN_IF_ERROR(lease_.Check());
+    ANYORDER_RETURN_IF_ERROR(
+        WriteFileAtomically(RunDirectory(options_.run_dir).config, config_.ToText()));
+    is_frozen_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status Record(const ledger::Event& event) {
+    ANYORDER_RETURN_IF_ERROR(lease_.Check());
+    return ledger_.Append(event);
   }
 
   LaunchOptions options_;
   const RunConfig config_;
   RunIdentity identity_;
   Ledger ledger_;
+  const std::optional<ledger::Schedule> schedule_;
   LaunchBackend& backend_;
+  HeldLease& lease_;
+  bool is_frozen_ = false;
 };
 
 absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLaunchBackend(const LaunchOptions& options,
@@ -171,25 +194,17 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   const RunDirectory paths(options.run_dir);
   ANYORDER_RETURN_IF_ERROR(MakeDirectories(paths.launch));
   ANYORDER_ASSIGN_OR_RETURN(RunIdentity identity, NextIdentity(paths));
-  const ckpt::LeaseOwner me = ckpt::DescribeThisProcess(identity.run_id, identity.attempt, "");
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<ckpt::Lease> lease,
-      ckpt::Lease::Acquire(
-          FileSystem::Posix(), paths.launch, me, kLeaseLifetime,
-          [&me](const ckpt::LeaseOwner& owner) { return JobHasEnded(owner.job, me.job); }));
-  const PeriodicTask keeper(kLeaseLifetime / 3, [&lease] {
-    const absl::Status renewed = lease->Renew();
-    if (!renewed.ok()) LogWarning(renewed.message());
-  });
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<HeldLease> lease,
+                            HeldLease::Acquire(paths, identity));
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
-  ANYORDER_RETURN_IF_ERROR(RecordScheduleChange(paths, config, identity.attempt, ledger));
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(paths.config, config.ToText()));
+  ANYORDER_ASSIGN_OR_RETURN(std::optional<ledger::Schedule> schedule,
+                            ScheduleRecord(paths, config, identity.attempt));
   absl::StatusOr<int> result =
-      Run(options, config, identity, std::move(ledger), *backend).UntilDone();
-  backend.reset();  // its scratch directories are the next start's once the lease is released
-  const absl::Status released = lease->Release();
-  if (!released.ok()) LogWarning(released.message());
+      Run(options, config, identity, std::move(ledger), std::move(schedule), *backend, *lease)
+          .UntilDone();
+  // What lies on the node is the next start's once the lease is released, or lost.
+  if (lease->Check().ok()) backend->CleanUp();
   return result;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "core/train/run/run_config.h"
 #include "launcher/process/output_relay.h"
+#include "launcher/start/held_lease.h"
 #include "launcher/start/start_request.h"
 
 namespace anyorder::launcher {
@@ -37,6 +39,10 @@ struct AttemptOptions {
   CheckpointConfig checkpoint;
   DistConfig dist;  // how long a rank may be silent
   bool progress_on_terminal = false;
+  HeldLease* lease = nullptr;  // never null in RunAttempt
+  // Called once the service owns the run directory, before the ranks start: what a start that is
+  // refused must not have written.
+  std::function<absl::Status()> before_ranks;
   // A service may say nothing new for so long while it starts, which takes as long as it takes to
   // read a checkpoint that an earlier start left uncommitted.
   absl::Duration service_silence_limit = absl::Minutes(3);
@@ -96,7 +102,8 @@ int NumLaunchSignals();
 // The exit status of the ranks, when they are gone and the service has finished what they had
 // staged. If the service dies, the ranks are ended (137). 75 without any rank if a stop was asked
 // for before. Errors: AlreadyExists if someone else's service owns the run directory; Unavailable
-// if none can be started.
+// if none can be started; Aborted once the lease is lost: then the ranks are gone, and nothing else
+// is touched, since it may be the new owner's.
 absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& backend,
                                OutputRelay& output);
 

@@ -42,7 +42,6 @@ class LocalProcess final : public ProcessGroup {
 class LocalBackend final : public LaunchBackend {
  public:
   LocalBackend(std::string run_dir, int64_t ranks) : run_dir_(std::move(run_dir)), ranks_(ranks) {}
-  ~LocalBackend() override { CleanUp(); }
 
   absl::StatusOr<Place> Prepare() override {
     std::error_code error;

@@ -230,16 +230,17 @@ absl::Status CheckMayGoOn(const RunConfig& started, const RunConfig& now, bool i
                          ", or change the schedule of this one with --allow-schedule-change");
 }
 
-absl::Status RecordScheduleChange(const RunDirectory& paths, const RunConfig& now, int64_t attempt,
-                                  Ledger& ledger) {
+absl::StatusOr<std::optional<ledger::Schedule>> ScheduleRecord(const RunDirectory& paths,
+                                                               const RunConfig& now,
+                                                               int64_t attempt) {
   std::error_code error;
-  if (!std::filesystem::exists(paths.config, error)) return absl::OkStatus();
+  if (!std::filesystem::exists(paths.config, error)) return std::nullopt;
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-  if (Summarize(records).attempts == 0) return absl::OkStatus();  // nothing was trained yet
+  if (Summarize(records).attempts == 0) return std::nullopt;  // nothing was trained yet
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
   ANYORDER_ASSIGN_OR_RETURN(const std::string change, ScheduleChange(started, now));
-  if (change.empty()) return absl::OkStatus();
-  return ledger.Append(ledger::Schedule{attempt, now.IdentityDigest(), change});
+  if (change.empty()) return std::nullopt;
+  return ledger::Schedule{attempt, now.IdentityDigest(), change};
 }
 
 absl::Status AcceptRecordedSchedule(const std::string& run_dir, const RunConfig& config,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -90,10 +91,11 @@ absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunCo
 // flag.
 absl::Status CheckMayGoOn(const RunConfig& started, const RunConfig& now, bool is_allowed);
 
-// With the launcher's lease in hand, before the new configuration replaces the frozen one: writes a
-// change down.
-absl::Status RecordScheduleChange(const RunDirectory& paths, const RunConfig& now, int64_t attempt,
-                                  Ledger& ledger);
+// With the launcher's lease in hand, before the start's own records: the record that the ledger
+// must get before `now` replaces the frozen configuration; nothing where the schedule is the same.
+absl::StatusOr<std::optional<ledger::Schedule>> ScheduleRecord(const RunDirectory& paths,
+                                                               const RunConfig& now,
+                                                               int64_t attempt);
 
 // A checkpoint of before the change counts as one of `config` if the ledger says that the change
 // was allowed; a config.toml that was edited by hand is still refused.

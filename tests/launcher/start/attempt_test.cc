@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "launcher/process/new_directory.h"
+#include "launcher/start/held_lease.h"
 #include "launcher/start/launch_backend.h"
 #include "tests/testing/temporary_directory.h"
 
@@ -60,12 +63,18 @@ class FakeBackend final : public LaunchBackend {
 };
 
 // What becomes of a start whose service may be silent for no time at all, and what is printed.
-absl::Status Start(int num_words, bool gets_ready, std::string* printed) {
+absl::Status Start(int num_words, bool gets_ready, std::string* printed, bool loses_lease = false) {
   const TemporaryDirectory directory;
   auto output = OutputRelay::Open(directory.path() + "/train.log", /*is_shown=*/false).value();
   AttemptOptions options;
   options.run_dir = directory.path();
   options.service_silence_limit = absl::ZeroDuration();
+  const RunDirectory paths(directory.path());
+  EXPECT_TRUE(MakeDirectories(paths.launch).ok());
+  const std::unique_ptr<HeldLease> lease = HeldLease::Acquire(paths, options.identity).value();
+  options.lease = lease.get();
+  options.before_ranks = [] { return absl::OkStatus(); };
+  if (loses_lease) std::filesystem::remove(paths.launch + "/LEASE");
   FakeBackend backend(num_words, gets_ready);
   ::testing::internal::CaptureStderr();
   const absl::Status status = RunAttempt(options, backend, output).status();
@@ -86,6 +95,14 @@ TEST(AttemptTest, AServiceThatFallsSilentIsGivenUp) {
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("said nothing new for 0"));
   EXPECT_THAT(printed, HasSubstr("read 4\n"));
+}
+
+TEST(AttemptTest, NothingIsStartedOnceTheLeaseIsLost) {
+  std::string printed;
+  const absl::Status status = Start(/*num_words=*/0, /*gets_ready=*/true, &printed,
+                                    /*loses_lease=*/true);
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("was removed; this launcher"));
 }
 
 }  // namespace
