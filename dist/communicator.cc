@@ -9,26 +9,31 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "dist/collective_watch.h"
 
 namespace anyorder::dist {
 namespace {
 
-// Tells the watch, if there is one, that a collective runs.
+// Times a collective, and tells the watch, if there is one, that it runs.
 class Watched {
  public:
-  Watched(CollectiveWatch* watch, const char* collective) : watch_(watch) {
+  Watched(CollectiveWatch* watch, const char* collective, absl::Duration& time)
+      : watch_(watch), time_(time), begun_(MonotonicNow()) {
     if (watch_ != nullptr) watch_->Begin(collective);
   }
   ~Watched() {
     if (watch_ != nullptr) watch_->End();
+    time_ += MonotonicNow() - begun_;
   }
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
  private:
   CollectiveWatch* watch_;
+  absl::Duration& time_;
+  const absl::Time begun_;
 };
 
 void CopyBytes(absl::Span<const char> from, absl::Span<char> to) {
@@ -42,14 +47,14 @@ constexpr size_t kMaxAgreedMessageBytes = 4096;
 
 void Communicator::Barrier() {
   if (world_size_ == 1) return;
-  const Watched watched(watch_, "Barrier");
+  const Watched watched(watch_, "Barrier", collective_time_);
   DoBarrier();
 }
 
 void Communicator::Broadcast(absl::Span<char> bytes, int root) {
   ANYORDER_CHECK(root >= 0 && root < world_size_) << "root " << root;
   if (world_size_ == 1 || bytes.empty()) return;
-  const Watched watched(watch_, "Broadcast");
+  const Watched watched(watch_, "Broadcast", collective_time_);
   DoBroadcast(bytes, root);
 }
 
@@ -61,7 +66,7 @@ void Communicator::AllGather(absl::Span<const char> mine, absl::Span<char> all) 
     CopyBytes(mine, all);
     return;
   }
-  const Watched watched(watch_, "AllGather");
+  const Watched watched(watch_, "AllGather", collective_time_);
   DoAllGather(mine, all);
 }
 
@@ -80,7 +85,7 @@ void Communicator::AllGatherInPlace(absl::Span<char> all, absl::Span<const int64
     send.push_back({peer, block_of(rank_)});
     receive.push_back({peer, block_of(peer)});
   }
-  const Watched watched(watch_, "AllGatherInPlace");
+  const Watched watched(watch_, "AllGatherInPlace", collective_time_);
   ExchangeUnwatched(send, receive);
 }
 
@@ -100,7 +105,7 @@ std::vector<std::string> Communicator::AllGatherStrings(absl::string_view mine) 
 
 void Communicator::Exchange(absl::Span<const SendBlock> send,
                             absl::Span<const ReceiveBlock> receive) {
-  const Watched watched(watch_, "Exchange");
+  const Watched watched(watch_, "Exchange", collective_time_);
   ExchangeUnwatched(send, receive);
 }
 
@@ -141,14 +146,14 @@ void Communicator::ReduceScatterAnyOrder(absl::Span<const float> mine,
     std::copy(mine.begin(), mine.end(), owned.begin());
     return;
   }
-  const Watched watched(watch_, "ReduceScatterAnyOrder");
+  const Watched watched(watch_, "ReduceScatterAnyOrder", collective_time_);
   DoReduceScatterAnyOrder(mine, offsets, owned);
 }
 
 template <typename T, typename Combine>
 void Communicator::AllReduce(absl::Span<T> values, const char* name, Combine combine) {
   if (world_size_ == 1 || values.empty()) return;
-  const Watched watched(watch_, name);
+  const Watched watched(watch_, name, collective_time_);
   std::vector<T> all(values.size() * world_size_);
   DoAllGather(BytesOf<T>(values), MutableBytesOf(absl::MakeSpan(all)));
   for (size_t i = 0; i < values.size(); ++i) {

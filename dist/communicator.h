@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 
 namespace anyorder::dist {
@@ -119,6 +120,8 @@ class Communicator {
 
   // Payload that this rank has sent to other ranks through AllGatherInPlace and Exchange so far.
   int64_t bytes_sent() const { return bytes_sent_; }
+  // What this rank has spent in the members above so far, waiting for others included.
+  absl::Duration collective_time() const { return collective_time_; }
 
   // Reports collectives that take too long; borrowed, may be null.
   void set_watch(CollectiveWatch* watch) { watch_ = watch; }
@@ -146,6 +149,7 @@ class Communicator {
   const int world_size_;
   const std::string host_;
   int64_t bytes_sent_ = 0;
+  absl::Duration collective_time_;
   CollectiveWatch* watch_ = nullptr;
 };
 

@@ -55,6 +55,7 @@ absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
 absl::StatusOr<bool> Trainer::RunStep() {
   if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("step ", step_ + 1));
   const absl::Time started = MonotonicNow();
+  clock_.Start(started, communicator_.collective_time());
   // TrainAndSave saves the last step, and waits for it.
   const bool save_is_due = saver_->IsDue(step_ + 1) && step_ + 1 < config_.train.steps;
   StepMetrics metrics;
@@ -73,14 +74,18 @@ absl::StatusOr<bool> Trainer::RunStep() {
   ++step_;
   bool stop = totals[kStopWishes] > 0;
   const absl::Time trained = MonotonicNow();
+  clock_.Stop(trained, communicator_.collective_time());
   // Before the save: a run that dies in between does the step again, and its line in the metrics is
   // complete.
   if (!stop) stop = EvaluateIfDue(metrics);
-  const absl::Duration evaluating = MonotonicNow() - trained;
-  metrics.step_ms = MillisecondsSince(started + evaluating) + metrics.ckpt_stall_ms;
+  const absl::Time evaluated = MonotonicNow();
+  clock_.Start(evaluated, communicator_.collective_time());
+  metrics.step_ms = MillisecondsSince(started + (evaluated - trained)) + metrics.ckpt_stall_ms;
   // Before the save, too: what a checkpoint says is trained must have its line, whenever the run
   // dies.
   Report(metrics);
+  clock_.Stop(MonotonicNow(), communicator_.collective_time());
+  clock_.EndStep(step_, absl::Milliseconds(metrics.data_wait_ms));
   if (save_is_due) SaveOrSkip(totals[kSaveRefusals] == 0);
   return stop;
 }

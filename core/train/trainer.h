@@ -19,6 +19,7 @@
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/health/nonfinite_finder.h"
 #include "core/train/health/replica_check.h"
+#include "core/train/health/step_clock.h"
 #include "core/train/logging/reporter.h"
 #include "core/train/run/anomaly_policy.h"
 #include "core/train/run/run_config.h"
@@ -165,6 +166,7 @@ class Trainer {
   LaneRestarts lane_restarts_;
   std::unique_ptr<NonfiniteFinder> finder_;
   std::unique_ptr<ReplicaCheck> replica_check_;
+  StepClock clock_;
   double stall_ms_ = 0;  // of the save since the step before, for the next line of the metrics
   absl::Status fault_;   // this rank's own problem, not yet told to the others
 };

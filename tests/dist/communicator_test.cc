@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "core/base/monotonic_clock.h"
 #include "tests/dist/communicator_cases.h"
 #include "tests/testing/thread_communicator.h"
 
@@ -32,6 +33,19 @@ TEST(CommunicatorTest, BytesSentCountsWhatGoesToOthers) {
     std::vector<char> all(60);
     comm.AllGatherInPlace(absl::MakeSpan(all), {0, 10, 30, 60});
     EXPECT_EQ(comm.bytes_sent(), 2 * (comm.rank() + 1) * 10);
+  });
+}
+
+TEST(CommunicatorTest, CollectiveTimeIsThatInsideCollectives) {
+  testing::RunThreadRanks(2, [](Communicator& comm) {
+    const absl::Time started = MonotonicNow();
+    EXPECT_EQ(comm.collective_time(), absl::ZeroDuration());
+    EXPECT_TRUE(comm.AllAgree(absl::OkStatus()).ok());
+    const absl::Duration first = comm.collective_time();
+    EXPECT_GT(first, absl::ZeroDuration());
+    comm.Barrier();
+    EXPECT_GT(comm.collective_time(), first);
+    EXPECT_LE(comm.collective_time(), MonotonicNow() - started);
   });
 }
 

@@ -51,8 +51,8 @@ ALLOWED = {
     "core/train/logging": ["ckpt", "core/base", "core/liveness", "core/train/run"],
     "core/train/state": ["ckpt", "core/base", "core/config", "core/liveness", "core/objective",
                          "core/train/run", "data/dataset", "dist", "kernels", *NETWORK],
-    "core/train/health": ["core/base", "core/train/run", "core/train/state", "dist", "kernels",
-                          *NETWORK],
+    "core/train/health": ["core/base", "core/liveness", "core/train/run", "core/train/state", "dist",
+                          "kernels", *NETWORK],
     "core/train/evaluation": ["core/base", "core/config", "core/objective", "core/train/run",
                               "data/dataset", "data/sampling", "dist", "kernels", *NETWORK],
 }
