@@ -79,7 +79,7 @@ void PrintJson(const data::PrepSummary& summary) {
       {"num_tokens", summary.index.num_tokens},
       {"num_sentences", summary.index.num_sentences},
       {"num_documents", summary.index.num_documents},
-      {"num_shards", summary.index.shards.size()},
+      {"num_shards", summary.index.num_shards()},
       {"dataset_bytes", summary.dataset_bytes},
       {"vocab_size", summary.index.vocab_size},
       {"text_bytes", summary.text_bytes},
@@ -120,7 +120,7 @@ void PrintText(const data::PrepSummary& summary, const std::string& output) {
                static_cast<double>(summary.text_bytes) / 1e6, summary.total_seconds, rate,
                rate / summary.workers, summary.workers);
   absl::PrintF("dataset: %s, %s, %.1f MB, digest %s\n", output,
-               Counted(static_cast<int64_t>(summary.index.shards.size()), "shard"),
+               Counted(static_cast<int64_t>(summary.index.num_shards()), "shard"),
                static_cast<double>(summary.dataset_bytes) / 1e6, summary.index.dataset_digest);
 }
 

@@ -49,17 +49,24 @@ void StreamingDigest::Update(absl::string_view bytes) {
 
 Digest128 StreamingDigest::Value() const { return FromXxh(XXH3_128bits_digest(&state_->xxh)); }
 
-Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes) {
+std::vector<ByteRange> RangesOutside(uint64_t bytes, std::vector<ByteRange> holes) {
   std::sort(holes.begin(), holes.end(),
             [](const ByteRange& a, const ByteRange& b) { return a.offset < b.offset; });
-  StreamingDigest digest;
+  std::vector<ByteRange> ranges;
   uint64_t at = 0;
   for (const ByteRange& hole : holes) {
-    const uint64_t begin = std::min<uint64_t>(hole.offset, file.size());
-    if (begin > at) digest.Update(file.substr(at, begin - at));
-    at = std::max(at, begin + std::min<uint64_t>(hole.bytes, file.size() - begin));
+    const uint64_t begin = std::min<uint64_t>(hole.offset, bytes);
+    if (begin > at) ranges.push_back({.offset = at, .bytes = begin - at});
+    at = std::max(at, begin + std::min<uint64_t>(hole.bytes, bytes - begin));
   }
-  digest.Update(file.substr(at));
+  if (at < bytes) ranges.push_back({.offset = at, .bytes = bytes - at});
+  return ranges;
+}
+
+Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes) {
+  StreamingDigest digest;
+  for (const ByteRange& range : RangesOutside(file.size(), std::move(holes)))
+    digest.Update(file.substr(range.offset, range.bytes));
   return digest.Value();
 }
 

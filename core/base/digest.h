@@ -52,8 +52,11 @@ struct ByteRange {
   uint64_t bytes = 0;
 };
 
-// DigestOf what of `file` lies outside `holes`, which may come in any order, overlap, and reach
-// past the end.
+// What of a file of `bytes` bytes lies outside `holes`, which may come in any order, overlap, and
+// reach past the end. In order, none empty.
+std::vector<ByteRange> RangesOutside(uint64_t bytes, std::vector<ByteRange> holes);
+
+// DigestOf what of `file` lies outside `holes`.
 Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes);
 
 // DigestOf the file's content. Errors: those of open and read.

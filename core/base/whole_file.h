@@ -1,4 +1,4 @@
-// Whole small files: configurations, indexes, ledgers. Large ones are mapped or read by range.
+// Whole small files: configurations, indexes, ledgers. Large ones are read by range.
 
 #pragma once
 

@@ -1,130 +1,138 @@
 #include "data/dataset/dataset.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
-#include "core/base/digest.h"
 #include "core/base/status.h"
-#include "data/dataset/mapped_file.h"
 #include "data/dataset/shard_format.h"
+#include "data/dataset/stored_file.h"
 
 namespace anyorder::data {
 
 namespace {
 
-// Fills out[i] with bit begin + i.
-absl::Status UnpackBits(const CheckedArray& bits, uint64_t begin, uint64_t end, uint8_t* out) {
-  const uint64_t first_byte = begin / 8;
-  ANYORDER_ASSIGN_OR_RETURN(const uint8_t* const bytes, bits.Bytes(first_byte, BitmapBytes(end)));
-  const uint64_t base = first_byte * 8;
-  for (uint64_t i = begin; i < end; ++i) *out++ = (bytes[(i - base) / 8] >> (i % 8)) & 1;
-  return absl::OkStatus();
-}
-
-// Fills out[i] with element begin + i and `largest` with the largest of them; memcpy because
-// dataset.json may give an unaligned offset.
+// Fills out[i] with element i of `bytes`. Returns the largest.
 template <typename Element>
-absl::Status Widen(const CheckedArray& array, uint64_t begin, uint64_t end, int32_t* out,
-                   uint64_t* largest) {
-  ANYORDER_ASSIGN_OR_RETURN(const uint8_t* const bytes,
-                            array.Bytes(begin * sizeof(Element), end * sizeof(Element)));
+uint64_t Widen(const uint8_t* bytes, uint64_t count, int32_t* out) {
   Element most = 0;
-  for (uint64_t i = 0; i < end - begin; ++i) {
+  for (uint64_t i = 0; i < count; ++i) {
     Element value;
     std::memcpy(&value, bytes + i * sizeof(Element), sizeof(Element));
     most = std::max(most, value);
     out[i] = static_cast<int32_t>(value);
   }
-  *largest = most;
-  return absl::OkStatus();
+  return most;
 }
 
-absl::Status CheckDigest(const std::string& path, const std::string& expected) {
-  const absl::StatusOr<Digest128> found = DigestOfFile(path);
-  if (absl::IsNotFound(found.status())) {
-    return DataLoss("'", path,
-                    "' is missing but dataset.json lists it; restore it or prepare the data again");
-  }
-  ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, found);
-  if (digest.Hex() == expected) return absl::OkStatus();
-  return DataLoss("'", path, "' has digest ", digest.Hex(), " but dataset.json says ", expected,
-                  "; restore it or prepare the data again");
+// No more shards than leave descriptors for everything else.
+size_t OpenShardLimit(size_t wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  return std::clamp<size_t>(limit.rlim_cur / 4, 1, wanted);
 }
 
-// Places in File::arrays, of a shard and of lanes.h5.
-enum ShardArray : size_t { kTokenIds, kSentenceBits, kDocumentBits, kWordBits };
-enum LaneArray : size_t { kForwardCells, kBackwardCells };
+// Calls check(0) to check(count - 1) in several threads, because each waits for a disk. The error
+// of the first that has one: whatever came before it was begun before it.
+template <typename Check>
+absl::Status CheckEach(uint64_t count, const Check& check) {
+  constexpr uint64_t kThreads = 8;
+  std::atomic<uint64_t> next = 0;
+  std::mutex mutex;
+  uint64_t first_bad = count;  // guarded by mutex, like status
+  absl::Status status;
+  const auto work = [&] {
+    for (uint64_t i = next++; i < count; i = next++) {
+      absl::Status found = check(i);
+      if (found.ok()) continue;
+      next = count;
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (i >= first_bad) continue;
+      first_bad = i;
+      status = std::move(found);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < std::min(count, kThreads); ++t) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+  return status;
+}
 
 }  // namespace
 
-struct Dataset::File {
-  const DatasetFile& entry;
-  MappedFile mapped;
-  std::vector<CheckedArray> arrays = {};
-
-  absl::Status Verify() const {
-    for (const CheckedArray& array : arrays)
-      ANYORDER_RETURN_IF_ERROR(array.Bytes(0, array.size_bytes()).status());
-    return CheckDigest(mapped.path(), entry.digest);
+// Says what a thread reads, for as long as it does.
+class Dataset::ReadNote {
+ public:
+  ReadNote(const Dataset& dataset, std::string what) : dataset_(dataset) {
+    const std::lock_guard<std::mutex> lock(dataset_.reads_mutex_);
+    place_ = dataset_.reads_.insert(std::move(what));
   }
+  ~ReadNote() {
+    const std::lock_guard<std::mutex> lock(dataset_.reads_mutex_);
+    dataset_.reads_.erase(place_);
+  }
+  ReadNote(const ReadNote&) = delete;
+  ReadNote& operator=(const ReadNote&) = delete;
+
+ private:
+  const Dataset& dataset_;
+  std::multiset<std::string>::iterator place_;
 };
 
-Dataset::Dataset(std::string directory, DatasetIndex index)
-    : directory_(std::move(directory)), index_(std::move(index)) {}
-
-Dataset::~Dataset() = default;
+Dataset::Dataset(std::string directory, DatasetIndex index, ShardIndex shards,
+                 const DatasetOptions& options)
+    : directory_(std::move(directory)),
+      index_(std::move(index)),
+      shard_index_(std::move(shards)),
+      fs_(*options.fs),
+      shards_(OpenShardLimit(options.max_open_shards)),
+      chunks_(options.max_chunks) {}
 
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& directory,
                                                        const DatasetOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, ReadDatasetIndex(directory));
-  std::unique_ptr<Dataset> dataset(new Dataset(directory, std::move(index)));
-  const DatasetIndex& entries = dataset->index_;
-  ANYORDER_RETURN_IF_ERROR(
-      CheckDigest(absl::StrCat(directory, "/", entries.tokenizer.file), entries.tokenizer_digest));
-  for (const DatasetFile& shard : entries.shards) {
-    const uint64_t bitmap_bytes = BitmapBytes(shard.num_tokens);
-    ANYORDER_ASSIGN_OR_RETURN(
-        dataset->shards_.emplace_back(),
-        dataset->OpenFile(shard, {{kTokens, shard.num_tokens * entries.token_bytes},
-                                  {kSentenceFlags, bitmap_bytes},
-                                  {kDocumentStarts, bitmap_bytes},
-                                  {kWordStarts, bitmap_bytes}}));
-  }
-  const uint64_t table_bytes = 2 * sizeof(uint64_t) * entries.num_lane_cells;
-  ANYORDER_ASSIGN_OR_RETURN(dataset->lanes_,
-                            dataset->OpenFile(entries.lanes, {{kLanesForward, table_bytes},
-                                                              {kLanesBackward, table_bytes}}));
-  if (entries.examples) {
-    ANYORDER_ASSIGN_OR_RETURN(dataset->examples_,
-                              StoredExamples::Open(directory, entries, *dataset));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const StoredFile tokenizer,
+      StoredFile::Open(*options.fs, absl::StrCat(directory, "/", index.tokenizer.file),
+                       index.tokenizer.bytes));
+  ANYORDER_RETURN_IF_ERROR(tokenizer.CheckDigest(index.tokenizer_digest));
+  ANYORDER_ASSIGN_OR_RETURN(ShardIndex shards, ShardIndex::Open(*options.fs, directory, index));
+  std::unique_ptr<Dataset> dataset(
+      new Dataset(directory, std::move(index), std::move(shards), options));
+  ANYORDER_RETURN_IF_ERROR(dataset->LoadLanes());
+  if (dataset->index_.examples) {
+    ANYORDER_ASSIGN_OR_RETURN(dataset->examples_, StoredExamples::Open(*options.fs, directory,
+                                                                       dataset->index_, *dataset));
   }
   if (options.verify) ANYORDER_RETURN_IF_ERROR(dataset->Verify());
   return dataset;
 }
 
-absl::StatusOr<std::unique_ptr<Dataset::File>> Dataset::OpenFile(
-    const DatasetFile& entry,
-    std::initializer_list<std::pair<const char*, uint64_t>> arrays) const {
-  const std::string path = absl::StrCat(directory_, "/", entry.file);
-  ANYORDER_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path, entry.bytes));
-  auto file = std::make_unique<File>(File{.entry = entry, .mapped = std::move(mapped)});
-  std::vector<ByteRange> guarded;
-  for (const auto& [name, bytes] : arrays) {
-    ANYORDER_ASSIGN_OR_RETURN(CheckedArray array,
-                              CheckedArray::Open(file->mapped, entry.arrays, name, bytes));
-    guarded.push_back(array.range());
-    file->arrays.push_back(std::move(array));
+// At most 4096 rows each, so that they are kept.
+absl::Status Dataset::LoadLanes() {
+  ANYORDER_ASSIGN_OR_RETURN(
+      const StoredFile file,
+      StoredFile::Open(fs_, absl::StrCat(directory_, "/", index_.lanes.file), index_.lanes.bytes));
+  ANYORDER_RETURN_IF_ERROR(file.CheckDigest(index_.lanes.digest));
+  const uint64_t bytes = 2 * sizeof(uint64_t) * index_.num_lane_cells;
+  for (const auto& [name, offset, cells] :
+       {std::tuple{kLanesForward, index_.lanes_forward, &forward_cells_},
+        std::tuple{kLanesBackward, index_.lanes_backward, &backward_cells_}}) {
+    if (bytes > file.size() || offset > file.size() - bytes) {
+      return DataLoss("'", file.path(), "' has ", file.size(), " bytes, too few for the ", bytes,
+                      " of '", name, "' at byte ", offset, " that ", kIndexFile,
+                      " lists; restore it or prepare the data again");
+    }
+    cells->resize(2 * index_.num_lane_cells);
+    ANYORDER_RETURN_IF_ERROR(file.ReadAt(offset, cells->data(), bytes));
   }
-  // What no chunk's checksum guards: HDF5's own structures, which only other tools parse, the
-  // attributes, which differ in any other file, and the checksums.
-  const std::string found = DigestOutside(file->mapped.bytes(), std::move(guarded)).Hex();
-  if (found == entry.metadata_digest) return file;
-  return DataLoss(
-      "'", path, "' is damaged, or a file of another dataset: its metadata have digest ", found,
-      " but dataset.json says ", entry.metadata_digest, "; restore it or prepare the data again");
+  return absl::OkStatus();
 }
 
 VocabularyIds Dataset::vocabulary() const {
@@ -132,41 +140,75 @@ VocabularyIds Dataset::vocabulary() const {
   return {ids.sep, ids.cls, ids.mask, static_cast<int64_t>(index_.vocab_size), ids.bos, ids.eos};
 }
 
-template <typename Read>
-absl::Status Dataset::ForEachShard(int64_t begin, int64_t end, Read read) const {
+std::string Dataset::ShardPath(uint64_t shard) const {
+  return absl::StrCat(directory_, "/", ShardFileName(static_cast<int64_t>(shard)));
+}
+
+absl::StatusOr<Shard> Dataset::OpenShard(uint64_t shard) const {
+  const std::string path = ShardPath(shard);
+  const ReadNote note(*this, absl::StrCat("opening '", path, "'"));
+  ANYORDER_ASSIGN_OR_RETURN(const ShardRecord record, shard_index_.Read(shard));
+  return Shard::Open(fs_, path, record, index_.TokensOfShard(shard), index_.token_bytes);
+}
+
+absl::StatusOr<std::shared_ptr<const Dataset::Chunk>> Dataset::GetChunk(uint64_t shard,
+                                                                        ShardArray array,
+                                                                        uint64_t chunk) const {
+  return chunks_.Get({shard, array, chunk}, [&]() -> absl::StatusOr<Chunk> {
+    ANYORDER_ASSIGN_OR_RETURN(const std::shared_ptr<const Shard> file,
+                              shards_.Get(shard, [&] { return OpenShard(shard); }));
+    const ReadNote note(*this, absl::StrCat("reading '", ShardPath(shard), "', ",
+                                            kShardArrayNames[array], " chunk ", chunk));
+    return file->ReadChunk(array, chunk);
+  });
+}
+
+template <typename Use>
+absl::Status Dataset::ForEachPiece(ShardArray array, int64_t begin, int64_t end,
+                                   const Use& use) const {
   ANYORDER_CHECK(0 <= begin && begin <= end && end <= num_tokens())
       << begin << ".." << end << " of " << num_tokens();
-  const auto shard_tokens = static_cast<int64_t>(index_.shard_tokens);
-  for (int64_t at = begin; at < end;) {
-    const int64_t shard_begin = at / shard_tokens * shard_tokens;
-    const int64_t part_end = std::min(end, shard_begin + shard_tokens);
-    ANYORDER_RETURN_IF_ERROR(
-        read(*shards_[at / shard_tokens], at - shard_begin, part_end - shard_begin, at - begin));
-    at = part_end;
+  // An element never lies in two chunks.
+  const uint64_t chunk_elements =
+      array == kTokenIds ? kChunkBytes / index_.token_bytes : kChunkBytes * 8;
+  const auto last = static_cast<uint64_t>(end);
+  for (auto at = static_cast<uint64_t>(begin); at < last;) {
+    const uint64_t shard = at / index_.shard_tokens;
+    const uint64_t in_shard = at % index_.shard_tokens;
+    const uint64_t first = in_shard % chunk_elements;
+    const uint64_t count =
+        std::min({last - at, index_.shard_tokens - in_shard, chunk_elements - first});
+    ANYORDER_ASSIGN_OR_RETURN(const std::shared_ptr<const Chunk> chunk,
+                              GetChunk(shard, array, in_shard / chunk_elements));
+    ANYORDER_RETURN_IF_ERROR(use(chunk->data(), first, count, at - static_cast<uint64_t>(begin)));
+    at += count;
   }
   return absl::OkStatus();
 }
 
 absl::Status Dataset::ReadTokens(int64_t begin, int64_t end, int32_t* out) const {
-  return ForEachShard(begin, end, [&](const File& shard, int64_t from, int64_t to, int64_t offset) {
-    uint64_t largest = 0;
-    ANYORDER_RETURN_IF_ERROR(
-        index_.token_bytes == 2
-            ? Widen<uint16_t>(shard.arrays[kTokenIds], from, to, out + offset, &largest)
-            : Widen<uint32_t>(shard.arrays[kTokenIds], from, to, out + offset, &largest));
+  const auto use = [&](const uint8_t* bytes, uint64_t first, uint64_t count, uint64_t at) {
+    bytes += first * index_.token_bytes;
+    const uint64_t largest = index_.token_bytes == 2 ? Widen<uint16_t>(bytes, count, out + at)
+                                                     : Widen<uint32_t>(bytes, count, out + at);
     if (largest < index_.vocab_size) return absl::OkStatus();
-    // An id is a row of the embedding table: one outside would be read from
-    // other memory.
-    return DataLoss("'", shard.mapped.path(), "' tokens ", from, " to ", to - 1, " hold id ",
-                    largest, " but the vocabulary has ", index_.vocab_size,
+    // An id is a row of the embedding table: one outside would be read from other memory.
+    const uint64_t token = static_cast<uint64_t>(begin) + at;
+    return DataLoss("'", ShardPath(token / index_.shard_tokens), "' tokens ",
+                    token % index_.shard_tokens, " to ", token % index_.shard_tokens + count - 1,
+                    " hold id ", largest, " but the vocabulary has ", index_.vocab_size,
                     "; prepare the data again");
-  });
+  };
+  return ForEachPiece(kTokenIds, begin, end, use);
 }
 
-absl::Status Dataset::ReadBits(size_t array, int64_t begin, int64_t end, uint8_t* out) const {
-  return ForEachShard(begin, end, [&](const File& shard, int64_t from, int64_t to, int64_t offset) {
-    return UnpackBits(shard.arrays[array], from, to, out + offset);
-  });
+absl::Status Dataset::ReadBits(ShardArray array, int64_t begin, int64_t end, uint8_t* out) const {
+  return ForEachPiece(array, begin, end,
+                      [&](const uint8_t* bytes, uint64_t first, uint64_t count, uint64_t at) {
+                        for (uint64_t i = 0; i < count; ++i)
+                          out[at + i] = (bytes[(first + i) / 8] >> ((first + i) % 8)) & 1;
+                        return absl::OkStatus();
+                      });
 }
 
 absl::Status Dataset::ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const {
@@ -188,18 +230,14 @@ absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream, int64_t num_str
   const int64_t first_cell = stream * num_cells / num_streams;
   const int64_t end_cell = (stream + 1) * num_cells / num_streams;
   if (first_cell == end_cell) return LaneRange{};
-  const CheckedArray& table = lanes_->arrays[backward ? kBackwardCells : kForwardCells];
-  uint64_t first[2];  // {begin, end} of the stream's first cell in the table's own order, and of
-                      // its last
-  uint64_t last[2];
-  for (auto& [cell, row] : {std::pair{first_cell, first}, std::pair{end_cell - 1, last}}) {
-    ANYORDER_ASSIGN_OR_RETURN(const uint8_t* const bytes,
-                              table.Bytes(cell * sizeof first, (cell + 1) * sizeof first));
-    std::memcpy(row, bytes, sizeof first);
-  }
-  // Cells of the backward table run from the corpus's end, so there the last cell comes first.
-  const LaneRange range = {.begin = static_cast<int64_t>(backward ? last[0] : first[0]),
-                           .end = static_cast<int64_t>(backward ? first[1] : last[1])};
+  // Rows {begin, end} of the stream's first cell in the table's own order, and of its last. Cells
+  // of the backward table run from the corpus's end, so there the last cell comes first.
+  const std::vector<uint64_t>& cells = backward ? backward_cells_ : forward_cells_;
+  const uint64_t* first = &cells[2 * first_cell];
+  const uint64_t* last = &cells[2 * (end_cell - 1)];
+  if (backward) std::swap(first, last);
+  const LaneRange range = {.begin = static_cast<int64_t>(first[0]),
+                           .end = static_cast<int64_t>(last[1])};
   if (range.begin < 0 || range.begin > range.end || range.end > num_tokens()) {
     return DataLoss("'", directory_, "/", index_.lanes.file, "' cells ", first_cell, " to ",
                     end_cell - 1, " hold tokens ", range.begin, " to ", range.end, " of ",
@@ -208,9 +246,22 @@ absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream, int64_t num_str
   return range;
 }
 
+std::string Dataset::CurrentRead() const {
+  const std::lock_guard<std::mutex> lock(reads_mutex_);
+  return reads_.empty() ? "" : *reads_.begin();
+}
+
+absl::Status Dataset::CheckShards(uint64_t most) const {
+  const uint64_t num_shards = shard_index_.num_shards();
+  const uint64_t count = std::min(most, num_shards);
+  return CheckEach(count, [&](uint64_t i) { return OpenShard(i * num_shards / count).status(); });
+}
+
 absl::Status Dataset::Verify() const {
-  for (const std::unique_ptr<File>& shard : shards_) ANYORDER_RETURN_IF_ERROR(shard->Verify());
-  return lanes_->Verify();
+  return CheckEach(shard_index_.num_shards(), [&](uint64_t i) -> absl::Status {
+    ANYORDER_ASSIGN_OR_RETURN(const Shard shard, OpenShard(i));
+    return shard.Verify();
+  });
 }
 
 }  // namespace anyorder::data

@@ -1,41 +1,54 @@
-// A prepared dataset (FORMAT.md), open for reading: one logical stream of tokens over many mapped
-// shards.
+// A prepared dataset (FORMAT.md), open for reading: one logical stream of tokens over many shards.
 //
-// Opening checks that the directory is complete and that every shard belongs to it. The bytes
-// themselves are checked chunk by chunk, each once, before the first value in it is handed out; so
-// no run trains on damaged data, and starting does not read the whole corpus.
+// Opening checks that the directory belongs together: index, tokenizer, lanes, labelled examples. A
+// shard is opened when the first of its tokens is wanted, and its length and metadata are checked
+// then: a rank reads from lanes / shards of them, and 10^12 tokens have more shards than a process
+// may open or map. The tokens are read and checked in chunks of 64 KiB, so that nothing is handed
+// out that was not compared with its checksum. Shards and chunks that were used last are kept.
 
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/base/file_system.h"
 #include "data/dataset/dataset_index.h"
+#include "data/dataset/lru_cache.h"
+#include "data/dataset/shard.h"
+#include "data/dataset/shard_index.h"
 #include "data/dataset/stored_examples.h"
 #include "data/dataset/text_source.h"
 
 namespace anyorder::data {
 
 struct DatasetOptions {
-  bool verify = false;  // check every chunk and every file's digest on open: reads everything
+  bool verify = false;  // also Verify(): reads everything
+  FileSystem* fs = FileSystem::Posix();
+  // Shards that stay open, each with a descriptor and its checksums (24 KiB at 64 Mi tokens). More
+  // lanes than this cost a rank some ten small reads for each chunk that it reads. At most a
+  // quarter of the descriptors that the process may have are used, whatever this says.
+  size_t max_open_shards = 256;
+  // Chunks of 64 KiB that are kept. A lane reads from three at a time; with more lanes than a third
+  // of this, each read is one of 64 KiB from the page cache (9 microseconds).
+  size_t max_chunks = 1024;
 };
 
 // Thread-safe after Open.
 class Dataset : public TextSource {
  public:
   // Errors: NotFound (no dataset.json); FailedPrecondition (another format version);
-  // DataLoss, naming file, HDF5 dataset and chunk (missing, truncated or damaged, or a file of
-  // another dataset or tokenizer).
+  // DataLoss, naming file and reason (missing, truncated or damaged, or a file of another dataset
+  // or tokenizer). Those of shards come when they are read, see CheckShards.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& directory,
                                                        const DatasetOptions& options = {});
-  ~Dataset() override;
 
   // Digests, vocabulary ids, sizes.
   const DatasetIndex& index() const { return index_; }
@@ -51,29 +64,42 @@ class Dataset : public TextSource {
                                           bool backward) const override;
   // The labelled examples that the text is, null for plain text.
   const StoredExamples* examples() const override { return examples_.get(); }
+  std::string CurrentRead() const override;
 
-  // Every chunk that was not checked yet, and every file's digest. DataLoss.
+  // Opens and checks up to `most` shards, spread evenly, by several threads: one process finds at
+  // the start of a run what its ranks would find on the way. DataLoss, of the first bad shard.
+  absl::Status CheckShards(uint64_t most = 4096) const;
+  // Every chunk of every shard, and every shard's digest. DataLoss, of the first bad shard.
   absl::Status Verify() const;
 
  private:
-  struct File;
+  class ReadNote;
+  using ChunkKey = std::tuple<uint64_t, uint64_t, uint64_t>;  // shard, array, chunk
+  using Chunk = std::vector<uint8_t>;
 
-  Dataset(std::string directory, DatasetIndex index);
-  // Maps the file and the arrays in it, each with its name and bytes.
-  absl::StatusOr<std::unique_ptr<File>> OpenFile(
-      const DatasetFile& entry,
-      std::initializer_list<std::pair<const char*, uint64_t>> arrays) const;
-  // Calls read(shard, begin, end, offset) for the part of [begin, end) in each shard; begin and end
-  // then count from the shard's first token, and offset is where the part begins in [begin, end).
-  template <typename Read>
-  absl::Status ForEachShard(int64_t begin, int64_t end, Read read) const;
-  absl::Status ReadBits(size_t array, int64_t begin, int64_t end, uint8_t* out) const;
+  Dataset(std::string directory, DatasetIndex index, ShardIndex shards,
+          const DatasetOptions& options);
+  absl::Status LoadLanes();
+  std::string ShardPath(uint64_t shard) const;
+  absl::StatusOr<Shard> OpenShard(uint64_t shard) const;
+  absl::StatusOr<std::shared_ptr<const Chunk>> GetChunk(uint64_t shard, ShardArray array,
+                                                        uint64_t chunk) const;
+  // Calls use(bytes, first, count, at) for the elements [begin, end) of an array, chunk by chunk:
+  // `count` elements from `first` on of the chunk are those from begin + at on.
+  template <typename Use>
+  absl::Status ForEachPiece(ShardArray array, int64_t begin, int64_t end, const Use& use) const;
+  absl::Status ReadBits(ShardArray array, int64_t begin, int64_t end, uint8_t* out) const;
 
   const std::string directory_;
   const DatasetIndex index_;
-  std::vector<std::unique_ptr<File>> shards_;
-  std::unique_ptr<File> lanes_;
+  const ShardIndex shard_index_;
+  FileSystem& fs_;
+  mutable LruCache<uint64_t, Shard> shards_;
+  mutable LruCache<ChunkKey, Chunk> chunks_;
+  std::vector<uint64_t> forward_cells_, backward_cells_;  // rows of lanes.h5, {begin, end} each
   std::unique_ptr<StoredExamples> examples_;
+  mutable std::mutex reads_mutex_;
+  mutable std::multiset<std::string> reads_;  // under way; guarded by reads_mutex_
 };
 
 }  // namespace anyorder::data

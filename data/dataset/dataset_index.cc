@@ -34,6 +34,12 @@ constexpr std::pair<const char*, uint64_t DatasetIndex::*> kIntegerFields[] = {
     {"vocab_size", &DatasetIndex::vocab_size},
 };
 
+constexpr std::pair<const char*, uint64_t DatasetIndex::*> kLaneFields[] = {
+    {"num_cells", &DatasetIndex::num_lane_cells},
+    {"forward", &DatasetIndex::lanes_forward},
+    {"backward", &DatasetIndex::lanes_backward},
+};
+
 constexpr std::pair<const char*, std::string DatasetIndex::*> kStringFields[] = {
     {"tokenizer_digest", &DatasetIndex::tokenizer_digest},
     {"corpus_digest", &DatasetIndex::corpus_digest},
@@ -80,29 +86,12 @@ class MemberReader {
   std::string bad_;
 };
 
-enum class FileKind { kShard, kLanes, kPlain };
-
-void ReadFileEntry(const Json* object, FileKind kind, DatasetFile& entry, MemberReader& parent) {
+void ReadFileEntry(const Json* object, DatasetFile& entry, MemberReader& parent) {
   if (object == nullptr) return;
   MemberReader reader(*object);
   reader.Read("file", entry.file);
   reader.Read("digest", entry.digest);
   reader.Read("bytes", entry.bytes);
-  if (kind == FileKind::kShard) {
-    reader.Read("first_token", entry.first_token);
-    reader.Read("num_tokens", entry.num_tokens);
-  }
-  if (kind != FileKind::kPlain) {
-    reader.Read("metadata_digest", entry.metadata_digest);
-    const Json* const arrays = reader.Require("arrays");
-    if (arrays != nullptr && arrays->is_object()) {
-      MemberReader offsets(*arrays);
-      for (const auto& [name, value] : arrays->items()) offsets.Read(name, entry.arrays[name]);
-      if (!offsets.bad().empty()) reader.Note(absl::StrCat("arrays.", offsets.bad()));
-    } else {
-      reader.Note("arrays");
-    }
-  }
   if (entry.file.empty() || entry.file.find('/') != std::string::npos) reader.Note("file");
   if (!reader.bad().empty())
     parent.Note(absl::StrCat("shards, lanes, tokenizer or examples: ", reader.bad()));
@@ -110,7 +99,7 @@ void ReadFileEntry(const Json* object, FileKind kind, DatasetFile& entry, Member
 
 void ReadExamples(const Json& object, ExamplesEntry& entry, MemberReader& parent) {
   MemberReader reader(object);
-  ReadFileEntry(&object, FileKind::kPlain, entry.table, parent);
+  ReadFileEntry(&object, entry.table, parent);
   reader.Read("num_examples", entry.num_examples);
   reader.Read("num_parts", entry.num_parts);
   std::string task;
@@ -143,19 +132,15 @@ std::string ReadMembers(const Json& root, DatasetIndex& index) {
     if (!id_reader.bad().empty()) reader.Note(absl::StrCat("vocab_ids.", id_reader.bad()));
   }
   if (const Json* lanes = reader.Require("lanes")) {
-    ReadFileEntry(lanes, FileKind::kLanes, index.lanes, reader);
-    MemberReader(*lanes).Read("num_cells", index.num_lane_cells);
+    ReadFileEntry(lanes, index.lanes, reader);
+    MemberReader lane_reader(*lanes);
+    for (const auto& [key, member] : kLaneFields) lane_reader.Read(key, index.*member);
+    if (!lane_reader.bad().empty()) reader.Note(absl::StrCat("lanes.", lane_reader.bad()));
   }
-  ReadFileEntry(reader.Require("tokenizer"), FileKind::kPlain, index.tokenizer, reader);
+  ReadFileEntry(reader.Require("shards"), index.shards, reader);
+  ReadFileEntry(reader.Require("tokenizer"), index.tokenizer, reader);
   if (const auto examples = root.find("examples"); examples != root.end())
     ReadExamples(*examples, index.examples.emplace(), reader);
-  const Json* shards = reader.Require("shards");
-  if (shards == nullptr || !shards->is_array()) {
-    reader.Note("shards");
-    return reader.bad();
-  }
-  for (const Json& shard : *shards)
-    ReadFileEntry(&shard, FileKind::kShard, index.shards.emplace_back(), reader);
   if (const Json* settings = reader.Require("settings"); settings && settings->is_object()) {
     for (const auto& [key, value] : settings->items()) {
       if (value.is_string()) index.settings[key] = value.get<std::string>();
@@ -174,23 +159,13 @@ std::string FindInconsistency(const DatasetIndex& index) {
   if (index.shard_tokens == 0 || index.shard_tokens % kShardTokensMultiple != 0)
     return absl::StrCat("shard_tokens ", index.shard_tokens, " is not a positive multiple of ", 64);
   // Far beyond any corpus, and far enough from 2^63 that sums of positions cannot wrap.
+  if (index.num_tokens > uint64_t{1} << 56) return "num_tokens is above 2^56";
   if (index.shard_tokens > uint64_t{1} << 40) return "shard_tokens is above 2^40";
   if (index.vocab_size > uint64_t{1} << 30) return "vocab_size is above 2^30";
   if (index.token_bytes != TokenBytes(index.vocab_size))
     return "token_bytes does not fit vocab_size";
   if (index.chunk_bytes != kChunkBytes) return "chunk_bytes is not 65536";
   if (index.num_lane_cells != NumLaneCells(index.num_tokens)) return "lanes.num_cells is wrong";
-  uint64_t next = 0;
-  for (const DatasetFile& shard : index.shards) {
-    const bool is_last = &shard == &index.shards.back();
-    if (shard.first_token != next || shard.num_tokens == 0 ||
-        shard.num_tokens > index.shard_tokens ||
-        (!is_last && shard.num_tokens != index.shard_tokens)) {
-      return absl::StrCat("shard list has a gap at ", shard.file);
-    }
-    next += shard.num_tokens;
-  }
-  if (next != index.num_tokens) return "shards do not add up to num_tokens";
   for (const auto& [key, member] : kVocabIdFields) {
     const int32_t id = index.vocab_ids.*member;
     if (id < 0 || static_cast<uint64_t>(id) >= index.vocab_size)
@@ -209,11 +184,7 @@ std::string FindInconsistency(const DatasetIndex& index) {
 }
 
 Json FileEntry(const DatasetFile& entry) {
-  Json object{{"file", entry.file}, {"bytes", entry.bytes}, {"digest", entry.digest}};
-  if (entry.arrays.empty()) return object;
-  object["arrays"] = entry.arrays;
-  object["metadata_digest"] = entry.metadata_digest;
-  return object;
+  return {{"file", entry.file}, {"bytes", entry.bytes}, {"digest", entry.digest}};
 }
 
 }  // namespace
@@ -256,15 +227,9 @@ std::string SerializeDatasetIndex(const DatasetIndex& index) {
   for (const auto& [key, member] : kIntegerFields) root[key] = index.*member;
   for (const auto& [key, member] : kVocabIdFields)
     root["vocab_ids"][key] = static_cast<uint32_t>(index.vocab_ids.*member);
-  root["shards"] = Json::array();
-  for (const DatasetFile& shard : index.shards) {
-    Json entry = FileEntry(shard);
-    entry["first_token"] = shard.first_token;
-    entry["num_tokens"] = shard.num_tokens;
-    root["shards"].push_back(std::move(entry));
-  }
+  root["shards"] = FileEntry(index.shards);
   root["lanes"] = FileEntry(index.lanes);
-  root["lanes"]["num_cells"] = index.num_lane_cells;
+  for (const auto& [key, member] : kLaneFields) root["lanes"][key] = index.*member;
   root["tokenizer"] = FileEntry(index.tokenizer);
   if (index.examples) {
     Json& examples = root["examples"] = FileEntry(index.examples->table);

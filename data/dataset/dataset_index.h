@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -29,17 +30,11 @@ struct VocabIds {
   friend bool operator==(const VocabIds&, const VocabIds&) = default;
 };
 
-// One file of the dataset. first_token and num_tokens are 0 for files that hold no tokens; arrays
-// and metadata_digest are empty for files other than HDF5.
+// One file of the dataset.
 struct DatasetFile {
   std::string file;  // name inside the directory
-  uint64_t first_token = 0;
-  uint64_t num_tokens = 0;
   uint64_t bytes = 0;
   std::string digest;  // XXH3-128 of the whole file, hex
-  // Each HDF5 dataset: where its first byte is in the file.
-  std::map<std::string, uint64_t> arrays = {};
-  std::string metadata_digest = "";  // of all bytes but those that have checksums (FORMAT.md)
 };
 
 // What a dataset of labelled examples has in addition to its text.
@@ -62,8 +57,11 @@ struct DatasetIndex {
   uint64_t vocab_size = 0;
   VocabIds vocab_ids;
   uint64_t num_lane_cells = 0;
-  std::vector<DatasetFile> shards;  // in stream order, without gaps
+  DatasetFile shards;  // shards.idx (shard_index.h), which lists them
   DatasetFile lanes;
+  // Where the first byte of each table is in the lanes' file.
+  uint64_t lanes_forward = 0;
+  uint64_t lanes_backward = 0;
   DatasetFile tokenizer;
   std::optional<ExamplesEntry> examples;  // absent: plain text
   std::string tokenizer_digest;
@@ -71,10 +69,19 @@ struct DatasetIndex {
   std::string dataset_digest;  // names the whole dataset; runs and checkpoints record it
   std::map<std::string, std::string> settings;
   std::map<std::string, uint64_t> counts;
+
+  // All have shard_tokens tokens, the last one what is left.
+  uint64_t num_shards() const {
+    return shard_tokens == 0 ? 0 : (num_tokens + shard_tokens - 1) / shard_tokens;
+  }
+  // REQUIRES shard < num_shards().
+  uint64_t TokensOfShard(uint64_t shard) const {
+    return std::min(shard_tokens, num_tokens - shard * shard_tokens);
+  }
 };
 
-// Reads and checks DIR/dataset.json: version, types, consistency of the shard list, dataset_digest.
-// It does not open the shards. Errors: NotFound (no such directory or no dataset.json: preparation
+// Reads and checks DIR/dataset.json: version, types, consistency, dataset_digest. It does not open
+// the files that it lists. Errors: NotFound (no such directory or no dataset.json: preparation
 // unfinished), DataLoss (damaged or inconsistent), FailedPrecondition (another format version).
 absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory);
 

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -10,10 +11,11 @@
 
 namespace anyorder::data {
 
-inline constexpr uint64_t kFormatVersion = 2;
+inline constexpr uint64_t kFormatVersion = 3;
 inline constexpr char kFormatName[] = "anyorder-dataset";
 
 inline constexpr char kIndexFile[] = "dataset.json";
+inline constexpr char kShardIndexFile[] = "shards.idx";
 inline constexpr char kTokenizerFile[] = "spiece.model";
 inline constexpr char kLanesFile[] = "lanes.h5";
 inline constexpr char kExamplesFile[] = "examples.bin";
@@ -25,6 +27,15 @@ inline constexpr char kSentenceFlags[] = "sentence_flags";
 inline constexpr char kDocumentStarts[] = "document_starts";
 inline constexpr char kWordStarts[] = "word_starts";
 inline constexpr char kChecksumsGroup[] = "checksums";
+
+// The arrays of a shard, in the order in which shards.idx lists them.
+enum ShardArray : size_t { kTokenIds, kSentenceBits, kDocumentBits, kWordBits, kNumShardArrays };
+inline constexpr const char* kShardArrayNames[] = {kTokens, kSentenceFlags, kDocumentStarts,
+                                                   kWordStarts};
+
+// Of shards.idx.
+inline constexpr uint64_t kShardIndexHeaderBytes = 32;
+inline constexpr uint64_t kShardRecordBytes = 104;
 
 // Datasets of lanes.h5, uint64 [num_cells, 2].
 inline constexpr char kLanesForward[] = "lanes/forward";
@@ -58,6 +69,10 @@ constexpr uint64_t TokenBytes(uint64_t vocab_size) { return vocab_size <= 65536 
 constexpr uint64_t NumChunks(uint64_t bytes) { return (bytes + kChunkBytes - 1) / kChunkBytes; }
 
 constexpr uint64_t BitmapBytes(uint64_t num_tokens) { return (num_tokens + 7) / 8; }
+
+constexpr uint64_t ShardArrayBytes(ShardArray array, uint64_t num_tokens, uint64_t token_bytes) {
+  return array == kTokenIds ? num_tokens * token_bytes : BitmapBytes(num_tokens);
+}
 
 // G: the largest power of two up to kMaxLaneCells that leaves kMinCellTokens tokens in every cell.
 constexpr uint64_t NumLaneCells(uint64_t num_tokens) {

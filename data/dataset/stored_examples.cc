@@ -10,13 +10,14 @@
 #include "core/base/digest.h"
 #include "core/base/status.h"
 #include "data/dataset/shard_format.h"
+#include "data/dataset/stored_file.h"
 
 namespace anyorder::data {
 namespace {
 
 // Element `i` of an array of the file, which may begin anywhere.
 template <typename Value>
-Value At(const uint8_t* array, uint64_t i) {
+Value At(const char* array, uint64_t i) {
   Value value;
   std::memcpy(&value, array + i * sizeof value, sizeof value);
   return value;
@@ -32,33 +33,37 @@ bool IsPartCount(ExampleTask task, uint64_t parts) {
 
 }  // namespace
 
-StoredExamples::StoredExamples(const DatasetIndex& index, const TextSource& text, MappedFile file)
-    : index_(index), text_(text), file_(std::move(file)) {
+StoredExamples::StoredExamples(const DatasetIndex& index, const TextSource& text, std::string path,
+                               std::string table)
+    : index_(index), text_(text), path_(std::move(path)), table_(std::move(table)) {
   const ExamplesEntry& entry = *index.examples;
-  part_begins_ = file_.data();
+  part_begins_ = table_.data();
   first_parts_ = part_begins_ + 8 * entry.num_parts;
   part_lengths_ = first_parts_ + 8 * (entry.num_examples + 1);
   labels_ = part_lengths_ + 4 * entry.num_parts;
 }
 
-absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(const std::string& directory,
+absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(FileSystem& fs,
+                                                                     const std::string& directory,
                                                                      const DatasetIndex& index,
                                                                      const TextSource& text) {
   const ExamplesEntry& entry = *index.examples;
   const std::string path = absl::StrCat(directory, "/", entry.table.file);
-  ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, entry.table.bytes));
+  ANYORDER_ASSIGN_OR_RETURN(const StoredFile file, StoredFile::Open(fs, path, entry.table.bytes));
   if (file.size() != ExampleTableBytes(entry.num_examples, entry.num_parts)) {
     return DataLoss("'", path, "' has ", file.size(), " bytes, but ", entry.num_examples,
                     " examples of ", entry.num_parts, " parts take ",
                     ExampleTableBytes(entry.num_examples, entry.num_parts),
                     "; prepare the data again");
   }
-  if (DigestOf(file.bytes()).Hex() != entry.table.digest) {
+  std::string table(file.size(), '\0');
+  ANYORDER_RETURN_IF_ERROR(file.ReadAt(0, table.data(), table.size()));
+  if (DigestOf(table).Hex() != entry.table.digest) {
     return DataLoss("'", path,
                     "' is damaged: its digest is not that of dataset.json; "
                     "restore it or prepare the data again");
   }
-  std::unique_ptr<StoredExamples> examples(new StoredExamples(index, text, std::move(file)));
+  std::unique_ptr<StoredExamples> examples(new StoredExamples(index, text, path, std::move(table)));
   ANYORDER_RETURN_IF_ERROR(examples->Check());
   return examples;
 }
@@ -79,13 +84,12 @@ absl::Status StoredExamples::Check() {
   std::sort(names.begin(), names.end());
   const bool has_twins = std::adjacent_find(names.begin(), names.end()) != names.end();
   if (has_twins || (!HasClasses(entry.task) && !names.empty())) {
-    return DataLoss("'", file_.path(), "' has ", names.size(),
-                    " class names, which cannot be those of ", ExampleTaskName(entry.task),
-                    "; prepare the data again");
+    return DataLoss("'", path_, "' has ", names.size(), " class names, which cannot be those of ",
+                    ExampleTaskName(entry.task), "; prepare the data again");
   }
   num_classes_ = static_cast<int64_t>(entry.classes.size());
   if (FirstPart(0) != 0 || FirstPart(num_examples()) != entry.num_parts)
-    return DataLoss("'", file_.path(), "' does not name all its parts; prepare the data again");
+    return DataLoss("'", path_, "' does not name all its parts; prepare the data again");
   for (int64_t example = 0; example < num_examples(); ++example)
     ANYORDER_RETURN_IF_ERROR(CheckExample(example));
   return absl::OkStatus();
@@ -94,7 +98,7 @@ absl::Status StoredExamples::Check() {
 absl::Status StoredExamples::CheckExample(int64_t example) {
   const ExamplesEntry& entry = *index_.examples;
   const auto bad = [&](const std::string& why) {
-    return DataLoss("'", file_.path(), "' example ", example, " ", why, "; prepare the data again");
+    return DataLoss("'", path_, "' example ", example, " ", why, "; prepare the data again");
   };
   const uint64_t first = FirstPart(example);
   const uint64_t end = FirstPart(example + 1);

@@ -10,18 +10,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/base/file_system.h"
 #include "data/dataset/dataset_index.h"
-#include "data/dataset/mapped_file.h"
 #include "data/dataset/text_source.h"
 
 namespace anyorder::data {
 
 class StoredExamples : public ExampleSource {
  public:
-  // Maps DIRECTORY/examples.bin and checks all of it: 12 bytes a part and 12 an example. Both
-  // references must outlive it. DataLoss for a file that is missing, has another length or digest,
-  // or holds invalid values, even if its digest fits. REQUIRES index.examples.
-  static absl::StatusOr<std::unique_ptr<StoredExamples>> Open(const std::string& directory,
+  // Reads DIRECTORY/examples.bin and checks all of it: 12 bytes a part and 12 an example. The last
+  // two references must outlive it. DataLoss for a file that is missing, has another length or
+  // digest, or holds invalid values, even if its digest fits. REQUIRES index.examples.
+  static absl::StatusOr<std::unique_ptr<StoredExamples>> Open(FileSystem& fs,
+                                                              const std::string& directory,
                                                               const DatasetIndex& index,
                                                               const TextSource& text);
 
@@ -37,19 +38,21 @@ class StoredExamples : public ExampleSource {
   int32_t LabelOf(int64_t example) const;
 
  private:
-  StoredExamples(const DatasetIndex& index, const TextSource& text, MappedFile file);
+  StoredExamples(const DatasetIndex& index, const TextSource& text, std::string path,
+                 std::string table);
   absl::Status Check();
   absl::Status CheckExample(int64_t example);
   uint64_t FirstPart(int64_t example) const;
 
   const DatasetIndex& index_;
   const TextSource& text_;
-  MappedFile file_;
-  // In file_, in this order; see FORMAT.md.
-  const uint8_t* part_begins_;
-  const uint8_t* first_parts_;
-  const uint8_t* part_lengths_;
-  const uint8_t* labels_;
+  const std::string path_;
+  const std::string table_;
+  // In table_, in this order; see FORMAT.md.
+  const char* part_begins_;
+  const char* first_parts_;
+  const char* part_lengths_;
+  const char* labels_;
   int64_t num_classes_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -52,7 +53,8 @@ class TextSource {
   virtual VocabularyIds vocabulary() const = 0;
 
   // Each fills out[0, end - begin) from stream positions [begin, end). REQUIRES 0 <= begin <= end
-  // <= num_tokens(). Thread-safe. DataLoss if the stored bytes fail their checksum.
+  // <= num_tokens(). Thread-safe. DataLoss if the stored bytes are damaged or gone,
+  // otherwise what the disk says.
   virtual absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const = 0;
   // The flag is constant within a sentence and differs between neighbouring sentences.
   virtual absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const = 0;
@@ -66,6 +68,10 @@ class TextSource {
 
   // What the text consists of, if it is labelled examples; null for plain text.
   virtual const ExampleSource* examples() const { return nullptr; }
+
+  // What a thread reads from a file at this moment, in words ("reading 'shards/shard-00007.h5',
+  // tokens chunk 3"), so that a wait for it can be explained; "" if none does. Thread-safe.
+  virtual std::string CurrentRead() const { return ""; }
 };
 
 }  // namespace anyorder::data

@@ -1,9 +1,9 @@
 // The only home of hdf5.h. A whole file is made in memory, because then the caller can store it
 // with the same write, fsync and rename as any other file and see the disk's own error.
 //
-// Nothing here reads: dataset.json says where each array begins, and trainers map the files. That
-// is faster than H5Dread (78 times for rows), and libhdf5 1.10.8 reads freed memory and allocates
-// by wild sizes where a file's metadata is damaged.
+// Nothing here reads: shards.idx says where each array begins, and trainers read ranges of the
+// files. That is faster than H5Dread (78 times for rows, mapped), and libhdf5 1.10.8 reads freed
+// memory and allocates by wild sizes where a file's metadata is damaged.
 //
 // No two threads may use this at once, with different objects either: HDF5 itself is serial.
 

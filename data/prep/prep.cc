@@ -14,6 +14,7 @@
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "data/dataset/shard_index.h"
 #include "data/prep/assembler.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/shard_writer.h"
@@ -388,8 +389,14 @@ class Preparation {
 
   absl::Status Summarize() {
     ANYORDER_ASSIGN_OR_RETURN(summary_.index, ReadDatasetIndex(options_.output));
-    summary_.dataset_bytes = summary_.index.lanes.bytes + summary_.index.tokenizer.bytes;
-    for (const DatasetFile& shard : summary_.index.shards) summary_.dataset_bytes += shard.bytes;
+    const DatasetIndex& index = summary_.index;
+    summary_.dataset_bytes = index.lanes.bytes + index.tokenizer.bytes + index.shards.bytes;
+    ANYORDER_ASSIGN_OR_RETURN(const ShardIndex shards,
+                              ShardIndex::Open(*FileSystem::Posix(), options_.output, index));
+    for (uint64_t shard = 0; shard < shards.num_shards(); ++shard) {
+      ANYORDER_ASSIGN_OR_RETURN(const ShardRecord record, shards.Read(shard));
+      summary_.dataset_bytes += record.bytes;
+    }
     return absl::OkStatus();
   }
 

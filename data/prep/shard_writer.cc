@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,14 +29,12 @@ void SetBits(std::vector<uint8_t>& bits, uint64_t begin, uint64_t end) {
   for (; begin < end; ++begin) bits[begin / 8] |= static_cast<uint8_t>(1u << (begin % 8));
 }
 
-// Adds a dataset and its checksums, and where it lies to `guarded`.
+// Adds a dataset and its checksums.
 absl::Status AddGuarded(Hdf5ImageWriter& image, const std::string& name, uint32_t element_bytes,
-                        const std::vector<uint64_t>& shape, const void* values,
-                        std::vector<ByteRange>& guarded) {
+                        const std::vector<uint64_t>& shape, const void* values) {
   ANYORDER_RETURN_IF_ERROR(image.AddDataset(name, element_bytes, shape, values));
   uint64_t bytes = element_bytes;
   for (const uint64_t dim : shape) bytes *= dim;
-  guarded.push_back({.offset = image.offsets().at(name), .bytes = bytes});
   std::vector<uint32_t> checksums;
   for (uint64_t at = 0; at < bytes; at += kChunkBytes) {
     checksums.push_back(
@@ -47,16 +44,21 @@ absl::Status AddGuarded(Hdf5ImageWriter& image, const std::string& name, uint32_
                           checksums.data());
 }
 
-// `guarded`: the bytes that have checksums; the metadata digest is over all others.
-absl::StatusOr<DatasetFile> StoreImage(Hdf5ImageWriter& image, std::vector<ByteRange> guarded,
-                                       const std::string& directory, const std::string& name) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
+// Where each array of a shard is in `image`.
+ShardRecord LocateArrays(const Hdf5ImageWriter& image) {
+  ShardRecord record;
+  for (size_t i = 0; i < kNumShardArrays; ++i) {
+    const char* const name = kShardArrayNames[i];
+    record.arrays[i] = image.offsets().at(name);
+    record.checksums[i] = image.offsets().at(absl::StrCat(kChecksumsGroup, "/", name));
+  }
+  return record;
+}
+
+absl::StatusOr<DatasetFile> StoreFile(const std::string& directory, const std::string& name,
+                                      const std::string& bytes) {
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory, "/", name), bytes));
-  return DatasetFile{.file = name,
-                     .bytes = bytes.size(),
-                     .digest = DigestOf(bytes).Hex(),
-                     .arrays = image.offsets(),
-                     .metadata_digest = DigestOutside(bytes, std::move(guarded)).Hex()};
+  return DatasetFile{.file = name, .bytes = bytes.size(), .digest = DigestOf(bytes).Hex()};
 }
 
 // Sets the word-start bits of `ids`, the first of which is bit `at`. Tokens are read by memcpy
@@ -150,36 +152,49 @@ absl::Status ShardWriter::Append(absl::Span<const char> ids, bool flag) {
 
 absl::Status ShardWriter::WriteShard() {
   ANYORDER_ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
-  std::vector<ByteRange> guarded;
   const uint64_t bits = BitmapBytes(filled_);
   ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kTokens, static_cast<uint32_t>(index_.token_bytes),
-                                      {filled_}, tokens_.data(), guarded));
+                                      {filled_}, tokens_.data()));
   for (const auto& [name, bitmap] : {std::pair{kSentenceFlags, &sentence_flags_},
                                      {kDocumentStarts, &document_starts_},
                                      {kWordStarts, &word_starts_}}) {
-    ANYORDER_RETURN_IF_ERROR(AddGuarded(image, name, 1, {bits}, bitmap->data(), guarded));
+    ANYORDER_RETURN_IF_ERROR(AddGuarded(image, name, 1, {bits}, bitmap->data()));
   }
   const std::pair<const char*, uint64_t> numbers[] = {
-      {kAttrFormatVersion, kFormatVersion}, {kAttrShardIndex, index_.shards.size()},
+      {kAttrFormatVersion, kFormatVersion}, {kAttrShardIndex, shards_.num_shards()},
       {kAttrFirstToken, index_.num_tokens}, {kAttrNumTokens, filled_},
       {kAttrChunkBytes, kChunkBytes},       {kAttrVocabSize, index_.vocab_size}};
   for (const auto& [name, value] : numbers)
     ANYORDER_RETURN_IF_ERROR(image.AddAttribute(name, value));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, index_.tokenizer_digest));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, index_.corpus_digest));
+  return StoreShard(image);
+}
 
-  ANYORDER_ASSIGN_OR_RETURN(
-      DatasetFile shard,
-      StoreImage(image, std::move(guarded), directory_, ShardFileName(std::ssize(index_.shards))));
-  shard.first_token = index_.num_tokens;
-  shard.num_tokens = filled_;
-  index_.shards.push_back(std::move(shard));
+// The metadata digest is over all bytes that no checksum guards.
+absl::Status ShardWriter::StoreShard(Hdf5ImageWriter& image) {
+  ShardRecord record = LocateArrays(image);
+  std::vector<ByteRange> guarded;
+  for (size_t i = 0; i < kNumShardArrays; ++i) {
+    guarded.push_back(
+        {.offset = record.arrays[i],
+         .bytes = ShardArrayBytes(static_cast<ShardArray>(i), filled_, index_.token_bytes)});
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
+  const std::string name = ShardFileName(static_cast<int64_t>(shards_.num_shards()));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory_, "/", name), bytes));
+  record.bytes = bytes.size();
+  record.digest = DigestOf(bytes);
+  record.metadata_digest = DigestOutside(bytes, std::move(guarded));
+  shards_.Add(record);
   index_.num_tokens += std::exchange(filled_, 0);
   return absl::OkStatus();
 }
 
 absl::StatusOr<DatasetIndex> ShardWriter::Finish() {
   if (filled_ > 0) ANYORDER_RETURN_IF_ERROR(WriteShard());
+  ANYORDER_ASSIGN_OR_RETURN(index_.shards,
+                            StoreFile(directory_, kShardIndexFile, shards_.Finish()));
   ANYORDER_RETURN_IF_ERROR(WriteLanes());
   return index_;
 }
@@ -196,18 +211,17 @@ absl::Status ShardWriter::WriteLanes() {
     backward.insert(backward.end(), {num_tokens - end, num_tokens - begin});
   }
   ANYORDER_ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
-  std::vector<ByteRange> guarded;
-  ANYORDER_RETURN_IF_ERROR(
-      AddGuarded(image, kLanesForward, 8, {cells, 2}, forward.data(), guarded));
-  ANYORDER_RETURN_IF_ERROR(
-      AddGuarded(image, kLanesBackward, 8, {cells, 2}, backward.data(), guarded));
+  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kLanesForward, 8, {cells, 2}, forward.data()));
+  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kLanesBackward, 8, {cells, 2}, backward.data()));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrFormatVersion, kFormatVersion));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrNumTokens, num_tokens));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrNumCells, cells));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, index_.tokenizer_digest));
   ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, index_.corpus_digest));
-  ANYORDER_ASSIGN_OR_RETURN(index_.lanes,
-                            StoreImage(image, std::move(guarded), directory_, kLanesFile));
+  index_.lanes_forward = image.offsets().at(kLanesForward);
+  index_.lanes_backward = image.offsets().at(kLanesBackward);
+  ANYORDER_ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
+  ANYORDER_ASSIGN_OR_RETURN(index_.lanes, StoreFile(directory_, kLanesFile, bytes));
   return absl::OkStatus();
 }
 

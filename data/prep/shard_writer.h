@@ -11,9 +11,11 @@
 #include "absl/types/span.h"
 
 #include "data/dataset/dataset_index.h"
+#include "data/dataset/shard_index.h"
 
 namespace anyorder::data {
 
+class Hdf5ImageWriter;
 class Tokenizer;
 
 // Whether shards may have so many tokens. InvalidArgument naming --shard-tokens.
@@ -24,7 +26,7 @@ DatasetIndex StartIndex(const Tokenizer& tokenizer, const std::string& model, ui
                         std::string corpus_digest);
 
 // Takes sentences in stream order. Holds one shard in memory (about 2.4 bytes per uint16 token,
-// twice that while it is written).
+// three times that while it is written) and 104 bytes for each finished one.
 class ShardWriter {
  public:
   // Writes to `directory`. `is_start_piece` is indexed by id. `index`: see StartIndex.
@@ -35,16 +37,19 @@ class ShardWriter {
   absl::Status AddSentence(absl::Span<const char> ids);
   // Ends the document: one <eod> with the flag of the sentence before it.
   absl::Status EndDocument();
-  // Writes the last shard and lanes.h5. Returns the index with num_tokens, shards and lanes.
+  // Writes the last shard, shards.idx and lanes.h5. Returns the index with num_tokens, shards and
+  // lanes.
   absl::StatusOr<DatasetIndex> Finish();
 
  private:
   absl::Status Append(absl::Span<const char> ids, bool flag);
   absl::Status WriteShard();
+  absl::Status StoreShard(Hdf5ImageWriter& image);
   absl::Status WriteLanes();
 
   const std::string directory_;
   DatasetIndex index_;
+  ShardIndexBuilder shards_;
   std::vector<uint8_t> is_start_;  // 0 or 1, indexed by id
   std::string tokens_;
   std::vector<uint8_t> sentence_flags_;

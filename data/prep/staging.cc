@@ -38,8 +38,8 @@ bool IsDatasetFile(const std::string& name) {
   int index = 0;
   const bool is_shard =
       std::sscanf(name.c_str(), "shard-%d.h5", &index) == 1 && name == ShardFileName(index);
-  return is_shard || name == kIndexFile || name == kTokenizerFile || name == kLanesFile ||
-         name == kExamplesFile;
+  return is_shard || name == kIndexFile || name == kShardIndexFile || name == kTokenizerFile ||
+         name == kLanesFile || name == kExamplesFile;
 }
 
 // The lock's descriptor. `kind` is LOCK_EX or LOCK_SH. Workers inherit it, so it is held until the

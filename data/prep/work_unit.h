@@ -18,8 +18,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-#include "data/dataset/mapped_file.h"
 #include "data/prep/document_stats.h"
+#include "data/prep/mapped_file.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/text_reader.h"
 #include "data/prep/tokenizer.h"

@@ -90,6 +90,7 @@ absl::StatusOr<Json> DescribeDataset(const InspectOptions& options) {
   open.verify = options.verify;
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
                             data::Dataset::Open(options.path, open));
+  if (!options.verify) ANYORDER_RETURN_IF_ERROR(dataset->CheckShards());
   const data::DatasetIndex& index = dataset->index();
   Json json = {{"kind", "dataset"},
                {"path", options.path},
@@ -97,7 +98,7 @@ absl::StatusOr<Json> DescribeDataset(const InspectOptions& options) {
                {"sentences", index.num_sentences},
                {"documents", index.num_documents},
                {"vocab_size", index.vocab_size},
-               {"shards", index.shards.size()},
+               {"shards", index.num_shards()},
                {"dataset_digest", index.dataset_digest},
                {"tokenizer_digest", index.tokenizer_digest},
                {"corpus_digest", index.corpus_digest},

@@ -36,6 +36,7 @@ absl::StatusOr<Plan> MakePlan(const LedgerReportOptions& options, const RunHisto
   const auto dataset = data::Dataset::Open(directory);
   absl::Status usable = dataset.status();
   if (usable.ok()) usable = CheckIsTrainedOn((*dataset)->index(), history);
+  if (usable.ok()) usable = (*dataset)->CheckShards();
   if (!usable.ok()) {
     usable = Annotate(usable, directory);
     // A dataset that was asked for must be usable; the run's own may be gone.

@@ -146,7 +146,8 @@ absl::Status CheckKindOfData(const RunConfig& config, const data::Dataset& datas
 }
 
 // Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is
-// written.
+// written. Ranks open a shard when they read from it, so here, by one process, all shards of a
+// usual dataset are looked at, and 4,096 of a huge one.
 absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const RunConfig& config) {
   ANYORDER_RETURN_IF_ERROR(CheckShardsPath("data.shards", config.data.shards));
   if (config.eval.every > 0)
@@ -154,12 +155,16 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
                             data::Dataset::Open(config.data.shards));
   ANYORDER_RETURN_IF_ERROR(CheckSameDataset(paths, dataset->index()));
+  ANYORDER_RETURN_IF_ERROR(dataset->CheckShards());
   ANYORDER_RETURN_IF_ERROR(CheckTaskData(config, *dataset, TaskLabels::kRequired));
   ANYORDER_RETURN_IF_ERROR(
       CheckAdaptiveClusters(config.model, static_cast<int64_t>(dataset->index().vocab_size)));
   ANYORDER_RETURN_IF_ERROR(CheckKindOfData(config, *dataset));
-  if (config.eval.every > 0)
-    ANYORDER_RETURN_IF_ERROR(OpenHeldOutText(config, dataset->index()).status());
+  if (config.eval.every > 0) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> held_out,
+                              OpenHeldOutText(config, dataset->index()));
+    ANYORDER_RETURN_IF_ERROR(Annotate(held_out->CheckShards(), "eval.shards"));
+  }
   return dataset->index();
 }
 

@@ -7,6 +7,7 @@
 #include "data/dataset/dataset.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
+#include "data/dataset/shard_index.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/example_files.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -15,19 +16,8 @@ namespace anyorder::fuzz {
 namespace {
 
 constexpr uint64_t kTokens = 200;
-
-// What `file` holds besides metadata (FORMAT.md).
-std::vector<ByteRange> ArraysOf(const data::DatasetIndex& index, const data::DatasetFile& file) {
-  std::vector<ByteRange> arrays;
-  for (const auto& [name, offset] : file.arrays) {
-    if (name.find(data::kChecksumsGroup) == 0) continue;
-    const uint64_t bytes = name.find("lanes/") == 0 ? 16 * index.num_lane_cells
-                           : name == data::kTokens  ? index.token_bytes * file.num_tokens
-                                                    : data::BitmapBytes(file.num_tokens);
-    arrays.push_back({.offset = offset, .bytes = bytes});
-  }
-  return arrays;
-}
+constexpr char kShard[] = "shard-00000.h5";
+constexpr char kLanes[] = "lanes.h5";
 
 // A directory with a valid dataset of two shards, one of whose files is spoilt.
 class SmallDataset {
@@ -37,22 +27,27 @@ class SmallDataset {
     dataset.shard_tokens = 128;
     dataset.Write(scratch_.path(), data::TestStream::Random(kTokens, dataset.vocab_size, 1));
     index_ = ValueOrDie(data::ReadDatasetIndex(scratch_.path()));
+    shard_index_ = scratch_.Load(data::kShardIndexFile);
   }
   std::vector<std::string> FileOf(const std::string& name) const { return {scratch_.Load(name)}; }
 
-  // With `bytes` in place of its first shard or its lanes.
+  // With `bytes` in place of its first shard, its lanes or the index of its shards.
   void UseWith(const std::string& name, absl::string_view bytes) const {
     data::DatasetIndex index = index_;
-    data::DatasetFile& file = name == index.lanes.file ? index.lanes : index.shards[0];
     std::string damaged(bytes);
-    damaged.resize(file.bytes);  // another length is refused at once
+    damaged.resize(scratch_.Load(name).size());  // another length is refused at once
+    const std::string sound = scratch_.Load(name);
     scratch_.Store(name, damaged);
     UseWithIndex(data::SerializeDatasetIndex(index));
-    file.bytes = bytes.size();
-    file.digest = DigestOf(bytes).Hex();
-    file.metadata_digest = DigestOutside(bytes, ArraysOf(index, file)).Hex();
+    if (name == kShard) {
+      index.shards = WithRecord(bytes);
+    } else {
+      (name == kLanes ? index.lanes : index.shards) = Entry(name, bytes);
+    }
     scratch_.Store(name, bytes);
     UseWithIndex(data::SerializeDatasetIndex(index));
+    scratch_.Store(name, sound);
+    scratch_.Store(data::kShardIndexFile, shard_index_);
   }
 
   // Opens the dataset with this dataset.json and reads all of it, as far as that goes.
@@ -61,22 +56,24 @@ class SmallDataset {
     const auto dataset = data::Dataset::Open(scratch_.path());
     if (!dataset.ok()) return;
     const int64_t count = (*dataset)->num_tokens();
-    // The files were opened, so there are as many tokens as they hold.
-    ANYORDER_CHECK(count >= 0 && count <= 1 << 20);
-    std::vector<int32_t> tokens(count);
-    std::vector<uint8_t> bits(count);
-    if ((*dataset)->ReadTokens(0, count, tokens.data()).ok()) {
+    // How many tokens there are shows when they are read.
+    const int64_t read = std::min<int64_t>(count, 1 << 20);
+    std::vector<int32_t> tokens(read);
+    std::vector<uint8_t> bits(read);
+    if ((*dataset)->ReadTokens(0, read, tokens.data()).ok()) {
       for (const int32_t id : tokens)
         ANYORDER_CHECK(id >= 0 && id < (*dataset)->vocabulary().size) << id;
     }
-    (*dataset)->ReadSentenceFlags(0, count, bits.data()).IgnoreError();
-    (*dataset)->ReadWordStarts(0, count, bits.data()).IgnoreError();
-    (*dataset)->ReadDocumentStarts(0, count, bits.data()).IgnoreError();
+    (*dataset)->ReadSentenceFlags(0, read, bits.data()).IgnoreError();
+    (*dataset)->ReadWordStarts(0, read, bits.data()).IgnoreError();
+    (*dataset)->ReadDocumentStarts(0, read, bits.data()).IgnoreError();
+    (*dataset)->ReadTokens(count - read, count, tokens.data()).IgnoreError();
     for (const bool backward : {false, true}) {
       const auto range = (*dataset)->ReadLaneRange(0, 1, backward);
       if (!range.ok()) continue;
       ANYORDER_CHECK(0 <= range->begin && range->begin <= range->end && range->end <= count);
     }
+    (*dataset)->CheckShards(8).IgnoreError();
     (*dataset)->Verify().IgnoreError();
   }
 
@@ -103,9 +100,38 @@ class SmallDataset {
   }
 
  private:
+  static data::DatasetFile Entry(const std::string& name, absl::string_view bytes) {
+    return {.file = name, .bytes = bytes.size(), .digest = DigestOf(bytes).Hex()};
+  }
+  // Stores a shards.idx that fits `shard` as the first shard. Returns its entry.
+  data::DatasetFile WithRecord(absl::string_view shard) const {
+    const auto shards =
+        ValueOrDie(data::ShardIndex::Open(*FileSystem::Posix(), scratch_.path(), index_));
+    data::ShardIndexBuilder builder;
+    for (uint64_t i = 0; i < shards.num_shards(); ++i) {
+      data::ShardRecord record = ValueOrDie(shards.Read(i));
+      if (i == 0) {
+        std::vector<ByteRange> arrays;
+        for (size_t a = 0; a < data::kNumShardArrays; ++a) {
+          arrays.push_back(
+              {.offset = record.arrays[a],
+               .bytes = data::ShardArrayBytes(static_cast<data::ShardArray>(a),
+                                              index_.TokensOfShard(0), index_.token_bytes)});
+        }
+        record.bytes = shard.size();
+        record.digest = DigestOf(shard);
+        record.metadata_digest = DigestOutside(shard, std::move(arrays));
+      }
+      builder.Add(record);
+    }
+    scratch_.Store(data::kShardIndexFile, builder.Finish());
+    return Entry(data::kShardIndexFile, builder.Finish());
+  }
+
   ScratchDirectory scratch_;
   const data::TestExamples examples_ = data::TestExamples::Pairs(kTokens);
   data::DatasetIndex index_;
+  std::string shard_index_;
 };
 
 const SmallDataset& Sound() {
@@ -136,12 +162,12 @@ void UseExamples(absl::string_view text) {
   Sound().UseWithExamples(static_cast<uint8_t>(text[0]), std::string(text.substr(1)));
 }
 
-constexpr char kShard[] = "shard-00000.h5";
-constexpr char kLanes[] = "lanes.h5";
 const bool registered[] = {
     Register({"dataset_index", [] { return SmallDataset().FileOf(data::kIndexFile); }, UseIndex}),
     Register({"shard", [] { return SmallDataset().FileOf(kShard); },
               [](absl::string_view text) { Sound().UseWith(kShard, text); }}),
+    Register({"shard_index", [] { return SmallDataset().FileOf(data::kShardIndexFile); },
+              [](absl::string_view text) { Sound().UseWith(data::kShardIndexFile, text); }}),
     Register({"lanes", [] { return SmallDataset().FileOf(kLanes); },
               [](absl::string_view text) { Sound().UseWith(kLanes, text); }}),
     Register({"examples", ExampleSeeds, UseExamples}),

@@ -24,9 +24,8 @@ transformers.logging.set_verbosity_error()
 EOD, MARK = 7, "q"
 # The distribution's Python has h5py, the one that has transformers may not.
 READ_TOKENS = """
-import glob, json, sys, h5py, numpy as np
-index = json.load(open(sys.argv[1] + "/dataset.json"))
-tokens = [h5py.File(sys.argv[1] + "/" + shard["file"], "r")["tokens"][:] for shard in index["shards"]]
+import glob, sys, h5py, numpy as np
+tokens = [h5py.File(shard, "r")["tokens"][:] for shard in sorted(glob.glob(sys.argv[1] + "/shard-*.h5"))]
 np.concatenate(tokens).astype("<i4").tofile(sys.argv[2])
 """
 

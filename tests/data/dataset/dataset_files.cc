@@ -48,24 +48,40 @@ std::string Packed(const std::vector<uint8_t>& bits) {
   return bytes;
 }
 
-// `guarded`: the arrays of the file, byte by byte.
-DatasetFile Store(Hdf5ImageWriter& image, const std::map<std::string, uint64_t>& guarded,
-                  const std::string& directory, const std::string& file) {
+std::string ImageBytes(Hdf5ImageWriter& image) {
   auto bytes = image.Finish();
   ANYORDER_CHECK_OK(bytes.status());
-  WriteFile(directory + "/" + file, *bytes);
-  std::vector<bool> is_guarded(bytes->size());
+  return *std::move(bytes);
+}
+
+DatasetFile Store(const std::string& directory, const std::string& file, const std::string& bytes) {
+  WriteFile(directory + "/" + file, bytes);
+  return {.file = file, .bytes = bytes.size(), .digest = DigestOf(bytes).Hex()};
+}
+
+std::string Canonical(const std::string& bytes) {
+  const Digest128 digest = DigestOf(bytes);
+  std::string little = LittleEndian<uint64_t>({digest.lo, digest.hi}, 8);
+  return {little.rbegin(), little.rend()};
+}
+
+// The record of shards.idx for the shard `bytes`. `guarded`: its arrays and the bytes of each.
+std::string Record(const std::string& bytes, const std::map<std::string, uint64_t>& offsets,
+                   const std::map<std::string, uint64_t>& guarded) {
+  std::vector<bool> is_guarded(bytes.size());
   for (const auto& [name, size] : guarded)
-    std::fill_n(is_guarded.begin() + image.offsets().at(name), size, true);
+    std::fill_n(is_guarded.begin() + offsets.at(name), size, true);
   std::string metadata;
-  for (size_t i = 0; i < bytes->size(); ++i) {
-    if (!is_guarded[i]) metadata.push_back((*bytes)[i]);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (!is_guarded[i]) metadata.push_back(bytes[i]);
   }
-  return {.file = file,
-          .bytes = bytes->size(),
-          .digest = DigestOf(*bytes).Hex(),
-          .arrays = image.offsets(),
-          .metadata_digest = DigestOf(metadata).Hex()};
+  std::vector<uint64_t> places;
+  for (const std::string group : {"", "checksums/"}) {
+    for (const char* name : {"tokens", "sentence_flags", "document_starts", "word_starts"})
+      places.push_back(offsets.at(group + name));
+  }
+  return LittleEndian<uint64_t>({bytes.size()}, 8) + Canonical(bytes) + Canonical(metadata) +
+         LittleEndian(places, 8);
 }
 
 }  // namespace
@@ -127,11 +143,13 @@ void TestDataset::Write(const std::string& directory, const TestStream& stream) 
     ANYORDER_CHECK_OK(image->AddAttribute(kAttrCorpusDigest, corpus_digest));
     return std::move(image).value();
   };
-  for (uint64_t begin = 0; begin < num_tokens; begin += shard_tokens) {
+  std::string records;
+  uint64_t num_shards = 0;
+  for (uint64_t begin = 0; begin < num_tokens; begin += shard_tokens, ++num_shards) {
     const uint64_t end = std::min(num_tokens, begin + shard_tokens);
     const TestStream part = stream.Part(begin, end);
     Hdf5ImageWriter image = begin_file();
-    ANYORDER_CHECK_OK(image.AddAttribute(kAttrShardIndex, index.shards.size()));
+    ANYORDER_CHECK_OK(image.AddAttribute(kAttrShardIndex, num_shards));
     ANYORDER_CHECK_OK(image.AddAttribute(kAttrFirstToken, begin));
     ANYORDER_CHECK_OK(image.AddAttribute(kAttrNumTokens, end - begin));
     ANYORDER_CHECK_OK(image.AddAttribute(kAttrChunkBytes, kChunkBytes));
@@ -146,11 +164,12 @@ void TestDataset::Write(const std::string& directory, const TestStream& stream) 
       AddGuarded(image, name, 1, {bytes.size()}, bytes);
       guarded[name] = bytes.size();
     }
-    DatasetFile shard = Store(image, guarded, directory, ShardFileName(std::ssize(index.shards)));
-    shard.first_token = begin;
-    shard.num_tokens = end - begin;
-    index.shards.push_back(shard);
+    const std::string bytes = ImageBytes(image);
+    WriteFile(directory + "/" + ShardFileName(static_cast<int64_t>(num_shards)), bytes);
+    records += Record(bytes, image.offsets(), guarded);
   }
+  const std::string header = "ANYOSHRD" + LittleEndian<uint64_t>({3, 104, num_shards}, 8);
+  index.shards = Store(directory, "shards.idx", header + records);
 
   Hdf5ImageWriter image = begin_file();
   ANYORDER_CHECK_OK(image.AddAttribute(kAttrNumTokens, num_tokens));
@@ -165,9 +184,9 @@ void TestDataset::Write(const std::string& directory, const TestStream& stream) 
   }
   AddGuarded(image, kLanesForward, 8, {index.num_lane_cells, 2}, LittleEndian(forward, 8));
   AddGuarded(image, kLanesBackward, 8, {index.num_lane_cells, 2}, LittleEndian(backward, 8));
-  const uint64_t table_bytes = 16 * index.num_lane_cells;
-  index.lanes = Store(image, {{kLanesForward, table_bytes}, {kLanesBackward, table_bytes}},
-                      directory, kLanesFile);
+  index.lanes = Store(directory, kLanesFile, ImageBytes(image));
+  index.lanes_forward = image.offsets().at(kLanesForward);
+  index.lanes_backward = image.offsets().at(kLanesBackward);
   WriteFile(directory + "/" + kIndexFile, SerializeDatasetIndex(index));
 }
 

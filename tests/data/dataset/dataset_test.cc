@@ -2,12 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
+#include <map>
 #include <thread>
 
+#include "core/base/status.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/hdf5_reader.h"
+#include "tests/testing/fault_file_system.h"
 
 namespace anyorder::data {
 namespace {
@@ -34,6 +38,29 @@ class DatasetTest : public ::testing::Test {
   std::string Path(const std::string& file) const { return directory_ + "/" + file; }
   absl::Status OpenStatus(bool verify = false) const {
     return Dataset::Open(directory_, {.verify = verify}).status();
+  }
+  // What opening finds, then opening each shard.
+  absl::Status ShardStatus() const {
+    const auto dataset = Dataset::Open(directory_);
+    return dataset.ok() ? (*dataset)->CheckShards() : dataset.status();
+  }
+  ShardIndex Shards() const {
+    return ShardIndex::Open(*FileSystem::Posix(), directory_, *ReadDatasetIndex(directory_))
+        .value();
+  }
+  // Changes the record of a shard; all digests fit.
+  void ChangeRecord(uint64_t changed, const std::function<void(ShardRecord&)>& change) {
+    DatasetIndex index = ReadDatasetIndex(directory_).value();
+    ShardIndexBuilder builder;
+    const ShardIndex shards = Shards();
+    for (uint64_t shard = 0; shard < shards.num_shards(); ++shard) {
+      ShardRecord record = shards.Read(shard).value();
+      if (shard == changed) change(record);
+      builder.Add(record);
+    }
+    WriteFile(Path("shards.idx"), builder.Finish());
+    index.shards.digest = DigestOf(builder.Finish()).Hex();
+    WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
   }
   // Damages the byte `at` of an array.
   void Damage(const std::string& file, const std::string& array, uint64_t at = 0) {
@@ -124,36 +151,43 @@ TEST_F(DatasetTest, DamagedSecondChunkIsNamedAndTheFirstStaysReadable) {
 
 TEST_F(DatasetTest, IndexSaysWhereHdf5SaysThatArraysLie) {
   const auto index = ReadDatasetIndex(directory_).value();
-  for (const DatasetFile* file : {&index.shards[0], &index.shards[3], &index.lanes}) {
-    const Hdf5Reader reader(Path(file->file));
-    ASSERT_EQ(file->arrays.size(), file == &index.lanes ? 4u : 8u);
-    for (const auto& [name, offset] : file->arrays)
-      EXPECT_EQ(offset, reader.Locate(name).offset) << file->file << " " << name;
+  const Hdf5Reader lanes(Path("lanes.h5"));
+  EXPECT_EQ(index.lanes_forward, lanes.Locate("lanes/forward").offset);
+  EXPECT_EQ(index.lanes_backward, lanes.Locate("lanes/backward").offset);
+  const ShardIndex shards = Shards();
+  ASSERT_EQ(shards.num_shards(), 4u);
+  for (const uint64_t shard : {0, 3}) {
+    const ShardRecord record = shards.Read(shard).value();
+    const Hdf5Reader reader(Path(ShardFileName(static_cast<int64_t>(shard))));
+    for (size_t i = 0; i < kNumShardArrays; ++i) {
+      const std::string name = kShardArrayNames[i];
+      EXPECT_EQ(record.arrays[i], reader.Locate(name).offset) << shard << " " << name;
+      EXPECT_EQ(record.checksums[i], reader.Locate("checksums/" + name).offset) << name;
+    }
   }
 }
 
-// Every byte of a file is guarded by the metadata's digest or by a chunk's checksum. A step of 1
-// passes, too, in a minute.
-TEST_F(DatasetTest, FlippedBitAnywhereIsFoundWithoutReadingWholeFiles) {
-  const auto index = ReadDatasetIndex(directory_).value();
-  for (const DatasetFile* file : {&index.shards[3], &index.lanes}) {
-    std::vector<bool> is_array(file->bytes);
-    const Hdf5Reader reader(Path(file->file));
-    for (const auto& [name, offset] : file->arrays) {
-      if (name.find("checksums/") == 0) continue;
-      std::fill_n(is_array.begin() + offset, reader.Locate(name).bytes, true);
-    }
-    const std::string sound = ReadFile(Path(file->file));
-    for (uint64_t at = 0; at < file->bytes; at += 41) {
-      FlipBit(Path(file->file), at);
+// Every byte of a shard is guarded by its metadata's digest or by a chunk's checksum, every byte of
+// other files by their digest. A step of 1 passes, too, in a minute.
+TEST_F(DatasetTest, FlippedBitAnywhereIsFoundWithoutReadingWholeShards) {
+  const ShardRecord record = Shards().Read(3).value();
+  std::vector<bool> is_array(record.bytes);
+  const Hdf5Reader reader(Path("shard-00003.h5"));
+  for (size_t i = 0; i < kNumShardArrays; ++i)
+    std::fill_n(is_array.begin() + record.arrays[i], reader.Locate(kShardArrayNames[i]).bytes,
+                true);
+  for (const std::string file : {"shard-00003.h5", "lanes.h5", "shards.idx"}) {
+    const std::string sound = ReadFile(Path(file));
+    for (uint64_t at = 0; at < sound.size(); at += 41) {
+      FlipBit(Path(file), at);
       const auto dataset = Dataset::Open(directory_);
-      if (is_array[at]) {
-        ASSERT_TRUE(dataset.ok()) << dataset.status();
-        ExpectDataLoss((*dataset)->Verify(), {Path(file->file)});
+      if (file != "shard-00003.h5") {
+        ExpectDataLoss(dataset.status(), {Path(file), "is damaged"});
       } else {
-        ExpectDataLoss(dataset.status(), {Path(file->file), "metadata"});
+        const std::string reason = is_array[at] ? "CRC32C" : "metadata";
+        ExpectDataLoss(ReadPart(**dataset, 192, 200).status(), {Path(file), reason});
       }
-      WriteFile(Path(file->file), sound);
+      WriteFile(Path(file), sound);
     }
   }
 }
@@ -171,17 +205,34 @@ TEST_F(DatasetTest, IdsOutsideTheVocabularyAreRefused) {
 TEST_F(DatasetTest, IndexThatSendsArraysOutsideTheirFilesIsRefused) {
   const auto sound = ReadDatasetIndex(directory_).value();
   for (const uint64_t offset : {sound.lanes.bytes, ~uint64_t{0}, sound.lanes.bytes - 3}) {
-    for (const char* name : {"lanes/backward", "checksums/lanes/forward"}) {
-      DatasetIndex index = sound;
-      index.lanes.arrays[name] = offset;
-      WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
-      ExpectDataLoss(OpenStatus(), {Path("lanes.h5"), name});
-    }
+    DatasetIndex index = sound;
+    index.lanes_backward = offset;
+    WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
+    ExpectDataLoss(OpenStatus(), {Path("lanes.h5"), "lanes/backward"});
+    WriteFile(Path("dataset.json"), SerializeDatasetIndex(sound));
+    ChangeRecord(1, [&](ShardRecord& record) { record.arrays[kTokenIds] = offset; });
+    ExpectDataLoss(ShardStatus(), {Path("shard-00001.h5"), "'tokens'"});
+    SetUp();
+    ChangeRecord(1, [&](ShardRecord& record) { record.checksums[kWordBits] = offset; });
+    ExpectDataLoss(ShardStatus(), {Path("shard-00001.h5"), "checksums of 'word_starts'"});
+    SetUp();
   }
-  DatasetIndex index = sound;
-  index.shards[1].arrays.erase("checksums/word_starts");
-  WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
-  ExpectDataLoss(OpenStatus(), {"'checksums/word_starts'"});
+}
+
+TEST_F(DatasetTest, ShardIndexThatIsNotOneRecordAShardIsRefused) {
+  DatasetIndex index = ReadDatasetIndex(directory_).value();
+  const std::string sound = ReadFile(Path("shards.idx"));
+  ASSERT_EQ(sound.size(), 32u + 4 * 104);
+  std::string other_header = sound;
+  other_header[24] = 3;  // shards
+  for (const std::string& bytes :
+       {sound + sound.substr(32, 104), sound.substr(0, sound.size() - 1), other_header}) {
+    WriteFile(Path("shards.idx"), bytes);
+    index.shards.bytes = bytes.size();
+    index.shards.digest = DigestOf(bytes).Hex();
+    WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
+    ExpectDataLoss(OpenStatus(), {Path("shards.idx"), "4 shards"});
+  }
 }
 
 TEST_F(DatasetTest, DamagedIndexIsRefused) {
@@ -196,30 +247,23 @@ TEST_F(DatasetTest, DamagedIndexIsRefused) {
 
 TEST_F(DatasetTest, OlderFormatIsRefusedWithTheCommandThatMendsIt) {
   std::string index = ReadFile(Path("dataset.json"));
-  const size_t at = index.find("\"format_version\": 2");
+  const size_t at = index.find("\"format_version\": 3");
   ASSERT_NE(at, std::string::npos);
-  index[at + 18] = '1';
+  index[at + 18] = '2';
   WriteFile(Path("dataset.json"), index);
   const absl::Status status = OpenStatus();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("format version 1"), HasSubstr("anyorder-prep --input"),
+              AllOf(HasSubstr("format version 2"), HasSubstr("anyorder-prep --input"),
                     HasSubstr("--vocab '" + Path("spiece.model"))));
 }
 
-TEST_F(DatasetTest, DamagedLaneTableIsReported) {
-  Damage("lanes.h5", "lanes/backward");
-  const auto dataset = Dataset::Open(directory_).value();
-  EXPECT_TRUE(dataset->ReadLaneRange(0, 1, false).ok());
-  ExpectDataLoss(dataset->ReadLaneRange(0, 1, true).status(), {"lanes.h5", "lanes/backward"});
-}
-
 TEST_F(DatasetTest, TruncatedFilesAreRefused) {
-  for (const char* file : {"shard-00000.h5", "shard-00003.h5", "lanes.h5"}) {
+  for (const char* file : {"shard-00000.h5", "shard-00003.h5", "lanes.h5", "shards.idx"}) {
     const std::string bytes = ReadFile(Path(file));
     for (const size_t size : {bytes.size() - 1, bytes.size() / 2, size_t{0}}) {
       WriteFile(Path(file), bytes.substr(0, size));
-      ExpectDataLoss(OpenStatus(), {Path(file), " bytes"});
+      ExpectDataLoss(ShardStatus(), {Path(file), " bytes"});
     }
     WriteFile(Path(file), bytes);
   }
@@ -227,10 +271,11 @@ TEST_F(DatasetTest, TruncatedFilesAreRefused) {
 }
 
 TEST_F(DatasetTest, MissingFilesAreNamed) {
-  for (const char* file : {"shard-00002.h5", "lanes.h5", "spiece.model", "dataset.json"}) {
+  for (const char* file :
+       {"shard-00002.h5", "lanes.h5", "spiece.model", "shards.idx", "dataset.json"}) {
     const std::string bytes = ReadFile(Path(file));
     std::filesystem::remove(Path(file));
-    const absl::Status status = OpenStatus();
+    const absl::Status status = ShardStatus();
     // A part that is gone is bad data; no dataset.json means that there is no dataset at all.
     EXPECT_EQ(status.code(), std::string(file) == "dataset.json" ? absl::StatusCode::kNotFound
                                                                  : absl::StatusCode::kDataLoss)
@@ -240,10 +285,20 @@ TEST_F(DatasetTest, MissingFilesAreNamed) {
   }
 }
 
+TEST_F(DatasetTest, OfManyShardsSomeAreCheckedFromBeginToEnd) {
+  std::filesystem::remove(Path("shard-00001.h5"));
+  const auto dataset = Dataset::Open(directory_).value();
+  EXPECT_TRUE(dataset->CheckShards(2).ok());  // 0 and 2
+  ExpectDataLoss(dataset->CheckShards(4), {Path("shard-00001.h5"), "is missing"});
+}
+
 TEST_F(DatasetTest, ShardsOfOtherDatasetsAndInAnotherOrderAreRefused) {
   const std::string sound = ReadFile(Path("shard-00001.h5"));
   const auto expect_refused = [&] {
-    ExpectDataLoss(OpenStatus(), {Path("shard-00001.h5"), "of another dataset"});
+    ExpectDataLoss(ShardStatus(), {Path("shard-00001.h5"), "of another dataset"});
+    const auto dataset = Dataset::Open(directory_).value();
+    EXPECT_TRUE(ReadPart(*dataset, 0, 64).ok());
+    ExpectDataLoss(ReadPart(*dataset, 0, 65).status(), {"of another dataset"});
     WriteFile(Path("shard-00001.h5"), sound);
   };
   ReplaceFrom({.tokenizer = "b tokenizer"}, "shard-00001.h5");
@@ -252,7 +307,7 @@ TEST_F(DatasetTest, ShardsOfOtherDatasetsAndInAnotherOrderAreRefused) {
   expect_refused();
   WriteFile(Path("shard-00001.h5"), ReadFile(Path("shard-00000.h5")));
   expect_refused();
-  EXPECT_TRUE(OpenStatus().ok());
+  EXPECT_TRUE(ShardStatus().ok());
 }
 
 TEST_F(DatasetTest, AnotherTokenizerModelIsRefused) {
@@ -260,24 +315,112 @@ TEST_F(DatasetTest, AnotherTokenizerModelIsRefused) {
   ExpectDataLoss(OpenStatus(), {"spiece.model"});
 }
 
-TEST_F(DatasetTest, ThreadsThatTouchTheSameChunksFirstReadTheSame) {
+// A mapped shard ended the process with SIGBUS here.
+TEST_F(DatasetTest, ShardThatIsCutWhileItIsReadIsAnError) {
+  const TestStream stream = TestStream::Random(70000, 1000, 5);
+  TestDataset{.shard_tokens = 1 << 17}.Write(directory_, stream);
+  const auto dataset = Dataset::Open(directory_).value();
+  std::vector<int32_t> tokens(70000);
+  ASSERT_TRUE(dataset->ReadTokens(0, 10, tokens.data()).ok());
+  std::filesystem::resize_file(Path("shard-00000.h5"), 50000);
+  const absl::Status status = dataset->ReadTokens(40000, 40010, tokens.data());
+  ExpectDataLoss(status, {Path("shard-00000.h5"), "was cut while in use", "ends before byte"});
+  EXPECT_EQ(ExitStatusFor(status), kExitData);
+}
+
+TEST_F(DatasetTest, DiskErrorsNameFileAndBytesAndAreNotRemembered) {
+  ckpt::FaultFileSystem disk;
+  const auto dataset = Dataset::Open(directory_, {.fs = &disk}).value();
+  ASSERT_TRUE(ReadPart(*dataset, 0, 1).ok());
+  for (const int error : {EIO, ESTALE}) {
+    for (const int64_t token : {100, 170}) {
+      disk.Break(ckpt::FaultyCall::kRead, ShardFileName(token / 64), error, 1);
+      const absl::Status status = ReadPart(*dataset, token, token + 1).status();
+      EXPECT_EQ(ExitStatusFor(status), kExitIo) << status;
+      for (const std::string& part :
+           {Path(ShardFileName(token / 64)), std::string("at bytes "), std::string("start again")})
+        EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+    }
+  }
+  EXPECT_TRUE(ReadPart(*dataset, 0, 200).value() == stream_);
+}
+
+// With fewer descriptors than shards, and fewer kept than are in turn.
+TEST_F(DatasetTest, ShardsAreOpenedWhenTheyAreReadAndFewStayOpen) {
+  constexpr int64_t kShards = 80;
+  const TestStream stream = TestStream::Random(kShards * 64, 1000, 7);
+  TestDataset().Write(directory_, stream);
+  std::map<std::string, int> opens;  // of shards
+  ckpt::FaultFileSystem disk;
+  disk.set_before_call([&](int64_t, ckpt::FaultyCall call, const std::string& path) {
+    if (call == ckpt::FaultyCall::kOpen && path.find("shard-") != std::string::npos) ++opens[path];
+  });
+  const auto num_descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const auto others = num_descriptors();
+  rlimit low = before;
+  low.rlim_cur = static_cast<rlim_t>(others) + 40;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (const size_t most : {4, 1000}) {
+    opens.clear();
+    const auto dataset =
+        Dataset::Open(directory_, {.fs = &disk, .max_open_shards = most, .max_chunks = 4}).value();
+    EXPECT_TRUE(opens.empty());
+    EXPECT_TRUE(ReadPart(*dataset, 0, 64).ok());
+    EXPECT_EQ(opens.size(), 1u);
+    EXPECT_TRUE(ReadPart(*dataset, 0, kShards * 64).value() == stream);
+    // The index, and the shards that may stay: a quarter of the limit, whatever the options say.
+    EXPECT_LE(num_descriptors(), others + 1 + std::min<int64_t>(most, low.rlim_cur / 4));
+    EXPECT_EQ(opens.size(), static_cast<size_t>(kShards));
+    // Once for each of the four arrays that ReadPart reads one after another.
+    for (const auto& [path, count] : opens) EXPECT_LE(count, 4) << path;
+    EXPECT_TRUE(dataset->Verify().ok());
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST_F(DatasetTest, WhatIsReadIsSaidWhileItIsRead) {
+  ckpt::FaultFileSystem disk;
+  const auto dataset = Dataset::Open(directory_, {.fs = &disk}).value();
+  std::vector<std::string> said;
+  disk.set_before_call([&](int64_t, ckpt::FaultyCall, const std::string&) {
+    said.push_back(dataset->CurrentRead());
+  });
+  EXPECT_EQ(dataset->CurrentRead(), "");
+  std::vector<int32_t> tokens(1);
+  ASSERT_TRUE(dataset->ReadTokens(64, 65, tokens.data()).ok());
+  ASSERT_GE(said.size(), 3u);
+  EXPECT_EQ(said.front(), "opening '" + Path("shard-00001.h5") + "'");
+  EXPECT_EQ(said.back(), "reading '" + Path("shard-00001.h5") + "', tokens chunk 0");
+  EXPECT_EQ(dataset->CurrentRead(), "");
+}
+
+TEST_F(DatasetTest, ThreadsThatReadTheSameChunksReadTheSame) {
   const TestStream stream = TestStream::Random(300000, 1000, 6);
   TestDataset{.shard_tokens = 1 << 16}.Write(directory_, stream);
-  const auto dataset = Dataset::Open(directory_).value();
-  std::vector<int> failures(4);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&, t] {
-      std::vector<int32_t> tokens(1000);
-      for (int64_t begin = 0; begin + 1000 <= 300000; begin += 1000) {
-        const bool ok = dataset->ReadTokens(begin, begin + 1000, tokens.data()).ok();
-        if (!ok || !std::equal(tokens.begin(), tokens.end(), stream.tokens.begin() + begin))
-          ++failures[t];
-      }
-    });
+  for (const size_t kept : {1, 2, 100}) {
+    const auto dataset =
+        Dataset::Open(directory_, {.max_open_shards = kept, .max_chunks = kept}).value();
+    std::vector<int> failures(4);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        std::vector<int32_t> tokens(1000);
+        for (int64_t i = 0; i < 300; ++i) {
+          const int64_t begin = (i * (t + 1) % 300) * 1000;  // each in an order of its own
+          const bool ok = dataset->ReadTokens(begin, begin + 1000, tokens.data()).ok();
+          if (!ok || !std::equal(tokens.begin(), tokens.end(), stream.tokens.begin() + begin))
+            ++failures[t];
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(failures, std::vector<int>(4));
   }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(failures, std::vector<int>(4));
 }
 
 }  // namespace

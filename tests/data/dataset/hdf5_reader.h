@@ -1,6 +1,6 @@
 // Reads HDF5 files with libhdf5 itself: the witness that what is written is HDF5, and lies where
-// dataset.json says. Only for files that the test wrote: it aborts where one is not as asked, and
-// libhdf5 1.10.8 may crash on damaged ones.
+// shards.idx and dataset.json say. Only for files that the test wrote: it aborts where one is not
+// as asked, and libhdf5 1.10.8 may crash on damaged ones.
 
 #pragma once
 

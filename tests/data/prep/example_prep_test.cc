@@ -97,7 +97,8 @@ TEST_F(ExamplePrepTest, TheSameInputGivesTheSameBytes) {
   const std::string gz = Store("a.jsonl.gz", Gzip(kEntailment));
   ASSERT_EQ(Run(Store("a.jsonl", kEntailment), output_).exit_status, 0);
   ASSERT_EQ(Run(gz, folder_ + "/again").exit_status, 0);
-  for (const char* name : {"dataset.json", "examples.bin", "shard-00000.h5", "lanes.h5"})
+  for (const char* name :
+       {"dataset.json", "examples.bin", "shard-00000.h5", "shards.idx", "lanes.h5"})
     EXPECT_EQ(ReadFile(output_ + "/" + name), ReadFile(folder_ + "/again/" + name)) << name;
 }
 

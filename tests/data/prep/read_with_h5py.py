@@ -26,6 +26,7 @@ def crc32c_table():
 
 
 TABLE = crc32c_table()
+ARRAYS = ["tokens", "sentence_flags", "document_starts", "word_starts"]
 
 
 def crc32c(data):
@@ -35,31 +36,44 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-def check_sums(file, name, chunk_bytes, offsets):
+def check_sums(file, name, chunk_bytes, offsets=None):
     data = file[name][...].tobytes()
     expected = [crc32c(data[at:at + chunk_bytes]) for at in range(0, len(data), chunk_bytes)]
     assert list(file["checksums"][name][:]) == expected, f"checksums of {name}"
     assert file[name].chunks is None and file[name].compression is None, f"layout of {name}"
     assert file[name].id.get_offset() % 64 == 0, f"alignment of {name}"
-    for array in (name, "checksums/" + name):
+    for array in (name, "checksums/" + name) if offsets else ():
         assert file[array].id.get_offset() == offsets[array], f"place of {array}"
+
+
+def read_shard_index(directory, index):
+    header = np.fromfile(directory / "shards.idx", "<u8", 4)
+    assert header[0].tobytes() == b"ANYOSHRD" and list(header[1:3]) == [3, 104]
+    record = np.dtype([("bytes", "<u8"), ("digest", "V16"), ("metadata_digest", "V16"), ("offsets", "<u8", 8)])
+    records = np.fromfile(directory / "shards.idx", record, offset=32)
+    assert len(records) == header[3] == -(-index["num_tokens"] // index["shard_tokens"])
+    return records
 
 
 def main():
     directory = Path(sys.argv[1])
     index = json.loads((directory / "dataset.json").read_text())
-    assert index["format"] == "anyorder-dataset" and index["format_version"] == 2
+    assert index["format"] == "anyorder-dataset" and index["format_version"] == 3
     tokens, flags, starts, words = [], [], [], []
-    for number, shard in enumerate(index["shards"]):
-        with h5py.File(directory / shard["file"], "r") as file:
-            n = shard["num_tokens"]
+    for number, record in enumerate(read_shard_index(directory, index)):
+        path = directory / f"shard-{number:05d}.h5"
+        assert path.stat().st_size == record["bytes"]
+        offsets = dict(zip(ARRAYS + ["checksums/" + name for name in ARRAYS], record["offsets"]))
+        with h5py.File(path, "r") as file:
+            first = number * index["shard_tokens"]
+            n = min(index["shard_tokens"], index["num_tokens"] - first)
             assert file.attrs["shard_index"] == number and file.attrs["num_tokens"] == n
-            assert file.attrs["first_token"] == shard["first_token"] == sum(len(t) for t in tokens)
+            assert file.attrs["first_token"] == first == sum(len(t) for t in tokens)
             for key in ("tokenizer_digest", "corpus_digest"):
                 assert file.attrs[key].decode() == index[key], key
             assert file["tokens"].dtype == np.dtype("<u2") and file["tokens"].shape == (n,)
-            for name in ("tokens", "sentence_flags", "document_starts", "word_starts"):
-                check_sums(file, name, index["chunk_bytes"], shard["arrays"])
+            for name in ARRAYS:
+                check_sums(file, name, index["chunk_bytes"], offsets)
             tokens.append(file["tokens"][:])
             for name, out in (("sentence_flags", flags), ("document_starts", starts), ("word_starts", words)):
                 bits = np.unpackbits(file[name][:], bitorder="little")
@@ -78,7 +92,8 @@ def main():
     with h5py.File(directory / "lanes.h5", "r") as file:
         forward, backward = file["lanes/forward"][:], file["lanes/backward"][:]
         for name in ("lanes/forward", "lanes/backward"):
-            check_sums(file, name, index["chunk_bytes"], index["lanes"]["arrays"])
+            check_sums(file, name, index["chunk_bytes"])
+            assert file[name].id.get_offset() == index["lanes"][name.split("/")[1]]
     cells = index["lanes"]["num_cells"]
     edges = [g * len(tokens) // cells for g in range(cells + 1)]
     assert np.array_equal(forward, np.stack([edges[:-1], edges[1:]], 1))
