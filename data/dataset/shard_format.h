@@ -56,8 +56,10 @@ inline constexpr char kAttrCorpusDigest[] = "corpus_digest";
 // little (3 us), large enough that the tables stay below 0.01 % of the data.
 inline constexpr uint64_t kChunkBytes = 64 << 10;
 
-// 8 MiB of uint16 tokens: small enough to build in memory, large enough that files stay few.
-inline constexpr uint64_t kDefaultShardTokens = 4 << 20;
+// 152 MiB of uint16 tokens and their bits. Large enough that 10^12 tokens are 15,000 files, of
+// which a metadata server and `ls` think nothing; small enough that preparation holds three copies
+// of one in memory (../prep/README.md), and that a damaged one is soon restored.
+inline constexpr uint64_t kDefaultShardTokens = 64 << 20;
 inline constexpr uint64_t kShardTokensMultiple = 64;
 
 inline constexpr uint64_t kMaxLaneCells = 4096;
