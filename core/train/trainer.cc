@@ -53,7 +53,7 @@ absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
 }
 
 absl::StatusOr<bool> Trainer::RunStep() {
-  if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("step ", step_ + 1));
+  SetStepPhase(/*waits_for_data=*/false);
   const absl::Time started = MonotonicNow();
   clock_.Start(started, communicator_.collective_time());
   // TrainAndSave saves the last step, and waits for it.
@@ -88,6 +88,17 @@ absl::StatusOr<bool> Trainer::RunStep() {
   clock_.EndStep(step_, absl::Milliseconds(metrics.data_wait_ms));
   if (save_is_due) SaveOrSkip(totals[kSaveRefusals] == 0);
   return stop;
+}
+
+// What a report says of this rank if it hangs: which file it waits for, if that is why.
+void Trainer::SetStepPhase(bool waits_for_data) {
+  if (watch_ == nullptr) return;
+  std::string phase = absl::StrCat("step ", step_ + 1);
+  if (waits_for_data) {
+    const std::string read = dataset_->CurrentRead();
+    absl::StrAppend(&phase, ", waiting for data", read.empty() ? "" : ": ", read);
+  }
+  watch_->SetPhase(phase);
 }
 
 // This rank's microbatches, each into its leaf of the reduction tree.

@@ -117,6 +117,7 @@ class Trainer {
 
   absl::StatusOr<TrainEnd> TrainAndSave();
   absl::StatusOr<bool> RunStep();  // whether to stop
+  void SetStepPhase(bool waits_for_data);
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
   std::vector<NamedMean> HeadMeans(absl::Span<const double> totals) const;
   absl::Status UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);

@@ -53,7 +53,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
   trainer->loader_ = std::make_unique<data::BatchLoader>(
       *trainer->sampler_, *trainer->objective_,
       data::LoaderOptions{leaves.begin, leaves.end, config.train.micro_batch_size, trainer->step_,
-                          config.train.prefetch_steps});
+                          config.train.prefetch_steps, [trainer = trainer.get()](bool is_waiting) {
+                            trainer->SetStepPhase(is_waiting);
+                          }});
   if (communicator.rank() == 0) {
     Log(absl::StrCat(communicator.world_size(), " ranks, ", device.num_threads, " threads each, ",
                      trainer->backend_->name(),

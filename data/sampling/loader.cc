@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 
-#include <chrono>
 #include <utility>
 
 #include "core/base/check.h"
@@ -32,7 +31,7 @@ BatchLoader::~BatchLoader() {
 absl::StatusOr<StepBatches> BatchLoader::Next() {
   const auto start = std::chrono::steady_clock::now();
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return !ready_.empty() || !status_.ok(); });
+  AwaitBatches(lock);
   if (ready_.empty()) return status_;
   StepBatches next = std::move(ready_.front());
   ready_.pop_front();
@@ -41,6 +40,17 @@ absl::StatusOr<StepBatches> BatchLoader::Next() {
   next.wait_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return next;
+}
+
+void BatchLoader::AwaitBatches(std::unique_lock<std::mutex>& lock) {
+  const auto is_ready = [&] { return !ready_.empty() || !status_.ok(); };
+  if (!options_.on_wait) return changed_.wait(lock, is_ready);
+  if (changed_.wait_for(lock, options_.wait_to_tell, is_ready)) return;
+  lock.unlock();
+  options_.on_wait(true);
+  lock.lock();
+  changed_.wait(lock, is_ready);
+  options_.on_wait(false);
 }
 
 void BatchLoader::Run() {

@@ -2,9 +2,11 @@
 
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -25,6 +27,10 @@ struct LoaderOptions {
   int64_t lanes_per_microbatch = 1;
   int64_t first_step = 0;
   int64_t prefetch_steps = 2;  // steps ready at most; more costs memory and hides longer hiccups
+  // Called by Next() with true, once, when it has waited so long, and with false when it no longer
+  // does: a rank that hangs can say that it waits for data (TextSource::CurrentRead). May be null.
+  std::function<void(bool is_waiting)> on_wait;
+  std::chrono::milliseconds wait_to_tell{1000};
 };
 
 struct StepBatches {
@@ -52,6 +58,7 @@ class BatchLoader {
 
  private:
   void Run();
+  void AwaitBatches(std::unique_lock<std::mutex>& lock);
   absl::StatusOr<StepBatches> Prepare(int64_t step) const;
 
   const Sampler& sampler_;

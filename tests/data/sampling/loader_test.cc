@@ -67,6 +67,34 @@ TEST(BatchLoaderTest, StepsAndMicrobatchesComeInOrder) {
   }
 }
 
+TEST(BatchLoaderTest, LongWaitsAreTold) {
+  // Reads nothing until it was told.
+  class WaitingSampler : public CountingSampler {
+   public:
+    absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const override {
+      while (step == 3 && !is_told) std::this_thread::yield();
+      return CountingSampler::Sample(lane, step);
+    }
+    std::atomic<bool> is_told = false;
+  } sampler;
+  const OneTokenObjective objective;
+  std::vector<bool> told;
+  bool is_step_3 = false;  // it was asked for
+  BatchLoader loader(sampler, objective,
+                     {.end_leaf = 1,
+                      .on_wait =
+                          [&](bool is_waiting) {
+                            told.push_back(is_waiting);
+                            if (is_step_3 && is_waiting) sampler.is_told = true;
+                          },
+                      .wait_to_tell = std::chrono::milliseconds(1)});
+  for (int64_t step = 0; step < 3; ++step) EXPECT_TRUE(loader.Next().ok());
+  told.clear();
+  is_step_3 = true;
+  EXPECT_EQ(loader.Next()->step, 3);
+  EXPECT_THAT(told, ElementsAre(true, false));
+}
+
 // Waits until `count` samples were taken, then as long again to see that no more are.
 int64_t SamplesAtRest(const CountingSampler& sampler, int64_t count) {
   while (sampler.samples < count) std::this_thread::sleep_for(std::chrono::milliseconds(1));
