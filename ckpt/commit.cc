@@ -173,38 +173,44 @@ absl::Status CommitLog::WriteAndVote(const SaveJob& job, WriteTimes* times) {
   return WriteFileAtomically(fs_, JoinPath(directory, VoteName(job.node)), SerializeVote(vote));
 }
 
-// Aborted with the reason if `node` has given up the save in `directory`.
-absl::Status CommitLog::CheckNotGivenUp(const std::string& directory, int node) {
-  const absl::StatusOr<std::string> reason =
-      ReadSmallFile(fs_, JoinPath(directory, AbandonedName(node)));
-  return reason.ok() ? Aborted("node ", node, ": ", *reason) : absl::OkStatus();
+NodeRecords CommitLog::VotesIn(const std::string& directory, int num_nodes) const {
+  return NodeRecords(fs_, directory, num_nodes, &VoteName, &AbandonedName);
+}
+
+NodeRecords CommitLog::VotesOf(const SaveIdentity& id) const {
+  return VotesIn(TemporaryPath(run_dir_, id), id.num_nodes);
+}
+
+absl::StatusOr<Manifest> CommitLog::CollectVotes(const SaveIdentity& id, NodeRecords& votes) {
+  ANYORDER_RETURN_IF_ERROR(votes.Look());
+  return MergeVotesOf(id, votes);
 }
 
 absl::StatusOr<Manifest> CommitLog::CollectVotes(const SaveIdentity& id) {
-  return CollectVotesIn(TemporaryPath(run_dir_, id), id);
+  NodeRecords votes = VotesOf(id);
+  return CollectVotes(id, votes);
 }
 
-absl::StatusOr<Manifest> CommitLog::CollectVotesIn(const std::string& directory,
-                                                   const SaveIdentity& id) {
+// REQUIRES: none is missing.
+absl::StatusOr<Manifest> CommitLog::MergeVotesOf(const SaveIdentity& id,
+                                                 const NodeRecords& records) {
   std::vector<Vote> votes;
-  std::string missing;
   for (int node = 0; node < id.num_nodes; ++node) {
-    // By name, not by listing: network file systems serve listings from an old cache.
-    ANYORDER_RETURN_IF_ERROR(CheckNotGivenUp(directory, node));
-    const std::string path = JoinPath(directory, VoteName(node));
-    const absl::StatusOr<std::string> text = ReadSmallFile(fs_, path);
-    if (absl::IsNotFound(text.status())) {
-      absl::StrAppend(&missing, missing.empty() ? "" : ", ", node);
-      continue;
-    }
-    ANYORDER_RETURN_IF_ERROR(text.status());
-    ANYORDER_ASSIGN_OR_RETURN(Vote vote, ParseVote(*text, path));
+    const std::string path = records.PathOf(node);
+    ANYORDER_ASSIGN_OR_RETURN(Vote vote,
+                              ParseVote(records.texts()[static_cast<size_t>(node)], path));
     if (!(vote.id == id) || vote.node != node)
       return DataLoss("'", path, "' is the vote of another save");
     votes.push_back(std::move(vote));
   }
-  if (!missing.empty()) return Unavailable("no vote of node ", missing);
   return MergeVotes(votes);
+}
+
+// Aborted with the reason if the coordinator has decided against the save in `directory`.
+absl::Status CommitLog::CheckUndecided(const std::string& directory) {
+  const absl::StatusOr<std::string> reason =
+      ReadSmallFile(fs_, JoinPath(directory, kDecidedAgainstName));
+  return reason.ok() ? absl::AbortedError(*reason) : absl::OkStatus();
 }
 
 absl::Status CommitLog::Commit(const Manifest& manifest,
@@ -249,30 +255,32 @@ absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
     return fs_->SyncDirectory(
         CheckpointsPath(run_dir_));  // the coordinator's sync may still be to come
   }
-  const std::string directory = TemporaryPath(run_dir_, id);
-  for (int node = 0; node < id.num_nodes; ++node)
-    ANYORDER_RETURN_IF_ERROR(CheckNotGivenUp(directory, node));
+  ANYORDER_RETURN_IF_ERROR(CheckUndecided(TemporaryPath(run_dir_, id)));
   return absl::UnavailableError("the coordinator has not decided yet");
 }
 
-void CommitLog::RecordEnd(int64_t attempt, int node) {
-  const absl::Status recorded =
-      WriteFileAtomically(fs_, JoinPath(CheckpointsPath(run_dir_), EndedName(attempt, node)), "");
-  if (!recorded.ok())
-    LogWarning(absl::StrCat("the end could not be recorded: ", recorded.message()));
+void CommitLog::RecordEnd(int64_t attempt, int node, bool is_coordinator) {
+  std::vector<std::string> names = {EndedName(attempt, node)};
+  if (is_coordinator) names.push_back(CoordinatorEndedName(attempt));
+  for (const std::string& name : names) {
+    const absl::Status recorded =
+        WriteFileAtomically(fs_, JoinPath(CheckpointsPath(run_dir_), name), "");
+    if (!recorded.ok())
+      LogWarning(absl::StrCat("the end could not be recorded: ", recorded.message()));
+  }
 }
 
-std::optional<int> CommitLog::EndedWithoutVote(const SaveIdentity& id) {
-  const std::string directory = TemporaryPath(run_dir_, id);
-  for (int node = 0; node < id.num_nodes; ++node) {
-    // The end first: what comes after it can be no vote.
-    const std::string ended = JoinPath(CheckpointsPath(run_dir_), EndedName(id.attempt, node));
-    if (fs_->OpenForRead(ended).ok() &&
-        absl::IsNotFound(fs_->OpenForRead(JoinPath(directory, VoteName(node))).status())) {
-      return node;
-    }
+std::optional<int> CommitLog::EndedWithout(int64_t attempt, const NodeRecords& records) {
+  for (const int node : records.missing()) {
+    // The end first: after it comes no record.
+    const std::string ended = JoinPath(CheckpointsPath(run_dir_), EndedName(attempt, node));
+    if (fs_->OpenForRead(ended).ok() && !records.IsThere(node)) return node;
   }
   return std::nullopt;
+}
+
+bool CommitLog::CoordinatorHasEnded(int64_t attempt) {
+  return fs_->OpenForRead(JoinPath(CheckpointsPath(run_dir_), CoordinatorEndedName(attempt))).ok();
 }
 
 absl::Status CommitLog::MoveToTrash(const std::string& directory, int64_t generation) {
@@ -298,7 +306,8 @@ void CommitLog::Abandon(const SaveIdentity& id, int node, const std::vector<int>
     // later commit.
     const bool has_voted = fs_->OpenForRead(JoinPath(directory, VoteName(node))).ok();
     fs_->MakeDirectory(directory).IgnoreError();
-    status = WriteFileAtomically(fs_, JoinPath(directory, AbandonedName(node)), reason);
+    const std::string record = is_coordinator ? kDecidedAgainstName : AbandonedName(node);
+    status = WriteFileAtomically(fs_, JoinPath(directory, record), reason);
     const absl::StatusOr<std::vector<std::string>> names = fs_->ListDirectory(directory);
     for (size_t i = 0; is_coordinator && names.ok() && i < names->size(); ++i) {
       if (!absl::StartsWith((*names)[i], kRankFilePrefix)) continue;
@@ -336,11 +345,28 @@ absl::Status CommitLog::RemoveSaves(int64_t below_generation) {
   return status;
 }
 
+NodeRecords CommitLog::ReadBacksOf(const SaveIdentity& id) const {
+  const int64_t generation = id.generation;
+  return NodeRecords(
+      fs_, CheckpointPath(run_dir_, id.step), id.num_nodes,
+      [generation](int node) { return VerifiedName(generation, node); },
+      [generation](int node) { return DamagedName(generation, node); });
+}
+
+absl::Status CommitLog::RecordReadBack(const SaveIdentity& id, int node,
+                                       const absl::Status& found) {
+  const std::string name =
+      found.ok() ? VerifiedName(id.generation, node) : DamagedName(id.generation, node);
+  return WriteFileAtomically(fs_, JoinPath(CheckpointPath(run_dir_, id.step), name),
+                             found.message());
+}
+
 absl::Status CommitLog::Retire(int keep_last, int64_t keep_every, int64_t generation) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
                             ListCheckpoints(run_dir_, fs_));
   int kept = 0;
   for (const CheckpointInfo& info : infos) {
+    if (info.step > StepOfGeneration(generation)) continue;
     if (!info.opens) continue;  // evidence, not garbage
     if (kept++ < std::max(keep_last, 2) || (keep_every > 0 && info.step % keep_every == 0))
       continue;

@@ -21,6 +21,7 @@
 #include "ckpt/client.h"
 #include "ckpt/layout.h"
 #include "ckpt/manifest.h"
+#include "ckpt/node_records.h"
 #include "core/base/file_system.h"
 
 namespace anyorder::ckpt {
@@ -59,23 +60,31 @@ class CommitLog {
   // changed; AlreadyExists if the step is committed already; otherwise what the file system says.
   absl::Status WriteAndVote(const SaveJob& job, WriteTimes* times);
 
-  // Unavailable while votes are missing; Aborted with the reason if a node gave up; DataLoss if
-  // votes do not agree.
+  // The votes of a save, of which the coordinator has seen none yet.
+  NodeRecords VotesOf(const SaveIdentity& id) const;
+  // Looks for those still missing. Unavailable while there are some; Aborted with the reason if a
+  // node gave up; DataLoss if votes do not agree.
+  absl::StatusOr<Manifest> CollectVotes(const SaveIdentity& id, NodeRecords& votes);
+  // The same for the first time.
   absl::StatusOr<Manifest> CollectVotes(const SaveIdentity& id);
 
   // `fence` is asked right before the commit point and must fail if another attempt owns the
   // run.
   absl::Status Commit(const Manifest& manifest, const std::function<absl::Status()>& fence);
 
-  // OK once committed; Unavailable while undecided; Aborted with the reason if given up.
+  // What the coordinator decided, asked by the other nodes: OK once committed; Unavailable while
+  // undecided; Aborted with the reason if given up.
   absl::Status ReadOutcome(const SaveIdentity& id);
 
-  // Of several nodes: says that `node` votes for no further save of this start, so that the others
-  // need not wait for it. Best effort: without it they wait for their vote_limit.
-  void RecordEnd(int64_t attempt, int node);
-  // A node that recorded its end before it voted for `id`; a vote that it wrote and that a network
-  // file system does not show yet looks the same.
-  std::optional<int> EndedWithoutVote(const SaveIdentity& id);
+  // Of several nodes: says that `node` votes for no further save of this start and, if it
+  // coordinates, decides on none, so that the others need not wait for it. Best effort: without it
+  // they wait for their vote_limit.
+  void RecordEnd(int64_t attempt, int node, bool is_coordinator);
+  // For the coordinator: a node that recorded its end and whose record is still missing; one that
+  // it wrote and that a network file system does not show yet looks the same.
+  std::optional<int> EndedWithout(int64_t attempt, const NodeRecords& records);
+  // For the others: whether the coordinator recorded its end. What it decided, it decided before.
+  bool CoordinatorHasEnded(int64_t attempt);
 
   // Frees the disk space and, with several nodes, leaves a record for the others. Best effort. A
   // node that has voted keeps its files, because the coordinator may be committing them; the
@@ -83,10 +92,15 @@ class CommitLog {
   void Abandon(const SaveIdentity& id, int node, const std::vector<int>& ranks,
                const std::string& reason, bool is_coordinator);
 
-  // Keeps the newest `keep_last` (>= 2), every step divisible by `keep_every` (0: none), and
-  // checkpoints that do not open. Goes through a trash name, so that a half-deleted checkpoint
-  // never looks complete. Also removes saves older than `generation`, which is the newest
-  // committed.
+  // What `node` found when it read back its files of a committed save.
+  absl::Status RecordReadBack(const SaveIdentity& id, int node, const absl::Status& found);
+  // The same of all nodes.
+  NodeRecords ReadBacksOf(const SaveIdentity& id) const;
+
+  // Of the checkpoints up to that of `generation`, which was read back, keeps the newest
+  // `keep_last` (>= 2), every step divisible by `keep_every` (0: none), and those that do not open.
+  // Newer ones may be damaged yet: they stay and do not count. Goes through a trash name, so that a
+  // half-deleted checkpoint never looks complete. Also removes saves older than `generation`.
   absl::Status Retire(int keep_last, int64_t keep_every, int64_t generation);
 
   // Commits the newest save of a dead attempt (< `attempt`) that all its nodes voted for, that no
@@ -105,8 +119,9 @@ class CommitLog {
   absl::Status CheckSpace(const SaveJob& job);
   absl::Status WriteFiles(const SaveJob& job, const std::string& directory, WriteTimes* times);
   absl::Status RefuseCommittedStep(const SaveIdentity& id);
-  absl::Status CheckNotGivenUp(const std::string& directory, int node);
-  absl::StatusOr<Manifest> CollectVotesIn(const std::string& directory, const SaveIdentity& id);
+  absl::Status CheckUndecided(const std::string& directory);
+  NodeRecords VotesIn(const std::string& directory, int num_nodes) const;
+  absl::StatusOr<Manifest> MergeVotesOf(const SaveIdentity& id, const NodeRecords& votes);
   absl::Status Publish(const std::string& directory, const SaveIdentity& id,
                        const std::function<absl::Status()>& fence);
   absl::StatusOr<Manifest> ReadVoted(const std::string& name, const std::string& run_id);

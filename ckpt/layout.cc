@@ -49,8 +49,22 @@ std::string RankFileName(int rank, int world_size) {
 std::string VoteName(int node) { return absl::StrFormat("prepared.%02d", node); }
 std::string AbandonedName(int node) { return absl::StrFormat("abandoned.%02d", node); }
 
+std::string VerifiedName(int64_t generation, int node) {
+  return absl::StrFormat("verified.g%d.%02d", generation, node);
+}
+std::string DamagedName(int64_t generation, int node) {
+  return absl::StrFormat("damaged.g%d.%02d", generation, node);
+}
+int64_t StepOfGeneration(int64_t generation) {
+  return generation % kGenerationsPerAttempt / kSavesPerStep;
+}
+
 std::string EndedName(int64_t attempt, int node) {
   return absl::StrFormat("%s%d.%02d", kEndedPrefix, attempt, node);
+}
+
+std::string CoordinatorEndedName(int64_t attempt) {
+  return absl::StrCat(kEndedPrefix, attempt, ".all");
 }
 
 std::optional<int64_t> ParseEndedName(absl::string_view name) {

@@ -43,11 +43,22 @@ std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id);
 std::string ClaimedName(const SaveIdentity& id, int64_t by_attempt);
 std::string RankFileName(int rank, int world_size);  // rank-00003-of-00008.safetensors
 std::string VoteName(int node);                      // prepared.00
-std::string AbandonedName(int node);                 // abandoned.00
+std::string AbandonedName(int node);                 // abandoned.00: why this node gave up
+// The coordinator's decision against a save, with the reason: what the other nodes look for.
+inline constexpr char kDecidedAgainstName[] = "abandoned.all";
+
+// In a committed checkpoint of several nodes: what this node found when it read back the files that
+// it wrote. With the generation, lest a stalled node speaks of another save of the step.
+std::string VerifiedName(int64_t generation, int node);  // verified.g300000002000.00
+std::string DamagedName(int64_t generation, int node);  // damaged.g300000002000.00, with the reason
+// The step of a generation.
+int64_t StepOfGeneration(int64_t generation);
 
 // In run-dir/checkpoints: this node's service ended normally and votes for no further save of that
 // attempt.
 std::string EndedName(int64_t attempt, int node);  // ended.3.00
+// The same of the coordinator's service, for nodes that need not know which one that is.
+std::string CoordinatorEndedName(int64_t attempt);  // ended.3.all
 
 std::optional<int64_t> ParseEndedName(absl::string_view name);  // its attempt
 std::optional<int64_t> ParseStepName(absl::string_view name);

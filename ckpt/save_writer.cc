@@ -1,7 +1,6 @@
 #include "ckpt/save_writer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -9,7 +8,7 @@
 #include "absl/strings/str_format.h"
 
 #include "ckpt/json_values.h"
-#include "ckpt/reader.h"
+#include "ckpt/save_verifier.h"
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
@@ -19,9 +18,15 @@ namespace anyorder::ckpt {
 
 namespace {
 
-// Polling the votes: quick while a commit takes milliseconds, gentle on a shared file system later.
-constexpr absl::Duration kFirstPoll = absl::Milliseconds(2);
+// The nodes that wait for the decision look more rarely the more they are, so that together they do
+// not look more often than a few dozen.
 constexpr absl::Duration kLongestPoll = absl::Milliseconds(500);
+constexpr absl::Duration kLongestPollPerNode = absl::Milliseconds(20);
+
+absl::Duration LongestPoll(const QueuedSave& save) {
+  if (save.is_coordinator) return kLongestPoll;
+  return std::max(kLongestPoll, save.job.id.num_nodes * kLongestPollPerNode);
+}
 
 std::vector<int> RanksOf(const SaveJob& job) {
   std::vector<int> ranks;
@@ -60,52 +65,16 @@ SaveWriter::SaveWriter(CommitLog* log, const ServiceOptions& options,
       options_(options),
       fence_(std::move(fence)),
       report_(std::move(report)),
-      thread_([this] { Loop(); }) {}
+      verifier_(std::make_unique<SaveVerifier>(log, options, fence_, report_)),
+      queue_([this](QueuedSave save) { Run(std::move(save)); }) {}
 
-SaveWriter::~SaveWriter() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
+SaveWriter::~SaveWriter() = default;
 
-void SaveWriter::Enqueue(QueuedSave save) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    queue_.push_back(std::move(save));
-  }
-  changed_.notify_all();
-}
-
-int SaveWriter::num_pending() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return static_cast<int>(queue_.size()) + (is_busy_ ? 1 : 0);
-}
+int SaveWriter::num_pending() const { return queue_.num_pending() + verifier_->num_pending(); }
 
 void SaveWriter::Cancel() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    cancelled_ = true;
-    queue_.clear();
-  }
-  changed_.notify_all();
-}
-
-void SaveWriter::Loop() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    QueuedSave save = std::move(queue_.front());
-    queue_.pop_front();
-    is_busy_ = true;
-    lock.unlock();
-    Run(std::move(save));
-    lock.lock();
-    is_busy_ = false;
-  }
+  queue_.Cancel();
+  verifier_->Cancel();
 }
 
 void SaveWriter::Report(SaveProgress* progress, SaveState state, absl::Time began) {
@@ -137,7 +106,7 @@ void SaveWriter::Run(QueuedSave save) {
   const absl::StatusOr<int64_t> free = log_->FreeBytes();
   progress.free_bytes = free.ok() ? *free : 0;
   Report(&progress, SaveState::kCommitted, save.began);
-  if (save.is_coordinator) VerifyAndRetire(std::move(progress));
+  verifier_->Enqueue({std::move(progress), ranks, save.is_coordinator});
 }
 
 absl::Status SaveWriter::WriteAndDecide(QueuedSave* save, SaveProgress* progress) {
@@ -148,64 +117,46 @@ absl::Status SaveWriter::WriteAndDecide(QueuedSave* save, SaveProgress* progress
   return AwaitDecision(*save, progress);
 }
 
+// One look of the coordinator.
+absl::StatusOr<Manifest> SaveWriter::LookForVotes(const SaveIdentity& id, NodeRecords& votes,
+                                                  std::string* ended) {
+  absl::StatusOr<Manifest> manifest = log_->CollectVotes(id, votes);
+  if (!absl::IsUnavailable(manifest.status())) return manifest;
+  ANYORDER_RETURN_IF_ERROR(fence_());
+  if (const std::optional<int> node = log_->EndedWithout(id.attempt, votes))
+    *ended = absl::StrCat("the service of node ", *node, " ended and has not voted");
+  return manifest;
+}
+
+// One look of another node, which learns of a lost lease from the lease thread (Cancel).
+absl::Status SaveWriter::LookForDecision(const SaveIdentity& id, std::string* ended) {
+  // The end first: what the coordinator decided, it decided before.
+  if (log_->CoordinatorHasEnded(id.attempt))
+    *ended = "the coordinator's service ended and has decided nothing";
+  return log_->ReadOutcome(id);
+}
+
 absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* progress) {
-  const absl::Time deadline = MonotonicNow() + options_.vote_limit;
-  absl::Time ended = absl::InfiniteFuture();
-  for (absl::Duration pause = kFirstPoll;; pause = std::min(pause * 2, kLongestPoll)) {
+  const SaveIdentity& id = save.job.id;
+  const auto sleep = [this](absl::Duration time) { return queue_.Sleep(time); };
+  NodeWait wait(options_.vote_limit, options_.ended_grace, LongestPoll(save));
+  NodeRecords votes = log_->VotesOf(id);
+  while (true) {
+    std::string ended;
     absl::Status undecided;
     if (save.is_coordinator) {
-      const absl::StatusOr<Manifest> manifest = log_->CollectVotes(save.job.id);
+      const absl::StatusOr<Manifest> manifest = LookForVotes(id, votes, &ended);
       if (manifest.ok()) {
         progress->bytes = manifest->num_bytes();
         return log_->Commit(*manifest, fence_);
       }
       undecided = manifest.status();
     } else {
-      undecided = log_->ReadOutcome(save.job.id);
-      if (undecided.ok()) return undecided;
+      undecided = LookForDecision(id, &ended);
     }
     if (!absl::IsUnavailable(undecided)) return undecided;
-    ANYORDER_RETURN_IF_ERROR(fence_());
-    if (const std::optional<int> node = log_->EndedWithoutVote(save.job.id)) {
-      ended = std::min(ended, MonotonicNow());
-      if (MonotonicNow() - ended > options_.ended_grace)
-        return DeadlineExceeded("the service of node ", *node, " ended and has not voted");
-    }
-    if (MonotonicNow() > deadline) {
-      return DeadlineExceeded(undecided.message(), " after ",
-                              absl::FormatDuration(options_.vote_limit));
-    }
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (changed_.wait_for(lock, absl::ToChronoMilliseconds(pause), [this] { return cancelled_; }))
-      return absl::CancelledError("the service lost the run directory");
+    ANYORDER_RETURN_IF_ERROR(wait.Pause(undecided, ended, sleep));
   }
-}
-
-void SaveWriter::VerifyAndRetire(SaveProgress progress) {
-  const absl::Time start = MonotonicNow();
-  if (options_.verify_after_commit) {
-    const std::string path = CheckpointPath(options_.run_dir, progress.id.step);
-    const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path, options_.fs);
-    const absl::Status verified = checkpoint.ok()
-                                      ? checkpoint->Verify({.pace = VerifyPace::kBackground})
-                                      : checkpoint.status();
-    progress.verify_seconds = absl::ToDoubleSeconds(MonotonicNow() - start);
-    progress.reason = std::string(verified.message());
-    Report(&progress, verified.ok() ? SaveState::kVerified : SaveState::kDamaged, start);
-    if (!verified.ok()) {
-      // Aside, or it would count as one of the newest that are kept, and a good one would be
-      // removed instead.
-      if (IsDamage(verified) && fence_().ok()) {
-        const absl::Status moved = Quarantine(path, options_.fs);
-        if (!moved.ok()) LogWarning(absl::StrCat("it stays under its name: ", moved.message()));
-      }
-      return;  // keep the older ones
-    }
-  }
-  absl::Status retired = fence_();
-  if (retired.ok())
-    retired = log_->Retire(options_.keep_last, options_.keep_every, progress.id.generation);
-  if (!retired.ok()) LogWarning(absl::StrCat("old checkpoints stay: ", retired.message()));
 }
 
 absl::StatusOr<EventLog> EventLog::Open(FileSystem* fs, const std::string& run_dir, int node) {

@@ -3,14 +3,11 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +17,7 @@
 #include "ckpt/commit.h"
 #include "ckpt/save_event.h"
 #include "ckpt/staging_buffer.h"
+#include "ckpt/work_queue.h"
 #include "core/base/file_system.h"
 
 namespace anyorder::ckpt {
@@ -67,8 +65,9 @@ struct ServiceOptions {
   bool verify_after_commit = true;  // read each checkpoint back before older ones are deleted
 
   int num_writer_threads = 2;  // two: one checks sums while the other waits for the disk
-  absl::Duration stage_limit = absl::Minutes(5);  // from the first rank's copy to the last one's
-  absl::Duration vote_limit = absl::Minutes(5);   // waiting for the other nodes
+  absl::Duration stage_limit = absl::Minutes(5);    // from the first rank's copy to the last one's
+  absl::Duration vote_limit = absl::Minutes(5);     // waiting for the other nodes
+  absl::Duration read_back_limit = absl::Hours(1);  // the same, for what they find in their files
   // How long after the end of a node's service its vote may still appear: as long as the file
   // system may hide a file of another node. Then the vote counts as missing.
   absl::Duration ended_grace = absl::Seconds(2);
@@ -83,39 +82,37 @@ struct ServiceOptions {
   absl::Status Validate() const;  // InvalidArgument with all values
 };
 
+class SaveVerifier;
+
 class SaveWriter {
  public:
   // `fence` fails when another attempt owns the run directory. `report` is called on the
-  // writer's thread.
+  // writer's thread and on the verifier's.
   SaveWriter(CommitLog* log, const ServiceOptions& options, std::function<absl::Status()> fence,
              std::function<void(const SaveProgress&)> report);
   ~SaveWriter();  // finishes the queue
 
-  void Enqueue(QueuedSave save);
-  // Saves queued or being written.
+  void Enqueue(QueuedSave save) { queue_.Enqueue(std::move(save)); }
+  // Saves queued, being written or being read back.
   int num_pending() const;
   // Gives up waiting and drops the queue: the run directory is no longer ours.
   void Cancel();
 
  private:
-  void Loop();
   void Run(QueuedSave save);
   absl::Status WriteAndDecide(QueuedSave* save, SaveProgress* progress);
   absl::Status AwaitDecision(const QueuedSave& save, SaveProgress* progress);
-  void VerifyAndRetire(SaveProgress progress);
+  absl::StatusOr<Manifest> LookForVotes(const SaveIdentity& id, NodeRecords& votes,
+                                        std::string* ended);
+  absl::Status LookForDecision(const SaveIdentity& id, std::string* ended);
   void Report(SaveProgress* progress, SaveState state, absl::Time began);
 
   CommitLog* const log_;
   const ServiceOptions options_;
   const std::function<absl::Status()> fence_;
   const std::function<void(const SaveProgress&)> report_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<QueuedSave> queue_;
-  bool is_busy_ = false;
-  bool stopping_ = false;
-  bool cancelled_ = false;
-  std::thread thread_;  // last: starts when everything above is ready
+  const std::unique_ptr<SaveVerifier> verifier_;  // the queue below gives it work to its end
+  WorkQueue<QueuedSave> queue_;                   // last: its thread uses all of the above
 };
 
 // run-dir/ckptd.node00.jsonl: one JSON object per change of state, appended with one write(2) each.

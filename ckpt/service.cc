@@ -154,7 +154,8 @@ absl::Status Service::Run() {
   }
   connections_.clear();
   StopListening();
-  if (options_.num_nodes > 1) commit_log_.RecordEnd(options_.attempt, options_.node);
+  if (options_.num_nodes > 1)
+    commit_log_.RecordEnd(options_.attempt, options_.node, is_coordinator_);
   if (lease_ != nullptr) return lease_->Release();
   return absl::OkStatus();
 }
@@ -262,6 +263,7 @@ void Service::Take(Connection* connection, Hello& hello) {
   connection->world_size = static_cast<int>(hello.world_size);
   connection->local_world_size = static_cast<int>(hello.local_world_size);
   had_trainer_ = true;
+  is_coordinator_ = is_coordinator_ || connection->rank == 0;
   assembly_.RankCame(connection->rank);
   Post(connection, Welcome{AnswerOf(absl::OkStatus())});
 }

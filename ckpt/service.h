@@ -119,6 +119,7 @@ class Service {
   std::list<Connection> connections_;
   std::unique_ptr<SaveWriter> writer_;
   bool had_trainer_ = false;
+  bool is_coordinator_ = false;  // rank 0 came to this service
   absl::Time last_busy_ = MonotonicNow();
   absl::Time stop_since_ = absl::InfiniteFuture();
   std::atomic<bool> stop_requested_ = false;  // these two also by signal handlers

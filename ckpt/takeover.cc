@@ -127,12 +127,14 @@ absl::StatusOr<Manifest> CommitLog::ReadVoted(const std::string& name, const std
   ANYORDER_ASSIGN_OR_RETURN(const Vote vote, ParseVote(text, path));
   if (vote.id.run_id != run_id || ParseTemporaryName(name) != vote.id.generation)
     return DataLoss("'", path, "' is the vote of another save");
-  for (int node = 0; node < vote.id.num_nodes; ++node) {
-    // NotFound if it is missing; CollectVotes calls that Unavailable, as it does a disk that does
-    // not answer.
-    ANYORDER_RETURN_IF_ERROR(fs_->OpenForRead(JoinPath(directory, VoteName(node))).status());
-  }
-  return CollectVotesIn(directory, vote.id);
+  ANYORDER_RETURN_IF_ERROR(CheckUndecided(directory));
+  NodeRecords votes = VotesIn(directory, vote.id.num_nodes);
+  const absl::Status all = votes.Look();
+  // What is missing now stays missing. A disk that does not answer is Unavailable, too.
+  if (absl::IsUnavailable(all) && !votes.missing().empty() && !votes.IsThere(votes.missing()[0]))
+    return NotFound("'", directory, "': ", all.message());
+  ANYORDER_RETURN_IF_ERROR(all);
+  return MergeVotesOf(vote.id, votes);
 }
 
 absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(

@@ -304,7 +304,8 @@ absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path) {
     const absl::Status removed = fs->RemoveFile(JoinPath(path, name));
     if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   }
-  return fs->RemoveDirectory(path);
+  const absl::Status removed = fs->RemoveDirectory(path);
+  return absl::IsNotFound(removed) ? absl::OkStatus() : removed;  // another thread was quicker
 }
 
 FileSystem* FileSystem::Posix() {

@@ -17,6 +17,7 @@
 #include "ckpt/protocol.h"
 #include "ckpt/rank_file.h"
 #include "core/base/monotonic_clock.h"
+#include "core/base/whole_file.h"
 #include "tests/ckpt/service_fixture.h"
 #include "tests/ckpt/staged_save.h"
 
@@ -218,6 +219,26 @@ TEST_F(ServiceTest, ANewStartWaitsForTheOldOnesStagedSaves) {
   Serve(Options(2));  // returns when the old service has finished
   const std::string newest = FindNewestGood(run_dir(), true).value();
   EXPECT_EQ(newest, StepPath(100));
+}
+
+TEST_F(ServiceTest, ReadingBackDoesNotHoldUpTheNextSave) {
+  std::atomic<bool> may_read = false;
+  fault_fs_.set_before_call([&](int64_t, FaultyCall call, const std::string& path) {
+    if (call != FaultyCall::kRead || !absl::StrContains(path, "/step-000000100/rank-")) return;
+    while (!may_read) absl::SleepFor(absl::Milliseconds(1));
+  });
+  Serve(FaultyOptions());
+  auto clients = ConnectAll(1);
+  for (const int64_t step : {100, 200}) {
+    SaveAll(clients, step, State(step));
+    ExpectCommitted(*clients[0], step);
+  }
+  may_read = true;
+  StopAll();
+  const std::string events = ReadWholeFile(run_dir() + "/ckptd.node00.jsonl").value();
+  const size_t first = events.find("VERIFIED");
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_NE(events.find("VERIFIED", first + 1), std::string::npos);
 }
 
 TEST_F(ServiceTest, ALongRecoveryKeepsTheLease) {

@@ -4,9 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 
 #include "ckpt/commit.h"
@@ -18,7 +25,9 @@
 namespace anyorder::ckpt {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 // Far beyond the test's time limit: waiting so long fails the test.
 constexpr absl::Duration kForever = absl::Hours(1);
@@ -31,6 +40,22 @@ class SeveralNodesTest : public ServiceTest {
     options.num_nodes = 2;
     options.local_world_size = 1;
     return options;
+  }
+  // Both nodes' services on the faulty disk, and one trainer each.
+  std::vector<std::unique_ptr<Client>> ServeTwoNodes() {
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int node = 0; node < 2; ++node) {
+      ServiceOptions options = Options(1, node, 2);
+      options.fs = &fault_fs_;
+      Serve(options);
+    }
+    for (int node = 0; node < 2; ++node)
+      clients.push_back(Client::Connect(TrainerOfNode(node)).value());
+    return clients;
+  }
+  static void CommitOnBoth(const std::vector<std::unique_ptr<Client>>& clients, int64_t step) {
+    SaveAll(clients, step, State(step));
+    for (const auto& client : clients) ExpectCommitted(*client, step);
   }
   std::string EventsOfNode(int node) const {
     return ReadWholeFile(run_dir() + "/ckptd.node0" + std::to_string(node) + ".jsonl").value();
@@ -77,6 +102,44 @@ TEST_F(SeveralNodesTest, AVoteBeforeTheEndCounts) {
   StopAll();
   const Checkpoint checkpoint = Checkpoint::Open(StepPath(100)).value();
   ExpectHolds(checkpoint, state, 1);
+}
+
+TEST_F(SeveralNodesTest, EachNodeReadsItsOwnFilesBackAndTheCoordinatorActs) {
+  std::mutex mutex;
+  std::map<std::string, int> num_reads;
+  fault_fs_.set_before_call([&](int64_t, FaultyCall call, const std::string& path) {
+    if (call != FaultyCall::kRead || !absl::StrContains(path, "/step-000000100/rank-")) return;
+    const std::lock_guard<std::mutex> lock(mutex);
+    ++num_reads[BaseName(path)];
+    if (BaseName(path) == RankFileName(1, 2)) FlipByte(path, 5000);
+  });
+  CommitOnBoth(ServeTwoNodes(), 100);
+  StopAll();
+  EXPECT_THAT(num_reads, ElementsAre(Pair(RankFileName(0, 2), 1), Pair(RankFileName(1, 2), 1)));
+  EXPECT_THAT(EventsOfNode(0), HasSubstr("DAMAGED"));
+  EXPECT_THAT(EventsOfNode(0), HasSubstr("node 1: 'rank-00001-of-00002.safetensors': CRC"));
+  EXPECT_THAT(EventsOfNode(1), HasSubstr("DAMAGED"));
+  EXPECT_TRUE(std::filesystem::exists(StepPath(100) + ".quarantine"));
+}
+
+TEST_F(SeveralNodesTest, OlderOnesGoWhenAllNodesHaveReadBack) {
+  std::atomic<bool> may_read = false;
+  fault_fs_.set_before_call([&](int64_t, FaultyCall call, const std::string& path) {
+    if (call != FaultyCall::kRead || !absl::StrContains(path, "/step-000000300/rank-00001")) return;
+    while (!may_read) absl::SleepFor(absl::Milliseconds(1));
+  });
+  const auto clients = ServeTwoNodes();
+  for (const int64_t step : {100, 200, 300}) CommitOnBoth(clients, step);
+  const std::string mine =
+      StepPath(300) + "/" + VerifiedName(kGenerationsPerAttempt + 300 * kSavesPerStep, /*node=*/0);
+  for (int wait = 0; !std::filesystem::exists(mine) && wait < 6000; ++wait)
+    absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_TRUE(std::filesystem::exists(mine));
+  EXPECT_TRUE(std::filesystem::exists(StepPath(100)));  // node 1 has not said anything
+  may_read = true;
+  StopAll();
+  EXPECT_FALSE(std::filesystem::exists(StepPath(100)));
+  EXPECT_TRUE(std::filesystem::exists(StepPath(200)));
 }
 
 TEST_F(SeveralNodesTest, ASignalToAllLeavesTheTrainersTheirLastSave) {
