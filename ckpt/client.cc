@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -28,6 +29,7 @@ constexpr absl::Duration kAnswerLimit = absl::Seconds(20);
 // Once lost, a service that is back answers at once; one that hangs must not cost every step of
 // training.
 constexpr absl::Duration kReconnectLimit = absl::Milliseconds(200);
+constexpr int kMostCopyThreads = 4;  // memory gives no more to more of them
 constexpr int64_t kBufferUnit = int64_t{2} << 20;
 // The header may grow by a few digits from one save to the next.
 constexpr int64_t kHeaderRoom = int64_t{64} << 10;
@@ -77,6 +79,14 @@ absl::Status CheckRanges(const std::vector<TensorRange>& ranges, const std::stri
   }
   if (!IsUtf8(metadata)) return absl::InvalidArgumentError("checkpoint metadata is not UTF-8");
   return absl::OkStatus();
+}
+
+// All ranks of a node copy at the same time.
+int CopyThreads(const ClientOptions& options) {
+  if (options.copy_threads > 0) return options.copy_threads;
+  const int ranks = options.local_world_size > 0 ? options.local_world_size : options.world_size;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / ranks, 1,
+                    kMostCopyThreads);
 }
 
 // "MemAvailable" of /proc/meminfo in bytes, or -1.
@@ -294,7 +304,8 @@ absl::Status Client::Copy(int index, const SaveIdentity& id, const RankFilePlan&
   if (copy_ != nullptr) {
     copy_->Begin(plan, ranges, buffers_[index].memory->data());
   } else {
-    stage.crcs = CrcsToHex(CopyRankFile(plan, ranges, buffers_[index].memory->data()));
+    stage.crcs = CrcsToHex(
+        CopyRankFile(plan, ranges, buffers_[index].memory->data(), CopyThreads(options_)));
   }
   stage.copy_ms = absl::ToDoubleMilliseconds(MonotonicNow() - start);
   if (copy_ == nullptr) return HandOver(stage);

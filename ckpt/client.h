@@ -1,9 +1,9 @@
 // The trainer's side of the checkpoint service: one Client per rank.
 //
-// A save costs the trainer one memory copy, which also takes the checksums; state in device memory
-// is copied in the background. Everything after that - disk, votes, commit - happens in
-// anyorder-ckptd and continues even if every trainer is killed. Only SaveState::kCommitted means
-// "saved".
+// A save costs the trainer one memory copy, which also takes the checksums and which several
+// threads share; state in device memory is copied in the background. Everything after that - disk,
+// votes, commit - happens in anyorder-ckptd and continues even if every trainer is killed. Only
+// SaveState::kCommitted means "saved".
 //
 // Thread-compatible: one thread at a time.
 
@@ -98,6 +98,8 @@ struct ClientOptions {
   // What reads the ranges; borrowed. Null: they are host memory, and Save copies them itself.
   Copier* copier = nullptr;
   absl::Duration copy_limit = absl::Minutes(2);  // after which the save has failed
+  // That share the copy of host memory. 0: this rank's part of the machine's cores, up to four.
+  int copy_threads = 0;
 };
 
 struct SaveResult {

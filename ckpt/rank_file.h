@@ -32,9 +32,10 @@ absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id, int rank,
                                           const std::vector<TensorRange>& ranges);
 
 // Copies header and tensors into `buffer` [plan.layout.file_bytes] and returns the CRCs of its
-// chunks.
+// chunks, each taken of the source by the thread that copies it. Up to `num_threads` share a large
+// file: one that sums while it copies may be slower than a memcpy, two are not.
 std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
-                                   uint8_t* buffer);
+                                   uint8_t* buffer, int num_threads = 1);
 // The same, as the file that a save stages; `buffer` must outlive it.
 StagedFile StageRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges, int rank,
                          uint8_t* buffer);

@@ -49,6 +49,16 @@ class Cases {
     if (seconds_[name].empty()) names_.push_back(name);
     seconds_[name].push_back(seconds);
   }
+  // How many times as long `name` took as `other`, round by round: a busy machine slows both.
+  void PrintRatio(const std::string& name, const std::string& other) {
+    std::vector<double> ratios;
+    for (size_t i = 0; i < seconds_[name].size(); ++i)
+      ratios.push_back(seconds_[name][i] / seconds_[other][i]);
+    absl::PrintF(
+        "{\"case\": \"%s / %s\", \"median\": %.3f, \"min\": %.3f, \"max\": %.3f, \"rounds\": %d}\n",
+        name, other, bench::Median(ratios), *std::ranges::min_element(ratios),
+        *std::ranges::max_element(ratios), ratios.size());
+  }
   // Of `bytes` each.
   void Print(int64_t bytes) {
     for (const std::string& name : names_) {
@@ -173,6 +183,8 @@ void Measure(const std::string& run_dir, Client& client, const Payload& payload)
     ANYORDER_CHECK(std::memcmp(source, target, bytes) == 0);
   }
   cases.Print(bytes);
+  cases.PrintRatio("copy_with_crc32c", "memcpy");
+  cases.PrintRatio("stall", "memcpy");
 }
 
 int Main(int argc, char** argv) {

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "ckpt/rank_file.h"
 #include "core/base/crc32c.h"
 
 namespace anyorder::ckpt {
@@ -61,6 +64,34 @@ TEST(ChunkSumsTest, CopiesAnyBytesToAnyAddressAndNothingBeside) {
       std::copy_n(source.begin() + from, bytes, expected.begin() + to);
       ASSERT_EQ(target, expected) << bytes << " bytes, from " << from << " to " << to;
     }
+  }
+}
+
+// Pieces that end inside chunks, several ranges, a last chunk that is short.
+TEST(CopyRankFileTest, ThreadsThatShareACopyMakeTheSameFile) {
+  constexpr int64_t kElements = 3'300'007;
+  std::vector<float> values(kElements);
+  for (int64_t i = 0; i < kElements; ++i) values[i] = static_cast<float>(i % 9973);
+  TensorRange pieces{"master", DType::kFloat32, {kElements}, 0, kElements};
+  for (const auto& [begin, end] :
+       {std::pair<int64_t, int64_t>{0, 5}, {5, 700'001}, {700'001, kElements}})
+    pieces.pieces.push_back({&values[begin], end - begin});
+  const std::vector<TensorRange> ranges = {
+      pieces, {"adam_m", DType::kFloat32, {kElements}, 100, 2'000'101, &values[7]}};
+  const RankFilePlan plan = PlanRankFile({"test", 1, 1, 1, 1, 1}, 0, ranges).value();
+  std::vector<uint8_t> expected(plan.layout.file_bytes);
+  const std::vector<uint32_t> sums = CopyRankFile(plan, ranges, expected.data());
+  ASSERT_EQ(static_cast<int64_t>(sums.size()), NumCrcChunks(plan.layout.file_bytes));
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const int64_t begin = static_cast<int64_t>(i) * kCrcChunkBytes;
+    const int64_t bytes = std::min(kCrcChunkBytes, plan.layout.file_bytes - begin);
+    EXPECT_EQ(sums[i], Crc32c(&expected[begin], bytes)) << i;
+  }
+  EXPECT_EQ(std::memcmp(&expected[plan.layout.offsets[1]], &values[7], 2'000'001 * 4), 0);
+  for (const int num_threads : {2, 3, 16}) {
+    std::vector<uint8_t> copy(plan.layout.file_bytes);
+    EXPECT_EQ(CopyRankFile(plan, ranges, copy.data(), num_threads), sums);
+    EXPECT_TRUE(copy == expected);
   }
 }
 
