@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <type_traits>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -86,6 +87,21 @@ bool MakeBody(int64_t type, MessageBody& body) {
   return false;
 }
 
+// The descriptor that travels with a message, null if none does.
+template <typename Body>
+auto* MemoryOf(Body& message) {
+  using Fd = std::conditional_t<std::is_const_v<Body>, const UniqueFd, UniqueFd>;
+  return std::visit(
+      [](auto& body) -> Fd* {
+        if constexpr (requires { body.fd; }) {
+          return &body.fd;
+        } else {
+          return nullptr;
+        }
+      },
+      message);
+}
+
 void AppendWord(uint32_t word, std::string* out) {
   for (int byte = 0; byte < 4; ++byte) out->push_back(static_cast<char>(word >> (8 * byte)));
 }
@@ -117,6 +133,20 @@ absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   return address;
+}
+
+struct Connected {
+  UniqueFd fd;
+  int error = 0;  // errno; EAGAIN: somebody listens, whose queue is full
+};
+absl::StatusOr<Connected> Connect(const std::string& socket_path) {
+  ANYORDER_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(socket_path));
+  Connected peer;
+  peer.fd = UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!peer.fd.valid()) return ErrnoStatus("socket", socket_path);
+  if (connect(peer.fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    peer.error = errno;
+  return peer;
 }
 
 // Creates `directory` and missing parents; the last one must be private to this user.
@@ -166,7 +196,7 @@ absl::Status Channel::Post(const Message& message) {
   AppendWord(static_cast<uint32_t>(body.size()), &out_);
   AppendWord(Crc32c(body.data(), static_cast<int64_t>(body.size())), &out_);
   out_ += body;
-  if (const auto* memory = std::get_if<Register>(&message.body)) out_fd_ = memory->fd.get();
+  if (const UniqueFd* memory = MemoryOf(message.body)) out_fd_ = memory->get();
   return Flush();
 }
 
@@ -268,9 +298,11 @@ absl::StatusOr<std::optional<Message>> Channel::TakeMessage() {
   if (Crc32c(body.data(), length) != WordAt(in_, taken_ + 8))
     return absl::DataLossError("a message has a wrong checksum");
   ANYORDER_ASSIGN_OR_RETURN(Message message, ParseMessage(body));
-  if (auto* memory = std::get_if<Register>(&message.body)) {
-    if (in_fds_.empty()) return absl::DataLossError("a Register message came without its memory");
-    memory->fd = std::move(in_fds_.front());
+  UniqueFd* const memory = MemoryOf(message.body);
+  if (memory != nullptr && in_fds_.empty())
+    return absl::DataLossError("a message came without its memory");
+  if (memory != nullptr) {
+    *memory = std::move(in_fds_.front());
     in_fds_.pop_front();
   }
   taken_ += kFrameHeaderBytes + length;
@@ -303,20 +335,22 @@ std::string DefaultSocketPath(absl::string_view run_dir, int node) {
 }
 
 absl::StatusOr<Channel> ConnectChannel(const std::string& socket_path) {
-  ANYORDER_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(socket_path));
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return ErrnoStatus("socket", socket_path);
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
-    return Unavailable("connect to '", socket_path, "': ", std::strerror(errno));
-  if (!IsSameUser(fd.get()))
+  ANYORDER_ASSIGN_OR_RETURN(Connected peer, Connect(socket_path));
+  if (peer.error != 0) {
+    return Unavailable("connect to '", socket_path, "': ",
+                       peer.error == EAGAIN ? "its queue is full; is its service stopped?"
+                                            : std::strerror(peer.error));
+  }
+  if (!IsSameUser(peer.fd.get()))
     return PermissionDenied("'", socket_path, "' is served by another user");
-  return Channel(std::move(fd));
+  return Channel(std::move(peer.fd));
 }
 
 absl::StatusOr<UniqueFd> ListenOn(const std::string& socket_path) {
   ANYORDER_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(socket_path));
   ANYORDER_RETURN_IF_ERROR(MakePrivateDirectory(ParentPath(socket_path)));
-  if (ConnectChannel(socket_path).ok())
+  ANYORDER_ASSIGN_OR_RETURN(const Connected peer, Connect(socket_path));
+  if (peer.error == 0 || peer.error == EAGAIN)
     return AlreadyExists("a checkpoint service listens on '", socket_path, "' already");
   unlink(socket_path.c_str());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -1,8 +1,8 @@
-// Framed messages between trainers and the checkpoint service over a Unix stream socket.
-// See PROTOCOL.md.
+// Framed messages between trainers and the checkpoint service over a Unix stream socket, and
+// between services and the launcher over TCP (core/liveness). See PROTOCOL.md.
 //
 // Frame: 4-byte magic, 4-byte body length, 4-byte CRC32C of the body, then the body: one JSON
-// object. A Register frame carries one memfd by SCM_RIGHTS.
+// object. A frame of Register or Watch carries one memfd by SCM_RIGHTS.
 
 #pragma once
 
@@ -138,9 +138,56 @@ struct BufferFree {
   }
 };
 
+// About who is alive. Not answered.
+
+// From a rank, on a connection of its own: the page that says what it does
+// (core/liveness/rank_page.h). The connection closes with the rank.
+struct Watch {
+  UniqueFd fd;  // as in Register
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self&, Visitor&) {}
+};
+
+// To a rank: end at once. From the launcher to a service: its ranks must.
+struct EndRanks {
+  std::string reason;
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("reason", self.reason);
+  }
+};
+
+// From a service to the launcher, first, then Report.
+struct Attach {
+  std::string token;  // that the launcher wrote into the run directory
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("token", self.token);
+  }
+};
+
+struct Report {
+  std::string text;  // SerializeNodeReport
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("text", self.text);
+  }
+};
+
+// From the launcher to a service.
+struct Alive {
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self&, Visitor&) {}
+};
+
 // Their order is that of the numbers on the wire, from 1.
-using MessageBody = std::variant<Hello, Welcome, Register, Registered, Begin, Stage, Staged,
-                                 SaveEvent, BufferFree, Shutdown, ShuttingDown>;
+using MessageBody =
+    std::variant<Hello, Welcome, Register, Registered, Begin, Stage, Staged, SaveEvent, BufferFree,
+                 Shutdown, ShuttingDown, Watch, EndRanks, Attach, Report, Alive>;
 
 struct Message {
   // The service drops a message of another run or attempt.
@@ -198,7 +245,8 @@ class Channel {
 // address.
 std::string DefaultSocketPath(absl::string_view run_dir, int node);
 
-// Connects; the peer must run as the same user (SO_PEERCRED). Errors: Unavailable,
+// Connects; the peer must run as the same user (SO_PEERCRED). Does not wait: of a peer that accepts
+// nobody, because it is stopped, the queue is full some day. Errors: Unavailable,
 // PermissionDenied.
 absl::StatusOr<Channel> ConnectChannel(const std::string& socket_path);
 

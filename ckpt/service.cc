@@ -60,7 +60,21 @@ void Service::StopListening() {
   listener_ = UniqueFd();
 }
 
+absl::Status Service::StartRelay() {
+  HealthRelayOptions relay;
+  relay.run_id = options_.run_id;
+  relay.attempt = options_.attempt;
+  relay.node = options_.node;
+  absl::StatusOr<LauncherEndpoint> launcher =
+      ReadLauncherEndpoint(options_.fs, LauncherEndpointPath(options_.run_dir, options_.attempt));
+  if (!launcher.ok() && !absl::IsNotFound(launcher.status())) return launcher.status();
+  if (launcher.ok()) relay.launcher = *std::move(launcher);
+  relay_ = std::make_unique<HealthRelay>(std::move(relay));
+  return absl::OkStatus();
+}
+
 absl::Status Service::Start() {
+  ANYORDER_RETURN_IF_ERROR(StartRelay());
   ANYORDER_ASSIGN_OR_RETURN(lease_, TakeOrAwaitLease(options_));
   // Recovery may read for many minutes, during which the lease must not look abandoned.
   lease_thread_ = std::thread([this] { KeepLease(); });
@@ -93,9 +107,11 @@ void Service::KeepLease() {
   while (!closing_changed_.wait_for(lock, absl::ToChronoMilliseconds(options_.lease_lifetime / 3),
                                     [this] { return closing_; })) {
     lock.unlock();
+    relay_->BeginFileCall();
     absl::Status held = lease_ != nullptr ? lease_->Renew() : CheckFence();
     // A full disk stops the heartbeat, not the ownership: what counts is the name in the file.
     if (!held.ok() && !absl::IsAborted(held)) held = CheckFence();
+    relay_->EndFileCall();
     if (held.ok()) last_good = std::chrono::steady_clock::now();
     lock.lock();
     // The file system may fail to read the file for a while, but not for longer than others wait.
@@ -136,6 +152,7 @@ absl::Status Service::Run() {
     PublishProgress();
     CloseBroken();
     MoveDecidedSaves();
+    for (const std::string& note : relay_->TakeNotes()) LogWarning(note);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!lease_fault_.ok()) {
       writer_->Cancel();
@@ -163,7 +180,7 @@ absl::Status Service::Run() {
 bool Service::ShouldExit() {
   const absl::Time now = MonotonicNow();
   const bool is_working = assembly_.has_open() || writer_->num_pending() > 0;
-  if (is_working || num_trainers() > 0) last_busy_ = now;
+  if (is_working || num_trainers() > 0 || relay_->num_ranks() > 0) last_busy_ = now;
   if (stop_after_trainers_ && num_trainers() == 0) stop_requested_ = true;
   if (stop_requested_) {
     stop_since_ = std::min(stop_since_, now);
@@ -348,6 +365,12 @@ void Service::Take(Connection* connection, Shutdown& shutdown) {
     RequestStop();
   }
   Post(connection, ShuttingDown{AnswerOf(status)});
+}
+
+// From here on it is no connection of this thread, which may wait for a file.
+void Service::Take(Connection* connection, Watch& watch) {
+  relay_->Adopt(std::move(connection->channel), std::move(watch.fd));
+  connection->fault = absl::UnavailableError("it is the relay's");
 }
 
 void Service::Post(Connection* connection, MessageBody body) {

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 
 #include "ckpt/commit.h"
+#include "ckpt/health_relay.h"
 #include "ckpt/lease.h"
 #include "ckpt/protocol.h"
 #include "ckpt/save_assembly.h"
@@ -53,6 +54,7 @@ struct Connection {
 
 class Service {
  public:
+  // Reports to the launcher that started it, if one did (LauncherEndpointPath), from the begin on.
   // Takes the lease (node 0) or waits for node 0 to have it, removes leftovers of dead starts, and
   // listens. A service of an earlier start that has no trainers is asked to finish and waited for.
   // Errors: InvalidArgument for bad options; AlreadyExists naming the owner if the run directory is
@@ -76,6 +78,7 @@ class Service {
 
  private:
   Service(const ServiceOptions& options, UniqueFd wake, EventLog event_log);
+  absl::Status StartRelay();
   absl::Status Start();
   // Main thread
   void Wake();
@@ -89,6 +92,7 @@ class Service {
   void Take(Connection* connection, Begin& begin);
   void Take(Connection* connection, Stage& stage);
   void Take(Connection* connection, Shutdown& shutdown);
+  void Take(Connection* connection, Watch& watch);
   void Take(Connection* connection, auto& other);
   bool IsTrainer(Connection* connection);
   absl::Status StageFile(Connection* connection, const Stage& stage);
@@ -114,6 +118,7 @@ class Service {
   EventLog event_log_;
   CommitLog commit_log_;
   SaveAssembly assembly_;
+  std::unique_ptr<HealthRelay> relay_;
   std::unique_ptr<Lease> lease_;  // of node 0
   UniqueFd listener_;
   std::list<Connection> connections_;

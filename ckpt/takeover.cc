@@ -1,5 +1,7 @@
 #include "ckpt/takeover.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -104,6 +106,8 @@ absl::Status RetirePredecessor(const ServiceOptions& o) {
       return absl::OkStatus();  // nobody to ask; Lease::Acquire judges the rest
     }
     if (!has_asked) {
+      // One that is stopped would answer nobody and keep its lease for ever.
+      ::kill(static_cast<pid_t>(owner->pid), SIGCONT);
       const absl::Status asked =
           ShutDownService(owner->socket_path, owner->run_id, owner->attempt, /*only_if_idle=*/true);
       if (absl::IsFailedPrecondition(asked)) {

@@ -5,20 +5,24 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 
 #include "core/base/log.h"
-#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
-#include "dist/heartbeat.h"
+#include "core/liveness/exit_after.h"
 
 namespace anyorder::dist {
 namespace {
 
-constexpr absl::Duration kProbePeriod = absl::Milliseconds(250);
-
 CollectiveWatchOptions WithDefaults(CollectiveWatchOptions options) {
-  if (!options.report) options.report = [](const std::string& line) { LogWarning(line); };
-  if (!options.exit) options.exit = [] { _exit(kExitIo); };
+  const bool ends_process = !options.exit;
+  if (ends_process) options.exit = [] { _exit(kExitIo); };
+  if (!options.report) {
+    options.report = [ends_process, limit = options.exit_limit](const std::string& line) {
+      if (ends_process) liveness::ExitAfter(limit, kExitIo);
+      LogWarning(line);
+    };
+  }
   return options;
 }
 
@@ -40,31 +44,31 @@ CollectiveWatch::~CollectiveWatch() {
 }
 
 void CollectiveWatch::SetPhase(absl::string_view phase) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(phase_mutex_);
   phase_ = std::string(phase);
-  if (options_.heartbeat != nullptr) options_.heartbeat->SetPhase(phase);
+  if (options_.page != nullptr) options_.page->SetPhase(phase);
+}
+
+void CollectiveWatch::AddProgress(int64_t amount) {
+  if (options_.page != nullptr) options_.page->AddProgress(amount);
+}
+
+void CollectiveWatch::SetTimes(const liveness::RankTimes& times) {
+  if (options_.page != nullptr) options_.page->SetTimes(times);
 }
 
 void CollectiveWatch::Begin(const char* collective) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  collective_ = collective;
-  ++number_;
-  begun_ = MonotonicNow();
-  if (options_.heartbeat != nullptr) options_.heartbeat->Begin(collective, number_);
+  if (options_.page != nullptr) options_.page->Begin(collective);
 }
 
 void CollectiveWatch::End() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  collective_ = nullptr;
-  if (options_.heartbeat != nullptr) options_.heartbeat->End();
+  if (options_.page != nullptr) options_.page->End();
 }
 
 void CollectiveWatch::set_probe(std::function<absl::Status()> probe) {
-  const std::lock_guard<std::mutex> probe_lock(probe_mutex_);
-  probe_ = std::move(probe);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    has_probe_ = probe_ != nullptr;
+    probe_ = std::move(probe);
   }
   changed_.notify_one();
 }
@@ -72,7 +76,7 @@ void CollectiveWatch::set_probe(std::function<absl::Status()> probe) {
 void CollectiveWatch::GiveUp(const absl::Status& why, const std::function<void()>& before_exit) {
   std::string phase;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(phase_mutex_);
     phase = phase_;
   }
   options_.report(absl::StrCat("rank ", rank_, " on ", host_, ": ", why.message(), " in phase '",
@@ -81,65 +85,19 @@ void CollectiveWatch::GiveUp(const absl::Status& why, const std::function<void()
   options_.exit();
 }
 
-bool CollectiveWatch::AskProbe() {
-  const std::lock_guard<std::mutex> lock(probe_mutex_);
-  if (probe_ == nullptr) return true;
-  const absl::Status status = probe_();
-  if (status.ok()) return true;
-  GiveUp(status, nullptr);
-  probe_ = nullptr;  // only a test's exit returns
-  return false;
-}
-
-std::string CollectiveWatch::Describe(absl::Duration elapsed) const {
-  return absl::StrCat("rank ", rank_, " on ", host_, ": collective ", number_, " (", collective_,
-                      ") has run for ",
-                      absl::FormatDuration(absl::Trunc(elapsed, absl::Milliseconds(1))),
-                      " in phase '", phase_, "'");
-}
-
-// A rank that runs ticks twice within the silence that counts as none.
-std::string CollectiveWatch::DescribeMissing() const {
-  if (options_.heartbeat == nullptr) return "";
-  options_.heartbeat->Tick();  // it is not this rank that is missing
-  const std::string missing =
-      options_.heartbeat->DescribeMissing(number_, options_.report_after / 2);
-  return missing.empty() ? "; all ranks run and are in it" : absl::StrCat("; missing: ", missing);
-}
-
-// Polls instead of being woken by every Begin: a step makes dozens of collectives and a limit is
-// seconds.
 void CollectiveWatch::Run() {
-  const absl::Duration period = std::min(options_.report_after, options_.exit_after) / 4;
   std::unique_lock<std::mutex> lock(mutex_);
-  int64_t reported = 0;
   while (!stopping_) {
-    if (options_.heartbeat != nullptr) options_.heartbeat->Tick();
-    if (options_.heartbeat != nullptr && options_.others_are_elsewhere) {
-      lock.unlock();  // a slow disk must not hold up a collective
-      options_.heartbeat->Flush();
-      lock.lock();
-      if (stopping_) return;
+    if (!probe_) {
+      changed_.wait(lock);
+      continue;
     }
-    changed_.wait_for(
-        lock, absl::ToChronoNanoseconds(has_probe_ ? std::min(period, kProbePeriod) : period));
-    if (!stopping_ && has_probe_) {
-      lock.unlock();
-      const bool is_well = AskProbe();
-      lock.lock();
-      if (!is_well) has_probe_ = false;
+    if (const absl::Status status = probe_(); !status.ok()) {
+      GiveUp(status, nullptr);
+      probe_ = nullptr;  // only a test's exit returns
+      continue;
     }
-    if (stopping_ || collective_ == nullptr) continue;
-    const absl::Duration elapsed = MonotonicNow() - begun_;
-    if (elapsed >= options_.exit_after) {
-      options_.report(absl::StrCat(Describe(elapsed), DescribeMissing(),
-                                   "; a peer is lost or stuck, giving up"));
-      options_.exit();
-      collective_ = nullptr;  // only a test's exit returns
-    } else if (elapsed >= options_.report_after && reported != number_) {
-      reported = number_;
-      options_.report(Describe(elapsed) + DescribeMissing());
-    }
+    changed_.wait_for(lock, absl::ToChronoNanoseconds(options_.probe_period));
   }
 }
 

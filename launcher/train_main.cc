@@ -6,28 +6,32 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
+#include "ckpt/protocol.h"
+#include "ckpt/rank_link.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/liveness/rank_page.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/run/stop_signal.h"
 #include "core/train/trainer.h"
 #include "dist/collective_watch.h"
-#include "dist/heartbeat.h"
 #include "dist/mpi_communicator.h"
 #include "dist/start_guard.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/node_place.h"
-#include "launcher/start/launcher_heartbeat.h"
 
 namespace anyorder {
 namespace {
@@ -81,7 +85,43 @@ absl::StatusOr<launcher::NodePlace> PrepareNode(const std::string& nodes, Traine
   return place;
 }
 
-absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator& communicator) {
+// What those that start ranks call them, before MPI says it; 0 by hand.
+int NumberInEnvironment(std::initializer_list<const char*> variables) {
+  int number = 0;
+  for (const char* variable : variables) {
+    const char* const text = ::getenv(variable);
+    if (text != nullptr && absl::SimpleAtoi(text, &number)) return number;
+  }
+  return 0;
+}
+
+absl::StatusOr<std::unique_ptr<liveness::RankPage>> MakePage(int64_t attempt) {
+  return liveness::RankPage::Create(
+      NumberInEnvironment({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}),
+      NumberInEnvironment({"ANYORDER_WORLD_SIZE"}), attempt, HostName());
+}
+
+ckpt::RankLinkOptions LinkOptions(const TrainerOptions& options) {
+  ckpt::RankLinkOptions link;
+  link.socket_path = options.service_socket.empty()
+                         ? ckpt::DefaultSocketPath(options.run_dir, options.node)
+                         : options.service_socket;
+  link.run_id = options.run_id;
+  link.attempt = options.attempt;
+  // By hand a service may be replaced at leisure.
+  if (::getenv("ANYORDER_WORLD_SIZE") == nullptr) link.service_limit = absl::InfiniteDuration();
+  return link;
+}
+
+absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator& communicator,
+                                     liveness::RankPage& page) {
+  page.SetRank(communicator.rank(), communicator.world_size());
+  dist::CollectiveWatchOptions watched;
+  watched.page = &page;
+  dist::CollectiveWatch watch(watched, communicator.rank(), communicator.host());
+  watch.SetPhase("config.toml");
+  communicator.set_watch(&watch);
+  const absl::Cleanup unwatch = [&communicator] { communicator.set_watch(nullptr); };
   const absl::StatusOr<RunConfig> config = LoadRunConfig(RunDirectory(options.run_dir).config, {});
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(config.status()));
   if (options.num_nodes > 1) {
@@ -89,26 +129,9 @@ absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator&
     ANYORDER_RETURN_IF_ERROR(dist::CheckPlacement(ranks_of_nodes, options.num_nodes));
     options.local_ranks = ranks_of_nodes[options.node];
   }
-  dist::CollectiveWatchOptions limits;
-  limits.report_after = absl::Seconds(config->dist.hang_report_seconds);
-  limits.exit_after = absl::Seconds(config->dist.collective_timeout_seconds);
-  const auto heartbeat =
-      dist::Heartbeat::Create(RunDirectory(options.run_dir).heartbeats, communicator.rank(),
-                              communicator.world_size(), options.attempt, communicator.host());
-  // Training needs none; reports of hangs then name those who wait, and not whom they wait for.
-  if (!heartbeat.ok()) LogWarning(absl::StrCat("no heartbeat: ", heartbeat.status().message()));
-  limits.others_are_elsewhere = options.num_nodes > 1;
-  limits.heartbeat = heartbeat.ok() ? heartbeat->get() : nullptr;
-  dist::CollectiveWatch watch(limits, communicator.rank(), communicator.host());
-  communicator.set_watch(&watch);
-  absl::StatusOr<TrainEnd> end = absl::InternalError("not trained");
-  {
-    absl::StatusOr<std::unique_ptr<Trainer>> trainer =
-        Trainer::Create(*config, options, communicator, &watch);
-    end = trainer.ok() ? (*trainer)->Run() : absl::StatusOr<TrainEnd>(trainer.status());
-  }
-  communicator.set_watch(nullptr);
-  return end;
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                            Trainer::Create(*config, options, communicator, &watch));
+  return trainer->Run();
 }
 
 int Main(int argc, char** argv) {
@@ -126,8 +149,12 @@ int Main(int argc, char** argv) {
     const auto place = PrepareNode(line.nodes, line.trainer);
     if (!place.ok()) return ReportAndExitStatus(kProgram, place.status());
     SetLogName(absl::StrCat("a rank on ", place->name));
-    launcher::FenceThisRank(line.trainer.run_dir, line.trainer.attempt);
   }
+  // Before MPI, whose start may hang.
+  const auto page = MakePage(line.trainer.attempt);
+  if (!page.ok()) return ReportAndExitStatus(kProgram, page.status());
+  (*page)->SetPhase("start of MPI");
+  const ckpt::RankLink link(LinkOptions(line.trainer), **page);
 
   const auto environment = dist::MpiEnvironment::Create(&argc, &argv);
   if (!environment.ok()) {
@@ -139,7 +166,7 @@ int Main(int argc, char** argv) {
   }
   const std::unique_ptr<dist::Communicator> world = (*environment)->World();
   SetLogName(absl::StrCat("rank ", world->rank()));
-  const absl::StatusOr<TrainEnd> end = TrainOnRank(line.trainer, *world);
+  const absl::StatusOr<TrainEnd> end = TrainOnRank(line.trainer, *world, **page);
   if (end.ok()) return *end == TrainEnd::kStopped ? kExitRequeue : kExitDone;
   // All ranks hold the same error; one line is enough.
   return world->rank() == 0 ? ReportAndExitStatus(kProgram, end.status())

@@ -109,6 +109,11 @@ bool RankWatchdog::IsExcused() const {
   });
 }
 
+bool RankWatchdog::has_silent_service() const {
+  return std::any_of(nodes_.begin(), nodes_.end(),
+                     [this](const Node& node) { return node.silent >= limits_.service_limit; });
+}
+
 void RankWatchdog::End(Verdict& verdict, const std::string& why) {
   if (verdict.end.empty()) verdict.end = why;
 }
@@ -239,6 +244,7 @@ void RankWatchdog::JudgePhases(bool is_hanging, Verdict& verdict) {
     const RankState& state = rank.last.state;
     if (!rank.has_come || state.has_ended || !rank.last.is_connected || state.in_collective)
       continue;
+    if (rank.silent >= limits_.report_after) continue;  // named as frozen
     const bool has_trained = state.times.steps > 0;
     if (rank.idle < (has_trained ? limits_.end_after : limits_.report_after)) continue;
     stuck.push_back(absl::StrCat(state.ToString(), ", no progress for ", Text(rank.idle)));

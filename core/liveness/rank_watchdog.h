@@ -40,6 +40,8 @@ class RankWatchdog {
 
   // Whether a rank has done a step: from then on ranks obey a request to stop.
   bool has_trained() const { return has_trained_; }
+  // Whether a service was silent for its limit.
+  bool has_silent_service() const;
 
  private:
   struct Rank {

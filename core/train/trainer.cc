@@ -86,6 +86,7 @@ absl::StatusOr<bool> Trainer::RunStep() {
   Report(metrics);
   clock_.Stop(MonotonicNow(), communicator_.collective_time());
   clock_.EndStep(step_, absl::Milliseconds(metrics.data_wait_ms));
+  if (watch_ != nullptr) watch_->SetTimes(clock_.times());
   if (save_is_due) SaveOrSkip(totals[kSaveRefusals] == 0);
   return stop;
 }

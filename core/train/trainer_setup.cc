@@ -23,18 +23,23 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
                                                          dist::CollectiveWatch* watch) {
   ANYORDER_RETURN_IF_ERROR(config.ValidateWorldSize(communicator.world_size()));
   std::unique_ptr<Trainer> trainer(new Trainer(config, options, communicator, watch));
-  if (watch != nullptr) watch->SetPhase("set-up");
+  const auto begin = [watch](const char* phase) {
+    if (watch != nullptr) watch->SetPhase(phase);
+  };
+  begin("set-up of the device");
   const kernels::BackendOptions device = RankBackendOptions(config, options.run_dir, communicator);
   ANYORDER_ASSIGN_OR_RETURN(trainer->backend_, communicator.AllAgree(options.make_backend(device)));
   ANYORDER_RETURN_IF_ERROR(CheckSameDevices(*trainer->backend_, communicator));
 
   ANYORDER_RETURN_IF_ERROR(trainer->ConnectDevices());
+  begin("opening the dataset");
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->OpenLocalData()));
   // Nodes may see different files under one path.
   const std::string& dataset = trainer->dataset_->index().dataset_digest;
   ANYORDER_RETURN_IF_ERROR(communicator.AllSame(
       absl::StrCat(trainer->config_.IdentityDigest(), " ", dataset),
       "has another configuration or dataset", "all nodes must see the same files"));
+  begin("set-up of the network");
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->FitLocalNetwork()));
   ANYORDER_ASSIGN_OR_RETURN(
       trainer->held_out_,
@@ -171,7 +176,11 @@ absl::StatusOr<std::string> Trainer::LoadNewestGood() {
     ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                               communicator_.AllAgree(ckpt::Checkpoint::Open(*directory)));
     ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(RestoreLocalProgress(checkpoint)));
-    damage = communicator_.AllAgree(state_->Load(checkpoint));
+    if (watch_ != nullptr)
+      watch_->SetPhase(absl::StrCat("loading the checkpoint of step ", checkpoint.step()));
+    damage = communicator_.AllAgree(state_->Load(checkpoint, [this](int64_t elements) {
+      if (watch_ != nullptr) watch_->AddProgress(elements);
+    }));
     if (damage.ok()) return directory;
     if (!ckpt::IsDamage(damage)) return damage;
     ANYORDER_RETURN_IF_ERROR(SetAside(*directory, damage));

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -17,11 +18,9 @@
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
-#include "core/train/run/ledger.h"
-#include "core/train/run/run_directory.h"
-#include "dist/heartbeat.h"
+#include "core/liveness/rank_watchdog.h"
+#include "launcher/start/health_server.h"
 #include "launcher/start/launch_backend.h"
-#include "launcher/start/launcher_heartbeat.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -31,6 +30,9 @@ constexpr absl::Duration kServiceEndLimit = absl::Minutes(5);
 constexpr absl::Duration kAfterOrderlyService = absl::Seconds(10);
 constexpr absl::Duration kRepeatRequest = absl::Seconds(1);
 constexpr absl::Duration kRepeatRequestInTraining = absl::Seconds(15);
+// For ranks that were asked to stop before their first step, and have nothing to save.
+constexpr absl::Duration kStopLimitInStart = absl::Seconds(10);
+constexpr absl::Duration kJudgePeriod = absl::Milliseconds(250);
 constexpr int kPollMs = 50;
 
 // A signal handler can reach nothing but globals.
@@ -124,11 +126,12 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& o
 // the commit, the third kills them.
 class SignalForwarder {
  public:
-  SignalForwarder(const AttemptOptions& options, ProcessGroup& ranks)
-      : options_(options), ranks_(ranks) {}
+  explicit SignalForwarder(ProcessGroup& ranks) : ranks_(ranks) {}
 
-  void Forward() {
+  // `is_training`: whether the ranks have begun, and so listen.
+  void Forward(bool is_training) {
     if (!IsAskedToStop()) return;
+    is_training_ = is_training;
     const int request = std::min(static_cast<int>(num_signals), 3);
     if (request > told_ && request == 1)
       Log("stopping: the ranks save a checkpoint first; a second signal exits without waiting for "
@@ -147,32 +150,27 @@ class SignalForwarder {
     if (request < 3 && (request > told_ || IsDueAgain())) {
       ranks_.AskToStop(/*urgent=*/request == 2);
       sent_ = MonotonicNow();
+      asked_ = std::min(asked_, sent_);
     }
     told_ = request;
+    if (is_training_ || is_killed_ || MonotonicNow() - asked_ < kStopLimitInStart) return;
+    LogWarning("killing the ranks, which did not stop and have not begun to train");
+    is_killed_ = true;
+    ranks_.Kill();
   }
 
  private:
   bool IsDueAgain() {
     const absl::Duration waited = MonotonicNow() - sent_;
-    if (waited <= kRepeatRequest) return false;
-    if (!is_training_) is_training_ = HasBegun();
-    return !is_training_ || waited > kRepeatRequestInTraining;
-  }
-  // Whether the ranks of this start have written that they train: then they listen.
-  bool HasBegun() const {
-    const auto records = ReadLedger(RunDirectory(options_.run_dir).ledger);
-    return records.ok() &&
-           std::any_of(records->begin(), records->end(), [&](const LedgerRecord& record) {
-             const auto* train = record.As<ledger::Train>();
-             return train != nullptr && train->attempt == options_.identity.attempt;
-           });
+    return waited > (is_training_ ? kRepeatRequestInTraining : kRepeatRequest);
   }
 
-  const AttemptOptions& options_;
   ProcessGroup& ranks_;
   int told_ = 0;
   bool is_training_ = false;
+  bool is_killed_ = false;  // before it trained
   absl::Time sent_ = absl::InfinitePast();
+  absl::Time asked_ = absl::InfiniteFuture();  // first
 };
 
 // The service finishes what is staged, then goes. After a second signal it does so alone: it
@@ -198,69 +196,54 @@ void EndService(ProcessGroup& service) {
   }
 }
 
-constexpr int kLooksPerReport = 4;
-
-// Whether the ranks of a start still run, seen from outside. Ranks report each other where they
-// wait for one another (dist/collective_watch.h); this also sees one rank alone, and all of them
-// stopped. Times silence by this process's own monotonic clock, so that neither another node's
-// clock nor a suspended machine counts.
-class RankWatchdog {
+// Judges the ranks and nodes of a start by what its services report, and ends it.
+class Watchdog {
  public:
-  explicit RankWatchdog(const AttemptOptions& options)
-      : heartbeats_(RunDirectory(options.run_dir).heartbeats),
-        attempt_(options.identity.attempt),
-        report_after_(absl::Seconds(options.dist.hang_report_seconds)),
-        exit_after_(absl::Seconds(options.dist.collective_timeout_seconds)),
-        seen_(options.place.ranks),
-        last_look_(Uptime()) {}
+  Watchdog(const AttemptOptions& options, HealthServer& health, ProcessGroup& service,
+           ProcessGroup& ranks)
+      : judge_(LimitsOf(options), static_cast<int>(options.place.ranks), NodesOf(options.place)),
+        health_(health),
+        service_(service),
+        ranks_(ranks) {}
 
-  // Call often; looks a few times per report_after_. True if a rank was silent for exit_after_;
-  // each silence is warned of once.
+  // Call often. True once the ranks had to be killed.
   bool Poll() {
-    const absl::Duration now = Uptime();
-    const absl::Duration period = std::min(report_after_, exit_after_) / kLooksPerReport;
-    const absl::Duration gap = now - last_look_;
-    if (gap < period) return false;
-    last_look_ = now;
-    // This process stood still itself, and so probably did the ranks: that was no silence of
-    // theirs.
-    const absl::Duration own_silence = gap > 4 * period ? gap : absl::ZeroDuration();
-    bool is_lost = false;
-    for (size_t rank = 0; rank < seen_.size(); ++rank) {
-      Seen& seen = seen_[rank];
-      const auto beat = dist::ReadRankBeat(heartbeats_, static_cast<int>(rank));
-      // Before its first beat and after its regular end a rank owes none.
-      if (!beat.ok() || beat->attempt != attempt_ || beat->has_ended) continue;
-      seen.since += own_silence;
-      if (beat->ticks != seen.ticks) {
-        seen = {beat->ticks, now, false};
-        continue;
-      }
-      const absl::Duration silence = now - seen.since;
-      if (silence < report_after_) continue;
-      if (!seen.reported) {
-        LogWarning(absl::StrCat(beat->ToString(), ", hangs: no heartbeat for ",
-                                absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1)))));
-        seen.reported = true;
-      }
-      is_lost = is_lost || silence >= exit_after_;
-    }
-    return is_lost;
+    const absl::Time now = MonotonicNow();
+    if (now - looked_ < kJudgePeriod) return is_over_;
+    looked_ = now;
+    const liveness::Verdict verdict = judge_.Judge(health_.Newest(), now);
+    for (const std::string& report : verdict.reports) LogWarning(report);
+    if (verdict.end.empty()) return is_over_;
+    LogWarning("killing the ranks: " + verdict.end);
+    is_over_ = true;
+    health_.EndRanks(verdict.end);  // also where mpirun and srun cannot reach them
+    ranks_.Kill();
+    // A stopped one would keep its end waiting.
+    if (judge_.has_silent_service()) service_.Kill();
+    return true;
   }
+  bool has_trained() const { return judge_.has_trained(); }
 
  private:
-  struct Seen {
-    int64_t ticks = -1;
-    absl::Duration since;  // when they last changed, by the monotonic clock
-    bool reported = false;
-  };
+  static liveness::WatchLimits LimitsOf(const AttemptOptions& options) {
+    liveness::WatchLimits limits;
+    limits.report_after = absl::Seconds(options.dist.hang_report_seconds);
+    limits.end_after = absl::Seconds(options.dist.collective_timeout_seconds);
+    limits.start_limit = absl::Seconds(options.health.start_timeout_seconds);
+    limits.service_limit = absl::Seconds(options.health.contact_timeout_seconds);
+    limits.file_stall_limit = absl::Seconds(options.health.file_stall_seconds);
+    return limits;
+  }
+  static std::vector<std::string> NodesOf(const Place& place) {
+    return place.nodes.empty() ? std::vector<std::string>{HostName()} : place.nodes;
+  }
 
-  const std::string heartbeats_;  // directory (dist/heartbeat.h)
-  const int64_t attempt_;
-  const absl::Duration report_after_;  // silence that is worth a warning
-  const absl::Duration exit_after_;    // and after which only a new start helps
-  std::vector<Seen> seen_;
-  absl::Duration last_look_;
+  liveness::RankWatchdog judge_;
+  HealthServer& health_;
+  ProcessGroup& service_;
+  ProcessGroup& ranks_;
+  absl::Time looked_ = absl::InfinitePast();
+  bool is_over_ = false;
 };
 
 // What the end of the ranks means for the run. A stop signal during start-up ends ranks that could
@@ -284,20 +267,17 @@ int EndOfRanks(int exit_status) {
   return kExitIo;
 }
 
-int WatchUntilEnd(const AttemptOptions& options, ProcessGroup& service, ProcessGroup& ranks,
-                  bool is_distributed, OutputRelay& output) {
-  SignalForwarder signals(options, ranks);
-  RankWatchdog watchdog(options);
+int WatchUntilEnd(const AttemptOptions& options, HealthServer& health, ProcessGroup& service,
+                  ProcessGroup& ranks, bool is_distributed, OutputRelay& output) {
+  SignalForwarder signals(ranks);
+  Watchdog watchdog(options, health, service, ranks);
   bool service_is_lost = false;
   absl::Time service_end = absl::InfiniteFuture();
   while (!ranks.Poll()) {
     output.Pump(kPollMs);
-    signals.Forward();
+    signals.Forward(watchdog.has_trained());
     if (options.lease->is_lost()) ranks.Kill();
-    if (watchdog.Poll()) {
-      LogWarning("killing the ranks, because one of them hangs (dist.collective_timeout_seconds)");
-      ranks.Kill();
-    }
+    service_is_lost = watchdog.Poll() || service_is_lost;  // then it is killed with the ranks
     if (service.Poll()) service_end = std::min(service_end, MonotonicNow());
     // One that Slurm told to stop ends in order when its ranks have left it, which may be seen
     // before their own end.
@@ -332,11 +312,11 @@ int NumLaunchSignals() { return num_signals; }
 absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& backend,
                                OutputRelay& output) {
   if (IsAskedToStop()) return static_cast<int>(kExitRequeue);  // between two starts
-  std::optional<LauncherHeartbeat> heartbeat;
-  if (backend.is_distributed()) {
-    ANYORDER_RETURN_IF_ERROR(
-        LauncherHeartbeat::Begin(options.run_dir, options.identity.attempt, heartbeat));
-  }
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<HealthServer> health,
+      HealthServer::Start({options.run_dir, options.identity.run_id, options.identity.attempt,
+                           backend.is_distributed(),
+                           absl::Seconds(options.health.contact_timeout_seconds)}));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessGroup> service,
                             StartService(options, backend));
   if (IsAskedToStop()) {
@@ -355,7 +335,7 @@ absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& bac
     return ranks.status();
   }
   const int exit_status =
-      WatchUntilEnd(options, *service, **ranks, backend.is_distributed(), output);
+      WatchUntilEnd(options, *health, *service, **ranks, backend.is_distributed(), output);
   ANYORDER_RETURN_IF_ERROR(options.lease->Check());
   EndService(*service);
   backend.CleanUp();

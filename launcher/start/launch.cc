@@ -126,7 +126,8 @@ class Run {
                              place.slurm_restart, place.nodes}));
     const absl::StatusOr<int> exit_status =
         RunAttempt({options_.run_dir, identity_, place, options_.resume, config_.checkpoint,
-                    config_.dist, /*progress_on_terminal=*/TakesEscapes(STDERR_FILENO), &lease_,
+                    config_.dist, config_.health,
+                    /*progress_on_terminal=*/TakesEscapes(STDERR_FILENO), &lease_,
                     /*before_ranks=*/[this] { return FreezeConfig(); }},
                    backend_, output);
     ANYORDER_RETURN_IF_ERROR(Record(ledger::Exit{

@@ -1,5 +1,5 @@
 // How the checkpoint service and the ranks of a start are started: as processes of this machine,
-// or as steps of a Slurm job. All else about a run (lease, ledger, signals, rank watchdog,
+// or as steps of a Slurm job. All else about a run (lease, ledger, signals, who is alive,
 // restarts) is the same for both.
 
 #pragma once
@@ -37,7 +37,8 @@ struct AttemptOptions {
   Place place;
   std::string resume = "auto";
   CheckpointConfig checkpoint;
-  DistConfig dist;  // how long a rank may be silent
+  DistConfig dist;  // these two: how long who may be silent
+  HealthConfig health;
   bool progress_on_terminal = false;
   HeldLease* lease = nullptr;  // never null in RunAttempt
   // Called once the service owns the run directory, before the ranks start: what a start that is
@@ -77,7 +78,7 @@ class LaunchBackend {
 
   virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
                                                                    OutputRelay& output) = 0;
-  // Whether ranks cannot see this process die, and so need its heartbeat.
+  // Whether ranks cannot see this process die, and so are told by their services.
   virtual bool is_distributed() const = 0;
   // After the ranks of a start.
   virtual void CleanUp() = 0;

@@ -1,12 +1,14 @@
 #include "dist/collective_watch.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <condition_variable>
-#include <mutex>
+#include <cstdlib>
 #include <string>
-#include <vector>
+
+#include "absl/synchronization/notification.h"
 
 #include "core/base/status.h"
 #include "tests/testing/thread_communicator.h"
@@ -16,95 +18,68 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Collects what the watch does, and waits for it.
-class Witness {
- public:
-  CollectiveWatchOptions Options(absl::Duration report_after, absl::Duration exit_after) {
-    CollectiveWatchOptions options;
-    options.report_after = report_after;
-    options.exit_after = exit_after;
-    options.report = [this](const std::string& line) { Note(line); };
-    options.exit = [this] { Note("exit"); };
-    return options;
-  }
-  void WaitFor(size_t count) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return events_.size() >= count; });
-  }
-  std::vector<std::string> events() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return events_;
-  }
-
- private:
-  void Note(const std::string& event) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    events_.push_back(event);
-    changed_.notify_all();
-  }
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::string> events_;
-};
-
-TEST(CollectiveWatchTest, ReportsThenExitsWhenACollectiveHangs) {
-  Witness witness;
-  CollectiveWatch watch(witness.Options(absl::Milliseconds(10), absl::Milliseconds(40)), 3,
-                        "node7");
-  watch.SetPhase("step 12, gradients");
-  watch.Begin("AllGather");
-  watch.End();
-  watch.Begin("Exchange");
-  witness.WaitFor(3);
-  watch.End();
-  const std::vector<std::string> events = witness.events();
-  ASSERT_EQ(events.size(), 3u);
-  EXPECT_THAT(events[0], HasSubstr("rank 3 on node7: collective 2 (Exchange)"));
-  EXPECT_THAT(events[0], HasSubstr("in phase 'step 12, gradients'"));
-  EXPECT_THAT(events[1], HasSubstr("giving up"));
-  EXPECT_EQ(events[2], "exit");
-}
-
-TEST(CollectiveWatchTest, NamesTheCollectiveThatAPeerKeepsWaiting) {
-  Witness witness;
+TEST(CollectiveWatchTest, ThePageSaysWhereTheRankIs) {
+  const auto page = liveness::RankPage::Create(0, 2, 1, "node7").value();
+  const UniqueFd memory = page->Duplicate().value();
   testing::RunThreadRanks(2, [&](Communicator& comm) {
     if (comm.rank() == 1) {
-      witness.WaitFor(1);
+      liveness::RankState state;
+      while (!state.in_collective) state = liveness::ReadRankPage(memory.get()).value();
+      EXPECT_THAT(state.ToString(), HasSubstr("in phase 'step 12', in collective 1 (Barrier)"));
       comm.Barrier();
       return;
     }
-    CollectiveWatch watch(witness.Options(absl::Milliseconds(10), absl::InfiniteDuration()), 0,
-                          comm.host());
+    CollectiveWatchOptions options;
+    options.page = page.get();
+    CollectiveWatch watch(options, 0, comm.host());
+    watch.SetPhase("step 12");
+    watch.AddProgress(3);
+    watch.SetTimes({.steps = 11});
     comm.set_watch(&watch);
     comm.Barrier();
     comm.set_watch(nullptr);
   });
-  EXPECT_EQ(witness.events().size(), 1u);
-  EXPECT_THAT(witness.events()[0], HasSubstr("rank 0 on thread0: collective 1 (Barrier)"));
+  const liveness::RankState state = liveness::ReadRankPage(memory.get()).value();
+  EXPECT_FALSE(state.in_collective);
+  EXPECT_EQ(state.number, 1);
+  EXPECT_EQ(state.progress, 3);
+  EXPECT_EQ(state.times.steps, 11);
 }
 
-TEST(CollectiveWatchTest, IsSilentBetweenCollectives) {
-  Witness witness;
-  {
-    CollectiveWatch watch(witness.Options(absl::Milliseconds(4), absl::Milliseconds(8)), 0,
-                          "node0");
-    absl::SleepFor(absl::Milliseconds(40));
-  }
-  EXPECT_TRUE(witness.events().empty());
+TEST(CollectiveWatchTest, AnErrorOfTheProbeEndsTheRank) {
+  absl::Notification has_ended;
+  std::string line;
+  CollectiveWatchOptions options;
+  options.probe_period = absl::Milliseconds(1);
+  options.report = [&](const std::string& text) { line = text; };
+  options.exit = [&] { has_ended.Notify(); };
+  CollectiveWatch watch(options, 3, "node7");
+  watch.SetPhase("step 12");
+  int asked = 0;
+  watch.set_probe(
+      [&] { return ++asked < 5 ? absl::OkStatus() : absl::UnavailableError("a peer is lost"); });
+  has_ended.WaitForNotification();
+  EXPECT_EQ(line, "rank 3 on node7: a peer is lost in phase 'step 12'; giving up");
+  watch.set_probe(nullptr);
 }
 
-TEST(CollectiveWatchDeathTest, ExitsWithTheIoStatusByDefault) {
+// Its stderr has no reader and is full, and what is called before the exit waits for ever.
+TEST(CollectiveWatchDeathTest, NothingThatHangsKeepsARankFromItsEnd) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
+        int ends[2];
+        if (::pipe2(ends, O_NONBLOCK) != 0) std::abort();
+        while (::write(ends[1], "x", 1) == 1) {
+        }
+        ::fcntl(ends[1], F_SETFL, 0);
+        ::dup2(ends[1], STDERR_FILENO);
         CollectiveWatchOptions options;
-        options.report_after = absl::Milliseconds(5);
-        options.exit_after = absl::Milliseconds(10);
+        options.exit_limit = absl::Milliseconds(50);
         CollectiveWatch watch(options, 0, "node0");
-        watch.Begin("Barrier");
-        absl::SleepFor(absl::Seconds(30));
+        watch.GiveUp(absl::UnavailableError("lost"), [] { ::pause(); });
       },
-      ::testing::ExitedWithCode(kExitIo), "a peer is lost or stuck");
+      ::testing::ExitedWithCode(kExitIo), "");
 }
 
 }  // namespace

@@ -66,14 +66,14 @@ frozen_rank)
   frozen=$(rank_pids $name/run | tail -n 1)
   kill -STOP "$frozen"
   wait $job; expect_status $? 0 "after a stopped rank"
-  expect_text "rank [0-9] on .*: collective [0-9]* ([A-Za-z]*) has run for .* in phase '.*'; missing: .*rank [0-9] on [^ ]* (process $frozen): in phase '.*', [a-z]* collective [0-9]* .*stopped or lost" $name/log
+  expect_text "collective [0-9]* ([A-Za-z]*) has run for .* in phase '.*'; [12] of 3 ranks waits\\? in it; missing: .*rank [0-9] on [^ ]* (process $frozen): in phase '.*', [a-z]* collective [0-9]* .*stopped or lost" $name/log
   expect_text "starting again" $name/log
   # A dead process whose new parent has not asked for it yet (Z) is no rank any more.
   ! grep -q '^State:.[^ZX]' "/proc/$frozen/status" 2>/dev/null || fail "the stopped rank still lives"
   expect_same_run $name/run ;;
 
 frozen_run)
-  # No rank is left that could report: the launcher sees it.
+  # No rank is left that waits for it.
   start $name/run --ranks 1 --set dist.hang_report_seconds=1 --set dist.collective_timeout_seconds=3
   frozen=$(rank_pids $name/run)
   kill -STOP $frozen
@@ -81,6 +81,24 @@ frozen_run)
   expect_text "rank 0 on [^ ]* (process $frozen): in phase 'step .*hangs" $name/log
   expect_text "starting again" $name/log
   expect_same_run $name/run ;;
+
+frozen_service)
+  # A checkpoint service that is stopped would keep ranks from saving for ever: it is replaced.
+  start $name/run --ranks 2 --set health.contact_timeout_seconds=4
+  frozen=$(service_pids $name/run)
+  kill -STOP $frozen
+  wait $job; expect_status $? 0 "after a stopped service"
+  expect_text "nothing heard from the checkpoint service on .*: it is stopped, or" $name/log
+  expect_text "starting again" $name/log
+  ! grep -q '^State:.[^ZX]' "/proc/$frozen/status" 2>/dev/null || fail "the stopped service still lives"
+  expect_same_run $name/run
+  # Nor does one that a killed launcher leaves behind keep the run from going on.
+  start $name/second --ranks 2
+  kill -STOP $(service_pids $name/second)
+  kill -9 $job
+  wait $job 2>/dev/null
+  launch "$work/$name/second" --resume required >>$name/log 2>&1; expect_status $? 0 "after a stopped service and a killed launcher"
+  expect_same_run $name/second ;;
 
 killed_all)
   start $name/run --ranks 2

@@ -3,7 +3,7 @@
 #
 # mpirun runs on the head and starts its daemons on h1, h2, ... through hosts_agent.sh, as it would
 # through ssh. Each host has its own checkpoint service. What `anyorder launch --backend slurm` does
-# in a job is done by hand here; the launcher's sign of life is launcher_heartbeat_program's.
+# in a job is done by hand here; health_server_program hears the services in its place.
 
 why=$(. "$here/machines.sh"; machines_impossible)
 [ -z "$why" ] || skip "$name needs hosts with a network of their own: $why"
@@ -30,10 +30,17 @@ on_host() { local host=$1; shift; (inside "$host" "$@"); }
 ranks_on() { on_host "$1" pgrep -f "^$bin/anyorder-train " | wc -l; }
 services_on() { on_host "$1" pgrep -f "^$bin/anyorder-ckptd " | wc -l; }
 
-# start_services START HOST...: one on each host, which listen when this returns.
+# start_services START RANKS_PER_HOST HOST...: one on each host, which listen when this returns, and
+# who hears them. health_limits: seconds of waiting until a report, until the end, and of silence.
+health_limits="60 900 60"
 start_services() {
-  local start=$1 hosts host i; shift
+  local start=$1 ranks=$2 hosts host i; shift 2
   hosts=$(echo "$*" | tr ' ' ,)
+  on_host head pkill -f '/slurm.health_server_program '
+  rm -f "$run/.launch/health-$start"
+  (inside head "$bin/slurm.health_server_program" "$run" "$start" "$hosts" $(($# * ranks)) $health_limits >>"$run/train.log" 2>&1 </dev/null) &
+  disown
+  await 30 test -e "$run/.launch/health-$start"
   rm -f "$run"/.launch/ready-*
   for host in "$@"; do
     (inside "$host" env SLURMD_NODENAME="$host" "$bin/anyorder-ckptd" --run-dir "$run" --run-id hosts --attempt "$start" --nodes "$hosts" \
@@ -49,9 +56,6 @@ start_ranks() {
   hosts=$(echo "$*" | tr ' ' ,)
   list=$(printf ",%s:$ranks" "$@")
   export ANYORDER_WORLD_SIZE=$(($# * ranks))
-  on_host head pkill -9 -f '/slurm.launcher_heartbeat_program '
-  (inside head "$bin/slurm.launcher_heartbeat_program" "$run" "$start" </dev/null) &
-  disown
   (inside head mpirun --host "${list#,}" -n $(($# * ranks)) --bind-to none -x ANYORDER_WORLD_SIZE "$bin/anyorder-train" --run-dir "$run" --run-id hosts \
     --attempt "$start" --nodes "$hosts" >>"$run/train.log" 2>&1 </dev/null) &
   job=$!
@@ -63,7 +67,7 @@ train_on_three() {
   local set
   mkdir -p "$run/.launch" && cp "$work/reference/config.toml" "$run/" || fail "no configuration"
   for set in "$@"; do sed -i "s/^${set%%=*} = .*/${set%%=*} = ${set#*=}/" "$run/config.toml"; done
-  start_services 1 h1 h2 h3
+  start_services 1 1 h1 h2 h3
   start_ranks 1 1 h1 h2 h3
   await 60 has_commit "$run"
 }
@@ -74,7 +78,7 @@ finish_on() {
   local host
   for host in h1 h2; do on_host $host pkill -TERM -f "^$bin/anyorder-ckptd "; done
   for host in h1 h2; do await 30 no_services $host; done
-  start_services 2 "$@"
+  start_services 2 2 "$@"
   start_ranks 2 2 "$@"
   wait $job; expect_status $? 0 "on what is left: $*"
   expect_text "$((2 * $#)) ranks.*resuming after step" "$run/train.log"

@@ -19,7 +19,7 @@ namespace {
 // Keys that may change between starts of one run. The dataset is compared by its digest, not by
 // where it lies.
 bool DecidesResult(absl::string_view section, absl::string_view key) {
-  for (const char* free : {"anomaly", "checkpoint", "cpu", "data", "eval", "kernels"}) {
+  for (const char* free : {"anomaly", "checkpoint", "cpu", "data", "eval", "health", "kernels"}) {
     if (section == free) return false;
   }
   if (section == "dist") return key == "reduction";
@@ -131,6 +131,7 @@ absl::Status RunConfig::Validate() const {
   CheckBounds("objective", objective, faults);
   CheckBounds("train", train, faults);
   CheckBounds("dist", dist, faults);
+  CheckBounds("health", health, faults);
   CheckBounds("checkpoint", checkpoint, faults);
   CheckBounds("eval", eval, faults);
   CheckBounds("cpu", cpu, faults);

@@ -117,14 +117,38 @@ struct DistConfig {
     visit("bucket_mib", self.bucket_mib,
           "Gradient bucket that NCCL sends at a time, overlapped with the backward pass.",
           Between(1, 4096, "MiB"));
-    visit("hang_report_seconds", self.hang_report_seconds,
-          "A collective that takes longer is reported with the ranks it waits for.",
-          AtLeast(1, "seconds"));
+    visit(
+        "hang_report_seconds", self.hang_report_seconds,
+        "A collective that takes longer is reported with the ranks it waits for; so is a rank that "
+        "is silent for so long.",
+        AtLeast(1, "seconds"));
     visit("collective_timeout_seconds", self.collective_timeout_seconds,
-          "A collective that takes longer ends the rank, and the launcher starts the run again.",
+          "A collective that takes longer, or a rank's longer silence, ends the ranks, and the "
+          "launcher starts the run again.",
           AtLeast(1, "seconds"));
     visit("replica_check_interval", self.replica_check_interval,
           "Steps between comparisons of the weights of all ranks; 0: never.", AtLeast(0, "steps"));
+  }
+};
+
+// Section [health]: when what is silent or slow is taken for lost (core/liveness).
+struct HealthConfig {
+  int64_t contact_timeout_seconds = 60;
+  int64_t start_timeout_seconds = 600;
+  int64_t file_stall_seconds = 300;
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("contact_timeout_seconds", self.contact_timeout_seconds,
+          "Silence between the launcher and a node's checkpoint service after which each takes the "
+          "other for lost: the ranks end, and the run starts again.",
+          AtLeast(1, "seconds"));
+    visit("start_timeout_seconds", self.start_timeout_seconds,
+          "Before its first step a rank may be so long in one phase of the start without progress.",
+          AtLeast(1, "seconds"));
+    visit("file_stall_seconds", self.file_stall_seconds,
+          "So long a stall of the run directory's file system ends no rank that waits for it.",
+          AtLeast(0, "seconds"));
   }
 };
 
@@ -209,6 +233,7 @@ struct RunConfig {
   TrainConfig train;
   AnomalyConfig anomaly;
   DistConfig dist;
+  HealthConfig health;
   CheckpointConfig checkpoint;
   EvalConfig eval;
   KernelsConfig kernels;
@@ -225,6 +250,7 @@ struct RunConfig {
     visit("train", self.train);
     visit("anomaly", self.anomaly);
     visit("dist", self.dist);
+    visit("health", self.health);
     visit("checkpoint", self.checkpoint);
     visit("eval", self.eval);
     visit("kernels", self.kernels);

@@ -25,7 +25,6 @@ struct RunDirectory {
   std::string tensorboard = root + "/tensorboard";
   std::string loss_plot = root + "/loss.svg";
   std::string launch = root + "/.launch";       // the launcher's lease
-  std::string heartbeats = launch + "/ranks";   // what each rank is doing (dist/heartbeat.h)
   std::string train_log = root + "/train.log";  // what the ranks printed
   std::string service_log = root + "/ckptd.log";
 };

@@ -1,6 +1,7 @@
 #include "core/train/state/training_state.h"
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -95,7 +96,8 @@ void TrainingState::Initialize() {
   ANYORDER_CHECK_OK(done);
 }
 
-absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint) {
+absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint,
+                                 const std::function<void(int64_t elements)>& progress) {
   for (const ckpt::TensorRange& range : Ranges()) {
     const std::vector<ckpt::TensorInfo> tensors = checkpoint.tensors();
     const auto it = std::find_if(tensors.begin(), tensors.end(), [&](const ckpt::TensorInfo& info) {
@@ -117,6 +119,7 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint) {
       const TensorView target(const_cast<void*>(piece.data), range.dtype, {piece.elements});
       ANYORDER_RETURN_IF_ERROR(
           WriteInPieces(target, backend_, [&](int64_t begin, int64_t end, void* data) {
+            if (progress) progress(end - begin);
             return checkpoint.Read(range.name, first + begin, first + end, data);
           }));
       first += piece.elements;

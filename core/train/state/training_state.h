@@ -41,8 +41,10 @@ class TrainingState {
   void Initialize();
   // This rank's part of `checkpoint`, every byte checked; those of all ranks are the whole of it.
   // Imported weights (step 0) come without memory, which becomes zero. FailedPrecondition if its
-  // tensors have other shapes; DataLoss, after which another checkpoint may be loaded.
-  absl::Status Load(const ckpt::Checkpoint& checkpoint);
+  // tensors have other shapes; DataLoss, after which another checkpoint may be loaded. `progress`
+  // is called with each piece.
+  absl::Status Load(const ckpt::Checkpoint& checkpoint,
+                    const std::function<void(int64_t elements)>& progress = nullptr);
   // Collective, after either: the compute weights of all ranks' master weights.
   void GatherWeights();
 

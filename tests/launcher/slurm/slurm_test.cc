@@ -8,11 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "dist/heartbeat.h"
 #include "launcher/process/node_place.h"
 #include "launcher/process/slurm_commands.h"
 #include "launcher/slurm/sbatch.h"
-#include "launcher/start/launcher_heartbeat.h"
 #include "launcher/start/mpi_choice.h"
 #include "launcher/start/slurm_backend.h"
 
@@ -101,46 +99,6 @@ TEST(NodePlaceTest, SocketsFitAnAddressAndDifferByNodeStartAndRun) {
   EXPECT_NE(socket, ServiceSocket(ScratchOnNode("/" + long_name, "node-" + long_name), 1));
   EXPECT_NE(ScratchOnNode("/a", "n1").files, ScratchOnNode("/a", "n2").files);
   EXPECT_NE(ScratchOnNode("/a", "n1").files, ScratchOnNode("/b", "n1").files);
-}
-
-class LauncherHeartbeatWatchTest : public ::testing::Test {
- protected:
-  static dist::RankBeat Beat(int64_t attempt, int64_t ticks) {
-    dist::RankBeat beat;
-    beat.host = "head";
-    beat.attempt = attempt;
-    beat.ticks = ticks;
-    return beat;
-  }
-  LauncherHeartbeatWatch watch_{3, absl::Seconds(60)};
-};
-
-TEST_F(LauncherHeartbeatWatchTest, ALauncherThatBeatsKeepsItsRanks) {
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(watch_.Judge(Beat(3, i), absl::Seconds(50) * i), "");
-}
-
-TEST_F(LauncherHeartbeatWatchTest, SilenceIsMeasuredFromTheLastBeat) {
-  EXPECT_EQ(watch_.Judge(Beat(3, 7), absl::Seconds(1000)), "");
-  EXPECT_EQ(watch_.Judge(Beat(3, 7), absl::Seconds(1059)), "");
-  EXPECT_THAT(watch_.Judge(Beat(3, 7), absl::Seconds(1060)),
-              HasSubstr("no heartbeat from the launcher on head for 1m"));
-}
-
-TEST_F(LauncherHeartbeatWatchTest, AFileThatCannotBeReadIsSilence) {
-  EXPECT_EQ(watch_.Judge(absl::NotFoundError("no file"), absl::Seconds(0)), "");
-  EXPECT_THAT(watch_.Judge(absl::UnavailableError("stale handle"), absl::Seconds(60)),
-              HasSubstr("stale handle"));
-}
-
-TEST_F(LauncherHeartbeatWatchTest, ALaterStartAndAnEndedOneAreTheEndAtOnce) {
-  EXPECT_THAT(watch_.Judge(Beat(4, 1), absl::Seconds(0)),
-              HasSubstr("start 4 of the run has taken over"));
-  dist::RankBeat ended = Beat(3, 1);
-  ended.has_ended = true;
-  EXPECT_THAT(watch_.Judge(ended, absl::Seconds(0)), HasSubstr("has ended this attempt"));
-  // What is left of the start before says nothing, and is no sign of life either.
-  EXPECT_EQ(watch_.Judge(Beat(2, 1), absl::Seconds(59)), "");
-  EXPECT_NE(watch_.Judge(Beat(2, 2), absl::Seconds(60)), "");
 }
 
 // What Slurm 22.05 prints, shortened.

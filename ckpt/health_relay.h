@@ -1,0 +1,96 @@
+// The service's part in knowing who is alive (core/liveness): reads the pages of its ranks, tells
+// the launcher, and ends the ranks when the launcher says so or has been silent for long.
+//
+// A thread of its own, which never touches a file system (not even a log's), so that a stalled one
+// is told from a dead node.
+
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+
+#include "ckpt/launcher_endpoint.h"
+#include "ckpt/protocol.h"
+#include "core/base/monotonic_clock.h"
+#include "core/liveness/node_report.h"
+
+namespace anyorder::ckpt {
+
+struct HealthRelayOptions {
+  std::string run_id;
+  int64_t attempt = 0;
+  int node = 0;
+  std::optional<LauncherEndpoint> launcher;  // none: nobody is told anything
+  absl::Duration period = absl::Milliseconds(250);
+};
+
+// Thread-safe.
+class HealthRelay {
+ public:
+  explicit HealthRelay(HealthRelayOptions options);
+  ~HealthRelay();
+  HealthRelay(const HealthRelay&) = delete;
+  HealthRelay& operator=(const HealthRelay&) = delete;
+
+  // The connection that a rank's Watch came on, and its page.
+  void Adopt(Channel channel, UniqueFd page);
+  int num_ranks() const { return num_ranks_; }  // connected ones
+  // Around a call into the run directory's file system, by one thread.
+  void BeginFileCall() { file_call_ = absl::ToUnixNanos(MonotonicNow()); }
+  void EndFileCall() { file_call_ = 0; }
+  // What there is to log since the last call.
+  std::vector<std::string> TakeNotes();
+
+ private:
+  struct Rank {
+    Channel channel;
+    UniqueFd page;
+    liveness::RankReport last;
+    bool is_told = false;  // to end
+  };
+
+  void Run();
+  void ReadRanks();
+  void TalkToLauncher(absl::Time now);
+  void ConnectLauncher();
+  absl::Status Exchange(absl::Time now);
+  void EndRanksIfAsked();
+  liveness::NodeReport Describe(absl::Time now) const;
+  void Note(std::string note);
+  template <typename Body>
+  absl::Status Post(Channel& channel, Body body) const;
+
+  const HealthRelayOptions options_;
+  const std::string host_;
+  std::atomic<int64_t> file_call_ = 0;  // when it began; 0: none
+  std::atomic<int> num_ranks_ = 0;
+
+  // Of the thread.
+  std::list<Rank> ranks_;
+  std::optional<Channel> launcher_;
+  size_t next_address_ = 0;
+  absl::Time last_look_ = MonotonicNow();
+  absl::Duration silence_;  // of the launcher, own standstills left out
+  absl::Duration connected_for_;
+  std::string end_reason_;  // why the ranks must end, "" as long as they need not
+
+  std::mutex mutex_;  // below
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::list<Rank> adopted_;
+  std::vector<std::string> notes_;
+  bool has_failed_ = false;  // to connect, as noted
+  std::thread thread_;       // last: uses all of the above
+};
+
+}  // namespace anyorder::ckpt

@@ -1,0 +1,77 @@
+#include "ckpt/launcher_endpoint.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+#include "ckpt/json_values.h"
+#include "core/base/status.h"
+
+namespace anyorder::ckpt {
+
+std::string LauncherEndpointPath(const std::string& run_dir, int64_t attempt) {
+  return absl::StrCat(run_dir, "/.launch/health-", attempt);
+}
+
+std::string SerializeLauncherEndpoint(const LauncherEndpoint& endpoint) {
+  Json json = {{"addresses", absl::StrJoin(endpoint.addresses, ",")},
+               {"port", endpoint.port},
+               {"token", endpoint.token}};
+  if (endpoint.silence_limit != absl::InfiniteDuration())
+    json["silence_ms"] = absl::ToInt64Milliseconds(endpoint.silence_limit);
+  return DumpJson(json);
+}
+
+absl::StatusOr<LauncherEndpoint> ReadLauncherEndpoint(FileSystem* fs, const std::string& path) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(fs, path));
+  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson json, ParseJsonObject(text));
+  LauncherEndpoint endpoint;
+  ANYORDER_ASSIGN_OR_RETURN(const std::string addresses, GetString(json, "addresses"));
+  endpoint.addresses = absl::StrSplit(addresses, ',', absl::SkipEmpty());
+  ANYORDER_ASSIGN_OR_RETURN(endpoint.port, GetInt(json, "port"));
+  ANYORDER_ASSIGN_OR_RETURN(endpoint.token, GetString(json, "token"));
+  if (json.contains("silence_ms")) {
+    ANYORDER_ASSIGN_OR_RETURN(const int64_t silence_ms, GetInt(json, "silence_ms"));
+    endpoint.silence_limit = absl::Milliseconds(silence_ms);
+  }
+  if (endpoint.addresses.empty() || endpoint.port > 65535)
+    return DataLoss("'", path, "' names no launcher");
+  return endpoint;
+}
+
+absl::StatusOr<Channel> ConnectToLauncher(const std::string& address, int64_t port,
+                                          absl::Duration limit) {
+  const std::string where = absl::StrCat(address, " port ", port);
+  sockaddr_in peer{};
+  peer.sin_family = AF_INET;
+  peer.sin_port = htons(static_cast<uint16_t>(port));
+  if (inet_pton(AF_INET, address.c_str(), &peer.sin_addr) != 1)
+    return Unavailable("'", address, "' is no IPv4 address");
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return ErrnoStatus("socket", where);
+  int error = 0;
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) != 0) error = errno;
+  if (error == EINPROGRESS) {
+    pollfd item = {fd.get(), POLLOUT, 0};
+    socklen_t size = sizeof(error);
+    error = ETIMEDOUT;
+    if (poll(&item, 1, static_cast<int>(absl::ToInt64Milliseconds(limit))) > 0)
+      getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  if (error != 0) return Unavailable("connect to ", where, ": ", std::strerror(error));
+  const int on = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  return Channel(std::move(fd));
+}
+
+}  // namespace anyorder::ckpt

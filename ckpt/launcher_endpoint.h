@@ -1,0 +1,39 @@
+// Where the launcher of a start listens for its services' reports: a file in the run directory,
+// which a service reads once. What it holds opens the launcher to whoever reads it, so only its
+// user may.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "ckpt/protocol.h"
+#include "core/base/file_system.h"
+
+namespace anyorder::ckpt {
+
+struct LauncherEndpoint {
+  std::vector<std::string> addresses;  // IPv4, to be tried in turn
+  int64_t port = 0;
+  std::string token;  // random
+  // The launcher's silence after which a service ends its ranks. Infinite where the kernel ends
+  // them with their launcher.
+  absl::Duration silence_limit = absl::InfiniteDuration();
+};
+
+// run-dir/.launch/health-ATTEMPT
+std::string LauncherEndpointPath(const std::string& run_dir, int64_t attempt);
+std::string SerializeLauncherEndpoint(const LauncherEndpoint& endpoint);
+// NotFound for a service that no launcher started.
+absl::StatusOr<LauncherEndpoint> ReadLauncherEndpoint(FileSystem* fs, const std::string& path);
+
+// Connects to one of its addresses. Errors: Unavailable, also after `limit`.
+absl::StatusOr<Channel> ConnectToLauncher(const std::string& address, int64_t port,
+                                          absl::Duration limit);
+
+}  // namespace anyorder::ckpt

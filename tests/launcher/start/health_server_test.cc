@@ -1,0 +1,196 @@
+// Launcher, service and ranks over loopback: who hears of whom, and who ends whom.
+
+#include "launcher/start/health_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+
+#include "ckpt/health_relay.h"
+#include "ckpt/rank_link.h"
+#include "core/base/file_system.h"
+#include "core/base/monotonic_clock.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A rank: a page, a link, and what it was told when it had to end.
+class Rank {
+ public:
+  Rank(const std::string& socket_path, int rank, absl::Duration service_limit)
+      : page_(liveness::RankPage::Create(rank, 2, 3, "node7").value()),
+        link_(std::make_unique<ckpt::RankLink>(
+            ckpt::RankLinkOptions{socket_path, "run", 3, service_limit,
+                                  [this](const std::string& why) {
+                                    why_ = why;
+                                    ended_.Notify();
+                                  }},
+            *page_)) {}
+  void Leave() {
+    page_->SetPhase("end");
+    link_.reset();
+  }
+  liveness::RankPage& page() { return *page_; }
+  std::string WhyEnded() {
+    ended_.WaitForNotification();
+    return why_;
+  }
+  bool has_ended() const { return ended_.HasBeenNotified(); }
+
+ private:
+  const std::unique_ptr<liveness::RankPage> page_;
+  std::string why_;
+  absl::Notification ended_;
+  std::unique_ptr<ckpt::RankLink> link_;
+};
+
+// The service's sockets without the rest of it.
+class HealthServerTest : public ::testing::Test {
+ protected:
+  HealthServerTest() { std::filesystem::create_directories(directory_.path() + "/.launch"); }
+
+  std::string path() const { return ckpt::LauncherEndpointPath(directory_.path(), 3); }
+  std::string socket_path() const { return directory_.path() + "/s/socket"; }
+  std::unique_ptr<HealthServer> Listen(absl::Duration silence_limit = absl::Minutes(1)) {
+    auto server = HealthServer::Start({directory_.path(), "run", 3, true, silence_limit});
+    EXPECT_TRUE(server.ok()) << server.status();
+    return *std::move(server);
+  }
+  ckpt::LauncherEndpoint Endpoint() const {
+    ckpt::LauncherEndpoint endpoint =
+        ckpt::ReadLauncherEndpoint(FileSystem::Posix(), path()).value();
+    endpoint.addresses = {"127.0.0.1"};
+    return endpoint;
+  }
+  static std::unique_ptr<ckpt::HealthRelay> Relay(const ckpt::LauncherEndpoint& endpoint) {
+    return std::make_unique<ckpt::HealthRelay>(
+        ckpt::HealthRelayOptions{"run", 3, 1, endpoint, absl::Milliseconds(5)});
+  }
+  // Hands connections of ranks to the relay, as the service does, until `is_done`.
+  void ServeUntil(ckpt::HealthRelay& relay, const std::function<bool()>& is_done) {
+    if (!listener_.valid()) listener_ = ckpt::ListenOn(socket_path()).value();
+    while (!is_done()) {
+      absl::StatusOr<ckpt::Channel> channel = ckpt::AcceptChannel(listener_.get());
+      if (channel.ok()) {
+        absl::StatusOr<ckpt::Message> message =
+            channel->Receive(MonotonicNow() + absl::Seconds(30));
+        ASSERT_TRUE(message.ok()) << message.status();
+        relay.Adopt(*std::move(channel), std::move(std::get<ckpt::Watch>(message->body).fd));
+      }
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+  }
+  // The report of the node once it says `is_so`.
+  static liveness::NodeReport Await(const HealthServer& server,
+                                    const std::function<bool(const liveness::NodeReport&)>& is_so) {
+    while (true) {
+      const liveness::RunHealth health = server.Newest();
+      if (!health.nodes.empty() && is_so(health.nodes[0])) return health.nodes[0];
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+  }
+
+  const TemporaryDirectory directory_;
+  UniqueFd listener_;
+};
+
+TEST_F(HealthServerTest, TheLauncherLearnsWhatRanksDoAndHowTheyLeave) {
+  const auto server = Listen();
+  struct stat info {};
+  ASSERT_EQ(::stat(path().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  const auto relay = Relay(Endpoint());
+  listener_ = ckpt::ListenOn(socket_path()).value();
+  Rank rank(socket_path(), 1, absl::InfiniteDuration());
+  rank.page().SetPhase("step 12");
+  ServeUntil(*relay, [&] { return relay->num_ranks() == 1; });
+  const liveness::NodeReport report = Await(*server, [](const auto& node) {
+    return !node.ranks.empty() && node.ranks[0].state.ticks > 1;
+  });
+  EXPECT_EQ(report.node, 1);
+  EXPECT_TRUE(report.ranks[0].is_connected);
+  EXPECT_EQ(report.file_wait, absl::ZeroDuration());
+  EXPECT_THAT(report.ranks[0].state.ToString(), HasSubstr("rank 1 on node7"));
+  EXPECT_THAT(report.ranks[0].state.ToString(), HasSubstr("in phase 'step 12'"));
+  relay->BeginFileCall();
+  Await(*server, [](const auto& node) { return node.file_wait > absl::Milliseconds(1); });
+  relay->EndFileCall();
+  Await(*server, [](const auto& node) { return node.file_wait == absl::ZeroDuration(); });
+  rank.Leave();
+  const liveness::NodeReport last =
+      Await(*server, [](const auto& node) { return !node.ranks[0].is_connected; });
+  EXPECT_EQ(last.ranks[0].state.phase, "end");
+  EXPECT_EQ(relay->num_ranks(), 0);
+}
+
+TEST_F(HealthServerTest, TheEndOfAStartEndsItsRanksWhereverTheyAre) {
+  auto server = Listen();
+  const auto relay = Relay(Endpoint());
+  listener_ = ckpt::ListenOn(socket_path()).value();
+  Rank rank(socket_path(), 1, absl::InfiniteDuration());
+  ServeUntil(*relay, [&] { return relay->num_ranks() == 1; });
+  Await(*server, [](const auto&) { return true; });
+  server->EndRanks("rank 0 hangs");
+  EXPECT_EQ(rank.WhyEnded(), "rank 0 hangs");
+  // One that comes later, too.
+  Rank late(socket_path(), 0, absl::InfiniteDuration());
+  ServeUntil(*relay, [&] { return late.has_ended(); });
+  server.reset();
+  EXPECT_FALSE(std::filesystem::exists(path()));
+}
+
+TEST_F(HealthServerTest, RanksThatAreCutOffFromTheirLauncherEnd) {
+  const auto server = Listen(absl::Milliseconds(300));
+  ckpt::LauncherEndpoint nowhere = Endpoint();
+  nowhere.port = 1;
+  const auto relay = Relay(nowhere);
+  listener_ = ckpt::ListenOn(socket_path()).value();
+  Rank rank(socket_path(), 1, absl::InfiniteDuration());
+  ServeUntil(*relay, [&] { return rank.has_ended(); });
+  EXPECT_THAT(rank.WhyEnded(), HasSubstr("nothing heard from the launcher"));
+  EXPECT_THAT(relay->TakeNotes(), ::testing::Contains(HasSubstr("no connection to the launcher")));
+}
+
+TEST_F(HealthServerTest, WhoDoesNotKnowTheTokenIsNotHeard) {
+  const auto server = Listen();
+  ckpt::LauncherEndpoint endpoint = Endpoint();
+  endpoint.token.back() = endpoint.token.back() == '0' ? '1' : '0';
+  ckpt::Channel stranger =
+      ckpt::ConnectToLauncher("127.0.0.1", endpoint.port, absl::Seconds(10)).value();
+  ::testing::internal::CaptureStderr();
+  const absl::Time soon = MonotonicNow() + absl::Seconds(30);
+  ASSERT_TRUE(stranger.Send({"run", 3, ckpt::Attach{endpoint.token}}, soon).ok());
+  liveness::NodeReport report;
+  report.node = 1;
+  stranger.Send({"run", 3, ckpt::Report{SerializeNodeReport(report)}}, soon).IgnoreError();
+  EXPECT_TRUE(absl::IsUnavailable(stranger.Receive(soon).status()));
+  EXPECT_TRUE(server->Newest().nodes.empty());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("does not know this start's token"));
+}
+
+TEST_F(HealthServerTest, ARankWhoseServiceIsGoneEnds) {
+  auto relay = Relay({{"127.0.0.1"}, 1, "x", absl::InfiniteDuration()});
+  listener_ = ckpt::ListenOn(socket_path()).value();
+  Rank rank(socket_path(), 1, absl::Milliseconds(500));
+  ServeUntil(*relay, [&] { return relay->num_ranks() == 1; });
+  EXPECT_FALSE(rank.has_ended());
+  listener_ = UniqueFd();
+  relay.reset();
+  EXPECT_THAT(rank.WhyEnded(), HasSubstr("its checkpoint service has been gone"));
+}
+
+}  // namespace
+}  // namespace anyorder::launcher
