@@ -116,7 +116,8 @@ TEST_F(KilledServiceTest, BeforeAnyCallTheNextStartLoadsWhatWasCommittedOrVotedF
     if (!was_killed) break;
     // Killed before it retired, each start would have one more checkpoint to look at than the last,
     // and more calls.
-    ASSERT_TRUE(CommitLog(FileSystem::Posix(), run_dir(), 1).Retire(2, 0, 0).ok());
+    const int64_t generation = attempt * kGenerationsPerAttempt + step * kSavesPerStep;
+    ASSERT_TRUE(CommitLog(FileSystem::Posix(), run_dir(), 1).Retire(2, 0, generation).ok());
   }
   EXPECT_GT(num_recovered, 5);
   EXPECT_GT(num_lost, 10);
