@@ -226,20 +226,13 @@ absl::Status CommitLog::Publish(const std::string& directory, const SaveIdentity
                                 const std::function<absl::Status()>& fence) {
   const std::string target = CheckpointPath(run_dir_, id.step);
   ANYORDER_RETURN_IF_ERROR(RefuseCommittedStep(id));
-  if (fs_->ListDirectory(target).ok()) {
-    // The step is there but bad: it must not block its own replacement.
-    ANYORDER_RETURN_IF_ERROR(Quarantine(target, fs_));
-  }
   ANYORDER_RETURN_IF_ERROR(fence());
+  // Whatever has this name by now stays: the rename fails on a directory that is not empty.
   ANYORDER_RETURN_IF_ERROR(fs_->Rename(directory, target));
-  if (const absl::Status synced = fs_->SyncDirectory(CheckpointsPath(run_dir_)); !synced.ok()) {
-    // Under its name it would be loaded, and a power cut could take it away again. The trash name
-    // keeps it from being recovered, and its files until a later sync of the directory has
-    // succeeded.
-    const absl::Status undone = MoveToTrash(target, id.generation);
-    if (!undone.ok()) LogWarning(absl::StrCat("'", target, "' stays unsynced: ", undone.message()));
-    return synced;
-  }
+  // The name is never taken back: somebody may have loaded it.
+  ANYORDER_RETURN_IF_ERROR(
+      Annotate(fs_->SyncDirectory(CheckpointsPath(run_dir_)),
+               absl::StrCat("'", target, "' is whole, but a power cut may take its name away")));
   // From here on it is committed; CURRENT is only a hint, so its failure is only worth a line.
   const Json current = {{"checkpoint", StepName(id.step)}, {"generation", id.generation}};
   const absl::Status hinted =
@@ -304,7 +297,8 @@ void CommitLog::Abandon(const SaveIdentity& id, int node, const std::vector<int>
   } else {
     // The others may still be writing: the record tells them why. The directory is removed after a
     // later commit.
-    const bool has_voted = fs_->OpenForRead(JoinPath(directory, VoteName(node))).ok();
+    const bool has_voted =
+        !absl::IsNotFound(fs_->OpenForRead(JoinPath(directory, VoteName(node))).status());
     fs_->MakeDirectory(directory).IgnoreError();
     const std::string record = is_coordinator ? kDecidedAgainstName : AbandonedName(node);
     status = WriteFileAtomically(fs_, JoinPath(directory, record), reason);
@@ -327,14 +321,21 @@ absl::Status CommitLog::RemoveSaves(int64_t below_generation) {
   std::vector<std::string> trash;
   absl::Status status;
   for (const std::string& name : names) {
-    const std::optional<int64_t> generation = ParseTemporaryName(name);
+    const std::optional<TemporarySave> save = ParseTemporaryName(name);
     if (absl::StartsWith(name, kTrashPrefix)) {
       trash.push_back(JoinPath(parent, name));
-    } else if (generation && *generation < below_generation) {
+    } else if (absl::StartsWith(name, kRetiredPrefix)) {
+      const absl::StatusOr<bool> restored = RestoreIfNewest(JoinPath(parent, name));
+      if (restored.ok() && !*restored) trash.push_back(JoinPath(parent, name));
+      status.Update(restored.status());
+    } else if (save && save->generation < below_generation &&
+               save->attempt <= below_generation / kGenerationsPerAttempt) {
       // Its service may be alive after all: out of its reach first.
-      const absl::Status moved = MoveToTrash(JoinPath(parent, name), *generation);
-      if (moved.ok()) trash.push_back(JoinPath(parent, TrashName(*generation)));
-      status.Update(moved);
+      const absl::Status moved = MoveToTrash(JoinPath(parent, name), save->generation);
+      if (moved.ok()) trash.push_back(JoinPath(parent, TrashName(save->generation)));
+      // Two may have one generation, if a late service has made its directory again: then the
+      // second goes the next time.
+      if (!absl::IsNotFound(moved) && !absl::IsAlreadyExists(moved)) status.Update(moved);
     }
   }
   if (trash.empty()) return status;
@@ -370,9 +371,35 @@ absl::Status CommitLog::Retire(int keep_last, int64_t keep_every, int64_t genera
     if (!info.opens) continue;  // evidence, not garbage
     if (kept++ < std::max(keep_last, 2) || (keep_every > 0 && info.step % keep_every == 0))
       continue;
-    ANYORDER_RETURN_IF_ERROR(MoveToTrash(info.directory, info.generation));
+    ANYORDER_RETURN_IF_ERROR(fs_->Rename(
+        info.directory, JoinPath(CheckpointsPath(run_dir_), RetiredName(info.generation))));
   }
   return RemoveSaves(generation);
+}
+
+// If it was renamed so late that the newer ones have turned out damaged meanwhile, or that another
+// checkpoint has its old name, it may be the newest that is left.
+absl::StatusOr<bool> CommitLog::RestoreIfNewest(const std::string& directory) {
+  const absl::StatusOr<Checkpoint> retired = Checkpoint::Open(directory, fs_);
+  const absl::Status whole = retired.ok() ? retired->CheckFiles() : retired.status();
+  if (IsDamage(whole)) return false;  // deleted in part
+  ANYORDER_RETURN_IF_ERROR(whole);
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t newest, NewestCommitted());
+  if (retired->step() <= newest) return false;
+  ANYORDER_RETURN_IF_ERROR(fs_->Rename(directory, CheckpointPath(run_dir_, retired->step())));
+  return true;
+}
+
+absl::StatusOr<int64_t> CommitLog::NewestCommitted() {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir_, fs_));
+  for (const int64_t step : steps) {
+    const absl::StatusOr<Checkpoint> checkpoint =
+        Checkpoint::Open(CheckpointPath(run_dir_, step), fs_);
+    const absl::Status whole = checkpoint.ok() ? checkpoint->CheckFiles() : checkpoint.status();
+    if (whole.ok()) return step;
+    if (!IsDamage(whole)) return whole;
+  }
+  return -1;
 }
 
 absl::Status CommitLog::RemoveLeftovers(int64_t attempt) {

@@ -99,8 +99,9 @@ class CommitLog {
 
   // Of the checkpoints up to that of `generation`, which was read back, keeps the newest
   // `keep_last` (>= 2), every step divisible by `keep_every` (0: none), and those that do not open.
-  // Newer ones may be damaged yet: they stay and do not count. Goes through a trash name, so that a
-  // half-deleted checkpoint never looks complete. Also removes saves older than `generation`.
+  // Newer ones may be damaged yet: they stay and do not count. The others are renamed first, so
+  // that a half-deleted checkpoint never looks complete. Also removes saves older than
+  // `generation`.
   absl::Status Retire(int keep_last, int64_t keep_every, int64_t generation);
 
   // Commits the newest save of a dead attempt (< `attempt`) that all its nodes voted for, that no
@@ -110,7 +111,8 @@ class CommitLog {
   absl::StatusOr<std::optional<SaveIdentity>> RecoverVoted(
       const std::string& run_id, int64_t attempt, const std::function<absl::Status()>& fence);
 
-  // Removes what dead attempts (< `attempt`) left half-made. Only with the lease in hand.
+  // Removes what dead attempts (< `attempt`) left half-made, and takes back the newest checkpoint
+  // if one of them has retired it too late. Only with the lease in hand.
   absl::Status RemoveLeftovers(int64_t attempt);
 
   absl::StatusOr<int64_t> FreeBytes() { return fs_->FreeBytes(run_dir_); }
@@ -124,7 +126,10 @@ class CommitLog {
   absl::StatusOr<Manifest> MergeVotesOf(const SaveIdentity& id, const NodeRecords& votes);
   absl::Status Publish(const std::string& directory, const SaveIdentity& id,
                        const std::function<absl::Status()>& fence);
-  absl::StatusOr<Manifest> ReadVoted(const std::string& name, const std::string& run_id);
+  absl::StatusOr<int64_t> NewestCommitted();  // the highest step that opens; -1 if there is none
+  absl::StatusOr<Manifest> ReadVoted(const std::string& directory, const std::string& run_id,
+                                     int64_t generation);
+  absl::StatusOr<bool> RestoreIfNewest(const std::string& directory);
   absl::Status MoveToTrash(const std::string& directory, int64_t generation);
   absl::Status RemoveSaves(int64_t below_generation);
 
@@ -141,7 +146,7 @@ class CommitLog {
 // memory for one more copy of the ranges. REQUIRES: id.world_size and id.num_nodes are 1, so that
 // the ranges cover their tensors; nobody else uses `run_dir`.
 // Errors: those of CommitLog; DataLoss if what was written reads back otherwise. An error leaves no
-// checkpoint.
+// checkpoint, unless only its name could not be synced.
 absl::Status SaveDirectly(const std::string& run_dir, const SaveIdentity& id,
                           const std::vector<TensorRange>& ranges, const std::string& metadata,
                           FileSystem* fs = FileSystem::Posix());

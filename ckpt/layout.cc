@@ -1,9 +1,12 @@
 #include "ckpt/layout.h"
 
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 #include "ckpt/reader.h"
@@ -12,6 +15,7 @@ namespace anyorder::ckpt {
 namespace {
 
 constexpr char kStepPrefix[] = "step-";
+constexpr char kGenerationMark[] = ".g";
 constexpr char kTemporarySuffix[] = ".tmp";
 constexpr char kClaimMark[] = ".r";
 constexpr char kEndedPrefix[] = "ended.";
@@ -33,13 +37,18 @@ std::string CheckpointPath(absl::string_view run_dir, int64_t step) {
   return JoinPath(CheckpointsPath(run_dir), StepName(step));
 }
 std::string TemporaryName(const SaveIdentity& id) {
-  return absl::StrCat(StepName(id.step), ".g", id.generation, kTemporarySuffix);
+  return absl::StrCat(StepName(id.step), kGenerationMark, id.generation, kTemporarySuffix);
 }
-std::string ClaimedName(const SaveIdentity& id, int64_t by_attempt) {
-  return absl::StrCat(StepName(id.step), ".g", id.generation, kClaimMark, by_attempt,
+std::string ClaimedName(int64_t step, int64_t generation, int64_t by_attempt) {
+  return absl::StrCat(StepName(step), kGenerationMark, generation, kClaimMark, by_attempt,
                       kTemporarySuffix);
 }
 std::string TrashName(int64_t generation) { return absl::StrCat(kTrashPrefix, generation); }
+std::string RetiredName(int64_t generation) { return absl::StrCat(kRetiredPrefix, generation); }
+std::string QuarantineName(absl::string_view step_name, int64_t generation) {
+  if (generation == 0) return absl::StrCat(step_name, kQuarantineSuffix);
+  return absl::StrCat(step_name, kGenerationMark, generation, kQuarantineSuffix);
+}
 std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id) {
   return JoinPath(CheckpointsPath(run_dir), TemporaryName(id));
 }
@@ -77,19 +86,21 @@ std::optional<int64_t> ParseStepName(absl::string_view name) {
   return ParseDigits(name.substr(sizeof(kStepPrefix) - 1));
 }
 
-std::optional<int64_t> ParseTemporaryName(absl::string_view name) {
-  const size_t generation = name.find(".g");
-  if (generation == absl::string_view::npos || !absl::EndsWith(name, kTemporarySuffix) ||
-      !ParseStepName(name.substr(0, generation))) {
-    return std::nullopt;
-  }
-  absl::string_view digits = name.substr(generation + 2);
-  digits.remove_suffix(sizeof(kTemporarySuffix) - 1);
-  if (const size_t claim = digits.find(kClaimMark); claim != absl::string_view::npos) {
-    if (!ParseDigits(digits.substr(claim + sizeof(kClaimMark) - 1))) return std::nullopt;
-    digits = digits.substr(0, claim);
-  }
-  return ParseDigits(digits);
+std::optional<TemporarySave> ParseTemporaryName(absl::string_view name) {
+  if (!absl::ConsumeSuffix(&name, kTemporarySuffix)) return std::nullopt;
+  const std::pair<absl::string_view, absl::string_view> halves =
+      absl::StrSplit(name, absl::MaxSplits(kGenerationMark, 1));
+  const std::pair<absl::string_view, absl::string_view> numbers =
+      absl::StrSplit(halves.second, absl::MaxSplits(kClaimMark, 1));
+  const std::optional<int64_t> step = ParseStepName(halves.first);
+  const std::optional<int64_t> generation = ParseDigits(numbers.first);
+  if (!step || !generation) return std::nullopt;
+  TemporarySave save{*step, *generation, *generation / kGenerationsPerAttempt};
+  if (!absl::StrContains(halves.second, kClaimMark)) return save;
+  const std::optional<int64_t> claimant = ParseDigits(numbers.second);
+  if (!claimant) return std::nullopt;
+  save.attempt = *claimant;
+  return save;
 }
 
 }  // namespace anyorder::ckpt

@@ -14,6 +14,8 @@ inline constexpr char kManifestName[] = "MANIFEST.json";
 inline constexpr char kCurrentName[] = "CURRENT";
 inline constexpr char kLeaseName[] = "LEASE";
 inline constexpr char kTrashPrefix[] = ".trash-";
+inline constexpr char kRetiredPrefix[] = ".retired-";
+inline constexpr char kQuarantineSuffix[] = ".quarantine";
 inline constexpr char kRankFilePrefix[] = "rank-";
 
 // What names one save.
@@ -40,7 +42,7 @@ std::string TemporaryName(const SaveIdentity& id);       // step-000000200.g3000
 std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id);
 // A save that a later attempt finishes: its own service cannot reach it under this name.
 // step-000000200.g300000002000.r4.tmp
-std::string ClaimedName(const SaveIdentity& id, int64_t by_attempt);
+std::string ClaimedName(int64_t step, int64_t generation, int64_t by_attempt);
 std::string RankFileName(int rank, int world_size);  // rank-00003-of-00008.safetensors
 std::string VoteName(int node);                      // prepared.00
 std::string AbandonedName(int node);                 // abandoned.00: why this node gave up
@@ -62,8 +64,20 @@ std::string CoordinatorEndedName(int64_t attempt);  // ended.3.all
 
 std::optional<int64_t> ParseEndedName(absl::string_view name);  // its attempt
 std::optional<int64_t> ParseStepName(absl::string_view name);
-// The generation of a temporary or claimed name.
-std::optional<int64_t> ParseTemporaryName(absl::string_view name);
-std::string TrashName(int64_t generation);  // .trash-300000002000
+
+// What a temporary or claimed name says.
+struct TemporarySave {
+  int64_t step = 0;
+  int64_t generation = 0;
+  int64_t attempt = 0;  // the newest that works on it: its own, or the one that claimed it
+};
+std::optional<TemporarySave> ParseTemporaryName(absl::string_view name);
+
+// A save that was given up, being deleted: .trash-300000002000
+std::string TrashName(int64_t generation);
+// A checkpoint that retention does not keep, before it is deleted: .retired-300000002000
+std::string RetiredName(int64_t generation);
+// step-000000200.g300000002000.quarantine; without the generation if it is 0, unknown
+std::string QuarantineName(absl::string_view step_name, int64_t generation);
 
 }  // namespace anyorder::ckpt

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -16,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 
 #include "ckpt/json_values.h"
 #include "ckpt/layout.h"
@@ -31,6 +29,8 @@ constexpr absl::Duration kSettle = absl::Milliseconds(50);
 // "LEASE.<attempt>.<process>.tmp"
 constexpr char kClaimPrefix[] = "LEASE.";
 constexpr char kClaimSuffix[] = ".tmp";
+// The beat of an owner that has given the lease back.
+constexpr int64_t kReleasedBeat = 0;
 
 // Files of /proc, which are not the run's data and so do not go through FileSystem.
 std::string ReadProcFile(const std::string& path) {
@@ -95,51 +95,79 @@ absl::StatusOr<LeaseOwner> ParseOwner(absl::string_view text) {
   return owner;
 }
 
-// OK once the lease may be taken: absent, its owner known dead, or its content unchanged for
-// `lifetime` of a clock that nobody sets. A damaged file has no owner to ask and is watched like
-// one on another machine.
-absl::Status WaitUntilDead(FileSystem* fs, const std::string& run_dir, const LeaseOwner& me,
-                           absl::Duration lifetime,
-                           const std::function<bool(const LeaseOwner&)>& has_ended) {
-  const std::string path = JoinPath(run_dir, kLeaseName);
+// A name of the owner's own: two must not write one file.
+std::string ClaimPath(const std::string& run_dir, const LeaseOwner& owner) {
+  return JoinPath(run_dir, absl::StrCat(kClaimPrefix, owner.attempt, ".", owner.pid, kClaimSuffix));
+}
+
+absl::Status WriteSynced(FileSystem* fs, const std::string& path, const std::string& text) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                            fs->CreateNew(path, /*large=*/false));
+  ANYORDER_RETURN_IF_ERROR(file->WriteAt(0, text.data(), static_cast<int64_t>(text.size())));
+  ANYORDER_RETURN_IF_ERROR(file->SyncData());
+  return file->Close();
+}
+
+absl::Status RemoveIfThere(FileSystem* fs, const std::string& path) {
+  const absl::Status removed = fs->RemoveFile(path);
+  return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
+}
+
+// The text of LEASE; empty if there is none.
+absl::StatusOr<std::string> ReadText(FileSystem* fs, const std::string& run_dir) {
+  absl::StatusOr<std::string> text = ReadSmallFile(fs, JoinPath(run_dir, kLeaseName));
+  return absl::IsNotFound(text.status()) ? std::string() : std::move(text);
+}
+
+// The text of LEASE once it may be taken: absent or released, its owner known dead, or unchanged
+// for `lifetime` of our clock. A damaged file has no owner to ask and is watched like one on
+// another machine.
+absl::StatusOr<std::string> AwaitFree(FileSystem* fs, const std::string& run_dir,
+                                      const LeaseOwner& me, absl::Duration lifetime,
+                                      const std::function<bool(const LeaseOwner&)>& has_ended,
+                                      Clock* clock) {
+  const absl::Time start = clock->Now();
   std::string first;
-  const auto start = std::chrono::steady_clock::now();
-  for (;; absl::SleepFor(lifetime / 20)) {
-    const absl::StatusOr<std::string> text = ReadSmallFile(fs, path);
-    if (absl::IsNotFound(text.status())) return absl::OkStatus();
-    ANYORDER_RETURN_IF_ERROR(text.status());
-    const absl::StatusOr<LeaseOwner> owner = ParseOwner(*text);
+  for (;; clock->Sleep(lifetime / 20)) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadText(fs, run_dir));
+    const absl::StatusOr<LeaseOwner> owner = ParseOwner(text);
     const bool is_readable = owner.ok();
+    if (text.empty() || (is_readable && owner->beat == kReleasedBeat)) return text;
     if (is_readable && owner->run_id == me.run_id && owner->attempt >= me.attempt) {
       return AlreadyExists("'", run_dir, "' was claimed by a later start: ", owner->ToString(),
                            "; this one must not write");
     }
-    if (is_readable && IsKnownDead(*owner)) return absl::OkStatus();
-    const bool is_first_look = first.empty();
-    if (is_first_look && is_readable && has_ended && has_ended(*owner)) return absl::OkStatus();
+    if (is_readable && IsKnownDead(*owner)) return text;
+    if (first.empty() && is_readable && has_ended && has_ended(*owner)) return text;
     const bool is_local = is_readable && owner->machine == me.machine && !IsHidden(owner->pid);
-    if (first.empty()) first = *text;
-    if (is_local || (is_readable && first != *text)) {
+    if (first.empty()) first = text;
+    if (is_local || (is_readable && first != text)) {
       return AlreadyExists("'", run_dir, "' is in use by ", owner->ToString(),
                            "; stop it first or take another run directory");
     }
-    if (absl::FromChrono(std::chrono::steady_clock::now() - start) > lifetime)
-      return absl::OkStatus();
+    if (clock->Now() - start > lifetime) return text;
   }
 }
 
-// A claimant that was killed while it wrote leaves its temporary file; later starts have other
-// names.
-void RemoveDeadClaims(FileSystem* fs, const std::string& run_dir, int64_t attempt) {
-  const absl::StatusOr<std::vector<std::string>> names = fs->ListDirectory(run_dir);
-  for (size_t i = 0; names.ok() && i < names->size(); ++i) {
-    absl::string_view rest = (*names)[i];
-    int64_t claimant = 0;
+// Called when LEASE names `me`. What another process prepared before that could still be renamed
+// over it, however late: the owner's renewal, and other claims. The owner's temporary file is
+// removed by its name, because network file systems may list it late.
+absl::Status RemoveOtherClaims(FileSystem* fs, const std::string& run_dir, const LeaseOwner& me,
+                               const std::string& replaced) {
+  if (const absl::StatusOr<LeaseOwner> owner = ParseOwner(replaced); owner.ok())
+    ANYORDER_RETURN_IF_ERROR(RemoveIfThere(fs, ClaimPath(run_dir, *owner)));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs->ListDirectory(run_dir));
+  for (const std::string& name : names) {
+    absl::string_view rest = name;
+    int64_t attempt = 0;
+    const std::string path = JoinPath(run_dir, name);
     if (absl::ConsumePrefix(&rest, kClaimPrefix) && absl::ConsumeSuffix(&rest, kClaimSuffix) &&
-        absl::SimpleAtoi(rest.substr(0, rest.find('.')), &claimant) && claimant < attempt) {
-      fs->RemoveFile(JoinPath(run_dir, (*names)[i])).IgnoreError();
+        absl::SimpleAtoi(rest.substr(0, rest.find('.')), &attempt) &&
+        path != ClaimPath(run_dir, me)) {
+      ANYORDER_RETURN_IF_ERROR(RemoveIfThere(fs, path));
     }
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -185,79 +213,79 @@ absl::StatusOr<LeaseOwner> ReadLease(FileSystem* fs, const std::string& run_dir)
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(fs, path));
   absl::StatusOr<LeaseOwner> owner = ParseOwner(text);
   if (!owner.ok()) return Annotate(owner.status(), absl::StrCat("'", path, "'"));
+  if (owner->beat == kReleasedBeat)
+    return NotFound("'", path, "': ", owner->ToString(), " has released it");
   return owner;
 }
 
 Lease::Lease(FileSystem* fs, std::string run_dir, LeaseOwner me)
-    : fs_(fs), run_dir_(std::move(run_dir)), me_(std::move(me)) {}
+    : fs_(fs), run_dir_(std::move(run_dir)), owner_(me), me_(std::move(me)) {}
 
 Lease::~Lease() { Release().IgnoreError(); }
 
 absl::StatusOr<std::unique_ptr<Lease>> Lease::Acquire(
     FileSystem* fs, const std::string& run_dir, const LeaseOwner& me, absl::Duration lifetime,
-    const std::function<bool(const LeaseOwner&)>& has_ended) {
-  ANYORDER_RETURN_IF_ERROR(WaitUntilDead(fs, run_dir, me, lifetime, has_ended));
+    const std::function<bool(const LeaseOwner&)>& has_ended, Clock* clock) {
   std::unique_ptr<Lease> lease(new Lease(fs, run_dir, me));
-  absl::Status taken = lease->WriteLocked();
-  if (taken.ok()) {
-    absl::SleepFor(kSettle);
-    taken = lease->CheckHeldLocked();
+  std::string found;
+  for (absl::Status taken = absl::UnknownError(""); !taken.ok();) {
+    ANYORDER_ASSIGN_OR_RETURN(found, AwaitFree(fs, run_dir, me, lifetime, has_ended, clock));
+    const std::lock_guard<std::mutex> lock(lease->mutex_);
+    lease->me_.beat = kReleasedBeat + 1;
+    taken = lease->ReplaceLocked([&]() -> absl::Status {
+      ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadText(fs, run_dir));
+      return text == found ? absl::OkStatus() : Aborted("'", run_dir, "' has another owner");
+    });
+    lease->is_ours_ = taken.ok();
+    if (!taken.ok() && !absl::IsAborted(taken)) return taken;  // else: look who was faster
   }
-  if (taken.ok()) {
-    RemoveDeadClaims(fs, run_dir, me.attempt);
-    return lease;
-  }
-  lease->released_ = true;  // not ours to remove
-  if (!absl::IsAborted(taken)) return taken;
-  return absl::AlreadyExistsError(taken.message());
+  ANYORDER_RETURN_IF_ERROR(RemoveOtherClaims(fs, run_dir, me, found));
+  clock->Sleep(kSettle);
+  const absl::Status held = lease->CheckHeld();
+  if (absl::IsAborted(held)) return absl::AlreadyExistsError(held.message());
+  ANYORDER_RETURN_IF_ERROR(held);
+  return lease;
 }
 
-absl::Status Lease::WriteLocked() {
-  ++me_.beat;
-  // A temporary name of our own: two claimants must not write one file.
-  const std::string temporary =
-      JoinPath(run_dir_, absl::StrCat(kClaimPrefix, me_.attempt, ".", me_.pid, kClaimSuffix));
+absl::Status Lease::ReplaceLocked(const std::function<absl::Status()>& may_replace) {
+  const std::string temporary = ClaimPath(run_dir_, me_);
   fs_->RemoveFile(temporary).IgnoreError();
-  const absl::Status written = WriteAndRename(temporary);
-  if (!written.ok()) fs_->RemoveFile(temporary).IgnoreError();
-  return written;
-}
-
-absl::Status Lease::WriteAndRename(const std::string& temporary) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
-                            fs_->CreateNew(temporary, /*large=*/false));
-  const std::string text = SerializeOwner(me_);
-  ANYORDER_RETURN_IF_ERROR(file->WriteAt(0, text.data(), static_cast<int64_t>(text.size())));
-  ANYORDER_RETURN_IF_ERROR(file->SyncData());
-  ANYORDER_RETURN_IF_ERROR(file->Close());
-  return fs_->Rename(temporary, JoinPath(run_dir_, kLeaseName));
-}
-
-absl::Status Lease::CheckHeldLocked() {
-  const absl::StatusOr<LeaseOwner> owner = ReadLease(fs_, run_dir_);
-  if (absl::IsNotFound(owner.status())) return Aborted("the lease on '", run_dir_, "' was removed");
-  ANYORDER_RETURN_IF_ERROR(owner.status());
-  if (owner->IsSameProcess(me_)) return absl::OkStatus();
-  return Aborted("the lease on '", run_dir_, "' was taken by ", owner->ToString());
+  absl::Status status = WriteSynced(fs_, temporary, SerializeOwner(me_));
+  if (status.ok()) status = may_replace();
+  if (status.ok()) {
+    status = fs_->Rename(temporary, JoinPath(run_dir_, kLeaseName));
+    if (absl::IsNotFound(status)) status = Aborted("a claimant removed '", temporary, "'");
+  }
+  if (!status.ok()) fs_->RemoveFile(temporary).IgnoreError();
+  return status;
 }
 
 absl::Status Lease::CheckHeld() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return CheckHeldLocked();
+  const absl::StatusOr<LeaseOwner> owner = ReadLease(fs_, run_dir_);
+  if (absl::IsNotFound(owner.status()))
+    return Aborted("the lease on '", run_dir_, "' is gone: ", owner.status().message());
+  ANYORDER_RETURN_IF_ERROR(owner.status());
+  if (owner->IsSameProcess(owner_)) return absl::OkStatus();
+  return Aborted("the lease on '", run_dir_, "' was taken by ", owner->ToString());
 }
 
 absl::Status Lease::Renew() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ANYORDER_RETURN_IF_ERROR(CheckHeldLocked());
-  return WriteLocked();
+  if (!is_ours_) return Aborted("the lease on '", run_dir_, "' was released");
+  ++me_.beat;
+  const absl::Status renewed = ReplaceLocked([this] { return CheckHeld(); });
+  // A claimant that came too late may have removed the temporary file.
+  return absl::IsAborted(renewed) ? CheckHeld() : renewed;
 }
 
 absl::Status Lease::Release() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (released_) return absl::OkStatus();
-  released_ = true;
-  ANYORDER_RETURN_IF_ERROR(CheckHeldLocked());
-  return fs_->RemoveFile(JoinPath(run_dir_, kLeaseName));
+  if (!is_ours_) return absl::OkStatus();
+  is_ours_ = false;
+  ANYORDER_RETURN_IF_ERROR(CheckHeld());
+  // Removing LEASE by its name could, late, remove the next owner's.
+  me_.beat = kReleasedBeat;
+  return ReplaceLocked([this] { return CheckHeld(); });
 }
 
 }  // namespace anyorder::ckpt

@@ -5,6 +5,11 @@
 // whether the owner's process lives; on another machine it watches the file for one lifetime of its
 // own clock, so clocks need not agree. A higher attempt may take over a dead lease; an owner that
 // finds another name in the file must stop writing.
+//
+// Any process may stop for any time inside any file call. Whoever replaces the file therefore
+// writes a temporary file first, then looks at LEASE, then renames; and a claimant, when LEASE
+// names it, removes the temporary files of all others before it calls the lease its own. A rename
+// that comes later has nothing to rename (PROTOCOL.md, "Late calls").
 
 #pragma once
 
@@ -19,6 +24,7 @@
 #include "absl/time/time.h"
 
 #include "core/base/file_system.h"
+#include "core/base/monotonic_clock.h"
 
 namespace anyorder::ckpt {
 
@@ -32,7 +38,7 @@ struct LeaseOwner {
   // Of the scheduler: "123 of CLUSTER restart 1", the last part after a requeue; or empty.
   std::string job;
   std::string socket_path;
-  int64_t beat = 0;  // raised by every renewal
+  int64_t beat = 0;  // raised by every renewal; 0 once the lease was released
 
   // "run 'a', attempt 3, process 123 on host (job 456)"
   std::string ToString() const;
@@ -46,39 +52,43 @@ LeaseOwner DescribeThisProcess(const std::string& run_id, int64_t attempt,
 // True only if `owner` ran on this machine and has certainly ended.
 bool IsKnownDead(const LeaseOwner& owner);
 
-// NotFound if nobody holds the run directory; DataLoss if the file is damaged.
+// NotFound if nobody holds the run directory: there is no file, or its owner has released it.
+// DataLoss if the file is damaged.
 absl::StatusOr<LeaseOwner> ReadLease(FileSystem* fs, const std::string& run_dir);
 
 // Thread-safe.
 class Lease {
  public:
-  // Blocks up to `lifetime` while it watches an owner on another machine, unless `has_ended`, which
-  // may be null, knows from elsewhere (a scheduler) that this owner is gone.
+  // Blocks up to `lifetime` by `clock` while it watches an owner on another machine, unless
+  // `has_ended`, which may be null, knows from elsewhere (a scheduler) that this owner is gone.
   // Errors: AlreadyExists naming the owner if it is alive, or has an attempt >= ours.
   static absl::StatusOr<std::unique_ptr<Lease>> Acquire(
       FileSystem* fs, const std::string& run_dir, const LeaseOwner& me, absl::Duration lifetime,
-      const std::function<bool(const LeaseOwner&)>& has_ended = nullptr);
-  ~Lease();
+      const std::function<bool(const LeaseOwner&)>& has_ended = nullptr,
+      Clock* clock = Clock::Monotonic());
+  ~Lease();  // releases it
 
   // Aborted naming the new owner if the lease was taken away. Other errors say that the file could
   // not be read.
   absl::Status CheckHeld();
-  // CheckHeld, then a new heartbeat.
+  // A new heartbeat if it is still ours; otherwise the errors of CheckHeld.
   absl::Status Renew();
-  // Removes the file if it is still ours.
+  // Marks the file as released if it is still ours. LEASE itself stays.
   absl::Status Release();
 
  private:
   Lease(FileSystem* fs, std::string run_dir, LeaseOwner me);
-  absl::Status WriteLocked();
-  absl::Status WriteAndRename(const std::string& temporary);
-  absl::Status CheckHeldLocked();
+  // Writes `me_` to a temporary file, asks `may_replace`, and renames it to LEASE. Aborted also if
+  // a claimant removed the temporary file meanwhile.
+  absl::Status ReplaceLocked(const std::function<absl::Status()>& may_replace);
 
   FileSystem* const fs_;
   const std::string run_dir_;
-  std::mutex mutex_;
+  const LeaseOwner owner_;  // for CheckHeld, which must not wait for a Renew that blocks
+
+  std::mutex mutex_;  // below
   LeaseOwner me_;
-  bool released_ = false;
+  bool is_ours_ = false;  // LEASE has been ours and was not released
 };
 
 }  // namespace anyorder::ckpt

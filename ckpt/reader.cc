@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -426,11 +427,10 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
   return infos;
 }
 
-absl::Status Quarantine(const std::string& dir, FileSystem* fs) {
-  const std::string base = dir + ".quarantine";
-  std::string target = base;
-  for (int copy = 2; fs->ListDirectory(target).ok(); ++copy) target = absl::StrCat(base, "-", copy);
-  ANYORDER_RETURN_IF_ERROR(fs->Rename(dir, target));
+absl::Status Quarantine(const std::string& dir, int64_t generation, FileSystem* fs) {
+  // The name has one taker. If somebody else has set this one aside, `dir` may be a good one since,
+  // and the rename must fail.
+  ANYORDER_RETURN_IF_ERROR(fs->Rename(dir, QuarantineName(dir, generation)));
   return fs->SyncDirectory(ParentPath(dir));
 }
 
@@ -448,7 +448,7 @@ absl::StatusOr<bool> HasEverCommitted(const std::string& run_dir, FileSystem* fs
   }
   if (current.ok()) return true;
   return names.ok() && absl::c_any_of(*names, [](const std::string& name) {
-           return name.find(".quarantine") != std::string::npos;
+           return absl::EndsWith(name, kQuarantineSuffix);
          });
 }
 
@@ -466,7 +466,12 @@ absl::StatusOr<std::string> FindNewest(
     if (!IsDamage(status)) return status;
     last_fault = std::string(status.message());
     LogWarning(absl::StrCat("checkpoint of step ", step, " is damaged: ", last_fault));
-    if (quarantine_bad) ANYORDER_RETURN_IF_ERROR(Quarantine(CheckpointPath(run_dir, step), fs));
+    if (quarantine_bad) {
+      const int64_t generation = checkpoint.ok() ? checkpoint->generation() : 0;
+      const absl::Status aside = Quarantine(CheckpointPath(run_dir, step), generation, fs);
+      // Somebody else has set it aside, and what has its name now is for the next start to judge.
+      if (!aside.ok() && !absl::IsAlreadyExists(aside) && !absl::IsNotFound(aside)) return aside;
+    }
   }
   ANYORDER_ASSIGN_OR_RETURN(const bool ever_committed, HasEverCommitted(run_dir, fs));
   if (steps.empty() && !ever_committed)

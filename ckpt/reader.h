@@ -119,8 +119,8 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& run_dir,
 
 // The newest checkpoint that has a good manifest: one for many ranks to load, each of which reads
 // its part and so verifies it. One rank calls this and tells the others; what they find damaged it
-// quarantines, and calls again. Bad ones on the way are renamed to "<name>.quarantine" if
-// `quarantine_bad`, and skipped with a warning either way.
+// quarantines, and calls again. Bad ones on the way are set aside (Quarantine) if `quarantine_bad`,
+// and skipped with a warning either way.
 // Errors: NotFound if the run never committed one; DataLoss if it did but none is good (a fresh
 // start would then silently throw the run away).
 absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quarantine_bad,
@@ -129,7 +129,10 @@ absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quaranti
 absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quarantine_bad,
                                            FileSystem* fs = FileSystem::Posix());
 
-// Renames a bad checkpoint aside; nothing is deleted.
-absl::Status Quarantine(const std::string& dir, FileSystem* fs = FileSystem::Posix());
+// Renames a checkpoint that was found bad aside; nothing is deleted. `generation` is that of what
+// was found bad, 0 if its manifest cannot be read. AlreadyExists if that one has been set aside
+// before: then `dir` is another one by now and stays.
+absl::Status Quarantine(const std::string& dir, int64_t generation,
+                        FileSystem* fs = FileSystem::Posix());
 
 }  // namespace anyorder::ckpt

@@ -94,7 +94,10 @@ absl::Status SaveVerifier::AwaitOthers(const SaveIdentity& id) {
 // instead.
 void SaveVerifier::SetAside(const SaveIdentity& id) {
   if (!fence_().ok()) return;
-  const absl::Status moved = Quarantine(CheckpointPath(options_.run_dir, id.step), options_.fs);
+  const std::string path = CheckpointPath(options_.run_dir, id.step);
+  const absl::StatusOr<Checkpoint> bad = Checkpoint::Open(path, options_.fs);
+  if (bad.ok() && bad->generation() != id.generation) return;  // the next owner's
+  const absl::Status moved = Quarantine(path, bad.ok() ? id.generation : 0, options_.fs);
   if (!moved.ok()) LogWarning(absl::StrCat("it stays under its name: ", moved.message()));
 }
 

@@ -122,7 +122,8 @@ absl::StatusOr<Manifest> SaveWriter::LookForVotes(const SaveIdentity& id, NodeRe
                                                   std::string* ended) {
   absl::StatusOr<Manifest> manifest = log_->CollectVotes(id, votes);
   if (!absl::IsUnavailable(manifest.status())) return manifest;
-  ANYORDER_RETURN_IF_ERROR(fence_());
+  // A LEASE that cannot be read now is no reason to give up; the commit itself needs an answer.
+  if (const absl::Status held = fence_(); absl::IsAborted(held)) return held;
   if (const std::optional<int> node = log_->EndedWithout(id.attempt, votes))
     *ended = absl::StrCat("the service of node ", *node, " ended and has not voted");
   return manifest;

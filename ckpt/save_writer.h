@@ -72,6 +72,8 @@ struct ServiceOptions {
   // system may hide a file of another node. Then the vote counts as missing.
   absl::Duration ended_grace = absl::Seconds(2);
   absl::Duration lease_lifetime = absl::Seconds(15);  // node 0 renews every third of it
+  // The service ends when LEASE could not be read for this long. Nothing is committed meanwhile.
+  absl::Duration file_system_limit = absl::Seconds(300);
   // For an earlier attempt's service to finish its saves.
   absl::Duration predecessor_limit = absl::Minutes(2);
   absl::Duration idle_limit = absl::Seconds(60);  // exit this long after the last trainer left

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -92,17 +91,17 @@ absl::Status Service::Start() {
   return absl::OkStatus();
 }
 
-// Node 0 must hold its lease; the others must not see a later start's.
+// OK if LEASE names this start. Aborted: it names another one, and nothing more may be written.
+// Other errors: it cannot be read now, so nothing may be committed now.
 absl::Status Service::CheckFence() {
   if (lease_ != nullptr) return lease_->CheckHeld();
-  const absl::StatusOr<LeaseOwner> owner = ReadLease(options_.fs, options_.run_dir);
-  if (!owner.ok() || (owner->run_id == options_.run_id && owner->attempt <= options_.attempt))
-    return absl::OkStatus();
-  return Aborted("'", options_.run_dir, "' was taken by ", owner->ToString());
+  ANYORDER_ASSIGN_OR_RETURN(const LeaseOwner owner, ReadLease(options_.fs, options_.run_dir));
+  if (owner.run_id == options_.run_id && owner.attempt == options_.attempt) return absl::OkStatus();
+  return Aborted("'", options_.run_dir, "' was taken by ", owner.ToString());
 }
 
 void Service::KeepLease() {
-  auto last_good = std::chrono::steady_clock::now();  // the wall clock may be set while we run
+  absl::Time last_good = MonotonicNow();
   std::unique_lock<std::mutex> lock(mutex_);
   while (!closing_changed_.wait_for(lock, absl::ToChronoMilliseconds(options_.lease_lifetime / 3),
                                     [this] { return closing_; })) {
@@ -112,11 +111,11 @@ void Service::KeepLease() {
     // A full disk stops the heartbeat, not the ownership: what counts is the name in the file.
     if (!held.ok() && !absl::IsAborted(held)) held = CheckFence();
     relay_->EndFileCall();
-    if (held.ok()) last_good = std::chrono::steady_clock::now();
+    // Node 0 may have ended in order and released it; the other nodes finish their saves.
+    if (held.ok() || absl::IsNotFound(held)) last_good = MonotonicNow();
     lock.lock();
-    // The file system may fail to read the file for a while, but not for longer than others wait.
-    const auto silent = std::chrono::steady_clock::now() - last_good;
-    if (absl::IsAborted(held) || absl::FromChrono(silent) > options_.lease_lifetime) {
+    // A file system that does not answer for a while has not given the run to anybody else.
+    if (absl::IsAborted(held) || MonotonicNow() - last_good > options_.file_system_limit) {
       lease_fault_ = absl::AbortedError(held.message());
       RequestStop();
       return;

@@ -33,17 +33,11 @@ std::multimap<int64_t, std::string, std::greater<>> OldSaves(const std::vector<s
                                                              int64_t attempt) {
   std::multimap<int64_t, std::string, std::greater<>> saves;
   for (const std::string& name : names) {
-    const std::optional<int64_t> generation = ParseTemporaryName(name);
-    if (generation && *generation < attempt * kGenerationsPerAttempt)
-      saves.emplace(*generation, name);
+    const std::optional<TemporarySave> save = ParseTemporaryName(name);
+    if (save && save->generation < attempt * kGenerationsPerAttempt && save->attempt <= attempt)
+      saves.emplace(save->generation, name);
   }
   return saves;
-}
-
-int64_t NewestCommitted(const std::vector<CheckpointInfo>& infos) {
-  const auto newest =
-      std::find_if(infos.begin(), infos.end(), [](auto& info) { return info.opens; });
-  return newest == infos.end() ? -1 : newest->step;
 }
 
 // The save is at fault, not a disk that cannot be read now.
@@ -124,12 +118,12 @@ absl::Status RetirePredecessor(const ServiceOptions& o) {
 
 }  // namespace
 
-absl::StatusOr<Manifest> CommitLog::ReadVoted(const std::string& name, const std::string& run_id) {
-  const std::string directory = JoinPath(CheckpointsPath(run_dir_), name);
+absl::StatusOr<Manifest> CommitLog::ReadVoted(const std::string& directory,
+                                              const std::string& run_id, int64_t generation) {
   const std::string path = JoinPath(directory, VoteName(0));
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(fs_, path));
   ANYORDER_ASSIGN_OR_RETURN(const Vote vote, ParseVote(text, path));
-  if (vote.id.run_id != run_id || ParseTemporaryName(name) != vote.id.generation)
+  if (vote.id.run_id != run_id || vote.id.generation != generation)
     return DataLoss("'", path, "' is the vote of another save");
   ANYORDER_RETURN_IF_ERROR(CheckUndecided(directory));
   NodeRecords votes = VotesIn(directory, vote.id.num_nodes);
@@ -147,16 +141,22 @@ absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
   const auto saves = OldSaves(names, attempt);
   if (saves.empty()) return std::nullopt;
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
-                            ListCheckpoints(run_dir_, fs_));
-  const int64_t committed = NewestCommitted(infos);
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t committed, NewestCommitted());
   for (const auto& [generation, name] : saves) {
-    absl::StatusOr<Manifest> voted = ReadVoted(name, run_id);
-    if (!voted.ok() && !IsIncomplete(voted.status())) return voted.status();
-    if (!voted.ok() || voted->id.step <= committed) continue;
+    const int64_t step = ParseTemporaryName(name)->step;
+    if (step <= committed) continue;
     // Its service may only have been judged dead: from here on every path it knows leads nowhere.
-    const std::string claimed = JoinPath(parent, ClaimedName(voted->id, attempt));
-    ANYORDER_RETURN_IF_ERROR(fs_->Rename(JoinPath(parent, name), claimed));
+    // Only then is what the votes say final.
+    const std::string claimed = JoinPath(parent, ClaimedName(step, generation, attempt));
+    if (name != BaseName(claimed)) {
+      const absl::Status moved = fs_->Rename(JoinPath(parent, name), claimed);
+      // Its service has given it up or committed it; or has made the directory again, too late.
+      if (absl::IsNotFound(moved) || absl::IsAlreadyExists(moved)) continue;
+      ANYORDER_RETURN_IF_ERROR(moved);
+    }
+    const absl::StatusOr<Manifest> voted = ReadVoted(claimed, run_id, generation);
+    if (!voted.ok() && !IsIncomplete(voted.status())) return voted.status();
+    if (!voted.ok()) continue;
     ANYORDER_RETURN_IF_ERROR(
         WriteFileAtomically(fs_, JoinPath(claimed, kManifestName), SerializeManifest(*voted)));
     const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(claimed, fs_);
@@ -167,7 +167,7 @@ absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
                                                                return log.Report(done, total);
                                                              }})
                                    : checkpoint.status();
-    if (!whole.ok() && !IsIncomplete(whole)) return whole;
+    if (!whole.ok() && !IsDamage(whole)) return whole;
     if (!whole.ok()) {
       LogWarning(absl::StrCat("step ", voted->id.step,
                               " was voted for but is not whole: ", whole.message()));

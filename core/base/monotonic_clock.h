@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace anyorder {
@@ -13,5 +14,19 @@ namespace anyorder {
 inline absl::Time MonotonicNow() {
   return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
+
+// That clock, for waits whose length a test decides.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+
+  static Clock* Monotonic() {  // never null, never deleted
+    static Clock clock;
+    return &clock;
+  }
+
+  virtual absl::Time Now() { return MonotonicNow(); }
+  virtual void Sleep(absl::Duration duration) { absl::SleepFor(duration); }
+};
 
 }  // namespace anyorder

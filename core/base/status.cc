@@ -36,7 +36,8 @@ absl::Status ErrnoStatus(absl::string_view operation, absl::string_view path, in
     case EPERM: return absl::PermissionDeniedError(message);
     case ENOSPC:
     case EDQUOT: return absl::ResourceExhaustedError(message);
-    case EEXIST: return absl::AlreadyExistsError(message);
+    case EEXIST:
+    case ENOTEMPTY: return absl::AlreadyExistsError(message);
     default: return absl::UnavailableError(message);
   }
 }

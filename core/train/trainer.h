@@ -108,7 +108,7 @@ class Trainer {
   absl::Status BuildLocalNetwork();
   absl::StatusOr<std::string> LoadNewestGood();
   absl::StatusOr<std::string> AgreeOnCheckpoint();
-  absl::Status SetAside(const std::string& checkpoint, const absl::Status& damage);
+  absl::Status SetAside(const ckpt::Checkpoint& checkpoint, const absl::Status& damage);
   absl::Status InitializeLocalState();
   absl::Status RestoreLocalProgress(const ckpt::Checkpoint& checkpoint);
   absl::Status LoadOtherRunsWeights();

@@ -183,7 +183,7 @@ absl::StatusOr<std::string> Trainer::LoadNewestGood() {
     }));
     if (damage.ok()) return directory;
     if (!ckpt::IsDamage(damage)) return damage;
-    ANYORDER_RETURN_IF_ERROR(SetAside(*directory, damage));
+    ANYORDER_RETURN_IF_ERROR(SetAside(checkpoint, damage));
   }
 }
 
@@ -196,11 +196,12 @@ absl::StatusOr<std::string> Trainer::AgreeOnCheckpoint() {
 }
 
 // A damaged checkpoint, for all ranks.
-absl::Status Trainer::SetAside(const std::string& checkpoint, const absl::Status& damage) {
+absl::Status Trainer::SetAside(const ckpt::Checkpoint& checkpoint, const absl::Status& damage) {
   absl::Status moved;
   if (communicator_.rank() == 0) {
-    LogWarning(absl::StrCat("'", checkpoint, "' is damaged: ", damage.message()));
-    moved = Annotate(ckpt::Quarantine(checkpoint), damage.message());
+    LogWarning(absl::StrCat("'", checkpoint.directory(), "' is damaged: ", damage.message()));
+    moved = Annotate(ckpt::Quarantine(checkpoint.directory(), checkpoint.generation()),
+                     damage.message());
   }
   return communicator_.AllAgree(moved);
 }

@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/reader.h"
 #include "tests/ckpt/staged_save.h"
+#include "tests/testing/fault_file_system.h"
 #include "tests/testing/model_file_system.h"
 
 namespace anyorder::ckpt {
@@ -125,6 +127,44 @@ TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
   EXPECT_EQ(steps, (std::vector<int64_t>{400, 300, 200}));  // asked for one, two are kept
   const absl::StatusOr<std::vector<std::string>> left = fs.ListDirectory("/run/checkpoints");
   EXPECT_EQ(left->size(), 3u);
+}
+
+// Between the listing and the rename, the newer ones turned out damaged and the next owner went on
+// from what is being retired.
+TEST(LateCallTest, ACheckpointThatWasRetiredTooLateIsTakenBack) {
+  ModelFileSystem model;
+  PrepareWithTwoCommits(&model, 1);
+  const StagedSave newest(200, 1);
+  ASSERT_TRUE(VoteOnNodes(&model, newest, 0, 1).ok());
+  ASSERT_TRUE(CommitVoted(&model, newest).ok());
+  FaultFileSystem fs(&model);
+  fs.set_before_call([&](int64_t, FaultyCall call, const std::string& path) {
+    if (call != FaultyCall::kRename || !absl::StrContains(path, kRetiredPrefix)) return;
+    for (const int64_t step : {100, 200}) {
+      const int64_t generation = StagedSave(step, 1).id().generation;
+      ASSERT_TRUE(Quarantine(CheckpointPath(kRunDir, step), generation, &model).ok());
+    }
+    ASSERT_EQ(LoadNewest(&model), 50);
+  });
+  ASSERT_TRUE(CommitLog(&fs, kRunDir, 1).Retire(2, 0, newest.id().generation).ok());
+  EXPECT_EQ(LoadNewest(&model), 50);
+
+  // The same, and the old owner ends right after the rename.
+  ASSERT_TRUE(
+      model.Rename(CheckpointPath(kRunDir, 50), JoinPath(CheckpointsPath(kRunDir), RetiredName(7)))
+          .ok());
+  ASSERT_TRUE(StartAgain(&model, 2).ok());
+  EXPECT_EQ(LoadNewest(&model), 50);
+}
+
+TEST(LateCallTest, AStepThatWasCommittedAgainIsNotSetAsideForTheOldOne) {
+  ModelFileSystem fs;
+  PrepareWithTwoCommits(&fs, 1);
+  const int64_t damaged = StagedSave(100, 1).id().generation;
+  ASSERT_TRUE(Quarantine(CheckpointPath(kRunDir, 100), damaged, &fs).ok());
+  ASSERT_TRUE(Save(&fs, 100, 1, /*attempt=*/2).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(Quarantine(CheckpointPath(kRunDir, 100), damaged, &fs)));
+  EXPECT_EQ(LoadNewest(&fs), 100);
 }
 
 absl::Status Save(FileSystem* fs) {

@@ -76,7 +76,7 @@ TEST_F(CrashTest, TheSaveCommitsAfterAllTrainersWereKilledOnceStaged) {
   const Checkpoint checkpoint = Checkpoint::Open(newest).value();
   EXPECT_EQ(checkpoint.step(), 100);
   ExpectHolds(checkpoint, state, 2);
-  EXPECT_FALSE(std::filesystem::exists(run_dir() + "/LEASE"));
+  EXPECT_TRUE(absl::IsNotFound(ReadLease(FileSystem::Posix(), run_dir()).status()));
 }
 
 TEST_F(CrashTest, AKilledServiceIsReplacedAndItsHalfWorkRemoved) {

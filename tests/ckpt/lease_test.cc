@@ -117,13 +117,14 @@ TEST_F(LeaseTest, AProcessOfThisMachineThatLivesIsNeverJudgedDead) {
   EXPECT_EQ(IsKnownDead(init), std::filesystem::exists("/proc/1/stat"));
 }
 
-TEST_F(LeaseTest, WhatAKilledClaimantLeftIsRemovedALivingOnesIsNot) {
+// Whatever it is, it was written before the lease was ours, and must not be renamed over it.
+TEST_F(LeaseTest, WhatOtherClaimantsLeftIsRemoved) {
   std::ofstream(directory_.path() + "/LEASE.1.4711.tmp") << "half";
   std::ofstream(directory_.path() + "/LEASE.9.4711.tmp") << "half";
   std::ofstream(directory_.path() + "/LEASE.x.tmp") << "not ours";
   const auto lease = Acquire(Owner(2)).value();
   EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/LEASE.1.4711.tmp"));
-  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/LEASE.9.4711.tmp"));
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/LEASE.9.4711.tmp"));
   EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/LEASE.x.tmp"));
 }
 
@@ -153,9 +154,13 @@ TEST_F(LeaseTest, ADamagedLeaseIsWatchedThenReplaced) {
   EXPECT_TRUE(Acquire(Owner(2)).ok());
 }
 
-TEST_F(LeaseTest, ReleaseLeavesNothing) {
-  ASSERT_TRUE((*Acquire(Owner(1)))->Release().ok());
-  EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
+TEST_F(LeaseTest, AReleasedLeaseIsNobodysAndFreeForAll) {
+  const auto first = Acquire(Stranger(3)).value();
+  ASSERT_TRUE(first->Release().ok());
+  EXPECT_TRUE(absl::IsNotFound(ReadLease(FileSystem::Posix(), directory_.path()).status()));
+  EXPECT_TRUE(absl::IsAborted(first->CheckHeld()));
+  EXPECT_TRUE(absl::IsAborted(first->Renew()));
+  EXPECT_TRUE(Acquire(Owner(2), absl::Hours(1)).ok());  // without watching
 }
 
 }  // namespace

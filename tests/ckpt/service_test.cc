@@ -282,7 +282,7 @@ TEST_F(ServiceTest, TheServiceLeavesWhenNobodyComes) {
   options.first_client_limit = absl::Milliseconds(50);
   const auto service = Service::Start(options).value();
   EXPECT_TRUE(service->Run().ok());
-  EXPECT_FALSE(std::filesystem::exists(run_dir() + "/LEASE"));
+  EXPECT_TRUE(absl::IsNotFound(ReadLease(FileSystem::Posix(), run_dir()).status()));
 }
 
 TEST_F(ServiceTest, TrainingGoesOnWithoutTheService) {

@@ -119,7 +119,7 @@ TEST_F(SeveralNodesTest, EachNodeReadsItsOwnFilesBackAndTheCoordinatorActs) {
   EXPECT_THAT(EventsOfNode(0), HasSubstr("DAMAGED"));
   EXPECT_THAT(EventsOfNode(0), HasSubstr("node 1: 'rank-00001-of-00002.safetensors': CRC"));
   EXPECT_THAT(EventsOfNode(1), HasSubstr("DAMAGED"));
-  EXPECT_TRUE(std::filesystem::exists(StepPath(100) + ".quarantine"));
+  EXPECT_TRUE(std::filesystem::exists(StepPath(100) + ".g100000001000.quarantine"));
 }
 
 TEST_F(SeveralNodesTest, OlderOnesGoWhenAllNodesHaveReadBack) {

@@ -1,8 +1,12 @@
 #include "tests/testing/model_file_system.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
+#include <string_view>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
@@ -17,13 +21,32 @@ absl::Status Missing(const std::string& path) { return NotFound("model: no '", p
 
 }  // namespace
 
+uint64_t MixHash(uint64_t hash, uint64_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15 + (hash << 12) + (hash >> 4);
+  return hash * 0xff51afd7ed558ccd;
+}
+
+uint64_t ContentHash(absl::string_view content) {
+  const auto hash_of = [](absl::string_view text) {
+    return std::hash<std::string_view>()({text.data(), text.size()});
+  };
+  if (!absl::StartsWith(content, "{")) return hash_of(content);
+  uint64_t hash = 1;
+  for (const absl::string_view line : absl::StrSplit(content, '\n')) {
+    if (absl::StartsWith(line, "\"created\"") || absl::StartsWith(line, "\"crc32c\"")) continue;
+    hash = MixHash(hash, hash_of(line));
+  }
+  return hash;
+}
+
 struct ModelFileSystem::Node {
   bool is_directory = false;
   std::string content;
   std::string durable;
   std::map<std::string, NodePtr> entries;
   std::map<std::string, NodePtr> durable_entries;
-  std::vector<Change> unsynced;  // since the last SyncDirectory, oldest first
+  std::vector<Change> unsynced;                  // since the last SyncDirectory, oldest first
+  mutable std::optional<uint64_t> content_hash;  // unset when `content` has changed
 };
 
 template <typename Operation>
@@ -46,11 +69,13 @@ class ModelFileSystem::File final : public WritableFile,
 
   absl::Status Preallocate(int64_t bytes) override {
     return Mutate([&] {
+      node_->content_hash.reset();
       if (node_->content.size() < static_cast<size_t>(bytes)) node_->content.resize(bytes);
     });
   }
   absl::Status WriteAt(int64_t offset, const void* data, int64_t bytes) override {
     return Mutate([&] {
+      node_->content_hash.reset();
       if (node_->content.size() < static_cast<size_t>(offset + bytes)) {
         node_->content.resize(offset + bytes);
       }
@@ -58,7 +83,10 @@ class ModelFileSystem::File final : public WritableFile,
     });
   }
   absl::Status Append(absl::string_view text) override {
-    return Mutate([&] { node_->content.append(text.data(), text.size()); });
+    return Mutate([&] {
+      node_->content_hash.reset();
+      node_->content.append(text.data(), text.size());
+    });
   }
   absl::Status SyncData() override {
     return Mutate([&] { node_->durable = node_->content; });
@@ -233,6 +261,7 @@ void ModelFileSystem::CrashNode(Node* node, CrashMode mode, std::mt19937_64* ran
   }
   node->entries = node->durable_entries;
   node->content = node->durable;
+  node->content_hash.reset();
   node->unsynced.clear();
   for (const auto& [name, child] : node->entries) CrashNode(child.get(), mode, random);
 }
@@ -246,6 +275,39 @@ void ModelFileSystem::Overwrite(const std::string& path, std::string content) {
     parent->entries[BaseName(path)] = parent->durable_entries[BaseName(path)] = *node;
   }
   (*node)->content = (*node)->durable = std::move(content);
+  (*node)->content_hash.reset();
+}
+
+ModelFileSystem::NodePtr ModelFileSystem::Copy(const Node& node) {
+  auto copy = std::make_shared<Node>();
+  copy->is_directory = node.is_directory;
+  copy->content = copy->durable = node.content;
+  copy->content_hash = node.content_hash;
+  for (const auto& [name, child] : node.entries) copy->entries[name] = Copy(*child);
+  copy->durable_entries = copy->entries;
+  return copy;
+}
+
+void ModelFileSystem::CopyFrom(const ModelFileSystem& other) {
+  const std::scoped_lock lock(mutex_, other.mutex_);
+  root_ = Copy(*other.root_);
+}
+
+uint64_t ModelFileSystem::FingerprintOf(const Node& node) {
+  if (!node.is_directory) {
+    if (!node.content_hash) node.content_hash = ContentHash(node.content);
+    return MixHash(1, *node.content_hash);
+  }
+  uint64_t hash = 2;
+  for (const auto& [name, child] : node.entries)
+    hash = MixHash(MixHash(hash, std::hash<std::string>()(name)), FingerprintOf(*child));
+  return hash;
+}
+
+uint64_t ModelFileSystem::Fingerprint(const std::string& path) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const absl::StatusOr<NodePtr> node = Find(path);
+  return node.ok() ? FingerprintOf(**node) : 0;
 }
 
 std::string ModelFileSystem::Contents(const std::string& path) const {

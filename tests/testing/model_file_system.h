@@ -14,11 +14,19 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "absl/strings/string_view.h"
 
 #include "core/base/file_system.h"
 
 namespace anyorder::ckpt {
+
+uint64_t MixHash(uint64_t hash, uint64_t value);
+
+// Of a file; the same for two that differ only in their time stamps and the seals over them.
+uint64_t ContentHash(absl::string_view content);
 
 enum class CrashMode {
   kLoseUnsynced,  // nothing but what was synced is left
@@ -58,6 +66,11 @@ class ModelFileSystem : public FileSystem {
   // operation.
   void Overwrite(const std::string& path, std::string content);
   std::string Contents(const std::string& path) const;
+  // The tree of `other` as its users see it; what was not synced counts as synced.
+  void CopyFrom(const ModelFileSystem& other);
+  // Of the names and contents at and below `path`; 0 if nothing is there. Trees that differ only in
+  // time stamps have the same.
+  uint64_t Fingerprint(const std::string& path) const;
   int num_open_files() const { return num_open_files_; }
 
  private:
@@ -76,6 +89,8 @@ class ModelFileSystem : public FileSystem {
   absl::Status ChangeDirectory(const std::string& directory, const Change& change);
   // The name `path` becomes `node`'s.
   absl::Status Enter(const std::string& path, const NodePtr& node);
+  static NodePtr Copy(const Node& node);
+  static uint64_t FingerprintOf(const Node& node);
   void CrashNode(Node* node, CrashMode mode, std::mt19937_64* random);
 
   mutable std::mutex mutex_;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/layout.h"
 #include "tests/core/train/trainer_fixture.h"
 
 namespace anyorder {
@@ -240,8 +241,10 @@ TEST_F(DamagedCheckpointTest, DamageThatOneRankReadsSendsAllToTheOlderOne) {
         SCOPED_TRACE(::testing::Message() << ranks << " ranks, file " << file << " at " << chunk);
         MakeCopy();
         FlipByte(File(4, file), std::min<int64_t>(chunk + (1 << 20), bytes) - 1);
+        const std::string newest = ckpt::CheckpointPath(RunDir(2), 4);
+        const int64_t generation = ckpt::Checkpoint::Open(newest)->generation();
         ExpectAllOk(Train(ranks));
-        EXPECT_TRUE(fs::exists(ckpt::CheckpointPath(RunDir(ranks), 4) + ".quarantine"));
+        EXPECT_TRUE(fs::exists(ckpt::QuarantineName(newest, generation)));
         EXPECT_EQ(Events<ledger::Train>(ranks).back().step, 2);
         EXPECT_EQ(Digest(ranks, 4), digest_);
         run_name_.clear();
