@@ -277,6 +277,33 @@ TEST_F(ServiceTest, AFullDiskThatStopsTheHeartbeatDoesNotStopTheService) {
   ExpectCommitted(*clients[0], 100);
 }
 
+TEST_F(ServiceTest, ALeaseThatCannotBeReadIsNotLostButNothingIsCommitted) {
+  ServiceOptions options = FaultyOptions();
+  options.lease_lifetime = absl::Milliseconds(30);
+  Serve(options);
+  auto clients = ConnectAll(1);
+  fault_fs_.Break(FaultyCall::kOpen, "LEASE", EIO, 1 << 20);
+  SaveAll(clients, 100, State(1));
+  const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
+  EXPECT_THAT(committed.message(), HasSubstr("LEASE"));
+  absl::SleepFor(10 * options.lease_lifetime);
+  fault_fs_.Heal();
+  SaveAll(clients, 200, State(2));
+  ExpectCommitted(*clients[0], 200);
+}
+
+TEST_F(ServiceTest, AFileSystemThatNeverAnswersEndsTheService) {
+  ServiceOptions options = FaultyOptions();
+  options.lease_lifetime = options.file_system_limit = absl::Milliseconds(30);
+  Serve(options);
+  const auto clients = ConnectAll(1);
+  fault_fs_.Break(FaultyCall::kOpen, "LEASE", EIO, 1 << 20);
+  while (clients[0]->CanSave()) absl::SleepFor(absl::Milliseconds(5));
+  fault_fs_.Heal();
+  StopAll();
+  EXPECT_TRUE(absl::IsAborted(run_status())) << run_status();
+}
+
 TEST_F(ServiceTest, TheServiceLeavesWhenNobodyComes) {
   ServiceOptions options = Options();
   options.first_client_limit = absl::Milliseconds(50);

@@ -142,6 +142,28 @@ TEST_F(SeveralNodesTest, OlderOnesGoWhenAllNodesHaveReadBack) {
   EXPECT_TRUE(std::filesystem::exists(StepPath(200)));
 }
 
+// Rank 0 is not on node 0, so that its service, which commits, does not own the lease.
+TEST_F(SeveralNodesTest, ACoordinatorThatCannotReadTheLeaseDoesNotCommit) {
+  for (int node = 0; node < 2; ++node) {
+    ServiceOptions options = node == 1 ? FaultyOptions() : Options();
+    options.node = node;
+    options.num_nodes = 2;
+    Serve(options);
+  }
+  fault_fs_.Break(FaultyCall::kOpen, "LEASE", EIO, 1 << 20);
+  const State state(4);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (const int rank : {0, 1}) {
+    ClientOptions options = TrainerOfNode(1 - rank);
+    options.rank = rank;
+    clients.push_back(Client::Connect(options).value());
+    ASSERT_TRUE(clients[rank]->Save(100, state.Ranges(rank, 2), "").ok());
+  }
+  const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
+  EXPECT_THAT(committed.message(), HasSubstr("LEASE"));
+  EXPECT_TRUE(absl::IsNotFound(FindNewestGood(run_dir(), true).status()));
+}
+
 TEST_F(SeveralNodesTest, ASignalToAllLeavesTheTrainersTheirLastSave) {
   ServiceOptions options = Options(1);
   options.idle_limit = kForever;
