@@ -1,6 +1,7 @@
 #include "dist/communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,26 +17,6 @@
 namespace anyorder::dist {
 namespace {
 
-// Times a collective, and tells the watch, if there is one, that it runs.
-class Watched {
- public:
-  Watched(CollectiveWatch* watch, const char* collective, absl::Duration& time)
-      : watch_(watch), time_(time), begun_(MonotonicNow()) {
-    if (watch_ != nullptr) watch_->Begin(collective);
-  }
-  ~Watched() {
-    if (watch_ != nullptr) watch_->End();
-    time_ += MonotonicNow() - begun_;
-  }
-  Watched(const Watched&) = delete;
-  Watched& operator=(const Watched&) = delete;
-
- private:
-  CollectiveWatch* watch_;
-  absl::Duration& time_;
-  const absl::Time begun_;
-};
-
 void CopyBytes(absl::Span<const char> from, absl::Span<char> to) {
   if (!from.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), from.size());
 }
@@ -43,31 +24,74 @@ void CopyBytes(absl::Span<const char> from, absl::Span<char> to) {
 // What of a failed rank's message reaches the others; enough for one line with a path or two.
 constexpr size_t kMaxAgreedMessageBytes = 4096;
 
-}  // namespace
+// Blocks from this size on are gathered node by node: of smaller ones the messages cost more than
+// the bytes between nodes.
+constexpr int64_t kGatheredByNodesBytes = int64_t{16} << 10;
 
-void Communicator::Barrier() {
-  if (world_size_ == 1) return;
-  const Watched watched(watch_, "Barrier", collective_time_);
-  DoBarrier();
+// NaN has one bit pattern, and zeros are ordered: which rank's survived would depend on the order.
+double LargerOf(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::quiet_NaN();
+  if (a == b) return std::signbit(a) ? b : a;
+  return std::max(a, b);
 }
 
+}  // namespace
+
+// Times a collective, and tells the watch, if there is one, that it runs.
+class Communicator::Call {
+ public:
+  Call(Communicator& communicator, const char* collective)
+      : communicator_(communicator), begun_(MonotonicNow()) {
+    communicator.collective_ = collective;
+    if (communicator.watch_ != nullptr) communicator.watch_->Begin(collective);
+  }
+  ~Call() {
+    if (communicator_.watch_ != nullptr) communicator_.watch_->End();
+    communicator_.collective_time_ += MonotonicNow() - begun_;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ private:
+  Communicator& communicator_;
+  const absl::Time begun_;
+};
+
+// After the last round each rank has heard of all, directly or through others.
+void Communicator::Barrier() {
+  char nothing = 0;
+  AllReduce(absl::MakeSpan(&nothing, 1), "Barrier", [](char a, char) { return a; });
+}
+
+// Ranks are counted from the root. Those that have the bytes, as many more in each round, send them
+// to as many others.
 void Communicator::Broadcast(absl::Span<char> bytes, int root) {
   ANYORDER_CHECK(root >= 0 && root < world_size_) << "root " << root;
   if (world_size_ == 1 || bytes.empty()) return;
-  const Watched watched(watch_, "Broadcast", collective_time_);
-  DoBroadcast(bytes, root);
+  const Call call(*this, "Broadcast");
+  const int place = (rank_ - root + world_size_) % world_size_;
+  for (int have = 1; have < world_size_; have *= 2) {
+    std::vector<SendBlock> send;
+    std::vector<ReceiveBlock> receive;
+    if (place < have && place + have < world_size_)
+      send.push_back({(rank_ + have) % world_size_, bytes});
+    if (place >= have && place < 2 * have)
+      receive.push_back({(rank_ - have + world_size_) % world_size_, bytes});
+    ExchangeBlocks(send, receive);
+  }
 }
 
 void Communicator::AllGather(absl::Span<const char> mine, absl::Span<char> all) {
-  ANYORDER_CHECK(all.size() == mine.size() * world_size_)
-      << all.size() << " bytes for " << world_size_ << " blocks of " << mine.size();
+  const int64_t size = static_cast<int64_t>(mine.size());
+  ANYORDER_CHECK(static_cast<int64_t>(all.size()) == size * world_size_)
+      << all.size() << " bytes for " << world_size_ << " blocks of " << size;
   if (mine.empty()) return;
-  if (world_size_ == 1) {
-    CopyBytes(mine, all);
-    return;
-  }
-  const Watched watched(watch_, "AllGather", collective_time_);
-  DoAllGather(mine, all);
+  CopyBytes(mine, all.subspan(rank_ * size, size));
+  if (world_size_ == 1) return;
+  std::vector<int64_t> offsets;
+  for (int rank = 0; rank <= world_size_; ++rank) offsets.push_back(rank * size);
+  const Call call(*this, "AllGather");
+  GatherInRounds(all, offsets);
 }
 
 void Communicator::AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets) {
@@ -75,18 +99,64 @@ void Communicator::AllGatherInPlace(absl::Span<char> all, absl::Span<const int64
                  offsets.back() <= static_cast<int64_t>(all.size()) &&
                  std::is_sorted(offsets.begin(), offsets.end()));
   if (world_size_ == 1) return;
+  const Call call(*this, "AllGatherInPlace");
+  const bool is_large = offsets.back() - offsets.front() >= kGatheredByNodesBytes * world_size_;
+  nodes_.has_two_levels() && is_large ? GatherByNodes(all, offsets) : GatherInRounds(all, offsets);
+}
+
+// Bruck's: a rank has the blocks of itself and its right neighbours, twice as many after each
+// round. The bytes are those of sending each block to everybody.
+void Communicator::GatherInRounds(absl::Span<char> all, absl::Span<const int64_t> offsets) {
+  for (int have = 1; have < world_size_; have *= 2) {
+    const int count = std::min(have, world_size_ - have);
+    std::vector<SendBlock> send;
+    std::vector<ReceiveBlock> receive;
+    // Of `count` ranks from `first` on: one piece of `all`, or two where they go round its end.
+    const auto pieces = [&](int first) {
+      const int end = std::min(first + count, world_size_);
+      const int rest = first + count - end;
+      return std::array{
+          all.subspan(offsets[first], offsets[end] - offsets[first]),
+          all.subspan(offsets[0], offsets[rest] - offsets[0]),
+      };
+    };
+    const int right = (rank_ + have) % world_size_;
+    for (const absl::Span<char> piece : pieces(rank_))
+      send.push_back({(rank_ - have + world_size_) % world_size_, piece});
+    for (const absl::Span<char> piece : pieces(right)) receive.push_back({right, piece});
+    ExchangeBlocks(send, receive);
+  }
+}
+
+// A block goes to one rank of each other node, and from there to the others of that node.
+void Communicator::GatherByNodes(absl::Span<char> all, absl::Span<const int64_t> offsets) {
   const auto block_of = [&](int rank) {
     return all.subspan(offsets[rank], offsets[rank + 1] - offsets[rank]);
   };
+  const int mine = nodes_.GroupOf(rank_);
   std::vector<SendBlock> send;
   std::vector<ReceiveBlock> receive;
-  for (int peer = 0; peer < world_size_; ++peer) {
-    if (peer == rank_) continue;
-    send.push_back({peer, block_of(rank_)});
-    receive.push_back({peer, block_of(peer)});
+  for (int node = 0; node < nodes_.count(); ++node) {
+    if (node != mine) send.push_back({nodes_.Delegate(node, rank_), block_of(rank_)});
   }
-  const Watched watched(watch_, "AllGatherInPlace", collective_time_);
-  ExchangeUnwatched(send, receive);
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (nodes_.GroupOf(rank) != mine && nodes_.Delegate(mine, rank) == rank_)
+      receive.push_back({rank, block_of(rank)});
+  }
+  ExchangeBlocks(send, receive);
+  send.clear();
+  receive.clear();
+  for (int rank = 0; rank < world_size_; ++rank) {
+    const int delegate = nodes_.Delegate(mine, rank);
+    if (delegate != rank_) {
+      receive.push_back({delegate, block_of(rank)});
+      continue;
+    }
+    for (int64_t peer = nodes_[mine].begin; peer < nodes_[mine].end; ++peer) {
+      if (peer != rank_) send.push_back({static_cast<int>(peer), block_of(rank)});
+    }
+  }
+  ExchangeBlocks(send, receive);
 }
 
 std::vector<std::string> Communicator::AllGatherStrings(absl::string_view mine) {
@@ -105,12 +175,12 @@ std::vector<std::string> Communicator::AllGatherStrings(absl::string_view mine) 
 
 void Communicator::Exchange(absl::Span<const SendBlock> send,
                             absl::Span<const ReceiveBlock> receive) {
-  const Watched watched(watch_, "Exchange", collective_time_);
-  ExchangeUnwatched(send, receive);
+  const Call call(*this, "Exchange");
+  ExchangeBlocks(send, receive);
 }
 
-void Communicator::ExchangeUnwatched(absl::Span<const SendBlock> send,
-                                     absl::Span<const ReceiveBlock> receive) {
+void Communicator::ExchangeBlocks(absl::Span<const SendBlock> send,
+                                  absl::Span<const ReceiveBlock> receive) {
   std::vector<SendBlock> send_to_others;
   std::vector<ReceiveBlock> receive_from_others;
   auto own = receive.begin();
@@ -146,21 +216,23 @@ void Communicator::ReduceScatterAnyOrder(absl::Span<const float> mine,
     std::copy(mine.begin(), mine.end(), owned.begin());
     return;
   }
-  const Watched watched(watch_, "ReduceScatterAnyOrder", collective_time_);
+  const Call call(*this, "ReduceScatterAnyOrder");
   DoReduceScatterAnyOrder(mine, offsets, owned);
 }
 
+// After each round a rank's values are those of twice as many ranks. Where R is no power of two,
+// some come in twice, which changes no minimum or maximum.
 template <typename T, typename Combine>
 void Communicator::AllReduce(absl::Span<T> values, const char* name, Combine combine) {
   if (world_size_ == 1 || values.empty()) return;
-  const Watched watched(watch_, name, collective_time_);
-  std::vector<T> all(values.size() * world_size_);
-  DoAllGather(BytesOf<T>(values), MutableBytesOf(absl::MakeSpan(all)));
-  for (size_t i = 0; i < values.size(); ++i) {
-    T result = all[i];
-    for (int rank = 1; rank < world_size_; ++rank)
-      result = combine(result, all[rank * values.size() + i]);
-    values[i] = result;
+  const Call call(*this, name);
+  std::vector<T> theirs(values.size());
+  for (int have = 1; have < world_size_; have *= 2) {
+    const SendBlock send{(rank_ + have) % world_size_, BytesOf<T>(values)};
+    const ReceiveBlock receive{(rank_ - have + world_size_) % world_size_,
+                               MutableBytesOf(absl::MakeSpan(theirs))};
+    ExchangeBlocks({&send, 1}, {&receive, 1});
+    for (size_t i = 0; i < values.size(); ++i) values[i] = combine(values[i], theirs[i]);
   }
 }
 
@@ -171,33 +243,30 @@ void Communicator::AllReduceMax(absl::Span<int64_t> values) {
   AllReduce(values, "AllReduceMax", [](int64_t a, int64_t b) { return std::max(a, b); });
 }
 void Communicator::AllReduceMax(absl::Span<double> values) {
-  // One NaN for all: which rank's payload survived would depend on the order.
-  AllReduce(values, "AllReduceMax", [](double a, double b) {
-    const bool has_nan = std::isnan(a) || std::isnan(b);
-    return has_nan ? std::numeric_limits<double>::quiet_NaN() : std::max(a, b);
-  });
+  AllReduce(values, "AllReduceMax", LargerOf);
 }
 
 absl::Status Communicator::AllAgree(const absl::Status& mine) {
-  const int32_t code = mine.raw_code();
-  std::vector<int32_t> codes(world_size_);
-  AllGather(BytesOf<int32_t>({&code, 1}), MutableBytesOf(absl::MakeSpan(codes)));
-  const auto failed = std::find_if(codes.begin(), codes.end(), [](int32_t c) { return c != 0; });
-  if (failed == codes.end()) return absl::OkStatus();
+  // One number while all is well; who failed is asked when somebody did.
+  int64_t first = mine.ok() ? world_size_ : rank_;
+  AllReduceMin(absl::MakeSpan(&first, 1));
+  if (first == world_size_) return absl::OkStatus();
 
-  const int first = static_cast<int>(failed - codes.begin());
-  const auto others = std::count_if(failed + 1, codes.end(), [](int32_t c) { return c != 0; });
+  const char has_failed = mine.ok() ? 0 : 1;
+  std::string failed(world_size_, '\0');
+  AllGather(absl::MakeConstSpan(&has_failed, 1), absl::MakeSpan(&failed[0], failed.size()));
+  const auto others = std::count(failed.begin(), failed.end(), 1) - 1;
   std::string message;
   if (rank_ == first) {
     message = absl::StrCat("rank ", rank_, " on ", host_, ": ",
                            mine.message().substr(0, kMaxAgreedMessageBytes));
     if (others > 0) absl::StrAppend(&message, " (and ", others, " other failed ranks)");
   }
-  int64_t length = static_cast<int64_t>(message.size());
-  Broadcast(MutableBytesOf<int64_t>({&length, 1}), first);
-  message.resize(length);
-  Broadcast(absl::MakeSpan(&message[0], message.size()), first);
-  return absl::Status(static_cast<absl::StatusCode>(*failed), message);
+  int64_t code_and_length[] = {mine.raw_code(), static_cast<int64_t>(message.size())};
+  Broadcast(MutableBytesOf(absl::MakeSpan(code_and_length)), static_cast<int>(first));
+  message.resize(code_and_length[1]);
+  Broadcast(absl::MakeSpan(&message[0], message.size()), static_cast<int>(first));
+  return absl::Status(static_cast<absl::StatusCode>(code_and_length[0]), message);
 }
 
 absl::Status Communicator::AllSame(absl::string_view mine, absl::string_view what,

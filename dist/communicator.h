@@ -9,6 +9,9 @@
 // Sums of doubles are not offered: added in rank order they depend on how many ranks there are. Sum
 // over leaves with GradientReducer instead. Not thread-safe; buffers belong to the call until it
 // returns.
+//
+// All but Exchange and ReduceScatterAnyOrder go in rounds, in which each rank has one peer to send
+// to and one to receive from: log2 R messages a rank, and connections to log2 R others.
 
 #pragma once
 
@@ -23,6 +26,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+
+#include "dist/rank_groups.h"
 
 namespace anyorder::dist {
 
@@ -59,6 +64,11 @@ class Communicator {
   int world_size() const { return world_size_; }
   const std::string& host() const { return host_; }
 
+  // Which ranks share a node; at first, none do. Equal on all ranks. REQUIRES: called before
+  // whatever exchanges in two levels (GradientReducer) is made.
+  void set_nodes(RankGroups nodes) { nodes_ = std::move(nodes); }
+  const RankGroups& nodes() const { return nodes_; }
+
   void Barrier();
 
   // Every rank's `bytes`, equally long everywhere, become those of `root`.
@@ -68,8 +78,8 @@ class Communicator {
   void AllGather(absl::Span<const char> mine, absl::Span<char> all);
 
   // Rank r's part of `all` is the bytes [offsets[r], offsets[r + 1]): on entry each rank has its
-  // own, on return everyone has all. For large, unequal blocks. offsets: [world_size + 1], the same
-  // everywhere.
+  // own, on return everyone has all. offsets: [world_size + 1], the same everywhere. Where nodes()
+  // are known, large blocks reach each node once, and go on within it.
   void AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets);
 
   // `mine` of every rank, of any lengths, in rank order.
@@ -97,8 +107,8 @@ class Communicator {
   void ReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
                              absl::Span<float> owned);
 
-  // Element-wise over ranks, in place, the same on every rank and for every grouping of the same
-  // values. A NaN anywhere makes that element NaN everywhere.
+  // Element-wise over ranks, in place, the same bits on every rank and for every grouping of the
+  // same values. A NaN anywhere makes that element NaN everywhere, and 0 is larger than -0.
   void AllReduceMin(absl::Span<int64_t> values);
   void AllReduceMax(absl::Span<int64_t> values);
   void AllReduceMax(absl::Span<double> values);
@@ -118,7 +128,7 @@ class Communicator {
   // than rank 0 (x and y); `advice`".
   absl::Status AllSame(absl::string_view mine, absl::string_view what, absl::string_view advice);
 
-  // Payload that this rank has sent to other ranks through AllGatherInPlace and Exchange so far.
+  // Payload that this rank has sent to other ranks so far, but for ReduceScatterAnyOrder.
   int64_t bytes_sent() const { return bytes_sent_; }
   // What this rank has spent in the members above so far, waiting for others included.
   absl::Duration collective_time() const { return collective_time_; }
@@ -128,26 +138,33 @@ class Communicator {
 
  protected:
   Communicator(int rank, int world_size, std::string host)
-      : rank_(rank), world_size_(world_size), host_(std::move(host)) {}
+      : rank_(rank), world_size_(world_size), host_(std::move(host)), nodes_(world_size) {}
+
+  // The member that was called last.
+  const char* collective() const { return collective_; }
 
  private:
-  // Arguments are checked, own blocks are copied and world_size > 1 when these are called.
-  virtual void DoBarrier() = 0;
-  virtual void DoBroadcast(absl::Span<char> bytes, int root) = 0;
-  virtual void DoAllGather(absl::Span<const char> mine, absl::Span<char> all) = 0;
+  class Call;
+
+  // Arguments are checked, own blocks are copied and world_size > 1 when these are called; no block
+  // is empty. A rank may have nothing to exchange.
   virtual void DoExchange(absl::Span<const SendBlock> send,
                           absl::Span<const ReceiveBlock> receive) = 0;
   virtual void DoReduceScatterAnyOrder(absl::Span<const float> mine,
                                        absl::Span<const int64_t> offsets,
                                        absl::Span<float> owned) = 0;
 
-  void ExchangeUnwatched(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive);
+  void ExchangeBlocks(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive);
+  void GatherInRounds(absl::Span<char> all, absl::Span<const int64_t> offsets);
+  void GatherByNodes(absl::Span<char> all, absl::Span<const int64_t> offsets);
   template <typename T, typename Combine>
   void AllReduce(absl::Span<T> values, const char* name, Combine combine);
 
   const int rank_;
   const int world_size_;
   const std::string host_;
+  RankGroups nodes_;
+  const char* collective_ = "";
   int64_t bytes_sent_ = 0;
   absl::Duration collective_time_;
   CollectiveWatch* watch_ = nullptr;

@@ -39,6 +39,8 @@ class DeviceTransport {
   // or from oneself.
   virtual void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive,
                         StreamView stream) = 0;
+  // What lies in `all` behind the last block is room that a library may use; equally much on all
+  // ranks.
   virtual void AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets,
                                 StreamView stream) = 0;
   virtual void ReduceScatterAnyOrder(absl::Span<const float> mine,

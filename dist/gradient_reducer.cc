@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/base/tensor.h"
@@ -12,10 +14,16 @@ namespace {
 
 // Gradients travel in windows of at most this many elements per node, small enough to be added
 // while they are in cache and large enough to hide a message's latency.
-constexpr int64_t kMaxBucketElements = int64_t{1} << 20;
-// Receive buckets of all nodes together: many ranks get smaller windows, not more memory.
-constexpr int64_t kAllBucketsElements = int64_t{1} << 24;
-constexpr int64_t kMinBucketElements = int64_t{1} << 14;
+constexpr int64_t kMaxWindowElements = int64_t{1} << 20;
+// What arrives of all nodes together: many ranks get smaller windows, not more memory.
+constexpr int64_t kAllWindowsElements = int64_t{1} << 24;
+
+int64_t WindowElements(const Communicator& communicator, const Partition& partition,
+                       int64_t num_leaves) {
+  const int64_t blocks = TreeExchange::NumBlocks(communicator.nodes(), num_leaves);
+  return std::min(partition.largest(),
+                  std::clamp(kAllWindowsElements / blocks, kMinSliceElements, kMaxWindowElements));
+}
 
 // Buffers in use at the worst moment: when a leaf is being filled beside the nodes that wait.
 int64_t NumTreeBuffers(Range leaves) {
@@ -69,37 +77,23 @@ GradientReducer::GradientReducer(Communicator& communicator, kernels::Backend& b
       options_(options),
       partition_(options.num_elements, communicator.world_size()),
       leaves_(LeafRange(options.num_leaves, communicator.world_size(), communicator.rank())),
-      next_leaf_(leaves_.begin) {
-  int64_t num_nodes = 0;
-  for (int rank = 0; rank < communicator.world_size(); ++rank) {
-    nodes_of_rank_.push_back(
-        MaximalNodes(LeafRange(options.num_leaves, communicator.world_size(), rank)));
-    num_nodes += static_cast<int64_t>(nodes_of_rank_.back().size());
-  }
-  bucket_elements_ =
-      std::min(partition_.largest(),
-               std::clamp(kAllBucketsElements / num_nodes, kMinBucketElements, kMaxBucketElements));
-}
+      window_elements_(WindowElements(communicator, partition_, options.num_leaves)),
+      next_leaf_(leaves_.begin) {}
 
 absl::Status GradientReducer::AllocateBuffers() {
-  const auto allocate = [this](int64_t elements, std::vector<float*>& list) -> absl::Status {
-    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer,
-                              backend_.Allocate(elements * static_cast<int64_t>(sizeof(float))));
-    list.push_back(static_cast<float*>(buffer->data()));
-    memory_.push_back(std::move(buffer));
-    return absl::OkStatus();
-  };
   const bool tree = options_.reduction == Reduction::kTree;
   const int64_t num_buffers = tree ? NumTreeBuffers(leaves_) : std::min<int64_t>(2, leaves_.size());
-  for (int64_t i = 0; i < num_buffers; ++i)
-    ANYORDER_RETURN_IF_ERROR(allocate(options_.num_elements, free_));
+  for (int64_t i = 0; i < num_buffers; ++i) {
+    ANYORDER_ASSIGN_OR_RETURN(
+        std::unique_ptr<kernels::Buffer> buffer,
+        backend_.Allocate(options_.num_elements * static_cast<int64_t>(sizeof(float))));
+    free_.push_back(static_cast<float*>(buffer->data()));
+    memory_.push_back(std::move(buffer));
+  }
   if (transport_->is_asynchronous() && communicator_.world_size() > 1) return AllocateOverlap();
   if (!tree) return absl::OkStatus();
-  for (int rank = 0; rank < communicator_.world_size(); ++rank) {
-    if (rank == communicator_.rank()) continue;
-    for (size_t i = 0; i < nodes_of_rank_[rank].size(); ++i)
-      ANYORDER_RETURN_IF_ERROR(allocate(bucket_elements_, buckets_));
-  }
+  ANYORDER_ASSIGN_OR_RETURN(exchange_, TreeExchange::Create(communicator_, backend_, *transport_,
+                                                            options_.num_leaves, window_elements_));
   return absl::OkStatus();
 }
 
@@ -108,9 +102,8 @@ absl::Status GradientReducer::AllocateOverlap() {
   plan.num_leaves = options_.num_leaves;
   plan.is_tree = options_.reduction == Reduction::kTree;
   plan.bucket_elements = options_.bucket_bytes / static_cast<int64_t>(sizeof(float));
-  plan.nodes_of_rank = nodes_of_rank_;
-  ANYORDER_ASSIGN_OR_RETURN(overlap_, OverlappedSum::Create(communicator_, backend_, *transport_,
-                                                            partition_, std::move(plan)));
+  ANYORDER_ASSIGN_OR_RETURN(
+      overlap_, OverlappedSum::Create(communicator_, backend_, *transport_, partition_, plan));
   return absl::OkStatus();
 }
 
@@ -127,15 +120,20 @@ void GradientReducer::GradientReady(int64_t begin) {
   ANYORDER_CHECK(leaf_buffer_ != nullptr) << "GradientReady without LeafBuffer";
   if (overlap_ == nullptr || next_leaf_ + 1 != leaves_.end) return;
   if (!overlap_->has_begun()) {
-    std::vector<OverlappedSum::Partial> partials;
-    if (running_sum_ != nullptr) partials.push_back({{}, running_sum_});
-    for (const Partial& partial : partials_) {
-      if (partial.gradient != nullptr) partials.push_back({partial.node, partial.gradient});
-    }
+    std::vector<TreeExchange::Partial> partials = Gradients();
     partials.push_back({{0, next_leaf_}, leaf_buffer_});
     overlap_->Begin(std::move(partials));
   }
   overlap_->Ready(begin);
+}
+
+std::vector<TreeExchange::Partial> GradientReducer::Gradients() const {
+  if (running_sum_ != nullptr) return {{{}, running_sum_}};
+  std::vector<TreeExchange::Partial> gradients;
+  for (const Partial& partial : partials_) {
+    if (partial.gradient != nullptr) gradients.push_back({partial.node, partial.gradient});
+  }
+  return gradients;
 }
 
 void GradientReducer::CommitLeaf(int64_t leaf, absl::Span<const double> scalars) {
@@ -165,7 +163,11 @@ void GradientReducer::CommitLeaf(int64_t leaf, absl::Span<const double> scalars)
 void GradientReducer::Join(float* left, float* right) {
   // Once the overlapped sum has begun it adds all leaves of the step, bucket by bucket.
   const bool is_added_there = overlap_ != nullptr && overlap_->has_begun();
-  if (!is_added_there) Add(left, right, left, options_.num_elements);
+  const Shape shape{options_.num_elements};
+  if (!is_added_there) {
+    backend_.Add(ConstTensorView(left, shape), ConstTensorView(right, shape),
+                 TensorView(left, shape), StreamView{});
+  }
   free_.push_back(right);
 }
 
@@ -204,107 +206,35 @@ void GradientReducer::ReduceScatter(TensorView gradient_owned, absl::Span<double
   next_leaf_ = leaves_.begin;
 }
 
+std::string GradientReducer::exchange_name() const {
+  const RankGroups& nodes = communicator_.nodes();
+  const bool has_two = options_.reduction == Reduction::kTree && nodes.has_two_levels();
+  return has_two ? absl::StrCat(" in two levels (", nodes.count(), " nodes)") : " in one level";
+}
+
 void GradientReducer::FinishTree(float* gradient_owned) {
-  // Owners with small ranges take part in every window, with empty blocks.
-  for (int64_t begin = 0; begin < partition_.largest(); begin += bucket_elements_) {
-    const auto window_of = [&](int rank) {
+  const std::vector<TreeExchange::Partial> own = Gradients();
+  // Owners with small ranges take part in every window, with empty slices.
+  for (int64_t begin = 0; begin < partition_.largest(); begin += window_elements_) {
+    std::vector<Range> windows;
+    for (int rank = 0; rank < communicator_.world_size(); ++rank) {
       const Range range = partition_.OwnedBy(rank);
-      return Range{std::min(range.begin + begin, range.end),
-                   std::min(range.begin + begin + bucket_elements_, range.end)};
-    };
-    const Range mine = window_of(communicator_.rank());
-    ExchangeWindow(mine, window_of);
-    if (mine.size() > 0) FinishWindow(mine, gradient_owned + begin);
-  }
-}
-
-template <typename WindowOf>
-void GradientReducer::ExchangeWindow(Range mine, WindowOf window_of) {
-  std::vector<SendBlock> send;
-  std::vector<ReceiveBlock> receive;
-  size_t bucket = 0;
-  for (int peer = 0; peer < communicator_.world_size(); ++peer) {
-    if (peer == communicator_.rank()) continue;
-    const Range theirs = window_of(peer);
-    for (const Partial& partial : partials_) {
-      send.push_back(
-          {peer, BytesOf(absl::MakeConstSpan(partial.gradient + theirs.begin, theirs.size()))});
+      windows.push_back({std::min(range.begin + begin, range.end),
+                         std::min(range.begin + begin + window_elements_, range.end)});
     }
-    for (size_t i = 0; i < nodes_of_rank_[peer].size(); ++i)
-      receive.push_back({peer, MutableBytesOf(absl::MakeSpan(buckets_[bucket++], mine.size()))});
-  }
-  transport_->Exchange(send, receive, StreamView{});
-}
-
-void GradientReducer::FinishWindow(Range window, float* out) {
-  struct Item {
-    TreeNode node;
-    float* gradient;
-  };
-  // The last addition goes straight to `out`.
-  const auto join = [&](Item& left, Item& right) {
-    const bool is_root = (int64_t{2} << left.node.level) == options_.num_leaves;
-    float* sum = is_root ? out : left.gradient;
-    Add(left.gradient, right.gradient, sum, window.size());
-    left.gradient = sum;
-  };
-  std::vector<Item> stack;
-  size_t bucket = 0;
-  for (int rank = 0; rank < communicator_.world_size(); ++rank) {
-    for (size_t i = 0; i < nodes_of_rank_[rank].size(); ++i) {
-      float* gradient =
-          rank == communicator_.rank() ? partials_[i].gradient + window.begin : buckets_[bucket++];
-      PushAndJoin(stack, Item{nodes_of_rank_[rank][i], gradient}, join);
-    }
-  }
-  ANYORDER_CHECK(stack.size() == 1);
-  if (stack[0].gradient != out) {
-    backend_.Cast(ConstTensorView(stack[0].gradient, {window.size()}),
-                  TensorView(out, {window.size()}), StreamView{});
+    exchange_->Sum(own, windows, gradient_owned + begin, StreamView{});
   }
 }
 
 void GradientReducer::FinishScalars(absl::Span<double> scalars) {
   if (scalars.empty()) return;
-  const std::vector<double> all = GatherScalars();
-  for (size_t i = 0; i < scalars.size(); ++i) {
-    struct Item {
-      TreeNode node;
-      double value;
-    };
-    std::vector<Item> stack;
-    const double* value = all.data() + i;
-    for (const std::vector<TreeNode>& nodes : nodes_of_rank_) {
-      for (const TreeNode& node : nodes) {
-        PushAndJoin(stack, Item{node, *value},
-                    [](Item& left, Item& right) { left.value += right.value; });
-        value += scalars.size();
-      }
-    }
-    ANYORDER_CHECK(stack.size() == 1);
-    scalars[i] = stack[0].value;
-  }
-}
-
-std::vector<double> GradientReducer::GatherScalars() {
+  std::vector<TreeNode> nodes;
   std::vector<double> mine;
-  for (const Partial& partial : partials_)
+  for (const Partial& partial : partials_) {
+    nodes.push_back(partial.node);
     mine.insert(mine.end(), partial.scalars.begin(), partial.scalars.end());
-  std::vector<int64_t> offsets = {0};
-  for (const std::vector<TreeNode>& nodes : nodes_of_rank_) {
-    const int64_t count = static_cast<int64_t>(nodes.size()) * options_.num_scalars;
-    offsets.push_back(offsets.back() + count);
   }
-  std::vector<double> all(offsets.back());
-  std::copy(mine.begin(), mine.end(), all.begin() + offsets[communicator_.rank()]);
-  for (int64_t& offset : offsets) offset *= static_cast<int64_t>(sizeof(double));
-  communicator_.AllGatherInPlace(MutableBytesOf(absl::MakeSpan(all)), offsets);
-  return all;
-}
-
-void GradientReducer::Add(const float* left, const float* right, float* sum, int64_t count) {
-  backend_.Add(ConstTensorView(left, {count}), ConstTensorView(right, {count}),
-               TensorView(sum, {count}), StreamView{});
+  SumScalars(communicator_, options_.num_leaves, nodes, mine, scalars);
 }
 
 }  // namespace anyorder::dist

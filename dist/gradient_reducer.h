@@ -3,12 +3,13 @@
 // Microbatch i of W (a power of two) is leaf i of a complete binary tree; the result is the tree's
 // sum, left child plus right child, in fp32. A *node* (level, index) is the sum of leaves [index <<
 // level, (index + 1) << level). A rank adds its leaves up to the largest nodes that lie inside its
-// leaf range (one if W / world_size is a power of two, at most 2 log2 W otherwise), sends each
-// owner that owner's range of them, and finishes the tree for its own range. Which additions are
-// made does not depend on the number of ranks, only where, so every number of ranks gives the same
-// bits.
+// leaf range (one if W / world_size is a power of two, at most 2 log2 W otherwise); the ranks
+// exchange these, in one level or two (tree_exchange.h), and finish the tree, each for its own
+// range. Which additions are made does not depend on the number of ranks, only where, so every
+// number of ranks gives the same bits.
 //
-// With one node per rank a rank sends N * 4 * (R - 1) / R bytes, as a ring reduce-scatter does.
+// With one node per rank a rank sends N * 4 * (R - 1) / R bytes, as a ring reduce-scatter does; in
+// two levels most of them stay within the machine.
 //
 // Where the transport is asynchronous the sum runs beside the backward pass of the rank's last
 // microbatch (overlapped_sum.h).
@@ -17,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,6 +29,7 @@
 #include "dist/device_transport.h"
 #include "dist/overlapped_sum.h"
 #include "dist/parameter_partition.h"
+#include "dist/tree_exchange.h"
 #include "kernels/backend.h"
 
 namespace anyorder::dist {
@@ -45,7 +48,7 @@ struct GradientReducerOptions {
   // What gradients travel by; borrowed. Null: the communicator (MakeCommunicatorTransport).
   DeviceTransport* transport = nullptr;
   // Of an asynchronous transport: what of the last leaf goes at once. Smaller ones begin earlier
-  // and have more messages.
+  // and have more messages (BucketBytes).
   int64_t bucket_bytes = int64_t{32} << 20;
 };
 
@@ -53,7 +56,7 @@ class GradientReducer {
  public:
   // Allocates all it will ever need, in the backend's memory: in tree mode a buffer of N floats per
   // pending node, at most log2(W / world_size) + 2 of them where ranks divide W into powers of two,
-  // plus at most 64 MiB of receive buckets (more beyond 1024 nodes).
+  // plus at most 64 MiB for what arrives (more beyond 256 ranks).
   // InvalidArgument if the options do not fit each other or `communicator`; ResourceExhausted from
   // the allocator. Arguments are borrowed and must outlive the reducer.
   static absl::StatusOr<std::unique_ptr<GradientReducer>> Create(
@@ -82,6 +85,8 @@ class GradientReducer {
   // in double, in both modes, on every rank. Then the next step may begin.
   void ReduceScatter(TensorView gradient_owned, absl::Span<double> scalars);
 
+  // " in one level", " in two levels (16 nodes)"
+  std::string exchange_name() const;
   // Gradient bytes that this rank sent to others in the last ReduceScatter. 0 in fast mode, where
   // they are the library's business.
   int64_t last_bytes_sent() const { return last_bytes_sent_; }
@@ -99,14 +104,10 @@ class GradientReducer {
   absl::Status AllocateOverlap();
   // left += right, unless the overlapped sum does that; takes the memory of `right` back.
   void Join(float* left, float* right);
-  void Add(const float* left, const float* right, float* sum, int64_t count);
+  // Own gradients at the tree's nodes, or the running sum.
+  std::vector<TreeExchange::Partial> Gradients() const;
   void FinishTree(float* gradient_owned);
-  // window_of(rank): the elements that rank finishes in this round; `mine` is this rank's.
-  template <typename WindowOf>
-  void ExchangeWindow(Range mine, WindowOf window_of);
-  void FinishWindow(Range window, float* out);
   void FinishScalars(absl::Span<double> scalars);
-  std::vector<double> GatherScalars();  // [nodes of all ranks, num_scalars]
 
   Communicator& communicator_;
   kernels::Backend& backend_;
@@ -114,12 +115,11 @@ class GradientReducer {
   TransportChoice transport_;
   const Partition partition_;
   const Range leaves_;
-  std::vector<std::vector<TreeNode>> nodes_of_rank_;  // [world_size]
-  int64_t bucket_elements_ = 0;                       // the same on every rank
+  const int64_t window_elements_;  // of each owner's range, exchanged at a time
 
   std::vector<std::unique_ptr<kernels::Buffer>> memory_;
   std::vector<float*> free_;                // buffers of N floats nobody uses
-  std::vector<float*> buckets_;             // one per node of another rank, bucket_elements_ each
+  std::unique_ptr<TreeExchange> exchange_;  // null: fast mode, or the overlapped sum has its own
   std::unique_ptr<OverlappedSum> overlap_;  // null: one rank, or a transport that waits
   float* leaf_buffer_ = nullptr;            // handed to the model, not committed yet
   float* running_sum_ = nullptr;            // fast mode

@@ -45,22 +45,6 @@ class MpiCommunicator final : public Communicator {
   ~MpiCommunicator() override { MPI_Comm_free(&comm_); }
 
  private:
-  void DoBarrier() override { CheckMpi(MPI_Barrier(comm_), "MPI_Barrier"); }
-
-  void DoBroadcast(absl::Span<char> bytes, int root) override {
-    for (size_t begin = 0; begin < bytes.size(); begin += kMessageBytes) {
-      const absl::Span<char> piece = bytes.subspan(begin, kMessageBytes);
-      CheckMpi(MPI_Bcast(piece.data(), ByteCount(piece.size()), MPI_BYTE, root, comm_),
-               "MPI_Bcast");
-    }
-  }
-
-  void DoAllGather(absl::Span<const char> mine, absl::Span<char> all) override {
-    const int count = ByteCount(mine.size());
-    CheckMpi(MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_),
-             "MPI_Allgather");
-  }
-
   // MPI keeps the order of messages between two ranks, so one tag does for all pieces.
   void DoExchange(absl::Span<const SendBlock> send,
                   absl::Span<const ReceiveBlock> receive) override {

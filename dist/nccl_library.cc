@@ -48,6 +48,7 @@ struct Calls {
   decltype(&ncclGroupEnd) group_end = Find("ncclGroupEnd");
   decltype(&ncclSend) send = Find("ncclSend");
   decltype(&ncclRecv) receive = Find("ncclRecv");
+  decltype(&ncclAllGather) all_gather = Find("ncclAllGather");
   decltype(&ncclBroadcast) broadcast = Find("ncclBroadcast");
   decltype(&ncclReduce) reduce = Find("ncclReduce");
   decltype(&ncclGetErrorString) error_string = Find("ncclGetErrorString");
@@ -89,6 +90,10 @@ class LoadedNccl final : public NcclLibrary {
   }
   int Receive(void* data, int64_t bytes, int peer, NcclComm comm, StreamView stream) override {
     return calls_.receive(data, bytes, ncclInt8, peer, Comm(comm), Cuda(stream));
+  }
+  int AllGather(void* all, int64_t bytes, int rank, NcclComm comm, StreamView stream) override {
+    const void* const mine = static_cast<const char*>(all) + rank * bytes;
+    return calls_.all_gather(mine, all, bytes, ncclInt8, Comm(comm), Cuda(stream));
   }
   int Broadcast(void* data, int64_t bytes, int root, NcclComm comm, StreamView stream) override {
     return calls_.broadcast(data, data, bytes, ncclInt8, root, Comm(comm), Cuda(stream));

@@ -40,6 +40,8 @@ class NcclLibrary {
   virtual int GroupEnd() = 0;
   virtual int Send(const void* data, int64_t bytes, int peer, NcclComm comm, StreamView stream) = 0;
   virtual int Receive(void* data, int64_t bytes, int peer, NcclComm comm, StreamView stream) = 0;
+  // all: `bytes` of each rank, of which those of `rank`, the caller, are there.
+  virtual int AllGather(void* all, int64_t bytes, int rank, NcclComm comm, StreamView stream) = 0;
   virtual int Broadcast(void* data, int64_t bytes, int root, NcclComm comm, StreamView stream) = 0;
   // to: of the root alone.
   virtual int ReduceSum(const float* from, float* to, int64_t count, int root, NcclComm comm,

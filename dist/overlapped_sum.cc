@@ -20,31 +20,52 @@ Range Intersection(Range a, Range b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
+// Numbers slices so that those which one rank adds up for its node touch each other: by the ranks'
+// numbers within their nodes.
+std::vector<int> PlacesOfRanks(const RankGroups& groups) {
+  std::vector<std::pair<int64_t, int>> order;
+  for (int rank = 0; rank < groups.world_size(); ++rank)
+    order.emplace_back(rank - groups[groups.GroupOf(rank)].begin, rank);
+  if (groups.has_two_levels()) std::stable_sort(order.begin(), order.end());
+  std::vector<int> places(order.size());
+  for (size_t place = 0; place < order.size(); ++place)
+    places[order[place].second] = static_cast<int>(place);
+  return places;
+}
+
 }  // namespace
+
+int64_t BucketBytes(int64_t wished, int world_size) {
+  constexpr int64_t kSliceBytes = kMinSliceElements * static_cast<int64_t>(sizeof(float));
+  return std::max(wished, world_size * kSliceBytes);
+}
 
 absl::StatusOr<std::unique_ptr<OverlappedSum>> OverlappedSum::Create(Communicator& communicator,
                                                                      kernels::Backend& backend,
                                                                      DeviceTransport& transport,
                                                                      const Partition& partition,
-                                                                     Plan plan) {
+                                                                     const Plan& plan) {
   ANYORDER_CHECK(transport.is_asynchronous() && communicator.world_size() > 1);
   auto sum = std::unique_ptr<OverlappedSum>(
-      new OverlappedSum(communicator, backend, transport, partition, std::move(plan)));
+      new OverlappedSum(communicator, backend, transport, partition, plan));
   ANYORDER_RETURN_IF_ERROR(sum->Allocate());
   return sum;
 }
 
 OverlappedSum::OverlappedSum(Communicator& communicator, kernels::Backend& backend,
-                             DeviceTransport& transport, const Partition& partition, Plan plan)
+                             DeviceTransport& transport, const Partition& partition,
+                             const Plan& plan)
     : communicator_(communicator),
       backend_(backend),
       transport_(transport),
       partition_(partition),
       plan_([&plan, &partition] {
+        Plan whole = plan;
         const int64_t size = std::clamp<int64_t>(plan.bucket_elements, 1, partition.num_elements());
-        plan.bucket_elements = NumUnits(size) * kUnit;
-        return std::move(plan);
-      }()) {
+        whole.bucket_elements = NumUnits(size) * kUnit;
+        return whole;
+      }()),
+      place_of_rank_(PlacesOfRanks(communicator.nodes())) {
   const int64_t ranks = communicator.world_size();
   slice_elements_ = (NumUnits(plan_.bucket_elements) + ranks - 1) / ranks * kUnit;
 }
@@ -60,12 +81,9 @@ absl::Status OverlappedSum::Allocate() {
     ANYORDER_ASSIGN_OR_RETURN(finished_, allocate(partition_.OwnedBy(communicator_.rank()).size()));
     return absl::OkStatus();
   }
-  int64_t num_nodes = 0;
-  for (int rank = 0; rank < communicator_.world_size(); ++rank) {
-    if (rank != communicator_.rank()) num_nodes += plan_.nodes_of_rank[rank].size();
-  }
   ANYORDER_ASSIGN_OR_RETURN(finished_, allocate(num_buckets() * slice_elements_));
-  ANYORDER_ASSIGN_OR_RETURN(received_, allocate(num_nodes * slice_elements_));
+  ANYORDER_ASSIGN_OR_RETURN(exchange_, TreeExchange::Create(communicator_, backend_, transport_,
+                                                            plan_.num_leaves, slice_elements_));
   return absl::OkStatus();
 }
 
@@ -80,7 +98,8 @@ Range OverlappedSum::Bucket(int64_t index) const {
 
 Range OverlappedSum::Slice(int64_t bucket, int rank) const {
   const Range range = Bucket(bucket);
-  const Range units = EvenPart(NumUnits(range.size()), communicator_.world_size(), rank);
+  const Range units =
+      EvenPart(NumUnits(range.size()), communicator_.world_size(), place_of_rank_[rank]);
   return {std::min(range.begin + units.begin * kUnit, range.end),
           std::min(range.begin + units.end * kUnit, range.end)};
 }
@@ -120,60 +139,10 @@ std::vector<OverlappedSum::Partial> OverlappedSum::SumOwnLeaves(Range range) {
 
 void OverlappedSum::SumInTree(int64_t bucket) {
   const std::vector<Partial> own = SumOwnLeaves(Bucket(bucket));
-  const Range mine = Slice(bucket, communicator_.rank());
-  std::vector<SendBlock> send;
-  std::vector<ReceiveBlock> receive;
-  auto* received = static_cast<float*>(received_->data());
-  for (int peer = 0; peer < communicator_.world_size(); ++peer) {
-    if (peer == communicator_.rank()) continue;
-    const Range theirs = Slice(bucket, peer);
-    for (const Partial& node : own) {
-      if (theirs.size() == 0) continue;
-      send.push_back(
-          {peer, BytesOf(absl::MakeConstSpan(node.gradient + theirs.begin, theirs.size()))});
-    }
-    for (size_t i = 0; i < plan_.nodes_of_rank[peer].size(); ++i, received += slice_elements_) {
-      if (mine.size() == 0) continue;
-      receive.push_back({peer, MutableBytesOf(absl::MakeSpan(received, mine.size()))});
-    }
-  }
-  transport_.Exchange(send, receive, stream_->view());
-  if (mine.size() > 0) FinishSlice(bucket, own);
-}
-
-// Own gradients stay as they are, for whoever looks at them later: the last leaf may be the model's
-// gradient still to be examined.
-void OverlappedSum::FinishSlice(int64_t bucket, const std::vector<Partial>& own) {
-  const Range slice = Slice(bucket, communicator_.rank());
-  struct Item {
-    TreeNode node;
-    const float* value;
-    float* writable;  // null: an own gradient
-  };
-  const auto join = [&](Item& left, Item& right) {
-    const bool is_root = (int64_t{2} << left.node.level) == plan_.num_leaves;
-    float* const other = left.writable != nullptr ? left.writable : right.writable;
-    float* const sum = is_root ? Finished(bucket) : other;
-    // Own nodes are the largest ones, so that no two of them are joined.
-    ANYORDER_CHECK(sum != nullptr);
-    Add(left.value, right.value, sum, slice.size());
-    left.value = left.writable = sum;
-  };
-  std::vector<Item> stack;
-  auto* received = static_cast<float*>(received_->data());
-  for (int rank = 0; rank < communicator_.world_size(); ++rank) {
-    for (size_t i = 0; i < plan_.nodes_of_rank[rank].size(); ++i) {
-      const TreeNode node = plan_.nodes_of_rank[rank][i];
-      if (rank == communicator_.rank()) {
-        ANYORDER_CHECK(own[i].node == node);
-        PushAndJoin(stack, Item{node, own[i].gradient + slice.begin, nullptr}, join);
-      } else {
-        PushAndJoin(stack, Item{node, received, received}, join);
-        received += slice_elements_;
-      }
-    }
-  }
-  ANYORDER_CHECK(stack.size() == 1 && stack[0].value == Finished(bucket));
+  std::vector<Range> slices;
+  for (int rank = 0; rank < communicator_.world_size(); ++rank)
+    slices.push_back(Slice(bucket, rank));
+  exchange_->Sum(own, slices, Finished(bucket), stream_->view());
 }
 
 void OverlappedSum::SumFast(int64_t bucket) {

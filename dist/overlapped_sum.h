@@ -2,12 +2,12 @@
 // microbatch: backward finishes the flat gradient from its end to its begin, and each bucket is on
 // its way as soon as it is final.
 //
-// A bucket is cut into a slice for each rank, whatever the ranks own: a bucket's elements have one
-// owner or two, and these would receive from all others while the rest of the machine waits. A rank
-// finishes the tree for its slices, and when all are done they move on to their owners. That costs
-// 1 / (R - 1) more bytes than sending to owners at once, of which only these are not hidden. In
-// fast mode buckets go to their owners at once: a reduction to one rank is no slower than one to
-// all.
+// A bucket is cut into a slice for each rank, whatever the ranks own: a bucket's elements have few
+// owners, and these would receive from all others while the rest of the machine waits. A rank
+// finishes the tree for its slices (tree_exchange.h), and when all are done they move on to their
+// owners. That costs 1 / (R - 1) more bytes than sending to owners at once, of which only these are
+// not hidden. In fast mode buckets go to their owners at once: a reduction to one rank is no slower
+// than one to all.
 //
 // Who adds what to what is as without overlap, and so are the bits in tree mode.
 
@@ -22,23 +22,22 @@
 #include "dist/communicator.h"
 #include "dist/device_transport.h"
 #include "dist/parameter_partition.h"
+#include "dist/tree_exchange.h"
 #include "kernels/backend.h"
 
 namespace anyorder::dist {
+
+// `wished`, or more where so many ranks would cut buckets into slices below kMinSliceElements.
+int64_t BucketBytes(int64_t wished, int world_size);
 
 class OverlappedSum {
  public:
   struct Plan {
     int64_t num_leaves = 0;
-    bool is_tree = true;                               // else the transport's own order
-    int64_t bucket_elements = 0;                       // rounded up to whole cache lines
-    std::vector<std::vector<TreeNode>> nodes_of_rank;  // [world_size]
+    bool is_tree = true;          // else the transport's own order
+    int64_t bucket_elements = 0;  // rounded up to whole cache lines
   };
-  // A sum of leaves of this rank; of fast mode the node has no meaning.
-  struct Partial {
-    TreeNode node;
-    float* gradient = nullptr;  // [N]
-  };
+  using Partial = TreeExchange::Partial;  // in fast mode its node has no meaning
 
   // All are borrowed but `plan`. REQUIRES: transport.is_asynchronous() and several ranks.
   // ResourceExhausted from the allocator.
@@ -46,7 +45,7 @@ class OverlappedSum {
                                                                kernels::Backend& backend,
                                                                DeviceTransport& transport,
                                                                const Partition& partition,
-                                                               Plan plan);
+                                                               const Plan& plan);
 
   // A step's last leaf begins: `partials` are the sums of the earlier ones, from left to right, and
   // then the leaf itself, which is only read.
@@ -63,7 +62,7 @@ class OverlappedSum {
 
  private:
   OverlappedSum(Communicator& communicator, kernels::Backend& backend, DeviceTransport& transport,
-                const Partition& partition, Plan plan);
+                const Partition& partition, const Plan& plan);
   absl::Status Allocate();
   int64_t num_buckets() const;
   Range Bucket(int64_t index) const;
@@ -72,7 +71,6 @@ class OverlappedSum {
   float* Finished(int64_t bucket) const;
   void SumInTree(int64_t bucket);
   std::vector<Partial> SumOwnLeaves(Range range);
-  void FinishSlice(int64_t bucket, const std::vector<Partial>& own);
   void SumFast(int64_t bucket);
   void MoveToOwners(float* gradient_owned);
   void Add(const float* left, const float* right, float* sum, int64_t count);
@@ -83,13 +81,14 @@ class OverlappedSum {
   DeviceTransport& transport_;
   const Partition& partition_;
   const Plan plan_;
-  int64_t slice_elements_ = 0;  // of the largest slice
+  std::vector<int> place_of_rank_;  // its slice's in a bucket
+  int64_t slice_elements_ = 0;      // of the largest slice
 
   std::unique_ptr<kernels::Stream> stream_;  // on which all of this runs
   std::unique_ptr<kernels::Event> ready_;    // on the main stream
   std::unique_ptr<kernels::Event> done_;     // on ours
   std::unique_ptr<kernels::Buffer> finished_;
-  std::unique_ptr<kernels::Buffer> received_;  // [nodes of other ranks, slice_elements_]
+  std::unique_ptr<TreeExchange> exchange_;  // null in fast mode
   std::vector<Partial> partials_;
   int64_t next_bucket_ = -1;  // its index; they go from last to first
   int64_t bytes_sent_ = 0;

@@ -33,19 +33,20 @@ inline Range LeafRange(int64_t num_leaves, int world_size, int rank) {
   return EvenPart(num_leaves, world_size, rank);
 }
 
-// The flat parameter space [0, num_elements) cut into one contiguous range per rank. Boundaries are
-// multiples of the block over which squares are summed, so that every block has one owner and the
-// gradient norm is the same sum for any number of ranks. A rank may own nothing.
+// The flat parameter space [0, num_elements) cut into one contiguous range per rank. All are
+// equally long, so that libraries' collectives, which know one length, fit, but for the last ones:
+// there is a shorter range, and ranks behind it own nothing. Boundaries are multiples of the block
+// over which squares are summed, so that every block has one owner and the gradient norm is the
+// same sum for any number of ranks.
 class Partition {
  public:
   static constexpr int64_t kBlockElements = kernels::kNormBlockElements;
 
   Partition(int64_t num_elements, int world_size) : num_elements_(num_elements) {
     ANYORDER_CHECK(num_elements >= 0 && world_size >= 1);
-    for (int rank = 0; rank <= world_size; ++rank) {
-      const int64_t block = EvenPart(num_blocks(), world_size, rank).begin;
-      offsets_.push_back(std::min(num_elements, block * kBlockElements));
-    }
+    stride_ = (num_blocks() + world_size - 1) / world_size * kBlockElements;
+    for (int rank = 0; rank <= world_size; ++rank)
+      offsets_.push_back(std::min(num_elements, rank * stride_));
   }
 
   int64_t num_elements() const { return num_elements_; }
@@ -54,14 +55,15 @@ class Partition {
   // [world_size + 1]; rank r owns [offsets[r], offsets[r + 1]).
   const std::vector<int64_t>& offsets() const { return offsets_; }
   Range OwnedBy(int rank) const { return {offsets_[rank], offsets_[rank + 1]}; }
-  int64_t largest() const {
-    int64_t size = 0;
-    for (int rank = 0; rank < world_size(); ++rank) size = std::max(size, OwnedBy(rank).size());
-    return size;
-  }
+  int64_t largest() const { return OwnedBy(0).size(); }
+  // With room behind the last elements, so that every rank's range could be as long as rank 0's, in
+  // whole blocks.
+  int64_t padded_elements() const { return world_size() * stride_; }
+  int64_t padded_blocks() const { return padded_elements() / kBlockElements; }
 
  private:
   int64_t num_elements_;
+  int64_t stride_;  // a whole number of blocks
   std::vector<int64_t> offsets_;
 };
 

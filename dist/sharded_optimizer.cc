@@ -75,7 +75,7 @@ absl::Status ShardedOptimizer::AllocateState() {
     }
     *state = TensorView(data, DType::kFloat32, Shape{size});
   }
-  const int64_t blocks = partition_.num_blocks();
+  const int64_t blocks = partition_.padded_blocks();
   ANYORDER_ASSIGN_OR_RETURN(void* const sums, Allocate(blocks * SizeOf(DType::kFloat64)));
   block_sums_ = TensorView(sums, DType::kFloat64, Shape{blocks});
   constexpr int64_t kControlBytes = sizeof(kernels::NormControl);
@@ -100,7 +100,8 @@ void ShardedOptimizer::GatherWeights(TensorView weights) {
 }
 
 void ShardedOptimizer::AllGather(TensorView weights) {
-  ANYORDER_CHECK(weights.num_elements() == partition_.num_elements());
+  ANYORDER_CHECK(weights.num_elements() == partition_.num_elements() ||
+                 weights.num_elements() == partition_.padded_elements());
   std::vector<int64_t> offsets = partition_.offsets();
   for (int64_t& offset : offsets) offset *= SizeOf(weights.dtype());
   transport_->AllGatherInPlace(
@@ -133,7 +134,7 @@ void ShardedOptimizer::JudgeNorm(ConstTensorView gradient, const StepInfo& info)
       absl::MakeSpan(static_cast<char*>(block_sums_.raw()), block_sums_.num_bytes()), offsets,
       StreamView{});
   kernels::ComputeGradientClipArgs args;
-  args.sums = block_sums_;
+  args.sums = block_sums_.Slice(0, {partition_.num_blocks()});
   args.control = control_;
   args.grad_scale = info.grad_scale;
   args.max_grad_norm = config_.max_grad_norm;

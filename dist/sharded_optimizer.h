@@ -83,7 +83,8 @@ class ShardedOptimizer {
   void set_updates(int64_t updates);
 
   // Collective. weights: [num_elements] fp32 or bf16, gets every rank's master weights, rounded to
-  // its dtype.
+  // its dtype. [partition().padded_elements()]: the same, with room behind the last one that lets
+  // libraries use their own all-gather; what lies there is undefined.
   void GatherWeights(TensorView weights);
 
   // Collective. gradient: [owned().size()] fp32 of device memory, summed over all microbatches and
@@ -117,7 +118,7 @@ class ShardedOptimizer {
   TensorView master_;
   TensorView first_moment_;
   TensorView second_moment_;
-  TensorView block_sums_;                     // [num_blocks] fp64 of device memory, of all ranks
+  TensorView block_sums_;                     // [padded_blocks] fp64 of device memory, all ranks'
   kernels::NormControl* control_ = nullptr;   // device memory
   std::unique_ptr<kernels::Buffer> outcome_;  // host memory, the control of the last step
   std::unique_ptr<kernels::Event> outcome_is_there_;

@@ -59,9 +59,13 @@ absl::Status CheckRendezvous(const EnvironmentLookup& environment) {
       "'srun --mpi=pmix' ('srun --mpi=list' says whether this cluster has it), or with mpirun");
 }
 
-std::vector<int> CountRanksOfNodes(Communicator& communicator, int node) {
+std::vector<int> GatherNodes(Communicator& communicator, int node) {
   std::vector<int> node_of_rank(communicator.world_size());
   communicator.AllGather(BytesOf<int>({&node, 1}), MutableBytesOf(absl::MakeSpan(node_of_rank)));
+  return node_of_rank;
+}
+
+std::vector<int> CountRanksOfNodes(const std::vector<int>& node_of_rank) {
   std::vector<int> ranks_of_nodes;
   for (const int of_rank : node_of_rank) {
     if (of_rank >= static_cast<int>(ranks_of_nodes.size())) ranks_of_nodes.resize(of_rank + 1);

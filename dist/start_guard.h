@@ -40,8 +40,10 @@ absl::Status CheckStart(const StartPromise& promise, int mpi_world_size);
 absl::Status CheckRendezvous(const EnvironmentLookup& environment);
 
 class Communicator;
-// How many ranks each node has: [largest node of any rank + 1]. Collective; `node` is the caller's.
-std::vector<int> CountRanksOfNodes(Communicator& communicator, int node);
+// The node of each rank. Collective; `node` is the caller's.
+std::vector<int> GatherNodes(Communicator& communicator, int node);
+// How many ranks each node has: [largest node of any rank + 1].
+std::vector<int> CountRanksOfNodes(const std::vector<int>& node_of_rank);
 // InvalidArgument naming the nodes without a rank, whose checkpoint service would never vote, or
 // those that nobody promised.
 absl::Status CheckPlacement(const std::vector<int>& ranks_of_nodes, int num_nodes);

@@ -125,9 +125,11 @@ absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator&
   const absl::StatusOr<RunConfig> config = LoadRunConfig(RunDirectory(options.run_dir).config, {});
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(config.status()));
   if (options.num_nodes > 1) {
-    const std::vector<int> ranks_of_nodes = dist::CountRanksOfNodes(communicator, options.node);
+    const std::vector<int> node_of_rank = dist::GatherNodes(communicator, options.node);
+    const std::vector<int> ranks_of_nodes = dist::CountRanksOfNodes(node_of_rank);
     ANYORDER_RETURN_IF_ERROR(dist::CheckPlacement(ranks_of_nodes, options.num_nodes));
     options.local_ranks = ranks_of_nodes[options.node];
+    communicator.set_nodes(dist::RankGroups(node_of_rank));
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                             Trainer::Create(*config, options, communicator, &watch));

@@ -171,7 +171,7 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   // the norm.
   if (snapshot_copier_ != nullptr)
     info.before_update = [this] { snapshot_copier_->MakeUpdatesWait(); };
-  state_->optimizer().Step(gradient_, info, state_->weights());
+  state_->optimizer().Step(gradient_, info, state_->gathered_weights());
   // Also for a skipped step: its text was read with weights that are as good as before.
   state_->AdvanceMemory();
   metrics.targets = totals[kDivisor];

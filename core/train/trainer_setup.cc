@@ -62,18 +62,20 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
                             trainer->SetStepPhase(is_waiting);
                           }});
   if (communicator.rank() == 0) {
-    Log(absl::StrCat(communicator.world_size(), " ranks, ", device.num_threads, " threads each, ",
-                     trainer->backend_->name(),
-                     communicator.world_size() > 1
-                         ? absl::StrCat(", gradients by ", trainer->transport_->name())
-                         : "",
-                     ", ", trainer->transformer_->layout().num_elements(), " parameters; ",
-                     checkpoint.empty() ? "starting at" : "resuming after", " step ",
-                     trainer->step_, " of ", config.train.steps,
-                     trainer->step_ < config.train.steps
-                         ? ""
-                         : "; nothing is left to train (more: --set train.steps=N "
-                           "--allow-schedule-change)"));
+    Log(absl::StrCat(
+        communicator.world_size(), " ranks, ", device.num_threads, " threads each, ",
+        trainer->backend_->name(),
+        communicator.world_size() > 1
+            ? absl::StrCat(", gradients by ", trainer->transport_->name(),
+                           options.num_nodes > 1 ? trainer->reducer_->exchange_name() : "")
+            : "",
+        ", ", trainer->transformer_->layout().num_elements(), " parameters; ",
+        checkpoint.empty() ? "starting at" : "resuming after", " step ", trainer->step_, " of ",
+        config.train.steps,
+        trainer->step_ < config.train.steps
+            ? ""
+            : "; nothing is left to train (more: --set train.steps=N "
+              "--allow-schedule-change)"));
   }
   return trainer;
 }
@@ -136,7 +138,8 @@ absl::Status Trainer::BuildLocalNetwork() {
   reduction.num_scalars = static_cast<int64_t>(num_scalars());
   reduction.reduction = config_.dist.reduction;
   reduction.transport = transport_.get();
-  reduction.bucket_bytes = config_.dist.bucket_mib << 20;
+  reduction.bucket_bytes =
+      dist::BucketBytes(config_.dist.bucket_mib << 20, communicator_.world_size());
   ANYORDER_ASSIGN_OR_RETURN(reducer_,
                             dist::GradientReducer::Create(communicator_, *backend_, reduction));
   const int64_t owned = reducer_->owned().size();

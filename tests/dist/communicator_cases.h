@@ -102,6 +102,10 @@ inline void AllReduceCase(Communicator& comm) {
   comm.AllReduceMax(absl::MakeSpan(largest));
   EXPECT_EQ(largest[0], 0.5 * (n - 1));
   EXPECT_TRUE(std::isnan(largest[1]));
+  // Zeros of both signs meet in another order on each rank.
+  double zero = comm.rank() % 2 == 0 ? -0.0 : 0.0;
+  comm.AllReduceMax(absl::MakeSpan(&zero, 1));
+  EXPECT_EQ(std::signbit(zero), n == 1);
 }
 
 // Small integers: every order of adding gives the same bits.

@@ -98,7 +98,7 @@ Outcomes RunScript(Communicator& comm, kernels::Backend& backend, DeviceTranspor
     optimizer->Step(gradient.view(), info, weights.view());
     run.steps.push_back(optimizer->AwaitOutcome());
     if (looks || step + 1 == Script().size())
-      run.digests.push_back(StateDigest(comm, backend, *optimizer, weights));
+      run.digests.push_back(StateDigest<float>(comm, backend, *optimizer, weights.view()));
   }
   return run;
 }

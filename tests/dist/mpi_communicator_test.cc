@@ -29,6 +29,17 @@ TEST(MpiCommunicatorTest, AllReduceIsElementWiseAndSpreadsNan) { AllReduceCase(*
 TEST(MpiCommunicatorTest, ReduceScatterSumsTheOwnedRange) { ReduceScatterAnyOrderCase(*world); }
 TEST(MpiCommunicatorTest, AllAgreeGivesEveryRankTheFirstFailure) { AllAgreeCase(*world); }
 
+// Pretends that ranks share nodes two by two.
+TEST(MpiCommunicatorTest, TwoLevelsMoveTheSameBytesAndBits) {
+  std::vector<int> nodes;
+  for (int rank = 0; rank < world->world_size(); ++rank) nodes.push_back(rank / 2);
+  world->set_nodes(RankGroups(nodes));
+  AllGatherInPlaceCase(*world, (int64_t{5} << 20) + 1);
+  const auto backend = kernels::MakeReferenceBackend();
+  EXPECT_EQ(RunDigest<float>(*world, *backend), RunDigestOfOneRank<float>(*backend));
+  world->set_nodes(RankGroups(world->world_size()));
+}
+
 // The run on MPI ranks ends in the bits of the run on one rank without MPI.
 template <typename Weight>
 void ExpectDigestOfOneRank() {

@@ -72,6 +72,34 @@ TEST(NcclTransportTest, GathersInTheOrderOfTheStream) {
   }
 }
 
+// By the library's own all-gather, which sends the room behind the last block, too.
+TEST(NcclTransportTest, GathersEqualStridesInOneCall) {
+  constexpr int64_t kStride = 400;
+  FakeWire wire;
+  testing::RunThreadRanks(4, [&](Communicator& comm) {
+    const auto backend = Device(comm);
+    const auto transport =
+        MakeNcclTransport(MakeFakeNccl(wire, *backend, {}), comm, *backend, {}).value();
+    const std::vector<int64_t> offsets = {0, kStride, 2 * kStride, 2 * kStride + 40,
+                                          2 * kStride + 40};
+    for (const bool has_room : {true, false}) {
+      std::vector<char> mine(has_room ? 4 * kStride : offsets.back(), '?');
+      for (int64_t i = offsets[comm.rank()]; i < offsets[comm.rank() + 1]; ++i)
+        mine[i] = static_cast<char>('a' + comm.rank());
+      const DeviceArray<float> all(*backend, mine.size() / 4);
+      backend->CopyToDevice(mine.data(), all.view().raw(), mine.size(), {});
+      const int64_t sent_before = transport->bytes_sent();
+      transport->AllGatherInPlace(BytesOfView(all.view()), offsets, {});
+      const int64_t own = has_room ? kStride : offsets[comm.rank() + 1] - offsets[comm.rank()];
+      EXPECT_EQ(transport->bytes_sent() - sent_before, 3 * own);
+      backend->CopyToHost(all.view().raw(), mine.data(), mine.size(), {});
+      backend->Synchronize({});
+      EXPECT_EQ(std::string(mine.data(), offsets.back()),
+                std::string(kStride, 'a') + std::string(kStride, 'b') + std::string(40, 'c'));
+    }
+  });
+}
+
 TEST(NcclTransportTest, TrainingEndsInTheBitsOfOneRank) {
   const uint64_t expected = RunDigestOfOneRank<BFloat16>(*kernels::MakeReferenceBackend());
   for (int ranks = 2; ranks <= 4; ++ranks) {

@@ -32,6 +32,7 @@ struct Case {
   Lag lag;
   uint64_t seed;
   Reduction reduction = Reduction::kTree;
+  std::vector<int> nodes = {};  // of each rank; empty: every rank has its own
 };
 
 // The leaf's values come in pieces from its end, each reported some time after it was asked for.
@@ -51,6 +52,7 @@ std::vector<std::vector<float>> Sums(const Case& c) {
   std::vector<std::vector<float>> sums(3, std::vector<float>(kGradientSize));
   FakeWire wire;
   testing::RunThreadRanks(c.ranks, [&](Communicator& comm) {
+    if (!c.nodes.empty()) comm.set_nodes(RankGroups(c.nodes));
     DeferredBackend backend(kernels::MakeReferenceBackend(), c.lag, c.seed + comm.rank());
     backend.set_device_id(absl::StrCat("GPU-", comm.rank()));
     const auto transport =
@@ -102,6 +104,29 @@ TEST(OverlappedSumTest, HasTheBitsOfTheTreeForAnyCutsArrivalsAndRanks) {
       }
     }
   }
+}
+
+TEST(OverlappedSumTest, TwoLevelsHaveTheBitsOfTheTree) {
+  std::mt19937_64 random(6);
+  std::vector<std::vector<float>> expected;
+  for (int64_t step = 0; step < 3; ++step)
+    expected.push_back(TreeSum(WideLeaves(step, 8, kGradientSize), 0, 8));
+  for (const std::vector<int>& nodes : std::vector<std::vector<int>>{
+           {0, 0, 1, 1}, {0, 0, 0, 0, 1, 1, 1, 1}, {0, 0, 1, 1, 2, 2}, {0, 0, 0, 1, 2}}) {
+    const int ranks = static_cast<int>(nodes.size());
+    const int64_t bucket = 4096 + static_cast<int64_t>(random() % (5 * kGradientSize));
+    const auto sums = Sums({ranks, 8, bucket, Lag::kRandom, random(), Reduction::kTree, nodes});
+    for (size_t step = 0; step < sums.size(); ++step) {
+      EXPECT_TRUE(SameBits(sums[step], expected[step]))
+          << ranks << " ranks, buckets of " << bucket << " bytes, step " << step;
+    }
+  }
+}
+
+TEST(OverlappedSumTest, BucketsGrowWithRanksSoThatMessagesDoNotShrink) {
+  EXPECT_EQ(BucketBytes(32 << 20, 8), 32 << 20);
+  EXPECT_EQ(BucketBytes(32 << 20, 128), 32 << 20);
+  EXPECT_EQ(BucketBytes(32 << 20, 1024), 256 << 20);
 }
 
 // In another order, and so with other roundings.

@@ -158,8 +158,8 @@ inline std::unique_ptr<ShardedOptimizer> StartOptimizer(Communicator& comm,
 // Digest of compute weights, master weights and moments; the same on every rank.
 template <typename Weight>
 uint64_t StateDigest(Communicator& comm, kernels::Backend& backend, ShardedOptimizer& optimizer,
-                     const DeviceArray<Weight>& weights) {
-  const std::vector<Weight> values = weights.host();
+                     ConstTensorView weights) {
+  const std::vector<Weight> values = ToHost<Weight>(backend, weights);
   uint64_t digest = Digest(BytesOf(absl::MakeConstSpan(values)));
   for (const TensorView state :
        {optimizer.master(), optimizer.first_moment(), optimizer.second_moment()}) {
@@ -182,26 +182,28 @@ uint64_t RunDigest(Communicator& comm, kernels::Backend& backend,
   const auto reducer = GradientReducer::Create(comm, backend, options).value();
   const auto optimizer = StartOptimizer(comm, backend, config, transport);
   const Range owned = optimizer->owned();
-  DeviceArray<Weight> weights(backend, kRunElements);
-  optimizer->GatherWeights(weights.view());
+  // With room, as in training.
+  const DeviceArray<Weight> memory(backend, optimizer->partition().padded_elements());
+  const TensorView weights = memory.view().Slice(0, {kRunElements});
+  optimizer->GatherWeights(memory.view());
 
   DeviceArray<float> gradient(backend, owned.size());
   std::vector<float> leaf_gradient(kRunElements);
   double target_weight = 0;
   for (int64_t step = 0; step < kRunSteps; ++step) {
     const Range leaves = reducer->leaves();
-    const std::vector<Weight> now = weights.host();
+    const std::vector<Weight> now = ToHost<Weight>(backend, weights);
     for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
       WriteLeafGradient(step, leaf, absl::MakeConstSpan(now), absl::MakeSpan(leaf_gradient));
       reducer->AddLeaf(leaf, leaf_gradient, {static_cast<double>(1 + leaf % 3)});
     }
     reducer->ReduceScatter(gradient.view(), absl::MakeSpan(&target_weight, 1));
-    optimizer->Step(gradient.view(), {0.01 * (step + 1), 1.0 / target_weight}, weights.view());
+    optimizer->Step(gradient.view(), {0.01 * (step + 1), 1.0 / target_weight}, memory.view());
     const UpdateOutcome result = optimizer->AwaitOutcome();
     EXPECT_FALSE(result.skipped);
     EXPECT_LT(result.clip_factor, 1.0);
   }
-  return StateDigest(comm, backend, *optimizer, weights);
+  return StateDigest<Weight>(comm, backend, *optimizer, weights);
 }
 
 template <typename Weight>

@@ -108,6 +108,12 @@ class FakeNccl final : public dist::NcclLibrary {
     Add(receives_, stream, [this, to = Open(data), bytes, peer] { Take(peer, to, bytes); });
     return dist::kNcclSuccess;
   }
+  int AllGather(void* all, int64_t bytes, int rank, dist::NcclComm, StreamView stream) override {
+    ANYORDER_CHECK(rank == rank_);
+    for (int peer = 0; peer < num_ranks_; ++peer)
+      Broadcast(static_cast<char*>(all) + peer * bytes, bytes, peer, nullptr, stream);
+    return dist::kNcclSuccess;
+  }
   int Broadcast(void* data, int64_t bytes, int root, dist::NcclComm, StreamView stream) override {
     if (rank_ != root) return Receive(data, bytes, root, nullptr, stream);
     for (int peer = 0; peer < num_ranks_; ++peer) {

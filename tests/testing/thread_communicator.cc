@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -13,123 +14,112 @@
 namespace anyorder::testing {
 namespace {
 
-// Where the ranks meet: each shows a pointer to its arguments, all read, all leave.
-class MeetingPlace {
- public:
-  explicit MeetingPlace(int num_ranks) : num_ranks_(num_ranks), slots_(num_ranks) {}
+struct Message {
+  const char* collective;
+  size_t size;
+  std::vector<char> bytes;  // empty if they are too many to be moved
+};
 
-  // Returns when every rank has shown its arguments of the same collective.
-  void Show(int rank, const char* collective, const void* arguments) {
-    slots_[rank] = {collective, arguments};
-    Wait();
-    for (const Slot& slot : slots_) {
-      ANYORDER_CHECK(std::strcmp(slot.collective, collective) == 0)
-          << "rank " << rank << " is in " << collective << ", another in " << slot.collective;
-    }
+// What has been sent to a rank and not been received.
+class Mailbox {
+ public:
+  void Put(int from, Message message) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    messages_[from].push_back(std::move(message));
+    changed_.notify_all();
   }
-  template <typename T>
-  const T& Shown(int rank) const {
-    return *static_cast<const T*>(slots_[rank].arguments);
-  }
-  // Returns when every rank has called it; what was shown may then go away.
-  void Wait() {
+  Message Take(int from) {
     std::unique_lock<std::mutex> lock(mutex_);
-    const int64_t round = round_;
-    if (++num_waiting_ == num_ranks_) {
-      num_waiting_ = 0;
-      ++round_;
-      changed_.notify_all();
-      return;
-    }
-    changed_.wait(lock, [&] { return round_ != round; });
+    std::deque<Message>& queue = messages_[from];
+    changed_.wait(lock, [&] { return !queue.empty(); });
+    Message message = std::move(queue.front());
+    queue.pop_front();
+    return message;
   }
 
  private:
-  struct Slot {
-    const char* collective;
-    const void* arguments;
-  };
-  const int num_ranks_;
-  std::vector<Slot> slots_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  int num_waiting_ = 0;
-  int64_t round_ = 0;
+  std::map<int, std::deque<Message>> messages_;
 };
 
 class ThreadCommunicator final : public dist::Communicator {
  public:
-  ThreadCommunicator(MeetingPlace& place, int rank, int num_ranks, const std::string& host)
-      : Communicator(rank, num_ranks, host.empty() ? absl::StrCat("thread", rank) : host),
-        place_(place) {}
+  ThreadCommunicator(std::vector<Mailbox>& mailboxes, int rank, const ThreadRanksOptions& options)
+      : Communicator(rank, static_cast<int>(mailboxes.size()),
+                     options.host.empty() ? absl::StrCat("thread", rank) : options.host),
+        mailboxes_(mailboxes),
+        options_(options) {}
 
  private:
-  void DoBarrier() override {
-    place_.Show(rank(), "barrier", nullptr);
-    place_.Wait();
+  void Send(int to, absl::Span<const char> bytes) {
+    Message message{collective(), bytes.size(), {}};
+    if (static_cast<int64_t>(bytes.size()) <= options_.most_moved_bytes)
+      message.bytes.assign(bytes.begin(), bytes.end());
+    mailboxes_[to].Put(rank(), std::move(message));
   }
-
-  void DoBroadcast(absl::Span<char> bytes, int root) override {
-    place_.Show(rank(), "broadcast", &bytes);
-    const auto& source = place_.Shown<absl::Span<char>>(root);
-    ANYORDER_CHECK(source.size() == bytes.size());
-    if (rank() != root) std::memcpy(bytes.data(), source.data(), bytes.size());
-    place_.Wait();
-  }
-
-  void DoAllGather(absl::Span<const char> mine, absl::Span<char> all) override {
-    place_.Show(rank(), "all-gather", &mine);
-    for (int peer = 0; peer < world_size(); ++peer) {
-      const auto& theirs = place_.Shown<absl::Span<const char>>(peer);
-      ANYORDER_CHECK(theirs.size() == mine.size());
-      std::memcpy(all.data() + peer * mine.size(), theirs.data(), mine.size());
-    }
-    place_.Wait();
+  void Receive(int from, absl::Span<char> bytes) {
+    const Message message = mailboxes_[rank()].Take(from);
+    ANYORDER_CHECK(std::strcmp(message.collective, collective()) == 0)
+        << "rank " << rank() << " is in " << collective() << ", rank " << from << " in "
+        << message.collective;
+    ANYORDER_CHECK(message.size == bytes.size())
+        << message.size << " bytes from rank " << from << " where " << bytes.size() << " are due";
+    if (!message.bytes.empty()) std::memcpy(bytes.data(), message.bytes.data(), bytes.size());
   }
 
   void DoExchange(absl::Span<const dist::SendBlock> send,
                   absl::Span<const dist::ReceiveBlock> receive) override {
-    place_.Show(rank(), "exchange", &send);
-    std::vector<size_t> next(world_size(), 0);
-    for (const dist::ReceiveBlock& block : receive) {
-      const auto& theirs = place_.Shown<absl::Span<const dist::SendBlock>>(block.from);
-      size_t& i = next[block.from];
-      while (i < theirs.size() && theirs[i].to != rank()) ++i;
-      ANYORDER_CHECK(i < theirs.size() && theirs[i].bytes.size() == block.bytes.size())
-          << "from rank " << block.from;
-      std::memcpy(block.bytes.data(), theirs[i].bytes.data(), block.bytes.size());
-      ++i;
+    for (const dist::SendBlock& block : send) {
+      Send(block.to, block.bytes);
+      if (options_.traffic == nullptr) continue;
+      Sent& sent = (*options_.traffic)[rank()][block.to];
+      ++sent.messages;
+      sent.bytes += static_cast<int64_t>(block.bytes.size());
     }
-    place_.Wait();
+    for (const dist::ReceiveBlock& block : receive) Receive(block.from, block.bytes);
   }
 
+  // In the order of ranks.
   void DoReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
                                absl::Span<float> owned) override {
-    place_.Show(rank(), "reduce-scatter", &mine);
-    for (size_t i = 0; i < owned.size(); ++i) {
-      owned[i] = place_.Shown<absl::Span<const float>>(0)[offsets[rank()] + i];
-      for (int peer = 1; peer < world_size(); ++peer)
-        owned[i] += place_.Shown<absl::Span<const float>>(peer)[offsets[rank()] + i];
+    for (int peer = 0; peer < world_size(); ++peer) {
+      const auto theirs = mine.subspan(offsets[peer], offsets[peer + 1] - offsets[peer]);
+      Send(peer, dist::BytesOf(theirs));
     }
-    place_.Wait();
+    std::vector<float> theirs(owned.size());
+    for (int peer = 0; peer < world_size(); ++peer) {
+      Receive(peer, dist::MutableBytesOf(absl::MakeSpan(theirs)));
+      for (size_t i = 0; i < owned.size(); ++i)
+        owned[i] = peer == 0 ? theirs[i] : owned[i] + theirs[i];
+    }
   }
 
-  MeetingPlace& place_;
+  std::vector<Mailbox>& mailboxes_;
+  const ThreadRanksOptions& options_;
 };
 
 }  // namespace
 
 void RunThreadRanks(int num_ranks, const std::function<void(dist::Communicator&)>& body,
-                    const std::string& host) {
-  MeetingPlace place(num_ranks);
+                    const ThreadRanksOptions& options) {
+  if (options.traffic != nullptr) options.traffic->assign(num_ranks, {});
+  std::vector<Mailbox> mailboxes(num_ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_ranks; ++rank) {
-    threads.emplace_back([&place, &body, &host, rank, num_ranks] {
-      ThreadCommunicator communicator(place, rank, num_ranks, host);
+    threads.emplace_back([&mailboxes, &body, &options, rank] {
+      ThreadCommunicator communicator(mailboxes, rank, options);
       body(communicator);
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+void RunThreadRanks(int num_ranks, const std::function<void(dist::Communicator&)>& body,
+                    const std::string& host) {
+  ThreadRanksOptions options;
+  options.host = host;
+  RunThreadRanks(num_ranks, body, options);
 }
 
 }  // namespace anyorder::testing

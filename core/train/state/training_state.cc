@@ -72,9 +72,10 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
       dist::ShardedOptimizer::Create(communicator, backend, layout.num_elements(),
                                      DecaySegmentsOf(layout), config.optimizer, transport));
   const DType dtype = ToDType(config.model.dtype);
-  ANYORDER_ASSIGN_OR_RETURN(state->storage_,
-                            backend.Allocate(layout.num_elements() * SizeOf(dtype)));
-  state->weights_ = TensorView(state->storage_->data(), dtype, {layout.num_elements()});
+  const int64_t padded = state->optimizer_->partition().padded_elements();
+  ANYORDER_ASSIGN_OR_RETURN(state->storage_, backend.Allocate(padded * SizeOf(dtype)));
+  state->gathered_weights_ = TensorView(state->storage_->data(), dtype, {padded});
+  state->weights_ = state->gathered_weights_.Slice(0, {layout.num_elements()});
   // How far lanes advance, and so what a ring holds, is the objective's.
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));
@@ -128,7 +129,7 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint,
   return absl::OkStatus();
 }
 
-void TrainingState::GatherWeights() { optimizer_->GatherWeights(weights_); }
+void TrainingState::GatherWeights() { optimizer_->GatherWeights(gathered_weights_); }
 
 std::vector<ckpt::TensorRange> TrainingState::Ranges() {
   const dist::Range owned = optimizer_->owned();

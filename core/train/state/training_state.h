@@ -55,6 +55,8 @@ class TrainingState {
 
   dist::ShardedOptimizer& optimizer() { return *optimizer_; }
   TensorView weights() { return weights_; }
+  // The same with the room that the optimizer gathers them with.
+  TensorView gathered_weights() { return gathered_weights_; }
   // Of microbatch `index` of this rank; null without memory.
   RingView memory(int64_t index) const {
     return memory_.View(index * config_.train.micro_batch_size, config_.train.micro_batch_size);
@@ -82,6 +84,7 @@ class TrainingState {
   kernels::Backend& backend_;
   std::unique_ptr<dist::ShardedOptimizer> optimizer_;
   std::unique_ptr<kernels::Buffer> storage_;  // of weights_
+  TensorView gathered_weights_;
   TensorView weights_;
   MemoryRing memory_;
 };

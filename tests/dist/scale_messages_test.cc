@@ -1,0 +1,185 @@
+// What ranks send in a step and at the start, counted with the real reducer, optimizer and
+// collectives over ranks that are threads with devices without memory. The limits hold the growth:
+// nothing but the exchange of gradients, and of large weights in two levels, may have more than
+// about log R messages and peers a rank.
+//
+// ANYORDER_SCALE_RANKS=1024 counts that many, too (half a minute). The table is printed;
+// tests/bench/reports has one.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+
+#include "dist/gradient_reducer.h"
+#include "dist/sharded_optimizer.h"
+#include "tests/testing/thread_communicator.h"
+#include "tests/testing/weightless_backend.h"
+
+namespace anyorder::dist {
+namespace {
+
+using testing::Sent;
+using testing::Traffic;
+
+constexpr int64_t kParameters = int64_t{1} << 26;
+constexpr int kRanksOfNode = 8;
+constexpr int kScalars = 16;
+
+// Of the ranks: the most of any.
+struct Count {
+  int64_t messages = 0;
+  int64_t peers = 0;
+  int64_t messages_between_nodes = 0;
+  int64_t bytes = 0;
+  int64_t bytes_between_nodes = 0;
+};
+
+Count CountOf(const std::map<int, Sent>& sent, int rank) {
+  Count count;
+  for (const auto& [to, of_peer] : sent) {
+    const bool is_elsewhere = to / kRanksOfNode != rank / kRanksOfNode;
+    ++count.peers;
+    count.messages += of_peer.messages;
+    count.bytes += of_peer.bytes;
+    count.messages_between_nodes += is_elsewhere ? of_peer.messages : 0;
+    count.bytes_between_nodes += is_elsewhere ? of_peer.bytes : 0;
+  }
+  return count;
+}
+
+void TakeLargest(Count& most, const Count& count) {
+  most.messages = std::max(most.messages, count.messages);
+  most.peers = std::max(most.peers, count.peers);
+  most.messages_between_nodes = std::max(most.messages_between_nodes, count.messages_between_nodes);
+  most.bytes = std::max(most.bytes, count.bytes);
+  most.bytes_between_nodes = std::max(most.bytes_between_nodes, count.bytes_between_nodes);
+}
+
+// In the order of Counts().
+enum Part : int { kStrings, kAgreement, kGradient, kScalarSums, kNorm, kWeights, kNumParts };
+constexpr const char* kPartNames[] = {"strings at the start", "an agreement", "gradient", "scalars",
+                                      "gradient norm",        "weights"};
+
+std::vector<Count> Counts(int ranks, bool has_levels) {
+  Traffic traffic;
+  testing::ThreadRanksOptions options;
+  options.traffic = &traffic;
+  options.most_moved_bytes = 64 << 10;
+  std::vector<std::vector<Count>> of_rank(ranks, std::vector<Count>(kNumParts));
+  const auto run = [&](Communicator& comm) {
+    if (has_levels) {
+      std::vector<int> nodes;
+      for (int rank = 0; rank < ranks; ++rank) nodes.push_back(rank / kRanksOfNode);
+      comm.set_nodes(RankGroups(nodes));
+    }
+    const auto take = [&](Part part) {
+      of_rank[comm.rank()][part] = CountOf(traffic[comm.rank()], comm.rank());
+      traffic[comm.rank()].clear();
+    };
+    EXPECT_EQ(static_cast<int>(comm.AllGatherStrings(comm.host()).size()), ranks);
+    take(kStrings);
+    EXPECT_TRUE(comm.AllAgree(absl::OkStatus()).ok());
+    take(kAgreement);
+
+    testing::WeightlessBackend backend;
+    const auto reducer = GradientReducer::Create(comm, backend, {kParameters, ranks}).value();
+    const auto optimizer =
+        ShardedOptimizer::Create(comm, backend, kParameters, {{0, kParameters, true}}, {}).value();
+    const auto allocate = [&](int64_t elements, DType dtype) {
+      return backend.Allocate(std::max<int64_t>(1, elements) * SizeOf(dtype)).value();
+    };
+    const auto gradient = allocate(reducer->owned().size(), DType::kFloat32);
+    const auto weights = allocate(kParameters, DType::kBFloat16);
+    const TensorView owned(gradient->data(), DType::kFloat32, {reducer->owned().size()});
+    const TensorView all(weights->data(), DType::kBFloat16, {kParameters});
+    reducer->LeafBuffer();
+    reducer->CommitLeaf(reducer->leaves().begin, {});
+    reducer->ReduceScatter(owned, {});
+    take(kGradient);
+    std::vector<double> totals(kScalars);
+    const TreeNode leaf{0, comm.rank()};
+    SumScalars(comm, ranks, {&leaf, 1}, std::vector<double>(kScalars, 1), absl::MakeSpan(totals));
+    EXPECT_EQ(totals[0], ranks);
+    take(kScalarSums);
+    StepInfo info;
+    info.skip_update = true;
+    optimizer->Step(owned, info, all);
+    take(kNorm);
+    optimizer->GatherWeights(all);
+    take(kWeights);
+  };
+  testing::RunThreadRanks(ranks, run, options);
+  std::vector<Count> most(kNumParts);
+  for (const std::vector<Count>& counts : of_rank) {
+    for (int part = 0; part < kNumParts; ++part) TakeLargest(most[part], counts[part]);
+  }
+  return most;
+}
+
+void Print(int ranks, bool has_levels, const std::vector<Count>& counts) {
+  for (int part = 0; part < kNumParts; ++part) {
+    const Count& count = counts[part];
+    absl::PrintF("| %d | %s | %s | %d | %d | %d | %d | %d |\n", ranks, has_levels ? "two" : "one",
+                 kPartNames[part], count.peers, count.messages, count.messages_between_nodes,
+                 count.bytes, count.bytes_between_nodes);
+  }
+}
+
+int RoundsOf(int ranks) {
+  int rounds = 0;
+  while ((1 << rounds) < ranks) ++rounds;
+  return rounds;
+}
+
+void CheckLimits(int ranks, bool has_levels, const std::vector<Count>& counts) {
+  const int rounds = RoundsOf(ranks);
+  const int nodes = ranks / kRanksOfNode;
+  const int direct_peers = has_levels ? kRanksOfNode - 1 + nodes - 1 : ranks - 1;
+  EXPECT_LE(counts[kAgreement].messages, rounds);
+  EXPECT_LE(counts[kScalarSums].messages, rounds + 1);
+  EXPECT_LE(counts[kScalarSums].bytes, (rounds + 1) * kScalars * 8);
+  // A block may go round the end, and then is two messages; lengths go before strings.
+  EXPECT_LE(counts[kNorm].messages, 2 * rounds);
+  EXPECT_LE(counts[kStrings].messages, 4 * rounds);
+  for (const Part part : {kAgreement, kScalarSums, kNorm, kStrings})
+    EXPECT_LE(counts[part].peers, 2 * rounds) << kPartNames[part];
+
+  // What is inherently a message for each owner.
+  EXPECT_EQ(counts[kGradient].peers, direct_peers);
+  EXPECT_EQ(counts[kWeights].peers, has_levels ? direct_peers : rounds);
+  const int64_t gradient = kParameters * 4 / (has_levels ? kRanksOfNode : 1) * (nodes - 1) / nodes;
+  EXPECT_EQ(counts[kGradient].bytes_between_nodes, gradient);
+  if (has_levels) {
+    EXPECT_EQ(counts[kWeights].messages_between_nodes, nodes - 1);
+    EXPECT_EQ(counts[kWeights].bytes_between_nodes, kParameters * 2 / ranks * (nodes - 1));
+  }
+  // Messages between nodes do not shrink below 256 KiB.
+  EXPECT_GE(counts[kGradient].bytes_between_nodes,
+            counts[kGradient].messages_between_nodes * kMinSliceElements * 4);
+}
+
+TEST(ScaleMessagesTest, GrowNoFasterThanTheirLimits) {
+  std::vector<int> sizes = {64, 256};
+  if (const char* const more = std::getenv("ANYORDER_SCALE_RANKS"))
+    sizes.push_back(std::atoi(more));
+  absl::PrintF(
+      "| ranks | levels | what | peers | messages | of them between nodes | bytes | of them "
+      "between "
+      "nodes |\n|---|---|---|---|---|---|---|---|\n");
+  for (const int ranks : sizes) {
+    for (const bool has_levels : {false, true}) {
+      SCOPED_TRACE(absl::StrFormat("%d ranks, %s", ranks, has_levels ? "two levels" : "one level"));
+      const std::vector<Count> counts = Counts(ranks, has_levels);
+      Print(ranks, has_levels, counts);
+      CheckLimits(ranks, has_levels, counts);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::dist
