@@ -46,6 +46,7 @@ absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
     ANYORDER_ASSIGN_OR_RETURN(stop, RunStep());
   }
   if (watch_ != nullptr) watch_->SetPhase("last checkpoint");
+  if (reporter_ != nullptr) Note(reporter_->Sync());
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
   ANYORDER_RETURN_IF_ERROR(saver_->Finish(step_, state_->Ranges(), Metadata()));
   const bool is_done = step_ >= config_.train.steps && !saver_->left_staged();
@@ -196,8 +197,22 @@ bool Trainer::EvaluateIfDue(StepMetrics& metrics) {
 
 void Trainer::SaveOrSkip(bool all_can_save) {
   if (!all_can_save) return saver_->SkipSave(step_);
+  const absl::Time started = MonotonicNow();
+  const bool are_durable = MetricsAreDurable();
+  stall_ms_ = MillisecondsSince(started);
+  if (!are_durable) return;
   Note(saver_->Save(step_, state_->Ranges(), Metadata()));
-  stall_ms_ = saver_->last_stall_ms();
+  stall_ms_ += saver_->last_stall_ms();
+}
+
+// What a checkpoint vouches for is durable before it is staged. Equal on all ranks; a save that is
+// given up for it counts as failed.
+bool Trainer::MetricsAreDurable() {
+  const absl::Status synced = reporter_ == nullptr ? absl::OkStatus() : reporter_->Sync();
+  int64_t are_durable[] = {synced.ok() ? 1 : 0};
+  communicator_.AllReduceMin(absl::MakeSpan(are_durable));
+  if (!synced.ok()) saver_->CountFailure(step_, std::string(synced.message()));
+  return are_durable[0] == 1;
 }
 
 void Trainer::Report(StepMetrics& metrics) {
@@ -209,14 +224,14 @@ void Trainer::Report(StepMetrics& metrics) {
   metrics.tokens = config_.train.global_batch_size * config_.sampling.seq_len;
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.step_ms * 1000;
   metrics.peak_rss_bytes = PeakRssBytes();
-  Note(reporter_->Step(metrics));
-  Note(reporter_->Saves(events, step_));
+  reporter_->Step(metrics);
+  Note(reporter_->Saves(events));
 }
 
 void Trainer::RecordEnd(const absl::StatusOr<TrainEnd>& end) {
   const std::vector<ckpt::SaveEvent> events = saver_->Poll();
   if (reporter_ == nullptr) return;
-  Note(reporter_->Saves(events, step_));
+  Note(reporter_->Saves(events));
   ledger::Stop stop;
   stop.step = step_;
   if (!end.ok()) {

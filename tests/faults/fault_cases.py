@@ -1,6 +1,7 @@
 """One fault that is made on purpose in a real run, and what must become of it (README.md).
 fault_cases.py BIN_DIR WORK_DIR SHIM CASE; `prepare` first makes the dataset that all cases share."""
 import contextlib
+import errno
 import os
 import pathlib
 import re
@@ -85,6 +86,13 @@ class Bench:
         launch.send_signal(signal.SIGTERM)
         self.await_end(launch, 75)
 
+    def stop_when_resumed(self):
+        """The run as it is can be started and goes on."""
+        commits = len(self.ledger("commit"))
+        launch = self.launch(ENDLESS)
+        self.await_commits(commits + 1)
+        self.stop(launch)
+
     def text(self, log=None):
         path = log or self.log
         return path.read_text(errors="replace")[-3000:] if path.exists() else ""
@@ -145,6 +153,157 @@ def lost_lease(bench):
     kill([int(pid) for pid in children], signal.SIGTERM)
     require(third.wait(60) == 75, bench.text(log))
     bench.require_audit()
+
+
+# --- Records and metrics --------------------------------------------------------------------------
+
+ENOSPC, EIO = errno.ENOSPC, errno.EIO
+
+
+@case
+def cut_ledger(bench):
+    """A ledger record is cut short in rank 0, then in the launcher, as by a disk that was full for a
+    moment: the run ends or goes on, and every later command reads its ledger."""
+    full = {"call": "write", "path": "ledger.jsonl", "times": 2, "short": 40, "errno": ENOSPC}
+    broken = bench.launch(["train.steps=30", "checkpoint.every=10"],
+                          rules=[{**full, "program": "anyorder-train", "nth": 3}, {**full, "program": "anyorder", "nth": 3}])
+    status = broken.wait(90)
+    require(status == 74, "the launch ended with %d: %s" % (status, bench.text()))
+    done = bench.anyorder("status", "--run-dir", bench.run)
+    require(done.returncode == 0 and "fragment" in done.stderr, "status: %s %s" % (done.returncode, done.stderr))
+    bench.await_end(bench.launch(["train.steps=30", "checkpoint.every=10"]), 0)
+    bench.require_audit()
+
+
+@case
+def full_disk_for_a_moment(bench):
+    """The disk under a run is filled and emptied again and again."""
+    disk = bench.directory / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk], capture_output=True).returncode != 0:
+        print("SKIPPED: needs root and a tmpfs")
+        sys.exit(SKIPPED)
+    try:
+        bench.run = disk / "run"
+        launch = bench.launch([*ENDLESS, "checkpoint.max_failed_saves=1000"])
+        bench.await_commits()
+        for _ in range(6):
+            with contextlib.suppress(OSError), open(disk / "ballast", "wb", buffering=0) as ballast:
+                while True:
+                    ballast.write(bytes(512))
+            steps = trained_steps(bench.run)
+            time.sleep(0.3)
+            (disk / "ballast").unlink()
+            if launch.poll() is not None:
+                break
+            await_true(lambda: trained_steps(bench.run) > steps or launch.poll() is not None, "steps after the disk had room")
+        if launch.poll() is None:
+            launch.send_signal(signal.SIGTERM)
+        require(launch.wait(90) in (74, 75, 93), bench.text())
+        bench.stop_when_resumed()
+        bench.require_audit()
+    finally:
+        bench.close()
+        subprocess.run(["umount", disk])
+
+
+@case
+def unwritten_metrics(bench):
+    """Lines of the metrics could not be written for a while: the run goes on, no checkpoint vouches
+    for them meanwhile, and the audit finds all of them in the end."""
+    full = bench.directory / "full"
+    rule = {"program": "anyorder-train", "call": "write", "path": "metrics.jsonl", "errno": ENOSPC, "while": full}
+    launch = bench.launch([*ENDLESS, "checkpoint.max_failed_saves=1000"], rules=[rule])
+    bench.await_commits()
+    full.touch()
+    await_true(lambda: "was not saved: write" in bench.text(), "a save that is given up")
+    require(bench.text().count("are kept until there is room") == 1, bench.text())
+    full.unlink()
+    bench.await_commits(len(bench.ledger("commit")) + 2)
+    bench.stop(launch)
+    bench.require_audit()
+
+
+@case
+def unsynced_metrics(bench):
+    """What a checkpoint vouches for cannot be made durable: it is not staged."""
+    broken = {"program": "anyorder-train", "call": "sync", "path": "metrics.jsonl", "errno": EIO, "nth": 3}
+    launch = bench.launch([*ENDLESS, "checkpoint.max_failed_saves=2"], rules=[broken])
+    bench.await_end(launch, 74)
+    commits = [r["step"] for r in bench.ledger("commit")]
+    require(commits == [50, 100], "committed: %s" % commits)
+    bench.require_audit()
+
+
+@case
+def only_for_people(bench):
+    """Neither TensorBoard nor the loss curve end a run: each is warned of once."""
+    rules = [{"program": "anyorder-train", "call": "write", "path": "tfevents", "errno": ENOSPC, "nth": 20},
+             {"program": "anyorder-train", "call": "rename", "path": "loss.svg", "errno": EIO}]
+    bench.await_end(bench.launch(["train.steps=40", "checkpoint.every=10"], rules=rules), 0)
+    require(len(bench.ledger("start")) == 1, bench.text())
+    require(bench.text().count("no more for TensorBoard") == 1 and bench.text().count("curve is not drawn") == 1, bench.text())
+    bench.require_audit()
+
+
+# --- What a launcher must not wait for ---------------------------------------------------------------
+
+@case
+def stderr_held(bench):
+    """Nobody reads what the launcher prints, and the log in the run directory takes nothing, either:
+    a stop signal is obeyed all the same."""
+    stuck = bench.directory / "stuck"
+    rule = {"program": "anyorder", "call": "write", "path": "train.log", "stall_ms": 1, "while": stuck}
+    ends = os.pipe()
+    with os.fdopen(ends[1], "wb", 0) as write_end, os.fdopen(ends[0]):
+        os.set_blocking(write_end.fileno(), False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                write_end.write(bytes(1))
+        os.set_blocking(write_end.fileno(), True)
+        stuck.touch()
+        launch = bench.launch(ENDLESS, rules=[rule], stdout=write_end, stderr=write_end)
+        bench.await_commits()
+        bench.stop(launch)
+    require(bench.ledger("stop"), "nothing was saved where it stopped")
+
+
+@case
+def clock_set(bench):
+    """The wall clock is set an hour back and forth: a stop signal in the first second is obeyed, and
+    no duration is negative."""
+    clock = bench.directory / "clock"
+    shift = lambda seconds: clock.write_bytes(struct.pack("<q", seconds * 10**9))
+    shift(0)
+    launch = bench.launch(ENDLESS, clock=clock)
+    await_true(lambda: launch.poll() is not None or processes(bench.run).get("anyorder-ckptd"), "the service")
+    shift(3600)
+    bench.await_commits()
+    shift(-3600)
+    bench.await_commits(2)
+    bench.stop(launch)
+    for words in (["status", "--run-dir", bench.run], ["inspect", bench.run, "--ledger"]):
+        done = bench.anyorder(*words)
+        require(done.returncode == 0, "%s: %s" % (words, done.stderr))
+        require(not re.search(r"(^|[ (])-\d", done.stdout), "a negative time: %s" % done.stdout)
+
+
+@case
+def no_room(bench):
+    """What Open MPI needs of a machine is checked before it can hang."""
+    few = bench.launch(before=["prlimit", "--nofile=32:32"])
+    bench.await_end(few, 74)
+    require(re.search("may open 32 files, but mpirun needs", bench.text()), bench.text())
+    disk = bench.directory / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True).returncode != 0:
+        print("SKIPPED in part: needs root and a tmpfs")
+        return
+    try:
+        bench.await_end(bench.launch(before=["env", "TMPDIR=%s" % disk]), 74)
+        require(re.search("disk' has .* KiB free, but mpirun", bench.text()), bench.text())
+    finally:
+        subprocess.run(["umount", disk])
 
 
 def main():

@@ -277,10 +277,10 @@ schedule)
   expect_refused 65 "belongs to another configuration" "$anyorder" launch --run-dir $name/run ;;
 
 crash_loop)
-  # Every start fails: TensorBoard's directory is a file.
-  mkdir $name/run && cp reference/config.toml $name/run && touch $name/run/tensorboard
+  # Every start fails: the place of its metrics is a directory.
+  mkdir -p $name/run/metrics.jsonl && cp reference/config.toml $name/run
   launch "$name/run" --ranks 2 >$name/log 2>&1; expect_status $? 93 "a crash loop"
-  expect_text "3 starts in a row.*tensorboard" $name/log
+  expect_text "3 starts in a row.*metrics.jsonl" $name/log
   [ "$(starts $name/run)" -eq 3 ] || fail "not three starts" ;;
 
 exported)

@@ -29,6 +29,7 @@ double Percentile99(std::vector<double> values) {
   return values[index];
 }
 
+constexpr char kNoTensorboard[] = "; this start writes no more for TensorBoard";
 constexpr absl::Duration kRedraw = absl::Milliseconds(200);
 constexpr absl::Duration kBetweenLines = absl::Seconds(3);
 
@@ -80,14 +81,13 @@ void Progress::Finish() {
 }
 
 Reporter::Reporter(const std::string& run_dir, const RunConfig& config, const Start& start,
-                   MetricsLog metrics, TensorboardWriter tensorboard, Ledger ledger)
+                   MetricsLog metrics, Ledger ledger)
     : paths_(run_dir),
       start_(start),
       title_(absl::StrCat(config.objective.name, ", ", config.model.num_layers, " layers of ",
                           config.model.model_dim, ", ", config.train.global_batch_size,
                           " lanes of ", config.sampling.seq_len)),
       metrics_(std::move(metrics)),
-      tensorboard_(std::move(tensorboard)),
       ledger_(std::move(ledger)),
       progress_(start.step, config.train.steps, start.on_terminal, config.train.log_every),
       recorded_step_(start.step) {}
@@ -99,25 +99,35 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
   ANYORDER_RETURN_IF_ERROR(SetAsideLaterSteps(paths.metrics, paths.redone, start.step));
   ANYORDER_ASSIGN_OR_RETURN(std::vector<StepMetrics> history, ReadMetrics(paths.metrics));
   ANYORDER_ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(paths.metrics));
-  ANYORDER_ASSIGN_OR_RETURN(
-      TensorboardWriter tensorboard,
-      TensorboardWriter::Create(paths.tensorboard, start.attempt, start.step + 1));
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
-  std::unique_ptr<Reporter> reporter(new Reporter(run_dir, config, start, std::move(metrics),
-                                                  std::move(tensorboard), std::move(ledger)));
+  std::unique_ptr<Reporter> reporter(
+      new Reporter(run_dir, config, start, std::move(metrics), std::move(ledger)));
   reporter->history_ = std::move(history);
-  ANYORDER_RETURN_IF_ERROR(reporter->ledger_.Append(
-      ledger::Train{start.run_id, start.attempt, start.ranks, start.step, config.IdentityDigest(),
-                    start.dataset_digest, start.checkpoint}));
+  absl::StatusOr<TensorboardWriter> tensorboard =
+      TensorboardWriter::Create(paths.tensorboard, start.attempt, start.step + 1);
+  if (tensorboard.ok()) {
+    reporter->tensorboard_ = *std::move(tensorboard);
+  } else {
+    LogWarning(absl::StrCat(tensorboard.status().message(), kNoTensorboard));
+  }
+  ANYORDER_RETURN_IF_ERROR(reporter->Record(ledger::Train{start.run_id, start.attempt, start.ranks,
+                                                          start.step, config.IdentityDigest(),
+                                                          start.dataset_digest, start.checkpoint}));
   return reporter;
 }
 
-absl::Status Reporter::Step(const StepMetrics& metrics) {
+void Reporter::Step(const StepMetrics& metrics) {
   history_.push_back(metrics);
   stop_budget_.AddStep(metrics.step_ms);
   progress_.Update(metrics);
-  ANYORDER_RETURN_IF_ERROR(metrics_.Append(metrics));
-  if (metrics.held_out) ANYORDER_RETURN_IF_ERROR(ReportHeldOut(metrics.step, *metrics.held_out));
+  const absl::Status written = metrics_.Append(metrics);
+  if (!written.ok() && !metrics_are_kept_) {
+    progress_.Finish();
+    LogWarning(absl::StrCat(written.message(), "; its lines from step ", metrics.step,
+                            " on are kept until there is room, and no checkpoint is saved before"));
+  }
+  metrics_are_kept_ = !written.ok();
+  if (metrics.held_out) ReportHeldOut(metrics.step, *metrics.held_out);
   Scalars scalars = {{"train/loss", metrics.loss},
                      {"train/learning_rate", metrics.lr},
                      {"train/grad_norm", metrics.grad_norm},
@@ -129,7 +139,21 @@ absl::Status Reporter::Step(const StepMetrics& metrics) {
                      {"time/ckpt_stall_ms", metrics.ckpt_stall_ms}};
   for (const NamedMean& mean : metrics.means)
     scalars.emplace_back(absl::StrCat("train/", mean.name), mean.value);
-  return tensorboard_.Write(metrics.step, scalars);
+  WriteTensorboard(metrics.step, scalars);
+}
+
+void Reporter::WriteTensorboard(int64_t step, const Scalars& scalars) {
+  if (!tensorboard_) return;
+  const absl::Status written = tensorboard_->Write(step, scalars);
+  if (written.ok()) return;
+  progress_.Finish();
+  LogWarning(absl::StrCat(written.message(), kNoTensorboard));
+  tensorboard_.reset();  // nothing can be read behind a record that was cut short
+}
+
+absl::Status Reporter::Record(const ledger::Event& event) {
+  if (ledger_fault_.ok()) ledger_fault_ = ledger_.Append(event);
+  return ledger_fault_;
 }
 
 absl::Status Reporter::Incident(ledger::Event event, const std::string& warning) {
@@ -140,10 +164,10 @@ absl::Status Reporter::Incident(ledger::Event event, const std::string& warning)
         if constexpr (requires { kind.attempt; }) kind.attempt = start_.attempt;
       },
       event);
-  return ledger_.Append(event);
+  return Record(event);
 }
 
-absl::Status Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_out) {
+void Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_out) {
   progress_.Finish();
   Log(absl::StrCat("step ", step, " held-out loss ", held_out.loss));
   Scalars scalars = {{"time/eval_ms", held_out.ms}};
@@ -151,42 +175,51 @@ absl::Status Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_ou
   for (const NamedMean& mean : held_out.means) {
     if (!std::isnan(mean.value)) scalars.emplace_back(absl::StrCat("eval/", mean.name), mean.value);
   }
-  return tensorboard_.Write(step, scalars);
+  WriteTensorboard(step, scalars);
 }
 
-absl::Status Reporter::RecordTrained(int64_t step) {
+// The steps whose lines are durable: the ledger may claim no others.
+absl::Status Reporter::RecordTrained() {
+  const int64_t step = metrics_.durable_step();
   if (step <= recorded_step_) return absl::OkStatus();
   const ledger::Trained trained{start_.attempt, recorded_step_, step};
   recorded_step_ = step;
-  return ledger_.Append(trained);
+  return Record(trained);
 }
 
-absl::Status Reporter::DrawLoss() {
-  return WriteFileAtomically(paths_.loss_plot, LossPlot(history_, title_));
+void Reporter::DrawLoss() {
+  const absl::Status drawn = WriteFileAtomically(paths_.loss_plot, LossPlot(history_, title_));
+  if (drawn.ok() || has_warned_of_plot_) return;
+  has_warned_of_plot_ = true;
+  LogWarning(absl::StrCat("the loss curve is not drawn: ", drawn.message()));
 }
 
-absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events, int64_t step) {
+absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events) {
   for (const ckpt::SaveEvent& event : events) {
     if (event.state != ckpt::SaveState::kCommitted) continue;
     progress_.Finish();
     stop_budget_.AddCommit(event.seconds_to_commit);
     Log(absl::StrFormat("step %d COMMITTED, %d KiB; a stop needs up to %.1f s", event.step,
                         event.bytes >> 10, stop_budget_.Seconds()));
-    ANYORDER_RETURN_IF_ERROR(RecordTrained(step));
+    ANYORDER_RETURN_IF_ERROR(RecordTrained());
     ANYORDER_RETURN_IF_ERROR(
-        ledger_.Append(ledger::Commit{start_.attempt, event.step, event.generation,
-                                      static_cast<int64_t>(std::ceil(stop_budget_.Seconds()))}));
-    ANYORDER_RETURN_IF_ERROR(DrawLoss());
+        Record(ledger::Commit{start_.attempt, event.step, event.generation,
+                              static_cast<int64_t>(std::ceil(stop_budget_.Seconds()))}));
+    DrawLoss();
   }
   return absl::OkStatus();
 }
 
 absl::Status Reporter::Stop(ledger::Stop stop) {
   progress_.Finish();
-  ANYORDER_RETURN_IF_ERROR(RecordTrained(stop.step));
+  const absl::Status synced = metrics_.Sync();
+  ANYORDER_RETURN_IF_ERROR(RecordTrained());
+  // No further than the lines reach; the next start does what comes after it again.
+  if (!synced.ok()) stop.step = recorded_step_;
   stop.attempt = start_.attempt;
-  ANYORDER_RETURN_IF_ERROR(ledger_.Append(stop));
-  return DrawLoss();
+  ANYORDER_RETURN_IF_ERROR(Record(stop));
+  DrawLoss();
+  return synced;
 }
 
 }  // namespace anyorder

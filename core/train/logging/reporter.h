@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,27 +83,36 @@ class Reporter {
                                                         const RunConfig& config,
                                                         const Start& start);
 
-  absl::Status Step(const StepMetrics& metrics);
+  // Metrics that cannot be written are kept, with a warning, until they can; what only people look
+  // at (TensorBoard, the loss curve) is given up with a warning.
+  void Step(const StepMetrics& metrics);
+  // Before a checkpoint of the last step is staged: what it vouches for is made durable.
+  absl::Status Sync() { return metrics_.Sync(); }
   // Something that is not a matter of course: in the ledger, and as a warning.
   absl::Status Incident(ledger::Event event, const std::string& warning);
   // Writes down commits, and the loss curve with them.
-  absl::Status Saves(const std::vector<ckpt::SaveEvent>& events, int64_t step);
+  absl::Status Saves(const std::vector<ckpt::SaveEvent>& events);
   // The end of this start, whatever its reason: `stop` with step, exit status and detail.
   absl::Status Stop(ledger::Stop stop);
 
  private:
   Reporter(const std::string& run_dir, const RunConfig& config, const Start& start,
-           MetricsLog metrics, TensorboardWriter tensorboard, Ledger ledger);
-  absl::Status ReportHeldOut(int64_t step, const HeldOutMetrics& held_out);
-  absl::Status RecordTrained(int64_t step);
-  absl::Status DrawLoss();
+           MetricsLog metrics, Ledger ledger);
+  void ReportHeldOut(int64_t step, const HeldOutMetrics& held_out);
+  void WriteTensorboard(int64_t step, const Scalars& scalars);
+  absl::Status Record(const ledger::Event& event);
+  absl::Status RecordTrained();
+  void DrawLoss();
 
   const RunDirectory paths_;
   const Start start_;
   const std::string title_;
   MetricsLog metrics_;
-  TensorboardWriter tensorboard_;
+  bool metrics_are_kept_ = false;                 // since the last line could not be written
+  std::optional<TensorboardWriter> tensorboard_;  // nothing after its first failure
+  bool has_warned_of_plot_ = false;
   Ledger ledger_;
+  absl::Status ledger_fault_;  // of the first record that is missing: no later one may follow it
   Progress progress_;
   StopBudget stop_budget_;            // of this start
   std::vector<StepMetrics> history_;  // the whole run's, for the curve

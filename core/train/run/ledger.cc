@@ -3,13 +3,17 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "core/base/crc32c.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/utc_time.h"
 #include "core/base/whole_file.h"
@@ -19,7 +23,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// A line: kRecordBegin ... kSealKey, eight digits, kSealEnd.
+constexpr absl::string_view kRecordBegin = "{\"event\":\"";
 constexpr absl::string_view kSealKey = ",\"crc32c\":\"";
+constexpr absl::string_view kSealEnd = "\"}";
+constexpr size_t kSealDigits = 8;
+constexpr int kMaxDamagedSealBytes = 2;
 
 // The members of all events, in the order in which they are written: those that `event` has.
 template <typename Event, typename Visitor>
@@ -80,12 +89,45 @@ void Take(const Json& json, std::vector<std::string>& value) {
     if (item.is_string()) value.push_back(item.get<std::string>());
 }
 
-// Nothing for an event that is not known.
-absl::StatusOr<std::optional<LedgerRecord>> ParseLine(absl::string_view line) {
+bool IsSealed(absl::string_view line) {
   const size_t seal = line.rfind(kSealKey);
-  if (seal == absl::string_view::npos ||
-      line.substr(seal + kSealKey.size()) != Seal(line.substr(0, seal)) + "\"}")
-    return absl::DataLossError("checksum does not match; restore the file from a copy");
+  return seal != absl::string_view::npos &&
+         line.substr(seal + kSealKey.size()) == absl::StrCat(Seal(line.substr(0, seal)), kSealEnd);
+}
+
+// Whether it is what appends that failed have left: beginnings of records, without their seals. A
+// record whose seal is damaged still has nearly all of it in its place.
+bool IsFragment(absl::string_view line) {
+  for (size_t seal = line.find(kSealKey); seal != absl::string_view::npos;
+       seal = line.find(kSealKey, seal + 1)) {
+    const size_t end = seal + kSealKey.size() + kSealDigits;
+    if (end < line.size() && absl::StartsWith(line.substr(end), kSealEnd)) return false;
+  }
+  const size_t size = kSealKey.size() + kSealDigits + kSealEnd.size();
+  if (line.size() < size) return true;
+  const absl::string_view end = line.substr(line.size() - size);
+  int differences = 0;
+  for (size_t i = 0; i < kSealKey.size(); ++i) differences += end[i] != kSealKey[i] ? 1 : 0;
+  for (size_t i = 1; i <= kSealEnd.size(); ++i)
+    differences += end[size - i] != kSealEnd[kSealEnd.size() - i] ? 1 : 0;
+  return differences > kMaxDamagedSealBytes;
+}
+
+// The sealed record at the end of `line`, behind what `fragment` gets: nothing, or the fragment of
+// another process's append. Empty if the whole line is a fragment. DataLoss if it is damaged.
+absl::StatusOr<absl::string_view> FindRecord(absl::string_view line, absl::string_view* fragment) {
+  for (size_t begin = 0; begin != absl::string_view::npos;
+       begin = line.find(kRecordBegin, begin + 1)) {
+    *fragment = line.substr(0, begin);
+    if (IsSealed(line.substr(begin)) && IsFragment(*fragment)) return line.substr(begin);
+  }
+  *fragment = line;
+  if (IsFragment(line)) return absl::string_view();
+  return absl::DataLossError("checksum does not match; restore the file from a copy");
+}
+
+// Nothing for an event that is not known.
+absl::StatusOr<std::optional<LedgerRecord>> ParseRecord(absl::string_view line) {
   const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::DataLossError("not a JSON object");
   const auto take = [&json](const char* key, auto& value) {
@@ -101,6 +143,15 @@ absl::StatusOr<std::optional<LedgerRecord>> ParseLine(absl::string_view line) {
   LedgerRecord record{"", *std::move(event)};
   take("time", record.time);
   return record;
+}
+
+// Once for each place: some programs read the ledger again and again.
+void WarnOfFragment(const std::string& place) {
+  static std::mutex mutex;
+  static auto* const told = new std::set<std::string>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!told->insert(place).second) return;
+  LogWarning(absl::StrCat(place, ": left out the fragment of a record that could not be written"));
 }
 
 }  // namespace
@@ -124,7 +175,7 @@ absl::Status Ledger::Append(const ledger::Event& event) {
   std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   line.pop_back();  // the closing brace comes back after the checksum
   const std::string seal = Seal(line);
-  ANYORDER_RETURN_IF_ERROR(file_.Append(absl::StrCat(line, kSealKey, seal, "\"}\n")));
+  ANYORDER_RETURN_IF_ERROR(file_.AppendLine(absl::StrCat(line, kSealKey, seal, kSealEnd)));
   return file_.Sync();
 }
 
@@ -137,12 +188,17 @@ absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path) {
   int64_t number = 1;
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    absl::StatusOr<std::optional<LedgerRecord>> record =
-        ParseLine(absl::string_view(text).substr(begin, end - begin));
-    if (!record.ok()) return Annotate(record.status(), absl::StrCat(path, ":", number));
-    if (record->has_value()) records.push_back(**std::move(record));
+    const std::string place = absl::StrCat(path, ":", number++);
+    absl::string_view fragment;
+    const absl::StatusOr<absl::string_view> line =
+        FindRecord(absl::string_view(text).substr(begin, end - begin), &fragment);
+    if (!line.ok()) return Annotate(line.status(), place);
+    if (!fragment.empty()) WarnOfFragment(place);
     begin = end + 1;
-    ++number;
+    if (line->empty()) continue;
+    absl::StatusOr<std::optional<LedgerRecord>> record = ParseRecord(*line);
+    if (!record.ok()) return Annotate(record.status(), place);
+    if (record->has_value()) records.push_back(**std::move(record));
   }
   return records;
 }

@@ -147,8 +147,9 @@ class Ledger {
   AppendFile file_;
 };
 
-// Empty if there is no such file. A torn last line and events that this version does not know are
-// left out; DataLoss naming the line for any other damage.
+// Empty if there is no such file. Left out are events that this version does not know, a torn last
+// line and, with one warning a process, fragments of appends that failed (FORMAT.md); DataLoss
+// naming the line for any other damage.
 absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path);
 
 // What the records say about the run as a whole.

@@ -112,7 +112,28 @@ absl::Status MetricsLog::Append(StepMetrics metrics) {
         json[absl::StrCat(kHeldOut, mean.name)] = mean.value;
     });
   }
-  return file_.Append(json.dump() + "\n");
+  kept_.push_back(json.dump());
+  last_step_ = metrics.step;
+  return WriteKept();
+}
+
+absl::Status MetricsLog::WriteKept() {
+  for (; !kept_.empty(); kept_.pop_front()) {
+    const absl::Status written = file_.AppendLine(kept_.front());
+    if (written.ok()) continue;
+    // Only rank 0 writes here. What stays all the same ends where the next line begins.
+    file_.CutFragment().IgnoreError();
+    return written;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MetricsLog::Sync() {
+  ANYORDER_RETURN_IF_ERROR(sync_fault_);
+  ANYORDER_RETURN_IF_ERROR(WriteKept());
+  sync_fault_ = file_.Sync();
+  if (sync_fault_.ok()) durable_step_ = last_step_;
+  return sync_fault_;
 }
 
 absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {

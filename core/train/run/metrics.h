@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -62,11 +63,24 @@ struct StepMetrics {
 class MetricsLog {
  public:
   static absl::StatusOr<MetricsLog> Open(const std::string& path);
+  // Writes the line behind those that could not be written before. After an error it is kept, and
+  // the next call tries again.
   absl::Status Append(StepMetrics metrics);
+  // Writes what is kept and makes all lines survive a power cut. An error of the disk stays: what
+  // the kernel dropped then is not to be had back.
+  absl::Status Sync();
+  // The last step whose line Sync has made durable; 0: none.
+  int64_t durable_step() const { return durable_step_; }
 
  private:
   explicit MetricsLog(AppendFile file) : file_(std::move(file)) {}
+  absl::Status WriteKept();
+
   AppendFile file_;
+  std::deque<std::string> kept_;  // lines in the order of their steps
+  int64_t last_step_ = 0;
+  int64_t durable_step_ = 0;
+  absl::Status sync_fault_;
 };
 
 // All whole lines, in file order. Empty if there is no such file; lines that do not parse are left

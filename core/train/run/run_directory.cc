@@ -7,26 +7,12 @@
 #include <filesystem>
 #include <system_error>
 
+#include "absl/strings/str_cat.h"
+
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 
 namespace anyorder {
-
-namespace {
-
-absl::Status CutTornTail(int fd, const std::string& path) {
-  off_t size = ::lseek(fd, 0, SEEK_END);
-  const off_t whole_file = size;
-  char last = 0;
-  while (size > 0) {
-    if (::pread(fd, &last, 1, size - 1) != 1) return ErrnoStatus("read", path);
-    if (last == '\n') break;
-    --size;
-  }
-  if (size == whole_file) return absl::OkStatus();
-  return ::ftruncate(fd, size) == 0 ? absl::OkStatus() : ErrnoStatus("truncate", path);
-}
-
-}  // namespace
 
 absl::Status CheckIsRun(absl::string_view directory) {
   if (directory.empty()) return absl::InvalidArgumentError("--run-dir is empty; name a directory");
@@ -42,8 +28,11 @@ absl::Status CheckIsRun(absl::string_view directory) {
 absl::StatusOr<AppendFile> AppendFile::Open(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd.valid()) return ErrnoStatus("open", path);
-  ANYORDER_RETURN_IF_ERROR(CutTornTail(fd.get(), path));
-  return AppendFile(std::move(fd), path);
+  AppendFile file(std::move(fd), path);
+  ANYORDER_RETURN_IF_ERROR(file.CutFragment());
+  if (::lseek(file.fd_.get(), 0, SEEK_END) == 0)
+    ANYORDER_RETURN_IF_ERROR(FileSystem::Posix()->SyncDirectory(ParentPath(path)));
+  return file;
 }
 
 absl::Status AppendFile::Append(absl::string_view bytes) {
@@ -54,6 +43,27 @@ absl::Status AppendFile::Append(absl::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(written));
   }
   return absl::OkStatus();
+}
+
+absl::Status AppendFile::AppendLine(absl::string_view line) {
+  const off_t size = ::lseek(fd_.get(), 0, SEEK_END);
+  char last = '\n';
+  if (size < 0 || (size > 0 && ::pread(fd_.get(), &last, 1, size - 1) < 0))
+    return ErrnoStatus("read", path_);
+  return Append(absl::StrCat(last == '\n' ? "" : "\n", line, "\n"));
+}
+
+absl::Status AppendFile::CutFragment() {
+  off_t size = ::lseek(fd_.get(), 0, SEEK_END);
+  const off_t whole_file = size;
+  char last = 0;
+  while (size > 0) {
+    if (::pread(fd_.get(), &last, 1, size - 1) != 1) return ErrnoStatus("read", path_);
+    if (last == '\n') break;
+    --size;
+  }
+  if (size == whole_file) return absl::OkStatus();
+  return ::ftruncate(fd_.get(), size) == 0 ? absl::OkStatus() : ErrnoStatus("truncate", path_);
 }
 
 absl::Status AppendFile::Sync() {

@@ -33,14 +33,22 @@ struct RunDirectory {
 // started.
 absl::Status CheckIsRun(absl::string_view directory);
 
-// A text file that only grows, one write(2) a record, so that a crash leaves whole records and at
-// most one torn tail.
+// A file that only grows, one write(2) a record, so that a crash leaves whole records and at most
+// one torn tail. Several processes may append to one file.
 class AppendFile {
  public:
-  // Creates the file if needed. A last line without a newline was never complete and is cut off.
+  // Creates the file, durably, if needed. A last line without a newline was never complete and is
+  // cut off.
   static absl::StatusOr<AppendFile> Open(const std::string& path);
 
+  // On an error a part of `bytes` may be there. It is not cut off: another process may have
+  // appended behind it.
   absl::Status Append(absl::string_view bytes);
+  // `line` and a newline, on a line of its own: what an append that failed has left before it gets
+  // its newline first. Readers leave such fragments out.
+  absl::Status AppendLine(absl::string_view line);
+  // Cuts off a last line that has no newline. Only where nobody else appends.
+  absl::Status CutFragment();
   // Makes what was appended survive a power cut.
   absl::Status Sync();
 

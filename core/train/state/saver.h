@@ -42,6 +42,8 @@ class Saver {
   absl::Status Save(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                     const std::string& metadata);
   void SkipSave(int64_t step);
+  // A save came to nothing, for this reason; too many in a row are a fault.
+  void CountFailure(int64_t step, const std::string& reason);
 
   // Collective: makes sure that a checkpoint of `step` is committed or, if a stop is urgent
   // (stop_signal.h), staged. Unavailable or DeadlineExceeded if that fails or takes too long.
@@ -68,7 +70,6 @@ class Saver {
   absl::Status AwaitCommit(int64_t step);
   absl::Status SaveAndAgree(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                             const std::string& metadata);
-  void CountFailure(int64_t step, const std::string& reason);
   void TakeEvents();
 
   const CheckpointConfig& config_;

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -141,6 +143,79 @@ TEST_F(RunFilesTest, AnyChangedLedgerByteIsDataLossWithItsLine) {
     EXPECT_TRUE(absl::IsDataLoss(records.status())) << "byte " << at << ": " << records.status();
     EXPECT_THAT(std::string(records.status().message()), HasSubstr("ledger:2")) << at;
   }
+}
+
+// No write of this process gets further than `bytes` into any file, as on a disk that is full
+// there.
+void LimitFiles(rlim_t bytes) {
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{bytes, RLIM_INFINITY};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+// The launcher and rank 0 append to one ledger. A record of the one is cut short at each byte; the
+// other's next one counts all the same, and so do all before.
+TEST_F(RunFilesTest, LedgerSurvivesARecordThatIsCutShortAtAnyByte) {
+  AppendLedger({StartOf(1)});
+  const int64_t whole = data::ReadFile(Path("ledger")).size();
+  Ledger launcher = Ledger::Open(Path("ledger")).value();
+  Ledger rank = Ledger::Open(Path("ledger")).value();
+  ASSERT_TRUE(rank.Append(ledger::Commit{1, 5, 1}).ok());
+  const int64_t record = data::ReadFile(Path("ledger")).size() - whole;
+  for (int64_t bytes = 1; bytes < record; ++bytes) {
+    fs::resize_file(Path("ledger"), whole);
+    LimitFiles(whole + bytes);
+    EXPECT_FALSE(rank.Append(ledger::Commit{1, 5, 1}).ok()) << bytes;
+    LimitFiles(RLIM_INFINITY);
+    ASSERT_TRUE(launcher.Append(ledger::Exit{1, 74}).ok());
+    ASSERT_TRUE(launcher.Append(StartOf(2)).ok());
+    const auto records = ReadLedger(Path("ledger"));
+    ASSERT_TRUE(records.ok()) << bytes << ": " << records.status();
+    // Only the newline was missing: then it is whole.
+    EXPECT_EQ(records->size(), bytes == record - 1 ? 4u : 3u) << bytes;
+    EXPECT_EQ(Summarize(*records).attempts, 2) << bytes;
+  }
+}
+
+// Its writer looked at the end of the file before the other one's append failed there.
+TEST_F(RunFilesTest, RecordInTheLineOfAFragmentCounts) {
+  AppendLedger({StartOf(1), ledger::Commit{1, 5, 1}});
+  const std::string whole = data::ReadFile(Path("ledger"));
+  const size_t second = whole.find('\n') + 1;
+  const std::string line = whole.substr(second);
+  for (size_t bytes = 1; bytes + 1 < line.size(); ++bytes) {
+    data::WriteFile(Path("ledger"), whole + line.substr(0, bytes) + line);
+    const auto records = ReadLedger(Path("ledger"));
+    if (bytes + 2 == line.size()) continue;  // a whole record without its newline, as below
+    ASSERT_TRUE(records.ok()) << bytes << ": " << records.status();
+    EXPECT_EQ(records->size(), 3u) << bytes;
+  }
+  // A newline that was lost between two records is damage.
+  data::WriteFile(Path("ledger"), line.substr(0, line.size() - 1) + "\t" + line);
+  EXPECT_TRUE(absl::IsDataLoss(ReadLedger(Path("ledger")).status()));
+}
+
+TEST_F(RunFilesTest, MetricsThatDidNotFitAreWrittenOnceThereIsRoom) {
+  AppendMetrics(1, 3);
+  MetricsLog log = MetricsLog::Open(Path("metrics")).value();
+  const auto append = [&log](int64_t step) { return log.Append({.step = step, .loss = 2}); };
+  const int64_t whole = data::ReadFile(Path("metrics")).size();
+  ASSERT_TRUE(append(4).ok());
+  const int64_t line = data::ReadFile(Path("metrics")).size() - whole;
+  int64_t step = 4;
+  for (int64_t bytes = 0; bytes < line; ++bytes) {
+    LimitFiles(data::ReadFile(Path("metrics")).size() + bytes);
+    EXPECT_FALSE(append(++step).ok()) << bytes;
+    EXPECT_FALSE(log.Sync().ok());
+    EXPECT_LT(log.durable_step(), step) << bytes;
+    LimitFiles(RLIM_INFINITY);
+    ASSERT_TRUE(append(++step).ok());
+    ASSERT_TRUE(log.Sync().ok());
+    EXPECT_EQ(log.durable_step(), step);
+  }
+  const auto metrics = ReadMetrics(Path("metrics")).value();
+  ASSERT_EQ(static_cast<int64_t>(metrics.size()), step);
+  for (int64_t i = 0; i < step; ++i) EXPECT_EQ(metrics[i].step, i + 1);
 }
 
 TEST_F(RunFilesTest, MetricsKeepEveryDigitAndALossThatIsNoNumber) {
