@@ -190,6 +190,8 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
   facts.run_id = summary.run_id;
   facts.starts = summary.attempts;
   facts.restarts = CountRestarts(facts.ledger);
+  // A launcher that has not written it yet, or not in full, is no fault of the run.
+  if (auto pace = ReadAttemptPace(run_dir_, facts.starts); pace.ok()) facts.pace = *std::move(pace);
   for (const LedgerRecord& record : facts.ledger) {
     const auto* start = record.As<ledger::Start>();
     if (start == nullptr) continue;

@@ -22,6 +22,8 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kShownCheckpoints = 3;
 constexpr size_t kShownRecords = 5;
 constexpr size_t kShownNodes = 8;
+constexpr size_t kShownRanks = 2;     // the slowest
+constexpr size_t kMaxShownRanks = 4;  // stragglers included
 // A run whose last step is older than this many steps, and than this, gets a warning.
 constexpr int64_t kSilentSteps = 20;
 constexpr absl::Duration kSilent = absl::Minutes(1);
@@ -83,6 +85,17 @@ Json Describe(const StatusFacts& facts) {
   json["training_seconds"] = absl::ToDoubleSeconds(facts.training);
   json["evaluation_seconds"] = absl::ToDoubleSeconds(facts.evaluation);
   json["goodput"] = facts.Goodput();
+  if (facts.pace) {
+    json["slowest_ranks"] = Json::array();
+    for (const RankSummary& rank : facts.pace->slowest)
+      json["slowest_ranks"].push_back({{"rank", rank.rank},
+                                       {"node", rank.node},
+                                       {"compute_ms", rank.compute_ms},
+                                       {"data_wait_ms", rank.data_wait_ms},
+                                       {"communication_ms", rank.communication_ms},
+                                       {"ratio", rank.ratio},
+                                       {"straggler", rank.is_straggler}});
+  }
   json["checkpoints"] = Json::array();
   for (const ckpt::CheckpointInfo& info : facts.checkpoints)
     json["checkpoints"].push_back(
@@ -227,7 +240,7 @@ std::string Words(const LedgerRecord& record) {
         absl::StrAppend(&text, " ", event.kName);
         if constexpr (requires { event.step; })
           if (event.step >= 0) absl::StrAppend(&text, " step ", event.step);
-        if constexpr (requires { event.last_step; })
+        if constexpr (requires { event.first_step; })
           absl::StrAppend(&text, " steps ", event.first_step + 1, " to ", event.last_step);
         if constexpr (requires { event.exit_status; })
           absl::StrAppend(&text, " status ", event.exit_status);
@@ -236,6 +249,16 @@ std::string Words(const LedgerRecord& record) {
       },
       record.event);
   return text;
+}
+
+void AddPace(const StatusFacts& facts, Screen& screen) {
+  if (!facts.pace || facts.pace->ranks < 2) return;
+  size_t shown = 0;
+  for (const RankSummary& rank : facts.pace->slowest)
+    if (rank.is_straggler || shown < kShownRanks) {
+      screen.Add(rank.is_straggler ? "straggler" : "slowest", Describe(rank));
+      if (++shown == kMaxShownRanks) return;
+    }
 }
 
 void AddRecords(const StatusFacts& facts, Screen& screen) {
@@ -285,6 +308,7 @@ std::string StatusScreen(const StatusFacts& facts) {
   Screen screen;
   AddState(facts, screen);
   AddProgress(facts, screen);
+  AddPace(facts, screen);
   AddCheckpoints(facts, screen);
   screen.Add("time",
              absl::StrFormat("%s, %.0f %% of it in steps that count; %s recomputed, %d skipped",

@@ -19,6 +19,7 @@
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
 #include "launcher/process/slurm_commands.h"
+#include "launcher/start/run_pace.h"
 
 namespace anyorder::launcher {
 
@@ -59,6 +60,7 @@ struct StatusFacts : StepSums {
   std::optional<LastCommit> commit;
   std::vector<ckpt::CheckpointInfo> checkpoints;  // newest first
   std::vector<LedgerRecord> ledger;
+  std::optional<AttemptPace> pace;  // of the last start
   bool is_under_slurm = false;
   SlurmView slurm;  // of a run under Slurm
 

@@ -26,6 +26,7 @@ constexpr char kPolicy[] =
 // "&#xFFFD;": what HTML puts for characters it cannot hold.
 constexpr char kReplacement[] = "\xef\xbf\xbd";
 constexpr size_t kMaxNodesInTable = 16;
+constexpr size_t kMaxRanksInTable = 4;  // of a start
 
 using Row = std::pair<std::string, std::string>;  // both plain text
 
@@ -209,6 +210,30 @@ std::string StartsTable(const ReportRun& run) {
   return html + "</tbody></table></div>\n";
 }
 
+// The slowest ranks of each start that told of several.
+std::string PaceTable(const ReportRun& run) {
+  std::string rows;
+  for (const ReportStart& start : run.starts) {
+    for (size_t i = 0; i < std::min(start.slowest.size(), kMaxRanksInTable); ++i) {
+      const RankSummary& rank = start.slowest[i];
+      absl::StrAppend(&rows, "<tr>", Cell(absl::StrCat(start.attempt)),
+                      Cell(absl::StrCat(rank.rank)), Cell(rank.node));
+      for (const double ms : {rank.compute_ms, rank.data_wait_ms, rank.communication_ms})
+        rows += Cell(absl::StrFormat("%.3g", ms));
+      absl::StrAppend(&rows, Cell(absl::StrFormat("%.2f", rank.ratio)),
+                      Cell(rank.is_straggler ? "straggler" : ""), "</tr>\n");
+    }
+  }
+  if (rows.empty()) return "";
+  return absl::StrCat(
+      "<div class=\"scroll\"><table><caption>Slowest ranks at the end of each start, ms a "
+      "step</caption><thead><tr><th scope=\"col\">start</th><th scope=\"col\">rank</th><th "
+      "scope=\"col\">node</th><th scope=\"col\">compute</th><th scope=\"col\">data wait</th><th "
+      "scope=\"col\">communication</th><th scope=\"col\">own time / median</th><th "
+      "scope=\"col\"></th></tr></thead><tbody>\n",
+      rows, "</tbody></table></div>\n");
+}
+
 std::string EventsTable(const ReportRun& run) {
   if (run.events.empty()) return "";
   std::string html = absl::StrCat(
@@ -325,8 +350,8 @@ std::string ReportPage(const std::vector<ReportRun>& runs, absl::Time now) {
   html += "</section>\n";
   for (const ReportRun& run : runs) {
     absl::StrAppend(&html, "<section><h2>", many ? EscapeHtml(run.name) : "What happened",
-                    "</h2>\n", StartsTable(run), EventsTable(run), "<h3>Identity</h3>\n",
-                    Identity(run), "</section>\n");
+                    "</h2>\n", StartsTable(run), PaceTable(run), EventsTable(run),
+                    "<h3>Identity</h3>\n", Identity(run), "</section>\n");
   }
   absl::StrAppend(&html, "</main>\n<script type=\"application/json\" id=\"report-data\">",
                   ReportJson(runs), "</script>\n<script>\n", kReportScript,

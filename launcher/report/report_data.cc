@@ -54,6 +54,10 @@ class RunReader {
     run_.evaluations = Thinned(run_.evaluations, kMaxPoints);
     run_.num_starts = static_cast<int64_t>(run_.starts.size());
     KeepEnds(kMaxStarts, run_.starts);
+    for (ReportStart& start : run_.starts) {
+      if (auto pace = ReadAttemptPace(run_.run_dir, start.attempt); pace.ok() && pace->ranks > 1)
+        start.slowest = std::move(pace->slowest);
+    }
     run_.num_events = static_cast<int64_t>(run_.events.size());
     KeepEnds(kMaxEvents, run_.events);
     return std::move(run_);
@@ -178,6 +182,13 @@ class RunReader {
     run_.events.push_back({time, -1, rollback.attempt, rollback.kName,
                            absl::StrCat("steps ", rollback.first_step + 1, " to ",
                                         rollback.last_step, ", ", rollback.detail)});
+  }
+  void TakeEvent(const ledger::Straggler& straggler, double time) {
+    run_.events.push_back(
+        {time, straggler.step, straggler.attempt, straggler.kName,
+         absl::StrCat(straggler.detail, ", until ",
+                      straggler.last_step < 0 ? "the end of the start"
+                                              : absl::StrCat("step ", straggler.last_step))});
   }
   void TakeEvent(const ledger::Schedule& schedule, double time) {
     run_.config_digest = schedule.config_digest;

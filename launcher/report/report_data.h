@@ -19,6 +19,7 @@
 #include "core/train/run/metrics.h"
 #include "core/train/run/run_config.h"
 #include "launcher/inspect/run_history.h"
+#include "launcher/start/run_pace.h"
 
 namespace anyorder::launcher {
 
@@ -104,6 +105,7 @@ struct ReportStart : ledger::Start {
   int64_t exit_status = -1;
   bool is_running = false;
   std::string detail;  // the ranks' own last words
+  std::vector<RankSummary> slowest;
   // Nodes that the next start did without although the allocation stayed the same: they were lost.
   std::vector<std::string> lost_nodes;
 };

@@ -77,7 +77,7 @@ ALLOWED |= {
                            "launcher/start"],
     "launcher/inspect": [*BELOW, "data/sampling", "launcher/process", "launcher/slurm",
                          "launcher/start"],
-    "launcher/report": [*BELOW, "launcher/inspect", "launcher/process"],
+    "launcher/report": [*BELOW, "launcher/inspect", "launcher/process", "launcher/start"],
 }
 # The programs include anything.
 ALLOWED["launcher"] = list(ALLOWED)

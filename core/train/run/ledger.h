@@ -101,6 +101,17 @@ struct Rollback {
   std::string detail;
 };
 
+// In the steps (step, last_step] a rank kept the others waiting; without last_step: until the end.
+// The launcher writes it when the ranks have ended.
+struct Straggler {
+  static constexpr char kName[] = "straggler";
+  int64_t attempt = -1;
+  int64_t step = -1;
+  int64_t last_step = -1;
+  int64_t rank = -1;
+  std::string detail;
+};
+
 // An end that the ranks agreed on.
 struct Stop {
   static constexpr char kName[] = "stop";
@@ -119,7 +130,7 @@ struct Exit {
 };
 
 using Event = std::variant<Created, Imported, Start, Train, Schedule, Trained, Commit, Skipped,
-                           Rollback, Stop, Exit>;
+                           Rollback, Straggler, Stop, Exit>;
 
 }  // namespace ledger
 

@@ -23,8 +23,10 @@ struct RunDirectory {
   std::string redone = root + "/metrics.redone.jsonl";
   std::string ledger = root + "/ledger.jsonl";  // starts, stops, commits, samples consumed
   std::string tensorboard = root + "/tensorboard";
+  std::string prometheus = root + "/metrics.prom";  // for monitoring (launcher/start/run_pace.h)
   std::string loss_plot = root + "/loss.svg";
   std::string launch = root + "/.launch";       // the launcher's lease
+  std::string pace = launch + "/pace";          // by start: its slowest ranks
   std::string train_log = root + "/train.log";  // what the ranks printed
   std::string service_log = root + "/ckptd.log";
 };
