@@ -246,7 +246,7 @@ def only_for_people(bench):
     bench.require_audit()
 
 
-# --- What a launcher must not wait for ---------------------------------------------------------------
+# --- What a launcher must not wait for ---
 
 @case
 def stderr_held(bench):

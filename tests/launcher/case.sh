@@ -295,12 +295,14 @@ exported)
   expect_refused 64 "" "$anyorder" export --run-dir reference --step -5 --output $name/hf7
   [ -z "$(ls -d $name/hf7* 2>/dev/null)" ] || fail "something was left behind"
   cp -r reference $name/damaged
+  # Of step 270, unless a slow disk made the run skip that save.
+  older=$(ls $name/damaged/checkpoints | grep -v "$last" | tail -n 1 | sed 's/step-0*//')
   printf x | dd of="$(ls $name/damaged/checkpoints/$last/*.safetensors)" bs=1 seek=20000 conv=notrunc 2>/dev/null
   expect_refused 65 "$last.*name another step" \
     "$anyorder" export --run-dir $name/damaged --step $steps --output $name/hf300
   [ ! -e $name/hf300 ] || fail "a damaged step was exported"
   "$anyorder" export --run-dir $name/damaged --output $name/older >$name/out 2>$name/err; expect_status $? 0 "an older step"
-  expect_text "exported step 270 to" $name/out
+  expect_text "exported step $older to" $name/out
   [ "$(wc -l <$name/err)" -eq 1 ] || fail "not one line of warning: $(cat $name/err)"
   expect_text "step $steps is damaged" $name/err
   launch "$name/run" --set model.head_dim=8 --set train.steps=2 >>$name/log 2>&1; expect_status $? 0 "a model of another form"
