@@ -2,14 +2,19 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 #include "ckpt/protocol.h"
 #include "tests/ckpt/service_fixture.h"
@@ -41,12 +46,15 @@ class CrashTest : public ServiceTest {
     return pid;
   }
 
-  // A trainer that saves step 100 and is killed at once.
+  // A trainer that saves step 100 and is killed at once. All are connected before one of them goes,
+  // since a save that only some can stage is given up when nobody is left.
   pid_t StartTrainer(int rank, const State& state) {
     const pid_t pid = fork();
     if (pid == 0) {
       auto client = Client::Connect(Trainer(rank, kWorldSize));
       if (!client.ok()) _exit(1);
+      ++*num_connected_;
+      while (*num_connected_ < kWorldSize) absl::SleepFor(absl::Milliseconds(1));
       if (!(*client)->Save(100, state.Ranges(rank, kWorldSize), "").ok()) _exit(2);
       raise(SIGKILL);  // no destructor runs: the kernel closes the socket
     }
@@ -62,6 +70,10 @@ class CrashTest : public ServiceTest {
 
  private:
   std::vector<pid_t> processes_;
+  // Shared by the trainers.
+  std::atomic<int>* const num_connected_ =
+      new (mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<int>(0);
 };
 
 TEST_F(CrashTest, TheSaveCommitsAfterAllTrainersWereKilledOnceStaged) {

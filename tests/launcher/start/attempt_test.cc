@@ -103,7 +103,7 @@ TEST(AttemptTest, NothingIsStartedOnceTheLeaseIsLost) {
   const absl::Status status = Start(/*num_words=*/0, /*gets_ready=*/true, &printed,
                                     /*loses_lease=*/true);
   EXPECT_TRUE(absl::IsAborted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("was removed; this launcher"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is gone: open "));
 }
 
 }  // namespace
