@@ -45,8 +45,9 @@ UNTRAINED = {"train.steps": 1}
 VARIANTS = {
     "trained": {},
     "untrained": UNTRAINED,
-    "shared biases, blocks, clamped, relu": {
-        "sampling.perm_size": 16, "model.untie_r": "false", "model.clamp_len": 20, "model.activation": "relu"},
+    "shared biases, blocks, clamped": {
+        "sampling.perm_size": 16, "model.untie_r": "false", "model.clamp_len": 20},
+    "relu": {"model.activation": "relu"},
     "no memory, exact gelu": {"model.mem_len": 0, "model.activation": "gelu_erf"},
     "memory from zeros": {"model.initial_memory": "zeros"},
     "odd head_dim and lengths": {
@@ -63,6 +64,10 @@ VARIANTS = {
     "everything masked, no memory": {"sampling.num_predict": 64, "model.mem_len": 0, "sampling.perm_size": 8},
 }
 
+# Compared without gradients. ReLU's jumps at 0, and of 10^5 inputs one may lie so close to it that
+# rounding decides its side, on one kind of processor and not on another; golden/shared_odd and the
+# tests of kernels hold its gradient.
+FORWARD_ONLY = {"relu"}
 
 BASE_STEPS = 3
 # By the count above, 12 layers on sums of up to 3072 products differ by up to 12 * 10 * sqrt(3072)
@@ -82,7 +87,8 @@ EXACT = BASE + ", exact sinusoids"
 
 def compare_small(folder, name, shards):
     settings = {**SETTINGS, **VARIANTS[name], "data.shards": shards, "cpu.threads": 1}
-    export, dump = run_programs.dumped_run(folder, settings, STEPS)
+    flags = ["--forward-only"] if name in FORWARD_ONLY else []
+    export, dump = run_programs.dumped_run(folder, settings, STEPS, *flags)
     measures, faults, blind = forward_comparison.compare(
         export, dump, STEPS, zero_memory=settings.get("model.initial_memory") == "zeros")
     if (blind > 0) != ("everything masked" in name):
