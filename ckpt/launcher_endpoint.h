@@ -1,6 +1,6 @@
 // Where the launcher of a start listens for its services' reports: a file in the run directory,
-// which a service reads once. What it holds opens the launcher to whoever reads it, so only its
-// user may.
+// which a service reads once. Its token lets any reader talk to the launcher, so only the
+// run's user may read the file.
 
 #pragma once
 

@@ -6,10 +6,10 @@
 // own clock, so clocks need not agree. A higher attempt may take over a dead lease; an owner that
 // finds another name in the file must stop writing.
 //
-// Any process may stop for any time inside any file call. Whoever replaces the file therefore
-// writes a temporary file first, then looks at LEASE, then renames; and a claimant, when LEASE
-// names it, removes the temporary files of all others before it calls the lease its own. A rename
-// that comes later has nothing to rename (PROTOCOL.md, "Late calls").
+// Any process may stop for any time inside any file call. A process that replaces the file
+// therefore writes a temporary file first, then looks at LEASE, then renames; and a claimant, when
+// LEASE names it, removes the temporary files of all others before it calls the lease its own. A
+// rename that comes later has nothing to rename (PROTOCOL.md, "Late calls").
 
 #pragma once
 

@@ -204,7 +204,7 @@ std::vector<TreeExchange::Item> TreeExchange::ExchangeGroupSums(const std::vecto
   return items;
 }
 
-// Own gradients stay as they are, for whoever looks at them later: the last leaf may be the model's
+// Own gradients are not changed, because they may be read later: the last leaf may be the model's
 // gradient still to be examined.
 std::vector<TreeExchange::Item> TreeExchange::JoinAll(const std::vector<Item>& items, int64_t count,
                                                       float* out, StreamView stream) {

@@ -57,7 +57,7 @@ void CountSignal(int signal_number) {
 
 bool IsAskedToStop() { return num_signals > 0; }
 
-// What a service says while it starts, passed on to whoever waits for it.
+// Passes on to the user what a service logs while it starts.
 class ServiceWords {
  public:
   ServiceWords(const AttemptOptions& options, LaunchBackend& backend)
