@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
@@ -109,9 +110,11 @@ class Trainer {
   absl::StatusOr<std::string> LoadNewestGood();
   absl::StatusOr<std::string> AgreeOnCheckpoint();
   absl::Status SetAside(const ckpt::Checkpoint& checkpoint, const absl::Status& damage);
-  absl::Status InitializeLocalState();
-  absl::Status RestoreLocalProgress(const ckpt::Checkpoint& checkpoint);
   absl::Status LoadOtherRunsWeights();
+  absl::Status RestoreLocalProgress(const ckpt::Checkpoint& checkpoint);
+  // `read`, which calls its argument with the elements that it has read, on all ranks.
+  absl::Status LoadTogether(
+      int64_t step, absl::FunctionRef<absl::Status(const std::function<void(int64_t)>&)> read);
   absl::Status ConnectLocalService();
   absl::Status OpenLocalReport(const std::string& checkpoint);
 

@@ -173,21 +173,27 @@ absl::StatusOr<std::string> Trainer::LoadNewestGood() {
     }
     ANYORDER_RETURN_IF_ERROR(directory.status());
     if (directory->empty()) {
-      ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(InitializeLocalState()));
+      state_->Initialize();
+      if (!config_.train.init_from.empty()) ANYORDER_RETURN_IF_ERROR(LoadOtherRunsWeights());
       return directory;
     }
     ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                               communicator_.AllAgree(ckpt::Checkpoint::Open(*directory)));
     ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(RestoreLocalProgress(checkpoint)));
-    if (watch_ != nullptr)
-      watch_->SetPhase(absl::StrCat("loading the checkpoint of step ", checkpoint.step()));
-    damage = communicator_.AllAgree(state_->Load(checkpoint, [this](int64_t elements) {
-      if (watch_ != nullptr) watch_->AddProgress(elements);
-    }));
+    damage = LoadTogether(checkpoint.step(),
+                          [&](const auto& progress) { return state_->Load(checkpoint, progress); });
     if (damage.ok()) return directory;
     if (!ckpt::IsDamage(damage)) return damage;
     ANYORDER_RETURN_IF_ERROR(SetAside(checkpoint, damage));
   }
+}
+
+absl::Status Trainer::LoadTogether(
+    int64_t step, absl::FunctionRef<absl::Status(const std::function<void(int64_t)>&)> read) {
+  if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("loading the checkpoint of step ", step));
+  return communicator_.AllAgree(read([this](int64_t elements) {
+    if (watch_ != nullptr) watch_->AddProgress(elements);
+  }));
 }
 
 // Rank 0 looks; the others take its word, so that all begin at the same step.
@@ -209,11 +215,6 @@ absl::Status Trainer::SetAside(const ckpt::Checkpoint& checkpoint, const absl::S
   return communicator_.AllAgree(moved);
 }
 
-absl::Status Trainer::InitializeLocalState() {
-  state_->Initialize();
-  return config_.train.init_from.empty() ? absl::OkStatus() : LoadOtherRunsWeights();
-}
-
 // What the checkpoint says besides its tensors.
 absl::Status Trainer::RestoreLocalProgress(const ckpt::Checkpoint& checkpoint) {
   ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
@@ -231,19 +232,28 @@ absl::Status Trainer::RestoreLocalProgress(const ckpt::Checkpoint& checkpoint) {
   return absl::OkStatus();
 }
 
-// Over the initial weights, of which only those remain that the other run does not have.
+// Over the initial weights, of which only those remain that the other run does not have. There is
+// no older checkpoint to fall back to: which one it is was settled when the run began.
 absl::Status Trainer::LoadOtherRunsWeights() {
-  ANYORDER_ASSIGN_OR_RETURN(const WarmStart start,
-                            PlanWarmStart(config_.train.init_from, config_, transformer_->layout(),
-                                          dataset_->index().tokenizer_digest));
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                            ckpt::Checkpoint::Open(start.checkpoint));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const WarmStart start,
+      communicator_.AllAgree(PlanWarmStart(config_.train.init_from, config_, transformer_->layout(),
+                                           dataset_->index().tokenizer_digest)));
   const dist::Range owned = state_->optimizer().owned();
-  ANYORDER_RETURN_IF_ERROR(EditInPieces(
-      state_->optimizer().master(), *backend_, [&](int64_t begin, int64_t end, void* data) {
-        return ReadTransferred(checkpoint, start.plan, owned.begin + begin, owned.begin + end,
-                               static_cast<float*>(data));
-      }));
+  const absl::Status loaded = LoadTogether(start.checkpoint.step(), [&](const auto& progress) {
+    return EditInPieces(state_->optimizer().master(), *backend_,
+                        [&](int64_t begin, int64_t end, void* data) {
+                          progress(end - begin);
+                          return ReadTransferred(start.checkpoint, start.plan, owned.begin + begin,
+                                                 owned.begin + end, static_cast<float*>(data));
+                        });
+  });
+  if (ckpt::IsDamage(loaded)) {
+    return DataLoss("train.init_from '", start.checkpoint.directory(),
+                    "' is damaged: ", loaded.message(),
+                    "; name another checkpoint, and a new --run-dir");
+  }
+  ANYORDER_RETURN_IF_ERROR(loaded);
   warm_start_ = start.Description();
   if (communicator_.rank() == 0) Log(absl::StrCat("beginning with ", warm_start_));
   return absl::OkStatus();

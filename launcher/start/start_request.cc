@@ -130,7 +130,7 @@ absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started
   const ParameterLayout layout(config.model, static_cast<int64_t>(dataset.vocab_size));
   ANYORDER_ASSIGN_OR_RETURN(const WarmStart plan, PlanWarmStart(config.train.init_from, config,
                                                                 layout, dataset.tokenizer_digest));
-  config.train.init_from = plan.checkpoint;
+  config.train.init_from = plan.checkpoint.directory();
   return absl::OkStatus();
 }
 

@@ -77,6 +77,7 @@ class FaultFileSystem final : public FileSystem {
 
   int num_faults() const { return num_faults_; }
   int64_t num_calls() const { return num_calls_; }
+  int64_t bytes_read() const { return bytes_read_; }
   // The first call that BreakCall broke, and its path.
   FaultyCall fault() const { return fault_; }
   std::string fault_path() const {
@@ -172,6 +173,7 @@ class FaultFileSystem final : public FileSystem {
     int64_t size() const override { return file_->size(); }
     absl::Status ReadAt(int64_t offset, void* dst, int64_t bytes) const override {
       ANYORDER_RETURN_IF_ERROR(fs_->Check(FaultyCall::kRead, path_));
+      fs_->bytes_read_ += bytes;
       return file_->ReadAt(offset, dst, bytes);
     }
   };
@@ -214,6 +216,7 @@ class FaultFileSystem final : public FileSystem {
   std::atomic<bool> happens_ = false;
   std::atomic<int> num_faults_ = 0;
   std::atomic<int64_t> num_calls_ = 0;
+  std::atomic<int64_t> bytes_read_ = 0;
   std::atomic<int64_t> free_bytes_ = -1;
   std::atomic<FaultyCall> fault_ = FaultyCall::kNone;
 

@@ -13,8 +13,6 @@
 #include "absl/strings/str_join.h"
 
 #include "ckpt/json_values.h"
-#include "ckpt/layout.h"
-#include "ckpt/reader.h"
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
 #include "core/train/state/resume.h"
@@ -55,20 +53,23 @@ absl::Status CheckSize(const ckpt::Checkpoint& checkpoint, const ParameterLayout
                             " parameters but the model has ", layout.num_elements());
 }
 
-absl::StatusOr<std::string> FindCheckpoint(const std::string& init_from) {
+absl::StatusOr<ckpt::Checkpoint> OpenOther(const std::string& init_from, FileSystem* fs) {
   std::error_code error;
-  const std::filesystem::path path(init_from);
-  if (std::filesystem::exists(path / ckpt::kManifestName, error)) return init_from;
-  if (!std::filesystem::is_directory(path, error)) {
+  if (!std::filesystem::is_directory(init_from, error)) {
     return InvalidArgument("train.init_from '", init_from,
                            "' is not a directory; name a run or a checkpoint");
   }
+  absl::StatusOr<ckpt::Checkpoint> named = ckpt::Checkpoint::Open(init_from, fs);
+  if (!absl::IsNotFound(named.status())) return named;
   // Another run's directory: nothing in it is changed.
   const absl::StatusOr<std::string> newest =
-      ckpt::FindNewestGood(init_from, /*quarantine_bad=*/false);
-  if (!absl::IsNotFound(newest.status())) return newest;
-  return FailedPrecondition("train.init_from '", init_from,
-                            "' has no committed checkpoint; name a run that has one");
+      ckpt::FindNewest(init_from, /*quarantine_bad=*/false, fs);
+  if (absl::IsNotFound(newest.status())) {
+    return FailedPrecondition("train.init_from '", init_from,
+                              "' has no committed checkpoint; name a run that has one");
+  }
+  ANYORDER_RETURN_IF_ERROR(newest.status());
+  return ckpt::Checkpoint::Open(*newest, fs);
 }
 
 // Keys of [model] that decide what the weights compute. Heads, which [objective] asks for, may
@@ -154,25 +155,19 @@ absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
 }
 
 std::string WarmStart::Description() const {
-  return absl::StrCat("weights of ", checkpoint, " (step ", step, ", state_digest ", digest, ")",
+  return absl::StrCat("weights of ", checkpoint.directory(), " (run ", checkpoint.run_id(),
+                      ", step ", checkpoint.step(), ", generation ", checkpoint.generation(), ")",
                       plan.initialised.empty() ? "" : "; randomly initialised: ",
                       absl::StrJoin(plan.initialised, ", "));
 }
 
 absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
                                         const ParameterLayout& layout,
-                                        const std::string& tokenizer_digest) {
-  WarmStart start;
-  ANYORDER_ASSIGN_OR_RETURN(start.checkpoint, FindCheckpoint(init_from));
-  const std::string context = absl::StrCat("train.init_from '", start.checkpoint, "'");
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                            ckpt::Checkpoint::Open(start.checkpoint));
-  const absl::StatusOr<std::string> digest = checkpoint.StateDigest();
-  ANYORDER_RETURN_IF_ERROR(Annotate(digest.status(), context));
-  start.digest = *digest;
+                                        const std::string& tokenizer_digest, FileSystem* fs) {
+  ANYORDER_ASSIGN_OR_RETURN(ckpt::Checkpoint checkpoint, OpenOther(init_from, fs));
+  const std::string context = absl::StrCat("train.init_from '", checkpoint.directory(), "'");
   const absl::StatusOr<TrainMetadata> saved = ParseMetadata(checkpoint.metadata_json());
   ANYORDER_RETURN_IF_ERROR(Annotate(saved.status(), context));
-  start.step = saved->step;
   if (saved->tokenizer_digest != tokenizer_digest) {
     return FailedPrecondition(context, " was trained with tokenizer ", saved->tokenizer_digest,
                               " but ", config.data.shards, " was made with ", tokenizer_digest,
@@ -186,8 +181,7 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
     return FailedPrecondition(context, ": ", plan.status().message(),
                               "; set [model] as in the run that the weights come from");
   }
-  start.plan = *std::move(plan);
-  return start;
+  return WarmStart{std::move(checkpoint), *std::move(plan)};
 }
 
 absl::Status ReadTransferred(const ckpt::Checkpoint& checkpoint, const TransferPlan& plan,

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 
 #include "ckpt/reader.h"
+#include "core/base/file_system.h"
 #include "core/base/tensor.h"
 #include "core/network/tensors/parameters.h"
 #include "core/network/weight_transfer.h"
@@ -64,23 +65,23 @@ absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
 
 // Of [train] init_from.
 struct WarmStart {
-  std::string checkpoint;  // directory
-  int64_t step = 0;        // of the other run
-  std::string digest;      // its state_digest
+  ckpt::Checkpoint checkpoint;
   TransferPlan plan;
 
-  // "weights of CHECKPOINT (step N, state_digest D); randomly initialised: task_head.weight, ...":
-  // for the ledger.
+  // "weights of CHECKPOINT (run R, step N, generation G); randomly initialised: task_head.weight,
+  // ...": for the ledger.
   std::string Description() const;
 };
 
-// `init_from` is a checkpoint or a run directory, whose newest good checkpoint is taken. Reads it
-// whole to verify it. Errors: InvalidArgument if it is no directory; DataLoss; FailedPrecondition
-// without a checkpoint, for weights of another tokenizer, of a network that computes something else
-// from them, and for tensors that are missing or of another shape, each named.
+// `init_from` is a checkpoint or a run directory, whose newest checkpoint with a good manifest is
+// taken. Reads no payload: the ranks verify what they read of it. Errors: InvalidArgument if it is
+// no directory; DataLoss; FailedPrecondition without a checkpoint, for weights of another
+// tokenizer, of a network that computes something else from them, and for tensors that are missing
+// or of another shape, each named.
 absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
                                         const ParameterLayout& layout,
-                                        const std::string& tokenizer_digest);
+                                        const std::string& tokenizer_digest,
+                                        FileSystem* fs = FileSystem::Posix());
 
 // Overwrites what the plan has of elements [begin, end) of the new flat space, at `master`, with
 // the checkpoint's; the others stay. DataLoss.

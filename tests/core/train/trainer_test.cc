@@ -18,6 +18,7 @@
 namespace anyorder {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Three starts of a run of five steps: two steps, then one that is not finite, then the rest. The
@@ -252,6 +253,38 @@ TEST_F(DamagedCheckpointTest, DamageThatOneRankReadsSendsAllToTheOlderOne) {
     }
   }
   EXPECT_GE(num_chunks, 4);
+}
+
+// Another run's weights, which nobody has read whole before: on any number of ranks.
+TEST_F(DamagedCheckpointTest, AWarmStartFromItIsRefusedByAllRanks) {
+  config_.train.init_from = original_;
+  run_name_ = "warm";
+  ExpectAllOk(TrainAnew(3));
+  EXPECT_THAT(Events<ledger::Train>(3).back().detail,
+              HasSubstr("checkpoints/step-000000004 (run test, step 4, generation "));
+  // The last weight, of a parameter that is read last; then what no warm start reads.
+  run_name_.clear();
+  const ckpt::Checkpoint source = OpenCheckpoint(2, 4).value();
+  const std::string file = File(4, 1);
+  const auto bytes = static_cast<int64_t>(fs::file_size(file));
+  for (const bool is_read : {true, false}) {
+    run_name_.clear();
+    const int64_t at = is_read ? 4096 : bytes - 1;
+    FlipByte(file, at);
+    run_name_ = "warm";
+    const std::vector<absl::Status> ends = TrainAnew(3);
+    FlipByte(file, at);
+    if (!is_read) {
+      ExpectAllOk(ends);
+      continue;
+    }
+    ExpectAllEqual(ends);
+    EXPECT_TRUE(absl::IsDataLoss(ends[0])) << ends[0];
+    EXPECT_THAT(std::string(ends[0].message()),
+                AllOf(HasSubstr("train.init_from '" + source.directory() + "' is damaged: rank "),
+                      HasSubstr("rank-00001-of-00002.safetensors"), HasSubstr("tensor 'master'"),
+                      HasSubstr("name another checkpoint")));
+  }
 }
 
 TEST_F(DamagedCheckpointTest, WithNoneLeftNoRankStarts) {

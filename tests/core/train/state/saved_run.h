@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ckpt/commit.h"
+#include "ckpt/layout.h"
 #include "core/train/state/resume.h"
 
 namespace anyorder {
@@ -30,8 +31,9 @@ inline absl::Status SaveRun(const std::string& run_dir, const RunConfig& config,
   metadata.dataset_digest = "dataset";
   metadata.config_text = config.ToText();
   const std::string text = SerializeMetadata(metadata, layout);
-  return ckpt::SaveDirectly(run_dir, {"run", 0, metadata.step, 0, 1, 1}, ranges,
-                            edit ? edit(text) : text);
+  return ckpt::SaveDirectly(run_dir,
+                            {"run", 0, metadata.step * ckpt::kSavesPerStep, metadata.step, 1, 1},
+                            ranges, edit ? edit(text) : text);
 }
 
 }  // namespace anyorder

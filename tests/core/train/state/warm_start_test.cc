@@ -9,10 +9,12 @@
 
 #include "core/train/evaluation/task_data.h"
 #include "core/train/state/saved_weights.h"
+#include "dist/parameter_partition.h"
 #include "tests/core/train/small_gpt.h"
 #include "tests/core/train/state/saved_run.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/example_files.h"
+#include "tests/testing/fault_file_system.h"
 
 namespace anyorder {
 namespace {
@@ -34,8 +36,8 @@ class WarmStartTest : public ::testing::Test {
   ~WarmStartTest() override { fs::remove_all(run_); }
 
   // A checkpoint of `config` whose element i is i + 1.
-  void Save(const RunConfig& config) const {
-    const ParameterLayout layout(config.model, kVocab);
+  void Save(const RunConfig& config, int64_t vocab = kVocab) const {
+    const ParameterLayout layout(config.model, vocab);
     std::vector<float> master(static_cast<size_t>(layout.num_elements()));
     std::iota(master.begin(), master.end(), 1.0f);
     const absl::Status saved = SaveRun(run_, config, layout, master);
@@ -59,19 +61,18 @@ TEST_F(WarmStartTest, EveryTensorIsTheOtherRunsButTheHeads) {
   Save(Gpt());
   const RunConfig config = Classifier();
   const WarmStart plan = Plan(config).value();
-  EXPECT_EQ(plan.step, 7);
+  EXPECT_EQ(plan.checkpoint.step(), 7);
   EXPECT_THAT(plan.plan.initialised, ElementsAre("task_head.weight", "task_head.bias"));
-  EXPECT_THAT(plan.Description(), AllOf(HasSubstr("step 7, state_digest "),
+  EXPECT_THAT(plan.Description(), AllOf(HasSubstr("(run run, step 7, generation 70)"),
                                         HasSubstr("randomly initialised: task_head.weight")));
   const ParameterLayout layout(config.model, kVocab);
   const ParameterLayout before(Gpt().model, kVocab);
   // In two ranges, as two ranks have it.
   std::vector<float> master(static_cast<size_t>(layout.num_elements()), -1.0f);
   const int64_t cut = layout.num_elements() / 3 + 1;
-  const auto checkpoint = ckpt::Checkpoint::Open(plan.checkpoint);
-  ASSERT_TRUE(ReadTransferred(*checkpoint, plan.plan, 0, cut, master.data()).ok());
+  ASSERT_TRUE(ReadTransferred(plan.checkpoint, plan.plan, 0, cut, master.data()).ok());
   ASSERT_TRUE(
-      ReadTransferred(*checkpoint, plan.plan, cut, layout.num_elements(), master.data() + cut)
+      ReadTransferred(plan.checkpoint, plan.plan, cut, layout.num_elements(), master.data() + cut)
           .ok());
   for (const ParameterInfo& info : layout.parameters()) {
     for (int64_t i = 0; i < info.shape.num_elements(); ++i) {
@@ -130,7 +131,38 @@ TEST_F(WarmStartTest, DirectoriesWithoutACheckpointAreRefused) {
   ExpectRefused(Classifier(), {"is not a directory"});
 }
 
-TEST_F(WarmStartTest, DamageIsFound) {
+// Nobody reads moments, and all ranks together read the weights once, but for the chunks at the
+// borders of their ranges.
+TEST_F(WarmStartTest, ARankReadsItsPartOfTheWeights) {
+  constexpr int64_t kLargeVocab = 1 << 18;
+  constexpr int64_t kChunk = 1 << 20;
+  Save(Gpt(), kLargeVocab);
+  const RunConfig config = Classifier();
+  const ParameterLayout layout(config.model, kLargeVocab);
+  const ParameterLayout before(Gpt().model, kLargeVocab);
+  ASSERT_GT(before.num_elements() * 4, 8 * kChunk);
+  for (const int ranks : {1, 2, 3, 8}) {
+    const dist::Partition partition(layout.num_elements(), ranks);
+    std::vector<float> master(static_cast<size_t>(layout.num_elements()));
+    for (int rank = 0; rank < ranks; ++rank) {
+      ckpt::FaultFileSystem counting;
+      const WarmStart start = PlanWarmStart(run_, config, layout, "tokenizer", &counting).value();
+      const int64_t manifest_bytes = counting.bytes_read();
+      EXPECT_LT(manifest_bytes, 64 << 10);
+      const dist::Range owned = partition.OwnedBy(rank);
+      const absl::Status read = ReadTransferred(start.checkpoint, start.plan, owned.begin,
+                                                owned.end, &master[owned.begin]);
+      ASSERT_TRUE(read.ok()) << read;
+      EXPECT_LE(counting.bytes_read() - manifest_bytes, owned.size() * 4 + 2 * kChunk)
+          << "rank " << rank << " of " << ranks;
+    }
+    const int64_t last = layout.Find("transformer.word_embedding.weight").end() - 1;
+    const int64_t source = before.Find("transformer.word_embedding.weight").end() - 1;
+    EXPECT_EQ(master[last], static_cast<float>(source + 1));
+  }
+}
+
+TEST_F(WarmStartTest, DamageIsFoundByTheRankThatReadsIt) {
   Save(Gpt());
   for (const auto& entry : fs::recursive_directory_iterator(run_)) {
     if (entry.path().extension() != ".safetensors") continue;
@@ -138,7 +170,10 @@ TEST_F(WarmStartTest, DamageIsFound) {
     file.seekp(-9, std::ios::end);
     file.put('\x55');
   }
-  EXPECT_FALSE(Plan(Classifier()).ok());
+  const WarmStart start = Plan(Classifier()).value();
+  float weight = 0;
+  const absl::Status read = ReadTransferred(start.checkpoint, start.plan, 0, 1, &weight);
+  EXPECT_TRUE(absl::IsDataLoss(read)) << read;
 }
 
 TEST(TaskDataTest, DatasetsOfAnotherTaskOrWithoutLabelsAreRefused) {
