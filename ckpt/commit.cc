@@ -252,6 +252,11 @@ absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
   return absl::UnavailableError("the coordinator has not decided yet");
 }
 
+bool CommitLog::VoteStands(const SaveIdentity& id, int node) {
+  const std::string vote = JoinPath(TemporaryPath(run_dir_, id), VoteName(node));
+  return !absl::IsNotFound(fs_->OpenForRead(vote).status());
+}
+
 void CommitLog::RecordEnd(int64_t attempt, int node, bool is_coordinator) {
   std::vector<std::string> names = {EndedName(attempt, node)};
   if (is_coordinator) names.push_back(CoordinatorEndedName(attempt));
@@ -304,8 +309,10 @@ void CommitLog::Abandon(const SaveIdentity& id, int node, const std::vector<int>
     status = WriteFileAtomically(fs_, JoinPath(directory, record), reason);
     const absl::StatusOr<std::vector<std::string>> names = fs_->ListDirectory(directory);
     for (size_t i = 0; is_coordinator && names.ok() && i < names->size(); ++i) {
-      if (!absl::StartsWith((*names)[i], kRankFilePrefix)) continue;
-      fs_->RemoveFile(JoinPath(directory, (*names)[i])).IgnoreError();
+      const std::string& name = (*names)[i];
+      // After the record, because a vote that is gone sends its node to read it.
+      if (absl::StartsWith(name, kRankFilePrefix) || IsVoteName(name))
+        fs_->RemoveFile(JoinPath(directory, name)).IgnoreError();
     }
     for (const int rank : ranks) {
       if (has_voted) break;

@@ -75,6 +75,9 @@ class CommitLog {
   // What the coordinator decided, asked by the other nodes: OK once committed; Unavailable while
   // undecided; Aborted with the reason if given up.
   absl::Status ReadOutcome(const SaveIdentity& id);
+  // For a node that has voted: whether its vote is still where it wrote it, by one look at its
+  // name. Either decision takes it away, and then ReadOutcome says which.
+  bool VoteStands(const SaveIdentity& id, int node);
 
   // Of several nodes: says that `node` votes for no further save of this start and, if it
   // coordinates, decides on none, so that the others need not wait for it. Best effort: without it
@@ -88,7 +91,7 @@ class CommitLog {
 
   // Frees the disk space and, with several nodes, leaves a record for the others. Best effort. A
   // node that has voted keeps its files, because the coordinator may be committing them; the
-  // coordinator, which decides, removes all.
+  // coordinator, which decides, removes all and takes the votes away.
   void Abandon(const SaveIdentity& id, int node, const std::vector<int>& ranks,
                const std::string& reason, bool is_coordinator);
 

@@ -19,6 +19,7 @@ constexpr char kGenerationMark[] = ".g";
 constexpr char kTemporarySuffix[] = ".tmp";
 constexpr char kClaimMark[] = ".r";
 constexpr char kEndedPrefix[] = "ended.";
+constexpr char kVotePrefix[] = "prepared.";
 
 std::optional<int64_t> ParseDigits(absl::string_view text) {
   int64_t value = 0;
@@ -55,7 +56,10 @@ std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id) {
 std::string RankFileName(int rank, int world_size) {
   return absl::StrFormat("%s%05d-of-%05d.safetensors", kRankFilePrefix, rank, world_size);
 }
-std::string VoteName(int node) { return absl::StrFormat("prepared.%02d", node); }
+std::string VoteName(int node) { return absl::StrFormat("%s%02d", kVotePrefix, node); }
+bool IsVoteName(absl::string_view name) {
+  return absl::ConsumePrefix(&name, kVotePrefix) && ParseDigits(name).has_value();
+}
 std::string AbandonedName(int node) { return absl::StrFormat("abandoned.%02d", node); }
 
 std::string VerifiedName(int64_t generation, int node) {

@@ -45,7 +45,8 @@ std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id);
 std::string ClaimedName(int64_t step, int64_t generation, int64_t by_attempt);
 std::string RankFileName(int rank, int world_size);  // rank-00003-of-00008.safetensors
 std::string VoteName(int node);                      // prepared.00
-std::string AbandonedName(int node);                 // abandoned.00: why this node gave up
+bool IsVoteName(absl::string_view name);
+std::string AbandonedName(int node);  // abandoned.00: why this node gave up
 // The coordinator's decision against a save, with the reason: what the other nodes look for.
 inline constexpr char kDecidedAgainstName[] = "abandoned.all";
 

@@ -23,6 +23,11 @@ namespace {
 constexpr absl::Duration kLongestPoll = absl::Milliseconds(500);
 constexpr absl::Duration kLongestPollPerNode = absl::Milliseconds(20);
 
+// They look at one name, that of their own vote. The first look and each so many after it are at
+// the names of all that can have happened: a vote that came after the decision against it stays, as
+// does one whose coordinator ended before it heard of the save.
+constexpr int kLooksToAllNames = 8;
+
 absl::Duration LongestPoll(const QueuedSave& save) {
   if (save.is_coordinator) return kLongestPoll;
   return std::max(kLongestPoll, save.job.id.num_nodes * kLongestPollPerNode);
@@ -129,8 +134,10 @@ absl::StatusOr<Manifest> SaveWriter::LookForVotes(const SaveIdentity& id, NodeRe
   return manifest;
 }
 
-// One look of another node, which learns of a lost lease from the lease thread (Cancel).
-absl::Status SaveWriter::LookForDecision(const SaveIdentity& id, std::string* ended) {
+// Look number `look` of another node, which learns of a lost lease from the lease thread (Cancel).
+absl::Status SaveWriter::LookForDecision(const SaveIdentity& id, int look, std::string* ended) {
+  if (look % kLooksToAllNames != 0 && log_->VoteStands(id, options_.node))
+    return absl::UnavailableError("the coordinator has not decided yet");
   // The end first: what the coordinator decided, it decided before.
   if (log_->CoordinatorHasEnded(id.attempt))
     *ended = "the coordinator's service ended and has decided nothing";
@@ -142,7 +149,7 @@ absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* pro
   const auto sleep = [this](absl::Duration time) { return queue_.Sleep(time); };
   NodeWait wait(options_.vote_limit, options_.ended_grace, LongestPoll(save));
   NodeRecords votes = log_->VotesOf(id);
-  while (true) {
+  for (int look = 0;; ++look) {
     std::string ended;
     absl::Status undecided;
     if (save.is_coordinator) {
@@ -153,7 +160,7 @@ absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* pro
       }
       undecided = manifest.status();
     } else {
-      undecided = LookForDecision(id, &ended);
+      undecided = LookForDecision(id, look, &ended);
     }
     if (!absl::IsUnavailable(undecided)) return undecided;
     ANYORDER_RETURN_IF_ERROR(wait.Pause(undecided, ended, sleep));

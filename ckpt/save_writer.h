@@ -106,7 +106,7 @@ class SaveWriter {
   absl::Status AwaitDecision(const QueuedSave& save, SaveProgress* progress);
   absl::StatusOr<Manifest> LookForVotes(const SaveIdentity& id, NodeRecords& votes,
                                         std::string* ended);
-  absl::Status LookForDecision(const SaveIdentity& id, std::string* ended);
+  absl::Status LookForDecision(const SaveIdentity& id, int look, std::string* ended);
   void Report(SaveProgress* progress, SaveState state, absl::Time began);
 
   CommitLog* const log_;

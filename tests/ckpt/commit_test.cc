@@ -46,8 +46,10 @@ TEST(CommitTest, OneNodeGivingUpAbandonsTheSaveOnAll) {
   EXPECT_EQ(collected.message(), "node 1: rank 1 went away");
   // The others learn of it from the coordinator, which decides.
   EXPECT_TRUE(absl::IsUnavailable(log.ReadOutcome(save.id())));
+  EXPECT_TRUE(log.VoteStands(save.id(), 0));
   log.Abandon(save.id(), 0, {0}, std::string(collected.message()), true);
   EXPECT_EQ(log.ReadOutcome(save.id()), collected);
+  EXPECT_FALSE(log.VoteStands(save.id(), 0));  // which tells the others to look
 }
 
 TEST(CommitTest, StagedBytesThatChangedInMemoryAreNotCommitted) {

@@ -352,7 +352,9 @@ TEST_F(EveryOrderTest, AVoteThatComesWhileTheSaveIsGivenUp) {
           },
           [&](FileSystem* fs) {
             if (!save.Vote(fs, 1).ok()) return;
-            if (CommitLog(fs, kOwnedRun, 1).ReadOutcome(save.id()).ok()) Commits(200);
+            CommitLog log(fs, kOwnedRun, 1);
+            log.VoteStands(save.id(), 1);
+            if (log.ReadOutcome(save.id()).ok()) Commits(200);
           },
           [&](FileSystem* fs) {
             const auto lease = Acquire(fs, 2);

@@ -81,6 +81,10 @@ class CountedRun {
       const int last = num_nodes() * (look + 1) / num_looks;
       for (int node = first; node < last; ++node) Vote(step, node);
       for (int node = 1; node < last; ++node) {
+        if (look > 0) {
+          EXPECT_TRUE(log_.VoteStands(IdOf(step), node));
+          continue;
+        }
         EXPECT_FALSE(log_.CoordinatorHasEnded(1));
         EXPECT_TRUE(absl::IsUnavailable(log_.ReadOutcome(IdOf(step))));
       }
@@ -94,7 +98,10 @@ class CountedRun {
       const absl::Status committed = log_.Commit(*manifest, [] { return absl::OkStatus(); });
       ASSERT_TRUE(committed.ok()) << committed;
     }
-    for (int node = 1; node < num_nodes(); ++node) EXPECT_TRUE(log_.ReadOutcome(IdOf(step)).ok());
+    for (int node = 1; node < num_nodes(); ++node) {
+      EXPECT_FALSE(log_.VoteStands(IdOf(step), node));
+      EXPECT_TRUE(log_.ReadOutcome(IdOf(step)).ok());
+    }
   }
 
   // All nodes read their own files back, and the coordinator hears of it.
@@ -166,6 +173,9 @@ TEST(ScaleTest, ALookForTheDecisionCostsTheSameOnAnyNumberOfNodes) {
   for (const int num_ranks : {8, 32, 128, 512}) {
     CountedRun run(num_ranks);
     run.Vote(100, 0);
+    EXPECT_EQ(run.Count([&] { EXPECT_TRUE(run.log().VoteStands(run.IdOf(100), 0)); }), 1)
+        << num_ranks;
+    // The first look and a few after it.
     EXPECT_LE(run.Count([&] {
       EXPECT_FALSE(run.log().CoordinatorHasEnded(1));
       EXPECT_TRUE(absl::IsUnavailable(run.log().ReadOutcome(run.IdOf(100))));
