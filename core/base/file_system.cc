@@ -296,6 +296,18 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
   return WriteFileAtomically(FileSystem::Posix(), path, content);
 }
 
+absl::Status ReplaceFile(const std::string& path, absl::string_view content) {
+  FileSystem* const fs = FileSystem::Posix();
+  const std::string temporary = path + ".tmp";
+  const absl::Status removed = fs->RemoveFile(temporary);
+  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                            fs->CreateNew(temporary, /*large=*/false));
+  ANYORDER_RETURN_IF_ERROR(file->WriteAt(0, content.data(), static_cast<int64_t>(content.size())));
+  ANYORDER_RETURN_IF_ERROR(file->Close());
+  return fs->Rename(temporary, path);
+}
+
 absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path) {
   const absl::StatusOr<std::vector<std::string>> names = fs->ListDirectory(path);
   if (absl::IsNotFound(names.status())) return absl::OkStatus();

@@ -130,6 +130,10 @@ absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path,
 // The same on FileSystem::Posix(). Not for ckpt/.
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view content);
 
+// Replaces a file at once for its readers, and syncs nothing: after a power cut it may be the old
+// one, the new one or empty. For what is soon written again.
+absl::Status ReplaceFile(const std::string& path, absl::string_view content);
+
 // Removes a directory and the files in it (one level). NotFound is not an error.
 absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path);
 

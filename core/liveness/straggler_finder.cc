@@ -4,12 +4,17 @@
 #include <cstddef>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 
 namespace anyorder::liveness {
 namespace {
 
 // Enough for two windows and for ranks whose reports come less often.
 constexpr size_t kKeptReports = 5 * StragglerFinder::kWindowSteps;
+
+absl::Duration Total(const RankTimes& times) {
+  return absl::Nanoseconds(times.compute_ns + times.data_wait_ns + times.communication_ns);
+}
 
 double OwnTime(const RankTimes& times) {
   return static_cast<double>(times.compute_ns) + static_cast<double>(times.data_wait_ns);
@@ -54,6 +59,15 @@ auto NewestUntil(const Reports& reports, int64_t step) {
   return after == reports.begin() ? reports.end() : after - 1;
 }
 
+// The newest report that a window until `end` can begin with.
+template <typename Reports>
+auto WindowBefore(const Reports& reports, const RankTimes& end) {
+  auto begin = NewestUntil(reports, end.steps - StragglerFinder::kWindowSteps);
+  while (begin != reports.end() && Total(end) - Total(*begin) < StragglerFinder::kWindowTime)
+    begin = begin == reports.begin() ? reports.end() : begin - 1;
+  return begin;
+}
+
 }  // namespace
 
 StragglerFinder::StragglerFinder(double ratio, int num_ranks) : ratio_(ratio), ranks_(num_ranks) {}
@@ -74,9 +88,9 @@ std::optional<StragglerFinder::Windows> StragglerFinder::WindowsUntil(const Rank
                                                                       int64_t step) {
   const auto end = NewestUntil(rank.reports, step);
   if (end == rank.reports.end()) return std::nullopt;
-  const auto middle = NewestUntil(rank.reports, end->steps - kWindowSteps);
+  const auto middle = WindowBefore(rank.reports, *end);
   if (middle == rank.reports.end()) return std::nullopt;
-  const auto begin = NewestUntil(rank.reports, middle->steps - kWindowSteps);
+  const auto begin = WindowBefore(rank.reports, *middle);
   if (begin == rank.reports.end()) return std::nullopt;
   return Windows{*begin, *middle, *end};
 }
@@ -104,18 +118,19 @@ std::optional<double> StragglerFinder::MedianOwnTime(Steps steps) const {
   return Median(std::move(times));
 }
 
-std::optional<double> StragglerFinder::RatioOf(const RankTimes& from, const RankTimes& to) {
+std::optional<bool> StragglerFinder::IsSlow(const RankTimes& from, const RankTimes& to) {
   const Steps steps{from.steps, to.steps};
   auto known = medians_.find(steps);
   if (known == medians_.end()) known = medians_.emplace(steps, MedianOwnTime(steps)).first;
   const std::optional<double>& median = known->second;
-  if (!median || *median <= 0) return std::nullopt;
-  return PerStep(from, to) / *median;
+  if (!median) return std::nullopt;
+  const double own = PerStep(from, to);
+  return own > ratio_ * *median && own - *median >= absl::ToDoubleNanoseconds(kLeastExcess);
 }
 
 std::vector<StragglerNotice> StragglerFinder::Judge() {
   std::vector<StragglerNotice> notices;
-  if (ranks_.size() < 2) return notices;
+  if (ranks_.size() < 2 || ratio_ == 0) return notices;
   int64_t step = INT64_MAX;
   for (const Rank& rank : ranks_)
     step = std::min(step, rank.reports.empty() ? 0 : rank.reports.back().steps);
@@ -126,15 +141,12 @@ std::vector<StragglerNotice> StragglerFinder::Judge() {
     Rank& rank = ranks_[i];
     const auto windows = WindowsUntil(rank, step);
     if (!windows) continue;
-    const auto earlier = RatioOf(windows->begin, windows->middle);
-    const auto later = RatioOf(windows->middle, windows->end);
-    if (!earlier || !later) continue;
-    const bool was_straggler = rank.is_straggler;
-    if (std::min(*earlier, *later) > ratio_) rank.is_straggler = true;
-    if (std::max(*earlier, *later) <= ratio_) rank.is_straggler = false;
-    if (rank.is_straggler == was_straggler) continue;
+    const auto earlier = IsSlow(windows->begin, windows->middle);
+    const auto later = IsSlow(windows->middle, windows->end);
+    if (!earlier || earlier != later || *later == rank.is_straggler) continue;
+    rank.is_straggler = *later;
     const int number = static_cast<int>(i);
-    notices.push_back({number, step, was_straggler, Describe(number)});
+    notices.push_back({number, step, /*is_over=*/!rank.is_straggler, Describe(number)});
   }
   return notices;
 }
@@ -145,7 +157,7 @@ std::vector<RankPace> StragglerFinder::Paces() const {
     const std::deque<RankTimes>& reports = ranks_[i].reports;
     if (reports.size() < 2) continue;
     const RankTimes& last = reports.back();
-    const auto window = NewestUntil(reports, last.steps - kWindowSteps);
+    const auto window = WindowBefore(reports, last);
     paces.push_back(PaceBetween(window == reports.end() ? reports.front() : *window, last));
     paces.back().rank = static_cast<int>(i);
     paces.back().is_straggler = ranks_[i].is_straggler;

@@ -1,10 +1,11 @@
 // Finds ranks that keep the others waiting, from what all ranks say their time went into.
 //
 // A rank's own time of a step is what the others wait for: its computation and its wait for data.
-// A rank is named when its own time a step is more than `ratio` times the median rank's in two
-// windows of steps that follow one another, so that no single slow step names anybody; the naming
-// is over when it is not in either. The median is the lower one: of two ranks the slower is
-// compared with the faster. Has no clock and no files.
+// A rank is slow in a window of steps when its own time a step is more than `ratio` times the
+// median rank's, and by kLeastExcess more. It is named when it is slow in two windows that follow
+// one another, so that no single slow step names anybody; the naming is over when it is slow in
+// neither. The median is the lower one: of two ranks the slower is compared with the faster. Has no
+// clock and no files.
 
 #pragma once
 
@@ -15,6 +16,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "absl/time/time.h"
 
 #include "core/liveness/rank_page.h"
 
@@ -45,9 +48,13 @@ struct StragglerNotice {
 // Not thread-safe.
 class StragglerFinder {
  public:
-  // Of a window. Reports that are further apart make longer ones.
+  // Of a window, which has both at least. Reports that are further apart make longer ones.
   static constexpr int64_t kWindowSteps = 8;
+  static constexpr absl::Duration kWindowTime = absl::Seconds(1);
+  // A step. Ranks whose steps take so little are slow by chance, or by rank 0's lines of metrics.
+  static constexpr absl::Duration kLeastExcess = absl::Milliseconds(5);
 
+  // `ratio` > 1, or 0: nobody is named.
   StragglerFinder(double ratio, int num_ranks);
 
   // In any order; a rank's reports that are older than its newest are left out. Of a rank that was
@@ -74,9 +81,8 @@ class StragglerFinder {
 
   static std::optional<Windows> WindowsUntil(const Rank& rank, int64_t step);
   static std::optional<double> OwnTimeUntil(const Rank& rank, int64_t step);
-  // How much more of its own time a step this rank takes than the median rank in the same steps.
-  // Nothing if a rank has not told of them all.
-  std::optional<double> RatioOf(const RankTimes& from, const RankTimes& to);
+  // Compared with the median rank in the same steps. Nothing if a rank has not told of them all.
+  std::optional<bool> IsSlow(const RankTimes& from, const RankTimes& to);
   std::optional<double> MedianOwnTime(Steps steps) const;
   std::string Describe(int rank) const;
 

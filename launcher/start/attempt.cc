@@ -202,6 +202,7 @@ class Watchdog {
   Watchdog(const AttemptOptions& options, HealthServer& health, ProcessGroup& service,
            ProcessGroup& ranks)
       : judge_(LimitsOf(options), static_cast<int>(options.place.ranks), NodesOf(options.place)),
+        pace_(*options.pace),
         health_(health),
         service_(service),
         ranks_(ranks) {}
@@ -211,8 +212,10 @@ class Watchdog {
     const absl::Time now = MonotonicNow();
     if (now - looked_ < kJudgePeriod) return is_over_;
     looked_ = now;
-    const liveness::Verdict verdict = judge_.Judge(health_.Newest(), now);
+    const liveness::RunHealth newest = health_.Newest();
+    const liveness::Verdict verdict = judge_.Judge(newest, now);
     for (const std::string& report : verdict.reports) LogWarning(report);
+    for (const std::string& warning : pace_.Take(newest)) LogWarning(warning);
     if (verdict.end.empty()) return is_over_;
     LogWarning("killing the ranks: " + verdict.end);
     is_over_ = true;
@@ -239,6 +242,7 @@ class Watchdog {
   }
 
   liveness::RankWatchdog judge_;
+  PaceRecorder& pace_;
   HealthServer& health_;
   ProcessGroup& service_;
   ProcessGroup& ranks_;

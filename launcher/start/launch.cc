@@ -36,6 +36,7 @@
 #include "launcher/process/output_relay.h"
 #include "launcher/start/held_lease.h"
 #include "launcher/start/launch_backend.h"
+#include "launcher/start/run_pace.h"
 #include "launcher/start/slurm_backend.h"
 #include "launcher/start/start_request.h"
 
@@ -124,12 +125,18 @@ class Run {
     ANYORDER_RETURN_IF_ERROR(
         Record(ledger::Start{identity_.run_id, identity_.attempt, place.ranks, place.slurm_job,
                              place.slurm_restart, place.nodes}));
+    PaceRecorder pace({options_.run_dir, identity_.run_id, identity_.attempt, place.ranks,
+                       config_.health.straggler_ratio});
     const absl::StatusOr<int> exit_status =
         RunAttempt({options_.run_dir, identity_, place, options_.resume, config_.checkpoint,
                     config_.dist, config_.health,
-                    /*progress_on_terminal=*/TakesEscapes(STDERR_FILENO), &lease_,
+                    /*progress_on_terminal=*/TakesEscapes(STDERR_FILENO), &lease_, &pace,
                     /*before_ranks=*/[this] { return FreezeConfig(); }},
                    backend_, output);
+    ANYORDER_RETURN_IF_ERROR(lease_.Check());
+    pace.Finish();
+    for (const ledger::Straggler& straggler : pace.Stragglers())
+      ANYORDER_RETURN_IF_ERROR(Record(straggler));
     ANYORDER_RETURN_IF_ERROR(Record(ledger::Exit{
         identity_.attempt, exit_status.ok() ? *exit_status : ExitStatusFor(exit_status.status())}));
     return exit_status;

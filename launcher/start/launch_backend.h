@@ -18,6 +18,7 @@
 #include "core/train/run/run_config.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/start/held_lease.h"
+#include "launcher/start/run_pace.h"
 #include "launcher/start/start_request.h"
 
 namespace anyorder::launcher {
@@ -40,7 +41,8 @@ struct AttemptOptions {
   DistConfig dist;  // these two: how long who may be silent
   HealthConfig health;
   bool progress_on_terminal = false;
-  HeldLease* lease = nullptr;  // never null in RunAttempt
+  HeldLease* lease = nullptr;    // never null in RunAttempt
+  PaceRecorder* pace = nullptr;  // nor is this, once there are ranks
   // Called once the service owns the run directory, before the ranks start: what a start that is
   // refused must not have written.
   std::function<absl::Status()> before_ranks;

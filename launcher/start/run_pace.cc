@@ -1,9 +1,12 @@
 #include "launcher/start/run_pace.h"
 
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,11 +56,10 @@ std::string PaceJson(int64_t attempt, int64_t ranks, std::vector<liveness::RankP
   std::stable_sort(paces.begin(), paces.end(),
                    [](const auto& a, const auto& b) { return a.own_ms() > b.own_ms(); });
   if (paces.size() > kKeptRanks) paces.resize(kKeptRanks);
-  const std::map<int, std::string> nodes = NodesOf(health);
+  std::map<int, std::string> nodes = NodesOf(health);
   Json json = {{"attempt", attempt}, {"ranks", ranks}, {"slowest", Json::array()}};
   for (const liveness::RankPace& pace : paces) {
-    const auto node = nodes.find(pace.rank);
-    const RankSummary summary{pace, node == nodes.end() ? "" : node->second};
+    const RankSummary summary{pace, nodes[pace.rank]};
     Json& row = json["slowest"].emplace_back();
     VisitPace(summary, [&row](const char* key, const auto& value) { row[key] = value; });
   }
@@ -103,11 +105,36 @@ class PrometheusWriter {
   std::string text_;
 };
 
+int64_t NumRunning(const liveness::RunHealth& health) {
+  int64_t running = 0;
+  for (const liveness::NodeReport& node : health.nodes)
+    for (const liveness::RankReport& rank : node.ranks)
+      running += rank.is_connected && !rank.state.has_ended ? 1 : 0;
+  return running;
+}
+
+double UnixSeconds(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
+
+absl::Time TimeOf(const StepMetrics& line) {
+  absl::Time time = absl::UnixEpoch();
+  absl::ParseTime(absl::RFC3339_full, line.time, &time, /*err=*/nullptr);
+  return time;
+}
+
+void AddTime(const char* name, const char* help, absl::Time time, PrometheusWriter& out) {
+  out.Begin(name, "gauge", help);
+  out.Add(UnixSeconds(time));
+}
+
 void AddRun(const RunFacts& facts, PrometheusWriter& out) {
   out.Begin("anyorder_running", "gauge", "Whether a start of the run is active.");
   out.Add(facts.is_running ? 1 : 0);
-  out.Begin("anyorder_attempt", "gauge", "Number of the run's newest start.");
+  out.Begin("anyorder_attempt", "gauge", "Number of the run's newest start; a restart adds one.");
   out.Add(static_cast<double>(facts.attempt));
+  out.Begin("anyorder_ranks", "gauge", "Ranks of the newest start.");
+  out.Add(static_cast<double>(facts.ranks));
+  out.Begin("anyorder_ranks_running", "gauge", "Ranks that have come up and not ended.");
+  out.Add(static_cast<double>(facts.is_running ? NumRunning(facts.health) : 0));
   if (facts.last) {
     out.Begin("anyorder_step", "gauge", "Optimizer steps finished.");
     out.Add(static_cast<double>(facts.last->step));
@@ -115,10 +142,14 @@ void AddRun(const RunFacts& facts, PrometheusWriter& out) {
     out.Add(facts.last->loss);
     out.Begin("anyorder_tokens_per_second", "gauge", "Throughput of the last step.");
     out.Add(facts.last->tokens_per_second);
+    AddTime("anyorder_step_timestamp_seconds", "When the last step ended, in Unix time.",
+            TimeOf(*facts.last), out);
   }
   if (facts.committed_step) {
     out.Begin("anyorder_checkpoint_committed_step", "gauge", "Step of the newest checkpoint.");
     out.Add(static_cast<double>(*facts.committed_step));
+    AddTime("anyorder_checkpoint_committed_timestamp_seconds",
+            "When the newest checkpoint was committed, in Unix time.", facts.committed, out);
   }
 }
 
@@ -147,6 +178,14 @@ void AddRankTimes(const RunFacts& facts, PrometheusWriter& out) {
   }
 }
 
+void AddPaces(const char* name, const char* help, const RunFacts& facts,
+              double (*value)(const liveness::RankPace&), PrometheusWriter& out) {
+  out.Begin(name, "gauge", help);
+  std::map<int, std::string> nodes = NodesOf(facts.health);
+  for (const liveness::RankPace& pace : facts.paces)
+    out.Add(value(pace), {{"rank", absl::StrCat(pace.rank)}, {"node", nodes[pace.rank]}});
+}
+
 void AddRanks(const RunFacts& facts, PrometheusWriter& out) {
   AddRankTimes(facts, out);
   out.Begin("anyorder_rank_last_tick_timestamp_seconds", "gauge",
@@ -154,17 +193,16 @@ void AddRanks(const RunFacts& facts, PrometheusWriter& out) {
   for (const liveness::NodeReport& node : facts.health.nodes) {
     for (const liveness::RankReport& rank : node.ranks) {
       const auto tick = facts.last_ticks.find(rank.state.rank);
-      if (tick != facts.last_ticks.end())
-        out.Add(absl::ToDoubleSeconds(tick->second - absl::UnixEpoch()), LabelsOf(rank.state));
+      if (tick != facts.last_ticks.end()) out.Add(UnixSeconds(tick->second), LabelsOf(rank.state));
     }
   }
-  out.Begin("anyorder_straggler", "gauge", "1 for a rank that keeps the others waiting.");
-  const std::map<int, std::string> nodes = NodesOf(facts.health);
-  for (const liveness::RankPace& pace : facts.paces) {
-    const auto node = nodes.find(pace.rank);
-    out.Add(pace.is_straggler ? 1 : 0,
-            {{"rank", absl::StrCat(pace.rank)}, {"node", node == nodes.end() ? "" : node->second}});
-  }
+  AddPaces(
+      "anyorder_rank_own_time_ratio",
+      "Compute and data wait of a rank's last steps to the median rank's.", facts,
+      [](const liveness::RankPace& pace) { return pace.ratio; }, out);
+  AddPaces(
+      "anyorder_straggler", "1 for a rank that keeps the others waiting.", facts,
+      [](const liveness::RankPace& pace) { return pace.is_straggler ? 1.0 : 0.0; }, out);
   out.Begin("anyorder_file_system_stalled_seconds", "gauge",
             "For how long a node's file call in the run directory has waited.");
   for (const liveness::NodeReport& node : facts.health.nodes)
@@ -212,80 +250,152 @@ std::string PrometheusText(const RunFacts& facts) {
   return out.text();
 }
 
-PaceRecorder::PaceRecorder(PaceRecorderOptions options)
-    : options_(std::move(options)),
-      metrics_(RunDirectory(options_.run_dir).metrics),
-      finder_(options_.straggler_ratio, static_cast<int>(options_.ranks)) {
-  writer_.emplace(options_.interval, [this] { Write(/*is_running=*/true); });
-}
+struct PaceRecorder::State {
+  explicit State(PaceRecorderOptions given)
+      : options(std::move(given)),
+        metrics(RunDirectory(options.run_dir).metrics),
+        finder(options.straggler_ratio, static_cast<int>(options.ranks)) {}
 
-PaceRecorder::~PaceRecorder() {
-  writer_.reset();
-  Write(/*is_running=*/false);
+  void WriteUntilEnd();
+  // These two with the mutex held. What is to be said, "" for nothing.
+  std::string Note(const liveness::StragglerNotice& notice);
+  RunFacts Facts() const;
+  void Write(RunFacts facts);
+
+  const PaceRecorderOptions options;
+  // Of the writing thread.
+  MetricsStream metrics;
+  std::optional<StepMetrics> last;
+  bool has_warned = false;
+
+  mutable std::mutex mutex;  // below
+  std::condition_variable changed;
+  bool is_stopping = false;
+  bool writes_last = false;
+  bool is_urgent = false;
+  bool has_ended = false;  // the thread
+  liveness::StragglerFinder finder;
+  liveness::RunHealth newest;
+  std::map<int, int64_t> ticks;
+  std::map<int, absl::Time> last_ticks;
+  std::vector<ledger::Straggler> stragglers;
+};
+
+PaceRecorder::PaceRecorder(PaceRecorderOptions options)
+    : state_(std::make_shared<State>(std::move(options))),
+      writer_([state = state_] { state->WriteUntilEnd(); }) {}
+
+PaceRecorder::~PaceRecorder() { End(/*writes_last=*/false); }
+
+void PaceRecorder::End(bool writes_last) {
+  if (!writer_.joinable()) return;
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  state_->is_stopping = true;
+  state_->writes_last = writes_last;
+  state_->changed.notify_all();
+  if (state_->changed.wait_for(lock, absl::ToChronoMilliseconds(state_->options.end_limit),
+                               [this] { return state_->has_ended; })) {
+    lock.unlock();
+    return writer_.join();
+  }
+  state_->writes_last = false;
+  lock.unlock();
+  writer_.detach();
+  LogWarning(absl::StrCat("metrics.prom is not up to date: the file system has not answered for ",
+                          absl::FormatDuration(state_->options.end_limit)));
 }
 
 std::vector<std::string> PaceRecorder::Take(const liveness::RunHealth& newest) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  newest_ = newest;
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  State& state = *state_;
+  state.newest = newest;
   for (const liveness::NodeReport& node : newest.nodes) {
     for (const liveness::RankReport& rank : node.ranks) {
-      finder_.Take(rank.state);
-      const auto known = ticks_.find(rank.state.rank);
-      if (known != ticks_.end() && known->second == rank.state.ticks) continue;
-      ticks_[rank.state.rank] = rank.state.ticks;
-      last_ticks_[rank.state.rank] = absl::Now();
+      state.finder.Take(rank.state);
+      const auto known = state.ticks.find(rank.state.rank);
+      if (known != state.ticks.end() && known->second == rank.state.ticks) continue;
+      state.ticks[rank.state.rank] = rank.state.ticks;
+      state.last_ticks[rank.state.rank] = absl::Now();
     }
   }
   std::vector<std::string> warnings;
-  for (const liveness::StragglerNotice& notice : finder_.Judge()) {
-    const std::string who = absl::StrCat("rank ", notice.rank, " on ", NodesOf(newest)[notice.rank],
-                                         ": ", notice.detail);
-    if (notice.is_over) {
-      const auto named =
-          std::find_if(stragglers_.rbegin(), stragglers_.rend(),
-                       [&](const auto& straggler) { return straggler.rank == notice.rank; });
-      if (named == stragglers_.rend() || named->last_step >= 0) continue;  // not told of
-      named->last_step = notice.step;
-      warnings.push_back(
-          absl::StrCat("no longer a straggler, after step ", notice.step, ": ", who));
-    } else if (stragglers_.size() < kMaxNamings) {
-      stragglers_.push_back({options_.attempt, notice.step, -1, notice.rank, who});
-      warnings.push_back(absl::StrCat("straggler after step ", notice.step, ": ", who));
-    }
+  for (const liveness::StragglerNotice& notice : state.finder.Judge()) {
+    std::string warning = state.Note(notice);
+    if (!warning.empty()) warnings.push_back(std::move(warning));
   }
+  state.is_urgent = state.is_urgent || !warnings.empty();
+  if (state.is_urgent) state.changed.notify_all();
   return warnings;
 }
 
 std::vector<ledger::Straggler> PaceRecorder::Stragglers() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return stragglers_;
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->stragglers;
 }
 
-void PaceRecorder::Write(bool is_running) {
+std::string PaceRecorder::State::Note(const liveness::StragglerNotice& notice) {
+  const std::string who =
+      absl::StrCat("rank ", notice.rank, " on ", NodesOf(newest)[notice.rank], ": ", notice.detail);
+  if (!notice.is_over) {
+    if (stragglers.size() >= kMaxNamings) return "";
+    stragglers.push_back({options.attempt, notice.step, -1, notice.rank, who});
+    return absl::StrCat("straggler after step ", notice.step, ": ", who);
+  }
+  const auto named =
+      std::find_if(stragglers.rbegin(), stragglers.rend(),
+                   [&](const auto& straggler) { return straggler.rank == notice.rank; });
+  if (named == stragglers.rend() || named->last_step >= 0) return "";  // not told of
+  named->last_step = notice.step;
+  return absl::StrCat("no longer a straggler, after step ", notice.step, ": ", who);
+}
+
+void PaceRecorder::State::WriteUntilEnd() {
+  std::unique_lock<std::mutex> lock(mutex);
+  for (bool is_last = false; !is_last;) {
+    changed.wait_for(lock, absl::ToChronoMilliseconds(options.interval),
+                     [this] { return is_stopping || is_urgent; });
+    is_last = is_stopping;
+    is_urgent = false;
+    if (is_last && !writes_last) break;
+    RunFacts facts = Facts();
+    facts.is_running = !is_last;
+    lock.unlock();
+    Write(std::move(facts));
+    lock.lock();
+  }
+  has_ended = true;
+  changed.notify_all();
+}
+
+RunFacts PaceRecorder::State::Facts() const {
   RunFacts facts;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    facts.health = newest_;
-    facts.paces = finder_.Paces();
-    facts.last_ticks = last_ticks_;
+  facts.run_id = options.run_id;
+  facts.attempt = options.attempt;
+  facts.ranks = options.ranks;
+  facts.health = newest;
+  facts.paces = finder.Paces();
+  facts.last_ticks = last_ticks;
+  return facts;
+}
+
+void PaceRecorder::State::Write(RunFacts facts) {
+  absl::Status status =
+      metrics.Read([this] { last.reset(); }, [this](StepMetrics line) { last = std::move(line); });
+  facts.last = last;
+  const auto steps = ckpt::ListSteps(options.run_dir);
+  if (steps.ok() && !steps->empty()) {
+    facts.committed_step = steps->front();
+    struct stat info {};
+    if (::stat(ckpt::CheckpointPath(options.run_dir, steps->front()).c_str(), &info) == 0)
+      facts.committed = absl::TimeFromTimespec(info.st_mtim);
   }
-  facts.run_id = options_.run_id;
-  facts.attempt = options_.attempt;
-  facts.is_running = is_running;
-  const RunDirectory paths(options_.run_dir);
-  absl::Status status = metrics_.Read([this] { last_.reset(); },
-                                      [this](StepMetrics line) { last_ = std::move(line); });
-  facts.last = last_;
-  const auto steps = ckpt::ListSteps(options_.run_dir);
-  if (steps.ok() && !steps->empty()) facts.committed_step = steps->front();
-  status.Update(WriteFileAtomically(paths.prometheus, PrometheusText(facts)));
+  status.Update(ReplaceFile(RunDirectory(options.run_dir).prometheus, PrometheusText(facts)));
   if (!facts.paces.empty()) {
-    status.Update(MakeDirectories(paths.pace));
-    status.Update(
-        WriteFileAtomically(PacePath(options_.run_dir, options_.attempt),
-                            PaceJson(options_.attempt, options_.ranks, facts.paces, facts.health)));
+    status.Update(MakeDirectories(RunDirectory(options.run_dir).pace));
+    status.Update(ReplaceFile(PacePath(options.run_dir, options.attempt),
+                              PaceJson(options.attempt, options.ranks, facts.paces, facts.health)));
   }
-  if (!status.ok() && !std::exchange(has_warned_, true))
+  if (!status.ok() && !std::exchange(has_warned, true))
     LogWarning(absl::StrCat("metrics.prom is not up to date: ", status.message()));
 }
 

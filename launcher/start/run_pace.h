@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,7 +18,6 @@
 #include "core/liveness/straggler_finder.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
-#include "launcher/process/periodic_task.h"
 
 namespace anyorder::launcher {
 
@@ -44,9 +43,11 @@ std::string Describe(const RankSummary& rank);
 struct RunFacts {
   std::string run_id;
   int64_t attempt = 0;
+  int64_t ranks = 0;  // of the start
   bool is_running = false;
   std::optional<StepMetrics> last;  // line of the metrics
   std::optional<int64_t> committed_step;
+  absl::Time committed = absl::UnixEpoch();  // at that time
   liveness::RunHealth health;
   std::vector<liveness::RankPace> paces;
   std::map<int, absl::Time> last_ticks;  // by rank: when it last showed that it runs
@@ -60,15 +61,17 @@ struct PaceRecorderOptions {
   std::string run_id;
   int64_t attempt = 0;
   int64_t ranks = 1;
-  double straggler_ratio = 1.2;
+  double straggler_ratio = 1.2;  // 0: nobody is named
   absl::Duration interval = absl::Seconds(10);
+  absl::Duration end_limit = absl::Seconds(5);
 };
 
-// Of one start. Writes both files at each interval, in a thread of its own: a file system that
-// stalls holds up nobody but the destructor, which writes them a last time.
+// Of one start. Writes both files at each interval and when a rank is named, in a thread of its
+// own: a file system that stalls holds nobody up for longer than `end_limit`. Thread-safe.
 class PaceRecorder {
  public:
   explicit PaceRecorder(PaceRecorderOptions options);
+  // Writes nothing more: the run directory may be another launcher's.
   ~PaceRecorder();
   PaceRecorder(const PaceRecorder&) = delete;
   PaceRecorder& operator=(const PaceRecorder&) = delete;
@@ -77,25 +80,20 @@ class PaceRecorder {
   // named, or no longer; each once, and of a start whose ranks take turns only the first ones.
   std::vector<std::string> Take(const liveness::RunHealth& newest);
 
+  // Writes the files a last time: the start is over. Take nothing afterwards.
+  void Finish() { End(/*writes_last=*/true); }
+
   // The namings so far, for the ledger. It has other writers while ranks run, maybe on other nodes,
   // where appending is not atomic: write them down when the ranks are gone.
   std::vector<ledger::Straggler> Stragglers() const;
 
  private:
-  void Write(bool is_running);
+  struct State;  // the thread's, too: a call that does not return may keep it
 
-  const PaceRecorderOptions options_;
-  MetricsStream metrics_;  // of the writing thread, like the next two
-  std::optional<StepMetrics> last_;
-  bool has_warned_ = false;
+  void End(bool writes_last);
 
-  mutable std::mutex mutex_;  // below
-  liveness::StragglerFinder finder_;
-  liveness::RunHealth newest_;
-  std::map<int, int64_t> ticks_;
-  std::map<int, absl::Time> last_ticks_;
-  std::vector<ledger::Straggler> stragglers_;
-  std::optional<PeriodicTask> writer_;  // last: uses all of the above
+  const std::shared_ptr<State> state_;
+  std::thread writer_;
 };
 
 }  // namespace anyorder::launcher

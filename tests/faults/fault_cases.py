@@ -246,6 +246,32 @@ def only_for_people(bench):
     bench.require_audit()
 
 
+# --- Slow ranks -----------------------------------------------------------------------------------
+
+@case
+def slow_rank(bench):
+    """A disk makes rank 0 slow from step 501 on: within 20 steps it is named on the launcher's
+    output, in `status` and for monitoring, then in the ledger and in `report`."""
+    # So slow that its 20 steps leave room for reports that a busy machine brings late.
+    slow = {"program": "anyorder-train", "call": "write", "path": "metrics.jsonl", "stall_ms": 400, "nth": 501}
+    launch = bench.launch([*ENDLESS, "health.straggler_ratio=1.2"], ranks=2, rules=[slow])
+    await_true(lambda: "straggler after" in bench.text(), "a straggler")
+    step = int(re.search(r"straggler after step (\d+): rank 0 on \S+: compute ", bench.text()).group(1))
+    require(500 < step <= 520, "named after step %d" % step)
+    status = lambda: bench.anyorder("status", "--run-dir", bench.run).stdout
+    await_true(lambda: re.search(r"straggler +rank 0 on .* a straggler", status()), "its name in `status`")
+    sample = lambda: re.search(r'\nanyorder_straggler{[^}]*rank="0"[^}]*} (\d)', (bench.run / "metrics.prom").read_text()).group(1)
+    require(sample() == "1", (bench.run / "metrics.prom").read_text())
+    bench.stop(launch)
+    events = [r for r in bench.ledger() if r["event"] in ("straggler", "exit")]
+    require([r["event"] for r in events] == ["straggler", "exit"] and (events[0]["rank"], events[0]["step"]) == (0, step), events)
+    require(sample() == "1" and "\nanyorder_running{" in (bench.run / "metrics.prom").read_text(), (bench.run / "metrics.prom").read_text())
+    done = bench.anyorder("report", "--run-dir", bench.run, "--output", bench.directory / "report.html")
+    page = (bench.directory / "report.html").read_text() if done.returncode == 0 else done.stderr
+    require(re.search(r">straggler</td></tr>", page) and re.search(r"rank 0 on .*until the end of the start", page), page[:2000])
+    bench.require_audit()
+
+
 # --- What a launcher must not wait for ---
 
 @case

@@ -76,6 +76,15 @@ void CheckTrain(const TrainConfig& train, FaultList& faults) {
                               " times a power of two"));
 }
 
+void CheckHealth(const HealthConfig& health, FaultList& faults) {
+  CheckBounds("health", health, faults);
+  const double ratio = health.straggler_ratio;
+  faults.Require(!(ratio > 0 && ratio <= 1),
+                 absl::StrCat("health.straggler_ratio is ", ratio,
+                              " but must be above 1, or 0 to name nobody: half of the ranks are "
+                              "as slow as the median rank or slower"));
+}
+
 void CheckEval(const RunConfig& config, FaultList& faults) {
   const EvalConfig& eval = config.eval;
   faults.Require(eval.every == 0 || !eval.shards.empty(),
@@ -131,7 +140,7 @@ absl::Status RunConfig::Validate() const {
   CheckBounds("objective", objective, faults);
   CheckBounds("train", train, faults);
   CheckBounds("dist", dist, faults);
-  CheckBounds("health", health, faults);
+  CheckHealth(health, faults);
   CheckBounds("checkpoint", checkpoint, faults);
   CheckBounds("eval", eval, faults);
   CheckBounds("cpu", cpu, faults);

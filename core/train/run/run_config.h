@@ -136,6 +136,7 @@ struct HealthConfig {
   int64_t contact_timeout_seconds = 60;
   int64_t start_timeout_seconds = 600;
   int64_t file_stall_seconds = 300;
+  double straggler_ratio = 1.2;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -149,6 +150,10 @@ struct HealthConfig {
     visit("file_stall_seconds", self.file_stall_seconds,
           "So long a stall of the run directory's file system ends no rank that waits for it.",
           AtLeast(0, "seconds"));
+    visit("straggler_ratio", self.straggler_ratio,
+          "A rank whose own time a step is more than this times the median rank's is named as one "
+          "that keeps the others waiting; above 1, or 0: none is named.",
+          AtLeast(0));
   }
 };
 

@@ -26,7 +26,8 @@ struct Step {
 // Ranks that report after each step, from step 101 of the run on.
 class Ranks {
  public:
-  explicit Ranks(int num_ranks) : finder_(1.2, num_ranks), states_(num_ranks) {
+  explicit Ranks(int num_ranks, double ratio = 1.2)
+      : finder_(ratio, num_ranks), states_(num_ranks) {
     for (int i = 0; i < num_ranks; ++i) {
       states_[i].rank = i;
       states_[i].process_id = 1000 + i;
@@ -95,6 +96,25 @@ TEST(StragglerFinderTest, SaysOnceThatItIsOver) {
   EXPECT_TRUE(ranks.finder().Paces()[1].is_straggler);
   EXPECT_THAT(ranks.Run(100, Normal), ElementsAre(HasSubstr("rank 1 over after")));
   EXPECT_FALSE(ranks.finder().Paces()[1].is_straggler);
+}
+
+// Twice as slow, but by few milliseconds: rank 0 writes down each step, or other programs run
+// there.
+TEST(StragglerFinderTest, ShortStepsNameNobody) {
+  const auto twice = [](int rank, int) { return Step{rank == 0 ? 9.0 : 4.5, 0.1}; };
+  EXPECT_THAT(Ranks(4).Run(2000, twice), IsEmpty());
+}
+
+// 16 steps are two windows, but not long enough to speak of.
+TEST(StragglerFinderTest, AWindowLastsASecond) {
+  const auto stalled = [](int rank, int step) {
+    return Step{rank == 1 && step > 300 && step <= 316 ? 10.0 : 2.0, 0.1};
+  };
+  EXPECT_THAT(Ranks(2).Run(1000, stalled), IsEmpty());
+}
+
+TEST(StragglerFinderTest, NobodyIsNamedWithoutARatio) {
+  EXPECT_THAT(Ranks(4, /*ratio=*/0).Run(60, SlowRank1), IsEmpty());
 }
 
 TEST(StragglerFinderTest, OneRankIsNeverSlow) {

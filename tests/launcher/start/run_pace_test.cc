@@ -1,7 +1,9 @@
 #include "launcher/start/run_pace.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -17,8 +19,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 
+#include "core/base/unique_fd.h"
 #include "core/base/whole_file.h"
 #include "core/train/run/run_directory.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -69,18 +73,18 @@ TEST(PrometheusTextTest, LabelsAreEscapedAndNumbersSpelledOut) {
   facts.run_id = "a\"b\\c\nd";
   facts.last.emplace().loss = std::nan("");
   facts.last->step = 123'456'789;
+  facts.last->time = "1970-01-02T00:00:00.250Z";
   const auto samples = ParsePrometheus(PrometheusText(facts));
   const std::string labels = R"({run="a\"b\\c\nd"})";
   EXPECT_EQ(samples.at("anyorder_step" + labels), 123'456'789);
   EXPECT_TRUE(std::isnan(samples.at("anyorder_loss" + labels)));
+  EXPECT_EQ(samples.at("anyorder_step_timestamp_seconds" + labels), 86'400.25);
   EXPECT_EQ(samples.count("anyorder_checkpoint_committed_step" + labels), 0u);
 }
 
 class PaceRecorderTest : public ::testing::Test {
  protected:
   PaceRecorderTest() {
-    std::filesystem::remove_all(run_dir_);
-    std::filesystem::create_directories(run_dir_);
     for (int node = 0; node < 2; ++node) {
       liveness::NodeReport& report = health_.nodes.emplace_back();
       report.node = node;
@@ -94,7 +98,6 @@ class PaceRecorderTest : public ::testing::Test {
       }
     }
   }
-  ~PaceRecorderTest() override { std::filesystem::remove_all(run_dir_); }
 
   PaceRecorderOptions Options() const { return {run_dir_, "r1", 3, 4, 1.2, absl::Hours(1)}; }
   // Steps in which rank 3 computes for `slow_ms`, the others 100 ms. What is said.
@@ -116,7 +119,8 @@ class PaceRecorderTest : public ::testing::Test {
     return said;
   }
 
-  const std::string run_dir_ = ::testing::TempDir() + "/run_pace_test";
+  const TemporaryDirectory directory_;
+  const std::string run_dir_ = directory_.path();
   liveness::RunHealth health_;
 };
 
@@ -135,6 +139,7 @@ TEST_F(PaceRecorderTest, NamesAStragglerInItsFilesAndForTheLedger) {
     EXPECT_GT(stragglers[0].last_step, 40);
     EXPECT_EQ(stragglers[0].rank, 3);
     EXPECT_EQ(stragglers[1].last_step, -1);
+    recorder.Finish();
   }
   const auto pace = ReadAttemptPace(run_dir_, 3);
   ASSERT_TRUE(pace.ok()) << pace.status();
@@ -150,7 +155,10 @@ TEST_F(PaceRecorderTest, NamesAStragglerInItsFilesAndForTheLedger) {
   const std::string rank3 = R"({run="r1",rank="3",node="n1"})";
   EXPECT_EQ(samples.at(R"(anyorder_running{run="r1"})"), 0);
   EXPECT_EQ(samples.at(R"(anyorder_attempt{run="r1"})"), 3);
+  EXPECT_EQ(samples.at(R"(anyorder_ranks{run="r1"})"), 4);
+  EXPECT_EQ(samples.at(R"(anyorder_ranks_running{run="r1"})"), 0);
   EXPECT_EQ(samples.at("anyorder_straggler" + rank3), 1);
+  EXPECT_NEAR(samples.at("anyorder_rank_own_time_ratio" + rank3), 155.0 / 105, 1e-9);
   EXPECT_EQ(samples.at(R"(anyorder_straggler{run="r1",rank="0",node="n0"})"), 0);
   EXPECT_NEAR(samples.at("anyorder_rank_compute_seconds_total" + rank3), 12.1, 1e-9);
   EXPECT_NEAR(samples.at("anyorder_rank_data_wait_seconds_total" + rank3), 0.5, 1e-9);
@@ -160,12 +168,50 @@ TEST_F(PaceRecorderTest, NamesAStragglerInItsFilesAndForTheLedger) {
 }
 
 TEST_F(PaceRecorderTest, WritesAgainAndAgain) {
+  std::filesystem::create_directories(run_dir_ + "/checkpoints/step-000000020");
+  for (liveness::NodeReport& node : health_.nodes)
+    for (liveness::RankReport& rank : node.ranks) rank.is_connected = true;
+  health_.nodes[0].ranks[1].state.has_ended = true;
   PaceRecorderOptions options = Options();
   options.interval = absl::Milliseconds(5);
-  const PaceRecorder recorder(options);
-  const std::string path = RunDirectory(run_dir_).prometheus;
-  while (!std::filesystem::exists(path)) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_EQ(ParsePrometheus(*ReadWholeFile(path)).at(R"(anyorder_running{run="r1"})"), 1);
+  PaceRecorder recorder(options);
+  recorder.Take(health_);
+  const auto sample = [this](const char* name) {
+    const auto text = ReadWholeFile(RunDirectory(run_dir_).prometheus);
+    if (!text.ok()) return std::nan("");
+    return ParsePrometheus(*text).at(absl::StrCat(name, R"({run="r1"})"));
+  };
+  while (sample("anyorder_ranks_running") != 3) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(sample("anyorder_running"), 1);
+  EXPECT_EQ(sample("anyorder_checkpoint_committed_step"), 20);
+  EXPECT_GT(sample("anyorder_checkpoint_committed_timestamp_seconds"), 1e9);
+}
+
+// Without waiting for the interval.
+TEST_F(PaceRecorderTest, WritesWhenARankIsNamed) {
+  PaceRecorder recorder(Options());
+  EXPECT_EQ(Run(recorder, 20, 150).size(), 1u);
+  while (!ReadAttemptPace(run_dir_, 3).ok()) absl::SleepFor(absl::Milliseconds(1));
+}
+
+// Another launcher may have the run directory.
+TEST_F(PaceRecorderTest, WritesNothingUnlessItIsFinished) {
+  { PaceRecorder recorder(Options()); }
+  EXPECT_FALSE(std::filesystem::exists(RunDirectory(run_dir_).prometheus));
+}
+
+TEST_F(PaceRecorderTest, AStalledFileSystemHoldsNobodyUp) {
+  // Opening it waits for somebody at its other end.
+  const std::string metrics = RunDirectory(run_dir_).metrics;
+  ASSERT_EQ(::mkfifo(metrics.c_str(), 0600), 0);
+  PaceRecorderOptions options = Options();
+  options.end_limit = absl::Milliseconds(20);
+  ::testing::internal::CaptureStderr();
+  { PaceRecorder(options).Finish(); }
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("has not answered for 20ms"));
+  const UniqueFd other_end(::open(metrics.c_str(), O_WRONLY | O_CLOEXEC));
+  while (!std::filesystem::exists(RunDirectory(run_dir_).prometheus))
+    absl::SleepFor(absl::Milliseconds(1));
 }
 
 TEST_F(PaceRecorderTest, WhatIsNoPaceIsSaid) {

@@ -190,6 +190,18 @@ TEST(RunConfigTest, TransportIsOneOfThreeAndBucketsHaveABound) {
   }
 }
 
+TEST(RunConfigTest, AStragglerIsSlowerThanTheMedianRank) {
+  RunConfig config = ValidConfig();
+  for (const double bad : {0.9, 1.0}) {
+    config.health.straggler_ratio = bad;
+    EXPECT_THAT(Faults(config), HasSubstr("health.straggler_ratio is "));
+  }
+  for (const double good : {0.0, 1.05}) {
+    config.health.straggler_ratio = good;
+    EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  }
+}
+
 TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
   const RunConfig config = ValidConfig();
   RunConfig other = config;
