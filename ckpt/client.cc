@@ -203,8 +203,11 @@ void Client::Record(const SaveEvent& event) {
       known->second.state == event.state)
     return;
   events_.push_back(event);
-  if (!is_decision) return;
-  last_of_step_[event.step] = event;
+  if (is_decision) Remember(event);
+}
+
+void Client::Remember(const SaveEvent& decision) {
+  last_of_step_[decision.step] = decision;
   if (last_of_step_.size() > 64) last_of_step_.erase(last_of_step_.begin());
 }
 
@@ -308,15 +311,20 @@ absl::Status Client::Copy(int index, const SaveIdentity& id, const RankFilePlan&
         CopyRankFile(plan, ranges, buffers_[index].memory->data(), CopyThreads(options_)));
   }
   stage.copy_ms = absl::ToDoubleMilliseconds(MonotonicNow() - start);
-  if (copy_ == nullptr) return HandOver(stage);
+  if (copy_ == nullptr) return HandOver(std::move(stage));
   unstaged_ = std::make_unique<Stage>(std::move(stage));
   return absl::OkStatus();
 }
 
-absl::Status Client::HandOver(const Stage& stage) {
-  ANYORDER_RETURN_IF_ERROR(Send(stage, MonotonicNow() + kAnswerLimit));
+// FailedPrecondition with the reason if the save was given up, here or elsewhere.
+absl::Status Client::HandOver(Stage stage) {
+  const auto before_stage = std::exchange(before_stage_, nullptr);
+  if (stage.reason.empty() && before_stage != nullptr)
+    stage.reason = std::string(before_stage().message());
+  const int buffer = static_cast<int>(stage.buffer);
+  ANYORDER_RETURN_IF_ERROR(Send(std::move(stage), MonotonicNow() + kAnswerLimit));
   const absl::Status staged = Await<Staged>(kAnswerLimit);
-  if (absl::IsFailedPrecondition(staged)) buffers_[stage.buffer].generation = 0;
+  if (absl::IsFailedPrecondition(staged)) buffers_[buffer].generation = 0;
   return staged;
 }
 
@@ -338,7 +346,7 @@ void Client::Advance() {
   if (channel_ == nullptr) {
     if (reason.empty()) reason = "the checkpoint service was lost during the copy";
   } else {
-    const absl::Status staged = HandOver(stage);
+    const absl::Status staged = HandOver(std::move(stage));
     if (!staged.ok() && reason.empty()) reason = std::string(staged.message());
     if (!staged.ok() && !absl::IsFailedPrecondition(staged)) LoseService(staged);
   }
@@ -346,7 +354,8 @@ void Client::Advance() {
 }
 
 absl::StatusOr<SaveResult> Client::Save(int64_t step, const std::vector<TensorRange>& ranges,
-                                        const std::string& metadata) {
+                                        const std::string& metadata,
+                                        std::function<absl::Status()> before_stage) {
   const absl::Time start = MonotonicNow();
   SaveResult result;
   if (step < 0 || step > kMaxStep)
@@ -362,11 +371,15 @@ absl::StatusOr<SaveResult> Client::Save(int64_t step, const std::vector<TensorRa
   ANYORDER_ASSIGN_OR_RETURN(const RankFilePlan plan, PlanRankFile(id, options_.rank, ranges));
   absl::Status staged = Reserve(plan.layout.file_bytes);
   if (absl::IsResourceExhausted(staged)) return staged;
+  before_stage_ = std::move(before_stage);
   if (staged.ok()) staged = Copy(FreeBuffer(), id, plan, ranges, metadata);
   result.stall_ms = absl::ToDoubleMilliseconds(MonotonicNow() - start);
   result.bytes = plan.layout.file_bytes;
   result.accepted = staged.ok();
   result.skip_reason = std::string(staged.message());
+  // The caller knows; the service says it to all ranks.
+  if (absl::IsFailedPrecondition(staged))
+    Remember({step, id.generation, SaveState::kAbandoned, result.skip_reason, 0, 0});
   // A refusal is an answer; anything else means that the connection is of no more use.
   if (!staged.ok() && !absl::IsFailedPrecondition(staged)) LoseService(staged);
   return result;

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -136,9 +137,13 @@ class Client {
   // accepted. The skipped outcome (both buffers busy, service gone) is not an error.
   // `metadata_json` is kept in the manifest as it is; it must be equal on all ranks, or empty on
   // ranks other than 0. All ranks must call Save equally often for a step.
+  // `before_stage`, if any, is called between the copy and the hand-over: for what has to be
+  // durable before the save can be committed, and may become so while it is copied. Its error gives
+  // the save up. It is not called where the copy has failed.
   // Errors: InvalidArgument for ranges that make no sense; ResourceExhausted as in Prepare.
   absl::StatusOr<SaveResult> Save(int64_t step, const std::vector<TensorRange>& ranges,
-                                  const std::string& metadata_json);
+                                  const std::string& metadata_json,
+                                  std::function<absl::Status()> before_stage = nullptr);
 
   // What happened since the last call, oldest first. Never blocks.
   std::vector<SaveEvent> PollEvents();
@@ -175,8 +180,9 @@ class Client {
   int FreeBuffer() const;
   // Of a copy in the background (ckpt/rank_file.h).
   void Advance();
-  absl::Status HandOver(const Stage& stage);
+  absl::Status HandOver(Stage stage);
   void Record(const SaveEvent& event);
+  void Remember(const SaveEvent& decision);
   bool IsCopying();
   void FreeMemory(Buffer& buffer);
 
@@ -184,11 +190,12 @@ class Client {
   std::unique_ptr<Channel> channel_;  // null: the service is gone
   std::array<Buffer, 2> buffers_;
   int64_t last_step_ = -1;
-  int64_t saves_ = 0;                          // at last_step_, before the current one
-  std::deque<SaveEvent> events_;               // not yet given to PollEvents
-  std::map<int64_t, SaveEvent> last_of_step_;  // newest decision of each recent step
-  std::unique_ptr<BackgroundCopy> copy_;       // null without a copier
-  std::unique_ptr<Stage> unstaged_;            // of its save, without CRCs
+  int64_t saves_ = 0;                           // at last_step_, before the current one
+  std::deque<SaveEvent> events_;                // not yet given to PollEvents
+  std::map<int64_t, SaveEvent> last_of_step_;   // newest decision of each recent step
+  std::unique_ptr<BackgroundCopy> copy_;        // null without a copier
+  std::unique_ptr<Stage> unstaged_;             // of its save, without CRCs
+  std::function<absl::Status()> before_stage_;  // of the save that is copied
 };
 
 // Asks the service behind `socket_path` to finish what is staged and exit; needs no Client. With

@@ -197,22 +197,14 @@ bool Trainer::EvaluateIfDue(StepMetrics& metrics) {
 
 void Trainer::SaveOrSkip(bool all_can_save) {
   if (!all_can_save) return saver_->SkipSave(step_);
-  const absl::Time started = MonotonicNow();
-  const bool are_durable = MetricsAreDurable();
-  stall_ms_ = MillisecondsSince(started);
-  if (!are_durable) return;
-  Note(saver_->Save(step_, state_->Ranges(), Metadata()));
-  stall_ms_ += saver_->last_stall_ms();
-}
-
-// What a checkpoint vouches for is durable before it is staged. Equal on all ranks; a save that is
-// given up for it counts as failed.
-bool Trainer::MetricsAreDurable() {
-  const absl::Status synced = reporter_ == nullptr ? absl::OkStatus() : reporter_->Sync();
-  int64_t are_durable[] = {synced.ok() ? 1 : 0};
-  communicator_.AllReduceMin(absl::MakeSpan(are_durable));
-  if (!synced.ok()) saver_->CountFailure(step_, std::string(synced.message()));
-  return are_durable[0] == 1;
+  // What a checkpoint vouches for is durable before it is staged.
+  std::function<absl::Status()> await_metrics;
+  if (reporter_ != nullptr) {
+    reporter_->BeginSync();
+    await_metrics = [this] { return reporter_->AwaitSync(); };
+  }
+  Note(saver_->Save(step_, state_->Ranges(), Metadata(), std::move(await_metrics)));
+  stall_ms_ = saver_->last_stall_ms();
 }
 
 void Trainer::Report(StepMetrics& metrics) {

@@ -134,7 +134,6 @@ class Trainer {
                            const std::string& where) const;
   bool EvaluateIfDue(StepMetrics& metrics);
   void SaveOrSkip(bool all_can_save);
-  bool MetricsAreDurable();
   void Report(StepMetrics& metrics);
   void RecordEnd(const absl::StatusOr<TrainEnd>& end);
   std::string Metadata() const;

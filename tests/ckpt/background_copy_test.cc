@@ -117,7 +117,10 @@ TEST_F(BackgroundCopyTest, SaveReturnsBeforeTheCopyAndCommitsItsBytes) {
   const State state(3);
   {
     auto clients = Connect(copier);
-    SaveAll(clients, 40, state);
+    int asked = 0;
+    const auto before_stage = [&asked] { return ++asked, absl::OkStatus(); };
+    EXPECT_TRUE(clients[0]->Save(40, state.Ranges(0, 2), "{}", before_stage)->accepted);
+    EXPECT_TRUE(clients[1]->Save(40, state.Ranges(1, 2), "")->accepted);
     // Nobody has what the device has not copied, and nothing else is taken meanwhile.
     EXPECT_TRUE(absl::IsDeadlineExceeded(clients[0]->WaitStaged(40, absl::Milliseconds(50))));
     EXPECT_TRUE(absl::IsDeadlineExceeded(clients[0]->WaitCommitted(40, absl::Milliseconds(50))));
@@ -126,9 +129,11 @@ TEST_F(BackgroundCopyTest, SaveReturnsBeforeTheCopyAndCommitsItsBytes) {
     EXPECT_THAT(reason, HasSubstr("still being copied out of the device's memory"));
     for (const SaveEvent& event : clients[1]->PollEvents())
       EXPECT_EQ(event.state, SaveState::kCopying);
+    EXPECT_EQ(asked, 0);
 
     copier.Finish();
     EXPECT_TRUE(clients[0]->WaitStaged(40, absl::Seconds(30)).ok());
+    EXPECT_EQ(asked, 1);
     ExpectCommitted(*clients[0], 40);
     EXPECT_TRUE(clients[0]->CanSave(&reason)) << reason;
   }

@@ -328,6 +328,32 @@ TEST_F(ServiceTest, TrainingGoesOnWithoutTheService) {
   ExpectCommitted(*clients[0], 300);
 }
 
+TEST_F(ServiceTest, WhatMustBeDurableFirstIsAwaitedBeforeTheHandOver) {
+  Serve(Options());
+  const State state(2);
+  auto clients = ConnectAll(2);
+  const auto save = [&](int64_t step, const absl::Status& ready) {
+    EXPECT_TRUE(clients[1]->Save(step, state.Ranges(1, 2), "")->accepted);
+    return clients[0]->Save(step, state.Ranges(0, 2), "{}", [&clients, ready, step] {
+      for (const SaveEvent& event : clients[1]->PollEvents())
+        EXPECT_TRUE(event.step != step || event.state == SaveState::kCopying);  // not staged by all
+      return ready;
+    });
+  };
+  EXPECT_TRUE(save(100, absl::OkStatus())->accepted);
+  ExpectCommitted(*clients[0], 100);
+
+  const SaveResult given_up = save(200, absl::UnavailableError("its metrics are lost")).value();
+  EXPECT_FALSE(given_up.accepted);
+  EXPECT_EQ(given_up.skip_reason, "its metrics are lost");
+  EXPECT_THAT(clients[1]->WaitCommitted(200, absl::Seconds(30)).message(),
+              HasSubstr("its metrics are lost"));
+  for (const SaveEvent& event : clients[0]->PollEvents())
+    EXPECT_NE(event.state, SaveState::kAbandoned) << "its caller knows";
+  EXPECT_TRUE(save(300, absl::OkStatus())->accepted);
+  ExpectCommitted(*clients[0], 300);
+}
+
 TEST_F(ServiceTest, SenselessRangesAreRefused) {
   Serve(Options());
   auto clients = ConnectAll(1);

@@ -86,7 +86,10 @@ class Reporter {
   // Metrics that cannot be written are kept, with a warning, until they can; what only people look
   // at (TensorBoard, the loss curve) is given up with a warning.
   void Step(const StepMetrics& metrics);
-  // Before a checkpoint of the last step is staged: what it vouches for is made durable.
+  // Before a checkpoint of the last step is staged what it vouches for is made durable: begun
+  // before the copy, which takes as long, and awaited after it.
+  void BeginSync() { metrics_.BeginSync(); }
+  absl::Status AwaitSync() { return metrics_.AwaitSync(); }
   absl::Status Sync() { return metrics_.Sync(); }
   // Something that is not a matter of course: in the ledger, and as a warning.
   absl::Status Incident(ledger::Event event, const std::string& warning);

@@ -128,12 +128,20 @@ absl::Status MetricsLog::WriteKept() {
   return absl::OkStatus();
 }
 
-absl::Status MetricsLog::Sync() {
-  ANYORDER_RETURN_IF_ERROR(sync_fault_);
-  ANYORDER_RETURN_IF_ERROR(WriteKept());
-  sync_fault_ = file_.Sync();
-  if (sync_fault_.ok()) durable_step_ = last_step_;
-  return sync_fault_;
+void MetricsLog::BeginSync() {
+  AwaitSync().IgnoreError();  // an error stays
+  unwritten_ = WriteKept();
+  if (!sync_fault_.ok() || !unwritten_.ok()) return;
+  syncing_step_ = last_step_;
+  syncing_ = std::async(std::launch::async, [this] { return file_.Sync(); });
+}
+
+absl::Status MetricsLog::AwaitSync() {
+  if (syncing_.valid()) {
+    sync_fault_ = syncing_.get();
+    if (sync_fault_.ok()) durable_step_ = syncing_step_;
+  }
+  return sync_fault_.ok() ? unwritten_ : sync_fault_;
 }
 
 absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {

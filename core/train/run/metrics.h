@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <future>
 #include <optional>
 #include <string>
 #include <utility>
@@ -66,10 +67,17 @@ class MetricsLog {
   // Writes the line behind those that could not be written before. After an error it is kept, and
   // the next call tries again.
   absl::Status Append(StepMetrics metrics);
-  // Writes what is kept and makes all lines survive a power cut. An error of the disk stays: what
-  // the kernel dropped then is not to be had back.
-  absl::Status Sync();
-  // The last step whose line Sync has made durable; 0: none.
+  // Writes what is kept and begins, in a thread, to make all lines survive a power cut. Lines may
+  // be appended meanwhile. REQUIRES: the log is not moved from here on.
+  void BeginSync();
+  // Waits for it, and says how it ended. An error of the disk stays: what the kernel dropped then
+  // is not to be had back.
+  absl::Status AwaitSync();
+  absl::Status Sync() {
+    BeginSync();
+    return AwaitSync();
+  }
+  // The last step whose line is known to be durable; 0: none.
   int64_t durable_step() const { return durable_step_; }
 
  private:
@@ -80,7 +88,10 @@ class MetricsLog {
   std::deque<std::string> kept_;  // lines in the order of their steps
   int64_t last_step_ = 0;
   int64_t durable_step_ = 0;
+  int64_t syncing_step_ = 0;
+  absl::Status unwritten_;  // why BeginSync had nothing to sync
   absl::Status sync_fault_;
+  std::future<absl::Status> syncing_;  // last: reads file_
 };
 
 // All whole lines, in file order. Empty if there is no such file; lines that do not parse are left

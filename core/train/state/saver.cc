@@ -33,8 +33,9 @@ absl::Status Saver::Prepare(const std::vector<ckpt::TensorRange>& ranges) {
 bool Saver::CanSave() { return client_->CanSave(&skip_reason_); }
 
 absl::Status Saver::Save(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
-                         const std::string& metadata) {
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::SaveResult result, client_->Save(step, ranges, metadata));
+                         const std::string& metadata, std::function<absl::Status()> before_stage) {
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::SaveResult result,
+                            client_->Save(step, ranges, metadata, std::move(before_stage)));
   last_stall_ms_ = result.stall_ms;
   if (result.accepted) {
     saved_step_ = step;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,12 +39,11 @@ class Saver {
   bool CanSave();
 
   // The ranks agreed (in the step's reduction) to save, or that one of them cannot. Save: no rank
-  // may skip it.
+  // may skip it. `before_stage`: as in ckpt::Client::Save.
   absl::Status Save(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
-                    const std::string& metadata);
+                    const std::string& metadata,
+                    std::function<absl::Status()> before_stage = nullptr);
   void SkipSave(int64_t step);
-  // A save came to nothing, for this reason; too many in a row are a fault.
-  void CountFailure(int64_t step, const std::string& reason);
 
   // Collective: makes sure that a checkpoint of `step` is committed or, if a stop is urgent
   // (stop_signal.h), staged. Unavailable or DeadlineExceeded if that fails or takes too long.
@@ -70,6 +70,8 @@ class Saver {
   absl::Status AwaitCommit(int64_t step);
   absl::Status SaveAndAgree(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                             const std::string& metadata);
+  // A save came to nothing, for this reason; too many in a row are a fault.
+  void CountFailure(int64_t step, const std::string& reason);
   void TakeEvents();
 
   const CheckpointConfig& config_;
