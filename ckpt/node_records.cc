@@ -16,6 +16,8 @@ namespace {
 
 // Quick while a commit takes milliseconds, gentle on a shared file system later.
 constexpr absl::Duration kFirstPause = absl::Milliseconds(2);
+constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
+constexpr absl::Duration kLongestPausePerNode = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -57,6 +59,10 @@ absl::Status NodeRecords::Look() {
 
 bool NodeRecords::IsThere(int node) const {
   return !absl::IsNotFound(fs_->OpenForRead(PathOf(node)).status());
+}
+
+absl::Duration LongestPauseOf(int num_nodes) {
+  return std::max(kLongestPause, num_nodes * kLongestPausePerNode);
 }
 
 NodeWait::NodeWait(absl::Duration limit, absl::Duration ended_grace, absl::Duration longest_pause)

@@ -18,20 +18,12 @@ namespace anyorder::ckpt {
 
 namespace {
 
-// The nodes that wait for the decision look more rarely the more they are, so that together they do
-// not look more often than a few dozen.
+// The coordinator's looks.
 constexpr absl::Duration kLongestPoll = absl::Milliseconds(500);
-constexpr absl::Duration kLongestPollPerNode = absl::Milliseconds(20);
-
-// They look at one name, that of their own vote. The first look and each so many after it are at
-// the names of all that can have happened: a vote that came after the decision against it stays, as
-// does one whose coordinator ended before it heard of the save.
+// Nodes that wait look at one name, that of their own vote. The first look and each so many after
+// it are at the names of all that can have happened: a vote that came after the decision against it
+// stays, as does one whose coordinator ended before it heard of the save.
 constexpr int kLooksToAllNames = 8;
-
-absl::Duration LongestPoll(const QueuedSave& save) {
-  if (save.is_coordinator) return kLongestPoll;
-  return std::max(kLongestPoll, save.job.id.num_nodes * kLongestPollPerNode);
-}
 
 std::vector<int> RanksOf(const SaveJob& job) {
   std::vector<int> ranks;
@@ -147,7 +139,8 @@ absl::Status SaveWriter::LookForDecision(const SaveIdentity& id, int look, std::
 absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* progress) {
   const SaveIdentity& id = save.job.id;
   const auto sleep = [this](absl::Duration time) { return queue_.Sleep(time); };
-  NodeWait wait(options_.vote_limit, options_.ended_grace, LongestPoll(save));
+  NodeWait wait(options_.vote_limit, options_.ended_grace,
+                save.is_coordinator ? kLongestPoll : LongestPauseOf(id.num_nodes));
   NodeRecords votes = log_->VotesOf(id);
   for (int look = 0;; ++look) {
     std::string ended;

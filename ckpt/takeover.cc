@@ -19,6 +19,7 @@
 #include "ckpt/client.h"
 #include "ckpt/commit.h"
 #include "ckpt/layout.h"
+#include "ckpt/node_records.h"
 #include "ckpt/reader.h"
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
@@ -76,14 +77,19 @@ class RecoveryLog {
 };
 
 absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
-  const absl::Time deadline = MonotonicNow() + o.predecessor_limit + o.lease_lifetime;
+  const absl::Status undecided =
+      Unavailable("the service of node 0 did not take the lease on '", o.run_dir, "'");
+  const auto sleep = [](absl::Duration time) {
+    absl::SleepFor(time);
+    return true;
+  };
+  NodeWait wait(o.predecessor_limit + o.lease_lifetime, absl::ZeroDuration(),
+                LongestPauseOf(o.num_nodes));
   while (true) {
     const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
     if (owner.ok() && owner->run_id == o.run_id && owner->attempt == o.attempt)
       return absl::OkStatus();
-    if (MonotonicNow() > deadline)
-      return DeadlineExceeded("the service of node 0 did not take the lease on '", o.run_dir, "'");
-    absl::SleepFor(absl::Milliseconds(50));
+    ANYORDER_RETURN_IF_ERROR(wait.Pause(undecided, /*ended=*/"", sleep));
   }
 }
 
