@@ -26,12 +26,14 @@ class Mailbox {
   void Put(int from, Message message) {
     const std::lock_guard<std::mutex> lock(mutex_);
     messages_[from].push_back(std::move(message));
-    changed_.notify_all();
+    if (awaited_ == from) changed_.notify_one();
   }
   Message Take(int from) {
     std::unique_lock<std::mutex> lock(mutex_);
     std::deque<Message>& queue = messages_[from];
+    awaited_ = from;
     changed_.wait(lock, [&] { return !queue.empty(); });
+    awaited_ = -1;
     Message message = std::move(queue.front());
     queue.pop_front();
     return message;
@@ -40,6 +42,7 @@ class Mailbox {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  int awaited_ = -1;  // whose message its rank waits for; a thousand ranks are not woken for others
   std::map<int, std::deque<Message>> messages_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "core/base/check.h"
@@ -12,7 +13,7 @@
 
 namespace anyorder::testing {
 
-class WeightlessBackend final : public ForwardingBackend {
+class WeightlessBackend : public ForwardingBackend {
  public:
   WeightlessBackend() : ForwardingBackend(kernels::MakeReferenceBackend()) {}
 
@@ -28,15 +29,18 @@ class WeightlessBackend final : public ForwardingBackend {
    public:
     explicit Addresses(int64_t bytes)
         : bytes_(bytes),
-          data_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+          data_(::mmap(nullptr, MappedBytes(), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
       ANYORDER_CHECK(data_ != MAP_FAILED) << bytes << " bytes of addresses";
     }
-    ~Addresses() override { ::munmap(data_, bytes_); }
+    ~Addresses() override { ::munmap(data_, MappedBytes()); }
     void* data() const override { return data_; }
     int64_t size_bytes() const override { return bytes_; }
 
    private:
+    // No bytes have an address, too.
+    size_t MappedBytes() const { return static_cast<size_t>(std::max<int64_t>(bytes_, 1)); }
+
     const int64_t bytes_;
     void* const data_;
   };
