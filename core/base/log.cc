@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/stderr_output.h"
 #include "core/base/utc_time.h"
 
 namespace anyorder {
@@ -17,9 +18,7 @@ std::string& ProcessName() {
 }
 
 void WriteLine(absl::string_view level, absl::string_view message) {
-  const std::string line = absl::StrCat(LogPrefix(), level, message, "\n");
-  // A failed write to stderr has nowhere to be reported.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  WriteToStderr(absl::StrCat(LogPrefix(), level, message, "\n"));
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/stderr_output.h"
+
 namespace anyorder {
 
 int ExitStatusFor(const absl::Status& status) {
@@ -55,8 +57,7 @@ int ReportAndExitStatus(absl::string_view program, const absl::Status& status) {
     if (!is_written) outcome = ErrnoStatus("write", "standard output", errno == 0 ? EIO : errno);
   }
   if (!outcome.ok()) {
-    std::fprintf(stderr, "%s: %s\n", std::string(program).c_str(),
-                 std::string(outcome.message()).c_str());
+    WriteToStderr(absl::StrCat(program, ": ", outcome.message(), "\n"));
   }
   return ExitStatusFor(outcome);
 }

@@ -14,6 +14,7 @@
 
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
+#include "core/base/stderr_output.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -26,6 +27,12 @@ constexpr char kSrunExit[] = ": Exited with exit code ";
 absl::StatusOr<OutputRelay> OutputRelay::Open(const std::string& log_path, bool is_shown) {
   ANYORDER_ASSIGN_OR_RETURN(AppendFile log, AppendFile::Open(log_path));
   return OutputRelay(std::move(log), is_shown);
+}
+
+OutputRelay::OutputRelay(AppendFile log, bool is_shown) : is_shown_(is_shown) {
+  const auto file = std::make_shared<AppendFile>(std::move(log));
+  log_ = std::make_unique<BoundedWriter>(
+      [file](absl::string_view bytes) { file->Append(bytes).IgnoreError(); });
 }
 
 absl::StatusOr<ChildProcess> OutputRelay::Start(SpawnOptions options) {
@@ -52,9 +59,7 @@ void OutputRelay::Pump(int timeout_ms) {
 }
 
 void OutputRelay::Take(const std::string& source, absl::string_view bytes) {
-  // A terminal that went away must not stop the run.
-  [[maybe_unused]] const ssize_t shown =
-      is_shown_ ? ::write(STDERR_FILENO, bytes.data(), bytes.size()) : 0;
+  if (is_shown_) WriteToStderr(bytes);
   std::string& partial = partial_[source];
   absl::StrAppend(&partial, bytes);
   size_t begin = 0;
@@ -69,7 +74,7 @@ void OutputRelay::TakeLine(absl::string_view line) {
   // Of a line that was redrawn, the last state is what stayed on the screen.
   const size_t redrawn = line.rfind('\r');
   if (redrawn != absl::string_view::npos) line.remove_prefix(redrawn + 1);
-  log_.Append(absl::StrCat(line, "\n")).IgnoreError();
+  log_->Write(absl::StrCat(line, "\n"));
   // "srun: error: n2: task 3: Exited with exit code 74", "srun: error: n2: task 3: Killed", "srun:
   // error: Node failure on n2"
   if (absl::StartsWith(line, kSrunError) && srun_error_ == absl::InfiniteFuture()) {

@@ -1,9 +1,11 @@
 // What the ranks print: passed on to the launcher's stderr as it comes, kept in run-dir/train.log,
-// and its last error remembered for the message that ends a crash loop.
+// and its last error remembered for the message that ends a crash loop. Neither a terminal nor a
+// file system that takes nothing holds the launcher up (core/base/bounded_writer.h).
 
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -11,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "core/base/bounded_writer.h"
 #include "core/base/unique_fd.h"
 #include "core/train/run/run_directory.h"
 #include "launcher/process/child_process.h"
@@ -37,10 +40,10 @@ class OutputRelay {
   const std::string& last_error() const { return last_error_; }
 
  private:
-  OutputRelay(AppendFile log, bool is_shown) : log_(std::move(log)), is_shown_(is_shown) {}
+  OutputRelay(AppendFile log, bool is_shown);
   void TakeLine(absl::string_view line);
 
-  AppendFile log_;
+  std::unique_ptr<BoundedWriter> log_;
   bool is_shown_;
   UniqueFd read_end_;
   std::map<std::string, std::string> partial_;  // by source: a line not finished yet

@@ -25,6 +25,7 @@
 #include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/base/stderr_output.h"
 #include "core/base/terminal.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_config.h"
@@ -222,6 +223,7 @@ int RunLaunch(const LaunchOptions& options, bool names_ranks) {
         "--ranks is for --backend local; with --backend slurm use --ranks-per-node"));
   }
   SetLogName("launch");
+  const UnblockedStderr unblocked;
   const absl::StatusOr<int> exit_status = Launch(options);
   return exit_status.ok() ? *exit_status : Report(exit_status.status());
 }

@@ -272,7 +272,7 @@ def slow_rank(bench):
     bench.require_audit()
 
 
-# --- What a launcher must not wait for ---
+# --- What a launcher must not wait for ------------------------------------------------------------
 
 @case
 def stderr_held(bench):
@@ -285,7 +285,7 @@ def stderr_held(bench):
         os.set_blocking(write_end.fileno(), False)
         with contextlib.suppress(BlockingIOError):
             while True:
-                write_end.write(bytes(1))
+                os.write(write_end.fileno(), bytes(1))
         os.set_blocking(write_end.fileno(), True)
         stuck.touch()
         launch = bench.launch(ENDLESS, rules=[rule], stdout=write_end, stderr=write_end)
