@@ -246,7 +246,9 @@ void RankWatchdog::JudgePhases(bool is_hanging, Verdict& verdict) {
       continue;
     if (rank.silent >= limits_.report_after) continue;  // named as frozen
     const bool has_trained = state.times.steps > 0;
-    if (rank.idle < (has_trained ? limits_.end_after : limits_.report_after)) continue;
+    if (rank.idle <
+        (has_trained ? limits_.end_after : std::min(limits_.report_after, limits_.start_limit)))
+      continue;
     stuck.push_back(absl::StrCat(state.ToString(), ", no progress for ", Text(rank.idle)));
     is_new = is_new || !rank.is_stuck;
     rank.is_stuck = true;

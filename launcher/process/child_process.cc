@@ -37,6 +37,9 @@ namespace {
   }
   for (const int signal_number : {SIGTERM, SIGINT, SIGUSR1, SIGPIPE})
     ::signal(signal_number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const int null = ::open("/dev/null", O_RDONLY);
   if (null >= 0) ::dup2(null, STDIN_FILENO);
   if (options.output_fd >= 0) {

@@ -1,7 +1,3 @@
-#include <signal.h>
-#include <stdlib.h>
-#include <time.h>
-
 #include <algorithm>
 #include <csignal>
 #include <initializer_list>
@@ -21,6 +17,7 @@
 #include "core/liveness/rank_watchdog.h"
 #include "launcher/start/health_server.h"
 #include "launcher/start/launch_backend.h"
+#include "launcher/start/launch_signals.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -35,27 +32,7 @@ constexpr absl::Duration kStopLimitInStart = absl::Seconds(10);
 constexpr absl::Duration kJudgePeriod = absl::Milliseconds(250);
 constexpr int kPollMs = 50;
 
-// A signal handler can reach nothing but globals.
-volatile std::sig_atomic_t num_signals = 0;
-volatile std::sig_atomic_t last_signal = 0;
-volatile std::sig_atomic_t last_second = 0;
-bool is_slurm_job = false;
-
-// Slurm signals the batch script's children, too, and the script passes its own signal on: what
-// comes so close together is one request. Two Ctrl-C are two, however fast.
-void CountSignal(int signal_number) {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  const auto second = static_cast<std::sig_atomic_t>(now.tv_sec);
-  const bool is_echo = num_signals > 0 && second - last_second <= 1 &&
-                       (signal_number != last_signal || is_slurm_job);
-  last_signal = signal_number;
-  if (is_echo) return;
-  last_second = second;
-  num_signals = num_signals + 1;
-}
-
-bool IsAskedToStop() { return num_signals > 0; }
+bool IsAskedToStop() { return NumLaunchSignals() > 0; }
 
 // Passes on to the user what a service logs while it starts.
 class ServiceWords {
@@ -132,7 +109,7 @@ class SignalForwarder {
   void Forward(bool is_training) {
     if (!IsAskedToStop()) return;
     is_training_ = is_training;
-    const int request = std::min(static_cast<int>(num_signals), 3);
+    const int request = std::min(NumLaunchSignals(), 3);
     if (request > told_ && request == 1)
       Log("stopping: the ranks save a checkpoint first; a second signal exits without waiting for "
           "the disk");
@@ -183,7 +160,7 @@ void EndService(ProcessGroup& service) {
       service.AskToStop(/*urgent=*/false);
       asked = MonotonicNow();
     }
-    if (num_signals > 1) {
+    if (NumLaunchSignals() > 1) {
       Log("exiting: the checkpoint service commits the staged checkpoint and then exits "
           "(ckptd.log)");
       return;
@@ -302,20 +279,11 @@ int WatchUntilEnd(const AttemptOptions& options, HealthServer& health, ProcessGr
 
 }  // namespace
 
-void CatchLaunchSignals() {
-  is_slurm_job = ::getenv("SLURM_JOB_ID") != nullptr;
-  struct sigaction action {};
-  action.sa_handler = CountSignal;
-  for (const int signal_number : {SIGTERM, SIGINT, SIGUSR1})
-    sigaction(signal_number, &action, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-}
-
-int NumLaunchSignals() { return num_signals; }
-
 absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& backend,
                                OutputRelay& output) {
   if (IsAskedToStop()) return static_cast<int>(kExitRequeue);  // between two starts
+  EnterPhase("starting the checkpoint service and the ranks",
+             {.held = absl::Seconds(options.health.start_timeout_seconds)});
   ANYORDER_ASSIGN_OR_RETURN(
       const std::unique_ptr<HealthServer> health,
       HealthServer::Start({options.run_dir, options.identity.run_id, options.identity.attempt,
@@ -338,6 +306,9 @@ absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& bac
     EndService(*service);
     return ranks.status();
   }
+  // Now there may be something to save, and records to write.
+  const absl::Duration stall_limit = absl::Seconds(options.health.file_stall_seconds);
+  EnterPhase("recording the end of the ranks", {.held = stall_limit, .after_request = stall_limit});
   const int exit_status =
       WatchUntilEnd(options, *health, *service, **ranks, backend.is_distributed(), output);
   ANYORDER_RETURN_IF_ERROR(options.lease->Check());

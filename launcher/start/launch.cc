@@ -37,6 +37,7 @@
 #include "launcher/process/output_relay.h"
 #include "launcher/start/held_lease.h"
 #include "launcher/start/launch_backend.h"
+#include "launcher/start/launch_signals.h"
 #include "launcher/start/run_pace.h"
 #include "launcher/start/slurm_backend.h"
 #include "launcher/start/start_request.h"
@@ -190,8 +191,11 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
     options.run_dir = std::filesystem::absolute(options.run_dir, error).lexically_normal().string();
     if (error) return ErrnoStatus("resolve", given.run_dir, error.value());
   }
+  EnterPhase("reading the configuration and the index of the dataset", {});
   // Everything that can be refused is refused before anything is written.
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(options));
+  EnterPhase(absl::StrCat("preparing a start in '", options.run_dir, "'"),
+             {.held = absl::Seconds(config.health.start_timeout_seconds)});
   // The ranks of a Slurm job look for themselves: their machines may have what this one lacks.
   if (options.backend == "local")
     ANYORDER_RETURN_IF_ERROR(kernels::CheckDevice(config.train.device));

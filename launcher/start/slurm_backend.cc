@@ -32,6 +32,7 @@
 #include "launcher/process/new_directory.h"
 #include "launcher/process/node_place.h"
 #include "launcher/process/slurm_commands.h"
+#include "launcher/start/launch_signals.h"
 #include "launcher/start/mpi_choice.h"
 
 namespace anyorder::launcher {

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from programs import Failure, Programs, json_lines, kill, processes, trained_steps
+from programs import Failure, Programs, json_lines, kill, processes, takes_signals, trained_steps
 
 SKIPPED = 77
 # So many that no machine finishes before it is disturbed.
@@ -292,6 +292,34 @@ def stderr_held(bench):
         bench.await_commits()
         bench.stop(launch)
     require(bench.ledger("stop"), "nothing was saved where it stopped")
+
+
+@case
+def stalled_start(bench):
+    """A file does not open while a run starts: the configuration for the launcher, which is told to
+    stop; a shard for a rank, whose launcher is; and the configuration for a rank, whose start is
+    given up and made again."""
+    stuck = bench.directory / "stuck"
+    stall = lambda program, path: [{"program": program, "call": "open", "path": path, "stall_ms": 1, "while": stuck}]
+    stuck.touch()
+    launches = {}
+    for name, rules, settings in (("launcher", stall("anyorder", "tiny.toml"), ENDLESS),
+                                  ("shard", stall("anyorder-train", "shard-"), ENDLESS),
+                                  ("config", stall("anyorder-train", "config.toml"), ["train.steps=20", "health.start_timeout_seconds=5"])):
+        bench.run = bench.directory / name
+        launches[name] = bench.launch(settings, rules=rules, log=bench.directory / (name + ".log"))
+    logs = {name: lambda name=name: bench.text(bench.directory / (name + ".log")) for name in launches}
+    await_true(lambda: takes_signals(launches["launcher"].pid), "a launcher that takes signals")
+    await_true(lambda: "starting at step" in logs["shard"](), "a rank that begins")
+    for name in ("launcher", "shard"):
+        launches[name].send_signal(signal.SIGTERM)
+    for name in ("launcher", "shard"):
+        require(launches[name].wait(90) == 75, logs[name]())
+    require("while reading the configuration" in logs["launcher"](), logs["launcher"]())
+    await_true(lambda: "starting again" in logs["config"](), "a start that is given up: %s" % logs["config"]())
+    require("in phase 'config.toml', no progress for" in logs["config"](), logs["config"]())
+    stuck.unlink()
+    require(launches["config"].wait(90) == 0, logs["config"]())
 
 
 @case

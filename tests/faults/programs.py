@@ -93,20 +93,21 @@ class Launch:
     def status(self):
         return self.process.poll()
 
-    def catches_signals(self):
-        """Whether its handlers are in place; before that it is not the launcher yet."""
-        try:
-            text = pathlib.Path("/proc/%d/status" % self.process.pid).read_text()
-        except OSError:
-            return False
-        caught = int(next(line for line in text.splitlines() if line.startswith("SigCgt")).split()[1], 16)
-        return bool(caught >> (signal.SIGTERM - 1) & 1)
-
     def wait(self, seconds, what):
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise Failure("%s: the launch did not end within %d s" % (what, seconds))
+
+
+def takes_signals(pid):
+    """Whether a launcher waits for them; before that it is not the launcher yet."""
+    try:
+        text = pathlib.Path("/proc/%d/status" % pid).read_text()
+    except OSError:
+        return False
+    blocked = int(next(line for line in text.splitlines() if line.startswith("SigBlk")).split()[1], 16)
+    return bool(blocked >> (signal.SIGTERM - 1) & 1)
 
 
 def processes(run):

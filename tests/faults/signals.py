@@ -7,7 +7,7 @@ import time
 
 from disturbed_run import DisturbedRun, choose
 from held_thread import HeldThread
-from programs import STEPS, Failure, Launch, StateLog, await_gone, json_lines, kill, processes, trained_steps
+from programs import STEPS, Failure, Launch, StateLog, await_gone, json_lines, kill, processes, takes_signals, trained_steps
 
 PHASES = {"start-up": 3, "data wait": 3, "step": 3, "evaluation": 4, "save": 3, "last checkpoint": 2, "between restarts": 3}
 RECEIVERS = {"launcher": 4, "one rank": 3, "all ranks": 1}
@@ -82,7 +82,7 @@ class StoppedRun(DisturbedRun):
         started = time.monotonic()
         is_killed = False
         while self.launch.status() is None:
-            if not self.launch.catches_signals():
+            if not takes_signals(self.launch.process.pid):
                 time.sleep(0.002)
                 continue  # a signal to a program that has not begun simply ends it
             passed, steps, records = time.monotonic() - started, trained_steps(self.run), saves.new_records()
