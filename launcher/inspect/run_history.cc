@@ -79,12 +79,17 @@ void AddStep(const StepTime& line, TimeShares& shares) {
   shares[kEvaluation] += evaluation;
 }
 
-// Fills the spans of one start one after the other; `cursor` is where the last one ended.
+// Lines of one start are written one after the other: a larger step back is of the clock.
+constexpr absl::Duration kClockSetBack = absl::Seconds(1);
+
+// Fills the spans of one start one after the other; `cursor` is where the last one ended. Times are
+// of the clock as it was when the run began: `set_back` is by how much it was set back since.
 class SpanFiller {
  public:
-  explicit SpanFiller(absl::Time begin) : cursor_(begin) {}
+  SpanFiller(absl::Time begin, absl::Duration& set_back) : cursor_(begin), set_back_(set_back) {}
 
   void FillUntil(absl::Time end, TimeClass time_class) {
+    end += set_back_;
     if (end <= cursor_) return;
     shares_[time_class] += end - cursor_;
     cursor_ = end;
@@ -98,7 +103,12 @@ class SpanFiller {
     for (const StepTime* line : lines) {
       AddStep(*line, shares_);
       const absl::Duration known = absl::Milliseconds(line->step_ms + line->evaluation_ms);
-      const absl::Time time = line->time == absl::InfinitePast() ? cursor_ + known : line->time;
+      absl::Time time =
+          line->time == absl::InfinitePast() ? cursor_ + known : line->time + set_back_;
+      if (time < cursor_ - kClockSetBack) {
+        set_back_ += cursor_ + known - time;
+        time = cursor_ + known;
+      }
       absl::Duration& excess = line == lines.front() ? shares_[preparation] : rest;
       excess += time - cursor_ - known;
       cursor_ = time;
@@ -111,6 +121,7 @@ class SpanFiller {
 
  private:
   absl::Time cursor_;
+  absl::Duration& set_back_;
   TimeShares shares_{};
 };
 
@@ -172,10 +183,11 @@ WallTime MeasureWallTime(const std::vector<LedgerRecord>& ledger,
   WallTime result;
   const Traces* previous = nullptr;
   absl::Time end;
+  absl::Duration set_back;
   for (const Traces& traces : all) {
     const absl::Time begin = previous == nullptr ? *traces.start : end;
     const TimeClass preparation = previous == nullptr ? kStart : kRestart;
-    SpanFiller filler(begin);
+    SpanFiller filler(begin, set_back);
     const bool was_requested = previous != nullptr && WasRequested(previous->exit_status);
     filler.FillUntil(*traces.start, was_requested ? kStopped : kRestart);
     if (traces.train) filler.FillUntil(*traces.train, preparation);

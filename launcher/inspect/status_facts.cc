@@ -21,6 +21,11 @@ namespace {
 constexpr size_t kRecentSteps = 200;
 constexpr absl::Duration kSlurmPatience = absl::Seconds(3);
 
+// Zero if the clock was set back since.
+absl::Duration SinceThen(absl::Time then, absl::Time now) {
+  return std::max(now - then, absl::ZeroDuration());
+}
+
 // From each start to the last record or line of metrics of it; `is_running` up to now.
 // `newest_lines`: by attempt. A start that was killed has lines after its last record.
 absl::Duration WallTimeOf(const std::vector<LedgerRecord>& ledger,
@@ -62,14 +67,17 @@ std::optional<LastCommit> FindLastCommit(const StatusFacts& facts) {
   for (auto record = facts.ledger.rbegin(); record != facts.ledger.rend(); ++record) {
     const auto* written = record->As<ledger::Commit>();
     if (written == nullptr || written->step != newest->step) continue;
-    commit.age = facts.now - ParseUtcTime(record->time).value_or(facts.now);
+    commit.age = SinceThen(ParseUtcTime(record->time).value_or(facts.now), facts.now);
     return commit;
   }
   // The service committed it when no rank was left to write it down.
   std::error_code error;
   const auto modified = std::filesystem::last_write_time(newest->directory, error);
-  if (!error)
-    commit.age = absl::FromChrono(std::filesystem::file_time_type::clock::now() - modified);
+  if (!error) {
+    const absl::Duration age =
+        absl::FromChrono(std::filesystem::file_time_type::clock::now() - modified);
+    commit.age = std::max(age, absl::ZeroDuration());
+  }
   return commit;
 }
 
@@ -157,12 +165,13 @@ void StatusCollector::DescribeProgress(StatusFacts& facts) const {
   facts.step = last.step;
   const std::optional<absl::Time> from = ParseUtcTime(first.time);
   const std::optional<absl::Time> to = ParseUtcTime(last.time);
-  if (from && to && last.step > first.step) {
+  // Where the clock was set back meanwhile, the last step has to do.
+  if (from && to && *to > *from && last.step > first.step) {
     facts.per_step = (*to - *from) / (last.step - first.step);
   } else if (last.step_ms > 0) {
     facts.per_step = absl::Milliseconds(last.step_ms);
   }
-  if (to) facts.silence = std::max(facts.now - *to, absl::ZeroDuration());
+  if (to) facts.silence = SinceThen(*to, facts.now);
 }
 
 absl::StatusOr<StatusFacts> StatusCollector::Collect() {
