@@ -2,10 +2,14 @@
 
 #include <unistd.h>
 
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/monotonic_clock.h"
+#include "core/base/repeat_limit.h"
 #include "core/base/stderr_output.h"
 #include "core/base/utc_time.h"
 
@@ -18,7 +22,14 @@ std::string& ProcessName() {
 }
 
 void WriteLine(absl::string_view level, absl::string_view message) {
-  WriteToStderr(absl::StrCat(LogPrefix(), level, message, "\n"));
+  static std::mutex mutex;
+  static auto* const limit = new RepeatLimit;
+  std::vector<std::string> lines;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    lines = limit->Admit(absl::StrCat(level, message), MonotonicNow());
+  }
+  for (const std::string& line : lines) WriteToStderr(absl::StrCat(LogPrefix(), line, "\n"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // One line per event on stderr: "2026-01-31T12:00:00.123Z host[rank 3] message".
 //
-// Thread-safe: each line is one write(2), so lines of several ranks in one file never mix.
+// Thread-safe: each line is one write(2), so lines of several ranks in one file never mix. A line
+// that comes again and again is written a few times, and then counted (repeat_limit.h).
 
 #pragma once
 
