@@ -18,6 +18,7 @@
 #include "launcher/process/node_place.h"
 #include "launcher/start/launch_backend.h"
 #include "launcher/start/mpi_choice.h"
+#include "launcher/start/room.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -53,6 +54,7 @@ class LocalBackend final : public LaunchBackend {
     scratch_ = ScratchOnNode(root, "local", temporary);
     ANYORDER_RETURN_IF_ERROR(RemoveScratch(scratch_));
     ANYORDER_RETURN_IF_ERROR(MakeScratch(scratch_));
+    ANYORDER_RETURN_IF_ERROR(CheckRoom(scratch_, ranks_));
     Place place;
     place.ranks = ranks_;
     return place;

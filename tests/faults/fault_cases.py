@@ -1,6 +1,7 @@
 """One fault that is made on purpose in a real run, and what must become of it (README.md).
 fault_cases.py BIN_DIR WORK_DIR SHIM CASE; `prepare` first makes the dataset that all cases share."""
 import contextlib
+import ctypes
 import errno
 import os
 import pathlib
@@ -44,7 +45,7 @@ class Bench:
     def __init__(self, programs, directory, shim):
         self.programs, self.directory, self.shim = programs, directory, shim
         self.run, self.log = directory / "run", directory / "log"
-        self.launched = []
+        self.launched, self.mounted = [], []
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
 
@@ -93,6 +94,18 @@ class Bench:
         self.await_commits(commits + 1)
         self.stop(launch)
 
+    def mount_disk(self, directory, size):
+        """An empty disk of `size` there, which only this process and what it starts can see. Ends
+        the case where that is not allowed."""
+        clone_newns = 0x20000
+        commands = [["mount", "--make-rprivate", "/"], ["mount", "-t", "tmpfs", "-o", "size=%s" % size, "tmpfs", directory]]
+        directory.mkdir(exist_ok=True)
+        if (ctypes.CDLL(None).unshare(clone_newns) != 0 or
+                any(subprocess.run(command, capture_output=True).returncode != 0 for command in commands)):
+            print("SKIPPED: needs root and a tmpfs")
+            sys.exit(SKIPPED)
+        self.mounted.append(directory)
+
     def text(self, log=None):
         path = log or self.log
         return path.read_text(errors="replace")[-3000:] if path.exists() else ""
@@ -110,6 +123,8 @@ class Bench:
         for pids in processes(self.run).values():
             kill(pids, signal.SIGCONT)
             kill(pids)
+        for directory in self.mounted:
+            subprocess.run(["umount", "--lazy", directory])
 
 
 # --- Leases ---------------------------------------------------------------------------------------
@@ -177,34 +192,42 @@ def cut_ledger(bench):
 
 @case
 def full_disk_for_a_moment(bench):
-    """The disk under a run is filled and emptied again and again."""
+    """The disk under a run is filled and emptied again and again: every command works meanwhile and
+    after it, and the run ends in the state of one that nobody disturbed."""
+    settings = ["train.steps=1500", "checkpoint.every=50"]
     disk = bench.directory / "disk"
-    disk.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk], capture_output=True).returncode != 0:
-        print("SKIPPED: needs root and a tmpfs")
-        sys.exit(SKIPPED)
-    try:
-        bench.run = disk / "run"
-        launch = bench.launch([*ENDLESS, "checkpoint.max_failed_saves=1000"])
-        bench.await_commits()
-        for _ in range(6):
-            with contextlib.suppress(OSError), open(disk / "ballast", "wb", buffering=0) as ballast:
-                while True:
-                    ballast.write(bytes(512))
-            steps = trained_steps(bench.run)
-            time.sleep(0.3)
-            (disk / "ballast").unlink()
-            if launch.poll() is not None:
-                break
-            await_true(lambda: trained_steps(bench.run) > steps or launch.poll() is not None, "steps after the disk had room")
-        if launch.poll() is None:
-            launch.send_signal(signal.SIGTERM)
-        require(launch.wait(90) in (74, 75, 93), bench.text())
-        bench.stop_when_resumed()
-        bench.require_audit()
-    finally:
-        bench.close()
-        subprocess.run(["umount", disk])
+    bench.mount_disk(disk, "24m")
+    undisturbed = bench.directory / "run"
+    reference = bench.launch(settings, log=bench.directory / "reference.log")
+    bench.run = disk / "run"
+    again = lambda: bench.launch([*settings, "checkpoint.max_failed_saves=1000"])
+    launch = again()
+    bench.await_commits()
+    for _ in range(4):
+        given_up = bench.log.read_text().count("was not saved")
+        fill(disk / "ballast")
+        await_true(lambda: launch.poll() is not None or bench.log.read_text().count("was not saved") > given_up, "a save without room")
+        done = bench.anyorder("status", "--run-dir", bench.run)
+        require(done.returncode == 0, "status on a full disk: %s" % done.stderr)
+        (disk / "ballast").unlink()
+        if launch.poll() is not None:
+            require(launch.returncode in (0, 74, 93), "status %d: %s" % (launch.returncode, bench.text()))
+            launch = again()
+        time.sleep(0.3)
+    if launch.wait(90) != 0:
+        bench.await_end(again(), 0)
+    bench.require_audit()
+    require(reference.wait(90) == 0, bench.text(bench.directory / "reference.log"))
+    states = {bench.programs.state_digest(run, 1500) for run in (bench.run, undisturbed)}
+    require(len(states) == 1, "the run ends in another state than the undisturbed one")
+
+
+def fill(file):
+    with contextlib.suppress(OSError), open(file, "wb", buffering=0) as ballast:
+        for block in (1 << 20, 4096):
+            with contextlib.suppress(OSError):
+                while ballast.write(bytes(block)) == block:
+                    pass
 
 
 @case
@@ -295,6 +318,18 @@ def stderr_held(bench):
 
 
 @case
+def deaf_mpirun(bench):
+    """mpirun is stopped, and so passes no request on: its ranks are ended all the same."""
+    launch = bench.launch([*ENDLESS, "health.contact_timeout_seconds=5"])
+    bench.await_commits()
+    kill(processes(bench.run)["mpirun"], signal.SIGSTOP)
+    bench.stop(launch)
+    require("which mpirun or srun does not pass on" in bench.text(), bench.text())
+    require(not processes(bench.run).get("anyorder-train"), "ranks outlive their launcher")
+    bench.require_audit()
+
+
+@case
 def stalled_start(bench):
     """A file does not open while a run starts: the configuration for the launcher, which is told to
     stop; a shard for a rank, whose launcher is; and the configuration for a rank, whose start is
@@ -344,20 +379,36 @@ def clock_set(bench):
 
 @case
 def no_room(bench):
-    """What Open MPI needs of a machine is checked before it can hang."""
-    few = bench.launch(before=["prlimit", "--nofile=32:32"])
+    """What Open MPI needs of a machine is checked before it can hang or be killed."""
+    few = bench.launch(["train.steps=10"], before=["prlimit", "--nofile=32:32"])
     bench.await_end(few, 74)
-    require(re.search("may open 32 files, but mpirun needs", bench.text()), bench.text())
-    disk = bench.directory / "disk"
-    disk.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True).returncode != 0:
-        print("SKIPPED in part: needs root and a tmpfs")
-        return
-    try:
-        bench.await_end(bench.launch(before=["env", "TMPDIR=%s" % disk]), 74)
-        require(re.search("disk' has .* KiB free, but mpirun", bench.text()), bench.text())
-    finally:
-        subprocess.run(["umount", disk])
+    require("may open 32 files, but mpirun" in bench.text(), bench.text())
+    raised = bench.launch(["train.steps=10"], before=["prlimit", "--nofile=32:1024"])
+    bench.await_end(raised, 0)
+    small = bench.directory / "small"
+    for disk, size, temporary in ((small, "8m", small), (pathlib.Path("/dev/shm"), "3m", bench.directory)):
+        bench.mount_disk(disk, size)
+        bench.await_end(bench.launch(["train.steps=10"], before=["env", "TMPDIR=%s" % temporary]), 74)
+        said = "'%s' has %d KiB free, but mpirun and the ranks need" % (disk, 1024 * int(size[:-1]))
+        require(said in bench.text(), bench.text())
+
+
+@case
+def stalled_files(bench):
+    """No call into the run directory comes back, for longer than services and ranks may be silent:
+    that is said, nobody is ended, and the run goes on when it is over."""
+    stuck = bench.directory / "stuck"
+    rules = [{"call": call, "path": "stalled_files/run/", "stall_ms": 1, "while": stuck} for call in ("write", "sync", "open", "rename", "unlink")]
+    launch = bench.launch([*ENDLESS, "health.contact_timeout_seconds=6", "dist.hang_report_seconds=3"], ranks=2, rules=rules)
+    bench.await_commits()
+    stuck.touch()
+    await_true(lambda: "file system stalls on" in bench.text(), "a stall that is said: %s" % bench.text())
+    stuck.unlink()
+    await_true(lambda: "file system answers again on" in bench.text(), "the end of the stall")
+    bench.await_commits(len(bench.ledger("commit")) + 2)
+    bench.stop(launch)
+    require(len(bench.ledger("start")) == 1 and "killing" not in bench.text(), bench.text())
+    bench.require_audit()
 
 
 def main():
