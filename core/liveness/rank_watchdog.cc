@@ -59,6 +59,7 @@ Verdict RankWatchdog::Judge(const RunHealth& newest, absl::Time now) {
   JudgeFiles(verdict);
   JudgeNodes(verdict);
   JudgeArrival(verdict);
+  JudgeEnd(step, verdict);
   JudgeSilence(verdict);
   const bool is_hanging = JudgeCollective(verdict);
   JudgePhases(is_hanging, verdict);
@@ -100,7 +101,7 @@ void RankWatchdog::TakeRank(const RankReport& report, int node, absl::Duration s
   rank.has_come = true;
   rank.node = node;
   rank.last = report;
-  has_trained_ = has_trained_ || state.times.steps > 0;
+  newest_step_ = std::max(newest_step_, state.times.steps);
 }
 
 bool RankWatchdog::IsExcused() const {
@@ -158,6 +159,16 @@ void RankWatchdog::JudgeArrival(Verdict& verdict) {
                             " has not come up within ", Text(awaited_)));
 }
 
+// The caller asks for as long as mpirun or srun is there.
+void RankWatchdog::JudgeEnd(absl::Duration step, Verdict& verdict) {
+  const bool have_all_ended =
+      std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.is_ended(); });
+  all_ended_ = have_all_ended ? all_ended_ + step : absl::ZeroDuration();
+  if (all_ended_ < limits_.service_limit) return;
+  End(verdict, absl::StrCat("all ranks have ended ", Text(all_ended_),
+                            " ago, and what started them (mpirun or srun) has not"));
+}
+
 void RankWatchdog::JudgeSilence(Verdict& verdict) {
   for (Rank& rank : ranks_) {
     if (!rank.has_come || rank.is_ended()) continue;
@@ -196,8 +207,9 @@ bool RankWatchdog::JudgeCollective(Verdict& verdict) {
                                                       : a.idle > b.idle;
   };
   for (const Rank& rank : ranks_) {
-    if (rank.is_waiting() && rank.idle >= limits_.report_after &&
-        (first == nullptr || is_before(rank, *first)))
+    // One that is stopped in a collective does not wait: the others may be in a later one.
+    if (rank.is_waiting() && rank.silent < limits_.report_after / 2 &&
+        rank.idle >= limits_.report_after && (first == nullptr || is_before(rank, *first)))
       first = &rank;
   }
   if (first == nullptr) return false;

@@ -18,7 +18,7 @@ struct WatchLimits {
   absl::Duration end_after = absl::Minutes(15);     // and one that only a new start ends
   // For each phase before a rank's first step, from its last progress; also until all have come.
   absl::Duration start_limit = absl::Minutes(10);
-  absl::Duration service_limit = absl::Minutes(1);     // a node's silence
+  absl::Duration service_limit = absl::Minutes(1);     // a node's silence; mpirun's, at the end
   absl::Duration file_stall_limit = absl::Minutes(5);  // so long waits for a file are excused
 };
 
@@ -38,8 +38,9 @@ class RankWatchdog {
   // Call it several times a second from the start of the ranks on. `now`: MonotonicNow().
   Verdict Judge(const RunHealth& newest, absl::Time now);
 
-  // Whether a rank has done a step: from then on ranks obey a request to stop.
-  bool has_trained() const { return has_trained_; }
+  // The newest step that a rank has done; 0: none since the start. From the first one on ranks obey
+  // a request to stop.
+  int64_t newest_step() const { return newest_step_; }
   // Whether a service was silent for its limit.
   bool has_silent_service() const;
 
@@ -73,6 +74,7 @@ class RankWatchdog {
   void JudgeNodes(Verdict& verdict);
   void JudgeFiles(Verdict& verdict);
   void JudgeArrival(Verdict& verdict);
+  void JudgeEnd(absl::Duration step, Verdict& verdict);
   void JudgeSilence(Verdict& verdict);
   bool JudgeCollective(Verdict& verdict);
   void JudgePhases(bool is_hanging, Verdict& verdict);
@@ -86,7 +88,8 @@ class RankWatchdog {
   absl::Time last_look_ = absl::InfinitePast();
   absl::Duration awaited_;       // for ranks that have not come
   int64_t reported_number_ = 0;  // of the collective last reported
-  bool has_trained_ = false;
+  int64_t newest_step_ = 0;
+  absl::Duration all_ended_;  // for how long all ranks have
   bool has_ended_ = false;
 };
 

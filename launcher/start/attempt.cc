@@ -103,12 +103,15 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& o
 // the commit, the third kills them.
 class SignalForwarder {
  public:
-  explicit SignalForwarder(ProcessGroup& ranks) : ranks_(ranks) {}
+  // `deaf_limit`: for how long ranks may train on after the first request.
+  SignalForwarder(ProcessGroup& ranks, absl::Duration deaf_limit)
+      : ranks_(ranks), deaf_limit_(deaf_limit) {}
 
-  // `is_training`: whether the ranks have begun, and so listen.
-  void Forward(bool is_training) {
+  // `newest_step`: that a rank has done; 0: they have not begun, and maybe do not listen.
+  void Forward(int64_t newest_step) {
     if (!IsAskedToStop()) return;
-    is_training_ = is_training;
+    is_training_ = newest_step > 0;
+    if (step_when_asked_ == 0) step_when_asked_ = newest_step;
     const int request = std::min(NumLaunchSignals(), 3);
     if (request > told_ && request == 1)
       Log("stopping: the ranks save a checkpoint first; a second signal exits without waiting for "
@@ -130,22 +133,38 @@ class SignalForwarder {
       asked_ = std::min(asked_, sent_);
     }
     told_ = request;
-    if (is_training_ || is_killed_ || MonotonicNow() - asked_ < kStopLimitInStart) return;
-    LogWarning("killing the ranks, which did not stop and have not begun to train");
+    KillIfDeaf(newest_step);
+  }
+
+ private:
+  // Ranks that do not listen yet, or an mpirun that passes nothing on: one that is stopped.
+  void KillIfDeaf(int64_t newest_step) {
+    const absl::Duration waited = MonotonicNow() - asked_;
+    // The request may come in the middle of a step, and stops the ranks after the next.
+    const bool trains_on = newest_step > step_when_asked_ + 2;
+    if (is_killed_ || waited < (is_training_ ? deaf_limit_ : kStopLimitInStart)) return;
+    if (is_training_ && !trains_on) return;  // in a long step or save; the watchdog judges them
+    LogWarning(is_training_
+                   ? absl::StrCat("killing the ranks: they train on ",
+                                  absl::FormatDuration(absl::Trunc(waited, absl::Seconds(1))),
+                                  " after the request to stop, which mpirun or srun does not pass "
+                                  "on; steps since the last checkpoint are lost")
+                   : "killing the ranks, which did not stop and have not begun to train");
     is_killed_ = true;
     ranks_.Kill();
   }
 
- private:
   bool IsDueAgain() {
     const absl::Duration waited = MonotonicNow() - sent_;
     return waited > (is_training_ ? kRepeatRequestInTraining : kRepeatRequest);
   }
 
   ProcessGroup& ranks_;
+  const absl::Duration deaf_limit_;
   int told_ = 0;
+  int64_t step_when_asked_ = 0;  // or the first one after that
   bool is_training_ = false;
-  bool is_killed_ = false;  // before it trained
+  bool is_killed_ = false;  // by us, because they do not listen
   absl::Time sent_ = absl::InfinitePast();
   absl::Time asked_ = absl::InfiniteFuture();  // first
 };
@@ -202,7 +221,7 @@ class Watchdog {
     if (judge_.has_silent_service()) service_.Kill();
     return true;
   }
-  bool has_trained() const { return judge_.has_trained(); }
+  int64_t newest_step() const { return judge_.newest_step(); }
 
  private:
   static liveness::WatchLimits LimitsOf(const AttemptOptions& options) {
@@ -250,13 +269,13 @@ int EndOfRanks(int exit_status) {
 
 int WatchUntilEnd(const AttemptOptions& options, HealthServer& health, ProcessGroup& service,
                   ProcessGroup& ranks, bool is_distributed, OutputRelay& output) {
-  SignalForwarder signals(ranks);
+  SignalForwarder signals(ranks, absl::Seconds(options.health.contact_timeout_seconds));
   Watchdog watchdog(options, health, service, ranks);
   bool service_is_lost = false;
   absl::Time service_end = absl::InfiniteFuture();
   while (!ranks.Poll()) {
     output.Pump(kPollMs);
-    signals.Forward(watchdog.has_trained());
+    signals.Forward(watchdog.newest_step());
     if (options.lease->is_lost()) ranks.Kill();
     service_is_lost = watchdog.Poll() || service_is_lost;  // then it is killed with the ranks
     if (service.Poll()) service_end = std::min(service_end, MonotonicNow());

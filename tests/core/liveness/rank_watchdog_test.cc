@@ -83,7 +83,7 @@ TEST_F(RankWatchdogTest, RanksThatGoOnAreLeftAlone) {
   }
   EXPECT_THAT(reports_, IsEmpty());
   EXPECT_THAT(ends_, IsEmpty());
-  EXPECT_TRUE(watchdog_.has_trained());
+  EXPECT_GT(watchdog_.newest_step(), 0);
 }
 
 TEST_F(RankWatchdogTest, OneReportSaysWhoWaitsAndForWhom) {
@@ -125,6 +125,17 @@ TEST_F(RankWatchdogTest, AHangWithoutAMissingRankSaysSo) {
   for (int i = 0; i < 4; ++i) Enter(i, 57);
   Pass(absl::Seconds(62));
   EXPECT_THAT(reports_, ElementsAre(HasSubstr("all ranks run and are in it")));
+}
+
+TEST_F(RankWatchdogTest, WhatStartedTheRanksMayNotStayWithoutThem) {
+  for (int i = 0; i < 4; ++i) rank(i).has_ended = i > 0;
+  Pass(absl::Seconds(70));
+  for (int i = 0; i < 4; ++i) report_of(i) = {rank(i), /*is_connected=*/false};
+  rank(0).has_ended = true;
+  Pass(absl::Seconds(55));
+  EXPECT_THAT(ends_, IsEmpty());
+  Pass(absl::Seconds(10));
+  EXPECT_THAT(ends_, ElementsAre(HasSubstr("all ranks have ended 1m ago")));
 }
 
 TEST_F(RankWatchdogTest, AFrozenRankIsNamedAndEndsTheStart) {
@@ -266,7 +277,7 @@ TEST_F(StartOfRanksTest, LoadingMayTakeHoursAsLongAsItGoesOn) {
   }
   EXPECT_THAT(reports_, IsEmpty());
   EXPECT_THAT(ends_, IsEmpty());
-  EXPECT_FALSE(watchdog_.has_trained());
+  EXPECT_EQ(watchdog_.newest_step(), 0);
   Pass(absl::Minutes(11));
   EXPECT_THAT(ends_, ElementsAre(HasSubstr("rank 0")));
 }
