@@ -45,7 +45,7 @@ class Bench:
     def __init__(self, programs, directory, shim):
         self.programs, self.directory, self.shim = programs, directory, shim
         self.run, self.log = directory / "run", directory / "log"
-        self.launched, self.mounted = [], []
+        self.launched, self.mounted, self.runs = [], [], set()
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
 
@@ -59,6 +59,7 @@ class Bench:
 
     def launch(self, settings=(), ranks=1, rules=(), clock=None, before=(), more=(), log=None, **popen):
         """`before`: words in front of the command; `more`: at its end."""
+        self.runs.add(self.run)
         command = [*before, *self.programs.launch_command(self.run, ranks, settings), *more]
         log = log or self.log
         with open(log, "ab") as out:
@@ -120,9 +121,10 @@ class Bench:
                 launch.send_signal(signal.SIGCONT)
                 launch.kill()
                 launch.wait()
-        for pids in processes(self.run).values():
-            kill(pids, signal.SIGCONT)
-            kill(pids)
+        for run in self.runs:
+            for pids in processes(run).values():
+                kill(pids, signal.SIGCONT)
+                kill(pids)
         for directory in self.mounted:
             subprocess.run(["umount", "--lazy", directory])
 
@@ -140,33 +142,38 @@ def other_machine():
 
 @case
 def lost_lease(bench):
-    """A launcher sleeps while its ranks train: a second launch is refused and has changed nothing.
-    Then its ranks die, and a third goes on: the sleeper, awake again, ends and writes nothing, and
-    its successor does not notice."""
+    """Two launchers sleep while their ranks train. To one run a second launch comes: it is refused
+    and has changed nothing. Of the other the ranks die, and a second launch goes on: the sleeper,
+    awake again, ends and writes nothing, and its successor does not notice."""
     words = other_machine()
-    first = bench.launch(ENDLESS)
-    bench.await_commits()
-    frozen = (bench.run / "config.toml").read_bytes()
-    first.send_signal(signal.SIGSTOP)
-    log = bench.directory / "second.log"
-    second = bench.launch(["train.steps=200", *ENDLESS[1:]], before=words, more=["--allow-schedule-change"], log=log)
-    require(second.wait(90) == 64 and "in use by" in bench.text(log), "the second launch: %s" % bench.text(log))
-    require((bench.run / "config.toml").read_bytes() == frozen, "a refused launch changed config.toml")
+    used, taken = bench.directory / "used", bench.directory / "taken"
+    logs = {name: bench.directory / (name + ".log") for name in ("refused", "successor")}
+    sleepers = {}
+    for bench.run in (used, taken):
+        sleepers[bench.run] = bench.launch(ENDLESS)
+        bench.await_commits()
+        sleepers[bench.run].send_signal(signal.SIGSTOP)
+    kill(pid for name in ("mpirun", "anyorder-train", "anyorder-ckptd") for pid in processes(taken).get(name, []))
+    commits = len(bench.ledger("commit"))
+    successor = bench.launch(ENDLESS, before=words, log=logs["successor"])
+    bench.run = used
+    frozen = (used / "config.toml").read_bytes()
+    refused = bench.launch(["train.steps=200", *ENDLESS[1:]], before=words, more=["--allow-schedule-change"], log=logs["refused"])
+    # Both wait for as long as a lease lives.
+    require(refused.wait(90) == 64 and "in use by" in bench.text(logs["refused"]), bench.text(logs["refused"]))
+    require((used / "config.toml").read_bytes() == frozen, "a refused launch changed config.toml")
     require(not bench.ledger("schedule"), "a refused launch recorded its schedule")
-    for pids in (processes(bench.run).get(name, []) for name in ("mpirun", "anyorder-train", "anyorder-ckptd")):
-        kill(pids)
-    log = bench.directory / "third.log"
-    third = bench.launch(ENDLESS, before=words, log=log)
-    bench.await_commits(len(bench.ledger("commit")) + 1)
-    first.send_signal(signal.SIGCONT)
-    bench.await_end(first, 93)
-    require(re.search(r"was taken by run '.*', attempt 3, process", bench.text()), bench.text())
+    bench.run = taken
+    bench.await_commits(commits + 1)
+    sleepers[taken].send_signal(signal.SIGCONT)
+    bench.await_end(sleepers[taken], 93)
+    require(re.search(r"was taken by run '.*', attempt 2, process", bench.text()), bench.text())
     require(not [r for r in bench.ledger("exit") if r["attempt"] == 1], "a launcher without a lease wrote to the ledger")
     bench.await_commits(len(bench.ledger("commit")) + 1)
     # To the launcher, not to what gave it its own process numbers.
-    children = pathlib.Path("/proc/%d/task/%d/children" % (third.pid, third.pid)).read_text().split()
+    children = pathlib.Path("/proc/%d/task/%d/children" % (successor.pid, successor.pid)).read_text().split()
     kill([int(pid) for pid in children], signal.SIGTERM)
-    require(third.wait(60) == 75, bench.text(log))
+    require(successor.wait(60) == 75, bench.text(logs["successor"]))
     bench.require_audit()
 
 
