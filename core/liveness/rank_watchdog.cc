@@ -164,7 +164,7 @@ void RankWatchdog::JudgeEnd(absl::Duration step, Verdict& verdict) {
   const bool have_all_ended =
       std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.is_ended(); });
   all_ended_ = have_all_ended ? all_ended_ + step : absl::ZeroDuration();
-  if (all_ended_ < limits_.service_limit) return;
+  if (all_ended_ < std::max(limits_.service_limit, kGoneLimit)) return;
   End(verdict, absl::StrCat("all ranks have ended ", Text(all_ended_),
                             " ago, and what started them (mpirun or srun) has not"));
 }

@@ -325,9 +325,10 @@ absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& bac
     EndService(*service);
     return ranks.status();
   }
-  // Now there may be something to save, and records to write.
-  const absl::Duration stall_limit = absl::Seconds(options.health.file_stall_seconds);
-  EnterPhase("recording the end of the ranks", {.held = stall_limit, .after_request = stall_limit});
+  // Now there is something to save and to record, which is worth waiting for.
+  EnterPhase("following the ranks and recording their end",
+             {.held = absl::InfiniteDuration(),
+              .after_request = absl::Seconds(options.health.file_stall_seconds)});
   const int exit_status =
       WatchUntilEnd(options, *health, *service, **ranks, backend.is_distributed(), output);
   ANYORDER_RETURN_IF_ERROR(options.lease->Check());

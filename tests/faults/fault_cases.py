@@ -327,7 +327,7 @@ def stderr_held(bench):
 @case
 def deaf_mpirun(bench):
     """mpirun is stopped, and so passes no request on: its ranks are ended all the same."""
-    launch = bench.launch([*ENDLESS, "health.contact_timeout_seconds=5"])
+    launch = bench.launch([*ENDLESS, "health.contact_timeout_seconds=8"])
     bench.await_commits()
     kill(processes(bench.run)["mpirun"], signal.SIGSTOP)
     bench.stop(launch)
@@ -347,7 +347,7 @@ def stalled_start(bench):
     launches = {}
     for name, rules, settings in (("launcher", stall("anyorder", "tiny.toml"), ENDLESS),
                                   ("shard", stall("anyorder-train", "shard-"), ENDLESS),
-                                  ("config", stall("anyorder-train", "config.toml"), ["train.steps=20", "health.start_timeout_seconds=5"])):
+                                  ("config", stall("anyorder-train", "config.toml"), ["train.steps=20", "health.start_timeout_seconds=12"])):
         bench.run = bench.directory / name
         launches[name] = bench.launch(settings, rules=rules, log=bench.directory / (name + ".log"))
     logs = {name: lambda name=name: bench.text(bench.directory / (name + ".log")) for name in launches}
@@ -406,7 +406,7 @@ def stalled_files(bench):
     that is said, nobody is ended, and the run goes on when it is over."""
     stuck = bench.directory / "stuck"
     rules = [{"call": call, "path": "stalled_files/run/", "stall_ms": 1, "while": stuck} for call in ("write", "sync", "open", "rename", "unlink")]
-    launch = bench.launch([*ENDLESS, "health.contact_timeout_seconds=6", "dist.hang_report_seconds=3"], ranks=2, rules=rules)
+    launch = bench.launch([*ENDLESS, "health.contact_timeout_seconds=8", "dist.hang_report_seconds=3"], ranks=2, rules=rules)
     bench.await_commits()
     stuck.touch()
     await_true(lambda: "file system stalls on" in bench.text(), "a stall that is said: %s" % bench.text())
