@@ -1,5 +1,6 @@
 #include "ckpt/protocol.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -123,15 +124,28 @@ bool IsSameUser(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return InvalidArgument("socket path '", path, "' has ", path.size(),
-                           " characters, the limit is ", sizeof(address.sun_path) - 1,
-                           "; give a shorter --socket");
+struct UnixAddress {
+  sockaddr_un name{};
+  UniqueFd directory;  // to be open while the name is used
+};
+
+// A path that is too long for an address is written as a name in its open directory. A short one in
+// /tmp would be another user's to take.
+absl::StatusOr<UnixAddress> AddressOf(const std::string& path) {
+  UnixAddress address;
+  address.name.sun_family = AF_UNIX;
+  std::string text = path;
+  if (path.size() >= sizeof(address.name.sun_path)) {
+    address.directory = UniqueFd(open(ParentPath(path).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!address.directory.valid())
+      return Unavailable("open directory '", ParentPath(path), "': ", std::strerror(errno));
+    text = absl::StrCat("/proc/self/fd/", address.directory.get(), "/", BaseName(path));
   }
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  if (text.size() >= sizeof(address.name.sun_path)) {
+    return InvalidArgument("socket name '", BaseName(path), "' has ", BaseName(path).size(),
+                           " characters, which no address holds; give a shorter --socket");
+  }
+  std::memcpy(address.name.sun_path, text.c_str(), text.size() + 1);
   return address;
 }
 
@@ -140,16 +154,17 @@ struct Connected {
   int error = 0;  // errno; EAGAIN: somebody listens, whose queue is full
 };
 absl::StatusOr<Connected> Connect(const std::string& socket_path) {
-  ANYORDER_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(socket_path));
+  ANYORDER_ASSIGN_OR_RETURN(const UnixAddress address, AddressOf(socket_path));
   Connected peer;
   peer.fd = UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!peer.fd.valid()) return ErrnoStatus("socket", socket_path);
-  if (connect(peer.fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+  if (connect(peer.fd.get(), reinterpret_cast<const sockaddr*>(&address.name),
+              sizeof(address.name)) != 0)
     peer.error = errno;
   return peer;
 }
 
-// Creates `directory` and missing parents; the last one must be private to this user.
+// Creates `directory` if needed; it must be private to this user.
 absl::Status MakePrivateDirectory(const std::string& directory) {
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
     return ErrnoStatus("mkdir", directory);
@@ -327,11 +342,7 @@ absl::StatusOr<Message> Channel::Receive(absl::Time deadline) {
 }
 
 std::string DefaultSocketPath(absl::string_view run_dir, int node) {
-  const std::string name = absl::StrFormat("node%02d.sock", node);
-  const std::string inside = absl::StrCat(run_dir, "/.ckptd/", name);
-  if (inside.size() < sizeof(sockaddr_un::sun_path)) return inside;
-  const uint32_t hash = Crc32c(run_dir.data(), static_cast<int64_t>(run_dir.size()));
-  return absl::StrFormat("/tmp/anyorder-%d/%08x-%s", geteuid(), hash, name);
+  return absl::StrFormat("%s/.ckptd/node%02d.sock", run_dir, node);
 }
 
 absl::StatusOr<Channel> ConnectChannel(const std::string& socket_path) {
@@ -347,15 +358,15 @@ absl::StatusOr<Channel> ConnectChannel(const std::string& socket_path) {
 }
 
 absl::StatusOr<UniqueFd> ListenOn(const std::string& socket_path) {
-  ANYORDER_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(socket_path));
   ANYORDER_RETURN_IF_ERROR(MakePrivateDirectory(ParentPath(socket_path)));
+  ANYORDER_ASSIGN_OR_RETURN(const UnixAddress address, AddressOf(socket_path));
   ANYORDER_ASSIGN_OR_RETURN(const Connected peer, Connect(socket_path));
   if (peer.error == 0 || peer.error == EAGAIN)
     return AlreadyExists("a checkpoint service listens on '", socket_path, "' already");
   unlink(socket_path.c_str());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoStatus("socket", socket_path);
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.name), sizeof(address.name)) != 0)
     return ErrnoStatus("bind", socket_path);
   if (listen(fd.get(), SOMAXCONN) != 0) return ErrnoStatus("listen", socket_path);
   return fd;

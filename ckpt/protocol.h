@@ -241,8 +241,7 @@ class Channel {
   absl::Status receive_fault_;
 };
 
-// run-dir/.ckptd/node00.sock, or a path under /tmp/anyorder-UID when that is too long for a socket
-// address.
+// run-dir/.ckptd/node00.sock. It may be longer than a socket's address.
 std::string DefaultSocketPath(absl::string_view run_dir, int node);
 
 // Connects; the peer must run as the same user (SO_PEERCRED). Does not wait: of a peer that accepts
@@ -252,8 +251,8 @@ absl::StatusOr<Channel> ConnectChannel(const std::string& socket_path);
 
 // Makes the socket's directory (mode 0700, ours) and listens. A socket file that nobody answers is
 // replaced.
-// Errors: AlreadyExists if somebody does; InvalidArgument if the path is too long; PermissionDenied
-// if the directory belongs to someone else or is open to others.
+// Errors: AlreadyExists if somebody does; InvalidArgument if its last name is too long;
+// PermissionDenied if the directory belongs to someone else or is open to others.
 absl::StatusOr<UniqueFd> ListenOn(const std::string& socket_path);
 
 // Accepts one connection of the same user. Unavailable if there is none or the peer is another

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,9 +21,11 @@
 
 #include "ckpt/staging_buffer.h"
 #include "core/base/crc32c.h"
+#include "core/base/file_system.h"
 #include "core/base/monotonic_clock.h"
 #include "tests/ckpt/service_fixture.h"
 #include "tests/ckpt/stage_message.h"
+#include "tests/testing/stranger.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -212,10 +215,68 @@ TEST(SocketTest, ALeftOverSocketIsReplacedALiveOneIsNot) {
   EXPECT_TRUE(absl::IsAlreadyExists(ListenOn(path).status()));
 }
 
-TEST(SocketTest, ALongPathIsRefusedAndTheDefaultIsShort) {
-  EXPECT_THAT(ListenOn("/tmp/" + std::string(200, 'x') + "/s").status().message(),
-              HasSubstr("the limit is 107"));
-  EXPECT_LT(DefaultSocketPath("/" + std::string(300, 'x'), 3).size(), 107u);
+// Of a run directory that any name in /tmp could stand in for.
+std::string LongRunDirectory(const TemporaryDirectory& parent) {
+  const std::string path = absl::StrCat(parent.path(), "/", std::string(200, 'x'));
+  EXPECT_TRUE(std::filesystem::create_directory(path));
+  return path;
+}
+
+TEST(SocketTest, APathMayBeLongerThanAnAddress) {
+  const TemporaryDirectory directory;
+  const std::string path = DefaultSocketPath(LongRunDirectory(directory), 3);
+  ASSERT_GT(path.size(), sizeof(sockaddr_un::sun_path));
+  EXPECT_TRUE(absl::IsUnavailable(ConnectChannel(path).status()));  // not there yet
+  const auto listener = ListenOn(path);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  EXPECT_TRUE(std::filesystem::is_socket(path));
+  EXPECT_TRUE(ConnectChannel(path).ok());
+  EXPECT_TRUE(AcceptChannel(listener->get()).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(ListenOn(path).status()));
+  EXPECT_THAT(
+      ListenOn(absl::StrCat(ParentPath(path), "/", std::string(200, 's'))).status().message(),
+      HasSubstr("which no address holds"));
+}
+
+TEST(SocketTest, AStrangerWhoTakesNamesInTmpIsInNobodysWay) {
+  ANYORDER_NEEDS_STRANGER();
+  const TemporaryDirectory directory;
+  const std::string run = LongRunDirectory(directory);
+  const std::string taken = absl::StrCat("/tmp/anyorder-", geteuid());
+  const bool is_new = AsStranger([&] { return mkdir(taken.c_str(), 0777) == 0; });
+  const auto listener = ListenOn(DefaultSocketPath(run, 0));
+  EXPECT_TRUE(listener.ok()) << listener.status();
+  EXPECT_TRUE(ConnectChannel(DefaultSocketPath(run, 0)).ok());
+  if (is_new) std::filesystem::remove(taken);
+}
+
+TEST(SocketTest, AStrangerNeitherReachesASocketNorStandsInForOne) {
+  ANYORDER_NEEDS_STRANGER();
+  const TemporaryDirectory directory;
+  ASSERT_EQ(chmod(directory.path().c_str(), 0777), 0);
+  const std::string path = directory.path() + "/s/sock";
+  const auto listener = ListenOn(path);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto connects = [&path] { return ConnectChannel(path).ok(); };
+  EXPECT_FALSE(AsStranger(connects));
+  // Not even where the directory lets him in.
+  std::filesystem::permissions(ParentPath(path), std::filesystem::perms::all);
+  std::filesystem::permissions(path, std::filesystem::perms::all);
+  AsStranger(connects);
+  EXPECT_THAT(AcceptChannel(listener->get()).status().message(), HasSubstr("another user"));
+
+  const std::string bait = directory.path() + "/bait";
+  const UniqueFd fake(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_TRUE(AsStranger([&] {
+    sockaddr_un name{AF_UNIX, {}};
+    std::memcpy(name.sun_path, bait.c_str(), bait.size());
+    return bind(fake.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0 &&
+           listen(fake.get(), 1) == 0;
+  }));
+  EXPECT_TRUE(absl::IsPermissionDenied(ConnectChannel(bait).status()));
+  // His directory is no place for ours.
+  ASSERT_TRUE(AsStranger([&] { return mkdir((bait + ".d").c_str(), 0700) == 0; }));
+  EXPECT_TRUE(absl::IsPermissionDenied(ListenOn(bait + ".d/sock").status()));
 }
 
 }  // namespace
