@@ -19,6 +19,7 @@
 #include "core/base/status.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/node_place.h"
+#include "launcher/process/private_files.h"
 
 namespace anyorder {
 namespace {
@@ -60,8 +61,8 @@ struct Nodes {
 absl::Status FindPlace(Nodes& nodes, ckpt::ServiceOptions& options) {
   if (nodes.list.empty()) return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(nodes.place, launcher::FindNodePlace(nodes.list, &std::getenv));
-  nodes.scratch = launcher::ScratchOnNode(options.run_dir, nodes.place->name);
-  ANYORDER_RETURN_IF_ERROR(launcher::MakeScratch(nodes.scratch));
+  ANYORDER_ASSIGN_OR_RETURN(nodes.scratch,
+                            launcher::MakeScratch(options.run_dir, nodes.place->name, "/tmp"));
   options.node = nodes.place->index;
   options.num_nodes = nodes.place->count;
   options.socket_path = launcher::ServiceSocket(nodes.scratch, options.attempt);
@@ -91,9 +92,8 @@ absl::Status Serve(Nodes nodes, ckpt::ServiceOptions options) {
   SetHandler(SIGINT, SIG_IGN);
   SetHandler(SIGUSR1, SIG_IGN);
   running_service = nullptr;
-  // The ranks are gone, and nobody else comes here. Where the lease is lost, the next start may be
-  // here already.
-  if (nodes.place && status.ok()) launcher::RemoveScratch(nodes.scratch).IgnoreError();
+  // Its own: a next start that is here already has others.
+  if (nodes.place) launcher::RemoveScratch(nodes.scratch).IgnoreError();
   return status;
 }
 
@@ -101,6 +101,7 @@ int Main(int argc, char** argv) {
   ckpt::ServiceOptions options;
   double idle_seconds = absl::ToDoubleSeconds(options.idle_limit);
   bool skip_verify = false;
+  bool is_private = false;
   Nodes nodes;
   CLI::App app(
       "Checkpoint service of one node: commits what the trainers stage, and outlives them.",
@@ -126,9 +127,11 @@ int Main(int argc, char** argv) {
                  "exit so long after the last trainer (default 60)");
   app.add_flag("--skip-verify", skip_verify,
                "do not read checkpoints back before retiring older ones");
+  app.add_flag("--private", is_private, "let nobody else read what this writes (umask 077)");
   if (const auto ended = launcher::ParseCommandLine(app, argc, argv)) return *ended;
   options.idle_limit = absl::Seconds(idle_seconds);
   options.verify_after_commit = !skip_verify;
+  if (is_private) launcher::KeepFilesPrivate();
   // The terminal or the batch script may go before the last save is on disk.
   SetHandler(SIGHUP, SIG_IGN);
   SetHandler(SIGPIPE, SIG_IGN);

@@ -32,6 +32,7 @@
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/node_place.h"
+#include "launcher/process/private_files.h"
 
 namespace anyorder {
 namespace {
@@ -74,8 +75,8 @@ void DieWithParent() {
 absl::StatusOr<launcher::NodePlace> PrepareNode(const std::string& nodes, TrainerOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const launcher::NodePlace place,
                             launcher::FindNodePlace(nodes, &::getenv));
-  const launcher::NodeScratch scratch = launcher::ScratchOnNode(options.run_dir, place.name);
-  ANYORDER_RETURN_IF_ERROR(launcher::MakeScratch(scratch));
+  ANYORDER_ASSIGN_OR_RETURN(const launcher::NodeScratch scratch,
+                            launcher::FindScratch(options.run_dir, place.name));
   options.node = place.index;
   options.num_nodes = place.count;
   options.service_socket = launcher::ServiceSocket(scratch, options.attempt);
@@ -124,6 +125,7 @@ absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator&
   const absl::Cleanup unwatch = [&communicator] { communicator.set_watch(nullptr); };
   const absl::StatusOr<RunConfig> config = LoadRunConfig(RunDirectory(options.run_dir).config, {});
   ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(config.status()));
+  if (config->run.is_private) launcher::KeepFilesPrivate();
   if (options.num_nodes > 1) {
     const std::vector<int> node_of_rank = dist::GatherNodes(communicator, options.node);
     const std::vector<int> ranks_of_nodes = dist::CountRanksOfNodes(node_of_rank);

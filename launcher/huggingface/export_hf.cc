@@ -28,6 +28,7 @@
 #include "launcher/huggingface/spiece_file.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/new_directory.h"
+#include "launcher/process/private_files.h"
 #include "launcher/start/imported_run.h"
 
 namespace anyorder::launcher {
@@ -191,9 +192,8 @@ absl::StatusOr<int64_t> WriteFilesOfImport(const ImportedRun& imported, const Ru
 }
 
 // Writes the files of the export into `directory`, which exists; returns the step they hold.
-absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const fs::path& directory) {
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
-                            LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const RunConfig& config,
+                                 const fs::path& directory) {
   ANYORDER_RETURN_IF_ERROR(CheckRepresentable(config));
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                             OpenSavedStep(options.run_dir, options.step));
@@ -216,9 +216,12 @@ absl::Status ExportHuggingFace(const ExportOptions& options) {
   SetLogName("export");
   ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
   ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
+                            LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  if (config.run.is_private) KeepFilesPrivate();
   ANYORDER_ASSIGN_OR_RETURN(NewDirectory directory,
                             NewDirectory::Create(options.output, "--output"));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t step, WriteAll(options, directory.path()));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t step, WriteAll(options, config, directory.path()));
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
   absl::PrintF("exported step %d to %s\n", step, directory.output().string());
   return absl::OkStatus();

@@ -33,6 +33,7 @@
 #include "launcher/huggingface/spiece_file.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/new_directory.h"
+#include "launcher/process/private_files.h"
 #include "launcher/start/imported_run.h"
 #include "launcher/start/start_request.h"
 
@@ -89,6 +90,7 @@ absl::StatusOr<std::string> MakeRun(
     const ImportOptions& options, const RunConfig& config, const std::string& tokenizer_digest,
     const ParameterLayout& layout, const float* master, const std::string& source,
     const std::function<absl::Status(const RunDirectory&)>& write_files) {
+  if (config.run.is_private) KeepFilesPrivate();
   ANYORDER_ASSIGN_OR_RETURN(NewDirectory directory,
                             NewDirectory::Create(options.output, "--output"));
   const RunDirectory paths(directory.path().string());

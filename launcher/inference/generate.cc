@@ -36,6 +36,7 @@
 #include "launcher/inference/prompts.h"
 #include "launcher/inference/run_backend.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/private_files.h"
 #include "launcher/start/imported_run.h"
 
 namespace anyorder::launcher {
@@ -145,6 +146,7 @@ absl::StatusOr<Writer> OpenWriter(const GenerateOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
   Writer writer;
   ANYORDER_ASSIGN_OR_RETURN(writer.config, LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  if (writer.config.run.is_private) KeepFilesPrivate();
   const RunConfig& config = writer.config;
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));

@@ -11,7 +11,9 @@
 #include <memory>
 #include <random>
 #include <system_error>
+#include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,10 +21,11 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-#include "core/base/crc32c.h"
 #include "core/base/file_system.h"
+#include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 #include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
@@ -32,20 +35,45 @@ namespace fs = std::filesystem;
 
 constexpr char kSharedMemory[] = "/dev/shm";
 
-std::string Hash(const std::string& text) {
-  return absl::StrFormat("%08x", Crc32c(text.data(), static_cast<int64_t>(text.size())));
+constexpr char kScratchPrefix[] = "anyorder-";
+
+std::string ScratchRecord(const std::string& run_dir, const std::string& node) {
+  return absl::StrCat(run_dir, "/.launch/scratch.", node);
 }
 
-absl::Status MakePrivate(const std::string& path) {
-  if (path.empty() || ::mkdir(path.c_str(), 0700) == 0) return absl::OkStatus();
-  if (errno != EEXIST) return ErrnoStatus("mkdir", path);
+// Where others can rename or remove what is ours no check lasts.
+void WarnIfOthersRule(const std::string& parent) {
   struct stat info {};
-  if (::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
-      (info.st_mode & 077) == 0) {
-    return absl::OkStatus();
-  }
-  return PermissionDenied(
-      "'", path, "' must be a directory with mode 0700 that this user owns; have it removed");
+  if (::stat(parent.c_str(), &info) != 0) return;  // mkdtemp says it better
+  const bool is_trusted = info.st_uid == 0 || info.st_uid == ::geteuid();
+  if (is_trusted && ((info.st_mode & 022) == 0 || (info.st_mode & S_ISVTX) != 0)) return;
+  LogWarning(absl::StrFormat(
+      "other users may replace files in '%s' (owner %d, mode %o); have it owned by root with mode "
+      "1777, or set TMPDIR to a directory of your own",
+      parent, info.st_uid, info.st_mode & 07777));
+}
+
+absl::StatusOr<std::string> MakePrivate(const std::string& parent) {
+  WarnIfOthersRule(parent);
+  std::string path = absl::StrCat(parent, "/", kScratchPrefix, "XXXXXX");
+  if (::mkdtemp(path.data()) == nullptr) return ErrnoStatus("mkdir", path);
+  return path;
+}
+
+// Whether MakePrivate made it: a name in a record may belong to somebody else by now.
+bool IsPrivate(const std::string& path) {
+  struct stat info {};
+  return absl::StartsWith(BaseName(path), kScratchPrefix) && ::lstat(path.c_str(), &info) == 0 &&
+         S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & 077) == 0;
+}
+
+absl::StatusOr<NodeScratch> ReadScratch(const std::string& record) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(record));
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  NodeScratch scratch;
+  scratch.files = lines[0];
+  if (lines.size() > 1) scratch.shared_memory = lines[1];
+  return scratch;
 }
 
 constexpr char kPrefix[] = "shared-";
@@ -70,7 +98,7 @@ absl::Status CleanNode(const std::string& run_dir, const std::string& mark) {
     return absl::InvalidArgumentError(
         "clean-node is a step that `anyorder launch --backend slurm` starts");
   }
-  ANYORDER_RETURN_IF_ERROR(RemoveScratch(ScratchOnNode(run_dir, name)));
+  ANYORDER_RETURN_IF_ERROR(RemoveScratch(run_dir, name));
   const absl::Status seen = SeeSharedMark(mark);
   if (!seen.ok()) {
     std::cout << kOtherDirectoryAnswer << name << " " << seen.message() << std::endl;
@@ -97,16 +125,6 @@ absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes,
   return NodePlace{name, static_cast<int>(found - all.begin()), static_cast<int>(all.size())};
 }
 
-NodeScratch ScratchOnNode(const std::string& run_dir, const std::string& node,
-                          const std::string& parent) {
-  const std::string name =
-      absl::StrCat("/anyorder-", ::geteuid(), "-", Hash(run_dir), ".", Hash(node));
-  NodeScratch scratch;
-  scratch.files = parent + name;
-  if (::access(kSharedMemory, W_OK) == 0) scratch.shared_memory = kSharedMemory + name;
-  return scratch;
-}
-
 std::vector<std::string> MpiEnvironment(const NodeScratch& scratch) {
   std::vector<std::string> environment = {"OMPI_MCA_orte_tmpdir_base=" + scratch.files};
   if (!scratch.shared_memory.empty())
@@ -114,19 +132,44 @@ std::vector<std::string> MpiEnvironment(const NodeScratch& scratch) {
   return environment;
 }
 
-absl::Status MakeScratch(const NodeScratch& scratch) {
-  ANYORDER_RETURN_IF_ERROR(MakePrivate(scratch.files));
-  return MakePrivate(scratch.shared_memory);
+absl::StatusOr<NodeScratch> MakeScratch(const std::string& run_dir, const std::string& node,
+                                        const std::string& parent) {
+  NodeScratch scratch;
+  ANYORDER_ASSIGN_OR_RETURN(scratch.files, MakePrivate(parent));
+  absl::Cleanup remove = [&scratch] { RemoveScratch(scratch).IgnoreError(); };
+  if (::access(kSharedMemory, W_OK) == 0) {
+    ANYORDER_ASSIGN_OR_RETURN(scratch.shared_memory, MakePrivate(kSharedMemory));
+  }
+  ANYORDER_RETURN_IF_ERROR(
+      WriteFileAtomically(ScratchRecord(run_dir, node),
+                          absl::StrCat(scratch.files, "\n", scratch.shared_memory, "\n")));
+  std::move(remove).Cancel();
+  return scratch;
+}
+
+absl::StatusOr<NodeScratch> FindScratch(const std::string& run_dir, const std::string& node) {
+  const std::string record = ScratchRecord(run_dir, node);
+  ANYORDER_ASSIGN_OR_RETURN(NodeScratch scratch, ReadScratch(record));
+  for (const std::string& path : {scratch.files, scratch.shared_memory}) {
+    if (IsPrivate(path) || (path.empty() && !scratch.files.empty())) continue;
+    return PermissionDenied("'", path, "', which '", record,
+                            "' names, is no private directory of this user; start the run again");
+  }
+  return scratch;
+}
+
+absl::Status RemoveScratch(const std::string& run_dir, const std::string& node) {
+  const std::string record = ScratchRecord(run_dir, node);
+  const absl::StatusOr<NodeScratch> scratch = ReadScratch(record);
+  if (absl::IsNotFound(scratch.status())) return absl::OkStatus();
+  ANYORDER_RETURN_IF_ERROR(scratch.status());
+  ANYORDER_RETURN_IF_ERROR(RemoveScratch(*scratch));
+  return ::unlink(record.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus("remove", record);
 }
 
 absl::Status RemoveScratch(const NodeScratch& scratch) {
   for (const std::string& path : {scratch.files, scratch.shared_memory}) {
-    struct stat info {};
-    if (path.empty() || ::lstat(path.c_str(), &info) != 0) continue;
-    if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) {
-      return PermissionDenied("'", path,
-                              "' must be a directory that this user owns; have it removed");
-    }
+    if (!IsPrivate(path)) continue;
     std::error_code error;
     fs::remove_all(path, error);
     if (error) return ErrnoStatus("remove", path, error.value());

@@ -29,22 +29,29 @@ struct NodePlace {
 absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes,
                                         const EnvironmentLookup& environment);
 
-// Private directories of one run on one node: sockets and session files, and shared memory. Short,
-// because a socket's path has room for 107 bytes, and named after run and node, because pretended
-// nodes may share a disk. `shared_memory` is empty where there is no /dev/shm.
+// Directories of one start on one node: sockets and session files, and shared memory. Anybody may
+// make names next to them, so theirs are random, and RUN-DIR/.launch/scratch.NODE tells them to the
+// ranks, and to the next start, which removes what a killed one left. Short, because a socket's
+// path has room for 107 bytes. `shared_memory` is empty where there is no /dev/shm.
 struct NodeScratch {
   std::string files;
   std::string shared_memory;
 };
-// `parent`: not TMPDIR, which a site may set differently for each step of a job.
-NodeScratch ScratchOnNode(const std::string& run_dir, const std::string& node,
-                          const std::string& parent = "/tmp");
+// New ones, mode 0700, in `parent` and /dev/shm; they are written down before this returns. For
+// several processes of a node `parent` is not TMPDIR, which a site may set differently for each
+// step of a job.
+absl::StatusOr<NodeScratch> MakeScratch(const std::string& run_dir, const std::string& node,
+                                        const std::string& parent);
+// Those that were written down last. PermissionDenied if they are not, or no longer, private
+// directories of this user.
+absl::StatusOr<NodeScratch> FindScratch(const std::string& run_dir, const std::string& node);
+// Removes them, and the record of them. What is not a private directory of this user stays: the
+// name may be another user's by now.
+absl::Status RemoveScratch(const std::string& run_dir, const std::string& node);
+absl::Status RemoveScratch(const NodeScratch& scratch);
 // "NAME=value" for Open MPI, which removes its session directories and segments in an orderly end
 // only: each killed rank would leave 4 MiB of memory behind.
 std::vector<std::string> MpiEnvironment(const NodeScratch& scratch);
-// Mode 0700. PermissionDenied if another user owns one of them.
-absl::Status MakeScratch(const NodeScratch& scratch);
-absl::Status RemoveScratch(const NodeScratch& scratch);
 
 // Where the service of this start listens. Each start has its own: the one before may still be
 // finishing a save.

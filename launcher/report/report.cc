@@ -17,6 +17,7 @@
 #include "launcher/inspect/status_report.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/new_directory.h"
+#include "launcher/process/private_files.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -367,6 +368,7 @@ absl::Status WriteReport(const ReportOptions& options) {
   std::vector<ReportRun> runs;
   for (const std::string& run_dir : options.run_dirs) {
     ANYORDER_ASSIGN_OR_RETURN(ReportRun run, ReadReportRun(run_dir));
+    if (run.config.run.is_private) KeepFilesPrivate();
     runs.push_back(std::move(run));
   }
   const std::string page = ReportPage(runs, absl::Now());

@@ -34,6 +34,7 @@
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/new_directory.h"
+#include "launcher/process/private_files.h"
 #include "launcher/process/slurm_commands.h"
 #include "launcher/slurm/sbatch.h"
 #include "launcher/start/mpi_choice.h"
@@ -157,6 +158,7 @@ absl::Status Submission::Check() {
                    absl::Hex(Crc32c(config_text_.data(), static_cast<int64_t>(config_text_.size())),
                              absl::kZeroPad8),
                    ".toml");
+  if (config.run.is_private) KeepFilesPrivate();
   ANYORDER_ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_).ledger));
   return CheckTimes();
 }

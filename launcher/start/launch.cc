@@ -35,6 +35,7 @@
 #include "launcher/process/command_line.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/process/output_relay.h"
+#include "launcher/process/private_files.h"
 #include "launcher/start/held_lease.h"
 #include "launcher/start/launch_backend.h"
 #include "launcher/start/launch_signals.h"
@@ -133,7 +134,8 @@ class Run {
         RunAttempt({options_.run_dir, identity_, place, options_.resume, config_.checkpoint,
                     config_.dist, config_.health,
                     /*progress_on_terminal=*/TakesEscapes(STDERR_FILENO), &lease_, &pace,
-                    /*before_ranks=*/[this] { return FreezeConfig(); }},
+                    /*before_ranks=*/[this] { return FreezeConfig(); },
+                    /*is_private=*/config_.run.is_private},
                    backend_, output);
     ANYORDER_RETURN_IF_ERROR(lease_.Check());
     pace.Finish();
@@ -205,10 +207,12 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
                             MakeLaunchBackend(options, config));
 
   const RunDirectory paths(options.run_dir);
+  if (config.run.is_private) KeepFilesPrivate();
   ANYORDER_RETURN_IF_ERROR(MakeDirectories(paths.launch));
   ANYORDER_ASSIGN_OR_RETURN(RunIdentity identity, NextIdentity(paths));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<HeldLease> lease,
                             HeldLease::Acquire(paths, identity));
+  if (config.run.is_private) ANYORDER_RETURN_IF_ERROR(CloseToOthers(options.run_dir));
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
   ANYORDER_ASSIGN_OR_RETURN(std::optional<ledger::Schedule> schedule,

@@ -46,6 +46,7 @@ struct AttemptOptions {
   // Called once the service owns the run directory, before the ranks start: what a start that is
   // refused must not have written.
   std::function<absl::Status()> before_ranks;
+  bool is_private = false;  // run.private, which the ranks read themselves
   // A service may say nothing new for so long while it starts, which takes as long as it takes to
   // read a checkpoint that an earlier start left uncommitted.
   absl::Duration service_silence_limit = absl::Minutes(3);

@@ -11,6 +11,7 @@
 #include "ckpt/lease.h"
 #include "ckpt/protocol.h"
 #include "core/base/file_system.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "core/train/run/run_directory.h"
@@ -51,9 +52,8 @@ class LocalBackend final : public LaunchBackend {
     const std::string temporary = fs::temp_directory_path(error).string();
     if (error) return ErrnoStatus("find", "the temporary directory (TMPDIR)", error.value());
     // The launcher's lease says that nobody else uses what an earlier start left there.
-    scratch_ = ScratchOnNode(root, "local", temporary);
-    ANYORDER_RETURN_IF_ERROR(RemoveScratch(scratch_));
-    ANYORDER_RETURN_IF_ERROR(MakeScratch(scratch_));
+    ANYORDER_RETURN_IF_ERROR(RemoveScratch(root, HostName()));
+    ANYORDER_ASSIGN_OR_RETURN(scratch_, MakeScratch(root, HostName(), temporary));
     ANYORDER_RETURN_IF_ERROR(CheckRoom(scratch_, ranks_));
     Place place;
     place.ranks = ranks_;
@@ -110,7 +110,7 @@ class LocalBackend final : public LaunchBackend {
 
   bool is_distributed() const override { return false; }
   // The next start removes what stays.
-  void CleanUp() override { RemoveScratch(scratch_).IgnoreError(); }
+  void CleanUp() override { RemoveScratch(run_dir_, HostName()).IgnoreError(); }
 
  private:
   const std::string run_dir_;
@@ -147,9 +147,11 @@ std::vector<std::string> RankCommand(const AttemptOptions& options) {
 }
 
 std::vector<std::string> ServiceCommand(const AttemptOptions& options) {
-  return CommandOf("/anyorder-ckptd", options, "--keep-last",
-                   absl::StrCat(options.checkpoint.keep_last), "--keep-every",
-                   absl::StrCat(options.checkpoint.keep_every));
+  std::vector<std::string> command = CommandOf(
+      "/anyorder-ckptd", options, "--keep-last", absl::StrCat(options.checkpoint.keep_last),
+      "--keep-every", absl::StrCat(options.checkpoint.keep_every));
+  if (options.is_private) command.emplace_back("--private");
+  return command;
 }
 
 std::unique_ptr<LaunchBackend> MakeLocalBackend(const std::string& run_dir, int64_t ranks) {

@@ -205,6 +205,53 @@ long_path)
   launch "$work/$long" --ranks 2 --set train.steps=5 >$name/log 2>&1; expect_status $? 0 "a path that no socket address holds"
   expect_text "COMMITTED" $name/log ;;
 
+two_users)
+  # Another user of the machine takes names first, and tries what he can while a run runs.
+  stranger() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@" 2>/dev/null; }
+  [ "$(id -u)" -eq 0 ] && stranger true || { echo "SKIPPED: $name needs root, to act as another user"; exit 77; }
+  place=$(mktemp -d /tmp/two-users.XXXXXX) && chmod 755 "$place" && mkdir -m 1777 "$place/tmp" || fail "a place for both users"
+  shown=$place/$(printf 'a-run-directory-with-a-long-name-%.0s' 1 2 3 4 5) closed=$place/closed
+  # Names that follow from user, run directory and node.
+  foreseen=("/tmp/anyorder-$(id -u)")  # where /tmp is open to him
+  for parent in "$place/tmp" /dev/shm; do
+    foreseen+=("$parent/anyorder-$(id -u)-$(PYTHONPATH=$here python3 -c '
+import sys
+from make_run import crc32c
+print(".".join("%08x" % crc32c(word.encode()) for word in sys.argv[1:]))' "$shown" local)")
+  done
+  trap 'rm -rf "$place" "${foreseen[@]:2}"; stranger rmdir "${foreseen[@]}"' EXIT
+  for path in "${foreseen[@]}"; do ! stranger test -w "${path%/*}" || stranger mkdir "$path" || [ -d "$path" ] || fail "$path"; done
+  umask 022
+  compose "$shown" --ranks 2 --set train.steps=1000000
+  TMPDIR=$place/tmp "${command[@]}" >$name/log 2>&1 & job=$!
+  await 60 has_commit "$shown"
+  # By default he may read, but neither talk to the run nor write anywhere.
+  stranger grep -q loss "$shown/metrics.jsonl" || fail "with umask 022 everybody may read"
+  connects() {
+    (cd "$1" && stranger python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])' "$2")
+  }
+  (cd "$shown/.ckptd" && python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect("node00.sock")') || fail "no socket"
+  ! connects "$shown" .ckptd/node00.sock || fail "he reaches the service's socket"
+  ! stranger cat "$shown"/.launch/health-1 >/dev/null || fail "he reads the launcher's token"
+  scratch=$(cat "$shown"/.launch/scratch.*)
+  [ -n "$scratch" ] || fail "the run has no directory on its node"
+  for path in $scratch; do
+    [ -d "$path" ] || fail "$path is not there"
+    ! stranger ls "$path" >/dev/null || fail "he sees what is in $path"
+    ! stranger touch "$path/planted" || fail "he writes into $path"
+    ! stranger mv "$path" "$path.moved" || fail "he moves $path away"
+  done
+  kill -TERM $job; wait $job; expect_status $? 75 "a run beside another user"
+  for path in $scratch; do [ ! -e "$path" ] || fail "$path stays"; done
+  [ -z "$(ls "$shown"/.launch/scratch.* 2>/dev/null)" ] || fail "the record of removed directories stays"
+  # Asked to, the run keeps everything to itself, also in a directory that was open.
+  mkdir -m 755 "$closed"
+  launch "$closed" --ranks 2 --set train.steps=20 --set run.private=true >>$name/log 2>&1; expect_status $? 0 "a private run"
+  open=$(find "$closed" ! -type l -perm /077) && [ -z "$open" ] || fail "others may use: $open"
+  ! stranger ls "$closed" >/dev/null || fail "he lists a private run"
+  "$anyorder" report --run-dir "$closed" --output "$place/report.html" >>$name/log 2>&1; expect_status $? 0 "report"
+  ! stranger cat "$place/report.html" >/dev/null || fail "he reads a private run's report" ;;
+
 refused)
   # A second launch on a live run directory, by name of the owner.
   start $name/run --ranks 1

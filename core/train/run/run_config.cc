@@ -19,7 +19,8 @@ namespace {
 // Keys that may change between starts of one run. The dataset is compared by its digest, not by
 // where it lies.
 bool DecidesResult(absl::string_view section, absl::string_view key) {
-  for (const char* free : {"anomaly", "checkpoint", "cpu", "data", "eval", "health", "kernels"}) {
+  for (const char* free :
+       {"anomaly", "checkpoint", "cpu", "data", "eval", "health", "kernels", "run"}) {
     if (section == free) return false;
   }
   if (section == "dist") return key == "reduction";

@@ -229,6 +229,18 @@ struct CpuConfig {
   }
 };
 
+// Section [run].
+struct AccessConfig {
+  bool is_private = false;
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("private", self.is_private,
+          "Nobody but this user may read what the run writes (umask 077); otherwise the umask of "
+          "`launch` decides.");
+  }
+};
+
 struct RunConfig {
   ModelConfig model;
   SamplingConfig sampling;
@@ -243,6 +255,7 @@ struct RunConfig {
   EvalConfig eval;
   KernelsConfig kernels;
   CpuConfig cpu;
+  AccessConfig run;
 
   // visit(section name, section struct)
   template <typename Self, typename Visitor>
@@ -260,6 +273,7 @@ struct RunConfig {
     visit("eval", self.eval);
     visit("kernels", self.kernels);
     visit("cpu", self.cpu);
+    visit("run", self.run);
   }
 
   // What one section means for another: the model has the parts that the objective asks for.

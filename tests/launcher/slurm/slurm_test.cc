@@ -91,16 +91,6 @@ TEST(NodePlaceTest, IsFoundByTheNameThatSlurmGave) {
   EXPECT_TRUE(absl::IsInvalidArgument(Find("n1,n3", nullptr).status()));
 }
 
-TEST(NodePlaceTest, SocketsFitAnAddressAndDifferByNodeStartAndRun) {
-  const std::string long_name(300, 'x');
-  const std::string socket =
-      ServiceSocket(ScratchOnNode("/" + long_name, "node-" + long_name), int64_t{1} << 40);
-  EXPECT_LT(socket.size(), 107u);
-  EXPECT_NE(socket, ServiceSocket(ScratchOnNode("/" + long_name, "node-" + long_name), 1));
-  EXPECT_NE(ScratchOnNode("/a", "n1").files, ScratchOnNode("/a", "n2").files);
-  EXPECT_NE(ScratchOnNode("/a", "n1").files, ScratchOnNode("/b", "n1").files);
-}
-
 // What Slurm 22.05 prints, shortened.
 constexpr char kRunningJob[] =
     "JobId=42 JobName=my Reason=bad name UserId=me(1) GroupId=me(1) JobState=RUNNING Reason=None "

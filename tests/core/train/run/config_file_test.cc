@@ -207,6 +207,7 @@ TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
   RunConfig other = config;
   other.checkpoint.every = 7;
   other.cpu.threads = 3;
+  other.run.is_private = true;
   other.dist.transport = dist::TransportKind::kMpi;
   other.dist.bucket_mib = 1;
   other.data.shards = "moved";
