@@ -55,7 +55,7 @@ def source(name):
 
 
 def batch_script(options):
-    """Bash that sources the run's environment file, as a run's batch script does, and hands over to
+    """Bash that sources the run's environment file as a run's batch script does, and hands over to
     Python; all in one file, because nodes may not see this directory."""
     payload = {"agent": source("doctor_agent.py"), "mpi": source("doctor_mpi.py"),
                "options": options}
@@ -63,14 +63,20 @@ def batch_script(options):
     # Through a descriptor: an argument may have 128 KiB at most.
     return """#!/bin/bash
 environment=%s
-if [ -r "$environment" ]; then . "$environment"; fi
+%s
+if [ -r "$environment" ]; then
+  environment=$(realpath -- "$environment")
+  check_environment "$environment" || exit
+  . "$environment"
+fi
 command -v python3 >/dev/null || { echo 'doctor: no python3 on PATH of the batch host'; exit 127; }
 exec python3 -c 'import base64,json,zlib
 payload,probe=json.loads(zlib.decompress(base64.b64decode(open(3).read())).decode())
 exec(probe,{"__name__":"__main__","PAYLOAD":payload})' 3<<'END'
 %s
 END
-""" % (shlex.quote(options["environment"]), base64.b64encode(zlib.compress(text.encode())).decode())
+""" % (shlex.quote(options["environment"]), source("check_environment.sh"),
+       base64.b64encode(zlib.compress(text.encode())).decode())
 
 
 def parse_facts(text):

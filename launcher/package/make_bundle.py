@@ -204,7 +204,7 @@ def add_texts(stage, source, share):
     for path in sorted(share.rglob("*")):
         if path.is_file():
             stage.add(path, Path("share") / path.relative_to(share))
-    for path in sorted((*(source / "tests/gpu").glob("*"), *(source / "tests/bench/peers").glob("*.py"), *(source / "slurm").glob("doctor*"))):
+    for path in sorted((*(source / "tests/gpu").glob("*"), *(source / "tests/bench/peers").glob("*.py"), *(source / "slurm").glob("doctor*"), source / "slurm/check_environment.sh")):
         if path.is_file() and path.suffix in (".sh", ".py", ".toml", ".json", ".md", ""):
             stage.add(path, path.relative_to(source), 0o755 if path.suffix in (".sh", "") else 0o644)
 

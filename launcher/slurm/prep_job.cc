@@ -59,6 +59,7 @@ absl::Status PrepSubmission::Compose() {
   const std::string output = (here / job_.output).lexically_normal().string();
   directory_ = absl::StrCat(output.substr(0, output.find_last_not_of('/') + 1), ".slurm");
   script_ = directory_ + "/prep.sbatch";
+  ANYORDER_RETURN_IF_ERROR(CheckEnvironmentFile(directory_ + "/environment.sh"));
   const std::vector<SbatchOption> ours = {
       OurOption("--nodes", "1", ""), OurOption("--ntasks", "1", ""),
       OurOption("--chdir", here.string(), "Paths of the command line begin there:"),
@@ -73,6 +74,7 @@ absl::Status PrepSubmission::Compose() {
                     {"OUTPUT", ShellQuote(output)},
                     {"SBATCH_LINES", head},
                     {"DIRECTORY", ShellQuote(directory_)},
+                    {"CHECK_ENVIRONMENT", kCheckEnvironment},
                     {"PROGRAM", ShellQuote(ProgramDirectory() + "/anyorder-prep")},
                     {"OPTIONS", ShellCommand(job_.words)},
                     {"WORKERS", job_.has_workers ? "" : "--workers \"${SLURM_CPUS_ON_NODE:-1}\""}});

@@ -23,6 +23,7 @@ namespace {
 // A busy controller lets its clients wait for long; a job that was accepted late must still get its
 // number.
 constexpr absl::Duration kSubmitLimit = absl::Minutes(3);
+constexpr absl::Duration kCheckLimit = absl::Seconds(20);
 
 struct LongName {
   char letter;
@@ -155,6 +156,21 @@ std::string FillScript(absl::string_view script,
   for (const auto& [name, value] : values)
     replacements.emplace_back(absl::StrCat("@", name, "@"), value);
   return absl::StrReplaceAll(absl::StrJoin(lines, "\n"), replacements);
+}
+
+absl::Status CheckEnvironmentFile(const std::string& path) {
+  if (::access(path.c_str(), F_OK) != 0) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(
+      const CapturedOutput answer,
+      RunCaptured(
+          {"bash", "-c", absl::StrCat(kCheckEnvironment, "check_environment \"$1\""), "bash", path},
+          MonotonicNow() + kCheckLimit));
+  if (answer.is_late) {
+    return Unavailable("who may write '", path, "' is not known after ",
+                       absl::FormatDuration(kCheckLimit), "; does its file system answer?");
+  }
+  if (answer.exit_status == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StripTrailingAsciiWhitespace(answer.text));
 }
 
 std::string ShellQuote(absl::string_view word) {

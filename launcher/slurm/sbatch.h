@@ -35,9 +35,15 @@ bool HasOption(const std::vector<SbatchOption>& options, absl::string_view name)
 std::string ScriptHead(const std::vector<SbatchOption>& ours,
                        const std::vector<SbatchOption>& users, std::vector<std::string>* notes);
 
-// slurm/train.sbatch.in and slurm/prep.sbatch.in, which CMakeLists.txt builds into the programs.
+// slurm/train.sbatch.in, prep.sbatch.in and check_environment.sh, which CMakeLists.txt builds into
+// the programs.
 extern const char kTrainScript[];
 extern const char kPrepScript[];
+extern const char kCheckEnvironment[];
+
+// InvalidArgument, with what to do, if somebody else could write `path`, which the job is to
+// source, or put another file in its place. OK if it is not there. The job asks again.
+absl::Status CheckEnvironmentFile(const std::string& path);
 
 // One of these templates with its values: `values` holds NAME for each @NAME@. Lines that
 // begin with ## are for readers of the template alone.

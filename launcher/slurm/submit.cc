@@ -109,6 +109,7 @@ class Submission {
   std::vector<LedgerRecord> ledger_;
   std::string config_text_;
   std::string config_path_;
+  std::string environment_;
   std::string script_path_;
   std::string script_text_;
   int64_t signal_seconds_ = 0;
@@ -158,6 +159,10 @@ absl::Status Submission::Check() {
                    absl::Hex(Crc32c(config_text_.data(), static_cast<int64_t>(config_text_.size())),
                              absl::kZeroPad8),
                    ".toml");
+  environment_ = options_.environment.empty()
+                     ? slurm_ + "/environment.sh"
+                     : fs::absolute(options_.environment, error).lexically_normal().string();
+  ANYORDER_RETURN_IF_ERROR(CheckEnvironmentFile(environment_));
   if (config.run.is_private) KeepFilesPrivate();
   ANYORDER_ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_).ledger));
   return CheckTimes();
@@ -246,11 +251,6 @@ void Submission::Compose() {
   std::vector<std::string> notes;
   const std::string head = ScriptHead(OurOptions(), users_, &notes);
   for (const std::string& note : notes) Note(note);
-  std::error_code error;
-  const std::string environment =
-      options_.environment.empty()
-          ? slurm_ + "/environment.sh"
-          : fs::absolute(options_.environment, error).lexically_normal().string();
   std::vector<std::string> launch = {"--config", config_path_, "--ranks-per-node",
                                      absl::StrCat(options_.ranks_per_node)};
   if (options_.resume != "auto") launch.insert(launch.end(), {"--resume", options_.resume});
@@ -264,7 +264,8 @@ void Submission::Compose() {
        {"SBATCH_LINES", head},
        {"ANYORDER", ShellQuote(ProgramDirectory() + "/anyorder")},
        {"RUN", ShellQuote(run_dir_)},
-       {"ENVIRONMENT", ShellQuote(environment)},
+       {"ENVIRONMENT", ShellQuote(environment_)},
+       {"CHECK_ENVIRONMENT", kCheckEnvironment},
        {"MPI_REASON", starter_.reason},
        {"MPI", starter_.plugin.empty() ? "mpirun" : "srun"},
        {"LAUNCH_OPTIONS", ShellCommand(launch)},

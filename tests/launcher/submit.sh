@@ -221,8 +221,42 @@ END
   submit 0 --requeue-exit 85 --dry-run
   sed "s|^anyorder=.*|anyorder=$launcher|" out >job.sbatch
   run_job 85 USR1; ! requeued || fail "requeued twice"
-  # The environment file is sourced.
-  echo 'echo "modules are here"' >run/slurm/environment.sh; echo 0 >fake/end; run_job 0; has "modules are here" job.log ;;
+;;
+
+environment)
+  # The job sources a file that nobody else can write, and no other.
+  submit 0
+  sed "s|^anyorder=.*|anyorder=true|" run/slurm/train.sbatch >job.sbatch
+  run_job() {
+    SLURM_JOB_ID=101 SLURM_JOB_NODELIST=n1 bash job.sbatch >job.log 2>&1
+    expect_status $? "$1" "the job's script: $(cat job.log)"
+  }
+  file=$work/run/slurm/environment.sh
+  echo 'echo "modules are here"' >$file; chmod 644 $file; run_job 0; has "modules are here" job.log
+  # refuses TEXT: by the submission and by the job; mended again by COMMAND...
+  refuses() {
+    local text=$1; shift
+    submit 64 --dry-run; one_line; has "is not sourced: .*$text" err
+    run_job 64; has "is not sourced: .*$text" job.log; has_not "modules are here" job.log
+    "$@" && submit 0 --dry-run
+  }
+  chmod o+w $file; refuses "environment.sh' may be written by every user (mode 646)" chmod o-w $file
+  chmod 777 run/slurm; refuses "run/slurm' may be written by every user (mode 777)" chmod 755 run/slurm
+  mv $file there.sh; ln -s "$work/there.sh" $file; chmod 666 there.sh
+  refuses "there.sh' may be written by every user" chmod 644 there.sh
+  rm $file; mv there.sh $file
+  # In a directory with the sticky bit nobody else can replace it.
+  chmod 1777 run/slurm; run_job 0; has "modules are here" job.log
+  if [ "$(id -u)" -eq 0 ] && setpriv --reuid=65534 --regid=65534 --clear-groups true; then
+    chgrp 65534 $file; chmod g+w $file; refuses "may be written by group [^ ]* (mode 664)" chmod g-w $file
+    # But he can be the first to put one there.
+    mv $file kept.sh; install -m 644 -o 65534 kept.sh $file; refuses "environment.sh' belongs to [^ ]*, who may change it" rm $file
+  fi
+  submit 0 --dry-run
+  # Of prep, too.
+  mkdir -p out.shards.slurm; echo "echo planted" >out.shards.slurm/environment.sh; chmod 666 out.shards.slurm/environment.sh
+  "$bin/anyorder" prep --input "$shards/../corpus.txt" --output out.shards --vocab-size 300 --slurm 2 --dry-run >out 2>err
+  expect_status $? 64 "prep"; has "out.shards.slurm/environment.sh' is not sourced" err ;;
 
 prep)
   cp ../corpus.txt .
