@@ -17,6 +17,7 @@
 #include "launcher/prep_command_line.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/node_place.h"
 
 namespace anyorder::launcher {
 
@@ -63,6 +64,7 @@ int ExecPrep(char** argv) {
 int Main(int argc, char** argv) {
   dist::UseBundledMpi();
   if (argc >= 2 && std::strcmp(argv[1], "prep") == 0) return ExecPrep(argv);
+  if (argc >= 2 && std::strcmp(argv[1], "mpi-daemon") == 0) return ExecMpiDaemon(argv);
   CLI::App app("Distributed pretraining of any-order language models.", kFrontProgram);
   app.require_subcommand(1);
   app.set_version_flag("--version", VersionText,

@@ -80,9 +80,7 @@ absl::StatusOr<launcher::NodePlace> PrepareNode(const std::string& nodes, Traine
   options.node = place.index;
   options.num_nodes = place.count;
   options.service_socket = launcher::ServiceSocket(scratch, options.attempt);
-  ::setenv("OMPI_MCA_orte_tmpdir_base", scratch.files.c_str(), /*overwrite=*/0);
-  if (!scratch.shared_memory.empty())
-    ::setenv("OMPI_MCA_btl_vader_backing_directory", scratch.shared_memory.c_str(), 0);
+  launcher::UseForMpi(scratch);
   return place;
 }
 

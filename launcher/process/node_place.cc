@@ -26,6 +26,7 @@
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
@@ -34,8 +35,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kSharedMemory[] = "/dev/shm";
-
 constexpr char kScratchPrefix[] = "anyorder-";
+constexpr char kRunOfDaemon[] = "ANYORDER_RUN_DIR";
 
 std::string ScratchRecord(const std::string& run_dir, const std::string& node) {
   return absl::StrCat(run_dir, "/.launch/scratch.", node);
@@ -130,6 +131,44 @@ std::vector<std::string> MpiEnvironment(const NodeScratch& scratch) {
   if (!scratch.shared_memory.empty())
     environment.push_back("OMPI_MCA_btl_vader_backing_directory=" + scratch.shared_memory);
   return environment;
+}
+
+void UseForMpi(const NodeScratch& scratch) {
+  for (const std::string& variable : MpiEnvironment(scratch)) {
+    const std::pair<std::string, std::string> entry =
+        absl::StrSplit(variable, absl::MaxSplits('=', 1));
+    const char* const set = ::getenv(entry.first.c_str());
+    if (set == nullptr || absl::StartsWith(BaseName(set), kScratchPrefix))
+      ::setenv(entry.first.c_str(), entry.second.c_str(), /*overwrite=*/1);
+  }
+}
+
+std::vector<std::string> MpirunEnvironment(const std::string& run_dir) {
+  const char* const node = ::getenv("SLURMD_NODENAME");
+  const std::string agent = ProgramDirectory() + "/anyorder";
+  if (node == nullptr || absl::StrContains(agent, ' ')) return {};
+  const absl::StatusOr<NodeScratch> scratch = FindScratch(run_dir, node);
+  if (!scratch.ok()) return {};
+  std::vector<std::string> environment = MpiEnvironment(*scratch);
+  environment.push_back(absl::StrCat(kRunOfDaemon, "=", run_dir));
+  environment.push_back(absl::StrCat("OMPI_MCA_orte_launch_agent=", agent, " mpi-daemon"));
+  return environment;
+}
+
+int ExecMpiDaemon(char** argv) {
+  const char* const run_dir = ::getenv(kRunOfDaemon);
+  const char* const node = ::getenv("SLURMD_NODENAME");
+  if (run_dir == nullptr || node == nullptr) {
+    return Report(absl::InvalidArgumentError(
+        "mpi-daemon is a step that the mpirun of `anyorder launch --backend slurm` starts"));
+  }
+  const absl::StatusOr<NodeScratch> scratch = FindScratch(run_dir, node);
+  if (!scratch.ok()) return Report(scratch.status());
+  UseForMpi(*scratch);
+  char daemon[] = "orted";
+  argv[1] = daemon;
+  ::execvp(daemon, argv + 1);
+  return Report(ErrnoStatus("start", daemon));
 }
 
 absl::StatusOr<NodeScratch> MakeScratch(const std::string& run_dir, const std::string& node,

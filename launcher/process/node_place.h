@@ -52,6 +52,16 @@ absl::Status RemoveScratch(const NodeScratch& scratch);
 // "NAME=value" for Open MPI, which removes its session directories and segments in an orderly end
 // only: each killed rank would leave 4 MiB of memory behind.
 std::vector<std::string> MpiEnvironment(const NodeScratch& scratch);
+// The same in this process, instead of what mpirun passed on from its own node. What the user has
+// set stays.
+void UseForMpi(const NodeScratch& scratch);
+// "NAME=value" for an mpirun in a Slurm job: its daemons take the directories of their nodes, too.
+// Open MPI's own names in /tmp (ompi.HOST.UID) are another user's to take. Nothing where no service
+// of this run has made directories, or the program's path holds a space, at which mpirun splits.
+std::vector<std::string> MpirunEnvironment(const std::string& run_dir);
+// `anyorder mpi-daemon WORDS...`: becomes the daemon of mpirun, orted WORDS... Returns on errors
+// only.
+int ExecMpiDaemon(char** argv);
 
 // Where the service of this start listens. Each start has its own: the one before may still be
 // finishing a save.

@@ -327,6 +327,7 @@ void SlurmBackend::AddMpirun(const AttemptOptions& options, SpawnOptions& spawn)
       ' ');
   // Its daemons are a second step, next to the service's.
   spawn.environment.push_back("OMPI_MCA_plm_slurm_args=--overlap");
+  Add(MpirunEnvironment(options.run_dir), &spawn.environment);
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> SlurmBackend::StartRanks(
