@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -100,6 +101,7 @@ absl::Status Serve(Nodes nodes, ckpt::ServiceOptions options) {
 int Main(int argc, char** argv) {
   ckpt::ServiceOptions options;
   double idle_seconds = absl::ToDoubleSeconds(options.idle_limit);
+  double file_stall_seconds = absl::ToDoubleSeconds(options.file_system_limit);
   bool skip_verify = false;
   bool is_private = false;
   Nodes nodes;
@@ -125,11 +127,15 @@ int Main(int argc, char** argv) {
   app.add_option("--keep-every", options.keep_every, "also keep every step divisible by this");
   app.add_option("--idle-seconds", idle_seconds,
                  "exit so long after the last trainer (default 60)");
+  app.add_option("--file-stall-seconds", file_stall_seconds,
+                 "exit when LEASE could not be read for so long (default 300)");
   app.add_flag("--skip-verify", skip_verify,
                "do not read checkpoints back before retiring older ones");
   app.add_flag("--private", is_private, "let nobody else read what this writes (umask 077)");
   if (const auto ended = launcher::ParseCommandLine(app, argc, argv)) return *ended;
   options.idle_limit = absl::Seconds(idle_seconds);
+  // One renewal that fails is no stall.
+  options.file_system_limit = std::max(absl::Seconds(file_stall_seconds), options.lease_lifetime);
   options.verify_after_commit = !skip_verify;
   if (is_private) launcher::KeepFilesPrivate();
   // The terminal or the batch script may go before the last save is on disk.

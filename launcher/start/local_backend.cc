@@ -149,7 +149,8 @@ std::vector<std::string> RankCommand(const AttemptOptions& options) {
 std::vector<std::string> ServiceCommand(const AttemptOptions& options) {
   std::vector<std::string> command = CommandOf(
       "/anyorder-ckptd", options, "--keep-last", absl::StrCat(options.checkpoint.keep_last),
-      "--keep-every", absl::StrCat(options.checkpoint.keep_every));
+      "--keep-every", absl::StrCat(options.checkpoint.keep_every), "--file-stall-seconds",
+      absl::StrCat(options.health.file_stall_seconds));
   if (options.is_private) command.emplace_back("--private");
   return command;
 }

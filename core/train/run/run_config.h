@@ -148,7 +148,8 @@ struct HealthConfig {
           "Before its first step a rank may be so long in one phase of the start without progress.",
           AtLeast(1, "seconds"));
     visit("file_stall_seconds", self.file_stall_seconds,
-          "So long a stall of the run directory's file system ends no rank that waits for it.",
+          "So long a stall of the run directory's file system ends no rank that waits for it, and "
+          "no checkpoint service.",
           AtLeast(0, "seconds"));
     visit("straggler_ratio", self.straggler_ratio,
           "A rank whose own time a step is more than this times the median rank's is named as one "
