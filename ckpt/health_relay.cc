@@ -15,8 +15,6 @@ namespace {
 // A gap between two looks counts no more: one who stood still has not heard the launcher be silent.
 constexpr absl::Duration kLargestStep = absl::Seconds(1);
 constexpr absl::Duration kConnectLimit = absl::Seconds(1);
-// The launcher speaks every second; a connection that was cut may not be noticed otherwise.
-constexpr absl::Duration kReconnectAfter = absl::Seconds(5);
 // A launcher that does not read gets no more until it does.
 constexpr int64_t kMaxUnsentBytes = 1 << 20;
 
@@ -39,6 +37,12 @@ void HealthRelay::Adopt(Channel channel, UniqueFd page) {
   adopted_.push_back({std::move(channel), std::move(page), {{}, /*is_connected=*/true}, false});
 }
 
+void HealthRelay::SetServing() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  is_serving_ = is_due_ = true;
+  changed_.notify_one();
+}
+
 std::vector<std::string> HealthRelay::TakeNotes() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return std::exchange(notes_, {});
@@ -58,13 +62,14 @@ void HealthRelay::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopping_) {
     ranks_.splice(ranks_.end(), adopted_);
+    is_due_ = false;
     lock.unlock();
     ReadRanks();
     if (options_.launcher) TalkToLauncher(MonotonicNow());
     EndRanksIfAsked();
     lock.lock();
     changed_.wait_for(lock, absl::ToChronoNanoseconds(options_.period),
-                      [this] { return stopping_; });
+                      [this] { return stopping_ || is_due_; });
   }
 }
 
@@ -99,6 +104,8 @@ liveness::NodeReport HealthRelay::Describe(absl::Time now) const {
   const int64_t began = file_call_;
   if (began != 0) report.file_wait = now - absl::FromUnixNanos(began);
   for (const Rank& rank : ranks_) report.ranks.push_back(rank.last);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  report.is_serving = is_serving_;
   return report;
 }
 
@@ -108,7 +115,7 @@ void HealthRelay::TalkToLauncher(absl::Time now) {
   last_look_ = now;
   if (!launcher_) ConnectLauncher();
   if (launcher_ && !Exchange(now).ok()) launcher_.reset();
-  if (std::min(silence_, connected_for_) >= kReconnectAfter) launcher_.reset();
+  if (std::min(silence_, connected_for_) >= options_.reconnect_after) launcher_.reset();
   if (silence_ < options_.launcher->silence_limit || !end_reason_.empty()) return;
   end_reason_ = absl::StrCat("nothing heard from the launcher at ",
                              absl::StrJoin(options_.launcher->addresses, ", "), " for ",

@@ -32,6 +32,9 @@ struct HealthRelayOptions {
   int node = 0;
   std::optional<LauncherEndpoint> launcher;  // none: nobody is told anything
   absl::Duration period = absl::Milliseconds(250);
+  // A launcher that is silent for so long is called again: a connection that was cut may not be
+  // noticed otherwise. It speaks every second.
+  absl::Duration reconnect_after = absl::Seconds(5);
 };
 
 // Thread-safe.
@@ -45,6 +48,8 @@ class HealthRelay {
   // The connection that a rank's Watch came on, and its page.
   void Adopt(Channel channel, UniqueFd page);
   int num_ranks() const { return num_ranks_; }  // connected ones
+  // The launcher may start the ranks. It is told at once.
+  void SetServing();
   // Around a call into the run directory's file system, by one thread.
   void BeginFileCall() { file_call_ = absl::ToUnixNanos(MonotonicNow()); }
   void EndFileCall() { file_call_ = 0; }
@@ -84,9 +89,11 @@ class HealthRelay {
   absl::Duration connected_for_;
   std::string end_reason_;  // why the ranks must end, "" as long as they need not
 
-  std::mutex mutex_;  // below
+  mutable std::mutex mutex_;  // below
   std::condition_variable changed_;
   bool stopping_ = false;
+  bool is_serving_ = false;
+  bool is_due_ = false;  // a report, before the period has passed
   std::list<Rank> adopted_;
   std::vector<std::string> notes_;
   bool has_failed_ = false;  // to connect, as noted

@@ -1,6 +1,6 @@
 #include "ckpt/launcher_endpoint.h"
 
-#include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -49,18 +49,28 @@ absl::StatusOr<LauncherEndpoint> ReadLauncherEndpoint(FileSystem* fs, const std:
   return endpoint;
 }
 
+absl::StatusOr<SocketAddress> ParseSocketAddress(const std::string& address, int64_t port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(address.c_str(), absl::StrCat(port).c_str(), &hints, &found);
+  if (error != 0) return Unavailable("address '", address, "': ", gai_strerror(error));
+  SocketAddress parsed;
+  parsed.size = found->ai_addrlen;
+  std::memcpy(&parsed.storage, found->ai_addr, found->ai_addrlen);
+  freeaddrinfo(found);
+  return parsed;
+}
+
 absl::StatusOr<Channel> ConnectToLauncher(const std::string& address, int64_t port,
                                           absl::Duration limit) {
   const std::string where = absl::StrCat(address, " port ", port);
-  sockaddr_in peer{};
-  peer.sin_family = AF_INET;
-  peer.sin_port = htons(static_cast<uint16_t>(port));
-  if (inet_pton(AF_INET, address.c_str(), &peer.sin_addr) != 1)
-    return Unavailable("'", address, "' is no IPv4 address");
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  ANYORDER_ASSIGN_OR_RETURN(const SocketAddress peer, ParseSocketAddress(address, port));
+  UniqueFd fd(socket(peer.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoStatus("socket", where);
   int error = 0;
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) != 0) error = errno;
+  if (connect(fd.get(), peer.get(), peer.size) != 0) error = errno;
   if (error == EINPROGRESS) {
     pollfd item = {fd.get(), POLLOUT, 0};
     socklen_t size = sizeof(error);

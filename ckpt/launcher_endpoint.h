@@ -4,6 +4,8 @@
 
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,7 +20,7 @@
 namespace anyorder::ckpt {
 
 struct LauncherEndpoint {
-  std::vector<std::string> addresses;  // IPv4, to be tried in turn
+  std::vector<std::string> addresses;  // as numbers, IPv4 and IPv6, to be tried in turn
   int64_t port = 0;
   std::string token;  // random
   // The launcher's silence after which a service ends its ranks. Infinite where the kernel ends
@@ -31,6 +33,15 @@ std::string LauncherEndpointPath(const std::string& run_dir, int64_t attempt);
 std::string SerializeLauncherEndpoint(const LauncherEndpoint& endpoint);
 // NotFound for a service that no launcher started.
 absl::StatusOr<LauncherEndpoint> ReadLauncherEndpoint(FileSystem* fs, const std::string& path);
+
+struct SocketAddress {
+  sockaddr_storage storage = {};
+  socklen_t size = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+// Of an IPv4 or IPv6 address as numbers. Unavailable for another text.
+absl::StatusOr<SocketAddress> ParseSocketAddress(const std::string& address, int64_t port);
 
 // Connects to one of its addresses. Errors: Unavailable, also after `limit`.
 absl::StatusOr<Channel> ConnectToLauncher(const std::string& address, int64_t port,

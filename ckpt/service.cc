@@ -88,6 +88,7 @@ absl::Status Service::Start() {
   writer_ = std::make_unique<SaveWriter>(
       &commit_log_, options_, [this] { return CheckFence(); },
       [this](const SaveProgress& p) { Report(p); });
+  relay_->SetServing();
   return absl::OkStatus();
 }
 

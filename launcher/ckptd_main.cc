@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/service.h"
-#include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "launcher/process/command_line.h"
@@ -83,11 +82,6 @@ absl::Status Serve(Nodes nodes, ckpt::ServiceOptions options) {
   SetHandler(SIGINT, handler);
   if (nodes.place) SetHandler(SIGUSR1, handler);  // srun ends its step at once when it gets SIGTERM
   Log(absl::StrCat("serving '", options.run_dir, "' on ", service->socket_path()));
-  if (nodes.place) {
-    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(
-        options.fs, launcher::ReadyFile(options.run_dir, options.attempt, options.node),
-        nodes.place->name));
-  }
   const absl::Status status = service->Run();
   SetHandler(SIGTERM, SIG_IGN);
   SetHandler(SIGINT, SIG_IGN);

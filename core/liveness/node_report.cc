@@ -23,6 +23,7 @@ void VisitRank(Rank& rank, Visitor& visit) {
 template <typename Node, typename Visitor>
 void VisitNode(Node& node, Visitor& visit) {
   visit(node.node), visit(node.host), visit(node.now), visit(node.file_wait);
+  visit(node.is_serving);
 }
 
 struct Writer {

@@ -23,6 +23,7 @@ struct NodeReport {
   std::string host;
   absl::Time now;            // by the node's monotonic clock (core/base/monotonic_clock.h)
   absl::Duration file_wait;  // for how long the service's own file call has waited; 0: none does
+  bool is_serving = false;   // its service listens: ranks may come
   std::vector<RankReport> ranks;  // of this node, since the start
 };
 

@@ -220,10 +220,6 @@ std::string ServiceSocket(const NodeScratch& scratch, int64_t attempt) {
   return absl::StrCat(scratch.files, "/ckptd-", attempt, ".sock");
 }
 
-std::string ReadyFile(const std::string& run_dir, int64_t attempt, int index) {
-  return absl::StrCat(run_dir, "/.launch/ready-", attempt, ".", index);
-}
-
 absl::StatusOr<std::string> WriteSharedMark(const std::string& run_dir) {
   const std::string directory = run_dir + "/.launch";
   std::error_code error;

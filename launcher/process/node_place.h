@@ -72,9 +72,6 @@ inline constexpr char kCleanNodeAnswer[] = "anyorder-node ";
 // And before the name of one that sees another run directory, and why it thinks so.
 inline constexpr char kOtherDirectoryAnswer[] = "anyorder-other-directory ";
 
-// Made by the service of node `index` when it listens, for the launcher, which is on another node.
-std::string ReadyFile(const std::string& run_dir, int64_t attempt, int index);
-
 // Writes a file into RUN-DIR/.launch, which the launcher owns, for nodes to see that it is theirs,
 // too; the caller removes it. Removes those of launchers that were killed. Its name is new each
 // time: network file systems may remember for a minute that a name was not there.

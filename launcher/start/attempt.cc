@@ -34,6 +34,10 @@ constexpr int kPollMs = 50;
 
 bool IsAskedToStop() { return NumLaunchSignals() > 0; }
 
+std::vector<std::string> NodesOf(const Place& place) {
+  return place.nodes.empty() ? std::vector<std::string>{HostName()} : place.nodes;
+}
+
 // Passes on to the user what a service logs while it starts.
 class ServiceWords {
  public:
@@ -68,17 +72,19 @@ class ServiceWords {
 // is asked for. Ranks of a killed launcher may be connected to the service before for a moment
 // longer, so a refusal is not final at once.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(const AttemptOptions& options,
+                                                           const HealthServer& health,
                                                            LaunchBackend& backend) {
+  const size_t num_nodes = NodesOf(options.place).size();
   const absl::Time started = MonotonicNow();
   while (true) {
     ANYORDER_RETURN_IF_ERROR(options.lease->Check());
     ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> service, backend.StartService(options));
     ServiceWords words(options, backend);
-    while (!service->Poll() && !backend.IsReady(options, *service) && !IsAskedToStop() &&
+    while (!service->Poll() && !health.AreServing(num_nodes) && !IsAskedToStop() &&
            !options.lease->is_lost()) {
       if (words.IsSilent()) {
         service->AskToStop(/*urgent=*/false);
-        return Unavailable("the checkpoint service did not start and said nothing new for ",
+        return Unavailable("the checkpoint service did not get ready and said nothing new for ",
                            absl::FormatDuration(options.service_silence_limit), "; see ckptd.log");
       }
       absl::SleepFor(absl::Milliseconds(10));
@@ -233,9 +239,6 @@ class Watchdog {
     limits.file_stall_limit = absl::Seconds(options.health.file_stall_seconds);
     return limits;
   }
-  static std::vector<std::string> NodesOf(const Place& place) {
-    return place.nodes.empty() ? std::vector<std::string>{HostName()} : place.nodes;
-  }
 
   liveness::RankWatchdog judge_;
   PaceRecorder& pace_;
@@ -309,7 +312,7 @@ absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& bac
                            backend.is_distributed(),
                            absl::Seconds(options.health.contact_timeout_seconds)}));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessGroup> service,
-                            StartService(options, backend));
+                            StartService(options, *health, backend));
   if (IsAskedToStop()) {
     EndService(*service);
     return static_cast<int>(kExitRequeue);

@@ -1,15 +1,16 @@
 #include "launcher/start/health_server.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 #include <vector>
@@ -49,18 +50,23 @@ bool AreEqual(const std::string& a, const std::string& b) {
   return difference == 0;
 }
 
-// The IPv4 addresses of this machine that others may reach.
+// The addresses of this machine that others may reach.
 std::vector<std::string> OwnAddresses() {
   std::vector<std::string> addresses;
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return addresses;
   for (const ifaddrs* it = list; it != nullptr; it = it->ifa_next) {
-    if (it->ifa_addr == nullptr || it->ifa_addr->sa_family != AF_INET) continue;
+    if (it->ifa_addr == nullptr) continue;
+    const bool is_ipv6 = it->ifa_addr->sa_family == AF_INET6;
+    if (!is_ipv6 && it->ifa_addr->sa_family != AF_INET) continue;
     if ((it->ifa_flags & IFF_LOOPBACK) != 0 || (it->ifa_flags & IFF_UP) == 0) continue;
-    char text[INET_ADDRSTRLEN] = "";
-    const auto* address = reinterpret_cast<const sockaddr_in*>(it->ifa_addr);
-    ::inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
-    addresses.emplace_back(text);
+    // Needs the other host's name of its network.
+    const auto* ipv6 = reinterpret_cast<const sockaddr_in6*>(it->ifa_addr);
+    if (is_ipv6 && IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)) continue;
+    char text[NI_MAXHOST] = "";
+    const socklen_t size = is_ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    if (::getnameinfo(it->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
+      addresses.emplace_back(text);
   }
   ::freeifaddrs(list);
   return addresses;
@@ -79,20 +85,26 @@ absl::Status WritePrivately(const std::string& path, const std::string& text) {
   return absl::OkStatus();
 }
 
-// Fills in the port.
-absl::StatusOr<UniqueFd> Listen(bool is_distributed, ckpt::LauncherEndpoint& endpoint) {
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(is_distributed ? INADDR_ANY : INADDR_LOOPBACK);
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  socklen_t size = sizeof address;
-  if (!fd.valid() || ::bind(fd.get(), generic, size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0 ||
-      ::getsockname(fd.get(), generic, &size) != 0) {
+// Fills in the port. "::" hears IPv4, too.
+absl::StatusOr<UniqueFd> ListenAt(const std::string& address, ckpt::LauncherEndpoint& endpoint) {
+  ANYORDER_ASSIGN_OR_RETURN(ckpt::SocketAddress bound, ckpt::ParseSocketAddress(address, 0));
+  UniqueFd fd(::socket(bound.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int off = 0;
+  if (fd.valid()) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (!fd.valid() || ::bind(fd.get(), bound.get(), bound.size) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0 ||
+      ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.size) != 0) {
     return ErrnoStatus("listen", "a port for the reports of checkpoint services");
   }
-  endpoint.port = ntohs(address.sin_port);
+  // IPv6 has it in the same place.
+  endpoint.port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port);
   return fd;
+}
+
+absl::StatusOr<UniqueFd> Listen(bool is_distributed, ckpt::LauncherEndpoint& endpoint) {
+  if (!is_distributed) return ListenAt("127.0.0.1", endpoint);
+  absl::StatusOr<UniqueFd> both = ListenAt("::", endpoint);
+  return both.ok() ? std::move(both) : ListenAt("0.0.0.0", endpoint);
 }
 
 }  // namespace
@@ -137,6 +149,13 @@ liveness::RunHealth HealthServer::Newest() const {
   liveness::RunHealth health;
   for (const auto& [node, report] : newest_) health.nodes.push_back(report);
   return health;
+}
+
+bool HealthServer::AreServing(size_t num_nodes) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return newest_.size() >= num_nodes &&
+         std::all_of(newest_.begin(), newest_.end(),
+                     [](const auto& node) { return node.second.is_serving; });
 }
 
 void HealthServer::EndRanks(const std::string& reason) {

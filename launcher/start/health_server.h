@@ -46,6 +46,9 @@ class HealthServer {
 
   // The newest report of each node.
   liveness::RunHealth Newest() const;
+  // Whether the services of `num_nodes` nodes listen. They do when they have finished what the
+  // start before left: ranks must not choose a checkpoint earlier.
+  bool AreServing(size_t num_nodes) const;
   // Has every service that can be reached, now or later, end its ranks.
   void EndRanks(const std::string& reason);
 

@@ -74,8 +74,6 @@ class LaunchBackend {
 
   virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
       const AttemptOptions& options) = 0;
-  // Whether the service owns the run directory and listens, on every node.
-  virtual bool IsReady(const AttemptOptions& options, const ProcessGroup& service) = 0;
   // The last thing that the service said.
   virtual std::string ServiceWords(const AttemptOptions& options) = 0;
 

@@ -8,9 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "ckpt/lease.h"
-#include "ckpt/protocol.h"
-#include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
@@ -34,7 +31,6 @@ class LocalProcess final : public ProcessGroup {
   std::optional<int> Poll() override { return process_.Poll(); }
   void AskToStop(bool urgent) override { process_.Signal(urgent ? urgent_signal_ : stop_signal_); }
   void Kill() override { process_.Signal(SIGKILL); }
-  pid_t pid() const { return process_.pid(); }
 
  private:
   ChildProcess process_;
@@ -71,15 +67,6 @@ class LocalBackend final : public LaunchBackend {
     spawn.own_session = true;
     ANYORDER_ASSIGN_OR_RETURN(ChildProcess service, ChildProcess::Spawn(spawn));
     return std::make_unique<LocalProcess>(std::move(service), SIGTERM, SIGTERM);
-  }
-
-  // It listens only when it has finished what the start before left: the ranks must not choose a
-  // checkpoint earlier.
-  bool IsReady(const AttemptOptions& options, const ProcessGroup& service) override {
-    const auto owner = ckpt::ReadLease(FileSystem::Posix(), options.run_dir);
-    return owner.ok() && owner->pid == static_cast<const LocalProcess&>(service).pid() &&
-           owner->attempt == options.identity.attempt &&
-           ckpt::ConnectChannel(owner->socket_path).ok();
   }
 
   std::string ServiceWords(const AttemptOptions& options) override {

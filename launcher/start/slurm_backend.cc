@@ -87,7 +87,6 @@ class SlurmBackend final : public LaunchBackend {
   absl::StatusOr<Place> Prepare() override;
   absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
       const AttemptOptions& options) override;
-  bool IsReady(const AttemptOptions& options, const ProcessGroup& service) override;
   std::string ServiceWords(const AttemptOptions& options) override;
   absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
                                                            OutputRelay& output) override;
@@ -277,9 +276,6 @@ int64_t SlurmBackend::EndedAttempt(int64_t attempt) {
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> SlurmBackend::StartService(
     const AttemptOptions& options) {
-  std::error_code ignored;
-  for (size_t i = 0; i < nodes_.size(); ++i)
-    fs::remove(ReadyFile(options_.run_dir, options.identity.attempt, i), ignored);
   if (!service_words_) {
     ANYORDER_ASSIGN_OR_RETURN(OutputRelay words,
                               OutputRelay::Open(RunDirectory(options_.run_dir).service_log,
@@ -300,15 +296,6 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> SlurmBackend::StartService(
        absl::StrCat(EndedAttempt(options.identity.attempt))},
       &step.spawn.arguments);
   return StartSlurmStep(step);
-}
-
-bool SlurmBackend::IsReady(const AttemptOptions& options, const ProcessGroup&) {
-  std::error_code error;
-  for (size_t i = 0; i < nodes_.size(); ++i)
-    if (!fs::exists(ReadyFile(options_.run_dir, options.identity.attempt, i), error)) return false;
-  for (size_t i = 0; i < nodes_.size(); ++i)
-    fs::remove(ReadyFile(options_.run_dir, options.identity.attempt, i), error);
-  return true;
 }
 
 // Nodes that wait for node 0 have less to say than the one that was refused.

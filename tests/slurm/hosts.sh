@@ -34,21 +34,23 @@ services_on() { on_host "$1" pgrep -f "^$bin/anyorder-ckptd " | wc -l; }
 # who hears them. health_limits: seconds of waiting until a report, until the end, and of silence.
 health_limits="60 900 60"
 start_services() {
-  local start=$1 ranks=$2 hosts host i; shift 2
+  local start=$1 ranks=$2 hosts host; shift 2
   hosts=$(echo "$*" | tr ' ' ,)
   on_host head pkill -f '/slurm.health_server_program '
   rm -f "$run/.launch/health-$start"
   (inside head "$bin/slurm.health_server_program" "$run" "$start" "$hosts" $(($# * ranks)) $health_limits >>"$run/train.log" 2>&1 </dev/null) &
   disown
   await 30 test -e "$run/.launch/health-$start"
-  rm -f "$run"/.launch/ready-*
+  local before; before=$(grep -c "serving '" "$run/ckptd.log" 2>/dev/null)
   for host in "$@"; do
     (inside "$host" env SLURMD_NODENAME="$host" "$bin/anyorder-ckptd" --run-dir "$run" --run-id hosts --attempt "$start" --nodes "$hosts" \
       --idle-seconds 10 >>"$run/ckptd.log" 2>&1 </dev/null) &
     disown
   done
-  for i in $(seq 0 $(($# - 1))); do await 30 test -e "$run/.launch/ready-$start.$i"; done
+  await 30 has_services $((${before:-0} + $#))
 }
+
+has_services() { [ "$(grep -c "serving '" "$run/ckptd.log")" -ge "$1" ]; }
 
 # start_ranks START RANKS_PER_HOST HOST...: mpirun in the background; sets $job.
 start_ranks() {

@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "ckpt/health_relay.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/start/held_lease.h"
@@ -33,20 +35,25 @@ class FakeService final : public ProcessGroup {
 };
 
 // Its service says `num_words` different things, each time it is asked another, then nothing new;
-// it is ready once it has said them all, if it ever is.
+// or it listens then, and goes on talking until the launcher knows.
 class FakeBackend final : public LaunchBackend {
  public:
   FakeBackend(int num_words, bool gets_ready) : num_words_(num_words), gets_ready_(gets_ready) {}
 
   absl::StatusOr<Place> Prepare() override { return Place(); }
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(const AttemptOptions&) override {
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
+      const AttemptOptions& options) override {
+    relay_ = std::make_unique<ckpt::HealthRelay>(ckpt::HealthRelayOptions{
+        options.identity.run_id, options.identity.attempt, 0,
+        ckpt::ReadLauncherEndpoint(
+            FileSystem::Posix(),
+            ckpt::LauncherEndpointPath(options.run_dir, options.identity.attempt))
+            .value()});
     return std::make_unique<FakeService>();
   }
-  bool IsReady(const AttemptOptions&, const ProcessGroup&) override {
-    return gets_ready_ && num_said_ > num_words_;
-  }
   std::string ServiceWords(const AttemptOptions&) override {
-    if (num_said_ <= num_words_) ++num_said_;
+    if (num_said_ <= num_words_ || gets_ready_) ++num_said_;
+    if (num_said_ > num_words_ && gets_ready_) relay_->SetServing();
     return absl::StrCat("2026-01-31T12:00:00.123Z host[ckptd 0] read ", num_said_);
   }
   absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions&,
@@ -60,6 +67,7 @@ class FakeBackend final : public LaunchBackend {
   const int num_words_;
   const bool gets_ready_;
   int num_said_ = 0;
+  std::unique_ptr<ckpt::HealthRelay> relay_;
 };
 
 // What becomes of a start whose service may be silent for no time at all, and what is printed.

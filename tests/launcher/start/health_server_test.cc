@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -11,6 +13,8 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -68,10 +72,10 @@ class HealthServerTest : public ::testing::Test {
     EXPECT_TRUE(server.ok()) << server.status();
     return *std::move(server);
   }
-  ckpt::LauncherEndpoint Endpoint() const {
+  ckpt::LauncherEndpoint Endpoint(const std::string& address = "127.0.0.1") const {
     ckpt::LauncherEndpoint endpoint =
         ckpt::ReadLauncherEndpoint(FileSystem::Posix(), path()).value();
-    endpoint.addresses = {"127.0.0.1"};
+    endpoint.addresses = {address};
     return endpoint;
   }
   static std::unique_ptr<ckpt::HealthRelay> Relay(const ckpt::LauncherEndpoint& endpoint) {
@@ -133,6 +137,65 @@ TEST_F(HealthServerTest, TheLauncherLearnsWhatRanksDoAndHowTheyLeave) {
       Await(*server, [](const auto& node) { return !node.ranks[0].is_connected; });
   EXPECT_EQ(last.ranks[0].state.phase, "end");
   EXPECT_EQ(relay->num_ranks(), 0);
+}
+
+TEST_F(HealthServerTest, AServiceSaysAtOnceThatItServes) {
+  const auto server = Listen();
+  ckpt::HealthRelay relay({"run", 3, 1, Endpoint(), absl::Seconds(1000)});
+  EXPECT_FALSE(server->AreServing(1));
+  relay.SetServing();
+  while (!server->AreServing(1)) absl::SleepFor(absl::Milliseconds(2));
+  EXPECT_FALSE(server->AreServing(2));
+}
+
+TEST_F(HealthServerTest, AHostMayHaveIPv6Only) {
+  const auto server = Listen();
+  if (!ckpt::ConnectToLauncher("::1", Endpoint().port, absl::Seconds(10)).ok())
+    GTEST_SKIP() << "no IPv6 here";
+  const auto relay = Relay(Endpoint("::1"));
+  EXPECT_EQ(Await(*server, [](const auto&) { return true; }).node, 1);
+}
+
+// A launcher that loses its connections, by an end that is seen and by one that is not.
+TEST_F(HealthServerTest, AServiceThatIsCutOffComesBack) {
+  ckpt::LauncherEndpoint endpoint{{"127.0.0.1"}, 0, "token", absl::InfiniteDuration()};
+  ckpt::SocketAddress address = ckpt::ParseSocketAddress("127.0.0.1", 0).value();
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  auto* const bound = reinterpret_cast<sockaddr*>(&address.storage);
+  ASSERT_EQ(::bind(listener.get(), bound, address.size), 0);
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  ASSERT_EQ(::getsockname(listener.get(), bound, &address.size), 0);
+  endpoint.port = ntohs(reinterpret_cast<const sockaddr_in*>(bound)->sin_port);
+  ckpt::HealthRelay relay(
+      {"run", 3, 1, endpoint, absl::Milliseconds(5), /*reconnect_after=*/absl::Milliseconds(100)});
+  std::vector<ckpt::Channel> silent;  // stay open
+  for (const bool is_closed : {true, false, true}) {
+    ckpt::Channel channel(
+        UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
+    const absl::Time soon = MonotonicNow() + absl::Seconds(30);
+    const absl::StatusOr<ckpt::Message> first = channel.Receive(soon);
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_EQ(std::get<ckpt::Attach>(first->body).token, "token");
+    const absl::StatusOr<ckpt::Message> second = channel.Receive(soon);
+    ASSERT_TRUE(second.ok()) << second.status();
+    EXPECT_TRUE(std::holds_alternative<ckpt::Report>(second->body));
+    if (!is_closed) silent.push_back(std::move(channel));
+  }
+}
+
+// What a service says after it came back is heard, and it is told again what it may have missed.
+TEST_F(HealthServerTest, AServiceThatComesBackIsToldToEndItsRanks) {
+  const auto server = Listen();
+  auto relay = Relay(Endpoint());
+  relay->SetServing();
+  Await(*server, [](const auto& node) { return node.is_serving; });
+  server->EndRanks("rank 0 hangs");
+  relay = Relay(Endpoint());
+  Await(*server, [](const auto& node) { return !node.is_serving; });
+  listener_ = ckpt::ListenOn(socket_path()).value();
+  Rank rank(socket_path(), 1, absl::InfiniteDuration());
+  ServeUntil(*relay, [&] { return rank.has_ended(); });
+  EXPECT_EQ(rank.WhyEnded(), "rank 0 hangs");
 }
 
 TEST_F(HealthServerTest, TheEndOfAStartEndsItsRanksWhereverTheyAre) {
