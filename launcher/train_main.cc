@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -85,19 +84,13 @@ absl::StatusOr<launcher::NodePlace> PrepareNode(const std::string& nodes, Traine
 }
 
 // What those that start ranks call them, before MPI says it; 0 by hand.
-int NumberInEnvironment(std::initializer_list<const char*> variables) {
-  int number = 0;
-  for (const char* variable : variables) {
+int RankInEnvironment() {
+  int rank = 0;
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
     const char* const text = ::getenv(variable);
-    if (text != nullptr && absl::SimpleAtoi(text, &number)) return number;
+    if (text != nullptr && absl::SimpleAtoi(text, &rank)) return rank;
   }
   return 0;
-}
-
-absl::StatusOr<std::unique_ptr<liveness::RankPage>> MakePage(int64_t attempt) {
-  return liveness::RankPage::Create(
-      NumberInEnvironment({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}),
-      NumberInEnvironment({"ANYORDER_WORLD_SIZE"}), attempt, HostName());
 }
 
 ckpt::RankLinkOptions LinkOptions(const TrainerOptions& options) {
@@ -114,7 +107,7 @@ ckpt::RankLinkOptions LinkOptions(const TrainerOptions& options) {
 
 absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator& communicator,
                                      liveness::RankPage& page) {
-  page.SetRank(communicator.rank(), communicator.world_size());
+  page.SetRank(communicator.rank());
   dist::CollectiveWatchOptions watched;
   watched.page = &page;
   dist::CollectiveWatch watch(watched, communicator.rank(), communicator.host());
@@ -153,7 +146,7 @@ int Main(int argc, char** argv) {
     SetLogName(absl::StrCat("a rank on ", place->name));
   }
   // Before MPI, whose start may hang.
-  const auto page = MakePage(line.trainer.attempt);
+  const auto page = liveness::RankPage::Create(RankInEnvironment(), HostName());
   if (!page.ok()) return ReportAndExitStatus(kProgram, page.status());
   (*page)->SetPhase("start of MPI");
   const ckpt::RankLink link(LinkOptions(line.trainer), **page);

@@ -13,7 +13,7 @@ namespace {
 template <typename Rank, typename Visitor>
 void VisitRank(Rank& rank, Visitor& visit) {
   auto& state = rank.state;
-  visit(state.rank), visit(state.world_size), visit(state.attempt), visit(state.process_id);
+  visit(state.rank), visit(state.process_id);
   visit(state.host), visit(state.ticks), visit(state.has_ended), visit(state.phase);
   visit(state.num_phases), visit(state.progress), visit(state.collective), visit(state.number);
   visit(state.in_collective), visit(state.times.steps), visit(state.times.compute_ns);

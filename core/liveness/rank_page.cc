@@ -44,9 +44,7 @@ std::string TextOf(const char (&field)[kSize]) {
 struct RankPage::Page {
   uint64_t magic;
   std::atomic<uint64_t> version;
-  int64_t rank, world_size, attempt, process_id, ticks, has_ended;
-  int64_t num_phases, progress, number, in_collective;
-  RankTimes times;
+  RankNumbers numbers;
   char host[256];
   char phase[128];
   char collective[64];
@@ -86,27 +84,11 @@ absl::StatusOr<RankState> ReadRankPage(int fd) {
     break;
   }
   if (page->magic != kMagic) return absl::DataLossError("the memory holds no page of a rank");
-  RankState state;
-  state.rank = static_cast<int>(page->rank);
-  state.world_size = static_cast<int>(page->world_size);
-  state.attempt = page->attempt;
-  state.process_id = page->process_id;
-  state.host = TextOf(page->host);
-  state.ticks = page->ticks;
-  state.has_ended = page->has_ended != 0;
-  state.phase = TextOf(page->phase);
-  state.num_phases = page->num_phases;
-  state.progress = page->progress;
-  state.collective = TextOf(page->collective);
-  state.number = page->number;
-  state.in_collective = page->in_collective != 0;
-  state.times = page->times;
-  return state;
+  return RankState{page->numbers, TextOf(page->host), TextOf(page->phase),
+                   TextOf(page->collective)};
 }
 
-absl::StatusOr<std::unique_ptr<RankPage>> RankPage::Create(int rank, int world_size,
-                                                           int64_t attempt,
-                                                           absl::string_view host) {
+absl::StatusOr<std::unique_ptr<RankPage>> RankPage::Create(int rank, absl::string_view host) {
   static_assert(sizeof(Page) <= kPageBytes && std::atomic<uint64_t>::is_always_lock_free);
   UniqueFd fd(::memfd_create("anyorder-rank", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return ErrnoStatus("memfd_create", kWhat);
@@ -119,10 +101,8 @@ absl::StatusOr<std::unique_ptr<RankPage>> RankPage::Create(int rank, int world_s
   std::unique_ptr<RankPage> page(new RankPage(std::move(fd), new (memory) Page{}));
   page->Write([&](Page& p) {
     p.magic = kMagic;
-    p.rank = rank;
-    p.world_size = world_size;
-    p.attempt = attempt;
-    p.process_id = ::getpid();
+    p.numbers.rank = rank;
+    p.numbers.process_id = ::getpid();
     Copy(host, p.host);
     Copy("start", p.phase);
   });
@@ -130,7 +110,7 @@ absl::StatusOr<std::unique_ptr<RankPage>> RankPage::Create(int rank, int world_s
 }
 
 RankPage::~RankPage() {
-  Write([](Page& page) { page.has_ended = 1; });
+  Write([](Page& page) { page.numbers.has_ended = true; });
   ::munmap(page_, kPageBytes);
 }
 
@@ -142,42 +122,39 @@ void RankPage::Write(Change change) {
   page_->version.fetch_add(1);
 }
 
-void RankPage::SetRank(int rank, int world_size) {
-  Write([=](Page& page) {
-    page.rank = rank;
-    page.world_size = world_size;
-  });
+void RankPage::SetRank(int rank) {
+  Write([rank](Page& page) { page.numbers.rank = rank; });
 }
 
 void RankPage::SetPhase(absl::string_view phase) {
   Write([phase](Page& page) {
     Copy(phase, page.phase);
-    ++page.num_phases;
+    ++page.numbers.num_phases;
   });
 }
 
 void RankPage::AddProgress(int64_t amount) {
-  Write([amount](Page& page) { page.progress += amount; });
+  Write([amount](Page& page) { page.numbers.progress += amount; });
 }
 
 void RankPage::Begin(absl::string_view collective) {
   Write([collective](Page& page) {
     Copy(collective, page.collective);
-    ++page.number;
-    page.in_collective = 1;
+    ++page.numbers.number;
+    page.numbers.in_collective = true;
   });
 }
 
 void RankPage::End() {
-  Write([](Page& page) { page.in_collective = 0; });
+  Write([](Page& page) { page.numbers.in_collective = false; });
 }
 
 void RankPage::Tick() {
-  Write([](Page& page) { ++page.ticks; });
+  Write([](Page& page) { ++page.numbers.ticks; });
 }
 
 void RankPage::SetTimes(const RankTimes& times) {
-  Write([&times](Page& page) { page.times = times; });
+  Write([&times](Page& page) { page.numbers.times = times; });
 }
 
 absl::StatusOr<UniqueFd> RankPage::Duplicate() const {

@@ -27,22 +27,24 @@ struct RankTimes {
   int64_t communication_ns = 0;  // in collectives, with the wait for slower ranks
 };
 
-// What a rank last said.
-struct RankState {
+// The part of it that lies in the page as it is.
+struct RankNumbers {
   int rank = 0;
-  int world_size = 0;
-  int64_t attempt = 0;
   int64_t process_id = 0;
-  std::string host;
   int64_t ticks = 0;       // grows several times a second as long as the process runs
   bool has_ended = false;  // the rank went on to its regular end
-  std::string phase;       // "set-up", "step 12"
   int64_t num_phases = 0;  // begun
   int64_t progress = 0;    // grows in a phase that is long and goes on: loading
-  std::string collective;  // the last one begun, "" before the first
-  int64_t number = 0;      // of it; equal on all ranks in the same place
+  int64_t number = 0;      // of the last collective begun; equal on all ranks in the same place
   bool in_collective = false;
   RankTimes times;
+};
+
+// What a rank last said.
+struct RankState : RankNumbers {
+  std::string host;
+  std::string phase;       // "set-up", "step 12"
+  std::string collective;  // the last one begun, "" before the first
 
   // "rank 3 on node7 (process 4711): in phase 'step 12', in collective 57 (AllGather)"
   std::string ToString() const;
@@ -52,14 +54,13 @@ struct RankState {
 class RankPage {
  public:
   // Errors: those of memfd_create, allocating, sealing and mapping.
-  static absl::StatusOr<std::unique_ptr<RankPage>> Create(int rank, int world_size, int64_t attempt,
-                                                          absl::string_view host);
+  static absl::StatusOr<std::unique_ptr<RankPage>> Create(int rank, absl::string_view host);
   ~RankPage();  // says that the rank has ended
   RankPage(const RankPage&) = delete;
   RankPage& operator=(const RankPage&) = delete;
 
   // MPI may number ranks otherwise than what started them.
-  void SetRank(int rank, int world_size);
+  void SetRank(int rank);
   void SetPhase(absl::string_view phase);
   // `amount` > 0 of whatever the phase counts: bytes, files, batches.
   void AddProgress(int64_t amount);

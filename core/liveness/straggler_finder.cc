@@ -76,7 +76,7 @@ void StragglerFinder::Take(const RankState& state) {
   if (state.rank < 0 || state.rank >= static_cast<int>(ranks_.size())) return;
   Rank& rank = ranks_[state.rank];
   if (rank.process_id != state.process_id) {
-    rank = Rank{state.process_id};
+    rank = Rank{state.process_id, state.host};
     judged_step_ = 0;
   }
   if (state.times.steps <= (rank.reports.empty() ? 0 : rank.reports.back().steps)) return;
@@ -160,6 +160,7 @@ std::vector<RankPace> StragglerFinder::Paces() const {
     const auto window = WindowBefore(reports, last);
     paces.push_back(PaceBetween(window == reports.end() ? reports.front() : *window, last));
     paces.back().rank = static_cast<int>(i);
+    paces.back().node = ranks_[i].node;
     paces.back().is_straggler = ranks_[i].is_straggler;
   }
   if (paces.empty()) return paces;
@@ -177,9 +178,9 @@ std::string StragglerFinder::Describe(int rank) const {
   const double wait = Median(paces, [](const RankPace& pace) { return pace.data_wait_ms; });
   const bool is_data = mine->data_wait_ms - wait > mine->compute_ms - compute;
   return absl::StrFormat(
-      "%s %.3g ms a step, the median is %.3g ms (own time %.2f times the median)",
-      is_data ? "data wait" : "compute", is_data ? mine->data_wait_ms : mine->compute_ms,
-      is_data ? wait : compute, mine->ratio);
+      "rank %d on %s: %s %.3g ms a step, the median is %.3g ms (own time %.2f times the median)",
+      rank, mine->node, is_data ? "data wait" : "compute",
+      is_data ? mine->data_wait_ms : mine->compute_ms, is_data ? wait : compute, mine->ratio);
 }
 
 }  // namespace anyorder::liveness

@@ -26,6 +26,7 @@ namespace anyorder::liveness {
 // What a rank's steps took lately, in milliseconds a step.
 struct RankPace {
   int rank = 0;
+  std::string node;
   double compute_ms = 0;
   double data_wait_ms = 0;
   double communication_ms = 0;
@@ -40,8 +41,8 @@ struct StragglerNotice {
   int rank = 0;
   int64_t step = 0;  // of the run, the last that was judged
   bool is_over = false;
-  // "compute 130 ms a step, the median is 100 ms (own time 1.30 times the median)"; of the two
-  // parts the one that is further above its median.
+  // "rank 3 on n1: compute 130 ms a step, the median is 100 ms (own time 1.30 times the median)";
+  // of the two parts the one that is further above its median.
   std::string detail;
 };
 
@@ -70,6 +71,7 @@ class StragglerFinder {
  private:
   struct Rank {
     int64_t process_id = 0;
+    std::string node;
     std::deque<RankTimes> reports;  // of growing steps
     bool is_straggler = false;
   };

@@ -87,7 +87,7 @@ Json Describe(const StatusFacts& facts) {
   json["goodput"] = facts.Goodput();
   if (facts.pace) {
     json["slowest_ranks"] = Json::array();
-    for (const RankSummary& rank : facts.pace->slowest)
+    for (const liveness::RankPace& rank : facts.pace->slowest)
       json["slowest_ranks"].push_back({{"rank", rank.rank},
                                        {"node", rank.node},
                                        {"compute_ms", rank.compute_ms},
@@ -254,9 +254,9 @@ std::string Words(const LedgerRecord& record) {
 void AddPace(const StatusFacts& facts, Screen& screen) {
   if (!facts.pace || facts.pace->ranks < 2) return;
   size_t shown = 0;
-  for (const RankSummary& rank : facts.pace->slowest)
+  for (const liveness::RankPace& rank : facts.pace->slowest)
     if (rank.is_straggler || shown < kShownRanks) {
-      screen.Add(rank.is_straggler ? "straggler" : "slowest", Describe(rank));
+      screen.Add(rank.is_straggler ? "straggler" : "slowest", DescribePace(rank));
       if (++shown == kMaxShownRanks) return;
     }
 }

@@ -216,7 +216,7 @@ std::string PaceTable(const ReportRun& run) {
   std::string rows;
   for (const ReportStart& start : run.starts) {
     for (size_t i = 0; i < std::min(start.slowest.size(), kMaxRanksInTable); ++i) {
-      const RankSummary& rank = start.slowest[i];
+      const liveness::RankPace& rank = start.slowest[i];
       absl::StrAppend(&rows, "<tr>", Cell(absl::StrCat(start.attempt)),
                       Cell(absl::StrCat(rank.rank)), Cell(rank.node));
       for (const double ms : {rank.compute_ms, rank.data_wait_ms, rank.communication_ms})

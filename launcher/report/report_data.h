@@ -105,7 +105,7 @@ struct ReportStart : ledger::Start {
   int64_t exit_status = -1;
   bool is_running = false;
   std::string detail;  // the ranks' own last words
-  std::vector<RankSummary> slowest;
+  std::vector<liveness::RankPace> slowest;
   // Nodes that the next start did without although the allocation stayed the same: they were lost.
   std::vector<std::string> lost_nodes;
 };

@@ -6,12 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/strings/str_replace.h"
 
 #include "ckpt/reader.h"
 #include "core/base/file_system.h"
@@ -44,24 +45,14 @@ void VisitPace(Pace& pace, Visitor visit) {
   visit("straggler", pace.is_straggler);
 }
 
-std::map<int, std::string> NodesOf(const liveness::RunHealth& health) {
-  std::map<int, std::string> nodes;
-  for (const liveness::NodeReport& node : health.nodes)
-    for (const liveness::RankReport& rank : node.ranks) nodes[rank.state.rank] = rank.state.host;
-  return nodes;
-}
-
-std::string PaceJson(int64_t attempt, int64_t ranks, std::vector<liveness::RankPace> paces,
-                     const liveness::RunHealth& health) {
+std::string PaceJson(int64_t attempt, int64_t ranks, std::vector<liveness::RankPace> paces) {
   std::stable_sort(paces.begin(), paces.end(),
                    [](const auto& a, const auto& b) { return a.own_ms() > b.own_ms(); });
   if (paces.size() > kKeptRanks) paces.resize(kKeptRanks);
-  std::map<int, std::string> nodes = NodesOf(health);
   Json json = {{"attempt", attempt}, {"ranks", ranks}, {"slowest", Json::array()}};
   for (const liveness::RankPace& pace : paces) {
-    const RankSummary summary{pace, nodes[pace.rank]};
     Json& row = json["slowest"].emplace_back();
-    VisitPace(summary, [&row](const char* key, const auto& value) { row[key] = value; });
+    VisitPace(pace, [&row](const char* key, const auto& value) { row[key] = value; });
   }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -92,12 +83,7 @@ class PrometheusWriter {
     return absl::StrFormat("%.15g", value);
   }
   static std::string Escape(absl::string_view label) {
-    std::string escaped;
-    for (const char c : label) {
-      if (c == '\\' || c == '"') escaped += '\\';
-      escaped += c == '\n' ? std::string("\\n") : std::string(1, c);
-    }
-    return escaped;
+    return absl::StrReplaceAll(label, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}});
   }
 
   const std::string run_;
@@ -113,8 +99,6 @@ int64_t NumRunning(const liveness::RunHealth& health) {
   return running;
 }
 
-double UnixSeconds(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
-
 absl::Time TimeOf(const StepMetrics& line) {
   absl::Time time = absl::UnixEpoch();
   absl::ParseTime(absl::RFC3339_full, line.time, &time, /*err=*/nullptr);
@@ -123,7 +107,7 @@ absl::Time TimeOf(const StepMetrics& line) {
 
 void AddTime(const char* name, const char* help, absl::Time time, PrometheusWriter& out) {
   out.Begin(name, "gauge", help);
-  out.Add(UnixSeconds(time));
+  out.Add(absl::ToDoubleSeconds(time - absl::UnixEpoch()));
 }
 
 void AddRun(const RunFacts& facts, PrometheusWriter& out) {
@@ -153,11 +137,25 @@ void AddRun(const RunFacts& facts, PrometheusWriter& out) {
   }
 }
 
-Labels LabelsOf(const liveness::RankState& state) {
-  return {{"rank", absl::StrCat(state.rank)}, {"node", state.host}};
+Labels LabelsOf(int rank, const std::string& node) {
+  return {{"rank", absl::StrCat(rank)}, {"node", node}};
 }
 
-void AddRankTimes(const RunFacts& facts, PrometheusWriter& out) {
+// Each once: until MPI numbers them, two may have the same number.
+using Ranks = std::map<int, const liveness::RankState*>;
+
+template <typename Value>
+void AddCounter(const char* name, const char* help, const Ranks& ranks, Value value,
+                PrometheusWriter& out) {
+  out.Begin(name, "counter", help);
+  for (const auto& [rank, state] : ranks)
+    out.Add(static_cast<double>(value(*state)), LabelsOf(rank, state->host));
+}
+
+void AddCounters(const liveness::RunHealth& health, PrometheusWriter& out) {
+  Ranks ranks;
+  for (const liveness::NodeReport& node : health.nodes)
+    for (const liveness::RankReport& rank : node.ranks) ranks[rank.state.rank] = &rank.state;
   struct Part {
     const char *name, *help;
     int64_t liveness::RankTimes::*ns;
@@ -171,38 +169,25 @@ void AddRankTimes(const RunFacts& facts, PrometheusWriter& out) {
         Part{"anyorder_rank_communication_seconds_total",
              "Time of a rank's steps in collectives, waiting for slower ranks included.",
              &liveness::RankTimes::communication_ns}}) {
-    out.Begin(part.name, "counter", part.help);
-    for (const liveness::NodeReport& node : facts.health.nodes)
-      for (const liveness::RankReport& rank : node.ranks)
-        out.Add(static_cast<double>(rank.state.times.*part.ns) / 1e9, LabelsOf(rank.state));
+    AddCounter(
+        part.name, part.help, ranks,
+        [ns = part.ns](const auto& state) { return 1e-9 * static_cast<double>(state.times.*ns); },
+        out);
   }
-}
-
-void AddPaces(const char* name, const char* help, const RunFacts& facts,
-              double (*value)(const liveness::RankPace&), PrometheusWriter& out) {
-  out.Begin(name, "gauge", help);
-  std::map<int, std::string> nodes = NodesOf(facts.health);
-  for (const liveness::RankPace& pace : facts.paces)
-    out.Add(value(pace), {{"rank", absl::StrCat(pace.rank)}, {"node", nodes[pace.rank]}});
+  AddCounter(
+      "anyorder_rank_ticks_total", "Grows several times a second as long as a rank's process runs.",
+      ranks, [](const auto& state) { return state.ticks; }, out);
 }
 
 void AddRanks(const RunFacts& facts, PrometheusWriter& out) {
-  AddRankTimes(facts, out);
-  out.Begin("anyorder_rank_last_tick_timestamp_seconds", "gauge",
-            "When the launcher last learned that a rank runs, in Unix time.");
-  for (const liveness::NodeReport& node : facts.health.nodes) {
-    for (const liveness::RankReport& rank : node.ranks) {
-      const auto tick = facts.last_ticks.find(rank.state.rank);
-      if (tick != facts.last_ticks.end()) out.Add(UnixSeconds(tick->second), LabelsOf(rank.state));
-    }
-  }
-  AddPaces(
-      "anyorder_rank_own_time_ratio",
-      "Compute and data wait of a rank's last steps to the median rank's.", facts,
-      [](const liveness::RankPace& pace) { return pace.ratio; }, out);
-  AddPaces(
-      "anyorder_straggler", "1 for a rank that keeps the others waiting.", facts,
-      [](const liveness::RankPace& pace) { return pace.is_straggler ? 1.0 : 0.0; }, out);
+  AddCounters(facts.health, out);
+  out.Begin("anyorder_rank_own_time_ratio", "gauge",
+            "Compute and data wait of a rank's last steps to the median rank's.");
+  for (const liveness::RankPace& pace : facts.paces)
+    out.Add(pace.ratio, LabelsOf(pace.rank, pace.node));
+  out.Begin("anyorder_straggler", "gauge", "1 for a rank that keeps the others waiting.");
+  for (const liveness::RankPace& pace : facts.paces)
+    out.Add(pace.is_straggler ? 1 : 0, LabelsOf(pace.rank, pace.node));
   out.Begin("anyorder_file_system_stalled_seconds", "gauge",
             "For how long a node's file call in the run directory has waited.");
   for (const liveness::NodeReport& node : facts.health.nodes)
@@ -235,7 +220,7 @@ absl::StatusOr<AttemptPace> ReadAttemptPace(const std::string& run_dir, int64_t 
   return pace;
 }
 
-std::string Describe(const RankSummary& rank) {
+std::string DescribePace(const liveness::RankPace& rank) {
   return absl::StrFormat(
       "rank %d on %s: compute %.3g, data wait %.3g, communication %.3g ms a step; own time %.2f "
       "times the median%s",
@@ -276,8 +261,6 @@ struct PaceRecorder::State {
   bool has_ended = false;  // the thread
   liveness::StragglerFinder finder;
   liveness::RunHealth newest;
-  std::map<int, int64_t> ticks;
-  std::map<int, absl::Time> last_ticks;
   std::vector<ledger::Straggler> stragglers;
 };
 
@@ -309,15 +292,8 @@ std::vector<std::string> PaceRecorder::Take(const liveness::RunHealth& newest) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   State& state = *state_;
   state.newest = newest;
-  for (const liveness::NodeReport& node : newest.nodes) {
-    for (const liveness::RankReport& rank : node.ranks) {
-      state.finder.Take(rank.state);
-      const auto known = state.ticks.find(rank.state.rank);
-      if (known != state.ticks.end() && known->second == rank.state.ticks) continue;
-      state.ticks[rank.state.rank] = rank.state.ticks;
-      state.last_ticks[rank.state.rank] = absl::Now();
-    }
-  }
+  for (const liveness::NodeReport& node : newest.nodes)
+    for (const liveness::RankReport& rank : node.ranks) state.finder.Take(rank.state);
   std::vector<std::string> warnings;
   for (const liveness::StragglerNotice& notice : state.finder.Judge()) {
     std::string warning = state.Note(notice);
@@ -334,19 +310,17 @@ std::vector<ledger::Straggler> PaceRecorder::Stragglers() const {
 }
 
 std::string PaceRecorder::State::Note(const liveness::StragglerNotice& notice) {
-  const std::string who =
-      absl::StrCat("rank ", notice.rank, " on ", NodesOf(newest)[notice.rank], ": ", notice.detail);
   if (!notice.is_over) {
     if (stragglers.size() >= kMaxNamings) return "";
-    stragglers.push_back({options.attempt, notice.step, -1, notice.rank, who});
-    return absl::StrCat("straggler after step ", notice.step, ": ", who);
+    stragglers.push_back({options.attempt, notice.step, -1, notice.rank, notice.detail});
+    return absl::StrCat("straggler after step ", notice.step, ": ", notice.detail);
   }
   const auto named =
       std::find_if(stragglers.rbegin(), stragglers.rend(),
                    [&](const auto& straggler) { return straggler.rank == notice.rank; });
   if (named == stragglers.rend() || named->last_step >= 0) return "";  // not told of
   named->last_step = notice.step;
-  return absl::StrCat("no longer a straggler, after step ", notice.step, ": ", who);
+  return absl::StrCat("no longer a straggler, after step ", notice.step, ": ", notice.detail);
 }
 
 void PaceRecorder::State::WriteUntilEnd() {
@@ -374,7 +348,6 @@ RunFacts PaceRecorder::State::Facts() const {
   facts.ranks = options.ranks;
   facts.health = newest;
   facts.paces = finder.Paces();
-  facts.last_ticks = last_ticks;
   return facts;
 }
 
@@ -393,7 +366,7 @@ void PaceRecorder::State::Write(RunFacts facts) {
   if (!facts.paces.empty()) {
     status.Update(MakeDirectories(RunDirectory(options.run_dir).pace));
     status.Update(ReplaceFile(PacePath(options.run_dir, options.attempt),
-                              PaceJson(options.attempt, options.ranks, facts.paces, facts.health)));
+                              PaceJson(options.attempt, options.ranks, facts.paces)));
   }
   if (!status.ok() && !std::exchange(has_warned, true))
     LogWarning(absl::StrCat("metrics.prom is not up to date: ", status.message()));

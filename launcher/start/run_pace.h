@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,15 +20,11 @@
 
 namespace anyorder::launcher {
 
-struct RankSummary : liveness::RankPace {
-  std::string node;
-};
-
 // The ranks of a start whose own time is the most, the most first.
 struct AttemptPace {
   int64_t attempt = 0;
   int64_t ranks = 0;  // of the start
-  std::vector<RankSummary> slowest;
+  std::vector<liveness::RankPace> slowest;
 };
 
 // What a start left of it. NotFound if nothing; DataLoss for another file.
@@ -37,7 +32,7 @@ absl::StatusOr<AttemptPace> ReadAttemptPace(const std::string& run_dir, int64_t 
 
 // "rank 3 on n2: compute 130, data wait 5, communication 20 ms a step; own time 1.29 times the
 // median, a straggler"
-std::string Describe(const RankSummary& rank);
+std::string DescribePace(const liveness::RankPace& rank);
 
 // What metrics.prom says.
 struct RunFacts {
@@ -50,7 +45,6 @@ struct RunFacts {
   absl::Time committed = absl::UnixEpoch();  // at that time
   liveness::RunHealth health;
   std::vector<liveness::RankPace> paces;
-  std::map<int, absl::Time> last_ticks;  // by rank: when it last showed that it runs
 };
 
 // In the text format of Prometheus.

@@ -19,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(CollectiveWatchTest, ThePageSaysWhereTheRankIs) {
-  const auto page = liveness::RankPage::Create(0, 2, 1, "node7").value();
+  const auto page = liveness::RankPage::Create(0, "node7").value();
   const UniqueFd memory = page->Duplicate().value();
   testing::RunThreadRanks(2, [&](Communicator& comm) {
     if (comm.rank() == 1) {

@@ -31,7 +31,7 @@ struct PageAndReader {
 };
 
 PageAndReader Make() {
-  auto page = RankPage::Create(2, 4, /*attempt=*/5, "node7");
+  auto page = RankPage::Create(2, "node7");
   EXPECT_TRUE(page.ok()) << page.status();
   auto memory = (*page)->Duplicate();
   EXPECT_TRUE(memory.ok()) << memory.status();
@@ -42,7 +42,7 @@ TEST(RankPageTest, OthersReadWhatTheRankDoes) {
   PageAndReader rank = Make();
   EXPECT_THAT(rank.Read().ToString(), HasSubstr("rank 2 on node7 (process "));
   EXPECT_EQ(rank.Read().phase, "start");
-  rank.page->SetRank(3, 8);
+  rank.page->SetRank(3);
   rank.page->SetPhase("step 12");
   rank.page->Begin("Barrier");
   rank.page->Begin("AllGather");
@@ -50,11 +50,9 @@ TEST(RankPageTest, OthersReadWhatTheRankDoes) {
   rank.page->AddProgress(7);
   rank.page->SetTimes({12, 1, 2, 3});
   RankState state = rank.Read();
-  EXPECT_EQ(state.attempt, 5);
   EXPECT_EQ(state.process_id, ::getpid());
   EXPECT_EQ(state.ticks, 1);
   EXPECT_EQ(state.progress, 7);
-  EXPECT_EQ(state.world_size, 8);
   EXPECT_EQ(state.times.communication_ns, 3);
   EXPECT_FALSE(state.has_ended);
   EXPECT_THAT(state.ToString(),

@@ -30,7 +30,6 @@ class RankWatchdogTest : public ::testing::Test {
         RankReport& rank = report.ranks.emplace_back();
         rank.is_connected = true;
         rank.state.rank = 2 * node + i;
-        rank.state.world_size = 4;
         rank.state.process_id = 100 + rank.state.rank;
         rank.state.host = names_[node];
         rank.state.phase = "step 12";

@@ -31,6 +31,7 @@ class Ranks {
     for (int i = 0; i < num_ranks; ++i) {
       states_[i].rank = i;
       states_[i].process_id = 1000 + i;
+      states_[i].host = "n7";
       states_[i].times.steps = 100;
     }
   }
@@ -188,8 +189,9 @@ TEST(StragglerFinderTest, SaysWhichPartIsSlow) {
                    [](int rank, int) {
                      return Step{100, rank == 0 ? 45.0 : 5};
                    }),
-      ElementsAre(HasSubstr("rank 0 after 17: data wait 45 ms a step, the median is 5 ms (own time "
-                            "1.38 times the median)")));
+      ElementsAre(HasSubstr(
+          "rank 0 after 17: rank 0 on n7: data wait 45 ms a step, the median is 5 ms (own time "
+          "1.38 times the median)")));
 }
 
 TEST(StragglerFinderTest, OldReportsAreLeftOut) {

@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 class Rank {
  public:
   Rank(const std::string& socket_path, int rank, absl::Duration service_limit)
-      : page_(liveness::RankPage::Create(rank, 2, 3, "node7").value()),
+      : page_(liveness::RankPage::Create(rank, "node7").value()),
         link_(std::make_unique<ckpt::RankLink>(
             ckpt::RankLinkOptions{socket_path, "run", 3, service_limit,
                                   [this](const std::string& why) {
