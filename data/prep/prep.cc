@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <numeric>
 #include <optional>
@@ -243,10 +244,24 @@ class Preparation {
     return absl::OkStatus();
   }
 
+  // The chance of a line of the sampled units to be in the sample, so that it is as large as asked
+  // for.
+  double SampledFraction(const std::vector<size_t>& sampled) const {
+    if (text_bytes_ == 0) return 1.0;
+    uint64_t all = 0, chosen = 0;
+    for (const Unit& unit : units_) all += unit.range.end - unit.range.begin;
+    for (const size_t i : sampled) chosen += units_[i].range.end - units_[i].range.begin;
+    const double fraction =
+        static_cast<double>(options_.vocab_sample_bytes) / static_cast<double>(text_bytes_);
+    return sampled.size() == units_.size()
+               ? fraction
+               : fraction * static_cast<double>(all) / static_cast<double>(chosen);
+  }
+
   absl::StatusOr<std::string> TrainModel() {
-    const double fraction = text_bytes_ == 0 ? 1.0
-                                             : static_cast<double>(options_.vocab_sample_bytes) /
-                                                   static_cast<double>(text_bytes_);
+    const std::vector<size_t> sampled =
+        UnitsToSample(units_.size(), text_bytes_, options_.vocab_sample_bytes);
+    const double fraction = SampledFraction(sampled);
     const auto sample_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
       const Unit& unit = units_[i];
       ANYORDER_RETURN_IF_ERROR(SampleUnit(files_[unit.file], unit.range, options_.text, fraction,
@@ -254,24 +269,26 @@ class Preparation {
       return std::string();
     };
     {
-      ProgressLine progress("sample", text_bytes_, options_.quiet);
+      // Units are alike in size.
+      const uint64_t expected = text_bytes_ / std::max<size_t>(1, units_.size()) * sampled.size();
+      ProgressLine progress("sample", expected, options_.quiet);
       ANYORDER_RETURN_IF_ERROR(
-          RunInWorkers(options_.workers, AllOf(units_.size()), sample_one, [&](uint64_t bytes) {
+          RunInWorkers(options_.workers, sampled, sample_one, [&](uint64_t bytes) {
             progress.Update(bytes);
           }).status());
     }
     // In a process of its own, so that its memory, 25 times the sample, is given back before
     // encoding.
     const auto train = [&](size_t, uint64_t*) -> absl::StatusOr<std::string> {
-      size_t unit = 0;
+      size_t next = 0;
       std::ifstream sample;
       bool is_empty = true;
       const auto next_sentence = [&](std::string& sentence) {
         while (!sample.is_open() || !std::getline(sample, sentence)) {
           sample.close();
           sample.clear();
-          if (unit == units_.size()) return false;
-          sample.open(staging_->SamplePath(unit++), std::ios::binary);
+          if (next == sampled.size()) return false;
+          sample.open(staging_->SamplePath(sampled[next++]), std::ios::binary);
         }
         is_empty = false;
         return true;
@@ -290,7 +307,7 @@ class Preparation {
     }
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> models,
                               RunInWorkers(1, {0}, train, nullptr));
-    for (size_t i = 0; i < units_.size(); ++i) ::unlink(staging_->SamplePath(i).c_str());
+    for (const size_t i : sampled) ::unlink(staging_->SamplePath(i).c_str());
     return models[0];
   }
 

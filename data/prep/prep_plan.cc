@@ -160,6 +160,15 @@ uint64_t UnitBytes(uint64_t total_stored_bytes) {
   return std::clamp<uint64_t>(total_stored_bytes / 512, 1 << 20, 64 << 20);
 }
 
+std::vector<size_t> UnitsToSample(size_t num_units, uint64_t text_bytes, uint64_t sample_bytes) {
+  const uint64_t enough = kSampledTimes * std::max<uint64_t>(sample_bytes, 1);
+  const size_t stride =
+      std::max<size_t>(1, std::min<uint64_t>(text_bytes / enough, num_units / kLeastSampledUnits));
+  std::vector<size_t> units;
+  for (size_t unit = 0; unit < num_units; unit += stride) units.push_back(unit);
+  return units;
+}
+
 absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t unit_bytes,
                                      uint64_t* progress) {
   const bool is_plain = file.compression == Compression::kNone;

@@ -47,6 +47,13 @@ absl::StatusOr<std::vector<InputFile>> FindInputFiles(const std::vector<std::str
 // enough that even a huge corpus makes few files.
 uint64_t UnitBytes(uint64_t total_stored_bytes);
 
+// Which of `num_units` the vocabulary's sample is drawn from: all, or evenly spaced ones where the
+// text is more than kSampledTimes the sample. No fewer than kLeastSampledUnits, so that a corpus of
+// many sources is seen widely; depends on nothing but its arguments.
+inline constexpr uint64_t kSampledTimes = 64;
+inline constexpr size_t kLeastSampledUnits = 64;
+std::vector<size_t> UnitsToSample(size_t num_units, uint64_t text_bytes, uint64_t sample_bytes);
+
 // Reads the whole file once: digests, sizes, and cuts at line ends near multiples of `unit_bytes`.
 // Errors: those of the source.
 absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t unit_bytes,

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "data/dataset/dataset.h"
+#include "data/prep/prep_plan.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
 
@@ -135,6 +137,60 @@ TEST_F(PrepTest, AnyNumberOfWorkersGivesTheSameBytes) {
       static_cast<double>(summary.index.num_tokens);
   EXPECT_GE(bits_per_token, 19.0);
   EXPECT_LE(bits_per_token, 19.0 * 1.02);
+}
+
+// A file is a unit at least. Each has a word of its own, so that the vocabulary tells which were
+// read.
+TEST_F(PrepTest, OfALargeCorpusEvenlySpacedUnitsAreSampled) {
+  constexpr int kFiles = 130;
+  const auto word = [](char first, int number) {  // of letters, which cleaning leaves alone
+    return std::string{first, static_cast<char>('a' + number / 26),
+                       static_cast<char>('a' + number % 26)};
+  };
+  options_.vocab.clear();
+  options_.vocabulary = {.type = VocabType::kWords, .size = 2000};
+  options_.part = PrepPart::kPlan;  // which ends with the vocabulary
+  options_.inputs.clear();
+  for (int file = 0; file < kFiles; ++file) {
+    std::string text;
+    for (int line = 0; line < 64; ++line)
+      absl::StrAppend(&text, word('q', file), " ", word('z', line), " common\n");
+    options_.inputs.push_back(Store(absl::StrCat("part", 1000 + file, ".txt"), text));
+  }
+  const auto sample = [&](int workers, uint64_t sample_bytes) {
+    options_.workers = workers;
+    options_.vocab_sample_bytes = sample_bytes;
+    options_.output = Output(absl::StrCat(workers, ".", sample_bytes));
+    EXPECT_TRUE(RunPrep(options_).ok());
+    std::string model;
+    for (const auto& [name, content] : ReadTree(options_.output))
+      if (absl::EndsWith(name, "spiece.model")) model = content;
+    return model;
+  };
+  constexpr uint64_t kSmall = 512;  // 1/250 of the text
+  const std::string of_few = sample(1, kSmall);
+  EXPECT_EQ(sample(3, kSmall), of_few);
+  // Of a corpus that is small beside its sample everything is in it.
+  const std::string of_all = sample(2, 1 << 20);
+  int num_files = 0;
+  for (int file = 0; file < kFiles; ++file) {
+    EXPECT_NE(of_all.find(word('q', file)), std::string::npos) << file;
+    if (of_few.find(word('q', file)) == std::string::npos) continue;
+    EXPECT_EQ(file % 2, 0) << file;
+    ++num_files;
+  }
+  EXPECT_GE(num_files, 8);
+}
+
+TEST(UnitsToSampleTest, AllOfASmallCorpusAndABoundedPartOfALargeOne) {
+  const uint64_t sample = 32 << 20;
+  EXPECT_EQ(UnitsToSample(0, 0, sample).size(), 0u);
+  EXPECT_EQ(UnitsToSample(512, kSampledTimes * sample, sample).size(), 512u);  // 2 GiB
+  EXPECT_EQ(UnitsToSample(512, 8 * kSampledTimes * sample, sample).size(), 64u);
+  // A terabyte in units of 64 MiB: 4 GiB are read.
+  const std::vector<size_t> units = UnitsToSample(16'384, uint64_t{1} << 40, sample);
+  EXPECT_EQ(units.size(), 64u);
+  EXPECT_EQ(units.back(), 63u * 256);
 }
 
 TEST_F(PrepTest, WordVocabulariesAreTheSameForAnyNumberOfWorkers) {
