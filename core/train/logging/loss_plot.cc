@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -10,10 +11,7 @@
 namespace anyorder {
 namespace {
 
-struct Point {
-  double step = 0;
-  double loss = 0;
-};
+using Point = LossCurve::Point;
 
 constexpr double kWidth = 800, kHeight = 450;
 constexpr double kLeft = 70, kRight = 20, kTop = 40, kBottom = 50;
@@ -34,14 +32,6 @@ double TickDistance(double span, int count) {
     if (rough <= factor * power) return factor * power;
   }
   return 10 * power;
-}
-
-std::vector<Point> FinitePoints(const std::vector<StepMetrics>& metrics) {
-  std::vector<Point> points;
-  for (const StepMetrics& m : metrics) {
-    if (std::isfinite(m.loss)) points.push_back({static_cast<double>(m.step), m.loss});
-  }
-  return points;
 }
 
 // At most `limit` points, each the mean of its neighbours.
@@ -116,8 +106,28 @@ std::string Grid(const Axis& x, const Axis& y) {
 
 }  // namespace
 
-std::string LossPlot(const std::vector<StepMetrics>& metrics, absl::string_view title) {
-  const std::vector<Point> points = FinitePoints(metrics);
+void LossCurve::Add(int64_t step, double loss) {
+  if (!std::isfinite(loss)) return;
+  sum_.step += static_cast<double>(step);
+  sum_.loss += loss;
+  if (++in_sum_ < group_) return;
+  const auto count = static_cast<double>(std::exchange(in_sum_, 0));
+  const Point sum = std::exchange(sum_, {});
+  points_.push_back({sum.step / count, sum.loss / count});
+  if (points_.size() < kMostPoints) return;
+  group_ *= 2;
+  points_ = Thin(points_, kMostPoints / 2);
+}
+
+std::vector<LossCurve::Point> LossCurve::Points() const {
+  std::vector<Point> points = points_;
+  const auto count = static_cast<double>(in_sum_);
+  if (in_sum_ > 0) points.push_back({sum_.step / count, sum_.loss / count});
+  return points;
+}
+
+std::string LossCurve::Plot(absl::string_view title) const {
+  const std::vector<Point> points = Points();
   Axis x{0, 1, kLeft, kWidth - kRight};
   Axis y{0, 1, kHeight - kBottom, kTop};
   if (!points.empty()) {

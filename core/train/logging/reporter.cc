@@ -13,7 +13,6 @@
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
-#include "core/train/logging/loss_plot.h"
 
 namespace anyorder {
 
@@ -96,13 +95,15 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
                                                          const RunConfig& config,
                                                          const Start& start) {
   const RunDirectory paths(run_dir);
-  ANYORDER_RETURN_IF_ERROR(SetAsideLaterSteps(paths.metrics, paths.redone, start.step));
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<StepMetrics> history, ReadMetrics(paths.metrics));
+  LossCurve curve;
+  ANYORDER_RETURN_IF_ERROR(SetAsideLaterSteps(
+      paths.metrics, paths.redone, start.step,
+      [&curve](const StepMetrics& metrics) { curve.Add(metrics.step, metrics.loss); }));
   ANYORDER_ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(paths.metrics));
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   std::unique_ptr<Reporter> reporter(
       new Reporter(run_dir, config, start, std::move(metrics), std::move(ledger)));
-  reporter->history_ = std::move(history);
+  reporter->curve_ = std::move(curve);
   absl::StatusOr<TensorboardWriter> tensorboard =
       TensorboardWriter::Create(paths.tensorboard, start.attempt, start.step + 1);
   if (tensorboard.ok()) {
@@ -117,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
 }
 
 void Reporter::Step(const StepMetrics& metrics) {
-  history_.push_back(metrics);
+  curve_.Add(metrics.step, metrics.loss);
   stop_budget_.AddStep(metrics.step_ms);
   progress_.Update(metrics);
   const absl::Status written = metrics_.Append(metrics);
@@ -188,7 +189,7 @@ absl::Status Reporter::RecordTrained() {
 }
 
 void Reporter::DrawLoss() {
-  const absl::Status drawn = WriteFileAtomically(paths_.loss_plot, LossPlot(history_, title_));
+  const absl::Status drawn = WriteFileAtomically(paths_.loss_plot, curve_.Plot(title_));
   if (drawn.ok() || has_warned_of_plot_) return;
   has_warned_of_plot_ = true;
   LogWarning(absl::StrCat("the loss curve is not drawn: ", drawn.message()));

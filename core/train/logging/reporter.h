@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 
 #include "ckpt/client.h"
+#include "core/train/logging/loss_plot.h"
 #include "core/train/logging/tensorboard_writer.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
@@ -117,9 +118,9 @@ class Reporter {
   Ledger ledger_;
   absl::Status ledger_fault_;  // of the first record that is missing: no later one may follow it
   Progress progress_;
-  StopBudget stop_budget_;            // of this start
-  std::vector<StepMetrics> history_;  // the whole run's, for the curve
-  int64_t recorded_step_ = 0;         // the ledger's `trained` records reach to here
+  StopBudget stop_budget_;     // of this start
+  LossCurve curve_;            // the whole run's
+  int64_t recorded_step_ = 0;  // the ledger's `trained` records reach to here
 };
 
 }  // namespace anyorder

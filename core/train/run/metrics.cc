@@ -191,12 +191,13 @@ absl::Status MetricsStream::ReadLines(
 }
 
 absl::Status SetAsideLaterSteps(const std::string& path, const std::string& redone_path,
-                                int64_t step) {
+                                int64_t step, absl::FunctionRef<void(const StepMetrics&)> keep) {
   std::string kept, later;
   ANYORDER_RETURN_IF_ERROR(MetricsStream(path).ReadLines(
       [] {},
       [&](const StepMetrics& metrics, absl::string_view line) {
         absl::StrAppend(metrics.step <= step ? &kept : &later, line, "\n");
+        if (metrics.step <= step) keep(metrics);
       }));
   if (later.empty()) return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(AppendFile redone, AppendFile::Open(redone_path));

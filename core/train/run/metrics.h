@@ -119,8 +119,10 @@ class MetricsStream {
 };
 
 // Before a run goes on from `step`: moves the lines of later steps, whose work was lost, from
-// `path` to the end of `redone_path`, so that `path` keeps one line a step.
-absl::Status SetAsideLaterSteps(const std::string& path, const std::string& redone_path,
-                                int64_t step);
+// `path` to the end of `redone_path`, so that `path` keeps one line a step. Each that stays is
+// given to `keep`, in file order, so that nobody need read the file again.
+absl::Status SetAsideLaterSteps(
+    const std::string& path, const std::string& redone_path, int64_t step,
+    absl::FunctionRef<void(const StepMetrics&)> keep = [](const StepMetrics&) {});
 
 }  // namespace anyorder

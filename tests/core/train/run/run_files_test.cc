@@ -261,7 +261,10 @@ TEST_F(RunFilesTest, FiguresOfHeadsAreGivenBackByTheirNames) {
 TEST_F(RunFilesTest, StepsThatAreDoneAgainLeaveOneLineEach) {
   AppendMetrics(1, 9);
   std::ofstream(Path("metrics"), std::ios::app) << "{\"step\":10,\"lo";  // torn by a crash
-  ASSERT_TRUE(SetAsideLaterSteps(Path("metrics"), Path("redone"), 6).ok());
+  std::vector<int64_t> kept;
+  const auto keep = [&kept](const StepMetrics& metrics) { kept.push_back(metrics.step); };
+  ASSERT_TRUE(SetAsideLaterSteps(Path("metrics"), Path("redone"), 6, keep).ok());
+  EXPECT_EQ(kept, (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
   AppendMetrics(7, 8);
   const auto metrics = ReadMetrics(Path("metrics"));
   ASSERT_EQ(metrics->size(), 8u);
@@ -297,23 +300,40 @@ TEST_F(RunFilesTest, TensorboardFileBeginsWithItsVersion) {
   EXPECT_EQ(value, 2.5f);
 }
 
-TEST(LossPlotTest, CurvesStayInsideTheFrameAndSkipWhatIsNoNumber) {
-  std::vector<StepMetrics> metrics(5000);
-  for (size_t i = 0; i < metrics.size(); ++i) {
-    metrics[i].step = static_cast<int64_t>(i) + 1;
-    metrics[i].loss = i % 7 == 0 ? std::nan("") : 9.0 - std::log(static_cast<double>(i));
-  }
-  const std::string svg = LossPlot(metrics, "a < b & c");
+TEST(LossCurveTest, CurvesStayInsideTheFrameAndSkipWhatIsNoNumber) {
+  LossCurve curve;
+  for (int64_t i = 0; i < 5000; ++i)
+    curve.Add(i + 1, i % 7 == 0 ? std::nan("") : 9.0 - std::log(static_cast<double>(i)));
+  EXPECT_EQ(curve.Points().size(), 5000u - 715);
+  const std::string svg = curve.Plot("a < b & c");
   EXPECT_THAT(svg, HasSubstr("a &lt; b &amp; c"));
   EXPECT_EQ(svg.find("nan"), std::string::npos);
   EXPECT_EQ(svg.find("inf"), std::string::npos);
   EXPECT_LT(svg.size(), 40000u);
 }
 
-TEST(LossPlotTest, NoStepsAndOneStepAreDrawnToo) {
-  EXPECT_THAT(LossPlot({}, "empty"), HasSubstr("</svg>"));
-  const std::string svg = LossPlot({{.step = 1, .loss = 3}}, "one");
-  EXPECT_EQ(svg.find("nan"), std::string::npos);
+TEST(LossCurveTest, NoStepsAndOneStepAreDrawnToo) {
+  LossCurve curve;
+  EXPECT_THAT(curve.Plot("empty"), HasSubstr("</svg>"));
+  curve.Add(1, 3);
+  EXPECT_EQ(curve.Plot("one").find("nan"), std::string::npos);
+}
+
+// A run of a million steps is a curve of means: none is lost, and none counts twice.
+TEST(LossCurveTest, ALongRunTakesNoMoreMemoryThanAShortOne) {
+  LossCurve curve;
+  constexpr int64_t kSteps = 1'000'003;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    curve.Add(step, static_cast<double>(step));
+    if (step % 4099 != 0) continue;
+    EXPECT_LE(curve.Points().size(), LossCurve::kMostPoints);
+  }
+  const std::vector<LossCurve::Point> points = curve.Points();
+  EXPECT_LE(points.size(), LossCurve::kMostPoints);
+  EXPECT_GE(points.size(), LossCurve::kMostPoints / 2);
+  for (const LossCurve::Point& point : points) EXPECT_EQ(point.loss, point.step);
+  EXPECT_EQ(points.front().step, (1.0 + 64) / 2);
+  EXPECT_EQ(points.back().step, kSteps - 1);  // of the last 3, behind 15,625 groups of 64
 }
 
 TEST(ProgressTest, LineTellsStepLossSpeedAndTimeLeft) {
