@@ -1,70 +1,22 @@
-#include <fcntl.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <map>
 #include <optional>
-#include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/time/time.h"
 
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
-#include "core/base/unique_fd.h"
+#include "launcher/start/followed_files.h"
 #include "launcher/start/slurm_backend.h"
 
 namespace anyorder::launcher {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr absl::Duration kFollowEvery = absl::Milliseconds(200);
 // From the first task that failed to the end of the step, for tasks that agreed to end.
 constexpr absl::Duration kAftermath = absl::Seconds(5);
 // From SIGTERM, with which srun ends its step at once, to SIGKILL for an srun that hangs.
 constexpr absl::Duration kEndLimit = absl::Seconds(60);
-
-// Files of one step that its nodes write themselves, because srun passes on nothing more once the
-// job was told to end. Read as they grow, and removed when all of them is in train.log.
-class FollowedFiles {
- public:
-  // Those in `directory` whose names begin with `prefix`.
-  FollowedFiles(std::string directory, std::string prefix)
-      : directory_(std::move(directory)), prefix_(std::move(prefix)) {}
-
-  // Passes on what is new since the last call.
-  void Follow(OutputRelay& output) {
-    std::error_code error;
-    for (fs::directory_iterator it(directory_, error), end; !error && it != end;
-         it.increment(error)) {
-      if (absl::StartsWith(it->path().filename().string(), prefix_))
-        taken_.try_emplace(it->path().string(), 0);
-    }
-    for (auto& [path, taken] : taken_) {
-      // Opened again each time, which asks a network file system for what is there now.
-      const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-      if (!fd.valid()) continue;
-      char bytes[16384];
-      ssize_t got = 0;
-      while ((got = ::pread(fd.get(), bytes, sizeof bytes, taken)) > 0) {
-        output.Take(path, absl::string_view(bytes, static_cast<size_t>(got)));
-        taken += got;
-      }
-    }
-  }
-
-  void Remove() {
-    std::error_code ignored;  // what stays is only found twice
-    for (const auto& [path, taken] : taken_) fs::remove(path, ignored);
-  }
-
- private:
-  const std::string directory_;
-  const std::string prefix_;
-  std::map<std::string, int64_t> taken_;  // bytes, by path
-};
 
 // A step whose first task or node has failed is given a moment, in which ranks that agreed to end
 // do so, and then ended: Slurm itself would wait for its KillWait, half a minute by default.
@@ -79,10 +31,7 @@ class SlurmStep final : public ProcessGroup {
     if (exit_status_) return exit_status_;
     const absl::Time now = MonotonicNow();
     if (is_service_) output_.Pump(0);  // of ranks, the caller of Poll pumps
-    if (files_ && now - followed_ >= kFollowEvery) {
-      files_->Follow(output_);
-      followed_ = now;
-    }
+    if (files_) files_->Follow(now, output_);
     const absl::Duration aftermath = is_service_ ? absl::ZeroDuration() : kAftermath;
     if (now - output_.srun_error() >= aftermath) Kill();
     if (now - killed_ > kEndLimit) child_.Signal(SIGKILL);
@@ -90,7 +39,7 @@ class SlurmStep final : public ProcessGroup {
     if (!ended) return std::nullopt;
     output_.Pump(0);
     if (files_) {
-      files_->Follow(output_);
+      files_->FollowAll(output_);
       files_->Remove();
     }
     // SIGTERM also comes from Slurm itself, when another task has failed: nobody asked the run to
@@ -119,7 +68,6 @@ class SlurmStep final : public ProcessGroup {
   OutputRelay& output_;
   ChildProcess child_;
   std::optional<FollowedFiles> files_;
-  absl::Time followed_ = absl::InfinitePast();
   absl::Time killed_ = absl::InfiniteFuture();  // when it was first told to end
   bool is_asked_ = false;
   std::optional<int> exit_status_;
