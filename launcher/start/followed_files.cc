@@ -33,12 +33,12 @@ void FollowedFiles::Turn::Take(bool had_news, absl::Time now, absl::Duration lon
   next_ = now + pause_;
 }
 
-void FollowedFiles::Follow(absl::Time now, OutputRelay& output) {
+void FollowedFiles::Follow(absl::Time now, Taker take) {
   if (listing_.IsDue(now)) listing_.Take(List(), now, kLongestPause);
   const absl::Duration longest =
       std::max(kLongestPause, static_cast<int64_t>(files_.size()) * kLongestPausePerFile);
   for (auto& [path, file] : files_) {
-    if (file.turn.IsDue(now)) file.turn.Take(TakeNews(path, file, output), now, longest);
+    if (file.turn.IsDue(now)) file.turn.Take(TakeNews(path, file, take), now, longest);
   }
 }
 
@@ -55,7 +55,7 @@ bool FollowedFiles::List() {
   return files_.size() > before;
 }
 
-bool FollowedFiles::TakeNews(const std::string& path, File& file, OutputRelay& output) {
+bool FollowedFiles::TakeNews(const std::string& path, File& file, Taker take) {
   // Opened again each time, which asks a network file system for what is there now.
   ++num_looks_;
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -64,7 +64,7 @@ bool FollowedFiles::TakeNews(const std::string& path, File& file, OutputRelay& o
   char bytes[16384];
   ssize_t got = 0;
   while ((got = ::pread(fd.get(), bytes, sizeof bytes, file.taken)) > 0) {
-    output.Take(path, absl::string_view(bytes, static_cast<size_t>(got)));
+    take(path, absl::string_view(bytes, static_cast<size_t>(got)));
     file.taken += got;
   }
   return file.taken > before;

@@ -6,9 +6,9 @@
 #include <map>
 #include <string>
 
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-
-#include "launcher/process/output_relay.h"
 
 namespace anyorder::launcher {
 
@@ -23,10 +23,13 @@ class FollowedFiles {
   // Those in `directory` whose names begin with `prefix`.
   FollowedFiles(std::string directory, std::string prefix);
 
-  // Passes on what is new in the files whose turn it is at `now`, of the monotonic clock.
-  void Follow(absl::Time now, OutputRelay& output);
+  using Taker = absl::FunctionRef<void(const std::string& path, absl::string_view bytes)>;
+
+  // Passes on what is new in the files whose turn it is at `now`, of the monotonic clock. Waits for
+  // as long as the file system does.
+  void Follow(absl::Time now, Taker take);
   // The same of all, at the end.
-  void FollowAll(OutputRelay& output) { Follow(absl::InfiniteFuture(), output); }
+  void FollowAll(Taker take) { Follow(absl::InfiniteFuture(), take); }
   void Remove();
 
   // Files opened and listings made so far.
@@ -49,7 +52,7 @@ class FollowedFiles {
   };
 
   bool List();
-  bool TakeNews(const std::string& path, File& file, OutputRelay& output);
+  bool TakeNews(const std::string& path, File& file, Taker take);
 
   const std::string directory_;
   const std::string prefix_;

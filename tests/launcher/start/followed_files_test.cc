@@ -4,12 +4,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/whole_file.h"
 #include "launcher/process/new_directory.h"
+#include "launcher/process/output_relay.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
@@ -26,6 +28,8 @@ class FollowedFilesTest : public ::testing::Test {
   const TemporaryDirectory directory_;
   const std::string log_ = directory_.path() + "/train.log";
   OutputRelay output_ = OutputRelay::Open(log_, /*is_shown=*/false).value();
+  const std::function<void(const std::string&, absl::string_view)> take_ =
+      [this](const std::string& path, absl::string_view bytes) { output_.Take(path, bytes); };
   FollowedFiles files_{directory_.path(), "ranks-3-"};
 };
 
@@ -39,7 +43,7 @@ TEST_F(FollowedFilesTest, QuietFilesAreLookedAtTheMoreRarelyTheMoreThereAre) {
     const int64_t before = files.num_looks();
     for (int tick = 0; tick < 100 * kSeconds; ++tick, now += absl::Milliseconds(10)) {
       if (tick % 100 == 0) Write(0, absl::StrCat("step ", tick / 100, " of ", nodes, " nodes"));
-      files.Follow(now, output_);
+      files.Follow(now, take_);
     }
     // 38,400 of 128 nodes where all files are looked at five times a second.
     EXPECT_LE(files.num_looks() - before, kSeconds * (1 + 5 + 50) + 12 * nodes) << nodes;
@@ -51,17 +55,17 @@ TEST_F(FollowedFilesTest, QuietFilesAreLookedAtTheMoreRarelyTheMoreThereAre) {
 TEST_F(FollowedFilesTest, NothingIsLostHoweverLateItComes) {
   absl::Time now = absl::UnixEpoch();
   Write(0, "first");
-  files_.Follow(now, output_);
+  files_.Follow(now, take_);
   EXPECT_EQ(Log(), "first\n");
-  for (int tick = 0; tick < 3000; ++tick) files_.Follow(now += absl::Milliseconds(10), output_);
+  for (int tick = 0; tick < 3000; ++tick) files_.Follow(now += absl::Milliseconds(10), take_);
   Write(0, "second");
   Write(1, "of a node that came late");
-  files_.Follow(now, output_);
+  files_.Follow(now, take_);
   EXPECT_EQ(Log(), "first\n");  // nobody's turn
-  files_.Follow(now += absl::Seconds(1), output_);
+  files_.Follow(now += absl::Seconds(1), take_);
   EXPECT_EQ(Log(), "first\nsecond\nof a node that came late\n");
   Write(0, "last");
-  files_.FollowAll(output_);
+  files_.FollowAll(take_);
   EXPECT_EQ(Log(), "first\nsecond\nof a node that came late\nlast\n");
   files_.Remove();
   EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/ranks-3-n0.log"));
