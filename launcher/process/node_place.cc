@@ -188,9 +188,14 @@ absl::StatusOr<NodeScratch> MakeScratch(const std::string& run_dir, const std::s
 
 absl::StatusOr<NodeScratch> FindScratch(const std::string& run_dir, const std::string& node) {
   const std::string record = ScratchRecord(run_dir, node);
-  ANYORDER_ASSIGN_OR_RETURN(NodeScratch scratch, ReadScratch(record));
-  for (const std::string& path : {scratch.files, scratch.shared_memory}) {
-    if (IsPrivate(path) || (path.empty() && !scratch.files.empty())) continue;
+  absl::StatusOr<NodeScratch> scratch = ReadScratch(record);
+  if (absl::IsNotFound(scratch.status())) {
+    return InvalidArgument("'", record, "' is missing: no checkpoint service of this run began on ",
+                           node, "; start services and ranks by `anyorder launch`");
+  }
+  ANYORDER_RETURN_IF_ERROR(scratch.status());
+  for (const std::string& path : {scratch->files, scratch->shared_memory}) {
+    if (IsPrivate(path) || (path.empty() && !scratch->files.empty())) continue;
     return PermissionDenied("'", path, "', which '", record,
                             "' names, is no private directory of this user; start the run again");
   }

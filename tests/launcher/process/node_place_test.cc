@@ -42,7 +42,7 @@ class NodeScratchTest : public ::testing::Test {
 };
 
 TEST_F(NodeScratchTest, IsNewPrivateAndFoundByItsNode) {
-  EXPECT_FALSE(FindScratch(run_, "n1").ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(FindScratch(run_, "n1").status()));
   const NodeScratch first = Make();
   const NodeScratch other = Make("n2");
   EXPECT_NE(first.files, other.files);
