@@ -1,5 +1,5 @@
-// What a start on this machine needs of it beside memory. Without it Open MPI does not fail: it
-// hangs before the first rank runs, or dies of SIGBUS.
+// The disk space, shared memory and open files that a start on this machine needs. With too little
+// of them Open MPI reports no error: it hangs before the first rank runs, or dies of SIGBUS.
 
 #pragma once
 

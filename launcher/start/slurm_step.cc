@@ -25,8 +25,8 @@ constexpr absl::Duration kEndLimit = absl::Seconds(60);
 // How often to ask whose turn it is.
 constexpr absl::Duration kFollowEvery = absl::Milliseconds(50);
 
-// Reads what the nodes write in a thread: the run directory's file system may stall, and whoever
-// judges the ranks and passes signals on must go on meanwhile.
+// A thread reads the files that the nodes write. The run directory's file system may stall, and the
+// launcher must watch the ranks and forward signals meanwhile.
 class NodeOutput {
  public:
   NodeOutput(const std::string& directory, const std::string& prefix) : files_(directory, prefix) {}
