@@ -15,6 +15,7 @@
 #include "ckpt/rank_file.h"
 #include "core/base/monotonic_clock.h"
 #include "tests/ckpt/service_fixture.h"
+#include "tests/testing/patience.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -80,14 +81,16 @@ class BackgroundCopyTest : public ServiceTest {
   }
   // All events of one client until one of `state`.
   static SaveEvent AwaitEvent(Client& client, SaveState state) {
-    for (const absl::Time start = MonotonicNow(); MonotonicNow() - start < absl::Seconds(30);) {
+    SaveEvent found;
+    const bool has_come = Await([&] {
       for (const SaveEvent& event : client.PollEvents()) {
-        if (event.state == state) return event;
+        found = event;
+        if (event.state == state) return true;
       }
-      absl::SleepFor(absl::Milliseconds(5));
-    }
-    ADD_FAILURE() << "no " << Name(state);
-    return {};
+      return false;
+    });
+    EXPECT_TRUE(has_come) << "no " << Name(state);
+    return found;
   }
 };
 
@@ -132,7 +135,7 @@ TEST_F(BackgroundCopyTest, SaveReturnsBeforeTheCopyAndCommitsItsBytes) {
     EXPECT_EQ(asked, 0);
 
     copier.Finish();
-    EXPECT_TRUE(clients[0]->WaitStaged(40, absl::Seconds(30)).ok());
+    EXPECT_TRUE(clients[0]->WaitStaged(40, kPatience).ok());
     EXPECT_EQ(asked, 1);
     ExpectCommitted(*clients[0], 40);
     EXPECT_TRUE(clients[0]->CanSave(&reason)) << reason;
@@ -151,7 +154,7 @@ TEST_F(BackgroundCopyTest, AFailedCopyIsAFailedSaveOnAllRanks) {
   const State earlier(1);  // read until the copier is finished
   SaveAll(clients, 7, earlier);
   copier.Fail(absl::InternalError("an illegal address was read"));
-  EXPECT_TRUE(clients[0]->WaitStaged(7, absl::Seconds(30)).ok());
+  EXPECT_TRUE(clients[0]->WaitStaged(7, kPatience).ok());
   for (const auto& client : clients) {
     const SaveEvent event = AwaitEvent(*client, SaveState::kAbandoned);
     EXPECT_EQ(event.step, 7);

@@ -19,6 +19,7 @@
 
 #include "tests/ckpt/service_fixture.h"
 #include "tests/ckpt/staged_save.h"
+#include "tests/testing/patience.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -184,7 +185,7 @@ TEST_P(ServiceIoErrorTest, TrainersHearTheCauseAndGoOn) {
       auto clients = ConnectAll(2, index + 1);
       ASSERT_EQ(clients.size(), 2u);
       SaveSmall(clients, step);
-      const absl::Status committed = clients[0]->WaitCommitted(step, absl::Seconds(30));
+      const absl::Status committed = clients[0]->WaitCommitted(step, kPatience);
       fault_fs_.Heal();
       if (committed.ok()) {
         EXPECT_EQ(Load(), step);

@@ -20,6 +20,7 @@
 #include "ckpt/protocol.h"
 #include "tests/ckpt/service_fixture.h"
 #include "tests/ckpt/staged_save.h"
+#include "tests/testing/patience.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -88,7 +89,7 @@ TEST_F(KilledServiceTest, BeforeAnyCallTheNextStartLoadsWhatWasCommittedOrVotedF
       ASSERT_EQ(clients.size(), 1u);
       const auto saved = clients[0]->Save(step, {range}, "");
       ASSERT_TRUE(saved.ok()) << saved.status();  // a dead service is no error of the trainer's
-      is_committed = clients[0]->WaitCommitted(step, absl::Seconds(30)).ok();
+      is_committed = clients[0]->WaitCommitted(step, kPatience).ok();
     }
     // Asked to stop, it verifies and retires first, and may be killed in that.
     const std::string socket = DefaultSocketPath(run_dir(), 0);

@@ -25,6 +25,7 @@
 #include "core/base/monotonic_clock.h"
 #include "tests/ckpt/service_fixture.h"
 #include "tests/ckpt/stage_message.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/stranger.h"
 
 namespace anyorder::ckpt {
@@ -38,7 +39,7 @@ std::array<int, 2> SocketPair() {
   return ends;
 }
 
-absl::Time Soon() { return MonotonicNow() + absl::Seconds(10); }
+absl::Time Soon() { return MonotonicNow() + kPatience; }
 
 TEST(ChannelTest, MessagesArriveWholeAndInOrderWithTheirMemory) {
   const std::array<int, 2> ends = SocketPair();
@@ -158,10 +159,10 @@ TEST(ChannelTest, AFloodOfSmallMessagesIsReadInLinearTime) {
   std::thread flood([&] {
     Channel sender{UniqueFd(ends[0])};
     for (int i = 0; i < kNumMessages; ++i)
-      ASSERT_TRUE(sender.Send({}, MonotonicNow() + absl::Seconds(60)).ok());
+      ASSERT_TRUE(sender.Send({}, MonotonicNow() + kPatience).ok());
   });
   for (int i = 0; i < kNumMessages; ++i)
-    ASSERT_TRUE(receiver.Receive(MonotonicNow() + absl::Seconds(60)).ok()) << i;
+    ASSERT_TRUE(receiver.Receive(MonotonicNow() + kPatience).ok()) << i;
   flood.join();
 }
 

@@ -17,6 +17,7 @@
 #include "ckpt/service.h"
 #include "core/base/philox.h"
 #include "tests/testing/fault_file_system.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::ckpt {
@@ -110,7 +111,7 @@ class ServiceTest : public ::testing::Test {
     options.attempt = attempt;
     options.rank = rank;
     options.world_size = world_size;
-    options.connect_limit = absl::Seconds(30);
+    options.connect_limit = kPatience;
     return options;
   }
 
@@ -138,7 +139,7 @@ class ServiceTest : public ::testing::Test {
   }
 
   static void ExpectCommitted(Client& client, int64_t step) {
-    const absl::Status committed = client.WaitCommitted(step, absl::Seconds(30));
+    const absl::Status committed = client.WaitCommitted(step, kPatience);
     ASSERT_TRUE(committed.ok()) << committed;
   }
 

@@ -20,6 +20,7 @@
 #include "core/base/whole_file.h"
 #include "tests/ckpt/service_fixture.h"
 #include "tests/ckpt/staged_save.h"
+#include "tests/testing/patience.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -96,7 +97,7 @@ TEST_F(ServiceTest, ALostTrainerBeforeStagedAbandonsTheSave) {
   const absl::StatusOr<SaveResult> saved = clients[0]->Save(100, state.Ranges(0, 3), "");
   ASSERT_TRUE(saved.ok() && saved->accepted);
   clients[2].reset();
-  const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
+  const absl::Status committed = clients[0]->WaitCommitted(100, kPatience);
   EXPECT_THAT(committed.message(), HasSubstr("rank 2 disconnected before it had staged"));
   EXPECT_TRUE(absl::IsNotFound(FindNewestGood(run_dir(), true).status()));
   EXPECT_TRUE(clients[0]->CanSave());  // its buffer came back
@@ -122,7 +123,7 @@ TEST_F(ServiceTest, ARankThatGoesOnAbandonsTheSaveItSkipped) {
   ASSERT_TRUE(clients[0]->Save(100, state.Ranges(0, 2), "").ok());
   SaveAll(clients, 200, state);
   ExpectCommitted(*clients[1], 200);
-  const absl::Status first = clients[1]->WaitCommitted(100, absl::Seconds(30));
+  const absl::Status first = clients[1]->WaitCommitted(100, kPatience);
   EXPECT_THAT(first.message(), HasSubstr("rank 1 went on to generation"));
 }
 
@@ -138,7 +139,7 @@ TEST_F(ServiceTest, AnotherAttemptIsRefused) {
 TEST_F(ServiceTest, AStaleMessageOnAGoodConnectionIsDropped) {
   Serve(Options(/*attempt=*/2));
   Channel channel = ConnectChannel(DefaultSocketPath(run_dir(), 0)).value();
-  const absl::Time deadline = MonotonicNow() + absl::Seconds(10);
+  const absl::Time deadline = MonotonicNow() + kPatience;
   ASSERT_TRUE(channel.Send({"test", 1, Shutdown{}}, deadline).ok());
   const Message reply = channel.Receive(deadline).value();
   EXPECT_FALSE(std::get<ShuttingDown>(reply.body).ok);
@@ -150,7 +151,7 @@ TEST_F(ServiceTest, TooLittleSpaceIsSeenBeforeWriting) {
   auto clients = ConnectAll(1);
   fault_fs_.set_free_bytes(3 << 20);
   SaveAll(clients, 100, State(1));
-  const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
+  const absl::Status committed = clients[0]->WaitCommitted(100, kPatience);
   EXPECT_THAT(committed.message(), HasSubstr("has 3 MiB free, this save needs 18 MiB"));
 }
 
@@ -196,7 +197,7 @@ TEST_F(ServiceTest, SeveralNodesCommitTogetherByFiles) {
     ASSERT_TRUE(clients[rank]->Save(200, state.Ranges(rank, 4), "").ok());
   clients.pop_back();
   for (const auto& client : clients) {
-    const absl::Status committed = client->WaitCommitted(200, absl::Seconds(30));
+    const absl::Status committed = client->WaitCommitted(200, kPatience);
     EXPECT_THAT(committed.message(), HasSubstr("rank 3 disconnected"));
   }
 }
@@ -255,9 +256,7 @@ TEST_F(ServiceTest, ALongRecoveryKeepsTheLease) {
     if (call != FaultyCall::kRead || !absl::StrContains(path, ".r2.tmp/rank-00000")) return;
     // A disk that takes longer than the lease lives.
     const int before = num_beats;
-    for (int wait = 0; num_beats < before + 3 && wait < 2000; ++wait)
-      absl::SleepFor(absl::Milliseconds(5));
-    EXPECT_GE(num_beats, before + 3);
+    EXPECT_TRUE(Await([&] { return num_beats >= before + 3; }));
   });
   Serve(options);
   EXPECT_EQ(FindNewestGood(run_dir(), true).value(), StepPath(100));
@@ -270,8 +269,7 @@ TEST_F(ServiceTest, AFullDiskThatStopsTheHeartbeatDoesNotStopTheService) {
   Serve(options);
   auto clients = ConnectAll(1);
   fault_fs_.Break(FaultyCall::kCreate, "LEASE", ENOSPC, 1 << 20);
-  for (int wait = 0; fault_fs_.num_faults() < 10 && wait < 1000; ++wait)
-    absl::SleepFor(absl::Milliseconds(5));
+  ASSERT_TRUE(Await([&] { return fault_fs_.num_faults() >= 10; }));
   ASSERT_TRUE(clients[0]->CanSave());
   SaveAll(clients, 100, State(1));
   ExpectCommitted(*clients[0], 100);
@@ -284,7 +282,7 @@ TEST_F(ServiceTest, ALeaseThatCannotBeReadIsNotLostButNothingIsCommitted) {
   auto clients = ConnectAll(1);
   fault_fs_.Break(FaultyCall::kOpen, "LEASE", EIO, 1 << 20);
   SaveAll(clients, 100, State(1));
-  const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
+  const absl::Status committed = clients[0]->WaitCommitted(100, kPatience);
   EXPECT_THAT(committed.message(), HasSubstr("LEASE"));
   absl::SleepFor(10 * options.lease_lifetime);
   fault_fs_.Heal();
@@ -346,7 +344,7 @@ TEST_F(ServiceTest, WhatMustBeDurableFirstIsAwaitedBeforeTheHandOver) {
   const SaveResult given_up = save(200, absl::UnavailableError("its metrics are lost")).value();
   EXPECT_FALSE(given_up.accepted);
   EXPECT_EQ(given_up.skip_reason, "its metrics are lost");
-  EXPECT_THAT(clients[1]->WaitCommitted(200, absl::Seconds(30)).message(),
+  EXPECT_THAT(clients[1]->WaitCommitted(200, kPatience).message(),
               HasSubstr("its metrics are lost"));
   for (const SaveEvent& event : clients[0]->PollEvents())
     EXPECT_NE(event.state, SaveState::kAbandoned) << "its caller knows";

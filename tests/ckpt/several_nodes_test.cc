@@ -21,6 +21,7 @@
 #include "ckpt/lease.h"
 #include "core/base/whole_file.h"
 #include "tests/ckpt/service_fixture.h"
+#include "tests/testing/patience.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -132,9 +133,7 @@ TEST_F(SeveralNodesTest, OlderOnesGoWhenAllNodesHaveReadBack) {
   for (const int64_t step : {100, 200, 300}) CommitOnBoth(clients, step);
   const std::string mine =
       StepPath(300) + "/" + VerifiedName(kGenerationsPerAttempt + 300 * kSavesPerStep, /*node=*/0);
-  for (int wait = 0; !std::filesystem::exists(mine) && wait < 6000; ++wait)
-    absl::SleepFor(absl::Milliseconds(5));
-  EXPECT_TRUE(std::filesystem::exists(mine));
+  EXPECT_TRUE(Await([&] { return std::filesystem::exists(mine); }));
   EXPECT_TRUE(std::filesystem::exists(StepPath(100)));  // node 1 has not said anything
   may_read = true;
   StopAll();
@@ -159,7 +158,7 @@ TEST_F(SeveralNodesTest, ACoordinatorThatCannotReadTheLeaseDoesNotCommit) {
     clients.push_back(Client::Connect(options).value());
     ASSERT_TRUE(clients[rank]->Save(100, state.Ranges(rank, 2), "").ok());
   }
-  const absl::Status committed = clients[0]->WaitCommitted(100, absl::Seconds(30));
+  const absl::Status committed = clients[0]->WaitCommitted(100, kPatience);
   EXPECT_THAT(committed.message(), HasSubstr("LEASE"));
   EXPECT_TRUE(absl::IsNotFound(FindNewestGood(run_dir(), true).status()));
 }

@@ -22,6 +22,7 @@
 #include "tests/testing/fake_nccl.h"
 #include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/thread_communicator.h"
 
 namespace anyorder::dist {
@@ -193,9 +194,8 @@ TEST(DeviceStepsTest, TheGpusKernelsDecideAlike) {
   }
 }
 
-// Whether somebody came within ten seconds: an upper bound for what never comes, no measure.
 bool Comes(absl::Notification& notification) {
-  return notification.WaitForNotificationWithTimeout(absl::Seconds(10));
+  return notification.WaitForNotificationWithTimeout(kPatience);
 }
 
 // Its update runs when the test says so.

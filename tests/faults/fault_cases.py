@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from programs import Failure, Programs, json_lines, kill, processes, takes_signals, trained_steps
+from programs import PATIENCE_S, Failure, Programs, json_lines, kill, processes, takes_signals, trained_steps
 
 SKIPPED = 77
 # So many that no machine finishes before it is disturbed.
@@ -31,11 +31,10 @@ def require(condition, what):
         raise Failure(what)
 
 
-def await_true(condition, what, seconds=60):
-    """For what takes a moment; the limit is for machines that do something else meanwhile."""
-    deadline = time.monotonic() + seconds
+def await_true(condition, what):
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        require(time.monotonic() < deadline, "not within %d s: %s" % (seconds, what))
+        require(time.monotonic() < deadline, "not within %d s: %s" % (PATIENCE_S, what))
         time.sleep(0.01)
 
 
@@ -79,7 +78,7 @@ class Bench:
 
     def await_end(self, launch, status):
         try:
-            ended = launch.wait(90)
+            ended = launch.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             raise Failure("the launch does not end; log: %s" % self.text())
         require(ended == status, "the launch ended with %d, not %d: %s" % (ended, status, self.text()))
@@ -160,7 +159,7 @@ def lost_lease(bench):
     frozen = (used / "config.toml").read_bytes()
     refused = bench.launch(["train.steps=200", *ENDLESS[1:]], before=words, more=["--allow-schedule-change"], log=logs["refused"])
     # Both wait for as long as a lease lives.
-    require(refused.wait(90) == 64 and "in use by" in bench.text(logs["refused"]), bench.text(logs["refused"]))
+    require(refused.wait(PATIENCE_S) == 64 and "in use by" in bench.text(logs["refused"]), bench.text(logs["refused"]))
     require((used / "config.toml").read_bytes() == frozen, "a refused launch changed config.toml")
     require(not bench.ledger("schedule"), "a refused launch recorded its schedule")
     bench.run = taken
@@ -173,7 +172,7 @@ def lost_lease(bench):
     # To the launcher, not to what gave it its own process numbers.
     children = pathlib.Path("/proc/%d/task/%d/children" % (successor.pid, successor.pid)).read_text().split()
     kill([int(pid) for pid in children], signal.SIGTERM)
-    require(successor.wait(60) == 75, bench.text(logs["successor"]))
+    require(successor.wait(PATIENCE_S) == 75, bench.text(logs["successor"]))
     bench.require_audit()
 
 
@@ -189,7 +188,7 @@ def cut_ledger(bench):
     full = {"call": "write", "path": "ledger.jsonl", "times": 2, "short": 40, "errno": ENOSPC}
     broken = bench.launch(["train.steps=30", "checkpoint.every=10"],
                           rules=[{**full, "program": "anyorder-train", "nth": 3}, {**full, "program": "anyorder", "nth": 3}])
-    status = broken.wait(90)
+    status = broken.wait(PATIENCE_S)
     require(status == 74, "the launch ended with %d: %s" % (status, bench.text()))
     done = bench.anyorder("status", "--run-dir", bench.run)
     require(done.returncode == 0 and "fragment" in done.stderr, "status: %s %s" % (done.returncode, done.stderr))
@@ -221,10 +220,10 @@ def full_disk_for_a_moment(bench):
             require(launch.returncode in (0, 74, 93), "status %d: %s" % (launch.returncode, bench.text()))
             launch = again()
         time.sleep(0.3)
-    if launch.wait(90) != 0:
+    if launch.wait(PATIENCE_S) != 0:
         bench.await_end(again(), 0)
     bench.require_audit()
-    require(reference.wait(90) == 0, bench.text(bench.directory / "reference.log"))
+    require(reference.wait(PATIENCE_S) == 0, bench.text(bench.directory / "reference.log"))
     states = {bench.programs.state_digest(run, 1500) for run in (bench.run, undisturbed)}
     require(len(states) == 1, "the run ends in another state than the undisturbed one")
 
@@ -356,12 +355,12 @@ def stalled_start(bench):
     for name in ("launcher", "shard"):
         launches[name].send_signal(signal.SIGTERM)
     for name in ("launcher", "shard"):
-        require(launches[name].wait(90) == 75, logs[name]())
+        require(launches[name].wait(PATIENCE_S) == 75, logs[name]())
     require("while reading the configuration" in logs["launcher"](), logs["launcher"]())
     await_true(lambda: "starting again" in logs["config"](), "a start that is given up: %s" % logs["config"]())
     require("in phase 'config.toml', no progress for" in logs["config"](), logs["config"]())
     stuck.unlink()
-    require(launches["config"].wait(90) == 0, logs["config"]())
+    require(launches["config"].wait(PATIENCE_S) == 0, logs["config"]())
 
 
 @case

@@ -2,7 +2,7 @@
 import time
 
 from disturbed_run import DisturbedRun, choose
-from programs import STATE_LOG, STEPS, Failure, Launch, StateLog, await_gone, json_lines, kill, processes, trained_steps
+from programs import PATIENCE_S, STATE_LOG, STEPS, Failure, Launch, StateLog, await_gone, json_lines, kill, processes, trained_steps
 
 ALL = ("anyorder", "mpirun", "anyorder-train", "anyorder-ckptd")
 # What dies at once, and how often it is chosen.
@@ -45,7 +45,7 @@ class KilledRun(DisturbedRun):
         for planned in self.kills:
             if not self.deliver(planned):
                 break
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_S
         while self.is_running():
             if time.monotonic() > deadline:
                 raise Failure("the run does not end")

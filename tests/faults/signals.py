@@ -49,7 +49,7 @@ class StoppedRun(DisturbedRun):
         where = trained_steps(self.run)
         sent = time.monotonic()
         if kill(pids, number) == 0:
-            self.launch.wait(120, "a launch that nobody stopped")
+            self.launch.wait("a launch that nobody stopped")
             return self.is_finished()
         self.note("%s to %s in %s, second: %s, step %d" % (number.name, receiver, phase, is_double, where))
         if is_double:
@@ -60,7 +60,7 @@ class StoppedRun(DisturbedRun):
             time.sleep(self.random.uniform(0.05, 0.4))
             waited = time.monotonic() - sent
             self.held.release()
-        status = self.launch.wait(120, "a signal to %s in %s" % (receiver, phase))
+        status = self.launch.wait("a signal to %s in %s" % (receiver, phase))
         seconds = time.monotonic() - sent
         self.tally["signals: %s, %s%s" % (phase, receiver, ", twice" if is_double else "")] += 1
         self.judge(status, seconds, is_double and receiver == "launcher", phase)
@@ -69,7 +69,7 @@ class StoppedRun(DisturbedRun):
         return status == 0
 
     def is_finished(self):
-        status = self.launch.wait(120, "the end of the run")
+        status = self.launch.wait("the end of the run")
         if status not in (0, 75):
             raise Failure("exit status %d" % status)
         return status == 0
@@ -180,6 +180,6 @@ class StoppedRun(DisturbedRun):
         if phase == "between restarts":
             return  # what the killed rank had done since the last checkpoint is lost, and will be done again
         if may_leave_staged:
-            await_gone(self.run, ("anyorder-ckptd",), 60)
+            await_gone(self.run, ("anyorder-ckptd",))
         if where and not (self.run / "checkpoints" / ("step-%09d" % where)).exists():
             raise Failure("no checkpoint of step %d, where a signal in %s stopped it" % (where, phase))

@@ -31,7 +31,7 @@ start() {
   compose "$work/$run" "$@"
   "${command[@]}" >"$name/log" 2>&1 &
   job=$!  # of the launcher itself, not of a shell around it
-  await 30 has_commit "$run"
+  await has_commit "$run"
   kill -0 "$job" 2>/dev/null || fail "the run ended before it could be disturbed"
 }
 
@@ -130,7 +130,7 @@ killed_launcher)
   [ -n "$scratch" ] || fail "mpirun has no directory of its own"
   kill -9 $job; wait $job 2>/dev/null
   no_ranks() { [ -z "$(rank_pids $name/run)$(mpirun_pids $name/run)" ]; }
-  await 30 no_ranks
+  await no_ranks
   launch "$work/$name/run" --ranks 2 --resume required >>$name/log 2>&1; expect_status $? 0 "resuming"
   for directory in $scratch; do [ ! -e "$directory" ] || fail "$directory stays"; done
   expect_same_run $name/run ;;
@@ -159,7 +159,7 @@ crashed_stop)
   victim=$(rank_pids $name/run | head -n 1)
   kill -STOP "$victim"  # until all wishes are there
   kill -TERM $job
-  await 30 grep -q "stopping: the ranks save a checkpoint first" $name/log
+  await grep -q "stopping: the ranks save a checkpoint first" $name/log
   # No signal that a handler of MPI could meet first, while other threads still finish the save.
   kill -ILL "$victim"; kill -CONT "$victim"
   wait $job; expect_status $? 74 "a crash while stopping"
@@ -197,7 +197,7 @@ full_disk)
   "$anyorder" inspect $name/disk/run/CURRENT --verify >/dev/null 2>&1 || "$anyorder" inspect $name/disk/run --verify >$name/inspect 2>&1 || fail "the old checkpoint is damaged"
   compose "$work/$name/disk/run" --ranks 2 --set train.steps=1000000 --resume required
   "${command[@]}" >$name/again 2>&1 & job=$!
-  await 60 grep -q "resuming after step" $name/again
+  await grep -q "resuming after step" $name/again
   kill -TERM $job; wait $job; expect_status $? 75 "going on with room" ;;
 
 long_path)
@@ -224,7 +224,7 @@ print(".".join("%08x" % crc32c(word.encode()) for word in sys.argv[1:]))' "$show
   umask 022
   compose "$shown" --ranks 2 --set train.steps=1000000
   TMPDIR=$place/tmp "${command[@]}" >$name/log 2>&1 & job=$!
-  await 60 has_commit "$shown"
+  await has_commit "$shown"
   # By default he may read, but neither talk to the run nor write anywhere.
   stranger grep -q loss "$shown/metrics.jsonl" || fail "with umask 022 everybody may read"
   connects() {
@@ -386,7 +386,7 @@ eval_stopped)
   # A signal in the middle of a long evaluation: the run stops at once, at that step.
   "$anyorder" launch --config "$here/tiny.toml" --run-dir "$work/$name/long" --ranks 2 --set data.shards="$work/shards" --set train.steps=1000000 \
     --set eval.shards="$work/shards" --set eval.every=1 --set eval.batches=0 --set eval.batch_size=2 --set checkpoint.every=0 >$name/log 2>&1 & job=$!
-  await 30 grep -q "step 1 held-out loss" $name/log
+  await grep -q "step 1 held-out loss" $name/log
   kill -TERM $job; wait $job; expect_status $? 75 "after SIGTERM"
   expect_saved_where_it_stopped $name/long ;;
 
@@ -464,7 +464,7 @@ imported)
   compose "$work/$name/killed" --ranks 3 $settings
   "${command[@]}" >>$name/log 2>&1 &
   job=$!
-  await 30 test -d $name/killed/checkpoints/step-000000030
+  await test -d $name/killed/checkpoints/step-000000030
   kill -9 "$(rank_pids $name/killed | tail -n 1)"
   wait $job; expect_status $? 0 "after a killed rank"
   expect_text "starting again" $name/log
@@ -497,7 +497,7 @@ reported)
     as=(); [ "${line::1}" = ' ' ] || as=(--json)
     # A shell lets what runs in the background ignore Ctrl-C.
     env --default-signal=INT "$anyorder" status --run-dir $name/run --watch 0.2 "${as[@]}" >$name/watched & job=$!
-    await 30 prints_twice "$line"
+    await prints_twice "$line"
     kill -INT $job; wait $job; expect_status $? 0 "watching until Ctrl-C"
   done
   python3 -c 'import json, sys; assert [json.loads(line) for line in open(sys.argv[1])]' $name/watched || fail "watching as JSON"

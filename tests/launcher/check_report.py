@@ -91,7 +91,7 @@ class Browser:
             [self.program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-background-networking",
              "--disable-dev-shm-usage", "--no-first-run", "--virtual-time-budget=3000", f"--window-size={width},1000",
              f"--user-data-dir={self.folder / 'profile'}", "--enable-logging=stderr", "--dump-dom", page.as_uri()],
-            capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=90)
+            capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=400)
         return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
     def unusable(self):

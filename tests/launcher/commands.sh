@@ -127,7 +127,7 @@ anyorder launch --set train.st: anyorder launch --set train.steps=
 anyorder launch --set dist.reduction=f: anyorder launch --set dist.reduction=fast
 anyorder config --explain train.st: anyorder config --explain train.steps
 anyorder completion z: anyorder completion zsh"
-  sed 's/: .*//' <<<"$expected" | timeout 60 zsh -f terminal >offered || fail "zsh's terminal: $(cat offered)"
+  sed 's/: .*//' <<<"$expected" | timeout 400 zsh -f terminal >offered || fail "zsh's terminal: $(cat offered)"
   diff <(echo "$expected") <(sed 's/ *$//' offered) || fail "the lines above were completed otherwise" ;;
 
 man)

@@ -113,7 +113,7 @@ kill_on_the_way() {
   rm -rf "$name/killed"
   "${command[@]}" --run-dir "$work/$name/killed" --ranks 2 >"$name/log" 2>&1 &
   local job=$! i ended=0
-  for i in $(seq 2400); do
+  for i in $(seq 20000); do
     has_commit "$name/killed" && break
     kill -0 $job 2>/dev/null || break
     sleep 0.02

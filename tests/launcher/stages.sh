@@ -57,7 +57,7 @@ phases() {
   # Killed in the second phase, with all that belongs to it.
   setsid "${staged[@]}" --output "$work/$name/killed" >"$name/log" 2>&1 &
   local job=$! i
-  for i in $(seq 2400); do
+  for i in $(seq 20000); do
     [ -n "$(ls -d "$name"/killed/phase-2/checkpoints/step-*[1-9] 2>/dev/null)" ] && break
     kill -0 $job 2>/dev/null || break
     sleep 0.02
@@ -136,7 +136,7 @@ init_from() {
   [ "$(digest "$name/drawn")" != "$(digest "$name/one")" ] || fail "drawn weights end in the same state"
   # Killed before it has a checkpoint; then the other run goes on.
   start killed 2 "$from" cpu.threads=1 >"$name/log" 2>&1 &
-  await 30 grep -qs '"event":"train"' "$name/killed/ledger.jsonl"
+  await grep -qs '"event":"train"' "$name/killed/ledger.jsonl"
   kill_all "$work/$name/killed " $!
   ! has_commit "$name/killed" || fail "it ended before it could be killed"
   not_started "began with '$source/checkpoints/step-000000040'" killed

@@ -189,7 +189,7 @@ END
     local expected=$1 signal; shift
     rm -f fake/launcher; : >fake/calls
     bash job.sbatch >job.log 2>&1 & local script=$!
-    if [ $# -gt 0 ]; then for i in $(seq 200); do [ -s fake/launcher ] && break; sleep 0.05; done; fi
+    if [ $# -gt 0 ]; then await test -s fake/launcher; fi
     for signal in "$@"; do
       kill -"$signal" $script
       # Slurm sends TERM to every process of the job; here not in the same instant, where two are

@@ -42,7 +42,7 @@ has_lines() { [ -f "$1" ] && [ "$(grep -c -- "$2" "$1")" -ge "$3" ]; }
 # job_field JOB FIELD: e.g. JobState, Restarts, NodeList, BatchHost, ExitCode.
 job_field() { x scontrol -o show job "$1" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1; }
 job_is() { [ "$(job_field "$1" JobState)" = "$2" ]; }
-await_job() { await "${3:-60}" job_is "$1" "$2"; }  # JOB STATE [SECONDS]
+await_job() { await job_is "$1" "$2"; }  # JOB STATE
 submit() { x sbatch --parsable "$@"; }
 expect_same_end() { [ -n "$(digest "$1")" ] && [ "$(digest "$1")" = "$(cat "$work/reference.digest")" ] || fail "$1 ends in another state than the undisturbed run"; }
 trained() { wc -l <"$1/metrics.jsonl"; }
@@ -53,10 +53,10 @@ expect_starts() {
   local found; found="$(starts "$run") $(last_start ranks) $(last_start nodes)"
   [ "$found" = "$*" ] || fail "starts, ranks and nodes of the last: $found"
 }
-# expect_finished [SECONDS]: it ended, in the state of the undisturbed run, and its ledger proves
-# that no sample was used twice or left out.
+# It ended, in the state of the undisturbed run, and its ledger proves that no sample was used twice
+# or left out.
 expect_finished() {
-  await_job $job COMPLETED "${1:-90}"
+  await_job $job COMPLETED
   expect_same_end "$run"
   "$anyorder" inspect "$run" --ledger >$name/audit 2>&1 || fail "inspect --ledger: $(cat $name/audit)"
 }

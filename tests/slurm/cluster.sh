@@ -163,7 +163,7 @@ down() {
   local -a left
   if [ "$mode" = netns ]; then machines_down || return; else
     # Marked processes may fork while we look: until none is left.
-    for try in $(seq 50); do
+    for try in $(seq 1000); do
       mapfile -t left < <(marked_processes "ANYORDER_SLURM_MARK=$state")
       for i in "${!left[@]}"; do grep -q '^State:.Z' "/proc/${left[$i]}/status" 2>/dev/null && unset "left[$i]"; done
       [ ${#left[@]} -eq 0 ] && break
@@ -211,7 +211,7 @@ up() {
     --log-file="$state/log/munged.log" --seed-file="$state/munge/seed" 2>"$state/log/munged.err" || { cat "$state/log/munged.err" >&2; exit 70; }
   daemon head slurmctld -i -c || exit 70
   for i in $(seq "$num_machines"); do boot "n$i" || exit 70; done
-  for i in $(seq 400); do
+  for i in $(seq 4000); do
     [ "$(idle_nodes)" -eq "$num_machines" ] && { trap - EXIT; return 0; }
     sleep 0.05
   done

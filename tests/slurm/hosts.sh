@@ -40,14 +40,14 @@ start_services() {
   rm -f "$run/.launch/health-$start"
   (inside head "$bin/slurm.health_server_program" "$run" "$start" "$hosts" $(($# * ranks)) $health_limits >>"$run/train.log" 2>&1 </dev/null) &
   disown
-  await 30 test -e "$run/.launch/health-$start"
+  await test -e "$run/.launch/health-$start"
   local before; before=$(grep -c "serving '" "$run/ckptd.log" 2>/dev/null)
   for host in "$@"; do
     (inside "$host" env SLURMD_NODENAME="$host" "$bin/anyorder-ckptd" --run-dir "$run" --run-id hosts --attempt "$start" --nodes "$hosts" \
       --idle-seconds 10 >>"$run/ckptd.log" 2>&1 </dev/null) &
     disown
   done
-  await 30 has_services $((${before:-0} + $#))
+  await has_services $((${before:-0} + $#))
 }
 
 has_services() { [ "$(grep -c "serving '" "$run/ckptd.log")" -ge "$1" ]; }
@@ -71,7 +71,7 @@ train_on_three() {
   for set in "$@"; do sed -i "s/^${set%%=*} = .*/${set%%=*} = ${set#*=}/" "$run/config.toml"; done
   start_services 1 1 h1 h2 h3
   start_ranks 1 1 h1 h2 h3
-  await 60 has_commit "$run"
+  await has_commit "$run"
 }
 
 # finish_on HOST...: two ranks on each go on from what h1 and h2 had staged, to the undisturbed
@@ -79,7 +79,7 @@ train_on_three() {
 finish_on() {
   local host
   for host in h1 h2; do on_host $host pkill -TERM -f "^$bin/anyorder-ckptd "; done
-  for host in h1 h2; do await 30 no_services $host; done
+  for host in h1 h2; do await no_services $host; done
   start_services 2 2 "$@"
   start_ranks 2 2 "$@"
   wait $job; expect_status $? 0 "on what is left: $*"

@@ -23,7 +23,7 @@ exit \$status
 END
   shown+=("$work/$name/log" "$run/ckptd.log")
   job=$(submit --open-mode=append --output="$work/$name/log" "${options[@]}" "$name/script") || fail "sbatch"
-  await 60 has_commit "$run"
+  await has_commit "$run"
 }
 # has_step N: a checkpoint of step N or a later one.
 has_step() { local step; step=$(newest "$run"); step=${step##*-}; [ $((10#${step:-0})) -ge "$1" ]; }

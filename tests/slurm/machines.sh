@@ -11,7 +11,7 @@
 # and the paths in $shared_paths.
 
 net=10.77.0
-ready_limit_s=10
+ready_limit_s=200
 
 complain() { echo "${0##*/}: $*" >&2; return 1; }
 
@@ -114,7 +114,7 @@ machines_down() {
   pid=$(machine_pid head)
   parent=$(awk '/^PPid/ { print $2 }' "/proc/$pid/status")  # unshare, which ends a moment later
   kill -9 "$pid"
-  for i in $(seq 500); do
+  for i in $(seq 20000); do
     machine_lives head || grep -qs . "/proc/$parent/cmdline" || { rm -rf "${state:?}/machines"; return 0; }
     sleep 0.01
   done

@@ -14,5 +14,5 @@ submit_run() {
   case $job in "" | *[!0-9]*) fail "submit printed no job: $(cat $name/job)" ;; esac
 }
 
-await_commit() { await 60 has_commit "$run"; [ "$(trained "$run")" -lt $((steps - 100)) ] || fail "the run is nearly over, too late to be disturbed"; }
+await_commit() { await has_commit "$run"; [ "$(trained "$run")" -lt $((steps - 100)) ] || fail "the run is nearly over, too late to be disturbed"; }
 restarted() { [ "$(job_field $job Restarts)" -ge "$1" ] && job_is $job RUNNING; }

@@ -13,6 +13,7 @@
 #include "launcher/process/command_line.h"
 #include "launcher/process/display_width.h"
 #include "launcher/process/slurm_commands.h"
+#include "tests/testing/patience.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -91,8 +92,8 @@ TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
 }
 
 TEST(CapturedProgramTest, GivesOutputAndStatus) {
-  const auto output = RunCaptured({"sh", "-c", "echo out; echo err >&2; exit 3"},
-                                  MonotonicNow() + absl::Seconds(60));
+  const auto output =
+      RunCaptured({"sh", "-c", "echo out; echo err >&2; exit 3"}, MonotonicNow() + kPatience);
   ASSERT_TRUE(output.ok()) << output.status();
   EXPECT_EQ(output->text, "out\nerr\n");
   EXPECT_EQ(output->exit_status, 3);
@@ -101,23 +102,22 @@ TEST(CapturedProgramTest, GivesOutputAndStatus) {
 
 // Nodes that answered before a step's deadline count.
 TEST(CapturedProgramTest, ALateProgramIsEndedAndKeepsWhatItSaid) {
-  for (const char* program : {"echo n1; sleep 60", "echo n1; exec >&- 2>&-; sleep 60"}) {
+  for (const char* program : {"echo n1; sleep 1000", "echo n1; exec >&- 2>&-; sleep 1000"}) {
     const absl::Time begin = MonotonicNow();
     const auto output = RunCaptured({"sh", "-c", program}, begin + absl::Milliseconds(300));
     ASSERT_TRUE(output.ok()) << output.status();
     EXPECT_EQ(output->text, "n1\n");
     EXPECT_TRUE(output->is_late);
     EXPECT_EQ(output->exit_status, 128 + 15) << program;
-    EXPECT_LT(MonotonicNow() - begin, absl::Seconds(30));
   }
 }
 
 TEST(CapturedProgramTest, ACommandThatFailsSaysItsLastLine) {
   std::string output;
-  EXPECT_TRUE(RunCommand({"echo", "x"}, absl::Seconds(60), &output).ok());
+  EXPECT_TRUE(RunCommand({"echo", "x"}, kPatience, &output).ok());
   EXPECT_EQ(output, "x\n");
   const absl::Status failed =
-      RunCommand({"sh", "-c", "echo first; echo why; exit 3"}, absl::Seconds(60), &output);
+      RunCommand({"sh", "-c", "echo first; echo why; exit 3"}, kPatience, &output);
   EXPECT_TRUE(absl::IsUnavailable(failed));
   EXPECT_THAT(failed.message(), HasSubstr("failed with status 3: why"));
   EXPECT_TRUE(

@@ -23,6 +23,7 @@
 #include "ckpt/rank_link.h"
 #include "core/base/file_system.h"
 #include "core/base/monotonic_clock.h"
+#include "tests/testing/patience.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
@@ -88,8 +89,7 @@ class HealthServerTest : public ::testing::Test {
     while (!is_done()) {
       absl::StatusOr<ckpt::Channel> channel = ckpt::AcceptChannel(listener_.get());
       if (channel.ok()) {
-        absl::StatusOr<ckpt::Message> message =
-            channel->Receive(MonotonicNow() + absl::Seconds(30));
+        absl::StatusOr<ckpt::Message> message = channel->Receive(MonotonicNow() + kPatience);
         ASSERT_TRUE(message.ok()) << message.status();
         relay.Adopt(*std::move(channel), std::move(std::get<ckpt::Watch>(message->body).fd));
       }
@@ -172,7 +172,7 @@ TEST_F(HealthServerTest, AServiceThatIsCutOffComesBack) {
   for (const bool is_closed : {true, false, true}) {
     ckpt::Channel channel(
         UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
-    const absl::Time soon = MonotonicNow() + absl::Seconds(30);
+    const absl::Time soon = MonotonicNow() + kPatience;
     const absl::StatusOr<ckpt::Message> first = channel.Receive(soon);
     ASSERT_TRUE(first.ok()) << first.status();
     EXPECT_EQ(std::get<ckpt::Attach>(first->body).token, "token");
@@ -230,10 +230,9 @@ TEST_F(HealthServerTest, WhoDoesNotKnowTheTokenIsNotHeard) {
   const auto server = Listen();
   ckpt::LauncherEndpoint endpoint = Endpoint();
   endpoint.token.back() = endpoint.token.back() == '0' ? '1' : '0';
-  ckpt::Channel stranger =
-      ckpt::ConnectToLauncher("127.0.0.1", endpoint.port, absl::Seconds(10)).value();
+  ckpt::Channel stranger = ckpt::ConnectToLauncher("127.0.0.1", endpoint.port, kPatience).value();
   ::testing::internal::CaptureStderr();
-  const absl::Time soon = MonotonicNow() + absl::Seconds(30);
+  const absl::Time soon = MonotonicNow() + kPatience;
   ASSERT_TRUE(stranger.Send({"run", 3, ckpt::Attach{endpoint.token}}, soon).ok());
   liveness::NodeReport report;
   report.node = 1;

@@ -16,7 +16,7 @@ for mode in auto ports; do
   first() { env ANYORDER_SLURM_LAB="$ANYORDER_SLURM_LAB/${mode}1" "$here/cluster.sh" "$@"; }
   first x sbatch -N4 --output=/dev/null --wrap "srun --mpi=none sleep 1000" >$name/out || fail "sbatch"
   running() { [ "$(first x squeue -h -t running -o %i | wc -l)" -eq 1 ]; }
-  await 10 running
+  await running
   first up >$name/out 2>&1; expect_status $? 64 "a cluster that runs already"
   first down || fail "down"
   rest=$(left "$ANYORDER_SLURM_LAB/${mode}1"); [ -z "$rest" ] || fail "left by a cluster ($mode): $rest"
@@ -29,4 +29,4 @@ first x true 2>$name/out; expect_status $? 64 "a command without a cluster"
 # Whoever started it is gone: so is the cluster.
 (export ANYORDER_SLURM_OWNER=$BASHPID; env ANYORDER_SLURM_LAB="$ANYORDER_SLURM_LAB/orphan" "$here/cluster.sh" up) || exit
 gone() { [ -z "$(left "$ANYORDER_SLURM_LAB/orphan")" ]; }
-await 10 gone
+await gone

@@ -5,7 +5,7 @@
 . "$here/life.sh"
 train run -N3 --ntasks-per-node=1 --requeue --
 cluster crash n1
-expect_finished 150
+expect_finished
 expect_starts 2 3 '["n2","n3","n4"]'
 [ "$(last_start slurm_restart)" = 1 ] || fail "not a requeue"
 # A lease that is watched takes 15 s by the clock, however fast the machine is, and here are two;

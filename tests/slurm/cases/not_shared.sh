@@ -10,7 +10,7 @@ ls -A /tmp/run /tmp/run/checkpoints
 END
 shown+=("$work/$name/log")
 job=$(submit -N2 --ntasks-per-node=1 --output="$work/$name/log" "$name/script") || fail "sbatch"
-await 60 grep -q "launch ended" $name/log
+await grep -q "launch ended" $name/log
 expect_text "launch ended with 64" $name/log
 expect_text "run directory '/tmp/run' is not the same on node n2 (stat .*); put it on a file system that all nodes share" $name/log
-await 10 grep -q "no mark is left" $name/log
+await grep -q "no mark is left" $name/log

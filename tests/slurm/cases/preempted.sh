@@ -4,9 +4,9 @@
 submit_run
 await_commit
 other=$(submit -p high -N4 --exclusive --output=/dev/null --wrap 'sleep 2')
-await_job $other RUNNING 30
+await_job $other RUNNING
 expect_saved_where_it_stopped "$run"
-await_job $other COMPLETED 30
-await 30 restarted 1
+await_job $other COMPLETED
+await restarted 1
 expect_finished
 expect_nothing_redone "$run"

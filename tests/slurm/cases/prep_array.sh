@@ -13,7 +13,7 @@ submit_prep() {
 odd="$work/$name/a b'%j#"
 submit_prep "$odd" 3
 shown=("$odd".slurm/*.log)
-await_job "$merge" COMPLETED 60
+await_job "$merge" COMPLETED
 diff -r $name/alone "$odd" || fail "other bytes than one program's"
 [ "$(ls "$odd".slurm/slice-*.log | wc -l)" -eq 3 ] || fail "not a log for each task"
 
@@ -24,11 +24,11 @@ x "$anyorder" submit --config "$config" --run-dir "$work/$name/never" --set data
 expect_status $? 0 "submit --after: $(cat $name/err)"
 x scancel "${slices}_2"
 x scontrol release "$plan" "$slices" "$merge"
-await_job "$merge" FAILED 60
+await_job "$merge" FAILED
 expect_text "1 of 2 slices .* not finished: slice 2 .*; run --slice 2/2" $name/second.slurm/merge-$merge.log
-await_job "$(cat $name/job)" CANCELLED 30
+await_job "$(cat $name/job)" CANCELLED
 submit_prep "$work/$name/second" 2
-await_job "$merge" COMPLETED 60
+await_job "$merge" COMPLETED
 diff -r $name/alone $name/second || fail "mended to other bytes"
 
 # A task that is requeued in the middle goes on.
@@ -36,7 +36,7 @@ submit_prep "$work/$name/third" 2 -- --hold
 echo 'if [ "$1" = slice ] && [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then touch "'"$work/$name"'/slice-$SLURM_ARRAY_TASK_ID"; sleep 60; fi' >$name/environment.sh
 mkdir -p $name/third.slurm && cp $name/environment.sh $name/third.slurm/
 x scontrol release "$plan" "$slices" "$merge"
-await 30 test -e $name/slice-1; await 30 test -e $name/slice-2
+await test -e $name/slice-1; await test -e $name/slice-2
 x scontrol requeue "$slices"
-await_job "$merge" COMPLETED 60
+await_job "$merge" COMPLETED
 diff -r $name/alone $name/third || fail "requeued to other bytes"

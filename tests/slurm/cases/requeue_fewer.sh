@@ -10,7 +10,7 @@ await_commit
 expect_starts 1 4 '["n1","n2","n3","n4"]'
 cluster crash n1
 requeued() { job_is $job PENDING && [ "$(job_field $job Restarts)" -eq 1 ]; }
-await 60 requeued
-await 30 x scontrol update JobId=$job NumNodes=3 NumTasks=3 2>$name/update
-expect_finished 120
+await requeued
+await x scontrol update JobId=$job NumNodes=3 NumTasks=3 2>$name/update
+expect_finished
 expect_starts 2 3 '["n2","n3","n4"]'

@@ -3,9 +3,9 @@
 submit_run
 await_commit
 x scancel $job || fail "scancel"
-await_job $job CANCELLED 30
+await_job $job CANCELLED
 no_steps() { [ -z "$(x squeue -h -s -o %i)" ]; }
-await 30 no_steps
+await no_steps
 sleep 2
 job_is $job CANCELLED || fail "a cancelled job came back"
 expect_saved_where_it_stopped "$run"

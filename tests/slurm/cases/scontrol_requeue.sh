@@ -4,7 +4,7 @@
 submit_run
 await_commit
 x scontrol requeue $job || fail "scontrol requeue"
-await 30 restarted 1
+await restarted 1
 expect_saved_where_it_stopped "$run"
 expect_finished
 expect_nothing_redone "$run"

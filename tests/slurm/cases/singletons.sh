@@ -3,7 +3,7 @@
 mkdir $name/run && cp reference/config.toml $name/run
 rank=("$bin/anyorder-train" --run-dir "$work/$name/run" --run-id x --attempt 1)
 # refuse TEXT ARGUMENTS of srun...
-refuse() { expect_refused 64 "$1" timeout 30 "$here/cluster.sh" x srun "${@:2}"; }
+refuse() { expect_refused 64 "$1" timeout 400 "$here/cluster.sh" x srun "${@:2}"; }
 refuse "SLURM_STEP_NUM_TASKS=4 promises 4 ranks.*srun --mpi=pmix" \
   -N2 --ntasks-per-node=2 --mpi=none "${rank[@]}"
 [ "$(grep -c '^anyorder-train: ' $name/err)" -eq 1 ] || fail "not one line for all: $(cat $name/err)"

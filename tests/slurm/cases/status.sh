@@ -13,7 +13,7 @@ END
 }
 shown=($name/json $name/screen)
 first=$(submit -N2 --exclusive -t 10 --output=/dev/null $name/job)
-await_job $first RUNNING 20
+await_job $first RUNNING
 touch $run/slurm/job-$first.log
 [ "$(asked id state nodes num_nodes restarts partition)" = "$first|RUNNING|n[1-2]|2|0|low|stopped" ] || fail "a running job: $(asked id state nodes num_nodes restarts partition)"
 left=$(asked seconds_left | cut -d. -f1)
@@ -27,7 +27,7 @@ touch $run/slurm/job-$second.log
 [ "$(asked id state num_nodes dependency)" = "$second|PENDING|1|afterany:$first(unfulfilled)|queued" ] || fail "a waiting job: $(asked id state num_nodes dependency)"
 x "$anyorder" status --run-dir $run >$name/screen && expect_text "^slurm  *job $first RUNNING" $name/screen
 x scancel $second && x scancel $first
-await_job $first CANCELLED 20
+await_job $first CANCELLED
 [ "$(asked id state)" = "$second|CANCELLED|stopped" ] || fail "a cancelled job: $(asked id state)"
 touch $run/slurm/job-99999.log
 asked id >/dev/null

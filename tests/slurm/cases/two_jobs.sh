@@ -6,7 +6,7 @@ first=$job
 await_commit
 second=$(submit --output="$work/$name/second.log" "$run/slurm/train.sbatch")
 over() { [ "$(job_field $second JobState)" = FAILED ]; }
-await 40 over
+await over
 [ "$(job_field $second ExitCode)" = 64:0 ] || fail "the second job ended with $(job_field $second ExitCode)"
 expect_text "in use by .*job $first" $name/second.log
 expect_finished
