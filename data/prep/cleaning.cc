@@ -90,29 +90,59 @@ void AppendWithoutAccents(char32_t code_point, std::string& out) {
   }
 }
 
+// Unicode's property Cased, of the characters that NFKD leaves.
 bool IsCased(char32_t c) {
-  const auto cp = static_cast<utf8proc_int32_t>(c);
-  return utf8proc_tolower(cp) != cp || utf8proc_toupper(cp) != cp;
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT: return true;
+    default: return (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+  }
 }
 
-// Step 4. Like Python's lower(), a capital sigma that ends a word becomes the final form.
+// Unicode's property Case_Ignorable, of the characters that NFKD leaves: marks, modifiers, format
+// characters, and what may stand inside a word.
+bool IsCaseIgnorable(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK: return true;
+    default:
+      return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x55F || c == 0x5F4 ||
+             c == 0x2018 || c == 0x2019 || c == 0x2027;
+  }
+}
+
+// Whether the next character that is not case-ignorable is cased.
+bool GoesOnCased(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const char32_t code_point = NextCodePoint(text, i);
+    if (!IsCaseIgnorable(code_point)) return IsCased(code_point);
+  }
+  return false;
+}
+
+// Step 4. Like Python's lower(), a capital sigma that ends a word becomes the final form: one that
+// follows a cased character and precedes none, with case-ignorable ones on either side skipped.
 void LowerCase(std::string& text) {
   std::string lowered;
   lowered.reserve(text.size());
   bool after_cased = false;
   for (size_t i = 0; i < text.size();) {
     char32_t code_point = NextCodePoint(text, i);
-    const bool is_cased = IsCased(code_point);
-    if (code_point == kCapitalSigma && after_cased) {
-      size_t ahead = i;
-      const bool before_cased = i < text.size() && IsCased(NextCodePoint(text, ahead));
-      code_point = before_cased ? kFinalSigma + 1 : kFinalSigma;
-    } else {
-      code_point =
-          static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point)));
+    if (!IsCaseIgnorable(code_point)) {
+      const bool ends_word = code_point == kCapitalSigma && after_cased &&
+                             !GoesOnCased(std::string_view(text).substr(i));
+      after_cased = IsCased(code_point);
+      if (ends_word) {
+        AppendUtf8(kFinalSigma, lowered);
+        continue;
+      }
     }
+    code_point = static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point)));
     AppendUtf8(code_point, lowered);
-    after_cased = is_cased;
   }
   text = std::move(lowered);
 }

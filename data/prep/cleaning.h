@@ -2,7 +2,7 @@
 //   1. strip, and turn every run of Unicode white space into one space;
 //   2. `` and '' become ";
 //   3. NFKD, then drop every code point whose canonical combining class is not 0 (accents);
-//   4. lower case, only when uncased.
+//   4. lower case, only when uncased, as Python's str.lower() makes it of the whole line.
 
 #pragma once
 

@@ -2,6 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+
+#include "tests/data/dataset/dataset_files.h"
+
 namespace anyorder::data {
 namespace {
 
@@ -61,6 +69,28 @@ TEST(CleaningTest, LowerCaseOnlyWhenUncased) {
   // Capital sigma: final form at the end of a word.
   EXPECT_EQ(Clean("\xCE\x9F\xCE\xA3 \xCE\xA3\xCE\x9F", LetterCase::kUncased),
             "\xCE\xBF\xCF\x82 \xCF\x83\xCE\xBF");
+}
+
+TEST(CleaningTest, GeneratedLinesAreCleanedAsByPython) {
+  const std::string folder = MakeTestDirectory("cleaned_lines");
+  const char* const source = std::getenv("ANYORDER_SOURCE");
+  ASSERT_NE(source, nullptr) << "CTest sets it";
+  const std::string command =
+      absl::StrCat("python3 '", source, "/tests/data/prep/clean_lines.py' '", folder, "/lines'");
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  std::ifstream lines(folder + "/lines");
+  int count = 0;
+  int final_sigmas = 0;
+  for (std::string line, cased, uncased;
+       std::getline(lines, line) && std::getline(lines, cased) && std::getline(lines, uncased);
+       ++count) {
+    ASSERT_EQ(Clean(line), cased) << line;
+    ASSERT_EQ(Clean(line, LetterCase::kUncased), uncased) << line;
+    final_sigmas += uncased.find("\xCF\x82") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GE(count, 20'000);
+  EXPECT_GE(final_sigmas, 1'000);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(CleaningTest, FirstInvalidByteFindsEachKindOfFault) {
