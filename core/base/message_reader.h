@@ -19,6 +19,7 @@ class MessageReader {
   // The next field; false at the end or where the bytes are no message, which ok() tells apart.
   bool Next() {
     if (rest_.empty()) return false;
+    from_ = rest_;
     const std::optional<uint64_t> tag = Varint();
     if (!tag) return Fail();
     field_ = *tag >> 3;
@@ -45,6 +46,8 @@ class MessageReader {
   uint64_t field() const { return field_; }
   uint64_t varint() const { return varint_; }
   absl::string_view bytes() const { return bytes_; }
+  // All of the field, as it stands in the message.
+  absl::string_view raw() const { return from_.substr(0, from_.size() - rest_.size()); }
 
  private:
   bool Fail() {
@@ -69,6 +72,7 @@ class MessageReader {
   }
 
   absl::string_view rest_;
+  absl::string_view from_;  // rest_ when Next began
   bool ok_ = true;
   uint64_t field_ = 0;
   uint64_t varint_ = 0;

@@ -64,16 +64,15 @@ int64_t NumUnknown(std::string_view run) {
 
 class SentenceSource : public sentencepiece::SentenceIterator {
  public:
-  explicit SentenceSource(const std::function<bool(std::string&)>& next) : next_(next) { Next(); }
-  bool done() const override { return done_; }
-  void Next() override { done_ = !next_(sentence_); }
-  const std::string& value() const override { return sentence_; }
+  explicit SentenceSource(const std::vector<std::string>& sentences) : sentences_(sentences) {}
+  bool done() const override { return next_ == sentences_.size(); }
+  void Next() override { ++next_; }
+  const std::string& value() const override { return sentences_[next_]; }
   sentencepiece::util::Status status() const override { return {}; }
 
  private:
-  const std::function<bool(std::string&)>& next_;
-  std::string sentence_;
-  bool done_ = false;
+  const std::vector<std::string>& sentences_;
+  size_t next_ = 0;
 };
 
 }  // namespace
@@ -193,9 +192,8 @@ std::string SentencePieceBridge::Encode(std::string_view text, std::vector<int32
   return "";
 }
 
-std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size,
-                               const std::function<bool(std::string&)>& next_sentence,
-                               std::string& model) {
+std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size, bool takes_fewer,
+                               const std::vector<std::string>& sentences, std::string& model) {
   std::unordered_map<std::string, std::string> settings = {
       {"model_type", type},
       {"vocab_size", std::to_string(vocab_size)},
@@ -214,9 +212,9 @@ std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size,
     settings["normalization_rule_name"] = "identity";  // the text was cleaned; a word stays one
     settings["control_symbols"] += ",<eop>";           // the same id, but text cannot make it
     settings.erase("user_defined_symbols");
-    settings["hard_vocab_limit"] = "false";
   }
-  SentenceSource source(next_sentence);
+  if (takes_fewer) settings["hard_vocab_limit"] = "false";
+  SentenceSource source(sentences);
   const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &source, &model);
   if (status.ok()) return "";
   const std::string error = PlainError(status);

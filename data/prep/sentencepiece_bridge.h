@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -51,10 +50,10 @@ class SentencePieceBridge {
 };
 
 // Trains a model of `type`: "unigram" with XLNet's published settings, or "word" or "char" for the
-// most frequent ones; the same sentences give the same model. `next_sentence` fills its argument;
-// false at the end. Puts the serialised model in `model`. Returns the library's error, or "".
-std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size,
-                               const std::function<bool(std::string&)>& next_sentence,
-                               std::string& model);
+// most frequent ones; the same sentences give the same model. Puts the serialised model in `model`:
+// `vocab_size` pieces, or fewer where `takes_fewer` and the library found no more. Returns the
+// library's error, or "".
+std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size, bool takes_fewer,
+                               const std::vector<std::string>& sentences, std::string& model);
 
 }  // namespace anyorder::data

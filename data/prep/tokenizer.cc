@@ -9,6 +9,7 @@
 
 #include "core/base/message_reader.h"
 #include "core/base/status.h"
+#include "data/prep/model_pieces.h"
 
 namespace anyorder::data {
 namespace {
@@ -157,40 +158,25 @@ uint64_t CountFrequent(const VocabTraining& training, const std::vector<std::str
 }
 
 absl::StatusOr<std::string> TrainUnits(const VocabTraining& training,
-                                       const std::function<bool(std::string&)>& next_sentence) {
-  std::vector<std::string> sentences;
-  for (std::string sentence; next_sentence(sentence);) sentences.push_back(sentence);
+                                       const std::vector<std::string>& sentences) {
   const char* const unit = training.type == VocabType::kWords ? "word" : "character";
   const uint64_t frequent = CountFrequent(training, sentences);
   if (frequent == 0)
     return FailedPrecondition("no ", unit, " of the text occurs ", training.min_count,
                               " times; pass a smaller --min-count, or more "
                               "text");
-  size_t next = 0;
   std::string model;
-  const auto next_stored = [&](std::string& sentence) {
-    if (next == sentences.size()) return false;
-    sentence = sentences[next++];
-    return true;
-  };
-  const std::string error =
-      TrainSentencePiece(training.type == VocabType::kWords ? "word" : "char",
-                         std::min(training.size, kNumSpecial + frequent), next_stored, model);
+  const std::string error = TrainSentencePiece(training.type == VocabType::kWords ? "word" : "char",
+                                               std::min(training.size, kNumSpecial + frequent),
+                                               /*takes_fewer=*/true, sentences, model);
   if (error.empty()) return model;
   return FailedPrecondition("SentencePiece could not train a vocabulary of ", unit, "s: ", error);
 }
 
-absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size,
-                                        const std::function<bool(std::string&)>& next_sentence) {
-  std::string model;
-  const std::string error = TrainSentencePiece("unigram", vocab_size, next_sentence, model);
-  if (error.empty()) return model;
-  // "... Please set it to a value <= 5000."
-  if (const uint64_t largest = NumberAfter(error, "<= "); largest > 0) {
-    return FailedPrecondition("the text supports no vocabulary of ", vocab_size,
-                              " pieces; the largest it supports is ", largest,
-                              ": pass --vocab-size ", largest, " or less, or more text");
-  }
+// More pieces than SentencePiece's trainer ever has: it begins with a million candidates.
+constexpr uint64_t kAllPieces = uint64_t{1} << 20;
+
+absl::Status CannotTrain(uint64_t vocab_size, const std::string& error) {
   // "Vocabulary size is smaller than required_chars. 20 vs 40. ..."
   if (const uint64_t smallest = NumberAfter(error, " vs "); smallest > 0) {
     return FailedPrecondition("the text needs a vocabulary of at least ", smallest,
@@ -201,12 +187,47 @@ absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size,
                             " pieces: ", error);
 }
 
+// SentencePiece prunes its candidates in rounds until at most 1.1 times the wanted size is left,
+// and keeps the best of these. A round also drops every candidate that no word of the text uses,
+// which may leave less than the wanted size; then SentencePiece refuses it, although larger sizes
+// that need no such round work. Here it gets the best of what was left before that round. Each
+// size from n / 1.1 to n ends with the same n candidates, so steps of 1.1 miss none.
+absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size,
+                                        const std::vector<std::string>& sentences) {
+  std::string model, error;
+  const auto train = [&](uint64_t size, bool takes_fewer) {
+    error = TrainSentencePiece("unigram", size, takes_fewer, sentences, model);
+    return error.empty();
+  };
+  const auto is_short = [&] { return NumberAfter(error, "<= ") > 0; };  // "... a value <= 5000."
+  if (vocab_size < kAllPieces) {
+    if (train(vocab_size, /*takes_fewer=*/false)) return model;
+    if (!is_short()) return CannotTrain(vocab_size, error);
+  }
+  if (!train(kAllPieces, /*takes_fewer=*/true)) return CannotTrain(vocab_size, error);
+  const std::string unpruned = model;
+  const uint64_t largest = NumPieces(unpruned);
+  if (vocab_size > largest) {
+    return FailedPrecondition("the text supports no vocabulary of ", vocab_size,
+                              " pieces; the largest it supports is ", largest,
+                              ": pass --vocab-size ", largest, " or less, or more text");
+  }
+  for (uint64_t size = vocab_size * 11 / 10; size < largest * 10 / 11; size = size * 11 / 10) {
+    if (train(size, /*takes_fewer=*/false)) return BestPieces(model, vocab_size);
+    if (!is_short()) return CannotTrain(vocab_size, error);
+  }
+  return BestPieces(unpruned, vocab_size);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> TrainTokenizer(const VocabTraining& training,
                                            const std::function<bool(std::string&)>& next_sentence) {
-  return training.type == VocabType::kPieces ? TrainPieces(training.size, next_sentence)
-                                             : TrainUnits(training, next_sentence);
+  // Held, because a size may take several trainings; each takes 25 times the memory of the text.
+  std::vector<std::string> sentences;
+  for (std::string sentence; next_sentence(sentence);) sentences.push_back(sentence);
+  return training.type == VocabType::kPieces ? TrainPieces(training.size, sentences)
+                                             : TrainUnits(training, sentences);
 }
 
 }  // namespace anyorder::data

@@ -2,6 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "data/prep/model_pieces.h"
+#include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
 
 namespace anyorder::data {
@@ -122,20 +129,48 @@ TEST(TokenizerTest, DigitCommaRuleAgreesWithTheReferenceRuleOnPieces) {
                         mark + "had" + mark + "92000," + mark + "and");
 }
 
-TEST(TokenizerTest, ARefusedSizeNamesTheNearestPossibleWhichThenWorks) {
-  const std::string text = AsTxt(MakeDocuments(20, 5));
-  const auto named = [&text](uint64_t size, const std::string& words) {
-    const auto refused = TrainOn({.size = size}, text);
-    EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
-    const std::string message(refused.status().message());
-    const size_t at = message.find(words);
-    EXPECT_NE(at, std::string::npos) << message;
-    return std::stoull(message.substr(at + words.size()));
-  };
-  EXPECT_TRUE(TrainOn({.size = named(100000, "the largest it supports is ")}, text).ok());
-  const uint64_t smallest = named(20, "needs a vocabulary of at least ");
-  EXPECT_TRUE(TrainOn({.size = smallest}, text).ok());
-  EXPECT_FALSE(TrainOn({.size = smallest - 1}, text).ok());
+// English on which SentencePiece alone refuses 598 to 683 pieces, while it trains more and fewer.
+std::string LicenceText() {
+  const char* const source = std::getenv("ANYORDER_SOURCE");
+  EXPECT_NE(source, nullptr) << "CTest sets it";
+  const std::string once = ReadFile(absl::StrCat(source, "/LICENSE"));
+  std::string text;
+  for (int i = 0; i < 16; ++i) text += once;
+  return text;
+}
+
+// The size that the refusal of `size` names after `words`.
+uint64_t NamedSize(uint64_t size, const std::string& text, const std::string& words) {
+  const auto refused = TrainOn({.size = size}, text);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition) << size;
+  const std::string message(refused.status().message());
+  const size_t at = message.find(words);
+  EXPECT_NE(at, std::string::npos) << message;
+  return std::stoull(message.substr(at + words.size()));
+}
+
+TEST(TokenizerTest, EverySizeFromTheSmallestToTheLargestIsTrained) {
+  const std::string text = LicenceText();
+  const uint64_t smallest = NamedSize(20, text, "needs a vocabulary of at least ");
+  const uint64_t largest = NamedSize(100000, text, "the largest it supports is ");
+  EXPECT_EQ(NamedSize(largest + 1, text, "the largest it supports is "), largest);
+  EXPECT_EQ(NamedSize(smallest - 1, text, "needs a vocabulary of at least "), smallest);
+  for (const uint64_t size : {smallest, uint64_t{597}, uint64_t{598}, uint64_t{650}, uint64_t{683},
+                              uint64_t{684}, largest}) {
+    const auto model = TrainOn({.size = size}, text);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(Tokenizer::Load(*model, "test")->vocab_size(), size);
+  }
+}
+
+TEST(TokenizerTest, LeavingOutPiecesGivesWhatTheTrainerMakesOfTheSameCandidates) {
+  const std::string text = LicenceText();
+  std::string all;
+  ASSERT_EQ(TrainSentencePiece("unigram", 1 << 20, /*takes_fewer=*/true,
+                               absl::StrSplit(text, '\n', absl::SkipEmpty()), all),
+            "");
+  for (const uint64_t size : {uint64_t{720}, NumPieces(all)})
+    EXPECT_TRUE(BestPieces(all, size) == TrainOn({.size = size}, text).value()) << size;
 }
 
 TEST(TokenizerTest, ModelsWithOtherSpecialPiecesAreRefused) {
