@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <utility>
 
@@ -99,7 +100,7 @@ class Pool {
   absl::StatusOr<std::vector<std::string>> Run(const ProgressCallback& on_progress) {
     results_.resize(tasks_.size());
     for (Worker& worker : workers_) ANYORDER_RETURN_IF_ERROR(HandOut(worker));
-    while (done_ < tasks_.size()) {
+    while (IsWaiting()) {
       std::vector<pollfd> polled;
       for (const Worker& worker : workers_) polled.push_back({worker.fd, POLLIN, 0});
       const int ready = ::poll(polled.data(), polled.size(), kTickMs);
@@ -109,12 +110,20 @@ class Pool {
         if (polled[i].revents != 0) ANYORDER_RETURN_IF_ERROR(Collect(workers_[i]));
       }
     }
+    if (!failure_.ok()) return failure_;
     // Closing the sockets is the workers' sign to leave.
     for (Worker& worker : workers_) Stop(worker, 0);
     return std::move(results_);
   }
 
  private:
+  // Whether a result is awaited: of a failed run only those of tasks before the failed one.
+  bool IsWaiting() const {
+    return std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+      return worker.is_busy && worker.running < failed_;
+    });
+  }
+
   absl::Status StartOne() {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
@@ -142,7 +151,7 @@ class Pool {
 
   // Gives an idle worker the next task, if there is one.
   absl::Status HandOut(Worker& worker) {
-    worker.is_busy = next_ < tasks_.size();
+    worker.is_busy = next_ < tasks_.size() && failure_.ok();
     if (!worker.is_busy) return absl::OkStatus();
     worker.running = next_++;
     const size_t index = tasks_[worker.running];
@@ -154,9 +163,12 @@ class Pool {
     if (!ReadFully(worker.fd, &header, sizeof header)) return Died(worker);
     std::string payload(header.bytes, '\0');
     if (!ReadFully(worker.fd, payload.data(), payload.size())) return Died(worker);
-    if (header.code != 0) return {static_cast<absl::StatusCode>(header.code), payload};
-    results_[worker.running] = std::move(payload);
-    ++done_;
+    if (header.code == 0) {
+      results_[worker.running] = std::move(payload);
+    } else if (worker.running < failed_) {
+      failed_ = worker.running;
+      failure_ = absl::Status(static_cast<absl::StatusCode>(header.code), payload);
+    }
     return HandOut(worker);
   }
 
@@ -188,7 +200,8 @@ class Pool {
   std::vector<Worker> workers_;
   std::vector<std::string> results_;
   size_t next_ = 0;
-  size_t done_ = 0;
+  size_t failed_ = SIZE_MAX;  // position of the first task that failed, with its error
+  absl::Status failure_;
 };
 
 constexpr double kTerminalSeconds = 0.5;

@@ -14,6 +14,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
+
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
 
@@ -73,6 +75,22 @@ TEST_F(PrepProgramTest, BadInputEndsInOneLineAndADocumentedStatus) {
   ExpectRefused(folder_ + "/absent.txt", 74, "absent.txt': No such file");
   fs::create_directory(folder_ + "/hollow");
   ExpectRefused(folder_ + "/hollow", 65, "holds no text");
+}
+
+TEST_F(PrepProgramTest, TheFirstBadLineIsNamedWhateverTheWorkers) {
+  // Bad lines at the end of the first unit and in the second, which a second worker reaches first.
+  std::string text = AsTxt(MakeDocuments(2800, 35));
+  ASSERT_GT(text.size(), 1u << 20);
+  const std::string first = "a bad\xFF line\n";
+  text.insert(text.rfind('\n', (1 << 20) - 2) + 1, first);
+  const auto line = 1 + std::count(text.begin(), text.begin() + text.find(first), '\n');
+  text += first;
+  const std::string input = Store("bad.txt", text);
+  for (const char* workers : {"1", "2"}) {
+    ExpectRefusal(RunPrepProgram({"--input", input, "--output", output_, "--vocab", TestModelPath(),
+                                  "--workers", workers}),
+                  65, absl::StrCat("bad.txt:", line, ": byte "));
+  }
 }
 
 TEST_F(PrepProgramTest, UnreadableInputIsAnInputOutputError) {
