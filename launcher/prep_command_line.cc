@@ -22,6 +22,14 @@ std::string ParseSlice(const std::string& text, PrepOptions& prep) {
   return is_read ? "" : text + " is not K/N, such as 2/5";
 }
 
+// "label=gold" into `names`; what is wrong with it otherwise.
+std::string ParseFieldName(const std::string& text, data::FieldNames& names) {
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+  if (parts.size() != 2) return text + " is not FIELD=NAME, such as label=gold";
+  names[parts[0]] = parts[1];
+  return "";
+}
+
 void DeclareVocabulary(CLI::App& app, PrepCommandLine& line) {
   PrepOptions& prep = line.prep;
   CLI::Option* vocab = AddPath(&app, "--vocab", prep.vocab, "existing SentencePiece model to use");
@@ -65,6 +73,19 @@ void DeclareText(CLI::App& app, PrepCommandLine& line) {
     option->capture_default_str();
 }
 
+// How .jsonl and tables are read: data/prep/table_reader.h.
+void DeclareFields(CLI::App& app, PrepCommandLine& line) {
+  app.add_option("--text-field", line.prep.text.text_field,
+                 ".jsonl, .csv and .tsv: field or column that holds the text")
+      ->capture_default_str()
+      ->type_name("NAME");
+  app.add_flag("--no-header", line.no_header,
+               ".csv and .tsv: the first row is data; columns are called 1, 2, ...");
+  AddChoice(&app, "--quoting", line.quoting, {"rfc4180", "none"},
+            ".csv and .tsv: a cell in quotes may hold separators and line ends; with none, quotes "
+            "are part of the text, as in GLUE's files");
+}
+
 // Work split over machines: data/prep/prep.h.
 void DeclareParts(CLI::App& app, PrepCommandLine& line) {
   CLI::Option* plan = app.add_flag("--plan", line.plan,
@@ -93,8 +114,9 @@ void DeclareParts(CLI::App& app, PrepCommandLine& line) {
 
 // Labelled examples in place of text: data/prep/example_prep.h.
 void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
-  CLI::Option* examples = AddPath(&app, "--examples", line.examples,
-                                  "labelled examples instead of --input: .jsonl files");
+  CLI::Option* examples =
+      AddPath(&app, "--examples", line.examples,
+              "labelled examples instead of --input: .jsonl, .csv or .tsv files");
   for (const char* other :
        {"--input", "--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup",
         "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
@@ -103,6 +125,13 @@ void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
   AddPath(&app, "--labels-from", line.labels_from,
           "--examples: dataset whose class numbers to use, that of the training data")
       ->needs(examples);
+  app.add_option_function<std::vector<std::string>>(
+         "--field", [](const std::vector<std::string>&) {},
+         "--examples: what a field is called in the files, such as premise=sentence1 label=gold")
+      ->type_name("FIELD=NAME")
+      ->needs(examples)
+      ->check(CLI::Validator(
+          [&line](std::string& text) { return ParseFieldName(text, line.names); }, ""));
 }
 
 }  // namespace
@@ -111,12 +140,14 @@ void DeclarePrep(CLI::App& app, PrepCommandLine& line) {
   AddExamples(app, {"anyorder prep --input corpus/ --output shards --vocab-size 32000",
                     "anyorder prep --input held-out.txt --output held-out --vocab "
                     "shards/spiece.model",
+                    "anyorder prep --examples train.tsv --text-field sentence --output examples "
+                    "--vocab shards/spiece.model",
                     "anyorder prep --input corpus/ --output shards --slurm 64 -- --partition=cpu"});
   PrepOptions& prep = line.prep;
   AddPath(
       &app, "--input", prep.inputs,
-      "files or directories of .txt (documents end at blank lines) or .jsonl (field text), each "
-      "also .gz or .zst");
+      "files of text, or directories of them: .txt (documents end at blank lines), .jsonl (field "
+      "text), .csv and .tsv (column text), each also .gz or .zst");
   AddPath(&app, "--output", prep.output, "dataset directory to create; absent or empty")
       ->required();
   DeclareVocabulary(app, line);
@@ -124,6 +155,7 @@ void DeclarePrep(CLI::App& app, PrepCommandLine& line) {
       ->capture_default_str()
       ->type_name("N");
   DeclareText(app, line);
+  DeclareFields(app, line);
   DeclareParts(app, line);
   DeclareExamples(app, line);
   app.add_flag("--quiet", prep.quiet, "print no progress");
@@ -138,6 +170,9 @@ void ReadPrepWords(PrepCommandLine& line) {
   prep.text.letter_case = line.letter_case == "cased" ? LetterCase::kCased : LetterCase::kUncased;
   prep.text.invalid_utf8 =
       line.invalid_utf8 == "error" ? InvalidUtf8::kError : InvalidUtf8::kReplace;
+  prep.text.table = {.has_header = !line.no_header, .has_quotes = line.quoting == "rfc4180"};
+  // --text-field is about examples, too; --field says more.
+  if (prep.text.text_field != "text") line.names.emplace("text", prep.text.text_field);
   prep.text.filter.enabled = !line.no_filter;
   prep.text.drop_duplicates = !line.no_dedup;
   prep.vocab_sample_bytes = static_cast<uint64_t>(line.vocab_sample_mb * 1048576.0);

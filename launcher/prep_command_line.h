@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "data/prep/example_reader.h"
 #include "data/prep/prep.h"
 #include "launcher/slurm/prep_job.h"
 
@@ -27,6 +28,9 @@ struct PrepCommandLine {
   PrepJob job;
   double vocab_sample_mb = 32;
   std::vector<std::string> examples;
+  data::FieldNames names;  // of --examples
+  std::string quoting = "rfc4180";
+  bool no_header = false;
   std::string labels_from;
   std::string vocab_type = "piece";
 };

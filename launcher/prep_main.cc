@@ -43,11 +43,23 @@ int SubmitJobs(PrepCommandLine& line, const CLI::App& app, int argc, char** argv
   return ReportAndExitStatus(kProgram, status);
 }
 
+nlohmann::json LeftOutJson(const std::vector<data::LeftOutFile>& left_out) {
+  nlohmann::json files = nlohmann::json::array();
+  for (const data::LeftOutFile& file : left_out)
+    files.push_back({{"path", file.path}, {"reason", file.reason}});
+  return files;
+}
+
+// Names may be any bytes; a line may not.
+void PrintJsonLine(const nlohmann::json& json) {
+  std::puts(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
 int PrepareExamples(const PrepCommandLine& line) {
   const data::PrepOptions& prep = line.prep;
-  const auto summary =
-      data::RunExamplePrep({line.examples, prep.output, prep.vocab, line.labels_from,
-                            prep.text.letter_case, prep.text.invalid_utf8, prep.shard_tokens});
+  const auto summary = data::RunExamplePrep(
+      {line.examples, prep.output, prep.vocab, line.labels_from, prep.text.letter_case,
+       prep.text.invalid_utf8, prep.shard_tokens, line.names, prep.text.table, prep.quiet});
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const nlohmann::json json{{"task", ExampleTaskName(summary->task)},
                             {"num_examples", summary->num_examples},
@@ -55,9 +67,10 @@ int PrepareExamples(const PrepCommandLine& line) {
                             {"num_tokens", summary->num_tokens},
                             {"longest", summary->longest},
                             {"classes", summary->classes},
+                            {"files_left_out", LeftOutJson(summary->left_out)},
                             {"dataset_digest", summary->dataset_digest}};
   if (line.json) {
-    std::puts(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    PrintJsonLine(json);
   } else {
     absl::PrintF("examples: %d of %s, %d without a label\ntokens: %d, at most %d an example\n",
                  summary->num_examples, ExampleTaskName(summary->task), summary->num_unlabelled,
@@ -91,11 +104,13 @@ void PrintJson(const data::PrepSummary& summary) {
       {"num_units", summary.num_units},
       {"units_encoded", summary.units_encoded},
       {"resumed", summary.resumed},
+      {"files_read", summary.files_read},
+      {"files_left_out", LeftOutJson(summary.left_out)},
       {"dataset_digest", summary.index.dataset_digest},
       {"corpus_digest", summary.index.corpus_digest},
       {"tokenizer_digest", summary.index.tokenizer_digest},
   };
-  std::puts(root.dump().c_str());
+  PrintJsonLine(root);
 }
 
 void PrintText(const data::PrepSummary& summary, const std::string& output) {
@@ -103,6 +118,7 @@ void PrintText(const data::PrepSummary& summary, const std::string& output) {
     const auto found = summary.index.counts.find(name);
     return found == summary.index.counts.end() ? 0 : found->second;
   };
+  absl::PrintF("files: %d read, %d left out\n", summary.files_read, summary.left_out.size());
   absl::PrintF("documents: %d read, %d kept", count("documents_read"), count("documents_kept"));
   for (const auto& [name, value] : summary.index.counts) {
     const bool is_reason = name.starts_with("documents_") && name != "documents_read" &&

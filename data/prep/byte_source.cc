@@ -6,6 +6,8 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,7 @@ class PlainSource : public ByteSource {
     return static_cast<size_t>(got);
   }
   Digest128 StoredDigest() const override { return digest_.Value(); }
+  bool is_stored_text() const override { return true; }
   const std::string& path() const { return path_; }
 
  private:
@@ -136,6 +139,163 @@ class ZstdSource : public CompressedSource {
   ZSTD_DCtx* context_;
 };
 
+enum class Encoding { kUtf8, kUtf16Little, kUtf16Big, kUtf32 };
+
+// What a file that begins with `head`, its first four bytes or all of a shorter one, is in.
+Encoding EncodingOf(std::string_view head) {
+  using namespace std::string_view_literals;
+  if (head == "\xFF\xFE\0\0"sv || head == "\0\0\xFE\xFF"sv) return Encoding::kUtf32;
+  if (head.starts_with("\xFF\xFE"sv)) return Encoding::kUtf16Little;
+  if (head.starts_with("\xFE\xFF"sv)) return Encoding::kUtf16Big;
+  if (head.size() < 4) return Encoding::kUtf8;
+  const auto is_ascii = [&](size_t i) {
+    return head[i] != 0 && static_cast<unsigned char>(head[i]) < 0x80;
+  };
+  if (is_ascii(0) && head[1] == 0 && is_ascii(2) && head[3] == 0) return Encoding::kUtf16Little;
+  if (head[0] == 0 && is_ascii(1) && head[2] == 0 && is_ascii(3)) return Encoding::kUtf16Big;
+  return Encoding::kUtf8;
+}
+
+// Turns UTF-16 into UTF-8, whatever the portions it comes in.
+class Utf16Decoder {
+ public:
+  explicit Utf16Decoder(bool is_big) : is_big_(is_big) {}
+
+  void Decode(std::string_view bytes, std::string& out) {
+    for (const char c : bytes) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (!has_first_) {
+        first_ = byte;
+        has_first_ = true;
+        continue;
+      }
+      has_first_ = false;
+      Add(static_cast<uint16_t>(is_big_ ? first_ << 8 | byte : byte << 8 | first_), out);
+    }
+  }
+  // What the end of the file cut short.
+  void Finish(std::string& out) {
+    if (high_ != 0 || has_first_) out.push_back(kInvalid);
+    high_ = 0;
+    has_first_ = false;
+  }
+
+ private:
+  static constexpr char kInvalid = '\xFF';
+
+  void Add(uint16_t unit, std::string& out) {
+    const bool is_low = unit >= 0xDC00 && unit <= 0xDFFF;
+    if (high_ != 0 && is_low) {
+      Append(0x10000 + ((char32_t{high_} - 0xD800) << 10) + (unit - 0xDC00), out);
+      high_ = 0;
+      return;
+    }
+    if (high_ != 0 || is_low) out.push_back(kInvalid);
+    high_ = unit >= 0xD800 && unit <= 0xDBFF ? unit : 0;
+    if (high_ == 0 && !is_low) Append(unit, out);
+  }
+
+  static void Append(char32_t c, std::string& out) {
+    const auto tail = [&](int shift) {
+      out.push_back(static_cast<char>(0x80 | (c >> shift & 0x3F)));
+    };
+    if (c < 0x80) {
+      out.push_back(static_cast<char>(c));
+    } else if (c < 0x800) {
+      out.push_back(static_cast<char>(0xC0 | c >> 6));
+      tail(0);
+    } else if (c < 0x10000) {
+      out.push_back(static_cast<char>(0xE0 | c >> 12));
+      tail(6);
+      tail(0);
+    } else {
+      out.push_back(static_cast<char>(0xF0 | c >> 18));
+      tail(12);
+      tail(6);
+      tail(0);
+    }
+  }
+
+  const bool is_big_;
+  bool has_first_ = false;
+  unsigned char first_ = 0;  // byte of a unit
+  uint16_t high_ = 0;        // surrogate that waits for its low one
+};
+
+// A file from its start: looks which encoding it is in, and decodes UTF-16. The byte-order mark of
+// UTF-16 comes out as that of UTF-8.
+class DecodingSource : public ByteSource {
+ public:
+  DecodingSource(std::unique_ptr<ByteSource> stored, std::string path)
+      : stored_(std::move(stored)), path_(std::move(path)) {}
+
+  absl::StatusOr<size_t> Read(char* out, size_t capacity) override {
+    if (!std::exchange(has_begun_, true)) ANYORDER_RETURN_IF_ERROR(Begin());
+    if (decoder_) ANYORDER_RETURN_IF_ERROR(Refill());
+    if (next_ == ready_.size()) return decoder_ ? size_t{0} : stored_->Read(out, capacity);
+    const size_t count = ready_.copy(out, capacity, next_);
+    next_ += count;
+    return count;
+  }
+  Digest128 StoredDigest() const override { return stored_->StoredDigest(); }
+  bool is_stored_text() const override { return !decoder_ && stored_->is_stored_text(); }
+  const char* encoding() const override { return decoder_ ? "UTF-16" : "UTF-8"; }
+
+ private:
+  absl::Status Begin() {
+    char head[4];
+    size_t held = 0;
+    while (held < sizeof head) {
+      ANYORDER_ASSIGN_OR_RETURN(const size_t got, stored_->Read(head + held, sizeof head - held));
+      if (got == 0) break;
+      held += got;
+    }
+    ready_.assign(head, held);
+    const Encoding encoding = EncodingOf(ready_);
+    if (encoding == Encoding::kUtf32) {
+      return DataLoss("'", path_,
+                      "' is in UTF-32; turn it into UTF-8: iconv -f UTF-32 -t UTF-8 <OLD >NEW");
+    }
+    if (encoding == Encoding::kUtf8) return absl::OkStatus();
+    decoder_.emplace(encoding == Encoding::kUtf16Big);
+    decoder_->Decode(std::exchange(ready_, {}), ready_);
+    return absl::OkStatus();
+  }
+
+  // Decodes until something is ready, or the file ends.
+  absl::Status Refill() {
+    while (next_ == ready_.size() && !has_ended_) {
+      ready_.clear();
+      next_ = 0;
+      buffer_.resize(kStoredBufferBytes);
+      ANYORDER_ASSIGN_OR_RETURN(const size_t got, stored_->Read(buffer_.data(), buffer_.size()));
+      decoder_->Decode({buffer_.data(), got}, ready_);
+      has_ended_ = got == 0;
+      if (has_ended_) decoder_->Finish(ready_);
+    }
+    return absl::OkStatus();
+  }
+
+  std::unique_ptr<ByteSource> stored_;
+  const std::string path_;
+  std::optional<Utf16Decoder> decoder_;
+  std::vector<char> buffer_;
+  std::string ready_;  // to be handed out from next_ on
+  size_t next_ = 0;
+  bool has_begun_ = false;
+  bool has_ended_ = false;
+};
+
+std::unique_ptr<ByteSource> Decompressing(std::unique_ptr<PlainSource> plain,
+                                          Compression compression) {
+  switch (compression) {
+    case Compression::kGzip: return std::make_unique<GzipSource>(std::move(plain));
+    case Compression::kZstd: return std::make_unique<ZstdSource>(std::move(plain));
+    case Compression::kNone: break;
+  }
+  return plain;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path,
@@ -143,13 +303,10 @@ absl::StatusOr<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& pa
                                                            uint64_t end) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return ErrnoStatus("open", path);
-  auto plain = std::make_unique<PlainSource>(std::move(fd), path, begin, end);
-  switch (compression) {
-    case Compression::kGzip: return std::make_unique<GzipSource>(std::move(plain));
-    case Compression::kZstd: return std::make_unique<ZstdSource>(std::move(plain));
-    case Compression::kNone: break;
-  }
-  return plain;
+  auto source =
+      Decompressing(std::make_unique<PlainSource>(std::move(fd), path, begin, end), compression);
+  if (begin > 0) return source;
+  return std::make_unique<DecodingSource>(std::move(source), path);
 }
 
 }  // namespace anyorder::data

@@ -1,5 +1,6 @@
-// The bytes of an input file: a range of a plain file, or the whole of a compressed one,
-// decompressed as it is read. Memory is a few buffers whatever the file's size.
+// The text of an input file in UTF-8: a range of a plain file, or the whole of one that is
+// compressed or in UTF-16, which are decoded as they are read. Memory is a few buffers whatever the
+// file's size.
 
 #pragma once
 
@@ -20,15 +21,22 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
   // Up to `capacity` bytes, 0 at the end. Errors: those of read; DataLoss for damaged or truncated
-  // compressed data.
+  // compressed data, and for UTF-32.
   virtual absl::StatusOr<size_t> Read(char* out, size_t capacity) = 0;
   // Digest of the stored (compressed) bytes consumed so far; of all of them once Read has returned
   // 0.
   virtual Digest128 StoredDigest() const = 0;
+  // Once Read was called: whether it gives the bytes as they are stored, so that the file may be
+  // read in ranges; and what encoding the text is in ("UTF-8"), for messages.
+  virtual bool is_stored_text() const { return false; }
+  virtual const char* encoding() const { return "UTF-8"; }
 };
 
-// Bytes [begin, end) of a plain file. For compressed files begin and end must cover the whole file.
-// `end` may lie past the end of the file.
+// Bytes [begin, end) of a plain file. For files that are compressed or in UTF-16 begin and end must
+// cover the whole file. `end` may lie past the end of the file.
+//
+// UTF-16 is told by its byte-order mark, or by two characters of ASCII at the start. What is no
+// valid UTF-16 is handed out as a byte that is no valid UTF-8 (0xFF).
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path,
                                                            Compression compression, uint64_t begin,
                                                            uint64_t end);

@@ -1,6 +1,7 @@
 #include "data/prep/example_prep.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
@@ -55,8 +56,11 @@ class ExamplePreparation {
     ANYORDER_RETURN_IF_ERROR(LoadVocabulary());
     ANYORDER_RETURN_IF_ERROR(LoadKnownClasses());
     ANYORDER_RETURN_IF_ERROR(Staging::Check(options_.output));
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<InputFile> files, FindInputFiles(options_.inputs));
-    for (const InputFile& file : files) ANYORDER_RETURN_IF_ERROR(ReadFile(file));
+    ANYORDER_ASSIGN_OR_RETURN(const InputFiles input,
+                              FindInputFiles(options_.inputs, InputUse::kExamples));
+    summary_.left_out = input.left_out;
+    if (!options_.quiet) std::fputs(DescribeLeftOut(input.left_out).c_str(), stderr);
+    for (const InputFile& file : input.files) ANYORDER_RETURN_IF_ERROR(ReadFile(file));
     if (examples_.empty()) return absl::DataLossError("the input holds no example");
     ANYORDER_RETURN_IF_ERROR(NumberClasses());
     ANYORDER_RETURN_IF_ERROR(Publish());
@@ -96,13 +100,14 @@ class ExamplePreparation {
   }
 
   absl::Status ReadFile(const InputFile& file) {
-    if (file.kind != TextKind::kJsonl) {
-      return InvalidArgument("'", file.path,
-                             "' is not a .jsonl file; --examples reads one JSON object per line");
-    }
     ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
                               OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
-    const ExampleReadOptions reading{file.path, options_.letter_case, options_.invalid_utf8};
+    const ExampleReadOptions reading{file.path,
+                                     file.kind,
+                                     options_.names,
+                                     options_.table,
+                                     options_.letter_case,
+                                     options_.invalid_utf8};
     return ReadExamples(*source, reading, [&](uint64_t line, const WrittenExample& example) {
       return Annotate(Add(example), absl::StrCat(file.path, ":", line));
     });
@@ -162,8 +167,9 @@ class ExamplePreparation {
     }
     if (HasClasses(summary_.task) && summary_.classes.size() < 2) {
       return DataLoss("the examples have ", summary_.classes.size(),
-                      " different labels, but telling classes apart takes two at least; for "
-                      "examples without labels pass --labels-from, the training data");
+                      " different labels, but telling classes apart takes two at least; where the "
+                      "label is called otherwise, pass --field label=NAME; for examples without "
+                      "labels --labels-from, the training data");
     }
     std::map<std::string, int32_t> numbers;
     for (const std::string& name : summary_.classes)
@@ -272,6 +278,7 @@ absl::StatusOr<ExamplePrepSummary> RunExamplePrep(const ExamplePrepOptions& opti
         "--examples needs --vocab MODEL: the spiece.model of the pretrained run or its dataset");
   }
   ANYORDER_RETURN_IF_ERROR(CheckShardTokens(options.shard_tokens));
+  ANYORDER_RETURN_IF_ERROR(CheckFieldNames(options.names));
   return ExamplePreparation(options).Run();
 }
 

@@ -14,18 +14,23 @@
 #include "core/config/task_config.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/cleaning.h"
+#include "data/prep/example_reader.h"
+#include "data/prep/prep_plan.h"
 #include "data/prep/text_reader.h"
 
 namespace anyorder::data {
 
 struct ExamplePrepOptions {
-  std::vector<std::string> inputs;  // .jsonl, each also .gz or .zst, or directories of them
+  std::vector<std::string> inputs;  // .jsonl, .csv, .tsv, each also .gz or .zst; directories
   std::string output;
   std::string vocab;        // SentencePiece model
   std::string labels_from;  // dataset whose class numbers these labels have; empty: names sorted
   LetterCase letter_case = LetterCase::kCased;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
   uint64_t shard_tokens = kDefaultShardTokens;
+  FieldNames names;
+  TableOptions table;
+  bool quiet = false;  // as in PrepOptions
 };
 
 struct ExamplePrepSummary {
@@ -36,6 +41,7 @@ struct ExamplePrepSummary {
   uint64_t longest = 0;              // tokens of the longest example
   std::vector<std::string> classes;  // label 0, 1, ...
   std::string dataset_digest;
+  std::vector<LeftOutFile> left_out;
 };
 
 // Errors: InvalidArgument for options; DataLoss naming file, line and field for input that cannot

@@ -3,9 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <set>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
 
@@ -30,51 +34,66 @@ constexpr TaskFields kTasks[] = {
 };
 constexpr char kKnownFields[] =
     "text; premise and hypothesis; a and b; context and choices; source and target";
+constexpr size_t kMostFieldsNamed = 16;  // fields in a message
 
-// What one line says.
-class LineReader {
+// What one line or row says.
+class ExampleParser {
  public:
-  LineReader(const ExampleReadOptions& options, uint64_t line) : options_(options), line_(line) {}
+  ExampleParser(const ExampleReadOptions& options, uint64_t line)
+      : options_(options), line_(line) {}
 
-  absl::Status Read(std::string_view text, WrittenExample& example) {
-    std::string repaired;
-    if (FirstInvalidByte(text) != text.size()) {
-      if (options_.invalid_utf8 == InvalidUtf8::kError)
-        return Bad(
-            "invalid UTF-8 or NUL in the line; repair the file or pass --invalid-utf8 replace");
-      AppendWithReplacements(text, repaired);
-      text = repaired;
-    }
+  absl::Status Parse(std::string_view text, WrittenExample& example) {
     const Json record = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
     if (record.is_discarded()) return Bad("not valid JSON; repair the line or remove it");
     if (!record.is_object()) return Bad("not a JSON object; write one example per line");
+    return Read(record, example);
+  }
+
+  absl::Status Read(const Json& record, WrittenExample& example) {
     for (const TaskFields& task : kTasks) {
-      if (record.contains(task.texts[0])) return ReadTask(record, task, example);
+      if (record.contains(NameOf(task.texts[0]))) return ReadTask(record, task, example);
     }
-    return Bad("the object has none of the fields of an example: ", kKnownFields);
+    std::vector<std::string> found;
+    for (const auto& [name, value] : record.items()) {
+      if (found.size() < kMostFieldsNamed) found.push_back(name);
+    }
+    return Bad(is_table() ? "the table" : "the object",
+               " has none of the fields of an example: ", kKnownFields, "; it has ",
+               absl::StrJoin(found, ", "), ": say what is what with --field text=NAME label=NAME");
   }
 
  private:
+  bool is_table() const { return IsTable(options_.kind); }
+
   template <typename... Parts>
   absl::Status Bad(const Parts&... what) const {
     return DataLoss(options_.path, ":", line_, ": ", what...);
   }
 
+  std::string NameOf(const std::string& field) const {
+    const auto named = options_.names.find(field);
+    return named == options_.names.end() ? field : named->second;
+  }
+
   absl::Status ReadTask(const Json& record, const TaskFields& task, WrittenExample& example) {
     example.task = task.task;
-    for (const char* name : task.texts) {
-      if (name == nullptr) continue;
-      const auto field = record.find(name);
-      if (field == record.end()) return Bad("the object has no field '", name, "'");
-      ANYORDER_RETURN_IF_ERROR(ReadText(*field, name, example));
+    for (const char* field : task.texts) {
+      if (field != nullptr) ANYORDER_RETURN_IF_ERROR(ReadField(record, NameOf(field), example));
     }
     if (task.task == ExampleTask::kMultipleChoice)
       ANYORDER_RETURN_IF_ERROR(ReadChoices(record, example));
-    const auto label = record.find("label");
+    const auto label = record.find(NameOf("label"));
     if (label == record.end() || label->is_null() || task.task == ExampleTask::kGeneration)
       return absl::OkStatus();
+    if (is_table() && label->get_ref<const std::string&>().empty()) return absl::OkStatus();
     return task.task == ExampleTask::kMultipleChoice ? ReadChoice(*label, example)
                                                      : ReadClass(*label, example);
+  }
+
+  absl::Status ReadField(const Json& record, const std::string& name, WrittenExample& example) {
+    const auto field = record.find(name);
+    if (field == record.end()) return Bad("the object has no field '", name, "'");
+    return ReadText(*field, name, example);
   }
 
   absl::Status ReadText(const Json& field, const std::string& name, WrittenExample& example) {
@@ -99,25 +118,38 @@ class LineReader {
   }
 
   absl::Status ReadChoices(const Json& record, WrittenExample& example) {
-    const auto choices = record.find("choices");
-    if (choices == record.end()) return Bad("the object has no field 'choices'");
-    if (!choices->is_array() || choices->size() < 2 || choices->size() > kMostChoices)
-      return Bad("the field 'choices' is not a list of 2 to ", kMostChoices, " texts");
+    const std::string name = NameOf("choices");
+    const std::vector<std::string> fields = absl::StrSplit(name, ',');
+    if (fields.size() > 1) {
+      for (const std::string& field : fields)
+        ANYORDER_RETURN_IF_ERROR(ReadField(record, field, example));
+      return absl::OkStatus();
+    }
+    const auto choices = record.find(name);
+    if (choices == record.end()) return Bad("the object has no field '", name, "'");
+    if (!choices->is_array() || choices->size() < 2 || choices->size() > kMostChoices) {
+      return Bad("the field '", name, "' is not a list of 2 to ", kMostChoices,
+                 " texts; where each stands in a field of its own, pass --field choices=A,B,...");
+    }
     for (size_t i = 0; i < choices->size(); ++i)
-      ANYORDER_RETURN_IF_ERROR(ReadText((*choices)[i], absl::StrCat("choices[", i, "]"), example));
+      ANYORDER_RETURN_IF_ERROR(ReadText((*choices)[i], absl::StrCat(name, "[", i, "]"), example));
     return absl::OkStatus();
   }
 
   absl::Status ReadChoice(const Json& label, WrittenExample& example) {
-    const size_t choices = example.parts.size() - 1;
-    const bool is_choice = label.is_number_unsigned() && label.get<uint64_t>() < choices;
-    if (!is_choice) {
-      // Only a number is printed: printing recurses, and a line has room for a deep nest.
-      return Bad("the field 'label' is ", label.is_number() ? label.dump() : label.type_name(),
-                 ", not the number of a choice, 0 to ", choices - 1);
+    const uint64_t choices = example.parts.size() - 1;
+    uint64_t choice = choices;
+    if (label.is_number_unsigned()) choice = label.get<uint64_t>();
+    const bool is_cell =
+        is_table() && absl::SimpleAtoi(label.get_ref<const std::string&>(), &choice);
+    if (choice < choices) {
+      example.choice = static_cast<int32_t>(choice);
+      return absl::OkStatus();
     }
-    example.choice = label.get<int32_t>();
-    return absl::OkStatus();
+    // Only a number is printed: printing recurses, and a line has room for a deep nest.
+    return Bad("the field '", NameOf("label"), "' is ",
+               is_cell || label.is_number() ? label.dump() : label.type_name(),
+               ", not the number of a choice, 0 to ", choices - 1);
   }
 
   absl::Status ReadClass(const Json& label, WrittenExample& example) {
@@ -126,7 +158,8 @@ class LineReader {
     } else if (label.is_number_integer() || label.is_boolean()) {
       example.class_name = label.dump();
     } else {
-      return Bad("the field 'label' is not the name or the whole number of a class");
+      return Bad("the field '", NameOf("label"),
+                 "' is not the name or the whole number of a class");
     }
     return absl::OkStatus();
   }
@@ -135,23 +168,106 @@ class LineReader {
   const uint64_t line_;
 };
 
+using TakeExample = std::function<absl::Status(uint64_t line, const WrittenExample&)>;
+
+// The lines of one file.
+class ExampleFile {
+ public:
+  ExampleFile(const ByteSource& source, const ExampleReadOptions& options, const TakeExample& take)
+      : source_(source),
+        options_(options),
+        take_(take),
+        table_(options.path, SeparatorOf(options.kind), options.table) {}
+
+  absl::Status OnLine(const TextPiece& piece) {
+    if (!piece.is_line()) {
+      return Bad(piece.line, "a line longer than ", kMaxJsonLineBytes >> 20,
+                 " MiB; write one example per line");
+    }
+    std::string_view text = piece.text;
+    std::string repaired;
+    if (FirstInvalidByte(text) != text.size()) {
+      if (options_.invalid_utf8 == InvalidUtf8::kError) {
+        return Bad(piece.line, "invalid ", source_.encoding(),
+                   " or NUL in the line; repair the file or pass --invalid-utf8 replace");
+      }
+      AppendWithReplacements(text, repaired);
+      text = repaired;
+    }
+    return IsTable(options_.kind) ? OnTableLine(text, piece.line) : OnJsonLine(text, piece.line);
+  }
+
+  // To be called after the last line.
+  absl::Status Finish() const { return table_.Finish(); }
+
+ private:
+  template <typename... Parts>
+  absl::Status Bad(uint64_t line, const Parts&... what) const {
+    return DataLoss(options_.path, ":", line, ": ", what...);
+  }
+
+  absl::Status OnJsonLine(std::string_view text, uint64_t line) {
+    if (text.find_first_not_of(" \t\r\v\f") == std::string_view::npos) return absl::OkStatus();
+    WrittenExample example;
+    ANYORDER_RETURN_IF_ERROR(ExampleParser(options_, line).Parse(text, example));
+    return take_(line, example);
+  }
+
+  absl::Status OnTableLine(std::string_view text, uint64_t line) {
+    ANYORDER_ASSIGN_OR_RETURN(const bool is_row, table_.AddLine(text, line));
+    if (!is_row) return absl::OkStatus();
+    if (!std::exchange(knows_columns_, true)) ANYORDER_RETURN_IF_ERROR(CheckColumns());
+    Json record = Json::object();
+    for (size_t i = 0; i < table_.cells().size(); ++i)
+      record[table_.columns()[i]] = table_.cells()[i];
+    WrittenExample example;
+    ANYORDER_RETURN_IF_ERROR(ExampleParser(options_, table_.line()).Read(record, example));
+    return take_(table_.line(), example);
+  }
+
+  // Whether there is a column of each name that was given.
+  absl::Status CheckColumns() const {
+    for (const auto& [field, name] : options_.names) {
+      const std::vector<std::string> names =
+          field == "choices" ? absl::StrSplit(name, ',') : std::vector<std::string>{name};
+      for (const std::string& one : names)
+        ANYORDER_RETURN_IF_ERROR(table_.FindColumn(one).status());
+    }
+    return absl::OkStatus();
+  }
+
+  const ByteSource& source_;
+  const ExampleReadOptions& options_;
+  const TakeExample& take_;
+  TableReader table_;
+  bool knows_columns_ = false;
+};
+
 }  // namespace
 
-absl::Status ReadExamples(
-    ByteSource& source, const ExampleReadOptions& options,
-    const std::function<absl::Status(uint64_t line, const WrittenExample&)>& take) {
-  const auto take_line = [&](const TextPiece& piece) -> absl::Status {
-    if (!piece.is_line()) {
-      return DataLoss(options.path, ":", piece.line, ": a line longer than ",
-                      kMaxJsonLineBytes >> 20, " MiB; write one example per line");
+absl::Status CheckFieldNames(const FieldNames& names) {
+  std::set<std::string> known = {"label", "choices"};
+  for (const TaskFields& task : kTasks) {
+    for (const char* field : task.texts) {
+      if (field != nullptr) known.insert(field);
     }
-    const bool is_blank = piece.text.find_first_not_of(" \t\r\v\f") == std::string_view::npos;
-    if (is_blank) return absl::OkStatus();
-    WrittenExample example;
-    ANYORDER_RETURN_IF_ERROR(LineReader(options, piece.line).Read(piece.text, example));
-    return take(piece.line, example);
-  };
-  return ReadPieces(source, {.max_bytes = kMaxJsonLineBytes}, take_line).status();
+  }
+  for (const auto& [field, name] : names) {
+    if (known.count(field) > 0 && !name.empty()) continue;
+    return InvalidArgument("--field ", field, "=", name, " is not FIELD=NAME; the fields are ",
+                           absl::StrJoin(known, ", "));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadExamples(ByteSource& source, const ExampleReadOptions& options,
+                          const TakeExample& take) {
+  ExampleFile file(source, options, take);
+  ANYORDER_RETURN_IF_ERROR(
+      ReadPieces(source, {.max_bytes = kMaxJsonLineBytes}, [&](const TextPiece& piece) {
+        return file.OnLine(piece);
+      }).status());
+  return file.Finish();
 }
 
 }  // namespace anyorder::data

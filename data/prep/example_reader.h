@@ -1,14 +1,15 @@
-// Labelled examples as people write them: JSON lines, one example a line (README.md, "Labelled
-// examples").
+// Labelled examples as people write them: JSON lines, one example a line, or tables, one a row
+// (README.md, "Labelled examples").
 //
 // What a line is an example of is told by its fields: {text, label}; {premise, hypothesis, label};
-// {a, b, label}; {context, choices, label}; {source, target}. `label` may be missing where it is
-// not known. Other fields are ignored.
+// {a, b, label}; {context, choices, label}; {source, target}. `label` may be missing, or a table's
+// cell empty, where it is not known. Other fields are ignored.
 
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,14 +33,24 @@ struct WrittenExample {
   int32_t choice = -1;
 };
 
+// What the fields above are called in the input, of those that are called otherwise. `choices` may
+// be several with commas between them, each with one text.
+using FieldNames = std::map<std::string, std::string>;
+// Errors: InvalidArgument for a name that is none of the fields above.
+absl::Status CheckFieldNames(const FieldNames& names);
+
 struct ExampleReadOptions {
-  std::string path;  // named in errors
+  std::string path;                  // named in errors
+  TextKind kind = TextKind::kJsonl;  // or a table
+  FieldNames names;
+  TableOptions table;
   LetterCase letter_case = LetterCase::kCased;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
 };
 
-// Calls `take` for each line of `source` that is not blank, with the number of the line. Errors:
-// DataLoss that names file, line and field; those of `source` and `take`.
+// Calls `take` for each line of `source` that is not blank, or row, with the number of its first
+// line. Errors: DataLoss that names file, line and field; those of TableReader, `source` and
+// `take`.
 absl::Status ReadExamples(
     ByteSource& source, const ExampleReadOptions& options,
     const std::function<absl::Status(uint64_t line, const WrittenExample&)>& take);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <numeric>
 #include <optional>
@@ -99,7 +100,7 @@ class Preparation {
     const ProgressLine total("", 0, true);
     ANYORDER_RETURN_IF_ERROR(Validate(options_));
     ANYORDER_ASSIGN_OR_RETURN(given_model_, ReadGivenModel(options_.vocab));
-    ANYORDER_ASSIGN_OR_RETURN(files_, FindInputFiles(options_.inputs));
+    ANYORDER_RETURN_IF_ERROR(FindFiles());
     ANYORDER_ASSIGN_OR_RETURN(Staging staging, Stage());
     staging_.emplace(std::move(staging));
     const absl::Status status = Work();
@@ -117,6 +118,16 @@ class Preparation {
     size_t file;
     UnitRange range;
   };
+
+  absl::Status FindFiles() {
+    ANYORDER_ASSIGN_OR_RETURN(InputFiles found, FindInputFiles(options_.inputs, InputUse::kText));
+    files_ = std::move(found.files);
+    summary_.files_read = files_.size();
+    summary_.left_out = std::move(found.left_out);
+    // At once: the rest may take hours.
+    if (!options_.quiet) std::fputs(DescribeLeftOut(summary_.left_out).c_str(), stderr);
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<Staging> Stage() const {
     if (options_.part == PrepPart::kSlice)
@@ -209,6 +220,11 @@ class Preparation {
     PlanIdentity identity;
     identity.options = Settings(options_);
     identity.options["shard_tokens"] = absl::StrCat(options_.shard_tokens);
+    // How files are read; which text they hold is what the dataset records.
+    identity.options["text_field"] = options_.text.text_field;
+    identity.options["table"] =
+        absl::StrCat(options_.text.table.has_header ? "header" : "no header",
+                     options_.text.table.has_quotes ? ", quotes" : "");
     if (options_.vocab.empty()) {
       identity.options["vocab_size"] = absl::StrCat(options_.vocabulary.size);
       if (options_.vocabulary.min_count > 1)
@@ -437,7 +453,7 @@ class Preparation {
 absl::Status CheckPrep(const PrepOptions& options) {
   ANYORDER_RETURN_IF_ERROR(Validate(options));
   ANYORDER_RETURN_IF_ERROR(ReadGivenModel(options.vocab).status());
-  ANYORDER_RETURN_IF_ERROR(FindInputFiles(options.inputs).status());
+  ANYORDER_RETURN_IF_ERROR(FindInputFiles(options.inputs, InputUse::kText).status());
   return Staging::Check(options.output);
 }
 

@@ -19,6 +19,7 @@
 
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
+#include "data/prep/prep_plan.h"
 #include "data/prep/tokenizer.h"
 #include "data/prep/work_unit.h"
 
@@ -54,6 +55,8 @@ struct PrepSummary {
   double encode_seconds = 0;
   int workers = 0;
   bool resumed = false;
+  uint64_t files_read = 0;
+  std::vector<LeftOutFile> left_out;
   uint64_t dataset_bytes = 0;
   DatasetIndex index;
 };

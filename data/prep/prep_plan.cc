@@ -22,7 +22,31 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr char kKnownKinds[] = ".txt or .jsonl, each also .gz or .zst";
+constexpr size_t kMostLeftOutNamed = 8;  // files left out
+
+struct KnownKind {
+  const char* ending;
+  TextKind kind;
+};
+constexpr KnownKind kKinds[] = {{".txt", TextKind::kTxt},
+                                {".jsonl", TextKind::kJsonl},
+                                {".csv", TextKind::kCsv},
+                                {".tsv", TextKind::kTsv}};
+
+bool IsRead(TextKind kind, InputUse use) {
+  return use == InputUse::kText || kind != TextKind::kTxt;
+}
+
+const char* KnownEndings(InputUse use) {
+  return use == InputUse::kText ? ".txt, .jsonl, .csv or .tsv, each also .gz or .zst"
+                                : ".jsonl, .csv or .tsv, each also .gz or .zst";
+}
+
+// Tables are read where they are named themselves: many a table beside a corpus is about it.
+const char* KnownEndingsInDirectory(InputUse use) {
+  return use == InputUse::kText ? ".txt or .jsonl, each also .gz or .zst"
+                                : ".jsonl, also .gz or .zst";
+}
 
 bool StripSuffix(std::string_view& name, std::string_view suffix) {
   if (!name.ends_with(suffix) || name.size() == suffix.size()) return false;
@@ -30,46 +54,67 @@ bool StripSuffix(std::string_view& name, std::string_view suffix) {
   return true;
 }
 
-// Sets kind and compression from the file's name. False if it is of no known kind.
-bool SetKind(InputFile& file) {
+// Sets kind and compression from the file's name. False if it is of no kind that `use` reads.
+bool SetKind(InputUse use, InputFile& file) {
   std::string_view name = file.path;
   if (StripSuffix(name, ".gz")) file.compression = Compression::kGzip;
   if (file.compression == Compression::kNone && StripSuffix(name, ".zst"))
     file.compression = Compression::kZstd;
-  if (StripSuffix(name, ".txt")) {
-    file.kind = TextKind::kTxt;
-    return true;
+  for (const KnownKind& known : kKinds) {
+    if (!StripSuffix(name, known.ending)) continue;
+    file.kind = known.kind;
+    return IsRead(known.kind, use);
   }
-  file.kind = TextKind::kJsonl;
-  return StripSuffix(name, ".jsonl");
+  return false;
 }
 
-absl::Status AddDirectory(const std::string& root, std::vector<InputFile>& files) {
+// Files of one directory: those to read, and the others with the reason.
+struct Found {
   std::error_code error;
-  std::vector<InputFile> found;
+  InputFiles files;
+};
+
+void TakeEntry(const fs::directory_entry& entry, InputUse use, Found& found) {
+  std::error_code ignored;
+  if (entry.is_directory(ignored)) return;
+  InputFile file;
+  file.path = entry.path().string();
+  const auto leave_out = [&](const std::string& reason) {
+    found.files.left_out.push_back({file.path, reason});
+  };
+  if (!entry.is_regular_file(ignored)) return leave_out("not a regular file");
+  if (!SetKind(use, file)) return leave_out("unknown ending");
+  if (IsTable(file.kind)) return leave_out("a table; it is read where it is named itself");
+  file.stored_bytes = entry.file_size(found.error);
+  if (found.error) return;
+  if (file.stored_bytes == 0) return leave_out("empty");
+  found.files.files.push_back(std::move(file));
+}
+
+absl::Status AddDirectory(const std::string& root, InputUse use, InputFiles& input) {
+  Found found;
   fs::recursive_directory_iterator entry(root, fs::directory_options::follow_directory_symlink,
-                                         error);
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    std::error_code ignored;
-    if (name.starts_with(".")) {
-      if (entry->is_directory(ignored)) entry.disable_recursion_pending();
+                                         found.error);
+  for (; !found.error && entry != fs::recursive_directory_iterator();
+       entry.increment(found.error)) {
+    if (!entry->path().filename().string().starts_with(".")) {
+      TakeEntry(*entry, use, found);
       continue;
     }
-    InputFile file;
-    file.path = entry->path().string();
-    if (!entry->is_regular_file(ignored) || !SetKind(file)) continue;
-    file.stored_bytes = entry->file_size(error);
-    if (!error && file.stored_bytes > 0) found.push_back(std::move(file));
+    std::error_code ignored;
+    if (entry->is_directory(ignored)) entry.disable_recursion_pending();
   }
-  if (error) return ErrnoStatus("read directory", root, error.value());
-  if (found.empty()) {
+  if (found.error) return ErrnoStatus("read directory", root, found.error.value());
+  if (found.files.files.empty()) {
     return DataLoss("'", root, "' holds no text: no file that is not empty and ends in ",
-                    kKnownKinds);
+                    KnownEndingsInDirectory(use));
   }
-  std::sort(found.begin(), found.end(),
-            [](const InputFile& a, const InputFile& b) { return a.path < b.path; });
-  files.insert(files.end(), found.begin(), found.end());
+  const auto by_path = [](const auto& a, const auto& b) { return a.path < b.path; };
+  std::sort(found.files.files.begin(), found.files.files.end(), by_path);
+  std::sort(found.files.left_out.begin(), found.files.left_out.end(), by_path);
+  input.files.insert(input.files.end(), found.files.files.begin(), found.files.files.end());
+  input.left_out.insert(input.left_out.end(), found.files.left_out.begin(),
+                        found.files.left_out.end());
   return absl::OkStatus();
 }
 
@@ -126,34 +171,53 @@ class Cutter {
   std::vector<UnitRange> units_;
 };
 
+// Whether any line may begin a unit. In a table a line may lie inside a cell.
+bool MayBeCut(const InputFile& file, const ByteSource& source) {
+  return source.is_stored_text() && !IsTable(file.kind);
+}
+
 constexpr size_t kDigestDigits = 32;
 
 }  // namespace
 
-absl::StatusOr<std::vector<InputFile>> FindInputFiles(const std::vector<std::string>& paths) {
-  std::vector<InputFile> files;
+absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths, InputUse use) {
+  InputFiles input;
   for (const std::string& path : paths) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (status.type() == fs::file_type::not_found) return ErrnoStatus("open", path, ENOENT);
     if (error) return ErrnoStatus("open", path, error.value());
     if (fs::is_directory(status)) {
-      ANYORDER_RETURN_IF_ERROR(AddDirectory(path, files));
+      ANYORDER_RETURN_IF_ERROR(AddDirectory(path, use, input));
       continue;
     }
     InputFile file;
     file.path = path;
-    if (!SetKind(file))
-      return InvalidArgument("'", path, "' has an unknown type; rename it to end in ", kKnownKinds);
+    if (!SetKind(use, file)) {
+      return InvalidArgument("'", path, "' has an unknown type; ",
+                             use == InputUse::kText ? "text" : "examples",
+                             " must be in files that end in ", KnownEndings(use));
+    }
     if (!fs::is_regular_file(status))
       return InvalidArgument("'", path, "' is not a regular file; store the text in one first");
     file.stored_bytes = fs::file_size(path, error);
     if (error) return ErrnoStatus("stat", path, error.value());
     if (file.stored_bytes == 0)
-      return DataLoss("'", path, "' is empty; leave it out of --input or fetch it again");
-    files.push_back(std::move(file));
+      return DataLoss("'", path, "' is empty; leave it out or fetch it again");
+    input.files.push_back(std::move(file));
   }
-  return files;
+  return input;
+}
+
+std::string DescribeLeftOut(const std::vector<LeftOutFile>& left_out) {
+  std::string lines;
+  for (size_t i = 0; i < std::min(left_out.size(), kMostLeftOutNamed); ++i)
+    absl::StrAppend(&lines, "left out: '", left_out[i].path, "' (", left_out[i].reason, ")\n");
+  if (left_out.size() > kMostLeftOutNamed) {
+    absl::StrAppend(&lines, "left out: ", left_out.size() - kMostLeftOutNamed,
+                    " more; --json lists all of them\n");
+  }
+  return lines;
 }
 
 uint64_t UnitBytes(uint64_t total_stored_bytes) {
@@ -171,7 +235,6 @@ std::vector<size_t> UnitsToSample(size_t num_units, uint64_t text_bytes, uint64_
 
 absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t unit_bytes,
                                      uint64_t* progress) {
-  const bool is_plain = file.compression == Compression::kNone;
   ANYORDER_ASSIGN_OR_RETURN(auto source,
                             OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
   ScannedFile scan;
@@ -181,11 +244,11 @@ absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t unit_bytes,
     ANYORDER_ASSIGN_OR_RETURN(const size_t got, source->Read(buffer.data(), buffer.size()));
     if (got == 0) break;
     scan.text_bytes += got;
-    if (is_plain) cutter.Consume({buffer.data(), got});
+    if (MayBeCut(file, *source)) cutter.Consume({buffer.data(), got});
     if (progress != nullptr) std::atomic_ref(*progress).fetch_add(got, std::memory_order_relaxed);
   }
   scan.digest = source->StoredDigest().Hex();
-  if (is_plain) {
+  if (MayBeCut(file, *source)) {
     scan.units = cutter.Finish();
   } else {
     scan.units.push_back({.begin = 0, .end = file.stored_bytes, .digest = scan.digest});

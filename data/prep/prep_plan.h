@@ -21,8 +21,8 @@ struct InputFile {
   uint64_t stored_bytes = 0;
 };
 
-// A range of a file that one worker encodes: whole lines; for compressed files always the whole
-// file.
+// A range of a file that one worker encodes: whole lines; always the whole file where it is
+// compressed, in UTF-16, or a table.
 struct UnitRange {
   uint64_t begin = 0;  // of the stored bytes
   uint64_t end = 0;
@@ -34,14 +34,32 @@ struct UnitRange {
 
 struct ScannedFile {
   std::string digest;       // of the stored bytes
-  uint64_t text_bytes = 0;  // decompressed
+  uint64_t text_bytes = 0;  // decompressed, in UTF-8
   std::vector<UnitRange> units;
 };
 
-// The files that `paths` name: a file itself, a directory's files of a known kind, sorted by path,
-// hidden ones left out. Errors: NotFound, PermissionDenied; InvalidArgument for a file of an
-// unknown kind; DataLoss for an empty file or a directory without input.
-absl::StatusOr<std::vector<InputFile>> FindInputFiles(const std::vector<std::string>& paths);
+// A file of a directory that is not read.
+struct LeftOutFile {
+  std::string path;
+  std::string reason;
+};
+
+struct InputFiles {
+  std::vector<InputFile> files;
+  std::vector<LeftOutFile> left_out;
+};
+
+// What files are read for: text as it stands (any TextKind), or labelled examples (not kTxt).
+enum class InputUse { kText, kExamples };
+
+// The files that `paths` name: a file itself, a directory's files of a kind that `use` reads but
+// tables, sorted by path. Its others are left out; hidden ones without a word. Errors: NotFound,
+// PermissionDenied; InvalidArgument for a file of another kind; DataLoss for an empty file or a
+// directory without input.
+absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths, InputUse use);
+
+// A line for each, of many for the first few; each ends in a line end.
+std::string DescribeLeftOut(const std::vector<LeftOutFile>& left_out);
 
 // Nominal bytes of a unit for this much input: small enough to keep workers busy to the end, large
 // enough that even a huge corpus makes few files.

@@ -29,7 +29,7 @@ using Json = nlohmann::json;
 constexpr char kFolder[] = ".anyorder-prep";
 constexpr char kPlanFile[] = "plan.json";
 // Raise it when the files of this folder change, so that an older program's work is refused.
-constexpr int kStagingVersion = 1;
+constexpr int kStagingVersion = 2;
 constexpr int kLockTries = 30;
 constexpr useconds_t kLockWaitMicroseconds = 100'000;
 

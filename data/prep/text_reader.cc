@@ -40,14 +40,27 @@ bool IsBlank(std::string_view line) {
 // text.
 class TextParser {
  public:
-  TextParser(const TextReadOptions& options, SentenceSink& sink, TextReadCounts& counts)
-      : options_(options), sink_(sink), counts_(counts) {}
+  TextParser(const TextReadOptions& options, const ByteSource& source, SentenceSink& sink,
+             TextReadCounts& counts)
+      : options_(options),
+        source_(source),
+        sink_(sink),
+        counts_(counts),
+        table_(options.path, SeparatorOf(options.kind), options.table) {}
 
   absl::Status OnPiece(const TextPiece& piece) {
     line_ = piece.line;
     byte_ = piece.byte;
-    return options_.kind == TextKind::kJsonl ? OnJsonLine(piece) : OnTxtPiece(piece);
+    if (options_.kind == TextKind::kTxt) return OnTxtPiece(piece);
+    if (!piece.is_line()) {
+      return Bad("a line longer than ", kMaxJsonLineBytes >> 20,
+                 " MiB; split the document or convert the file to .txt");
+    }
+    return options_.kind == TextKind::kJsonl ? OnJsonLine(piece.text) : OnTableLine(piece.text);
   }
+
+  // To be called after the last piece.
+  absl::Status Finish() const { return table_.Finish(); }
 
  private:
   absl::Status OnTxtPiece(const TextPiece& piece) {
@@ -58,21 +71,27 @@ class TextParser {
     return Emit(text);
   }
 
-  absl::Status OnJsonLine(const TextPiece& piece) {
-    if (!piece.is_line()) {
-      return Bad("a .jsonl line longer than ", kMaxJsonLineBytes >> 20,
-                 " MiB; split the document or convert the file to .txt");
-    }
-    std::string_view text = piece.text;
+  absl::Status OnJsonLine(std::string_view text) {
     ANYORDER_RETURN_IF_ERROR(Validate(text));
     if (IsBlank(text)) return absl::OkStatus();
     const Json record = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
     if (record.is_discarded()) return Bad("not valid JSON; repair the line or remove it");
-    if (!record.is_object()) return Bad("not a JSON object with a string field 'text'");
-    const auto field = record.find("text");
-    if (field == record.end()) return Bad("the object has no field 'text'");
-    if (!field->is_string()) return Bad("the field 'text' is not a string");
+    const std::string& name = options_.text_field;
+    if (!record.is_object()) return Bad("not a JSON object with a string field '", name, "'");
+    const auto field = record.find(name);
+    if (field == record.end())
+      return Bad("the object has no field '", name, "'; pass the right name with --text-field");
+    if (!field->is_string()) return Bad("the field '", name, "' is not a string");
     ANYORDER_RETURN_IF_ERROR(EmitLines(field->get_ref<const std::string&>()));
+    return sink_.OnDocumentEnd();
+  }
+
+  absl::Status OnTableLine(std::string_view text) {
+    ANYORDER_RETURN_IF_ERROR(Validate(text));
+    ANYORDER_ASSIGN_OR_RETURN(const bool is_row, table_.AddLine(text, line_));
+    if (!is_row) return absl::OkStatus();
+    ANYORDER_ASSIGN_OR_RETURN(const size_t column, table_.FindColumn(options_.text_field));
+    ANYORDER_RETURN_IF_ERROR(EmitLines(table_.cells()[column]));
     return sink_.OnDocumentEnd();
   }
 
@@ -106,9 +125,9 @@ class TextParser {
     if (invalid == text.size()) return absl::OkStatus();
     if (options_.invalid_utf8 == InvalidUtf8::kError) {
       byte_ += invalid;
-      return Bad(text[invalid] == '\0'
-                     ? "NUL in the text; repair the file or pass --invalid-utf8 replace"
-                     : "invalid UTF-8; repair the file or pass --invalid-utf8 replace");
+      const bool is_nul = text[invalid] == '\0';
+      return Bad(is_nul ? "NUL in the text" : "invalid ", is_nul ? "" : source_.encoding(),
+                 "; repair the file or pass --invalid-utf8 replace");
     }
     repaired_.clear();
     counts_.invalid_replaced += AppendWithReplacements(text, repaired_);
@@ -123,8 +142,10 @@ class TextParser {
   }
 
   const TextReadOptions& options_;
+  const ByteSource& source_;
   SentenceSink& sink_;
   TextReadCounts& counts_;
+  TableReader table_;
   uint64_t line_ = 0;
   uint64_t byte_ = 0;
   std::string repaired_;
@@ -224,16 +245,16 @@ absl::StatusOr<uint64_t> ReadPieces(ByteSource& source, const PieceOptions& opti
 
 absl::Status ReadText(ByteSource& source, const TextReadOptions& options, SentenceSink& sink,
                       TextReadCounts& counts, uint64_t* progress) {
-  TextParser parser(options, sink, counts);
-  const bool is_jsonl = options.kind == TextKind::kJsonl;
+  TextParser parser(options, source, sink, counts);
+  const bool is_txt = options.kind == TextKind::kTxt;
   const PieceOptions pieces = {.first_byte = options.first_byte,
                                .first_line = options.first_line,
-                               .max_bytes = is_jsonl ? kMaxJsonLineBytes : kMaxSentenceBytes,
+                               .max_bytes = is_txt ? kMaxSentenceBytes : kMaxJsonLineBytes,
                                .progress = progress};
   ANYORDER_ASSIGN_OR_RETURN(counts.bytes, ReadPieces(source, pieces, [&](const TextPiece& piece) {
                               return parser.OnPiece(piece);
                             }));
-  return absl::OkStatus();
+  return parser.Finish();
 }
 
 }  // namespace anyorder::data

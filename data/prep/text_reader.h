@@ -1,10 +1,10 @@
-// From the bytes of a .txt or .jsonl file to cleaned sentences and document ends.
+// From the bytes of a .txt, .jsonl, .csv or .tsv file to cleaned sentences and document ends.
 //
 // .txt: a line is a sentence; a line of white space ends a document. .jsonl: each line is an object
-// whose string field `text` is a document; line ends inside it end sentences. In both, CRLF counts
-// as LF, a byte order mark at the start of the file is skipped, and a line longer than
-// kMaxSentenceBytes is cut, at white space where there is some, into several sentences: memory
-// stays bounded.
+// whose string field `text` is a document; line ends inside it end sentences. .csv and .tsv: each
+// row has a document in the column `text`. In all, CRLF counts as LF, a byte order mark at the
+// start of the file is skipped, and a line longer than kMaxSentenceBytes is cut, at white space
+// where there is some, into several sentences: memory stays bounded.
 
 #pragma once
 
@@ -19,12 +19,13 @@
 
 #include "data/prep/byte_source.h"
 #include "data/prep/cleaning.h"
+#include "data/prep/table_reader.h"
 
 namespace anyorder::data {
 
 // Before cleaning. SentencePiece's memory grows with the length of what it encodes at once.
 inline constexpr size_t kMaxSentenceBytes = 64 << 10;
-// One .jsonl line is held in memory, together with its decoded text.
+// One .jsonl line, or row of a table, is held in memory, together with its decoded text.
 inline constexpr size_t kMaxJsonLineBytes = 256 << 20;
 
 // A line of a file, without its end, or a part of one that is longer than was asked for. A byte
@@ -32,7 +33,7 @@ inline constexpr size_t kMaxJsonLineBytes = 256 << 20;
 struct TextPiece {
   std::string_view text;
   uint64_t line = 0;  // from 1
-  uint64_t byte = 0;  // of its first byte in the (decompressed) file
+  uint64_t byte = 0;  // of its first byte in the file, decompressed and in UTF-8
   bool starts_line = true;
   bool ends_line = true;
 
@@ -52,7 +53,10 @@ using PieceTaker = std::function<absl::Status(const TextPiece&)>;
 absl::StatusOr<uint64_t> ReadPieces(ByteSource& source, const PieceOptions& options,
                                     const PieceTaker& take);
 
-enum class TextKind { kTxt, kJsonl };
+enum class TextKind { kTxt, kJsonl, kCsv, kTsv };
+inline bool IsTable(TextKind kind) { return kind == TextKind::kCsv || kind == TextKind::kTsv; }
+// What is between the cells of a table.
+inline char SeparatorOf(TextKind kind) { return kind == TextKind::kCsv ? ',' : '\t'; }
 enum class InvalidUtf8 { kError, kReplace };
 
 class SentenceSink {
@@ -69,6 +73,8 @@ struct TextReadOptions {
   TextKind kind = TextKind::kTxt;
   LetterCase letter_case = LetterCase::kCased;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
+  std::string text_field = "text";  // .jsonl's field, a table's column
+  TableOptions table;
   // Where the source begins, as in PieceOptions.
   uint64_t first_byte = 0;
   uint64_t first_line = 1;
@@ -82,8 +88,8 @@ struct TextReadCounts {
 
 // Reads `source` to its end. `progress`, if not null, is increased by the bytes read as they are
 // read; another process may look at it. Errors: DataLoss, naming file, line and byte, for invalid
-// UTF-8 or NUL (unless replaced), for a .jsonl line that is no object with a string `text`, or
-// longer than kMaxJsonLineBytes; those of `source` and `sink`.
+// text or NUL (unless replaced), for a .jsonl line that is no object with a string `text_field`, or
+// longer than kMaxJsonLineBytes; those of TableReader, `source` and `sink`.
 absl::Status ReadText(ByteSource& source, const TextReadOptions& options, SentenceSink& sink,
                       TextReadCounts& counts, uint64_t* progress);
 

@@ -259,6 +259,8 @@ absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOp
                              .kind = file.kind,
                              .letter_case = options.letter_case,
                              .invalid_utf8 = options.invalid_utf8,
+                             .text_field = options.text_field,
+                             .table = options.table,
                              .first_byte = unit.begin,
                              .first_line = unit.first_line};
   ANYORDER_RETURN_IF_ERROR(ReadText(*source, read, sink, counts, progress));

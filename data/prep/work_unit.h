@@ -69,6 +69,8 @@ class WorkUnit {
 struct UnitOptions {
   LetterCase letter_case = LetterCase::kCased;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
+  std::string text_field = "text";  // as in TextReadOptions
+  TableOptions table;
   FilterOptions filter;
   bool drop_duplicates = true;
 };

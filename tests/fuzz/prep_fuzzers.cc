@@ -34,18 +34,27 @@ std::vector<std::string> TextSeeds() {
   const std::string plain =
       "\xEF\xBB\xBF"
       "One ``sentence''.\r\n\r\n \t\n\xC2\xA0 caf\xC3\xA9\n";
-  return {'\x01' + json, '\x0f' + json, std::string(1, '\0') + plain, '\x0e' + plain};
+  const std::string table = "id,text,x\r\n1,\"a, \"\"b\"\"\nc\",\n\n2,d \"e\",f\n";
+  return {'\x01' + json,  '\x0f' + json,  std::string(1, '\0') + plain,
+          '\x0e' + plain, '\x10' + table, "\x39id\ttext\n1\t\"a\n"};
 }
 
-// .txt and .jsonl.
+data::TextKind KindOf(uint8_t choice) {
+  const bool is_odd = (choice & 1) != 0;
+  if ((choice & 16) != 0) return is_odd ? data::TextKind::kTsv : data::TextKind::kCsv;
+  return is_odd ? data::TextKind::kJsonl : data::TextKind::kTxt;
+}
+
+// .txt, .jsonl and tables.
 void UseText(absl::string_view text) {
   if (text.empty()) return;
   const uint8_t choice = static_cast<uint8_t>(text[0]);
   const data::TextReadOptions options = {
       .path = "in",
-      .kind = (choice & 1) != 0 ? data::TextKind::kJsonl : data::TextKind::kTxt,
+      .kind = KindOf(choice),
       .letter_case = (choice & 2) != 0 ? data::LetterCase::kUncased : data::LetterCase::kCased,
-      .invalid_utf8 = (choice & 4) != 0 ? data::InvalidUtf8::kReplace : data::InvalidUtf8::kError};
+      .invalid_utf8 = (choice & 4) != 0 ? data::InvalidUtf8::kReplace : data::InvalidUtf8::kError,
+      .table = {.has_header = true, .has_quotes = (choice & 32) == 0}};
   data::PortionSource source(text.substr(1), (choice & 8) != 0 ? 3 : 1 << 20);
   CheckingSink sink;
   data::TextReadCounts counts;
@@ -59,7 +68,10 @@ std::vector<std::string> ExampleSeeds() {
       "\x02{\"premise\": \"a\", \"hypothesis\": \"b\", \"label\": true}\n\n",
       "\x03{\"a\": \"one\", \"b\": \"two\", \"label\": null}",
       "\x04{\"context\": \"c\", \"choices\": [\"d\", \"e\", \"f\"], \"label\": 2}\r\n",
-      "\x05{\"source\": \"s\", \"target\": \"t\"}\n{\"source\": \"s\", \"target\": \"t\"}"};
+      "\x05{\"source\": \"s\", \"target\": \"t\"}\n{\"source\": \"s\", \"target\": \"t\"}",
+      "\x18text,label\n\"a, \"\"b\"\"\nc\",1\nd,\n",
+      "\x30"
+      "context,b,c,label\nx,y,z,1\n"};
 }
 
 void UseExamples(absl::string_view text) {
@@ -68,6 +80,8 @@ void UseExamples(absl::string_view text) {
   options.path = "input";
   if (static_cast<uint8_t>(text[0]) & 1) options.letter_case = data::LetterCase::kUncased;
   if (static_cast<uint8_t>(text[0]) & 2) options.invalid_utf8 = data::InvalidUtf8::kReplace;
+  if (static_cast<uint8_t>(text[0]) & 16) options.kind = data::TextKind::kCsv;
+  if (static_cast<uint8_t>(text[0]) & 32) options.names = {{"choices", "b,c"}};
   data::PortionSource source(text.substr(1), 100);
   const auto take = [](uint64_t line, const data::WrittenExample& example) {
     ANYORDER_CHECK(line > 0 && !example.parts.empty());

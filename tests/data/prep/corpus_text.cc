@@ -14,8 +14,13 @@
 #include <filesystem>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+
 #include "core/base/check.h"
 #include "core/base/philox.h"
+#include "data/prep/cleaning.h"
 #include "tests/data/dataset/dataset_files.h"
 
 namespace anyorder::data {
@@ -113,6 +118,30 @@ std::string AsJsonl(const std::vector<TestDocument>& documents) {
     text += nlohmann::json{{"id", 7}, {"text", body}}.dump() + "\n";
   }
   return text;
+}
+
+std::string AsTable(const std::vector<TestDocument>& documents, char separator) {
+  std::string out = absl::StrCat("id", std::string(1, separator), "text\n");
+  for (const TestDocument& document : documents) {
+    const std::string text = absl::StrReplaceAll(absl::StrJoin(document, "\n"), {{"\"", "\"\""}});
+    absl::StrAppend(&out, "\"7\"", std::string(1, separator), "\"", text, "\"\r\n");
+  }
+  return out;
+}
+
+std::string AsUtf16(const std::string& text, bool is_big, bool has_mark) {
+  std::string out;
+  const auto add = [&](char32_t unit) {
+    const char high = static_cast<char>(unit >> 8), low = static_cast<char>(unit);
+    out.append({is_big ? high : low, is_big ? low : high});
+  };
+  if (has_mark) add(0xFEFF);
+  for (size_t i = 0; i < text.size();) {
+    const char32_t c = NextCodePoint(text, i);
+    if (c >= 0x10000) add(0xD800 + ((c - 0x10000) >> 10));
+    add(c >= 0x10000 ? 0xDC00 + ((c - 0x10000) & 0x3FF) : c);
+  }
+  return out;
 }
 
 std::string Gzip(const std::string& bytes) {

@@ -28,6 +28,10 @@ std::vector<TestDocument> MakeDocuments(int count, uint64_t seed);
 
 std::string AsTxt(const std::vector<TestDocument>& documents);
 std::string AsJsonl(const std::vector<TestDocument>& documents);
+// A header, id and text, and a row of quoted cells a document.
+std::string AsTable(const std::vector<TestDocument>& documents, char separator);
+// Valid UTF-8 in UTF-16, with a byte-order mark if `has_mark`.
+std::string AsUtf16(const std::string& text, bool is_big, bool has_mark);
 std::string Gzip(const std::string& bytes);
 std::string Zstd(const std::string& bytes);
 

@@ -149,9 +149,76 @@ TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
   ExpectRefused("a.jsonl", good + kEntailment, 65, "a.jsonl:2: an example of entailment");
   ExpectRefused("a.jsonl", good + good, 65, "1 different labels");
   ExpectRefused("a.jsonl", "\n \n", 65, "no example");
-  ExpectRefused("a.txt", good, 64, "is not a .jsonl file");
+  ExpectRefused("a.txt", good, 64, "examples must be in files that end in .jsonl, .csv or .tsv");
+  ExpectRefused("a.jsonl", good, 64, "--field body=x is not FIELD=NAME; the fields are ",
+                {"--field", "body=x"});
+  ExpectRefused("a.jsonl", good, 64, "body is not FIELD=NAME", {"--field", "body"});
   ExpectRefused("a.jsonl", good, 64, "workers", {"--workers", "2"});
   ExpectRefused("a.jsonl", good, 74, "dataset.json", {"--labels-from", folder_ + "/none"});
+}
+
+TEST_F(ExamplePrepTest, TablesGiveTheDatasetOfTheSameJsonLines) {
+  const std::string jsonl = Store(
+      "a.jsonl",
+      "{\"text\":\"good, \\\"really\\\"\",\"label\":1}\n{\"text\":\"bad\\nend\",\"label\":0}\n"
+      "{\"text\":\"unknown\"}\n");
+  ASSERT_EQ(Run(jsonl, output_).exit_status, 0);
+  struct Table {
+    const char* name;
+    std::string bytes;
+    std::vector<std::string> options;
+  };
+  const std::string quoted =
+      "idx,sentence,label\n7,\"good, \"\"really\"\"\",1\n8,\"bad\nend\",0\n9,unknown,\n";
+  const std::string plain = "1\tgood, \"really\"\n0\tbad end\n\tunknown\n";
+  const Table tables[] = {
+      {"a.csv", quoted, {"--text-field", "sentence"}},
+      {"b.csv.gz", Gzip(AsUtf16(quoted, false, true)), {"--field", "text=sentence"}},
+      {"a.tsv", plain, {"--no-header", "--field", "text=2", "label=1"}},
+      {"b.tsv", "label\ttext\n" + plain, {"--quoting", "none"}},
+  };
+  for (const Table& table : tables) {
+    const std::string output = folder_ + "/of-" + table.name;
+    const ProgramResult result = Run(Store(table.name, table.bytes), output, table.options);
+    ASSERT_EQ(result.exit_status, 0) << table.name << ": " << result.error;
+    EXPECT_TRUE(ReadTree(output) == ReadTree(output_)) << table.name;
+  }
+}
+
+TEST_F(ExamplePrepTest, FieldsOfEveryTaskMayHaveOtherNames) {
+  const std::string text = "sentence1,sentence2,gold_label\na,b,yes\nc,d,no\n";
+  ASSERT_EQ(Run(Store("nli.csv", text), folder_ + "/nli",
+                {"--field", "premise=sentence1", "hypothesis=sentence2", "label=gold_label"})
+                .exit_status,
+            0);
+  EXPECT_THAT(ReadDatasetIndex(folder_ + "/nli")->examples->classes, ElementsAre("no", "yes"));
+  const std::vector<std::string> choices = {"--field", "context=sent", "choices=end0,end1"};
+  ASSERT_EQ(Run(Store("swag.csv", "sent,end0,end1,label\na,b,c,1\n"), folder_ + "/swag", choices)
+                .exit_status,
+            0);
+  EXPECT_EQ(Dataset::Open(folder_ + "/swag").value()->examples()->LabelOf(0), 1);
+  ExpectRefused("swag.csv", "sent,end0,end1,label\na,b,c,2\n", 65,
+                "swag.csv:2: the field 'label' is \"2\", not the number of a choice, 0 to 1",
+                choices);
+  ExpectRefused("a.csv", "sentence,label\nx,1\n", 65,
+                "a.csv:2: the table has none of the fields of an example: text;");
+  ExpectRefused("a.csv", "sentence,label\nx,1\n", 65, "it has label, sentence: say what is what");
+  ExpectRefused("a.csv", "text,gold\nx,1\n", 65, "has no column 'golden'; it has text, gold",
+                {"--field", "label=golden"});
+  ExpectRefused("a.csv", "text,gold\nx,1\n", 65, "0 different labels");
+  ExpectRefused("a.tsv", "text\tlabel\nx\t1\n\"y\" z\t0\n", 65,
+                "a.tsv:3: text follows a quoted cell");
+}
+
+TEST_F(ExamplePrepTest, FilesOfADirectoryThatAreNoExamplesAreNamed) {
+  fs::create_directory(folder_ + "/in");
+  Store("in/a.jsonl", kEntailment);
+  Store("in/readme.txt", "about it\n");
+  const ProgramResult result = Run(folder_ + "/in", output_, {"--json"});
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  EXPECT_THAT(result.error,
+              HasSubstr("left out: '" + folder_ + "/in/readme.txt' (unknown ending)"));
+  EXPECT_THAT(result.out, HasSubstr("\"files_left_out\":[{"));
 }
 
 TEST_F(ExamplePrepTest, AFullDirectoryAndAMissingVocabularyAreRefused) {

@@ -56,6 +56,12 @@ TEST_F(PrepProgramTest, BadInputEndsInOneLineAndADocumentedStatus) {
                                             "cd\n"),
                 65, "invalid.txt:2: byte 35: invalid UTF-8");
   ExpectRefused(Store("nul.txt", good + std::string("x\0y\n", 4)), 65, "nul.txt:2: byte 34: NUL");
+  ExpectRefused(Store("broken.txt", AsUtf16(good, /*is_big=*/true, /*has_mark=*/true) +
+                                        std::string("\xDC\0\0\n", 4)),
+                65,
+                "broken.txt:2: byte 36: invalid UTF-16; repair the file or pass --invalid-utf8");
+  ExpectRefused(Store("wide.txt", std::string("\xFF\xFE\0\0a\0\0\0", 8)), 65,
+                "wide.txt' is in UTF-32; turn it into UTF-8: iconv");
   ExpectRefused(Store("nofield.jsonl", "{\"text\":\"a\"}\n{\"body\":\"a\"}\n"), 65,
                 "nofield.jsonl:2: ");
   const std::string gz = Gzip(AsTxt(MakeDocuments(50, 31)));
@@ -91,6 +97,48 @@ TEST_F(PrepProgramTest, TheFirstBadLineIsNamedWhateverTheWorkers) {
                                   "--workers", workers}),
                   65, absl::StrCat("bad.txt:", line, ": byte "));
   }
+}
+
+TEST_F(PrepProgramTest, FilesThatAreLeftOutAreNamed) {
+  const std::string good = "a good document of several words\n";
+  fs::create_directories(folder_ + "/in/deep");
+  Store("in/a.txt", good);
+  Store("in/notes.md", good);
+  Store("in/deep/empty.jsonl", "");
+  Store("in/about.csv", "id,text\n");
+  Store("in/.hidden.md", good);
+  ProgramResult result = RunPrepProgram(Arguments(folder_ + "/in", output_));
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("left out: '" + folder_ + "/in/about.csv' (a table; it is"));
+  EXPECT_THAT(result.error, HasSubstr("/in/deep/empty.jsonl' (empty)\n"));
+  EXPECT_THAT(result.error, HasSubstr("/in/notes.md' (unknown ending)\n"));
+  EXPECT_THAT(result.error, Not(HasSubstr("hidden")));
+  EXPECT_THAT(result.out, HasSubstr("files: 1 read, 3 left out\n"));
+  for (int i = 0; i < 7; ++i) Store(absl::StrCat("in/z", i, ".pdf"), good);
+  const std::vector<std::string> again = Arguments(folder_ + "/in", folder_ + "/again");
+  result = RunPrepProgram(Joined(again, {"--json"}));
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("left out: 2 more; --json lists all of them\n"));
+  const auto summary = nlohmann::json::parse(result.out);
+  EXPECT_EQ(summary["files_read"], 1);
+  EXPECT_EQ(summary["files_left_out"].size(), 10u);
+  EXPECT_EQ(summary["files_left_out"][1]["reason"], "empty");
+}
+
+TEST_F(PrepProgramTest, ATableIsReadByItsColumn) {
+  const std::string input = Store("a.tsv", "id\tbody\n1\t\"a good document\tof several words\"\n");
+  const ProgramResult result =
+      RunPrepProgram(Arguments(input, output_, {"--text-field", "body", "--quiet"}));
+  EXPECT_EQ(result.exit_status, 0) << result.error;
+  EXPECT_EQ(result.error, "");
+  const std::string second = folder_ + "/second";
+  ExpectRefusal(RunPrepProgram(Arguments(input, second)), 65,
+                "a.tsv' has no column 'text'; it has id, body: pass the right name with "
+                "--text-field");
+  ExpectRefusal(RunPrepProgram(Arguments(
+                    input, second, {"--text-field", "2", "--no-header", "--quoting", "none"})),
+                65, "a.tsv:2: the row has 3 cells, but the table has 2 columns");
+  EXPECT_FALSE(fs::exists(second));
 }
 
 TEST_F(PrepProgramTest, UnreadableInputIsAnInputOutputError) {

@@ -99,8 +99,17 @@ TEST_F(PrepTest, EveryFileFormatGivesTheSameShards) {
   for (size_t at = 0; (at = crlf.find('\n', at)) != std::string::npos; at += 2)
     crlf.insert(at, 1, '\r');
   const std::pair<const char*, std::string> others[] = {
-      {"a.txt.gz", Gzip(txt)},     {"a.txt.zst", Zstd(txt)},     {"a.jsonl", jsonl},
-      {"a.jsonl.gz", Gzip(jsonl)}, {"a.jsonl.zst", Zstd(jsonl)}, {"crlf.txt", crlf}};
+      {"a.txt.gz", Gzip(txt)},
+      {"a.txt.zst", Zstd(txt)},
+      {"a.jsonl", jsonl},
+      {"a.jsonl.gz", Gzip(jsonl)},
+      {"a.jsonl.zst", Zstd(jsonl)},
+      {"crlf.txt", crlf},
+      {"a.csv", AsTable(documents, ',')},
+      {"a.tsv.gz", Gzip(AsTable(documents, '\t'))},
+      {"little.txt", AsUtf16(txt, /*is_big=*/false, /*has_mark=*/true)},
+      {"big.jsonl", AsUtf16(jsonl, /*is_big=*/true, /*has_mark=*/true)},
+      {"bare.txt", AsUtf16(txt, /*is_big=*/false, /*has_mark=*/false)}};
   for (const auto& [name, stored] : others) {
     const auto summary = Prepare(name, stored).value();
     for (const char* file : {"/shard-00000.h5", "/shards.idx", "/lanes.h5", "/spiece.model"}) {
@@ -230,6 +239,21 @@ TEST_F(PrepTest, CutsInsideDocumentsChangeNothing) {
   ASSERT_TRUE(Prepare("big.txt", text).ok());
   ASSERT_TRUE(Prepare("big.txt.gz", Gzip(text)).ok());
   EXPECT_TRUE(ReadTree(Output("big.txt")) == ReadTree(Output("big.txt.gz")));
+}
+
+TEST_F(PrepTest, TablesAndUtf16AreNotCut) {
+  // Line ends lie inside a cell, and the two bytes of one in UTF-16 at either side of a cut.
+  const auto documents = MakeDocuments(2800, 26);
+  std::vector<TestDocument> joined(1);
+  for (const TestDocument& document : documents)
+    joined[0].insert(joined[0].end(), document.begin(), document.end());
+  const std::string table = AsTable(joined, ',');
+  ASSERT_GT(table.size(), 1u << 20);
+  ASSERT_TRUE(Prepare("whole.txt", AsTxt(joined)).ok());
+  ASSERT_TRUE(Prepare("table.csv", table).ok());
+  ASSERT_TRUE(Prepare("wide.csv", AsUtf16(table, /*is_big=*/true, /*has_mark=*/true)).ok());
+  for (const char* name : {"table.csv", "wide.csv"})
+    EXPECT_TRUE(ReadStream(Output(name)).tokens == ReadStream(Output("whole.txt")).tokens) << name;
 }
 
 TEST_F(PrepTest, FilterAndDuplicatesAreCountedAndCanBeSwitchedOff) {

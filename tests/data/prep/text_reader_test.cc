@@ -138,6 +138,56 @@ TEST(TextReaderTest, LongLinesAreCutAtWhiteSpaceOrBetweenCharacters) {
   EXPECT_EQ(json.log, outcome.log + "/");
 }
 
+Outcome ReadTable(const std::string& text, const TextReadOptions& options) {
+  PortionSource source(text, 5);
+  RecordingSink sink;
+  Outcome outcome;
+  outcome.status = ReadText(source, options, sink, outcome.counts, nullptr);
+  outcome.log = sink.log;
+  return outcome;
+}
+
+TEST(TextReaderTest, RowsOfTablesAreDocuments) {
+  TextReadOptions options{.path = "in", .kind = TextKind::kCsv, .text_field = "body"};
+  EXPECT_EQ(
+      ReadTable("\xEF\xBB\xBFid,body,\r\n1,\"a, \"\"b\"\"\nc\r\n\nd\",\r\n\n2,e \"f\",x\n3,\"\",",
+                options)
+          .log,
+      "a, \"b\"|c|d|/e \"f\"|//");
+  options.kind = TextKind::kTsv;
+  options.table = {.has_header = false, .has_quotes = false};
+  options.text_field = "2";
+  EXPECT_EQ(ReadTable("1\t\"a\n2\tb\",c\n", options).log, "\"a|/b\",c|/");
+  options.text_field = "text";
+  EXPECT_THAT(std::string(ReadTable("1\ta\n", options).status.message()),
+              HasSubstr("'in' has no column 'text'; it has 1, 2: pass the right name"));
+}
+
+TEST(TextReaderTest, BadRowsNameFileAndLine) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"text\na\nb,c\n", "in:3: the row has 2 cells, but the table has 1 columns"},
+      {"text,id\na\n", "in:2: the row has 1 cells"},
+      {"id,text\n1,\"a\nb\n2,\"c\" d\n", "in:2: text follows a quoted cell"},
+      {"id,text\n1,a\n1,\"a\nb\n", "in:3: the quotes of a cell are not closed"},
+      {"text,text\n", "in:1: two columns are called 'text'"},
+      {"text\na\n\xFF\n", "in:3: byte 7: invalid UTF-8"},
+  };
+  for (const auto& [text, message] : cases) {
+    const Outcome outcome = Read(text, TextKind::kCsv);
+    EXPECT_TRUE(absl::IsDataLoss(outcome.status)) << text;
+    EXPECT_THAT(std::string(outcome.status.message()), HasSubstr(message)) << text;
+  }
+}
+
+TEST(TextReaderTest, TheTextOfAnObjectMayHaveAnotherName) {
+  TextReadOptions options{.path = "in", .kind = TextKind::kJsonl, .text_field = "body"};
+  EXPECT_EQ(ReadTable("{\"text\":\"a\",\"body\":\"b\"}\n", options).log, "b|/");
+  options.text_field = "text";
+  EXPECT_THAT(std::string(ReadTable("{\"body\":\"b\"}\n", options).status.message()),
+              HasSubstr("in:1: byte 0: the object has no field 'text'; pass the right name with "
+                        "--text-field"));
+}
+
 // Stores `bytes` as a compressed file and reads it; adds the text to `found` up to its end or the
 // first error. `digest`: of the bytes read.
 absl::Status Decompress(const std::string& folder, Compression compression,
@@ -149,6 +199,52 @@ absl::Status Decompress(const std::string& folder, Compression compression,
   while ((got = source->Read(buffer, sizeof buffer)).ok() && *got > 0) found.append(buffer, *got);
   if (digest != nullptr) *digest = source->StoredDigest();
   return got.status();
+}
+
+TEST(ByteSourceTest, Utf16IsDecodedWhateverMarksIt) {
+  const std::string text =
+      "plain, caf\xC3\xA9, \xE2\x82\xAC and \xF0\x9F\x98\x80 " + AsTxt(MakeDocuments(9, 3));
+  const std::string mark = "\xEF\xBB\xBF";
+  const std::string folder = MakeTestDirectory("utf16");
+  for (const bool is_big : {false, true}) {
+    for (const bool has_mark : {false, true}) {
+      const std::string stored = AsUtf16(text, is_big, has_mark);
+      for (const Compression compression : {Compression::kNone, Compression::kGzip}) {
+        std::string found;
+        Digest128 digest;
+        const std::string bytes = compression == Compression::kNone ? stored : Gzip(stored);
+        ASSERT_TRUE(Decompress(folder, compression, bytes, found, &digest).ok());
+        EXPECT_TRUE(found == (has_mark ? mark : "") + text);
+        EXPECT_EQ(digest, DigestOf(bytes));
+      }
+    }
+  }
+}
+
+TEST(ByteSourceTest, BrokenUtf16IsInvalidTextAndUtf32IsRefused) {
+  const std::string folder = MakeTestDirectory("broken_utf16");
+  const auto read = [&](const std::string& bytes) {
+    std::string found;
+    const absl::Status status = Decompress(folder, Compression::kNone, bytes, found);
+    return status.ok() ? found : std::string(status.message());
+  };
+  using namespace std::string_literals;
+  EXPECT_EQ(read("\xFF\xFE"s), "\xEF\xBB\xBF");
+  EXPECT_EQ(read("\xFF\xFE\x00\xDC"s
+                 "A\0"s),
+            "\xEF\xBB\xBF\xFF"
+            "A");  // a low one alone
+  EXPECT_EQ(read("\xFE\xFF\xD8\x3D\0A\xD8\x3D"s),
+            "\xEF\xBB\xBF\xFF"
+            "A\xFF");  // high ones
+  EXPECT_EQ(read("\xFF\xFE"
+                 "A\0B"s),
+            "\xEF\xBB\xBF"
+            "A\xFF");  // half a unit
+  EXPECT_THAT(read("\xFF\xFE\0\0A\0\0\0"s), HasSubstr("is in UTF-32; turn it into UTF-8"));
+  // What only looks like it.
+  for (const std::string& text : {"a\0bc"s, "ab\0\0"s, "\0a"s, "a"s, "\xFF"s, ""s})
+    EXPECT_EQ(read(text), text);
 }
 
 TEST(ByteSourceTest, EveryFlippedBitOfCompressedDataIsFound) {
