@@ -97,13 +97,12 @@ absl::Status Trainer::OpenLocalData() {
   ANYORDER_ASSIGN_OR_RETURN(dataset_, data::Dataset::Open(config_.data.shards));
   ANYORDER_ASSIGN_OR_RETURN(objective_,
                             MakeObjective(config_.objective.name, config_.model, config_.sampling));
+  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config_, *objective_, *dataset_, TaskLabels::kRequired));
   ANYORDER_ASSIGN_OR_RETURN(
       sampler_, data::Sampler::Create(*dataset_, config_.sampling, objective_->sample_kind(),
                                       static_cast<uint64_t>(config_.train.seed),
                                       config_.train.global_batch_size));
-  if (dataset_->examples() != nullptr)
-    ANYORDER_RETURN_IF_ERROR(objective_->CheckTask(dataset_->examples()->task()));
-  return CheckTaskData(config_, *dataset_, TaskLabels::kRequired);
+  return absl::OkStatus();
 }
 
 // Where a device's memory is too small, the largest microbatch that it has room for is tried out

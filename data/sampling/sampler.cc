@@ -265,7 +265,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
                                                          int64_t num_lanes) {
   ANYORDER_RETURN_IF_ERROR(config.Validate(kind));
   if (kind == SampleKind::kExamples && text.examples() == nullptr) {
-    return absl::FailedPreconditionError(
+    return absl::InvalidArgumentError(
         "the dataset is plain text, but the objective learns from labelled examples; make one "
         "with `anyorder prep --examples`");
   }

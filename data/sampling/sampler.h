@@ -20,10 +20,9 @@ namespace anyorder::data {
 class Sampler {
  public:
   // `num_lanes` rows in the global batch; with sampling.bidirectional the second half of them reads
-  // backwards what the first half reads forwards. Errors: InvalidArgument (config, num_lanes);
-  // FailedPrecondition if the dataset is too short for that many lanes (the message says how many
-  // would fit) or, with kExamples, plain text; DataLoss. `text` (a Dataset) must outlive the
-  // sampler.
+  // backwards what the first half reads forwards. Errors: InvalidArgument (config, num_lanes;
+  // with kExamples, plain text); FailedPrecondition if the dataset is too short for that many lanes
+  // (the message says how many would fit); DataLoss. `text` (a Dataset) must outlive the sampler.
   static absl::StatusOr<std::unique_ptr<Sampler>> Create(const TextSource& text,
                                                          const SamplingConfig& config,
                                                          SampleKind kind, uint64_t seed,

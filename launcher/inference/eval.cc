@@ -111,6 +111,15 @@ absl::Status CheckLabels(const Subject& subject, const TrainMetadata& saved) {
                           absl::StrCat("the run's data.shards '", shards, "'"));
 }
 
+// Whether it is text, or examples, as the run's objective reads.
+absl::Status CheckKindOfData(const Subject& subject) {
+  const RunConfig& config = subject.config;
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  return Annotate(CheckTaskData(config, *objective, *subject.text, TaskLabels::kMayLack),
+                  absl::StrCat("'", subject.data_path, "'"));
+}
+
 absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
   Subject subject;
@@ -123,6 +132,7 @@ absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
         "directory that `anyorder prep --vocab` wrote");
   }
   ANYORDER_ASSIGN_OR_RETURN(subject.text, data::Dataset::Open(subject.data_path));
+  ANYORDER_RETURN_IF_ERROR(CheckKindOfData(subject));
   ANYORDER_ASSIGN_OR_RETURN(subject.backend, MakeRunBackend(options.run_dir, subject.config,
                                                             options.device, options.threads));
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,

@@ -138,11 +138,8 @@ absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started
 absl::Status CheckKindOfData(const RunConfig& config, const data::Dataset& dataset) {
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));
-  if (dataset.examples() != nullptr) return objective->CheckTask(dataset.examples()->task());
-  if (objective->sample_kind() != SampleKind::kExamples) return absl::OkStatus();
-  return FailedPrecondition("data.shards '", config.data.shards, "' is plain text, but ",
-                            config.objective.name,
-                            " learns from examples; make them with `anyorder prep --examples`");
+  return Annotate(CheckTaskData(config, *objective, dataset, TaskLabels::kRequired),
+                  absl::StrCat("data.shards '", config.data.shards, "'"));
 }
 
 // Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is
@@ -156,10 +153,9 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
                             data::Dataset::Open(config.data.shards));
   ANYORDER_RETURN_IF_ERROR(CheckSameDataset(paths, dataset->index()));
   ANYORDER_RETURN_IF_ERROR(dataset->CheckShards());
-  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config, *dataset, TaskLabels::kRequired));
+  ANYORDER_RETURN_IF_ERROR(CheckKindOfData(config, *dataset));
   ANYORDER_RETURN_IF_ERROR(
       CheckAdaptiveClusters(config.model, static_cast<int64_t>(dataset->index().vocab_size)));
-  ANYORDER_RETURN_IF_ERROR(CheckKindOfData(config, *dataset));
   if (config.eval.every > 0) {
     ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> held_out,
                               OpenHeldOutText(config, dataset->index()));

@@ -142,6 +142,7 @@ trains() {
   "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
   evaluated "$(setting objective next_sentence "$name/run/config.toml")"
   learned "$held_out"
+  wrong_kind "$1" "$held_out"
 }
 
 # XLNet's backbone travels on, and with it a head that there is. Another is refused in one line.
@@ -221,6 +222,19 @@ other_classes() {
     --output "$name/hues"
   expect_refused_in_a_line 65 "hues' numbers its classes differently from the run's data.shards" \
     "$anyorder" eval --run-dir "$name/run" --data "$name/hues"
+}
+
+# wrong_kind LINE HELD_OUT: text for what learns from examples, and the reverse, is refused before
+# anything is written.
+wrong_kind() {
+  local other=$work/generation says="has labelled examples of generation, but .* learns from plain text; set objective.name to unilm_seq2seq"
+  [[ $2 != *examples* && $2 != */generation* ]] || other=$work/prose says="is plain text, but .* learns from labelled examples; make"
+  compose "$1" "$other" train.steps=2
+  expect_refused_in_a_line 64 "data.shards '$other': the dataset $says" "${command[@]}" --run-dir "$name/wrong" --ranks 1
+  [ ! -e "$name/wrong/checkpoints" ] || fail "a run directory was made"
+  expect_refused_in_a_line 64 "'$other': the dataset $says" "$anyorder" eval --run-dir "$name/run" --data "$other"
+  compose "$1" "$shards" train.steps=2 eval.every=1 "eval.shards=$other"
+  expect_refused_in_a_line 64 "eval.shards: the dataset $says" "${command[@]}" --run-dir "$name/wrong" --ranks 1
 }
 
 # learned HELD_OUT: $name/eval, of all of it, says so.

@@ -13,18 +13,33 @@ absl::Status Refuse(const std::string& what, const std::string& instead) {
   return FailedPrecondition("the dataset ", what, "; ", instead);
 }
 
+// Those that learn from examples of `task`.
+const char* ObjectivesFor(ExampleTask task) {
+  return task == ExampleTask::kGeneration ? "unilm_seq2seq or unilmv2_seq2seq" : "gpt_classifier";
+}
+
 }  // namespace
 
-absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset,
-                           TaskLabels labels) {
+absl::Status CheckTaskData(const RunConfig& config, const Objective& objective,
+                           const data::Dataset& dataset, TaskLabels labels) {
+  const data::StoredExamples* examples = dataset.examples();
+  const bool wants_examples = objective.sample_kind() == SampleKind::kExamples;
+  if (wants_examples && examples == nullptr) {
+    return InvalidArgument("the dataset is plain text, but ", objective.name(),
+                           " learns from labelled examples; make a dataset of them with `anyorder "
+                           "prep --examples FILE`");
+  }
+  if (examples == nullptr) return absl::OkStatus();
+  if (!wants_examples) {
+    return InvalidArgument("the dataset has labelled examples of ",
+                           ExampleTaskName(examples->task()), ", but ", objective.name(),
+                           " learns from plain text; set objective.name to ",
+                           ObjectivesFor(examples->task()),
+                           ", or make a dataset of text with `anyorder prep --input FILE`");
+  }
+  ANYORDER_RETURN_IF_ERROR(objective.CheckTask(examples->task()));
   const TaskConfig& task = config.model.task;
   if (!task.has_head()) return absl::OkStatus();
-  const data::StoredExamples* examples = dataset.examples();
-  if (examples == nullptr) {
-    return Refuse(absl::StrCat("is plain text, but ", config.objective.name,
-                               " learns from labelled examples"),
-                  "make one with `anyorder prep --examples`");
-  }
   if (examples->task() != task.task) {
     return Refuse(absl::StrCat("has examples of ", ExampleTaskName(examples->task()),
                                " but objective.task is ", ExampleTaskName(task.task)),

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 
+#include "core/objective/objective.h"
 #include "core/train/run/run_config.h"
 #include "data/dataset/dataset.h"
 
@@ -13,11 +14,13 @@ namespace anyorder {
 
 enum class TaskLabels { kRequired, kMayLack };
 
-// FailedPrecondition for a dataset of plain text, of another task, of more classes or choices than
-// [objective] num_classes, or, with kRequired, with an example that has no label. Objectives
-// without a task head take any dataset.
-absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset,
-                           TaskLabels labels);
+// Whether `objective`, the one of `config`, can learn from the dataset or be measured on it.
+// InvalidArgument for labelled examples where it learns from plain text, for plain text where it
+// learns from examples, and for examples that are none for it. Of an objective with a task head
+// also FailedPrecondition: for another task or more classes or choices than [objective] says, or,
+// with kRequired, for an example that has no label.
+absl::Status CheckTaskData(const RunConfig& config, const Objective& objective,
+                           const data::Dataset& dataset, TaskLabels labels);
 
 // FailedPrecondition if the objective has a task head, both datasets have labelled examples and a
 // label's number is another class's in `held_out` than in `training`. `held_out_name` and

@@ -97,7 +97,7 @@ TEST(ExampleSamplerTest, PlainTextIsRefused) {
   SamplingConfig config;
   config.bidirectional = false;
   const auto sampler = Sampler::Create(text, config, SampleKind::kExamples, 1, 4);
-  EXPECT_TRUE(absl::IsFailedPrecondition(sampler.status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(sampler.status()));
   EXPECT_THAT(std::string(sampler.status().message()), testing::HasSubstr("prep --examples"));
 }
 

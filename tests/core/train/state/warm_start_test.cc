@@ -187,9 +187,10 @@ TEST(TaskDataTest, DatasetsOfAnotherTaskOrWithoutLabelsAreRefused) {
   const auto check = [&](TaskLabels labels) {
     const auto opened = data::Dataset::Open(folder);
     EXPECT_TRUE(opened.ok()) << opened.status();
-    return std::string(CheckTaskData(config, **opened, labels).message());
+    const auto objective =
+        MakeObjective(config.objective.name, config.model, config.sampling).value();
+    return std::string(CheckTaskData(config, *objective, **opened, labels).message());
   };
-  EXPECT_THAT(check(TaskLabels::kRequired), HasSubstr("is plain text"));
   data::TestExamples examples = data::TestExamples::Pairs(200);
   examples.AddTo(folder);
   EXPECT_EQ(check(TaskLabels::kRequired), "");
@@ -204,6 +205,31 @@ TEST(TaskDataTest, DatasetsOfAnotherTaskOrWithoutLabelsAreRefused) {
   config.Resolve();
   EXPECT_THAT(check(TaskLabels::kMayLack),
               HasSubstr("entailment but objective.task is similarity"));
+  fs::remove_all(folder);
+}
+
+TEST(TaskDataTest, TextForExamplesAndExamplesForTextAreRefused) {
+  const std::string folder = data::MakeTestDirectory("kind_of_data");
+  data::TestDataset dataset;
+  dataset.Write(folder, data::TestStream::Random(200, dataset.vocab_size, 1));
+  const auto check = [&](const RunConfig& config) {
+    const auto objective =
+        MakeObjective(config.objective.name, config.model, config.sampling).value();
+    return CheckTaskData(config, *objective, **data::Dataset::Open(folder), TaskLabels::kMayLack);
+  };
+  EXPECT_TRUE(check(Gpt()).ok());
+  const absl::Status text = check(Classifier());
+  EXPECT_TRUE(absl::IsInvalidArgument(text));
+  EXPECT_THAT(std::string(text.message()),
+              HasSubstr("is plain text, but gpt_classifier learns from labelled examples; make a "
+                        "dataset of them with `anyorder prep --examples FILE`"));
+  data::TestExamples::Pairs(200).AddTo(folder);
+  const absl::Status examples = check(Gpt());
+  EXPECT_TRUE(absl::IsInvalidArgument(examples));
+  EXPECT_THAT(std::string(examples.message()),
+              HasSubstr("has labelled examples of entailment, but gpt learns from plain text; set "
+                        "objective.name to gpt_classifier, or make a dataset of text with "
+                        "`anyorder prep --input FILE`"));
   fs::remove_all(folder);
 }
 
