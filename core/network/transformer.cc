@@ -68,6 +68,9 @@ class TransformerNetwork final : public Transformer {
   const std::vector<float>& readout_losses() const override { return loss_head_.losses(); }
   const std::vector<float>& task_losses() const override { return task_head_.losses(); }
   const std::vector<int32_t>& task_predictions() const override { return task_head_.predictions(); }
+  const std::vector<std::vector<float>>& task_logits() const override {
+    return task_head_.logits();
+  }
   int64_t activation_bytes() const override {
     return activations_.bytes() + tables_.bytes() + inputs_.bytes();
   }

@@ -44,6 +44,8 @@ class Transformer {
   // no label, and the likeliest class or choice.
   virtual const std::vector<float>& task_losses() const = 0;
   virtual const std::vector<int32_t>& task_predictions() const = 0;
+  // And the logits of each lane's classes, or of as many choices as it has.
+  virtual const std::vector<std::vector<float>>& task_logits() const = 0;
   // Bytes of activations and workspaces.
   virtual int64_t activation_bytes() const = 0;
 };

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
-#include "ckpt/reader.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -21,17 +21,16 @@
 #include "core/train/evaluation/causal_walk.h"
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/evaluation/piece_lengths.h"
-#include "core/train/evaluation/task_data.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
-#include "core/train/state/resume.h"
-#include "core/train/state/saved_weights.h"
-#include "data/dataset/dataset.h"
+#include "data/dataset/dataset_index.h"
 #include "kernels/backends/make_backend.h"
-#include "launcher/huggingface/saved_step.h"
+#include "launcher/inference/batch_progress.h"
 #include "launcher/inference/eval_report.h"
 #include "launcher/inference/run_backend.h"
+#include "launcher/inference/saved_model.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/openmp_spin.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -56,17 +55,6 @@ struct EvalOptions {
   int64_t threads = 0;  // 0: all usable cores; the digits do not depend on it
   kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
   bool json = false;
-};
-
-// What every kind of evaluation needs.
-struct Subject {
-  RunConfig config;
-  std::string data_path;
-  std::unique_ptr<data::Dataset> text;
-  std::unique_ptr<kernels::Backend> backend;
-  int64_t step = 0;
-  bool is_training_data = false;
-  SavedWeights weights;
 };
 
 absl::Status CheckOptions(const EvalOptions& options) {
@@ -100,61 +88,45 @@ absl::Status CheckOptions(const EvalOptions& options) {
   return absl::OkStatus();
 }
 
-// Labels are numbers to the network: whether the text means the same by them as what the run
-// learned from, if that is still there.
-absl::Status CheckLabels(const Subject& subject, const TrainMetadata& saved) {
-  const std::string& shards = subject.config.data.shards;
-  const absl::StatusOr<data::DatasetIndex> training = data::ReadDatasetIndex(shards);
-  if (!training.ok() || training->dataset_digest != saved.dataset_digest) return absl::OkStatus();
-  return CheckSameClasses(subject.config, subject.text->index(),
-                          absl::StrCat("'", subject.data_path, "'"), *training,
-                          absl::StrCat("the run's data.shards '", shards, "'"));
-}
-
-// Whether it is text, or examples, as the run's objective reads.
-absl::Status CheckKindOfData(const Subject& subject) {
-  const RunConfig& config = subject.config;
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
-  return Annotate(CheckTaskData(config, *objective, *subject.text, TaskLabels::kMayLack),
-                  absl::StrCat("'", subject.data_path, "'"));
-}
-
-absl::StatusOr<Subject> OpenSubject(const EvalOptions& options) {
+absl::StatusOr<SavedModel> OpenSubject(const EvalOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
-  Subject subject;
-  ANYORDER_ASSIGN_OR_RETURN(subject.config,
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
                             LoadRunConfig(RunDirectory(options.run_dir).config, {}));
-  subject.data_path = options.data.empty() ? subject.config.eval.shards : options.data;
-  if (subject.data_path.empty()) {
+  const std::string data = options.data.empty() ? config.eval.shards : options.data;
+  if (data.empty()) {
     return absl::InvalidArgumentError(
         "no held-out text: the run's configuration has no eval.shards; give --data SHARDS, a "
         "directory that `anyorder prep --vocab` wrote");
   }
-  ANYORDER_ASSIGN_OR_RETURN(subject.text, data::Dataset::Open(subject.data_path));
-  ANYORDER_RETURN_IF_ERROR(CheckKindOfData(subject));
-  ANYORDER_ASSIGN_OR_RETURN(subject.backend, MakeRunBackend(options.run_dir, subject.config,
-                                                            options.device, options.threads));
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                            OpenSavedStep(options.run_dir, options.step));
-  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
-  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, subject.config, &saved));
-  ANYORDER_RETURN_IF_ERROR(CheckFitsText(saved, subject.config, subject.text->index()));
-  ANYORDER_RETURN_IF_ERROR(CheckLabels(subject, saved));
+  ANYORDER_ASSIGN_OR_RETURN(SavedModel subject, OpenSavedModel({options.run_dir, options.step,
+                                                                options.threads, options.device},
+                                                               config, data));
   if (!options.overrides.empty()) {
     ANYORDER_ASSIGN_OR_RETURN(
         subject.config, LoadRunConfig(RunDirectory(options.run_dir).config, options.overrides));
   }
-  subject.step = saved.step;
-  subject.is_training_data = saved.dataset_digest == subject.text->index().dataset_digest;
-  const ParameterLayout layout(subject.config.model,
-                               static_cast<int64_t>(subject.text->index().vocab_size));
-  ANYORDER_ASSIGN_OR_RETURN(subject.weights,
-                            LoadWeights(checkpoint, subject.config, layout, *subject.backend));
   return subject;
 }
 
-absl::StatusOr<EvalJson> EvaluateOwn(const EvalOptions& options, const Subject& subject) {
+// What was measured, of how much: less than all of it after a signal.
+struct Measured {
+  EvalJson report;
+  int64_t done = 0;  // batches or segments
+  int64_t total = 0;
+};
+
+absl::Status NothingMeasured() {
+  return absl::CancelledError(
+      "stopped by a signal before anything was scored; start it again, maybe with fewer --batches");
+}
+
+std::string LossWords(const LossSums& losses) {
+  if (losses.targets == 0) return "";
+  return absl::StrFormat("%.4f +- %.4f nats", losses.mean(), losses.standard_error());
+}
+
+absl::StatusOr<Measured> EvaluateOwn(const EvalOptions& options, const SavedModel& subject,
+                                     BatchProgress& progress) {
   const RunConfig& config = subject.config;
   EvaluatorOptions evaluation = PeriodicEvaluatorOptions(config);
   evaluation.lanes = options.batch_size.value_or(evaluation.lanes);
@@ -162,13 +134,23 @@ absl::StatusOr<EvalJson> EvaluateOwn(const EvalOptions& options, const Subject& 
   evaluation.seed = options.seed.value_or(evaluation.seed);
   ANYORDER_ASSIGN_OR_RETURN(
       const std::unique_ptr<Evaluator> evaluator,
-      Evaluator::Create(config, *subject.text, evaluation, nullptr, *subject.backend));
-  for (int64_t batch = 0; batch < evaluator->num_batches(); ++batch)
+      Evaluator::Create(config, *subject.data, evaluation, nullptr, *subject.backend));
+  int64_t done = 0;
+  SplitLosses losses;
+  while (progress.GoesOn(done, evaluator->num_batches(), LossWords(losses.total())) &&
+         done < evaluator->num_batches()) {
     ANYORDER_RETURN_IF_ERROR(evaluator->RunBatch(subject.weights.values));
-  return OwnLossReport(config, evaluation, *evaluator, SumOverLanes(evaluator->lane_losses()));
+    losses = SumOverLanes(evaluator->lane_losses());
+    ++done;
+  }
+  const int64_t scored = done - evaluator->warmup_batches();
+  if (scored <= 0) return NothingMeasured();
+  return Measured{OwnLossReport(config, evaluation, *evaluator, scored, losses), scored,
+                  evaluator->scored_batches()};
 }
 
-absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subject& subject) {
+absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const SavedModel& subject,
+                                          BatchProgress& progress) {
   const RunConfig& config = subject.config;
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));
@@ -183,19 +165,27 @@ absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subj
   // No longer than the longest lane: what lies behind its end would only cost memory and time.
   walk_options.target_len =
       std::min(options.target_len.value_or(config.sampling.seq_len),
-               std::max<int64_t>(1, (subject.text->num_tokens() - 2) / walk_options.lanes + 2));
+               std::max<int64_t>(1, (subject.data->num_tokens() - 2) / walk_options.lanes + 2));
   walk_options.same_length = options.same_length;
   ModelConfig model = config.model;
   model.mem_len = options.mem_len.value_or(model.mem_len);
   walk_options.window_len = options.window.value_or(0);
   model.clamp_len = options.clamp_len.value_or(model.clamp_len);
   ANYORDER_ASSIGN_OR_RETURN(const CausalWalk walk,
-                            CausalWalk::Create(*subject.text, model, walk_options));
-  const data::DatasetIndex& index = subject.text->index();
+                            CausalWalk::Create(*subject.data, model, walk_options));
+  const data::DatasetIndex& index = subject.data->index();
+  Measured measured;
+  if (!progress.GoesOn(0, walk.num_segments(), "")) return NothingMeasured();
   ANYORDER_ASSIGN_OR_RETURN(
       const CausalScore score,
       ScoreCausally(walk, model, subject.weights.values, static_cast<int64_t>(index.vocab_size),
-                    options.batches.value_or(0), *subject.backend));
+                    options.batches.value_or(0), *subject.backend,
+                    [&](int64_t done, int64_t segments, const CausalScore& so_far) {
+                      measured.done = done;
+                      measured.total = segments;
+                      return progress.GoesOn(done, segments, LossWords(so_far.losses));
+                    }));
+  if (score.losses.targets == 0) return NothingMeasured();
   // Without the piece list only bits per character are unknown.
   std::vector<TextLength> lengths;
   const absl::StatusOr<std::string> tokenizer =
@@ -204,41 +194,57 @@ absl::StatusOr<EvalJson> EvaluateCausally(const EvalOptions& options, const Subj
     absl::StatusOr<std::vector<TextLength>> read = PieceLengths(*tokenizer, index.vocab_ids);
     if (read.ok() && read->size() == index.vocab_size) lengths = *std::move(read);
   }
-  return CausalReport(config, model, walk_options, score, lengths);
+  measured.report = CausalReport(config, model, walk_options, score, lengths);
+  return measured;
 }
 
-// Prints the losses with their definition. Changes nothing in the run directory.
-// Errors: InvalidArgument for options that do not fit each other or the run; FailedPrecondition for
-// text of another tokenizer or too little of it; NotFound, DataLoss.
-absl::Status Evaluate(const EvalOptions& options) {
+// Prints the losses with their definition, after a signal of what was done until then. Changes
+// nothing in the run directory. The exit status, 75 after a signal. Errors: Cancelled if nothing
+// was scored by then; InvalidArgument for options that do not fit each other or the run;
+// FailedPrecondition for text of another tokenizer or too little of it; NotFound, DataLoss.
+absl::StatusOr<int> Evaluate(const EvalOptions& options) {
   SetLogName("eval");
   ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
-  ANYORDER_ASSIGN_OR_RETURN(const Subject subject, OpenSubject(options));
+  const bool is_causal = options.objective == "causal";
+  BatchProgress progress(is_causal ? "segment" : "batch");
+  ANYORDER_ASSIGN_OR_RETURN(const SavedModel subject, OpenSubject(options));
   if (subject.is_training_data) {
     LogWarning(
         absl::StrCat("'", subject.data_path,
                      "' is the dataset that the run was trained on: this is not a held-out loss"));
   }
-  ANYORDER_ASSIGN_OR_RETURN(const EvalJson measured, options.objective == "causal"
-                                                         ? EvaluateCausally(options, subject)
-                                                         : EvaluateOwn(options, subject));
+  ANYORDER_ASSIGN_OR_RETURN(const Measured measured,
+                            is_causal ? EvaluateCausally(options, subject, progress)
+                                      : EvaluateOwn(options, subject, progress));
   EvalJson report = {{"kind", "eval"},
                      {"run_dir", options.run_dir},
                      {"step", subject.step},
                      {"objective", subject.config.objective.name},
                      {"data",
                       {{"path", subject.data_path},
-                       {"tokens", subject.text->index().num_tokens},
-                       {"dataset_digest", subject.text->index().dataset_digest},
+                       {"tokens", subject.data->index().num_tokens},
+                       {"dataset_digest", subject.data->index().dataset_digest},
                        {"is_training_data", subject.is_training_data}}}};
   if (!options.overrides.empty()) report["overrides"] = options.overrides;
-  for (const auto& [key, value] : measured.items()) report[key] = value;
+  const bool is_stopped = measured.done < measured.total;
+  if (is_stopped) report["stopped_after"] = {{"done", measured.done}, {"of", measured.total}};
+  for (const auto& [key, value] : measured.report.items()) report[key] = value;
   if (options.json) {
     std::puts(report.dump(2, ' ', false, EvalJson::error_handler_t::replace).c_str());
   } else {
     PrintEvalForPeople(report);
   }
-  return absl::OkStatus();
+  if (!is_stopped) return static_cast<int>(kExitDone);
+  LogWarning(absl::StrCat("stopped by a signal: the numbers are of ", measured.done, " of ",
+                          measured.total, is_causal ? " segments" : " scored batches"));
+  return static_cast<int>(kExitRequeue);
+}
+
+int RunEval(const EvalOptions& options) {
+  EnsureShortSpin();
+  const absl::StatusOr<int> exit_status = Evaluate(options);
+  const int reported = Report(exit_status.status());
+  return exit_status.ok() && reported == kExitDone ? *exit_status : reported;
 }
 
 }  // namespace
@@ -281,7 +287,7 @@ Subcommand DeclareEval(CLI::App& front) {
       ->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
   AddDeviceOption(command, &options->device);
-  return {command, [options] { return Report(Evaluate(*options)); }};
+  return {command, [options] { return RunEval(*options); }};
 }
 
 }  // namespace anyorder::launcher

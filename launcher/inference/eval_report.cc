@@ -138,12 +138,12 @@ void PrintTable(const EvalJson& rows) {
 }  // namespace
 
 EvalJson OwnLossReport(const RunConfig& config, const EvaluatorOptions& options,
-                       const Evaluator& evaluator, const SplitLosses& losses) {
+                       const Evaluator& evaluator, int64_t batches, const SplitLosses& losses) {
   EvalJson report = {{"quantity", evaluator.objective().quantity()},
                      {"definition", OwnDefinition(config, evaluator)},
                      {"settings",
                       {{"batch_size", options.lanes},
-                       {"batches", evaluator.scored_batches()},
+                       {"batches", batches},
                        {"warmup_batches", evaluator.warmup_batches()},
                        {"seed", options.seed},
                        {"seq_len", config.sampling.seq_len},
@@ -200,6 +200,11 @@ void PrintEvalForPeople(const EvalJson& report) {
       "text",
       absl::StrCat(data["path"].get<std::string>(), ", ", data["tokens"].get<uint64_t>(), " tokens",
                    data["is_training_data"].get<bool>() ? ": THE TRAINING DATA" : ""));
+  if (report.contains("stopped_after")) {
+    const EvalJson& stopped = report["stopped_after"];
+    PrintLine("stopped", absl::StrCat("by a signal after ", stopped["done"].get<int64_t>(), " of ",
+                                      stopped["of"].get<int64_t>()));
+  }
   PrintLine("quantity", report["quantity"].get<std::string>());
   PrintLine("definition", report["definition"].get<std::string>());
   std::string settings;

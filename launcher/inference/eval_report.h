@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
 #include <vector>
 
 #include "core/train/evaluation/causal_walk.h"
@@ -16,9 +17,9 @@ namespace anyorder::launcher {
 
 using EvalJson = nlohmann::ordered_json;
 
-// Members of the own objective's report: quantity, definition, settings, losses.
+// Members of the own objective's report: quantity, definition, settings, losses. `batches`: scored.
 EvalJson OwnLossReport(const RunConfig& config, const EvaluatorOptions& options,
-                       const Evaluator& evaluator, const SplitLosses& losses);
+                       const Evaluator& evaluator, int64_t batches, const SplitLosses& losses);
 
 // Members of the causal report. `model`: with the evaluation's memory and clamp. `lengths`: text of
 // each token, or empty if unknown.

@@ -36,6 +36,7 @@
 #include "launcher/inference/prompts.h"
 #include "launcher/inference/run_backend.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/openmp_spin.h"
 #include "launcher/process/private_files.h"
 #include "launcher/start/imported_run.h"
 
@@ -359,7 +360,10 @@ Subcommand DeclareGenerate(CLI::App& front) {
       ->capture_default_str();
   AddCount(command, "--threads", options->threads, "CPU threads (default: all cores)", 1, 4096);
   AddDeviceOption(command, &options->device);
-  return {command, [options] { return Report(Generate(*options)); }};
+  return {command, [options] {
+            EnsureShortSpin();
+            return Report(Generate(*options));
+          }};
 }
 
 }  // namespace anyorder::launcher

@@ -2,29 +2,23 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cstdlib>
-#include <filesystem>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/time.h"
 
 #include "core/base/file_system.h"
-#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "launcher/process/child_process.h"
+#include "launcher/inference/prep_call.h"
 
 namespace anyorder::launcher {
 namespace {
 
 constexpr char kEncoder[] = "anyorder-prep";
-constexpr int kSignalled = 128;  // exit status of ChildProcess for signal 0
 
 // The encoder takes no NUL, and would name a line of a file that is not the user's.
 absl::StatusOr<std::string> WithoutNul(std::string prompt, const std::string& where) {
@@ -55,30 +49,6 @@ absl::StatusOr<std::string> PromptOf(absl::string_view line, bool is_json,
   const bool is_text = nlohmann::json::parse(replaced).get<std::string>() == prompt;
   if (is_text) return WithoutNul(std::move(prompt), where);
   return FailedPrecondition(where, ": the line is not valid UTF-8; convert the file");
-}
-
-// A directory of this call alone.
-absl::StatusOr<std::string> MakeScratch() {
-  const char* parent = ::getenv("TMPDIR");
-  std::string path = absl::StrCat(parent == nullptr || *parent == '\0' ? "/tmp" : parent,
-                                  "/anyorder-generate.XXXXXX");
-  if (::mkdtemp(path.data()) == nullptr) return ErrnoStatus("make directory", path);
-  return path;
-}
-
-// The encoder's own line, with the meaning of its exit status.
-absl::Status EncoderError(const CapturedOutput& output) {
-  const std::string text(absl::StripPrefix(absl::StripTrailingAsciiWhitespace(output.text),
-                                           absl::StrCat(kEncoder, " encode: ")));
-  const std::string message = absl::StrCat("encoding the prompts: ", text);
-  if (output.exit_status == kExitData) return absl::FailedPreconditionError(message);
-  if (output.exit_status == kExitIo) return absl::UnavailableError(message);
-  // A signal comes from outside, as a rule from a machine without memory left.
-  if (output.exit_status > kSignalled) {
-    return Unavailable("encoding the prompts: signal ", output.exit_status - kSignalled, " ended ",
-                       kEncoder, "; check the free memory and try again");
-  }
-  return Internal(message, " (", kEncoder, " ended with status ", output.exit_status, ")");
 }
 
 absl::StatusOr<std::vector<std::vector<int32_t>>> ParseIds(const std::string& text,
@@ -122,27 +92,16 @@ absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path) {
 absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(
     const std::vector<std::string>& prompts, const std::string& vocabulary,
     const std::string& letter_case) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string scratch, MakeScratch());
-  const absl::Cleanup remove = [&scratch] {
-    std::error_code ignored;
-    std::filesystem::remove_all(scratch, ignored);
-  };
-  const std::string input = scratch + "/prompts.jsonl";
-  const std::string ids = scratch + "/ids";
+  ANYORDER_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make());
+  const std::string input = scratch.path() + "/prompts.jsonl";
+  const std::string ids = scratch.path() + "/ids";
   std::string lines;
   for (const std::string& prompt : prompts)
     absl::StrAppend(&lines, nlohmann::json({{"text", prompt}}).dump(), "\n");
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(input, lines));
-  // No prompts take this long to encode: it only keeps a stuck program from being waited for
-  // without end.
-  const absl::Time deadline = MonotonicNow() + absl::Hours(1);
-  ANYORDER_ASSIGN_OR_RETURN(
-      const CapturedOutput output,
-      RunCaptured({absl::StrCat(ProgramDirectory(), "/", kEncoder), "encode", "--vocab", vocabulary,
-                   "--case", letter_case, "--input", input, "--output", ids},
-                  deadline));
-  if (output.is_late) return DeadlineExceeded(kEncoder, " did not encode the prompts in an hour");
-  if (output.exit_status != kExitDone) return EncoderError(output);
+  ANYORDER_RETURN_IF_ERROR(CallPrep(
+      {"encode", "--vocab", vocabulary, "--case", letter_case, "--input", input, "--output", ids},
+      "encoding the prompts"));
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(ids));
   return ParseIds(text, prompts.size());
 }

@@ -138,6 +138,7 @@ Subcommand DeclareImport(CLI::App& front);
 Subcommand DeclareInspect(CLI::App& front);
 Subcommand DeclareLaunch(CLI::App& front);
 Subcommand DeclareManPages(CLI::App& front);
+Subcommand DeclarePredict(CLI::App& front);
 Subcommand DeclareReport(CLI::App& front);
 Subcommand DeclareShow(CLI::App& front);
 Subcommand DeclareStatus(CLI::App& front);

@@ -390,6 +390,27 @@ eval_stopped)
   kill -TERM $job; wait $job; expect_status $? 75 "after SIGTERM"
   expect_saved_where_it_stopped $name/long ;;
 
+eval_signalled)
+  # Of a long evaluation that a signal ends, what was measured: here a segment for each token.
+  "$anyorder" eval --run-dir reference --data shards --objective causal --target-len 1 --threads 1 --json >$name/json 2>$name/log & job=$!
+  await 30 grep -q "segment 0/[0-9]*$" $name/log
+  sleep 0.1  # for some segments, if there is time
+  kill -INT $job; wait $job; status=$?
+  expect_status $status 75 "after SIGINT"
+  if [ -s $name/json ]; then
+    expect_text "stopped by a signal: the numbers are of [1-9][0-9]* of [0-9]* segments" $name/log
+    python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); assert r["targets"] + 1 == r["stopped_after"]["done"] < r["stopped_after"]["of"] == r["data"]["tokens"], r' $name/json || fail "the report"
+  else
+    expect_text "stopped by a signal before anything was scored" $name/log
+  fi
+  # To its end, on a terminal: progress, and how long it will take. Threads that wait do not spin
+  # for long, unless the user says so.
+  script -qec "env -u OMP_WAIT_POLICY OMP_DISPLAY_ENV=VERBOSE $anyorder eval --run-dir reference --data shards --batches 3" /dev/null >$name/out </dev/null || fail "eval on a terminal"
+  expect_text "batch 5/5  [0-9.]* +- [0-9.]* nats  ETA 0" $name/out
+  expect_text "GOMP_SPINCOUNT = '1000'" $name/out
+  OMP_WAIT_POLICY=active OMP_DISPLAY_ENV=VERBOSE evaluate reference --data shards --batches 1 >/dev/null 2>$name/err || fail "eval"
+  ! grep -q "GOMP_SPINCOUNT = '1000'" $name/err || fail "the user's OMP_WAIT_POLICY does not win" ;;
+
 eval_refused)
   touch $name/begin
   refuse() {  # STATUS TEXT [options of eval...]

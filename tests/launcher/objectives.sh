@@ -10,6 +10,8 @@
 #                    held-out text is predicted better than by guessing
 #   words            a vocabulary of words with an adaptive softmax learns, too; cutoffs that the
 #                    vocabulary cannot have are refused
+#   predicted        classes of new examples by a classifier: files, datasets, texts on the command
+#                    line; what is refused leaves nothing
 #   ablations        every file in configs/ablation trains two steps on two ranks, on the dataset
 #                    that `case.sh ... prepare` made
 # Objectives named *_seq2seq train on the examples instead, those with a task on labelled ones.
@@ -312,7 +314,67 @@ ablations() {
   ! grep -q nsp_ "$name/base-k6/metrics.jsonl" || fail "a row without next-sentence labels reports them"
 }
 
+predict() { "$anyorder" predict "$name/run" "$@"; }
+
+predicted() {
+  local shards held_out job
+  data_of gpt_classifier "$work/prose" "$work/prose-held-out"
+  compose gpt_classifier "$shards" train.steps=60 checkpoint.every=0 optimizer.learning_rate=3e-3
+  succeeds "${command[@]}" --run-dir "$name/run" --ranks 1
+  sed 's/, "label": "[a-z]*"//' "$name/held-out.jsonl" >"$name/unlabelled.jsonl"
+  ! grep -q label "$name/unlabelled.jsonl" || fail "the examples have labels"
+  succeeds predict --data "$name/unlabelled.jsonl" --output "$name/predictions.jsonl"
+  expect_text "example 100/100" "$name/log"
+  # The same of a dataset that prep made of them, and from standard input, in other batches.
+  succeeds predict --data "$held_out" --output "$name/labelled.jsonl" --batch-size 3
+  predict --data - --output - <"$name/unlabelled.jsonl" >"$name/piped" 2>"$name/log" || fail "from a pipe: exit status $?"
+  "$anyorder" eval "$name/run" --data "$held_out" --batches 0 --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
+  python3 - "$name" <<'PYTHON' || fail "predictions"
+import json, sys
+folder = sys.argv[1]
+truth = [json.loads(line)["label"] for line in open(f"{folder}/held-out.jsonl")]
+plain, labelled, piped = ([json.loads(line) for line in open(f"{folder}/{name}")]
+                          for name in ("predictions.jsonl", "labelled.jsonl", "piped"))
+assert [line["example"] for line in plain] == list(range(1, 101)) and piped == plain
+for a, b, label in zip(plain, labelled, truth):
+    assert a.keys() == {"example", "label", "probabilities"} and list(a["probabilities"]) == ["colour", "compass", "number"], a
+    assert abs(sum(a["probabilities"].values()) - 1) < 1e-12 and a["label"] == max(a["probabilities"], key=a["probabilities"].get)
+    assert b["given_label"] == label and b["label"] == a["label"]
+    assert all(abs(a["probabilities"][name] - b["probabilities"][name]) < 1e-4 for name in a["probabilities"]), (a, b)
+right = sum(a["label"] == label for a, label in zip(plain, truth))
+assert right > 90 and right == round(100 * json.load(open(f"{folder}/eval"))["task"]["accuracy"]), right
+PYTHON
+  predict --text "north south east" >"$name/log" 2>&1 || fail "--text: exit status $?"
+  [ "$(head -n 1 "$name/log")" = "label: compass" ] && [ "$(wc -l <"$name/log")" -eq 4 ] || fail "another table: $(cat "$name/log")"
+  printf 'red blue\none four two\n' | predict --text - >"$name/log" 2>&1 || fail "--text -: exit status $?"
+  [ "$(grep ^label "$name/log" | tr '\n' ' ')" = "label: colour label: number " ] || fail "other labels: $(cat "$name/log")"
+  # Refused, and nothing is left behind.
+  cp "$name/predictions.jsonl" "$name/before"
+  expect_refused_in_a_line 64 "exists and is not overwritten" predict --data "$name/unlabelled.jsonl" --output "$name/predictions.jsonl"
+  cmp "$name/before" "$name/predictions.jsonl" || fail "predictions were overwritten"
+  expect_refused_in_a_line 64 "give either --data" predict --output "$name/new"
+  expect_refused_in_a_line 64 "output is required" predict --data "$name/unlabelled.jsonl"
+  expect_refused_in_a_line 64 "has 1 text" predict --text a --text b
+  { cat "$name/unlabelled.jsonl"; echo '{"premise": "a"}'; } >"$name/bad.jsonl"
+  expect_refused_in_a_line 65 "bad.jsonl:101: the object has no field 'hypothesis'" predict --data "$name/bad.jsonl" --output "$name/new"
+  expect_refused 65 "the input:1: the object has none" predict --data - --output "$name/new" <<<'{}'
+  mkdir "$name/gpt" && cp "$configs/gpt-tiny.toml" "$name/gpt/config.toml"
+  expect_refused_in_a_line 65 "gpt tells no classes apart" "$anyorder" predict "$name/gpt" --text a
+  mv "$name/examples" "$name/elsewhere"
+  expect_refused_in_a_line 74 "name its training data, or a copy, with --labels-from" predict --text red
+  predict --text red --labels-from "$name/elsewhere" >"$name/log" 2>&1 || fail "--labels-from: exit status $?"
+  expect_text "^label: colour" "$name/log"
+  # Stopped while the examples are prepared: no file.
+  "$anyorder" predict "$name/run" --data "$name/training.jsonl" --labels-from "$name/elsewhere" --output "$name/new" >"$name/log" 2>&1 & job=$!
+  await 30 begun
+  kill -TERM $job; wait $job; expect_status $? 75 "after SIGTERM"
+  expect_text "stopped by a signal after [0-9]* of 600 examples" "$name/log"
+  ! ls -d "$name"/new* 2>/dev/null || fail "something is left behind"
+}
+begun() { [ -n "$(ls "$name"/new.partial-* 2>/dev/null)" ]; }
+
 case $name in
+predicted) predicted ;;
 complete) complete ;;
 text) text ;;
 words) words ;;

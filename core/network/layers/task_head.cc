@@ -1,5 +1,7 @@
 #include "core/network/layers/task_head.h"
 
+#include <algorithm>
+
 #include "core/network/layers/operations.h"
 
 namespace anyorder {
@@ -10,7 +12,8 @@ TaskHead::TaskHead(const NetworkShape& shape, DeviceInputs& inputs)
       rows_(shape.batch.task_rows),
       states_(lanes_ * rows_, inputs),
       losses_(rows_ > 0 ? static_cast<size_t>(lanes_) : 0),
-      predictions_(losses_.size()) {
+      predictions_(losses_.size()),
+      logits_(losses_.size()) {
   if (rows_ > 0) sums_ = {{"loss_task"}, {"task_accuracy"}};
 }
 
@@ -111,11 +114,12 @@ void TaskHead::ReadResults(const StepContext& context) {
   for (int64_t b = 0; b < lanes_; ++b) {
     const int64_t outputs = has_choices_ ? batch.task_choices[b] : fetched_logits_.view().dim(1);
     const int64_t first = b * (has_choices_ ? rows_ : outputs);
-    int64_t likeliest = 0;
-    for (int64_t i = 1; i < outputs; ++i) {
-      if (fetched_logits_.At(first + i) > fetched_logits_.At(first + likeliest)) likeliest = i;
-    }
-    predictions_[b] = static_cast<int32_t>(likeliest);
+    std::vector<float>& logits = logits_[b];
+    logits.resize(static_cast<size_t>(outputs));
+    for (int64_t i = 0; i < outputs; ++i)
+      logits[i] = static_cast<float>(fetched_logits_.At(first + i));
+    predictions_[b] =
+        static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     const double loss = fetched_losses_.At(b);
     const auto weight = static_cast<double>(batch.task_weights[b]);
     losses_[b] = static_cast<float>(loss);

@@ -36,6 +36,8 @@ class TaskHead {
   // equals.
   const std::vector<float>& losses() const { return losses_; }
   const std::vector<int32_t>& predictions() const { return predictions_; }
+  // Of each lane, its classes' or choices' logits.
+  const std::vector<std::vector<float>>& logits() const { return logits_; }
 
  private:
   void DropStates(const StepContext& context, const TensorView& states) const;
@@ -58,6 +60,7 @@ class TaskHead {
   std::vector<NamedSum> sums_;
   std::vector<float> losses_;
   std::vector<int32_t> predictions_;
+  std::vector<std::vector<float>> logits_;
 };
 
 }  // namespace anyorder

@@ -152,7 +152,8 @@ int64_t CausalWalk::ContextOf(int64_t segment, int64_t t) const {
 
 absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk, const ModelConfig& model,
                                           ConstTensorView weights, int64_t vocab_size,
-                                          int64_t max_segments, kernels::Backend& backend) {
+                                          int64_t max_segments, kernels::Backend& backend,
+                                          const CausalWatcher& watcher) {
   const BatchShape shape = walk.Shape();
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> network,
                             Transformer::Create(model, vocab_size, shape, backend));
@@ -172,6 +173,7 @@ absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk, const ModelCon
                  {});
     memory.Advance();
     AddSegment(walk, segment, batch, network->readout_losses(), score);
+    if (watcher && !watcher(segment + 1, segments, score)) break;
   }
   return score;
 }

@@ -27,6 +27,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -89,11 +90,15 @@ struct CausalScore {
   std::vector<int64_t> label_counts;  // [vocab_size] how often each token was predicted
 };
 
-// Scores the first `max_segments` segments of `walk`, all if 0. `model`: the one that `walk` was
-// made with; `weights` as in StepArgs.
+// Told of each segment that is done, of how many, and of the score so far; false: no more.
+using CausalWatcher = std::function<bool(int64_t done, int64_t segments, const CausalScore& score)>;
+
+// Scores the first `max_segments` segments of `walk`, all if 0, or until `watcher` (may be null)
+// says so. `model`: the one that `walk` was made with; `weights` as in StepArgs.
 // Errors: the text's, the network's.
 absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk, const ModelConfig& model,
                                           ConstTensorView weights, int64_t vocab_size,
-                                          int64_t max_segments, kernels::Backend& backend);
+                                          int64_t max_segments, kernels::Backend& backend,
+                                          const CausalWatcher& watcher = nullptr);
 
 }  // namespace anyorder

@@ -1,0 +1,71 @@
+#include "core/train/evaluation/example_predictor.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/status.h"
+#include "core/train/evaluation/task_data.h"
+#include "data/sampling/sampler.h"
+
+namespace anyorder {
+namespace {
+
+std::vector<double> ProbabilitiesOf(const std::vector<float>& logits) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> values;
+  double sum = 0;
+  for (const float logit : logits) {
+    values.push_back(std::exp(static_cast<double>(logit) - largest));
+    sum += values.back();
+  }
+  for (double& value : values) value /= sum;
+  return values;
+}
+
+}  // namespace
+
+absl::Status CheckIsClassifier(const RunConfig& config) {
+  if (config.model.task.has_head()) return absl::OkStatus();
+  return FailedPrecondition("the run's objective ", config.objective.name,
+                            " tells no classes apart; fine-tune its weights on labelled examples, "
+                            "as configs/gpt-classify-tiny.toml does");
+}
+
+absl::StatusOr<std::unique_ptr<ExamplePredictor>> ExamplePredictor::Create(
+    const RunConfig& config, const data::Dataset& dataset, int64_t batch_size,
+    kernels::Backend& backend) {
+  ANYORDER_RETURN_IF_ERROR(CheckIsClassifier(config));
+  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config, dataset, TaskLabels::kMayLack));
+  // The language model of the text says nothing about its class.
+  ModelConfig model = config.model;
+  model.task.lm_weight = 0;
+  std::unique_ptr<ExamplePredictor> predictor(new ExamplePredictor(dataset, batch_size));
+  ANYORDER_ASSIGN_OR_RETURN(predictor->objective_,
+                            MakeObjective(config.objective.name, model, config.sampling));
+  ANYORDER_ASSIGN_OR_RETURN(
+      predictor->network_,
+      Transformer::Create(model, static_cast<int64_t>(dataset.index().vocab_size),
+                          predictor->objective_->Shape(batch_size), backend));
+  return predictor;
+}
+
+absl::StatusOr<std::vector<std::vector<double>>> ExamplePredictor::Predict(
+    int64_t begin, ConstTensorView weights) {
+  const data::StoredExamples& examples = *dataset_.examples();
+  const int64_t count = std::min(batch_size_, examples.num_examples() - begin);
+  Batch batch(objective_->Shape(batch_size_));
+  for (int64_t b = 0; b < batch_size_; ++b) {
+    // Lanes that are left over read the last example again.
+    ANYORDER_ASSIGN_OR_RETURN(TextSample sample,
+                              data::SampleOfExample(examples, begin + std::min(b, count - 1), 0));
+    sample.lane = b;
+    objective_->BuildLane(sample, b, batch);
+  }
+  network_->Run({.batch = &batch, .weights = weights, .training = false}, {});
+  std::vector<std::vector<double>> probabilities;
+  for (int64_t b = 0; b < count; ++b)
+    probabilities.push_back(ProbabilitiesOf(network_->task_logits()[static_cast<size_t>(b)]));
+  return probabilities;
+}
+
+}  // namespace anyorder

@@ -1,0 +1,311 @@
+// `anyorder predict`: the class or choice that a classifier gives to new examples.
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+
+#include "core/base/file_system.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "core/train/evaluation/example_predictor.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
+#include "data/dataset/dataset_index.h"
+#include "data/dataset/shard_format.h"
+#include "launcher/inference/batch_progress.h"
+#include "launcher/inference/new_file.h"
+#include "launcher/inference/prep_call.h"
+#include "launcher/inference/run_backend.h"
+#include "launcher/inference/saved_model.h"
+#include "launcher/process/command_line.h"
+#include "launcher/process/openmp_spin.h"
+#include "launcher/process/private_files.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PredictOptions : SavedModelOptions {
+  std::string data;                // examples, or a dataset of them; "-": standard input
+  std::vector<std::string> texts;  // the parts of one example, or one "-"
+  std::string labels_from;         // dataset; "": the run's data.shards
+  std::string output;              // "": a table on standard output, with --text; "-": JSON there
+  std::optional<int64_t> batch_size;
+};
+
+// One example of the task, as `anyorder prep --examples` reads it.
+absl::StatusOr<std::string> ExampleOf(ExampleTask task, const std::vector<std::string>& texts) {
+  const auto fields = [&](const char* first, const char* second) -> absl::StatusOr<Json> {
+    const size_t wanted = second == nullptr ? 1 : 2;
+    if (texts.size() == wanted)
+      return wanted == 1 ? Json{{first, texts[0]}} : Json{{first, texts[0]}, {second, texts[1]}};
+    return InvalidArgument(
+        "--text is given ", texts.size(), " times, but an example of ", ExampleTaskName(task),
+        " has ", wanted, wanted == 1 ? " text; give it once" : " texts; repeat it in their order");
+  };
+  absl::StatusOr<Json> example = InvalidArgument("--text is not for ", ExampleTaskName(task));
+  if (task == ExampleTask::kClassification) example = fields("text", nullptr);
+  if (task == ExampleTask::kEntailment) example = fields("premise", "hypothesis");
+  if (task == ExampleTask::kSimilarity) example = fields("a", "b");
+  if (task == ExampleTask::kMultipleChoice) {
+    if (texts.size() < 3) {
+      return absl::InvalidArgumentError(
+          "--text is for a context and two choices or more: repeat it in this order");
+    }
+    example = Json{{"context", texts[0]}, {"choices", std::vector(texts.begin() + 1, texts.end())}};
+  }
+  ANYORDER_RETURN_IF_ERROR(example.status());
+  return example->dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// The examples of --text as JSON lines: one, or with "-" one of each line of standard input.
+absl::StatusOr<std::string> TypedExamples(ExampleTask task, const std::vector<std::string>& texts) {
+  if (texts != std::vector<std::string>{"-"}) return ExampleOf(task, texts);
+  ANYORDER_ASSIGN_OR_RETURN(const std::string input, ReadWholeFile("/dev/stdin"));
+  std::string examples;
+  for (const absl::string_view line : absl::StrSplit(input, '\n', absl::SkipWhitespace())) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::string example, ExampleOf(task, {std::string(line)}));
+    examples += example;
+  }
+  if (!examples.empty()) return examples;
+  return absl::FailedPreconditionError("standard input holds no text; write one per line");
+}
+
+// The file to predict: --data, or one that is made in `scratch`.
+absl::StatusOr<std::string> ExamplesFile(const PredictOptions& options, ExampleTask task,
+                                         const ScratchFolder& scratch) {
+  if (!options.data.empty() && options.data != "-") return options.data;
+  const std::string path = scratch.path() + "/input.jsonl";
+  std::string examples;
+  if (options.data == "-") {
+    ANYORDER_ASSIGN_OR_RETURN(examples, ReadWholeFile("/dev/stdin"));
+  } else {
+    ANYORDER_ASSIGN_OR_RETURN(examples, TypedExamples(task, options.texts));
+  }
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(path, examples));
+  return path;
+}
+
+// A dataset of the examples, with the vocabulary and the class numbers of what the run learned
+// from. Its path.
+absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options, const RunConfig& config,
+                                            const ScratchFolder& scratch) {
+  const std::string& training =
+      options.labels_from.empty() ? config.data.shards : options.labels_from;
+  const absl::StatusOr<data::DatasetIndex> index = data::ReadDatasetIndex(training);
+  if (!index.ok()) {
+    return absl::Status(index.status().code(),
+                        absl::StrCat("the classes and the vocabulary that the run learned: ",
+                                     index.status().message(),
+                                     "; name its training data, or a copy, with --labels-from"));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::string file,
+                            ExamplesFile(options, config.model.task.task, scratch));
+  const std::string dataset = scratch.path() + "/dataset";
+  std::vector<std::string> arguments = {
+      "--examples", file,      "--output",
+      dataset,      "--vocab", absl::StrCat(training, "/", index->tokenizer.file)};
+  if (index->examples && !index->examples->classes.empty())
+    arguments.insert(arguments.end(), {"--labels-from", training});
+  const auto letter_case = index->settings.find("case");
+  if (letter_case != index->settings.end())
+    arguments.insert(arguments.end(), {"--case", letter_case->second});
+  absl::Status prepared = CallPrep(arguments, "reading the examples");
+  if (prepared.ok()) return dataset;
+  // The user knows no file in the scratch folder.
+  return absl::Status(
+      prepared.code(),
+      absl::StrReplaceAll(prepared.message(), {{scratch.path() + "/input.jsonl", "the input"}}));
+}
+
+// What is said of one example.
+struct Prediction {
+  int64_t number = 0;  // from 1
+  std::vector<double> probabilities;
+  int32_t label = -1;  // that the example came with
+
+  size_t best() const {
+    return static_cast<size_t>(std::max_element(probabilities.begin(), probabilities.end()) -
+                               probabilities.begin());
+  }
+};
+
+// Of class or choice `i`: a name, or the number of a choice.
+Json LabelOf(const std::vector<std::string>& classes, size_t i) {
+  return classes.empty() ? Json(i) : Json(classes[i]);
+}
+
+std::string JsonLine(const Prediction& prediction, const std::vector<std::string>& classes) {
+  Json probabilities = classes.empty() ? Json(prediction.probabilities) : Json::object();
+  for (size_t i = 0; i < classes.size(); ++i)
+    probabilities[classes[i]] = prediction.probabilities[i];
+  Json line = {{"example", prediction.number},
+               {"label", LabelOf(classes, prediction.best())},
+               {"probabilities", probabilities}};
+  if (prediction.label >= 0)
+    line["given_label"] = LabelOf(classes, static_cast<size_t>(prediction.label));
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// The most probable class or choice first.
+void PrintTable(const Prediction& prediction, const std::vector<std::string>& classes) {
+  const auto name = [&](size_t i) {
+    return classes.empty() ? absl::StrCat("choice ", i) : classes[i];
+  };
+  std::vector<size_t> order(prediction.probabilities.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return prediction.probabilities[a] > prediction.probabilities[b];
+  });
+  if (prediction.number > 1) absl::PrintF("\n");
+  absl::PrintF("label: %s\n", name(order[0]));
+  for (const size_t i : order) absl::PrintF("  %.4f  %s\n", prediction.probabilities[i], name(i));
+}
+
+// Where predictions go.
+class PredictionSink {
+ public:
+  // `path` as PredictOptions::output. AlreadyExists.
+  static absl::StatusOr<PredictionSink> Open(const std::string& path) {
+    PredictionSink sink;
+    sink.is_table_ = path.empty();
+    if (path.empty() || path == "-") return sink;
+    ANYORDER_ASSIGN_OR_RETURN(sink.file_, NewFile::Create(path, "--output"));
+    return sink;
+  }
+
+  absl::Status Take(const Prediction& prediction, const std::vector<std::string>& classes) {
+    if (is_table_) {
+      PrintTable(prediction, classes);
+      return absl::OkStatus();
+    }
+    const std::string line = JsonLine(prediction, classes);
+    if (file_ != nullptr) return file_->Append(line);
+    return std::fwrite(line.data(), 1, line.size(), stdout) == line.size()
+               ? absl::OkStatus()
+               : ErrnoStatus("write", "standard output");
+  }
+  absl::Status Finish() { return file_ == nullptr ? absl::OkStatus() : file_->Publish(); }
+
+ private:
+  bool is_table_ = false;
+  std::unique_ptr<NewFile> file_;
+};
+
+absl::Status CheckOptions(const PredictOptions& options) {
+  if (options.data.empty() == options.texts.empty()) {
+    return absl::InvalidArgumentError(
+        "give either --data EXAMPLES, or --text for one example (--text -: each line of standard "
+        "input)");
+  }
+  if (options.output.empty() && options.texts.empty())
+    return absl::InvalidArgumentError("--output is required with --data: a file to make, or -");
+  return absl::OkStatus();
+}
+
+absl::Status PredictAll(const SavedModel& model, int64_t batch_size, BatchProgress& progress,
+                        PredictionSink& sink) {
+  const int64_t count =
+      model.data->examples() == nullptr ? 0 : model.data->examples()->num_examples();
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ExamplePredictor> predictor,
+      ExamplePredictor::Create(model.config, *model.data, std::clamp<int64_t>(count, 1, batch_size),
+                               *model.backend));
+  const std::vector<std::string>& classes = model.data->index().examples->classes;
+  int64_t done = 0;
+  while (progress.GoesOn(done, count, "") && done < count) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<double>> probabilities,
+                              predictor->Predict(done, model.weights.values));
+    for (const std::vector<double>& one : probabilities) {
+      const int32_t label = model.data->examples()->LabelOf(done);
+      ANYORDER_RETURN_IF_ERROR(sink.Take({++done, one, label}, classes));
+    }
+  }
+  if (done == count) return sink.Finish();
+  return absl::CancelledError(absl::StrCat("stopped by a signal after ", done, " of ", count,
+                                           " examples; an --output was not made"));
+}
+
+// Writes one JSON object an example, in their order: example (its number, from 1), label (the most
+// probable class by its name, or the number of the choice), probabilities, given_label if the
+// example has one. The file appears when all is in it.
+// Errors: InvalidArgument for options that do not fit one another or the run; AlreadyExists;
+// FailedPrecondition for a run that is no classifier, or examples that cannot be used, with file
+// and line; Cancelled after a signal; NotFound, DataLoss.
+absl::Status Predict(const PredictOptions& options) {
+  SetLogName("predict");
+  ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
+  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
+                            LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  ANYORDER_RETURN_IF_ERROR(CheckIsClassifier(config));
+  if (config.run.is_private) KeepFilesPrivate();
+  // Beside a table it would only be in the way.
+  BatchProgress progress("example", /*is_shown=*/!options.output.empty());
+  ANYORDER_ASSIGN_OR_RETURN(PredictionSink sink, PredictionSink::Open(options.output));
+  ANYORDER_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make());
+  std::string data = options.data;  // or a dataset made of it
+  std::error_code ignored;
+  if (!std::filesystem::exists(absl::StrCat(data, "/", data::kIndexFile), ignored)) {
+    ANYORDER_ASSIGN_OR_RETURN(data, PrepareExamples(options, config, scratch));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const SavedModel model, OpenSavedModel(options, config, data));
+  return PredictAll(model, options.batch_size.value_or(config.train.micro_batch_size), progress,
+                    sink);
+}
+
+}  // namespace
+
+Subcommand DeclarePredict(CLI::App& front) {
+  const auto options = std::make_shared<PredictOptions>();
+  CLI::App* command = AddCommand(
+      front, "predict", "Classes of new examples, by a run that was fine-tuned on labelled ones.",
+      {"anyorder predict --run-dir runs/topics --text 'The ball flew past the keeper.'",
+       "anyorder predict --run-dir runs/topics --data new.jsonl --output predictions.jsonl"});
+  AddRunDir(command, options->run_dir, "run directory");
+  AddPath(command, "--data", options->data,
+          "examples as `prep --examples` reads them, labels may lack; a dataset of them; -: JSON "
+          "lines from standard input");
+  command
+      ->add_option("--text", options->texts,
+                   "one example; repeat it for each of several texts, context before choices; -: "
+                   "each line of standard input")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  AddPath(command, "--output", options->output,
+          "JSON lines to write, never over an existing file; -: standard output (default with "
+          "--text: a table there)");
+  AddPath(command, "--labels-from", options->labels_from,
+          "dataset with the run's vocabulary and classes (default: its training data)");
+  AddStep(command, options->step);
+  AddCount(command, "--batch-size", options->batch_size,
+           "examples computed at once (default: train.micro_batch_size)", 1, 4096);
+  AddCount(command, "--threads", options->threads,
+           "CPU threads, 0: all cores; does not affect results", 0, 4096)
+      ->capture_default_str();
+  AddDeviceOption(command, &options->device);
+  return {command, [options] {
+            EnsureShortSpin();
+            return Report(Predict(*options));
+          }};
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,60 @@
+#include "launcher/inference/saved_model.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/reader.h"
+#include "core/base/status.h"
+#include "core/objective/objective.h"
+#include "core/train/evaluation/task_data.h"
+#include "core/train/state/resume.h"
+#include "launcher/huggingface/saved_step.h"
+#include "launcher/inference/run_backend.h"
+
+namespace anyorder::launcher {
+namespace {
+
+// Labels are numbers to the network: whether the data mean the same by them as what the run learned
+// from, if that is still there.
+absl::Status CheckLabels(const SavedModel& model, const TrainMetadata& saved) {
+  const std::string& shards = model.config.data.shards;
+  const absl::StatusOr<data::DatasetIndex> training = data::ReadDatasetIndex(shards);
+  if (!training.ok() || training->dataset_digest != saved.dataset_digest) return absl::OkStatus();
+  return CheckSameClasses(model.config, model.data->index(),
+                          absl::StrCat("'", model.data_path, "'"), *training,
+                          absl::StrCat("the run's data.shards '", shards, "'"));
+}
+
+// Whether they are text, or examples, as the run's objective reads.
+absl::Status CheckKindOfData(const SavedModel& model) {
+  const RunConfig& config = model.config;
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  return Annotate(CheckTaskData(config, *objective, *model.data, TaskLabels::kMayLack),
+                  absl::StrCat("'", model.data_path, "'"));
+}
+
+}  // namespace
+
+absl::StatusOr<SavedModel> OpenSavedModel(const SavedModelOptions& options, const RunConfig& config,
+                                          const std::string& data_path) {
+  SavedModel model;
+  model.config = config;
+  model.data_path = data_path;
+  ANYORDER_ASSIGN_OR_RETURN(model.data, data::Dataset::Open(data_path));
+  ANYORDER_RETURN_IF_ERROR(CheckKindOfData(model));
+  ANYORDER_ASSIGN_OR_RETURN(
+      model.backend, MakeRunBackend(options.run_dir, config, options.device, options.threads));
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                            OpenSavedStep(options.run_dir, options.step));
+  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
+  ANYORDER_RETURN_IF_ERROR(CheckFitsText(saved, config, model.data->index()));
+  ANYORDER_RETURN_IF_ERROR(CheckLabels(model, saved));
+  model.step = saved.step;
+  model.is_training_data = saved.dataset_digest == model.data->index().dataset_digest;
+  const ParameterLayout layout(config.model, static_cast<int64_t>(model.data->index().vocab_size));
+  ANYORDER_ASSIGN_OR_RETURN(model.weights, LoadWeights(checkpoint, config, layout, *model.backend));
+  return model;
+}
+
+}  // namespace anyorder::launcher
