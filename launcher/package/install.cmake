@@ -9,7 +9,6 @@ set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS ${programs} RUNTIME DESTINATION ${home}/bin)
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/launcher/huggingface/convert_bin.py DESTINATION ${home}/bin)
 file(GLOB doctor_parts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/slurm/*.py ${PROJECT_SOURCE_DIR}/slurm/check_environment.sh)
-install(PROGRAMS ${PROJECT_SOURCE_DIR}/slurm/doctor DESTINATION ${home}/slurm)
 install(FILES ${doctor_parts} DESTINATION ${home}/slurm)
 file(RELATIVE_PATH home_from_bin /${CMAKE_INSTALL_BINDIR} /${home})
 install(CODE "
@@ -17,7 +16,6 @@ install(CODE "
   file(MAKE_DIRECTORY \"\${bin}\")
   file(CREATE_LINK ${home_from_bin}/bin/anyorder \"\${bin}/anyorder\" SYMBOLIC)
   file(CREATE_LINK ${home_from_bin}/bin/anyorder-prep \"\${bin}/anyorder-prep\" SYMBOLIC)
-  file(CREATE_LINK ${home_from_bin}/slurm/doctor \"\${bin}/anyorder-doctor\" SYMBOLIC)
 ")
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/anyorder FILES_MATCHING PATTERN "*.toml")

@@ -41,7 +41,7 @@ Runs on Linux with glibc {glibc} or newer, from whatever folder it lies in; noth
   bin/anyorder launch ... --ranks 2        ranks on this machine, by the Open MPI in mpi/
   bin/mpirun -n 2 bin/dist.mpi_test
   tests/gpu/check.sh                       checks and measures this machine's GPU (tests/gpu/README.md)
-  slurm/doctor --bin bin ...               checks a Slurm cluster
+  bin/anyorder doctor ...                  checks a Slurm cluster
 
 Between several machines ranks talk TCP: the plugins for InfiniBand and its like must fit a machine's drivers and are left out.
 licenses/ has the terms of every library in lib/; data/readmes.txt is this project's own documentation, as text to train on.

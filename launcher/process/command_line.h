@@ -131,6 +131,7 @@ inline int Report(const absl::Status& status) { return ReportAndExitStatus(kFron
 Subcommand DeclareCleanNode(CLI::App& front);
 Subcommand DeclareCompletion(CLI::App& front);
 Subcommand DeclareConfig(CLI::App& front);
+Subcommand DeclareDoctor(CLI::App& front);
 Subcommand DeclareEval(CLI::App& front);
 Subcommand DeclareExport(CLI::App& front);
 Subcommand DeclareGenerate(CLI::App& front);

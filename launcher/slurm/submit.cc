@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -71,11 +72,10 @@ constexpr int64_t kLeastSignalSeconds = 60;
 
 void Note(const std::string& note) { std::fprintf(stderr, "note: %s\n", note.c_str()); }
 
-// A directory of ours in the run directory, locked while the descriptor lives: two submissions of
-// one run must see each other's job.
-absl::StatusOr<UniqueFd> LockDirectory(const std::string& path) {
+// A directory of ours in the run directory, locked by file `lock` while the descriptor lives: two
+// submissions of one run must see each other's job.
+absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, const std::string& lock) {
   ANYORDER_RETURN_IF_ERROR(MakeDirectories(path));
-  const std::string lock = path + "/.lock";
   UniqueFd fd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!fd.valid()) return ErrnoStatus("create", lock);
   // A file system without locks is used without them.
@@ -84,14 +84,47 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path) {
                        "'; look at its job before another one");
 }
 
+// What a submission makes: taken back by the destructor unless Slurm has the job.
+class Traces {
+ public:
+  ~Traces() {
+    if (is_kept_) return;
+    for (const auto& [path, content] : files_) {
+      if (content) {
+        WriteFileAtomically(path, *content).IgnoreError();
+      } else {
+        ::unlink(path.c_str());
+      }
+    }
+    for (const std::string& directory : directories_) ::rmdir(directory.c_str());  // if empty
+  }
+
+  // Call each before it is made.
+  void NoteFile(const std::string& path) {
+    absl::StatusOr<std::string> before = ReadWholeFile(path);
+    files_.emplace_back(path, before.ok() ? std::optional(*std::move(before)) : std::nullopt);
+  }
+  void NoteDirectories(const std::string& path) {
+    std::error_code error;
+    for (fs::path at = path; !at.empty() && !fs::exists(at, error); at = at.parent_path())
+      directories_.push_back(at.string());
+  }
+  void Keep() { is_kept_ = true; }
+
+ private:
+  std::vector<std::pair<std::string, std::optional<std::string>>> files_;  // path, content before
+  std::vector<std::string> directories_;                                   // innermost first
+  bool is_kept_ = false;
+};
+
 class Submission {
  public:
   explicit Submission(const SubmitOptions& options) : options_(options) {}
 
   // Prints the job's number on stdout, what was chosen and why on stderr. With `dry_run` prints the
   // script and the sbatch command, and writes and submits nothing. Errors: those of ResolveStart
-  // and Sbatch; AlreadyExists, naming the job, if one of the same run waits or runs; all of them
-  // before anything is written, except that sbatch may refuse what it was given.
+  // and Sbatch; AlreadyExists, naming the job, if one of the same run waits or runs. A refusal,
+  // sbatch's too, leaves nothing behind.
   absl::Status Run();
 
  private:
@@ -103,6 +136,7 @@ class Submission {
   std::vector<std::string> Arguments() const;
   absl::Status Send();
 
+  Traces traces_;
   const SubmitOptions& options_;
   std::string run_dir_;  // absolute
   std::string slurm_;    // run_dir/slurm
@@ -279,9 +313,15 @@ std::vector<std::string> Submission::Arguments() const {
 }
 
 absl::Status Submission::Send() {
+  for (const std::string& path : {config_path_, script_path_}) traces_.NoteFile(path);
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(config_path_, config_text_));
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(script_path_, script_text_));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string job, Sbatch(Arguments()));
+  const absl::StatusOr<std::string> submitted = Sbatch(Arguments());
+  // Otherwise the job may be there, although Slurm did not say so.
+  if (!absl::IsInvalidArgument(submitted.status()) && !absl::IsUnavailable(submitted.status()))
+    traces_.Keep();
+  ANYORDER_RETURN_IF_ERROR(submitted.status());
+  const std::string& job = *submitted;
   // What this job was submitted with; by its name `status` finds the job while it waits.
   const absl::Status kept =
       WriteFileAtomically(absl::StrCat(slurm_, "/job-", job, ".sbatch"), script_text_);
@@ -308,7 +348,11 @@ absl::Status Submission::Run() {
                 script_text_.c_str(), ShellCommand(SbatchWords(Arguments())).c_str());
     return absl::OkStatus();
   }
-  ANYORDER_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(slurm_));
+  traces_.NoteDirectories(slurm_);
+  const std::string lock_path = slurm_ + "/.lock";
+  std::error_code error;
+  if (!fs::exists(lock_path, error)) traces_.NoteFile(lock_path);
+  ANYORDER_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(slurm_, lock_path));
   ANYORDER_RETURN_IF_ERROR(CheckJobs());  // no other submit runs now
   Compose();
   return Send();

@@ -192,7 +192,7 @@ absl::Status NotShared(const std::string& run_dir, const std::string& node_and_r
       absl::StrSplit(node_and_reason, absl::MaxSplits(' ', 1));
   return InvalidArgument(
       "run directory '", run_dir, "' is not the same on node ", node.first, " (", node.second,
-      "); put it on a file system that all nodes share, which slurm/doctor --run-dir checks");
+      "); put it on a file system that all nodes share, which `anyorder doctor --run-dir` checks");
 }
 
 // Slurm learns of a lost node long after its processes have ended, so the nodes are asked

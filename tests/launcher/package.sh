@@ -30,7 +30,7 @@ run_from() {
     $(for key in "${keys[@]}"; do echo --set "$key"; done) || fail "launch"
   "$@" "$bin/anyorder" status --run-dir "$dir/run" || fail "status"
   "$@" "$bin/anyorder" inspect "$dir/run/checkpoints/step-000000004" --verify || fail "inspect"
-  "$@" "$bin/anyorder-doctor" --help || fail "doctor"
+  "$@" "$bin/anyorder" doctor --local || fail "doctor"
 }
 text() { (cd "$root_of_source" && find . -name '*.md' -not -path './build*' -exec cat {} + 2>/dev/null | head -c 300000); }
 

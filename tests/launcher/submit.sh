@@ -136,12 +136,21 @@ jobs)
   rm -rf run; rm -f fake/job-*
   submit 64 --set data.shards="$work/later"
   submit 0 --set data.shards="$work/later" --after 77; has "note: data.shards '$work/later' holds no dataset yet; job 77" err
-  # Slurm's refusals are told in its words.
+  # Slurm's refusals are told in its words, and leave nothing behind.
   rm -rf run
   echo "$(($(cat fake/last) + 1)):sbatch: error: Batch job submission failed: Invalid partition name specified" >fake/refusal
   submit 64 --partition nowhere; one_line; has "sbatch refused the job: .*Invalid partition" err
+  [ ! -e run ] || fail "left behind: $(find run)"
   echo "$(($(cat fake/last) + 1)):sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)" >fake/refusal
-  submit 74; has "cannot reach Slurm" err ;;
+  submit 74; has "cannot reach Slurm" err
+  [ ! -e run ] || fail "left behind: $(find run)"
+  # What an earlier submission wrote stays as it was.
+  rm fake/refusal; submit 0
+  before=$(find run -type f | sort | xargs md5sum)
+  job "$(cat fake/last)" COMPLETED
+  echo "$(($(cat fake/last) + 1)):sbatch: error: Batch job submission failed: Invalid account" >fake/refusal
+  steps=40 submit 64 --account nobody
+  [ "$before" = "$(find run -type f | sort | xargs md5sum)" ] || fail "a refused submit changed the run" ;;
 
 budget)
   # ledger SECONDS...: adds a commit for each, after which a stop takes so long.

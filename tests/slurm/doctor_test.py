@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What slurm/doctor makes of facts and of Slurm's words, also of those that no test machine shows.
+"""What `anyorder doctor` makes of facts and of Slurm's words, also of those that no test machine shows.
 
-Usage: doctor_test.py ROOT
+Usage: doctor_test.py ROOT BIN
 """
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import tempfile
 import unittest
 
 ROOT = os.path.abspath(sys.argv.pop(1))
+BIN = os.path.abspath(sys.argv.pop(1))
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "slurm"))
 
@@ -217,20 +219,28 @@ class Queue(unittest.TestCase):
 class Script(unittest.TestCase):
     def examine(self, *options):
         with tempfile.TemporaryDirectory() as directory:
-            return subprocess.run([sys.executable, os.path.join(ROOT, "slurm", "doctor"), "--run-dir", directory] + list(options),
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+            done = subprocess.run([os.path.join(BIN, "anyorder"), "doctor"] + list(options), cwd=directory,
+                                  env=dict(os.environ, TMPDIR=directory), stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, universal_newlines=True)
+            self.assertEqual(os.listdir(directory), [], "left behind")
+        return done
 
-    def test_a_wrong_bin_is_a_bad_command_line(self):
-        with tempfile.TemporaryDirectory() as directory:
-            done = self.examine("--local", "--bin", directory)
-            self.assertEqual((done.returncode, done.stdout), (64, ""), done.stderr)
-            self.assertIn("holds no anyorder-train: ", done.stderr)
-            self.assertIn("build/bin", done.stderr)
+    def test_a_machine_alone_needs_no_run_directory(self):
+        done = self.examine("--local", "--ranks-per-node", "2", "--json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        checks = [entry["check"] for entry in json.loads(done.stdout)["findings"]]
+        self.assertIn("MPI start", checks)
+        self.assertNotIn("space", " ".join(checks), "of a directory that nobody named")
+
+    def test_a_cluster_needs_one(self):
+        done = self.examine("--nodes", "2")
+        self.assertEqual((done.returncode, done.stdout), (64, ""), done.stderr)
+        self.assertIn("--run-dir is required", done.stderr)
 
     def test_the_oldest_python_of_clusters_reads_it(self):
         for name in sorted(os.listdir(os.path.join(ROOT, "slurm"))):
             path = os.path.join(ROOT, "slurm", name)
-            if name.endswith(".py") or name == "doctor":
+            if name.endswith(".py"):
                 with open(path, encoding="utf-8") as file:
                     ast.parse(file.read(), path, feature_version=(3, 6))
 

@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 """Checks a Slurm cluster before the first job: what was seen, why it matters and what to do.
 
-Run it on the login node. It looks at Slurm's configuration, then runs one short job of the shape
-that you will submit and removes what it wrote. Python's standard library only (3.6 or newer): it
-must run where nothing is built or installed yet, and it needs locks, JSON and clocks, which shell
-scripts do not have.
+`anyorder doctor` becomes this program (launcher/slurm/doctor.cc) and hands over its options as one
+JSON object. It looks at Slurm's configuration, then runs one short job of the shape that you will
+submit and removes what it wrote. Python's standard library only (3.6 or newer): the nodes of a
+cluster have little else.
 """
 import argparse
 import errno
@@ -14,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 
 sys.dont_write_bytecode = True  # the directory may belong to somebody else
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -23,10 +23,6 @@ import doctor_site
 import doctor_verdicts
 from doctor_verdicts import FAIL, PASS, WARN
 
-TRAINER = "anyorder-train"
-EXIT_STATUSES = ("Exit statuses: 0 nothing fails, 64 bad command line, 65 a check fails, 74 the "
-                 "job could not be run.")
-
 # Fact -> who judges it. The order is that of the report.
 JUDGES = (("agents", doctor_verdicts.nodes_answer), ("shared", doctor_verdicts.shared),
           ("renamed", doctor_verdicts.renamed), ("exclusive", doctor_verdicts.exclusive),
@@ -34,84 +30,24 @@ JUDGES = (("agents", doctor_verdicts.nodes_answer), ("shared", doctor_verdicts.s
           ("clocks", doctor_verdicts.clocks), ("gpus", doctor_verdicts.gpus),
           ("mpi", doctor_verdicts.mpi), ("signal", doctor_verdicts.signal_arrives),
           ("job", doctor_verdicts.job), ("never", doctor_verdicts.never_starts))
+# Facts of the run directory.
+OF_RUN_DIRECTORY = ("shared", "renamed", "exclusive", "lock", "space")
 
 
 class Stopped(Exception):
     """TERM or HUP came."""
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        print("doctor: %s; see doctor --help" % message, file=sys.stderr)
-        sys.exit(64)
-
-
-def positive(text):
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("'%s' is not a positive number" % text)
-    return value
-
-
-def parse(arguments):
-    parser = Parser(prog="doctor", epilog=EXIT_STATUSES,
-                    usage="doctor --run-dir DIR [--nodes N] [--ranks-per-node N] [options] "
-                          "[-- SBATCH-OPTIONS]",
-                    description="Checks a Slurm cluster before the first job.")
-    add = parser.add_argument
-    add("--run-dir", required=True, metavar="DIR",
-        help="where runs will live; checked and left as it was")
-    add("--nodes", type=positive, default=2, metavar="N", help="nodes of the job (2)")
-    add("--ranks-per-node", type=positive, default=1, metavar="N", help="ranks on each (1)")
-    add("--gpus-per-node", type=int, default=0, metavar="G", help="GPUs on each (0)")
-    add("--partition", metavar="P", help="Slurm's default partition unless given")
-    add("--account", metavar="A")
-    add("--mpi", choices=("auto", "srun", "mpirun"), default="auto",
-        help="what starts the ranks (auto: srun where it has PMIx)")
-    add("--bin", metavar="DIR", help="where the programs are (bin or build/bin next to slurm)")
-    add("--environment", metavar="FILE",
-        help="what the job sources first (DIR/slurm/environment.sh), as for submit")
-    add("--checkpoint-gib", type=float, default=0.0, metavar="X",
-        help="size of a checkpoint: is there space for three?")
-    add("--wait", type=positive, default=1800, metavar="S", help="seconds in the queue (1800)")
-    add("--time", type=positive, default=15, metavar="MIN", help="time limit of the job (15)")
-    add("--local", action="store_true", help="no Slurm: check this machine alone")
-    add("--json", action="store_true", help="findings and facts as one JSON object")
-    ours, sbatch = arguments, []
-    if "--" in arguments:
-        at = arguments.index("--")
-        ours, sbatch = arguments[:at], arguments[at + 1:]
-    options = parser.parse_args(ours)
-    if options.gpus_per_node < 0:
-        parser.error("--gpus-per-node must not be negative")
-    options.run_dir = os.path.abspath(options.run_dir)
-    if options.environment:
-        options.environment = os.path.abspath(options.environment)
-        if not os.path.exists(options.environment):
-            parser.error("--environment '%s' does not exist" % options.environment)
-    if options.bin and not os.path.isfile(os.path.join(options.bin, TRAINER)):
-        parser.error("--bin '%s' holds no %s: name the directory of the programs, build/bin of a "
-                     "build or bin of an unpacked bundle" % (options.bin, TRAINER))
-    if options.local:
-        options.nodes = 1
-    return options, sbatch
-
-
-def mpi_library(given):
+def mpi_library(directory):
     """The libmpi that anyorder-train is linked with; the usual name where that cannot be told."""
-    root = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    places = [given] if given else [os.path.join(root, "bin"), os.path.join(root, "build", "bin")]
-    for path in (os.path.join(place, TRAINER) for place in places):
-        if os.path.exists(path):
-            try:
-                text = subprocess.run(["ldd", path], stdout=subprocess.PIPE,
-                                      stderr=subprocess.DEVNULL, universal_newlines=True).stdout
-            except OSError:
-                break
-            found = re.search(r"^\s*libmpi\.so\S* => (/\S+)", text, re.M)
-            if found:
-                return found.group(1)
-    return "libmpi.so.40"
+    try:
+        text = subprocess.run(["ldd", os.path.join(directory, "anyorder-train")],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              universal_newlines=True).stdout
+    except OSError:
+        return "libmpi.so.40"
+    found = re.search(r"^\s*libmpi\.so\S* => (/\S+)", text, re.M)
+    return found.group(1) if found else "libmpi.so.40"
 
 
 def job_options(options, flavour):
@@ -137,9 +73,9 @@ def job_options(options, flavour):
             "signal": not options.local and "SLURM_JOB_ID" not in os.environ}
 
 
-def judge_facts(facts, options):
-    return [entry for name, judge in JUDGES for fact in facts if fact["fact"] == name
-            for entry in judge(fact, options)]
+def judge_facts(facts, options, left_out):
+    return [entry for name, judge in JUDGES if name not in left_out for fact in facts
+            if fact["fact"] == name for entry in judge(fact, options)]
 
 
 def run_job(options, job, sbatch):
@@ -189,8 +125,12 @@ def stop(number, _):
     raise Stopped("ended by signal %d" % number)
 
 
-def main(arguments):
-    options, sbatch = parse(arguments)
+def main(words):
+    options = argparse.Namespace(**json.loads(words))
+    # Something must be written somewhere; what it says of that place is nobody's question.
+    options.has_run_dir = bool(options.run_dir)
+    if not options.has_run_dir:
+        options.run_dir = os.path.join(tempfile.gettempdir(), "anyorder-doctor-%d" % os.getpid())
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, stop)
@@ -203,7 +143,7 @@ def main(arguments):
               "to" % (options.run_dir, error.strerror), file=sys.stderr)
         return 74
     try:
-        return check(options, sbatch)
+        return check(options, options.sbatch)
     except (KeyboardInterrupt, Stopped) as reason:
         try:
             print("doctor: %s; its job was cancelled" % (str(reason) or "interrupted"),
@@ -223,7 +163,7 @@ def check(options, sbatch):
     site = doctor_site.collect()
     findings, flavour = [doctor_site.open_mpi(site)], ("mpirun", "")
     if not options.local:
-        values = {"partition": options.partition, "nodes": options.nodes, "mpi": options.mpi}
+        values = {"partition": options.partition or None, "nodes": options.nodes, "mpi": options.mpi}
         findings, flavour = doctor_site.judge(site, values, os.environ)
     facts, failure = [], None
     if flavour is None:
@@ -237,7 +177,7 @@ def check(options, sbatch):
             extra.append("--gpus-per-node=%d" % options.gpus_per_node)
         job = job_options(options, flavour)
         facts, failure = run_job(options, job, extra + sbatch)
-        findings += judge_facts(facts, job)
+        findings += judge_facts(facts, job, () if options.has_run_dir else OF_RUN_DIRECTORY)
     if options.json:
         print(json.dumps({"findings": findings, "facts": facts, "failure": failure}, indent=1))
     else:
@@ -250,4 +190,4 @@ def check(options, sbatch):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,129 @@
+// `anyorder doctor`: checks a cluster, or this machine, before the first job. What is checked is in
+// slurm/doctor.py, which this program becomes.
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "launcher/process/child_process.h"
+#include "launcher/process/command_line.h"
+
+namespace anyorder::launcher {
+namespace {
+
+struct DoctorOptions {
+  std::string run_dir;  // "": none, with --local
+  int64_t nodes = 2;
+  int64_t ranks_per_node = 1;
+  int64_t gpus_per_node = 0;
+  std::string partition, account;
+  std::string mpi = "auto";
+  std::string environment;
+  double checkpoint_gib = 0;
+  int64_t wait_seconds = 1800;
+  int64_t time_minutes = 15;
+  bool local = false;
+  bool json = false;
+  std::vector<std::string> sbatch;  // words after --
+};
+
+// Next to bin/ where the programs are installed, two folders above it in a build.
+absl::StatusOr<std::string> FindScript() {
+  for (const char* place : {"/../slurm/doctor.py", "/../../slurm/doctor.py"}) {
+    const std::string script = ProgramDirectory() + place;
+    std::error_code ignored;
+    if (std::filesystem::exists(script, ignored)) return script;
+  }
+  return NotFound("there is no slurm/doctor.py next to or above '", ProgramDirectory(),
+                  "'; install the programs as a whole");
+}
+
+// Returns on errors only. The names in the object are those that doctor.py reads.
+absl::Status BecomeDoctor(const DoctorOptions& options) {
+  if (options.run_dir.empty() && !options.local) {
+    return absl::InvalidArgumentError(
+        "--run-dir is required: where runs will live; --local without it checks this machine "
+        "alone");
+  }
+  ANYORDER_ASSIGN_OR_RETURN(std::string script, FindScript());
+  const auto absolute = [](const std::string& path) {
+    std::error_code ignored;
+    return path.empty() ? path
+                        : std::filesystem::absolute(path, ignored).lexically_normal().string();
+  };
+  std::string words = nlohmann::json{
+      {"run_dir", absolute(options.run_dir)},
+      {"nodes", options.local ? 1 : options.nodes},
+      {"ranks_per_node", options.ranks_per_node},
+      {"gpus_per_node", options.gpus_per_node},
+      {"partition", options.partition},
+      {"account", options.account},
+      {"mpi", options.mpi},
+      {"bin", ProgramDirectory()},
+      {"environment", absolute(options.environment)},
+      {"checkpoint_gib", options.checkpoint_gib},
+      {"wait", options.wait_seconds},
+      {"time", options.time_minutes},
+      {"local", options.local},
+      {"json", options.json},
+      {"sbatch",
+       options.sbatch}}.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  std::string python = "python3";
+  char* const arguments[] = {python.data(), script.data(), words.data(), nullptr};
+  ::execvp(arguments[0], arguments);
+  return ErrnoStatus("start", "python3, which the doctor is written in");
+}
+
+}  // namespace
+
+Subcommand DeclareDoctor(CLI::App& front) {
+  const auto options = std::make_shared<DoctorOptions>();
+  CLI::App* command =
+      AddCommand(front, "doctor", "Check a Slurm cluster, or this machine, before the first job.",
+                 {"anyorder doctor --run-dir /shared/runs/a --nodes 2 --ranks-per-node 4",
+                  "anyorder doctor --local"});
+  constexpr int64_t kMost = int64_t{1} << 20;
+  AddPath(command, "--run-dir,run-dir", options->run_dir,
+          "where runs will live; checked and left as it was (not needed with --local)")
+      ->type_name("DIR");
+  command->add_flag("--local", options->local, "no Slurm: check this machine alone");
+  AddCount(command, "--nodes", options->nodes, "nodes of the job", 1, kMost)->capture_default_str();
+  AddCount(command, "--ranks-per-node", options->ranks_per_node, "ranks on each", 1, kMost)
+      ->capture_default_str();
+  AddCount(command, "--gpus-per-node", options->gpus_per_node, "GPUs on each", 0, kMost)
+      ->capture_default_str();
+  command->add_option("--partition", options->partition, "Slurm partition")->check(IsNotEmpty());
+  command->add_option("--account", options->account, "Slurm account")->check(IsNotEmpty());
+  AddChoice(command, "--mpi", options->mpi, {"auto", "srun", "mpirun"},
+            "program that starts the ranks");
+  command
+      ->add_option("--environment", options->environment,
+                   "shell file that the job sources, as for submit (default: "
+                   "RUN-DIR/slurm/environment.sh)")
+      ->check(CLI::ExistingFile.description(""))
+      ->type_name("PATH");
+  AddNumber(command, "--checkpoint-gib", options->checkpoint_gib,
+            "size of a checkpoint: is there space for three?", 0);
+  AddCount(command, "--wait", options->wait_seconds, "seconds that the job may wait in the queue",
+           1)
+      ->capture_default_str();
+  AddCount(command, "--time", options->time_minutes, "time limit of the job, in minutes", 1)
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "print findings and facts as one JSON object");
+  command->add_option("sbatch-options", options->sbatch, "after --: more options of sbatch");
+  return {command, [options] { return Report(BecomeDoctor(*options)); }};
+}
+
+}  // namespace anyorder::launcher
