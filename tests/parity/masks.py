@@ -54,7 +54,7 @@ def checked_inputs(t, facts, reuse_len, faults):
 
 def keys_of_rows(facts, first, count):
     """Our visibility arrays, expanded, [lanes, count, K]: `count` rows a lane from row `first` on, K keys memory first."""
-    lanes = len(facts["tokens"])
+    lanes = len(facts["key_key"])
     limit, group, document = (
         facts["row_" + name][first:first + lanes * count].reshape(lanes, count, 1) for name in ("lim", "grp", "doc"))
     key, key_group, key_document = (facts[name][:, None, :] for name in ("key_key", "key_grp", "key_doc"))

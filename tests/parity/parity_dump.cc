@@ -7,8 +7,9 @@
 // that the step before wrote. OUTPUT is one safetensors file with tensors "STEP.NAME": the
 // sampler's facts, as drawn; the batch's visibility arrays; hidden states "STEP.content/LEVEL" and
 // "STEP.query/LEVEL", logits, losses and memory; and, unless --forward-only, gradients of the sum
-// of losses, "STEP.gradient/PARAMETER". With a next-sentence head also "STEP.summary_logits".
-// With --batches no network runs: only the sampler's facts and the batch's arrays are written.
+// of losses, "STEP.gradient/PARAMETER". With a next-sentence head also "STEP.summary_logits", with
+// a task head its rows, labels and losses. Hidden states only of networks like XLNet's. With
+// --batches no network runs: only the sampler's facts and the batch's arrays are written.
 
 #include <algorithm>
 #include <cstdio>
@@ -58,10 +59,14 @@ class TensorDump {
     }
     const auto lanes = static_cast<int64_t>(samples.size());
     const Shape rows{lanes, static_cast<int64_t>(tokens.size()) / lanes};
-    Add(step, "tokens", rows, tokens);
-    Add(step, "segment", rows, segment);
-    if (!order.empty()) Add(step, "order", rows, order);  // denoising has none
-    Add(step, "masked", rows, masked);
+    // What the objective's kind of sample has: denoising no order, labelled examples none of them.
+    const auto add = [&](const char* name, const std::vector<int32_t>& values) {
+      if (!values.empty()) Add(step, name, rows, values);
+    };
+    add("tokens", tokens);
+    add("segment", segment);
+    add("order", order);
+    add("masked", masked);
     Add(step, "backward", Shape{lanes}, backward);
   }
 
@@ -148,8 +153,14 @@ void AddBatch(int64_t step, const Batch& batch, TensorDump& dump) {
   dump.Add(step, "labels", targets, batch.labels);
   dump.Add(step, "weights", targets, batch.weights);
   dump.Add(step, "input", {shape.batch_size, shape.content_rows}, batch.tokens);
-  if (shape.next_sentence)
+  if (shape.next_sentence) {
     dump.Add(step, "summary_labels", {shape.batch_size}, batch.summary_labels);
+    dump.Add(step, "summary_rows", {shape.batch_size}, batch.summary_rows);
+  }
+  if (shape.task_rows == 0) return;
+  dump.Add(step, "task_rows", {shape.batch_size, shape.task_rows}, batch.task_rows);
+  dump.Add(step, "task_labels", {shape.batch_size}, batch.task_labels);
+  dump.Add(step, "task_choices", {shape.batch_size}, batch.task_choices);
 }
 
 void AddTrace(int64_t step, const Run& run, const StepTrace& trace, TensorDump& dump) {
@@ -166,8 +177,9 @@ void AddTrace(int64_t step, const Run& run, const StepTrace& trace, TensorDump& 
              trace.query[level]);
   }
   const int64_t vocab_size = static_cast<int64_t>(trace.logits.size()) / (lanes * shape.targets);
-  dump.Add(step, "logits", {lanes, shape.targets, vocab_size}, trace.logits);
+  if (vocab_size > 0) dump.Add(step, "logits", {lanes, shape.targets, vocab_size}, trace.logits);
   dump.Add(step, "losses", {lanes, shape.targets}, trace.losses);
+  if (!trace.task_losses.empty()) dump.Add(step, "task_losses", {lanes}, trace.task_losses);
   if (!trace.summary_logits.empty()) {
     dump.Add(step, "summary_logits", {lanes, 2}, trace.summary_logits);
     const std::vector<float> loss = {static_cast<float>(trace.next_sentence_loss)};

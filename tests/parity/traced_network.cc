@@ -22,10 +22,14 @@ class TracingBackend final : public testing::ForwardingBackend {
   explicit TracingBackend(std::unique_ptr<kernels::Backend> inner)
       : ForwardingBackend(std::move(inner)) {}
 
-  // Before a run with these weights.
+  // Before a run with these weights; with levels for num_layers > 0.
   void Expect(const ParameterLayout& layout, const float* weights, int64_t num_layers) {
-    word_embedding_ = weights + layout.Find("transformer.word_embedding.weight").offset;
-    levels_.assign(static_cast<size_t>(num_layers) + 1, {});
+    const auto find = [&](const char* name) -> const void* {
+      return layout.Contains(name) ? weights + layout.Find(name).offset : nullptr;
+    };
+    word_embedding_ = find("transformer.word_embedding.weight");
+    summary_ = find("logits_proj.weight");
+    levels_.assign(num_layers > 0 ? static_cast<size_t>(num_layers) + 1 : 0, {});
     gammas_.clear();
     for (int64_t layer = 0; layer < num_layers; ++layer) {
       const std::string name = absl::StrCat("transformer.layer.", layer, ".ff.layer_norm.weight");
@@ -39,6 +43,7 @@ class TracingBackend final : public testing::ForwardingBackend {
 
   void EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) override {
     ForwardingBackend::EmbeddingForward(args, stream);
+    if (levels_.empty()) return;
     const bool is_content = args.table.raw() == word_embedding_;
     ANYORDER_CHECK(is_content == levels_[0].empty()) << "content rows are embedded first";
     const std::vector<float> rows = Copy(args.y);
@@ -52,8 +57,15 @@ class TracingBackend final : public testing::ForwardingBackend {
   }
   // The fused operation never holds the logits: the same product, once more.
   void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
+    if (args.weight.raw() == word_embedding_) Multiply(args, stream, logits_);
+    if (args.weight.raw() == summary_) Multiply(args, stream, summary_logits_);
+    ForwardingBackend::LinearCrossEntropy(args, stream);
+  }
+
+ private:
+  void Multiply(const kernels::LinearCrossEntropyArgs& args, StreamView stream,
+                std::vector<float>& logits) {
     const Shape shape{args.x.dim(0), args.weight.dim(0)};
-    std::vector<float>& logits = args.weight.raw() == word_embedding_ ? logits_ : summary_logits_;
     logits.resize(static_cast<size_t>(shape.num_elements()));
     Gemm({.a = args.x,
           .b = args.weight,
@@ -61,11 +73,10 @@ class TracingBackend final : public testing::ForwardingBackend {
           .bias = args.bias,
           .c = TensorView(logits.data(), shape)},
          stream);
-    ForwardingBackend::LinearCrossEntropy(args, stream);
   }
 
- private:
   const void* word_embedding_ = nullptr;
+  const void* summary_ = nullptr;
   std::vector<const void*> gammas_;
   std::vector<std::vector<float>> levels_;
   std::vector<float> logits_, summary_logits_;
@@ -105,17 +116,23 @@ StepTrace TracedNetwork::Run(const Batch& batch, const std::vector<float>& weigh
     trace.gradients.resize(weights.size());
     args.gradients = TensorView(trace.gradients.data(), args.weights.shape());
   }
-  backend_->Expect(layout(), weights.data(), config_.num_layers);
+  backend_->Expect(layout(), weights.data(), has_levels() ? config_.num_layers : 0);
   trace.next_sentence_loss = SumNamed("nsp_loss", transformer_->Run(args, {}).sums).sum;
   for (int64_t ring = 0; ring < rings; ++ring) {
     const auto end = slots.begin() + (ring + 1) * ring_size;
     trace.memory.insert(trace.memory.end(), end - memory_size, end);
   }
   trace.losses = transformer_->readout_losses();
+  trace.task_losses = transformer_->task_losses();
   trace.logits = backend_->TakeLogits();
   trace.summary_logits = backend_->TakeSummaryLogits();
-  SplitLevels(trace);
+  if (has_levels()) SplitLevels(trace);
   return trace;
+}
+
+bool TracedNetwork::has_levels() const {
+  return !config_.adaptive() && !config_.sums_embeddings() && !config_.has_distance_bias() &&
+         !config_.pre_norm();
 }
 
 void TracedNetwork::SplitLevels(StepTrace& trace) const {

@@ -21,14 +21,17 @@ namespace anyorder {
 
 // What one step of all lanes computes, in fp32.
 struct StepTrace {
-  // Level 0 is what layer 0 reads, level l what layer l - 1 gives. The last layer computes content
-  // rows only where something reads them: without a query stream, or for a next-sentence head.
+  // Of networks like XLNet's, whose input is the tokens' embeddings alone and whose layers end in a
+  // LayerNorm; else none. Level 0 is what layer 0 reads, level l what layer l - 1 gives. The last
+  // layer computes content rows only where something reads them: without a query stream, or for a
+  // next-sentence head.
   std::vector<std::vector<float>> content;  // L or L + 1 times [B, S, d]
   std::vector<std::vector<float>> query;    // L + 1 times [B, Q, d]
-  std::vector<float> logits;                // [B, targets, V]
+  std::vector<float> logits;                // [B, targets, V]; none with an adaptive softmax
   std::vector<float> losses;                // [B, targets]
   std::vector<float> summary_logits;        // [B, 2], of a batch with next sentences; else empty
   double next_sentence_loss = 0;            // sum of the lanes
+  std::vector<float> task_losses;           // [B], of the task head; else empty
   std::vector<float> memory;                // [B, L, M, d], after the step
   std::vector<float> gradients;  // of the sum of weighted losses, flat; empty unless asked for
 };
@@ -53,6 +56,7 @@ class TracedNetwork {
  private:
   TracedNetwork(const ModelConfig& config, const BatchShape& shape,
                 std::unique_ptr<TracingBackend> backend, std::unique_ptr<Transformer> transformer);
+  bool has_levels() const;
   void SplitLevels(StepTrace& trace) const;
 
   ModelConfig config_;
