@@ -1,4 +1,5 @@
-// `anyorder export`: a checkpoint as the files that Hugging Face's XLNetLMHeadModel loads; and
+// `anyorder export`: a checkpoint as files for other programs, either those that Hugging Face's
+// XLNetLMHeadModel loads or, of any run, named tensors and a description of the network; and
 // `anyorder import`: a run whose first checkpoint is weights from elsewhere. With --format hf they
 // are a model directory of Hugging Face; with --format run another run's checkpoint, for continued
 // pretraining with other settings, other text of the same vocabulary, longer text and wider
@@ -13,20 +14,30 @@
 
 #include "absl/status/status.h"
 
+#include "launcher/huggingface/weight_files.h"
+
 namespace anyorder::launcher {
+
+enum class ExportFormat {
+  kHuggingFace,  // config.json of an XLNetLMHeadModel
+  kSafetensors,  // every network, under its own names: model_description.h
+};
 
 struct ExportOptions {
   std::string run_dir;
   int64_t step = -1;  // -1: the newest good checkpoint
   std::string output;
+  ExportFormat format = ExportFormat::kHuggingFace;
+  WeightFileOptions files;
 };
 
-// Writes model.safetensors (fp32), config.json, spiece.model, tokenizer_config.json and
-// special_tokens_map.json. The directory appears complete or not at all.
-// Errors: AlreadyExists if `output` is not empty; FailedPrecondition for what XLNetLMHeadModel
-// cannot represent, or if the dataset is not the run's; NotFound for a step without checkpoint;
-// DataLoss.
-absl::Status ExportHuggingFace(const ExportOptions& options);
+// Writes the weights (weight_files.h), config.json and the tokenizer's files: spiece.model,
+// tokenizer.json, tokenizer_config.json, special_tokens_map.json. The directory appears complete or
+// not at all. Needs memory for a few pieces of the weights, whatever the model's size.
+// Errors: AlreadyExists if `output` is not empty; NotFound for a step without checkpoint; DataLoss;
+// of kHuggingFace also FailedPrecondition for what XLNetLMHeadModel cannot represent, or if the
+// dataset is not the run's. kSafetensors then leaves the tokenizer out, and says so.
+absl::Status ExportModel(const ExportOptions& options);
 
 struct ImportOptions {
   std::string input;                   // config.json, weights as safetensors, spiece.model
@@ -37,8 +48,8 @@ struct ImportOptions {
 
 // Makes a run directory at step 0: the weights in fp32, Adam moments zero, no memory. `anyorder
 // launch` trains it with any number of ranks; what it may still choose then is said in README.md,
-// "Import". The directory appears complete or not at all. Prints what was imported, what was
-// left out, and the commands that go on.
+// "Import". The directory appears complete or not at all. Prints each part of the work with its
+// size, what was imported, what was left out, and the commands that go on.
 // Errors, each naming file and what to do: InvalidArgument and AlreadyExists for the command line
 // and a configuration that contradicts the model; DataLoss and FailedPrecondition for the input
 // (hf_model.h, spiece_file.h); I/O.

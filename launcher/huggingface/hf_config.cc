@@ -7,6 +7,7 @@
 #include "core/base/fields.h"
 #include "core/base/status.h"
 #include "launcher/huggingface/hf_model.h"
+#include "launcher/huggingface/model_description.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -220,6 +221,8 @@ void SetSummary(Json& json) {
   }
 }
 
+const char* TorchName(DType dtype) { return dtype == DType::kBFloat16 ? "bfloat16" : "float32"; }
+
 std::string Text(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -230,6 +233,11 @@ absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view
   const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object())
     return DataLoss("'", path, "' is not a JSON object; fetch the model's config.json again");
+  if (json.contains("model_type") && json["model_type"] == kAnyorderModelType) {
+    return FailedPrecondition("'", path,
+                              "' was written by `anyorder export --format safetensors`, which "
+                              "cannot be imported; import the run itself with --format run");
+  }
   HfConfig config;
   FaultList faults;
   MemberReader reader(json, faults);
@@ -249,7 +257,35 @@ absl::string_view HfNameOf(absl::string_view model_key) {
   return "";
 }
 
-std::string HfConfigText(const RunConfig& config, int64_t vocab_size, const data::VocabIds& ids) {
+absl::Status CheckIsXlnet(const RunConfig& config) {
+  FaultList faults;
+  const ModelConfig& model = config.model;
+  const std::string& objective = config.objective.name;
+  faults.Require(
+      objective == "permutation_lm" || objective == "dae" || objective == "as_arm",
+      absl::StrCat("objective.name is ", objective, ", not permutation_lm, dae or as_arm"));
+  faults.Require(
+      model.num_heads * model.head_dim == model.model_dim,
+      absl::StrCat("model.num_heads * model.head_dim is ", model.num_heads * model.head_dim,
+                   ", not model.model_dim = ", model.model_dim));
+  faults.Require(!model.scale_embedding, "model.scale_embedding is true");
+  faults.Require(model.relative_positions(), "model.positions is not relative");
+  faults.Require(!model.has_distance_bias(), "model.position_bias is on");
+  faults.Require(model.segments != Segments::kLearned, "model.segments is learned");
+  faults.Require(!model.pre_norm(), "model.layer_norm is pre");
+  faults.Require(!model.embedding_layer_norm, "model.embedding_layer_norm is true");
+  faults.Require(!model.attention_biases, "model.attention_biases is true");
+  faults.Require(model.softmax_bias, "model.softmax_bias is false");
+  faults.Require(!model.mlm_head, "model.mlm_head is true");
+  faults.Require(!model.adaptive(), "model.softmax is adaptive");
+  faults.Require(model.attention_windows.empty(), "model.attention_windows is set");
+  if (faults.empty()) return absl::OkStatus();
+  return FailedPrecondition("Hugging Face's XLNetLMHeadModel cannot represent this model: ",
+                            faults.Joined(), "; --format safetensors exports any");
+}
+
+std::string HfConfigText(const RunConfig& config, int64_t vocab_size, DType dtype,
+                         const data::VocabIds& ids) {
   const ModelConfig& model = config.model;
   return Text({{"architectures", {kArchitecture}},
                {"model_type", "xlnet"},
@@ -280,14 +316,14 @@ std::string HfConfigText(const RunConfig& config, int64_t vocab_size, const data
                {"start_n_top", 5},
                {"end_n_top", 5},
                {"tie_word_embeddings", true},
-               {"torch_dtype", "float32"},
+               {"torch_dtype", TorchName(dtype)},
                {"bos_token_id", ids.bos},
                {"eos_token_id", ids.eos},
                {"pad_token_id", ids.pad}});
 }
 
 std::string UpdatedHfConfigText(const std::string& original, const RunConfig& config,
-                                int64_t vocab_size, bool trained) {
+                                int64_t vocab_size, DType dtype, bool trained) {
   Json json = Json::parse(original, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) json = Json::object();
   json["architectures"] = {kArchitecture};
@@ -297,7 +333,7 @@ std::string UpdatedHfConfigText(const std::string& original, const RunConfig& co
   json["vocab_size"] = vocab_size;
   json["n_token"] = vocab_size;
   for (const char* key : {"torch_dtype", "dtype"})
-    if (json.contains(key)) json[key] = "float32";
+    if (json.contains(key)) json[key] = TorchName(dtype);
   if (!trained) return Text(json);
   json["ff_activation"] = HfActivation(config.model.activation);
   json["mem_len"] = config.model.mem_len;

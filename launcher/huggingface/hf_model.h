@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 
 #include "ckpt/safetensors.h"
+#include "core/base/dtype.h"
 #include "core/config/model_config.h"
 #include "core/network/tensors/parameters.h"
 #include "core/train/run/run_config.h"
@@ -45,14 +46,19 @@ absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view
 // The name that config.json has for a key of section [model], or "".
 absl::string_view HfNameOf(absl::string_view model_key);
 
-// The config.json of an XLNetLMHeadModel with this run's weights.
-std::string HfConfigText(const RunConfig& config, int64_t vocab_size, const data::VocabIds& ids);
+// FailedPrecondition, listing every setting that stands in the way, unless an XLNetLMHeadModel can
+// be this run's network.
+absl::Status CheckIsXlnet(const RunConfig& config);
+
+// The config.json of an XLNetLMHeadModel with this run's weights, stored as `dtype`.
+std::string HfConfigText(const RunConfig& config, int64_t vocab_size, DType dtype,
+                         const data::VocabIds& ids);
 
 // The same for a run that was imported: `original` with every key it has, known to us or not.
 // Changed are the architecture's name and the element type, which describe the weights file of the
 // export; and, once `trained`, the run's settings of activation, memory, dropout and initial range.
 std::string UpdatedHfConfigText(const std::string& original, const RunConfig& config,
-                                int64_t vocab_size, bool trained);
+                                int64_t vocab_size, DType dtype, bool trained);
 
 class HfWeights {
  public:
@@ -65,6 +71,20 @@ class HfWeights {
   // read (F32, F16, BF16), and nothing else but heads of other tasks, whose names go to `left_out`.
   // FailedPrecondition naming file and tensor, what was expected and what to do.
   absl::Status Check(const ParameterLayout& layout, std::vector<std::string>& left_out) const;
+
+  struct Totals {
+    int64_t files = 0;
+    int64_t tensors = 0;
+    int64_t elements = 0;
+    int64_t bytes = 0;                // of the tensors
+    std::vector<std::string> dtypes;  // as safetensors spells them, each once
+  };
+  Totals totals() const;
+  // The tensors in the order of the files.
+  std::vector<ckpt::SafetensorsEntry> entries() const;
+  // Reads every value of floating-point tensors. DataLoss naming the first that is not finite; the
+  // format has no checksums.
+  absl::Status CheckValues() const;
 
   // Whether the files hold any part of the next-sentence head (sequence_summary, logits_proj).
   bool HasNextSentenceHead() const;

@@ -59,6 +59,10 @@ float FromFloat16(uint16_t bits) {
   return sign * std::ldexp(1024.0f + fraction, exponent - 25);
 }
 
+bool IsReadable(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
+
 bool IsFile(const fs::path& path) {
   std::error_code error;
   return fs::is_regular_file(path, error);
@@ -180,7 +184,7 @@ absl::Status HfWeights::CheckParameter(const ParameterInfo& parameter) const {
                               "; use the config.json that belongs to these weights");
   }
   const DType dtype = tensor->entry.dtype;
-  if (dtype != DType::kFloat32 && dtype != DType::kFloat16 && dtype != DType::kBFloat16) {
+  if (!IsReadable(dtype)) {
     return FailedPrecondition(
         Where(*tensor), " is ", Name(dtype),
         " but must be F32, F16 or BF16; save the model in one of these types");
@@ -217,6 +221,40 @@ absl::Status HfWeights::Check(const ParameterLayout& layout,
           "belongs to these weights");
     }
     left_out.push_back(tensor.entry.name);
+  }
+  return absl::OkStatus();
+}
+
+HfWeights::Totals HfWeights::totals() const {
+  Totals totals;
+  totals.files = static_cast<int64_t>(files_.size());
+  totals.tensors = static_cast<int64_t>(tensors_.size());
+  for (const Tensor& tensor : tensors_) {
+    const int64_t elements = tensor.entry.shape.num_elements();
+    totals.elements += elements;
+    totals.bytes += elements * SizeOf(tensor.entry.dtype);
+    std::string name(Name(tensor.entry.dtype));
+    if (std::find(totals.dtypes.begin(), totals.dtypes.end(), name) == totals.dtypes.end())
+      totals.dtypes.push_back(std::move(name));
+  }
+  return totals;
+}
+
+std::vector<ckpt::SafetensorsEntry> HfWeights::entries() const {
+  std::vector<ckpt::SafetensorsEntry> entries;
+  for (const Tensor& tensor : tensors_) entries.push_back(tensor.entry);
+  return entries;
+}
+
+absl::Status HfWeights::CheckValues() const {
+  std::vector<float> piece(kReadElements);
+  for (const Tensor& tensor : tensors_) {
+    if (!IsReadable(tensor.entry.dtype)) continue;
+    const int64_t elements = tensor.entry.shape.num_elements();
+    for (int64_t begin = 0; begin < elements; begin += kReadElements) {
+      ANYORDER_RETURN_IF_ERROR(
+          ReadPiece(tensor, begin, std::min(kReadElements, elements - begin), piece.data()));
+    }
   }
   return absl::OkStatus();
 }

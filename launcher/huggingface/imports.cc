@@ -1,3 +1,4 @@
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -13,11 +14,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 
 #include "ckpt/commit.h"
 #include "ckpt/reader.h"
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/network/tensors/parameters.h"
@@ -32,6 +35,7 @@
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/counted.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/process/private_files.h"
 #include "launcher/start/imported_run.h"
@@ -151,9 +155,23 @@ absl::StatusOr<std::string> ReadInput(const std::string& directory, const std::s
 absl::Status CheckInput(const std::string& input) {
   if (input.empty()) return absl::InvalidArgumentError("--input is empty; name a directory");
   std::error_code error;
-  if (fs::is_directory(input, error)) return absl::OkStatus();
+  if (!fs::is_directory(input, error)) {
+    return InvalidArgument("--input '", input,
+                           "' is not a directory; name the one that save_pretrained wrote");
+  }
+  if (CheckIsRun(input).ok()) {
+    return InvalidArgument("--input '", input,
+                           "' is a run directory; use --format run to begin with its weights");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRunInput(const std::string& input) {
+  const absl::Status status = CheckIsRun(input);
+  std::error_code error;
+  if (status.ok() || !fs::is_regular_file(fs::path(input) / "config.json", error)) return status;
   return InvalidArgument("--input '", input,
-                         "' is not a directory; name the one that save_pretrained wrote");
+                         "' is a Hugging Face model directory, not a run; use --format hf");
 }
 
 // InvalidArgument naming both values where the user's [model] is not that of the weights.
@@ -244,6 +262,40 @@ absl::Status ReadWeights(const Import& import, const HfWeights& weights,
   return absl::OkStatus();
 }
 
+// "62h", "41m": more digits would be pretence.
+std::string RoughDuration(double seconds) {
+  for (const absl::Duration unit : {absl::Hours(1), absl::Minutes(1)}) {
+    const absl::Duration whole = absl::Trunc(absl::Seconds(seconds), unit);
+    if (whole >= 2 * unit) return absl::FormatDuration(whole);
+  }
+  return absl::FormatDuration(absl::Ceil(absl::Seconds(seconds), absl::Seconds(1)));
+}
+
+// What the run will train unless its settings change, and what it cannot become.
+void PrintPlan(const RunConfig& config, int64_t num_parameters) {
+  const TrainConfig& train = config.train;
+  const int64_t tokens = train.steps * train.global_batch_size * config.sampling.seq_len;
+  // Forward and backward: two operations a parameter and token, and four (Kaplan et al. 2020,
+  // section 2.1). Attention and a second stream come on top.
+  const double operations = 6.0 * static_cast<double>(num_parameters) * static_cast<double>(tokens);
+  absl::PrintF(
+      "training: %s of %s of %d tokens (--set train.steps=N), %d tokens in all; about %s at 1 "
+      "TFLOP/s, and `anyorder status` tells the measured pace\n",
+      Counted(train.steps, "step"), Counted(train.global_batch_size, "sequence"),
+      config.sampling.seq_len, tokens, RoughDuration(operations / 1e12));
+  const absl::Status is_xlnet = CheckIsXlnet(config);
+  if (is_xlnet.ok()) return;
+  LogWarning(
+      absl::StrCat("`anyorder export --format hf` will not be available: ", is_xlnet.message()));
+}
+
+void PrintWriting(int64_t num_parameters) {
+  // Weights and two moments, all fp32.
+  const double bytes = 3.0 * sizeof(float) * static_cast<double>(num_parameters);
+  absl::PrintF("writing the first checkpoint, %.1f MB: weights and moments of zero\n", bytes / 1e6);
+  std::fflush(stdout);
+}
+
 absl::Status WriteFilesOfModel(const Import& import, const RunDirectory& paths) {
   const ImportedRun imported(paths.root);
   ANYORDER_RETURN_IF_ERROR(FileSystem::Posix()->MakeDirectory(imported.directory));
@@ -330,6 +382,7 @@ void PrintSummary(const ImportRunOptions& options, const Source& source, const T
 }  // namespace
 
 absl::Status ImportHuggingFace(const ImportOptions& options) {
+  SetLogName("import");
   ANYORDER_RETURN_IF_ERROR(CheckInput(options.input));
   ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
   Import import;
@@ -346,19 +399,26 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckWeights(weights, import));
   ANYORDER_RETURN_IF_ERROR(ReadVocabulary(import));
 
+  const HfWeights::Totals totals = weights.totals();
+  absl::PrintF("reading %d tensors, %.1f MB\n", totals.tensors,
+               static_cast<double>(totals.bytes) / 1e6);
+  std::fflush(stdout);
   const auto master = std::make_unique_for_overwrite<float[]>(layout.num_elements());
   ANYORDER_RETURN_IF_ERROR(ReadWeights(import, weights, layout, master.get()));
+  PrintWriting(layout.num_elements());
   ANYORDER_ASSIGN_OR_RETURN(
       const std::string run_dir,
       MakeRun(options, import.config, DigestOf(import.vocabulary).Hex(), layout, master.get(),
               import.input,
               [&import](const RunDirectory& paths) { return WriteFilesOfModel(import, paths); }));
   PrintSummary(import, layout, run_dir);
+  PrintPlan(import.config, layout.num_elements());
   return absl::OkStatus();
 }
 
 absl::Status ImportRun(const ImportRunOptions& options) {
-  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.input));
+  SetLogName("import");
+  ANYORDER_RETURN_IF_ERROR(CheckRunInput(options.input));
   ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
   Source source;
   ANYORDER_ASSIGN_OR_RETURN(source.config, LoadRunConfig(RunDirectory(options.input).config, {}));
@@ -380,7 +440,7 @@ absl::Status ImportRun(const ImportRunOptions& options) {
   InitializeParameters(layout, config.model, static_cast<uint64_t>(config.train.seed), 0, elements,
                        master.get());
   ANYORDER_RETURN_IF_ERROR(ReadTransferred(checkpoint, plan, 0, elements, master.get()));
-
+  PrintWriting(elements);
   ANYORDER_RETURN_IF_ERROR(
       MakeRun(options, config, source.metadata.tokenizer_digest, layout, master.get(),
               absl::StrCat(fs::absolute(options.input).lexically_normal().string(), " step ",
@@ -392,6 +452,7 @@ absl::Status ImportRun(const ImportRunOptions& options) {
               })
           .status());
   PrintSummary(options, source, plan);
+  PrintPlan(config, elements);
   return absl::OkStatus();
 }
 

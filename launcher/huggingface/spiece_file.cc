@@ -1,6 +1,8 @@
 #include "launcher/huggingface/spiece_file.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -13,8 +15,8 @@ namespace anyorder::launcher {
 namespace {
 
 constexpr uint64_t kPiecesField = 1;
-constexpr uint64_t kTextField = 1;
-constexpr uint64_t kTypeField = 3;
+constexpr uint64_t kTrainerField = 2;
+constexpr uint64_t kNormalizerField = 3;
 
 struct SpecialPiece {
   const char* text;
@@ -38,27 +40,68 @@ const char* NameOf(PieceType type) {
   }
 }
 
+// These return false for bytes that are no message.
+bool AppendPiece(absl::string_view message, Vocabulary& vocabulary) {
+  constexpr uint64_t kText = 1, kScore = 2, kType = 3;
+  VocabularyPiece piece;
+  MessageReader members(message);
+  while (members.Next()) {
+    if (members.field() == kText) piece.text = std::string(members.bytes());
+    if (members.field() == kScore && members.bytes().size() == sizeof piece.score)
+      std::memcpy(&piece.score, members.bytes().data(), sizeof piece.score);
+    if (members.field() == kType) piece.type = static_cast<PieceType>(members.varint());
+  }
+  vocabulary.pieces.push_back(std::move(piece));
+  return members.ok();
+}
+
+bool ReadTrainer(absl::string_view message, Vocabulary& vocabulary) {
+  constexpr uint64_t kModelType = 3, kWhitespaceAsSuffix = 24, kByteFallback = 35;
+  MessageReader members(message);
+  while (members.Next()) {
+    if (members.field() == kModelType)
+      vocabulary.type = static_cast<VocabularyType>(members.varint());
+    if (members.field() == kWhitespaceAsSuffix || members.field() == kByteFallback)
+      vocabulary.has_xlnet_spaces &= members.varint() == 0;
+  }
+  return members.ok();
+}
+
+bool ReadNormalizer(absl::string_view message, Vocabulary& vocabulary) {
+  constexpr uint64_t kCharsmap = 2, kFirstSpaceRule = 3, kLastSpaceRule = 5;
+  MessageReader members(message);
+  while (members.Next()) {
+    if (members.field() == kCharsmap) vocabulary.charsmap = std::string(members.bytes());
+    if (members.field() >= kFirstSpaceRule && members.field() <= kLastSpaceRule)
+      vocabulary.has_xlnet_spaces &= members.varint() == 1;
+  }
+  return members.ok();
+}
+
 }  // namespace
+
+absl::StatusOr<Vocabulary> ParseVocabulary(absl::string_view model, absl::string_view path) {
+  Vocabulary vocabulary;
+  MessageReader reader(model);
+  bool is_whole = true;
+  while (reader.Next()) {
+    if (reader.field() == kPiecesField) {
+      is_whole = AppendPiece(reader.bytes(), vocabulary) && is_whole;
+    } else if (reader.field() == kTrainerField) {
+      is_whole = ReadTrainer(reader.bytes(), vocabulary) && is_whole;
+    } else if (reader.field() == kNormalizerField) {
+      is_whole = ReadNormalizer(reader.bytes(), vocabulary) && is_whole;
+    }
+  }
+  if (is_whole && reader.ok() && !vocabulary.pieces.empty()) return vocabulary;
+  return DataLoss("'", path,
+                  "' is not a whole SentencePiece model; fetch the model's spiece.model again");
+}
 
 absl::StatusOr<std::vector<VocabularyPiece>> ParsePieces(absl::string_view model,
                                                          absl::string_view path) {
-  std::vector<VocabularyPiece> pieces;
-  MessageReader reader(model);
-  bool is_damaged = false;
-  while (reader.Next()) {
-    if (reader.field() != kPiecesField) continue;
-    VocabularyPiece piece;
-    MessageReader members(reader.bytes());
-    while (members.Next()) {
-      if (members.field() == kTextField) piece.text = std::string(members.bytes());
-      if (members.field() == kTypeField) piece.type = static_cast<PieceType>(members.varint());
-    }
-    is_damaged = is_damaged || !members.ok();
-    pieces.push_back(std::move(piece));
-  }
-  if (!is_damaged && reader.ok() && !pieces.empty()) return pieces;
-  return DataLoss("'", path,
-                  "' is not a whole SentencePiece model; fetch the model's spiece.model again");
+  ANYORDER_ASSIGN_OR_RETURN(Vocabulary vocabulary, ParseVocabulary(model, path));
+  return std::move(vocabulary.pieces);
 }
 
 absl::Status CheckXlnetPieces(const std::vector<VocabularyPiece>& pieces, absl::string_view path) {

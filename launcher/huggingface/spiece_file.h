@@ -1,8 +1,11 @@
-// The pieces of a SentencePiece model file, read without SentencePiece: only anyorder-prep may link
+// What a SentencePiece model file says, read without SentencePiece: only anyorder-prep may link
 // that (data/prep/README.md).
 //
-// The file is a protobuf message; of it only `pieces` is looked at: field 1, repeated, with piece =
-// 1, score = 2, type = 3 (sentencepiece_model.proto).
+// The file is a protobuf message (sentencepiece_model.proto). Read of it: `pieces` = 1, repeated,
+// with piece = 1, score = 2, type = 3; of `trainer_spec` = 2 model_type = 3,
+// treat_whitespace_as_suffix = 24 and byte_fallback = 35; of `normalizer_spec` = 3
+// precompiled_charsmap = 2, add_dummy_prefix = 3, remove_extra_whitespaces = 4 and
+// escape_whitespaces = 5.
 
 #pragma once
 
@@ -21,9 +24,23 @@ enum class PieceType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4
 struct VocabularyPiece {
   std::string text;
   PieceType type = PieceType::kNormal;
+  float score = 0;  // log-probability
 };
 
-// In the order of their ids. `path` names the model in messages. DataLoss if it is none.
+// TrainerSpec.model_type.
+enum class VocabularyType { kUnigram = 1, kBpe = 2, kWords = 3, kCharacters = 4 };
+
+struct Vocabulary {
+  std::vector<VocabularyPiece> pieces;  // in the order of their ids
+  VocabularyType type = VocabularyType::kUnigram;
+  std::string charsmap;  // of the normalisation, compiled; empty: none
+  // How spaces become word marks, and unknown characters bytes: as in XLNet's vocabulary.
+  bool has_xlnet_spaces = true;
+};
+
+// `path` names the model in messages. DataLoss if it is none.
+absl::StatusOr<Vocabulary> ParseVocabulary(absl::string_view model, absl::string_view path);
+// Its pieces alone.
 absl::StatusOr<std::vector<VocabularyPiece>> ParsePieces(absl::string_view model,
                                                          absl::string_view path);
 

@@ -12,7 +12,7 @@ namespace anyorder::fuzz {
 namespace {
 
 std::vector<std::string> ConfigSeeds() {
-  return {launcher::HfConfigText(RunConfig(), 100, {0, 1, 2, 3, 4, 5, 6, 7, 8})};
+  return {launcher::HfConfigText(RunConfig(), 100, DType::kFloat32, {0, 1, 2, 3, 4, 5, 6, 7, 8})};
 }
 
 void UseConfig(absl::string_view text) {
@@ -20,8 +20,8 @@ void UseConfig(absl::string_view text) {
   if (!parsed.ok()) return;
   RunConfig config;
   config.model = parsed->model;
-  const std::string updated =
-      launcher::UpdatedHfConfigText(std::string(text), config, parsed->vocab_size, true);
+  const std::string updated = launcher::UpdatedHfConfigText(
+      std::string(text), config, parsed->vocab_size, DType::kBFloat16, true);
   ANYORDER_CHECK_OK(launcher::ParseHfConfig(updated, "updated").status());
 }
 

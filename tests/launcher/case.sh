@@ -353,7 +353,11 @@ exported)
   [ "$(wc -l <$name/err)" -eq 1 ] || fail "not one line of warning: $(cat $name/err)"
   expect_text "step $steps is damaged" $name/err
   launch "$name/run" --set model.head_dim=8 --set train.steps=2 >>$name/log 2>&1; expect_status $? 0 "a model of another form"
-  expect_refused 65 "head_dim" "$anyorder" export --run-dir $name/run --output $name/hf2 ;;
+  expect_refused 65 "head_dim" "$anyorder" export --run-dir $name/run --output $name/hf2
+  # Its weights leave as named tensors.
+  "$anyorder" export --run-dir $name/run --format safetensors --output $name/any >>$name/log 2>&1; expect_status $? 0 "export of any network"
+  expect_refused 64 "max-shard-size is '3 files'" \
+    "$anyorder" export --run-dir $name/run --max-shard-size "3 files" --output $name/any2 ;;
 
 evaluated)
   # In training: the same losses on any number of ranks, and the same as afterwards.
@@ -499,6 +503,8 @@ reported)
   "$anyorder" status --run-dir reference >$name/log || fail "status"
   expect_text "finished" $name/log
   "$anyorder" inspect reference/checkpoints/$last --verify --json >$name/json || fail "inspect"
+  python3 -c 'import json, sys; table = json.load(open(sys.argv[1]))["parameters"]; assert table[0] == {"name": "transformer.mask_emb", "shape": table[0]["shape"], "offset": 0}, table[0]' \
+    $name/json || fail "the parameters of a checkpoint"
   "$anyorder" inspect shards --verify >$name/dataset || fail "inspect of a dataset"
   expect_text "tokens" $name/dataset
   "$anyorder" inspect shards 2>$name/full >/dev/full; expect_status $? 74 "a full disk behind standard output"

@@ -31,20 +31,16 @@ for i in range(layers):
 assert {name: entry["shape"] for name, entry in header.items()} == expected
 assert all(entry["dtype"] == "F32" for entry in header.values())
 
-# Every tensor is the named piece of the checkpoint's flat parameter space.
+# Every tensor is the named piece of the checkpoint's flat parameters, read as its format tells.
 checkpoint = sorted(glob.glob(f"{run}/checkpoints/step-*[0-9]"))[-1]
-manifest = "".join(open(f"{checkpoint}/MANIFEST.json"))
-saved, saved_data = read(glob.glob(f"{checkpoint}/*.safetensors")[0])
-begin, end = next(entry["data_offsets"] for name, entry in saved.items() if name.startswith("master"))
-master = saved_data[begin:end]
-meta = json.loads(manifest)["metadata"]
-meta = json.loads(meta) if isinstance(meta, str) else meta
-for parameter in meta["parameters"]:
-    first, last = header[parameter["name"]]["data_offsets"]
-    offset = 4 * parameter["offset"]
-    assert data[first:last] == master[offset:offset + last - first], parameter["name"]
+format_page = (Path(__file__).parents[2] / "ckpt/FORMAT.md").read_text()
+exec(format_page.split("```python\n")[1].split("```")[0])
+for name, entry in header.items():
+    first, last = entry["data_offsets"]
+    assert read_parameter(checkpoint, name) == (entry["shape"], data[first:last]), name  # noqa: F821
 
 assert filecmp.cmp(f"{hf}/spiece.model", f"{shards}/spiece.model", shallow=False)
 tokenizer = json.load(open(f"{hf}/tokenizer_config.json"))
-assert tokenizer["tokenizer_class"] == "XLNetTokenizer" and tokenizer["padding_side"] == "left"
+assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast" and tokenizer["padding_side"] == "left"
+assert "token_type_ids" in tokenizer["model_input_names"]
 assert json.load(open(f"{hf}/special_tokens_map.json"))["mask_token"] == "<mask>"

@@ -147,9 +147,19 @@ trains() {
   wrong_kind "$1" "$held_out"
 }
 
-# XLNet's backbone travels on, and with it a head that there is. Another is refused in one line.
+# Every network's weights leave under the names of the checkpoint's table. XLNet's backbone travels
+# on, and with it a head that there is. Another is refused in one line.
 exported() {
   local config=$1 tensor head=0
+  succeeds "$anyorder" export --run-dir "$name/run" --format safetensors --output "$name/weights"
+  PYTHONPATH=$here/../ckpt python3 - "$name/weights/model.safetensors" "$name"/run/checkpoints/step-*60/MANIFEST.json <<'PYTHON' || fail "the exported tensors are not the table's"
+import json, sys
+from read_safetensors import read
+table = json.loads(json.load(open(sys.argv[2]))["metadata"])["parameters"]
+header, _ = read(sys.argv[1])
+header.pop("__metadata__")
+assert {name: entry["shape"] for name, entry in header.items()} == {entry["name"]: entry["shape"] for entry in table}
+PYTHON
   "$anyorder" export --run-dir "$name/run" --output "$name/hf" >"$name/log" 2>&1
   local status=$?
   if [[ " permutation_lm dae as_arm " != *" $(setting objective name "$config") "* ]]; then

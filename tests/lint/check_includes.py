@@ -96,7 +96,7 @@ HOMES = {
     r"google/protobuf/.*": ["core/train/"],
     r"isa-l.*": ["core/base/crc32c."],
     r"xxhash\.h": ["core/base/digest."],
-    r"utf8proc\.h": ["data/prep/", "launcher/process/"],
+    r"utf8proc\.h": ["data/prep/", "launcher/huggingface/", "launcher/process/"],
     r"(zlib|zstd)\.h": ["data/prep/"],
 }
 

@@ -1,4 +1,5 @@
 """Runs the product on made-up text: prepare, train, export, dump."""
+import json
 import os
 import random
 import subprocess
@@ -35,6 +36,21 @@ def prepare_text(folder, vocab_size=300, documents=60, num_words=400, syllables=
     run(PROGRAMS / "anyorder", "prep", "--input", folder / "text.txt", "--output", folder / "shards",
         "--vocab-size", vocab_size, "--workers", 1, "--quiet")
     return folder / "shards"
+
+
+def prepare_examples(folder, task, vocabulary):
+    """Labelled examples, or sources and targets, of made-up words, by the vocabulary of other shards."""
+    rng = random.Random(4)
+    text = lambda: " ".join(rng.choice(["ba", "ko", "mi", "nu", "ta"]) for _ in range(rng.randint(3, 8)))
+    makers = {"classification": lambda: {"text": text(), "label": rng.randrange(3)},
+              "multiple_choice": lambda: {"context": text(), "choices": [text() for _ in range(rng.randint(2, 3))], "label": 1},
+              "generation": lambda: {"source": text(), "target": text()}}
+    with open(folder / f"{task}.jsonl", "w", encoding="utf-8") as out:
+        for _ in range(40):
+            out.write(json.dumps(makers[task]()) + "\n")
+    run(PROGRAMS / "anyorder", "prep", "--examples", folder / f"{task}.jsonl", "--vocab", vocabulary / "spiece.model",
+        "--output", folder / task)
+    return folder / task
 
 
 def launch(run_dir, settings, config="xlnet-tiny", ranks=1):

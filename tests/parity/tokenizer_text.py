@@ -1,5 +1,6 @@
 """Lines of text of many kinds, made from fixed seeds: {kind: [line, ...]}. None holds a line end, NUL or invalid UTF-8."""
 import random
+import unicodedata
 
 WORDS = "the of and to in is was for on that with he as his it at from by this had not are but were which one year time " \
         "people state new city first world war music film game team school river north south house water light".split()
@@ -62,3 +63,20 @@ def lines(count=400):
         rng = random.Random(seed)
         made[kind] = [make(rng) for _ in range(count)]
     return made
+
+
+def random_lines(count=2000):
+    """Lines of characters of all scripts, between words."""
+    rng = random.Random(11)
+    breaks = set("\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029")  # end a line of a text file, or a document's
+    every = [chr(code) for code in range(1, 0x30000) if unicodedata.category(chr(code)) not in ("Cs", "Cn", "Co")]
+    every = [char for char in every if char not in breaks]
+    latin = [char for char in every if char < "\u0250"]
+
+    def part():
+        kind = rng.random()
+        if kind < 0.4:
+            return rng.choice(every)
+        return rng.choice(latin) if kind < 0.6 else rng.choice(WORDS) + rng.choice([" ", "", "<eop>"])
+
+    return ["".join(part() for _ in range(rng.randint(1, 14))) for _ in range(count)]

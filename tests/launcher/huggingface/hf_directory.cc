@@ -93,7 +93,7 @@ std::string SentencePieceModel(const std::vector<std::pair<std::string, int>>& p
     if (type != 1) piece += std::string{'\x18', static_cast<char>(type)};
     model += Field(1, piece);
   }
-  return model + Field(2, "trainer");
+  return model + Field(2, "\x18\x01");  // trainer_spec.model_type: unigram
 }
 
 void WriteFile(const std::string& path, const std::string& bytes) {

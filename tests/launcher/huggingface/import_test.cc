@@ -60,7 +60,7 @@ class ImportTest : public ::testing::Test {
   }
   std::string Input(const std::string& name) const { return options_.input + "/" + name; }
   absl::Status Export(const std::string& name) const {
-    return ExportHuggingFace({options_.output, -1, root_ + "/" + name});
+    return ExportModel({options_.output, -1, root_ + "/" + name});
   }
   // The imported fp32 values of a parameter.
   std::vector<float> Imported(const std::string& name) const {

@@ -1,0 +1,251 @@
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "ckpt/reader.h"
+#include "core/base/digest.h"
+#include "core/base/file_system.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "core/network/tensors/parameters.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
+#include "core/train/state/resume.h"
+#include "core/train/state/saved_weights.h"
+#include "data/dataset/dataset_index.h"
+#include "launcher/huggingface/exchange.h"
+#include "launcher/huggingface/hf_model.h"
+#include "launcher/huggingface/model_description.h"
+#include "launcher/huggingface/saved_step.h"
+#include "launcher/huggingface/spiece_file.h"
+#include "launcher/huggingface/tokenizer_files.h"
+#include "launcher/process/child_process.h"
+#include "launcher/process/command_line.h"
+#include "launcher/process/new_directory.h"
+#include "launcher/process/private_files.h"
+#include "launcher/start/imported_run.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Hugging Face keeps relative biases per layer always, and has a segment term always: shared biases
+// are repeated, a missing segment term is zero (offset -1), which is the same function.
+std::vector<ParameterInfo> XlnetTensors(const RunConfig& config, const ParameterLayout& layout) {
+  std::vector<ParameterInfo> tensors;
+  const ModelConfig& model = config.model;
+  const std::string shared = "transformer.";
+  for (const ParameterInfo& info : layout.parameters()) {
+    const bool is_shared_bias = !model.untie_r && info.name.rfind(shared + "r_", 0) == 0;
+    if (!is_shared_bias) tensors.push_back(info);
+  }
+  for (int64_t layer = 0; layer < model.num_layers; ++layer) {
+    const std::string attention = absl::StrCat("transformer.layer.", layer, ".rel_attn.");
+    for (const char* bias : {"r_w_bias", "r_r_bias", "r_s_bias"}) {
+      if (layout.Contains(attention + bias)) continue;
+      const std::string source = shared + bias;
+      tensors.push_back({attention + bias, Shape{model.num_heads, model.head_dim},
+                         layout.Contains(source) ? layout.Find(source).offset : -1});
+    }
+    if (!layout.Contains(attention + "seg_embed"))
+      tensors.push_back({attention + "seg_embed", Shape{2, model.num_heads, model.head_dim}, -1});
+  }
+  return tensors;
+}
+
+// The vocabulary that the run was trained with, checked.
+absl::StatusOr<Vocabulary> CopyVocabulary(const std::string& source,
+                                          const std::string& expected_digest,
+                                          const fs::path& directory) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(source));
+  if (DigestOf(model).Hex() != expected_digest)
+    return DataLoss(source, " is damaged: its digest does not match");
+  ANYORDER_ASSIGN_OR_RETURN(Vocabulary vocabulary, ParseVocabulary(model, source));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically((directory / "spiece.model").string(), model));
+  return vocabulary;
+}
+
+// What is exported, and where to.
+struct Export {
+  const ExportOptions& options;
+  const RunConfig& config;
+  const ckpt::Checkpoint& checkpoint;
+  TrainMetadata saved;
+  fs::path directory;
+  ImportedRun imported;
+
+  absl::Status Write(const char* name, const std::string& text) const {
+    return WriteFileAtomically((directory / name).string(), text);
+  }
+  absl::Status WriteWeights(const std::vector<ParameterInfo>& tensors) const {
+    return WriteWeightFiles(checkpoint, tensors, options.files, directory.string());
+  }
+};
+
+bool IsUncased(const data::DatasetIndex& dataset) {
+  const auto letter_case = dataset.settings.find("case");
+  return letter_case != dataset.settings.end() && letter_case->second == "uncased";
+}
+
+// The tokenizer's files, of the dataset that the run was trained on.
+absl::Status WriteTokenizerOfDataset(const Export& work, const data::DatasetIndex& dataset,
+                                     TokenizerSettings settings) {
+  settings.is_uncased = IsUncased(dataset);
+  const fs::path model = fs::path(work.config.data.shards) / dataset.tokenizer.file;
+  ANYORDER_ASSIGN_OR_RETURN(
+      const Vocabulary vocabulary,
+      CopyVocabulary(model.string(), dataset.tokenizer.digest, work.directory));
+  return WriteTokenizerFiles(vocabulary, settings, work.directory.string());
+}
+
+// The same for a run that was imported: what came with the weights goes with them again, and no
+// dataset is needed. Returns the vocabulary's size.
+absl::StatusOr<int64_t> WriteTokenizerOfImport(const Export& work, TokenizerSettings settings) {
+  settings.is_uncased = work.imported.letter_case() == "uncased";
+  ANYORDER_ASSIGN_OR_RETURN(
+      const Vocabulary vocabulary,
+      CopyVocabulary(work.imported.vocabulary, work.saved.tokenizer_digest, work.directory));
+  ANYORDER_RETURN_IF_ERROR(WriteTokenizerFiles(vocabulary, settings, work.directory.string()));
+  ANYORDER_RETURN_IF_ERROR(CopyKeptFiles(work.imported.directory, work.directory.string()));
+  return static_cast<int64_t>(vocabulary.pieces.size());
+}
+
+// Writes config.json and the tokenizer of an XLNetLMHeadModel; returns the vocabulary's size.
+absl::StatusOr<int64_t> DescribeXlnet(const Export& work) {
+  const RunConfig& config = work.config;
+  const DType dtype = work.options.files.dtype;
+  const TokenizerSettings settings = {.max_length = config.sampling.seq_len};
+  if (work.imported.exists()) {
+    ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
+    ANYORDER_ASSIGN_OR_RETURN(const int64_t vocab_size, WriteTokenizerOfImport(work, settings));
+    ANYORDER_ASSIGN_OR_RETURN(const std::string original, ReadWholeFile(work.imported.config));
+    ANYORDER_RETURN_IF_ERROR(work.Write(
+        "config.json",
+        UpdatedHfConfigText(original, config, vocab_size, dtype, !work.saved.is_imported())));
+    return vocab_size;
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex dataset,
+                            data::ReadDatasetIndex(config.data.shards));
+  ANYORDER_RETURN_IF_ERROR(CheckMetadata(work.saved, config, dataset));
+  const auto vocab_size = static_cast<int64_t>(dataset.vocab_size);
+  ANYORDER_RETURN_IF_ERROR(
+      work.Write("config.json", HfConfigText(config, vocab_size, dtype, dataset.vocab_ids)));
+  ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfDataset(work, dataset, settings));
+  return vocab_size;
+}
+
+absl::Status WriteXlnet(const Export& work) {
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t vocab_size, DescribeXlnet(work));
+  return work.WriteWeights(
+      XlnetTensors(work.config, ParameterLayout(work.config.model, vocab_size)));
+}
+
+// Of any network: what the checkpoint's own table names. The dataset may be gone.
+absl::Status WriteAnyNetwork(const Export& work) {
+  const RunConfig& config = work.config;
+  ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ParameterInfo> tensors,
+                            ReadSavedParameters(work.checkpoint));
+  ModelDescription model = {.config = config,
+                            .step = work.checkpoint.step(),
+                            .vocab_size = VocabSizeOf(tensors),
+                            .dtype = work.options.files.dtype,
+                            .tokenizer_digest = work.saved.tokenizer_digest};
+  const TokenizerSettings settings = {.max_length = config.sampling.seq_len,
+                                      .objective = config.objective.name};
+  if (work.imported.exists()) {
+    ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfImport(work, settings).status());
+  } else {
+    const absl::StatusOr<data::DatasetIndex> dataset = data::ReadDatasetIndex(config.data.shards);
+    absl::Status found = dataset.status();
+    if (found.ok()) found = CheckMetadata(work.saved, config, *dataset);
+    if (found.ok()) {
+      if (dataset->examples) model.classes = dataset->examples->classes;
+      ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfDataset(work, *dataset, settings));
+    } else {
+      LogWarning(absl::StrCat("the tokenizer is left out: ", found.message()));
+    }
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::string description, DescribeModel(model));
+  ANYORDER_RETURN_IF_ERROR(work.Write("config.json", description));
+  return work.WriteWeights(tensors);
+}
+
+// Writes the files of the export into `directory`, which exists; returns the step they hold.
+absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const RunConfig& config,
+                                 const fs::path& directory) {
+  const bool is_xlnet = options.format == ExportFormat::kHuggingFace;
+  if (is_xlnet) ANYORDER_RETURN_IF_ERROR(CheckIsXlnet(config));
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                            OpenSavedStep(options.run_dir, options.step));
+  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
+  const Export work = {options,          config,    checkpoint,
+                       std::move(saved), directory, ImportedRun(options.run_dir)};
+  ANYORDER_RETURN_IF_ERROR(is_xlnet ? WriteXlnet(work) : WriteAnyNetwork(work));
+  return checkpoint.step();
+}
+
+}  // namespace
+
+absl::Status ExportModel(const ExportOptions& options) {
+  SetLogName("export");
+  ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
+  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
+                            LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  if (config.run.is_private) KeepFilesPrivate();
+  ANYORDER_ASSIGN_OR_RETURN(NewDirectory directory,
+                            NewDirectory::Create(options.output, "--output"));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t step, WriteAll(options, config, directory.path()));
+  ANYORDER_RETURN_IF_ERROR(directory.Publish());
+  absl::PrintF("exported step %d to %s\n", step, directory.output().string());
+  if (options.format == ExportFormat::kSafetensors)
+    absl::PrintF("in PyTorch: Anyorder(\"%s\") of %s/load_anyorder.py\n",
+                 directory.output().string(), ProgramDirectory());
+  return absl::OkStatus();
+}
+
+Subcommand DeclareExport(CLI::App& front) {
+  struct Texts {
+    std::string format = "hf", dtype = "fp32", shard_size;
+  };
+  const auto options = std::make_shared<ExportOptions>();
+  const auto texts = std::make_shared<Texts>();
+  CLI::App* command = AddCommand(
+      front, "export", "Write a checkpoint's weights for other programs.",
+      {"anyorder export --run-dir runs/a --output exported",
+       "anyorder export --run-dir runs/a --format safetensors --dtype bf16 --output exported"});
+  AddRunDir(command, options->run_dir, "run directory");
+  AddStep(command, options->step);
+  AddChoice(command, "--format", texts->format, {"hf", "safetensors"},
+            "hf: a Hugging Face XLNetLMHeadModel; safetensors: named tensors of any run, which "
+            "load_anyorder.py loads into PyTorch");
+  AddChoice(command, "--dtype", texts->dtype, {"fp32", "bf16"}, "element type of the tensors");
+  command
+      ->add_option("--max-shard-size", texts->shard_size,
+                   "split the weights into files of at most this size, with an index, such as 5GB "
+                   "(default: one file)")
+      ->type_name("SIZE");
+  AddPath(command, "--output", options->output, "directory to create; absent or empty")->required();
+  return {command, [options, texts] {
+            if (texts->format == "safetensors") options->format = ExportFormat::kSafetensors;
+            if (texts->dtype == "bf16") options->files.dtype = DType::kBFloat16;
+            if (!texts->shard_size.empty()) {
+              const absl::StatusOr<int64_t> bytes =
+                  ParseByteSize(texts->shard_size, "--max-shard-size");
+              if (!bytes.ok()) return Report(bytes.status());
+              options->files.max_shard_bytes = *bytes;
+            }
+            return Report(ExportModel(*options));
+          }};
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,92 @@
+#include "launcher/huggingface/model_description.h"
+
+#include <nlohmann/json.hpp>
+
+#include <type_traits>
+
+#include "absl/strings/match.h"
+
+#include "core/base/status.h"
+#include "core/config/adaptive_clusters.h"
+#include "core/config/attention_windows.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Every key of section [model], under its own name.
+Json ModelJson(const ModelConfig& model) {
+  Json json = Json::object();
+  const auto visit = [&json](const char* key, const auto& value, auto&&...) {
+    if constexpr (std::is_enum_v<std::decay_t<decltype(value)>>) {
+      json[key] = EnumName(value);
+    } else {
+      json[key] = value;
+    }
+  };
+  ModelConfig::VisitFields(model, visit);
+  return json;
+}
+
+// [layers][heads][left, right, stride], or null.
+absl::StatusOr<Json> WindowsJson(const ModelConfig& model) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<kernels::Band> bands, AttentionWindows(model));
+  if (bands.empty()) return Json(nullptr);
+  Json layers = Json::array();
+  for (size_t i = 0; i < bands.size(); ++i) {
+    if (i % static_cast<size_t>(model.num_heads) == 0) layers.push_back(Json::array());
+    layers.back().push_back({bands[i].left, bands[i].right, bands[i].stride});
+  }
+  return layers;
+}
+
+Json ClustersJson(const ModelConfig& model, int64_t vocab_size) {
+  Json clusters = Json::array();
+  for (const AdaptiveCluster& cluster : AdaptiveClusters(model, vocab_size))
+    clusters.push_back({cluster.begin, cluster.end});
+  return clusters.empty() ? Json(nullptr) : clusters;
+}
+
+Json TaskJson(const TaskConfig& task, const std::vector<std::string>& classes) {
+  if (!task.has_head()) return nullptr;
+  Json json = {{"name", ExampleTaskName(task.task)},
+               {"num_classes", task.num_classes},
+               {"sequences", task.num_sequences()},
+               {"outputs", task.num_outputs()}};
+  if (!classes.empty()) json["classes"] = classes;
+  return json;
+}
+
+}  // namespace
+
+int64_t VocabSizeOf(const std::vector<ParameterInfo>& parameters) {
+  int64_t size = 0;
+  for (const ParameterInfo& info : parameters) {
+    if (info.name == "transformer.word_embedding.weight" ||
+        absl::StartsWith(info.name, "transformer.word_emb.emb_layers."))
+      size += info.shape[0];
+  }
+  return size;
+}
+
+absl::StatusOr<std::string> DescribeModel(const ModelDescription& model) {
+  const ModelConfig& network = model.config.model;
+  ANYORDER_ASSIGN_OR_RETURN(const Json windows, WindowsJson(network));
+  const Json json = {{"model_type", kAnyorderModelType},
+                     {"format_version", 1},
+                     {"objective", model.config.objective.name},
+                     {"step", model.step},
+                     {"torch_dtype", model.dtype == DType::kBFloat16 ? "bfloat16" : "float32"},
+                     {"vocab_size", model.vocab_size},
+                     {"seq_len", model.config.sampling.seq_len},
+                     {"network", ModelJson(network)},
+                     {"windows", windows},
+                     {"clusters", ClustersJson(network, model.vocab_size)},
+                     {"task", TaskJson(network.task, model.classes)},
+                     {"next_sentence_head", network.next_sentence_head},
+                     {"tokenizer_digest", model.tokenizer_digest}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,36 @@
+// config.json of `export --format safetensors`: all that a loader of the tensors must know of the
+// network (README.md, "Safetensors" lists its members; load_anyorder.py reads them).
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/base/dtype.h"
+#include "core/network/tensors/parameters.h"
+#include "core/train/run/run_config.h"
+
+namespace anyorder::launcher {
+
+// "model_type" of such a config.json.
+inline constexpr char kAnyorderModelType[] = "anyorder";
+
+struct ModelDescription {
+  RunConfig config;
+  int64_t step = 0;
+  int64_t vocab_size = 0;
+  DType dtype = DType::kFloat32;     // of the exported tensors
+  std::vector<std::string> classes;  // names of a classifier's labels, if they have any
+  std::string tokenizer_digest;
+};
+
+// The tokens that a network with these parameters embeds; 0 if it has no table of tokens.
+int64_t VocabSizeOf(const std::vector<ParameterInfo>& parameters);
+
+// InvalidArgument for windows that cannot be read.
+absl::StatusOr<std::string> DescribeModel(const ModelDescription& model);
+
+}  // namespace anyorder::launcher

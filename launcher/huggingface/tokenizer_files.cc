@@ -1,0 +1,252 @@
+#include "launcher/huggingface/tokenizer_files.h"
+
+#include <nlohmann/json.hpp>
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cctype>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "core/base/file_system.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kWordMark[] = "\u2581";
+// Python's str.isspace(), by which lines are split and stripped.
+constexpr char kSpaces[] =
+    "[\\x{0009}-\\x{000d}\\x{001c}-\\x{0020}\\x{0085}\\x{00a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}"
+    "\\x{2029}\\x{202f}\\x{205f}\\x{3000}]+";
+// Python's lower() gives a sigma at the end of a word another form; `Lowercase` below knows letters
+// only one by one.
+constexpr char kFinalSigma[] =
+    "\\p{Cased}\\p{Case_Ignorable}*\\K\u03a3(?!\\p{Case_Ignorable}*\\p{Cased})";
+// Below any score: pieces that text must not become.
+constexpr double kNeverChosen = 100;
+
+Json Replace(const Json& pattern, const char* content) {
+  return {{"type", "Replace"}, {"pattern", pattern}, {"content", content}};
+}
+Json Regex(const std::string& text) { return {{"Regex", text}}; }
+Json Literal(const char* text) { return {{"String", text}}; }
+Json Strip() { return {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}}; }
+
+// A class of all code points that combine with the one before them (accents): in no other way can
+// the library say so, since its own StripAccents also drops marks of class 0.
+std::string CombiningMarks() {
+  std::string marks;
+  constexpr utf8proc_int32_t kEnd = 0x110000;
+  for (utf8proc_int32_t first = 0; first < kEnd; ++first) {
+    utf8proc_int32_t end = first;
+    while (end < kEnd && utf8proc_get_property(end)->combining_class != 0) ++end;
+    if (end == first) continue;
+    absl::StrAppend(&marks, "\\x{", absl::Hex(first), "}-\\x{", absl::Hex(end - 1), "}");
+    first = end;
+  }
+  return absl::StrCat("[", marks, "]");
+}
+
+// data/prep/cleaning.h step by step, then what SentencePiece does before it looks for pieces.
+Json Normalizer(const Vocabulary& vocabulary, bool is_uncased) {
+  Json steps = {Replace(Regex(kSpaces), " "), Strip(),
+                Replace(Literal("``"), "\""), Replace(Literal("''"), "\""),
+                Json{{"type", "NFKD"}},       Replace(Regex(CombiningMarks()), "")};
+  if (is_uncased) {
+    steps.push_back(Replace(Regex(kFinalSigma), "\u03c2"));
+    steps.push_back({{"type", "Lowercase"}});
+  }
+  if (!vocabulary.charsmap.empty()) {
+    // The map composes what belongs together, the library's reader of it only what is one grapheme.
+    steps.push_back({{"type", "NFC"}});
+    steps.push_back({{"type", "Precompiled"},
+                     {"precompiled_charsmap", absl::Base64Escape(vocabulary.charsmap)}});
+  }
+  for (const Json& step :
+       {Replace(Regex(" +"), " "), Strip(), Json{{"type", "Prepend"}, {"prepend", kWordMark}},
+        Replace(Literal(" "), kWordMark)})
+    steps.push_back(step);
+  return {{"type", "Sequence"}, {"normalizers", steps}};
+}
+
+Json Split(const Json& pattern, const char* behavior) {
+  return {{"type", "Split"}, {"pattern", pattern}, {"behavior", behavior}, {"invert", false}};
+}
+
+// Of characters each is a token, else words are found first: no piece goes beyond one.
+Json PreTokenizer(VocabularyType type) {
+  if (type == VocabularyType::kCharacters) return Split(Regex("(?m:.)"), "Isolated");
+  return Split(Literal(kWordMark), "MergedWithNext");
+}
+
+// The digit-comma rule of data/prep/sentencepiece_bridge.h never leaves such a piece in a text.
+bool EndsInDigitComma(const std::string& piece) {
+  if (piece.size() < 2 || piece.back() != ',') return false;
+  size_t start = piece.size() - 2;
+  while (start > 0 && (static_cast<unsigned char>(piece[start]) & 0xC0) == 0x80) --start;
+  utf8proc_int32_t last = 0;
+  utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(piece.data()) + start,
+                   static_cast<utf8proc_ssize_t>(piece.size() - 1 - start), &last);
+  return utf8proc_category(last) == UTF8PROC_CATEGORY_ND;
+}
+
+bool IsSpecial(const VocabularyPiece& piece) {
+  return piece.type == PieceType::kControl || piece.type == PieceType::kUnknown;
+}
+
+Json Model(const Vocabulary& vocabulary) {
+  const bool is_unigram = vocabulary.type == VocabularyType::kUnigram;
+  Json entries = is_unigram ? Json::array() : Json::object();
+  int64_t id = 0, unknown = 0;
+  for (const VocabularyPiece& piece : vocabulary.pieces) {
+    if (piece.type == PieceType::kUnknown) unknown = id;
+    const bool is_kept_out = IsSpecial(piece) || EndsInDigitComma(piece.text);
+    if (is_unigram) {
+      entries.push_back({piece.text, piece.score - (is_kept_out ? kNeverChosen : 0)});
+    } else {
+      entries[piece.text] = id;
+    }
+    ++id;
+  }
+  if (!is_unigram) return {{"type", "WordLevel"}, {"vocab", entries}, {"unk_token", "<unk>"}};
+  return {{"type", "Unigram"}, {"unk_id", unknown}, {"vocab", entries}, {"byte_fallback", false}};
+}
+
+// Found in a text before anything else is done to it, so that users can write <mask>.
+Json AddedTokens(const Vocabulary& vocabulary) {
+  Json tokens = Json::array();
+  int64_t id = 0;
+  for (const VocabularyPiece& piece : vocabulary.pieces) {
+    if (IsSpecial(piece)) {
+      tokens.push_back({{"id", id},
+                        {"content", piece.text},
+                        {"single_word", false},
+                        {"lstrip", piece.text == "<mask>"},
+                        {"rstrip", false},
+                        {"normalized", false},
+                        {"special", true}});
+    }
+    ++id;
+  }
+  return tokens;
+}
+
+// What an objective's inputs look like: one text, two texts. `A` and `B` are the texts, behind each
+// part stands its segment.
+struct InputFrame {
+  const char* objective;
+  const char* one;
+  const char* two;
+};
+constexpr InputFrame kXlnetFrame = {"", "A:0 <sep>:0 <cls>:2", "A:0 <sep>:0 B:1 <sep>:1 <cls>:2"};
+constexpr InputFrame kFrames[] = {
+    {"permutation_lm", kXlnetFrame.one, kXlnetFrame.two},
+    {"dae", kXlnetFrame.one, kXlnetFrame.two},
+    {"bert", "<cls>:0 A:0 <sep>:0", "<cls>:0 A:0 <sep>:0 B:1 <sep>:1"},
+    {"unilm", "<cls>:0 A:0 <sep>:0", "<cls>:0 A:0 <sep>:0 B:1 <sep>:1"},
+    {"unilmv2", "<cls>:0 A:0 <sep>:0", "<cls>:0 A:0 <sep>:0 B:1 <sep>:1"},
+    {"unilm_seq2seq", "<cls>:4 A:4 <sep>:4", "<cls>:4 A:4 <sep>:4 B:5 <sep>:5"},
+    {"unilmv2_seq2seq", "<cls>:0 A:0 <sep>:0", "<cls>:0 A:0 <sep>:0 B:1 <sep>:1"},
+    {"gpt_classifier", "<s>:0 A:0 <cls>:0", "<s>:0 A:0 <sep>:0 B:0 <cls>:0"},
+    {"longformer", "<cls>:0 A:0", "<cls>:0 A:0 B:0"}};
+
+Json FrameParts(const char* parts) {
+  Json list = Json::array();
+  for (const absl::string_view part : absl::StrSplit(parts, ' ')) {
+    const std::vector<std::string> sides = absl::StrSplit(part, ':');
+    const bool is_text = sides[0] == "A" || sides[0] == "B";
+    list.push_back({{is_text ? "Sequence" : "SpecialToken",
+                     {{"id", sides[0]}, {"type_id", sides[1][0] - '0'}}}});
+  }
+  return list;
+}
+
+// Null for text that stands alone.
+Json PostProcessor(const Vocabulary& vocabulary, const std::string& objective) {
+  const InputFrame* frame = objective.empty() ? &kXlnetFrame : nullptr;
+  for (const InputFrame& candidate : kFrames)
+    if (objective == candidate.objective) frame = &candidate;
+  if (frame == nullptr) return nullptr;
+  Json special = Json::object();
+  int64_t id = 0;
+  for (const VocabularyPiece& piece : vocabulary.pieces) {
+    if (absl::StrContains(frame->two, absl::StrCat(piece.text, ":")) && IsSpecial(piece))
+      special[piece.text] = {{"id", piece.text}, {"ids", {id}}, {"tokens", {piece.text}}};
+    ++id;
+  }
+  return {{"type", "TemplateProcessing"},
+          {"single", FrameParts(frame->one)},
+          {"pair", FrameParts(frame->two)},
+          {"special_tokens", special}};
+}
+
+// <eop> is none: text may hold it, and it is a piece like any other.
+Json SpecialTokens() {
+  return {{"bos_token", "<s>"},     {"eos_token", "</s>"},
+          {"unk_token", "<unk>"},   {"sep_token", "<sep>"},
+          {"pad_token", "<pad>"},   {"cls_token", "<cls>"},
+          {"mask_token", "<mask>"}, {"additional_special_tokens", {"<eod>"}}};
+}
+
+Json TokenizerConfig(const TokenizerSettings& settings) {
+  Json json = SpecialTokens();
+  // Loads tokenizer.json as it is. transformers' own class for XLNet would, from version 5 on,
+  // replace all of it but the pieces.
+  json["tokenizer_class"] = "PreTrainedTokenizerFast";
+  json["do_lower_case"] = settings.is_uncased;
+  json["remove_space"] = true;
+  json["keep_accents"] = false;  // data/prep/cleaning.h drops them always
+  json["clean_up_tokenization_spaces"] = false;
+  json["padding_side"] = settings.objective.empty() ? "left" : "right";
+  json["model_max_length"] = settings.max_length;
+  // From version 5 on transformers gives segments only to those who ask.
+  json["model_input_names"] = {"input_ids", "token_type_ids", "attention_mask"};
+  return json;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> TokenizerText(const Vocabulary& vocabulary,
+                                          const TokenizerSettings& settings) {
+  if (vocabulary.type == VocabularyType::kBpe)
+    return absl::UnimplementedError("the vocabulary was trained by byte-pair encoding");
+  if (!vocabulary.has_xlnet_spaces)
+    return absl::UnimplementedError("the vocabulary has other rules for spaces than XLNet's");
+  const Json json = {{"version", "1.0"},
+                     {"truncation", nullptr},
+                     {"padding", nullptr},
+                     {"added_tokens", AddedTokens(vocabulary)},
+                     {"normalizer", Normalizer(vocabulary, settings.is_uncased)},
+                     {"pre_tokenizer", PreTokenizer(vocabulary.type)},
+                     {"post_processor", PostProcessor(vocabulary, settings.objective)},
+                     {"decoder",
+                      {{"type", "Metaspace"},
+                       {"replacement", kWordMark},
+                       {"prepend_scheme", "always"},
+                       {"split", true}}},
+                     {"model", Model(vocabulary)}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+absl::Status WriteTokenizerFiles(const Vocabulary& vocabulary, const TokenizerSettings& settings,
+                                 const std::string& directory) {
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, "special_tokens_map.json"),
+                                               SpecialTokens().dump(2) + "\n"));
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, "tokenizer_config.json"),
+                                               TokenizerConfig(settings).dump(2) + "\n"));
+  const absl::StatusOr<std::string> text = TokenizerText(vocabulary, settings);
+  if (text.ok()) return WriteFileAtomically(JoinPath(directory, "tokenizer.json"), *text);
+  LogWarning(absl::StrCat("tokenizer.json is left out: ", text.status().message(),
+                          "; load spiece.model with SentencePiece"));
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,35 @@
+// The tokenizer as Hugging Face's libraries load it, without SentencePiece or protobuf:
+// tokenizer.json (the Rust library `tokenizers`), tokenizer_config.json and
+// special_tokens_map.json. README.md, "Tokenizer", says what they reproduce.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "launcher/huggingface/spiece_file.h"
+
+namespace anyorder::launcher {
+
+struct TokenizerSettings {
+  bool is_uncased = false;
+  int64_t max_length = 0;  // model_max_length
+  // Whose input the special tokens frame; "" for XLNet's.
+  std::string objective;
+};
+
+// The text of tokenizer.json: the clean-up of data/prep/cleaning.h, the model's own normalisation,
+// its pieces and scores; and what stands around a text in the objective's input, if it is texts.
+// Unimplemented, saying why, for a vocabulary that the library cannot express.
+absl::StatusOr<std::string> TokenizerText(const Vocabulary& vocabulary,
+                                          const TokenizerSettings& settings);
+
+// Writes special_tokens_map.json, tokenizer_config.json and, where it can be expressed,
+// tokenizer.json, which is left out with a warning otherwise. I/O errors.
+absl::Status WriteTokenizerFiles(const Vocabulary& vocabulary, const TokenizerSettings& settings,
+                                 const std::string& directory);
+
+}  // namespace anyorder::launcher

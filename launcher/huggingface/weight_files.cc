@@ -1,0 +1,121 @@
+#include "launcher/huggingface/weight_files.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+
+#include "ckpt/safetensors.h"
+#include "core/base/file_system.h"
+#include "core/base/status.h"
+#include "core/train/state/saved_weights.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Read and written at once, so that memory stays small for any model.
+constexpr int64_t kPieceElements = 4 << 20;
+
+using Tensors = std::vector<ParameterInfo>;
+
+std::vector<Tensors> SplitTensors(const Tensors& tensors, const WeightFileOptions& options) {
+  std::vector<Tensors> files(1);
+  int64_t bytes = 0;
+  for (const ParameterInfo& tensor : tensors) {
+    const int64_t size = tensor.shape.num_elements() * SizeOf(options.dtype);
+    if (options.max_shard_bytes > 0 && bytes > 0 && bytes + size > options.max_shard_bytes) {
+      files.emplace_back();
+      bytes = 0;
+    }
+    files.back().push_back(tensor);
+    bytes += size;
+  }
+  return files;
+}
+
+absl::Status WriteTensor(const ckpt::Checkpoint& checkpoint, const ParameterInfo& tensor,
+                         DType dtype, ckpt::SafetensorsWriter& writer) {
+  const int64_t elements = tensor.shape.num_elements();
+  std::vector<float> values(static_cast<size_t>(std::min(elements, kPieceElements)));
+  std::vector<BFloat16> rounded(dtype == DType::kBFloat16 ? values.size() : 0);
+  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
+    const int64_t end = std::min(elements, begin + kPieceElements);
+    if (tensor.offset >= 0) {
+      ANYORDER_RETURN_IF_ERROR(checkpoint.Read(kMasterTensor, tensor.offset + begin,
+                                               tensor.offset + end, values.data()));
+    }
+    const void* data = values.data();
+    if (!rounded.empty()) {
+      std::transform(values.begin(), values.begin() + (end - begin), rounded.begin(),
+                     [](float value) { return BFloat16(value); });
+      data = rounded.data();
+    }
+    ANYORDER_RETURN_IF_ERROR(writer.WriteRange(tensor.name, begin, end, data));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteFile(const ckpt::Checkpoint& checkpoint, const Tensors& tensors, DType dtype,
+                       const std::string& path) {
+  std::vector<ckpt::SafetensorsEntry> entries;
+  for (const ParameterInfo& tensor : tensors) entries.push_back({tensor.name, dtype, tensor.shape});
+  ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
+                            ckpt::SafetensorsWriter::Create(path, entries, {{"format", "pt"}}));
+  for (const ParameterInfo& tensor : tensors)
+    ANYORDER_RETURN_IF_ERROR(WriteTensor(checkpoint, tensor, dtype, writer));
+  return writer.Finish();
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ParseByteSize(absl::string_view text, absl::string_view option) {
+  const auto refused = [&] {
+    return InvalidArgument(option, " is '", text,
+                           "' but must be a number of bytes above 0, such as 5GB, 300MB or 64KiB");
+  };
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  int64_t size = 0;
+  if (!absl::SimpleAtoi(text.substr(0, digits), &size) || size < 1) return refused();
+  std::string unit = absl::AsciiStrToUpper(text.substr(digits));
+  if (unit.empty() || unit == "B") return size;
+  const size_t power = std::string("KMGT").find(unit[0]);
+  const std::string rest = unit.substr(1);
+  if (power == std::string::npos || (rest != "B" && rest != "IB")) return refused();
+  for (size_t i = 0; i <= power; ++i) {
+    const int64_t factor = rest == "B" ? 1000 : 1024;
+    if (size > std::numeric_limits<int64_t>::max() / factor) return refused();
+    size *= factor;
+  }
+  return size;
+}
+
+absl::Status WriteWeightFiles(const ckpt::Checkpoint& checkpoint, const Tensors& tensors,
+                              const WeightFileOptions& options, const std::string& directory) {
+  const std::vector<Tensors> files = SplitTensors(tensors, options);
+  if (files.size() == 1) {
+    return WriteFile(checkpoint, tensors, options.dtype, JoinPath(directory, "model.safetensors"));
+  }
+  Json index = {{"metadata", {{"total_size", 0}}}, {"weight_map", Json::object()}};
+  int64_t total = 0;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string name = absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, files.size());
+    ANYORDER_RETURN_IF_ERROR(
+        WriteFile(checkpoint, files[i], options.dtype, JoinPath(directory, name)));
+    for (const ParameterInfo& tensor : files[i]) {
+      index["weight_map"][tensor.name] = name;
+      total += tensor.shape.num_elements() * SizeOf(options.dtype);
+    }
+  }
+  index["metadata"]["total_size"] = total;
+  return WriteFileAtomically(JoinPath(directory, "model.safetensors.index.json"),
+                             index.dump(2) + "\n");
+}
+
+}  // namespace anyorder::launcher

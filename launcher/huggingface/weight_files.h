@@ -1,0 +1,37 @@
+// Exported weights as safetensors: model.safetensors, or, split as Hugging Face does it,
+// model-00001-of-0000N.safetensors and model.safetensors.index.json.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "ckpt/reader.h"
+#include "core/base/dtype.h"
+#include "core/network/tensors/parameters.h"
+
+namespace anyorder::launcher {
+
+struct WeightFileOptions {
+  DType dtype = DType::kFloat32;  // or kBFloat16: rounded to nearest even
+  int64_t max_shard_bytes = 0;    // bytes of tensors in a file; 0: no limit
+};
+
+// "5GB", "300MB", "64KiB" or a number of bytes, as save_pretrained's max_shard_size: powers of 1000
+// or, with an i, of 1024. InvalidArgument naming `option` for any other text, and for 0.
+absl::StatusOr<int64_t> ParseByteSize(absl::string_view text, absl::string_view option);
+
+// Writes `tensors` of the checkpoint's weights to `directory`; those of offset -1 are zeros. In
+// their order, each in the file before unless that would be too large; a larger tensor has a file
+// of its own. Reads and writes a piece at a time.
+// Errors: DataLoss of the checkpoint; I/O.
+absl::Status WriteWeightFiles(const ckpt::Checkpoint& checkpoint,
+                              const std::vector<ParameterInfo>& tensors,
+                              const WeightFileOptions& options, const std::string& directory);
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,304 @@
+// What `anyorder export` writes of any run, and how an export says what it is.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+#include "ckpt/reader.h"
+#include "core/base/dtype.h"
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "launcher/huggingface/exchange.h"
+#include "launcher/huggingface/hf_model.h"
+#include "launcher/huggingface/model_directory.h"
+#include "launcher/huggingface/tokenizer_files.h"
+#include "tests/launcher/huggingface/hf_directory.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(ParseByteSizeTest, TakesTheUnitsOfHuggingFace) {
+  const std::pair<const char*, int64_t> kSizes[] = {{"7", 7},
+                                                    {"7B", 7},
+                                                    {"2kb", 2000},
+                                                    {"300MB", 300000000},
+                                                    {"64KiB", 65536},
+                                                    {"5GB", 5000000000},
+                                                    {"1TiB", int64_t{1} << 40}};
+  for (const auto& [text, bytes] : kSizes) {
+    const auto parsed = ParseByteSize(text, "--max-shard-size");
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, bytes) << text;
+  }
+  for (const char* text : {"", "0", "GB", "-1", "5XB", "1.5GB", "5 GB", "5G", "99999999999TB"}) {
+    const absl::Status status = ParseByteSize(text, "--max-shard-size").status();
+    EXPECT_EQ(ExitStatusFor(status), kExitUsage) << text;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("--max-shard-size is '", text, "'")));
+  }
+}
+
+// A run at step 0 whose weights are those of a hand-made model.
+class ExportTest : public ::testing::Test {
+ protected:
+  // Returns what is said on stderr.
+  std::string Import(const std::vector<std::string>& overrides) {
+    model_.Write(root_ + "/hf");
+    ::testing::internal::CaptureStderr();
+    const absl::Status status = ImportHuggingFace({root_ + "/hf", root_ + "/run", "", overrides});
+    std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(status.ok()) << status;
+    return said;
+  }
+  absl::Status Export(const std::string& name, ExportFormat format,
+                      const WeightFileOptions& files = {}) const {
+    return ExportModel({root_ + "/run", -1, root_ + "/" + name, format, files});
+  }
+  Json Read(const std::string& file) const {
+    const auto text = ReadWholeFile(root_ + "/" + file);
+    EXPECT_TRUE(text.ok()) << text.status();
+    return Json::parse(text.ok() ? *text : "{}");
+  }
+
+  const TemporaryDirectory directory_;
+  const std::string& root_ = directory_.path();
+  HfDirectory model_;
+};
+
+TEST_F(ExportTest, RunsThatXlnetCannotBeGiveTheirWeightsUnderTheirNames) {
+  // The warning comes with the import, not when the training is done.
+  EXPECT_THAT(Import({"objective.name=causal_lm"}),
+              AllOf(HasSubstr("`anyorder export --format hf` will not be available"),
+                    HasSubstr("objective.name is causal_lm"), HasSubstr("--format safetensors")));
+  const absl::Status refused = Export("x", ExportFormat::kHuggingFace);
+  EXPECT_EQ(ExitStatusFor(refused), kExitData);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--format safetensors exports any"));
+
+  const absl::Status exported = Export("out", ExportFormat::kSafetensors);
+  ASSERT_TRUE(exported.ok()) << exported;
+  const auto reader = ckpt::SafetensorsReader::Open(root_ + "/out/model.safetensors");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  ASSERT_EQ(reader->tensors().size(), model_.tensors.size());
+  for (const HfTensor& tensor : model_.tensors) {
+    std::string bytes(tensor.bytes.size(), '\0');
+    ASSERT_TRUE(
+        reader->Read(tensor.entry.name, 0, tensor.entry.shape.num_elements(), bytes.data()).ok());
+    EXPECT_EQ(bytes, tensor.bytes) << tensor.entry.name;
+  }
+  const Json config = Read("out/config.json");
+  EXPECT_EQ(config["model_type"], "anyorder");
+  EXPECT_EQ(config["objective"], "causal_lm");
+  EXPECT_EQ(config["vocab_size"], 14);
+  EXPECT_EQ(config["network"]["num_layers"], 2);
+  EXPECT_EQ(config["network"]["positions"], "relative");
+  EXPECT_TRUE(config["windows"].is_null() && config["clusters"].is_null());
+  EXPECT_TRUE(fs::exists(root_ + "/out/tokenizer.json"));
+}
+
+TEST_F(ExportTest, AnXlnetRunIsImportedWithoutAWarning) { EXPECT_THAT(Import({}), IsEmpty()); }
+
+TEST_F(ExportTest, WeightsInShardsAndRoundedComeBackByImport) {
+  Import({});
+  const WeightFileOptions files = {.dtype = DType::kBFloat16, .max_shard_bytes = 400};
+  ASSERT_TRUE(Export("parts", ExportFormat::kHuggingFace, files).ok());
+  EXPECT_EQ(Read("parts/config.json")["torch_dtype"], "bfloat16");
+  const Json index = Read("parts/model.safetensors.index.json");
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : index["weight_map"].items()) names.insert(file);
+  EXPECT_GT(names.size(), 2u);
+  int64_t total = 0;
+  for (const std::string& name : names) {
+    const auto part = ckpt::SafetensorsReader::Open(root_ + "/parts/" + name);
+    ASSERT_TRUE(part.ok()) << part.status();
+    int64_t bytes = 0;
+    for (const auto& tensor : part->tensors()) bytes += 2 * tensor.entry.shape.num_elements();
+    EXPECT_TRUE(bytes <= 400 || part->tensors().size() == 1) << name << " has " << bytes;
+    total += bytes;
+  }
+  EXPECT_EQ(index["metadata"]["total_size"], total);
+  EXPECT_EQ(index["weight_map"].size(), model_.tensors.size());
+
+  const absl::Status imported = ImportHuggingFace({root_ + "/parts", root_ + "/run2", "", {}});
+  ASSERT_TRUE(imported.ok()) << imported;
+  ASSERT_TRUE(ExportModel({root_ + "/run2", -1, root_ + "/again"}).ok());
+  const auto reader = ckpt::SafetensorsReader::Open(root_ + "/again/model.safetensors");
+  for (const HfTensor& tensor : model_.tensors) {
+    const auto elements = static_cast<size_t>(tensor.entry.shape.num_elements());
+    std::vector<float> before(elements), after(elements);
+    std::memcpy(before.data(), tensor.bytes.data(), tensor.bytes.size());
+    ASSERT_TRUE(
+        reader->Read(tensor.entry.name, 0, static_cast<int64_t>(elements), after.data()).ok());
+    for (size_t i = 0; i < elements; ++i)
+      ASSERT_EQ(after[i], static_cast<float>(BFloat16(before[i]))) << tensor.entry.name;
+  }
+}
+
+TEST_F(ExportTest, WithoutItsDatasetOnlyTheTokenizerIsLeftOut) {
+  Import({"objective.name=causal_lm"});
+  fs::remove_all(root_ + "/run/import");  // as if it had been trained on shards that are gone
+  ::testing::internal::CaptureStderr();
+  const absl::Status exported = Export("out", ExportFormat::kSafetensors);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(exported.ok()) << exported;
+  EXPECT_THAT(said, HasSubstr("the tokenizer is left out"));
+  EXPECT_TRUE(fs::exists(root_ + "/out/model.safetensors"));
+  EXPECT_FALSE(fs::exists(root_ + "/out/tokenizer.json"));
+}
+
+TEST_F(ExportTest, ADirectoryOfWeightsSaysWhatItIs) {
+  Import({});
+  ASSERT_TRUE(Export("hf2", ExportFormat::kHuggingFace).ok());
+  ASSERT_TRUE(Export("out", ExportFormat::kSafetensors, {.max_shard_bytes = 400}).ok());
+  for (const char* name : {"hf2", "out"}) {
+    const std::string path = root_ + "/" + name;
+    ASSERT_TRUE(IsModelDirectory(path));
+    const auto json = DescribeModelDirectory({path, /*verify=*/true, /*with_tensors=*/true});
+    ASSERT_TRUE(json.ok()) << json.status();
+    EXPECT_EQ((*json)["kind"], "model");
+    EXPECT_EQ((*json)["model_type"], name == std::string("out") ? "anyorder" : "xlnet");
+    EXPECT_EQ((*json)["num_tensors"], model_.tensors.size());
+    EXPECT_EQ((*json)["tensors"].size(), model_.tensors.size());
+    EXPECT_EQ((*json)["dtype"], "F32");
+    EXPECT_EQ((*json)["tokenizer"].size(), 3u);
+    EXPECT_THAT((*json)["verified"].get<std::string>(), HasSubstr("every value was read"));
+  }
+  const float infinity = INFINITY;
+  std::memcpy(model_.Tensor("transformer.mask_emb").bytes.data() + 8, &infinity, sizeof infinity);
+  WriteSafetensors(root_ + "/hf2/model.safetensors", model_.tensors);
+  EXPECT_TRUE(DescribeModelDirectory({root_ + "/hf2"}).ok());
+  const absl::Status bad = DescribeModelDirectory({root_ + "/hf2", /*verify=*/true}).status();
+  EXPECT_EQ(ExitStatusFor(bad), kExitData);
+  EXPECT_THAT(std::string(bad.message()),
+              HasSubstr("'transformer.mask_emb' holds inf as element 2"));
+}
+
+TEST_F(ExportTest, ImportNamesTheFormatThatFitsItsInput) {
+  Import({});
+  ASSERT_TRUE(Export("out", ExportFormat::kSafetensors).ok());
+  const auto refusal = [](const absl::Status& status) {
+    EXPECT_FALSE(status.ok());
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal(ImportHuggingFace({root_ + "/run", root_ + "/new", "", {}})),
+              HasSubstr("is a run directory; use --format run"));
+  EXPECT_THAT(refusal(ImportHuggingFace({root_ + "/out", root_ + "/new", "", {}})),
+              HasSubstr("import the run itself with --format run"));
+  ImportRunOptions run;
+  run.input = root_ + "/hf";
+  run.output = root_ + "/new";
+  EXPECT_THAT(refusal(ImportRun(run)), HasSubstr("use --format hf"));
+}
+
+TEST_F(ExportTest, ImportSaysHowMuchItReadsWritesAndWillTrain) {
+  ::testing::internal::CaptureStdout();
+  Import({"train.steps=1000"});
+  const std::string said = ::testing::internal::GetCapturedStdout();
+  EXPECT_THAT(said, AllOf(HasSubstr(absl::StrCat("reading ", model_.tensors.size(), " tensors, ")),
+                          HasSubstr("writing the first checkpoint, "),
+                          HasSubstr("training: 1000 steps of 32 sequences of 512 tokens"),
+                          HasSubstr("16384000 tokens in all; about ")));
+}
+
+// tokenizer.json; that it gives the same ids is tests/parity/tokenizer_parity.py's.
+class TokenizerTextTest : public ::testing::Test {
+ protected:
+  Vocabulary XlnetVocabulary() {
+    Vocabulary vocabulary;
+    for (const auto& [text, type] : HfDirectory().pieces)
+      vocabulary.pieces.push_back({text, static_cast<PieceType>(type), -2.0f});
+    vocabulary.pieces.push_back(
+        {"\u2581"
+         "1,",
+         PieceType::kNormal, -3.0f});
+    vocabulary.pieces.push_back({"\u0663,", PieceType::kNormal, -3.0f});
+    vocabulary.pieces.push_back({",", PieceType::kNormal, -3.0f});
+    vocabulary.charsmap = "map";
+    return vocabulary;
+  }
+  Json Text(const Vocabulary& vocabulary, const TokenizerSettings& settings) {
+    const auto text = TokenizerText(vocabulary, settings);
+    EXPECT_TRUE(text.ok()) << text.status();
+    return text.ok() ? Json::parse(*text) : Json::object();
+  }
+};
+
+TEST_F(TokenizerTextTest, KeepsIdsAndScoresButForWhatTextNeverBecomes) {
+  const Json json = Text(XlnetVocabulary(), {.is_uncased = true});
+  const Json& vocab = json["model"]["vocab"];
+  EXPECT_EQ(json["model"]["type"], "Unigram");
+  ASSERT_EQ(vocab.size(), 17u);
+  EXPECT_EQ(vocab[8], Json({"<eop>", -2.0})) << "a piece like any other";
+  EXPECT_EQ(vocab[6][1], -102.0) << "<mask>";
+  EXPECT_EQ(vocab[14][1], -103.0) << "the digit-comma rule";
+  EXPECT_EQ(vocab[15][1], -103.0) << "of any script's digits";
+  EXPECT_EQ(vocab[16][1], -3.0) << "a comma alone";
+  EXPECT_EQ(json["added_tokens"].size(), 8u);
+  const std::string normalizer = json["normalizer"].dump();
+  EXPECT_THAT(normalizer, AllOf(HasSubstr("\"Lowercase\""), HasSubstr("\\\\x{300}-\\\\x{34e}"),
+                                HasSubstr("\"precompiled_charsmap\":\"bWFw\"")));
+  EXPECT_EQ(Text(XlnetVocabulary(), {})["normalizer"].dump().find("Lowercase"), std::string::npos);
+}
+
+TEST_F(TokenizerTextTest, FramesTextsAsTheObjectiveReadsThem) {
+  const auto single = [&](const char* objective) {
+    return absl::StrReplaceAll(
+        Text(XlnetVocabulary(), {.objective = objective})["post_processor"]["single"].dump(),
+        {{"\"", ""}});
+  };
+  EXPECT_EQ(single(""),
+            "[{Sequence:{id:A,type_id:0}},{SpecialToken:{id:<sep>,type_id:0}},"
+            "{SpecialToken:{id:<cls>,type_id:2}}]");
+  EXPECT_EQ(single("permutation_lm"), single(""));
+  EXPECT_EQ(single("bert").substr(0, 41), "[{SpecialToken:{id:<cls>,type_id:0}},{Seq");
+  EXPECT_TRUE(Text(XlnetVocabulary(), {.objective = "gpt"})["post_processor"].is_null());
+}
+
+TEST_F(TokenizerTextTest, OtherVocabulariesAreExpressedOrRefused) {
+  Vocabulary words = XlnetVocabulary();
+  words.type = VocabularyType::kWords;
+  const Json json = Text(words, {});
+  EXPECT_EQ(json["model"]["type"], "WordLevel");
+  EXPECT_EQ(json["model"]["vocab"]["p9"], 9);
+  words.type = VocabularyType::kBpe;
+  EXPECT_TRUE(absl::IsUnimplemented(TokenizerText(words, {}).status()));
+  words = XlnetVocabulary();
+  words.has_xlnet_spaces = false;
+  EXPECT_TRUE(absl::IsUnimplemented(TokenizerText(words, {}).status()));
+}
+
+TEST(ParseVocabularyTest, ReadsScoresTypeAndRules) {
+  const std::string piece = std::string("\x0a\x01x\x15\0\0\x80\xBF", 8);
+  const auto field = [](char number, const std::string& bytes) {
+    return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+  };
+  const std::string pieces = field(1, piece);
+  auto parsed = ParseVocabulary(pieces + field(2, "\x18\x04") + field(3, "\x12\x02mm"), "x");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->pieces[0].score, -1.0f);
+  EXPECT_EQ(parsed->type, VocabularyType::kCharacters);
+  EXPECT_EQ(parsed->charsmap, "mm");
+  EXPECT_TRUE(parsed->has_xlnet_spaces);
+  // No mark before the first word; bytes for unknown characters.
+  for (const std::string& rule : {field(3, std::string("\x18\0", 2)), field(2, "\x98\x02\x01")}) {
+    parsed = ParseVocabulary(pieces + rule, "x");
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_FALSE(parsed->has_xlnet_spaces);
+  }
+  EXPECT_TRUE(absl::IsDataLoss(ParseVocabulary(pieces + field(2, "\x18"), "x").status()));
+}
+
+}  // namespace
+}  // namespace anyorder::launcher

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Every objective's network, exported as named tensors, in launcher/huggingface/load_anyorder.py: its numbers must be ours.
+
+For each line of CASES: trains a small run for a few steps, exports it, dumps what our network makes of the run's own batches
+(parity_dump) and asks the loader for the same.
+
+Usage: weights_parity.py [NAME...], some of the cases only.
+Exit status: 0 they agree, 1 they do not, 77 torch is missing.
+"""
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import hf_model
+import masks
+import run_programs
+import torch
+from measures import Measures, print_header, print_table
+
+STEPS = 2  # without memory, and with what the first left
+# As in xlnet_parity.py: what two orders of summation in fp32 make of two or three small layers.
+TOLERANCE = 2e-5
+
+SMALL = {
+    "model.num_layers": 2, "model.model_dim": 32, "model.num_heads": 2, "model.head_dim": 16, "model.ffn_dim": 48,
+    "model.dropout": 0, "model.attention_dropout": 0, "model.init_range": 0.2,
+    "train.global_batch_size": 4, "train.micro_batch_size": 1, "train.steps": 3, "optimizer.warmup_steps": 1,
+    "optimizer.learning_rate": 3e-3, "checkpoint.every": 0, "cpu.threads": 1}
+SHORT = {"sampling.seq_len": 48}
+PAIRS = {**SHORT, "sampling.reuse_len": 24, "sampling.num_predict": 8}
+LEARNED = {"model.max_positions": 64}
+# name: configuration, what differs from SMALL, and the dataset if it is not plain text. Together
+# they have every kind of position, segment, window, softmax and head.
+CASES = {
+    "permutation_lm": ("xlnet-tiny", {**PAIRS, "sampling.perm_size": 24, "model.mem_len": 20}),
+    "shared biases, next sentence, odd heads": ("xlnet-tiny", {
+        **PAIRS, "sampling.perm_size": 24, "model.mem_len": 20, "model.untie_r": "false", "model.clamp_len": 9,
+        "model.head_dim": 10, "objective.next_sentence": "true"}),
+    "dae": ("dae-tiny", {**PAIRS, "model.mem_len": 20, "objective.next_sentence": "true"}),
+    "causal_lm": ("transformer-xl-tiny", {**SHORT, "model.mem_len": 30}),
+    "adaptive softmax": ("transformer-xl-words-tiny", {**SHORT, "model.mem_len": 30, "model.cutoffs": "100,200"}),
+    "adaptive softmax, projected": ("transformer-xl-words-tiny", {
+        **SHORT, "model.mem_len": 0, "model.same_length": "off", "model.cutoffs": "100,200", "model.div_val": 2}),
+    "gpt": ("gpt-tiny", {**SHORT, **LEARNED}),
+    "rotary positions": ("gpt-tiny", {**SHORT, "model.positions": "rope", "model.layer_norm": "pre"}),
+    "t5's decoder bias": ("gpt-tiny", {**SHORT, "model.positions": "none", "model.position_bias": "t5_causal"}),
+    "gpt_classifier": ("gpt-classify-tiny", {**SHORT, **LEARNED, "objective.num_classes": 3}, "classification"),
+    "multiple choice": ("gpt-classify-tiny", {
+        **SHORT, **LEARNED, "objective.num_classes": 3, "objective.task": "multiple_choice"}, "multiple_choice"),
+    "bert": ("bert-tiny", {**PAIRS, **LEARNED}),
+    "masked_diffusion": ("masked-diffusion-tiny", SHORT),
+    "block_diffusion": ("block-diffusion-tiny", SHORT),
+    "eso_lm": ("eso-lm-tiny", SHORT),
+    "a3": ("a3-tiny", SHORT),
+    "as_arm": ("as-arm-tiny", SHORT),
+    "unilm": ("unilm-tiny", {**PAIRS, **LEARNED}),
+    "unilm_seq2seq": ("unilm-seq2seq-tiny", {**SHORT, **LEARNED}, "generation"),
+    "unilmv2": ("unilmv2-tiny", {**PAIRS, **LEARNED}),
+    "unilmv2_seq2seq": ("unilmv2-seq2seq-tiny", {**SHORT, **LEARNED}, "generation"),
+    "longformer": ("longformer-tiny", {
+        **SHORT, **LEARNED, "sampling.num_predict": 8, "sampling.global_stride": 16, "model.attention_windows": "6:6; 4:2:2"}),
+    "longformer's causal model": ("longformer-char-tiny", {
+        **SHORT, "model.attention_windows": "8:0; 12:0 / 12:0:2", "model.mem_len": 16}),
+}
+
+
+def loader():
+    path = Path(os.environ["ANYORDER_SOURCE"]) / "launcher/huggingface/load_anyorder.py"
+    spec = importlib.util.spec_from_file_location("load_anyorder", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def by_lane(facts, name, lanes, content):
+    """An array of all rows, content rows of all lanes first, as [lanes, rows of a lane]."""
+    values = facts[name]
+    first, rest = values[:lanes * content], values[lanes * content:]
+    return torch.cat([first.reshape(lanes, -1), rest.reshape(lanes, -1)], 1)
+
+
+def states_of(hidden, rows, content):
+    """The states of rows that are numbered as `by_lane` takes them."""
+    lanes, total, dim = hidden.shape
+    flat = torch.cat([hidden[:, :content].reshape(-1, dim), hidden[:, content:].reshape(-1, dim)])
+    return flat[rows.long()]
+
+
+def inputs_of(facts, memory):
+    """What the loader is asked: the batch's own rows, keys, positions and segments."""
+    tokens = facts["input"].long()
+    lanes, content = tokens.shape
+    rows = {name: by_lane(facts, f"row_{name}", lanes, content) for name in ("pos", "seg", "glob")}
+    total = rows["pos"].shape[1]
+    seen = [masks.keys_of_rows(facts, 0, content)]
+    if total > content:
+        seen.append(masks.keys_of_rows(facts, lanes * content, total - content))
+    return {"tokens": tokens, "visible": torch.cat(seen, 1), "positions": rows["pos"].long(),
+            "segments": rows["seg"].long(), "global_slots": rows["glob"].bool() if rows["glob"].any() else None,
+            "memory": memory, "backward": facts["backward"].bool()}
+
+
+def compare_step(model, facts, memory, measures):
+    inputs = inputs_of(facts, memory)
+    content = inputs["tokens"].shape[1]
+    hidden, states = model(**inputs)
+    logits = model.logits(states_of(hidden, facts["readout_rows"], content))
+    weights = (facts["weights"] != 0).float()
+    if "logits" in facts:
+        measures.add("logits", facts["logits"] * weights[..., None], logits * weights[..., None])
+    labels = facts["labels"].long() * weights.long()
+    measures.add("losses", facts["losses"] * weights, hf_model.weighted_losses(logits, labels, weights))
+    if "summary_logits" in facts:
+        theirs = model.next_sentence_logits(states_of(hidden, facts["summary_rows"], content))
+        measures.add("next sentence", facts["summary_logits"], theirs)
+    if "task_losses" in facts:
+        measures.add("task losses", facts["task_losses"], task_losses(model, facts, hidden, content))
+    return states
+
+
+def task_losses(model, facts, hidden, content):
+    states = states_of(hidden, facts["task_rows"], content)
+    if model.config["task"]["name"] != "multiple_choice":
+        scores = model.task_logits(states.sum(1))
+    else:
+        scores = model.task_logits(states)[..., 0]
+        absent = torch.arange(scores.shape[1]) >= facts["task_choices"][:, None]
+        scores = scores.masked_fill(absent, -torch.inf)
+    return torch.nn.functional.cross_entropy(scores, facts["task_labels"].long(), reduction="none")
+
+
+def memory_after(model, memory, states, advance):
+    """As README.md tells: the newest states of [memory, what the step has read]."""
+    length = model.network["mem_len"]
+    return [torch.cat([old, new[:, :advance]], 1)[:, -length:] for old, new in zip(memory, states)]
+
+
+def export(run_dir, output, *options):
+    run_programs.run(run_programs.PROGRAMS / "anyorder", "export", "--run-dir", run_dir, "--format", "safetensors", "--output",
+                     output, *options)
+
+
+def other_files_faults(load, run_dir, work, model):
+    """The same tensors from several files; and rounded to bf16."""
+    export(run_dir, work / "parts", "--max-shard-size", "20KB")
+    export(run_dir, work / "bf16", "--dtype", "bf16", "--max-shard-size", "1GB")
+    whole, parts, rounded = (load.read_tensors(work / name) for name in ("weights", "parts", "bf16"))
+    index = json.loads((work / "parts/model.safetensors.index.json").read_text())
+    if len(set(index["weight_map"].values())) < 3 or set(index["weight_map"]) != set(whole):
+        yield "the index of the parts is wrong"
+    if index["metadata"]["total_size"] != sum(4 * tensor.numel() for tensor in whole.values()):
+        yield "the index has another size"
+    if set(parts) != set(whole) or any(not torch.equal(parts[name], whole[name]) for name in whole):
+        yield "the parts hold other tensors"
+    if any(not torch.equal(rounded[name], whole[name].bfloat16()) for name in whole):
+        yield "bf16 is not the rounded tensor"
+    if json.loads((work / "bf16/config.json").read_text())["torch_dtype"] != "bfloat16":
+        yield "config.json does not say bfloat16"
+
+
+@torch.no_grad()
+def compare(load, folder, name, shards):
+    config, differences, *_ = CASES[name]
+    work = Path(tempfile.mkdtemp(dir=folder))
+    run_dir = work / "run"
+    run_programs.launch(run_dir, {**SMALL, "data.shards": shards, **differences}, config)
+    export(run_dir, work / "weights")
+    run_programs.dump(run_dir, STEPS, work / "dump", "--forward-only")
+    model, measures, memory = load.Anyorder(work / "weights"), Measures(), None
+    for facts in hf_model.read_steps(work / "dump", STEPS):
+        if memory is None and "memory" in facts:  # before the first step: zeros, which are hidden
+            memory = [torch.zeros_like(facts["memory"][:, 0])] * model.network["num_layers"]
+        states = compare_step(model, facts, memory, measures)
+        if memory is not None:
+            advance = differences.get("sampling.reuse_len", states[0].shape[1])
+            memory = memory_after(model, memory, states, advance)
+            measures.add("memory", facts["memory"], torch.stack(memory, 1))
+    faults = list(other_files_faults(load, run_dir, work, model)) if name in ("gpt", "adaptive softmax, projected") else []
+    return model.config["objective"], measures, faults + measures.exceeding(TOLERANCE, TOLERANCE)
+
+
+def main():
+    names = sys.argv[1:] or list(CASES)
+    torch.set_num_threads(1)
+    print_header()
+    faults, objectives = [], set()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shards = {"text": run_programs.prepare_text(folder)}
+        for name in names:
+            kind = CASES[name][2] if len(CASES[name]) > 2 else "text"
+            if kind not in shards:
+                shards[kind] = run_programs.prepare_examples(folder, kind, shards["text"])
+            objective, measures, found = compare(loader(), folder, name, shards[kind])
+            objectives.add(objective)
+            print_table(name, measures)
+            faults += [f"{name}: {fault}" for fault in found]
+    known = run_programs.run(run_programs.PROGRAMS / "anyorder", "show", "--list").split()
+    if not sys.argv[1:] and set(known) - objectives:
+        faults.append(f"CASES: no line for {sorted(set(known) - objectives)}")
+    return run_programs.conclude(faults, f"all agree within {TOLERANCE:g}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
