@@ -148,6 +148,8 @@ init_from() {
   [ "$(digest "$name/killed")" = "$(digest "$name/one")" ] || fail "after a kill it began with other weights"
   not_started "began with weights of its own" drawn "$from"
   not_started "is not a directory" new train.init_from="$work/$name/none"
+  mkdir "$name/hf" && echo '{}' >"$name/hf/config.json"
+  not_started "anyorder import --input $work/$name/hf" new train.init_from="$work/$name/hf"
   [ ! -e "$name/new" ] || fail "something was written"
 }
 

@@ -65,6 +65,12 @@ absl::StatusOr<ckpt::Checkpoint> OpenOther(const std::string& init_from, FileSys
   const absl::StatusOr<std::string> newest =
       ckpt::FindNewest(init_from, /*quarantine_bad=*/false, fs);
   if (absl::IsNotFound(newest.status())) {
+    if (std::filesystem::is_regular_file(JoinPath(init_from, "config.json"), error)) {
+      return InvalidArgument("train.init_from '", init_from,
+                             "' is a Hugging Face model directory; make a run of it first: "
+                             "anyorder import --input ",
+                             init_from, " --output RUN");
+    }
     return FailedPrecondition("train.init_from '", init_from,
                               "' has no committed checkpoint; name a run that has one");
   }
