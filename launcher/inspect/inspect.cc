@@ -1,23 +1,27 @@
-// `anyorder inspect`: what a checkpoint, a run directory or a dataset holds.
+// `anyorder inspect`: what a checkpoint, a run directory, a dataset or exported weights hold.
 
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/train/state/resume.h"
+#include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset.h"
+#include "launcher/huggingface/model_directory.h"
 #include "launcher/inspect/ledger_report.h"
 #include "launcher/inspect/status_report.h"
 #include "launcher/process/command_line.h"
@@ -53,6 +57,17 @@ absl::StatusOr<std::string> VerifyAndDigest(const ckpt::Checkpoint& checkpoint, 
   return digest;
 }
 
+// Which parameters lie where in the flat tensors master, adam_m and adam_v (ckpt/FORMAT.md).
+void AddParameters(const ckpt::Checkpoint& checkpoint, Json& json) {
+  const auto parameters = ReadSavedParameters(checkpoint);
+  if (!parameters.ok()) return;  // another writer's
+  json["parameters"] = Json::array();
+  for (const ParameterInfo& info : *parameters) {
+    json["parameters"].push_back(
+        {{"name", info.name}, {"shape", info.shape.ToString()}, {"offset", info.offset}});
+  }
+}
+
 absl::StatusOr<Json> DescribeCheckpoint(const InspectOptions& options) {
   const absl::StatusOr<ckpt::Checkpoint> opened = ckpt::Checkpoint::Open(options.path);
   ANYORDER_RETURN_IF_ERROR(WithNextStep(opened.status()));
@@ -74,6 +89,7 @@ absl::StatusOr<Json> DescribeCheckpoint(const InspectOptions& options) {
                                {"dtype", std::string(dtype.data(), dtype.size())},
                                {"shape", info.shape.ToString()}});
   }
+  AddParameters(checkpoint, json);
   // Checkpoints of other writers have no such metadata.
   const absl::StatusOr<TrainMetadata> metadata = ParseMetadata(checkpoint.metadata_json());
   if (metadata.ok()) {
@@ -108,23 +124,35 @@ absl::StatusOr<Json> DescribeDataset(const InspectOptions& options) {
   return json;
 }
 
-absl::Status InspectRun(const InspectOptions& options) {
-  StatusOptions status{options.path, options.json};
-  if (options.verify) {
-    ANYORDER_ASSIGN_OR_RETURN(const auto checkpoints, ckpt::ListCheckpoints(options.path));
-    status.verified_checkpoints = static_cast<int64_t>(checkpoints.size());
-    for (const ckpt::CheckpointInfo& info : checkpoints) {
-      const absl::StatusOr<ckpt::Checkpoint> checkpoint = ckpt::Checkpoint::Open(info.directory);
-      ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint.status()));
-      ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint->Verify()));
-    }
+// Reads every byte of all checkpoints of the run; how many there are.
+absl::StatusOr<int64_t> VerifyCheckpoints(const std::string& run_dir) {
+  ANYORDER_ASSIGN_OR_RETURN(const auto checkpoints, ckpt::ListCheckpoints(run_dir));
+  for (const ckpt::CheckpointInfo& info : checkpoints) {
+    const absl::StatusOr<ckpt::Checkpoint> checkpoint = ckpt::Checkpoint::Open(info.directory);
+    ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint.status()));
+    ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint->Verify()));
   }
+  return static_cast<int64_t>(checkpoints.size());
+}
+
+absl::Status InspectRun(const InspectOptions& options) {
+  std::optional<int64_t> verified;
+  if (options.verify) {
+    ANYORDER_ASSIGN_OR_RETURN(verified, VerifyCheckpoints(options.path));
+  }
+  if (options.ledger)
+    return PrintLedgerReport({options.path, options.data, options.json, verified});
+  StatusOptions status{options.path, options.json};
+  status.verified_checkpoints = verified;
   return PrintStatus(status);
 }
 
+// Of lists of tensors their length: --json has them whole.
 void PrintForPeople(const Json& json) {
   for (const auto& [key, value] : json.items()) {
-    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (value.is_array() && !value.empty() && value[0].is_object())
+      text = absl::StrCat(value.size(), " (--json lists them)");
     std::printf("%-18s %s\n", key.c_str(), text.c_str());
   }
 }
@@ -134,13 +162,14 @@ bool Has(const std::string& directory, const char* name) {
   return std::filesystem::exists(std::filesystem::path(directory) / name, error);
 }
 
-// Prints to stdout. NotFound if `path` is none of the three; DataLoss if it is damaged.
+// Prints to stdout. InvalidArgument if `path` is none of the four; DataLoss if it is damaged.
 absl::Status Inspect(const InspectOptions& options) {
-  if (options.ledger) return PrintLedgerReport({options.path, options.data, options.json});
+  if (options.ledger) return InspectRun(options);
   if (!options.data.empty()) return absl::InvalidArgumentError("--data is only used with --ledger");
   absl::StatusOr<Json> json =
       InvalidArgument("'", options.path, "' holds no checkpoint (", ckpt::kManifestName,
-                      "), dataset (dataset.json) or run (config.toml); "
+                      "), dataset (dataset.json), run (config.toml) or exported model "
+                      "(config.json); "
                       "name the directory of one");
   if (Has(options.path, ckpt::kManifestName)) {
     json = DescribeCheckpoint(options);
@@ -148,6 +177,8 @@ absl::Status Inspect(const InspectOptions& options) {
     json = DescribeDataset(options);
   } else if (Has(options.path, "config.toml")) {
     return InspectRun(options);
+  } else if (IsModelDirectory(options.path)) {
+    json = DescribeModelDirectory({options.path, options.verify, options.json});
   } else if (ckpt::ParseStepName(BaseName(options.path)) && Has(options.path, ".")) {
     // It was a checkpoint: what is named must be good, and is not silently something else.
     json = WithNextStep(DataLoss("checkpoint '", options.path, "' has no ", ckpt::kManifestName));
@@ -166,11 +197,14 @@ absl::Status Inspect(const InspectOptions& options) {
 Subcommand DeclareInspect(CLI::App& front) {
   const auto options = std::make_shared<InspectOptions>();
   CLI::App* command =
-      AddCommand(front, "inspect", "Print what a checkpoint, run or dataset holds.",
+      AddCommand(front, "inspect", "Print what a checkpoint, run, dataset or exported model holds.",
                  {"anyorder inspect runs/a/checkpoints/step-000000200 --verify",
-                  "anyorder inspect runs/a --ledger", "anyorder inspect shards --json"});
-  AddPath(command, "path", options->path, "checkpoint, run or dataset directory")->required();
-  command->add_flag("--verify", options->verify, "read all data and compare checksums");
+                  "anyorder inspect runs/a --verify --ledger", "anyorder inspect shards --json",
+                  "anyorder inspect exported"});
+  AddPath(command, "path", options->path, "directory of a checkpoint, run, dataset or export")
+      ->required();
+  command->add_flag("--verify", options->verify,
+                    "read all data and compare checksums; of a run, all checkpoints");
   command->add_flag("--json", options->json, "print one JSON object");
   command->add_flag(
       "--ledger", options->ledger,

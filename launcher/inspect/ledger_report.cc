@@ -76,6 +76,7 @@ Json Describe(const LedgerReportOptions& options, const RunHistory& history, con
                {"skipped_steps", audit.skipped_steps},
                {"compared_with_plan", audit.compared_with_plan},
                {"compared_with_redone", audit.compared_with_redone}};
+  if (options.verified_checkpoints) json["verified_checkpoints"] = *options.verified_checkpoints;
   if (!plan.missing.empty()) json["not_compared_with_plan"] = plan.missing;
   json["torn"] = history.torn;
   json["problems"] = Json::array();
@@ -118,15 +119,21 @@ void PrintTime(WallTime time) {
   std::printf("\n");
 }
 
-void PrintForPeople(const RunHistory& history, const Plan& plan, const SampleAudit& audit,
-                    const WallTime& time) {
-  std::string text = absl::StrFormat(
-      "samples      %s of %s over %s: %s, %s\n"
-      "lost         %s, %d of them recomputed and compared\n",
-      Counted(audit.steps, "step"), Counted(audit.lanes, "lane"),
-      Counted(static_cast<int64_t>(time.attempts.size()), "start"),
-      Counted(audit.duplicates, "duplicate"), Counted(audit.omissions, "omission"),
-      Counted(audit.redone_steps, "step"), audit.compared_with_redone);
+void PrintForPeople(const LedgerReportOptions& options, const RunHistory& history, const Plan& plan,
+                    const SampleAudit& audit, const WallTime& time) {
+  std::string text;
+  if (options.verified_checkpoints) {
+    absl::StrAppendFormat(&text, "verified     every byte of %s agrees with its checksum\n",
+                          Counted(*options.verified_checkpoints, "checkpoint"));
+  }
+  absl::StrAppendFormat(&text,
+                        "samples      %s of %s over %s: %s, %s\n"
+                        "lost         %s, %d of them recomputed and compared\n",
+                        Counted(audit.steps, "step"), Counted(audit.lanes, "lane"),
+                        Counted(static_cast<int64_t>(time.attempts.size()), "start"),
+                        Counted(audit.duplicates, "duplicate"),
+                        Counted(audit.omissions, "omission"), Counted(audit.redone_steps, "step"),
+                        audit.compared_with_redone);
   if (plan.missing.empty()) {
     absl::StrAppendFormat(&text, "plan         %s resampled and compared\n",
                           Counted(audit.compared_with_plan, "step"));
@@ -174,7 +181,7 @@ absl::Status PrintLedgerReport(const LedgerReportOptions& options) {
     const Json json = Describe(options, history, plan, audit, time);
     std::puts(json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
   } else {
-    PrintForPeople(history, plan, audit, time);
+    PrintForPeople(options, history, plan, audit, time);
   }
   return Verdict(options.run_dir, audit, time);
 }

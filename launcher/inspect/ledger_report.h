@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct LedgerReportOptions {
   std::string run_dir;
   std::string data;  // the dataset, if it is no longer where the run's configuration says
   bool json = false;
+  std::optional<int64_t> verified_checkpoints = {};  // every byte of so many was read and is right
 };
 
 // Prints to stdout. DataLoss after the report if there is a problem; FailedPrecondition if `data`

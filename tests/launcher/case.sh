@@ -354,10 +354,16 @@ exported)
   expect_text "step $steps is damaged" $name/err
   launch "$name/run" --set model.head_dim=8 --set train.steps=2 >>$name/log 2>&1; expect_status $? 0 "a model of another form"
   expect_refused 65 "head_dim" "$anyorder" export --run-dir $name/run --output $name/hf2
-  # Its weights leave as named tensors.
+  # Its weights leave as named tensors, and both kinds of export say what they are.
   "$anyorder" export --run-dir $name/run --format safetensors --output $name/any >>$name/log 2>&1; expect_status $? 0 "export of any network"
   expect_refused 64 "max-shard-size is '3 files'" \
-    "$anyorder" export --run-dir $name/run --max-shard-size "3 files" --output $name/any2 ;;
+    "$anyorder" export --run-dir $name/run --max-shard-size "3 files" --output $name/any2
+  for directory in hf any; do
+    "$anyorder" inspect $name/$directory --verify >$name/model; expect_status $? 0 "inspect of an export"
+    expect_text "^kind  *model" $name/model
+    expect_text "^verified  *every value" $name/model
+  done
+  expect_text "^objective  *permutation_lm" $name/model ;;
 
 evaluated)
   # In training: the same losses on any number of ranks, and the same as afterwards.
@@ -515,6 +521,9 @@ reported)
   expect_text '<tr data-class="train" data-seconds="[0-9]' $name/report.html
   "$anyorder" inspect reference --verify >$name/verified || fail "inspect --verify of a run"
   expect_text "^verified  *every byte of [1-9][0-9]* checkpoints\? agrees" $name/verified
+  "$anyorder" inspect reference --verify --ledger >$name/verified || fail "inspect --verify --ledger"
+  expect_text "^verified  *every byte of [1-9][0-9]* checkpoints\? agrees" $name/verified
+  expect_text "^plan  *[0-9]* steps resampled and compared" $name/verified
   python3 "$here/check_run.py" reference $steps || fail "the run directory is wrong"
   cp -r reference $name/run
   # A run that is not done is watched until somebody has seen enough.

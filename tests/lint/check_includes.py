@@ -75,8 +75,8 @@ ALLOWED |= {
     "launcher/inference": [*BELOW, "core/generate", "core/train/evaluation", "kernels/backends",
                            "kernels/cuda/gemm", "launcher/huggingface", "launcher/process",
                            "launcher/start"],
-    "launcher/inspect": [*BELOW, "data/sampling", "launcher/process", "launcher/slurm",
-                         "launcher/start"],
+    "launcher/inspect": [*BELOW, "data/sampling", "launcher/huggingface", "launcher/process",
+                         "launcher/slurm", "launcher/start"],
     "launcher/report": [*BELOW, "launcher/inspect", "launcher/process", "launcher/start"],
 }
 # The programs include anything.

@@ -21,6 +21,7 @@ namespace anyorder::launcher {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::string PlannedDigest(int64_t step) { return absl::StrFormat("%016x", 0x1000 + step); }
 
@@ -282,6 +283,20 @@ TEST(LedgerReport, SaysWhyNothingWasComparedWithThePlan) {
   EXPECT_THAT(text, HasSubstr("only compared between starts"));
   EXPECT_THAT(text, HasSubstr("no-shards"));
   EXPECT_FALSE(PrintLedgerReport({run.path(), run.path() + "/no-shards", false}).ok());
+}
+
+TEST(LedgerReport, SaysHowManyCheckpointsWereVerifiedIfTheyWere) {
+  const KilledRun run;
+  for (const bool json : {false, true}) {
+    testing::internal::CaptureStdout();
+    EXPECT_TRUE(PrintLedgerReport({run.path(), "", json, 3}).ok());
+    const std::string verified = testing::internal::GetCapturedStdout();
+    EXPECT_THAT(verified, HasSubstr(json ? "\"verified_checkpoints\": 3"
+                                         : "verified     every byte of 3 checkpoints agrees"));
+    testing::internal::CaptureStdout();
+    EXPECT_TRUE(PrintLedgerReport({run.path(), "", json}).ok());
+    EXPECT_THAT(testing::internal::GetCapturedStdout(), Not(HasSubstr("verified")));
+  }
 }
 
 }  // namespace
