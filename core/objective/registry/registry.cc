@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
@@ -13,6 +16,7 @@
 #include "core/objective/gpt/gpt.h"
 #include "core/objective/longformer/longformer.h"
 #include "core/objective/objective.h"
+#include "core/objective/objective_names.h"
 #include "core/objective/rank_mask.h"
 #include "core/objective/unilm/unilm.h"
 #include "core/objective/unilm/unilmv2.h"
@@ -25,6 +29,7 @@ struct Entry {
   const char* name;
   SampleKind samples;
   ObjectiveOrStatus (*make)(const ObjectiveSettings&);
+  const char* other_names = "";  // with blanks between, lower case, "_" for "-"
   const char* keys = "";  // of [sampling] that it reads besides those of all, with blanks between
   bool remembers = false;
 };
@@ -41,30 +46,31 @@ struct Entry {
 using enum SampleKind;
 constexpr bool kRemembers = true;
 constexpr std::array kObjectives = {
-    Entry{"permutation_lm", kPairs, MakePermutationLm,
+    Entry{"permutation_lm", kPairs, MakePermutationLm, "xlnet plm",
           ANYORDER_SPANS "perm_size functional_targets", kRemembers},
-    Entry{"causal_lm", kContiguous, MakeCausalLm, "", kRemembers},
-    Entry{"dae", kMaskedPairs, MakeDae, ANYORDER_MASKED_PAIRS, kRemembers},
-    Entry{"gpt", kContiguous, MakeCausalLm},
-    Entry{"gpt_classifier", kExamples, MakeGptClassifier},
-    Entry{"bert", kMaskedPairs, MakeBert, ANYORDER_MASKED_PAIRS},
-    Entry{"masked_diffusion", kContiguous, MakeMaskedDiffusion,
+    Entry{"causal_lm", kContiguous, MakeCausalLm, "transformer_xl txl", "", kRemembers},
+    Entry{"dae", kMaskedPairs, MakeDae, "xlnet_dae", ANYORDER_MASKED_PAIRS, kRemembers},
+    Entry{"gpt", kContiguous, MakeCausalLm, "gpt2 gpt_2 clm"},
+    Entry{"gpt_classifier", kExamples, MakeGptClassifier, "gpt_classify"},
+    Entry{"bert", kMaskedPairs, MakeBert, "mlm masked_lm", ANYORDER_MASKED_PAIRS},
+    Entry{"masked_diffusion", kContiguous, MakeMaskedDiffusion, "llada mdlm",
           ANYORDER_RATES "random_length_prob"},
-    Entry{"block_diffusion", kContiguous, MakeBlockDiffusion, ANYORDER_RATES "block_len"},
-    Entry{"eso_lm", kContiguous, MakeEsoLm, ANYORDER_RATES "eso_form diffusion_share"},
-    Entry{"a3", kContiguous, MakeA3, "group_len_min group_len_max group_order"},
-    Entry{"as_arm", kContiguous, MakeAsArm,
+    Entry{"block_diffusion", kContiguous, MakeBlockDiffusion, "bd3 bd3lm bd3_lm",
+          ANYORDER_RATES "block_len"},
+    Entry{"eso_lm", kContiguous, MakeEsoLm, "esolm eso", ANYORDER_RATES "eso_form diffusion_share"},
+    Entry{"a3", kContiguous, MakeA3, "", "group_len_min group_len_max group_order"},
+    Entry{"as_arm", kContiguous, MakeAsArm, "asarm",
           "prompt_fraction_min prompt_fraction_max stratified_rates"},
-    Entry{"unilm", kModePairs, MakeUnilm,
+    Entry{"unilm", kModePairs, MakeUnilm, "unilmv1 unilm_v1",
           ANYORDER_MASKED_PAIRS
           "bidirectional_share seq2seq_share left_to_right_share right_to_left_share"},
-    Entry{"unilm_seq2seq", kExamples, MakeUnilmSeq2seq,
+    Entry{"unilm_seq2seq", kExamples, MakeUnilmSeq2seq, "unilm_s2s",
           ANYORDER_CORRUPTION "num_predict target_mask_prob"},
-    Entry{"unilmv2", kMaskedPairs, MakeUnilmV2,
+    Entry{"unilmv2", kMaskedPairs, MakeUnilmV2, "unilm_v2",
           ANYORDER_MASKED_PAIRS "block_span_prob block_min_span block_max_span kept_originals"},
-    Entry{"unilmv2_seq2seq", kExamples, MakeUnilmV2Seq2seq,
+    Entry{"unilmv2_seq2seq", kExamples, MakeUnilmV2Seq2seq, "unilmv2_s2s",
           ANYORDER_CORRUPTION "num_predict target_replace_prob"},
-    Entry{"longformer", kContiguous, MakeLongformer,
+    Entry{"longformer", kContiguous, MakeLongformer, "",
           ANYORDER_CORRUPTION "num_predict mask_fraction spans global_classifiers global_stride"},
 };
 
@@ -110,21 +116,44 @@ absl::Status CheckBackbone(const Objective& objective, const ModelConfig& model,
 
 ObjectiveOrStatus MakeObjective(const std::string& name, const ModelConfig& model,
                                 const SamplingConfig& sampling) {
-  for (const Entry& entry : kObjectives) {
-    if (name != entry.name) continue;
-    const ObjectiveSettings settings{{entry.name, entry.samples, entry.remembers}, model, sampling};
-    ANYORDER_RETURN_IF_ERROR(CheckTraits(settings));
-    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Objective> objective, entry.make(settings));
-    ANYORDER_RETURN_IF_ERROR(CheckBackbone(*objective, model, sampling));
-    return objective;
+  ANYORDER_ASSIGN_OR_RETURN(const std::string registered, ObjectiveNamed(name));
+  const Entry& entry = *std::find_if(kObjectives.begin(), kObjectives.end(),
+                                     [&](const Entry& one) { return registered == one.name; });
+  const ObjectiveSettings settings{{entry.name, entry.samples, entry.remembers}, model, sampling};
+  ANYORDER_RETURN_IF_ERROR(CheckTraits(settings));
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Objective> objective, entry.make(settings));
+  ANYORDER_RETURN_IF_ERROR(CheckBackbone(*objective, model, sampling));
+  return objective;
+}
+
+absl::StatusOr<std::string> ObjectiveNamed(absl::string_view name) {
+  const std::string word = absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"-", "_"}});
+  std::vector<std::string> known;
+  for (const std::string& objective : ObjectiveNames()) {
+    std::vector<std::string> names = OtherNames(objective);
+    names.push_back(objective);
+    if (std::find(names.begin(), names.end(), word) != names.end()) return objective;
+    known.insert(known.end(), names.begin(), names.end());
   }
-  const std::string why = WhyInexpressible(name);
+  const std::string why = WhyInexpressible(word);
   if (!why.empty()) return absl::InvalidArgumentError(why);
-  const std::string nearest = NearestName(name, ObjectiveNames());
+  const std::string nearest = NearestName(word, known);
   const std::string hint =
       nearest.empty() ? absl::StrCat("known objectives: ", absl::StrJoin(ObjectiveNames(), ", "))
                       : absl::StrCat("did you mean '", nearest, "'?");
   return InvalidArgument("no objective is named '", name, "'; ", hint);
+}
+
+std::vector<std::string> OtherNames(absl::string_view objective) {
+  for (const Entry& entry : kObjectives)
+    if (objective == entry.name) return absl::StrSplit(entry.other_names, ' ', absl::SkipEmpty());
+  return {};
+}
+
+std::string ObjectiveWithOtherNames(const std::string& objective) {
+  const std::vector<std::string> others = OtherNames(objective);
+  return others.empty() ? objective
+                        : absl::StrCat(objective, " (", absl::StrJoin(others, ", "), ")");
 }
 
 std::vector<std::string> SamplingKeys(const std::string& objective) {

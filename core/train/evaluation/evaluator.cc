@@ -85,7 +85,8 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
   return FailedPrecondition("held-out dataset of ", text.num_tokens(), " tokens gives each of ",
                             options_.lanes, " lanes ", available, " batches, but ", warmup_batches_,
                             " fill the memory and ", options_.batches > 0 ? options_.batches : 1,
-                            " more are to be scored; use fewer lanes or batches, or more text");
+                            " more are to be scored; use fewer lanes (eval.batch_size) or batches "
+                            "(eval.batches), or more text");
 }
 
 void Evaluator::Restart() {

@@ -3,13 +3,18 @@
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <sstream>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "core/objective/objective_names.h"
 #include "core/train/run/config_keys.h"
 
 namespace anyorder {
@@ -54,6 +59,15 @@ std::string Describe(const toml::node& node) {
   return text.str();
 }
 
+// The registered name where one of a system's other names stands. Unknown ones are left for
+// Validate to refuse.
+void ResolveObjectiveName(RunConfig& config) {
+  const absl::StatusOr<std::string> registered = ObjectiveNamed(config.objective.name);
+  if (!registered.ok() || *registered == config.objective.name) return;
+  Log(absl::StrCat("objective.name: ", config.objective.name, " is ", *registered));
+  config.objective.name = *registered;
+}
+
 class SectionReader {
  public:
   SectionReader(absl::string_view path, FaultList& faults) : path_(path), faults_(faults) {}
@@ -85,6 +99,42 @@ class SectionReader {
  private:
   const std::string path_;
   FaultList& faults_;
+};
+
+// The faults of a configuration, each with where it came from: as an override is applied, those
+// that were not there before are its own.
+class Blame {
+ public:
+  Blame(const std::string& path, const RunConfig& config) { Note(config, path); }
+
+  void AfterOverride(const std::string& assignment, const RunConfig& config) {
+    Note(config, absl::StrCat("--set ", assignment));
+  }
+  absl::Status ToStatus() const {
+    FaultList list;
+    for (size_t i = 0; i < faults_.size(); ++i) {
+      const bool goes_on = i > 0 && origins_[i] == origins_[i - 1];
+      list.Add(goes_on ? faults_[i] : absl::StrCat(origins_[i], ": ", faults_[i]));
+    }
+    return list.ToStatus();
+  }
+
+ private:
+  void Note(const RunConfig& config, const std::string& origin) {
+    // A fault and its hint may be two of these, which stay together.
+    std::vector<std::string> faults =
+        absl::StrSplit(config.Validate().message(), "; ", absl::SkipEmpty());
+    std::vector<std::string> origins;
+    for (const std::string& fault : faults) {
+      const auto before = std::find(faults_.begin(), faults_.end(), fault);
+      origins.push_back(before == faults_.end() ? origin : origins_[before - faults_.begin()]);
+    }
+    faults_ = std::move(faults);
+    origins_ = std::move(origins);
+  }
+
+  std::vector<std::string> faults_;
+  std::vector<std::string> origins_;  // of each
 };
 
 }  // namespace
@@ -119,6 +169,7 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
     reader.Add(node, text);
   }
   ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
+  ResolveObjectiveName(config);
   config.Resolve();
   return config;
 }
@@ -127,7 +178,8 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
   const size_t equals = assignment.find('=');
   const size_t dot = assignment.find('.');
   if (equals == absl::string_view::npos || dot == absl::string_view::npos || dot > equals)
-    return InvalidArgument("--set ", assignment, ": expected section.key=value");
+    return InvalidArgument("--set ", assignment, ": expected section.key=value",
+                           SuggestConfigKey("", assignment.substr(0, equals)));
   const absl::string_view section = assignment.substr(0, dot);
   const absl::string_view key = assignment.substr(dot + 1, equals - dot - 1);
   absl::string_view word = assignment.substr(equals + 1);
@@ -149,6 +201,7 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
     std::decay_t<decltype(fields)>::VisitFields(fields, visit);
   };
   RunConfig::VisitSections(config, visit_section);
+  ResolveObjectiveName(config);
   config.Resolve();
   return status;
 }
@@ -158,9 +211,12 @@ absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
                                         const RunConfig& base) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ParseRunConfig(text, path, base));
-  for (const std::string& assignment : overrides)
+  Blame blame(path, config);
+  for (const std::string& assignment : overrides) {
     ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
-  ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), path));
+    blame.AfterOverride(assignment, config);
+  }
+  ANYORDER_RETURN_IF_ERROR(blame.ToStatus());
   return config;
 }
 

@@ -2,7 +2,8 @@
 //
 // Strict: an unknown section or key, a wrong type, an enumerator that does not exist and a key
 // given twice are InvalidArgument with file, line, key and the nearest known name. Keys that are
-// absent keep their documented defaults.
+// absent keep their documented defaults. `objective.name` may be any name of ObjectiveNamed; what
+// is read has the registered one.
 
 #pragma once
 
@@ -25,7 +26,8 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
 // "section.key=value"; strings and enumerators need no quotes.
 absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config);
 
-// Reads, overrides, validates. NotFound if the file cannot be opened.
+// Reads, overrides, validates. A fault that came with an override names that `--set`, others the
+// file. Logs which objective another name of it means. NotFound if the file cannot be opened.
 absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
                                         const std::vector<std::string>& overrides,
                                         const RunConfig& base = {});

@@ -1,15 +1,22 @@
 #include "core/train/run/config_keys.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <type_traits>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 #include "core/base/fields.h"
 #include "core/base/status.h"
 #include "core/objective/objective.h"
+#include "core/objective/objective_names.h"
 #include "core/train/run/run_config.h"
 
 namespace anyorder {
@@ -29,6 +36,80 @@ constexpr RenamedKey kRenamedKeys[] = {
     {"optimizer.clip_norm", "optimizer.max_grad_norm"},
     {"dist.hang_exit_seconds", "dist.collective_timeout_seconds"},
     {"dist.replica_check_every", "dist.replica_check_interval"},
+};
+
+// Names that are keys here, too, are left out, but for batch_size, which is [eval]'s alone.
+constexpr KeyElsewhere kKeysElsewhere[] = {
+    {"model.num_layers", "num_hidden_layers n_layer n_layers encoder_layers decoder_layers layers"},
+    {"model.model_dim",
+     "hidden_size d_model n_embd dim embed_dim encoder_embed_dim decoder_embed_dim hidden_dim"},
+    {"model.num_heads",
+     "num_attention_heads n_head n_heads attention_heads encoder_attention_heads "
+     "decoder_attention_heads"},
+    {"model.head_dim", "d_head kv_channels"},
+    {"model.ffn_dim",
+     "intermediate_size d_inner ffn_hidden_size n_inner encoder_ffn_embed_dim "
+     "decoder_ffn_embed_dim"},
+    {"model.activation", "hidden_act activation_function ff_activation activation_fn"},
+    {"model.layer_norm_epsilon", "layer_norm_eps layernorm_epsilon norm_epsilon norm_eps"},
+    {"model.mem_len", "mem_length memory_len"},
+    {"model.max_positions", "max_position_embeddings n_positions max_target_positions"},
+    {"model.positions", "position_embedding_type"},
+    {"model.rope_base", "rope_theta rotary_base"},
+    {"model.num_segments", "type_vocab_size"},
+    {"model.dropout", "hidden_dropout_prob hidden_dropout resid_pdrop embd_pdrop"},
+    {"model.attention_dropout", "attention_probs_dropout_prob attn_pdrop dropatt"},
+    {"model.init_range", "initializer_range init_std init_method_std"},
+    {"model.dtype",
+     "fp16 bf16 precision mixed_precision mixed_precision_param torch_dtype params_dtype"},
+    {"sampling.seq_len",
+     "seq_length max_seq_length max_seq_len sequence_length tokens_per_sample block_size "
+     "context_length tgt_len"},
+    {"sampling.bidirectional", "bi_data"},
+    {"sampling.num_predict", "max_predictions_per_seq"},
+    {"sampling.mask_fraction", "mlm_probability mask_prob masked_lm_prob"},
+    {"sampling.max_span", "max_span_length"},
+    {"objective.name", "objective arch architecture criterion model_type"},
+    {"objective.num_classes", "num_labels"},
+    {"optimizer.learning_rate", "lr max_lr peak_lr"},
+    {"optimizer.min_learning_rate_ratio", "min_lr min_lr_factor min_lr_ratio lr_min"},
+    {"optimizer.warmup_steps",
+     "warmup warmup_updates warmup_iters warmup_ratio num_warmup_steps lr_warmup_steps "
+     "lr_warmup_iters"},
+    {"optimizer.decay",
+     "lr_scheduler lr_scheduler_type lr_decay_style lr_schedule decay_type scheduler"},
+    {"optimizer.adam_beta1", "beta1 betas adam_betas"},
+    {"optimizer.adam_beta2", "beta2"},
+    {"optimizer.adam_epsilon", "eps epsilon adam_eps"},
+    {"optimizer.weight_decay", "wd"},
+    {"optimizer.max_grad_norm", "clip_grad grad_clip gradient_clip_val max_norm"},
+    {"data.shards",
+     "data_path data_dir dataset dataset_path dataset_name train_file train_data "
+     "train_data_path"},
+    {"train.steps",
+     "max_steps train_iters max_update max_updates max_iters iterations total_steps "
+     "training_steps num_train_steps num_train_epochs epochs max_epoch"},
+    {"train.seed", "random_seed data_seed"},
+    {"train.global_batch_size", "batch_size train_batch_size"},
+    {"train.micro_batch_size",
+     "per_device_train_batch_size per_gpu_train_batch_size local_batch_size max_sentences "
+     "gradient_accumulation_steps grad_accum_steps update_freq"},
+    {"train.log_every", "logging_steps log_interval log_freq log_steps"},
+    {"train.init_from",
+     "load init_checkpoint restore_file finetune_from_model initial_load_path pretrained "
+     "model_name_or_path"},
+    {"dist.transport", "distributed_backend ddp_backend backend"},
+    {"dist.bucket_mib", "bucket_cap_mb ddp_bucket_cap_mb ddp_bucket_size"},
+    {"dist.collective_timeout_seconds", "ddp_timeout distributed_timeout_minutes"},
+    {"checkpoint.every",
+     "save_steps save_interval save_interval_updates checkpoint_interval interval"},
+    {"checkpoint.keep_last",
+     "save_total_limit keep_latest_k keep_interval_updates keep_last_epochs"},
+    {"eval.shards", "eval_data valid_data valid_data_path validation_file"},
+    {"eval.every", "eval_steps eval_interval eval_freq validate_interval_updates interval freq"},
+    {"eval.batches", "eval_iters"},
+    {"eval.batch_size", "per_device_eval_batch_size eval_batch_size"},
+    {"cpu.threads", "num_threads omp_num_threads"},
 };
 
 template <typename Value>
@@ -55,8 +136,14 @@ std::vector<ConfigKey> MakeConfigKeys() {
   };
   const RunConfig defaults;
   RunConfig::VisitSections(defaults, visit_section);
-  for (ConfigKey& key : keys)
-    if (key.name() == "objective.name") key.values = ObjectiveNames();
+  for (ConfigKey& key : keys) {
+    const bool is_objective = key.name() == "objective.name";
+    if (is_objective) key.values = ObjectiveNames();
+    std::vector<std::string> values = key.values;
+    if (is_objective)
+      std::transform(values.begin(), values.end(), values.begin(), ObjectiveWithOtherNames);
+    if (!values.empty()) key.type = absl::StrJoin(values, ", ");
+  }
   return keys;
 }
 
@@ -89,6 +176,8 @@ std::string SuggestConfigKey(absl::string_view section, absl::string_view key) {
   for (const RenamedKey& renamed : kRenamedKeys)
     if (renamed.before == name || (section.empty() && absl::EndsWith(renamed.before, name)))
       return absl::StrCat("; its name is now '", renamed.now, "'");
+  const std::string elsewhere = KeyKnownElsewhere(section, key);
+  if (!elsewhere.empty()) return absl::StrCat("; did you mean '", elsewhere, "'?");
   std::vector<std::string> names, keys_of_section;
   for (const ConfigKey& known : ConfigKeys()) {
     if (known.key == key) return absl::StrCat("; did you mean '", known.name(), "'?");
@@ -99,6 +188,21 @@ std::string SuggestConfigKey(absl::string_view section, absl::string_view key) {
   if (!near.empty()) return absl::StrCat("; did you mean '", section, ".", near, "'?");
   const std::string nearest = NearestName(name, names);
   return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
+}
+
+absl::Span<const KeyElsewhere> KeysElsewhere() { return kKeysElsewhere; }
+
+std::string KeyKnownElsewhere(absl::string_view section, absl::string_view key) {
+  const std::string word =
+      absl::StrReplaceAll(absl::AsciiStrToLower(absl::StripPrefix(key, "--")), {{"-", "_"}});
+  std::string found;
+  for (const KeyElsewhere& known : kKeysElsewhere) {
+    const std::vector<absl::string_view> names = absl::StrSplit(known.names, ' ');
+    if (std::find(names.begin(), names.end(), word) == names.end()) continue;
+    if (found.empty() || absl::StartsWith(known.key, absl::StrCat(section, ".")))
+      found = std::string(known.key);
+  }
+  return found;
 }
 
 }  // namespace anyorder

@@ -8,10 +8,13 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 
 #include "core/base/digest.h"
 #include "core/base/status.h"
@@ -23,6 +26,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 RunConfig ValidConfig() {
   RunConfig config;
@@ -47,6 +52,8 @@ TEST(ConfigFileTest, FaultsNameTheLineTheKeyAndWhatIsMeant) {
       {"[model]\nnum_layers = 2\nnum_head = 4\n",
        {"run.toml:3:", "'model.num_head'", "did you mean 'model.num_heads'?"}},
       {"[model]\nseq_len = 128\n", {"did you mean 'sampling.seq_len'?"}},
+      {"[optimizer]\nlr = 1e-3\n", {"run.toml:2:", "did you mean 'optimizer.learning_rate'?"}},
+      {"[train]\nbatch_size = 8\n", {"did you mean 'train.global_batch_size'?"}},
       {"[optimiser]\n", {"run.toml:1:", "'optimizer'"}},
       {"[train]\nsteps = \"many\"\n", {"run.toml:2:", "train.steps", "whole number"}},
       {"[train]\nsteps = 1.5\n", {"whole number"}},
@@ -100,8 +107,63 @@ TEST(ConfigFileTest, BadOverridesAreRefused) {
               HasSubstr("did you mean 'train.steps'?"));
   EXPECT_THAT(std::string(ApplyOverride("train.steps=x", config).message()),
               HasSubstr("whole number"));
-  EXPECT_TRUE(absl::IsInvalidArgument(ApplyOverride("steps=7", config)));
+  EXPECT_THAT(std::string(ApplyOverride("steps=7", config).message()),
+              AllOf(HasSubstr("expected section.key=value"), HasSubstr("'train.steps'")));
+  EXPECT_THAT(std::string(ApplyOverride("optimizer.lr=1", config).message()),
+              HasSubstr("did you mean 'optimizer.learning_rate'?"));
   EXPECT_TRUE(absl::IsInvalidArgument(ApplyOverride("train.steps", config)));
+}
+
+// A file of `text`, with these --set.
+std::string LoadFault(const std::string& text, const std::vector<std::string>& overrides) {
+  const std::string path = ::testing::TempDir() + "/blame.toml";
+  std::ofstream(path) << text;
+  const std::string fault(LoadRunConfig(path, overrides).status().message());
+  return absl::StrReplaceAll(fault, {{path, "FILE"}});
+}
+
+TEST(ConfigFileTest, AFaultOfAnOverrideNamesItAndNotTheFile) {
+  const std::string shards = "data.shards=x";
+  const std::string good = "[data]\nshards = \"x\"\n";
+  const std::string bad = good + "[train]\nlog_every = 0\n";
+  EXPECT_THAT(LoadFault(good, {"optimizer.learning_rate=-1"}),
+              StartsWith("--set optimizer.learning_rate=-1: optimizer.learning_rate is -1"));
+  EXPECT_THAT(LoadFault(good, {"optimizer.learning_rate=-1"}), Not(HasSubstr("FILE")));
+  EXPECT_THAT(LoadFault(bad, {}), StartsWith("FILE: train.log_every is 0"));
+  // What the file lacked and an override gives is nobody's fault; what is left is the file's.
+  EXPECT_THAT(LoadFault("[train]\nlog_every = 0\n", {shards, "train.steps=5"}),
+              AllOf(StartsWith("FILE: train.log_every is 0"), Not(HasSubstr("--set"))));
+  // Each its own, whatever their order.
+  for (const bool first : {true, false}) {
+    std::vector<std::string> overrides = {shards, "optimizer.learning_rate=-1"};
+    if (first) std::swap(overrides[0], overrides[1]);
+    const std::string fault = LoadFault("[train]\nlog_every = 0\n", overrides);
+    EXPECT_THAT(fault,
+                AllOf(HasSubstr("FILE: train.log_every is 0"),
+                      HasSubstr("--set optimizer.learning_rate=-1: optimizer.learning_rate")));
+    EXPECT_THAT(fault, Not(HasSubstr(shards)));
+  }
+  // Keys that do not fit together: the override that brought them together.
+  EXPECT_THAT(LoadFault(good, {"train.steps=9", "objective.name=gpt", "train.seed=3"}),
+              AllOf(StartsWith("--set objective.name=gpt: model.mem_len is"),
+                    Not(HasSubstr("train.seed"))));
+  EXPECT_EQ(LoadFault(bad, {"train.log_every=1"}), "") << "an override mends the file";
+  EXPECT_EQ(LoadFault(good, {"train.steps=0", "train.steps=1"}), "") << "the last one counts";
+}
+
+TEST(ConfigFileTest, AnObjectiveMayBeNamedAsItsSystemIs) {
+  RunConfig config =
+      ParseRunConfig("[objective]\nname = \"llada\"\n[model]\nmem_len = 0\n", "a.toml").value();
+  EXPECT_EQ(config.objective.name, "masked_diffusion");
+  EXPECT_THAT(config.ToText(), HasSubstr("name = \"masked_diffusion\""));
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(ApplyOverride("objective.name=BD3-LM", config).ok());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("objective.name: BD3-LM is block_diffusion"));
+  EXPECT_EQ(config.objective.name, "block_diffusion");
+  RunConfig named = ValidConfig();
+  ASSERT_TRUE(ApplyOverride("objective.name=xlnet", named).ok());
+  EXPECT_EQ(named.IdentityDigest(), ValidConfig().IdentityDigest());
 }
 
 TEST(ConfigFileTest, MissingFileAndDirectoryAreNamed) {
@@ -299,6 +361,27 @@ TEST(ConfigKeysTest, AKeyIsFoundWithItsSectionOrAlone) {
   EXPECT_THAT(fault("train.lanes"), HasSubstr("its name is now 'train.global_batch_size'"));
   EXPECT_THAT(fault("clip_norm"), HasSubstr("its name is now 'optimizer.max_grad_norm'"));
   EXPECT_THAT(fault("every"), HasSubstr("unknown key 'every'"));  // of two sections
+  EXPECT_THAT(fault("optimizer.lr"), HasSubstr("did you mean 'optimizer.learning_rate'?"));
+  EXPECT_THAT(fault("hidden_size"), HasSubstr("did you mean 'model.model_dim'?"));
+}
+
+TEST(ConfigKeysTest, OtherSystemsNamesLeadToKeysThatExist) {
+  EXPECT_EQ(KeyKnownElsewhere("", "lr"), "optimizer.learning_rate");
+  EXPECT_EQ(KeyKnownElsewhere("", "--max-steps"), "train.steps");        // transformers
+  EXPECT_EQ(KeyKnownElsewhere("", "num-layers"), "");                    // our own
+  EXPECT_EQ(KeyKnownElsewhere("", "ffn_hidden_size"), "model.ffn_dim");  // Megatron-LM
+  EXPECT_EQ(KeyKnownElsewhere("training", "local_batch_size"), "train.micro_batch_size");
+  EXPECT_EQ(KeyKnownElsewhere("", "tokens_per_sample"), "sampling.seq_len");   // fairseq
+  EXPECT_EQ(KeyKnownElsewhere("checkpoint", "interval"), "checkpoint.every");  // torchtitan
+  EXPECT_EQ(KeyKnownElsewhere("eval", "interval"), "eval.every");
+  std::set<std::string> keys;
+  for (const ConfigKey& key : ConfigKeys()) keys.insert(key.key);
+  // Whatever a section calls `key`, the answer is a key, and never for a name that is one.
+  for (const KeyElsewhere& known : KeysElsewhere()) {
+    EXPECT_TRUE(FindConfigKey(known.key).ok()) << known.key;
+    for (const absl::string_view name : absl::StrSplit(known.names, ' '))
+      EXPECT_TRUE(keys.count(std::string(name)) == 0 || name == "batch_size") << name;
+  }
 }
 
 }  // namespace
