@@ -1,6 +1,7 @@
 #include "launcher/huggingface/spiece_file.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -80,6 +81,15 @@ bool ReadNormalizer(absl::string_view message, Vocabulary& vocabulary) {
 
 }  // namespace
 
+bool VocabularyPiece::is_text() const {
+  switch (type) {
+    case PieceType::kNormal:
+    case PieceType::kByte: return true;
+    case PieceType::kUserDefined: return text != "<eop>";
+    default: return false;
+  }
+}
+
 absl::StatusOr<Vocabulary> ParseVocabulary(absl::string_view model, absl::string_view path) {
   Vocabulary vocabulary;
   MessageReader reader(model);
@@ -131,11 +141,10 @@ std::string TextOfTokens(const std::vector<VocabularyPiece>& pieces,
   std::string text;
   for (const int32_t id : ids) {
     const VocabularyPiece& piece = pieces[static_cast<size_t>(id)];
-    if (piece.type == PieceType::kControl) continue;
-    if (piece.type == PieceType::kUnknown) {
-      text += " \u2047 ";  // what SentencePiece writes
-    } else if (piece.text == "<eop>") {
-      text += '\n';
+    uint32_t byte = 0;
+    if (!piece.is_text()) continue;
+    if (piece.type == PieceType::kByte && std::sscanf(piece.text.c_str(), "<0x%2X>", &byte) == 1) {
+      text += static_cast<char>(byte);
     } else {
       absl::StrAppend(&text, absl::StrReplaceAll(piece.text, {{"\u2581", " "}}));
     }

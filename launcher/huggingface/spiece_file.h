@@ -19,12 +19,23 @@
 
 namespace anyorder::launcher {
 
-enum class PieceType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4 };
+enum class PieceType {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
 
 struct VocabularyPiece {
   std::string text;
   PieceType type = PieceType::kNormal;
   float score = 0;  // log-probability
+
+  // Whether it stands for text that somebody wrote. <eop>, a user-defined piece of XLNet, does not:
+  // it marks the end of a paragraph, as <eod> does of a document.
+  bool is_text() const;
 };
 
 // TrainerSpec.model_type.
@@ -48,8 +59,8 @@ absl::StatusOr<std::vector<VocabularyPiece>> ParsePieces(absl::string_view model
 // published vocabulary.
 absl::Status CheckXlnetPieces(const std::vector<VocabularyPiece>& pieces, absl::string_view path);
 
-// The text that tokens stand for. A word mark is a space, also before the first word; <eop> is a
-// line end; control pieces are nothing.
+// The text that tokens stand for. A word mark is a space, also before the first word; pieces that
+// are no text are nothing.
 std::string TextOfTokens(const std::vector<VocabularyPiece>& pieces,
                          const std::vector<int32_t>& ids);
 

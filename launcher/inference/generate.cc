@@ -176,10 +176,8 @@ absl::StatusOr<TokenRules> MakeRules(const GenerateOptions& options, const Write
   TokenRules rules = options.rules;
   rules.end_token = writer.form->traits().end_token;
   rules.max_tokens = options.max_tokens.value_or(kDefaultMaxTokens);
-  for (const VocabularyPiece& piece : writer.vocabulary.pieces) {
-    const bool is_text = piece.type != PieceType::kControl && piece.type != PieceType::kUnknown;
-    rules.banned.push_back(is_text ? 0 : 1);
-  }
+  for (const VocabularyPiece& piece : writer.vocabulary.pieces)
+    rules.banned.push_back(piece.is_text() ? 0 : 1);
   for (size_t n = 0; n < prompts.size(); ++n) {
     absl::Status fits = CheckFits(writer.config.model, *writer.form, prompts[n], rules.max_tokens);
     while (!fits.ok() && !options.max_tokens && rules.max_tokens > 1) {

@@ -7,6 +7,7 @@
 #   xlnet                 texts from the query stream, searched and drawn, the same each time
 #   unilmv2               a network fine-tuned to turn three words round does so
 #   unilm                 prompts as sources that the network rewrites, by a [MASK] a step
+#   markers               a network that has seen little but <eop> and <unk> writes neither
 #   refused               what cannot be generated is refused in one line
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -133,6 +134,32 @@ for text in texts:
     assert text["tokens"] >= 4 and text["log_prob"] < 0 and text["text"], text
 END
   refuses 64 "prompt 1: the prompt is empty" --run-dir run --input - --output x.jsonl <<<"" ;;
+
+markers)
+  # Of what it has learned, ends of paragraphs, unknown letters and the end of the document are the
+  # likeliest by far; texts are of the rest, whatever chooses them.
+  dataset
+  for _ in $(seq 200); do printf 'the<eop><eop><eop> \xe8\xaa\x9e<eop><eop> \xe9\xa0\x86<eop><eop>\n\n'; done >marks.txt
+  prep --input marks.txt --output marks --vocab shards/spiece.model
+  for config in gpt xlnet; do
+    size=(model.max_positions=80)
+    [ $config = gpt ] || size=(sampling.reuse_len=32 sampling.perm_size=32 sampling.num_predict=10 model.mem_len=16)
+    train $config-tiny.toml $config data.shards="$PWD/marks" train.steps=40 "${size[@]}"
+    ways=("--beam 1" "--beam 4 --best 4" "--beam 3 --stop-first --min-len 3" "--sample 4" "--sample 4 --top-k 3" "--sample 4 --top-p 0.5 --temperature 2")
+    for way in "${!ways[@]}"; do
+      # shellcheck disable=SC2086
+      "$anyorder" generate $config --input prompts.txt --output $config$way.jsonl --max-len 10 ${ways[way]} 2>err || fail "generate: exit status $?: $(cat err)"
+    done
+  done
+  python3 - ./*.jsonl <<'END' || fail "markers in a text"
+import json, sys
+texts = [json.loads(line) for path in sys.argv[1:] if path != "./sources.jsonl" for line in open(path)]
+assert len(texts) > 100 and any(text["text"] for text in texts)
+for text in texts:
+    for mark in ("\n", "<", ">", "\u2047", "\u8a9e"):
+        assert mark not in text["text"], text
+END
+  ;;
 
 refused)
   reference=(--run-dir "$work/reference" --input prompts.txt)

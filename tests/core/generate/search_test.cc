@@ -307,6 +307,36 @@ TEST(TokenRulesTest, LengthsAndBannedTokensHold) {
   EXPECT_EQ(found.front().front().tokens, (Tokens{2, 2, 2}));
 }
 
+// A network that wants nothing but them.
+TEST(TokenRulesTest, BannedTokensAreInNoTextHoweverItIsChosen) {
+  const std::vector<float> logits = {-1, 40, 30, 0, 0.5f, 20};
+  TokenRules rules = Rules(8);
+  rules.banned = {0, 1, 1, 0, 0, 1};
+  const auto expect_none = [&](const Hypothesis& text) {
+    for (const int32_t token : text.tokens) EXPECT_TRUE(token == 3 || token == 4) << token;
+  };
+  for (const int64_t block_ngram : {0, 2}) {
+    rules.block_ngram = block_ngram;
+    for (const int64_t width : {1, 4}) {
+      for (const SearchStop stop : {SearchStop::kExact, SearchStop::kFirst}) {
+        ConstantModel model(logits, width);
+        const BeamOptions options = {.width = width, .stop = stop, .rules = rules};
+        const std::vector<std::vector<Hypothesis>> found = BeamSearch(model, options);
+        EXPECT_FALSE(found.front().empty());
+        for (const Hypothesis& text : found.front()) expect_none(text);
+      }
+    }
+    const SampleOptions ways[] = {{.rules = rules},
+                                  {.temperature = 50, .rules = rules},
+                                  {.top_k = 2, .rules = rules},
+                                  {.top_p = 0.5, .rules = rules}};
+    for (const SampleOptions& options : ways) {
+      ConstantModel model(logits, 50);
+      for (const Hypothesis& text : SampleTexts(model, options, 0)) expect_none(text);
+    }
+  }
+}
+
 TEST(TokenRulesTest, WhereNoTokenIsAllowedTheTextStops) {
   ConstantModel model({0, 1}, 1);
   BeamOptions options = {.rules = Rules(4)};

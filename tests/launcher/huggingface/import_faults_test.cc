@@ -180,6 +180,20 @@ TEST(SpieceFileTest, OnlyAWholeModelIsRead) {
   }
 }
 
+// Control pieces, <unk>, <eop> and pieces that no text uses are in no text; bytes are themselves.
+TEST(SpieceFileTest, OnlyPiecesOfTextBecomeText) {
+  const std::vector<VocabularyPiece> pieces = {
+      {"<unk>", PieceType::kUnknown},     {"<eod>", PieceType::kControl},
+      {"<eop>", PieceType::kUserDefined}, {"(", PieceType::kUserDefined},
+      {"\u2581word", PieceType::kNormal}, {"<0x41>", PieceType::kByte},
+      {"spare", PieceType::kUnused},
+  };
+  std::vector<bool> is_text;
+  for (const VocabularyPiece& piece : pieces) is_text.push_back(piece.is_text());
+  EXPECT_EQ(is_text, (std::vector<bool>{false, false, false, true, true, true, false}));
+  EXPECT_EQ(TextOfTokens(pieces, {0, 1, 2, 3, 4, 5, 6}), "( wordA");
+}
+
 class ImportRunTest : public ::testing::Test {
  protected:
   ImportRunTest() {
