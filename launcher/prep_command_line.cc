@@ -32,7 +32,8 @@ std::string ParseFieldName(const std::string& text, data::FieldNames& names) {
 
 void DeclareVocabulary(CLI::App& app, PrepCommandLine& line) {
   PrepOptions& prep = line.prep;
-  CLI::Option* vocab = AddPath(&app, "--vocab", prep.vocab, "existing SentencePiece model to use");
+  CLI::Option* vocab = AddPath(&app, "--vocab", prep.vocab, "existing SentencePiece model to use",
+                               PathUse::kReadFile);
   AddCount(&app, "--vocab-size", prep.vocabulary.size,
            "size of the vocabulary to train; an upper bound for words", data::kMinVocabSize,
            data::kMaxVocabSize)
@@ -109,6 +110,7 @@ void DeclareParts(CLI::App& app, PrepCommandLine& line) {
                "--slurm: print the batch script; write and submit nothing")
       ->needs(slurm);
   app.add_option("sbatch-options", line.job.sbatch, "--slurm: after --, options of sbatch")
+      ->type_name("OPTION")
       ->needs(slurm);
 }
 
@@ -116,14 +118,15 @@ void DeclareParts(CLI::App& app, PrepCommandLine& line) {
 void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
   CLI::Option* examples =
       AddPath(&app, "--examples", line.examples,
-              "labelled examples instead of --input: .jsonl, .csv or .tsv files");
+              "labelled examples instead of --input: .jsonl, .csv or .tsv files", PathUse::kRead);
   for (const char* other :
        {"--input", "--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup",
         "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
         "--slice", "--merge", "--slurm"})
     examples->excludes(app.get_option(other));
   AddPath(&app, "--labels-from", line.labels_from,
-          "--examples: dataset whose class numbers to use, that of the training data")
+          "--examples: dataset whose class numbers to use, that of the training data",
+          PathUse::kReadDirectory)
       ->needs(examples);
   app.add_option_function<std::vector<std::string>>(
          "--field", [](const std::vector<std::string>&) {},
@@ -147,13 +150,14 @@ void DeclarePrep(CLI::App& app, PrepCommandLine& line) {
   AddPath(
       &app, "--input", prep.inputs,
       "files of text, or directories of them: .txt (documents end at blank lines), .jsonl (field "
-      "text), .csv and .tsv (column text), each also .gz or .zst");
-  AddPath(&app, "--output", prep.output, "dataset directory to create; absent or empty")
+      "text), .csv and .tsv (column text), each also .gz or .zst",
+      PathUse::kRead);
+  AddPath(&app, "--output", prep.output, "dataset directory to create; absent or empty",
+          PathUse::kMakeDirectory)
       ->required();
   DeclareVocabulary(app, line);
-  app.add_option("--workers", prep.workers, "worker processes; does not affect results")
-      ->capture_default_str()
-      ->type_name("N");
+  AddCount(&app, "--workers", prep.workers, "worker processes; does not affect results")
+      ->capture_default_str();
   DeclareText(app, line);
   DeclareFields(app, line);
   DeclareParts(app, line);

@@ -207,8 +207,9 @@ int EncodeMain(int argc, char** argv) {
   constexpr char kEncoder[] = "anyorder-prep encode";
   EncodeOptions options;
   CLI::App app("Turns texts into token ids, as anyorder-prep does with a corpus.", kEncoder);
-  AddPath(&app, "--vocab", options.vocab, "SentencePiece model")->required();
-  AddPath(&app, "--input", options.input, ".jsonl with a field text")->required();
+  AddPath(&app, "--vocab", options.vocab, "SentencePiece model", PathUse::kReadFile)->required();
+  AddPath(&app, "--input", options.input, ".jsonl with a field text", PathUse::kReadFile)
+      ->required();
   AddPath(&app, "--output", options.output, "token ids, one line per text")->required();
   AddChoice(&app, "--case", options.letter_case, {"cased", "uncased"},
             "keep letters as they are, or lower-case them");

@@ -16,6 +16,7 @@
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "data/dataset/dataset_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/stored_examples.h"
 #include "data/prep/example_reader.h"
@@ -83,6 +84,7 @@ class ExamplePreparation {
 
   absl::Status LoadKnownClasses() {
     if (options_.labels_from.empty()) return absl::OkStatus();
+    ANYORDER_RETURN_IF_ERROR(CheckIsDataset("--labels-from", options_.labels_from));
     ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.labels_from));
     if (!index.examples || index.examples->classes.empty()) {
       return InvalidArgument(

@@ -234,7 +234,9 @@ Subcommand DeclareExport(CLI::App& front) {
                    "split the weights into files of at most this size, with an index, such as 5GB "
                    "(default: one file)")
       ->type_name("SIZE");
-  AddPath(command, "--output", options->output, "directory to create; absent or empty")->required();
+  AddPath(command, "--output", options->output, "directory to create; absent or empty",
+          PathUse::kMakeDirectory)
+      ->required();
   return {command, [options, texts] {
             if (texts->format == "safetensors") options->format = ExportFormat::kSafetensors;
             if (texts->dtype == "bf16") options->files.dtype = DType::kBFloat16;

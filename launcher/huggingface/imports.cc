@@ -48,14 +48,13 @@ namespace fs = std::filesystem;
 
 // What is asked for: `defaults`, or, where --config names a file, that file, which is complete but
 // for [model] and [data], those of `defaults`; then --set. With absolute directories, not
-// validated. Errors: those of CheckConfigPath, parsing and I/O.
+// validated. Errors: those of parsing and I/O.
 absl::StatusOr<RunConfig> RequestedConfig(const ImportOptions& options, const RunConfig& defaults) {
   RunConfig config = defaults;
   if (!options.config.empty()) {
     RunConfig base;
     base.model = defaults.model;
     base.data = defaults.data;
-    ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", options.config));
     ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config));
     ANYORDER_ASSIGN_OR_RETURN(config, ParseRunConfig(text, options.config, base));
   }
@@ -463,15 +462,18 @@ Subcommand DeclareImport(CLI::App& front) {
       front, "import", "Create a run from pretrained weights.",
       {"anyorder import --input xlnet-base-cased --output runs/continued",
        "anyorder import --format run --input runs/a --output runs/b --set model.mem_len=512"});
-  AddPath(command, "--input", options->input, "Hugging Face model directory, or run directory")
+  AddPath(command, "--input", options->input, "Hugging Face model directory, or run directory",
+          PathUse::kReadDirectory)
       ->required();
-  AddPath(command, "--output", options->output, "run directory to create; absent or empty")
+  AddPath(command, "--output", options->output, "run directory to create; absent or empty",
+          PathUse::kMakeDirectory)
       ->required();
   AddChoice(command, "--format", *format, {"hf", "run"},
             "format of --input: hf is a Hugging Face XLNetLMHeadModel in safetensors, run is "
             "another run's checkpoint");
   AddPath(command, "--config", options->config,
-          "TOML file (default: for hf, continued pretraining; for run, that run's configuration)");
+          "TOML file (default: for hf, continued pretraining; for run, that run's configuration)",
+          PathUse::kReadFile);
   AddSettings(command, options->overrides);
   AddStep(command, options->step, "run: ");
   AddChoice(command, "--positions", options->positions, {"copy", "random"},

@@ -19,8 +19,8 @@ absl::StatusOr<ckpt::Checkpoint> OpenWhole(const std::string& directory) {
   if (status.ok()) status = checkpoint->Verify();
   if (status.ok()) return checkpoint;
   if (absl::IsNotFound(status)) {
-    return NotFound(
-        status.message(),
+    return InvalidArgument(
+        "--step: ", status.message(),
         "; `anyorder status` lists the run's, or leave --step out for the newest valid one");
   }
   if (!absl::IsDataLoss(status)) return status;
@@ -32,9 +32,11 @@ absl::StatusOr<ckpt::Checkpoint> OpenWhole(const std::string& directory) {
 
 absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64_t step) {
   if (step >= 0) return OpenWhole(ckpt::CheckpointPath(run_dir, step));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string directory,
-                            ckpt::FindNewestGood(run_dir, /*quarantine_bad=*/false));
-  return ckpt::Checkpoint::Open(directory);
+  const absl::StatusOr<std::string> directory =
+      ckpt::FindNewestGood(run_dir, /*quarantine_bad=*/false);
+  if (absl::IsNotFound(directory.status())) return FailedPrecondition(directory.status().message());
+  ANYORDER_RETURN_IF_ERROR(directory.status());
+  return ckpt::Checkpoint::Open(*directory);
 }
 
 }  // namespace anyorder::launcher

@@ -18,11 +18,13 @@
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/objective/objective.h"
+#include "core/objective/objective_names.h"
 #include "core/train/evaluation/causal_walk.h"
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/evaluation/piece_lengths.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
+#include "data/dataset/dataset_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/inference/batch_progress.h"
@@ -56,6 +58,23 @@ struct EvalOptions {
   kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
   bool json = false;
 };
+
+// An objective by its name becomes "own" or "causal".
+absl::Status ResolveObjective(EvalOptions& options) {
+  if (options.objective == "own" || options.objective == "causal") return absl::OkStatus();
+  const absl::StatusOr<std::string> named = ObjectiveNamed(options.objective);
+  ANYORDER_RETURN_IF_ERROR(Annotate(named.status(), "--objective"));
+  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
+                            LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  const std::string& own = config.objective.name;
+  if (*named != own && *named != "causal_lm" && *named != "gpt") {
+    return InvalidArgument("--objective ", options.objective, ": the run was trained with ", own,
+                           "; leave it out for that loss, or use causal");
+  }
+  options.objective = *named == own ? "own" : "causal";
+  return absl::OkStatus();
+}
 
 absl::Status CheckOptions(const EvalOptions& options) {
   const bool is_causal = options.objective == "causal";
@@ -98,6 +117,8 @@ absl::StatusOr<SavedModel> OpenSubject(const EvalOptions& options) {
         "no held-out text: the run's configuration has no eval.shards; give --data SHARDS, a "
         "directory that `anyorder prep --vocab` wrote");
   }
+  ANYORDER_RETURN_IF_ERROR(
+      data::CheckIsDataset(options.data.empty() ? "eval.shards" : "--data", data));
   ANYORDER_ASSIGN_OR_RETURN(SavedModel subject, OpenSavedModel({options.run_dir, options.step,
                                                                 options.threads, options.device},
                                                                config, data));
@@ -202,8 +223,9 @@ absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const Save
 // nothing in the run directory. The exit status, 75 after a signal. Errors: Cancelled if nothing
 // was scored by then; InvalidArgument for options that do not fit each other or the run;
 // FailedPrecondition for text of another tokenizer or too little of it; NotFound, DataLoss.
-absl::StatusOr<int> Evaluate(const EvalOptions& options) {
+absl::StatusOr<int> Evaluate(EvalOptions options) {
   SetLogName("eval");
+  ANYORDER_RETURN_IF_ERROR(ResolveObjective(options));
   ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
   const bool is_causal = options.objective == "causal";
   BatchProgress progress(is_causal ? "segment" : "batch");
@@ -251,17 +273,22 @@ int RunEval(const EvalOptions& options) {
 
 Subcommand DeclareEval(CLI::App& front) {
   const auto options = std::make_shared<EvalOptions>();
-  CLI::App* command = AddCommand(
-      front, "eval", "Loss and perplexity of a checkpoint on held-out text.",
-      {"anyorder eval --run-dir runs/a --data held-out --json",
-       "anyorder eval --run-dir runs/a --data held-out --objective causal --mem-len 512"});
+  CLI::App* command =
+      AddCommand(front, "eval", "Loss and perplexity of a checkpoint on held-out text.",
+                 {"anyorder eval runs/a --data held-out --json",
+                  "anyorder eval runs/a --data held-out --objective causal --mem-len 512"});
   constexpr int64_t kMost = int64_t{1} << 20;
   AddRunDir(command, options->run_dir, "run directory");
   AddStep(command, options->step);
-  AddPath(command, "--data", options->data, "held-out dataset (default: eval.shards of the run)");
-  AddChoice(
-      command, "--objective", options->objective, {"own", "causal"},
-      "own: the run's training objective; causal: perplexity of the whole text, left to right");
+  AddPath(command, "--data", options->data, "held-out dataset (default: eval.shards of the run)",
+          PathUse::kReadDirectory);
+  command
+      ->add_option("--objective", options->objective,
+                   "own: the run's training objective; causal: perplexity of the whole text, left "
+                   "to right; or either by an objective's name")
+      ->capture_default_str()
+      ->check(IsNotEmpty())
+      ->type_name("NAME:{own,causal}");
   AddCount(command, "--batches", options->batches,
            "batches to score, 0: all (default: eval.batches for own, 0 for causal)");
   AddCount(command, "--batch-size", options->batch_size,

@@ -118,9 +118,12 @@ absl::StatusOr<Vocabulary> FindVocabulary(const GenerateOptions& options, const 
   } else {
     const absl::StatusOr<data::DatasetIndex> index = data::ReadDatasetIndex(config.data.shards);
     if (!index.ok()) {
-      return absl::Status(index.status().code(),
-                          absl::StrCat("the vocabulary of the run: ", index.status().message(),
-                                       "; or give its spiece.model with --vocab"));
+      const std::string fault =
+          absl::StrCat("the vocabulary of the run: ", index.status().message(),
+                       "; or give its spiece.model with --vocab");
+      // A dataset that is gone is the user's to find, not the machine's failure.
+      return absl::IsNotFound(index.status()) ? absl::FailedPreconditionError(fault)
+                                              : absl::Status(index.status().code(), fault);
     }
     vocabulary.path = absl::StrCat(config.data.shards, "/", index->tokenizer.file);
     const auto found = index->settings.find("case");
@@ -329,19 +332,22 @@ void DeclareChoice(CLI::App* command, GenerateOptions& options) {
 
 Subcommand DeclareGenerate(CLI::App& front) {
   const auto options = std::make_shared<GenerateOptions>();
-  CLI::App* command = AddCommand(
-      front, "generate", "Generate text from a checkpoint.",
-      {"anyorder generate --run-dir runs/gpt --input prompts.txt --output texts.jsonl",
-       "echo 'Once upon a time' | anyorder generate --run-dir runs/gpt --input - --output - "
-       "--sample 3 --top-p 0.9"});
+  CLI::App* command =
+      AddCommand(front, "generate", "Generate text from a checkpoint.",
+                 {"anyorder generate runs/gpt --input prompts.txt --output texts.jsonl",
+                  "echo 'Once upon a time' | anyorder generate runs/gpt --input - --output - "
+                  "--sample 3 --top-p 0.9"});
   AddRunDir(command, options->run_dir, "run directory");
   AddStep(command, options->step, "", "--step,--checkpoint");
   AddPath(command, "--input", options->input,
-          "prompts, one per line; .jsonl: the field text of each object; -: standard input")
+          "prompts, one per line; .jsonl: the field text of each object; -: standard input",
+          PathUse::kReadFile)
       ->required();
-  AddPath(command, "--output", options->output, "FILE.jsonl to write; -: standard output")
+  AddPath(command, "--output", options->output, "FILE.jsonl to write; -: standard output",
+          PathUse::kWriteFile)
       ->required();
-  AddPath(command, "--vocab", options->vocab, "spiece.model (default: the run's)");
+  AddPath(command, "--vocab", options->vocab, "spiece.model (default: the run's)",
+          PathUse::kReadFile);
   AddChoice(command, "--case", options->letter_case, {"cased", "uncased"},
             "letter case of the prompts (default: as the run's text was prepared)");
   AddCount(command, "--max-len", options->max_tokens,

@@ -277,12 +277,13 @@ Subcommand DeclarePredict(CLI::App& front) {
   const auto options = std::make_shared<PredictOptions>();
   CLI::App* command = AddCommand(
       front, "predict", "Classes of new examples, by a run that was fine-tuned on labelled ones.",
-      {"anyorder predict --run-dir runs/topics --text 'The ball flew past the keeper.'",
-       "anyorder predict --run-dir runs/topics --data new.jsonl --output predictions.jsonl"});
+      {"anyorder predict runs/topics --text 'The ball flew past the keeper.'",
+       "anyorder predict runs/topics --data new.jsonl --output predictions.jsonl"});
   AddRunDir(command, options->run_dir, "run directory");
   AddPath(command, "--data", options->data,
           "examples as `prep --examples` reads them, labels may lack; a dataset of them; -: JSON "
-          "lines from standard input");
+          "lines from standard input",
+          PathUse::kRead);
   command
       ->add_option("--text", options->texts,
                    "one example; repeat it for each of several texts, context before choices; -: "
@@ -292,9 +293,11 @@ Subcommand DeclarePredict(CLI::App& front) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   AddPath(command, "--output", options->output,
           "JSON lines to write, never over an existing file; -: standard output (default with "
-          "--text: a table there)");
+          "--text: a table there)",
+          PathUse::kWriteFile);
   AddPath(command, "--labels-from", options->labels_from,
-          "dataset with the run's vocabulary and classes (default: its training data)");
+          "dataset with the run's vocabulary and classes (default: its training data)",
+          PathUse::kReadDirectory);
   AddStep(command, options->step);
   AddCount(command, "--batch-size", options->batch_size,
            "examples computed at once (default: train.micro_batch_size)", 1, 4096);

@@ -5,15 +5,14 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 
-#include "core/base/fields.h"
 #include "core/train/run/run_config.h"
 #include "kernels/backends/make_backend.h"
+#include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
 
@@ -26,11 +25,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::stri
                                                                  int64_t threads);
 
 inline void AddDeviceOption(CLI::App* command, kernels::DeviceChoice* device) {
-  std::map<std::string, kernels::DeviceChoice> names;
-  for (const auto& [value, name] : kEnumNames<kernels::DeviceChoice>) names[name] = value;
-  command->add_option("--device", *device, "device that computes; auto takes a GPU if there is one")
-      ->transform(CLI::CheckedTransformer(names).description("{auto,cpu,cuda}"))
-      ->default_str("auto");
+  AddEnum(command, "--device", *device, "device that computes; auto takes a GPU if there is one");
 }
 
 }  // namespace anyorder::launcher

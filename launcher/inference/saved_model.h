@@ -32,9 +32,10 @@ struct SavedModel {
   SavedWeights weights;
 };
 
-// `config` is the run's, `data_path` a dataset. Errors: those of Dataset::Open, CheckTaskData and MakeRunBackend;
-// FailedPrecondition for a dataset of another tokenizer, or whose classes have other numbers than
-// those that the run learned, as far as its training data are still there; NotFound, DataLoss.
+// `config` is the run's, `data_path` a dataset. Errors: those of Dataset::Open, CheckTaskData and
+// MakeRunBackend; FailedPrecondition for a dataset of another tokenizer, or whose classes have
+// other numbers than those that the run learned, as far as its training data are still there;
+// NotFound, DataLoss.
 absl::StatusOr<SavedModel> OpenSavedModel(const SavedModelOptions& options, const RunConfig& config,
                                           const std::string& data_path);
 

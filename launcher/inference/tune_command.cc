@@ -9,6 +9,8 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/dtype.h"
+#include "core/base/status.h"
+#include "core/train/run/run_directory.h"
 #include "kernels/cuda/gemm/gemm_table.h"
 #include "launcher/process/command_line.h"
 
@@ -43,6 +45,7 @@ void Print(const kernels::cuda::TunedGemm& tuned) {
 absl::Status Tune(const TuneOptions& options) {
   if (options.run_dir.empty() == options.table.empty())
     return absl::InvalidArgumentError("give either --run-dir of a run on a GPU, or --table");
+  if (options.table.empty()) ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
   const std::string path = options.table.empty()
                                ? absl::StrCat(options.run_dir, "/gemm_algorithm_cache.txt")
                                : options.table;
@@ -62,10 +65,11 @@ Subcommand DeclareTune(CLI::App& front) {
   const auto options = std::make_shared<TuneOptions>();
   CLI::App* command =
       AddCommand(front, "tune", "Benchmark and pin the fastest matrix products of a GPU run.",
-                 {"anyorder tune --run-dir runs/a"});
-  AddPath(command, "--run-dir,run-dir", options->run_dir,
-          "run whose gemm_algorithm_cache.txt is tuned");
-  AddPath(command, "--table", options->table, "algorithm cache file, instead of --run-dir");
+                 {"anyorder tune runs/a"});
+  AddRunDir(command, options->run_dir, "run whose gemm_algorithm_cache.txt is tuned")
+      ->required(false);
+  AddPath(command, "--table", options->table, "algorithm cache file, instead of --run-dir",
+          PathUse::kReadFile);
   return {command, [options] { return Report(Tune(*options)); }};
 }
 

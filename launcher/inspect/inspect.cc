@@ -209,7 +209,8 @@ Subcommand DeclareInspect(CLI::App& front) {
   command->add_flag(
       "--ledger", options->ledger,
       "run: verify that each sample was used as planned, and print where the time went");
-  AddPath(command, "--data", options->data, "--ledger: dataset, if it was moved");
+  AddPath(command, "--data", options->data, "--ledger: dataset, if it was moved",
+          PathUse::kReadDirectory);
   return {command, [options] { return Report(Inspect(*options)); }};
 }
 

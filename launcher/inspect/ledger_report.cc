@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/status.h"
+#include "data/dataset/dataset_directory.h"
 #include "launcher/process/counted.h"
 
 namespace anyorder::launcher {
@@ -33,6 +34,7 @@ absl::Status CheckIsTrainedOn(const data::DatasetIndex& index, const RunHistory&
 
 absl::StatusOr<Plan> MakePlan(const LedgerReportOptions& options, const RunHistory& history) {
   const std::string& directory = options.data.empty() ? history.config.data.shards : options.data;
+  if (!options.data.empty()) ANYORDER_RETURN_IF_ERROR(data::CheckIsDataset("--data", options.data));
   const auto dataset = data::Dataset::Open(directory);
   absl::Status usable = dataset.status();
   if (usable.ok()) usable = CheckIsTrainedOn((*dataset)->index(), history);

@@ -1,15 +1,22 @@
 #include "launcher/process/command_line.h"
 
-#include <cmath>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 #include "core/base/fields.h"
+#include "core/train/run/config_keys.h"
 #include "launcher/process/display_width.h"
 
 namespace anyorder::launcher {
@@ -18,10 +25,12 @@ namespace {
 constexpr size_t kOptionColumns = 32;
 constexpr int64_t kHelpColumns = 66;
 
-// CLI11's type names are "TEXT", "TEXT:{hf,run}", "PATH".
+// CLI11's type names are "TEXT", "TEXT:{hf,run}", "PATH"; of a number without a check "UINT".
 void ReadType(absl::string_view type, OptionText& text) {
   const size_t colon = type.find(':');
   text.argument = std::string(type.substr(0, colon));
+  if (text.argument == "INT" || text.argument == "UINT") text.argument = "N";
+  if (text.argument == "FLOAT") text.argument = "X";
   if (colon == absl::string_view::npos) return;
   absl::string_view set = type.substr(colon + 1);
   if (!absl::ConsumePrefix(&set, "{") || !absl::ConsumeSuffix(&set, "}")) return;
@@ -37,7 +46,8 @@ OptionText DescribeOption(const CLI::Option& option) {
   text.help = option.get_description();
   text.default_text = option.get_default_str();
   text.is_required = option.get_required();
-  text.is_repeated = option.get_expected_max() > 1;
+  // A run directory may be given twice, as an option and as an argument.
+  text.is_repeated = option.get_expected_max() > 2;
   return text;
 }
 
@@ -70,23 +80,90 @@ std::vector<std::string> OptionNames(const CLI::App& app) {
   return names;
 }
 
+// What other systems call a command; "" for a word that is none of theirs.
+std::string CommandKnownElsewhere(const std::string& word) {
+  struct Elsewhere {
+    const char* command;
+    std::vector<const char*> names;
+  };
+  static const std::vector<Elsewhere>& known = *new std::vector<Elsewhere>{
+      {"prep", {"preprocess", "prepare", "tokenize"}},
+      {"launch", {"train", "pretrain", "run", "start", "resume", "torchrun"}},
+      {"submit", {"sbatch", "slurm"}},
+      {"eval", {"evaluate", "validate", "test", "perplexity"}},
+      {"generate", {"sample", "infer", "inference"}},
+      {"export", {"convert", "save"}},
+      {"import", {"load"}}};
+  for (const Elsewhere& elsewhere : known)
+    for (const char* name : elsewhere.names)
+      if (word == name) return elsewhere.command;
+  return "";
+}
+
+std::string UnknownCommand(const CLI::App& front, const std::string& word) {
+  const std::vector<std::string> known = SubcommandNames(front);
+  std::string nearest = CommandKnownElsewhere(word);
+  if (std::find(known.begin(), known.end(), nearest) == known.end())
+    nearest = NearestName(word, known);
+  return absl::StrCat("unknown command '", word, "'; ",
+                      nearest.empty() ? absl::StrCat("commands: ", absl::StrJoin(known, ", "))
+                                      : absl::StrCat("did you mean '", nearest, "'?"));
+}
+
+// The key of the configuration that somebody means who writes it as an option: --lr, --max-steps,
+// --num-layers. "" if none is.
+std::string KeyMeantBy(absl::string_view option) {
+  const std::string key = absl::StrReplaceAll(absl::StripPrefix(option, "--"), {{"-", "_"}});
+  const std::string elsewhere = KeyKnownElsewhere("", key);
+  if (!elsewhere.empty()) return elsewhere;
+  for (const std::string& name : {absl::StrCat("train.", key), key}) {
+    const absl::StatusOr<ConfigKey> found = FindConfigKey(name);
+    if (found.ok()) return found->name();
+  }
+  return "";
+}
+
+std::string UnknownOption(const CLI::App& command, const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  const std::string text = absl::StrCat("unknown option '", word, "'");
+  if (command.get_option_no_throw("--set") != nullptr) {
+    const std::string meant = KeyMeantBy(name);
+    if (!meant.empty()) return absl::StrCat(text, "; did you mean '--set ", meant, "=VALUE'?");
+  }
+  const std::string nearest = NearestName(name, OptionNames(command));
+  return nearest.empty() ? text : absl::StrCat(text, "; did you mean '", nearest, "'?");
+}
+
+bool IsSetting(const CLI::App& command, const std::string& word) {
+  return absl::StrContains(word, '=') && command.get_option_no_throw("--set") != nullptr;
+}
+
+std::string UnknownArgument(const CLI::App& command, const std::string& word) {
+  return absl::StrCat(
+      "unknown argument '", word, "'",
+      IsSetting(command, word) ? "; write --set before every section.key=value" : "");
+}
+
 // CLI11 looks for what is missing before what is too much, so that `launch --rnu-dir x` would be
 // told of --run-dir only.
 std::string NameUnknown(const CLI::App& command, const std::string& word) {
-  const bool is_option = word.size() > 1 && word[0] == '-';
-  const std::vector<std::string> known =
-      is_option ? OptionNames(command) : SubcommandNames(command);
-  const bool is_setting =
-      !is_option && absl::StrContains(word, '=') && command.get_option_no_throw("--set") != nullptr;
-  const std::string nearest = NearestName(word.substr(0, word.find('=')), known);
-  return absl::StrCat("unknown ",
-                      is_option       ? "option '"
-                      : known.empty() ? "argument '"
-                                      : "subcommand '",
-                      word, "'",
-                      !nearest.empty() ? absl::StrCat("; did you mean '", nearest, "'?")
-                      : is_setting     ? "; write --set before every section.key=value"
-                                       : "");
+  if (word.size() > 1 && word[0] == '-') return UnknownOption(command, word);
+  return SubcommandNames(command).empty() ? UnknownArgument(command, word)
+                                          : UnknownCommand(command, word);
+}
+
+// What CLI11 says where no check of ours speaks first, in plain words.
+std::string PlainFault(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  const std::string option = text.substr(0, text.find(':'));
+  if (error.get_name() == "ArgumentMismatch") {
+    return absl::StrContains(text, " missing")
+               ? absl::StrCat(option, " needs a value")
+               : absl::StrCat(option, " is given twice; give it once");
+  }
+  if (error.get_name() == "ConversionError")
+    return absl::StrReplaceAll(text, {{"Could not convert: ", ""}, {" = ", " cannot be "}});
+  return text;
 }
 
 std::string Fault(const CLI::App& app, const CLI::App& command, const CLI::ParseError& error) {
@@ -94,8 +171,92 @@ std::string Fault(const CLI::App& app, const CLI::App& command, const CLI::Parse
   if (!unknown.empty()) return NameUnknown(command, unknown.front());
   const std::vector<std::string> subcommands = SubcommandNames(command);
   if (!subcommands.empty())
-    return absl::StrCat("a subcommand is required: ", absl::StrJoin(subcommands, ", "));
-  return error.what();
+    return absl::StrCat("a command is required: ", absl::StrJoin(subcommands, ", "));
+  return PlainFault(error);
+}
+
+// Whether --help was asked of a command that is none.
+bool IsHelpOfUnknown(const CLI::App& app, const CLI::App& command) {
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  return !unknown.empty() && unknown.front()[0] != '-' && !SubcommandNames(command).empty();
+}
+
+namespace fs = std::filesystem;
+
+std::string Quoted(const fs::path& path) { return absl::StrCat("'", path.string(), "' "); }
+
+// " cannot be VERB (why)" if the path itself is at fault; "" of an error of the machine, as of a
+// disk or a network that fails, which is for the command to meet, with another status.
+std::string WhyNot(const fs::path& path, const char* verb, std::error_code error) {
+  for (const std::errc fault :
+       {std::errc::permission_denied, std::errc::operation_not_permitted,
+        std::errc::too_many_symbolic_link_levels, std::errc::filename_too_long})
+    if (error == fault)
+      return absl::StrCat(Quoted(path), "cannot be ", verb, " (", error.message(), ")");
+  return "";
+}
+
+std::string WhyNoAccess(const fs::path& path, const char* verb, int mode) {
+  if (::access(path.c_str(), mode) == 0) return "";
+  return WhyNot(path, verb, std::error_code(errno, std::generic_category()));
+}
+
+// "" if `path` can be opened for reading; otherwise what is wrong with it.
+std::string WhyUnreadable(const fs::path& path, PathUse use) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return Quoted(path) + "does not exist";
+  if (error) return WhyNot(path, "read", error);
+  const bool is_directory = fs::is_directory(status);
+  if (is_directory && use == PathUse::kReadFile)
+    return Quoted(path) + "is a directory, but must be a file";
+  if (!is_directory && use == PathUse::kReadDirectory) return Quoted(path) + "is not a directory";
+  return WhyNoAccess(path, "read", is_directory ? R_OK | X_OK : R_OK);
+}
+
+// `path`, or what of it is there.
+fs::path ExistingPart(const fs::path& path) {
+  std::error_code error;
+  fs::path part = fs::absolute(path, error);
+  while (part.has_relative_path() && fs::status(part, error).type() == fs::file_type::not_found)
+    part = part.parent_path();
+  return part;
+}
+
+// "" if `place` is a directory that this user may use so (access(2)).
+std::string WhyUnusable(const fs::path& place, int mode) {
+  std::error_code error;
+  const fs::file_status status = fs::status(place, error);
+  const char* const verb = mode == X_OK ? "opened" : "written to";
+  if (error) return WhyNot(place, verb, error);
+  if (!fs::is_directory(status)) return Quoted(place) + "is not a directory";
+  return WhyNoAccess(place, verb, mode);
+}
+
+// "" if a file can be written at `path`; otherwise what is in the way.
+std::string WhyUnwritable(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return Quoted(path) + "is a directory, but must be a file";
+  const fs::path parent = fs::absolute(path, error).parent_path();
+  if (fs::status(parent, error).type() == fs::file_type::not_found)
+    return Quoted(parent) + "does not exist";
+  return WhyUnusable(parent, W_OK | X_OK);
+}
+
+std::string WhyNotFor(PathUse use, const fs::path& path) {
+  switch (use) {
+    case PathUse::kWriteFile: return WhyUnwritable(path);
+    case PathUse::kMakeDirectory: return WhyUnusable(ExistingPart(path), W_OK | X_OK);
+    default: return WhyUnreadable(path, use);
+  }
+}
+
+// As a person compares them: runs/a, runs/a/ and ./runs/a are one.
+fs::path ComparablePath(const std::string& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path, error);
+  const fs::path whole = absolute.lexically_normal();
+  return whole.has_filename() ? whole : whole.parent_path();
 }
 
 void UseHelpFormatter(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& formatter) {
@@ -136,17 +297,24 @@ std::string HelpText(const OptionText& option) {
 
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
   UseHelpFormatter(app, std::make_shared<HelpFormatter>());
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && words.front() == "help" && !SubcommandNames(app).empty()) {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
+  std::reverse(words.begin(), words.end());  // as CLI11 takes them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(words));
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     const CLI::App* command = &app;
     std::string name = app.get_name();
     while (!command->get_subcommands().empty()) {
       command = command->get_subcommands().back();
       absl::StrAppend(&name, " ", command->get_name());
     }
+    const bool is_help = error.get_exit_code() == 0;  // or --version
+    if (is_help && !IsHelpOfUnknown(app, *command)) return app.exit(error);
     return ReportAndExitStatus(
         app.get_name(), InvalidArgument(Fault(app, *command, error), "; see `", name, " --help`"));
   }
@@ -165,7 +333,7 @@ void AddExamples(CLI::App& app, const std::vector<std::string>& examples) {
 
 CLI::Option* AddChoice(CLI::App* command, const std::string& names, std::string& value,
                        const std::vector<std::string>& values, const std::string& help) {
-  CLI::Option* option = command->add_option(names, value, help)->check(CLI::IsMember(values));
+  CLI::Option* option = command->add_option(names, value, help)->check(IsOneOf(values));
   return value.empty() ? option : option->capture_default_str();
 }
 
@@ -183,13 +351,75 @@ CLI::Validator IsNotEmpty() {
           ""};
 }
 
-CLI::Validator IsNumber() {
-  return {[](const std::string& text) {
-            double value = 0;
-            const bool is_nan = absl::SimpleAtod(text, &value) && std::isnan(value);
-            return is_nan ? absl::StrCat(text, " is not a number") : std::string();
+CLI::Validator IsCount(int64_t least, int64_t most) {
+  return {[=](const std::string& text) {
+            int64_t value = 0;
+            if (absl::SimpleAtoi(text, &value) && value >= least && value <= most)
+              return std::string();
+            const std::string range = most == kMaxCount
+                                          ? absl::StrCat(", at least ", least)
+                                          : absl::StrCat(" from ", least, " to ", most);
+            return absl::StrCat("must be a whole number", range, ", not '", text, "'");
           },
           ""};
+}
+
+CLI::Validator IsNumber(double least, double most) {
+  return {[=](const std::string& text) {
+            double value = 0;
+            // NaN is in no range.
+            if (absl::SimpleAtod(text, &value) && value >= least && value <= most)
+              return std::string();
+            const std::string range = least == kLeastNumber && most == kMostNumber
+                                          ? ""
+                                          : absl::StrCat(" from ", least, " to ", most);
+            return absl::StrCat("must be a number", range, ", not '", text, "'");
+          },
+          ""};
+}
+
+CLI::Validator IsOneOf(const std::vector<std::string>& values) {
+  // The description is what ReadType reads them from.
+  return {[values](const std::string& text) {
+            if (std::find(values.begin(), values.end(), text) != values.end()) return std::string();
+            return absl::StrCat("must be ", absl::StrJoin(values, " or "), ", not '", text, "'");
+          },
+          absl::StrCat("{", absl::StrJoin(values, ","), "}")};
+}
+
+CLI::Validator IsUsable(PathUse use) {
+  return {[use](const std::string& path) {
+            if (path == "-") return std::string();
+            return WhyNotFor(use, path);
+          },
+          ""};
+}
+
+CLI::Option* AddRunDir(CLI::App* command, std::string& run_dir, const std::string& help) {
+  const auto first = std::make_shared<std::string>();
+  const auto check = [first, command](const std::string& text) {
+    if (first->empty()) *first = text;
+    if (ComparablePath(*first) == ComparablePath(text))
+      return WhyUnusable(ExistingPart(text), X_OK);
+    for (const std::string& word : {text, *first})
+      if (IsSetting(*command, word)) return UnknownArgument(*command, word);
+    return absl::StrCat("'", *first, "' and '", text, "' are two run directories; give one");
+  };
+  return AddPath(command, "--run-dir,run-dir", run_dir, help)
+      ->check(CLI::Validator(check, ""))
+      ->required()
+      ->type_name("DIR")
+      ->expected(1, 2)
+      ->allow_extra_args();
+}
+
+CLI::Option* AddRunDirs(CLI::App* command, std::vector<std::string>& run_dirs,
+                        const std::string& help) {
+  return AddPath(command, "--run-dir,run-dir", run_dirs, help)
+      ->check(CLI::Validator(
+          [](const std::string& text) { return WhyUnusable(ExistingPart(text), X_OK); }, ""))
+      ->required()
+      ->type_name("DIR");
 }
 
 }  // namespace anyorder::launcher

@@ -16,13 +16,15 @@
 
 #include "absl/status/status.h"
 
+#include "core/base/fields.h"
 #include "core/base/status.h"
 
 namespace anyorder::launcher {
 
 // Parses. Nothing if the program is to go on; otherwise its exit status: 0 after --help, and 64
 // after one line on stderr that names the fault, the nearest known option or subcommand, and where
-// help is. `app` needs a name.
+// help is; also for `UNKNOWN --help`. `app` needs a name. `help COMMAND` is `COMMAND --help` where
+// there are commands.
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
 
 // A subcommand of `front`; `examples` are whole command lines for --help and the man page.
@@ -35,46 +37,81 @@ void AddExamples(CLI::App& app, const std::vector<std::string>& examples);
 // after it.
 CLI::Validator IsNotEmpty();
 
-// An option's value must not be NaN, which CLI::Range lets pass.
-CLI::Validator IsNumber();
+// An option's value must be a whole number in [least, most], a number there, or one of `values`.
+// What is wrong with another is said in plain words; CLI11's own checks speak of types and ranges.
+CLI::Validator IsCount(int64_t least, int64_t most);
+CLI::Validator IsNumber(double least, double most);
+CLI::Validator IsOneOf(const std::vector<std::string>& values);
+
+// What a path must be for a command to use it. A fault of it is the user's, so it is found here,
+// with status 64, and not by the call that fails on it. Only what the path says counts: a disk that
+// fails is found later.
+enum class PathUse {
+  kReadFile,       // a file or pipe that is there and can be read
+  kReadDirectory,  // or such a directory
+  kRead,           // either
+  kWriteFile,      // the directory that it is in is there and can be written to
+  kMakeDirectory,  // it, or what of it is there, is a directory that can be written to
+};
+CLI::Validator IsUsable(PathUse use);
 
 inline constexpr int64_t kMaxCount = int64_t{1} << 40;
+inline constexpr double kLeastNumber = -1e300;
+inline constexpr double kMostNumber = 1e300;
 
-// A file or directory.
+// A file or directory, which need not be there.
 template <typename Path>
 CLI::Option* AddPath(CLI::App* command, const std::string& names, Path& path,
                      const std::string& help) {
   return command->add_option(names, path, help)->check(IsNotEmpty())->type_name("PATH");
 }
 
+// One that is used so. "-" is for the command to understand.
+template <typename Path>
+CLI::Option* AddPath(CLI::App* command, const std::string& names, Path& path,
+                     const std::string& help, PathUse use) {
+  return AddPath(command, names, path, help)->check(IsUsable(use));
+}
+
 // A whole number in [least, most]; CLI11 would read -5 as an enormous unsigned one.
 template <typename Number>
 CLI::Option* AddCount(CLI::App* command, const std::string& names, Number& number,
                       const std::string& help, int64_t least = 0, int64_t most = kMaxCount) {
-  return command->add_option(names, number, help)
-      ->check(CLI::Range(least, most).description(""))
-      ->type_name("N");
+  return command->add_option(names, number, help)->check(IsCount(least, most))->type_name("N");
 }
 
 // A number in [least, most].
 template <typename Number>
 CLI::Option* AddNumber(CLI::App* command, const std::string& names, Number& number,
-                       const std::string& help, double least = -1e300, double most = 1e300) {
-  return command->add_option(names, number, help)
-      ->check(IsNumber())
-      ->check(CLI::Range(least, most).description(""))
-      ->type_name("X");
+                       const std::string& help, double least = kLeastNumber,
+                       double most = kMostNumber) {
+  return command->add_option(names, number, help)->check(IsNumber(least, most))->type_name("X");
+}
+
+// One of an enumeration's names in configuration files (core/base/fields.h).
+template <typename Enum>
+CLI::Option* AddEnum(CLI::App* command, const std::string& names, Enum& value,
+                     const std::string& help) {
+  std::vector<std::string> spellings;
+  for (const auto& [unused, spelling] : kEnumNames<Enum>) spellings.emplace_back(spelling);
+  const auto read = [&value](const std::string& text) {
+    for (const auto& [candidate, spelling] : kEnumNames<Enum>)
+      if (text == spelling) value = candidate;
+  };
+  return command->add_option_function<std::string>(names, read, help)
+      ->check(IsOneOf(spellings))
+      ->default_str(EnumName(value));
 }
 
 // One of `values`, `value` being the default; "" for a default that the help tells.
 CLI::Option* AddChoice(CLI::App* command, const std::string& names, std::string& value,
                        const std::vector<std::string>& values, const std::string& help);
 
-// --run-dir DIR, or DIR as a plain argument.
-template <typename Path>
-CLI::Option* AddRunDir(CLI::App* command, Path& run_dir, const std::string& help) {
-  return AddPath(command, "--run-dir,run-dir", run_dir, help)->required()->type_name("DIR");
-}
+// --run-dir DIR, or DIR as a plain argument; both only if they are the same. Required.
+CLI::Option* AddRunDir(CLI::App* command, std::string& run_dir, const std::string& help);
+// One or several.
+CLI::Option* AddRunDirs(CLI::App* command, std::vector<std::string>& run_dirs,
+                        const std::string& help);
 
 // --step N of a run's checkpoints.
 template <typename Number>

@@ -306,7 +306,8 @@ Subcommand DeclareManPages(CLI::App& front) {
   const auto directory = std::make_shared<std::string>();
   CLI::App* command =
       AddCommand(front, "man", "Write the manual pages of all commands.", {})->group("");
-  AddPath(command, "directory", *directory, "directory to write them to")->required();
+  AddPath(command, "directory", *directory, "directory to write them to", PathUse::kMakeDirectory)
+      ->required();
   return {command, [directory, &front] {
             return Report(WriteManPages(DescribeCommand(front), ANYORDER_VERSION, *directory));
           }};

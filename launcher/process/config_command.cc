@@ -45,7 +45,7 @@ std::string ExplainText(const ConfigKey& key) {
     if (!value.empty())
       absl::StrAppend(&text, Wrapped(absl::StrCat(what, ": ", value), "    "), "\n");
   };
-  add("type", key.values.empty() ? key.type : absl::StrJoin(key.values, ", "));
+  add("type", key.type);
   add("default", key.default_text);
   add("bounds", key.bounds);
   add("unit", key.unit);
@@ -81,7 +81,8 @@ Subcommand DeclareConfig(CLI::App& front) {
                              ->type_name("KEY");
   CLI::Option* check =
       AddPath(command, "--check", line->check,
-              "check a configuration file: silent with status 0, or its errors with status 64")
+              "check a configuration file: silent with status 0, or its errors with status 64",
+              PathUse::kReadFile)
           ->excludes(explain);
   AddSettings(command, line->overrides, "--check: override a configuration key")->needs(check);
   return {command, [line] { return Report(RunConfigCommand(*line)); }};

@@ -379,13 +379,12 @@ absl::Status WriteReport(const ReportOptions& options) {
 
 Subcommand DeclareReport(CLI::App& front) {
   const auto options = std::make_shared<ReportOptions>();
-  CLI::App* command =
-      AddCommand(front, "report", "Write a run's curves and events as one HTML page.",
-                 {"anyorder report --run-dir runs/a",
-                  "anyorder report --run-dir runs/a --run-dir runs/b --output comparison.html"});
-  AddRunDir(command, options->run_dirs, "run directory; repeat it to compare up to 6 runs")
-      ->allow_extra_args(false);
-  AddPath(command, "--output", options->output, "FILE.html (default: report.html in the run)");
+  CLI::App* command = AddCommand(
+      front, "report", "Write a run's curves and events as one HTML page.",
+      {"anyorder report runs/a", "anyorder report runs/a runs/b --output comparison.html"});
+  AddRunDirs(command, options->run_dirs, "run directory; several, up to 6, are compared");
+  AddPath(command, "--output", options->output, "FILE.html (default: report.html in the run)",
+          PathUse::kWriteFile);
   return {command, [options] { return Report(WriteReport(*options)); }};
 }
 

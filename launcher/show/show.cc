@@ -115,13 +115,40 @@ absl::StatusOr<DenseMask> ParseMask(const std::string& text, const std::string& 
   return mask;
 }
 
+// Whether there would be a picture without what `leave_out` takes away.
+template <typename LeaveOut>
+bool IsDrawnWithout(ShowOptions options, LeaveOut leave_out) {
+  leave_out(options);
+  const absl::StatusOr<RunConfig> config = ShowConfig(options);
+  return config.ok() && MakeScene(*config, options).ok();
+}
+
+// `fault` with the option that it came with, if one can be told: sizes become keys of the
+// configuration, which is what the fault speaks of.
+absl::Status BlameOption(const ShowOptions& options, const absl::Status& fault) {
+  if (options.length >= 0 && IsDrawnWithout(options, [](auto& left) { left.length = -1; }))
+    return Annotate(fault, absl::StrCat("--length ", options.length));
+  if (options.memory >= 0 && IsDrawnWithout(options, [](auto& left) { left.memory = -1; }))
+    return Annotate(fault, absl::StrCat("--memory ", options.memory));
+  for (size_t i = 0; i < options.overrides.size(); ++i) {
+    const auto leave_out = [i](auto& left) {
+      left.overrides.erase(left.overrides.begin() + static_cast<int64_t>(i));
+    };
+    if (IsDrawnWithout(options, leave_out))
+      return Annotate(fault, absl::StrCat("--set ", options.overrides[i]));
+  }
+  return fault;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal_columns) {
   ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ShowConfig(options));
   ANYORDER_RETURN_IF_ERROR(CheckSize(config, options));
-  ANYORDER_ASSIGN_OR_RETURN(const Scene scene, MakeScene(config, options));
+  const absl::StatusOr<Scene> made = MakeScene(config, options);
+  if (!made.ok()) return BlameOption(options, made.status());
+  const Scene& scene = *made;
   ANYORDER_RETURN_IF_ERROR(CheckScene(scene, options));
   const PictureStyle style = {.content = options.stream != "query",
                               .queries = options.stream != "content",
@@ -176,9 +203,13 @@ Subcommand DeclareShow(CLI::App& front) {
   CLI::App* command =
       AddCommand(front, "show", "Draw the attention masks of an objective, stream by stream.",
                  {"anyorder show --objective xlnet --length 16",
-                  "anyorder show --run-dir runs/a --output masks.svg", "anyorder show --list"});
-  command->add_option("--objective", options->objective,
-                      "objective to draw: xlnet, transformer-xl or a name that --list prints");
+                  "anyorder show runs/a --output masks.svg", "anyorder show --list"});
+  command
+      ->add_option("--objective", options->objective,
+                   "objective to draw: a name that --list prints, or a system's, such as xlnet, "
+                   "transformer-xl or llada")
+      ->check(IsNotEmpty())
+      ->type_name("NAME");
   AddCount(command, "--length", options->length, "sequence length; sampling keys are scaled to it");
   AddCount(command, "--memory", options->memory, "memory length");
   AddCount(command, "--seed", options->seed, "seed of order, targets and segments");
@@ -188,19 +219,22 @@ Subcommand DeclareShow(CLI::App& front) {
   AddCount(command, "--layer", options->layer, "layer whose attention window is drawn");
   AddCount(command, "--head", options->head, "head whose attention window is drawn");
   AddCount(command, "--row", options->row, "also draw arrows to this slot");
-  AddPath(command, "--config", options->config, "configuration to draw, a TOML file");
-  AddPath(command, "--run-dir", options->run_dir, "run whose configuration is drawn")
-      ->type_name("DIR");
+  AddPath(command, "--config", options->config, "configuration to draw, a TOML file",
+          PathUse::kReadFile);
+  AddRunDir(command, options->run_dir, "run whose configuration is drawn")->required(false);
   AddSettings(command, options->overrides);
   command->add_option("--text", options->text, "words to label the slots with")
-      ->check(IsNotEmpty());
+      ->check(IsNotEmpty())
+      ->type_name("WORDS");
   command->add_flag("--tokens", options->tokens, "label the slots x1, x2, ...");
   AddChoice(command, "--stream", options->stream, {"content", "query", "both"}, "stream to draw");
-  AddPath(command, "--output", options->output, "FILE.svg (default: print to the terminal)");
+  AddPath(command, "--output", options->output, "FILE.svg (default: print to the terminal)",
+          PathUse::kWriteFile);
   command->add_flag("--ascii", options->ascii, "draw with ASCII characters");
   AddPath(command, "--mask", options->mask,
           "instead of drawing: print whether the mask in this file (rows of 0 and 1) can be "
-          "expressed by ranks, and by which");
+          "expressed by ranks, and by which",
+          PathUse::kReadFile);
   command->add_flag("--list", options->list, "print the names of all objectives, one per line");
   return {command, [options] { return Report(Show(*options)); }};
 }

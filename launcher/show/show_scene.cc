@@ -8,14 +8,12 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
-#include "core/base/fields.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/config/attention_windows.h"
 #include "core/objective/objective.h"
-#include "core/objective/rank_mask.h"
+#include "core/objective/objective_names.h"
 #include "core/objective/unilm/unilm.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
@@ -23,40 +21,15 @@
 #include "kernels/visibility.h"
 #include "launcher/show/show.h"
 #include "launcher/show/show_text.h"
-#include "launcher/start/start_request.h"
 
 namespace anyorder::launcher {
 namespace {
 
 constexpr int64_t kDefaultLength = 16;
 
-// Systems by the names that people know them by.
-constexpr std::array<std::pair<const char*, const char*>, 3> kAliases = {{
-    {"xlnet", "permutation_lm"},
-    {"transformer-xl", "causal_lm"},
-    {"transformer_xl", "causal_lm"},
-}};
-
 // Systems with memory and two reading directions, as the published default; all others read windows
 // of text, one way.
 constexpr std::array<const char*, 3> kRemembering = {"permutation_lm", "causal_lm", "dae"};
-
-absl::StatusOr<std::string> ObjectiveNamed(const std::string& name) {
-  std::vector<std::string> known = ObjectiveNames();
-  if (absl::c_linear_search(known, name)) return name;
-  const std::vector<std::string> registered = known;
-  for (const auto& [alias, target] : kAliases) {
-    if (!absl::c_linear_search(registered, target)) continue;
-    if (name == alias) return std::string(target);
-    known.emplace_back(alias);
-  }
-  const std::string why = WhyInexpressible(name);
-  if (!why.empty()) return absl::InvalidArgumentError(why);
-  const std::string nearest = NearestName(name, known);
-  return InvalidArgument("no objective is named '", name, "'; ",
-                         nearest.empty() ? absl::StrCat("known: ", absl::StrJoin(known, ", "))
-                                         : absl::StrCat("did you mean '", nearest, "'?"));
-}
 
 absl::StatusOr<RunConfig> ReadConfig(const ShowOptions& options) {
   std::string path = options.config;
@@ -65,7 +38,6 @@ absl::StatusOr<RunConfig> ReadConfig(const ShowOptions& options) {
     path = RunDirectory(options.run_dir).config;
   }
   if (!path.empty()) {
-    if (options.run_dir.empty()) ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", path));
     ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
     return ParseRunConfig(text, path);
   }
@@ -229,9 +201,9 @@ void ScaleToLength(int64_t length, RunConfig& config) {
 absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ReadConfig(options));
   const bool is_published = options.config.empty() && options.run_dir.empty();
-  if (is_published && !options.objective.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::string name, ObjectiveNamed(options.objective));
-    if (!absl::c_linear_search(kRemembering, name)) {
+  if (!options.objective.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(config.objective.name, ObjectiveNamed(options.objective));
+    if (is_published && !absl::c_linear_search(kRemembering, config.objective.name)) {
       config.model.mem_len = 0;
       config.sampling.bidirectional = false;
     }
@@ -239,17 +211,14 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
   const bool own_length = !options.config.empty() || !options.run_dir.empty();
   const int64_t length = options.length >= 0 || own_length ? options.length : kDefaultLength;
   if (length >= 0) ScaleToLength(length, config);
-  const bool draws_blocks =
-      (options.objective.empty() ? config.objective.name : options.objective) == "unilmv2";
   // A share of a small number of slots leaves the last block no room.
-  if (length >= 0 && draws_blocks)
+  if (length >= 0 && config.objective.name == "unilmv2")
     config.sampling.num_predict = std::max(config.sampling.num_predict, (length + 3) / 4);
   if (options.memory >= 0) config.model.mem_len = options.memory;
   if (options.seed >= 0) config.train.seed = options.seed;
   for (const std::string& assignment : options.overrides)
     ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
-  if (!options.objective.empty()) config.objective.name = options.objective;
-  ANYORDER_ASSIGN_OR_RETURN(config.objective.name, ObjectiveNamed(config.objective.name));
+  ANYORDER_RETURN_IF_ERROR(ObjectiveNamed(config.objective.name).status());
   // Two classes or choices where nobody says how many.
   if (config.objective.name == "gpt_classifier" && config.objective.num_classes == 0)
     config.objective.num_classes = 2;

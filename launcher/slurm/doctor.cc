@@ -90,14 +90,13 @@ absl::Status BecomeDoctor(const DoctorOptions& options) {
 
 Subcommand DeclareDoctor(CLI::App& front) {
   const auto options = std::make_shared<DoctorOptions>();
-  CLI::App* command =
-      AddCommand(front, "doctor", "Check a Slurm cluster, or this machine, before the first job.",
-                 {"anyorder doctor --run-dir /shared/runs/a --nodes 2 --ranks-per-node 4",
-                  "anyorder doctor --local"});
+  CLI::App* command = AddCommand(
+      front, "doctor", "Check a Slurm cluster, or this machine, before the first job.",
+      {"anyorder doctor /shared/runs/a --nodes 2 --ranks-per-node 4", "anyorder doctor --local"});
   constexpr int64_t kMost = int64_t{1} << 20;
-  AddPath(command, "--run-dir,run-dir", options->run_dir,
-          "where runs will live; checked and left as it was (not needed with --local)")
-      ->type_name("DIR");
+  AddRunDir(command, options->run_dir,
+            "where runs will live; checked and left as it was (not needed with --local)")
+      ->required(false);
   command->add_flag("--local", options->local, "no Slurm: check this machine alone");
   AddCount(command, "--nodes", options->nodes, "nodes of the job", 1, kMost)->capture_default_str();
   AddCount(command, "--ranks-per-node", options->ranks_per_node, "ranks on each", 1, kMost)

@@ -371,11 +371,12 @@ std::string ThisCommand() {
 }
 
 void DeclareRun(CLI::App* command, SubmitOptions* options) {
-  AddPath(command, "--config", options->config, "TOML file (default: the run's frozen one)");
-  AddPath(command, "--run-dir", options->run_dir,
-          "run directory, on a file system that all nodes share")
-      ->required()
-      ->type_name("DIR");
+  AddPath(command, "--config", options->config, "TOML file (default: the run's frozen one)",
+          PathUse::kReadFile);
+  // Further arguments are sbatch's.
+  AddRunDir(command, options->run_dir, "run directory, on a file system that all nodes share")
+      ->check(IsUsable(PathUse::kMakeDirectory))
+      ->allow_extra_args(false);
   AddSettings(command, options->overrides);
   AddChoice(command, "--resume", options->resume, {"auto", "required", "never"},
             "whether to resume from the newest checkpoint");
@@ -393,8 +394,12 @@ void DeclareJob(CLI::App* command, SubmitOptions* options) {
   command->add_option("--time", options->time, "time limit of each job: minutes, H:M:S or D-H:M:S")
       ->check(IsNotEmpty())
       ->type_name("TIME");
-  command->add_option("--partition", options->partition, "Slurm partition")->check(IsNotEmpty());
-  command->add_option("--account", options->account, "Slurm account")->check(IsNotEmpty());
+  command->add_option("--partition", options->partition, "Slurm partition")
+      ->check(IsNotEmpty())
+      ->type_name("NAME");
+  command->add_option("--account", options->account, "Slurm account")
+      ->check(IsNotEmpty())
+      ->type_name("NAME");
   AddCount(command, "--signal-seconds", options->signal_seconds,
            "seconds before the time limit to send SIGUSR1 (default: measured, else 120)", 1, 65535);
   command
@@ -413,14 +418,15 @@ void DeclareJob(CLI::App* command, SubmitOptions* options) {
   command
       ->add_option("--environment", options->environment,
                    "shell file that the job sources (default: RUN-DIR/slurm/environment.sh)")
-      ->check(CLI::ExistingFile.description(""))
+      ->check(IsUsable(PathUse::kReadFile))
       ->type_name("PATH");
   AddCount(command, "--requeue-exit", options->requeue_exit,
            "exit with this status of the site's RequeueExit instead of calling scontrol requeue", 1,
            255);
   command->add_flag("--dry-run", options->dry_run,
                     "print the batch script; write and submit nothing");
-  command->add_option("sbatch-options", options->sbatch, "after --: more options of sbatch");
+  command->add_option("sbatch-options", options->sbatch, "after --: more options of sbatch")
+      ->type_name("OPTION");
 }
 
 }  // namespace
@@ -431,7 +437,7 @@ Subcommand DeclareSubmit(CLI::App& front) {
       front, "submit", "Train in a Slurm job that requeues itself until the run is finished.",
       {"anyorder submit --config configs/xlnet-base.toml --run-dir /shared/runs/a --nodes 2 "
        "--ranks-per-node 8 --gpus-per-node 8 --time 8:00:00",
-       "anyorder submit --run-dir /shared/runs/a --dry-run -- --qos=high"});
+       "anyorder submit /shared/runs/a --dry-run -- --qos=high"});
   DeclareRun(command, options.get());
   DeclareJob(command, options.get());
   return {command, [options] {

@@ -244,9 +244,11 @@ Subcommand DeclareLaunch(CLI::App& front) {
       front, "launch", "Train on this machine or in a Slurm job; restart after crashes.",
       {"anyorder launch --config configs/xlnet-tiny.toml --run-dir runs/a --ranks 2 --set "
        "data.shards=shards",
-       "anyorder launch --run-dir runs/a        # resume the run"});
-  AddPath(command, "--config", options->config, "TOML file (default: the run's frozen one)");
-  AddRunDir(command, options->run_dir, "directory that everything of the run is written to");
+       "anyorder launch runs/a        # resume the run"});
+  AddPath(command, "--config", options->config, "TOML file (default: the run's frozen one)",
+          PathUse::kReadFile);
+  AddRunDir(command, options->run_dir, "directory that everything of the run is written to")
+      ->check(IsUsable(PathUse::kMakeDirectory));
   AddChoice(command, "--backend", options->backend, {"local", "slurm"},
             "where ranks run: on this machine, or on the nodes of the surrounding Slurm job");
   CLI::Option* ranks =

@@ -22,6 +22,7 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset.h"
+#include "data/dataset/dataset_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
 #include "launcher/start/imported_run.h"
@@ -76,23 +77,10 @@ absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, bool has_co
     ANYORDER_ASSIGN_OR_RETURN(const RunConfig imported, LoadRunConfig(paths.config, {}));
     base.model = imported.model;
   }
-  if (!request.config.empty())
-    ANYORDER_RETURN_IF_ERROR(CheckConfigPath("--config", request.config));
   const std::string file = request.config.empty() ? paths.config : request.config;
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, request.overrides, base));
   MakeDirectoriesAbsolute(config);
   return config;
-}
-
-absl::Status CheckShardsPath(const std::string& key, const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_status found = std::filesystem::status(path, error);
-  if (std::filesystem::is_directory(found) ||
-      (error && found.type() == std::filesystem::file_type::none))
-    return absl::OkStatus();
-  return InvalidArgument(
-      key, " '", path, std::filesystem::exists(found) ? "' is not a directory" : "' does not exist",
-      "; name a directory that `anyorder prep --output` wrote");
 }
 
 // What a run has to do with other weights is settled when it begins: `started` is how it did, null
@@ -146,9 +134,9 @@ absl::Status CheckKindOfData(const RunConfig& config, const data::Dataset& datas
 // written. Ranks open a shard when they read from it, so here, by one process, all shards of a
 // usual dataset are looked at, and 4,096 of a huge one.
 absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const RunConfig& config) {
-  ANYORDER_RETURN_IF_ERROR(CheckShardsPath("data.shards", config.data.shards));
+  ANYORDER_RETURN_IF_ERROR(data::CheckIsDataset("data.shards", config.data.shards));
   if (config.eval.every > 0)
-    ANYORDER_RETURN_IF_ERROR(CheckShardsPath("eval.shards", config.eval.shards));
+    ANYORDER_RETURN_IF_ERROR(data::CheckIsDataset("eval.shards", config.eval.shards));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
                             data::Dataset::Open(config.data.shards));
   ANYORDER_RETURN_IF_ERROR(CheckSameDataset(paths, dataset->index()));
@@ -174,15 +162,6 @@ void MakeDirectoriesAbsolute(RunConfig& config) {
     const std::filesystem::path absolute = std::filesystem::absolute(*directory, error);
     if (!error) *directory = absolute.lexically_normal().string();
   }
-}
-
-absl::Status CheckConfigPath(const std::string& option, const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_status found = std::filesystem::status(path, error);
-  if (std::filesystem::is_directory(found))
-    return InvalidArgument(option, " '", path, "' is a directory; name a TOML file in it");
-  if (found.type() != std::filesystem::file_type::not_found) return absl::OkStatus();
-  return InvalidArgument(option, " '", path, "' does not exist; name a TOML file (see configs/)");
 }
 
 bool HasDataset(const RunConfig& config) {

@@ -27,10 +27,6 @@ struct StartRequest {
   bool may_lack_dataset = false;  // another job makes it first: it is only checked if it is there
 };
 
-// InvalidArgument if `path`, which the user named in `option`, does not exist or is a directory.
-// Pipes may be read.
-absl::Status CheckConfigPath(const std::string& option, const std::string& path);
-
 // The configuration of the start, with absolute directories. Errors: InvalidArgument for settings,
 // ranks or a run directory that do not fit; FailedPrecondition and DataLoss for data that cannot be
 // used or is not that of the run; those of the file system.

@@ -279,7 +279,7 @@ refused)
   [ -z "$(ls -A $name/bare)" ] || fail "something was written for an empty path"
   expect_refused 64 "" launch "$name/new" --ranks 9
   expect_refused 65 "no committed checkpoint" launch "$name/new" --resume required
-  expect_refused 64 "is a directory; name a TOML file" \
+  expect_refused 64 "is a directory, but must be a file" \
     "$anyorder" launch --config "$here" --run-dir $name/new
   expect_refused 64 "nowhere' does not exist; .*anyorder prep" \
     launch "$name/new" --set data.shards=nowhere
@@ -338,7 +338,7 @@ exported)
   expect_refused 64 "" "$anyorder" export --run-dir reference --output ""
   python3 "$here/check_export.py" $name/hf reference shards || fail "the exported files are wrong"
   expect_refused 64 "" "$anyorder" export --run-dir reference --output $name/hf
-  expect_refused 74 "" "$anyorder" export --run-dir reference --step 7 --output $name/hf7
+  expect_refused 64 "--step" "$anyorder" export --run-dir reference --step 7 --output $name/hf7
   expect_refused 64 "" "$anyorder" export --run-dir reference --step -5 --output $name/hf7
   [ -z "$(ls -d $name/hf7* 2>/dev/null)" ] || fail "something was left behind"
   cp -r reference $name/damaged
@@ -382,7 +382,11 @@ evaluated)
     evaluate $name/run2 --json --objective causal --same-length --mem-len 100 --target-len 20 --batch-size 3 --threads $threads >$name/causal$threads || fail "eval of the causal objective"
   done
   cmp $name/own1 $name/own2 && cmp $name/causal1 $name/causal2 || fail "the number of threads changes digits"
-  launch "$name/causal" --set train.steps=60 --set objective.name=causal_lm --set sampling.reuse_len=256 --set sampling.num_predict=85 --set sampling.perm_size=256 >$name/log 2>&1 || fail "a causal run"
+  # An objective by its system's name.
+  evaluate $name/run2 --json --objective XLNet >$name/named && cmp $name/own1 $name/named || fail "XLNet is not the run's own objective"
+  launch "$name/causal" --set train.steps=60 --set objective.name=transformer-xl --set sampling.reuse_len=256 --set sampling.num_predict=85 --set sampling.perm_size=256 >$name/log 2>&1 || fail "a causal run"
+  expect_text "objective.name: transformer-xl is causal_lm" $name/log
+  expect_text '^name = "causal_lm"' $name/causal/config.toml
   evaluate $name/causal --data other-shards --json --objective causal --mem-len 128 >$name/one-stream || fail "eval of a causal run"
   python3 "$here/check_eval.py" $name other.txt || fail "the reports are wrong"
   evaluate $name/run2 >$name/table && expect_text "^backward  *reuse" $name/table && expect_text "no perplexity" $name/table
@@ -429,10 +433,11 @@ eval_refused)
   }
   refuse 64 "is not a run directory" "$here"
   refuse 64 "give --data" reference
-  refuse 74 "nowhere" reference --data nowhere
-  refuse 74 "step-000000007" reference --data other-shards --step 7
+  refuse 64 "the run was trained with permutation_lm" reference --data other-shards --objective llada
+  refuse 64 "nowhere" reference --data nowhere
+  refuse 64 "step-000000007" reference --data other-shards --step 7
   mkdir $name/new && cp reference/config.toml $name/new
-  refuse 74 "checkpoint" $name/new --data other-shards
+  refuse 65 "checkpoint" $name/new --data other-shards
   prep --input other.txt --output $name/foreign --vocab-size 290
   refuse 65 "prep --vocab" reference --data $name/foreign
   refuse 65 "too short for 99999 lanes" \

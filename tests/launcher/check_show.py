@@ -93,7 +93,10 @@ def check_mistakes(folder):
     other = folder / "notes.svg"
     other.write_text("mine")
     for options, word in [
-        (["--length", "9"], "must be even"),
+        (["--length", "9"], "--length 9: [sampling] seq_len=9 must be even"),
+        (["--length", "8"], "--length 8: "),
+        (["--objective", "gpt", "--memory", "4"], "--memory 4: "),
+        (["--length", "16", "--set", "sampling.num_predict=99"], "--set sampling.num_predict=99: "),
         (["--objective", "xlnt"], "did you mean 'xlnet'?"),
         (["--objective", "causal_lm", "--stream", "query"], "--stream content"),
         (["--length", "100"], "--output FILE.svg"),
@@ -110,6 +113,11 @@ def check_mistakes(folder):
     assert show("--config", str(folder / "absent.toml")).returncode == 64
 
 
+def check_names():
+    for name, registered in [("xlnet", "permutation_lm"), ("LLaDA", "masked_diffusion"), ("bd3", "block_diffusion"), ("transformer-xl", "causal_lm")]:
+        assert show("--objective", name).stdout.startswith(registered + ": "), name
+
+
 def check_configs():
     text = show("--config", str(SOURCE / "configs/xlnet-tiny.toml"), "--length", "16").stdout
     assert text.startswith("permutation_lm: 16 slots after 12 of memory, 2 targets"), text
@@ -120,4 +128,5 @@ with tempfile.TemporaryDirectory() as temporary:
     check_cells(Path(temporary))
     check_mistakes(Path(temporary))
     check_configs()
+    check_names()
 print("pictures hold")

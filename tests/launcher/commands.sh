@@ -18,7 +18,21 @@ help)
     expect_text "^  .*anyorder $command" "$name/out"
     # An option without a sentence ends after its name.
     ! grep -nE '^  (-[a-z],)?--[a-z-]+( [^ ]+)?$' -A1 "$name/out" | grep -E '^[0-9]+-  [-a-z]|^[0-9]+-$' || fail "$command: an option without help"
+    # What a parser calls its types is no word for people.
+    ! grep -nE '\b(INT|UINT|FLOAT|TEXT|BOOLEAN)\b|->|\[[0-9-]+ - ' "$name/out" || fail "$command --help has the parser's words"
     [ "$(wc -L <"$name/out")" -le 160 ] || fail "$command --help has a line of $(wc -L <"$name/out") columns"
+  done
+  for program in anyorder-train anyorder-ckptd; do
+    "$bin/$program" --help >"$name/out"
+    ! grep -nwE 'INT|UINT|FLOAT' "$name/out" || fail "$program --help has the parser's words"
+  done
+  # A command that is none has no help.
+  expect_refused 64 "unknown command 'statsu'; did you mean 'status'?" "$anyorder" statsu --help
+  expect_refused 64 "unknown command 'UNKNOWN'; commands: " "$anyorder" UNKNOWN --help
+  diff <("$anyorder" help status) <("$anyorder" status --help) || fail "help status is not status --help"
+  for option in --device --batches --objective --threads; do
+    expect_refused 64 "$option" "$anyorder" eval run $option '?'
+    ! grep -E '\->|\{|\[|FAILED' "$name/err" || fail "$option has the parser's words"
   done
   # Nothing that is not plain text, whatever the terminal.
   ! TERM=xterm-256color "$anyorder" launch --help | grep -q $'\033' || fail "an escape sequence in --help" ;;
@@ -45,7 +59,9 @@ config)
     expect_text "$text" "$name/out"
   done
   "$anyorder" config --explain objective.name >"$name/out" 2>"$name/err"; expect_status $? 0 "--explain of an enumeration"
-  expect_text "permutation_lm, " "$name/out"
+  expect_text "permutation_lm (xlnet, plm), " "$name/out"
+  expect_refused 64 "unknown key 'optimizer.lr'; did you mean 'optimizer.learning_rate'?" \
+    "$anyorder" config --explain optimizer.lr
   expect_refused 64 "unknown key 'train.lanes'; its name is now" \
     "$anyorder" config --explain train.lanes
   for file in "$source"/configs/*.toml; do

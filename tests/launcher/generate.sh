@@ -169,8 +169,8 @@ refused)
   refuses 64 "top-p 2 must be in" "${reference[@]}" --output x.jsonl --sample 2 --top-p 2
   refuses 64 "at least 9 tokens before the end" "${reference[@]}" --output x.jsonl --min-len 9 --max-len 9
   refuses 64 "nowhere. is not a run directory" --run-dir "$work/nowhere" --input prompts.txt --output x.jsonl
-  refuses 74 "absent.txt" --run-dir "$work/reference" --input absent.txt --output x.jsonl
-  refuses 74 "step-000000007" "${reference[@]}" --output x.jsonl --step 7
+  refuses 64 "absent.txt" --run-dir "$work/reference" --input absent.txt --output x.jsonl
+  refuses 64 "step-000000007" "${reference[@]}" --output x.jsonl --step 7
   printf 'good\n\xff\xfe\n' >broken.txt
   refuses 65 "broken.txt:2: .*UTF-8" --run-dir "$work/reference" --input broken.txt --output x.jsonl
   prep --input "$work/other.txt" --output shards --vocab-size 200

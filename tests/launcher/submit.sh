@@ -294,7 +294,7 @@ prep)
   prep 64 --slurm 3; has "not empty" err
   rm -rf out.shards out.shards.slurm
   prep 64 --slurm 0; prep 64 --slurm 2 --plan; prep 64 --dry-run; prep 64 -- --time=5
-  mv corpus.txt away.txt; prep 74 --slurm 2; mv away.txt corpus.txt
+  mv corpus.txt away.txt; prep 64 --slurm 2; mv away.txt corpus.txt
   has_not sbatch fake/calls; [ ! -e out.shards.slurm ] || fail "something was written"
   prep 0 --slurm 2 --dry-run; check_script out; has_not sbatch fake/calls; [ ! -e out.shards.slurm ] || fail "a dry run wrote"
   # A refusal of the second job takes back the first.

@@ -154,7 +154,7 @@ TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
                 {"--field", "body=x"});
   ExpectRefused("a.jsonl", good, 64, "body is not FIELD=NAME", {"--field", "body"});
   ExpectRefused("a.jsonl", good, 64, "workers", {"--workers", "2"});
-  ExpectRefused("a.jsonl", good, 74, "dataset.json", {"--labels-from", folder_ + "/none"});
+  ExpectRefused("a.jsonl", good, 64, "/none' does not exist", {"--labels-from", folder_ + "/none"});
 }
 
 TEST_F(ExamplePrepTest, TablesGiveTheDatasetOfTheSameJsonLines) {

@@ -78,7 +78,7 @@ TEST_F(PrepProgramTest, BadInputEndsInOneLineAndADocumentedStatus) {
   fs::create_symlink("/dev/zero", folder_ + "/device.txt");
   ExpectRefused(folder_ + "/device.txt", 64, "device.txt' is not a regular file");
   ExpectRefused(Store("text.pdf", good), 64, "text.pdf' has an unknown type");
-  ExpectRefused(folder_ + "/absent.txt", 74, "absent.txt': No such file");
+  ExpectRefused(folder_ + "/absent.txt", 64, "absent.txt' does not exist");
   fs::create_directory(folder_ + "/hollow");
   ExpectRefused(folder_ + "/hollow", 65, "holds no text");
 }
@@ -152,7 +152,7 @@ TEST_F(PrepProgramTest, UnreadableInputIsAnInputOutputError) {
   if (is_root && result.exit_status == 127) {
     GTEST_SKIP() << "user nobody may not start the program, and root may read every file";
   }
-  ExpectRefusal(result, 74, "secret.txt': Permission denied");
+  ExpectRefusal(result, 64, "secret.txt' cannot be read (Permission denied)");
   EXPECT_FALSE(fs::exists(output_));
 }
 
@@ -185,16 +185,16 @@ TEST_F(PrepProgramTest, BadVocabulariesAreNamedWithoutTheInsidesOfSentencePiece)
     const char* message;
   };
   const Case cases[] = {
-      {{"--vocab-size", "99999999999999"}, 64, "not in range 18 to 16777216"},
-      {{"--vocab-size", "-5"}, 64, "not in range 18 to 16777216"},
+      {{"--vocab-size", "99999999999999"}, 64, "must be a whole number from 18 to 16777216"},
+      {{"--vocab-size", "-5"}, 64, "must be a whole number from 18 to 16777216"},
       {{"--vocab-size", "16777216"}, 65, "the largest it supports is "},
       {{"--vocab-size", "20"}, 65, "the text needs a vocabulary of at least "},
       {{"--vocab-size", "32000"}, 65, "the largest it supports is "},
       {{"--vocab", Store("cut.model", cut)}, 65, "cut.model' is not a SentencePiece model"},
       {{"--vocab", Store("bad.model", "no model")}, 65, "bad.model' is not a SentencePiece model"},
       {{"--vocab", Store("empty.model", "")}, 65, "empty.model' is not a SentencePiece model"},
-      {{"--vocab", folder_}, 74, "Is a directory"},
-      {{"--vocab", folder_ + "/absent.model"}, 74, "absent.model': No such file"},
+      {{"--vocab", folder_}, 64, "is a directory"},
+      {{"--vocab", folder_ + "/absent.model"}, 64, "absent.model' does not exist"},
   };
   for (const Case& bad : cases) {
     const ProgramResult result =

@@ -344,8 +344,6 @@ TEST_F(ImportTest, AModelSectionThatContradictsTheWeightsIsRefused) {
   WriteFile(options_.config, "[model]\nnum_layers = 3\n");
   ExpectRefused(kExitUsage, {options_.config, "model.num_layers = 3", "model.num_layers = 2",
                              "config.json: n_layer"});
-  options_.config = root_ + "/absent.toml";
-  ExpectRefused(kExitUsage, {options_.config, "does not exist"});
   options_.config.clear();
   options_.overrides = {"model.activation=relu"};
   ExpectRefused(kExitUsage, {"--set says model.activation = \"relu\"", "ff_activation"});

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -30,14 +32,20 @@ Outcome Parse(std::vector<std::string> words) {
   CLI::App app("Does things.", "program");
   app.require_subcommand(1);
   std::string run_dir;
-  double fraction = 0;
+  double fraction = 0, any = 0;
+  int64_t count = 0, few = 0;
+  std::string choice = "a";
+  bool flag = false;
   CLI::App* launch = app.add_subcommand("launch", "start");
-  launch->add_option("--run-dir", run_dir, "where")->required();
-  launch->add_option("--fraction", fraction, "how much")
-      ->check(IsNumber())
-      ->check(CLI::Range(0.0, 1.0));
+  AddRunDir(launch, run_dir, "where");
+  AddNumber(launch, "--fraction", fraction, "how much", 0, 1);
+  AddNumber(launch, "--any", any, "how much");
+  AddCount(launch, "--count", count, "how many");
+  AddCount(launch, "--few", few, "how many", 1, 8);
+  AddChoice(launch, "--choice", choice, {"a", "b", "c"}, "which");
+  launch->add_flag("--flag", flag, "whether");
   std::vector<std::string> settings;
-  launch->add_option("--set", settings, "key=value")->allow_extra_args(false);
+  AddSettings(launch, settings);
   app.add_subcommand("status", "tell");
   words.insert(words.begin(), "program");
   std::vector<char*> argv;
@@ -55,6 +63,10 @@ TEST(CommandLineTest, GoodOnesGoOnAndHelpEndsWell) {
   EXPECT_EQ(Parse({"launch", "--run-dir", "x", "--fraction", "0.5"}).status, std::nullopt);
   EXPECT_EQ(Parse({"--help"}).status, 0);
   EXPECT_EQ(Parse({"launch", "--help"}).status, 0);
+  EXPECT_EQ(Parse({"help"}).status, 0);
+  EXPECT_EQ(Parse({"help", "launch"}).status, 0);
+  // An unknown option before it: help is what its author needs.
+  EXPECT_EQ(Parse({"launch", "--rnu-dir", "x", "--help"}).status, 0);
 }
 
 TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
@@ -70,16 +82,47 @@ TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
       {{"launch", "--rnu-dir=x"},
        "unknown option '--rnu-dir=x'; did you mean '--run-dir'?",
        "program launch"},
-      {{"lunch"}, "unknown subcommand 'lunch'; did you mean 'launch'?", "program"},
+      {{"lunch"}, "unknown command 'lunch'; did you mean 'launch'?", "program"},
+      {{"lunch", "--help"}, "unknown command 'lunch'; did you mean 'launch'?", "program"},
+      {{"-h", "lunch"}, "unknown command 'lunch'; did you mean 'launch'?", "program"},
+      {{"help", "lunch"}, "unknown command 'lunch'; did you mean 'launch'?", "program"},
+      {{"train", "--help"}, "unknown command 'train'; did you mean 'launch'?", "program"},
+      {{"entirely-else"}, "unknown command 'entirely-else'; commands: launch, status", "program"},
       {{"launch", "--run-dir", "x", "--set", "a.b=1", "a.c=2"},
        "unknown argument 'a.c=2'; write --set before every section.key=value",
        "program launch"},
       {{"status", "now"}, "unknown argument 'now'", "program status"},
-      {{}, "a subcommand is required: launch, status", "program"},
+      {{}, "a command is required: launch, status", "program"},
       {{"launch"}, "--run-dir is required", "program launch"},
-      {{"launch", "--run-dir", "x", "--fraction", "nan"}, "nan is not a number", "program launch"},
-      {{"launch", "--run-dir", "x", "--fraction", "-0.5"}, "--fraction", "program launch"},
-      {{"launch", "--run-dir", "x", "--fraction", "half"}, "half", "program launch"},
+      {{"launch", "x", "--run-dir", "y"},
+       "--run-dir: 'x' and 'y' are two run directories; give one",
+       "program launch"},
+      {{"launch", "--run-dir", "x", "y"}, "'x' and 'y' are two run directories", "program launch"},
+      {{"launch", "x", "y"}, "'x' and 'y' are two run directories", "program launch"},
+      {{"launch", "x", "--lr", "1"},
+       "unknown option '--lr'; did you mean '--set optimizer.learning_rate=VALUE'?",
+       "program launch"},
+      {{"launch", "x", "--num-layers=2"}, "'--set model.num_layers=VALUE'", "program launch"},
+      {{"launch", "x", "--seed", "2"}, "'--set train.seed=VALUE'", "program launch"},
+      {{"launch", "x", "--batch-size=2"}, "--set train.global_batch_size=VALUE", "program launch"},
+      {{"launch", "x", "--fraction", "nan"},
+       "--fraction: must be a number from 0 to 1, not 'nan'",
+       "program launch"},
+      {{"launch", "x", "--fraction", "-0.5"}, "a number from 0 to 1, not '-0.5'", "program launch"},
+      {{"launch", "x", "--any", "half"}, "--any: must be a number, not 'half'", "program launch"},
+      {{"launch", "x", "--count", "-1"},
+       "--count: must be a whole number, at least 0, not '-1'",
+       "program launch"},
+      {{"launch", "x", "--count", "1.5"}, "whole number, at least 0, not '1.5'", "program launch"},
+      {{"launch", "x", "--few", "9"},
+       "--few: must be a whole number from 1 to 8, not '9'",
+       "program launch"},
+      {{"launch", "x", "--few"}, "program: --few needs a value; see", "program launch"},
+      {{"launch", "x", "--few", "1", "--few", "2"}, "--few is given twice", "program launch"},
+      {{"launch", "x", "--choice", "d"},
+       "--choice: must be a or b or c, not 'd'",
+       "program launch"},
+      {{"launch", "x", "--flag=maybe"}, "--flag cannot be ", "program launch"},
   };
   for (const Case& fault : cases) {
     const Outcome outcome = Parse(fault.words);
@@ -88,6 +131,60 @@ TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
     EXPECT_THAT(outcome.error, HasSubstr("program: "));
     EXPECT_THAT(outcome.error, HasSubstr(std::string("; see `") + fault.help + " --help`\n"));
     EXPECT_EQ(std::count(outcome.error.begin(), outcome.error.end(), '\n'), 1) << outcome.error;
+  }
+}
+
+TEST(CommandLineTest, ARunDirectoryIsAnOptionAnArgumentOrBoth) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"launch", "x"},
+                                                {"launch", "x", "--run-dir", "x"},
+                                                {"launch", "--run-dir", "./x", "x/"},
+                                                {"launch", "--run-dir", "x", "--count", "1", "x"}})
+    EXPECT_EQ(Parse(words).status, std::nullopt) << words.back();
+}
+
+// Of paths, tests/launcher/paths.sh tries the whole table with real commands.
+TEST(CommandLineTest, PathsAreCheckedForTheirUse) {
+  const std::string folder = testing::TempDir() + "/paths";
+  std::filesystem::create_directories(folder);
+  const std::string file = folder + "/file";
+  std::ofstream(file) << "x";
+  struct Case {
+    PathUse use;
+    std::string path;
+    const char* fault;  // "": none
+  };
+  const Case cases[] = {
+      {PathUse::kReadFile, file, ""},
+      {PathUse::kReadFile, "/dev/null", ""},
+      {PathUse::kReadFile, folder, "is a directory, but must be a file"},
+      {PathUse::kReadFile, folder + "/none", "does not exist"},
+      {PathUse::kReadFile, file + "/x", "does not exist"},
+      {PathUse::kReadFile, "-", ""},
+      {PathUse::kReadDirectory, folder, ""},
+      {PathUse::kReadDirectory, file, "is not a directory"},
+      {PathUse::kReadDirectory, folder + "/none", "does not exist"},
+      {PathUse::kRead, file, ""},
+      {PathUse::kRead, folder, ""},
+      {PathUse::kRead, folder + "/none", "does not exist"},
+      {PathUse::kWriteFile, file, ""},
+      {PathUse::kWriteFile, "new", ""},
+      {PathUse::kWriteFile, "-", ""},
+      {PathUse::kWriteFile, folder, "is a directory, but must be a file"},
+      {PathUse::kWriteFile, file + "/x", "/file' is not a directory"},
+      {PathUse::kWriteFile, folder + "/none/x", "/none' does not exist"},
+      {PathUse::kMakeDirectory, folder, ""},
+      {PathUse::kMakeDirectory, folder + "/none/deeper/still", ""},
+      {PathUse::kMakeDirectory, "relative/path", ""},
+      {PathUse::kMakeDirectory, file, "/file' is not a directory"},
+      {PathUse::kMakeDirectory, file + "/x/y", "/file' is not a directory"},
+  };
+  for (const Case& tried : cases) {
+    const std::string fault = IsUsable(tried.use)(tried.path);
+    if (*tried.fault == '\0') {
+      EXPECT_EQ(fault, "") << tried.path;
+    } else {
+      EXPECT_THAT(fault, HasSubstr(tried.fault)) << tried.path;
+    }
   }
 }
 

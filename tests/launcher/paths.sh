@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Every path that a command takes, given wrongly: the status says that the user is at fault (64, or
+# 65 for what is wrong inside), never the machine (74), in one line that names the path.
+#
+# Usage: paths.sh BIN_DIR WORK_DIR CASE
+#   runs, datasets, files, outputs, steps
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/checks.sh"
+begin "$1" "$2" "paths_$3"
+run=$work/reference shards=$work/shards
+chmod 777 "$name" && cd "$name" && name=. || exit 1
+
+mkdir empty locked && touch file secret && ln -s loop loop && chmod 000 locked secret
+echo words >prompts.txt && echo '{"text": "a", "label": "b"}' >examples.jsonl
+# Nothing is closed to root, so then somebody else asks, if the programs are open to others.
+user=()
+[ "$(id -u)" -ne 0 ] || user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+closed=(locked secret)
+"${user[@]}" "$anyorder" --version >out 2>&1 && ! "${user[@]}" cat secret 2>err || { user=() closed=(); }
+
+# refuses PATH WORD...: that command line, in which @ is PATH.
+refuses() {
+  local path=$1 status; shift
+  "${user[@]}" timeout 60 "$anyorder" "${@//@/$path}" </dev/null >out 2>err
+  status=$?
+  [ $status -eq 64 ] || [ $status -eq 65 ] || fail "exit status $status of: anyorder ${*//@/$path}"
+  [ "$(wc -l <err)" -eq 1 ] || fail "not one line of: anyorder ${*//@/$path}"
+  grep -q -- "$(basename "${path%%/*}")" err || fail "'$path' is not named by: anyorder ${*//@/$path}"
+}
+# all KINDS: each command line of standard input with each of these paths.
+all() {
+  local line words path
+  while read -r line; do
+    read -ra words <<<"$line"
+    for path in $1; do refuses "$path" "${words[@]}"; done
+  done
+}
+
+case $3 in
+runs)
+  all "nowhere file loop file/x empty ${closed[*]} $shards" <<END
+status @
+report @
+export @ --output new
+eval @ --data $shards
+generate @ --input prompts.txt --output new
+launch @
+submit @ --dry-run
+show @
+tune @
+import --format run --input @ --output new
+import --input @ --output new
+END
+  all "nowhere file file/x empty" <<<"inspect @" ;;
+
+datasets)
+  all "nowhere file loop file/x empty ${closed[*]} $run" <<END
+eval $run --data @
+inspect $run --ledger --data @
+launch new --config $here/tiny.toml --set data.shards=@
+launch new --config $here/tiny.toml --set data.shards=$shards --set eval.every=1 --set eval.shards=@
+prep --examples examples.jsonl --vocab $shards/spiece.model --labels-from @ --output new
+END
+  ;;
+
+files)
+  all "nowhere loop file/x empty ${closed[*]}" <<END
+generate $run --input @ --output new
+generate $run --input prompts.txt --vocab @ --output new
+launch new --config @
+submit new --config @ --dry-run
+submit new --config $here/tiny.toml --environment @ --dry-run
+import --format run --input $run --config @ --output new
+show --config @
+show --mask @
+config --check @
+tune --table @
+prep --input prompts.txt --vocab @ --output new
+END
+  all "nowhere loop file/x file empty ${closed[*]}" <<END
+prep --input @ --output new
+prep --examples @ --vocab $shards/spiece.model --output new
+END
+  ;;
+
+outputs)
+  places="file/x"
+  [ "${#closed[@]}" -eq 0 ] || places="file/x locked/x"
+  all "$places nowhere/x" <<END
+generate $run --input prompts.txt --output @
+report $run --output @
+show --output @.svg
+END
+  all "$places" <<END
+export $run --output @
+import --format run --input $run --output @
+prep --input prompts.txt --output @
+launch @ --config $here/tiny.toml --set data.shards=$shards
+submit @ --config $here/tiny.toml --set data.shards=$shards --dry-run
+END
+  ;;
+
+steps)
+  # A step that no checkpoint has, and a run whose dataset is gone.
+  all step-000000007 <<END
+export $run --step 7 --output new
+eval $run --data $shards --step 7
+generate $run --input prompts.txt --output new --step 7
+END
+  cp -r "$run" moved && chmod -R a+rwX moved
+  sed -i "s|^shards = .*|shards = \"$PWD/gone\"|" moved/config.toml
+  all gone <<END
+generate moved --input prompts.txt --output new
+launch moved
+END
+  ;;
+
+*) fail "no case '$3'" ;;
+esac
+[ ! -e new ] || fail "a refused command left something"
