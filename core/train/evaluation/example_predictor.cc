@@ -35,13 +35,14 @@ absl::StatusOr<std::unique_ptr<ExamplePredictor>> ExamplePredictor::Create(
     const RunConfig& config, const data::Dataset& dataset, int64_t batch_size,
     kernels::Backend& backend) {
   ANYORDER_RETURN_IF_ERROR(CheckIsClassifier(config));
-  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config, dataset, TaskLabels::kMayLack));
   // The language model of the text says nothing about its class.
   ModelConfig model = config.model;
   model.task.lm_weight = 0;
   std::unique_ptr<ExamplePredictor> predictor(new ExamplePredictor(dataset, batch_size));
   ANYORDER_ASSIGN_OR_RETURN(predictor->objective_,
                             MakeObjective(config.objective.name, model, config.sampling));
+  ANYORDER_RETURN_IF_ERROR(
+      CheckTaskData(config, *predictor->objective_, dataset, TaskLabels::kMayLack));
   ANYORDER_ASSIGN_OR_RETURN(
       predictor->network_,
       Transformer::Create(model, static_cast<int64_t>(dataset.index().vocab_size),

@@ -23,8 +23,8 @@ absl::Status CheckIsClassifier(const RunConfig& config);
 
 class ExamplePredictor {
  public:
-  // Computes `batch_size` examples at once. Errors: those of CheckIsClassifier; FailedPrecondition
-  // if `dataset` holds no examples of its task. `dataset` and `backend` are borrowed.
+  // Computes `batch_size` examples at once. Errors: those of CheckIsClassifier and CheckTaskData.
+  // `dataset` and `backend` are borrowed.
   static absl::StatusOr<std::unique_ptr<ExamplePredictor>> Create(const RunConfig& config,
                                                                   const data::Dataset& dataset,
                                                                   int64_t batch_size,
