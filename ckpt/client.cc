@@ -78,6 +78,10 @@ absl::Status CheckRanges(const std::vector<TensorRange>& ranges, const std::stri
     }
   }
   if (!IsUtf8(metadata)) return absl::InvalidArgumentError("checkpoint metadata is not UTF-8");
+  for (const TensorRange& range : ranges) {
+    if (!IsUtf8(range.contents))
+      return InvalidArgument("contents of tensor '", range.name, "' are not UTF-8");
+  }
   return absl::OkStatus();
 }
 

@@ -83,6 +83,9 @@ struct TensorRange {
   // Instead of `data`, for a range that is not contiguous: its end - begin elements in order. The
   // file does not show them.
   std::vector<MemoryPiece> pieces = {};
+  // What a tensor consists of that is several in one, for readers of the file: JSON for its header,
+  // or nothing.
+  std::string contents = {};
 };
 
 struct ClientOptions {

@@ -41,8 +41,10 @@ absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id, int rank,
     entries.push_back({key, range.dtype, is_whole ? range.global_shape : Shape({count})});
     keys.push_back(std::move(key));
   }
-  ANYORDER_ASSIGN_OR_RETURN(plan.layout,
-                            LayOutSafetensors(entries, MetadataFor(id, rank, keys, plan.pieces)));
+  SafetensorsMetadata metadata = MetadataFor(id, rank, keys, plan.pieces);
+  for (size_t i = 0; i < ranges.size(); ++i)
+    if (!ranges[i].contents.empty()) metadata["contents." + keys[i]] = ranges[i].contents;
+  ANYORDER_ASSIGN_OR_RETURN(plan.layout, LayOutSafetensors(entries, metadata));
   for (size_t i = 0; i < plan.pieces.size(); ++i) plan.pieces[i].offset = plan.layout.offsets[i];
   return plan;
 }

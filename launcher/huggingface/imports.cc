@@ -82,6 +82,7 @@ absl::Status SaveFirstCheckpoint(const RunDirectory& paths, const std::string& r
                                      {"adam_v", zeros.get()}}) {
     ranges.push_back({name, DType::kFloat32, Shape{elements}, 0, elements, values});
   }
+  ranges.front().contents = ParameterTable(layout);
   // Before the first start, which is attempt 1.
   const ckpt::SaveIdentity id = {run_id, 0, 0, 0, 1, 1};
   return ckpt::SaveDirectly(paths.root, id, ranges, SerializeMetadata(metadata, layout));

@@ -38,6 +38,10 @@ exec(format_page.split("```python\n")[1].split("```")[0])
 for name, entry in header.items():
     first, last = entry["data_offsets"]
     assert read_parameter(checkpoint, name) == (entry["shape"], data[first:last]), name  # noqa: F821
+# The file of the first rank carries the table itself.
+saved, _ = read(sorted(glob.glob(f"{checkpoint}/*.safetensors"))[0])
+table = json.loads(json.load(open(f"{checkpoint}/MANIFEST.json"))["metadata"])["parameters"]
+assert json.loads(saved["__metadata__"]["contents.master"]) == table
 
 assert filecmp.cmp(f"{hf}/spiece.model", f"{shards}/spiece.model", shallow=False)
 tokenizer = json.load(open(f"{hf}/tokenizer_config.json"))

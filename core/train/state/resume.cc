@@ -78,6 +78,16 @@ std::vector<LaneRestart> ParseLaneRestarts(const OrderedJson& json) {
   return restarts;
 }
 
+OrderedJson TableJson(const ParameterLayout& layout) {
+  OrderedJson table = OrderedJson::array();
+  for (const ParameterInfo& info : layout.parameters()) {
+    OrderedJson shape = OrderedJson::array();
+    for (int i = 0; i < info.shape.rank(); ++i) shape.push_back(info.shape[i]);
+    table.push_back({{"name", info.name}, {"offset", info.offset}, {"shape", shape}});
+  }
+  return table;
+}
+
 }  // namespace
 
 absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text) {
@@ -109,6 +119,8 @@ absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeM
                                        : std::string();
 }
 
+std::string ParameterTable(const ParameterLayout& layout) { return TableJson(layout).dump(); }
+
 std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayout& layout) {
   OrderedJson json = {{"step", metadata.step},
                       {"skipped_steps", metadata.skipped_steps},
@@ -122,12 +134,7 @@ std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayo
   OrderedJson& restarts = json["lane_restarts"] = OrderedJson::array();
   for (const LaneRestart& restart : metadata.lane_restarts)
     restarts.push_back({restart.lane, restart.step});
-  OrderedJson& table = json["parameters"] = OrderedJson::array();
-  for (const ParameterInfo& info : layout.parameters()) {
-    OrderedJson shape = OrderedJson::array();
-    for (int i = 0; i < info.shape.rank(); ++i) shape.push_back(info.shape[i]);
-    table.push_back({{"name", info.name}, {"offset", info.offset}, {"shape", shape}});
-  }
+  json["parameters"] = TableJson(layout);
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 

@@ -56,6 +56,8 @@ struct TrainMetadata {
   // empty.
   bool is_imported() const { return dataset_digest.empty() && config_digest.empty(); }
 };
+// A JSON array of each parameter's name, offset and shape: what the flat tensors consist of.
+std::string ParameterTable(const ParameterLayout& layout);
 // JSON, with the parameter table of `layout`.
 std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayout& layout);
 absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& json);

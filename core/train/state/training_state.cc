@@ -11,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/network/tensors/host_copy.h"
 #include "core/objective/objective.h"
+#include "core/train/state/resume.h"
 
 namespace anyorder {
 
@@ -139,6 +140,7 @@ std::vector<ckpt::TensorRange> TrainingState::Ranges() {
                       values.raw()});
   };
   add_flat(kMaster, optimizer_->master());
+  if (owned.begin == 0) ranges.back().contents = ParameterTable(layout_);
   add_flat(kFirstMoment, optimizer_->first_moment());
   add_flat(kSecondMoment, optimizer_->second_moment());
   if (const ModelConfig& model = config_.model; model.mem_len > 0) {
