@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
 done
 [[ $steps =~ ^[0-9]+$ && $steps -ge 4 ]] || fail 64 "--steps $steps: a whole number of at least 4 is needed"
 [[ $ranks =~ ^[0-9]+$ && $ranks -ge 1 ]] || fail 64 "--ranks $ranks: a whole number of at least 1 is needed"
-[ -z "$corpus" ] || [ -e "$corpus" ] || fail 74 "--corpus '$corpus' does not exist"
+[ -z "$corpus" ] || [ -e "$corpus" ] || fail 64 "--corpus '$corpus' does not exist"
 if [ -e "$dir" ] && [ -n "$(ls -A "$dir" 2>/dev/null)" ]; then
   fail 64 "--dir '$dir' is not empty; name another folder or remove it (nothing was changed)"
 fi
@@ -59,7 +59,7 @@ say "Vocabulary and shards"
 run=$dir/run
 launch() {
   "$anyorder" launch --config "$root/configs/xlnet-tiny.toml" --run-dir "$run" --ranks "$ranks" --resume "$1" \
-    --set "data.shards=$dir/shards" --set "train.steps=$steps" --set "checkpoint.every=$((steps / 8 > 0 ? steps / 8 : 1))"
+    --set "data.shards=$dir/shards" --set train.device=auto --set "train.steps=$steps" --set "checkpoint.every=$((steps / 8 > 0 ? steps / 8 : 1))"
 }
 
 say "Pretraining on $ranks MPI ranks; everything will be killed (kill -9) half way"

@@ -23,7 +23,7 @@ train() {
   local config=$1 run=$2 key; shift 2
   local command=("$anyorder" launch --config "$configs/$config" --run-dir "$run" --ranks 1)
   for key in data.shards="$PWD/shards" model.num_layers=2 model.model_dim=64 model.num_heads=2 model.head_dim=32 model.ffn_dim=128 \
-    sampling.seq_len=64 train.global_batch_size=8 train.micro_batch_size=8 optimizer.learning_rate=3e-3 optimizer.warmup_steps=10 checkpoint.every=1000 "$@"; do
+    sampling.seq_len=64 train.global_batch_size=8 train.micro_batch_size=8 train.device=auto optimizer.learning_rate=3e-3 optimizer.warmup_steps=10 checkpoint.every=1000 "$@"; do
     command+=(--set "$key")
   done
   succeeds "${command[@]}"

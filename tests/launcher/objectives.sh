@@ -29,7 +29,7 @@ begin "$1" "$2" "$3"
 # on ranks, either.
 small=(model.num_layers=2 model.model_dim=64 model.num_heads=2 model.head_dim=32 model.ffn_dim=128 model.dropout=0.1
   model.attention_dropout=0.1 sampling.seq_len=64 sampling.reuse_len=32 sampling.perm_size=32 sampling.num_predict=10
-  train.global_batch_size=8 train.micro_batch_size=1 optimizer.warmup_steps=2 optimizer.bias_correction=true)
+  train.global_batch_size=8 train.micro_batch_size=1 train.device=auto optimizer.warmup_steps=2 optimizer.bias_correction=true)
 
 # Step and losses of every step, a line each: all that must not depend on ranks.
 losses() {

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+
+#include "core/base/whole_file.h"
 #include "core/network/tensors/parameters.h"
 #include "core/train/run/config_file.h"
 
@@ -33,6 +36,17 @@ TEST(ConfigsTest, EveryFileValidatesAndRunsOnOneToEightRanks) {
     const RunConfig config = LoadRunConfig(file, {}).value();
     for (int ranks = 1; ranks <= 8; ++ranks)
       EXPECT_TRUE(config.ValidateWorldSize(ranks).ok()) << file << " on " << ranks;
+  }
+}
+
+// The head of a file says what machine it is for; small ones ask for no GPU.
+TEST(ConfigsTest, EveryFileSaysItsHardwareAndTinyOnesTakeTheCpu) {
+  for (const std::string& file : ConfigFiles()) {
+    const std::string text = ReadWholeFile(file).value();
+    const std::string head = text.substr(0, text.find("\n["));
+    EXPECT_TRUE(absl::StrContains(head, "\n# Hardware: ")) << file;
+    const kernels::DeviceChoice device = LoadRunConfig(file, {}).value().train.device;
+    EXPECT_EQ(device == kernels::DeviceChoice::kCpu, absl::EndsWith(file, "-tiny.toml")) << file;
   }
 }
 
