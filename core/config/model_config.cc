@@ -71,6 +71,11 @@ absl::Status ModelConfig::Validate() const {
                    absl::StrCat("model.num_heads is ", num_heads,
                                 " but must divide model.model_dim = ", model_dim));
   }
+  // What all sizes together come to is computed in whole numbers of 64 bits.
+  constexpr double kMostHeadsDim = 1 << 28;
+  const double heads_dim = static_cast<double>(num_heads) * static_cast<double>(head_dim);
+  faults.Require(heads_dim <= kMostHeadsDim, absl::StrCat("model.num_heads * model.head_dim is ",
+                                                          heads_dim, " but must be at most 2^28"));
   faults.Require(clamp_len != 0, "model.clamp_len is 0 but must be at least 1, or -1 for no limit");
   CheckBackbone(*this, faults);
   return faults.ToStatus();

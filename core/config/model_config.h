@@ -82,15 +82,15 @@ struct ModelConfig {
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("num_layers", self.num_layers, "Transformer layers.", AtLeast(1));
+    visit("num_layers", self.num_layers, "Transformer layers.", Between(1, 1 << 16));
     visit("model_dim", self.model_dim,
-          "Width of the residual stream; even, and divisible by num_heads.", AtLeast(1));
-    visit("num_heads", self.num_heads, "Attention heads per layer.", AtLeast(1));
+          "Width of the residual stream; even, and divisible by num_heads.", Between(1, 1 << 20));
+    visit("num_heads", self.num_heads, "Attention heads per layer.", Between(1, 1 << 16));
     visit("head_dim", self.head_dim,
           "Width of an attention head; num_heads * head_dim may differ from model_dim, except for "
           "export to Hugging Face.",
-          AtLeast(1));
-    visit("ffn_dim", self.ffn_dim, "Hidden width of the feed-forward layers.", AtLeast(1));
+          Between(1, 1 << 16));
+    visit("ffn_dim", self.ffn_dim, "Hidden width of the feed-forward layers.", Between(1, 1 << 22));
     visit("activation", self.activation,
           "Activation of the feed-forward layers; \"gelu\" is the tanh approximation, \"gelu_erf\" "
           "the exact form.");
@@ -102,7 +102,7 @@ struct ModelConfig {
     visit("scale_embedding", self.scale_embedding,
           "Multiply token embeddings by sqrt(model_dim) (Transformer-XL).");
     visit("mem_len", self.mem_len, "Recurrence memory of each lane; 0: none.",
-          AtLeast(0, "tokens"));
+          Between(0, 1 << 24, "tokens"));
     visit("clamp_len", self.clamp_len,
           "Largest distance that the relative position encoding distinguishes; -1: no limit.",
           AtLeast(-1, "tokens"));
@@ -113,7 +113,8 @@ struct ModelConfig {
           "Position encoding: distances in the attention scores (\"relative\", Transformer-XL), a "
           "learned vector added to the input (\"learned\"), rotary (\"rope\"), or \"none\".");
     visit("max_positions", self.max_positions,
-          "Learned positions: rows of the table, the longest sequence.", AtLeast(1, "tokens"));
+          "Learned positions: rows of the table, the longest sequence.",
+          Between(1, 1 << 24, "tokens"));
     visit("rope_base", self.rope_base,
           "Rotary positions: angles are position * rope_base^(-2f / head_dim).", Above(1));
     visit("position_bias", self.position_bias,

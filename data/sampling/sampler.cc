@@ -233,20 +233,12 @@ class LaneSampler : public Sampler {
   std::vector<LaneText> lanes_;
 };
 
-// "N lanes of at least ... do not fit": with the largest number that does.
-absl::Status TooShort(const TextSource& text, const SamplingConfig& config, int64_t need,
+absl::Status TooShort(const TextSource& text, const SamplingConfig& config, SampleKind kind,
                       int64_t num_lanes) {
-  const int64_t lanes_per_stream = config.bidirectional ? 2 : 1;
-  int64_t fitting = std::min(num_lanes, text.num_tokens() / need * lanes_per_stream);
-  for (; fitting > 0; fitting -= lanes_per_stream) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
-                              PlaceLanes(text, RunLayout(fitting, config.bidirectional)));
-    if (streams[0].length >= need) break;
-  }
-  return FailedPrecondition(
-      "dataset of ", text.num_tokens(), " tokens is too short for ", num_lanes, " lanes of ", need,
-      " tokens each; at most ", fitting,
-      " lanes fit: prepare more text, or lower the number of lanes or sampling.seq_len");
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t most, Sampler::MostLanes(text, config, kind, num_lanes));
+  return FailedPrecondition("dataset of ", text.num_tokens(), " tokens is too short for ",
+                            num_lanes, " lanes of ", StreamNeed(config, kind),
+                            " tokens each; at most ", most, " lanes fit: prepare more text");
 }
 
 // With its length before it, so that no two lists of arrays give the same bytes.
@@ -258,6 +250,19 @@ void Update(StreamingDigest& digest, const std::vector<T>& values) {
 }
 
 }  // namespace
+
+absl::StatusOr<int64_t> Sampler::MostLanes(const TextSource& text, const SamplingConfig& config,
+                                           SampleKind kind, int64_t num_lanes) {
+  const int64_t need = StreamNeed(config, kind);
+  const int64_t lanes_per_stream = config.bidirectional ? 2 : 1;
+  int64_t fitting = std::min(num_lanes, text.num_tokens() / need * lanes_per_stream);
+  for (; fitting > 0; fitting -= lanes_per_stream) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
+                              PlaceLanes(text, RunLayout(fitting, config.bidirectional)));
+    if (streams[0].length >= need) break;
+  }
+  return std::max<int64_t>(0, fitting);
+}
 
 absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
                                                          const SamplingConfig& config,
@@ -276,10 +281,11 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
   }
   if (kind == SampleKind::kExamples)
     return std::make_unique<ExampleSampler>(*text.examples(), seed, num_lanes);
-  const int64_t need = StreamNeed(config, kind);
+  // Nor is there a place to look for where lanes outnumber tokens.
+  if (num_lanes > 2 * text.num_tokens()) return TooShort(text, config, kind, num_lanes);
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
                             PlaceLanes(text, RunLayout(num_lanes, config.bidirectional)));
-  if (streams[0].length < need) return TooShort(text, config, need, num_lanes);
+  if (streams[0].length < StreamNeed(config, kind)) return TooShort(text, config, kind, num_lanes);
   return std::make_unique<LaneSampler>(text, config, kind, seed, streams);
 }
 

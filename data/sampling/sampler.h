@@ -29,6 +29,11 @@ class Sampler {
                                                          int64_t num_lanes);
   virtual ~Sampler() = default;
 
+  // The most lanes, up to `num_lanes`, that text is long enough for; 0: not even the fewest.
+  // REQUIRES: not kExamples, which take any number.
+  static absl::StatusOr<int64_t> MostLanes(const TextSource& text, const SamplingConfig& config,
+                                           SampleKind kind, int64_t num_lanes);
+
   // Step `step` of the run reads tokens [i, i + seq_len) of the lane's stream, i = (step mod
   // steps_per_epoch()) * A, where A is reuse_len (pairs; the tokens after the reuse part come from
   // DrawSegmentPair) or seq_len (kContiguous); a short sample reads the first of them. With

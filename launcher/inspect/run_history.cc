@@ -192,6 +192,8 @@ WallTime MeasureWallTime(const std::vector<LedgerRecord>& ledger,
     filler.FillUntil(*traces.start, was_requested ? kStopped : kRestart);
     if (traces.train) filler.FillUntil(*traces.train, preparation);
     filler.FillSteps(traces.lines, preparation);
+    // One that ended in its set-up has trained nothing that is to be done again.
+    if (traces.stop && !traces.train) filler.FillUntil(*traces.stop, preparation);
     if (traces.stop)
       filler.FillUntil(*traces.stop, WasRequested(traces.stop_status) ? kCheckpointStall : kRedone);
     // A killed start has left nothing but its `exit`, if the launcher lived.

@@ -16,6 +16,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <variant>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -24,6 +25,7 @@
 #include "ckpt/reader.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
+#include "core/base/machine_memory.h"
 #include "core/base/status.h"
 #include "core/base/stderr_output.h"
 #include "core/base/terminal.h"
@@ -31,6 +33,7 @@
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
+#include "kernels/backends/device_memory.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/new_directory.h"
@@ -48,8 +51,9 @@ namespace {
 
 struct LaunchOptions : StartRequest {  // its `ranks`: of --backend local
   std::string backend = "local";       // or slurm: as steps of the job that this runs in
-  int64_t ranks_per_node = 0;          // of --backend slurm; 0: as the job's tasks
-  std::string mpi = "auto";            // of --backend slurm: or srun, mpirun
+  bool names_ranks = false;
+  int64_t ranks_per_node = 0;  // of --backend slurm; 0: as the job's tasks
+  std::string mpi = "auto";    // of --backend slurm: or srun, mpirun
 };
 
 constexpr int kMaxStartsWithoutCommit = 3;
@@ -76,14 +80,12 @@ bool EndIsFinal(const std::string& run_dir, int64_t attempt) {
 
 class Run {
  public:
-  // `schedule`: what the ledger must say before the configuration is replaced.
   Run(const LaunchOptions& options, RunConfig config, RunIdentity identity, Ledger ledger,
-      std::optional<ledger::Schedule> schedule, LaunchBackend& backend, HeldLease& lease)
+      LaunchBackend& backend, HeldLease& lease)
       : options_(options),
         config_(std::move(config)),
         identity_(std::move(identity)),
         ledger_(std::move(ledger)),
-        schedule_(std::move(schedule)),
         backend_(backend),
         lease_(lease) {}
 
@@ -150,12 +152,24 @@ class Run {
   // a launcher that only slept may still train, and would restart with what is written here.
   absl::Status FreezeConfig() {
     if (is_frozen_) return absl::OkStatus();
-    if (schedule_) ANYORDER_RETURN_IF_ERROR(Record(*schedule_));
+    const RunDirectory paths(options_.run_dir);
+    ANYORDER_ASSIGN_OR_RETURN(
+        const std::optional<ledger::Event> replacement,
+        ReplacementRecord(paths, config_, identity_.attempt, options_.allow_schedule_change));
+    if (replacement) ANYORDER_RETURN_IF_ERROR(Record(*replacement));
     ANYORDER_RETURN_IF_ERROR(lease_.Check());
-    ANYORDER_RETURN_IF_ERROR(
-        WriteFileAtomically(RunDirectory(options_.run_dir).config, config_.ToText()));
+    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(paths.config, config_.ToText()));
+    if (replacement) TellOf(*replacement);
     is_frozen_ = true;
     return absl::OkStatus();
+  }
+
+  static void TellOf(const ledger::Event& replacement) {
+    if (const auto* change = std::get_if<ledger::Reconfigured>(&replacement)) {
+      Log(absl::StrCat(
+          "nothing was trained with the configuration before, which this one replaces: ",
+          change->detail));
+    }
   }
 
   absl::Status Record(const ledger::Event& event) {
@@ -167,7 +181,6 @@ class Run {
   const RunConfig config_;
   RunIdentity identity_;
   Ledger ledger_;
-  const std::optional<ledger::Schedule> schedule_;
   LaunchBackend& backend_;
   HeldLease& lease_;
   bool is_frozen_ = false;
@@ -178,6 +191,16 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLaunchBackend(const LaunchOpt
   if (options.backend == "local") return MakeLocalBackend(options.run_dir, options.ranks);
   return MakeSlurmBackend({options.run_dir, options.ranks_per_node, options.mpi,
                            /*max_ranks=*/config.train.num_microbatches()});
+}
+
+// The ranks of the last start, for those who name none. Under Slurm the allocation decides.
+absl::Status TakeRanksOfLastStart(LaunchOptions& options) {
+  if (options.backend != "local" || options.names_ranks || options.run_dir.empty())
+    return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t ranks, RanksOfLastStart(RunDirectory(options.run_dir)));
+  options.has_ranks_of_last_start = ranks > options.ranks;
+  options.ranks = std::max(options.ranks, ranks);
+  return absl::OkStatus();
 }
 
 // The exit status of the run: 0 finished, 75 stopped by a signal after a checkpoint, or that of
@@ -193,7 +216,15 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
     options.run_dir = std::filesystem::absolute(options.run_dir, error).lexically_normal().string();
     if (error) return ErrnoStatus("resolve", given.run_dir, error.value());
   }
-  EnterPhase("reading the configuration and the index of the dataset", {});
+  EnterPhase("reading the configuration and the index of the dataset",
+             {.after_request = absl::Seconds(1), .has_written = false});
+  ANYORDER_RETURN_IF_ERROR(TakeRanksOfLastStart(options));
+  if (options.backend == "local") {
+    options.room = [ranks = options.ranks](const RunConfig& config) {
+      const kernels::DeviceMemory gpus = kernels::MemoryOfDevices(config.train.device);
+      return MachineRoom{MachineMemoryBytes(), gpus.bytes, gpus.devices, ranks};
+    };
+  }
   // Everything that can be refused is refused before anything is written.
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(options));
   EnterPhase(absl::StrCat("preparing a start in '", options.run_dir, "'"),
@@ -215,18 +246,18 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   if (config.run.is_private) ANYORDER_RETURN_IF_ERROR(CloseToOthers(options.run_dir));
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
-  ANYORDER_ASSIGN_OR_RETURN(std::optional<ledger::Schedule> schedule,
-                            ScheduleRecord(paths, config, identity.attempt));
+  if (options.has_ranks_of_last_start)
+    Log(absl::StrCat(options.ranks,
+                     " ranks, as the last start had (--ranks takes another number)"));
   absl::StatusOr<int> result =
-      Run(options, config, identity, std::move(ledger), std::move(schedule), *backend, *lease)
-          .UntilDone();
+      Run(options, config, identity, std::move(ledger), *backend, *lease).UntilDone();
   // What lies on the node is the next start's once the lease is released, or lost.
   if (lease->Check().ok()) backend->CleanUp();
   return result;
 }
 
-int RunLaunch(const LaunchOptions& options, bool names_ranks) {
-  if (options.backend == "slurm" && names_ranks) {
+int RunLaunch(const LaunchOptions& options) {
+  if (options.backend == "slurm" && options.names_ranks) {
     return Report(absl::InvalidArgumentError(
         "--ranks is for --backend local; with --backend slurm use --ranks-per-node"));
   }
@@ -251,8 +282,8 @@ Subcommand DeclareLaunch(CLI::App& front) {
       ->check(IsUsable(PathUse::kMakeDirectory));
   AddChoice(command, "--backend", options->backend, {"local", "slurm"},
             "where ranks run: on this machine, or on the nodes of the surrounding Slurm job");
-  CLI::Option* ranks =
-      AddCount(command, "--ranks", options->ranks, "local: MPI ranks")->capture_default_str();
+  CLI::Option* ranks = AddCount(command, "--ranks", options->ranks,
+                                "local: MPI ranks (default: those of the run's last start, or 1)");
   AddCount(command, "--ranks-per-node", options->ranks_per_node,
            "slurm: most ranks per node (default: the job's tasks per node)", 1, int64_t{1} << 20)
       ->excludes(ranks);
@@ -263,7 +294,10 @@ Subcommand DeclareLaunch(CLI::App& front) {
   command->add_flag("--allow-schedule-change", options->allow_schedule_change,
                     "resume with other train.steps or learning rates; recorded in the ledger");
   AddSettings(command, options->overrides);
-  return {command, [options, ranks] { return RunLaunch(*options, ranks->count() > 0); }};
+  return {command, [options, ranks] {
+            options->names_ranks = ranks->count() > 0;
+            return RunLaunch(*options);
+          }};
 }
 
 }  // namespace anyorder::launcher

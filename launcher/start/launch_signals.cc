@@ -64,14 +64,21 @@ class Counter {
 
 [[noreturn]] void End(absl::Duration held, int exit_status) {
   std::string name;
+  bool has_written = true;
   {
     const std::lock_guard<std::mutex> lock(phase_mutex);
     name = PhaseName();
+    has_written = phase_limits.has_written;
   }
-  LogWarning(absl::StrCat("ending: the launcher is held in one call for ",
-                          absl::FormatDuration(absl::Trunc(held, absl::Seconds(1))), " while ",
-                          name, "; a file system that it needs does not answer. Start again when ",
-                          "it does"));
+  if (exit_status == kExitRequeue && !has_written) {
+    LogWarning(absl::StrCat("stopped while ", name, "; nothing was started or written"));
+  } else {
+    LogWarning(absl::StrCat("ending: the launcher is held in one call for ",
+                            absl::FormatDuration(absl::Trunc(held, absl::Seconds(1))), " while ",
+                            name,
+                            "; a file system that it needs does not answer. Start again when it "
+                            "does"));
+  }
   ::_exit(exit_status);  // no destructors: they would wait, too
 }
 

@@ -23,6 +23,7 @@ int NumLaunchSignals();
 struct PhaseLimits {
   absl::Duration held = absl::Minutes(10);           // then the process ends with 74
   absl::Duration after_request = absl::Seconds(10);  // since a signal came: then with 75
+  bool has_written = true;  // else it may be ended at any time, and the line says so
 };
 // What the launcher does from now on, for the line that it ends with: "reading 'a.toml'".
 void EnterPhase(const std::string& name, const PhaseLimits& limits);

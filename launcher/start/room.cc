@@ -3,9 +3,14 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
 
 #include "core/base/file_system.h"
+#include "core/base/machine_memory.h"
 #include "core/base/status.h"
 
 namespace anyorder::launcher {
@@ -43,6 +48,52 @@ absl::Status CheckNumFiles(int64_t ranks) {
 }
 
 }  // namespace
+
+absl::StatusOr<int64_t> FreeBytesAround(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::path place = std::filesystem::absolute(directory, error);
+  if (error) return ErrnoStatus("resolve", directory, error.value());
+  while (!std::filesystem::exists(place, error) && place.has_relative_path())
+    place = place.parent_path();
+  return FileSystem::Posix()->FreeBytes(place.string());
+}
+
+absl::Status CheckCheckpointRoom(const RunConfig& config, const CheckpointRoom& room,
+                                 std::string* warning) {
+  const CheckpointConfig& kept = config.checkpoint;
+  const int64_t steps = config.train.steps - room.step;
+  if (steps <= 0) return absl::OkStatus();
+  // The last step is saved whatever `every` says.
+  const int64_t saves = kept.every > 0 ? (steps + kept.every - 1) / kept.every : 1;
+  const auto bytes_for = [&](int64_t keep_last) {
+    const int64_t more =
+        1 + std::max<int64_t>(0, std::min(saves - 1, keep_last - room.checkpoints));
+    return static_cast<double>(more) * room.checkpoint_bytes;
+  };
+  const auto free = static_cast<double>(room.free_bytes);
+  if (bytes_for(kept.keep_last) > free) {
+    const auto affordable = static_cast<int64_t>(free / room.checkpoint_bytes);
+    const int64_t fewer = std::max<int64_t>(2, affordable + room.checkpoints - 1);
+    return ResourceExhausted(
+        "the file system of the run directory has ", FormatBytes(free),
+        " free, but the checkpoints that are kept at once need ",
+        FormatBytes(bytes_for(kept.keep_last)), " more (", FormatBytes(room.checkpoint_bytes),
+        " each, checkpoint.keep_last = ", kept.keep_last, " and one that is being written); ",
+        bytes_for(fewer) > free ? "" : absl::StrCat("set checkpoint.keep_last = ", fewer, ", "),
+        "free some, or name another --run-dir");
+  }
+  if (kept.keep_every == 0 || kept.every == 0) return absl::OkStatus();
+  const int64_t for_good = config.train.steps / kept.keep_every - room.step / kept.keep_every;
+  const double all =
+      bytes_for(kept.keep_last) + static_cast<double>(for_good) * room.checkpoint_bytes;
+  if (all > free) {
+    *warning = absl::StrCat("checkpoint.keep_every = ", kept.keep_every, " will keep ", for_good,
+                            " checkpoints of ", FormatBytes(room.checkpoint_bytes),
+                            " until the run ends, and the file system has ", FormatBytes(free),
+                            " free: move some away in time");
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckRoom(const NodeScratch& scratch, int64_t ranks) {
   ANYORDER_RETURN_IF_ERROR(CheckNumFiles(ranks));

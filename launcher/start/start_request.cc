@@ -12,12 +12,15 @@
 #include "absl/strings/str_format.h"
 
 #include "ckpt/lease.h"
+#include "ckpt/reader.h"
 #include "core/base/file_system.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/objective/objective.h"
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/evaluation/task_data.h"
+#include "core/train/run/batch_choice.h"
 #include "core/train/run/config_file.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
@@ -25,7 +28,9 @@
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
+#include "data/sampling/sampler.h"
 #include "launcher/start/imported_run.h"
+#include "launcher/start/room.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -60,9 +65,11 @@ absl::Status CheckPlaceOfRun(const std::string& run_dir) {
 
 // FailedPrecondition if an earlier start of this run trained on another dataset.
 absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetIndex& index) {
+  ANYORDER_ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const std::string trained = Summarize(records).dataset_digest;
-  if (trained.empty() || trained == index.dataset_digest) return absl::OkStatus();
+  if (!progress.is_settled() || trained.empty() || trained == index.dataset_digest)
+    return absl::OkStatus();
   return FailedPrecondition("run '", paths.root, "' was trained on dataset ", trained,
                             ", but data.shards now holds dataset ", index.dataset_digest,
                             "; set data.shards to the old one, or start a new run directory");
@@ -83,15 +90,26 @@ absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, bool has_co
   return config;
 }
 
-// What a run has to do with other weights is settled when it begins: `started` is how it did, null
-// for one that has not. Before its first checkpoint it must begin with the same ones again.
+// Whether `began`, a checkpoint that was pinned, is `wanted` or one of the run `wanted`.
+bool IsWithin(const std::string& wanted, const std::string& began) {
+  return wanted == began || absl::StartsWith(began, wanted + "/");
+}
+
+// What a run has to do with other weights is settled when its ranks have loaded them: `started` is
+// how it began, null for one that has not. Before its first checkpoint it must begin with the same
+// ones again.
 absl::Status CheckSameWarmStart(const RunDirectory& paths, const RunConfig* started,
                                 bool has_committed, const std::string& wanted) {
   if (started == nullptr) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  const bool has_begun =
+      std::any_of(records.begin(), records.end(),
+                  [](const LedgerRecord& record) { return record.As<ledger::Train>() != nullptr; });
+  ANYORDER_ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
+  if (!has_begun && progress.checkpoint_step < 0) return absl::OkStatus();
   const std::string& began = started->train.init_from;
   const bool goes_on = has_committed && (wanted.empty() || !began.empty());
-  const bool begins_again =
-      wanted.empty() == began.empty() && (wanted == began || absl::StartsWith(began, wanted + "/"));
+  const bool begins_again = wanted.empty() == began.empty() && IsWithin(wanted, began);
   if (goes_on || begins_again) return absl::OkStatus();
   return InvalidArgument("train.init_from is ",
                          wanted.empty() ? "not set" : absl::StrCat("'", wanted, "'"), ", but run '",
@@ -114,7 +132,8 @@ absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started
                            "' was imported and has weights already; leave the key out");
   }
   if (has_committed) return absl::OkStatus();
-  if (started != nullptr) config.train.init_from = started->train.init_from;
+  if (started != nullptr && IsWithin(config.train.init_from, started->train.init_from))
+    config.train.init_from = started->train.init_from;
   const ParameterLayout layout(config.model, static_cast<int64_t>(dataset.vocab_size));
   ANYORDER_ASSIGN_OR_RETURN(const WarmStart plan, PlanWarmStart(config.train.init_from, config,
                                                                 layout, dataset.tokenizer_digest));
@@ -130,10 +149,31 @@ absl::Status CheckKindOfData(const RunConfig& config, const data::Dataset& datas
                   absl::StrCat("data.shards '", config.data.shards, "'"));
 }
 
+// Whether the text is long enough for the lanes, with a batch that would be right if it is not.
+absl::Status CheckLength(const RunConfig& config, const data::Dataset& dataset, int64_t ranks) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  const SampleKind kind = objective->sample_kind();
+  const absl::Status made = data::Sampler::Create(dataset, config.sampling, kind,
+                                                  static_cast<uint64_t>(config.train.seed),
+                                                  config.train.global_batch_size)
+                                .status();
+  if (!absl::IsFailedPrecondition(made) || kind == SampleKind::kExamples)
+    return Annotate(made, "data.shards");
+  ANYORDER_ASSIGN_OR_RETURN(
+      const int64_t most,
+      data::Sampler::MostLanes(dataset, config.sampling, kind, config.train.global_batch_size));
+  const std::string batch = BatchThatFits(config, ranks, [most](const RunConfig& candidate) {
+    return candidate.train.global_batch_size <= most;
+  });
+  return FailedPrecondition("data.shards: ", made.message(), batch.empty() ? "" : ", or ", batch);
+}
+
 // Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is
 // written. Ranks open a shard when they read from it, so here, by one process, all shards of a
 // usual dataset are looked at, and 4,096 of a huge one.
-absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const RunConfig& config) {
+absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const RunConfig& config,
+                                             int64_t ranks) {
   ANYORDER_RETURN_IF_ERROR(data::CheckIsDataset("data.shards", config.data.shards));
   if (config.eval.every > 0)
     ANYORDER_RETURN_IF_ERROR(data::CheckIsDataset("eval.shards", config.eval.shards));
@@ -144,12 +184,32 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
   ANYORDER_RETURN_IF_ERROR(CheckKindOfData(config, *dataset));
   ANYORDER_RETURN_IF_ERROR(
       CheckAdaptiveClusters(config.model, static_cast<int64_t>(dataset->index().vocab_size)));
+  ANYORDER_RETURN_IF_ERROR(CheckLength(config, *dataset, ranks));
   if (config.eval.every > 0) {
     ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> held_out,
                               OpenHeldOutText(config, dataset->index()));
     ANYORDER_RETURN_IF_ERROR(Annotate(held_out->CheckShards(), "eval.shards"));
   }
   return dataset->index();
+}
+
+// What machine and disk can never hold is refused here, not by ranks that die of it again and
+// again.
+absl::Status CheckHasRoom(const StartRequest& request, const RunConfig& config,
+                          int64_t vocab_size) {
+  if (request.room) {
+    ANYORDER_RETURN_IF_ERROR(CheckMemory(config, vocab_size, request.ranks, request.room(config)));
+  }
+  CheckpointRoom room;
+  room.checkpoint_bytes = CheckpointBytes(config, vocab_size);
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ckpt::ListSteps(request.run_dir));
+  room.checkpoints = static_cast<int64_t>(steps.size());
+  for (const int64_t step : steps) room.step = std::max(room.step, step);
+  ANYORDER_ASSIGN_OR_RETURN(room.free_bytes, FreeBytesAround(request.run_dir));
+  std::string warning;
+  ANYORDER_RETURN_IF_ERROR(CheckCheckpointRoom(config, room, &warning));
+  if (!warning.empty()) LogWarning(warning);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -178,10 +238,18 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
   std::error_code error;
   const bool has_config = std::filesystem::exists(paths.config, error);
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRequested(request, has_config));
-  ANYORDER_RETURN_IF_ERROR(config.ValidateWorldSize(request.ranks));
+  const absl::Status ranks_fit = config.ValidateWorldSize(request.ranks);
+  ANYORDER_RETURN_IF_ERROR(
+      request.has_ranks_of_last_start
+          ? Annotate(ranks_fit, "with the ranks of the last start (--ranks takes another number)")
+          : ranks_fit);
   std::optional<data::DatasetIndex> dataset;
   if (!request.may_lack_dataset || HasDataset(config)) {
-    ANYORDER_ASSIGN_OR_RETURN(dataset, CheckData(paths, config));
+    ANYORDER_ASSIGN_OR_RETURN(dataset, CheckData(paths, config, request.ranks));
+  }
+  if (dataset) {
+    ANYORDER_RETURN_IF_ERROR(
+        CheckHasRoom(request, config, static_cast<int64_t>(dataset->vocab_size)));
   }
   RunConfig started;
   if (has_config) {
@@ -192,16 +260,26 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
         SettleWarmStart(paths, has_config ? &started : nullptr, *dataset, config));
   }
   if (!has_config) return config;
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-  const bool is_first = Summarize(records).attempts == 0;
-  if (is_first && ImportedRun(request.run_dir).exists()) {
+  ANYORDER_ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
+  if (!progress.is_settled() && ImportedRun(request.run_dir).exists()) {
     if (dataset)
       ANYORDER_RETURN_IF_ERROR(CheckFirstStart(request.run_dir, started, config, *dataset));
   } else {
-    ANYORDER_RETURN_IF_ERROR(
-        Annotate(CheckMayGoOn(started, config, request.allow_schedule_change), paths.config));
+    ANYORDER_RETURN_IF_ERROR(Annotate(
+        CheckMayReplace(started, config, progress, request.allow_schedule_change, request.run_dir),
+        paths.config));
   }
   return config;
+}
+
+absl::StatusOr<int64_t> RanksOfLastStart(const RunDirectory& paths) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  int64_t ranks = 0;
+  for (const LedgerRecord& record : records) {
+    const auto* start = record.As<ledger::Start>();
+    if (start != nullptr && start->slurm_job < 0 && start->ranks > 0) ranks = start->ranks;
+  }
+  return ranks;
 }
 
 absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
+#include "core/train/state/memory_need.h"
 
 namespace anyorder::launcher {
 
@@ -21,15 +23,19 @@ struct StartRequest {
   std::string config;  // file; empty: the run directory's frozen one
   std::string run_dir;
   int64_t ranks = 1;
-  std::vector<std::string> overrides;  // section.key=value
-  std::string resume = "auto";         // or required, never: ResumeMode's names
-  bool allow_schedule_change = false;  // core/train/state/resume.h
+  bool has_ranks_of_last_start = false;  // nobody named another number
+  std::vector<std::string> overrides;    // section.key=value
+  std::string resume = "auto";           // or required, never: ResumeMode's names
+  bool allow_schedule_change = false;    // core/train/state/resume.h
+  // What this machine has for the run's ranks here; null: none run here.
+  std::function<MachineRoom(const RunConfig& config)> room;
   bool may_lack_dataset = false;  // another job makes it first: it is only checked if it is there
 };
 
 // The configuration of the start, with absolute directories. Errors: InvalidArgument for settings,
 // ranks or a run directory that do not fit; FailedPrecondition and DataLoss for data that cannot be
-// used or is not that of the run; those of the file system.
+// used, is not that of the run or too short for its lanes; ResourceExhausted if memory or disk can
+// never hold it; those of the file system.
 absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request);
 
 // Whether data.shards holds a dataset.
@@ -38,6 +44,9 @@ bool HasDataset(const RunConfig& config);
 // Directories that the configuration names: ranks may start in another directory, and so may the
 // next launch.
 void MakeDirectoriesAbsolute(RunConfig& config);
+
+// Of the last start that ran on one machine without Slurm; 0: there was none.
+absl::StatusOr<int64_t> RanksOfLastStart(const RunDirectory& paths);
 
 struct RunIdentity {
   std::string run_id;

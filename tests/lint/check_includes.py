@@ -66,8 +66,8 @@ BELOW = ["ckpt", "core/base", "core/config", "core/liveness", "core/objective", 
          "core/train/state", "data/dataset", *NETWORK]
 ALLOWED |= {
     "launcher/process": ["ckpt", "core/base", "core/train/run", "data/dataset"],
-    "launcher/start": [*BELOW, "core/train/evaluation", "dist", "kernels/backends",
-                       "launcher/process"],
+    "launcher/start": [*BELOW, "core/train/evaluation", "data/sampling", "dist",
+                       "kernels/backends", "launcher/process"],
     "launcher/slurm": [*BELOW, "launcher/process", "launcher/start"],
     "launcher/huggingface": [*BELOW, "launcher/process", "launcher/start"],
     "launcher/show": [*BELOW, "core/objective/SYSTEM", "data/sampling", "kernels",

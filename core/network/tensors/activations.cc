@@ -31,6 +31,7 @@ class Arena {
     }
     return buffer;
   }
+  int64_t bytes() const { return bytes_; }
 
  private:
   struct Entry {
@@ -176,9 +177,8 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
   }
 }
 
-}  // namespace
-
-absl::Status Activations::Allocate(const NetworkShape& shape, kernels::Backend& backend) {
+// All of them but workspaces.
+void AddAll(const NetworkShape& shape, Activations& a, Arena& arena) {
   const DType t = shape.dtype();
   const DType g = shape.gradient_dtype();
   const int64_t dim = shape.model.model_dim;
@@ -186,30 +186,44 @@ absl::Status Activations::Allocate(const NetworkShape& shape, kernels::Backend& 
   const int64_t keys = shape.batch.batch_size * shape.batch.num_own_keys();
   const int64_t heads_dim = shape.heads_dim();
   const int64_t targets = shape.num_targets();
+  a.layers.resize(static_cast<size_t>(shape.model.num_layers));
+  for (size_t layer = 0; layer < a.layers.size(); ++layer)
+    AddLayer(shape, static_cast<int64_t>(layer), a.layers[layer], arena);
+  arena.Add({&a.output}, t, {shape.num_rows(shape.model.num_layers - 1), dim});
+  arena.Add({&a.readout}, t, {targets, dim});
+  arena.Add({&a.losses}, g, {targets});
+  if (shape.batch.next_sentence) {
+    const int64_t lanes = shape.batch.batch_size;
+    arena.Add({&a.summary_input, &a.summary_inner, &a.summary_hidden, &a.dsummary}, t,
+              {lanes, dim});
+    arena.Add({&a.summary_losses}, g, {lanes});
+  }
+  arena.Add({&a.keys_input}, t, {keys, dim});
+  arena.Add({&a.branch, &a.dinput, &a.dmiddle}, t, {rows, dim});
+  arena.Add({&a.dffn}, t, {rows, shape.model.ffn_dim});
+  arena.Add({&a.dattended, &a.dq}, t, {rows, heads_dim});
+  arena.Add({&a.dk, &a.dv}, t, {keys, heads_dim});
+  if (shape.model.relative_positions())
+    arena.Add({&a.drelative}, t, {2, shape.batch.num_distances, heads_dim});
+  if (!shape.model.untie_r) arena.Add({&a.dbiases}, g, {3, heads_dim});
+  arena.Add({&a.dreadout}, t, {targets, dim});
+  AddOptional(shape, a, arena);
+}
+
+}  // namespace
+
+int64_t Activations::LeastBytes(const NetworkShape& shape) {
+  Activations sized;
+  Arena arena;
+  AddAll(shape, sized, arena);
+  return arena.bytes();
+}
+
+absl::Status Activations::Allocate(const NetworkShape& shape, kernels::Backend& backend) {
   ANYORDER_RETURN_IF_ERROR(
       Annotate(backend.Reserve(OperationSizesOf(shape)), "scratch of operations"));
   Arena arena;
-  layers.resize(static_cast<size_t>(shape.model.num_layers));
-  for (size_t layer = 0; layer < layers.size(); ++layer)
-    AddLayer(shape, static_cast<int64_t>(layer), layers[layer], arena);
-  arena.Add({&output}, t, {shape.num_rows(shape.model.num_layers - 1), dim});
-  arena.Add({&readout}, t, {targets, dim});
-  arena.Add({&losses}, g, {targets});
-  if (shape.batch.next_sentence) {
-    const int64_t lanes = shape.batch.batch_size;
-    arena.Add({&summary_input, &summary_inner, &summary_hidden, &dsummary}, t, {lanes, dim});
-    arena.Add({&summary_losses}, g, {lanes});
-  }
-  arena.Add({&keys_input}, t, {keys, dim});
-  arena.Add({&branch, &dinput, &dmiddle}, t, {rows, dim});
-  arena.Add({&dffn}, t, {rows, shape.model.ffn_dim});
-  arena.Add({&dattended, &dq}, t, {rows, heads_dim});
-  arena.Add({&dk, &dv}, t, {keys, heads_dim});
-  if (shape.model.relative_positions())
-    arena.Add({&drelative}, t, {2, shape.batch.num_distances, heads_dim});
-  if (!shape.model.untie_r) arena.Add({&dbiases}, g, {3, heads_dim});
-  arena.Add({&dreadout}, t, {targets, dim});
-  AddOptional(shape, *this, arena);
+  AddAll(shape, *this, arena);
   arena.Add({&workspace}, DType::kUint8, {WorkspaceBytes(shape, backend)});
   ANYORDER_ASSIGN_OR_RETURN(storage, arena.Allocate(backend));
   return absl::OkStatus();

@@ -104,6 +104,8 @@ struct Activations {
 
   // Sizes every tensor and allocates them together. ResourceExhausted if they do not fit.
   absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
+  // The same without the operations' workspaces, which the backend knows; allocates nothing.
+  static int64_t LeastBytes(const NetworkShape& shape);
   int64_t bytes() const { return storage == nullptr ? 0 : storage->size_bytes(); }
 
   std::unique_ptr<kernels::Buffer> storage;

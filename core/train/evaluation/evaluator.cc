@@ -82,11 +82,13 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
   const int64_t available = sampler_->steps_per_epoch();
   scored_batches_ = options_.batches > 0 ? options_.batches : available - warmup_batches_;
   if (scored_batches_ >= 1 && num_batches() <= available) return absl::OkStatus();
-  return FailedPrecondition("held-out dataset of ", text.num_tokens(), " tokens gives each of ",
-                            options_.lanes, " lanes ", available, " batches, but ", warmup_batches_,
-                            " fill the memory and ", options_.batches > 0 ? options_.batches : 1,
-                            " more are to be scored; use fewer lanes (eval.batch_size) or batches "
-                            "(eval.batches), or more text");
+  const int64_t most = available - warmup_batches_;
+  return FailedPrecondition(
+      "held-out dataset of ", text.num_tokens(), " tokens gives each of ", options_.lanes,
+      " lanes ", available, " batches, but ", warmup_batches_, " fill the memory and ",
+      options_.batches > 0 ? options_.batches : 1, " more are to be scored; use more text, or ",
+      most > 0 ? absl::StrCat("score at most ", most, " batches (eval.batches)")
+               : "fewer lanes (eval.batch_size)");
 }
 
 void Evaluator::Restart() {

@@ -65,6 +65,14 @@ struct Schedule {
   std::string detail;
 };
 
+// Another configuration replaces one that nothing was trained with.
+struct Reconfigured {
+  static constexpr char kName[] = "reconfigured";
+  int64_t attempt = -1;
+  std::string config_digest;
+  std::string detail;
+};
+
 // The steps (first_step, last_step] consumed their samples.
 struct Trained {
   static constexpr char kName[] = "trained";
@@ -129,8 +137,8 @@ struct Exit {
   int64_t exit_status = -1;
 };
 
-using Event = std::variant<Created, Imported, Start, Train, Schedule, Trained, Commit, Skipped,
-                           Rollback, Straggler, Stop, Exit>;
+using Event = std::variant<Created, Imported, Start, Train, Schedule, Reconfigured, Trained, Commit,
+                           Skipped, Rollback, Straggler, Stop, Exit>;
 
 }  // namespace ledger
 

@@ -209,14 +209,36 @@ absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& le
   return communicator.AllGatherElements(steps);
 }
 
-absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunConfig& now) {
-  RunConfig rest = now;
-  rest.train.steps = started.train.steps;
-  rest.optimizer.learning_rate = started.optimizer.learning_rate;
-  rest.optimizer.min_learning_rate_ratio = started.optimizer.min_learning_rate_ratio;
-  rest.optimizer.warmup_steps = started.optimizer.warmup_steps;
-  rest.optimizer.decay = started.optimizer.decay;
-  ANYORDER_RETURN_IF_ERROR(CheckSameRun(started, rest));
+absl::StatusOr<RunProgress> ReadRunProgress(const RunDirectory& paths) {
+  RunProgress progress;
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> found, ckpt::ListSteps(paths.root));
+  for (const int64_t step : found)
+    progress.checkpoint_step = std::max(progress.checkpoint_step, step);
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  progress.checkpoint_step = std::max(progress.checkpoint_step, Summarize(records).committed_step);
+  progress.has_trained = std::any_of(
+      records.begin(), records.end(),
+      [](const LedgerRecord& record) { return record.As<ledger::Trained>() != nullptr; });
+  // Steps of a start that was killed are in no record yet.
+  for (const std::string& lines : {paths.metrics, paths.redone}) {
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(lines, error);
+    if (!error && bytes > 0) progress.has_trained = true;
+  }
+  return progress;
+}
+
+absl::Status CheckEndsAfter(const RunConfig& config, int64_t step, const std::string& run_dir) {
+  if (config.train.steps >= step) return absl::OkStatus();
+  return InvalidArgument("train.steps is ", config.train.steps, ", but run '", run_dir,
+                         "' has trained ", step, " steps already; name at least ", step,
+                         ", or another --run-dir for a shorter run");
+}
+
+namespace {
+
+// "train.steps = 300 -> train.steps = 400" of each key that differs.
+std::string DifferingLines(const RunConfig& started, const RunConfig& now) {
   const std::vector<std::string> before = started.IdentityLines();
   const std::vector<std::string> after = now.IdentityLines();
   std::string change;
@@ -225,6 +247,19 @@ absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunCo
     absl::StrAppend(&change, change.empty() ? "" : ", ", before[i], " -> ", after[i]);
   }
   return change;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunConfig& now) {
+  RunConfig rest = now;
+  rest.train.steps = started.train.steps;
+  rest.optimizer.learning_rate = started.optimizer.learning_rate;
+  rest.optimizer.min_learning_rate_ratio = started.optimizer.min_learning_rate_ratio;
+  rest.optimizer.warmup_steps = started.optimizer.warmup_steps;
+  rest.optimizer.decay = started.optimizer.decay;
+  ANYORDER_RETURN_IF_ERROR(CheckSameRun(started, rest));
+  return DifferingLines(started, now);
 }
 
 absl::Status CheckMayGoOn(const RunConfig& started, const RunConfig& now, bool is_allowed) {
@@ -237,17 +272,30 @@ absl::Status CheckMayGoOn(const RunConfig& started, const RunConfig& now, bool i
                          ", or change the schedule of this one with --allow-schedule-change");
 }
 
-absl::StatusOr<std::optional<ledger::Schedule>> ScheduleRecord(const RunDirectory& paths,
+absl::Status CheckMayReplace(const RunConfig& started, const RunConfig& now,
+                             const RunProgress& progress, bool is_schedule_allowed,
+                             const std::string& run_dir) {
+  if (!progress.is_settled())
+    return progress.checkpoint_step < 0 ? absl::OkStatus() : CheckSameFunction(started, now);
+  ANYORDER_RETURN_IF_ERROR(CheckMayGoOn(started, now, is_schedule_allowed));
+  return CheckEndsAfter(now, progress.checkpoint_step, run_dir);
+}
+
+absl::StatusOr<std::optional<ledger::Event>> ReplacementRecord(const RunDirectory& paths,
                                                                const RunConfig& now,
-                                                               int64_t attempt) {
+                                                               int64_t attempt,
+                                                               bool is_schedule_allowed) {
   std::error_code error;
   if (!std::filesystem::exists(paths.config, error)) return std::nullopt;
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-  if (Summarize(records).attempts == 0) return std::nullopt;  // nothing was trained yet
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string change, ScheduleChange(started, now));
+  ANYORDER_ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
+  ANYORDER_RETURN_IF_ERROR(
+      CheckMayReplace(started, now, progress, is_schedule_allowed, paths.root));
+  const std::string change = DifferingLines(started, now);
   if (change.empty()) return std::nullopt;
-  return ledger::Schedule{attempt, now.IdentityDigest(), change};
+  if (progress.is_settled())
+    return ledger::Event(ledger::Schedule{attempt, now.IdentityDigest(), change});
+  return ledger::Event(ledger::Reconfigured{attempt, now.IdentityDigest(), change});
 }
 
 absl::Status AcceptRecordedSchedule(const std::string& run_dir, const RunConfig& config,

@@ -39,6 +39,21 @@ absl::Status CheckResume(const std::string& run_dir, ResumeMode mode);
 // the others.
 absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode);
 
+// How far a run has come, for what a start may still change of it.
+struct RunProgress {
+  int64_t checkpoint_step = -1;  // of the newest checkpoint, found or recorded; -1: none
+  bool has_trained = false;      // a step, saved or not
+
+  // Whether its configuration is settled. Weights that were imported are a checkpoint of step 0,
+  // and settle the model's function only.
+  bool is_settled() const { return has_trained || checkpoint_step > 0; }
+};
+absl::StatusOr<RunProgress> ReadRunProgress(const RunDirectory& paths);
+
+// InvalidArgument if `config` ends before `step`, which the run has reached: its learning rates and
+// its progress would be those of no schedule.
+absl::Status CheckEndsAfter(const RunConfig& config, int64_t step, const std::string& run_dir);
+
 // What a checkpoint records in addition to its tensors (FORMAT.md, "Checkpoint metadata").
 struct TrainMetadata {
   int64_t step = 0;
@@ -93,11 +108,20 @@ absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunCo
 // flag.
 absl::Status CheckMayGoOn(const RunConfig& started, const RunConfig& now, bool is_allowed);
 
-// With the launcher's lease in hand, before the start's own records: the record that the ledger
-// must get before `now` replaces the frozen configuration; nothing where the schedule is the same.
-absl::StatusOr<std::optional<ledger::Schedule>> ScheduleRecord(const RunDirectory& paths,
+// Whether a start with `now` may replace `started` in a run that has come so far: CheckMayGoOn and
+// CheckEndsAfter once the configuration is settled, CheckSameFunction where only weights are there,
+// and anything before.
+absl::Status CheckMayReplace(const RunConfig& started, const RunConfig& now,
+                             const RunProgress& progress, bool is_schedule_allowed,
+                             const std::string& run_dir);
+
+// With the launcher's lease in hand: the record that the ledger must get before `now` replaces the
+// frozen configuration, a Schedule or a Reconfigured; nothing where both train alike. Errors: those
+// of CheckMayReplace, for another launch may have trained since that was asked.
+absl::StatusOr<std::optional<ledger::Event>> ReplacementRecord(const RunDirectory& paths,
                                                                const RunConfig& now,
-                                                               int64_t attempt);
+                                                               int64_t attempt,
+                                                               bool is_schedule_allowed);
 
 // A checkpoint of before the change counts as one of `config` if the ledger says that the change
 // was allowed; a config.toml that was edited by hand is still refused.

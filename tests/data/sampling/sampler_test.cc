@@ -288,6 +288,11 @@ TEST(SamplerTest, TooShortDatasetSaysHowManyLanesFit) {
   EXPECT_THAT(too_many.status().message(), HasSubstr("at most 14 lanes fit"));
   EXPECT_THAT(too_many.status().message(), HasSubstr("1000 tokens is too short for 16 lanes"));
 
+  // So do many more lanes than there are tokens, at once.
+  EXPECT_THAT(
+      Sampler::Create(text, config, SampleKind::kPairs, 1, int64_t{1} << 60).status().message(),
+      HasSubstr("at most 14 lanes fit"));
+
   const MemoryText tiny = MemoryText::Random(127, 9, 9);
   EXPECT_THAT(Sampler::Create(tiny, config, SampleKind::kPairs, 1, 2).status().message(),
               HasSubstr("at most 0 lanes fit"));

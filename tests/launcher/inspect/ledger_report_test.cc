@@ -240,9 +240,12 @@ TEST(WallTime, GivesEachSpanOfAKilledRunToItsCause) {
 TEST(WallTime, DoesNotBlameTheRunForTheTimeItWasAskedToStop) {
   const KilledRun run;
   run.Record("start", 104300, R"("attempt":3,"ranks":1)");
+  run.Record("stop", 104390, R"("attempt":3,"exit_status":74)");  // in its set-up
   run.Record("exit", 104400, R"("attempt":3,"exit_status":74)");
   const WallTime time = MeasureWallTime(run.Read());
   EXPECT_EQ(Ms(time.shares[kStopped]), 100000);
+  EXPECT_EQ(Ms(time.shares[kRedone]), 2 * 100);
+  EXPECT_EQ(Audit(run).problems.size(), 0u);
   EXPECT_EQ(Ms(time.shares[kRestart]), 3500 - 1440 + 10 + 100);
   EXPECT_EQ(time.Sum(), time.wall);
 }

@@ -80,6 +80,8 @@ TEST_F(RunFilesTest, LedgerLinesAreThoseOfTheFormat) {
        R"("dataset_digest":"d","detail":"step-0")"},
       {ledger::Schedule{2, "c", "a -> b"},
        R"("schedule","attempt":2,"config_digest":"c","detail":"a -> b")"},
+      {ledger::Reconfigured{2, "c", "a -> b"},
+       R"("reconfigured","attempt":2,"config_digest":"c","detail":"a -> b")"},
       {ledger::Trained{1, 0, 5}, R"("trained","attempt":1,"first_step":0,"last_step":5)"},
       {ledger::Commit{-1, 0, 0}, R"("commit","step":0,"generation":0)"},
       {ledger::Commit{1, 5, 3, 8},

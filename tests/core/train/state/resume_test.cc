@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <string>
+#include <variant>
 
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
@@ -105,6 +106,79 @@ TEST_F(ResumeTest, ImportedWeightsTakeAnyDatasetOfTheirTokenizerAndAnySettings) 
   dataset_.tokenizer_digest = "tokens2";
   EXPECT_THAT(std::string(CheckMetadata(saved_, config_, dataset_).message()),
               HasSubstr("anyorder prep --vocab"));
+}
+
+// What a start may change of a run that has come so far, and what the ledger says of it.
+class ReplacementTest : public ResumeTest {
+ protected:
+  ReplacementTest() {
+    data::WriteFile(paths_.config, config_.ToText());
+    now_ = config_;
+    now_.train.global_batch_size = 32;
+  }
+  auto Record() const { return ReplacementRecord(paths_, now_, 2, /*is_schedule_allowed=*/true); }
+  void Append(const ledger::Event& event) const {
+    ASSERT_TRUE(Ledger::Open(paths_.ledger)->Append(event).ok());
+  }
+
+  RunDirectory paths_{run_};
+  RunConfig now_;
+};
+
+TEST_F(ReplacementTest, UntilSomethingIsTrainedAnyConfigurationReplacesTheOldOne) {
+  // A start that failed in its set-up, or before its first step was done.
+  Append(ledger::Start{"r", 1, 2});
+  Append(ledger::Train{"r", 1, 2, 0, "c", "d"});
+  Append(ledger::Stop{1, 0, 74, 0, "why"});
+  const auto record = Record();
+  ASSERT_TRUE(record.ok()) << record.status();
+  const auto* change = std::get_if<ledger::Reconfigured>(&record->value());
+  ASSERT_NE(change, nullptr);
+  EXPECT_EQ(change->attempt, 2);
+  EXPECT_EQ(change->config_digest, now_.IdentityDigest());
+  EXPECT_EQ(change->detail, "train.global_batch_size = 16 -> train.global_batch_size = 32");
+  now_ = config_;
+  now_.cpu.threads = 3;  // changes nothing of what is trained
+  EXPECT_FALSE(Record()->has_value());
+}
+
+TEST_F(ReplacementTest, WhatWasTrainedSettlesTheConfiguration) {
+  const auto refused = [this] { return absl::IsInvalidArgument(Record().status()); };
+  EXPECT_FALSE(refused());
+  // Lines of a start that was killed before it saved.
+  for (const std::string& lines : {paths_.metrics, paths_.redone}) {
+    data::WriteFile(lines, "{}\n");
+    EXPECT_TRUE(refused()) << lines;
+    std::filesystem::remove(lines);
+  }
+  EXPECT_FALSE(refused());
+  // A checkpoint that no record tells of yet.
+  const std::string checkpoint = run_ + "/checkpoints/step-000000010";
+  std::filesystem::create_directories(checkpoint);
+  EXPECT_TRUE(refused());
+  std::filesystem::remove_all(checkpoint);
+  Append(ledger::Trained{1, 0, 5});
+  EXPECT_TRUE(refused());
+}
+
+TEST_F(ReplacementTest, ImportedWeightsSettleTheFunctionOnly) {
+  std::filesystem::create_directories(run_ + "/checkpoints/step-000000000");
+  Append(ledger::Commit{-1, 0, 0});
+  EXPECT_TRUE(std::holds_alternative<ledger::Reconfigured>(Record()->value()));
+  now_.model.ffn_dim = 99;
+  EXPECT_THAT(std::string(Record().status().message()), HasSubstr("model.ffn_dim = 99"));
+}
+
+TEST_F(ReplacementTest, AScheduleMayNotEndBeforeTheNewestCheckpoint) {
+  RecordCommit();  // of step 10
+  now_ = config_;
+  now_.train.steps = 9;
+  const absl::Status status = Record().status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("train.steps is 9, but run '"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has trained 10 steps already"));
+  now_.train.steps = 10;
+  EXPECT_TRUE(std::holds_alternative<ledger::Schedule>(Record()->value()));
 }
 
 TEST(DecaySegmentsTest, SegmentsCoverAllParametersAndFollowTheirFlags) {

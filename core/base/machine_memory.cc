@@ -1,0 +1,79 @@
+#include "core/base/machine_memory.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace anyorder {
+namespace {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+// The number in a file of a control group; "max" and a missing file are no limit.
+int64_t LimitIn(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  int64_t bytes = 0;
+  return file >> word && absl::SimpleAtoi(word, &bytes) ? bytes : kNoLimit;
+}
+
+// The least limit of `group` ("/a/b") and the groups around it, below `mount`.
+int64_t LeastLimit(const std::string& mount, std::string group, const char* file) {
+  int64_t least = kNoLimit;
+  while (true) {
+    least = std::min(least, LimitIn(absl::StrCat(mount, group, "/", file)));
+    const size_t slash = group.rfind('/');
+    if (slash == std::string::npos) return least;
+    group.resize(slash);
+  }
+}
+
+// Version 2 has one hierarchy ("0::/a/b"), version 1 one that is named after memory.
+int64_t ControlGroupLimit(absl::string_view root) {
+  const std::string mount = absl::StrCat(root, "/sys/fs/cgroup");
+  std::ifstream file(absl::StrCat(root, "/proc/self/cgroup"));
+  int64_t least = kNoLimit;
+  for (std::string line; std::getline(file, line);) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3) continue;
+    const std::string group(absl::StripSuffix(parts[2], "/"));
+    if (parts[1].empty()) least = std::min(least, LeastLimit(mount, group, "memory.max"));
+    if (absl::StrContains(absl::StrCat(",", parts[1], ","), ",memory,")) {
+      least = std::min(least,
+                       LeastLimit(absl::StrCat(mount, "/memory"), group, "memory.limit_in_bytes"));
+    }
+  }
+  return least;
+}
+
+}  // namespace
+
+int64_t MachineMemoryBytes(absl::string_view root) {
+  std::ifstream file(absl::StrCat(root, "/proc/meminfo"));
+  int64_t memory = 0, swap = 0;
+  for (std::string line; std::getline(file, line);) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    int64_t kib = 0;
+    if (words.size() < 2 || !absl::SimpleAtoi(words[1], &kib)) continue;
+    if (words[0] == "MemTotal:") memory = kib << 10;
+    if (words[0] == "SwapTotal:") swap = kib << 10;
+  }
+  return memory == 0 ? 0 : std::min(memory, ControlGroupLimit(root)) + swap;
+}
+
+std::string FormatBytes(double bytes) {
+  constexpr double kGiB = 1 << 30;
+  return bytes < kGiB ? absl::StrFormat("%.1f MiB", bytes / (1 << 20))
+                      : absl::StrFormat("%.1f GiB", bytes / kGiB);
+}
+
+}  // namespace anyorder

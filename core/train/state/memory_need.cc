@@ -1,0 +1,118 @@
+#include "core/train/state/memory_need.h"
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+
+#include "core/base/check.h"
+#include "core/base/machine_memory.h"
+#include "core/base/status.h"
+#include "core/network/tensors/activations.h"
+#include "core/network/tensors/network_shape.h"
+#include "core/network/tensors/parameters.h"
+#include "core/objective/objective.h"
+#include "core/train/run/batch_choice.h"
+
+namespace anyorder {
+namespace {
+
+// The value at `at` of a function that grows by the same amount from step to step once it is at 2,
+// as sizes do with the layers: the first and the last may be like no other.
+double Extrapolate(int64_t at, absl::FunctionRef<double(int64_t)> size) {
+  if (at <= 3) return size(at);
+  const double second = size(2);
+  return second + static_cast<double>(at - 2) * (size(3) - second);
+}
+
+double NumParameters(const RunConfig& config, int64_t vocab_size) {
+  return Extrapolate(config.model.num_layers, [&](int64_t layers) {
+    ModelConfig model = config.model;
+    model.num_layers = layers;
+    return static_cast<double>(ParameterLayout(model, vocab_size).num_elements());
+  });
+}
+
+double ActivationBytes(const RunConfig& config, int64_t vocab_size, const Objective& objective) {
+  return Extrapolate(config.train.micro_batch_size, [&](int64_t lanes) {
+    return Extrapolate(config.model.num_layers, [&](int64_t layers) {
+      NetworkShape shape{config.model, objective.Shape(lanes), vocab_size};
+      shape.model.num_layers = layers;
+      return static_cast<double>(Activations::LeastBytes(shape));
+    });
+  });
+}
+
+// Recurrence states of all lanes, of which each layer has `rows`.
+double RecurrenceBytes(const RunConfig& config, int64_t rows) {
+  return static_cast<double>(config.train.global_batch_size) *
+         static_cast<double>(config.model.num_layers) * static_cast<double>(rows) *
+         static_cast<double>(config.model.model_dim * SizeOf(ToDType(config.model.dtype)));
+}
+
+bool Fits(const MemoryNeed& need, const MachineRoom& room) {
+  const auto ranks = static_cast<double>(room.ranks);
+  const bool shares_host = room.device_bytes == 0;
+  const double host = ranks * (need.staging + (shares_host ? need.on_device() : 0));
+  if (room.host_bytes > 0 && host > static_cast<double>(room.host_bytes)) return false;
+  if (shares_host) return true;
+  const int64_t ranks_each = (room.ranks + room.devices - 1) / room.devices;
+  return need.on_device() * static_cast<double>(ranks_each) <=
+         static_cast<double>(room.device_bytes);
+}
+
+}  // namespace
+
+MemoryNeed ComputeMemoryNeed(const RunConfig& config, int64_t vocab_size, int64_t ranks) {
+  const auto objective = MakeObjective(config.objective.name, config.model, config.sampling);
+  ANYORDER_CHECK_OK(objective.status());
+  const double parameters = NumParameters(config, vocab_size);
+  const double owned = parameters / static_cast<double>(ranks);
+  const int64_t leaves = (config.train.num_microbatches() + ranks - 1) / ranks;
+  // As NumTreeBuffers of leaves that begin at 0.
+  const int64_t buffers = config.dist.reduction == dist::Reduction::kTree
+                              ? std::bit_width(static_cast<uint64_t>(leaves))
+                              : std::min<int64_t>(2, leaves);
+  const auto weight_bytes = static_cast<double>(SizeOf(ToDType(config.model.dtype)));
+  constexpr double kMasterAndMoments = 12;
+  constexpr double kGradient = 4;
+  MemoryNeed need;
+  need.state = weight_bytes * parameters + kMasterAndMoments * owned;
+  need.gradients = kGradient * (static_cast<double>(buffers) * parameters + owned);
+  need.recurrence =
+      RecurrenceBytes(config, (*objective)->Shape(1).ring_rows()) / static_cast<double>(ranks);
+  need.activations = ActivationBytes(config, vocab_size, **objective);
+  need.staging = 2 * CheckpointBytes(config, vocab_size) / static_cast<double>(ranks);
+  return need;
+}
+
+double CheckpointBytes(const RunConfig& config, int64_t vocab_size) {
+  return 12 * NumParameters(config, vocab_size) + RecurrenceBytes(config, config.model.mem_len);
+}
+
+absl::Status CheckMemory(const RunConfig& config, int64_t vocab_size, int64_t ranks,
+                         const MachineRoom& room) {
+  if (room.ranks == 0) return absl::OkStatus();
+  const MemoryNeed need = ComputeMemoryNeed(config, vocab_size, ranks);
+  if (Fits(need, room)) return absl::OkStatus();
+  const std::string advice = BatchThatFits(config, ranks, [&](const RunConfig& candidate) {
+    return Fits(ComputeMemoryNeed(candidate, vocab_size, ranks), room);
+  });
+  return ResourceExhausted(
+      "each of ", room.ranks, " ranks on this machine needs at least ",
+      FormatBytes(need.on_device() + need.staging), " of memory (weights and optimizer ",
+      FormatBytes(need.state), ", gradients ", FormatBytes(need.gradients), ", recurrence memory ",
+      FormatBytes(need.recurrence), ", activations of a microbatch ", FormatBytes(need.activations),
+      ", staged checkpoints ", FormatBytes(need.staging), " of the host), and the machine has ",
+      FormatBytes(static_cast<double>(room.host_bytes)),
+      room.device_bytes == 0 ? ""
+                             : absl::StrCat(" and ", room.devices, " GPUs of ",
+                                            FormatBytes(static_cast<double>(room.device_bytes))),
+      "; ",
+      advice.empty() ? "no batch size is small enough: use a smaller model, or more machines"
+                     : advice);
+}
+
+}  // namespace anyorder
