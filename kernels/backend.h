@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -190,8 +191,14 @@ class Buffer {
   virtual int64_t size_bytes() const = 0;
 };
 
+// Called while memory is zeroed, with the bytes that were done since the last call; an error gives
+// the allocation up.
+using AllocationObserver = std::function<absl::Status(int64_t bytes)>;
+
 struct CpuBackendOptions {
   int num_threads = 1;  // OpenMP threads of this rank; results do not depend on it
+  // Of Allocate, in its thread; may be null.
+  AllocationObserver allocated = nullptr;
 };
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options);
 std::unique_ptr<Backend> MakeReferenceBackend();

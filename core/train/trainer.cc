@@ -116,7 +116,8 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
     const int64_t index = leaf - leaves.begin;
     float* gradient = reducer_->LeafBuffer();
     std::vector<double> scalars(num_scalars());
-    if (batches.ok()) {
+    WatchFirstStep(started, leaves.size());
+    if (batches.ok() && fault_.ok()) {
       StepArgs args;
       lane_restarts_.Apply(config_.model.initial_memory, batches->microbatches[index]);
       args.batch = &batches->microbatches[index];
@@ -145,6 +146,12 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
     reducer_->CommitLeaf(leaf, scalars);
   }
   metrics.compute_ms = MillisecondsSince(started);
+}
+
+void Trainer::WatchFirstStep(absl::Time started, int64_t num_leaves) {
+  if (step_ != first_step_) return;
+  const absl::Status going_on = setup_.Advance(1, num_leaves, "microbatches of the first step");
+  if (MonotonicNow() - started >= options_.first_step_patience) Note(going_on);
 }
 
 // Of the figures that the step has: a task head's lanes may have no label, and a loss no target.

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 
 #include "core/network/transformer.h"
@@ -24,6 +26,7 @@
 #include "core/train/logging/reporter.h"
 #include "core/train/run/anomaly_policy.h"
 #include "core/train/run/run_config.h"
+#include "core/train/run/setup_progress.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saver.h"
 #include "core/train/state/snapshot_copier.h"
@@ -55,6 +58,10 @@ struct TrainerOptions {
   // What computes: kernels::MakeBackend for all devices. Called once, in the thread of Create.
   std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>(const kernels::BackendOptions&)>
       make_backend = kernels::MakeCpuBackend;
+  // A phase before the first step is done that takes longer says how far it is.
+  absl::Duration silence = absl::Seconds(5);
+  // Once the first step of a start has taken longer, a stop signal does not wait for its end.
+  absl::Duration first_step_patience = absl::Seconds(2);
 };
 
 enum class TrainEnd {
@@ -67,8 +74,8 @@ enum class TrainEnd {
 class Trainer {
  public:
   // Collective. Opens the dataset, builds the network, finds where to begin and connects to the
-  // checkpoint service. Errors are the same on all ranks. Arguments are borrowed; `watch` may be
-  // null.
+  // checkpoint service. Errors are the same on all ranks, and in the ledger: Cancelled after a stop
+  // signal, which is obeyed in each phase. Arguments are borrowed; `watch` may be null.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const RunConfig& config,
                                                          const TrainerOptions& options,
                                                          dist::Communicator& communicator,
@@ -76,7 +83,8 @@ class Trainer {
 
   // Collective. Trains to the last step or until a stop signal, then waits for the last checkpoint.
   // Errors are the same on all ranks and in the ledger: DataLoss for damaged data; Unavailable if
-  // checkpoints come to nothing (config.checkpoint).
+  // checkpoints come to nothing (config.checkpoint); Cancelled if a stop signal ends a long first
+  // step before there is anything to save.
   absl::StatusOr<TrainEnd> Run();
 
  private:
@@ -100,28 +108,39 @@ class Trainer {
         options_(options),
         communicator_(communicator),
         watch_(watch),
+        setup_(communicator.rank() == 0, options.silence, watch),
         anomalies_(config.anomaly) {}
 
   // Set-up, in this order. Those named Local need no other rank.
+  absl::Status SetUp();
+  absl::Status OpenLocalDevice(kernels::BackendOptions device);
   absl::Status ConnectDevices();
   absl::Status OpenLocalData();
   absl::Status FitLocalNetwork();
+  absl::Status CheckLocalMemory() const;
   absl::Status BuildLocalNetwork();
   absl::StatusOr<std::string> LoadNewestGood();
+  absl::Status InitializeLocalWeights();
   absl::StatusOr<std::string> AgreeOnCheckpoint();
   absl::Status SetAside(const ckpt::Checkpoint& checkpoint, const absl::Status& damage);
   absl::Status LoadOtherRunsWeights();
   absl::Status RestoreLocalProgress(const ckpt::Checkpoint& checkpoint);
   // `read`, which calls its argument with the elements that it has read, on all ranks.
-  absl::Status LoadTogether(
-      int64_t step, absl::FunctionRef<absl::Status(const std::function<void(int64_t)>&)> read);
+  absl::Status LoadTogether(int64_t step,
+                            absl::FunctionRef<absl::Status(const TrainingState::PieceDone&)> read);
   absl::Status ConnectLocalService();
   absl::Status OpenLocalReport(const std::string& checkpoint);
+  void StartLoader();
+  void DescribeStart(const std::string& checkpoint, int num_threads) const;
+  void RecordFailedSetUp(const absl::Status& why) const;
 
   absl::StatusOr<TrainEnd> TrainAndSave();
   absl::StatusOr<bool> RunStep();  // whether to stop
   void SetStepPhase(bool waits_for_data);
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
+  // Of a start's first step, which may be long: tells how far it is, and notes a stop signal as
+  // this rank's fault, so that the step comes to nothing.
+  void WatchFirstStep(absl::Time started, int64_t num_leaves);
   std::vector<NamedMean> HeadMeans(absl::Span<const double> totals) const;
   absl::Status UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);
   // What became of the step that the optimizer was asked for last. Not OK ends
@@ -146,6 +165,7 @@ class Trainer {
   const TrainerOptions options_;
   dist::Communicator& communicator_;
   dist::CollectiveWatch* const watch_;
+  SetupProgress setup_;
 
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<dist::DeviceTransport> transport_;
@@ -165,6 +185,7 @@ class Trainer {
   std::string warm_start_;  // what the weights began as, where they were not drawn
 
   int64_t step_ = 0;           // steps finished
+  int64_t first_step_ = 0;     // of them before this start
   int64_t skipped_steps_ = 0;  // of them without an update
   AnomalyPolicy anomalies_;
   LaneRestarts lane_restarts_;

@@ -5,10 +5,13 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/log.h"
+#include "core/base/machine_memory.h"
 #include "core/base/status.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/run/device.h"
+#include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
+#include "core/train/state/memory_need.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "core/train/state/training_state.h"
@@ -23,61 +26,92 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
                                                          dist::CollectiveWatch* watch) {
   ANYORDER_RETURN_IF_ERROR(config.ValidateWorldSize(communicator.world_size()));
   std::unique_ptr<Trainer> trainer(new Trainer(config, options, communicator, watch));
-  const auto begin = [watch](const char* phase) {
-    if (watch != nullptr) watch->SetPhase(phase);
-  };
-  begin("set-up of the device");
-  const kernels::BackendOptions device = RankBackendOptions(config, options.run_dir, communicator);
-  ANYORDER_ASSIGN_OR_RETURN(trainer->backend_, communicator.AllAgree(options.make_backend(device)));
-  ANYORDER_RETURN_IF_ERROR(CheckSameDevices(*trainer->backend_, communicator));
+  const absl::Status status = trainer->SetUp();
+  if (status.ok()) return trainer;
+  trainer->RecordFailedSetUp(status);
+  return status;
+}
 
-  ANYORDER_RETURN_IF_ERROR(trainer->ConnectDevices());
-  begin("opening the dataset");
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->OpenLocalData()));
+absl::Status Trainer::SetUp() {
+  const kernels::BackendOptions device =
+      RankBackendOptions(config_, options_.run_dir, communicator_);
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(OpenLocalDevice(device)));
+  ANYORDER_RETURN_IF_ERROR(CheckSameDevices(*backend_, communicator_));
+  ANYORDER_RETURN_IF_ERROR(ConnectDevices());
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(OpenLocalData()));
   // Nodes may see different files under one path.
-  const std::string& dataset = trainer->dataset_->index().dataset_digest;
-  ANYORDER_RETURN_IF_ERROR(communicator.AllSame(
-      absl::StrCat(trainer->config_.IdentityDigest(), " ", dataset),
-      "has another configuration or dataset", "all nodes must see the same files"));
-  begin("set-up of the network");
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->FitLocalNetwork()));
+  const std::string& dataset = dataset_->index().dataset_digest;
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllSame(
+      absl::StrCat(config_.IdentityDigest(), " ", dataset), "has another configuration or dataset",
+      "all nodes must see the same files"));
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(FitLocalNetwork()));
   ANYORDER_ASSIGN_OR_RETURN(
-      trainer->held_out_,
-      PeriodicEvaluator::Create(config, trainer->dataset_->index(), communicator,
-                                *trainer->transformer_, *trainer->backend_));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string checkpoint, trainer->LoadNewestGood());
+      held_out_, PeriodicEvaluator::Create(config_, dataset_->index(), communicator_, *transformer_,
+                                           *backend_));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string checkpoint, LoadNewestGood());
   ANYORDER_ASSIGN_OR_RETURN(std::vector<SkippedSteps> rollbacks,
-                            AgreeOnRollbacks(RunDirectory(options.run_dir).ledger, communicator));
-  trainer->anomalies_.ScheduleSkip(std::move(rollbacks));
-  trainer->state_->GatherWeights();
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->ConnectLocalService()));
-  if (!checkpoint.empty()) trainer->saver_->set_loaded_step(trainer->step_);
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(trainer->OpenLocalReport(checkpoint)));
+                            AgreeOnRollbacks(RunDirectory(options_.run_dir).ledger, communicator_));
+  anomalies_.ScheduleSkip(std::move(rollbacks));
+  state_->GatherWeights();
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(ConnectLocalService()));
+  if (!checkpoint.empty()) saver_->set_loaded_step(step_);
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(OpenLocalReport(checkpoint)));
+  StartLoader();
+  DescribeStart(checkpoint, device.num_threads);
+  return absl::OkStatus();
+}
 
-  const dist::Range leaves = trainer->reducer_->leaves();
-  trainer->loader_ = std::make_unique<data::BatchLoader>(
-      *trainer->sampler_, *trainer->objective_,
-      data::LoaderOptions{leaves.begin, leaves.end, config.train.micro_batch_size, trainer->step_,
-                          config.train.prefetch_steps, [trainer = trainer.get()](bool is_waiting) {
-                            trainer->SetStepPhase(is_waiting);
-                          }});
-  if (communicator.rank() == 0) {
-    Log(absl::StrCat(
-        communicator.world_size(), " ranks, ", device.num_threads, " threads each, ",
-        trainer->backend_->name(),
-        communicator.world_size() > 1
-            ? absl::StrCat(", gradients by ", trainer->transport_->name(),
-                           options.num_nodes > 1 ? trainer->reducer_->exchange_name() : "")
-            : "",
-        ", ", trainer->transformer_->layout().num_elements(), " parameters; ",
-        checkpoint.empty() ? "starting at" : "resuming after", " step ", trainer->step_, " of ",
-        config.train.steps,
-        trainer->step_ < config.train.steps
-            ? ""
-            : "; nothing is left to train (more: --set train.steps=N "
-              "--allow-schedule-change)"));
-  }
-  return trainer;
+void Trainer::StartLoader() {
+  const dist::Range leaves = reducer_->leaves();
+  loader_ = std::make_unique<data::BatchLoader>(
+      *sampler_, *objective_,
+      data::LoaderOptions{leaves.begin, leaves.end, config_.train.micro_batch_size, step_,
+                          config_.train.prefetch_steps,
+                          [this](bool is_waiting) { SetStepPhase(is_waiting); }});
+}
+
+void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) const {
+  if (communicator_.rank() != 0) return;
+  const int ranks = communicator_.world_size();
+  const std::string gradients =
+      ranks > 1 ? absl::StrCat(", gradients by ", transport_->name(),
+                               options_.num_nodes > 1 ? reducer_->exchange_name() : "")
+                : "";
+  Log(absl::StrCat(ranks, " ranks, ", num_threads, " threads each, ", backend_->name(), gradients,
+                   ", ", transformer_->layout().num_elements(), " parameters; ",
+                   checkpoint.empty() ? "starting at" : "resuming after", " step ", step_, " of ",
+                   config_.train.steps,
+                   step_ < config_.train.steps
+                       ? ""
+                       : "; the run is finished already (for more steps: --set train.steps=N "
+                         "--allow-schedule-change)"));
+}
+
+// The launcher starts a run again whose ranks the machine failed. What is out of memory before any
+// start has trained never fit, and our own mistakes repeat themselves.
+void Trainer::RecordFailedSetUp(const absl::Status& why) const {
+  if (communicator_.rank() != 0) return;
+  const RunDirectory paths(options_.run_dir);
+  const absl::StatusOr<RunProgress> progress = ReadRunProgress(paths);
+  const bool never_fit = absl::IsResourceExhausted(why) && progress.ok() && !progress->has_trained;
+  ledger::Stop stop;
+  stop.attempt = options_.attempt;
+  if (reporter_ != nullptr) stop.step = step_;  // the ledger says that this start trains from there
+  stop.exit_status = ExitStatusFor(why);
+  stop.detail = std::string(why.message());
+  if (never_fit || stop.exit_status == kExitInternal) stop.may_restart = 0;
+  absl::StatusOr<Ledger> ledger = Ledger::Open(paths.ledger);
+  const absl::Status recorded = ledger.ok() ? ledger->Append(stop) : ledger.status();
+  if (!recorded.ok()) LogWarning(absl::StrCat("the ledger lacks this end: ", recorded.message()));
+}
+
+absl::Status Trainer::OpenLocalDevice(kernels::BackendOptions device) {
+  ANYORDER_RETURN_IF_ERROR(setup_.Begin("set-up of the device"));
+  device.allocated = [this](int64_t bytes) {
+    return setup_.Advance(bytes >> 20, 0, "MiB of memory set up");
+  };
+  ANYORDER_ASSIGN_OR_RETURN(backend_, options_.make_backend(device));
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::ConnectDevices() {
@@ -90,6 +124,7 @@ absl::Status Trainer::ConnectDevices() {
 }
 
 absl::Status Trainer::OpenLocalData() {
+  ANYORDER_RETURN_IF_ERROR(setup_.Begin("opening the dataset"));
   if (!backend_->Supports(ToDType(config_.model.dtype))) {
     return InvalidArgument("this processor has no native bf16 (", backend_->name(),
                            "); set model.dtype = \"fp32\"");
@@ -108,6 +143,8 @@ absl::Status Trainer::OpenLocalData() {
 // Where a device's memory is too small, the largest microbatch that it has room for is tried out
 // and named.
 absl::Status Trainer::FitLocalNetwork() {
+  ANYORDER_RETURN_IF_ERROR(setup_.Begin("set-up of the network"));
+  ANYORDER_RETURN_IF_ERROR(CheckLocalMemory());
   const absl::Status status = BuildLocalNetwork();
   if (backend_->is_host_memory()) return status;
   return WithWhatFits(status, config_.train, [this](int64_t lanes) {
@@ -124,6 +161,15 @@ absl::Status Trainer::FitLocalNetwork() {
     constexpr int64_t kBytesPerParameter = 16;
     return backend_->Allocate(kBytesPerParameter * (*smaller)->layout().num_elements()).ok();
   });
+}
+
+// The launcher has looked at its own machine only. Of a GPU's memory the allocations below tell.
+absl::Status Trainer::CheckLocalMemory() const {
+  if (!backend_->is_host_memory()) return absl::OkStatus();
+  const int ranks = communicator_.world_size();
+  return CheckMemory(config_, static_cast<int64_t>(dataset_->index().vocab_size), ranks,
+                     {.host_bytes = MachineMemoryBytes(),
+                      .ranks = options_.local_ranks > 0 ? options_.local_ranks : ranks});
 }
 
 absl::Status Trainer::BuildLocalNetwork() {
@@ -172,7 +218,7 @@ absl::StatusOr<std::string> Trainer::LoadNewestGood() {
     }
     ANYORDER_RETURN_IF_ERROR(directory.status());
     if (directory->empty()) {
-      state_->Initialize();
+      ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(InitializeLocalWeights()));
       if (!config_.train.init_from.empty()) ANYORDER_RETURN_IF_ERROR(LoadOtherRunsWeights());
       return directory;
     }
@@ -188,11 +234,19 @@ absl::StatusOr<std::string> Trainer::LoadNewestGood() {
 }
 
 absl::Status Trainer::LoadTogether(
-    int64_t step, absl::FunctionRef<absl::Status(const std::function<void(int64_t)>&)> read) {
-  if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("loading the checkpoint of step ", step));
-  return communicator_.AllAgree(read([this](int64_t elements) {
-    if (watch_ != nullptr) watch_->AddProgress(elements);
-  }));
+    int64_t step, absl::FunctionRef<absl::Status(const TrainingState::PieceDone&)> read) {
+  absl::Status status = setup_.Begin(absl::StrCat("loading the checkpoint of step ", step));
+  if (status.ok()) {
+    status = read([this](int64_t elements) { return setup_.Advance(elements, 0, "numbers read"); });
+  }
+  return communicator_.AllAgree(status);
+}
+
+absl::Status Trainer::InitializeLocalWeights() {
+  ANYORDER_RETURN_IF_ERROR(setup_.Begin("initialising the weights"));
+  const int64_t owned = state_->optimizer().owned().size();
+  return state_->Initialize(
+      [this, owned](int64_t elements) { return setup_.Advance(elements, owned, "parameters"); });
 }
 
 // Rank 0 looks; the others take its word, so that all begin at the same step.
@@ -223,7 +277,8 @@ absl::Status Trainer::RestoreLocalProgress(const ckpt::Checkpoint& checkpoint) {
   if (const std::string change = DeviceChange(saved.device, DeviceName(*backend_));
       !change.empty() && communicator_.rank() == 0 && !saved.is_imported())
     LogWarning(change);
-  step_ = saved.step;
+  ANYORDER_RETURN_IF_ERROR(CheckEndsAfter(config_, saved.step, options_.run_dir));
+  step_ = first_step_ = saved.step;
   skipped_steps_ = saved.skipped_steps;
   anomalies_.Restore(saved.anomaly);
   lane_restarts_.Restore(saved.lane_restarts);
@@ -241,8 +296,8 @@ absl::Status Trainer::LoadOtherRunsWeights() {
   const dist::Range owned = state_->optimizer().owned();
   const absl::Status loaded = LoadTogether(start.checkpoint.step(), [&](const auto& progress) {
     return EditInPieces(state_->optimizer().master(), *backend_,
-                        [&](int64_t begin, int64_t end, void* data) {
-                          progress(end - begin);
+                        [&](int64_t begin, int64_t end, void* data) -> absl::Status {
+                          ANYORDER_RETURN_IF_ERROR(progress(end - begin));
                           return ReadTransferred(start.checkpoint, start.plan, owned.begin + begin,
                                                  owned.begin + end, static_cast<float*>(data));
                         });
@@ -259,6 +314,7 @@ absl::Status Trainer::LoadOtherRunsWeights() {
 }
 
 absl::Status Trainer::ConnectLocalService() {
+  ANYORDER_RETURN_IF_ERROR(setup_.Begin("set-up of checkpoints"));
   ckpt::ClientOptions client;
   client.run_dir = options_.run_dir;
   client.run_id = options_.run_id;
@@ -276,6 +332,8 @@ absl::Status Trainer::ConnectLocalService() {
 }
 
 absl::Status Trainer::OpenLocalReport(const std::string& checkpoint) {
+  // Last: from here on a stop signal is the step's.
+  ANYORDER_RETURN_IF_ERROR(setup_.Begin(absl::StrCat("step ", step_ + 1)));
   if (communicator_.rank() != 0) return absl::OkStatus();
   Reporter::Start start;
   start.run_id = options_.run_id;

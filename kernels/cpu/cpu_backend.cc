@@ -99,7 +99,10 @@ void AddPartials(const float* partials, int64_t count, int64_t stride, int64_t c
 class CpuBackend : public Backend {
  public:
   CpuBackend(const CpuBackendOptions& options, const cpu::VectorKernels& vector)
-      : num_threads_(options.num_threads), gemm_(options.num_threads), vector_(vector) {}
+      : num_threads_(options.num_threads),
+        allocated_(options.allocated),
+        gemm_(options.num_threads),
+        vector_(vector) {}
 
   std::string name() const override {
     return absl::StrCat("cpu (", vector_.name, gemm_.SupportsBFloat16() ? ", bf16)" : ")");
@@ -109,7 +112,7 @@ class CpuBackend : public Backend {
   }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
-    return AllocateHostBuffer(bytes);
+    return AllocateHostBuffer(bytes, allocated_);
   }
   int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType) const override {
     return cpu::CpuAttentionBackwardWorkspaceBytes(shape);
@@ -352,6 +355,7 @@ class CpuBackend : public Backend {
   }
 
   const int num_threads_;
+  const AllocationObserver allocated_;
   cpu::Gemm gemm_;
   const cpu::VectorKernels& vector_;
   std::vector<float> partials_;

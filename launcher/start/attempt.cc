@@ -119,9 +119,14 @@ class SignalForwarder {
     is_training_ = newest_step > 0;
     if (step_when_asked_ == 0) step_when_asked_ = newest_step;
     const int request = std::min(NumLaunchSignals(), 3);
-    if (request > told_ && request == 1)
-      Log("stopping: the ranks save a checkpoint first; a second signal exits without waiting for "
-          "the disk");
+    if (request > told_ && request == 1) {
+      Log(newest_step == 0
+              ? absl::StrCat("stopping: the ranks have trained nothing in this start; they end "
+                             "within ",
+                             absl::FormatDuration(kStopLimitInStart))
+              : "stopping: the ranks save a checkpoint first; a second signal exits without "
+                "waiting for the disk");
+    }
     if (request > told_ && request == 2)
       LogWarning(
           "exiting once the ranks have handed over their checkpoint; a third signal kills them "

@@ -312,23 +312,59 @@ schedule)
   # Once allowed it is the run's schedule.
   "$anyorder" launch --run-dir $name/run >>$name/log 2>&1; expect_status $? 0 "the same again"
   [ "$(grep -c '"event":"schedule"' $name/run/ledger.jsonl)" -eq 1 ] || fail "recorded twice"
-  # An end that has passed already: finished, not to be started again and again.
-  launch "$name/run" "${change[@]}" --set train.steps=25 --allow-schedule-change >>$name/log 2>&1; expect_status $? 0 "an end in the past"
-  expect_text "resuming after step 30 of 25; nothing is left to train" $name/log
+  # An end that has passed already is none; one that is reached needs nothing.
+  cp $name/run/config.toml $name/frozen
+  expect_refused 64 "train.steps is 25, but run '.*' has trained 30 steps already; name at least 30" \
+    launch "$name/run" "${change[@]}" --set train.steps=25 --allow-schedule-change
+  cmp $name/frozen $name/run/config.toml || fail "a refused launch changed config.toml"
+  launch "$name/run" "${change[@]}" >>$name/log 2>&1; expect_status $? 0 "a run that is finished"
+  expect_text "resuming after step 30 of 30; the run is finished already" $name/log
   "$anyorder" status --run-dir $name/run >$name/status 2>&1; expect_text "finished" $name/status
   # Checkpoints of before the change are the run's, too.
   "$anyorder" export --run-dir $name/run --step 20 --output $name/hf >$name/export 2>&1; expect_status $? 0 "export of an older schedule"
   evaluate $name/run --step 20 --data other-shards >$name/eval 2>&1; expect_status $? 0 "eval of an older schedule"
   # Edited by hand, nobody allowed it.
-  sed -i 's/^steps = 25/steps = 40/' $name/run/config.toml
+  sed -i 's/^steps = 30/steps = 40/' $name/run/config.toml
   expect_refused 65 "belongs to another configuration" "$anyorder" launch --run-dir $name/run ;;
 
-crash_loop)
-  # Every start fails: the place of its metrics is a directory.
+failed_start)
+  # Nothing is written for sizes that never fit, and what is recommended instead works.
+  too_many() { expect_refused_in_a_line "$1" "$2" launch "$name/none" "${@:3}"; [ ! -e $name/none ] || fail "'$*' wrote something"; }
+  too_many 65 "data.shards: dataset of [0-9]* tokens is too short for 2048 lanes of .*, or set train.global_batch_size = [0-9]*$" --set train.global_batch_size=2048
+  read -ra advice <<<"$(sed 's/.*, or set \(.*\) = \([0-9]*\)$/--set \1=\2/' $name/err)"
+  launch "$name/advised" "${advice[@]}" --set train.steps=1 >$name/log 2>&1; expect_status $? 0 "the batch that was recommended: ${advice[*]}"
+  too_many 74 "needs at least .* of memory (weights and optimizer .*no batch size is small enough" --set model.model_dim=1048576
+  too_many 74 "checkpoints that are kept at once need" --set checkpoint.keep_last=1000000000000 --set checkpoint.every=1 --set train.steps=1000000000000
+  too_many 64 "model.num_layers is 1000000000000 but must be" --set model.num_layers=1000000000000
+  # A start that reads its configuration writes nothing either, and ends when it is asked to.
+  mkfifo $name/pipe
+  "$anyorder" launch --config $name/pipe --run-dir $name/none >$name/log 2>&1 & job=$!
+  exec 9>$name/pipe  # comes back when it is read from
+  kill -TERM $job; wait $job; expect_status $? 75 "SIGTERM while the configuration is read"
+  expect_text "stopped while reading the configuration.*nothing was started or written" $name/log
+  exec 9>&-
+  [ ! -e $name/none ] || fail "a stopped start wrote something"
+  # Starts that fail before their first step settle nothing: another batch, and other text.
   mkdir -p $name/run/metrics.jsonl && cp reference/config.toml $name/run
   launch "$name/run" --ranks 2 >$name/log 2>&1; expect_status $? 93 "a crash loop"
   expect_text "3 starts in a row.*metrics.jsonl" $name/log
-  [ "$(starts $name/run)" -eq 3 ] || fail "not three starts" ;;
+  [ "$(starts $name/run)" -eq 3 ] || fail "not three starts"
+  expect_text '"event":"stop","time":[^,]*,"attempt":3,"exit_status":74' $name/run/ledger.jsonl
+  rmdir $name/run/metrics.jsonl
+  change=(--set train.global_batch_size=4 --set train.steps=30 --set data.shards="$work/other-shards")
+  launch "$work/$name/run" "${change[@]}" >$name/log 2>&1; expect_status $? 0 "another configuration"
+  expect_text "nothing was trained with the configuration before, which this one replaces: .*train.global_batch_size = 8 -> train.global_batch_size = 4" $name/log
+  expect_text '"event":"reconfigured".*train.steps = 300 -> train.steps = 30' $name/run/ledger.jsonl
+  # Ranks are those of the last start.
+  expect_text "2 ranks, as the last start had" $name/log
+  expect_text "2 ranks, [0-9]* threads each" $name/log
+  "$anyorder" inspect $name/run --ledger >$name/audit 2>&1; expect_status $? 0 "the audit: $(cat $name/audit)"
+  # Now it is trained.
+  expect_refused 64 "was started with train.global_batch_size = 4" launch "$name/run" "${change[@]}" --set train.global_batch_size=8
+  expect_refused 65 "trained on dataset" launch "$name/run" "${change[@]}" --set data.shards="$work/shards"
+  # Memory that a rank does not get is missing in the next start, too.
+  (ulimit -v 1500000; launch "$name/large" --set model.ffn_dim=131072 >$name/log 2>&1); expect_status $? 74 "a model that does not fit: $(tail -n 3 $name/log)"
+  [ "$(starts $name/large)" -eq 1 ] || fail "started again without memory" ;;
 
 exported)
   mkdir $name/hf.tmp && touch $name/hf.tmp/precious

@@ -219,6 +219,7 @@ class WholeRunsTest : public ::testing::Test {
     const std::vector<int> node_of_rank = dist::GatherNodes(communicator, options.node);
     options.local_ranks = dist::CountRanksOfNodes(node_of_rank)[options.node];
     communicator.set_nodes(dist::RankGroups(node_of_rank));
+    options.first_step_patience = absl::InfiniteDuration();
     return Trainer::Create(config, options, communicator, nullptr);
   }
 
@@ -226,7 +227,6 @@ class WholeRunsTest : public ::testing::Test {
     Start counted;
     ++attempt_;
     InstallStopSignals();  // and forget the last one
-    if (stops) ::kill(::getpid(), SIGUSR1);
     testing::CountFileCalls(shared_);
     std::vector<std::unique_ptr<ckpt::Service>> services;
     std::vector<std::thread> serving;
@@ -249,6 +249,10 @@ class WholeRunsTest : public ::testing::Test {
       ASSERT_TRUE(trainer.ok()) << trainer.status();
       communicator.Barrier();
       if (rank == 0) Take(false, /*is_running=*/false, counted.files);
+      if (rank == 0 && stops) {
+        ::kill(::getpid(), SIGUSR1);
+        while (StopSignal() == 0) std::this_thread::yield();  // the wish belongs to the first step
+      }
       communicator.Barrier();
       const absl::StatusOr<TrainEnd> end = (*trainer)->Run();
       ASSERT_TRUE(end.ok()) << end.status();

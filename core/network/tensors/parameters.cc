@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numbers>
+#include <numeric>
 
 #include "absl/strings/match.h"
 
@@ -12,6 +14,8 @@
 
 namespace anyorder {
 namespace {
+
+thread_local int64_t num_compared_names = 0;
 
 // Two independent numbers of [0, 1), 53 bits each, that belong to elements 2 * pair and 2 * pair +
 // 1.
@@ -120,17 +124,30 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) 
     num_elements_ += parameter.shape.num_elements();
   };
   ParameterWalk(config, vocab_size, none, add);
+  by_name_.resize(parameters_.size());
+  std::iota(by_name_.begin(), by_name_.end(), size_t{0});
+  std::sort(by_name_.begin(), by_name_.end(),
+            [this](size_t a, size_t b) { return parameters_[a].name < parameters_[b].name; });
 }
 
-bool ParameterLayout::Contains(absl::string_view name) const {
-  return std::any_of(parameters_.begin(), parameters_.end(),
-                     [name](const ParameterInfo& info) { return info.name == name; });
+// Set-up asks for parameters of every layer, of which there may be thousands.
+const ParameterInfo* ParameterLayout::Search(absl::string_view name) const {
+  const auto place = std::lower_bound(by_name_.begin(), by_name_.end(), name,
+                                      [this](size_t index, absl::string_view wanted) {
+                                        ++num_compared_names;
+                                        return parameters_[index].name < wanted;
+                                      });
+  if (place == by_name_.end() || parameters_[*place].name != name) return nullptr;
+  return &parameters_[*place];
 }
+
+int64_t ParameterLayout::NumComparedNames() { return num_compared_names; }
+
+bool ParameterLayout::Contains(absl::string_view name) const { return Search(name) != nullptr; }
 
 const ParameterInfo& ParameterLayout::Find(absl::string_view name) const {
-  const auto found = std::find_if(parameters_.begin(), parameters_.end(),
-                                  [name](const ParameterInfo& info) { return info.name == name; });
-  ANYORDER_CHECK(found != parameters_.end()) << "no parameter is named " << std::string(name);
+  const ParameterInfo* const found = Search(name);
+  ANYORDER_CHECK(found != nullptr) << "no parameter is named " << std::string(name);
   return *found;
 }
 
@@ -138,8 +155,13 @@ void InitializeParameters(const ParameterLayout& layout, const ModelConfig& conf
                           int64_t begin, int64_t end, float* out) {
   ANYORDER_CHECK(begin >= 0 && begin <= end && end <= layout.num_elements())
       << "range [" << begin << ", " << end << ") of " << layout.num_elements();
-  for (size_t index = 0; index < layout.parameters().size(); ++index) {
-    const ParameterInfo& info = layout.parameters()[index];
+  const std::vector<ParameterInfo>& all = layout.parameters();
+  const auto begins_behind = std::upper_bound(
+      all.begin(), all.end(), begin,
+      [](int64_t element, const ParameterInfo& info) { return element < info.offset; });
+  for (auto one = std::prev(begins_behind); one != all.end() && one->offset < end; ++one) {
+    const ParameterInfo& info = *one;
+    const auto index = static_cast<size_t>(one - all.begin());
     const int64_t first = std::max(begin, info.offset) - info.offset;
     const int64_t last = std::min(end, info.end()) - info.offset;
     if (first >= last) continue;

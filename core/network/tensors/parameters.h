@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -53,8 +54,15 @@ class ParameterLayout {
   // REQUIRES: the name exists.
   const ParameterInfo& Find(absl::string_view name) const;
 
+  // Names that this thread has compared to find others, in all layouts so far: what tests count.
+  static int64_t NumComparedNames();
+
  private:
+  // Null: there is none.
+  const ParameterInfo* Search(absl::string_view name) const;
+
   std::vector<ParameterInfo> parameters_;
+  std::vector<size_t> by_name_;  // indices of parameters_, by name
   int64_t num_elements_ = 0;
 };
 

@@ -35,13 +35,22 @@ constexpr char kSecondMoment[] = "adam_v";
 constexpr char kMemory[] = "memory";
 
 constexpr int64_t kCopiedBytes = int64_t{16} << 20;
+// Large: a checkpoint is read by several threads, whose chunks should not be cut.
+constexpr int64_t kBytesInPlace = int64_t{256} << 20;
+constexpr int64_t kDrawnElements = int64_t{4} << 20;  // a fraction of a second
 
 absl::Status ForEachPiece(TensorView target, kernels::Backend& backend, bool keeps,
                           const FillPiece& fill) {
   const int64_t elements = target.is_null() ? 0 : target.num_elements();
   if (elements == 0) return absl::OkStatus();
-  if (backend.is_host_memory()) return fill(0, elements, target.raw());
-  const int64_t most = kCopiedBytes / SizeOf(target.dtype());
+  const bool is_in_place = backend.is_host_memory();
+  const int64_t most = (is_in_place ? kBytesInPlace : kCopiedBytes) / SizeOf(target.dtype());
+  for (int64_t begin = 0; begin < elements && is_in_place; begin += most) {
+    const int64_t end = std::min(elements, begin + most);
+    ANYORDER_RETURN_IF_ERROR(
+        fill(begin, end, static_cast<char*>(target.raw()) + begin * SizeOf(target.dtype())));
+  }
+  if (is_in_place) return absl::OkStatus();
   std::vector<char> bytes(static_cast<size_t>(std::min(most, elements) * SizeOf(target.dtype())));
   for (int64_t begin = 0; begin < elements; begin += most) {
     const TensorView piece = target.Slice(begin, {std::min(most, elements - begin)});
@@ -87,19 +96,22 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
   return state;
 }
 
-void TrainingState::Initialize() {
+absl::Status TrainingState::Initialize(const PieceDone& done) {
   const dist::Range owned = optimizer_->owned();
-  const absl::Status done =
-      WriteInPieces(optimizer_->master(), backend_, [&](int64_t begin, int64_t end, void* data) {
-        InitializeParameters(layout_, config_.model, static_cast<uint64_t>(config_.train.seed),
-                             owned.begin + begin, owned.begin + end, static_cast<float*>(data));
+  return WriteInPieces(
+      optimizer_->master(), backend_, [&](int64_t begin, int64_t end, void* data) -> absl::Status {
+        auto* out = static_cast<float*>(data);
+        for (int64_t at = begin; at < end; at += kDrawnElements) {
+          const int64_t next = std::min(end, at + kDrawnElements);
+          InitializeParameters(layout_, config_.model, static_cast<uint64_t>(config_.train.seed),
+                               owned.begin + at, owned.begin + next, out + (at - begin));
+          if (done) ANYORDER_RETURN_IF_ERROR(done(next - at));
+        }
         return absl::OkStatus();
       });
-  ANYORDER_CHECK_OK(done);
 }
 
-absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint,
-                                 const std::function<void(int64_t elements)>& progress) {
+absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint, const PieceDone& done) {
   for (const ckpt::TensorRange& range : Ranges()) {
     const std::vector<ckpt::TensorInfo> tensors = checkpoint.tensors();
     const auto it = std::find_if(tensors.begin(), tensors.end(), [&](const ckpt::TensorInfo& info) {
@@ -121,8 +133,8 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint,
       const TensorView target(const_cast<void*>(piece.data), range.dtype, {piece.elements});
       ANYORDER_RETURN_IF_ERROR(
           WriteInPieces(target, backend_, [&](int64_t begin, int64_t end, void* data) {
-            if (progress) progress(end - begin);
-            return checkpoint.Read(range.name, first + begin, first + end, data);
+            const absl::Status read = checkpoint.Read(range.name, first + begin, first + end, data);
+            return read.ok() && done ? done(end - begin) : read;
           }));
       first += piece.elements;
     }

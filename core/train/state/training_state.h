@@ -37,14 +37,17 @@ class TrainingState {
       dist::Communicator& communicator, kernels::Backend& backend,
       dist::DeviceTransport* transport = nullptr);
 
-  // This rank's part of the initial state, without memory, which Create has left zero.
-  void Initialize();
+  // Called with the elements of each piece that is done; an error ends the work.
+  using PieceDone = std::function<absl::Status(int64_t elements)>;
+
+  // This rank's part of the initial state, without memory, which Create has left zero. Errors:
+  // those of `done`.
+  absl::Status Initialize(const PieceDone& done = nullptr);
   // This rank's part of `checkpoint`, every byte checked; those of all ranks are the whole of it.
   // Imported weights (step 0) come without memory, which becomes zero. FailedPrecondition if its
-  // tensors have other shapes; DataLoss, after which another checkpoint may be loaded. `progress`
-  // is called with each piece.
-  absl::Status Load(const ckpt::Checkpoint& checkpoint,
-                    const std::function<void(int64_t elements)>& progress = nullptr);
+  // tensors have other shapes; DataLoss, after which another checkpoint may be loaded; those of
+  // `done`.
+  absl::Status Load(const ckpt::Checkpoint& checkpoint, const PieceDone& done = nullptr);
   // Collective, after either: the compute weights of all ranks' master weights.
   void GatherWeights();
 
@@ -92,8 +95,8 @@ class TrainingState {
 // Which parameters decay.
 std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout);
 
-// Large tensors of a device, made or read by the host in pieces of bounded size; where memory is
-// the host's, whole and in place.
+// Large tensors, made or read by the host in pieces of bounded size; where memory is the host's, in
+// place.
 
 // Elements [begin, end) of a tensor, at `data`, which the function fills.
 using FillPiece = std::function<absl::Status(int64_t begin, int64_t end, void* data)>;

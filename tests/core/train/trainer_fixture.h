@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
+
 #include "ckpt/reader.h"
 #include "ckpt/service.h"
 #include "core/base/status.h"
@@ -164,6 +166,8 @@ class TrainerTest : public ::testing::Test {
     testing::RunThreadRanks(ranks, [&](dist::Communicator& communicator) {
       TrainerOptions options = {
           .run_dir = service_options.run_dir, .run_id = "test", .attempt = attempt_};
+      options.silence = silence_;
+      options.first_step_patience = first_step_patience_;
       options.make_backend = [&](const kernels::CpuBackendOptions& cpu)
           -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
         ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend,
@@ -282,6 +286,9 @@ class TrainerTest : public ::testing::Test {
   int64_t faulty_rank_calls_ = 0;
   // Null: the CPU's.
   std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>()> make_backend_;
+  // TrainerOptions of all ranks; nothing may depend on how busy the machine is.
+  absl::Duration silence_ = absl::InfiniteDuration();
+  absl::Duration first_step_patience_ = absl::InfiniteDuration();
   bool is_fenced_ = false;  // all ranks compute in memory that is not the host's
   // What a test puts around each rank's backend, or in its place.
   std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>, int rank)>

@@ -9,7 +9,10 @@
 #include <cerrno>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "ckpt/layout.h"
@@ -72,6 +75,126 @@ TEST_F(TrainerTest, DamagedDataOfOneRankStopsAllRanksWithItsMessage) {
     EXPECT_EQ(stops[0].exit_status, kExitData);
     EXPECT_EQ(stops[0].step, 0);  // at once, not when the run is over
   });
+}
+
+// Gives a stop signal, or out of memory, in one of its allocations.
+class FaultyAllocation final : public testing::ForwardingBackend {
+ public:
+  FaultyAllocation(std::unique_ptr<kernels::Backend> inner, int allocation, bool stops)
+      : ForwardingBackend(std::move(inner)), left_(allocation), stops_(stops) {}
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override {
+    if (left_-- > 0) return ForwardingBackend::Allocate(bytes);
+    if (!stops_) return absl::ResourceExhaustedError("no memory left");
+    ::kill(::getpid(), SIGUSR1);
+    while (StopSignal() == 0) std::this_thread::yield();
+    return ForwardingBackend::Allocate(bytes);
+  }
+
+ private:
+  int left_;
+  const bool stops_;
+};
+
+// Gives a stop signal in its microbatch `last`, and counts those that it computes.
+class StoppingBackend final : public testing::ForwardingBackend {
+ public:
+  StoppingBackend(std::unique_ptr<kernels::Backend> inner, int last, int* num_microbatches)
+      : ForwardingBackend(std::move(inner)), last_(last), num_microbatches_(*num_microbatches) {}
+  void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
+    ForwardingBackend::LinearCrossEntropy(args, stream);
+    if (++num_microbatches_ != last_) return;
+    ::kill(::getpid(), SIGUSR1);
+    while (StopSignal() == 0) std::this_thread::yield();
+  }
+
+ private:
+  const int last_;
+  int& num_microbatches_;
+};
+
+TEST_F(TrainerTest, AStopSignalInSetUpEndsAllRanksBeforeTheyTrain) {
+  ForEachRank(2, 3, [&](int ranks, int rank) {
+    wrap_ = [rank](std::unique_ptr<kernels::Backend> inner,
+                   int mine) -> std::unique_ptr<kernels::Backend> {
+      if (mine != rank) return inner;
+      return std::make_unique<FaultyAllocation>(std::move(inner), 3, /*stops=*/true);
+    };
+    const std::vector<absl::Status> ends = TrainAnew(ranks);
+    ExpectAllEqual(ends);
+    EXPECT_EQ(ExitStatusFor(ends[0]), kExitRequeue) << ends[0];
+    EXPECT_THAT(std::string(ends[0].message()), HasSubstr("stopped by signal"));
+    EXPECT_TRUE(Metrics(ranks).empty());
+    EXPECT_TRUE(Events<ledger::Commit>(ranks).empty());
+    ASSERT_EQ(Events<ledger::Stop>(ranks).size(), 1u);
+    EXPECT_EQ(Events<ledger::Stop>(ranks)[0].exit_status, kExitRequeue);
+  });
+  wrap_ = nullptr;
+  config_.train.steps = 2;
+  ExpectAllOk(Train(3));
+}
+
+TEST_F(TrainerTest, AStopSignalInALongFirstStepDoesNotWaitForItsEnd) {
+  config_.train.steps = 6;
+  first_step_patience_ = absl::ZeroDuration();
+  // Rank 0 is asked in its second of four microbatches, and computes no other.
+  int num_microbatches = 0;
+  wrap_ = [&](std::unique_ptr<kernels::Backend> inner,
+              int rank) -> std::unique_ptr<kernels::Backend> {
+    if (rank != 0) return inner;
+    return std::make_unique<StoppingBackend>(std::move(inner), 2, &num_microbatches);
+  };
+  const std::vector<absl::Status> ends = TrainAnew(2);
+  ExpectAllEqual(ends);
+  EXPECT_EQ(ExitStatusFor(ends[0]), kExitRequeue) << ends[0];
+  EXPECT_EQ(num_microbatches, 2);
+  wrap_ = nullptr;
+  EXPECT_TRUE(Metrics(2).empty());
+  EXPECT_EQ(Events<ledger::Stop>(2).back().exit_status, kExitRequeue);
+  // Later steps are finished and saved.
+  ExpectAllOk(Train(2, Fault{Poison::kNone, 0, 2, true}));
+  EXPECT_EQ(Saved(2, 2)->step, 2);
+  EXPECT_EQ(Events<ledger::Stop>(2).back().exit_status, kExitRequeue);
+}
+
+TEST_F(TrainerTest, MemoryThatIsMissingBeforeAnyStartHasTrainedEndsTheRun) {
+  config_.train.steps = 2;
+  wrap_ = [](std::unique_ptr<kernels::Backend> inner, int rank) {
+    return std::make_unique<FaultyAllocation>(std::move(inner), rank == 1 ? 3 : 1'000'000, false);
+  };
+  const auto last_stop = [&] {
+    const std::vector<absl::Status> ends = Train(2);
+    ExpectAllEqual(ends);
+    EXPECT_EQ(ExitStatusFor(ends[0]), kExitIo) << ends[0];
+    return Events<ledger::Stop>(2).back();
+  };
+  EXPECT_EQ(last_stop().may_restart, 0);
+  EXPECT_THAT(last_stop().detail, HasSubstr("no memory left"));
+  // Once it was enough, something else holds the memory now, and may give it back.
+  const auto faulty = std::exchange(wrap_, nullptr);
+  ExpectAllOk(Train(2));
+  wrap_ = faulty;
+  EXPECT_EQ(last_stop().may_restart, -1);
+}
+
+TEST_F(TrainerTest, SetUpThatIsLongSaysHowFarItIs) {
+  config_.train.steps = 2;
+  silence_ = absl::ZeroDuration();
+  ::testing::internal::CaptureStderr();
+  ExpectAllOk(TrainAnew(2, Fault{Poison::kNone, 0, 1, true}));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("set-up of the network: 0 MiB of memory set up, 0"));
+  EXPECT_THAT(said, HasSubstr("initialising the weights: "));
+  EXPECT_THAT(said, HasSubstr(" parameters, 0"));
+  EXPECT_THAT(said, HasSubstr("step 1: 4 of 4 microbatches of the first step, "));
+  ::testing::internal::CaptureStderr();
+  ExpectAllOk(Train(2));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("loading the checkpoint of step 1: "));
+  silence_ = absl::InfiniteDuration();
+  ::testing::internal::CaptureStderr();
+  ExpectAllOk(TrainAnew(2));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::Not(HasSubstr("initialising the weights")));
 }
 
 // With memory, dropout and several ranks: the training ends in the same bits whether and wherever

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/network/transformer.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder {
@@ -47,6 +48,26 @@ TEST(ParameterLayoutTest, ParametersFollowOneAnotherWithoutGapsUnderUniqueNames)
     }
     EXPECT_EQ(layout.num_elements(), end);
   }
+}
+
+// Set-up looks for parameters of every layer: with a search through all of them, four times the
+// layers compared sixteen times the names.
+TEST(ParameterLayoutTest, SetUpOfFourTimesTheLayersComparesLittleMoreThanFourTimesTheNames) {
+  const auto compared = [](int64_t layers) {
+    ModelConfig config = Small();
+    config.model_dim = config.num_heads = config.head_dim = config.ffn_dim = 2;
+    config.num_layers = layers;
+    config.mem_len = 0;
+    const int64_t before = ParameterLayout::NumComparedNames();
+    const BatchShape shape{.batch_size = 1, .content_rows = 2, .advance = 2, .num_distances = 4};
+    const auto backend = kernels::MakeReferenceBackend();
+    const auto network = Transformer::Create(config, 5, shape, *backend);
+    EXPECT_TRUE(network.ok()) << network.status();
+    return ParameterLayout::NumComparedNames() - before;
+  };
+  const int64_t few = compared(100);
+  EXPECT_GE(few, 100);
+  EXPECT_LT(compared(400), 6 * few);
 }
 
 TEST(ParameterLayoutTest, ShapesAreHuggingFaces) {
