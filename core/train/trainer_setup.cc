@@ -328,6 +328,7 @@ absl::Status Trainer::ConnectLocalService() {
   }
   client.copier = snapshot_copier_.get();
   ANYORDER_ASSIGN_OR_RETURN(saver_, Saver::Connect(config_.checkpoint, client, communicator_));
+  ANYORDER_RETURN_IF_ERROR(CheckMetadataSize(Metadata()));
   return saver_->Prepare(state_->Ranges());
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "ckpt/protocol.h"
 #include "ckpt/reader.h"
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
@@ -136,6 +137,17 @@ std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayo
     restarts.push_back({restart.lane, restart.step});
   json["parameters"] = TableJson(layout);
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+absl::Status CheckMetadataSize(const std::string& metadata) {
+  // Beside it in the message: checksums of the rank's chunks.
+  constexpr size_t kRest = size_t{1} << 20;
+  const size_t bytes =
+      OrderedJson(metadata).dump(-1, ' ', false, OrderedJson::error_handler_t::replace).size();
+  if (bytes + kRest <= ckpt::kMaxMessageBytes) return absl::OkStatus();
+  return InvalidArgument("the table of the model's parameters takes ", bytes >> 20,
+                         " MiB in a checkpoint, where ", (ckpt::kMaxMessageBytes - kRest) >> 20,
+                         " MiB fit; lower model.num_layers");
 }
 
 absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& text) {

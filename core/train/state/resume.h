@@ -76,6 +76,10 @@ std::string ParameterTable(const ParameterLayout& layout);
 // JSON, with the parameter table of `layout`.
 std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayout& layout);
 absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& json);
+// InvalidArgument if it is more than a rank can hand to the checkpoint service with a save: the
+// table of a model of more than ten thousand layers. Asked in set-up, since no save would come to
+// anything.
+absl::Status CheckMetadataSize(const std::string& metadata);
 
 // FailedPrecondition naming what differs: another configuration, dataset or tokenizer. Imported
 // weights take any dataset of their tokenizer, and any settings that leave the model's function as

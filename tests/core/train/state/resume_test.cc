@@ -79,6 +79,18 @@ TEST_F(ResumeTest, MetadataComesBackWhole) {
   EXPECT_FALSE(ParseMetadata("not json").ok());
 }
 
+TEST_F(ResumeTest, AParameterTableThatNoSaveCanCarryIsRefused) {
+  const auto check = [this](int64_t layers) {
+    ModelConfig model = {
+        .num_layers = layers, .model_dim = 2, .num_heads = 1, .head_dim = 2, .ffn_dim = 2};
+    return CheckMetadataSize(SerializeMetadata(saved_, ParameterLayout(model, 100)));
+  };
+  EXPECT_TRUE(check(100).ok());
+  const absl::Status refused = check(12'000);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("lower model.num_layers"));
+}
+
 TEST_F(ResumeTest, OtherDatasetTokenizerOrConfigurationIsRefused) {
   data::DatasetIndex other = dataset_;
   other.dataset_digest = "data2";
