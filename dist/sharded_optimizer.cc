@@ -142,6 +142,7 @@ void ShardedOptimizer::JudgeNorm(ConstTensorView gradient, const StepInfo& info)
   args.beta1 = config_.adam_beta1;
   args.beta2 = config_.adam_beta2;
   args.bias_correction = config_.bias_correction;
+  args.corrects_epsilon = config_.adam_form == AdamForm::kTorch;
   backend_.ComputeGradientClip(args, StreamView{});
   backend_.CopyToHost(control_, outcome_->data(), sizeof(kernels::NormControl), StreamView{});
   // Before the update: whoever waits for the outcome leaves the device at work.

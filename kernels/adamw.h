@@ -23,8 +23,9 @@ struct NormControl {
   double clip_factor = 1;  // what clipping multiplies with
   double grad_scale = 0;   // what AdamW multiplies the gradient with: args.grad_scale * clip_factor
   double correction = 1;   // AdamW's c
-  int64_t updates = 0;     // steps that were not skipped: AdamW's t
-  int32_t skips = 0;       // 1: this step changes nothing, moments and `updates` neither
+  double epsilon_scale = 1;  // AdamW's e
+  int64_t updates = 0;       // steps that were not skipped: AdamW's t
+  int32_t skips = 0;         // 1: this step changes nothing, moments and `updates` neither
 };
 
 // sum = sums[0] + sums[1] + ... in an order fixed by their number;  norm = |grad_scale| sqrt(sum)
@@ -36,17 +37,23 @@ struct ComputeGradientClipArgs {
   double grad_scale = 1;
   double max_grad_norm = 0;  // 0: no clipping
   double skip_above_norm = std::numeric_limits<double>::infinity();
-  // AdamW's, for c with t = updates.
+  // AdamW's, for c and e with t = updates.
   double beta1 = 0.9;
   double beta2 = 0.999;
   bool bias_correction = false;
+  bool corrects_epsilon = false;
 };
 
 // Decoupled weight decay Adam (Loshchilov & Hutter 2019) on a flat range:
 //   g = grad_scale * grad;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
-//   master -= learning_rate * ( c m / (sqrt(v) + epsilon) + weight_decay * master )
-// c = sqrt(1 - b2^t) / (1 - b1^t) with bias correction (t = step + 1), else 1 (the published XLNet
-// form).
+//   master -= learning_rate * ( c m / (sqrt(v) + e epsilon) + weight_decay * master )
+// Without bias correction (the published XLNet form) c = e = 1. With it and t = step + 1
+// c = sqrt(1 - b2^t) / (1 - b1^t), and there are two forms of the denominator:
+//   corrects_epsilon = false: e = 1, epsilon is added to the root of v as it is: TensorFlow's Adam,
+//     and "epsilon hat" at the end of section 2 of Kingma & Ba 2015
+//   corrects_epsilon = true: e = sqrt(1 - b2^t), so that epsilon is added to the root of the
+//     corrected v: their algorithm 1, and torch.optim.AdamW
+// They differ by e: at t = 1 and b2 = 0.999 the first adds 31.6 times what the second does.
 struct AdamWArgs {
   ConstTensorView grad;  // [n] G
   TensorView master;     // [n] G
@@ -60,9 +67,10 @@ struct AdamWArgs {
   double epsilon = 1e-6;
   double weight_decay = 0;
   bool bias_correction = false;
+  bool corrects_epsilon = false;
   int64_t step = 0;  // 0-based
-  // Device memory. Given: grad_scale and c are its, whatever grad_scale, bias_correction and step
-  // say, and where it skips nothing is written. Null: as the host says.
+  // Device memory. Given: grad_scale, c and e are its, whatever grad_scale, bias_correction,
+  // corrects_epsilon and step say, and where it skips nothing is written. Null: as the host says.
   const NormControl* control = nullptr;
 };
 
@@ -72,6 +80,13 @@ double BiasCorrection(const Args& args, int64_t t) {
   if (!args.bias_correction) return 1;
   const auto times = static_cast<double>(t);
   return std::sqrt(1 - std::pow(args.beta2, times)) / (1 - std::pow(args.beta1, times));
+}
+
+// AdamW's e, likewise.
+template <typename Args>
+double EpsilonScale(const Args& args, int64_t t) {
+  if (!args.bias_correction || !args.corrects_epsilon) return 1;
+  return std::sqrt(1 - std::pow(args.beta2, static_cast<double>(t)));
 }
 
 }  // namespace anyorder::kernels

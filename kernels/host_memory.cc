@@ -124,6 +124,7 @@ void ComputeGradientClipOnHost(const ComputeGradientClipArgs& args) {
   control.grad_scale = args.grad_scale * control.clip_factor;
   ++control.updates;
   control.correction = BiasCorrection(args, control.updates);
+  control.epsilon_scale = EpsilonScale(args, control.updates);
 }
 
 void DigestOnHost(const DigestArgs& args) {

@@ -21,6 +21,15 @@ inline constexpr auto kEnumNames<LearningRateDecay> = EnumNames<LearningRateDeca
                                                                                    "cosine",
                                                                                    "constant");
 
+// Where bias correction leaves epsilon (kernels/adamw.h). TensorFlow's Adam, and so XLNet's and
+// BERT's released code where it corrects, adds it to the root of the uncorrected second moment,
+// which is up to 1 / sqrt(1 - beta2) = 31.6 times epsilon in the first steps; torch.optim.AdamW, to
+// the root of the corrected one. Without bias correction both are the same.
+enum class AdamForm { kTensorflow, kTorch };
+
+template <>
+inline constexpr auto kEnumNames<AdamForm> = EnumNames<AdamForm>("tensorflow", "torch");
+
 struct OptimizerConfig {
   double learning_rate = 1e-4;
   double min_learning_rate_ratio = 1e-3;
@@ -33,6 +42,7 @@ struct OptimizerConfig {
   // Without it the first update is (1 - beta1) / sqrt(1 - beta2) = 3.16 times the learning rate,
   // which only a long warm-up hides.
   bool bias_correction = false;
+  AdamForm adam_form = AdamForm::kTensorflow;
   double max_grad_norm = 1.0;
 
   template <typename Self, typename Visitor>
@@ -47,11 +57,16 @@ struct OptimizerConfig {
     visit("adam_beta1", self.adam_beta1, "Exponential decay of the first moment.", Rate());
     visit("adam_beta2", self.adam_beta2, "Exponential decay of the second moment.", Rate());
     visit("adam_epsilon", self.adam_epsilon,
-          "Added to the square root of the second moment in the denominator.", Above(0));
+          "Added to the square root of the second moment in the denominator; adam_form says which.",
+          Above(0));
     visit("weight_decay", self.weight_decay,
           "Decoupled weight decay: w -= learning rate * weight_decay * w.", AtLeast(0));
     visit("bias_correction", self.bias_correction,
           "Adam's bias correction (Kingma & Ba 2015); false is the published XLNet optimizer.");
+    visit("adam_form", self.adam_form,
+          "With bias_correction, adam_epsilon is added to the root of the second moment as it is "
+          "(\"tensorflow\": Kingma & Ba's epsilon hat) or of the corrected one (\"torch\": their "
+          "algorithm 1, torch.optim.AdamW).");
     visit("max_grad_norm", self.max_grad_norm,
           "Clip the global gradient norm to this value; 0 turns clipping off.", AtLeast(0));
   }
@@ -60,6 +75,10 @@ struct OptimizerConfig {
   absl::Status Validate() const {
     FaultList faults;
     CheckBounds("optimizer", *this, faults);
+    faults.Require(bias_correction || adam_form != AdamForm::kTorch,
+                   "optimizer.adam_form is \"torch\" but optimizer.bias_correction is false: "
+                   "torch.optim.AdamW always corrects; set bias_correction = true, or leave "
+                   "adam_form out");
     return faults.ToStatus();
   }
 };

@@ -254,7 +254,8 @@ class CpuBackend : public Backend {
         .learning_rate = static_cast<float>(args.learning_rate),
         .correction = static_cast<float>(is_told ? args.control->correction
                                                  : BiasCorrection(args, args.step + 1)),
-        .epsilon = static_cast<float>(args.epsilon),
+        .epsilon = static_cast<float>(args.epsilon * (is_told ? args.control->epsilon_scale
+                                                              : EpsilonScale(args, args.step + 1))),
         .weight_decay = static_cast<float>(args.weight_decay)};
     ParallelForRanges(args.grad.num_elements(), kFlatGrain, num_threads_,
                       [&](int64_t begin, int64_t end) { vector_.adamw(job, begin, end); });

@@ -116,6 +116,7 @@ double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64
   clip.beta1 = optimizer.adam_beta1;
   clip.beta2 = optimizer.adam_beta2;
   clip.bias_correction = optimizer.bias_correction;
+  clip.corrects_epsilon = optimizer.adam_form == AdamForm::kTorch;
   backend_.ComputeGradientClip(clip, {});
   for (const DecayRange& range : DecayRanges(transformer().layout())) {
     const Shape shape{range.end - range.begin};

@@ -77,12 +77,32 @@ TEST(ShardedOptimizerTest, FirstStepHasTheKnownLength) {
   EXPECT_NEAR(0.1 / std::sqrt(0.001), 3.1623, 5e-5);
 }
 
-// Each step is compared with AdamW in double from the same fp32 state, so errors do not add up.
+// The form of the update: that of XLNet's release, TensorFlow's Adam, torch's AdamW.
+struct Form {
+  bool corrects = false;
+  AdamForm adam = AdamForm::kTensorflow;
+};
+constexpr Form kForms[] = {{false}, {true}, {true, AdamForm::kTorch}};
+
+// What the update at `t` (from 1) multiplies the first moment with, written as its source does.
+double Gain(const Form& form, double v, double t, double epsilon) {
+  const double first = 1 - std::pow(0.9, t);
+  const double second = 1 - std::pow(0.999, t);
+  if (!form.corrects) return 1 / (std::sqrt(v) + epsilon);
+  if (form.adam == AdamForm::kTensorflow)
+    return std::sqrt(second) / first / (std::sqrt(v) + epsilon);
+  return 1 / first / (std::sqrt(v / second) + epsilon);
+}
+
+// Each step is compared with AdamW in double from the same fp32 state, so errors do not add up. An
+// epsilon as large as the moments' roots tells the forms apart.
 TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
   const std::vector<DecaySegment> segments = {{0, 300, true}, {300, 700, false}, {700, 1000, true}};
-  for (const bool correct : {false, true}) {
+  for (const Form& form : kForms) {
     OptimizerConfig config;
-    config.bias_correction = correct;
+    config.bias_correction = form.corrects;
+    config.adam_form = form.adam;
+    config.adam_epsilon = 0.01;
     config.weight_decay = 0.1;
     config.max_grad_norm = 2.0;
     WithOptimizer(config, segments, [&](ShardedOptimizer& optimizer, TensorView weights) {
@@ -111,14 +131,12 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
           const double m = 0.9 * old_m[i] + 0.1 * g;
           const double v = 0.999 * old_v[i] + 0.001 * g * g;
           const double t = static_cast<double>(step + 1);
-          const double correction =
-              correct ? std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t)) : 1.0;
           const double decay = i >= 300 && i < 700 ? 0.0 : 0.1;
-          const double adam = correction * m / (std::sqrt(v) + 1e-6);
+          const double m_gain = Gain(form, v, t, config.adam_epsilon);
+          const double adam = m * m_gain;
           // Roundings in fp32, constants included: g 2, its term in m 3 more, in v 2 * 2 + 4; the
           // root halves v's. m's error is relative to its terms, since they may cancel.
           const double m_error = 6 * kEpsilon * (std::abs(0.9 * old_m[i]) + std::abs(0.1 * g));
-          const double m_gain = correction / (std::sqrt(v) + 1e-6);
           EXPECT_NEAR(SpanOf(optimizer.first_moment())[i], m, m_error);
           EXPECT_NEAR(SpanOf(optimizer.second_moment())[i], v, 9 * kEpsilon * v);
           const double update_error = m_error * m_gain + 12 * kEpsilon * std::abs(adam) +

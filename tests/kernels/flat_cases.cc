@@ -25,7 +25,9 @@ Optimizer MakeOptimizer(DType dtype, int64_t n) {
   return state;
 }
 
-AdamWArgs Arguments(Optimizer* state, bool bias_correction) {
+enum class AdamForm { kUncorrected, kTensorflow, kTorch };
+
+AdamWArgs Arguments(Optimizer* state, AdamForm form) {
   AdamWArgs args;
   args.grad = state->grad.view();
   args.master = state->master.view();
@@ -35,7 +37,9 @@ AdamWArgs Arguments(Optimizer* state, bool bias_correction) {
   args.grad_scale = 0.37;
   args.learning_rate = 3e-3;
   args.weight_decay = 0.01;
-  args.bias_correction = bias_correction;
+  args.bias_correction = form != AdamForm::kUncorrected;
+  args.corrects_epsilon = form == AdamForm::kTorch;
+  args.epsilon = 1e-3;  // large enough that the forms differ by more than roundings
   args.step = 3;
   return args;
 }
@@ -43,14 +47,16 @@ AdamWArgs Arguments(Optimizer* state, bool bias_correction) {
 // Bounds: m and v are sums of two products whose factors are themselves rounded (6 roundings); v's
 // terms are positive, so sqrt(v) is off by half of v's factor; the quotient has m's absolute and
 // v's relative error and four roundings more; master then adds rounded products.
-void CheckAdamW(Backend& backend, Backend& reference, int64_t n, bool correction, DType dtype) {
+void CheckAdamW(Backend& backend, Backend& reference, int64_t n, AdamForm form, DType dtype) {
   const Optimizer old = MakeOptimizer(dtype, n);
   Optimizer actual = old;
-  backend.AdamW(Arguments(&actual, correction), {});
+  backend.AdamW(Arguments(&actual, form), {});
   Optimizer exact{Wide(old.grad), Wide(old.master), Wide(old.m), Wide(old.v), HostTensor()};
-  const AdamWArgs args = Arguments(&exact, correction);
+  const AdamWArgs args = Arguments(&exact, form);
   reference.AdamW(args, {});
-  const double c = correction ? std::sqrt(1 - std::pow(0.999, 4)) / (1 - std::pow(0.9, 4)) : 1.0;
+  const double second = std::sqrt(1 - std::pow(0.999, 4));
+  const double c = args.bias_correction ? second / (1 - std::pow(0.9, 4)) : 1.0;
+  const double epsilon = args.epsilon * (args.corrects_epsilon ? second : 1.0);
   std::vector<double> m_bound(n);
   std::vector<double> v_bound(n);
   std::vector<double> master_bound(n);
@@ -58,7 +64,7 @@ void CheckAdamW(Backend& backend, Backend& reference, int64_t n, bool correction
     const double g = args.grad_scale * old.grad.At(i);
     m_bound[i] = 6 * kU * (0.9 * std::fabs(old.m.At(i)) + 0.1 * std::fabs(g));
     v_bound[i] = 7 * kU * exact.v.At(i);
-    const double root = std::sqrt(exact.v.At(i)) + args.epsilon;
+    const double root = std::sqrt(exact.v.At(i)) + epsilon;
     const double ratio = std::fabs(c * exact.m.At(i) / root);
     const double ratio_error = c * m_bound[i] / root + 10 * kU * ratio;
     const double decay = args.weight_decay * std::fabs(old.master.At(i));
@@ -74,8 +80,8 @@ void CheckAdamW(Backend& backend, Backend& reference, int64_t n, bool correction
 
 TEST_P(BackendTest, AdamWMatchesReference) {
   for (const int64_t n : {int64_t{1}, int64_t{17}, int64_t{70001}}) {
-    for (const bool correction : {false, true})
-      CheckAdamW(backend(), reference(), n, correction, dtype());
+    for (const AdamForm form : {AdamForm::kUncorrected, AdamForm::kTensorflow, AdamForm::kTorch})
+      CheckAdamW(backend(), reference(), n, form, dtype());
   }
 }
 
@@ -84,8 +90,8 @@ TEST_P(BackendTest, AdamWWithoutWeightsMovesTheSameMaster) {
   Optimizer with = old;
   Optimizer without = old;
   without.weights = HostTensor();
-  backend().AdamW(Arguments(&with, false), {});
-  backend().AdamW(Arguments(&without, false), {});
+  backend().AdamW(Arguments(&with, AdamForm::kUncorrected), {});
+  backend().AdamW(Arguments(&without, AdamForm::kUncorrected), {});
   EXPECT_TRUE(with.master.SameBits(without.master));
 }
 
@@ -97,8 +103,8 @@ NormControl Fold(Backend& on, const std::vector<double>& sums, ComputeGradientCl
   return control;
 }
 
-// Bounds: a sum of positive numbers in fp64, its root, and a quotient; `correction` is c of the
-// seventh update by the formula.
+// Bounds: a sum of positive numbers in fp64, its root, and a quotient; `correction` and
+// `epsilon_scale` are c and e of the seventh update by the formula.
 TEST_P(BackendTest, ComputeGradientClipSaysWhatToDo) {
   for (const int64_t n : {1, 31, 700}) {
     const HostTensor drawn = Absolute(RandomTensor(DType::kFloat64, {n}, 1));
@@ -106,18 +112,21 @@ TEST_P(BackendTest, ComputeGradientClipSaysWhatToDo) {
     for (const double x : drawn.Values()) sum += x;
     const double norm = 0.25 * std::sqrt(sum);
     const double error = 2 * Gamma(n + 8, 0x1p-53);
-    const double c = std::sqrt(1 - std::pow(0.999, 7)) / (1 - std::pow(0.9, 7));
+    const double second = std::sqrt(1 - std::pow(0.999, 7));
+    const double c = second / (1 - std::pow(0.9, 7));
     for (const double clip : {0.0, norm / 3, norm * 3}) {
       ComputeGradientClipArgs args;
       args.grad_scale = -0.25;
       args.max_grad_norm = clip;
       args.bias_correction = clip > 0;
+      args.corrects_epsilon = clip > norm;
       const NormControl control = Fold(backend(), drawn.Values(), args);
       const double factor = clip > 0 && clip < norm ? clip / norm : 1.0;
       EXPECT_NEAR(control.norm, norm, error * norm);
       EXPECT_NEAR(control.clip_factor, factor, error);
       EXPECT_NEAR(control.grad_scale, -0.25 * factor, error);
       EXPECT_NEAR(control.correction, clip > 0 ? c : 1.0, 0x1p-40);
+      EXPECT_NEAR(control.epsilon_scale, clip > norm ? second : 1.0, 0x1p-40);
       EXPECT_EQ(control.updates, 7);
       EXPECT_EQ(control.skips, 0);
     }
@@ -153,14 +162,15 @@ TEST_P(BackendTest, ComputeGradientClipSkipsWhatIsNotFiniteOrTooLarge) {
 TEST_P(BackendTest, AdamWObeysTheControl) {
   const Optimizer old = MakeOptimizer(dtype(), 1003);
   Optimizer told = old;
-  AdamWArgs by_host = Arguments(&told, true);
+  AdamWArgs by_host = Arguments(&told, AdamForm::kTorch);
   by_host.grad_scale = 0.75;
   backend().AdamW(by_host, {});
 
-  const double c = std::sqrt(1 - std::pow(0.999, 4)) / (1 - std::pow(0.9, 4));
-  NormControl control{.grad_scale = 0.75, .correction = c};
+  const double second = std::sqrt(1 - std::pow(0.999, 4));
+  const double c = second / (1 - std::pow(0.9, 4));
+  NormControl control{.grad_scale = 0.75, .correction = c, .epsilon_scale = second};
   Optimizer reading = old;
-  AdamWArgs by_device = Arguments(&reading, false);
+  AdamWArgs by_device = Arguments(&reading, AdamForm::kUncorrected);
   by_device.grad_scale = NAN;
   by_device.step = 77;
   by_device.control = &control;
@@ -369,7 +379,7 @@ TEST_P(BackendTest, FillZeroClearsNothingElse) {
 void CheckFlat(Backend& backend, Backend& reference, int64_t elements, DType dtype) {
   CheckAdd(backend, reference, elements, dtype);
   CheckSumOfSquares(backend, reference, elements);
-  CheckAdamW(backend, reference, elements, true, dtype);
+  CheckAdamW(backend, reference, elements, AdamForm::kTorch, dtype);
 }
 
 void CheckRows(Backend& backend, const MatrixSize& size, DType dtype) {

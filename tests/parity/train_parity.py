@@ -29,13 +29,16 @@ SETTINGS = {
 # whoever computes (README.md).
 OPTIMIZER = {
     "learning_rate": 1e-3, "min_learning_rate_ratio": 0.1, "warmup_steps": 10, "adam_beta1": 0.9, "adam_beta2": 0.999,
-    "adam_epsilon": 1e-6, "weight_decay": 0.01, "bias_correction": False, "max_grad_norm": 1.0,
+    "adam_epsilon": 1e-6, "weight_decay": 0.01, "bias_correction": False, "adam_form": "tensorflow", "max_grad_norm": 1.0,
 }
 # Changes of each variant: of the optimizer, of other settings.
 VARIANTS = {
     "published AdamW": ({}, {}),
-    "torch.optim.AdamW, order in blocks": (
+    "bias correction of TensorFlow, order in blocks": (
         {"bias_correction": True, "max_grad_norm": 2.0}, {"sampling.perm_size": 16, "train.micro_batch_size": 1}),
+    # An epsilon as large as the roots of the moments: in TensorFlow's form the weights would be
+    # elsewhere.
+    "torch.optim.AdamW": ({"bias_correction": True, "adam_form": "torch", "adam_epsilon": 1e-3, "max_grad_norm": 2.0}, {}),
 }
 # Gradients of one step from equal weights: the bound of xlnet_parity.py, with its reason.
 GRADIENT_BOUND = 2e-4

@@ -49,8 +49,8 @@ class PublishedAdamW:
 
 
 class TorchAdamW:
-    """torch.optim.AdamW. It adds epsilon to sqrt(v / (1 - beta2^t)), we to sqrt(v), which is what XLNet's and TensorFlow's do
-    ("epsilon hat", Kingma & Ba 2015, end of section 2): torch gets the epsilon that is the same there."""
+    """torch.optim.AdamW, as it is. It adds epsilon to sqrt(v / (1 - beta2^t)); for a run of optimizer.adam_form = "tensorflow",
+    which adds it to sqrt(v), torch gets the epsilon that is the same there."""
 
     def __init__(self, parameters, optimizer):
         self.parameters, self.settings = parameters, optimizer
@@ -61,9 +61,10 @@ class TorchAdamW:
 
     def step(self, rate):
         self.updates += 1
-        correction = math.sqrt(1 - self.settings["adam_beta2"] ** self.updates)
+        is_torch = self.settings["adam_form"] == "torch"
+        scale = 1 if is_torch else math.sqrt(1 - self.settings["adam_beta2"] ** self.updates)
         for group in self.adam.param_groups:
-            group["lr"], group["eps"] = rate, self.settings["adam_epsilon"] / correction
+            group["lr"], group["eps"] = rate, self.settings["adam_epsilon"] / scale
         self.adam.step()
 
     @property

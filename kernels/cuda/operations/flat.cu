@@ -26,10 +26,12 @@ struct AdamWParams {
   float one_minus_beta1;
   float beta2;
   float one_minus_beta2;
-  float epsilon;
+  double epsilon;
   float weight_decay;
   float correction;
-  const NormControl* control;  // or null: then grad_scale and correction are as above
+  double epsilon_scale;
+  const NormControl*
+      control;  // or null: then grad_scale, correction and epsilon_scale are as above
   int64_t n;
 };
 
@@ -39,13 +41,16 @@ ANYORDER_DEVICE void AdamWGroup(const AdamWParams<T>& p, const Vector8& grad, Ve
   const bool is_told = p.control != nullptr;
   const float scale = is_told ? static_cast<float>(p.control->grad_scale) : p.grad_scale;
   const float correction = is_told ? static_cast<float>(p.control->correction) : p.correction;
+  // One rounding, as on the CPU.
+  const auto epsilon =
+      static_cast<float>(p.epsilon * (is_told ? p.control->epsilon_scale : p.epsilon_scale));
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i) {
     const float g = scale * grad.v[i];
     m.v[i] = p.beta1 * m.v[i] + p.one_minus_beta1 * g;
     v.v[i] = p.beta2 * v.v[i] + p.one_minus_beta2 * g * g;
     const float step =
-        correction * m.v[i] / (sqrtf(v.v[i]) + p.epsilon) + p.weight_decay * master.v[i];
+        correction * m.v[i] / (sqrtf(v.v[i]) + epsilon) + p.weight_decay * master.v[i];
     master.v[i] -= p.learning_rate * step;
   }
 }
@@ -116,6 +121,7 @@ struct ComputeGradientClipParams {
   double beta1;
   double beta2;
   bool bias_correction;
+  bool corrects_epsilon;
 };
 
 ANYORDER_DEVICE void Decide(const ComputeGradientClipParams& p, double sum) {
@@ -131,7 +137,9 @@ ANYORDER_DEVICE void Decide(const ComputeGradientClipParams& p, double sum) {
   control.grad_scale = p.grad_scale * control.clip_factor;
   control.updates += 1;
   const double t = static_cast<double>(control.updates);
-  control.correction = p.bias_correction ? sqrt(1 - pow(p.beta2, t)) / (1 - pow(p.beta1, t)) : 1.0;
+  const double root = sqrt(1 - pow(p.beta2, t));
+  control.correction = p.bias_correction ? root / (1 - pow(p.beta1, t)) : 1.0;
+  control.epsilon_scale = p.bias_correction && p.corrects_epsilon ? root : 1.0;
 }
 
 // One block. Each thread adds its sums in steps of the block, then BlockSum.
@@ -191,9 +199,10 @@ AdamWParams<T> ParamsOf(const AdamWArgs& args) {
           f(1 - args.beta1),
           f(args.beta2),
           f(1 - args.beta2),
-          f(args.epsilon),
+          args.epsilon,
           f(args.weight_decay),
           f(BiasCorrection(args, args.step + 1)),
+          EpsilonScale(args, args.step + 1),
           args.control,
           args.grad.num_elements()};
 }
@@ -219,7 +228,7 @@ void Run(const ComputeGradientClipArgs& args, StreamView stream) {
   const ComputeGradientClipParams params{
       args.sums.data<double>(), args.sums.num_elements(), args.control, args.grad_scale,
       args.max_grad_norm,       args.skip_above_norm,     args.beta1,   args.beta2,
-      args.bias_correction};
+      args.bias_correction,     args.corrects_epsilon};
   Launch(ComputeGradientClipKernel, BlockSumShape(1), params, stream);
 }
 

@@ -30,6 +30,16 @@ TEST(OptimizerConfigTest, EveryFaultIsInOneMessage) {
             HasSubstr("adam_beta1 is 1 but must be in [0, 1)"), HasSubstr("adam_epsilon is 0")));
 }
 
+// torch has no form without bias correction; who asks for torch's shall not get another.
+TEST(OptimizerConfigTest, TorchsFormIsRefusedWithoutBiasCorrection) {
+  OptimizerConfig config;
+  config.adam_form = AdamForm::kTorch;
+  EXPECT_THAT(std::string(config.Validate().message()),
+              HasSubstr("adam_form is \"torch\" but optimizer.bias_correction is false"));
+  config.bias_correction = true;
+  EXPECT_TRUE(config.Validate().ok());
+}
+
 TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
   for (const double bad : {std::nan(""), HUGE_VAL}) {
     for (double OptimizerConfig::*field :
