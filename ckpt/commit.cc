@@ -373,11 +373,15 @@ absl::Status CommitLog::Retire(int keep_last, int64_t keep_every, int64_t genera
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
                             ListCheckpoints(run_dir_, fs_));
   int kept = 0;
+  bool has_unproven = false;
   for (const CheckpointInfo& info : infos) {
     if (info.step > StepOfGeneration(generation)) continue;
     if (!info.opens) continue;  // evidence, not garbage
-    if (kept++ < std::max(keep_last, 2) || (keep_every > 0 && info.step % keep_every == 0))
-      continue;
+    const bool is_one_too_many = info.is_unproven && std::exchange(has_unproven, true);
+    const bool is_recent = kept < std::max(keep_last, 2);
+    if (!info.is_unproven) ++kept;
+    if (is_recent && !is_one_too_many) continue;
+    if (keep_every > 0 && info.step % keep_every == 0) continue;
     ANYORDER_RETURN_IF_ERROR(fs_->Rename(
         info.directory, JoinPath(CheckpointsPath(run_dir_), RetiredName(info.generation))));
   }

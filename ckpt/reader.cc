@@ -23,6 +23,7 @@
 #include "absl/strings/str_join.h"
 
 #include "ckpt/chunk_sums.h"
+#include "ckpt/json_values.h"
 #include "ckpt/layout.h"
 #include "core/base/crc32c.h"
 #include "core/base/digest.h"
@@ -406,6 +407,15 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& run_dir, FileS
   return steps;
 }
 
+namespace {
+
+bool SaysUnproven(const std::string& metadata) {
+  const absl::StatusOr<ParsedJson> json = ParseJsonObject(metadata);
+  return json.ok() && json->contains("unproven") && (*json)["unproven"] == true;
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& run_dir,
                                                             FileSystem* fs) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir, fs));
@@ -421,6 +431,7 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
       info.generation = checkpoint->generation();
       info.world_size = checkpoint->world_size();
       info.num_bytes = checkpoint->num_bytes();
+      info.is_unproven = SaysUnproven(checkpoint->metadata_json());
     }
     infos.push_back(std::move(info));
   }

@@ -100,7 +100,8 @@ struct CheckpointInfo {
   int64_t generation = 0;  // 0 when the manifest cannot be read
   int world_size = 0;
   int64_t num_bytes = 0;
-  bool opens = false;  // manifest and file sizes are right; says nothing about payload
+  bool opens = false;        // manifest and file sizes are right; says nothing about payload
+  bool is_unproven = false;  // what it holds may be of no use: its metadata says so (FORMAT.md)
   // Why it does not open: DataLoss and NotFound mean bad, others that it could not be read.
   absl::Status status;
 };

@@ -133,6 +133,29 @@ TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
 
 // Between the listing and the rename, the newer ones turned out damaged and the next owner went on
 // from what is being retired.
+// Saves of a run whose steps are skipped would else push out the last that was any good.
+TEST(CommitTest, UnprovenCheckpointsPushNoOtherOut) {
+  ModelFileSystem fs;
+  PrepareWithTwoCommits(&fs, 1);  // of steps 50 and 100
+  CommitLog log(&fs, kRunDir, 1);
+  const auto save = [&](int64_t step, const std::string& metadata) {
+    StagedSave staged(step, 1);
+    staged.set_metadata(metadata);
+    EXPECT_TRUE(VoteOnNodes(&fs, staged, 0, 1).ok());
+    EXPECT_TRUE(CommitVoted(&fs, staged).ok());
+    EXPECT_TRUE(log.Retire(2, 0, staged.id().generation).ok());
+    std::vector<int64_t> steps;
+    const std::vector<CheckpointInfo> infos = ListCheckpoints(kRunDir, &fs).value();
+    for (const CheckpointInfo& info : infos) steps.push_back(info.step);
+    return steps;
+  };
+  using Steps = std::vector<int64_t>;
+  EXPECT_EQ(save(200, R"({"unproven":true})"), (Steps{200, 100, 50}));
+  EXPECT_EQ(save(300, R"({"unproven":true})"), (Steps{300, 100, 50}));
+  EXPECT_EQ(save(400, R"({"unproven":false})"), (Steps{400, 300, 100}));
+  EXPECT_EQ(save(500, "{}"), (Steps{500, 400}));
+}
+
 TEST(LateCallTest, ACheckpointThatWasRetiredTooLateIsTakenBack) {
   ModelFileSystem model;
   PrepareWithTwoCommits(&model, 1);

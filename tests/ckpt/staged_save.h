@@ -50,7 +50,7 @@ class StagedSave {
     SaveJob job;
     job.id = id_;
     job.node = node;
-    job.metadata = "{}";
+    job.metadata = metadata_;
     for (const StagedFile& file : staged_) {
       if (id_.num_nodes == 1 || file.rank == node) job.files.push_back(file);
     }
@@ -58,9 +58,11 @@ class StagedSave {
   }
 
   const SaveIdentity& id() const { return id_; }
+  void set_metadata(std::string metadata) { metadata_ = std::move(metadata); }
 
  private:
   const SaveIdentity id_;
+  std::string metadata_ = "{}";
   std::vector<float> values_;
   std::vector<std::vector<uint8_t>> files_;
   std::vector<StagedFile> staged_;
