@@ -1,0 +1,61 @@
+#include "core/network/training_flops.h"
+
+#include <gtest/gtest.h>
+
+#include "core/network/tensors/parameters.h"
+
+namespace anyorder {
+namespace {
+
+constexpr int64_t kFewWords = 1000;
+
+ModelConfig TwoLayers() {
+  ModelConfig model;
+  model.num_layers = 2;
+  model.model_dim = 32;
+  model.num_heads = 4;
+  model.head_dim = 8;
+  model.ffn_dim = 64;
+  return model;
+}
+
+// The rule of thumb, six times the parameters that are multiplied with, for each token, and the
+// attention; these parameters are counted in the layout.
+TEST(TrainingFlopsTest, IsSixTimesTheParametersAToken) {
+  ModelConfig model = TwoLayers();
+  model.positions = Positions::kLearned;
+  const BatchShape shape{
+      .batch_size = 3, .content_rows = 16, .targets = 16, .content_readout = true};
+  int64_t multiplied = model.model_dim * kFewWords;
+  const ParameterLayout layout(model, kFewWords);
+  for (const ParameterInfo& info : layout.parameters()) {
+    const bool is_matrix = info.shape.rank() >= 2 && info.shape.num_elements() >= 32 * 32;
+    if (is_matrix && info.name.find(".layer.") != std::string::npos)
+      multiplied += info.shape.num_elements();
+  }
+  EXPECT_EQ(multiplied, 2 * (4 * 32 * 32 + 2 * 32 * 64) + 32 * kFewWords);
+  const int64_t tokens = 3 * 16;
+  const int64_t attention = 2 * 2 * 16 * 32;  // layers, products, keys, dims
+  EXPECT_EQ(TrainingFlops(model, shape, kFewWords),
+            static_cast<double>(6 * tokens * (multiplied + attention)));
+}
+
+// Two streams of which the last layer computes one, memory, few targets; and windows.
+TEST(TrainingFlopsTest, CountsRowsKeysAndTargetsThatAreThere) {
+  ModelConfig model = TwoLayers();
+  const BatchShape shape{
+      .batch_size = 1, .content_rows = 16, .query_rows = 8, .memory_rows = 4, .targets = 5};
+  const int64_t keys = 20;
+  const auto layer = [&](int64_t rows, int64_t seen) {
+    return rows * 2 * 32 * (32 + 64) + keys * 2 * 32 * 32 + rows * 2 * 32 * seen;
+  };
+  const int64_t head = 5 * 32 * kFewWords;
+  EXPECT_EQ(TrainingFlops(model, shape, kFewWords),
+            static_cast<double>(6 * (layer(24, keys) + layer(8, keys) + head)));
+  model.attention_windows = "3:2";
+  EXPECT_EQ(TrainingFlops(model, shape, kFewWords),
+            static_cast<double>(6 * (layer(24, 6) + layer(8, 6) + head)));
+}
+
+}  // namespace
+}  // namespace anyorder
