@@ -1,44 +1,54 @@
 #!/usr/bin/env bash
 # Makes the Python of this folder's comparisons, once: the distribution's torch, and a virtual
 # environment with pinned wheels beside it (about 20 MB to download). A plain `pip install torch`
-# would bring gigabytes of CUDA.
+# would bring gigabytes of CUDA. `followers` makes that of the peers of launcher/follow_metrics.py
+# (about 60 MB), without torch.
 #
-# Usage: make_environment.sh DIR
+# Usage: make_environment.sh DIR [torch|followers]
 # With ANYORDER_PARITY_PYTHON, which is used instead, only says what that has.
 # Exit status: 0 ready; 77 cannot be made here, and the comparisons will skip; 64
-# ANYORDER_PARITY_PYTHON lacks something.
+# ANYORDER_PARITY_PYTHON lacks something (of followers: 77).
 set -euo pipefail
-directory=${1:?usage: make_environment.sh DIR}
+directory=${1:?usage: make_environment.sh DIR [torch|followers]}
+kind=${2:-torch}
 here=$(cd "$(dirname "$0")" && pwd)
 time_limit=150  # seconds for all of pip: a network that hangs must not hang the tests
 
-show='import torch, transformers, safetensors, sentencepiece
-print("ready: torch", torch.__version__ + ", transformers", transformers.__version__)'
+case $kind in
+  torch)
+    what="torch and transformers" pins=requirements.txt base_has="torch, ensurepip" packages="python3-torch or python3-venv"
+    show='import torch, transformers, safetensors, sentencepiece
+print("ready: torch", torch.__version__ + ", transformers", transformers.__version__)' ;;
+  followers)
+    what="wandb and mlflow-skinny" pins=followers.txt base_has=ensurepip packages=python3-venv
+    show='import wandb, mlflow
+print("ready: wandb", wandb.__version__ + ", mlflow", mlflow.__version__)' ;;
+  *) echo "make_environment.sh: '$kind' is neither torch nor followers" >&2; exit 64 ;;
+esac
 skip() {
-  echo "SKIPPED: $1; name an interpreter that has torch and transformers in ANYORDER_PARITY_PYTHON"
+  echo "SKIPPED: $1; name an interpreter that has $what in ANYORDER_PARITY_PYTHON"
   exit 77
 }
 
 if [ -n "${ANYORDER_PARITY_PYTHON:-}" ]; then
-  "$ANYORDER_PARITY_PYTHON" -c "$show" || {
-    echo "make_environment.sh: ANYORDER_PARITY_PYTHON=$ANYORDER_PARITY_PYTHON cannot import what comparisons need" >&2
-    exit 64
-  }
-  exit 0
+  "$ANYORDER_PARITY_PYTHON" -c "$show" && exit 0
+  [ $kind = torch ] || skip "ANYORDER_PARITY_PYTHON=$ANYORDER_PARITY_PYTHON lacks them"
+  echo "make_environment.sh: ANYORDER_PARITY_PYTHON=$ANYORDER_PARITY_PYTHON cannot import what comparisons need" >&2
+  exit 64
 fi
 
 base=/usr/bin/python3  # the distribution's: no other has its torch
 stamp="$directory/.ready"
-wanted=$("$base" --version 2>&1 && cat "$here/requirements.txt") || skip "there is no $base"
+wanted=$("$base" --version 2>&1 && cat "$here/$pins") || skip "there is no $base"
 if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && "$directory/bin/python" -c "$show"; then exit 0; fi
 
-missing=$("$base" -c 'import torch, ensurepip' 2>&1) ||
-  skip "$base lacks python3-torch or python3-venv (${missing##*$'\n'})"
+missing=$("$base" -c "import $base_has" 2>&1) ||
+  skip "$base lacks $packages (${missing##*$'\n'})"
 rm -rf "$directory"
 "$base" -m venv --system-site-packages "$directory" >/dev/null || skip "no virtual environment could be made in $directory"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 timeout --kill-after=5 "$time_limit" "$directory/bin/python" -m pip install --quiet --no-compile --no-deps --only-binary :all: \
-  --timeout 15 --retries 1 --requirement "$here/requirements.txt" >"$directory/pip.log" 2>&1 ||
-  skip "pip could not install requirements.txt ($(tail -n 1 "$directory/pip.log"))"
+  --timeout 15 --retries 1 --requirement "$here/$pins" >"$directory/pip.log" 2>&1 ||
+  skip "pip could not install $pins ($(tail -n 1 "$directory/pip.log"))"
 "$directory/bin/python" -c "$show" || skip "the environment in $directory does not work"
 printf '%s\n' "$wanted" >"$stamp"
