@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 
 #include "core/base/check.h"
+#include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/optim/schedule.h"
@@ -48,9 +49,10 @@ absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
   if (watch_ != nullptr) watch_->SetPhase("last checkpoint");
   if (reporter_ != nullptr) Note(reporter_->Sync());
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
+  const bool is_last = step_ >= config_.train.steps;
+  if (is_last) ANYORDER_RETURN_IF_ERROR(NoteDivergence(step_, anomalies_.CheckEnd(step_)));
   ANYORDER_RETURN_IF_ERROR(saver_->Finish(step_, state_->Ranges(), Metadata()));
-  const bool is_done = step_ >= config_.train.steps && !saver_->left_staged();
-  return is_done ? TrainEnd::kFinished : TrainEnd::kStopped;
+  return is_last && !saver_->left_staged() ? TrainEnd::kFinished : TrainEnd::kStopped;
 }
 
 absl::StatusOr<bool> Trainer::RunStep() {
@@ -214,6 +216,11 @@ void Trainer::SaveOrSkip(bool all_can_save) {
   stall_ms_ = saver_->last_stall_ms();
 }
 
+absl::Status Trainer::NoteDivergence(int64_t step, absl::Status status) {
+  if (!status.ok()) diverged_after_ = LastTrainedStep(step);
+  return status;
+}
+
 void Trainer::Report(StepMetrics& metrics) {
   const std::vector<ckpt::SaveEvent> events = saver_->Poll();
   Note(saver_->fault());
@@ -222,6 +229,10 @@ void Trainer::Report(StepMetrics& metrics) {
   metrics.attempt = options_.attempt;
   metrics.tokens = config_.train.global_batch_size * config_.sampling.seq_len;
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.step_ms * 1000;
+  const double devices = communicator_.world_size();
+  metrics.tokens_per_second_per_device = metrics.tokens_per_second / devices;
+  if (peak_flops_ > 0)
+    metrics.mfu = step_flops_ / (metrics.step_ms / 1000) / (devices * peak_flops_);
   metrics.peak_rss_bytes = PeakRssBytes();
   reporter_->Step(metrics);
   Note(reporter_->Saves(events));
@@ -238,6 +249,11 @@ void Trainer::RecordEnd(const absl::StatusOr<TrainEnd>& end) {
     stop.detail = std::string(end.status().message());
     // The next start would train the same steps and lose them, too.
     if (!saver_->fault().ok()) stop.may_restart = 0;
+    if (diverged_after_ >= 0) {
+      stop.may_restart = 0;
+      stop.reason = ledger::Stop::kDiverged;
+      stop.trained_step = diverged_after_;
+    }
   } else if (*end == TrainEnd::kStopped) {
     stop.exit_status = kExitRequeue;
     stop.detail = absl::StrCat("signal ", StopSignal());
@@ -283,11 +299,12 @@ absl::Status Trainer::TakeOutcome(StepMetrics& metrics) {
 
 absl::Status Trainer::RecordSkippedStep(Anomaly anomaly, const StepMetrics& metrics) {
   ++skipped_steps_;
-  anomalies_.CountSkipped();
+  // Loss and norm are the same on all ranks, and so is this.
+  const bool is_finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
+  anomalies_.CountSkipped(anomaly, is_finite);
   const int64_t step = step_ + 1;
   NonfiniteFindings findings;
-  // Loss and norm are the same on all ranks, and so is this.
-  if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm)) findings = FindNonfinite();
+  if (!is_finite) findings = FindNonfinite();
   const std::string what = DescribeStep(anomaly, metrics, findings.text);
   const AnomalyAction action = anomalies_.ActionFor(anomaly);
   if (reporter_ != nullptr) {
@@ -306,7 +323,7 @@ absl::Status Trainer::RecordSkippedStep(Anomaly anomaly, const StepMetrics& metr
                    "): no checkpoint contains it; to continue, launch with --set anomaly.on_",
                    EnumName(anomaly), "=skip");
   }
-  ANYORDER_RETURN_IF_ERROR(anomalies_.CheckProgress(step));
+  ANYORDER_RETURN_IF_ERROR(NoteDivergence(step, anomalies_.CheckProgress(step)));
   if (action == AnomalyAction::kRollback) {
     return Unavailable(what, "; rolling back to the newest checkpoint (anomaly.on_",
                        EnumName(anomaly), ")");

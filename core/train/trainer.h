@@ -83,8 +83,8 @@ class Trainer {
 
   // Collective. Trains to the last step or until a stop signal, then waits for the last checkpoint.
   // Errors are the same on all ranks and in the ledger: DataLoss for damaged data; Unavailable if
-  // checkpoints come to nothing (config.checkpoint); Cancelled if a stop signal ends a long first
-  // step before there is anything to save.
+  // checkpoints come to nothing (config.checkpoint); Aborted if it diverged ([anomaly]); Cancelled
+  // if a stop signal ends a long first step before there is anything to save.
   absl::StatusOr<TrainEnd> Run();
 
  private:
@@ -153,6 +153,10 @@ class Trainer {
                            const std::string& where) const;
   bool EvaluateIfDue(StepMetrics& metrics);
   void SaveOrSkip(bool all_can_save);
+  // The last step, up to `step`, that changed the weights.
+  int64_t LastTrainedStep(int64_t step) const { return step - anomalies_.state().skipped_in_a_row; }
+  // Notes that the run diverged with `step` if `status` says so, and returns it.
+  absl::Status NoteDivergence(int64_t step, absl::Status status);
   void Report(StepMetrics& metrics);
   void RecordEnd(const absl::StatusOr<TrainEnd>& end);
   std::string Metadata() const;
@@ -184,9 +188,13 @@ class Trainer {
   std::unique_ptr<PeriodicEvaluator> held_out_;  // null: no evaluations
   std::string warm_start_;  // what the weights began as, where they were not drawn
 
-  int64_t step_ = 0;           // steps finished
-  int64_t first_step_ = 0;     // of them before this start
-  int64_t skipped_steps_ = 0;  // of them without an update
+  double step_flops_ = 0;  // of all ranks (core/network/training_flops.h)
+  double peak_flops_ = 0;  // of one rank's device; 0: not known
+
+  int64_t step_ = 0;             // steps finished
+  int64_t first_step_ = 0;       // of them before this start
+  int64_t skipped_steps_ = 0;    // of them without an update
+  int64_t diverged_after_ = -1;  // the last step that changed the weights of a run that diverged
   AnomalyPolicy anomalies_;
   LaneRestarts lane_restarts_;
   std::unique_ptr<NonfiniteFinder> finder_;

@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/base/machine_memory.h"
 #include "core/base/status.h"
+#include "core/network/training_flops.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/run/device.h"
 #include "core/train/run/ledger.h"
@@ -177,6 +178,13 @@ absl::Status Trainer::BuildLocalNetwork() {
       transformer_,
       Transformer::Create(config_.model, static_cast<int64_t>(dataset_->index().vocab_size),
                           objective_->Shape(config_.train.micro_batch_size), *backend_));
+  const double microbatch_flops =
+      TrainingFlops(config_.model, objective_->Shape(config_.train.micro_batch_size),
+                    static_cast<int64_t>(dataset_->index().vocab_size));
+  step_flops_ = microbatch_flops * static_cast<double>(config_.train.num_microbatches());
+  peak_flops_ = config_.train.device_peak_tflops > 0
+                    ? 1e12 * config_.train.device_peak_tflops
+                    : DevicePeakFlops(DeviceName(*backend_), ToDType(config_.model.dtype));
   dist::GradientReducerOptions reduction;
   reduction.num_elements = transformer_->layout().num_elements();
   reduction.num_leaves = config_.train.num_microbatches();
@@ -341,6 +349,7 @@ absl::Status Trainer::OpenLocalReport(const std::string& checkpoint) {
   start.attempt = options_.attempt;
   start.ranks = communicator_.world_size();
   start.step = step_;
+  start.trained_step = LastTrainedStep(step_);
   start.checkpoint = checkpoint.empty() ? warm_start_ : checkpoint;
   start.dataset_digest = dataset_->index().dataset_digest;
   start.on_terminal = options_.progress_on_terminal;

@@ -97,6 +97,8 @@ absl::StatusOr<Json> DescribeCheckpoint(const InspectOptions& options) {
     json["dataset_digest"] = metadata->dataset_digest;
     json["tokenizer_digest"] = metadata->tokenizer_digest;
     json["skipped_steps"] = metadata->skipped_steps;
+    // Behind it come skipped steps up to this checkpoint's.
+    json["trained_step"] = metadata->step - metadata->anomaly.skipped_in_a_row;
   }
   return json;
 }

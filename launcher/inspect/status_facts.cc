@@ -26,10 +26,10 @@ absl::Duration SinceThen(absl::Time then, absl::Time now) {
   return std::max(now - then, absl::ZeroDuration());
 }
 
-// From each start to the last record or line of metrics of it; `is_running` up to now.
+// From each start to the last record or line of metrics of it; of `running`, an attempt, up to now.
 // `newest_lines`: by attempt. A start that was killed has lines after its last record.
 absl::Duration WallTimeOf(const std::vector<LedgerRecord>& ledger,
-                          const std::map<int64_t, absl::Time>& newest_lines, bool is_running,
+                          const std::map<int64_t, absl::Time>& newest_lines, int64_t running,
                           absl::Time now) {
   absl::Duration wall;
   std::optional<absl::Time> last;
@@ -54,7 +54,9 @@ absl::Duration WallTimeOf(const std::vector<LedgerRecord>& ledger,
     }
   }
   end_start();
-  if (is_running) advance_to(now);
+  // A launcher that prepares the next attempt has not begun it.
+  if (attempt == running && !ledger.empty() && ledger.back().As<ledger::Exit>() == nullptr)
+    advance_to(now);
   return wall;
 }
 
@@ -88,14 +90,40 @@ bool IsQueued(const SlurmView& slurm) {
 
 }  // namespace
 
-std::string LiveOwner(const std::string& run_dir, const SlurmView& slurm) {
+std::optional<ckpt::LeaseOwner> LiveOwner(const std::string& run_dir, const SlurmView& slurm) {
   const auto owner = ckpt::ReadLease(FileSystem::Posix(), RunDirectory(run_dir).launch);
-  if (!owner.ok() || ckpt::IsKnownDead(*owner)) return "";
+  if (!owner.ok() || ckpt::IsKnownDead(*owner)) return std::nullopt;
   for (const SlurmJob& job : slurm.jobs)
-    if (absl::StrCat(job.id) == owner->job && !job.IsRunning()) return "";
+    if (absl::StrCat(job.id) == owner->job && !job.IsRunning()) return std::nullopt;
   for (const int64_t id : slurm.forgotten)
-    if (absl::StrCat(id) == owner->job) return "";
-  return owner->ToString();
+    if (absl::StrCat(id) == owner->job) return std::nullopt;
+  return *owner;
+}
+
+RunEnd FindRunEnd(const std::vector<LedgerRecord>& ledger, bool is_done) {
+  // Of the last start: what the ranks said and what the launcher saw.
+  const ledger::Stop* stop = nullptr;
+  const ledger::Exit* exit = nullptr;
+  for (const LedgerRecord& record : ledger) {
+    if (record.As<ledger::Start>() != nullptr) {
+      stop = nullptr;
+      exit = nullptr;
+    } else if (const auto* stopped = record.As<ledger::Stop>()) {
+      stop = stopped;
+    } else if (const auto* ended = record.As<ledger::Exit>()) {
+      exit = ended;
+    }
+  }
+  const int64_t status = exit != nullptr   ? exit->exit_status
+                         : stop != nullptr ? stop->exit_status
+                                           : -1;
+  if (stop != nullptr && stop->has_diverged()) return {"diverged", stop->detail};
+  // Without a record the launcher was killed, too, or Slurm ended it.
+  if (status < 0 || status == kExitDone || status == kExitRequeue)
+    return {is_done ? "finished" : "stopped", ""};
+  if (stop != nullptr && !stop->detail.empty()) return {"failed", stop->detail};
+  if (!exit->detail.empty()) return {"failed", exit->detail};
+  return {"failed", absl::StrCat("the ranks ended with status ", status, "; see train.log")};
 }
 
 int64_t CountRestarts(const std::vector<LedgerRecord>& ledger) {
@@ -132,9 +160,11 @@ void StatusCollector::TakeStep(StepMetrics metrics) {
   if (metrics.held_out) {
     sums_.evaluation += absl::Milliseconds(metrics.held_out->ms);
     sums_.eval_loss = metrics.held_out->loss;
+    sums_.eval_means = metrics.held_out->means;
     sums_.eval_step = metrics.step;
   }
   sums_.skipped_steps += metrics.skipped ? 1 : 0;
+  if (!metrics.skipped) sums_.trained_step = metrics.step;
   // The pace of a start says nothing about the next one, which may have other ranks.
   if (!recent_.empty() && recent_.back().attempt != metrics.attempt) recent_.clear();
   recent_.push_back(std::move(metrics));
@@ -172,13 +202,26 @@ void StatusCollector::DescribeProgress(StatusFacts& facts) const {
     facts.per_step = absl::Milliseconds(last.step_ms);
   }
   if (to) facts.silence = SinceThen(*to, facts.now);
+  double seconds = 0;
+  double tokens = 0;
+  double device_tokens = 0;
+  double utilisation = 0;
+  for (const StepMetrics& step : recent_) {
+    seconds += step.step_ms / 1e3;
+    tokens += step.tokens_per_second * step.step_ms / 1e3;
+    device_tokens += step.tokens_per_second_per_device * step.step_ms / 1e3;
+    utilisation += step.mfu * step.step_ms / 1e3;
+  }
+  if (seconds <= 0) return;
+  facts.tokens_per_second = tokens / seconds;
+  facts.tokens_per_second_per_device = device_tokens / seconds;
+  facts.mfu = utilisation / seconds;
 }
 
 absl::StatusOr<StatusFacts> StatusCollector::Collect() {
   const RunDirectory paths(run_dir_);
   StatusFacts facts;
   facts.run_dir = run_dir_;
-  facts.state = "stopped";
   ANYORDER_ASSIGN_OR_RETURN(facts.ledger, ReadLedger(paths.ledger));
   const std::vector<int64_t> jobs = SlurmJobsOf(run_dir_, facts.ledger);
   const absl::Status is_run = CheckIsRun(run_dir_);
@@ -207,21 +250,20 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
     facts.ranks = start->ranks;
     facts.nodes = start->nodes;
   }
-  facts.owner = LiveOwner(run_dir_, facts.slurm);
-  const bool is_running = !facts.owner.empty();
-  facts.wall = WallTimeOf(facts.ledger, newest_lines_, is_running, facts.now);
+  const std::optional<ckpt::LeaseOwner> owner = LiveOwner(run_dir_, facts.slurm);
+  facts.wall = WallTimeOf(facts.ledger, newest_lines_, owner ? owner->attempt : -1, facts.now);
   facts.commit = FindLastCommit(facts);
-  if (is_running) {
+  if (owner) {
+    facts.owner = owner->ToString();
     facts.state = "running";
     if (facts.per_step)
       facts.left = *facts.per_step * std::max<int64_t>(0, facts.steps - facts.step);
   } else {
     facts.silence.reset();
-    if (facts.steps > 0 && facts.step >= facts.steps) {
-      facts.state = "finished";
-    } else if (IsQueued(facts.slurm)) {
-      facts.state = "queued";
-    }
+    RunEnd end = FindRunEnd(facts.ledger, facts.steps > 0 && facts.step >= facts.steps);
+    facts.state = std::move(end.state);
+    facts.error = std::move(end.error);
+    if (facts.state != "finished" && IsQueued(facts.slurm)) facts.state = "queued";
   }
   return facts;
 }

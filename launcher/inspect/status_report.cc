@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
+#include <type_traits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -55,11 +55,17 @@ Json DescribeSlurm(const SlurmView& slurm) {
 void DescribeNow(const StatusFacts& facts, Json& json) {
   if (facts.last) {
     json["loss"] = facts.last->loss;
-    json["tokens_per_second"] = facts.last->tokens_per_second;
+    json["tokens_per_second"] = facts.tokens_per_second;
+    json["tokens_per_second_per_device"] = facts.tokens_per_second_per_device;
+    if (facts.mfu > 0) json["mfu"] = facts.mfu;
+    for (const NamedMean& mean : facts.last->means)
+      if (IsAccuracy(mean.name)) json[mean.name] = mean.value;
   }
   if (facts.eval_loss) {
     json["eval_loss"] = *facts.eval_loss;
     json["eval_step"] = facts.eval_step;
+    for (const NamedMean& mean : facts.eval_means)
+      if (IsAccuracy(mean.name)) json[absl::StrCat("eval_", mean.name)] = mean.value;
   }
   if (facts.per_step) json["seconds_per_step"] = absl::ToDoubleSeconds(*facts.per_step);
   if (facts.left) json["eta_seconds"] = absl::ToDoubleSeconds(*facts.left);
@@ -75,6 +81,7 @@ Json Describe(const StatusFacts& facts) {
   Json json = {{"run_dir", facts.run_dir}, {"run_id", facts.run_id}, {"time", UtcTime(facts.now)},
                {"state", facts.state},     {"owner", facts.owner},   {"step", facts.step},
                {"steps", facts.steps},     {"starts", facts.starts}};
+  if (!facts.error.empty()) json["error"] = facts.error;
   if (facts.ranks >= 0) json["ranks"] = facts.ranks;
   if (!facts.nodes.empty()) json["nodes"] = facts.nodes;
   DescribeNow(facts, json);
@@ -98,8 +105,10 @@ Json Describe(const StatusFacts& facts) {
   }
   json["checkpoints"] = Json::array();
   for (const ckpt::CheckpointInfo& info : facts.checkpoints)
-    json["checkpoints"].push_back(
-        {{"step", info.step}, {"bytes", info.num_bytes}, {"opens", info.opens}});
+    json["checkpoints"].push_back({{"step", info.step},
+                                   {"bytes", info.num_bytes},
+                                   {"opens", info.opens},
+                                   {"suspect", facts.IsSuspect(info.step)}});
   if (facts.is_under_slurm) json["slurm"] = DescribeSlurm(facts.slurm);
   return json;
 }
@@ -175,6 +184,7 @@ void AddState(const StatusFacts& facts, Screen& screen) {
     if (!facts.nodes.empty()) absl::StrAppend(&state, " on ", FirstNames(facts.nodes, kShownNodes));
   }
   screen.Add("state", state);
+  if (!facts.error.empty()) screen.Add("error", facts.error);
   if (!facts.owner.empty()) screen.Add("owner", facts.owner);
   if (facts.silence && facts.per_step &&
       *facts.silence > std::max(kSilent, kSilentSteps * *facts.per_step)) {
@@ -191,22 +201,22 @@ void AddProgress(const StatusFacts& facts, Screen& screen) {
                                        100.0 * static_cast<double>(facts.step) /
                                            static_cast<double>(facts.steps)));
   }
-  if (facts.last && std::isfinite(facts.last->loss)) {
-    screen.Add("loss", absl::StrFormat("%.4f", facts.last->loss));
-  } else if (facts.last) {
-    screen.Add("loss", "not a number");
-  }
   if (facts.last) {
-    std::string speed = absl::StrFormat("%.0f tokens/s", facts.last->tokens_per_second);
+    screen.Add("loss", absl::StrCat(LossText(facts.last->loss), AccuracyText(facts.last->means)));
+    std::string speed = absl::StrFormat("%.0f tokens/s", facts.tokens_per_second);
+    if (facts.ranks > 1)
+      absl::StrAppendFormat(&speed, " (%.0f a device)", facts.tokens_per_second_per_device);
+    if (facts.mfu > 0) absl::StrAppendFormat(&speed, ", MFU %.1f %%", 100 * facts.mfu);
     if (facts.per_step) absl::StrAppend(&speed, ", ", HumanDuration(*facts.per_step), " a step");
     if (facts.left)
       absl::StrAppend(&speed, ", ETA ", HumanDuration(*facts.left), ", ",
                       UtcTime(facts.now + *facts.left));
     screen.Add("speed", speed);
   }
-  if (facts.eval_loss && std::isfinite(*facts.eval_loss)) {
+  if (facts.eval_loss) {
     screen.Add("held-out",
-               absl::StrFormat("%.4f after step %d (%.1f s in evaluations)", *facts.eval_loss,
+               absl::StrFormat("%s%s after step %d (%.1f s in evaluations)",
+                               LossText(*facts.eval_loss), AccuracyText(facts.eval_means),
                                facts.eval_step, absl::ToDoubleSeconds(facts.evaluation)));
   }
 }
@@ -216,9 +226,13 @@ void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
     std::string text =
         absl::StrCat("step ", facts.commit->step, ", ", HumanDuration(facts.commit->age), " ago, ",
                      Bytes(facts.commit->num_bytes));
-    if (facts.step > facts.commit->step)
-      absl::StrAppend(&text, "; a crash now loses ",
-                      Counted(facts.step - facts.commit->step, "step"));
+    const std::string behind = Counted(facts.step - facts.commit->step, "step");
+    if (facts.step > facts.commit->step && facts.state == "running") {
+      absl::StrAppend(&text, "; a crash now loses ", behind);
+    } else if (facts.step > facts.commit->step && facts.state != "finished" &&
+               facts.state != "diverged") {
+      absl::StrAppend(&text, "; the next start trains ", behind, " again");
+    }
     screen.Add("committed", text);
   } else {
     screen.Add("committed", "nothing yet");
@@ -226,8 +240,10 @@ void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
   size_t shown = 0;
   for (const ckpt::CheckpointInfo& info : facts.checkpoints) {
     if (info.opens && ++shown > kShownCheckpoints) continue;
-    screen.Add("checkpoint", absl::StrCat("step ", info.step, ", ", Bytes(info.num_bytes),
-                                          info.opens ? "" : "  DAMAGED"));
+    screen.Add(
+        "checkpoint",
+        absl::StrCat("step ", info.step, ", ", Bytes(info.num_bytes), info.opens ? "" : "  DAMAGED",
+                     facts.IsSuspect(info.step) ? "  SUSPECT: only skipped steps follow" : ""));
   }
   if (shown > kShownCheckpoints)
     screen.Add("", absl::StrCat("and ", shown - kShownCheckpoints, " older"));
@@ -244,7 +260,9 @@ std::string Words(const LedgerRecord& record) {
           absl::StrAppend(&text, " steps ", event.first_step + 1, " to ", event.last_step);
         if constexpr (requires { event.exit_status; })
           absl::StrAppend(&text, " status ", event.exit_status);
-        if constexpr (requires { event.detail; })
+        // What the launcher saw last stands above, as the run's error.
+        using Event = std::decay_t<decltype(event)>;
+        if constexpr (requires { event.detail; } && !std::is_same_v<Event, ledger::Exit>)
           absl::StrAppend(&text, event.detail.empty() ? "" : " ", event.detail);
       },
       record.event);
@@ -322,8 +340,9 @@ std::string StatusLine(const StatusFacts& facts) {
   std::string line = absl::StrFormat("%s %s step %d of %d", UtcTime(facts.now), facts.state,
                                      facts.step, facts.steps);
   if (facts.last)
-    absl::StrAppendFormat(&line, ", loss %.4f, %.0f tokens/s", facts.last->loss,
-                          facts.last->tokens_per_second);
+    absl::StrAppendFormat(&line, ", loss %s%s, %.0f tokens/s", LossText(facts.last->loss),
+                          AccuracyText(facts.last->means), facts.tokens_per_second);
+  if (!facts.error.empty()) absl::StrAppend(&line, ", error: ", facts.error);
   if (facts.left) absl::StrAppend(&line, ", ETA ", HumanDuration(*facts.left));
   if (facts.commit)
     absl::StrAppend(&line, ", committed ", facts.commit->step, " ",

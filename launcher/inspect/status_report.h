@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "ckpt/lease.h"
 #include "ckpt/reader.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
@@ -33,17 +34,29 @@ struct LastCommit {
 // Of all steps that count.
 struct StepSums {
   std::optional<double> eval_loss;  // the last one
+  std::vector<NamedMean> eval_means;
   int64_t eval_step = 0;
   int64_t skipped_steps = 0;
+  int64_t trained_step = 0;  // the last that was not skipped
   absl::Duration training;
   absl::Duration evaluation;
 };
+
+// How a run that does not run has ended.
+struct RunEnd {
+  std::string state;  // finished, stopped, failed, diverged
+  std::string error;  // of the last two: why, in a line
+};
+
+// `is_done`: it has trained all steps.
+RunEnd FindRunEnd(const std::vector<LedgerRecord>& ledger, bool is_done);
 
 struct StatusFacts : StepSums {
   absl::Time now;
   std::string run_dir;
   std::string run_id;
-  std::string state;  // running, stopped, finished; queued: a job of the run waits
+  std::string state;  // running, queued (a job of the run waits), or a RunEnd's
+  std::string error;  // as in RunEnd
   std::string owner;  // the launcher that has the run, if it lives
   int64_t step = 0;
   int64_t steps = 0;  // 0: not known before the first start
@@ -55,8 +68,12 @@ struct StatusFacts : StepSums {
   int64_t redone_steps = 0;                // lost in a crash and recomputed
   absl::Duration wall;                     // from each start to the last that is known of it
   std::optional<absl::Duration> per_step;  // wall time of late; with all that comes between steps
-  std::optional<absl::Duration> left;      // until the last step, while it runs
-  std::optional<absl::Duration> silence;   // since the last step, while it runs
+  // Of late, of the time in steps; 0: not known.
+  double tokens_per_second = 0;
+  double tokens_per_second_per_device = 0;
+  double mfu = 0;
+  std::optional<absl::Duration> left;     // until the last step, while it runs
+  std::optional<absl::Duration> silence;  // since the last step, while it runs
   std::optional<LastCommit> commit;
   std::vector<ckpt::CheckpointInfo> checkpoints;  // newest first
   std::vector<LedgerRecord> ledger;
@@ -64,15 +81,18 @@ struct StatusFacts : StepSums {
   bool is_under_slurm = false;
   SlurmView slurm;  // of a run under Slurm
 
+  // Nothing was trained from it: steps behind it, or its own, were skipped, and no other came.
+  bool IsSuspect(int64_t checkpoint_step) const {
+    return last && last->skipped && checkpoint_step >= trained_step && checkpoint_step > 0;
+  }
   double Goodput() const {
     return wall > absl::ZeroDuration() ? absl::FDivDuration(training, wall) : 0;
   }
 };
 
-// The launcher that has the run directory, as far as anybody can tell; "" for none. On another
-// machine its process cannot be looked at, but Slurm knows whether the job it belongs to still
-// runs.
-std::string LiveOwner(const std::string& run_dir, const SlurmView& slurm);
+// The launcher that has the run directory, as far as anybody can tell. On another machine its
+// process cannot be looked at, but Slurm knows whether the job it belongs to still runs.
+std::optional<ckpt::LeaseOwner> LiveOwner(const std::string& run_dir, const SlurmView& slurm);
 
 // Restarts among the starts of `ledger`: a launch of a run whose last start was done (exit status
 // 0) is none.

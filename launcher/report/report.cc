@@ -42,10 +42,6 @@ std::string WithThousands(int64_t number) {
   return digits;
 }
 
-std::string Number(double value) {
-  return std::isfinite(value) ? absl::StrFormat("%.4f", value) : "not a number";
-}
-
 double GoodputOf(const ReportRun& run) {
   // Of the time in which the run had machines: what it was stopped for is nobody's loss.
   const absl::Duration busy = run.wall.wall - run.wall.shares[kStopped];
@@ -63,36 +59,58 @@ std::string LastLoss(const ReportRun& run) {
   for (const NamedMean& mean : run.last_means) {
     absl::string_view name = mean.name;
     if (absl::ConsumePrefix(&name, "loss_"))
-      parts.push_back(absl::StrCat(name, " ", Number(mean.value)));
+      parts.push_back(absl::StrCat(name, " ", LossText(mean.value)));
   }
-  const std::string loss = Number(run.last_loss);
+  const std::string loss = LossText(run.last_loss);
   return parts.empty() ? loss : absl::StrCat(loss, " (", absl::StrJoin(parts, ", "), ")");
 }
 
-// The figures that a reader looks for first; of every run the same, in the same order.
+// "0.8125, held-out 0.7500", of the last step and evaluation that have one; "" for none.
+std::string Accuracy(const ReportRun& run) {
+  const Bucket* last = nullptr;
+  for (const Bucket& bucket : run.buckets)
+    if (bucket.curves[kAccuracyCurve].count > 0) last = &bucket;
+  std::string text = last == nullptr ? "" : LossText(last->curves[kAccuracyCurve].Mean());
+  if (!run.evaluations.empty() && std::isfinite(run.evaluations.back().accuracy))
+    absl::StrAppend(&text, ", held-out ", LossText(run.evaluations.back().accuracy));
+  return text;
+}
+
+// The figures that a reader looks for first; of every run the same, in the same order, and "" for
+// what a run does not have.
 std::vector<Row> Figures(const ReportRun& run) {
   const double speed =
       run.training_seconds > 0 ? static_cast<double>(run.tokens) / run.training_seconds : 0;
-  return {{"step",
-           absl::StrCat(WithThousands(run.step), " of ", WithThousands(run.config.train.steps))},
-          {"last loss", run.step > 0 ? LastLoss(run) : "none yet"},
-          {"held-out loss",
-           run.evaluations.empty() ? "not evaluated" : Number(run.evaluations.back().value)},
-          {"tokens/s, mean", WithThousands(std::llround(speed))},
-          {"tokens", WithThousands(run.tokens)},
-          {"wall time", HumanDuration(run.wall.wall)},
-          {"goodput", absl::StrFormat("%.1f %%", 100 * GoodputOf(run))},
-          {"restarts", WithThousands(run.restarts)},
-          {"steps recomputed", WithThousands(run.redone_steps)},
-          {"steps skipped", WithThousands(run.skipped_steps)},
-          {"commits", WithThousands(run.num_commits)}};
+  const double device_speed =
+      run.training_seconds > 0 ? run.device_tokens / run.training_seconds : 0;
+  const std::vector<ReportPoint>& evaluations = run.evaluations;
+  return {
+      {"step",
+       absl::StrCat(WithThousands(run.step), " of ", WithThousands(run.config.train.steps))},
+      {"last loss", run.step > 0 ? LastLoss(run) : "none yet"},
+      {"held-out loss", evaluations.empty() ? "not evaluated" : LossText(evaluations.back().value)},
+      {"accuracy", Accuracy(run)},
+      {"tokens/s, mean", WithThousands(std::llround(speed))},
+      {"tokens/s a device", device_speed > 0 ? WithThousands(std::llround(device_speed)) : ""},
+      {"MFU, mean",
+       run.utilised_seconds > 0
+           ? absl::StrFormat("%.1f %%", 100 * run.utilised_seconds / run.training_seconds)
+           : ""},
+      {"tokens", WithThousands(run.tokens)},
+      {"wall time", HumanDuration(run.wall.wall)},
+      {"goodput", absl::StrFormat("%.1f %%", 100 * GoodputOf(run))},
+      {"restarts", WithThousands(run.restarts)},
+      {"steps recomputed", WithThousands(run.redone_steps)},
+      {"steps skipped", WithThousands(run.skipped_steps)},
+      {"commits", WithThousands(run.num_commits)}};
 }
 
 std::string Tiles(const ReportRun& run) {
   std::string html = "<dl class=\"tiles\">\n";
   for (const auto& [name, value] : Figures(run))
-    absl::StrAppend(&html, "<div><dt>", EscapeHtml(name), "</dt><dd>", EscapeHtml(value),
-                    "</dd></div>\n");
+    if (!value.empty())
+      absl::StrAppend(&html, "<div><dt>", EscapeHtml(name), "</dt><dd>", EscapeHtml(value),
+                      "</dd></div>\n");
   return html + "</dl>\n";
 }
 
@@ -108,6 +126,9 @@ std::string Comparison(const std::vector<ReportRun>& runs) {
     columns.back().insert(columns.back().begin(), {"state", run.state});
   }
   for (size_t row = 0; row < columns.front().size(); ++row) {
+    if (std::all_of(columns.begin(), columns.end(),
+                    [row](const std::vector<Row>& column) { return column[row].second.empty(); }))
+      continue;
     absl::StrAppend(&html, "<tr><th scope=\"row\">", EscapeHtml(columns[0][row].first), "</th>");
     for (const std::vector<Row>& column : columns) html += Cell(column[row].second);
     html += "</tr>\n";
@@ -283,9 +304,11 @@ std::string Header(const std::vector<ReportRun>& runs, absl::Time now) {
                         "</p></header>\n", Comparison(runs));
   }
   const ReportRun& run = runs.front();
-  return absl::StrCat("<header><h1>", EscapeHtml(run.name), " <span class=\"state ", run.state,
-                      "\">", run.state, "</span></h1><p>", EscapeHtml(Subtitle(run)), " · written ",
-                      UtcTime(now), "</p></header>\n", Tiles(run));
+  return absl::StrCat(
+      "<header><h1>", EscapeHtml(run.name), " <span class=\"state ", run.state, "\">", run.state,
+      "</span></h1><p>", EscapeHtml(Subtitle(run)), " · written ", UtcTime(now), "</p>\n",
+      run.error.empty() ? "" : absl::StrCat("<p class=\"error\">", EscapeHtml(run.error), "</p>\n"),
+      "</header>\n", Tiles(run));
 }
 
 // The script fills this in; the label of the group tells how to move in it without a mouse.

@@ -38,6 +38,13 @@ void KeepEnds(size_t limit, std::vector<T>& items) {
   items.erase(items.begin() + half, items.end() - half);
 }
 
+// The task's, or that of next sentences; NaN without either.
+double AccuracyOf(const std::vector<NamedMean>& means) {
+  const auto found = std::find_if(means.begin(), means.end(),
+                                  [](const NamedMean& mean) { return IsAccuracy(mean.name); });
+  return found == means.end() ? std::nan("") : found->value;
+}
+
 class RunReader {
  public:
   explicit RunReader(const std::string& run_dir) : paths_(run_dir) { run_.run_dir = run_dir; }
@@ -107,7 +114,8 @@ class RunReader {
       const std::optional<absl::Time> written = ParseUtcTime(line.time);
       time = written ? Seconds(*written) : time + line.step_ms / 1e3;
       curves.Add(time, line.step, line.attempt,
-                 {line.loss, line.lr, line.grad_norm, line.tokens_per_second, line.ckpt_stall_ms});
+                 {line.loss, line.lr, line.grad_norm, line.tokens_per_second, line.ckpt_stall_ms,
+                  AccuracyOf(line.means)});
       step_times_.push_back(StepTimeOf(line, is_redone));
       int64_t& last_step = last_steps_.try_emplace(line.attempt, line.step).first->second;
       last_step = std::max(last_step, line.step);
@@ -129,12 +137,15 @@ class RunReader {
     run_.tokens += line.tokens;
     run_.skipped_steps += line.skipped ? 1 : 0;
     run_.not_finite_losses += std::isfinite(line.loss) ? 0 : 1;
-    run_.training_seconds += line.step_ms / 1e3;
+    const double seconds = line.step_ms / 1e3;
+    run_.training_seconds += seconds;
+    run_.device_tokens += line.tokens_per_second_per_device * seconds;
+    run_.utilised_seconds += line.mfu * seconds;
     run_.last_loss = line.loss;
     run_.last_means = line.means;
     if (line.held_out)
-      run_.evaluations.push_back(
-          {time, line.step, line.held_out->loss, line.held_out->standard_error});
+      run_.evaluations.push_back({time, line.step, line.held_out->loss,
+                                  line.held_out->standard_error, AccuracyOf(line.held_out->means)});
   }
 
   void TakeRecord(const LedgerRecord& record) {
@@ -154,6 +165,7 @@ class RunReader {
       start.detail = stop->detail;
     } else if (const auto* exit = record.As<ledger::Exit>()) {
       start.exit_status = exit->exit_status;
+      if (start.detail.empty()) start.detail = exit->detail;
     }
   }
 
@@ -213,9 +225,10 @@ class RunReader {
         FindLostNodes(run_.starts[i + 1], start);
       }
     }
-    const bool is_running = !LiveOwner(run_.run_dir, {}).empty();
-    const bool is_done = run_.step >= run_.config.train.steps;
-    run_.state = is_running ? "running" : is_done ? "finished" : "stopped";
+    const bool is_running = LiveOwner(run_.run_dir, {}).has_value();
+    RunEnd end = FindRunEnd(ledger_, run_.step >= run_.config.train.steps);
+    run_.state = is_running ? "running" : std::move(end.state);
+    if (!is_running) run_.error = std::move(end.error);
     if (is_running) {
       run_.starts.back().is_running = true;
       run_.starts.back().end = Seconds(absl::Now());

@@ -28,7 +28,8 @@ enum ReportCurve {
   kLearningRateCurve,
   kGradNormCurve,
   kThroughputCurve,
-  kStallCurve,  // ms in which the ranks waited for a checkpoint
+  kStallCurve,     // ms in which the ranks waited for a checkpoint
+  kAccuracyCurve,  // of a head; NaN where there is none
   kNumReportCurves
 };
 
@@ -82,8 +83,8 @@ class Downsampler {
 };
 
 // The curve's mean over about a sixtieth of all steps on both sides, with exponential weights: as
-// much past as future, so that it does not lag behind. One value a bucket; NaN without any finite
-// value.
+// much past as future, so that it does not lag behind. One value a bucket; NaN without a finite
+// value in it, which leaves a gap.
 std::vector<double> Smoothed(const std::vector<Bucket>& buckets, ReportCurve curve);
 
 // At most `limit` of `values`, evenly chosen, first and last included.
@@ -124,6 +125,7 @@ struct ReportPoint {
   int64_t step = 0;
   double value = 0;
   double error = 0;
+  double accuracy = std::numeric_limits<double>::quiet_NaN();
 };
 
 struct ReportRun {
@@ -134,13 +136,15 @@ struct ReportRun {
   std::string dataset_digest;
   std::string config_text;
   RunConfig config;
-  std::string state;   // running, stopped, finished
+  std::string state;   // running, or a RunEnd's
+  std::string error;   // as in RunEnd
   absl::Time origin;   // the first start
   double seconds = 0;  // to the last trace
   std::vector<Bucket> buckets;
   std::vector<Bucket> lost;  // of steps that a crash lost
   std::vector<double> smoothed_loss;
-  std::vector<ReportPoint> evaluations;  // value: held-out loss, error: its standard error
+  // value: held-out loss, error: its standard error
+  std::vector<ReportPoint> evaluations;
   std::vector<ReportPoint> commits;
   int64_t num_commits = 0;
   std::vector<ReportStart> starts;
@@ -156,6 +160,8 @@ struct ReportRun {
   int64_t redone_steps = 0;
   int64_t not_finite_losses = 0;
   double training_seconds = 0;
+  double device_tokens = 0;           // tokens a second and device x seconds of each step
+  double utilised_seconds = 0;        // mfu x seconds
   double last_loss = 0;               // NaN without a step
   std::vector<NamedMean> last_means;  // of the heads
   int64_t peak_rss_bytes = 0;

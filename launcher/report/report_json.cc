@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -70,6 +71,9 @@ Json DescribePoints(const std::vector<ReportPoint>& points, bool with_values) {
   if (!with_values) return json;
   json["v"] = Column(points, [](const ReportPoint& point) { return Short(point.value); });
   json["e"] = Column(points, [](const ReportPoint& point) { return Short(point.error); });
+  if (std::any_of(points.begin(), points.end(),
+                  [](const ReportPoint& point) { return std::isfinite(point.accuracy); }))
+    json["a"] = Column(points, [](const ReportPoint& point) { return Short(point.accuracy); });
   return json;
 }
 
@@ -109,6 +113,9 @@ Json DescribeRun(const ReportRun& run) {
   curves["grad"] = DescribeCurve(run.buckets, kGradNormCurve);
   curves["speed"] = DescribeCurve(run.buckets, kThroughputCurve);
   curves["stall"] = DescribeCurve(run.buckets, kStallCurve);
+  if (std::any_of(run.buckets.begin(), run.buckets.end(),
+                  [](const Bucket& bucket) { return bucket.curves[kAccuracyCurve].count > 0; }))
+    curves["accuracy"] = DescribeCurve(run.buckets, kAccuracyCurve);
   json["lost"] = DescribeBuckets(run.lost);
   return json;
 }

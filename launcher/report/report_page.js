@@ -20,6 +20,10 @@
       if (b > a && run.starts[i].n === run.starts[i - 1].n + 1) run.gaps.push([a, b]);
     }
     run.color = `var(--s${runs.indexOf(run) % 6})`;
+    run.evals.a = run.evals.a || [];
+    // Of a run beside classifiers that is none.
+    if (runs.some(other => other.curves.accuracy) && !run.curves.accuracy)
+      run.curves.accuracy = { mean: run.curves.t0.map(() => null), not_finite: 0 };
   }
   const active = (run, t) => run.gaps.reduce((x, [a, b]) => x - Math.max(0, Math.min(t, b) - a), t);
   const place = (run, t, step) => view.mode === 'step' ? step : view.mode === 'active' ? active(run, t) : t;
@@ -33,9 +37,9 @@
   const number = v => {
     if (v === null || v === undefined || !isFinite(v)) return '–';
     const a = Math.abs(v);
-    if (a >= 1e6) return (v / 1e6).toPrecision(4).replace(/\.?0+$/, '') + 'M';
-    if (a >= 1e4) return (v / 1e3).toPrecision(4).replace(/\.?0+$/, '') + 'k';
-    if (a !== 0 && a < 1e-3) return v.toExponential(2).replace(/\.?0+e/, 'e');
+    if (a >= 1e9 || (a !== 0 && a < 1e-3)) return v.toExponential(2).replace(/\.?0+e\+?/, 'e').replace('e+', 'e');
+    if (a >= 1e6) return +(v / 1e6).toPrecision(4) + 'M';
+    if (a >= 1e4) return +(v / 1e3).toPrecision(4) + 'k';
     return String(+v.toPrecision(4));
   };
   const pad = n => String(n).padStart(2, '0');
@@ -93,7 +97,8 @@
     if (axis.log) {
       const ticks = [], decades = Math.log10(axis.high / axis.low);
       const factors = decades > 3 ? [1] : decades > 1.3 ? [1, 3] : [1, 2, 5];
-      for (let e = Math.floor(Math.log10(axis.low)); e <= Math.ceil(Math.log10(axis.high)); ++e)
+      const every = Math.max(1, Math.ceil(decades / (axis.height / 24)));
+      for (let e = Math.floor(Math.log10(axis.low) / every) * every; e <= Math.ceil(Math.log10(axis.high)); e += every)
         for (const f of factors) { const v = f * 10 ** e; if (v >= axis.low && v <= axis.high) ticks.push(v); }
       return ticks;
     }
@@ -118,14 +123,16 @@
   let width = 1000;
   const px = x => LEFT + (x - view.from) / (view.to - view.from) * (width - LEFT - RIGHT);
   const inView = (a, b = a) => b >= view.from && a <= view.to;
-  const f1 = v => v.toFixed(1);
+  // Far outside the picture, where a zoom leaves values of 1e38, paths take no numbers.
+  const f1 = v => Math.min(Math.max(v, -1e6), 1e6).toFixed(1);
 
-  // `points`: [x, y, group]; a new group begins a new line, and a point alone is a dot. Steps have no gap between starts.
+  // `points`: [x, y, group]; a new group or a gap (null) begins a new line, and a point alone is a dot. Steps have no gap between
+  // starts.
   const line = (svg, points, axis, attributes) => {
     let d = '', alone = [], previous = null, run = 0;
     const finish = () => { if (run === 1) alone.push(previous); };
     for (const p of points) {
-      if (p[1] === null) continue;
+      if (p[1] === null) { finish(); run = 0; previous = null; continue; }
       const joins = previous && (p[2] === previous[2] || view.mode === 'step');
       if (!joins) { finish(); run = 0; }
       d += `${joins ? 'L' : 'M'}${f1(px(p[0]))} ${f1(axis.py(p[1]))}`;
@@ -156,6 +163,8 @@
   const KINDS = { done: 'var(--good)', requeue: 'var(--warn)', crash: 'var(--bad)' };
   const kindOf = start => start.running || start.status === 0 ? 'done' : start.status === 75 ? 'requeue' : 'crash';
 
+  // What evaluations say about the curve of a panel.
+  const evaluated = (run, panel) => run.evals[{ loss: 'v', accuracy: 'a' }[panel.key]] || [];
   const makeAxis = (panel, height) => {
     let low = Infinity, high = -Infinity;
     const see = v => { if (v !== null && v !== undefined) { low = Math.min(low, v); high = Math.max(high, v); } };
@@ -167,9 +176,8 @@
         see((curve.max || curve.mean)[i]);
       });
       seeCurve(run.curves, run.curves[panel.key]);
-      if (panel.key !== 'loss') continue;
-      run.evals.v.forEach((v, i) => { if (inView(place(run, run.evals.t[i], run.evals.s[i]))) see(v); });
-      if (!many) seeCurve(run.lost, run.lost.loss);
+      evaluated(run, panel).forEach((v, i) => { if (inView(place(run, run.evals.t[i], run.evals.s[i]))) see(v); });
+      if (!many && panel.key === 'loss') seeCurve(run.lost, run.lost.loss);
     }
     if (!(low <= high) || (panel.zero && high <= 0)) [low, high] = [0, 1];
     const log = Boolean(panel.log) && low > 0 && high / low > 20;
@@ -241,15 +249,14 @@
         band(clip, points.map((p, i) => [p[0], curve.min[i], curve.max[i], p[2]]), axis, run.color);
       if (!(many && panel.smooth))
         line(clip, points, axis, { class: panel.smooth ? 'line thin' : 'line', stroke: run.color });
-      if (!panel.smooth) continue;
-      line(clip, c.smooth.map((v, i) => [points[i][0], v, c.start[i]]), axis, { class: 'line bold', stroke: run.color });
-      if (!many)
+      if (panel.smooth) line(clip, c.smooth.map((v, i) => [points[i][0], v, c.start[i]]), axis, { class: 'line bold', stroke: run.color });
+      if (!many && panel.smooth)
         line(clip, run.lost.loss.mean.map((v, i) => [placeBucket(run, run.lost, i), v, run.lost.start[i]]), axis, { class: 'lostline' });
-      run.evals.v.forEach((v, i) => {
+      evaluated(run, panel).forEach((v, i) => {
         const x = place(run, run.evals.t[i], run.evals.s[i]);
         if (v === null || !inView(x)) return;
         const dot = element('circle', { class: 'eval', cx: f1(px(x)), cy: f1(axis.py(v)), r: 4, fill: many ? run.color : 'var(--s1)' });
-        dot.append(element('title', {}, `held-out loss ${number(v)} after step ${run.evals.s[i]}`));
+        dot.append(element('title', {}, `held-out ${panel.key} ${number(v)} after step ${run.evals.s[i]}`));
         clip.append(dot);
       });
     }
@@ -339,6 +346,8 @@
     { key: 'starts', title: many ? 'Starts' : rows.shown.length ? 'Starts and nodes' : 'Starts',
       height: TOP + BOTTOM + ROW * (runs.length + rows.shown.length + (rows.more ? 1 : 0)) + (hasEvents ? 10 : 0), draw: drawStarts },
     { key: 'loss', title: 'Loss', unit: 'nats a target', height: 270, smooth: true, draw: drawCurves },
+    ...(runs.some(run => run.curves.accuracy)
+      ? [{ key: 'accuracy', title: 'Accuracy', unit: 'share of right answers', height: 150, draw: drawCurves }] : []),
     { key: 'lr', title: 'Learning rate', height: 110, zero: true, draw: drawCurves },
     { key: 'grad', title: 'Gradient norm', unit: 'before clipping', height: 150, log: true, draw: drawCurves },
     { key: 'speed', title: 'Throughput', unit: 'tokens/s', height: 150, zero: true, draw: drawCurves },
@@ -404,7 +413,7 @@
         return;
       }
       const curve = c[panel.key];
-      const value = i < 0 ? undefined : number(curve.mean[i]);
+      const value = i < 0 ? undefined : panel.key === 'loss' && curve.mean[i] === null ? 'nan' : number(curve.mean[i]);
       const extremes = i >= 0 && curve.min && curve.min[i] !== curve.max[i] ? ` (${number(curve.min[i])} to ${number(curve.max[i])})` : '';
       if (many) {
         entry(legend, run.color, run.name, i < 0 ? undefined : panel.smooth ? number(c.smooth[i]) : panel.bars ? number((curve.max || curve.mean)[i]) : value);
@@ -417,9 +426,10 @@
         }
         if (run.lost.t0.length) entry(legend, 'var(--bad)', 'lost in a crash');
       } else if (i >= 0) {
-        entry(legend, run.color, '', panel.bars ? number((curve.max || curve.mean)[i]) : value + extremes);
+        entry(legend, run.color, panel.key === 'accuracy' ? 'training' : '', panel.bars ? number((curve.max || curve.mean)[i]) : value + extremes);
       }
-      if (!many && curve.not_finite && i < 0) entry(legend, '', `not finite, not drawn: ${curve.not_finite}`);
+      if (!many && panel.key === 'accuracy' && evaluated(run, panel).some(v => v !== null)) entry(legend, 'var(--s1)', 'held-out');
+      if (!many && curve.not_finite && i < 0 && panel.key !== 'accuracy') entry(legend, '', `not finite, not drawn: ${curve.not_finite}`);
     });
   };
 

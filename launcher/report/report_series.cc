@@ -93,7 +93,7 @@ std::vector<double> RunningMean(Iterator begin, Iterator end, ReportCurve curve,
       sum = kept * sum + (1 - kept) * extent.Mean();
       weight = kept * weight + (1 - kept);
     }
-    means.push_back(weight > 0 ? sum / weight : std::nan(""));
+    means.push_back(extent.count > 0 && weight > 0 ? sum / weight : std::nan(""));
   }
   return means;
 }
@@ -108,10 +108,7 @@ std::vector<double> Smoothed(const std::vector<Bucket>& buckets, ReportCurve cur
   const std::vector<double> future = RunningMean(buckets.rbegin(), buckets.rend(), curve, keep);
   std::vector<double> smoothed;
   for (size_t i = 0; i < buckets.size(); ++i) {
-    const double after = future[buckets.size() - 1 - i];
-    smoothed.push_back(std::isnan(past[i]) ? after
-                       : std::isnan(after) ? past[i]
-                                           : (past[i] + after) / 2);
+    smoothed.push_back((past[i] + future[buckets.size() - 1 - i]) / 2);
   }
   return smoothed;
 }

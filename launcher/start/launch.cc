@@ -143,8 +143,13 @@ class Run {
     pace.Finish();
     for (const ledger::Straggler& straggler : pace.Stragglers())
       ANYORDER_RETURN_IF_ERROR(Record(straggler));
-    ANYORDER_RETURN_IF_ERROR(Record(ledger::Exit{
-        identity_.attempt, exit_status.ok() ? *exit_status : ExitStatusFor(exit_status.status())}));
+    ledger::Exit exit{identity_.attempt,
+                      exit_status.ok() ? *exit_status : ExitStatusFor(exit_status.status())};
+    if (exit.exit_status != kExitDone && exit.exit_status != kExitRequeue) {
+      exit.detail =
+          exit_status.ok() ? output.last_error() : std::string(exit_status.status().message());
+    }
+    ANYORDER_RETURN_IF_ERROR(Record(exit));
     return exit_status;
   }
 
@@ -234,6 +239,7 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
     ANYORDER_RETURN_IF_ERROR(kernels::CheckDevice(config.train.device));
   ANYORDER_ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options.resume));
   ANYORDER_RETURN_IF_ERROR(CheckResume(options.run_dir, resume));
+  ANYORDER_RETURN_IF_ERROR(CheckDivergence(RunDirectory(options.run_dir), config));
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<LaunchBackend> backend,
                             MakeLaunchBackend(options, config));
 

@@ -366,6 +366,38 @@ failed_start)
   (ulimit -v 1500000; launch "$name/large" --set model.ffn_dim=131072 >$name/log 2>&1); expect_status $? 74 "a model that does not fit: $(tail -n 3 $name/log)"
   [ "$(starts $name/large)" -eq 1 ] || fail "started again without memory" ;;
 
+# A rate that no step survives: not finished, said so everywhere, and nothing that was good is lost.
+diverged)
+  wild=(--set train.steps=12 --set optimizer.learning_rate=1e10 --set checkpoint.every=1)
+  launch "$name/run" "${wild[@]}" --ranks 2 >$name/log 2>&1; expect_status $? 93 "a run that diverged"
+  expect_text "the run diverged: steps [0-9]* to 12 were skipped" $name/log
+  expect_text "step [0-9]* COMMITTED.*; its weights are those of step [0-9]*" $name/log
+  expect_text "loss nan" $name/log
+  ! grep -q -- "-nan" $name/log || fail "a NaN has a sign: $(grep -m1 -- -nan $name/log)"
+  [ "$(starts $name/run)" -eq 1 ] || fail "it was started again"
+  trained=$(sed -n 's/.*"event":"stop".*"trained_step":\([0-9]*\),.*"reason":"diverged".*/\1/p' $name/run/ledger.jsonl)
+  [ -n "$trained" ] || fail "the ledger does not say it: $(tail -n 2 $name/run/ledger.jsonl)"
+  [ ! -e $name/run/checkpoints/$(printf step-%09d 12) ] || fail "the end was saved"
+  "$anyorder" status --run-dir $name/run >$name/status || fail "status"
+  expect_text "^state  *diverged" $name/status
+  expect_text "^error  *the run diverged" $name/status
+  expect_text "SUSPECT: only skipped steps follow" $name/status
+  "$anyorder" inspect "$(newest $name/run)" >$name/inspected || fail "inspect"
+  expect_text "^trained_step  *$trained$" $name/inspected
+  "$anyorder" report --run-dir $name/run >$name/page || fail "report"
+  expect_text '<span class="state diverged">' $name/run/report.html
+  "$anyorder" inspect $name/run --ledger >$name/audit || fail "inspect --ledger: $(cat $name/audit)"
+  # The same again would end the same way; with a lower rate it goes on from before.
+  expect_refused_in_a_line 93 "diverged after step $trained.*optimizer.learning_rate" launch "$name/run" "${wild[@]}"
+  launch "$name/run" "${wild[@]}" --set optimizer.learning_rate=0.001 --allow-schedule-change >$name/log2 2>&1
+  expect_status $? 0 "with another rate"
+  expect_text "checkpoint of step [0-9]* is set aside" $name/log2
+  [ -d $name/run/checkpoints/$(printf step-%09d 12) ] || fail "it was not finished"
+  "$anyorder" status --run-dir $name/run >$name/status || fail "status"
+  expect_text "^state  *finished" $name/status
+  ! grep -q SUSPECT $name/status || fail "a good checkpoint is called suspect"
+  "$anyorder" inspect $name/run --ledger >$name/audit || fail "inspect --ledger: $(cat $name/audit)" ;;
+
 exported)
   mkdir $name/hf.tmp && touch $name/hf.tmp/precious
   "$anyorder" export --run-dir reference --format hf --output $name/hf >$name/log 2>&1; expect_status $? 0 "export"

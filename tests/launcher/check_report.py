@@ -49,6 +49,7 @@ const look = name => {
       if (/NaN|Infinity|undefined/.test(e.getAttribute(a) || '')) faults.push(`${name}: <${e.localName} ${a}="${e.getAttribute(a).slice(0, 60)}">`);
   found[name] = {faults, panels: Object.fromEntries([...document.querySelectorAll('#charts svg[data-curve]')].map(s =>
     [s.dataset.curve, {points: +s.dataset.points, low: +s.dataset.low, high: +s.dataset.high, paths: s.querySelectorAll('path').length,
+      bold: [...s.querySelectorAll('path.bold')].map(p => p.getAttribute('d')),
       words: [...s.querySelectorAll('text')].map(t => t.firstChild.data), titles: [...s.querySelectorAll('title')].map(t => t.textContent),
       described: s.querySelector('desc').textContent}]))};
 };
@@ -142,7 +143,7 @@ def check_is_self_contained(text):
     assert not outside, outside
 
 
-def look(browser, page, width=1200):
+def look(browser, page, width=1200, panels=PANELS):
     text = page.read_text(encoding="utf-8")
     check_is_self_contained(text)
     probed = page.with_name("probed-" + page.name)
@@ -157,8 +158,8 @@ def look(browser, page, width=1200):
     assert "error" not in found, found["error"]
     for name in ("first", "read out", "zoomed", "active", "step", "clock"):
         assert not found[name]["faults"], f"{page.name}, {width} wide, {name}: {found[name]['faults'][:8]}"
-        assert list(found[name]["panels"]) == PANELS, found[name]["panels"].keys()
-    assert found["drawn"] == " ".join(PANELS) and not found["asked"], found
+        assert list(found[name]["panels"]) == panels, found[name]["panels"].keys()
+    assert found["drawn"] == " ".join(panels) and not found["asked"], found
     return found
 
 
@@ -220,13 +221,38 @@ def check_small(browser, folder):
     empty.end(65, 0, "bad data")
     write_report(folder / "none.html", empty.write())
     found = look(browser, folder / "none.html")
-    assert found["state"] == "stopped" and found["first"]["panels"]["loss"]["points"] == 0 and found["tiles"]["last loss"] == "none yet"
+    assert found["state"] == "failed" and found["first"]["panels"]["loss"]["points"] == 0 and found["tiles"]["last loss"] == "none yet"
     broken = Run(folder / "not finite", 30)
     broken.start(0, 2)
     broken.train(1, 30, loss=None, grad_norm=None)
     write_report(folder / "broken.html", broken.write())
     found = look(browser, folder / "broken.html")
-    assert found["first"]["panels"]["loss"]["points"] == 0 and found["tiles"]["last loss"] == "not a number"
+    assert found["first"]["panels"]["loss"]["points"] == 0 and found["tiles"]["last loss"] == "nan"
+
+
+def check_diverged(browser, folder):
+    """A classifier whose rate was absurd: gaps where the loss is no number, labels of axes that people can read, and accuracy."""
+    run = Run(folder / "diverged", 60)
+    run.start(0, 1)
+    run.train(1, 20, evaluate=10, lr=1e10, grad_norm=3.4e38, task_accuracy=0.5, eval_task_accuracy=0.75)
+    run.train(21, 40, lr=1e10, loss=None, grad_norm=None, task_accuracy=0.5, skipped=True)
+    run.train(41, 45, lr=4e10, task_accuracy=0.625)
+    run.train(46, 60, lr=1e10, loss=None, grad_norm=None, task_accuracy=0.5, skipped=True)
+    run.record("stop", attempt=1, step=60, trained_step=45, exit_status=93, may_restart=0, reason="diverged", detail="it diverged")
+    run.record("exit", attempt=1, exit_status=93)
+    write_report(folder / "diverged.html", run.write())
+    found = look(browser, folder / "diverged.html", panels=PANELS[:2] + ["accuracy"] + PANELS[2:])
+    panels = found["step"]["panels"]
+    [smooth] = panels["loss"]["bold"]
+    assert smooth.count("M") == 2 and smooth.count("L") == 19 + 4, smooth
+    assert max(float(x) for x in re.findall(r"[ML]([\d.]+)", smooth)) < 58 + 0.8 * 1120, "a line where there is no loss"
+    assert "4e10" in panels["lr"]["words"] and not [word for word in panels["lr"]["words"] if "e+" in word], panels["lr"]["words"]
+    assert panels["accuracy"]["points"] == 60 and "held-out accuracy 0.75 after step 20" in panels["accuracy"]["titles"], panels["accuracy"]
+    assert found["state"] == "diverged" and found["tiles"]["last loss"] == "nan"
+    assert found["tiles"]["accuracy"] == "0.5000, held-out 0.7500", found["tiles"]
+    # Beside a run that is no classifier.
+    write_report(folder / "mixed.html", run.directory, folder / "not finite")
+    look(browser, folder / "mixed.html", panels=PANELS[:2] + ["accuracy"] + PANELS[2:])
 
 
 def check_comparison(browser, folder):
@@ -259,6 +285,7 @@ def main():
         check_eventful(browser, folder)
         check_comparison(browser, folder)
         check_small(browser, folder)
+        check_diverged(browser, folder)
         check_long(browser, folder)
         check_refusals(folder)
     print("pages hold")

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/types/span.h"
 
 namespace anyorder {
 namespace {
@@ -34,30 +34,43 @@ double TickDistance(double span, int count) {
   return 10 * power;
 }
 
+// NaN without a finite loss.
+Point Mean(absl::Span<const Point> points) {
+  Point mean;
+  double finite = 0;
+  for (const Point& point : points) {
+    mean.step += point.step;
+    if (!std::isfinite(point.loss)) continue;
+    mean.loss += point.loss;
+    ++finite;
+  }
+  mean.step /= static_cast<double>(points.size());
+  mean.loss = finite > 0 ? mean.loss / finite : std::nan("");
+  return mean;
+}
+
 // At most `limit` points, each the mean of its neighbours.
 std::vector<Point> Thin(const std::vector<Point>& points, size_t limit) {
   const size_t group = (points.size() + limit - 1) / limit;
   if (group <= 1) return points;
   std::vector<Point> thin;
-  for (size_t begin = 0; begin < points.size(); begin += group) {
-    const size_t end = std::min(points.size(), begin + group);
-    Point mean;
-    for (size_t i = begin; i < end; ++i) {
-      mean.step += points[i].step / static_cast<double>(end - begin);
-      mean.loss += points[i].loss / static_cast<double>(end - begin);
-    }
-    thin.push_back(mean);
-  }
+  for (size_t begin = 0; begin < points.size(); begin += group)
+    thin.push_back(Mean(absl::MakeConstSpan(points).subspan(begin, group)));
   return thin;
 }
 
-// Exponential mean over about a twentieth of the points, without the bias of its start.
+// Exponential mean over about a twentieth of the points, without the bias of its start. A gap stays
+// one.
 std::vector<Point> Smooth(const std::vector<Point>& points) {
   const double keep = 1 - 1 / std::max(1.0, static_cast<double>(points.size()) / 20);
   std::vector<Point> smooth;
   double sum = 0;
   double weight = 0;
   for (const Point& point : points) {
+    if (std::isnan(point.loss)) {
+      smooth.push_back(point);
+      continue;
+    }
     sum = keep * sum + (1 - keep) * point.loss;
     weight = keep * weight + (1 - keep);
     smooth.push_back({point.step, weight > 0 ? sum / weight : point.loss});
@@ -65,12 +78,26 @@ std::vector<Point> Smooth(const std::vector<Point>& points) {
   return smooth;
 }
 
+// A line for each stretch without a gap. Each point stands there twice if it is alone, so that the
+// round ends of a line of no length are a dot.
 std::string Curve(const std::vector<Point>& points, const Axis& x, const Axis& y,
                   const char* style) {
-  std::string text = absl::StrCat("<polyline fill=\"none\" ", style, " points=\"");
-  for (const Point& point : points)
-    absl::StrAppendFormat(&text, "%.1f,%.1f ", x.Pixel(point.step), y.Pixel(point.loss));
-  return text + "\"/>\n";
+  std::string text;
+  const auto is_gap = [](const Point& point) { return std::isnan(point.loss); };
+  for (auto begin = points.begin(); begin != points.end();) {
+    const auto end = std::find_if(begin, points.end(), is_gap);
+    if (begin != end)
+      absl::StrAppend(&text, "<polyline fill=\"none\" stroke-linecap=\"round\" ", style,
+                      " points=\"");
+    for (auto point = begin; point != end; ++point) {
+      const std::string place =
+          absl::StrFormat("%.1f,%.1f ", x.Pixel(point->step), y.Pixel(point->loss));
+      absl::StrAppend(&text, place, end - begin == 1 ? place : "");
+    }
+    if (begin != end) absl::StrAppend(&text, "\"/>\n");
+    begin = end == points.end() ? end : end + 1;
+  }
+  return text;
 }
 
 std::string Text(double x, double y, const char* anchor, absl::string_view content) {
@@ -107,13 +134,10 @@ std::string Grid(const Axis& x, const Axis& y) {
 }  // namespace
 
 void LossCurve::Add(int64_t step, double loss) {
-  if (!std::isfinite(loss)) return;
-  sum_.step += static_cast<double>(step);
-  sum_.loss += loss;
-  if (++in_sum_ < group_) return;
-  const auto count = static_cast<double>(std::exchange(in_sum_, 0));
-  const Point sum = std::exchange(sum_, {});
-  points_.push_back({sum.step / count, sum.loss / count});
+  group_points_.push_back({static_cast<double>(step), loss});
+  if (static_cast<int64_t>(group_points_.size()) < group_) return;
+  points_.push_back(Mean(group_points_));
+  group_points_.clear();
   if (points_.size() < kMostPoints) return;
   group_ *= 2;
   points_ = Thin(points_, kMostPoints / 2);
@@ -121,8 +145,7 @@ void LossCurve::Add(int64_t step, double loss) {
 
 std::vector<LossCurve::Point> LossCurve::Points() const {
   std::vector<Point> points = points_;
-  const auto count = static_cast<double>(in_sum_);
-  if (in_sum_ > 0) points.push_back({sum_.step / count, sum_.loss / count});
+  if (!group_points_.empty()) points.push_back(Mean(group_points_));
   return points;
 }
 
@@ -130,13 +153,15 @@ std::string LossCurve::Plot(absl::string_view title) const {
   const std::vector<Point> points = Points();
   Axis x{0, 1, kLeft, kWidth - kRight};
   Axis y{0, 1, kHeight - kBottom, kTop};
-  if (!points.empty()) {
+  if (!points.empty()) x.high = std::max(1.0, points.back().step);
+  std::vector<Point> drawn = points;
+  std::erase_if(drawn, [](const Point& point) { return std::isnan(point.loss); });
+  if (!drawn.empty()) {
     const auto by_loss = [](const Point& a, const Point& b) { return a.loss < b.loss; };
-    const auto [low, high] = std::minmax_element(points.begin(), points.end(), by_loss);
+    const auto [low, high] = std::minmax_element(drawn.begin(), drawn.end(), by_loss);
     const double margin = std::max(0.05 * (high->loss - low->loss), 0.01);
     y.low = low->loss - margin;
     y.high = high->loss + margin;
-    x.high = std::max(1.0, points.back().step);
   }
   std::string svg = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "

@@ -23,7 +23,8 @@ class LossCurve {
     double loss = 0;
   };
 
-  // In the order of steps; a loss that is not finite is left out.
+  // In the order of steps. A loss that is not finite counts for no mean; where a point has no
+  // other, its loss is NaN, and the curve has a gap.
   void Add(int64_t step, double loss);
   // What was added, thinned.
   std::vector<Point> Points() const;
@@ -34,8 +35,7 @@ class LossCurve {
  private:
   std::vector<Point> points_;  // each the mean of group_ steps
   int64_t group_ = 1;
-  Point sum_;  // of the steps of a group that is not complete
-  int64_t in_sum_ = 0;
+  std::vector<Point> group_points_;  // steps of a group that is not complete
 };
 
 }  // namespace anyorder

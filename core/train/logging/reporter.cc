@@ -30,7 +30,6 @@ double Percentile99(std::vector<double> values) {
 
 constexpr char kNoTensorboard[] = "; this start writes no more for TensorBoard";
 constexpr absl::Duration kRedraw = absl::Milliseconds(200);
-constexpr absl::Duration kBetweenLines = absl::Seconds(3);
 
 }  // namespace
 
@@ -51,27 +50,35 @@ std::string Progress::Line(const StepMetrics& metrics, absl::Duration elapsed) c
   const absl::Duration per_step = done > 0 ? elapsed / done : absl::ZeroDuration();
   const absl::Duration left =
       absl::Trunc(per_step * (total_steps_ - metrics.step), absl::Seconds(1));
-  return absl::StrFormat("step %d/%d  loss %.4f  %.0f tokens/s  ETA %s", metrics.step, total_steps_,
-                         metrics.loss, metrics.tokens_per_second, absl::FormatDuration(left));
+  const double speed =
+      ms_ > 0 ? 1e3 * static_cast<double>(tokens_) / ms_ : metrics.tokens_per_second;
+  return absl::StrFormat("step %d/%d  loss %s%s  %.0f tokens/s  ETA %s", metrics.step, total_steps_,
+                         LossText(metrics.loss), AccuracyText(metrics.means), speed,
+                         absl::FormatDuration(left));
+}
+
+bool Progress::IsDue(int64_t step, absl::Time now) const {
+  if (step == total_steps_) return true;
+  if (on_terminal_) return now - last_shown_ >= kRedraw;
+  return step == first_step_ + 1 || step % log_every_ == 0;
 }
 
 void Progress::Update(const StepMetrics& metrics) {
   const absl::Time now = MonotonicNow();
-  const bool is_last = metrics.step == total_steps_;
+  tokens_ += metrics.tokens;
+  ms_ += metrics.step_ms;
+  if (!IsDue(metrics.step, now)) return;
   const std::string line = Line(metrics, now - started_);
   if (on_terminal_) {
-    if (!is_last && now - last_shown_ < kRedraw) return;
     // Erases what a longer line left behind.
     absl::FPrintF(stderr, "\r%s\033[K", line);
     line_is_open_ = true;
   } else {
-    const bool due =
-        now - last_shown_ >= kBetweenLines && (metrics.step - first_step_) % log_every_ == 0;
-    const bool overdue = now - last_shown_ >= 4 * kBetweenLines;
-    if (!is_last && !due && !overdue) return;
     Log(line);
   }
   last_shown_ = now;
+  tokens_ = 0;
+  ms_ = 0;
 }
 
 void Progress::Finish() {
@@ -89,6 +96,7 @@ Reporter::Reporter(const std::string& run_dir, const RunConfig& config, const St
       metrics_(std::move(metrics)),
       ledger_(std::move(ledger)),
       progress_(start.step, config.train.steps, start.on_terminal, config.train.log_every),
+      trained_step_(start.trained_step),
       recorded_step_(start.step) {}
 
 absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_dir,
@@ -119,6 +127,11 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
 
 void Reporter::Step(const StepMetrics& metrics) {
   curve_.Add(metrics.step, metrics.loss);
+  if (metrics.skipped) {
+    skipped_after_[metrics.step] = trained_step_;
+  } else {
+    trained_step_ = metrics.step;
+  }
   stop_budget_.AddStep(metrics.step_ms);
   progress_.Update(metrics);
   const absl::Status written = metrics_.Append(metrics);
@@ -133,6 +146,7 @@ void Reporter::Step(const StepMetrics& metrics) {
                      {"train/learning_rate", metrics.lr},
                      {"train/grad_norm", metrics.grad_norm},
                      {"speed/tokens_per_second", metrics.tokens_per_second},
+                     {"speed/tokens_per_second_per_device", metrics.tokens_per_second_per_device},
                      {"time/compute_ms", metrics.compute_ms},
                      {"time/reduce_ms", metrics.reduce_ms},
                      {"time/optimizer_ms", metrics.optimizer_ms},
@@ -140,6 +154,7 @@ void Reporter::Step(const StepMetrics& metrics) {
                      {"time/ckpt_stall_ms", metrics.ckpt_stall_ms}};
   for (const NamedMean& mean : metrics.means)
     scalars.emplace_back(absl::StrCat("train/", mean.name), mean.value);
+  if (metrics.mfu > 0) scalars.emplace_back("speed/mfu", metrics.mfu);
   WriteTensorboard(metrics.step, scalars);
 }
 
@@ -170,7 +185,8 @@ absl::Status Reporter::Incident(ledger::Event event, const std::string& warning)
 
 void Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_out) {
   progress_.Finish();
-  Log(absl::StrCat("step ", step, " held-out loss ", held_out.loss));
+  Log(absl::StrCat("step ", step, " held-out loss ", LossText(held_out.loss),
+                   AccuracyText(held_out.means)));
   Scalars scalars = {{"time/eval_ms", held_out.ms}};
   if (!std::isnan(held_out.loss)) scalars.emplace_back("eval/loss", held_out.loss);
   for (const NamedMean& mean : held_out.means) {
@@ -200,12 +216,18 @@ absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events) {
     if (event.state != ckpt::SaveState::kCommitted) continue;
     progress_.Finish();
     stop_budget_.AddCommit(event.seconds_to_commit);
-    Log(absl::StrFormat("step %d COMMITTED, %d KiB; a stop needs up to %.1f s", event.step,
-                        event.bytes >> 10, stop_budget_.Seconds()));
+    const auto skipped = skipped_after_.find(event.step);
+    const bool is_skipped = skipped != skipped_after_.end();
+    Log(absl::StrFormat("step %d COMMITTED, %d KiB; a stop needs up to %.1f s%s", event.step,
+                        event.bytes >> 10, stop_budget_.Seconds(),
+                        is_skipped ? absl::StrCat("; its weights are those of step ",
+                                                  skipped->second, ": later ones were skipped")
+                                   : ""));
     ANYORDER_RETURN_IF_ERROR(RecordTrained());
     ANYORDER_RETURN_IF_ERROR(
         Record(ledger::Commit{start_.attempt, event.step, event.generation,
-                              static_cast<int64_t>(std::ceil(stop_budget_.Seconds()))}));
+                              static_cast<int64_t>(std::ceil(stop_budget_.Seconds())),
+                              is_skipped ? skipped->second : -1}));
     DrawLoss();
   }
   return absl::OkStatus();

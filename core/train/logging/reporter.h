@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,8 +47,8 @@ class StopBudget {
 // The live line of a training run: step, loss, tokens a second, time to go.
 class Progress {
  public:
-  // `on_terminal`: one line that is redrawn; otherwise a line every few seconds, and at least every
-  // `log_every` steps that take longer than that.
+  // `on_terminal`: one line that is redrawn; otherwise a line of the first step, of each step that
+  // `log_every` divides, and of the last.
   Progress(int64_t first_step, int64_t total_steps, bool on_terminal, int64_t log_every);
 
   // Writes to stderr when it is time to.
@@ -55,16 +56,22 @@ class Progress {
   // Ends a redrawn line, so that other output starts on a fresh one.
   void Finish();
 
-  // "step 120/400  loss 6.1234  5210 tokens/s  ETA 1m20s"
+  // "step 120/400  loss 6.1234  5210 tokens/s  ETA 1m20s"; tokens a second over the steps since the
+  // line before.
   std::string Line(const StepMetrics& metrics, absl::Duration elapsed) const;
 
  private:
+  bool IsDue(int64_t step, absl::Time now) const;
+
   const int64_t first_step_;
   const int64_t total_steps_;
   const bool on_terminal_;
   const int64_t log_every_;
   const absl::Time started_;
   absl::Time last_shown_ = absl::InfinitePast();
+  // Since then.
+  int64_t tokens_ = 0;
+  double ms_ = 0;
   bool line_is_open_ = false;
 };
 
@@ -74,8 +81,9 @@ class Reporter {
     std::string run_id;
     int64_t attempt = 0;
     int ranks = 0;
-    int64_t step = 0;        // steps that are already trained
-    std::string checkpoint;  // where they came from; "" for a fresh start
+    int64_t step = 0;          // steps that are already trained
+    int64_t trained_step = 0;  // the last of them that changed the weights
+    std::string checkpoint;    // where they came from; "" for a fresh start
     std::string dataset_digest;
     bool on_terminal = false;
   };
@@ -118,9 +126,11 @@ class Reporter {
   Ledger ledger_;
   absl::Status ledger_fault_;  // of the first record that is missing: no later one may follow it
   Progress progress_;
-  StopBudget stop_budget_;     // of this start
-  LossCurve curve_;            // the whole run's
-  int64_t recorded_step_ = 0;  // the ledger's `trained` records reach to here
+  StopBudget stop_budget_;                    // of this start
+  LossCurve curve_;                           // the whole run's
+  int64_t trained_step_ = 0;                  // the last that changed the weights
+  std::map<int64_t, int64_t> skipped_after_;  // by step that was skipped: trained_step_ then
+  int64_t recorded_step_ = 0;                 // the ledger's `trained` records reach to here
 };
 
 }  // namespace anyorder

@@ -82,6 +82,7 @@ AnomalyAction AnomalyPolicy::ActionFor(Anomaly anomaly) const {
 
 void AnomalyPolicy::CountTrained(double loss, double grad_norm) {
   state_.skipped_in_a_row = 0;
+  last_ = Anomaly::kNone;
   ++state_.trained_steps;
   const double weight =
       1 / static_cast<double>(std::min(state_.trained_steps, config_.spike_window));
@@ -89,13 +90,33 @@ void AnomalyPolicy::CountTrained(double loss, double grad_norm) {
   Follow(state_.grad_norm, grad_norm, weight);
 }
 
+void AnomalyPolicy::CountSkipped(Anomaly anomaly, bool is_finite) {
+  ++state_.skipped_in_a_row;
+  last_ = is_finite ? anomaly : Anomaly::kNonfinite;
+}
+
 absl::Status AnomalyPolicy::CheckProgress(int64_t step) const {
   if (state_.skipped_in_a_row < config_.max_skipped_in_a_row) return absl::OkStatus();
-  return Aborted(
-      state_.skipped_in_a_row,
-      " steps in a row were skipped (anomaly.max_skipped_in_a_row), the last is step ", step,
-      "; the 'skipped' lines of ledger.jsonl say why; lower the learning rate or resume from an "
-      "older checkpoint");
+  return Diverged(step, ", as many as anomaly.max_skipped_in_a_row allows");
+}
+
+absl::Status AnomalyPolicy::CheckEnd(int64_t step) const {
+  if (state_.skipped_in_a_row == 0 || last_ == Anomaly::kRolledBack) return absl::OkStatus();
+  // One jump in the last step says nothing about the weights.
+  const bool is_lost = last_ == Anomaly::kNonfinite || state_.skipped_in_a_row > 1;
+  return is_lost ? Diverged(step, ", to the last") : absl::OkStatus();
+}
+
+absl::Status AnomalyPolicy::Diverged(int64_t step, absl::string_view limit) const {
+  const int64_t first = step - state_.skipped_in_a_row + 1;
+  return Aborted("the run diverged: ",
+                 first == step ? absl::StrCat("step ", step, " was")
+                               : absl::StrCat("steps ", first, " to ", step, " were"),
+                 " skipped", limit,
+                 "; it is not finished, and this state is not saved; the 'skipped' lines of "
+                 "ledger.jsonl say why; to resume from the newest good checkpoint, or to begin "
+                 "again where there is none, launch with a lower rate: --allow-schedule-change "
+                 "--set optimizer.learning_rate=X");
 }
 
 SkippedSteps AnomalyPolicy::RollbackFrom(int64_t step) const {

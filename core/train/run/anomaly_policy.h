@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 #include "core/base/fields.h"
 #include "core/config/model_config.h"
@@ -123,23 +124,30 @@ class AnomalyPolicy {
   // What the configuration says about it. kRolledBack is skipped.
   AnomalyAction ActionFor(Anomaly anomaly) const;
 
-  // The step was trained on, or skipped.
+  // The step was trained on, or skipped: because of `anomaly`, and whether its loss or norm was not
+  // finite.
   void CountTrained(double loss, double grad_norm);
-  void CountSkipped() { ++state_.skipped_in_a_row; }
+  void CountSkipped(Anomaly anomaly, bool is_finite);
 
-  // Aborted if so many steps in a row were skipped that another one is no use.
+  // Aborted if so many steps in a row, the last of them `step`, were skipped that another one is no
+  // use.
   absl::Status CheckProgress(int64_t step) const;
+  // Aborted if the run cannot be called finished with step `step`, its last: because that was not
+  // finite, or because it and the one before were skipped, unless a rollback held them back.
+  absl::Status CheckEnd(int64_t step) const;
   // What a rollback because of `step` holds back.
   SkippedSteps RollbackFrom(int64_t step) const;
 
  private:
   bool IsSkipScheduled(int64_t step) const;
+  absl::Status Diverged(int64_t step, absl::string_view limit) const;
   bool KnowsSpikes() const { return state_.trained_steps >= config_.spike_window; }
   // The largest value that is no spike.
   double SpikeLimit(const RunningSpread& spread) const;
 
   const AnomalyConfig& config_;
   AnomalyState state_;
+  Anomaly last_ = Anomaly::kNone;  // why the last step of this start was skipped
   std::vector<SkippedSteps> scheduled_skips_;
 };
 

@@ -3,8 +3,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
 
@@ -41,6 +43,28 @@ kernels::BackendOptions RankBackendOptions(const RunConfig& config, const std::s
 
 std::string DeviceName(const kernels::Backend& backend) {
   return backend.is_host_memory() ? "cpu" : backend.name();
+}
+
+double DevicePeakFlops(absl::string_view device, DType dtype) {
+  struct Peak {
+    const char* words;  // of the name; of several that fit the first counts
+    double bf16;        // TFLOP/s of tensor cores, without sparsity
+    double fp32;        // of the other cores: products of fp32 use no TF32
+  };
+  static constexpr Peak kPeaks[] = {
+      {"B200", 2250, 75},    {"H200 NVL", 835, 60},   {"H200", 989, 67},     {"GH200", 989, 67},
+      {"H100 NVL", 835, 60}, {"H100 PCIe", 756, 51},  {"H100", 989, 67},     {"A100", 312, 19.5},
+      {"L40S", 362, 91.6},   {"L40", 181, 90.5},      {"L4", 121, 30.3},     {"A40", 150, 37.4},
+      {"A10", 125, 31.2},    {"RTX 4090", 165, 82.6}, {"RTX 3090", 71, 35.6}};
+  const std::vector<absl::string_view> name = absl::StrSplit(device, absl::ByAnyChar(" -(,"));
+  for (const Peak& peak : kPeaks) {
+    const std::vector<absl::string_view> words = absl::StrSplit(peak.words, ' ');
+    const bool fits = std::all_of(words.begin(), words.end(), [&](absl::string_view word) {
+      return std::find(name.begin(), name.end(), word) != name.end();
+    });
+    if (fits) return 1e12 * (dtype == DType::kBFloat16 ? peak.bf16 : peak.fp32);
+  }
+  return 0;
 }
 
 absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicator& communicator) {

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
+#include "core/base/tensor.h"
 #include "core/train/run/run_config.h"
 #include "dist/communicator.h"
 #include "kernels/backend.h"
@@ -26,6 +28,10 @@ kernels::BackendOptions RankBackendOptions(const RunConfig& config, const std::s
 
 // "cpu", or a GPU's name and chip: runs on equal ones have equal bits.
 std::string DeviceName(const kernels::Backend& backend);
+
+// What a device does at most, in FLOP/s of dense matrix products of `dtype`, by the name that
+// DeviceName has for it; 0 if this program does not know it, as for every CPU.
+double DevicePeakFlops(absl::string_view device, DType dtype);
 
 // Collective. FailedPrecondition, on all ranks, naming the first rank whose device is another than
 // rank 0's: the ranks would wait for the slowest, and their copies of the weights could drift

@@ -43,6 +43,7 @@ void VisitMembers(Event& event, Visitor visit) {
   ANYORDER_VISIT(last_step);
   ANYORDER_VISIT(generation);
   ANYORDER_VISIT(stop_seconds);
+  ANYORDER_VISIT(trained_step);
   ANYORDER_VISIT(exit_status);
   ANYORDER_VISIT(may_restart);
   ANYORDER_VISIT(rank);
@@ -214,18 +215,35 @@ int64_t LedgerRecord::attempt() const {
 
 LedgerSummary Summarize(const std::vector<LedgerRecord>& records) {
   LedgerSummary summary;
+  bool has_diverged = false;
   for (const LedgerRecord& record : records) {
     if (const auto* created = record.As<ledger::Created>()) summary.run_id = created->run_id;
     if (const auto* start = record.As<ledger::Start>())
       summary.attempts = std::max(summary.attempts, start->attempt);
-    if (const auto* train = record.As<ledger::Train>())
+    if (const auto* stop = record.As<ledger::Stop>()) has_diverged = stop->has_diverged();
+    if (const auto* train = record.As<ledger::Train>()) {
       if (!train->dataset_digest.empty()) summary.dataset_digest = train->dataset_digest;
+      if (std::exchange(has_diverged, false) && train->step == 0) {
+        summary.has_begun_again = true;
+        summary.committed_step = -1;
+      }
+    }
     if (const auto* commit = record.As<ledger::Commit>()) {
+      summary.has_begun_again = false;
       summary.committed_step = std::max(summary.committed_step, commit->step);
       if (commit->stop_seconds >= 0) summary.stop_seconds = commit->stop_seconds;
     }
   }
   return summary;
+}
+
+const ledger::Stop* FindDivergedStop(const std::vector<LedgerRecord>& records) {
+  for (auto record = records.rbegin(); record != records.rend(); ++record) {
+    if (record->As<ledger::Train>() != nullptr) return nullptr;
+    const auto* stop = record->As<ledger::Stop>();
+    if (stop != nullptr) return stop->has_diverged() ? stop : nullptr;
+  }
+  return nullptr;
 }
 
 }  // namespace anyorder

@@ -87,6 +87,8 @@ struct Commit {
   int64_t step = -1;
   int64_t generation = -1;
   int64_t stop_seconds = -1;  // how long a stop may take, as measured until then (StopBudget)
+  // The last step that changed the weights, where those after it were skipped.
+  int64_t trained_step = -1;
 };
 
 // The samples (step, 0) to (step, lanes - 1) changed no weights.
@@ -126,8 +128,15 @@ struct Stop {
   int64_t attempt = -1;
   int64_t step = -1;
   int64_t exit_status = -1;
-  int64_t may_restart = -1;  // 0 if another start would end the same way
+  int64_t may_restart = -1;   // 0 if another start would end the same way
+  int64_t trained_step = -1;  // of a run that diverged: the last that changed the weights
+  std::string reason;         // kDiverged, or empty
   std::string detail;
+
+  // All steps after trained_step were skipped: what a checkpoint of it or of a later step holds is
+  // of no use.
+  static constexpr char kDiverged[] = "diverged";
+  bool has_diverged() const { return reason == kDiverged; }
 };
 
 // The launcher has seen the ranks of a start end.
@@ -135,6 +144,7 @@ struct Exit {
   static constexpr char kName[] = "exit";
   int64_t attempt = -1;
   int64_t exit_status = -1;
+  std::string detail;  // the last error that was printed, if it was no requested end
 };
 
 using Event = std::variant<Created, Imported, Start, Train, Schedule, Reconfigured, Trained, Commit,
@@ -175,10 +185,16 @@ absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path);
 struct LedgerSummary {
   std::string run_id;
   int64_t attempts = 0;         // starts so far
-  int64_t committed_step = -1;  // highest; -1: never committed
-  int64_t stop_seconds = -1;    // of the last commit that says it
-  std::string dataset_digest;   // of what the last start trained on; "": never trained
+  int64_t committed_step = -1;  // highest; -1: never committed, or all of it came to nothing
+  // Nothing was committed since a start began at step 0 again, because the one before had diverged
+  // without a good checkpoint.
+  bool has_begun_again = false;
+  int64_t stop_seconds = -1;   // of the last commit that says it
+  std::string dataset_digest;  // of what the last start trained on; "": never trained
 };
 LedgerSummary Summarize(const std::vector<LedgerRecord>& records);
+
+// How the run diverged in its last start that trained; null if it did not.
+const ledger::Stop* FindDivergedStop(const std::vector<LedgerRecord>& records);
 
 }  // namespace anyorder

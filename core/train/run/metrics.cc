@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 
 #include "core/base/file_system.h"
@@ -32,6 +33,7 @@ void VisitStep(Metrics& metrics, Visitor visit) {
   visit("lr", metrics.lr);
   visit("grad_norm", metrics.grad_norm);
   visit("tokens_per_second", metrics.tokens_per_second);
+  visit("tokens_per_second_per_device", metrics.tokens_per_second_per_device);
   visit("data_wait_ms", metrics.data_wait_ms);
   visit("ckpt_stall_ms", metrics.ckpt_stall_ms);
   visit("step_ms", metrics.step_ms);
@@ -46,6 +48,9 @@ void VisitStep(Metrics& metrics, Visitor visit) {
   visit("peak_rss_bytes", metrics.peak_rss_bytes);
   visit("time", metrics.time);
 }
+
+// Only there if a peak is known.
+constexpr char kMfu[] = "mfu";
 
 // Members of an evaluation begin with kHeldOut.
 constexpr absl::string_view kHeldOut = "eval_";
@@ -79,6 +84,7 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
     json.erase(it);
   };
   VisitStep(metrics, read);
+  read(kMfu, metrics.mfu);
   if (json.contains("eval_loss")) VisitHeldOut(metrics.held_out.emplace(), read, [] {});
   // The names of all others are the heads'.
   for (const auto& [key, value] : json.items()) {
@@ -95,6 +101,24 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
 
 }  // namespace
 
+std::string LossText(double loss) {
+  return std::isnan(loss) ? "nan" : absl::StrFormat("%.4f", loss);
+}
+
+bool IsAccuracy(absl::string_view name) { return absl::EndsWith(name, "accuracy"); }
+
+std::string AccuracyText(const std::vector<NamedMean>& means) {
+  std::string text;
+  for (const NamedMean& mean : means) {
+    if (!IsAccuracy(mean.name)) continue;
+    // The task's is what the run is for.
+    absl::string_view name = mean.name;
+    if (name == "task_accuracy") name = "accuracy";
+    absl::StrAppend(&text, ", ", name, " ", LossText(mean.value));
+  }
+  return text;
+}
+
 absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path) {
   ANYORDER_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
   return MetricsLog(std::move(file));
@@ -105,6 +129,7 @@ absl::Status MetricsLog::Append(StepMetrics metrics) {
   Json json;
   const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
   VisitStep(metrics, write);
+  if (metrics.mfu > 0) json[kMfu] = metrics.mfu;
   for (const NamedMean& mean : metrics.means) json[mean.name] = mean.value;
   if (metrics.held_out) {
     VisitHeldOut(*metrics.held_out, write, [&] {

@@ -26,6 +26,15 @@ struct NamedMean {
   double value = 0;
 };
 
+// "6.1234"; "nan" for every NaN, which printf would give a sign.
+std::string LossText(double loss);
+
+// ", accuracy 0.8125" of each share of right answers among `means`, "" for none: a classifier's is
+// what its user looks for.
+std::string AccuracyText(const std::vector<NamedMean>& means);
+// Whether a figure of this name is one.
+bool IsAccuracy(absl::string_view name);
+
 // Held-out loss after a step, in nats a target.
 struct HeldOutMetrics {
   double loss = 0;
@@ -47,6 +56,10 @@ struct StepMetrics {
   bool skipped = false;  // something was not finite: weights and memory are as before
   std::string samples;   // data::StepDigest of what all lanes read
   double tokens_per_second = 0;
+  // The same for each rank's device, and the share that the step's arithmetic has of what the
+  // devices could do at most (run/device.h); 0: no peak is known.
+  double tokens_per_second_per_device = 0;
+  double mfu = 0;
   // Rank 0's wall time of the step and its parts, in ms. On a device a step ends when its norm is
   // known: what is left of the update by then is in the next step's time.
   double step_ms = 0;

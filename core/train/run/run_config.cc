@@ -25,7 +25,7 @@ bool DecidesResult(absl::string_view section, absl::string_view key) {
   }
   if (section == "dist") return key == "reduction";
   // Devices, like [kernels], differ in rounding only, and a log line says when they change.
-  if (key == "device") return false;
+  if (key == "device" || key == "device_peak_tflops") return false;
   // Which weights a run began with stands in its ledger, by their digest; where they lie may
   // change.
   return key != "log_every" && key != "prefetch_steps" && key != "init_from";

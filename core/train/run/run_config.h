@@ -62,6 +62,7 @@ struct TrainConfig {
   int64_t log_every = 10;
   std::string init_from;
   kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
+  double device_peak_tflops = 0;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -81,7 +82,9 @@ struct TrainConfig {
     visit("prefetch_steps", self.prefetch_steps, "Steps of data prepared ahead of the trainer.",
           AtLeast(1, "steps"));
     visit("log_every", self.log_every,
-          "Steps between progress lines where the output is not a terminal.", AtLeast(1, "steps"));
+          "Where the output is not a terminal, a progress line for each step that this divides, "
+          "and for the first and last.",
+          AtLeast(1, "steps"));
     visit("init_from", self.init_from,
           "Initial weights: a checkpoint, or a run directory for its newest one; empty: random "
           "initialisation.");
@@ -89,6 +92,10 @@ struct TrainConfig {
         "device", self.device,
         "Device that computes; \"auto\" takes a GPU where the build has CUDA and one is usable. A "
         "run resumed on another kind of device is not bitwise identical.");
+    visit("device_peak_tflops", self.device_peak_tflops,
+          "Peak of each rank's device in TFLOP/s, for \"mfu\" in the metrics; 0: that of a known "
+          "GPU, and no mfu on other devices.",
+          AtLeast(0, "TFLOP/s"));
   }
   // 0 for sizes that Validate refuses.
   int64_t num_microbatches() const {

@@ -12,6 +12,7 @@
 
 #include "ckpt/protocol.h"
 #include "ckpt/reader.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/ledger.h"
@@ -111,9 +112,59 @@ absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
   return mode == ResumeMode::kRequired ? NothingToResume(run_dir) : absl::OkStatus();
 }
 
+absl::Status CheckDivergence(const RunDirectory& paths, const RunConfig& now) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  const ledger::Stop* const end = FindDivergedStop(records);
+  // Behind a later start, which got no further, stand settings that were not tried.
+  if (end == nullptr || Summarize(records).attempts > end->attempt) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
+  RunConfig same_policy = now;
+  same_policy.anomaly = started.anomaly;
+  if (!CheckSameRun(started, now).ok() || same_policy.ToText() != now.ToText())
+    return absl::OkStatus();
+  return Aborted("the run diverged after step ", end->trained_step,
+                 ", and with the same settings it would do so again; resume it from its newest "
+                 "good checkpoint with a lower rate (--allow-schedule-change --set "
+                 "optimizer.learning_rate=X, it was ",
+                 now.optimizer.learning_rate, "), or with another [anomaly]");
+}
+
+namespace {
+
+// The weights of `trained_step` were no good, and neither is a checkpoint that has them; the steps
+// of those come again. Imported weights, of step 0, stay whatever became of them.
+absl::Status SetAsideDiverged(const std::string& run_dir, int64_t trained_step, ResumeMode mode) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> all,
+                            ckpt::ListCheckpoints(run_dir));
+  const auto is_good = [trained_step](const ckpt::CheckpointInfo& checkpoint) {
+    return checkpoint.step < std::max<int64_t>(trained_step, 1);
+  };
+  const bool has_good = std::any_of(all.begin(), all.end(), is_good);
+  if (!has_good && mode == ResumeMode::kRequired) return NothingToResume(run_dir);
+  for (const ckpt::CheckpointInfo& checkpoint : all) {
+    if (is_good(checkpoint)) continue;
+    LogWarning(absl::StrCat("the run diverged after step ", trained_step,
+                            "; its checkpoint of step ", checkpoint.step, " is set aside"));
+    ANYORDER_RETURN_IF_ERROR(ckpt::Quarantine(checkpoint.directory, checkpoint.generation));
+  }
+  if (!has_good) LogWarning("there is no checkpoint from before; starting at step 0 again");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode) {
   ANYORDER_RETURN_IF_ERROR(CheckResume(run_dir, mode));
   if (mode == ResumeMode::kNever) return std::string();
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
+                            ReadLedger(RunDirectory(run_dir).ledger));
+  const ledger::Stop* const diverged = FindDivergedStop(records);
+  if (diverged != nullptr)
+    ANYORDER_RETURN_IF_ERROR(SetAsideDiverged(run_dir, diverged->trained_step, mode));
+  if (diverged != nullptr || Summarize(records).has_begun_again) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> left, ckpt::ListSteps(run_dir));
+    if (left.empty()) return std::string();
+  }
   absl::StatusOr<std::string> newest = ckpt::FindNewest(run_dir, /*quarantine_bad=*/true);
   if (!absl::IsNotFound(newest.status())) return newest;
   return mode == ResumeMode::kRequired ? absl::StatusOr<std::string>(NothingToResume(run_dir))
@@ -126,6 +177,7 @@ std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayo
   OrderedJson json = {{"step", metadata.step},
                       {"skipped_steps", metadata.skipped_steps},
                       {"anomaly", AnomalyJson(metadata.anomaly)},
+                      {"unproven", metadata.anomaly.skipped_in_a_row > 0},
                       {"world_size", metadata.world_size},
                       {"device", metadata.device},
                       {"config_digest", metadata.config_digest},

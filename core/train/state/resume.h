@@ -33,10 +33,15 @@ absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text);
 //   DataLoss: the ledger knows of commits and no checkpoint is there.
 absl::Status CheckResume(const std::string& run_dir, ResumeMode mode);
 
+// Aborted if the run diverged (ledger::Stop) and `now`, whose schedule may have changed, would let
+// the same happen again: neither what decides the result nor [anomaly] differs.
+absl::Status CheckDivergence(const RunDirectory& paths, const RunConfig& now);
+
 // The directory to load, "" for step 0. Its payload is not read: the ranks verify it as they load
 // it (Trainer::LoadNewestGood), and set a damaged one aside. Those without a good manifest are set
-// aside here. Errors: those of CheckResume; DataLoss if none is left. One rank calls it and tells
-// the others.
+// aside here, and after a run that diverged those with no trained step behind them, with a warning:
+// it goes on from the newest before those, or begins again. Errors: those of CheckResume; DataLoss
+// if none is left. One rank calls it and tells the others.
 absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode);
 
 // How far a run has come, for what a start may still change of it.

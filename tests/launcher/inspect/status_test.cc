@@ -94,6 +94,92 @@ TEST(StatusFacts, TheTimeOfAKilledStartGoesToItsLastStep) {
   EXPECT_EQ(facts.training, absl::Milliseconds(900));
 }
 
+// A launcher that prepares a start, on Slurm for minutes, has the run; the time since the last one
+// is none of a start's.
+TEST_F(JoinedStatus, TimeBeforeTheNextStartIsInNone) {
+  Scontrol(absl::StrCat("echo '", kRunning, "'"));
+  run_.Step(1, 1, 1000);
+  ckpt::LeaseOwner owner;
+  owner.run_id = "r";
+  owner.machine = "another";
+  owner.job = "42";
+  owner.attempt = 2;
+  std::filesystem::create_directories(run_.path() + "/.launch");
+  const auto lease =
+      ckpt::Lease::Acquire(FileSystem::Posix(), run_.path() + "/.launch", owner, absl::Seconds(1));
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_EQ(Collect().state, "running");
+  EXPECT_EQ(Collect().wall, absl::Seconds(1));
+  run_.Record("exit", 1200, R"("attempt":1,"exit_status":74)");
+  EXPECT_EQ(Collect().wall, absl::Milliseconds(1200));
+  run_.Record("start", 2000, R"("attempt":2,"ranks":1)");
+  EXPECT_GT(Collect().wall, absl::Hours(24));
+}
+
+// How each kind of end is called, and what the screen says about it.
+TEST(Status, TheEndOfARunHasAStateAndItsError) {
+  struct End {
+    const char* stop;  // members behind the attempt; null: none was recorded
+    const char* exit;
+    int64_t steps;
+    const char* state;
+    const char* error;
+  };
+  const End ends[] = {
+      {R"("step":3,"exit_status":0,"detail":"finished")", R"("exit_status":0)", 3, "finished", ""},
+      {R"("step":3,"exit_status":0,"detail":"finished")", R"("exit_status":0)", 9, "stopped", ""},
+      {R"("step":3,"exit_status":75,"detail":"signal 15")", R"("exit_status":75)", 9, "stopped",
+       ""},
+      {nullptr, nullptr, 9, "stopped", ""},
+      {R"("step":3,"exit_status":74,"detail":"disk full")", R"("exit_status":74)", 3, "failed",
+       "disk full"},
+      {nullptr, R"("exit_status":137,"detail":"no memory left")", 9, "failed", "no memory left"},
+      {nullptr, R"("exit_status":139)", 9, "failed", "the ranks ended with status 139"},
+      {R"("step":3,"trained_step":1,"exit_status":93,"reason":"diverged","detail":"it diverged")",
+       R"("exit_status":93)", 3, "diverged", "it diverged"}};
+  for (const End& end : ends) {
+    SCOPED_TRACE(::testing::Message() << end.state << " " << end.error);
+    WrittenRun run;
+    run.Record("created", 0, R"("run_id":"r")");
+    run.Record("start", 0, R"("run_id":"r","attempt":1,"ranks":1)");
+    for (int64_t step = 1; step <= 3; ++step)
+      run.Step(step, 1, 100 * step, step > 1 ? R"(,"skipped":true)" : "");
+    if (end.stop != nullptr) run.Record("stop", 400, absl::StrCat(R"("attempt":1,)", end.stop));
+    if (end.exit != nullptr) run.Record("exit", 500, absl::StrCat(R"("attempt":1,)", end.exit));
+    const RunEnd found =
+        FindRunEnd(ReadLedger(run.path() + "/ledger.jsonl").value(), end.steps <= 3);
+    EXPECT_EQ(found.state, end.state);
+    EXPECT_THAT(found.error, HasSubstr(end.error));
+    const StatusFacts facts = StatusCollector(run.path()).Collect().value();
+    EXPECT_TRUE(facts.IsSuspect(1));
+    EXPECT_TRUE(facts.IsSuspect(3));
+    EXPECT_FALSE(facts.IsSuspect(0));
+    if (*end.error == '\0') continue;
+    EXPECT_THAT(StatusScreen(facts), HasSubstr(absl::StrCat("error        ", found.error)));
+    EXPECT_THAT(StatusLine(facts), HasSubstr(found.error));
+    EXPECT_THAT(StatusJsonLine(facts), HasSubstr(absl::StrCat(R"("error":")", end.error)));
+  }
+}
+
+// Of the last steps, by the time they took; and a run that does not run loses nothing in a crash.
+TEST(Status, SpeedIsThatOfTheLastSteps) {
+  WrittenRun run;
+  run.Record("created", 0, R"("run_id":"r")");
+  run.Record("start", 0, R"("run_id":"r","attempt":1,"ranks":2)");
+  run.Step(1, 1, 100, R"(,"tokens_per_second":1000,"step_ms":100,"mfu":0.5)");
+  run.Step(2, 1, 200,
+           R"(,"tokens_per_second":200,"step_ms":300,"tokens_per_second_per_device":100,)"
+           R"("task_accuracy":0.25,"eval_loss":2,"eval_task_accuracy":0.75)");
+  const StatusFacts facts = StatusCollector(run.path()).Collect().value();
+  EXPECT_DOUBLE_EQ(facts.tokens_per_second, (100 + 60) / 0.4);
+  const std::string screen = StatusScreen(facts);
+  EXPECT_THAT(screen, HasSubstr("400 tokens/s (75 a device), MFU 12.5 %"));
+  EXPECT_THAT(screen, HasSubstr("3.9980, accuracy 0.2500"));
+  EXPECT_THAT(screen, HasSubstr("2.0000, accuracy 0.7500 after step 2"));
+  EXPECT_THAT(screen, Not(HasSubstr("a crash now loses")));
+  EXPECT_THAT(StatusJsonLine(facts), HasSubstr(R"("eval_task_accuracy":0.75)"));
+}
+
 TEST_F(JoinedStatus, TheNewestJobThatDoesNotWaitIsTheLastOneAsked) {
   std::filesystem::create_directories(run_.path() + "/slurm");
   for (const char* name : {"job-44.log", "job-43.log", "job-7.log", "job-x.log", "train.sbatch"})

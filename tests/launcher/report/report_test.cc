@@ -23,6 +23,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsNan;
 using testing::Not;
 
 std::array<double, kNumReportCurves> All(double value) {
@@ -112,11 +113,12 @@ TEST(Smoothed, FollowsALevelAndDoesNotLagBehindASlope) {
   EXPECT_NEAR(Smoothed(slope.buckets(), kLossCurve)[600], 600, 1e-3);
 }
 
-TEST(Smoothed, StepsWithoutALossAreBridged) {
+TEST(Smoothed, StepsWithoutALossAreGaps) {
   Downsampler downsampler(100);
   for (const double value : {std::nan(""), 4.0, std::nan(""), 4.0, std::nan("")})
     downsampler.Add(0, 1, 1, All(value));
-  EXPECT_THAT(Smoothed(downsampler.buckets(), kLossCurve), ElementsAre(4, 4, 4, 4, 4));
+  EXPECT_THAT(Smoothed(downsampler.buckets(), kLossCurve),
+              ElementsAre(IsNan(), 4, IsNan(), 4, IsNan()));
   EXPECT_THAT(Smoothed({}, kLossCurve), ElementsAre());
 }
 
@@ -200,6 +202,26 @@ TEST(ReportPage, TextOfTheRunIsTextOfThePage) {
   EXPECT_THAT(page, HasSubstr("&lt;img src=x onerror=alert(1)&gt;&#39;&quot;&amp;"));
   EXPECT_THAT(page, HasSubstr("&lt;/script&gt;&lt;b&gt;"));
   EXPECT_THAT(json, HasSubstr("\"mean\":[3.999,3.998,3.997,null],\"not_finite\":1"));
+}
+
+TEST(ReportPage, SaysThatAndWhyARunDiverged) {
+  WrittenRun written;
+  written.Record("start", 0, R"("attempt":1,"ranks":1)");
+  written.Step(1, 1, 100, R"(,"task_accuracy":0.25,"tokens_per_second_per_device":640)");
+  written.Step(2, 1, 200, R"(,"loss":null,"eval_loss":2,"eval_task_accuracy":0.75)");
+  written.Record("stop", 300,
+                 R"("attempt":1,"step":2,"exit_status":93,"reason":"diverged","detail":"<it>")");
+  written.Record("exit", 400, R"("attempt":1,"exit_status":93)");
+  const auto run = ReadReportRun(written.path());
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->state, "diverged");
+  const std::string page = ReportPage({*run}, absl::UnixEpoch());
+  EXPECT_THAT(page, HasSubstr("<p class=\"error\">&lt;it&gt;</p>"));
+  EXPECT_THAT(page, HasSubstr("<dt>last loss</dt><dd>nan</dd>"));
+  EXPECT_THAT(page, HasSubstr("<dt>accuracy</dt><dd>0.2500, held-out 0.7500</dd>"));
+  EXPECT_THAT(page, HasSubstr("<dt>tokens/s a device</dt><dd>320</dd>"));
+  EXPECT_THAT(page, Not(HasSubstr("MFU")));
+  EXPECT_THAT(ReportJson({*run}), HasSubstr("\"accuracy\":{\"mean\":[0.25,null]"));
 }
 
 TEST(Report, ARunWithoutAStepHasAPage) {

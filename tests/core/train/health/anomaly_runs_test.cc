@@ -148,6 +148,51 @@ TEST_F(AnomalyRunsTest, RunThatSkipsEverythingEnds) {
   EXPECT_THAT(std::string(ends[0].message()), HasSubstr("anomaly.max_skipped_in_a_row"));
   EXPECT_EQ(Events<ledger::Skipped>(2).size(), 4u);
   EXPECT_EQ(Events<ledger::Stop>(2).back().step, 5);
+  EXPECT_TRUE(Events<ledger::Stop>(2).back().has_diverged());
+  EXPECT_EQ(Events<ledger::Stop>(2).back().trained_step, 2);
+}
+
+// Steps 4 to 8 are skipped, which is the end. The checkpoints of steps 4 and 6 have the weights of
+// step 3, from which no step could be trained: they push that of step 2 not out, and a later start
+// leaves them aside.
+TEST_F(AnomalyRunsTest, RunThatEndsInSkippedStepsDiverged) {
+  config_.checkpoint.every = 2;
+  for (int ranks = 1; ranks <= 2; ++ranks) {
+    SCOPED_TRACE(::testing::Message() << ranks << " ranks");
+    ExpectAllOk(Run("whole", ranks, std::nullopt));
+    const std::string whole = Digest(ranks, 8);
+    const std::vector<absl::Status> ends =
+        Run("diverged", ranks, Fault{Poison::kLoss, ranks - 1, 4, false, true});
+    ExpectAllEqual(ends);
+    EXPECT_EQ(ExitStatusFor(ends[0]), kExitDoNotRestart) << ends[0];
+    EXPECT_THAT(std::string(ends[0].message()), HasSubstr("diverged: steps 4 to 8 were skipped"));
+    const ledger::Stop stop = Events<ledger::Stop>(ranks).back();
+    EXPECT_TRUE(stop.has_diverged());
+    EXPECT_EQ(stop.trained_step, 3);
+    EXPECT_EQ(stop.may_restart, 0);
+    EXPECT_FALSE(OpenCheckpoint(ranks, 8).ok());
+    EXPECT_TRUE(OpenCheckpoint(ranks, 2).ok());
+    for (const ledger::Commit& commit : Events<ledger::Commit>(ranks))
+      EXPECT_EQ(commit.trained_step, commit.step == 2 ? -1 : 3) << commit.step;
+    for (const auto& info : ckpt::ListCheckpoints(RunDir(ranks)).value())
+      EXPECT_EQ(info.is_unproven, info.step > 3) << info.step;
+    // What was wrong is right now.
+    ExpectAllOk(Train(ranks));
+    EXPECT_EQ(Events<ledger::Train>(ranks).back().step, 2);
+    EXPECT_EQ(Digest(ranks, 8), whole);
+  }
+}
+
+TEST_F(AnomalyRunsTest, RunThatDivergedWithoutAGoodCheckpointBeginsAgain) {
+  config_.checkpoint.every = 3;
+  const Fault fault{Poison::kGradient, 0, 2, false, true};
+  EXPECT_EQ(ExitStatusFor(Run("diverged", 1, fault)[0]), kExitDoNotRestart);
+  EXPECT_FALSE(ckpt::ListSteps(RunDir(1))->empty());  // of step 6, at least
+  EXPECT_EQ(ExitStatusFor(Train(1, fault)[0]), kExitDoNotRestart);
+  EXPECT_EQ(Events<ledger::Train>(1).back().step, 0);
+  ExpectAllOk(Train(1));
+  EXPECT_EQ(Events<ledger::Train>(1).back().step, 0);
+  EXPECT_EQ(Metrics(1).size(), 8u);
 }
 
 // A rollback in every start, with checkpoints in between: it ends all the same.

@@ -5,6 +5,9 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/visibility.h"
 
@@ -93,14 +96,38 @@ TEST(AnomalyPolicyTest, SkippedStepsLeaveTheMeansAndCountInARow) {
   config.max_skipped_in_a_row = 2;
   AnomalyPolicy policy = Trained(config, 20);
   const AnomalyState before = policy.state();
-  policy.CountSkipped();
+  policy.CountSkipped(Anomaly::kSpike, true);
   EXPECT_TRUE(policy.CheckProgress(21).ok());
   EXPECT_EQ(policy.state().loss.mean, before.loss.mean);
   policy.CountTrained(6, 1);
-  policy.CountSkipped();
+  policy.CountSkipped(Anomaly::kSpike, true);
   EXPECT_TRUE(policy.CheckProgress(23).ok());
-  policy.CountSkipped();
-  EXPECT_THAT(std::string(policy.CheckProgress(24).message()), HasSubstr("step 24"));
+  policy.CountSkipped(Anomaly::kSpike, true);
+  EXPECT_THAT(std::string(policy.CheckProgress(24).message()),
+              HasSubstr("steps 23 to 24 were skipped"));
+}
+
+// A run is finished unless its last step was not finite, or several at its end were skipped for
+// what they were.
+TEST(AnomalyPolicyTest, ARunThatEndsInSkippedStepsIsNotFinished) {
+  const AnomalyConfig config = Config();
+  const auto end = [&config](std::vector<std::pair<Anomaly, bool>> skipped) {
+    AnomalyPolicy policy = Trained(config, 5);
+    for (const auto& [anomaly, is_finite] : skipped) policy.CountSkipped(anomaly, is_finite);
+    return policy.CheckEnd(5 + static_cast<int64_t>(skipped.size()));
+  };
+  const std::pair<Anomaly, bool> nan = {Anomaly::kNonfinite, false},
+                                 spike = {Anomaly::kSpike, true},
+                                 held = {Anomaly::kRolledBack, true},
+                                 held_nan = {Anomaly::kRolledBack, false};
+  for (const auto& finished : {end({}), end({spike}), end({held}), end({nan, spike, held, held})})
+    EXPECT_TRUE(finished.ok()) << finished;
+  for (const auto& diverged : {end({nan}), end({held_nan}), end({spike, spike}), end({nan, spike})})
+    EXPECT_TRUE(absl::IsAborted(diverged)) << diverged;
+  const std::string message(end({nan, nan, nan}).message());
+  EXPECT_THAT(message, HasSubstr("diverged: steps 6 to 8 were skipped, to the last; "));
+  EXPECT_THAT(message, HasSubstr("--allow-schedule-change --set optimizer.learning_rate="));
+  EXPECT_THAT(std::string(end({nan}).message()), HasSubstr("diverged: step 6 was skipped"));
 }
 
 TEST(AnomalyPolicyTest, HoldsBackTheStepsOfARollback) {

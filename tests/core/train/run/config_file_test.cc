@@ -274,6 +274,7 @@ TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
   other.dist.bucket_mib = 1;
   other.data.shards = "moved";
   other.train.log_every = 99;
+  other.train.device_peak_tflops = 100;
   other.eval = {.shards = "held-out", .every = 7, .batches = 3, .batch_size = 2, .seed = 5};
   EXPECT_EQ(other.IdentityDigest(), config.IdentityDigest());
   EXPECT_TRUE(CheckSameRun(config, other).ok());

@@ -108,6 +108,19 @@ TEST(DeviceChangeTest, IsSaidWhenADeviceChangesAndOnlyThen) {
               HasSubstr("not bitwise identical"));
 }
 
+TEST(DevicePeakTest, IsThatOfTheCardWithThatName) {
+  const auto bf16 = [](const char* name) { return DevicePeakFlops(name, DType::kBFloat16) / 1e12; };
+  EXPECT_EQ(bf16("cuda (NVIDIA H100 80GB HBM3, sm_90)"), 989);
+  EXPECT_EQ(bf16("cuda (NVIDIA H100 PCIe, sm_90)"), 756);
+  EXPECT_EQ(bf16("cuda (NVIDIA A100-SXM4-80GB, sm_80)"), 312);
+  EXPECT_EQ(bf16("cuda (NVIDIA A10, sm_86)"), 125);
+  EXPECT_EQ(bf16("cuda (NVIDIA L40S, sm_89)"), 362);
+  EXPECT_EQ(bf16("cuda (NVIDIA GeForce RTX 4090, sm_89)"), 165);
+  EXPECT_EQ(DevicePeakFlops("cuda (NVIDIA H200, sm_90)", DType::kFloat32), 67e12);
+  for (const char* unknown : {"cpu", "cuda (NVIDIA A10G, sm_86)", "cuda (emulated GPU, sm_80)"})
+    EXPECT_EQ(bf16(unknown), 0) << unknown;
+}
+
 TEST(DeviceNameTest, IsCpuForAllCpuBackends) {
   EXPECT_EQ(DeviceName(*kernels::MakeReferenceBackend()), "cpu");
   EXPECT_EQ(DeviceName(*testing::MakeEmulatedGpu()), "cuda (emulated GPU, sm_80)");

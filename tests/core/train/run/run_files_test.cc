@@ -27,6 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class RunFilesTest : public ::testing::Test {
  protected:
@@ -86,12 +87,18 @@ TEST_F(RunFilesTest, LedgerLinesAreThoseOfTheFormat) {
       {ledger::Commit{-1, 0, 0}, R"("commit","step":0,"generation":0)"},
       {ledger::Commit{1, 5, 3, 8},
        R"("commit","attempt":1,"step":5,"generation":3,"stop_seconds":8)"},
+      {ledger::Commit{1, 5, 3, 8, 2},
+       R"("commit","attempt":1,"step":5,"generation":3,"stop_seconds":8,"trained_step":2)"},
       {ledger::Skipped{1, 4, 0, 8, "nonfinite", "why"},
        R"("skipped","attempt":1,"step":4,"rank":0,"lanes":8,"reason":"nonfinite","detail":"why")"},
       {ledger::Rollback{1, 3, 4, "why"},
        R"("rollback","attempt":1,"first_step":3,"last_step":4,"detail":"why")"},
-      {ledger::Stop{1, 5, 74, 0, "why"},
+      {ledger::Stop{1, 5, 74, 0, -1, "", "why"},
        R"("stop","attempt":1,"step":5,"exit_status":74,"may_restart":0,"detail":"why")"},
+      {ledger::Stop{1, 5, 93, 0, 2, "diverged", "why"},
+       R"("stop","attempt":1,"step":5,"trained_step":2,"exit_status":93,"may_restart":0,)"
+       R"("reason":"diverged","detail":"why")"},
+      {ledger::Exit{1, 74, "why"}, R"("exit","attempt":1,"exit_status":74,"detail":"why")"},
       {ledger::Exit{1, 0}, R"("exit","attempt":1,"exit_status":0)"}};
   std::vector<ledger::Event> events;
   std::string expected;
@@ -113,6 +120,31 @@ TEST_F(RunFilesTest, LedgerLinesAreThoseOfTheFormat) {
   fs::remove(Path("ledger"));
   AppendLedger(events);
   EXPECT_EQ(text(), expected);
+}
+
+// After a divergence without a good checkpoint a run begins again; what it had committed is set
+// aside and no longer missed.
+TEST_F(RunFilesTest, ARunThatDivergedMayBeginAgain) {
+  const ledger::Stop diverged{1, 9, 93, 0, 3, ledger::Stop::kDiverged, ""};
+  const auto summary = [this] { return Summarize(ReadLedger(Path("ledger")).value()); };
+  const auto diverged_step = [this] {
+    const auto records = ReadLedger(Path("ledger")).value();
+    const ledger::Stop* const stop = FindDivergedStop(records);
+    return stop == nullptr ? -1 : stop->trained_step;
+  };
+  AppendLedger({StartOf(1), ledger::Train{"r", 1, 1, 0}, ledger::Commit{1, 4, 1}});
+  EXPECT_EQ(diverged_step(), -1);
+  AppendLedger({diverged, ledger::Exit{1, 93}, StartOf(2)});
+  EXPECT_EQ(diverged_step(), 3);
+  EXPECT_EQ(summary().committed_step, 4);
+  EXPECT_FALSE(summary().has_begun_again);
+  AppendLedger({ledger::Train{"r", 2, 1, 0}});
+  EXPECT_EQ(diverged_step(), -1);
+  EXPECT_EQ(summary().committed_step, -1);
+  EXPECT_TRUE(summary().has_begun_again);
+  AppendLedger({ledger::Commit{2, 2, 1}});
+  EXPECT_EQ(summary().committed_step, 2);
+  EXPECT_FALSE(summary().has_begun_again);
 }
 
 TEST_F(RunFilesTest, MissingLedgerIsARunThatNeverStarted) {
@@ -231,6 +263,19 @@ TEST_F(RunFilesTest, MetricsKeepEveryDigitAndALossThatIsNoNumber) {
   EXPECT_TRUE((*read)[3].skipped);
 }
 
+// mfu is there only where the device's peak is known.
+TEST_F(RunFilesTest, MetricsHaveTheSpeedOfADevice) {
+  MetricsLog log = MetricsLog::Open(Path("metrics")).value();
+  ASSERT_TRUE(log.Append({.step = 1, .tokens_per_second_per_device = 250}).ok());
+  ASSERT_TRUE(log.Append({.step = 2, .mfu = 0.375}).ok());
+  const auto read = ReadMetrics(Path("metrics")).value();
+  EXPECT_EQ(read[0].tokens_per_second_per_device, 250);
+  EXPECT_EQ(read[1].mfu, 0.375);
+  EXPECT_TRUE(read[1].means.empty());
+  const std::string text = data::ReadFile(Path("metrics"));
+  EXPECT_GT(text.find("\"mfu\":0.375"), text.find('\n'));
+}
+
 TEST_F(RunFilesTest, FiguresOfHeadsAreGivenBackByTheirNames) {
   absl::StatusOr<MetricsLog> log = MetricsLog::Open(Path("metrics"));
   StepMetrics metrics;
@@ -306,12 +351,27 @@ TEST(LossCurveTest, CurvesStayInsideTheFrameAndSkipWhatIsNoNumber) {
   LossCurve curve;
   for (int64_t i = 0; i < 5000; ++i)
     curve.Add(i + 1, i % 7 == 0 ? std::nan("") : 9.0 - std::log(static_cast<double>(i)));
-  EXPECT_EQ(curve.Points().size(), 5000u - 715);
+  EXPECT_EQ(curve.Points().size(), 5000u);
   const std::string svg = curve.Plot("a < b & c");
   EXPECT_THAT(svg, HasSubstr("a &lt; b &amp; c"));
   EXPECT_EQ(svg.find("nan"), std::string::npos);
   EXPECT_EQ(svg.find("inf"), std::string::npos);
   EXPECT_LT(svg.size(), 40000u);
+}
+
+// Each of the two curves in three pieces, the last of one step; the axis has all steps.
+TEST(LossCurveTest, WhatIsNoNumberIsAGap) {
+  LossCurve curve;
+  for (int64_t step = 1; step <= 400; ++step)
+    curve.Add(step, step <= 100 || (step > 200 && step <= 300) || step == 350 ? 3.0 : -NAN);
+  const std::string svg = curve.Plot("gaps");
+  size_t lines = 0;
+  for (size_t at = svg.find("<polyline"); at != std::string::npos;
+       at = svg.find("<polyline", at + 1))
+    ++lines;
+  EXPECT_EQ(lines, 6u);
+  EXPECT_THAT(svg, HasSubstr(">400</text>"));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
 }
 
 TEST(LossCurveTest, NoStepsAndOneStepAreDrawnToo) {
@@ -344,6 +404,32 @@ TEST(ProgressTest, LineTellsStepLossSpeedAndTimeLeft) {
   // 100 steps took 50 s, so the 200 left take 100 s.
   EXPECT_EQ(progress.Line(metrics, absl::Seconds(50)),
             "step 200/400  loss 6.2500  5000 tokens/s  ETA 1m40s");
+}
+
+TEST(ProgressTest, LineHasAccuracyAndNoSignOfANan) {
+  const Progress progress(0, 4, false, 10);
+  StepMetrics metrics = {.step = 2, .loss = -NAN, .tokens_per_second = 5000};
+  metrics.means = {{"loss_task", 0.5}, {"task_accuracy", 0.8125}};
+  EXPECT_EQ(progress.Line(metrics, absl::Seconds(2)),
+            "step 2/4  loss nan, accuracy 0.8125  5000 tokens/s  ETA 2s");
+}
+
+// A line for the first step, for each that log_every divides, and for the last, however long they
+// take; tokens a second are those since the line before.
+TEST(ProgressTest, LinesComeEveryLogEverySteps) {
+  Progress progress(3, 25, false, 10);
+  ::testing::internal::CaptureStderr();
+  for (int64_t step = 4; step <= 25; ++step)
+    progress.Update({.step = step, .tokens = 10, .step_ms = step == 20 ? 910.0 : 10.0});
+  const std::string printed = ::testing::internal::GetCapturedStderr();
+  // The log may tell how often it left out lines of earlier tests.
+  int lines = 0;
+  for (size_t at = printed.find("/25 "); at != std::string::npos; at = printed.find("/25 ", at + 1))
+    ++lines;
+  EXPECT_EQ(lines, 4);
+  for (const char* line : {"step 4/25  loss 0.0000  1000 tokens/s", "step 10/25",
+                           "step 20/25  loss 0.0000  100 tokens/s", "step 25/25"})
+    EXPECT_THAT(printed, HasSubstr(line));
 }
 
 TEST(StopBudgetTest, LeavesOutOneOutlierInAHundredButNotTwo) {

@@ -58,6 +58,32 @@ TEST_F(ResumeTest, LostCheckpointsAreNeverAFreshStart) {
   EXPECT_TRUE(absl::IsAlreadyExists(CheckResume(run_, ResumeMode::kNever)));
 }
 
+// A run is a function of what it was told: it would diverge again.
+TEST_F(ResumeTest, ARunThatDivergedNeedsOtherSettings) {
+  const RunDirectory paths(run_);
+  data::WriteFile(paths.config, config_.ToText());
+  const auto record = [&paths](const ledger::Event& event) {
+    ASSERT_TRUE(Ledger::Open(paths.ledger)->Append(event).ok());
+  };
+  record(ledger::Start{"r", 1, 1});
+  EXPECT_TRUE(CheckDivergence(paths, config_).ok());
+  record(ledger::Stop{1, 9, 93, 0, 3, ledger::Stop::kDiverged, ""});
+  RunConfig now = config_;
+  now.train.log_every = 99;
+  const absl::Status refused = CheckDivergence(paths, now);
+  EXPECT_TRUE(absl::IsAborted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("diverged after step 3"));
+  now.anomaly.on_spike = AnomalyAction::kSkip;
+  EXPECT_TRUE(CheckDivergence(paths, now).ok());
+  now = config_;
+  now.optimizer.learning_rate /= 2;
+  EXPECT_TRUE(CheckDivergence(paths, now).ok());
+  // That start wrote its configuration and died before it could train with it.
+  record(ledger::Start{"r", 2, 1});
+  data::WriteFile(paths.config, now.ToText());
+  EXPECT_TRUE(CheckDivergence(paths, now).ok());
+}
+
 TEST_F(ResumeTest, ModesAreSpelledAsDocumented) {
   EXPECT_EQ(*ParseResumeMode("auto"), ResumeMode::kAuto);
   EXPECT_EQ(*ParseResumeMode("required"), ResumeMode::kRequired);
