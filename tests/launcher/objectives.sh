@@ -376,7 +376,7 @@ PYTHON
   expect_text "^label: colour" "$name/log"
   # Stopped while the examples are prepared: no file.
   "$anyorder" predict "$name/run" --data "$name/training.jsonl" --labels-from "$name/elsewhere" --output "$name/new" >"$name/log" 2>&1 & job=$!
-  await 30 begun
+  await begun
   kill -TERM $job; wait $job; expect_status $? 75 "after SIGTERM"
   expect_text "stopped by a signal after [0-9]* of 600 examples" "$name/log"
   ! ls -d "$name"/new* 2>/dev/null || fail "something is left behind"
