@@ -29,10 +29,10 @@ namespace {
 
 // In the order of --help.
 constexpr Subcommand (*kDeclarations[])(CLI::App&) = {
-    DeclareLaunch,   DeclareSubmit,    DeclareDoctor, DeclareStatus,  DeclareReport,
-    DeclareInspect,  DeclareExport,    DeclareEval,   DeclarePredict, DeclareGenerate,
-    DeclareImport,   DeclareShow,      DeclareTune,   DeclareConfig,  DeclareCompletion,
-    DeclareManPages, DeclareCleanNode,
+    DeclareLaunch,   DeclareSubmit,    DeclareDoctor,      DeclareStatus,  DeclareReport,
+    DeclareInspect,  DeclareExport,    DeclareEval,        DeclarePredict, DeclareGenerate,
+    DeclareImport,   DeclareShow,      DeclareTune,        DeclareConfig,  DeclareCompletion,
+    DeclareManPages, DeclareCleanNode, DeclareNodeProcess,
 };
 
 // Version and commit, compilers, libraries, and the devices of this machine, one a line. Looks for
@@ -65,7 +65,7 @@ int ExecPrep(char** argv) {
 int Main(int argc, char** argv) {
   dist::UseBundledMpi();
   if (argc >= 2 && std::strcmp(argv[1], "prep") == 0) return ExecPrep(argv);
-  if (argc >= 2 && std::strcmp(argv[1], "mpi-daemon") == 0) return ExecMpiDaemon(argv);
+  if (argc >= 2 && std::strcmp(argv[1], "mpi-daemon") == 0) return ExecMpiDaemon(argc, argv);
   CLI::App app("Distributed pretraining of any-order language models.", kFrontProgram);
   app.require_subcommand(1);
   app.set_version_flag("--version", VersionText,

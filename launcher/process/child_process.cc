@@ -40,8 +40,8 @@ namespace {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int null = ::open("/dev/null", O_RDONLY);
-  if (null >= 0) ::dup2(null, STDIN_FILENO);
+  const int input = options.input_fd >= 0 ? options.input_fd : ::open("/dev/null", O_RDONLY);
+  if (input >= 0) ::dup2(input, STDIN_FILENO);
   if (options.output_fd >= 0) {
     ::dup2(options.output_fd, STDOUT_FILENO);
     ::dup2(options.output_fd, STDERR_FILENO);

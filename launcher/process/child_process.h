@@ -18,12 +18,13 @@ struct SpawnOptions {
   std::vector<std::string> arguments;    // [0] is the program, looked up in PATH if it has no slash
   std::vector<std::string> environment;  // "NAME=value", where the launcher has no NAME
   int output_fd = -1;                    // stdout and stderr; -1: the launcher's own
+  int input_fd = -1;                     // stdin; -1: /dev/null
   // Its own session: signals of the terminal do not reach it, and it may outlive the launcher.
   bool own_session = false;
   int death_signal = 0;  // from the kernel when the launcher dies, however that happens; 0: none
 };
 
-// stdin is /dev/null. The destructor does not end the process.
+// The destructor does not end the process.
 class ChildProcess {
  public:
   static absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options);

@@ -176,6 +176,7 @@ Subcommand DeclareImport(CLI::App& front);
 Subcommand DeclareInspect(CLI::App& front);
 Subcommand DeclareLaunch(CLI::App& front);
 Subcommand DeclareManPages(CLI::App& front);
+Subcommand DeclareNodeProcess(CLI::App& front);
 Subcommand DeclarePredict(CLI::App& front);
 Subcommand DeclareReport(CLI::App& front);
 Subcommand DeclareShow(CLI::App& front);

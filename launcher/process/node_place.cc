@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -28,6 +29,7 @@
 #include "core/base/whole_file.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/host_names.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -36,7 +38,6 @@ namespace fs = std::filesystem;
 
 constexpr char kSharedMemory[] = "/dev/shm";
 constexpr char kScratchPrefix[] = "anyorder-";
-constexpr char kRunOfDaemon[] = "ANYORDER_RUN_DIR";
 
 std::string ScratchRecord(const std::string& run_dir, const std::string& node) {
   return absl::StrCat(run_dir, "/.launch/scratch.", node);
@@ -93,19 +94,17 @@ absl::Status SeeSharedMark(const std::string& path) {
 }
 
 // Removes what earlier starts of the run left on this node, and says that the node runs steps.
-absl::Status CleanNode(const std::string& run_dir, const std::string& mark) {
-  const char* const name = ::getenv("SLURMD_NODENAME");
-  if (name == nullptr) {
-    return absl::InvalidArgumentError(
-        "clean-node is a step that `anyorder launch --backend slurm` starts");
-  }
-  ANYORDER_RETURN_IF_ERROR(RemoveScratch(run_dir, name));
+absl::Status CleanNode(const std::string& run_dir, const std::string& mark,
+                       const std::string& nodes) {
+  ANYORDER_ASSIGN_OR_RETURN(const NodePlace place, FindNodePlace(nodes, &::getenv));
+  // Where the run directory is another one, there is nothing to remove.
   const absl::Status seen = SeeSharedMark(mark);
   if (!seen.ok()) {
-    std::cout << kOtherDirectoryAnswer << name << " " << seen.message() << std::endl;
+    std::cout << kOtherDirectoryAnswer << place.name << " " << seen.message() << std::endl;
     return absl::OkStatus();
   }
-  std::cout << kCleanNodeAnswer << name << std::endl;
+  ANYORDER_RETURN_IF_ERROR(RemoveScratch(run_dir, place.name));
+  std::cout << kCleanNodeAnswer << place.name << std::endl;
   return absl::OkStatus();
 }
 
@@ -113,17 +112,38 @@ absl::Status CleanNode(const std::string& run_dir, const std::string& mark) {
 
 absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes,
                                         const EnvironmentLookup& environment) {
-  const char* const name = environment("SLURMD_NODENAME");
-  if (name == nullptr) {
-    return absl::InvalidArgumentError(
-        "--nodes needs SLURMD_NODENAME, which Slurm sets in its steps; leave --nodes out "
-        "elsewhere");
-  }
   const std::vector<std::string> all = absl::StrSplit(nodes, ',', absl::SkipEmpty());
-  const auto found = std::find(all.begin(), all.end(), name);
-  if (found == all.end())
-    return InvalidArgument("this process runs on node ", name, ", which is not in --nodes ", nodes);
-  return NodePlace{name, static_cast<int>(found - all.begin()), static_cast<int>(all.size())};
+  const char* const given = environment("SLURMD_NODENAME");
+  const auto found = given != nullptr ? std::find(all.begin(), all.end(), given)
+                                      : std::find_if(all.begin(), all.end(), IsThisHost);
+  if (found == all.end()) {
+    return InvalidArgument("this process runs on node ", given != nullptr ? given : HostName(),
+                           ", which is not in --nodes ", nodes);
+  }
+  return NodePlace{*found, static_cast<int>(found - all.begin()), static_cast<int>(all.size())};
+}
+
+NodeAnswers ReadNodeAnswers(absl::string_view output) {
+  NodeAnswers answers;
+  for (const absl::string_view line : absl::StrSplit(output, '\n')) {
+    absl::string_view name = line;
+    if (absl::ConsumePrefix(&name, kCleanNodeAnswer)) {
+      answers.nodes.insert(std::string(name));
+    } else if (absl::ConsumePrefix(&name, kOtherDirectoryAnswer)) {
+      answers.elsewhere = std::string(name);
+    } else if (!line.empty()) {
+      LogWarning(line);
+    }
+  }
+  return answers;
+}
+
+absl::Status NotShared(const std::string& run_dir, const std::string& elsewhere) {
+  const std::pair<std::string, std::string> node =
+      absl::StrSplit(elsewhere, absl::MaxSplits(' ', 1));
+  return InvalidArgument("run directory '", run_dir, "' is not the same on node ", node.first, " (",
+                         node.second,
+                         "); put it on a file system that all nodes share, at the same path");
 }
 
 std::vector<std::string> MpiEnvironment(const NodeScratch& scratch) {
@@ -143,31 +163,33 @@ void UseForMpi(const NodeScratch& scratch) {
   }
 }
 
-std::vector<std::string> MpirunEnvironment(const std::string& run_dir) {
-  const char* const node = ::getenv("SLURMD_NODENAME");
-  const std::string agent = ProgramDirectory() + "/anyorder";
-  if (node == nullptr || absl::StrContains(agent, ' ')) return {};
-  const absl::StatusOr<NodeScratch> scratch = FindScratch(run_dir, node);
-  if (!scratch.ok()) return {};
-  std::vector<std::string> environment = MpiEnvironment(*scratch);
-  environment.push_back(absl::StrCat(kRunOfDaemon, "=", run_dir));
-  environment.push_back(absl::StrCat("OMPI_MCA_orte_launch_agent=", agent, " mpi-daemon"));
+std::vector<std::string> MpirunEnvironment(const std::string& run_dir, const std::string& nodes) {
+  const std::string agent =
+      absl::StrCat(ProgramDirectory(), "/anyorder mpi-daemon ", run_dir, " ", nodes);
+  if (std::count(agent.begin(), agent.end(), ' ') != 3) return {};
+  std::vector<std::string> environment = {"OMPI_MCA_orte_launch_agent=" + agent};
+  // A launcher may be on a machine that trains nothing.
+  const absl::StatusOr<NodePlace> place = FindNodePlace(nodes, &::getenv);
+  if (!place.ok()) return environment;
+  const absl::StatusOr<NodeScratch> scratch = FindScratch(run_dir, place->name);
+  if (!scratch.ok()) return environment;
+  for (const std::string& variable : MpiEnvironment(*scratch)) environment.push_back(variable);
   return environment;
 }
 
-int ExecMpiDaemon(char** argv) {
-  const char* const run_dir = ::getenv(kRunOfDaemon);
-  const char* const node = ::getenv("SLURMD_NODENAME");
-  if (run_dir == nullptr || node == nullptr) {
+int ExecMpiDaemon(int argc, char** argv) {
+  if (argc < 4) {
     return Report(absl::InvalidArgumentError(
-        "mpi-daemon is a step that the mpirun of `anyorder launch --backend slurm` starts"));
+        "mpi-daemon is started by the mpirun of `anyorder launch` on several machines"));
   }
-  const absl::StatusOr<NodeScratch> scratch = FindScratch(run_dir, node);
+  const absl::StatusOr<NodePlace> place = FindNodePlace(argv[3], &::getenv);
+  if (!place.ok()) return Report(place.status());
+  const absl::StatusOr<NodeScratch> scratch = FindScratch(argv[2], place->name);
   if (!scratch.ok()) return Report(scratch.status());
   UseForMpi(*scratch);
   char daemon[] = "orted";
-  argv[1] = daemon;
-  ::execvp(daemon, argv + 1);
+  argv[3] = daemon;
+  ::execvp(daemon, argv + 3);
   return Report(ErrnoStatus("start", daemon));
 }
 
@@ -240,15 +262,16 @@ absl::StatusOr<std::string> WriteSharedMark(const std::string& run_dir) {
 
 Subcommand DeclareCleanNode(CLI::App& front) {
   struct Line {
-    std::string run_dir, mark;
+    std::string run_dir, mark, nodes;
   };
   const auto line = std::make_shared<Line>();
   CLI::App* command =
-      AddCommand(front, "clean-node", "A step of launch --backend slurm.", {})->group("");
+      AddCommand(front, "clean-node", "A step of launch on several machines.", {})->group("");
   AddPath(command, "--run-dir", line->run_dir, "as in launch")->required();
   AddPath(command, "--mark", line->mark, "a file that the launcher wrote into the run directory")
       ->required();
-  return {command, [line] { return Report(CleanNode(line->run_dir, line->mark)); }};
+  command->add_option("--nodes", line->nodes, "names of the machines, with commas")->required();
+  return {command, [line] { return Report(CleanNode(line->run_dir, line->mark, line->nodes)); }};
 }
 
 }  // namespace anyorder::launcher

@@ -2,17 +2,20 @@
 //
 // Services and ranks get the same list of nodes (--nodes) and find themselves in it by the name
 // that Slurm gave their node, so that they agree under srun, which numbers the nodes of each step
-// again, and under mpirun, which does not number them.
+// again, and under mpirun, which does not number them. Without Slurm they find the name that is
+// this machine's (host_names.h).
 
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace anyorder::launcher {
 
@@ -25,7 +28,8 @@ struct NodePlace {
   int count = 1;
 };
 
-// Where SLURMD_NODENAME is in `nodes` (comma between names). InvalidArgument if it is not.
+// Where SLURMD_NODENAME is in `nodes` (comma between names), or where that is not set, this
+// machine. InvalidArgument if it is not in it.
 absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes,
                                         const EnvironmentLookup& environment);
 
@@ -55,13 +59,13 @@ std::vector<std::string> MpiEnvironment(const NodeScratch& scratch);
 // The same in this process, instead of what mpirun passed on from its own node. What the user has
 // set stays.
 void UseForMpi(const NodeScratch& scratch);
-// "NAME=value" for an mpirun in a Slurm job: its daemons take the directories of their nodes, too.
-// Open MPI's own names in /tmp (ompi.HOST.UID) are another user's to take. Nothing where no service
-// of this run has made directories, or the program's path holds a space, at which mpirun splits.
-std::vector<std::string> MpirunEnvironment(const std::string& run_dir);
-// `anyorder mpi-daemon WORDS...`: becomes the daemon of mpirun, orted WORDS... Returns on errors
-// only.
-int ExecMpiDaemon(char** argv);
+// "NAME=value" for an mpirun that starts ranks on `nodes`: it and its daemons take the directories
+// of their nodes. Open MPI's own names in /tmp (ompi.HOST.UID) are another user's to take. Nothing
+// where the program's path or the run directory's holds a space, at which mpirun splits.
+std::vector<std::string> MpirunEnvironment(const std::string& run_dir, const std::string& nodes);
+// `anyorder mpi-daemon RUN-DIR NODES WORDS...`: becomes the daemon of mpirun, orted WORDS...
+// Returns on errors only.
+int ExecMpiDaemon(int argc, char** argv);
 
 // Where the service of this start listens. Each start has its own: the one before may still be
 // finishing a save.
@@ -71,6 +75,16 @@ std::string ServiceSocket(const NodeScratch& scratch, int64_t attempt);
 inline constexpr char kCleanNodeAnswer[] = "anyorder-node ";
 // And before the name of one that sees another run directory, and why it thinks so.
 inline constexpr char kOtherDirectoryAnswer[] = "anyorder-other-directory ";
+
+// What the answers of nodes say, one of these lines each.
+struct NodeAnswers {
+  std::set<std::string> nodes;  // that can take part
+  std::string elsewhere;        // a node with another run directory and why, "" if there is none
+};
+// Other lines are warnings, which this passes on.
+NodeAnswers ReadNodeAnswers(absl::string_view output);
+// The error that `elsewhere` is.
+absl::Status NotShared(const std::string& run_dir, const std::string& elsewhere);
 
 // Writes a file into RUN-DIR/.launch, which the launcher owns, for nodes to see that it is theirs,
 // too; the caller removes it. Removes those of launchers that were killed. Its name is new each

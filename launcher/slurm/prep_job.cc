@@ -14,6 +14,7 @@
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/new_directory.h"
+#include "launcher/process/shell_words.h"
 #include "launcher/slurm/sbatch.h"
 
 namespace anyorder::launcher {

@@ -173,21 +173,6 @@ absl::Status CheckEnvironmentFile(const std::string& path) {
   return absl::InvalidArgumentError(absl::StripTrailingAsciiWhitespace(answer.text));
 }
 
-std::string ShellQuote(absl::string_view word) {
-  const bool is_plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char letter) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(letter)) ||
-           absl::StrContains("_-+=./,:@%", letter);
-  });
-  return is_plain ? std::string(word)
-                  : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
-}
-
-std::string ShellCommand(const std::vector<std::string>& words) {
-  return absl::StrJoin(words, " ", [](std::string* out, const std::string& word) {
-    absl::StrAppend(out, ShellQuote(word));
-  });
-}
-
 absl::Status CheckPath(const std::string& option, const std::string& path) {
   const bool is_fine = std::none_of(path.begin(), path.end(), [](char letter) {
     return absl::ascii_iscntrl(static_cast<unsigned char>(letter));

@@ -50,10 +50,6 @@ absl::Status CheckEnvironmentFile(const std::string& path);
 std::string FillScript(absl::string_view script,
                        const std::vector<std::pair<std::string, std::string>>& values);
 
-// For a shell. Paths of control characters are refused before (CheckPath).
-std::string ShellQuote(absl::string_view word);
-std::string ShellCommand(const std::vector<std::string>& words);
-
 // InvalidArgument if `path` cannot stand in a line of a script.
 absl::Status CheckPath(const std::string& option, const std::string& path);
 

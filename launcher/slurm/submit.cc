@@ -36,6 +36,7 @@
 #include "launcher/process/counted.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/process/private_files.h"
+#include "launcher/process/shell_words.h"
 #include "launcher/process/slurm_commands.h"
 #include "launcher/slurm/sbatch.h"
 #include "launcher/start/mpi_choice.h"

@@ -17,6 +17,7 @@
 #include <system_error>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -40,6 +41,7 @@
 #include "launcher/process/output_relay.h"
 #include "launcher/process/private_files.h"
 #include "launcher/start/held_lease.h"
+#include "launcher/start/hosts_backend.h"
 #include "launcher/start/launch_backend.h"
 #include "launcher/start/launch_signals.h"
 #include "launcher/start/run_pace.h"
@@ -54,6 +56,10 @@ struct LaunchOptions : StartRequest {  // its `ranks`: of --backend local
   bool names_ranks = false;
   int64_t ranks_per_node = 0;  // of --backend slurm; 0: as the job's tasks
   std::string mpi = "auto";    // of --backend slurm: or srun, mpirun
+  std::string hosts;           // list or hostfile; "": this machine, or a Slurm job
+  std::string rsh;             // of --hosts
+
+  bool has_other_machines() const { return backend == "slurm" || !hosts.empty(); }
 };
 
 constexpr int kMaxStartsWithoutCommit = 3;
@@ -193,14 +199,18 @@ class Run {
 
 absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLaunchBackend(const LaunchOptions& options,
                                                                  const RunConfig& config) {
+  if (!options.hosts.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<HostSlots> hosts, ReadHosts(options.hosts));
+    return MakeHostsBackend({options.run_dir, hosts, options.ranks, options.rsh});
+  }
   if (options.backend == "local") return MakeLocalBackend(options.run_dir, options.ranks);
   return MakeSlurmBackend({options.run_dir, options.ranks_per_node, options.mpi,
                            /*max_ranks=*/config.train.num_microbatches()});
 }
 
-// The ranks of the last start, for those who name none. Under Slurm the allocation decides.
+// The ranks of the last start, for those who name none. Of several machines their room decides.
 absl::Status TakeRanksOfLastStart(LaunchOptions& options) {
-  if (options.backend != "local" || options.names_ranks || options.run_dir.empty())
+  if (options.has_other_machines() || options.names_ranks || options.run_dir.empty())
     return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(const int64_t ranks, RanksOfLastStart(RunDirectory(options.run_dir)));
   options.has_ranks_of_last_start = ranks > options.ranks;
@@ -217,14 +227,14 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   LaunchOptions options = given;
   std::error_code error;
   // Processes of other nodes are told this name, and make others of it.
-  if (options.backend == "slurm" && !options.run_dir.empty()) {
+  if (options.has_other_machines() && !options.run_dir.empty()) {
     options.run_dir = std::filesystem::absolute(options.run_dir, error).lexically_normal().string();
     if (error) return ErrnoStatus("resolve", given.run_dir, error.value());
   }
   EnterPhase("reading the configuration and the index of the dataset",
              {.after_request = absl::Seconds(1), .has_written = false});
   ANYORDER_RETURN_IF_ERROR(TakeRanksOfLastStart(options));
-  if (options.backend == "local") {
+  if (!options.has_other_machines()) {
     options.room = [ranks = options.ranks](const RunConfig& config) {
       const kernels::DeviceMemory gpus = kernels::MemoryOfDevices(config.train.device);
       return MachineRoom{MachineMemoryBytes(), gpus.bytes, gpus.devices, ranks};
@@ -234,8 +244,8 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(options));
   EnterPhase(absl::StrCat("preparing a start in '", options.run_dir, "'"),
              {.held = absl::Seconds(config.health.start_timeout_seconds)});
-  // The ranks of a Slurm job look for themselves: their machines may have what this one lacks.
-  if (options.backend == "local")
+  // Ranks elsewhere look for themselves: their machines may have what this one lacks.
+  if (!options.has_other_machines())
     ANYORDER_RETURN_IF_ERROR(kernels::CheckDevice(config.train.device));
   ANYORDER_ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options.resume));
   ANYORDER_RETURN_IF_ERROR(CheckResume(options.run_dir, resume));
@@ -262,7 +272,25 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   return result;
 }
 
-int RunLaunch(const LaunchOptions& options) {
+// With --hosts as many ranks as they have room for, unless --ranks says otherwise.
+absl::Status CountRanks(LaunchOptions& options) {
+  if (options.hosts.empty()) {
+    return options.rsh.empty() ? absl::OkStatus()
+                               : absl::InvalidArgumentError("--rsh is for --hosts");
+  }
+  if (options.backend == "slurm") {
+    return absl::InvalidArgumentError(
+        "--hosts is for machines without Slurm; in a job leave it out: Slurm knows the nodes");
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<HostSlots> hosts, ReadHosts(options.hosts));
+  if (options.names_ranks) return absl::OkStatus();
+  options.ranks = 0;
+  for (const HostSlots& host : hosts) options.ranks += host.slots;
+  return absl::OkStatus();
+}
+
+int RunLaunch(LaunchOptions options) {
+  if (const absl::Status counted = CountRanks(options); !counted.ok()) return Report(counted);
   if (options.backend == "slurm" && options.names_ranks) {
     return Report(absl::InvalidArgumentError(
         "--ranks is for --backend local; with --backend slurm use --ranks-per-node"));
@@ -288,8 +316,21 @@ Subcommand DeclareLaunch(CLI::App& front) {
       ->check(IsUsable(PathUse::kMakeDirectory));
   AddChoice(command, "--backend", options->backend, {"local", "slurm"},
             "where ranks run: on this machine, or on the nodes of the surrounding Slurm job");
-  CLI::Option* ranks = AddCount(command, "--ranks", options->ranks,
-                                "local: MPI ranks (default: those of the run's last start, or 1)");
+  CLI::Option* ranks =
+      AddCount(command, "--ranks", options->ranks,
+               "local, hosts: MPI ranks (default: of --hosts as many as they have room for, "
+               "otherwise those of the run's last start, or 1)");
+  command
+      ->add_option("--hosts", options->hosts,
+                   "machines that ranks run on, a:2,b:2, or mpirun's hostfile; they share the run "
+                   "directory and these programs by their paths")
+      ->check(IsNotEmpty())
+      ->type_name("HOSTS");
+  command
+      ->add_option("--rsh", options->rsh,
+                   "hosts: command that reaches another machine (default: ssh)")
+      ->check(IsNotEmpty())
+      ->type_name("COMMAND");
   AddCount(command, "--ranks-per-node", options->ranks_per_node,
            "slurm: most ranks per node (default: the job's tasks per node)", 1, int64_t{1} << 20)
       ->excludes(ranks);

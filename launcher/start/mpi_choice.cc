@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
@@ -97,6 +98,24 @@ absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted, absl::string_view
   }
   return MpiChoice{"", wanted == "mpirun" ? "ranks by mpirun: --mpi mpirun"
                                           : "ranks by mpirun: 'srun --mpi=list' names no pmix"};
+}
+
+std::vector<std::string> MpirunCommand(int64_t ranks, const std::vector<std::string>& hosts) {
+  return {"mpirun",
+          "--quiet",
+          "-n",
+          absl::StrCat(ranks),
+          "--host",
+          absl::StrJoin(hosts, ","),
+          "--map-by",
+          "slot",
+          "--bind-to",
+          "none",
+          "--oversubscribe",
+          "-x",
+          "ANYORDER_WORLD_SIZE",
+          "-x",
+          "GOMP_SPINCOUNT"};
 }
 
 // Containers run as root and forbid ptrace; ranks may outnumber cores.

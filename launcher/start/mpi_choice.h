@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ struct MpiChoice {
 // is one in PATH. InvalidArgument, with what to ask the administrator for, if there is no backend.
 absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted, absl::string_view srun_list,
                                     bool has_mpirun);
+
+// Words that start `ranks` ranks on `hosts`, each "NAME:SLOTS", filled in their order; the ranks'
+// own command follows.
+std::vector<std::string> MpirunCommand(int64_t ranks, const std::vector<std::string>& hosts);
 
 // "NAME=value" for the ranks of every run. Variables that are set already win over them.
 std::vector<std::string> CommonMpiEnvironment();

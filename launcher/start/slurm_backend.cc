@@ -98,11 +98,7 @@ class SlurmBackend final : public LaunchBackend {
   std::vector<std::string> Srun(int64_t tasks_per_node) const;
   absl::Status EndLeftoverSteps();
   absl::StatusOr<std::vector<std::string>> NodesThatAnswer();
-  struct Answers {
-    std::set<std::string> nodes;  // that can take part
-    std::string elsewhere;        // a node with another run directory and why, "" if there is none
-  };
-  absl::StatusOr<Answers> AskNodes();
+  absl::StatusOr<NodeAnswers> AskNodes();
   int64_t EndedAttempt(int64_t attempt);
   void AddMpirun(const AttemptOptions& options, SpawnOptions& spawn) const;
 
@@ -160,7 +156,7 @@ absl::Status SlurmBackend::EndLeftoverSteps() {
 }
 
 // One task on each node, which removes what earlier starts left there and says its node's name.
-absl::StatusOr<SlurmBackend::Answers> SlurmBackend::AskNodes() {
+absl::StatusOr<NodeAnswers> SlurmBackend::AskNodes() {
   ANYORDER_ASSIGN_OR_RETURN(const std::string mark, WriteSharedMark(options_.run_dir));
   const absl::Cleanup remove = [&mark] {
     std::error_code ignored;
@@ -168,31 +164,13 @@ absl::StatusOr<SlurmBackend::Answers> SlurmBackend::AskNodes() {
   };
   std::vector<std::string> command = Srun(1);
   Add({"--mpi=none", "--kill-on-bad-exit=0", ProgramDirectory() + "/anyorder", "clean-node",
-       "--run-dir", options_.run_dir, "--mark", mark},
+       "--run-dir", options_.run_dir, "--mark", mark, "--nodes", absl::StrJoin(nodes_, ",")},
       &command);
   std::string output;
   const absl::Status asked = RunCommand(command, kNodeStepLimit, &output);
-  Answers answers;
-  for (const absl::string_view line : absl::StrSplit(output, '\n')) {
-    absl::string_view name = line;
-    if (absl::ConsumePrefix(&name, kCleanNodeAnswer)) {
-      answers.nodes.insert(std::string(name));
-    } else if (absl::ConsumePrefix(&name, kOtherDirectoryAnswer)) {
-      answers.elsewhere = std::string(name);
-    } else if (!line.empty()) {
-      LogWarning(line);
-    }
-  }
+  NodeAnswers answers = ReadNodeAnswers(output);
   if (!asked.ok() && answers.nodes.size() < nodes_.size()) LogWarning(asked.message());
   return answers;
-}
-
-absl::Status NotShared(const std::string& run_dir, const std::string& node_and_reason) {
-  const std::pair<std::string, std::string> node =
-      absl::StrSplit(node_and_reason, absl::MaxSplits(' ', 1));
-  return InvalidArgument(
-      "run directory '", run_dir, "' is not the same on node ", node.first, " (", node.second,
-      "); put it on a file system that all nodes share, which `anyorder doctor --run-dir` checks");
 }
 
 // Slurm learns of a lost node long after its processes have ended, so the nodes are asked
@@ -204,7 +182,7 @@ absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
     ANYORDER_ASSIGN_OR_RETURN(nodes_, UsableNodes(held));
     if (nodes_.empty())
       return Unavailable("no node of job ", job_, " (", absl::StrJoin(held, ","), ") can be used");
-    ANYORDER_ASSIGN_OR_RETURN(const Answers answers, AskNodes());
+    ANYORDER_ASSIGN_OR_RETURN(const NodeAnswers answers, AskNodes());
     // Later it was shared once, and the node has lost it since.
     if (!answers.elsewhere.empty() && !has_started_)
       return NotShared(options_.run_dir, answers.elsewhere);
@@ -307,14 +285,10 @@ std::string SlurmBackend::ServiceWords(const AttemptOptions&) {
 void SlurmBackend::AddMpirun(const AttemptOptions& options, SpawnOptions& spawn) const {
   std::vector<std::string> hosts;
   for (const std::string& node : nodes_) hosts.push_back(absl::StrCat(node, ":", ranks_per_node_));
-  spawn.arguments = absl::StrSplit(
-      absl::StrCat("mpirun --quiet -n ", options.place.ranks, " --host ", absl::StrJoin(hosts, ","),
-                   " --map-by slot --bind-to none --oversubscribe -x ANYORDER_WORLD_SIZE -x "
-                   "GOMP_SPINCOUNT"),
-      ' ');
+  spawn.arguments = MpirunCommand(options.place.ranks, hosts);
   // Its daemons are a second step, next to the service's.
   spawn.environment.push_back("OMPI_MCA_plm_slurm_args=--overlap");
-  Add(MpirunEnvironment(options.run_dir), &spawn.environment);
+  Add(MpirunEnvironment(options.run_dir, absl::StrJoin(nodes_, ",")), &spawn.environment);
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> SlurmBackend::StartRanks(

@@ -43,7 +43,7 @@ start_services() {
   await test -e "$run/.launch/health-$start"
   local before; before=$(grep -c "serving '" "$run/ckptd.log" 2>/dev/null)
   for host in "$@"; do
-    (inside "$host" env SLURMD_NODENAME="$host" "$bin/anyorder-ckptd" --run-dir "$run" --run-id hosts --attempt "$start" --nodes "$hosts" \
+    (inside "$host" "$bin/anyorder-ckptd" --run-dir "$run" --run-id hosts --attempt "$start" --nodes "$hosts" \
       --idle-seconds 10 >>"$run/ckptd.log" 2>&1 </dev/null) &
     disown
   done

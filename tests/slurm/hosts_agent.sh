@@ -2,5 +2,4 @@
 # What mpirun calls in place of ssh: hosts_agent.sh HOST WORDS... runs the words, joined, in a shell
 # on a pretended host (hosts.sh).
 host=$1; shift
-export SLURMD_NODENAME=$host  # by which services and ranks find themselves in --nodes
 exec nsenter -t "$(cat "$ANYORDER_HOSTS/machines/$host.inner")" -n -u -m -i -p --wdns="$PWD" -- bash -c "$*"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/process/node_place.h"
+#include "launcher/process/shell_words.h"
 #include "launcher/process/slurm_commands.h"
 #include "launcher/slurm/sbatch.h"
 #include "launcher/start/mpi_choice.h"

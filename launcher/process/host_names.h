@@ -1,0 +1,27 @@
+// Machines as people and mpirun name them.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace anyorder::launcher {
+
+// Whether `name` is this machine: its own name, or one that leads to an address of its interfaces.
+// Asks the resolver.
+bool IsThisHost(const std::string& name);
+
+struct HostSlots {
+  std::string name;
+  int64_t slots = 1;  // ranks, at most
+};
+
+// "a:2,b:2" or "a,b", or the path of a hostfile as mpirun reads it: "a slots=2" a line. Hosts that
+// come twice have the sum. InvalidArgument, with the line, for anything else.
+absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& list_or_file);
+
+}  // namespace anyorder::launcher

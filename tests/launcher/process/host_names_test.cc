@@ -1,0 +1,53 @@
+#include "launcher/process/host_names.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "launcher/start/hosts_backend.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+std::string Text(const std::vector<HostSlots>& hosts) {
+  std::string text;
+  for (const HostSlots& host : hosts) absl::StrAppend(&text, host.name, ":", host.slots, " ");
+  return text;
+}
+
+TEST(HostNamesTest, ListsAndHostfilesOfMpirun) {
+  EXPECT_EQ(Text(*ReadHosts("a:2,b,10.0.0.3:4,a:1")), "a:3 b:1 10.0.0.3:4 ");
+  const TemporaryDirectory folder;
+  const std::string file = folder.path() + "/hosts";
+  std::ofstream(file) << "# nodes\na slots=2 max_slots=4\r\n\n  b.cluster # one\nc:3\na slots=1\n";
+  EXPECT_EQ(Text(*ReadHosts(file)), "a:3 b.cluster:1 c:3 ");
+  std::ofstream(file) << "a\nb slots=none\n";
+  const absl::Status fault = ReadHosts(file).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(fault));
+  EXPECT_NE(fault.message().find("hosts:2: 'none'"), std::string::npos) << fault;
+  std::ofstream(file) << "# nobody\n";
+  EXPECT_FALSE(ReadHosts(file).ok());
+  // A word that ssh would take for an option, and a name that means another machine everywhere.
+  for (const char* bad : {"a:0", "a:x", "a,,b", "-oProxyCommand=x", "localhost,b", "127.0.0.1:2,b"})
+    EXPECT_TRUE(absl::IsInvalidArgument(ReadHosts(bad).status())) << bad;
+  EXPECT_TRUE(ReadHosts("localhost:2").ok());
+}
+
+TEST(HostNamesTest, SlotsAreFilledInOrder) {
+  const std::vector<HostSlots> hosts = {{"a", 2}, {"b", 3}, {"c", 1}};
+  EXPECT_EQ(Text(FillSlots(hosts, 6)), "a:2 b:3 c:1 ");
+  EXPECT_EQ(Text(FillSlots(hosts, 3)), "a:2 b:1 ");
+  EXPECT_EQ(Text(FillSlots({hosts[1]}, 6)), "b:3 ");
+}
+
+TEST(HostNamesTest, ThisMachineIsKnownByItsAddresses) {
+  EXPECT_TRUE(IsThisHost("127.0.0.1"));
+  EXPECT_FALSE(IsThisHost("192.0.2.7"));  // of documentation: nobody's
+}
+
+}  // namespace
+}  // namespace anyorder::launcher
