@@ -23,15 +23,15 @@ refuse 64 "is more than the 4 that --hosts has room for" "$name/hostfile" "$run"
 rsh=nowhere refuse 64 "there is no 'nowhere'" h1 "$run"
 
 launch "$name/hostfile" "$run" >$name/log 2>&1 & job=$!
-await 60 has_commit "$run"
+await has_commit "$run"
 on_host head pkill -TERM -f "^$anyorder launch --hosts "; wait $job; expect_status $? 75 "after SIGTERM"
 expect_saved_where_it_stopped "$run"
 expect_starts 1 4 '["h1","h2","h3"]'
-for host in h1 h2 h3; do await 30 no_services $host; done
+for host in h1 h2 h3; do await no_services $host; done
 
 # A host without power: its ranks and service are gone, the others go on.
 launch "$name/hostfile" "$run" --resume required >$name/log 2>&1 & job=$!
-await 60 grep -q "resuming after step" $name/log
+await grep -q "resuming after step" $name/log
 machine_crash h3
 wait $job; expect_status $? 0 "after a lost host"
 expect_text "continuing without host h3" $name/log
@@ -39,6 +39,6 @@ expect_same_end "$run"
 [ "$(last_start ranks) $(last_start nodes)" = '3 ["h1","h2"]' ] || fail "the last start: $(last_start ranks) $(last_start nodes)"
 "$anyorder" inspect "$run" --ledger >$name/audit 2>&1 || fail "inspect --ledger: $(cat $name/audit)"
 for host in h1 h2; do
-  await 30 no_services $host
+  await no_services $host
   [ -z "$(on_host $host sh -c 'ls -d /tmp/anyorder-?????? /dev/shm/anyorder-?????? 2>/dev/null')" ] || fail "$host keeps directories"
 done
