@@ -53,7 +53,7 @@ std::vector<std::string> LedgerSeeds() {
                                              ledger::Commit{1, 20, 1, 8},
                                              ledger::Trained{1, 10, 20},
                                              ledger::Skipped{1, 20, 0, 8, "spike", ""},
-                                             ledger::Stop{1, 20, 74, 0, "detail"}};
+                                             ledger::Stop{1, 20, 74, 0, 12, "diverged", "detail"}};
   for (const ledger::Event& event : events) ANYORDER_CHECK_OK(ledger->Append(event));
   return {scratch.Load("ledger.jsonl")};
 }

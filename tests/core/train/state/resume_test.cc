@@ -167,7 +167,7 @@ TEST_F(ReplacementTest, UntilSomethingIsTrainedAnyConfigurationReplacesTheOldOne
   // A start that failed in its set-up, or before its first step was done.
   Append(ledger::Start{"r", 1, 2});
   Append(ledger::Train{"r", 1, 2, 0, "c", "d"});
-  Append(ledger::Stop{1, 0, 74, 0, "why"});
+  Append(ledger::Stop{1, 0, 74, 0, -1, "", "why"});
   const auto record = Record();
   ASSERT_TRUE(record.ok()) << record.status();
   const auto* change = std::get_if<ledger::Reconfigured>(&record->value());
