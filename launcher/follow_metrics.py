@@ -5,16 +5,15 @@
 
 Training needs neither: this reads RUN/metrics.jsonl, RUN/ledger.jsonl and RUN/config.toml, and may be started as soon as RUN is there or
 later, stopped at any time (Ctrl-C) and started again: RUN/.follow-wandb.json or RUN/.follow-mlflow.json knows what was sent, so that a
-line is sent once (a line that was being sent when this was killed with -9 may be sent twice). The run has the same name there as in its ledger,
-whoever starts this where, so that all starts of a run are one curve.
+line is sent once (a line that was being sent when this was killed with -9 may be sent twice). The run's ledger names the run there, so all
+starts appear as one run, whichever machine or user sends them.
 
-Where things go is what the two packages are told by their own environment: WANDB_MODE=offline, WANDB_DIR, WANDB_API_KEY;
-MLFLOW_TRACKING_URI. Each number of a line is sent by its name, with the step; a loss that is not finite is left out, which is a gap.
+The packages' own variables choose the destination: WANDB_MODE=offline, WANDB_DIR, WANDB_API_KEY; MLFLOW_TRACKING_URI. Each number of a line is sent by its name, with the step; a loss that is not finite is left out, which is a gap.
 Steps that a crash lost and a later start did again are sent again only where their numbers differ.
 
-It ends when the run does: finished; stopped on request (the next call goes on with the same run there); failed or diverged, once no new
-start has followed for --patience seconds. A launcher that was killed leaves no word, and is waited for until Ctrl-C; --once sends what
-is there and ends. Without the package it says so and ends with 64.
+It ends when the run has finished, diverged, stopped on request or failed for good. After a crash it waits --patience seconds for another
+start. Under Slurm a requeue is a stop: start it again, or in the batch script; it goes on with the same run there. If the launcher was
+killed, it waits until Ctrl-C; --once sends what is there and ends. Without the package it says so and ends with 64.
 """
 import argparse
 import json
@@ -37,12 +36,14 @@ def fail(message):
 
 def objects(text):
     """The JSON objects of whole lines. What is torn is left out, and so is a fragment before a ledger's record."""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         begin = max(line.rfind('{"event":'), 0)
         try:
-            yield json.loads(line[begin:])
+            found = json.loads(line[begin:])
         except ValueError:
             continue
+        if isinstance(found, dict):
+            yield found
 
 
 def numbers(line):
@@ -228,7 +229,7 @@ class Follower:
         self.is_asleep = self.is_asked_to_stop = False
 
     def stop(self, *_):
-        """Of a signal: between what is sent and the note that it was, nothing stops it but a second one."""
+        """A first signal waits until what was sent is recorded; a second one does not."""
         if self.is_asleep or self.is_asked_to_stop:
             raise KeyboardInterrupt
         self.is_asked_to_stop = True
@@ -287,11 +288,11 @@ def parse(words):
     to.add_argument("--wandb", dest="to", action="store_const", const="wandb", help="to Weights & Biases")
     to.add_argument("--mlflow", dest="to", action="store_const", const="mlflow", help="to MLflow")
     parser.add_argument("--project", default="anyorder", help="W&B's project or MLflow's experiment (default: anyorder)")
-    parser.add_argument("--name", help="of the run there (default: its directory's)")
+    parser.add_argument("--name", help="run name (default: name of the run directory)")
     parser.add_argument("--once", action="store_true", help="send what is there and end")
-    parser.add_argument("--poll", type=float, default=5, metavar="SECONDS", help="between two looks (default: 5)")
+    parser.add_argument("--poll", type=float, default=5, metavar="SECONDS", help="seconds between reads of the run's files (default: 5)")
     parser.add_argument("--patience", type=float, default=120, metavar="SECONDS",
-                        help="how long a crash waits for the next start (default: 120)")
+                        help="seconds to wait for another start after a crash (default: 120)")
     parser.error = fail
     options = parser.parse_args(words)
     if not options.run.is_dir():

@@ -127,15 +127,17 @@ def stop(number, _):
 
 def main(words):
     options = argparse.Namespace(**json.loads(words))
-    # Something must be written somewhere; what it says of that place is nobody's question.
+    # Something must be written somewhere; findings about this directory are left out.
     options.has_run_dir = bool(options.run_dir)
+    made = []
     if not options.has_run_dir:
-        options.run_dir = os.path.join(tempfile.gettempdir(), "anyorder-doctor-%d" % os.getpid())
+        options.run_dir = tempfile.mkdtemp(prefix="anyorder-doctor-")
+        made = [options.run_dir]
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, stop)
     try:
-        made = make_run_directory(options.run_dir)
+        made += make_run_directory(options.run_dir)
         if not os.access(options.run_dir, os.W_OK | os.X_OK):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:

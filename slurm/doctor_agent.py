@@ -1,4 +1,4 @@
-"""What slurm/doctor does on each node of its job: it answers questions that come on standard input.
+"""What `anyorder doctor` does on each node of its job: it answers questions that come on standard input.
 
 One process a node, started by srun and fed through it: srun sends standard input to all tasks and
 brings their lines back, so a missing shared directory or a closed port is a finding and not a

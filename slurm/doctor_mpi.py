@@ -1,4 +1,4 @@
-"""What slurm/doctor starts as an MPI rank: it says how large the world is and sums a megabyte.
+"""What `anyorder doctor` starts as an MPI rank: it says how large the world is and sums a megabyte.
 
 It calls the MPI library that anyorder-train is linked with (its path is in ANYORDER_DOCTOR_MPI),
 through ctypes, so that nothing has to be compiled on the cluster. A timer ends a rank that hangs,

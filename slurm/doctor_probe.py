@@ -1,4 +1,4 @@
-"""What slurm/doctor runs on the batch host of its job: it leads the agents and prints facts.
+"""What `anyorder doctor` runs on the batch host of its job: it leads the agents and prints facts.
 
 A fact is one JSON object a line: {"fact": NAME, ...}. Facts say what was seen; doctor_verdicts.py
 decides on the login node what is good or bad. PAYLOAD, a dict, comes from doctor_job.py: sources

@@ -219,10 +219,10 @@ Subcommand DeclareExport(CLI::App& front) {
   };
   const auto options = std::make_shared<ExportOptions>();
   const auto texts = std::make_shared<Texts>();
-  CLI::App* command = AddCommand(
-      front, "export", "Write a checkpoint's weights for other programs.",
-      {"anyorder export --run-dir runs/a --output exported",
-       "anyorder export --run-dir runs/a --format safetensors --dtype bf16 --output exported"});
+  CLI::App* command =
+      AddCommand(front, "export", "Write a checkpoint's weights for other programs.",
+                 {"anyorder export runs/a --output exported",
+                  "anyorder export runs/a --format safetensors --dtype bf16 --output exported"});
   AddRunDir(command, options->run_dir, "run directory");
   AddStep(command, options->step);
   AddChoice(command, "--format", texts->format, {"hf", "safetensors"},

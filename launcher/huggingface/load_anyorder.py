@@ -5,8 +5,8 @@
     hidden, _ = model(tokens)                                        # [batch, slots] -> [batch, slots, model_dim]
     logits = model.logits(hidden)                                    # [batch, slots, vocab_size]
 
-Without `visible` a slot sees the slots up to its own if the objective reads from left to right, else all. README.md beside
-this file says how to ask a two-stream network for the tokens of certain positions, and what memory is.
+Without `visible` a slot sees the slots up to its own if the objective reads from left to right, else all. README.md in this
+directory says how to ask a two-stream network for the tokens of certain positions, and what memory is.
 """
 import json
 import math

@@ -285,7 +285,7 @@ Subcommand DeclareEval(CLI::App& front) {
   command
       ->add_option("--objective", options->objective,
                    "own: the run's training objective; causal: perplexity of the whole text, left "
-                   "to right; or either by an objective's name")
+                   "to right; or the objective's name, such as permutation_lm or xlnet")
       ->capture_default_str()
       ->check(IsNotEmpty())
       ->type_name("NAME:{own,causal}");

@@ -341,10 +341,10 @@ Subcommand DeclareGenerate(CLI::App& front) {
   AddStep(command, options->step, "", "--step,--checkpoint");
   AddPath(command, "--input", options->input,
           "prompts, one per line; .jsonl: the field text of each object; -: standard input",
-          PathUse::kReadFile)
+          PathUse::kReadFile, /*takes_dash=*/true)
       ->required();
   AddPath(command, "--output", options->output, "FILE.jsonl to write; -: standard output",
-          PathUse::kWriteFile)
+          PathUse::kWriteFile, /*takes_dash=*/true)
       ->required();
   AddPath(command, "--vocab", options->vocab, "spiece.model (default: the run's)",
           PathUse::kReadFile);

@@ -111,10 +111,13 @@ absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options, const
       options.labels_from.empty() ? config.data.shards : options.labels_from;
   const absl::StatusOr<data::DatasetIndex> index = data::ReadDatasetIndex(training);
   if (!index.ok()) {
-    return absl::Status(index.status().code(),
-                        absl::StrCat("the classes and the vocabulary that the run learned: ",
-                                     index.status().message(),
-                                     "; name its training data, or a copy, with --labels-from"));
+    const std::string fault = absl::StrCat(
+        "the classes and the vocabulary that the run learned: ", index.status().message(),
+        "; name its training data, or a copy, with "
+        "--labels-from");
+    // Data that are gone are the user's to find, not the machine's failure.
+    return absl::IsNotFound(index.status()) ? absl::FailedPreconditionError(fault)
+                                            : absl::Status(index.status().code(), fault);
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::string file,
                             ExamplesFile(options, config.model.task.task, scratch));
@@ -257,7 +260,7 @@ absl::Status Predict(const PredictOptions& options) {
                             LoadRunConfig(RunDirectory(options.run_dir).config, {}));
   ANYORDER_RETURN_IF_ERROR(CheckIsClassifier(config));
   if (config.run.is_private) KeepFilesPrivate();
-  // Beside a table it would only be in the way.
+  // A table on the terminal is shown without progress.
   BatchProgress progress("example", /*is_shown=*/!options.output.empty());
   ANYORDER_ASSIGN_OR_RETURN(PredictionSink sink, PredictionSink::Open(options.output));
   ANYORDER_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make());
@@ -280,10 +283,11 @@ Subcommand DeclarePredict(CLI::App& front) {
       {"anyorder predict runs/topics --text 'The ball flew past the keeper.'",
        "anyorder predict runs/topics --data new.jsonl --output predictions.jsonl"});
   AddRunDir(command, options->run_dir, "run directory");
-  AddPath(command, "--data", options->data,
-          "examples as `prep --examples` reads them, labels may lack; a dataset of them; -: JSON "
-          "lines from standard input",
-          PathUse::kRead);
+  AddPath(
+      command, "--data", options->data,
+      "examples as `prep --examples` reads them, labels are optional; a dataset of them; -: JSON "
+      "lines from standard input",
+      PathUse::kRead, /*takes_dash=*/true);
   command
       ->add_option("--text", options->texts,
                    "one example; repeat it for each of several texts, context before choices; -: "
@@ -294,7 +298,7 @@ Subcommand DeclarePredict(CLI::App& front) {
   AddPath(command, "--output", options->output,
           "JSON lines to write, never over an existing file; -: standard output (default with "
           "--text: a table there)",
-          PathUse::kWriteFile);
+          PathUse::kWriteFile, /*takes_dash=*/true);
   AddPath(command, "--labels-from", options->labels_from,
           "dataset with the run's vocabulary and classes (default: its training data)",
           PathUse::kReadDirectory);

@@ -122,7 +122,7 @@ RunEnd FindRunEnd(const std::vector<LedgerRecord>& ledger, bool is_done) {
   if (status < 0 || status == kExitDone || status == kExitRequeue)
     return {is_done ? "finished" : "stopped", ""};
   if (stop != nullptr && !stop->detail.empty()) return {"failed", stop->detail};
-  if (!exit->detail.empty()) return {"failed", exit->detail};
+  if (exit != nullptr && !exit->detail.empty()) return {"failed", exit->detail};
   return {"failed", absl::StrCat("the ranks ended with status ", status, "; see train.log")};
 }
 

@@ -62,6 +62,12 @@ class HelpFormatter final : public CLI::Formatter {
   std::string make_option_desc(const CLI::Option* option) const override {
     return Wrapped(HelpText(DescribeOption(*option)), "", kHelpColumns);
   }
+  // Of a plain argument.
+  std::string make_option_usage(const CLI::Option* option) const override {
+    const std::string name = make_option_name(option, true);
+    const std::string text = DescribeOption(*option).is_repeated ? name + "..." : name;
+    return option->get_required() ? text : absl::StrCat("[", text, "]");
+  }
 };
 
 std::vector<std::string> SubcommandNames(const CLI::App& app) {
@@ -387,9 +393,9 @@ CLI::Validator IsOneOf(const std::vector<std::string>& values) {
           absl::StrCat("{", absl::StrJoin(values, ","), "}")};
 }
 
-CLI::Validator IsUsable(PathUse use) {
-  return {[use](const std::string& path) {
-            if (path == "-") return std::string();
+CLI::Validator IsUsable(PathUse use, bool takes_dash) {
+  return {[use, takes_dash](const std::string& path) {
+            if (takes_dash && path == "-") return std::string();
             return WhyNotFor(use, path);
           },
           ""};

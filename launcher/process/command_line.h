@@ -53,7 +53,8 @@ enum class PathUse {
   kWriteFile,      // the directory that it is in is there and can be written to
   kMakeDirectory,  // it, or what of it is there, is a directory that can be written to
 };
-CLI::Validator IsUsable(PathUse use);
+// `takes_dash`: "-", a standard stream, is right, too.
+CLI::Validator IsUsable(PathUse use, bool takes_dash = false);
 
 inline constexpr int64_t kMaxCount = int64_t{1} << 40;
 inline constexpr double kLeastNumber = -1e300;
@@ -66,11 +67,11 @@ CLI::Option* AddPath(CLI::App* command, const std::string& names, Path& path,
   return command->add_option(names, path, help)->check(IsNotEmpty())->type_name("PATH");
 }
 
-// One that is used so. "-" is for the command to understand.
+// One that is used so.
 template <typename Path>
 CLI::Option* AddPath(CLI::App* command, const std::string& names, Path& path,
-                     const std::string& help, PathUse use) {
-  return AddPath(command, names, path, help)->check(IsUsable(use));
+                     const std::string& help, PathUse use, bool takes_dash = false) {
+  return AddPath(command, names, path, help)->check(IsUsable(use, takes_dash));
 }
 
 // A whole number in [least, most]; CLI11 would read -5 as an enormous unsigned one.

@@ -60,7 +60,7 @@ absl::StatusOr<HostSlots> ParseItem(absl::string_view item) {
     ANYORDER_ASSIGN_OR_RETURN(host.slots, ParseSlots(item.substr(colon + 1)));
   }
   const bool is_name = !host.name.empty() && host.name[0] != '-' &&
-                       host.name.find_first_of(" \t,/'\"") == std::string::npos;
+                       host.name.find_first_of(" \t,:/'\"") == std::string::npos;
   if (is_name) return host;
   return InvalidArgument("'", item, "' is not HOST or HOST:RANKS");
 }
@@ -133,8 +133,9 @@ absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& list_or_file
   for (const HostSlots& host : hosts) {
     if (hosts.size() == 1 || (host.name != "localhost" && !absl::StartsWith(host.name, "127.")))
       continue;
-    return InvalidArgument("--hosts: every machine is its own '", host.name,
-                           "'; name this one as the others know it");
+    return InvalidArgument("--hosts: '", host.name,
+                           "' means a different machine on each host; use this machine's name or "
+                           "address");
   }
   return hosts;
 }

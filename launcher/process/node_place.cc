@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
@@ -30,6 +31,7 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/host_names.h"
+#include "launcher/process/shell_words.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -164,9 +166,11 @@ void UseForMpi(const NodeScratch& scratch) {
 }
 
 std::vector<std::string> MpirunEnvironment(const std::string& run_dir, const std::string& nodes) {
-  const std::string agent =
-      absl::StrCat(ProgramDirectory(), "/anyorder mpi-daemon ", run_dir, " ", nodes);
-  if (std::count(agent.begin(), agent.end(), ' ') != 3) return {};
+  const std::vector<std::string> words = {ProgramDirectory() + "/anyorder", "mpi-daemon", run_dir,
+                                          nodes};
+  const std::string agent = absl::StrJoin(words, " ");
+  // mpirun splits it at spaces, and a shell at the other end of ssh reads it again.
+  if (ShellCommand(words) != agent) return {};
   std::vector<std::string> environment = {"OMPI_MCA_orte_launch_agent=" + agent};
   // A launcher may be on a machine that trains nothing.
   const absl::StatusOr<NodePlace> place = FindNodePlace(nodes, &::getenv);

@@ -61,7 +61,7 @@ std::vector<std::string> MpiEnvironment(const NodeScratch& scratch);
 void UseForMpi(const NodeScratch& scratch);
 // "NAME=value" for an mpirun that starts ranks on `nodes`: it and its daemons take the directories
 // of their nodes. Open MPI's own names in /tmp (ompi.HOST.UID) are another user's to take. Nothing
-// where the program's path or the run directory's holds a space, at which mpirun splits.
+// where a shell would read the program's path or the run directory's otherwise.
 std::vector<std::string> MpirunEnvironment(const std::string& run_dir, const std::string& nodes);
 // `anyorder mpi-daemon RUN-DIR NODES WORDS...`: becomes the daemon of mpirun, orted WORDS...
 // Returns on errors only.

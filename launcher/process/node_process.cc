@@ -1,6 +1,6 @@
 // `anyorder node-process -- COMMAND...`: runs a command on another machine for a launcher, which
-// reaches it by ssh. A signal does not travel there; a line on standard input, "USR1", "TERM" or
-// "KILL", does. When the connection ends, the command goes on: a checkpoint service outlives its
+// reaches it by ssh. A signal does not travel there; a line on standard input, "USR1" or "KILL",
+// does. When the connection ends, the command goes on: a checkpoint service outlives its
 // launcher.
 
 #include <poll.h>
@@ -25,7 +25,6 @@ constexpr int kPollMs = 50;
 
 void Obey(const std::string& line, ChildProcess& child) {
   if (line == "USR1") child.Signal(SIGUSR1);
-  if (line == "TERM") child.Signal(SIGTERM);
   if (line == "KILL") child.Signal(SIGKILL);
 }
 

@@ -21,7 +21,7 @@
     }
     run.color = `var(--s${runs.indexOf(run) % 6})`;
     run.evals.a = run.evals.a || [];
-    // Of a run beside classifiers that is none.
+    // A run without accuracy, compared with classifiers, gets an empty curve.
     if (runs.some(other => other.curves.accuracy) && !run.curves.accuracy)
       run.curves.accuracy = { mean: run.curves.t0.map(() => null), not_finite: 0 };
   }

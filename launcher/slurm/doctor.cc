@@ -94,25 +94,29 @@ Subcommand DeclareDoctor(CLI::App& front) {
       front, "doctor", "Check a Slurm cluster, or this machine, before the first job.",
       {"anyorder doctor /shared/runs/a --nodes 2 --ranks-per-node 4", "anyorder doctor --local"});
   constexpr int64_t kMost = int64_t{1} << 20;
+  // Further arguments are sbatch's.
   AddRunDir(command, options->run_dir,
             "where runs will live; checked and left as it was (not needed with --local)")
-      ->required(false);
+      ->required(false)
+      ->check(IsUsable(PathUse::kMakeDirectory))
+      ->allow_extra_args(false);
   command->add_flag("--local", options->local, "no Slurm: check this machine alone");
   AddCount(command, "--nodes", options->nodes, "nodes of the job", 1, kMost)->capture_default_str();
   AddCount(command, "--ranks-per-node", options->ranks_per_node, "ranks on each", 1, kMost)
       ->capture_default_str();
   AddCount(command, "--gpus-per-node", options->gpus_per_node, "GPUs on each", 0, kMost)
       ->capture_default_str();
-  command->add_option("--partition", options->partition, "Slurm partition")->check(IsNotEmpty());
-  command->add_option("--account", options->account, "Slurm account")->check(IsNotEmpty());
+  command->add_option("--partition", options->partition, "Slurm partition")
+      ->check(IsNotEmpty())
+      ->type_name("NAME");
+  command->add_option("--account", options->account, "Slurm account")
+      ->check(IsNotEmpty())
+      ->type_name("NAME");
   AddChoice(command, "--mpi", options->mpi, {"auto", "srun", "mpirun"},
             "program that starts the ranks");
-  command
-      ->add_option("--environment", options->environment,
-                   "shell file that the job sources, as for submit (default: "
-                   "RUN-DIR/slurm/environment.sh)")
-      ->check(CLI::ExistingFile.description(""))
-      ->type_name("PATH");
+  AddPath(command, "--environment", options->environment,
+          "shell file that the job sources, as for submit (default: RUN-DIR/slurm/environment.sh)",
+          PathUse::kReadFile);
   AddNumber(command, "--checkpoint-gib", options->checkpoint_gib,
             "size of a checkpoint: is there space for three?", 0);
   AddCount(command, "--wait", options->wait_seconds, "seconds that the job may wait in the queue",
@@ -121,7 +125,8 @@ Subcommand DeclareDoctor(CLI::App& front) {
   AddCount(command, "--time", options->time_minutes, "time limit of the job, in minutes", 1)
       ->capture_default_str();
   command->add_flag("--json", options->json, "print findings and facts as one JSON object");
-  command->add_option("sbatch-options", options->sbatch, "after --: more options of sbatch");
+  command->add_option("sbatch-options", options->sbatch, "after --: more options of sbatch")
+      ->type_name("OPTION");
   return {command, [options] { return Report(BecomeDoctor(*options)); }};
 }
 

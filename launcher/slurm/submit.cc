@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,8 +80,15 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, const std::strin
   ANYORDER_RETURN_IF_ERROR(MakeDirectories(path));
   UniqueFd fd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!fd.valid()) return ErrnoStatus("create", lock);
+  const bool is_locked = ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
   // A file system without locks is used without them.
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return fd;
+  if (!is_locked && errno != EWOULDBLOCK) return fd;
+  // A submission that was refused may have removed the file before it was locked here.
+  struct stat ours {
+  }, named{};
+  const bool is_named = ::fstat(fd.get(), &ours) == 0 && ::stat(lock.c_str(), &named) == 0 &&
+                        ours.st_ino == named.st_ino;
+  if (is_locked && is_named) return fd;
   return AlreadyExists("another `anyorder submit` works on '", path,
                        "'; look at its job before another one");
 }
@@ -137,6 +145,7 @@ class Submission {
   std::vector<std::string> Arguments() const;
   absl::Status Send();
 
+  UniqueFd lock_;  // before traces_: it is released after they are taken back
   Traces traces_;
   const SubmitOptions& options_;
   std::string run_dir_;  // absolute
@@ -353,7 +362,7 @@ absl::Status Submission::Run() {
   const std::string lock_path = slurm_ + "/.lock";
   std::error_code error;
   if (!fs::exists(lock_path, error)) traces_.NoteFile(lock_path);
-  ANYORDER_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(slurm_, lock_path));
+  ANYORDER_ASSIGN_OR_RETURN(lock_, LockDirectory(slurm_, lock_path));
   ANYORDER_RETURN_IF_ERROR(CheckJobs());  // no other submit runs now
   Compose();
   return Send();

@@ -67,7 +67,6 @@ class HostService {
     [[maybe_unused]] const ssize_t written = ::write(input_.get(), line.data(), line.size());
   }
   void Cut() { child_.Signal(SIGKILL); }
-  const std::string& last_error() const { return output_.last_error(); }
 
  private:
   HostService(ChildProcess child, OutputRelay output, UniqueFd input)
@@ -104,13 +103,6 @@ class HostServices final : public ProcessGroup {
     TellAll("KILL");
   }
 
-  // Of the one that has something to say.
-  std::string LastError() const {
-    for (const HostService& service : services_)
-      if (!service.last_error().empty()) return service.last_error();
-    return "";
-  }
-
  private:
   void TellAll(absl::string_view signal_name) {
     for (HostService& service : services_) service.Tell(signal_name);
@@ -135,8 +127,7 @@ class HostsBackend final : public LaunchBackend {
   absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
       const AttemptOptions& options) override;
   std::string ServiceWords(const AttemptOptions& options) override {
-    return service_error_.empty() ? LastLine(RunDirectory(options.run_dir).service_log)
-                                  : service_error_;
+    return LastLine(RunDirectory(options.run_dir).service_log);
   }
   absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
                                                            OutputRelay& output) override;
@@ -154,7 +145,6 @@ class HostsBackend final : public LaunchBackend {
   std::vector<HostSlots> hosts_;  // of the start
   std::vector<std::string> environment_;
   int64_t first_attempt_ = 0;  // of this launcher
-  std::string service_error_;
 };
 
 // The command line that runs `words` on a host: a shell there splits them again.
@@ -218,6 +208,9 @@ absl::StatusOr<std::vector<HostSlots>> HostsBackend::HostsThatAnswer() {
                            "': ", answer.failure);
     } else if (!answer.said.elsewhere.empty()) {
       status = NotShared(options_.run_dir, answer.said.elsewhere);
+    } else if (!answer.said.nodes.contains(host.name)) {
+      status = Unavailable("host ", host.name, " did not answer '", absl::StrJoin(rsh_, " "),
+                           "': the command ended without a word of clean-node");
     } else {
       living.push_back(host);
     }
@@ -284,7 +277,6 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> HostsBackend::StartRanks(
   for (const std::string& variable : MpirunEnvironment(options.run_dir, Names()))
     step.spawn.environment.push_back(variable);
   step.spawn.environment.push_back("OMPI_MCA_plm=rsh");
-  step.spawn.environment.push_back("OMPI_MCA_plm_rsh_agent=" + absl::StrJoin(rsh_, " "));
   step.spawn.death_signal = SIGTERM;
   step.output = &output;
   return StartSlurmStep(step);
@@ -311,7 +303,7 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeHostsBackend(const HostsOptio
   }
   if (options.ranks > slots) {
     return InvalidArgument("--ranks ", options.ranks, " is more than the ", slots,
-                           " that --hosts has room for; raise their numbers, a:4,b:4");
+                           " slots of --hosts; raise the slots, such as a:4,b:4");
   }
   if (!HasProgram("mpirun")) {
     return absl::InvalidArgumentError(
@@ -321,6 +313,8 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeHostsBackend(const HostsOptio
   std::string rsh = options.rsh;
   const char* const set = ::getenv("OMPI_MCA_plm_rsh_agent");
   if (rsh.empty()) rsh = set != nullptr ? set : "ssh";
+  // The user's variable would win over what mpirun is started with.
+  ::setenv("OMPI_MCA_plm_rsh_agent", rsh.c_str(), /*overwrite=*/1);
   std::vector<std::string> words = absl::StrSplit(rsh, ' ', absl::SkipWhitespace());
   const bool is_there =
       !words.empty() && (absl::StrContains(words[0], '/') ? ::access(words[0].c_str(), X_OK) == 0

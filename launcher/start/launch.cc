@@ -318,12 +318,12 @@ Subcommand DeclareLaunch(CLI::App& front) {
             "where ranks run: on this machine, or on the nodes of the surrounding Slurm job");
   CLI::Option* ranks =
       AddCount(command, "--ranks", options->ranks,
-               "local, hosts: MPI ranks (default: of --hosts as many as they have room for, "
-               "otherwise those of the run's last start, or 1)");
+               "number of MPI ranks (default: all slots of --hosts; without it those of the last "
+               "start, or 1)");
   command
       ->add_option("--hosts", options->hosts,
-                   "machines that ranks run on, a:2,b:2, or mpirun's hostfile; they share the run "
-                   "directory and these programs by their paths")
+                   "hosts and ranks, a:2,b:2, or an mpirun hostfile; run directory and programs "
+                   "must have the same paths on all")
       ->check(IsNotEmpty())
       ->type_name("HOSTS");
   command

@@ -277,7 +277,9 @@ absl::StatusOr<int64_t> RanksOfLastStart(const RunDirectory& paths) {
   int64_t ranks = 0;
   for (const LedgerRecord& record : records) {
     const auto* start = record.As<ledger::Start>();
-    if (start != nullptr && start->slurm_job < 0 && start->ranks > 0) ranks = start->ranks;
+    // One on several machines names them.
+    const bool is_local = start != nullptr && start->slurm_job < 0 && start->nodes.empty();
+    if (is_local && start->ranks > 0) ranks = start->ranks;
   }
   return ranks;
 }

@@ -157,7 +157,7 @@ def lost_lease(bench):
     successor = bench.launch(ENDLESS, before=words, log=logs["successor"])
     bench.run = used
     frozen = (used / "config.toml").read_bytes()
-    refused = bench.launch(["train.steps=200", *ENDLESS[1:]], before=words, more=["--allow-schedule-change"], log=logs["refused"])
+    refused = bench.launch(["train.steps=200000000", *ENDLESS[1:]], before=words, more=["--allow-schedule-change"], log=logs["refused"])
     # Both wait for as long as a lease lives.
     require(refused.wait(PATIENCE_S) == 64 and "in use by" in bench.text(logs["refused"]), bench.text(logs["refused"]))
     require((used / "config.toml").read_bytes() == frozen, "a refused launch changed config.toml")

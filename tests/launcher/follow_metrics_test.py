@@ -11,6 +11,7 @@ import time
 import unittest
 from pathlib import Path
 
+PATIENCE_S = 400  # only what never comes is waited for so long
 FOLLOWER = Path(__file__).resolve().parents[2] / "launcher/follow_metrics.py"
 NOTE = """
 import json, os
@@ -100,7 +101,7 @@ class FollowMetricsTest(unittest.TestCase):
         return [(call["row"]["step"], call["row"].get("loss")) for call in self.calls() if call["call"] == "log"]
 
     def await_calls(self, call, count):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while sum(made["call"] == call for made in self.calls()) < count:
             self.assertLess(time.monotonic(), deadline, self.calls())
             time.sleep(0.01)
@@ -136,7 +137,7 @@ class FollowMetricsTest(unittest.TestCase):
 
     def test_it_follows_restarts_to_the_end(self):
         self.record("start", attempt=1)
-        follower = subprocess.Popen(self.command("--patience", "60"), stdout=subprocess.PIPE, text=True, env=self.environment())
+        follower = subprocess.Popen(self.command("--patience", str(PATIENCE_S)), stdout=subprocess.PIPE, text=True, env=self.environment())
         self.addCleanup(follower.stdout.close)
         self.append(self.line(1), self.line(2))
         self.await_calls("log", 2)
@@ -148,7 +149,7 @@ class FollowMetricsTest(unittest.TestCase):
         self.append(self.line(4, 2))
         self.record("stop", attempt=2, step=4, exit_status=0)
         self.record("exit", attempt=2, exit_status=0)
-        self.assertIn("finished; sent up to step 4", follower.communicate(timeout=60)[0])
+        self.assertIn("finished; sent up to step 4", follower.communicate(timeout=PATIENCE_S)[0])
         self.assertEqual([step for step, _ in self.rows()], [1, 2, 3, 4])
         self.assertEqual(self.calls()[-1], {"call": "finish", "exit_code": 0, "state": "finished"})
 
@@ -158,13 +159,13 @@ class FollowMetricsTest(unittest.TestCase):
                 self.record("start", attempt=1)
                 self.record("stop", attempt=1, exit_status=status, may_restart=0, **({"reason": reason} if reason else {}))
                 self.record("exit", attempt=1, exit_status=status)
-                done = subprocess.run(self.command(), capture_output=True, text=True, env=self.environment(), timeout=60)
+                done = subprocess.run(self.command(), capture_output=True, text=True, env=self.environment(), timeout=PATIENCE_S)
                 self.assertIn(state, done.stdout)
                 self.assertEqual(self.calls()[-1], {"call": "finish", "exit_code": code, "state": state})
         # A crash, and no start after it.
         self.record("start", attempt=2)
         self.record("exit", attempt=2, exit_status=139)
-        done = subprocess.run(self.command("--patience", "0"), capture_output=True, text=True, env=self.environment(), timeout=60)
+        done = subprocess.run(self.command("--patience", "0"), capture_output=True, text=True, env=self.environment(), timeout=PATIENCE_S)
         self.assertIn("failed", done.stdout)
 
     def test_a_signal_ends_it_and_nothing_is_lost(self):
@@ -174,7 +175,7 @@ class FollowMetricsTest(unittest.TestCase):
             self.addCleanup(follower.stdout.close)
             self.await_calls("init", start)
             follower.send_signal(signal_number)
-            follower.communicate(timeout=60)
+            follower.communicate(timeout=PATIENCE_S)
             self.assertEqual(follower.returncode, 0)
         self.append(self.line(2))
         self.once()

@@ -22,7 +22,7 @@ closed=(locked secret)
 # refuses PATH WORD...: that command line, in which @ is PATH.
 refuses() {
   local path=$1 status; shift
-  "${user[@]}" timeout 60 "$anyorder" "${@//@/$path}" </dev/null >out 2>err
+  "${user[@]}" timeout 400 "$anyorder" "${@//@/$path}" </dev/null >out 2>err
   status=$?
   [ $status -eq 64 ] || [ $status -eq 65 ] || fail "exit status $status of: anyorder ${*//@/$path}"
   [ "$(wc -l <err)" -eq 1 ] || fail "not one line of: anyorder ${*//@/$path}"
@@ -45,6 +45,7 @@ report @
 export @ --output new
 eval @ --data $shards
 generate @ --input prompts.txt --output new
+predict @ --text x
 launch @
 submit @ --dry-run
 show @
@@ -57,6 +58,7 @@ END
 datasets)
   all "nowhere file loop file/x empty ${closed[*]} $run" <<END
 eval $run --data @
+predict $run --data @ --output new
 inspect $run --ledger --data @
 launch new --config $here/tiny.toml --set data.shards=@
 launch new --config $here/tiny.toml --set data.shards=$shards --set eval.every=1 --set eval.shards=@
@@ -70,6 +72,7 @@ generate $run --input @ --output new
 generate $run --input prompts.txt --vocab @ --output new
 launch new --config @
 submit new --config @ --dry-run
+doctor --local --environment @
 submit new --config $here/tiny.toml --environment @ --dry-run
 import --format run --input $run --config @ --output new
 show --config @
@@ -77,6 +80,10 @@ show --mask @
 config --check @
 tune --table @
 prep --input prompts.txt --vocab @ --output new
+END
+  all "-" <<END
+launch new --config @
+config --check @
 END
   all "nowhere loop file/x file empty ${closed[*]}" <<END
 prep --input @ --output new
@@ -89,6 +96,7 @@ outputs)
   [ "${#closed[@]}" -eq 0 ] || places="file/x locked/x"
   all "$places nowhere/x" <<END
 generate $run --input prompts.txt --output @
+predict $run --text x --output @
 report $run --output @
 show --output @.svg
 END

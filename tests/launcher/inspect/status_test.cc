@@ -135,6 +135,7 @@ TEST(Status, TheEndOfARunHasAStateAndItsError) {
        "disk full"},
       {nullptr, R"("exit_status":137,"detail":"no memory left")", 9, "failed", "no memory left"},
       {nullptr, R"("exit_status":139)", 9, "failed", "the ranks ended with status 139"},
+      {R"("step":3,"exit_status":74)", nullptr, 9, "failed", "the ranks ended with status 74"},
       {R"("step":3,"trained_step":1,"exit_status":93,"reason":"diverged","detail":"it diverged")",
        R"("exit_status":93)", 3, "diverged", "it diverged"}};
   for (const End& end : ends) {

@@ -32,7 +32,8 @@ TEST(HostNamesTest, ListsAndHostfilesOfMpirun) {
   std::ofstream(file) << "# nobody\n";
   EXPECT_FALSE(ReadHosts(file).ok());
   // A word that ssh would take for an option, and a name that means another machine everywhere.
-  for (const char* bad : {"a:0", "a:x", "a,,b", "-oProxyCommand=x", "localhost,b", "127.0.0.1:2,b"})
+  for (const char* bad :
+       {"a:0", "a:x", "a,,b", "-oProxyCommand=x", "fe80::1", "localhost,b", "127.0.0.1:2,b"})
     EXPECT_TRUE(absl::IsInvalidArgument(ReadHosts(bad).status())) << bad;
   EXPECT_TRUE(ReadHosts("localhost:2").ok());
 }

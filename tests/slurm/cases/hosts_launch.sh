@@ -2,7 +2,7 @@
 # `anyorder launch --hosts` from a machine that trains nothing: refuses what cannot work, stops and
 # resumes, and goes on without a host that loses its power.
 . "$here/hosts.sh"
-unset OMPI_MCA_plm_rsh_agent
+export OMPI_MCA_plm_rsh_agent=nowhere  # --rsh wins
 shown+=("$work/$name/log")
 printf 'h1 slots=1   # of mpirun\nh2 slots=2\n\nh3\n' >$name/hostfile
 # launch HOSTS RUN [options]: in place of the calling (sub)shell.
@@ -19,7 +19,7 @@ refuse() {
 refuse 64 "run directory '/tmp/run' is not the same on node h[12]" h1:1,h2:1 /tmp/run
 refuse 74 "host h9 cannot be reached by '.*hosts_agent.sh'" h1:1,h9:1 "$run"
 refuse 64 "is no file, nor a list such as a:2,b:2" h1:x "$run"
-refuse 64 "is more than the 4 that --hosts has room for" "$name/hostfile" "$run" --ranks 5
+refuse 64 "is more than the 4 slots of --hosts" "$name/hostfile" "$run" --ranks 5
 rsh=nowhere refuse 64 "there is no 'nowhere'" h1 "$run"
 
 launch "$name/hostfile" "$run" >$name/log 2>&1 & job=$!
