@@ -50,7 +50,9 @@ absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
   if (reporter_ != nullptr) Note(reporter_->Sync());
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
   const bool is_last = step_ >= config_.train.steps;
-  if (is_last) ANYORDER_RETURN_IF_ERROR(NoteDivergence(step_, anomalies_.CheckEnd(step_)));
+  // A run that had nothing left to train was judged by the start that trained it.
+  if (is_last && step_ > first_step_)
+    ANYORDER_RETURN_IF_ERROR(NoteDivergence(step_, anomalies_.CheckEnd(step_)));
   ANYORDER_RETURN_IF_ERROR(saver_->Finish(step_, state_->Ranges(), Metadata()));
   return is_last && !saver_->left_staged() ? TrainEnd::kFinished : TrainEnd::kStopped;
 }

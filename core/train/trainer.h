@@ -74,8 +74,9 @@ enum class TrainEnd {
 class Trainer {
  public:
   // Collective. Opens the dataset, builds the network, finds where to begin and connects to the
-  // checkpoint service. Errors are the same on all ranks, and in the ledger: Cancelled after a stop
-  // signal, which is obeyed in each phase. Arguments are borrowed; `watch` may be null.
+  // checkpoint service. Errors are the same on all ranks, and in the ledger unless the number of
+  // ranks does not fit: Cancelled after a stop signal, which is obeyed in each phase. Arguments are
+  // borrowed; `watch` may be null.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const RunConfig& config,
                                                          const TrainerOptions& options,
                                                          dist::Communicator& communicator,

@@ -88,8 +88,8 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
                          "--allow-schedule-change)"));
 }
 
-// The launcher starts a run again whose ranks the machine failed. What is out of memory before any
-// start has trained never fit, and our own mistakes repeat themselves.
+// The launcher starts a run again whose ranks the machine failed. Two ends are final: out of memory
+// before any start has trained (it never fitted), and our own bugs.
 void Trainer::RecordFailedSetUp(const absl::Status& why) const {
   if (communicator_.rank() != 0) return;
   const RunDirectory paths(options_.run_dir);
@@ -109,7 +109,9 @@ void Trainer::RecordFailedSetUp(const absl::Status& why) const {
 absl::Status Trainer::OpenLocalDevice(kernels::BackendOptions device) {
   ANYORDER_RETURN_IF_ERROR(setup_.Begin("set-up of the device"));
   device.allocated = [this](int64_t bytes) {
-    return setup_.Advance(bytes >> 20, 0, "MiB of memory set up");
+    // The loader starts last; from then on a stop signal is for the step to see.
+    return loader_ == nullptr ? setup_.Advance(bytes >> 20, 0, "MiB of memory set up")
+                              : absl::OkStatus();
   };
   ANYORDER_ASSIGN_OR_RETURN(backend_, options_.make_backend(device));
   return absl::OkStatus();

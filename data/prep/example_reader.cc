@@ -92,7 +92,8 @@ class ExampleParser {
 
   absl::Status ReadField(const Json& record, const std::string& name, WrittenExample& example) {
     const auto field = record.find(name);
-    if (field == record.end()) return Bad("the object has no field '", name, "'");
+    if (field == record.end())
+      return Bad(is_table() ? "the table has no column '" : "the object has no field '", name, "'");
     return ReadText(*field, name, example);
   }
 
@@ -120,6 +121,10 @@ class ExampleParser {
   absl::Status ReadChoices(const Json& record, WrittenExample& example) {
     const std::string name = NameOf("choices");
     const std::vector<std::string> fields = absl::StrSplit(name, ',');
+    if (fields.size() > kMostChoices) {
+      return Bad("--field choices names ", fields.size(), " fields, but at most ", kMostChoices,
+                 " choices are allowed");
+    }
     if (fields.size() > 1) {
       for (const std::string& field : fields)
         ANYORDER_RETURN_IF_ERROR(ReadField(record, field, example));
@@ -139,16 +144,16 @@ class ExampleParser {
   absl::Status ReadChoice(const Json& label, WrittenExample& example) {
     const uint64_t choices = example.parts.size() - 1;
     uint64_t choice = choices;
-    if (label.is_number_unsigned()) choice = label.get<uint64_t>();
-    const bool is_cell =
-        is_table() && absl::SimpleAtoi(label.get_ref<const std::string&>(), &choice);
-    if (choice < choices) {
+    bool is_number = label.is_number_unsigned();
+    if (is_number) choice = label.get<uint64_t>();
+    if (is_table()) is_number = absl::SimpleAtoi(label.get_ref<const std::string&>(), &choice);
+    if (is_number && choice < choices) {
       example.choice = static_cast<int32_t>(choice);
       return absl::OkStatus();
     }
     // Only a number is printed: printing recurses, and a line has room for a deep nest.
     return Bad("the field '", NameOf("label"), "' is ",
-               is_cell || label.is_number() ? label.dump() : label.type_name(),
+               is_table() || label.is_number() ? label.dump() : label.type_name(),
                ", not the number of a choice, 0 to ", choices - 1);
   }
 

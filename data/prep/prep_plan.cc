@@ -42,7 +42,8 @@ const char* KnownEndings(InputUse use) {
                                 : ".jsonl, .csv or .tsv, each also .gz or .zst";
 }
 
-// Tables are read where they are named themselves: many a table beside a corpus is about it.
+// Tables are read where they are named themselves: a directory's tables are often metadata of the
+// corpus.
 const char* KnownEndingsInDirectory(InputUse use) {
   return use == InputUse::kText ? ".txt or .jsonl, each also .gz or .zst"
                                 : ".jsonl, also .gz or .zst";

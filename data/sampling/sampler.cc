@@ -281,7 +281,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
   }
   if (kind == SampleKind::kExamples)
     return std::make_unique<ExampleSampler>(*text.examples(), seed, num_lanes);
-  // Nor is there a place to look for where lanes outnumber tokens.
+  // More lanes than tokens cannot be placed.
   if (num_lanes > 2 * text.num_tokens()) return TooShort(text, config, kind, num_lanes);
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
                             PlaceLanes(text, RunLayout(num_lanes, config.bidirectional)));

@@ -10,7 +10,7 @@ namespace anyorder::kernels {
 
 struct DeviceMemory {
   int64_t devices = 0;  // that ranks would compute on; 0: they compute in the host's memory
-  int64_t bytes = 0;    // of the smallest of them, whoever uses it now
+  int64_t bytes = 0;    // total memory of the smallest, used or free
 };
 
 // Opens none.

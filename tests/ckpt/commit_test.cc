@@ -131,9 +131,7 @@ TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
   EXPECT_EQ(left->size(), 3u);
 }
 
-// Between the listing and the rename, the newer ones turned out damaged and the next owner went on
-// from what is being retired.
-// Saves of a run whose steps are skipped would else push out the last that was any good.
+// Saves of a run whose steps are skipped would otherwise push out the last good one.
 TEST(CommitTest, UnprovenCheckpointsPushNoOtherOut) {
   ModelFileSystem fs;
   PrepareWithTwoCommits(&fs, 1);  // of steps 50 and 100
@@ -156,6 +154,8 @@ TEST(CommitTest, UnprovenCheckpointsPushNoOtherOut) {
   EXPECT_EQ(save(500, "{}"), (Steps{500, 400}));
 }
 
+// Between the listing and the rename, the newer ones turned out damaged and the next owner went on
+// from what is being retired.
 TEST(LateCallTest, ACheckpointThatWasRetiredTooLateIsTakenBack) {
   ModelFileSystem model;
   PrepareWithTwoCommits(&model, 1);

@@ -82,6 +82,7 @@ AnomalyAction AnomalyPolicy::ActionFor(Anomaly anomaly) const {
 
 void AnomalyPolicy::CountTrained(double loss, double grad_norm) {
   state_.skipped_in_a_row = 0;
+  unplanned_in_a_row_ = 0;
   last_ = Anomaly::kNone;
   ++state_.trained_steps;
   const double weight =
@@ -93,6 +94,7 @@ void AnomalyPolicy::CountTrained(double loss, double grad_norm) {
 void AnomalyPolicy::CountSkipped(Anomaly anomaly, bool is_finite) {
   ++state_.skipped_in_a_row;
   last_ = is_finite ? anomaly : Anomaly::kNonfinite;
+  if (last_ != Anomaly::kRolledBack) ++unplanned_in_a_row_;
 }
 
 absl::Status AnomalyPolicy::CheckProgress(int64_t step) const {
@@ -103,7 +105,7 @@ absl::Status AnomalyPolicy::CheckProgress(int64_t step) const {
 absl::Status AnomalyPolicy::CheckEnd(int64_t step) const {
   if (state_.skipped_in_a_row == 0 || last_ == Anomaly::kRolledBack) return absl::OkStatus();
   // One jump in the last step says nothing about the weights.
-  const bool is_lost = last_ == Anomaly::kNonfinite || state_.skipped_in_a_row > 1;
+  const bool is_lost = last_ == Anomaly::kNonfinite || unplanned_in_a_row_ > 1;
   return is_lost ? Diverged(step, ", to the last") : absl::OkStatus();
 }
 

@@ -147,7 +147,8 @@ class AnomalyPolicy {
 
   const AnomalyConfig& config_;
   AnomalyState state_;
-  Anomaly last_ = Anomaly::kNone;  // why the last step of this start was skipped
+  Anomaly last_ = Anomaly::kNone;   // why the last step of this start was skipped
+  int64_t unplanned_in_a_row_ = 0;  // skipped by this start, but for what a rollback held back
   std::vector<SkippedSteps> scheduled_skips_;
 };
 

@@ -101,8 +101,8 @@ class SectionReader {
   FaultList& faults_;
 };
 
-// The faults of a configuration, each with where it came from: as an override is applied, those
-// that were not there before are its own.
+// The faults of a configuration, each with where it came from: a fault that appears when an
+// override is applied is blamed on that override.
 class Blame {
  public:
   Blame(const std::string& path, const RunConfig& config) { Note(config, path); }

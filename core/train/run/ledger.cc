@@ -220,12 +220,15 @@ LedgerSummary Summarize(const std::vector<LedgerRecord>& records) {
     if (const auto* created = record.As<ledger::Created>()) summary.run_id = created->run_id;
     if (const auto* start = record.As<ledger::Start>())
       summary.attempts = std::max(summary.attempts, start->attempt);
-    if (const auto* stop = record.As<ledger::Stop>()) has_diverged = stop->has_diverged();
+    // One without a step ended in set-up, and says nothing of the weights.
+    if (const auto* stop = record.As<ledger::Stop>(); stop != nullptr && stop->step >= 0)
+      has_diverged = stop->has_diverged();
     if (const auto* train = record.As<ledger::Train>()) {
       if (!train->dataset_digest.empty()) summary.dataset_digest = train->dataset_digest;
-      if (std::exchange(has_diverged, false) && train->step == 0) {
-        summary.has_begun_again = true;
-        summary.committed_step = -1;
+      // Later checkpoints were set aside.
+      if (std::exchange(has_diverged, false)) {
+        summary.has_begun_again = train->step == 0;
+        summary.committed_step = train->step > 0 ? train->step : -1;
       }
     }
     if (const auto* commit = record.As<ledger::Commit>()) {
@@ -241,7 +244,7 @@ const ledger::Stop* FindDivergedStop(const std::vector<LedgerRecord>& records) {
   for (auto record = records.rbegin(); record != records.rend(); ++record) {
     if (record->As<ledger::Train>() != nullptr) return nullptr;
     const auto* stop = record->As<ledger::Stop>();
-    if (stop != nullptr) return stop->has_diverged() ? stop : nullptr;
+    if (stop != nullptr && stop->step >= 0) return stop->has_diverged() ? stop : nullptr;
   }
   return nullptr;
 }

@@ -13,7 +13,7 @@ namespace anyorder {
 absl::Status SetupProgress::CheckSignal() const {
   if (StopSignal() == 0) return absl::OkStatus();
   return absl::CancelledError(absl::StrCat("stopped by signal ", StopSignal(), " in phase '",
-                                           phase_, "'; nothing new was there to save"));
+                                           phase_, "'; no step was trained, so nothing was saved"));
 }
 
 absl::Status SetupProgress::Begin(const std::string& phase) {

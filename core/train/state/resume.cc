@@ -108,14 +108,18 @@ absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
                          "use --resume auto or another run directory");
   }
   if (!found.empty() || mode == ResumeMode::kNever) return absl::OkStatus();
-  if (committed >= 0) return CheckpointsLost(run_dir, committed);
+  // After a divergence a start that died before it trained may have set all aside.
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
+                            ReadLedger(RunDirectory(run_dir).ledger));
+  if (committed >= 0 && FindDivergedStop(records) == nullptr)
+    return CheckpointsLost(run_dir, committed);
   return mode == ResumeMode::kRequired ? NothingToResume(run_dir) : absl::OkStatus();
 }
 
 absl::Status CheckDivergence(const RunDirectory& paths, const RunConfig& now) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const ledger::Stop* const end = FindDivergedStop(records);
-  // Behind a later start, which got no further, stand settings that were not tried.
+  // A later start that never trained has not tried its settings yet.
   if (end == nullptr || Summarize(records).attempts > end->attempt) return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
   RunConfig same_policy = now;
@@ -192,7 +196,7 @@ std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayo
 }
 
 absl::Status CheckMetadataSize(const std::string& metadata) {
-  // Beside it in the message: checksums of the rank's chunks.
+  // The message also carries checksums of the rank's chunks.
   constexpr size_t kRest = size_t{1} << 20;
   const size_t bytes =
       OrderedJson(metadata).dump(-1, ' ', false, OrderedJson::error_handler_t::replace).size();

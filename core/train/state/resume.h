@@ -39,9 +39,9 @@ absl::Status CheckDivergence(const RunDirectory& paths, const RunConfig& now);
 
 // The directory to load, "" for step 0. Its payload is not read: the ranks verify it as they load
 // it (Trainer::LoadNewestGood), and set a damaged one aside. Those without a good manifest are set
-// aside here, and after a run that diverged those with no trained step behind them, with a warning:
-// it goes on from the newest before those, or begins again. Errors: those of CheckResume; DataLoss
-// if none is left. One rank calls it and tells the others.
+// aside here, and after a divergence also those of the last trained step and later, with a warning:
+// the run resumes from the newest older one, or begins again. Errors: those of CheckResume;
+// DataLoss if none is left. One rank calls it and tells the others.
 absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode);
 
 // How far a run has come, for what a start may still change of it.

@@ -37,7 +37,7 @@ constexpr char kMemory[] = "memory";
 constexpr int64_t kCopiedBytes = int64_t{16} << 20;
 // Large: a checkpoint is read by several threads, whose chunks should not be cut.
 constexpr int64_t kBytesInPlace = int64_t{256} << 20;
-constexpr int64_t kDrawnElements = int64_t{4} << 20;  // a fraction of a second
+constexpr int64_t kInitializedElements = int64_t{4} << 20;  // a fraction of a second
 
 absl::Status ForEachPiece(TensorView target, kernels::Backend& backend, bool keeps,
                           const FillPiece& fill) {
@@ -101,8 +101,8 @@ absl::Status TrainingState::Initialize(const PieceDone& done) {
   return WriteInPieces(
       optimizer_->master(), backend_, [&](int64_t begin, int64_t end, void* data) -> absl::Status {
         auto* out = static_cast<float*>(data);
-        for (int64_t at = begin; at < end; at += kDrawnElements) {
-          const int64_t next = std::min(end, at + kDrawnElements);
+        for (int64_t at = begin; at < end; at += kInitializedElements) {
+          const int64_t next = std::min(end, at + kInitializedElements);
           InitializeParameters(layout_, config_.model, static_cast<uint64_t>(config_.train.seed),
                                owned.begin + at, owned.begin + next, out + (at - begin));
           if (done) ANYORDER_RETURN_IF_ERROR(done(next - at));

@@ -200,6 +200,10 @@ TEST_F(ExamplePrepTest, FieldsOfEveryTaskMayHaveOtherNames) {
   ExpectRefused("swag.csv", "sent,end0,end1,label\na,b,c,2\n", 65,
                 "swag.csv:2: the field 'label' is \"2\", not the number of a choice, 0 to 1",
                 choices);
+  for (const char* label : {"B", "-1", "1st"}) {
+    ExpectRefused("swag.csv", absl::StrCat("sent,end0,end1,label\na,b,c,", label, "\n"), 65,
+                  "not the number of a choice, 0 to 1", choices);
+  }
   ExpectRefused("a.csv", "sentence,label\nx,1\n", 65,
                 "a.csv:2: the table has none of the fields of an example: text;");
   ExpectRefused("a.csv", "sentence,label\nx,1\n", 65, "it has label, sentence: say what is what");

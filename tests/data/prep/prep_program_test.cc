@@ -84,7 +84,8 @@ TEST_F(PrepProgramTest, BadInputEndsInOneLineAndADocumentedStatus) {
 }
 
 TEST_F(PrepProgramTest, TheFirstBadLineIsNamedWhateverTheWorkers) {
-  // Bad lines at the end of the first unit and in the second, which a second worker reaches first.
+  // Bad lines at the end of the first unit and in the second, which a second worker may reach
+  // first.
   std::string text = AsTxt(MakeDocuments(2800, 35));
   ASSERT_GT(text.size(), 1u << 20);
   const std::string first = "a bad\xFF line\n";

@@ -120,7 +120,8 @@ TEST(AnomalyPolicyTest, ARunThatEndsInSkippedStepsIsNotFinished) {
                                  spike = {Anomaly::kSpike, true},
                                  held = {Anomaly::kRolledBack, true},
                                  held_nan = {Anomaly::kRolledBack, false};
-  for (const auto& finished : {end({}), end({spike}), end({held}), end({nan, spike, held, held})})
+  for (const auto& finished : {end({}), end({spike}), end({held}), end({held, held, spike}),
+                               end({nan, spike, held, held})})
     EXPECT_TRUE(finished.ok()) << finished;
   for (const auto& diverged : {end({nan}), end({held_nan}), end({spike, spike}), end({nan, spike})})
     EXPECT_TRUE(absl::IsAborted(diverged)) << diverged;

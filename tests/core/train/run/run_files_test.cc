@@ -138,11 +138,19 @@ TEST_F(RunFilesTest, ARunThatDivergedMayBeginAgain) {
   EXPECT_EQ(diverged_step(), 3);
   EXPECT_EQ(summary().committed_step, 4);
   EXPECT_FALSE(summary().has_begun_again);
+  // A start that ends in set-up says nothing of the weights.
+  AppendLedger({ledger::Stop{2, -1, 75, -1, -1, "", "signal"}, StartOf(2)});
+  EXPECT_EQ(diverged_step(), 3);
   AppendLedger({ledger::Train{"r", 2, 1, 0}});
   EXPECT_EQ(diverged_step(), -1);
   EXPECT_EQ(summary().committed_step, -1);
   EXPECT_TRUE(summary().has_begun_again);
   AppendLedger({ledger::Commit{2, 2, 1}});
+  EXPECT_EQ(summary().committed_step, 2);
+  EXPECT_FALSE(summary().has_begun_again);
+  // From an older checkpoint: those behind it were set aside.
+  AppendLedger({ledger::Commit{2, 8, 2}, ledger::Stop{2, 9, 93, 0, 7, ledger::Stop::kDiverged, ""},
+                StartOf(3), ledger::Train{"r", 3, 1, 2}});
   EXPECT_EQ(summary().committed_step, 2);
   EXPECT_FALSE(summary().has_begun_again);
 }
