@@ -181,7 +181,7 @@ ends)
   cat >"$launcher" <<'END'
 #!/usr/bin/env bash
 # Like the real one it takes a moment to stop, in which a second signal would be another wish.
-left=200
+left=8000
 trap 'echo usr1 >>"$FAKE_SLURM/launcher"; left=8' USR1
 trap 'echo term >>"$FAKE_SLURM/launcher"; left=8' TERM
 echo ready >"$FAKE_SLURM/launcher"
@@ -198,7 +198,7 @@ END
     local expected=$1 signal; shift
     rm -f fake/launcher; : >fake/calls
     bash job.sbatch >job.log 2>&1 & local script=$!
-    if [ $# -gt 0 ]; then await test -s fake/launcher; fi
+    if [ $# -gt 0 ]; then for i in $(seq 8000); do [ -s fake/launcher ] && break; sleep 0.05; done; fi
     for signal in "$@"; do
       kill -"$signal" $script
       # Slurm sends TERM to every process of the job; here not in the same instant, where two are
