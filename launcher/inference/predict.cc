@@ -290,9 +290,9 @@ Subcommand DeclarePredict(CLI::App& front) {
       PathUse::kRead, /*takes_dash=*/true);
   command
       ->add_option("--text", options->texts,
-                   "one example; repeat it for each of several texts, context before choices; -: "
-                   "each line of standard input")
-      ->type_name("TEXT")
+                   "one example; repeat it for its parts, premise and hypothesis or context and "
+                   "choices; -: each line of standard input is an example")
+      ->type_name("SENTENCE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   AddPath(command, "--output", options->output,

@@ -58,7 +58,6 @@ END
 datasets)
   all "nowhere file loop file/x empty ${closed[*]} $run" <<END
 eval $run --data @
-predict $run --data @ --output new
 inspect $run --ledger --data @
 launch new --config $here/tiny.toml --set data.shards=@
 launch new --config $here/tiny.toml --set data.shards=$shards --set eval.every=1 --set eval.shards=@

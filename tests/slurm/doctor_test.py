@@ -226,7 +226,7 @@ class Script(unittest.TestCase):
         return done
 
     def test_a_machine_alone_needs_no_run_directory(self):
-        done = self.examine("--local", "--ranks-per-node", "2", "--json", "--", "--qos=high")
+        done = self.examine("--local", "--ranks-per-node", "2", "--json")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         checks = [entry["check"] for entry in json.loads(done.stdout)["findings"]]
         self.assertIn("MPI start", checks)

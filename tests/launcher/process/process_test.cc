@@ -159,7 +159,7 @@ TEST(CommandLineTest, PathsAreCheckedForTheirUse) {
       {PathUse::kReadFile, folder, "is a directory, but must be a file"},
       {PathUse::kReadFile, folder + "/none", "does not exist"},
       {PathUse::kReadFile, file + "/x", "does not exist"},
-      {PathUse::kReadFile, "-", ""},
+      {PathUse::kReadFile, "-", "'-' does not exist"},
       {PathUse::kReadDirectory, folder, ""},
       {PathUse::kReadDirectory, file, "is not a directory"},
       {PathUse::kReadDirectory, folder + "/none", "does not exist"},
