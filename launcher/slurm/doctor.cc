@@ -19,6 +19,7 @@
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
+#include "launcher/slurm/sbatch.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -106,12 +107,7 @@ Subcommand DeclareDoctor(CLI::App& front) {
       ->capture_default_str();
   AddCount(command, "--gpus-per-node", options->gpus_per_node, "GPUs on each", 0, kMost)
       ->capture_default_str();
-  command->add_option("--partition", options->partition, "Slurm partition")
-      ->check(IsNotEmpty())
-      ->type_name("NAME");
-  command->add_option("--account", options->account, "Slurm account")
-      ->check(IsNotEmpty())
-      ->type_name("NAME");
+  AddAccounting(command, options->partition, options->account);
   AddChoice(command, "--mpi", options->mpi, {"auto", "srun", "mpirun"},
             "program that starts the ranks");
   AddPath(command, "--environment", options->environment,

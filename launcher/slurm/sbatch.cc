@@ -16,6 +16,7 @@
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
+#include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -220,6 +221,15 @@ absl::StatusOr<std::string> Sbatch(const std::vector<std::string>& arguments) {
   if (!absl::SimpleAtoi(job, &number) || number <= 0)
     return Internal("sbatch printed no job number: ", said);
   return job;
+}
+
+void AddAccounting(CLI::App* command, std::string& partition, std::string& account) {
+  command->add_option("--partition", partition, "Slurm partition")
+      ->check(IsNotEmpty())
+      ->type_name("NAME");
+  command->add_option("--account", account, "Slurm account")
+      ->check(IsNotEmpty())
+      ->type_name("NAME");
 }
 
 }  // namespace anyorder::launcher

@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <CLI/CLI.hpp>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +60,9 @@ std::string SlurmPath(absl::string_view path);
 
 // "sbatch --parsable ARGUMENTS...".
 std::vector<std::string> SbatchWords(const std::vector<std::string>& arguments);
+
+// --partition and --account.
+void AddAccounting(CLI::App* command, std::string& partition, std::string& account);
 
 // The number of the new job. `arguments` go to sbatch after --parsable. NotFound if there is no
 // sbatch; InvalidArgument, with Slurm's words, if it refuses the job; Unavailable if its controller

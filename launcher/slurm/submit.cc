@@ -404,12 +404,7 @@ void DeclareJob(CLI::App* command, SubmitOptions* options) {
   command->add_option("--time", options->time, "time limit of each job: minutes, H:M:S or D-H:M:S")
       ->check(IsNotEmpty())
       ->type_name("TIME");
-  command->add_option("--partition", options->partition, "Slurm partition")
-      ->check(IsNotEmpty())
-      ->type_name("NAME");
-  command->add_option("--account", options->account, "Slurm account")
-      ->check(IsNotEmpty())
-      ->type_name("NAME");
+  AddAccounting(command, options->partition, options->account);
   AddCount(command, "--signal-seconds", options->signal_seconds,
            "seconds before the time limit to send SIGUSR1 (default: measured, else 120)", 1, 65535);
   command

@@ -41,7 +41,7 @@ TEST_F(MachineMemoryTest, IsTheLeastLimitOfTheControlGroupsAroundTheProcess) {
   EXPECT_EQ(Bytes(), 5000);
   Write("/sys/fs/cgroup/memory.max", "4000\n");  // of a container
   EXPECT_EQ(Bytes(), 4000);
-  // Version 1, beside others.
+  // Control groups of version 1: the memory controller is one line among others.
   Write("/proc/self/cgroup", "3:cpu,memory:/job\n2:cpuset:/job/step\n");
   EXPECT_EQ(Bytes(), 1000 * 1024);
   Write("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "3000\n");

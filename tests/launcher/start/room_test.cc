@@ -37,7 +37,7 @@ TEST(CheckpointRoomTest, IsForThoseThatAreKeptAndTheOneThatIsWritten) {
   // The number that it names has room.
   EXPECT_THAT(Said(kept, 4), HasSubstr("set checkpoint.keep_last = 3, free some"));
   EXPECT_THAT(Said(kept, 2), HasSubstr("being written); free some"));
-  // Those that lie there make room for later ones; one must still be written beside them.
+  // Old checkpoints make room for later ones, but only after the next one is written.
   EXPECT_EQ(Said(kept, 2, 500, 3), "");
   EXPECT_EQ(Said(kept, 1, 500, 4), "");
   EXPECT_THAT(Said(kept, 0, 500, 4), HasSubstr("need 1.0 MiB more"));
