@@ -21,7 +21,7 @@ mv "$work"/root/anyorder-bundle-* "$work/root/moved elsewhere"  # a name that th
 bundle="$work/root/moved elsewhere"
 
 # Of this machine only glibc, and nothing that names its folders. ldd of the least environment, so
-# that no setting here helps.
+# that no setting here helps. mpirun is the folder's own script, load_anyorder.py a Python program.
 while IFS= read -r elf; do
   paths=$(readelf -d "$elf" | sed -n 's/.*(R\(UN\)\?PATH).*\[\(.*\)\]/\2/p')
   case $paths in '$ORIGIN/'*) ;; *) fail "$elf has the library path '$paths'" ;; esac
@@ -29,7 +29,7 @@ while IFS= read -r elf; do
   foreign=$(env -i ldd "$elf" | grep -v "$bundle/" | sed -n 's/^\t*\([^ ]*\) => .*/\1/p' |
     grep -Ev '^lib(c|m|mvec|dl|rt|pthread|resolv|util)\.so\.' || true)
   [ -z "$foreign" ] || fail "$elf takes from this machine: $foreign"
-done < <(find "$bundle" -type f \( -path '*/bin/*' -o -name '*.so*' \) ! -path '*/bin/mpirun' -print; echo "$bundle/mpi/bin/mpirun")
+done < <(find "$bundle" -type f \( -path '*/bin/*' -o -name '*.so*' \) ! -path '*/bin/mpirun' ! -name '*.py' -print; echo "$bundle/mpi/bin/mpirun")
 
 # A root with glibc, a shell, /proc and /dev. Open MPI's session folder is in /tmp.
 mkdir -p "$work/root"/{bin,proc,dev,sys,tmp,etc,work}
