@@ -1,8 +1,11 @@
 #include "launcher/prep_command_line.h"
 
+#include <filesystem>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 
+#include "data/dataset/shard_format.h"
 #include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
@@ -22,18 +25,24 @@ std::string ParseSlice(const std::string& text, PrepOptions& prep) {
   return is_read ? "" : text + " is not K/N, such as 2/5";
 }
 
-// "label=gold" into `names`; what is wrong with it otherwise.
-std::string ParseFieldName(const std::string& text, data::FieldNames& names) {
-  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
-  if (parts.size() != 2) return text + " is not FIELD=NAME, such as label=gold";
-  names[parts[0]] = parts[1];
+// A dataset or a run directory stands for the model in it.
+std::string FindVocabulary(std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return "";
+  const std::string model = path + "/" + data::kTokenizerFile;
+  if (!std::filesystem::exists(model, ignored))
+    return "'" + path + "' holds no " + data::kTokenizerFile + "; name a dataset, a run or a model";
+  path = model;
   return "";
 }
 
 void DeclareVocabulary(CLI::App& app, PrepCommandLine& line) {
   PrepOptions& prep = line.prep;
-  CLI::Option* vocab = AddPath(&app, "--vocab", prep.vocab, "existing SentencePiece model to use",
-                               PathUse::kReadFile);
+  CLI::Option* vocab =
+      AddPath(&app, "--vocab", prep.vocab,
+              "vocabulary to use: a dataset or a run that has one, or a SentencePiece model",
+              PathUse::kRead);
+  vocab->transform(CLI::Validator(FindVocabulary, ""));
   AddCount(&app, "--vocab-size", prep.vocabulary.size,
            "size of the vocabulary to train; an upper bound for words", data::kMinVocabSize,
            data::kMaxVocabSize)
@@ -74,19 +83,6 @@ void DeclareText(CLI::App& app, PrepCommandLine& line) {
     option->capture_default_str();
 }
 
-// How .jsonl and tables are read: data/prep/table_reader.h.
-void DeclareFields(CLI::App& app, PrepCommandLine& line) {
-  app.add_option("--text-field", line.prep.text.text_field,
-                 ".jsonl, .csv and .tsv: field or column that holds the text")
-      ->capture_default_str()
-      ->type_name("NAME");
-  app.add_flag("--no-header", line.no_header,
-               ".csv and .tsv: the first row is data; columns are called 1, 2, ...");
-  AddChoice(&app, "--quoting", line.quoting, {"rfc4180", "none"},
-            ".csv and .tsv: a cell in quotes may hold separators and line ends; with none, quotes "
-            "are part of the text, as in GLUE's files");
-}
-
 // Work split over machines: data/prep/prep.h.
 void DeclareParts(CLI::App& app, PrepCommandLine& line) {
   CLI::Option* plan = app.add_flag("--plan", line.plan,
@@ -110,8 +106,7 @@ void DeclareParts(CLI::App& app, PrepCommandLine& line) {
                "--slurm: print the batch script; write and submit nothing")
       ->needs(slurm);
   app.add_option("sbatch-options", line.job.sbatch, "--slurm: after --, options of sbatch")
-      ->type_name("OPTION")
-      ->needs(slurm);
+      ->type_name("OPTION");
 }
 
 // Labelled examples in place of text: data/prep/example_prep.h.
@@ -128,13 +123,7 @@ void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
           "--examples: dataset whose class numbers to use, that of the training data",
           PathUse::kReadDirectory)
       ->needs(examples);
-  app.add_option_function<std::vector<std::string>>(
-         "--field", [](const std::vector<std::string>&) {},
-         "--examples: what a field is called in the files, such as premise=sentence1 label=gold")
-      ->type_name("FIELD=NAME")
-      ->needs(examples)
-      ->check(CLI::Validator(
-          [&line](std::string& text) { return ParseFieldName(text, line.names); }, ""));
+  app.get_option("--field")->needs(examples);
 }
 
 }  // namespace
@@ -159,7 +148,7 @@ void DeclarePrep(CLI::App& app, PrepCommandLine& line) {
   AddCount(&app, "--workers", prep.workers, "worker processes; does not affect results")
       ->capture_default_str();
   DeclareText(app, line);
-  DeclareFields(app, line);
+  AddFieldOptions(app, line.fields);
   DeclareParts(app, line);
   DeclareExamples(app, line);
   app.add_flag("--quiet", prep.quiet, "print no progress");
@@ -174,9 +163,11 @@ void ReadPrepWords(PrepCommandLine& line) {
   prep.text.letter_case = line.letter_case == "cased" ? LetterCase::kCased : LetterCase::kUncased;
   prep.text.invalid_utf8 =
       line.invalid_utf8 == "error" ? InvalidUtf8::kError : InvalidUtf8::kReplace;
-  prep.text.table = {.has_header = !line.no_header, .has_quotes = line.quoting == "rfc4180"};
+  FieldOptions& fields = line.fields;
+  prep.text.table = {.has_header = !fields.no_header, .has_quotes = fields.quoting == "rfc4180"};
+  prep.text.text_field = fields.text_field;
   // --text-field is about examples, too; --field says more.
-  if (prep.text.text_field != "text") line.names.emplace("text", prep.text.text_field);
+  if (fields.text_field != "text") fields.names.emplace("text", fields.text_field);
   prep.text.filter.enabled = !line.no_filter;
   prep.text.drop_duplicates = !line.no_dedup;
   prep.vocab_sample_bytes = static_cast<uint64_t>(line.vocab_sample_mb * 1048576.0);

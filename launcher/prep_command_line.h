@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "data/prep/example_reader.h"
 #include "data/prep/prep.h"
+#include "launcher/process/field_options.h"
 #include "launcher/slurm/prep_job.h"
 
 namespace anyorder::launcher {
@@ -28,9 +28,7 @@ struct PrepCommandLine {
   PrepJob job;
   double vocab_sample_mb = 32;
   std::vector<std::string> examples;
-  data::FieldNames names;  // of --examples
-  std::string quoting = "rfc4180";
-  bool no_header = false;
+  FieldOptions fields;
   std::string labels_from;
   std::string vocab_type = "piece";
 };

@@ -55,11 +55,22 @@ void PrintJsonLine(const nlohmann::json& json) {
   std::puts(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
+// What a configuration that trains on the examples must say of them.
+void PrintSettings(const data::ExamplePrepSummary& summary) {
+  // Of no objective does a sequence have more special tokens.
+  constexpr uint64_t kSpecialTokens = 3;
+  absl::PrintF("to train on it: --set sampling.seq_len=%d cuts no text, less is faster",
+               summary.longest + kSpecialTokens);
+  if (!summary.classes.empty())
+    absl::PrintF("; --set objective.num_classes=%d", summary.classes.size());
+  absl::PrintF("\n");
+}
+
 int PrepareExamples(const PrepCommandLine& line) {
   const data::PrepOptions& prep = line.prep;
   const auto summary = data::RunExamplePrep(
       {line.examples, prep.output, prep.vocab, line.labels_from, prep.text.letter_case,
-       prep.text.invalid_utf8, prep.shard_tokens, line.names, prep.text.table, prep.quiet});
+       prep.text.invalid_utf8, prep.shard_tokens, line.fields.names, prep.text.table, prep.quiet});
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const nlohmann::json json{{"task", ExampleTaskName(summary->task)},
                             {"num_examples", summary->num_examples},
@@ -78,6 +89,7 @@ int PrepareExamples(const PrepCommandLine& line) {
     for (size_t i = 0; i < summary->classes.size(); ++i)
       absl::PrintF("class %d: %s\n", i, summary->classes[i]);
     absl::PrintF("dataset: %s, digest %s\n", prep.output, summary->dataset_digest);
+    PrintSettings(*summary);
   }
   return ReportAndExitStatus(kProgram, absl::OkStatus());
 }
@@ -229,6 +241,12 @@ int Main(int argc, char** argv) {
   if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
   ReadPrepWords(line);
   data::PrepOptions& prep = line.prep;
+  if (!line.job.sbatch.empty() && app.count("--slurm") == 0) {
+    return ReportAndExitStatus(kProgram,
+                               InvalidArgument("'", line.job.sbatch[0],
+                                               "' belongs to no option; text is named "
+                                               "with --input, labelled examples with --examples"));
+  }
   if (!line.examples.empty()) return PrepareExamples(line);
   if (prep.inputs.empty()) {
     return ReportAndExitStatus(

@@ -39,8 +39,9 @@ constexpr size_t kMostFieldsNamed = 16;  // fields in a message
 // What one line or row says.
 class ExampleParser {
  public:
-  ExampleParser(const ExampleReadOptions& options, uint64_t line)
-      : options_(options), line_(line) {}
+  // `columns_line` says what the fields are called: of a table its header, otherwise `line`.
+  ExampleParser(const ExampleReadOptions& options, uint64_t line, uint64_t columns_line)
+      : options_(options), line_(line), columns_line_(columns_line) {}
 
   absl::Status Parse(std::string_view text, WrittenExample& example) {
     const Json record = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
@@ -57,17 +58,22 @@ class ExampleParser {
     for (const auto& [name, value] : record.items()) {
       if (found.size() < kMostFieldsNamed) found.push_back(name);
     }
-    return Bad(is_table() ? "the table" : "the object",
-               " has none of the fields of an example: ", kKnownFields, "; it has ",
-               absl::StrJoin(found, ", "), ": say what is what with --field text=NAME label=NAME");
+    return BadAt(columns_line_, is_table() ? "the table" : "the object",
+                 " has none of the fields of an example: ", kKnownFields, "; it has ",
+                 absl::StrJoin(found, ", "), ": say what is what with --field text=NAME label=NAME",
+                 is_table() ? SeparatorHint(found) : "");
   }
 
  private:
   bool is_table() const { return IsTable(options_.kind); }
 
   template <typename... Parts>
+  absl::Status BadAt(uint64_t line, const Parts&... what) const {
+    return DataLoss(options_.path, ":", line, ": ", what...);
+  }
+  template <typename... Parts>
   absl::Status Bad(const Parts&... what) const {
-    return DataLoss(options_.path, ":", line_, ": ", what...);
+    return BadAt(line_, what...);
   }
 
   std::string NameOf(const std::string& field) const {
@@ -92,8 +98,11 @@ class ExampleParser {
 
   absl::Status ReadField(const Json& record, const std::string& name, WrittenExample& example) {
     const auto field = record.find(name);
-    if (field == record.end())
-      return Bad(is_table() ? "the table has no column '" : "the object has no field '", name, "'");
+    if (field == record.end()) {
+      return BadAt(columns_line_,
+                   is_table() ? "the table has no column '" : "the object has no field '", name,
+                   "'");
+    }
     return ReadText(*field, name, example);
   }
 
@@ -171,6 +180,7 @@ class ExampleParser {
 
   const ExampleReadOptions& options_;
   const uint64_t line_;
+  const uint64_t columns_line_;
 };
 
 using TakeExample = std::function<absl::Status(uint64_t line, const WrittenExample&)>;
@@ -214,7 +224,7 @@ class ExampleFile {
   absl::Status OnJsonLine(std::string_view text, uint64_t line) {
     if (text.find_first_not_of(" \t\r\v\f") == std::string_view::npos) return absl::OkStatus();
     WrittenExample example;
-    ANYORDER_RETURN_IF_ERROR(ExampleParser(options_, line).Parse(text, example));
+    ANYORDER_RETURN_IF_ERROR(ExampleParser(options_, line, line).Parse(text, example));
     return take_(line, example);
   }
 
@@ -226,7 +236,8 @@ class ExampleFile {
     for (size_t i = 0; i < table_.cells().size(); ++i)
       record[table_.columns()[i]] = table_.cells()[i];
     WrittenExample example;
-    ANYORDER_RETURN_IF_ERROR(ExampleParser(options_, table_.line()).Read(record, example));
+    ANYORDER_RETURN_IF_ERROR(
+        ExampleParser(options_, table_.line(), table_.first_line()).Read(record, example));
     return take_(table_.line(), example);
   }
 

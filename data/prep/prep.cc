@@ -83,6 +83,19 @@ std::map<std::string, std::string> Settings(const PrepOptions& options) {
   return settings;
 }
 
+// Why no document is left.
+std::string NoneLeft(uint64_t read, const std::map<std::string, uint64_t>& counts) {
+  if (read == 0) return "the input holds no document: every line is blank";
+  std::vector<std::string> reasons;
+  for (int i = 1; i < kNumVerdicts; ++i) {
+    const std::string name = VerdictName(static_cast<Verdict>(i));
+    if (const uint64_t dropped = counts.at("documents_" + name); dropped > 0)
+      reasons.push_back(absl::StrCat(dropped, " ", name));
+  }
+  return absl::StrCat("no document is left of ", read, ": the quality filter dropped ",
+                      absl::StrJoin(reasons, ", "), "; keep them with --no-filter");
+}
+
 // The model in the file `vocab`, which must be a good one; "" if none is named.
 absl::StatusOr<std::string> ReadGivenModel(const std::string& vocab) {
   if (vocab.empty()) return std::string();
@@ -402,10 +415,7 @@ class Preparation {
     counts["documents_read"] = read;
     if (decisions.num_documents == 0) {
       is_hopeless_ = true;
-      return absl::DataLossError(
-          read == 0 ? std::string("the input holds no document: every line is blank")
-                    : absl::StrCat("no document is left of ", read,
-                                   ": the quality filter dropped the others; see --no-filter"));
+      return absl::DataLossError(NoneLeft(read, counts));
     }
     ANYORDER_RETURN_IF_ERROR(
         WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kTokenizerFile), model_));

@@ -78,6 +78,7 @@ absl::Status TableReader::Finish() const {
 }
 
 absl::Status TableReader::TakeHeader() {
+  first_line_ = row_line_;
   if (!options_.has_header) {
     for (size_t i = 1; i <= cells_.size(); ++i) columns_.push_back(absl::StrCat(i));
     return absl::OkStatus();
@@ -97,7 +98,13 @@ absl::StatusOr<size_t> TableReader::FindColumn(const std::string& name) const {
   if (found != columns_.end()) return static_cast<size_t>(found - columns_.begin());
   return DataLoss("'", path_, "' has no column '", name, "'; it has ",
                   absl::StrJoin(columns_, ", "),
-                  ": pass the right name with --text-field or --field");
+                  ": pass the right name with --text-field or --field", SeparatorHint(columns_));
+}
+
+const char* SeparatorHint(const std::vector<std::string>& columns) {
+  if (columns.size() != 1 || columns[0].find_first_of(";\t") == std::string::npos) return "";
+  return ". If its cells stand between semicolons or tabs, write it with commas, or as .tsv with "
+         "tabs";
 }
 
 }  // namespace anyorder::data

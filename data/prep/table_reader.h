@@ -36,6 +36,8 @@ class TableReader {
   // Of the row that AddLine completed: its cells and its first line.
   const std::vector<std::string>& cells() const { return cells_; }
   uint64_t line() const { return row_line_; }
+  // Where the table begins: with the header, if it has one.
+  uint64_t first_line() const { return first_line_; }
   // What the columns are called; empty before the first row.
   const std::vector<std::string>& columns() const { return columns_; }
   // The column called `name`. Errors: DataLoss, listing the columns.
@@ -56,9 +58,14 @@ class TableReader {
   std::vector<std::string> cells_;
   Place place_ = Place::kCellStart;
   uint64_t row_line_ = 0;
+  uint64_t first_line_ = 0;
   uint64_t quote_line_ = 0;  // where the cell in quotes began
   uint64_t line_ = 0;
   size_t row_bytes_ = 0;
 };
+
+// For a table whose cells seem to stand between something else: spreadsheets of many countries
+// write .csv with semicolons. "" for others.
+const char* SeparatorHint(const std::vector<std::string>& columns);
 
 }  // namespace anyorder::data

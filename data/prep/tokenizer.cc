@@ -175,6 +175,7 @@ absl::StatusOr<std::string> TrainUnits(const VocabTraining& training,
 
 // More pieces than SentencePiece's trainer ever has: it begins with a million candidates.
 constexpr uint64_t kAllPieces = uint64_t{1} << 20;
+constexpr uint64_t kLeastUsefulSize = 200;  // characters and words of a paragraph have more
 
 absl::Status CannotTrain(uint64_t vocab_size, const std::string& error) {
   // "Vocabulary size is smaller than required_chars. 20 vs 40. ..."
@@ -208,9 +209,12 @@ absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size,
   const std::string unpruned = model;
   const uint64_t largest = NumPieces(unpruned);
   if (vocab_size > largest) {
-    return FailedPrecondition("the text supports no vocabulary of ", vocab_size,
-                              " pieces; the largest it supports is ", largest,
-                              ": pass --vocab-size ", largest, " or less, or more text");
+    return FailedPrecondition(
+        "the text supports no vocabulary of ", vocab_size, " pieces; the largest it supports is ",
+        largest, ": ",
+        largest < kLeastUsefulSize
+            ? "it is very short; prepare more, a few hundred kB for a first try"
+            : absl::StrCat("pass --vocab-size ", largest, " or less, or more text"));
   }
   for (uint64_t size = vocab_size * 11 / 10; size < largest * 10 / 11; size = size * 11 / 10) {
     if (train(size, /*takes_fewer=*/false)) return BestPieces(model, vocab_size);

@@ -34,6 +34,7 @@
 #include "launcher/inference/run_backend.h"
 #include "launcher/inference/saved_model.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/field_options.h"
 #include "launcher/process/openmp_spin.h"
 #include "launcher/process/private_files.h"
 
@@ -45,6 +46,7 @@ using Json = nlohmann::ordered_json;
 struct PredictOptions : SavedModelOptions {
   std::string data;                // examples, or a dataset of them; "-": standard input
   std::vector<std::string> texts;  // the parts of one example, or one "-"
+  FieldOptions fields;             // of `data`
   std::string labels_from;         // dataset; "": the run's data.shards
   std::string output;              // "": a table on standard output, with --text; "-": JSON there
   std::optional<int64_t> batch_size;
@@ -58,7 +60,10 @@ absl::StatusOr<std::string> ExampleOf(ExampleTask task, const std::vector<std::s
       return wanted == 1 ? Json{{first, texts[0]}} : Json{{first, texts[0]}, {second, texts[1]}};
     return InvalidArgument(
         "--text is given ", texts.size(), " times, but an example of ", ExampleTaskName(task),
-        " has ", wanted, wanted == 1 ? " text; give it once" : " texts; repeat it in their order");
+        " has ",
+        wanted == 1 ? "one text; give it once. For several examples write one per line to "
+                      "standard input of --text -, or pass a file of them with --data"
+                    : "two texts; repeat it in their order, for one example");
   };
   absl::StatusOr<Json> example = InvalidArgument("--text is not for ", ExampleTaskName(task));
   if (task == ExampleTask::kClassification) example = fields("text", nullptr);
@@ -125,6 +130,10 @@ absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options, const
   std::vector<std::string> arguments = {
       "--examples", file,      "--output",
       dataset,      "--vocab", absl::StrCat(training, "/", index->tokenizer.file)};
+  if (!options.data.empty()) {
+    const std::vector<std::string> words = options.fields.Words();
+    arguments.insert(arguments.end(), words.begin(), words.end());
+  }
   if (index->examples && !index->examples->classes.empty())
     arguments.insert(arguments.end(), {"--labels-from", training});
   const auto letter_case = index->settings.find("case");
@@ -281,13 +290,13 @@ Subcommand DeclarePredict(CLI::App& front) {
   CLI::App* command = AddCommand(
       front, "predict", "Classes of new examples, by a run that was fine-tuned on labelled ones.",
       {"anyorder predict runs/topics --text 'The ball flew past the keeper.'",
-       "anyorder predict runs/topics --data new.jsonl --output predictions.jsonl"});
+       "anyorder predict runs/topics --data new.jsonl --output predictions.jsonl",
+       "anyorder predict runs/topics --data new.csv --text-field sentence --output -"});
   AddRunDir(command, options->run_dir, "run directory");
-  AddPath(
-      command, "--data", options->data,
-      "examples as `prep --examples` reads them, labels are optional; a dataset of them; -: JSON "
-      "lines from standard input",
-      PathUse::kRead, /*takes_dash=*/true);
+  AddPath(command, "--data", options->data,
+          "examples as `prep --examples` reads them (.jsonl, .csv, .tsv), labels are optional; a "
+          "dataset of them; -: JSON lines from standard input",
+          PathUse::kRead, /*takes_dash=*/true);
   command
       ->add_option("--text", options->texts,
                    "one example; repeat it for its parts, premise and hypothesis or context and "
@@ -302,6 +311,7 @@ Subcommand DeclarePredict(CLI::App& front) {
   AddPath(command, "--labels-from", options->labels_from,
           "dataset with the run's vocabulary and classes (default: its training data)",
           PathUse::kReadDirectory);
+  AddFieldOptions(*command, options->fields);
   AddStep(command, options->step);
   AddCount(command, "--batch-size", options->batch_size,
            "examples computed at once (default: train.micro_batch_size)", 1, 4096);

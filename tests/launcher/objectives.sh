@@ -338,6 +338,11 @@ predicted() {
   # The same of a dataset that prep made of them, and from standard input, in other batches.
   succeeds predict --data "$held_out" --output "$name/labelled.jsonl" --batch-size 3
   predict --data - --output - <"$name/unlabelled.jsonl" >"$name/piped" 2>"$name/log" || fail "from a pipe: exit status $?"
+  { echo sentence; sed 's/{"text": "\(.*\)"}/\1/' "$name/unlabelled.jsonl"; } >"$name/own.csv"
+  for option in --text-field=sentence --field=text=sentence; do
+    predict --data "$name/own.csv" $option --output - 2>"$name/log" | cmp - "$name/piped" || fail "a table with $option: $(cat "$name/log")"
+  done
+  expect_refused_in_a_line 65 "own.csv:1: .*--field text=NAME" predict --data "$name/own.csv" --output "$name/new"
   "$anyorder" eval "$name/run" --data "$held_out" --batches 0 --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"
   python3 - "$name" <<'PYTHON' || fail "predictions"
 import json, sys
@@ -364,7 +369,7 @@ PYTHON
   cmp "$name/before" "$name/predictions.jsonl" || fail "predictions were overwritten"
   expect_refused_in_a_line 64 "give either --data" predict --output "$name/new"
   expect_refused_in_a_line 64 "output is required" predict --data "$name/unlabelled.jsonl"
-  expect_refused_in_a_line 64 "has 1 text" predict --text a --text b
+  expect_refused_in_a_line 64 "has one text; give it once" predict --text a --text b
   { cat "$name/unlabelled.jsonl"; echo '{"premise": "a"}'; } >"$name/bad.jsonl"
   expect_refused_in_a_line 65 "bad.jsonl:101: the object has no field 'hypothesis'" predict --data "$name/bad.jsonl" --output "$name/new"
   expect_refused 65 "the input:1: the object has none" predict --data - --output "$name/new" <<<'{}'

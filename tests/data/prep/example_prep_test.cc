@@ -205,7 +205,10 @@ TEST_F(ExamplePrepTest, FieldsOfEveryTaskMayHaveOtherNames) {
                   "not the number of a choice, 0 to 1", choices);
   }
   ExpectRefused("a.csv", "sentence,label\nx,1\n", 65,
-                "a.csv:2: the table has none of the fields of an example: text;");
+                "a.csv:1: the table has none of the fields of an example: text;");
+  ExpectRefused("a.csv", "\npremise,label\nx,1\n", 65,
+                "a.csv:2: the table has no column 'hypothesis'");
+  ExpectRefused("a.csv", "text;label\nx;1\n", 65, "If its cells stand between semicolons or tabs");
   ExpectRefused("a.csv", "sentence,label\nx,1\n", 65, "it has label, sentence: say what is what");
   ExpectRefused("a.csv", "text,gold\nx,1\n", 65, "has no column 'golden'; it has text, gold",
                 {"--field", "label=golden"});

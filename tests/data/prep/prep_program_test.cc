@@ -194,7 +194,7 @@ TEST_F(PrepProgramTest, BadVocabulariesAreNamedWithoutTheInsidesOfSentencePiece)
       {{"--vocab", Store("cut.model", cut)}, 65, "cut.model' is not a SentencePiece model"},
       {{"--vocab", Store("bad.model", "no model")}, 65, "bad.model' is not a SentencePiece model"},
       {{"--vocab", Store("empty.model", "")}, 65, "empty.model' is not a SentencePiece model"},
-      {{"--vocab", folder_}, 64, "is a directory"},
+      {{"--vocab", folder_}, 64, "holds no spiece.model; name a dataset, a run or a model"},
       {{"--vocab", folder_ + "/absent.model"}, 64, "absent.model' does not exist"},
   };
   for (const Case& bad : cases) {
@@ -204,6 +204,30 @@ TEST_F(PrepProgramTest, BadVocabulariesAreNamedWithoutTheInsidesOfSentencePiece)
     EXPECT_THAT(result.error, Not(HasSubstr(".cc")));
     EXPECT_FALSE(fs::exists(output_)) << result.error;
   }
+}
+
+TEST_F(PrepProgramTest, ADatasetOrARunStandsForItsVocabulary) {
+  const std::string input = Store("a.txt", "a good document of several words\n");
+  ASSERT_EQ(RunPrepProgram(Arguments(input, output_)).exit_status, 0);
+  const std::string second = folder_ + "/second";
+  const ProgramResult result =
+      RunPrepProgram({"--input", input, "--output", second, "--vocab", output_, "--quiet"});
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  EXPECT_EQ(ReadTree(second), ReadTree(output_));
+}
+
+// What a first try meets: a file name without its option, a text of one line.
+TEST_F(PrepProgramTest, FirstTriesAreToldWhatToDo) {
+  const std::string input = Store("a.txt", "Only three words\n");
+  ExpectRefusal(RunPrepProgram({input, "--output", output_}), 64,
+                "belongs to no option; text is named with --input");
+  ExpectRefusal(
+      RunPrepProgram({"--input", input, "--output", output_, "--vocab-size", "2000", "--quiet"}),
+      65, "it is very short; prepare more, a few hundred kB for a first try");
+  ExpectRefusal(RunPrepProgram(Arguments(input, output_)), 65,
+                "the quality filter dropped 1 short; keep them with --no-filter");
+  ExpectRefusal(RunPrepProgram(Arguments(Store("a.csv", "id;text\n1;a text\n"), output_)), 65,
+                "If its cells stand between semicolons or tabs");
 }
 
 TEST_F(PrepProgramTest, OutputThatHoldsSomethingIsLeftAlone) {
