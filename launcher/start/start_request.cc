@@ -169,6 +169,15 @@ absl::Status CheckLength(const RunConfig& config, const data::Dataset& dataset, 
   return FailedPrecondition("data.shards: ", made.message(), batch.empty() ? "" : ", or ", batch);
 }
 
+// It trains, but is as a rule a mistake of the first hour.
+void WarnOfLessThanAStep(const RunConfig& config, const data::Dataset& dataset) {
+  const int64_t step_tokens = config.train.global_batch_size * config.sampling.seq_len;
+  if (dataset.examples() != nullptr || dataset.num_tokens() >= step_tokens) return;
+  LogWarning(absl::StrCat("data.shards: the text has ", dataset.num_tokens(),
+                          " tokens, and a step reads ", step_tokens,
+                          ": every step sees all of it; prepare more text"));
+}
+
 // Here, not only in the ranks: a dataset that cannot be used is refused once, and nothing is
 // written. Ranks open a shard when they read from it, so here, by one process, all shards of a
 // usual dataset are looked at, and 4,096 of a huge one.
@@ -185,6 +194,7 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
   ANYORDER_RETURN_IF_ERROR(
       CheckAdaptiveClusters(config.model, static_cast<int64_t>(dataset->index().vocab_size)));
   ANYORDER_RETURN_IF_ERROR(CheckLength(config, *dataset, ranks));
+  WarnOfLessThanAStep(config, *dataset);
   if (config.eval.every > 0) {
     ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> held_out,
                               OpenHeldOutText(config, dataset->index()));

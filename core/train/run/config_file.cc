@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
@@ -57,6 +58,20 @@ std::string Describe(const toml::node& node) {
   std::ostringstream text;
   text << toml::node_view<const toml::node>(node);
   return text.str();
+}
+
+// For a value that is a word, or a path, without quotes.
+std::string QuotesHint(absl::string_view text, int64_t line) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  if (line < 1 || line > static_cast<int64_t>(lines.size())) return "";
+  const std::pair<absl::string_view, absl::string_view> sides =
+      absl::StrSplit(lines[static_cast<size_t>(line - 1)], absl::MaxSplits('=', 1));
+  const absl::string_view value = absl::StripAsciiWhitespace(sides.second);
+  const bool is_word = !value.empty() && (absl::ascii_isalpha(value[0]) || value[0] == '/' ||
+                                          value[0] == '.' || value[0] == '~');
+  return is_word ? absl::StrCat("; words and paths stand in quotes: ",
+                                absl::StripAsciiWhitespace(sides.first), " = \"", value, "\"")
+                 : "";
 }
 
 // The registered name where one of a system's other names stands. Unknown ones are left for
@@ -145,8 +160,9 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
     const std::string_view what = error.description();
-    return InvalidArgument(path, ":", error.source().begin.line, ": ",
-                           absl::string_view(what.data(), what.size()));
+    const auto line = static_cast<int64_t>(error.source().begin.line);
+    return InvalidArgument(path, ":", line, ": ", absl::string_view(what.data(), what.size()),
+                           QuotesHint(text, line));
   }
   RunConfig config = base;
   FaultList faults;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -130,6 +132,33 @@ void CheckSamplingKeys(const RunConfig& config, FaultList& faults) {
   SamplingConfig::VisitFields(config.sampling, check);
 }
 
+// Where two configurations, as lines of the same keys, differ.
+struct Difference {
+  std::string before, after;  // the key that tells most
+  int64_t others = 0;
+
+  std::string Others() const {
+    return others == 0
+               ? ""
+               : absl::StrCat(" (", others,
+                              others == 1 ? " other key differs" : " other keys differ", ", too)");
+  }
+};
+
+std::optional<Difference> FindDifference(const std::vector<std::string>& before,
+                                         const std::vector<std::string>& after) {
+  std::optional<Difference> found;
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (before[i] == after[i]) continue;
+    const int64_t others = found ? found->others + 1 : 0;
+    // Other objectives have other networks and settings: what follows from it comes second.
+    if (!found || absl::StartsWith(before[i], "objective.name = "))
+      found = Difference{before[i], after[i]};
+    found->others = others;
+  }
+  return found;
+}
+
 }  // namespace
 
 absl::Status RunConfig::Validate() const {
@@ -191,29 +220,26 @@ std::vector<std::string> FunctionLines(const RunConfig& config) {
 }
 
 absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {
-  const std::vector<std::string> given = FunctionLines(weights);
-  const std::vector<std::string> wanted = FunctionLines(now);
-  for (size_t i = 0; i < given.size(); ++i) {
-    if (given[i] == wanted[i]) continue;
-    const bool is_head = weights.objective.next_sentence != now.objective.next_sentence;
-    return InvalidArgument("the weights are of a model with ", given[i], " and do not fit ",
-                           wanted[i], "; leave that key out",
-                           is_head ? ", or import them again with --set " : "",
-                           is_head ? absl::StrReplaceAll(wanted[i], {{" = ", "="}}) : "");
-  }
-  return absl::OkStatus();
+  const std::optional<Difference> found =
+      FindDifference(FunctionLines(weights), FunctionLines(now));
+  if (!found) return absl::OkStatus();
+  const bool is_head = weights.objective.next_sentence != now.objective.next_sentence;
+  return InvalidArgument(
+      "the weights are of a model with ", found->before, " and do not fit ", found->after,
+      found->Others(), "; ",
+      found->others == 0 ? "leave that key out" : "set [model] as in the run that they come from",
+      is_head ? ", or import them again with --set " : "",
+      is_head ? absl::StrReplaceAll(found->after, {{" = ", "="}}) : "");
 }
 
 absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now) {
-  const std::vector<std::string> before = started.IdentityLines();
-  const std::vector<std::string> after = now.IdentityLines();
-  for (size_t i = 0; i < before.size(); ++i) {
-    if (before[i] == after[i]) continue;
-    return InvalidArgument("the run was started with ", before[i], " and cannot resume with ",
-                           after[i],
-                           "; use the same value, or another run directory for another run");
-  }
-  return absl::OkStatus();
+  const std::optional<Difference> found =
+      FindDifference(started.IdentityLines(), now.IdentityLines());
+  if (!found) return absl::OkStatus();
+  return InvalidArgument("the run was started with ", found->before, " and cannot resume with ",
+                         found->after, found->Others(), "; use the same value",
+                         found->others == 0 ? "" : "s",
+                         ", or another run directory for another run");
 }
 
 }  // namespace anyorder

@@ -306,13 +306,14 @@ struct RunConfig {
   std::string IdentityDigest() const;
 };
 
-// InvalidArgument naming the first key on which the identities differ.
+// InvalidArgument naming a key on which the identities differ, the objective if they differ in it,
+// and how many others do.
 absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now);
 
 // "model.key = value" of each key that decides which function given weights are: the form of the
 // network, not how it is initialised, regularised or computed, nor how much memory it gets.
 std::vector<std::string> FunctionLines(const RunConfig& config);
-// InvalidArgument naming the first of them on which two configurations differ.
+// InvalidArgument as above, of these keys.
 absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now);
 
 template <>

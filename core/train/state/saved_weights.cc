@@ -85,7 +85,10 @@ absl::Status CheckSameNetwork(const std::string& saved_text, const RunConfig& co
   RunConfig without_heads = config;
   without_heads.objective = saved.objective;
   without_heads.Resolve();
-  return CheckSameFunction(saved, without_heads);
+  const absl::Status same = CheckSameFunction(saved, without_heads);
+  if (same.ok() || saved.objective.name == config.objective.name) return same;
+  return Annotate(same, absl::StrCat("weights of objective ", saved.objective.name, " for ",
+                                     config.objective.name));
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ TEST(ConfigFileTest, FaultsNameTheLineTheKeyAndWhatIsMeant) {
       {"model = 3\n", {"[model]"}},
       {"[train]\nsteps = 1\nsteps = 2\n", {"run.toml:3:"}},
       {"[train\n", {"run.toml:1:"}},
+      {"[objective]\nname = xlnet\n", {"run.toml:2:", "name = \"xlnet\""}},
       {"[model]\nnum_layer = 2\n[train]\nsteps = true\n", {"num_layer", "train.steps"}},
       {"num_layers = 2\n",
        {"run.toml:1:", "'num_layers' is in no section", "did you mean 'model.num_layers'?"}},
@@ -285,8 +286,15 @@ TEST(RunConfigTest, IdentityHoldsWhatDoes) {
   RunConfig other = config;
   other.train.seed = 2;
   EXPECT_NE(other.IdentityDigest(), config.IdentityDigest());
+  EXPECT_THAT(
+      std::string(CheckSameRun(config, other).message()),
+      AllOf(HasSubstr("train.seed = 1"), HasSubstr("train.seed = 2"), Not(HasSubstr("other key"))));
+  // What else differs follows from the objective.
+  other.model.layer_norm_epsilon = 1e-5;
+  other.objective.name = "gpt";
   EXPECT_THAT(std::string(CheckSameRun(config, other).message()),
-              AllOf(HasSubstr("train.seed = 1"), HasSubstr("train.seed = 2")));
+              HasSubstr("started with objective.name = \"permutation_lm\" and cannot resume with "
+                        "objective.name = \"gpt\" (2 other keys differ, too)"));
   other = config;
   other.dist.reduction = dist::Reduction::kFast;
   EXPECT_NE(other.IdentityDigest(), config.IdentityDigest());
