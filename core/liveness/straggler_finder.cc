@@ -178,7 +178,7 @@ std::string StragglerFinder::Describe(int rank) const {
   const double wait = Median(paces, [](const RankPace& pace) { return pace.data_wait_ms; });
   const bool is_data = mine->data_wait_ms - wait > mine->compute_ms - compute;
   return absl::StrFormat(
-      "rank %d on %s: %s %.3g ms a step, the median is %.3g ms (own time %.2f times the median)",
+      "rank %d on %s: %s %.1f ms a step, the median is %.1f ms (own time %.2f times the median)",
       rank, mine->node, is_data ? "data wait" : "compute",
       is_data ? mine->data_wait_ms : mine->compute_ms, is_data ? wait : compute, mine->ratio);
 }

@@ -2,7 +2,9 @@
 
 #include <sys/resource.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -30,6 +32,14 @@ int64_t PeakRssBytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return int64_t{usage.ru_maxrss} * 1024;
+}
+
+// Empty for most of the steps of a long row: the ledger has each of them.
+std::string SkipWarning(const std::string& what, const AnomalyState& state) {
+  const auto in_a_row = static_cast<uint64_t>(state.skipped_in_a_row);
+  if (!std::has_single_bit(in_a_row)) return "";
+  return absl::StrCat(what, "; no update",
+                      in_a_row == 1 ? "" : absl::StrCat(", ", in_a_row, " in a row"));
 }
 
 }  // namespace
@@ -258,7 +268,7 @@ void Trainer::RecordEnd(const absl::StatusOr<TrainEnd>& end) {
     }
   } else if (*end == TrainEnd::kStopped) {
     stop.exit_status = kExitRequeue;
-    stop.detail = absl::StrCat("signal ", StopSignal());
+    stop.detail = absl::StrCat("signal ", SignalName(StopSignal()));
   } else {
     stop.exit_status = kExitDone;
     stop.detail = "finished";
@@ -316,9 +326,11 @@ absl::Status Trainer::RecordSkippedStep(Anomaly anomaly, const StepMetrics& metr
       const SkippedSteps back = anomalies_.RollbackFrom(step);
       event = ledger::Rollback{-1, back.first, back.last, what};
     }
+    const std::string warning = action == AnomalyAction::kRollback
+                                    ? absl::StrCat(what, "; no update")
+                                    : SkipWarning(what, anomalies_.state());
     // Before any checkpoint that counts the step as skipped.
-    if (action != AnomalyAction::kStop)
-      Note(reporter_->Incident(std::move(event), absl::StrCat(what, "; no update")));
+    if (action != AnomalyAction::kStop) Note(reporter_->Incident(std::move(event), warning));
   }
   if (action == AnomalyAction::kStop) {
     return Aborted(what, "; stopping (anomaly.on_", EnumName(anomaly),

@@ -83,6 +83,15 @@ std::optional<LastCommit> FindLastCommit(const StatusFacts& facts) {
   return commit;
 }
 
+// The step in which a run gives up has a record in the ledger and no line of metrics.
+void CountLastSkippedStep(StatusFacts& facts) {
+  facts.skipped_steps += std::any_of(facts.ledger.begin(), facts.ledger.end(),
+                                     [step = facts.step](const LedgerRecord& record) {
+                                       const auto* skipped = record.As<ledger::Skipped>();
+                                       return skipped != nullptr && skipped->step > step;
+                                     });
+}
+
 bool IsQueued(const SlurmView& slurm) {
   return std::any_of(slurm.jobs.begin(), slurm.jobs.end(),
                      [](const SlurmJob& job) { return job.IsQueued(); });
@@ -104,8 +113,10 @@ RunEnd FindRunEnd(const std::vector<LedgerRecord>& ledger, bool is_done) {
   // Of the last start: what the ranks said and what the launcher saw.
   const ledger::Stop* stop = nullptr;
   const ledger::Exit* exit = nullptr;
+  bool has_started = false;
   for (const LedgerRecord& record : ledger) {
     if (record.As<ledger::Start>() != nullptr) {
+      has_started = true;
       stop = nullptr;
       exit = nullptr;
     } else if (const auto* stopped = record.As<ledger::Stop>()) {
@@ -118,7 +129,10 @@ RunEnd FindRunEnd(const std::vector<LedgerRecord>& ledger, bool is_done) {
                          : stop != nullptr ? stop->exit_status
                                            : -1;
   if (stop != nullptr && stop->has_diverged()) return {"diverged", stop->detail};
-  // Without a record the launcher was killed, too, or Slurm ended it.
+  if (status < 0 && has_started && !is_done) {
+    return {"stopped",
+            "the last start has no recorded end: its launcher was killed, or its machine failed"};
+  }
   if (status < 0 || status == kExitDone || status == kExitRequeue)
     return {is_done ? "finished" : "stopped", ""};
   if (stop != nullptr && !stop->detail.empty()) return {"failed", stop->detail};
@@ -156,7 +170,7 @@ void StatusCollector::TakeTime(const StepMetrics& metrics) {
 
 void StatusCollector::TakeStep(StepMetrics metrics) {
   TakeTime(metrics);
-  sums_.training += absl::Milliseconds(metrics.step_ms);
+  if (!metrics.skipped) sums_.training += absl::Milliseconds(metrics.step_ms);
   if (metrics.held_out) {
     sums_.evaluation += absl::Milliseconds(metrics.held_out->ms);
     sums_.eval_loss = metrics.held_out->loss;
@@ -263,6 +277,7 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
     RunEnd end = FindRunEnd(facts.ledger, facts.steps > 0 && facts.step >= facts.steps);
     facts.state = std::move(end.state);
     facts.error = std::move(end.error);
+    if (facts.state == "diverged") CountLastSkippedStep(facts);
     if (facts.state != "finished" && IsQueued(facts.slurm)) facts.state = "queued";
   }
   return facts;

@@ -196,10 +196,13 @@ void AddState(const StatusFacts& facts, Screen& screen) {
 
 void AddProgress(const StatusFacts& facts, Screen& screen) {
   if (facts.steps > 0) {
-    screen.Add("step", absl::StrFormat("%d of %d %s %.0f %%", facts.step, facts.steps,
-                                       ProgressBar(facts.step, facts.steps),
-                                       100.0 * static_cast<double>(facts.step) /
-                                           static_cast<double>(facts.steps)));
+    const bool is_lost = facts.state == "diverged";
+    const int64_t step = is_lost ? facts.trained_step : facts.step;
+    std::string text =
+        absl::StrFormat("%d of %d %s %.0f %%", step, facts.steps, ProgressBar(step, facts.steps),
+                        100.0 * static_cast<double>(step) / static_cast<double>(facts.steps));
+    if (is_lost) absl::StrAppend(&text, ", then only skipped ones");
+    screen.Add("step", text);
   }
   if (facts.last) {
     screen.Add("loss", absl::StrCat(LossText(facts.last->loss), AccuracyText(facts.last->means)));

@@ -77,7 +77,9 @@ absl::Status WatchStatus(const std::string& run_dir, bool json, absl::Duration i
     }
     // The reader may be gone (a pipe to head).
     if (std::fflush(stdout) != 0) return ErrnoStatus("write to", "standard output");
-    if (facts.state == "finished" || WasInterrupted(signals, interval)) return absl::OkStatus();
+    const bool is_over =
+        facts.state == "finished" || facts.state == "diverged" || facts.state == "failed";
+    if (is_over || WasInterrupted(signals, interval)) return absl::OkStatus();
   }
 }
 
@@ -88,7 +90,8 @@ Subcommand DeclareStatus(CLI::App& front) {
   AddRunDir(command, options->run_dir, "run directory");
   command->add_flag("--json", options->json, "print one JSON object; with --watch one per line");
   AddNumber(command, "--watch", options->watch_seconds,
-            "refresh every X seconds (default: 2) until the run is done", 0.1, 86400.0)
+            "refresh every X seconds (default: 2) until the run finished, failed or diverged", 0.1,
+            86400.0)
       ->expected(0, 1)
       ->default_str("2");
   return {command, [options] { return Report(PrintStatus(*options)); }};

@@ -45,8 +45,8 @@ std::string WithThousands(int64_t number) {
 double GoodputOf(const ReportRun& run) {
   // Of the time in which the run had machines: what it was stopped for is nobody's loss.
   const absl::Duration busy = run.wall.wall - run.wall.shares[kStopped];
-  return busy > absl::ZeroDuration() ? absl::FDivDuration(absl::Seconds(run.training_seconds), busy)
-                                     : 0;
+  const double useful = run.training_seconds - run.skipped_seconds;
+  return busy > absl::ZeroDuration() ? absl::FDivDuration(absl::Seconds(useful), busy) : 0;
 }
 
 std::string Cell(const std::string& text) {
@@ -330,6 +330,7 @@ absl::StatusOr<std::string> ResolveOutput(const ReportOptions& options) {
     return InvalidArgument("--run-dir is given ", options.run_dirs.size(),
                            " times; a page compares at most ", kMaxRuns, " runs");
   }
+  for (const std::string& run_dir : options.run_dirs) ANYORDER_RETURN_IF_ERROR(CheckIsRun(run_dir));
   if (!options.output.empty()) return options.output;
   if (options.run_dirs.size() == 1) return options.run_dirs.front() + "/report.html";
   return absl::InvalidArgumentError("several runs have no directory in common; add --output FILE");

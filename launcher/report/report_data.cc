@@ -139,6 +139,7 @@ class RunReader {
     run_.not_finite_losses += std::isfinite(line.loss) ? 0 : 1;
     const double seconds = line.step_ms / 1e3;
     run_.training_seconds += seconds;
+    if (line.skipped) run_.skipped_seconds += seconds;
     run_.device_tokens += line.tokens_per_second_per_device * seconds;
     run_.utilised_seconds += line.mfu * seconds;
     run_.last_loss = line.loss;
@@ -165,7 +166,9 @@ class RunReader {
       start.detail = stop->detail;
     } else if (const auto* exit = record.As<ledger::Exit>()) {
       start.exit_status = exit->exit_status;
-      if (start.detail.empty()) start.detail = exit->detail;
+      // Which signal came only the launcher knows.
+      const bool is_stopped = exit->exit_status == kExitRequeue && !exit->detail.empty();
+      if (start.detail.empty() || is_stopped) start.detail = exit->detail;
     }
   }
 

@@ -40,6 +40,7 @@
 #include "launcher/process/new_directory.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/process/private_files.h"
+#include "launcher/process/shell_words.h"
 #include "launcher/start/held_lease.h"
 #include "launcher/start/hosts_backend.h"
 #include "launcher/start/launch_backend.h"
@@ -151,7 +152,11 @@ class Run {
       ANYORDER_RETURN_IF_ERROR(Record(straggler));
     ledger::Exit exit{identity_.attempt,
                       exit_status.ok() ? *exit_status : ExitStatusFor(exit_status.status())};
-    if (exit.exit_status != kExitDone && exit.exit_status != kExitRequeue) {
+    if (exit.exit_status == kExitRequeue) {
+      // Ranks know only what the launcher passes on to them.
+      const std::string signal_name = FirstLaunchSignal();
+      if (!signal_name.empty()) exit.detail = absl::StrCat("signal ", signal_name);
+    } else if (exit.exit_status != kExitDone) {
       exit.detail =
           exit_status.ok() ? output.last_error() : std::string(exit_status.status().message());
     }
@@ -262,6 +267,8 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   if (config.run.is_private) ANYORDER_RETURN_IF_ERROR(CloseToOthers(options.run_dir));
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
+  if (identity.attempt > 1 && NewestCommittedStep(options.run_dir) < 0)
+    Log("no start of this run has committed a checkpoint; it begins again at step 0");
   if (options.has_ranks_of_last_start)
     Log(absl::StrCat(options.ranks,
                      " ranks, as the last start had (--ranks takes another number)"));
@@ -289,6 +296,17 @@ absl::Status CountRanks(LaunchOptions& options) {
   return absl::OkStatus();
 }
 
+// What resumes a run that was stopped. A Slurm job is requeued by itself.
+void TellHowToResume(const LaunchOptions& options) {
+  std::error_code ignored;
+  const std::string& run_dir = options.run_dir;
+  if (options.backend == "slurm" || !std::filesystem::exists(RunDirectory(run_dir).config, ignored))
+    return;
+  Log(absl::StrCat(
+      "stopped; to resume: anyorder launch ", ShellQuote(run_dir),
+      options.hosts.empty() ? "" : absl::StrCat(" --hosts ", ShellQuote(options.hosts))));
+}
+
 int RunLaunch(LaunchOptions options) {
   if (const absl::Status counted = CountRanks(options); !counted.ok()) return Report(counted);
   if (options.backend == "slurm" && options.names_ranks) {
@@ -298,6 +316,7 @@ int RunLaunch(LaunchOptions options) {
   SetLogName("launch");
   const UnblockedStderr unblocked;
   const absl::StatusOr<int> exit_status = Launch(options);
+  if (exit_status.ok() && *exit_status == kExitRequeue) TellHowToResume(options);
   return exit_status.ok() ? *exit_status : Report(exit_status.status());
 }
 

@@ -16,6 +16,7 @@
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
+#include "core/train/run/stop_signal.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -26,6 +27,7 @@ constexpr absl::Duration kLargestStep = absl::Seconds(1);
 constexpr absl::Duration kEchoLimit = absl::Seconds(2);
 
 std::atomic<int> num_signals = 0;
+std::atomic<int> first_signal = 0;
 std::atomic<bool> was_asked = false;  // for them, since the thread last looked
 
 std::mutex phase_mutex;  // below
@@ -53,6 +55,7 @@ class Counter {
     last_ = signal_number;
     if (is_echo) return;
     counted_ = now;
+    if (num_signals == 0) first_signal = signal_number;
     ++num_signals;
   }
 
@@ -120,6 +123,11 @@ void CatchLaunchSignals() {
 int NumLaunchSignals() {
   was_asked = true;
   return num_signals;
+}
+
+std::string FirstLaunchSignal() {
+  const int signal_number = first_signal;
+  return signal_number == 0 ? "" : SignalName(signal_number);
 }
 
 void EnterPhase(const std::string& name, const PhaseLimits& limits) {

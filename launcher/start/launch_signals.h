@@ -17,6 +17,8 @@ void CatchLaunchSignals();
 // How many of them came. Every loop that obeys them asks this several times a second; where nobody
 // asks, the launcher is held in a call, and PhaseLimits count.
 int NumLaunchSignals();
+// The first of them: "SIGINT". Empty before.
+std::string FirstLaunchSignal();
 
 // For how long the launcher may be held in one call, which no signal can interrupt: of a file
 // system that does not answer, for instance. Time in which the process was stopped is left out.

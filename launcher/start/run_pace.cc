@@ -222,8 +222,8 @@ absl::StatusOr<AttemptPace> ReadAttemptPace(const std::string& run_dir, int64_t 
 
 std::string DescribePace(const liveness::RankPace& rank) {
   return absl::StrFormat(
-      "rank %d on %s: compute %.3g, data wait %.3g, communication %.3g ms a step; own time %.2f "
-      "times the median%s",
+      "rank %d on %s: compute %.1f ms, data wait %.1f ms, communication %.1f ms a step; own time "
+      "%.2f times the median%s",
       rank.rank, rank.node, rank.compute_ms, rank.data_wait_ms, rank.communication_ms, rank.ratio,
       rank.is_straggler ? ", a straggler" : "");
 }

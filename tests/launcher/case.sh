@@ -148,6 +148,8 @@ stopped)
   wait $job; expect_status $? 75 "after SIGTERM"
   expect_saved_where_it_stopped $name/run
   expect_text '"event":"stop".*"exit_status":75' $name/run/ledger.jsonl
+  expect_text '"event":"exit".*"exit_status":75,"detail":"signal SIGTERM"' $name/run/ledger.jsonl
+  expect_text "stopped; to resume: anyorder launch .*$name/run$" $name/log
   launch "$work/$name/run" --ranks 2 >>$name/log 2>&1; expect_status $? 0 "going on"
   expect_nothing_redone $name/run
   expect_same_run $name/run ;;
@@ -373,6 +375,8 @@ diverged)
   expect_text "the run diverged: steps [0-9]* to 12 were skipped" $name/log
   expect_text "step [0-9]* COMMITTED.*; its weights are those of step [0-9]*" $name/log
   expect_text "loss nan" $name/log
+  # Of a long row of equal warnings few are printed.
+  [ "$(grep -c 'no update' $name/log)" -le 5 ] || fail "$(grep -c 'no update' $name/log) warnings of $((12 - trained))"
   ! grep -q -- "-nan" $name/log || fail "a NaN has a sign: $(grep -m1 -- -nan $name/log)"
   [ "$(starts $name/run)" -eq 1 ] || fail "it was started again"
   trained=$(sed -n 's/.*"event":"stop".*"trained_step":\([0-9]*\),.*"reason":"diverged".*/\1/p' $name/run/ledger.jsonl)
@@ -380,6 +384,9 @@ diverged)
   [ ! -e $name/run/checkpoints/$(printf step-%09d 12) ] || fail "the end was saved"
   "$anyorder" status --run-dir $name/run >$name/status || fail "status"
   expect_text "^state  *diverged" $name/status
+  expect_text "^step  *$trained of 12 .* %, then only skipped ones" $name/status
+  expect_text "recomputed, $((12 - trained)) skipped" $name/status
+  timeout 60 "$anyorder" status $name/run --watch 0.2 >$name/watched || fail "--watch does not end"
   expect_text "^error  *the run diverged" $name/status
   expect_text "SUSPECT: only skipped steps follow" $name/status
   "$anyorder" inspect "$(newest $name/run)" >$name/inspected || fail "inspect"

@@ -173,8 +173,10 @@ absl::Status Reporter::Record(const ledger::Event& event) {
 }
 
 absl::Status Reporter::Incident(ledger::Event event, const std::string& warning) {
-  progress_.Finish();
-  LogWarning(warning);
+  if (!warning.empty()) {
+    progress_.Finish();
+    LogWarning(warning);
+  }
   std::visit(
       [this](auto& kind) {
         if constexpr (requires { kind.attempt; }) kind.attempt = start_.attempt;

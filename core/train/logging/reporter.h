@@ -100,7 +100,7 @@ class Reporter {
   void BeginSync() { metrics_.BeginSync(); }
   absl::Status AwaitSync() { return metrics_.AwaitSync(); }
   absl::Status Sync() { return metrics_.Sync(); }
-  // Something that is not a matter of course: in the ledger, and as a warning.
+  // Something that is not a matter of course: in the ledger, and as a warning if there is one.
   absl::Status Incident(ledger::Event event, const std::string& warning);
   // Writes down commits, and the loss curve with them.
   absl::Status Saves(const std::vector<ckpt::SaveEvent>& events);

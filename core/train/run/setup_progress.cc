@@ -12,7 +12,7 @@ namespace anyorder {
 
 absl::Status SetupProgress::CheckSignal() const {
   if (StopSignal() == 0) return absl::OkStatus();
-  return absl::CancelledError(absl::StrCat("stopped by signal ", StopSignal(), " in phase '",
+  return absl::CancelledError(absl::StrCat("stopped by ", SignalName(StopSignal()), " in phase '",
                                            phase_, "'; no step was trained, so nothing was saved"));
 }
 

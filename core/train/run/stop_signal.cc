@@ -1,10 +1,12 @@
 #include "core/train/run/stop_signal.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #include <atomic>
 #include <csignal>
 #include <mutex>
+#include <string>
 #include <thread>
 
 namespace anyorder {
@@ -50,6 +52,11 @@ void InstallStopSignals() {
 }
 
 int StopSignal() { return stop_signal; }
+
+std::string SignalName(int signal_number) {
+  const char* const name = ::sigabbrev_np(signal_number);
+  return name == nullptr ? std::to_string(signal_number) : std::string("SIG") + name;
+}
 
 bool StopIsUrgent() { return is_urgent; }
 

@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <string>
+
 namespace anyorder {
 
 // From now on those signals and SIGUSR2 only set flags, which are cleared. A thread waits for them;
@@ -11,6 +13,8 @@ namespace anyorder {
 void InstallStopSignals();
 // The signal that came first, or 0.
 int StopSignal();
+// "SIGTERM" of 15.
+std::string SignalName(int signal_number);
 // Whether to leave once the checkpoint is staged, without waiting for its commit: SIGUSR2 says so,
 // or SIGTERM or SIGINT after another stop signal. SIGUSR1 may come again and changes nothing.
 bool StopIsUrgent();

@@ -80,8 +80,9 @@ TEST(StragglerFinderTest, NamesASlowRankWithinTwentySteps) {
     Ranks ranks(num_ranks);
     EXPECT_THAT(ranks.Run(40, Normal), IsEmpty()) << num_ranks;
     const std::vector<std::string> said = ranks.Run(20, SlowRank1);
-    EXPECT_THAT(said, ElementsAre(HasSubstr("compute 130 ms a step, the median is 100 ms (own time "
-                                            "1.29 times the median)")))
+    EXPECT_THAT(said,
+                ElementsAre(HasSubstr("compute 130.0 ms a step, the median is 100.0 ms (own time "
+                                      "1.29 times the median)")))
         << num_ranks;
     EXPECT_THAT(said, ElementsAre(HasSubstr("rank 1 after 14:"))) << num_ranks;
   }
@@ -190,7 +191,7 @@ TEST(StragglerFinderTest, SaysWhichPartIsSlow) {
                      return Step{100, rank == 0 ? 45.0 : 5};
                    }),
       ElementsAre(HasSubstr(
-          "rank 0 after 17: rank 0 on n7: data wait 45 ms a step, the median is 5 ms (own time "
+          "rank 0 after 17: rank 0 on n7: data wait 45.0 ms a step, the median is 5.0 ms (own time "
           "1.38 times the median)")));
 }
 

@@ -128,9 +128,9 @@ TEST(Status, TheEndOfARunHasAStateAndItsError) {
   const End ends[] = {
       {R"("step":3,"exit_status":0,"detail":"finished")", R"("exit_status":0)", 3, "finished", ""},
       {R"("step":3,"exit_status":0,"detail":"finished")", R"("exit_status":0)", 9, "stopped", ""},
-      {R"("step":3,"exit_status":75,"detail":"signal 15")", R"("exit_status":75)", 9, "stopped",
-       ""},
-      {nullptr, nullptr, 9, "stopped", ""},
+      {R"("step":3,"exit_status":75,"detail":"signal SIGTERM")", R"("exit_status":75)", 9,
+       "stopped", ""},
+      {nullptr, nullptr, 9, "stopped", "the last start has no recorded end"},
       {R"("step":3,"exit_status":74,"detail":"disk full")", R"("exit_status":74)", 3, "failed",
        "disk full"},
       {nullptr, R"("exit_status":137,"detail":"no memory left")", 9, "failed", "no memory left"},

@@ -129,7 +129,7 @@ TEST_F(PaceRecorderTest, NamesAStragglerInItsFilesAndForTheLedger) {
     PaceRecorder recorder(Options());
     EXPECT_THAT(Run(recorder, 20, 100), IsEmpty());
     EXPECT_THAT(Run(recorder, 20, 130),
-                ElementsAre(HasSubstr("straggler after step 34: rank 3 on n1: compute 130 ms")));
+                ElementsAre(HasSubstr("straggler after step 34: rank 3 on n1: compute 130.0 ms")));
     EXPECT_THAT(Run(recorder, 30, 100), ElementsAre(HasSubstr("no longer a straggler")));
     EXPECT_THAT(Run(recorder, 30, 150), ElementsAre(HasSubstr("straggler after")));
     const std::vector<ledger::Straggler> stragglers = recorder.Stragglers();
@@ -146,8 +146,8 @@ TEST_F(PaceRecorderTest, NamesAStragglerInItsFilesAndForTheLedger) {
   EXPECT_EQ(pace->ranks, 4);
   ASSERT_EQ(pace->slowest.size(), 4u);
   EXPECT_EQ(DescribePace(pace->slowest[0]),
-            "rank 3 on n1: compute 150, data wait 5, communication 20 ms a step; own time 1.48 "
-            "times the median, a straggler");
+            "rank 3 on n1: compute 150.0 ms, data wait 5.0 ms, communication 20.0 ms a step; own "
+            "time 1.48 times the median, a straggler");
 
   const auto text = ReadWholeFile(RunDirectory(run_dir_).prometheus);
   ASSERT_TRUE(text.ok()) << text.status();
