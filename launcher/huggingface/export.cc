@@ -207,9 +207,14 @@ absl::Status ExportModel(const ExportOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const int64_t step, WriteAll(options, config, directory.path()));
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
   absl::PrintF("exported step %d to %s\n", step, directory.output().string());
-  if (options.format == ExportFormat::kSafetensors)
-    absl::PrintF("in PyTorch: Anyorder(\"%s\") of %s/load_anyorder.py\n",
-                 directory.output().string(), ProgramDirectory());
+  const bool is_xlnet = options.format == ExportFormat::kHuggingFace;
+  absl::PrintF(is_xlnet ? "in transformers: XLNetLMHeadModel.from_pretrained(\"%s\")%s\n"
+                        : "in PyTorch: Anyorder(\"%s\") of %s/load_anyorder.py\n",
+               directory.output().string(), is_xlnet ? "" : ProgramDirectory());
+  std::error_code ignored;
+  if (fs::exists(directory.output() / "tokenizer.json", ignored))
+    absl::PrintF("its tokenizer: AutoTokenizer.from_pretrained(\"%s\")\n",
+                 directory.output().string());
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Loads what `anyorder export --format safetensors` wrote, in plain PyTorch: weights by name, hidden states, logits.
 
+    tokens = AutoTokenizer.from_pretrained("exported")(text, return_tensors="pt", add_special_tokens=False).input_ids  # of transformers
     model = load_anyorder.Anyorder("exported")                       # fp32; .to("cuda"), .parameters() as any module
     hidden, _ = model(tokens)                                        # [batch, slots] -> [batch, slots, model_dim]
     logits = model.logits(hidden)                                    # [batch, slots, vocab_size]
@@ -50,6 +51,9 @@ class Anyorder(torch.nn.Module):
     def __init__(self, directory, dtype=torch.float32):
         super().__init__()
         self.config = json.loads((Path(directory) / "config.json").read_text())
+        if self.config.get("model_type") != "anyorder":
+            raise ValueError(f"{directory} is a model of type {self.config.get('model_type')!r}, which transformers loads; this "
+                             "loads what `anyorder export --format safetensors` writes")
         self.network, self.clusters = self.config["network"], self.config["clusters"] or []
         self.act = ACTIVATIONS[self.network["activation"]]
         self.weights = torch.nn.ParameterDict(

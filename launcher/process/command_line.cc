@@ -24,6 +24,7 @@ namespace {
 
 constexpr size_t kOptionColumns = 32;
 constexpr int64_t kHelpColumns = 66;
+constexpr char kPlainToo[] = "; the option's name may be left out";
 
 // CLI11's type names are "TEXT", "TEXT:{hf,run}", "PATH"; of a number without a check "UINT".
 void ReadType(absl::string_view type, OptionText& text) {
@@ -61,6 +62,14 @@ class HelpFormatter final : public CLI::Formatter {
   }
   std::string make_option_desc(const CLI::Option* option) const override {
     return Wrapped(HelpText(DescribeOption(*option)), "", kHelpColumns);
+  }
+  // Arguments that are options, too, are in one list only.
+  std::string make_positionals(const CLI::App* app) const override {
+    const std::vector<const CLI::Option*> options = app->get_options([](const CLI::Option* option) {
+      return !option->get_group().empty() && option->get_positional() &&
+             option->get_lnames().empty();
+    });
+    return options.empty() ? "" : make_group(get_label("Positionals"), true, options);
   }
   // Of a plain argument.
   std::string make_option_usage(const CLI::Option* option) const override {
@@ -129,9 +138,33 @@ std::string KeyMeantBy(absl::string_view option) {
   return "";
 }
 
+// What stands for the option `name` of other systems, or of another command, where `command` has
+// it; "" for none.
+std::string OptionKnownElsewhere(const CLI::App& command, absl::string_view name) {
+  struct Elsewhere {
+    const char* option;
+    const char* usage;
+    std::vector<absl::string_view> names;
+  };
+  static const std::vector<Elsewhere>& known = *new std::vector<Elsewhere>{
+      {"--input",
+       "--input -' with the text on standard input, or '--input FILE",
+       {"--prompt", "--prompts", "--text"}},
+      {"--data", "--data", {"--shards", "--dataset", "--examples", "--input"}},
+      {"--output", "--output", {"--out", "--output-dir", "--output_dir", "--save-dir"}},
+      {"--run-dir", "--run-dir", {"--model", "--run", "--checkpoint", "--ckpt"}}};
+  for (const Elsewhere& one : known) {
+    const bool is_meant = std::find(one.names.begin(), one.names.end(), name) != one.names.end();
+    if (is_meant && command.get_option_no_throw(one.option) != nullptr) return one.usage;
+  }
+  return "";
+}
+
 std::string UnknownOption(const CLI::App& command, const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
   const std::string text = absl::StrCat("unknown option '", word, "'");
+  if (const std::string elsewhere = OptionKnownElsewhere(command, name); !elsewhere.empty())
+    return absl::StrCat(text, "; did you mean '", elsewhere, "'?");
   if (command.get_option_no_throw("--set") != nullptr) {
     const std::string meant = KeyMeantBy(name);
     if (!meant.empty()) return absl::StrCat(text, "; did you mean '--set ", meant, "=VALUE'?");
@@ -411,7 +444,7 @@ CLI::Option* AddRunDir(CLI::App* command, std::string& run_dir, const std::strin
       if (IsSetting(*command, word)) return UnknownArgument(*command, word);
     return absl::StrCat("'", *first, "' and '", text, "' are two run directories; give one");
   };
-  return AddPath(command, "--run-dir,run-dir", run_dir, help)
+  return AddPath(command, "--run-dir,run-dir", run_dir, help + kPlainToo)
       ->check(CLI::Validator(check, ""))
       ->required()
       ->type_name("DIR")
@@ -421,7 +454,7 @@ CLI::Option* AddRunDir(CLI::App* command, std::string& run_dir, const std::strin
 
 CLI::Option* AddRunDirs(CLI::App* command, std::vector<std::string>& run_dirs,
                         const std::string& help) {
-  return AddPath(command, "--run-dir,run-dir", run_dirs, help)
+  return AddPath(command, "--run-dir,run-dir", run_dirs, help + kPlainToo)
       ->check(CLI::Validator(
           [](const std::string& text) { return WhyUnusable(ExistingPart(text), X_OK); }, ""))
       ->required()

@@ -34,6 +34,11 @@ help)
     expect_refused 64 "$option" "$anyorder" eval run $option '?'
     ! grep -E '\->|\{|\[|FAILED' "$name/err" || fail "$option has the parser's words"
   done
+  # What stands in one list is in no other; what other systems call an option is understood.
+  [ "$("$anyorder" status --help | grep -c 'run directory')" -eq 1 ] || fail "the run directory is explained twice"
+  for words in "eval run --shards x:--data" "generate run --prompt x:--input -" "status --model x:--run-dir"; do
+    expect_refused 64 "did you mean '${words#*:}" "$anyorder" ${words%%:*}
+  done
   # Nothing that is not plain text, whatever the terminal.
   ! TERM=xterm-256color "$anyorder" launch --help | grep -q $'\033' || fail "an escape sequence in --help" ;;
 
