@@ -16,6 +16,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "absl/strings/str_format.h"
+
 #include "core/base/status.h"
 #include "core/base/terminal.h"
 
@@ -231,10 +233,6 @@ ProgressLine::ProgressLine(std::string phase, uint64_t total_bytes, bool quiet)
       start_(Now()),
       last_print_(start_) {}
 
-ProgressLine::~ProgressLine() {
-  if (has_printed_ && is_terminal_) std::fputc('\n', stderr);
-}
-
 double ProgressLine::Seconds() const { return Now() - start_; }
 
 void ProgressLine::Update(uint64_t bytes) {
@@ -246,13 +244,15 @@ void ProgressLine::Update(uint64_t bytes) {
   // Compressed input is larger than its stored size, so the estimate may be passed.
   const double total = static_cast<double>(std::max(total_bytes_, bytes));
   const double left = rate > 0 ? (total - static_cast<double>(bytes)) / rate : 0.0;
-  std::fprintf(stderr, "%s%s %.0f%%  %.1f of %.1f MB  %.1f MB/s  %.0f s left%s",
-               is_terminal_ ? "\r\033[K" : "", phase_.c_str(),
-               total > 0 ? 100.0 * static_cast<double>(bytes) / total : 100.0,
-               static_cast<double>(bytes) / kMegabyte, total / kMegabyte, rate / kMegabyte, left,
-               is_terminal_ ? "" : "\n");
-  std::fflush(stderr);
-  has_printed_ = true;
+  const std::string line = absl::StrFormat(
+      "%s %.0f%%  %.1f of %.1f MB  %.1f MB/s  %.0f s left", phase_,
+      total > 0 ? 100.0 * static_cast<double>(bytes) / total : 100.0,
+      static_cast<double>(bytes) / kMegabyte, total / kMegabyte, rate / kMegabyte, left);
+  if (is_terminal_) {
+    line_.Show(line);
+  } else {
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
 }
 
 }  // namespace anyorder::data

@@ -12,6 +12,8 @@
 
 #include "absl/status/statusor.h"
 
+#include "core/base/redrawn_line.h"
+
 namespace anyorder::data {
 
 // Runs in a worker. `progress` is shared with the parent; increase it atomically by the bytes done.
@@ -34,11 +36,6 @@ class ProgressLine {
  public:
   // `total_bytes` is what a finished phase will have counted; an estimate is enough.
   ProgressLine(std::string phase, uint64_t total_bytes, bool quiet);
-  // Ends the line.
-  ~ProgressLine();
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-
   // Call often. Prints at most twice a second on a terminal, where the line replaces itself, and
   // every ten seconds elsewhere.
   void Update(uint64_t bytes);
@@ -51,7 +48,7 @@ class ProgressLine {
   bool is_terminal_;
   double start_;
   double last_print_;
-  bool has_printed_ = false;
+  RedrawnLine line_;
 };
 
 }  // namespace anyorder::data

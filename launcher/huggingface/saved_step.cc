@@ -1,9 +1,16 @@
 #include "launcher/huggingface/saved_step.h"
 
 #include <filesystem>
+#include <string>
 #include <system_error>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+
+#include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/train/run/ledger.h"
+#include "core/train/run/run_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -28,15 +35,34 @@ absl::StatusOr<ckpt::Checkpoint> OpenWhole(const std::string& directory) {
                   "; name another step, or leave --step out for the newest valid one");
 }
 
-}  // namespace
-
-absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64_t step) {
-  if (step >= 0) return OpenWhole(ckpt::CheckpointPath(run_dir, step));
+absl::StatusOr<ckpt::Checkpoint> OpenNewest(const std::string& run_dir) {
   const absl::StatusOr<std::string> directory =
       ckpt::FindNewestGood(run_dir, /*quarantine_bad=*/false);
   if (absl::IsNotFound(directory.status())) return FailedPrecondition(directory.status().message());
   ANYORDER_RETURN_IF_ERROR(directory.status());
   return ckpt::Checkpoint::Open(*directory);
+}
+
+// Where the weights of `step` led the run nowhere; "" if that is not known of them.
+std::string DivergenceOf(const std::string& run_dir, int64_t step) {
+  const absl::StatusOr<std::vector<LedgerRecord>> records =
+      ReadLedger(RunDirectory(run_dir).ledger);
+  const ledger::Stop* const stop = records.ok() ? FindDivergedStop(*records) : nullptr;
+  if (stop == nullptr || step < stop->trained_step || step == 0) return "";
+  return absl::StrCat(
+      "the run diverged after step ", stop->trained_step, ": the weights of step ", step,
+      " are those that it diverged with; an earlier checkpoint may be better (--step)");
+}
+
+}  // namespace
+
+absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64_t step) {
+  absl::StatusOr<ckpt::Checkpoint> checkpoint =
+      step >= 0 ? OpenWhole(ckpt::CheckpointPath(run_dir, step)) : OpenNewest(run_dir);
+  if (!checkpoint.ok()) return checkpoint;
+  const std::string divergence = DivergenceOf(run_dir, checkpoint->step());
+  if (!divergence.empty()) LogWarning(divergence);
+  return checkpoint;
 }
 
 }  // namespace anyorder::launcher

@@ -2,11 +2,9 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
@@ -36,10 +34,6 @@ BatchProgress::BatchProgress(std::string what, bool is_shown)
         if (StopIsUrgent()) ::_exit(kExitRequeue);
       }) {}
 
-BatchProgress::~BatchProgress() {
-  if (line_is_open_) std::fputc('\n', stderr);
-}
-
 bool BatchProgress::GoesOn(int64_t done, int64_t total, absl::string_view words) {
   const absl::Time now = MonotonicNow();
   if (done == 0) started_ = now;
@@ -60,9 +54,8 @@ void BatchProgress::Show(const std::string& line, bool is_last) {
   if (!is_last && now - shown_ < (on_terminal_ ? kRedraw : kBetweenLines)) return;
   shown_ = now;
   if (!on_terminal_) return Log(line);
-  // Erases what a longer line left behind.
-  absl::FPrintF(stderr, "\r%s\033[K%s", line, is_last ? "\n" : "");
-  line_is_open_ = !is_last;
+  line_.Show(line);
+  if (is_last) line_.Finish();
 }
 
 }  // namespace anyorder::launcher

@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "core/base/redrawn_line.h"
 #include "launcher/process/periodic_task.h"
 
 namespace anyorder::launcher {
@@ -19,7 +20,6 @@ class BatchProgress {
  public:
   // `what` is counted, "batch" for instance. `is_shown`: signals are obeyed even if it is not.
   explicit BatchProgress(std::string what, bool is_shown = true);
-  ~BatchProgress();
   BatchProgress(const BatchProgress&) = delete;
   BatchProgress& operator=(const BatchProgress&) = delete;
 
@@ -36,7 +36,7 @@ class BatchProgress {
   const PeriodicTask at_second_signal_;
   absl::Time started_ = absl::InfinitePast();
   absl::Time shown_ = absl::InfinitePast();
-  bool line_is_open_ = false;
+  RedrawnLine line_;
 };
 
 }  // namespace anyorder::launcher

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -70,20 +69,13 @@ void Progress::Update(const StepMetrics& metrics) {
   if (!IsDue(metrics.step, now)) return;
   const std::string line = Line(metrics, now - started_);
   if (on_terminal_) {
-    // Erases what a longer line left behind.
-    absl::FPrintF(stderr, "\r%s\033[K", line);
-    line_is_open_ = true;
+    line_.Show(line);
   } else {
     Log(line);
   }
   last_shown_ = now;
   tokens_ = 0;
   ms_ = 0;
-}
-
-void Progress::Finish() {
-  if (line_is_open_) std::fputc('\n', stderr);
-  line_is_open_ = false;
 }
 
 Reporter::Reporter(const std::string& run_dir, const RunConfig& config, const Start& start,

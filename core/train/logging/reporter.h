@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 
 #include "ckpt/client.h"
+#include "core/base/redrawn_line.h"
 #include "core/train/logging/loss_plot.h"
 #include "core/train/logging/tensorboard_writer.h"
 #include "core/train/run/ledger.h"
@@ -54,7 +55,7 @@ class Progress {
   // Writes to stderr when it is time to.
   void Update(const StepMetrics& metrics);
   // Ends a redrawn line, so that other output starts on a fresh one.
-  void Finish();
+  void Finish() { line_.Finish(); }
 
   // "step 120/400  loss 6.1234  5210 tokens/s  ETA 1m20s"; tokens a second over the steps since the
   // line before.
@@ -72,7 +73,7 @@ class Progress {
   // Since then.
   int64_t tokens_ = 0;
   double ms_ = 0;
-  bool line_is_open_ = false;
+  RedrawnLine line_;
 };
 
 class Reporter {

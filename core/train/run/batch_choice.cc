@@ -6,16 +6,12 @@
 #include "absl/strings/str_join.h"
 
 namespace anyorder {
-namespace {
 
-// `size` and its halves, which keep the number of microbatches a power of two.
 std::vector<int64_t> Halves(int64_t size) {
   std::vector<int64_t> halves = {size};
   while (halves.back() % 2 == 0 && halves.back() > 1) halves.push_back(halves.back() / 2);
   return halves;
 }
-
-}  // namespace
 
 std::string BatchThatFits(const RunConfig& config, int64_t ranks,
                           absl::FunctionRef<bool(const RunConfig& candidate)> fits) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
+#include "core/train/run/batch_choice.h"
 
 namespace anyorder {
 namespace {
@@ -76,15 +77,13 @@ absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicato
 absl::Status WithWhatFits(const absl::Status& status, const TrainConfig& train,
                           const std::function<bool(int64_t lanes)>& fits) {
   if (!absl::IsResourceExhausted(status)) return status;
-  // Halves, so that the number of microbatches stays a power of two.
-  int64_t lanes = train.micro_batch_size;
-  while (lanes % 2 == 0) {
-    lanes /= 2;
-    if (!fits(lanes)) continue;
+  const std::vector<int64_t> sizes = Halves(train.micro_batch_size);
+  for (const int64_t lanes : sizes) {
+    if (lanes == train.micro_batch_size || !fits(lanes)) continue;
     return ResourceExhausted(status.message(), "; train.micro_batch_size = ", lanes,
                              " fits, it is ", train.micro_batch_size);
   }
-  return ResourceExhausted(status.message(), "; not even train.micro_batch_size = ", lanes,
+  return ResourceExhausted(status.message(), "; not even train.micro_batch_size = ", sizes.back(),
                            " fits: the model is too large for this device");
 }
 

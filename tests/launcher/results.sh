@@ -1,0 +1,234 @@
+#!/usr/bin/env bash
+# What is done with a run's results: export, eval, import, status, report, inspect.
+#
+# Usage: results.sh BIN_DIR WORK_DIR CASE        after `case.sh ... prepare`, on its run
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/checks.sh"
+begin "$1" "$2" "$3"
+. "$here/tiny_run.sh"
+
+case $name in
+exported)
+  mkdir $name/hf.tmp && touch $name/hf.tmp/precious
+  "$anyorder" export --run-dir reference --format hf --output $name/hf >$name/log 2>&1; expect_status $? 0 "export"
+  expect_text "exported step $steps to" $name/log
+  [ -e $name/hf.tmp/precious ] || fail "export removed a directory of the user"
+  expect_refused 64 "" "$anyorder" export --run-dir reference --output ""
+  python3 "$here/check_export.py" $name/hf reference shards || fail "the exported files are wrong"
+  expect_refused 64 "" "$anyorder" export --run-dir reference --output $name/hf
+  expect_refused 64 "--step" "$anyorder" export --run-dir reference --step 7 --output $name/hf7
+  expect_refused 64 "" "$anyorder" export --run-dir reference --step -5 --output $name/hf7
+  [ -z "$(ls -d $name/hf7* 2>/dev/null)" ] || fail "something was left behind"
+  cp -r reference $name/damaged
+  # Of step 270, unless a slow disk made the run skip that save.
+  older=$(ls $name/damaged/checkpoints | grep -v "$last" | tail -n 1 | sed 's/step-0*//')
+  printf x | dd of="$(ls $name/damaged/checkpoints/$last/*.safetensors)" bs=1 seek=20000 conv=notrunc 2>/dev/null
+  expect_refused 65 "$last.*name another step" \
+    "$anyorder" export --run-dir $name/damaged --step $steps --output $name/hf300
+  [ ! -e $name/hf300 ] || fail "a damaged step was exported"
+  "$anyorder" export --run-dir $name/damaged --output $name/older >$name/out 2>$name/err; expect_status $? 0 "an older step"
+  expect_text "exported step $older to" $name/out
+  [ "$(wc -l <$name/err)" -eq 1 ] || fail "not one line of warning: $(cat $name/err)"
+  expect_text "step $steps is damaged" $name/err
+  launch "$name/run" --set model.head_dim=8 --set train.steps=2 >>$name/log 2>&1; expect_status $? 0 "a model of another form"
+  expect_refused 65 "head_dim" "$anyorder" export --run-dir $name/run --output $name/hf2
+  # Its weights leave as named tensors, and both kinds of export say what they are.
+  "$anyorder" export --run-dir $name/run --format safetensors --output $name/any >>$name/log 2>&1; expect_status $? 0 "export of any network"
+  expect_refused 64 "max-shard-size is '3 files'" \
+    "$anyorder" export --run-dir $name/run --max-shard-size "3 files" --output $name/any2
+  for directory in hf any; do
+    "$anyorder" inspect $name/$directory --verify >$name/model; expect_status $? 0 "inspect of an export"
+    expect_text "^kind  *model" $name/model
+    expect_text "^verified  *every value" $name/model
+  done
+  expect_text "^objective  *permutation_lm" $name/model ;;
+
+evaluated)
+  # In training: the same losses on any number of ranks, and the same as afterwards.
+  for ranks in 1 2 3; do
+    succeeds launch "$name/run$ranks" --ranks $ranks --set train.steps=40 \
+      --set eval.shards="$work/other-shards" --set eval.every=25 --set eval.batches=2
+    grep -o '"eval_loss":.*"eval_targets":[0-9]*' $name/run$ranks/metrics.jsonl >$name/losses$ranks
+    cmp $name/losses1 $name/losses$ranks || fail "$ranks ranks have other held-out losses"
+  done
+  # The last step is evaluated though 25 does not divide 40.
+  [ "$(wc -l <$name/losses1)" -eq 2 ] || fail "not two evaluations"
+  grep -aq eval/loss $name/run2/tensorboard/events* || fail "TensorBoard has no held-out loss"
+  "$anyorder" status --run-dir $name/run2 >$name/log; expect_text "^held-out .* after step 40" $name/log
+  for threads in 1 2; do
+    evaluate $name/run2 --json --threads $threads >$name/own$threads || fail "eval"
+    evaluate $name/run2 --json --objective causal --same-length --mem-len 100 --target-len 20 --batch-size 3 --threads $threads >$name/causal$threads || fail "eval of the causal objective"
+  done
+  cmp $name/own1 $name/own2 && cmp $name/causal1 $name/causal2 || fail "the number of threads changes digits"
+  # An objective by its system's name.
+  evaluate $name/run2 --json --objective XLNet >$name/named && cmp $name/own1 $name/named || fail "XLNet is not the run's own objective"
+  launch "$name/causal" --set train.steps=60 --set objective.name=transformer-xl --set sampling.reuse_len=256 --set sampling.num_predict=85 --set sampling.perm_size=256 >$name/log 2>&1 || fail "a causal run"
+  expect_text "objective.name: transformer-xl is causal_lm" $name/log
+  expect_text '^name = "causal_lm"' $name/causal/config.toml
+  evaluate $name/causal --data other-shards --json --objective causal --mem-len 128 >$name/one-stream || fail "eval of a causal run"
+  python3 "$here/check_eval.py" $name other.txt || fail "the reports are wrong"
+  evaluate $name/run2 >$name/table && expect_text "^backward  *reuse" $name/table && expect_text "no perplexity" $name/table
+  evaluate $name/causal --data other-shards --objective causal >$name/table && expect_text "^perplexity" $name/table && expect_text "^definition " $name/table
+  # Older steps, and text that is not held out.
+  evaluate $name/run2 --step 30 --json >$name/json && expect_text '"step": 30,' $name/json
+  evaluate $name/run2 --data shards --json >$name/json 2>$name/err && expect_text '"is_training_data": true' $name/json
+  expect_text "trained on: this is not a held-out loss" $name/err ;;
+
+eval_stopped)
+  # A signal in the middle of a long evaluation: the run stops at once, at that step.
+  "$anyorder" launch --config "$here/tiny.toml" --run-dir "$work/$name/long" --ranks 2 --set data.shards="$work/shards" --set train.steps=1000000 \
+    --set eval.shards="$work/shards" --set eval.every=1 --set eval.batches=0 --set eval.batch_size=2 --set checkpoint.every=0 >$name/log 2>&1 & job=$!
+  await grep -q "step 1 held-out loss" $name/log
+  kill -TERM $job; wait $job; expect_status $? 75 "after SIGTERM"
+  expect_saved_where_it_stopped $name/long ;;
+
+eval_signalled)
+  # Of a long evaluation that a signal ends, what was measured: here a segment for each token.
+  "$anyorder" eval --run-dir reference --data shards --objective causal --target-len 1 --threads 1 --json >$name/json 2>$name/log & job=$!
+  await grep -q "segment 0/[0-9]*$" $name/log
+  sleep 0.1  # for some segments, if there is time
+  kill -INT $job; wait $job; status=$?
+  expect_status $status 75 "after SIGINT"
+  if [ -s $name/json ]; then
+    expect_text "stopped by a signal: the numbers are of [1-9][0-9]* of [0-9]* segments" $name/log
+    python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); assert r["targets"] + 1 == r["stopped_after"]["done"] < r["stopped_after"]["of"] == r["data"]["tokens"], r' $name/json || fail "the report"
+  else
+    expect_text "stopped by a signal before anything was scored" $name/log
+  fi
+  # To its end, on a terminal: progress, and how long it will take. Threads that wait do not spin
+  # for long, unless the user says so.
+  script -qec "env -u OMP_WAIT_POLICY OMP_DISPLAY_ENV=VERBOSE $anyorder eval --run-dir reference --data shards --batches 3" /dev/null >$name/out </dev/null || fail "eval on a terminal"
+  expect_text "batch 5/5  [0-9.]* +- [0-9.]* nats  ETA 0" $name/out
+  expect_text "GOMP_SPINCOUNT = '1000'" $name/out
+  OMP_WAIT_POLICY=active OMP_DISPLAY_ENV=VERBOSE evaluate reference --data shards --batches 1 >/dev/null 2>$name/err || fail "eval"
+  ! grep -q "GOMP_SPINCOUNT = '1000'" $name/err || fail "the user's OMP_WAIT_POLICY does not win" ;;
+
+eval_refused)
+  touch $name/begin
+  refuse() {  # STATUS TEXT [options of eval...]
+    expect_refused_in_a_line "$1" "$2" evaluate "${@:3}"
+    [ ! -s $name/out ] || fail "it says something although it refuses: $(cat $name/out)"
+  }
+  refuse 64 "is not a run directory" "$here"
+  refuse 64 "give --data" reference
+  refuse 64 "the run was trained with permutation_lm" reference --data other-shards --objective llada
+  refuse 64 "nowhere" reference --data nowhere
+  refuse 64 "step-000000007" reference --data other-shards --step 7
+  mkdir $name/new && cp reference/config.toml $name/new
+  refuse 65 "checkpoint" $name/new --data other-shards
+  prep --input other.txt --output $name/foreign --vocab-size 290
+  refuse 65 "prep --vocab" reference --data $name/foreign
+  refuse 65 "too short for 99999 lanes" \
+    reference --data other-shards --objective causal --batch-size 99999
+  refuse 64 "even" reference --data other-shards --batch-size 3
+  for option in "--mem-len 5" "--target-len 5" "--clamp-len 5" --same-length "--objective causal --seed 2"; do
+    refuse 64 "is not used with" reference --data other-shards $option
+  done
+  refuse 64 "not possible in an evaluation" reference --data other-shards --set model.num_layers=1
+  refuse 64 "memory length 0" \
+    reference --data other-shards --objective causal --same-length --mem-len 0
+  refuse 64 "at most the length of the text" \
+    reference --data other-shards --objective causal --mem-len 1000000
+  refuse 64 "clamp-len is 0" reference --data other-shards --objective causal --clamp-len 0
+  refuse 64 "batch-size" reference --data other-shards --batch-size 0
+  refuse 64 "objective" reference --data other-shards --objective bert
+  cp -r reference $name/damaged
+  printf x | dd of="$(ls $name/damaged/checkpoints/$last/*.safetensors)" bs=1 seek=20000 conv=notrunc 2>/dev/null
+  refuse 65 "name another step" $name/damaged --data other-shards --step $steps
+  evaluate reference --data other-shards --objective causal --batch-size 200 --target-len 1048576 --json >$name/json
+  expect_status $? 0 "segments longer than the text"
+  grep -q '"target_len": [0-9]\{1,4\},' $name/json || fail "more is computed than there is text"
+  [ -z "$(find reference -newer $name/begin)" ] || fail "eval changed the run directory"
+  # And what launch refuses, before it writes.
+  for set in eval.shards="$work/$name/foreign" eval.batches=5000 eval.batch_size=3 eval.shards=; do
+    launch "$name/none" --set eval.shards="$work/other-shards" --set eval.every=5 --set $set >$name/log 2>&1
+    [ $? -ge 64 ] && [ "$(wc -l <$name/log)" -eq 1 ] && [ ! -e $name/none ] || fail "launched with $set: $(cat $name/log)"
+    expect_text "eval\." $name/log
+  done ;;
+
+imported)
+  settings="--set optimizer.learning_rate=1e-4"
+  import() { "$anyorder" import --format hf --input $name/hf --output "$1" --config "$here/tiny.toml" --set train.steps=$steps $settings; }
+  "$anyorder" export --run-dir reference --output $name/hf >$name/log 2>&1 || fail "export"
+  import $name/run >>$name/log 2>&1; expect_status $? 0 "import"
+  # Before any training: the same files again, and no dataset is needed for it.
+  "$anyorder" export --run-dir $name/run --output $name/again >>$name/log 2>&1; expect_status $? 0 "export of an import"
+  diff -r $name/hf $name/again >$name/diff || fail "export(import(x)) is not x: $(cat $name/diff)"
+  "$anyorder" status --run-dir $name/run >$name/status || fail "status of an imported run"
+  expect_text "checkpoint   step 0" $name/status
+  evaluate $name/run --data other-shards --json >$name/json || fail "eval of an imported run"
+  # Weights of PyTorch's own kind need torch, which may not be there.
+  mkdir $name/bin $name/no-torch && touch $name/bin/pytorch_model.bin && echo 'raise ImportError("hidden")' >$name/no-torch/torch.py
+  PYTHONPATH="$work/$name/no-torch" expect_refused 74 "torch is missing.*pip install torch" \
+    python3 "$here/../../launcher/huggingface/convert_bin.py" $name/bin
+  # Another model is refused, and nothing is written.
+  find $name/run -type f | sort >$name/before
+  expect_refused 64 "model.ffn_dim = 256 and do not fit model.ffn_dim = 128" \
+    launch "$work/$name/run" $settings --set model.ffn_dim=128
+  find $name/run -type f | sort | diff -q $name/before - || fail "a refused start wrote something"
+  launch "$work/$name/run" --ranks 2 --resume required $settings >>$name/log 2>&1; expect_status $? 0 "continued pretraining"
+  expect_text "resuming after step 0" $name/log
+  # It goes on where the old run ended, not where a new one begins.
+  mean() { awk -v first="$2" -v last="$3" '$1 >= first && $1 <= last { sum += $2; n++ } END { print sum / n }' "$1"; }
+  losses $name/run >$name/losses
+  echo "$(mean $name/losses 1 20) $(mean reference.losses 281 300) $(mean reference.losses 1 5)" |
+    awk '{ exit !($1 < $2 + ($3 - $2) / 4) }' || fail "losses begin at $(mean $name/losses 1 20)"
+  # The same from the same files, killed on the way, on other ranks.
+  import $name/killed >>$name/log 2>&1; expect_status $? 0 "import"
+  compose "$work/$name/killed" --ranks 3 $settings
+  "${command[@]}" >>$name/log 2>&1 &
+  job=$!
+  await test -d $name/killed/checkpoints/step-000000030
+  kill -9 "$(rank_pids $name/killed | tail -n 1)"
+  wait $job; expect_status $? 0 "after a killed rank"
+  expect_text "starting again" $name/log
+  [ "$(digest $name/run)" = "$(digest $name/killed)" ] || fail "the killed run ends in another state"
+  # After training the files tell the run's settings, and keep what the run knows nothing of.
+  "$anyorder" export --run-dir $name/run --output $name/trained >>$name/log 2>&1; expect_status $? 0 "export of a trained import"
+  cmp -s $name/hf/model.safetensors $name/trained/model.safetensors && fail "training changed nothing"
+  cmp $name/hf/spiece.model $name/trained/spiece.model || fail "another vocabulary" ;;
+
+reported)
+  "$anyorder" status --run-dir reference >$name/log || fail "status"
+  expect_text "finished" $name/log
+  "$anyorder" inspect reference/checkpoints/$last --verify --json >$name/json || fail "inspect"
+  python3 -c 'import json, sys; table = json.load(open(sys.argv[1]))["parameters"]; assert table[0] == {"name": "transformer.mask_emb", "shape": table[0]["shape"], "offset": 0}, table[0]' \
+    $name/json || fail "the parameters of a checkpoint"
+  "$anyorder" inspect shards --verify >$name/dataset || fail "inspect of a dataset"
+  expect_text "tokens" $name/dataset
+  "$anyorder" inspect shards 2>$name/full >/dev/full; expect_status $? 74 "a full disk behind standard output"
+  expect_text "standard output" $name/full
+  expect_refused 64 "" "$anyorder" inspect "$here"
+  expect_refused 64 "name the directory of one" "$anyorder" inspect $name/nowhere
+  "$anyorder" report --run-dir reference --output $name/report.html >$name/page || fail "report"
+  expect_text '<tr data-class="train" data-seconds="[0-9]' $name/report.html
+  "$anyorder" inspect reference --verify >$name/verified || fail "inspect --verify of a run"
+  expect_text "^verified  *every byte of [1-9][0-9]* checkpoints\? agrees" $name/verified
+  "$anyorder" inspect reference --verify --ledger >$name/verified || fail "inspect --verify --ledger"
+  expect_text "^verified  *every byte of [1-9][0-9]* checkpoints\? agrees" $name/verified
+  expect_text "^plan  *[0-9]* steps resampled and compared" $name/verified
+  python3 "$here/check_run.py" reference $steps || fail "the run directory is wrong"
+  cp -r reference $name/run
+  # A run that is not done is watched until somebody has seen enough.
+  sed -i 's/^steps = .*/steps = 999/' $name/run/config.toml
+  prints_twice() { [ "$(grep -c "$1" $name/watched)" -ge 2 ]; }
+  for line in ' stopped step 300 of 999, loss' '^{.*}$'; do
+    as=(); [ "${line::1}" = ' ' ] || as=(--json)
+    # A shell lets what runs in the background ignore Ctrl-C.
+    env --default-signal=INT "$anyorder" status --run-dir $name/run --watch 0.2 "${as[@]}" >$name/watched & job=$!
+    await prints_twice "$line"
+    kill -INT $job; wait $job; expect_status $? 0 "watching until Ctrl-C"
+  done
+  python3 -c 'import json, sys; assert [json.loads(line) for line in open(sys.argv[1])]' $name/watched || fail "watching as JSON"
+  payload=$(ls $name/run/checkpoints/$last/*.safetensors)
+  printf x | dd of="$payload" bs=1 seek=20000 conv=notrunc 2>/dev/null
+  "$anyorder" inspect $name/run/checkpoints/$last --verify >$name/damaged 2>&1; expect_status $? 65 "a damaged checkpoint"
+  expect_text "rename or remove" $name/damaged
+  expect_text "$(basename "$payload").*tensor '" $name/damaged
+  rm $name/run/checkpoints/$last/MANIFEST.json
+  expect_refused 65 "has no MANIFEST.json" "$anyorder" inspect $name/run/checkpoints/$last ;;
+
+*) fail "no such case" ;;
+esac
+echo "$name: passed"
