@@ -219,6 +219,18 @@ END
   echo None >fake/reason; run_job 75 TERM; ! requeued || fail "a cancelled job came back"
   [ "$(grep -c . fake/launcher)" -eq 2 ] || fail "not one TERM reached the launcher: $(cat fake/launcher)"
   echo TimeLimit >fake/reason; run_job 75 TERM; requeued || fail "not requeued after the time limit"
+  # A signal that comes while the environment is prepared is not lost.
+  echo 'touch "$FAKE_SLURM/preparing"; sleep 1' >run/slurm/environment.sh
+  run_early() {
+    rm -f fake/preparing fake/launcher; : >fake/calls
+    bash job.sbatch >job.log 2>&1 & local script=$!
+    until [ -e fake/preparing ]; do sleep 0.02; done
+    kill -"$1" $script; wait $script; expect_status $? 75 "an early $1: $(cat job.log)"
+    [ ! -e fake/launcher ] || fail "a job that was told to end began to train"
+  }
+  run_early USR1; requeued || fail "not requeued after an early warning"
+  echo None >fake/reason; run_early TERM; ! requeued || fail "a job that was cancelled early came back"
+  rm run/slurm/environment.sh
   # A killed launcher gets three more tries, a stop with a checkpoint in between a new count.
   touch fake/kill
   for try in 1 2; do run_job 75; requeued || fail "not requeued after kill $try"; done
