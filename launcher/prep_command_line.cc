@@ -1,10 +1,14 @@
 #include "launcher/prep_command_line.h"
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
 #include "data/dataset/shard_format.h"
 #include "launcher/process/command_line.h"
 
@@ -29,11 +33,17 @@ std::string ParseSlice(const std::string& text, PrepOptions& prep) {
 std::string FindVocabulary(std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return "";
-  const std::string model = path + "/" + data::kTokenizerFile;
-  if (!std::filesystem::exists(model, ignored))
-    return "'" + path + "' holds no " + data::kTokenizerFile + "; name a dataset, a run or a model";
-  path = model;
-  return "";
+  std::vector<std::string> models = {path + "/" + data::kTokenizerFile};  // of imported runs, too
+  const absl::StatusOr<RunConfig> run = LoadRunConfig(RunDirectory(path).config, {});
+  if (run.ok()) models.push_back(run->data.shards + "/" + data::kTokenizerFile);
+  for (const std::string& model : models) {
+    if (!std::filesystem::exists(model, ignored)) continue;
+    path = model;
+    return "";
+  }
+  return "'" + path + "' holds no " + data::kTokenizerFile +
+         (run.ok() ? ", nor does its data.shards '" + run->data.shards + "'" : "") +
+         "; name a dataset, a run or a model";
 }
 
 void DeclareVocabulary(CLI::App& app, PrepCommandLine& line) {

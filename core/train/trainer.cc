@@ -268,7 +268,7 @@ void Trainer::RecordEnd(const absl::StatusOr<TrainEnd>& end) {
     }
   } else if (*end == TrainEnd::kStopped) {
     stop.exit_status = kExitRequeue;
-    stop.detail = absl::StrCat("signal ", SignalName(StopSignal()));
+    stop.detail = StopWords();
   } else {
     stop.exit_status = kExitDone;
     stop.detail = "finished";

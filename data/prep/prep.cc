@@ -86,14 +86,15 @@ std::map<std::string, std::string> Settings(const PrepOptions& options) {
 // Why no document is left.
 std::string NoneLeft(uint64_t read, const std::map<std::string, uint64_t>& counts) {
   if (read == 0) return "the input holds no document: every line is blank";
+  std::vector<std::string> names = {"without_tokens"};
+  for (int i = 1; i < kNumVerdicts; ++i) names.push_back(VerdictName(static_cast<Verdict>(i)));
   std::vector<std::string> reasons;
-  for (int i = 1; i < kNumVerdicts; ++i) {
-    const std::string name = VerdictName(static_cast<Verdict>(i));
+  for (const std::string& name : names) {
     if (const uint64_t dropped = counts.at("documents_" + name); dropped > 0)
       reasons.push_back(absl::StrCat(dropped, " ", name));
   }
-  return absl::StrCat("no document is left of ", read, ": the quality filter dropped ",
-                      absl::StrJoin(reasons, ", "), "; keep them with --no-filter");
+  return absl::StrCat("no document is left of ", read, ": ", absl::StrJoin(reasons, ", "),
+                      "; --no-filter keeps what the quality filter drops");
 }
 
 // The model in the file `vocab`, which must be a good one; "" if none is named.

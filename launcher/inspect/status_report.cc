@@ -185,6 +185,8 @@ void AddState(const StatusFacts& facts, Screen& screen) {
   }
   screen.Add("state", state);
   if (!facts.error.empty()) screen.Add("error", facts.error);
+  if (facts.state == "stopped" && !facts.is_under_slurm)
+    screen.Add("resume", absl::StrCat("anyorder launch ", facts.run_dir));
   if (!facts.owner.empty()) screen.Add("owner", facts.owner);
   if (facts.silence && facts.per_step &&
       *facts.silence > std::max(kSilent, kSilentSteps * *facts.per_step)) {
@@ -263,10 +265,14 @@ std::string Words(const LedgerRecord& record) {
           absl::StrAppend(&text, " steps ", event.first_step + 1, " to ", event.last_step);
         if constexpr (requires { event.exit_status; })
           absl::StrAppend(&text, " status ", event.exit_status);
-        // What the launcher saw last stands above, as the run's error.
-        using Event = std::decay_t<decltype(event)>;
-        if constexpr (requires { event.detail; } && !std::is_same_v<Event, ledger::Exit>)
-          absl::StrAppend(&text, event.detail.empty() ? "" : " ", event.detail);
+        if constexpr (requires { event.detail; }) {
+          // The error that the launcher saw last stands above, as the run's.
+          using Event = std::decay_t<decltype(event)>;
+          bool is_shown = !event.detail.empty();
+          if constexpr (std::is_same_v<Event, ledger::Exit>)
+            is_shown = is_shown && event.exit_status == kExitRequeue;
+          if (is_shown) absl::StrAppend(&text, " ", event.detail);
+        }
       },
       record.event);
   return text;

@@ -152,6 +152,10 @@ std::string OptionKnownElsewhere(const CLI::App& command, absl::string_view name
        {"--prompt", "--prompts", "--text"}},
       {"--data", "--data", {"--shards", "--dataset", "--examples", "--input"}},
       {"--output", "--output", {"--out", "--output-dir", "--output_dir", "--save-dir"}},
+      {"--ranks",
+       "--ranks",
+       {"--nproc_per_node", "--nproc-per-node", "--np", "--num_processes", "--num-processes",
+        "--gpus"}},
       {"--run-dir", "--run-dir", {"--model", "--run", "--checkpoint", "--ckpt"}}};
   for (const Elsewhere& one : known) {
     const bool is_meant = std::find(one.names.begin(), one.names.end(), name) != one.names.end();
@@ -354,8 +358,10 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
     }
     const bool is_help = error.get_exit_code() == 0;  // or --version
     if (is_help && !IsHelpOfUnknown(app, *command)) return app.exit(error);
+    const std::string fault = Fault(app, *command, error);
     return ReportAndExitStatus(
-        app.get_name(), InvalidArgument(Fault(app, *command, error), "; see `", name, " --help`"));
+        app.get_name(),
+        InvalidArgument(fault, fault.ends_with('?') ? " See `" : "; see `", name, " --help`"));
   }
 }
 

@@ -36,6 +36,7 @@
 #include "core/train/state/resume.h"
 #include "kernels/backends/device_memory.h"
 #include "kernels/backends/make_backend.h"
+#include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/process/output_relay.h"
@@ -303,7 +304,8 @@ void TellHowToResume(const LaunchOptions& options) {
   if (options.backend == "slurm" || !std::filesystem::exists(RunDirectory(run_dir).config, ignored))
     return;
   Log(absl::StrCat(
-      "stopped; to resume: anyorder launch ", ShellQuote(run_dir),
+      "stopped; to resume: ", ShellQuote(ProgramDirectory() + "/anyorder"), " launch ",
+      ShellQuote(run_dir),
       options.hosts.empty() ? "" : absl::StrCat(" --hosts ", ShellQuote(options.hosts))));
 }
 

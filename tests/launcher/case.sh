@@ -123,7 +123,7 @@ stopped)
   expect_saved_where_it_stopped $name/run
   expect_text '"event":"stop".*"exit_status":75' $name/run/ledger.jsonl
   expect_text '"event":"exit".*"exit_status":75,"detail":"signal SIGTERM"' $name/run/ledger.jsonl
-  expect_text "stopped; to resume: anyorder launch .*$name/run$" $name/log
+  expect_text "stopped; to resume: $anyorder launch .*$name/run$" $name/log
   launch "$work/$name/run" --ranks 2 >>$name/log 2>&1; expect_status $? 0 "going on"
   expect_nothing_redone $name/run
   expect_same_run $name/run ;;

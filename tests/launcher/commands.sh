@@ -36,7 +36,7 @@ help)
   done
   # What stands in one list is in no other; what other systems call an option is understood.
   [ "$("$anyorder" status --help | grep -c 'run directory')" -eq 1 ] || fail "the run directory is explained twice"
-  for words in "eval run --shards x:--data" "generate run --prompt x:--input -" "status --model x:--run-dir"; do
+  for words in "eval run --shards x:--data" "generate run --prompt x:--input -" "status --model x:--run-dir" "launch --nproc_per_node 2:--ranks'? See"; do
     expect_refused 64 "did you mean '${words#*:}" "$anyorder" ${words%%:*}
   done
   # Nothing that is not plain text, whatever the terminal.

@@ -10,6 +10,8 @@ begin "$1" "$2" "$3"
 
 case $name in
 exported)
+  prep --input other.txt --output $name/by-run --vocab reference --quiet
+  cmp $name/by-run/spiece.model shards/spiece.model || fail "a run does not stand for its vocabulary"
   mkdir $name/hf.tmp && touch $name/hf.tmp/precious
   "$anyorder" export --run-dir reference --format hf --output $name/hf >$name/log 2>&1; expect_status $? 0 "export"
   expect_text "exported step $steps to" $name/log

@@ -66,7 +66,8 @@ std::string QuotesHint(absl::string_view text, int64_t line) {
   if (line < 1 || line > static_cast<int64_t>(lines.size())) return "";
   const std::pair<absl::string_view, absl::string_view> sides =
       absl::StrSplit(lines[static_cast<size_t>(line - 1)], absl::MaxSplits('=', 1));
-  const absl::string_view value = absl::StripAsciiWhitespace(sides.second);
+  const absl::string_view value =
+      absl::StripAsciiWhitespace(sides.second.substr(0, sides.second.find('#')));
   const bool is_word = !value.empty() && (absl::ascii_isalpha(value[0]) || value[0] == '/' ||
                                           value[0] == '.' || value[0] == '~');
   return is_word ? absl::StrCat("; words and paths stand in quotes: ",

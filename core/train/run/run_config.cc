@@ -227,7 +227,7 @@ absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {
   return InvalidArgument(
       "the weights are of a model with ", found->before, " and do not fit ", found->after,
       found->Others(), "; ",
-      found->others == 0 ? "leave that key out" : "set [model] as in the run that they come from",
+      found->others == 0 ? "leave that key out" : "take weights of a run with the same [model]",
       is_head ? ", or import them again with --set " : "",
       is_head ? absl::StrReplaceAll(found->after, {{" = ", "="}}) : "");
 }

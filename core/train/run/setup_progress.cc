@@ -12,8 +12,8 @@ namespace anyorder {
 
 absl::Status SetupProgress::CheckSignal() const {
   if (StopSignal() == 0) return absl::OkStatus();
-  return absl::CancelledError(absl::StrCat("stopped by ", SignalName(StopSignal()), " in phase '",
-                                           phase_, "'; no step was trained, so nothing was saved"));
+  return absl::CancelledError(absl::StrCat(StopWords(), " in phase '", phase_,
+                                           "'; no step was trained, so nothing was saved"));
 }
 
 absl::Status SetupProgress::Begin(const std::string& phase) {

@@ -58,6 +58,12 @@ std::string SignalName(int signal_number) {
   return name == nullptr ? std::to_string(signal_number) : std::string("SIG") + name;
 }
 
+std::string StopWords() {
+  const int signal_number = stop_signal;
+  return signal_number == SIGUSR1 ? "asked to stop"
+                                  : "asked to stop by " + SignalName(signal_number);
+}
+
 bool StopIsUrgent() { return is_urgent; }
 
 }  // namespace anyorder

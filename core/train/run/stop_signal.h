@@ -15,6 +15,9 @@ void InstallStopSignals();
 int StopSignal();
 // "SIGTERM" of 15.
 std::string SignalName(int signal_number);
+// "asked to stop by SIGTERM"; without a name for SIGUSR1, which the launcher sends to ranks
+// whatever signal it got.
+std::string StopWords();
 // Whether to leave once the checkpoint is staged, without waiting for its commit: SIGUSR2 says so,
 // or SIGTERM or SIGINT after another stop signal. SIGUSR1 may come again and changes nothing.
 bool StopIsUrgent();

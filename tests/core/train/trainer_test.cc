@@ -122,7 +122,7 @@ TEST_F(TrainerTest, AStopSignalInSetUpEndsAllRanksBeforeTheyTrain) {
     const std::vector<absl::Status> ends = TrainAnew(ranks);
     ExpectAllEqual(ends);
     EXPECT_EQ(ExitStatusFor(ends[0]), kExitRequeue) << ends[0];
-    EXPECT_THAT(std::string(ends[0].message()), HasSubstr("stopped by SIGUSR1"));
+    EXPECT_THAT(std::string(ends[0].message()), HasSubstr("asked to stop in phase"));
     EXPECT_TRUE(Metrics(ranks).empty());
     EXPECT_TRUE(Events<ledger::Commit>(ranks).empty());
     ASSERT_EQ(Events<ledger::Stop>(ranks).size(), 1u);

@@ -225,7 +225,7 @@ TEST_F(PrepProgramTest, FirstTriesAreToldWhatToDo) {
       RunPrepProgram({"--input", input, "--output", output_, "--vocab-size", "2000", "--quiet"}),
       65, "it is very short; prepare more, a few hundred kB for a first try");
   ExpectRefusal(RunPrepProgram(Arguments(input, output_)), 65,
-                "the quality filter dropped 1 short; keep them with --no-filter");
+                "no document is left of 1: 1 short; --no-filter keeps");
   ExpectRefusal(RunPrepProgram(Arguments(Store("a.csv", "id;text\n1;a text\n"), output_)), 65,
                 "If its cells stand between semicolons or tabs");
 }
