@@ -129,7 +129,8 @@ TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
     EXPECT_EQ(outcome.status, 64) << fault.message;
     EXPECT_THAT(outcome.error, HasSubstr(fault.message));
     EXPECT_THAT(outcome.error, HasSubstr("program: "));
-    EXPECT_THAT(outcome.error, HasSubstr(std::string("; see `") + fault.help + " --help`\n"));
+    EXPECT_THAT(outcome.error, testing::ContainsRegex(std::string("(; see|[?] See) `") +
+                                                      fault.help + " --help`\n"));
     EXPECT_EQ(std::count(outcome.error.begin(), outcome.error.end(), '\n'), 1) << outcome.error;
   }
 }
