@@ -131,6 +131,7 @@ class CudaBackend final : public Backend {
   bool Supports(DType dtype) const override {
     return dtype == DType::kFloat32 || dtype == DType::kBFloat16;
   }
+  bool RoundsProductFirst() const override { return gemm_->rounds_product_first(); }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
     ANYORDER_RETURN_IF_ERROR(CheckSize(bytes));

@@ -55,6 +55,7 @@ class ForwardingBackend : public kernels::Backend {
 
   std::string name() const override { return inner_->name(); }
   bool Supports(DType dtype) const override { return inner_->Supports(dtype); }
+  bool RoundsProductFirst() const override { return inner_->RoundsProductFirst(); }
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override {
     return inner_->Allocate(bytes);
   }

@@ -208,51 +208,112 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, 3)
   work.ForEach(sums, weights, [](float& kept, float value) { kept = value; });
 }
 
-// 64 distances a block, 16 a warp; bf16 and 64 columns. While a tile is multiplied the next one's
-// gradients are on their way to registers and its rows to shared memory.
+// A row of a step, as gathering asks for it.
+struct alignas(16) DistanceRow {
+  int64_t slot;  // of the key at the block's first distance; its position where keys are not affine
+  int32_t begin;  // slots of the hull
+  int32_t end;
+};
+
+// 64 distances a block, 16 a warp; bf16 and 64 columns. Memory answers slowly, so that each thing
+// is asked for before it is needed: while a tile is multiplied the next one's gradients are on
+// their way to registers, its rows to shared memory, and what is known of the rows of the one
+// behind.
 struct MatrixDistanceBlock {
   static constexpr int kWarps = kProductThreads / kWarp;
   static constexpr int kRowsOfWarp = kProductRows / kWarps;
-  static constexpr int64_t kBytes = 3 * kProductElements * int64_t{sizeof(BFloat16)};
+  static constexpr int64_t kTiles = 3 * kProductElements * int64_t{sizeof(BFloat16)};
+  static constexpr int64_t kBytes = kTiles + kProductRows * int64_t{sizeof(DistanceRow)};
 
-  const DistanceWalk<BFloat16>& walk;
+  const DistanceGradientParams<BFloat16>& p;
+  DistanceWalk<BFloat16> ahead;  // a step behind the one that is loaded
+  // Of the step that is loaded next; the same for all threads.
+  int lane = 0;
+  RowStep step = {};
+  bool is_affine = false;
+  // As memory has it, of row Thread() % kProductRows: it is not looked at before it is stored.
+  Words2 hull = {};
+  int32_t pos = 0;
+  int64_t base = 0;
   uint32_t gathered[kRowsOfWarp] = {};  // of rows Thread() / 32 + 4 n: distances 2 Lane() + {0, 1}
+
+  ANYORDER_DEVICE explicit MatrixDistanceBlock(const DistanceGradientParams<BFloat16>& params)
+      : p(params), ahead(params, kProductColumns) {}
 
   ANYORDER_DEVICE static BFloat16* Weights() { return reinterpret_cast<BFloat16*>(SharedMemory()); }
   ANYORDER_DEVICE static BFloat16* Rows(int stage) {
     return Weights() + (1 + stage) * kProductElements;
   }
+  ANYORDER_DEVICE static DistanceRow& RowAt(int row) {
+    return reinterpret_cast<DistanceRow*>(SharedMemory() + kTiles)[row];
+  }
+
+  // Asks for the rows of the step `ahead` is at, and moves it on; whether there is a step.
+  ANYORDER_DEVICE bool Ask() {
+    if (ahead.IsAtEnd()) return false;
+    lane = ahead.lane;
+    step = ahead.Rows();
+    const KeyLane& keys = p.order.lanes[lane];
+    is_affine = keys.is_affine != 0;
+    base = keys.base;
+    const int row = Thread() % kProductRows;
+    hull = {};
+    if (row < step.count) {
+      hull = LoadTwoWords(p.scores.HullOf(step.group_row + row, ahead.head));
+      pos = p.in.rows.pos[step.row + row];
+    }
+    ahead.Next();
+    return true;
+  }
+  // What Ask asked for; the block reads it behind a barrier.
+  ANYORDER_DEVICE void StoreRow() const {
+    if (Thread() >= kProductRows) return;
+    RowAt(Thread()) = {pos - ahead.low - (is_affine ? base : 0),
+                       static_cast<int32_t>(hull.word[0]) * kScoreTile,
+                       static_cast<int32_t>(hull.word[1]) * kScoreTile};
+  }
 
   ANYORDER_DEVICE void Load(int stage) {
-    const DistanceGradientParams<BFloat16>& p = walk.p;
-    const RowStep rows = walk.Rows();
     const int column = kGroup * (Thread() % (kProductColumns / kGroup));
     ANYORDER_UNROLL
     for (int n = 0; n < kProductRows / kCopyRows; ++n) {
       const int row = Thread() / (kProductColumns / kGroup) + kCopyRows * n;
-      const int32_t* const hull = p.scores.HullOf(rows.group_row + row, walk.head);
-      const bool is_there = row < rows.count && hull[0] < hull[1];
+      const bool is_there = RowAt(row).begin < RowAt(row).end;
       const int64_t element =
-          is_there ? (rows.row + row) * p.in.model_dim() + walk.head * p.in.head_dim + column : 0;
+          is_there ? (step.row + row) * p.in.model_dim() + ahead.head * p.in.head_dim + column : 0;
       CopyAsync16(Rows(stage) + row * kProductStride + column, p.in.q + element, is_there);
     }
     CommitCopies();
-    const LaneKeys keys(p.order, walk.lane, p.in.num_keys);
+    if (is_affine)
+      GatherAffine();
+    else
+      GatherSorted();
+  }
+  // All loads are independent of each other, so that all are under way before one is waited for.
+  ANYORDER_DEVICE void GatherAffine() {
+    const BFloat16* values =
+        p.scores.gradients + p.scores.Offset(step.group_row + Thread() / kWarp, ahead.head);
+    ANYORDER_UNROLL
+    for (int n = 0; n < kRowsOfWarp; ++n) {
+      const DistanceRow row = RowAt(Thread() / kWarp + kWarps * n);
+      const int64_t slot = row.slot - 2 * Lane();
+      const uint32_t low = slot >= row.begin && slot < row.end ? values[slot].bits : 0u;
+      const uint32_t high = slot > row.begin && slot <= row.end ? values[slot - 1].bits : 0u;
+      gathered[n] = low | high << 16;
+      values += kWarps * p.scores.padded_keys;
+    }
+  }
+  ANYORDER_DEVICE void GatherSorted() {
+    const LaneKeys keys(p.order, lane, p.in.num_keys);
     ANYORDER_UNROLL
     for (int n = 0; n < kRowsOfWarp; ++n) {
       const int row = Thread() / kWarp + kWarps * n;
-      gathered[n] = row < rows.count ? Gather(keys, rows, row) : 0u;
+      gathered[n] = 0;
+      if (row >= step.count) continue;
+      const ScoreRow<BFloat16> scores(p.scores, step.group_row + row, ahead.head);
+      const int64_t at = RowAt(row).slot - 2 * Lane();
+      gathered[n] = PackBf16(GradientAt(keys, scores, at), GradientAt(keys, scores, at - 1));
     }
-  }
-  ANYORDER_DEVICE uint32_t Gather(const LaneKeys& keys, const RowStep& rows, int row) const {
-    const ScoreRow<BFloat16> scores(walk.p.scores, rows.group_row + row, walk.head);
-    const int64_t pos = int64_t{walk.p.in.rows.pos[rows.row + row]} - walk.low - 2 * Lane();
-    if (!keys.is_affine)
-      return PackBf16(GradientAt(keys, scores, pos), GradientAt(keys, scores, pos - 1));
-    const int64_t slot = pos - keys.base;
-    const uint32_t low = scores.Has(slot) ? scores.values[slot].bits : 0u;
-    const uint32_t high = scores.Has(slot - 1) ? scores.values[slot - 1].bits : 0u;
-    return low | high << 16;
   }
   ANYORDER_DEVICE void StoreGathered() const {
     ANYORDER_UNROLL
@@ -268,38 +329,47 @@ struct MatrixDistanceBlock {
     ANYORDER_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int distance = 16 * (Thread() / kWarp) + Lane() / 4 + 8 * half;
-      if (distance >= walk.Count()) continue;
-      float* const kept = walk.p.sums + (walk.FirstSum() + distance) * walk.p.in.model_dim() +
-                          walk.head * kProductColumns;
+      if (distance >= ahead.Count()) continue;
+      float* const kept =
+          p.sums + (ahead.FirstSum() + distance) * p.in.model_dim() + ahead.head * kProductColumns;
       ANYORDER_UNROLL
       for (int n = 0; n < 8; ++n) {
         const int column = 8 * n + 2 * (Lane() % 4);
         visit(kept[column], sums.sum[n][2 * half]);
         visit(kept[column + 1], sums.sum[n][2 * half + 1]);
       }
-      if (Lane() % 4 == 0)
-        visit(walk.p.weights[walk.FirstWeight() + distance], sums.weight[2 * half]);
+      if (Lane() % 4 == 0) visit(p.weights[ahead.FirstWeight() + distance], sums.weight[2 * half]);
     }
   }
 };
 
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kProductThreads, 4)
     MatrixDistanceGradientKernel(DistanceGradientParams<BFloat16> p) {
-  DistanceWalk<BFloat16> walk(p, kProductColumns);
-  MatrixDistanceBlock work{walk};
+  MatrixDistanceBlock work(p);
   TransposedSums sums;
   if (p.adds) work.ForEach(sums, [](const float& kept, float& value) { value = kept; });
-  if (!walk.IsAtEnd()) work.Load(0);
-  for (int stage = 0; !walk.IsAtEnd(); stage ^= 1) {
+  bool is_loaded = work.Ask();
+  bool is_asked = false;
+  if (is_loaded) {
+    work.StoreRow();
+    SyncBlock();
+    work.Load(0);
+    is_asked = work.Ask();
+  }
+  for (int stage = 0; is_loaded; stage ^= 1) {
+    SyncBlock();  // the rows, and the weights before these, are done with
     work.StoreGathered();
+    if (is_asked) work.StoreRow();
     WaitForCopies<0>();
     SyncBlock();
-    walk.Next();
-    if (!walk.IsAtEnd()) work.Load(stage ^ 1);
+    is_loaded = is_asked;
+    if (is_loaded) {
+      work.Load(stage ^ 1);
+      is_asked = work.Ask();
+    }
     SyncWarp();  // gathering parts the lanes, and matrices are loaded by whole warps
     AddTransposed(MatrixDistanceBlock::Weights(), MatrixDistanceBlock::Rows(stage),
                   16 * (Thread() / kWarp), sums);
-    SyncBlock();
   }
   work.ForEach(sums, [](float& kept, float value) { kept = value; });
 }

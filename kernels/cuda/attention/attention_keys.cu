@@ -52,9 +52,12 @@ struct KeyBlock {
   }
   ANYORDER_DEVICE T* result() const { return (is_key ? p.dk : p.dv) + KeyOffset(); }
   ANYORDER_DEVICE int head_offset() const { return head * p.in.head_dim; }
-  ANYORDER_DEVICE bool IsInHull(int64_t group_row) const {
-    const int32_t* const hull = p.scores.HullOf(group_row, head);
-    return hull[0] <= first / kScoreTile && first / kScoreTile < hull[1];
+  ANYORDER_DEVICE Words2 HullOf(int64_t group_row) const {
+    return LoadTwoWords(p.scores.HullOf(group_row, head));
+  }
+  ANYORDER_DEVICE bool IsIn(const Words2& hull) const {
+    const int tile = first / kScoreTile;
+    return static_cast<int>(hull.word[0]) <= tile && tile < static_cast<int>(hull.word[1]);
   }
   ANYORDER_DEVICE bool HasContentSums() const { return is_key && p.content_sums != nullptr; }
   ANYORDER_DEVICE float* ContentSums() const {
@@ -110,7 +113,7 @@ struct GeneralKeyBlock {
     SyncBlock();
     bool is_concerned = false;
     if (Thread() < kTileRows) {
-      is_concerned = Thread() < count && block.IsInHull(group_row + Thread());
+      is_concerned = Thread() < count && block.IsIn(block.HullOf(group_row + Thread()));
       memory.docs[Thread()] = is_concerned ? 0 : kDocPad;
     }
     if (!SyncBlockOr(is_concerned)) return;
@@ -177,9 +180,13 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kTileThreads, 3)
   if (block.HasContentSums()) work.StoreContentSums(column_sums);
 }
 
-// 64 keys a block, 16 a warp; bf16 and 64 columns. Two tiles of weights and rows are in flight.
+// 64 keys a block, 16 a warp; bf16 and 64 columns. Two tiles of weights and rows are in flight, and
+// the hulls of the rows behind, which say what to copy.
 struct MatrixKeyBlock {
+  static constexpr int kRowsOfThread = kProductRows / kCopyRows;
+
   const KeyBlock<BFloat16>& block;
+  Words2 hulls[kRowsOfThread] = {};  // of the step that is loaded next; of no row: [0, 0)
 
   static constexpr int64_t kBytes = 4 * kProductElements * int64_t{sizeof(BFloat16)};
 
@@ -188,14 +195,32 @@ struct MatrixKeyBlock {
   }
   ANYORDER_DEVICE static BFloat16* Rows(int stage) { return Weights(stage) + kProductElements; }
 
-  ANYORDER_DEVICE void Load(int step, int stage) const {
+  ANYORDER_DEVICE RowStep RowsOf(int step) const {
+    return RowStep::Of(block.p.in, block.p.scores.group, block.lane, step);
+  }
+  ANYORDER_DEVICE static int RowOf(int n) {
+    return Thread() / (kProductColumns / kGroup) + kCopyRows * n;
+  }
+
+  ANYORDER_DEVICE void AskForHulls(int step) {
+    const RowStep rows = RowsOf(step);
+    ANYORDER_UNROLL
+    for (int n = 0; n < kRowsOfThread; ++n) {
+      hulls[n] = {};
+      if (RowOf(n) < rows.count) hulls[n] = block.HullOf(rows.group_row + RowOf(n));
+    }
+  }
+
+  // In the background; AskForHulls of this step came before.
+  ANYORDER_DEVICE void Load(int step) const {
     const KeyGradientParams<BFloat16>& p = block.p;
-    const RowStep rows = RowStep::Of(p.in, p.scores.group, block.lane, step);
+    const int stage = step % 2;
+    const RowStep rows = RowsOf(step);
     const int column = kGroup * (Thread() % (kProductColumns / kGroup));
     ANYORDER_UNROLL
-    for (int n = 0; n < kProductRows / kCopyRows; ++n) {
-      const int row = Thread() / (kProductColumns / kGroup) + kCopyRows * n;
-      const bool is_there = row < rows.count && block.IsInHull(rows.group_row + row);
+    for (int n = 0; n < kRowsOfThread; ++n) {
+      const int row = RowOf(n);
+      const bool is_there = block.IsIn(hulls[n]);
       const int64_t weight =
           is_there ? p.scores.Offset(rows.group_row + row, block.head) + block.first + column : 0;
       const int64_t element =
@@ -258,14 +283,17 @@ struct MatrixKeyBlock {
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kProductThreads, 4)
     MatrixKeyGradientKernel(KeyGradientParams<BFloat16> p) {
   const KeyBlock<BFloat16> block(p, kScoreTile);
-  const MatrixKeyBlock work{block};
+  MatrixKeyBlock work{block};
   const int steps = RowSteps(p.in.content_rows, p.in.query_rows);
   TransposedSums sums;
-  work.Load(0, 0);
+  work.AskForHulls(0);
+  work.Load(0);
   CommitCopies();
+  if (steps > 1) work.AskForHulls(1);
   for (int step = 0; step < steps; ++step) {
-    if (step + 1 < steps) work.Load(step + 1, (step + 1) % 2);
+    if (step + 1 < steps) work.Load(step + 1);
     CommitCopies();
+    if (step + 2 < steps) work.AskForHulls(step + 2);
     WaitForCopies<1>();
     SyncBlock();
     AddTransposed(MatrixKeyBlock::Weights(step % 2), MatrixKeyBlock::Rows(step % 2),

@@ -450,18 +450,18 @@ struct RingBackward {
     }
   }
 
-  // The band's part of a step goes before and behind the scores'; the two warps of some rows meet
-  // at barriers.
+  // The band's part of a step goes before and behind the scores'. Rows of the ring are their two
+  // warps' own: these meet, and the others are not waited for.
   ANYORDER_DEVICE void Step(int i) {
     const RingStep step{Steps()[i]};
     const bool has_rows = block.HasRow(rows.first_slot);  // warps without only copy
     if constexpr (Tile::kHasBand) {
       if (step.has_band() && has_rows) ComputeBand(step.step(), i);
-      SyncBlock();
+      SyncPair();
     }
     if (has_rows) FillChunk(step, i % 2);
     if constexpr (Tile::kHasBand) {
-      SyncBlock();
+      SyncPair();
       if (step.is_finished() && has_rows) UseUp(step, i);
     }
   }

@@ -65,6 +65,8 @@ class GemmEngine {
   // Takes the memory that products on `stream` need, whose biases and sums have at most so many
   // columns, of so many rows. ResourceExhausted.
   absl::Status Reserve(int64_t rows, int64_t columns, StreamView stream);
+  // Backend::RoundsProductFirst.
+  virtual bool rounds_product_first() const { return false; }
 
  protected:
   // Kernels of ours do the rest. No size is 0. Always the same for one shape.

@@ -34,7 +34,7 @@ constexpr int64_t kSharedAlignment = 128;
 constexpr uint32_t kHoldTurns = 600;
 constexpr uint32_t kHoldEvery = 40;
 
-enum class State { kRuns, kAtCollective, kAtBarrier, kDone };
+enum class State { kRuns, kAtCollective, kAtBarrier, kAtPairBarrier, kDone };
 
 constexpr int kCopyBytes = 16;
 struct PendingCopy {
@@ -132,10 +132,11 @@ class Block {
 
   [[noreturn]] void Fail(const std::string& what) const {
     std::string states;
-    for (size_t i = 0; i < lanes_.size(); ++i) states += "rwbd"[static_cast<int>(lanes_[i].state)];
+    for (size_t i = 0; i < lanes_.size(); ++i) states += "rwbpd"[static_cast<int>(lanes_[i].state)];
     std::fprintf(stderr,
                  "emulated kernel %s, block (%d, %d, %d), thread %d: %s\n"
-                 "threads (r runs, w waits for its warp, b for its block, d done): %s\n",
+                 "threads (r runs, w waits for its warp, b for its block, p for its pair of warps, "
+                 "d done): %s\n",
                  KernelName(kernel_).c_str(), here_.block_x, here_.block_y, here_.block_z,
                  here_.thread, what.c_str(), states.c_str());
     std::abort();
@@ -157,7 +158,10 @@ class Block {
       }
       is_done &= IsDone(warp);
     }
-    has_moved |= ReleaseBarrier();
+    has_moved |= ReleaseBarrier(State::kAtBarrier, 0, lanes_.size());
+    constexpr size_t kPair = 2 * kWarp;
+    for (size_t first = 0; first + kPair <= lanes_.size(); first += kPair)
+      has_moved |= ReleaseBarrier(State::kAtPairBarrier, first, kPair);
     if (!is_done && !has_moved)
       Fail("nothing can go on: some threads never reach what the others wait for");
     return is_done;
@@ -208,22 +212,23 @@ class Block {
     return absl::StrCat(who, other, " are at different ", what, ": ", TextOf(a), "; ", TextOf(b));
   }
 
-  bool ReleaseBarrier() {
+  // Of the `count` threads from `first` on, if all of them are at their barrier of this kind.
+  bool ReleaseBarrier(State kind, size_t first, size_t count) {
+    Lane* const lanes = &lanes_[first];
     bool somebody_waits = false;
-    for (const Lane& lane : lanes_) {
-      if (lane.state == State::kRuns || lane.state == State::kAtCollective) return false;
-      somebody_waits |= lane.state == State::kAtBarrier;
+    for (size_t i = 0; i < count; ++i) {
+      if (lanes[i].state != kind && lanes[i].state != State::kDone) return false;
+      somebody_waits |= lanes[i].state == kind;
     }
     if (!somebody_waits) return false;
-    for (size_t i = 0; i < lanes_.size(); ++i) {
-      if (lanes_[i].state == State::kDone)
+    for (size_t i = 0; i < count; ++i) {
+      if (lanes[i].state == State::kDone)
         Fail("a barrier that threads which ended will never reach");
-      if (!IsSame(lanes_[i].site, lanes_[0].site))
-        Fail(Different("threads 0 and ", i, "barriers", lanes_[0].site, lanes_[i].site));
+      if (!IsSame(lanes[i].site, lanes[0].site))
+        Fail(Different("threads 0 and ", i, "barriers", lanes[0].site, lanes[i].site));
     }
-    is_any_yes_ =
-        std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.is_yes; });
-    for (Lane& lane : lanes_) lane.state = State::kRuns;
+    is_any_yes_ = std::any_of(lanes, lanes + count, [](const Lane& lane) { return lane.is_yes; });
+    for (size_t i = 0; i < count; ++i) lanes[i].state = State::kRuns;
     return true;
   }
 
@@ -303,6 +308,8 @@ bool MeetBlock(bool value, const Site& site) {
   current_block->Wait(State::kAtBarrier, site);
   return current_block->is_any_yes();
 }
+
+void MeetPair(const Site& site) { current_block->Wait(State::kAtPairBarrier, site); }
 
 void CopyLater(void* shared, const void* global, bool valid) {
   CheckShared(shared, "CopyAsync16 to");

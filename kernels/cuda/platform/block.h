@@ -6,9 +6,10 @@
 //   of a warp runs its lanes in a drawn order: a result that depends on it was a race, between
 //   blocks, warps, or lanes without a SyncWarp. Without a seed all are in order.
 // - Collectives. All lanes of a warp must come to the same call in the source, of the same instance
-//   of a template, and all threads of a block to the same barrier. PTX asks it of `.aligned`
-//   instructions (ldmatrix, mma, __syncthreads); of `.sync` ones (shuffles, __syncwarp) sm_70 and
-//   later only want the same kind, but no kernel here needs more. Lanes that ended are missed, too.
+//   of a template, and all threads of a block, or of a pair of warps, to the same barrier. PTX asks
+//   it of `.aligned` instructions (ldmatrix, mma, __syncthreads); of `.sync` ones (shuffles,
+//   __syncwarp) sm_70 and later only want the same kind, but no kernel here needs more. Lanes that
+//   ended are missed, too.
 // - Memory. Shared memory begins as NaN, between pages that cannot be touched (guarded_pages.h); a
 //   seed draws which end is exact. An access that no GPU would take, misaligned ones included
 //   (faults.cc), ends the program.
@@ -104,6 +105,8 @@ using Site = std::source_location;
 void MeetWarp(Collective collective, const Operands& operands, const Site& site);
 // Whether any thread of the block came with true.
 bool MeetBlock(bool value, const Site& site);
+// Warps 2n and 2n + 1.
+void MeetPair(const Site& site);
 
 // 16 bytes, zeros unless `valid`; see above.
 void CopyLater(void* shared, const void* global, bool valid);

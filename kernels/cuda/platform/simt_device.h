@@ -27,6 +27,11 @@ ANYORDER_DEVICE unsigned char* SharedMemory() { return anyorder_shared_memory; }
 
 ANYORDER_DEVICE void SyncWarp() { __syncwarp(); }
 ANYORDER_DEVICE void SyncBlock() { __syncthreads(); }
+// A barrier of two neighbouring warps, 2n and 2n + 1. A block has as many as the hardware has
+// barriers, but one: it may have 30 warps.
+ANYORDER_DEVICE void SyncPair() {
+  asm volatile("bar.sync %0,64;" ::"r"(static_cast<int>(threadIdx.x / 64 + 1)) : "memory");
+}
 // A barrier that tells every thread whether any of them said true.
 ANYORDER_DEVICE bool SyncBlockOr(bool value) { return __syncthreads_or(value ? 1 : 0) != 0; }
 template <typename T>

@@ -28,6 +28,9 @@ inline void SyncWarp(const emulation::Site& site = emulation::Site::current()) {
 inline void SyncBlock(const emulation::Site& site = emulation::Site::current()) {
   emulation::MeetBlock(false, site);
 }
+inline void SyncPair(const emulation::Site& site = emulation::Site::current()) {
+  emulation::MeetPair(site);
+}
 inline bool SyncBlockOr(bool value, const emulation::Site& site = emulation::Site::current()) {
   return emulation::MeetBlock(value, site);
 }

@@ -35,6 +35,9 @@ void DivergentKernel(SchedulingParams) {
 void LonelyBarrierKernel(SchedulingParams) {
   if (Thread() < kWarp) SyncBlock();
 }
+void LonelyPairKernel(SchedulingParams) {
+  if (Thread() < kWarp) SyncPair();
+}
 class EmulationDeathTest : public ::testing::Test {
  protected:
   // Two warps with kThreads floats of shared memory.
@@ -50,6 +53,25 @@ TEST_F(EmulationDeathTest, EndsWhereLanesOrThreadsDoNotMeet) {
   EXPECT_DEATH(Run(DivergentKernel),
                "emulated kernel .*DivergentKernel.*block .0, 0, 0.*different collectives");
   EXPECT_DEATH(Run(LonelyBarrierKernel), "will never reach");
+  EXPECT_DEATH(Run(LonelyPairKernel), "will never reach");
+}
+
+// Warps 2 and 3 meet without 0 and 1, which wait for all.
+TEST(EmulatedInstructionsTest, PairsOfWarpsMeetByThemselves) {
+  std::vector<float> out(kThreads);
+  Launch(
+      +[](SchedulingParams p) {
+        auto* const shared = reinterpret_cast<float*>(SharedMemory());
+        if (Thread() >= 2 * kWarp) {
+          shared[Thread()] = static_cast<float>(Thread());
+          SyncPair();
+          p.out[Thread()] = shared[Thread() ^ kWarp];
+        }
+        SyncBlock();
+      },
+      {.threads = kThreads, .shared_bytes = kThreads * 4}, SchedulingParams{nullptr, out.data()},
+      {});
+  for (int i = 2 * kWarp; i < kThreads; ++i) EXPECT_EQ(out[static_cast<size_t>(i)], i ^ kWarp);
 }
 
 // "SEGV on" is what sanitizers say, which see a fault before the emulation does.
