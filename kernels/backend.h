@@ -46,7 +46,7 @@ class Backend {
   virtual std::string name() const = 0;  // "reference", "cpu (avx512_bf16)", ...
   // Whether T = dtype is supported (natively, not emulated).
   virtual bool Supports(DType dtype) const = 0;
-  // Whether Gemm with a bias or beta may round to bf16 more than once (gemm.h).
+  // Whether Gemm with a bias or beta may round to bf16 twice (gemm.h).
   virtual bool RoundsProductFirst() const { return false; }
 
   // Set-up. Memory is zeroed, 64-byte aligned and touched, so that the first step does not pay for

@@ -1,11 +1,10 @@
 // Matrix products and column sums.
 //
 // Numerics: sums in fp32 (double in the reference), rounded once to c's dtype after bias and beta
-// were applied. A library may round more often where c is bf16 (Backend::RoundsProductFirst): the
-// product before a bias is added to it, and what came of that before the old c is. Edge cases: any
-// of M, N may be 0 (nothing of c is written); K = 0 gives c = bias + beta * c, and a_sum or b_sum
-// zeros; a batch of 0 products writes nothing. Each product of a batch has the bits that it has in
-// a call of its own on the CPU.
+// were applied. A library may round twice where c is bf16 (Backend::RoundsProductFirst): also what
+// it has before it adds the last of bias and old c. Edge cases: any of M, N may be 0 (nothing of c
+// is written); K = 0 gives c = bias + beta * c, and a_sum or b_sum zeros; a batch of 0 products
+// writes nothing. Each product of a batch has the bits that it has in a call of its own on the CPU.
 
 #pragma once
 

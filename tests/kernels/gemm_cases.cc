@@ -2,8 +2,11 @@
 //
 // Bound of a product: K products and K + 2 additions (bias, old c) in fp32 give Gamma(K + 3) times
 // the same sum over magnitudes, which the reference computes from |a|, |b|, |bias|, |c|; then c is
-// rounded to its dtype. Where the library may round what it has before it adds a bias or the old c
-// (Backend::RoundsProductFirst), that is one rounding of each such value more.
+// rounded to its dtype. Where a library may round what it has before it adds the bias or the old c
+// (Backend::RoundsProductFirst), that is one rounding of such a value more.
+
+#include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 
@@ -66,24 +69,24 @@ Product RunGemm(Backend& backend, const GemmCase& gemm, const HostTensor& a, con
   return {c, sum};
 }
 
-// What may be rounded before c is: the product, and its sum with the bias.
+// What may be rounded before c is: all but the old c, or all but the bias, whichever is larger.
 std::vector<double> EarlyRoundings(Backend& reference, GemmCase gemm, const HostTensor& a,
-                                   const HostTensor& b, const HostTensor& bias) {
-  const bool adds_bias = gemm.bias;
-  const bool adds_old = gemm.beta != 0;
-  std::vector<double> roundings(static_cast<size_t>(gemm.size.m * gemm.size.n));
-  gemm.beta = 0;
+                                   const HostTensor& b, const HostTensor& bias,
+                                   const HostTensor& old) {
+  const GemmCase whole = gemm;
   gemm.sum = '-';
-  const auto add = [&](bool with_bias) {
+  std::vector<double> largest(static_cast<size_t>(gemm.size.m * gemm.size.n));
+  const auto consider = [&](bool with_bias, bool with_old) {
     gemm.bias = with_bias;
-    const Product value = RunGemm(reference, gemm, a, b, with_bias ? bias : HostTensor(),
-                                  HostTensor(DType::kFloat64, {gemm.size.m, gemm.size.n}));
-    for (size_t i = 0; i < roundings.size(); ++i)
-      roundings[i] += test::UnitRoundoff(gemm.c_dtype) * std::fabs(value.c.Values()[i]);
+    gemm.beta = with_old ? 1.0f : 0.0f;
+    const std::vector<double> values =
+        RunGemm(reference, gemm, a, b, with_bias ? bias : HostTensor(), old).c.Values();
+    for (size_t i = 0; i < largest.size(); ++i)
+      largest[i] = std::max(largest[i], std::fabs(values[i]));
   };
-  if (adds_bias || adds_old) add(false);
-  if (adds_bias && adds_old) add(true);
-  return roundings;
+  if (whole.beta != 0) consider(whole.bias, false);
+  if (whole.bias) consider(false, whole.beta != 0);
+  return test::Scaled(largest, test::UnitRoundoff(gemm.c_dtype));
 }
 
 // Bound of the sums: as of K terms.
@@ -104,7 +107,7 @@ void CheckGemm(Backend& backend, Backend& reference, const GemmCase& gemm, DType
                                     Absolute(Wide(bias)), Absolute(old));
   std::vector<double> error = test::Scaled(magnitude.c.Values(), Gamma(k + 3));
   if (backend.RoundsProductFirst() && gemm.c_dtype == DType::kBFloat16) {
-    const auto early = EarlyRoundings(reference, gemm, Wide(a), Wide(b), Wide(bias));
+    const auto early = EarlyRoundings(reference, gemm, Wide(a), Wide(b), Wide(bias), old);
     for (size_t i = 0; i < error.size(); ++i) error[i] += early[i];
   }
   ExpectClose(actual.c.Values(), expected.c.Values(),

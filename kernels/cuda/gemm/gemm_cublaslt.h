@@ -30,8 +30,9 @@ class CublasLtGemm final : public GemmEngine {
   // TuneGemms, with a table that was read. In gemm_tune.cc, with all that it alone needs.
   absl::Status Tune(const std::function<void(const TunedGemm&)>& report);
 
-  // No attribute of an algorithm says which do; on an H100, 13.1's rounded the product before it
-  // added the old c, and for sizes that are no multiples of 8 before it added a bias.
+  // No attribute of an algorithm says which do. 13.1 on an H100: where all sizes are multiples of
+  // 8, product + bias is rounded before the old c is added, elsewhere product + old c before the
+  // bias.
   bool rounds_product_first() const override { return true; }
 
   int64_t num_pinned() const { return static_cast<int64_t>(table_.algorithms.size()); }
