@@ -20,6 +20,8 @@ PASSED, FAILED, SKIPPED, CUT_OFF, NOT_RUN = "passed", "failed", "skipped", "cut 
 STATUSES = (PASSED, FAILED, SKIPPED, CUT_OFF, NOT_RUN)
 TIMED_OUT = (124, 137)  # coreutils' timeout; the second also stands for a process that something else killed
 MAX_LOG = 2_000_000
+# In front of a source's path, as failures name it: where the build happened to be.
+BUILDERS_FOLDER = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+?(?=(?:ckpt|core|data|dist|kernels|launcher|tests)/[\w./-]+\.(?:cc|cuh?|h)\b)")
 MAX_WORDS = 500
 THROTTLES = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
 BUSY_PERCENT = 50
@@ -225,7 +227,7 @@ class Run:
         return {"kind": "check", "part": part, "check": name, "status": status, "seconds": int(seconds), "note": note}
 
     def log(self, name):
-        return read_log(self.folder / "logs" / f"{name}.log")
+        return BUILDERS_FOLDER.sub("", read_log(self.folder / "logs" / f"{name}.log"))
 
     def _lines(self, key, without_profiles=False):
         """JSON lines with `key`; times under a profiler are none."""

@@ -15,6 +15,7 @@ import json
 import math
 import sys
 import tarfile
+import textwrap
 from pathlib import Path
 
 import kernel_profile
@@ -25,6 +26,7 @@ EXIT_FAILED, EXIT_CUT_OFF, EXIT_NO_GPU, EXIT_CANNOT_WRITE = 1, 2, 77, 74
 MAX_ARCHIVE = 12_000_000
 WORST_TENSORS = 12
 LARGEST_KERNELS = 25
+MAX_PROSE = 100
 MAX_TERMINAL = 11_000
 MAX_TERMINAL_LINE = 420
 
@@ -215,7 +217,15 @@ def markdown(records):
             except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:  # a line that is not as agreed must not cost the report
                 lines += [f"Cannot be shown ({error!r}); report.jsonl has it.", ""]
     lines += ["## Times", "", *speed_text(records, goals)]
-    return "\n".join(lines + ["## Machine", "", *(f"- {line}" for line in machine_text(records)), ""])
+    lines += ["## Machine", "", *(f"- {line}" for line in machine_text(records)), ""]
+    return "\n".join(wrapped for line in lines for wrapped in wrap(line))
+
+
+def wrap(line):
+    """As the repository's other Markdown is: prose of at most MAX_PROSE columns."""
+    if len(line) <= MAX_PROSE or line.startswith(("|", "#")):
+        return [line]
+    return textwrap.wrap(line, MAX_PROSE, subsequent_indent="  " if line.startswith("- ") else "", break_long_words=False, break_on_hyphens=False)
 
 
 def failure_lines(records):

@@ -124,6 +124,11 @@ class JudgeTest(Folder):
                 self.assertEqual([status, note[:len(expected[1])]], expected)
                 self.assertTrue(note == expected[1] or not expected[1])
 
+    def test_the_builders_folder_is_left_out(self):
+        _, note = self.judged(1, "Expected: x\n/home/me/anyorder/tests/gpu/smoke_test.cc:37: BF16\n")
+        self.assertIn("tests/gpu/smoke_test.cc:37", note)
+        self.assertNotIn("/home", note)
+
     def test_exit_statuses(self):
         for outcomes, gpus, status in EXITS:
             self.write_environment(gpus=str(gpus))
@@ -240,7 +245,8 @@ class ReportTest(Folder):
         (self.root / "xid.txt").write_text("NVRM: Xid (PCI:0000:01:00): 31, pid=7\n")
         text, _ = self.write()
         self.assertIn("- Clocks before (depth): SM 345 MHz", text.replace("before:", "before (depth):"))
-        self.assertIn("- under load: SM 1755 to 1980 MHz, median 1980, of 2 samples, throttled: hardware thermal, power cap, software thermal", text)
+        self.assertIn("- under load: SM 1755 to 1980 MHz, median 1980, of 2 samples, throttled: hardware thermal, power cap, software thermal",
+                      text.replace("\n  ", " "))
         self.assertIn("- Leftover process of ranks, killed: 77 anyorder-train", text)
         self.assertIn("- Driver: NVRM: Xid (PCI:0000:01:00): 31", text)
 
