@@ -487,8 +487,11 @@ absl::StatusOr<std::string> FindNewest(
   ANYORDER_ASSIGN_OR_RETURN(const bool ever_committed, HasEverCommitted(run_dir, fs));
   if (steps.empty() && !ever_committed)
     return NotFound("run '", run_dir, "' has no checkpoint yet");
-  return DataLoss("run '", run_dir, "' has committed checkpoints but all of them are damaged",
-                  last_fault.empty() ? "" : "; the last one tried: ", last_fault,
+  const std::string fate =
+      steps.empty() ? absl::StrCat("none is left in '", CheckpointsPath(run_dir),
+                                   "', or only such as were set aside as damaged")
+                    : absl::StrCat("all of them are damaged; the last one tried: ", last_fault);
+  return DataLoss("run '", run_dir, "' has committed checkpoints, but ", fate,
                   "; restore one, or start a new run directory");
 }
 

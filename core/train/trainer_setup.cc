@@ -78,10 +78,10 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
       ranks > 1 ? absl::StrCat(", gradients by ", transport_->name(),
                                options_.num_nodes > 1 ? reducer_->exchange_name() : "")
                 : "";
-  Log(absl::StrCat(ranks, " ranks, ", num_threads, " threads each, ", backend_->name(), gradients,
-                   ", ", transformer_->layout().num_elements(), " parameters; ",
-                   checkpoint.empty() ? "starting at" : "resuming after", " step ", step_, " of ",
-                   config_.train.steps,
+  Log(absl::StrCat(ranks, ranks == 1 ? " rank, " : " ranks, ", num_threads, " threads each, ",
+                   backend_->name(), gradients, ", ", transformer_->layout().num_elements(),
+                   " parameters; ", checkpoint.empty() ? "starting at" : "resuming after", " step ",
+                   step_, " of ", config_.train.steps,
                    step_ < config_.train.steps
                        ? ""
                        : "; the run is finished already (for more steps: --set train.steps=N "

@@ -236,9 +236,11 @@ class LaneSampler : public Sampler {
 absl::Status TooShort(const TextSource& text, const SamplingConfig& config, SampleKind kind,
                       int64_t num_lanes) {
   ANYORDER_ASSIGN_OR_RETURN(const int64_t most, Sampler::MostLanes(text, config, kind, num_lanes));
-  return FailedPrecondition("dataset of ", text.num_tokens(), " tokens is too short for ",
-                            num_lanes, " lanes of ", StreamNeed(config, kind),
-                            " tokens each; at most ", most, " lanes fit: prepare more text");
+  return FailedPrecondition(
+      "dataset of ", text.num_tokens(), " tokens is too short for ", num_lanes, " lanes of ",
+      StreamNeed(config, kind), " tokens each; ",
+      most == 0 ? "not one fits" : absl::StrCat("at most ", most, " lanes fit"),
+      ": prepare more text, or make sampling.seq_len smaller");
 }
 
 // With its length before it, so that no two lists of arrays give the same bytes.

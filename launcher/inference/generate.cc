@@ -36,6 +36,7 @@
 #include "launcher/inference/prompts.h"
 #include "launcher/inference/run_backend.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/counted.h"
 #include "launcher/process/openmp_spin.h"
 #include "launcher/process/private_files.h"
 #include "launcher/start/imported_run.h"
@@ -299,7 +300,10 @@ absl::Status Generate(GenerateOptions options) {
     for (int64_t n = begin; n < end; ++n)
       ANYORDER_RETURN_IF_ERROR(WriteTexts(writer, texts[n - begin], prompts[n], n + 1, output));
   }
-  return output.Close();
+  ANYORDER_RETURN_IF_ERROR(output.Close());
+  if (options.output != "-")
+    Log(absl::StrCat(options.output, ": texts for ", Counted(num_prompts, "prompt")));
+  return absl::OkStatus();
 }
 
 constexpr int64_t kMost = int64_t{1} << 20;

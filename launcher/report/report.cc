@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -331,6 +332,11 @@ absl::StatusOr<std::string> ResolveOutput(const ReportOptions& options) {
                            " times; a page compares at most ", kMaxRuns, " runs");
   }
   for (const std::string& run_dir : options.run_dirs) ANYORDER_RETURN_IF_ERROR(CheckIsRun(run_dir));
+  const std::string extension = std::filesystem::path(options.output).extension();
+  if (!extension.empty() && extension != ".html" && extension != ".htm") {
+    return InvalidArgument("--output '", options.output, "': a report is a page for a browser, ",
+                           "which can print it; name a file that ends in .html");
+  }
   if (!options.output.empty()) return options.output;
   if (options.run_dirs.size() == 1) return options.run_dirs.front() + "/report.html";
   return absl::InvalidArgumentError("several runs have no directory in common; add --output FILE");

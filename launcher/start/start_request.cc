@@ -199,6 +199,8 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
     ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> held_out,
                               OpenHeldOutText(config, dataset->index()));
     ANYORDER_RETURN_IF_ERROR(Annotate(held_out->CheckShards(), "eval.shards"));
+  } else if (!config.eval.shards.empty()) {
+    Log("eval.every is 0: eval.shards is not evaluated while training, only by `anyorder eval`");
   }
   return dataset->index();
 }

@@ -73,10 +73,14 @@ std::vector<std::string> Lines(const RunConfig& config,
 void CheckTrain(const TrainConfig& train, FaultList& faults) {
   if (train.global_batch_size < 1 || train.micro_batch_size < 1) return;
   const bool whole = train.global_batch_size % train.micro_batch_size == 0;
+  // The nearest that would do.
+  const auto microbatches =
+      static_cast<uint64_t>(std::max(int64_t{1}, train.global_batch_size / train.micro_batch_size));
+  const auto below = static_cast<int64_t>(std::bit_floor(microbatches)) * train.micro_batch_size;
   faults.Require(whole && std::has_single_bit(static_cast<uint64_t>(train.num_microbatches())),
                  absl::StrCat("train.global_batch_size is ", train.global_batch_size,
                               " but must be train.micro_batch_size = ", train.micro_batch_size,
-                              " times a power of two"));
+                              " times a power of two, as ", below, " and ", 2 * below, " are"));
 }
 
 void CheckHealth(const HealthConfig& health, FaultList& faults) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <string>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -19,10 +20,10 @@ absl::Status CheckIsRun(absl::string_view directory) {
   std::error_code error;
   if (std::filesystem::is_regular_file(RunDirectory(directory).config, error))
     return absl::OkStatus();
-  return InvalidArgument(
-      "'", directory,
-      "' is not a run directory: it has no config.toml; 'anyorder launch --config FILE "
-      "--run-dir DIR' starts a run");
+  const bool exists = std::filesystem::exists(std::string(directory), error);
+  return InvalidArgument("'", directory, "' is not a run directory: it ",
+                         exists ? "has no config.toml" : "does not exist",
+                         "; 'anyorder launch --config FILE --run-dir DIR' starts a run");
 }
 
 absl::StatusOr<AppendFile> AppendFile::Open(const std::string& path) {

@@ -295,7 +295,7 @@ TEST(SamplerTest, TooShortDatasetSaysHowManyLanesFit) {
 
   const MemoryText tiny = MemoryText::Random(127, 9, 9);
   EXPECT_THAT(Sampler::Create(tiny, config, SampleKind::kPairs, 1, 2).status().message(),
-              HasSubstr("at most 0 lanes fit"));
+              HasSubstr("not one fits: prepare more text, or make sampling.seq_len smaller"));
 }
 
 TEST(SamplerTest, RefusesImpossibleSettings) {
