@@ -226,7 +226,7 @@ struct MatrixDistanceBlock {
   static constexpr int64_t kBytes = kTiles + kProductRows * int64_t{sizeof(DistanceRow)};
 
   const DistanceGradientParams<BFloat16>& p;
-  DistanceWalk<BFloat16> ahead;  // a step behind the one that is loaded
+  DistanceWalk<BFloat16> ahead;  // at the step that is asked for next
   // Of the step that is loaded next; the same for all threads.
   int lane = 0;
   RowStep step = {};

@@ -227,7 +227,10 @@ class Block {
       if (!IsSame(lanes[i].site, lanes[0].site))
         Fail(Different("threads 0 and ", i, "barriers", lanes[0].site, lanes[i].site));
     }
-    is_any_yes_ = std::any_of(lanes, lanes + count, [](const Lane& lane) { return lane.is_yes; });
+    // A pair's barrier has no answer, and must not take that of the block's before all have read
+    // it.
+    if (kind == State::kAtBarrier)
+      is_any_yes_ = std::any_of(lanes, lanes + count, [](const Lane& lane) { return lane.is_yes; });
     for (size_t i = 0; i < count; ++i) lanes[i].state = State::kRuns;
     return true;
   }
