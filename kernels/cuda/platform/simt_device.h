@@ -27,8 +27,8 @@ ANYORDER_DEVICE unsigned char* SharedMemory() { return anyorder_shared_memory; }
 
 ANYORDER_DEVICE void SyncWarp() { __syncwarp(); }
 ANYORDER_DEVICE void SyncBlock() { __syncthreads(); }
-// A barrier of two neighbouring warps, 2n and 2n + 1. A block has as many as the hardware has
-// barriers, but one: it may have 30 warps.
+// A barrier of two neighbouring warps, 2n and 2n + 1. A block may have 30 warps: the hardware has
+// 16 barriers for it, and one is SyncBlock's.
 ANYORDER_DEVICE void SyncPair() {
   asm volatile("bar.sync %0,64;" ::"r"(static_cast<int>(threadIdx.x / 64 + 1)) : "memory");
 }
