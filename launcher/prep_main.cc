@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -92,6 +93,35 @@ int PrepareExamples(const PrepCommandLine& line) {
     PrintSettings(*summary);
   }
   return ReportAndExitStatus(kProgram, absl::OkStatus());
+}
+
+// What a signal that ends the preparation says, and who is to say it: not its workers, to which a
+// terminal sends the same signal.
+std::string& LastWords() {
+  static std::string& words = *new std::string();
+  return words;
+}
+pid_t owner_of_last_words = 0;
+
+void StopWithLastWords(int signal) {
+  if (::getpid() != owner_of_last_words) {
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+    return;
+  }
+  const std::string& words = LastWords();
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, words.data(), words.size());
+  ::_exit(kExitRequeue);  // workers die with their parent
+}
+
+// Finished work units outlive the program, and the next one with the same words takes them.
+void SayHowToGoOnWhenStopped(const std::string& output) {
+  LastWords() = absl::StrCat("\n", kProgram,
+                             ": stopped by a signal; the same command goes on with "
+                             "what is in '",
+                             output, "/.anyorder-prep', or remove that\n");
+  owner_of_last_words = ::getpid();
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, StopWithLastWords);
 }
 
 double MegabytesPerSecond(uint64_t bytes, double seconds) {
@@ -253,6 +283,7 @@ int Main(int argc, char** argv) {
         kProgram, absl::InvalidArgumentError("--input is required: the text to prepare"));
   }
   if (app.count("--slurm") > 0) return SubmitJobs(line, app, argc, argv);
+  SayHowToGoOnWhenStopped(prep.output);
   const absl::StatusOr<data::PrepSummary> summary = data::RunPrep(prep);
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   if (line.json) {

@@ -53,7 +53,7 @@ class Objective {
   virtual std::string quantity() const { return "training loss of " + name(); }
   // What else a reader of an evaluation must know of the loss; ends with "; ", or is empty.
   virtual std::string evaluation_note() const { return ""; }
-  // Of objectives that learn from labelled examples (SampleKind::kExamples): InvalidArgument if
+  // Of objectives that learn from labelled examples (SampleKind::kExamples): FailedPrecondition if
   // those of `task` are none for it.
   virtual absl::Status CheckTask(ExampleTask) const { return absl::OkStatus(); }
   // Shape of a microbatch of `batch_size` lanes.

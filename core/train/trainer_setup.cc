@@ -20,6 +20,24 @@
 #include "dist/make_transport.h"
 
 namespace anyorder {
+namespace {
+
+// Settings that train, but are as a rule a mistake of the first hour.
+void WarnOfNewRun(const RunConfig& config) {
+  const int64_t warmup = config.optimizer.warmup_steps;
+  if (warmup >= config.train.steps) {
+    LogWarning(absl::StrCat("optimizer.warmup_steps is ", warmup, " of ", config.train.steps,
+                            " steps: the learning rate only rises; usual is a tenth of the steps "
+                            "or less (--set optimizer.warmup_steps=N)"));
+  }
+  if (config.model.task.has_head() && config.train.init_from.empty()) {
+    LogWarning(
+        "train.init_from is not set: the classifier begins with random weights, not with those of "
+        "a pretrained run (--set train.init_from=RUN)");
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config,
                                                          const TrainerOptions& options,
@@ -86,6 +104,12 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
                        ? ""
                        : "; the run is finished already (for more steps: --set train.steps=N "
                          "--allow-schedule-change)"));
+  const data::DatasetIndex& data = dataset_->index();
+  Log(absl::StrCat("dataset: '", config_.data.shards, "', ",
+                   data.examples ? absl::StrCat(data.examples->num_examples, " examples")
+                                 : absl::StrCat(data.num_tokens, " tokens"),
+                   ", vocabulary ", data.vocab_size));
+  if (checkpoint.empty()) WarnOfNewRun(config_);
 }
 
 // The launcher starts a run again whose ranks the machine failed. Two ends are final: out of memory

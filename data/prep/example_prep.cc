@@ -62,7 +62,10 @@ class ExamplePreparation {
     summary_.left_out = input.left_out;
     if (!options_.quiet) std::fputs(DescribeLeftOut(input.left_out).c_str(), stderr);
     for (const InputFile& file : input.files) ANYORDER_RETURN_IF_ERROR(ReadFile(file));
-    if (examples_.empty()) return absl::DataLossError("the input holds no example");
+    if (examples_.empty()) {
+      return DataLoss(InputNames(), input.files.size() == 1 ? " holds" : " hold",
+                      " no example: every line is blank, or a table has a header alone");
+    }
     ANYORDER_RETURN_IF_ERROR(NumberClasses());
     ANYORDER_RETURN_IF_ERROR(Publish());
     return summary_;
@@ -156,6 +159,13 @@ class ExamplePreparation {
                     "': ", absl::StrJoin(classes, ", "));
   }
 
+  // As they were given: "'train.csv'", or the first of several.
+  std::string InputNames() const {
+    const size_t more = options_.inputs.size() - 1;
+    return absl::StrCat("'", options_.inputs.front(), "'",
+                        more > 0 ? absl::StrCat(" and ", more, " more") : "");
+  }
+
   absl::Status NumberClasses() {
     if (known_) {
       summary_.classes = known_->classes;
@@ -168,10 +178,13 @@ class ExamplePreparation {
       SortNames(summary_.classes);
     }
     if (HasClasses(summary_.task) && summary_.classes.size() < 2) {
-      return DataLoss("the examples have ", summary_.classes.size(),
-                      " different labels, but telling classes apart takes two at least; where the "
-                      "label is called otherwise, pass --field label=NAME; for examples without "
-                      "labels --labels-from, the training data");
+      const std::string labels = summary_.classes.empty()
+                                     ? "no label"
+                                     : absl::StrCat("one label only, '", summary_.classes[0], "'");
+      return DataLoss("the examples of ", InputNames(), " have ", labels,
+                      ", but telling classes apart takes two at least; where the label is called "
+                      "otherwise, pass --field label=NAME; for examples without labels "
+                      "--labels-from, the training data");
     }
     std::map<std::string, int32_t> numbers;
     for (const std::string& name : summary_.classes)

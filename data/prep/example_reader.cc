@@ -45,8 +45,10 @@ class ExampleParser {
 
   absl::Status Parse(std::string_view text, WrittenExample& example) {
     const Json record = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-    if (record.is_discarded()) return Bad("not valid JSON; repair the line or remove it");
-    if (!record.is_object()) return Bad("not a JSON object; write one example per line");
+    if (record.is_discarded())
+      return Bad("not valid JSON; repair the line or remove it", ArrayHint(text));
+    if (!record.is_object())
+      return Bad("not a JSON object; write one example per line", ArrayHint(text));
     return Read(record, example);
   }
 
@@ -203,8 +205,8 @@ class ExampleFile {
     std::string repaired;
     if (FirstInvalidByte(text) != text.size()) {
       if (options_.invalid_utf8 == InvalidUtf8::kError) {
-        return Bad(piece.line, "invalid ", source_.encoding(),
-                   " or NUL in the line; repair the file or pass --invalid-utf8 replace");
+        return Bad(piece.line, "invalid ", source_.encoding(), " or NUL in the line; ",
+                   InvalidTextAdvice(source_));
       }
       AppendWithReplacements(text, repaired);
       text = repaired;
@@ -247,7 +249,7 @@ class ExampleFile {
       const std::vector<std::string> names =
           field == "choices" ? absl::StrSplit(name, ',') : std::vector<std::string>{name};
       for (const std::string& one : names)
-        ANYORDER_RETURN_IF_ERROR(table_.FindColumn(one).status());
+        ANYORDER_RETURN_IF_ERROR(table_.FindColumn(one, "--text-field or --field").status());
     }
     return absl::OkStatus();
   }

@@ -106,13 +106,21 @@ absl::Status AddDirectory(const std::string& root, InputUse use, InputFiles& inp
     if (entry->is_directory(ignored)) entry.disable_recursion_pending();
   }
   if (found.error) return ErrnoStatus("read directory", root, found.error.value());
-  if (found.files.files.empty()) {
-    return DataLoss("'", root, "' holds no text: no file that is not empty and ends in ",
-                    KnownEndingsInDirectory(use));
-  }
   const auto by_path = [](const auto& a, const auto& b) { return a.path < b.path; };
   std::sort(found.files.files.begin(), found.files.files.end(), by_path);
   std::sort(found.files.left_out.begin(), found.files.left_out.end(), by_path);
+  if (found.files.files.empty()) {
+    const std::vector<LeftOutFile>& others = found.files.left_out;
+    const std::string instead =
+        others.empty()
+            ? ""
+            : absl::StrCat(
+                  "; left out: '", others[0].path, "' (", others[0].reason, ")",
+                  others.size() > 1 ? absl::StrCat(" and ", others.size() - 1, " more") : "");
+    return DataLoss("'", root, "' holds no ", use == InputUse::kText ? "text" : "examples",
+                    ": no file that is not empty and ends in ", KnownEndingsInDirectory(use),
+                    instead);
+  }
   input.files.insert(input.files.end(), found.files.files.begin(), found.files.files.end());
   input.left_out.insert(input.left_out.end(), found.files.left_out.begin(),
                         found.files.left_out.end());

@@ -93,12 +93,12 @@ absl::Status TableReader::TakeHeader() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> TableReader::FindColumn(const std::string& name) const {
+absl::StatusOr<size_t> TableReader::FindColumn(const std::string& name, const char* options) const {
   const auto found = std::find(columns_.begin(), columns_.end(), name);
   if (found != columns_.end()) return static_cast<size_t>(found - columns_.begin());
   return DataLoss("'", path_, "' has no column '", name, "'; it has ",
-                  absl::StrJoin(columns_, ", "),
-                  ": pass the right name with --text-field or --field", SeparatorHint(columns_));
+                  absl::StrJoin(columns_, ", "), ": pass the right name with ", options,
+                  SeparatorHint(columns_));
 }
 
 const char* SeparatorHint(const std::vector<std::string>& columns) {

@@ -40,8 +40,9 @@ class TableReader {
   uint64_t first_line() const { return first_line_; }
   // What the columns are called; empty before the first row.
   const std::vector<std::string>& columns() const { return columns_; }
-  // The column called `name`. Errors: DataLoss, listing the columns.
-  absl::StatusOr<size_t> FindColumn(const std::string& name) const;
+  // The column called `name`, which an option of `options` named. Errors: DataLoss, listing the
+  // columns.
+  absl::StatusOr<size_t> FindColumn(const std::string& name, const char* options) const;
 
  private:
   enum class Place { kCellStart, kPlain, kQuoted, kQuoteInQuoted };

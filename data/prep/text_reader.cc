@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/status.h"
 
 namespace anyorder::data {
@@ -75,9 +77,13 @@ class TextParser {
     ANYORDER_RETURN_IF_ERROR(Validate(text));
     if (IsBlank(text)) return absl::OkStatus();
     const Json record = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-    if (record.is_discarded()) return Bad("not valid JSON; repair the line or remove it");
+    if (record.is_discarded())
+      return Bad("not valid JSON; repair the line or remove it", ArrayHint(text));
     const std::string& name = options_.text_field;
-    if (!record.is_object()) return Bad("not a JSON object with a string field '", name, "'");
+    if (!record.is_object()) {
+      return Bad("not a JSON object with a string field '", name, "'; write one a line",
+                 ArrayHint(text));
+    }
     const auto field = record.find(name);
     if (field == record.end())
       return Bad("the object has no field '", name, "'; pass the right name with --text-field");
@@ -90,7 +96,8 @@ class TextParser {
     ANYORDER_RETURN_IF_ERROR(Validate(text));
     ANYORDER_ASSIGN_OR_RETURN(const bool is_row, table_.AddLine(text, line_));
     if (!is_row) return absl::OkStatus();
-    ANYORDER_ASSIGN_OR_RETURN(const size_t column, table_.FindColumn(options_.text_field));
+    ANYORDER_ASSIGN_OR_RETURN(const size_t column,
+                              table_.FindColumn(options_.text_field, "--text-field"));
     ANYORDER_RETURN_IF_ERROR(EmitLines(table_.cells()[column]));
     return sink_.OnDocumentEnd();
   }
@@ -125,9 +132,9 @@ class TextParser {
     if (invalid == text.size()) return absl::OkStatus();
     if (options_.invalid_utf8 == InvalidUtf8::kError) {
       byte_ += invalid;
-      const bool is_nul = text[invalid] == '\0';
-      return Bad(is_nul ? "NUL in the text" : "invalid ", is_nul ? "" : source_.encoding(),
-                 "; repair the file or pass --invalid-utf8 replace");
+      if (text[invalid] == '\0')
+        return Bad("NUL in the text; repair the file or pass --invalid-utf8 replace");
+      return Bad("invalid ", source_.encoding(), "; ", InvalidTextAdvice(source_));
     }
     repaired_.clear();
     counts_.invalid_replaced += AppendWithReplacements(text, repaired_);
@@ -237,6 +244,21 @@ class PieceReader {
 };
 
 }  // namespace
+
+const char* ArrayHint(std::string_view line) {
+  const size_t first = line.find_first_not_of(" \t\r\v\f");
+  return first != std::string_view::npos && line[first] == '['
+             ? ". A JSON array is turned into lines by: jq -c '.[]' OLD.json >NEW.jsonl"
+             : "";
+}
+
+std::string InvalidTextAdvice(const ByteSource& source) {
+  const bool is_utf8 = source.encoding() == std::string_view("UTF-8");
+  return absl::StrCat(
+      "repair the file or pass --invalid-utf8 replace",
+      is_utf8 ? ". Text in Latin-1 is turned into UTF-8 by: iconv -f LATIN1 -t UTF-8 OLD >NEW"
+              : "");
+}
 
 absl::StatusOr<uint64_t> ReadPieces(ByteSource& source, const PieceOptions& options,
                                     const PieceTaker& take) {

@@ -132,7 +132,9 @@ absl::StatusOr<int64_t> DescribeXlnet(const Export& work) {
     return vocab_size;
   }
   ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex dataset,
-                            data::ReadDatasetIndex(config.data.shards));
+                            ReadTrainingData(config.data.shards, "the vocabulary of the run",
+                                             "put the dataset back there, or take --format "
+                                             "safetensors, which writes the weights without it"));
   ANYORDER_RETURN_IF_ERROR(CheckMetadata(work.saved, config, dataset));
   const auto vocab_size = static_cast<int64_t>(dataset.vocab_size);
   ANYORDER_RETURN_IF_ERROR(

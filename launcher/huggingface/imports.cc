@@ -323,11 +323,16 @@ void PrintSummary(const Import& import, const ParameterLayout& layout, const std
     absl::PrintF("note: left out, because pretraining does not use it: %s\n",
                  absl::StrJoin(import.left_out, ", "));
   }
+  std::error_code ignored;
+  const std::string& shards = import.config.data.shards;
+  // An example in place of a directory that holds something already, which is not overwritten.
+  const bool is_free = !fs::exists(shards, ignored) || fs::is_empty(shards, ignored);
+  const std::string output = is_free ? shards : "DATASET";
   absl::PrintF(
       "next: anyorder prep --input TEXT... --vocab %s%s --output %s\n"
-      "      anyorder launch --run-dir %s --ranks 2\n",
-      run.vocabulary, run.letter_case() == "uncased" ? " --case uncased" : "",
-      import.config.data.shards, run_dir);
+      "      anyorder launch --run-dir %s --ranks 2%s\n",
+      run.vocabulary, run.letter_case() == "uncased" ? " --case uncased" : "", output, run_dir,
+      is_free ? "" : " --set data.shards=DATASET");
 }
 
 constexpr char kWordEmbedding[] = "transformer.word_embedding.weight";
@@ -474,7 +479,7 @@ Subcommand DeclareImport(CLI::App& front) {
             "another run's checkpoint");
   AddPath(command, "--config", options->config,
           "TOML file (default: for hf, continued pretraining; for run, that run's configuration)",
-          PathUse::kReadFile);
+          PathUse::kReadConfig);
   AddSettings(command, options->overrides);
   AddStep(command, options->step, "run: ");
   AddChoice(command, "--positions", options->positions, {"copy", "random"},

@@ -65,4 +65,15 @@ absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64
   return checkpoint;
 }
 
+absl::StatusOr<data::DatasetIndex> ReadTrainingData(const std::string& shards,
+                                                    absl::string_view wanted,
+                                                    absl::string_view instead) {
+  absl::StatusOr<data::DatasetIndex> index = data::ReadDatasetIndex(shards);
+  if (index.ok()) return index;
+  const std::string fault =
+      absl::StrCat(wanted, " (data.shards): ", index.status().message(), "; ", instead);
+  return absl::IsNotFound(index.status()) ? absl::FailedPreconditionError(fault)
+                                          : absl::Status(index.status().code(), fault);
+}
+
 }  // namespace anyorder::launcher

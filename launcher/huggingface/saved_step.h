@@ -1,4 +1,5 @@
-// The checkpoint that a command of the user names: `--step N`, or the newest good one.
+// What a command of the user needs of a run: the checkpoint that it names, `--step N` or the newest
+// good one, and the dataset that the run learned from.
 
 #pragma once
 
@@ -6,8 +7,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "ckpt/reader.h"
+#include "data/dataset/dataset_index.h"
 
 namespace anyorder::launcher {
 
@@ -16,5 +19,12 @@ namespace anyorder::launcher {
 // Errors: InvalidArgument for a step that is not there, FailedPrecondition for a run without a
 // checkpoint; DataLoss with what to do next. Nothing of the run is changed.
 absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64_t step);
+
+// The index of the dataset that the run of `config` learned from. `wanted` of it names a fault, and
+// `instead` is what else the user may do. FailedPrecondition if it is gone, which is for the user
+// to mend and not the machine's failure; errors of the file system otherwise.
+absl::StatusOr<data::DatasetIndex> ReadTrainingData(const std::string& shards,
+                                                    absl::string_view wanted,
+                                                    absl::string_view instead);
 
 }  // namespace anyorder::launcher

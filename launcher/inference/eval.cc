@@ -63,7 +63,10 @@ struct EvalOptions {
 absl::Status ResolveObjective(EvalOptions& options) {
   if (options.objective == "own" || options.objective == "causal") return absl::OkStatus();
   const absl::StatusOr<std::string> named = ObjectiveNamed(options.objective);
-  ANYORDER_RETURN_IF_ERROR(Annotate(named.status(), "--objective"));
+  if (!named.ok()) {
+    return InvalidArgument("--objective: ", named.status().message(),
+                           "; own is the run's, causal scores from left to right");
+  }
   ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
                             LoadRunConfig(RunDirectory(options.run_dir).config, {}));

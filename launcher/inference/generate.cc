@@ -117,18 +117,12 @@ absl::StatusOr<Vocabulary> FindVocabulary(const GenerateOptions& options, const 
     vocabulary.path = imported.vocabulary;
     vocabulary.letter_case = imported.letter_case();
   } else {
-    const absl::StatusOr<data::DatasetIndex> index = data::ReadDatasetIndex(config.data.shards);
-    if (!index.ok()) {
-      const std::string fault =
-          absl::StrCat("the vocabulary of the run: ", index.status().message(),
-                       "; or give its spiece.model with --vocab");
-      // A dataset that is gone is the user's to find, not the machine's failure.
-      return absl::IsNotFound(index.status()) ? absl::FailedPreconditionError(fault)
-                                              : absl::Status(index.status().code(), fault);
-    }
-    vocabulary.path = absl::StrCat(config.data.shards, "/", index->tokenizer.file);
-    const auto found = index->settings.find("case");
-    if (found != index->settings.end()) vocabulary.letter_case = found->second;
+    ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex index,
+                              ReadTrainingData(config.data.shards, "the vocabulary of the run",
+                                               "give its spiece.model with --vocab"));
+    vocabulary.path = absl::StrCat(config.data.shards, "/", index.tokenizer.file);
+    const auto found = index.settings.find("case");
+    if (found != index.settings.end()) vocabulary.letter_case = found->second;
   }
   if (!options.letter_case.empty()) vocabulary.letter_case = options.letter_case;
   if (vocabulary.letter_case.empty()) vocabulary.letter_case = "cased";

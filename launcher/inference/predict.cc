@@ -28,6 +28,7 @@
 #include "core/train/run/run_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
+#include "launcher/huggingface/saved_step.h"
 #include "launcher/inference/batch_progress.h"
 #include "launcher/inference/new_file.h"
 #include "launcher/inference/prep_call.h"
@@ -80,29 +81,33 @@ absl::StatusOr<std::string> ExampleOf(ExampleTask task, const std::vector<std::s
   return example->dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// The examples of --text as JSON lines: one, or with "-" one of each line of standard input.
-absl::StatusOr<std::string> TypedExamples(ExampleTask task, const std::vector<std::string>& texts) {
-  if (texts != std::vector<std::string>{"-"}) return ExampleOf(task, texts);
+using Texts = std::vector<std::string>;  // the parts of an example
+
+// The examples of --text: one, or with "-" one of each line of standard input.
+absl::StatusOr<std::vector<Texts>> TypedExamples(const Texts& words) {
+  if (words.empty()) return std::vector<Texts>();
+  if (words != Texts{"-"}) return std::vector<Texts>{words};
   ANYORDER_ASSIGN_OR_RETURN(const std::string input, ReadWholeFile("/dev/stdin"));
-  std::string examples;
-  for (const absl::string_view line : absl::StrSplit(input, '\n', absl::SkipWhitespace())) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::string example, ExampleOf(task, {std::string(line)}));
-    examples += example;
-  }
+  std::vector<Texts> examples;
+  for (const absl::string_view line : absl::StrSplit(input, '\n', absl::SkipWhitespace()))
+    examples.push_back({std::string(line)});
   if (!examples.empty()) return examples;
   return absl::FailedPreconditionError("standard input holds no text; write one per line");
 }
 
 // The file to predict: --data, or one that is made in `scratch`.
-absl::StatusOr<std::string> ExamplesFile(const PredictOptions& options, ExampleTask task,
+absl::StatusOr<std::string> ExamplesFile(const PredictOptions& options,
+                                         const std::vector<Texts>& typed, ExampleTask task,
                                          const ScratchFolder& scratch) {
   if (!options.data.empty() && options.data != "-") return options.data;
   const std::string path = scratch.path() + "/input.jsonl";
   std::string examples;
   if (options.data == "-") {
     ANYORDER_ASSIGN_OR_RETURN(examples, ReadWholeFile("/dev/stdin"));
-  } else {
-    ANYORDER_ASSIGN_OR_RETURN(examples, TypedExamples(task, options.texts));
+  }
+  for (const Texts& texts : typed) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::string example, ExampleOf(task, texts));
+    examples += example;
   }
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(path, examples));
   return path;
@@ -110,34 +115,29 @@ absl::StatusOr<std::string> ExamplesFile(const PredictOptions& options, ExampleT
 
 // A dataset of the examples, with the vocabulary and the class numbers of what the run learned
 // from. Its path.
-absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options, const RunConfig& config,
-                                            const ScratchFolder& scratch) {
+absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options,
+                                            const std::vector<Texts>& typed,
+                                            const RunConfig& config, const ScratchFolder& scratch) {
   const std::string& training =
       options.labels_from.empty() ? config.data.shards : options.labels_from;
-  const absl::StatusOr<data::DatasetIndex> index = data::ReadDatasetIndex(training);
-  if (!index.ok()) {
-    const std::string fault = absl::StrCat(
-        "the classes and the vocabulary that the run learned: ", index.status().message(),
-        "; name its training data, or a copy, with "
-        "--labels-from");
-    // Data that are gone are the user's to find, not the machine's failure.
-    return absl::IsNotFound(index.status()) ? absl::FailedPreconditionError(fault)
-                                            : absl::Status(index.status().code(), fault);
-  }
+  ANYORDER_ASSIGN_OR_RETURN(
+      const data::DatasetIndex index,
+      ReadTrainingData(training, "the classes and the vocabulary that the run learned",
+                       "name its training data, or a copy, with --labels-from"));
   ANYORDER_ASSIGN_OR_RETURN(const std::string file,
-                            ExamplesFile(options, config.model.task.task, scratch));
+                            ExamplesFile(options, typed, config.model.task.task, scratch));
   const std::string dataset = scratch.path() + "/dataset";
   std::vector<std::string> arguments = {
       "--examples", file,      "--output",
-      dataset,      "--vocab", absl::StrCat(training, "/", index->tokenizer.file)};
+      dataset,      "--vocab", absl::StrCat(training, "/", index.tokenizer.file)};
   if (!options.data.empty()) {
     const std::vector<std::string> words = options.fields.Words();
     arguments.insert(arguments.end(), words.begin(), words.end());
   }
-  if (index->examples && !index->examples->classes.empty())
+  if (index.examples && !index.examples->classes.empty())
     arguments.insert(arguments.end(), {"--labels-from", training});
-  const auto letter_case = index->settings.find("case");
-  if (letter_case != index->settings.end())
+  const auto letter_case = index.settings.find("case");
+  if (letter_case != index.settings.end())
     arguments.insert(arguments.end(), {"--case", letter_case->second});
   absl::Status prepared = CallPrep(arguments, "reading the examples");
   if (prepared.ok()) return dataset;
@@ -150,6 +150,7 @@ absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options, const
 // What is said of one example.
 struct Prediction {
   int64_t number = 0;  // from 1
+  std::string text;    // as it was typed; "" of examples from a file or of several parts
   std::vector<double> probabilities;
   int32_t label = -1;  // that the example came with
 
@@ -168,9 +169,10 @@ std::string JsonLine(const Prediction& prediction, const std::vector<std::string
   Json probabilities = classes.empty() ? Json(prediction.probabilities) : Json::object();
   for (size_t i = 0; i < classes.size(); ++i)
     probabilities[classes[i]] = prediction.probabilities[i];
-  Json line = {{"example", prediction.number},
-               {"label", LabelOf(classes, prediction.best())},
-               {"probabilities", probabilities}};
+  Json line = {{"example", prediction.number}};
+  if (!prediction.text.empty()) line["text"] = prediction.text;
+  line["label"] = LabelOf(classes, prediction.best());
+  line["probabilities"] = probabilities;
   if (prediction.label >= 0)
     line["given_label"] = LabelOf(classes, static_cast<size_t>(prediction.label));
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -187,6 +189,7 @@ void PrintTable(const Prediction& prediction, const std::vector<std::string>& cl
     return prediction.probabilities[a] > prediction.probabilities[b];
   });
   if (prediction.number > 1) absl::PrintF("\n");
+  if (!prediction.text.empty()) absl::PrintF("text: %s\n", prediction.text);
   absl::PrintF("label: %s\n", name(order[0]));
   for (const size_t i : order) absl::PrintF("  %.4f  %s\n", prediction.probabilities[i], name(i));
 }
@@ -232,8 +235,8 @@ absl::Status CheckOptions(const PredictOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status PredictAll(const SavedModel& model, int64_t batch_size, BatchProgress& progress,
-                        PredictionSink& sink) {
+absl::Status PredictAll(const SavedModel& model, const std::vector<Texts>& typed,
+                        int64_t batch_size, BatchProgress& progress, PredictionSink& sink) {
   const int64_t count =
       model.data->examples() == nullptr ? 0 : model.data->examples()->num_examples();
   ANYORDER_ASSIGN_OR_RETURN(
@@ -247,7 +250,9 @@ absl::Status PredictAll(const SavedModel& model, int64_t batch_size, BatchProgre
                               predictor->Predict(done, model.weights.values));
     for (const std::vector<double>& one : probabilities) {
       const int32_t label = model.data->examples()->LabelOf(done);
-      ANYORDER_RETURN_IF_ERROR(sink.Take({++done, one, label}, classes));
+      const bool has_text = !typed.empty() && typed[done].size() == 1;
+      const std::string text = has_text ? typed[done][0] : "";
+      ANYORDER_RETURN_IF_ERROR(sink.Take({++done, text, one, label}, classes));
     }
   }
   if (done == count) return sink.Finish();
@@ -255,9 +260,9 @@ absl::Status PredictAll(const SavedModel& model, int64_t batch_size, BatchProgre
                                            " examples; an --output was not made"));
 }
 
-// Writes one JSON object an example, in their order: example (its number, from 1), label (the most
-// probable class by its name, or the number of the choice), probabilities, given_label if the
-// example has one. The file appears when all is in it.
+// Writes one JSON object an example, in their order: example (its number, from 1), text if it was
+// typed in one part, label (the most probable class by its name, or the number of the choice),
+// probabilities, given_label if the example has one. The file appears when all is in it.
 // Errors: InvalidArgument for options that do not fit one another or the run; AlreadyExists;
 // FailedPrecondition for a run that is no classifier, or examples that cannot be used, with file
 // and line; Cancelled after a signal; NotFound, DataLoss.
@@ -273,14 +278,15 @@ absl::Status Predict(const PredictOptions& options) {
   BatchProgress progress("example", /*is_shown=*/!options.output.empty());
   ANYORDER_ASSIGN_OR_RETURN(PredictionSink sink, PredictionSink::Open(options.output));
   ANYORDER_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make());
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Texts> typed, TypedExamples(options.texts));
   std::string data = options.data;  // or a dataset made of it
   std::error_code ignored;
   if (!std::filesystem::exists(absl::StrCat(data, "/", data::kIndexFile), ignored)) {
-    ANYORDER_ASSIGN_OR_RETURN(data, PrepareExamples(options, config, scratch));
+    ANYORDER_ASSIGN_OR_RETURN(data, PrepareExamples(options, typed, config, scratch));
   }
   ANYORDER_ASSIGN_OR_RETURN(const SavedModel model, OpenSavedModel(options, config, data));
-  return PredictAll(model, options.batch_size.value_or(config.train.micro_batch_size), progress,
-                    sink);
+  return PredictAll(model, typed, options.batch_size.value_or(config.train.micro_batch_size),
+                    progress, sink);
 }
 
 }  // namespace

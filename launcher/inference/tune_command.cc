@@ -2,8 +2,10 @@
 // on this machine's GPU.
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -49,6 +51,12 @@ absl::Status Tune(const TuneOptions& options) {
   const std::string path = options.table.empty()
                                ? absl::StrCat(options.run_dir, "/gemm_algorithm_cache.txt")
                                : options.table;
+  std::error_code error;
+  if (options.table.empty() && !std::filesystem::exists(path, error)) {
+    return FailedPrecondition("'", path,
+                              "' does not exist: a run writes it when it starts on a GPU, and this "
+                              "one has not; train it there first (train.device = \"cuda\")");
+  }
   const auto begin = [&path] {
     absl::PrintF(
         "measuring the matrix products in '%s'; resuming with another algorithm cache is not "

@@ -241,7 +241,8 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
   const absl::Status is_run = CheckIsRun(run_dir_);
   std::error_code error;
   // A job that waits for its first start has a batch script and no configuration yet.
-  if (!is_run.ok() && !std::filesystem::is_directory(run_dir_ + "/slurm", error)) return is_run;
+  if (!is_run.ok() && !std::filesystem::exists(run_dir_ + "/slurm/train.sbatch", error))
+    return is_run;
   if (is_run.ok()) {
     ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(paths.config, {}));
     facts.steps = config.train.steps;

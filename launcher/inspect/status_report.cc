@@ -12,7 +12,9 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
+#include "launcher/process/child_process.h"
 #include "launcher/process/counted.h"
+#include "launcher/process/shell_words.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -186,7 +188,7 @@ void AddState(const StatusFacts& facts, Screen& screen) {
   screen.Add("state", state);
   if (!facts.error.empty()) screen.Add("error", facts.error);
   if (facts.state == "stopped" && !facts.is_under_slurm)
-    screen.Add("resume", absl::StrCat("anyorder launch ", facts.run_dir));
+    screen.Add("resume", absl::StrCat(FrontCommand(), " launch ", ShellQuote(facts.run_dir)));
   if (!facts.owner.empty()) screen.Add("owner", facts.owner);
   if (facts.silence && facts.per_step &&
       *facts.silence > std::max(kSilent, kSilentSteps * *facts.per_step)) {

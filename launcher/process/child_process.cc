@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -22,6 +24,7 @@
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
+#include "launcher/process/shell_words.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -159,17 +162,32 @@ absl::StatusOr<CapturedOutput> RunCaptured(const std::vector<std::string>& argum
   return output;
 }
 
-bool HasProgram(const std::string& name) {
+namespace {
+
+// "" if PATH holds none.
+std::string FindProgram(const std::string& name) {
   const char* path = ::getenv("PATH");
-  if (path == nullptr) return false;
+  if (path == nullptr) return "";
   for (const absl::string_view directory : absl::StrSplit(path, ":")) {
     const std::string file = absl::StrCat(directory.empty() ? "." : directory, "/", name);
     struct stat info {};
     if (::stat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
         ::access(file.c_str(), X_OK) == 0)
-      return true;
+      return file;
   }
-  return false;
+  return "";
+}
+
+}  // namespace
+
+bool HasProgram(const std::string& name) { return !FindProgram(name).empty(); }
+
+std::string FrontCommand() {
+  const std::string name = "anyorder", own = ProgramDirectory() + "/" + name;
+  std::error_code error;
+  const std::string found = FindProgram(name);
+  const bool is_found = !found.empty() && std::filesystem::equivalent(found, own, error);
+  return is_found ? name : ShellQuote(own);
 }
 
 }  // namespace anyorder::launcher

@@ -60,4 +60,8 @@ absl::StatusOr<CapturedOutput> RunCaptured(const std::vector<std::string>& argum
 // Whether PATH holds a program of this name.
 bool HasProgram(const std::string& name);
 
+// How the user calls `anyorder` again: by its name where PATH leads to this very program, otherwise
+// by its whole path, quoted for a shell.
+std::string FrontCommand();
+
 }  // namespace anyorder::launcher

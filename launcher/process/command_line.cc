@@ -17,6 +17,7 @@
 
 #include "core/base/fields.h"
 #include "core/train/run/config_keys.h"
+#include "launcher/process/child_process.h"
 #include "launcher/process/display_width.h"
 
 namespace anyorder::launcher {
@@ -151,6 +152,7 @@ std::string OptionKnownElsewhere(const CLI::App& command, absl::string_view name
        "--input -' with the text on standard input, or '--input FILE",
        {"--prompt", "--prompts", "--text"}},
       {"--data", "--data", {"--shards", "--dataset", "--examples", "--input"}},
+      {"--set", "--set data.shards=DIR", {"--data", "--shards", "--dataset", "--input"}},
       {"--output", "--output", {"--out", "--output-dir", "--output_dir", "--save-dir"}},
       {"--ranks",
        "--ranks",
@@ -182,9 +184,33 @@ bool IsSetting(const CLI::App& command, const std::string& word) {
 }
 
 std::string UnknownArgument(const CLI::App& command, const std::string& word) {
-  return absl::StrCat(
-      "unknown argument '", word, "'",
-      IsSetting(command, word) ? "; write --set before every section.key=value" : "");
+  const char* advice = "";
+  if (IsSetting(command, word)) {
+    // `--set key = value` is three words.
+    advice = word.front() == '=' || word.back() == '='
+                 ? "; write --set section.key=value without spaces around ="
+                 : "; write --set before every section.key=value";
+  }
+  return absl::StrCat("unknown argument '", word, "'", advice);
+}
+
+// Of a word that no option takes, where the run directory is `run_dir` already.
+std::string WordTooMany(const CLI::App& command, const std::string& word,
+                        const std::string& run_dir) {
+  struct Meant {
+    const char* option;
+    const char* advice;
+  };
+  constexpr Meant kMeant[] = {{"--text", "; a text is given by --text"},
+                              {"--input", "; what to read is named by --input"},
+                              {"--output", "; what to write is named by --output"},
+                              {"--set", "; a setting is written --set section.key=value"}};
+  const char* advice = "";
+  for (const Meant& meant : kMeant)
+    if (*advice == '\0' && command.get_option_no_throw(meant.option) != nullptr)
+      advice = meant.advice;
+  return absl::StrCat("'", word, "' is one word too many: the run directory is '", run_dir,
+                      "' already", advice);
 }
 
 // CLI11 looks for what is missing before what is too much, so that `launch --rnu-dir x` would be
@@ -204,6 +230,11 @@ std::string PlainFault(const CLI::ParseError& error) {
                ? absl::StrCat(option, " needs a value")
                : absl::StrCat(option, " is given twice; give it once");
   }
+  // A sentence of its own, which is not about that option's value.
+  if (constexpr absl::string_view kOption = "--run-dir: ";
+      absl::StartsWith(text, absl::StrCat(kOption, "unknown argument")) ||
+      absl::StrContains(text, "is one word too many"))
+    return std::string(absl::StripPrefix(text, kOption));
   if (error.get_name() == "ConversionError")
     return absl::StrReplaceAll(text, {{"Could not convert: ", ""}, {" = ", " cannot be "}});
   return text;
@@ -244,14 +275,33 @@ std::string WhyNoAccess(const fs::path& path, const char* verb, int mode) {
   return WhyNot(path, verb, std::error_code(errno, std::generic_category()));
 }
 
+// The configuration that somebody means who writes xlnet-tiny, or configs/xlnet-tiny.toml in
+// another directory; "" if there is none. A clone, a bundle and an installed tree have them in
+// different places.
+std::string ConfigMeantBy(const fs::path& path) {
+  const fs::path programs = ProgramDirectory();
+  fs::path name = path.filename();
+  name.replace_extension(".toml");
+  for (const fs::path& place : {path.parent_path(), fs::path("configs"), programs / "../../configs",
+                                programs / "../configs", programs / "../share/anyorder/configs"}) {
+    std::error_code error;
+    if (fs::is_regular_file(place / name, error)) return (place / name).lexically_normal().string();
+  }
+  return "";
+}
+
 // "" if `path` can be opened for reading; otherwise what is wrong with it.
 std::string WhyUnreadable(const fs::path& path, PathUse use) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::not_found) return Quoted(path) + "does not exist";
+  if (status.type() == fs::file_type::not_found) {
+    const std::string meant = use == PathUse::kReadConfig ? ConfigMeantBy(path) : "";
+    return Quoted(path) + "does not exist" +
+           (meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"));
+  }
   if (error) return WhyNot(path, "read", error);
   const bool is_directory = fs::is_directory(status);
-  if (is_directory && use == PathUse::kReadFile)
+  if (is_directory && (use == PathUse::kReadFile || use == PathUse::kReadConfig))
     return Quoted(path) + "is a directory, but must be a file";
   if (!is_directory && use == PathUse::kReadDirectory) return Quoted(path) + "is not a directory";
   return WhyNoAccess(path, "read", is_directory ? R_OK | X_OK : R_OK);
@@ -448,7 +498,7 @@ CLI::Option* AddRunDir(CLI::App* command, std::string& run_dir, const std::strin
       return WhyUnusable(ExistingPart(text), X_OK);
     for (const std::string& word : {text, *first})
       if (IsSetting(*command, word)) return UnknownArgument(*command, word);
-    return absl::StrCat("'", *first, "' and '", text, "' are two run directories; give one");
+    return WordTooMany(*command, text, *first);
   };
   return AddPath(command, "--run-dir,run-dir", run_dir, help + kPlainToo)
       ->check(CLI::Validator(check, ""))

@@ -48,6 +48,7 @@ CLI::Validator IsOneOf(const std::vector<std::string>& values);
 // fails is found later.
 enum class PathUse {
   kReadFile,       // a file or pipe that is there and can be read
+  kReadConfig,     // such a configuration; its fault names the one that is meant
   kReadDirectory,  // or such a directory
   kRead,           // either
   kWriteFile,      // the directory that it is in is there and can be written to

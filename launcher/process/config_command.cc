@@ -82,7 +82,7 @@ Subcommand DeclareConfig(CLI::App& front) {
   CLI::Option* check =
       AddPath(command, "--check", line->check,
               "check a configuration file: silent with status 0, or its errors with status 64",
-              PathUse::kReadFile)
+              PathUse::kReadConfig)
           ->excludes(explain);
   AddSettings(command, line->overrides, "--check: override a configuration key")->needs(check);
   return {command, [line] { return Report(RunConfigCommand(*line)); }};

@@ -382,7 +382,7 @@ std::string ThisCommand() {
 
 void DeclareRun(CLI::App* command, SubmitOptions* options) {
   AddPath(command, "--config", options->config, "TOML file (default: the run's frozen one)",
-          PathUse::kReadFile);
+          PathUse::kReadConfig);
   // Further arguments are sbatch's.
   AddRunDir(command, options->run_dir, "run directory, on a file system that all nodes share")
       ->check(IsUsable(PathUse::kMakeDirectory))

@@ -304,9 +304,16 @@ void TellHowToResume(const LaunchOptions& options) {
   if (options.backend == "slurm" || !std::filesystem::exists(RunDirectory(run_dir).config, ignored))
     return;
   Log(absl::StrCat(
-      "stopped; to resume: ", ShellQuote(ProgramDirectory() + "/anyorder"), " launch ",
-      ShellQuote(run_dir),
+      "stopped; to resume: ", FrontCommand(), " launch ", ShellQuote(run_dir),
       options.hosts.empty() ? "" : absl::StrCat(" --hosts ", ShellQuote(options.hosts))));
+}
+
+// What a new user does next.
+void TellOfEnd(const LaunchOptions& options) {
+  const std::string run_dir = ShellQuote(options.run_dir);
+  Log(absl::StrCat("finished; curves as a page: ", FrontCommand(), " report ", run_dir,
+                   "; weights for PyTorch: ", FrontCommand(), " export ", run_dir,
+                   " --format safetensors --output DIR"));
 }
 
 int RunLaunch(LaunchOptions options) {
@@ -319,6 +326,7 @@ int RunLaunch(LaunchOptions options) {
   const UnblockedStderr unblocked;
   const absl::StatusOr<int> exit_status = Launch(options);
   if (exit_status.ok() && *exit_status == kExitRequeue) TellHowToResume(options);
+  if (exit_status.ok() && *exit_status == kExitDone) TellOfEnd(options);
   return exit_status.ok() ? *exit_status : Report(exit_status.status());
 }
 
@@ -332,7 +340,7 @@ Subcommand DeclareLaunch(CLI::App& front) {
        "data.shards=shards",
        "anyorder launch runs/a        # resume the run"});
   AddPath(command, "--config", options->config, "TOML file (default: the run's frozen one)",
-          PathUse::kReadFile);
+          PathUse::kReadConfig);
   AddRunDir(command, options->run_dir, "directory that everything of the run is written to")
       ->check(IsUsable(PathUse::kMakeDirectory));
   AddChoice(command, "--backend", options->backend, {"local", "slurm"},
@@ -340,7 +348,8 @@ Subcommand DeclareLaunch(CLI::App& front) {
   CLI::Option* ranks =
       AddCount(command, "--ranks", options->ranks,
                "number of MPI ranks (default: all slots of --hosts; without it those of the last "
-               "start, or 1)");
+               "start, or 1)",
+               1, int64_t{1} << 20);
   command
       ->add_option("--hosts", options->hosts,
                    "hosts and ranks, a:2,b:2, or an mpirun hostfile; run directory and programs "

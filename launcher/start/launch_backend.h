@@ -92,7 +92,8 @@ std::vector<std::string> RankCommand(const AttemptOptions& options);
 std::vector<std::string> ServiceCommand(const AttemptOptions& options);
 
 // By mpirun on this machine.
-std::unique_ptr<LaunchBackend> MakeLocalBackend(const std::string& run_dir, int64_t ranks);
+absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLocalBackend(const std::string& run_dir,
+                                                                int64_t ranks);
 
 // The exit status of the ranks, when they are gone and the service has finished what they had
 // staged. If the service dies, the ranks are ended (137). 75 without any rank if a stop was asked

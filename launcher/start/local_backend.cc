@@ -39,17 +39,17 @@ class LocalProcess final : public ProcessGroup {
 
 class LocalBackend final : public LaunchBackend {
  public:
-  LocalBackend(std::string run_dir, int64_t ranks) : run_dir_(std::move(run_dir)), ranks_(ranks) {}
+  LocalBackend(std::string run_dir, int64_t ranks, std::string temporary)
+      : run_dir_(std::move(run_dir)), ranks_(ranks), temporary_(std::move(temporary)) {}
 
   absl::StatusOr<Place> Prepare() override {
     std::error_code error;
     const std::string root = fs::canonical(run_dir_, error).string();
     if (error) return ErrnoStatus("resolve", run_dir_, error.value());
-    const std::string temporary = fs::temp_directory_path(error).string();
-    if (error) return ErrnoStatus("find", "the temporary directory (TMPDIR)", error.value());
+
     // The launcher's lease says that nobody else uses what an earlier start left there.
     ANYORDER_RETURN_IF_ERROR(RemoveScratch(root, HostName()));
-    ANYORDER_ASSIGN_OR_RETURN(scratch_, MakeScratch(root, HostName(), temporary));
+    ANYORDER_ASSIGN_OR_RETURN(scratch_, MakeScratch(root, HostName(), temporary_));
     ANYORDER_RETURN_IF_ERROR(CheckRoom(scratch_, ranks_));
     Place place;
     place.ranks = ranks_;
@@ -102,6 +102,7 @@ class LocalBackend final : public LaunchBackend {
  private:
   const std::string run_dir_;
   const int64_t ranks_;
+  const std::string temporary_;
   NodeScratch scratch_;  // of mpirun and its ranks
 };
 
@@ -142,8 +143,15 @@ std::vector<std::string> ServiceCommand(const AttemptOptions& options) {
   return command;
 }
 
-std::unique_ptr<LaunchBackend> MakeLocalBackend(const std::string& run_dir, int64_t ranks) {
-  return std::make_unique<LocalBackend>(run_dir, ranks);
+absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLocalBackend(const std::string& run_dir,
+                                                                int64_t ranks) {
+  std::error_code error;
+  const fs::path temporary = fs::temp_directory_path(error);
+  if (!error) return std::make_unique<LocalBackend>(run_dir, ranks, temporary.string());
+  const char* const variable = ::getenv("TMPDIR");
+  return InvalidArgument("the directory for temporary files, '",
+                         variable == nullptr ? "/tmp" : variable, "', cannot be used (",
+                         error.message(), "); set TMPDIR to one that is there");
 }
 
 }  // namespace anyorder::launcher

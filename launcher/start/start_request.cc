@@ -141,6 +141,24 @@ absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started
   return absl::OkStatus();
 }
 
+// Of a run whose config.toml is gone: whether `config` goes on with what its newest checkpoint was
+// saved by. The ranks would say so too late: the new file is written by then.
+absl::Status CheckFitsCheckpoint(const RunDirectory& paths, RunConfig config,
+                                 const data::DatasetIndex& dataset) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> checkpoints,
+                            ckpt::ListCheckpoints(paths.root));
+  const auto newest =
+      std::find_if(checkpoints.begin(), checkpoints.end(),
+                   [](const ckpt::CheckpointInfo& checkpoint) { return checkpoint.opens; });
+  if (newest == checkpoints.end()) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                            ckpt::Checkpoint::Open(newest->directory));
+  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(paths.root, config, &saved));
+  return Annotate(CheckMetadata(saved, config, dataset),
+                  absl::StrCat("'", paths.config, "' is missing, and '", newest->directory, "'"));
+}
+
 // Whether the objective can learn from this dataset: labelled examples of its task, or text.
 absl::Status CheckKindOfData(const RunConfig& config, const data::Dataset& dataset) {
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
@@ -271,7 +289,10 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
     ANYORDER_RETURN_IF_ERROR(
         SettleWarmStart(paths, has_config ? &started : nullptr, *dataset, config));
   }
-  if (!has_config) return config;
+  if (!has_config) {
+    if (dataset) ANYORDER_RETURN_IF_ERROR(CheckFitsCheckpoint(paths, config, *dataset));
+    return config;
+  }
   ANYORDER_ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
   if (!progress.is_settled() && ImportedRun(request.run_dir).exists()) {
     if (dataset)

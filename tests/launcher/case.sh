@@ -124,7 +124,10 @@ stopped)
   expect_text '"event":"stop".*"exit_status":75' $name/run/ledger.jsonl
   expect_text '"event":"exit".*"exit_status":75,"detail":"signal SIGTERM"' $name/run/ledger.jsonl
   expect_text "stopped; to resume: $anyorder launch .*$name/run$" $name/log
+  "$anyorder" status $name/run >$name/status 2>&1; expect_text "^resume *$anyorder launch $name/run$" $name/status
   launch "$work/$name/run" --ranks 2 >>$name/log 2>&1; expect_status $? 0 "going on"
+  expect_text "dataset: '$work/shards', [0-9]* tokens, vocabulary [0-9]*" $name/log
+  expect_text "finished; curves as a page: $anyorder report .*$name/run; weights for PyTorch: " $name/log
   expect_nothing_redone $name/run
   expect_same_run $name/run ;;
 
@@ -238,6 +241,11 @@ refused)
   cp $name/run/config.toml $name/frozen
   expect_refused 65 "trained on dataset" launch "$name/run" --set data.shards="$work/other-shards"
   cmp $name/frozen $name/run/config.toml || fail "a refused launch changed config.toml"
+  # Of a run whose configuration is gone the checkpoints say what it is.
+  rm $name/run/config.toml
+  expect_refused_in_a_line 65 "config.toml' is missing, and .*step-.*model.ffn_dim" launch "$name/run" --set model.ffn_dim=96
+  [ ! -e $name/run/config.toml ] || fail "a refused launch wrote config.toml"
+  cp $name/frozen $name/run/config.toml
   # A part of a dataset that is not there is bad data, not the machine's fault; no rank is started
   # for it.
   cp -r shards $name/part && rm $name/part/lanes.h5
@@ -261,6 +269,8 @@ refused)
     launch "$name/new" --set data.shards=nowhere
   CUDA_VISIBLE_DEVICES="" expect_refused_in_a_line 64 'use train.device = "cpu"' \
     launch "$name/new" --set train.device=cuda
+  TMPDIR=$work/$name/nowhere expect_refused_in_a_line 64 "'.*nowhere', cannot be used .*set TMPDIR" launch "$name/new"
+  expect_refused 64 "ranks: must be a whole number from 1 to" launch "$name/new" --ranks 0
   expect_refused 64 "use --ranks-per-node" launch "$name/new" --backend slurm --ranks 2
   expect_refused 64 "no srun in PATH" \
     env SLURM_JOB_ID=1 SLURM_TASKS_PER_NODE=1 PATH=$work/$name/bare "$anyorder" launch --backend slurm \
@@ -309,6 +319,7 @@ failed_start)
   too_many 65 "data.shards: dataset of [0-9]* tokens is too short for 2048 lanes of .*, or set train.global_batch_size = [0-9]*$" --set train.global_batch_size=2048
   read -ra advice <<<"$(sed 's/.*, or set \(.*\) = \([0-9]*\)$/--set \1=\2/' $name/err)"
   launch "$name/advised" "${advice[@]}" --set train.steps=1 >$name/log 2>&1; expect_status $? 0 "the batch that was recommended: ${advice[*]}"
+  expect_text "warning: optimizer.warmup_steps is 2 of 1 steps" $name/log
   too_many 74 "needs at least .* of memory (weights and optimizer .*no batch size is small enough" --set model.model_dim=1048576
   too_many 74 "checkpoints that are kept at once need" --set checkpoint.keep_last=1000000000000 --set checkpoint.every=1 --set train.steps=1000000000000
   too_many 64 "model.num_layers is 1000000000000 but must be" --set model.num_layers=1000000000000

@@ -77,7 +77,13 @@ config)
     "$anyorder" config --check "$name/bad.toml"
   expect_text "bad.toml:3: train.steps is 0.5 but must be a whole number" "$name/err"
   expect_refused 64 "train.steps is 0 but must be at least 1" \
-    "$anyorder" config --check "$name/defaults.toml" --set train.steps=0 ;;
+    "$anyorder" config --check "$name/defaults.toml" --set train.steps=0
+  expect_refused 64 "unknown key 'data.vocab_size'; .*prep --vocab-size N" \
+    "$anyorder" config --check "$name/defaults.toml" --set data.vocab_size=9
+  printf '[train]\nsteps = = 4\n' >"$name/bad.toml"
+  expect_refused 64 "bad.toml:2: 'steps = = 4' is not TOML (" "$anyorder" config --check "$name/bad.toml"
+  mkdir "$name/configs" && touch "$name/configs/any-tiny.toml" && cd "$name"
+  expect_refused 64 "'any-tiny' does not exist; did you mean 'configs/any-tiny.toml'?" "$anyorder" config --check any-tiny ;;
 
 bash)
   "$anyorder" completion bash >"$name/anyorder.bash" || fail "completion bash"

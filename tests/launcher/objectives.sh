@@ -242,11 +242,11 @@ wrong_kind() {
   local other=$work/generation says="has labelled examples of generation, but .* learns from plain text; set objective.name to unilm_seq2seq"
   [[ $2 != *examples* && $2 != */generation* ]] || other=$work/prose says="is plain text, but .* learns from labelled examples; make"
   compose "$1" "$other" train.steps=2
-  expect_refused_in_a_line 64 "data.shards '$other': the dataset $says" "${command[@]}" --run-dir "$name/wrong" --ranks 1
+  expect_refused_in_a_line 65 "data.shards '$other': the dataset $says" "${command[@]}" --run-dir "$name/wrong" --ranks 1
   [ ! -e "$name/wrong/checkpoints" ] || fail "a run directory was made"
-  expect_refused_in_a_line 64 "'$other': the dataset $says" "$anyorder" eval --run-dir "$name/run" --data "$other"
+  expect_refused_in_a_line 65 "'$other': the dataset $says" "$anyorder" eval --run-dir "$name/run" --data "$other"
   compose "$1" "$shards" train.steps=2 eval.every=1 "eval.shards=$other"
-  expect_refused_in_a_line 64 "eval.shards: the dataset $says" "${command[@]}" --run-dir "$name/wrong" --ranks 1
+  expect_refused_in_a_line 65 "eval.shards: the dataset $says" "${command[@]}" --run-dir "$name/wrong" --ranks 1
 }
 
 # learned HELD_OUT: $name/eval, of all of it, says so.
@@ -331,6 +331,7 @@ predicted() {
   data_of gpt_classifier "$work/prose" "$work/prose-held-out"
   compose gpt_classifier "$shards" train.steps=60 checkpoint.every=0 optimizer.learning_rate=3e-3
   succeeds "${command[@]}" --run-dir "$name/run" --ranks 1
+  expect_text "warning: train.init_from is not set: the classifier begins with random weights" "$name/log"
   sed 's/, "label": "[a-z]*"//' "$name/held-out.jsonl" >"$name/unlabelled.jsonl"
   ! grep -q label "$name/unlabelled.jsonl" || fail "the examples have labels"
   succeeds predict --data "$name/unlabelled.jsonl" --output "$name/predictions.jsonl"
@@ -360,9 +361,9 @@ right = sum(a["label"] == label for a, label in zip(plain, truth))
 assert right > 90 and right == round(100 * json.load(open(f"{folder}/eval"))["task"]["accuracy"]), right
 PYTHON
   predict --text "north south east" >"$name/log" 2>&1 || fail "--text: exit status $?"
-  [ "$(head -n 1 "$name/log")" = "label: compass" ] && [ "$(wc -l <"$name/log")" -eq 4 ] || fail "another table: $(cat "$name/log")"
+  [ "$(head -n 2 "$name/log" | tr '\n' ' ')" = "text: north south east label: compass " ] && [ "$(wc -l <"$name/log")" -eq 5 ] || fail "another table: $(cat "$name/log")"
   printf 'red blue\none four two\n' | predict --text - >"$name/log" 2>&1 || fail "--text -: exit status $?"
-  [ "$(grep ^label "$name/log" | tr '\n' ' ')" = "label: colour label: number " ] || fail "other labels: $(cat "$name/log")"
+  [ "$(grep -E '^(text|label)' "$name/log" | tr '\n' ' ')" = "text: red blue label: colour text: one four two label: number " ] || fail "other labels: $(cat "$name/log")"
   # Refused, and nothing is left behind.
   cp "$name/predictions.jsonl" "$name/before"
   expect_refused_in_a_line 64 "exists and is not overwritten" predict --data "$name/unlabelled.jsonl" --output "$name/predictions.jsonl"

@@ -33,6 +33,9 @@ exported)
   expect_text "exported step $older to" $name/out
   [ "$(wc -l <$name/err)" -eq 1 ] || fail "not one line of warning: $(cat $name/err)"
   expect_text "step $steps is damaged" $name/err
+  # Its dataset is the user's to find again.
+  sed -i "s|^shards = .*|shards = \"$work/$name/gone\"|" $name/damaged/config.toml
+  expect_refused 65 "data.shards.*gone.*put the dataset back.*--format safetensors" "$anyorder" export $name/damaged --output $name/hf300
   launch "$name/run" --set model.head_dim=8 --set train.steps=2 >>$name/log 2>&1; expect_status $? 0 "a model of another form"
   expect_refused 65 "head_dim" "$anyorder" export --run-dir $name/run --output $name/hf2
   # Its weights leave as named tensors, and both kinds of export say what they are.
@@ -114,6 +117,7 @@ eval_refused)
   }
   refuse 64 "is not a run directory" "$here"
   refuse 64 "give --data" reference
+  expect_refused_in_a_line 65 "gemm_algorithm_cache.txt' does not exist: a run writes it when it starts on a GPU" "$anyorder" tune reference
   refuse 64 "the run was trained with permutation_lm" reference --data other-shards --objective llada
   refuse 64 "nowhere" reference --data nowhere
   refuse 64 "step-000000007" reference --data other-shards --step 7

@@ -58,7 +58,7 @@ struct SourceTargetText {
 // REQUIRES slots >= 5.
 SourceTargetText LayOutSourceTarget(const TextSample& sample, int64_t slots);
 
-// InvalidArgument unless `task` is generation, which alone has a source and a target.
+// FailedPrecondition unless `task` is generation, which alone has a source and a target.
 absl::Status CheckGenerates(const std::string& objective, ExampleTask task);
 
 }  // namespace anyorder

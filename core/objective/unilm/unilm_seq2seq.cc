@@ -123,7 +123,7 @@ SourceTargetText LayOutSourceTarget(const TextSample& sample, int64_t slots) {
 
 absl::Status CheckGenerates(const std::string& objective, ExampleTask task) {
   if (task == ExampleTask::kGeneration) return absl::OkStatus();
-  return InvalidArgument(
+  return FailedPrecondition(
       "the dataset has examples of ", ExampleTaskName(task), ", but ", objective,
       " generates text: prepare examples with source and target with `anyorder prep "
       "--examples`");

@@ -25,17 +25,16 @@ absl::Status CheckTaskData(const RunConfig& config, const Objective& objective,
   const data::StoredExamples* examples = dataset.examples();
   const bool wants_examples = objective.sample_kind() == SampleKind::kExamples;
   if (wants_examples && examples == nullptr) {
-    return InvalidArgument("the dataset is plain text, but ", objective.name(),
-                           " learns from labelled examples; make a dataset of them with `anyorder "
-                           "prep --examples FILE`");
+    return Refuse(
+        absl::StrCat("is plain text, but ", objective.name(), " learns from labelled examples"),
+        "make a dataset of them with `anyorder prep --examples FILE`");
   }
   if (examples == nullptr) return absl::OkStatus();
   if (!wants_examples) {
-    return InvalidArgument("the dataset has labelled examples of ",
-                           ExampleTaskName(examples->task()), ", but ", objective.name(),
-                           " learns from plain text; set objective.name to ",
-                           ObjectivesFor(examples->task()),
-                           ", or make a dataset of text with `anyorder prep --input FILE`");
+    return Refuse(absl::StrCat("has labelled examples of ", ExampleTaskName(examples->task()),
+                               ", but ", objective.name(), " learns from plain text"),
+                  absl::StrCat("set objective.name to ", ObjectivesFor(examples->task()),
+                               ", or make a dataset of text with `anyorder prep --input FILE`"));
   }
   ANYORDER_RETURN_IF_ERROR(objective.CheckTask(examples->task()));
   const TaskConfig& task = config.model.task;

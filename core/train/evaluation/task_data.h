@@ -15,10 +15,10 @@ namespace anyorder {
 enum class TaskLabels { kRequired, kMayLack };
 
 // Whether `objective`, the one of `config`, can learn from the dataset or be measured on it.
-// InvalidArgument for labelled examples where it learns from plain text, for plain text where it
-// learns from examples, and for examples that are none for it. Of an objective with a task head
-// also FailedPrecondition: for another task or more classes or choices than [objective] says, or,
-// with kRequired, for an example that has no label.
+// FailedPrecondition for labelled examples where it learns from plain text, for plain text where it
+// learns from examples, and for examples that are none for it; of an objective with a task head
+// also for another task or more classes or choices than [objective] says, or, with kRequired, for
+// an example that has no label.
 absl::Status CheckTaskData(const RunConfig& config, const Objective& objective,
                            const data::Dataset& dataset, TaskLabels labels);
 

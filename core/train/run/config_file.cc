@@ -60,12 +60,24 @@ std::string Describe(const toml::node& node) {
   return text.str();
 }
 
-// For a value that is a word, or a path, without quotes.
-std::string QuotesHint(absl::string_view text, int64_t line) {
+// What the parser met, without its "Error while parsing value: ".
+std::string ParserWords(const toml::parse_error& error) {
+  const std::string_view words = error.description();
+  const size_t colon = words.find(": ");
+  return std::string(words.substr(colon == std::string_view::npos ? 0 : colon + 2));
+}
+
+// From 1; "" behind the end.
+absl::string_view LineOf(absl::string_view text, int64_t number) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  if (line < 1 || line > static_cast<int64_t>(lines.size())) return "";
+  const bool is_there = number >= 1 && number <= static_cast<int64_t>(lines.size());
+  return is_there ? absl::StripAsciiWhitespace(lines[static_cast<size_t>(number - 1)]) : "";
+}
+
+// For a value that is a word, or a path, without quotes.
+std::string QuotesHint(absl::string_view line) {
   const std::pair<absl::string_view, absl::string_view> sides =
-      absl::StrSplit(lines[static_cast<size_t>(line - 1)], absl::MaxSplits('=', 1));
+      absl::StrSplit(line, absl::MaxSplits('=', 1));
   const absl::string_view value =
       absl::StripAsciiWhitespace(sides.second.substr(0, sides.second.find('#')));
   const bool is_word = !value.empty() && (absl::ascii_isalpha(value[0]) || value[0] == '/' ||
@@ -160,10 +172,10 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
   const toml::parse_result parsed = toml::parse(std::string_view(text.data(), text.size()));
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
-    const std::string_view what = error.description();
-    const auto line = static_cast<int64_t>(error.source().begin.line);
-    return InvalidArgument(path, ":", line, ": ", absl::string_view(what.data(), what.size()),
-                           QuotesHint(text, line));
+    const auto number = static_cast<int64_t>(error.source().begin.line);
+    const absl::string_view line = LineOf(text, number);
+    return InvalidArgument(path, ":", number, ": '", line, "' is not TOML (", ParserWords(error),
+                           ")", QuotesHint(line));
   }
   RunConfig config = base;
   FaultList faults;

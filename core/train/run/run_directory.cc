@@ -12,6 +12,7 @@
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
+#include "data/dataset/shard_format.h"
 
 namespace anyorder {
 
@@ -20,6 +21,10 @@ absl::Status CheckIsRun(absl::string_view directory) {
   std::error_code error;
   if (std::filesystem::is_regular_file(RunDirectory(directory).config, error))
     return absl::OkStatus();
+  if (std::filesystem::exists(absl::StrCat(directory, "/", data::kIndexFile), error)) {
+    return InvalidArgument("'", directory,
+                           "' is a dataset, not a run directory; `anyorder inspect` describes it");
+  }
   const bool exists = std::filesystem::exists(std::string(directory), error);
   return InvalidArgument("'", directory, "' is not a run directory: it ",
                          exists ? "has no config.toml" : "does not exist",

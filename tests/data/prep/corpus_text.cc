@@ -223,8 +223,8 @@ ProgramResult RunPrepProgram(const std::vector<std::string>& arguments,
   return result;
 }
 
-int StartPrepProgram(const std::vector<std::string>& arguments) {
-  return Start(arguments, "/dev/null", "/dev/null", {});
+int StartPrepProgram(const std::vector<std::string>& arguments, const std::string& error_path) {
+  return Start(arguments, "/dev/null", error_path, {});
 }
 
 std::vector<std::pair<std::string, std::string>> ReadTree(const std::string& directory) {

@@ -76,8 +76,9 @@ ProgramResult RunPrepProgram(const std::vector<std::string>& arguments,
 // It ended with `status` and one line on standard error that holds `message`.
 void ExpectRefusal(const ProgramResult& result, int status, const std::string& message);
 
-// Starts it and returns its process id; output goes nowhere.
-int StartPrepProgram(const std::vector<std::string>& arguments);
+// Starts it and returns its process id; output goes nowhere, errors to the file `error_path`.
+int StartPrepProgram(const std::vector<std::string>& arguments,
+                     const std::string& error_path = "/dev/null");
 
 // The name and content of every file under `directory`, hidden ones included.
 std::vector<std::pair<std::string, std::string>> ReadTree(const std::string& directory);

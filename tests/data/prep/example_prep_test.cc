@@ -127,12 +127,16 @@ TEST_F(ExamplePrepTest, HeldOutLabelsHaveTheNumbersOfTheTrainingData) {
 TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
   const std::string good = "{\"text\":\"x\",\"label\":\"a\"}\n";
   ExpectRefused("a.jsonl", good + "{\"text\":\"x\"", 65, "a.jsonl:2: not valid JSON");
-  ExpectRefused("a.jsonl", good + "[1]", 65, "a.jsonl:2: not a JSON object");
+  ExpectRefused("a.jsonl", good + "[1]", 65,
+                "a.jsonl:2: not a JSON object; write one example per line. A JSON array is turned "
+                "into lines");
   ExpectRefused("a.jsonl", "{\"body\":\"x\"}", 65, "a.jsonl:1: the object has none of the fields");
   ExpectRefused("a.jsonl", "{\"text\":7}", 65, "the field 'text' is not a string");
   ExpectRefused("a.jsonl", "{\"text\":\" \\n\"}", 65, "the field 'text' holds no text");
   ExpectRefused("a.jsonl", "{\"text\":\"a\\u0000b\"}", 65, "the field 'text' holds NUL");
-  ExpectRefused("a.jsonl", "{\"text\":\"\xFF\"}", 65, "a.jsonl:1: invalid UTF-8");
+  ExpectRefused("a.jsonl", "{\"text\":\"\xFF\"}", 65,
+                "a.jsonl:1: invalid UTF-8 or NUL in the line; repair the file or pass "
+                "--invalid-utf8 replace. Text in Latin-1 is turned into UTF-8 by: iconv");
   ExpectRefused("a.jsonl", "{\"text\":\"" + std::string(70000, 'x') + "\"}", 65, "65536");
   ExpectRefused("a.jsonl", "{\"premise\":\"x\"}", 65, "no field 'hypothesis'");
   ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":1.5}", 65, "the field 'label' is not");
@@ -147,7 +151,7 @@ TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
                 65, "'label' is array, not the number of a choice, 0 to 1");
   ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":" + nest + "}", 65, "'label' is not");
   ExpectRefused("a.jsonl", good + kEntailment, 65, "a.jsonl:2: an example of entailment");
-  ExpectRefused("a.jsonl", good + good, 65, "1 different labels");
+  ExpectRefused("a.jsonl", good + good, 65, "a.jsonl' have one label only, '");
   ExpectRefused("a.jsonl", "\n \n", 65, "no example");
   ExpectRefused("a.txt", good, 64, "examples must be in files that end in .jsonl, .csv or .tsv");
   ExpectRefused("a.jsonl", good, 64, "--field body=x is not FIELD=NAME; the fields are ",
@@ -212,7 +216,7 @@ TEST_F(ExamplePrepTest, FieldsOfEveryTaskMayHaveOtherNames) {
   ExpectRefused("a.csv", "sentence,label\nx,1\n", 65, "it has label, sentence: say what is what");
   ExpectRefused("a.csv", "text,gold\nx,1\n", 65, "has no column 'golden'; it has text, gold",
                 {"--field", "label=golden"});
-  ExpectRefused("a.csv", "text,gold\nx,1\n", 65, "0 different labels");
+  ExpectRefused("a.csv", "text,gold\nx,1\n", 65, "a.csv' have no label, but");
   ExpectRefused("a.tsv", "text\tlabel\nx\t1\n\"y\" z\t0\n", 65,
                 "a.tsv:3: text follows a quoted cell");
 }

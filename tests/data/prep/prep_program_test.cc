@@ -1,5 +1,6 @@
 // The program anyorder-prep: bad input, exit statuses, kill -9 and resume, full disks.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -81,6 +84,9 @@ TEST_F(PrepProgramTest, BadInputEndsInOneLineAndADocumentedStatus) {
   ExpectRefused(folder_ + "/absent.txt", 64, "absent.txt' does not exist");
   fs::create_directory(folder_ + "/hollow");
   ExpectRefused(folder_ + "/hollow", 65, "holds no text");
+  Store("hollow/page.html", good);
+  ExpectRefused(folder_ + "/hollow", 65,
+                "; left out: '" + folder_ + "/hollow/page.html' (unknown ending)");
 }
 
 TEST_F(PrepProgramTest, TheFirstBadLineIsNamedWhateverTheWorkers) {
@@ -346,6 +352,39 @@ TEST_F(PrepCrashTest, KilledAtAnyPointTheSameCommandEndsInTheSameBytes) {
   }
   // The last points pass quickly; the early ones must have been hit for this test to mean anything.
   EXPECT_GE(killed, 4);
+}
+
+TEST_F(PrepCrashTest, AfterASignalItSaysHowToGoOn) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    fs::remove_all(output_);
+    // A pipe that is full holds the program where it next says something.
+    const std::string errors = absl::StrCat(folder_, "/errors-", signal);
+    ASSERT_EQ(::mkfifo(errors.c_str(), 0600), 0);
+    const int pipe = ::open(errors.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    ASSERT_GE(pipe, 0);
+    while (::write(pipe, "x", 1) == 1) continue;
+    std::vector<std::string> arguments = Train(input_, output_);
+    std::erase(arguments, "--quiet");
+    const int pid = StartPrepProgram(arguments, errors);
+    while (!fs::exists(output_ + "/.anyorder-prep/plan.json")) ::usleep(300);
+    ::kill(pid, signal);
+    int status = 0;
+    std::string said;
+    const auto drain = [pipe, &said] {
+      char bytes[4096];
+      for (ssize_t got; (got = ::read(pipe, bytes, sizeof bytes)) > 0;)
+        said.append(bytes, static_cast<size_t>(got));
+    };
+    for (; ::waitpid(pid, &status, WNOHANG) != pid; ::usleep(300)) drain();
+    drain();
+    ::close(pipe);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 75);
+    EXPECT_THAT(said, HasSubstr("anyorder-prep: stopped by a signal; the same command goes on with "
+                                "what is in '" +
+                                output_ + "/.anyorder-prep', or remove that\n"));
+    ExpectFinishes();
+  }
 }
 
 TEST_F(PrepCrashTest, FinishedUnitsAreReusedAndOtherWorkersMayFinish) {

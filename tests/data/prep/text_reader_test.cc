@@ -81,7 +81,10 @@ TEST(TextReaderTest, BadJsonLinesNameFileAndLine) {
   const std::pair<const char*, const char*> cases[] = {
       {"{\"txt\":\"a\"}", "in:2: byte 13: the object has no field 'text'"},
       {"{\"text\":5}", "the field 'text' is not a string"},
-      {"[1]", "not a JSON object"},
+      {"[1]",
+       "not a JSON object with a string field 'text'; write one a line. A JSON array is "
+       "turned into lines by: jq"},
+      {"[{\"text\":", "not valid JSON; repair the line or remove it. A JSON array is turned"},
       {"{\"text\":\"a\"", "not valid JSON"},
       {"{\"text\":\"\\ud800\"}", "not valid JSON"},
       {"{\"text\":\"a\\u0000b\"}", "NUL"},

@@ -239,6 +239,8 @@ TEST(Status, AJobThatWaitsForItsFirstStartHasNoRunYet) {
   std::filesystem::remove(run.path() + "/config.toml");
   EXPECT_TRUE(absl::IsInvalidArgument(StatusCollector(run.path()).Collect().status()));
   std::filesystem::create_directories(run.path() + "/slurm");
+  EXPECT_TRUE(absl::IsInvalidArgument(StatusCollector(run.path()).Collect().status()));
+  run.Append("slurm/train.sbatch", "");
   const auto facts = StatusCollector(run.path()).Collect();
   ASSERT_TRUE(facts.ok()) << facts.status();
   EXPECT_THAT(StatusScreen(*facts), HasSubstr("not started"));

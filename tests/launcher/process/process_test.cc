@@ -95,10 +95,23 @@ TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
       {{}, "a command is required: launch, status", "program"},
       {{"launch"}, "--run-dir is required", "program launch"},
       {{"launch", "x", "--run-dir", "y"},
-       "--run-dir: 'x' and 'y' are two run directories; give one",
+       "'y' is one word too many: the run directory is 'x' already",
        "program launch"},
-      {{"launch", "--run-dir", "x", "y"}, "'x' and 'y' are two run directories", "program launch"},
-      {{"launch", "x", "y"}, "'x' and 'y' are two run directories", "program launch"},
+      {{"launch", "--run-dir", "x", "y"},
+       "'y' is one word too many: the run directory is 'x' already",
+       "program launch"},
+      {{"launch", "x", "y"},
+       "'y' is one word too many: the run directory is 'x' already",
+       "program launch"},
+      {{"launch", "x", "--set", "a.b", "=", "2"},
+       "unknown argument '='; write --set section.key=value without spaces around =",
+       "program launch"},
+      {{"launch", "x", "--set", "a.b", "2"},
+       "'2' is one word too many: the run directory is 'x' already; a setting is written --set",
+       "program launch"},
+      {{"launch", "x", "--data", "y"},
+       "unknown option '--data'; did you mean '--set data.shards=DIR'?",
+       "program launch"},
       {{"launch", "x", "--lr", "1"},
        "unknown option '--lr'; did you mean '--set optimizer.learning_rate=VALUE'?",
        "program launch"},
@@ -149,6 +162,7 @@ TEST(CommandLineTest, PathsAreCheckedForTheirUse) {
   std::filesystem::create_directories(folder);
   const std::string file = folder + "/file";
   std::ofstream(file) << "x";
+  std::ofstream(folder + "/any.toml") << "x";
   struct Case {
     PathUse use;
     std::string path;
@@ -160,6 +174,9 @@ TEST(CommandLineTest, PathsAreCheckedForTheirUse) {
       {PathUse::kReadFile, folder, "is a directory, but must be a file"},
       {PathUse::kReadFile, folder + "/none", "does not exist"},
       {PathUse::kReadFile, file + "/x", "does not exist"},
+      {PathUse::kReadConfig, file, ""},
+      {PathUse::kReadConfig, folder, "is a directory, but must be a file"},
+      {PathUse::kReadConfig, folder + "/any", "/any' does not exist; did you mean '"},
       {PathUse::kReadFile, "-", "'-' does not exist"},
       {PathUse::kReadDirectory, folder, ""},
       {PathUse::kReadDirectory, file, "is not a directory"},

@@ -221,13 +221,13 @@ TEST(TaskDataTest, TextForExamplesAndExamplesForTextAreRefused) {
   };
   EXPECT_TRUE(check(Gpt()).ok());
   const absl::Status text = check(Classifier());
-  EXPECT_TRUE(absl::IsInvalidArgument(text));
+  EXPECT_TRUE(absl::IsFailedPrecondition(text));
   EXPECT_THAT(std::string(text.message()),
               HasSubstr("is plain text, but gpt_classifier learns from labelled examples; make a "
                         "dataset of them with `anyorder prep --examples FILE`"));
   data::TestExamples::Pairs(200).AddTo(folder);
   const absl::Status examples = check(Gpt());
-  EXPECT_TRUE(absl::IsInvalidArgument(examples));
+  EXPECT_TRUE(absl::IsFailedPrecondition(examples));
   EXPECT_THAT(std::string(examples.message()),
               HasSubstr("has labelled examples of entailment, but gpt learns from plain text; set "
                         "objective.name to gpt_classifier, or make a dataset of text with "
