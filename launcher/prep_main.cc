@@ -121,7 +121,10 @@ void SayHowToGoOnWhenStopped(const std::string& output) {
                              "what is in '",
                              output, "/.anyorder-prep', or remove that\n");
   owner_of_last_words = ::getpid();
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, StopWithLastWords);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    // What nohup and a shell's background ignore stays ignored.
+    if (::signal(signal, SIG_IGN) != SIG_IGN) ::signal(signal, StopWithLastWords);
+  }
 }
 
 double MegabytesPerSecond(uint64_t bytes, double seconds) {

@@ -20,9 +20,9 @@ namespace anyorder::launcher {
 // checkpoint; DataLoss with what to do next. Nothing of the run is changed.
 absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64_t step);
 
-// The index of the dataset that the run of `config` learned from. `wanted` of it names a fault, and
-// `instead` is what else the user may do. FailedPrecondition if it is gone, which is for the user
-// to mend and not the machine's failure; errors of the file system otherwise.
+// The index of `shards`, the dataset that a run learned from. A fault says that `wanted` is wanted
+// of it, and what to do `instead`. FailedPrecondition if the dataset is gone, which is for the user
+// to mend and no failure of the machine; errors of the file system otherwise.
 absl::StatusOr<data::DatasetIndex> ReadTrainingData(const std::string& shards,
                                                     absl::string_view wanted,
                                                     absl::string_view instead);

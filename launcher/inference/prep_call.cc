@@ -35,7 +35,6 @@ absl::Status ErrorOf(const CapturedOutput& output, absl::string_view doing) {
     case kExitUsage: return absl::InvalidArgumentError(message);
     case kExitData: return absl::FailedPreconditionError(message);
     case kExitIo: return absl::UnavailableError(message);
-    case kExitRequeue: return absl::CancelledError(message);
     default: break;
   }
   // A signal comes from outside, as a rule from a machine without memory left.

@@ -174,7 +174,7 @@ absl::StatusOr<ConfigKey> FindConfigKey(absl::string_view name) {
 std::string SuggestConfigKey(absl::string_view section, absl::string_view key) {
   const std::string name = absl::StrCat(section, ".", key);
   if (key == "vocab_size" || key == "padded_vocab_size")
-    return "; a vocabulary has its dataset's size: `anyorder prep --vocab-size N`";
+    return "; the dataset says how large its vocabulary is: `anyorder prep --vocab-size N`";
   for (const RenamedKey& renamed : kRenamedKeys)
     if (renamed.before == name || (section.empty() && absl::EndsWith(renamed.before, name)))
       return absl::StrCat("; its name is now '", renamed.now, "'");

@@ -387,6 +387,20 @@ TEST_F(PrepCrashTest, AfterASignalItSaysHowToGoOn) {
   }
 }
 
+TEST_F(PrepCrashTest, ASignalThatIsIgnoredStaysIgnored) {
+  ::signal(SIGHUP, SIG_IGN);  // as nohup does it
+  const int pid = StartPrepProgram(Train(input_, output_));
+  ::signal(SIGHUP, SIG_DFL);
+  while (!fs::exists(output_ + "/.anyorder-prep/plan.json") &&
+         !fs::exists(output_ + "/dataset.json"))
+    ::usleep(300);
+  ::kill(pid, SIGHUP);
+  int status = -1;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(ReadTree(output_) == Expected());
+}
+
 TEST_F(PrepCrashTest, FinishedUnitsAreReusedAndOtherWorkersMayFinish) {
   ASSERT_TRUE(KillWhenThereIs("unit-000001"));
   std::vector<std::string> arguments = Train(input_, output_);
