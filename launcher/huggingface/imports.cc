@@ -47,19 +47,20 @@ namespace {
 namespace fs = std::filesystem;
 
 // What is asked for: `defaults`, or, where --config names a file, that file, which is complete but
-// for [model] and [data], those of `defaults`; then --set. With absolute directories, not
-// validated. Errors: those of parsing and I/O.
+// for [model] and [data], those of `defaults`; then --set. Validated, with absolute directories.
+// Errors: those of parsing and I/O; InvalidArgument, which names --set where that is at fault.
 absl::StatusOr<RunConfig> RequestedConfig(const ImportOptions& options, const RunConfig& defaults) {
   RunConfig config = defaults;
+  std::string origin = "configuration of the imported run";
   if (!options.config.empty()) {
     RunConfig base;
     base.model = defaults.model;
     base.data = defaults.data;
     ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config));
     ANYORDER_ASSIGN_OR_RETURN(config, ParseRunConfig(text, options.config, base));
+    origin = options.config;
   }
-  for (const std::string& assignment : options.overrides)
-    ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
+  ANYORDER_RETURN_IF_ERROR(ApplyOverrides(options.overrides, origin, config));
   MakeDirectoriesAbsolute(config);
   return config;
 }
@@ -202,7 +203,6 @@ absl::StatusOr<RunConfig> ConfigOfWeights(const ImportOptions& options, const Hf
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config,
                             RequestedConfig(options, ContinuedPretrainingDefaults(model.model)));
   ANYORDER_RETURN_IF_ERROR(CheckContradictions(options, model, config));
-  ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), "configuration of the imported run"));
   return config;
 }
 
@@ -428,7 +428,6 @@ absl::Status ImportRun(const ImportRunOptions& options) {
   Source source;
   ANYORDER_ASSIGN_OR_RETURN(source.config, LoadRunConfig(RunDirectory(options.input).config, {}));
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, RequestedConfig(options, source.config));
-  ANYORDER_RETURN_IF_ERROR(Annotate(config.Validate(), "configuration of the new run"));
   ANYORDER_RETURN_IF_ERROR(CheckModels(source.config, config));
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                             OpenSavedStep(options.input, options.step));

@@ -187,8 +187,15 @@ void AddState(const StatusFacts& facts, Screen& screen) {
   }
   screen.Add("state", state);
   if (!facts.error.empty()) screen.Add("error", facts.error);
-  if (facts.state == "stopped" && !facts.is_under_slurm)
-    screen.Add("resume", absl::StrCat(FrontCommand(), " launch ", ShellQuote(facts.run_dir)));
+  if (facts.state == "stopped" && !facts.is_under_slurm) {
+    const std::string machines =
+        facts.nodes.empty()
+            ? ""
+            : absl::StrCat(" --hosts HOSTS   (before: ", Counted(facts.ranks, "rank"), " on ",
+                           FirstNames(facts.nodes, kShownNodes), ")");
+    screen.Add("resume",
+               absl::StrCat(FrontCommand(), " launch ", ShellQuote(facts.run_dir), machines));
+  }
   if (!facts.owner.empty()) screen.Add("owner", facts.owner);
   if (facts.silence && facts.per_step &&
       *facts.silence > std::max(kSilent, kSilentSteps * *facts.per_step)) {

@@ -21,6 +21,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 
 #include "ckpt/reader.h"
@@ -38,6 +39,7 @@
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/counted.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/process/private_files.h"
@@ -215,12 +217,20 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLaunchBackend(const LaunchOpt
 }
 
 // The ranks of the last start, for those who name none. Of several machines their room decides.
+// InvalidArgument if the last start had several machines: this one alone may be no good for it.
 absl::Status TakeRanksOfLastStart(LaunchOptions& options) {
   if (options.has_other_machines() || options.names_ranks || options.run_dir.empty())
     return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t ranks, RanksOfLastStart(RunDirectory(options.run_dir)));
-  options.has_ranks_of_last_start = ranks > options.ranks;
-  options.ranks = std::max(options.ranks, ranks);
+  ANYORDER_ASSIGN_OR_RETURN(const std::optional<ledger::Start> last,
+                            LastStartWithoutSlurm(RunDirectory(options.run_dir)));
+  if (!last) return absl::OkStatus();
+  if (!last->nodes.empty()) {
+    return InvalidArgument("the last start ran ", Counted(last->ranks, "rank"), " on ",
+                           absl::StrJoin(last->nodes, ", "),
+                           "; name its machines with --hosts, or --ranks N for this one alone");
+  }
+  options.has_ranks_of_last_start = last->ranks > options.ranks;
+  options.ranks = std::max(options.ranks, last->ranks);
   return absl::OkStatus();
 }
 

@@ -305,16 +305,14 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
   return config;
 }
 
-absl::StatusOr<int64_t> RanksOfLastStart(const RunDirectory& paths) {
+absl::StatusOr<std::optional<ledger::Start>> LastStartWithoutSlurm(const RunDirectory& paths) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-  int64_t ranks = 0;
+  std::optional<ledger::Start> last;
   for (const LedgerRecord& record : records) {
     const auto* start = record.As<ledger::Start>();
-    // One on several machines names them.
-    const bool is_local = start != nullptr && start->slurm_job < 0 && start->nodes.empty();
-    if (is_local && start->ranks > 0) ranks = start->ranks;
+    if (start != nullptr && start->slurm_job < 0 && start->ranks > 0) last = *start;
   }
-  return ranks;
+  return last;
 }
 
 absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,8 @@ bool HasDataset(const RunConfig& config);
 // next launch.
 void MakeDirectoriesAbsolute(RunConfig& config);
 
-// Of the last start that ran on one machine without Slurm; 0: there was none.
-absl::StatusOr<int64_t> RanksOfLastStart(const RunDirectory& paths);
+// The last start that was no Slurm job's. It has `nodes` if it named machines (--hosts).
+absl::StatusOr<std::optional<ledger::Start>> LastStartWithoutSlurm(const RunDirectory& paths);
 
 struct RunIdentity {
   std::string run_id;

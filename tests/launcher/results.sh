@@ -168,6 +168,10 @@ imported)
   mkdir $name/bin $name/no-torch && touch $name/bin/pytorch_model.bin && echo 'raise ImportError("hidden")' >$name/no-torch/torch.py
   PYTHONPATH="$work/$name/no-torch" expect_refused 74 "torch is missing.*pip install torch" \
     python3 "$here/../../launcher/huggingface/convert_bin.py" $name/bin
+  for format in "hf --input $name/hf" "run --input reference"; do
+    expect_refused_in_a_line 64 "anyorder: --set optimizer.learning_rate=-1: optimizer.learning_rate is" \
+      "$anyorder" import --format $format --output $name/none --set optimizer.learning_rate=-1
+  done
   # Another model is refused, and nothing is written.
   find $name/run -type f | sort >$name/before
   expect_refused 64 "model.ffn_dim = 256 and do not fit model.ffn_dim = 128" \

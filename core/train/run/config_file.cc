@@ -235,17 +235,22 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
   return status;
 }
 
+absl::Status ApplyOverrides(const std::vector<std::string>& overrides, const std::string& origin,
+                            RunConfig& config) {
+  Blame blame(origin, config);
+  for (const std::string& assignment : overrides) {
+    ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
+    blame.AfterOverride(assignment, config);
+  }
+  return blame.ToStatus();
+}
+
 absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
                                         const std::vector<std::string>& overrides,
                                         const RunConfig& base) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ParseRunConfig(text, path, base));
-  Blame blame(path, config);
-  for (const std::string& assignment : overrides) {
-    ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
-    blame.AfterOverride(assignment, config);
-  }
-  ANYORDER_RETURN_IF_ERROR(blame.ToStatus());
+  ANYORDER_RETURN_IF_ERROR(ApplyOverrides(overrides, path, config));
   return config;
 }
 

@@ -26,8 +26,13 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
 // "section.key=value"; strings and enumerators need no quotes.
 absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config);
 
-// Reads, overrides, validates. A fault that came with an override names that `--set`, others the
-// file. Logs which objective another name of it means. NotFound if the file cannot be opened.
+// All of them in turn, and validates. A fault that came with an override names that `--set`, others
+// `origin`.
+absl::Status ApplyOverrides(const std::vector<std::string>& overrides, const std::string& origin,
+                            RunConfig& config);
+
+// Reads, overrides, validates; `origin` is the file. Logs which objective another name of it means.
+// NotFound if the file cannot be opened.
 absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
                                         const std::vector<std::string>& overrides,
                                         const RunConfig& base = {});

@@ -29,6 +29,10 @@ expect_saved_where_it_stopped "$run"
 expect_starts 1 4 '["h1","h2","h3"]'
 for host in h1 h2 h3; do await no_services $host; done
 
+# Without --hosts it would train on this machine, with as many ranks or with one.
+expect_refused 64 "the last start ran 4 ranks on h1, h2, h3; name its machines with --hosts, or --ranks N" "$anyorder" launch "$run"
+"$anyorder" status "$run" >$name/status 2>&1; expect_text "^resume .* --hosts HOSTS   (before: 4 ranks on h1 h2 h3)" $name/status
+
 # A host without power: its ranks and service are gone, the others go on.
 launch "$name/hostfile" "$run" --resume required >$name/log 2>&1 & job=$!
 await grep -q "resuming after step" $name/log
