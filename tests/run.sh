@@ -23,7 +23,8 @@ cmake --preset release -B "$build" -DANYORDER_BUILD_TESTS=ON >"${TMPDIR:-/tmp}/a
   exit 70
 }
 cmake --build "$build"
-run() { ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 600 "$@"; }
+# The limit is for what is stuck: cases that take a minute alone take ten on a busy machine.
+run() { ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 1800 "$@"; }
 slowest() {
   echo "Slowest cases:"
   awk '/^[0-9]+\/[0-9]+ Test(ing)?: / { name = $3 } /^Test time = / { printf "%9.1f s  %s\n", $4, name }' \
@@ -33,11 +34,4 @@ status=0
 # Most cases of processes wait half of their time.
 run -j 6 "${quick[@]}" "$@" || status=$?
 slowest
-[ $status -ne 0 ] || exit 0
-# Cases of whole processes and clusters wait for events that come late on a busy machine. They get
-# one more try, alone, and are listed; no other case does: a wrong number is wrong.
-failed=$(cut -d: -f2- "$build/Testing/Temporary/LastTestsFailed.log")
-of_processes=$(ctest --test-dir "$build" -N -L 'slurm|faults|mpi' | sed -n 's/^ *Test *#[0-9]*: //p')
-[ -z "$(comm -23 <(sort -u <<<"$failed") <(sort -u <<<"$of_processes"))" ] || exit $status
-run --rerun-failed -j 1 || exit
-echo "UNSTEADY, failed once and passed alone: $(paste -sd' ' <<<"$failed")" >&2
+exit $status
