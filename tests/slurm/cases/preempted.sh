@@ -4,8 +4,6 @@
 submit_run
 await_commit
 other=$(submit -p high -N4 --exclusive --output=/dev/null --wrap 'sleep 2')
-await_job $other RUNNING
-expect_saved_where_it_stopped "$run"
 await_job $other COMPLETED
 await restarted 1
 expect_finished

@@ -5,7 +5,6 @@ submit_run
 await_commit
 x scontrol requeue $job || fail "scontrol requeue"
 await restarted 1
-expect_saved_where_it_stopped "$run"
 expect_finished
 expect_nothing_redone "$run"
 [ "$(starts "$run")" -eq 2 ] || fail "$(starts "$run") starts"
