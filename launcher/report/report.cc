@@ -249,7 +249,7 @@ std::string PaceTable(const ReportRun& run) {
   }
   if (rows.empty()) return "";
   return absl::StrCat(
-      "<div class=\"scroll\"><table><caption>Slowest ranks at the end of each start, ms a "
+      "<div class=\"scroll\"><table><caption>Ranks at the end of each start, slowest first, ms a "
       "step</caption><thead><tr><th scope=\"col\">start</th><th scope=\"col\">rank</th><th "
       "scope=\"col\">node</th><th scope=\"col\">compute</th><th scope=\"col\">data wait</th><th "
       "scope=\"col\">communication</th><th scope=\"col\">own time / median</th><th "
