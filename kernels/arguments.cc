@@ -322,6 +322,36 @@ void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes,
   CheckWorkspace(args.workspace, workspace_bytes);
 }
 
+// The label of a row that has a weight.
+void CheckHeadLabel(const HeadLossArgs& args, int64_t row) {
+  const int64_t classes = args.kind == HeadLossKind::kSoftmax ? NumColumns(args.logits) : 2;
+  const int32_t label = args.labels[row];
+  ANYORDER_CHECK(label >= 0 && label < classes)
+      << "label " << label << " of row " << row << " is outside [0, " << classes << ")";
+  ANYORDER_CHECK(args.valid == nullptr || args.valid[row * classes + label] != 0)
+      << "label " << label << " of row " << row << " is no valid column";
+}
+
+void CheckArguments(const HeadLossArgs& args, Values labels) {
+  CheckActivationDType(args.logits, "logits");
+  const DType dtype = args.logits.dtype();
+  const int64_t rows = NumRows(args.logits);
+  const int64_t columns = NumColumns(args.logits);
+  const bool is_softmax = args.kind == HeadLossKind::kSoftmax;
+  const bool is_score = args.kind == HeadLossKind::kSquaredError;
+  ANYORDER_CHECK(is_softmax || (columns == 1 && args.valid == nullptr && args.smoothing == 0))
+      << columns << " columns, or validity or smoothing, of a loss of one logit";
+  ANYORDER_CHECK(args.smoothing >= 0 && args.smoothing < 1) << "smoothing=" << args.smoothing;
+  ANYORDER_CHECK(rows == 0 || (args.row_weights != nullptr &&
+                               (is_score ? args.targets != nullptr : args.labels != nullptr)))
+      << "labels, targets or row weights are missing";
+  CheckTensor(args.loss, "loss", GradientDType(dtype), rows);
+  CheckOptionalTensor(args.dlogits, "dlogits", dtype, rows * columns);
+  for (int64_t r = 0; labels == Values::kOnHost && !is_score && r < rows; ++r) {
+    if (args.row_weights[r] != 0.0f) CheckHeadLabel(args, r);
+  }
+}
+
 void CheckArguments(const AdamWArgs& args) {
   const DType dtype = args.grad.dtype();
   ANYORDER_CHECK(dtype == DType::kFloat64 || dtype == DType::kFloat32) << "grad is " << Name(dtype);

@@ -143,6 +143,7 @@ class Backend {
   virtual void LinearCrossEntropy(const LinearCrossEntropyArgs& args, StreamView stream) {
     Enqueue(&args, stream);
   }
+  virtual void HeadLoss(const HeadLossArgs& args, StreamView stream) { Enqueue(&args, stream); }
   virtual void AdamW(const AdamWArgs& args, StreamView stream) { Enqueue(&args, stream); }
   virtual void CopyRows(const CopyRowsArgs& args, StreamView stream) { Enqueue(&args, stream); }
   virtual void GatherRows(const GatherRowsArgs& args, StreamView stream) { Enqueue(&args, stream); }

@@ -13,6 +13,7 @@
 #include "kernels/dropout.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
+#include "kernels/head_loss.h"
 #include "kernels/layernorm.h"
 #include "kernels/rotary.h"
 #include "kernels/rows.h"
@@ -47,9 +48,9 @@ using Operation =
                  const AttentionBackwardArgs*, const ActivationForwardArgs*,
                  const ActivationBackwardArgs*, const DropoutArgs*, const LayerNormForwardArgs*,
                  const LayerNormBackwardArgs*, const EmbeddingForwardArgs*,
-                 const EmbeddingBackwardArgs*, const LinearCrossEntropyArgs*, const AdamWArgs*,
-                 const ComputeGradientClipArgs*, const CopyRowsArgs*, const GatherRowsArgs*,
-                 const RotaryArgs*, const SumOfSquaresArgs*, const AddArgs*, const CastArgs*,
-                 const FillZeroArgs*, const DigestArgs*>;
+                 const EmbeddingBackwardArgs*, const LinearCrossEntropyArgs*, const HeadLossArgs*,
+                 const AdamWArgs*, const ComputeGradientClipArgs*, const CopyRowsArgs*,
+                 const GatherRowsArgs*, const RotaryArgs*, const SumOfSquaresArgs*, const AddArgs*,
+                 const CastArgs*, const FillZeroArgs*, const DigestArgs*>;
 
 }  // namespace anyorder::kernels

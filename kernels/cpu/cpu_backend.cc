@@ -14,6 +14,7 @@
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/head_loss.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/host_memory.h"
@@ -138,6 +139,7 @@ class CpuBackend : public Backend {
   void Run(const LinearCrossEntropyArgs& args) {
     cpu::LinearCrossEntropy(args, vector_, num_threads_, &gemm_);
   }
+  void Run(const HeadLossArgs& args) { cpu::HeadLoss(args, num_threads_); }
   void Run(const ComputeGradientClipArgs& args) { ComputeGradientClipOnHost(args); }
   void Run(const DigestArgs& args) { DigestOnHost(args); }
 

@@ -17,6 +17,7 @@ set(ANYORDER_CUDA_KERNELS
   operations/embedding_backward.cu
   operations/flat.cu
   gemm/gemm_plain.cu
+  operations/head_loss.cu
   operations/layernorm.cu
   operations/rowwise.cu)
 set(ANYORDER_CUDA_HOST_SOURCES

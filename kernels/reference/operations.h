@@ -26,6 +26,7 @@ void Run(const LayerNormBackwardArgs& args);
 void Run(const EmbeddingForwardArgs& args);
 void Run(const EmbeddingBackwardArgs& args);
 void Run(const LinearCrossEntropyArgs& args);
+void Run(const HeadLossArgs& args);
 void Run(const AdamWArgs& args);
 void Run(const CopyRowsArgs& args);
 void Run(const GatherRowsArgs& args);

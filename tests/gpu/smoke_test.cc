@@ -122,6 +122,13 @@ TEST(SmokeTest, CrossEntropy) {
   });
 }
 
+TEST(SmokeTest, HeadLoss) {
+  CheckBoth([](Backend& backend, Backend& reference, DType dtype) {
+    CheckHeadLoss(backend, reference, {33, 5}, dtype);
+    CheckHeadLoss(backend, reference, {6, 512}, dtype);
+  });
+}
+
 TEST(SmokeTest, GeneralAttention) {
   CheckSwitch("general forward, +dropout");
   CheckSwitch("general backward, +dropout");

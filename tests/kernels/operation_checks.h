@@ -21,6 +21,8 @@ void CheckLayerNorm(Backend& backend, Backend& reference, const MatrixSize& size
 void CheckEmbedding(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype);
 void CheckCrossEntropy(Backend& backend, Backend& reference, const MatrixSize& size, int64_t vocab,
                        DType dtype);
+// head_loss_cases.cc: each kind, with masks and smoothing; one logit a row where that is its kind.
+void CheckHeadLoss(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype);
 // flat_cases.cc: addition, sums of squares and AdamW; strided rows.
 void CheckFlat(Backend& backend, Backend& reference, int64_t elements, DType dtype);
 void CheckRows(Backend& backend, const MatrixSize& size, DType dtype);

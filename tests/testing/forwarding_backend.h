@@ -22,8 +22,8 @@ inline constexpr auto kMembers = std::make_tuple(
     &kernels::Backend::ActivationBackward, &kernels::Backend::DropoutApply,
     &kernels::Backend::LayerNormForward, &kernels::Backend::LayerNormBackward,
     &kernels::Backend::EmbeddingForward, &kernels::Backend::EmbeddingBackward,
-    &kernels::Backend::LinearCrossEntropy, &kernels::Backend::AdamW, &kernels::Backend::CopyRows,
-    &kernels::Backend::GatherRows, &kernels::Backend::RotaryApply,
+    &kernels::Backend::LinearCrossEntropy, &kernels::Backend::HeadLoss, &kernels::Backend::AdamW,
+    &kernels::Backend::CopyRows, &kernels::Backend::GatherRows, &kernels::Backend::RotaryApply,
     &kernels::Backend::ComputeGradientClip);
 
 // Calls the member of Backend that an operation names.

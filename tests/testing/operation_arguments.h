@@ -107,6 +107,16 @@ inline void VisitArguments(kernels::LinearCrossEntropyArgs& args, auto& t) {
   for (TensorView* view : {&args.loss, &args.dx, &args.dweight, &args.dbias}) t.Out(*view);
   t.Workspace(args.workspace);
 }
+inline void VisitArguments(kernels::HeadLossArgs& args, auto& t) {
+  const int64_t rows = kernels::NumRows(args.logits);
+  t.In(args.logits);
+  t.In(args.valid, rows * kernels::NumColumns(args.logits));
+  t.In(args.labels, rows);
+  t.In(args.targets, rows);
+  t.In(args.row_weights, rows);
+  t.Out(args.loss);
+  t.Out(args.dlogits);
+}
 inline void VisitArguments(kernels::AdamWArgs& args, auto& t) {
   t.In(args.grad);
   for (TensorView* view : {&args.master, &args.m, &args.v, &args.weights}) t.Out(*view);

@@ -43,6 +43,7 @@ void Run(const RotaryArgs& args, StreamView stream);
 // time (but for 64 rows at least), in the workspace with all else that is needed.
 int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t columns, int64_t vocab, DType dtype);
 void Run(const LinearCrossEntropyArgs& args, const GemmFunction& gemm, StreamView stream);
+void Run(const HeadLossArgs& args, StreamView stream);
 // Any product without a library, slowly.
 void PlainGemm(const GemmArgs& args, StreamView stream);
 void Run(const ColumnSumArgs& args, float* scratch, StreamView stream);

@@ -154,6 +154,28 @@ TEST_P(ThreadIndependenceTest, LinearCrossEntropy) {
   });
 }
 
+TEST_P(ThreadIndependenceTest, HeadLoss) {
+  for (const HeadLossKind kind : {HeadLossKind::kSoftmax, HeadLossKind::kSigmoid}) {
+    Check([&](Backend& backend) {
+      // Enough rows of one logit for several pieces.
+      const bool is_softmax = kind == HeadLossKind::kSoftmax;
+      const int64_t rows = is_softmax ? kRows : 40000;
+      const HostTensor logits = Random({rows, is_softmax ? kColumns : 1}, 1);
+      const auto labels = test::RandomIds(rows, 2, 2);
+      const std::vector<float> row_weights(rows, 0.5f);
+      HostTensor loss = Gradient({rows}), dlogits = Empty(logits.shape());
+      backend.HeadLoss({.kind = kind,
+                        .logits = logits.view(),
+                        .labels = labels.data(),
+                        .row_weights = row_weights.data(),
+                        .loss = loss.view(),
+                        .dlogits = dlogits.view()},
+                       {});
+      return std::vector<HostTensor>{loss, dlogits};
+    });
+  }
+}
+
 TEST_P(ThreadIndependenceTest, FlatRanges) {
   Check([&](Backend& backend) {
     constexpr int64_t kCount = 200003;

@@ -27,6 +27,7 @@ REGISTERS = {
     "embedding_backward": 128,
     "flat": 64,
     "gemm_plain": 64,
+    "head_loss": 64,
     "layernorm": 255,
     "rowwise": 64,
 }

@@ -162,5 +162,53 @@ TEST_F(ReferenceGradientTest, LinearCrossEntropy) {
   ExpectGradient(bias, dbias, loss, 100, "bias");
 }
 
+TEST_F(ReferenceGradientTest, HeadLoss) {
+  // Every fifth column is not valid; a row has no weight.
+  std::vector<uint8_t> valid(kRows * kColumns);
+  for (size_t i = 0; i < valid.size(); ++i) valid[i] = i % 5 != 3;
+  const std::vector<int32_t> labels = {0, 1, 1, 1};
+  const std::vector<float> targets = {-1.5f, 0.25f, 3.0f, 1.0f};
+  const std::vector<float> row_weights = {1.0f, 0.25f, 0.0f, 2.0f};
+  const auto check = [&](HeadLossKind kind, double smoothing) {
+    const bool is_softmax = kind == HeadLossKind::kSoftmax;
+    HostTensor logits = RandomTensor(kGradientType, {kRows, is_softmax ? kColumns : 1}, 1);
+    HostTensor losses(kGradientType, {kRows}), dlogits(kGradientType, logits.shape());
+    HeadLossArgs args{.kind = kind, .logits = logits.view()};
+    if (is_softmax) args.valid = valid.data();
+    args.labels = labels.data();
+    args.targets = targets.data();
+    args.row_weights = row_weights.data();
+    args.smoothing = smoothing;
+    args.loss = losses.view();
+    args.dlogits = dlogits.view();
+    backend_->HeadLoss(args, {});
+    args.dlogits = {};
+    const auto loss = [&] {
+      backend_->HeadLoss(args, {});
+      double sum = 0;
+      for (int64_t r = 0; r < kRows; ++r) sum += row_weights[r] * losses.At(r);
+      return sum;
+    };
+    ExpectGradient(logits, dlogits, loss, 100, "logits");
+  };
+  for (const double smoothing : {0.0, 0.1}) check(HeadLossKind::kSoftmax, smoothing);
+  check(HeadLossKind::kSigmoid, 0);
+  check(HeadLossKind::kSquaredError, 0);
+}
+
+TEST_F(ReferenceGradientTest, HeadLossDiesOfALabelThatIsNoValidColumn) {
+  HostTensor logits = RandomTensor(kGradientType, {1, 3}, 1), losses(kGradientType, {1});
+  const std::vector<uint8_t> valid = {1, 0, 1};
+  const std::vector<float> row_weights = {1.0f};
+  for (const int32_t label : {-1, 1, 3}) {
+    const HeadLossArgs args{.logits = logits.view(),
+                            .valid = valid.data(),
+                            .labels = &label,
+                            .row_weights = row_weights.data(),
+                            .loss = losses.view()};
+    EXPECT_DEATH(backend_->HeadLoss(args, {}), "label -?[0-9] of row 0 is (outside|no valid)");
+  }
+}
+
 }  // namespace
 }  // namespace anyorder::kernels
