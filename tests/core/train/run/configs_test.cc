@@ -51,8 +51,10 @@ TEST(ConfigsTest, EveryFileSaysItsHardwareAndTinyOnesTakeTheCpu) {
 }
 
 // Totals of the published networks, each with the unused mask_emb: 204 bytes of enwik8, 267,735
-// words of WikiText-103. The last is the sum of the released network's tensors.
-TEST(ConfigsTest, TransformerXlFilesHaveThePublishedTotals) {
+// words of WikiText-103 (its large network's is the sum of the released tensors); the released
+// BERT-Base with its 30,522 pieces and both heads; GPT with 40,478; UniLM is BERT-Large with six
+// segments instead of two.
+TEST(ConfigsTest, FilesHaveThePublishedTotals) {
   struct Published {
     const char* file;
     int64_t vocab_size;
@@ -61,7 +63,9 @@ TEST(ConfigsTest, TransformerXlFilesHaveThePublishedTotals) {
   for (const Published& published :
        {Published{"transformer-xl-enwik8.toml", 204, 41055436},
         Published{"transformer-xl-wt103.toml", 267735, 151107538},
-        Published{"transformer-xl-wt103-large.toml", 267735, 285205322}}) {
+        Published{"transformer-xl-wt103-large.toml", 267735, 285205322},
+        Published{"bert-base.toml", 30522, 110106428}, Published{"gpt-base.toml", 40478, 116534784},
+        Published{"unilm-large.toml", 30522, 336226108 + 4 * 1024}}) {
     const RunConfig config = LoadRunConfig(ConfigFolder() + published.file, {}).value();
     EXPECT_EQ(ParameterLayout(config.model, published.vocab_size).num_elements(),
               published.parameters + config.model.model_dim)
