@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kLessThanAnyNorm = -1;
 
-// Neighbours that decay alike are one segment, so that the update is few large kernel calls.
+// Neighbours that are updated alike are one segment, so that the update is few large kernel calls.
 std::vector<DecaySegment> JoinAlike(const std::vector<DecaySegment>& segments,
                                     int64_t num_elements) {
   std::vector<DecaySegment> joined;
@@ -21,7 +21,8 @@ std::vector<DecaySegment> JoinAlike(const std::vector<DecaySegment>& segments,
     ANYORDER_CHECK(segment.begin == end && segment.end >= segment.begin)
         << "decay segment [" << segment.begin << ", " << segment.end << ") after " << end;
     end = segment.end;
-    if (!joined.empty() && joined.back().decays == segment.decays) {
+    if (!joined.empty() && joined.back().decays == segment.decays &&
+        joined.back().rate == segment.rate) {
       joined.back().end = segment.end;
     } else {
       joined.push_back(segment);
@@ -174,7 +175,7 @@ void ShardedOptimizer::Update(ConstTensorView gradient, const StepInfo& info, Te
     args.m = first_moment_.Slice(local, {size});
     args.v = second_moment_.Slice(local, {size});
     args.weights = weights.Slice(begin, {size});
-    args.learning_rate = info.learning_rate;
+    args.learning_rate = segment.rate * info.learning_rate;
     args.beta1 = config_.adam_beta1;
     args.beta2 = config_.adam_beta2;
     args.epsilon = config_.adam_epsilon;

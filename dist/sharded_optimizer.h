@@ -29,11 +29,12 @@
 
 namespace anyorder::dist {
 
-// Parameters [begin, end) of the flat space, all decayed or none.
+// Parameters [begin, end) of the flat space, all decayed or none, and all at one learning rate.
 struct DecaySegment {
   int64_t begin = 0;
   int64_t end = 0;
   bool decays = true;
+  double rate = 1;  // multiplies StepInfo::learning_rate
 };
 
 // Equal on all ranks.

@@ -9,17 +9,17 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 
 #include "core/base/fields.h"
 
 namespace anyorder {
 
-enum class LearningRateDecay { kLinear, kCosine, kConstant };
+enum class LearningRateDecay { kLinear, kCosine, kConstant, kPolynomial };
 
 template <>
-inline constexpr auto kEnumNames<LearningRateDecay> = EnumNames<LearningRateDecay>("linear",
-                                                                                   "cosine",
-                                                                                   "constant");
+inline constexpr auto kEnumNames<LearningRateDecay> =
+    EnumNames<LearningRateDecay>("linear", "cosine", "constant", "polynomial");
 
 // Where bias correction leaves epsilon (kernels/adamw.h). TensorFlow's Adam, and so XLNet's and
 // BERT's released code where it corrects, adds it to the root of the uncorrected second moment,
@@ -35,6 +35,9 @@ struct OptimizerConfig {
   double min_learning_rate_ratio = 1e-3;
   int64_t warmup_steps = 0;
   LearningRateDecay decay = LearningRateDecay::kLinear;
+  double decay_power = 1.0;
+  // LayerRate (schedule.h).
+  double layer_decay = 1.0;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-6;
@@ -54,13 +57,26 @@ struct OptimizerConfig {
     visit("warmup_steps", self.warmup_steps, "Steps of linear warm-up from 0.",
           AtLeast(0, "steps"));
     visit("decay", self.decay, "Shape of the learning rate schedule after warm-up.");
+    visit(
+        "decay_power", self.decay_power,
+        "Of decay = \"polynomial\": what is left of the way from the peak to the last step's rate "
+        "is (1 - progress)^decay_power; 1 is \"linear\".",
+        Above(0));
+    visit(
+        "layer_decay", self.layer_decay,
+        "Layer-wise decay of the learning rate: heads and the last layer have the schedule's rate, "
+        "each layer below layer_decay times that of the one above it, and the embeddings, as the "
+        "lowest layer, so too. 1 turns it off.",
+        PositiveFraction());
     visit("adam_beta1", self.adam_beta1, "Exponential decay of the first moment.", Rate());
     visit("adam_beta2", self.adam_beta2, "Exponential decay of the second moment.", Rate());
     visit("adam_epsilon", self.adam_epsilon,
           "Added to the square root of the second moment in the denominator; adam_form says which.",
           Above(0));
     visit("weight_decay", self.weight_decay,
-          "Decoupled weight decay: w -= learning rate * weight_decay * w.", AtLeast(0));
+          "Decoupled weight decay: w -= learning rate * weight_decay * w; of all parameters but "
+          "LayerNorms and biases, in heads too. XLNet's r_w_bias, r_r_bias and r_s_bias decay.",
+          AtLeast(0));
     visit("bias_correction", self.bias_correction,
           "Adam's bias correction (Kingma & Ba 2015); false is the published XLNet optimizer.");
     visit("adam_form", self.adam_form,
@@ -79,6 +95,10 @@ struct OptimizerConfig {
                    "optimizer.adam_form is \"torch\" but optimizer.bias_correction is false: "
                    "torch.optim.AdamW always corrects; set bias_correction = true, or leave "
                    "adam_form out");
+    faults.Require(
+        decay == LearningRateDecay::kPolynomial || decay_power == 1,
+        absl::StrCat("optimizer.decay_power is ", decay_power, " but optimizer.decay is \"",
+                     EnumName(decay), "\"; set decay = \"polynomial\", or leave decay_power out"));
     return faults.ToStatus();
   }
 };

@@ -8,6 +8,19 @@
 
 namespace anyorder {
 
+namespace {
+
+// Of the way from the peak to the floor.
+double Remaining(const OptimizerConfig& config, double progress) {
+  if (config.decay == LearningRateDecay::kCosine)
+    return 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+  if (config.decay == LearningRateDecay::kPolynomial)
+    return std::pow(1.0 - progress, config.decay_power);
+  return 1.0 - progress;
+}
+
+}  // namespace
+
 double LearningRate(const OptimizerConfig& config, int64_t train_steps, int64_t step) {
   ANYORDER_CHECK(step >= 0) << "step " << step;
   const double peak = config.learning_rate;
@@ -22,11 +35,14 @@ double LearningRate(const OptimizerConfig& config, int64_t train_steps, int64_t 
                               ? 1.0
                               : std::min(1.0, static_cast<double>(step - config.warmup_steps) /
                                                   static_cast<double>(decay_steps));
-  const double remaining = config.decay == LearningRateDecay::kLinear
-                               ? 1.0 - progress
-                               : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
   const double floor = config.min_learning_rate_ratio;
-  return peak * (floor + (1.0 - floor) * remaining);
+  return peak * (floor + (1.0 - floor) * Remaining(config, progress));
+}
+
+double LayerRate(const OptimizerConfig& config, int64_t layers_above) {
+  double rate = 1.0;
+  for (int64_t layer = 0; layer < layers_above; ++layer) rate *= config.layer_decay;
+  return rate;
 }
 
 }  // namespace anyorder

@@ -11,7 +11,18 @@ namespace anyorder {
 // The rate of 0-based `step` in a run of `train_steps`, taken before the update. With a warm-up of
 // w > 0 steps: 0 at step 0 (the first update changes nothing but the moments, as in the published
 // code), the peak at step w, peak * min_learning_rate_ratio at step train_steps and for ever after.
-// `constant` stays at the peak. REQUIRES: config is valid, step >= 0.
+// `constant` stays at the peak. Of the way down, `polynomial` has (1 - progress)^decay_power left
+// (tf.train.polynomial_decay, which XLNet's, BERT's and fairseq's RoBERTa's released code use),
+// from the end of warm-up on as all shapes do here, XLNet's and fairseq's; BERT's begins at step 0.
+// REQUIRES: config is valid, step >= 0.
 double LearningRate(const OptimizerConfig& config, int64_t train_steps, int64_t step);
+
+// What layer-wise decay multiplies that rate with, of parameters with so many layers above them
+// (ParameterInfo::layers_above): layer_decay^layers_above. Layer m of M, 1 the lowest, has
+// layer_decay^(M - m) (Yang et al. 2019, appendix A.5) and the embeddings, as layer 0,
+// layer_decay^M. Weight decay shrinks along with the rate. XLNet's released code multiplies the
+// clipped gradients of layers instead, which Adam divides out but for epsilon, and leaves the
+// embeddings' alone. Equal on all machines.
+double LayerRate(const OptimizerConfig& config, int64_t layers_above);
 
 }  // namespace anyorder

@@ -33,9 +33,9 @@ inline std::vector<std::unique_ptr<kernels::Backend>> HostBackends() {
 
 // Boundaries that divide no vector width, inside blocks and across them.
 inline std::vector<DecaySegment> RunSegments() {
-  return {{0, 1003, true},
-          {1003, 1010, false},
-          {1010, 20001, true},
+  return {{0, 1003, true, 0.5},
+          {1003, 1010, false, 0.5},
+          {1010, 20001, true, 0.75},
           {20001, 40007, false},
           {40007, kRunElements, true}};
 }

@@ -22,6 +22,7 @@ struct WalkedParameter {
   Shape matrix;  // as the network has it, from the parameter's first element on; it may go on in
                  // the parameters behind
   ParameterInit init;
+  int64_t layers_above;
 };
 
 // Calls visit(view, parameter) for each; `view` points into `tensors`, or is null where another
@@ -38,10 +39,12 @@ class ParameterWalk {
         visit_(visit) {
     t_.layers.resize(static_cast<size_t>(model.num_layers));
     t_.clusters.resize(clusters_.size());
+    layers_above_ = model.num_layers;
     WalkInput(vocab_size);
     for (size_t i = 0; i < t_.layers.size(); ++i) {
       const std::string prefix = absl::StrCat("transformer.layer.", i, ".");
       layer_ = prefix;
+      --layers_above_;
       WalkLayer(t_.layers[i]);
     }
     layer_ = "";
@@ -180,7 +183,7 @@ class ParameterWalk {
   }
   void Add(View* view, absl::string_view stem, const char* end, const Shape& shape,
            const Shape& matrix, ParameterInit init) {
-    visit_(view, WalkedParameter{layer_, stem, end, shape, matrix, init});
+    visit_(view, WalkedParameter{layer_, stem, end, shape, matrix, init, layers_above_});
   }
 
   int64_t heads_dim() const { return model_.num_heads * model_.head_dim; }
@@ -191,6 +194,7 @@ class ParameterWalk {
   NetworkTensors<View>& t_;
   const Visit& visit_;
   absl::string_view layer_ = "";
+  int64_t layers_above_ = 0;
 };
 
 }  // namespace anyorder

@@ -120,7 +120,8 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) 
   const auto add = [this](const NoView*, const WalkedParameter& parameter) {
     const ParameterInit init = parameter.init;
     const bool decays = init != ParameterInit::kZeros && init != ParameterInit::kGains;
-    parameters_.push_back({parameter.name(), parameter.shape, num_elements_, init, decays});
+    parameters_.push_back(
+        {parameter.name(), parameter.shape, num_elements_, init, decays, parameter.layers_above});
     num_elements_ += parameter.shape.num_elements();
   };
   ParameterWalk(config, vocab_size, none, add);

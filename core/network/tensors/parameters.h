@@ -30,6 +30,8 @@ struct ParameterInfo {
   int64_t offset = 0;  // first element in the flat space
   ParameterInit init = ParameterInit::kWeights;
   bool decays = true;  // whether weight decay applies (all but LayerNorm and dense biases)
+  // Of the input, and of what all layers share, all layers; of heads, 0, like the last layer.
+  int64_t layers_above = 0;
 
   int64_t end() const { return offset + shape.num_elements(); }
 };

@@ -326,6 +326,7 @@ absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunCo
   rest.optimizer.min_learning_rate_ratio = started.optimizer.min_learning_rate_ratio;
   rest.optimizer.warmup_steps = started.optimizer.warmup_steps;
   rest.optimizer.decay = started.optimizer.decay;
+  rest.optimizer.decay_power = started.optimizer.decay_power;
   ANYORDER_RETURN_IF_ERROR(CheckSameRun(started, rest));
   return DifferingLines(started, now);
 }

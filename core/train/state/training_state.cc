@@ -11,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/network/tensors/host_copy.h"
 #include "core/objective/objective.h"
+#include "core/optim/schedule.h"
 #include "core/train/state/resume.h"
 
 namespace anyorder {
@@ -66,10 +67,12 @@ absl::Status ForEachPiece(TensorView target, kernels::Backend& backend, bool kee
 
 }  // namespace
 
-std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout) {
+std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout,
+                                                const OptimizerConfig& optimizer) {
   std::vector<dist::DecaySegment> segments;
   for (const ParameterInfo& info : layout.parameters())
-    segments.push_back({info.offset, info.end(), info.decays});
+    segments.push_back(
+        {info.offset, info.end(), info.decays, LayerRate(optimizer, info.layers_above)});
   return segments;
 }
 
@@ -77,10 +80,10 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
     const RunConfig& config, const ParameterLayout& layout, dist::Range lanes,
     dist::Communicator& communicator, kernels::Backend& backend, dist::DeviceTransport* transport) {
   std::unique_ptr<TrainingState> state(new TrainingState(config, layout, lanes, backend));
-  ANYORDER_ASSIGN_OR_RETURN(
-      state->optimizer_,
-      dist::ShardedOptimizer::Create(communicator, backend, layout.num_elements(),
-                                     DecaySegmentsOf(layout), config.optimizer, transport));
+  ANYORDER_ASSIGN_OR_RETURN(state->optimizer_, dist::ShardedOptimizer::Create(
+                                                   communicator, backend, layout.num_elements(),
+                                                   DecaySegmentsOf(layout, config.optimizer),
+                                                   config.optimizer, transport));
   const DType dtype = ToDType(config.model.dtype);
   const int64_t padded = state->optimizer_->partition().padded_elements();
   ANYORDER_ASSIGN_OR_RETURN(state->storage_, backend.Allocate(padded * SizeOf(dtype)));

@@ -92,8 +92,9 @@ class TrainingState {
   MemoryRing memory_;
 };
 
-// Which parameters decay.
-std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout);
+// Which parameters decay, and at what part of the learning rate they are updated.
+std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout,
+                                                const OptimizerConfig& optimizer);
 
 // Large tensors, made or read by the host in pieces of bounded size; where memory is the host's, in
 // place.

@@ -40,13 +40,23 @@ TEST(OptimizerConfigTest, TorchsFormIsRefusedWithoutBiasCorrection) {
   EXPECT_TRUE(config.Validate().ok());
 }
 
+TEST(OptimizerConfigTest, APowerIsRefusedWhereNothingHasIt) {
+  OptimizerConfig config;
+  config.decay_power = 2;
+  EXPECT_THAT(std::string(config.Validate().message()),
+              HasSubstr("decay_power is 2 but optimizer.decay is \"linear\""));
+  config.decay = LearningRateDecay::kPolynomial;
+  EXPECT_TRUE(config.Validate().ok());
+}
+
 TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
   for (const double bad : {std::nan(""), HUGE_VAL}) {
     for (double OptimizerConfig::*field :
          {&OptimizerConfig::learning_rate, &OptimizerConfig::min_learning_rate_ratio,
           &OptimizerConfig::adam_beta1, &OptimizerConfig::adam_beta2,
           &OptimizerConfig::adam_epsilon, &OptimizerConfig::weight_decay,
-          &OptimizerConfig::max_grad_norm}) {
+          &OptimizerConfig::max_grad_norm, &OptimizerConfig::decay_power,
+          &OptimizerConfig::layer_decay}) {
       OptimizerConfig config;
       config.*field = bad;
       EXPECT_FALSE(config.Validate().ok());

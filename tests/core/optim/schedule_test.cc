@@ -40,6 +40,40 @@ TEST(LearningRateTest, LinearAndCosineDifferBetweenTheCorners) {
   EXPECT_NEAR(cosine, 4e-4 * (0.001 + 0.999 * 0.5 * (1 + std::sqrt(0.5))), kBound);
 }
 
+// Of the formula in more than double, each step of the run: the power to one unit, the fraction
+// before it to one, which a power multiplies.
+TEST(LearningRateTest, PolynomialFollowsItsFormulaStepByStep) {
+  for (const double power : {0.5, 1.0, 2.0, 3.5}) {
+    OptimizerConfig config = Config(LearningRateDecay::kPolynomial, 10);
+    config.decay_power = power;
+    for (int64_t step = 10; step <= 110; ++step) {
+      const long double left = 1 - static_cast<long double>(step - 10) / 100;
+      const long double floor = 4e-4L * 0.001L;
+      const long double expected = (4e-4L - floor) * std::pow(left, power) + floor;
+      EXPECT_NEAR(LearningRate(config, 110, step), static_cast<double>(expected),
+                  (1 + power) * kBound)
+          << "step " << step << ", power " << power;
+    }
+    EXPECT_NEAR(LearningRate(config, 110, 111), 4e-7, kBound);
+  }
+}
+
+TEST(LearningRateTest, PolynomialOfPowerOneIsLinear) {
+  for (int64_t step = 0; step <= 120; ++step) {
+    EXPECT_EQ(LearningRate(Config(LearningRateDecay::kPolynomial, 7), 100, step),
+              LearningRate(Config(LearningRateDecay::kLinear, 7), 100, step));
+  }
+}
+
+TEST(LayerRateTest, FallsByItsFactorWithEachLayerAbove) {
+  OptimizerConfig config;
+  EXPECT_EQ(LayerRate(config, 24), 1);
+  config.layer_decay = 0.75;
+  EXPECT_EQ(LayerRate(config, 0), 1);
+  EXPECT_EQ(LayerRate(config, 2), 0.5625);
+  EXPECT_NEAR(LayerRate(config, 24), std::pow(0.75, 24), 24 * 0x1p-53 * std::pow(0.75, 24));
+}
+
 TEST(LearningRateTest, ConstantStaysAtThePeak) {
   const OptimizerConfig config = Config(LearningRateDecay::kConstant, 10);
   EXPECT_EQ(LearningRate(config, 100, 0), 0.0);

@@ -68,6 +68,7 @@ class DeviceMemoryRunsTest : public TrainerTest {
 
 TEST_F(DeviceMemoryRunsTest, ResumedRunsOfOneAndTwoRanksEndAlike) {
   config_.checkpoint.every = 3;
+  config_.optimizer.layer_decay = 0.75;
   for (const int ranks : {1, 2}) {
     RemoveRuns();
     ExpectAllOk(Run(false, ranks));

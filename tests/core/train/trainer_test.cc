@@ -202,6 +202,7 @@ TEST_F(TrainerTest, SetUpThatIsLongSaysHowFarItIs) {
 TEST_F(TrainerTest, EvaluationChangesNothingAndIsTheSameOnAnyNumberOfRanks) {
   config_.train.steps = 6;
   config_.model.dropout = 0.1;
+  config_.optimizer.layer_decay = 0.75;
   ExpectAllOk(Train(1));
   const std::string digest = Digest(1, 6);
   const std::vector<StepMetrics> without = Metrics(1);

@@ -207,6 +207,20 @@ TEST_F(ReplacementTest, ImportedWeightsSettleTheFunctionOnly) {
   EXPECT_THAT(std::string(Record().status().message()), HasSubstr("model.ffn_dim = 99"));
 }
 
+TEST_F(ReplacementTest, TheShapeOfTheScheduleMayChangeAndLayersMayNot) {
+  RecordCommit();
+  now_ = config_;
+  now_.optimizer.decay = LearningRateDecay::kPolynomial;
+  now_.optimizer.decay_power = 2;
+  const auto* schedule = std::get_if<ledger::Schedule>(&Record()->value());
+  ASSERT_NE(schedule, nullptr);
+  EXPECT_THAT(schedule->detail, HasSubstr("optimizer.decay_power = 2"));
+  now_.optimizer.layer_decay = 0.75;
+  const absl::Status status = Record().status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("optimizer.layer_decay = 0.75"));
+}
+
 TEST_F(ReplacementTest, AScheduleMayNotEndBeforeTheNewestCheckpoint) {
   RecordCommit();  // of step 10
   now_ = config_;
@@ -217,26 +231,6 @@ TEST_F(ReplacementTest, AScheduleMayNotEndBeforeTheNewestCheckpoint) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("has trained 10 steps already"));
   now_.train.steps = 10;
   EXPECT_TRUE(std::holds_alternative<ledger::Schedule>(Record()->value()));
-}
-
-TEST(DecaySegmentsTest, SegmentsCoverAllParametersAndFollowTheirFlags) {
-  const ParameterLayout layout(ModelConfig(), 50);
-  const std::vector<dist::DecaySegment> segments = DecaySegmentsOf(layout);
-  int64_t at = 0;
-  for (const dist::DecaySegment& segment : segments) {
-    EXPECT_EQ(segment.begin, at);
-    EXPECT_LT(segment.begin, segment.end);
-    at = segment.end;
-  }
-  EXPECT_EQ(at, layout.num_elements());
-  for (const ParameterInfo& info : layout.parameters()) {
-    for (const dist::DecaySegment& segment : segments) {
-      if (info.offset >= segment.begin && info.offset < segment.end) {
-        EXPECT_EQ(info.decays, segment.decays) << info.name;
-        EXPECT_LE(info.end(), segment.end) << info.name;
-      }
-    }
-  }
 }
 
 }  // namespace
