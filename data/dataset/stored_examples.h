@@ -58,8 +58,7 @@ class StoredExamples : public ExampleSource {
 
 // Whether the labels of such examples are classes.
 constexpr bool HasClasses(ExampleTask task) {
-  return task != ExampleTask::kMultipleChoice && task != ExampleTask::kGeneration &&
-         task != ExampleTask::kSpans;
+  return task != ExampleTask::kMultipleChoice && task != ExampleTask::kGeneration;
 }
 
 // Bytes of examples.bin.
