@@ -34,6 +34,7 @@ TEST(ConfigsTest, EveryFileValidatesAndRunsOnOneToEightRanks) {
   EXPECT_GE(files.size(), 4u);
   for (const std::string& file : files) {
     const RunConfig config = LoadRunConfig(file, {}).value();
+    EXPECT_LT(config.optimizer.warmup_steps, config.train.steps) << file;
     for (int ranks = 1; ranks <= 8; ++ranks)
       EXPECT_TRUE(config.ValidateWorldSize(ranks).ok()) << file << " on " << ranks;
   }
