@@ -57,16 +57,15 @@ struct OptimizerConfig {
     visit("warmup_steps", self.warmup_steps, "Steps of linear warm-up from 0.",
           AtLeast(0, "steps"));
     visit("decay", self.decay, "Shape of the learning rate schedule after warm-up.");
-    visit(
-        "decay_power", self.decay_power,
-        "Of decay = \"polynomial\": what is left of the way from the peak to the last step's rate "
-        "is (1 - progress)^decay_power; 1 is \"linear\".",
-        Above(0));
+    visit("decay_power", self.decay_power,
+          "Power of decay = \"polynomial\": the rate falls from its peak to its end as (1 - "
+          "progress)^decay_power, progress going from 0 to 1 after warm-up; 1 is \"linear\".",
+          Above(0));
     visit(
         "layer_decay", self.layer_decay,
         "Layer-wise decay of the learning rate: heads and the last layer have the schedule's rate, "
-        "each layer below layer_decay times that of the one above it, and the embeddings, as the "
-        "lowest layer, so too. 1 turns it off.",
+        "and each layer has layer_decay times the rate of the layer above it; the embeddings count "
+        "as the lowest layer. 1 turns it off.",
         PositiveFraction());
     visit("adam_beta1", self.adam_beta1, "Exponential decay of the first moment.", Rate());
     visit("adam_beta2", self.adam_beta2, "Exponential decay of the second moment.", Rate());
