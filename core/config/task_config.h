@@ -16,13 +16,15 @@ enum class ExampleTask {
   kSimilarity,      // two texts, in either order
   kMultipleChoice,  // context, then two or more choices; the label is the right one
   kGeneration,      // source, target; no label
+  kSpans,           // question, passage; the label is a part of the passage, or that none answers
 };
 
 struct TaskConfig {
   ExampleTask task = ExampleTask::kClassification;
-  int64_t num_classes = 0;  // kMultipleChoice: the most choices of an example; 0: no head
-  double lm_weight = 0.5;   // lambda of L3 = L2 + lambda L1 (Radford et al. 2018, equation 5)
-  double dropout = 0.1;     // of the states that the head reads
+  // kMultipleChoice: the most choices of an example; 0: no head, 1: a score instead of a class.
+  int64_t num_classes = 0;
+  double lm_weight = 0.5;  // lambda of L3 = L2 + lambda L1 (Radford et al. 2018, equation 5)
+  double dropout = 0.1;    // of the states that the head reads
 
   bool has_head() const { return num_classes > 0; }
   bool has_choices() const { return task == ExampleTask::kMultipleChoice; }
@@ -40,7 +42,8 @@ template <>
 inline constexpr auto kEnumNames<ExampleTask> = EnumNames<ExampleTask>("classification",
                                                                        "entailment", "similarity",
                                                                        "multiple_choice",
-                                                                       "generation");
+                                                                       "generation",
+                                                                       "span_extraction");
 
 inline const char* ExampleTaskName(ExampleTask task) { return EnumName(task); }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "core/config/sampling_config.h"
@@ -36,7 +37,15 @@ struct TextSample {
   // objective's business.
   int64_t example = 0;                      // its number in the dataset
   std::vector<std::vector<int32_t>> parts;  // ids of each text, none of them empty or cut
-  int32_t label = -1;                       // class or right choice; -1: not known
+  int32_t label = -1;                       // class or right choice; -1: not known. kSpans: 1 if
+                                            // parts[1] holds the answer, or 0
+  // A label that is a number; NaN: not known.
+  float score = std::numeric_limits<float>::quiet_NaN();
+  // kSpans: the answer's tokens in parts[1], [begin, end), or -1, -1; and where parts[1], a window,
+  // begins in the passage.
+  int32_t answer_begin = -1;
+  int32_t answer_end = -1;
+  int64_t window_begin = 0;
 };
 
 }  // namespace anyorder

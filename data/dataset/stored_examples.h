@@ -58,7 +58,8 @@ class StoredExamples : public ExampleSource {
 
 // Whether the labels of such examples are classes.
 constexpr bool HasClasses(ExampleTask task) {
-  return task != ExampleTask::kMultipleChoice && task != ExampleTask::kGeneration;
+  return task != ExampleTask::kMultipleChoice && task != ExampleTask::kGeneration &&
+         task != ExampleTask::kSpans;
 }
 
 // Bytes of examples.bin.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,14 @@ namespace anyorder::data {
 // dataset; tests over vectors.
 struct Example {
   std::vector<std::vector<int32_t>> parts;  // ids of each text, none empty
-  int32_t label = -1;                       // -1: not known
+  int32_t label = -1;                       // -1: not known; kSpans: 1 if there is an answer, or 0
+  // The label where it is a number, of datasets with scores; NaN: not known, or no such dataset.
+  float score = std::numeric_limits<float>::quiet_NaN();
+  // kSpans: the answer's tokens in parts[1], [begin, end); -1, -1: none, or not known.
+  int32_t answer_begin = -1;
+  int32_t answer_end = -1;
+  // kSpans: where parts[1] begins in the whole passage, of which it may be a window.
+  int64_t window_begin = 0;
 };
 
 class ExampleSource {

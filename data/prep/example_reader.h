@@ -31,6 +31,8 @@ struct WrittenExample {
   // right one's number.
   std::optional<std::string> class_name;
   int32_t choice = -1;
+  std::optional<double> score;  // a label that is a number (STS-B), instead of a class
+  std::string id;               // what the official files call the example; empty: nothing
 };
 
 // What the fields above are called in the input, of those that are called otherwise. `choices` may
