@@ -131,9 +131,23 @@ void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
     examples->excludes(app.get_option(other));
   AddPath(&app, "--labels-from", line.labels_from,
           "--examples: dataset whose class numbers to use, that of the training data",
-          PathUse::kReadDirectory)
-      ->needs(examples);
+          PathUse::kReadDirectory);
   app.get_option("--field")->needs(examples);
+}
+
+// Official files of a downstream task: data/prep/official_tasks.h.
+void DeclareTask(CLI::App& app, PrepCommandLine& line) {
+  CLI::Option* task =
+      app.add_option("--task", line.task,
+                     "downstream task whose files --input names as they were published, such as "
+                     "mnli, race or imdb; `anyorder prep --task list` prints all")
+          ->type_name("NAME")
+          ->needs(app.get_option("--input"));
+  for (const char* other :
+       {"--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup",
+        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
+        "--slice", "--merge", "--slurm", "--field", "--text-field", "--no-header", "--quoting"})
+    task->excludes(app.get_option(other));
 }
 
 }  // namespace
@@ -144,6 +158,7 @@ void DeclarePrep(CLI::App& app, PrepCommandLine& line) {
                     "shards/spiece.model",
                     "anyorder prep --examples train.tsv --text-field sentence --output examples "
                     "--vocab shards/spiece.model",
+                    "anyorder prep --task mnli --input MNLI/train.tsv --output mnli --vocab run",
                     "anyorder prep --input corpus/ --output shards --slurm 64 -- --partition=cpu"});
   PrepOptions& prep = line.prep;
   AddPath(
@@ -161,6 +176,7 @@ void DeclarePrep(CLI::App& app, PrepCommandLine& line) {
   AddFieldOptions(app, line.fields);
   DeclareParts(app, line);
   DeclareExamples(app, line);
+  DeclareTask(app, line);
   app.add_flag("--quiet", prep.quiet, "print no progress");
   app.add_flag("--json", line.json, "print the summary as one JSON object");
 }

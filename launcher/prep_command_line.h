@@ -28,6 +28,7 @@ struct PrepCommandLine {
   PrepJob job;
   double vocab_sample_mb = 32;
   std::vector<std::string> examples;
+  std::string task;
   FieldOptions fields;
   std::string labels_from;
   std::string vocab_type = "piece";

@@ -21,6 +21,7 @@
 #include "core/base/whole_file.h"
 #include "data/prep/cleaning.h"
 #include "data/prep/example_prep.h"
+#include "data/prep/official_tasks.h"
 #include "data/prep/prep.h"
 #include "data/prep/tokenizer.h"
 #include "launcher/prep_command_line.h"
@@ -70,8 +71,9 @@ void PrintSettings(const data::ExamplePrepSummary& summary) {
 int PrepareExamples(const PrepCommandLine& line) {
   const data::PrepOptions& prep = line.prep;
   const auto summary = data::RunExamplePrep(
-      {line.examples, prep.output, prep.vocab, line.labels_from, prep.text.letter_case,
-       prep.text.invalid_utf8, prep.shard_tokens, line.fields.names, prep.text.table, prep.quiet});
+      {line.task.empty() ? line.examples : prep.inputs, prep.output, prep.vocab, line.labels_from,
+       prep.text.letter_case, prep.text.invalid_utf8, prep.shard_tokens, line.fields.names,
+       prep.text.table, prep.quiet, line.task});
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const nlohmann::json json{{"task", ExampleTaskName(summary->task)},
                             {"num_examples", summary->num_examples},
@@ -266,7 +268,12 @@ int Main(int argc, char** argv) {
   // A file size limit must come back from write() as an error, not as a signal.
   ::signal(SIGXFSZ, SIG_IGN);
   PrepCommandLine line;
-  if (argc >= 2 && std::string(argv[1]) == "encode") return EncodeMain(argc - 1, argv + 1);
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && words[0] == "encode") return EncodeMain(argc - 1, argv + 1);
+  if (words.size() == 2 && words[0] == "--task" && (words[1] == "list" || words[1] == "help")) {
+    std::fputs(data::DescribeOfficialTasks().c_str(), stdout);
+    return ReportAndExitStatus(kProgram, absl::OkStatus());
+  }
   line.prep.workers = UsableCores();
   CLI::App app(kPrepSummary, kProgram);
   app.set_version_flag("--version", "anyorder-prep " ANYORDER_VERSION, "print the version");
@@ -280,7 +287,12 @@ int Main(int argc, char** argv) {
                                                "' belongs to no option; text is named "
                                                "with --input, labelled examples with --examples"));
   }
-  if (!line.examples.empty()) return PrepareExamples(line);
+  if (!line.examples.empty() || !line.task.empty()) return PrepareExamples(line);
+  if (!line.labels_from.empty()) {
+    return ReportAndExitStatus(
+        kProgram,
+        absl::InvalidArgumentError("--labels-from is about examples: --examples or --task"));
+  }
   if (prep.inputs.empty()) {
     return ReportAndExitStatus(
         kProgram, absl::InvalidArgumentError("--input is required: the text to prepare"));

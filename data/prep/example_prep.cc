@@ -20,6 +20,7 @@
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/stored_examples.h"
 #include "data/prep/example_reader.h"
+#include "data/prep/official_tasks.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/shard_writer.h"
 #include "data/prep/staging.h"
@@ -57,13 +58,10 @@ class ExamplePreparation {
     ANYORDER_RETURN_IF_ERROR(LoadVocabulary());
     ANYORDER_RETURN_IF_ERROR(LoadKnownClasses());
     ANYORDER_RETURN_IF_ERROR(Staging::Check(options_.output));
-    ANYORDER_ASSIGN_OR_RETURN(const InputFiles input,
-                              FindInputFiles(options_.inputs, InputUse::kExamples));
-    summary_.left_out = input.left_out;
-    if (!options_.quiet) std::fputs(DescribeLeftOut(input.left_out).c_str(), stderr);
-    for (const InputFile& file : input.files) ANYORDER_RETURN_IF_ERROR(ReadFile(file));
+    ANYORDER_RETURN_IF_ERROR(options_.task.empty() ? ReadFiles() : ReadOfficial());
+    if (!options_.quiet) std::fputs(DescribeLeftOut(summary_.left_out).c_str(), stderr);
     if (examples_.empty()) {
-      return DataLoss(InputNames(), input.files.size() == 1 ? " holds" : " hold",
+      return DataLoss(InputNames(), options_.inputs.size() == 1 ? " holds" : " hold",
                       " no example: every line is blank, or a table has a header alone");
     }
     ANYORDER_RETURN_IF_ERROR(NumberClasses());
@@ -86,6 +84,14 @@ class ExamplePreparation {
   }
 
   absl::Status LoadKnownClasses() {
+    if (!options_.task.empty()) {
+      ANYORDER_ASSIGN_OR_RETURN(official_, FindOfficialTask(options_.task));
+      known_ = ExamplesEntry{.table = {},
+                             .task = official_->kind,
+                             .num_examples = 0,
+                             .num_parts = 0,
+                             .classes = official_->classes};
+    }
     if (options_.labels_from.empty()) return absl::OkStatus();
     ANYORDER_RETURN_IF_ERROR(CheckIsDataset("--labels-from", options_.labels_from));
     ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.labels_from));
@@ -100,7 +106,34 @@ class ExamplePreparation {
                                 "'; pass its own: --vocab '", options_.labels_from, "/",
                                 kTokenizerFile, "'");
     }
+    if (official_ != nullptr && index.examples->classes != official_->classes) {
+      return FailedPrecondition("--labels-from '", options_.labels_from,
+                                "' has other classes than ", "--task ", official_->name,
+                                ", which always has ", absl::StrJoin(official_->classes, ", "),
+                                "; make that dataset with --task, too");
+    }
     known_ = index.examples;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadOfficial() {
+    if (options_.inputs.size() != 1) {
+      return InvalidArgument("--task ", official_->name, " reads one --input, but ",
+                             options_.inputs.size(), " are named; make a dataset of each");
+    }
+    OfficialReading reading(
+        *official_, options_.inputs[0], options_.letter_case, options_.invalid_utf8,
+        [&](const std::string&, const WrittenExample& example) { return Add(example); });
+    ANYORDER_RETURN_IF_ERROR(official_->read(reading));
+    summary_.left_out = reading.left_out();
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadFiles() {
+    ANYORDER_ASSIGN_OR_RETURN(const InputFiles input,
+                              FindInputFiles(options_.inputs, InputUse::kExamples));
+    summary_.left_out = input.left_out;
+    for (const InputFile& file : input.files) ANYORDER_RETURN_IF_ERROR(ReadFile(file));
     return absl::OkStatus();
   }
 
@@ -126,6 +159,7 @@ class ExamplePreparation {
       return DataLoss("an example of ", ExampleTaskName(example.task), " among those of ",
                       ExampleTaskName(task), "; make a dataset of each");
     }
+    if (example.score) return absl::UnimplementedError("scores are not stored yet");
     summary_.task = task;
     Encoded& encoded = examples_.emplace_back();
     for (const std::string& part : example.parts) {
@@ -177,7 +211,8 @@ class ExamplePreparation {
       summary_.classes.assign(names.begin(), names.end());
       SortNames(summary_.classes);
     }
-    if (HasClasses(summary_.task) && summary_.classes.size() < 2) {
+    const bool has_scores = official_ != nullptr && official_->classes.empty();
+    if (HasClasses(summary_.task) && !has_scores && summary_.classes.size() < 2) {
       const std::string labels = summary_.classes.empty()
                                      ? "no label"
                                      : absl::StrCat("one label only, '", summary_.classes[0], "'");
@@ -229,6 +264,7 @@ class ExamplePreparation {
         {"invalid_utf8", options_.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace"},
         {"vocabulary", "given"},
     };
+    if (official_ != nullptr) index.settings.emplace("task", official_->name);
     index.counts = {{"examples_read", examples_.size()},
                     {"examples_unlabelled", summary_.num_unlabelled}};
     return WriteFileAtomically(absl::StrCat(folder, "/", kIndexFile), SerializeDatasetIndex(index));
@@ -277,7 +313,8 @@ class ExamplePreparation {
   const ExamplePrepOptions& options_;
   std::string model_;
   std::optional<Tokenizer> tokenizer_;
-  std::optional<ExamplesEntry> known_;  // of --labels-from
+  std::optional<ExamplesEntry> known_;  // of --labels-from or --task
+  const OfficialTask* official_ = nullptr;
   std::vector<Encoded> examples_;
   uint64_t num_parts_ = 0;
   StreamingDigest corpus_;

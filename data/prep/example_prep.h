@@ -31,6 +31,7 @@ struct ExamplePrepOptions {
   FieldNames names;
   TableOptions table;
   bool quiet = false;  // as in PrepOptions
+  std::string task;    // whose official files `inputs` names (official_tasks.h); empty: none
 };
 
 struct ExamplePrepSummary {

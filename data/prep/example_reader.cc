@@ -110,22 +110,10 @@ class ExampleParser {
 
   absl::Status ReadText(const Json& field, const std::string& name, WrittenExample& example) {
     if (!field.is_string()) return Bad("the field '", name, "' is not a string");
-    const std::string* text = &field.get_ref<const std::string&>();
-    std::string repaired;
-    if (FirstInvalidByte(*text) != text->size()) {  // \u0000 is the one fault JSON lets through
-      if (options_.invalid_utf8 == InvalidUtf8::kError)
-        return Bad("the field '", name, "' holds NUL; repair it or pass --invalid-utf8 replace");
-      AppendWithReplacements(*text, repaired);
-      text = &repaired;
-    }
-    if (text->size() > kMaxSentenceBytes) {
-      return Bad("the field '", name, "' has ", text->size(), " bytes but may have ",
-                 kMaxSentenceBytes, "; shorten it: no network reads that much of it");
-    }
-    std::string cleaned;
-    CleanLine(*text, options_.letter_case, cleaned);
-    if (cleaned.empty()) return Bad("the field '", name, "' holds no text");
-    example.parts.push_back(std::move(cleaned));
+    absl::StatusOr<std::string> cleaned = CleanExampleText(
+        field.get_ref<const std::string&>(), name, options_.letter_case, options_.invalid_utf8);
+    if (!cleaned.ok()) return Bad(cleaned.status().message());
+    example.parts.push_back(*std::move(cleaned));
     return absl::OkStatus();
   }
 
@@ -190,39 +178,19 @@ using TakeExample = std::function<absl::Status(uint64_t line, const WrittenExamp
 // The lines of one file.
 class ExampleFile {
  public:
-  ExampleFile(const ByteSource& source, const ExampleReadOptions& options, const TakeExample& take)
-      : source_(source),
-        options_(options),
+  ExampleFile(const ExampleReadOptions& options, const TakeExample& take)
+      : options_(options),
         take_(take),
         table_(options.path, SeparatorOf(options.kind), options.table) {}
 
-  absl::Status OnLine(const TextPiece& piece) {
-    if (!piece.is_line()) {
-      return Bad(piece.line, "a line longer than ", kMaxJsonLineBytes >> 20,
-                 " MiB; write one example per line");
-    }
-    std::string_view text = piece.text;
-    std::string repaired;
-    if (FirstInvalidByte(text) != text.size()) {
-      if (options_.invalid_utf8 == InvalidUtf8::kError) {
-        return Bad(piece.line, "invalid ", source_.encoding(), " or NUL in the line; ",
-                   InvalidTextAdvice(source_));
-      }
-      AppendWithReplacements(text, repaired);
-      text = repaired;
-    }
-    return IsTable(options_.kind) ? OnTableLine(text, piece.line) : OnJsonLine(text, piece.line);
+  absl::Status OnLine(std::string_view text, uint64_t line) {
+    return IsTable(options_.kind) ? OnTableLine(text, line) : OnJsonLine(text, line);
   }
 
   // To be called after the last line.
   absl::Status Finish() const { return table_.Finish(); }
 
  private:
-  template <typename... Parts>
-  absl::Status Bad(uint64_t line, const Parts&... what) const {
-    return DataLoss(options_.path, ":", line, ": ", what...);
-  }
-
   absl::Status OnJsonLine(std::string_view text, uint64_t line) {
     if (text.find_first_not_of(" \t\r\v\f") == std::string_view::npos) return absl::OkStatus();
     WrittenExample example;
@@ -254,7 +222,6 @@ class ExampleFile {
     return absl::OkStatus();
   }
 
-  const ByteSource& source_;
   const ExampleReadOptions& options_;
   const TakeExample& take_;
   TableReader table_;
@@ -280,12 +247,50 @@ absl::Status CheckFieldNames(const FieldNames& names) {
 
 absl::Status ReadExamples(ByteSource& source, const ExampleReadOptions& options,
                           const TakeExample& take) {
-  ExampleFile file(source, options, take);
-  ANYORDER_RETURN_IF_ERROR(
-      ReadPieces(source, {.max_bytes = kMaxJsonLineBytes}, [&](const TextPiece& piece) {
-        return file.OnLine(piece);
-      }).status());
+  ExampleFile file(options, take);
+  ANYORDER_RETURN_IF_ERROR(ReadExampleLines(
+      source, options.path, options.invalid_utf8,
+      [&](std::string_view text, uint64_t line) { return file.OnLine(text, line); }));
   return file.Finish();
+}
+
+absl::Status ReadExampleLines(ByteSource& source, const std::string& path, InvalidUtf8 invalid_utf8,
+                              const TakeLine& take) {
+  const auto take_piece = [&](const TextPiece& piece) -> absl::Status {
+    if (!piece.is_line()) {
+      return DataLoss(path, ":", piece.line, ": a line longer than ", kMaxJsonLineBytes >> 20,
+                      " MiB; write one example per line");
+    }
+    if (FirstInvalidByte(piece.text) == piece.text.size()) return take(piece.text, piece.line);
+    if (invalid_utf8 == InvalidUtf8::kError) {
+      return DataLoss(path, ":", piece.line, ": invalid ", source.encoding(),
+                      " or NUL in the line; ", InvalidTextAdvice(source));
+    }
+    std::string repaired;
+    AppendWithReplacements(piece.text, repaired);
+    return take(repaired, piece.line);
+  };
+  return ReadPieces(source, {.max_bytes = kMaxJsonLineBytes}, take_piece).status();
+}
+
+absl::StatusOr<std::string> CleanExampleText(std::string_view text, const std::string& name,
+                                             LetterCase letter_case, InvalidUtf8 invalid_utf8) {
+  std::string repaired;
+  if (FirstInvalidByte(text) != text.size()) {  // \u0000 is the one fault JSON lets through
+    if (invalid_utf8 == InvalidUtf8::kError) {
+      return DataLoss("the field '", name, "' holds NUL; repair it or pass --invalid-utf8 replace");
+    }
+    AppendWithReplacements(text, repaired);
+    text = repaired;
+  }
+  if (text.size() > kMaxSentenceBytes) {
+    return DataLoss("the field '", name, "' has ", text.size(), " bytes but may have ",
+                    kMaxSentenceBytes, "; shorten it: no network reads that much of it");
+  }
+  std::string cleaned;
+  CleanLine(text, letter_case, cleaned);
+  if (cleaned.empty()) return DataLoss("the field '", name, "' holds no text");
+  return cleaned;
 }
 
 }  // namespace anyorder::data

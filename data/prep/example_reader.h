@@ -12,9 +12,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "core/config/task_config.h"
 #include "data/prep/byte_source.h"
@@ -56,5 +58,19 @@ struct ExampleReadOptions {
 absl::Status ReadExamples(
     ByteSource& source, const ExampleReadOptions& options,
     const std::function<absl::Status(uint64_t line, const WrittenExample&)>& take);
+
+// What every reader of examples is made of.
+//
+// Calls `take` with each line of `source` and its number, blank ones too. The text is valid during
+// the call. Errors: DataLoss that names `path` and the line, which is too long or invalid (unless
+// that is replaced); those of `source` and `take`.
+using TakeLine = std::function<absl::Status(std::string_view text, uint64_t line)>;
+absl::Status ReadExampleLines(ByteSource& source, const std::string& path, InvalidUtf8 invalid_utf8,
+                              const TakeLine& take);
+
+// A text of an example as it is stored: one cleaned line. Errors: DataLoss that names the field
+// `name` and what is wrong with it, but neither file nor line.
+absl::StatusOr<std::string> CleanExampleText(std::string_view text, const std::string& name,
+                                             LetterCase letter_case, InvalidUtf8 invalid_utf8);
 
 }  // namespace anyorder::data

@@ -1,0 +1,93 @@
+// Downstream tasks whose files `anyorder prep --task NAME` reads as they were published: which
+// tasks there are, and what reading any of them needs (README.md, "Official tasks"). A family of
+// tasks is a file of its own, which fills the table and reads.
+
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/config/task_config.h"
+#include "data/prep/cleaning.h"
+#include "data/prep/example_reader.h"
+#include "data/prep/prep_plan.h"
+#include "data/prep/text_reader.h"
+
+namespace anyorder::data {
+
+class OfficialReading;
+
+struct OfficialTask {
+  std::string name;         // of --task
+  std::string description;  // what it is and where it comes from
+  std::string input;        // what --input names
+  ExampleTask kind = ExampleTask::kClassification;
+  // Names of class 0, 1, ..., whatever subset a file holds; none where the label is a choice or a
+  // score.
+  std::vector<std::string> classes;
+  // Reads what `reading` names. Errors: DataLoss that names file, line and what to do.
+  std::function<absl::Status(OfficialReading& reading)> read;
+};
+
+// By family, in the order of README.md.
+const std::vector<OfficialTask>& OfficialTasks();
+// Errors: InvalidArgument that lists the names.
+absl::StatusOr<const OfficialTask*> FindOfficialTask(const std::string& name);
+// A line for each task, for `--task list`.
+std::string DescribeOfficialTasks();
+
+// One split, such as training or test data: a file or a directory, and where its examples go.
+class OfficialReading {
+ public:
+  // `where` is the file and line, or question, of an example: "train.tsv:7".
+  using TakeExample = std::function<absl::Status(const std::string& where, const WrittenExample&)>;
+
+  // The reference must outlive it.
+  OfficialReading(const OfficialTask& task, std::string path, LetterCase letter_case,
+                  InvalidUtf8 invalid_utf8, TakeExample take);
+
+  const OfficialTask& task() const { return task_; }
+  const std::string& path() const { return path_; }
+
+  // path(), which must be a file of `kind`. Errors: InvalidArgument, of a directory naming its
+  // files of that kind; those of FindInputFiles.
+  absl::StatusOr<InputFile> OneFile(TextKind kind) const;
+  // The .txt files under the directories `folders`; others are left out. Errors: those of
+  // FindInputFiles.
+  absl::StatusOr<std::vector<InputFile>> TextFiles(const std::vector<std::string>& folders);
+
+  absl::Status ReadLines(const InputFile& file, const TakeLine& take) const;
+  // The lines of a small file as one text.
+  absl::StatusOr<std::string> ReadText(const InputFile& file) const;
+
+  // Cleans `text` and adds it to `example`. Errors: as CleanExampleText.
+  absl::Status AddText(std::string_view text, const std::string& name,
+                       WrittenExample& example) const;
+  // Passes `example` on, of which the kind may be missing. Errors: DataLoss if its identifier was
+  // there before; those of the taker, with `where` before them.
+  absl::Status Take(const std::string& where, WrittenExample example);
+
+  // What the official code leaves out, too, or what cannot be an example of this task.
+  void LeaveOut(std::string where, std::string reason);
+  const std::vector<LeftOutFile>& left_out() const { return left_out_; }
+
+ private:
+  const OfficialTask& task_;
+  const std::string path_;
+  const LetterCase letter_case_;
+  const InvalidUtf8 invalid_utf8_;
+  const TakeExample take_;
+  std::unordered_map<std::string, std::string> ids_;  // and where each was
+  std::vector<LeftOutFile> left_out_;
+};
+
+// The families.
+std::vector<OfficialTask> GlueTasks();
+
+}  // namespace anyorder::data

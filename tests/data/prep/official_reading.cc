@@ -1,0 +1,45 @@
+#include "tests/data/prep/official_reading.h"
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace anyorder::data {
+
+OfficialResult OfficialTaskTest::Read(const std::string& task, const std::string& name) const {
+  const auto found = FindOfficialTask(task);
+  EXPECT_TRUE(found.ok()) << found.status();
+  OfficialResult result;
+  const std::string path = name.empty() ? folder_ : absl::StrCat(folder_, "/", name);
+  OfficialReading reading(**found, path, LetterCase::kCased, InvalidUtf8::kError,
+                          [&](const std::string& where, const WrittenExample& example) {
+                            EXPECT_EQ(example.task, (*found)->kind);
+                            const std::string label = example.class_name ? *example.class_name
+                                                      : example.choice >= 0
+                                                          ? absl::StrCat(example.choice)
+                                                      : example.score ? absl::StrCat(*example.score)
+                                                                      : "";
+                            result.examples.push_back({where.substr(folder_.size() + 1), example.id,
+                                                       example.parts, label});
+                            return absl::OkStatus();
+                          });
+  result.status = (*found)->read(reading);
+  result.left_out = reading.left_out();
+  return result;
+}
+
+OfficialResult OfficialTaskTest::Read(const std::string& task, const std::string& name,
+                                      const std::string& bytes) const {
+  std::filesystem::create_directories(std::filesystem::path(folder_ + "/" + name).parent_path());
+  Store(name, bytes);
+  return Read(task, name);
+}
+
+void OfficialTaskTest::ExpectFault(const std::string& task, const std::string& name,
+                                   const std::string& bytes, const std::string& message) const {
+  const OfficialResult result = Read(task, name, bytes);
+  EXPECT_FALSE(result.status.ok()) << bytes;
+  EXPECT_THAT(std::string(result.status.message()), testing::HasSubstr(message)) << bytes;
+}
+
+}  // namespace anyorder::data
