@@ -89,5 +89,6 @@ class OfficialReading {
 
 // The families.
 std::vector<OfficialTask> GlueTasks();
+std::vector<OfficialTask> RaceTasks();
 
 }  // namespace anyorder::data
