@@ -39,7 +39,7 @@ std::string FilesIn(const std::string& directory, const char* ending) {
 const std::vector<OfficialTask>& OfficialTasks() {
   static const std::vector<OfficialTask>& tasks = *[] {
     auto* all = new std::vector<OfficialTask>;
-    for (const auto& family : {GlueTasks(), RaceTasks()})
+    for (const auto& family : {GlueTasks(), RaceTasks(), ReviewTasks(), TopicTasks()})
       all->insert(all->end(), family.begin(), family.end());
     return all;
   }();

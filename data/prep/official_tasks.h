@@ -90,5 +90,7 @@ class OfficialReading {
 // The families.
 std::vector<OfficialTask> GlueTasks();
 std::vector<OfficialTask> RaceTasks();
+std::vector<OfficialTask> ReviewTasks();
+std::vector<OfficialTask> TopicTasks();
 
 }  // namespace anyorder::data
