@@ -45,6 +45,7 @@ ALLOWED = {
     "ckpt": ["core/base", "core/liveness"],
     "data/dataset": ["core/base", "core/config"],
     "data/sampling": ["core/base", "core/config", "core/objective", "data/dataset"],
+    "data/trec": ["core/base"],
     "data/prep": ["core/base", "core/config", "data/dataset"],
     "core/train/run": ["ckpt", "core/base", "core/config", "core/liveness", "core/objective",
                        "core/optim", "data/dataset", "dist", "kernels", "kernels/backends"],

@@ -1,0 +1,203 @@
+#include "data/trec/trec_files.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <functional>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+
+namespace anyorder::data {
+namespace {
+
+using Cells = std::vector<std::string>;
+
+// Where each key was first.
+class FirstLines {
+ public:
+  absl::Status Add(const std::string& key, const std::string& what, uint64_t line) {
+    const auto [known, is_new] = lines_.emplace(key, line);
+    if (is_new) return absl::OkStatus();
+    return DataLoss(what, " was in line ", known->second, " before; remove one of the lines");
+  }
+
+ private:
+  std::unordered_map<std::string, uint64_t> lines_;
+};
+
+// Calls `take` with each line of `path` that is not blank; what it says of one gets its place.
+absl::Status ReadTrecLines(
+    const std::string& path, const std::string& text,
+    const std::function<absl::Status(absl::string_view line, uint64_t number)>& take) {
+  uint64_t number = 0;
+  bool is_empty = true;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty()) continue;
+    is_empty = false;
+    ANYORDER_RETURN_IF_ERROR(Annotate(take(line, number), absl::StrCat(path, ":", number)));
+  }
+  return is_empty ? DataLoss("'", path, "' is empty; name a file with entries") : absl::OkStatus();
+}
+
+// Rows of `columns`, which a message lists.
+absl::Status ReadTrecRows(
+    const std::string& path, const Cells& columns,
+    const std::function<absl::Status(const Cells& cells, uint64_t line)>& take) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  return ReadTrecLines(path, text, [&](absl::string_view line, uint64_t number) -> absl::Status {
+    const Cells cells = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    if (cells.size() == columns.size()) return take(cells, number);
+    return DataLoss("the line has ", cells.size(), " columns, but ", columns.size(),
+                    " are needed: ", absl::StrJoin(columns, ", "), "; repair the line");
+  });
+}
+
+// "wt09-1" of the web track of 2009 is "1".
+std::string TopicId(std::string id) {
+  const size_t dash = id.find('-');
+  const bool is_track = dash == 4 && absl::StartsWith(id, "wt") && std::isdigit(id[2]) != 0 &&
+                        std::isdigit(id[3]) != 0 && dash + 1 < id.size();
+  return is_track ? id.substr(dash + 1) : id;
+}
+
+class TopicFile {
+ public:
+  TopicFile(const std::string& path, const std::string& text) : path_(path), text_(text) {}
+
+  absl::StatusOr<std::vector<TrecTopic>> Read() {
+    const size_t first = text_.find_first_not_of(" \t\r\n");
+    const bool is_xml = first != std::string::npos && text_[first] == '<';
+    ANYORDER_RETURN_IF_ERROR(
+        is_xml ? ReadXml()
+               : ReadTrecLines(path_, text_, [&](absl::string_view line, uint64_t number) {
+                   return AddLine(line, number);
+                 }));
+    return std::move(topics_);
+  }
+
+ private:
+  absl::Status AddLine(absl::string_view line, uint64_t number) {
+    const size_t colon = line.find(':');
+    if (colon == absl::string_view::npos)
+      return DataLoss("the line is not NUMBER:QUERY, such as 51:horse hooves");
+    return Add(std::string(line.substr(0, colon)), std::string(line.substr(colon + 1)), number);
+  }
+
+  absl::Status Add(std::string id, std::string query, uint64_t line) {
+    id = TopicId(std::string(absl::StripAsciiWhitespace(id)));
+    absl::RemoveExtraAsciiWhitespace(&query);
+    if (id.empty()) return DataLoss("the topic has no number");
+    if (query.empty()) return DataLoss("topic ", id, " has no query");
+    ANYORDER_RETURN_IF_ERROR(seen_.Add(id, absl::StrCat("topic ", id), line));
+    topics_.push_back({std::move(id), std::move(query)});
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadXml() {
+    for (size_t at = 0; (at = text_.find("<topic ", at)) != std::string::npos;) {
+      const uint64_t line =
+          1 + static_cast<uint64_t>(std::count(text_.begin(), text_.begin() + at, '\n'));
+      ANYORDER_RETURN_IF_ERROR(Annotate(ReadTopic(at, line), absl::StrCat(path_, ":", line)));
+    }
+    if (!topics_.empty()) return absl::OkStatus();
+    return DataLoss(
+        "'", path_,
+        "' has no <topic number=\"...\">; name the web track's XML, or lines NUMBER:QUERY");
+  }
+
+  // The element at `at`; moves `at` to its end.
+  absl::Status ReadTopic(size_t& at, uint64_t line) {
+    const size_t end = text_.find("</topic>", at);
+    // One that is not closed reaches into the next.
+    if (end == std::string::npos || text_.find("<topic ", at + 1) < end)
+      return DataLoss("the element <topic> is not closed");
+    const absl::string_view topic = absl::string_view(text_).substr(at, end - at);
+    at = end;
+    const absl::string_view tag = topic.substr(0, topic.find('>'));
+    std::string id;
+    for (const char quote : {'"', '\''}) {
+      const std::string name = absl::StrCat(" number=", std::string(1, quote));
+      const size_t begin = tag.find(name);
+      if (begin == absl::string_view::npos) continue;
+      const absl::string_view value = tag.substr(begin + name.size());
+      id = std::string(value.substr(0, value.find(quote)));
+    }
+    constexpr absl::string_view kOpen = "<query>";
+    const size_t begin = topic.find(kOpen);
+    const size_t close = topic.find("</query>");
+    std::string query;
+    if (begin != absl::string_view::npos && close != absl::string_view::npos && begin < close)
+      query = std::string(topic.substr(begin + kOpen.size(), close - begin - kOpen.size()));
+    return Add(
+        std::move(id),
+        absl::StrReplaceAll(
+            query,
+            {{"&lt;", "<"}, {"&gt;", ">"}, {"&quot;", "\""}, {"&apos;", "'"}, {"&amp;", "&"}}),
+        line);
+  }
+
+  const std::string& path_;
+  const std::string& text_;
+  FirstLines seen_;
+  std::vector<TrecTopic> topics_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<TrecTopic>> ReadTrecTopics(const std::string& path) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  return TopicFile(path, text).Read();
+}
+
+absl::StatusOr<std::vector<TrecJudgment>> ReadTrecJudgments(const std::string& path) {
+  std::vector<TrecJudgment> judgments;
+  FirstLines seen;
+  ANYORDER_RETURN_IF_ERROR(ReadTrecRows(
+      path, {"topic", "subtopic", "document", "relevance"},
+      [&](const Cells& cells, uint64_t line) -> absl::Status {
+        TrecJudgment judgment{.topic = cells[0], .subtopic = cells[1], .document = cells[2]};
+        if (!absl::SimpleAtoi(cells[3], &judgment.relevance))
+          return DataLoss("the relevance '", cells[3], "' is not a whole number");
+        ANYORDER_RETURN_IF_ERROR(
+            seen.Add(absl::StrCat(cells[0], " ", cells[1], " ", cells[2]),
+                     absl::StrCat("document ", cells[2], " of topic ", cells[0]), line));
+        judgments.push_back(std::move(judgment));
+        return absl::OkStatus();
+      }));
+  return judgments;
+}
+
+absl::StatusOr<std::vector<TrecRunEntry>> ReadTrecRun(const std::string& path) {
+  std::vector<TrecRunEntry> run;
+  FirstLines seen;
+  ANYORDER_RETURN_IF_ERROR(
+      ReadTrecRows(path, {"topic", "Q0", "document", "rank", "score", "tag"},
+                   [&](const Cells& cells, uint64_t line) -> absl::Status {
+                     TrecRunEntry entry{.topic = cells[0], .document = cells[2], .tag = cells[5]};
+                     if (!absl::SimpleAtoi(cells[3], &entry.rank) || entry.rank < 0)
+                       return DataLoss("the rank '", cells[3], "' is not a whole number from 0");
+                     if (!absl::SimpleAtod(cells[4], &entry.score) || !std::isfinite(entry.score))
+                       return DataLoss("the score '", cells[4], "' is not a finite number");
+                     ANYORDER_RETURN_IF_ERROR(seen.Add(
+                         absl::StrCat(cells[0], " ", cells[2]),
+                         absl::StrCat("document ", cells[2], " of topic ", cells[0]), line));
+                     run.push_back(std::move(entry));
+                     return absl::OkStatus();
+                   }));
+  return run;
+}
+
+}  // namespace anyorder::data
