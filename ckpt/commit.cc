@@ -372,6 +372,7 @@ absl::Status CommitLog::RecordReadBack(const SaveIdentity& id, int node,
 absl::Status CommitLog::Retire(int keep_last, int64_t keep_every, int64_t generation) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
                             ListCheckpoints(run_dir_, fs_));
+  const int64_t named = StepToKeep(infos, StepOfGeneration(generation));
   int kept = 0;
   bool has_unproven = false;
   for (const CheckpointInfo& info : infos) {
@@ -382,6 +383,7 @@ absl::Status CommitLog::Retire(int keep_last, int64_t keep_every, int64_t genera
     if (!info.is_unproven) ++kept;
     if (is_recent && !is_one_too_many) continue;
     if (keep_every > 0 && info.step % keep_every == 0) continue;
+    if (info.step == named) continue;
     ANYORDER_RETURN_IF_ERROR(fs_->Rename(
         info.directory, JoinPath(CheckpointsPath(run_dir_), RetiredName(info.generation))));
   }

@@ -101,7 +101,8 @@ class CommitLog {
   NodeRecords ReadBacksOf(const SaveIdentity& id) const;
 
   // Of the checkpoints up to that of `generation`, which was read back, keeps the newest
-  // `keep_last` (>= 2), every step divisible by `keep_every` (0: none), and those that do not open.
+  // `keep_last` (>= 2), every step divisible by `keep_every` (0: none), the one that their
+  // metadata names (StepToKeep), and those that do not open.
   // The newest unproven one is kept, too, and does not count towards `keep_last`.
   // Newer ones may be damaged yet: they stay and do not count. The others are renamed first, so
   // that a half-deleted checkpoint never looks complete. Also removes saves older than

@@ -409,12 +409,27 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& run_dir, FileS
 
 namespace {
 
-bool SaysUnproven(const std::string& metadata) {
+// What retention asks of the metadata, which is the trainer's.
+void ReadRetention(const std::string& metadata, CheckpointInfo& info) {
   const absl::StatusOr<ParsedJson> json = ParseJsonObject(metadata);
-  return json.ok() && json->contains("unproven") && (*json)["unproven"] == true;
+  if (!json.ok()) return;
+  info.is_unproven = json->contains("unproven") && (*json)["unproven"] == true;
+  if (json->contains("keep_step") && (*json)["keep_step"].is_number_integer())
+    info.keep_step = (*json)["keep_step"].get<int64_t>();
 }
 
 }  // namespace
+
+int64_t StepToKeep(const std::vector<CheckpointInfo>& infos, int64_t newest_step) {
+  for (const CheckpointInfo& info : infos) {
+    if (info.step > newest_step) continue;
+    const auto is_named = [&info](const CheckpointInfo& other) {
+      return other.opens && other.step == info.keep_step;
+    };
+    if (std::any_of(infos.begin(), infos.end(), is_named)) return info.keep_step;
+  }
+  return -1;
+}
 
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& run_dir,
                                                             FileSystem* fs) {
@@ -431,7 +446,7 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
       info.generation = checkpoint->generation();
       info.world_size = checkpoint->world_size();
       info.num_bytes = checkpoint->num_bytes();
-      info.is_unproven = SaysUnproven(checkpoint->metadata_json());
+      ReadRetention(checkpoint->metadata_json(), info);
     }
     infos.push_back(std::move(info));
   }

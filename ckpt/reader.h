@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -102,12 +103,19 @@ struct CheckpointInfo {
   int64_t num_bytes = 0;
   bool opens = false;        // manifest and file sizes are right; says nothing about payload
   bool is_unproven = false;  // what it holds may be of no use: its metadata says so (FORMAT.md)
+  int64_t keep_step = -1;  // its metadata asks that the checkpoint of this step stays; -1: of none
   // Why it does not open: DataLoss and NotFound mean bad, others that it could not be read.
   absl::Status status;
 };
 
 // "run-dir/checkpoints/step-000000200"
 std::string CheckpointPath(absl::string_view run_dir, int64_t step);
+
+// The step whose checkpoint stays, as the newest of `infos` says that names one which is there, of
+// those up to `newest_step`; -1: none does. What a run no longer asks for stays until it names
+// another.
+int64_t StepToKeep(const std::vector<CheckpointInfo>& infos,
+                   int64_t newest_step = std::numeric_limits<int64_t>::max());
 
 // The committed checkpoints of a run, newest (highest step) first. Empty if there is no such
 // directory.

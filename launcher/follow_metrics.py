@@ -216,7 +216,8 @@ class Ledger:
         if ended is None:
             return None
         status = ended["exit_status"]
-        state = stop.get("reason") or {0: "finished", 75: "stopped"}.get(status, "failed")
+        has_diverged = stop.get("reason") == "diverged"
+        state = "diverged" if has_diverged else {0: "finished", 75: "stopped"}.get(status, "failed")
         return state, status, status not in FINAL and stop.get("may_restart") != 0
 
 

@@ -52,14 +52,14 @@ absl::StatusOr<TrainEnd> Trainer::Run() {
 }
 
 absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
-  bool stop = false;
-  while (step_ < config_.train.steps && !stop) {
+  bool stop = EvaluateIfMissed();
+  while (!IsDone() && !stop) {
     ANYORDER_ASSIGN_OR_RETURN(stop, RunStep());
   }
   if (watch_ != nullptr) watch_->SetPhase("last checkpoint");
   if (reporter_ != nullptr) Note(reporter_->Sync());
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
-  const bool is_last = step_ >= config_.train.steps;
+  const bool is_last = IsDone();
   // A run that had nothing left to train was judged by the start that trained it.
   if (is_last && step_ > first_step_)
     ANYORDER_RETURN_IF_ERROR(NoteDivergence(step_, anomalies_.CheckEnd(step_)));
@@ -213,7 +213,23 @@ bool Trainer::EvaluateIfDue(StepMetrics& metrics) {
   if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("evaluation after step ", step_));
   const PeriodicEvaluator::Outcome outcome = held_out_->Evaluate(state_->weights());
   metrics.held_out = outcome.metrics;
+  if (outcome.metrics) best_.Add(step_, *outcome.metrics);
   return outcome.stop;
+}
+
+// The evaluation of the step that this start resumes after, which a stop signal had cut off:
+// without it the run would end at another step than one that nobody stopped. Its line in the
+// metrics is written already.
+bool Trainer::EvaluateIfMissed() {
+  const bool counts = config_.eval.patience > 0 || config_.checkpoint.keep_best;
+  if (!counts || step_ == 0 || best_.state().last_step >= step_) return false;
+  StepMetrics metrics;
+  const bool stop = EvaluateIfDue(metrics);
+  if (metrics.held_out && reporter_ != nullptr) {
+    Log(absl::StrCat("step ", step_, " held-out loss ", LossText(metrics.held_out->loss),
+                     AccuracyText(metrics.held_out->means)));
+  }
+  return stop;
 }
 
 void Trainer::SaveOrSkip(bool all_can_save) {
@@ -272,6 +288,11 @@ void Trainer::RecordEnd(const absl::StatusOr<TrainEnd>& end) {
   } else {
     stop.exit_status = kExitDone;
     stop.detail = "finished";
+    if (step_ < config_.train.steps) {
+      stop.reason = ledger::Stop::kEarly;
+      stop.detail = absl::StrCat("finished early: ", best_.Description());
+      Log(stop.detail);
+    }
   }
   Note(reporter_->Stop(std::move(stop)));
 }
@@ -283,6 +304,8 @@ std::string Trainer::Metadata() const {
   metadata.step = step_;
   metadata.skipped_steps = skipped_steps_;
   metadata.anomaly = anomalies_.state();
+  metadata.best_evaluation = best_.state();
+  if (config_.checkpoint.keep_best) metadata.keep_step = best_.state().step;
   metadata.lane_restarts = lane_restarts_.all();
   metadata.world_size = communicator_.world_size();
   metadata.device = DeviceName(*backend_);

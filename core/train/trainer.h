@@ -25,6 +25,7 @@
 #include "core/train/health/step_clock.h"
 #include "core/train/logging/reporter.h"
 #include "core/train/run/anomaly_policy.h"
+#include "core/train/run/best_evaluation.h"
 #include "core/train/run/run_config.h"
 #include "core/train/run/setup_progress.h"
 #include "core/train/state/resume.h"
@@ -65,7 +66,9 @@ struct TrainerOptions {
 };
 
 enum class TrainEnd {
-  kFinished,  // all steps are done, the last checkpoint is committed
+  // All steps are done, or evaluations have not become better for long enough (eval.patience); the
+  // last checkpoint is committed.
+  kFinished,
   // A signal asked for it; a checkpoint of where it stopped is committed or, after a second signal,
   // staged: the service commits it.
   kStopped,
@@ -82,10 +85,11 @@ class Trainer {
                                                          dist::Communicator& communicator,
                                                          dist::CollectiveWatch* watch);
 
-  // Collective. Trains to the last step or until a stop signal, then waits for the last checkpoint.
-  // Errors are the same on all ranks and in the ledger: DataLoss for damaged data; Unavailable if
-  // checkpoints come to nothing (config.checkpoint); Aborted if it diverged ([anomaly]); Cancelled
-  // if a stop signal ends a long first step before there is anything to save.
+  // Collective. Trains to the last step, or until eval.patience or a stop signal ends it, then
+  // waits for the last checkpoint. Errors are the same on all ranks and in the ledger: DataLoss for
+  // damaged data; Unavailable if checkpoints come to nothing (config.checkpoint); Aborted if it
+  // diverged ([anomaly]); Cancelled if a stop signal ends a long first step before there is
+  // anything to save.
   absl::StatusOr<TrainEnd> Run();
 
  private:
@@ -110,7 +114,8 @@ class Trainer {
         communicator_(communicator),
         watch_(watch),
         setup_(communicator.rank() == 0, options.silence, watch),
-        anomalies_(config.anomaly) {}
+        anomalies_(config.anomaly),
+        best_(config.eval) {}
 
   // Set-up, in this order. Those named Local need no other rank.
   absl::Status SetUp();
@@ -136,6 +141,8 @@ class Trainer {
   void RecordFailedSetUp(const absl::Status& why) const;
 
   absl::StatusOr<TrainEnd> TrainAndSave();
+  // All steps are done, or no better evaluation is expected.
+  bool IsDone() const { return step_ >= config_.train.steps || best_.IsOver(); }
   absl::StatusOr<bool> RunStep();  // whether to stop
   void SetStepPhase(bool waits_for_data);
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
@@ -153,6 +160,7 @@ class Trainer {
   std::string DescribeStep(Anomaly anomaly, const StepMetrics& metrics,
                            const std::string& where) const;
   bool EvaluateIfDue(StepMetrics& metrics);
+  bool EvaluateIfMissed();
   void SaveOrSkip(bool all_can_save);
   // The last step, up to `step`, that changed the weights.
   int64_t LastTrainedStep(int64_t step) const { return step - anomalies_.state().skipped_in_a_row; }
@@ -197,6 +205,7 @@ class Trainer {
   int64_t skipped_steps_ = 0;    // of them without an update
   int64_t diverged_after_ = -1;  // the last step that changed the weights of a run that diverged
   AnomalyPolicy anomalies_;
+  BestEvaluation best_;
   LaneRestarts lane_restarts_;
   std::unique_ptr<NonfiniteFinder> finder_;
   std::unique_ptr<ReplicaCheck> replica_check_;

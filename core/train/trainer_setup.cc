@@ -100,8 +100,10 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
                    backend_->name(), gradients, ", ", transformer_->layout().num_elements(),
                    " parameters; ", checkpoint.empty() ? "starting at" : "resuming after", " step ",
                    step_, " of ", config_.train.steps,
-                   step_ < config_.train.steps
-                       ? ""
+                   !IsDone() ? ""
+                   : step_ < config_.train.steps
+                       ? absl::StrCat("; the run has finished early: ", best_.Description(),
+                                      " (to go on: --set eval.patience=N)")
                        : "; the run is finished already (for more steps: --set train.steps=N "
                          "--allow-schedule-change)"));
   const data::DatasetIndex& data = dataset_->index();
@@ -315,6 +317,7 @@ absl::Status Trainer::RestoreLocalProgress(const ckpt::Checkpoint& checkpoint) {
   step_ = first_step_ = saved.step;
   skipped_steps_ = saved.skipped_steps;
   anomalies_.Restore(saved.anomaly);
+  best_.Restore(saved.best_evaluation);
   lane_restarts_.Restore(saved.lane_restarts);
   state_->optimizer().set_updates(step_ - skipped_steps_);
   return absl::OkStatus();

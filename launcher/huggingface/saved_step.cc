@@ -11,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
+#include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -43,6 +44,17 @@ absl::StatusOr<ckpt::Checkpoint> OpenNewest(const std::string& run_dir) {
   return ckpt::Checkpoint::Open(*directory);
 }
 
+absl::StatusOr<int64_t> FindBestStep(const std::string& run_dir) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> infos,
+                            ckpt::ListCheckpoints(run_dir));
+  const int64_t best = ckpt::StepToKeep(infos);
+  if (best >= 0) return best;
+  return InvalidArgument("--step best: no checkpoint of '", run_dir,
+                         "' is known as the best one; a run that evaluates and has "
+                         "checkpoint.keep_best = true keeps it; name another step, or leave "
+                         "--step out for the newest valid one");
+}
+
 // Where the weights of `step` led the run nowhere; "" if that is not known of them.
 std::string DivergenceOf(const std::string& run_dir, int64_t step) {
   const absl::StatusOr<std::vector<LedgerRecord>> records =
@@ -57,6 +69,9 @@ std::string DivergenceOf(const std::string& run_dir, int64_t step) {
 }  // namespace
 
 absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64_t step) {
+  if (step == kBestStep) {
+    ANYORDER_ASSIGN_OR_RETURN(step, FindBestStep(run_dir));
+  }
   absl::StatusOr<ckpt::Checkpoint> checkpoint =
       step >= 0 ? OpenWhole(ckpt::CheckpointPath(run_dir, step)) : OpenNewest(run_dir);
   if (!checkpoint.ok()) return checkpoint;

@@ -1,5 +1,5 @@
-// What a command of the user needs of a run: the checkpoint that it names, `--step N` or the newest
-// good one, and the dataset that the run learned from.
+// What a command of the user needs of a run: the checkpoint that it names, `--step N`, the best or
+// the newest good one, and the dataset that the run learned from.
 
 #pragma once
 
@@ -14,9 +14,10 @@
 
 namespace anyorder::launcher {
 
-// step < 0: the newest whose every byte is right; others are skipped with a warning. Otherwise that
-// one, verified. Weights that a run diverged with get a warning.
-// Errors: InvalidArgument for a step that is not there, FailedPrecondition for a run without a
+// step -1: the newest whose every byte is right; others are skipped with a warning. Otherwise that
+// one or, with kBestStep (launcher/process/command_line.h), the one of the best evaluation,
+// verified. Weights that a run diverged with get a warning. Errors: InvalidArgument for a step that
+// is not there, or a best one that no checkpoint names, FailedPrecondition for a run without a
 // checkpoint; DataLoss with what to do next. Nothing of the run is changed.
 absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64_t step);
 

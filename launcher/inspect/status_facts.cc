@@ -129,6 +129,7 @@ RunEnd FindRunEnd(const std::vector<LedgerRecord>& ledger, bool is_done) {
                          : stop != nullptr ? stop->exit_status
                                            : -1;
   if (stop != nullptr && stop->has_diverged()) return {"diverged", stop->detail};
+  if (stop != nullptr && stop->is_early() && status == kExitDone) return {"finished early", ""};
   if (status < 0 && has_started && !is_done) {
     return {"stopped",
             "the last start has no recorded end: its launcher was killed, or its machine failed"};
@@ -279,7 +280,7 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
     facts.state = std::move(end.state);
     facts.error = std::move(end.error);
     if (facts.state == "diverged") CountLastSkippedStep(facts);
-    if (facts.state != "finished" && IsQueued(facts.slurm)) facts.state = "queued";
+    if (!facts.is_finished() && IsQueued(facts.slurm)) facts.state = "queued";
   }
   return facts;
 }

@@ -105,6 +105,7 @@ Json Describe(const StatusFacts& facts) {
                                        {"ratio", rank.ratio},
                                        {"straggler", rank.is_straggler}});
   }
+  if (const int64_t best = ckpt::StepToKeep(facts.checkpoints); best >= 0) json["best_step"] = best;
   json["checkpoints"] = Json::array();
   for (const ckpt::CheckpointInfo& info : facts.checkpoints)
     json["checkpoints"].push_back({{"step", info.step},
@@ -243,7 +244,7 @@ void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
     const std::string behind = Counted(facts.step - facts.commit->step, "step");
     if (facts.step > facts.commit->step && facts.state == "running") {
       absl::StrAppend(&text, "; a crash now loses ", behind);
-    } else if (facts.step > facts.commit->step && facts.state != "finished" &&
+    } else if (facts.step > facts.commit->step && !facts.is_finished() &&
                facts.state != "diverged") {
       absl::StrAppend(&text, "; the next start trains ", behind, " again");
     }
@@ -251,16 +252,22 @@ void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
   } else {
     screen.Add("committed", "nothing yet");
   }
-  size_t shown = 0;
+  const int64_t best = ckpt::StepToKeep(facts.checkpoints);
+  size_t whole = 0;
+  size_t left_out = 0;
   for (const ckpt::CheckpointInfo& info : facts.checkpoints) {
-    if (info.opens && ++shown > kShownCheckpoints) continue;
+    const bool is_best = info.opens && info.step == best;
+    if (info.opens && ++whole > kShownCheckpoints && !is_best) {
+      ++left_out;
+      continue;
+    }
     screen.Add(
         "checkpoint",
         absl::StrCat("step ", info.step, ", ", Bytes(info.num_bytes), info.opens ? "" : "  DAMAGED",
+                     is_best ? "  BEST" : "",
                      facts.IsSuspect(info.step) ? "  SUSPECT: only skipped steps follow" : ""));
   }
-  if (shown > kShownCheckpoints)
-    screen.Add("", absl::StrCat("and ", shown - kShownCheckpoints, " older"));
+  if (left_out > 0) screen.Add("", absl::StrCat("and ", left_out, " older"));
 }
 
 std::string Words(const LedgerRecord& record) {

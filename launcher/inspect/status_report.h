@@ -44,7 +44,7 @@ struct StepSums {
 
 // How a run that does not run has ended.
 struct RunEnd {
-  std::string state;  // finished, stopped, failed, diverged
+  std::string state;  // finished, finished early (eval.patience), stopped, failed, diverged
   std::string error;  // of the last two: why, in a line
 };
 
@@ -81,6 +81,7 @@ struct StatusFacts : StepSums {
   bool is_under_slurm = false;
   SlurmView slurm;  // of a run under Slurm
 
+  bool is_finished() const { return state == "finished" || state == "finished early"; }
   // Nothing was trained from it: steps behind it, or its own, were skipped, and no other came.
   bool IsSuspect(int64_t checkpoint_step) const {
     return last && last->skipped && checkpoint_step >= trained_step && checkpoint_step > 0;

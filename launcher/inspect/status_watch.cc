@@ -78,7 +78,7 @@ absl::Status WatchStatus(const std::string& run_dir, bool json, absl::Duration i
     // The reader may be gone (a pipe to head).
     if (std::fflush(stdout) != 0) return ErrnoStatus("write to", "standard output");
     const bool is_over =
-        facts.state == "finished" || facts.state == "diverged" || facts.state == "failed";
+        facts.is_finished() || facts.state == "diverged" || facts.state == "failed";
     if (is_over || WasInterrupted(signals, interval)) return absl::OkStatus();
   }
 }

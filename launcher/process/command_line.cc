@@ -24,6 +24,7 @@ namespace anyorder::launcher {
 namespace {
 
 constexpr size_t kOptionColumns = 32;
+constexpr char kBest[] = "best";
 constexpr int64_t kHelpColumns = 66;
 constexpr char kPlainToo[] = "; the option's name may be left out";
 
@@ -430,6 +431,27 @@ CLI::Option* AddChoice(CLI::App* command, const std::string& names, std::string&
                        const std::vector<std::string>& values, const std::string& help) {
   CLI::Option* option = command->add_option(names, value, help)->check(IsOneOf(values));
   return value.empty() ? option : option->capture_default_str();
+}
+
+CLI::Option* AddStep(CLI::App* command, int64_t& step, const std::string& scope,
+                     const std::string& names) {
+  const auto read = [&step](const std::string& text) {
+    if (text == kBest)
+      step = kBestStep;
+    else
+      (void)absl::SimpleAtoi(text, &step);
+  };
+  const auto fault = [](std::string text) {
+    return text == kBest ? "" : IsCount(0, kMaxCount)(text);
+  };
+  return command
+      ->add_option_function<std::string>(
+          names, read,
+          scope +
+              "step of the checkpoint, or best: the one of the best evaluation "
+              "(checkpoint.keep_best) (default: the newest valid one)")
+      ->check(CLI::Validator(fault, ""))
+      ->type_name("N");
 }
 
 CLI::Option* AddSettings(CLI::App* command, std::vector<std::string>& settings,

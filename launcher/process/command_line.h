@@ -115,13 +115,10 @@ CLI::Option* AddRunDir(CLI::App* command, std::string& run_dir, const std::strin
 CLI::Option* AddRunDirs(CLI::App* command, std::vector<std::string>& run_dirs,
                         const std::string& help);
 
-// --step N of a run's checkpoints.
-template <typename Number>
-CLI::Option* AddStep(CLI::App* command, Number& step, const std::string& scope = "",
-                     const std::string& names = "--step") {
-  return AddCount(command, names, step,
-                  scope + "step of the checkpoint (default: the newest valid one)");
-}
+// --step N of a run's checkpoints, or kBestStep for "best".
+inline constexpr int64_t kBestStep = -2;
+CLI::Option* AddStep(CLI::App* command, int64_t& step, const std::string& scope = "",
+                     const std::string& names = "--step");
 
 // --set section.key=value, any number of times.
 CLI::Option* AddSettings(CLI::App* command, std::vector<std::string>& settings,

@@ -66,8 +66,9 @@ absl::Status CheckCheckpointRoom(const RunConfig& config, const CheckpointRoom& 
   // The last step is saved whatever `every` says.
   const int64_t saves = kept.every > 0 ? (steps + kept.every - 1) / kept.every : 1;
   const auto bytes_for = [&](int64_t keep_last) {
+    const int64_t kept_at_once = keep_last + (kept.keep_best ? 1 : 0);
     const int64_t more =
-        1 + std::max<int64_t>(0, std::min(saves - 1, keep_last - room.checkpoints));
+        1 + std::max<int64_t>(0, std::min(saves - 1, kept_at_once - room.checkpoints));
     return static_cast<double>(more) * room.checkpoint_bytes;
   };
   const auto free = static_cast<double>(room.free_bytes);

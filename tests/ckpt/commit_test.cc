@@ -154,6 +154,33 @@ TEST(CommitTest, UnprovenCheckpointsPushNoOtherOut) {
   EXPECT_EQ(save(500, "{}"), (Steps{500, 400}));
 }
 
+// The newest that names a step which is there keeps it; what is named no longer goes.
+TEST(CommitTest, TheCheckpointThatMetadataNamesStays) {
+  ModelFileSystem fs;
+  PrepareWithTwoCommits(&fs, 1);  // of steps 50 and 100
+  CommitLog log(&fs, kRunDir, 1);
+  const auto save = [&](int64_t step, const std::string& metadata) {
+    StagedSave staged(step, 1);
+    staged.set_metadata(metadata);
+    EXPECT_TRUE(VoteOnNodes(&fs, staged, 0, 1).ok());
+    EXPECT_TRUE(CommitVoted(&fs, staged).ok());
+    EXPECT_TRUE(log.Retire(2, 0, staged.id().generation).ok());
+    std::vector<int64_t> steps;
+    const std::vector<CheckpointInfo> infos = ListCheckpoints(kRunDir, &fs).value();
+    for (const CheckpointInfo& info : infos) steps.push_back(info.step);
+    return steps;
+  };
+  using Steps = std::vector<int64_t>;
+  EXPECT_EQ(save(200, R"({"keep_step":50})"), (Steps{200, 100, 50}));
+  EXPECT_EQ(save(300, R"({"keep_step":50})"), (Steps{300, 200, 50}));
+  EXPECT_EQ(StepToKeep(ListCheckpoints(kRunDir, &fs).value()), 50);
+  EXPECT_EQ(save(400, R"({"keep_step":350})"), (Steps{400, 300, 50}));  // was not saved
+  EXPECT_EQ(save(500, R"({"keep_step":500})"), (Steps{500, 400}));
+  EXPECT_EQ(save(600, R"({"keep_step":500})"), (Steps{600, 500}));
+  EXPECT_EQ(save(700, R"({"keep_step":500})"), (Steps{700, 600, 500}));
+  EXPECT_EQ(save(800, R"({"keep_step":"no number"})"), (Steps{800, 700, 500}));
+}
+
 // Between the listing and the rename, the newer ones turned out damaged and the next owner went on
 // from what is being retired.
 TEST(LateCallTest, ACheckpointThatWasRetiredTooLateIsTakenBack) {

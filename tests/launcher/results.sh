@@ -20,6 +20,7 @@ exported)
   python3 "$here/check_export.py" $name/hf reference shards || fail "the exported files are wrong"
   expect_refused 64 "" "$anyorder" export --run-dir reference --output $name/hf
   expect_refused 64 "--step" "$anyorder" export --run-dir reference --step 7 --output $name/hf7
+  expect_refused 64 "keep_best" "$anyorder" export --run-dir reference --step best --output $name/hf7
   expect_refused 64 "" "$anyorder" export --run-dir reference --step -5 --output $name/hf7
   [ -z "$(ls -d $name/hf7* 2>/dev/null)" ] || fail "something was left behind"
   cp -r reference $name/damaged
@@ -78,7 +79,14 @@ evaluated)
   # Older steps, and text that is not held out.
   evaluate $name/run2 --step 30 --json >$name/json && expect_text '"step": 30,' $name/json
   evaluate $name/run2 --data shards --json >$name/json 2>$name/err && expect_text '"is_training_data": true' $name/json
-  expect_text "trained on: this is not a held-out loss" $name/err ;;
+  expect_text "trained on: this is not a held-out loss" $name/err
+  # Nothing is learned: the first evaluation stays the best one, and the second ends the run.
+  succeeds launch "$name/early" --set train.steps=40 --set optimizer.learning_rate=1e-30 \
+    --set eval.shards="$work/other-shards" --set eval.every=10 --set eval.batches=2 --set eval.patience=1 \
+    --set checkpoint.every=5 --set checkpoint.keep_best=true
+  "$anyorder" status --run-dir $name/early >$name/log
+  expect_text "^state  *finished early$" $name/log && expect_text "^checkpoint  *step 10, .*  BEST$" $name/log
+  evaluate $name/early --step best --json >$name/json && expect_text '"step": 10,' $name/json ;;
 
 eval_stopped)
   # A signal in the middle of a long evaluation: the run stops at once, at that step.

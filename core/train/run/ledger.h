@@ -130,13 +130,16 @@ struct Stop {
   int64_t exit_status = -1;
   int64_t may_restart = -1;   // 0 if another start would end the same way
   int64_t trained_step = -1;  // of a run that diverged: the last that changed the weights
-  std::string reason;         // kDiverged, or empty
+  std::string reason;         // kDiverged, kEarly, or empty
   std::string detail;
 
   // All steps after trained_step were skipped: what a checkpoint of it or of a later step holds is
   // of no use.
   static constexpr char kDiverged[] = "diverged";
   bool has_diverged() const { return reason == kDiverged; }
+  // Finished before its last step, for want of a better evaluation (eval.patience).
+  static constexpr char kEarly[] = "early";
+  bool is_early() const { return reason == kEarly; }
 };
 
 // The launcher has seen the ranks of a start end.

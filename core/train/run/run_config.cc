@@ -98,6 +98,19 @@ void CheckEval(const RunConfig& config, FaultList& faults) {
                  absl::StrCat("eval.every is ", eval.every,
                               " but eval.shards is missing: the directory of held-out text that "
                               "`anyorder prep --vocab` wrote"));
+  faults.Require(eval.patience == 0 || eval.every > 0,
+                 absl::StrCat("eval.patience is ", eval.patience,
+                              " but eval.every is 0: there is no evaluation to wait for"));
+  faults.Require(eval.metric != EvalMetric::kAccuracy || config.model.task.has_head(),
+                 absl::StrCat("eval.metric is \"accuracy\" but objective ", config.objective.name,
+                              " has no classes; use \"loss\""));
+  const int64_t saves = config.checkpoint.every;
+  faults.Require(
+      !config.checkpoint.keep_best || (eval.every > 0 && saves > 0 && eval.every % saves == 0),
+      absl::StrCat("checkpoint.keep_best is true but eval.every is ", eval.every,
+                   " and checkpoint.every ", saves,
+                   ": each evaluated step must be saved; set eval.every to a multiple "
+                   "of checkpoint.every"));
   faults.Require(!config.sampling.bidirectional || eval.batch_size % 2 == 0,
                  absl::StrCat("eval.batch_size is ", eval.batch_size,
                               " but must be even: half of the lanes read backwards "

@@ -170,6 +170,7 @@ struct CheckpointConfig {
   int64_t every = 200;
   int64_t keep_last = 2;
   int64_t keep_every = 0;
+  bool keep_best = false;
   int64_t max_failed_saves = 3;
   int64_t commit_seconds = 300;
 
@@ -181,6 +182,10 @@ struct CheckpointConfig {
     visit("keep_every", self.keep_every,
           "Also keep the checkpoint of every step that is a multiple of this; 0: none.",
           AtLeast(0, "steps"));
+    visit(
+        "keep_best", self.keep_best,
+        "Also keep the checkpoint of the best evaluation by eval.metric, which --step best names; "
+        "each evaluated step must be one of a checkpoint (checkpoint.every).");
     visit("max_failed_saves", self.max_failed_saves,
           "The run stops after this many failed saves in a row instead of training unsaved.",
           AtLeast(1));
@@ -189,13 +194,21 @@ struct CheckpointConfig {
   }
 };
 
-// Section [eval]: held-out loss. It changes nothing of the training.
+// What evaluations are compared by: the lowest loss, or the highest share of right answers.
+enum class EvalMetric { kLoss, kAccuracy };
+
+template <>
+inline constexpr auto kEnumNames<EvalMetric> = EnumNames<EvalMetric>("loss", "accuracy");
+
+// Section [eval]: held-out loss. It changes nothing of the training but, with `patience`, its end.
 struct EvalConfig {
   std::string shards;
   int64_t every = 0;
   int64_t batches = 16;
   int64_t batch_size = 0;
   int64_t seed = 1;
+  EvalMetric metric = EvalMetric::kLoss;
+  int64_t patience = 0;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -210,6 +223,13 @@ struct EvalConfig {
           "Sequences per batch, each a lane of the text; 0: train.global_batch_size.",
           AtLeast(0, "sequences"));
     visit("seed", self.seed, "Seed of the evaluation's masks, orders and pairs.", AtLeast(0));
+    visit("metric", self.metric,
+          "What tells a better evaluation during training, for patience and checkpoint.keep_best: "
+          "the lower \"loss\", or the higher \"accuracy\" of the task.");
+    visit("patience", self.patience,
+          "The run finishes early after this many evaluations in a row without a better one; 0: "
+          "never.",
+          AtLeast(0, "evaluations"));
   }
 };
 

@@ -68,6 +68,29 @@ AnomalyState ParseAnomaly(const OrderedJson& json) {
   return state;
 }
 
+template <typename State, typename Visitor>
+void VisitBest(State& state, Visitor visit) {
+  visit("metric", state.metric);
+  visit("step", state.step);
+  visit("value", state.value);
+  visit("num_later", state.num_later);
+  visit("last_step", state.last_step);
+}
+
+// A member of another type than it was written with makes it none at all.
+BestEvaluationState ParseBest(const OrderedJson& json) {
+  BestEvaluationState state;
+  bool is_whole = true;
+  VisitBest(state, [&](const char* key, auto& value) {
+    using Value = std::decay_t<decltype(value)>;
+    constexpr bool kIsText = std::is_same_v<Value, std::string>;
+    is_whole =
+        is_whole && json.contains(key) && (kIsText ? json[key].is_string() : json[key].is_number());
+    if (is_whole) value = json[key].get<Value>();
+  });
+  return is_whole ? state : BestEvaluationState();
+}
+
 std::vector<LaneRestart> ParseLaneRestarts(const OrderedJson& json) {
   std::vector<LaneRestart> restarts;
   const auto all = json.find("lane_restarts");
@@ -188,6 +211,12 @@ std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayo
                       {"dataset_digest", metadata.dataset_digest},
                       {"tokenizer_digest", metadata.tokenizer_digest},
                       {"config", metadata.config_text}};
+  if (!metadata.best_evaluation.metric.empty()) {
+    OrderedJson& best = json["best_evaluation"];
+    VisitBest(metadata.best_evaluation,
+              [&best](const char* key, const auto& value) { best[key] = value; });
+  }
+  if (metadata.keep_step >= 0) json["keep_step"] = metadata.keep_step;
   OrderedJson& restarts = json["lane_restarts"] = OrderedJson::array();
   for (const LaneRestart& restart : metadata.lane_restarts)
     restarts.push_back({restart.lane, restart.step});
@@ -220,6 +249,8 @@ absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& text) {
   metadata.step = integer("step");
   metadata.skipped_steps = integer("skipped_steps");
   if (json.contains("anomaly")) metadata.anomaly = ParseAnomaly(json["anomaly"]);
+  if (json.contains("best_evaluation"))
+    metadata.best_evaluation = ParseBest(json["best_evaluation"]);
   metadata.lane_restarts = ParseLaneRestarts(json);
   metadata.world_size = static_cast<int>(integer("world_size"));
   metadata.device = string("device");

@@ -12,6 +12,7 @@
 
 #include "core/network/tensors/parameters.h"
 #include "core/train/run/anomaly_policy.h"
+#include "core/train/run/best_evaluation.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
@@ -64,6 +65,8 @@ struct TrainMetadata {
   int64_t step = 0;
   int64_t skipped_steps = 0;  // over the whole run
   AnomalyState anomaly;
+  BestEvaluationState best_evaluation;
+  int64_t keep_step = -1;  // whose checkpoint stays; -1: none
   std::vector<LaneRestart> lane_restarts;
   int world_size = 0;
   std::string device;  // DeviceName (device.h); "": a version that knew the CPU only

@@ -231,6 +231,39 @@ TEST_F(TrainerTest, EvaluationChangesNothingAndIsTheSameOnAnyNumberOfRanks) {
   EXPECT_NE(losses[0], losses[2]);
 }
 
+// Nothing is learned, so that no evaluation is better than the first, after step 2: two more end
+// the run, on any number of ranks and however often it is stopped. The first one's checkpoint
+// stays.
+TEST_F(TrainerTest, EvaluationsThatDoNotImproveFinishTheRunEarly) {
+  config_.train.steps = 20;
+  config_.optimizer.learning_rate = 1e-30;
+  EvaluateHeldOut();
+  config_.eval.patience = 2;
+  config_.checkpoint.every = 1;
+  config_.checkpoint.keep_best = true;
+  for (int ranks = 1; ranks <= 3; ++ranks) {
+    SCOPED_TRACE(::testing::Message() << ranks << " ranks");
+    if (ranks > 1) Train(ranks, Fault{Poison::kNone, 0, 3, /*stop=*/true});
+    // Before the evaluation of step 4, which the next start makes up for.
+    if (ranks > 2) Train(ranks, Fault{Poison::kNone, 0, 1, /*stop=*/true});
+    ExpectAllOk(Train(ranks));
+    EXPECT_EQ(Metrics(ranks).size(), 6u);
+    const ledger::Stop end = Events<ledger::Stop>(ranks).back();
+    EXPECT_TRUE(end.is_early());
+    EXPECT_EQ(end.exit_status, 0);
+    EXPECT_THAT(end.detail, HasSubstr("after step 2 in 2 evaluations"));
+    EXPECT_EQ(Digest(ranks, 6), Digest(1, 6));
+    EXPECT_EQ(ckpt::StepToKeep(ckpt::ListCheckpoints(RunDir(ranks)).value()), 2);
+    EXPECT_EQ(Saved(ranks, 6)->best_evaluation.num_later, 2);
+  }
+  // Another start has nothing to do, unless more patience is asked for.
+  ExpectAllOk(Train(1));
+  EXPECT_EQ(Metrics(1).size(), 6u);
+  config_.eval.patience = 3;
+  ExpectAllOk(Train(1));
+  EXPECT_EQ(Metrics(1).size(), 8u);
+}
+
 // More ranks than microbatches of held-out text: some ranks have nothing to evaluate.
 TEST_F(TrainerTest, EvaluationOfFewLanesLeavesRanksIdle) {
   config_.train.steps = 2;

@@ -128,6 +128,8 @@ TEST(Status, TheEndOfARunHasAStateAndItsError) {
   const End ends[] = {
       {R"("step":3,"exit_status":0,"detail":"finished")", R"("exit_status":0)", 3, "finished", ""},
       {R"("step":3,"exit_status":0,"detail":"finished")", R"("exit_status":0)", 9, "stopped", ""},
+      {R"("step":3,"exit_status":0,"reason":"early","detail":"finished early: no better")",
+       R"("exit_status":0)", 9, "finished early", ""},
       {R"("step":3,"exit_status":75,"detail":"signal SIGTERM")", R"("exit_status":75)", 9,
        "stopped", ""},
       {nullptr, nullptr, 9, "stopped", "the last start has no recorded end"},

@@ -240,6 +240,26 @@ TEST(RunConfigTest, EvaluationNeedsTextAndSoundNumbers) {
   EXPECT_TRUE(config.Validate().ok());
 }
 
+TEST(RunConfigTest, WaitingForABetterEvaluationNeedsEvaluations) {
+  RunConfig config = ValidConfig();
+  config.eval.patience = 3;
+  config.eval.metric = EvalMetric::kAccuracy;
+  config.checkpoint.keep_best = true;
+  const std::string message = Faults(config);
+  for (const char* fault :
+       {"eval.patience is 3 but eval.every is 0",
+        "eval.metric is \"accuracy\" but objective permutation_lm has no classes",
+        "checkpoint.keep_best is true but eval.every is 0"})
+    EXPECT_THAT(message, HasSubstr(fault));
+  config.eval.metric = EvalMetric::kLoss;
+  config.eval.shards = "held-out";
+  config.eval.every = 30;
+  config.checkpoint.every = 20;
+  EXPECT_THAT(Faults(config), HasSubstr("keep_best is true but eval.every is 30"));
+  config.checkpoint.every = 15;
+  EXPECT_TRUE(config.Validate().ok());
+}
+
 TEST(RunConfigTest, TransportIsOneOfThreeAndBucketsHaveABound) {
   EXPECT_EQ(ParseRunConfig("[dist]\ntransport = \"nccl\"\n", "run.toml")->dist.transport,
             dist::TransportKind::kNccl);
