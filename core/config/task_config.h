@@ -19,21 +19,27 @@ enum class ExampleTask {
   kSpans,           // question, passage; the label is a part of the passage, or that none answers
 };
 
+// How the answer of kSpans is read off the states of its tokens (heads/span_head.h).
+enum class SpanHeadKind { kConditional, kSimple };
+
 struct TaskConfig {
   ExampleTask task = ExampleTask::kClassification;
-  // kMultipleChoice: the most choices of an example; 0: no head, 1: a score instead of a class.
+  // 1: a score instead of a class. kMultipleChoice: the most choices of an example. 0: no head,
+  // unless the task is kSpans, which has no classes.
   int64_t num_classes = 0;
   double lm_weight = 0.5;  // lambda of L3 = L2 + lambda L1 (Radford et al. 2018, equation 5)
-  double dropout = 0.1;    // of the states that the head reads
+  double dropout = 0.1;    // of what the head's last layer reads
+  double label_smoothing = 0.0;
+  bool pooler = false;  // a dense layer with tanh before the last one
+  bool bias = true;     // of the last layer; choices have none, which would add nothing
+  SpanHeadKind span_head = SpanHeadKind::kConditional;
+  bool answer_class = false;  // kConditional: whether there is an answer is learned apart
 
-  bool has_head() const { return num_classes > 0; }
+  bool has_head() const { return num_classes > 0 || has_spans(); }
   bool has_choices() const { return task == ExampleTask::kMultipleChoice; }
-  // Sequences that an example becomes, of each of which the head reads one state.
-  int64_t num_sequences() const {
-    if (has_choices()) return num_classes;
-    return task == ExampleTask::kSimilarity ? 2 : 1;
-  }
-  // Outputs of the head's dense layer: one score a choice.
+  bool has_spans() const { return task == ExampleTask::kSpans; }
+  bool has_score() const { return num_classes == 1 && !has_choices() && !has_spans(); }
+  // Outputs of the head's last layer: one a choice.
   int64_t num_outputs() const { return has_choices() ? 1 : num_classes; }
   bool operator==(const TaskConfig& other) const = default;
 };
@@ -44,6 +50,9 @@ inline constexpr auto kEnumNames<ExampleTask> = EnumNames<ExampleTask>("classifi
                                                                        "multiple_choice",
                                                                        "generation",
                                                                        "span_extraction");
+
+template <>
+inline constexpr auto kEnumNames<SpanHeadKind> = EnumNames<SpanHeadKind>("conditional", "simple");
 
 inline const char* ExampleTaskName(ExampleTask task) { return EnumName(task); }
 

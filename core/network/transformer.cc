@@ -8,6 +8,7 @@
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/network/forward_pass.h"
+#include "core/network/heads/task_head.h"
 #include "core/network/layers/attention_block.h"
 #include "core/network/layers/attention_tables.h"
 #include "core/network/layers/embedding_block.h"
@@ -15,7 +16,6 @@
 #include "core/network/layers/loss_head.h"
 #include "core/network/layers/next_sentence_head.h"
 #include "core/network/layers/operations.h"
-#include "core/network/layers/task_head.h"
 #include "core/network/tensors/activations.h"
 #include "core/network/tensors/device_batch.h"
 #include "core/network/tensors/device_inputs.h"
@@ -48,7 +48,7 @@ class TransformerNetwork final : public Transformer {
         embedding_(shape_, inputs_),
         loss_head_(shape_, inputs_),
         next_sentence_head_(shape_, inputs_),
-        task_head_(shape_, inputs_),
+        task_head_(MakeTaskHead(shape_, inputs_)),
         layer_begins_(LayerBegins(shape_.model, layout_)),
         graphs_(backend) {}
 
@@ -61,16 +61,12 @@ class TransformerNetwork final : public Transformer {
   const ParameterLayout& layout() const override { return layout_; }
   std::vector<NamedSum> sums() const override {
     std::vector<NamedSum> all = loss_head_.sums();
-    for (const std::vector<NamedSum>* head : {&task_head_.sums(), &next_sentence_head_.sums()})
+    for (const std::vector<NamedSum>* head : {&task_head_->sums(), &next_sentence_head_.sums()})
       all.insert(all.end(), head->begin(), head->end());
     return all;
   }
   const std::vector<float>& readout_losses() const override { return loss_head_.losses(); }
-  const std::vector<float>& task_losses() const override { return task_head_.losses(); }
-  const std::vector<int32_t>& task_predictions() const override { return task_head_.predictions(); }
-  const std::vector<std::vector<float>>& task_logits() const override {
-    return task_head_.logits();
-  }
+  const std::vector<TaskResult>& task_results() const override { return task_head_->results(); }
   int64_t activation_bytes() const override {
     return activations_.bytes() + tables_.bytes() + inputs_.bytes();
   }
@@ -91,7 +87,7 @@ class TransformerNetwork final : public Transformer {
     }
     if (is_recorded_ && learns) TellReady(context, 0);
     ReadResults(context);
-    return {.loss_sum = loss_head_.loss_sum() + task_head_.loss_sum(),
+    return {.loss_sum = loss_head_.loss_sum() + task_head_->loss_sum(),
             .divisor = args.batch->Divisor(),
             .sums = sums()};
   }
@@ -127,7 +123,7 @@ class TransformerNetwork final : public Transformer {
     tables_.SetInputs(context);
     loss_head_.SetInputs(context);
     next_sentence_head_.SetInputs(context);
-    task_head_.SetInputs(context);
+    task_head_->SetInputs(context);
     inputs_.Send(context.stream);
   }
 
@@ -137,16 +133,14 @@ class TransformerNetwork final : public Transformer {
     if (context.learns()) ClearSums(context);
     loss_head_.Run(context);
     next_sentence_head_.Run(context);
-    task_head_.Run(context);
+    task_head_->Run(context);
     if (context.learns()) Backward(context);
   }
 
-  // The same operations in every microbatch: clusters and choices make their numbers depend on the
-  // text.
+  // The same operations in every microbatch: clusters make their number depend on the text.
   bool IsWorthRecording() const {
-    const bool varies =
-        shape_.model.adaptive() || (shape_.batch.task_rows > 0 && shape_.model.task.has_choices());
-    return !varies && graphs_.IsWorthwhile(shape_.batch.num_rows() * shape_.model.model_dim);
+    return !shape_.model.adaptive() &&
+           graphs_.IsWorthwhile(shape_.batch.num_rows() * shape_.model.model_dim);
   }
 
   // All that decides which operations a microbatch of this network needs.
@@ -166,15 +160,15 @@ class TransformerNetwork final : public Transformer {
             tables_.relative.num_tables() > 1};
   }
 
-  // The one wait of a microbatch.
+  // The one wait of a microbatch, but for a head that searches.
   void ReadResults(const StepContext& context) {
     loss_head_.FetchLosses(context);
     next_sentence_head_.FetchLosses(context);
-    task_head_.FetchResults(context);
+    task_head_->FetchResults(context);
     backend_.Synchronize(context.stream);
     loss_head_.ReadLosses(context);
     next_sentence_head_.ReadLosses(context);
-    task_head_.ReadResults(context);
+    task_head_->ReadResults(context);
   }
 
   // Gradients that more than one place adds to; all others are overwritten.
@@ -227,7 +221,7 @@ class TransformerNetwork final : public Transformer {
   EmbeddingBlock embedding_;
   LossHead loss_head_;
   NextSentenceHead next_sentence_head_;
-  TaskHead task_head_;
+  std::unique_ptr<TaskHead> task_head_;
   const std::vector<int64_t> layer_begins_;
   bool is_recorded_ = false;  // the microbatch under way
   Activations activations_;
@@ -261,11 +255,14 @@ absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backe
       "the batch asks for the next-sentence head but the model has none (objective.next_sentence)");
   faults.Require(batch.cached_keys == 0,
                  "a microbatch with cached keys is the generator's, not a step's");
-  faults.Require(batch.task_rows == 0 || (shape.model.task.has_head() &&
-                                          batch.task_rows == shape.model.task.num_sequences()),
-                 absl::StrCat("the batch has ", batch.task_rows,
-                              " rows a lane for the task head, which reads ",
-                              shape.model.task.has_head() ? shape.model.task.num_sequences() : 0));
+  const TaskConfig& task = shape.model.task;
+  faults.Require(
+      batch.task_rows == 0 || (task.has_head() && batch.has_spans == task.has_spans() &&
+                               (!task.has_choices() || batch.task_rows == task.num_classes) &&
+                               (!task.has_spans() || batch.task_rows == batch.content_rows)),
+      absl::StrCat("the batch has ", batch.task_rows,
+                   " rows a lane for the task head, which the head of ", ExampleTaskName(task.task),
+                   " of the model does not read"));
   faults.Require(batch.num_distances >= 1,
                  absl::StrCat("num_distances is ", batch.num_distances, " but must be positive"));
   return faults.ToStatus();

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/config/model_config.h"
+#include "core/network/heads/task_result.h"
 #include "core/network/tensors/parameters.h"
 #include "core/network/tensors/step.h"
 #include "core/objective/batch.h"
@@ -40,12 +41,8 @@ class Transformer {
   // Loss of each readout entry of the last Run, [B * targets]: evaluation splits by half and
   // direction.
   virtual const std::vector<float>& readout_losses() const = 0;
-  // Of the last Run's task head, [B] each, empty without one: the loss of each lane, 0 where it has
-  // no label, and the likeliest class or choice.
-  virtual const std::vector<float>& task_losses() const = 0;
-  virtual const std::vector<int32_t>& task_predictions() const = 0;
-  // And the logits of each lane's classes, or of as many choices as it has.
-  virtual const std::vector<std::vector<float>>& task_logits() const = 0;
+  // Of the last Run's task head, [B], empty without one.
+  virtual const std::vector<TaskResult>& task_results() const = 0;
   // Bytes of activations and workspaces.
   virtual int64_t activation_bytes() const = 0;
 };

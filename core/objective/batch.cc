@@ -36,11 +36,18 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
   ANYORDER_CHECK(shape.loss_names.size() <= kMaxLosses) << shape.loss_names.size() << " losses";
   if (!shape.loss_names.empty()) loss_ids.assign(num_targets, 0);
   if (shape.own_divisor) divisors.assign(lanes_count, 0.0);
-  task_rows.assign(lanes_count * static_cast<size_t>(shape.task_rows), 0);
+  const size_t num_task_rows = lanes_count * static_cast<size_t>(shape.task_rows);
+  task_rows.assign(num_task_rows, 0);
+  task_valid.assign(num_task_rows, 0);
   if (shape.task_rows > 0) {
-    task_labels.assign(lanes_count, 0);
     task_weights.assign(lanes_count, 0.0f);
-    task_choices.assign(lanes_count, 0);
+    task_labels.assign(lanes_count, 0);
+    task_scores.assign(lanes_count, 0.0f);
+  }
+  if (shape.has_spans) {
+    for (std::vector<int32_t>* array :
+         {&task_starts, &task_ends, &task_classifiers, &task_passages})
+      array->assign(lanes_count, 0);
   }
   if (!shape.next_sentence) return;
   summary_rows.assign(lanes_count, 0);

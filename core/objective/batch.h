@@ -43,9 +43,11 @@ struct BatchShape {
   // reports the mean of each as loss_NAME. With a task head the first is the head's.
   std::vector<std::string> loss_names = {};
 
-  // Rows a lane whose states the task head reads (task_head.h); 0: none. Rows that the last layer
-  // computes.
+  // Rows a lane whose states the task head reads (heads/task_head.h); 0: none. Rows that the last
+  // layer computes.
   int64_t task_rows = 0;
+  // Whether the head looks for spans: the rows are then all content rows.
+  bool has_spans = false;
 
   // Content slots a lane that attend with projections of their own, where the model has those
   // (Longformer): G.
@@ -120,13 +122,17 @@ struct Batch {
   std::vector<int32_t> summary_labels;
   std::vector<float> summary_weights;
 
-  // Of the task head, empty without one: its rows [B * task_rows], all different; the class or
-  // choice of each lane, the weight of its loss, and of how many of its rows (the first ones) the
-  // label is a choice, [B] each.
+  // Of the task head, empty without one: its rows, all different, and whether each is a choice, or
+  // a token that an answer may hold, [B * task_rows]; of each lane the weight of its loss, the
+  // class, choice, or 1 where no span is the answer, and the score, [B].
   std::vector<int32_t> task_rows;
-  std::vector<int32_t> task_labels;
+  std::vector<uint8_t> task_valid;
   std::vector<float> task_weights;
-  std::vector<int32_t> task_choices;
+  std::vector<int32_t> task_labels;
+  std::vector<float> task_scores;
+  // Of tasks with spans, else empty: content slots of the answer's first and last token, both that
+  // of CLS where no span is the answer; of CLS; and of the passage's first token, [B] each.
+  std::vector<int32_t> task_starts, task_ends, task_classifiers, task_passages;
 
   // Sum of weights of the readout, without next-sentence entries.
   double TargetWeight() const;

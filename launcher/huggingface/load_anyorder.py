@@ -136,7 +136,7 @@ class Anyorder(torch.nn.Module):
         segments = torch.zeros_like(positions) if segments is None else segments
         if visible is None:
             visible = torch.ones(batch, positions.shape[1], held + slots, dtype=torch.bool, device=device)
-            visible = visible.tril(held) if self.config["objective"] in ("gpt", "gpt_classifier", "causal_lm") else visible
+            visible = visible.tril(held) if self.config["objective"] in ("gpt", "gpt_finetuning", "causal_lm") else visible
         keys, old = visible.shape[2] - held, torch.arange(-held, 0, device=device).expand(batch, -1)
         cols = torch.cat([old, positions[:, :keys]], 1)
         distance, sign = positions[:, :, None] - cols[:, None, :], 1 if backward is None else 1 - 2 * backward.long()[:, None]
@@ -191,8 +191,33 @@ class Anyorder(torch.nn.Module):
         return torch.cat([head] + [rare[..., i:i + 1] + part for i, part in enumerate(parts[1:])], -1)
 
     def task_logits(self, states):
-        """Classes, or the score of one choice, from the state of a sequence's last token (of a similarity pair: their sum)."""
+        """Classes, a score, or that of one choice, from the state of a sequence's <cls> (of GPT's similarity pair: their sum)."""
+        if self.get("sequence_summary.summary.weight") is not None:
+            states = torch.tanh(self.dense(states, "sequence_summary.summary"))
         return self.dense(states, "task_head")
+
+    def start_logits(self, states):
+        """[B, S], of each token as a span's first, from [B, S, d]."""
+        if self.config["task"]["span_head"] == "simple":
+            return self.dense(states, "qa_outputs")[..., 0]
+        return self.dense(states, "start_logits.dense")[..., 0]
+
+    def end_logits(self, states, starts):
+        """[B, S], of each token as the last of a span that begins with the state `starts` [B, d], which a simple head ignores."""
+        if self.config["task"]["span_head"] == "simple":
+            return self.dense(states, "qa_outputs")[..., 1]
+        inner = torch.tanh(self.dense_pair(states, starts[:, None], "end_logits.dense_0"))
+        return self.dense(self.norm(inner, "end_logits.LayerNorm"), "end_logits.dense_1")[..., 0]
+
+    def answer_logits(self, starts, classifiers):
+        """[B], positive where no span is likely to be the answer, from the states of the start and of <cls>, [B, d]."""
+        inner = torch.tanh(self.dense_pair(starts, classifiers, "answer_class.dense_0"))
+        return self.dense(inner, "answer_class.dense_1")[..., 0]
+
+    def dense_pair(self, first, second, name):
+        """A dense layer on two inputs side by side; its matrices are stored one behind the other."""
+        a, b = self.get(name + ".weight")
+        return F.linear(first, a, self.get(name + ".bias")) + F.linear(second, b)
 
     def next_sentence_logits(self, states):
         """[not next, next] from the state of <cls>."""

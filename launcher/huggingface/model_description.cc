@@ -52,8 +52,9 @@ Json TaskJson(const TaskConfig& task, const std::vector<std::string>& classes) {
   if (!task.has_head()) return nullptr;
   Json json = {{"name", ExampleTaskName(task.task)},
                {"num_classes", task.num_classes},
-               {"sequences", task.num_sequences()},
-               {"outputs", task.num_outputs()}};
+               {"outputs", task.num_outputs()},
+               {"span_head", EnumName(task.span_head)},
+               {"answer_class", task.answer_class}};
   if (!classes.empty()) json["classes"] = classes;
   return json;
 }

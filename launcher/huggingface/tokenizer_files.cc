@@ -15,6 +15,7 @@
 #include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/objective/finetuning.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -139,24 +140,25 @@ Json AddedTokens(const Vocabulary& vocabulary) {
   return tokens;
 }
 
-// What an objective's inputs look like: one text, two texts. `A` and `B` are the texts, behind each
-// part stands its segment.
+// What an objective's inputs look like.
 struct InputFrame {
   const char* objective;
-  const char* one;
-  const char* two;
+  InputLayout layout;
 };
-constexpr InputFrame kXlnetFrame = {"", "A:0 <sep>:0 <cls>:2", "A:0 <sep>:0 B:1 <sep>:1 <cls>:2"};
 constexpr InputFrame kFrames[] = {
-    {"permutation_lm", kXlnetFrame.one, kXlnetFrame.two},
-    {"dae", kXlnetFrame.one, kXlnetFrame.two},
-    {"bert", "<cls>:0 A:0 <sep>:0", "<cls>:0 A:0 <sep>:0 B:1 <sep>:1"},
-    {"unilm", "<cls>:0 A:0 <sep>:0", "<cls>:0 A:0 <sep>:0 B:1 <sep>:1"},
-    {"unilmv2", "<cls>:0 A:0 <sep>:0", "<cls>:0 A:0 <sep>:0 B:1 <sep>:1"},
-    {"unilm_seq2seq", "<cls>:4 A:4 <sep>:4", "<cls>:4 A:4 <sep>:4 B:5 <sep>:5"},
-    {"unilmv2_seq2seq", "<cls>:0 A:0 <sep>:0", "<cls>:0 A:0 <sep>:0 B:1 <sep>:1"},
-    {"gpt_classifier", "<s>:0 A:0 <cls>:0", "<s>:0 A:0 <sep>:0 B:0 <cls>:0"},
-    {"longformer", "<cls>:0 A:0", "<cls>:0 A:0 B:0"}};
+    {"", kXlnetLayout},
+    {"permutation_lm", kXlnetLayout},
+    {"dae", kXlnetLayout},
+    {"xlnet_finetuning", kXlnetLayout},
+    {"bert", kBertLayout},
+    {"bert_finetuning", kBertLayout},
+    {"unilm", kBertLayout},
+    {"unilmv2", kBertLayout},
+    {"unilm_seq2seq", {"<cls>:4 A:4 <sep>:4", "<cls>:4 A:4 <sep>:4 B:5 <sep>:5"}},
+    {"unilmv2_seq2seq", kBertLayout},
+    {"gpt_finetuning", kGptLayout},
+    {"longformer", {"<cls>:0 A:0", "<cls>:0 A:0 B:0"}},
+    {"longformer_finetuning", kLongformerLayout}};
 
 Json FrameParts(const char* parts) {
   Json list = Json::array();
@@ -171,20 +173,20 @@ Json FrameParts(const char* parts) {
 
 // Null for text that stands alone.
 Json PostProcessor(const Vocabulary& vocabulary, const std::string& objective) {
-  const InputFrame* frame = objective.empty() ? &kXlnetFrame : nullptr;
+  const InputFrame* frame = nullptr;
   for (const InputFrame& candidate : kFrames)
     if (objective == candidate.objective) frame = &candidate;
   if (frame == nullptr) return nullptr;
   Json special = Json::object();
   int64_t id = 0;
   for (const VocabularyPiece& piece : vocabulary.pieces) {
-    if (absl::StrContains(frame->two, absl::StrCat(piece.text, ":")) && IsSpecial(piece))
+    if (absl::StrContains(frame->layout.two, absl::StrCat(piece.text, ":")) && IsSpecial(piece))
       special[piece.text] = {{"id", piece.text}, {"ids", {id}}, {"tokens", {piece.text}}};
     ++id;
   }
   return {{"type", "TemplateProcessing"},
-          {"single", FrameParts(frame->one)},
-          {"pair", FrameParts(frame->two)},
+          {"single", FrameParts(frame->layout.one)},
+          {"pair", FrameParts(frame->layout.two)},
           {"special_tokens", special}};
 }
 

@@ -220,7 +220,7 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
     ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
   ANYORDER_RETURN_IF_ERROR(ObjectiveNamed(config.objective.name).status());
   // Two classes or choices where nobody says how many.
-  if (config.objective.name == "gpt_classifier" && config.objective.num_classes == 0)
+  if (config.objective.name == "gpt_finetuning" && config.objective.num_classes == 0)
     config.objective.num_classes = 2;
   config.Resolve();
   ANYORDER_RETURN_IF_ERROR(config.model.Validate());

@@ -328,8 +328,8 @@ predict() { "$anyorder" predict "$name/run" "$@"; }
 
 predicted() {
   local shards held_out job
-  data_of gpt_classifier "$work/prose" "$work/prose-held-out"
-  compose gpt_classifier "$shards" train.steps=60 checkpoint.every=0 optimizer.learning_rate=3e-3
+  data_of gpt_finetuning "$work/prose" "$work/prose-held-out"
+  compose gpt_finetuning "$shards" train.steps=60 checkpoint.every=0 optimizer.learning_rate=3e-3
   succeeds "${command[@]}" --run-dir "$name/run" --ranks 1
   expect_text "warning: train.init_from is not set: the classifier begins with random weights" "$name/log"
   sed 's/, "label": "[a-z]*"//' "$name/held-out.jsonl" >"$name/unlabelled.jsonl"

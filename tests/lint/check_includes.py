@@ -12,7 +12,7 @@ from pathlib import Path
 
 # Folder -> folders that it may include. Lowest first: a folder includes only what stands above it,
 # so that no two include each other, by whatever way round.
-NETWORK = ["core/network", "core/network/layers", "core/network/tensors"]
+NETWORK = ["core/network", "core/network/heads", "core/network/layers", "core/network/tensors"]
 ALLOWED = {
     "core/base": [],
     "core/liveness": ["core/base"],
@@ -37,7 +37,9 @@ ALLOWED = {
     "core/network/tensors": ["core/base", "core/config", "core/objective", "kernels"],
     "core/network/layers": ["core/base", "core/config", "core/network/tensors", "core/objective",
                             "kernels"],
-    "core/network": ["core/base", "core/config", "core/network/layers", "core/network/tensors",
+    "core/network/heads": ["core/base", "core/config", "core/network/layers", "core/network/tensors",
+                           "core/objective", "kernels"],
+    "core/network": ["core/base", "core/config", "core/network/heads", "core/network/layers", "core/network/tensors",
                      "core/objective", "kernels"],
     "core/optim": ["core/base", "kernels"],
     "core/generate": ["core/base", "core/config", "core/objective", "kernels", *NETWORK],

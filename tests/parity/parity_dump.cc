@@ -160,7 +160,12 @@ void AddBatch(int64_t step, const Batch& batch, TensorDump& dump) {
   if (shape.task_rows == 0) return;
   dump.Add(step, "task_rows", {shape.batch_size, shape.task_rows}, batch.task_rows);
   dump.Add(step, "task_labels", {shape.batch_size}, batch.task_labels);
-  dump.Add(step, "task_choices", {shape.batch_size}, batch.task_choices);
+  dump.Add(step, "task_valid", {shape.batch_size, shape.task_rows}, Widen(batch.task_valid));
+  dump.Add(step, "task_scores", {shape.batch_size}, batch.task_scores);
+  if (!shape.has_spans) return;
+  dump.Add(step, "task_starts", {shape.batch_size}, batch.task_starts);
+  dump.Add(step, "task_ends", {shape.batch_size}, batch.task_ends);
+  dump.Add(step, "task_classifiers", {shape.batch_size}, batch.task_classifiers);
 }
 
 void AddTrace(int64_t step, const Run& run, const StepTrace& trace, TensorDump& dump) {

@@ -123,7 +123,8 @@ StepTrace TracedNetwork::Run(const Batch& batch, const std::vector<float>& weigh
     trace.memory.insert(trace.memory.end(), end - memory_size, end);
   }
   trace.losses = transformer_->readout_losses();
-  trace.task_losses = transformer_->task_losses();
+  for (const TaskResult& result : transformer_->task_results())
+    trace.task_losses.push_back(static_cast<float>(result.loss));
   trace.logits = backend_->TakeLogits();
   trace.summary_logits = backend_->TakeSummaryLogits();
   if (has_levels()) SplitLevels(trace);

@@ -47,9 +47,14 @@ CASES = {
     "gpt": ("gpt-tiny", {**SHORT, **LEARNED}),
     "rotary positions": ("gpt-tiny", {**SHORT, "model.positions": "rope", "model.layer_norm": "pre"}),
     "t5's decoder bias": ("gpt-tiny", {**SHORT, "model.positions": "none", "model.position_bias": "t5_causal"}),
-    "gpt_classifier": ("gpt-classify-tiny", {**SHORT, **LEARNED, "objective.num_classes": 3}, "classification"),
-    "multiple choice": ("gpt-classify-tiny", {
+    "gpt_finetuning": ("finetune/gpt-classify-tiny", {**SHORT, **LEARNED, "objective.num_classes": 3}, "classification"),
+    "multiple choice": ("finetune/gpt-classify-tiny", {
         **SHORT, **LEARNED, "objective.num_classes": 3, "objective.task": "multiple_choice"}, "multiple_choice"),
+    "pooled classes": ("finetune/xlnet-classify-tiny", {**SHORT, "objective.num_classes": 3}, "classification"),
+    "pooled choices": ("finetune/bert-classify-tiny", {
+        **SHORT, **LEARNED, "objective.num_classes": 3, "objective.task": "multiple_choice"}, "multiple_choice"),
+    "global classifier": ("finetune/longformer-classify-tiny", {
+        **SHORT, **LEARNED, "objective.num_classes": 3, "model.attention_windows": "8:8"}, "classification"),
     "bert": ("bert-tiny", {**PAIRS, **LEARNED}),
     "masked_diffusion": ("masked-diffusion-tiny", SHORT),
     "block_diffusion": ("block-diffusion-tiny", SHORT),
@@ -123,13 +128,35 @@ def compare_step(model, facts, memory, measures):
 
 def task_losses(model, facts, hidden, content):
     states = states_of(hidden, facts["task_rows"], content)
+    if model.config["task"]["name"] == "span_extraction":
+        return span_losses(model, facts, states)
+    if model.config["task"]["outputs"] == 1 and model.config["task"]["name"] != "multiple_choice":
+        return (model.task_logits(states.sum(1))[..., 0] - facts["task_scores"]) ** 2
     if model.config["task"]["name"] != "multiple_choice":
         scores = model.task_logits(states.sum(1))
     else:
         scores = model.task_logits(states)[..., 0]
-        absent = torch.arange(scores.shape[1]) >= facts["task_choices"][:, None]
-        scores = scores.masked_fill(absent, -torch.inf)
+        scores = scores.masked_fill(facts["task_valid"] == 0, -torch.inf)
     return torch.nn.functional.cross_entropy(scores, facts["task_labels"].long(), reduction="none")
+
+
+def span_losses(model, facts, states):
+    """Of training: the end given the true start."""
+    def loss(logits, labels):
+        logits = logits.masked_fill(facts["task_valid"] == 0, -torch.inf)
+        return torch.nn.functional.cross_entropy(logits, labels.long(), reduction="none")
+
+    def rows(slots):
+        return states[torch.arange(len(states)), slots.long()]
+
+    starts = rows(facts["task_starts"])
+    total = (loss(model.start_logits(states), facts["task_starts"]) +
+             loss(model.end_logits(states, starts), facts["task_ends"])) / 2
+    if model.config["task"]["answer_class"]:
+        logits = model.answer_logits(starts, rows(facts["task_classifiers"]))
+        total += torch.nn.functional.binary_cross_entropy_with_logits(
+            logits, facts["task_labels"].float(), reduction="none") / 2
+    return total
 
 
 def memory_after(model, memory, states, advance):

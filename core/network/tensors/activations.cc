@@ -115,12 +115,43 @@ int64_t WorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backen
   for (const AdaptiveCluster& cluster : AdaptiveClusters(shape.model, shape.vocab_size))
     add_softmax(ClusterRows::Padded(shape.num_targets()), cluster.dim, cluster.classes);
   add_softmax(shape.batch.batch_size, dim, 2);
-  if (const TaskConfig& task = shape.model.task; shape.batch.task_rows > 0)
-    add_softmax(task.has_choices() ? 1 : shape.batch.batch_size, dim, task.num_classes);
   for (const kernels::AttentionShape& attention : AttentionShapesOf(shape)) {
     bytes = std::max(bytes, backend.AttentionBackwardWorkspaceBytes(attention, shape.dtype()));
   }
   return bytes;
+}
+
+void AddClassHead(const NetworkShape& shape, TaskActivations& a, Arena& arena) {
+  const DType t = shape.dtype();
+  const int64_t dim = shape.model.model_dim;
+  const TaskConfig& task = shape.model.task;
+  const int64_t states = shape.batch.batch_size * shape.batch.task_rows;
+  const int64_t read = task.has_choices() ? states : shape.batch.batch_size;
+  arena.Add({&a.states, &a.dstates}, t, {states, dim});
+  if (task.pooler) arena.Add({&a.inner, &a.hidden, &a.dhidden}, t, {read, dim});
+  arena.Add({&a.logits, &a.dlogits}, t, {read, task.num_outputs()});
+  arena.Add({&a.losses}, shape.gradient_dtype(), {shape.batch.batch_size});
+}
+
+void AddSpanHead(const NetworkShape& shape, TaskActivations& a, Arena& arena) {
+  const DType t = shape.dtype();
+  const DType g = shape.gradient_dtype();
+  const int64_t dim = shape.model.model_dim;
+  const int64_t lanes = shape.batch.batch_size;
+  const int64_t tokens = lanes * shape.batch.task_rows;
+  arena.Add({&a.states, &a.dstates}, t, {tokens, dim});
+  arena.Add({&a.logits, &a.dlogits, &a.end_logits, &a.dend_logits}, t, {tokens, 1});
+  arena.Add({&a.losses, &a.end_losses}, g, {lanes});
+  if (shape.model.task.span_head == SpanHeadKind::kSimple) return;
+  arena.Add({&a.starts, &a.dstarts, &a.start_part}, t, {lanes, dim});
+  arena.Add({&a.token_part, &a.end_inner, &a.end_tanh, &a.end_normed, &a.dend}, t, {tokens, dim});
+  arena.Add({&a.end_mean, &a.end_rstd}, g, {tokens});
+  arena.Add({&a.lane_sums}, g, {lanes, dim});
+  arena.Add({&a.searched}, t, {kSearchedStarts * tokens, 1});
+  if (!shape.model.task.answer_class) return;
+  arena.Add({&a.classifiers, &a.answer_inner, &a.answer_hidden, &a.danswer}, t, {lanes, dim});
+  arena.Add({&a.answer_logits, &a.danswer_logits}, t, {lanes, 1});
+  arena.Add({&a.answer_losses}, g, {lanes});
 }
 
 // What only some models have.
@@ -156,17 +187,10 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
       arena.Add({&a.cluster_narrow, &a.dcluster_narrow}, t, {most, dim});
     }
   }
-  if (shape.batch.task_rows > 0) {
-    const int64_t lanes = shape.batch.batch_size;
-    const int64_t states = lanes * shape.batch.task_rows;
-    const bool has_choices = shape.model.task.has_choices();
-    arena.Add({&a.task_states, &a.dtask_states}, t, {states, dim});
-    arena.Add({&a.task_logits}, t, {has_choices ? states : lanes, shape.model.task.num_outputs()});
-    arena.Add({&a.task_losses}, g, {lanes});
-    if (has_choices) {
-      arena.Add({&a.dtask_sums}, g, {states, dim});
-      arena.Add({&a.dtask_weights}, t, {lanes, dim});
-    }
+  if (shape.batch.has_spans) {
+    AddSpanHead(shape, a.task, arena);
+  } else if (shape.batch.task_rows > 0) {
+    AddClassHead(shape, a.task, arena);
   }
   if (shape.model.global_projections && shape.batch.global_rows > 0) {
     const int64_t globals = shape.batch.batch_size * shape.batch.global_rows;

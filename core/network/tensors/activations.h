@@ -41,6 +41,36 @@ struct LayerActivations {
   TensorView ffn_mean, ffn_rstd;              // [n] G
 };
 
+// The task's head (heads/); null without one. n: rows that its last layer reads, B or B * R of
+// choices or tokens, with R task rows a lane.
+struct TaskActivations {
+  TensorView states;           // [B * R, d] T; of classes the first B are the sums
+  TensorView inner, hidden;    // [n, d] T, before and after tanh; with a pooler
+  TensorView logits, dlogits;  // [n, outputs] T
+  TensorView losses;           // [B] G
+  TensorView dstates;          // [B * R, d] T
+  TensorView dhidden;          // [n, d] T; with a pooler
+  // Spans: logits are those of starts, [B * R, 1], like those of ends.
+  TensorView end_logits, dend_logits, end_losses;
+  // Spans, conditional.
+  TensorView starts, dstarts;                // [B, d] T, states of starts
+  TensorView start_part;                     // [B, d] T, what starts give to the next
+  TensorView token_part;                     // [B * R, d] T, what tokens give to it
+  TensorView end_inner;                      // [B * R, d] T, their sum
+  TensorView end_tanh, end_normed;           // [B * R, d] T
+  TensorView end_mean, end_rstd;             // [B * R] G
+  TensorView dend;                           // [B * R, d] T
+  TensorView lane_sums;                      // [B, d] G
+  TensorView searched;                       // [kSearchedStarts * B * R, 1] T, ends' logits
+  TensorView classifiers;                    // [B, d] T, states of CLS
+  TensorView answer_inner, answer_hidden;    // [B, d] T, before and after tanh
+  TensorView danswer;                        // [B, d] T
+  TensorView answer_logits, danswer_logits;  // [B, 1] T
+  TensorView answer_losses;                  // [B] G
+};
+// Starts a lane whose ends are looked for: the likeliest, and CLS.
+inline constexpr int64_t kSearchedStarts = 6;
+
 struct Activations {
   std::vector<LayerActivations> layers;
   TensorView output;  // [n of the last layer, d] T
@@ -71,13 +101,7 @@ struct Activations {
   TensorView summary_losses;  // [B] G
   TensorView dsummary;        // [B, d] T
 
-  // The task head; null without one. R = task rows a lane.
-  TensorView task_states;    // [B * R, d] T, after dropout; of classes the first B are the sums
-  TensorView task_logits;    // [B, classes] T, or [B * R, 1]
-  TensorView task_losses;    // [B] G
-  TensorView dtask_states;   // [B * R, d] T
-  TensorView dtask_sums;     // [B * R, d] G; choices only, like the next
-  TensorView dtask_weights;  // [B, d] T, each lane's share of the weight's gradient
+  TaskActivations task;
 
   // Scratch of one layer at a time.
   TensorView keys_input;  // [B * K, d] T, memory and content of each lane side by side

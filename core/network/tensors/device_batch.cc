@@ -26,6 +26,11 @@ void DeviceBatch::VisitArrays(const Batch& batch, const Visit& visit) {
   visit(summary_weights, batch.summary_weights);
   visit(task_labels, batch.task_labels);
   visit(task_weights, batch.task_weights);
+  visit(task_scores, batch.task_scores);
+  visit(task_valid, batch.task_valid);
+  visit(task_starts, batch.task_starts);
+  visit(task_ends, batch.task_ends);
+  visit(task_classifiers, batch.task_classifiers);
 }
 
 DeviceBatch::DeviceBatch(const BatchShape& shape, DeviceInputs& inputs) {

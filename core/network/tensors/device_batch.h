@@ -24,8 +24,10 @@ struct DeviceBatch {
   DeviceArray<uint8_t> row_glob;
   DeviceArray<int32_t> key_pos, key_key, key_grp, key_doc, key_seg;
   DeviceArray<uint8_t> key_glob;
-  DeviceArray<int32_t> labels, summary_labels, task_labels;
-  DeviceArray<float> weights, summary_weights, task_weights;
+  DeviceArray<int32_t> labels, summary_labels, task_labels, task_starts, task_ends,
+      task_classifiers;
+  DeviceArray<float> weights, summary_weights, task_weights, task_scores;
+  DeviceArray<uint8_t> task_valid;
 
  private:
   // Calls visit(array, batch's) for each.

@@ -43,6 +43,22 @@ struct ClusterTensors {
   View bias;               // [c]
 };
 
+// The task's head (heads/); of each only what the task has. Weights are applied transposed.
+template <typename View>
+struct TaskTensors {
+  View pooler, pooler_bias;  // [d, d], [d]
+  View out, out_bias;        // [outputs, d], [outputs]
+  // Spans, conditional. A pair's two matrices stand below each other.
+  View start, start_bias;                // [1, d], [1]
+  View end_inner, end_inner_bias;        // [2 d, d], [d]: of the token, then of the start
+  View end_norm_gamma, end_norm_beta;    // [d]
+  View end, end_bias;                    // [1, d], [1]
+  View answer_inner, answer_inner_bias;  // [2 d, d], [d]: of the start, then of CLS
+  View answer;                           // [1, d]
+  // Spans, simple: rows of the start and of the end.
+  View span, span_bias;  // [2, d], [2]
+};
+
 template <typename View>
 struct NetworkTensors {
   View mask_embedding;  // [1, d]
@@ -58,7 +74,7 @@ struct NetworkTensors {
   View head, head_bias;                  // [d, d], [d]; applied transposed
   View head_norm_gamma, head_norm_beta;  // [d]
   View softmax_bias;                     // [V]; null with an adaptive softmax
-  View task, task_bias;                  // [outputs, d], [outputs]; the task head
+  TaskTensors<View> task;
   // The next-sentence head.
   View summary, summary_bias;  // [d, d], [d]; applied transposed
   View classes, classes_bias;  // [2, d], [2]; applied transposed

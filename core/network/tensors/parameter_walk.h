@@ -135,14 +135,34 @@ class ParameterWalk {
           {clusters_[i].classes}, ParameterInit::kZeros);
       if (i == 0) Bias(nullptr, "crit.cluster_bias", "", num_tails_);
     }
-    const TaskConfig& task = model_.task;
-    if (task.has_head()) {
-      Dense(t_.task, task.has_choices() ? nullptr : &t_.task_bias, "task_head",
-            {task.num_outputs(), dim});
+    if (model_.task.has_spans()) {
+      WalkSpanHead(model_.task, t_.task);
+    } else if (model_.task.has_head()) {
+      WalkClassHead(model_.task, t_.task);
     }
     if (!model_.next_sentence_head) return;
     Dense(t_.summary, &t_.summary_bias, "sequence_summary.summary", {dim, dim});
     Dense(t_.classes, &t_.classes_bias, "logits_proj", {2, dim});
+  }
+
+  void WalkClassHead(const TaskConfig& task, TaskTensors<View>& t) {
+    const int64_t dim = model_.model_dim;
+    if (task.pooler) Dense(t.pooler, &t.pooler_bias, "sequence_summary.summary", {dim, dim});
+    const bool has_bias = task.bias && !task.has_choices();
+    Dense(t.out, has_bias ? &t.out_bias : nullptr, "task_head", {task.num_outputs(), dim});
+  }
+
+  void WalkSpanHead(const TaskConfig& task, TaskTensors<View>& t) {
+    const int64_t dim = model_.model_dim;
+    if (task.span_head == SpanHeadKind::kSimple)
+      return Dense(t.span, &t.span_bias, "qa_outputs", {2, dim});
+    Dense(t.start, &t.start_bias, "start_logits.dense", {1, dim});
+    DensePair(t.end_inner, t.end_inner_bias, "end_logits.dense_0");
+    Norm(t.end_norm_gamma, t.end_norm_beta, "end_logits.LayerNorm");
+    Dense(t.end, &t.end_bias, "end_logits.dense_1", {1, dim});
+    if (!task.answer_class) return;
+    DensePair(t.answer_inner, t.answer_inner_bias, "answer_class.dense_0");
+    Dense(t.answer, nullptr, "answer_class.dense_1", {1, dim});
   }
 
   // "r_w_bias" and its like are biases by name only: the released optimizer decays them.
@@ -172,6 +192,12 @@ class ParameterWalk {
   void Dense(View& weight, View* bias, const char* name, const Shape& shape) {
     Add(&weight, name, ".weight", shape, shape, ParameterInit::kWeights);
     if (bias != nullptr) Bias(bias, name, ".bias", shape[0]);
+  }
+  // Of two inputs side by side, whose matrices are [2, d, d] here and [d, 2 d] in Hugging Face's.
+  void DensePair(View& weight, View& bias, const char* name) {
+    const int64_t dim = model_.model_dim;
+    Add(&weight, name, ".weight", {2, dim, dim}, {2 * dim, dim}, ParameterInit::kWeights);
+    Bias(&bias, name, ".bias", dim);
   }
   void Norm(View& gamma, View& beta, const char* name) {
     const Shape shape{model_.model_dim};

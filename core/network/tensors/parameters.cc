@@ -177,8 +177,11 @@ void InitializeParameters(const ParameterLayout& layout, const ModelConfig& conf
 }
 
 bool IsHeadParameter(absl::string_view name) {
-  return absl::StartsWith(name, "task_head.") || absl::StartsWith(name, "sequence_summary.") ||
-         absl::StartsWith(name, "logits_proj.");
+  constexpr absl::string_view kHeads[] = {"task_head.",    "sequence_summary.", "logits_proj.",
+                                          "start_logits.", "end_logits.",       "answer_class.",
+                                          "qa_outputs."};
+  return std::any_of(std::begin(kHeads), std::end(kHeads),
+                     [&](absl::string_view head) { return absl::StartsWith(name, head); });
 }
 
 }  // namespace anyorder

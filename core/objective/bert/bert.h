@@ -10,4 +10,9 @@ namespace anyorder {
 
 ObjectiveOrStatus MakeBert(const ObjectiveSettings& settings);
 
+// BERT's fine-tuning (section 3.2): [CLS] A [SEP] B [SEP], the head on CLS or on the passage's
+// tokens. It serves every network that sees both ways and has no layout of its own: UniLM, masked
+// diffusion.
+ObjectiveOrStatus MakeBertFineTuning(const ObjectiveSettings& settings);
+
 }  // namespace anyorder

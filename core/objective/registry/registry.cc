@@ -51,7 +51,10 @@ constexpr std::array kObjectives = {
     Entry{"causal_lm", kContiguous, MakeCausalLm, "transformer_xl txl", "", kRemembers},
     Entry{"dae", kMaskedPairs, MakeDae, "xlnet_dae", ANYORDER_MASKED_PAIRS, kRemembers},
     Entry{"gpt", kContiguous, MakeCausalLm, "gpt2 gpt_2 clm"},
-    Entry{"gpt_classifier", kExamples, MakeGptClassifier, "gpt_classify"},
+    Entry{"xlnet_finetuning", kExamples, MakeXlnetFineTuning},
+    Entry{"bert_finetuning", kExamples, MakeBertFineTuning, "unilm_finetuning unilmv2_finetuning"},
+    Entry{"longformer_finetuning", kExamples, MakeLongformerFineTuning},
+    Entry{"gpt_finetuning", kExamples, MakeGptFineTuning, "gpt_classifier gpt_classify"},
     Entry{"bert", kMaskedPairs, MakeBert, "mlm masked_lm", ANYORDER_MASKED_PAIRS},
     Entry{"masked_diffusion", kContiguous, MakeMaskedDiffusion, "llada mdlm",
           ANYORDER_RATES "random_length_prob"},
@@ -107,8 +110,10 @@ absl::Status CheckBackbone(const Objective& objective, const ModelConfig& model,
                  absl::StrCat("model.same_length is on, but rows of ", objective.name(),
                               " do not read from left to right; use causal_lm"));
   faults.Require(!model.task.has_head() || objective.Shape(1).task_rows > 0,
-                 absl::StrCat("objective.num_classes is ", model.task.num_classes, ", but ",
-                              objective.name(), " has no classifier; use gpt_classifier"));
+                 absl::StrCat("objective.task and objective.num_classes ask for a head, but ",
+                              objective.name(),
+                              " has none; use one of xlnet_finetuning, "
+                              "bert_finetuning, longformer_finetuning, gpt_finetuning"));
   return faults.ToStatus();
 }
 

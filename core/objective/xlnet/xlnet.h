@@ -26,4 +26,9 @@ ObjectiveOrStatus MakePermutationLm(const ObjectiveSettings& settings);
 // targets. The second half sees everything, as in XLNet.
 ObjectiveOrStatus MakeDae(const ObjectiveSettings& settings);
 
+// XLNet's fine-tuning (Yang et al. 2019, section 3.1; released classifier_utils.py and
+// run_squad.py): A SEP B SEP CLS, read by the content stream alone, which sees both ways; the
+// passage comes before the question. There are as many relative segments as a task needs.
+ObjectiveOrStatus MakeXlnetFineTuning(const ObjectiveSettings& settings);
+
 }  // namespace anyorder

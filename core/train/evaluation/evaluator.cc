@@ -126,12 +126,10 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
       // Lanes over at the end of the examples read the next epoch's.
       if (num_examples_ > 0 && next_batch_ * options_.lanes + lanes_.begin + lane >= num_examples_)
         continue;
-      TaskOutcome task;
       const bool has_task = batch.shape.task_rows > 0;
-      if (has_task) task = {transformer_->task_losses()[b], transformer_->task_predictions()[b]};
       losses_[lane].Add(SampleLosses(batch, transformer_->readout_losses(), b,
                                      has_parts ? config_.sampling.reuse_len : 0,
-                                     has_task ? &task : nullptr));
+                                     has_task ? &transformer_->task_results()[b] : nullptr));
     }
   }
   memory_.Advance();

@@ -8,27 +8,12 @@
 #include "data/sampling/sampler.h"
 
 namespace anyorder {
-namespace {
-
-std::vector<double> ProbabilitiesOf(const std::vector<float>& logits) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  std::vector<double> values;
-  double sum = 0;
-  for (const float logit : logits) {
-    values.push_back(std::exp(static_cast<double>(logit) - largest));
-    sum += values.back();
-  }
-  for (double& value : values) value /= sum;
-  return values;
-}
-
-}  // namespace
 
 absl::Status CheckIsClassifier(const RunConfig& config) {
   if (config.model.task.has_head()) return absl::OkStatus();
   return FailedPrecondition("the run's objective ", config.objective.name,
                             " tells no classes apart; fine-tune its weights on labelled examples, "
-                            "as configs/gpt-classify-tiny.toml does");
+                            "as configs/finetune/README.md says");
 }
 
 absl::StatusOr<std::unique_ptr<ExamplePredictor>> ExamplePredictor::Create(
@@ -50,8 +35,8 @@ absl::StatusOr<std::unique_ptr<ExamplePredictor>> ExamplePredictor::Create(
   return predictor;
 }
 
-absl::StatusOr<std::vector<std::vector<double>>> ExamplePredictor::Predict(
-    int64_t begin, ConstTensorView weights) {
+absl::StatusOr<std::vector<TaskResult>> ExamplePredictor::Predict(int64_t begin,
+                                                                  ConstTensorView weights) {
   const data::StoredExamples& examples = *dataset_.examples();
   const int64_t count = std::min(batch_size_, examples.num_examples() - begin);
   Batch batch(objective_->Shape(batch_size_));
@@ -63,10 +48,21 @@ absl::StatusOr<std::vector<std::vector<double>>> ExamplePredictor::Predict(
     objective_->BuildLane(sample, b, batch);
   }
   network_->Run({.batch = &batch, .weights = weights, .training = false}, {});
-  std::vector<std::vector<double>> probabilities;
-  for (int64_t b = 0; b < count; ++b)
-    probabilities.push_back(ProbabilitiesOf(network_->task_logits()[static_cast<size_t>(b)]));
-  return probabilities;
+  std::vector<TaskResult> results = network_->task_results();
+  results.resize(static_cast<size_t>(count));
+  return results;
+}
+
+std::vector<double> ProbabilitiesOf(const std::vector<float>& logits) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> values;
+  double sum = 0;
+  for (const float logit : logits) {
+    values.push_back(std::exp(static_cast<double>(logit) - largest));
+    sum += values.back();
+  }
+  for (double& value : values) value /= sum;
+  return values;
 }
 
 }  // namespace anyorder

@@ -1,4 +1,4 @@
-// What a classifier says of examples, labelled or not: a probability for each class or choice.
+// What a fine-tuned network says of examples, labelled or not (core/network/heads/task_result.h).
 
 #pragma once
 
@@ -21,6 +21,9 @@ namespace anyorder {
 // FailedPrecondition unless the run's objective has a task head.
 absl::Status CheckIsClassifier(const RunConfig& config);
 
+// A softmax over logits, of which there is one at least.
+std::vector<double> ProbabilitiesOf(const std::vector<float>& logits);
+
 class ExamplePredictor {
  public:
   // Computes `batch_size` examples at once. Errors: those of CheckIsClassifier and CheckTaskData.
@@ -31,10 +34,9 @@ class ExamplePredictor {
                                                                   kernels::Backend& backend);
 
   int64_t batch_size() const { return batch_size_; }
-  // Probabilities of the examples from `begin` on, batch_size() of them or as many as are left, in
-  // the dataset's order. They sum to 1 within the rounding of double. `weights` as in StepArgs.
-  // DataLoss.
-  absl::StatusOr<std::vector<std::vector<double>>> Predict(int64_t begin, ConstTensorView weights);
+  // What the head says of the examples from `begin` on, batch_size() of them or as many as are
+  // left, in the dataset's order. `weights` as in StepArgs. DataLoss.
+  absl::StatusOr<std::vector<TaskResult>> Predict(int64_t begin, ConstTensorView weights);
 
  private:
   ExamplePredictor(const data::Dataset& dataset, int64_t batch_size)

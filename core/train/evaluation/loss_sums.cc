@@ -79,7 +79,7 @@ LossSums SplitLosses::part(TextPart part) const {
 }
 
 SplitLosses SampleLosses(const Batch& batch, const std::vector<float>& losses, int64_t b,
-                         int64_t reuse_len, const TaskOutcome* task) {
+                         int64_t reuse_len, const TaskResult* task) {
   SplitLosses sums;
   const int32_t direction = batch.direction[b];
   for (int64_t i = b * batch.shape.targets; i < (b + 1) * batch.shape.targets; ++i) {
@@ -95,8 +95,8 @@ SplitLosses SampleLosses(const Batch& batch, const std::vector<float>& losses, i
   if (task != nullptr && batch.task_weights[b] > 0) {
     sums.directions[direction].AddTarget(batch.task_weights[b], task->loss);
     sums.losses[0].AddTarget(batch.task_weights[b], task->loss);
-    sums.task_examples = 1;
-    sums.task_correct = task->prediction == batch.task_labels[b] ? 1 : 0;
+    sums.task_examples = task->is_correct.has_value() ? 1 : 0;
+    sums.task_correct = task->is_correct.value_or(false) ? 1 : 0;
   }
   if (batch.shape.own_divisor) {
     // A lane without a divisor, as an example without label, counts in its named losses only.

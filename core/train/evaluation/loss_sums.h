@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 
+#include "core/network/heads/task_result.h"
 #include "core/objective/batch.h"
 
 namespace anyorder {
@@ -43,8 +44,8 @@ const char* TextPartName(TextPart part);  // "reuse", "A", "B"
 struct SplitLosses {
   std::array<LossSums, 2> directions;
   std::array<std::array<LossSums, kNumTextParts>, 2> parts;  // all zero for contiguous text
-  int64_t task_examples = 0;                // labelled ones that the task head has read
-  int64_t task_correct = 0;                 // of them, those it classified correctly
+  int64_t task_examples = 0;                // those of which the task head was right or wrong
+  int64_t task_correct = 0;                 // of them, those of which it was right
   std::array<LossSums, kMaxLosses> losses;  // by Batch::loss_ids; all zero where the batch has none
 
   void Add(const SplitLosses& other);
@@ -52,16 +53,10 @@ struct SplitLosses {
   LossSums part(TextPart part) const;  // both directions
 };
 
-// What the task head said of one lane.
-struct TaskOutcome {
-  double loss = 0;  // nats
-  int32_t prediction = -1;
-};
-
 // The closed sample in lane `b` of `batch`. `losses`: Transformer::readout_losses(). reuse_len: the
 // first slots are the reuse part; 0 for text without parts. `task`: where the batch has a task
 // head, whose loss is one more target, of losses[0].
 SplitLosses SampleLosses(const Batch& batch, const std::vector<float>& losses, int64_t b,
-                         int64_t reuse_len, const TaskOutcome* task = nullptr);
+                         int64_t reuse_len, const TaskResult* task = nullptr);
 
 }  // namespace anyorder

@@ -15,7 +15,8 @@ absl::Status Refuse(const std::string& what, const std::string& instead) {
 
 // Those that learn from examples of `task`.
 const char* ObjectivesFor(ExampleTask task) {
-  return task == ExampleTask::kGeneration ? "unilm_seq2seq or unilmv2_seq2seq" : "gpt_classifier";
+  if (task == ExampleTask::kGeneration) return "unilm_seq2seq or unilmv2_seq2seq";
+  return "xlnet_finetuning, bert_finetuning, longformer_finetuning or gpt_finetuning";
 }
 
 }  // namespace

@@ -34,20 +34,41 @@ struct ObjectiveConfig {
   int64_t num_classes = 0;
   double lm_weight = 0.5;
   double classifier_dropout = 0.1;
+  double label_smoothing = 0.0;
+  bool pooler = false;
+  bool head_bias = true;
+  SpanHeadKind span_head = SpanHeadKind::kConditional;
+  bool answer_class = false;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
     visit("name", self.name, "Training objective; `anyorder show --list` prints their names.");
     visit("next_sentence", self.next_sentence,
           "Also train a classifier on [CLS] whether segment B follows A; not for causal_lm.");
-    visit("task", self.task, "gpt_classifier: task of the labelled examples in data.shards.");
+    visit("task", self.task,
+          "Fine-tuning objectives: task of the labelled examples in data.shards.");
     visit("num_classes", self.num_classes,
-          "gpt_classifier: number of classes, or the largest number of choices of an example.",
+          "Fine-tuning: number of classes, or the largest number of choices of an example; 1: a "
+          "score; 0 for span_extraction.",
           AtLeast(0));
     visit("lm_weight", self.lm_weight,
-          "gpt_classifier: weight of the auxiliary language model loss.", Between(0, 1e6));
+          "gpt_finetuning: weight of the auxiliary language model loss.", Between(0, 1e6));
     visit("classifier_dropout", self.classifier_dropout,
-          "gpt_classifier: dropout before the classification head.", Rate());
+          "Fine-tuning: dropout of what the head's last layer reads.", Rate());
+    visit("label_smoothing", self.label_smoothing,
+          "Fine-tuning: probability that labels spread evenly over all classes, choices or tokens.",
+          Rate());
+    visit(
+        "pooler", self.pooler,
+        "Fine-tuning: a dense layer with tanh before the head's last layer, as XLNet's and BERT's "
+        "classifiers have it.");
+    visit("head_bias", self.head_bias,
+          "Fine-tuning: the last layer of classes and scores has a bias.");
+    visit("span_head", self.span_head,
+          "span_extraction: \"conditional\": the end is found given the start (XLNet); "
+          "\"simple\": apart from it (BERT).");
+    visit("answer_class", self.answer_class,
+          "span_extraction, conditional: also learn whether a question has an answer (SQuAD 2.0).");
   }
 };
 
@@ -308,8 +329,15 @@ struct RunConfig {
   // Call it after every change of [objective].
   void Resolve() {
     model.next_sentence_head = objective.next_sentence;
-    model.task = {objective.task, objective.num_classes, objective.lm_weight,
-                  objective.classifier_dropout};
+    model.task = {.task = objective.task,
+                  .num_classes = objective.num_classes,
+                  .lm_weight = objective.lm_weight,
+                  .dropout = objective.classifier_dropout,
+                  .label_smoothing = objective.label_smoothing,
+                  .pooler = objective.pooler,
+                  .bias = objective.head_bias,
+                  .span_head = objective.span_head,
+                  .answer_class = objective.answer_class};
   }
   // InvalidArgument listing every fault of every section. REQUIRES Resolve().
   absl::Status Validate() const;

@@ -104,6 +104,11 @@ void AddExample(const SamplingConfig& sampling, int64_t vocab_size, RandomStream
       token = 5 + static_cast<int32_t>(random.Below(static_cast<uint32_t>(vocab_size - 5)));
   }
   sample.label = static_cast<int32_t>(random.Below(static_cast<uint32_t>(choices)));
+  // The answer of every other lane is none.
+  sample.score = 0.25f * static_cast<float>(sample.label) - 0.125f;
+  if (sample.lane % 2 == 0) return;
+  sample.answer_begin = static_cast<int32_t>(sample.parts[1].size() / 2);
+  sample.answer_end = static_cast<int32_t>(sample.parts[1].size());
 }
 
 }  // namespace
@@ -336,8 +341,7 @@ ModelRunner::Result ModelRunner::RunOnRings(const Batch& batch, const std::vecto
   Result result;
   result.step = transformer_->Run(args, {});
   result.losses = transformer_->readout_losses();
-  result.task_losses = transformer_->task_losses();
-  result.task_predictions = transformer_->task_predictions();
+  result.task_results = transformer_->task_results();
   if (training) result.gradients = gradients_.ToDouble();
   return result;
 }
@@ -402,8 +406,13 @@ void ExpectSameBits(const ModelRunner::Result& a, const ModelRunner::Result& b) 
     EXPECT_EQ(a.step.sums[i].weight, b.step.sums[i].weight) << a.step.sums[i].name;
   }
   EXPECT_EQ(a.losses, b.losses);
-  EXPECT_EQ(a.task_losses, b.task_losses);
-  EXPECT_EQ(a.task_predictions, b.task_predictions);
+  ASSERT_EQ(a.task_results.size(), b.task_results.size());
+  for (size_t i = 0; i < a.task_results.size(); ++i) {
+    EXPECT_EQ(a.task_results[i].loss, b.task_results[i].loss);
+    EXPECT_EQ(a.task_results[i].is_correct, b.task_results[i].is_correct);
+    EXPECT_EQ(a.task_results[i].logits, b.task_results[i].logits);
+    EXPECT_EQ(a.task_results[i].spans, b.task_results[i].spans);
+  }
   EXPECT_EQ(a.gradients, b.gradients);
   EXPECT_EQ(a.memory, b.memory);
 }

@@ -94,8 +94,7 @@ class ModelRunner {
   struct Result {
     StepResult step;
     std::vector<float> losses;  // [B * targets]
-    std::vector<float> task_losses;
-    std::vector<int32_t> task_predictions;
+    std::vector<TaskResult> task_results;
     std::vector<double> gradients;  // empty in evaluation
     std::vector<double> memory;     // [B, L, M, d]
   };

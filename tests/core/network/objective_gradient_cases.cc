@@ -1,7 +1,10 @@
 // Gradients of objectives that read in one direction without memory: today's any-order models (own
-// weights and divisors, several slots at one position, groups), the head of fine-tuning for all
-// four ways in which an example becomes token sequences, and the pseudo-masked language model ([M]
-// and [P] after the text, and lanes with padding among them).
+// weights and divisors, several slots at one position, groups), the heads of fine-tuning on the
+// sequences of every system, and the pseudo-masked language model ([M] and [P] after the text, and
+// lanes with padding among them).
+
+#include <algorithm>
+#include <iterator>
 
 #include "tests/core/network/gradient_fixture.h"
 
@@ -29,7 +32,7 @@ GradientCase TaskCase(const std::string& name, ExampleTask task, double lm_weigh
   model.softmax_bias = false;
   model.readout_dropout = false;
   model.task = {task, 3, lm_weight, 0.25};
-  return OneWayCase(name, "gpt_classifier", model);
+  return OneWayCase(name, "gpt_finetuning", model);
 }
 
 std::vector<GradientCase> TaskCases() {
@@ -45,6 +48,52 @@ std::vector<GradientCase> TaskCases() {
     return tensor == "transformer.layer.1.ff.layer_norm.bias";
   };
   return cases;
+}
+
+// Every head, on a backbone with relative segments, with learned ones, or with global slots that
+// have projections of their own.
+GradientCase HeadCase(const std::string& name, const std::string& objective,
+                      const TaskConfig& task) {
+  const bool is_xlnet = objective == "xlnet_finetuning";
+  ModelConfig model = WithDropout(is_xlnet ? SmallModel() : SmallLearnedModel(16, 2));
+  if (objective == "longformer_finetuning") {
+    model = WithDropout(SmallLearnedModel(16));
+    model.global_projections = true;
+  }
+  model.softmax_bias = false;
+  model.task = task;
+  GradientCase result = OneWayCase(name, objective, model);
+  // A softmax over tokens does not notice what is added to all of them; and the last layer's rows
+  // that choices are read from are all global.
+  result.unused = [task](const std::string& tensor) {
+    constexpr const char* kAdded[] = {"start_logits.dense.bias", "end_logits.LayerNorm.bias",
+                                      "end_logits.dense_1.bias", "qa_outputs.bias"};
+    return std::find(std::begin(kAdded), std::end(kAdded), tensor) != std::end(kAdded) ||
+           (task.has_choices() && tensor.starts_with("transformer.layer.1.rel_attn.") &&
+            std::string("qkv").find(tensor.back()) != std::string::npos &&
+            tensor.find("global") == std::string::npos);
+  };
+  return result;
+}
+
+std::vector<GradientCase> HeadCases() {
+  using enum ExampleTask;
+  TaskConfig answer{.task = kSpans, .answer_class = true};
+  answer.label_smoothing = 0.1;
+  const TaskConfig simple{.task = kSpans, .span_head = SpanHeadKind::kSimple};
+  const TaskConfig pooled{
+      .task = kEntailment, .num_classes = 3, .label_smoothing = 0.1, .pooler = true};
+  const TaskConfig choice{.task = kMultipleChoice, .num_classes = 3, .pooler = true};
+  return {HeadCase("xlnet_pooled_classes", "xlnet_finetuning", pooled),
+          HeadCase("xlnet_answer", "xlnet_finetuning", answer),
+          HeadCase("xlnet_span", "xlnet_finetuning", {.task = kSpans}),
+          HeadCase("bert_score", "bert_finetuning",
+                   {.task = kSimilarity, .num_classes = 1, .pooler = true}),
+          HeadCase("bert_classes_without_bias", "bert_finetuning",
+                   {.task = kClassification, .num_classes = 3, .bias = false}),
+          HeadCase("bert_span", "bert_finetuning", simple),
+          HeadCase("longformer_choices", "longformer_finetuning", choice),
+          HeadCase("longformer_answer", "longformer_finetuning", answer)};
 }
 
 std::vector<GradientCase> PseudoMaskedCases() {
@@ -66,6 +115,7 @@ std::vector<GradientCase> PseudoMaskedCases() {
 
 INSTANTIATE_TEST_SUITE_P(AnyOrder, GradientTest, ::testing::ValuesIn(AnyOrderCases()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Tasks, GradientTest, ::testing::ValuesIn(TaskCases()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Heads, GradientTest, ::testing::ValuesIn(HeadCases()), NameOf);
 INSTANTIATE_TEST_SUITE_P(PseudoMasked, GradientTest, ::testing::ValuesIn(PseudoMaskedCases()),
                          NameOf);
 

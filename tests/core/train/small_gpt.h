@@ -29,7 +29,7 @@ inline RunConfig SmallGpt(int64_t num_layers, int64_t length) {
 // The same, fine-tuned to tell classes apart.
 inline RunConfig SmallClassifier(int64_t num_layers, int64_t length, int64_t num_classes) {
   RunConfig config = SmallGpt(num_layers, length);
-  config.objective.name = "gpt_classifier";
+  config.objective.name = "gpt_finetuning";
   config.objective.num_classes = num_classes;
   config.Resolve();
   return config;

@@ -83,7 +83,8 @@ double RateOf(const std::string& name, double alpha) {
              "transformer.r_w_bias", "transformer.r_r_bias", "transformer.r_s_bias"});
   if (is_below) return std::pow(alpha, kSmallLayers);
   EXPECT_TRUE(StartsWithAny(name, {"transformer.layer_norm", "lm_head.", "lm_loss.", "crit.",
-                                   "task_head.", "sequence_summary.", "logits_proj."}))
+                                   "task_head.", "sequence_summary.", "logits_proj.",
+                                   "start_logits.", "end_logits.", "answer_class.", "qa_outputs."}))
       << name << " is neither";
   return 1;
 }
@@ -94,7 +95,8 @@ bool Decays(const std::string& name) {
   if (StartsWithAny(name, {"transformer.r_", "transformer.relative_attention_bias"}) ||
       absl::StrContains(name, ".rel_attn.r_"))
     return true;
-  return !absl::StrContains(name, "layer_norm") && !absl::StrContains(name, "bias");
+  return !absl::StrContains(name, "layer_norm") && !absl::StrContains(name, "LayerNorm") &&
+         !absl::StrContains(name, "bias");
 }
 
 std::vector<float> Values(const ParameterLayout& layout, uint64_t seed) {

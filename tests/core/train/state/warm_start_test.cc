@@ -103,7 +103,7 @@ TEST_F(WarmStartTest, WhatDoesNotFitIsRefusedByName) {
   config = Classifier();
   config.model.activation = kernels::Activation::kRelu;
   config.model.layer_norm_epsilon = 1e-3;
-  ExpectRefused(config, {"weights of objective gpt for gpt_classifier", "model.activation",
+  ExpectRefused(config, {"weights of objective gpt for gpt_finetuning", "model.activation",
                          "(1 other key differs, too)"});
   config = Classifier();
   config.model.num_layers = 3;
@@ -223,15 +223,17 @@ TEST(TaskDataTest, TextForExamplesAndExamplesForTextAreRefused) {
   const absl::Status text = check(Classifier());
   EXPECT_TRUE(absl::IsFailedPrecondition(text));
   EXPECT_THAT(std::string(text.message()),
-              HasSubstr("is plain text, but gpt_classifier learns from labelled examples; make a "
+              HasSubstr("is plain text, but gpt_finetuning learns from labelled examples; make a "
                         "dataset of them with `anyorder prep --examples FILE`"));
   data::TestExamples::Pairs(200).AddTo(folder);
   const absl::Status examples = check(Gpt());
   EXPECT_TRUE(absl::IsFailedPrecondition(examples));
-  EXPECT_THAT(std::string(examples.message()),
-              HasSubstr("has labelled examples of entailment, but gpt learns from plain text; set "
-                        "objective.name to gpt_classifier, or make a dataset of text with "
-                        "`anyorder prep --input FILE`"));
+  EXPECT_THAT(
+      std::string(examples.message()),
+      HasSubstr("has labelled examples of entailment, but gpt learns from plain text; set "
+                "objective.name to xlnet_finetuning, bert_finetuning, longformer_finetuning or "
+                "gpt_finetuning, or make a dataset of text with "
+                "`anyorder prep --input FILE`"));
   fs::remove_all(folder);
 }
 

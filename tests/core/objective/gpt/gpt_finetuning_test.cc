@@ -1,19 +1,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
 #include <vector>
 
-#include "core/objective/gpt/gpt.h"
+#include "core/objective/finetuning.h"
 #include "tests/core/objective/batch_checks.h"
 
 namespace anyorder::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 constexpr ExampleTask kTasks[] = {ExampleTask::kClassification, ExampleTask::kEntailment,
                                   ExampleTask::kSimilarity, ExampleTask::kMultipleChoice};
@@ -32,8 +30,21 @@ TextSample ExampleSample(int64_t lane) {
 // Evaluation: no dropout.
 StepResult Evaluate(const ModelConfig& model, int64_t seq_len,
                     const std::vector<TextSample>& lanes) {
-  const auto objective = MakeObjectiveOrDie("gpt_classifier", model, OneWaySampling(seq_len));
+  const auto objective = MakeObjectiveOrDie("gpt_finetuning", model, OneWaySampling(seq_len));
   return RunOnce(model, BuildBatch(*objective, lanes), InitialWeights(model, kSmallVocab, 3)).step;
+}
+
+// The sequences that the paper makes of an example.
+std::vector<std::vector<int32_t>> SequencesOf(ExampleTask task, const TextSample& sample) {
+  const auto lay_out = [&](size_t first, const std::vector<int32_t>* second) {
+    return LayOut(kGptLayout, sample.vocabulary, sample.parts[first], second, 16).tokens;
+  };
+  if (task == ExampleTask::kClassification) return {lay_out(0, nullptr)};
+  std::vector<std::vector<int32_t>> sequences = {lay_out(0, &sample.parts[1])};
+  if (task == ExampleTask::kSimilarity) sequences.push_back(lay_out(1, &sample.parts[0]));
+  for (size_t i = 2; i < sample.parts.size() && task == ExampleTask::kMultipleChoice; ++i)
+    sequences.push_back(lay_out(0, &sample.parts[i]));
+  return sequences;
 }
 
 // A loss is a sum of a few hundred terms, each off by at most half an ulp of the largest.
@@ -41,57 +52,13 @@ double Rounding(double loss) {
   return 1024 * std::numeric_limits<double>::epsilon() * std::abs(loss);
 }
 
-TEST(GptClassifierTest, TextsStandBetweenSpecialTokens) {
-  TextSample sample;
-  sample.vocabulary = {.separator = 4, .classifier = 3, .mask = 6, .size = 99, .begin = 1};
-  sample.parts = {{10, 11, 12}, {20, 21}, {30}};
-  EXPECT_THAT(TaskSequences(ExampleTask::kClassification, sample, 16),
-              ElementsAre(ElementsAre(1, 10, 11, 12, 3)));
-  EXPECT_THAT(TaskSequences(ExampleTask::kEntailment, sample, 16),
-              ElementsAre(ElementsAre(1, 10, 11, 12, 4, 20, 21, 3)));
-  EXPECT_THAT(TaskSequences(ExampleTask::kSimilarity, sample, 16),
-              ElementsAre(ElementsAre(1, 10, 11, 12, 4, 20, 21, 3),
-                          ElementsAre(1, 20, 21, 4, 10, 11, 12, 3)));
-  EXPECT_THAT(
-      TaskSequences(ExampleTask::kMultipleChoice, sample, 16),
-      ElementsAre(ElementsAre(1, 10, 11, 12, 4, 20, 21, 3), ElementsAre(1, 10, 11, 12, 4, 30, 3)));
-}
-
-TEST(GptClassifierTest, WhatDoesNotFitIsCutAtTheEndsOfItsTexts) {
-  TextSample sample;
-  sample.vocabulary = {.separator = 4, .classifier = 3, .mask = 6, .size = 99, .begin = 1};
-  sample.parts = {{10, 11, 12, 13, 14, 15}, {20, 21, 22, 23, 24}};
-  // Room for five: three and two; the whole of a short one.
-  EXPECT_THAT(TaskSequences(ExampleTask::kEntailment, sample, 8),
-              ElementsAre(ElementsAre(1, 10, 11, 12, 4, 20, 21, 3)));
-  EXPECT_THAT(TaskSequences(ExampleTask::kClassification, sample, 5),
-              ElementsAre(ElementsAre(1, 10, 11, 12, 3)));
-  sample.parts[1] = {20};
-  EXPECT_THAT(TaskSequences(ExampleTask::kEntailment, sample, 8),
-              ElementsAre(ElementsAre(1, 10, 11, 12, 13, 4, 20, 3)));
-  // No text vanishes, no token is lost that would fit, whatever the lengths.
-  for (size_t first = 1; first < 12; ++first) {
-    for (size_t second = 1; second < 12; ++second) {
-      for (int64_t seq_len = 5; seq_len < 20; ++seq_len) {
-        sample.parts = {std::vector<int32_t>(first, 10), std::vector<int32_t>(second, 20)};
-        const std::vector<int32_t> made =
-            TaskSequences(ExampleTask::kEntailment, sample, seq_len)[0];
-        EXPECT_EQ(static_cast<int64_t>(made.size()),
-                  std::min(seq_len, static_cast<int64_t>(first + second + 3)));
-        EXPECT_EQ(made[1], 10);
-        EXPECT_EQ(made[made.size() - 2], 20);
-      }
-    }
-  }
-}
-
 // The rule from the paper: each token sees those of its own sequence up to itself.
-TEST(GptClassifierTest, ATokenSeesThePastOfItsOwnSequenceAndPaddingSeesAndIsNothing) {
+TEST(GptFineTuningTest, ATokenSeesThePastOfItsOwnSequenceAndPaddingSeesAndIsNothing) {
   for (const ExampleTask task : kTasks) {
-    const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task), OneWaySampling());
+    const auto objective = MakeObjectiveOrDie("gpt_finetuning", Model(task), OneWaySampling());
     const TextSample sample = ExampleSample(3);
     const Batch batch = BuildBatch(*objective, {sample});
-    const auto sequences = TaskSequences(task, sample, 16);
+    const auto sequences = SequencesOf(task, sample);
     const auto is_token = [&](int64_t slot) {
       const auto sequence = static_cast<size_t>(slot / 16);
       return sequence < sequences.size() &&
@@ -109,13 +76,13 @@ TEST(GptClassifierTest, ATokenSeesThePastOfItsOwnSequenceAndPaddingSeesAndIsNoth
   }
 }
 
-TEST(GptClassifierTest, TheHeadReadsTheLastTokenAndTheLanguageModelAllButTheFirst) {
+TEST(GptFineTuningTest, TheHeadReadsTheLastTokenAndTheLanguageModelAllButTheFirst) {
   for (const ExampleTask task : kTasks) {
     const auto objective =
-        MakeObjectiveOrDie("gpt_classifier", Model(task, 0.75), OneWaySampling());
+        MakeObjectiveOrDie("gpt_finetuning", Model(task, 0.75), OneWaySampling());
     const TextSample sample = ExampleSample(4);
     const Batch batch = BuildBatch(*objective, {sample});
-    const auto sequences = TaskSequences(task, sample, 16);
+    const auto sequences = SequencesOf(task, sample);
     EXPECT_EQ(std::set<int32_t>(batch.task_rows.begin(), batch.task_rows.end()).size(),
               batch.task_rows.size());
     double total = 0;
@@ -137,11 +104,12 @@ TEST(GptClassifierTest, TheHeadReadsTheLastTokenAndTheLanguageModelAllButTheFirs
     EXPECT_NEAR(total, 0.75, 1e-5);
     EXPECT_EQ(batch.Divisor(), 1.0);
     EXPECT_EQ(batch.task_labels[0], sample.label);
-    EXPECT_EQ(batch.task_choices[0], static_cast<int32_t>(sequences.size()));
+    EXPECT_EQ(std::count(batch.task_valid.begin(), batch.task_valid.end(), 1),
+              std::ssize(sequences));
   }
 }
 
-TEST(GptClassifierTest, PaddingChangesNoLoss) {
+TEST(GptFineTuningTest, PaddingChangesNoLoss) {
   for (const ExampleTask task : kTasks) {
     TextSample sample = ExampleSample(2);
     for (std::vector<int32_t>& part : sample.parts) part.resize(std::min<size_t>(part.size(), 6));
@@ -151,7 +119,7 @@ TEST(GptClassifierTest, PaddingChangesNoLoss) {
     EXPECT_EQ(SumNamed("task_accuracy", tight.sums).sum, SumNamed("task_accuracy", loose.sums).sum);
 
     // What stands in the padding: the same bits.
-    const auto objective = MakeObjectiveOrDie("gpt_classifier", Model(task), OneWaySampling());
+    const auto objective = MakeObjectiveOrDie("gpt_finetuning", Model(task), OneWaySampling());
     Batch batch = BuildBatch(*objective, {sample});
     const ModelRunner::Result before = RunOnce(Model(task), batch, true);
     for (int64_t row = 0; row < batch.shape.content_rows; ++row) {
@@ -163,7 +131,7 @@ TEST(GptClassifierTest, PaddingChangesNoLoss) {
   }
 }
 
-TEST(GptClassifierTest, LanesDoNotNoticeOneAnother) {
+TEST(GptFineTuningTest, LanesDoNotNoticeOneAnother) {
   for (const ExampleTask task : kTasks) {
     const double first = Evaluate(Model(task), 16, {ExampleSample(2)}).loss_sum;
     const double second = Evaluate(Model(task), 16, {ExampleSample(5)}).loss_sum;
@@ -172,7 +140,7 @@ TEST(GptClassifierTest, LanesDoNotNoticeOneAnother) {
   }
 }
 
-TEST(GptClassifierTest, SimilarityIsSymmetric) {
+TEST(GptFineTuningTest, SimilarityIsSymmetric) {
   TextSample sample = ExampleSample(2);
   TextSample swapped = sample;
   std::swap(swapped.parts[0], swapped.parts[1]);
@@ -185,7 +153,7 @@ TEST(GptClassifierTest, SimilarityIsSymmetric) {
             1e-3);
 }
 
-TEST(GptClassifierTest, ChoicesAreASoftmaxOverTheExamplesOwn) {
+TEST(GptFineTuningTest, ChoicesAreASoftmaxOverTheExamplesOwn) {
   const ModelConfig model = Model(ExampleTask::kMultipleChoice, 0.0);
   for (const int64_t lane : {2, 3}) {
     TextSample sample = ExampleSample(lane);
@@ -202,7 +170,7 @@ TEST(GptClassifierTest, ChoicesAreASoftmaxOverTheExamplesOwn) {
   }
 }
 
-TEST(GptClassifierTest, AnExampleWithoutLabelTeachesItsLanguageOnly) {
+TEST(GptFineTuningTest, AnExampleWithoutLabelTeachesItsLanguageOnly) {
   TextSample sample = ExampleSample(2);
   sample.label = -1;
   const StepResult result = Evaluate(Model(ExampleTask::kClassification), 16, {sample});
@@ -212,17 +180,19 @@ TEST(GptClassifierTest, AnExampleWithoutLabelTeachesItsLanguageOnly) {
   EXPECT_GT(SumNamed("loss_lm", result.sums).sum, 0);
 }
 
-TEST(GptClassifierTest, SettingsThatCannotBeUsedAreRefused) {
+TEST(GptFineTuningTest, SettingsThatCannotBeUsedAreRefused) {
   const ModelConfig model = Model(ExampleTask::kClassification);
-  ExpectRefusals("gpt_classifier", model, OneWaySampling(),
-                 {{[](auto& m, auto&) { m.task.num_classes = 0; }, "objective.num_classes is 0"},
-                  {[](auto& m, auto&) { m = Model(ExampleTask::kGeneration); },
-                   "objective.task is generation"},
-                  {[](auto&, auto& s) { s = OneWaySampling(4); }, "sampling.seq_len is 4"},
-                  {[](auto&, auto& s) { s = OneWaySampling(41); }, "model.max_positions is 40"},
-                  {[](auto&, auto& s) { s.bidirectional = true; }, "sampling.bidirectional"},
-                  {[](auto& m, auto&) { m.mem_len = 4; }, "model.mem_len is 4"}});
-  ExpectRefusals("gpt", model, OneWaySampling(), {{[](auto&, auto&) {}, "gpt has no classifier"}});
+  ExpectRefusals(
+      "gpt_finetuning", model, OneWaySampling(),
+      {{[](auto& m, auto&) { m.task.num_classes = 0; }, "objective.num_classes is 0"},
+       {[](auto& m, auto&) { m = Model(ExampleTask::kGeneration); },
+        "objective.task is generation"},
+       {[](auto& m, auto&) { m.task.task = ExampleTask::kSpans; }, "do not see what follows them"},
+       {[](auto&, auto& s) { s = OneWaySampling(4); }, "sampling.seq_len is 4"},
+       {[](auto&, auto& s) { s = OneWaySampling(41); }, "model.max_positions is 40"},
+       {[](auto&, auto& s) { s.bidirectional = true; }, "sampling.bidirectional"},
+       {[](auto& m, auto&) { m.mem_len = 4; }, "model.mem_len is 4"}});
+  ExpectRefusals("gpt", model, OneWaySampling(), {{[](auto&, auto&) {}, "gpt has none"}});
 }
 
 }  // namespace

@@ -1,0 +1,423 @@
+#include "core/network/heads/span_head.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <tuple>
+
+namespace anyorder {
+namespace {
+
+// Ends that are tried for each start of the conditional form, starts and ends of the simple one,
+// and spans a lane that are told.
+constexpr int64_t kEndsOfStart = 5;
+constexpr int64_t kSimpleEnds = 20;
+constexpr size_t kMostSpans = 20;
+
+// A row of one lane that a span may begin or end with.
+struct Place {
+  int64_t row = 0;
+  double score = 0;
+};
+
+// The valid rows of a lane from `first` on, with what `score(row)` says.
+template <typename Score>
+std::vector<Place> Places(const Batch& batch, int64_t b, int64_t first, const Score& score) {
+  const int64_t rows = batch.shape.task_rows;
+  std::vector<Place> places;
+  for (int64_t row = first; row < rows; ++row)
+    if (batch.task_valid[b * rows + row] != 0) places.push_back({row, score(row)});
+  return places;
+}
+
+// log of the sum of exp(score).
+double LogSum(const std::vector<Place>& places) {
+  double largest = -std::numeric_limits<double>::infinity();
+  for (const Place& place : places) largest = std::max(largest, place.score);
+  double sum = 0;
+  for (const Place& place : places) sum += std::exp(place.score - largest);
+  return largest + std::log(sum);
+}
+
+// The `count` best that are not `left_out`, the first of equals first.
+std::vector<Place> Best(std::vector<Place> places, int64_t count, int64_t left_out) {
+  std::erase_if(places, [&](const Place& place) { return place.row == left_out; });
+  std::stable_sort(places.begin(), places.end(),
+                   [](const Place& a, const Place& b) { return a.score > b.score; });
+  if (std::ssize(places) > count) places.resize(static_cast<size_t>(count));
+  return places;
+}
+
+// As tokens of the passage, the best first.
+void KeepBest(std::vector<SpanCandidate>& spans) {
+  std::sort(spans.begin(), spans.end(), [](const SpanCandidate& a, const SpanCandidate& b) {
+    return std::tuple(-a.score, a.begin, a.end) < std::tuple(-b.score, b.begin, b.end);
+  });
+  if (spans.size() > kMostSpans) spans.resize(kMostSpans);
+}
+
+void AddSpan(const Batch& batch, int64_t b, int64_t first, int64_t last, double score,
+             TaskResult& result) {
+  const int32_t passage = batch.task_passages[b];
+  result.spans.push_back(
+      {static_cast<int32_t>(first) - passage, static_cast<int32_t>(last) - passage + 1, score});
+}
+
+// The likeliest of `places` is row `row`.
+bool IsBest(const std::vector<Place>& places, int64_t row) {
+  const std::vector<Place> best = Best(places, 1, -1);
+  return !best.empty() && best[0].row == row;
+}
+
+}  // namespace
+
+SpanHead::SpanHead(const NetworkShape& shape, DeviceInputs& inputs)
+    : TaskHead(shape),
+      is_conditional_(shape.model.task.span_head == SpanHeadKind::kConditional),
+      has_answer_class_(shape.model.task.answer_class),
+      inputs_(inputs),
+      states_(lanes_ * rows_, inputs) {
+  if (rows_ == 0) return;
+  lane_of_row_ = {lanes_ * rows_, inputs};
+  for (int64_t i = 0; i < lanes_ * rows_; ++i)
+    lane_of_row_.host[i] = static_cast<int32_t>(i / rows_);
+  start_rows_ = {lanes_, inputs};
+  classifier_rows_ = {lanes_, inputs};
+  half_weights_ = {lanes_, inputs};
+  ones_ = {lanes_, inputs};
+  std::fill(ones_.host.begin(), ones_.host.end(), 1.0f);
+  if (!is_conditional_) return;
+  for (int64_t k = 0; k < kSearchedStarts; ++k) searched_rows_.emplace_back(lanes_, inputs);
+}
+
+void SpanHead::SetInputs(const StepContext& context) {
+  if (rows_ == 0) return;
+  const Batch& batch = context.batch();
+  for (int64_t i = 0; i < lanes_ * rows_; ++i)
+    states_.Set(context, i, batch.task_rows[i], batch.task_rows[i]);
+  states_.Send();
+  for (int64_t b = 0; b < lanes_; ++b) {
+    start_rows_.host[b] = static_cast<int32_t>(b * rows_) + batch.task_starts[b];
+    classifier_rows_.host[b] = static_cast<int32_t>(b * rows_) + batch.task_classifiers[b];
+    half_weights_.host[b] = batch.task_weights[b] / 2;
+  }
+  for (ComputedArray<int32_t>* array : {&lane_of_row_, &start_rows_, &classifier_rows_})
+    array->Set();
+  half_weights_.Set();
+  ones_.Set();
+}
+
+void SpanHead::Run(const StepContext& context) const {
+  const TaskTensors<TensorView>& g = context.gradients.task;
+  if (rows_ == 0) {
+    if (!context.learns()) return;
+    Clear(context,
+          {g.start, g.start_bias, g.end_inner, g.end_inner_bias, g.end_norm_gamma, g.end_norm_beta,
+           g.end, g.end_bias, g.answer_inner, g.answer_inner_bias, g.answer, g.span, g.span_bias});
+    return;
+  }
+  const TensorView& states = context.activations.task.states;
+  const kernels::Dropout dropout = context.ReadoutDropout(kReadoutSite);
+  states_.Gather(context, states);
+  DropRows(context, dropout, states_.ids(), states);
+  if (is_conditional_) {
+    RunConditional(context);
+  } else {
+    RunSimple(context);
+  }
+  if (!context.learns()) return;
+  const TensorView& dstates = context.activations.task.dstates;
+  DropRows(context, dropout, states_.ids(), dstates);
+  states_.AddGradients(context, dstates);
+}
+
+void SpanHead::Softmax(const StepContext& context, const TensorView& logits, const int32_t* labels,
+                       const TensorView& losses, const TensorView& dlogits) const {
+  const bool learns = context.learns();
+  kernels::HeadLossArgs args{.logits = logits.Reshape({lanes_, rows_}),
+                             .valid = context.device.task_valid.data(),
+                             .labels = labels,
+                             .row_weights = half_weights_.data(),
+                             .loss = losses};
+  if (learns) args.dlogits = dlogits.Reshape({lanes_, rows_});
+  if (context.args.training) args.smoothing = context.shape.model.task.label_smoothing;
+  context.backend.HeadLoss(args, context.stream);
+}
+
+void SpanHead::RunSimple(const StepContext& context) const {
+  const TaskActivations& a = context.activations.task;
+  const ConstTensorView& w = context.weights.task.span;
+  const ConstTensorView& bias = context.weights.task.span_bias;
+  const int64_t dim = context.model_dim();
+  const auto row = [dim](const auto& matrix, int64_t i) { return matrix.Slice(i * dim, {1, dim}); };
+  Dense(context, a.states, row(w, 0), bias.Slice(0, {1}), a.logits);
+  Dense(context, a.states, row(w, 1), bias.Slice(1, {1}), a.end_logits);
+  Softmax(context, a.logits, context.device.task_starts.data(), a.losses, a.dlogits);
+  Softmax(context, a.end_logits, context.device.task_ends.data(), a.end_losses, a.dend_logits);
+  if (!context.learns()) return;
+  const TaskTensors<TensorView>& g = context.gradients.task;
+  DenseGradients(context, a.states, a.dlogits, row(g.span, 0), g.span_bias.Slice(0, {1}));
+  DenseGradients(context, a.states, a.dend_logits, row(g.span, 1), g.span_bias.Slice(1, {1}));
+  context.backend.Gemm({.a = a.dlogits, .b = row(w, 0), .c = a.dstates}, context.stream);
+  context.backend.Gemm({.a = a.dend_logits, .b = row(w, 1), .beta = 1, .c = a.dstates},
+                       context.stream);
+}
+
+void SpanHead::RunConditional(const StepContext& context) const {
+  const TaskActivations& a = context.activations.task;
+  const TaskTensors<ConstTensorView>& w = context.weights.task;
+  const int64_t dim = context.model_dim();
+  Dense(context, a.states, w.start, w.start_bias, a.logits);
+  Softmax(context, a.logits, context.device.task_starts.data(), a.losses, a.dlogits);
+  GatherRows(context, a.states, start_rows_.data(), lanes_, a.starts);
+  Dense(context, a.states, w.end_inner.Slice(0, {dim, dim}), w.end_inner_bias, a.token_part);
+  ScoreEnds(context, a.end_logits);
+  Softmax(context, a.end_logits, context.device.task_ends.data(), a.end_losses, a.dend_logits);
+  if (has_answer_class_) RunAnswer(context);
+  if (!context.learns()) return;
+  EndsBackward(context);
+  if (has_answer_class_) AnswerBackward(context);
+  ScatterRows(context, a.dstarts, start_rows_.data(), lanes_, a.dstates);
+}
+
+NormTensors SpanHead::EndNorm(const StepContext& context) const {
+  const TaskActivations& a = context.activations.task;
+  const TaskTensors<ConstTensorView>& w = context.weights.task;
+  return {w.end_norm_gamma, w.end_norm_beta, a.end_tanh, a.end_mean, a.end_rstd};
+}
+
+void SpanHead::ScoreEnds(const StepContext& context, const TensorView& logits) const {
+  const TaskActivations& a = context.activations.task;
+  const TaskTensors<ConstTensorView>& w = context.weights.task;
+  const int64_t dim = context.model_dim();
+  Dense(context, a.starts, w.end_inner.Slice(dim * dim, {dim, dim}), {}, a.start_part);
+  GatherRows(context, a.start_part, lane_of_row_.data(), lanes_ * rows_, a.end_inner);
+  context.backend.Add(a.end_inner, a.token_part, a.end_inner, context.stream);
+  context.backend.ActivationForward(
+      {.activation = kernels::Activation::kTanh, .x = a.end_inner, .y = a.end_tanh},
+      context.stream);
+  NormForward(context, EndNorm(context), a.end_normed);
+  Dense(context, a.end_normed, w.end, w.end_bias, logits);
+}
+
+// Overwrites dstates with what starts and ends say of tokens, and dstarts with what ends say of
+// the starts.
+void SpanHead::EndsBackward(const StepContext& context) const {
+  const TaskActivations& a = context.activations.task;
+  const TaskTensors<ConstTensorView>& w = context.weights.task;
+  const TaskTensors<TensorView>& g = context.gradients.task;
+  kernels::Backend& backend = context.backend;
+  const int64_t dim = context.model_dim();
+  DenseGradients(context, a.states, a.dlogits, g.start, g.start_bias);
+  backend.Gemm({.a = a.dlogits, .b = w.start, .c = a.dstates}, context.stream);
+
+  DenseGradients(context, a.end_normed, a.dend_logits, g.end, g.end_bias);
+  backend.Gemm({.a = a.dend_logits, .b = w.end, .c = a.dend}, context.stream);
+  NormBackward(context, EndNorm(context), {g.end_norm_gamma, g.end_norm_beta}, a.dend, a.dend);
+  backend.ActivationBackward(
+      {.activation = kernels::Activation::kTanh, .x = a.end_inner, .dy = a.dend, .dx = a.dend},
+      context.stream);
+  DenseGradients(context, a.states, a.dend, g.end_inner.Slice(0, {dim, dim}), g.end_inner_bias);
+  backend.Gemm({.a = a.dend, .b = w.end_inner.Slice(0, {dim, dim}), .beta = 1, .c = a.dstates},
+               context.stream);
+
+  for (int64_t b = 0; b < lanes_; ++b) {
+    backend.ColumnSum({.x = Rows(a.dend, b * rows_, rows_), .y = a.lane_sums.Slice(b * dim, {dim})},
+                      context.stream);
+  }
+  backend.Cast(a.lane_sums, a.start_part, context.stream);
+  DenseGradients(context, a.starts, a.start_part, g.end_inner.Slice(dim * dim, {dim, dim}), {});
+  backend.Gemm({.a = a.start_part, .b = w.end_inner.Slice(dim * dim, {dim, dim}), .c = a.dstarts},
+               context.stream);
+}
+
+void SpanHead::RunAnswer(const StepContext& context) const {
+  const TaskActivations& a = context.activations.task;
+  const TaskTensors<ConstTensorView>& w = context.weights.task;
+  kernels::Backend& backend = context.backend;
+  const int64_t dim = context.model_dim();
+  GatherRows(context, a.states, classifier_rows_.data(), lanes_, a.classifiers);
+  if (!context.args.training) {
+    // Probabilities are the gradient of a softmax, but for the 1 at its label: CLS.
+    GatherRows(context, a.states, classifier_rows_.data(), lanes_, a.starts);
+    backend.HeadLoss({.logits = a.logits.Reshape({lanes_, rows_}),
+                      .valid = context.device.task_valid.data(),
+                      .labels = context.device.task_classifiers.data(),
+                      .row_weights = ones_.data(),
+                      .loss = a.answer_losses,
+                      .dlogits = a.dlogits.Reshape({lanes_, rows_})},
+                     context.stream);
+    backend.Gemm({.a = a.dlogits.Slice(0, {1, rows_}),
+                  .b = Rows(a.states, 0, rows_),
+                  .beta = 1,
+                  .c = Rows(a.starts, 0, 1),
+                  .batch = {.count = lanes_, .a = rows_, .b = rows_ * dim, .c = dim}},
+                 context.stream);
+  }
+  Dense(context, a.starts, w.answer_inner.Slice(0, {dim, dim}), w.answer_inner_bias,
+        a.answer_inner);
+  backend.Gemm({.a = a.classifiers,
+                .b = w.answer_inner.Slice(dim * dim, {dim, dim}),
+                .transpose_b = true,
+                .beta = 1,
+                .c = a.answer_inner},
+               context.stream);
+  backend.ActivationForward(
+      {.activation = kernels::Activation::kTanh, .x = a.answer_inner, .y = a.answer_hidden},
+      context.stream);
+  Dense(context, a.answer_hidden, w.answer, {}, a.answer_logits);
+  kernels::HeadLossArgs loss{.kind = kernels::HeadLossKind::kSigmoid,
+                             .logits = a.answer_logits,
+                             .labels = context.device.task_labels.data(),
+                             .row_weights = half_weights_.data(),
+                             .loss = a.answer_losses};
+  if (context.learns()) loss.dlogits = a.danswer_logits;
+  backend.HeadLoss(loss, context.stream);
+}
+
+// Adds to dstarts, and to dstates what it says of CLS.
+void SpanHead::AnswerBackward(const StepContext& context) const {
+  const TaskActivations& a = context.activations.task;
+  const TaskTensors<ConstTensorView>& w = context.weights.task;
+  const TaskTensors<TensorView>& g = context.gradients.task;
+  kernels::Backend& backend = context.backend;
+  const int64_t dim = context.model_dim();
+  const Shape half{dim, dim};
+  DenseGradients(context, a.answer_hidden, a.danswer_logits, g.answer, {});
+  backend.Gemm({.a = a.danswer_logits, .b = w.answer, .c = a.danswer}, context.stream);
+  backend.ActivationBackward({.activation = kernels::Activation::kTanh,
+                              .x = a.answer_inner,
+                              .dy = a.danswer,
+                              .dx = a.danswer},
+                             context.stream);
+  DenseGradients(context, a.starts, a.danswer, g.answer_inner.Slice(0, half), g.answer_inner_bias);
+  DenseGradients(context, a.classifiers, a.danswer, g.answer_inner.Slice(dim * dim, half), {});
+  backend.Gemm({.a = a.danswer, .b = w.answer_inner.Slice(0, half), .beta = 1, .c = a.dstarts},
+               context.stream);
+  backend.Gemm({.a = a.danswer, .b = w.answer_inner.Slice(dim * dim, half), .c = a.classifiers},
+               context.stream);
+  ScatterRows(context, a.classifiers, classifier_rows_.data(), lanes_, a.dstates);
+}
+
+void SpanHead::FetchResults(const StepContext& context) {
+  if (rows_ == 0) return;
+  const TaskActivations& a = context.activations.task;
+  const auto fetch = [&](const TensorView& tensor, HostCopy& copy) {
+    copy.Fetch(tensor, context.backend, context.stream);
+  };
+  fetch(a.logits, starts_);
+  fetch(a.end_logits, ends_);
+  fetch(a.losses, start_losses_);
+  fetch(a.end_losses, end_losses_);
+  if (!has_answer_class_) return;
+  fetch(a.answer_logits, answers_);
+  fetch(a.answer_losses, answer_losses_);
+}
+
+void SpanHead::ReadResults(const StepContext& context) {
+  if (rows_ == 0) return;
+  if (is_conditional_ && !context.args.training) SearchEnds(context);
+  for (int64_t b = 0; b < lanes_; ++b) results_[b] = ResultOf(context, b);
+  SumUp(context.batch());
+}
+
+void SpanHead::SearchEnds(const StepContext& context) {
+  const Batch& batch = context.batch();
+  for (int64_t b = 0; b < lanes_; ++b) {
+    const int64_t classifier = batch.task_classifiers[b];
+    std::vector<Place> tried = {{classifier}};
+    const auto logit = [&](int64_t row) { return starts_.At(b * rows_ + row); };
+    const std::vector<Place> best =
+        Best(Places(batch, b, 0, logit), kSearchedStarts - 1, classifier);
+    tried.insert(tried.end(), best.begin(), best.end());
+    // A short passage leaves starts over: CLS once more.
+    tried.resize(static_cast<size_t>(kSearchedStarts), tried[0]);
+    for (int64_t k = 0; k < kSearchedStarts; ++k)
+      searched_rows_[k].host[b] = static_cast<int32_t>(b * rows_ + tried[k].row);
+  }
+  for (ComputedArray<int32_t>& rows : searched_rows_) rows.Set();
+  inputs_.Send(context.stream);
+  const TaskActivations& a = context.activations.task;
+  for (int64_t k = 0; k < kSearchedStarts; ++k) {
+    GatherRows(context, a.states, searched_rows_[k].data(), lanes_, a.starts);
+    ScoreEnds(context, Rows(a.searched, k * lanes_ * rows_, lanes_ * rows_));
+  }
+  searched_.Fetch(a.searched, context.backend, context.stream);
+  context.backend.Synchronize(context.stream);
+}
+
+TaskResult SpanHead::ResultOf(const StepContext& context, int64_t b) const {
+  const Batch& batch = context.batch();
+  TaskResult result;
+  result.loss = (start_losses_.At(b) + end_losses_.At(b)) / 2;
+  if (has_answer_class_) result.loss += answer_losses_.At(b) / 2;
+  const bool has_label = batch.task_weights[b] > 0;
+  if (context.args.training) {
+    const auto is_best = [&](const HostCopy& logits, int64_t row) {
+      return IsBest(Places(batch, b, 0, [&](int64_t i) { return logits.At(b * rows_ + i); }), row);
+    };
+    if (has_label)
+      result.is_correct =
+          is_best(starts_, batch.task_starts[b]) && is_best(ends_, batch.task_ends[b]);
+    return result;
+  }
+  if (is_conditional_) {
+    AddConditionalSpans(batch, b, result);
+  } else {
+    AddSimpleSpans(batch, b, result);
+  }
+  if (!has_label) return result;
+  const bool says_none = result.no_answer > 0 || result.spans.empty();
+  const int32_t passage = batch.task_passages[b];
+  const bool is_none = batch.task_labels[b] == 1;
+  result.is_correct = says_none || is_none
+                          ? says_none == is_none
+                          : result.spans[0].begin == batch.task_starts[b] - passage &&
+                                result.spans[0].end == batch.task_ends[b] - passage + 1;
+  return result;
+}
+
+void SpanHead::AddConditionalSpans(const Batch& batch, int64_t b, TaskResult& result) const {
+  const int64_t classifier = batch.task_classifiers[b];
+  const auto start_logit = [&](int64_t row) { return starts_.At(b * rows_ + row); };
+  const double all_starts = LogSum(Places(batch, b, 0, start_logit));
+  double none = 0;
+  for (int64_t k = 0; k < kSearchedStarts; ++k) {
+    const int64_t start = searched_rows_[k].host[b] - b * rows_;
+    if (k > 0 && start == classifier) continue;
+    const auto end_logit = [&](int64_t row) {
+      return searched_.At((k * lanes_ + b) * rows_ + row);
+    };
+    const double all = all_starts + LogSum(Places(batch, b, 0, end_logit));
+    if (k == 0) {
+      none = start_logit(classifier) + end_logit(classifier) - all;
+      continue;
+    }
+    for (const Place& end : Best(Places(batch, b, start, end_logit), kEndsOfStart, classifier))
+      AddSpan(batch, b, start, end.row, start_logit(start) + end.score - all, result);
+  }
+  KeepBest(result.spans);
+  if (has_answer_class_) {
+    result.no_answer = answers_.At(b);
+  } else if (!result.spans.empty()) {
+    result.no_answer = none - result.spans[0].score;
+  }
+}
+
+void SpanHead::AddSimpleSpans(const Batch& batch, int64_t b, TaskResult& result) const {
+  const int64_t classifier = batch.task_classifiers[b];
+  const auto start_logit = [&](int64_t row) { return starts_.At(b * rows_ + row); };
+  const auto end_logit = [&](int64_t row) { return ends_.At(b * rows_ + row); };
+  const std::vector<Place> ends = Best(Places(batch, b, 0, end_logit), kSimpleEnds, classifier);
+  for (const Place& start : Best(Places(batch, b, 0, start_logit), kSimpleEnds, classifier)) {
+    for (const Place& end : ends) {
+      if (end.row >= start.row)
+        AddSpan(batch, b, start.row, end.row, start.score + end.score, result);
+    }
+  }
+  KeepBest(result.spans);
+  if (result.spans.empty()) return;
+  result.no_answer = start_logit(classifier) + end_logit(classifier) - result.spans[0].score;
+}
+
+}  // namespace anyorder

@@ -1,0 +1,35 @@
+#include "core/network/heads/task_head.h"
+
+#include "core/network/heads/class_head.h"
+#include "core/network/heads/span_head.h"
+
+namespace anyorder {
+
+TaskHead::TaskHead(const NetworkShape& shape)
+    : lanes_(shape.batch.batch_size),
+      rows_(shape.batch.task_rows),
+      results_(rows_ > 0 ? static_cast<size_t>(lanes_) : 0) {
+  if (rows_ == 0) return;
+  sums_ = {{"loss_task"}};
+  if (!shape.model.task.has_score()) sums_.push_back({"task_accuracy"});
+}
+
+void TaskHead::SumUp(const Batch& batch) {
+  loss_sum_ = 0;
+  double weights = 0, correct = 0;
+  for (int64_t b = 0; b < lanes_; ++b) {
+    const auto weight = static_cast<double>(batch.task_weights[b]);
+    loss_sum_ += weight * results_[b].loss;
+    weights += weight;
+    if (weight > 0 && results_[b].is_correct.value_or(false)) correct += 1;
+  }
+  sums_[0] = {"loss_task", loss_sum_, weights};
+  if (sums_.size() > 1) sums_[1] = {"task_accuracy", correct, weights};
+}
+
+std::unique_ptr<TaskHead> MakeTaskHead(const NetworkShape& shape, DeviceInputs& inputs) {
+  if (shape.model.task.has_spans()) return std::make_unique<SpanHead>(shape, inputs);
+  return std::make_unique<ClassHead>(shape, inputs);
+}
+
+}  // namespace anyorder

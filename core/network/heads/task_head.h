@@ -1,0 +1,55 @@
+// What a network that is fine-tuned learns besides its backbone: a head on the last layer's states.
+// Each head is a file beside this one with its losses, gradients and named sums; its parameters
+// stand with all others (parameter_walk.h), its tensors too (activations.h).
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/network/heads/task_result.h"
+#include "core/network/layers/operations.h"
+#include "core/network/tensors/step_context.h"
+
+namespace anyorder {
+
+class TaskHead {
+ public:
+  virtual ~TaskHead() = default;
+
+  // Finds the rows that it reads in the last layer's output.
+  virtual void SetInputs(const StepContext& context) = 0;
+  // After LossHead::Run: losses of the lanes from activations.output, and with gradients those of
+  // the head's own parameters, overwritten, and what goes to activations.dinput, added. A
+  // microbatch without task rows: the gradients are zeros.
+  virtual void Run(const StepContext& context) const = 0;
+  // Asks for what the host is to know; ReadResults after Backend::Synchronize, which in evaluation
+  // may queue more and wait again.
+  virtual void FetchResults(const StepContext& context) = 0;
+  virtual void ReadResults(const StepContext& context) = 0;
+
+  double loss_sum() const { return loss_sum_; }  // over lanes, of weight * loss
+  // "loss_task", and but for scores "task_accuracy": lanes of positive weight whose result is
+  // correct, by the sum of all weights. Empty without task rows.
+  const std::vector<NamedSum>& sums() const { return sums_; }
+  const std::vector<TaskResult>& results() const { return results_; }  // [B], or empty
+
+ protected:
+  explicit TaskHead(const NetworkShape& shape);
+  // From the results.
+  void SumUp(const Batch& batch);
+
+  const int64_t lanes_;
+  const int64_t rows_;  // a lane
+  std::vector<TaskResult> results_;
+
+ private:
+  double loss_sum_ = 0;
+  std::vector<NamedSum> sums_;
+};
+
+// That of shape.model.task.
+std::unique_ptr<TaskHead> MakeTaskHead(const NetworkShape& shape, DeviceInputs& inputs);
+
+}  // namespace anyorder

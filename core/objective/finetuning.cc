@@ -1,0 +1,282 @@
+#include "core/objective/finetuning.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/objective/lane_frame.h"
+
+namespace anyorder {
+namespace {
+
+// Ids of Batch::loss_ids.
+constexpr int32_t kLanguageModel = 1;
+
+// Calls visit(name, segment) for each part of "<cls>:0 A:0 <sep>:0".
+template <typename Visit>
+void ForEachPart(absl::string_view parts, const Visit& visit) {
+  for (const absl::string_view part : absl::StrSplit(parts, ' '))
+    visit(part.substr(0, part.size() - 2), part.back() - '0');
+}
+
+int64_t NumSpecials(const char* parts) {
+  int64_t specials = 0;
+  ForEachPart(parts, [&](absl::string_view name, int32_t) { specials += name.size() > 1 ? 1 : 0; });
+  return specials;
+}
+
+// Appends `count` slots of `segment`.
+void Append(const int32_t* tokens, int64_t count, int32_t segment, TaskSequence& sequence) {
+  sequence.tokens.insert(sequence.tokens.end(), tokens, tokens + count);
+  sequence.segments.insert(sequence.segments.end(), static_cast<size_t>(count), segment);
+}
+
+class FineTuning final : public Objective {
+ public:
+  FineTuning(const ObjectiveSettings& settings, const FineTuningForm& form)
+      : Objective(settings.traits),
+        form_(form),
+        task_(settings.model.task),
+        seq_len_(settings.sampling.seq_len) {}
+
+  int64_t num_segments() const override { return form_.num_segments; }
+  std::string quantity() const override {
+    return has_language_model()
+               ? "loss of the task plus lambda times that of the language model of its text"
+               : "loss of the task";
+  }
+
+  BatchShape Shape(int64_t batch_size) const override {
+    BatchShape shape;
+    shape.batch_size = batch_size;
+    shape.content_rows = num_sequences() * seq_len_;
+    shape.targets = has_language_model() ? shape.content_rows : 0;
+    shape.advance = shape.content_rows;
+    shape.min_distance = form_.is_causal ? 0 : 1 - seq_len_;
+    shape.num_distances = form_.is_causal ? seq_len_ : 2 * seq_len_ - 1;
+    shape.content_readout = true;
+    shape.own_divisor = true;
+    shape.loss_names = {"task"};
+    if (has_language_model()) shape.loss_names.emplace_back("lm");
+    shape.has_spans = task_.has_spans();
+    shape.task_rows = task_.has_spans() ? shape.content_rows : num_sequences();
+    if (form_.has_globals) shape.global_rows = num_sequences() * globals_of_sequence();
+    return shape;
+  }
+
+  void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
+    FillLaneIdentity(sample, b, batch);
+    const std::vector<TaskSequence> sequences = SequencesOf(sample);
+    const auto count = static_cast<int64_t>(sequences.size());
+    ANYORDER_CHECK(count <= num_sequences())
+        << count << " sequences of example " << sample.example << ", at most " << num_sequences()
+        << " were announced";
+    // An example of fewer choices leaves whole sequences to padding.
+    const TaskSequence none;
+    for (int64_t r = 0; r < num_sequences(); ++r) {
+      const TaskSequence& sequence = r < count ? sequences[static_cast<size_t>(r)] : none;
+      FillSlots(sequence, r, b, batch);
+      if (has_language_model()) FillTargets(sequence, count, r, b, batch);
+      if (!task_.has_spans())
+        SetTaskRow(r, r * seq_len_ + sequence.classifier, r < count, b, batch);
+    }
+    if (form_.has_globals) FillGlobals(sequences, b, batch);
+    FillLabels(sample, b, batch);
+    if (task_.has_spans()) FillSpan(sample, sequences[0], b, batch);
+  }
+
+ private:
+  bool has_language_model() const { return form_.is_causal && task_.lm_weight > 0; }
+  int64_t num_sequences() const {
+    if (task_.has_choices()) return task_.num_classes;
+    return task_.task == ExampleTask::kSimilarity && form_.has_both_orders ? 2 : 1;
+  }
+  // The most that stay whole whatever the other text is.
+  int64_t globals_of_sequence() const {
+    const bool has_question = task_.has_choices() || task_.has_spans();
+    return has_question ? 1 + (seq_len_ - NumSpecials(form_.layout.two)) / 2 : 1;
+  }
+
+  TaskSequence OfTwo(const TextSample& sample, size_t first, size_t second) const {
+    return LayOut(form_.layout, sample.vocabulary, sample.parts[first], &sample.parts[second],
+                  seq_len_);
+  }
+  std::vector<TaskSequence> SequencesOf(const TextSample& sample) const {
+    const std::vector<std::vector<int32_t>>& parts = sample.parts;
+    ANYORDER_CHECK(parts.size() >= (task_.task == ExampleTask::kClassification ? 1u : 2u))
+        << parts.size() << " texts of " << ExampleTaskName(task_.task);
+    if (task_.task == ExampleTask::kClassification)
+      return {LayOut(form_.layout, sample.vocabulary, parts[0], nullptr, seq_len_)};
+    if (task_.has_spans() && form_.passage_first) return {OfTwo(sample, 1, 0)};
+    std::vector<TaskSequence> sequences = {OfTwo(sample, 0, 1)};
+    if (task_.has_choices()) {
+      for (size_t choice = 2; choice < parts.size(); ++choice)
+        sequences.push_back(OfTwo(sample, 0, choice));
+    } else if (num_sequences() == 2) {
+      sequences.push_back(OfTwo(sample, 1, 0));
+    }
+    return sequences;
+  }
+
+  void FillSlots(const TaskSequence& sequence, int64_t r, int64_t b, Batch& batch) const {
+    const auto size = static_cast<int64_t>(sequence.tokens.size());
+    for (int64_t i = 0; i < seq_len_; ++i) {
+      Slot slot = PadSlot(i);
+      if (i < size) {
+        slot = RankedSlot(sequence.tokens[static_cast<size_t>(i)], i, form_.is_causal ? i : 0,
+                          sequence.segments[static_cast<size_t>(i)]);
+        // The sequences of an example do not see one another.
+        slot.doc = static_cast<int32_t>(r);
+      }
+      SetContentSlot(b, r * seq_len_ + i, slot, batch);
+    }
+  }
+
+  // Entry `entry` of lane b's task rows is content slot `slot`.
+  void SetTaskRow(int64_t entry, int64_t slot, bool is_valid, int64_t b, Batch& batch) const {
+    const int64_t place = b * batch.shape.task_rows + entry;
+    batch.task_rows[place] = static_cast<int32_t>(ContentRow(batch.shape, b) + slot);
+    batch.task_valid[place] = is_valid ? 1 : 0;
+  }
+
+  // Every token after the first is predicted, <sep> and <cls> included, as the released code does;
+  // weights make the sum over an example lambda times the mean over its sequences of the mean over
+  // a sequence.
+  void FillTargets(const TaskSequence& sequence, int64_t num_sequences, int64_t r, int64_t b,
+                   Batch& batch) const {
+    const int64_t targets = static_cast<int64_t>(sequence.tokens.size()) - 1;
+    for (int64_t i = 0; i < seq_len_; ++i) {
+      const int64_t entry = r * seq_len_ + i;
+      const int64_t row = ContentRow(batch.shape, b) + entry;
+      const bool is_target = i < targets;
+      const double weight = task_.lm_weight / static_cast<double>(num_sequences * targets);
+      SetReadout(b, entry, row, is_target ? sequence.tokens[static_cast<size_t>(i + 1)] : 0,
+                 is_target ? static_cast<float>(weight) : 0.0f, batch);
+      batch.loss_ids[row] = kLanguageModel;
+    }
+  }
+
+  // CLS of each sequence, and the question of kSpans or the choice, as far as there is room.
+  void FillGlobals(const std::vector<TaskSequence>& sequences, int64_t b, Batch& batch) const {
+    std::vector<uint8_t> is_global(static_cast<size_t>(batch.shape.content_rows), 0);
+    const size_t question = task_.has_spans() && !form_.passage_first ? 0 : 1;
+    for (size_t r = 0; r < sequences.size(); ++r) {
+      const TaskSequence& sequence = sequences[r];
+      const int64_t first = static_cast<int64_t>(r) * seq_len_;
+      const int64_t size = std::min(sequence.size[question], globals_of_sequence() - 1);
+      is_global[first + sequence.classifier] = 1;
+      std::fill_n(is_global.begin() + first + sequence.begin[question], size, uint8_t{1});
+    }
+    int64_t next = b * batch.shape.global_rows;
+    const int64_t end = next + batch.shape.global_rows;
+    for (const uint8_t wanted : {1, 0}) {
+      for (int64_t slot = 0; slot < batch.shape.content_rows && next < end; ++slot) {
+        if (is_global[slot] != wanted) continue;
+        const int64_t row = ContentRow(batch.shape, b) + slot;
+        batch.row_glob[row] = batch.key_glob[ContentKey(batch.shape, b) + slot] = wanted;
+        batch.global_slots[next++] = static_cast<int32_t>(row);
+      }
+    }
+  }
+
+  void FillLabels(const TextSample& sample, int64_t b, Batch& batch) const {
+    const bool has_label = task_.has_score() ? sample.score == sample.score : sample.label >= 0;
+    batch.task_weights[b] = has_label ? 1.0f : 0.0f;
+    batch.task_labels[b] = has_label ? sample.label : 0;
+    batch.task_scores[b] = has_label ? sample.score : 0.0f;
+    batch.divisors[b] = has_label ? 1.0 : 0.0;
+  }
+
+  void FillSpan(const TextSample& sample, const TaskSequence& sequence, int64_t b,
+                Batch& batch) const {
+    const size_t passage = form_.passage_first ? 0 : 1;
+    const int64_t first = sequence.begin[passage];
+    const int64_t size = sequence.size[passage];
+    for (int64_t slot = 0; slot < seq_len_; ++slot) {
+      const bool is_passage = slot >= first && slot < first + size;
+      SetTaskRow(slot, slot, is_passage || slot == sequence.classifier, b, batch);
+    }
+    // An answer that was cut off is none.
+    const bool has_answer = sample.answer_begin >= 0 && sample.answer_end <= size;
+    batch.task_labels[b] = has_answer ? 0 : 1;
+    const int64_t begin = has_answer ? first + sample.answer_begin : sequence.classifier;
+    const int64_t last = has_answer ? first + sample.answer_end - 1 : sequence.classifier;
+    batch.task_starts[b] = static_cast<int32_t>(begin);
+    batch.task_ends[b] = static_cast<int32_t>(last);
+    batch.task_classifiers[b] = static_cast<int32_t>(sequence.classifier);
+    batch.task_passages[b] = static_cast<int32_t>(first);
+  }
+
+  const FineTuningForm form_;
+  const TaskConfig task_;
+  const int64_t seq_len_;
+};
+
+}  // namespace
+
+TaskSequence LayOut(const InputLayout& layout, const VocabularyIds& ids,
+                    const std::vector<int32_t>& first, const std::vector<int32_t>* second,
+                    int64_t seq_len) {
+  const char* const parts = second == nullptr ? layout.one : layout.two;
+  const int64_t room = seq_len - NumSpecials(parts);
+  const auto first_size = static_cast<int64_t>(first.size());
+  const int64_t second_size = second == nullptr ? 0 : static_cast<int64_t>(second->size());
+  // Half of the room, or what the other leaves.
+  const int64_t half = second == nullptr ? room : room - room / 2;
+  TaskSequence sequence;
+  sequence.size[0] = std::min(first_size, std::max(half, room - second_size));
+  sequence.size[1] = std::min(second_size, room - sequence.size[0]);
+  ForEachPart(parts, [&](absl::string_view name, int32_t segment) {
+    const auto place = static_cast<int64_t>(sequence.tokens.size());
+    if (name == "A" || name == "B") {
+      const size_t text = name == "A" ? 0 : 1;
+      sequence.begin[text] = place;
+      return Append(text == 0 ? first.data() : second->data(), sequence.size[text], segment,
+                    sequence);
+    }
+    if (name == "<cls>") sequence.classifier = place;
+    const int32_t id = name == "<cls>"   ? ids.classifier
+                       : name == "<sep>" ? ids.separator
+                                         : ids.begin;
+    Append(&id, 1, segment, sequence);
+  });
+  return sequence;
+}
+
+ObjectiveOrStatus MakeFineTuning(const ObjectiveSettings& settings, const FineTuningForm& form) {
+  FaultList faults;
+  const TaskConfig& task = settings.model.task;
+  const int64_t seq_len = settings.sampling.seq_len;
+  faults.Require(task.task != ExampleTask::kGeneration,
+                 "objective.task is generation, which has no classes; use an objective that "
+                 "generates text, or another task");
+  faults.Require(
+      !task.has_spans() || !form.is_causal,
+      absl::StrCat("objective.task is span_extraction, but rows of ", settings.traits.name,
+                   " do not see what follows them; use "
+                   "xlnet_finetuning, bert_finetuning or longformer_finetuning"));
+  const int64_t least = task.has_choices() ? 2 : 1;
+  faults.Require(
+      task.has_spans() || (task.num_classes >= least && task.num_classes <= 1 << 16),
+      absl::StrCat("objective.num_classes is ", task.num_classes, " but must be ",
+                   task.has_choices() ? "the most choices of an example, at least 2"
+                                      : "the number of classes, at least 2, or 1 for a score"));
+  faults.Require(!task.has_spans() || task.num_classes == 0,
+                 "objective.num_classes must be 0: span_extraction has no classes");
+  faults.Require(
+      !task.answer_class || (task.has_spans() && task.span_head == SpanHeadKind::kConditional),
+      "objective.answer_class is for span_extraction with objective.span_head = "
+      "\"conditional\"");
+  const int64_t least_slots = NumSpecials(form.layout.two) + 2;
+  faults.Require(seq_len >= least_slots,
+                 absl::StrCat("sampling.seq_len is ", seq_len, " but must be at least ",
+                              least_slots, ": the special tokens and one of each text"));
+  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
+  return std::make_unique<FineTuning>(settings, form);
+}
+
+}  // namespace anyorder

@@ -1,0 +1,67 @@
+// Fine-tuning on labelled examples, the same for all systems but for the sequence in which a system
+// writes an example: special tokens, segments, who sees whom. What is learned is the head's
+// business (core/network/heads/); finetuning.md describes both.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+#include "core/objective/objective.h"
+
+namespace anyorder {
+
+// How a system writes the texts of an example: parts with blanks between, each with the segment of
+// its slots, as "<cls>:0 A:0 <sep>:0". A and B are the texts. Exported tokenizers write the same.
+struct InputLayout {
+  const char* one;
+  const char* two;
+};
+// As released. Of UniLM, and of whoever sees both ways and has no layout of its own: BERT's.
+inline constexpr InputLayout kXlnetLayout = {"A:0 <sep>:0 <cls>:2",
+                                             "A:0 <sep>:0 B:1 <sep>:1 <cls>:2"};
+inline constexpr InputLayout kBertLayout = {"<cls>:0 A:0 <sep>:0",
+                                            "<cls>:0 A:0 <sep>:0 B:1 <sep>:1"};
+inline constexpr InputLayout kLongformerLayout = {"<cls>:0 A:0 <sep>:0",
+                                                  "<cls>:0 A:0 <sep>:0 <sep>:0 B:0 <sep>:0"};
+inline constexpr InputLayout kGptLayout = {"<s>:0 A:0 <cls>:0", "<s>:0 A:0 <sep>:0 B:0 <cls>:0"};
+
+// What a system's fine-tuning is.
+struct FineTuningForm {
+  InputLayout layout;
+  int64_t num_segments = 1;
+  // kSpans: the passage is A and the question B, instead of the reverse.
+  bool passage_first = false;
+  // Rows see those before them only, and the language model of the text is learned beside the task.
+  bool is_causal = false;
+  // kSimilarity is read in both orders, and the states are added (Radford et al. 2018,
+  // section 3.3).
+  bool has_both_orders = false;
+  // CLS, and the tokens of a question or choice, attend to all and are seen by all (Beltagy et al.
+  // 2020, section 6).
+  bool has_globals = false;
+};
+
+// One sequence: an example's text, or texts, between special tokens.
+struct TaskSequence {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> segments;  // of each token
+  int64_t begin[2] = {0, 0};      // where each text stands
+  int64_t size[2] = {0, 0};       // as much of it as fits
+  int64_t classifier = 0;         // where CLS stands
+};
+
+// Of at most `seq_len` tokens; `second` is null with layout.one. Texts are cut at their ends. Of
+// two that do not fit, one that takes less than half of the room stays whole, else each gets half,
+// the first the odd token. REQUIRES seq_len >= the special tokens and one of each text.
+TaskSequence LayOut(const InputLayout& layout, const VocabularyIds& ids,
+                    const std::vector<int32_t>& first, const std::vector<int32_t>* second,
+                    int64_t seq_len);
+
+// The objective that teaches the task of settings.model.task in that form. InvalidArgument without
+// a task that has a head, and for settings that it cannot use.
+ObjectiveOrStatus MakeFineTuning(const ObjectiveSettings& settings, const FineTuningForm& form);
+
+}  // namespace anyorder

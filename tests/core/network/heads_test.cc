@@ -1,0 +1,140 @@
+// What heads say of lanes, by what else must hold of it; their gradients are in
+// objective_gradient_cases.cc.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+namespace {
+
+constexpr int64_t kSpanLength = 16;
+
+ModelConfig SpanModel(SpanHeadKind kind, bool answer_class) {
+  ModelConfig model = SmallModel();
+  model.mem_len = 0;
+  model.task = {.task = ExampleTask::kSpans, .span_head = kind, .answer_class = answer_class};
+  return model;
+}
+
+// A passage of five tokens, so that the search tries every start and end.
+TextSample SpanSample(int32_t begin, int32_t end) {
+  TextSample sample;
+  sample.vocabulary = {.separator = 4, .classifier = 3, .mask = 6, .size = kSmallVocab, .begin = 1};
+  sample.parts = {{8, 9}, {7, 12, 9, 11, 10}};
+  sample.label = begin >= 0 ? 1 : 0;
+  sample.answer_begin = begin;
+  sample.answer_end = end;
+  return sample;
+}
+
+class SpanHeadTest : public ::testing::TestWithParam<SpanHeadKind> {
+ protected:
+  TaskResult ResultOf(const ModelConfig& model, int32_t begin, int32_t end, bool training = false) {
+    const auto objective =
+        MakeObjectiveOrDie("xlnet_finetuning", model, OneWaySampling(kSpanLength));
+    // Another lane beside, whose passage is shorter than what is searched.
+    TextSample other = SpanSample(-1, -1);
+    other.parts[1].resize(2);
+    return RunOnce(model, BuildBatch(*objective, {other, SpanSample(begin, end)}), training)
+        .task_results[1];
+  }
+  // -2 * loss of a label: its log probability.
+  double LogProbability(const ModelConfig& model, int32_t begin, int32_t end) {
+    return -2 * ResultOf(model, begin, end).loss;
+  }
+};
+
+TEST_P(SpanHeadTest, SpansAreRankedByTheProbabilitiesThatTheLossIsMadeOf) {
+  const ModelConfig model = SpanModel(GetParam(), false);
+  std::vector<std::pair<double, std::pair<int32_t, int32_t>>> all;
+  for (int32_t begin = 0; begin < 5; ++begin)
+    for (int32_t end = begin + 1; end <= 5; ++end)
+      all.push_back({-LogProbability(model, begin, end), {begin, end}});
+  std::sort(all.begin(), all.end());
+  const TaskResult result = ResultOf(model, -1, -1);
+  ASSERT_EQ(result.spans.size(), all.size());
+  // BERT's scores are not normalised: their distances are.
+  const double shift = -all[0].first - result.spans[0].score;
+  if (GetParam() == SpanHeadKind::kConditional) {
+    EXPECT_NEAR(shift, 0, 1e-12);
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(result.spans[i].begin, all[i].second.first) << i;
+    EXPECT_EQ(result.spans[i].end, all[i].second.second) << i;
+    EXPECT_NEAR(result.spans[i].score + shift, -all[i].first, 1e-12) << i;
+  }
+  EXPECT_NEAR(result.no_answer, LogProbability(model, -1, -1) + all[0].first, 1e-12);
+  EXPECT_EQ(*result.is_correct, result.no_answer > 0);
+  const auto [begin, end] = all[0].second;
+  EXPECT_EQ(*ResultOf(model, begin, end).is_correct, result.no_answer <= 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, SpanHeadTest,
+                         ::testing::Values(SpanHeadKind::kConditional, SpanHeadKind::kSimple),
+                         [](const auto& info) { return std::string(EnumName(info.param)); });
+
+TEST(AnswerClassTest, ItsLogitIsTheLossOfBothLabels) {
+  const ModelConfig model = SpanModel(SpanHeadKind::kConditional, true);
+  const ModelConfig plain = SpanModel(SpanHeadKind::kConditional, false);
+  const auto objective = MakeObjectiveOrDie("xlnet_finetuning", model, OneWaySampling(kSpanLength));
+  // The same weights but for the class's, which come last.
+  const std::vector<double> weights = InitialWeights(model, kSmallVocab, 41);
+  const ModelRunner small(plain, kSmallVocab, objective->Shape(1));
+  const std::vector<double> shared(weights.begin(),
+                                   weights.begin() + small.layout().num_elements());
+  for (const int32_t begin : {-1, 2}) {
+    const Batch batch = BuildBatch(*objective, {SpanSample(begin, begin < 0 ? -1 : 4)});
+    const TaskResult result = RunOnce(model, batch, weights).task_results[0];
+    const TaskResult without = RunOnce(plain, batch, shared).task_results[0];
+    const double logit = begin < 0 ? -result.no_answer : result.no_answer;
+    EXPECT_NEAR(result.loss - without.loss, std::log1p(std::exp(logit)) / 2, 1e-12);
+    EXPECT_EQ(result.spans, without.spans);
+  }
+}
+
+TEST(ClassHeadTest, AScoresLossIsTheSquareOfItsDistance) {
+  ModelConfig model = SmallLearnedModel(kSpanLength, 2);
+  model.task = {.task = ExampleTask::kSimilarity, .num_classes = 1, .pooler = true};
+  const auto objective = MakeObjectiveOrDie("bert_finetuning", model, OneWaySampling(kSpanLength));
+  TextSample sample = SpanSample(-1, -1);
+  sample.score = 1.5f;
+  const ModelRunner::Result result = RunOnce(model, BuildBatch(*objective, {sample}));
+  const TaskResult& said = result.task_results[0];
+  ASSERT_EQ(said.logits.size(), 1u);
+  const double distance = said.logits[0] - 1.5;
+  EXPECT_NEAR(said.loss, distance * distance, 1e-5);
+  EXPECT_FALSE(said.is_correct.has_value());
+  EXPECT_EQ(result.step.sums.back().name, "loss_task");
+  // Without a label: no loss, the same score.
+  sample.score = std::numeric_limits<float>::quiet_NaN();
+  const TaskResult unknown = RunOnce(model, BuildBatch(*objective, {sample})).task_results[0];
+  EXPECT_EQ(unknown.loss, 0);
+  EXPECT_EQ(unknown.logits, said.logits);
+}
+
+TEST(ClassHeadTest, LabelSmoothingIsForTraining) {
+  ModelConfig model = SmallLearnedModel(kSpanLength, 2);
+  model.task = {.num_classes = 4, .dropout = 0, .label_smoothing = 0.2};
+  const auto objective = MakeObjectiveOrDie("bert_finetuning", model, OneWaySampling(kSpanLength));
+  TextSample sample = SpanSample(-1, -1);
+  sample.label = 2;
+  const Batch batch = BuildBatch(*objective, {sample});
+  const TaskResult said = RunOnce(model, batch).task_results[0];
+  const double smoothed = RunOnce(model, batch, true).task_results[0].loss;
+  double all = 0, sum = 0;
+  for (const float logit : said.logits) sum += std::exp(static_cast<double>(logit));
+  for (const float logit : said.logits) all += (std::log(sum) - logit) / 4;
+  EXPECT_NEAR(said.loss, std::log(sum) - said.logits[2], 1e-6);
+  EXPECT_NEAR(smoothed, 0.8 * said.loss + 0.2 * all, 1e-6);
+}
+
+}  // namespace
+}  // namespace anyorder::testing

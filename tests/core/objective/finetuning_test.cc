@@ -1,0 +1,236 @@
+#include "core/objective/finetuning.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/core/objective/batch_checks.h"
+
+namespace anyorder::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+
+constexpr int32_t kClsId = 3, kSepId = 4;
+constexpr int64_t kTaskLength = 16;
+constexpr const char* kBothWays[] = {"xlnet_finetuning", "bert_finetuning",
+                                     "longformer_finetuning"};
+
+TextSample SampleOf(std::vector<std::vector<int32_t>> parts) {
+  TextSample sample;
+  sample.vocabulary = {
+      .separator = kSepId, .classifier = kClsId, .mask = 6, .size = 99, .begin = 1};
+  sample.parts = std::move(parts);
+  return sample;
+}
+
+ModelConfig ModelFor(const std::string& objective, const TaskConfig& task) {
+  ModelConfig model = SmallLearnedModel(kTaskLength, 2);
+  if (objective == "xlnet_finetuning") {
+    model = SmallModel();
+    model.mem_len = 0;
+  }
+  model.task = task;
+  return model;
+}
+
+Batch BatchOf(const std::string& objective, const TaskConfig& task, const TextSample& sample) {
+  return BuildBatch(
+      *MakeObjectiveOrDie(objective, ModelFor(objective, task), OneWaySampling(kTaskLength)),
+      {sample});
+}
+
+std::vector<int32_t> Head(const std::vector<int32_t>& values, size_t count) {
+  return {values.begin(), values.begin() + static_cast<int64_t>(count)};
+}
+
+// Slots of a lane for which `holds` says so.
+template <typename Holds>
+std::vector<int64_t> Slots(int64_t count, const Holds& holds) {
+  std::vector<int64_t> slots;
+  for (int64_t i = 0; i < count; ++i)
+    if (holds(i)) slots.push_back(i);
+  return slots;
+}
+
+TEST(FineTuningTest, TextsStandBetweenSpecialTokensAsReleased) {
+  const TextSample sample = SampleOf({{10, 11, 12}, {20, 21}});
+  const auto one = [&](const InputLayout& layout) {
+    return LayOut(layout, sample.vocabulary, sample.parts[0], nullptr, kTaskLength);
+  };
+  const auto two = [&](const InputLayout& layout) {
+    return LayOut(layout, sample.vocabulary, sample.parts[0], &sample.parts[1], kTaskLength);
+  };
+  EXPECT_THAT(one(kXlnetLayout).tokens, ElementsAre(10, 11, 12, kSepId, kClsId));
+  EXPECT_THAT(two(kXlnetLayout).tokens, ElementsAre(10, 11, 12, kSepId, 20, 21, kSepId, kClsId));
+  EXPECT_THAT(two(kXlnetLayout).segments, ElementsAre(0, 0, 0, 0, 1, 1, 1, 2));
+  EXPECT_EQ(two(kXlnetLayout).classifier, 7);
+  EXPECT_THAT(one(kBertLayout).tokens, ElementsAre(kClsId, 10, 11, 12, kSepId));
+  EXPECT_THAT(two(kBertLayout).tokens, ElementsAre(kClsId, 10, 11, 12, kSepId, 20, 21, kSepId));
+  EXPECT_THAT(two(kBertLayout).segments, ElementsAre(0, 0, 0, 0, 0, 1, 1, 1));
+  EXPECT_THAT(two(kLongformerLayout).tokens,
+              ElementsAre(kClsId, 10, 11, 12, kSepId, kSepId, 20, 21, kSepId));
+  EXPECT_THAT(one(kGptLayout).tokens, ElementsAre(1, 10, 11, 12, kClsId));
+  EXPECT_THAT(two(kGptLayout).tokens, ElementsAre(1, 10, 11, 12, kSepId, 20, 21, kClsId));
+  EXPECT_EQ(two(kGptLayout).begin[1], 5);
+  EXPECT_EQ(two(kGptLayout).size[1], 2);
+}
+
+TEST(FineTuningTest, WhatDoesNotFitIsCutAtTheEndsOfItsTexts) {
+  const TextSample sample = SampleOf({{10, 11, 12, 13, 14, 15}, {20, 21, 22, 23, 24}});
+  // Room for five: three and two; the whole of a short one.
+  EXPECT_THAT(LayOut(kGptLayout, sample.vocabulary, sample.parts[0], &sample.parts[1], 8).tokens,
+              ElementsAre(1, 10, 11, 12, kSepId, 20, 21, kClsId));
+  EXPECT_THAT(LayOut(kGptLayout, sample.vocabulary, sample.parts[0], nullptr, 5).tokens,
+              ElementsAre(1, 10, 11, 12, kClsId));
+  // No text vanishes, no token is lost that would fit, whatever the lengths.
+  for (const InputLayout& layout : {kXlnetLayout, kLongformerLayout, kGptLayout}) {
+    const std::string text = layout.two;
+    const auto special = static_cast<size_t>(std::count(text.begin(), text.end(), '<'));
+    for (size_t first = 1; first < 12; ++first) {
+      for (size_t second = 1; second < 12; ++second) {
+        for (size_t seq_len = special + 2; seq_len < 20; ++seq_len) {
+          const std::vector<int32_t> a(first, 10), b(second, 20);
+          const std::vector<int32_t> made =
+              LayOut(layout, sample.vocabulary, a, &b, static_cast<int64_t>(seq_len)).tokens;
+          EXPECT_EQ(made.size(), std::min(seq_len, first + second + special));
+          EXPECT_NE(std::find(made.begin(), made.end(), 10), made.end());
+          EXPECT_NE(std::find(made.begin(), made.end(), 20), made.end());
+        }
+      }
+    }
+  }
+}
+
+TEST(FineTuningTest, EveryTokenOfASequenceSeesAllOfItAndNothingElse) {
+  for (const char* const objective : kBothWays) {
+    for (const ExampleTask task : {ExampleTask::kClassification, ExampleTask::kSimilarity,
+                                   ExampleTask::kMultipleChoice, ExampleTask::kSpans}) {
+      SCOPED_TRACE(std::string(objective) + " " + ExampleTaskName(task));
+      const TaskConfig config{.task = task, .num_classes = task == ExampleTask::kSpans ? 0 : 3};
+      const Batch batch =
+          BatchOf(objective, config, SampleOf({{10, 11, 12}, {20, 21, 22, 23}, {30}}));
+      const auto is_token = [&](int64_t slot) { return batch.row_doc[slot] >= 0; };
+      ExpectSees(batch, [&](int64_t row, int64_t key) {
+        return is_token(row) && is_token(key) && row / kTaskLength == key / kTaskLength;
+      });
+      for (int64_t row = 0; row < batch.shape.content_rows; ++row)
+        EXPECT_EQ(batch.row_pos[row], row % kTaskLength);
+      // A similarity pair is read once, and a choice that the example lacks is padding.
+      EXPECT_EQ(batch.shape.content_rows,
+                task == ExampleTask::kMultipleChoice ? 3 * kTaskLength : kTaskLength);
+      EXPECT_EQ(batch.Divisor(), 0.0);  // no label
+    }
+  }
+}
+
+TEST(FineTuningTest, HeadsReadClsOfEachSequence) {
+  for (const char* const objective : kBothWays) {
+    TextSample sample = SampleOf({{10, 11, 12}, {20, 21}, {30}});
+    sample.label = 1;
+    const Batch batch =
+        BatchOf(objective, {.task = ExampleTask::kMultipleChoice, .num_classes = 3}, sample);
+    ASSERT_EQ(batch.task_rows.size(), 3u);
+    for (const size_t r : {0, 1}) EXPECT_EQ(batch.tokens[batch.task_rows[r]], kClsId) << objective;
+    EXPECT_THAT(batch.task_valid, ElementsAre(1, 1, 0));
+    EXPECT_EQ(batch.task_labels[0], 1);
+    EXPECT_EQ(batch.task_weights[0], 1.0f);
+    EXPECT_EQ(batch.Divisor(), 1.0);
+    EXPECT_EQ(batch.shape.targets, 0);
+  }
+}
+
+TEST(FineTuningTest, ScoresAreLabelsOfTheirOwn) {
+  TextSample sample = SampleOf({{10, 11, 12}, {20, 21}});
+  const TaskConfig task{.task = ExampleTask::kSimilarity, .num_classes = 1};
+  EXPECT_EQ(BatchOf("bert_finetuning", task, sample).task_weights[0], 0.0f);
+  sample.score = 4.25f;
+  const Batch batch = BatchOf("bert_finetuning", task, sample);
+  EXPECT_EQ(batch.task_weights[0], 1.0f);
+  EXPECT_EQ(batch.task_scores[0], 4.25f);
+}
+
+// The question is part 0 and the passage part 1, wherever the system writes them.
+TEST(FineTuningTest, AnswersArePartsOfThePassageOrCls) {
+  for (const char* const objective : kBothWays) {
+    SCOPED_TRACE(objective);
+    TextSample sample = SampleOf({{10, 11, 12}, {20, 21, 22, 23, 24}});
+    const TaskConfig task{.task = ExampleTask::kSpans};
+    sample.label = 1;
+    sample.answer_begin = 1;
+    sample.answer_end = 4;
+    Batch batch = BatchOf(objective, task, sample);
+    const auto token = [&](int32_t slot) { return batch.tokens[slot]; };
+    EXPECT_EQ(token(batch.task_starts[0]), 21);
+    EXPECT_EQ(token(batch.task_ends[0]), 23);
+    EXPECT_EQ(token(batch.task_classifiers[0]), kClsId);
+    EXPECT_EQ(token(batch.task_passages[0]), 20);
+    EXPECT_EQ(batch.task_labels[0], 0);
+    std::multiset<int32_t> valid;
+    for (int32_t slot = 0; slot < kTaskLength; ++slot) {
+      EXPECT_EQ(batch.task_rows[slot], slot);
+      if (batch.task_valid[slot] != 0) valid.insert(token(slot));
+    }
+    EXPECT_EQ(valid, (std::multiset<int32_t>{kClsId, 20, 21, 22, 23, 24}));
+    // None, told as such or cut off.
+    for (const bool is_cut : {false, true}) {
+      sample.label = is_cut ? 1 : 0;
+      sample.answer_begin = is_cut ? 12 : -1;
+      sample.answer_end = is_cut ? 14 : -1;
+      if (is_cut) sample.parts[1].resize(14, 25);
+      batch = BatchOf(objective, task, sample);
+      EXPECT_EQ(batch.task_starts[0], batch.task_classifiers[0]);
+      EXPECT_EQ(batch.task_ends[0], batch.task_classifiers[0]);
+      EXPECT_EQ(batch.task_labels[0], 1);
+      EXPECT_EQ(batch.task_weights[0], 1.0f);
+    }
+  }
+}
+
+TEST(FineTuningTest, LongformersClsAndQuestionsAreGlobal) {
+  const auto globals = [](const Batch& batch) {
+    return Slots(batch.shape.content_rows, [&](int64_t i) { return batch.row_glob[i] != 0; });
+  };
+  const auto of_task = [&](const TaskConfig& task, const TextSample& sample) {
+    const Batch batch = BatchOf("longformer_finetuning", task, sample);
+    const std::vector<int64_t> found = globals(batch);
+    EXPECT_THAT(Head(batch.global_slots, found.size()), ElementsAreArray(found));
+    // Entries over name other rows.
+    EXPECT_EQ(std::set<int32_t>(batch.global_slots.begin(), batch.global_slots.end()).size(),
+              batch.global_slots.size());
+    EXPECT_EQ(found,
+              Slots(batch.shape.content_rows, [&](int64_t i) { return batch.key_glob[i] != 0; }));
+    return found;
+  };
+  const TextSample sample = SampleOf({{10, 11, 12}, {20, 21}});
+  EXPECT_THAT(of_task({.num_classes = 2}, sample), ElementsAre(0));
+  EXPECT_THAT(of_task({.task = ExampleTask::kEntailment, .num_classes = 2}, sample),
+              ElementsAre(0));
+  EXPECT_THAT(of_task({.task = ExampleTask::kSpans}, sample), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(of_task({.task = ExampleTask::kMultipleChoice, .num_classes = 2}, sample),
+              ElementsAre(0, 6, 7));
+}
+
+TEST(FineTuningTest, SettingsThatCannotBeUsedAreRefused) {
+  using enum ExampleTask;
+  const ModelConfig model = ModelFor("bert_finetuning", {.task = kSpans});
+  ExpectRefusals(
+      "bert_finetuning", model, OneWaySampling(kTaskLength),
+      {{[](auto& m, auto&) { m.task.num_classes = 2; }, "span_extraction has no classes"},
+       {[](auto& m, auto&) { m.task = {.num_classes = 0}; }, "objective.num_classes is 0"},
+       {[](auto& m, auto&) { m.task = {.task = kMultipleChoice, .num_classes = 1}; },
+        "the most choices of an example, at least 2"},
+       {[](auto& m, auto&) { m.task = {.num_classes = 2, .answer_class = true}; },
+        "objective.answer_class is for span_extraction"},
+       {[](auto& m, auto&) { m.segments = Segments::kLearned, m.num_segments = 1; },
+        "model.num_segments is 1"},
+       {[](auto& m, auto&) { m.task.task = kGeneration; }, "objective.task is generation"}});
+}
+
+}  // namespace
+}  // namespace anyorder::testing
