@@ -119,7 +119,7 @@ void DeclareParts(CLI::App& app, PrepCommandLine& line) {
       ->type_name("OPTION");
 }
 
-// Labelled examples in place of text: data/prep/example_prep.h.
+// Labelled examples in place of text: data/prep/examples/example_prep.h.
 void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
   CLI::Option* examples =
       AddPath(&app, "--examples", line.examples,
@@ -135,7 +135,7 @@ void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
   app.get_option("--field")->needs(examples);
 }
 
-// Official files of a downstream task: data/prep/official_tasks.h.
+// Official files of a downstream task: data/prep/examples/official_tasks.h.
 void DeclareTask(CLI::App& app, PrepCommandLine& line) {
   CLI::Option* task =
       app.add_option("--task", line.task,

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "data/prep/example_reader.h"
+#include "data/prep/examples/example_reader.h"
 #include "data/prep/text_reader.h"
 #include "tests/data/prep/corpus_text.h"
 #include "tests/fuzz/fuzz_target.h"

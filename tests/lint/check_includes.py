@@ -49,6 +49,7 @@ ALLOWED = {
     "data/sampling": ["core/base", "core/config", "core/objective", "data/dataset"],
     "data/trec": ["core/base"],
     "data/prep": ["core/base", "core/config", "data/dataset"],
+    "data/prep/examples": ["core/base", "core/config", "data/dataset", "data/prep"],
     "core/train/run": ["ckpt", "core/base", "core/config", "core/liveness", "core/objective",
                        "core/optim", "data/dataset", "dist", "kernels", "kernels/backends"],
     "core/train/logging": ["ckpt", "core/base", "core/liveness", "core/train/run"],

@@ -1,4 +1,4 @@
-#include "tests/data/prep/official_reading.h"
+#include "tests/data/prep/examples/official_reading.h"
 
 #include <gmock/gmock.h>
 

@@ -1,6 +1,6 @@
 // `anyorder prep --task` through the program: what the families' own tests do not see.
 
-#include "data/prep/official_tasks.h"
+#include "data/prep/examples/official_tasks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "tests/data/prep/official_reading.h"
+#include "tests/data/prep/examples/official_reading.h"
 
 namespace anyorder::data {
 namespace {

@@ -1,6 +1,6 @@
 // Labelled examples from JSON lines to a dataset, through the program.
 
-#include "data/prep/example_prep.h"
+#include "data/prep/examples/example_prep.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@
 #include "core/config/task_config.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/cleaning.h"
-#include "data/prep/example_reader.h"
+#include "data/prep/examples/example_reader.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/text_reader.h"
 

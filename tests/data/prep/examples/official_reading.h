@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 
-#include "data/prep/official_tasks.h"
+#include "data/prep/examples/official_tasks.h"
 #include "tests/data/prep/corpus_text.h"
 
 namespace anyorder::data {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "tests/data/prep/official_reading.h"
+#include "tests/data/prep/examples/official_reading.h"
 
 namespace anyorder::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/prep/example_reader.h"
+#include "data/prep/examples/example_reader.h"
 
 #include <nlohmann/json.hpp>
 

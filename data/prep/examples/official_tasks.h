@@ -15,7 +15,7 @@
 
 #include "core/config/task_config.h"
 #include "data/prep/cleaning.h"
-#include "data/prep/example_reader.h"
+#include "data/prep/examples/example_reader.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/text_reader.h"
 

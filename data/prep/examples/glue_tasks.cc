@@ -17,7 +17,7 @@
 #include "absl/strings/strip.h"
 
 #include "core/base/status.h"
-#include "data/prep/official_tasks.h"
+#include "data/prep/examples/official_tasks.h"
 #include "data/prep/table_reader.h"
 
 namespace anyorder::data {

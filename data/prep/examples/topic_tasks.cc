@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "data/prep/official_tasks.h"
+#include "data/prep/examples/official_tasks.h"
 #include "data/prep/table_reader.h"
 
 namespace anyorder::data {

@@ -1,4 +1,4 @@
-#include "data/prep/example_prep.h"
+#include "data/prep/examples/example_prep.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -19,8 +19,8 @@
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/stored_examples.h"
-#include "data/prep/example_reader.h"
-#include "data/prep/official_tasks.h"
+#include "data/prep/examples/example_reader.h"
+#include "data/prep/examples/official_tasks.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/shard_writer.h"
 #include "data/prep/staging.h"

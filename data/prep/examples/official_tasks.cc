@@ -1,4 +1,4 @@
-#include "data/prep/official_tasks.h"
+#include "data/prep/examples/official_tasks.h"
 
 #include <algorithm>
 #include <filesystem>

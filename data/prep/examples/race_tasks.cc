@@ -12,7 +12,7 @@
 #include "absl/strings/str_replace.h"
 
 #include "core/base/status.h"
-#include "data/prep/official_tasks.h"
+#include "data/prep/examples/official_tasks.h"
 
 namespace anyorder::data {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-#include "tests/data/prep/official_reading.h"
+#include "tests/data/prep/examples/official_reading.h"
 
 namespace anyorder::data {
 namespace {

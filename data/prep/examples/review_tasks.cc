@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
-#include "data/prep/official_tasks.h"
+#include "data/prep/examples/official_tasks.h"
 
 namespace anyorder::data {
 namespace {
