@@ -258,6 +258,13 @@ absl::Status Dataset::CheckShards(uint64_t most) const {
 }
 
 absl::Status Dataset::Verify() const {
+  if (index_.examples && index_.examples->origins) {
+    const DatasetFile& origins = *index_.examples->origins;
+    ANYORDER_ASSIGN_OR_RETURN(
+        const StoredFile file,
+        StoredFile::Open(fs_, absl::StrCat(directory_, "/", origins.file), origins.bytes));
+    ANYORDER_RETURN_IF_ERROR(file.CheckDigest(origins.digest));
+  }
   return CheckEach(shard_index_.num_shards(), [&](uint64_t i) -> absl::Status {
     ANYORDER_ASSIGN_OR_RETURN(const Shard shard, OpenShard(i));
     return shard.Verify();

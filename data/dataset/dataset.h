@@ -69,7 +69,8 @@ class Dataset : public TextSource {
   // Opens and checks up to `most` shards, spread evenly, by several threads: one process finds at
   // the start of a run what its ranks would find on the way. DataLoss, of the first bad shard.
   absl::Status CheckShards(uint64_t most = 4096) const;
-  // Every chunk of every shard, and every shard's digest. DataLoss, of the first bad shard.
+  // Every chunk of every shard, every shard's digest, and that of sources.jsonl. DataLoss, of the
+  // first bad file.
   absl::Status Verify() const;
 
  private:

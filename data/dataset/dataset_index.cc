@@ -118,6 +118,8 @@ void ReadExamples(const Json& object, ExamplesEntry& entry, MemberReader& parent
   } else {
     reader.Note("classes");
   }
+  if (const auto origins = object.find("sources"); origins != object.end())
+    ReadFileEntry(&*origins, entry.origins.emplace(), reader);
   if (!reader.bad().empty()) parent.Note(absl::StrCat("examples.", reader.bad()));
 }
 
@@ -237,6 +239,7 @@ std::string SerializeDatasetIndex(const DatasetIndex& index) {
     examples["num_examples"] = index.examples->num_examples;
     examples["num_parts"] = index.examples->num_parts;
     examples["classes"] = index.examples->classes;
+    if (index.examples->origins) examples["sources"] = FileEntry(*index.examples->origins);
   }
   root["settings"] = index.settings;
   root["counts"] = index.counts;

@@ -43,8 +43,9 @@ struct ExamplesEntry {
   ExampleTask task = ExampleTask::kClassification;
   uint64_t num_examples = 0;
   uint64_t num_parts = 0;  // of all examples
-  std::vector<std::string>
-      classes;  // names of labels 0, 1, ...; empty for multiple_choice and generation
+  // Names of labels 0, 1, ...; none where a label is a choice, a score or a span, or there is none.
+  std::vector<std::string> classes;
+  std::optional<DatasetFile> origins;  // sources.jsonl (example_origins.h)
 };
 
 struct DatasetIndex {

@@ -19,6 +19,7 @@ inline constexpr char kShardIndexFile[] = "shards.idx";
 inline constexpr char kTokenizerFile[] = "spiece.model";
 inline constexpr char kLanesFile[] = "lanes.h5";
 inline constexpr char kExamplesFile[] = "examples.bin";
+inline constexpr char kOriginsFile[] = "sources.jsonl";
 inline std::string ShardFileName(int64_t index) { return absl::StrFormat("shard-%05d.h5", index); }
 
 // Datasets of a shard. The checksums of /NAME are in /checksums/NAME.

@@ -1,7 +1,9 @@
 #include "data/dataset/stored_examples.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,6 +43,9 @@ StoredExamples::StoredExamples(const DatasetIndex& index, const TextSource& text
   first_parts_ = part_begins_ + 8 * entry.num_parts;
   part_lengths_ = first_parts_ + 8 * (entry.num_examples + 1);
   labels_ = part_lengths_ + 4 * entry.num_parts;
+  const char* const behind = labels_ + 4 * entry.num_examples;
+  scores_ = HasScores(entry) ? behind : nullptr;
+  answers_ = entry.task == ExampleTask::kSpans ? behind : nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(FileSystem& fs,
@@ -50,10 +55,9 @@ absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(FileSystem&
   const ExamplesEntry& entry = *index.examples;
   const std::string path = absl::StrCat(directory, "/", entry.table.file);
   ANYORDER_ASSIGN_OR_RETURN(const StoredFile file, StoredFile::Open(fs, path, entry.table.bytes));
-  if (file.size() != ExampleTableBytes(entry.num_examples, entry.num_parts)) {
+  if (file.size() != ExampleTableBytes(entry)) {
     return DataLoss("'", path, "' has ", file.size(), " bytes, but ", entry.num_examples,
-                    " examples of ", entry.num_parts, " parts take ",
-                    ExampleTableBytes(entry.num_examples, entry.num_parts),
+                    " examples of ", entry.num_parts, " parts take ", ExampleTableBytes(entry),
                     "; prepare the data again");
   }
   std::string table(file.size(), '\0');
@@ -72,8 +76,19 @@ uint64_t StoredExamples::FirstPart(int64_t example) const {
   return At<uint64_t>(first_parts_, static_cast<uint64_t>(example));
 }
 
+int64_t StoredExamples::LengthOf(uint64_t part) const { return At<uint32_t>(part_lengths_, part); }
+
 int32_t StoredExamples::LabelOf(int64_t example) const {
   return At<int32_t>(labels_, static_cast<uint64_t>(example));
+}
+
+float StoredExamples::ScoreOf(int64_t example) const {
+  return scores_ == nullptr ? std::numeric_limits<float>::quiet_NaN()
+                            : At<float>(scores_, static_cast<uint64_t>(example));
+}
+
+bool StoredExamples::HasLabel(int64_t example) const {
+  return scores_ == nullptr ? LabelOf(example) >= 0 : !std::isnan(ScoreOf(example));
 }
 
 // Example after example, so that every part is looked at once, and the tokens of each come after
@@ -87,7 +102,7 @@ absl::Status StoredExamples::Check() {
     return DataLoss("'", path_, "' has ", names.size(), " class names, which cannot be those of ",
                     ExampleTaskName(entry.task), "; prepare the data again");
   }
-  num_classes_ = static_cast<int64_t>(entry.classes.size());
+  num_classes_ = HasScores(entry) ? 1 : static_cast<int64_t>(entry.classes.size());
   if (FirstPart(0) != 0 || FirstPart(num_examples()) != entry.num_parts)
     return DataLoss("'", path_, "' does not name all its parts; prepare the data again");
   for (int64_t example = 0; example < num_examples(); ++example)
@@ -118,25 +133,58 @@ absl::Status StoredExamples::CheckExample(int64_t example) {
           absl::StrCat("has tokens ", begin, " to ", begin + length, " of ", index_.num_tokens));
     }
   }
-  const auto choices = static_cast<int64_t>(end - first) - 1;
+  if (entry.task == ExampleTask::kMultipleChoice)
+    num_classes_ = std::max(num_classes_, static_cast<int64_t>(end - first) - 1);
+  const absl::Status label = CheckLabel(example);
+  return label.ok() ? label : bad(std::string(label.message()));
+}
+
+// Its message is the end of a sentence. REQUIRES that the example's parts are valid.
+absl::Status StoredExamples::CheckLabel(int64_t example) const {
+  const ExampleTask task = index_.examples->task;
+  const auto parts = static_cast<int64_t>(FirstPart(example + 1) - FirstPart(example));
+  const int64_t labels = task == ExampleTask::kMultipleChoice ? parts - 1
+                         : task == ExampleTask::kSpans        ? 2
+                         : scores_ != nullptr                 ? 0
+                                                              : num_classes_;
   const int32_t label = LabelOf(example);
-  int64_t labels = num_classes_;
-  if (entry.task == ExampleTask::kMultipleChoice) {
-    labels = choices;
-    num_classes_ = std::max(num_classes_, choices);
+  if (label < -1 || label >= labels) return DataLoss("has label ", label, " of ", labels);
+  if (std::isinf(ScoreOf(example))) return DataLoss("has score ", ScoreOf(example));
+  if (task != ExampleTask::kSpans) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(const ExampleOutline outline, Outline(example));
+  const int64_t begin = outline.answer_begin;
+  const int64_t end = outline.answer_end;
+  const bool fits = label == 1 ? 0 <= begin && begin < end && end <= outline.lengths[1]
+                               : begin == -1 && end == -1;
+  if (fits) return absl::OkStatus();
+  return DataLoss("has the answer ", begin, " to ", end, " of ", outline.lengths[1],
+                  " tokens and label ", label);
+}
+
+absl::StatusOr<ExampleOutline> StoredExamples::Outline(int64_t example) const {
+  ANYORDER_CHECK(example >= 0 && example < num_examples())
+      << "example " << example << " of " << num_examples();
+  ExampleOutline outline;
+  outline.label = LabelOf(example);
+  if (answers_ != nullptr) {
+    outline.answer_begin = At<int32_t>(answers_, 2 * static_cast<uint64_t>(example));
+    outline.answer_end = At<int32_t>(answers_, 2 * static_cast<uint64_t>(example) + 1);
   }
-  if (label >= -1 && label < labels) return absl::OkStatus();
-  return bad(absl::StrCat("has label ", label, " of ", labels));
+  for (uint64_t part = FirstPart(example); part < FirstPart(example + 1); ++part)
+    outline.lengths.push_back(LengthOf(part));
+  return outline;
 }
 
 absl::StatusOr<Example> StoredExamples::ReadExample(int64_t example) const {
-  ANYORDER_CHECK(example >= 0 && example < num_examples())
-      << "example " << example << " of " << num_examples();
+  ANYORDER_ASSIGN_OR_RETURN(const ExampleOutline outline, Outline(example));
   Example result;
-  result.label = LabelOf(example);
-  for (uint64_t part = FirstPart(example); part < FirstPart(example + 1); ++part) {
-    const auto begin = static_cast<int64_t>(At<uint64_t>(part_begins_, part));
-    const int64_t length = At<uint32_t>(part_lengths_, part);
+  result.label = outline.label;
+  result.score = ScoreOf(example);
+  result.answer_begin = outline.answer_begin;
+  result.answer_end = outline.answer_end;
+  uint64_t part = FirstPart(example);
+  for (const int64_t length : outline.lengths) {
+    const auto begin = static_cast<int64_t>(At<uint64_t>(part_begins_, part++));
     std::vector<int32_t>& tokens = result.parts.emplace_back(static_cast<size_t>(length));
     ANYORDER_RETURN_IF_ERROR(text_.ReadTokens(begin, begin + length, tokens.data()));
   }

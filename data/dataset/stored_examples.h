@@ -1,5 +1,5 @@
 // The table of a dataset's labelled examples (FORMAT.md, "examples.bin"): which tokens of the
-// stream each one is, and its label.
+// stream each one is, and its label, score or answer.
 
 #pragma once
 
@@ -18,8 +18,8 @@ namespace anyorder::data {
 
 class StoredExamples : public ExampleSource {
  public:
-  // Reads DIRECTORY/examples.bin and checks all of it: 12 bytes a part and 12 an example. The last
-  // two references must outlive it. DataLoss for a file that is missing, has another length or
+  // Reads DIRECTORY/examples.bin and checks all of it: 12 bytes a part and 12 to 20 an example. The
+  // last two references must outlive it. DataLoss for a file that is missing, has another length or
   // digest, or holds invalid values, even if its digest fits. REQUIRES index.examples.
   static absl::StatusOr<std::unique_ptr<StoredExamples>> Open(FileSystem& fs,
                                                               const std::string& directory,
@@ -33,16 +33,22 @@ class StoredExamples : public ExampleSource {
   int64_t num_classes() const override { return num_classes_; }
   VocabularyIds vocabulary() const override { return text_.vocabulary(); }
   absl::StatusOr<Example> ReadExample(int64_t example) const override;
+  absl::StatusOr<ExampleOutline> Outline(int64_t example) const override;
 
-  // Of the table alone, -1 where it is not known. REQUIRES 0 <= example < num_examples().
-  int32_t LabelOf(int64_t example) const;
+  // Of the table alone. REQUIRES 0 <= example < num_examples().
+  int32_t LabelOf(int64_t example) const;  // -1 where it is not known, or a score
+  float ScoreOf(int64_t example) const;    // NaN where it is not known, or a label
+  // Whether label or score is known.
+  bool HasLabel(int64_t example) const;
 
  private:
   StoredExamples(const DatasetIndex& index, const TextSource& text, std::string path,
                  std::string table);
   absl::Status Check();
   absl::Status CheckExample(int64_t example);
+  absl::Status CheckLabel(int64_t example) const;
   uint64_t FirstPart(int64_t example) const;
+  int64_t LengthOf(uint64_t part) const;
 
   const DatasetIndex& index_;
   const TextSource& text_;
@@ -53,6 +59,8 @@ class StoredExamples : public ExampleSource {
   const char* first_parts_;
   const char* part_lengths_;
   const char* labels_;
+  const char* scores_;   // null where labels are no scores
+  const char* answers_;  // null unless kSpans
   int64_t num_classes_ = 0;
 };
 
@@ -62,9 +70,15 @@ constexpr bool HasClasses(ExampleTask task) {
          task != ExampleTask::kSpans;
 }
 
+// Whether the labels of the examples are scores: they would be classes, but there are none.
+inline bool HasScores(const ExamplesEntry& entry) {
+  return HasClasses(entry.task) && entry.classes.empty();
+}
+
 // Bytes of examples.bin.
-constexpr uint64_t ExampleTableBytes(uint64_t num_examples, uint64_t num_parts) {
-  return 12 * num_parts + 12 * num_examples + 8;
+inline uint64_t ExampleTableBytes(const ExamplesEntry& entry) {
+  const uint64_t optional = HasScores(entry) ? 4 : entry.task == ExampleTask::kSpans ? 8 : 0;
+  return 12 * entry.num_parts + (12 + optional) * entry.num_examples + 8;
 }
 
 }  // namespace anyorder::data

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -28,6 +29,16 @@ struct Example {
   int32_t answer_end = -1;
   // kSpans: where parts[1] begins in the whole passage, of which it may be a window.
   int64_t window_begin = 0;
+  int64_t window_of = -1;  // the whole example's number; -1: this one is whole
+};
+
+// What is known of an example without its tokens.
+struct ExampleOutline {
+  std::vector<int64_t> lengths;  // tokens of each part
+  // As in Example.
+  int32_t label = -1;
+  int32_t answer_begin = -1;
+  int32_t answer_end = -1;
 };
 
 class ExampleSource {
@@ -37,14 +48,23 @@ class ExampleSource {
   virtual ExampleTask task() const = 0;
   // In [1, 2^31).
   virtual int64_t num_examples() const = 0;
-  // Labels are below this; 0 for tasks without classes. Of kMultipleChoice: the most choices of an
-  // example.
+  // Labels are below this; 0 for tasks without classes, 1 for scores. Of kMultipleChoice: the most
+  // choices of an example.
   virtual int64_t num_classes() const = 0;
   virtual VocabularyIds vocabulary() const = 0;
 
   // REQUIRES 0 <= example < num_examples(). Thread-safe. DataLoss if the stored bytes fail their
   // checksum.
   virtual absl::StatusOr<Example> ReadExample(int64_t example) const = 0;
+
+  // REQUIRES and errors as ReadExample, which this calls where nothing cheaper is known.
+  virtual absl::StatusOr<ExampleOutline> Outline(int64_t example) const {
+    absl::StatusOr<Example> read = ReadExample(example);
+    if (!read.ok()) return read.status();
+    ExampleOutline outline{{}, read->label, read->answer_begin, read->answer_end};
+    for (const auto& part : read->parts) outline.lengths.push_back(std::ssize(part));
+    return outline;
+  }
 };
 
 // Half open, in stream positions; of a backward lane, in positions of the reversed stream.

@@ -82,9 +82,10 @@ class SmallDataset {
   void UseWithExamples(uint8_t form, const std::string& table) const {
     data::DatasetIndex index = index_;
     index.examples = examples_.Entry(table);
-    index.examples->task = static_cast<ExampleTask>(form % 5);
+    index.examples->task = static_cast<ExampleTask>(form % 6);
     if (form & 8) index.examples->num_parts += form >> 4;
-    if (index.examples->task == ExampleTask::kMultipleChoice) index.examples->classes.clear();
+    const bool has_scores = (form & 16) != 0;
+    if (has_scores || !data::HasClasses(index.examples->task)) index.examples->classes.clear();
     scratch_.Store(data::kExamplesFile, table);
     scratch_.Store(data::kIndexFile, data::SerializeDatasetIndex(index));
     const auto dataset = data::Dataset::Open(scratch_.path());
@@ -93,7 +94,11 @@ class SmallDataset {
     for (int64_t i = 0; i < examples.num_examples(); ++i) {
       const auto example = examples.ReadExample(i);
       ANYORDER_CHECK_OK(example.status());
-      ANYORDER_CHECK(example->label >= -1 && example->label < examples.num_classes());
+      const bool is_span = examples.task() == ExampleTask::kSpans;
+      ANYORDER_CHECK(example->label >= -1 &&
+                     example->label < (is_span ? 2 : examples.num_classes()));
+      ANYORDER_CHECK(example->answer_end <=
+                     (is_span ? std::ssize(example->parts[1]) : int64_t{-1}));
       for (const std::vector<int32_t>& part : example->parts)
         ANYORDER_CHECK(!part.empty() && part.size() <= kTokens);
     }

@@ -58,7 +58,7 @@ absl::Status CheckTaskData(const RunConfig& config, const Objective& objective,
   }
   if (labels == TaskLabels::kMayLack) return absl::OkStatus();
   for (int64_t i = 0; i < examples->num_examples(); ++i) {
-    if (examples->LabelOf(i) >= 0) continue;
+    if (examples->HasLabel(i)) continue;
     return Refuse(absl::StrCat("has no label for example ", i),
                   "training needs one for each; leave such examples out");
   }

@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,8 @@ struct TestExamples {
   std::vector<std::vector<Part>> examples;
   std::vector<int32_t> labels;
   std::vector<std::string> classes;
+  std::vector<float> scores;                    // where there are no classes
+  std::vector<std::array<int32_t, 2>> answers;  // kSpans: begin and end
 
   // Examples of two parts that tile tokens [0, num_tokens), of lengths 1, 2, ..., 7, 1, ...
   static TestExamples Pairs(uint64_t num_tokens) {
@@ -34,6 +38,35 @@ struct TestExamples {
       result.examples.push_back({{at, first}, {at + first, 8 - first}});
       result.labels.push_back(static_cast<int32_t>(i % 2));
       at += 8;
+    }
+    return result;
+  }
+
+  // The same with a score each, the second of which is not known.
+  static TestExamples Scored(uint64_t num_tokens) {
+    TestExamples result = Pairs(num_tokens);
+    result.classes.clear();
+    for (int32_t& label : result.labels) {
+      label = -1;
+      const auto i = result.scores.size();
+      result.scores.push_back(i == 1 ? std::numeric_limits<float>::quiet_NaN()
+                                     : 0.25f * static_cast<float>(i));
+    }
+    return result;
+  }
+  // The same as questions with passages: answered, without an answer, not known, answered, ...
+  static TestExamples Questions(uint64_t num_tokens) {
+    TestExamples result = Pairs(num_tokens);
+    result.task = ExampleTask::kSpans;
+    result.classes.clear();
+    for (size_t i = 0; i < result.labels.size(); ++i) {
+      result.labels[i] = i % 3 == 0 ? 1 : i % 3 == 1 ? 0 : -1;
+      const auto length = static_cast<int32_t>(result.examples[i][1].length);
+      if (i % 3 == 0) {
+        result.answers.push_back({length / 2, length});
+      } else {
+        result.answers.push_back({-1, -1});
+      }
     }
     return result;
   }
@@ -54,6 +87,8 @@ struct TestExamples {
     }
     append(firsts, part);
     for (const int32_t label : labels) append(label_bytes, label);
+    for (const float score : scores) append(label_bytes, score);
+    for (const std::array<int32_t, 2>& answer : answers) append(label_bytes, answer);
     return begins + firsts + lengths + label_bytes;
   }
 

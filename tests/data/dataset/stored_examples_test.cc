@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
+#include <limits>
 
 #include "data/dataset/dataset.h"
 #include "tests/data/dataset/dataset_files.h"
@@ -81,6 +83,59 @@ TEST_F(StoredExamplesTest, WhatCannotBeIsRefusedWhoeverWroteIt) {
   ExpectRefused([](TestExamples& e) { e.task = ExampleTask::kGeneration; }, "class names");
   ExpectRefused([](TestExamples& e) { e.classes = {"no", "no"}; }, "class names");
   ExpectRefused([](TestExamples& e) { e.labels.pop_back(); }, "bytes");
+}
+
+TEST_F(StoredExamplesTest, ScoresAreLabels) {
+  examples_ = TestExamples::Scored(400);
+  examples_.AddTo(folder_);
+  const auto dataset = Dataset::Open(folder_).value();
+  const StoredExamples* examples = dataset->examples();
+  EXPECT_EQ(examples->num_classes(), 1);
+  for (int64_t i = 0; i < examples->num_examples(); ++i) {
+    const Example example = examples->ReadExample(i).value();
+    EXPECT_EQ(example.label, -1);
+    EXPECT_EQ(examples->HasLabel(i), i != 1);
+    EXPECT_EQ(std::isnan(example.score), i == 1);
+    if (i != 1) {
+      EXPECT_EQ(example.score, examples_.scores[i]);
+    }
+  }
+  ExpectRefused([](TestExamples& e) { e.labels[0] = 0; }, "example 0 has label 0 of 0");
+  ExpectRefused([](TestExamples& e) { e.scores[2] = std::numeric_limits<float>::infinity(); },
+                "example 2 has score inf");
+  ExpectRefused([](TestExamples& e) { e.scores.pop_back(); }, "bytes");
+  // Datasets of before have classes, and nothing behind the labels.
+  ExpectRefused([](TestExamples& e) { e.classes = {"no", "yes"}; }, "bytes");
+}
+
+TEST_F(StoredExamplesTest, AnswersAreTokensOfThePassage) {
+  examples_ = TestExamples::Questions(400);
+  examples_.AddTo(folder_);
+  const auto dataset = Dataset::Open(folder_).value();
+  const StoredExamples* examples = dataset->examples();
+  for (int64_t i = 0; i < examples->num_examples(); ++i) {
+    const Example example = examples->ReadExample(i).value();
+    const ExampleOutline outline = examples->Outline(i).value();
+    EXPECT_EQ(example.label, examples_.labels[i]);
+    EXPECT_EQ(example.answer_begin, examples_.answers[i][0]);
+    EXPECT_EQ(example.answer_end, examples_.answers[i][1]);
+    EXPECT_EQ(outline.label, example.label);
+    EXPECT_EQ(outline.answer_begin, example.answer_begin);
+    EXPECT_EQ(outline.answer_end, example.answer_end);
+    EXPECT_EQ(outline.lengths,
+              (std::vector<int64_t>{std::ssize(example.parts[0]), std::ssize(example.parts[1])}));
+  }
+  ExpectRefused([](TestExamples& e) { e.answers[3] = {2, 2}; }, "example 3 has the answer 2 to 2");
+  ExpectRefused(
+      [](TestExamples& e) {
+        e.answers[0] = {0, 8};
+      },
+      "example 0 has the answer 0 to 8 of 7 tokens and label 1");
+  ExpectRefused([](TestExamples& e) { e.answers[0] = {-1, 1}; }, "answer -1 to 1");
+  ExpectRefused([](TestExamples& e) { e.answers[1] = {0, 1}; }, "label 0");
+  ExpectRefused([](TestExamples& e) { e.answers[2] = {-1, 0}; }, "label -1");
+  ExpectRefused([](TestExamples& e) { e.labels[0] = 2; }, "example 0 has label 2 of 2");
+  ExpectRefused([](TestExamples& e) { e.answers.pop_back(); }, "bytes");
 }
 
 TEST_F(StoredExamplesTest, DamageIsFound) {
