@@ -88,6 +88,8 @@ struct SamplingConfig {
   double target_replace_prob = 0.5;
   int64_t global_classifiers = 1;
   int64_t global_stride = 0;
+  int64_t passage_stride = 128;
+  int64_t max_question = 64;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -179,6 +181,13 @@ struct SamplingConfig {
     visit("global_stride", self.global_stride,
           "longformer: every n-th token of the text has global attention; 0: none.",
           AtLeast(0, "tokens"));
+    visit(
+        "passage_stride", self.passage_stride,
+        "Questions about a passage: tokens from the begin of one window of a long passage to that "
+        "of the next.",
+        AtLeast(1, "tokens"));
+    visit("max_question", self.max_question,
+          "Questions about a passage: tokens of the question that are read.", AtLeast(1, "tokens"));
   }
 
   // Targets of a lane and step. kPairs: num_predict. kMaskedPairs, kModePairs:

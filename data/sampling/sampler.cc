@@ -1,6 +1,7 @@
 #include "data/sampling/sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -269,7 +270,7 @@ absl::StatusOr<int64_t> Sampler::MostLanes(const TextSource& text, const Samplin
 absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
                                                          const SamplingConfig& config,
                                                          SampleKind kind, uint64_t seed,
-                                                         int64_t num_lanes) {
+                                                         int64_t num_lanes, WindowUse windows) {
   ANYORDER_RETURN_IF_ERROR(config.Validate(kind));
   if (kind == SampleKind::kExamples && text.examples() == nullptr) {
     return absl::InvalidArgumentError(
@@ -281,6 +282,12 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
         "number of lanes ", num_lanes, " must be positive",
         config.bidirectional ? " and even, because sampling.bidirectional=true" : "");
   }
+  if (kind == SampleKind::kExamples && text.examples()->task() == ExampleTask::kSpans) {
+    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<PassageWindows> read,
+                              PassageWindows::Create(*text.examples(), config, windows));
+    const ExampleSource& examples = *read;
+    return std::make_unique<ExampleSampler>(examples, seed, num_lanes, std::move(read));
+  }
   if (kind == SampleKind::kExamples)
     return std::make_unique<ExampleSampler>(*text.examples(), seed, num_lanes);
   // More lanes than tokens cannot be placed.
@@ -291,8 +298,10 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
   return std::make_unique<LaneSampler>(text, config, kind, seed, streams);
 }
 
-ExampleSampler::ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes)
-    : examples_(examples),
+ExampleSampler::ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes,
+                               std::unique_ptr<const ExampleSource> owned)
+    : owned_(std::move(owned)),
+      examples_(examples),
       seed_(seed),
       num_lanes_(num_lanes),
       num_examples_(examples.num_examples()) {
@@ -334,9 +343,13 @@ absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples, int64_
   TextSample sample;
   sample.seed = seed;
   sample.vocabulary = examples.vocabulary();
-  sample.example = example;
+  sample.example = read.window_of >= 0 ? read.window_of : example;
   sample.parts = std::move(read.parts);
   sample.label = read.label;
+  sample.score = read.score;
+  sample.answer_begin = read.answer_begin;
+  sample.answer_end = read.answer_end;
+  sample.window_begin = read.window_begin;
   return sample;
 }
 
@@ -357,6 +370,13 @@ uint64_t SampleDigest(const TextSample& sample) {
     const int64_t example[] = {sample.example, sample.label};
     digest.Update({reinterpret_cast<const char*>(example), sizeof example});
     for (const std::vector<int32_t>& part : sample.parts) Update(digest, part);
+  }
+  if (!std::isnan(sample.score)) {
+    digest.Update({reinterpret_cast<const char*>(&sample.score), sizeof sample.score});
+  }
+  if (sample.answer_end >= 0 || sample.window_begin > 0) {
+    const int64_t window[] = {sample.answer_begin, sample.answer_end, sample.window_begin};
+    digest.Update({reinterpret_cast<const char*>(window), sizeof window});
   }
   // Only where there is something to say: digests of samples without modes and padding stay as they
   // were.

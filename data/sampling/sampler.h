@@ -14,6 +14,7 @@
 
 #include "core/objective/text_sample.h"
 #include "data/dataset/text_source.h"
+#include "data/sampling/passage_windows.h"
 
 namespace anyorder::data {
 
@@ -22,11 +23,13 @@ class Sampler {
   // `num_lanes` rows in the global batch; with sampling.bidirectional the second half of them reads
   // backwards what the first half reads forwards. Errors: InvalidArgument (config, num_lanes;
   // with kExamples, plain text); FailedPrecondition if the dataset is too short for that many lanes
-  // (the message says how many would fit); DataLoss. `text` (a Dataset) must outlive the sampler.
+  // (the message says how many would fit); those of PassageWindows; DataLoss. `text` (a Dataset)
+  // must outlive the sampler. With kExamples of kSpans the samples are the `windows` of passages.
   static absl::StatusOr<std::unique_ptr<Sampler>> Create(const TextSource& text,
                                                          const SamplingConfig& config,
                                                          SampleKind kind, uint64_t seed,
-                                                         int64_t num_lanes);
+                                                         int64_t num_lanes,
+                                                         WindowUse windows = WindowUse::kTraining);
   virtual ~Sampler() = default;
 
   // The most lanes, up to `num_lanes`, that text is long enough for; 0: not even the fewest.
@@ -43,6 +46,8 @@ class Sampler {
   virtual bool IsBackward(int64_t lane) const = 0;
   // Steps until every lane has read its stream once; then it starts over with fresh random choices.
   virtual int64_t steps_per_epoch() const = 0;
+  // Examples, or windows, that all lanes together read in an epoch; 0 of plain text.
+  virtual int64_t num_examples() const { return 0; }
 };
 
 // Labelled examples, epoch after epoch (SampleKind::kExamples), each in a random order of its own
@@ -52,17 +57,20 @@ class Sampler {
 // examples.
 class ExampleSampler : public Sampler {
  public:
-  // `examples` must outlive it. REQUIRES num_lanes >= 1 and 1 <= num_examples < 2^31.
-  ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes);
+  // `examples` must outlive it, or be `owned`. REQUIRES num_lanes >= 1, 1 <= num_examples < 2^31.
+  ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes,
+                 std::unique_ptr<const ExampleSource> owned = nullptr);
 
   absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const override;
   bool IsBackward(int64_t) const override { return false; }
   // Steps that read every example, rounded up.
   int64_t steps_per_epoch() const override;
+  int64_t num_examples() const override { return num_examples_; }
 
  private:
   int64_t ExampleAt(int64_t epoch, int64_t turn) const;
 
+  const std::unique_ptr<const ExampleSource> owned_;  // examples_, or null
   const ExampleSource& examples_;
   const uint64_t seed_;
   const int64_t num_lanes_;
@@ -73,7 +81,8 @@ class ExampleSampler : public Sampler {
   mutable std::map<int64_t, std::vector<int32_t>> orders_;
 };
 
-// What a sampler makes of one example; lane and step are 0.
+// What a sampler makes of one example, or of one of the windows that `examples` are; lane and step
+// are 0.
 absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples, int64_t example,
                                            uint64_t seed);
 

@@ -75,8 +75,9 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
   ANYORDER_RETURN_IF_ERROR(CheckTaskData(config_, *objective_, text, TaskLabels::kMayLack));
   ANYORDER_ASSIGN_OR_RETURN(
       sampler_, data::Sampler::Create(text, config_.sampling, objective_->sample_kind(),
-                                      static_cast<uint64_t>(options_.seed), options_.lanes));
-  if (text.examples() != nullptr) num_examples_ = text.examples()->num_examples();
+                                      static_cast<uint64_t>(options_.seed), options_.lanes,
+                                      data::WindowUse::kAll));
+  num_examples_ = sampler_->num_examples();
   const int64_t advance = objective_->Shape(micro_batch_size_).advance;
   warmup_batches_ = (config_.model.mem_len + advance - 1) / advance;
   const int64_t available = sampler_->steps_per_epoch();

@@ -88,8 +88,8 @@ class Evaluator {
   std::unique_ptr<Transformer> own_transformer_;
   Transformer* transformer_ = nullptr;
   MemoryRing memory_;  // of lanes_
-  int64_t num_examples_ =
-      0;  // of a dataset of labelled examples, each of which is scored once; else 0
+  // Of a dataset of labelled examples, or their windows, each of which is scored once; else 0.
+  int64_t num_examples_ = 0;
   int64_t warmup_batches_ = 0;
   int64_t scored_batches_ = 0;
 
