@@ -5,15 +5,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/base/unicode.h"
+
 namespace anyorder::data {
 namespace {
-
-constexpr char32_t kCapitalSigma = 0x3A3;
-constexpr char32_t kFinalSigma = 0x3C2;
-
-bool IsAsciiSpace(unsigned char c) {
-  return c == ' ' || (c >= 9 && c <= 13) || (c >= 28 && c <= 31);
-}
 
 // Length of the run of ASCII at the start of `text`.
 size_t AsciiPrefix(std::string_view text) {
@@ -35,13 +30,6 @@ size_t Decode(std::string_view text, utf8proc_int32_t& code_point) {
   return length > 0 ? static_cast<size_t>(length) : 0;
 }
 
-void AppendUtf8(char32_t code_point, std::string& out) {
-  utf8proc_uint8_t bytes[4];
-  const utf8proc_ssize_t length =
-      utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes);
-  out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
-}
-
 // Steps 1 and 2. Quotes pair up from the left: three apostrophes become one quote and one
 // apostrophe.
 void CollapseAndQuote(std::string_view line, std::string& out) {
@@ -49,12 +37,8 @@ void CollapseAndQuote(std::string_view line, std::string& out) {
   char half_quote = 0;  // an unpaired ` or ' that is the last byte of `out`
   for (size_t i = 0; i < line.size();) {
     const unsigned char byte = static_cast<unsigned char>(line[i]);
-    size_t next = i + 1;
-    bool is_space = IsAsciiSpace(byte);
-    if (byte >= 0x80) {
-      next = i;
-      is_space = IsUnicodeSpace(NextCodePoint(line, next));
-    }
+    size_t next = i;
+    const bool is_space = IsUnicodeSpace(byte < 0x80 ? line[next++] : NextCodePoint(line, next));
     if (is_space) {
       pending_space = !out.empty();
       i = next;
@@ -90,77 +74,7 @@ void AppendWithoutAccents(char32_t code_point, std::string& out) {
   }
 }
 
-// Unicode's property Cased, of the characters that NFKD leaves.
-bool IsCased(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT: return true;
-    default: return (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
-  }
-}
-
-// Unicode's property Case_Ignorable, of the characters that NFKD leaves: marks, modifiers, format
-// characters, and what may stand inside a word.
-bool IsCaseIgnorable(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK: return true;
-    default:
-      return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x55F || c == 0x5F4 ||
-             c == 0x2018 || c == 0x2019 || c == 0x2027;
-  }
-}
-
-// Whether the next character that is not case-ignorable is cased.
-bool GoesOnCased(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const char32_t code_point = NextCodePoint(text, i);
-    if (!IsCaseIgnorable(code_point)) return IsCased(code_point);
-  }
-  return false;
-}
-
-// Step 4. Like Python's lower(), a capital sigma that ends a word becomes the final form: one that
-// follows a cased character and precedes none, with case-ignorable ones on either side skipped.
-void LowerCase(std::string& text) {
-  std::string lowered;
-  lowered.reserve(text.size());
-  bool after_cased = false;
-  for (size_t i = 0; i < text.size();) {
-    char32_t code_point = NextCodePoint(text, i);
-    if (!IsCaseIgnorable(code_point)) {
-      const bool ends_word = code_point == kCapitalSigma && after_cased &&
-                             !GoesOnCased(std::string_view(text).substr(i));
-      after_cased = IsCased(code_point);
-      if (ends_word) {
-        AppendUtf8(kFinalSigma, lowered);
-        continue;
-      }
-    }
-    code_point = static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point)));
-    AppendUtf8(code_point, lowered);
-  }
-  text = std::move(lowered);
-}
-
 }  // namespace
-
-bool IsUnicodeSpace(char32_t c) {
-  if (c < 0x80) return IsAsciiSpace(static_cast<unsigned char>(c));
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
-char32_t NextCodePoint(std::string_view text, size_t& offset) {
-  utf8proc_int32_t code_point = 0;
-  const size_t length = Decode(text.substr(offset), code_point);
-  offset += length > 0 ? length : 1;
-  return length > 0 ? static_cast<char32_t>(code_point) : 0xFFFD;
-}
 
 void CleanLine(std::string_view line, LetterCase letter_case, std::string& out) {
   out.clear();
@@ -185,7 +99,7 @@ void CleanLine(std::string_view line, LetterCase letter_case, std::string& out) 
     }
   }
   out = std::move(plain);
-  if (letter_case == LetterCase::kUncased) LowerCase(out);
+  if (letter_case == LetterCase::kUncased) out = LowerCase(out);
 }
 
 size_t FirstInvalidByte(std::string_view text) {

@@ -26,10 +26,4 @@ size_t FirstInvalidByte(std::string_view text);
 // sequence. Returns how many were replaced.
 size_t AppendWithReplacements(std::string_view text, std::string& out);
 
-// Decodes the code point at `text[offset]`; advances `offset`. REQUIRES: well-formed there.
-char32_t NextCodePoint(std::string_view text, size_t& offset);
-
-// Python's str.isspace() set, which XLNet's split() uses.
-bool IsUnicodeSpace(char32_t code_point);
-
 }  // namespace anyorder::data

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "data/prep/cleaning.h"
+#include "core/base/unicode.h"
 
 namespace anyorder::data {
 namespace {

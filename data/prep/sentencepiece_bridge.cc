@@ -6,7 +6,7 @@
 
 #include <unordered_map>
 
-#include "data/prep/cleaning.h"
+#include "core/base/unicode.h"
 
 namespace anyorder::data {
 namespace {

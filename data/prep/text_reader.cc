@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "core/base/unicode.h"
 
 namespace anyorder::data {
 namespace {

@@ -41,6 +41,7 @@ ALLOWED = {
                            "core/objective", "kernels"],
     "core/network": ["core/base", "core/config", "core/network/heads", "core/network/layers", "core/network/tensors",
                      "core/objective", "kernels"],
+    "core/metrics": ["core/base"],
     "core/optim": ["core/base", "kernels"],
     "core/generate": ["core/base", "core/config", "core/objective", "kernels", *NETWORK],
     "dist": ["core/base", "core/liveness", "core/optim", "kernels"],
@@ -77,7 +78,7 @@ ALLOWED |= {
     "launcher/huggingface": [*BELOW, "launcher/process", "launcher/start"],
     "launcher/show": [*BELOW, "core/objective/SYSTEM", "data/sampling", "kernels",
                       "launcher/process", "launcher/start"],
-    "launcher/inference": [*BELOW, "core/generate", "core/train/evaluation", "kernels/backends",
+    "launcher/inference": [*BELOW, "core/generate", "core/metrics", "core/train/evaluation", "data/trec", "kernels/backends",
                            "kernels/cuda/gemm", "launcher/huggingface", "launcher/process",
                            "launcher/start"],
     "launcher/inspect": [*BELOW, "data/sampling", "launcher/huggingface", "launcher/process",
@@ -101,7 +102,7 @@ HOMES = {
     r"google/protobuf/.*": ["core/train/"],
     r"isa-l.*": ["core/base/crc32c."],
     r"xxhash\.h": ["core/base/digest."],
-    r"utf8proc\.h": ["data/prep/", "launcher/huggingface/", "launcher/process/"],
+    r"utf8proc\.h": ["core/base/unicode.", "data/prep/", "launcher/huggingface/", "launcher/process/"],
     r"(zlib|zstd)\.h": ["data/prep/"],
 }
 

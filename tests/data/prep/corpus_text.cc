@@ -20,6 +20,7 @@
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
+#include "core/base/unicode.h"
 #include "data/prep/cleaning.h"
 #include "tests/data/dataset/dataset_files.h"
 

@@ -1,0 +1,125 @@
+#include "core/base/unicode.h"
+
+#include <utf8proc.h>
+
+namespace anyorder {
+namespace {
+
+constexpr char32_t kCapitalSigma = 0x3A3;
+constexpr char32_t kFinalSigma = 0x3C2;
+constexpr char32_t kCapitalDottedI = 0x130;
+
+utf8proc_category_t CategoryOf(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
+
+bool IsIn(char32_t c, char32_t first, char32_t last) { return c >= first && c <= last; }
+
+// Unicode's property Cased; of the characters that are case-ignorable, too, it does not matter.
+bool IsCased(char32_t c) {
+  switch (CategoryOf(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT: return true;
+    default:
+      return c == 0xAA || c == 0xBA || IsIn(c, 0x2160, 0x217F) || IsIn(c, 0x24B6, 0x24E9) ||
+             IsIn(c, 0x1F130, 0x1F149) || IsIn(c, 0x1F150, 0x1F169) || IsIn(c, 0x1F170, 0x1F189);
+  }
+}
+
+// Unicode's property Case_Ignorable: marks, modifiers, format characters, and what may stand inside
+// a word.
+bool IsCaseIgnorable(char32_t c) {
+  switch (CategoryOf(c)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK: return true;
+    default: break;
+  }
+  switch (c) {
+    case '\'':
+    case '.':
+    case ':':
+    case 0xB7:
+    case 0x387:
+    case 0x55F:
+    case 0x5F4:
+    case 0x2018:
+    case 0x2019:
+    case 0x2024:
+    case 0x2027:
+    case 0xFE13:
+    case 0xFE52:
+    case 0xFE55:
+    case 0xFF07:
+    case 0xFF0E:
+    case 0xFF1A: return true;
+    default: return false;
+  }
+}
+
+// Whether the next character that is not case-ignorable is cased.
+bool GoesOnCased(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const char32_t code_point = NextCodePoint(text, i);
+    if (!IsCaseIgnorable(code_point)) return IsCased(code_point);
+  }
+  return false;
+}
+
+}  // namespace
+
+char32_t NextCodePoint(std::string_view text, size_t& offset) {
+  utf8proc_int32_t code_point = 0;
+  const utf8proc_ssize_t length =
+      utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + offset),
+                       static_cast<utf8proc_ssize_t>(text.size() - offset), &code_point);
+  offset += length > 0 ? static_cast<size_t>(length) : 1;
+  return length > 0 ? static_cast<char32_t>(code_point) : 0xFFFD;
+}
+
+void AppendUtf8(char32_t code_point, std::string& out) {
+  utf8proc_uint8_t bytes[4];
+  const utf8proc_ssize_t length =
+      utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes);
+  out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
+}
+
+bool IsWordCharacter(char32_t c) {
+  switch (CategoryOf(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO: return true;
+    default: return c == '_';
+  }
+}
+
+// A sigma is final if it follows a cased character and precedes none, with case-ignorable ones on
+// either side skipped.
+std::string LowerCase(std::string_view text) {
+  std::string lowered;
+  lowered.reserve(text.size());
+  bool after_cased = false;
+  for (size_t i = 0; i < text.size();) {
+    const char32_t code_point = NextCodePoint(text, i);
+    if (code_point == kCapitalSigma && after_cased && !GoesOnCased(text.substr(i))) {
+      AppendUtf8(kFinalSigma, lowered);
+    } else if (code_point == kCapitalDottedI) {
+      lowered.append("i\u0307");
+    } else {
+      AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point))),
+                 lowered);
+    }
+    if (!IsCaseIgnorable(code_point)) after_cased = IsCased(code_point);
+  }
+  return lowered;
+}
+
+}  // namespace anyorder
