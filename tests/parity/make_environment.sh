@@ -2,12 +2,12 @@
 # Makes the Python of this folder's comparisons, once: the distribution's torch, and a virtual
 # environment with pinned wheels beside it (about 20 MB to download). A plain `pip install torch`
 # would bring gigabytes of CUDA. `followers` makes that of the peers of launcher/follow_metrics.py
-# (about 60 MB), without torch.
+# (about 60 MB), without torch; `metrics` that of the peers of core/metrics (about 80 MB), too.
 #
-# Usage: make_environment.sh DIR [torch|followers]
+# Usage: make_environment.sh DIR [torch|followers|metrics]
 # With ANYORDER_PARITY_PYTHON, which is used instead, only says what that has.
 # Exit status: 0 ready; 77 cannot be made here, and the comparisons will skip; 64
-# ANYORDER_PARITY_PYTHON lacks something (of followers: 77).
+# ANYORDER_PARITY_PYTHON lacks something (of the others: 77).
 set -euo pipefail
 directory=${1:?usage: make_environment.sh DIR [torch|followers]}
 kind=${2:-torch}
@@ -23,7 +23,11 @@ print("ready: torch", torch.__version__ + ", transformers", transformers.__versi
     what="wandb and mlflow-skinny" pins=followers.txt base_has=ensurepip packages=python3-venv
     show='import wandb, mlflow
 print("ready: wandb", wandb.__version__ + ", mlflow", mlflow.__version__)' ;;
-  *) echo "make_environment.sh: '$kind' is neither torch nor followers" >&2; exit 64 ;;
+  metrics)
+    what="scikit-learn, scipy, pytrec_eval, ir_measures and transformers" pins=metrics.txt base_has=ensurepip packages=python3-venv
+    show='import ir_measures, pytrec_eval, scipy, sklearn, transformers
+print("ready: scikit-learn", sklearn.__version__ + ", scipy", scipy.__version__)' ;;
+  *) echo "make_environment.sh: '$kind' is none of torch, followers, metrics" >&2; exit 64 ;;
 esac
 skip() {
   echo "SKIPPED: $1; name an interpreter that has $what in ANYORDER_PARITY_PYTHON"

@@ -1,0 +1,112 @@
+// What core/metrics makes of cases, so that other implementations can be asked the same.
+//
+// Usage: metrics_dump < CASES > RESULTS. A line of CASES is a JSON object with `kind` and what that
+// needs; a line of RESULTS is a JSON list of numbers as hexadecimal floats ("nan"), or of strings.
+
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <iostream>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+
+#include "core/base/unicode.h"
+#include "core/metrics/classification.h"
+#include "core/metrics/correlation.h"
+#include "core/metrics/ranking.h"
+#include "core/metrics/squad.h"
+
+namespace anyorder::metrics {
+namespace {
+
+using Json = nlohmann::json;
+
+Json Numbers(const std::vector<double>& values) {
+  Json list = Json::array();
+  for (const double value : values) list.push_back(absl::StrFormat("%a", value));
+  return list;
+}
+
+Json Classification(const Json& input) {
+  const auto gold = input["gold"].get<std::vector<int32_t>>();
+  const auto predicted = input["predicted"].get<std::vector<int32_t>>();
+  return Numbers({Accuracy(gold, predicted), BinaryF1(gold, predicted, 1), MacroF1(gold, predicted),
+                  MatthewsCorrelation(gold, predicted)});
+}
+
+Json Correlation(const Json& input) {
+  const auto x = input["x"].get<std::vector<double>>();
+  const auto y = input["y"].get<std::vector<double>>();
+  return Numbers({PearsonCorrelation(x, y), SpearmanCorrelation(x, y)});
+}
+
+Json Ranking(const Json& input) {
+  const auto ids = input["ids"].get<std::vector<std::string>>();
+  const auto grades = input["grades"].get<std::vector<int32_t>>();
+  const auto judged = input["judged"].get<std::vector<int32_t>>();
+  std::vector<int32_t> ranked;
+  for (const size_t i : RankingOrder(input["scores"].get<std::vector<double>>(), ids))
+    ranked.push_back(grades[i]);
+  size_t num_relevant = 0;
+  for (const int32_t grade : judged) num_relevant += grade > 0;
+  return Numbers(
+      {Ndcg(ranked, judged, 20, NdcgGain::kExponential), ExpectedReciprocalRank(ranked, 20, 4),
+       Ndcg(ranked, judged, 20, NdcgGain::kLinear), AveragePrecision(ranked, num_relevant)});
+}
+
+Json Squad(const Json& input) {
+  std::vector<SquadQuestion> questions;
+  for (const Json& question : input["questions"])
+    questions.push_back({question["answers"], question["prediction"], question["null_score"]});
+  const auto version = input["version"] == "2.0" ? SquadVersion::k2_0 : SquadVersion::k1_1;
+  std::optional<double> threshold;
+  if (input.contains("threshold")) threshold = input["threshold"].get<double>();
+  const SquadReport report = ScoreSquad(questions, version, threshold);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const SquadMeans none{nan, nan, 0};
+  const SquadMeans with = report.has_answer.value_or(none);
+  const SquadMeans without = report.no_answer.value_or(none);
+  return Numbers({report.all.exact, report.all.f1, with.exact, with.f1, without.exact, without.f1,
+                  report.best_exact.best, report.best_exact.threshold, report.best_f1.best,
+                  report.best_f1.threshold});
+}
+
+Json Texts(const Json& input) {
+  Json out = Json::array();
+  for (const std::string text : input["texts"]) {
+    out.push_back(LowerCase(text));
+    out.push_back(NormalizeAnswer(text));
+  }
+  return out;
+}
+
+// Which code points are word characters, as "0" and "1".
+Json Words(const Json& input) {
+  std::string flags;
+  for (const uint32_t c : input["code_points"]) flags += IsWordCharacter(c) ? '1' : '0';
+  return flags;
+}
+
+Json Answer(const Json& input) {
+  const std::string kind = input["kind"];
+  if (kind == "classification") return Classification(input);
+  if (kind == "correlation") return Correlation(input);
+  if (kind == "ranking") return Ranking(input);
+  if (kind == "squad") return Squad(input);
+  return kind == "texts" ? Texts(input) : Words(input);
+}
+
+}  // namespace
+}  // namespace anyorder::metrics
+
+int main() {
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::puts(anyorder::metrics::Answer(nlohmann::json::parse(line)).dump().c_str());
+  }
+  return 0;
+}
