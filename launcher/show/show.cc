@@ -2,9 +2,11 @@
 
 #include <langinfo.h>
 
+#include <algorithm>
 #include <clocale>
 #include <cstdio>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -62,9 +64,10 @@ absl::Status CheckScene(const Scene& scene, const ShowOptions& options) {
                                ? " has one stream only; use --stream content"
                                : " has no target in this sample; try another --seed");
   }
-  if (options.row >= scene.batch.shape.content_rows) {
-    return InvalidArgument("--row ", options.row, ": must be in [0, ",
-                           scene.batch.shape.content_rows, ")");
+  const int64_t end = scene.first_slot + scene.batch.shape.content_rows;
+  if (options.row >= end || (options.row >= 0 && options.row < scene.first_slot)) {
+    return InvalidArgument("--row ", options.row, ": must be in [", scene.first_slot, ", ", end,
+                           ")");
   }
   return absl::OkStatus();
 }
@@ -142,20 +145,36 @@ absl::Status BlameOption(const ShowOptions& options, const absl::Status& fault) 
 
 }  // namespace
 
-absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal_columns) {
-  ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
+namespace {
+
+// Of at most one order.
+absl::StatusOr<Scene> CheckedScene(const ShowOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ShowConfig(options));
   ANYORDER_RETURN_IF_ERROR(CheckSize(config, options));
-  const absl::StatusOr<Scene> made = MakeScene(config, options);
-  if (!made.ok()) return BlameOption(options, made.status());
-  const Scene& scene = *made;
-  ANYORDER_RETURN_IF_ERROR(CheckScene(scene, options));
+  absl::StatusOr<Scene> scene = MakeScene(config, options);
+  if (!scene.ok()) return BlameOption(options, scene.status());
+  ANYORDER_RETURN_IF_ERROR(CheckScene(*scene, options));
+  return scene;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal_columns) {
+  ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
+  std::vector<Scene> scenes;
+  ShowOptions one = options;
+  for (size_t i = 0; i < std::max<size_t>(1, options.orders.size()); ++i) {
+    if (!options.orders.empty()) one.orders = {options.orders[i]};
+    ANYORDER_ASSIGN_OR_RETURN(Scene scene, CheckedScene(one));
+    scenes.push_back(std::move(scene));
+  }
   const PictureStyle style = {.content = options.stream != "query",
                               .queries = options.stream != "content",
                               .row = options.row,
+                              .every_row = options.row < 0 && !options.orders.empty(),
                               .ascii = options.ascii,
                               .columns = terminal_columns};
-  return options.output.empty() ? TerminalPicture(scene, style) : SvgPicture(scene, style);
+  return options.output.empty() ? TerminalPicture(scenes, style) : SvgPicture(scenes, style);
 }
 
 absl::Status Show(const ShowOptions& options) {
@@ -203,6 +222,7 @@ Subcommand DeclareShow(CLI::App& front) {
   CLI::App* command =
       AddCommand(front, "show", "Draw the attention masks of an objective, stream by stream.",
                  {"anyorder show --objective xlnet --length 16",
+                  "anyorder show --order 3,2,4,1 --memory 1 --output order.svg",
                   "anyorder show runs/a --output masks.svg", "anyorder show --list"});
   command
       ->add_option("--objective", options->objective,
@@ -210,19 +230,30 @@ Subcommand DeclareShow(CLI::App& front) {
                    "transformer-xl or llada")
       ->check(IsNotEmpty())
       ->type_name("NAME");
-  AddCount(command, "--length", options->length, "sequence length; sampling keys are scaled to it");
+  CLI::Option* order =
+      command
+          ->add_option("--order", options->orders,
+                       "draw this order of prediction, positions from 1, instead of a sample; may "
+                       "be given several times")
+          ->allow_extra_args(false)
+          ->type_name("3,2,4,1");
   AddCount(command, "--memory", options->memory, "memory length");
-  AddCount(command, "--seed", options->seed, "seed of order, targets and segments");
-  AddCount(command, "--lane", options->lane, "lane of the batch; lane 1 reads backwards");
-  AddCount(command, "--step", options->step,
-           "training step (default: the first with a full memory)");
+  for (CLI::Option* sampled :
+       {AddCount(command, "--length", options->length,
+                 "sequence length; sampling keys are scaled to it"),
+        AddCount(command, "--seed", options->seed, "seed of order, targets and segments"),
+        AddCount(command, "--lane", options->lane, "lane of the batch; lane 1 reads backwards"),
+        AddCount(command, "--step", options->step,
+                 "training step (default: the first with a full memory)"),
+        AddPath(command, "--config", options->config, "configuration to draw, a TOML file",
+                PathUse::kReadFile),
+        AddRunDir(command, options->run_dir, "run whose configuration is drawn")->required(false),
+        AddSettings(command, options->overrides)})
+    order->excludes(sampled);
   AddCount(command, "--layer", options->layer, "layer whose attention window is drawn");
   AddCount(command, "--head", options->head, "head whose attention window is drawn");
-  AddCount(command, "--row", options->row, "also draw arrows to this slot");
-  AddPath(command, "--config", options->config, "configuration to draw, a TOML file",
-          PathUse::kReadFile);
-  AddRunDir(command, options->run_dir, "run whose configuration is drawn")->required(false);
-  AddSettings(command, options->overrides);
+  AddCount(command, "--row", options->row,
+           "also draw arrows to this slot (default: none; with --order all)");
   command->add_option("--text", options->text, "words to label the slots with")
       ->check(IsNotEmpty())
       ->type_name("WORDS");

@@ -31,7 +31,9 @@ struct ShowOptions {
   int64_t step = -1;  // -1: the first at which the memory is full
   int64_t layer = 0;  // whose attention_windows are drawn, where there are some
   int64_t head = 0;
-  int64_t row = -1;                    // slot whose attention is drawn with arrows, too; -1: none
+  int64_t row = -1;                    // slot whose attention is drawn with arrows, too; -1: none,
+                                       // of `orders` every slot
+  std::vector<std::string> orders;     // "3,2,4,1": instead of a sample, a picture for each
   std::string config;                  // TOML file; empty: the published XLNet setting
   std::string run_dir;                 // or: the frozen configuration of this run
   std::vector<std::string> overrides;  // "section.key=value", after scaling
@@ -65,8 +67,16 @@ absl::StatusOr<std::string> RanksOfMaskFile(const std::string& path);
 // and mask_beta are proportions already.
 void ScaleToLength(int64_t length, RunConfig& config);
 
+// Positions of a text, counted from 1, in the order of prediction, as Yang et al. 2019 write them:
+// "3,2,4,1" is 3 -> 2 -> 4 -> 1. InvalidArgument unless each of 1 to n comes once.
+absl::StatusOr<std::vector<int32_t>> ParseOrder(const std::string& order);
+// One part of `length` slots, all of them targets, without memory.
+void ScaleToOrder(int64_t length, RunConfig& config);
+// What the sampler would hand over if it had drawn that order.
+TextSample SampleOfOrder(const std::vector<int32_t>& order, std::vector<int32_t> tokens);
+
 // Reads, scales (if a length is named, or no configuration is), overrides, and resolves aliases of
-// objectives.
+// objectives. Of `orders` the first counts here and in MakeScene.
 absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options);
 
 enum class SlotKind { kMemory, kContent, kQuery };
@@ -74,7 +84,7 @@ enum class SlotKind { kMemory, kContent, kQuery };
 struct ShownSlot {
   SlotKind kind = SlotKind::kContent;
   int64_t index = 0;  // row of the batch, or key
-  int32_t pos = 0;
+  int32_t pos = 0;    // of the batch, from Scene::first_slot on
   int32_t rank = 0;   // keys: key rank, or kKeyNever; rows: the largest key rank that the row sees
   std::string token;  // "" for memory
   std::optional<std::string> label;  // rows that are read out: what they are to predict
@@ -96,6 +106,8 @@ struct Scene {
   kernels::Band band;  // of the layer and head that are shown
   std::string window;  // "window 4:4 of layer 0, head 0"; "" where nothing is limited
   uint64_t seed = 0;
+  bool is_order = false;            // of ShowOptions::orders
+  int32_t first_slot = 0;           // what the text's first slot is called: 1 in such an order
   std::vector<ShownSlot> keys;      // memory, content slots, query slots if they are keys
   std::vector<ShownSlot> content;   // rows
   std::vector<ShownSlot> queries;   // rows, without those that hold no target in this sample
@@ -115,7 +127,7 @@ struct Scene {
   // Whether a thin line goes before keys[k]: where memory ends and where the second half begins.
   bool StartsBlock(size_t k) const;
   // Slot numbers in the order of their ranks, "0 2 3 > 1": equal ranks side by side, then `arrow`.
-  // "" for left to right.
+  // "" for left to right, unless it was given.
   std::string Order(const std::string& arrow) const;
   // "permutation_lm", then its sizes, then where the sample comes from.
   std::string Title() const;
@@ -129,20 +141,24 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
 struct PictureStyle {
   bool content = true;  // which streams
   bool queries = true;
-  int64_t row = -1;    // slot whose attention is drawn with arrows, or told in words, too; -1: none
-  bool ascii = false;  // the terminal's alone
+  int64_t row = -1;  // slot whose attention is drawn with arrows, or told in words, too; -1: none
+  bool every_row = false;  // of all slots, in one drawing for each stream
+  bool ascii = false;      // the terminal's alone
   int64_t columns = 80;
+
+  bool DrawsArrowsTo(const ShownSlot& slot) const { return every_row || slot.pos == row; }
 };
 
 // As text: one matrix per stream, two characters a cell (one where the terminal is too narrow for
-// that).
-std::string TerminalPicture(const Scene& scene, const PictureStyle& style);
+// that). Scenes come one below the other.
+std::string TerminalPicture(const std::vector<Scene>& scenes, const PictureStyle& style);
 
 // In every document of SvgPicture; what lets `anyorder show` replace it.
 inline constexpr char kSvgMark[] = "drawn by `anyorder show`";
 
 // As one SVG document: self-contained, for light and dark pages, with a tooltip on every cell. Up
 // to 64 slots each visible pair is a <rect> of its own; beyond that, neighbours in a row share one.
-std::string SvgPicture(const Scene& scene, const PictureStyle& style);
+// Scenes come two in a row.
+std::string SvgPicture(const std::vector<Scene>& scenes, const PictureStyle& style);
 
 }  // namespace anyorder::launcher

@@ -15,6 +15,7 @@
 #include "core/objective/objective.h"
 #include "core/objective/objective_names.h"
 #include "core/objective/unilm/unilm.h"
+#include "core/objective/xlnet/xlnet.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "data/sampling/sampler.h"
@@ -30,6 +31,9 @@ constexpr int64_t kDefaultLength = 16;
 // Systems with memory and two reading directions, as the published default; all others read windows
 // of text, one way.
 constexpr std::array<const char*, 3> kRemembering = {"permutation_lm", "causal_lm", "dae"};
+
+// The objective whose lanes have one order over all positions.
+constexpr char kOrderedObjective[] = "permutation_lm";
 
 absl::StatusOr<RunConfig> ReadConfig(const ShowOptions& options) {
   std::string path = options.config;
@@ -101,7 +105,7 @@ void AddKeys(const ShownText& text, Scene& scene) {
   for (int64_t k = 0; k < shape.num_keys(); ++k) {
     ShownSlot key;
     key.index = k;
-    key.pos = batch.key_pos[k];
+    key.pos = batch.key_pos[k] + scene.first_slot;
     key.rank = batch.key_key[k];
     const int64_t slot = k - shape.memory_rows;
     if (slot >= text_end && batch.key_doc[k] == kernels::kDocPad) continue;
@@ -135,7 +139,7 @@ void AddRows(const ShownText& text, Scene& scene) {
     ShownSlot row;
     row.kind = r < shape.content_rows ? SlotKind::kContent : SlotKind::kQuery;
     row.index = r;
-    row.pos = batch.row_pos[r];
+    row.pos = batch.row_pos[r] + scene.first_slot;
     row.rank = batch.row_lim[r];
     row.label = labels[r];
     if (labels[r]) ++scene.num_targets;
@@ -156,7 +160,7 @@ absl::StatusOr<ShownText> MakeText(const ShowOptions& options, const SamplingCon
   // Enough for the pairs of one step to come from all over it, and for the token after the last
   // one.
   const int64_t length = 8 * sampling.seq_len + 2 * memory + 64;
-  if (options.tokens)
+  if (options.tokens || (!options.orders.empty() && options.text.empty()))
     return ShownText::Numbered(length, std::max<int64_t>(2, sampling.seq_len / 6));
   return ShownText::FromWords(options.text.empty() ? kOwnText : options.text, length);
 }
@@ -208,6 +212,16 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
       config.sampling.bidirectional = false;
     }
   }
+  if (!options.orders.empty()) {
+    if (config.objective.name != kOrderedObjective) {
+      return InvalidArgument("--order: ", config.objective.name,
+                             " predicts in no order that could be given; use ", kOrderedObjective);
+    }
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<int32_t> order, ParseOrder(options.orders.front()));
+    ScaleToOrder(std::ssize(order), config);
+    if (options.memory >= 0) config.model.mem_len = options.memory;
+    return config;
+  }
   const bool own_length = !options.config.empty() || !options.run_dir.empty();
   const int64_t length = options.length >= 0 || own_length ? options.length : kDefaultLength;
   if (length >= 0) ScaleToLength(length, config);
@@ -227,7 +241,34 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
   return config;
 }
 
+namespace {
+
+// Made without the registry, which asks that text be in two parts, as the trainer's is.
+absl::StatusOr<Scene> MakeOrderScene(const RunConfig& config, const ShowOptions& options) {
+  const ObjectiveTraits traits = {kOrderedObjective, SampleKind::kPairs, true};
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakePermutationLm({traits, config.model, config.sampling}));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int32_t> order, ParseOrder(options.orders.front()));
+  ANYORDER_ASSIGN_OR_RETURN(const ShownText text, MakeText(options, config.sampling, 0));
+  std::vector<int32_t> tokens(order.size());
+  ANYORDER_RETURN_IF_ERROR(text.ReadTokens(0, std::ssize(order), tokens.data()));
+  const BatchShape shape = objective->Shape(1);
+  Scene scene(shape);
+  scene.sample = SampleOfOrder(order, std::move(tokens));
+  scene.sample.step = shape.memory_rows;  // late enough for a full memory
+  objective->BuildLane(scene.sample, 0, scene.batch);
+  scene.objective = kOrderedObjective;
+  scene.is_order = true;
+  scene.first_slot = 1;
+  AddKeys(text, scene);
+  AddRows(text, scene);
+  return scene;
+}
+
+}  // namespace
+
 absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& options) {
+  if (!options.orders.empty()) return MakeOrderScene(config, options);
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));
   const BatchShape shape = objective->Shape(1);
@@ -301,13 +342,14 @@ std::string Scene::Order(const std::string& arrow) const {
   for (const ShownSlot& key : keys) {
     const int64_t slot = key.index - batch.shape.memory_rows;
     if (key.kind == SlotKind::kContent && slot < static_cast<int64_t>(sample.tokens.size()))
-      slots.emplace_back(key.rank, slot);
+      slots.emplace_back(key.rank, slot + first_slot);
   }
   std::vector<std::pair<int32_t, int64_t>> sorted = slots;
   std::stable_sort(sorted.begin(), sorted.end());
   std::set<int32_t> ranks;
   for (const auto& [rank, slot] : sorted) ranks.insert(rank);
-  if (ranks.size() == 1 || (sorted == slots && ranks.size() == slots.size())) return "";
+  const bool left_to_right = sorted == slots && ranks.size() == slots.size();
+  if (!is_order && (ranks.size() == 1 || left_to_right)) return "";
   std::string order;
   for (size_t i = 0; i < sorted.size(); ++i) {
     if (i > 0) absl::StrAppend(&order, sorted[i].first == sorted[i - 1].first ? " " : arrow);
@@ -317,14 +359,17 @@ std::string Scene::Order(const std::string& arrow) const {
 }
 
 std::string Scene::Title() const {
-  return absl::StrCat(objective, ": ", batch.shape.content_rows, " slots",
-                      batch.shape.memory_rows > 0
-                          ? absl::StrCat(" after ", batch.shape.memory_rows, " of memory")
-                          : "",
-                      ", ", num_targets, num_targets == 1 ? " target" : " targets");
+  const std::string sizes = absl::StrCat(
+      batch.shape.content_rows, " slots",
+      batch.shape.memory_rows > 0 ? absl::StrCat(" after ", batch.shape.memory_rows, " of memory")
+                                  : "");
+  if (is_order) return sizes;
+  return absl::StrCat(objective, ": ", sizes, ", ", num_targets,
+                      num_targets == 1 ? " target" : " targets");
 }
 
 std::string Scene::Subtitle() const {
+  if (is_order) return absl::StrCat(objective, ", all targets, in the order given");
   return absl::StrCat("seed ", seed, ", lane ", sample.lane, " (reads ",
                       sample.backward ? "backward" : "forward", "), step ", sample.step,
                       window.empty() ? "" : "; ", window);

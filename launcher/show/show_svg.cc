@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -76,8 +78,10 @@ class Drawing {
         cell_(CellSize(scene.content.size())),
         labels_(cell_ >= 9) {
     width_ = 2 * kMargin + kLabels + kReadout + cell_ * static_cast<double>(scene.keys.size());
-    width_ = std::max(width_, 720.0);
   }
+
+  double width() const { return width_; }
+  double height() const { return y_; }
 
   std::string Draw() {
     y_ = kMargin + 16;
@@ -88,14 +92,18 @@ class Drawing {
     y_ += 14;
     if (style_.content) Matrix("Content stream", scene_.content, "c");
     if (style_.queries && !scene_.queries.empty()) Matrix("Query stream", scene_.queries, "q");
-    if (style_.row >= 0) ArrowPanels();
-    Legend();
+    ArrowPanels();
+    return std::move(body_);
+  }
+
+  // What the colours mean, below a drawing that ends at `y`.
+  std::string Legend(double y) {
+    y_ = y;
+    body_.clear();
+    LegendKeys();
+    LegendWords();
     y_ += kMargin - 10;
-    return absl::StrCat(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", Number(width_), " ", Number(y_),
-        "\" width=\"", Number(width_), "\" height=\"", Number(y_), "\" role=\"img\">\n<!-- ",
-        kSvgMark, " -->\n<title>", Escaped(scene_.Title()), "</title>\n", kStyle,
-        "<rect class=\"bg\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n", body_, "</svg>\n");
+    return std::move(body_);
   }
 
  private:
@@ -300,44 +308,71 @@ class Drawing {
     }
   }
 
-  // The paper's other figure: one row above the slots, with an arrow from each slot that it sees.
+  // The paper's other figure: rows above the slots, with an arrow from each slot that they see.
   void ArrowPanels() {
     for (const auto* rows : {&scene_.content, &scene_.queries}) {
       const bool is_query = rows == &scene_.queries;
       if (is_query ? !style_.queries : !style_.content) continue;
+      const char* css = is_query ? "q" : "c";
+      if (style_.every_row && !rows->empty()) ArrowPanel(*rows, css);
       for (const ShownSlot& row : *rows)
-        if (row.pos == style_.row) ArrowPanel(row, is_query ? "q" : "c");
+        if (row.pos == style_.row) ArrowPanel({row}, css);
     }
   }
 
-  void ArrowPanel(const ShownSlot& row, const std::string& css) {
+  void ArrowPanel(const std::vector<ShownSlot>& rows, const std::string& css) {
     y_ += 34;
-    const bool is_query = row.kind == SlotKind::kQuery;
+    const bool is_query = rows.front().kind == SlotKind::kQuery;
     Text(kMargin, y_, 15, "h",
          is_query ? "Through the query stream" : "Through the content stream");
     Text(kMargin, y_ + 18, 12, "dim",
          is_query ? "knows where it stands, not which token is there" : "carries its own token");
-    const double node = y_ + 44;
+    // Tokens stand beside a node, or above it where there are others beside it.
+    const double node = y_ + (rows.size() > 1 ? 88 : 44);
     const double slots = node + kArrowPanel;
     const double radius = std::min(11.0, cell_ * 0.42);
-    const auto at = static_cast<size_t>(scene_.batch.shape.memory_rows + row.pos);
-    ANYORDER_CHECK(at < scene_.keys.size()) << at;
-    const double x = KeyCentre(at);
+    for (const ShownSlot& row : rows) {
+      ArrowsTo(row, node, slots - radius, css);
+      const double x = NodeX(row);
+      Circle(x, node, rows.size() > 1 ? radius : 13, css + "s", Tooltip(row));
+      Text(x, node + 4, 12, "on", is_query ? "g" : "h", Anchor::kMiddle);
+      const std::string token = absl::StrCat(is_query ? "→ " : "", Shortened(row.token, 14));
+      if (rows.size() == 1)
+        Text(x + 20, node + 4, 13, is_query ? "target" : "ink", token);
+      else
+        Upright(x, node - radius - 6, is_query ? "target" : "ink", token);
+    }
+    for (size_t k = 0; k < scene_.keys.size(); ++k) ArrowSlot(rows, k, slots, radius, css);
+    y_ = slots + 70;
+  }
+
+  // Where the column of a row's own slot is.
+  double NodeX(const ShownSlot& row) const {
+    const auto own = std::find_if(
+        scene_.keys.begin(), scene_.keys.end(),
+        [&](const ShownSlot& key) { return key.kind == SlotKind::kContent && key.pos == row.pos; });
+    ANYORDER_CHECK(own != scene_.keys.end()) << row.pos;
+    return KeyCentre(static_cast<size_t>(own - scene_.keys.begin()));
+  }
+
+  // From `bottom` up to the row's node.
+  void ArrowsTo(const ShownSlot& row, double node, double bottom, const std::string& css) {
+    const double x = NodeX(row);
     for (size_t k = 0; k < scene_.keys.size(); ++k) {
       if (!scene_.Sees(row, scene_.keys[k])) continue;
       const double from = KeyCentre(k);
       absl::StrAppend(&body_, "<path class=\"",
                       scene_.keys[k].kind == SlotKind::kMemory ? "me" : css + "e",
-                      "\" stroke-width=\"1.5\" d=\"M", Number(from), " ", Number(slots - radius),
-                      "C", Number(from), " ", Number(slots - 62), " ", Number(x), " ",
+                      "\" stroke-width=\"1.5\" d=\"M", Number(from), " ", Number(bottom), "C",
+                      Number(from), " ", Number(node + kArrowPanel - 62), " ", Number(x), " ",
                       Number(node + 70), " ", Number(x), " ", Number(node + 13), "\"/>\n");
     }
-    Circle(x, node, 13, css + "s", Tooltip(row));
-    Text(x, node + 4, 12, "on", is_query ? "g" : "h", Anchor::kMiddle);
-    Text(x + 20, node + 4, 13, is_query ? "target" : "ink",
-         absl::StrCat(is_query ? "→ " : "", Shortened(row.token, 14)));
-    for (size_t k = 0; k < scene_.keys.size(); ++k) ArrowSlot(row, k, slots, radius, css);
-    y_ = slots + 70;
+  }
+
+  void Upright(double x, double y, const char* css, absl::string_view content) {
+    absl::StrAppend(&body_, "<text transform=\"translate(", Number(x + 4), " ", Number(y),
+                    ") rotate(-90)\" font-size=\"12\" class=\"", css, "\">", Escaped(content),
+                    "</text>\n");
   }
 
   static std::string Tooltip(const ShownSlot& row) {
@@ -349,10 +384,17 @@ class Drawing {
                     "\" r=\"", Number(radius), "\"><title>", Escaped(title), "</title></circle>\n");
   }
 
-  void ArrowSlot(const ShownSlot& row, size_t k, double y, double radius, const std::string& css) {
+  void ArrowSlot(const std::vector<ShownSlot>& rows, size_t k, double y, double radius,
+                 const std::string& css) {
     const ShownSlot& key = scene_.keys[k];
-    const bool sees = scene_.Sees(row, key);
-    Circle(KeyCentre(k), y, radius, sees ? CellClass(row, key, css) : "off",
+    // The first row that sees the slot stands for all.
+    const auto seeing = std::find_if(rows.begin(), rows.end(),
+                                     [&](const ShownSlot& row) { return scene_.Sees(row, key); });
+    const bool sees = seeing != rows.end();
+    const ShownSlot& row = sees ? *seeing : rows.front();
+    const bool is_one_of_several = rows.size() > 1 && key.kind != SlotKind::kMemory;
+    const std::string seen = is_one_of_several ? css : CellClass(row, key, css);
+    Circle(KeyCentre(k), y, radius, sees ? seen : "off",
            sees ? Tooltip(row, k, k + 1)
                 : absl::StrCat(Named(row), " does not see key ", key.pos, ", rank ", key.rank));
     if (!labels_ || key.kind == SlotKind::kMemory) return;
@@ -373,7 +415,7 @@ class Drawing {
     x += 19 + 7.2 * static_cast<double>(words.size()) + 20;
   }
 
-  void Legend() {
+  void LegendKeys() {
     y_ += 34;
     double x = kMargin;
     const bool queries = style_.queries && !scene_.queries.empty();
@@ -384,6 +426,10 @@ class Drawing {
     if (queries) LegendKey(x, "q", "query row sees");
     if (scene_.batch.shape.memory_rows > 0) LegendKey(x, "m", "sees memory");
     LegendKey(x, "empty", "does not see");
+  }
+
+  void LegendWords() {
+    const bool queries = style_.queries && !scene_.queries.empty();
     std::vector<std::string> words = {
         "Rows attend to columns: a row sees every slot whose rank is at most its limit, the number "
         "(≤) beside it.",
@@ -418,8 +464,37 @@ class Drawing {
 
 }  // namespace
 
-std::string SvgPicture(const Scene& scene, const PictureStyle& style) {
-  return Drawing(scene, style).Draw();
+std::string SvgPicture(const std::vector<Scene>& scenes, const PictureStyle& style) {
+  constexpr double kLeastWidth = 720;  // of the legend
+  std::string body;
+  double width = kLeastWidth;
+  double left = 0;
+  double top = 0;
+  double bottom = 0;
+  for (size_t i = 0; i < scenes.size(); ++i) {
+    Drawing drawing(scenes[i], style);
+    const std::string drawn = drawing.Draw();
+    const bool is_first = left == 0 && top == 0;
+    absl::StrAppend(&body,
+                    is_first ? ""
+                             : absl::StrCat("<g transform=\"translate(", Number(left), " ",
+                                            Number(top), ")\">\n"),
+                    drawn, is_first ? "" : "</g>\n");
+    width = std::max(width, left + drawing.width());
+    bottom = std::max(bottom, top + drawing.height());
+    const bool ends_line = i % 2 == 1;
+    left = ends_line ? 0 : drawing.width();
+    if (ends_line) top = bottom;
+  }
+  Drawing last(scenes.back(), style);
+  absl::StrAppend(&body, last.Legend(bottom));
+  const std::string title =
+      scenes.size() == 1 ? scenes.front().Title() : absl::StrCat(scenes.size(), " orders");
+  return absl::StrCat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", Number(width), " ",
+      Number(last.height()), "\" width=\"", Number(width), "\" height=\"", Number(last.height()),
+      "\" role=\"img\">\n<!-- ", kSvgMark, " -->\n<title>", Escaped(title), "</title>\n", kStyle,
+      "<rect class=\"bg\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n", body, "</svg>\n");
 }
 
 }  // namespace anyorder::launcher

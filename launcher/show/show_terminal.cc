@@ -48,8 +48,28 @@ class TerminalDrawing {
     if (!order.empty()) Wrapped(absl::StrCat("order of slots: ", order));
     if (style_.content) Matrix("content stream", scene_.content);
     if (style_.queries && !scene_.queries.empty()) Matrix("query stream", scene_.queries);
-    Legend();
-    if (style_.row >= 0) Told();
+    Told();
+    return text_;
+  }
+
+  // What the glyphs mean.
+  std::string Legend() {
+    text_.clear();
+    Line("");
+    Wrapped(absl::StrCat(Repeat(glyphs_.sees), " sees, ", Repeat(glyphs_.self), " sees itself, ",
+                         Repeat(glyphs_.memory), " sees memory, ", glyphs_.hidden,
+                         " does not see, ", glyphs_.arrow, " is trained to predict."));
+    Wrapped(absl::StrCat("Rows attend to columns: a row sees every slot whose rank is ",
+                         glyphs_.at_most, " its limit, the number before it."));
+    if (!scene_.queries.empty()) {
+      Wrapped(
+          "A content row carries the token of its slot; a query row knows where it stands but not "
+          "which token is there.");
+    }
+    if (scene_.num_unused_queries > 0) {
+      Wrapped(absl::StrCat(scene_.num_unused_queries,
+                           " more query row(s) hold no target: what was chosen there is no word."));
+    }
     return text_;
   }
 
@@ -134,31 +154,13 @@ class TerminalDrawing {
     }
   }
 
-  void Legend() {
-    Line("");
-    Wrapped(absl::StrCat(Repeat(glyphs_.sees), " sees, ", Repeat(glyphs_.self), " sees itself, ",
-                         Repeat(glyphs_.memory), " sees memory, ", glyphs_.hidden,
-                         " does not see, ", glyphs_.arrow, " is trained to predict."));
-    Wrapped(absl::StrCat("Rows attend to columns: a row sees every slot whose rank is ",
-                         glyphs_.at_most, " its limit, the number before it."));
-    if (!scene_.queries.empty()) {
-      Wrapped(
-          "A content row carries the token of its slot; a query row knows where it stands but not "
-          "which token is there.");
-    }
-    if (scene_.num_unused_queries > 0) {
-      Wrapped(absl::StrCat(scene_.num_unused_queries,
-                           " more query row(s) hold no target: what was chosen there is no word."));
-    }
-  }
-
   void Told() {
-    Line("");
+    if (style_.row >= 0 || style_.every_row) Line("");
     for (const auto* rows : {&scene_.content, &scene_.queries}) {
       const bool is_query = rows == &scene_.queries;
       if (is_query ? !style_.queries : !style_.content) continue;
       for (const ShownSlot& row : *rows) {
-        if (row.pos != style_.row) continue;
+        if (!style_.DrawsArrowsTo(row)) continue;
         std::string line = absl::StrCat(
             "slot ", row.pos, " '", row.token,
             is_query ? "' through the query stream sees" : "' through the content stream sees");
@@ -173,7 +175,8 @@ class TerminalDrawing {
                             key.token.empty() ? "?" : absl::StrCat(":", key.token));
           }
         }
-        if (memory > 0) absl::StrAppend(&line, " and ", memory, " of memory");
+        const char* joint = line.size() == before ? " " : " and ";
+        if (memory > 0) absl::StrAppend(&line, joint, memory, " of memory");
         Wrapped(line.size() == before ? line + " nothing" : line);
       }
     }
@@ -188,8 +191,11 @@ class TerminalDrawing {
 
 }  // namespace
 
-std::string TerminalPicture(const Scene& scene, const PictureStyle& style) {
-  return TerminalDrawing(scene, style).Draw();
+std::string TerminalPicture(const std::vector<Scene>& scenes, const PictureStyle& style) {
+  std::string text;
+  for (const Scene& scene : scenes)
+    absl::StrAppend(&text, text.empty() ? "" : "\n", TerminalDrawing(scene, style).Draw());
+  return text + TerminalDrawing(scenes.back(), style).Legend();
 }
 
 }  // namespace anyorder::launcher

@@ -23,6 +23,10 @@ PICTURES = {  # committed file -> options that draw it
     picture("causal_lm.svg"): ["--objective", "transformer-xl", "--length", "12"],
     picture("dae.svg"): ["--objective", "dae", "--length", "16", "--seed", "2"],
     picture("unilmv2.svg"): ["--objective", "unilmv2", "--length", "14", "--seed", "3"],
+    picture("order.svg"): ["--order", "3,2,4,1", "--memory", "1"],
+    picture("four_orders.svg"): ["--memory", "1", "--row", "3", "--stream", "query"] + [
+        word for order in ("3,2,4,1", "2,4,3,1", "1,4,2,3", "4,3,1,2") for word in ("--order", order)],
+    picture("position_blind.svg"): ["--order", "3,2,4,1", "--order", "3,2,1,4"],
 }
 PICTURES |= {
     picture(f"unilm-{mode}.svg"): ["--config", str(SOURCE / "configs/unilm-tiny.toml"), "--length", "16", "--lane", lane]
@@ -106,6 +110,10 @@ def check_mistakes(folder):
         (["--tokens", "--text", "a b"], "give one"),
         (["--set", "sampling.num_predict=99"], "num_predict=99"),
         (["--output", str(other)], "not drawn by"),
+        (["--order", "3,2,2,1"], "--order 3,2,2,1: 2 comes twice"),
+        (["--order", "2,1", "--length", "2"], "--order excludes --length"),
+        (["--order", "2,1", "--set", "model.mem_len=2"], "--order excludes --set"),
+        (["--order", "2,1", "--objective", "dae"], "use permutation_lm"),
     ]:
         done = show(*options)
         assert done.returncode == 64 and word in done.stderr and done.stderr.count("\n") == 1, (options, done)

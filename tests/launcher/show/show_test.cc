@@ -7,11 +7,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 #include "tests/testing/temporary_directory.h"
@@ -20,6 +24,7 @@ namespace anyorder::launcher {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int64_t kWide = 400;  // columns, so that each cell has two
 
@@ -106,6 +111,74 @@ TEST(ShowTest, XlnetPicturesAreTheReleasedRulePairByPair) {
       }
     }
   }
+}
+
+// Yang et al. 2019, section 2.3: the content stream sees x_{z <= t}, the query stream x_{z < t},
+// both see the memory.
+TEST(ShowTest, AGivenOrderIsDrawnAsThePaperDefinesIt) {
+  std::vector<int64_t> order = {1, 2, 3, 4};
+  do {
+    ShowOptions options;
+    options.orders = {absl::StrJoin(order, ",")};
+    options.memory = 2;
+    options.ascii = true;
+    const absl::StatusOr<std::string> picture = Picture(options, kWide);
+    ASSERT_TRUE(picture.ok()) << picture.status();
+    std::vector<std::string> content, queries;
+    for (int64_t i = 1; i <= 4; ++i) {
+      std::string row = "mm";
+      std::string query = "mm";
+      const auto place = [&](int64_t slot) { return absl::c_find(order, slot) - order.begin(); };
+      for (int64_t j = 1; j <= 4; ++j) {
+        row += i == j ? 'o' : place(j) < place(i) ? '#' : '.';
+        query += place(j) < place(i) ? '#' : '.';
+      }
+      content.push_back(row);
+      queries.push_back(query);
+    }
+    EXPECT_EQ(MatrixOf(*picture, "content stream"), content) << *picture;
+    EXPECT_EQ(MatrixOf(*picture, "query stream"), queries) << *picture;
+    EXPECT_THAT(*picture, HasSubstr("order of slots: " + absl::StrJoin(order, " -> ")));
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST(ShowTest, OrdersAreToldSlotBySlotInTheirOwnNumbers) {
+  ShowOptions options;
+  options.orders = {"3,2,4,1", "2,1"};
+  options.ascii = true;
+  const std::string both = *Picture(options, kWide);
+  for (const char* told : {"slot 1 'x1' through the query stream sees 2:x2 3:x3 4:x4\n",
+                           "slot 3 'x3' through the query stream sees nothing\n",
+                           "slot 4 'x4' through the content stream sees 2:x2 3:x3 4:x4\n",
+                           "slot 1 'x1' through the query stream sees 2:x2\n"})
+    EXPECT_THAT(both, HasSubstr(told));
+  options.orders.pop_back();
+  options.row = 2;
+  const std::string one = *Picture(options, kWide);
+  EXPECT_THAT(one, HasSubstr("slot 2 'x2' through the query stream sees 3:x3\n"));
+  EXPECT_THAT(one, Not(HasSubstr("slot 1 'x1'")));
+  options.row = 0;
+  EXPECT_THAT(std::string(Picture(options, kWide).status().message()), HasSubstr("[1, 5)"));
+}
+
+TEST(ShowTest, ListsThatAreNoPermutationAreRefused) {
+  for (const auto& [order, reason] : {std::pair{"3,2,2,1", "2 comes twice"},
+                                      {"3,2,5,1", "5 is not in 1 to 4"},
+                                      {"0,1", "0 is not in 1 to 2"},
+                                      {"2,,1", "'' is not a position"},
+                                      {"2,x", "'x' is not a position"},
+                                      {"", "'' is not a position"}}) {
+    ShowOptions options;
+    options.orders = {"2,1", order};
+    const absl::Status status = Picture(options, kWide).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << order;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
+  }
+  ShowOptions options;
+  options.orders = {"2,1"};
+  options.objective = "gpt";
+  EXPECT_THAT(std::string(Picture(options, kWide).status().message()),
+              HasSubstr("use permutation_lm"));
 }
 
 TEST(ShowTest, CausalPicturesSeeTheMemoryAndWhatIsNotLater) {
