@@ -303,25 +303,20 @@ PYTHON
 # Shape only: lengths, widths and batch an eighth or less of the file's; objective, data options and
 # optimizer are the file's own.
 ablations() {
-  local file row memory targets states=""
-  for file in "$configs"/ablation/*.toml "$configs/dae-tiny.toml"; do
-    row=$(basename "$file" .toml)
-    memory=$(setting model mem_len "$file")
-    targets=$(setting sampling num_predict "$file")
-    succeeds "$anyorder" launch --config "$file" --run-dir "$name/$row" --ranks 2 \
-      --set data.shards="$work/shards" \
-      --set model.num_layers=2 --set model.model_dim=64 --set model.num_heads=2 --set model.head_dim=32 --set model.ffn_dim=128 \
-      --set model.mem_len=$((memory / 8)) --set model.dtype=fp32 --set sampling.seq_len=64 --set sampling.reuse_len=32 \
-      $(setting sampling perm_size "$file" | sed 's/.*/--set sampling.perm_size=32/') --set sampling.num_predict=$(((targets + 7) / 8)) --set train.global_batch_size=8 --set train.micro_batch_size=1 \
-      --set train.steps=2 --set optimizer.warmup_steps=0 --set checkpoint.every=0
-    [ "$(grep -c '"skipped":false' "$name/$row/metrics.jsonl")" -eq 2 ] || fail "$row: not two good steps"
-    states="$states $(digest "$name/$row")"
-    echo "$row: $(losses "$name/$row" | tail -n 1)"
+  local row states=""
+  rows() { python3 "$configs/ablation/run_ablation.py" --anyorder "$anyorder" --shards "$work/shards" --output "$work/$name" --tiny --steps 2 --ranks 2 "$@"; }
+  succeeds rows
+  [ -z "$(rows --dry-run)" ] || fail "what is finished would be run again: $(rows --dry-run)"
+  for row in "$configs"/ablation/*.toml; do
+    row=$(basename "$row" .toml)
+    [ "$(grep -c '"skipped":false' "$name/$row/pretrained/metrics.jsonl")" -eq 2 ] || fail "$row: not two good steps"
+    states="$states $(digest "$name/$row/pretrained")"
+    echo "$row: $(losses "$name/$row/pretrained" | tail -n 1)"
   done
   # Every row trains something else.
   [ "$(echo $states | tr ' ' '\n' | sort -u | wc -l)" -eq "$(echo $states | wc -w)" ] || fail "two rows train alike:$states"
-  grep -q nsp_accuracy "$name/base-next-sentence/metrics.jsonl" || fail "the next-sentence row does not report its loss"
-  ! grep -q nsp_ "$name/base-k6/metrics.jsonl" || fail "a row without next-sentence labels reports them"
+  grep -q nsp_accuracy "$name/base-next-sentence/pretrained/metrics.jsonl" || fail "the next-sentence row does not report its loss"
+  ! grep -q nsp_ "$name/base-k6/pretrained/metrics.jsonl" || fail "a row without next-sentence labels reports them"
 }
 
 predict() { "$anyorder" predict "$name/run" "$@"; }
