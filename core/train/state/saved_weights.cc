@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -80,8 +81,7 @@ absl::StatusOr<ckpt::Checkpoint> OpenOther(const std::string& init_from, FileSys
 
 // Keys of [model] that decide what the weights compute. Heads, which [objective] asks for, may
 // differ.
-absl::Status CheckSameNetwork(const std::string& saved_text, const RunConfig& config) {
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig saved, ParseRunConfig(saved_text, "checkpoint"));
+absl::Status CheckSameNetwork(const RunConfig& saved, const RunConfig& config) {
   RunConfig without_heads = config;
   without_heads.objective = saved.objective;
   without_heads.Resolve();
@@ -89,6 +89,21 @@ absl::Status CheckSameNetwork(const std::string& saved_text, const RunConfig& co
   if (same.ok() || saved.objective.name == config.objective.name) return same;
   return Annotate(same, absl::StrCat("weights of objective ", saved.objective.name, " for ",
                                      config.objective.name));
+}
+
+// Takes the output layers of the heads out of `parameters` if they are another task's, or tell
+// other classes apart; the names of what was taken out. The pooler before them fits any task.
+std::vector<std::string> DropOtherTasksHead(const TaskConfig& before, const TaskConfig& after,
+                                            std::vector<ParameterInfo>& parameters) {
+  std::vector<std::string> dropped;
+  if (before.task == after.task && before.num_classes == after.num_classes) return dropped;
+  const auto first =
+      std::stable_partition(parameters.begin(), parameters.end(), [](const ParameterInfo& info) {
+        return !IsHeadParameter(info.name) || absl::StartsWith(info.name, "sequence_summary.");
+      });
+  for (auto at = first; at != parameters.end(); ++at) dropped.push_back(at->name);
+  parameters.erase(first, parameters.end());
+  return dropped;
 }
 
 }  // namespace
@@ -164,10 +179,12 @@ absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
 }
 
 std::string WarmStart::Description() const {
-  return absl::StrCat("weights of ", checkpoint.directory(), " (run ", checkpoint.run_id(),
-                      ", step ", checkpoint.step(), ", generation ", checkpoint.generation(), ")",
-                      plan.initialised.empty() ? "" : "; randomly initialised: ",
-                      absl::StrJoin(plan.initialised, ", "));
+  return absl::StrCat(
+      "weights of ", checkpoint.directory(), " (run ", checkpoint.run_id(), ", step ",
+      checkpoint.step(), ", generation ", checkpoint.generation(), ")",
+      plan.initialised.empty() ? "" : "; randomly initialised: ",
+      absl::StrJoin(plan.initialised, ", "),
+      plan.left_out.empty() ? "" : "; not taken: ", absl::StrJoin(plan.left_out, ", "));
 }
 
 absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
@@ -182,14 +199,19 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
                               " but ", config.data.shards, " was made with ", tokenizer_digest,
                               "; prepare the data with --vocab of its own data's spiece.model");
   }
-  ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameNetwork(saved->config_text, config), context));
-  const auto parameters = ReadSavedParameters(checkpoint);
+  const absl::StatusOr<RunConfig> before = ParseRunConfig(saved->config_text, "checkpoint");
+  ANYORDER_RETURN_IF_ERROR(Annotate(before.status(), context));
+  ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameNetwork(*before, config), context));
+  absl::StatusOr<std::vector<ParameterInfo>> parameters = ReadSavedParameters(checkpoint);
   ANYORDER_RETURN_IF_ERROR(Annotate(parameters.status(), context));
+  const std::vector<std::string> dropped =
+      DropOtherTasksHead(before->model.task, config.model.task, *parameters);
   absl::StatusOr<TransferPlan> plan = PlanTransfer(*parameters, layout);
   if (!plan.ok()) {
     return FailedPrecondition(context, ": ", plan.status().message(),
                               "; set [model] as in the run that the weights come from");
   }
+  plan->left_out.insert(plan->left_out.end(), dropped.begin(), dropped.end());
   return WarmStart{std::move(checkpoint), *std::move(plan)};
 }
 

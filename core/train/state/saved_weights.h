@@ -69,13 +69,15 @@ struct WarmStart {
   TransferPlan plan;
 
   // "weights of CHECKPOINT (run R, step N, generation G); randomly initialised: task_head.weight,
-  // ...": for the ledger.
+  // ...; not taken: task_head.weight, ...": for the log and the ledger.
   std::string Description() const;
 };
 
 // `init_from` is a checkpoint or a run directory, whose newest checkpoint with a good manifest is
-// taken. Reads no payload: the ranks verify what they read of it. Errors: InvalidArgument if it is
-// no directory; DataLoss; FailedPrecondition without a checkpoint, for weights of another
+// taken. The task head is taken if objective.task and the number of classes are the same; else it
+// is new, as for GLUE's small tasks that begin with a model of MNLI (Liu et al. 2019, RoBERTa,
+// section 5.1). Reads no payload: the ranks verify what they read of it. Errors: InvalidArgument if
+// it is no directory; DataLoss; FailedPrecondition without a checkpoint, for weights of another
 // tokenizer, of a network that computes something else from them, and for tensors that are missing
 // or of another shape, each named.
 absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,

@@ -118,13 +118,33 @@ TEST_F(WarmStartTest, WhatDoesNotFitIsRefusedByName) {
               HasSubstr("transformer.word_embedding.weight is [20, 8] in the old model"));
 }
 
-TEST_F(WarmStartTest, AHeadOfOtherClassesIsRefused) {
+// From one fine-tuned run into another.
+TEST_F(WarmStartTest, TheHeadOfAnotherTaskIsNewAndAllElseIsTaken) {
   Save(Classifier());
-  RunConfig config = Classifier();
-  config.objective.num_classes = 4;
-  config.Resolve();
-  ExpectRefused(config,
-                {"task_head.weight is [3, 8] in the old", "task_head.bias is [3] in the old"});
+  const auto plan = [this](ExampleTask task, int64_t num_classes) {
+    RunConfig config = Classifier();
+    config.objective.task = task;
+    config.objective.num_classes = num_classes;
+    config.Resolve();
+    return Plan(config).value();
+  };
+  EXPECT_TRUE(plan(ExampleTask::kClassification, 3).plan.initialised.empty());
+  const size_t tensors = ParameterLayout(Classifier().model, kVocab).parameters().size();
+  for (const WarmStart& start :
+       {plan(ExampleTask::kClassification, 2), plan(ExampleTask::kEntailment, 3)}) {
+    EXPECT_THAT(start.plan.initialised, ElementsAre("task_head.weight", "task_head.bias"));
+    EXPECT_THAT(start.Description(), HasSubstr("; not taken: task_head.weight, task_head.bias"));
+    EXPECT_EQ(start.plan.pieces.size(), tensors - 2);
+  }
+  // A head without bias.
+  const WarmStart choices = plan(ExampleTask::kMultipleChoice, 3);
+  EXPECT_THAT(choices.plan.initialised, ElementsAre("task_head.weight"));
+  EXPECT_THAT(choices.plan.left_out, ElementsAre("task_head.weight", "task_head.bias"));
+  RunConfig other = Classifier();
+  other.objective.num_classes = 2;
+  other.model.ffn_dim = 16;
+  other.Resolve();
+  ExpectRefused(other, {"model.ffn_dim = 12"});
 }
 
 TEST_F(WarmStartTest, DirectoriesWithoutACheckpointAreRefused) {
