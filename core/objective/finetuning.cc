@@ -41,7 +41,8 @@ class FineTuning final : public Objective {
       : Objective(settings.traits),
         form_(form),
         task_(settings.model.task),
-        seq_len_(settings.sampling.seq_len) {}
+        seq_len_(settings.sampling.seq_len),
+        max_question_(settings.sampling.max_question) {}
 
   int64_t num_segments() const override { return form_.num_segments; }
   std::string quantity() const override {
@@ -95,10 +96,12 @@ class FineTuning final : public Objective {
     if (task_.has_choices()) return task_.num_classes;
     return task_.task == ExampleTask::kSimilarity && form_.has_both_orders ? 2 : 1;
   }
-  // The most that stay whole whatever the other text is.
+  // CLS, and questions, which windows cut to max_question tokens; of choices the most that stay
+  // whole whatever the context is.
   int64_t globals_of_sequence() const {
-    const bool has_question = task_.has_choices() || task_.has_spans();
-    return has_question ? 1 + (seq_len_ - NumSpecials(form_.layout.two)) / 2 : 1;
+    if (!task_.has_choices() && !task_.has_spans()) return 1;
+    const int64_t half = (seq_len_ - NumSpecials(form_.layout.two)) / 2;
+    return 1 + (task_.has_spans() ? std::min(half, max_question_) : half);
   }
 
   TaskSequence OfTwo(const TextSample& sample, size_t first, size_t second) const {
@@ -214,6 +217,7 @@ class FineTuning final : public Objective {
   const FineTuningForm form_;
   const TaskConfig task_;
   const int64_t seq_len_;
+  const int64_t max_question_;
 };
 
 }  // namespace

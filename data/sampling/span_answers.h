@@ -9,16 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "core/objective/span_candidate.h"
 #include "data/dataset/example_origins.h"
 
 namespace anyorder::data {
-
-// Tokens [begin, end) of a window.
-struct SpanCandidate {
-  int64_t begin = 0;
-  int64_t end = 0;
-  double log_probability = 0;
-};
 
 // What is said of tokens [window_begin, window_begin + num_tokens) of a passage.
 struct WindowPrediction {

@@ -246,14 +246,14 @@ absl::Status PredictAll(const SavedModel& model, const std::vector<Texts>& typed
   const std::vector<std::string>& classes = model.data->index().examples->classes;
   int64_t done = 0;
   while (progress.GoesOn(done, count, "") && done < count) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<TaskResult> results,
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<ExamplePrediction> results,
                               predictor->Predict(done, model.weights.values));
-    for (const TaskResult& one : results) {
+    for (const ExamplePrediction& one : results) {
       const int32_t label = model.data->examples()->LabelOf(done);
       const bool has_text = !typed.empty() && typed[done].size() == 1;
       const std::string text = has_text ? typed[done][0] : "";
       ANYORDER_RETURN_IF_ERROR(
-          sink.Take({++done, text, ProbabilitiesOf(one.logits), label}, classes));
+          sink.Take({++done, text, ProbabilitiesOf(one.result.logits), label}, classes));
     }
   }
   if (done == count) return sink.Finish();

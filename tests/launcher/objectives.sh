@@ -75,13 +75,20 @@ for part, count in [("training", 600), ("held-out", 100)]:
                 example = {"context": text(draw, context), "choices": choices, "label": label}
             elif task == "similarity":
                 example = {"a": text(draw, label), "b": text(draw, label if i % 2 else (label + 1) % 3), "label": i % 2}
+            elif task == "span_extraction":
+                # Runs of two kinds; the question names one of them, or the third.
+                first, second = draw.sample(range(3), 2)
+                runs = [text(draw, first), text(draw, second)]
+                asked = [first, second, 3 - first - second][i % 3]
+                answers = [] if i % 3 == 2 else [{"text": runs[i % 3], "start": 0 if i % 3 == 0 else len(runs[0]) + 1}]
+                example = {"question": ["compass", "colour", "number"][asked], "passage": " ".join(runs), "answers": answers}
             else:
                 example = {"text": text(draw, label), "label": ["compass", "colour", "number"][label]}
             out.write(json.dumps(example) + "\n")
 PYTHON
   succeeds "$anyorder" prep --examples "$name/training.jsonl" --vocab "$2/spiece.model" \
     --output "$name/examples"
-  part=(); [ "${1:-classification}" = multiple_choice ] || part=(--labels-from "$name/examples")
+  part=(); [[ ${1:-classification} == @(multiple_choice|span_extraction) ]] || part=(--labels-from "$name/examples")
   succeeds "$anyorder" prep --examples "$name/held-out.jsonl" --vocab "$2/spiece.model" \
     --output "$name/examples-held-out" "${part[@]}"
 }

@@ -42,8 +42,17 @@ def prepare_examples(folder, task, vocabulary):
     """Labelled examples, or sources and targets, of made-up words, by the vocabulary of other shards."""
     rng = random.Random(4)
     text = lambda: " ".join(rng.choice(["ba", "ko", "mi", "nu", "ta"]) for _ in range(rng.randint(3, 8)))
+
+    def question():
+        words = [rng.choice(["ba", "ko", "mi", "nu", "ta"]) for _ in range(20)]
+        begin = rng.randrange(18)
+        answer = {"text": " ".join(words[begin:begin + 2]), "start": 3 * begin}
+        return {"question": text(), "passage": " ".join(words), "answers": [answer] if rng.random() < 0.7 else []}
+
     makers = {"classification": lambda: {"text": text(), "label": rng.randrange(3)},
               "multiple_choice": lambda: {"context": text(), "choices": [text() for _ in range(rng.randint(2, 3))], "label": 1},
+              "similarity": lambda: {"a": text(), "b": text(), "label": round(5 * rng.random(), 2)},
+              "span_extraction": question,
               "generation": lambda: {"source": text(), "target": text()}}
     with open(folder / f"{task}.jsonl", "w", encoding="utf-8") as out:
         for _ in range(40):

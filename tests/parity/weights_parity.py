@@ -53,6 +53,10 @@ CASES = {
     "pooled classes": ("finetune/xlnet-classify-tiny", {**SHORT, "objective.num_classes": 3}, "classification"),
     "pooled choices": ("finetune/bert-classify-tiny", {
         **SHORT, **LEARNED, "objective.num_classes": 3, "objective.task": "multiple_choice"}, "multiple_choice"),
+    "score": ("finetune/bert-classify-tiny", {
+        **SHORT, **LEARNED, "objective.num_classes": 1, "objective.task": "similarity"}, "similarity"),
+    "answers": ("finetune/xlnet-span-tiny", SHORT, "span_extraction"),
+    "spans": ("finetune/bert-span-tiny", {**SHORT, **LEARNED}, "span_extraction"),
     "global classifier": ("finetune/longformer-classify-tiny", {
         **SHORT, **LEARNED, "objective.num_classes": 3, "model.attention_windows": "8:8"}, "classification"),
     "bert": ("bert-tiny", {**PAIRS, **LEARNED}),
@@ -141,19 +145,23 @@ def task_losses(model, facts, hidden, content):
 
 
 def span_losses(model, facts, states):
-    """Of training: the end given the true start."""
+    """The end given the true start; and given all starts by their probabilities, whether there is an answer."""
+    def valid(logits):
+        return logits.masked_fill(facts["task_valid"] == 0, -torch.inf)
+
     def loss(logits, labels):
-        logits = logits.masked_fill(facts["task_valid"] == 0, -torch.inf)
-        return torch.nn.functional.cross_entropy(logits, labels.long(), reduction="none")
+        return torch.nn.functional.cross_entropy(valid(logits), labels.long(), reduction="none")
 
     def rows(slots):
         return states[torch.arange(len(states)), slots.long()]
 
     starts = rows(facts["task_starts"])
-    total = (loss(model.start_logits(states), facts["task_starts"]) +
+    start_logits = model.start_logits(states)
+    total = (loss(start_logits, facts["task_starts"]) +
              loss(model.end_logits(states, starts), facts["task_ends"])) / 2
     if model.config["task"]["answer_class"]:
-        logits = model.answer_logits(starts, rows(facts["task_classifiers"]))
+        likely = (valid(start_logits).softmax(-1)[..., None] * states).sum(1)
+        logits = model.answer_logits(likely, rows(facts["task_classifiers"]))
         total += torch.nn.functional.binary_cross_entropy_with_logits(
             logits, facts["task_labels"].float(), reduction="none") / 2
     return total

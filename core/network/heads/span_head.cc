@@ -51,7 +51,8 @@ std::vector<Place> Best(std::vector<Place> places, int64_t count, int64_t left_o
 // As tokens of the passage, the best first.
 void KeepBest(std::vector<SpanCandidate>& spans) {
   std::sort(spans.begin(), spans.end(), [](const SpanCandidate& a, const SpanCandidate& b) {
-    return std::tuple(-a.score, a.begin, a.end) < std::tuple(-b.score, b.begin, b.end);
+    return std::tuple(-a.log_probability, a.begin, a.end) <
+           std::tuple(-b.log_probability, b.begin, b.end);
   });
   if (spans.size() > kMostSpans) spans.resize(kMostSpans);
 }
@@ -367,7 +368,7 @@ TaskResult SpanHead::ResultOf(const StepContext& context, int64_t b) const {
     AddSimpleSpans(batch, b, result);
   }
   if (!has_label) return result;
-  const bool says_none = result.no_answer > 0 || result.spans.empty();
+  const bool says_none = result.says_none();
   const int32_t passage = batch.task_passages[b];
   const bool is_none = batch.task_labels[b] == 1;
   result.is_correct = says_none || is_none
@@ -381,7 +382,6 @@ void SpanHead::AddConditionalSpans(const Batch& batch, int64_t b, TaskResult& re
   const int64_t classifier = batch.task_classifiers[b];
   const auto start_logit = [&](int64_t row) { return starts_.At(b * rows_ + row); };
   const double all_starts = LogSum(Places(batch, b, 0, start_logit));
-  double none = 0;
   for (int64_t k = 0; k < kSearchedStarts; ++k) {
     const int64_t start = searched_rows_[k].host[b] - b * rows_;
     if (k > 0 && start == classifier) continue;
@@ -390,18 +390,14 @@ void SpanHead::AddConditionalSpans(const Batch& batch, int64_t b, TaskResult& re
     };
     const double all = all_starts + LogSum(Places(batch, b, 0, end_logit));
     if (k == 0) {
-      none = start_logit(classifier) + end_logit(classifier) - all;
+      result.null_log_probability = start_logit(classifier) + end_logit(classifier) - all;
       continue;
     }
     for (const Place& end : Best(Places(batch, b, start, end_logit), kEndsOfStart, classifier))
       AddSpan(batch, b, start, end.row, start_logit(start) + end.score - all, result);
   }
   KeepBest(result.spans);
-  if (has_answer_class_) {
-    result.no_answer = answers_.At(b);
-  } else if (!result.spans.empty()) {
-    result.no_answer = none - result.spans[0].score;
-  }
+  if (has_answer_class_) result.answer_logit = answers_.At(b);
 }
 
 void SpanHead::AddSimpleSpans(const Batch& batch, int64_t b, TaskResult& result) const {
@@ -416,8 +412,7 @@ void SpanHead::AddSimpleSpans(const Batch& batch, int64_t b, TaskResult& result)
     }
   }
   KeepBest(result.spans);
-  if (result.spans.empty()) return;
-  result.no_answer = start_logit(classifier) + end_logit(classifier) - result.spans[0].score;
+  result.null_log_probability = start_logit(classifier) + end_logit(classifier);
 }
 
 }  // namespace anyorder

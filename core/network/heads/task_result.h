@@ -2,22 +2,14 @@
 
 #pragma once
 
-#include <cstdint>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <vector>
 
-namespace anyorder {
+#include "core/objective/span_candidate.h"
 
-// A part of a lane's passage that may be the answer: its tokens, counted from the passage's first.
-struct SpanCandidate {
-  int32_t begin = 0;
-  int32_t end = 0;  // half open
-  // Conditional: log probability of the start plus that of the end given it. Simple: the sum of
-  // both logits, as BERT's released code compares spans of several windows.
-  double score = 0;
-  bool operator==(const SpanCandidate&) const = default;
-};
+namespace anyorder {
 
 // What the head says of one lane.
 struct TaskResult {
@@ -26,10 +18,18 @@ struct TaskResult {
   // said. In training a span's end is judged by the true start.
   std::optional<bool> is_correct;
   std::vector<float> logits;  // of classes, or of as many choices as there are; or the one score
-  // In evaluation, the best first: spans, and how much likelier none is the answer: the logit of
-  // the answer class, or without one the score of CLS as start and end less the best span's.
+  // In evaluation of spans: the best, the best one first; the same of CLS as start and end, which
+  // says that none is the answer; and the logit of that, of a head with an answer class, else NaN.
   std::vector<SpanCandidate> spans;
-  double no_answer = std::numeric_limits<double>::quiet_NaN();
+  double null_log_probability = 0;
+  double answer_logit = std::numeric_limits<double>::quiet_NaN();
+
+  // Whether none of the spans is likelier than that there is no answer.
+  bool says_none() const {
+    if (spans.empty()) return true;
+    if (!std::isnan(answer_logit)) return answer_logit > 0;
+    return null_log_probability > spans[0].log_probability;
+  }
 };
 
 }  // namespace anyorder

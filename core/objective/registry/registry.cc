@@ -41,6 +41,8 @@ struct Entry {
 #define ANYORDER_MASKED_PAIRS        \
   ANYORDER_SPANS ANYORDER_CORRUPTION \
       "mask_fraction ngram_prob max_ngram short_sequence_prob pairs functional_targets "
+// Of passages that are longer than a sequence.
+#define ANYORDER_WINDOWS "passage_stride max_question"
 #define ANYORDER_RATES "mask_rate_min mask_rate_max mask_draw stratified_rates "
 
 using enum SampleKind;
@@ -51,9 +53,10 @@ constexpr std::array kObjectives = {
     Entry{"causal_lm", kContiguous, MakeCausalLm, "transformer_xl txl", "", kRemembers},
     Entry{"dae", kMaskedPairs, MakeDae, "xlnet_dae", ANYORDER_MASKED_PAIRS, kRemembers},
     Entry{"gpt", kContiguous, MakeCausalLm, "gpt2 gpt_2 clm"},
-    Entry{"xlnet_finetuning", kExamples, MakeXlnetFineTuning},
-    Entry{"bert_finetuning", kExamples, MakeBertFineTuning, "unilm_finetuning unilmv2_finetuning"},
-    Entry{"longformer_finetuning", kExamples, MakeLongformerFineTuning},
+    Entry{"xlnet_finetuning", kExamples, MakeXlnetFineTuning, "", ANYORDER_WINDOWS},
+    Entry{"bert_finetuning", kExamples, MakeBertFineTuning, "unilm_finetuning unilmv2_finetuning",
+          ANYORDER_WINDOWS},
+    Entry{"longformer_finetuning", kExamples, MakeLongformerFineTuning, "", ANYORDER_WINDOWS},
     Entry{"gpt_finetuning", kExamples, MakeGptFineTuning, "gpt_classifier gpt_classify"},
     Entry{"bert", kMaskedPairs, MakeBert, "mlm masked_lm", ANYORDER_MASKED_PAIRS},
     Entry{"masked_diffusion", kContiguous, MakeMaskedDiffusion, "llada mdlm",

@@ -23,11 +23,18 @@ absl::StatusOr<std::unique_ptr<ExamplePredictor>> ExamplePredictor::Create(
   // The language model of the text says nothing about its class.
   ModelConfig model = config.model;
   model.task.lm_weight = 0;
-  std::unique_ptr<ExamplePredictor> predictor(new ExamplePredictor(dataset, batch_size));
+  std::unique_ptr<ExamplePredictor> predictor(new ExamplePredictor(batch_size));
   ANYORDER_ASSIGN_OR_RETURN(predictor->objective_,
                             MakeObjective(config.objective.name, model, config.sampling));
   ANYORDER_RETURN_IF_ERROR(
       CheckTaskData(config, *predictor->objective_, dataset, TaskLabels::kMayLack));
+  predictor->examples_ = dataset.examples();
+  if (model.task.has_spans()) {
+    ANYORDER_ASSIGN_OR_RETURN(
+        predictor->windows_,
+        data::PassageWindows::Create(*dataset.examples(), config.sampling, data::WindowUse::kAll));
+    predictor->examples_ = predictor->windows_.get();
+  }
   ANYORDER_ASSIGN_OR_RETURN(
       predictor->network_,
       Transformer::Create(model, static_cast<int64_t>(dataset.index().vocab_size),
@@ -35,22 +42,28 @@ absl::StatusOr<std::unique_ptr<ExamplePredictor>> ExamplePredictor::Create(
   return predictor;
 }
 
-absl::StatusOr<std::vector<TaskResult>> ExamplePredictor::Predict(int64_t begin,
-                                                                  ConstTensorView weights) {
-  const data::StoredExamples& examples = *dataset_.examples();
-  const int64_t count = std::min(batch_size_, examples.num_examples() - begin);
+absl::StatusOr<std::vector<ExamplePrediction>> ExamplePredictor::Predict(int64_t begin,
+                                                                         ConstTensorView weights) {
+  const int64_t count = std::min(batch_size_, size() - begin);
+  std::vector<ExamplePrediction> predictions(static_cast<size_t>(count));
   Batch batch(objective_->Shape(batch_size_));
   for (int64_t b = 0; b < batch_size_; ++b) {
     // Lanes that are left over read the last example again.
-    ANYORDER_ASSIGN_OR_RETURN(TextSample sample,
-                              data::SampleOfExample(examples, begin + std::min(b, count - 1), 0));
+    const int64_t number = begin + std::min(b, count - 1);
+    ANYORDER_ASSIGN_OR_RETURN(TextSample sample, data::SampleOfExample(*examples_, number, 0));
     sample.lane = b;
     objective_->BuildLane(sample, b, batch);
+    if (b >= count) continue;
+    ExamplePrediction& prediction = predictions[static_cast<size_t>(b)];
+    prediction.example = sample.example;
+    if (windows_ == nullptr) continue;
+    prediction.window_begin = sample.window_begin;
+    prediction.num_tokens = std::ssize(sample.parts[1]);
   }
   network_->Run({.batch = &batch, .weights = weights, .training = false}, {});
-  std::vector<TaskResult> results = network_->task_results();
-  results.resize(static_cast<size_t>(count));
-  return results;
+  for (size_t b = 0; b < predictions.size(); ++b)
+    predictions[b].result = network_->task_results()[b];
+  return predictions;
 }
 
 std::vector<double> ProbabilitiesOf(const std::vector<float>& logits) {

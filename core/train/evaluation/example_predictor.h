@@ -14,6 +14,7 @@
 #include "core/objective/objective.h"
 #include "core/train/run/run_config.h"
 #include "data/dataset/dataset.h"
+#include "data/sampling/passage_windows.h"
 #include "kernels/backend.h"
 
 namespace anyorder {
@@ -24,26 +25,38 @@ absl::Status CheckIsClassifier(const RunConfig& config);
 // A softmax over logits, of which there is one at least.
 std::vector<double> ProbabilitiesOf(const std::vector<float>& logits);
 
+// What is said of one example, or of one window of a passage (sampling/passage_windows.h).
+struct ExamplePrediction {
+  int64_t example = 0;
+  // kSpans: the tokens of the passage that the window is.
+  int64_t window_begin = 0;
+  int64_t num_tokens = 0;
+  TaskResult result;
+};
+
 class ExamplePredictor {
  public:
-  // Computes `batch_size` examples at once. Errors: those of CheckIsClassifier and CheckTaskData.
-  // `dataset` and `backend` are borrowed.
+  // Computes `batch_size` examples or windows at once. Errors: those of CheckIsClassifier,
+  // CheckTaskData and PassageWindows. `dataset` and `backend` are borrowed.
   static absl::StatusOr<std::unique_ptr<ExamplePredictor>> Create(const RunConfig& config,
                                                                   const data::Dataset& dataset,
                                                                   int64_t batch_size,
                                                                   kernels::Backend& backend);
 
   int64_t batch_size() const { return batch_size_; }
-  // What the head says of the examples from `begin` on, batch_size() of them or as many as are
-  // left, in the dataset's order. `weights` as in StepArgs. DataLoss.
-  absl::StatusOr<std::vector<TaskResult>> Predict(int64_t begin, ConstTensorView weights);
+  // Examples, or windows of all of them.
+  int64_t size() const { return examples_->num_examples(); }
+  // What the head says of those from `begin` on, batch_size() of them or as many as are left, in
+  // the dataset's order, the windows of an example one after the other. `weights` as in StepArgs.
+  // DataLoss.
+  absl::StatusOr<std::vector<ExamplePrediction>> Predict(int64_t begin, ConstTensorView weights);
 
  private:
-  ExamplePredictor(const data::Dataset& dataset, int64_t batch_size)
-      : dataset_(dataset), batch_size_(batch_size) {}
+  explicit ExamplePredictor(int64_t batch_size) : batch_size_(batch_size) {}
 
-  const data::Dataset& dataset_;
   const int64_t batch_size_;
+  std::unique_ptr<data::PassageWindows> windows_;  // of kSpans
+  const data::ExampleSource* examples_ = nullptr;  // they, or those of the dataset
   std::unique_ptr<Objective> objective_;
   std::unique_ptr<Transformer> network_;
 };

@@ -62,19 +62,19 @@ TEST_P(SpanHeadTest, SpansAreRankedByTheProbabilitiesThatTheLossIsMadeOf) {
   const TaskResult result = ResultOf(model, -1, -1);
   ASSERT_EQ(result.spans.size(), all.size());
   // BERT's scores are not normalised: their distances are.
-  const double shift = -all[0].first - result.spans[0].score;
+  const double shift = -all[0].first - result.spans[0].log_probability;
   if (GetParam() == SpanHeadKind::kConditional) {
     EXPECT_NEAR(shift, 0, 1e-12);
   }
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(result.spans[i].begin, all[i].second.first) << i;
     EXPECT_EQ(result.spans[i].end, all[i].second.second) << i;
-    EXPECT_NEAR(result.spans[i].score + shift, -all[i].first, 1e-12) << i;
+    EXPECT_NEAR(result.spans[i].log_probability + shift, -all[i].first, 1e-12) << i;
   }
-  EXPECT_NEAR(result.no_answer, LogProbability(model, -1, -1) + all[0].first, 1e-12);
-  EXPECT_EQ(*result.is_correct, result.no_answer > 0);
+  EXPECT_NEAR(result.null_log_probability + shift, LogProbability(model, -1, -1), 1e-12);
+  EXPECT_EQ(*result.is_correct, result.says_none());
   const auto [begin, end] = all[0].second;
-  EXPECT_EQ(*ResultOf(model, begin, end).is_correct, result.no_answer <= 0);
+  EXPECT_EQ(*ResultOf(model, begin, end).is_correct, !result.says_none());
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SpanHeadTest,
@@ -94,7 +94,7 @@ TEST(AnswerClassTest, ItsLogitIsTheLossOfBothLabels) {
     const Batch batch = BuildBatch(*objective, {SpanSample(begin, begin < 0 ? -1 : 4)});
     const TaskResult result = RunOnce(model, batch, weights).task_results[0];
     const TaskResult without = RunOnce(plain, batch, shared).task_results[0];
-    const double logit = begin < 0 ? -result.no_answer : result.no_answer;
+    const double logit = begin < 0 ? -result.answer_logit : result.answer_logit;
     EXPECT_NEAR(result.loss - without.loss, std::log1p(std::exp(logit)) / 2, 1e-12);
     EXPECT_EQ(result.spans, without.spans);
   }
