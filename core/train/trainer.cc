@@ -59,12 +59,12 @@ absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
   if (watch_ != nullptr) watch_->SetPhase("last checkpoint");
   if (reporter_ != nullptr) Note(reporter_->Sync());
   ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
-  const bool is_last = IsDone();
   // A run that had nothing left to train was judged by the start that trained it.
-  if (is_last && step_ > first_step_)
+  if (IsDone() && step_ > first_step_)
     ANYORDER_RETURN_IF_ERROR(NoteDivergence(step_, anomalies_.CheckEnd(step_)));
   ANYORDER_RETURN_IF_ERROR(saver_->Finish(step_, state_->Ranges(), Metadata()));
-  return is_last && !saver_->left_staged() ? TrainEnd::kFinished : TrainEnd::kStopped;
+  const bool is_finished = IsDone() && !LacksEvaluation() && !saver_->left_staged();
+  return is_finished ? TrainEnd::kFinished : TrainEnd::kStopped;
 }
 
 absl::StatusOr<bool> Trainer::RunStep() {
@@ -217,22 +217,29 @@ bool Trainer::EvaluateIfDue(StepMetrics& metrics) {
   return outcome.stop;
 }
 
-// The evaluation of the step that this start resumes after, which a stop signal had cut off:
-// without it the run would end at another step than one that nobody stopped. Its line in the
-// metrics is written already.
+// Whether a stop signal cut off the evaluation that step_ asks for. Without it a run could end at
+// another step, or with another best checkpoint, than one that nobody stopped.
+bool Trainer::LacksEvaluation() const {
+  return step_ > 0 && held_out_ != nullptr && held_out_->IsDue(step_) &&
+         best_.state().last_step < step_;
+}
+
+// Of the step that this start goes on from. Whether a rank got a stop signal meanwhile.
 bool Trainer::EvaluateIfMissed() {
-  const bool counts = config_.eval.patience > 0 || config_.checkpoint.keep_best;
-  if (!counts || step_ == 0 || best_.state().last_step >= step_) return false;
+  if (!LacksEvaluation()) return false;
   StepMetrics metrics;
   const bool stop = EvaluateIfDue(metrics);
-  if (metrics.held_out && reporter_ != nullptr) {
-    Log(absl::StrCat("step ", step_, " held-out loss ", LossText(metrics.held_out->loss),
-                     AccuracyText(metrics.held_out->means)));
-  }
+  if (metrics.held_out && reporter_ != nullptr)
+    Note(reporter_->MissedEvaluation(step_, *metrics.held_out));
   return stop;
 }
 
 void Trainer::SaveOrSkip(bool all_can_save) {
+  // The best evaluation's weights are worth waiting for.
+  if (!all_can_save && config_.checkpoint.keep_best && best_.state().step == step_) {
+    if (watch_ != nullptr) watch_->SetPhase("waiting to save the best evaluation's weights");
+    all_can_save = saver_->AwaitRoom().ok();
+  }
   if (!all_can_save) return saver_->SkipSave(step_);
   // What a checkpoint vouches for is durable before it is staged.
   std::function<absl::Status()> await_metrics;

@@ -160,6 +160,7 @@ class Trainer {
   std::string DescribeStep(Anomaly anomaly, const StepMetrics& metrics,
                            const std::string& where) const;
   bool EvaluateIfDue(StepMetrics& metrics);
+  bool LacksEvaluation() const;
   bool EvaluateIfMissed();
   void SaveOrSkip(bool all_can_save);
   // The last step, up to `step`, that changed the weights.

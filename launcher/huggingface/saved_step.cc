@@ -1,5 +1,6 @@
 #include "launcher/huggingface/saved_step.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -9,6 +10,8 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/train/run/best_evaluation.h"
+#include "core/train/run/config_file.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
 #include "launcher/process/command_line.h"
@@ -44,15 +47,35 @@ absl::StatusOr<ckpt::Checkpoint> OpenNewest(const std::string& run_dir) {
   return ckpt::Checkpoint::Open(*directory);
 }
 
+// The best evaluation of which there is a checkpoint.
 absl::StatusOr<int64_t> FindBestStep(const std::string& run_dir) {
+  const RunDirectory paths(run_dir);
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(paths.config, {}));
+  ANYORDER_ASSIGN_OR_RETURN(std::vector<EvaluatedStep> evaluations, ReadEvaluations(paths.metrics));
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> infos,
                             ckpt::ListCheckpoints(run_dir));
-  const int64_t best = ckpt::StepToKeep(infos);
-  if (best >= 0) return best;
-  return InvalidArgument("--step best: no checkpoint of '", run_dir,
-                         "' is known as the best one; a run that evaluates and has "
-                         "checkpoint.keep_best = true keeps it; name another step, or leave "
-                         "--step out for the newest valid one");
+  const BestEvaluationState of_all = FindBest(config.eval, evaluations);
+  const auto is_gone = [&infos](const EvaluatedStep& evaluation) {
+    return std::none_of(infos.begin(), infos.end(), [&](const ckpt::CheckpointInfo& info) {
+      return info.opens && info.step == evaluation.step;
+    });
+  };
+  evaluations.erase(std::remove_if(evaluations.begin(), evaluations.end(), is_gone),
+                    evaluations.end());
+  const BestEvaluationState best = FindBest(config.eval, evaluations);
+  if (best.step < 0) {
+    return InvalidArgument("--step best: no checkpoint of '", run_dir,
+                           "' has an evaluation; a run with eval.every and checkpoint.keep_best = "
+                           "true keeps its best one; name another step, or leave --step out for "
+                           "the newest valid one");
+  }
+  if (best.step != of_all.step) {
+    LogWarning(absl::StrCat("the best ", of_all.metric, " is ", LossText(of_all.value),
+                            " after step ", of_all.step, ", whose checkpoint is not there; taking ",
+                            LossText(best.value), " after step ", best.step,
+                            " (checkpoint.keep_best = true keeps the best)"));
+  }
+  return best.step;
 }
 
 // Where the weights of `step` led the run nowhere; "" if that is not known of them.

@@ -17,7 +17,7 @@ namespace anyorder::launcher {
 // step -1: the newest whose every byte is right; others are skipped with a warning. Otherwise that
 // one or, with kBestStep (launcher/process/command_line.h), the one of the best evaluation,
 // verified. Weights that a run diverged with get a warning. Errors: InvalidArgument for a step that
-// is not there, or a best one that no checkpoint names, FailedPrecondition for a run without a
+// is not there, or a run without an evaluated one, FailedPrecondition for a run without a
 // checkpoint; DataLoss with what to do next. Nothing of the run is changed.
 absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64_t step);
 

@@ -134,8 +134,10 @@ RunEnd FindRunEnd(const std::vector<LedgerRecord>& ledger, bool is_done) {
     return {"stopped",
             "the last start has no recorded end: its launcher was killed, or its machine failed"};
   }
+  // With all steps done the last evaluation, or the last commit, may be what the stop cut off.
+  const bool was_stopped = stop != nullptr && stop->exit_status == kExitRequeue;
   if (status < 0 || status == kExitDone || status == kExitRequeue)
-    return {is_done ? "finished" : "stopped", ""};
+    return {is_done && !was_stopped ? "finished" : "stopped", ""};
   if (stop != nullptr && !stop->detail.empty()) return {"failed", stop->detail};
   if (exit != nullptr && !exit->detail.empty()) return {"failed", exit->detail};
   return {"failed", absl::StrCat("the ranks ended with status ", status, "; see train.log")};
@@ -177,6 +179,7 @@ void StatusCollector::TakeStep(StepMetrics metrics) {
     sums_.eval_loss = metrics.held_out->loss;
     sums_.eval_means = metrics.held_out->means;
     sums_.eval_step = metrics.step;
+    evaluations_.push_back({metrics.step, *metrics.held_out});
   }
   sums_.skipped_steps += metrics.skipped ? 1 : 0;
   if (!metrics.skipped) sums_.trained_step = metrics.step;
@@ -189,6 +192,7 @@ void StatusCollector::TakeStep(StepMetrics metrics) {
 absl::Status StatusCollector::ReadSteps() {
   const auto start_over = [this] {
     sums_ = {};
+    evaluations_.clear();
     recent_.clear();
   };
   ANYORDER_RETURN_IF_ERROR(
@@ -244,13 +248,15 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
   // A job that waits for its first start has a batch script and no configuration yet.
   if (!is_run.ok() && !std::filesystem::exists(run_dir_ + "/slurm/train.sbatch", error))
     return is_run;
+  RunConfig config;
   if (is_run.ok()) {
-    ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(paths.config, {}));
+    ANYORDER_ASSIGN_OR_RETURN(config, LoadRunConfig(paths.config, {}));
     facts.steps = config.train.steps;
   }
   facts.is_under_slurm = !jobs.empty();
   if (facts.is_under_slurm) facts.slurm = AskSlurm(jobs, kSlurmPatience);
   ANYORDER_RETURN_IF_ERROR(ReadSteps());
+  facts.best = FindBest(config.eval, evaluations_);
   ANYORDER_ASSIGN_OR_RETURN(facts.checkpoints, ckpt::ListCheckpoints(run_dir_));
   facts.now = absl::Now();
   DescribeProgress(facts);

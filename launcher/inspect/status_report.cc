@@ -105,7 +105,11 @@ Json Describe(const StatusFacts& facts) {
                                        {"ratio", rank.ratio},
                                        {"straggler", rank.is_straggler}});
   }
-  if (const int64_t best = ckpt::StepToKeep(facts.checkpoints); best >= 0) json["best_step"] = best;
+  if (facts.best.step >= 0) {
+    json["best_step"] = facts.best.step;
+    json["best_value"] = facts.best.value;
+    json["best_metric"] = facts.best.metric;
+  }
   json["checkpoints"] = Json::array();
   for (const ckpt::CheckpointInfo& info : facts.checkpoints)
     json["checkpoints"].push_back({{"step", info.step},
@@ -252,11 +256,10 @@ void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
   } else {
     screen.Add("committed", "nothing yet");
   }
-  const int64_t best = ckpt::StepToKeep(facts.checkpoints);
   size_t whole = 0;
   size_t left_out = 0;
   for (const ckpt::CheckpointInfo& info : facts.checkpoints) {
-    const bool is_best = info.opens && info.step == best;
+    const bool is_best = info.opens && info.step == facts.best.step;
     if (info.opens && ++whole > kShownCheckpoints && !is_best) {
       ++left_out;
       continue;

@@ -17,6 +17,7 @@
 
 #include "ckpt/lease.h"
 #include "ckpt/reader.h"
+#include "core/train/run/best_evaluation.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
 #include "launcher/process/slurm_commands.h"
@@ -76,6 +77,7 @@ struct StatusFacts : StepSums {
   std::optional<absl::Duration> silence;  // since the last step, while it runs
   std::optional<LastCommit> commit;
   std::vector<ckpt::CheckpointInfo> checkpoints;  // newest first
+  BestEvaluationState best;                       // by eval.metric
   std::vector<LedgerRecord> ledger;
   std::optional<AttemptPace> pace;  // of the last start
   bool is_under_slurm = false;
@@ -118,6 +120,7 @@ class StatusCollector {
   MetricsStream redone_;
   StepSums sums_;
   std::deque<StepMetrics> recent_;  // the last lines of one start
+  std::vector<EvaluatedStep> evaluations_;
   int64_t redone_steps_ = 0;
   std::map<int64_t, absl::Time> newest_lines_;  // by attempt, redone steps too
 };

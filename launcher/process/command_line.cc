@@ -448,8 +448,8 @@ CLI::Option* AddStep(CLI::App* command, int64_t& step, const std::string& scope,
       ->add_option_function<std::string>(
           names, read,
           scope +
-              "step of the checkpoint, or best: the one of the best evaluation "
-              "(checkpoint.keep_best) (default: the newest valid one)")
+              "step of the checkpoint, or best: the one with the best evaluation (eval.metric) "
+              "(default: the newest valid one)")
       ->check(CLI::Validator(fault, ""))
       ->type_name("N");
 }

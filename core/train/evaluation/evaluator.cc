@@ -1,11 +1,13 @@
 #include "core/train/evaluation/evaluator.h"
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 
 #include "core/base/check.h"
@@ -13,6 +15,7 @@
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/train/evaluation/task_data.h"
+#include "core/train/run/best_evaluation.h"
 #include "core/train/run/stop_signal.h"
 
 namespace anyorder {
@@ -28,6 +31,16 @@ void Add(const std::vector<NamedSum>& sums, std::vector<NamedSum>& total) {
     total[i].sum += sums[i].sum;
     total[i].weight += sums[i].weight;
   }
+}
+
+// "loss, loss_task (lower is better) and task_accuracy (higher is better)"
+std::string FigureWords(const std::vector<std::string>& names) {
+  std::vector<std::string> lower, higher;
+  for (const std::string& name : names) (LowerIsBetter(name) ? lower : higher).push_back(name);
+  std::string words = absl::StrCat(absl::StrJoin(lower, ", "), " (lower is better)");
+  if (!higher.empty())
+    absl::StrAppend(&words, " and ", absl::StrJoin(higher, ", "), " (higher is better)");
+  return words;
 }
 
 }  // namespace
@@ -66,7 +79,9 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
 
 absl::Status Evaluator::Check(const RunConfig& config, const data::Dataset& text,
                               const EvaluatorOptions& options) {
-  return Evaluator(config, options).Plan(text);
+  Evaluator evaluator(config, options);
+  ANYORDER_RETURN_IF_ERROR(Annotate(evaluator.Plan(text), "eval.shards"));
+  return evaluator.CheckMetric(text);
 }
 
 absl::Status Evaluator::Plan(const data::Dataset& text) {
@@ -90,6 +105,54 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
       options_.batches > 0 ? options_.batches : 1, " more are to be scored; use more text, or ",
       most > 0 ? absl::StrCat("score at most ", most, " batches (eval.batches)")
                : "fewer lanes (eval.batch_size)");
+}
+
+absl::Status Evaluator::CheckMetric(const data::Dataset& text) const {
+  const std::string& metric = config_.eval.metric;
+  const std::vector<std::string> names = figures();
+  if (std::find(names.begin(), names.end(), metric) == names.end()) {
+    return InvalidArgument("eval.metric is \"", metric, "\", but an evaluation of ",
+                           config_.objective.name, " has ", FigureWords(names));
+  }
+  const bool is_used = config_.eval.patience > 0 || config_.checkpoint.keep_best;
+  if (!is_used || objective_->Shape(1).task_rows == 0) return absl::OkStatus();
+  const int64_t scored = std::min(num_examples_, scored_batches_ * options_.lanes);
+  for (int64_t i = 0; i < scored; ++i)
+    if (text.examples()->LabelOf(i) >= 0) return absl::OkStatus();
+  return FailedPrecondition("eval.shards: none of the ", scored,
+                            " examples has a label, so that no evaluation has a ", metric,
+                            "; leave out eval.patience and checkpoint.keep_best, or name examples "
+                            "with labels");
+}
+
+// Of text that has them all; means() leaves out what has no targets.
+std::vector<std::string> Evaluator::figures() const {
+  std::vector<std::string> names = {"loss", "loss_forward"};
+  if (config_.sampling.bidirectional) names.emplace_back("loss_backward");
+  if (objective_->has_reuse_part()) names.insert(names.end(), {"loss_reuse", "loss_a", "loss_b"});
+  for (const std::string& name : loss_names()) names.push_back(absl::StrCat("loss_", name));
+  if (objective_->Shape(1).task_rows > 0) names.emplace_back("task_accuracy");
+  return names;
+}
+
+std::vector<NamedMean> Evaluator::means(const SplitLosses& losses) const {
+  std::vector<NamedMean> means;
+  const auto add_split = [&means](const char* name, const LossSums& sums) {
+    if (sums.weight > 0) means.push_back({name, sums.mean()});
+  };
+  add_split("loss_forward", losses.directions[0]);
+  add_split("loss_backward", losses.directions[1]);
+  add_split("loss_reuse", losses.part(TextPart::kReuse));
+  add_split("loss_a", losses.part(TextPart::kA));
+  add_split("loss_b", losses.part(TextPart::kB));
+  size_t loss_id = 0;
+  for (const std::string& name : loss_names())
+    means.push_back({absl::StrCat("loss_", name), losses.losses[loss_id++].mean()});
+  if (losses.task_examples > 0) {
+    means.push_back({"task_accuracy", static_cast<double>(losses.task_correct) /
+                                          static_cast<double>(losses.task_examples)});
+  }
+  return means;
 }
 
 void Evaluator::Restart() {
@@ -168,8 +231,7 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& 
         ", but data.shards by ", training.tokenizer_digest,
         "; prepare it with `anyorder prep --vocab MODEL`, the spiece.model of the training data");
   }
-  ANYORDER_RETURN_IF_ERROR(
-      Annotate(Evaluator::Check(config, **text, PeriodicEvaluatorOptions(config)), "eval.shards"));
+  ANYORDER_RETURN_IF_ERROR(Evaluator::Check(config, **text, PeriodicEvaluatorOptions(config)));
   ANYORDER_RETURN_IF_ERROR(
       CheckSameClasses(config, index, absl::StrCat("eval.shards '", config.eval.shards, "'"),
                        training, absl::StrCat("data.shards '", config.data.shards, "'")));
@@ -225,21 +287,7 @@ PeriodicEvaluator::Outcome PeriodicEvaluator::Evaluate(ConstTensorView weights) 
   HeldOutMetrics metrics;
   metrics.loss = losses.total().mean();
   metrics.standard_error = losses.total().standard_error();
-  const auto add_split = [&metrics](const char* name, const LossSums& sums) {
-    if (sums.weight > 0) metrics.means.push_back({name, sums.mean()});
-  };
-  add_split("loss_forward", losses.directions[0]);
-  add_split("loss_backward", losses.directions[1]);
-  add_split("loss_reuse", losses.part(TextPart::kReuse));
-  add_split("loss_a", losses.part(TextPart::kA));
-  add_split("loss_b", losses.part(TextPart::kB));
-  size_t loss_id = 0;
-  for (const std::string& name : evaluator_->loss_names())
-    metrics.means.push_back({absl::StrCat("loss_", name), losses.losses[loss_id++].mean()});
-  if (losses.task_examples > 0) {
-    metrics.means.push_back({"task_accuracy", static_cast<double>(losses.task_correct) /
-                                                  static_cast<double>(losses.task_examples)});
-  }
+  metrics.means = evaluator_->means(losses);
   metrics.targets = losses.total().targets;
   metrics.ms = absl::ToDoubleMilliseconds(MonotonicNow() - started);
   return {false, metrics};

@@ -51,7 +51,9 @@ class Evaluator {
                                                            Transformer* shared,
                                                            kernels::Backend& backend);
 
-  // Create's answer about config, text and options, without making a network.
+  // Create's answer about config, text and options, without making a network; and whether the
+  // evaluations can be compared by eval.metric: InvalidArgument for a figure that they do not
+  // have, FailedPrecondition where patience or keep_best need labels and there are none.
   static absl::Status Check(const RunConfig& config, const data::Dataset& text,
                             const EvaluatorOptions& options);
 
@@ -69,6 +71,10 @@ class Evaluator {
   const std::vector<SplitLosses>& lane_losses() const { return losses_; }
   // What the heads report (Transformer::sums) of all this process's scored batches.
   std::vector<NamedSum> sums() const;
+  // The figures of this evaluation: "loss", and the names of means().
+  std::vector<std::string> figures() const;
+  // HeldOutMetrics::means of what all lanes have scored.
+  std::vector<NamedMean> means(const SplitLosses& losses) const;
   // Names of SplitLosses::losses.
   std::vector<std::string> loss_names() const { return objective_->Shape(1).loss_names; }
   const Objective& objective() const { return *objective_; }
@@ -77,6 +83,7 @@ class Evaluator {
  private:
   Evaluator(const RunConfig& config, const EvaluatorOptions& options);
   absl::Status Plan(const data::Dataset& text);
+  absl::Status CheckMetric(const data::Dataset& text) const;
 
   const RunConfig& config_;
   const EvaluatorOptions options_;

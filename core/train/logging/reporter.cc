@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
+#include "core/train/run/best_evaluation.h"
 
 namespace anyorder {
 
@@ -85,6 +86,7 @@ Reporter::Reporter(const std::string& run_dir, const RunConfig& config, const St
       title_(absl::StrCat(config.objective.name, ", ", config.model.num_layers, " layers of ",
                           config.model.model_dim, ", ", config.train.global_batch_size,
                           " lanes of ", config.sampling.seq_len)),
+      metric_(config.eval.metric),
       metrics_(std::move(metrics)),
       ledger_(std::move(ledger)),
       progress_(start.step, config.train.steps, start.on_terminal, config.train.log_every),
@@ -150,6 +152,14 @@ void Reporter::Step(const StepMetrics& metrics) {
   WriteTensorboard(metrics.step, scalars);
 }
 
+absl::Status Reporter::MissedEvaluation(int64_t step, const HeldOutMetrics& held_out) {
+  ANYORDER_RETURN_IF_ERROR(AddHeldOut(paths_.metrics, step, held_out));
+  // The file of that name is another one now.
+  ANYORDER_ASSIGN_OR_RETURN(metrics_, MetricsLog::Open(paths_.metrics));
+  ReportHeldOut(step, held_out);
+  return absl::OkStatus();
+}
+
 void Reporter::WriteTensorboard(int64_t step, const Scalars& scalars) {
   if (!tensorboard_) return;
   const absl::Status written = tensorboard_->Write(step, scalars);
@@ -179,8 +189,11 @@ absl::Status Reporter::Incident(ledger::Event event, const std::string& warning)
 
 void Reporter::ReportHeldOut(int64_t step, const HeldOutMetrics& held_out) {
   progress_.Finish();
-  Log(absl::StrCat("step ", step, " held-out loss ", LossText(held_out.loss),
-                   AccuracyText(held_out.means)));
+  // What the run is judged by is said, too, if it is another figure.
+  const bool is_said = metric_ == "loss" || IsAccuracy(metric_);
+  Log(absl::StrCat(
+      "step ", step, " held-out loss ", LossText(held_out.loss), AccuracyText(held_out.means),
+      is_said ? "" : absl::StrCat(", ", metric_, " ", LossText(FigureOf(held_out, metric_)))));
   Scalars scalars = {{"time/eval_ms", held_out.ms}};
   if (!std::isnan(held_out.loss)) scalars.emplace_back("eval/loss", held_out.loss);
   for (const NamedMean& mean : held_out.means) {

@@ -96,6 +96,9 @@ class Reporter {
   // Metrics that cannot be written are kept, with a warning, until they can; what only people look
   // at (TensorBoard, the loss curve) is given up with a warning.
   void Step(const StepMetrics& metrics);
+  // The evaluation after step `step`, from which this start goes on: a stop had cut it off. Before
+  // the first Step.
+  absl::Status MissedEvaluation(int64_t step, const HeldOutMetrics& held_out);
   // Before a checkpoint of the last step is staged what it vouches for is made durable: begun
   // before the copy, which takes as long, and awaited after it.
   void BeginSync() { metrics_.BeginSync(); }
@@ -120,6 +123,7 @@ class Reporter {
   const RunDirectory paths_;
   const Start start_;
   const std::string title_;
+  const std::string metric_;  // eval.metric
   MetricsLog metrics_;
   bool metrics_are_kept_ = false;                 // since the last line could not be written
   std::optional<TensorboardWriter> tensorboard_;  // nothing after its first failure

@@ -3,32 +3,41 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
 
 namespace anyorder {
 
 namespace {
 
-double ValueOf(EvalMetric metric, const HeldOutMetrics& evaluation) {
-  if (metric == EvalMetric::kLoss) return evaluation.loss;
-  for (const NamedMean& mean : evaluation.means)
-    if (IsAccuracy(mean.name)) return mean.value;
-  return std::numeric_limits<double>::quiet_NaN();
-}
+constexpr absl::string_view kLoss = "loss";
 
 }  // namespace
 
+bool LowerIsBetter(absl::string_view figure) {
+  return figure == kLoss || absl::StartsWith(figure, "loss_");
+}
+
+double FigureOf(const HeldOutMetrics& evaluation, absl::string_view name) {
+  if (name == kLoss) return evaluation.loss;
+  for (const NamedMean& mean : evaluation.means)
+    if (mean.name == name) return mean.value;
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
 void BestEvaluation::Restore(const BestEvaluationState& state) {
-  state_ = state.metric == EnumName(config_.metric) ? state : BestEvaluationState();
+  state_ = state.metric == metric_ ? state : BestEvaluationState();
 }
 
 void BestEvaluation::Add(int64_t step, const HeldOutMetrics& evaluation) {
-  state_.metric = EnumName(config_.metric);
+  state_.metric = metric_;
   state_.last_step = step;
-  const double value = ValueOf(config_.metric, evaluation);
+  const double value = FigureOf(evaluation, metric_);
   const bool is_better =
-      config_.metric == EvalMetric::kLoss ? value < state_.value : value > state_.value;
-  if (is_better || (state_.step < 0 && !std::isnan(value))) {
+      state_.step < 0 || (LowerIsBetter(metric_) ? value < state_.value : value > state_.value);
+  if (std::isfinite(value) && is_better) {
     state_.step = step;
     state_.value = value;
     state_.num_later = 0;
@@ -38,11 +47,30 @@ void BestEvaluation::Add(int64_t step, const HeldOutMetrics& evaluation) {
 }
 
 std::string BestEvaluation::Description() const {
-  return absl::StrCat(
-      "no better ", state_.metric,
-      state_.step < 0 ? ""
-                      : absl::StrCat(" than ", LossText(state_.value), " after step ", state_.step),
+  const std::string evaluations = absl::StrCat(
       " in ", state_.num_later, state_.num_later == 1 ? " evaluation" : " evaluations");
+  if (state_.step < 0) return absl::StrCat("no value of ", metric_, evaluations);
+  return absl::StrCat("no ", LowerIsBetter(metric_) ? "lower " : "higher ", metric_, " than ",
+                      LossText(state_.value), " after step ", state_.step, evaluations);
+}
+
+absl::StatusOr<std::vector<EvaluatedStep>> ReadEvaluations(const std::string& metrics_path) {
+  std::vector<EvaluatedStep> evaluations;
+  ANYORDER_RETURN_IF_ERROR(
+      MetricsStream(metrics_path)
+          .Read([] {},
+                [&evaluations](StepMetrics metrics) {
+                  if (metrics.held_out)
+                    evaluations.push_back({metrics.step, *std::move(metrics.held_out)});
+                }));
+  return evaluations;
+}
+
+BestEvaluationState FindBest(const EvalConfig& config,
+                             const std::vector<EvaluatedStep>& evaluations) {
+  BestEvaluation best(config);
+  for (const EvaluatedStep& evaluation : evaluations) best.Add(evaluation.step, evaluation.figures);
+  return best.state();
 }
 
 }  // namespace anyorder

@@ -99,6 +99,21 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
   return true;
 }
 
+std::string LineOf(const StepMetrics& metrics) {
+  Json json;
+  const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
+  VisitStep(metrics, write);
+  if (metrics.mfu > 0) json[kMfu] = metrics.mfu;
+  for (const NamedMean& mean : metrics.means) json[mean.name] = mean.value;
+  if (metrics.held_out) {
+    VisitHeldOut(*metrics.held_out, write, [&] {
+      for (const NamedMean& mean : metrics.held_out->means)
+        json[absl::StrCat(kHeldOut, mean.name)] = mean.value;
+    });
+  }
+  return json.dump();
+}
+
 }  // namespace
 
 std::string LossText(double loss) {
@@ -126,18 +141,7 @@ absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path) {
 
 absl::Status MetricsLog::Append(StepMetrics metrics) {
   metrics.time = UtcTimeStamp();
-  Json json;
-  const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
-  VisitStep(metrics, write);
-  if (metrics.mfu > 0) json[kMfu] = metrics.mfu;
-  for (const NamedMean& mean : metrics.means) json[mean.name] = mean.value;
-  if (metrics.held_out) {
-    VisitHeldOut(*metrics.held_out, write, [&] {
-      for (const NamedMean& mean : metrics.held_out->means)
-        json[absl::StrCat(kHeldOut, mean.name)] = mean.value;
-    });
-  }
-  kept_.push_back(json.dump());
+  kept_.push_back(LineOf(metrics));
   last_step_ = metrics.step;
   return WriteKept();
 }
@@ -213,6 +217,21 @@ absl::Status MetricsStream::ReadLines(
     pending.erase(0, begin);
   }
   return got < 0 ? ErrnoStatus("read", path_) : absl::OkStatus();
+}
+
+absl::Status AddHeldOut(const std::string& path, int64_t step, const HeldOutMetrics& held_out) {
+  std::string lines;
+  ANYORDER_RETURN_IF_ERROR(
+      MetricsStream(path).ReadLines([] {},
+                                    [&](StepMetrics metrics, absl::string_view line) {
+                                      if (metrics.step == step) {
+                                        metrics.held_out = held_out;
+                                        absl::StrAppend(&lines, LineOf(metrics), "\n");
+                                      } else {
+                                        absl::StrAppend(&lines, line, "\n");
+                                      }
+                                    }));
+  return WriteFileAtomically(path, lines);
 }
 
 absl::Status SetAsideLaterSteps(const std::string& path, const std::string& redone_path,

@@ -131,6 +131,10 @@ class MetricsStream {
   int64_t offset_ = 0;  // of the first line that was not taken
 };
 
+// Puts an evaluation into the line of `step`, which a stop had cut it off from. No other process or
+// MetricsLog may have the file open for writing.
+absl::Status AddHeldOut(const std::string& path, int64_t step, const HeldOutMetrics& held_out);
+
 // Before a run goes on from `step`: moves the lines of later steps, whose work was lost, from
 // `path` to the end of `redone_path`, so that `path` keeps one line a step. Each that stays is
 // given to `keep`, in file order, so that nobody need read the file again.

@@ -101,9 +101,7 @@ void CheckEval(const RunConfig& config, FaultList& faults) {
   faults.Require(eval.patience == 0 || eval.every > 0,
                  absl::StrCat("eval.patience is ", eval.patience,
                               " but eval.every is 0: there is no evaluation to wait for"));
-  faults.Require(eval.metric != EvalMetric::kAccuracy || config.model.task.has_head(),
-                 absl::StrCat("eval.metric is \"accuracy\" but objective ", config.objective.name,
-                              " has no classes; use \"loss\""));
+  faults.Require(!eval.metric.empty(), "eval.metric is empty but must name a figure, as \"loss\"");
   const int64_t saves = config.checkpoint.every;
   faults.Require(
       !config.checkpoint.keep_best || (eval.every > 0 && saves > 0 && eval.every % saves == 0),

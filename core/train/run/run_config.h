@@ -205,7 +205,7 @@ struct CheckpointConfig {
           AtLeast(0, "steps"));
     visit(
         "keep_best", self.keep_best,
-        "Also keep the checkpoint of the best evaluation by eval.metric, which --step best names; "
+        "Also keep the checkpoint of the best evaluation by eval.metric, which --step best means; "
         "each evaluated step must be one of a checkpoint (checkpoint.every).");
     visit("max_failed_saves", self.max_failed_saves,
           "The run stops after this many failed saves in a row instead of training unsaved.",
@@ -215,12 +215,6 @@ struct CheckpointConfig {
   }
 };
 
-// What evaluations are compared by: the lowest loss, or the highest share of right answers.
-enum class EvalMetric { kLoss, kAccuracy };
-
-template <>
-inline constexpr auto kEnumNames<EvalMetric> = EnumNames<EvalMetric>("loss", "accuracy");
-
 // Section [eval]: held-out loss. It changes nothing of the training but, with `patience`, its end.
 struct EvalConfig {
   std::string shards;
@@ -228,7 +222,7 @@ struct EvalConfig {
   int64_t batches = 16;
   int64_t batch_size = 0;
   int64_t seed = 1;
-  EvalMetric metric = EvalMetric::kLoss;
+  std::string metric = "loss";
   int64_t patience = 0;
 
   template <typename Self, typename Visitor>
@@ -245,8 +239,9 @@ struct EvalConfig {
           AtLeast(0, "sequences"));
     visit("seed", self.seed, "Seed of the evaluation's masks, orders and pairs.", AtLeast(0));
     visit("metric", self.metric,
-          "What tells a better evaluation during training, for patience and checkpoint.keep_best: "
-          "the lower \"loss\", or the higher \"accuracy\" of the task.");
+          "The figure by which one evaluation is better than another, named as in metrics.jsonl "
+          "without \"eval_\": loss and loss_NAME are better lower, all others, as task_accuracy, "
+          "higher.");
     visit("patience", self.patience,
           "The run finishes early after this many evaluations in a row without a better one; 0: "
           "never.",

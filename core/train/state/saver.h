@@ -44,6 +44,9 @@ class Saver {
                     const std::string& metadata,
                     std::function<absl::Status()> before_stage = nullptr);
   void SkipSave(int64_t step);
+  // Collective: waits until all ranks can save, checkpoint.commit_seconds at most, or says why
+  // one cannot.
+  absl::Status AwaitRoom();
 
   // Collective: makes sure that a checkpoint of `step` is committed or, if a stop is urgent
   // (stop_signal.h), staged. Unavailable or DeadlineExceeded if that fails or takes too long.
@@ -66,7 +69,6 @@ class Saver {
   Saver(const CheckpointConfig& config, std::unique_ptr<ckpt::Client> client,
         dist::Communicator& communicator)
       : config_(config), client_(std::move(client)), communicator_(communicator) {}
-  absl::Status AwaitRoom();
   absl::Status AwaitCommit(int64_t step);
   absl::Status SaveAndAgree(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                             const std::string& metadata);

@@ -231,6 +231,30 @@ TEST_F(TrainerTest, EvaluationChangesNothingAndIsTheSameOnAnyNumberOfRanks) {
   EXPECT_NE(losses[0], losses[2]);
 }
 
+// A stop in the evaluation after the last step leaves the run unfinished: the next start evaluates,
+// and only then it has a best step.
+TEST_F(TrainerTest, TheLastEvaluationIsMadeUpForWhenAStopCutsItOff) {
+  config_.train.steps = 2;
+  config_.checkpoint.every = 1;
+  config_.checkpoint.keep_best = true;
+  EvaluateHeldOut();
+  ExpectAllOk(TrainAnew(1));
+  const std::vector<StepMetrics> whole = Metrics(1);
+  for (const int ranks : {2, 3}) {
+    ExpectAllOk(TrainAnew(ranks, Fault{Poison::kNone, 0, 3, /*stop=*/true}));
+    ASSERT_EQ(Metrics(ranks).size(), 2u);
+    EXPECT_FALSE(Metrics(ranks)[1].held_out);
+    EXPECT_EQ(Events<ledger::Stop>(ranks).back().exit_status, kExitRequeue);
+    ExpectAllOk(Train(ranks));
+    const std::vector<StepMetrics> after = Metrics(ranks);
+    ASSERT_EQ(after.size(), 2u);
+    ASSERT_TRUE(after[1].held_out);
+    EXPECT_EQ(after[1].held_out->loss, whole[1].held_out->loss);
+    EXPECT_EQ(Events<ledger::Stop>(ranks).back().exit_status, kExitDone);
+    EXPECT_EQ(Digest(ranks, 2), Digest(1, 2));
+  }
+}
+
 // Nothing is learned, so that no evaluation is better than the first, after step 2: two more end
 // the run, on any number of ranks and however often it is stopped. The first one's checkpoint
 // stays.
@@ -241,13 +265,31 @@ TEST_F(TrainerTest, EvaluationsThatDoNotImproveFinishTheRunEarly) {
   config_.eval.patience = 2;
   config_.checkpoint.every = 1;
   config_.checkpoint.keep_best = true;
-  for (int ranks = 1; ranks <= 3; ++ranks) {
+  for (int ranks = 1; ranks <= 4; ++ranks) {
     SCOPED_TRACE(::testing::Message() << ranks << " ranks");
-    if (ranks > 1) Train(ranks, Fault{Poison::kNone, 0, 3, /*stop=*/true});
-    // Before the evaluation of step 4, which the next start makes up for.
-    if (ranks > 2) Train(ranks, Fault{Poison::kNone, 0, 1, /*stop=*/true});
+    // A fault counts each of the four batches of an evaluation as a step.
+    const auto stop_in = [&](int64_t batch) { Train(ranks, Fault{Poison::kNone, 0, batch, true}); };
+    if (ranks == 2) stop_in(2 + 4 + 2 + 4 + 1);  // step 5
+    if (ranks == 3) {
+      stop_in(2 + 4 + 2);  // step 4, whose evaluation the next start makes up for
+      EXPECT_FALSE(Metrics(ranks)[3].held_out);
+      EXPECT_EQ(Saved(ranks, 4)->best_evaluation.last_step, 2);
+      stop_in(4 + 1);  // step 5
+    }
+    // After the evaluation of step 4, of which no checkpoint tells: the run dies of its save.
+    if (ranks == 4) {
+      stop_in(2 + 4 + 1);  // step 3
+      config_.checkpoint.max_failed_saves = 1;
+      disk_.Break(ckpt::FaultyCall::kWrite, "rank-", ENOSPC, std::numeric_limits<int>::max());
+      EXPECT_FALSE(Train(ranks)[0].ok());
+      EXPECT_TRUE(Metrics(ranks)[3].held_out);
+      EXPECT_FALSE(OpenCheckpoint(ranks, 4).ok());
+      disk_.Heal();
+    }
     ExpectAllOk(Train(ranks));
     EXPECT_EQ(Metrics(ranks).size(), 6u);
+    for (const StepMetrics& step : Metrics(ranks))
+      EXPECT_EQ(step.held_out.has_value(), step.step % 2 == 0) << step.step;
     const ledger::Stop end = Events<ledger::Stop>(ranks).back();
     EXPECT_TRUE(end.is_early());
     EXPECT_EQ(end.exit_status, 0);
@@ -293,7 +335,8 @@ TEST_F(TrainerTest, StopSignalEndsAnEvaluationAtOnce) {
   ExpectAllOk(Train(3));
   EXPECT_EQ(Saved(3, 6)->step, 6);
   EXPECT_EQ(Metrics(3).size(), 6u);
-  EXPECT_TRUE(Metrics(3)[3].held_out.has_value());
+  for (const StepMetrics& step : Metrics(3))
+    EXPECT_EQ(step.held_out.has_value(), step.step % 2 == 0) << step.step;
 }
 
 TEST_F(TrainerTest, DamagedHeldOutTextEndsEvaluationsAndNotTheRun) {

@@ -74,6 +74,9 @@ TEST_F(JoinedStatus, TheScreenHasSlurmsViewAndTheRuns) {
   EXPECT_THAT(screen, HasSubstr("3.5000 after step 2"));
   EXPECT_THAT(screen, HasSubstr("committed    nothing yet"));
   EXPECT_THAT(StatusJsonLine(facts), HasSubstr(R"("num_nodes":3,"restarts":2)"));
+  run_.Step(3, 1, 1400, R"(,"eval_loss":3.75,"eval_ms":50)");
+  EXPECT_THAT(StatusJsonLine(Collect()),
+              HasSubstr(R"("best_step":2,"best_value":3.5,"best_metric":"loss")"));
   EXPECT_LE(std::count(screen.begin(), screen.end(), '\n'), 24);
 }
 
@@ -131,6 +134,8 @@ TEST(Status, TheEndOfARunHasAStateAndItsError) {
       {R"("step":3,"exit_status":0,"reason":"early","detail":"finished early: no better")",
        R"("exit_status":0)", 9, "finished early", ""},
       {R"("step":3,"exit_status":75,"detail":"signal SIGTERM")", R"("exit_status":75)", 9,
+       "stopped", ""},
+      {R"("step":3,"exit_status":75,"detail":"signal SIGTERM")", R"("exit_status":75)", 3,
        "stopped", ""},
       {nullptr, nullptr, 9, "stopped", "the last start has no recorded end"},
       {R"("step":3,"exit_status":74,"detail":"disk full")", R"("exit_status":74)", 3, "failed",

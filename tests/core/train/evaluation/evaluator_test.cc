@@ -273,6 +273,53 @@ TEST(PeriodicEvaluatorTest, ClassesMustHaveTheNumbersOfTheTrainingData) {
   std::filesystem::remove_all(folder);
 }
 
+// eval.metric names one of the figures that an evaluation has.
+TEST_F(EvaluatorTest, FiguresAreThoseOfItsMeans) {
+  auto backend = *kernels::MakeCpuBackend({1});
+  for (const char* name : {"permutation_lm", "causal_lm"}) {
+    config_.objective.name = name;
+    const auto evaluator = *Evaluator::Create(config_, *text_, options_, nullptr, *backend);
+    std::vector<std::string> means = {"loss"};
+    for (const NamedMean& mean : evaluator->means(SumOverLanes(RunAll(*evaluator, Weights()))))
+      means.push_back(mean.name);
+    EXPECT_EQ(evaluator->figures(), means) << name;
+  }
+  config_.eval.metric = "accuracy";
+  const absl::Status status = Evaluator::Check(config_, *text_, options_);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_EQ(status.message(),
+            "eval.metric is \"accuracy\", but an evaluation of causal_lm has loss, loss_forward, "
+            "loss_backward (lower is better)");
+}
+
+TEST(PeriodicEvaluatorTest, AMetricOfATaskNeedsLabels) {
+  const std::string folder = data::MakeTestDirectory("metric");
+  data::TestDataset dataset;
+  dataset.Write(folder, data::TestStream::Random(200, dataset.vocab_size, 1));
+  data::TestExamples examples = data::TestExamples::Pairs(200);
+  examples.AddTo(folder);
+  const data::DatasetIndex training = *data::ReadDatasetIndex(folder);
+  RunConfig config = Classifier(folder);
+  config.eval.metric = "task_accuracy";
+  config.eval.patience = 1;
+  EXPECT_TRUE(OpenHeldOutText(config, training).ok()) << OpenHeldOutText(config, training).status();
+  config.eval.metric = "task_f1";
+  EXPECT_THAT(std::string(OpenHeldOutText(config, training).status().message()),
+              AllOf(HasSubstr("eval.metric is \"task_f1\", but an evaluation of "),
+                    HasSubstr(" has loss, loss_forward, loss_task, loss_lm (lower is better) and "
+                              "task_accuracy (higher is better)")));
+  for (int32_t& label : examples.labels) label = -1;
+  examples.AddTo(folder);
+  config.eval.metric = "loss";
+  const absl::Status status = OpenHeldOutText(config, training).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("has a label, so that no evaluation has a loss; leave out eval.patience"));
+  config.eval.patience = 0;
+  EXPECT_TRUE(OpenHeldOutText(config, training).ok());
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 
 }  // namespace anyorder

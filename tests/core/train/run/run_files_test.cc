@@ -329,6 +329,25 @@ TEST_F(RunFilesTest, StepsThatAreDoneAgainLeaveOneLineEach) {
   EXPECT_EQ(redone->front().step, 7);
 }
 
+// The line of its step gets the evaluation, and is otherwise as it was, like all others.
+TEST_F(RunFilesTest, AnEvaluationIsPutIntoTheLineThatLacksIt) {
+  AppendMetrics(1, 3);
+  const std::string before = data::ReadFile(Path("metrics"));
+  HeldOutMetrics held_out;
+  held_out.loss = 2.5;
+  held_out.means = {{"task_accuracy", 0.75}};
+  ASSERT_TRUE(AddHeldOut(Path("metrics"), 2, held_out).ok());
+  const auto metrics = ReadMetrics(Path("metrics"));
+  ASSERT_EQ(metrics->size(), 3u);
+  EXPECT_EQ((*metrics)[1].held_out->loss, 2.5);
+  std::string after = data::ReadFile(Path("metrics"));
+  const size_t added = after.find(",\"eval_loss\"");
+  ASSERT_NE(added, std::string::npos);
+  EXPECT_THAT(after.substr(added), HasSubstr("\"eval_task_accuracy\":0.75"));
+  after.erase(added, after.find('}', added) - added);
+  EXPECT_EQ(after, before);
+}
+
 TEST_F(RunFilesTest, TensorboardFramesCarryMaskedChecksums) {
   const std::string record = TfRecord("hello");
   ASSERT_EQ(record.size(), 8u + 4 + 5 + 4);
