@@ -178,6 +178,7 @@ Subcommand DeclareManPages(CLI::App& front);
 Subcommand DeclareNodeProcess(CLI::App& front);
 Subcommand DeclarePredict(CLI::App& front);
 Subcommand DeclareReport(CLI::App& front);
+Subcommand DeclareSeeds(CLI::App& front);
 Subcommand DeclareShow(CLI::App& front);
 Subcommand DeclareStatus(CLI::App& front);
 Subcommand DeclareSubmit(CLI::App& front);

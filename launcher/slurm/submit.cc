@@ -18,9 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 
 #include "core/base/crc32c.h"
@@ -368,18 +366,6 @@ absl::Status Submission::Run() {
   return Send();
 }
 
-// As it was typed, for the reader of the script.
-std::string ThisCommand() {
-  std::string line = ReadWholeFile("/proc/self/cmdline").value_or("anyorder submit");
-  if (!line.empty() && line.back() == '\0') line.pop_back();
-  const std::vector<std::string> words = absl::StrSplit(line, '\0');
-  std::string command = ShellCommand(words);
-  std::replace_if(
-      command.begin(), command.end(),
-      [](char letter) { return absl::ascii_iscntrl(static_cast<unsigned char>(letter)); }, '?');
-  return command;
-}
-
 void DeclareRun(CLI::App* command, SubmitOptions* options) {
   AddPath(command, "--config", options->config, "TOML file (default: the run's frozen one)",
           PathUse::kReadConfig);
@@ -446,7 +432,7 @@ Subcommand DeclareSubmit(CLI::App& front) {
   DeclareRun(command, options.get());
   DeclareJob(command, options.get());
   return {command, [options] {
-            options->command = ThisCommand();
+            options->command = TypedCommand();
             return Report(Submission(*options).Run());
           }};
 }

@@ -84,6 +84,7 @@ ALLOWED |= {
     "launcher/inspect": [*BELOW, "data/sampling", "launcher/huggingface", "launcher/process",
                          "launcher/slurm", "launcher/start"],
     "launcher/report": [*BELOW, "launcher/inspect", "launcher/process", "launcher/start"],
+    "launcher/seeds": [*BELOW, "launcher/inspect", "launcher/process", "launcher/start"],
 }
 # The programs include anything.
 ALLOWED["launcher"] = list(ALLOWED)
