@@ -59,7 +59,8 @@ ALLOWED = {
                          *NETWORK],
     "core/train/health": ["core/base", "core/liveness", "core/train/run", "core/train/state", "dist",
                           "kernels", *NETWORK],
-    "core/train/evaluation": ["core/base", "core/config", "core/objective", "core/train/run",
+    "core/train/evaluation": ["core/base", "core/config", "core/generate", "core/objective",
+                              "core/train/run",
                               "data/dataset", "data/sampling", "dist", "kernels", *NETWORK],
 }
 TRAIN = ["core/train/evaluation", "core/train/health", "core/train/logging", "core/train/run",
