@@ -5,20 +5,15 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "launcher/inference/prep_call.h"
 
 namespace anyorder::launcher {
 namespace {
-
-constexpr char kEncoder[] = "anyorder-prep";
 
 // The encoder takes no NUL, and would name a line of a file that is not the user's.
 absl::StatusOr<std::string> WithoutNul(std::string prompt, const std::string& where) {
@@ -51,24 +46,6 @@ absl::StatusOr<std::string> PromptOf(absl::string_view line, bool is_json,
   return FailedPrecondition(where, ": the line is not valid UTF-8; convert the file");
 }
 
-absl::StatusOr<std::vector<std::vector<int32_t>>> ParseIds(const std::string& text,
-                                                           size_t num_prompts) {
-  std::vector<std::vector<int32_t>> prompts;
-  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  lines.pop_back();  // behind the last line end
-  for (const absl::string_view line : lines) {
-    prompts.emplace_back();
-    for (const absl::string_view word : absl::StrSplit(line, ' ', absl::SkipEmpty())) {
-      int32_t id = -1;
-      if (!absl::SimpleAtoi(word, &id))
-        return Internal(kEncoder, " wrote '", word, "' for a token id");
-      prompts.back().push_back(id);
-    }
-  }
-  if (prompts.size() == num_prompts) return prompts;
-  return Internal(kEncoder, " encoded ", prompts.size(), " of ", num_prompts, " prompts");
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path) {
@@ -87,23 +64,6 @@ absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path) {
   if (!prompts.empty()) return prompts;
   return FailedPrecondition(
       name, " holds no prompt; write one per line (an empty line is an empty prompt)");
-}
-
-absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(
-    const std::vector<std::string>& prompts, const std::string& vocabulary,
-    const std::string& letter_case) {
-  ANYORDER_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make());
-  const std::string input = scratch.path() + "/prompts.jsonl";
-  const std::string ids = scratch.path() + "/ids";
-  std::string lines;
-  for (const std::string& prompt : prompts)
-    absl::StrAppend(&lines, nlohmann::json({{"text", prompt}}).dump(), "\n");
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(input, lines));
-  ANYORDER_RETURN_IF_ERROR(CallPrep(
-      {"encode", "--vocab", vocabulary, "--case", letter_case, "--input", input, "--output", ids},
-      "encoding the prompts"));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(ids));
-  return ParseIds(text, prompts.size());
 }
 
 }  // namespace anyorder::launcher

@@ -1,8 +1,7 @@
-// What `anyorder generate` reads, and how it becomes tokens.
+// What `anyorder generate` and `embed` read.
 
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,11 +14,5 @@ namespace anyorder::launcher {
 // empty prompt.
 // FailedPrecondition, naming the line, for what is no prompt, and for a file without any.
 absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path);
-
-// Token ids of each prompt, by the SentencePiece model `vocabulary`: `anyorder-prep encode` is
-// started for it. `letter_case` is "cased" or "uncased".
-absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(
-    const std::vector<std::string>& prompts, const std::string& vocabulary,
-    const std::string& letter_case);
 
 }  // namespace anyorder::launcher

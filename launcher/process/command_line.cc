@@ -109,6 +109,7 @@ std::string CommandKnownElsewhere(const std::string& word) {
       {"submit", {"sbatch", "slurm"}},
       {"eval", {"evaluate", "validate", "test", "perplexity"}},
       {"generate", {"sample", "infer", "inference"}},
+      {"embed", {"embeddings", "encode"}},
       {"export", {"convert", "save"}},
       {"import", {"load"}}};
   for (const Elsewhere& elsewhere : known)

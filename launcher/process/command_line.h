@@ -169,6 +169,7 @@ Subcommand DeclareCompletion(CLI::App& front);
 Subcommand DeclareConfig(CLI::App& front);
 Subcommand DeclareDoctor(CLI::App& front);
 Subcommand DeclareEval(CLI::App& front);
+Subcommand DeclareEmbed(CLI::App& front);
 Subcommand DeclareExport(CLI::App& front);
 Subcommand DeclareGenerate(CLI::App& front);
 Subcommand DeclareImport(CLI::App& front);

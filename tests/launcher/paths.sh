@@ -45,6 +45,7 @@ report @
 export @ --output new
 eval @ --data $shards
 generate @ --input prompts.txt --output new
+embed @ --input prompts.txt --output new
 predict @ --text x
 launch @
 submit @ --dry-run
@@ -69,6 +70,7 @@ files)
   all "nowhere loop file/x empty ${closed[*]}" <<END
 generate $run --input @ --output new
 generate $run --input prompts.txt --vocab @ --output new
+embed $run --input @ --output new
 launch new --config @
 submit new --config @ --dry-run
 doctor --local --environment @
@@ -95,6 +97,7 @@ outputs)
   [ "${#closed[@]}" -eq 0 ] || places="file/x locked/x"
   all "$places nowhere/x" <<END
 generate $run --input prompts.txt --output @
+embed $run --input prompts.txt --output @
 predict $run --text x --output @
 report $run --output @
 show --output @.svg
@@ -114,6 +117,7 @@ steps)
 export $run --step 7 --output new
 eval $run --data $shards --step 7
 generate $run --input prompts.txt --output new --step 7
+embed $run --input prompts.txt --output new --step 7
 END
   cp -r "$run" moved && chmod -R a+rwX moved
   sed -i "s|^shards = .*|shards = \"$PWD/gone\"|" moved/config.toml

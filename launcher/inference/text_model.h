@@ -1,0 +1,62 @@
+// A checkpoint of a run that reads text which is in no dataset, and the vocabulary that text is
+// encoded with.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "ckpt/reader.h"
+#include "core/config/sampling_config.h"
+#include "core/train/evaluation/token_states.h"
+#include "core/train/run/run_config.h"
+#include "core/train/state/saved_weights.h"
+#include "kernels/backends/make_backend.h"
+#include "launcher/huggingface/spiece_file.h"
+#include "launcher/inference/saved_model.h"
+#include "launcher/process/command_line.h"
+
+namespace anyorder::launcher {
+
+struct TextModelOptions : SavedModelOptions {
+  std::string vocab;        // SentencePiece model; "": the run's
+  std::string letter_case;  // "cased", "uncased"; "": as the run's text was prepared
+};
+// --step, --vocab, --case, --threads and --device.
+void AddTextModelOptions(CLI::App* command, TextModelOptions& options);
+// --max-length, which is returned, and --batch-size.
+CLI::Option* AddTokenStateOptions(CLI::App* command, TokenStateOptions& options);
+
+struct RunVocabulary {
+  std::string path;
+  std::string letter_case;
+  std::vector<VocabularyPiece> pieces;
+
+  int64_t size() const { return static_cast<int64_t>(pieces.size()); }
+};
+
+struct TextModel {
+  ckpt::Checkpoint checkpoint;
+  RunConfig config = {};
+  RunVocabulary vocabulary = {};
+  std::unique_ptr<kernels::Backend> backend = nullptr;
+  SavedWeights weights = {};
+};
+
+// The configuration of a run that is there. Files are kept private from here on if the run's are.
+absl::StatusOr<RunConfig> LoadConfigOfRun(const std::string& run_dir);
+
+// `config` is the run's. Errors: those of MakeRunBackend; FailedPrecondition for another vocabulary
+// than the run's, or if there is none; NotFound, DataLoss.
+absl::StatusOr<TextModel> OpenTextModel(const TextModelOptions& options, const RunConfig& config);
+
+// FailedPrecondition if the vocabulary does not have the piece.
+absl::StatusOr<int32_t> FindPiece(const RunVocabulary& vocabulary, const char* piece);
+// Its separator, classifier and mask.
+absl::StatusOr<VocabularyIds> FindSpecialPieces(const RunVocabulary& vocabulary);
+
+}  // namespace anyorder::launcher
