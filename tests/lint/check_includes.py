@@ -44,6 +44,7 @@ ALLOWED = {
     "core/metrics": ["core/base"],
     "core/optim": ["core/base", "kernels"],
     "core/generate": ["core/base", "core/config", "core/objective", "kernels", *NETWORK],
+    "core/ranking": ["core/base"],
     "dist": ["core/base", "core/liveness", "core/optim", "kernels"],
     "ckpt": ["core/base", "core/liveness"],
     "data/dataset": ["core/base", "core/config"],
