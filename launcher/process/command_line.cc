@@ -110,6 +110,7 @@ std::string CommandKnownElsewhere(const std::string& word) {
       {"eval", {"evaluate", "validate", "test", "perplexity"}},
       {"generate", {"sample", "infer", "inference"}},
       {"embed", {"embeddings", "encode"}},
+      {"rank", {"rerank", "retrieve"}},
       {"export", {"convert", "save"}},
       {"import", {"load"}}};
   for (const Elsewhere& elsewhere : known)

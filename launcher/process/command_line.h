@@ -178,6 +178,7 @@ Subcommand DeclareLaunch(CLI::App& front);
 Subcommand DeclareManPages(CLI::App& front);
 Subcommand DeclareNodeProcess(CLI::App& front);
 Subcommand DeclarePredict(CLI::App& front);
+Subcommand DeclareRank(CLI::App& front);
 Subcommand DeclareReport(CLI::App& front);
 Subcommand DeclareSeeds(CLI::App& front);
 Subcommand DeclareShow(CLI::App& front);

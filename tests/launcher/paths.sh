@@ -46,6 +46,7 @@ export @ --output new
 eval @ --data $shards
 generate @ --input prompts.txt --output new
 embed @ --input prompts.txt --output new
+rank @ --collection prompts.txt --topics prompts.txt --run prompts.txt --qrels prompts.txt --output new
 predict @ --text x
 launch @
 submit @ --dry-run
@@ -71,6 +72,11 @@ files)
 generate $run --input @ --output new
 generate $run --input prompts.txt --vocab @ --output new
 embed $run --input @ --output new
+rank $run --collection @ --topics prompts.txt --run prompts.txt --qrels prompts.txt --output new
+rank $run --collection prompts.txt --topics @ --run prompts.txt --qrels prompts.txt --output new
+rank $run --collection prompts.txt --topics prompts.txt --run @ --qrels prompts.txt --output new
+rank $run --collection prompts.txt --topics prompts.txt --run prompts.txt --qrels @ --output new
+rank $run --collection prompts.txt --topics prompts.txt --run prompts.txt --ranker @ --output new
 launch new --config @
 submit new --config @ --dry-run
 doctor --local --environment @
@@ -98,6 +104,8 @@ outputs)
   all "$places nowhere/x" <<END
 generate $run --input prompts.txt --output @
 embed $run --input prompts.txt --output @
+rank $run --collection prompts.txt --topics prompts.txt --run prompts.txt --qrels prompts.txt --output @
+rank $run --collection prompts.txt --topics prompts.txt --run prompts.txt --qrels prompts.txt --save @
 predict $run --text x --output @
 report $run --output @
 show --output @.svg

@@ -83,6 +83,8 @@ ALLOWED |= {
     "launcher/inference": [*BELOW, "core/generate", "core/metrics", "core/train/evaluation", "data/trec", "kernels/backends",
                            "kernels/cuda/gemm", "launcher/huggingface", "launcher/process",
                            "launcher/start"],
+    "launcher/ranking": [*BELOW, "core/ranking", "core/train/evaluation", "data/trec",
+                         "launcher/inference", "launcher/process"],
     "launcher/inspect": [*BELOW, "data/sampling", "launcher/huggingface", "launcher/process",
                          "launcher/slurm", "launcher/start"],
     "launcher/report": [*BELOW, "launcher/inspect", "launcher/process", "launcher/start"],

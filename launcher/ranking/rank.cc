@@ -1,0 +1,341 @@
+// `anyorder rank`: documents in a better order than the first stage's, by kernel pooling over the
+// token states of a pretrained network (Yang et al. 2019).
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "core/ranking/kernel_ranker.h"
+#include "launcher/inference/batch_progress.h"
+#include "launcher/inference/new_file.h"
+#include "launcher/inference/text_model.h"
+#include "launcher/process/command_line.h"
+#include "launcher/process/counted.h"
+#include "launcher/process/openmp_spin.h"
+#include "launcher/ranking/pair_features.h"
+#include "launcher/ranking/ranker_file.h"
+#include "launcher/ranking/ranking_input.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr char kEnglish[] = "english";
+constexpr char kNone[] = "none";
+constexpr int64_t kLeastFolds = 3;  // to learn from, to stop by, to rank
+
+struct RankOptions : TextModelOptions {
+  RankingFiles files;
+  std::string qrels;   // "": a trained ranker is used
+  std::string ranker;  // that
+  std::string save;    // "": nowhere
+  std::string output;  // "": nowhere
+  std::string tag = "anyorder";
+  std::string stop_words = kEnglish;
+  TokenStateOptions states;
+  int64_t folds = 5;
+  RankerOptions training;
+};
+
+absl::Status CheckOptions(const RankOptions& options) {
+  if (options.qrels.empty() == options.ranker.empty()) {
+    return absl::InvalidArgumentError(
+        "give either --qrels FILE, to learn a ranker, or --ranker FILE, to use one");
+  }
+  if (!options.ranker.empty() && options.output.empty())
+    return absl::InvalidArgumentError("--output is required with --ranker: the run to make");
+  if (options.save.empty() && options.output.empty()) {
+    return absl::InvalidArgumentError(
+        "give --save RANKER, --output RUN (by cross-validation), or both: else nothing would be "
+        "left of what is learned");
+  }
+  const bool is_word = options.tag.find_first_of(" \t\r\n") == std::string::npos;
+  return is_word ? absl::OkStatus() : InvalidArgument("--tag '", options.tag, "' has a blank");
+}
+
+absl::StatusOr<StopWords> ReadStopWords(const std::string& choice) {
+  if (choice == kEnglish) return StopWords::English();
+  if (choice == kNone) return StopWords();
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(choice));
+  return StopWords(std::vector<std::string>(
+      absl::StrSplit(text, absl::ByAnyChar(" \t\r\n"), absl::SkipEmpty())));
+}
+
+using Scores = std::vector<std::vector<double>>;  // of each topic's documents
+
+std::vector<double> ScoresOf(const KernelRanker& ranker,
+                             const std::vector<KernelFeatures>& documents) {
+  std::vector<double> scores;
+  for (const KernelFeatures& features : documents) scores.push_back(ranker.Score(features));
+  return scores;
+}
+
+// Each topic's documents by a ranker that learned from others.
+absl::StatusOr<Scores> CrossValidate(const std::vector<RankingQuery>& queries,
+                                     const std::vector<std::vector<int64_t>>& folds,
+                                     const RankerOptions& options) {
+  Scores scores(queries.size());
+  for (size_t fold = 0; fold < folds.size(); ++fold) {
+    ANYORDER_ASSIGN_OR_RETURN(const TrainedRanker trained,
+                              TrainForFold(queries, folds, static_cast<int64_t>(fold), options));
+    for (const int64_t query : folds[fold]) {
+      const auto place = static_cast<size_t>(query);
+      scores[place] = ScoresOf(trained.ranker, queries[place].features);
+    }
+    Log(absl::StrFormat("fold %d/%d: %s ranked by the weights of step %d, validation loss %.4f",
+                        fold + 1, folds.size(),
+                        Counted(static_cast<int64_t>(folds[fold].size()), "topic"), trained.step,
+                        trained.validation_loss));
+  }
+  return scores;
+}
+
+// Six columns, each topic's documents in their new order; of equal scores in the old one.
+std::string RunText(const RankingInput& input, const Scores& scores, const std::string& tag) {
+  std::string text;
+  for (size_t t = 0; t < input.topics.size(); ++t) {
+    const RankedTopic& topic = input.topics[t];
+    std::vector<size_t> order(topic.documents.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return scores[t][a] > scores[t][b]; });
+    for (size_t rank = 0; rank < order.size(); ++rank) {
+      absl::StrAppendFormat(&text, "%s Q0 %s %d %.17g %s\n", topic.id,
+                            input.documents[topic.documents[order[rank]]], rank + 1,
+                            scores[t][order[rank]], tag);
+    }
+  }
+  return text;
+}
+
+// What is written when all is known.
+struct RankOutputs {
+  std::unique_ptr<NewFile> ranker;  // null: not wanted
+  std::unique_ptr<NewFile> run;
+
+  static absl::StatusOr<RankOutputs> Open(const RankOptions& options) {
+    RankOutputs outputs;
+    if (!options.save.empty()) {
+      ANYORDER_ASSIGN_OR_RETURN(outputs.ranker, NewFile::Create(options.save, "--save"));
+    }
+    if (!options.output.empty()) {
+      ANYORDER_ASSIGN_OR_RETURN(outputs.run, NewFile::Create(options.output, "--output"));
+    }
+    return outputs;
+  }
+};
+
+absl::Status Publish(const std::string& text, NewFile& file) {
+  ANYORDER_RETURN_IF_ERROR(file.Append(text));
+  return file.Publish();
+}
+
+// Learns a ranker from all topics, one by cross-validation for each, or both.
+absl::Status Learn(const RankOptions& options, const RankingInput& input,
+                   const std::vector<RankingQuery>& queries,
+                   const std::vector<std::vector<int64_t>>& folds, SavedRanker settings,
+                   RankOutputs& outputs) {
+  Scores scores;
+  if (outputs.run != nullptr) {
+    ANYORDER_ASSIGN_OR_RETURN(scores, CrossValidate(queries, folds, options.training));
+  }
+  if (outputs.ranker != nullptr) {
+    ANYORDER_ASSIGN_OR_RETURN(settings.trained,
+                              TrainForFold(queries, folds, /*fold=*/-1, options.training));
+    ANYORDER_RETURN_IF_ERROR(Publish(SerializeRanker(settings), *outputs.ranker));
+    Log(absl::StrFormat("%s: the weights of step %d, validation loss %.4f", options.save,
+                        settings.trained.step, settings.trained.validation_loss));
+  }
+  return outputs.run == nullptr ? absl::OkStatus()
+                                : Publish(RunText(input, scores, options.tag), *outputs.run);
+}
+
+// The ranker that --ranker names, or what a new one is to be saved with.
+absl::StatusOr<SavedRanker> RankerOf(const RankOptions& options) {
+  if (!options.ranker.empty()) return ReadRanker(options.ranker);
+  SavedRanker ranker{.max_length = options.states.max_slots};
+  ANYORDER_ASSIGN_OR_RETURN(ranker.stop_words, ReadStopWords(options.stop_words));
+  return ranker;
+}
+
+// By the states of the run's checkpoint. Says in `ranker`, unless it was read, what they depend on.
+absl::StatusOr<PairFeatures> FeaturesOf(const RankOptions& options, const RunConfig& config,
+                                        const RankingInput& input, SavedRanker& ranker,
+                                        BatchProgress& progress) {
+  ANYORDER_ASSIGN_OR_RETURN(const TextModel model, OpenTextModel(options, config));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string network, model.checkpoint.StateDigest());
+  if (!options.ranker.empty() && ranker.network != network) {
+    return FailedPrecondition(
+        "'", options.ranker, "' was learned from the states of network ", ranker.network,
+        ", but this one is ", network,
+        "; name the run, and with --step the checkpoint, that it was made with");
+  }
+  ANYORDER_ASSIGN_OR_RETURN(
+      PairFeatures features,
+      ComputePairFeatures(input, model,
+                          {{ranker.max_length, options.states.batch_size}, ranker.stop_words},
+                          progress));
+  if (features.num_cut > 0) {
+    Log(absl::StrCat(features.num_cut, " of ", input.documents.size(), " documents were cut to ",
+                     features.max_length, " tokens (--max-length)"));
+  }
+  ranker.network = network;
+  ranker.max_length = features.max_length;
+  return features;
+}
+
+using Grades = std::vector<std::vector<int32_t>>;  // of each topic's documents
+
+// The topics of each fold; none where nothing is learned. Before anything is computed: whether each
+// fold can teach, and stop the others' learning.
+absl::StatusOr<std::vector<std::vector<int64_t>>> DealTopics(const RankOptions& options,
+                                                             const Grades& grades) {
+  if (options.qrels.empty()) return std::vector<std::vector<int64_t>>();
+  const auto topics = static_cast<int64_t>(grades.size());
+  if (topics < options.folds) {
+    return FailedPrecondition("'", options.files.run, "' has ", topics, " topics for ",
+                              options.folds, " folds; give --folds of at most that, from ",
+                              kLeastFolds, " on, or more topics");
+  }
+  std::vector<std::vector<int64_t>> folds = DealFolds(topics, options.folds, options.training.seed);
+  for (const std::vector<int64_t>& fold : folds) {
+    const bool teaches = std::any_of(fold.begin(), fold.end(), [&](int64_t topic) {
+      const std::vector<int32_t>& some = grades[static_cast<size_t>(topic)];
+      return std::any_of(some.begin(), some.end(), [&](int32_t x) { return x != some[0]; });
+    });
+    if (teaches) continue;
+    return FailedPrecondition("'", options.qrels, "' gives no two of the ranked documents of any ",
+                              "topic of a fold (",
+                              Counted(static_cast<int64_t>(fold.size()), "topic"),
+                              ") different grades; use fewer --folds, or judge more documents");
+  }
+  return folds;
+}
+
+// Errors: InvalidArgument for options that do not fit one another or the model; AlreadyExists;
+// FailedPrecondition and DataLoss for files that do not fit one another, with file and line, and
+// for topics that nothing can be learned from; Cancelled after a signal.
+absl::Status Rank(const RankOptions& options) {
+  SetLogName("rank");
+  ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
+  BatchProgress progress("document");
+  ANYORDER_ASSIGN_OR_RETURN(SavedRanker ranker, RankerOf(options));
+  ANYORDER_ASSIGN_OR_RETURN(RankOutputs outputs, RankOutputs::Open(options));
+  ANYORDER_ASSIGN_OR_RETURN(const RankingInput input, ReadRankingInput(options.files));
+  Grades grades;
+  if (!options.qrels.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(grades, ReadGrades(options.qrels, input));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<int64_t>> folds,
+                            DealTopics(options, grades));
+  ANYORDER_ASSIGN_OR_RETURN(PairFeatures features,
+                            FeaturesOf(options, config, input, ranker, progress));
+  if (!options.qrels.empty()) {
+    std::vector<RankingQuery> queries;
+    for (size_t t = 0; t < grades.size(); ++t)
+      queries.push_back({std::move(features.topics[t]), std::move(grades[t])});
+    ANYORDER_RETURN_IF_ERROR(Learn(options, input, queries, folds, ranker, outputs));
+  } else {
+    Scores scores;
+    for (const std::vector<KernelFeatures>& documents : features.topics)
+      scores.push_back(ScoresOf(ranker.trained.ranker, documents));
+    ANYORDER_RETURN_IF_ERROR(Publish(RunText(input, scores, options.tag), *outputs.run));
+  }
+  if (!options.output.empty()) {
+    Log(absl::StrCat(options.output, ": ",
+                     Counted(static_cast<int64_t>(input.topics.size()), "topic"), " with at most ",
+                     options.files.depth, " documents each"));
+  }
+  return absl::OkStatus();
+}
+
+void DeclareFiles(CLI::App* command, RankOptions& options) {
+  AddPath(command, "--collection", options.files.collections,
+          "documents: JSON lines with id and text, or TREC text (<DOC>); repeat it for more files",
+          PathUse::kReadFile)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->required();
+  AddPath(command, "--topics", options.files.topics,
+          "queries: the web track's XML, or lines NUMBER:QUERY", PathUse::kReadFile)
+      ->required();
+  AddPath(command, "--run", options.files.run,
+          "the first stage's ranking: topic, Q0, document, rank, score, tag", PathUse::kReadFile)
+      ->required();
+  AddCount(command, "--depth", options.files.depth,
+           "documents of each topic that are ranked again, the first of --run; others are left out",
+           2, 1000000)
+      ->capture_default_str();
+  AddPath(command, "--output", options.output,
+          "ranking to write, never over an existing file; with --qrels each topic's comes from "
+          "other topics' judgments",
+          PathUse::kWriteFile);
+  command->add_option("--tag", options.tag, "name of the system in --output")
+      ->type_name("NAME")
+      ->check(IsNotEmpty())
+      ->capture_default_str();
+}
+
+void DeclareLearning(CLI::App* command, RankOptions& options) {
+  CLI::Option* ranker = AddPath(command, "--ranker", options.ranker,
+                                "a ranker that --save wrote, to use", PathUse::kReadFile);
+  CLI::Option* qrels =
+      AddPath(command, "--qrels", options.qrels,
+              "judgments to learn from: topic, subtopic, document, relevance", PathUse::kReadFile)
+          ->excludes(ranker);
+  AddPath(command, "--save", options.save, "ranker to write, learned from all topics",
+          PathUse::kWriteFile)
+      ->needs(qrels);
+  AddCount(command, "--folds", options.folds,
+           "parts that the topics are dealt into: each is ranked by what was learned from the "
+           "others, one of which ends the learning",
+           kLeastFolds, 1000)
+      ->capture_default_str()
+      ->needs(qrels);
+  AddCount(command, "--seed", options.training.seed, "seed of folds and pairs")
+      ->capture_default_str()
+      ->needs(qrels);
+  command
+      ->add_option("--stop-words", options.stop_words,
+                   "words that are not compared: english, none, or a file of them")
+      ->type_name("WORDS")
+      ->check(IsNotEmpty())
+      ->capture_default_str()
+      ->needs(qrels);
+  AddTokenStateOptions(command, options.states)->needs(qrels);
+}
+
+}  // namespace
+
+Subcommand DeclareRank(CLI::App& front) {
+  const auto options = std::make_shared<RankOptions>();
+  CLI::App* command = AddCommand(
+      front, "rank", "Rank documents again, by kernel pooling over a pretrained network's states.",
+      {"anyorder rank runs/xlnet --collection docs.jsonl --topics topics.xml --run bm25.run "
+       "--qrels qrels.txt --output reranked.run --save ranker.json",
+       "anyorder rank runs/xlnet --collection docs.jsonl --topics new.txt --run bm25.run --ranker "
+       "ranker.json --output reranked.run"});
+  AddRunDir(command, options->run_dir, "run directory");
+  DeclareFiles(command, *options);
+  DeclareLearning(command, *options);
+  AddTextModelOptions(command, *options);
+  return {command, [options] {
+            EnsureShortSpin();
+            return Report(Rank(*options));
+          }};
+}
+
+}  // namespace anyorder::launcher
