@@ -20,6 +20,7 @@
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset_index.h"
 #include "launcher/huggingface/exchange.h"
+#include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/huggingface/model_description.h"
 #include "launcher/huggingface/saved_step.h"
@@ -35,30 +36,6 @@ namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Hugging Face keeps relative biases per layer always, and has a segment term always: shared biases
-// are repeated, a missing segment term is zero (offset -1), which is the same function.
-std::vector<ParameterInfo> XlnetTensors(const RunConfig& config, const ParameterLayout& layout) {
-  std::vector<ParameterInfo> tensors;
-  const ModelConfig& model = config.model;
-  const std::string shared = "transformer.";
-  for (const ParameterInfo& info : layout.parameters()) {
-    const bool is_shared_bias = !model.untie_r && info.name.rfind(shared + "r_", 0) == 0;
-    if (!is_shared_bias) tensors.push_back(info);
-  }
-  for (int64_t layer = 0; layer < model.num_layers; ++layer) {
-    const std::string attention = absl::StrCat("transformer.layer.", layer, ".rel_attn.");
-    for (const char* bias : {"r_w_bias", "r_r_bias", "r_s_bias"}) {
-      if (layout.Contains(attention + bias)) continue;
-      const std::string source = shared + bias;
-      tensors.push_back({attention + bias, Shape{model.num_heads, model.head_dim},
-                         layout.Contains(source) ? layout.Find(source).offset : -1});
-    }
-    if (!layout.Contains(attention + "seg_embed"))
-      tensors.push_back({attention + "seg_embed", Shape{2, model.num_heads, model.head_dim}, -1});
-  }
-  return tensors;
-}
 
 // The vocabulary that the run was trained with, checked.
 absl::StatusOr<Vocabulary> CopyVocabulary(const std::string& source,
@@ -84,7 +61,7 @@ struct Export {
   absl::Status Write(const char* name, const std::string& text) const {
     return WriteFileAtomically((directory / name).string(), text);
   }
-  absl::Status WriteWeights(const std::vector<ParameterInfo>& tensors) const {
+  absl::Status WriteWeights(const std::vector<FileTensor>& tensors) const {
     return WriteWeightFiles(checkpoint, tensors, options.files, directory.string());
   }
 };
@@ -117,8 +94,8 @@ absl::StatusOr<int64_t> WriteTokenizerOfImport(const Export& work, TokenizerSett
   return static_cast<int64_t>(vocabulary.pieces.size());
 }
 
-// Writes config.json and the tokenizer of an XLNetLMHeadModel; returns the vocabulary's size.
-absl::StatusOr<int64_t> DescribeXlnet(const Export& work) {
+// Writes config.json and the tokenizer of a model of the family; returns the vocabulary's size.
+absl::StatusOr<int64_t> DescribeFamily(const Export& work, const HfFamily& family) {
   const RunConfig& config = work.config;
   const DType dtype = work.options.files.dtype;
   const TokenizerSettings settings = {.max_length = config.sampling.seq_len};
@@ -126,9 +103,9 @@ absl::StatusOr<int64_t> DescribeXlnet(const Export& work) {
     ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
     ANYORDER_ASSIGN_OR_RETURN(const int64_t vocab_size, WriteTokenizerOfImport(work, settings));
     ANYORDER_ASSIGN_OR_RETURN(const std::string original, ReadWholeFile(work.imported.config));
-    ANYORDER_RETURN_IF_ERROR(work.Write(
-        "config.json",
-        UpdatedHfConfigText(original, config, vocab_size, dtype, !work.saved.is_imported())));
+    ANYORDER_RETURN_IF_ERROR(
+        work.Write("config.json", UpdatedHfConfigText(family, original, config, vocab_size, dtype,
+                                                      !work.saved.is_imported())));
     return vocab_size;
   }
   ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex dataset,
@@ -137,16 +114,16 @@ absl::StatusOr<int64_t> DescribeXlnet(const Export& work) {
                                              "safetensors, which writes the weights without it"));
   ANYORDER_RETURN_IF_ERROR(CheckMetadata(work.saved, config, dataset));
   const auto vocab_size = static_cast<int64_t>(dataset.vocab_size);
-  ANYORDER_RETURN_IF_ERROR(
-      work.Write("config.json", HfConfigText(config, vocab_size, dtype, dataset.vocab_ids)));
+  ANYORDER_RETURN_IF_ERROR(work.Write(
+      "config.json", HfConfigText(family, config, vocab_size, dtype, dataset.vocab_ids)));
   ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfDataset(work, dataset, settings));
   return vocab_size;
 }
 
-absl::Status WriteXlnet(const Export& work) {
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t vocab_size, DescribeXlnet(work));
-  return work.WriteWeights(
-      XlnetTensors(work.config, ParameterLayout(work.config.model, vocab_size)));
+absl::Status WriteFamily(const Export& work, const HfFamily& family) {
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t vocab_size, DescribeFamily(work, family));
+  const ModelConfig& model = work.config.model;
+  return work.WriteWeights(family.Tensors(model, ParameterLayout(model, vocab_size)));
 }
 
 // Of any network: what the checkpoint's own table names. The dataset may be gone.
@@ -177,21 +154,19 @@ absl::Status WriteAnyNetwork(const Export& work) {
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::string description, DescribeModel(model));
   ANYORDER_RETURN_IF_ERROR(work.Write("config.json", description));
-  return work.WriteWeights(tensors);
+  return work.WriteWeights(PlainTensors(tensors));
 }
 
 // Writes the files of the export into `directory`, which exists; returns the step they hold.
 absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const RunConfig& config,
-                                 const fs::path& directory) {
-  const bool is_xlnet = options.format == ExportFormat::kHuggingFace;
-  if (is_xlnet) ANYORDER_RETURN_IF_ERROR(CheckIsXlnet(config));
+                                 const HfFamily* family, const fs::path& directory) {
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                             OpenSavedStep(options.run_dir, options.step));
   ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
   ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
   const Export work = {options,          config,    checkpoint,
                        std::move(saved), directory, ImportedRun(options.run_dir)};
-  ANYORDER_RETURN_IF_ERROR(is_xlnet ? WriteXlnet(work) : WriteAnyNetwork(work));
+  ANYORDER_RETURN_IF_ERROR(family != nullptr ? WriteFamily(work, *family) : WriteAnyNetwork(work));
   return checkpoint.step();
 }
 
@@ -204,15 +179,24 @@ absl::Status ExportModel(const ExportOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
                             LoadRunConfig(RunDirectory(options.run_dir).config, {}));
   if (config.run.is_private) KeepFilesPrivate();
+  const HfFamily* family = nullptr;  // none: our own names
+  if (options.format == ExportFormat::kHuggingFace) {
+    ANYORDER_ASSIGN_OR_RETURN(family, FamilyOfExport(options.run_dir, config));
+    ANYORDER_RETURN_IF_ERROR(CheckFamily(*family, config));
+  }
   ANYORDER_ASSIGN_OR_RETURN(NewDirectory directory,
                             NewDirectory::Create(options.output, "--output"));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t step, WriteAll(options, config, directory.path()));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t step,
+                            WriteAll(options, config, family, directory.path()));
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
   absl::PrintF("exported step %d to %s\n", step, directory.output().string());
-  const bool is_xlnet = options.format == ExportFormat::kHuggingFace;
-  absl::PrintF(is_xlnet ? "in transformers: XLNetLMHeadModel.from_pretrained(\"%s\")%s\n"
-                        : "in PyTorch: Anyorder(\"%s\") of %s/load_anyorder.py\n",
-               directory.output().string(), is_xlnet ? "" : ProgramDirectory());
+  if (family != nullptr) {
+    absl::PrintF("in transformers: %s.from_pretrained(\"%s\")\n", family->names().architecture,
+                 directory.output().string());
+  } else {
+    absl::PrintF("in PyTorch: Anyorder(\"%s\") of %s/load_anyorder.py\n",
+                 directory.output().string(), ProgramDirectory());
+  }
   std::error_code ignored;
   if (fs::exists(directory.output() / "tokenizer.json", ignored))
     absl::PrintF("its tokenizer: AutoTokenizer.from_pretrained(\"%s\")\n",

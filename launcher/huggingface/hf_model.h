@@ -1,13 +1,13 @@
 // What a Hugging Face model directory says and holds.
 //
-// config.json of an XLNet, both ways: what it says about a model, and what it says about a run. The
-// weights: one safetensors file, or several with an index. Names and shapes are those of our
-// parameters (core/network/tensors/parameters.h), so a layout is what is looked for, whatever
-// parameters a model has.
+// config.json both ways: what it says about a model, and what it says about a run. The weights: one
+// safetensors file, or several with an index. What is looked for, under which names, is for the
+// model's family to say (families/hf_family.h).
 
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,48 +17,32 @@
 
 #include "ckpt/safetensors.h"
 #include "core/base/dtype.h"
-#include "core/config/model_config.h"
-#include "core/network/tensors/parameters.h"
 #include "core/train/run/run_config.h"
 #include "data/dataset/dataset_index.h"
+#include "launcher/huggingface/families/hf_family.h"
 
 namespace anyorder::launcher {
-
-struct HfConfig {
-  // Architecture, dropout, memory and initial range; what the file leaves open has our default.
-  ModelConfig model;
-  int64_t vocab_size = 0;
-  // ff_activation is "gelu": by name the exact GELU, yet the released models, whose files say so,
-  // were trained with the tanh approximation. `model` has the latter; either may be chosen.
-  bool gelu_is_open = false;
-  // What makes the sequence summary another function than the next-sentence head, "" if nothing
-  // does.
-  std::string other_summary;
-};
 
 // `path` names the text in messages. Errors, each listing all faults with key, value found and
 // values expected:
 //   DataLoss: no JSON, keys missing or of the wrong type, sizes that do not fit together;
-//   FailedPrecondition: another kind of model (model_type, attn_type "uni", same_length, an untied
-//   output, another activation).
+//   FailedPrecondition: no family of the table, or another function than ours.
 absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view path);
 
-// The name that config.json has for a key of section [model], or "".
-absl::string_view HfNameOf(absl::string_view model_key);
-
-// FailedPrecondition, listing every setting that stands in the way, unless an XLNetLMHeadModel can
-// be this run's network.
-absl::Status CheckIsXlnet(const RunConfig& config);
-
-// The config.json of an XLNetLMHeadModel with this run's weights, stored as `dtype`.
-std::string HfConfigText(const RunConfig& config, int64_t vocab_size, DType dtype,
-                         const data::VocabIds& ids);
+// The config.json of a model of the family with this run's weights, stored as `dtype`.
+std::string HfConfigText(const HfFamily& family, const RunConfig& config, int64_t vocab_size,
+                         DType dtype, const data::VocabIds& ids);
 
 // The same for a run that was imported: `original` with every key it has, known to us or not.
 // Changed are the architecture's name and the element type, which describe the weights file of the
-// export; and, once `trained`, the run's settings of activation, memory, dropout and initial range.
-std::string UpdatedHfConfigText(const std::string& original, const RunConfig& config,
-                                int64_t vocab_size, DType dtype, bool trained);
+// export; and what HfFamily::UpdateConfig says.
+std::string UpdatedHfConfigText(const HfFamily& family, const std::string& original,
+                                const RunConfig& config, int64_t vocab_size, DType dtype,
+                                bool trained);
+
+// The family that an export of a run is of: that of the weights it was imported from, else the one
+// that its network comes closest to.
+absl::StatusOr<const HfFamily*> FamilyOfExport(const std::string& run_dir, const RunConfig& config);
 
 class HfWeights {
  public:
@@ -67,10 +51,16 @@ class HfWeights {
   // index that does not fit its files.
   static absl::StatusOr<HfWeights> Open(const std::string& directory);
 
-  // Whether the files hold every tensor that `layout` needs, with its shape and a type that can be
-  // read (F32, F16, BF16), and nothing else but heads of other tasks, whose names go to `left_out`.
+  struct Findings {
+    std::vector<std::string> left_out;  // tensors of heads that the run does not have
+    std::vector<const HfHead*> taken;   // heads of the run that the files have
+    std::vector<const HfHead*> drawn;   // heads of the run of which they have nothing
+  };
+  // Whether the files hold each of `tensors`, with its shape and a type that can be read (F32, F16,
+  // BF16), and nothing else but heads of other tasks.
   // FailedPrecondition naming file and tensor, what was expected and what to do.
-  absl::Status Check(const ParameterLayout& layout, std::vector<std::string>& left_out) const;
+  absl::StatusOr<Findings> Check(const HfFamily& family,
+                                 const std::vector<FileTensor>& tensors) const;
 
   struct Totals {
     int64_t files = 0;
@@ -86,15 +76,14 @@ class HfWeights {
   // format has no checksums.
   absl::Status CheckValues() const;
 
-  // Whether the files hold any part of the next-sentence head (sequence_summary, logits_proj).
-  bool HasNextSentenceHead() const;
+  // Where in the flat space the blocks of `tensors` begin that the files have.
+  std::set<int64_t> OffsetsIn(const std::vector<FileTensor>& tensors) const;
 
-  // Writes all parameters to `flat` [layout.num_elements()], converted to fp32. REQUIRES: Check was
-  // OK.
+  // Writes the parameters that the files have to the flat space, converted to fp32, and leaves the
+  // others as they are. REQUIRES: Check of the same tensors was OK.
   // Errors: DataLoss for a value that is not finite; FailedPrecondition where two tensors would
-  // have to be equal (an output weight that is not the embedding, biases of layers that share them)
-  // and are not; I/O.
-  absl::Status Read(const ParameterLayout& layout, float* flat) const;
+  // have to be equal (FileTensor::repeats) and are not; I/O.
+  absl::Status Read(const std::vector<FileTensor>& tensors, float* flat) const;
 
  private:
   struct Tensor {
@@ -110,11 +99,15 @@ class HfWeights {
   absl::Status AddFile(const std::string& path);
   absl::Status AddIndexed(const std::string& directory, const std::string& index_path);
   const Tensor* Find(absl::string_view name) const;
-  // Null where no tensor serves the parameter.
-  const Tensor* SourceOf(const ParameterInfo& parameter) const;
   // "'file': tensor 'name'"
   std::string Where(const Tensor& tensor) const;
-  absl::Status CheckParameter(const ParameterInfo& parameter) const;
+  absl::Status Missing(const HfFamily& family, const FileTensor& tensor) const;
+  absl::Status CheckTensors(const HfFamily& family, const std::vector<FileTensor>& tensors,
+                            const HfHead* head) const;
+  bool HasAny(const std::vector<FileTensor>& tensors, const HfHead& head) const;
+  // Whether another name of what `tensor` holds is there.
+  bool HasAlias(const std::vector<FileTensor>& tensors, const FileTensor& tensor) const;
+  absl::Status CheckTensor(const Tensor& tensor, const Shape& shape) const;
   // Elements [begin, begin + count) as fp32.
   absl::Status ReadPiece(const Tensor& tensor, int64_t begin, int64_t count, float* out) const;
   absl::Status ReadTensor(const Tensor& tensor, float* out) const;

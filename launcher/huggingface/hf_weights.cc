@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <set>
 #include <system_error>
@@ -13,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-#include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "launcher/huggingface/hf_model.h"
@@ -27,26 +25,29 @@ using Json = nlohmann::ordered_json;
 
 // Read and converted at once, so that memory stays small for any model.
 constexpr int64_t kReadElements = 4 << 20;
-constexpr char kEmbedding[] = "transformer.word_embedding.weight";
-constexpr char kOutputWeight[] = "lm_loss.weight";
-constexpr char kSharedBias[] = "transformer.r_";
 constexpr char kFetchAgain[] = "; fetch or convert the weights again";
 
-// What models for other tasks have beside the network (modeling_xlnet: sequence classification,
-// multiple choice, token classification, questions).
-constexpr const char* kHeads[] = {"sequence_summary.", "logits_proj.",  "classifier.",
-                                  "qa_outputs.",       "start_logits.", "end_logits.",
-                                  "answer_class."};
-
-bool IsHead(absl::string_view name) {
-  return std::any_of(std::begin(kHeads), std::end(kHeads),
-                     [name](const char* head) { return absl::StartsWith(name, head); });
+// The tensor's values, gathered from the flat space.
+std::vector<float> Gather(const FileTensor& tensor, const float* flat) {
+  std::vector<float> values(static_cast<size_t>(tensor.shape.num_elements()));
+  ForEachElement(tensor, [&](int64_t at, int64_t element) { values[at] = flat[element]; });
+  return values;
 }
 
-// "transformer.layer.3.rel_attn.r_w_bias" for "transformer.r_w_bias".
-std::string BiasOfLayer(int64_t layer, absl::string_view shared_name) {
-  return absl::StrCat("transformer.layer.", layer, ".rel_attn.",
-                      shared_name.substr(strlen("transformer.")));
+bool HasHead(const std::vector<FileTensor>& tensors, const HfHead& head) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&head](const FileTensor& tensor) { return tensor.head == &head; });
+}
+
+bool BeginsWithAny(absl::string_view name, std::span<const char* const> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [name](const char* prefix) { return absl::StartsWith(name, prefix); });
+}
+
+// Whether any of its values are ours.
+bool HoldsOurs(const FileTensor& tensor) {
+  return std::any_of(tensor.blocks.begin(), tensor.blocks.end(),
+                     [](const TensorBlock& block) { return block.offset >= 0; });
 }
 
 // IEEE 754 binary16; exact.
@@ -155,74 +156,90 @@ const HfWeights::Tensor* HfWeights::Find(absl::string_view name) const {
   return found == tensors_.end() ? nullptr : &*found;
 }
 
-const HfWeights::Tensor* HfWeights::SourceOf(const ParameterInfo& parameter) const {
-  if (const Tensor* const tensor = Find(parameter.name)) return tensor;
-  // The two are one tensor there, and a writer of safetensors may keep either name.
-  if (parameter.name == kEmbedding) return Find(kOutputWeight);
-  // They repeat what layers share in every layer.
-  if (absl::StartsWith(parameter.name, kSharedBias)) return Find(BiasOfLayer(0, parameter.name));
-  return nullptr;
-}
-
 std::string HfWeights::Where(const Tensor& tensor) const {
   return absl::StrCat("'", files_[tensor.file].path, "': tensor '", tensor.entry.name, "'");
 }
 
-absl::Status HfWeights::CheckParameter(const ParameterInfo& parameter) const {
-  const Tensor* const tensor = SourceOf(parameter);
-  if (tensor == nullptr) {
-    const bool is_bare = Find(absl::StripPrefix(parameter.name, "transformer.")) != nullptr;
-    return FailedPrecondition(
-        "'", files_.front().path, files_.size() > 1 ? "' and its companions have" : "' has",
-        " no tensor '", parameter.name, "' ", parameter.shape.ToString(),
-        is_bare ? ", but one without 'transformer.': it is an XLNetModel, which has no output" : "",
-        "; save an XLNetLMHeadModel with this config.json");
-  }
-  if (!(tensor->entry.shape == parameter.shape)) {
-    return FailedPrecondition(Where(*tensor), " is ", tensor->entry.shape.ToString(),
-                              " but config.json makes it ", parameter.shape.ToString(),
+absl::Status HfWeights::Missing(const HfFamily& family, const FileTensor& tensor) const {
+  const HfFamily::Names names = family.names();
+  const bool is_bare = Find(absl::StripPrefix(tensor.name, names.prefix)) != nullptr;
+  return FailedPrecondition(
+      "'", files_.front().path, files_.size() > 1 ? "' and its companions have" : "' has",
+      " no tensor '", tensor.name, "' ", tensor.shape.ToString(),
+      is_bare ? absl::StrCat(", but one without '", names.prefix, "': it is an ",
+                             names.bare_architecture, ", which has no output")
+              : "",
+      "; save an ", names.architecture, " with this config.json");
+}
+
+absl::Status HfWeights::CheckTensor(const Tensor& tensor, const Shape& shape) const {
+  if (!(tensor.entry.shape == shape)) {
+    return FailedPrecondition(Where(tensor), " is ", tensor.entry.shape.ToString(),
+                              " but config.json makes it ", shape.ToString(),
                               "; use the config.json that belongs to these weights");
   }
-  const DType dtype = tensor->entry.dtype;
+  const DType dtype = tensor.entry.dtype;
   if (!IsReadable(dtype)) {
     return FailedPrecondition(
-        Where(*tensor), " is ", Name(dtype),
+        Where(tensor), " is ", Name(dtype),
         " but must be F32, F16 or BF16; save the model in one of these types");
   }
   return absl::OkStatus();
 }
 
-absl::Status HfWeights::Check(const ParameterLayout& layout,
-                              std::vector<std::string>& left_out) const {
-  std::set<std::string> used = {kOutputWeight};
-  for (const ParameterInfo& parameter : layout.parameters()) {
-    ANYORDER_RETURN_IF_ERROR(CheckParameter(parameter));
-    used.insert(SourceOf(parameter)->entry.name);
-    if (!absl::StartsWith(parameter.name, kSharedBias)) continue;
-    ParameterInfo copy = parameter;
-    for (int64_t layer = 0;
-         Find(absl::StrCat("transformer.layer.", layer, ".rel_attn.q")) != nullptr; ++layer) {
-      copy.name = BiasOfLayer(layer, parameter.name);
-      ANYORDER_RETURN_IF_ERROR(CheckParameter(copy));
-      used.insert(copy.name);
+bool HfWeights::HasAny(const std::vector<FileTensor>& tensors, const HfHead& head) const {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const FileTensor& tensor) {
+    return tensor.head == &head && Find(tensor.name) != nullptr;
+  });
+}
+
+bool HfWeights::HasAlias(const std::vector<FileTensor>& tensors, const FileTensor& tensor) const {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const FileTensor& other) {
+    return other.is_alias && other.blocks == tensor.blocks && Find(other.name) != nullptr;
+  });
+}
+
+absl::Status HfWeights::CheckTensors(const HfFamily& family, const std::vector<FileTensor>& tensors,
+                                     const HfHead* head) const {
+  for (const FileTensor& tensor : tensors) {
+    if (tensor.head != head) continue;
+    if (const Tensor* const found = Find(tensor.name)) {
+      ANYORDER_RETURN_IF_ERROR(CheckTensor(*found, tensor.shape));
+    } else if (!tensor.is_alias && HoldsOurs(tensor) && !HasAlias(tensors, tensor)) {
+      return Missing(family, tensor);
     }
   }
-  if (const Tensor* const output = Find(kOutputWeight)) {
-    ParameterInfo copy = layout.Find(kEmbedding);
-    copy.name = output->entry.name;
-    ANYORDER_RETURN_IF_ERROR(CheckParameter(copy));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HfWeights::Findings> HfWeights::Check(const HfFamily& family,
+                                                     const std::vector<FileTensor>& tensors) const {
+  Findings findings;
+  ANYORDER_RETURN_IF_ERROR(CheckTensors(family, tensors, nullptr));
+  for (const HfHead& head : family.heads()) {
+    if (!HasHead(tensors, head)) continue;
+    if (!HasAny(tensors, head)) {
+      findings.drawn.push_back(&head);
+      continue;
+    }
+    findings.taken.push_back(&head);
+    const absl::Status checked = CheckTensors(family, tensors, &head);
+    if (!checked.ok()) return FailedPrecondition(checked.message(), head.remedy);
   }
+  std::set<absl::string_view> used;
+  for (const FileTensor& tensor : tensors) used.insert(tensor.name);
   for (const Tensor& tensor : tensors_) {
-    if (used.count(tensor.entry.name) != 0) continue;
-    if (!IsHead(tensor.entry.name)) {
+    const std::string& name = tensor.entry.name;
+    if (used.count(name) != 0) continue;
+    if (!BeginsWithAny(name, family.other_heads())) {
       return FailedPrecondition(
           Where(tensor), " ", tensor.entry.shape.ToString(),
           " is unknown: the model of config.json has none of that name; use the config.json that "
           "belongs to these weights");
     }
-    left_out.push_back(tensor.entry.name);
+    findings.left_out.push_back(name);
   }
-  return absl::OkStatus();
+  return findings;
 }
 
 HfWeights::Totals HfWeights::totals() const {
@@ -257,13 +274,6 @@ absl::Status HfWeights::CheckValues() const {
     }
   }
   return absl::OkStatus();
-}
-
-bool HfWeights::HasNextSentenceHead() const {
-  return std::any_of(tensors_.begin(), tensors_.end(), [](const Tensor& tensor) {
-    return absl::StartsWith(tensor.entry.name, "sequence_summary.") ||
-           absl::StartsWith(tensor.entry.name, "logits_proj.");
-  });
 }
 
 absl::Status HfWeights::ReadPiece(const Tensor& tensor, int64_t begin, int64_t count,
@@ -315,26 +325,37 @@ absl::Status HfWeights::RequireEqual(const Tensor& tensor, const float* values,
   return absl::OkStatus();
 }
 
-absl::Status HfWeights::Read(const ParameterLayout& layout, float* flat) const {
-  for (const ParameterInfo& parameter : layout.parameters()) {
-    const Tensor* const source = SourceOf(parameter);
-    ANYORDER_CHECK(source != nullptr) << parameter.name << " was not checked";
-    float* const values = flat + parameter.offset;
-    ANYORDER_RETURN_IF_ERROR(ReadTensor(*source, values));
-    if (!absl::StartsWith(parameter.name, kSharedBias)) continue;
-    int64_t layer = 1;
-    for (const Tensor* copy = nullptr; (copy = Find(BiasOfLayer(layer, parameter.name))) != nullptr;
-         ++layer) {
-      ANYORDER_RETURN_IF_ERROR(RequireEqual(
-          *copy, values,
-          "untie_r is false in config.json, so that all layers share it; set untie_r to true"));
+std::set<int64_t> HfWeights::OffsetsIn(const std::vector<FileTensor>& tensors) const {
+  std::set<int64_t> offsets;
+  for (const FileTensor& tensor : tensors) {
+    if (Find(tensor.name) == nullptr) continue;
+    for (const TensorBlock& block : tensor.blocks)
+      if (block.offset >= 0) offsets.insert(block.offset);
+  }
+  return offsets;
+}
+
+absl::Status HfWeights::Read(const std::vector<FileTensor>& tensors, float* flat) const {
+  std::set<int64_t> read;  // first elements of what repeated tensors hold
+  for (const FileTensor& tensor : tensors) {
+    const Tensor* const source = Find(tensor.name);
+    if (source == nullptr || !HoldsOurs(tensor)) continue;
+    const bool is_first = read.insert(tensor.blocks.front().offset).second;
+    if (tensor.repeats != nullptr && !is_first) {
+      const std::vector<float> gathered =
+          tensor.is_plain() ? std::vector<float>() : Gather(tensor, flat);
+      const float* const values =
+          tensor.is_plain() ? flat + tensor.blocks[0].offset : gathered.data();
+      ANYORDER_RETURN_IF_ERROR(RequireEqual(*source, values, tensor.repeats));
+    } else if (tensor.is_plain()) {
+      ANYORDER_RETURN_IF_ERROR(ReadTensor(*source, flat + tensor.blocks[0].offset));
+    } else {
+      std::vector<float> values(static_cast<size_t>(tensor.shape.num_elements()));
+      ANYORDER_RETURN_IF_ERROR(ReadTensor(*source, values.data()));
+      ForEachElement(tensor, [&](int64_t at, int64_t element) { flat[element] = values[at]; });
     }
   }
-  const Tensor* const output = Find(kOutputWeight);
-  if (output == nullptr || Find(kEmbedding) == nullptr) return absl::OkStatus();
-  return RequireEqual(*output, flat + layout.Find(kEmbedding).offset,
-                      "it must be the word embedding, an output of its own is not supported; save "
-                      "the model with tied embeddings");
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder::launcher

@@ -3,13 +3,13 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -31,6 +31,7 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "launcher/huggingface/exchange.h"
+#include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"
@@ -124,8 +125,7 @@ struct Import {
   std::string vocabulary;  // bytes of spiece.model
   HfConfig model;
   RunConfig config;
-  std::vector<std::string> left_out;
-  bool draws_head = false;  // the run has a next-sentence head, the weights have none
+  HfWeights::Findings findings;
 };
 
 // Small steps from weights that are good already: users who went on at a pretraining rate reported
@@ -189,7 +189,7 @@ absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& m
   for (size_t i = 0; i < ours.size(); ++i) {
     if (ours[i] == theirs[i]) continue;
     const std::vector<std::string> key = absl::StrSplit(theirs[i], absl::ByAnyChar(". "));
-    const absl::string_view hf_name = HfNameOf(key[1]);
+    const absl::string_view hf_name = model.family->NameOf(key[1]);
     return InvalidArgument(
         options.config.empty() ? "--set" : absl::StrCat("'", options.config, "' or --set"),
         " says ", ours[i], " but the weights of '", options.input, "' have ", theirs[i],
@@ -222,44 +222,31 @@ absl::Status ReadVocabulary(Import& import) {
                             "; use the spiece.model that the model was trained with");
 }
 
-// Of the parameters that the files have to hold.
-ParameterLayout StoredLayout(const Import& import) {
-  ModelConfig model = import.config.model;
-  if (import.draws_head) model.next_sentence_head = false;
-  return ParameterLayout(model, import.model.vocab_size);
+// Weights of a language model may go on with fresh heads, as for any new task; half a head, one of
+// other classes or one that sums up otherwise is refused.
+absl::Status CheckWeights(const HfWeights& weights, const std::vector<FileTensor>& tensors,
+                          Import& import) {
+  ANYORDER_ASSIGN_OR_RETURN(import.findings, weights.Check(*import.model.family, tensors));
+  if (import.findings.taken.empty() || import.model.other_summary.empty()) return absl::OkStatus();
+  return FailedPrecondition(
+      "'", import.input, "/config.json': ", import.model.other_summary,
+      ": sequence_summary and logits_proj belong to another head; remove them",
+      import.findings.taken.front()->remedy);
 }
 
-// Weights of a language model may go on with a fresh next-sentence head, as for any new task; half
-// a head, one of other classes or one that sums up otherwise is refused.
-absl::Status CheckWeights(const HfWeights& weights, Import& import) {
-  const bool wants_head = import.config.model.next_sentence_head;
-  const bool has_head = weights.HasNextSentenceHead();
-  import.draws_head = wants_head && !has_head;
-  const absl::Status checked = weights.Check(StoredLayout(import), import.left_out);
-  if (!wants_head || !has_head) return checked;
-  constexpr char kWithout[] =
-      "; or leave out objective.next_sentence, which needs them for its two classes";
-  if (checked.ok() && !import.model.other_summary.empty()) {
-    return FailedPrecondition(
-        "'", import.input, "/config.json': ", import.model.other_summary,
-        ": sequence_summary and logits_proj belong to another head; remove them", kWithout);
-  }
-  const bool is_of_head = absl::StrContains(checked.message(), "sequence_summary.") ||
-                          absl::StrContains(checked.message(), "logits_proj.");
-  if (!is_of_head) return checked;
-  return FailedPrecondition(checked.message(), kWithout);
-}
-
-// All weights; a head that the files lack is what a run from scratch would begin with.
+// All weights; parameters that the files lack are what a run from scratch would begin with.
 absl::Status ReadWeights(const Import& import, const HfWeights& weights,
-                         const ParameterLayout& layout, float* master) {
-  const ParameterLayout stored = StoredLayout(import);
-  ANYORDER_RETURN_IF_ERROR(weights.Read(stored, master));
-  // The head stands at the end of the flat space.
-  InitializeParameters(layout, import.config.model, static_cast<uint64_t>(import.config.train.seed),
-                       stored.num_elements(), layout.num_elements(),
-                       master + stored.num_elements());
-  return absl::OkStatus();
+                         const std::vector<FileTensor>& tensors, const ParameterLayout& layout,
+                         float* master) {
+  const auto seed = static_cast<uint64_t>(import.config.train.seed);
+  const std::set<int64_t> held = weights.OffsetsIn(tensors);
+  for (const ParameterInfo& parameter : layout.parameters()) {
+    const auto block = held.lower_bound(parameter.offset);
+    if (block != held.end() && *block < parameter.end()) continue;
+    InitializeParameters(layout, import.config.model, seed, parameter.offset, parameter.end(),
+                         master + parameter.offset);
+  }
+  return weights.Read(tensors, master);
 }
 
 // "62h", "41m": more digits would be pretence.
@@ -272,7 +259,7 @@ std::string RoughDuration(double seconds) {
 }
 
 // What the run will train unless its settings change, and what it cannot become.
-void PrintPlan(const RunConfig& config, int64_t num_parameters) {
+void PrintPlan(const HfFamily& family, const RunConfig& config, int64_t num_parameters) {
   const TrainConfig& train = config.train;
   const int64_t tokens = train.steps * train.global_batch_size * config.sampling.seq_len;
   // Forward and backward: two operations a parameter and token, and four (Kaplan et al. 2020,
@@ -283,10 +270,10 @@ void PrintPlan(const RunConfig& config, int64_t num_parameters) {
       "TFLOP/s, and `anyorder status` tells the measured pace\n",
       Counted(train.steps, "step"), Counted(train.global_batch_size, "sequence"),
       config.sampling.seq_len, tokens, RoughDuration(operations / 1e12));
-  const absl::Status is_xlnet = CheckIsXlnet(config);
-  if (is_xlnet.ok()) return;
+  const absl::Status checked = CheckFamily(family, config);
+  if (checked.ok()) return;
   LogWarning(
-      absl::StrCat("`anyorder export --format hf` will not be available: ", is_xlnet.message()));
+      absl::StrCat("`anyorder export --format hf` will not be available: ", checked.message()));
 }
 
 void PrintWriting(int64_t num_parameters) {
@@ -315,13 +302,13 @@ void PrintSummary(const Import& import, const ParameterLayout& layout, const std
         import.config.model.activation == kernels::Activation::kGeluErf ? "the exact GELU"
                                                                         : "its tanh approximation");
   }
-  if (import.draws_head) {
-    absl::PrintF("note: the next-sentence head is randomly initialised (train.seed): %s has none\n",
+  for (const HfHead* const head : import.findings.drawn) {
+    absl::PrintF("note: the %s is randomly initialised (train.seed): %s has none\n", head->name,
                  import.input);
   }
-  if (!import.left_out.empty()) {
+  if (!import.findings.left_out.empty()) {
     absl::PrintF("note: left out, because pretraining does not use it: %s\n",
-                 absl::StrJoin(import.left_out, ", "));
+                 absl::StrJoin(import.findings.left_out, ", "));
   }
   std::error_code ignored;
   const std::string& shards = import.config.data.shards;
@@ -401,7 +388,8 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(import.config, ConfigOfWeights(options, import.model));
   ANYORDER_ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(options.input));
   const ParameterLayout layout(import.config.model, import.model.vocab_size);
-  ANYORDER_RETURN_IF_ERROR(CheckWeights(weights, import));
+  const std::vector<FileTensor> tensors = import.model.family->Tensors(import.config.model, layout);
+  ANYORDER_RETURN_IF_ERROR(CheckWeights(weights, tensors, import));
   ANYORDER_RETURN_IF_ERROR(ReadVocabulary(import));
 
   const HfWeights::Totals totals = weights.totals();
@@ -409,7 +397,7 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
                static_cast<double>(totals.bytes) / 1e6);
   std::fflush(stdout);
   const auto master = std::make_unique_for_overwrite<float[]>(layout.num_elements());
-  ANYORDER_RETURN_IF_ERROR(ReadWeights(import, weights, layout, master.get()));
+  ANYORDER_RETURN_IF_ERROR(ReadWeights(import, weights, tensors, layout, master.get()));
   PrintWriting(layout.num_elements());
   ANYORDER_ASSIGN_OR_RETURN(
       const std::string run_dir,
@@ -417,7 +405,7 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
               import.input,
               [&import](const RunDirectory& paths) { return WriteFilesOfModel(import, paths); }));
   PrintSummary(import, layout, run_dir);
-  PrintPlan(import.config, layout.num_elements());
+  PrintPlan(*import.model.family, import.config, layout.num_elements());
   return absl::OkStatus();
 }
 
@@ -456,7 +444,7 @@ absl::Status ImportRun(const ImportRunOptions& options) {
               })
           .status());
   PrintSummary(options, source, plan);
-  PrintPlan(config, elements);
+  PrintPlan(FamilyOfRun(config), config, elements);
   return absl::OkStatus();
 }
 

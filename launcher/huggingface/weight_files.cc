@@ -23,12 +23,13 @@ using Json = nlohmann::ordered_json;
 // Read and written at once, so that memory stays small for any model.
 constexpr int64_t kPieceElements = 4 << 20;
 
-using Tensors = std::vector<ParameterInfo>;
+using Tensors = std::vector<FileTensor>;
 
 std::vector<Tensors> SplitTensors(const Tensors& tensors, const WeightFileOptions& options) {
   std::vector<Tensors> files(1);
   int64_t bytes = 0;
-  for (const ParameterInfo& tensor : tensors) {
+  for (const FileTensor& tensor : tensors) {
+    if (tensor.is_alias) continue;
     const int64_t size = tensor.shape.num_elements() * SizeOf(options.dtype);
     if (options.max_shard_bytes > 0 && bytes > 0 && bytes + size > options.max_shard_bytes) {
       files.emplace_back();
@@ -40,24 +41,54 @@ std::vector<Tensors> SplitTensors(const Tensors& tensors, const WeightFileOption
   return files;
 }
 
-absl::Status WriteTensor(const ckpt::Checkpoint& checkpoint, const ParameterInfo& tensor,
-                         DType dtype, ckpt::SafetensorsWriter& writer) {
+absl::Status WritePiece(const std::string& name, int64_t begin, const std::vector<float>& values,
+                        DType dtype, ckpt::SafetensorsWriter& writer) {
+  const int64_t end = begin + static_cast<int64_t>(values.size());
+  if (dtype != DType::kBFloat16) return writer.WriteRange(name, begin, end, values.data());
+  std::vector<BFloat16> rounded(values.size());
+  std::transform(values.begin(), values.end(), rounded.begin(),
+                 [](float value) { return BFloat16(value); });
+  return writer.WriteRange(name, begin, end, rounded.data());
+}
+
+absl::StatusOr<std::vector<float>> ReadBlock(const ckpt::Checkpoint& checkpoint,
+                                             const TensorBlock& block) {
+  std::vector<float> values(static_cast<size_t>(block.num_elements()));
+  if (block.offset < 0) return values;
+  ANYORDER_RETURN_IF_ERROR(checkpoint.Read(kMasterTensor, block.offset,
+                                           block.offset + block.num_elements(), values.data()));
+  return values;
+}
+
+// Blocks are read one by one, at places of their own behind one another.
+absl::StatusOr<std::vector<float>> GatherTensor(const ckpt::Checkpoint& checkpoint,
+                                                const FileTensor& tensor) {
+  FileTensor moved = tensor;
+  std::vector<float> flat;
+  for (TensorBlock& block : moved.blocks) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values, ReadBlock(checkpoint, block));
+    block.offset = static_cast<int64_t>(flat.size());
+    flat.insert(flat.end(), values.begin(), values.end());
+  }
+  std::vector<float> gathered(flat.size());
+  ForEachElement(moved, [&](int64_t at, int64_t element) { gathered[at] = flat[element]; });
+  return gathered;
+}
+
+absl::Status WriteTensor(const ckpt::Checkpoint& checkpoint, const FileTensor& tensor, DType dtype,
+                         ckpt::SafetensorsWriter& writer) {
+  if (!tensor.is_plain()) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values, GatherTensor(checkpoint, tensor));
+    return WritePiece(tensor.name, 0, values, dtype, writer);
+  }
   const int64_t elements = tensor.shape.num_elements();
-  std::vector<float> values(static_cast<size_t>(std::min(elements, kPieceElements)));
-  std::vector<BFloat16> rounded(dtype == DType::kBFloat16 ? values.size() : 0);
   for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
-    const int64_t end = std::min(elements, begin + kPieceElements);
-    if (tensor.offset >= 0) {
-      ANYORDER_RETURN_IF_ERROR(checkpoint.Read(kMasterTensor, tensor.offset + begin,
-                                               tensor.offset + end, values.data()));
-    }
-    const void* data = values.data();
-    if (!rounded.empty()) {
-      std::transform(values.begin(), values.begin() + (end - begin), rounded.begin(),
-                     [](float value) { return BFloat16(value); });
-      data = rounded.data();
-    }
-    ANYORDER_RETURN_IF_ERROR(writer.WriteRange(tensor.name, begin, end, data));
+    const int64_t size = std::min(kPieceElements, elements - begin);
+    const int64_t offset = tensor.blocks[0].offset;
+    ANYORDER_ASSIGN_OR_RETURN(
+        const std::vector<float> values,
+        ReadBlock(checkpoint, {offset < 0 ? offset : offset + begin, size, 1}));
+    ANYORDER_RETURN_IF_ERROR(WritePiece(tensor.name, begin, values, dtype, writer));
   }
   return absl::OkStatus();
 }
@@ -65,10 +96,10 @@ absl::Status WriteTensor(const ckpt::Checkpoint& checkpoint, const ParameterInfo
 absl::Status WriteFile(const ckpt::Checkpoint& checkpoint, const Tensors& tensors, DType dtype,
                        const std::string& path) {
   std::vector<ckpt::SafetensorsEntry> entries;
-  for (const ParameterInfo& tensor : tensors) entries.push_back({tensor.name, dtype, tensor.shape});
+  for (const FileTensor& tensor : tensors) entries.push_back({tensor.name, dtype, tensor.shape});
   ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
                             ckpt::SafetensorsWriter::Create(path, entries, {{"format", "pt"}}));
-  for (const ParameterInfo& tensor : tensors)
+  for (const FileTensor& tensor : tensors)
     ANYORDER_RETURN_IF_ERROR(WriteTensor(checkpoint, tensor, dtype, writer));
   return writer.Finish();
 }
@@ -100,7 +131,7 @@ absl::Status WriteWeightFiles(const ckpt::Checkpoint& checkpoint, const Tensors&
                               const WeightFileOptions& options, const std::string& directory) {
   const std::vector<Tensors> files = SplitTensors(tensors, options);
   if (files.size() == 1) {
-    return WriteFile(checkpoint, tensors, options.dtype, JoinPath(directory, "model.safetensors"));
+    return WriteFile(checkpoint, files[0], options.dtype, JoinPath(directory, "model.safetensors"));
   }
   Json index = {{"metadata", {{"total_size", 0}}}, {"weight_map", Json::object()}};
   int64_t total = 0;
@@ -108,7 +139,7 @@ absl::Status WriteWeightFiles(const ckpt::Checkpoint& checkpoint, const Tensors&
     const std::string name = absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, files.size());
     ANYORDER_RETURN_IF_ERROR(
         WriteFile(checkpoint, files[i], options.dtype, JoinPath(directory, name)));
-    for (const ParameterInfo& tensor : files[i]) {
+    for (const FileTensor& tensor : files[i]) {
       index["weight_map"][tensor.name] = name;
       total += tensor.shape.num_elements() * SizeOf(options.dtype);
     }

@@ -13,7 +13,7 @@
 
 #include "ckpt/reader.h"
 #include "core/base/dtype.h"
-#include "core/network/tensors/parameters.h"
+#include "launcher/huggingface/families/file_tensor.h"
 
 namespace anyorder::launcher {
 
@@ -26,12 +26,12 @@ struct WeightFileOptions {
 // or, with an i, of 1024. InvalidArgument naming `option` for any other text, and for 0.
 absl::StatusOr<int64_t> ParseByteSize(absl::string_view text, absl::string_view option);
 
-// Writes `tensors` of the checkpoint's weights to `directory`; those of offset -1 are zeros. In
-// their order, each in the file before unless that would be too large; a larger tensor has a file
-// of its own. Reads and writes a piece at a time.
+// Writes `tensors` but aliases, gathered from the checkpoint's weights, to `directory`. In their
+// order, each in the file before unless that would be too large; a larger tensor has a file of its
+// own. Reads and writes a piece at a time; a tensor that is not plain is put together in memory.
 // Errors: DataLoss of the checkpoint; I/O.
 absl::Status WriteWeightFiles(const ckpt::Checkpoint& checkpoint,
-                              const std::vector<ParameterInfo>& tensors,
+                              const std::vector<FileTensor>& tensors,
                               const WeightFileOptions& options, const std::string& directory);
 
 }  // namespace anyorder::launcher

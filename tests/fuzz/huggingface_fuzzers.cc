@@ -12,7 +12,12 @@ namespace anyorder::fuzz {
 namespace {
 
 std::vector<std::string> ConfigSeeds() {
-  return {launcher::HfConfigText(RunConfig(), 100, DType::kFloat32, {0, 1, 2, 3, 4, 5, 6, 7, 8})};
+  std::vector<std::string> seeds;
+  for (const launcher::HfFamily* const family : launcher::HfFamilies()) {
+    seeds.push_back(launcher::HfConfigText(*family, RunConfig(), 100, DType::kFloat32,
+                                           {0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  }
+  return seeds;
 }
 
 void UseConfig(absl::string_view text) {
@@ -21,7 +26,7 @@ void UseConfig(absl::string_view text) {
   RunConfig config;
   config.model = parsed->model;
   const std::string updated = launcher::UpdatedHfConfigText(
-      std::string(text), config, parsed->vocab_size, DType::kBFloat16, true);
+      *parsed->family, std::string(text), config, parsed->vocab_size, DType::kBFloat16, true);
   ANYORDER_CHECK_OK(launcher::ParseHfConfig(updated, "updated").status());
 }
 
@@ -75,10 +80,12 @@ void UseWeightsIndex(absl::string_view text) {
   static const TwoFiles files;
   const auto weights = files.Open(text);
   if (!weights.ok()) return;
-  weights->HasNextSentenceHead();
-  std::vector<std::string> left_out;
-  // A model of other tensors: it has to say so.
-  ANYORDER_CHECK(!weights->Check(ParameterLayout(ModelConfig(), 10), left_out).ok());
+  const ModelConfig model;
+  // Models of other tensors: it has to say so.
+  for (const launcher::HfFamily* const family : launcher::HfFamilies()) {
+    const auto tensors = family->Tensors(model, ParameterLayout(model, 10));
+    ANYORDER_CHECK(!weights->Check(*family, tensors).ok());
+  }
 }
 
 const bool registered[] = {

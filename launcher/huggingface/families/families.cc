@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/base/status.h"
+#include "launcher/huggingface/families/hf_family.h"
+
+namespace anyorder::launcher {
+namespace {
+
+size_t NumObstacles(const HfFamily& family, const RunConfig& config) {
+  HfObstacles obstacles;
+  family.Check(config, obstacles);
+  return obstacles.list.size();
+}
+
+}  // namespace
+
+absl::string_view HfFamily::NameOf(absl::string_view model_key) const {
+  for (const HfKeyName& name : keys())
+    if (model_key == name.ours) return name.theirs;
+  return "";
+}
+
+std::vector<FileTensor> HfFamily::HeadTensors(const ParameterLayout& layout) const {
+  std::vector<FileTensor> tensors;
+  for (const HfHead& head : heads()) {
+    for (const auto& [ours, theirs] : head.names) {
+      if (!layout.Contains(ours)) continue;
+      tensors.push_back(PlainTensor(layout.Find(ours), theirs));
+      tensors.back().head = &head;
+    }
+  }
+  return tensors;
+}
+
+std::span<const HfFamily* const> HfFamilies() {
+  // Of two that are as close to a run's network the first is taken.
+  static const HfFamily* const families[] = {&XlnetFamily()};
+  return families;
+}
+
+absl::StatusOr<const HfFamily*> FamilyOfType(absl::string_view model_type) {
+  std::vector<std::string> known;
+  for (const HfFamily* const family : HfFamilies()) {
+    if (model_type == family->names().model_type) return family;
+    known.push_back(absl::StrCat("\"", family->names().model_type, "\""));
+  }
+  return FailedPrecondition("'model_type' is \"", model_type.empty() ? "(none)" : model_type,
+                            "\", not ", absl::StrJoin(known, ", "));
+}
+
+const HfFamily& FamilyOfRun(const RunConfig& config) {
+  const std::span<const HfFamily* const> all = HfFamilies();
+  return **std::min_element(all.begin(), all.end(), [&config](const auto* a, const auto* b) {
+    return NumObstacles(*a, config) < NumObstacles(*b, config);
+  });
+}
+
+absl::Status CheckFamily(const HfFamily& family, const RunConfig& config) {
+  HfObstacles obstacles;
+  family.Check(config, obstacles);
+  if (obstacles.list.empty()) return absl::OkStatus();
+  return FailedPrecondition("Hugging Face's ", family.names().architecture,
+                            " cannot represent this model: ", absl::StrJoin(obstacles.list, "; "),
+                            "; --format safetensors exports any");
+}
+
+}  // namespace anyorder::launcher

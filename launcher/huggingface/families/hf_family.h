@@ -1,0 +1,125 @@
+// A family of models of Hugging Face's transformers that our network can be: what its config.json
+// says, which of its tensors are which of our parameters, and what it cannot hold. A file of this
+// folder each; families.cc has the table.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/config/model_config.h"
+#include "core/network/tensors/parameters.h"
+#include "core/train/run/run_config.h"
+#include "data/dataset/dataset_index.h"
+#include "launcher/huggingface/families/config_reader.h"
+#include "launcher/huggingface/families/file_tensor.h"
+
+namespace anyorder::launcher {
+
+class HfFamily;
+
+// What a config.json says.
+struct HfConfig {
+  const HfFamily* family = nullptr;  // of the table
+  // Architecture, dropout, memory and initial range; what the file leaves open has our default.
+  ModelConfig model;
+  int64_t vocab_size = 0;
+  // The activation is "gelu": by name the exact GELU, yet the released models, whose files say so,
+  // were trained with the tanh approximation. `model` has the latter; either may be chosen.
+  bool gelu_is_open = false;
+  // What makes the sequence summary another function than the next-sentence head, "" if nothing
+  // does.
+  std::string other_summary;
+};
+
+// What stands in the way of a run's network being one of a family, each with the setting's name.
+struct HfObstacles {
+  void Require(bool condition, std::string obstacle) {
+    if (!condition) list.push_back(std::move(obstacle));
+  }
+  std::vector<std::string> list;
+};
+
+// A head on top of the language model. A run that has it takes it from the files whole, or, where
+// they have nothing of it, begins with random values. Its tensors are HfFamily::Tensors's.
+struct HfHead {
+  const char* name;          // in messages: "next-sentence head"
+  const char* architecture;  // the class of transformers that has it
+  const char* remedy;        // what else to do where the files have it only in part
+  // Our parameters, and their names there: the same shape and order.
+  std::vector<std::pair<const char*, const char*>> names;
+};
+
+struct HfKeyName {
+  const char* ours;  // of section [model]
+  const char* theirs;
+};
+
+class HfFamily {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  struct Names {
+    const char* model_type;         // of config.json
+    const char* architecture;       // the class that an export is of
+    const char* bare_architecture;  // the class without heads, whose names lack the prefix
+    const char* prefix;
+  };
+
+  virtual ~HfFamily() = default;
+  virtual Names names() const = 0;
+  // What config.json calls our keys, for messages.
+  virtual std::span<const HfKeyName> keys() const = 0;
+  // The name of a key of section [model], or "".
+  absl::string_view NameOf(absl::string_view model_key) const;
+  // Heads that our network may have.
+  virtual std::span<const HfHead> heads() const = 0;
+  // How the names of tensors begin that belong to other heads: an import leaves them out.
+  virtual std::span<const char* const> other_heads() const = 0;
+
+  // Reads what config.json says into `config`, with the faults in `reader`.
+  virtual void ReadConfig(HfConfigReader& reader, HfConfig& config) const = 0;
+  // The settings with which such a model cannot be this run's network.
+  virtual void Check(const RunConfig& config, HfObstacles& obstacles) const = 0;
+  // The config.json of this run's network, but for `architectures` and the element type.
+  virtual Json NewConfig(const RunConfig& config, int64_t vocab_size,
+                         const data::VocabIds& ids) const = 0;
+  // Changes in an imported run's config.json what the run has changed: with `trained`, settings of
+  // training, too.
+  virtual void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
+                            Json& json) const = 0;
+  // Every tensor of such a model, in the order of an export. Parameters of `layout` that are in
+  // none have no part in its function: an import leaves them as randomly initialised.
+  virtual std::vector<FileTensor> Tensors(const ModelConfig& model,
+                                          const ParameterLayout& layout) const = 0;
+
+ protected:
+  // The tensors of the heads that the layout has.
+  std::vector<FileTensor> HeadTensors(const ParameterLayout& layout) const;
+};
+
+// One of each, from the file of that name.
+const HfFamily& XlnetFamily();
+
+// All of them.
+std::span<const HfFamily* const> HfFamilies();
+
+// The family of a config.json. FailedPrecondition naming those that there are.
+absl::StatusOr<const HfFamily*> FamilyOfType(absl::string_view model_type);
+
+// The family that this run's network comes closest to.
+const HfFamily& FamilyOfRun(const RunConfig& config);
+
+// FailedPrecondition, listing every setting that stands in the way, unless a model of the family
+// can be this run's network.
+absl::Status CheckFamily(const HfFamily& family, const RunConfig& config);
+
+}  // namespace anyorder::launcher
