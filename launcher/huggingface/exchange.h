@@ -1,5 +1,5 @@
-// `anyorder export`: a checkpoint as files for other programs, either those that Hugging Face's
-// XLNetLMHeadModel loads or, of any run, named tensors and a description of the network; and
+// `anyorder export`: a checkpoint as files for other programs, either a model of Hugging Face's
+// transformers or, of any run, named tensors and a description of the network; and
 // `anyorder import`: a run whose first checkpoint is weights from elsewhere. With --format hf they
 // are a model directory of Hugging Face; with --format run another run's checkpoint, for continued
 // pretraining with other settings, other text of the same vocabulary, longer text and wider
@@ -19,7 +19,7 @@
 namespace anyorder::launcher {
 
 enum class ExportFormat {
-  kHuggingFace,  // config.json of an XLNetLMHeadModel
+  kHuggingFace,  // a model of a family of families/hf_family.h
   kSafetensors,  // every network, under its own names: model_description.h
 };
 
@@ -35,14 +35,14 @@ struct ExportOptions {
 // tokenizer.json, tokenizer_config.json, special_tokens_map.json. The directory appears complete or
 // not at all. Needs memory for a few pieces of the weights, whatever the model's size.
 // Errors: AlreadyExists if `output` is not empty; NotFound for a step without checkpoint; DataLoss;
-// of kHuggingFace also FailedPrecondition for what XLNetLMHeadModel cannot represent, or if the
+// of kHuggingFace also FailedPrecondition for a network that is no model of a family, or if the
 // dataset is not the run's. kSafetensors then leaves the tokenizer out, and says so.
 absl::Status ExportModel(const ExportOptions& options);
 
 struct ImportOptions {
-  std::string input;                   // config.json, weights as safetensors, spiece.model
-  std::string output;                  // the run directory to make
-  std::string config;                  // TOML, or empty: settings for continued pretraining
+  std::string input;   // config.json, weights as safetensors, spiece.model if there is one
+  std::string output;  // the run directory to make
+  std::string config;  // TOML, or empty: settings for continued pretraining
   std::vector<std::string> overrides;  // section.key=value
 };
 

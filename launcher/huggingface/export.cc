@@ -83,47 +83,52 @@ absl::Status WriteTokenizerOfDataset(const Export& work, const data::DatasetInde
 }
 
 // The same for a run that was imported: what came with the weights goes with them again, and no
-// dataset is needed. Returns the vocabulary's size.
-absl::StatusOr<int64_t> WriteTokenizerOfImport(const Export& work, TokenizerSettings settings) {
+// dataset is needed.
+absl::Status WriteTokenizerOfImport(const Export& work, TokenizerSettings settings) {
+  const std::string& kept = work.imported.directory;
+  if (!work.imported.has_vocabulary()) return CopyKeptFiles(kept, work.directory.string());
   settings.is_uncased = work.imported.letter_case() == "uncased";
   ANYORDER_ASSIGN_OR_RETURN(
       const Vocabulary vocabulary,
       CopyVocabulary(work.imported.vocabulary, work.saved.tokenizer_digest, work.directory));
   ANYORDER_RETURN_IF_ERROR(WriteTokenizerFiles(vocabulary, settings, work.directory.string()));
-  ANYORDER_RETURN_IF_ERROR(CopyKeptFiles(work.imported.directory, work.directory.string()));
-  return static_cast<int64_t>(vocabulary.pieces.size());
+  return CopyKeptFiles(kept, work.directory.string());
 }
 
-// Writes config.json and the tokenizer of a model of the family; returns the vocabulary's size.
-absl::StatusOr<int64_t> DescribeFamily(const Export& work, const HfFamily& family) {
+// Writes the tokenizer of a model of the family; returns the text of its config.json.
+absl::StatusOr<std::string> DescribeFamily(const Export& work, const HfFamily& family) {
   const RunConfig& config = work.config;
   const DType dtype = work.options.files.dtype;
-  const TokenizerSettings settings = {.max_length = config.sampling.seq_len};
+  const TokenizerSettings settings = {
+      .max_length = config.sampling.seq_len,
+      .objective = family.names().has_xlnet_tokenizer ? "" : config.objective.name};
   if (work.imported.exists()) {
     ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
-    ANYORDER_ASSIGN_OR_RETURN(const int64_t vocab_size, WriteTokenizerOfImport(work, settings));
+    ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfImport(work, settings));
     ANYORDER_ASSIGN_OR_RETURN(const std::string original, ReadWholeFile(work.imported.config));
-    ANYORDER_RETURN_IF_ERROR(
-        work.Write("config.json", UpdatedHfConfigText(family, original, config, vocab_size, dtype,
-                                                      !work.saved.is_imported())));
-    return vocab_size;
+    ANYORDER_ASSIGN_OR_RETURN(const HfConfig read, ParseHfConfig(original, work.imported.config));
+    return UpdatedHfConfigText(family, original, config, read.vocab_size, dtype,
+                               !work.saved.is_imported());
   }
   ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex dataset,
                             ReadTrainingData(config.data.shards, "the vocabulary of the run",
                                              "put the dataset back there, or take --format "
                                              "safetensors, which writes the weights without it"));
   ANYORDER_RETURN_IF_ERROR(CheckMetadata(work.saved, config, dataset));
-  const auto vocab_size = static_cast<int64_t>(dataset.vocab_size);
-  ANYORDER_RETURN_IF_ERROR(work.Write(
-      "config.json", HfConfigText(family, config, vocab_size, dtype, dataset.vocab_ids)));
   ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfDataset(work, dataset, settings));
-  return vocab_size;
+  return HfConfigText(family, config, static_cast<int64_t>(dataset.vocab_size), dtype,
+                      dataset.vocab_ids);
 }
 
 absl::Status WriteFamily(const Export& work, const HfFamily& family) {
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t vocab_size, DescribeFamily(work, family));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, DescribeFamily(work, family));
+  ANYORDER_RETURN_IF_ERROR(work.Write("config.json", text));
+  ANYORDER_ASSIGN_OR_RETURN(const HfConfig config, ParseHfConfig(text, "config.json"));
   const ModelConfig& model = work.config.model;
-  return work.WriteWeights(family.Tensors(model, ParameterLayout(model, vocab_size)));
+  std::vector<FileTensor> tensors =
+      family.Tensors(model, ParameterLayout(model, config.vocab_size));
+  family.FitTensors(config, tensors);
+  return work.WriteWeights(tensors);
 }
 
 // Of any network: what the checkpoint's own table names. The dataset may be gone.
@@ -140,7 +145,7 @@ absl::Status WriteAnyNetwork(const Export& work) {
   const TokenizerSettings settings = {.max_length = config.sampling.seq_len,
                                       .objective = config.objective.name};
   if (work.imported.exists()) {
-    ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfImport(work, settings).status());
+    ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfImport(work, settings));
   } else {
     const absl::StatusOr<data::DatasetIndex> dataset = data::ReadDatasetIndex(config.data.shards);
     absl::Status found = dataset.status();
@@ -191,8 +196,8 @@ absl::Status ExportModel(const ExportOptions& options) {
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
   absl::PrintF("exported step %d to %s\n", step, directory.output().string());
   if (family != nullptr) {
-    absl::PrintF("in transformers: %s.from_pretrained(\"%s\")\n", family->names().architecture,
-                 directory.output().string());
+    absl::PrintF("in transformers: %s.from_pretrained(\"%s\")\n",
+                 family->Architecture(config.model), directory.output().string());
   } else {
     absl::PrintF("in PyTorch: Anyorder(\"%s\") of %s/load_anyorder.py\n",
                  directory.output().string(), ProgramDirectory());
@@ -217,8 +222,9 @@ Subcommand DeclareExport(CLI::App& front) {
   AddRunDir(command, options->run_dir, "run directory");
   AddStep(command, options->step);
   AddChoice(command, "--format", texts->format, {"hf", "safetensors"},
-            "hf: a Hugging Face XLNetLMHeadModel; safetensors: named tensors of any run, which "
-            "load_anyorder.py loads into PyTorch");
+            absl::StrCat("hf: a Hugging Face model (", HfFamilyTypes(),
+                         "), if one can be this network; safetensors: named tensors of any run, "
+                         "which load_anyorder.py loads into PyTorch"));
   AddChoice(command, "--dtype", texts->dtype, {"fp32", "bf16"}, "element type of the tensors");
   command
       ->add_option("--max-shard-size", texts->shard_size,

@@ -56,7 +56,7 @@ absl::StatusOr<const HfFamily*> FamilyOfExport(const std::string& run_dir,
 
 std::string HfConfigText(const HfFamily& family, const RunConfig& config, int64_t vocab_size,
                          DType dtype, const data::VocabIds& ids) {
-  Json json = {{"architectures", {family.names().architecture}}};
+  Json json = {{"architectures", {family.Architecture(config.model)}}};
   json.update(family.NewConfig(config, vocab_size, ids));
   json["torch_dtype"] = TorchName(dtype);
   return Text(json);
@@ -67,7 +67,7 @@ std::string UpdatedHfConfigText(const HfFamily& family, const std::string& origi
                                 bool trained) {
   Json json = Json::parse(original, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) json = Json::object();
-  json["architectures"] = {family.names().architecture};
+  json["architectures"] = {family.Architecture(config.model)};
   for (const char* key : {"torch_dtype", "dtype"})
     if (json.contains(key)) json[key] = TorchName(dtype);
   family.UpdateConfig(config, vocab_size, trained, json);

@@ -51,6 +51,9 @@ class HfWeights {
   // index that does not fit its files.
   static absl::StatusOr<HfWeights> Open(const std::string& directory);
 
+  // Whether the names lack the family's prefix, as those of a model without heads do.
+  bool IsBare(const HfFamily& family) const;
+
   struct Findings {
     std::vector<std::string> left_out;  // tensors of heads that the run does not have
     std::vector<const HfHead*> taken;   // heads of the run that the files have

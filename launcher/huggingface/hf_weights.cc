@@ -212,6 +212,12 @@ absl::Status HfWeights::CheckTensors(const HfFamily& family, const std::vector<F
   return absl::OkStatus();
 }
 
+bool HfWeights::IsBare(const HfFamily& family) const {
+  return std::none_of(tensors_.begin(), tensors_.end(), [&family](const Tensor& tensor) {
+    return absl::StartsWith(tensor.entry.name, family.names().prefix);
+  });
+}
+
 absl::StatusOr<HfWeights::Findings> HfWeights::Check(const HfFamily& family,
                                                      const std::vector<FileTensor>& tensors) const {
   Findings findings;

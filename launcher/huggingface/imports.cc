@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 
 #include "ckpt/commit.h"
@@ -131,9 +132,9 @@ struct Import {
 // Small steps from weights that are good already: users who went on at a pretraining rate reported
 // models that got worse. Adam starts without history, so that its first steps need both warm-up and
 // bias correction.
-RunConfig ContinuedPretrainingDefaults(const ModelConfig& model) {
+RunConfig ContinuedPretrainingDefaults(const HfConfig& model) {
   RunConfig config;
-  config.model = model;
+  config.model = model.model;
   config.optimizer.learning_rate = 2e-5;
   config.optimizer.warmup_steps = 1000;
   config.optimizer.bias_correction = true;
@@ -142,6 +143,7 @@ RunConfig ContinuedPretrainingDefaults(const ModelConfig& model) {
   config.train.micro_batch_size = 2;
   config.checkpoint.every = 500;
   config.data.shards = "shards";
+  model.family->SetDefaults(config);
   return config;
 }
 
@@ -201,18 +203,23 @@ absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& m
 
 absl::StatusOr<RunConfig> ConfigOfWeights(const ImportOptions& options, const HfConfig& model) {
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config,
-                            RequestedConfig(options, ContinuedPretrainingDefaults(model.model)));
+                            RequestedConfig(options, ContinuedPretrainingDefaults(model)));
   ANYORDER_RETURN_IF_ERROR(CheckContradictions(options, model, config));
   return config;
 }
 
+// Leaves `import.vocabulary` empty where there is none and the family needs none.
 absl::Status ReadVocabulary(Import& import) {
-  ANYORDER_ASSIGN_OR_RETURN(
-      import.vocabulary,
+  const std::string path = (fs::path(import.input) / "spiece.model").string();
+  absl::StatusOr<std::string> vocabulary =
       ReadInput(import.input, "spiece.model",
                 "copy it from the model that these weights were trained from: text can only be "
-                "prepared with the SentencePiece model itself"));
-  const std::string path = (fs::path(import.input) / "spiece.model").string();
+                "prepared with the SentencePiece model itself");
+  std::error_code error;
+  const bool may_lack = !import.model.family->names().has_xlnet_tokenizer;
+  if (may_lack && !vocabulary.ok() && !fs::exists(path, error)) return absl::OkStatus();
+  ANYORDER_RETURN_IF_ERROR(vocabulary.status());
+  import.vocabulary = *std::move(vocabulary);
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<VocabularyPiece> pieces,
                             ParsePieces(import.vocabulary, path));
   ANYORDER_RETURN_IF_ERROR(CheckXlnetPieces(pieces, path));
@@ -220,6 +227,19 @@ absl::Status ReadVocabulary(Import& import) {
   return FailedPrecondition("'", path, "' has ", pieces.size(),
                             " pieces but config.json says 'vocab_size' ", import.model.vocab_size,
                             "; use the spiece.model that the model was trained with");
+}
+
+// What the files should have.
+std::vector<FileTensor> ExpectedTensors(const HfWeights& weights, const Import& import,
+                                        const ParameterLayout& layout) {
+  const HfFamily& family = *import.model.family;
+  const HfFamily::Names names = family.names();
+  std::vector<FileTensor> tensors = family.Tensors(import.config.model, layout);
+  family.FitTensors(import.model, tensors);
+  if (!names.takes_bare || !weights.IsBare(family)) return tensors;
+  for (FileTensor& tensor : tensors)
+    tensor.name = std::string(absl::StripPrefix(tensor.name, names.prefix));
+  return tensors;
 }
 
 // Weights of a language model may go on with fresh heads, as for any new task; half a head, one of
@@ -288,11 +308,30 @@ absl::Status WriteFilesOfModel(const Import& import, const RunDirectory& paths) 
   ANYORDER_RETURN_IF_ERROR(FileSystem::Posix()->MakeDirectory(imported.directory));
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(imported.config, import.config_text));
   ANYORDER_RETURN_IF_ERROR(CopyKeptFiles(import.input, imported.directory));
+  if (import.vocabulary.empty()) return absl::OkStatus();
   return WriteFileAtomically(imported.vocabulary, import.vocabulary);
 }
 
-void PrintSummary(const Import& import, const ParameterLayout& layout, const std::string& run_dir) {
+// The commands that go on.
+void PrintNext(const Import& import, const std::string& run_dir) {
   const ImportedRun run(run_dir);
+  if (import.vocabulary.empty()) {
+    absl::PrintF("note: %s\n", run.WithoutVocabulary());
+    return;
+  }
+  std::error_code ignored;
+  const std::string& shards = import.config.data.shards;
+  // An example in place of a directory that holds something already, which is not overwritten.
+  const bool is_free = !fs::exists(shards, ignored) || fs::is_empty(shards, ignored);
+  const std::string output = is_free ? shards : "DATASET";
+  absl::PrintF(
+      "next: anyorder prep --input TEXT... --vocab %s%s --output %s\n"
+      "      anyorder launch --run-dir %s --ranks 2%s\n",
+      run.vocabulary, run.letter_case() == "uncased" ? " --case uncased" : "", output, run_dir,
+      is_free ? "" : " --set data.shards=DATASET");
+}
+
+void PrintSummary(const Import& import, const ParameterLayout& layout, const std::string& run_dir) {
   absl::PrintF("imported %d parameters in %d layers from %s to %s\n", layout.num_elements(),
                import.config.model.num_layers, import.input, run_dir);
   if (import.model.gelu_is_open) {
@@ -310,16 +349,7 @@ void PrintSummary(const Import& import, const ParameterLayout& layout, const std
     absl::PrintF("note: left out, because pretraining does not use it: %s\n",
                  absl::StrJoin(import.findings.left_out, ", "));
   }
-  std::error_code ignored;
-  const std::string& shards = import.config.data.shards;
-  // An example in place of a directory that holds something already, which is not overwritten.
-  const bool is_free = !fs::exists(shards, ignored) || fs::is_empty(shards, ignored);
-  const std::string output = is_free ? shards : "DATASET";
-  absl::PrintF(
-      "next: anyorder prep --input TEXT... --vocab %s%s --output %s\n"
-      "      anyorder launch --run-dir %s --ranks 2%s\n",
-      run.vocabulary, run.letter_case() == "uncased" ? " --case uncased" : "", output, run_dir,
-      is_free ? "" : " --set data.shards=DATASET");
+  PrintNext(import, run_dir);
 }
 
 constexpr char kWordEmbedding[] = "transformer.word_embedding.weight";
@@ -388,7 +418,7 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(import.config, ConfigOfWeights(options, import.model));
   ANYORDER_ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(options.input));
   const ParameterLayout layout(import.config.model, import.model.vocab_size);
-  const std::vector<FileTensor> tensors = import.model.family->Tensors(import.config.model, layout);
+  const std::vector<FileTensor> tensors = ExpectedTensors(weights, import, layout);
   ANYORDER_RETURN_IF_ERROR(CheckWeights(weights, tensors, import));
   ANYORDER_RETURN_IF_ERROR(ReadVocabulary(import));
 
@@ -399,10 +429,10 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
   const auto master = std::make_unique_for_overwrite<float[]>(layout.num_elements());
   ANYORDER_RETURN_IF_ERROR(ReadWeights(import, weights, tensors, layout, master.get()));
   PrintWriting(layout.num_elements());
+  const std::string digest = import.vocabulary.empty() ? "" : DigestOf(import.vocabulary).Hex();
   ANYORDER_ASSIGN_OR_RETURN(
       const std::string run_dir,
-      MakeRun(options, import.config, DigestOf(import.vocabulary).Hex(), layout, master.get(),
-              import.input,
+      MakeRun(options, import.config, digest, layout, master.get(), import.input,
               [&import](const RunDirectory& paths) { return WriteFilesOfModel(import, paths); }));
   PrintSummary(import, layout, run_dir);
   PrintPlan(*import.model.family, import.config, layout.num_elements());
@@ -454,6 +484,7 @@ Subcommand DeclareImport(CLI::App& front) {
   CLI::App* command = AddCommand(
       front, "import", "Create a run from pretrained weights.",
       {"anyorder import --input xlnet-base-cased --output runs/continued",
+       "anyorder import --input bert-base-uncased --output runs/bert",
        "anyorder import --format run --input runs/a --output runs/b --set model.mem_len=512"});
   AddPath(command, "--input", options->input, "Hugging Face model directory, or run directory",
           PathUse::kReadDirectory)
@@ -462,8 +493,8 @@ Subcommand DeclareImport(CLI::App& front) {
           PathUse::kMakeDirectory)
       ->required();
   AddChoice(command, "--format", *format, {"hf", "run"},
-            "format of --input: hf is a Hugging Face XLNetLMHeadModel in safetensors, run is "
-            "another run's checkpoint");
+            absl::StrCat("format of --input: hf is a Hugging Face model in safetensors (",
+                         HfFamilyTypes(), "), run is another run's checkpoint"));
   AddPath(command, "--config", options->config,
           "TOML file (default: for hf, continued pretraining; for run, that run's configuration)",
           PathUse::kReadConfig);

@@ -31,7 +31,7 @@ Json TokenizerFilesOf(const std::string& directory) {
 // Copies members of config.json that say what the network is, ours or Hugging Face's.
 void TakeMembers(const Json& config, Json& json) {
   for (const char* key : {"model_type", "architectures", "objective", "step", "vocab_size",
-                          "n_layer", "d_model", "task"})
+                          "n_layer", "d_model", "num_hidden_layers", "hidden_size", "task"})
     if (config.contains(key) && !config[key].is_null()) json[key] = config[key];
   if (!config.contains("network") || !config["network"].is_object()) return;
   for (const char* key : {"num_layers", "model_dim"})

@@ -25,6 +25,18 @@ bool ImportedRun::exists() const {
   return std::filesystem::is_regular_file(config, error);
 }
 
+bool ImportedRun::has_vocabulary() const {
+  std::error_code error;
+  return std::filesystem::is_regular_file(vocabulary, error);
+}
+
+std::string ImportedRun::WithoutVocabulary() const {
+  return absl::StrCat(
+      "the weights came without a SentencePiece vocabulary (spiece.model), and `anyorder prep` "
+      "encodes text by no other; the run can be exported, inspected and measured in PyTorch, but "
+      "has no dataset to train on");
+}
+
 std::string ImportedRun::letter_case() const {
   const absl::StatusOr<std::string> text =
       ReadWholeFile(absl::StrCat(directory, "/tokenizer_config.json"));
@@ -43,8 +55,9 @@ absl::Status CopyIfThere(const std::string& from, const std::string& to) {
 }
 
 absl::Status CopyKeptFiles(const std::string& from, const std::string& to) {
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                           "tokenizer.json", "generation_config.json"})
+  for (const char* name :
+       {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json",
+        "vocab.txt", "vocab.json", "merges.txt", "generation_config.json"})
     ANYORDER_RETURN_IF_ERROR(CopyIfThere(JoinPath(from, name), JoinPath(to, name)));
   return absl::OkStatus();
 }
@@ -53,6 +66,8 @@ absl::Status CheckFirstStart(const std::string& run_dir, const RunConfig& import
                              const RunConfig& now, const data::DatasetIndex& dataset) {
   ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameFunction(imported, now), run_dir));
   const ImportedRun run(run_dir);
+  if (!run.has_vocabulary())
+    return FailedPrecondition("'", run_dir, "': ", run.WithoutVocabulary());
   ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, DigestOfFile(run.vocabulary));
   const std::string known = run.letter_case();
   const auto prepared = dataset.settings.find("case");

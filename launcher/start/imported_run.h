@@ -22,6 +22,12 @@ struct ImportedRun {
   // text that the weights know. "" if it says nothing.
   std::string letter_case() const;
 
+  // Whether text can be prepared for the run. Models whose tokenizer is none of SentencePiece's
+  // come without.
+  bool has_vocabulary() const;
+  // What that means, where it is so.
+  std::string WithoutVocabulary() const;
+
   std::string directory;   // run-dir/import: small files of the model as they were
   std::string config;      // run-dir/import/config.json
   std::string vocabulary;  // run-dir/spiece.model

@@ -24,6 +24,14 @@ absl::string_view HfFamily::NameOf(absl::string_view model_key) const {
   return "";
 }
 
+const char* HfFamily::Architecture(const ModelConfig& /*model*/) const {
+  return names().architecture;
+}
+
+void HfFamily::SetDefaults(RunConfig& /*config*/) const {}
+
+void HfFamily::FitTensors(const HfConfig& /*config*/, std::vector<FileTensor>& /*tensors*/) const {}
+
 std::vector<FileTensor> HfFamily::HeadTensors(const ParameterLayout& layout) const {
   std::vector<FileTensor> tensors;
   for (const HfHead& head : heads()) {
@@ -38,8 +46,15 @@ std::vector<FileTensor> HfFamily::HeadTensors(const ParameterLayout& layout) con
 
 std::span<const HfFamily* const> HfFamilies() {
   // Of two that are as close to a run's network the first is taken.
-  static const HfFamily* const families[] = {&XlnetFamily()};
+  static const HfFamily* const families[] = {&XlnetFamily(), &BertFamily(), &RobertaFamily(),
+                                             &LongformerFamily()};
   return families;
+}
+
+std::string HfFamilyTypes() {
+  return absl::StrJoin(HfFamilies(), ", ", [](std::string* text, const HfFamily* family) {
+    absl::StrAppend(text, family->names().model_type);
+  });
 }
 
 absl::StatusOr<const HfFamily*> FamilyOfType(absl::string_view model_type) {

@@ -35,6 +35,8 @@ struct HfConfig {
   // The activation is "gelu": by name the exact GELU, yet the released models, whose files say so,
   // were trained with the tanh approximation. `model` has the latter; either may be chosen.
   bool gelu_is_open = false;
+  // Rows of a table of learned positions before that of the first token, which nobody uses.
+  int64_t first_position = 0;
   // What makes the sequence summary another function than the next-sentence head, "" if nothing
   // does.
   std::string other_summary;
@@ -72,10 +74,17 @@ class HfFamily {
     const char* architecture;       // the class that an export is of
     const char* bare_architecture;  // the class without heads, whose names lack the prefix
     const char* prefix;
+    // Whether an import takes the latter: all that it lacks is a head, which may be drawn.
+    bool takes_bare = false;
+    // Whether its tokenizer is XLNet's: spiece.model must be there, and an export frames texts as
+    // XLNet does. Others may come without one.
+    bool has_xlnet_tokenizer = false;
   };
 
   virtual ~HfFamily() = default;
   virtual Names names() const = 0;
+  // The class of this network, with the heads that it has.
+  virtual const char* Architecture(const ModelConfig& model) const;
   // What config.json calls our keys, for messages.
   virtual std::span<const HfKeyName> keys() const = 0;
   // The name of a key of section [model], or "".
@@ -87,6 +96,9 @@ class HfFamily {
 
   // Reads what config.json says into `config`, with the faults in `reader`.
   virtual void ReadConfig(HfConfigReader& reader, HfConfig& config) const = 0;
+  // What a run that goes on from such a model trains, unless told otherwise: the objective and its
+  // lengths. `config` has the model.
+  virtual void SetDefaults(RunConfig& config) const;
   // The settings with which such a model cannot be this run's network.
   virtual void Check(const RunConfig& config, HfObstacles& obstacles) const = 0;
   // The config.json of this run's network, but for `architectures` and the element type.
@@ -100,6 +112,8 @@ class HfFamily {
   // none have no part in its function: an import leaves them as randomly initialised.
   virtual std::vector<FileTensor> Tensors(const ModelConfig& model,
                                           const ParameterLayout& layout) const = 0;
+  // What a config.json says of Tensors's table beside our parameters.
+  virtual void FitTensors(const HfConfig& config, std::vector<FileTensor>& tensors) const;
 
  protected:
   // The tensors of the heads that the layout has.
@@ -107,10 +121,15 @@ class HfFamily {
 };
 
 // One of each, from the file of that name.
+const HfFamily& BertFamily();
+const HfFamily& LongformerFamily();
+const HfFamily& RobertaFamily();
 const HfFamily& XlnetFamily();
 
 // All of them.
 std::span<const HfFamily* const> HfFamilies();
+// Their types, as config.json has them, with commas between.
+std::string HfFamilyTypes();
 
 // The family of a config.json. FailedPrecondition naming those that there are.
 absl::StatusOr<const HfFamily*> FamilyOfType(absl::string_view model_type);

@@ -1,7 +1,5 @@
 // XLNet (modeling_xlnet.py). Our names and shapes are XLNet's.
 
-#include <cstring>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
@@ -125,7 +123,13 @@ void SetXlnetSummary(HfFamily::Json& json) {
 
 class Xlnet : public HfFamily {
  public:
-  Names names() const override { return {"xlnet", "XLNetLMHeadModel", "XLNetModel", kPrefix}; }
+  Names names() const override {
+    return {.model_type = "xlnet",
+            .architecture = "XLNetLMHeadModel",
+            .bare_architecture = "XLNetModel",
+            .prefix = kPrefix,
+            .has_xlnet_tokenizer = true};
+  }
   std::span<const HfKeyName> keys() const override { return kXlnetKeys; }
   std::span<const HfHead> heads() const override;
   std::span<const char* const> other_heads() const override { return kXlnetOtherHeads; }

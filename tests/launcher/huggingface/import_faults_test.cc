@@ -67,7 +67,7 @@ std::vector<Fault> ConfigFaults() {
       {"OneWayAttention", set("attn_type", "uni"), {"'attn_type' is \"uni\"", "set it to \"bi\""}},
       {"SameLength", set("same_length", true), {"'same_length' is true"}},
       {"Untied", set("tie_word_embeddings", false), {"'tie_word_embeddings' is false"}},
-      {"OtherModel", set("model_type", "bert"), {"'model_type' is \"bert\", not \"xlnet\""}},
+      {"OtherModel", set("model_type", "t5"), {"'model_type' is \"t5\", not \"xlnet\", \"bert\""}},
       {"NoModelType", remove("model_type"), {"'model_type' is \"(none)\""}},
       {"OtherActivation",
        set("ff_activation", "silu"),

@@ -1,0 +1,131 @@
+// Longformer (modeling_longformer.py). Its windows count both sides, ours one.
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "core/config/attention_windows.h"
+#include "launcher/huggingface/families/roberta.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr const char* kLongformerOtherHeads[] = {"longformer.pooler.",
+                                                 "pooler.",
+                                                 "classifier.",
+                                                 "qa_outputs.",
+                                                 "longformer.embeddings.position_ids",
+                                                 "embeddings.position_ids"};
+constexpr const char* kWindow = "attention_window";
+
+// The window of each layer, both sides; empty where they are none of Longformer's: the same for all
+// heads of a layer, as many tokens on either side, without gaps.
+std::vector<int64_t> WindowsOf(const ModelConfig& model) {
+  std::vector<int64_t> windows;
+  const absl::StatusOr<std::vector<kernels::Band>> bands = AttentionWindows(model);
+  if (!bands.ok()) return windows;
+  for (size_t first = 0; first < bands->size(); first += static_cast<size_t>(model.num_heads)) {
+    const kernels::Band& band = (*bands)[first];
+    const auto begin = bands->begin() + static_cast<std::ptrdiff_t>(first);
+    const bool alike =
+        std::all_of(begin, begin + model.num_heads, [&band](const kernels::Band& other) {
+          return other.left == band.left && other.right == band.right &&
+                 other.stride == band.stride;
+        });
+    if (!alike || band.left < 1 || band.left != band.right || band.stride != 1) return {};
+    windows.push_back(2 * int64_t{band.left});
+  }
+  return windows;
+}
+
+// 0 if it is no window.
+int64_t WindowFrom(const HfConfigReader::Json& value) {
+  if (!value.is_number_integer() || value < 2 || value > 1 << 20) return 0;
+  const auto window = value.get<int64_t>();
+  return window % 2 == 0 ? window : 0;
+}
+
+void ReadWindows(HfConfigReader& reader, HfConfig& config) {
+  if (!reader.faults().empty()) return;
+  const auto layers = static_cast<size_t>(config.model.num_layers);
+  const HfConfigReader::Json* const member = reader.Find(kWindow);
+  const HfConfigReader::Json value = member != nullptr ? *member : HfConfigReader::Json(512);
+  std::vector<int64_t> windows;
+  for (const HfConfigReader::Json& one :
+       value.is_array() ? value : HfConfigReader::Json::array({value}))
+    windows.push_back(WindowFrom(one));
+  const bool fits = std::count(windows.begin(), windows.end(), 0) == 0 &&
+                    (!value.is_array() || windows.size() == layers);
+  if (!fits) {
+    reader.faults().Add(absl::StrCat("'", kWindow, "' is ", HfConfigReader::Text(value),
+                                     " but must be an even number, or one for each layer"));
+    return;
+  }
+  if (std::adjacent_find(windows.begin(), windows.end(), std::not_equal_to<>()) == windows.end())
+    windows.resize(1);
+  config.model.attention_windows =
+      absl::StrJoin(windows, "; ", [](std::string* text, int64_t window) {
+        absl::StrAppend(text, window / 2, ":", window / 2);
+      });
+}
+
+class Longformer : public RobertaLikeFamily {
+ public:
+  Names names() const override {
+    return {.model_type = "longformer",
+            .architecture = "LongformerForMaskedLM",
+            .bare_architecture = "LongformerModel",
+            .prefix = "longformer.",
+            .takes_bare = true};
+  }
+  std::span<const char* const> other_heads() const override { return kLongformerOtherHeads; }
+  void ReadConfig(HfConfigReader& reader, HfConfig& config) const override {
+    RobertaLikeFamily::ReadConfig(reader, config);
+    config.model.global_projections = true;
+    ReadWindows(reader, config);
+  }
+  void Check(const RunConfig& config, HfObstacles& obstacles) const override {
+    RobertaLikeFamily::Check(config, obstacles);
+    obstacles.Require(!WindowsOf(config.model).empty(),
+                      "model.attention_windows is not the same N:N for all heads of a layer");
+  }
+  Json NewConfig(const RunConfig& config, int64_t vocab_size,
+                 const data::VocabIds& ids) const override {
+    Json json = RobertaLikeFamily::NewConfig(config, vocab_size, ids);
+    json[kWindow] = WindowsOf(config.model);
+    return json;
+  }
+  std::vector<FileTensor> Tensors(const ModelConfig& model,
+                                  const ParameterLayout& layout) const override;
+};
+
+// Where a run has no projections of its own for global tokens, those of all others are repeated:
+// the same function.
+std::vector<FileTensor> Longformer::Tensors(const ModelConfig& model,
+                                            const ParameterLayout& layout) const {
+  std::vector<FileTensor> tensors = RobertaLikeFamily::Tensors(model, layout);
+  if (model.global_projections) return tensors;
+  std::vector<FileTensor> copies;
+  for (const FileTensor& tensor : tensors) {
+    for (const char* name : {".query.", ".key.", ".value."}) {
+      const size_t place = tensor.name.find(name);
+      if (place == std::string::npos) continue;
+      copies.push_back(tensor);
+      copies.back().name.insert(place + std::string(name).size() - 1, "_global");
+    }
+  }
+  tensors.insert(tensors.end(), copies.begin(), copies.end());
+  return tensors;
+}
+
+}  // namespace
+
+const HfFamily& LongformerFamily() {
+  static const Longformer family;
+  return family;
+}
+
+}  // namespace anyorder::launcher

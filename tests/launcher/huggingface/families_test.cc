@@ -1,0 +1,293 @@
+// Import and export of models that are not XLNet's: which tensor becomes which parameter, what may
+// be missing, and what is refused. tests/parity/families_parity.py compares their numbers with
+// transformers.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
+#include "data/dataset/dataset_index.h"
+#include "launcher/huggingface/exchange.h"
+#include "launcher/huggingface/hf_model.h"
+#include "launcher/start/imported_run.h"
+#include "tests/launcher/huggingface/hf_directory.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kHiddenSize = 8;
+constexpr char kQueryTensor[] = "encoder.layer.1.attention.self.query.weight";
+constexpr char kPositionTensor[] = "embeddings.position_embeddings.weight";
+
+Json FamilyConfig(const std::string& type) {
+  Json json = {{"model_type", type},
+               {"vocab_size", 14},
+               {"hidden_size", kHiddenSize},
+               {"num_hidden_layers", 2},
+               {"num_attention_heads", 2},
+               {"intermediate_size", 12},
+               {"hidden_act", "gelu"},
+               {"max_position_embeddings", 20},
+               {"type_vocab_size", type == "bert" ? 2 : 1},
+               {"pad_token_id", 1},
+               {"mine", {{"key", 3}}}};
+  if (type == "longformer") json["attention_window"] = {4, 6};
+  return json;
+}
+
+class FamilyTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  // A directory of all the tensors that such a model has, all values different.
+  void Make(const std::string& type) {
+    model_.config = FamilyConfig(type);
+    prefix_ = type + ".";
+    const auto config = ParseHfConfig(model_.config.dump(), "made");
+    ASSERT_TRUE(config.ok()) << config.status();
+    auto tensors = config->family->Tensors(config->model, ParameterLayout(config->model, 14));
+    config->family->FitTensors(*config, tensors);
+    model_.tensors.clear();
+    float first_value = 0;
+    for (const FileTensor& tensor : tensors) {
+      if (tensor.is_alias) continue;
+      model_.Add(tensor.name, {tensor.shape.num_elements()}, first_value += 1);
+      model_.tensors.back().entry.shape = tensor.shape;
+    }
+  }
+  absl::Status Import(const std::vector<std::string>& overrides = {}) {
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+    model_.Write(root_ + "/hf");
+    if (!has_vocabulary_) fs::remove(root_ + "/hf/spiece.model");
+    ::testing::internal::CaptureStdout();
+    const absl::Status status = ImportHuggingFace({root_ + "/hf", root_ + "/run", "", overrides});
+    said_ = ::testing::internal::GetCapturedStdout();
+    return status;
+  }
+  absl::Status Export(ExportFormat format = ExportFormat::kHuggingFace) const {
+    fs::remove_all(root_ + "/out");
+    return ExportModel({root_ + "/run", -1, root_ + "/out", format});
+  }
+  std::string BytesIn(const std::string& directory, const std::string& name) const {
+    const auto reader =
+        ckpt::SafetensorsReader::Open(root_ + "/" + directory + "/model.safetensors");
+    const auto* const found = reader.ok() ? reader->Find(name) : nullptr;
+    if (found == nullptr) return "";
+    std::string bytes(static_cast<size_t>(found->entry.shape.num_elements()) * 4, '\0');
+    EXPECT_TRUE(reader->Read(name, 0, found->entry.shape.num_elements(), bytes.data()).ok());
+    return bytes;
+  }
+  std::vector<float> ValuesIn(const std::string& directory, const std::string& name) const {
+    const std::string bytes = BytesIn(directory, name);
+    std::vector<float> values(bytes.size() / 4);
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+  void ExpectRefused(const std::string& part) {
+    const absl::Status status = Import();
+    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+    EXPECT_FALSE(fs::exists(root_ + "/run"));
+  }
+
+  const TemporaryDirectory directory_;
+  const std::string root_ = directory_.path() + "/work";
+  HfDirectory model_;
+  std::string prefix_, said_;
+  bool has_vocabulary_ = true;
+};
+
+// Without a SentencePiece model, as BERT and RoBERTa are published; rows of positions that nobody
+// uses are zeros again.
+TEST_P(FamilyTest, ComesAndGoesByteForByte) {
+  Make(GetParam());
+  has_vocabulary_ = false;
+  if (prefix_ != "bert.") {
+    std::string& rows = model_.Tensor(prefix_ + kPositionTensor).bytes;
+    std::fill(rows.begin(), rows.begin() + 2 * kHiddenSize * 4, '\0');
+  }
+  ASSERT_EQ(Import(), absl::OkStatus());
+  ASSERT_TRUE(Export().ok());
+  for (const HfTensor& tensor : model_.tensors)
+    EXPECT_EQ(BytesIn("out", tensor.entry.name), tensor.bytes) << tensor.entry.name;
+  Json config = Json::parse(*ReadWholeFile(root_ + "/out/config.json"));
+  EXPECT_TRUE(absl::EndsWith(config["architectures"][0].get<std::string>(), "ForMaskedLM"));
+  config.erase("architectures");
+  EXPECT_EQ(config, model_.config);
+  EXPECT_EQ(fs::exists(root_ + "/out/spiece.model"), false);
+}
+
+TEST_P(FamilyTest, ProjectionsAreTransposedAndPositionsBeginBehindThePadding) {
+  Make(GetParam());
+  ASSERT_EQ(Import(), absl::OkStatus());
+  ASSERT_TRUE(Export(ExportFormat::kSafetensors).ok());
+  const std::vector<float> theirs = ValuesIn("hf", prefix_ + kQueryTensor);
+  const std::vector<float> ours = ValuesIn("out", "transformer.layer.1.rel_attn.q");
+  ASSERT_EQ(ours.size(), static_cast<size_t>(kHiddenSize * kHiddenSize));
+  ASSERT_EQ(theirs.size(), ours.size());
+  for (size_t i = 0; i < kHiddenSize; ++i)
+    for (size_t j = 0; j < kHiddenSize; ++j)
+      EXPECT_EQ(ours[i * kHiddenSize + j], theirs[j * kHiddenSize + i]);
+  const std::vector<float> table = ValuesIn("hf", prefix_ + kPositionTensor);
+  const size_t unused = prefix_ == "bert." ? 0 : 2 * kHiddenSize;
+  EXPECT_EQ(ValuesIn("out", "transformer.position_embedding.weight"),
+            std::vector<float>(table.begin() + static_cast<std::ptrdiff_t>(unused), table.end()));
+  const auto config = LoadRunConfig(RunDirectory(root_ + "/run").config, {});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->objective.name, prefix_ == "bert." ? "bert" : "longformer");
+  EXPECT_EQ(config->model.attention_windows, prefix_ == "longformer." ? "2:2; 3:3" : "");
+  EXPECT_EQ(config->model.activation, kernels::Activation::kGeluErf);
+}
+
+// As of BertModel: the names lack the prefix, and there is no head.
+TEST_P(FamilyTest, WithoutHeadItIsDrawnAndThePoolerLeftOut) {
+  Make(GetParam());
+  std::erase_if(model_.tensors, [this](const HfTensor& tensor) {
+    return !absl::StartsWith(tensor.entry.name, prefix_);
+  });
+  for (HfTensor& tensor : model_.tensors) tensor.entry.name.erase(0, prefix_.size());
+  model_.Add("pooler.dense.weight", {kHiddenSize, kHiddenSize}, 0);
+  ASSERT_EQ(Import(), absl::OkStatus());
+  EXPECT_THAT(said_, AllOf(HasSubstr("the masked language model's head is randomly initialised"),
+                           HasSubstr("left out, because pretraining does not use it: pooler.")));
+  ASSERT_TRUE(Export().ok());
+  model_.Remove("pooler.dense.weight");
+  for (const HfTensor& tensor : model_.tensors) {
+    if (prefix_ != "bert." && tensor.entry.name == kPositionTensor) continue;
+    EXPECT_EQ(BytesIn("out", prefix_ + tensor.entry.name), tensor.bytes) << tensor.entry.name;
+  }
+}
+
+TEST_P(FamilyTest, OldAndRepeatedNamesAreTakenWhereTheyAgree) {
+  Make(GetParam());
+  const std::string norm = prefix_ + "embeddings.LayerNorm.";
+  HfTensor old = model_.Tensor(norm + "weight");
+  old.entry.name = norm + "gamma";
+  const bool is_bert = prefix_ == "bert.";
+  HfTensor output = model_.Tensor(prefix_ + "embeddings.word_embeddings.weight");
+  output.entry.name = is_bert ? "cls.predictions.decoder.weight" : "lm_head.decoder.weight";
+  HfTensor bias = model_.Tensor(is_bert ? "cls.predictions.bias" : "lm_head.bias");
+  const std::string bias_name = bias.entry.name;
+  bias.entry.name = is_bert ? "cls.predictions.decoder.bias" : "lm_head.decoder.bias";
+  for (const HfTensor& tensor : {old, output, bias}) model_.tensors.push_back(tensor);
+  ASSERT_EQ(Import(), absl::OkStatus());
+  model_.Remove(norm + "weight");
+  model_.Remove(bias_name);
+  ASSERT_EQ(Import(), absl::OkStatus());
+  ASSERT_TRUE(Export().ok());
+  EXPECT_EQ(BytesIn("out", norm + "weight"), old.bytes);
+  EXPECT_EQ(BytesIn("out", bias_name), bias.bytes);
+  model_.Tensor(output.entry.name).bytes[9] ^= 1;
+  ExpectRefused("it must be the word embedding");
+}
+
+TEST_P(FamilyTest, OtherFunctionsAreRefused) {
+  const auto refuse = [this](const char* key, const Json& value, const std::string& part) {
+    Make(GetParam());
+    model_.config[key] = value;
+    ExpectRefused(part);
+  };
+  refuse("position_embedding_type", "relative_key",
+         "'position_embedding_type' is \"relative_key\"");
+  refuse("is_decoder", true, "'is_decoder' is true, not false");
+  refuse("tie_word_embeddings", false, "'tie_word_embeddings' is false, not true");
+  refuse("num_attention_heads", 3, "'num_attention_heads' is 3 but must divide 'hidden_size' = 8");
+  refuse("hidden_act", "silu", "'hidden_act' is \"silu\"");
+  if (prefix_ != "bert.") {
+    refuse("hidden_act", "relu", "the head has the exact GELU");
+    refuse("pad_token_id", 19, "leaves no position");
+  }
+  if (prefix_ == "longformer.") {
+    for (const Json& windows : {Json(3), Json({4}), Json({4, 4, 4}), Json("4"), Json({4, -2})})
+      refuse("attention_window", windows, "'attention_window' is");
+  }
+}
+
+TEST_P(FamilyTest, WithoutAVocabularyNoDatasetFits) {
+  Make(GetParam());
+  has_vocabulary_ = false;
+  ASSERT_EQ(Import(), absl::OkStatus());
+  EXPECT_THAT(said_, HasSubstr("came without a SentencePiece vocabulary"));
+  const auto config = LoadRunConfig(RunDirectory(root_ + "/run").config, {});
+  const absl::Status refused =
+      CheckFirstStart(root_ + "/run", *config, *config, data::DatasetIndex());
+  EXPECT_EQ(ExitStatusFor(refused), kExitData);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("has no dataset to train on"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamilyTest, ::testing::Values("bert", "roberta", "longformer"));
+
+using BertTest = FamilyTest;
+
+// Class 1 of ours, which says that B follows A, is class 0 there.
+TEST_F(BertTest, TheNextSentenceHeadComesWithItsClassesTurned) {
+  Make("bert");
+  model_.Add("bert.pooler.dense.weight", {kHiddenSize, kHiddenSize}, 70);
+  model_.Add("bert.pooler.dense.bias", {kHiddenSize}, 71);
+  model_.Add("cls.seq_relationship.weight", {2, kHiddenSize}, 72);
+  model_.Add("cls.seq_relationship.bias", {2}, 73);
+  ASSERT_EQ(Import({"objective.next_sentence=true"}), absl::OkStatus());
+  ASSERT_TRUE(Export(ExportFormat::kSafetensors).ok());
+  std::vector<float> theirs = ValuesIn("hf", "cls.seq_relationship.weight");
+  std::rotate(theirs.begin(), theirs.begin() + kHiddenSize, theirs.end());
+  EXPECT_EQ(ValuesIn("out", "logits_proj.weight"), theirs);
+  ASSERT_TRUE(Export().ok());
+  for (const HfTensor& tensor : model_.tensors)
+    EXPECT_EQ(BytesIn("out", tensor.entry.name), tensor.bytes) << tensor.entry.name;
+  EXPECT_EQ(Json::parse(*ReadWholeFile(root_ + "/out/config.json"))["architectures"][0],
+            "BertForPreTraining");
+  model_.Remove("cls.seq_relationship.bias");
+  const absl::Status half = Import({"objective.next_sentence=true"});
+  EXPECT_THAT(std::string(half.message()),
+              AllOf(HasSubstr("no tensor 'cls.seq_relationship.bias' [2]"),
+                    HasSubstr("or leave out objective.next_sentence")));
+}
+
+// Which family a network that was not imported becomes, and what its config.json then says.
+TEST(FamilyOfRunTest, IsTheOneThatItsNetworkComesClosestTo) {
+  RunConfig config;
+  EXPECT_STREQ(FamilyOfRun(config).names().model_type, "xlnet");
+  const auto bert = ParseHfConfig(FamilyConfig("bert").dump(), "made");
+  config.model = bert->model;
+  bert->family->SetDefaults(config);
+  config.data.shards = "shards";
+  config.Resolve();
+  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  EXPECT_STREQ(FamilyOfRun(config).names().model_type, "bert");
+  config.model.segments = Segments::kNone;
+  config.model.activation = kernels::Activation::kGeluErf;
+  config.model.attention_windows = "2:2; 4:4";
+  config.model.global_projections = true;
+  EXPECT_STREQ(FamilyOfRun(config).names().model_type, "longformer");
+  const data::VocabIds ids{0, 1, 2, 3, 4, 5, 6, 7, 8};
+  const auto again =
+      ParseHfConfig(HfConfigText(FamilyOfRun(config), config, 14, DType::kFloat32, ids), "written");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->first_position, 6);
+  EXPECT_EQ(again->model.max_positions, 20);
+  EXPECT_EQ(again->model.num_segments, 1);
+  EXPECT_EQ(again->model.attention_windows, "2:2; 4:4");
+  config.model.attention_windows = "2:4";
+  EXPECT_THAT(std::string(CheckFamily(FamilyOfRun(config), config).message()),
+              HasSubstr("model.attention_windows is not the same N:N for all heads of a layer"));
+}
+
+}  // namespace
+}  // namespace anyorder::launcher
