@@ -51,10 +51,9 @@ absl::Status CheckSize(const RunConfig& config, const ShowOptions& options) {
   const int64_t memory = config.model.mem_len;
   if (slots <= most && memory <= most) return absl::OkStatus();
   return InvalidArgument(slots, " slots and ", memory, " of memory are more than ", most,
-                         is_svg
-                             ? " of each, what a picture can show; use --length and --memory"
-                             : " of each, what a terminal can show; use --length and --memory, or "
-                               "--output FILE.svg");
+                         " of each, what a ", is_svg ? "picture" : "terminal", " can show; use ",
+                         options.orders.empty() ? "--length" : "a shorter --order", " and --memory",
+                         is_svg ? "" : ", or --output FILE.svg");
 }
 
 absl::Status CheckScene(const Scene& scene, const ShowOptions& options) {

@@ -111,6 +111,7 @@ def check_mistakes(folder):
         (["--set", "sampling.num_predict=99"], "num_predict=99"),
         (["--output", str(other)], "not drawn by"),
         (["--order", "3,2,2,1"], "--order 3,2,2,1: 2 comes twice"),
+        (["--order", ",".join(map(str, range(1, 66)))], "use a shorter --order"),
         (["--order", "2,1", "--length", "2"], "--order excludes --length"),
         (["--order", "2,1", "--set", "model.mem_len=2"], "--order excludes --set"),
         (["--order", "2,1", "--objective", "dae"], "use permutation_lm"),
