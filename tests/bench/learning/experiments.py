@@ -76,7 +76,7 @@ def pair(setting):
     for seed in setting.seeds:
         common = ["--seed", seed, "--steps", steps, "--every", every, *size]
         for name, extra in (("permutation_lm", []), ("dae", ["--mask-token-prob", 1, "--random-token-prob", 0]),
-                            ("dae", [])):
+                            ("dae", []), ("gpt", [])):
             yield bench_job(setting, "pair", "pair_bench", ["--objective", name, *extra, *common])
 
 

@@ -1,12 +1,14 @@
-// "New York": what predicting targets in sequence gains over predicting them independently (XLNet,
-// Yang et al. 2019, section 2.6), on text for which both are known in closed form (PairText).
+// "New York" and "Thom Yorke": what predicting targets in sequence gains over predicting them
+// independently (XLNet, Yang et al. 2019, section 2.6), and which dependencies one order leaves out
+// (appendix A.5), on text for which both are known in closed form (PairText).
 //
-//   pair_bench [--objective permutation_lm|dae] [--seed N] [--steps N] [--every N] [--dim N]
+//   pair_bench [--objective permutation_lm|dae|gpt] [--seed N] [--steps N] [--every N] [--dim N]
 //              [--layers N] [--lanes N] [--seq-len N] [--firsts C] [--branches R] [--lr RATE]
 //              [--mask-token-prob P] [--random-token-prob P]
 //
 // Prints one JSON object for each evaluation, on names that training never draws: nats a name for
-// both members together, for the member that is predicted first and for the other. A permutation LM
+// both members together, and for each member by whether its prediction sees the other one. `gpt`
+// reads names from the left, and never predicts the first member from the second. A permutation LM
 // is also read `without_order`: every target sees the context only, which is independent prediction
 // by the same weights. `dae` predicts independently; its input at a target is the mask with
 // probability P (default 0.8), a random token (0.1), else the answer. The last line adds the closed
@@ -15,6 +17,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -164,11 +167,25 @@ struct Options : ExperimentOptions {
   PairText text;
 };
 
+struct MemberLosses {
+  int64_t count = 0;
+  double sum = 0;
+
+  void Add(double loss) {
+    ++count;
+    sum += loss;
+  }
+};
+
+// By whether the prediction of a member sees the other one.
 struct NameLosses {
-  int64_t names = 0;
-  double joint = 0;   // sums over names
-  double sooner = 0;  // of the member that comes first in the order
-  double later = 0;
+  MemberLosses first_alone, second_alone, first_given_second, second_given_first;
+
+  int64_t names() const { return first_alone.count + first_given_second.count; }
+  double Joint() const {
+    return (first_alone.sum + second_alone.sum + first_given_second.sum + second_given_first.sum) /
+           static_cast<double>(names());
+  }
 };
 
 class PairBench final : public Experiment {
@@ -187,10 +204,16 @@ class PairBench final : public Experiment {
 
  private:
   TextSample Draw(uint64_t seed, int64_t lane, int64_t step) const override {
-    return options_.text.Draw(sampling_, seed, lane, step);
+    TextSample sample = options_.text.Draw(sampling_, seed, lane, step);
+    if (IsCausal()) {
+      sample.next_tokens.assign(sample.tokens.begin() + 1, sample.tokens.end());
+      sample.next_tokens.push_back(kSeparatorId);
+    }
+    return sample;
   }
 
   bool IsPermutation() const { return options_.objective == "permutation_lm"; }
+  bool IsCausal() const { return options_.objective == "gpt"; }
 
   // Nobody sees a target's content: both halves' query rows are cut back to the lowest rank among
   // their half's rows.
@@ -205,19 +228,29 @@ class PairBench final : public Experiment {
     }
   }
 
-  // Members of a name are neighbours among the readout entries, because both are targets and
-  // entries go by position.
+  // Members of a name are neighbours among the readout entries, because both are targets (of `gpt`
+  // all tokens are, but the first of a lane) and entries go by position. The one whose row sees
+  // higher ranks sees the other; rows of `dae` all see the same.
   void Add(const Batch& batch, const std::vector<float>& losses, NameLosses& sums) const {
-    for (size_t i = 0; i + 1 < losses.size(); i += 2) {
-      ANYORDER_CHECK(batch.weights[i] == 1.0f && options_.text.IsFirst(batch.labels[i]) &&
-                     options_.text.IsSecond(batch.labels[i + 1]))
+    for (size_t i = 0; i + 1 < losses.size(); ++i) {
+      if (!options_.text.IsFirst(batch.labels[i])) continue;
+      ANYORDER_CHECK(batch.weights[i] == 1.0f && options_.text.IsSecond(batch.labels[i + 1]))
           << "entries " << i << " and " << i + 1 << " are no name";
-      const bool in_turn =
-          batch.row_lim[batch.readout_rows[i]] <= batch.row_lim[batch.readout_rows[i + 1]];
-      sums.joint += losses[i] + losses[i + 1];
-      sums.sooner += in_turn ? losses[i] : losses[i + 1];
-      sums.later += in_turn ? losses[i + 1] : losses[i];
-      ++sums.names;
+      const int32_t first = batch.row_lim[batch.readout_rows[i]];
+      const int32_t second = batch.row_lim[batch.readout_rows[i + 1]];
+      (first > second ? sums.first_given_second : sums.first_alone).Add(losses[i]);
+      (second > first ? sums.second_given_first : sums.second_alone).Add(losses[i + 1]);
+    }
+  }
+
+  static void AppendMembers(const NameLosses& sums, std::string& line) {
+    for (const auto& [name, losses] : {std::pair{"first_alone", sums.first_alone},
+                                       {"second_alone", sums.second_alone},
+                                       {"first_given_second", sums.first_given_second},
+                                       {"second_given_first", sums.second_given_first}}) {
+      if (losses.count > 0)
+        absl::StrAppendFormat(&line, ", \"%s_nll\": %.5f", name,
+                              losses.sum / static_cast<double>(losses.count));
     }
   }
 
@@ -234,22 +267,20 @@ class PairBench final : public Experiment {
       evaluator.Run(batch, learner_->weights());
       Add(batch, evaluator.losses(), unordered);
     }
-    const auto names = static_cast<double>(ordered.names);
     std::string line = absl::StrFormat(
         "{\"bench\": \"pair\", \"objective\": \"%s\", \"mask_token_prob\": %g, \"seed\": %d, "
         "\"step\": %d, \"train_loss\": %.5f, \"names\": %d, \"joint_nll\": %.5f",
         options_.objective, options_.mask_token_prob, options_.seed, step, train_loss,
-        ordered.names, ordered.joint / names);
-    if (IsPermutation()) {
-      absl::StrAppendFormat(
-          &line, ", \"sooner_nll\": %.5f, \"later_nll\": %.5f, \"without_order_joint_nll\": %.5f",
-          ordered.sooner / names, ordered.later / names, unordered.joint / names);
-    }
+        ordered.names(), ordered.Joint());
+    AppendMembers(ordered, line);
+    if (IsPermutation())
+      absl::StrAppendFormat(&line, ", \"without_order_joint_nll\": %.5f", unordered.Joint());
     if (IsLast(step)) {
       const PairText& text = options_.text;
-      const double bound = IsPermutation() ? text.JointEntropy()
-                                           : text.CorruptedEntropy(options_.mask_token_prob,
-                                                                   options_.random_token_prob);
+      const double bound =
+          options_.objective != "dae"
+              ? text.JointEntropy()
+              : text.CorruptedEntropy(options_.mask_token_prob, options_.random_token_prob);
       absl::StrAppendFormat(&line,
                             ", \"final\": true, \"bound\": %.5f, \"joint_entropy\": %.5f, "
                             "\"sum_of_marginals\": %.5f, \"mutual_information\": %.5f",

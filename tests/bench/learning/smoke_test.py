@@ -40,9 +40,14 @@ def of(records, **values):
 def check_pair(records):
     (ordered,) = of(records, bench="pair", objective="permutation_lm", final=True)
     (masked,) = of(records, bench="pair", objective="dae", mask_token_prob=1, final=True)
+    (causal,) = of(records, bench="pair", objective="gpt", final=True)
     middle = ordered["sum_of_marginals"] - ordered["mutual_information"] / 2
     expect(ordered["joint_nll"] < middle, f"in sequence, names cost {ordered['joint_nll']}, more than {middle}")
     expect(masked["joint_nll"] > middle, f"independently, names cost {masked['joint_nll']}, less than {middle}")
+    expect(causal["joint_nll"] < middle, f"from the left, names cost {causal['joint_nll']}, more than {middle}")
+    expect("first_given_second_nll" not in causal, "the first member was predicted from the second")
+    for direction in ("first_given_second_nll", "second_given_first_nll"):
+        expect(ordered[direction] < middle / 2, f"{direction} of the permutation LM is {ordered[direction]}")
     expect(ordered["without_order_joint_nll"] > middle, "the order's gain remained where no target was visible")
 
 
