@@ -9,10 +9,9 @@ Exit statuses: 0 done, 64 bad command line, 65 bad input, 74 torch is missing, o
 """
 import json
 import os
-import struct
 import sys
 
-ALIGNMENT = 8
+import safetensors_writer
 
 
 def fail(status, message):
@@ -51,37 +50,10 @@ def load(torch, paths):
                          f"{', '.join(types.values())}")
             if name in tensors:
                 fail(65, f"'{path}': tensor '{name}' is in another file, too; fetch the files again")
-            tensors[name] = (types[tensor.dtype], tensor.detach().contiguous())
+            flat = tensor.detach().contiguous().flatten()
+            tensors[name] = (types[tensor.dtype], tensor.shape, tensor.element_size(),
+                             lambda flat=flat: flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
     return tensors
-
-
-def write(torch, tensors, path):
-    # Wider elements first, so that each tensor is aligned.
-    order = sorted(tensors, key=lambda name: (-tensors[name][1].element_size(), name))
-    header, position = {"__metadata__": {"format": "pt"}}, 0
-    for name in order:
-        kind, tensor = tensors[name]
-        end = position + tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [position, end]}
-        position = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % ALIGNMENT)
-    partial = f"{path}.partial-{os.getpid()}"
-    try:
-        with open(partial, "xb") as file:
-            file.write(struct.pack("<Q", len(text)) + text)
-            for name in order:
-                tensor = tensors[name][1]
-                if tensor.numel():
-                    file.write(tensor.flatten().view(torch.uint8).numpy().tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(partial, path)  # unlike a rename, never over another file
-    except OSError as error:
-        fail(74, f"'{path}' was not written: {error.strerror}")
-    finally:
-        if os.path.exists(partial):
-            os.unlink(partial)
 
 
 def main():
@@ -100,7 +72,10 @@ def main():
         fail(74, "Python's torch is missing; nothing was written. To get it: python3 -m venv venv && venv/bin/pip install torch, then run this with "
                  "venv/bin/python")
     tensors = load(torch, paths)
-    write(torch, tensors, output)
+    try:
+        safetensors_writer.write(tensors, output)
+    except OSError as error:
+        fail(74, f"'{output}' was not written: {error.strerror}")
     print(f"wrote {len(tensors)} tensors to {output}")
 
 

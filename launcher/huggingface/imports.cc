@@ -36,6 +36,7 @@
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"
+#include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/new_directory.h"
@@ -165,6 +166,13 @@ absl::Status CheckInput(const std::string& input) {
   if (CheckIsRun(input).ok()) {
     return InvalidArgument("--input '", input,
                            "' is a run directory; use --format run to begin with its weights");
+  }
+  if (!fs::exists(fs::path(input) / "config.json", error) &&
+      fs::exists(fs::path(input) / "xlnet_model.ckpt.index", error)) {
+    return FailedPrecondition("--input '", input,
+                              "' is a released XLNet in TensorFlow's format; convert it first: "
+                              "python3 ",
+                              ProgramDirectory(), "/convert_tf.py ", input);
   }
   return absl::OkStatus();
 }

@@ -201,7 +201,8 @@ def add_texts(stage, source, share):
     for config in sorted((source / "configs").glob("*.toml")):
         stage.add(config, f"configs/{config.name}")
     stage.add(source / "LICENSE", "LICENSE")
-    for script in ("huggingface/convert_bin.py", "huggingface/load_anyorder.py", "follow_metrics.py"):
+    for script in ("huggingface/convert_bin.py", "huggingface/convert_tf.py", "huggingface/safetensors_writer.py",
+                   "huggingface/load_anyorder.py", "follow_metrics.py"):
         stage.add(source / "launcher" / script, f"bin/{Path(script).name}", 0o755)
     for path in sorted(share.rglob("*")):
         if path.is_file():

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""The checkpoint that TensorFlow wrote into tf_release/ comes in by convert_tf.py and `anyorder import`, and out as it was.
+
+Usage: convert_tf_test.py BIN. What each tensor must be is told here, not read from the converter.
+"""
+import json
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+BIN = Path(sys.argv[1])
+RELEASE = Path(__file__).parent / "tf_release"
+MODEL, HEADS, HEAD, FFN, VOCAB, LAYERS = 8, 2, 4, 12, 14, 2
+# The variables in the order of their names, and so of their values (tf_release/make.py).
+OF_LAYER = ["ff/LayerNorm/beta", "ff/LayerNorm/gamma", "ff/layer_1/bias", "ff/layer_1/kernel", "ff/layer_2/bias", "ff/layer_2/kernel",
+            "rel_attn/LayerNorm/beta", "rel_attn/LayerNorm/gamma", "rel_attn/k/kernel", "rel_attn/o/kernel", "rel_attn/q/kernel",
+            "rel_attn/r/kernel", "rel_attn/v/kernel"]
+VARIABLES = (["model/lm_loss/bias", "model/sequnece_summary/summary/bias"] +
+             [f"model/transformer/layer_{layer}/{name}" for layer in range(LAYERS) for name in OF_LAYER] +
+             ["model/transformer/mask_emb/mask_emb", "model/transformer/mask_emb/mask_emb/Adam", "model/transformer/r_r_bias",
+              "model/transformer/r_s_bias", "model/transformer/r_w_bias", "model/transformer/seg_embed",
+              "model/transformer/word_embedding/lookup_table"])
+
+
+def counted(variable, count, first=0):
+    """Elements of a variable from `first` on."""
+    return [VARIABLES.index(variable) + (first + i) / 1024 for i in range(count)]
+
+
+def expected():
+    """{name: (shape, values)} of XLNetLMHeadModel."""
+    heads = HEADS * HEAD
+    whole = {"transformer.word_embedding.weight": ("model/transformer/word_embedding/lookup_table", [VOCAB, MODEL]),
+             "transformer.mask_emb": ("model/transformer/mask_emb/mask_emb", [1, 1, MODEL]),
+             "lm_loss.bias": ("model/lm_loss/bias", [VOCAB])}
+    tensors = {}
+    for layer in range(LAYERS):
+        ours, theirs = f"transformer.layer.{layer}.", f"model/transformer/layer_{layer}/"
+        for name in "qkvor":
+            whole[f"{ours}rel_attn.{name}"] = (f"{theirs}rel_attn/{name}/kernel", [MODEL, HEADS, HEAD])
+        for part in ("rel_attn", "ff"):
+            whole[f"{ours}{part}.layer_norm.weight"] = (f"{theirs}{part}/LayerNorm/gamma", [MODEL])
+            whole[f"{ours}{part}.layer_norm.bias"] = (f"{theirs}{part}/LayerNorm/beta", [MODEL])
+        for name, rows, columns in (("layer_1", MODEL, FFN), ("layer_2", FFN, MODEL)):
+            whole[f"{ours}ff.{name}.bias"] = (f"{theirs}ff/{name}/bias", [columns])
+            values = counted(f"{theirs}ff/{name}/kernel", rows * columns)
+            tensors[f"{ours}ff.{name}.weight"] = ([columns, rows], [values[r * columns + c] for c in range(columns) for r in range(rows)])
+        for name, shape in (("r_w_bias", [HEADS, HEAD]), ("r_r_bias", [HEADS, HEAD]), ("r_s_bias", [HEADS, HEAD]),
+                            ("seg_embed", [2, HEADS, HEAD])):
+            count = heads * (2 if name == "seg_embed" else 1)
+            tensors[f"{ours}rel_attn.{name}"] = (shape, counted(f"model/transformer/{name}", count, layer * count))
+    for name, (variable, shape) in whole.items():
+        count = 1
+        for size in shape:
+            count *= size
+        tensors[name] = (shape, counted(variable, count))
+    return tensors
+
+
+def read_tensors(path):
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    tensors = {}
+    for name, entry in json.loads(data[8:8 + length]).items():
+        if name != "__metadata__":
+            begin, end = (8 + length + offset for offset in entry["data_offsets"])
+            tensors[name] = (entry["shape"], list(struct.unpack(f"<{(end - begin) // 4}f", data[begin:end])))
+    return tensors
+
+
+def vocabulary():
+    """A SentencePiece model of XLNet's special pieces and some others."""
+    def field(number, data):
+        return bytes([number << 3 | 2, len(data)]) + data
+    pieces = [("<unk>", 2), ("<s>", 3), ("</s>", 3), ("<cls>", 3), ("<sep>", 3), ("<pad>", 3), ("<mask>", 3), ("<eod>", 3), ("<eop>", 4)]
+    pieces += [(f"p{number}", 1) for number in range(len(pieces), VOCAB)]
+    return b"".join(field(1, field(1, text.encode()) + b"\x15\0\0\x80\xbf" + bytes([0x18, kind])) for text, kind in pieces) + field(2, b"\x18\x01")
+
+
+def run(*command):
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+
+
+class ConvertTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.release = self.root / "release"
+        shutil.copytree(RELEASE, self.release)
+
+    def convert(self):
+        return run(sys.executable, BIN / "convert_tf.py", self.release)
+
+    def test_values_come_through(self):
+        unconverted = run(BIN / "anyorder", "import", "--input", self.release, "--output", self.root / "run")
+        self.assertEqual(unconverted.returncode, 65)
+        self.assertIn(f"convert it first: python3 {BIN.resolve()}/convert_tf.py {self.release}\n", unconverted.stderr)
+        result = self.convert()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("pretraining does not use it: model/sequnece_summary/summary/bias\n", result.stdout)
+        self.assertEqual(read_tensors(self.release / "model.safetensors"), expected())
+        (self.release / "spiece.model").write_bytes(vocabulary())
+        for step in (["import", "--input", self.release, "--output", self.root / "run"],
+                     ["export", "--run-dir", self.root / "run", "--output", self.root / "out"]):
+            result = run(BIN / "anyorder", *step)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(read_tensors(self.root / "out/model.safetensors"), expected())
+
+    def refused(self, status, part):
+        before = sorted(self.release.iterdir())
+        result = self.convert()
+        self.assertEqual(result.returncode, status, result.stderr)
+        self.assertIn(part, result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1)
+        self.assertEqual(sorted(self.release.iterdir()), before)
+
+    def test_faults_are_named(self):
+        index, data = self.release / "xlnet_model.ckpt.index", self.release / "xlnet_model.ckpt.data-00000-of-00001"
+        (self.release / "config.json").write_text("{}")
+        self.refused(64, "config.json' exists")
+        (self.release / "config.json").unlink()
+        data.write_bytes(data.read_bytes()[:-1])
+        self.refused(65, "lacks bytes of 'model/transformer/word_embedding/lookup_table'")
+        whole = index.read_bytes()
+        for damaged in (b"", whole[:-1], whole[:200] + whole[-48:]):
+            index.write_bytes(damaged)
+            self.refused(65, "is damaged")
+        index.unlink()
+        self.refused(65, "index' cannot be read")
+        index.write_bytes(whole)
+        config = json.loads((RELEASE / "xlnet_config.json").read_text())
+        data.write_bytes((RELEASE / data.name).read_bytes())
+        for other in ({"n_layer": 3}, {"untie_r": False}):
+            (self.release / "xlnet_config.json").write_text(json.dumps({**config, **other}))
+            self.refused(65, "shape [2, 2, 4], which is not that of xlnet_config.json")
+        (self.release / "xlnet_config.json").write_text('{"n_layer": 2}')
+        self.refused(65, "xlnet_config.json' is damaged")
+        (self.release / "xlnet_config.json").unlink()
+        self.refused(65, "name the directory of an unpacked release")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
