@@ -110,7 +110,7 @@ class HfWeights {
   bool HasAny(const std::vector<FileTensor>& tensors, const HfHead& head) const;
   // Whether another name of what `tensor` holds is there.
   bool HasAlias(const std::vector<FileTensor>& tensors, const FileTensor& tensor) const;
-  absl::Status CheckTensor(const Tensor& tensor, const Shape& shape) const;
+  absl::Status CheckTensor(const Tensor& tensor, const FileTensor& expected) const;
   // Elements [begin, begin + count) as fp32.
   absl::Status ReadPiece(const Tensor& tensor, int64_t begin, int64_t count, float* out) const;
   absl::Status ReadTensor(const Tensor& tensor, float* out) const;

@@ -172,14 +172,14 @@ absl::Status HfWeights::Missing(const HfFamily& family, const FileTensor& tensor
       "; save an ", names.architecture, " with this config.json");
 }
 
-absl::Status HfWeights::CheckTensor(const Tensor& tensor, const Shape& shape) const {
-  if (!(tensor.entry.shape == shape)) {
+absl::Status HfWeights::CheckTensor(const Tensor& tensor, const FileTensor& expected) const {
+  if (!(tensor.entry.shape == expected.shape)) {
     return FailedPrecondition(Where(tensor), " is ", tensor.entry.shape.ToString(),
-                              " but config.json makes it ", shape.ToString(),
+                              " but config.json makes it ", expected.shape.ToString(),
                               "; use the config.json that belongs to these weights");
   }
   const DType dtype = tensor.entry.dtype;
-  if (!IsReadable(dtype)) {
+  if (HoldsOurs(expected) && !IsReadable(dtype)) {
     return FailedPrecondition(
         Where(tensor), " is ", Name(dtype),
         " but must be F32, F16 or BF16; save the model in one of these types");
@@ -204,7 +204,7 @@ absl::Status HfWeights::CheckTensors(const HfFamily& family, const std::vector<F
   for (const FileTensor& tensor : tensors) {
     if (tensor.head != head) continue;
     if (const Tensor* const found = Find(tensor.name)) {
-      ANYORDER_RETURN_IF_ERROR(CheckTensor(*found, tensor.shape));
+      ANYORDER_RETURN_IF_ERROR(CheckTensor(*found, tensor));
     } else if (!tensor.is_alias && HoldsOurs(tensor) && !HasAlias(tensors, tensor)) {
       return Missing(family, tensor);
     }

@@ -122,7 +122,9 @@ class HfFamily {
 
 // One of each, from the file of that name.
 const HfFamily& BertFamily();
+const HfFamily& Gpt2Family();  // gpt.cc
 const HfFamily& LongformerFamily();
+const HfFamily& OpenAiGptFamily();  // gpt.cc
 const HfFamily& RobertaFamily();
 const HfFamily& XlnetFamily();
 

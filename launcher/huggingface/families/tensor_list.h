@@ -1,0 +1,58 @@
+// Collects the tensors of a family by our names and theirs.
+
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+#include "core/network/tensors/parameters.h"
+#include "launcher/huggingface/families/file_tensor.h"
+
+namespace anyorder::launcher {
+
+class TensorList {
+ public:
+  using Names = std::vector<std::string>;
+
+  explicit TensorList(const ParameterLayout& layout) : layout_(layout) {}
+
+  bool Contains(absl::string_view ours) const { return layout_.Contains(ours); }
+  void Add(FileTensor tensor) { tensors_.push_back(std::move(tensor)); }
+  // The parameter as it is.
+  void Plain(absl::string_view ours, absl::string_view theirs) {
+    Add(PlainTensor(layout_.Find(ours), theirs));
+  }
+  // ".weight" and ".bias" of both names.
+  void Pair(const std::string& ours, const std::string& theirs) {
+    for (const char* part : {".weight", ".bias"}) Plain(ours + part, theirs + part);
+  }
+  // Another name of what is in the list already; `why` they are equal, for messages.
+  void Alias(absl::string_view ours, absl::string_view theirs, const char* why) {
+    Plain(ours, theirs);
+    MakeAlias(why);
+  }
+  // A buffer that files of some versions hold beside the weights: an import takes any values.
+  void Buffer(absl::string_view theirs, const Shape& shape);
+  // Parameters below one another, each as a matrix [rows, rest], or as a vector.
+  void Below(const Names& ours, absl::string_view theirs, const char* alias_why = nullptr);
+  // The same of [rest, rows] each.
+  void Turned(const Names& ours, absl::string_view theirs);
+  // Matrices [rows, rest] side by side.
+  void SideBySide(const Names& ours, absl::string_view theirs);
+
+  std::vector<FileTensor> Take() { return std::move(tensors_); }
+
+ private:
+  void MakeAlias(const char* why) {
+    tensors_.back().is_alias = true;
+    tensors_.back().repeats = why;
+  }
+
+  const ParameterLayout& layout_;
+  std::vector<FileTensor> tensors_;
+};
+
+}  // namespace anyorder::launcher
