@@ -77,6 +77,7 @@ absl::StatusOr<std::vector<float>> GatherTensor(const ckpt::Checkpoint& checkpoi
 
 absl::Status WriteTensor(const ckpt::Checkpoint& checkpoint, const FileTensor& tensor, DType dtype,
                          ckpt::SafetensorsWriter& writer) {
+  if (!tensor.constants.empty()) return WritePiece(tensor.name, 0, tensor.constants, dtype, writer);
   if (!tensor.is_plain()) {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values, GatherTensor(checkpoint, tensor));
     return WritePiece(tensor.name, 0, values, dtype, writer);

@@ -57,7 +57,7 @@ absl::Status CopyIfThere(const std::string& from, const std::string& to) {
 absl::Status CopyKeptFiles(const std::string& from, const std::string& to) {
   for (const char* name :
        {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json",
-        "vocab.txt", "vocab.json", "merges.txt", "generation_config.json"})
+        "vocab.txt", "vocab.json", "merges.txt", "vocab.pkl", "generation_config.json"})
     ANYORDER_RETURN_IF_ERROR(CopyIfThere(JoinPath(from, name), JoinPath(to, name)));
   return absl::OkStatus();
 }

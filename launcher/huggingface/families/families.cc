@@ -46,9 +46,9 @@ std::vector<FileTensor> HfFamily::HeadTensors(const ParameterLayout& layout) con
 
 std::span<const HfFamily* const> HfFamilies() {
   // Of two that are as close to a run's network the first is taken.
-  static const HfFamily* const families[] = {&XlnetFamily(),     &BertFamily(),
-                                             &RobertaFamily(),   &LongformerFamily(),
-                                             &OpenAiGptFamily(), &Gpt2Family()};
+  static const HfFamily* const families[] = {
+      &XlnetFamily(),     &BertFamily(), &RobertaFamily(),      &LongformerFamily(),
+      &OpenAiGptFamily(), &Gpt2Family(), &TransformerXlFamily()};
   return families;
 }
 

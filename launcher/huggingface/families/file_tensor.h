@@ -47,6 +47,9 @@ struct FileTensor {
   // Whether it is only another name of what others hold: it may be missing, and no export has it.
   bool is_alias = false;
   const HfHead* head = nullptr;  // the head that it is part of, if any (hf_family.h)
+  // Its values, if no parameter decides them: an export writes them, an import takes any. Its block
+  // is Zeros then.
+  std::vector<float> constants = {};
 
   // Whether the parameters hold its values in its own order.
   bool is_plain() const { return blocks.size() == 1 && !blocks[0].transposed; }

@@ -126,6 +126,7 @@ const HfFamily& Gpt2Family();  // gpt.cc
 const HfFamily& LongformerFamily();
 const HfFamily& OpenAiGptFamily();  // gpt.cc
 const HfFamily& RobertaFamily();
+const HfFamily& TransformerXlFamily();
 const HfFamily& XlnetFamily();
 
 // All of them.

@@ -1,0 +1,214 @@
+// GPT, GPT-2 and Transformer-XL of Hugging Face: which config.json is refused and why, which runs
+// can be exported, and that values come to their places. tests/parity/causal_parity.py has the
+// models themselves.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "ckpt/safetensors.h"
+#include "launcher/huggingface/exchange.h"
+#include "launcher/huggingface/hf_model.h"
+#include "tests/launcher/huggingface/hf_directory.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+Json GptConfig() {
+  return {{"model_type", "openai-gpt"}, {"n_layer", 1},     {"n_embd", 4},  {"n_head", 2},
+          {"n_positions", 6},           {"vocab_size", 10}, {"afn", "gelu"}};
+}
+
+Json Gpt2Config() {
+  Json config = GptConfig();
+  config.erase("afn");
+  config["model_type"] = "gpt2";
+  return config;
+}
+
+Json XlConfig() {
+  return {{"model_type", "transfo-xl"},
+          {"n_layer", 1},
+          {"d_model", 4},
+          {"d_embed", 4},
+          {"n_head", 2},
+          {"d_head", 2},
+          {"d_inner", 6},
+          {"vocab_size", 10},
+          {"cutoffs", {4, 7}},
+          {"div_val", 2},
+          {"mem_len", 5},
+          {"tie_projs", {false, true, true}}};
+}
+
+HfConfig Parsed(const Json& config) {
+  const absl::StatusOr<HfConfig> parsed = ParseHfConfig(config.dump(), "config.json");
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  return parsed.value_or(HfConfig());
+}
+
+TEST(CausalModelsTest, OtherFunctionsAreRefused) {
+  struct Fault {
+    Json config;
+    const char* key;
+    Json value;
+    const char* message;
+  };
+  const Fault faults[] = {
+      {GptConfig(), "afn", "silu", "'afn' is \"silu\" but must be \"gelu\" or \"relu\""},
+      {GptConfig(), "n_head", 3, "'n_embd' is 4 but must be a multiple of 'n_head' = 3"},
+      {GptConfig(), "n_positions", nullptr, "'n_positions' is missing"},
+      {GptConfig(), "tie_word_embeddings", false, "an output of its own"},
+      {Gpt2Config(), "activation_function", "silu", "'activation_function' is \"silu\""},
+      {Gpt2Config(), "n_inner", 0, "'n_inner' is 0"},
+      {Gpt2Config(), "scale_attn_weights", false, "'scale_attn_weights' is false, not true"},
+      {Gpt2Config(), "scale_attn_by_inverse_layer_idx", true, "inverse_layer_idx' is true"},
+      {Gpt2Config(), "add_cross_attention", true, "'add_cross_attention' is true, not false"},
+      {XlConfig(), "d_embed", 2, "'d_embed' is 2, not 4, as 'd_model'"},
+      {XlConfig(), "pre_lnorm", true, "'pre_lnorm' is true, not false"},
+      {XlConfig(), "attn_type", 1, "'attn_type' is 1, not 0"},
+      {XlConfig(), "cutoffs", 4, "'cutoffs' is 4 but must be a list"},
+      {XlConfig(), "cutoffs", {4, 10}, "has only 10 entries"},
+      {XlConfig(), "cutoffs", Json::array(), "which has no clusters"},
+      {XlConfig(), "div_val", 3, "less than one dimension"},
+      {XlConfig(), "mem_len", 0, "'same_length' is true but 'mem_len' is 0"},
+      {XlConfig(), "tie_projs", {true, true, true}, "must be [false,true,true] or"},
+  };
+  for (const Fault& fault : faults) {
+    Json config = fault.config;
+    config[fault.key] = fault.value;
+    const absl::Status status = ParseHfConfig(config.dump(), "config.json").status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(fault.message)) << config.dump();
+  }
+}
+
+TEST(CausalModelsTest, ConfigIsReadWithTheDefaultsOfTransformers) {
+  const ModelConfig gpt2 = Parsed(Gpt2Config()).model;
+  EXPECT_TRUE(gpt2.pre_norm());
+  EXPECT_EQ(gpt2.ffn_dim, 16);
+  EXPECT_EQ(gpt2.activation, kernels::Activation::kGeluTanh);
+  Json config = XlConfig();
+  config.erase("tie_projs");
+  config["proj_share_all_but_first"] = false;
+  const ModelConfig xl = Parsed(config).model;
+  EXPECT_EQ(xl.cutoffs, "4, 7");
+  EXPECT_FALSE(xl.tie_projections);
+  EXPECT_EQ(xl.same_length, SameLength::kTorch);
+  EXPECT_EQ(xl.clamp_len, 1000);
+  EXPECT_EQ(xl.initial_memory, InitialMemory::kZeros);
+}
+
+// A run of such a model, with what an import makes of it.
+RunConfig RunOf(const Json& config) {
+  const HfConfig parsed = Parsed(config);
+  RunConfig run;
+  run.model = parsed.model;
+  run.data.shards = "shards";
+  parsed.family->SetDefaults(run);
+  EXPECT_TRUE(run.Validate().ok()) << run.Validate();
+  return run;
+}
+
+TEST(CausalModelsTest, RunsAreOfTheFamilyThatTheyAreClosestTo) {
+  struct Case {
+    RunConfig run;
+    const HfFamily& family;
+  };
+  for (const Case& one :
+       {Case{RunOf(GptConfig()), OpenAiGptFamily()}, Case{RunOf(Gpt2Config()), Gpt2Family()},
+        Case{RunOf(XlConfig()), TransformerXlFamily()}}) {
+    EXPECT_EQ(&FamilyOfRun(one.run), &one.family);
+    EXPECT_TRUE(CheckFamily(one.family, one.run).ok()) << CheckFamily(one.family, one.run);
+  }
+}
+
+TEST(CausalModelsTest, WhatAModelCannotHoldIsNamed) {
+  struct Case {
+    Json config;
+    void (*change)(RunConfig&);
+    const char* message;
+  };
+  const Case cases[] = {
+      {GptConfig(), [](RunConfig& run) { run.model.ffn_dim = 6; }, "not 4 * model.model_dim"},
+      {GptConfig(), [](RunConfig& run) { run.model.activation = kernels::Activation::kGeluErf; },
+       "model.activation is gelu_erf"},
+      {GptConfig(), [](RunConfig& run) { run.model.softmax_bias = true; }, "model.softmax_bias"},
+      {Gpt2Config(), [](RunConfig& run) { run.model.head_dim = 3; }, "is 6, not model.model_dim"},
+      {Gpt2Config(), [](RunConfig& run) { run.model.mem_len = 3; }, "model.mem_len is not 0"},
+      {XlConfig(), [](RunConfig& run) { run.model.scale_embedding = false; }, "scale_embedding"},
+      {XlConfig(), [](RunConfig& run) { run.model.same_length = SameLength::kTensorFlow; },
+       "model.same_length is tensorflow"},
+      {XlConfig(), [](RunConfig& run) { run.model.mem_len = 0; }, "model.mem_len is 0"},
+  };
+  for (const Case& one : cases) {
+    RunConfig run = RunOf(one.config);
+    one.change(run);
+    EXPECT_THAT(std::string(CheckFamily(FamilyOfRun(run), run).message()), HasSubstr(one.message));
+  }
+}
+
+// The values of a tensor of a file.
+std::vector<float> Values(const std::string& directory, const std::string& name) {
+  const auto reader = ckpt::SafetensorsReader::Open(directory + "/model.safetensors");
+  EXPECT_TRUE(reader.ok() && reader->Find(name) != nullptr) << name;
+  std::vector<float> values(reader->Find(name)->entry.shape.num_elements());
+  EXPECT_TRUE(reader->Read(name, 0, static_cast<int64_t>(values.size()), values.data()).ok());
+  return values;
+}
+
+// Where element [row, column] comes from, of the key's part of three: [in, 3 out] there.
+TEST(CausalModelsTest, ValuesComeToTheirPlacesFromFilesWithoutAnOutput) {
+  const TemporaryDirectory directory;
+  const std::string& root = directory.path();
+  const HfConfig config = Parsed(Gpt2Config());
+  const ParameterLayout layout(config.model, config.vocab_size);
+  std::vector<HfTensor> tensors;
+  float value = 0;
+  for (const FileTensor& tensor : config.family->Tensors(config.model, layout)) {
+    const bool is_mask = tensor.name == "transformer.h.0.attn.bias";
+    if (tensor.is_alias && !is_mask) continue;
+    std::vector<float> values(tensor.shape.num_elements());
+    for (float& element : values) element = value++;
+    const std::string bare = tensor.name.substr(strlen("transformer."));
+    tensors.push_back({{bare, DType::kFloat32, tensor.shape}, BytesOf(values)});
+    if (!is_mask) continue;
+    tensors.back().entry.dtype = DType::kUint8;
+    tensors.back().bytes.resize(values.size());
+  }
+  std::filesystem::create_directories(root + "/hf");
+  WriteFile(root + "/hf/config.json", Gpt2Config().dump());
+  WriteSafetensors(root + "/hf/model.safetensors", tensors);
+  ImportOptions options;
+  options.input = root + "/hf";
+  options.output = root + "/run";
+  const absl::Status imported = ImportHuggingFace(options);
+  ASSERT_TRUE(imported.ok()) << imported;
+  ASSERT_TRUE(ExportModel({root + "/run", -1, root + "/ours", ExportFormat::kSafetensors}).ok());
+  ASSERT_TRUE(ExportModel({root + "/run", -1, root + "/again"}).ok());
+
+  const std::vector<float> all = Values(root + "/hf", "h.0.attn.c_attn.weight");
+  const std::vector<float> keys = Values(root + "/ours", "transformer.layer.0.rel_attn.k");
+  const std::vector<float> in = Values(root + "/hf", "h.0.mlp.c_fc.weight");
+  const std::vector<float> ours_in =
+      Values(root + "/ours", "transformer.layer.0.ff.layer_1.weight");
+  for (int row = 0; row < 4; ++row) {
+    for (int column = 0; column < 4; ++column)
+      EXPECT_EQ(keys[row * 4 + column], all[row * 12 + 4 + column]);
+    for (int column = 0; column < 16; ++column)
+      EXPECT_EQ(ours_in[column * 4 + row], in[row * 16 + column]);
+  }
+  EXPECT_EQ(Values(root + "/again", "transformer.h.0.attn.c_attn.weight"), all);
+}
+
+}  // namespace
+}  // namespace anyorder::launcher

@@ -1,0 +1,209 @@
+// The released models, as Hugging Face has them: their config.json and the names and shapes of
+// their tensors, written down here, are what import expects. The files are as large as the released
+// ones, but take no room: nothing reads a value.
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+#include "core/network/tensors/parameters.h"
+#include "launcher/huggingface/hf_model.h"
+#include "tests/launcher/huggingface/hf_directory.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Released {
+  std::string name;
+  std::string config;
+  int64_t parameters;  // of the model's function: tied weights once, no buffers
+  std::vector<std::pair<std::string, Json>> tensors = {};
+
+  void Add(const std::string& tensor, const Json& shape) { tensors.emplace_back(tensor, shape); }
+  void AddVector(const std::string& tensor, int64_t size) { Add(tensor, Json::array({size})); }
+  // ".weight" of this shape, and ".bias".
+  void AddDense(const std::string& tensor, int64_t rows, int64_t columns, int64_t bias) {
+    Add(tensor + ".weight", {rows, columns});
+    AddVector(tensor + ".bias", bias);
+  }
+  void AddNorm(const std::string& tensor, int64_t size) {
+    AddVector(tensor + ".weight", size);
+    AddVector(tensor + ".bias", size);
+  }
+};
+
+// Heads are 64 wide and the vocabulary has 32,000 pieces in both.
+Released Xlnet(const char* name, int64_t layers, int64_t d, int64_t heads, int64_t ffn,
+               int64_t parameters) {
+  Released model = {
+      name,
+      absl::StrCat(
+          R"({"architectures": ["XLNetLMHeadModel"], "attn_type": "bi", "bi_data": false,
+  "bos_token_id": 1, "clamp_len": -1, "d_head": 64, "d_inner": )",
+          ffn, R"(, "d_model": )", d,
+          R"(, "dropout": 0.1, "end_n_top": 5, "eos_token_id": 2, "ff_activation": "gelu",
+  "initializer_range": 0.02, "layer_norm_eps": 1e-12, "mem_len": null, "model_type": "xlnet",
+  "n_head": )",
+          heads, R"(, "n_layer": )", layers,
+          R"(, "pad_token_id": 5, "reuse_len": null, "same_length": false, "start_n_top": 5,
+  "summary_activation": "tanh", "summary_last_dropout": 0.1, "summary_type": "last",
+  "summary_use_proj": true,
+  "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 250}},
+  "untie_r": true, "vocab_size": 32000})"),
+      parameters};
+  model.Add("transformer.mask_emb", {1, 1, d});
+  model.Add("transformer.word_embedding.weight", {32000, d});
+  model.AddDense("lm_loss", 32000, d, 32000);
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const std::string prefix = absl::StrCat("transformer.layer.", layer, ".");
+    for (const char* tensor : {"q", "k", "v", "o", "r"})
+      model.Add(absl::StrCat(prefix, "rel_attn.", tensor), {d, heads, 64});
+    for (const char* tensor : {"r_r_bias", "r_s_bias", "r_w_bias"})
+      model.Add(absl::StrCat(prefix, "rel_attn.", tensor), {heads, 64});
+    model.Add(prefix + "rel_attn.seg_embed", {2, heads, 64});
+    model.AddNorm(prefix + "rel_attn.layer_norm", d);
+    model.AddNorm(prefix + "ff.layer_norm", d);
+    model.AddDense(prefix + "ff.layer_1", ffn, d, ffn);
+    model.AddDense(prefix + "ff.layer_2", d, ffn, d);
+  }
+  return model;
+}
+
+// 12 layers of 768 in both, whose files have the names of the class without an output, and masks.
+Released Gpt(bool is_second) {
+  const int64_t d = 768, vocabulary = is_second ? 50257 : 40478;
+  const int64_t positions = is_second ? 1024 : 512;
+  Released model = {
+      is_second ? "gpt2" : "openai-gpt",
+      absl::StrCat(
+          is_second ? R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
+  "bos_token_id": 50256, "eos_token_id": 50256, "model_type": "gpt2", )"
+                    : R"({"afn": "gelu", "architectures": ["OpenAIGPTLMHeadModel"], "n_special": 0,
+  "predict_special_tokens": true, "model_type": "openai-gpt", )",
+          R"("attn_pdrop": 0.1, "embd_pdrop": 0.1, "initializer_range": 0.02,
+  "layer_norm_epsilon": 1e-05, "n_ctx": )",
+          positions, R"(, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": )", positions,
+          R"(, "resid_pdrop": 0.1, "summary_activation": null, "summary_first_dropout": 0.1,
+  "summary_proj_to_labels": true, "summary_type": "cls_index", "summary_use_proj": true,
+  "vocab_size": )",
+          vocabulary, "}"),
+      is_second ? 124'439'808 : 116'534'784};
+  model.Add(is_second ? "wte.weight" : "tokens_embed.weight", {vocabulary, d});
+  model.Add(is_second ? "wpe.weight" : "positions_embed.weight", {positions, d});
+  for (int64_t layer = 0; layer < 12; ++layer) {
+    const std::string prefix = absl::StrCat("h.", layer, ".");
+    model.Add(prefix + "attn.bias", {1, 1, positions, positions});
+    model.AddDense(prefix + "attn.c_attn", d, 3 * d, 3 * d);
+    model.AddDense(prefix + "attn.c_proj", d, d, d);
+    model.AddNorm(prefix + "ln_1", d);
+    model.AddDense(prefix + "mlp.c_fc", d, 4 * d, 4 * d);
+    model.AddDense(prefix + "mlp.c_proj", 4 * d, d, d);
+    model.AddNorm(prefix + "ln_2", d);
+  }
+  if (is_second) model.AddNorm("ln_f", d);
+  return model;
+}
+
+Released TransformerXl() {
+  const int64_t d = 1024, ends[] = {0, 20000, 40000, 200000, 267735};
+  Released model = {"transfo-xl-wt103",
+                    R"({"adaptive": true, "architectures": ["TransfoXLLMHeadModel"], "attn_type": 0,
+  "clamp_len": 1000, "cutoffs": [20000, 40000, 200000], "d_embed": 1024, "d_head": 64,
+  "d_inner": 4096, "d_model": 1024, "div_val": 4, "dropatt": 0.0, "dropout": 0.1,
+  "eos_token_id": 0, "ext_len": 0, "init": "normal", "init_range": 0.01, "init_std": 0.02,
+  "layer_norm_epsilon": 1e-05, "mem_len": 1600, "model_type": "transfo-xl", "n_head": 16,
+  "n_layer": 18, "pre_lnorm": false, "proj_init_std": 0.01, "same_length": true,
+  "sample_softmax": -1, "tgt_len": 128, "tie_projs": [false, true, true, true],
+  "tie_weight": true, "untie_r": true, "vocab_size": 267735})",
+                    285'205'322};
+  for (int64_t i = 0, width = d; i < 4; ++i, width /= 4) {
+    const int64_t words = ends[i + 1] - ends[i];
+    model.Add(absl::StrCat("transformer.word_emb.emb_layers.", i, ".weight"), {words, width});
+    model.Add(absl::StrCat("transformer.word_emb.emb_projs.", i), {d, width});
+    model.AddDense(absl::StrCat("crit.out_layers.", i), words, width, words);
+    model.Add(absl::StrCat("crit.out_projs.", i), {d, width});
+  }
+  model.Add("crit.cluster_weight", {3, d});
+  model.AddVector("crit.cluster_bias", 3);
+  model.AddVector("transformer.pos_emb.inv_freq", d / 2);
+  for (int64_t layer = 0; layer < 18; ++layer) {
+    const std::string prefix = absl::StrCat("transformer.layers.", layer, ".");
+    model.Add(prefix + "dec_attn.qkv_net.weight", {3 * d, d});
+    model.Add(prefix + "dec_attn.o_net.weight", {d, d});
+    model.Add(prefix + "dec_attn.r_net.weight", {d, d});
+    for (const char* bias : {"r_w_bias", "r_r_bias"})
+      model.Add(absl::StrCat(prefix, "dec_attn.", bias), {16, 64});
+    model.AddNorm(prefix + "dec_attn.layer_norm", d);
+    model.AddDense(prefix + "pos_ff.CoreNet.0", 4 * d, d, 4 * d);
+    model.AddDense(prefix + "pos_ff.CoreNet.3", d, 4 * d, d);
+    model.AddNorm(prefix + "pos_ff.layer_norm", d);
+  }
+  return model;
+}
+
+void WriteWithoutValues(const std::string& path,
+                        const std::vector<std::pair<std::string, Json>>& tensors) {
+  Json header;
+  int64_t end = 0;
+  for (const auto& [name, shape] : tensors) {
+    int64_t bytes = sizeof(float);
+    for (const Json& size : shape) bytes *= size.get<int64_t>();
+    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {end, end + bytes}}};
+    end += bytes;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const auto size = static_cast<uint64_t>(text.size());
+  WriteFile(path, std::string(reinterpret_cast<const char*>(&size), sizeof size) + text);
+  std::filesystem::resize_file(path, sizeof size + text.size() + static_cast<uint64_t>(end));
+}
+
+TEST(ReleasedModelsTest, NamesAndShapesAreWhatImportExpects) {
+  for (Released& released :
+       std::vector<Released>{Xlnet("xlnet-base-cased", 12, 768, 12, 3072, 116'750'336),
+                             Xlnet("xlnet-large-cased", 24, 1024, 16, 4096, 360'300'800),
+                             Gpt(false), Gpt(true), TransformerXl()}) {
+    SCOPED_TRACE(released.name);
+    const TemporaryDirectory directory;
+    const absl::StatusOr<HfConfig> config = ParseHfConfig(released.config, "config.json");
+    ASSERT_TRUE(config.ok()) << config.status();
+    const ParameterLayout layout(config->model, config->vocab_size);
+    // Every network has a mask embedding, which only XLNet's function uses.
+    const bool is_xlnet = config->family == &XlnetFamily();
+    const int64_t unused = is_xlnet ? 0 : layout.Find("transformer.mask_emb").shape.num_elements();
+    EXPECT_EQ(layout.num_elements() - unused, released.parameters);
+
+    const std::string path = directory.path() + "/model.safetensors";
+    const auto check = [&] {
+      WriteWithoutValues(path, released.tensors);
+      const absl::StatusOr<HfWeights> weights = HfWeights::Open(directory.path());
+      if (!weights.ok()) return weights.status();
+      std::vector<FileTensor> expected = config->family->Tensors(config->model, layout);
+      // As import does it.
+      for (FileTensor& tensor : expected)
+        if (weights->IsBare(*config->family))
+          tensor.name = std::string(absl::StripPrefix(tensor.name, config->family->names().prefix));
+      const absl::StatusOr<HfWeights::Findings> found = weights->Check(*config->family, expected);
+      EXPECT_TRUE(!found.ok() || found->left_out.empty());
+      return found.status();
+    };
+    EXPECT_TRUE(check().ok()) << check();
+    released.tensors.back().second = Json::array({config->model.model_dim + 1});
+    EXPECT_FALSE(check().ok()) << "a shape is not compared";
+    released.tensors.pop_back();
+    EXPECT_FALSE(check().ok()) << "a tensor may be missing";
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::launcher

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""GPT, GPT-2 and Transformer-XL of transformers with random weights: imported, and exported.
+
+Each of MODELS is saved by transformers, imported, and asked for logits and memory on text of the imported run (parity_dump; all
+words' log-probabilities of an adaptive softmax come from load_anyorder.py); exported again before training it is the same tensors,
+bit for bit. Each of RUNS is trained here for a few steps and exported; transformers must compute the same from it, and import and
+export must give the same tensors back.
+
+Usage: causal_parity.py [NAME...], some of them only.
+Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
+"""
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import families_parity
+import hf_model
+import masks
+import run_programs
+import torch
+import weights_parity
+from measures import Measures, print_header, print_table
+from safetensors.torch import load_file
+from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
+
+try:  # gone from transformers 5
+    from transformers.models.deprecated.transfo_xl import TransfoXLConfig, TransfoXLLMHeadModel
+except ImportError:
+    TransfoXLConfig = TransfoXLLMHeadModel = None
+
+VOCAB = families_parity.VOCAB
+STEPS = 3  # of Transformer-XL: no memory, then what one and two segments left
+# Two fp32 implementations sum in different orders: 4 layers of some 10 rounded operations on sums
+# of up to 256 products may differ by 4 * 10 * sqrt(256) * 2^-24 = 4e-5; half of the figures that
+# xlnet_parity.py allows are enough for these.
+TOLERANCE = families_parity.TOLERANCE
+LENGTH = 40
+SETTINGS = {**families_parity.SETTINGS, "sampling.seq_len": LENGTH}
+TRAINED = {**SETTINGS, **families_parity.SMALL}
+# Not a parameter: made in fp32 there, rounded once from double here.
+BUFFERS = ("transformer.pos_emb.inv_freq",)
+
+
+def gpt(layers, dim, heads, **other):
+    return OpenAIGPTLMHeadModel(OpenAIGPTConfig(
+        vocab_size=VOCAB, n_layer=layers, n_embd=dim, n_head=heads, **{"n_positions": 64, **other}))
+
+
+def gpt2(layers, dim, heads, **other):
+    return GPT2LMHeadModel(GPT2Config(
+        vocab_size=VOCAB, n_layer=layers, n_embd=dim, n_head=heads, bos_token_id=1, eos_token_id=2, **{"n_positions": 64, **other}))
+
+
+def transformer_xl(layers, dim, heads, head_dim, ffn, cutoffs, div_val, memory, **other):
+    options = {"same_length": False, "clamp_len": -1, **other}
+    return TransfoXLLMHeadModel(TransfoXLConfig(
+        vocab_size=VOCAB, n_layer=layers, d_model=dim, d_embed=dim, n_head=heads, d_head=head_dim, d_inner=ffn, cutoffs=cutoffs,
+        div_val=div_val, mem_len=memory, **options))
+
+
+MODELS = {
+    "gpt": lambda: gpt(2, 32, 2),
+    "gpt, relu, heads of 16": lambda: gpt(1, 48, 3, afn="relu"),
+    "gpt, one head": lambda: gpt(3, 24, 1, layer_norm_epsilon=1e-3),
+    "gpt, positions just enough": lambda: gpt(4, 64, 8, n_positions=LENGTH),
+    "gpt, odd width": lambda: gpt(2, 50, 5),
+    "gpt2": lambda: gpt2(2, 32, 2),
+    "gpt2, narrow feed-forward, exact gelu": lambda: gpt2(1, 48, 3, n_inner=20, activation_function="gelu"),
+    "gpt2, relu, one head": lambda: gpt2(3, 24, 1, activation_function="relu", layer_norm_epsilon=1e-3),
+    "gpt2, positions just enough": lambda: gpt2(4, 64, 8, n_positions=LENGTH, reorder_and_upcast_attn=True),
+    "gpt2, odd width": lambda: gpt2(2, 50, 5, activation_function="gelu_pytorch_tanh"),
+    "transformer-xl": lambda: transformer_xl(2, 32, 2, 16, 64, [100, 200], 1, 40),
+    "transformer-xl, projected": lambda: transformer_xl(3, 48, 3, 16, 40, [60, 120, 200], 2, 80, clamp_len=50),
+    "transformer-xl, same length": lambda: transformer_xl(2, 32, 4, 10, 64, [150], 4, 60, same_length=True, clamp_len=30),
+    "transformer-xl, own projections": lambda: transformer_xl(
+        2, 32, 2, 16, 64, [100, 200], 2, 24, proj_share_all_but_first=False),
+    "transformer-xl, one softmax": lambda: transformer_xl(4, 64, 4, 16, 96, [], 1, 40),
+}
+# name: class, configuration, and what differs from TRAINED.
+RUNS = {
+    "run of gpt": (OpenAIGPTLMHeadModel, "gpt-tiny", {"model.ffn_dim": 128}),
+    "run of gpt2": (GPT2LMHeadModel, "gpt-tiny", {"model.layer_norm": "pre"}),
+    "run of transformer-xl": (TransfoXLLMHeadModel, "transformer-xl-tiny", {"model.mem_len": 40}),
+    "run of transformer-xl, shared biases": (TransfoXLLMHeadModel, "transformer-xl-words-tiny", {
+        "model.cutoffs": "100,200", "model.mem_len": 60, "model.untie_r": "false", "model.initial_memory": "zeros"}),
+}
+
+
+@torch.no_grad()
+def drawn(model):
+    """Weights wide enough that attention is sharp; nothing is 0 or 1, as biases and gains begin."""
+    for name, parameter in model.named_parameters():
+        is_gain = "ln_" in name and name.endswith("weight") or "layer_norm.weight" in name
+        parameter.normal_(1.0 if is_gain else 0.0, 0.2)
+    return model.eval()
+
+
+def is_recurrent(model):
+    return TransfoXLLMHeadModel is not None and isinstance(model, TransfoXLLMHeadModel)
+
+
+def recurrent_logits(model, tokens, memory):
+    # transformers 4.41 hands type_as() a dtype, which no torch takes.
+    with mock.patch.object(torch.Tensor, "type_as", lambda x, other=None, dtype=None: x.to(dtype or other.dtype)):
+        result = model(tokens, mems=memory)
+    return result.prediction_scores, result.mems
+
+
+def all_words(adaptive, facts, memory):
+    """Of an adaptive softmax, as load_anyorder.py makes them of our weights; and the memory that follows."""
+    content = facts["input"].shape[1]
+    if memory is None:
+        memory = [torch.zeros_like(facts["memory"][:, 0])] * adaptive.network["num_layers"]
+    hidden, states = adaptive(**weights_parity.inputs_of(facts, memory))
+    logits = adaptive.logits(weights_parity.states_of(hidden, facts["readout_rows"], content))
+    return logits, weights_parity.memory_after(adaptive, memory, states, content)
+
+
+@torch.no_grad()
+def compare_steps(model, dump, memory, adaptive=None):
+    """Each step of the dump. `memory`: of the first, as theirs; None where they have zeros, or none at all. `adaptive`: our
+    weights in load_anyorder.py, for what the dump does not have."""
+    measures, words = Measures(), None
+    for facts in hf_model.read_steps(dump, STEPS):
+        tokens, rows = facts["input"].long(), facts["readout_rows"].long()
+        if is_recurrent(model):
+            logits, memory = recurrent_logits(model, tokens, memory)
+            measures.add("memory", facts["memory"], torch.stack(memory).permute(2, 0, 1, 3))
+        else:
+            seen = masks.keys_of_rows(facts, 0, tokens.shape[1])
+            if not torch.equal(seen, torch.ones_like(seen).tril()):
+                raise ValueError("the run's text is not seen from left to right")
+            logits = model(tokens).logits
+        logits = logits.reshape(-1, VOCAB)[rows]
+        if "logits" in facts:
+            ours = facts["logits"] if not is_recurrent(model) else facts["logits"].log_softmax(-1)
+            measures.add("logits", ours, logits)
+        elif adaptive is not None:
+            ours, words = all_words(adaptive, facts, words)
+            measures.add("log-probabilities of all words", ours, logits)
+        measures.add("losses", facts["losses"], hf_model.weighted_losses(logits, facts["labels"].long(), facts["weights"]))
+    return measures
+
+
+def difference(ours, theirs):
+    """Which tensors of two directories are not the same, bit for bit."""
+    ours, theirs = load_file(ours / "model.safetensors"), load_file(theirs / "model.safetensors")
+    for name in BUFFERS:
+        if name in ours and name in theirs:
+            torch.testing.assert_close(ours.pop(name), theirs.pop(name), rtol=3e-7, atol=0)
+    names = set(ours) ^ set(theirs) or {name for name in ours if not torch.equal(ours[name], theirs[name])}
+    return [f"tensors {sorted(names)[:5]} differ after import and export"] if names else []
+
+
+def loaded(kind, directory):
+    model, info = kind.from_pretrained(directory, output_loading_info=True)
+    return model.eval(), [f"{key}: {value}" for key, value in info.items() if value]
+
+
+def import_model(directory, run_dir, shards):
+    run_programs.run(run_programs.PROGRAMS / "anyorder", "import", "--input", directory, "--output", run_dir,
+                     *families_parity.options({**SETTINGS, "data.shards": shards}))
+
+
+def compare_model(work, name, shards):
+    """Theirs, imported."""
+    torch.manual_seed(list(MODELS).index(name))
+    model = drawn(MODELS[name]())
+    model.save_pretrained(work / "hf")
+    shutil.copy(shards / "spiece.model", work / "hf")
+    import_model(work / "hf", work / "run", shards)
+    run_programs.dump(work / "run", STEPS, work / "dump", "--forward-only")
+    run_programs.export(work / "run", work / "again")
+    again, faults = loaded(type(model), work / "again")
+    if any(not torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items() if key not in BUFFERS):
+        faults.append("the model that comes back is another")
+    adaptive = None
+    if is_recurrent(model) and model.config.cutoffs:
+        weights_parity.export(work / "run", work / "ours")
+        adaptive = weights_parity.loader().Anyorder(work / "ours")
+    return compare_steps(model, work / "dump", None, adaptive), faults + difference(work / "again", work / "hf")
+
+
+def compare_run(work, name, shards):
+    """Ours, exported."""
+    kind, config, other = RUNS[name]
+    settings = {**TRAINED, "data.shards": shards, **other}
+    export, dump = run_programs.dumped_run(work, settings, STEPS, "--forward-only", config=config)
+    model, faults = loaded(kind, export)
+    memory = None
+    if is_recurrent(model) and "model.initial_memory" not in other:
+        memory = [torch.zeros(0, TRAINED["train.global_batch_size"], model.config.d_model)] * model.config.n_layer
+    measures = compare_steps(model, dump, memory)
+    return measures, faults + difference(run_programs.returned(export, work, "back"), export)
+
+
+def main():
+    names = sys.argv[1:] or [*MODELS, *RUNS]
+    if TransfoXLLMHeadModel is None:
+        print("this transformers has no Transformer-XL: left out")
+        names = [name for name in names if "transformer-xl" not in name]
+    torch.set_num_threads(1)
+    print(hf_model.versions())
+    print_header()
+    faults = []
+    with tempfile.TemporaryDirectory() as temporary:
+        shards = run_programs.prepare_text(Path(temporary), vocab_size=VOCAB)
+        for name in names:
+            work = Path(tempfile.mkdtemp(dir=temporary))
+            measures, found = (compare_model if name in MODELS else compare_run)(work, name, shards)
+            print_table(name, measures)
+            faults += [f"{name}: {fault}" for fault in found + measures.exceeding(TOLERANCE, TOLERANCE)]
+    return run_programs.conclude(faults, f"all agree within {TOLERANCE:g}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
