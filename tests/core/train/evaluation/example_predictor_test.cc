@@ -40,10 +40,13 @@ class ExamplePredictorTest : public ::testing::Test {
     const auto predictor = *ExamplePredictor::Create(config_, *dataset, batch_size, *backend);
     Probabilities all;
     while (all.size() < examples.examples.size()) {
-      const Probabilities some = *predictor->Predict(
+      const std::vector<ExamplePrediction> some = *predictor->Predict(
           static_cast<int64_t>(all.size()),
           ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())}));
-      all.insert(all.end(), some.begin(), some.end());
+      for (const ExamplePrediction& one : some) {
+        EXPECT_EQ(one.example, std::ssize(all));
+        all.push_back(ProbabilitiesOf(one.result.logits));
+      }
     }
     return all;
   }
