@@ -63,8 +63,9 @@ void PrintSettings(const data::ExamplePrepSummary& summary) {
   constexpr uint64_t kSpecialTokens = 3;
   absl::PrintF("to train on it: --set sampling.seq_len=%d cuts no text, less is faster",
                summary.longest + kSpecialTokens);
-  if (!summary.classes.empty())
-    absl::PrintF("; --set objective.num_classes=%d", summary.classes.size());
+  if (summary.task == ExampleTask::kSpans) absl::PrintF(" and reads long passages in windows");
+  const size_t num_outputs = summary.has_scores ? 1 : summary.classes.size();
+  if (num_outputs > 0) absl::PrintF("; --set objective.num_classes=%d", num_outputs);
   absl::PrintF("\n");
 }
 
@@ -78,6 +79,7 @@ int PrepareExamples(const PrepCommandLine& line) {
   const nlohmann::json json{{"task", ExampleTaskName(summary->task)},
                             {"num_examples", summary->num_examples},
                             {"num_unlabelled", summary->num_unlabelled},
+                            {"num_unanswerable", summary->num_unanswerable},
                             {"num_tokens", summary->num_tokens},
                             {"longest", summary->longest},
                             {"classes", summary->classes},
@@ -89,6 +91,8 @@ int PrepareExamples(const PrepCommandLine& line) {
     absl::PrintF("examples: %d of %s, %d without a label\ntokens: %d, at most %d an example\n",
                  summary->num_examples, ExampleTaskName(summary->task), summary->num_unlabelled,
                  summary->num_tokens, summary->longest);
+    if (summary->num_unanswerable > 0)
+      absl::PrintF("questions without an answer: %d\n", summary->num_unanswerable);
     for (size_t i = 0; i < summary->classes.size(); ++i)
       absl::PrintF("class %d: %s\n", i, summary->classes[i]);
     absl::PrintF("dataset: %s, digest %s\n", prep.output, summary->dataset_digest);

@@ -103,11 +103,13 @@ bool IsWordCharacter(char32_t c) {
 
 // A sigma is final if it follows a cased character and precedes none, with case-ignorable ones on
 // either side skipped.
-std::string LowerCase(std::string_view text) {
+std::string LowerCase(std::string_view text, std::vector<uint32_t>* sources) {
   std::string lowered;
+  if (sources != nullptr) sources->clear();
   lowered.reserve(text.size());
   bool after_cased = false;
   for (size_t i = 0; i < text.size();) {
+    const auto begin = static_cast<uint32_t>(i);
     const char32_t code_point = NextCodePoint(text, i);
     if (code_point == kCapitalSigma && after_cased && !GoesOnCased(text.substr(i))) {
       AppendUtf8(kFinalSigma, lowered);
@@ -117,6 +119,7 @@ std::string LowerCase(std::string_view text) {
       AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point))),
                  lowered);
     }
+    if (sources != nullptr) sources->resize(lowered.size(), begin);
     if (!IsCaseIgnorable(code_point)) after_cased = IsCased(code_point);
   }
   return lowered;

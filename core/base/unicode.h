@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace anyorder {
 
@@ -27,7 +29,8 @@ inline bool IsUnicodeSpace(char32_t c) {
 bool IsWordCharacter(char32_t code_point);
 
 // str.lower(): a capital sigma that ends a word becomes the final form, and a capital I with a dot
-// becomes an i and a combining dot.
-std::string LowerCase(std::string_view text);
+// becomes an i and a combining dot. `sources`, unless null, gets for each byte of the result the
+// byte of `text` that its character begins with.
+std::string LowerCase(std::string_view text, std::vector<uint32_t>* sources = nullptr);
 
 }  // namespace anyorder

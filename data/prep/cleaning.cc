@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "core/base/unicode.h"
 
@@ -30,9 +31,18 @@ size_t Decode(std::string_view text, utf8proc_int32_t& code_point) {
   return length > 0 ? static_cast<size_t>(length) : 0;
 }
 
+using Origins = std::vector<uint32_t>;
+
+// What was appended to `out` since it last fitted `origins`, which may be null, comes from
+// `origin`.
+void NoteOrigin(size_t origin, const std::string& out, Origins* origins) {
+  if (origins != nullptr) origins->resize(out.size(), static_cast<uint32_t>(origin));
+}
+
 // Steps 1 and 2. Quotes pair up from the left: three apostrophes become one quote and one
 // apostrophe.
-void CollapseAndQuote(std::string_view line, std::string& out) {
+void CollapseAndQuote(std::string_view line, std::string& out, Origins* origins) {
+  size_t space_begin = 0;
   bool pending_space = false;
   char half_quote = 0;  // an unpaired ` or ' that is the last byte of `out`
   for (size_t i = 0; i < line.size();) {
@@ -40,12 +50,14 @@ void CollapseAndQuote(std::string_view line, std::string& out) {
     size_t next = i;
     const bool is_space = IsUnicodeSpace(byte < 0x80 ? line[next++] : NextCodePoint(line, next));
     if (is_space) {
+      if (!pending_space) space_begin = i;
       pending_space = !out.empty();
       i = next;
       continue;
     }
     if (pending_space) {
       out.push_back(' ');
+      NoteOrigin(space_begin, out, origins);
       pending_space = false;
       half_quote = 0;
     }
@@ -54,6 +66,7 @@ void CollapseAndQuote(std::string_view line, std::string& out) {
       half_quote = 0;
     } else {
       out.append(line.substr(i, next - i));
+      NoteOrigin(i, out, origins);
       half_quote = byte == '`' || byte == '\'' ? static_cast<char>(byte) : 0;
     }
     i = next;
@@ -74,32 +87,54 @@ void AppendWithoutAccents(char32_t code_point, std::string& out) {
   }
 }
 
-}  // namespace
+// Step 4.
+void ToLowerCase(std::string& text, Origins* origins) {
+  Origins sources;
+  text = LowerCase(text, origins == nullptr ? nullptr : &sources);
+  if (origins == nullptr) return;
+  for (uint32_t& source : sources) source = (*origins)[source];
+  *origins = std::move(sources);
+}
 
-void CleanLine(std::string_view line, LetterCase letter_case, std::string& out) {
-  out.clear();
-  CollapseAndQuote(line, out);
-  const size_t ascii = AsciiPrefix(out);
-  if (ascii == out.size()) {
-    if (letter_case == LetterCase::kUncased) {
-      for (char& c : out) {
-        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-      }
-    }
-    return;
-  }
+// Steps 3 and 4 of what is no ASCII from byte `ascii` on.
+void CleanBeyondAscii(size_t ascii, LetterCase letter_case, std::string& out, Origins* origins) {
   std::string plain;
+  Origins plain_origins;
+  Origins* const noted = origins == nullptr ? nullptr : &plain_origins;
   plain.reserve(out.size());
   plain.assign(out, 0, ascii);
+  if (origins != nullptr)
+    plain_origins.assign(origins->begin(), origins->begin() + static_cast<ptrdiff_t>(ascii));
   for (size_t i = ascii; i < out.size();) {
+    const size_t origin = origins == nullptr ? 0 : (*origins)[i];
     if (static_cast<unsigned char>(out[i]) < 0x80) {
       plain.push_back(out[i++]);
     } else {
       AppendWithoutAccents(NextCodePoint(out, i), plain);
     }
+    NoteOrigin(origin, plain, noted);
   }
   out = std::move(plain);
-  if (letter_case == LetterCase::kUncased) out = LowerCase(out);
+  if (origins != nullptr) *origins = std::move(plain_origins);
+  if (letter_case == LetterCase::kUncased) ToLowerCase(out, origins);
+}
+
+}  // namespace
+
+void CleanLine(std::string_view line, LetterCase letter_case, std::string& out,
+               std::vector<uint32_t>* origins) {
+  out.clear();
+  if (origins != nullptr) origins->clear();
+  CollapseAndQuote(line, out, origins);
+  const size_t ascii = AsciiPrefix(out);
+  if (ascii < out.size()) {
+    CleanBeyondAscii(ascii, letter_case, out, origins);
+  } else if (letter_case == LetterCase::kUncased) {
+    for (char& c : out) {
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    }
+  }
+  if (origins != nullptr) origins->push_back(static_cast<uint32_t>(line.size()));
 }
 
 size_t FirstInvalidByte(std::string_view text) {

@@ -7,8 +7,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace anyorder::data {
 
@@ -16,7 +18,12 @@ enum class LetterCase { kCased, kUncased };
 
 // Replaces `out` by the cleaned `line`. REQUIRES: line is valid UTF-8. ASCII lines, most of English
 // text, take a path that never decodes.
-void CleanLine(std::string_view line, LetterCase letter_case, std::string& out);
+//
+// `origins`, if not null, becomes for each byte of `out` the byte of `line` at which the code point
+// begins that it was made of, then line.size(). It never decreases; code points that were dropped
+// lie between the origins of their neighbours.
+void CleanLine(std::string_view line, LetterCase letter_case, std::string& out,
+               std::vector<uint32_t>* origins = nullptr);
 
 // Offset of the first byte that is not part of well-formed UTF-8 (RFC 3629: no surrogates, no
 // overlong forms, nothing above U+10FFFF) or is NUL; `text.size()` if there is none.

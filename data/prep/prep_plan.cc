@@ -31,15 +31,21 @@ struct KnownKind {
 constexpr KnownKind kKinds[] = {{".txt", TextKind::kTxt},
                                 {".jsonl", TextKind::kJsonl},
                                 {".csv", TextKind::kCsv},
-                                {".tsv", TextKind::kTsv}};
+                                {".tsv", TextKind::kTsv},
+                                {".json", TextKind::kJson}};
 
 bool IsRead(TextKind kind, InputUse use) {
-  return use == InputUse::kText || kind != TextKind::kTxt;
+  if (use == InputUse::kOfficialJson) return kind == TextKind::kJson;
+  return kind != TextKind::kJson && (use == InputUse::kText || kind != TextKind::kTxt);
 }
 
 const char* KnownEndings(InputUse use) {
-  return use == InputUse::kText ? ".txt, .jsonl, .csv or .tsv, each also .gz or .zst"
-                                : ".jsonl, .csv or .tsv, each also .gz or .zst";
+  switch (use) {
+    case InputUse::kText: return ".txt, .jsonl, .csv or .tsv, each also .gz or .zst";
+    case InputUse::kExamples: return ".jsonl, .csv or .tsv, each also .gz or .zst";
+    case InputUse::kOfficialJson: return ".json, also .gz or .zst";
+  }
+  return "";
 }
 
 // Tables are read where they are named themselves: a directory's tables are often metadata of the

@@ -49,8 +49,9 @@ struct InputFiles {
   std::vector<LeftOutFile> left_out;
 };
 
-// What files are read for: text as it stands (any TextKind), or labelled examples (not kTxt).
-enum class InputUse { kText, kExamples };
+// What files are read for: text as it stands (any TextKind but kJson), labelled examples (not kTxt
+// either), or a task's official files, which are kJson.
+enum class InputUse { kText, kExamples, kOfficialJson };
 
 // The files that `paths` name: a file itself, a directory's files of a kind that `use` reads but
 // tables, sorted by path. Its others are left out; hidden ones without a word. Errors: NotFound,

@@ -88,6 +88,8 @@ struct SentencePieceBridge::Impl {
   std::vector<bool> has_digit_comma;  // indexed by id; faster than the map for the common "no"
 
   std::string Split(std::string_view piece, std::vector<int32_t>& ids) const;
+  void AppendSplitBytes(std::string_view text, PieceBytes whole, const std::vector<int32_t>& ids,
+                        std::vector<PieceBytes>& bytes) const;
 };
 
 // Appends the ids of `piece` under the digit-comma rule, which must apply to it.
@@ -105,6 +107,26 @@ std::string SentencePieceBridge::Impl::Split(std::string_view piece,
   for (const std::string& part : parts) ids.push_back(processor.PieceToId(part));
   ids.push_back(processor.PieceToId(","));
   return "";
+}
+
+// Appends the bytes of those of `ids` that have none yet, which the rule made of a piece with the
+// bytes `whole`. Where their spellings do not tell, all have those of the whole.
+void SentencePieceBridge::Impl::AppendSplitBytes(std::string_view text, PieceBytes whole,
+                                                 const std::vector<int32_t>& ids,
+                                                 std::vector<PieceBytes>& bytes) const {
+  std::vector<PieceBytes> parts;
+  PieceBytes next{whole.begin, whole.begin};
+  if (next.begin < whole.end && text[next.begin] == ' ') ++next.begin;
+  next.end = next.begin;
+  bool is_spelled = true;
+  for (size_t i = bytes.size(); i < ids.size(); ++i) {
+    is_spelled = is_spelled && ids[i] != unknown_id;
+    next.end += static_cast<uint32_t>(WithoutWordMarks(processor.IdToPiece(ids[i])).size());
+    parts.push_back(next);
+    next.begin = next.end;
+  }
+  if (is_spelled && next.end == whole.end) bytes.insert(bytes.end(), parts.begin(), parts.end());
+  bytes.resize(ids.size(), whole);
 }
 
 SentencePieceBridge::SentencePieceBridge() : impl_(std::make_unique<Impl>()) {}
@@ -148,8 +170,8 @@ std::string SentencePieceBridge::EncodePlain(std::string_view text,
   return "";
 }
 
-std::string SentencePieceBridge::EncodeUnits(std::string_view text,
-                                             std::vector<int32_t>& ids) const {
+std::string SentencePieceBridge::EncodeUnits(std::string_view text, std::vector<int32_t>& ids,
+                                             std::vector<PieceBytes>* bytes) const {
   sentencepiece::ImmutableSentencePieceText& found = impl_->found;
   const auto status = impl_->processor.Encode({text.data(), text.size()}, found.mutable_proto());
   if (!status.ok()) return status.ToString();
@@ -160,11 +182,13 @@ std::string SentencePieceBridge::EncodeUnits(std::string_view text,
     const int64_t units =
         id == impl_->unknown_id ? NumUnknown({piece.piece().data(), piece.piece().size()}) : 1;
     ids.insert(ids.end(), static_cast<size_t>(units), id);
+    if (bytes != nullptr) bytes->resize(ids.size(), {piece.begin(), piece.end()});
   }
   return "";
 }
 
-std::string SentencePieceBridge::Encode(std::string_view text, std::vector<int32_t>& ids) const {
+std::string SentencePieceBridge::Encode(std::string_view text, std::vector<int32_t>& ids,
+                                        std::vector<PieceBytes>* bytes) const {
   sentencepiece::ImmutableSentencePieceText& found = impl_->found;
   const auto status = impl_->processor.Encode({text.data(), text.size()}, found.mutable_proto());
   if (!status.ok()) return status.ToString();
@@ -180,14 +204,22 @@ std::string SentencePieceBridge::Encode(std::string_view text, std::vector<int32
             !error.empty()) {
           return error;
         }
-        continue;
+      } else {
+        ids.push_back(id);
       }
     } else if (impl_->has_digit_comma[static_cast<size_t>(id)]) {
       const std::vector<int32_t>& split = impl_->digit_comma.at(id);
       ids.insert(ids.end(), split.begin(), split.end());
-      continue;
+    } else {
+      ids.push_back(id);
     }
-    ids.push_back(id);
+    if (bytes == nullptr) continue;
+    const PieceBytes whole{piece.begin(), piece.end()};
+    if (ids.size() == bytes->size() + 1) {
+      bytes->push_back(whole);
+    } else {
+      impl_->AppendSplitBytes(text, whole, ids, *bytes);
+    }
   }
   return "";
 }

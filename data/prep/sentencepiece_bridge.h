@@ -13,6 +13,13 @@
 
 namespace anyorder::data {
 
+// Bytes [begin, end) of an encoded text that a piece was made of, with the space that its word mark
+// stands for; empty where the library put a mark or cut what one character became.
+struct PieceBytes {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+};
+
 // Not safe for use by two threads at once: Encode reuses one result buffer.
 class SentencePieceBridge {
  public:
@@ -36,13 +43,18 @@ class SentencePieceBridge {
   std::string EncodePlain(std::string_view text, std::vector<int32_t>& ids) const;
 
   // Appends the ids of `text` by a model of words or characters. The library joins unknown ones
-  // that follow one another to one piece; here each is one <unk>.
-  std::string EncodeUnits(std::string_view text, std::vector<int32_t>& ids) const;
+  // that follow one another to one piece; here each is one <unk>. Appends the bytes of each, of
+  // such unknown ones those of all, to `bytes` if it is not null, which must have as many elements
+  // as `ids`.
+  std::string EncodeUnits(std::string_view text, std::vector<int32_t>& ids,
+                          std::vector<PieceBytes>* bytes = nullptr) const;
 
   // Appends the ids of `text` under XLNet's digit-comma rule: a piece longer than one character
   // that ends in a digit and a comma is encoded again without the comma and without word marks,
-  // then the comma follows as a piece of its own. So "2000," and "2000" share their pieces.
-  std::string Encode(std::string_view text, std::vector<int32_t>& ids) const;
+  // then the comma follows as a piece of its own. So "2000," and "2000" share their pieces. `bytes`
+  // as in EncodeUnits.
+  std::string Encode(std::string_view text, std::vector<int32_t>& ids,
+                     std::vector<PieceBytes>* bytes = nullptr) const;
 
  private:
   struct Impl;

@@ -55,12 +55,6 @@ ShardRecord LocateArrays(const Hdf5ImageWriter& image) {
   return record;
 }
 
-absl::StatusOr<DatasetFile> StoreFile(const std::string& directory, const std::string& name,
-                                      const std::string& bytes) {
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory, "/", name), bytes));
-  return DatasetFile{.file = name, .bytes = bytes.size(), .digest = DigestOf(bytes).Hex()};
-}
-
 // Sets the word-start bits of `ids`, the first of which is bit `at`. Tokens are read by memcpy
 // because work units do not align them. Returns the first id outside the vocabulary, or -1.
 template <typename Token>
@@ -76,6 +70,12 @@ int64_t MarkWordStarts(absl::Span<const char> ids, uint64_t at,
 }
 
 }  // namespace
+
+absl::StatusOr<DatasetFile> StoreFile(const std::string& directory, const std::string& name,
+                                      const std::string& bytes) {
+  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory, "/", name), bytes));
+  return DatasetFile{.file = name, .bytes = bytes.size(), .digest = DigestOf(bytes).Hex()};
+}
 
 absl::Status CheckShardTokens(uint64_t shard_tokens) {
   if (shard_tokens > 0 && shard_tokens % kShardTokensMultiple == 0) return absl::OkStatus();

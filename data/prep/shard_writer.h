@@ -25,6 +25,10 @@ absl::Status CheckShardTokens(uint64_t shard_tokens);
 DatasetIndex StartIndex(const Tokenizer& tokenizer, const std::string& model, uint64_t shard_tokens,
                         std::string corpus_digest);
 
+// Writes a file of the dataset and returns its entry. Errors: those of the disk.
+absl::StatusOr<DatasetFile> StoreFile(const std::string& directory, const std::string& name,
+                                      const std::string& bytes);
+
 // Takes sentences in stream order. Holds one shard in memory (about 2.4 bytes per uint16 token,
 // three times that while it is written) and 104 bytes for each finished one.
 class ShardWriter {

@@ -39,7 +39,7 @@ bool IsDatasetFile(const std::string& name) {
   const bool is_shard =
       std::sscanf(name.c_str(), "shard-%d.h5", &index) == 1 && name == ShardFileName(index);
   return is_shard || name == kIndexFile || name == kShardIndexFile || name == kTokenizerFile ||
-         name == kLanesFile || name == kExamplesFile;
+         name == kLanesFile || name == kExamplesFile || name == kOriginsFile;
 }
 
 // The lock's descriptor. `kind` is LOCK_EX or LOCK_SH. Workers inherit it, so it is held until the

@@ -53,7 +53,8 @@ using PieceTaker = std::function<absl::Status(const TextPiece&)>;
 absl::StatusOr<uint64_t> ReadPieces(ByteSource& source, const PieceOptions& options,
                                     const PieceTaker& take);
 
-enum class TextKind { kTxt, kJsonl, kCsv, kTsv };
+// kJson: one value in the whole file, which only readers of official tasks know.
+enum class TextKind { kTxt, kJsonl, kCsv, kTsv, kJson };
 inline bool IsTable(TextKind kind) { return kind == TextKind::kCsv || kind == TextKind::kTsv; }
 // What is between the cells of a table.
 inline char SeparatorOf(TextKind kind) { return kind == TextKind::kCsv ? ',' : '\t'; }

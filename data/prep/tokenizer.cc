@@ -108,9 +108,10 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
   return tokenizer;
 }
 
-absl::Status Tokenizer::Encode(std::string_view line, std::vector<int32_t>& ids) const {
-  const std::string error =
-      type_ == VocabType::kPieces ? bridge_->Encode(line, ids) : bridge_->EncodeUnits(line, ids);
+absl::Status Tokenizer::Encode(std::string_view line, std::vector<int32_t>& ids,
+                               std::vector<PieceBytes>* bytes) const {
+  const std::string error = type_ == VocabType::kPieces ? bridge_->Encode(line, ids, bytes)
+                                                        : bridge_->EncodeUnits(line, ids, bytes);
   if (error.empty()) return absl::OkStatus();
   return Internal("SentencePiece could not encode a line: ", error);
 }

@@ -45,8 +45,10 @@ class Tokenizer {
   const std::vector<bool>& is_start_piece() const { return is_start_piece_; }
   const SentencePieceBridge& bridge() const { return *bridge_; }
 
-  // Appends the ids of one cleaned line; of pieces with the digit-comma rule. Not thread-safe.
-  absl::Status Encode(std::string_view line, std::vector<int32_t>& ids) const;
+  // Appends the ids of one cleaned line; of pieces with the digit-comma rule. `bytes` as in
+  // SentencePieceBridge. Not thread-safe.
+  absl::Status Encode(std::string_view line, std::vector<int32_t>& ids,
+                      std::vector<PieceBytes>* bytes = nullptr) const;
 
  private:
   Tokenizer() = default;

@@ -1,7 +1,9 @@
 #include "data/prep/examples/example_prep.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,6 +23,7 @@
 #include "data/dataset/stored_examples.h"
 #include "data/prep/examples/example_reader.h"
 #include "data/prep/examples/official_tasks.h"
+#include "data/prep/examples/origin_writer.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/shard_writer.h"
 #include "data/prep/staging.h"
@@ -74,6 +77,8 @@ class ExamplePreparation {
     std::vector<std::vector<int32_t>> parts;
     std::optional<std::string> class_name;
     int32_t label = -1;
+    float score = std::numeric_limits<float>::quiet_NaN();
+    TokenRange answer{-1, -1};
   };
 
   absl::Status LoadVocabulary() {
@@ -90,7 +95,8 @@ class ExamplePreparation {
                              .task = official_->kind,
                              .num_examples = 0,
                              .num_parts = 0,
-                             .classes = official_->classes};
+                             .classes = official_->classes,
+                             .origins = {}};
     }
     if (options_.labels_from.empty()) return absl::OkStatus();
     ANYORDER_RETURN_IF_ERROR(CheckIsDataset("--labels-from", options_.labels_from));
@@ -159,12 +165,15 @@ class ExamplePreparation {
       return DataLoss("an example of ", ExampleTaskName(example.task), " among those of ",
                       ExampleTaskName(task), "; make a dataset of each");
     }
-    if (example.score) return absl::UnimplementedError("scores are not stored yet");
     summary_.task = task;
     Encoded& encoded = examples_.emplace_back();
     for (const std::string& part : example.parts) {
       std::vector<int32_t>& ids = encoded.parts.emplace_back();
-      ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(part, ids));
+      if (task == ExampleTask::kSpans && encoded.parts.size() == 2) {
+        ANYORDER_RETURN_IF_ERROR(AlignPassage(example, encoded));
+      } else {
+        ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(part, ids));
+      }
       if (ids.empty()) {
         return DataLoss("text ", encoded.parts.size(),
                         " of the example has no piece of the vocabulary");
@@ -173,16 +182,46 @@ class ExamplePreparation {
       corpus_.Update({reinterpret_cast<const char*>(&size), sizeof size});
       corpus_.Update(part);
     }
-    const std::string name = example.class_name.value_or(absl::StrCat("\n", example.choice));
+    encoded.class_name = example.class_name;
+    if (task != ExampleTask::kSpans) encoded.label = example.choice;
+    if (example.score) encoded.score = static_cast<float>(*example.score);
+    const std::string name = WrittenLabel(example, encoded);
     const uint64_t size = name.size();
     corpus_.Update({reinterpret_cast<const char*>(&size), sizeof size});
     corpus_.Update(name);
-    encoded.class_name = example.class_name;
-    encoded.label = example.choice;
+    origins_.Add(example);
     num_parts_ += encoded.parts.size();
     if (num_parts_ >= kMostParts)
       return absl::DataLossError("more than 2^31 texts; make several datasets");
     return CheckKnown(example.class_name);
+  }
+
+  // The passage is the last of the parts so far. Of several answers the first that stands in it is
+  // learnt, as in XLNet's and BERT's code.
+  absl::Status AlignPassage(const WrittenExample& example, Encoded& encoded) {
+    ANYORDER_ASSIGN_OR_RETURN(const AlignedText* aligned,
+                              origins_.Align(*tokenizer_, options_.letter_case, example.passage));
+    encoded.parts.back() = aligned->ids;
+    if (!example.answers) return absl::OkStatus();
+    encoded.label = example.answers->empty() ? 0 : 1;
+    for (const OriginalAnswer& answer : *example.answers) {
+      if (!IsInPassage(answer, example.passage)) continue;
+      const int64_t length = NumCharacters(answer.text);
+      const TokenRange tokens = TokensOf(aligned->ranges, {answer.begin, answer.begin + length});
+      if (tokens.begin == tokens.end) continue;
+      encoded.answer = tokens;
+      return absl::OkStatus();
+    }
+    if (encoded.label == 0) return absl::OkStatus();
+    return DataLoss("no token of the passage is in an answer; remove the example");
+  }
+
+  // As it is part of corpus_digest.
+  static std::string WrittenLabel(const WrittenExample& example, const Encoded& encoded) {
+    if (example.class_name) return *example.class_name;
+    if (example.score) return absl::StrCat("\n", encoded.score);
+    if (example.task != ExampleTask::kSpans) return absl::StrCat("\n", example.choice);
+    return absl::StrCat("\n", encoded.label, " ", encoded.answer.begin, " ", encoded.answer.end);
   }
 
   absl::Status CheckKnown(const std::optional<std::string>& name) const {
@@ -211,8 +250,9 @@ class ExamplePreparation {
       summary_.classes.assign(names.begin(), names.end());
       SortNames(summary_.classes);
     }
-    const bool has_scores = official_ != nullptr && official_->classes.empty();
-    if (HasClasses(summary_.task) && !has_scores && summary_.classes.size() < 2) {
+    summary_.has_scores =
+        HasClasses(summary_.task) && official_ != nullptr && official_->classes.empty();
+    if (HasClasses(summary_.task) && !summary_.has_scores && summary_.classes.size() < 2) {
       const std::string labels = summary_.classes.empty()
                                      ? "no label"
                                      : absl::StrCat("one label only, '", summary_.classes[0], "'");
@@ -226,7 +266,9 @@ class ExamplePreparation {
       numbers.emplace(name, static_cast<int32_t>(numbers.size()));
     for (Encoded& example : examples_) {
       if (example.class_name) example.label = numbers.at(*example.class_name);
-      if (example.label < 0 && summary_.task != ExampleTask::kGeneration) ++summary_.num_unlabelled;
+      const bool is_known = example.label >= 0 || !std::isnan(example.score);
+      if (!is_known && summary_.task != ExampleTask::kGeneration) ++summary_.num_unlabelled;
+      if (summary_.task == ExampleTask::kSpans && example.label == 0) ++summary_.num_unanswerable;
     }
     return absl::OkStatus();
   }
@@ -237,7 +279,8 @@ class ExamplePreparation {
     PlanIdentity identity;
     identity.options = {{"examples", ExampleTaskName(summary_.task)},
                         {"classes", absl::StrJoin(summary_.classes, "\n")},
-                        {"shard_tokens", absl::StrCat(options_.shard_tokens)}};
+                        {"shard_tokens", absl::StrCat(options_.shard_tokens)},
+                        {"sources", DigestOf(origins_.text()).Hex()}};
     identity.inputs = {{options_.vocab, DigestOf(model_).Hex()},
                        {options_.inputs.front(), corpus_.Value().Hex()}};
     ANYORDER_RETURN_IF_ERROR(staging.BindPlan(identity));
@@ -267,20 +310,31 @@ class ExamplePreparation {
     if (official_ != nullptr) index.settings.emplace("task", official_->name);
     index.counts = {{"examples_read", examples_.size()},
                     {"examples_unlabelled", summary_.num_unlabelled}};
+    if (summary_.task == ExampleTask::kSpans)
+      index.counts.emplace("examples_unanswerable", summary_.num_unanswerable);
     return WriteFileAtomically(absl::StrCat(folder, "/", kIndexFile), SerializeDatasetIndex(index));
   }
 
-  // Shards and examples.bin: what the stream is and where each part of it lies.
+  // Shards, examples.bin and sources.jsonl: what the stream is and where each part of it lies.
   absl::StatusOr<DatasetIndex> WriteTokens(const std::string& folder) {
     const DatasetIndex start =
         StartIndex(*tokenizer_, model_, options_.shard_tokens, corpus_.Value().Hex());
     ShardWriter shards(folder, start, tokenizer_->is_start_piece());
-    std::string begins, firsts, lengths, labels;
+    ExamplesEntry entry{.table = {},
+                        .task = summary_.task,
+                        .num_examples = examples_.size(),
+                        .num_parts = num_parts_,
+                        .classes = summary_.classes,
+                        .origins = {}};
+    std::string begins, firsts, lengths, labels, optional;
     uint64_t at = 0;
     uint64_t part = 0;
     for (const Encoded& example : examples_) {
       AppendBytes(&part, sizeof part, firsts);
       AppendBytes(&example.label, sizeof example.label, labels);
+      if (HasScores(entry)) AppendBytes(&example.score, sizeof example.score, optional);
+      if (entry.task == ExampleTask::kSpans)
+        AppendBytes(&example.answer, sizeof example.answer, optional);
       const uint64_t example_begin = at;
       for (const std::vector<int32_t>& ids : example.parts) {
         const auto length = static_cast<uint32_t>(ids.size());
@@ -299,14 +353,12 @@ class ExamplePreparation {
     }
     AppendBytes(&part, sizeof part, firsts);
     ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, shards.Finish());
-    const std::string table = absl::StrCat(begins, firsts, lengths, labels);
-    index.examples = ExamplesEntry{
-        .table = {.file = kExamplesFile, .bytes = table.size(), .digest = DigestOf(table).Hex()},
-        .task = summary_.task,
-        .num_examples = examples_.size(),
-        .num_parts = part,
-        .classes = summary_.classes};
-    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(folder, "/", kExamplesFile), table));
+    const std::string table = absl::StrCat(begins, firsts, lengths, labels, optional);
+    ANYORDER_ASSIGN_OR_RETURN(entry.table, StoreFile(folder, kExamplesFile, table));
+    if (!origins_.text().empty()) {
+      ANYORDER_ASSIGN_OR_RETURN(entry.origins, StoreFile(folder, kOriginsFile, origins_.text()));
+    }
+    index.examples = entry;
     return index;
   }
 
@@ -317,6 +369,7 @@ class ExamplePreparation {
   const OfficialTask* official_ = nullptr;
   std::vector<Encoded> examples_;
   uint64_t num_parts_ = 0;
+  OriginWriter origins_;
   StreamingDigest corpus_;
   ExamplePrepSummary summary_;
 };

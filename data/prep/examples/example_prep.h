@@ -38,9 +38,11 @@ struct ExamplePrepSummary {
   ExampleTask task = ExampleTask::kClassification;
   uint64_t num_examples = 0;
   uint64_t num_unlabelled = 0;
+  uint64_t num_unanswerable = 0;  // questions without an answer
   uint64_t num_tokens = 0;
   uint64_t longest = 0;              // tokens of the longest example
   std::vector<std::string> classes;  // label 0, 1, ...
+  bool has_scores = false;           // in place of classes
   std::string dataset_digest;
   std::vector<LeftOutFile> left_out;
 };

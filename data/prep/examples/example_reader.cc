@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -31,9 +32,11 @@ constexpr TaskFields kTasks[] = {
     {ExampleTask::kSimilarity, {"a", "b"}},
     {ExampleTask::kMultipleChoice, {"context", nullptr}},
     {ExampleTask::kGeneration, {"source", "target"}},
+    {ExampleTask::kSpans, {"question", "passage"}},
 };
 constexpr char kKnownFields[] =
-    "text; premise and hypothesis; a and b; context and choices; source and target";
+    "text; premise and hypothesis; a and b; context and choices; source and target; question and "
+    "passage";
 constexpr size_t kMostFieldsNamed = 16;  // fields in a message
 
 // What one line or row says.
@@ -53,6 +56,10 @@ class ExampleParser {
   }
 
   absl::Status Read(const Json& record, WrittenExample& example) {
+    // A question may come with choices, a passage does not, whatever it is called.
+    const TaskFields& spans = kTasks[std::size(kTasks) - 1];
+    if (record.contains(NameOf(spans.texts[0])) && record.contains(NameOf(spans.texts[1])))
+      return ReadSpans(record, example);
     for (const TaskFields& task : kTasks) {
       if (record.contains(NameOf(task.texts[0]))) return ReadTask(record, task, example);
     }
@@ -114,6 +121,49 @@ class ExampleParser {
         field.get_ref<const std::string&>(), name, options_.letter_case, options_.invalid_utf8);
     if (!cleaned.ok()) return Bad(cleaned.status().message());
     example.parts.push_back(*std::move(cleaned));
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadSpans(const Json& record, WrittenExample& example) {
+    example.task = ExampleTask::kSpans;
+    ANYORDER_RETURN_IF_ERROR(ReadField(record, NameOf("question"), example));
+    const std::string name = NameOf("passage");
+    const Json& passage = record[name];
+    if (!passage.is_string()) return Bad("the field '", name, "' is not a string");
+    const absl::Status added = AddPassage(passage.get_ref<const std::string&>(), name,
+                                          options_.letter_case, options_.invalid_utf8, example);
+    if (!added.ok()) return Bad(added.message());
+    if (const auto id = record.find("id"); id != record.end())
+      example.id = id->is_string() ? id->get<std::string>() : id->is_number() ? id->dump() : "";
+    const auto answers = record.find(NameOf("answers"));
+    if (answers == record.end() || answers->is_null()) return absl::OkStatus();
+    if (is_table() && answers->get_ref<const std::string&>().empty()) return absl::OkStatus();
+    return ReadAnswers(*answers, example);
+  }
+
+  absl::Status ReadAnswers(const Json& answers, WrittenExample& example) {
+    const std::string name = NameOf("answers");
+    if (!answers.is_array()) {
+      return Bad("the field '", name,
+                 "' is not a list of answers {\"text\": ..., \"start\": ...}, which .jsonl has and "
+                 "tables do not; [] says that the passage has no answer");
+    }
+    example.answers.emplace();
+    for (const Json& one : answers) {
+      const bool is_answer = one.is_object() && one.contains("text") && one["text"].is_string() &&
+                             one.contains("start") && one["start"].is_number_unsigned();
+      if (!is_answer) {
+        return Bad("the field '", name,
+                   "' holds what is no answer: an object with the string 'text' and the number "
+                   "'start', of its first character in the passage");
+      }
+      const OriginalAnswer answer{one["text"].get<std::string>(), one["start"].get<int64_t>()};
+      if (!IsInPassage(answer, example.passage)) {
+        return Bad("the answer '", answer.text, "' does not stand at character ", answer.begin,
+                   " of the passage; characters are code points, counted from 0");
+      }
+      example.answers->push_back(answer);
+    }
     return absl::OkStatus();
   }
 
@@ -228,10 +278,36 @@ class ExampleFile {
   bool knows_columns_ = false;
 };
 
+// `text` of a field, in which NUL is an error or replaced. Errors: as CleanExampleText.
+absl::StatusOr<std::string> WithoutNul(std::string_view text, const std::string& name,
+                                       size_t most_bytes, InvalidUtf8 invalid_utf8) {
+  std::string repaired;
+  if (FirstInvalidByte(text) != text.size()) {  // \u0000 is the one fault JSON lets through
+    if (invalid_utf8 == InvalidUtf8::kError) {
+      return DataLoss("the field '", name, "' holds NUL; repair it or pass --invalid-utf8 replace");
+    }
+    AppendWithReplacements(text, repaired);
+    text = repaired;
+  }
+  if (text.size() > most_bytes) {
+    return DataLoss("the field '", name, "' has ", text.size(), " bytes but may have ", most_bytes,
+                    "; shorten it: no network reads that much of it");
+  }
+  return std::string(text);
+}
+
+absl::StatusOr<std::string> CleanWhole(std::string_view text, const std::string& name,
+                                       LetterCase letter_case) {
+  std::string cleaned;
+  CleanLine(text, letter_case, cleaned);
+  if (cleaned.empty()) return DataLoss("the field '", name, "' holds no text");
+  return cleaned;
+}
+
 }  // namespace
 
 absl::Status CheckFieldNames(const FieldNames& names) {
-  std::set<std::string> known = {"label", "choices"};
+  std::set<std::string> known = {"label", "choices", "answers"};
   for (const TaskFields& task : kTasks) {
     for (const char* field : task.texts) {
       if (field != nullptr) known.insert(field);
@@ -273,24 +349,28 @@ absl::Status ReadExampleLines(ByteSource& source, const std::string& path, Inval
   return ReadPieces(source, {.max_bytes = kMaxJsonLineBytes}, take_piece).status();
 }
 
+bool IsInPassage(const OriginalAnswer& answer, const std::string& passage) {
+  if (answer.begin < 0 || answer.begin >= std::ssize(passage)) return false;
+  std::string cleaned;
+  CleanLine(answer.text, LetterCase::kCased, cleaned);
+  const CharacterRange range{answer.begin, answer.begin + NumCharacters(answer.text)};
+  return !cleaned.empty() && CharactersOf(passage, range) == answer.text;
+}
+
 absl::StatusOr<std::string> CleanExampleText(std::string_view text, const std::string& name,
                                              LetterCase letter_case, InvalidUtf8 invalid_utf8) {
-  std::string repaired;
-  if (FirstInvalidByte(text) != text.size()) {  // \u0000 is the one fault JSON lets through
-    if (invalid_utf8 == InvalidUtf8::kError) {
-      return DataLoss("the field '", name, "' holds NUL; repair it or pass --invalid-utf8 replace");
-    }
-    AppendWithReplacements(text, repaired);
-    text = repaired;
-  }
-  if (text.size() > kMaxSentenceBytes) {
-    return DataLoss("the field '", name, "' has ", text.size(), " bytes but may have ",
-                    kMaxSentenceBytes, "; shorten it: no network reads that much of it");
-  }
-  std::string cleaned;
-  CleanLine(text, letter_case, cleaned);
-  if (cleaned.empty()) return DataLoss("the field '", name, "' holds no text");
-  return cleaned;
+  ANYORDER_ASSIGN_OR_RETURN(const std::string whole,
+                            WithoutNul(text, name, kMaxSentenceBytes, invalid_utf8));
+  return CleanWhole(whole, name, letter_case);
+}
+
+absl::Status AddPassage(std::string_view text, const std::string& name, LetterCase letter_case,
+                        InvalidUtf8 invalid_utf8, WrittenExample& example) {
+  ANYORDER_ASSIGN_OR_RETURN(example.passage,
+                            WithoutNul(text, name, kMaxPassageBytes, invalid_utf8));
+  ANYORDER_ASSIGN_OR_RETURN(std::string cleaned, CleanWhole(example.passage, name, letter_case));
+  example.parts.push_back(std::move(cleaned));
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder::data

@@ -2,8 +2,9 @@
 // (README.md, "Labelled examples").
 //
 // What a line is an example of is told by its fields: {text, label}; {premise, hypothesis, label};
-// {a, b, label}; {context, choices, label}; {source, target}. `label` may be missing, or a table's
-// cell empty, where it is not known. Other fields are ignored.
+// {a, b, label}; {context, choices, label}; {source, target}; {question, passage, answers}. `label`
+// or `answers` may be missing, or a table's cell empty, where it is not known. Other fields are
+// ignored.
 
 #pragma once
 
@@ -19,13 +20,15 @@
 #include "absl/status/statusor.h"
 
 #include "core/config/task_config.h"
+#include "data/dataset/example_origins.h"
 #include "data/prep/byte_source.h"
 #include "data/prep/cleaning.h"
 #include "data/prep/text_reader.h"
 
 namespace anyorder::data {
 
-// One line. The texts are cleaned, none is empty, and none is longer than kMaxSentenceBytes.
+// One line. The texts are cleaned, none is empty, and none is longer than kMaxSentenceBytes, a
+// passage than kMaxPassageBytes.
 struct WrittenExample {
   ExampleTask task = ExampleTask::kClassification;
   std::vector<std::string> parts;
@@ -35,7 +38,15 @@ struct WrittenExample {
   int32_t choice = -1;
   std::optional<double> score;  // a label that is a number (STS-B), instead of a class
   std::string id;               // what the official files call the example; empty: nothing
+  // kSpans: the text that was cleaned to parts[1], and all answers that the file gives, right or
+  // not: none means that there is none, nullopt that it is not known.
+  std::string passage;
+  std::optional<std::vector<OriginalAnswer>> answers;
 };
+
+// Whether the answer's text stands in the passage where the answer says, and cleaning leaves some
+// of it.
+bool IsInPassage(const OriginalAnswer& answer, const std::string& passage);
 
 // What the fields above are called in the input, of those that are called otherwise. `choices` may
 // be several with commas between them, each with one text.
@@ -72,5 +83,10 @@ absl::Status ReadExampleLines(ByteSource& source, const std::string& path, Inval
 // `name` and what is wrong with it, but neither file nor line.
 absl::StatusOr<std::string> CleanExampleText(std::string_view text, const std::string& name,
                                              LetterCase letter_case, InvalidUtf8 invalid_utf8);
+
+// The same of a passage, which becomes the next part of `example`, and its `passage`.
+inline constexpr size_t kMaxPassageBytes = 1 << 20;
+absl::Status AddPassage(std::string_view text, const std::string& name, LetterCase letter_case,
+                        InvalidUtf8 invalid_utf8, WrittenExample& example);
 
 }  // namespace anyorder::data

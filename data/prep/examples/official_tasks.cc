@@ -39,7 +39,7 @@ std::string FilesIn(const std::string& directory, const char* ending) {
 const std::vector<OfficialTask>& OfficialTasks() {
   static const std::vector<OfficialTask>& tasks = *[] {
     auto* all = new std::vector<OfficialTask>;
-    for (const auto& family : {GlueTasks(), RaceTasks(), ReviewTasks(), TopicTasks()})
+    for (const auto& family : {GlueTasks(), RaceTasks(), SquadTasks(), ReviewTasks(), TopicTasks()})
       all->insert(all->end(), family.begin(), family.end());
     return all;
   }();
@@ -76,14 +76,15 @@ OfficialReading::OfficialReading(const OfficialTask& task, std::string path, Let
       take_(std::move(take)) {}
 
 absl::StatusOr<InputFile> OfficialReading::OneFile(TextKind kind) const {
-  const char* ending = kind == TextKind::kCsv ? ".csv" : ".tsv";
+  const char* ending = kind == TextKind::kCsv ? ".csv" : kind == TextKind::kTsv ? ".tsv" : ".json";
   std::error_code ignored;
   if (fs::is_directory(path_, ignored)) {
     return InvalidArgument("'", path_, "' is a directory, but --task ", task_.name,
                            " reads one file, so that training and test data stay apart",
                            FilesIn(path_, ending), ". Name one of ", task_.input);
   }
-  ANYORDER_ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles({path_}, InputUse::kText));
+  const InputUse use = kind == TextKind::kJson ? InputUse::kOfficialJson : InputUse::kText;
+  ANYORDER_ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles({path_}, use));
   if (input.files.front().kind == kind) return input.files.front();
   return InvalidArgument("'", path_, "' is no ", ending, " file; --task ", task_.name, " reads ",
                          task_.input);
@@ -126,6 +127,11 @@ absl::Status OfficialReading::AddText(std::string_view text, const std::string& 
                             CleanExampleText(text, name, letter_case_, invalid_utf8_));
   example.parts.push_back(std::move(cleaned));
   return absl::OkStatus();
+}
+
+absl::Status OfficialReading::AddPassage(std::string_view text, const std::string& name,
+                                         WrittenExample& example) const {
+  return data::AddPassage(text, name, letter_case_, invalid_utf8_, example);
 }
 
 absl::Status OfficialReading::Take(const std::string& where, WrittenExample example) {

@@ -69,6 +69,9 @@ class OfficialReading {
   // Cleans `text` and adds it to `example`. Errors: as CleanExampleText.
   absl::Status AddText(std::string_view text, const std::string& name,
                        WrittenExample& example) const;
+  // The same of the passage of kSpans.
+  absl::Status AddPassage(std::string_view text, const std::string& name,
+                          WrittenExample& example) const;
   // Passes `example` on, of which the kind may be missing. Errors: DataLoss if its identifier was
   // there before; those of the taker, with `where` before them.
   absl::Status Take(const std::string& where, WrittenExample example);
@@ -90,6 +93,7 @@ class OfficialReading {
 // The families.
 std::vector<OfficialTask> GlueTasks();
 std::vector<OfficialTask> RaceTasks();
+std::vector<OfficialTask> SquadTasks();
 std::vector<OfficialTask> ReviewTasks();
 std::vector<OfficialTask> TopicTasks();
 

@@ -79,6 +79,10 @@ TEST_F(ExamplePrepTest, AllTasksAreToldByTheirFields) {
        "{\"a\":\"x\",\"b\":\"y\",\"label\":true}\n{\"a\":\"x\",\"b\":\"y\",\"label\":false}"},
       {"multiple_choice", "{\"context\":\"x\",\"choices\":[\"y\",\"z\",\"w\"],\"label\":2}"},
       {"generation", "{\"source\":\"x\",\"target\":\"y\"}"},
+      {"span_extraction",
+       "{\"question\":\"x\",\"passage\":\"y z\",\"answers\":[{\"text\":\"z\",\"start\":2}]}\n"
+       "{\"question\":\"x\",\"passage\":\"y "
+       "z\",\"answers\":[]}\n{\"question\":\"x\",\"passage\":\"y\"}"},
   };
   for (const auto& [task, lines] : cases) {
     const std::string output = folder_ + "/" + task;
@@ -91,6 +95,9 @@ TEST_F(ExamplePrepTest, AllTasksAreToldByTheirFields) {
   EXPECT_THAT(ReadDatasetIndex(folder_ + "/classification")->examples->classes,
               ElementsAre("9", "10"));
   EXPECT_EQ(Dataset::Open(folder_ + "/multiple_choice").value()->examples()->LabelOf(0), 2);
+  const auto spans = Dataset::Open(folder_ + "/span_extraction").value();
+  for (const int64_t i : {0, 1, 2})
+    EXPECT_EQ(spans->examples()->LabelOf(i), i == 0 ? 1 : i == 1 ? 0 : -1);
 }
 
 TEST_F(ExamplePrepTest, TheSameInputGivesTheSameBytes) {
@@ -122,6 +129,22 @@ TEST_F(ExamplePrepTest, HeldOutLabelsHaveTheNumbersOfTheTrainingData) {
                 "bad.jsonl:1: the label 'd' is not one of --labels-from");
   ExpectRefusal(run_bad(Store("other.jsonl", kEntailment)), 65,
                 "entailment among those of classification");
+}
+
+TEST_F(ExamplePrepTest, AnswersMustStandInTheirPassage) {
+  const std::string start = "{\"question\":\"x\",\"passage\":\"y z\",\"answers\":";
+  ExpectRefused("q.jsonl", start + "[{\"text\":\"z\",\"start\":1}]}", 65,
+                "q.jsonl:1: the answer 'z' does not stand at character 1 of the passage");
+  ExpectRefused("q.jsonl", start + "[{\"text\":\"z\"}]}", 65, "holds what is no answer");
+  ExpectRefused("q.jsonl", start + "[{\"text\":\"z\",\"start\":18446744073709551615}]}", 65,
+                "does not stand at");
+  ExpectRefused("q.jsonl", start + "\"z\"}", 65, "q.jsonl:1: the field 'answers' is not a list");
+  ExpectRefused("q.jsonl", "{\"question\":\"x\"}", 65, "no field 'passage'");
+  // A name of one's own, which elsewhere is the first of multiple_choice.
+  const ProgramResult named =
+      Run(Store("n.jsonl", "{\"question\":\"x\",\"context\":\"y z\",\"answers\":[]}"), output_,
+          {"--field", "passage=context"});
+  EXPECT_EQ(named.exit_status, 0) << named.error;
 }
 
 TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {

@@ -3,8 +3,21 @@
 #include <gmock/gmock.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace anyorder::data {
+
+namespace {
+
+// "TEXT@BEGIN|TEXT@BEGIN".
+std::string WrittenAnswers(const std::vector<OriginalAnswer>& answers) {
+  const auto write = [](std::string* out, const OriginalAnswer& answer) {
+    absl::StrAppend(out, answer.text, "@", answer.begin);
+  };
+  return answers.empty() ? "no answer" : absl::StrJoin(answers, "|", write);
+}
+
+}  // namespace
 
 OfficialResult OfficialTaskTest::Read(const std::string& task, const std::string& name) const {
   const auto found = FindOfficialTask(task);
@@ -14,11 +27,12 @@ OfficialResult OfficialTaskTest::Read(const std::string& task, const std::string
   OfficialReading reading(**found, path, LetterCase::kCased, InvalidUtf8::kError,
                           [&](const std::string& where, const WrittenExample& example) {
                             EXPECT_EQ(example.task, (*found)->kind);
-                            const std::string label = example.class_name ? *example.class_name
-                                                      : example.choice >= 0
-                                                          ? absl::StrCat(example.choice)
-                                                      : example.score ? absl::StrCat(*example.score)
-                                                                      : "";
+                            const std::string label =
+                                example.class_name    ? *example.class_name
+                                : example.choice >= 0 ? absl::StrCat(example.choice)
+                                : example.score       ? absl::StrCat(*example.score)
+                                : example.answers     ? WrittenAnswers(*example.answers)
+                                                      : "";
                             result.examples.push_back({where.substr(folder_.size() + 1), example.id,
                                                        example.parts, label});
                             return absl::OkStatus();

@@ -12,6 +12,7 @@
 
 #include "data/dataset/dataset.h"
 #include "data/dataset/stored_examples.h"
+#include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
 
 namespace anyorder::data {
@@ -57,6 +58,26 @@ TEST_F(TaskOptionTest, ClassesHaveTheOfficialOrderWhateverAFileHolds) {
   EXPECT_EQ(Dataset::Open(folder_ + "/test").value()->examples()->LabelOf(1), -1);
   ExpectRefusal(Run("wnli", test, folder_ + "/no", {"--labels-from", output_}), 65,
                 "has other classes than --task wnli, which always has 0, 1");
+}
+
+TEST_F(TaskOptionTest, ScoresAndIdentifiersAreStored) {
+  const std::string texts =
+      "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2";
+  const std::string rows = "7\tg\tf\ty\to\ts\ts\ta b\tb a\t3.75\n9\tg\tf\ty\to\ts\ts\ta\tb\t0\n";
+  const ProgramResult result =
+      Run("stsb", Store("dev.tsv", absl::StrCat(texts, "\tscore\n", rows)), output_);
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  EXPECT_THAT(result.out, HasSubstr("--set objective.num_classes=1\n"));
+  EXPECT_THAT(result.out, HasSubstr("2 of similarity, 0 without a label"));
+  const auto dataset = Dataset::Open(output_, {.verify = true}).value();
+  const StoredExamples& examples = *dataset->examples();
+  EXPECT_EQ(examples.num_classes(), 1);
+  EXPECT_EQ(examples.ScoreOf(0), 3.75f);
+  EXPECT_EQ(examples.ScoreOf(1), 0.0f);
+  EXPECT_EQ(ReadFile(output_ + "/" + kOriginsFile), "{\"id\":\"7\"}\n{\"id\":\"9\"}\n");
+  const std::string test = absl::StrCat(texts, "\n1\tg\tf\ty\to\ts\ts\ta\tb\n");
+  ASSERT_EQ(Run("stsb", Store("test.tsv", test), folder_ + "/test").exit_status, 0);
+  EXPECT_FALSE(Dataset::Open(folder_ + "/test").value()->examples()->HasLabel(0));
 }
 
 TEST_F(TaskOptionTest, WhatOfficialCodeSkipsIsReported) {
