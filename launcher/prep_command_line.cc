@@ -192,8 +192,7 @@ void ReadPrepWords(PrepCommandLine& line) {
   FieldOptions& fields = line.fields;
   prep.text.table = {.has_header = !fields.no_header, .has_quotes = fields.quoting == "rfc4180"};
   prep.text.text_field = fields.text_field;
-  // --text-field is about examples, too; --field says more.
-  if (fields.text_field != "text") fields.names.emplace("text", fields.text_field);
+  fields.names = fields.ExampleNames();
   prep.text.filter.enabled = !line.no_filter;
   prep.text.drop_duplicates = !line.no_dedup;
   prep.vocab_sample_bytes = static_cast<uint64_t>(line.vocab_sample_mb * 1048576.0);

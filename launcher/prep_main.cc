@@ -20,6 +20,7 @@
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/prep/cleaning.h"
+#include "data/prep/examples/example_labels.h"
 #include "data/prep/examples/example_prep.h"
 #include "data/prep/examples/official_tasks.h"
 #include "data/prep/prep.h"
@@ -268,12 +269,34 @@ int EncodeMain(int argc, char** argv) {
   return ReportAndExitStatus(kEncoder, Encode(options));
 }
 
+// `anyorder-prep labels`: labels and identifiers of examples as JSON lines
+// (data/prep/examples/example_labels.h), which `anyorder score` and `anyorder predict` ask for. argv[0] is
+// the word `labels`.
+int LabelsMain(int argc, char** argv) {
+  constexpr char kLabels[] = "anyorder-prep labels";
+  data::ExampleLabelOptions options;
+  std::string output;
+  FieldOptions fields;
+  CLI::App app("Writes the labels of examples, and what they are called.", kLabels);
+  AddPath(&app, "--input", options.input, "labelled examples, or official files", PathUse::kRead)
+      ->required();
+  app.add_option("--task", options.task, "downstream task whose official files --input names");
+  AddPath(&app, "--output", output, "JSON lines to write")->required();
+  app.add_flag("--groups", options.has_groups, "write the first text of each example");
+  AddFieldOptions(app, fields);
+  if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
+  options.names = fields.ExampleNames();
+  options.table = {.has_header = !fields.no_header, .has_quotes = fields.quoting == "rfc4180"};
+  return ReportAndExitStatus(kLabels, data::WriteExampleLabels(options, output));
+}
+
 int Main(int argc, char** argv) {
   // A file size limit must come back from write() as an error, not as a signal.
   ::signal(SIGXFSZ, SIG_IGN);
   PrepCommandLine line;
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (!words.empty() && words[0] == "encode") return EncodeMain(argc - 1, argv + 1);
+  if (!words.empty() && words[0] == "labels") return LabelsMain(argc - 1, argv + 1);
   if (words.size() == 2 && words[0] == "--task" && (words[1] == "list" || words[1] == "help")) {
     std::fputs(data::DescribeOfficialTasks().c_str(), stdout);
     return ReportAndExitStatus(kProgram, absl::OkStatus());

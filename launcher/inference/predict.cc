@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,10 +32,14 @@
 #include "data/dataset/shard_format.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/inference/batch_progress.h"
+#include "launcher/inference/gold.h"
 #include "launcher/inference/new_file.h"
+#include "launcher/inference/predictions.h"
 #include "launcher/inference/prep_call.h"
 #include "launcher/inference/run_backend.h"
 #include "launcher/inference/saved_model.h"
+#include "launcher/inference/submission_files.h"
+#include "launcher/inference/told_predictions.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/field_options.h"
 #include "launcher/process/openmp_spin.h"
@@ -48,6 +54,8 @@ struct PredictOptions : SavedModelOptions {
   std::string data;                // examples, or a dataset of them; "-": standard input
   std::vector<std::string> texts;  // the parts of one example, or one "-"
   FieldOptions fields;             // of `data`
+  std::string task;                // whose official files `data` names; "": none
+  std::string submission;          // directory of official files to make; "": none
   std::string labels_from;         // dataset; "": the run's data.shards
   std::string output;              // "": a table on standard output, with --text; "-": JSON there
   std::optional<int64_t> batch_size;
@@ -70,6 +78,7 @@ absl::StatusOr<std::string> ExampleOf(ExampleTask task, const std::vector<std::s
   if (task == ExampleTask::kClassification) example = fields("text", nullptr);
   if (task == ExampleTask::kEntailment) example = fields("premise", "hypothesis");
   if (task == ExampleTask::kSimilarity) example = fields("a", "b");
+  if (task == ExampleTask::kSpans) example = fields("question", "passage");
   if (task == ExampleTask::kMultipleChoice) {
     if (texts.size() < 3) {
       return absl::InvalidArgumentError(
@@ -127,10 +136,14 @@ absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options,
   ANYORDER_ASSIGN_OR_RETURN(const std::string file,
                             ExamplesFile(options, typed, config.model.task.task, scratch));
   const std::string dataset = scratch.path() + "/dataset";
-  std::vector<std::string> arguments = {
-      "--examples", file,      "--output",
-      dataset,      "--vocab", absl::StrCat(training, "/", index.tokenizer.file)};
-  if (!options.data.empty()) {
+  std::vector<std::string> arguments = {"--output", dataset, "--vocab",
+                                        absl::StrCat(training, "/", index.tokenizer.file)};
+  if (!options.task.empty()) {
+    arguments.insert(arguments.end(), {"--task", options.task, "--input", file});
+  } else {
+    arguments.insert(arguments.end(), {"--examples", file});
+  }
+  if (!options.data.empty() && options.task.empty()) {
     const std::vector<std::string> words = options.fields.Words();
     arguments.insert(arguments.end(), words.begin(), words.end());
   }
@@ -147,49 +160,24 @@ absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options,
       absl::StrReplaceAll(prepared.message(), {{scratch.path() + "/input.jsonl", "the input"}}));
 }
 
-// What is said of one example.
-struct Prediction {
-  int64_t number = 0;  // from 1
-  std::string text;    // as it was typed; "" of examples from a file or of several parts
-  std::vector<double> probabilities;
-  int32_t label = -1;  // that the example came with
-
-  size_t best() const {
-    return static_cast<size_t>(std::max_element(probabilities.begin(), probabilities.end()) -
-                               probabilities.begin());
-  }
-};
-
-// Of class or choice `i`: a name, or the number of a choice.
-Json LabelOf(const std::vector<std::string>& classes, size_t i) {
-  return classes.empty() ? Json(i) : Json(classes[i]);
-}
-
-std::string JsonLine(const Prediction& prediction, const std::vector<std::string>& classes) {
-  Json probabilities = classes.empty() ? Json(prediction.probabilities) : Json::object();
-  for (size_t i = 0; i < classes.size(); ++i)
-    probabilities[classes[i]] = prediction.probabilities[i];
-  Json line = {{"example", prediction.number}};
-  if (!prediction.text.empty()) line["text"] = prediction.text;
-  line["label"] = LabelOf(classes, prediction.best());
-  line["probabilities"] = probabilities;
-  if (prediction.label >= 0)
-    line["given_label"] = LabelOf(classes, static_cast<size_t>(prediction.label));
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-// The most probable class or choice first.
-void PrintTable(const Prediction& prediction, const std::vector<std::string>& classes) {
+// The most probable class, choice or answer first.
+void PrintTable(const Prediction& prediction) {
+  if (prediction.number > 1) absl::PrintF("\n");
+  if (!prediction.text.empty()) absl::PrintF("text: %s\n", prediction.text);
+  if (prediction.score) absl::PrintF("score: %.4f\n", *prediction.score);
+  if (prediction.answer)
+    absl::PrintF("answer: %s\n", prediction.answer->empty() ? "none" : *prediction.answer);
+  for (const PredictedAnswer& answer : prediction.answers)
+    absl::PrintF("  %8.4f  %s\n", answer.log_probability, answer.text);
+  if (prediction.probabilities.empty()) return;
   const auto name = [&](size_t i) {
-    return classes.empty() ? absl::StrCat("choice ", i) : classes[i];
+    return absl::StrCat(prediction.classes.empty() ? "choice " : "", LabelName(prediction, i));
   };
   std::vector<size_t> order(prediction.probabilities.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return prediction.probabilities[a] > prediction.probabilities[b];
   });
-  if (prediction.number > 1) absl::PrintF("\n");
-  if (!prediction.text.empty()) absl::PrintF("text: %s\n", prediction.text);
   absl::PrintF("label: %s\n", name(order[0]));
   for (const size_t i : order) absl::PrintF("  %.4f  %s\n", prediction.probabilities[i], name(i));
 }
@@ -197,31 +185,49 @@ void PrintTable(const Prediction& prediction, const std::vector<std::string>& cl
 // Where predictions go.
 class PredictionSink {
  public:
-  // `path` as PredictOptions::output. AlreadyExists.
-  static absl::StatusOr<PredictionSink> Open(const std::string& path) {
-    PredictionSink sink;
-    sink.is_table_ = path.empty();
-    if (path.empty() || path == "-") return sink;
-    ANYORDER_ASSIGN_OR_RETURN(sink.file_, NewFile::Create(path, "--output"));
+  // `options` must outlive it. AlreadyExists.
+  static absl::StatusOr<PredictionSink> Open(const PredictOptions& options) {
+    PredictionSink sink(options);
+    if (options.output.empty() || options.output == "-") return sink;
+    ANYORDER_ASSIGN_OR_RETURN(sink.file_, NewFile::Create(options.output, "--output"));
     return sink;
   }
 
-  absl::Status Take(const Prediction& prediction, const std::vector<std::string>& classes) {
-    if (is_table_) {
-      PrintTable(prediction, classes);
+  absl::Status Take(const Prediction& prediction) {
+    if (!options_.submission.empty()) kept_.push_back(prediction);
+    if (options_.output.empty()) {
+      if (options_.submission.empty()) PrintTable(prediction);
       return absl::OkStatus();
     }
-    const std::string line = JsonLine(prediction, classes);
+    const std::string line = PredictionLine(prediction);
     if (file_ != nullptr) return file_->Append(line);
     return std::fwrite(line.data(), 1, line.size(), stdout) == line.size()
                ? absl::OkStatus()
                : ErrnoStatus("write", "standard output");
   }
-  absl::Status Finish() { return file_ == nullptr ? absl::OkStatus() : file_->Publish(); }
+
+  // `task`: that the examples are of, "" if none is known.
+  absl::Status Finish(const std::string& task) {
+    if (!options_.submission.empty()) ANYORDER_RETURN_IF_ERROR(Submit(task));
+    return file_ == nullptr ? absl::OkStatus() : file_->Publish();
+  }
 
  private:
-  bool is_table_ = false;
+  explicit PredictionSink(const PredictOptions& options) : options_(options) {}
+
+  absl::Status Submit(const std::string& task) {
+    if (IsRankingTask(task)) {
+      ANYORDER_ASSIGN_OR_RETURN(const Gold rows, ReadGold(task, options_.data, options_.fields));
+      ANYORDER_ASSIGN_OR_RETURN(kept_, RankCandidates(rows, kept_));
+    }
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<SubmissionFile> files,
+                              SubmissionFiles(task, options_.data, kept_));
+    return WriteSubmission(files, options_.submission, "--write-submission");
+  }
+
+  const PredictOptions& options_;
   std::unique_ptr<NewFile> file_;
+  std::vector<Prediction> kept_;  // for a submission
 };
 
 absl::Status CheckOptions(const PredictOptions& options) {
@@ -230,40 +236,63 @@ absl::Status CheckOptions(const PredictOptions& options) {
         "give either --data EXAMPLES, or --text for one example (--text -: each line of standard "
         "input)");
   }
-  if (options.output.empty() && options.texts.empty())
+  if (options.output.empty() && options.submission.empty() && options.texts.empty())
     return absl::InvalidArgumentError("--output is required with --data: a file to make, or -");
+  if (!options.task.empty() && (options.data.empty() || options.data == "-")) {
+    return absl::InvalidArgumentError(
+        "--task is about official files; name one, or their directory, with --data");
+  }
+  if (!options.submission.empty() && (options.data.empty() || options.data == "-")) {
+    return absl::InvalidArgumentError(
+        "--write-submission is about official files; name one, or their directory, with --data");
+  }
   return absl::OkStatus();
 }
 
-absl::Status PredictAll(const SavedModel& model, const std::vector<Texts>& typed,
-                        int64_t batch_size, BatchProgress& progress, PredictionSink& sink) {
-  const int64_t count =
+// The official task that the examples are of; "" if none is known.
+std::string TaskOf(const PredictOptions& options, const SavedModel& model) {
+  const std::map<std::string, std::string>& settings = model.data->index().settings;
+  const auto task = settings.find("task");
+  return task == settings.end() ? options.task : task->second;
+}
+
+absl::Status PredictAll(const PredictOptions& options, const SavedModel& model,
+                        const std::string& directory, const std::vector<Texts>& typed,
+                        BatchProgress& progress, PredictionSink& sink) {
+  const int64_t batch_size = options.batch_size.value_or(model.config.train.micro_batch_size);
+  const int64_t examples =
       model.data->examples() == nullptr ? 0 : model.data->examples()->num_examples();
   ANYORDER_ASSIGN_OR_RETURN(
       const std::unique_ptr<ExamplePredictor> predictor,
-      ExamplePredictor::Create(model.config, *model.data, std::clamp<int64_t>(count, 1, batch_size),
-                               *model.backend));
-  const std::vector<std::string>& classes = model.data->index().examples->classes;
+      ExamplePredictor::Create(model.config, *model.data,
+                               std::clamp<int64_t>(examples, 1, batch_size), *model.backend));
+  ANYORDER_ASSIGN_OR_RETURN(TellPredictions tell, TellPredictions::Create(directory, *model.data,
+                                                                          model.config.model.task));
+  const auto take = [&](Prediction prediction) {
+    const auto at = static_cast<size_t>(prediction.number) - 1;
+    if (at < typed.size() && typed[at].size() == 1) prediction.text = typed[at][0];
+    return sink.Take(prediction);
+  };
+  const int64_t count = predictor->size();
   int64_t done = 0;
   while (progress.GoesOn(done, count, "") && done < count) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<ExamplePrediction> results,
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<ExamplePrediction> said,
                               predictor->Predict(done, model.weights.values));
-    for (const ExamplePrediction& one : results) {
-      const int32_t label = model.data->examples()->LabelOf(done);
-      const bool has_text = !typed.empty() && typed[done].size() == 1;
-      const std::string text = has_text ? typed[done][0] : "";
-      ANYORDER_RETURN_IF_ERROR(
-          sink.Take({++done, text, ProbabilitiesOf(one.result.logits), label}, classes));
+    for (const ExamplePrediction& one : said) {
+      ++done;
+      ANYORDER_RETURN_IF_ERROR(tell.Take(one, take));
     }
   }
-  if (done == count) return sink.Finish();
-  return absl::CancelledError(absl::StrCat("stopped by a signal after ", done, " of ", count,
-                                           " examples; an --output was not made"));
+  if (done < count) {
+    return absl::CancelledError(absl::StrCat("stopped by a signal after ", done, " of ", count,
+                                             " examples; an --output was not made"));
+  }
+  ANYORDER_RETURN_IF_ERROR(tell.Finish(take));
+  return sink.Finish(TaskOf(options, model));
 }
 
-// Writes one JSON object an example, in their order: example (its number, from 1), text if it was
-// typed in one part, label (the most probable class by its name, or the number of the choice),
-// probabilities, given_label if the example has one. The file appears when all is in it.
+// Writes a PredictionLine for each example, in their order, or the files of a submission, which
+// appear when all is in them.
 // Errors: InvalidArgument for options that do not fit one another or the run; AlreadyExists;
 // FailedPrecondition for a run that is no classifier, or examples that cannot be used, with file
 // and line; Cancelled after a signal; NotFound, DataLoss.
@@ -277,7 +306,7 @@ absl::Status Predict(const PredictOptions& options) {
   if (config.run.is_private) KeepFilesPrivate();
   // A table on the terminal is shown without progress.
   BatchProgress progress("example", /*is_shown=*/!options.output.empty());
-  ANYORDER_ASSIGN_OR_RETURN(PredictionSink sink, PredictionSink::Open(options.output));
+  ANYORDER_ASSIGN_OR_RETURN(PredictionSink sink, PredictionSink::Open(options));
   ANYORDER_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make());
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<Texts> typed, TypedExamples(options.texts));
   std::string data = options.data;  // or a dataset made of it
@@ -286,8 +315,11 @@ absl::Status Predict(const PredictOptions& options) {
     ANYORDER_ASSIGN_OR_RETURN(data, PrepareExamples(options, typed, config, scratch));
   }
   ANYORDER_ASSIGN_OR_RETURN(const SavedModel model, OpenSavedModel(options, config, data));
-  return PredictAll(model, typed, options.batch_size.value_or(config.train.micro_batch_size),
-                    progress, sink);
+  if (!options.submission.empty()) {
+    ANYORDER_RETURN_IF_ERROR(CheckSubmission(TaskOf(options, model), options.data,
+                                             options.submission, "--write-submission"));
+  }
+  return PredictAll(options, model, data, typed, progress, sink);
 }
 
 }  // namespace
@@ -298,7 +330,9 @@ Subcommand DeclarePredict(CLI::App& front) {
       front, "predict", "Classes of new examples, by a run that was fine-tuned on labelled ones.",
       {"anyorder predict runs/topics --text 'The ball flew past the keeper.'",
        "anyorder predict runs/topics --data new.jsonl --output predictions.jsonl",
-       "anyorder predict runs/topics --data new.csv --text-field sentence --output -"});
+       "anyorder predict runs/topics --data new.csv --text-field sentence --output -",
+       "anyorder predict runs/mnli --task mnli --data test_matched.tsv "
+       "--write-submission glue"});
   AddRunDir(command, options->run_dir, "run directory");
   AddPath(command, "--data", options->data,
           "examples as `prep --examples` reads them (.jsonl, .csv, .tsv), labels are optional; a "
@@ -311,10 +345,17 @@ Subcommand DeclarePredict(CLI::App& front) {
       ->type_name("SENTENCE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--task", options->task,
+                   "--data is the official files of this task, which `prep --task list` prints")
+      ->type_name("NAME");
   AddPath(command, "--output", options->output,
           "JSON lines to write, never over an existing file; -: standard output (default with "
           "--text: a table there)",
           PathUse::kWriteFile, /*takes_dash=*/true);
+  AddPath(command, "--write-submission", options->submission,
+          "directory for the files that the benchmark is sent, under their official names",
+          PathUse::kMakeDirectory);
   AddPath(command, "--labels-from", options->labels_from,
           "dataset with the run's vocabulary and classes (default: its training data)",
           PathUse::kReadDirectory);

@@ -180,6 +180,7 @@ Subcommand DeclareNodeProcess(CLI::App& front);
 Subcommand DeclarePredict(CLI::App& front);
 Subcommand DeclareRank(CLI::App& front);
 Subcommand DeclareReport(CLI::App& front);
+Subcommand DeclareScore(CLI::App& front);
 Subcommand DeclareSeeds(CLI::App& front);
 Subcommand DeclareShow(CLI::App& front);
 Subcommand DeclareStatus(CLI::App& front);

@@ -18,6 +18,12 @@ std::string ParseFieldName(const std::string& text, std::map<std::string, std::s
 
 }  // namespace
 
+std::map<std::string, std::string> FieldOptions::ExampleNames() const {
+  std::map<std::string, std::string> all = names;
+  if (text_field != "text") all.emplace("text", text_field);
+  return all;
+}
+
 std::vector<std::string> FieldOptions::Words() const {
   std::vector<std::string> words = {"--text-field", text_field, "--quoting", quoting};
   if (no_header) words.push_back("--no-header");

@@ -17,6 +17,8 @@ struct FieldOptions {
   std::string quoting = "rfc4180";
   bool no_header = false;
 
+  // `names`, and `text_field`, which is about examples, too.
+  std::map<std::string, std::string> ExampleNames() const;
   // The same as words of a command line.
   std::vector<std::string> Words() const;
 };

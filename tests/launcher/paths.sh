@@ -87,6 +87,11 @@ show --mask @
 config --check @
 tune --table @
 prep --input prompts.txt --vocab @ --output new
+score --gold @ --predictions examples.jsonl
+score --task sst2 --gold @ --predictions examples.jsonl
+score --task squad2 --gold @ --predictions examples.jsonl
+score --task trec --gold @ --predictions examples.jsonl
+score --gold examples.jsonl --predictions @
 END
   all "-" <<END
 launch new --config @
@@ -112,6 +117,8 @@ show --output @.svg
 END
   all "$places" <<END
 export $run --output @
+predict $run --task sst2 --data examples.jsonl --write-submission @
+score --task sst2 --gold examples.jsonl --predictions examples.jsonl --write-submission @
 import --format run --input $run --output @
 prep --input prompts.txt --output @
 launch @ --config $here/tiny.toml --set data.shards=$shards

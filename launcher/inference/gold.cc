@@ -1,0 +1,268 @@
+#include "launcher/inference/gold.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+#include "core/base/file_system.h"
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "data/dataset/dataset.h"
+#include "data/dataset/example_origins.h"
+#include "data/dataset/shard_format.h"
+#include "launcher/inference/prep_call.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kRanking[] = "-rank";
+
+// The lines that `anyorder-prep labels` writes of `path`.
+absl::StatusOr<std::vector<Json>> LabelLines(const std::string& path,
+                                             std::vector<std::string> words) {
+  ANYORDER_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make());
+  const std::string output = scratch.path() + "/labels.jsonl";
+  words.insert(words.begin(), {"labels", "--input", path, "--output", output});
+  ANYORDER_RETURN_IF_ERROR(CallPrep(words, "reading the labels"));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(output));
+  std::vector<Json> lines;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty()))
+    lines.push_back(Json::parse(line.begin(), line.end()));
+  if (lines.size() > 1) return lines;
+  return DataLoss("'", path, "' holds no example");
+}
+
+absl::Status ReadLabels(std::vector<std::string> words, Gold& gold) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Json> lines, LabelLines(gold.path, std::move(words)));
+  for (const auto& [kind, name] : kEnumNames<ExampleTask>) {
+    if (lines[0]["kind"] == name) gold.kind = kind;
+  }
+  gold.classes = lines[0].value("classes", std::vector<std::string>());
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const Json& line = lines[i];
+    GoldExample& example = gold.examples.emplace_back();
+    example.where = line.value("where", "");
+    example.id = line.value("id", "");
+    example.group = line.value("group", "");
+    if (line.contains("class")) example.label = line["class"].get<std::string>();
+    if (line.contains("choice")) example.label = line["choice"].dump();
+    if (line.contains("score")) example.score = line["score"].get<double>();
+    example.answers = line.value("answers", std::vector<std::string>());
+    gold.is_squad_2 |= gold.kind == ExampleTask::kSpans && example.answers.empty();
+  }
+  return absl::OkStatus();
+}
+
+// Identifiers and answers.
+absl::Status ReadOrigins(const data::Dataset& dataset, Gold& gold) {
+  if (!dataset.index().examples->origins) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::ExampleOrigins> origins,
+                            data::ExampleOrigins::Open(*FileSystem::Posix(), gold.path,
+                                                       dataset.index(), *dataset.examples()));
+  for (size_t i = 0; i < gold.examples.size(); ++i) {
+    ANYORDER_ASSIGN_OR_RETURN(const data::ExampleOrigin origin,
+                              origins->Read(static_cast<int64_t>(i)));
+    gold.examples[i].id = origin.id;
+    if (gold.kind != ExampleTask::kSpans) continue;
+    if (!origin.answers) {
+      return FailedPrecondition("'", gold.path, "' example ", i + 1,
+                                " has no answers to score by; name a dataset that has");
+    }
+    for (const data::OriginalAnswer& answer : *origin.answers)
+      gold.examples[i].answers.push_back(answer.text);
+    gold.is_squad_2 |= origin.answers->empty();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadDataset(const std::string& task, Gold& gold) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
+                            data::Dataset::Open(gold.path));
+  const data::StoredExamples* examples = dataset->examples();
+  if (examples == nullptr) {
+    return FailedPrecondition("'", gold.path,
+                              "' is a dataset of text; name one of labelled examples");
+  }
+  const auto made_of = dataset->index().settings.find("task");
+  gold.task = made_of == dataset->index().settings.end() ? "" : made_of->second;
+  if (!task.empty() && !gold.task.empty() && task != gold.task) {
+    return InvalidArgument("'", gold.path, "' was made with --task ", gold.task, ", not ", task);
+  }
+  if (IsRankingTask(gold.task)) {
+    return InvalidArgument("'", gold.path, "' holds questions with their candidates, of which ",
+                           "some were left out; name the official file that it was made of");
+  }
+  if (gold.task.empty()) gold.task = task;
+  gold.kind = examples->task();
+  gold.classes = dataset->index().examples->classes;
+  gold.examples.resize(static_cast<size_t>(examples->num_examples()));
+  for (size_t i = 0; i < gold.examples.size(); ++i) {
+    const float score = examples->ScoreOf(static_cast<int64_t>(i));
+    if (!std::isnan(score)) gold.examples[i].score = static_cast<double>(score);
+    const int32_t label = examples->LabelOf(static_cast<int64_t>(i));
+    if (label < 0 || gold.kind == ExampleTask::kSpans) continue;
+    gold.examples[i].label =
+        gold.classes.empty() ? absl::StrCat(label) : gold.classes[static_cast<size_t>(label)];
+  }
+  return ReadOrigins(*dataset, gold);
+}
+
+// SQuAD's own JSON: data, paragraphs, qas. Texts must be as they stand there.
+class SquadGold {
+ public:
+  explicit SquadGold(Gold& gold) : gold_(gold) {}
+
+  absl::Status Read() {
+    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(gold_.path));
+    const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    gold_.kind = ExampleTask::kSpans;
+    ANYORDER_RETURN_IF_ERROR(ForEach(root, "data", "", [&](const Json& article, const auto& at) {
+      return ForEach(article, "paragraphs", at, [&](const Json& paragraph, const auto& at) {
+        return ForEach(paragraph, "qas", at, [&](const Json& question, const auto& at) {
+          return AddQuestion(question, at);
+        });
+      });
+    }));
+    if (!gold_.examples.empty()) return absl::OkStatus();
+    return DataLoss(gold_.path, " holds no question");
+  }
+
+ private:
+  // take(element, where it is) for each of the list `name` of `object`.
+  template <typename Take>
+  absl::Status ForEach(const Json& object, const std::string& name, const std::string& at,
+                       const Take& take) const {
+    if (!object.is_object() || !object.contains(name) || !object[name].is_array()) {
+      return DataLoss(gold_.path, ": ", at.empty() ? "the file" : at, " has no list '", name,
+                      "'; name a file of SQuAD, such as dev-v2.0.json");
+    }
+    for (size_t i = 0; i < object[name].size(); ++i) {
+      ANYORDER_RETURN_IF_ERROR(
+          take(object[name][i], absl::StrCat(at, at.empty() ? "" : ".", name, "[", i, "]")));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddQuestion(const Json& question, const std::string& at) {
+    GoldExample example{.where = absl::StrCat(gold_.path, ": ", at)};
+    if (!question.is_object() || !question.contains("id") || !question["id"].is_string())
+      return DataLoss(example.where, " has no string 'id'");
+    example.id = question["id"].get<std::string>();
+    if (question.contains("answers")) {
+      ANYORDER_RETURN_IF_ERROR(
+          ForEach(question, "answers", at, [&](const Json& answer, const auto& at) -> absl::Status {
+            if (!answer.is_object() || !answer.contains("text") || !answer["text"].is_string())
+              return DataLoss(gold_.path, ": ", at, " has no string 'text'");
+            example.answers.push_back(answer["text"].get<std::string>());
+            return absl::OkStatus();
+          }));
+    }
+    gold_.is_squad_2 = gold_.is_squad_2 || question.contains("is_impossible");
+    gold_.examples.push_back(std::move(example));
+    return absl::OkStatus();
+  }
+
+  Gold& gold_;
+};
+
+// An index of GLUE's files counts from 0.
+std::string KeyOf(const Prediction& prediction, bool is_by_number) {
+  int64_t index = 0;
+  if (is_by_number && prediction.number == 0 && absl::SimpleAtoi(prediction.id, &index))
+    return absl::StrCat(index + 1);
+  return is_by_number ? absl::StrCat(prediction.number) : prediction.id;
+}
+
+bool IsDataset(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(absl::StrCat(path, "/", data::kIndexFile), ignored);
+}
+
+}  // namespace
+
+LabelKind Gold::label_kind() const {
+  if (kind == ExampleTask::kMultipleChoice) return LabelKind::kChoice;
+  return !examples.empty() && examples[0].score ? LabelKind::kScore : LabelKind::kClass;
+}
+
+bool IsRankingTask(const std::string& task) { return absl::EndsWith(task, kRanking); }
+
+std::string RowTask(const std::string& task) {
+  return std::string(absl::StripSuffix(task, kRanking));
+}
+
+bool IsSquadTask(const std::string& task) { return absl::StartsWith(task, "squad"); }
+
+absl::Status CheckIsGoldFile(const std::string& task, const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return absl::OkStatus();
+  return InvalidArgument("'", path, "' is a directory, but --task ", task,
+                         " is scored by one file");
+}
+
+absl::StatusOr<Gold> ReadGold(const std::string& task, const std::string& path,
+                              const FieldOptions& fields) {
+  Gold gold{.path = path, .task = task};
+  if (IsDataset(path)) {
+    ANYORDER_RETURN_IF_ERROR(ReadDataset(task, gold));
+  } else if (IsSquadTask(task)) {
+    ANYORDER_RETURN_IF_ERROR(CheckIsGoldFile(task, path));
+    ANYORDER_RETURN_IF_ERROR(SquadGold(gold).Read());
+  } else if (task.empty() || absl::StrContains(path, ".jsonl")) {
+    ANYORDER_RETURN_IF_ERROR(ReadLabels(fields.Words(), gold));
+  } else {
+    std::vector<std::string> words = {"--task", RowTask(task)};
+    if (IsRankingTask(task)) words.push_back("--groups");
+    ANYORDER_RETURN_IF_ERROR(ReadLabels(std::move(words), gold));
+  }
+  if (gold.kind == ExampleTask::kGeneration) {
+    return FailedPrecondition("'", path, "' holds examples of generation, which have no label");
+  }
+  return gold;
+}
+
+absl::StatusOr<std::vector<const Prediction*>> MatchPredictions(
+    const Gold& gold, const std::vector<Prediction>& predictions) {
+  const bool is_by_number = !gold.has_ids() || predictions[0].id.empty();
+  std::unordered_map<std::string, const Prediction*> by_key;
+  for (const Prediction& prediction : predictions)
+    by_key.emplace(KeyOf(prediction, is_by_number), &prediction);
+  std::vector<const Prediction*> matched;
+  std::vector<std::string> missing;
+  for (size_t i = 0; i < gold.examples.size(); ++i) {
+    const std::string key = is_by_number ? absl::StrCat(i + 1) : gold.examples[i].id;
+    const auto found = by_key.find(key);
+    if (found == by_key.end()) {
+      missing.push_back(key);
+      continue;
+    }
+    matched.push_back(found->second);
+    by_key.erase(found);
+  }
+  if (!missing.empty()) {
+    return DataLoss(missing.size(), " of ", gold.examples.size(), " examples of '", gold.path,
+                    "' have no prediction: ", FirstFew(missing));
+  }
+  if (by_key.empty()) return matched;
+  std::vector<std::string> unknown;
+  for (const Prediction& prediction : predictions) {
+    std::string key = KeyOf(prediction, is_by_number);
+    if (by_key.count(key) > 0) unknown.push_back(std::move(key));
+  }
+  return DataLoss(unknown.size(), " predictions are of no example of '", gold.path,
+                  "': ", FirstFew(unknown), "; predict the same file");
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,408 @@
+#include "launcher/inference/predictions.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostNamed = 5;  // in a message
+
+// --- Writing
+
+Json LabelJson(const Prediction& prediction, size_t i) {
+  return prediction.classes.empty() ? Json(i) : Json(prediction.classes[i]);
+}
+
+void WriteProbabilities(const Prediction& prediction, Json& line) {
+  line["label"] = LabelJson(prediction, prediction.best());
+  if (prediction.classes.empty()) {
+    line["probabilities"] = prediction.probabilities;
+  } else {
+    Json& probabilities = line["probabilities"] = Json::object();
+    for (size_t i = 0; i < prediction.classes.size(); ++i)
+      probabilities[prediction.classes[i]] = prediction.probabilities[i];
+  }
+  if (prediction.given_label >= 0)
+    line["given_label"] = LabelJson(prediction, static_cast<size_t>(prediction.given_label));
+}
+
+void WriteAnswers(const Prediction& prediction, Json& line) {
+  line["answer"] = *prediction.answer;
+  Json& answers = line["answers"] = Json::array();
+  for (const PredictedAnswer& answer : prediction.answers) {
+    Json& one = answers.emplace_back(Json{{"text", answer.text}});
+    if (answer.begin >= 0) one.update({{"begin", answer.begin}, {"end", answer.end}});
+    one["log_probability"] = answer.log_probability;
+  }
+  if (prediction.null_score) line["null_score"] = *prediction.null_score;
+  if (prediction.given_answers) line["given_answers"] = *prediction.given_answers;
+}
+
+// --- Reading
+
+// One line of PredictionLine. What is wrong with it is said without file and line.
+class LineParser {
+ public:
+  explicit LineParser(const Json& line) : line_(line) {}
+
+  absl::StatusOr<Prediction> Parse() {
+    if (!line_.is_object()) return DataLoss("not a JSON object");
+    Prediction prediction;
+    const auto number = line_.find("example");
+    if (number == line_.end() || !number->is_number_unsigned() || *number == 0)
+      return DataLoss("there is no number 'example' from 1");
+    prediction.number = number->get<int64_t>();
+    if (line_.contains("id")) {
+      ANYORDER_ASSIGN_OR_RETURN(prediction.id, Text(line_["id"], "id"));
+    }
+    if (line_.contains("probabilities")) {
+      ANYORDER_RETURN_IF_ERROR(ReadProbabilities(prediction));
+    } else if (line_.contains("answers")) {
+      ANYORDER_RETURN_IF_ERROR(ReadAnswers(prediction));
+    } else if (line_.contains("score")) {
+      ANYORDER_ASSIGN_OR_RETURN(prediction.score, Number(line_["score"], "score"));
+    } else {
+      return DataLoss("none of the fields 'probabilities', 'score', 'answers' is there");
+    }
+    return prediction;
+  }
+
+ private:
+  static absl::StatusOr<double> Number(const Json& value, const std::string& name) {
+    if (!value.is_number() || !std::isfinite(value.get<double>()))
+      return DataLoss("'", name, "' is not a finite number");
+    return value.get<double>();
+  }
+
+  static absl::StatusOr<std::string> Text(const Json& value, const std::string& name) {
+    if (!value.is_string()) return DataLoss("'", name, "' is not a string");
+    return value.get<std::string>();
+  }
+
+  absl::Status ReadProbabilities(Prediction& prediction) const {
+    const Json& probabilities = line_["probabilities"];
+    if (!probabilities.is_structured() || probabilities.empty())
+      return DataLoss("'probabilities' holds none");
+    for (const auto& [name, value] : probabilities.items()) {
+      if (probabilities.is_object()) prediction.classes.push_back(name);
+      ANYORDER_ASSIGN_OR_RETURN(prediction.probabilities.emplace_back(),
+                                Number(value, "probabilities"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadAnswers(Prediction& prediction) const {
+    const Json& answers = line_["answers"];
+    if (!answers.is_array()) return DataLoss("'answers' is not a list");
+    for (const Json& answer : answers) {
+      if (!answer.is_object() || !answer.contains("text") || !answer.contains("log_probability"))
+        return DataLoss("an answer has no 'text' or no 'log_probability'");
+      PredictedAnswer& one = prediction.answers.emplace_back();
+      ANYORDER_ASSIGN_OR_RETURN(one.text, Text(answer["text"], "text"));
+      ANYORDER_ASSIGN_OR_RETURN(one.log_probability,
+                                Number(answer["log_probability"], "log_probability"));
+      one.begin = answer.value("begin", int64_t{-1});
+      one.end = answer.value("end", int64_t{-1});
+    }
+    if (line_.contains("answer")) {
+      ANYORDER_ASSIGN_OR_RETURN(prediction.answer, Text(line_["answer"], "answer"));
+    } else {
+      prediction.answer = prediction.answers.empty() ? "" : prediction.answers[0].text;
+    }
+    if (!line_.contains("null_score")) return absl::OkStatus();
+    ANYORDER_ASSIGN_OR_RETURN(prediction.null_score, Number(line_["null_score"], "null_score"));
+    return absl::OkStatus();
+  }
+
+  const Json& line_;
+};
+
+// The predictions of one file.
+class PredictionFile {
+ public:
+  PredictionFile(const std::string& path, LabelKind kind) : path_(path), kind_(kind) {}
+
+  absl::StatusOr<std::vector<Prediction>> Read() {
+    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path_));
+    const absl::string_view first =
+        absl::StripSuffix(absl::string_view(text).substr(0, text.find('\n')), "\r");
+    if (first == "index\tprediction" || first == "id\tprediction") {
+      ANYORDER_RETURN_IF_ERROR(ReadTable(text));
+    } else if (Json::parse(first.begin(), first.end(), nullptr, false).contains("example")) {
+      ANYORDER_RETURN_IF_ERROR(ReadLines(text));
+    } else {
+      ANYORDER_RETURN_IF_ERROR(ReadObject(text));
+    }
+    if (!predictions_.empty()) return std::move(predictions_);
+    return DataLoss(path_, " holds no prediction");
+  }
+
+ private:
+  absl::Status Add(Prediction prediction, int64_t line) {
+    const std::string key = ExampleKey(prediction.id, prediction.number);
+    const auto [known, is_new] = lines_.emplace(key, line);
+    if (!is_new) {
+      return DataLoss(path_, ":", line, ": example '", key, "' was predicted before, in line ",
+                      known->second);
+    }
+    predictions_.push_back(std::move(prediction));
+    return absl::OkStatus();
+  }
+
+  // Calls take(text, number) for each line that is not blank.
+  template <typename Take>
+  absl::Status ForEachLine(const std::string& text, const Take& take) const {
+    int64_t number = 0;
+    for (absl::string_view line : absl::StrSplit(text, '\n')) {
+      ++number;
+      absl::ConsumeSuffix(&line, "\r");
+      if (line.empty()) continue;
+      ANYORDER_RETURN_IF_ERROR(take(line, number));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadLines(const std::string& text) {
+    return ForEachLine(text, [&](absl::string_view line, int64_t number) -> absl::Status {
+      const Json json = Json::parse(line.begin(), line.end(), nullptr, false);
+      absl::StatusOr<Prediction> prediction = LineParser(json).Parse();
+      if (json.is_discarded()) prediction = DataLoss("not valid JSON");
+      if (!prediction.ok()) {
+        return DataLoss(path_, ":", number, ": ", prediction.status().message(),
+                        "; write the file with `anyorder predict`");
+      }
+      return Add(*std::move(prediction), number);
+    });
+  }
+
+  absl::Status ReadTable(const std::string& text) {
+    return ForEachLine(text, [&](absl::string_view line, int64_t number) -> absl::Status {
+      if (number == 1) return absl::OkStatus();
+      const std::vector<std::string> cells = absl::StrSplit(line, '\t');
+      if (cells.size() != 2 || cells[0].empty())
+        return DataLoss(path_, ":", number, ": a row has two cells, index and prediction");
+      Prediction prediction{.id = cells[0]};
+      ANYORDER_RETURN_IF_ERROR(
+          Annotate(ReadLabel(cells[1], prediction), absl::StrCat(path_, ":", number)));
+      return Add(std::move(prediction), number);
+    });
+  }
+
+  absl::Status ReadLabel(const std::string& label, Prediction& prediction) const {
+    constexpr size_t kLetters = 26;
+    switch (kind_) {
+      case LabelKind::kClass:
+        prediction.classes = {label};
+        prediction.probabilities = {1.0};
+        return absl::OkStatus();
+      case LabelKind::kChoice:
+        if (label.size() != 1 || label[0] < 'A' || label[0] > 'Z')
+          return DataLoss("the choice '", label, "' is not a letter from A");
+        prediction.probabilities.assign(kLetters, 0.0);
+        prediction.probabilities[static_cast<size_t>(label[0] - 'A')] = 1;
+        return absl::OkStatus();
+      case LabelKind::kScore: break;
+    }
+    double score = 0;
+    if (!absl::SimpleAtod(label, &score) || !std::isfinite(score))
+      return DataLoss("the score '", label, "' is not a finite number");
+    prediction.score = score;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadObject(const std::string& text) {
+    const Json object = Json::parse(text, nullptr, false);
+    if (!object.is_object()) {
+      return DataLoss(path_,
+                      ":1: this is neither JSON lines of `anyorder predict`, nor a table \"index, "
+                      "prediction\" with a tab, nor SQuAD's JSON object of answers");
+    }
+    for (const auto& [id, answer] : object.items()) {
+      if (!answer.is_string())
+        return DataLoss(path_, ": the answer to '", id, "' is not a string, as SQuAD's are");
+      Prediction prediction{.id = id, .answer = answer.get<std::string>()};
+      if (!prediction.answer->empty()) prediction.answers.push_back({.text = *prediction.answer});
+      ANYORDER_RETURN_IF_ERROR(Add(std::move(prediction), 1));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string& path_;
+  const LabelKind kind_;
+  std::vector<Prediction> predictions_;
+  std::unordered_map<std::string, int64_t> lines_;  // by ExampleKey
+};
+
+// --- Averaging
+
+// What the networks say of one example.
+class Average {
+ public:
+  explicit Average(size_t num_files) : weight_(1.0 / static_cast<double>(num_files)) {}
+
+  // False: `one` is of another kind than those before.
+  bool Add(const Prediction& one) {
+    if (count_++ == 0) {
+      sum_ = one;
+      kind_ = KindOf(one);
+      sum_.classes.clear();
+      sum_.probabilities.clear();
+      sum_.answers.clear();
+      if (sum_.score) sum_.score = 0;
+      if (sum_.null_score) sum_.null_score = 0;
+    }
+    if (KindOf(one) != kind_) return false;
+    AddProbabilities(one);
+    AddAnswers(one);
+    if (one.score) *sum_.score += weight_ * *one.score;
+    if (one.null_score) *sum_.null_score += weight_ * *one.null_score;
+    return true;
+  }
+
+  Prediction Finish() {
+    if (!sum_.answer) return std::move(sum_);
+    for (PredictedAnswer& answer : sum_.answers)
+      answer.log_probability = std::log(answer.log_probability);
+    std::stable_sort(sum_.answers.begin(), sum_.answers.end(),
+                     [](const PredictedAnswer& a, const PredictedAnswer& b) {
+                       return a.log_probability > b.log_probability;
+                     });
+    sum_.answer = sum_.answers.empty() ? "" : sum_.answers[0].text;
+    return std::move(sum_);
+  }
+
+ private:
+  static int KindOf(const Prediction& one) {
+    if (one.score) return 0;
+    if (one.answer) return one.null_score ? 1 : 2;
+    return one.classes.empty() ? 3 : 4;
+  }
+
+  void AddProbabilities(const Prediction& one) {
+    for (size_t i = 0; i < one.probabilities.size(); ++i) {
+      size_t at = i;
+      if (!one.classes.empty()) {
+        const auto found = std::find(sum_.classes.begin(), sum_.classes.end(), one.classes[i]);
+        at = static_cast<size_t>(found - sum_.classes.begin());
+        if (found == sum_.classes.end()) sum_.classes.push_back(one.classes[i]);
+      }
+      if (at >= sum_.probabilities.size()) sum_.probabilities.resize(at + 1, 0.0);
+      sum_.probabilities[at] += weight_ * one.probabilities[i];
+    }
+  }
+
+  // Sums probabilities in the place of their logarithms.
+  void AddAnswers(const Prediction& one) {
+    std::set<std::string> seen;
+    for (const PredictedAnswer& answer : one.answers) {
+      if (!seen.insert(answer.text).second) continue;
+      const auto [place, is_new] = places_.emplace(answer.text, sum_.answers.size());
+      if (is_new) sum_.answers.push_back({answer.text, answer.begin, answer.end, 0.0});
+      sum_.answers[place->second].log_probability += weight_ * std::exp(answer.log_probability);
+    }
+  }
+
+  const double weight_;
+  int count_ = 0;
+  int kind_ = 0;
+  Prediction sum_;
+  std::map<std::string, size_t> places_;  // of answers in sum_
+};
+
+}  // namespace
+
+size_t Prediction::best() const {
+  return static_cast<size_t>(std::max_element(probabilities.begin(), probabilities.end()) -
+                             probabilities.begin());
+}
+
+std::string Prediction::label() const { return LabelName(*this, best()); }
+
+std::string LabelName(const Prediction& prediction, size_t i) {
+  return prediction.classes.empty() ? absl::StrCat(i) : prediction.classes[i];
+}
+
+std::string PredictionLine(const Prediction& prediction) {
+  Json line = {{"example", prediction.number}};
+  if (!prediction.id.empty()) line["id"] = prediction.id;
+  if (!prediction.text.empty()) line["text"] = prediction.text;
+  if (!prediction.probabilities.empty()) WriteProbabilities(prediction, line);
+  if (prediction.score) line["score"] = *prediction.score;
+  if (prediction.given_score) line["given_score"] = *prediction.given_score;
+  if (prediction.answer) WriteAnswers(prediction, line);
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+absl::StatusOr<std::vector<Prediction>> ReadPredictions(const std::string& path, LabelKind kind) {
+  return PredictionFile(path, kind).Read();
+}
+
+absl::Status ReadNullScores(const std::string& path, std::vector<Prediction>& predictions) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  const Json object = Json::parse(text, nullptr, false);
+  if (!object.is_object()) return DataLoss(path, ": not a JSON object of null scores");
+  for (Prediction& prediction : predictions) {
+    const auto score = object.find(prediction.id);
+    if (score == object.end() || !score->is_number() || !std::isfinite(score->get<double>()))
+      return DataLoss(path, ": there is no finite number for question '", prediction.id, "'");
+    prediction.null_score = score->get<double>();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Prediction>> AveragePredictions(
+    std::vector<std::vector<Prediction>> files, const std::vector<std::string>& names) {
+  if (files.size() == 1) return std::move(files[0]);
+  std::vector<Average> averages(files[0].size(), Average(files.size()));
+  std::unordered_map<std::string, size_t> places;
+  for (size_t file = 0; file < files.size(); ++file) {
+    if (files[file].size() != files[0].size()) {
+      return DataLoss(names[file], " has predictions of ", files[file].size(), " examples, but ",
+                      names[0], " of ", files[0].size(), "; an ensemble needs the same examples");
+    }
+    for (const Prediction& one : files[file]) {
+      const std::string key = ExampleKey(one.id, one.number);
+      const auto place = file == 0 ? places.emplace(key, places.size()).first : places.find(key);
+      if (place == places.end())
+        return DataLoss(names[file], " has example '", key, "', which ", names[0], " has not");
+      if (!averages[place->second].Add(one)) {
+        return DataLoss(names[file], ": example '", key,
+                        "' has predictions of another kind than in ", names[0]);
+      }
+    }
+  }
+  std::vector<Prediction> predictions;
+  for (Average& average : averages) predictions.push_back(average.Finish());
+  return predictions;
+}
+
+std::string ExampleKey(const std::string& id, int64_t number) {
+  return id.empty() ? absl::StrCat(number) : id;
+}
+
+std::string FirstFew(const std::vector<std::string>& names) {
+  const size_t named = std::min(names.size(), kMostNamed);
+  const std::string text =
+      absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(named), ", ");
+  return named == names.size() ? text : absl::StrCat(text, " and ", names.size() - named, " more");
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,92 @@
+// What a fine-tuned network says of examples, as `anyorder predict` writes it (README.md, "What
+// predict reads and writes"), as it is read again, also from the files that benchmarks are sent,
+// and as several networks say it together.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace anyorder::launcher {
+
+// A part of the passage as an answer.
+struct PredictedAnswer {
+  std::string text;
+  int64_t begin = -1;  // characters of the passage, [begin, end); -1: not known
+  int64_t end = -1;
+  double log_probability = 0;
+};
+
+struct Prediction {
+  int64_t number = 0;  // from 1, in the order of the input; 0: not known
+  std::string id;      // what the official files call the example; "": nothing
+  std::string text;    // as it was typed; "" of examples from a file or of several parts
+
+  // Of classes and choices: a probability for each. `classes` are their names; empty of choices,
+  // which are numbers.
+  std::vector<std::string> classes;
+  std::vector<double> probabilities;
+  int32_t given_label = -1;  // that the example came with
+
+  // Of regression.
+  std::optional<double> score;
+  std::optional<double> given_score;
+
+  // Of questions about a passage: the best first, no two of one text; and how likely it is that
+  // there is no answer, in any unit. `answer` is "" where that is what is said.
+  std::optional<std::string> answer;
+  std::vector<PredictedAnswer> answers;
+  std::optional<double> null_score;
+  std::optional<std::vector<std::string>> given_answers;
+
+  // The most probable class or choice, of equal ones the first. REQUIRES probabilities.
+  size_t best() const;
+  // Its name, or number in digits. REQUIRES probabilities.
+  std::string label() const;
+};
+
+// The name of class or choice `i` of `prediction`.
+std::string LabelName(const Prediction& prediction, size_t i);
+
+// One line, with its end.
+std::string PredictionLine(const Prediction& prediction);
+
+// What a file without probabilities holds; what its second column means.
+enum class LabelKind {
+  kClass,   // a name
+  kChoice,  // a letter, A for the first
+  kScore,   // a number
+};
+
+// Either lines of PredictionLine; or an official file, which has no more than labels: a table
+// "index<tab>prediction" (GLUE; of choices "id<tab>prediction"), whose labels get probability 1; or
+// SQuAD's JSON object of answers by identifier. Which one it is, its first line says. Errors: those
+// of ReadWholeFile; DataLoss that names file and line, for an example that comes twice and a file
+// without any, too.
+absl::StatusOr<std::vector<Prediction>> ReadPredictions(const std::string& path, LabelKind kind);
+
+// SQuAD's second file, null scores by identifier, put into `predictions`. Errors: as above, and
+// DataLoss for a prediction that the file does not have.
+absl::Status ReadNullScores(const std::string& path, std::vector<Prediction>& predictions);
+
+// Predictions of several networks for the same examples become one: the mean of the probabilities,
+// by name; of the scores and null scores; and of the probabilities of answers, by text, where an
+// answer that a list does not have has 0 in it (of one text that comes twice the first counts).
+// `answer` becomes the best answer. `names`: of the files, for errors. Errors: DataLoss if an
+// example is missing in one, or is of another kind. REQUIRES one file at least.
+absl::StatusOr<std::vector<Prediction>> AveragePredictions(
+    std::vector<std::vector<Prediction>> files, const std::vector<std::string>& names);
+
+// By what predictions and examples are told to be of one another: `id`, or where there is none the
+// example's number in digits.
+std::string ExampleKey(const std::string& id, int64_t number);
+
+// "a, b, c and 7 more", as the end of a message.
+std::string FirstFew(const std::vector<std::string>& names);
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,300 @@
+#include "launcher/inference/submission_files.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "core/base/status.h"
+#include "core/metrics/ranking.h"
+#include "launcher/inference/new_file.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// GLUE's names of files, by task.
+const std::map<std::string, std::string>& GlueNames() {
+  static const auto& names = *new std::map<std::string, std::string>{
+      {"ax", "AX"},      {"cola", "CoLA"},      {"mnli", "MNLI"}, {"mrpc", "MRPC"},
+      {"qnli", "QNLI"},  {"qnli-rank", "QNLI"}, {"qqp", "QQP"},   {"rte", "RTE"},
+      {"sst2", "SST-2"}, {"stsb", "STS-B"},     {"wnli", "WNLI"}, {"wnli-rank", "WNLI"}};
+  return names;
+}
+
+absl::StatusOr<std::string> GlueName(const std::string& task, const std::string& input) {
+  const std::string& name = GlueNames().at(task);
+  if (task != "mnli") return absl::StrCat(name, ".tsv");
+  const std::string file = fs::path(input).filename().string();
+  if (absl::StrContains(file, "mismatched")) return absl::StrCat(name, "-mm.tsv");
+  if (absl::StrContains(file, "matched")) return absl::StrCat(name, "-m.tsv");
+  return InvalidArgument("the name of '", input,
+                         "' says neither matched nor mismatched, which MNLI is sent as apart; keep "
+                         "the official name, such as test_matched.tsv");
+}
+
+std::string IndexOf(const Prediction& prediction) {
+  return prediction.id.empty() ? absl::StrCat(prediction.number - 1) : prediction.id;
+}
+
+// As many digits as tell it from other doubles.
+std::string ShortestText(double value) { return Json(value).dump(); }
+
+absl::Status CheckIds(const std::string& task, const std::vector<Prediction>& predictions) {
+  for (const Prediction& prediction : predictions) {
+    if (!prediction.id.empty()) continue;
+    return FailedPrecondition("example ", prediction.number, " has no identifier, which ", task,
+                              " is sent with; predict the official files with --task ", task);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckKind(const std::string& task, const std::vector<Prediction>& predictions,
+                       const char* wanted, bool (*is_wanted)(const Prediction&)) {
+  for (const Prediction& prediction : predictions) {
+    if (is_wanted(prediction)) continue;
+    return FailedPrecondition("example ", ExampleKey(prediction.id, prediction.number),
+                              " was not predicted ", wanted, ", which ", task, " is sent as");
+  }
+  return absl::OkStatus();
+}
+
+bool IsOfClasses(const Prediction& p) { return !p.classes.empty(); }
+bool IsOfChoices(const Prediction& p) { return p.classes.empty() && !p.probabilities.empty(); }
+bool IsOfScores(const Prediction& p) { return p.score.has_value(); }
+bool IsOfAnswers(const Prediction& p) { return p.answer.has_value(); }
+
+// The candidates of a ranking task and what is known of each.
+class Candidates {
+ public:
+  explicit Candidates(const Gold& gold) : gold_(gold), weights_(gold.examples.size(), 0.0) {
+    for (size_t i = 0; i < gold.examples.size(); ++i) {
+      rows_.emplace(gold.examples[i].id, i);
+      groups_[gold.examples[i].group].push_back(i);
+    }
+    values_.resize(gold.examples.size(), 0.0);
+  }
+
+  // QNLI names the class, WNLI numbers it.
+  const std::string& Right() const {
+    return gold_.classes[0] == "entailment" ? gold_.classes[0] : gold_.classes[1];
+  }
+  const std::string& Wrong() const {
+    return gold_.classes[0] == "entailment" ? gold_.classes[1] : gold_.classes[0];
+  }
+
+  absl::Status Add(const Prediction& prediction) {
+    if (!prediction.classes.empty()) return AddClass(prediction);
+    const std::vector<std::string> ids = absl::StrSplit(prediction.id, ',');
+    if (prediction.probabilities.size() < ids.size()) {
+      return DataLoss("example ", prediction.id, " has ", ids.size(), " candidates, but ",
+                      prediction.probabilities.size(), " probabilities");
+    }
+    for (size_t i = 0; i < ids.size(); ++i)
+      ANYORDER_RETURN_IF_ERROR(AddValue(ids[i], prediction.probabilities[i]));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<Prediction>> Choose() const {
+    std::vector<Prediction> chosen;
+    std::vector<std::string> missing;
+    for (size_t i = 0; i < gold_.examples.size(); ++i) {
+      const std::vector<size_t>& group = groups_.at(gold_.examples[i].group);
+      if (weights_[i] == 0 && NeedsPrediction(group)) missing.push_back(gold_.examples[i].id);
+      const bool is_right = group.size() == 1 ? IsRightAlone(i) : i == BestOf(group);
+      chosen.push_back({.number = static_cast<int64_t>(i) + 1,
+                        .id = gold_.examples[i].id,
+                        .classes = {is_right ? Right() : Wrong()},
+                        .probabilities = {1.0}});
+    }
+    if (missing.empty()) return chosen;
+    return DataLoss(missing.size(), " of ", gold_.examples.size(), " rows of '", gold_.path,
+                    "' have no prediction: ", FirstFew(missing));
+  }
+
+ private:
+  absl::Status AddClass(const Prediction& prediction) {
+    for (size_t i = 0; i < prediction.classes.size(); ++i) {
+      if (prediction.classes[i] != Right() && prediction.classes[i] != Wrong()) {
+        return DataLoss("example ", prediction.id, ": the class '", prediction.classes[i],
+                        "' is none of ", gold_.task);
+      }
+      if (prediction.classes[i] == Right())
+        return AddValue(prediction.id, prediction.probabilities[i]);
+    }
+    return AddValue(prediction.id, 0);  // of a file of labels
+  }
+
+  absl::Status AddValue(const std::string& id, double probability) {
+    const auto row = rows_.find(id);
+    if (row == rows_.end())
+      return DataLoss("a prediction is of row '", id, "', which '", gold_.path, "' has not");
+    values_[row->second] += probability;
+    weights_[row->second] += 1;
+    return absl::OkStatus();
+  }
+
+  double ValueOf(size_t row) const { return weights_[row] == 0 ? 0 : values_[row] / weights_[row]; }
+
+  bool IsRightAlone(size_t row) const { return weights_[row] == 0 || ValueOf(row) >= 0.5; }
+
+  size_t BestOf(const std::vector<size_t>& group) const {
+    size_t best = group[0];
+    for (const size_t row : group) {
+      if (ValueOf(row) > ValueOf(best)) best = row;
+    }
+    return best;
+  }
+
+  // Not those that prep leaves out of labelled data.
+  bool NeedsPrediction(const std::vector<size_t>& group) const {
+    std::set<std::string> labels;
+    for (const size_t row : group) labels.insert(gold_.examples[row].label.value_or(""));
+    const bool is_labelled = labels.count("") == 0;
+    return group.size() > 1 && !(is_labelled && labels.size() == 1);
+  }
+
+  const Gold& gold_;
+  std::unordered_map<std::string, size_t> rows_;       // by identifier
+  std::map<std::string, std::vector<size_t>> groups_;  // by question
+  std::vector<double> values_;                         // of each row, sums over `weights_`
+  std::vector<double> weights_;
+};
+
+}  // namespace
+
+std::string GlueTable(const std::vector<Prediction>& predictions) {
+  std::string text = "index\tprediction\n";
+  for (const Prediction& prediction : predictions) {
+    absl::StrAppend(&text, IndexOf(prediction), "\t",
+                    prediction.score ? ShortestText(*prediction.score) : prediction.label(), "\n");
+  }
+  return text;
+}
+
+std::string ChoiceTable(const std::vector<Prediction>& predictions) {
+  std::string text = "id\tprediction\n";
+  for (const Prediction& prediction : predictions) {
+    const char letter = static_cast<char>('A' + static_cast<int>(prediction.best()));
+    absl::StrAppend(&text, prediction.id, "\t", std::string(1, letter), "\n");
+  }
+  return text;
+}
+
+std::vector<SubmissionFile> SquadFiles(const std::vector<Prediction>& predictions) {
+  Json answers = Json::object();
+  Json lists = Json::object();
+  Json odds = Json::object();
+  for (const Prediction& prediction : predictions) {
+    answers[prediction.id] = *prediction.answer;
+    Json& list = lists[prediction.id] = Json::array();
+    for (const PredictedAnswer& answer : prediction.answers)
+      list.push_back({{"text", answer.text}, {"probability", std::exp(answer.log_probability)}});
+    if (prediction.null_score) odds[prediction.id] = *prediction.null_score;
+  }
+  const auto text = [](const Json& json) {
+    return json.dump(4, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
+  };
+  std::vector<SubmissionFile> files = {{"predictions.json", text(answers)},
+                                       {"nbest_predictions.json", text(lists)}};
+  if (!odds.empty()) files.push_back({"null_odds.json", text(odds)});
+  return files;
+}
+
+std::string TrecRun(const std::vector<data::TrecRunEntry>& entries, const std::string& tag) {
+  std::vector<std::string> topics;
+  std::map<std::string, std::pair<std::vector<double>, std::vector<std::string>>> by_topic;
+  for (const data::TrecRunEntry& entry : entries) {
+    auto& [scores, documents] = by_topic[entry.topic];
+    if (scores.empty()) topics.push_back(entry.topic);
+    scores.push_back(entry.score);
+    documents.push_back(entry.document);
+  }
+  std::string text;
+  for (const std::string& topic : topics) {
+    const auto& [scores, documents] = by_topic[topic];
+    int rank = 0;
+    for (const size_t i : metrics::RankingOrder(scores, documents)) {
+      absl::StrAppend(&text, topic, " Q0 ", documents[i], " ", ++rank, " ", ShortestText(scores[i]),
+                      " ", tag, "\n");
+    }
+  }
+  return text;
+}
+
+absl::StatusOr<std::vector<SubmissionFile>> SubmissionFiles(
+    const std::string& task, const std::string& input, const std::vector<Prediction>& predictions) {
+  if (IsSquadTask(task)) {
+    ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions, "with an answer", IsOfAnswers));
+    ANYORDER_RETURN_IF_ERROR(CheckIds(task, predictions));
+    return SquadFiles(predictions);
+  }
+  if (task == "race") {
+    ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions, "with a choice", IsOfChoices));
+    ANYORDER_RETURN_IF_ERROR(CheckIds(task, predictions));
+    return std::vector<SubmissionFile>{{"race.tsv", ChoiceTable(predictions)}};
+  }
+  if (task.empty())
+    return absl::InvalidArgumentError("whose form is meant is not known; name it with --task");
+  if (GlueNames().count(task) == 0) {
+    return InvalidArgument(task,
+                           " is not sent to a benchmark in a form of its own; the tasks of GLUE, "
+                           "race, squad and trec are");
+  }
+  const bool has_scores = task == "stsb";
+  ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions,
+                                     has_scores ? "with a score" : "with a class",
+                                     has_scores ? IsOfScores : IsOfClasses));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string name, GlueName(task, input));
+  return std::vector<SubmissionFile>{{name, GlueTable(predictions)}};
+}
+
+absl::Status CheckSubmission(const std::string& task, const std::string& input,
+                             const std::string& directory, const std::string& option) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<SubmissionFile> files,
+                            SubmissionFiles(task, input, {}));
+  for (const SubmissionFile& file : files) {
+    const std::string path = absl::StrCat(directory, "/", file.name);
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) continue;
+    return AlreadyExists("'", path, "' exists and is not overwritten; name another ", option);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Prediction>> RankCandidates(const Gold& gold,
+                                                       const std::vector<Prediction>& predictions) {
+  ANYORDER_RETURN_IF_ERROR(CheckIds(gold.task, predictions));
+  Candidates candidates(gold);
+  for (const Prediction& prediction : predictions)
+    ANYORDER_RETURN_IF_ERROR(candidates.Add(prediction));
+  return candidates.Choose();
+}
+
+absl::Status WriteSubmission(const std::vector<SubmissionFile>& files, const std::string& directory,
+                             const std::string& option) {
+  std::error_code failed;
+  fs::create_directories(directory, failed);
+  if (failed) return ErrnoStatus("make directory", directory, failed.value());
+  std::vector<std::unique_ptr<NewFile>> written;
+  for (const SubmissionFile& file : files) {
+    ANYORDER_ASSIGN_OR_RETURN(written.emplace_back(),
+                              NewFile::Create(absl::StrCat(directory, "/", file.name), option));
+    ANYORDER_RETURN_IF_ERROR(written.back()->Append(file.text));
+  }
+  for (const std::unique_ptr<NewFile>& file : written) ANYORDER_RETURN_IF_ERROR(file->Publish());
+  return absl::OkStatus();
+}
+
+}  // namespace anyorder::launcher

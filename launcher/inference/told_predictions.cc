@@ -1,0 +1,79 @@
+#include "launcher/inference/told_predictions.h"
+
+#include <cmath>
+#include <utility>
+
+#include "core/base/file_system.h"
+#include "core/base/status.h"
+
+namespace anyorder::launcher {
+
+absl::StatusOr<TellPredictions> TellPredictions::Create(const std::string& directory,
+                                                        const data::Dataset& dataset,
+                                                        const TaskConfig& task) {
+  TellPredictions tell(dataset, task);
+  if (!dataset.index().examples->origins) return tell;
+  ANYORDER_ASSIGN_OR_RETURN(
+      tell.origins_, data::ExampleOrigins::Open(*FileSystem::Posix(), directory, dataset.index(),
+                                                *dataset.examples()));
+  return tell;
+}
+
+absl::StatusOr<Prediction> TellPredictions::Given(int64_t example) {
+  const data::StoredExamples& examples = *dataset_->examples();
+  Prediction prediction;
+  prediction.number = example + 1;
+  if (task_.has_score()) {
+    const float score = examples.ScoreOf(example);
+    if (!std::isnan(score)) prediction.given_score = static_cast<double>(score);
+  } else if (!task_.has_spans()) {
+    prediction.classes = dataset_->index().examples->classes;
+    prediction.given_label = examples.LabelOf(example);
+  }
+  if (origins_ == nullptr) return prediction;
+  ANYORDER_ASSIGN_OR_RETURN(const data::ExampleOrigin origin, origins_->Read(example));
+  prediction.id = origin.id;
+  if (!origin.answers) return prediction;
+  std::vector<std::string>& given = prediction.given_answers.emplace();
+  for (const data::OriginalAnswer& answer : *origin.answers) given.push_back(answer.text);
+  return prediction;
+}
+
+absl::Status TellPredictions::Take(const ExamplePrediction& said, const Sink& sink) {
+  if (!task_.has_spans()) {
+    ANYORDER_ASSIGN_OR_RETURN(Prediction prediction, Given(said.example));
+    if (task_.has_score()) {
+      prediction.score = static_cast<double>(said.result.logits[0]);
+    } else {
+      prediction.probabilities = ProbabilitiesOf(said.result.logits);
+    }
+    return sink(std::move(prediction));
+  }
+  if (said.example != question_) ANYORDER_RETURN_IF_ERROR(Finish(sink));
+  question_ = said.example;
+  windows_.push_back({.window_begin = said.window_begin,
+                      .num_tokens = said.num_tokens,
+                      .candidates = said.result.spans,
+                      .answer_logit = said.result.answer_logit,
+                      .null_log_probability = said.result.null_log_probability});
+  return absl::OkStatus();
+}
+
+absl::Status TellPredictions::Finish(const Sink& sink) {
+  if (windows_.empty()) return absl::OkStatus();
+  ANYORDER_ASSIGN_OR_RETURN(Prediction prediction, Given(question_));
+  ANYORDER_ASSIGN_OR_RETURN(const data::ExampleOrigin origin, origins_->Read(question_));
+  const data::QuestionPrediction merged = data::MergeWindows(windows_, *origin.passage, {});
+  windows_.clear();
+  for (const data::SpanAnswer& answer : merged.answers) {
+    prediction.answers.push_back(
+        {answer.text, answer.characters.begin, answer.characters.end, answer.log_probability});
+  }
+  if (!std::isnan(merged.null_score)) prediction.null_score = merged.null_score;
+  // Both kinds of null scores are above 0 where none is the likelier answer.
+  const bool says_none = merged.answers.empty() || merged.null_score > 0;
+  prediction.answer = says_none ? "" : merged.answers[0].text;
+  return sink(std::move(prediction));
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,51 @@
+// From what a network says of examples, or of windows of passages (core/train/evaluation), to the
+// predictions that are written: names of classes, identifiers, and answers in the words of the
+// passage.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/config/task_config.h"
+#include "core/train/evaluation/example_predictor.h"
+#include "data/dataset/dataset.h"
+#include "data/dataset/example_origins.h"
+#include "data/sampling/span_answers.h"
+#include "launcher/inference/predictions.h"
+
+namespace anyorder::launcher {
+
+class TellPredictions {
+ public:
+  using Sink = std::function<absl::Status(Prediction)>;
+
+  // Of the examples of the dataset in `directory`; `dataset` must outlive it. DataLoss.
+  static absl::StatusOr<TellPredictions> Create(const std::string& directory,
+                                                const data::Dataset& dataset,
+                                                const TaskConfig& task);
+
+  // The predictor's predictions in their order. `sink` gets one an example, of questions when their
+  // last window is there; Finish tells the last one. Errors: those of `sink`; DataLoss.
+  absl::Status Take(const ExamplePrediction& said, const Sink& sink);
+  absl::Status Finish(const Sink& sink);
+
+ private:
+  TellPredictions(const data::Dataset& dataset, const TaskConfig& task)
+      : dataset_(&dataset), task_(task) {}
+  // What the dataset says of an example.
+  absl::StatusOr<Prediction> Given(int64_t example);
+
+  const data::Dataset* dataset_;
+  TaskConfig task_;
+  std::unique_ptr<data::ExampleOrigins> origins_;  // null: the dataset has none
+  // kSpans: the windows of the question that is under way.
+  int64_t question_ = -1;
+  std::vector<data::WindowPrediction> windows_;
+};
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# `anyorder score`, and what `anyorder predict` makes of official files.
+#
+# Usage: scores.sh BIN_DIR WORK_DIR CASE
+#   files      metrics of official files, examples, ensembles and runs; submissions; what is
+#              refused, with status and place
+#   predicted  a tiny classifier on SST-2's form: predictions and submission of official files have
+#              the same score
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+configs=$here/../../configs
+. "$here/checks.sh"
+begin "$1" "$2" "scores_$3"
+cd "$name" && name=. || exit 1
+
+# metric NAME ARGUMENT...: its value, as `score --json` prints it.
+metric() {
+  local metric=$1; shift
+  "$anyorder" score "$@" --json >out.json 2>err || fail "exit status $? of: score $*"
+  python3 -c 'import json, sys; print(json.load(open("out.json"))["results"][-1]["metrics"][sys.argv[1]])' "$metric"
+}
+# expect METRIC VALUE ARGUMENT...
+expect() {
+  local value; value=$(metric "$1" "${@:3}") || exit 1
+  [ "$value" = "$2" ] || fail "$1 is $value, not $2, of: score ${*:3}"
+}
+refuses() { expect_refused_in_a_line "$1" "$2" "$anyorder" score "${@:3}"; }
+
+files() {
+  # SST-2's dev.tsv has no identifiers, its test.tsv an index and no labels.
+  printf 'sentence\tlabel\ngood\t1\nbad\t0\nfine\t1\nawful\t0\n' >dev.tsv
+  printf 'index\tsentence\n0\tgood\n1\tbad\n2\tfine\n3\tawful\n' >test.tsv
+  line() { echo "{\"example\":$1,\"label\":\"\",\"probabilities\":{\"0\":$2,\"1\":$3}}"; }
+  { line 1 0.1 0.9; line 2 0.6 0.4; line 3 0.8 0.2; line 4 0.9 0.1; } >a.jsonl
+  { line 4 0.8 0.2; line 3 0.1 0.9; line 2 0.3 0.7; line 1 0.7 0.3; } >b.jsonl
+  expect accuracy 0.75 --task sst2 --gold dev.tsv --predictions a.jsonl
+  expect accuracy 0.5 --task sst2 --gold dev.tsv --predictions b.jsonl
+  expect accuracy 0.75 --task sst2 --gold dev.tsv --predictions a.jsonl b.jsonl
+  "$anyorder" score --task sst2 --gold dev.tsv --predictions a.jsonl >out || fail "a table"
+  expect_text "^accuracy  *75.0000 %" out
+  # What is sent has the same score, and is made without labels, too.
+  expect accuracy 0.75 --task sst2 --gold dev.tsv --predictions a.jsonl b.jsonl --write-submission sent
+  expect accuracy 0.75 --task sst2 --gold dev.tsv --predictions sent/SST-2.tsv
+  succeeds "$anyorder" score --task sst2 --gold test.tsv --predictions a.jsonl --predictions b.jsonl --write-submission blind
+  cmp blind/SST-2.tsv sent/SST-2.tsv || fail "another submission without labels"
+  [ "$(cat sent/SST-2.tsv | tr '\t\n' ',;')" = "index,prediction;0,1;1,1;2,1;3,0;" ] || fail "$(cat sent/SST-2.tsv)"
+  # Two gold files, the predictions of each in their order.
+  expect accuracy 0.5 --task sst2 --gold dev.tsv dev.tsv --predictions a.jsonl b.jsonl
+  # Labelled examples with fields of other names have general metrics.
+  sed 's/label/class/' dev.tsv >own.tsv
+  expect macro_f1 0.7333333333333334 --gold own.tsv --text-field sentence --field label=class --predictions a.jsonl
+
+  # Ranking: row 4 stands alone, and 2 and 3 have nothing to compare.
+  printf 'index\tquestion\tsentence\tlabel\n0\tp\ta\tentailment\n1\tp\tb\tnot_entailment\n2\tq\ta\tnot_entailment\n3\tq\tb\tnot_entailment\n4\tr\ta\tentailment\n' >qnli.tsv
+  echo '{"example":1,"id":"0,1","label":0,"probabilities":[0.7,0.3]}' >ranked.jsonl
+  expect accuracy 0.8 --task qnli-rank --gold qnli.tsv --predictions ranked.jsonl --write-submission sent
+  expect accuracy 0.8 --task qnli --gold qnli.tsv --predictions sent/QNLI.tsv
+
+  mkdir -p RACE/high RACE/middle
+  echo '{"article": "x", "id": "high1.txt", "questions": ["a", "b"], "options": [["a","b","c","d"],["a","b","c","d"]], "answers": ["A","C"]}' >RACE/high/1.txt
+  echo '{"article": "x", "id": "middle1.txt", "questions": ["a"], "options": [["a","b","c","d"]], "answers": ["D"]}' >RACE/middle/1.txt
+  printf 'id\tprediction\nhigh/high1.txt#0\tA\nmiddle/middle1.txt#0\tD\nhigh/high1.txt#1\tB\n' >race.tsv
+  expect accuracy_high 0.5 --task race --gold RACE --predictions race.tsv
+  expect accuracy_middle 1.0 --task race --gold RACE --predictions race.tsv
+
+  echo '{"version":"v2.0","data":[{"paragraphs":[{"context":"x","qas":[
+    {"id":"q1","question":"?","is_impossible":false,"answers":[{"text":"the red car","answer_start":0}]},
+    {"id":"q2","question":"?","is_impossible":true,"answers":[]}]}]}]}' >squad.json
+  answers() { echo "{\"example\":$1,\"id\":\"$2\",\"answer\":\"$3\",\"answers\":[{\"text\":\"$3\",\"log_probability\":$4}],\"null_score\":$5}"; }
+  { answers 1 q1 "red car" -0.5 -1; answers 2 q2 "car" -0.5 3; } >squad.jsonl
+  expect exact 50.0 --task squad2 --gold squad.json --predictions squad.jsonl
+  expect exact 100.0 --task squad2 --gold squad.json --predictions squad.jsonl --null-threshold 0
+  expect best_f1_thresh -1.0 --task squad2 --gold squad.json --predictions squad.jsonl --null-threshold 0 --write-submission sent
+  expect exact 100.0 --task squad2 --gold squad.json --predictions sent/predictions.json
+  expect best_exact 100.0 --task squad2 --gold squad.json --predictions sent/predictions.json --null-odds sent/null_odds.json
+
+  printf '51 0 d1 2\n51 0 d2 0\n' >qrels
+  printf '51 Q0 d2 1 5 a\n51 Q0 d1 2 1 a\n' >run.txt
+  printf '51 Q0 d2 1 0 b\n51 Q0 d1 2 9 b\n' >other.txt
+  expect err@20 0.09375 --task trec --gold qrels --predictions run.txt
+  expect err@20 0.1875 --task trec --gold qrels --predictions run.txt other.txt --write-submission sent
+  expect ndcg@20 1.0 --task trec --gold qrels --predictions sent/run.txt
+
+  refuses 64 "is not a task whose files are known" --task sst --gold dev.tsv --predictions a.jsonl
+  refuses 64 "SST-2.tsv' exists and is not overwritten" --task sst2 --gold dev.tsv --predictions a.jsonl --write-submission sent
+  refuses 64 "names 1 files, but --gold 2" --task sst2 --gold dev.tsv dev.tsv --predictions a.jsonl
+  refuses 65 "test.tsv:2: there is no label to score by" --task sst2 --gold test.tsv --predictions a.jsonl
+  head -n 1 a.jsonl >short.jsonl
+  refuses 65 "3 of 4 examples of 'dev.tsv' have no prediction: 2, 3, 4" --task sst2 --gold dev.tsv --predictions short.jsonl
+  { cat a.jsonl; echo '{"example":5'; } >bad.jsonl
+  refuses 65 "bad.jsonl:5: not valid JSON" --task sst2 --gold dev.tsv --predictions bad.jsonl
+  printf 'sentence\tlabel\ngood\t2\n' >bad.tsv
+  refuses 65 "bad.tsv:2: the label '2' is none of 0, 1" --task sst2 --gold bad.tsv --predictions a.jsonl
+  echo '{"data":[{"paragraphs":[{"qas":[{"id":7}]}]}]}' >bad.json
+  refuses 65 "bad.json: data\[0\].paragraphs\[0\].qas\[0\] has no string 'id'" --task squad2 --gold bad.json --predictions squad.jsonl
+  refuses 65 "dev.tsv:1: the line has 2 columns" --task trec --gold dev.tsv --predictions run.txt
+}
+
+predicted() {
+  python3 - <<'PYTHON' || fail "no examples"
+import random
+words = "red blue green white".split(), "one two three four".split()
+def text(draw, kind):
+    return " ".join(draw.choice(words[kind]) for _ in range(draw.randint(3, 9)))
+for part, count in ("train", 300), ("dev", 60):
+    draw = random.Random(part)
+    rows = [(text(draw, i % 2), i % 2) for i in range(count)]
+    open(f"{part}.tsv", "w").write("sentence\tlabel\n" + "".join(f"{t}\t{label}\n" for t, label in rows))
+open("test.tsv", "w").write("index\tsentence\n" + "".join(f"{i + 7}\t{t}\n" for i, (t, _) in enumerate(rows)))
+open("text.txt", "w").write("".join(t + "\n" for t, _ in rows) * 20)
+PYTHON
+  prep --input text.txt --output shards --vocab-size 40
+  succeeds "$anyorder" prep --task sst2 --input train.tsv --vocab shards/spiece.model --output train
+  succeeds "$anyorder" launch run --config "$configs/gpt-classify-tiny.toml" --ranks 1 --set data.shards=train \
+    --set objective.num_classes=2 --set train.steps=40 --set checkpoint.every=0 --set optimizer.learning_rate=3e-3 --set model.num_layers=2 \
+    --set model.model_dim=64 --set model.num_heads=2 --set model.head_dim=32 --set model.ffn_dim=128 --set sampling.seq_len=32 \
+    --set train.global_batch_size=16 --set train.micro_batch_size=4 --set optimizer.warmup_steps=2
+  succeeds "$anyorder" predict run --task sst2 --data dev.tsv --output dev.jsonl --write-submission sent
+  local accuracy; accuracy=$(metric accuracy --task sst2 --gold dev.tsv --predictions dev.jsonl) || exit 1
+  python3 -c 'import sys; sys.exit(float(sys.argv[1]) < 0.9)' "$accuracy" || fail "accuracy $accuracy"
+  expect accuracy "$accuracy" --task sst2 --gold dev.tsv --predictions sent/SST-2.tsv
+  # Test data have identifiers, which lines and submissions have, too.
+  succeeds "$anyorder" predict run --task sst2 --data test.tsv --output test.jsonl --write-submission test
+  [ "$(sed -n 's/^{"example":60,"id":"\([0-9]*\)".*/\1/p' test.jsonl)" = 66 ] || fail "another identifier: $(tail -n 1 test.jsonl)"
+  [ "$(cut -f 2 test/SST-2.tsv)" = "$(cut -f 2 sent/SST-2.tsv)" ] && expect_text "^66	" test/SST-2.tsv
+  # A dataset knows its task, and has the labels.
+  succeeds "$anyorder" prep --task sst2 --input dev.tsv --vocab shards/spiece.model --output dev
+  succeeds "$anyorder" predict run --data dev --write-submission again
+  cmp again/SST-2.tsv sent/SST-2.tsv || fail "another submission of the dataset"
+  expect accuracy "$accuracy" --gold dev --predictions dev.jsonl
+  local refused="$anyorder predict run"
+  expect_refused_in_a_line 64 "SST-2.tsv' exists and is not overwritten" $refused --data dev --write-submission sent
+  expect_refused_in_a_line 64 "name it with --task" $refused --data dev.tsv --text-field sentence --write-submission new
+  expect_refused_in_a_line 64 "task is about official files" $refused --task sst2 --text red
+  expect_refused_in_a_line 65 "dev.tsv:1: the header" $refused --task wnli --data dev.tsv --output new
+  [ ! -e new ] || fail "something is left behind"
+}
+
+case $3 in
+files) files ;;
+predicted) predicted ;;
+*) fail "no case '$3'" ;;
+esac
