@@ -270,8 +270,8 @@ int EncodeMain(int argc, char** argv) {
 }
 
 // `anyorder-prep labels`: labels and identifiers of examples as JSON lines
-// (data/prep/examples/example_labels.h), which `anyorder score` and `anyorder predict` ask for. argv[0] is
-// the word `labels`.
+// (data/prep/examples/example_labels.h), which `anyorder score` and `anyorder predict` ask for.
+// argv[0] is the word `labels`.
 int LabelsMain(int argc, char** argv) {
   constexpr char kLabels[] = "anyorder-prep labels";
   data::ExampleLabelOptions options;

@@ -103,7 +103,7 @@ TEST(MergeWindowsTest, SpansCountInTheWindowWithTheMostContext) {
     for (const PassageWindow& window :
          WindowsOf(length, room, 1 + static_cast<int64_t>(random.Below(5)))) {
       windows.push_back({window.begin, window.end - window.begin, {}, -double(windows.size())});
-      for (int64_t begin = 0; begin < windows.back().num_tokens; ++begin)
+      for (int32_t begin = 0; begin < windows.back().num_tokens; ++begin)
         windows.back().candidates.push_back({begin, begin + 1, -1.0 - random.Below(1000)});
     }
     for (size_t w = 0; w < windows.size(); ++w) {
