@@ -73,8 +73,12 @@ table)
 
 stopped)
   many=("${config[@]}" "${held_out[@]}" --set train.steps=400 --set eval.every=50)
+  # The program itself in $job; a shell lets what it puts into the background ignore Ctrl-C.
+  start_seeds() {
+    env --default-signal=INT "$anyorder" seeds "$work/$name/run" "${many[@]}" --seeds 7,8 >$name/table 2>$name/log & job=$!
+  }
   succeeds "$anyorder" launch "$work/$name/whole" "${many[@]}" --set train.seed=7
-  seeds "${many[@]}" --seeds 7,8 >$name/table 2>$name/log & job=$!
+  start_seeds
   await has_commit $name/run-seed7
   kill -INT $job
   wait $job; expect_status $? 75 "after a stop"
@@ -85,7 +89,7 @@ stopped)
   expect_saved_where_it_stopped $name/run-seed7
   [ ! -e $name/run-seed8 ] || fail "the next seed was started after the stop"
   # Killed without a word: the run saves, too.
-  seeds "${many[@]}" --seeds 7,8 >$name/table 2>$name/log & job=$!
+  start_seeds
   await grep -qs '"event":"train".*"attempt":2' $name/run-seed7/ledger.jsonl
   kill -9 $job
   wait $job 2>/dev/null

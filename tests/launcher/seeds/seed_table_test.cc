@@ -29,7 +29,7 @@ TEST(SpreadTest, OfOddEvenAndNoNumbers) {
   EXPECT_TRUE(std::isnan(SpreadOf({}).median));
 }
 
-SeedRun Run(int64_t seed, const std::string& state, double value) {
+SeedRun MakeRun(int64_t seed, const std::string& state, double value) {
   SeedRun run{seed, absl::StrCat("r-seed", seed), state};
   if (!std::isnan(value)) run.best = {.metric = "task_accuracy", .step = 20, .value = value};
   return run;
@@ -37,8 +37,8 @@ SeedRun Run(int64_t seed, const std::string& state, double value) {
 
 // What did not train to its end is shown, and counts for nothing.
 TEST(SeedTableTest, RunsThatFailedAreNamedAndLeftOutOfTheSpread) {
-  std::vector<SeedRun> runs = {Run(1, "finished", 0.5), Run(2, "failed", 0.875),
-                               Run(3, "finished early", 0.75), Run(4, kNotStarted, NAN)};
+  std::vector<SeedRun> runs = {MakeRun(1, "finished", 0.5), MakeRun(2, "failed", 0.875),
+                               MakeRun(3, "finished early", 0.75), MakeRun(4, kNotStarted, NAN)};
   runs[1].error = "the disk is full";
   runs[1].exit_status = 74;
   runs[1].log = "r-seed2/train.log";
