@@ -157,6 +157,11 @@ EvalJson OwnLossReport(const RunConfig& config, const EvaluatorOptions& options,
                                        static_cast<double>(losses.task_examples)},
                       {"examples", losses.task_examples}};
   }
+  if (losses.scores.count > 0) {
+    report["scores"] = {{"squared_error", losses.losses[0].mean()},
+                        {"pearson", losses.scores.correlation()},
+                        {"examples", static_cast<int64_t>(losses.scores.count)}};
+  }
   const NamedSum loss = SumNamed("nsp_loss", evaluator.sums());
   const NamedSum correct = SumNamed("nsp_accuracy", evaluator.sums());
   if (loss.weight > 0) {
@@ -217,6 +222,12 @@ void PrintEvalForPeople(const EvalJson& report) {
     PrintLine("task",
               absl::StrCat(NumberText(task["nats"]), " nats, ", NumberText(task["accuracy"]),
                            " right, of ", NumberText(task["examples"]), " examples"));
+  }
+  if (report.contains("scores")) {
+    const EvalJson& scores = report["scores"];
+    PrintLine("scores", absl::StrCat("mean square error ", NumberText(scores["squared_error"]),
+                                     ", Pearson correlation ", NumberText(scores["pearson"]),
+                                     ", of ", NumberText(scores["examples"]), " examples"));
   }
   if (report.contains("next_sentence")) {
     const EvalJson& pairs = report["next_sentence"];

@@ -116,9 +116,10 @@ absl::Status Evaluator::CheckMetric(const data::Dataset& text) const {
   }
   const bool is_used = config_.eval.patience > 0 || config_.checkpoint.keep_best;
   if (!is_used || objective_->Shape(1).task_rows == 0) return absl::OkStatus();
-  const int64_t scored = std::min(num_examples_, scored_batches_ * options_.lanes);
+  const int64_t scored =
+      std::min(text.examples()->num_examples(), scored_batches_ * options_.lanes);
   for (int64_t i = 0; i < scored; ++i)
-    if (text.examples()->LabelOf(i) >= 0) return absl::OkStatus();
+    if (text.examples()->HasLabel(i)) return absl::OkStatus();
   return FailedPrecondition("eval.shards: none of the ", scored,
                             " examples has a label, so that no evaluation has a ", metric,
                             "; leave out eval.patience and checkpoint.keep_best, or name examples "
@@ -131,7 +132,8 @@ std::vector<std::string> Evaluator::figures() const {
   if (config_.sampling.bidirectional) names.emplace_back("loss_backward");
   if (objective_->has_reuse_part()) names.insert(names.end(), {"loss_reuse", "loss_a", "loss_b"});
   for (const std::string& name : loss_names()) names.push_back(absl::StrCat("loss_", name));
-  if (objective_->Shape(1).task_rows > 0) names.emplace_back("task_accuracy");
+  if (objective_->Shape(1).task_rows > 0)
+    names.emplace_back(config_.model.task.has_score() ? "task_pearson" : "task_accuracy");
   return names;
 }
 
@@ -152,6 +154,7 @@ std::vector<NamedMean> Evaluator::means(const SplitLosses& losses) const {
     means.push_back({"task_accuracy", static_cast<double>(losses.task_correct) /
                                           static_cast<double>(losses.task_examples)});
   }
+  if (losses.scores.count > 0) means.push_back({"task_pearson", losses.scores.correlation()});
   return means;
 }
 

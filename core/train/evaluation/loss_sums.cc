@@ -50,6 +50,25 @@ double LossSums::standard_error() const {
   return std::sqrt(std::max(0.0, squares) * groups / (groups - 1)) / weight;
 }
 
+void ScoreSums::AddPair(double predicted, double given) {
+  Add({1, predicted, given, predicted * predicted, given * given, predicted * given});
+}
+
+void ScoreSums::Add(const ScoreSums& other) {
+  count += other.count;
+  p += other.p;
+  g += other.g;
+  pp += other.pp;
+  gg += other.gg;
+  pg += other.pg;
+}
+
+double ScoreSums::correlation() const {
+  const double variances = (count * pp - p * p) * (count * gg - g * g);
+  return variances > 0 ? (count * pg - p * g) / std::sqrt(variances)
+                       : std::numeric_limits<double>::quiet_NaN();
+}
+
 const char* TextPartName(TextPart part) {
   constexpr const char* kNames[kNumTextParts] = {"reuse", "A", "B"};
   return kNames[static_cast<int>(part)];
@@ -58,6 +77,7 @@ const char* TextPartName(TextPart part) {
 void SplitLosses::Add(const SplitLosses& other) {
   task_examples += other.task_examples;
   task_correct += other.task_correct;
+  scores.Add(other.scores);
   for (size_t i = 0; i < losses.size(); ++i) losses[i].Add(other.losses[i]);
   for (int direction : {0, 1}) {
     directions[direction].Add(other.directions[direction]);
@@ -97,6 +117,8 @@ SplitLosses SampleLosses(const Batch& batch, const std::vector<float>& losses, i
     sums.losses[0].AddTarget(batch.task_weights[b], task->loss);
     sums.task_examples = task->is_correct.has_value() ? 1 : 0;
     sums.task_correct = task->is_correct.value_or(false) ? 1 : 0;
+    const bool is_score = !task->is_correct && task->logits.size() == 1;
+    if (is_score) sums.scores.AddPair(task->logits[0], batch.task_scores[b]);
   }
   if (batch.shape.own_divisor) {
     // A lane without a divisor, as an example without label, counts in its named losses only.

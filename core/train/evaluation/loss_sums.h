@@ -35,6 +35,17 @@ struct LossSums {
   double standard_error() const;
 };
 
+// Sums over examples of a predicted score p and the given one g, from which their correlation
+// follows.
+struct ScoreSums {
+  double count = 0, p = 0, g = 0, pp = 0, gg = 0, pg = 0;
+
+  void AddPair(double predicted, double given);
+  void Add(const ScoreSums& other);
+  // Pearson's; NaN where one of both does not vary.
+  double correlation() const;
+};
+
 // Where in the text of SampleKind::kPairs a target lies.
 enum class TextPart { kReuse, kA, kB };
 inline constexpr int kNumTextParts = 3;
@@ -45,6 +56,7 @@ struct SplitLosses {
   std::array<LossSums, 2> directions;
   std::array<std::array<LossSums, kNumTextParts>, 2> parts;  // all zero for contiguous text
   int64_t task_examples = 0;                // those of which the task head was right or wrong
+  ScoreSums scores;                         // of a head that says scores
   int64_t task_correct = 0;                 // of them, those of which it was right
   std::array<LossSums, kMaxLosses> losses;  // by Batch::loss_ids; all zero where the batch has none
 

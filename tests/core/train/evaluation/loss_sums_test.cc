@@ -111,5 +111,23 @@ TEST(LossSumsTest, LossesThatAreToldApartAreSummedApart) {
   EXPECT_DOUBLE_EQ(sums.total().mean(), (13 + 2 * 15) / 4.0);
 }
 
+TEST(ScoreSumsTest, CorrelationIsThatOfTheDeviations) {
+  const std::vector<double> predicted = {0.5, 2, 3.5, 1, 4}, given = {1, 2, 5, 0, 3};
+  double products = 0, first = 0, second = 0;
+  ScoreSums sums;
+  EXPECT_TRUE(std::isnan(sums.correlation()));
+  for (size_t i = 0; i < given.size(); ++i) {
+    const double p = predicted[i] - 2.2, g = given[i] - 2.2;  // the means
+    products += p * g;
+    first += p * p;
+    second += g * g;
+    ScoreSums one;
+    one.AddPair(predicted[i], given[i]);
+    EXPECT_TRUE(std::isnan(one.correlation()));
+    sums.Add(one);
+  }
+  EXPECT_NEAR(sums.correlation(), products / std::sqrt(first * second), 1e-14);
+}
+
 }  // namespace
 }  // namespace anyorder
