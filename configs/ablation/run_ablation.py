@@ -108,8 +108,10 @@ class Commands:
         """The settings of a task, whatever the row."""
         settings = ALL_TASKS | PUBLISHED.get(task.kind, OTHERS)
         settings |= {"objective.task": task.kind, "data.shards": task.training}
-        if task.kind != "span_extraction":
-            settings["objective.num_classes"] = task.num_classes
+        if task.kind == "span_extraction":
+            settings["objective.answer_class"] = True
+        else:
+            settings |= {"objective.num_classes": task.num_classes, "objective.pooler": True}
         if self.options.tiny:
             settings |= TINY_BATCH | {"sampling.seq_len": 64, "optimizer.learning_rate": 1e-3}
         if self.options.finetune_steps:
@@ -122,6 +124,8 @@ class Commands:
     def finetune(self, row, task, seed, run, config):
         settings = {"objective.name": "bert_finetuning" if row == "base-bert" else "xlnet_finetuning"} | self.finetuning(task) | {
             "train.seed": seed, "train.init_from": self.options.output / row / "pretrained"}
+        if row == "base-bert" and task.kind == "span_extraction":
+            settings |= {"objective.span_head": "simple", "objective.answer_class": False}
         given = [value for name, value in self.options.finetune_set if name in (None, task.name)]
         return self.launch(run, config, settings, given)
 
@@ -130,14 +134,15 @@ class Commands:
         if task.kind != "span_extraction":
             return [self.anyorder("eval", run, "--data", held_out, "--batches", 0, "--json")]
         return [self.anyorder("predict", run, "--data", held_out, "--output", predictions),
-                self.anyorder("score", predictions, "--data", held_out, "--json")]
+                self.anyorder("score", "--gold", held_out, "--predictions", predictions, "--json")]
 
 
 def scores_of(task, report):
     """What a cell shows of the last command's report, in percent."""
     if task.kind == "span_extraction":
-        return [report["f1"], report["exact"]]
-    return [100 * report["task"]["accuracy"]]
+        metrics = report["results"][0]["metrics"]
+        return [metrics["f1"], metrics["exact"]]
+    return [100 * (report["scores"]["pearson"] if "scores" in report else report["task"]["accuracy"])]
 
 
 def plain(value):

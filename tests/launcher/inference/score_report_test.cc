@@ -51,7 +51,7 @@ std::string Refusal(const Gold& gold, const std::vector<Prediction>& predictions
   return std::string(Score(gold, predictions).status().message());
 }
 
-using Values = std::map<std::string, double>;
+using MetricValues = std::map<std::string, double>;
 
 TEST(ScoreReportTest, EachTaskHasItsMetrics) {
   const std::vector<std::string> given = {"0", "1", "1", "1"};
@@ -59,11 +59,11 @@ TEST(ScoreReportTest, EachTaskHasItsMetrics) {
   const auto of = [&](const std::string& task, const std::string& path) {
     return Metrics(Labelled(task, path, {"0", "1"}, given), said);
   };
-  EXPECT_EQ(of("sst2", "dev.tsv"), (Values{{"accuracy", 0.75}}));
-  EXPECT_EQ(of("mrpc", "dev.tsv"), (Values{{"accuracy", 0.75}, {"f1", 0.8}}));
-  EXPECT_EQ(of("yelp2", "test.csv"), (Values{{"error_rate", 0.25}, {"accuracy", 0.75}}));
-  EXPECT_EQ(of("mnli", "dev_matched.tsv"), (Values{{"accuracy_matched", 0.75}}));
-  EXPECT_EQ(of("mnli", "dev_mismatched.tsv"), (Values{{"accuracy_mismatched", 0.75}}));
+  EXPECT_EQ(of("sst2", "dev.tsv"), (MetricValues{{"accuracy", 0.75}}));
+  EXPECT_EQ(of("mrpc", "dev.tsv"), (MetricValues{{"accuracy", 0.75}, {"f1", 0.8}}));
+  EXPECT_EQ(of("yelp2", "test.csv"), (MetricValues{{"error_rate", 0.25}, {"accuracy", 0.75}}));
+  EXPECT_EQ(of("mnli", "dev_matched.tsv"), (MetricValues{{"accuracy_matched", 0.75}}));
+  EXPECT_EQ(of("mnli", "dev_mismatched.tsv"), (MetricValues{{"accuracy_mismatched", 0.75}}));
   EXPECT_EQ(of("cola", "dev.tsv").count("matthews_correlation"), 1u);
   EXPECT_EQ(of("", "own.jsonl").size(), 3u);
 }
@@ -78,7 +78,7 @@ TEST(ScoreReportTest, RaceIsReportedBySchool) {
     said.insert(said.begin(), {.id = ids[i], .probabilities = {0.7, 0.1, 0.1, 0.1}});
   }
   EXPECT_EQ(Metrics(gold, said),
-            (Values{{"accuracy", 1.0 / 3}, {"accuracy_middle", 0}, {"accuracy_high", 0.5}}));
+            (MetricValues{{"accuracy", 1.0 / 3}, {"accuracy_middle", 0}, {"accuracy_high", 0.5}}));
 }
 
 TEST(ScoreReportTest, ScoresAreCorrelated) {
@@ -89,7 +89,7 @@ TEST(ScoreReportTest, ScoresAreCorrelated) {
     said.push_back({.number = static_cast<int64_t>(said.size()) + 1, .score = score * 3 - 1});
   }
   EXPECT_EQ(gold.label_kind(), LabelKind::kScore);
-  EXPECT_EQ(Metrics(gold, said), (Values{{"pearson", 1}, {"spearman", 1}}));
+  EXPECT_EQ(Metrics(gold, said), (MetricValues{{"pearson", 1}, {"spearman", 1}}));
   for (Prediction& one : said) one.score = 2.0;
   const auto flat = Score(gold, said);
   ASSERT_TRUE(flat.ok());
@@ -103,7 +103,7 @@ TEST(ScoreReportTest, SquadHasTheNamesOfItsOwnEvaluation) {
   const std::vector<Prediction> said = {
       {.id = "b", .answer = "", .answers = {{.text = "blue"}}, .null_score = 2.0},
       {.id = "a", .answer = "", .answers = {{.text = "The red!"}}, .null_score = 1.0}};
-  const Values metrics = Metrics(gold, said);
+  const MetricValues metrics = Metrics(gold, said);
   EXPECT_EQ(metrics.at("exact"), 50);
   EXPECT_EQ(metrics.at("HasAns_f1"), 0);
   EXPECT_EQ(metrics.at("NoAns_total"), 1);
