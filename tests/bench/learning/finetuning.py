@@ -133,6 +133,7 @@ def fine_tune(args, work, name, variant, seed):
         values["train.micro_batch_size"] = 2
     if not (run_dir / "done").exists():
         sets = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+        sets += [word for assignment in args.set for word in ("--set", assignment)]
         run([args.anyorder, "launch", run_dir, "--config", CONFIGS / config, "--ranks", 1, *sets],
             work / f"{run_dir.name}.log")
         (run_dir / "done").touch()
@@ -163,6 +164,7 @@ def main():
     parser.add_argument("--seq-len", type=int, default=128)
     parser.add_argument("--examples", type=int, default=2000)
     parser.add_argument("--dev", type=int, default=400)
+    parser.add_argument("--set", action="append", default=[], help="SECTION.KEY=VALUE of every fine-tuning")
     parser.add_argument("--tasks", default=",".join(TASKS))
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)

@@ -96,6 +96,19 @@ void ProjectedClusters(ModelConfig& model) {
   model.projection_init_range = 0.1;
 }
 
+// Heads of fine-tuning, whose networks have no memory and no softmax over the vocabulary.
+void Answer(ModelConfig& model) {
+  model.mem_len = 0;
+  model.softmax_bias = false;
+  model.task = {.task = ExampleTask::kSpans, .answer_class = true};
+}
+
+void PooledChoices(ModelConfig& model) {
+  model.mem_len = 0;
+  model.softmax_bias = false;
+  model.task = {.task = ExampleTask::kMultipleChoice, .num_classes = 3, .pooler = true};
+}
+
 void TwoGlobalSlots(Batch& batch) {
   batch.shape.global_rows = 2;
   for (int64_t b = 0; b < batch.shape.batch_size; ++b) {
@@ -177,6 +190,7 @@ class CpuBackendTest : public ::testing::TestWithParam<CpuCase> {
     sampling_.reuse_len = 32;
     sampling_.num_predict = 11;
     sampling_.perm_size = 32;
+    sampling_.bidirectional = model_.mem_len > 0;
     objective_ = MakeObjectiveOrDie(GetParam().objective, model_, sampling_);
     batch_ = std::make_unique<Batch>(
         RandomBatch(*objective_, sampling_, kCpuVocab, {3, 8, 9}, {false, true}, 1));
@@ -226,6 +240,11 @@ class CpuBackendTest : public ::testing::TestWithParam<CpuCase> {
     };
     check("losses", [](const ModelRunner::Result& result) {
       return std::vector<double>(result.losses.begin(), result.losses.end());
+    });
+    check("losses of the task", [](const ModelRunner::Result& result) {
+      std::vector<double> losses;
+      for (const TaskResult& lane : result.task_results) losses.push_back(lane.loss);
+      return losses;
     });
     check("next-sentence loss", [](const ModelRunner::Result& result) {
       return std::vector<double>{SumNamed("nsp_loss", result.step.sums).sum};
@@ -320,6 +339,8 @@ std::vector<CpuCase> CpuCases() {
     cases.push_back({"adaptive" + end, "causal_lm", dtype, false, WithAdaptiveSoftmax});
     cases.push_back({"clusters" + end, "causal_lm", dtype, false, ProjectedClusters});
     cases.push_back({"longformer" + end, "dae", dtype, false, Longformer, TwoGlobalSlots});
+    cases.push_back({"answer" + end, "xlnet_finetuning", dtype, false, Answer});
+    cases.push_back({"choices" + end, "xlnet_finetuning", dtype, false, PooledChoices});
   }
   return cases;
 }

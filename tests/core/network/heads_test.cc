@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "tests/core/network/model_testing.h"
+#include "tests/testing/fenced_backend.h"
 
 namespace anyorder::testing {
 namespace {
@@ -80,6 +82,19 @@ TEST_P(SpanHeadTest, SpansAreRankedByTheProbabilitiesThatTheLossIsMadeOf) {
 INSTANTIATE_TEST_SUITE_P(Kinds, SpanHeadTest,
                          ::testing::Values(SpanHeadKind::kConditional, SpanHeadKind::kSimple),
                          [](const auto& info) { return std::string(EnumName(info.param)); });
+
+// A search queues more once the host has read the first results.
+TEST(AnswerClassTest, ASearchInMemoryThatIsNotTheHostsFindsTheSame) {
+  const ModelConfig model = SpanModel(SpanHeadKind::kConditional, true);
+  const auto objective = MakeObjectiveOrDie("xlnet_finetuning", model, OneWaySampling(kSpanLength));
+  const Batch batch = BuildBatch(*objective, {SpanSample(1, 3), SpanSample(-1, -1)});
+  const std::vector<double> weights = InitialWeights(model, kSmallVocab, 41);
+  FencedBackend fenced(kernels::MakeReferenceBackend());
+  ModelRunner runner(model, kSmallVocab, batch.shape, fenced);
+  const ModelRunner::Result found = runner.Run(batch, weights, {}, false);
+  ExpectSameBits(found, RunOnce(model, batch, weights));
+  EXPECT_FALSE(found.task_results[0].spans.empty());
+}
 
 TEST(AnswerClassTest, ItsLogitIsTheLossOfBothLabels) {
   const ModelConfig model = SpanModel(SpanHeadKind::kConditional, true);
