@@ -51,7 +51,13 @@ std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
         "sum over targets of weight * -log p(target | what the objective lets it see) by the "
         "objective's divisor, nats; ";
   }
-  if (config.model.task.has_head()) {
+  const bool has_lm = evaluator.loss_names().size() > 1;
+  if (config.model.task.has_head() && !has_lm) {
+    text =
+        "mean over examples, or windows of them, of the head's loss: -log p(label | example), of "
+        "scores the square of the distance, of spans of the start and the end each a half; every "
+        "one counts once; ";
+  } else if (config.model.task.has_head()) {
     text =
         absl::StrCat("mean over examples of task + ", config.model.task.lm_weight,
                      " * lm, nats: task is -log p(label | example), lm the mean over its tokens of "

@@ -80,9 +80,12 @@ void UseWeightsIndex(absl::string_view text) {
   static const TwoFiles files;
   const auto weights = files.Open(text);
   if (!weights.ok()) return;
-  const ModelConfig model;
+  RunConfig config;
+  config.Resolve();
+  const ModelConfig& model = config.model;
   // Models of other tensors: it has to say so.
   for (const launcher::HfFamily* const family : launcher::HfFamilies()) {
+    if (!launcher::CheckFamily(*family, config).ok()) continue;
     const auto tensors = family->Tensors(model, ParameterLayout(model, 10));
     ANYORDER_CHECK(!weights->Check(*family, tensors).ok());
   }

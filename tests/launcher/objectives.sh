@@ -260,18 +260,21 @@ wrong_kind() {
 learned() {
   cp "$name/eval" "$name/eval-again"
   [[ $1 != */examples-held-out ]] || "$anyorder" eval --run-dir "$name/run" --data "$1" --batches 0 --batch-size 3 --json >"$name/eval-again" 2>"$name/log" || fail "eval --batch-size 3: exit status $?"
-  ! grep -qs '"colour"' "$name/held-out.jsonl" || other_classes
+  ! grep -qs '"label": "colour"' "$name/held-out.jsonl" || other_classes
   python3 - "$name/eval" "$name/eval-again" <<'PYTHON' || fail "it learned nothing: $(cat "$name/eval")"
 import json, math, sys
 report = json.load(open(sys.argv[1]))
 whole = report["losses"][0]
 if "task" in report:
     # Every example counts once, whatever the lanes. Labels follow from the text; one of three by
-    # guessing.
+    # guessing, as of spans by saying that there is none. Long passages are several windows.
+    dataset = json.load(open(report["data"]["path"] + "/dataset.json"))
+    is_spans = dataset["examples"]["task"] == "span_extraction"
     again = json.load(open(sys.argv[2]))["task"]
     assert again["accuracy"] == report["task"]["accuracy"] and abs(again["nats"] - report["task"]["nats"]) < 1e-4, again
     print("told right:", report["task"])
-    assert report["task"]["examples"] == 100 and report["task"]["accuracy"] > 0.9
+    assert report["task"]["accuracy"] > (0.5 if is_spans else 0.9)
+    assert report["task"]["examples"] >= 100 if is_spans else report["task"]["examples"] == 100
 # Each of several losses by itself.
 for row in report.get("loss_terms", [whole]):
     print(report["quantity"], row["part"], row["nats"], "+-", row["standard_error"])

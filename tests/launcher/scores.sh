@@ -111,7 +111,7 @@ open("text.txt", "w").write("".join(t + "\n" for t, _ in rows) * 20)
 PYTHON
   prep --input text.txt --output shards --vocab-size 40
   succeeds "$anyorder" prep --task sst2 --input train.tsv --vocab shards/spiece.model --output train
-  succeeds "$anyorder" launch run --config "$configs/gpt-classify-tiny.toml" --ranks 1 --set data.shards=train \
+  succeeds "$anyorder" launch run --config "$configs/finetune/gpt-classify-tiny.toml" --ranks 1 --set data.shards=train \
     --set objective.num_classes=2 --set train.steps=40 --set checkpoint.every=0 --set optimizer.learning_rate=3e-3 --set model.num_layers=2 \
     --set model.model_dim=64 --set model.num_heads=2 --set model.head_dim=32 --set model.ffn_dim=128 --set sampling.seq_len=32 \
     --set train.global_batch_size=16 --set train.micro_batch_size=4 --set optimizer.warmup_steps=2
