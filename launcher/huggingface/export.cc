@@ -95,6 +95,17 @@ absl::Status WriteTokenizerOfImport(const Export& work, TokenizerSettings settin
   return CopyKeptFiles(kept, work.directory.string());
 }
 
+// The names of a classifier's labels, in the dataset that the run learns from; none where it is
+// gone.
+std::vector<std::string> ClassesOf(const Export& work) {
+  if (!work.config.model.task.has_head() || work.saved.is_imported()) return {};
+  const absl::StatusOr<data::DatasetIndex> dataset =
+      data::ReadDatasetIndex(work.config.data.shards);
+  if (!dataset.ok() || !dataset->examples || !CheckMetadata(work.saved, work.config, *dataset).ok())
+    return {};
+  return dataset->examples->classes;
+}
+
 // Writes the tokenizer of a model of the family; returns the text of its config.json.
 absl::StatusOr<std::string> DescribeFamily(const Export& work, const HfFamily& family) {
   const RunConfig& config = work.config;
@@ -108,7 +119,7 @@ absl::StatusOr<std::string> DescribeFamily(const Export& work, const HfFamily& f
     ANYORDER_ASSIGN_OR_RETURN(const std::string original, ReadWholeFile(work.imported.config));
     ANYORDER_ASSIGN_OR_RETURN(const HfConfig read, ParseHfConfig(original, work.imported.config));
     return UpdatedHfConfigText(family, original, config, read.vocab_size, dtype,
-                               !work.saved.is_imported());
+                               !work.saved.is_imported(), ClassesOf(work));
   }
   ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex dataset,
                             ReadTrainingData(config.data.shards, "the vocabulary of the run",
@@ -117,7 +128,7 @@ absl::StatusOr<std::string> DescribeFamily(const Export& work, const HfFamily& f
   ANYORDER_RETURN_IF_ERROR(CheckMetadata(work.saved, config, dataset));
   ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfDataset(work, dataset, settings));
   return HfConfigText(family, config, static_cast<int64_t>(dataset.vocab_size), dtype,
-                      dataset.vocab_ids);
+                      dataset.vocab_ids, ClassesOf(work));
 }
 
 absl::Status WriteFamily(const Export& work, const HfFamily& family) {

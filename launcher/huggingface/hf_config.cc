@@ -38,6 +38,7 @@ absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view
   if (!family.ok()) return Annotate(family.status(), path);
   config.family = *family;
   config.family->ReadConfig(reader, config);
+  config.family->ReadTask(reader, config);
   if (!reader.faults().empty())
     return DataLoss(path, ": ", reader.faults().Joined(), "; use the config.json of these weights");
   if (!reader.unsupported().empty())
@@ -55,22 +56,25 @@ absl::StatusOr<const HfFamily*> FamilyOfExport(const std::string& run_dir,
 }
 
 std::string HfConfigText(const HfFamily& family, const RunConfig& config, int64_t vocab_size,
-                         DType dtype, const data::VocabIds& ids) {
+                         DType dtype, const data::VocabIds& ids,
+                         const std::vector<std::string>& classes) {
   Json json = {{"architectures", {family.Architecture(config.model)}}};
   json.update(family.NewConfig(config, vocab_size, ids));
   json["torch_dtype"] = TorchName(dtype);
+  family.WriteTask(config.model.task, classes, json);
   return Text(json);
 }
 
 std::string UpdatedHfConfigText(const HfFamily& family, const std::string& original,
                                 const RunConfig& config, int64_t vocab_size, DType dtype,
-                                bool trained) {
+                                bool trained, const std::vector<std::string>& classes) {
   Json json = Json::parse(original, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) json = Json::object();
   json["architectures"] = {family.Architecture(config.model)};
   for (const char* key : {"torch_dtype", "dtype"})
     if (json.contains(key)) json[key] = TorchName(dtype);
   family.UpdateConfig(config, vocab_size, trained, json);
+  family.WriteTask(config.model.task, classes, json);
   return Text(json);
 }
 

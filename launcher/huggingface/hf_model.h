@@ -29,16 +29,18 @@ namespace anyorder::launcher {
 //   FailedPrecondition: no family of the table, or another function than ours.
 absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view path);
 
-// The config.json of a model of the family with this run's weights, stored as `dtype`.
+// The config.json of a model of the family with this run's weights, stored as `dtype`. `classes`:
+// the names of a classifier's labels, if they are known.
 std::string HfConfigText(const HfFamily& family, const RunConfig& config, int64_t vocab_size,
-                         DType dtype, const data::VocabIds& ids);
+                         DType dtype, const data::VocabIds& ids,
+                         const std::vector<std::string>& classes = {});
 
 // The same for a run that was imported: `original` with every key it has, known to us or not.
 // Changed are the architecture's name and the element type, which describe the weights file of the
 // export; and what HfFamily::UpdateConfig says.
 std::string UpdatedHfConfigText(const HfFamily& family, const std::string& original,
                                 const RunConfig& config, int64_t vocab_size, DType dtype,
-                                bool trained);
+                                bool trained, const std::vector<std::string>& classes = {});
 
 // The family that an export of a run is of: that of the weights it was imported from, else the one
 // that its network comes closest to.

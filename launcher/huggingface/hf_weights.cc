@@ -169,7 +169,10 @@ absl::Status HfWeights::Missing(const HfFamily& family, const FileTensor& tensor
       is_bare ? absl::StrCat(", but one without '", names.prefix, "': it is an ",
                              names.bare_architecture, ", which has no output")
               : "",
-      "; save an ", names.architecture, " with this config.json");
+      "; save an ",
+      tensor.head != nullptr && tensor.head->is_of_task() ? tensor.head->architecture
+                                                          : names.architecture,
+      " with this config.json");
 }
 
 absl::Status HfWeights::CheckTensor(const Tensor& tensor, const FileTensor& expected) const {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -130,10 +132,21 @@ struct Import {
   HfWeights::Findings findings;
 };
 
+bool GoesOnWithTask(const ImportOptions& options, const HfConfig& model) {
+  const std::string same = absl::StrCat("objective.name=", model.objective.name);
+  const auto is_of_another = [&same](const std::string& setting) {
+    return absl::StartsWith(setting, "objective.next_sentence=") ||
+           (absl::StartsWith(setting, "objective.name=") && setting != same);
+  };
+  return model.has_task() && options.config.empty() &&
+         std::none_of(options.overrides.begin(), options.overrides.end(), is_of_another);
+}
+
 // Small steps from weights that are good already: users who went on at a pretraining rate reported
 // models that got worse. Adam starts without history, so that its first steps need both warm-up and
 // bias correction.
-RunConfig ContinuedPretrainingDefaults(const HfConfig& model) {
+// Weights of a class for a task go on with the task, unless another objective is asked for.
+RunConfig ContinuedTrainingDefaults(const ImportOptions& options, const HfConfig& model) {
   RunConfig config;
   config.model = model.model;
   config.optimizer.learning_rate = 2e-5;
@@ -145,6 +158,14 @@ RunConfig ContinuedPretrainingDefaults(const HfConfig& model) {
   config.checkpoint.every = 500;
   config.data.shards = "shards";
   model.family->SetDefaults(config);
+  if (!GoesOnWithTask(options, model)) return config;
+  config.objective = model.objective;
+  config.model.mem_len = 0;
+  const int64_t seq_len = config.sampling.seq_len;
+  config.sampling = SamplingConfig();  // what pretraining reads
+  config.sampling.seq_len = seq_len;
+  config.sampling.bidirectional = false;
+  config.Resolve();
   return config;
 }
 
@@ -211,7 +232,7 @@ absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& m
 
 absl::StatusOr<RunConfig> ConfigOfWeights(const ImportOptions& options, const HfConfig& model) {
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config,
-                            RequestedConfig(options, ContinuedPretrainingDefaults(model)));
+                            RequestedConfig(options, ContinuedTrainingDefaults(options, model)));
   ANYORDER_RETURN_IF_ERROR(CheckContradictions(options, model, config));
   return config;
 }
@@ -255,11 +276,13 @@ std::vector<FileTensor> ExpectedTensors(const HfWeights& weights, const Import& 
 absl::Status CheckWeights(const HfWeights& weights, const std::vector<FileTensor>& tensors,
                           Import& import) {
   ANYORDER_ASSIGN_OR_RETURN(import.findings, weights.Check(*import.model.family, tensors));
-  if (import.findings.taken.empty() || import.model.other_summary.empty()) return absl::OkStatus();
-  return FailedPrecondition(
-      "'", import.input, "/config.json': ", import.model.other_summary,
-      ": sequence_summary and logits_proj belong to another head; remove them",
-      import.findings.taken.front()->remedy);
+  const std::vector<const HfHead*>& taken = import.findings.taken;
+  const auto head = std::find_if(taken.begin(), taken.end(),
+                                 [](const HfHead* one) { return one->has_summary(); });
+  if (head == taken.end() || import.model.other_summary.empty()) return absl::OkStatus();
+  return FailedPrecondition("'", import.input, "/config.json': ", import.model.other_summary,
+                            ": the summary belongs to another head; remove its tensors",
+                            (*head)->remedy);
 }
 
 // All weights; parameters that the files lack are what a run from scratch would begin with.

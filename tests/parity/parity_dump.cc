@@ -8,7 +8,8 @@
 // sampler's facts, as drawn; the batch's visibility arrays; hidden states "STEP.content/LEVEL" and
 // "STEP.query/LEVEL", logits, losses and memory; and, unless --forward-only, gradients of the sum
 // of losses, "STEP.gradient/PARAMETER". With a next-sentence head also "STEP.summary_logits", with
-// a task head its rows, labels and losses. Hidden states only of networks like XLNet's. With
+// a task head its rows, labels, losses and "STEP.task_logits/LOSS" of each loss. Hidden states only
+// of networks like XLNet's. With
 // --batches no network runs: only the sampler's facts and the batch's arrays are written.
 
 #include <algorithm>
@@ -181,10 +182,17 @@ void AddTrace(int64_t step, const Run& run, const StepTrace& trace, TensorDump& 
     dump.Add(step, absl::StrCat("query/", level), {lanes, shape.query_rows, model.model_dim},
              trace.query[level]);
   }
-  const int64_t vocab_size = static_cast<int64_t>(trace.logits.size()) / (lanes * shape.targets);
-  if (vocab_size > 0) dump.Add(step, "logits", {lanes, shape.targets, vocab_size}, trace.logits);
+  if (!trace.logits.empty()) {
+    const int64_t vocab_size = static_cast<int64_t>(trace.logits.size()) / (lanes * shape.targets);
+    dump.Add(step, "logits", {lanes, shape.targets, vocab_size}, trace.logits);
+  }
   dump.Add(step, "losses", {lanes, shape.targets}, trace.losses);
   if (!trace.task_losses.empty()) dump.Add(step, "task_losses", {lanes}, trace.task_losses);
+  for (size_t i = 0; i < trace.task_logits.size(); ++i) {
+    const std::vector<float>& logits = trace.task_logits[i];
+    const Shape rows{lanes, static_cast<int64_t>(logits.size()) / lanes};
+    dump.Add(step, absl::StrCat("task_logits/", i), rows, logits);
+  }
   if (!trace.summary_logits.empty()) {
     dump.Add(step, "summary_logits", {lanes, 2}, trace.summary_logits);
     const std::vector<float> loss = {static_cast<float>(trace.next_sentence_loss)};

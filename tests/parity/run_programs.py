@@ -49,9 +49,16 @@ def prepare_examples(folder, task, vocabulary):
         answer = {"text": " ".join(words[begin:begin + 2]), "start": 3 * begin}
         return {"question": text(), "passage": " ".join(words), "answers": [answer] if rng.random() < 0.7 else []}
 
+    if task == "similarity":  # scores are read of STS-B alone
+        header = "index genre filename year old_index source1 source2 sentence1 sentence2 score".split()
+        lines = [header] + [[str(i), *"gfyoab", text(), text(), f"{5 * rng.random():.2f}"] for i in range(40)]
+        (folder / "train.tsv").write_text("".join("\t".join(line) + "\n" for line in lines))
+        run(PROGRAMS / "anyorder", "prep", "--task", "stsb", "--input", folder / "train.tsv", "--vocab", vocabulary / "spiece.model",
+            "--output", folder / task)
+        return folder / task
     makers = {"classification": lambda: {"text": text(), "label": rng.randrange(3)},
+              "entailment": lambda: {"premise": text(), "hypothesis": text(), "label": rng.randrange(3)},
               "multiple_choice": lambda: {"context": text(), "choices": [text() for _ in range(rng.randint(2, 3))], "label": 1},
-              "similarity": lambda: {"a": text(), "b": text(), "label": round(5 * rng.random(), 2)},
               "span_extraction": question,
               "generation": lambda: {"source": text(), "target": text()}}
     with open(folder / f"{task}.jsonl", "w", encoding="utf-8") as out:

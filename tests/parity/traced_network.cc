@@ -11,7 +11,7 @@
 
 namespace anyorder {
 
-static std::vector<float> Copy(const TensorView& view) {
+static std::vector<float> Copy(const ConstTensorView& view) {
   const float* const values = view.data<float>();
   return std::vector<float>(values, values + view.num_elements());
 }
@@ -40,6 +40,7 @@ class TracingBackend final : public testing::ForwardingBackend {
   const std::vector<float>& level(size_t index) const { return levels_[index]; }
   std::vector<float> TakeLogits() { return std::move(logits_); }
   std::vector<float> TakeSummaryLogits() { return std::move(summary_logits_); }
+  std::vector<std::vector<float>> TakeTaskLogits() { return std::move(task_logits_); }
 
   void EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) override {
     ForwardingBackend::EmbeddingForward(args, stream);
@@ -54,6 +55,10 @@ class TracingBackend final : public testing::ForwardingBackend {
     for (size_t layer = 0; layer < gammas_.size(); ++layer) {
       if (args.gamma.raw() == gammas_[layer]) levels_[layer + 1] = Copy(args.y);
     }
+  }
+  void HeadLoss(const kernels::HeadLossArgs& args, StreamView stream) override {
+    task_logits_.push_back(Copy(args.logits));
+    ForwardingBackend::HeadLoss(args, stream);
   }
   // The fused operation never holds the logits: the same product, once more.
   void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
@@ -80,6 +85,7 @@ class TracingBackend final : public testing::ForwardingBackend {
   std::vector<const void*> gammas_;
   std::vector<std::vector<float>> levels_;
   std::vector<float> logits_, summary_logits_;
+  std::vector<std::vector<float>> task_logits_;
 };
 
 TracedNetwork::TracedNetwork(const ModelConfig& config, const BatchShape& shape,
@@ -127,6 +133,7 @@ StepTrace TracedNetwork::Run(const Batch& batch, const std::vector<float>& weigh
     trace.task_losses.push_back(static_cast<float>(result.loss));
   trace.logits = backend_->TakeLogits();
   trace.summary_logits = backend_->TakeSummaryLogits();
+  trace.task_logits = backend_->TakeTaskLogits();
   if (has_levels()) SplitLevels(trace);
   return trace;
 }

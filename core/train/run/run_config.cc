@@ -37,7 +37,8 @@ bool DecidesResult(absl::string_view section, absl::string_view key) {
 bool DecidesFunction(absl::string_view section, absl::string_view key) {
   // It adds a head to the model.
   if (section == "objective")
-    return key == "next_sentence" || key == "task" || key == "num_classes";
+    return key == "next_sentence" || key == "task" || key == "num_classes" || key == "pooler" ||
+           key == "head_bias" || key == "span_head" || key == "answer_class";
   if (section != "model") return false;
   for (const char* free : {"mem_len", "initial_memory", "dropout", "attention_dropout",
                            "initializer", "init_range", "layer_norm_gain_range", "readout_dropout",

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 
 #include "launcher/huggingface/families/bert_like.h"
+#include "launcher/huggingface/families/task_heads.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -20,6 +21,8 @@ constexpr const char* kBertOtherHeads[] = {"bert.pooler.",
                                            "bert.embeddings.position_ids",
                                            "embeddings.position_ids"};
 
+constexpr const char* kBertFinetuning[] = {"bert_finetuning", "longformer_finetuning"};
+
 class Bert : public BertLikeFamily {
  public:
   Names names() const override {
@@ -27,10 +30,8 @@ class Bert : public BertLikeFamily {
             .architecture = "BertForMaskedLM",
             .bare_architecture = "BertModel",
             .prefix = "bert.",
-            .takes_bare = true};
-  }
-  const char* Architecture(const ModelConfig& model) const override {
-    return model.next_sentence_head ? "BertForPreTraining" : names().architecture;
+            .takes_bare = true,
+            .next_sentence_architecture = "BertForPreTraining"};
   }
   std::span<const HfHead> heads() const override {
     static const HfHead heads[] = {
@@ -48,10 +49,17 @@ class Bert : public BertLikeFamily {
          {{"sequence_summary.summary.weight", "bert.pooler.dense.weight"},
           {"sequence_summary.summary.bias", "bert.pooler.dense.bias"},
           {"logits_proj.weight", "cls.seq_relationship.weight"},
-          {"logits_proj.bias", "cls.seq_relationship.bias"}}}};
+          {"logits_proj.bias", "cls.seq_relationship.bias"}},
+         HfHeadKind::kNextSentence},
+        ClassesHead("BertForSequenceClassification", "bert.pooler.dense.weight",
+                    "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"),
+        ChoicesHead("BertForMultipleChoice", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
+                    "classifier.weight", "classifier.bias"),
+        SimpleSpansHead("BertForQuestionAnswering")};
     return heads;
   }
   std::span<const char* const> other_heads() const override { return kBertOtherHeads; }
+  std::span<const char* const> finetuning() const override { return kBertFinetuning; }
 
   void Check(const RunConfig& config, HfObstacles& obstacles) const override {
     BertLikeFamily::Check(config, obstacles);

@@ -140,12 +140,7 @@ void BertLikeFamily::SetDefaults(RunConfig& config) const {
 
 void BertLikeFamily::Check(const RunConfig& config, HfObstacles& obstacles) const {
   const ModelConfig& model = config.model;
-  const std::string& objective = config.objective.name;
-  obstacles.Require(
-      std::find(std::begin(kBertObjectives), std::end(kBertObjectives), objective) !=
-          std::end(kBertObjectives),
-      absl::StrCat("objective.name is ", objective,
-                   ", not bert, longformer, unilm, unilm_seq2seq or masked_diffusion"));
+  CheckObjective(config, kBertObjectives, obstacles);
   obstacles.Require(
       model.num_heads * model.head_dim == model.model_dim,
       absl::StrCat("model.num_heads * model.head_dim is ", model.num_heads * model.head_dim,
@@ -222,7 +217,7 @@ std::vector<FileTensor> BertLikeFamily::Tensors(const ModelConfig& model,
     for (const auto& [mine, other] : kRestOfLayer)
       AddDense(layout, ours + mine, theirs + other, tensors);
   }
-  for (FileTensor& tensor : HeadTensors(layout)) tensors.push_back(std::move(tensor));
+  for (FileTensor& tensor : HeadTensors(model, layout)) tensors.push_back(std::move(tensor));
   tensors.push_back(PlainTensor(words, output().weight));
   tensors.back().is_alias = true;
   tensors.back().repeats =

@@ -24,25 +24,9 @@ absl::string_view HfFamily::NameOf(absl::string_view model_key) const {
   return "";
 }
 
-const char* HfFamily::Architecture(const ModelConfig& /*model*/) const {
-  return names().architecture;
-}
-
 void HfFamily::SetDefaults(RunConfig& /*config*/) const {}
 
 void HfFamily::FitTensors(const HfConfig& /*config*/, std::vector<FileTensor>& /*tensors*/) const {}
-
-std::vector<FileTensor> HfFamily::HeadTensors(const ParameterLayout& layout) const {
-  std::vector<FileTensor> tensors;
-  for (const HfHead& head : heads()) {
-    for (const auto& [ours, theirs] : head.names) {
-      if (!layout.Contains(ours)) continue;
-      tensors.push_back(PlainTensor(layout.Find(ours), theirs));
-      tensors.back().head = &head;
-    }
-  }
-  return tensors;
-}
 
 std::span<const HfFamily* const> HfFamilies() {
   // Of two that are as close to a run's network the first is taken.
@@ -79,7 +63,7 @@ absl::Status CheckFamily(const HfFamily& family, const RunConfig& config) {
   HfObstacles obstacles;
   family.Check(config, obstacles);
   if (obstacles.list.empty()) return absl::OkStatus();
-  return FailedPrecondition("Hugging Face's ", family.names().architecture,
+  return FailedPrecondition("Hugging Face's ", family.Architecture(config.model),
                             " cannot represent this model: ", absl::StrJoin(obstacles.list, "; "),
                             "; --format safetensors exports any");
 }

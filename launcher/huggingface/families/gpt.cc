@@ -1,9 +1,12 @@
 // GPT (modeling_openai.py) and GPT-2 (modeling_gpt2.py), which has LayerNorm before each sublayer
 // and one more at the end.
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 #include "launcher/huggingface/families/hf_family.h"
+#include "launcher/huggingface/families/task_heads.h"
 #include "launcher/huggingface/families/tensor_list.h"
 
 namespace anyorder::launcher {
@@ -23,7 +26,10 @@ constexpr HfKeyName kGpt2Keys[] = {{"num_layers", "n_layer"},
                                    {"activation", "activation_function"},
                                    {"layer_norm_epsilon", "layer_norm_epsilon"}};
 
-// Of other classes: multiple choice, sequence and token classification.
+constexpr const char* kGptPretraining[] = {"gpt"};
+constexpr const char* kGptFinetuning[] = {"gpt_finetuning"};
+
+// Of other classes than the run's: multiple choice, sequence and token classification.
 constexpr const char* kGptOtherHeads[] = {"multiple_choice_head.", "score.", "classifier."};
 
 void ReadGptSizes(HfConfigReader& reader, HfConfig& config) {
@@ -57,11 +63,21 @@ void ReadGptSettings(HfConfigReader& reader, ModelConfig& model) {
   reader.Expect("tie_word_embeddings", true, ": an output of its own is not supported");
 }
 
+// The head of choices is one dense layer only with these values, which are the defaults.
+void ReadGptSummary(HfConfigReader& reader, HfConfig& config) {
+  FaultList faults;
+  bool use_proj = true, proj_to_labels = true;
+  reader.Bool("summary_use_proj", use_proj);
+  reader.Bool("summary_proj_to_labels", proj_to_labels);
+  faults.Require(use_proj, "'summary_use_proj' is false, not true");
+  faults.Require(proj_to_labels, "'summary_proj_to_labels' is false, not true");
+  faults.Require(reader.Find("summary_activation") == nullptr, "'summary_activation' is not null");
+  config.other_summary = faults.Joined();
+}
+
 // Of a name of ours, in both.
 void CheckGpt(const RunConfig& config, HfObstacles& obstacles) {
   const ModelConfig& model = config.model;
-  obstacles.Require(config.objective.name == "gpt",
-                    absl::StrCat("objective.name is ", config.objective.name, ", not gpt"));
   obstacles.Require(
       model.num_heads * model.head_dim == model.model_dim,
       absl::StrCat("model.num_heads * model.head_dim is ", model.num_heads * model.head_dim,
@@ -96,7 +112,8 @@ class GptFamily : public HfFamily {
     if (is_gpt2_) return kGpt2Keys;
     return kGptKeys;
   }
-  std::span<const HfHead> heads() const override { return {}; }
+  std::span<const HfHead> heads() const override;
+  std::span<const char* const> finetuning() const override { return kGptFinetuning; }
   std::span<const char* const> other_heads() const override { return kGptOtherHeads; }
 
   void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
@@ -117,10 +134,25 @@ class GptFamily : public HfFamily {
   const bool is_gpt2_;
 };
 
+std::span<const HfHead> GptFamily::heads() const {
+  constexpr const char* kScore = "score.weight";
+  constexpr const char* kChoices = "multiple_choice_head.summary.";
+  static const std::string weight = absl::StrCat(kChoices, "weight");
+  static const std::string bias = absl::StrCat(kChoices, "bias");
+  static const HfHead gpt[] = {
+      ClassesHead("OpenAIGPTForSequenceClassification", nullptr, nullptr, kScore, nullptr),
+      ChoicesHead("OpenAIGPTDoubleHeadsModel", nullptr, nullptr, weight.c_str(), bias.c_str())};
+  static const HfHead gpt2[] = {
+      ClassesHead("GPT2ForSequenceClassification", nullptr, nullptr, kScore, nullptr),
+      ChoicesHead("GPT2DoubleHeadsModel", nullptr, nullptr, weight.c_str(), bias.c_str())};
+  return is_gpt2_ ? std::span<const HfHead>(gpt2) : std::span<const HfHead>(gpt);
+}
+
 void GptFamily::ReadConfig(HfConfigReader& reader, HfConfig& config) const {
   ModelConfig& model = config.model;
   ReadGptSizes(reader, config);
   ReadGptSettings(reader, model);
+  ReadGptSummary(reader, config);
   if (is_gpt2_) {
     model.layer_norm = LayerNormPlace::kPre;
     reader.Size("n_inner", 1, HfConfigReader::kMaxSize, model.ffn_dim);
@@ -142,6 +174,7 @@ void GptFamily::ReadConfig(HfConfigReader& reader, HfConfig& config) const {
 
 void GptFamily::Check(const RunConfig& config, HfObstacles& obstacles) const {
   const ModelConfig& model = config.model;
+  CheckObjective(config, kGptPretraining, obstacles);
   CheckGpt(config, obstacles);
   obstacles.Require(model.pre_norm() == is_gpt2_,
                     is_gpt2_ ? "model.layer_norm is post" : "model.layer_norm is pre");
@@ -230,6 +263,7 @@ std::vector<FileTensor> GptFamily::Tensors(const ModelConfig& model,
     }
   }
   if (is_gpt2_) list.Pair(prefix + "layer_norm", prefix + "ln_f");
+  for (FileTensor& tensor : HeadTensors(model, layout)) list.Add(std::move(tensor));
   AddGptBuffers(model, list);
   list.Alias(kGptEmbedding, "lm_head.weight",
              "it must be the token embedding, an output of its own is not supported; save the "

@@ -37,9 +37,13 @@ struct HfConfig {
   bool gelu_is_open = false;
   // Rows of a table of learned positions before that of the first token, which nobody uses.
   int64_t first_position = 0;
-  // What makes the sequence summary another function than the next-sentence head, "" if nothing
-  // does.
+  // What makes the sequence summary another function than that of our heads, "" if nothing does.
   std::string other_summary;
+  // The task that the class of `architectures` is for, with the keys of its head; without a name if
+  // it is for none.
+  ObjectiveConfig objective{.name = ""};
+
+  bool has_task() const { return !objective.name.empty(); }
 };
 
 // What stands in the way of a run's network being one of a family, each with the setting's name.
@@ -52,12 +56,36 @@ struct HfObstacles {
 
 // A head on top of the language model. A run that has it takes it from the files whole, or, where
 // they have nothing of it, begins with random values. Its tensors are HfFamily::Tensors's.
+enum class HfHeadKind {
+  kLanguageModel,
+  kNextSentence,
+  // Of tasks; a class of transformers each.
+  kClasses,  // or a score
+  kChoices,
+  kConditionalSpans,
+  kSimpleSpans,
+};
+
 struct HfHead {
   const char* name;          // in messages: "next-sentence head"
   const char* architecture;  // the class of transformers that has it
   const char* remedy;        // what else to do where the files have it only in part
-  // Our parameters, and their names there: the same shape and order.
+  // Our parameters, and their names there: the same shape and order, but a matrix of two inputs is
+  // [2, d, d] here and [d, 2 d] there. Without a name of ours: the bias of choices, which is the
+  // same for all: an import ignores it, an export writes 0.
   std::vector<std::pair<const char*, const char*>> names;
+  HfHeadKind kind = HfHeadKind::kLanguageModel;
+
+  // Whether it is a summary of the sequence, whose form config.json describes.
+  bool has_summary() const {
+    return kind == HfHeadKind::kNextSentence || kind == HfHeadKind::kClasses ||
+           kind == HfHeadKind::kChoices;
+  }
+  bool is_of_task() const { return kind >= HfHeadKind::kClasses; }
+  // Whether a network of this kind has it, or would have it if it had a language model.
+  bool IsIn(const ModelConfig& model) const;
+  // Whether it has this parameter of ours.
+  bool Holds(absl::string_view ours) const;
 };
 
 struct HfKeyName {
@@ -71,7 +99,7 @@ class HfFamily {
 
   struct Names {
     const char* model_type;         // of config.json
-    const char* architecture;       // the class that an export is of
+    const char* architecture;       // the class that an export is of, unless it has a task
     const char* bare_architecture;  // the class without heads, whose names lack the prefix
     const char* prefix;
     // Whether an import takes the latter: all that it lacks is a head, which may be drawn.
@@ -79,12 +107,14 @@ class HfFamily {
     // Whether its tokenizer is XLNet's: spiece.model must be there, and an export frames texts as
     // XLNet does. Others may come without one.
     bool has_xlnet_tokenizer = false;
+    // The class with a next-sentence head beside the language model, if there is one.
+    const char* next_sentence_architecture = nullptr;
   };
 
   virtual ~HfFamily() = default;
   virtual Names names() const = 0;
   // The class of this network, with the heads that it has.
-  virtual const char* Architecture(const ModelConfig& model) const;
+  const char* Architecture(const ModelConfig& model) const;
   // What config.json calls our keys, for messages.
   virtual std::span<const HfKeyName> keys() const = 0;
   // The name of a key of section [model], or "".
@@ -93,6 +123,8 @@ class HfFamily {
   virtual std::span<const HfHead> heads() const = 0;
   // How the names of tensors begin that belong to other heads: an import leaves them out.
   virtual std::span<const char* const> other_heads() const = 0;
+  // Our objectives for tasks, that of an imported model first; none if there are no such heads.
+  virtual std::span<const char* const> finetuning() const { return {}; }
 
   // Reads what config.json says into `config`, with the faults in `reader`.
   virtual void ReadConfig(HfConfigReader& reader, HfConfig& config) const = 0;
@@ -115,9 +147,21 @@ class HfFamily {
   // What a config.json says of Tensors's table beside our parameters.
   virtual void FitTensors(const HfConfig& config, std::vector<FileTensor>& tensors) const;
 
+  // Reads which task the class of `architectures` is for.
+  void ReadTask(HfConfigReader& reader, HfConfig& config) const;
+  // Says in config.json what the head of the run's task is, if it has one, with the names of its
+  // classes: `classes`, or if they are not known those that are there.
+  void WriteTask(const TaskConfig& task, const std::vector<std::string>& classes, Json& json) const;
+
  protected:
-  // The tensors of the heads that the layout has.
-  std::vector<FileTensor> HeadTensors(const ParameterLayout& layout) const;
+  // The tensors of the heads that the network has. Of a task's network those of the language model
+  // may be missing, and no export has them, as in the classes for tasks.
+  std::vector<FileTensor> HeadTensors(const ModelConfig& model,
+                                      const ParameterLayout& layout) const;
+  // Adds what is wrong with the objective: it must be one of `pretraining`, or one of finetuning()
+  // with a head that a class has.
+  void CheckObjective(const RunConfig& config, std::span<const char* const> pretraining,
+                      HfObstacles& obstacles) const;
 };
 
 // One of each, from the file of that name.

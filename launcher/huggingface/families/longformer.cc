@@ -9,6 +9,7 @@
 
 #include "core/config/attention_windows.h"
 #include "launcher/huggingface/families/roberta.h"
+#include "launcher/huggingface/families/task_heads.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -80,6 +81,17 @@ class Longformer : public RobertaLikeFamily {
             .bare_architecture = "LongformerModel",
             .prefix = "longformer.",
             .takes_bare = true};
+  }
+  std::span<const HfHead> heads() const override {
+    static const HfHead heads[] = {
+        RobertaLanguageModelHead(),
+        ClassesHead("LongformerForSequenceClassification", "classifier.dense.weight",
+                    "classifier.dense.bias", "classifier.out_proj.weight",
+                    "classifier.out_proj.bias"),
+        ChoicesHead("LongformerForMultipleChoice", "longformer.pooler.dense.weight",
+                    "longformer.pooler.dense.bias", "classifier.weight", "classifier.bias"),
+        SimpleSpansHead("LongformerForQuestionAnswering")};
+    return heads;
   }
   std::span<const char* const> other_heads() const override { return kLongformerOtherHeads; }
   void ReadConfig(HfConfigReader& reader, HfConfig& config) const override {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "launcher/huggingface/families/task_heads.h"
+
 namespace anyorder::launcher {
 namespace {
 
@@ -23,6 +25,17 @@ class Roberta : public RobertaLikeFamily {
             .prefix = "roberta.",
             .takes_bare = true};
   }
+  std::span<const HfHead> heads() const override {
+    static const HfHead heads[] = {
+        RobertaLanguageModelHead(),
+        ClassesHead("RobertaForSequenceClassification", "classifier.dense.weight",
+                    "classifier.dense.bias", "classifier.out_proj.weight",
+                    "classifier.out_proj.bias"),
+        ChoicesHead("RobertaForMultipleChoice", "roberta.pooler.dense.weight",
+                    "roberta.pooler.dense.bias", "classifier.weight", "classifier.bias"),
+        SimpleSpansHead("RobertaForQuestionAnswering")};
+    return heads;
+  }
   std::span<const char* const> other_heads() const override { return kRobertaOtherHeads; }
   void Check(const RunConfig& config, HfObstacles& obstacles) const override {
     RobertaLikeFamily::Check(config, obstacles);
@@ -33,16 +46,20 @@ class Roberta : public RobertaLikeFamily {
 
 }  // namespace
 
-std::span<const HfHead> RobertaLikeFamily::heads() const {
-  static const HfHead heads[] = {{"masked language model's head",
-                                  "RobertaForMaskedLM",
-                                  "",
-                                  {{"lm_head.dense.weight", "lm_head.dense.weight"},
-                                   {"lm_head.dense.bias", "lm_head.dense.bias"},
-                                   {"lm_head.layer_norm.weight", "lm_head.layer_norm.weight"},
-                                   {"lm_head.layer_norm.bias", "lm_head.layer_norm.bias"},
-                                   {"lm_loss.bias", "lm_head.bias"}}}};
-  return heads;
+HfHead RobertaLanguageModelHead() {
+  return {"masked language model's head",
+          "RobertaForMaskedLM",
+          "",
+          {{"lm_head.dense.weight", "lm_head.dense.weight"},
+           {"lm_head.dense.bias", "lm_head.dense.bias"},
+           {"lm_head.layer_norm.weight", "lm_head.layer_norm.weight"},
+           {"lm_head.layer_norm.bias", "lm_head.layer_norm.bias"},
+           {"lm_loss.bias", "lm_head.bias"}}};
+}
+
+std::span<const char* const> RobertaLikeFamily::finetuning() const {
+  static constexpr const char* kFinetuning[] = {"longformer_finetuning", "bert_finetuning"};
+  return kFinetuning;
 }
 
 void RobertaLikeFamily::ReadConfig(HfConfigReader& reader, HfConfig& config) const {

@@ -10,9 +10,11 @@
 
 namespace anyorder::launcher {
 
+HfHead RobertaLanguageModelHead();
+
 class RobertaLikeFamily : public BertLikeFamily {
  public:
-  std::span<const HfHead> heads() const override;
+  std::span<const char* const> finetuning() const override;
   void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
   void SetDefaults(RunConfig& config) const override;
   void Check(const RunConfig& config, HfObstacles& obstacles) const override;

@@ -1,9 +1,12 @@
 // XLNet (modeling_xlnet.py). Our names and shapes are XLNet's.
 
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "launcher/huggingface/families/hf_family.h"
+#include "launcher/huggingface/families/task_heads.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -21,8 +24,11 @@ constexpr HfKeyName kXlnetKeys[] = {{"num_layers", "n_layer"},
                                     {"untie_r", "untie_r"},
                                     {"clamp_len", "clamp_len"}};
 
-// What models for other tasks have beside the network: sequence classification, multiple choice,
-// token classification, questions.
+constexpr const char* kXlnetPretraining[] = {"permutation_lm", "dae", "as_arm"};
+constexpr const char* kXlnetFinetuning[] = {"xlnet_finetuning"};
+
+// What models for other tasks than the run's have beside the network: sequence classification,
+// multiple choice, token classification, questions.
 constexpr const char* kXlnetOtherHeads[] = {"sequence_summary.", "logits_proj.",  "classifier.",
                                             "qa_outputs.",       "start_logits.", "end_logits.",
                                             "answer_class."};
@@ -107,13 +113,8 @@ void ReadXlnetSummary(const HfConfigReader::Json& json, HfConfig& config) {
   config.other_summary = faults.Joined();
 }
 
-// The summary is the next-sentence head, which has two classes. Names of two labels stay.
+// The summary that the next-sentence head and the pooler are.
 void SetXlnetSummary(HfFamily::Json& json) {
-  const auto is_two = [&json](const char* key) {
-    return json[key].is_number() ? json[key] == 2 : json[key].is_object() && json[key].size() == 2;
-  };
-  for (const char* key : {"id2label", "label2id", "num_labels", "_num_labels"})
-    if (json.contains(key) && !is_two(key)) json.erase(key);
   for (const auto& [key, value] : {std::pair<const char*, HfFamily::Json>{"summary_type", "last"},
                                    {"summary_activation", "tanh"},
                                    {"summary_use_proj", true}}) {
@@ -133,6 +134,7 @@ class Xlnet : public HfFamily {
   std::span<const HfKeyName> keys() const override { return kXlnetKeys; }
   std::span<const HfHead> heads() const override;
   std::span<const char* const> other_heads() const override { return kXlnetOtherHeads; }
+  std::span<const char* const> finetuning() const override { return kXlnetFinetuning; }
 
   void ReadConfig(HfConfigReader& reader, HfConfig& config) const override {
     ReadXlnetSizes(reader, config);
@@ -150,23 +152,41 @@ class Xlnet : public HfFamily {
 };
 
 std::span<const HfHead> Xlnet::heads() const {
-  static const HfHead heads[] = {
-      {"next-sentence head",
-       "XLNetForSequenceClassification",
-       "; or leave out objective.next_sentence, which needs them for its two classes",
-       {{"sequence_summary.summary.weight", "sequence_summary.summary.weight"},
-        {"sequence_summary.summary.bias", "sequence_summary.summary.bias"},
-        {"logits_proj.weight", "logits_proj.weight"},
-        {"logits_proj.bias", "logits_proj.bias"}}}};
+  constexpr const char* kAsItIs[] = {
+      "start_logits.dense.weight", "start_logits.dense.bias",     "end_logits.dense_0.weight",
+      "end_logits.dense_0.bias",   "end_logits.LayerNorm.weight", "end_logits.LayerNorm.bias",
+      "end_logits.dense_1.weight", "end_logits.dense_1.bias",     "answer_class.dense_0.weight",
+      "answer_class.dense_0.bias", "answer_class.dense_1.weight"};
+  static const std::vector<HfHead> heads = [&] {
+    std::vector<HfHead> list = {
+        {"language model's bias", "XLNetLMHeadModel", "", {{"lm_loss.bias", "lm_loss.bias"}}},
+        {"next-sentence head",
+         "XLNetForSequenceClassification",
+         "; or leave out objective.next_sentence, which needs them for its two classes",
+         {{"sequence_summary.summary.weight", "sequence_summary.summary.weight"},
+          {"sequence_summary.summary.bias", "sequence_summary.summary.bias"},
+          {"logits_proj.weight", "logits_proj.weight"},
+          {"logits_proj.bias", "logits_proj.bias"}},
+         HfHeadKind::kNextSentence},
+        ClassesHead("XLNetForSequenceClassification", "sequence_summary.summary.weight",
+                    "sequence_summary.summary.bias", "logits_proj.weight", "logits_proj.bias"),
+        ChoicesHead("XLNetForMultipleChoice", "sequence_summary.summary.weight",
+                    "sequence_summary.summary.bias", "logits_proj.weight", "logits_proj.bias"),
+        {"conditional head of questions",
+         "XLNetForQuestionAnswering",
+         kOtherTask,
+         {},
+         HfHeadKind::kConditionalSpans},
+        SimpleSpansHead("XLNetForQuestionAnsweringSimple")};
+    for (const char* const name : kAsItIs) list[4].names.emplace_back(name, name);
+    return list;
+  }();
   return heads;
 }
 
 void Xlnet::Check(const RunConfig& config, HfObstacles& obstacles) const {
   const ModelConfig& model = config.model;
-  const std::string& objective = config.objective.name;
-  obstacles.Require(
-      objective == "permutation_lm" || objective == "dae" || objective == "as_arm",
-      absl::StrCat("objective.name is ", objective, ", not permutation_lm, dae or as_arm"));
+  CheckObjective(config, kXlnetPretraining, obstacles);
   obstacles.Require(
       model.num_heads * model.head_dim == model.model_dim,
       absl::StrCat("model.num_heads * model.head_dim is ", model.num_heads * model.head_dim,
@@ -222,7 +242,10 @@ HfFamily::Json Xlnet::NewConfig(const RunConfig& config, int64_t vocab_size,
 
 void Xlnet::UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
                          Json& json) const {
-  if (config.model.next_sentence_head) SetXlnetSummary(json);
+  const TaskConfig& task = config.model.task;
+  if (config.model.next_sentence_head || (task.has_head() && !task.has_spans()))
+    SetXlnetSummary(json);
+  if (config.model.next_sentence_head) KeepLabels(2, json);
   // Some versions of transformers read one of the two names of the vocabulary's size, some the
   // other.
   json["vocab_size"] = vocab_size;
@@ -242,10 +265,10 @@ std::vector<FileTensor> Xlnet::Tensors(const ModelConfig& model,
   std::vector<FileTensor> tensors;
   for (const ParameterInfo& info : layout.parameters()) {
     const bool is_shared_bias = absl::StartsWith(info.name, kSharedBias);
-    if (!is_shared_bias && !IsHeadParameter(info.name))
+    if (!is_shared_bias && !IsHeadParameter(info.name) && info.name != "lm_loss.bias")
       tensors.push_back(PlainTensor(info, info.name));
   }
-  for (FileTensor& tensor : HeadTensors(layout)) tensors.push_back(std::move(tensor));
+  for (FileTensor& tensor : HeadTensors(model, layout)) tensors.push_back(std::move(tensor));
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const std::string attention = absl::StrCat(kPrefix, "layer.", layer, ".rel_attn.");
     const Shape heads{model.num_heads, model.head_dim};

@@ -1,0 +1,238 @@
+// Heads of tasks: which class of transformers holds which head, how its tensors are named and cut,
+// and what is refused. tests/parity/heads_parity.py compares their numbers with transformers.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
+#include "launcher/huggingface/exchange.h"
+#include "launcher/huggingface/hf_model.h"
+#include "tests/launcher/huggingface/hf_directory.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kDim = 8;  // of HfDirectory
+
+class TaskHeadTest : public ::testing::Test {
+ protected:
+  // The directory as a class for a task has it: without the language model's bias.
+  void Become(const char* architecture) {
+    model_.config["architectures"] = {architecture};
+    model_.Remove("lm_loss.bias");
+  }
+  void AddSummary(int64_t outputs) {
+    model_.Add("sequence_summary.summary.weight", {kDim, kDim}, 50);
+    model_.Add("sequence_summary.summary.bias", {kDim}, 51);
+    model_.Add("logits_proj.weight", {outputs, kDim}, 52);
+    model_.Add("logits_proj.bias", {outputs}, 53);
+  }
+  void AddQuestions() {
+    model_.Add("start_logits.dense.weight", {1, kDim}, 60);
+    model_.Add("start_logits.dense.bias", {1}, 61);
+    for (const char* part : {"end_logits.", "answer_class."}) {
+      model_.Add(std::string(part) + "dense_0.weight", {kDim, 2 * kDim}, 62);
+      model_.Add(std::string(part) + "dense_0.bias", {kDim}, 63);
+      model_.Add(std::string(part) + "dense_1.weight", {1, kDim}, 64);
+    }
+    model_.Add("end_logits.dense_1.bias", {1}, 65);
+    model_.Add("end_logits.LayerNorm.weight", {kDim}, 66);
+    model_.Add("end_logits.LayerNorm.bias", {kDim}, 67);
+  }
+  absl::Status Import(const std::vector<std::string>& overrides = {}) {
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+    model_.Write(root_ + "/hf");
+    ::testing::internal::CaptureStdout();
+    const absl::Status status = ImportHuggingFace({root_ + "/hf", root_ + "/run", "", overrides});
+    said_ = ::testing::internal::GetCapturedStdout();
+    return status;
+  }
+  void ExpectRefused(const std::vector<std::string>& overrides, const std::string& part) {
+    const absl::Status status = Import(overrides);
+    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+    EXPECT_FALSE(fs::exists(root_ + "/run"));
+  }
+  absl::Status Export(ExportFormat format = ExportFormat::kHuggingFace) const {
+    fs::remove_all(root_ + "/out");
+    return ExportModel({root_ + "/run", -1, root_ + "/out", format});
+  }
+  ObjectiveConfig Objective() const {
+    const auto config = LoadRunConfig(RunDirectory(root_ + "/run").config, {});
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? config->objective : ObjectiveConfig();
+  }
+  Json Exported() const { return Json::parse(*ReadWholeFile(root_ + "/out/config.json")); }
+  std::vector<float> ValuesIn(const std::string& directory, const std::string& name) const {
+    const auto reader =
+        ckpt::SafetensorsReader::Open(root_ + "/" + directory + "/model.safetensors");
+    const auto* const found = reader.ok() ? reader->Find(name) : nullptr;
+    if (found == nullptr) return {};
+    std::vector<float> values(static_cast<size_t>(found->entry.shape.num_elements()));
+    EXPECT_TRUE(reader->Read(name, 0, found->entry.shape.num_elements(), values.data()).ok());
+    return values;
+  }
+  // Every tensor of the input, but for one, and nothing else.
+  void ExpectTheSameTensors(const std::string& but = "") const {
+    const auto out = ckpt::SafetensorsReader::Open(root_ + "/out/model.safetensors");
+    ASSERT_TRUE(out.ok()) << out.status();
+    EXPECT_EQ(out->tensors().size(), model_.tensors.size());
+    for (const HfTensor& tensor : model_.tensors) {
+      const std::string& name = tensor.entry.name;
+      if (name == but) continue;
+      EXPECT_EQ(ValuesIn("out", name), ValuesIn("hf", name)) << name;
+    }
+  }
+
+  const TemporaryDirectory directory_;
+  const std::string root_ = directory_.path() + "/work";
+  HfDirectory model_;
+  std::string said_;
+};
+
+TEST_F(TaskHeadTest, ClassesComeAndGoWithTheirNames) {
+  Become("XLNetForSequenceClassification");
+  AddSummary(3);
+  model_.config["id2label"] = {{"0", "no"}, {"1", "perhaps"}, {"2", "yes"}};
+  ASSERT_EQ(Import(), absl::OkStatus());
+  const ObjectiveConfig objective = Objective();
+  EXPECT_EQ(objective.name, "xlnet_finetuning");
+  EXPECT_EQ(objective.num_classes, 3);
+  EXPECT_TRUE(objective.pooler && objective.head_bias);
+  EXPECT_THAT(said_, HasSubstr("the language model's bias is randomly initialised"));
+  ASSERT_EQ(Export(), absl::OkStatus());
+  ExpectTheSameTensors();
+  EXPECT_EQ(Exported()["architectures"][0], "XLNetForSequenceClassification");
+  EXPECT_EQ(Exported()["id2label"], model_.config["id2label"]);
+}
+
+TEST_F(TaskHeadTest, AnotherObjectiveLeavesTheHeadOut) {
+  Become("XLNetForSequenceClassification");
+  AddSummary(2);
+  ASSERT_EQ(Import({"objective.name=permutation_lm"}), absl::OkStatus());
+  EXPECT_FALSE(Objective().pooler);
+  EXPECT_THAT(said_, HasSubstr("left out, because pretraining does not use it: seq"));
+  ASSERT_EQ(Import({"objective.next_sentence=true"}), absl::OkStatus());
+  EXPECT_EQ(Objective().name, "permutation_lm");
+}
+
+TEST_F(TaskHeadTest, OneClassIsAScore) {
+  Become("XLNetForSequenceClassification");
+  AddSummary(1);
+  model_.config["id2label"] = {{"0", "LABEL_0"}};
+  ASSERT_EQ(Import({"objective.task=similarity"}), absl::OkStatus());
+  ASSERT_EQ(Export(), absl::OkStatus());
+  ExpectTheSameTensors();
+  EXPECT_EQ(Exported()["problem_type"], "regression");
+}
+
+TEST_F(TaskHeadTest, TheBiasOfChoicesIsIgnoredAndWrittenAsZero) {
+  Become("XLNetForMultipleChoice");
+  AddSummary(1);
+  ASSERT_EQ(Import({"objective.num_classes=5"}), absl::OkStatus());
+  EXPECT_EQ(Objective().task, ExampleTask::kMultipleChoice);
+  ASSERT_EQ(Export(), absl::OkStatus());
+  ExpectTheSameTensors("logits_proj.bias");
+  EXPECT_EQ(ValuesIn("out", "logits_proj.bias"), std::vector<float>{0});
+  EXPECT_EQ(Exported()["num_choices"], 5);
+}
+
+// [d, 2 d] of a token's and the start's state there, a matrix each here.
+TEST_F(TaskHeadTest, MatricesOfTwoStatesAreCut) {
+  Become("XLNetForQuestionAnswering");
+  AddQuestions();
+  ASSERT_EQ(Import(), absl::OkStatus());
+  const ObjectiveConfig objective = Objective();
+  EXPECT_EQ(objective.task, ExampleTask::kSpans);
+  EXPECT_EQ(objective.span_head, SpanHeadKind::kConditional);
+  EXPECT_TRUE(objective.answer_class);
+  ASSERT_EQ(Export(ExportFormat::kSafetensors), absl::OkStatus());
+  const std::vector<float> theirs = ValuesIn("hf", "end_logits.dense_0.weight");
+  const std::vector<float> ours = ValuesIn("out", "end_logits.dense_0.weight");
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t input = 0; input < 2; ++input)
+    for (size_t i = 0; i < kDim; ++i)
+      for (size_t j = 0; j < kDim; ++j)
+        EXPECT_EQ(ours[(input * kDim + i) * kDim + j], theirs[(2 * i + input) * kDim + j]);
+  ASSERT_EQ(Export(), absl::OkStatus());
+  ExpectTheSameTensors();
+}
+
+// XLNetForQuestionAnswering always has one: zeros say neither yes nor no.
+TEST_F(TaskHeadTest, WithoutAnswerClassItIsZerosAndStaysOut) {
+  Become("XLNetForQuestionAnswering");
+  AddQuestions();
+  ASSERT_EQ(Import({"objective.answer_class=false"}), absl::OkStatus());
+  ASSERT_EQ(Export(), absl::OkStatus());
+  EXPECT_EQ(ValuesIn("out", "answer_class.dense_0.weight"), std::vector<float>(2 * kDim * kDim));
+  EXPECT_EQ(ValuesIn("out", "answer_class.dense_1.weight"), std::vector<float>(kDim));
+  EXPECT_EQ(Exported()["answer_class"], false);
+  model_.config["answer_class"] = false;
+  ASSERT_EQ(Import(), absl::OkStatus());
+  EXPECT_FALSE(Objective().answer_class);
+}
+
+TEST_F(TaskHeadTest, OtherHeadsAndHalfHeadsAreRefused) {
+  Become("XLNetForSequenceClassification");
+  AddSummary(3);
+  model_.config["num_labels"] = 3;
+  ExpectRefused({"objective.num_classes=4"}, "'logits_proj.weight' is [3, 8]");
+  model_.config["summary_type"] = "mean";
+  ExpectRefused({}, "'summary_type' is \"mean\", not \"last\": the summary belongs to another");
+  model_.config.erase("summary_type");
+  model_.config["problem_type"] = "multi_label_classification";
+  ExpectRefused({}, "'problem_type' is \"multi_label_classification\"");
+  model_.config.erase("problem_type");
+  model_.Remove("logits_proj.bias");
+  ExpectRefused({}, "no tensor 'logits_proj.bias' [3]; save an XLNetForSequenceClassification");
+}
+
+// What no class of transformers holds is said with the setting's name.
+TEST(TaskObstaclesTest, AreNamed) {
+  RunConfig config;
+  const auto refused = [&config](const HfFamily& family) {
+    config.Resolve();
+    return std::string(CheckFamily(family, config).message());
+  };
+  config.objective.name = "xlnet_finetuning";
+  config.objective.num_classes = 3;
+  EXPECT_THAT(refused(XlnetFamily()),
+              AllOf(HasSubstr("XLNetForSequenceClassification cannot represent this model"),
+                    HasSubstr("objective.pooler is false;")));
+  config.objective.pooler = true;
+  config.objective.head_bias = false;
+  EXPECT_THAT(refused(XlnetFamily()), HasSubstr("objective.head_bias is false;"));
+  config.objective.head_bias = true;
+  EXPECT_EQ(refused(XlnetFamily()), "");
+  config.objective.name = "gpt_finetuning";
+  EXPECT_THAT(refused(OpenAiGptFamily()), AllOf(HasSubstr("objective.pooler is true;"),
+                                                HasSubstr("objective.head_bias is true;")));
+  EXPECT_THAT(refused(XlnetFamily()),
+              HasSubstr("objective.name is gpt_finetuning, not permutation_lm, dae, as_arm or "
+                        "xlnet_finetuning"));
+  config.objective.task = ExampleTask::kSpans;
+  config.objective.num_classes = 0;
+  EXPECT_THAT(refused(BertFamily()), HasSubstr("objective.span_head is conditional"));
+  config.objective.span_head = SpanHeadKind::kSimple;
+  EXPECT_STREQ(RobertaFamily().Architecture(config.model), "RobertaForMaskedLM");
+  config.Resolve();
+  EXPECT_STREQ(RobertaFamily().Architecture(config.model), "RobertaForQuestionAnswering");
+}
+
+}  // namespace
+}  // namespace anyorder::launcher

@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Heads of tasks: classes of transformers imported, run by our network, exported again; and exports of our fine-tuned runs.
+
+For each class of CLASSES and each of five shapes: a model with random weights is saved by transformers, comes in by `anyorder import`,
+which must choose its task, and the head's logits on the first batch of the run's examples (parity_dump) must be those of the model,
+within 1e-5 of the largest. The export must hold the same tensors, bit for bit. Each of RUNS is trained here for a few steps and
+exported; transformers must load it without a tensor missing or left over, and compute the same.
+
+Usage: heads_parity.py [CLASS or NAME...], some of them only.
+Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
+"""
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import families_parity
+import hf_model
+import masks
+import run_programs
+import torch
+import transformers
+from measures import Measures, print_header, print_table
+from safetensors.torch import load_file
+
+TOLERANCE = families_parity.TOLERANCE
+VOCAB = families_parity.VOCAB
+SETTINGS = {**families_parity.SETTINGS, "sampling.seq_len": 48}
+SPANS = {"sampling.passage_stride": 16, "sampling.max_question": 12}
+CHOICE_BIASES = ("classifier.bias", "logits_proj.bias", "multiple_choice_head.summary.bias")
+IDS = {"pad_token_id": 5, "bos_token_id": 1, "eos_token_id": 2}  # padding: of our vocabularies
+
+
+def xlnet(**changes):
+    return dict(vocab_size=VOCAB, d_model=32, n_layer=2, n_head=2, d_inner=48, ff_activation="gelu_new", layer_norm_eps=1e-5,
+                **IDS) | changes
+
+
+def gpt(**changes):
+    return dict(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=2, n_positions=64, **IDS) | changes
+
+
+def of(family):
+    return [{**settings, **IDS} for settings, _ in families_parity.SHAPES[family][1].values()]
+
+
+# Settings of each family's configuration.
+SHAPES = {
+    "XLNet": [xlnet(), xlnet(n_layer=3, layer_norm_eps=1e-12), xlnet(d_model=96, n_head=12, ff_activation="relu"),
+              xlnet(untie_r=True, clamp_len=9, d_inner=20), xlnet(d_model=40, n_head=4, layer_norm_eps=1e-2, mem_len=None)],
+    "Bert": of("bert"), "Roberta": of("roberta"), "Longformer": of("longformer"),
+    "OpenAIGPT": [gpt(), gpt(n_layer=1, n_embd=48, n_head=3, afn="relu"), gpt(n_layer=3, n_embd=24, n_head=1),
+                  gpt(n_layer=4, n_embd=64, n_head=8), gpt(n_embd=50, n_head=5, layer_norm_epsilon=1e-3)],
+    "GPT2": [gpt(), gpt(n_layer=1, n_embd=48, n_head=3, n_inner=20), gpt(n_layer=3, n_embd=24, n_head=1, activation_function="relu"),
+             gpt(n_layer=4, n_embd=64, n_head=8), gpt(n_embd=50, n_head=5, layer_norm_epsilon=1e-3)],
+}
+CLASSES = {
+    **{f"{family}For{task}": family for family in ("XLNet", "Bert", "Roberta", "Longformer")
+       for task in ("SequenceClassification", "MultipleChoice", "QuestionAnswering")},
+    "XLNetForQuestionAnsweringSimple": "XLNet",
+    **{f"{family}{task}": family for family in ("OpenAIGPT", "GPT2") for task in ("ForSequenceClassification", "DoubleHeadsModel")},
+}
+SMALL = {**SETTINGS, **families_parity.SMALL}
+CHOICES = {"objective.task": "multiple_choice", "objective.num_classes": 3}
+PAIRS = {"objective.task": "entailment", "objective.num_classes": 3}
+EXACT = {"model.activation": "gelu_erf"}
+# name: class of the export, configuration, data, what differs from SMALL.
+RUNS = {
+    "xlnet classes": ("XLNetForSequenceClassification", "xlnet-classify-tiny", "classification", {"objective.num_classes": 3}),
+    "xlnet pairs": ("XLNetForSequenceClassification", "xlnet-classify-tiny", "entailment", PAIRS),
+    "xlnet score": ("XLNetForSequenceClassification", "xlnet-classify-tiny", "similarity",
+                    {"objective.task": "similarity", "objective.num_classes": 1}),
+    "xlnet choices": ("XLNetForMultipleChoice", "xlnet-classify-tiny", "multiple_choice", CHOICES),
+    "xlnet answers": ("XLNetForQuestionAnswering", "xlnet-span-tiny", "span_extraction", SPANS),
+    "xlnet, no answer class": ("XLNetForQuestionAnswering", "xlnet-span-tiny", "span_extraction",
+                               {**SPANS, "objective.answer_class": "false"}),
+    "xlnet simple spans": ("XLNetForQuestionAnsweringSimple", "xlnet-span-tiny", "span_extraction",
+                           {**SPANS, "objective.answer_class": "false", "objective.span_head": "simple"}),
+    "bert classes": ("BertForSequenceClassification", "bert-classify-tiny", "classification", {"objective.num_classes": 3}),
+    "bert spans": ("BertForQuestionAnswering", "bert-span-tiny", "span_extraction", SPANS),
+    "longformer classes": ("LongformerForSequenceClassification", "longformer-classify-tiny", "classification",
+                           {"objective.num_classes": 3, "objective.pooler": "true", "model.attention_windows": "8:8", **EXACT}),
+    "gpt classes": ("OpenAIGPTForSequenceClassification", "gpt-classify-tiny", "classification",
+                    {"objective.num_classes": 3, "objective.head_bias": "false", "model.ffn_dim": 128}),
+    "gpt pairs": ("OpenAIGPTForSequenceClassification", "gpt-classify-tiny", "entailment",
+                  {**PAIRS, "objective.head_bias": "false", "model.ffn_dim": 128}),
+    "gpt2 choices": ("GPT2DoubleHeadsModel", "gpt-classify-tiny", "multiple_choice", {**CHOICES, "model.layer_norm": "pre"}),
+}
+
+
+def data_of(architecture, shape):
+    if "Choice" in architecture or "Double" in architecture:
+        return "multiple_choice"
+    if "Question" in architecture:
+        return "span_extraction"
+    return {3: "entailment", 4: "similarity"}.get(shape, "classification")
+
+
+def random_model(architecture, settings, shape):
+    if data_of(architecture, shape) in ("classification", "entailment", "similarity"):
+        settings = {**settings, "num_labels": 1 if shape == 4 else 3}
+        if shape == 4:
+            settings["problem_type"] = "regression"
+    if data_of(architecture, shape) == "multiple_choice":
+        settings = {**settings, "num_choices": 3}
+    torch.manual_seed(shape)
+    kind = getattr(transformers, architecture)
+    model = kind(kind.config_class(**settings)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_gain = name.endswith("weight") and ("ln_" in name or "LayerNorm." in name or "layer_norm." in name)
+            parameter.normal_(1.0 if is_gain else 0.0, 0.2)
+    return model
+
+
+def sequences_of(facts, length):
+    """The texts of all lanes, each [sequences, length], padding at their ends; where CLS or another head's row is in them."""
+    count = facts["input"].numel() // length
+    rows = lambda name: facts[f"row_{name}"][:count * length].reshape(count, length)
+    return {"input_ids": facts["input"].reshape(count, length).long(), "attention_mask": (rows("doc") != masks.DOC_PAD).long(),
+            "token_type_ids": rows("seg").long(), "global_attention_mask": rows("glob").long()}
+
+
+def pad_left(inputs):
+    """XLNet's summary is of the last token."""
+    shifts = (inputs["attention_mask"] == 0).sum(1)
+    return {name: torch.stack([row.roll(int(shift)) for row, shift in zip(value, shifts)]) for name, value in inputs.items()}
+
+
+def inputs_for(model, facts, length):
+    inputs, kind = sequences_of(facts, length), model.config.model_type
+    if kind != "longformer":
+        del inputs["global_attention_mask"]
+    if kind in ("openai-gpt", "gpt2"):  # whose classifiers look for the token before padding
+        inputs["input_ids"].masked_fill_(inputs["attention_mask"] == 0, model.config.pad_token_id)
+        del inputs["token_type_ids"], inputs["attention_mask"]
+    return inputs
+
+
+def span_pairs(model, facts, inputs):
+    """(quantity, ours, theirs) of the tokens that may be chosen."""
+    valid = facts["task_valid"] != 0
+    both = lambda number, theirs: (facts[f"task_logits/{number}"][valid], theirs[valid])
+    if not isinstance(model, transformers.XLNetForQuestionAnswering):
+        result = model(**inputs)
+        return [("starts", *both(0, result.start_logits)), ("ends", *both(1, result.end_logits))]
+    hidden = model.transformer(**inputs, use_mems=False).last_hidden_state
+    starts = facts["task_starts"].long()
+    pairs = [("starts", *both(0, model.start_logits(hidden))),
+             ("ends", *both(1, model.end_logits(hidden, start_positions=starts)))]
+    result = model(**inputs, cls_index=facts["task_classifiers"].long(), p_mask=1 - valid.float())
+    if "task_logits/3" in facts:
+        return pairs + [("answers", facts["task_logits/3"][:, 0], result.cls_logits)]
+    return pairs + [("no answer class", torch.zeros_like(result.cls_logits), result.cls_logits)]
+
+
+@torch.no_grad()
+def compare_logits(model, dump, length, task, measures):
+    facts, = hf_model.read_steps(dump, 1)
+    inputs, lanes = inputs_for(model, facts, length), len(facts["input"])
+    if task == "span_extraction":
+        for pair in span_pairs(model, facts, inputs):
+            measures.add(*pair)
+        return
+    if model.config.model_type == "xlnet":
+        inputs = pad_left(inputs)
+    if task == "multiple_choice":
+        inputs = {name: value.reshape(lanes, -1, length) for name, value in inputs.items()}
+        if "Double" in type(model).__name__:
+            inputs["mc_token_ids"] = facts["task_rows"].long() % length
+            theirs = model(**inputs).mc_logits
+        else:
+            theirs = model(**inputs).logits
+        ours, valid = facts["task_logits/0"], facts["task_valid"] != 0
+        # A bias that all choices have changes no probability; we have none.
+        bias, = (value for name, value in model.named_parameters() if name in CHOICE_BIASES)
+        measures.add("choices", ours[valid], (theirs - bias)[valid])
+        return
+    theirs = model(**inputs).logits
+    if len(theirs) == 2 * lanes:  # GPT's pairs in both orders: the sum of their states is read
+        theirs = theirs.reshape(lanes, 2, -1).sum(1)
+    measures.add("classes", facts["task_logits/0"], theirs)
+
+
+def expected(tensors, model_type, settings):
+    """What an export holds of what was imported: rows that stand for no position, and the bias of choices, are zeros."""
+    for name, tensor in tensors.items():
+        if name in CHOICE_BIASES and "num_choices" in settings:
+            tensor.zero_()
+        if name.endswith("position_embeddings.weight") and model_type in ("roberta", "longformer"):
+            tensor[:settings["pad_token_id"] + 1] = 0
+    return tensors
+
+
+def tensors_faults(before, after):
+    if set(before) != set(after):
+        yield f"other tensors after import and export: {sorted(set(before) ^ set(after))}"
+    for name in set(before) & set(after):
+        if not torch.equal(before[name], after[name]):
+            yield f"{name} is another tensor after import and export"
+
+
+def compare_class(folder, architecture, shape, shards):
+    model = random_model(architecture, SHAPES[CLASSES[architecture]][shape], shape)
+    task = data_of(architecture, shape)
+    work = Path(tempfile.mkdtemp(dir=folder))
+    model.save_pretrained(work / "hf")
+    shutil.copy(shards["text"] / "spiece.model", work / "hf")
+    settings = {**SETTINGS, "data.shards": shards[task]}
+    if task in ("entailment", "similarity"):
+        settings["objective.task"] = task
+    if task == "span_extraction":
+        settings |= SPANS
+    back = run_programs.returned(work / "hf", work, "back", *families_parity.options(settings))
+    run_programs.dump(work / "back-run", 1, work / "dump", "--forward-only")
+    measures = Measures()
+    compare_logits(model, work / "dump", SETTINGS["sampling.seq_len"], task, measures)
+    said = json.loads((work / "hf/config.json").read_text())
+    before, after = (load_file(path / "model.safetensors") for path in (work / "hf", back))
+    faults = list(tensors_faults(expected(before, model.config.model_type, said), after))
+    again = json.loads((back / "config.json").read_text())
+    faults += [f"config.json: {key} is {again.get(key)}" for key, value in said.items() if value != again.get(key)]
+    return measures, faults + measures.exceeding(TOLERANCE, TOLERANCE)
+
+
+def compare_run(folder, name, shards):
+    architecture, config, task, changes = RUNS[name]
+    settings = {**SMALL, "data.shards": shards[task], **changes}
+    export, dump = run_programs.dumped_run(folder, settings, 1, "--forward-only", config=f"finetune/{config}")
+    model, info = getattr(transformers, architecture).from_pretrained(export, output_loading_info=True)
+    faults = [f"{key}: {value}" for key, value in info.items() if value]
+    said = json.loads((export / "config.json").read_text())
+    if said["architectures"] != [architecture]:
+        faults.append(f"the export says that it is {said['architectures']}")
+    if task == "classification" and model.config.id2label != {0: "0", 1: "1", 2: "2"}:
+        faults.append(f"its classes are called {model.config.id2label}")
+    if task == "similarity" and (model.config.problem_type, model.config.num_labels) != ("regression", 1):
+        faults.append(f"it is no score: {model.config.problem_type}, {model.config.num_labels}")
+    measures = Measures()
+    compare_logits(model.eval(), dump, settings["sampling.seq_len"], task, measures)
+    back = run_programs.returned(export, export.parent, "back", *families_parity.options({"data.shards": shards[task]}))
+    before, after = (load_file(path / "model.safetensors") for path in (export, back))
+    return measures, faults + list(tensors_faults(before, after)) + measures.exceeding(TOLERANCE, TOLERANCE)
+
+
+def main():
+    wanted = sys.argv[1:] or [*CLASSES, *RUNS]
+    torch.set_num_threads(1)
+    print(hf_model.versions())
+    print_header()
+    faults = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shards = {"text": run_programs.prepare_text(folder)}
+        for task in ("classification", "entailment", "similarity", "multiple_choice", "span_extraction"):
+            shards[task] = run_programs.prepare_examples(folder, task, shards["text"])
+        cases = [(name, shape) for name in wanted if name in CLASSES for shape in range(5)]
+        for name, *shape in cases + [(name,) for name in wanted if name in RUNS]:
+            measures, found = (compare_class if shape else compare_run)(folder, name, *shape, shards)
+            title = f"{name} {shape[0] + 1}" if shape else f"run, {name}"
+            print_table(title, measures)
+            faults += [f"{title}: {fault}" for fault in found]
+    return run_programs.conclude(faults, f"all agree within {TOLERANCE:g}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
