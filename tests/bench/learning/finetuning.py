@@ -2,7 +2,7 @@
 """What pretraining, its objective, layer decay and label smoothing are worth in fine-tuning.
 
 From a text that pretraining has not seen it makes four tasks, fine-tunes on each from every run that is given and from
-random weights, with several seeds, and prints the held-out accuracy of each, median and spread:
+random weights, with several seeds, and prints the held-out accuracy of each, or F1, median and spread:
 
   topic   which of eight documents a passage is from
   pairs   whether a sentence follows another one, or is from another document
@@ -122,7 +122,7 @@ def prepare(args, work, name, files):
 
 
 def fine_tune(args, work, name, variant, seed):
-    """Held-out accuracy at the end."""
+    """Held-out accuracy at the end, or F1 of spans."""
     _, task, keys = TASKS.get(name, (None, "classification", {"objective.num_classes": 2}))
     config = "xlnet-span-tiny.toml" if task == "span_extraction" else "xlnet-classify-tiny.toml"
     run_dir = work / f"{name}-{variant['name']}-{seed}"
@@ -137,8 +137,20 @@ def fine_tune(args, work, name, variant, seed):
         run([args.anyorder, "launch", run_dir, "--config", CONFIGS / config, "--ranks", 1, *sets],
             work / f"{run_dir.name}.log")
         (run_dir / "done").touch()
+    if task == "span_extraction":
+        return f1_of(args, run_dir, work / f"{name}-dev")
     lines = [json.loads(line) for line in open(run_dir / "metrics.jsonl", encoding="utf-8")]
     return [line["eval_task_accuracy"] for line in lines if "eval_task_accuracy" in line][-1]
+
+
+def f1_of(args, run_dir, held_out):
+    """SQuAD's F1 of the questions, with the threshold for "no answer" at which it is best."""
+    predictions = run_dir / "predictions.jsonl"
+    if not predictions.exists():
+        run([args.anyorder, "predict", run_dir, "--data", held_out, "--output", predictions], run_dir / "predict.log")
+    scored = subprocess.run([args.anyorder, "score", "--gold", held_out, "--predictions", predictions, "--json"],
+                            capture_output=True, check=True, text=True).stdout
+    return json.loads(scored)["results"][0]["metrics"]["best_f1"] / 100
 
 
 def variants(args):
