@@ -356,9 +356,10 @@ void PrintNext(const Import& import, const std::string& run_dir) {
   const bool is_free = !fs::exists(shards, ignored) || fs::is_empty(shards, ignored);
   const std::string output = is_free ? shards : "DATASET";
   absl::PrintF(
-      "next: anyorder prep --input TEXT... --vocab %s%s --output %s\n"
+      "next: anyorder prep %s... --vocab %s%s --output %s\n"
       "      anyorder launch --run-dir %s --ranks 2%s\n",
-      run.vocabulary, run.letter_case() == "uncased" ? " --case uncased" : "", output, run_dir,
+      import.config.model.task.has_head() ? "--examples FILE" : "--input TEXT", run.vocabulary,
+      run.letter_case() == "uncased" ? " --case uncased" : "", output, run_dir,
       is_free ? "" : " --set data.shards=DATASET");
 }
 

@@ -268,7 +268,11 @@ std::vector<FileTensor> Xlnet::Tensors(const ModelConfig& model,
     if (!is_shared_bias && !IsHeadParameter(info.name) && info.name != "lm_loss.bias")
       tensors.push_back(PlainTensor(info, info.name));
   }
-  for (FileTensor& tensor : HeadTensors(model, layout)) tensors.push_back(std::move(tensor));
+  for (FileTensor& tensor : HeadTensors(model, layout)) {
+    // Only the classes for tasks lack it.
+    if (tensor.name == "lm_loss.bias" && !model.task.has_head()) tensor.head = nullptr;
+    tensors.push_back(std::move(tensor));
+  }
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const std::string attention = absl::StrCat(kPrefix, "layer.", layer, ".rel_attn.");
     const Shape heads{model.num_heads, model.head_dim};

@@ -123,6 +123,7 @@ TEST_F(TaskHeadTest, ClassesComeAndGoWithTheirNames) {
 
 TEST_F(TaskHeadTest, AnotherObjectiveLeavesTheHeadOut) {
   Become("XLNetForSequenceClassification");
+  model_.Add("lm_loss.bias", {14}, 40);  // which pretraining needs
   AddSummary(2);
   ASSERT_EQ(Import({"objective.name=permutation_lm"}), absl::OkStatus());
   EXPECT_FALSE(Objective().pooler);
