@@ -365,10 +365,10 @@ for a, b, label in zip(plain, labelled, truth):
 right = sum(a["label"] == label for a, label in zip(plain, truth))
 assert right > 90 and right == round(100 * json.load(open(f"{folder}/eval"))["task"]["accuracy"]), right
 PYTHON
-  predict --text "north south east" >"$name/log" 2>&1 || fail "--text: exit status $?"
-  [ "$(head -n 2 "$name/log" | tr '\n' ' ')" = "text: north south east label: compass " ] && [ "$(wc -l <"$name/log")" -eq 5 ] || fail "another table: $(cat "$name/log")"
-  printf 'red blue\none four two\n' | predict --text - >"$name/log" 2>&1 || fail "--text -: exit status $?"
-  [ "$(grep -E '^(text|label)' "$name/log" | tr '\n' ' ')" = "text: red blue label: colour text: one four two label: number " ] || fail "other labels: $(cat "$name/log")"
+  predict --text "north south east west" >"$name/log" 2>&1 || fail "--text: exit status $?"
+  [ "$(head -n 2 "$name/log" | tr '\n' ' ')" = "text: north south east west label: compass " ] && [ "$(wc -l <"$name/log")" -eq 5 ] || fail "another table: $(cat "$name/log")"
+  printf 'red blue green white\none four two three\n' | predict --text - >"$name/log" 2>&1 || fail "--text -: exit status $?"
+  [ "$(grep -E '^(text|label)' "$name/log" | tr '\n' ' ')" = "text: red blue green white label: colour text: one four two three label: number " ] || fail "other labels: $(cat "$name/log")"
   # Refused, and nothing is left behind.
   cp "$name/predictions.jsonl" "$name/before"
   expect_refused_in_a_line 64 "exists and is not overwritten" predict --data "$name/unlabelled.jsonl" --output "$name/predictions.jsonl"
@@ -383,7 +383,7 @@ PYTHON
   expect_refused_in_a_line 65 "gpt tells no classes apart" "$anyorder" predict "$name/gpt" --text a
   mv "$name/examples" "$name/elsewhere"
   expect_refused_in_a_line 65 "name its training data, or a copy, with --labels-from" predict --text red
-  predict --text red --labels-from "$name/elsewhere" >"$name/log" 2>&1 || fail "--labels-from: exit status $?"
+  predict --text "red white green blue" --labels-from "$name/elsewhere" >"$name/log" 2>&1 || fail "--labels-from: exit status $?"
   expect_text "^label: colour" "$name/log"
   # Stopped while it waits for its examples: no file.
   mkfifo "$name/pipe"

@@ -121,7 +121,8 @@ def compare_step(model, facts, memory, measures):
     if "logits" in facts:
         measures.add("logits", facts["logits"] * weights[..., None], logits * weights[..., None])
     labels = facts["labels"].long() * weights.long()
-    measures.add("losses", facts["losses"] * weights, hf_model.weighted_losses(logits, labels, weights))
+    if labels.numel() > 0:
+        measures.add("losses", facts["losses"] * weights, hf_model.weighted_losses(logits, labels, weights))
     if "summary_logits" in facts:
         theirs = model.next_sentence_logits(states_of(hidden, facts["summary_rows"], content))
         measures.add("next sentence", facts["summary_logits"], theirs)
