@@ -19,7 +19,7 @@ struct InputLayout {
   const char* one;
   const char* two;
 };
-// As released. Of UniLM, and of whoever sees both ways and has no layout of its own: BERT's.
+// Those of the released code. UniLM and masked diffusion use BERT's.
 inline constexpr InputLayout kXlnetLayout = {"A:0 <sep>:0 <cls>:2",
                                              "A:0 <sep>:0 B:1 <sep>:1 <cls>:2"};
 inline constexpr InputLayout kBertLayout = {"<cls>:0 A:0 <sep>:0",
@@ -34,7 +34,7 @@ struct FineTuningForm {
   int64_t num_segments = 1;
   // kSpans: the passage is A and the question B, instead of the reverse.
   bool passage_first = false;
-  // Rows see those before them only, and the language model of the text is learned beside the task.
+  // Attention is causal, and the language model loss of the text is added to the task's.
   bool is_causal = false;
   // kSimilarity is read in both orders, and the states are added (Radford et al. 2018,
   // section 3.3).

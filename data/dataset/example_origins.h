@@ -65,9 +65,9 @@ class ExampleOrigins {
                                                               const DatasetIndex& index,
                                                               const ExampleSource& examples);
 
-  // Fast for examples in order: those of one passage share it. DataLoss, with file and line, for
-  // what is no origin of the example, whoever wrote it. REQUIRES 0 <= example < num_examples(). Not
-  // thread-safe.
+  // Fast for examples in order: those of one passage share it. DataLoss, with file and line, if
+  // the line does not fit the example, even if its digest does. REQUIRES 0 <= example <
+  // num_examples(). Not thread-safe.
   absl::StatusOr<ExampleOrigin> Read(int64_t example);
 
  private:

@@ -53,10 +53,13 @@ absl::Status PassageWindows::AddAll(WindowUse use) {
     const int64_t room = Room(outline.lengths[0]);
     if (room < 1) {
       return InvalidArgument("sampling.seq_len=", config_.seq_len,
-                             " has no room for a passage behind the question of example ", i,
-                             ", of which sampling.max_question=", config_.max_question,
-                             " tokens are read, and ", kSpecialTokens,
-                             " special tokens; make the first larger or the second smaller");
+                             " is too short: the question of example ", i, " takes up to ",
+                             config_.max_question,
+                             " tokens (sampling.max_question) and special "
+                             "tokens take ",
+                             kSpecialTokens,
+                             ", which leaves none for the passage; "
+                             "make seq_len larger or max_question smaller");
     }
     for (const PassageWindow& window :
          WindowsOf(outline.lengths[1], room, config_.passage_stride)) {

@@ -47,8 +47,8 @@ class PassageWindows : public ExampleSource {
   // Special tokens of a sequence at most: RoBERTa has two between question and passage.
   static constexpr int64_t kSpecialTokens = 4;
 
-  // `examples` must outlive it. Errors: InvalidArgument if sampling.seq_len has no room for a
-  // passage behind some question; FailedPrecondition if no window is left to train on; those of
+  // `examples` must outlive it. Errors: InvalidArgument if sampling.seq_len leaves no token
+  // for the passage of some question; FailedPrecondition if no window is left to train on; those of
   // examples.Outline.
   static absl::StatusOr<std::unique_ptr<PassageWindows>> Create(const ExampleSource& examples,
                                                                 const SamplingConfig& config,

@@ -131,21 +131,28 @@ TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
   EXPECT_EQ(left->size(), 3u);
 }
 
+// Saves a step of one node with this metadata, retires all but two, and names the steps that are
+// left.
+std::vector<int64_t> SaveAndRetire(ModelFileSystem& fs, CommitLog& log, int64_t step,
+                                   const std::string& metadata) {
+  StagedSave staged(step, 1);
+  staged.set_metadata(metadata);
+  EXPECT_TRUE(VoteOnNodes(&fs, staged, 0, 1).ok());
+  EXPECT_TRUE(CommitVoted(&fs, staged).ok());
+  EXPECT_TRUE(log.Retire(2, 0, staged.id().generation).ok());
+  std::vector<int64_t> steps;
+  for (const CheckpointInfo& info : ListCheckpoints(kRunDir, &fs).value())
+    steps.push_back(info.step);
+  return steps;
+}
+
 // Saves of a run whose steps are skipped would otherwise push out the last good one.
 TEST(CommitTest, UnprovenCheckpointsPushNoOtherOut) {
   ModelFileSystem fs;
   PrepareWithTwoCommits(&fs, 1);  // of steps 50 and 100
   CommitLog log(&fs, kRunDir, 1);
   const auto save = [&](int64_t step, const std::string& metadata) {
-    StagedSave staged(step, 1);
-    staged.set_metadata(metadata);
-    EXPECT_TRUE(VoteOnNodes(&fs, staged, 0, 1).ok());
-    EXPECT_TRUE(CommitVoted(&fs, staged).ok());
-    EXPECT_TRUE(log.Retire(2, 0, staged.id().generation).ok());
-    std::vector<int64_t> steps;
-    const std::vector<CheckpointInfo> infos = ListCheckpoints(kRunDir, &fs).value();
-    for (const CheckpointInfo& info : infos) steps.push_back(info.step);
-    return steps;
+    return SaveAndRetire(fs, log, step, metadata);
   };
   using Steps = std::vector<int64_t>;
   EXPECT_EQ(save(200, R"({"unproven":true})"), (Steps{200, 100, 50}));
@@ -160,15 +167,7 @@ TEST(CommitTest, TheCheckpointThatMetadataNamesStays) {
   PrepareWithTwoCommits(&fs, 1);  // of steps 50 and 100
   CommitLog log(&fs, kRunDir, 1);
   const auto save = [&](int64_t step, const std::string& metadata) {
-    StagedSave staged(step, 1);
-    staged.set_metadata(metadata);
-    EXPECT_TRUE(VoteOnNodes(&fs, staged, 0, 1).ok());
-    EXPECT_TRUE(CommitVoted(&fs, staged).ok());
-    EXPECT_TRUE(log.Retire(2, 0, staged.id().generation).ok());
-    std::vector<int64_t> steps;
-    const std::vector<CheckpointInfo> infos = ListCheckpoints(kRunDir, &fs).value();
-    for (const CheckpointInfo& info : infos) steps.push_back(info.step);
-    return steps;
+    return SaveAndRetire(fs, log, step, metadata);
   };
   using Steps = std::vector<int64_t>;
   EXPECT_EQ(save(200, R"({"keep_step":50})"), (Steps{200, 100, 50}));

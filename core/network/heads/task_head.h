@@ -1,6 +1,7 @@
 // What a network that is fine-tuned learns besides its backbone: a head on the last layer's states.
-// Each head is a file beside this one with its losses, gradients and named sums; its parameters
-// stand with all others (parameter_walk.h), its tensors too (activations.h).
+// A head is one class in a file of this folder: its losses, gradients and named sums. Its
+// parameters are declared in parameter_walk.h and its activations in activations.h, as those of all
+// layers.
 
 #pragma once
 

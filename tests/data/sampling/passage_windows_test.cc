@@ -163,8 +163,7 @@ TEST(PassageWindowsTest, AnswersThatNoWindowHoldsAreCountedOrRefused) {
   const auto none = PassageWindows::Create(examples, config, WindowUse::kAll);
   EXPECT_EQ(none.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(none.status().message()),
-              HasSubstr("sampling.seq_len=7 has no room for a passage behind the question of "
-                        "example 0"));
+              HasSubstr("sampling.seq_len=7 is too short: the question of example 0"));
 }
 
 // Text that consists of the examples.
