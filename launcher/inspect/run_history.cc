@@ -24,6 +24,7 @@ struct Traces {
   int64_t stop_status = -1;
   int64_t exit_status = -1;
   std::vector<const StepTime*> lines;
+  const StepTime* made_up = nullptr;  // whose evaluation this start did before its first step
 };
 
 bool WasRequested(int64_t exit_status) {
@@ -50,7 +51,11 @@ std::vector<Traces> CollectTraces(const std::vector<LedgerRecord>& ledger,
       traces.exit_status = exit->exit_status;
     }
   }
-  for (const StepTime& line : steps) by_attempt[line.attempt].lines.push_back(&line);
+  for (const StepTime& line : steps) {
+    by_attempt[line.attempt].lines.push_back(&line);
+    if (line.evaluation_attempt != line.attempt)
+      by_attempt[line.evaluation_attempt].made_up = &line;
+  }
   std::vector<Traces> result;
   for (auto& [attempt, traces] : by_attempt) {
     if (!traces.start) continue;  // only the audit has something to say about it
@@ -62,9 +67,14 @@ std::vector<Traces> CollectTraces(const std::vector<LedgerRecord>& ledger,
   return result;
 }
 
+// Of the evaluation that came between the step and its line.
+absl::Duration OwnEvaluation(const StepTime& line) {
+  return absl::Milliseconds(line.evaluation_attempt == line.attempt ? line.evaluation_ms : 0);
+}
+
 void AddStep(const StepTime& line, TimeShares& shares) {
   const absl::Duration step = absl::Milliseconds(line.step_ms);
-  const absl::Duration evaluation = absl::Milliseconds(line.evaluation_ms);
+  const absl::Duration evaluation = OwnEvaluation(line);
   if (line.is_redone) {
     shares[kRedone] += step + evaluation;
     return;
@@ -95,6 +105,12 @@ class SpanFiller {
     cursor_ = end;
   }
 
+  void FillMadeUpEvaluation(const StepTime& line) {
+    const absl::Duration time = absl::Milliseconds(line.evaluation_ms);
+    shares_[line.is_redone ? kRedone : kEvaluation] += time;
+    cursor_ += time;
+  }
+
   // What the durations leave of the span before the first step is preparation, and after each step
   // bookkeeping. Clocks of two kinds and whole milliseconds let single differences fall below zero,
   // but not their sum.
@@ -102,7 +118,7 @@ class SpanFiller {
     absl::Duration rest;
     for (const StepTime* line : lines) {
       AddStep(*line, shares_);
-      const absl::Duration known = absl::Milliseconds(line->step_ms + line->evaluation_ms);
+      const absl::Duration known = absl::Milliseconds(line->step_ms) + OwnEvaluation(*line);
       absl::Time time =
           line->time == absl::InfinitePast() ? cursor_ + known : line->time + set_back_;
       if (time < cursor_ - kClockSetBack) {
@@ -159,6 +175,8 @@ absl::Duration WallTime::Sum() const {
 bool WallTime::AddsUp() const { return absl::AbsDuration(Sum() - wall) <= wall / 100; }
 
 StepTime StepTimeOf(const StepMetrics& metrics, bool is_redone) {
+  const HeldOutMetrics none;
+  const HeldOutMetrics& held_out = metrics.held_out ? *metrics.held_out : none;
   return {metrics.step,
           metrics.attempt,
           ParseUtcTime(metrics.time).value_or(absl::InfinitePast()),
@@ -166,7 +184,8 @@ StepTime StepTimeOf(const StepMetrics& metrics, bool is_redone) {
           metrics.data_wait_ms,
           metrics.reduce_ms,
           metrics.ckpt_stall_ms,
-          metrics.held_out ? metrics.held_out->ms : 0,
+          held_out.ms,
+          held_out.attempt >= 0 ? held_out.attempt : metrics.attempt,
           is_redone};
 }
 
@@ -191,6 +210,7 @@ WallTime MeasureWallTime(const std::vector<LedgerRecord>& ledger,
     const bool was_requested = previous != nullptr && WasRequested(previous->exit_status);
     filler.FillUntil(*traces.start, was_requested ? kStopped : kRestart);
     if (traces.train) filler.FillUntil(*traces.train, preparation);
+    if (traces.made_up != nullptr) filler.FillMadeUpEvaluation(*traces.made_up);
     filler.FillSteps(traces.lines, preparation);
     // One that ended in its set-up has trained nothing that is to be done again.
     if (traces.stop && !traces.train) filler.FillUntil(*traces.stop, preparation);

@@ -79,6 +79,7 @@ struct StepTime {
   double reduce_ms = 0;
   double ckpt_stall_ms = 0;
   double evaluation_ms = 0;
+  int64_t evaluation_attempt = 0;  // a later one where a stop had cut the evaluation off
   bool is_redone = false;
 };
 StepTime StepTimeOf(const StepMetrics& metrics, bool is_redone);

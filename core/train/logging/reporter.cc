@@ -152,7 +152,8 @@ void Reporter::Step(const StepMetrics& metrics) {
   WriteTensorboard(metrics.step, scalars);
 }
 
-absl::Status Reporter::MissedEvaluation(int64_t step, const HeldOutMetrics& held_out) {
+absl::Status Reporter::MissedEvaluation(int64_t step, HeldOutMetrics held_out) {
+  held_out.attempt = start_.attempt;
   ANYORDER_RETURN_IF_ERROR(AddHeldOut(paths_.metrics, step, held_out));
   // The file of that name is another one now.
   ANYORDER_ASSIGN_OR_RETURN(metrics_, MetricsLog::Open(paths_.metrics));

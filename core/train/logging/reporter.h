@@ -98,7 +98,7 @@ class Reporter {
   void Step(const StepMetrics& metrics);
   // The evaluation after step `step`, from which this start goes on: a stop had cut it off. Before
   // the first Step.
-  absl::Status MissedEvaluation(int64_t step, const HeldOutMetrics& held_out);
+  absl::Status MissedEvaluation(int64_t step, HeldOutMetrics held_out);
   // Before a checkpoint of the last step is staged what it vouches for is made durable: begun
   // before the copy, which takes as long, and awaited after it.
   void BeginSync() { metrics_.BeginSync(); }

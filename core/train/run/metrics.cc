@@ -52,6 +52,9 @@ void VisitStep(Metrics& metrics, Visitor visit) {
 // Only there if a peak is known.
 constexpr char kMfu[] = "mfu";
 
+// Only there if an evaluation was made up for.
+constexpr char kHeldOutAttempt[] = "eval_attempt";
+
 // Members of an evaluation begin with kHeldOut.
 constexpr absl::string_view kHeldOut = "eval_";
 
@@ -85,7 +88,10 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
   };
   VisitStep(metrics, read);
   read(kMfu, metrics.mfu);
-  if (json.contains("eval_loss")) VisitHeldOut(metrics.held_out.emplace(), read, [] {});
+  if (json.contains("eval_loss")) {
+    VisitHeldOut(metrics.held_out.emplace(), read, [] {});
+    read(kHeldOutAttempt, metrics.held_out->attempt);
+  }
   // The names of all others are the heads'.
   for (const auto& [key, value] : json.items()) {
     if (!value.is_number() && !value.is_null()) continue;
@@ -110,6 +116,7 @@ std::string LineOf(const StepMetrics& metrics) {
       for (const NamedMean& mean : metrics.held_out->means)
         json[absl::StrCat(kHeldOut, mean.name)] = mean.value;
     });
+    if (metrics.held_out->attempt >= 0) json[kHeldOutAttempt] = metrics.held_out->attempt;
   }
   return json.dump();
 }

@@ -41,6 +41,8 @@ struct HeldOutMetrics {
   double standard_error = 0;
   int64_t targets = 0;
   double ms = 0;  // wall time of the evaluation on rank 0
+  // The start that made up for an evaluation that a stop had cut off; -1: it was the step's own.
+  int64_t attempt = -1;
   // Named without "eval_": by split (FORMAT.md), by Batch's loss, and task_accuracy.
   std::vector<NamedMean> means;
 };

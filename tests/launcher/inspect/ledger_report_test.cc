@@ -259,6 +259,18 @@ TEST(WallTime, CountsEvaluationsOnce) {
   EXPECT_EQ(time.Sum(), time.wall);
 }
 
+TEST(WallTime, GivesAnEvaluationThatAStopCutOffToTheStartThatMadeUpForIt) {
+  const KilledRun run;
+  RunHistory history = run.Read();
+  history.metrics[1].held_out = {.ms = 200, .attempt = 2};
+  const WallTime time = MeasureWallTime(history);
+  EXPECT_EQ(Ms(time.attempts[0].shares[kEvaluation]), 0);
+  EXPECT_EQ(Ms(time.attempts[1].shares[kEvaluation]), 200);
+  EXPECT_EQ(Ms(time.shares[kRestart]), 3500 - 1440 + 10 - 200);
+  EXPECT_EQ(Ms(time.shares[kBookkeeping]), 3 * 10 + 3 * 10 + 100);
+  EXPECT_EQ(time.Sum(), time.wall);
+}
+
 TEST(WallTime, SeesPartsThatAreLongerThanTheWhole) {
   const KilledRun run;
   RunHistory history = run.Read();

@@ -336,10 +336,13 @@ TEST_F(RunFilesTest, AnEvaluationIsPutIntoTheLineThatLacksIt) {
   HeldOutMetrics held_out;
   held_out.loss = 2.5;
   held_out.means = {{"task_accuracy", 0.75}};
+  held_out.attempt = 7;
   ASSERT_TRUE(AddHeldOut(Path("metrics"), 2, held_out).ok());
   const auto metrics = ReadMetrics(Path("metrics"));
   ASSERT_EQ(metrics->size(), 3u);
   EXPECT_EQ((*metrics)[1].held_out->loss, 2.5);
+  EXPECT_EQ((*metrics)[1].held_out->attempt, 7);
+  EXPECT_EQ((*metrics)[1].held_out->means.size(), 1u);  // a start's number is no figure
   std::string after = data::ReadFile(Path("metrics"));
   const size_t added = after.find(",\"eval_loss\"");
   ASSERT_NE(added, std::string::npos);
