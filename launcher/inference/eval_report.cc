@@ -162,6 +162,8 @@ EvalJson OwnLossReport(const RunConfig& config, const EvaluatorOptions& options,
                       {"accuracy", static_cast<double>(losses.task_correct) /
                                        static_cast<double>(losses.task_examples)},
                       {"examples", losses.task_examples}};
+    if (config.model.task.has_spans())
+      report["task"]["f1"] = losses.span_f1 / static_cast<double>(losses.task_examples);
   }
   if (losses.scores.count > 0) {
     report["scores"] = {{"squared_error", losses.losses[0].mean()},
@@ -225,9 +227,12 @@ void PrintEvalForPeople(const EvalJson& report) {
   if (report.contains("overrides")) PrintLine("overrides", report["overrides"].dump());
   if (report.contains("task")) {
     const EvalJson& task = report["task"];
-    PrintLine("task",
-              absl::StrCat(NumberText(task["nats"]), " nats, ", NumberText(task["accuracy"]),
-                           " right, of ", NumberText(task["examples"]), " examples"));
+    PrintLine(
+        "task",
+        absl::StrCat(
+            NumberText(task["nats"]), " nats, ", NumberText(task["accuracy"]), " right, ",
+            task.contains("f1") ? absl::StrCat("F1 of tokens ", NumberText(task["f1"]), ", ") : "",
+            "of ", NumberText(task["examples"]), " examples"));
   }
   if (report.contains("scores")) {
     const EvalJson& scores = report["scores"];

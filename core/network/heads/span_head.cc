@@ -64,6 +64,13 @@ void AddSpan(const Batch& batch, int64_t b, int64_t first, int64_t last, double 
       {static_cast<int32_t>(first) - passage, static_cast<int32_t>(last) - passage + 1, score});
 }
 
+// F1 of the tokens of two spans of one window.
+double TokenF1(int64_t begin, int64_t end, int64_t other_begin, int64_t other_end) {
+  const int64_t shared = std::min(end, other_end) - std::max(begin, other_begin);
+  const int64_t both = end - begin + other_end - other_begin;
+  return shared > 0 ? 2 * static_cast<double>(shared) / static_cast<double>(both) : 0;
+}
+
 // The likeliest of `places` is row `row`.
 bool IsBest(const std::vector<Place>& places, int64_t row) {
   const std::vector<Place> best = Best(places, 1, -1);
@@ -368,13 +375,15 @@ TaskResult SpanHead::ResultOf(const StepContext& context, int64_t b) const {
     AddSimpleSpans(batch, b, result);
   }
   if (!has_label) return result;
-  const bool says_none = result.says_none();
-  const int32_t passage = batch.task_passages[b];
   const bool is_none = batch.task_labels[b] == 1;
-  result.is_correct = says_none || is_none
-                          ? says_none == is_none
-                          : result.spans[0].begin == batch.task_starts[b] - passage &&
-                                result.spans[0].end == batch.task_ends[b] - passage + 1;
+  if (result.says_none() || is_none) {
+    result.span_f1 = result.says_none() == is_none ? 1 : 0;
+  } else {
+    const int32_t passage = batch.task_passages[b];
+    result.span_f1 = TokenF1(result.spans[0].begin, result.spans[0].end,
+                             batch.task_starts[b] - passage, batch.task_ends[b] - passage + 1);
+  }
+  result.is_correct = result.span_f1 == 1;
   return result;
 }
 

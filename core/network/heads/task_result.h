@@ -17,6 +17,9 @@ struct TaskResult {
   // Whether the likeliest class, choice or span is the label; of scores and without a label: not
   // said. In training a span's end is judged by the true start.
   std::optional<bool> is_correct;
+  // In evaluation of spans: F1 of the tokens of the likeliest one and of the window's answer; 1
+  // where both are none, 0 where one is.
+  double span_f1 = 0;
   std::vector<float> logits;  // of classes, or of as many choices as there are; or the one score
   // In evaluation of spans: the best, the best one first; the same of CLS as start and end, which
   // says that none is the answer; and the logit of that, of a head with an answer class, else NaN.

@@ -134,6 +134,8 @@ std::vector<std::string> Evaluator::figures() const {
   for (const std::string& name : loss_names()) names.push_back(absl::StrCat("loss_", name));
   if (objective_->Shape(1).task_rows > 0)
     names.emplace_back(config_.model.task.has_score() ? "task_pearson" : "task_accuracy");
+  if (objective_->Shape(1).task_rows > 0 && config_.model.task.has_spans())
+    names.emplace_back("task_f1");
   return names;
 }
 
@@ -151,8 +153,9 @@ std::vector<NamedMean> Evaluator::means(const SplitLosses& losses) const {
   for (const std::string& name : loss_names())
     means.push_back({absl::StrCat("loss_", name), losses.losses[loss_id++].mean()});
   if (losses.task_examples > 0) {
-    means.push_back({"task_accuracy", static_cast<double>(losses.task_correct) /
-                                          static_cast<double>(losses.task_examples)});
+    const auto examples = static_cast<double>(losses.task_examples);
+    means.push_back({"task_accuracy", static_cast<double>(losses.task_correct) / examples});
+    if (config_.model.task.has_spans()) means.push_back({"task_f1", losses.span_f1 / examples});
   }
   if (losses.scores.count > 0) means.push_back({"task_pearson", losses.scores.correlation()});
   return means;

@@ -77,6 +77,7 @@ const char* TextPartName(TextPart part) {
 void SplitLosses::Add(const SplitLosses& other) {
   task_examples += other.task_examples;
   task_correct += other.task_correct;
+  span_f1 += other.span_f1;
   scores.Add(other.scores);
   for (size_t i = 0; i < losses.size(); ++i) losses[i].Add(other.losses[i]);
   for (int direction : {0, 1}) {
@@ -117,6 +118,7 @@ SplitLosses SampleLosses(const Batch& batch, const std::vector<float>& losses, i
     sums.losses[0].AddTarget(batch.task_weights[b], task->loss);
     sums.task_examples = task->is_correct.has_value() ? 1 : 0;
     sums.task_correct = task->is_correct.value_or(false) ? 1 : 0;
+    sums.span_f1 = task->span_f1;
     const bool is_score = !task->is_correct && task->logits.size() == 1;
     if (is_score) sums.scores.AddPair(task->logits[0], batch.task_scores[b]);
   }

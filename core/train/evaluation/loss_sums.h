@@ -58,6 +58,7 @@ struct SplitLosses {
   int64_t task_examples = 0;                // those of which the task head was right or wrong
   ScoreSums scores;                         // of a head that says scores
   int64_t task_correct = 0;                 // of them, those of which it was right
+  double span_f1 = 0;                       // of them, the sum of TaskResult's
   std::array<LossSums, kMaxLosses> losses;  // by Batch::loss_ids; all zero where the batch has none
 
   void Add(const SplitLosses& other);

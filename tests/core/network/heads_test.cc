@@ -79,6 +79,29 @@ TEST_P(SpanHeadTest, SpansAreRankedByTheProbabilitiesThatTheLossIsMadeOf) {
   EXPECT_EQ(*ResultOf(model, begin, end).is_correct, !result.says_none());
 }
 
+// Against tokens counted one by one, for every answer that the passage may have.
+TEST_P(SpanHeadTest, F1IsOfTheTokensThatAreFoundAndThoseOfTheAnswer) {
+  const ModelConfig model = SpanModel(GetParam(), false);
+  const TaskResult none = ResultOf(model, -1, -1);
+  EXPECT_EQ(none.span_f1, none.says_none() ? 1 : 0);
+  ASSERT_FALSE(none.says_none());
+  const SpanCandidate& found = none.spans[0];
+  for (int32_t begin = 0; begin < 5; ++begin) {
+    for (int32_t end = begin + 1; end <= 5; ++end) {
+      double shared = 0, only_found = 0, only_given = 0;
+      for (int32_t token = 0; token < 5; ++token) {
+        const bool is_found = found.begin <= token && token < found.end;
+        const bool is_given = begin <= token && token < end;
+        shared += is_found && is_given ? 1 : 0;
+        only_found += is_found && !is_given ? 1 : 0;
+        only_given += is_given && !is_found ? 1 : 0;
+      }
+      const double expected = shared / (shared + (only_found + only_given) / 2);
+      EXPECT_NEAR(ResultOf(model, begin, end).span_f1, expected, 1e-15) << begin << " " << end;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, SpanHeadTest,
                          ::testing::Values(SpanHeadKind::kConditional, SpanHeadKind::kSimple),
                          [](const auto& info) { return std::string(EnumName(info.param)); });
