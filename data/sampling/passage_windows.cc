@@ -49,7 +49,7 @@ absl::Status PassageWindows::AddAll(WindowUse use) {
   const bool drops = use == WindowUse::kTraining && all_have_answers;
   for (int64_t i = 0; i < count; ++i) {
     ANYORDER_ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(i));
-    const size_t before = windows_.size();
+    bool holds_answer = false;
     const int64_t room = Room(outline.lengths[0]);
     if (room < 1) {
       return InvalidArgument("sampling.seq_len=", config_.seq_len,
@@ -63,10 +63,12 @@ absl::Status PassageWindows::AddAll(WindowUse use) {
     }
     for (const PassageWindow& window :
          WindowsOf(outline.lengths[1], room, config_.passage_stride)) {
-      if (!drops || Holds(window, outline.answer_begin, outline.answer_end))
+      const bool holds = Holds(window, outline.answer_begin, outline.answer_end);
+      holds_answer = holds_answer || holds;
+      if (!drops || holds)
         windows_.push_back({static_cast<int32_t>(i), static_cast<uint32_t>(window.begin)});
     }
-    num_unread_ += windows_.size() == before ? 1 : 0;
+    num_cut_answers_ += outline.label == 1 && !holds_answer ? 1 : 0;
     if (windows_.size() >= size_t{1} << 31) {
       return absl::FailedPreconditionError(
           "the passages are more than 2^31 windows; make sampling.passage_stride larger");

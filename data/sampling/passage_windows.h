@@ -60,8 +60,9 @@ class PassageWindows : public ExampleSource {
   VocabularyIds vocabulary() const override { return examples_.vocabulary(); }
   absl::StatusOr<Example> ReadExample(int64_t window) const override;
 
-  // Questions of which no window is kept, because none holds the whole answer.
-  int64_t num_unread() const { return num_unread_; }
+  // Questions whose answer no window holds whole: training leaves them out where all have an
+  // answer, and else reads them as questions without.
+  int64_t num_cut_answers() const { return num_cut_answers_; }
 
  private:
   // 8 bytes, because there may be many.
@@ -78,7 +79,7 @@ class PassageWindows : public ExampleSource {
   const ExampleSource& examples_;
   const SamplingConfig config_;
   std::vector<Place> windows_;
-  int64_t num_unread_ = 0;
+  int64_t num_cut_answers_ = 0;
 };
 
 }  // namespace anyorder::data

@@ -299,8 +299,8 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
 }
 
 ExampleSampler::ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes,
-                               std::unique_ptr<const ExampleSource> owned)
-    : owned_(std::move(owned)),
+                               std::unique_ptr<const PassageWindows> windows)
+    : windows_(std::move(windows)),
       examples_(examples),
       seed_(seed),
       num_lanes_(num_lanes),

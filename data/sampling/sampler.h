@@ -48,6 +48,8 @@ class Sampler {
   virtual int64_t steps_per_epoch() const = 0;
   // Examples, or windows, that all lanes together read in an epoch; 0 of plain text.
   virtual int64_t num_examples() const { return 0; }
+  // PassageWindows::num_cut_answers() of spans, else 0.
+  virtual int64_t num_cut_answers() const { return 0; }
 };
 
 // Labelled examples, epoch after epoch (SampleKind::kExamples), each in a random order of its own
@@ -57,20 +59,24 @@ class Sampler {
 // examples.
 class ExampleSampler : public Sampler {
  public:
-  // `examples` must outlive it, or be `owned`. REQUIRES num_lanes >= 1, 1 <= num_examples < 2^31.
+  // `examples` must outlive it, or be the `windows`. REQUIRES num_lanes >= 1, 1 <= num_examples <
+  // 2^31.
   ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes,
-                 std::unique_ptr<const ExampleSource> owned = nullptr);
+                 std::unique_ptr<const PassageWindows> windows = nullptr);
 
   absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const override;
   bool IsBackward(int64_t) const override { return false; }
   // Steps that read every example, rounded up.
   int64_t steps_per_epoch() const override;
   int64_t num_examples() const override { return num_examples_; }
+  int64_t num_cut_answers() const override {
+    return windows_ == nullptr ? 0 : windows_->num_cut_answers();
+  }
 
  private:
   int64_t ExampleAt(int64_t epoch, int64_t turn) const;
 
-  const std::unique_ptr<const ExampleSource> owned_;  // examples_, or null
+  const std::unique_ptr<const PassageWindows> windows_;  // examples_, or null
   const ExampleSource& examples_;
   const uint64_t seed_;
   const int64_t num_lanes_;

@@ -85,7 +85,7 @@ TEST(PassageWindowsTest, AllWindowsComeInOrderWithTheirAnswers) {
   const MemoryExamples examples = Questions(50, /*some_lack_one=*/true, 3);
   for (const WindowUse use : {WindowUse::kAll, WindowUse::kTraining}) {
     const auto windows = PassageWindows::Create(examples, ShortSequences(), use).value();
-    EXPECT_EQ(windows->num_unread(), 0);
+    EXPECT_EQ(windows->num_cut_answers(), 0);
     int64_t next = 0;
     for (int64_t i = 0; i < 50; ++i) {
       const Example& whole = examples.examples[i];
@@ -151,7 +151,14 @@ TEST(PassageWindowsTest, AnswersThatNoWindowHoldsAreCountedOrRefused) {
   wide.answer_end = 30;
   const auto kept =
       PassageWindows::Create(examples, ShortSequences(), WindowUse::kTraining).value();
-  EXPECT_EQ(kept->num_unread(), 1);
+  EXPECT_EQ(kept->num_cut_answers(), 1);
+  Example& without = examples.examples[0];
+  without.label = 0;
+  without.answer_begin = without.answer_end = -1;
+  const auto mixed =
+      PassageWindows::Create(examples, ShortSequences(), WindowUse::kTraining).value();
+  EXPECT_EQ(mixed->num_cut_answers(), 1);
+  EXPECT_GT(mixed->num_examples(), kept->num_examples());
   examples.examples.erase(examples.examples.begin());
   EXPECT_THAT(std::string(PassageWindows::Create(examples, ShortSequences(), WindowUse::kTraining)
                               .status()
