@@ -31,9 +31,9 @@ struct SpanAnswerOptions {
 };
 
 struct SpanAnswer {
-  std::string text;           // exactly as it stands in the passage
-  CharacterRange characters;  // where
-  double log_probability = 0;
+  std::string text;            // exactly as it stands in the passage
+  CharacterRange characters;   // where
+  double log_probability = 0;  // SpanCandidate's
 };
 
 struct QuestionPrediction {

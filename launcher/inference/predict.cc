@@ -59,6 +59,7 @@ struct PredictOptions : SavedModelOptions {
   std::string labels_from;         // dataset; "": the run's data.shards
   std::string output;              // "": a table on standard output, with --text; "-": JSON there
   std::optional<int64_t> batch_size;
+  data::SpanAnswerOptions answers;
 };
 
 // One example of the task, as `anyorder prep --examples` reads it.
@@ -266,8 +267,9 @@ absl::Status PredictAll(const PredictOptions& options, const SavedModel& model,
       const std::unique_ptr<ExamplePredictor> predictor,
       ExamplePredictor::Create(model.config, *model.data,
                                std::clamp<int64_t>(examples, 1, batch_size), *model.backend));
-  ANYORDER_ASSIGN_OR_RETURN(TellPredictions tell, TellPredictions::Create(directory, *model.data,
-                                                                          model.config.model.task));
+  ANYORDER_ASSIGN_OR_RETURN(
+      TellPredictions tell,
+      TellPredictions::Create(directory, *model.data, model.config.model.task, options.answers));
   const auto take = [&](Prediction prediction) {
     const auto at = static_cast<size_t>(prediction.number) - 1;
     if (at < typed.size() && typed[at].size() == 1) prediction.text = typed[at][0];
@@ -363,6 +365,9 @@ Subcommand DeclarePredict(CLI::App& front) {
   AddStep(command, options->step);
   AddCount(command, "--batch-size", options->batch_size,
            "examples computed at once (default: train.micro_batch_size)", 1, 4096);
+  AddCount(command, "--max-answer", options->answers.max_tokens,
+           "tokens of an answer to a question at most (BERT's code: 30)", 1, 4096)
+      ->capture_default_str();
   AddCount(command, "--threads", options->threads,
            "CPU threads, 0: all cores; does not affect results", 0, 4096)
       ->capture_default_str();

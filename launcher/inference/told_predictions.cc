@@ -7,11 +7,28 @@
 #include "core/base/status.h"
 
 namespace anyorder::launcher {
+namespace {
+
+// Gives the answers probabilities: a softmax of their scores and, of a head without a class for it,
+// of that of none, as in write_predictions of BERT's and XLNet's run_squad.py. Windows have no
+// distribution in common, and BERT's scores are logits.
+void Normalize(bool has_answer_class, data::QuestionPrediction& merged) {
+  if (merged.answers.empty()) return;
+  const double best = merged.answers[0].log_probability;
+  double sum = 0;
+  for (const data::SpanAnswer& answer : merged.answers)
+    sum += std::exp(answer.log_probability - best);
+  if (!has_answer_class && !std::isnan(merged.null_score)) sum += std::exp(merged.null_score);
+  for (data::SpanAnswer& answer : merged.answers) answer.log_probability -= best + std::log(sum);
+}
+
+}  // namespace
 
 absl::StatusOr<TellPredictions> TellPredictions::Create(const std::string& directory,
                                                         const data::Dataset& dataset,
-                                                        const TaskConfig& task) {
-  TellPredictions tell(dataset, task);
+                                                        const TaskConfig& task,
+                                                        const data::SpanAnswerOptions& answers) {
+  TellPredictions tell(dataset, task, answers);
   if (!dataset.index().examples->origins) return tell;
   ANYORDER_ASSIGN_OR_RETURN(
       tell.origins_, data::ExampleOrigins::Open(*FileSystem::Posix(), directory, dataset.index(),
@@ -63,8 +80,9 @@ absl::Status TellPredictions::Finish(const Sink& sink) {
   if (windows_.empty()) return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(Prediction prediction, Given(question_));
   ANYORDER_ASSIGN_OR_RETURN(const data::ExampleOrigin origin, origins_->Read(question_));
-  const data::QuestionPrediction merged = data::MergeWindows(windows_, *origin.passage, {});
+  data::QuestionPrediction merged = data::MergeWindows(windows_, *origin.passage, answers_);
   windows_.clear();
+  Normalize(task_.answer_class, merged);
   for (const data::SpanAnswer& answer : merged.answers) {
     prediction.answers.push_back(
         {answer.text, answer.characters.begin, answer.characters.end, answer.log_probability});

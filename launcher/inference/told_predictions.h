@@ -24,10 +24,12 @@ class TellPredictions {
  public:
   using Sink = std::function<absl::Status(Prediction)>;
 
-  // Of the examples of the dataset in `directory`; `dataset` must outlive it. DataLoss.
+  // Of the examples of the dataset in `directory`; `dataset` must outlive it. `answers`: which
+  // spans count. DataLoss.
   static absl::StatusOr<TellPredictions> Create(const std::string& directory,
                                                 const data::Dataset& dataset,
-                                                const TaskConfig& task);
+                                                const TaskConfig& task,
+                                                const data::SpanAnswerOptions& answers);
 
   // The predictor's predictions in their order. `sink` gets one an example, of questions when their
   // last window is there; Finish tells the last one. Errors: those of `sink`; DataLoss.
@@ -35,13 +37,15 @@ class TellPredictions {
   absl::Status Finish(const Sink& sink);
 
  private:
-  TellPredictions(const data::Dataset& dataset, const TaskConfig& task)
-      : dataset_(&dataset), task_(task) {}
+  TellPredictions(const data::Dataset& dataset, const TaskConfig& task,
+                  const data::SpanAnswerOptions& answers)
+      : dataset_(&dataset), task_(task), answers_(answers) {}
   // What the dataset says of an example.
   absl::StatusOr<Prediction> Given(int64_t example);
 
   const data::Dataset* dataset_;
   TaskConfig task_;
+  data::SpanAnswerOptions answers_;
   std::unique_ptr<data::ExampleOrigins> origins_;  // null: the dataset has none
   // kSpans: the windows of the question that is under way.
   int64_t question_ = -1;

@@ -256,11 +256,36 @@ wrong_kind() {
   expect_refused_in_a_line 65 "eval.shards: the dataset $says" "${command[@]}" --run-dir "$name/wrong" --ranks 1
 }
 
+# told HELD_OUT: `predict` tells what `eval` counts, and `score` finds it as good. Answers are parts
+# of their passages, with probabilities.
+told() {
+  "$anyorder" predict "$name/run" --data "$1" --output "$name/told.jsonl" 2>"$name/log" || fail "predict: exit status $?"
+  "$anyorder" score --gold "$1" --predictions "$name/told.jsonl" --json >"$name/score" 2>"$name/log" || fail "score: exit status $?"
+  python3 - "$name" "$1" <<'PYTHON' || fail "predict and score do not fit eval: $(cat "$name/score")"
+import json, math, sys
+name, held_out = sys.argv[1:]
+scored = json.load(open(name + "/score"))["results"][0]["metrics"]
+told = [json.loads(line) for line in open(name + "/told.jsonl")]
+task = json.load(open(name + "/eval"))["task"]
+print("predict and score:", scored)
+if "best_f1" not in scored:
+    assert abs(scored["accuracy"] - task["accuracy"]) < 1e-9, task
+    sys.exit()
+assert scored["best_f1"] > 50
+sources = [json.loads(line) for line in open(held_out + "/sources.jsonl")]
+for one in told:
+    for answer in one["answers"]:
+        assert answer["text"] in json.dumps(sources, ensure_ascii=False), answer
+    assert sum(math.exp(answer["log_probability"]) for answer in one["answers"]) < 1 + 1e-9, one
+PYTHON
+}
+
 # learned HELD_OUT: $name/eval, of all of it, says so.
 learned() {
   cp "$name/eval" "$name/eval-again"
   [[ $1 != */examples-held-out ]] || "$anyorder" eval --run-dir "$name/run" --data "$1" --batches 0 --batch-size 3 --json >"$name/eval-again" 2>"$name/log" || fail "eval --batch-size 3: exit status $?"
   ! grep -qs '"label": "colour"' "$name/held-out.jsonl" || other_classes
+  ! grep -q '"task":' "$name/eval" || told "$1"
   python3 - "$name/eval" "$name/eval-again" <<'PYTHON' || fail "it learned nothing: $(cat "$name/eval")"
 import json, math, sys
 report = json.load(open(sys.argv[1]))
@@ -274,6 +299,8 @@ if "task" in report:
     assert again["accuracy"] == report["task"]["accuracy"] and abs(again["nats"] - report["task"]["nats"]) < 1e-4, again
     print("told right:", report["task"])
     assert report["task"]["accuracy"] > (0.5 if is_spans else 0.9)
+    # A part of the answer is worth something, and what is right the most.
+    assert not is_spans or report["task"]["accuracy"] <= report["task"]["f1"] <= 1
     assert report["task"]["examples"] >= 100 if is_spans else report["task"]["examples"] == 100
 # Each of several losses by itself.
 for row in report.get("loss_terms", [whole]):
