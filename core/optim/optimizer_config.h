@@ -32,6 +32,7 @@ inline constexpr auto kEnumNames<AdamForm> = EnumNames<AdamForm>("tensorflow", "
 
 struct OptimizerConfig {
   double learning_rate = 1e-4;
+  // XLNet's released code decays to this fraction in pretraining; in fine-tuning, to 0.
   double min_learning_rate_ratio = 1e-3;
   int64_t warmup_steps = 0;
   LearningRateDecay decay = LearningRateDecay::kLinear;

@@ -31,7 +31,10 @@ elif command == "eval":
     harder = "mismatched" in words[words.index("--data") + 1]
     print(json.dumps({"task": {"accuracy": [0, 0.7, 0.9, 0.81][seed] - 0.1 * harder}}))
 elif command == "score":
-    print(json.dumps({"results": [{"metrics": {"exact": 60.0, "f1": 70.5}}]}))
+    metrics = {"exact": 60.0, "f1": 70.5}
+    if words[0].endswith("dev2"):
+        metrics |= {"best_exact": 61.0, "best_f1": 71.5}
+    print(json.dumps({"results": [{"metrics": metrics}]}))
 """ % (sys.executable, "09d")
 
 
@@ -48,6 +51,7 @@ class AblationTest(unittest.TestCase):
         self.dataset("race", "multiple_choice", [], parts=5)
         self.dataset("squad", "span_extraction", [], parts=2)
         self.dataset("stsb", "similarity", [], parts=2)
+        self.dataset("sst2", "classification", ["0", "1"], parts=1)
         (self.folder / "text").mkdir()
         (self.folder / "text/dataset.json").write_text('{"settings": {}}')
         self.mnli = ["--task", f"mnli={self.folder}/mnli,{self.folder}/matched,{self.folder}/mismatched"]
@@ -90,12 +94,13 @@ class AblationTest(unittest.TestCase):
 
     def test_the_table_has_medians_and_nothing_is_run_twice(self):
         options = ["--rows", "base-k6,base-bert", "--seeds", "1,2,3", "--steps", 7, "--finetune-steps", 5, *self.mnli,
-                   "--task", f"squad={self.folder}/squad,{self.folder}/dev"]
+                   "--task", f"squad={self.folder}/squad,{self.folder}/dev,{self.folder}/dev2"]
         first = self.ablation(*options)
         self.assertEqual(first.returncode, 0, first.stderr)
         rows = [line for line in first.stdout.splitlines() if line.startswith("|")]
-        self.assertEqual(rows, ["| Model | mnli matched/mismatched | squad F1/EM |", "| --- | --- | --- |",
-                                "| XLNet-Base (K = 6) | 81.00/71.00 | 70.50/60.00 |", "| BERT-Base | 81.00/71.00 | 70.50/60.00 |"])
+        self.assertEqual(rows, ["| Model | mnli matched/mismatched | squad dev F1/dev EM/dev2 F1/dev2 EM |", "| --- | --- | --- |",
+                                "| XLNet-Base (K = 6) | 81.00/71.00 | 70.50/60.00/71.50/61.00 |",
+                                "| BERT-Base | 81.00/71.00 | 70.50/60.00/71.50/61.00 |"])
         again = self.ablation(*options)
         self.assertEqual(self.calls, [])
         self.assertEqual([line for line in again.stdout.splitlines() if line.startswith("|")], rows)
@@ -118,7 +123,8 @@ class AblationTest(unittest.TestCase):
         self.assertEqual([(call[0], "seed-2" in call[1]) for call in self.calls], [("launch", True), ("eval", True), ("eval", True)])
 
     def test_fine_tuning_begins_with_the_rows_weights_and_its_network(self):
-        tasks = [word for name in ("race", "squad", "stsb") for word in ("--task", f"{name}={self.folder}/{name},{self.folder}/dev")]
+        names = ("race", "squad", "stsb", "sst2")
+        tasks = [word for name in names for word in ("--task", f"{name}={self.folder}/{name},{self.folder}/dev")]
         done = self.ablation("--rows", "base-no-span,base-bert", "--seeds", "4", "--steps", 7, "--set", "train.seed=9", *self.mnli, *tasks,
                              "--finetune-set", "race:train.steps=40", "--finetune-set", "cpu.threads=1", "--dry-run")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -127,14 +133,16 @@ class AblationTest(unittest.TestCase):
         self.assertEqual(self.settings(launches[0])["train.seed"], "9")
         for row, objective in (("base-no-span", "xlnet_finetuning"), ("base-bert", "bert_finetuning")):
             expected = {"mnli": ("entailment", "3"), "race": ("multiple_choice", "4"), "squad": ("span_extraction", None),
-                        "stsb": ("similarity", "1")}
+                        "stsb": ("similarity", "1"), "sst2": ("classification", "2")}
             for name, (kind, classes) in expected.items():
                 settings = found[(row, name, "seed-4")]
                 self.assertEqual((settings["objective.name"], settings["objective.task"], settings.get("objective.num_classes")),
                                  (objective, kind, classes))
                 self.assertEqual(settings["train.init_from"], str(self.output / row / "pretrained"))
                 self.assertEqual((settings["train.seed"], settings["model.mem_len"], settings["cpu.threads"]), ("4", "0", "1"))
-                self.assertEqual(settings["train.steps"], {"mnli": "10000", "race": "40", "squad": "8000", "stsb": "10000"}[name])
+                self.assertEqual(settings["train.steps"], {"race": "40", "squad": "8000"}.get(name, "10000"))
+                self.assertEqual(settings["train.global_batch_size"], {"race": "32", "squad": "48", "sst2": "32"}.get(name, "128"))
+                self.assertEqual(settings["optimizer.bias_correction"], "true")
 
     def test_fine_tunings_model_is_the_pretrained_one(self):
         self.ablation("--rows", "base-bert", "--seeds", "1", "--steps", 7, "--finetune-steps", 5, *self.mnli)

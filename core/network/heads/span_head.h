@@ -9,7 +9,8 @@
 //                 starts, for each its likeliest ends
 //       answer    with an answer class: whether there is none: one dense layer on tanh of another
 //                 on the start's and CLS's states. Training: the true start's. Evaluation: the
-//                 states' mean by the starts' probabilities
+//                 states' mean by the starts' probabilities. The released code has dropout before
+//                 its last layer; there is none here
 //       loss = (start + end) / 2 [+ answer / 2], of softmaxes and a logistic loss
 //   simple        (Devlin et al. 2019, sections 4.2 and 4.3)
 //       start and end are one dense layer each; loss = (start + end) / 2
