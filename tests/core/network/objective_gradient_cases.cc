@@ -65,11 +65,13 @@ GradientCase HeadCase(const std::string& name, const std::string& objective,
   GradientCase result = OneWayCase(name, objective, model);
   // A softmax over tokens does not notice what is added to all of them; and the last layer's rows
   // that choices are read from are all global.
-  result.unused = [task](const std::string& tensor) {
+  const bool has_global_rows = std::string(objective) == "longformer_finetuning";
+  result.unused = [task, has_global_rows](const std::string& tensor) {
     constexpr const char* kAdded[] = {"start_logits.dense.bias", "end_logits.LayerNorm.bias",
                                       "end_logits.dense_1.bias", "qa_outputs.bias"};
     return std::find(std::begin(kAdded), std::end(kAdded), tensor) != std::end(kAdded) ||
-           (task.has_choices() && tensor.starts_with("transformer.layer.1.rel_attn.") &&
+           (task.has_choices() && has_global_rows &&
+            tensor.starts_with("transformer.layer.1.rel_attn.") &&
             std::string("qkv").find(tensor.back()) != std::string::npos &&
             tensor.find("global") == std::string::npos);
   };
@@ -92,6 +94,9 @@ std::vector<GradientCase> HeadCases() {
           HeadCase("bert_classes_without_bias", "bert_finetuning",
                    {.task = kClassification, .num_classes = 3, .bias = false}),
           HeadCase("bert_span", "bert_finetuning", simple),
+          HeadCase("xlnet_choices", "xlnet_finetuning", choice),
+          HeadCase("bert_choices", "bert_finetuning", choice),
+          HeadCase("longformer_span", "longformer_finetuning", simple),
           HeadCase("longformer_choices", "longformer_finetuning", choice),
           HeadCase("longformer_answer", "longformer_finetuning", answer)};
 }

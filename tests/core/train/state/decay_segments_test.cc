@@ -27,11 +27,14 @@ ModelConfig SmallXlnet() {
       .num_layers = kSmallLayers, .model_dim = 16, .num_heads = 2, .head_dim = 8, .ffn_dim = 24};
 }
 
-// Between them they have every kind of parameter: XLNet with a head of classes, BERT's and MPNet's,
-// Longformer's projections, GPT, and Transformer-XL's words in clusters.
+// Between them they have every kind of parameter: XLNet with a head of classes and one of spans,
+// BERT's and MPNet's, simple spans and a pooler, Longformer's projections, GPT, and
+// Transformer-XL's words in clusters.
 std::vector<ModelConfig> SmallBackbones() {
   ModelConfig xlnet = SmallXlnet();
   xlnet.task.num_classes = 3;
+  ModelConfig answers = SmallXlnet();
+  answers.task = {.task = ExampleTask::kSpans, .answer_class = true};
   ModelConfig bert = SmallXlnet();
   bert.positions = Positions::kLearned;
   bert.segments = Segments::kLearned;
@@ -40,6 +43,10 @@ std::vector<ModelConfig> SmallBackbones() {
   bert.embedding_layer_norm = true;
   bert.mlm_head = true;
   bert.next_sentence_head = true;
+  ModelConfig simple = bert;
+  simple.task = {.task = ExampleTask::kSpans, .span_head = SpanHeadKind::kSimple};
+  ModelConfig pooled = bert;
+  pooled.task = {.task = ExampleTask::kEntailment, .num_classes = 3, .pooler = true};
   ModelConfig longformer = bert;
   longformer.position_bias = PositionBias::kNone;
   longformer.global_projections = true;
@@ -56,7 +63,7 @@ std::vector<ModelConfig> SmallBackbones() {
   words.cutoffs = "10, 20";
   words.div_val = 2;
   words.tie_projections = false;
-  return {xlnet, bert, longformer, gpt, words};
+  return {xlnet, answers, bert, simple, pooled, longformer, gpt, words};
 }
 
 bool StartsWithAny(const std::string& name, const std::vector<std::string>& stems) {
