@@ -113,10 +113,10 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
                    ", vocabulary ", data.vocab_size));
   if (sampler_->num_cut_answers() > 0) {
     LogWarning(absl::StrCat(
-        sampler_->num_cut_answers(), " questions have an answer that no window of ",
-        config_.sampling.seq_len,
-        " tokens holds whole. They are left out; in data with unanswerable questions they count as "
-        "such. Make sampling.seq_len larger or sampling.passage_stride smaller"));
+        "questions whose answer no window of ", config_.sampling.seq_len,
+        " tokens holds whole: ", sampler_->num_cut_answers(),
+        ". They are left out; in data with unanswerable questions they count as such. Make "
+        "sampling.seq_len larger or sampling.passage_stride smaller"));
   }
   if (checkpoint.empty()) WarnOfNewRun(config_);
 }

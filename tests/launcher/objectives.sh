@@ -257,10 +257,11 @@ wrong_kind() {
 }
 
 # told HELD_OUT: `predict` tells what `eval` counts, and `score` finds it as good. Answers are parts
-# of their passages, with probabilities.
+# of their passages, with probabilities, and of one token if that is the limit.
 told() {
   "$anyorder" predict "$name/run" --data "$1" --output "$name/told.jsonl" 2>"$name/log" || fail "predict: exit status $?"
   "$anyorder" score --gold "$1" --predictions "$name/told.jsonl" --json >"$name/score" 2>"$name/log" || fail "score: exit status $?"
+  "$anyorder" predict "$name/run" --data "$1" --max-answer 1 --output "$name/short.jsonl" 2>"$name/log" || fail "predict --max-answer: exit status $?"
   python3 - "$name" "$1" <<'PYTHON' || fail "predict and score do not fit eval: $(cat "$name/score")"
 import json, math, sys
 name, held_out = sys.argv[1:]
@@ -273,10 +274,14 @@ if "best_f1" not in scored:
     sys.exit()
 assert scored["best_f1"] > 50
 sources = [json.loads(line) for line in open(held_out + "/sources.jsonl")]
-for one in told:
+def passage(i): return sources[i]["passage"] if "passage" in sources[i] else passage(sources[i]["passage_of"])
+short = [json.loads(line) for line in open(name + "/short.jsonl")]
+for one in told + short:
     for answer in one["answers"]:
-        assert answer["text"] in json.dumps(sources, ensure_ascii=False), answer
+        assert passage(one["example"] - 1)[answer["begin"]:answer["end"]] == answer["text"], answer
     assert sum(math.exp(answer["log_probability"]) for answer in one["answers"]) < 1 + 1e-9, one
+assert all(" " not in answer["text"] for one in short for answer in one["answers"])
+assert any(" " in answer["text"] for one in told for answer in one["answers"])
 PYTHON
 }
 

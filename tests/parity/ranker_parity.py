@@ -134,7 +134,7 @@ def pairs_of_all(values, task):
 class Training:
     """numpy's training on a task, and how far it moves, relative to the largest, when features change by NUDGE.
 
-    Hinges and Adam's division by small moments magnify a rounding, by 10 in most draws and by 1e9 in some.
+    Hinges and Adam's division by small moments magnify a rounding: by 10 in most draws that were looked at, by 2e9 in one.
     """
 
     def __init__(self, task, values, random):

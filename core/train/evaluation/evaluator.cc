@@ -132,10 +132,9 @@ std::vector<std::string> Evaluator::figures() const {
   if (config_.sampling.bidirectional) names.emplace_back("loss_backward");
   if (objective_->has_reuse_part()) names.insert(names.end(), {"loss_reuse", "loss_a", "loss_b"});
   for (const std::string& name : loss_names()) names.push_back(absl::StrCat("loss_", name));
-  if (objective_->Shape(1).task_rows > 0)
-    names.emplace_back(config_.model.task.has_score() ? "task_pearson" : "task_accuracy");
-  if (objective_->Shape(1).task_rows > 0 && config_.model.task.has_spans())
-    names.emplace_back("task_f1");
+  if (objective_->Shape(1).task_rows == 0) return names;
+  names.emplace_back(config_.model.task.has_score() ? "task_pearson" : "task_accuracy");
+  if (config_.model.task.has_spans()) names.emplace_back("task_f1");
   return names;
 }
 
