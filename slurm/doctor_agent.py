@@ -111,12 +111,18 @@ class Agent:
         except FileNotFoundError:
             return None
 
-    def op_wait(self, paths, text, within):
-        """Waits until `paths[0]` can be opened, then tells whether all have `text` at that moment.
-        None: not `within` seconds."""
-        if not self.wait_until(lambda: self.read(paths[0]) is not None, within):
-            return None
-        return all(self.read(path) == text for path in paths)
+    def op_wait(self, paths, text, within, at_once):
+        """Waits until all `paths` have `text`; None: `within` seconds passed and paths[0] is absent.
+        False: it is there without that: at the end, or, with `at_once`, when it is first seen."""
+        def is_whole():
+            return all(self.read(path) == text for path in paths)
+
+        def is_there():
+            return self.read(paths[0]) is not None
+
+        if at_once:
+            return is_whole() if self.wait_until(is_there, within) else None
+        return self.wait_until(is_whole, within) or (False if is_there() else None)
 
     def wait_until(self, is_true, within):
         deadline = time.monotonic() + within

@@ -172,10 +172,11 @@ class SharedDirectory:
             self.probe_between_nodes()
 
     def see(self, fact, paths, act, errors=()):
-        """The watchers wait for paths[0], then the leader acts. Seconds by node from the end of the
+        """The watchers wait for `paths`, then the leader acts. Seconds by node from the end of the
         act until the watcher's answer, by the clock of this host; None: not within the limit."""
+        # A write may be seen at work; a rename shows everything at once.
         watching = self.agents.send("wait", self.watchers, paths=paths, text="whole",
-                                    within=VISIBLE_LIMIT)
+                                    within=VISIBLE_LIMIT, at_once=act[0] == "rename")
         time.sleep(0.1)  # so that the absence of paths[0] is in the watchers' caches
         acting = self.agents.send(act[0], [self.leader], **act[1])
         keys = {(node, watching) for node in self.watchers} | {(self.leader, acting)}

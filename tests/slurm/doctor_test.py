@@ -16,6 +16,7 @@ BIN = os.path.abspath(sys.argv.pop(1))
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "slurm"))
 
+import doctor_agent
 import doctor_job
 import doctor_site
 import doctor_verdicts
@@ -79,6 +80,28 @@ class Storage(unittest.TestCase):
         for checkpoint, level in ((3, "PASS"), (4, "FAIL")):
             job = dict(JOB, checkpoint_bytes=checkpoint << 30)
             self.assertEqual(only(doctor_verdicts.space({"free": 10 << 30}, job))["level"], level)
+
+
+class Agent(unittest.TestCase):
+    """What a watching node says of two files, told what it finds at each look."""
+
+    def wait(self, at_once, *looks, within=60.0):
+        agent, left = doctor_agent.Agent(), list(looks)
+        agent.read = lambda path: (left.pop(0) if len(left) > 1 else left[0]).get(path)
+        return agent.op_wait(["b", "a"], "whole", within, at_once)
+
+    def test_a_write_at_work_is_waited_for(self):
+        self.assertIs(self.wait(False, {}, {"b": ""}, {"b": "wh"}, {"a": "whole", "b": "whole"}), True)
+
+    def test_a_write_that_never_gets_whole_is_told(self):
+        self.assertIs(self.wait(False, {"b": "wh"}, within=0.02), False)
+        self.assertIsNone(self.wait(False, {}, within=0.02))
+
+    def test_a_rename_shows_all_files_at_once(self):
+        self.assertIs(self.wait(True, {}, {"a": "whole", "b": "whole"}), True)
+        self.assertIs(self.wait(True, {}, {"b": "whole"}, {"b": "whole"}, {"b": "whole"},
+                                {"a": "whole", "b": "whole"}), False)
+        self.assertIsNone(self.wait(True, {}, within=0.02))
 
 
 class Nodes(unittest.TestCase):
