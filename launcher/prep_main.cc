@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -60,10 +61,10 @@ void PrintJsonLine(const nlohmann::json& json) {
 
 // What a configuration that trains on the examples must say of them.
 void PrintSettings(const data::ExamplePrepSummary& summary) {
-  // Of no objective does a sequence have more special tokens.
-  constexpr uint64_t kSpecialTokens = 3;
+  // Of no objective does a sequence have more special tokens (core/objective/finetuning.h).
+  const uint64_t special_tokens = std::max<uint64_t>(3, 2 * summary.most_parts);
   absl::PrintF("to train on it: --set sampling.seq_len=%d cuts no text, less is faster",
-               summary.longest + kSpecialTokens);
+               summary.longest + special_tokens);
   if (summary.task == ExampleTask::kSpans) absl::PrintF(" and reads long passages in windows");
   const size_t num_outputs = summary.has_scores ? 1 : summary.classes.size();
   if (num_outputs > 0) absl::PrintF("; --set objective.num_classes=%d", num_outputs);

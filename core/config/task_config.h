@@ -11,13 +11,22 @@ namespace anyorder {
 
 // What labelled examples are examples of, and which texts one consists of.
 enum class ExampleTask {
-  kClassification,  // text
+  kClassification,  // text, or up to kMostTexts of them
   kEntailment,      // premise, hypothesis
   kSimilarity,      // two texts, in either order
   kMultipleChoice,  // context, then two or more choices; the label is the right one
   kGeneration,      // source, target; no label
   kSpans,           // question, passage; the label is a part of the passage, or that none answers
+  kTokens,          // the words of a text; each has a class, its tag
 };
+
+// Of an example that has no choices.
+inline constexpr int64_t kMostTexts = 26;
+
+// Of kTokens, instead of a class: of a token that begins a word whose tag is not known; and of one
+// that begins none.
+inline constexpr int32_t kUnknownTag = -1;
+inline constexpr int32_t kNoTag = -2;
 
 // How the answer of kSpans is read off the states of its tokens (heads/span_head.h).
 enum class SpanHeadKind { kConditional, kSimple };
@@ -38,18 +47,20 @@ struct TaskConfig {
   bool has_head() const { return num_classes > 0 || has_spans(); }
   bool has_choices() const { return task == ExampleTask::kMultipleChoice; }
   bool has_spans() const { return task == ExampleTask::kSpans; }
-  bool has_score() const { return num_classes == 1 && !has_choices() && !has_spans(); }
+  bool has_tags() const { return task == ExampleTask::kTokens; }
+  bool reads_all_tokens() const { return has_spans() || has_tags(); }
+  bool has_score() const {
+    return num_classes == 1 && !has_choices() && !has_spans() && !has_tags();
+  }
   // Outputs of the head's last layer: one a choice.
   int64_t num_outputs() const { return has_choices() ? 1 : num_classes; }
   bool operator==(const TaskConfig& other) const = default;
 };
 
 template <>
-inline constexpr auto kEnumNames<ExampleTask> = EnumNames<ExampleTask>("classification",
-                                                                       "entailment", "similarity",
-                                                                       "multiple_choice",
-                                                                       "generation",
-                                                                       "span_extraction");
+inline constexpr auto kEnumNames<ExampleTask> =
+    EnumNames<ExampleTask>("classification", "entailment", "similarity", "multiple_choice",
+                           "generation", "span_extraction", "token_classification");
 
 template <>
 inline constexpr auto kEnumNames<SpanHeadKind> = EnumNames<SpanHeadKind>("conditional", "simple");

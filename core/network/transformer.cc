@@ -258,8 +258,9 @@ absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backe
   const TaskConfig& task = shape.model.task;
   faults.Require(
       batch.task_rows == 0 || (task.has_head() && batch.has_spans == task.has_spans() &&
+                               batch.has_tags == task.has_tags() &&
                                (!task.has_choices() || batch.task_rows == task.num_classes) &&
-                               (!task.has_spans() || batch.task_rows == batch.content_rows)),
+                               (!task.reads_all_tokens() || batch.task_rows == batch.content_rows)),
       absl::StrCat("the batch has ", batch.task_rows,
                    " rows a lane for the task head, which the head of ", ExampleTaskName(task.task),
                    " of the model does not read"));

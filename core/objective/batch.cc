@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "core/base/check.h"
+#include "core/config/task_config.h"
 
 namespace anyorder {
 
@@ -44,6 +45,7 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
     task_labels.assign(lanes_count, 0);
     task_scores.assign(lanes_count, 0.0f);
   }
+  if (shape.has_tags) task_tags.assign(num_task_rows, kNoTag);
   if (shape.has_spans) {
     for (std::vector<int32_t>* array :
          {&task_starts, &task_ends, &task_classifiers, &task_passages})

@@ -46,8 +46,10 @@ struct BatchShape {
   // Rows a lane whose states the task head reads (heads/task_head.h); 0: none. Rows that the last
   // layer computes.
   int64_t task_rows = 0;
-  // Whether the head looks for spans: the rows are then all content rows.
+  // Whether the head looks for spans, or tells classes of words: the rows are then all content
+  // rows.
   bool has_spans = false;
+  bool has_tags = false;
 
   // Content slots a lane that attend with projections of their own, where the model has those
   // (Longformer): G.
@@ -122,9 +124,10 @@ struct Batch {
   std::vector<int32_t> summary_labels;
   std::vector<float> summary_weights;
 
-  // Of the task head, empty without one: its rows, all different, and whether each is a choice, or
-  // a token that an answer may hold, [B * task_rows]; of each lane the weight of its loss, the
-  // class, choice, or 1 where no span is the answer, and the score, [B].
+  // Of the task head, empty without one: its rows, all different, and whether each is a choice, a
+  // token that an answer may hold, or one that begins a word with a tag, [B * task_rows]; of each
+  // lane the weight of its loss (with tags, the number of those that are known), the class, choice,
+  // or 1 where no span is the answer, and the score, [B].
   std::vector<int32_t> task_rows;
   std::vector<uint8_t> task_valid;
   std::vector<float> task_weights;
@@ -133,6 +136,8 @@ struct Batch {
   // Of tasks with spans, else empty: content slots of the answer's first and last token, both that
   // of CLS where no span is the answer; of CLS; and of the passage's first token, [B] each.
   std::vector<int32_t> task_starts, task_ends, task_classifiers, task_passages;
+  // Of tasks with tags, else empty: the class of each row, kUnknownTag or kNoTag, [B * task_rows].
+  std::vector<int32_t> task_tags;
 
   // Sum of weights of the readout, without next-sentence entries.
   double TargetWeight() const;

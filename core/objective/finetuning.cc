@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
 #include "core/base/check.h"
@@ -19,14 +22,43 @@ constexpr int32_t kLanguageModel = 1;
 // Calls visit(name, segment) for each part of "<cls>:0 A:0 <sep>:0".
 template <typename Visit>
 void ForEachPart(absl::string_view parts, const Visit& visit) {
-  for (const absl::string_view part : absl::StrSplit(parts, ' '))
-    visit(part.substr(0, part.size() - 2), part.back() - '0');
+  for (const absl::string_view part : absl::StrSplit(parts, ' ')) {
+    const std::pair<absl::string_view, absl::string_view> sides = absl::StrSplit(part, ':');
+    int32_t segment = 0;
+    ANYORDER_CHECK(absl::SimpleAtoi(sides.second, &segment)) << part;
+    visit(sides.first, segment);
+  }
 }
 
-int64_t NumSpecials(const char* parts) {
+bool IsText(absl::string_view name) { return name.size() == 1; }
+
+int64_t NumSpecials(absl::string_view parts) {
   int64_t specials = 0;
-  ForEachPart(parts, [&](absl::string_view name, int32_t) { specials += name.size() > 1 ? 1 : 0; });
+  ForEachPart(parts, [&](absl::string_view name, int32_t) { specials += IsText(name) ? 0 : 1; });
   return specials;
+}
+
+// What each text gets of `room` tokens: LayOut says how.
+std::vector<int64_t> Shares(const std::vector<const std::vector<int32_t>*>& texts, int64_t room) {
+  std::vector<int64_t> sizes;
+  for (const auto* text : texts) sizes.push_back(std::ssize(*text));
+  std::vector<int64_t> shortest_first = sizes;
+  std::sort(shortest_first.begin(), shortest_first.end());
+  // The longest that stay whole, and what is left for each of the others.
+  int64_t left = room, others = std::ssize(texts);
+  for (const int64_t size : shortest_first) {
+    if (size > left / others) break;
+    left -= size;
+    if (--others == 0) return sizes;
+  }
+  const int64_t share = left / others;
+  int64_t odd = left % others;
+  for (int64_t& size : sizes) {
+    if (size <= share) continue;
+    size = share + (odd > 0 ? 1 : 0);
+    --odd;
+  }
+  return sizes;
 }
 
 // Appends `count` slots of `segment`.
@@ -64,7 +96,8 @@ class FineTuning final : public Objective {
     shape.loss_names = {"task"};
     if (has_language_model()) shape.loss_names.emplace_back("lm");
     shape.has_spans = task_.has_spans();
-    shape.task_rows = task_.has_spans() ? shape.content_rows : num_sequences();
+    shape.has_tags = task_.has_tags();
+    shape.task_rows = task_.reads_all_tokens() ? shape.content_rows : num_sequences();
     if (form_.has_globals) shape.global_rows = num_sequences() * globals_of_sequence();
     return shape;
   }
@@ -82,12 +115,13 @@ class FineTuning final : public Objective {
       const TaskSequence& sequence = r < count ? sequences[static_cast<size_t>(r)] : none;
       FillSlots(sequence, r, b, batch);
       if (has_language_model()) FillTargets(sequence, count, r, b, batch);
-      if (!task_.has_spans())
+      if (!task_.reads_all_tokens())
         SetTaskRow(r, r * seq_len_ + sequence.classifier, r < count, b, batch);
     }
     if (form_.has_globals) FillGlobals(sequences, b, batch);
     FillLabels(sample, b, batch);
     if (task_.has_spans()) FillSpan(sample, sequences[0], b, batch);
+    if (task_.has_tags()) FillTags(sample, sequences[0], b, batch);
   }
 
  private:
@@ -100,20 +134,25 @@ class FineTuning final : public Objective {
   // whole whatever the context is.
   int64_t globals_of_sequence() const {
     if (!task_.has_choices() && !task_.has_spans()) return 1;
-    const int64_t half = (seq_len_ - NumSpecials(form_.layout.two)) / 2;
+    const int64_t half = (seq_len_ - NumSpecials(form_.layout.Of(2))) / 2;
     return 1 + (task_.has_spans() ? std::min(half, max_question_) : half);
   }
 
   TaskSequence OfTwo(const TextSample& sample, size_t first, size_t second) const {
-    return LayOut(form_.layout, sample.vocabulary, sample.parts[first], &sample.parts[second],
+    return LayOut(form_.layout, sample.vocabulary, {&sample.parts[first], &sample.parts[second]},
                   seq_len_);
   }
   std::vector<TaskSequence> SequencesOf(const TextSample& sample) const {
     const std::vector<std::vector<int32_t>>& parts = sample.parts;
-    ANYORDER_CHECK(parts.size() >= (task_.task == ExampleTask::kClassification ? 1u : 2u))
+    const bool takes_any_number = task_.task == ExampleTask::kClassification;
+    ANYORDER_CHECK(parts.size() >= (takes_any_number || task_.has_tags() ? 1u : 2u))
         << parts.size() << " texts of " << ExampleTaskName(task_.task);
-    if (task_.task == ExampleTask::kClassification)
-      return {LayOut(form_.layout, sample.vocabulary, parts[0], nullptr, seq_len_)};
+    if (task_.has_tags()) return {LayOut(form_.layout, sample.vocabulary, {&parts[0]}, seq_len_)};
+    if (takes_any_number) {
+      std::vector<const std::vector<int32_t>*> texts;
+      for (const std::vector<int32_t>& part : parts) texts.push_back(&part);
+      return {LayOut(form_.layout, sample.vocabulary, texts, seq_len_)};
+    }
     if (task_.has_spans() && form_.passage_first) return {OfTwo(sample, 1, 0)};
     std::vector<TaskSequence> sequences = {OfTwo(sample, 0, 1)};
     if (task_.has_choices()) {
@@ -170,8 +209,9 @@ class FineTuning final : public Objective {
     for (size_t r = 0; r < sequences.size(); ++r) {
       const TaskSequence& sequence = sequences[r];
       const int64_t first = static_cast<int64_t>(r) * seq_len_;
-      const int64_t size = std::min(sequence.size[question], globals_of_sequence() - 1);
       is_global[first + sequence.classifier] = 1;
+      if (globals_of_sequence() == 1) continue;
+      const int64_t size = std::min(sequence.size[question], globals_of_sequence() - 1);
       std::fill_n(is_global.begin() + first + sequence.begin[question], size, uint8_t{1});
     }
     int64_t next = b * batch.shape.global_rows;
@@ -214,33 +254,79 @@ class FineTuning final : public Objective {
     batch.task_passages[b] = static_cast<int32_t>(first);
   }
 
+  // A word that is cut off is not valid and has no say in the loss, the mean over all tags of a
+  // step.
+  void FillTags(const TextSample& sample, const TaskSequence& sequence, int64_t b,
+                Batch& batch) const {
+    int64_t known = 0;
+    for (int64_t slot = 0; slot < seq_len_; ++slot) {
+      const int64_t token = slot - sequence.begin[0];
+      const bool is_text = token >= 0 && token < sequence.size[0];
+      const int32_t tag = is_text ? sample.tags[static_cast<size_t>(token)] : kNoTag;
+      SetTaskRow(slot, slot, tag != kNoTag, b, batch);
+      batch.task_tags[b * seq_len_ + slot] = tag;
+      known += tag >= 0 ? 1 : 0;
+    }
+    batch.task_weights[b] = static_cast<float>(known);
+    batch.divisors[b] = static_cast<double>(known);
+  }
+
   const FineTuningForm form_;
   const TaskConfig task_;
   const int64_t seq_len_;
   const int64_t max_question_;
 };
 
+// Whether the keys of [objective] about the head fit one another.
+void CheckHead(const TaskConfig& task, FaultList& faults) {
+  const int64_t least = task.has_choices() || task.has_tags() ? 2 : 1;
+  faults.Require(
+      task.has_spans() || (task.num_classes >= least && task.num_classes <= 1 << 16),
+      absl::StrCat("objective.num_classes is ", task.num_classes, " but must be ",
+                   task.has_choices() ? "the most choices of an example, at least 2"
+                   : task.has_tags()  ? "the number of classes, at least 2"
+                                      : "the number of classes, at least 2, or 1 for a score"));
+  faults.Require(!task.reads_all_tokens() || !task.pooler,
+                 absl::StrCat("objective.pooler is for a class of a whole text, not for ",
+                              ExampleTaskName(task.task), "; leave it out"));
+  faults.Require(!task.has_score() || task.label_smoothing == 0,
+                 "objective.label_smoothing is for classes, not for a score; leave it out");
+  faults.Require(!task.has_spans() || task.num_classes == 0,
+                 "objective.num_classes must be 0: span_extraction has no classes");
+  faults.Require(
+      !task.answer_class || (task.has_spans() && task.span_head == SpanHeadKind::kConditional),
+      "objective.answer_class is for span_extraction with objective.span_head = "
+      "\"conditional\"");
+}
+
 }  // namespace
 
+std::string InputLayout::Of(int64_t num_texts) const {
+  ANYORDER_CHECK(num_texts >= 1 && num_texts <= kMostTexts) << num_texts;
+  std::string parts = first;
+  for (int64_t text = 1; text < num_texts; ++text) {
+    std::string more = absl::StrCat(" ", next);
+    const std::string name(1, static_cast<char>('A' + text));
+    absl::StrReplaceAll({{"B:", absl::StrCat(name, ":")}}, &more);
+    // 2 is that of CLS.
+    if (has_more_segments && text > 1)
+      absl::StrReplaceAll({{":1", absl::StrCat(":", text + 1)}}, &more);
+    parts += more;
+  }
+  return *last == '\0' ? parts : absl::StrCat(parts, " ", last);
+}
+
 TaskSequence LayOut(const InputLayout& layout, const VocabularyIds& ids,
-                    const std::vector<int32_t>& first, const std::vector<int32_t>* second,
-                    int64_t seq_len) {
-  const char* const parts = second == nullptr ? layout.one : layout.two;
-  const int64_t room = seq_len - NumSpecials(parts);
-  const auto first_size = static_cast<int64_t>(first.size());
-  const int64_t second_size = second == nullptr ? 0 : static_cast<int64_t>(second->size());
-  // Half of the room, or what the other leaves.
-  const int64_t half = second == nullptr ? room : room - room / 2;
+                    const std::vector<const std::vector<int32_t>*>& texts, int64_t seq_len) {
+  const std::string parts = layout.Of(std::ssize(texts));
   TaskSequence sequence;
-  sequence.size[0] = std::min(first_size, std::max(half, room - second_size));
-  sequence.size[1] = std::min(second_size, room - sequence.size[0]);
+  sequence.size = Shares(texts, seq_len - NumSpecials(parts));
   ForEachPart(parts, [&](absl::string_view name, int32_t segment) {
     const auto place = static_cast<int64_t>(sequence.tokens.size());
-    if (name == "A" || name == "B") {
-      const size_t text = name == "A" ? 0 : 1;
-      sequence.begin[text] = place;
-      return Append(text == 0 ? first.data() : second->data(), sequence.size[text], segment,
-                    sequence);
+    if (IsText(name)) {
+      const size_t text = sequence.begin.size();
+      sequence.begin.push_back(place);
+      return Append(texts[text]->data(), sequence.size[text], segment, sequence);
     }
     if (name == "<cls>") sequence.classifier = place;
     const int32_t id = name == "<cls>"   ? ids.classifier
@@ -258,24 +344,13 @@ ObjectiveOrStatus MakeFineTuning(const ObjectiveSettings& settings, const FineTu
   faults.Require(task.task != ExampleTask::kGeneration,
                  "objective.task is generation, which has no classes; use an objective that "
                  "generates text, or another task");
-  faults.Require(
-      !task.has_spans() || !form.is_causal,
-      absl::StrCat("objective.task is span_extraction, but rows of ", settings.traits.name,
-                   " do not see what follows them; use "
-                   "xlnet_finetuning, bert_finetuning or longformer_finetuning"));
-  const int64_t least = task.has_choices() ? 2 : 1;
-  faults.Require(
-      task.has_spans() || (task.num_classes >= least && task.num_classes <= 1 << 16),
-      absl::StrCat("objective.num_classes is ", task.num_classes, " but must be ",
-                   task.has_choices() ? "the most choices of an example, at least 2"
-                                      : "the number of classes, at least 2, or 1 for a score"));
-  faults.Require(!task.has_spans() || task.num_classes == 0,
-                 "objective.num_classes must be 0: span_extraction has no classes");
-  faults.Require(
-      !task.answer_class || (task.has_spans() && task.span_head == SpanHeadKind::kConditional),
-      "objective.answer_class is for span_extraction with objective.span_head = "
-      "\"conditional\"");
-  const int64_t least_slots = NumSpecials(form.layout.two) + 2;
+  faults.Require(!task.reads_all_tokens() || !form.is_causal,
+                 absl::StrCat("objective.task is ", ExampleTaskName(task.task), ", but rows of ",
+                              settings.traits.name,
+                              " do not see what follows them; use "
+                              "xlnet_finetuning, bert_finetuning or longformer_finetuning"));
+  CheckHead(task, faults);
+  const int64_t least_slots = NumSpecials(form.layout.Of(2)) + 2;
   faults.Require(seq_len >= least_slots,
                  absl::StrCat("sampling.seq_len is ", seq_len, " but must be at least ",
                               least_slots, ": the special tokens and one of each text"));

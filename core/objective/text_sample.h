@@ -46,6 +46,8 @@ struct TextSample {
   int32_t answer_begin = -1;
   int32_t answer_end = -1;
   int64_t window_begin = 0;
+  // kTokens: of each token of parts[0] the class of the word that it begins, kUnknownTag or kNoTag.
+  std::vector<int32_t> tags;
 };
 
 }  // namespace anyorder

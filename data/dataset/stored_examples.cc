@@ -27,7 +27,8 @@ Value At(const char* array, uint64_t i) {
 
 bool IsPartCount(ExampleTask task, uint64_t parts) {
   switch (task) {
-    case ExampleTask::kClassification: return parts == 1;
+    case ExampleTask::kClassification: return parts >= 1 && parts <= kMostTexts;
+    case ExampleTask::kTokens: return parts == 1;
     case ExampleTask::kMultipleChoice: return parts >= 3;
     default: return parts == 2;
   }
@@ -46,6 +47,7 @@ StoredExamples::StoredExamples(const DatasetIndex& index, const TextSource& text
   const char* const behind = labels_ + 4 * entry.num_examples;
   scores_ = HasScores(entry) ? behind : nullptr;
   answers_ = entry.task == ExampleTask::kSpans ? behind : nullptr;
+  tags_ = entry.task == ExampleTask::kTokens ? behind : nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(FileSystem& fs,
@@ -55,9 +57,9 @@ absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(FileSystem&
   const ExamplesEntry& entry = *index.examples;
   const std::string path = absl::StrCat(directory, "/", entry.table.file);
   ANYORDER_ASSIGN_OR_RETURN(const StoredFile file, StoredFile::Open(fs, path, entry.table.bytes));
-  if (file.size() != ExampleTableBytes(entry)) {
+  if (file.size() != ExampleTableBytes(index)) {
     return DataLoss("'", path, "' has ", file.size(), " bytes, but ", entry.num_examples,
-                    " examples of ", entry.num_parts, " parts take ", ExampleTableBytes(entry),
+                    " examples of ", entry.num_parts, " parts take ", ExampleTableBytes(index),
                     "; prepare the data again");
   }
   std::string table(file.size(), '\0');
@@ -91,6 +93,16 @@ bool StoredExamples::HasLabel(int64_t example) const {
   return scores_ == nullptr ? LabelOf(example) >= 0 : !std::isnan(ScoreOf(example));
 }
 
+// REQUIRES CheckPlace: before the example's first token stand an <eod> for each earlier example and
+// otherwise tokens with a tag.
+std::vector<int32_t> StoredExamples::TagsOf(int64_t example) const {
+  const uint64_t part = FirstPart(example);
+  std::vector<int32_t> tags(static_cast<size_t>(LengthOf(part)));
+  const uint64_t first = At<uint64_t>(part_begins_, part) - static_cast<uint64_t>(example);
+  std::memcpy(tags.data(), tags_ + sizeof(int32_t) * first, sizeof(int32_t) * tags.size());
+  return tags;
+}
+
 // Example after example, so that every part is looked at once, and the tokens of each come after
 // those of the one before.
 absl::Status StoredExamples::Check() {
@@ -98,7 +110,8 @@ absl::Status StoredExamples::Check() {
   std::vector<std::string> names = entry.classes;
   std::sort(names.begin(), names.end());
   const bool has_twins = std::adjacent_find(names.begin(), names.end()) != names.end();
-  if (has_twins || (!HasClasses(entry.task) && !names.empty())) {
+  const bool lacks_names = entry.task == ExampleTask::kTokens && names.empty();
+  if (has_twins || lacks_names || (!HasClasses(entry.task) && !names.empty())) {
     return DataLoss("'", path_, "' has ", names.size(), " class names, which cannot be those of ",
                     ExampleTaskName(entry.task), "; prepare the data again");
   }
@@ -133,32 +146,72 @@ absl::Status StoredExamples::CheckExample(int64_t example) {
           absl::StrCat("has tokens ", begin, " to ", begin + length, " of ", index_.num_tokens));
     }
   }
+  most_parts_ = std::max(most_parts_, static_cast<int64_t>(end - first));
   if (entry.task == ExampleTask::kMultipleChoice)
     num_classes_ = std::max(num_classes_, static_cast<int64_t>(end - first) - 1);
   const absl::Status label = CheckLabel(example);
   return label.ok() ? label : bad(std::string(label.message()));
 }
 
-// Its message is the end of a sentence. REQUIRES that the example's parts are valid.
+// Its message is the end of a sentence, as those of the next three. REQUIRES that the example's
+// parts are valid.
 absl::Status StoredExamples::CheckLabel(int64_t example) const {
   const ExampleTask task = index_.examples->task;
   const auto parts = static_cast<int64_t>(FirstPart(example + 1) - FirstPart(example));
   const int64_t labels = task == ExampleTask::kMultipleChoice ? parts - 1
                          : task == ExampleTask::kSpans        ? 2
+                         : task == ExampleTask::kTokens       ? 1
                          : scores_ != nullptr                 ? 0
                                                               : num_classes_;
   const int32_t label = LabelOf(example);
   if (label < -1 || label >= labels) return DataLoss("has label ", label, " of ", labels);
   if (std::isinf(ScoreOf(example))) return DataLoss("has score ", ScoreOf(example));
-  if (task != ExampleTask::kSpans) return absl::OkStatus();
+  if (task == ExampleTask::kSpans) return CheckAnswer(example);
+  if (task != ExampleTask::kTokens) return absl::OkStatus();
+  ANYORDER_RETURN_IF_ERROR(CheckPlace(example));
+  return CheckTags(example);
+}
+
+absl::Status StoredExamples::CheckAnswer(int64_t example) const {
   ANYORDER_ASSIGN_OR_RETURN(const ExampleOutline outline, Outline(example));
   const int64_t begin = outline.answer_begin;
   const int64_t end = outline.answer_end;
-  const bool fits = label == 1 ? 0 <= begin && begin < end && end <= outline.lengths[1]
-                               : begin == -1 && end == -1;
+  const bool fits = outline.label == 1 ? 0 <= begin && begin < end && end <= outline.lengths[1]
+                                       : begin == -1 && end == -1;
   if (fits) return absl::OkStatus();
   return DataLoss("has the answer ", begin, " to ", end, " of ", outline.lengths[1],
-                  " tokens and label ", label);
+                  " tokens and label ", outline.label);
+}
+
+// That the tags of kTokens are where TagsOf looks for them: the examples with an <eod> each are the
+// whole stream. REQUIRES the same of the examples before.
+absl::Status StoredExamples::CheckPlace(int64_t example) const {
+  const uint64_t part = FirstPart(example);
+  const auto end_of = [&](uint64_t i) {
+    return At<uint64_t>(part_begins_, i) + At<uint32_t>(part_lengths_, i);
+  };
+  const uint64_t begin = At<uint64_t>(part_begins_, part);
+  const uint64_t end = end_of(part);
+  const auto eods_left = static_cast<uint64_t>(num_examples() - example);
+  const uint64_t tokens_left = index_.num_tokens - end;
+  const bool fits = begin == (part == 0 ? 0 : end_of(part - 1) + 1) &&
+                    (eods_left == 1 ? tokens_left == 1 : eods_left < tokens_left);
+  if (fits) return absl::OkStatus();
+  return DataLoss("has tokens ", begin, " to ", end, " of ", index_.num_tokens,
+                  ", which are not all between its <eod> and the one before");
+}
+
+absl::Status StoredExamples::CheckTags(int64_t example) const {
+  const std::vector<int32_t> tags = TagsOf(example);
+  for (size_t i = 0; i < tags.size(); ++i) {
+    if (tags[i] < kNoTag || tags[i] >= num_classes_)
+      return DataLoss("has tag ", tags[i], " of ", num_classes_, " at token ", i);
+  }
+  if (tags[0] == kNoTag) return DataLoss("begins with a token that begins no word");
+  const bool is_known = std::find(tags.begin(), tags.end(), kUnknownTag) == tags.end();
+  if (LabelOf(example) == (is_known ? 0 : -1)) return absl::OkStatus();
+  return DataLoss("has label ", LabelOf(example), ", but its tags are ",
+                  is_known ? "known" : "not all known");
 }
 
 absl::StatusOr<ExampleOutline> StoredExamples::Outline(int64_t example) const {
@@ -182,6 +235,7 @@ absl::StatusOr<Example> StoredExamples::ReadExample(int64_t example) const {
   result.score = ScoreOf(example);
   result.answer_begin = outline.answer_begin;
   result.answer_end = outline.answer_end;
+  if (tags_ != nullptr) result.tags = TagsOf(example);
   uint64_t part = FirstPart(example);
   for (const int64_t length : outline.lengths) {
     const auto begin = static_cast<int64_t>(At<uint64_t>(part_begins_, part++));

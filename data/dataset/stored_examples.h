@@ -1,11 +1,12 @@
 // The table of a dataset's labelled examples (FORMAT.md, "examples.bin"): which tokens of the
-// stream each one is, and its label, score or answer.
+// stream each one is, and its label, score, answer or tags.
 
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,9 +19,10 @@ namespace anyorder::data {
 
 class StoredExamples : public ExampleSource {
  public:
-  // Reads DIRECTORY/examples.bin and checks all of it: 12 bytes a part and 12 to 20 an example. The
-  // last two references must outlive it. DataLoss for a file that is missing, has another length or
-  // digest, or holds invalid values, even if its digest fits. REQUIRES index.examples.
+  // Reads DIRECTORY/examples.bin and checks all of it: 12 bytes a part, 12 to 20 an example, and 4
+  // a token that has a tag. The last two references must outlive it. DataLoss for a file that is
+  // missing, has another length or digest, or holds invalid values, even if its digest fits.
+  // REQUIRES index.examples.
   static absl::StatusOr<std::unique_ptr<StoredExamples>> Open(FileSystem& fs,
                                                               const std::string& directory,
                                                               const DatasetIndex& index,
@@ -31,6 +33,8 @@ class StoredExamples : public ExampleSource {
     return static_cast<int64_t>(index_.examples->num_examples);
   }
   int64_t num_classes() const override { return num_classes_; }
+  // Texts of an example at most.
+  int64_t most_parts() const { return most_parts_; }
   VocabularyIds vocabulary() const override { return text_.vocabulary(); }
   absl::StatusOr<Example> ReadExample(int64_t example) const override;
   absl::StatusOr<ExampleOutline> Outline(int64_t example) const override;
@@ -47,8 +51,12 @@ class StoredExamples : public ExampleSource {
   absl::Status Check();
   absl::Status CheckExample(int64_t example);
   absl::Status CheckLabel(int64_t example) const;
+  absl::Status CheckAnswer(int64_t example) const;
+  absl::Status CheckPlace(int64_t example) const;
+  absl::Status CheckTags(int64_t example) const;
   uint64_t FirstPart(int64_t example) const;
   int64_t LengthOf(uint64_t part) const;
+  std::vector<int32_t> TagsOf(int64_t example) const;
 
   const DatasetIndex& index_;
   const TextSource& text_;
@@ -61,7 +69,9 @@ class StoredExamples : public ExampleSource {
   const char* labels_;
   const char* scores_;   // null where labels are no scores
   const char* answers_;  // null unless kSpans
+  const char* tags_;     // null unless kTokens
   int64_t num_classes_ = 0;
+  int64_t most_parts_ = 0;
 };
 
 // Whether the labels of such examples are classes.
@@ -72,13 +82,21 @@ constexpr bool HasClasses(ExampleTask task) {
 
 // Whether the labels of the examples are scores: they would be classes, but there are none.
 inline bool HasScores(const ExamplesEntry& entry) {
-  return HasClasses(entry.task) && entry.classes.empty();
+  return HasClasses(entry.task) && entry.task != ExampleTask::kTokens && entry.classes.empty();
 }
 
-// Bytes of examples.bin.
-inline uint64_t ExampleTableBytes(const ExamplesEntry& entry) {
+// Tags in examples.bin: one a token of the stream, but none of the <eod> of each example. REQUIRES
+// index.examples.
+inline uint64_t NumTags(const DatasetIndex& index) {
+  const ExamplesEntry& entry = *index.examples;
+  return entry.task == ExampleTask::kTokens ? index.num_tokens - entry.num_examples : 0;
+}
+
+// Bytes of examples.bin. REQUIRES index.examples.
+inline uint64_t ExampleTableBytes(const DatasetIndex& index) {
+  const ExamplesEntry& entry = *index.examples;
   const uint64_t optional = HasScores(entry) ? 4 : entry.task == ExampleTask::kSpans ? 8 : 0;
-  return 12 * entry.num_parts + (12 + optional) * entry.num_examples + 8;
+  return 12 * entry.num_parts + (12 + optional) * entry.num_examples + 8 + 4 * NumTags(index);
 }
 
 }  // namespace anyorder::data

@@ -30,6 +30,16 @@ struct Example {
   // kSpans: where parts[1] begins in the whole passage, of which it may be a window.
   int64_t window_begin = 0;
   int64_t window_of = -1;  // the whole example's number; -1: this one is whole
+  // kTokens: of each token of parts[0] the class of the word that it begins, kUnknownTag or kNoTag.
+  // Then `label` is 0 if the tags of all words are known, else -1.
+  std::vector<int32_t> tags;
+
+  // Those of the words, in their order.
+  std::vector<int32_t> WordTags() const {
+    std::vector<int32_t> words = tags;
+    std::erase(words, kNoTag);
+    return words;
+  }
 };
 
 // What is known of an example without its tokens.

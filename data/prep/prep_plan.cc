@@ -44,6 +44,7 @@ const char* KnownEndings(InputUse use) {
     case InputUse::kText: return ".txt, .jsonl, .csv or .tsv, each also .gz or .zst";
     case InputUse::kExamples: return ".jsonl, .csv or .tsv, each also .gz or .zst";
     case InputUse::kOfficialJson: return ".json, also .gz or .zst";
+    case InputUse::kOfficialText: return "anything";
   }
   return "";
 }
@@ -67,6 +68,7 @@ bool SetKind(InputUse use, InputFile& file) {
   if (StripSuffix(name, ".gz")) file.compression = Compression::kGzip;
   if (file.compression == Compression::kNone && StripSuffix(name, ".zst"))
     file.compression = Compression::kZstd;
+  if (use == InputUse::kOfficialText) return true;
   for (const KnownKind& known : kKinds) {
     if (!StripSuffix(name, known.ending)) continue;
     file.kind = known.kind;

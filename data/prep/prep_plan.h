@@ -50,8 +50,8 @@ struct InputFiles {
 };
 
 // What files are read for: text as it stands (any TextKind but kJson), labelled examples (not kTxt
-// either), or a task's official files, which are kJson.
-enum class InputUse { kText, kExamples, kOfficialJson };
+// either), or a task's official files, which are kJson, or kTxt whatever their names end in.
+enum class InputUse { kText, kExamples, kOfficialJson, kOfficialText };
 
 // The files that `paths` name: a file itself, a directory's files of a kind that `use` reads but
 // tables, sorted by path. Its others are left out; hidden ones without a word. Errors: NotFound,

@@ -350,6 +350,7 @@ absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples, int64_
   sample.answer_begin = read.answer_begin;
   sample.answer_end = read.answer_end;
   sample.window_begin = read.window_begin;
+  sample.tags = std::move(read.tags);
   return sample;
 }
 
@@ -378,6 +379,7 @@ uint64_t SampleDigest(const TextSample& sample) {
     const int64_t window[] = {sample.answer_begin, sample.answer_end, sample.window_begin};
     digest.Update({reinterpret_cast<const char*>(window), sizeof window});
   }
+  if (!sample.tags.empty()) Update(digest, sample.tags);
   // Only where there is something to say: digests of samples without modes and padding stay as they
   // were.
   if (sample.mode != TextMode::kBidirectional || sample.padding != 0) {

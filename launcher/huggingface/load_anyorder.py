@@ -191,7 +191,8 @@ class Anyorder(torch.nn.Module):
         return torch.cat([head] + [rare[..., i:i + 1] + part for i, part in enumerate(parts[1:])], -1)
 
     def task_logits(self, states):
-        """Classes, a score, or that of one choice, from the state of a sequence's <cls> (of GPT's similarity pair: their sum)."""
+        """Classes, a score, or that of one choice, from the state of a sequence's <cls> (of GPT's similarity pair: their sum); or the
+        classes of a word, from the state of its first token."""
         if self.get("sequence_summary.summary.weight") is not None:
             states = torch.tanh(self.dense(states, "sequence_summary.summary"))
         return self.dense(states, "task_head")

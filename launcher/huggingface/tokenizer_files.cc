@@ -145,22 +145,21 @@ struct InputFrame {
   const char* objective;
   InputLayout layout;
 };
-constexpr InputFrame kFrames[] = {
-    {"", kXlnetLayout},
-    {"permutation_lm", kXlnetLayout},
-    {"dae", kXlnetLayout},
-    {"xlnet_finetuning", kXlnetLayout},
-    {"bert", kBertLayout},
-    {"bert_finetuning", kBertLayout},
-    {"unilm", kBertLayout},
-    {"unilmv2", kBertLayout},
-    {"unilm_seq2seq", {"<cls>:4 A:4 <sep>:4", "<cls>:4 A:4 <sep>:4 B:5 <sep>:5"}},
-    {"unilmv2_seq2seq", kBertLayout},
-    {"gpt_finetuning", kGptLayout},
-    {"longformer", {"<cls>:0 A:0", "<cls>:0 A:0 B:0"}},
-    {"longformer_finetuning", kLongformerLayout}};
+constexpr InputFrame kFrames[] = {{"", kXlnetLayout},
+                                  {"permutation_lm", kXlnetLayout},
+                                  {"dae", kXlnetLayout},
+                                  {"xlnet_finetuning", kXlnetLayout},
+                                  {"bert", kBertLayout},
+                                  {"bert_finetuning", kBertLayout},
+                                  {"unilm", kBertLayout},
+                                  {"unilmv2", kBertLayout},
+                                  {"unilm_seq2seq", {"<cls>:4 A:4 <sep>:4", "B:5 <sep>:5", ""}},
+                                  {"unilmv2_seq2seq", kBertLayout},
+                                  {"gpt_finetuning", kGptLayout},
+                                  {"longformer", {"<cls>:0 A:0", "B:0", ""}},
+                                  {"longformer_finetuning", kLongformerLayout}};
 
-Json FrameParts(const char* parts) {
+Json FrameParts(const std::string& parts) {
   Json list = Json::array();
   for (const absl::string_view part : absl::StrSplit(parts, ' ')) {
     const std::vector<std::string> sides = absl::StrSplit(part, ':');
@@ -177,16 +176,17 @@ Json PostProcessor(const Vocabulary& vocabulary, const std::string& objective) {
   for (const InputFrame& candidate : kFrames)
     if (objective == candidate.objective) frame = &candidate;
   if (frame == nullptr) return nullptr;
+  const std::string pair = frame->layout.Of(2);
   Json special = Json::object();
   int64_t id = 0;
   for (const VocabularyPiece& piece : vocabulary.pieces) {
-    if (absl::StrContains(frame->layout.two, absl::StrCat(piece.text, ":")) && IsSpecial(piece))
+    if (absl::StrContains(pair, absl::StrCat(piece.text, ":")) && IsSpecial(piece))
       special[piece.text] = {{"id", piece.text}, {"ids", {id}}, {"tokens", {piece.text}}};
     ++id;
   }
   return {{"type", "TemplateProcessing"},
-          {"single", FrameParts(frame->layout.one)},
-          {"pair", FrameParts(frame->layout.two)},
+          {"single", FrameParts(frame->layout.Of(1))},
+          {"pair", FrameParts(pair)},
           {"special_tokens", special}};
 }
 

@@ -57,6 +57,10 @@ std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
         "mean over examples, or windows of them, of the head's loss: -log p(label | example), of "
         "scores the square of the distance, of spans of the start and the end each a half; every "
         "one counts once; ";
+    if (config.model.task.has_tags())
+      text =
+          "mean over words with a tag of -log p(tag | text), nats; words that are cut off are in "
+          "no figure; ";
   } else if (config.model.task.has_head()) {
     text =
         absl::StrCat("mean over examples of task + ", config.model.task.lm_weight,
@@ -157,13 +161,12 @@ EvalJson OwnLossReport(const RunConfig& config, const EvaluatorOptions& options,
                      {"losses", LossTable(losses)}};
   if (!evaluator.loss_names().empty())
     report["loss_terms"] = LossTerms(evaluator.loss_names(), losses);
-  if (losses.task_examples > 0) {
+  if (losses.task_judged > 0) {
     report["task"] = {{"nats", losses.losses[0].mean()},
                       {"accuracy", static_cast<double>(losses.task_correct) /
-                                       static_cast<double>(losses.task_examples)},
-                      {"examples", losses.task_examples}};
-    if (config.model.task.has_spans())
-      report["task"]["f1"] = losses.span_f1 / static_cast<double>(losses.task_examples);
+                                       static_cast<double>(losses.task_judged)},
+                      {config.model.task.has_tags() ? "words" : "examples", losses.task_judged}};
+    if (losses.f1_weight > 0) report["task"]["f1"] = losses.f1_sum / losses.f1_weight;
   }
   if (losses.scores.count > 0) {
     report["scores"] = {{"squared_error", losses.losses[0].mean()},
@@ -231,8 +234,9 @@ void PrintEvalForPeople(const EvalJson& report) {
         "task",
         absl::StrCat(
             NumberText(task["nats"]), " nats, ", NumberText(task["accuracy"]), " right, ",
-            task.contains("f1") ? absl::StrCat("F1 of tokens ", NumberText(task["f1"]), ", ") : "",
-            "of ", NumberText(task["examples"]), " examples"));
+            task.contains("f1") ? absl::StrCat("F1 ", NumberText(task["f1"]), ", ") : "", "of ",
+            task.contains("words") ? absl::StrCat(NumberText(task["words"]), " words")
+                                   : absl::StrCat(NumberText(task["examples"]), " examples")));
   }
   if (report.contains("scores")) {
     const EvalJson& scores = report["scores"];

@@ -60,6 +60,7 @@ absl::Status ReadLabels(std::vector<std::string> words, Gold& gold) {
     if (line.contains("choice")) example.label = line["choice"].dump();
     if (line.contains("score")) example.score = line["score"].get<double>();
     example.answers = line.value("answers", std::vector<std::string>());
+    example.tags = line.value("tags", std::vector<std::string>());
     gold.is_squad_2 |= gold.kind == ExampleTask::kSpans && example.answers.empty();
   }
   return absl::OkStatus();
@@ -113,6 +114,13 @@ absl::Status ReadDataset(const std::string& task, Gold& gold) {
     if (!std::isnan(score)) gold.examples[i].score = static_cast<double>(score);
     const int32_t label = examples->LabelOf(static_cast<int64_t>(i));
     if (label < 0 || gold.kind == ExampleTask::kSpans) continue;
+    if (gold.kind == ExampleTask::kTokens) {
+      ANYORDER_ASSIGN_OR_RETURN(const data::Example example,
+                                examples->ReadExample(static_cast<int64_t>(i)));
+      for (const int32_t tag : example.WordTags())
+        gold.examples[i].tags.push_back(gold.classes[static_cast<size_t>(tag)]);
+      continue;
+    }
     gold.examples[i].label =
         gold.classes.empty() ? absl::StrCat(label) : gold.classes[static_cast<size_t>(label)];
   }

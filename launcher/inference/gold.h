@@ -23,6 +23,7 @@ struct GoldExample {
   std::optional<double> score;
   std::string group;                 // of ranking tasks: the question whose candidate it is
   std::vector<std::string> answers;  // of kSpans; none: the question has no answer
+  std::vector<std::string> tags;     // of kTokens, of each word; none: not known
 };
 
 struct Gold {

@@ -62,6 +62,11 @@ struct PredictOptions : SavedModelOptions {
   data::SpanAnswerOptions answers;
 };
 
+// As they are typed: with blanks between.
+std::vector<std::string> WordsOf(const std::string& text) {
+  return absl::StrSplit(text, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+}
+
 // One example of the task, as `anyorder prep --examples` reads it.
 absl::StatusOr<std::string> ExampleOf(ExampleTask task, const std::vector<std::string>& texts) {
   const auto fields = [&](const char* first, const char* second) -> absl::StatusOr<Json> {
@@ -71,7 +76,8 @@ absl::StatusOr<std::string> ExampleOf(ExampleTask task, const std::vector<std::s
     return InvalidArgument(
         "--text is given ", texts.size(), " times, but an example of ", ExampleTaskName(task),
         " has ",
-        wanted == 1 ? "one text; give it once. For several examples write one per line to "
+        wanted == 1 ? "one text; give it once. Where one example has several, pass it with --data. "
+                      "For several examples write one per line to "
                       "standard input of --text -, or pass a file of them with --data"
                     : "two texts; repeat it in their order, for one example");
   };
@@ -80,6 +86,10 @@ absl::StatusOr<std::string> ExampleOf(ExampleTask task, const std::vector<std::s
   if (task == ExampleTask::kEntailment) example = fields("premise", "hypothesis");
   if (task == ExampleTask::kSimilarity) example = fields("a", "b");
   if (task == ExampleTask::kSpans) example = fields("question", "passage");
+  if (task == ExampleTask::kTokens) {
+    example = fields("words", nullptr);
+    if (example.ok()) (*example)["words"] = WordsOf(texts[0]);
+  }
   if (task == ExampleTask::kMultipleChoice) {
     if (texts.size() < 3) {
       return absl::InvalidArgumentError(
@@ -161,6 +171,17 @@ absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options,
       absl::StrReplaceAll(prepared.message(), {{scratch.path() + "/input.jsonl", "the input"}}));
 }
 
+// A line for each word.
+void PrintTags(const Prediction& prediction) {
+  const std::vector<std::string> words = WordsOf(prediction.text);
+  const std::vector<std::string> tags = prediction.tags();
+  for (size_t i = 0; i < tags.size(); ++i) {
+    const std::vector<double>& shares = (*prediction.word_probabilities)[i];
+    absl::PrintF("  %.4f  %-10s  %s\n", *std::max_element(shares.begin(), shares.end()), tags[i],
+                 i < words.size() ? words[i] : "");
+  }
+}
+
 // The most probable class, choice or answer first.
 void PrintTable(const Prediction& prediction) {
   if (prediction.number > 1) absl::PrintF("\n");
@@ -170,6 +191,7 @@ void PrintTable(const Prediction& prediction) {
     absl::PrintF("answer: %s\n", prediction.answer->empty() ? "none" : *prediction.answer);
   for (const PredictedAnswer& answer : prediction.answers)
     absl::PrintF("  %8.4f  %s\n", answer.log_probability, answer.text);
+  if (prediction.word_probabilities) PrintTags(prediction);
   if (prediction.probabilities.empty()) return;
   const auto name = [&](size_t i) {
     return absl::StrCat(prediction.classes.empty() ? "choice " : "", LabelName(prediction, i));
@@ -290,6 +312,12 @@ absl::Status PredictAll(const PredictOptions& options, const SavedModel& model,
                                              " examples; an --output was not made"));
   }
   ANYORDER_RETURN_IF_ERROR(tell.Finish(take));
+  if (tell.num_cut_texts() > 0) {
+    LogWarning(absl::StrCat(tell.num_cut_texts(), " of ", count, " texts do not fit in ",
+                            model.config.sampling.seq_len,
+                            " tokens (sampling.seq_len): their last words were not read and have "
+                            "the first class as their tag"));
+  }
   return sink.Finish(TaskOf(options, model));
 }
 

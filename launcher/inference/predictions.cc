@@ -44,6 +44,17 @@ void WriteProbabilities(const Prediction& prediction, Json& line) {
     line["given_label"] = LabelJson(prediction, static_cast<size_t>(prediction.given_label));
 }
 
+void WriteTags(const Prediction& prediction, Json& line) {
+  line["tags"] = prediction.tags();
+  Json& probabilities = line["tag_probabilities"] = Json::object();
+  for (size_t i = 0; i < prediction.classes.size(); ++i) {
+    Json& column = probabilities[prediction.classes[i]] = Json::array();
+    for (const std::vector<double>& word : *prediction.word_probabilities)
+      column.push_back(word[i]);
+  }
+  if (!prediction.given_tags.empty()) line["given_tags"] = prediction.given_tags;
+}
+
 void WriteAnswers(const Prediction& prediction, Json& line) {
   line["answer"] = *prediction.answer;
   Json& answers = line["answers"] = Json::array();
@@ -75,12 +86,15 @@ class LineParser {
     }
     if (line_.contains("probabilities")) {
       ANYORDER_RETURN_IF_ERROR(ReadProbabilities(prediction));
+    } else if (line_.contains("tag_probabilities")) {
+      ANYORDER_RETURN_IF_ERROR(ReadTags(prediction));
     } else if (line_.contains("answers")) {
       ANYORDER_RETURN_IF_ERROR(ReadAnswers(prediction));
     } else if (line_.contains("score")) {
       ANYORDER_ASSIGN_OR_RETURN(prediction.score, Number(line_["score"], "score"));
     } else {
-      return DataLoss("none of the fields 'probabilities', 'score', 'answers' is there");
+      return DataLoss(
+          "none of the fields 'probabilities', 'score', 'answers', 'tag_probabilities' is there");
     }
     return prediction;
   }
@@ -105,6 +119,25 @@ class LineParser {
       if (probabilities.is_object()) prediction.classes.push_back(name);
       ANYORDER_ASSIGN_OR_RETURN(prediction.probabilities.emplace_back(),
                                 Number(value, "probabilities"));
+    }
+    return absl::OkStatus();
+  }
+
+  // Of each class a list, with a number of each word.
+  absl::Status ReadTags(Prediction& prediction) const {
+    const Json& probabilities = line_["tag_probabilities"];
+    if (!probabilities.is_object() || probabilities.empty())
+      return DataLoss("'tag_probabilities' is not an object with a list of each class");
+    std::vector<std::vector<double>>& words = prediction.word_probabilities.emplace();
+    for (const auto& [name, column] : probabilities.items()) {
+      if (prediction.classes.empty()) words.resize(column.size());
+      if (!column.is_array() || column.empty() || column.size() != words.size())
+        return DataLoss("'tag_probabilities' has lists of other lengths, or '", name, "' is none");
+      prediction.classes.push_back(name);
+      for (size_t word = 0; word < words.size(); ++word) {
+        ANYORDER_ASSIGN_OR_RETURN(words[word].emplace_back(),
+                                  Number(column[word], "tag_probabilities"));
+      }
     }
     return absl::OkStatus();
   }
@@ -265,11 +298,15 @@ class Average {
       kind_ = KindOf(one);
       sum_.classes.clear();
       sum_.probabilities.clear();
+      if (sum_.word_probabilities)
+        sum_.word_probabilities->assign(one.word_probabilities->size(), {});
       sum_.answers.clear();
       if (sum_.score) sum_.score = 0;
       if (sum_.null_score) sum_.null_score = 0;
     }
     if (KindOf(one) != kind_) return false;
+    if (one.word_probabilities && one.word_probabilities->size() != sum_.word_probabilities->size())
+      return false;
     AddProbabilities(one);
     AddAnswers(one);
     if (one.score) *sum_.score += weight_ * *one.score;
@@ -293,20 +330,28 @@ class Average {
   static int KindOf(const Prediction& one) {
     if (one.score) return 0;
     if (one.answer) return one.null_score ? 1 : 2;
-    return one.classes.empty() ? 3 : 4;
+    if (one.word_probabilities) return 3;
+    return one.classes.empty() ? 4 : 5;
   }
 
   void AddProbabilities(const Prediction& one) {
-    for (size_t i = 0; i < one.probabilities.size(); ++i) {
+    const size_t count = one.word_probabilities ? one.classes.size() : one.probabilities.size();
+    for (size_t i = 0; i < count; ++i) {
       size_t at = i;
       if (!one.classes.empty()) {
         const auto found = std::find(sum_.classes.begin(), sum_.classes.end(), one.classes[i]);
         at = static_cast<size_t>(found - sum_.classes.begin());
         if (found == sum_.classes.end()) sum_.classes.push_back(one.classes[i]);
       }
-      if (at >= sum_.probabilities.size()) sum_.probabilities.resize(at + 1, 0.0);
-      sum_.probabilities[at] += weight_ * one.probabilities[i];
+      if (!one.word_probabilities) AddTo(at, one.probabilities[i], sum_.probabilities);
+      for (size_t word = 0; one.word_probabilities && word < one.word_probabilities->size(); ++word)
+        AddTo(at, (*one.word_probabilities)[word][i], (*sum_.word_probabilities)[word]);
     }
+  }
+
+  void AddTo(size_t at, double probability, std::vector<double>& sums) const {
+    if (at >= sums.size()) sums.resize(at + 1, 0.0);
+    sums[at] += weight_ * probability;
   }
 
   // Sums probabilities in the place of their logarithms.
@@ -336,6 +381,15 @@ size_t Prediction::best() const {
 
 std::string Prediction::label() const { return LabelName(*this, best()); }
 
+std::vector<std::string> Prediction::tags() const {
+  std::vector<std::string> tags;
+  for (const std::vector<double>& word : *word_probabilities) {
+    const auto best = std::max_element(word.begin(), word.end()) - word.begin();
+    tags.push_back(classes[static_cast<size_t>(best)]);
+  }
+  return tags;
+}
+
 std::string LabelName(const Prediction& prediction, size_t i) {
   return prediction.classes.empty() ? absl::StrCat(i) : prediction.classes[i];
 }
@@ -345,6 +399,7 @@ std::string PredictionLine(const Prediction& prediction) {
   if (!prediction.id.empty()) line["id"] = prediction.id;
   if (!prediction.text.empty()) line["text"] = prediction.text;
   if (!prediction.probabilities.empty()) WriteProbabilities(prediction, line);
+  if (prediction.word_probabilities) WriteTags(prediction, line);
   if (prediction.score) line["score"] = *prediction.score;
   if (prediction.given_score) line["given_score"] = *prediction.given_score;
   if (prediction.answer) WriteAnswers(prediction, line);

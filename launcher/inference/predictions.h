@@ -33,6 +33,11 @@ struct Prediction {
   std::vector<double> probabilities;
   int32_t given_label = -1;  // that the example came with
 
+  // Of words that have tags: for each word a probability of each of `classes`; all 0 of one that
+  // was not read. And the tags that the example came with, or none.
+  std::optional<std::vector<std::vector<double>>> word_probabilities;
+  std::vector<std::string> given_tags;
+
   // Of regression.
   std::optional<double> score;
   std::optional<double> given_score;
@@ -48,6 +53,9 @@ struct Prediction {
   size_t best() const;
   // Its name, or number in digits. REQUIRES probabilities.
   std::string label() const;
+  // The most probable tag of each word, of equal ones the first class. REQUIRES
+  // word_probabilities.
+  std::vector<std::string> tags() const;
 };
 
 // The name of class or choice `i` of `prediction`.
@@ -65,9 +73,9 @@ enum class LabelKind {
 
 // Either lines of PredictionLine; or an official file, which has no more than labels: a table
 // "index<tab>prediction" (GLUE; of choices "id<tab>prediction"), whose labels get probability 1; or
-// SQuAD's JSON object of answers by identifier. Which one it is, its first line says. Errors: those
-// of ReadWholeFile; DataLoss that names file and line, for an example that comes twice and a file
-// without any, too.
+// SQuAD's JSON object of answers by identifier. Which one it is, its first line says. (Of words
+// there are lines only.) Errors: those of ReadWholeFile; DataLoss that names file and line, for an
+// example that comes twice and a file without any, too.
 absl::StatusOr<std::vector<Prediction>> ReadPredictions(const std::string& path, LabelKind kind);
 
 // SQuAD's second file, null scores by identifier, put into `predictions`. Errors: as above, and
@@ -75,10 +83,10 @@ absl::StatusOr<std::vector<Prediction>> ReadPredictions(const std::string& path,
 absl::Status ReadNullScores(const std::string& path, std::vector<Prediction>& predictions);
 
 // Predictions of several networks for the same examples become one: the mean of the probabilities,
-// by name; of the scores and null scores; and of the probabilities of answers, by text, where an
-// answer that a list does not have has 0 in it (of one text that comes twice the first counts).
-// `answer` becomes the best answer. `names`: of the files, for errors. Errors: DataLoss if an
-// example is missing in one, or is of another kind. REQUIRES one file at least.
+// by name, those of words, too; of the scores and null scores; and of the probabilities of answers,
+// by text, where an answer that a list does not have has 0 in it (of one text that comes twice the
+// first counts). `answer` becomes the best answer. `names`: of the files, for errors. Errors:
+// DataLoss if an example is missing in one, or is of another kind. REQUIRES one file at least.
 absl::StatusOr<std::vector<Prediction>> AveragePredictions(
     std::vector<std::vector<Prediction>> files, const std::vector<std::string>& names);
 

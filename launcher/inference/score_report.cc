@@ -16,6 +16,7 @@
 #include "core/metrics/correlation.h"
 #include "core/metrics/ranking.h"
 #include "core/metrics/squad.h"
+#include "core/metrics/tagging.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -33,7 +34,7 @@ absl::Status WrongKind(const Gold& gold, const Prediction& prediction, const cha
 absl::Status CheckLabelled(const Gold& gold) {
   for (size_t i = 0; i < gold.examples.size(); ++i) {
     const GoldExample& example = gold.examples[i];
-    if (example.label || example.score) continue;
+    if (example.label || example.score || !example.tags.empty()) continue;
     return FailedPrecondition(
         example.where.empty() ? absl::StrCat("'", gold.path, "', example ", i + 1) : example.where,
         ": there is no label to score by; test data of benchmarks have none: send their "
@@ -139,6 +140,34 @@ absl::StatusOr<std::vector<Metric>> ScoreMetrics(const Gold& gold, const Predict
                              {"spearman", metrics::SpearmanCorrelation(predicted, given)}};
 }
 
+// The measures of conlleval where the tags name entities; and the share of right tags.
+absl::StatusOr<ScoreReport> ScoreTags(const Gold& gold, const Predictions& predictions) {
+  ScoreReport report{.gold = gold.path, .counted = "words"};
+  metrics::EntityCounts entities;
+  size_t right = 0;
+  for (size_t i = 0; i < predictions.size(); ++i) {
+    const Prediction& one = *predictions[i];
+    const std::vector<std::string>& given = gold.examples[i].tags;
+    if (!one.word_probabilities) return WrongKind(gold, one, "tags of words");
+    if (one.word_probabilities->size() != given.size()) {
+      return DataLoss("example '", ExampleKey(one.id, one.number), "' has predictions of ",
+                      one.word_probabilities->size(), " words, but '", gold.path, "' has ",
+                      given.size(), "; predict the same file");
+    }
+    const std::vector<std::string> tags = one.tags();
+    for (size_t word = 0; word < tags.size(); ++word) right += tags[word] == given[word] ? 1 : 0;
+    report.count += tags.size();
+    entities.Add(metrics::CountEntities(tags, given));
+  }
+  if (metrics::AreEntityTags(predictions[0]->classes)) {
+    report.metrics = {
+        {"precision", entities.precision()}, {"recall", entities.recall()}, {"f1", entities.f1()}};
+  }
+  report.metrics.push_back(
+      {"accuracy", static_cast<double>(right) / static_cast<double>(report.count)});
+  return report;
+}
+
 void AddMeans(const std::string& name, const metrics::SquadMeans& means, std::vector<Metric>& all) {
   all.push_back({name + "exact", means.exact, kAsItIs});
   all.push_back({name + "f1", means.f1, kAsItIs});
@@ -219,6 +248,7 @@ absl::StatusOr<ScoreReport> ScorePredictions(const Gold& gold, const Predictions
     return report;
   }
   ANYORDER_RETURN_IF_ERROR(CheckLabelled(gold));
+  if (gold.kind == ExampleTask::kTokens) return ScoreTags(gold, predictions);
   if (gold.label_kind() == LabelKind::kScore) {
     ANYORDER_ASSIGN_OR_RETURN(report.metrics, ScoreMetrics(gold, predictions));
     return report;

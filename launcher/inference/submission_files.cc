@@ -12,9 +12,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 #include "core/metrics/ranking.h"
 #include "launcher/inference/new_file.h"
 
@@ -70,9 +72,10 @@ absl::Status CheckKind(const std::string& task, const std::vector<Prediction>& p
   return absl::OkStatus();
 }
 
-bool IsOfClasses(const Prediction& p) { return !p.classes.empty(); }
+bool IsOfClasses(const Prediction& p) { return !p.classes.empty() && !p.word_probabilities; }
 bool IsOfChoices(const Prediction& p) { return p.classes.empty() && !p.probabilities.empty(); }
 bool IsOfScores(const Prediction& p) { return p.score.has_value(); }
+bool IsOfWords(const Prediction& p) { return p.word_probabilities.has_value(); }
 bool IsOfAnswers(const Prediction& p) { return p.answer.has_value(); }
 
 // The candidates of a ranking task and what is known of each.
@@ -233,6 +236,46 @@ std::string TrecRun(const std::vector<data::TrecRunEntry>& entries, const std::s
   return text;
 }
 
+absl::StatusOr<std::string> ConllRows(const std::string& input,
+                                      const std::vector<Prediction>& predictions) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(input));
+  std::vector<std::string> tags;
+  for (const Prediction& prediction : predictions) {
+    const std::vector<std::string> more = prediction.tags();
+    tags.insert(tags.end(), more.begin(), more.end());
+  }
+  std::string rows;
+  size_t word = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::vector<absl::string_view> cells =
+        absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+    if (cells.empty() || cells[0] == "-DOCSTART-") {
+      if (!rows.empty() && !absl::EndsWith(rows, "\n\n")) rows += "\n";
+    } else if (word++ < tags.size()) {
+      absl::StrAppend(&rows, absl::StrJoin(cells, " "), " ", tags[word - 1], "\n");
+    }
+  }
+  if (word == tags.size()) return rows;
+  return FailedPrecondition("'", input, "' has ", word, " words, but ", tags.size(),
+                            " were predicted; name the file that was, unpacked");
+}
+
+absl::StatusOr<std::vector<SubmissionFile>> ConllFile(const std::string& task,
+                                                      const std::string& input,
+                                                      const std::vector<Prediction>& predictions) {
+  std::error_code ignored;
+  const std::string ending = fs::path(input).extension().string();
+  if (!fs::is_regular_file(input, ignored) || ending == ".gz" || ending == ".zst") {
+    return InvalidArgument("'", input, "' is no plain file, but the rows of ", task,
+                           " are copied from it; name the official file, unpacked");
+  }
+  std::string rows;
+  if (!predictions.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(rows, ConllRows(input, predictions));
+  }
+  return std::vector<SubmissionFile>{{"conlleval.txt", rows}};
+}
+
 absl::StatusOr<std::vector<SubmissionFile>> SubmissionFiles(
     const std::string& task, const std::string& input, const std::vector<Prediction>& predictions) {
   if (IsSquadTask(task)) {
@@ -245,12 +288,16 @@ absl::StatusOr<std::vector<SubmissionFile>> SubmissionFiles(
     ANYORDER_RETURN_IF_ERROR(CheckIds(task, predictions));
     return std::vector<SubmissionFile>{{"race.tsv", ChoiceTable(predictions)}};
   }
+  if (absl::StartsWith(task, "conll")) {
+    ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions, "with tags of words", IsOfWords));
+    return ConllFile(task, input, predictions);
+  }
   if (task.empty())
     return absl::InvalidArgumentError("whose form is meant is not known; name it with --task");
   if (GlueNames().count(task) == 0) {
     return InvalidArgument(task,
                            " is not sent to a benchmark in a form of its own; the tasks of GLUE, "
-                           "race, squad and trec are");
+                           "race, squad, conll and trec are");
   }
   const bool has_scores = task == "stsb";
   ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions,

@@ -39,6 +39,12 @@ std::vector<SubmissionFile> SquadFiles(const std::vector<Prediction>& prediction
 // entries, documents by metrics::RankingOrder.
 std::string TrecRun(const std::vector<data::TrecRunEntry>& entries, const std::string& tag);
 
+// The rows of CoNLL's file `input` with the predicted tag as one more column, as conlleval reads
+// them; without rows of -DOCSTART-. REQUIRES predictions of words. Errors: those of ReadWholeFile;
+// FailedPrecondition where the file has other words than were predicted.
+absl::StatusOr<std::string> ConllRows(const std::string& input,
+                                      const std::vector<Prediction>& predictions);
+
 // What `task` is sent as. `input` is what was predicted; of mnli its name tells matched from
 // mismatched. Errors: InvalidArgument for a task without a form, or such a name;
 // FailedPrecondition for predictions of another kind, or without identifiers where the form has

@@ -45,7 +45,7 @@ absl::StatusOr<Prediction> TellPredictions::Given(int64_t example) {
     if (!std::isnan(score)) prediction.given_score = static_cast<double>(score);
   } else if (!task_.has_spans()) {
     prediction.classes = dataset_->index().examples->classes;
-    prediction.given_label = examples.LabelOf(example);
+    if (!task_.has_tags()) prediction.given_label = examples.LabelOf(example);
   }
   if (origins_ == nullptr) return prediction;
   ANYORDER_ASSIGN_OR_RETURN(const data::ExampleOrigin origin, origins_->Read(example));
@@ -56,10 +56,29 @@ absl::StatusOr<Prediction> TellPredictions::Given(int64_t example) {
   return prediction;
 }
 
+absl::Status TellPredictions::TellTags(const std::vector<float>& logits, Prediction& prediction) {
+  ANYORDER_ASSIGN_OR_RETURN(const data::Example example,
+                            dataset_->examples()->ReadExample(prediction.number - 1));
+  const std::vector<int32_t> given = example.WordTags();
+  const auto num_classes = std::ssize(prediction.classes);
+  std::vector<std::vector<double>>& words = prediction.word_probabilities.emplace();
+  for (auto first = logits.begin(); first != logits.end(); first += num_classes)
+    words.push_back(ProbabilitiesOf({first, first + num_classes}));
+  if (words.size() < given.size()) ++num_cut_texts_;
+  words.resize(given.size(), std::vector<double>(prediction.classes.size(), 0.0));
+  for (const int32_t tag : given) {
+    if (example.label == 0)
+      prediction.given_tags.push_back(prediction.classes[static_cast<size_t>(tag)]);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TellPredictions::Take(const ExamplePrediction& said, const Sink& sink) {
   if (!task_.has_spans()) {
     ANYORDER_ASSIGN_OR_RETURN(Prediction prediction, Given(said.example));
-    if (task_.has_score()) {
+    if (task_.has_tags()) {
+      ANYORDER_RETURN_IF_ERROR(TellTags(said.result.logits, prediction));
+    } else if (task_.has_score()) {
       prediction.score = static_cast<double>(said.result.logits[0]);
     } else {
       prediction.probabilities = ProbabilitiesOf(said.result.logits);

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -36,12 +37,18 @@ class TellPredictions {
   absl::Status Take(const ExamplePrediction& said, const Sink& sink);
   absl::Status Finish(const Sink& sink);
 
+  // kTokens: texts that do not fit in a sequence. Their last words have the first class as their
+  // tag ("O" comes first where there is one).
+  int64_t num_cut_texts() const { return num_cut_texts_; }
+
  private:
   TellPredictions(const data::Dataset& dataset, const TaskConfig& task,
                   const data::SpanAnswerOptions& answers)
       : dataset_(&dataset), task_(task), answers_(answers) {}
   // What the dataset says of an example.
   absl::StatusOr<Prediction> Given(int64_t example);
+  // kTokens: what the logits say of the words of that example. DataLoss.
+  absl::Status TellTags(const std::vector<float>& logits, Prediction& prediction);
 
   const data::Dataset* dataset_;
   TaskConfig task_;
@@ -50,6 +57,7 @@ class TellPredictions {
   // kSpans: the windows of the question that is under way.
   int64_t question_ = -1;
   std::vector<data::WindowPrediction> windows_;
+  int64_t num_cut_texts_ = 0;
 };
 
 }  // namespace anyorder::launcher

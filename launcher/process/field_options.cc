@@ -45,7 +45,8 @@ CLI::Option* AddFieldOptions(CLI::App& app, FieldOptions& fields) {
   return app
       .add_option_function<std::vector<std::string>>(
           "--field", [](const std::vector<std::string>&) {},
-          "examples: what a field is called in the files, such as premise=sentence1 label=gold")
+          "examples: what a field is called in the files, such as premise=sentence1 label=gold; "
+          "choices and text may name several: text=title,body")
       ->type_name("FIELD=NAME")
       ->check(CLI::Validator(
           [&fields](std::string& text) { return ParseFieldName(text, fields.names); }, ""));

@@ -30,6 +30,7 @@ class ShownExample final : public data::ExampleSource {
         tokens.push_back(kFirstWord + word++ % static_cast<int32_t>(num_words));
     }
     if (task != ExampleTask::kGeneration) example_.label = 0;
+    if (task == ExampleTask::kTokens) example_.tags.assign(example_.parts[0].size(), 0);
   }
 
   ExampleTask task() const override { return task_; }
@@ -93,9 +94,8 @@ ShownText ShownText::Numbered(int64_t num_tokens, int64_t sentence) {
 }
 
 void ShownText::MakeExample(ExampleTask task, int64_t choices, int64_t seq_len) {
-  const int64_t parts = task == ExampleTask::kClassification   ? 1
-                        : task == ExampleTask::kMultipleChoice ? choices + 1
-                                                               : 2;
+  const bool has_one_text = task == ExampleTask::kClassification || task == ExampleTask::kTokens;
+  const int64_t parts = has_one_text ? 1 : task == ExampleTask::kMultipleChoice ? choices + 1 : 2;
   const int64_t special = parts == 1 ? 2 : 3;
   const int64_t room = (seq_len - special - 1) / std::min<int64_t>(parts, 2);
   example_ = std::make_shared<ShownExample>(task, parts, std::max<int64_t>(1, room),

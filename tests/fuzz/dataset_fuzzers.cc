@@ -81,8 +81,9 @@ class SmallDataset {
   // dataset.json tells of.
   void UseWithExamples(uint8_t form, const std::string& table) const {
     data::DatasetIndex index = index_;
-    index.examples = examples_.Entry(table);
-    index.examples->task = static_cast<ExampleTask>(form % 6);
+    const auto task = static_cast<ExampleTask>(form % 7);
+    index.examples = (task == ExampleTask::kTokens ? tagged_ : examples_).Entry(table);
+    index.examples->task = task;
     if (form & 8) index.examples->num_parts += form >> 4;
     const bool has_scores = (form & 16) != 0;
     if (has_scores || !data::HasClasses(index.examples->task)) index.examples->classes.clear();
@@ -101,6 +102,10 @@ class SmallDataset {
                      (is_span ? std::ssize(example->parts[1]) : int64_t{-1}));
       for (const std::vector<int32_t>& part : example->parts)
         ANYORDER_CHECK(!part.empty() && part.size() <= kTokens);
+      const bool has_tags = examples.task() == ExampleTask::kTokens;
+      ANYORDER_CHECK(example->tags.size() == (has_tags ? example->parts[0].size() : 0));
+      for (const int32_t tag : example->tags)
+        ANYORDER_CHECK(tag >= kNoTag && tag < examples.num_classes());
     }
   }
 
@@ -135,6 +140,7 @@ class SmallDataset {
 
   ScratchDirectory scratch_;
   const data::TestExamples examples_ = data::TestExamples::Pairs(kTokens);
+  const data::TestExamples tagged_ = data::TestExamples::Tagged(kTokens);
   data::DatasetIndex index_;
   std::string shard_index_;
 };
@@ -158,6 +164,8 @@ std::vector<std::string> ExampleSeeds() {
   std::vector<std::string> seeds;
   for (const uint8_t form : {1, 2, 3})
     seeds.push_back(static_cast<char>(form) + data::TestExamples::Pairs(kTokens).Table());
+  seeds.push_back(static_cast<char>(ExampleTask::kTokens) +
+                  data::TestExamples::Tagged(kTokens).Table());
   return seeds;
 }
 

@@ -60,7 +60,7 @@ ALLOWED = {
                          *NETWORK],
     "core/train/health": ["core/base", "core/liveness", "core/train/run", "core/train/state", "dist",
                           "kernels", *NETWORK],
-    "core/train/evaluation": ["core/base", "core/config", "core/generate", "core/objective",
+    "core/train/evaluation": ["core/base", "core/config", "core/generate", "core/metrics", "core/objective",
                               "core/train/run",
                               "data/dataset", "data/sampling", "dist", "kernels", *NETWORK],
 }

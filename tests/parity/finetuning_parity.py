@@ -4,6 +4,7 @@
 Trains each of CASES with `anyorder launch` on two ranks, and transformers' class from the same exported weights on the same batches, in
 double, with the optimizer of train_parity_reference.py. Dropout is off.
 
+Usage: finetuning_parity.py [CASE...], some of them only.
 Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 """
 import json
@@ -29,31 +30,47 @@ OPTIMIZER = {
 SETTINGS = {
     **heads_parity.SMALL, "optimizer.decay": "linear", "train.steps": STEPS, "objective.classifier_dropout": 0, "model.init_range": 0.1,
     **{f"optimizer.{key}": str(value).lower() for key, value in OPTIMIZER.items()}}
-# name: class, configuration, data, what differs from SETTINGS.
-CASES = {
-    "classes, pooler": heads_parity.RUNS["xlnet classes"],
-    "conditional spans, answer class": heads_parity.RUNS["xlnet answers"],
-}
+# Of heads_parity.RUNS: their class, configuration, data and what differs from SETTINGS.
+CASES = ["xlnet classes", "xlnet answers", "xlnet tags", "bert classes", "bert tags", "longformer classes", "longformer tags",
+         "gpt classes"]
+# No part of our networks: zeros, or, of XLNet, without effect.
+NOT_OURS = ("transformer.mask_emb", "longformer.embeddings.token_type_embeddings.weight")
+NO_LANGUAGE_MODEL = {"objective.lm_weight": 0}  # beside GPT's classes, whose class there has none
 
 
-def loss_of(model, facts):
+def loss_of(model, facts, task):
     inputs = heads_parity.inputs_for(model, facts, heads_parity.SETTINGS["sampling.seq_len"])
-    if isinstance(model, transformers.XLNetForSequenceClassification):
-        return model(**heads_parity.pad_left(inputs), labels=facts["task_labels"].long(), use_mems=False).loss
+    if model.config.model_type == "xlnet":
+        if task == "classification":
+            inputs = heads_parity.pad_left(inputs)
+        inputs["use_mems"] = False
     facts = {name: value.long() for name, value in facts.items() if name.startswith("task_")}
-    return model(**inputs, start_positions=facts["task_starts"], end_positions=facts["task_ends"], use_mems=False,
-                 is_impossible=facts["task_labels"].double(), cls_index=facts["task_classifiers"],
-                 p_mask=1 - facts["task_valid"].double()).loss
+    if task == "token_classification":  # -100: a token that begins no word
+        return model(**inputs, labels=facts["task_tags"].masked_fill(facts["task_valid"] == 0, -100)).loss
+    if task == "span_extraction":
+        return model(**inputs, start_positions=facts["task_starts"], end_positions=facts["task_ends"],
+                     is_impossible=facts["task_labels"].double(), cls_index=facts["task_classifiers"],
+                     p_mask=1 - facts["task_valid"].double()).loss
+    return model(**inputs, labels=facts["task_labels"]).loss
 
 
-def train_theirs(model, batches):
-    """The loss of each step, before its update."""
+def prepare(model):
+    """In double, without dropout. Returns the parameters by names by which reference.decays knows norms."""
     model.double().train()
-    hf_model.exact_position_tables(model, torch.float64)
-    parameters = {name: value for name, value in model.named_parameters() if name != "transformer.mask_emb"}
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    if model.config.model_type == "xlnet":
+        hf_model.exact_position_tables(model, torch.float64)
+    return {name.replace("ln_", "layer_norm_"): value for name, value in model.named_parameters() if name not in NOT_OURS}
+
+
+def train_theirs(model, batches, task):
+    """The loss of each step, before its update."""
+    parameters = prepare(model)
     adam, losses = reference.TorchAdamW(parameters, OPTIMIZER), []
     for step, facts in enumerate(batches):
-        loss = loss_of(model, facts)
+        loss = loss_of(model, facts, task)
         model.zero_grad()
         loss.backward()
         norm = math.sqrt(sum(float(value.grad.square().sum()) for value in parameters.values() if value.grad is not None))
@@ -67,15 +84,17 @@ def train_theirs(model, batches):
 
 
 def compare(folder, name, shards):
-    architecture, config, task, changes = CASES[name]
+    architecture, config, task, changes = heads_parity.RUNS[name]
     settings, config = {**SETTINGS, "data.shards": shards[task], **changes}, f"finetune/{config}"
+    if architecture.startswith("OpenAIGPT"):
+        settings |= NO_LANGUAGE_MODEL
     # Of one step, whose learning rate is 0: it ends with the weights that it began with.
     run_programs.launch(folder / "first", {**settings, "train.steps": 1, "optimizer.warmup_steps": 1}, config, ranks=2)
     run_programs.launch(folder / "run", settings, config, ranks=2)
     run_programs.export(folder / "first", folder / "initial")
     run_programs.dump(folder / "run", STEPS, folder / "batches", "--batches")
-    model = getattr(transformers, architecture).from_pretrained(folder / "initial", dropout=0.0, summary_last_dropout=0.0)
-    theirs = train_theirs(model, hf_model.read_steps(folder / "batches", STEPS))
+    model = getattr(transformers, architecture).from_pretrained(folder / "initial")
+    theirs = train_theirs(model, hf_model.read_steps(folder / "batches", STEPS), task)
     ours = [json.loads(line)["loss"] for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
     assert len(ours) == STEPS, f"{len(ours)} losses"
     worst, step = max((abs(a - b) / b, step + 1) for step, (a, b) in enumerate(zip(ours, theirs)))
@@ -84,14 +103,15 @@ def compare(folder, name, shards):
 
 
 def main():
+    wanted = sys.argv[1:] or CASES
     torch.set_num_threads(1)
     print(hf_model.versions())
     faults = []
     with tempfile.TemporaryDirectory() as temporary:
         shards = {"text": run_programs.prepare_text(Path(temporary))}
-        for task in ("classification", "span_extraction"):
+        for task in sorted({heads_parity.RUNS[name][2] for name in wanted}):
             shards[task] = run_programs.prepare_examples(Path(temporary), task, shards["text"])
-        for name in CASES:
+        for name in wanted:
             faults += compare(Path(tempfile.mkdtemp(dir=temporary)), name, shards)
     return run_programs.conclude(faults, f"{STEPS} steps agree")
 

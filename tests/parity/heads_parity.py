@@ -57,13 +57,14 @@ SHAPES = {
 }
 CLASSES = {
     **{f"{family}For{task}": family for family in ("XLNet", "Bert", "Roberta", "Longformer")
-       for task in ("SequenceClassification", "MultipleChoice", "QuestionAnswering")},
+       for task in ("SequenceClassification", "MultipleChoice", "QuestionAnswering", "TokenClassification")},
     "XLNetForQuestionAnsweringSimple": "XLNet",
     **{f"{family}{task}": family for family in ("OpenAIGPT", "GPT2") for task in ("ForSequenceClassification", "DoubleHeadsModel")},
 }
 SMALL = {**SETTINGS, **families_parity.SMALL}
 CHOICES = {"objective.task": "multiple_choice", "objective.num_classes": 3}
 PAIRS = {"objective.task": "entailment", "objective.num_classes": 3}
+TAGS = {"objective.task": "token_classification", "objective.num_classes": 3, "objective.pooler": "false"}
 EXACT = {"model.activation": "gelu_erf"}
 # name: class of the export, configuration, data, what differs from SMALL.
 RUNS = {
@@ -77,10 +78,14 @@ RUNS = {
                                {**SPANS, "objective.answer_class": "false"}),
     "xlnet simple spans": ("XLNetForQuestionAnsweringSimple", "xlnet-span-tiny", "span_extraction",
                            {**SPANS, "objective.answer_class": "false", "objective.span_head": "simple"}),
+    "xlnet tags": ("XLNetForTokenClassification", "xlnet-classify-tiny", "token_classification", TAGS),
     "bert classes": ("BertForSequenceClassification", "bert-classify-tiny", "classification", {"objective.num_classes": 3}),
     "bert spans": ("BertForQuestionAnswering", "bert-span-tiny", "span_extraction", SPANS),
+    "bert tags": ("BertForTokenClassification", "bert-classify-tiny", "token_classification", TAGS),
     "longformer classes": ("LongformerForSequenceClassification", "longformer-classify-tiny", "classification",
                            {"objective.num_classes": 3, "objective.pooler": "true", "model.attention_windows": "8:8", **EXACT}),
+    "longformer tags": ("LongformerForTokenClassification", "longformer-classify-tiny", "token_classification",
+                        {**TAGS, "model.attention_windows": "8:8", **EXACT}),
     "gpt classes": ("OpenAIGPTForSequenceClassification", "gpt-classify-tiny", "classification",
                     {"objective.num_classes": 3, "objective.head_bias": "false", "model.ffn_dim": 128}),
     "gpt pairs": ("OpenAIGPTForSequenceClassification", "gpt-classify-tiny", "entailment",
@@ -94,6 +99,8 @@ def data_of(architecture, shape):
         return "multiple_choice"
     if "Question" in architecture:
         return "span_extraction"
+    if "Token" in architecture:
+        return "token_classification"
     return {3: "entailment", 4: "similarity"}.get(shape, "classification")
 
 
@@ -104,6 +111,8 @@ def random_model(architecture, settings, shape):
             settings["problem_type"] = "regression"
     if data_of(architecture, shape) == "multiple_choice":
         settings = {**settings, "num_choices": 3}
+    if data_of(architecture, shape) == "token_classification":
+        settings = {**settings, "num_labels": 3}
     torch.manual_seed(shape)
     kind = getattr(transformers, architecture)
     model = kind(kind.config_class(**settings)).eval()
@@ -162,6 +171,10 @@ def compare_logits(model, dump, length, task, measures):
     if task == "span_extraction":
         for pair in span_pairs(model, facts, inputs):
             measures.add(*pair)
+        return
+    if task == "token_classification":  # of the tokens that begin a word
+        theirs, is_word = model(**inputs).logits, facts["task_valid"] != 0
+        measures.add("tags", facts["task_logits/0"].reshape(theirs.shape)[is_word], theirs[is_word])
         return
     if model.config.model_type == "xlnet":
         inputs = pad_left(inputs)
@@ -224,6 +237,10 @@ def compare_class(folder, architecture, shape, shards):
     return measures, faults + measures.exceeding(TOLERANCE, TOLERANCE)
 
 
+def classes_of(shards):
+    return json.loads((shards / "dataset.json").read_text())["examples"]["classes"]
+
+
 def compare_run(folder, name, shards):
     architecture, config, task, changes = RUNS[name]
     settings = {**SMALL, "data.shards": shards[task], **changes}
@@ -234,6 +251,8 @@ def compare_run(folder, name, shards):
     if said["architectures"] != [architecture]:
         faults.append(f"the export says that it is {said['architectures']}")
     if task == "classification" and model.config.id2label != {0: "0", 1: "1", 2: "2"}:
+        faults.append(f"its classes are called {model.config.id2label}")
+    if task == "token_classification" and list(model.config.id2label.values()) != classes_of(shards[task]):
         faults.append(f"its classes are called {model.config.id2label}")
     if task == "similarity" and (model.config.problem_type, model.config.num_labels) != ("regression", 1):
         faults.append(f"it is no score: {model.config.problem_type}, {model.config.num_labels}")
@@ -253,7 +272,7 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         shards = {"text": run_programs.prepare_text(folder)}
-        for task in ("classification", "entailment", "similarity", "multiple_choice", "span_extraction"):
+        for task in ("classification", "entailment", "similarity", "multiple_choice", "span_extraction", "token_classification"):
             shards[task] = run_programs.prepare_examples(folder, task, shards["text"])
         cases = [(name, shape) for name in wanted if name in CLASSES for shape in range(5)]
         for name, *shape in cases + [(name,) for name in wanted if name in RUNS]:

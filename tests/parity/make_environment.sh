@@ -24,8 +24,9 @@ print("ready: torch", torch.__version__ + ", transformers", transformers.__versi
     show='import wandb, mlflow
 print("ready: wandb", wandb.__version__ + ", mlflow", mlflow.__version__)' ;;
   metrics)
-    what="scikit-learn, scipy, pytrec_eval, ir_measures and transformers" pins=metrics.txt base_has=ensurepip packages=python3-venv
-    show='import ir_measures, pytrec_eval, scipy, sklearn, transformers
+    what="scikit-learn, scipy, seqeval, pytrec_eval, ir_measures and transformers" pins=metrics.txt base_has=ensurepip packages=python3-venv
+    export PIP_USE_PEP517=1 PIP_CONSTRAINT="$here/metrics.txt"  # for what seqeval is built with
+    show='import ir_measures, pytrec_eval, scipy, seqeval, sklearn, transformers
 print("ready: scikit-learn", sklearn.__version__ + ", scipy", scipy.__version__)' ;;
   *) echo "make_environment.sh: '$kind' is none of torch, followers, metrics" >&2; exit 64 ;;
 esac

@@ -19,6 +19,7 @@
 #include "core/metrics/correlation.h"
 #include "core/metrics/ranking.h"
 #include "core/metrics/squad.h"
+#include "core/metrics/tagging.h"
 
 namespace anyorder::metrics {
 namespace {
@@ -91,12 +92,36 @@ Json Words(const Json& input) {
   return flags;
 }
 
+using Sentences = std::vector<std::vector<std::string>>;
+
+// Of each sentence "TYPE BEGIN END ".
+Json Entities(const Json& input) {
+  Json out = Json::array();
+  for (const auto& tags : input["sentences"].get<Sentences>()) {
+    std::string text;
+    for (const Entity& entity : EntitiesOf(tags))
+      absl::StrAppendFormat(&text, "%s %d %d ", entity.type, entity.begin, entity.end);
+    out.push_back(text);
+  }
+  return out;
+}
+
+Json Tagging(const Json& input) {
+  const auto predicted = input["predicted"].get<Sentences>();
+  const auto given = input["given"].get<Sentences>();
+  EntityCounts counts;
+  for (size_t i = 0; i < given.size(); ++i) counts.Add(CountEntities(predicted[i], given[i]));
+  return Numbers({counts.precision(), counts.recall(), counts.f1()});
+}
+
 Json Answer(const Json& input) {
   const std::string kind = input["kind"];
   if (kind == "classification") return Classification(input);
   if (kind == "correlation") return Correlation(input);
   if (kind == "ranking") return Ranking(input);
   if (kind == "squad") return Squad(input);
+  if (kind == "entities") return Entities(input);
+  if (kind == "tagging") return Tagging(input);
   return kind == "texts" ? Texts(input) : Words(input);
 }
 

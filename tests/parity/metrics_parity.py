@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""core/metrics against the implementations that benchmarks are reported with: scikit-learn, scipy, SQuAD's evaluation (as transformers
-carries that of 2.0; of 1.1 as restated here), gdeval.pl and trec_eval, on random and on nasty input.
+"""core/metrics against the implementations that benchmarks are reported with: scikit-learn, scipy, seqeval, SQuAD's evaluation (as
+transformers carries that of 2.0; of 1.1 as restated here), gdeval.pl and trec_eval, on random and on nasty input.
 
-Equal to the last bit: classification (macro F1 up to seven classes), everything of SQuAD, gdeval and trec_eval. Correlations are within
-4 * 2^-53 of the exact value, computed in fractions, and within scipy's own rounding of scipy's.
+Equal to the last bit: classification (macro F1 up to seven classes), everything of seqeval, SQuAD, gdeval and trec_eval. Correlations
+are within 4 * 2^-53 of the exact value, computed in fractions, and within scipy's own rounding of scipy's.
 
 Exit status: 0 they are, 77 a package or perl is missing.
 """
 import collections
+import itertools
 import json
 import math
 import os
@@ -26,6 +27,7 @@ try:
     import numpy as np
     import pytrec_eval
     import scipy.stats
+    import seqeval.metrics
     import sklearn.metrics
     from transformers.data.metrics import squad_metrics
 except ImportError as missing:
@@ -87,6 +89,57 @@ def check_classification():
             assert abs(got[2] - wanted[2]) <= 16 * EPSILON, (got[2], wanted[2])
             got[2] = wanted[2]
         expect_equal("classification", case, got, wanted)
+    return len(cases)
+
+
+# --- entities
+
+TAGS = ["O", *(f"{prefix}-{of}" for of in ("X", "Y") for prefix in "BIES")]
+NASTY_TAGS = [*TAGS, *("B-X-Y I-X-Y B-x I-x B-- I-- B- I- B-_ I-_ B I E S E- S-O I-O B-é I-é B-è I-中".split())]
+
+
+def drawn_tags(tags, n):
+    """O often, and runs."""
+    sentence = []
+    while len(sentence) < n:
+        tag = draw.choice(["O", draw.choice(tags)])
+        sentence += [tag] + [tag.replace("B", "I")] * draw.choice([0, 0, 1, 3])
+    return sentence[:n]
+
+
+def check_entities():
+    """Every sentence of up to five words of two types, and longer ones with any types."""
+    sentences = [list(tags) for n in range(6) for tags in itertools.product(TAGS, repeat=n)]
+    sentences += [draw.choices(NASTY_TAGS, k=draw.randrange(1, 30)) for _ in range(5000)]
+    result = ours([{"kind": "entities", "sentences": sentences}])[0]
+    for sentence, got in zip(sentences, result, strict=True):
+        # There the last word is the entity's own.
+        theirs = seqeval.metrics.sequence_labeling.get_entities(sentence)
+        assert got == "".join(f"{of} {begin} {last + 1} " for of, begin, last in theirs), (sentence, got, theirs)
+    return len(sentences)
+
+
+def tagging_cases():
+    iob = [tag for tag in TAGS if tag[0] in "OBI"]
+    yield [[]], [[]]
+    yield [["O"]], [["O"]]
+    yield [["B-X"]], [["O"]]
+    yield [["O"]], [["B-X"]]
+    for tags in (iob, TAGS, NASTY_TAGS):
+        for n in (1, 2, 5, 30, 300):
+            for _ in range(20):
+                given = [drawn_tags(tags, draw.randrange(1, 25)) for _ in range(n)]
+                right = draw.choice([0.5, 0.9, 0.99])
+                yield [[tag if draw.random() < right else draw.choice(tags) for tag in sentence] for sentence in given], given
+                yield [drawn_tags(tags, len(sentence)) for sentence in given], given
+
+
+def check_tagging():
+    cases = [{"kind": "tagging", "predicted": predicted, "given": given} for predicted, given in tagging_cases()]
+    for case, result in zip(cases, ours(cases), strict=True):
+        both = case["given"], case["predicted"]
+        wanted = [score(*both) for score in (seqeval.metrics.precision_score, seqeval.metrics.recall_score, seqeval.metrics.f1_score)]
+        expect_equal("tagging", case, numbers(result), wanted)
     return len(cases)
 
 
@@ -263,8 +316,8 @@ def check_ranking():
 
 
 def main():
-    for name, check in (("classification", check_classification), ("correlation", check_correlation), ("text", check_text),
-                        ("SQuAD", check_squad), ("ranking", check_ranking)):
+    for name, check in (("classification", check_classification), ("entities", check_entities), ("tagging", check_tagging),
+                        ("correlation", check_correlation), ("text", check_text), ("SQuAD", check_squad), ("ranking", check_ranking)):
         print(f"{name}: {check()} cases equal")
 
 

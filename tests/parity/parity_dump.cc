@@ -163,6 +163,8 @@ void AddBatch(int64_t step, const Batch& batch, TensorDump& dump) {
   dump.Add(step, "task_labels", {shape.batch_size}, batch.task_labels);
   dump.Add(step, "task_valid", {shape.batch_size, shape.task_rows}, Widen(batch.task_valid));
   dump.Add(step, "task_scores", {shape.batch_size}, batch.task_scores);
+  if (shape.has_tags)
+    dump.Add(step, "task_tags", {shape.batch_size, shape.task_rows}, batch.task_tags);
   if (!shape.has_spans) return;
   dump.Add(step, "task_starts", {shape.batch_size}, batch.task_starts);
   dump.Add(step, "task_ends", {shape.batch_size}, batch.task_ends);

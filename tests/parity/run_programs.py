@@ -43,6 +43,10 @@ def prepare_examples(folder, task, vocabulary):
     rng = random.Random(4)
     text = lambda: " ".join(rng.choice(["ba", "ko", "mi", "nu", "ta"]) for _ in range(rng.randint(3, 8)))
 
+    def tagged():
+        words = ["".join(rng.choice(["ba", "ko", "mi", "nu", "ta"]) for _ in range(rng.randint(1, 3))) for _ in range(rng.randint(3, 8))]
+        return {"words": words, "tags": [rng.choice(["O", "B-X", "I-X"]) for _ in words]}
+
     def question():
         words = [rng.choice(["ba", "ko", "mi", "nu", "ta"]) for _ in range(20)]
         begin = rng.randrange(18)
@@ -60,6 +64,7 @@ def prepare_examples(folder, task, vocabulary):
               "entailment": lambda: {"premise": text(), "hypothesis": text(), "label": rng.randrange(3)},
               "multiple_choice": lambda: {"context": text(), "choices": [text() for _ in range(rng.randint(2, 3))], "label": 1},
               "span_extraction": question,
+              "token_classification": tagged,
               "generation": lambda: {"source": text(), "target": text()}}
     with open(folder / f"{task}.jsonl", "w", encoding="utf-8") as out:
         for _ in range(40):

@@ -32,9 +32,9 @@ struct StepTrace {
   std::vector<float> summary_logits;        // [B, 2], of a batch with next sentences; else empty
   double next_sentence_loss = 0;            // sum of the lanes
   std::vector<float> task_losses;           // [B], of the task head; else empty
-  // What each loss of the task head is of, in the order of heads/*.cc: [B, classes or choices], or
-  // of spans [B, S] of starts and of ends, given the true start; of an answer class, after starts
-  // once more, [B].
+  // What each loss of the task head is of, in the order of heads/*.cc: [B, classes or choices]; of
+  // words [B, S, classes]; or of spans [B, S] of starts and of ends, given the true start; of an
+  // answer class, after starts once more, [B].
   std::vector<std::vector<float>> task_logits;
   std::vector<float> memory;     // [B, L, M, d], after the step
   std::vector<float> gradients;  // of the sum of weighted losses, flat; empty unless asked for

@@ -57,6 +57,9 @@ CASES = {
         **SHORT, **LEARNED, "objective.num_classes": 1, "objective.task": "similarity"}, "similarity"),
     "answers": ("finetune/xlnet-span-tiny", SHORT, "span_extraction"),
     "spans": ("finetune/bert-span-tiny", {**SHORT, **LEARNED}, "span_extraction"),
+    "tags": ("finetune/bert-classify-tiny", {
+        **SHORT, **LEARNED, "objective.task": "token_classification", "objective.num_classes": 3, "objective.pooler": "false"},
+        "token_classification"),
     "global classifier": ("finetune/longformer-classify-tiny", {
         **SHORT, **LEARNED, "objective.num_classes": 3, "model.attention_windows": "8:8"}, "classification"),
     "bert": ("bert-tiny", {**PAIRS, **LEARNED}),
@@ -135,6 +138,8 @@ def task_losses(model, facts, hidden, content):
     states = states_of(hidden, facts["task_rows"], content)
     if model.config["task"]["name"] == "span_extraction":
         return span_losses(model, facts, states)
+    if model.config["task"]["name"] == "token_classification":
+        return tag_losses(model, facts, states)
     if model.config["task"]["outputs"] == 1 and model.config["task"]["name"] != "multiple_choice":
         return (model.task_logits(states.sum(1))[..., 0] - facts["task_scores"]) ** 2
     if model.config["task"]["name"] != "multiple_choice":
@@ -143,6 +148,13 @@ def task_losses(model, facts, hidden, content):
         scores = model.task_logits(states)[..., 0]
         scores = scores.masked_fill(facts["task_valid"] == 0, -torch.inf)
     return torch.nn.functional.cross_entropy(scores, facts["task_labels"].long(), reduction="none")
+
+
+def tag_losses(model, facts, states):
+    """The mean over the words of each lane, whose tags are all known."""
+    labels, is_word = facts["task_tags"].long(), facts["task_valid"] != 0
+    losses = torch.nn.functional.cross_entropy(model.task_logits(states)[is_word], labels[is_word], reduction="none")
+    return torch.zeros(is_word.shape).masked_scatter(is_word, losses).sum(1) / is_word.sum(1)
 
 
 def span_losses(model, facts, states):

@@ -119,8 +119,9 @@ TaskResult ClassHead::ResultOf(const Batch& batch, int64_t b) const {
     result.logits.push_back(static_cast<float>(fetched_logits_.At(b * columns + i)));
   }
   const auto best = std::max_element(result.logits.begin(), result.logits.end());
-  if (!has_score_ && batch.task_weights[b] > 0)
-    result.is_correct = best - result.logits.begin() == batch.task_labels[b];
+  if (has_score_ || batch.task_weights[b] == 0) return result;
+  result.num_judged = 1;
+  result.num_correct = best - result.logits.begin() == batch.task_labels[b] ? 1 : 0;
   return result;
 }
 

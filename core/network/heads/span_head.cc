@@ -364,9 +364,11 @@ TaskResult SpanHead::ResultOf(const StepContext& context, int64_t b) const {
     const auto is_best = [&](const HostCopy& logits, int64_t row) {
       return IsBest(Places(batch, b, 0, [&](int64_t i) { return logits.At(b * rows_ + i); }), row);
     };
-    if (has_label)
-      result.is_correct =
-          is_best(starts_, batch.task_starts[b]) && is_best(ends_, batch.task_ends[b]);
+    if (!has_label) return result;
+    result.num_judged = 1;
+    const bool is_correct =
+        is_best(starts_, batch.task_starts[b]) && is_best(ends_, batch.task_ends[b]);
+    result.num_correct = is_correct ? 1 : 0;
     return result;
   }
   if (is_conditional_) {
@@ -383,7 +385,8 @@ TaskResult SpanHead::ResultOf(const StepContext& context, int64_t b) const {
     result.span_f1 = TokenF1(result.spans[0].begin, result.spans[0].end,
                              batch.task_starts[b] - passage, batch.task_ends[b] - passage + 1);
   }
-  result.is_correct = result.span_f1 == 1;
+  result.num_judged = 1;
+  result.num_correct = result.span_f1 == 1 ? 1 : 0;
   return result;
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/network/heads/class_head.h"
 #include "core/network/heads/span_head.h"
+#include "core/network/heads/tag_head.h"
 
 namespace anyorder {
 
@@ -16,19 +17,21 @@ TaskHead::TaskHead(const NetworkShape& shape)
 
 void TaskHead::SumUp(const Batch& batch) {
   loss_sum_ = 0;
-  double weights = 0, correct = 0;
+  double weights = 0, judged = 0, correct = 0;
   for (int64_t b = 0; b < lanes_; ++b) {
     const auto weight = static_cast<double>(batch.task_weights[b]);
     loss_sum_ += weight * results_[b].loss;
     weights += weight;
-    if (weight > 0 && results_[b].is_correct.value_or(false)) correct += 1;
+    judged += static_cast<double>(results_[b].num_judged);
+    correct += static_cast<double>(results_[b].num_correct);
   }
   sums_[0] = {"loss_task", loss_sum_, weights};
-  if (sums_.size() > 1) sums_[1] = {"task_accuracy", correct, weights};
+  if (sums_.size() > 1) sums_[1] = {"task_accuracy", correct, judged};
 }
 
 std::unique_ptr<TaskHead> MakeTaskHead(const NetworkShape& shape, DeviceInputs& inputs) {
   if (shape.model.task.has_spans()) return std::make_unique<SpanHead>(shape, inputs);
+  if (shape.model.task.has_tags()) return std::make_unique<TagHead>(shape, inputs);
   return std::make_unique<ClassHead>(shape, inputs);
 }
 

@@ -31,8 +31,8 @@ class TaskHead {
   virtual void ReadResults(const StepContext& context) = 0;
 
   double loss_sum() const { return loss_sum_; }  // over lanes, of weight * loss
-  // "loss_task", and but for scores "task_accuracy": lanes of positive weight whose result is
-  // correct, by the sum of all weights. Empty without task rows.
+  // "loss_task", and but for scores "task_accuracy": TaskResult::num_correct by num_judged. Empty
+  // without task rows.
   const std::vector<NamedSum>& sums() const { return sums_; }
   const std::vector<TaskResult>& results() const { return results_; }  // [B], or empty
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
-#include <optional>
 #include <vector>
 
 #include "core/objective/span_candidate.h"
@@ -14,13 +14,16 @@ namespace anyorder {
 // What the head says of one lane.
 struct TaskResult {
   double loss = 0;  // 0 without a label
-  // Whether the likeliest class, choice or span is the label; of scores and without a label: not
-  // said. In training a span's end is judged by the true start.
-  std::optional<bool> is_correct;
+  // How many classes, choices, spans or tags have a label, and for how many of them the likeliest
+  // is the label; of scores: none. In training a span's end is judged by the true start.
+  int64_t num_judged = 0;
+  int64_t num_correct = 0;
   // In evaluation of spans: F1 of the tokens of the likeliest one and of the window's answer; 1
   // where both are none, 0 where one is.
   double span_f1 = 0;
-  std::vector<float> logits;  // of classes, or of as many choices as there are; or the one score
+  // Of classes, or of as many choices as there are; or the one score. With tags: of the classes of
+  // each word, one word after the other, as many as fit.
+  std::vector<float> logits;
   // In evaluation of spans: the best, the best one first; the same of CLS as start and end, which
   // says that none is the answer; and the logit of that, of a head with an answer class, else NaN.
   std::vector<SpanCandidate> spans;

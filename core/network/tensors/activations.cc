@@ -126,11 +126,12 @@ void AddClassHead(const NetworkShape& shape, TaskActivations& a, Arena& arena) {
   const int64_t dim = shape.model.model_dim;
   const TaskConfig& task = shape.model.task;
   const int64_t states = shape.batch.batch_size * shape.batch.task_rows;
-  const int64_t read = task.has_choices() ? states : shape.batch.batch_size;
+  const int64_t read = task.has_choices() || task.has_tags() ? states : shape.batch.batch_size;
+  const int64_t losses = task.has_tags() ? states : shape.batch.batch_size;
   arena.Add({&a.states, &a.dstates}, t, {states, dim});
   if (task.pooler) arena.Add({&a.inner, &a.hidden, &a.dhidden}, t, {read, dim});
   arena.Add({&a.logits, &a.dlogits}, t, {read, task.num_outputs()});
-  arena.Add({&a.losses}, shape.gradient_dtype(), {shape.batch.batch_size});
+  arena.Add({&a.losses}, shape.gradient_dtype(), {losses});
 }
 
 void AddSpanHead(const NetworkShape& shape, TaskActivations& a, Arena& arena) {

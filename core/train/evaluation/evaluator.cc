@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
+#include "core/metrics/tagging.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/run/best_evaluation.h"
 #include "core/train/run/stop_signal.h"
@@ -93,6 +94,8 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
                                       static_cast<uint64_t>(options_.seed), options_.lanes,
                                       data::WindowUse::kAll));
   num_examples_ = sampler_->num_examples();
+  if (objective_->Shape(1).has_tags && metrics::AreEntityTags(text.index().examples->classes))
+    entity_tags_ = text.index().examples->classes;
   const int64_t advance = objective_->Shape(micro_batch_size_).advance;
   warmup_batches_ = (config_.model.mem_len + advance - 1) / advance;
   const int64_t available = sampler_->steps_per_epoch();
@@ -134,7 +137,7 @@ std::vector<std::string> Evaluator::figures() const {
   for (const std::string& name : loss_names()) names.push_back(absl::StrCat("loss_", name));
   if (objective_->Shape(1).task_rows == 0) return names;
   names.emplace_back(config_.model.task.has_score() ? "task_pearson" : "task_accuracy");
-  if (config_.model.task.has_spans()) names.emplace_back("task_f1");
+  if (config_.model.task.has_spans() || !entity_tags_.empty()) names.emplace_back("task_f1");
   return names;
 }
 
@@ -151,11 +154,11 @@ std::vector<NamedMean> Evaluator::means(const SplitLosses& losses) const {
   size_t loss_id = 0;
   for (const std::string& name : loss_names())
     means.push_back({absl::StrCat("loss_", name), losses.losses[loss_id++].mean()});
-  if (losses.task_examples > 0) {
-    const auto examples = static_cast<double>(losses.task_examples);
-    means.push_back({"task_accuracy", static_cast<double>(losses.task_correct) / examples});
-    if (config_.model.task.has_spans()) means.push_back({"task_f1", losses.span_f1 / examples});
+  if (losses.task_judged > 0) {
+    means.push_back({"task_accuracy", static_cast<double>(losses.task_correct) /
+                                          static_cast<double>(losses.task_judged)});
   }
+  if (losses.f1_weight > 0) means.push_back({"task_f1", losses.f1_sum / losses.f1_weight});
   if (losses.scores.count > 0) means.push_back({"task_pearson", losses.scores.correlation()});
   return means;
 }
@@ -195,10 +198,11 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
       // Lanes over at the end of the examples read the next epoch's.
       if (num_examples_ > 0 && next_batch_ * options_.lanes + lanes_.begin + lane >= num_examples_)
         continue;
-      const bool has_task = batch.shape.task_rows > 0;
+      const TaskResult* task =
+          batch.shape.task_rows > 0 ? &transformer_->task_results()[b] : nullptr;
       losses_[lane].Add(SampleLosses(batch, transformer_->readout_losses(), b,
-                                     has_parts ? config_.sampling.reuse_len : 0,
-                                     has_task ? &transformer_->task_results()[b] : nullptr));
+                                     has_parts ? config_.sampling.reuse_len : 0, task));
+      if (!entity_tags_.empty()) AddEntities(batch, b, *task, entity_tags_, losses_[lane]);
     }
   }
   memory_.Advance();

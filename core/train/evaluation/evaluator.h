@@ -94,7 +94,8 @@ class Evaluator {
   std::unique_ptr<data::Sampler> sampler_;
   std::unique_ptr<Transformer> own_transformer_;
   Transformer* transformer_ = nullptr;
-  MemoryRing memory_;  // of lanes_
+  MemoryRing memory_;                     // of lanes_
+  std::vector<std::string> entity_tags_;  // names of classes that are tags of entities, or empty
   // Of a dataset of labelled examples, or their windows, each of which is scored once; else 0.
   int64_t num_examples_ = 0;
   int64_t warmup_batches_ = 0;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/metrics/tagging.h"
 
 namespace anyorder {
 namespace {
@@ -75,9 +76,10 @@ const char* TextPartName(TextPart part) {
 }
 
 void SplitLosses::Add(const SplitLosses& other) {
-  task_examples += other.task_examples;
+  task_judged += other.task_judged;
   task_correct += other.task_correct;
-  span_f1 += other.span_f1;
+  f1_sum += other.f1_sum;
+  f1_weight += other.f1_weight;
   scores.Add(other.scores);
   for (size_t i = 0; i < losses.size(); ++i) losses[i].Add(other.losses[i]);
   for (int direction : {0, 1}) {
@@ -116,10 +118,13 @@ SplitLosses SampleLosses(const Batch& batch, const std::vector<float>& losses, i
   if (task != nullptr && batch.task_weights[b] > 0) {
     sums.directions[direction].AddTarget(batch.task_weights[b], task->loss);
     sums.losses[0].AddTarget(batch.task_weights[b], task->loss);
-    sums.task_examples = task->is_correct.has_value() ? 1 : 0;
-    sums.task_correct = task->is_correct.value_or(false) ? 1 : 0;
-    sums.span_f1 = task->span_f1;
-    const bool is_score = !task->is_correct && task->logits.size() == 1;
+    sums.task_judged = task->num_judged;
+    sums.task_correct = task->num_correct;
+    if (batch.shape.has_spans) {
+      sums.f1_sum = task->span_f1;
+      sums.f1_weight = 1;
+    }
+    const bool is_score = task->num_judged == 0 && task->logits.size() == 1;
     if (is_score) sums.scores.AddPair(task->logits[0], batch.task_scores[b]);
   }
   if (batch.shape.own_divisor) {
@@ -131,6 +136,24 @@ SplitLosses SampleLosses(const Batch& batch, const std::vector<float>& losses, i
   for (LossSums& loss : sums.losses) loss.CloseSample();
   for (LossSums& part : sums.parts[direction]) part.CloseSample();
   return sums;
+}
+
+void AddEntities(const Batch& batch, int64_t b, const TaskResult& task,
+                 const std::vector<std::string>& classes, SplitLosses& sums) {
+  std::vector<std::string> predicted, given;
+  auto logits = task.logits.begin();
+  for (int64_t row = b * batch.shape.task_rows; row < (b + 1) * batch.shape.task_rows; ++row) {
+    if (batch.task_valid[row] == 0) continue;
+    const auto end = logits + std::ssize(classes);
+    const auto likeliest = static_cast<size_t>(std::max_element(logits, end) - logits);
+    logits = end;
+    if (batch.task_tags[row] < 0) continue;
+    predicted.push_back(classes[likeliest]);
+    given.push_back(classes[static_cast<size_t>(batch.task_tags[row])]);
+  }
+  const metrics::EntityCounts counts = metrics::CountEntities(predicted, given);
+  sums.f1_sum += 2 * static_cast<double>(counts.shared);
+  sums.f1_weight += static_cast<double>(counts.predicted + counts.given);
 }
 
 }  // namespace anyorder

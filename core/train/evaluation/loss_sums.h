@@ -8,6 +8,8 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/network/heads/task_result.h"
 #include "core/objective/batch.h"
@@ -55,10 +57,13 @@ const char* TextPartName(TextPart part);  // "reuse", "A", "B"
 struct SplitLosses {
   std::array<LossSums, 2> directions;
   std::array<std::array<LossSums, kNumTextParts>, 2> parts;  // all zero for contiguous text
-  int64_t task_examples = 0;                // those of which the task head was right or wrong
-  ScoreSums scores;                         // of a head that says scores
-  int64_t task_correct = 0;                 // of them, those of which it was right
-  double span_f1 = 0;                       // of them, the sum of TaskResult's
+  int64_t task_judged = 0;                                   // sums of TaskResult's
+  int64_t task_correct = 0;
+  ScoreSums scores;  // of a head that says scores
+  // F1 is f1_sum / f1_weight: of spans the mean of TaskResult's; of tags that name entities twice
+  // those that are right, by all that are predicted or given.
+  double f1_sum = 0;
+  double f1_weight = 0;
   std::array<LossSums, kMaxLosses> losses;  // by Batch::loss_ids; all zero where the batch has none
 
   void Add(const SplitLosses& other);
@@ -71,5 +76,10 @@ struct SplitLosses {
 // head, whose loss is one more target, of losses[0].
 SplitLosses SampleLosses(const Batch& batch, const std::vector<float>& losses, int64_t b,
                          int64_t reuse_len, const TaskResult* task = nullptr);
+
+// Adds to f1_sum and f1_weight what the words of lane `b` say whose tags are known. `classes`: the
+// names of the tags (metrics/tagging.h).
+void AddEntities(const Batch& batch, int64_t b, const TaskResult& task,
+                 const std::vector<std::string>& classes, SplitLosses& sums);
 
 }  // namespace anyorder

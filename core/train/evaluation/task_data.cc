@@ -16,6 +16,8 @@ absl::Status Refuse(const std::string& what, const std::string& instead) {
 // Those that learn from examples of `task`.
 const char* ObjectivesFor(ExampleTask task) {
   if (task == ExampleTask::kGeneration) return "unilm_seq2seq or unilmv2_seq2seq";
+  if (task == ExampleTask::kSpans || task == ExampleTask::kTokens)
+    return "xlnet_finetuning, bert_finetuning or longformer_finetuning";
   return "xlnet_finetuning, bert_finetuning, longformer_finetuning or gpt_finetuning";
 }
 
@@ -44,6 +46,13 @@ absl::Status CheckTaskData(const RunConfig& config, const Objective& objective,
     return Refuse(absl::StrCat("has examples of ", ExampleTaskName(examples->task()),
                                " but objective.task is ", ExampleTaskName(task.task)),
                   "set objective.task, or name another dataset");
+  }
+  // Two special tokens a text, and one more, are the most that a layout has (finetuning.h).
+  const int64_t least = 3 * examples->most_parts() + 1;
+  if (task.task == ExampleTask::kClassification && examples->most_parts() > 1 &&
+      config.sampling.seq_len < least) {
+    return Refuse(absl::StrCat("has an example of ", examples->most_parts(), " texts"),
+                  absl::StrCat("set sampling.seq_len to ", least, " or more"));
   }
   // Fewer choices leave sequences empty; fewer classes would be another mapping of labels.
   const bool fits = task.has_choices() ? examples->num_classes() <= task.num_classes

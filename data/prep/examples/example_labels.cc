@@ -41,6 +41,7 @@ class LabelLines {
       nlohmann::json& answers = line["answers"] = nlohmann::json::array();
       for (const OriginalAnswer& answer : *example.answers) answers.push_back(answer.text);
     }
+    if (!example.tags.empty()) line["tags"] = example.tags;
     Append(line);
     return absl::OkStatus();
   }

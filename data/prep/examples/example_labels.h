@@ -22,8 +22,9 @@ struct ExampleLabelOptions {
 
 // Writes JSON lines to `path`: first an object with `kind` (ExampleTaskName) and, of an official
 // task, `classes`; then one for each example in the order of the dataset that `prep` makes of
-// `input`: `where` (file and line), `id`, `group`, and its label as `class`, `choice`, `score` or
-// `answers`, each if there is one. Errors: as RunExamplePrep, as far as it does not encode.
+// `input`: `where` (file and line), `id`, `group`, and its label as `class`, `choice`, `score`,
+// `answers` or `tags`, each if there is one. Errors: as RunExamplePrep, as far as it does not
+// encode.
 absl::Status WriteExampleLabels(const ExampleLabelOptions& options, const std::string& path);
 
 }  // namespace anyorder::data

@@ -33,6 +33,7 @@ namespace anyorder::data {
 namespace {
 
 constexpr uint64_t kMostParts = uint64_t{1} << 31;
+constexpr char kOutsideTag[] = "O";  // of words that are part of nothing
 
 void AppendBytes(const void* value, size_t bytes, std::string& out) {
   out.append(static_cast<const char*>(value), bytes);
@@ -79,6 +80,8 @@ class ExamplePreparation {
     int32_t label = -1;
     float score = std::numeric_limits<float>::quiet_NaN();
     TokenRange answer{-1, -1};
+    // kTokens: of each token; classes have their numbers of tag_numbers_ until NumberClasses.
+    std::vector<int32_t> tags;
   };
 
   absl::Status LoadVocabulary() {
@@ -167,10 +170,25 @@ class ExamplePreparation {
     }
     summary_.task = task;
     Encoded& encoded = examples_.emplace_back();
+    encoded.class_name = example.class_name;
+    encoded.label = example.choice;
+    if (example.score) encoded.score = static_cast<float>(*example.score);
+    ANYORDER_RETURN_IF_ERROR(EncodeParts(example, encoded));
+    corpus_.Update(WithLength(WrittenLabel(example, encoded)));
+    origins_.Add(example);
+    num_parts_ += encoded.parts.size();
+    if (num_parts_ >= kMostParts)
+      return absl::DataLossError("more than 2^31 texts; make several datasets");
+    return example.class_name ? CheckKnown(*example.class_name) : absl::OkStatus();
+  }
+
+  absl::Status EncodeParts(const WrittenExample& example, Encoded& encoded) {
     for (const std::string& part : example.parts) {
       std::vector<int32_t>& ids = encoded.parts.emplace_back();
-      if (task == ExampleTask::kSpans && encoded.parts.size() == 2) {
+      if (example.task == ExampleTask::kSpans && encoded.parts.size() == 2) {
         ANYORDER_RETURN_IF_ERROR(AlignPassage(example, encoded));
+      } else if (example.task == ExampleTask::kTokens) {
+        ANYORDER_RETURN_IF_ERROR(EncodeWords(example, encoded));
       } else {
         ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(part, ids));
       }
@@ -178,22 +196,37 @@ class ExamplePreparation {
         return DataLoss("text ", encoded.parts.size(),
                         " of the example has no piece of the vocabulary");
       }
-      const uint64_t size = part.size();
-      corpus_.Update({reinterpret_cast<const char*>(&size), sizeof size});
-      corpus_.Update(part);
+      corpus_.Update(WithLength(part));
     }
-    encoded.class_name = example.class_name;
-    if (task != ExampleTask::kSpans) encoded.label = example.choice;
-    if (example.score) encoded.score = static_cast<float>(*example.score);
-    const std::string name = WrittenLabel(example, encoded);
-    const uint64_t size = name.size();
-    corpus_.Update({reinterpret_cast<const char*>(&size), sizeof size});
-    corpus_.Update(name);
-    origins_.Add(example);
-    num_parts_ += encoded.parts.size();
-    if (num_parts_ >= kMostParts)
-      return absl::DataLossError("more than 2^31 texts; make several datasets");
-    return CheckKnown(example.class_name);
+    return absl::OkStatus();
+  }
+
+  // Word by word, so that each has its first piece; no piece reaches over a space anyway.
+  absl::Status EncodeWords(const WrittenExample& example, Encoded& encoded) {
+    std::vector<int32_t>& ids = encoded.parts.back();
+    for (size_t i = 0; i < example.words.size(); ++i) {
+      const size_t begin = ids.size();
+      ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(example.words[i], ids));
+      if (ids.size() == begin) {
+        return DataLoss("the word '", example.words[i], "' (number ", i,
+                        ", from 0) has no piece of the vocabulary; leave it out, and its tag");
+      }
+      int32_t tag = kUnknownTag;
+      if (!example.tags.empty()) {
+        ANYORDER_ASSIGN_OR_RETURN(tag, NumberOfTag(example.tags[i]));
+      }
+      encoded.tags.push_back(tag);
+      encoded.tags.resize(ids.size(), kNoTag);
+    }
+    encoded.label = example.tags.empty() ? -1 : 0;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<int32_t> NumberOfTag(const std::string& tag) {
+    const auto [known, is_new] =
+        tag_numbers_.emplace(tag, static_cast<int32_t>(tag_numbers_.size()));
+    if (is_new) ANYORDER_RETURN_IF_ERROR(CheckKnown(tag));
+    return known->second;
   }
 
   // The passage is the last of the parts so far. Of several answers the first that stands in it is
@@ -216,19 +249,32 @@ class ExamplePreparation {
     return DataLoss("no token of the passage is in an answer; remove the example");
   }
 
-  // As it is part of corpus_digest.
+  // Texts and labels as they are part of corpus_digest.
+  static std::string WithLength(const std::string& text) {
+    std::string result;
+    const uint64_t size = text.size();
+    AppendBytes(&size, sizeof size, result);
+    return result + text;
+  }
   static std::string WrittenLabel(const WrittenExample& example, const Encoded& encoded) {
     if (example.class_name) return *example.class_name;
     if (example.score) return absl::StrCat("\n", encoded.score);
+    if (example.task == ExampleTask::kTokens) {
+      // The text does not tell words with a space inside.
+      std::string words, tags;
+      for (const std::string& word : example.words) words += WithLength(word);
+      for (const std::string& tag : example.tags) tags += WithLength(tag);
+      return words + tags;
+    }
     if (example.task != ExampleTask::kSpans) return absl::StrCat("\n", example.choice);
     return absl::StrCat("\n", encoded.label, " ", encoded.answer.begin, " ", encoded.answer.end);
   }
 
-  absl::Status CheckKnown(const std::optional<std::string>& name) const {
-    if (!known_ || !name) return absl::OkStatus();
+  absl::Status CheckKnown(const std::string& name) const {
+    if (!known_) return absl::OkStatus();
     const std::vector<std::string>& classes = known_->classes;
-    if (std::find(classes.begin(), classes.end(), *name) != classes.end()) return absl::OkStatus();
-    return DataLoss("the label '", *name, "' is not one of --labels-from '", options_.labels_from,
+    if (std::find(classes.begin(), classes.end(), name) != classes.end()) return absl::OkStatus();
+    return DataLoss("the label '", name, "' is not one of --labels-from '", options_.labels_from,
                     "': ", absl::StrJoin(classes, ", "));
   }
 
@@ -239,33 +285,52 @@ class ExamplePreparation {
                         more > 0 ? absl::StrCat(" and ", more, " more") : "");
   }
 
-  absl::Status NumberClasses() {
-    if (known_) {
-      summary_.classes = known_->classes;
-    } else {
-      std::set<std::string> names;
-      for (const Encoded& example : examples_) {
-        if (example.class_name) names.insert(*example.class_name);
-      }
-      summary_.classes.assign(names.begin(), names.end());
-      SortNames(summary_.classes);
+  // The names that the examples have, in the order of their numbers.
+  std::vector<std::string> FoundClasses() const {
+    std::set<std::string> names;
+    for (const Encoded& example : examples_) {
+      if (example.class_name) names.insert(*example.class_name);
     }
+    for (const auto& [tag, number] : tag_numbers_) names.insert(tag);
+    std::vector<std::string> classes(names.begin(), names.end());
+    SortNames(classes);
+    if (summary_.task != ExampleTask::kTokens) return classes;
+    const auto outside = std::find(classes.begin(), classes.end(), kOutsideTag);
+    if (outside != classes.end()) std::rotate(classes.begin(), outside, outside + 1);
+    return classes;
+  }
+
+  absl::Status CheckNumClasses() const {
+    if (!HasClasses(summary_.task) || summary_.has_scores || summary_.classes.size() >= 2)
+      return absl::OkStatus();
+    const bool has_tags = summary_.task == ExampleTask::kTokens;
+    const char* const label = has_tags ? "tag" : "label";
+    const std::string labels = summary_.classes.empty() ? absl::StrCat("no ", label)
+                                                        : absl::StrCat("one ", label, " only, '",
+                                                                       summary_.classes[0], "'");
+    return DataLoss("the examples of ", InputNames(), " have ", labels,
+                    ", but telling classes apart takes two at least; where the ",
+                    has_tags ? "tags are" : "label is", " called otherwise, pass --field ",
+                    has_tags ? "tags" : "label", "=NAME; for examples without ", label,
+                    "s --labels-from, the training data");
+  }
+
+  absl::Status NumberClasses() {
+    summary_.classes = known_ ? known_->classes : FoundClasses();
     summary_.has_scores =
         HasClasses(summary_.task) && official_ != nullptr && official_->classes.empty();
-    if (HasClasses(summary_.task) && !summary_.has_scores && summary_.classes.size() < 2) {
-      const std::string labels = summary_.classes.empty()
-                                     ? "no label"
-                                     : absl::StrCat("one label only, '", summary_.classes[0], "'");
-      return DataLoss("the examples of ", InputNames(), " have ", labels,
-                      ", but telling classes apart takes two at least; where the label is called "
-                      "otherwise, pass --field label=NAME; for examples without labels "
-                      "--labels-from, the training data");
-    }
+    ANYORDER_RETURN_IF_ERROR(CheckNumClasses());
     std::map<std::string, int32_t> numbers;
     for (const std::string& name : summary_.classes)
       numbers.emplace(name, static_cast<int32_t>(numbers.size()));
+    std::vector<int32_t> tag_classes(tag_numbers_.size());
+    for (const auto& [tag, number] : tag_numbers_)
+      tag_classes[static_cast<size_t>(number)] = numbers.at(tag);
     for (Encoded& example : examples_) {
       if (example.class_name) example.label = numbers.at(*example.class_name);
+      for (int32_t& tag : example.tags) {
+        if (tag >= 0) tag = tag_classes[static_cast<size_t>(tag)];
+      }
       const bool is_known = example.label >= 0 || !std::isnan(example.score);
       if (!is_known && summary_.task != ExampleTask::kGeneration) ++summary_.num_unlabelled;
       if (summary_.task == ExampleTask::kSpans && example.label == 0) ++summary_.num_unanswerable;
@@ -335,6 +400,7 @@ class ExamplePreparation {
       if (HasScores(entry)) AppendBytes(&example.score, sizeof example.score, optional);
       if (entry.task == ExampleTask::kSpans)
         AppendBytes(&example.answer, sizeof example.answer, optional);
+      AppendBytes(example.tags.data(), example.tags.size() * sizeof(int32_t), optional);
       const uint64_t example_begin = at;
       for (const std::vector<int32_t>& ids : example.parts) {
         const auto length = static_cast<uint32_t>(ids.size());
@@ -348,6 +414,7 @@ class ExamplePreparation {
         ++part;
       }
       summary_.longest = std::max(summary_.longest, at - example_begin);
+      summary_.most_parts = std::max<uint64_t>(summary_.most_parts, example.parts.size());
       ANYORDER_RETURN_IF_ERROR(shards.EndDocument());
       ++at;  // its <eod>
     }
@@ -368,6 +435,7 @@ class ExamplePreparation {
   std::optional<ExamplesEntry> known_;  // of --labels-from or --task
   const OfficialTask* official_ = nullptr;
   std::vector<Encoded> examples_;
+  std::map<std::string, int32_t> tag_numbers_;  // in the order in which tags are met
   uint64_t num_parts_ = 0;
   OriginWriter origins_;
   StreamingDigest corpus_;

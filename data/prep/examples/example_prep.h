@@ -1,7 +1,7 @@
 // `anyorder prep --examples` as a function: labelled examples (example_reader.h) in, a dataset
 // whose dataset.json has `examples` out (FORMAT.md). Everything is encoded in memory, 4 bytes a
-// token, and written once; a run that dies leaves what any preparation leaves, and the same command
-// makes the same bytes.
+// token, 8 where tokens have tags, and written once; a run that dies leaves what any preparation
+// leaves, and the same command makes the same bytes.
 
 #pragma once
 
@@ -24,7 +24,8 @@ struct ExamplePrepOptions {
   std::vector<std::string> inputs;  // .jsonl, .csv, .tsv, each also .gz or .zst; directories
   std::string output;
   std::string vocab;        // SentencePiece model
-  std::string labels_from;  // dataset whose class numbers these labels have; empty: names sorted
+  std::string labels_from;  // dataset whose class numbers these labels have; empty: names sorted,
+                            // but of tags "O" first
   LetterCase letter_case = LetterCase::kCased;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
   uint64_t shard_tokens = kDefaultShardTokens;
@@ -41,6 +42,7 @@ struct ExamplePrepSummary {
   uint64_t num_unanswerable = 0;  // questions without an answer
   uint64_t num_tokens = 0;
   uint64_t longest = 0;              // tokens of the longest example
+  uint64_t most_parts = 0;           // texts of an example
   std::vector<std::string> classes;  // label 0, 1, ...
   bool has_scores = false;           // in place of classes
   std::string dataset_digest;

@@ -36,7 +36,7 @@ constexpr TaskFields kTasks[] = {
 };
 constexpr char kKnownFields[] =
     "text; premise and hypothesis; a and b; context and choices; source and target; question and "
-    "passage";
+    "passage; words";
 constexpr size_t kMostFieldsNamed = 16;  // fields in a message
 
 // What one line or row says.
@@ -60,9 +60,16 @@ class ExampleParser {
     const TaskFields& spans = kTasks[std::size(kTasks) - 1];
     if (record.contains(NameOf(spans.texts[0])) && record.contains(NameOf(spans.texts[1])))
       return ReadSpans(record, example);
+    // By themselves words may be anything, such as how many there are of a text.
+    const bool has_words = record.contains(NameOf("words"));
+    if (has_words && options_.names.count("words") > 0) return ReadTokens(record, example);
     for (const TaskFields& task : kTasks) {
-      if (record.contains(NameOf(task.texts[0]))) return ReadTask(record, task, example);
+      // Where several fields are the texts of an example, the first of them tells.
+      const std::string name = NameOf(task.texts[0]);
+      if (record.contains(name) || record.contains(name.substr(0, name.find(','))))
+        return ReadTask(record, task, example);
     }
+    if (has_words) return ReadTokens(record, example);
     std::vector<std::string> found;
     for (const auto& [name, value] : record.items()) {
       if (found.size() < kMostFieldsNamed) found.push_back(name);
@@ -92,11 +99,15 @@ class ExampleParser {
 
   absl::Status ReadTask(const Json& record, const TaskFields& task, WrittenExample& example) {
     example.task = task.task;
-    for (const char* field : task.texts) {
-      if (field != nullptr) ANYORDER_RETURN_IF_ERROR(ReadField(record, NameOf(field), example));
+    if (task.task == ExampleTask::kClassification) {
+      ANYORDER_RETURN_IF_ERROR(ReadTextOrTexts(record, example));
+    } else {
+      for (const char* field : task.texts) {
+        if (field != nullptr) ANYORDER_RETURN_IF_ERROR(ReadField(record, NameOf(field), example));
+      }
     }
     if (task.task == ExampleTask::kMultipleChoice)
-      ANYORDER_RETURN_IF_ERROR(ReadChoices(record, example));
+      ANYORDER_RETURN_IF_ERROR(ReadList(record, "choices", 2, kMostChoices, example));
     const auto label = record.find(NameOf("label"));
     if (label == record.end() || label->is_null() || task.task == ExampleTask::kGeneration)
       return absl::OkStatus();
@@ -167,26 +178,38 @@ class ExampleParser {
     return absl::OkStatus();
   }
 
-  absl::Status ReadChoices(const Json& record, WrittenExample& example) {
-    const std::string name = NameOf("choices");
+  absl::Status ReadTextOrTexts(const Json& record, WrittenExample& example) {
+    const std::string name = NameOf("text");
+    const auto field = record.find(name);
+    const bool is_one =
+        field == record.end() ? name.find(',') == std::string::npos : !field->is_array();
+    return is_one ? ReadField(record, name, example)
+                  : ReadList(record, "text", 1, kMostTexts, example);
+  }
+
+  // Texts, each in a field of its own, or all in one.
+  absl::Status ReadList(const Json& record, const char* list, size_t least, size_t most,
+                        WrittenExample& example) {
+    const std::string name = NameOf(list);
     const std::vector<std::string> fields = absl::StrSplit(name, ',');
-    if (fields.size() > kMostChoices) {
-      return Bad("--field choices names ", fields.size(), " fields, but at most ", kMostChoices,
-                 " choices are allowed");
+    if (fields.size() > most) {
+      return Bad("--field ", list, " names ", fields.size(), " fields, but at most ", most,
+                 " are allowed");
     }
     if (fields.size() > 1) {
       for (const std::string& field : fields)
         ANYORDER_RETURN_IF_ERROR(ReadField(record, field, example));
       return absl::OkStatus();
     }
-    const auto choices = record.find(name);
-    if (choices == record.end()) return Bad("the object has no field '", name, "'");
-    if (!choices->is_array() || choices->size() < 2 || choices->size() > kMostChoices) {
-      return Bad("the field '", name, "' is not a list of 2 to ", kMostChoices,
-                 " texts; where each stands in a field of its own, pass --field choices=A,B,...");
+    const auto texts = record.find(name);
+    if (texts == record.end()) return Bad("the object has no field '", name, "'");
+    if (!texts->is_array() || texts->size() < least || texts->size() > most) {
+      return Bad("the field '", name, "' is not a list of ", least, " to ", most,
+                 " texts; where each stands in a field of its own, pass --field ", list,
+                 "=A,B,...");
     }
-    for (size_t i = 0; i < choices->size(); ++i)
-      ANYORDER_RETURN_IF_ERROR(ReadText((*choices)[i], absl::StrCat(name, "[", i, "]"), example));
+    for (size_t i = 0; i < texts->size(); ++i)
+      ANYORDER_RETURN_IF_ERROR(ReadText((*texts)[i], absl::StrCat(name, "[", i, "]"), example));
     return absl::OkStatus();
   }
 
@@ -207,13 +230,55 @@ class ExampleParser {
   }
 
   absl::Status ReadClass(const Json& label, WrittenExample& example) {
-    if (label.is_string() && !label.get_ref<const std::string&>().empty()) {
-      example.class_name = label.get<std::string>();
-    } else if (label.is_number_integer() || label.is_boolean()) {
-      example.class_name = label.dump();
-    } else {
-      return Bad("the field '", NameOf("label"),
-                 "' is not the name or the whole number of a class");
+    ANYORDER_ASSIGN_OR_RETURN(example.class_name, ClassName(label, NameOf("label")));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> ClassName(const Json& label, const std::string& name) const {
+    if (label.is_string() && !label.get_ref<const std::string&>().empty())
+      return label.get<std::string>();
+    if (label.is_number_integer() || label.is_boolean()) return label.dump();
+    return Bad("the field '", name, "' is not the name or the whole number of a class");
+  }
+
+  absl::Status ReadTokens(const Json& record, WrittenExample& example) {
+    example.task = ExampleTask::kTokens;
+    const std::string name = NameOf("words");
+    const Json& words = record[name];
+    if (!words.is_array() || words.empty()) {
+      return Bad("the field '", name, "' is not a list of one word or more",
+                 is_table() ? ", which tables do not have; write the examples as .jsonl"
+                            : ", such as [\"He\", \"left\", \".\"]");
+    }
+    for (size_t i = 0; i < words.size(); ++i) {
+      const std::string word_name = absl::StrCat(name, "[", i, "]");
+      if (!words[i].is_string()) {
+        return Bad("the field '", word_name, "' is not a string; put quotes around the word");
+      }
+      const absl::Status added = AddWord(words[i].get_ref<const std::string&>(), word_name,
+                                         options_.letter_case, options_.invalid_utf8, example);
+      if (!added.ok()) return Bad(added.message());
+    }
+    const auto tags = record.find(NameOf("tags"));
+    if (tags == record.end() || tags->is_null()) return absl::OkStatus();
+    return ReadTags(*tags, example);
+  }
+
+  absl::Status ReadTags(const Json& tags, WrittenExample& example) {
+    const std::string name = NameOf("tags");
+    if (!tags.is_array()) {
+      return Bad("the field '", name,
+                 "' is not a list of tags, one for each word; leave it out where they are not "
+                 "known");
+    }
+    if (tags.size() != example.words.size()) {
+      return Bad("the field '", name, "' has ", tags.size(), " tags, but the field '",
+                 NameOf("words"), "' has ", example.words.size(), " words; give each word its tag");
+    }
+    for (size_t i = 0; i < tags.size(); ++i) {
+      ANYORDER_ASSIGN_OR_RETURN(std::string tag,
+                                ClassName(tags[i], absl::StrCat(name, "[", i, "]")));
+      example.tags.push_back(std::move(tag));
     }
     return absl::OkStatus();
   }
@@ -264,10 +329,13 @@ class ExampleFile {
   // Whether there is a column of each name that was given.
   absl::Status CheckColumns() const {
     for (const auto& [field, name] : options_.names) {
+      constexpr char kOption[] = "--text-field or --field";
+      const bool may_be_several =
+          field == "choices" || (field == "text" && !table_.FindColumn(name, kOption).ok());
       const std::vector<std::string> names =
-          field == "choices" ? absl::StrSplit(name, ',') : std::vector<std::string>{name};
+          may_be_several ? absl::StrSplit(name, ',') : std::vector<std::string>{name};
       for (const std::string& one : names)
-        ANYORDER_RETURN_IF_ERROR(table_.FindColumn(one, "--text-field or --field").status());
+        ANYORDER_RETURN_IF_ERROR(table_.FindColumn(one, kOption).status());
     }
     return absl::OkStatus();
   }
@@ -307,7 +375,7 @@ absl::StatusOr<std::string> CleanWhole(std::string_view text, const std::string&
 }  // namespace
 
 absl::Status CheckFieldNames(const FieldNames& names) {
-  std::set<std::string> known = {"label", "choices", "answers"};
+  std::set<std::string> known = {"label", "choices", "answers", "words", "tags"};
   for (const TaskFields& task : kTasks) {
     for (const char* field : task.texts) {
       if (field != nullptr) known.insert(field);
@@ -370,6 +438,25 @@ absl::Status AddPassage(std::string_view text, const std::string& name, LetterCa
                             WithoutNul(text, name, kMaxPassageBytes, invalid_utf8));
   ANYORDER_ASSIGN_OR_RETURN(std::string cleaned, CleanWhole(example.passage, name, letter_case));
   example.parts.push_back(std::move(cleaned));
+  return absl::OkStatus();
+}
+
+absl::Status AddWord(std::string_view text, const std::string& name, LetterCase letter_case,
+                     InvalidUtf8 invalid_utf8, WrittenExample& example) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string whole,
+                            WithoutNul(text, name, kMaxSentenceBytes, invalid_utf8));
+  std::string word;
+  CleanLine(whole, letter_case, word);
+  if (word.empty())
+    return DataLoss("the field '", name, "' holds no text; leave the word out, and its tag");
+  if (example.parts.empty()) example.parts.emplace_back();
+  std::string& joined = example.parts[0];
+  absl::StrAppend(&joined, joined.empty() ? "" : " ", word);
+  if (joined.size() > kMaxSentenceBytes) {
+    return DataLoss("with the field '", name, "' the words have ", joined.size(),
+                    " bytes but may have ", kMaxSentenceBytes, "; make several examples of them");
+  }
+  example.words.push_back(std::move(word));
   return absl::OkStatus();
 }
 

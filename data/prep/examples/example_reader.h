@@ -2,9 +2,10 @@
 // (README.md, "Labelled examples").
 //
 // What a line is an example of is told by its fields: {text, label}; {premise, hypothesis, label};
-// {a, b, label}; {context, choices, label}; {source, target}; {question, passage, answers}. `label`
-// or `answers` may be missing, or a table's cell empty, where it is not known. Other fields are
-// ignored.
+// {a, b, label}; {context, choices, label}; {source, target}; {question, passage, answers}; {words,
+// tags}. `text` may be a list of texts. `label`, `answers` or `tags` may be missing, or a table's
+// cell empty, where it is not known. Other fields are ignored; `words`, too, beside fields of
+// another task, unless FieldNames says what it is called.
 
 #pragma once
 
@@ -42,14 +43,17 @@ struct WrittenExample {
   // not: none means that there is none, nullopt that it is not known.
   std::string passage;
   std::optional<std::vector<OriginalAnswer>> answers;
+  // kTokens: the cleaned words, of which parts[0] is the text with spaces between, and the tag of
+  // each; no tags: they are not known.
+  std::vector<std::string> words, tags;
 };
 
 // Whether the answer's text stands in the passage where the answer says, and cleaning leaves some
 // of it.
 bool IsInPassage(const OriginalAnswer& answer, const std::string& passage);
 
-// What the fields above are called in the input, of those that are called otherwise. `choices` may
-// be several with commas between them, each with one text.
+// What the fields above are called in the input, of those that are called otherwise. `choices` and
+// `text` may be several with commas between them, each with one text.
 using FieldNames = std::map<std::string, std::string>;
 // Errors: InvalidArgument for a name that is none of the fields above.
 absl::Status CheckFieldNames(const FieldNames& names);
@@ -88,5 +92,9 @@ absl::StatusOr<std::string> CleanExampleText(std::string_view text, const std::s
 inline constexpr size_t kMaxPassageBytes = 1 << 20;
 absl::Status AddPassage(std::string_view text, const std::string& name, LetterCase letter_case,
                         InvalidUtf8 invalid_utf8, WrittenExample& example);
+
+// The same of a word, which becomes the next of kTokens' `example.words`, and of its only part.
+absl::Status AddWord(std::string_view text, const std::string& name, LetterCase letter_case,
+                     InvalidUtf8 invalid_utf8, WrittenExample& example);
 
 }  // namespace anyorder::data

@@ -34,12 +34,22 @@ std::string FilesIn(const std::string& directory, const char* ending) {
   return names.empty() ? "" : absl::StrCat("; it holds ", absl::StrJoin(names, ", "));
 }
 
+const char* EndingOf(TextKind kind) {
+  switch (kind) {
+    case TextKind::kCsv: return ".csv";
+    case TextKind::kTsv: return ".tsv";
+    case TextKind::kTxt: return "";  // any
+    default: return ".json";
+  }
+}
+
 }  // namespace
 
 const std::vector<OfficialTask>& OfficialTasks() {
   static const std::vector<OfficialTask>& tasks = *[] {
     auto* all = new std::vector<OfficialTask>;
-    for (const auto& family : {GlueTasks(), RaceTasks(), SquadTasks(), ReviewTasks(), TopicTasks()})
+    for (const auto& family :
+         {GlueTasks(), RaceTasks(), SquadTasks(), ReviewTasks(), TopicTasks(), TaggingTasks()})
       all->insert(all->end(), family.begin(), family.end());
     return all;
   }();
@@ -76,14 +86,16 @@ OfficialReading::OfficialReading(const OfficialTask& task, std::string path, Let
       take_(std::move(take)) {}
 
 absl::StatusOr<InputFile> OfficialReading::OneFile(TextKind kind) const {
-  const char* ending = kind == TextKind::kCsv ? ".csv" : kind == TextKind::kTsv ? ".tsv" : ".json";
+  const char* const ending = EndingOf(kind);
   std::error_code ignored;
   if (fs::is_directory(path_, ignored)) {
     return InvalidArgument("'", path_, "' is a directory, but --task ", task_.name,
                            " reads one file, so that training and test data stay apart",
                            FilesIn(path_, ending), ". Name one of ", task_.input);
   }
-  const InputUse use = kind == TextKind::kJson ? InputUse::kOfficialJson : InputUse::kText;
+  const InputUse use = kind == TextKind::kJson  ? InputUse::kOfficialJson
+                       : kind == TextKind::kTxt ? InputUse::kOfficialText
+                                                : InputUse::kText;
   ANYORDER_ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles({path_}, use));
   if (input.files.front().kind == kind) return input.files.front();
   return InvalidArgument("'", path_, "' is no ", ending, " file; --task ", task_.name, " reads ",
@@ -132,6 +144,11 @@ absl::Status OfficialReading::AddText(std::string_view text, const std::string& 
 absl::Status OfficialReading::AddPassage(std::string_view text, const std::string& name,
                                          WrittenExample& example) const {
   return data::AddPassage(text, name, letter_case_, invalid_utf8_, example);
+}
+
+absl::Status OfficialReading::AddWord(std::string_view text, const std::string& name,
+                                      WrittenExample& example) const {
+  return data::AddWord(text, name, letter_case_, invalid_utf8_, example);
 }
 
 absl::Status OfficialReading::Take(const std::string& where, WrittenExample example) {

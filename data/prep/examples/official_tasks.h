@@ -55,8 +55,8 @@ class OfficialReading {
   const OfficialTask& task() const { return task_; }
   const std::string& path() const { return path_; }
 
-  // path(), which must be a file of `kind`. Errors: InvalidArgument, of a directory naming its
-  // files of that kind; those of FindInputFiles.
+  // path(), which must be a file of `kind`; kTxt: any file of text, whatever its name ends in.
+  // Errors: InvalidArgument, of a directory naming its files of that kind; those of FindInputFiles.
   absl::StatusOr<InputFile> OneFile(TextKind kind) const;
   // The .txt files under the directories `folders`; others are left out. Errors: those of
   // FindInputFiles.
@@ -72,6 +72,9 @@ class OfficialReading {
   // The same of the passage of kSpans.
   absl::Status AddPassage(std::string_view text, const std::string& name,
                           WrittenExample& example) const;
+  // The same of the next word of kTokens.
+  absl::Status AddWord(std::string_view text, const std::string& name,
+                       WrittenExample& example) const;
   // Passes `example` on, of which the kind may be missing. Errors: DataLoss if its identifier was
   // there before; those of the taker, with `where` before them.
   absl::Status Take(const std::string& where, WrittenExample example);
@@ -96,5 +99,6 @@ std::vector<OfficialTask> RaceTasks();
 std::vector<OfficialTask> SquadTasks();
 std::vector<OfficialTask> ReviewTasks();
 std::vector<OfficialTask> TopicTasks();
+std::vector<OfficialTask> TaggingTasks();
 
 }  // namespace anyorder::data

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/base/status.h"
+#include "core/base/unicode.h"
 
 namespace anyorder::data {
 namespace {

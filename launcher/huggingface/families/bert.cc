@@ -55,7 +55,8 @@ class Bert : public BertLikeFamily {
                     "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"),
         ChoicesHead("BertForMultipleChoice", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
                     "classifier.weight", "classifier.bias"),
-        SimpleSpansHead("BertForQuestionAnswering")};
+        SimpleSpansHead("BertForQuestionAnswering"),
+        TagsHead("BertForTokenClassification")};
     return heads;
   }
   std::span<const char* const> other_heads() const override { return kBertOtherHeads; }

@@ -64,6 +64,7 @@ enum class HfHeadKind {
   kChoices,
   kConditionalSpans,
   kSimpleSpans,
+  kTags,  // classes of words
 };
 
 struct HfHead {
@@ -75,6 +76,8 @@ struct HfHead {
   // same for all: an import ignores it, an export writes 0.
   std::vector<std::pair<const char*, const char*>> names;
   HfHeadKind kind = HfHeadKind::kLanguageModel;
+  // kTags: whether the class has dropout of its own before the last layer.
+  bool has_dropout = true;
 
   // Whether it is a summary of the sequence, whose form config.json describes.
   bool has_summary() const {

@@ -90,7 +90,8 @@ class Longformer : public RobertaLikeFamily {
                     "classifier.out_proj.bias"),
         ChoicesHead("LongformerForMultipleChoice", "longformer.pooler.dense.weight",
                     "longformer.pooler.dense.bias", "classifier.weight", "classifier.bias"),
-        SimpleSpansHead("LongformerForQuestionAnswering")};
+        SimpleSpansHead("LongformerForQuestionAnswering"),
+        TagsHead("LongformerForTokenClassification")};
     return heads;
   }
   std::span<const char* const> other_heads() const override { return kLongformerOtherHeads; }

@@ -33,7 +33,7 @@ class Roberta : public RobertaLikeFamily {
                     "classifier.out_proj.bias"),
         ChoicesHead("RobertaForMultipleChoice", "roberta.pooler.dense.weight",
                     "roberta.pooler.dense.bias", "classifier.weight", "classifier.bias"),
-        SimpleSpansHead("RobertaForQuestionAnswering")};
+        SimpleSpansHead("RobertaForQuestionAnswering"), TagsHead("RobertaForTokenClassification")};
     return heads;
   }
   std::span<const char* const> other_heads() const override { return kRobertaOtherHeads; }

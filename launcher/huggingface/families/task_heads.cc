@@ -11,8 +11,9 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr char kPooler[] = "sequence_summary.summary.weight";
+constexpr char kWeight[] = "task_head.weight";
 constexpr char kBias[] = "task_head.bias";
+constexpr char kPooler[] = "sequence_summary.summary.weight";
 constexpr int64_t kMaxClasses = 1 << 16;
 // Keys of config.json that transformers does not know, and keeps.
 constexpr char kNumChoices[] = "num_choices";
@@ -24,7 +25,7 @@ HfHead PooledHead(HfHeadKind kind, const char* architecture, const char* pooler_
   if (pooler_weight != nullptr) {
     head.names = {{kPooler, pooler_weight}, {"sequence_summary.summary.bias", pooler_bias}};
   }
-  head.names.emplace_back("task_head.weight", weight);
+  head.names.emplace_back(kWeight, weight);
   return head;
 }
 
@@ -62,6 +63,36 @@ int64_t ReadNumLabels(HfConfigReader& reader) {
   if (!reader.Size("num_labels", 1, kMaxClasses, count))
     reader.Size("_num_labels", 1, kMaxClasses, count);
   return count;
+}
+
+void ReadClasses(const HfHead& head, HfConfigReader& reader, ObjectiveConfig& objective) {
+  objective.num_classes = ReadNumLabels(reader);
+  objective.head_bias = head.Holds(kBias);
+  const HfConfigReader::Json* const problem = reader.Find("problem_type");
+  reader.unsupported().Require(
+      problem == nullptr || *problem != "multi_label_classification",
+      "'problem_type' is \"multi_label_classification\": of our classes one is right; set it "
+      "to \"single_label_classification\" if these weights are to learn that");
+}
+
+void ReadChoices(HfConfigReader& reader, ObjectiveConfig& objective) {
+  objective.task = ExampleTask::kMultipleChoice;
+  objective.num_classes = 4;
+  reader.Size(kNumChoices, 2, kMaxClasses, objective.num_classes);
+}
+
+void ReadTags(const HfHead& head, HfConfigReader& reader, ObjectiveConfig& objective) {
+  objective.task = ExampleTask::kTokens;
+  objective.num_classes = ReadNumLabels(reader);
+  if (!head.has_dropout) objective.classifier_dropout = 0;
+}
+
+void ReadSpans(const HfHead& head, HfConfigReader& reader, ObjectiveConfig& objective) {
+  objective.task = ExampleTask::kSpans;
+  const bool is_simple = head.kind == HfHeadKind::kSimpleSpans;
+  objective.span_head = is_simple ? SpanHeadKind::kSimple : SpanHeadKind::kConditional;
+  objective.answer_class = !is_simple;
+  if (!is_simple) reader.Bool(kAnswerClass, objective.answer_class);
 }
 
 bool Fits(int64_t count, const HfFamily::Json& labels) {
@@ -105,6 +136,15 @@ HfHead SimpleSpansHead(const char* architecture) {
           HfHeadKind::kSimpleSpans};
 }
 
+HfHead TagsHead(const char* architecture, bool has_dropout) {
+  return {.name = "task's head",
+          .architecture = architecture,
+          .remedy = kOtherTask,
+          .names = {{kWeight, "classifier.weight"}, {kBias, "classifier.bias"}},
+          .kind = HfHeadKind::kTags,
+          .has_dropout = has_dropout};
+}
+
 void KeepLabels(int64_t count, HfFamily::Json& json) {
   for (const char* key : {"id2label", "label2id", "num_labels", "_num_labels"})
     if (json.contains(key) && !Fits(count, json[key])) json.erase(key);
@@ -113,11 +153,13 @@ void KeepLabels(int64_t count, HfFamily::Json& json) {
 bool HfHead::IsIn(const ModelConfig& model) const {
   const TaskConfig& task = model.task;
   const bool has_spans = task.has_spans();
+  const bool has_classes = task.num_classes > 0 && !has_spans;
   switch (kind) {
     case HfHeadKind::kLanguageModel: return true;
     case HfHeadKind::kNextSentence: return model.next_sentence_head;
-    case HfHeadKind::kClasses: return task.num_classes > 0 && !task.has_choices() && !has_spans;
-    case HfHeadKind::kChoices: return task.num_classes > 0 && task.has_choices();
+    case HfHeadKind::kClasses: return has_classes && !task.has_choices() && !task.has_tags();
+    case HfHeadKind::kChoices: return has_classes && task.has_choices();
+    case HfHeadKind::kTags: return has_classes && task.has_tags();
     case HfHeadKind::kConditionalSpans:
       return has_spans && task.span_head == SpanHeadKind::kConditional;
     case HfHeadKind::kSimpleSpans: return has_spans && task.span_head == SpanHeadKind::kSimple;
@@ -196,24 +238,11 @@ void HfFamily::ReadTask(HfConfigReader& reader, HfConfig& config) const {
     ObjectiveConfig& objective = config.objective;
     objective.name = finetuning().front();
     objective.pooler = head.Holds(kPooler);
-    if (head.kind == HfHeadKind::kClasses) {
-      objective.num_classes = ReadNumLabels(reader);
-      objective.head_bias = head.Holds(kBias);
-      const HfConfigReader::Json* const problem = reader.Find("problem_type");
-      reader.unsupported().Require(
-          problem == nullptr || *problem != "multi_label_classification",
-          "'problem_type' is \"multi_label_classification\": of our classes one is right; set it "
-          "to \"single_label_classification\" if these weights are to learn that");
-    } else if (head.kind == HfHeadKind::kChoices) {
-      objective.task = ExampleTask::kMultipleChoice;
-      objective.num_classes = 4;
-      reader.Size(kNumChoices, 2, kMaxClasses, objective.num_classes);
-    } else {
-      objective.task = ExampleTask::kSpans;
-      const bool is_simple = head.kind == HfHeadKind::kSimpleSpans;
-      objective.span_head = is_simple ? SpanHeadKind::kSimple : SpanHeadKind::kConditional;
-      objective.answer_class = !is_simple;
-      if (!is_simple) reader.Bool(kAnswerClass, objective.answer_class);
+    switch (head.kind) {
+      case HfHeadKind::kClasses: ReadClasses(head, reader, objective); break;
+      case HfHeadKind::kChoices: ReadChoices(reader, objective); break;
+      case HfHeadKind::kTags: ReadTags(head, reader, objective); break;
+      default: ReadSpans(head, reader, objective);
     }
   }
 }
@@ -225,6 +254,7 @@ void HfFamily::WriteTask(const TaskConfig& task, const std::vector<std::string>&
     json[kNumChoices] = task.num_classes;
   } else if (!task.has_spans()) {
     WriteLabels(task.num_classes, classes, json);
+    if (task.has_tags()) return;
     if (task.has_score()) json["problem_type"] = "regression";
     if (!task.has_score() && json.contains("problem_type"))
       json["problem_type"] = "single_label_classification";

@@ -17,6 +17,8 @@ HfHead ClassesHead(const char* architecture, const char* pooler_weight, const ch
 HfHead ChoicesHead(const char* architecture, const char* pooler_weight, const char* pooler_bias,
                    const char* weight, const char* bias);
 HfHead SimpleSpansHead(const char* architecture);
+// Of each token; `has_dropout`: HfHead's.
+HfHead TagsHead(const char* architecture, bool has_dropout = true);
 
 // Erases from config.json what it says of labels if they are not `count`.
 void KeepLabels(int64_t count, HfFamily::Json& json);

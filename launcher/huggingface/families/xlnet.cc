@@ -177,7 +177,8 @@ std::span<const HfHead> Xlnet::heads() const {
          kOtherTask,
          {},
          HfHeadKind::kConditionalSpans},
-        SimpleSpansHead("XLNetForQuestionAnsweringSimple")};
+        SimpleSpansHead("XLNetForQuestionAnsweringSimple"),
+        TagsHead("XLNetForTokenClassification", /*has_dropout=*/false)};
     for (const char* const name : kAsItIs) list[4].names.emplace_back(name, name);
     return list;
   }();
@@ -243,8 +244,8 @@ HfFamily::Json Xlnet::NewConfig(const RunConfig& config, int64_t vocab_size,
 void Xlnet::UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
                          Json& json) const {
   const TaskConfig& task = config.model.task;
-  if (config.model.next_sentence_head || (task.has_head() && !task.has_spans()))
-    SetXlnetSummary(json);
+  const bool has_summary = task.has_head() && !task.has_spans() && !task.has_tags();
+  if (config.model.next_sentence_head || has_summary) SetXlnetSummary(json);
   if (config.model.next_sentence_head) KeepLabels(2, json);
   // Some versions of transformers read one of the two names of the vocabulary's size, some the
   // other.

@@ -5,9 +5,9 @@ From a text that pretraining has not seen it makes four tasks, fine-tunes on eac
 random weights, with several seeds, and prints the held-out accuracy of each, or F1, and the median:
 
   topic   which of eight documents a passage is from
-  pairs   whether two sentences go on after two others, or are from another document
-  choice  which of four second halves, all from sentences of one document, is that of a sentence's first
-  spans   a name that was taken out of a sentence, to be found in a passage that is longer than the window
+  pairs   whether a question, a sentence without one of its names, is of this sentence or of another one with a name
+  choice  which of four sentences of one document, all with names, the question is of
+  spans   the name that is asked for, to be found in a passage that is longer than the window
 
 The learning rate is the one of --rates that does best with a seed that is not reported; pretrained weights and random
 ones have their own for each task.
@@ -51,53 +51,59 @@ def topic(docs, draw, count):
         yield {"text": " ".join(docs[label][i:i + 2]), "label": f"document {label}"}
 
 
+NAME = re.compile(r"(?<=[a-z,] )[A-Z][\w]+(?: [A-Z][\w]+)*")
+
+
+def with_names(sentences):
+    return [sentence for sentence in sentences if NAME.search(sentence)]
+
+
+def sentences_of_one(docs, draw, count):
+    """So many sentences with names, all of one document."""
+    enough = [named for named in map(with_names, docs) if len(named) >= count]
+    return draw.sample(draw.choice(enough), count)
+
+
+def question(sentence, draw):
+    """The sentence without one of its names, and that name as a match."""
+    name = draw.choice(list(NAME.finditer(sentence)))
+    return sentence[:name.start()] + "who or what" + sentence[name.end():], name
+
+
 def pairs(docs, draw, count):
     for i in range(count):
-        doc, other = draw.sample(docs, 2)
-        at = draw.randrange(len(doc) - 3)
-        begin = draw.randrange(len(other) - 1)
-        second = doc[at + 2:at + 4] if i % 2 else other[begin:begin + 2]
-        yield {"premise": " ".join(doc[at:at + 2]), "hypothesis": " ".join(second), "label": ["other", "next"][i % 2]}
-
-
-def halves(sentence):
-    words = sentence.split()
-    return " ".join(words[:len(words) // 2]), " ".join(words[len(words) // 2:])
+        asked, other = sentences_of_one(docs, draw, 2)
+        yield {"premise": question(asked, draw)[0], "hypothesis": asked if i % 2 else other, "label": ["no", "yes"][i % 2]}
 
 
 def choice(docs, draw, count):
     for _ in range(count):
-        all_halves = list(map(halves, draw.sample(draw.choice(docs), 4)))
+        sentences = sentences_of_one(docs, draw, 4)
         label = draw.randrange(4)
-        yield {"context": all_halves[label][0], "choices": [half[1] for half in all_halves], "label": label}
+        yield {"context": question(sentences[label], draw)[0], "choices": sentences, "label": label}
 
 
 def spans(docs, draw, count):
-    made = 0
-    while made < count:
-        doc = draw.choice(docs)
-        at = draw.randrange(len(doc) - 5)
-        asked = draw.choice(doc[at:at + 5])
-        names = list(re.finditer(r"(?<=[a-z,] )[A-Z][\w]+(?: [A-Z][\w]+)*", asked))
-        if not names:
-            continue
-        name = draw.choice(names)
-        question = asked[:name.start()] + "who or what" + asked[name.end():]
+    for _ in range(count):
+        doc = draw.choice([doc for doc in docs if with_names(doc[:-5])])
+        at = draw.choice([i for i in range(len(doc) - 5) if with_names(doc[i:i + 5])])
+        asked = draw.choice(with_names(doc[at:at + 5]))
+        text, name = question(asked, draw)
         passage = " ".join(doc[at:at + 5])
-        made += 1
-        yield {"question": question, "passage": passage,
+        yield {"question": text, "passage": passage,
                "answers": [{"text": name.group(), "start": passage.find(asked) + name.start()}]}
 
 
 # Steps and lengths that are enough here; [model] is that of --set.
 TASKS = {
     "topic": (topic, "classification", {"objective.num_classes": 8, "sampling.seq_len": 96, "train.steps": 150}),
-    "pairs": (pairs, "entailment", {"objective.num_classes": 2, "sampling.seq_len": 128, "train.steps": 250}),
-    "choice": (choice, "multiple_choice", {"objective.num_classes": 4, "sampling.seq_len": 64, "train.micro_batch_size": 2,
-                                           "train.steps": 300}),
+    "pairs": (pairs, "entailment", {"objective.num_classes": 2, "sampling.seq_len": 112, "train.steps": 300}),
+    "choice": (choice, "multiple_choice", {"objective.num_classes": 4, "sampling.seq_len": 96, "train.micro_batch_size": 2,
+                                           "train.steps": 200}),
     "spans": (spans, "span_extraction", {"objective.answer_class": "false", "sampling.seq_len": 112, "train.steps": 300,
                                          "sampling.max_question": 48, "sampling.passage_stride": 32}),
 }
+TAGGED = (None, "token_classification", {"objective.pooler": "false", "sampling.seq_len": 96, "train.steps": 300})
 LABELLED = (None, "classification", {"objective.num_classes": 2, "sampling.seq_len": 64, "train.steps": 300})
 REGULARISERS = {"layer-decay": ("optimizer.layer_decay", 0.75), "smoothing": ("objective.label_smoothing", 0.1)}
 TUNING_SEED = 1000
@@ -113,6 +119,10 @@ def write_examples(args, work):
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def tagged(args):
+    return [one.split("=")[0] for one in args.tagged]
+
+
 def run(command, log):
     with open(log, "a", encoding="utf-8") as out:
         print("$", *command, file=out, flush=True)
@@ -124,13 +134,20 @@ def prepare(args, work, name, files):
         output = work / f"{name}-{part}"
         if (output / "dataset.json").exists():
             continue
+        if name in tagged(args):
+            run([args.anyorder, "prep", "--task", name, "--input", path, "--vocab", args.vocab, "--output", output, "--case", args.case],
+                work / "prep.log")
+            continue
         own = [] if part == "train" or name in ("choice", "spans") else ["--labels-from", work / f"{name}-train"]
-        run([args.anyorder, "prep", "--examples", path, "--vocab", args.vocab, "--output", output, *own], work / "prep.log")
+        run([args.anyorder, "prep", "--examples", path, "--vocab", args.vocab, "--output", output, "--case", args.case, *own], work / "prep.log")
 
 
 def fine_tune(args, work, name, variant, rate, seed):
-    """Held-out accuracy at the end, or F1 of spans."""
-    _, task, keys = TASKS.get(name, LABELLED)
+    """Held-out accuracy at the end, or F1 of spans or entities."""
+    _, task, keys = TASKS.get(name, TAGGED if name in tagged(args) else LABELLED)
+    if name in tagged(args):
+        index = json.loads((work / f"{name}-train" / "dataset.json").read_text(encoding="utf-8"))
+        keys = {**keys, "objective.num_classes": len(index["examples"]["classes"])}
     config = "xlnet-span-tiny.toml" if task == "span_extraction" else "xlnet-classify-tiny.toml"
     run_dir = work / f"{name}-{variant['name']}-{rate}-{seed}"
     values = {"objective.task": task, "data.shards": work / f"{name}-train", "eval.shards": work / f"{name}-dev",
@@ -145,7 +162,8 @@ def fine_tune(args, work, name, variant, rate, seed):
     if task == "span_extraction":
         return f1_of(args, run_dir, work / f"{name}-dev")
     lines = [json.loads(line) for line in open(run_dir / "metrics.jsonl", encoding="utf-8")]
-    return [line["eval_task_accuracy"] for line in lines if "eval_task_accuracy" in line][-1]
+    metric = "eval_task_f1" if name in tagged(args) else "eval_task_accuracy"
+    return [line[metric] for line in lines if metric in line][-1]
 
 
 def f1_of(args, run_dir, held_out):
@@ -176,7 +194,9 @@ def main():
     parser.add_argument("--work", required=True, type=Path)
     parser.add_argument("--run", action="append", required=True)
     parser.add_argument("--vocab", required=True, help="the dataset or spiece.model that the runs were pretrained on")
+    parser.add_argument("--case", choices=("cased", "uncased"), default="cased", help="as the runs' text was prepared")
     parser.add_argument("--labelled", action="append", default=[], help="NAME=TRAIN,DEV: tables of two classes")
+    parser.add_argument("--tagged", action="append", default=[], help="NAME=TRAIN,DEV: files of an official task of words with tags")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--rates", default="5e-4,2e-3", help="learning rates to choose from")
     parser.add_argument("--examples", type=int, default=2000)
@@ -188,7 +208,7 @@ def main():
     args.work.mkdir(parents=True, exist_ok=True)
     write_examples(args, args.work)
     files = {name: [args.work / f"{name}-{part}.jsonl" for part in ("train", "dev")] for name in args.tasks.split(",") if name}
-    files |= {one.split("=")[0]: one.split("=")[1].split(",") for one in args.labelled}
+    files |= {one.split("=")[0]: one.split("=")[1].split(",") for one in args.labelled + args.tagged}
     seeds = args.seeds.split(",")
     print(f"| task | weights | rate | median | {' | '.join('seed ' + seed for seed in seeds)} |")
     print("|---|---|---|---|" + "---|" * len(seeds))

@@ -109,6 +109,12 @@ void PooledChoices(ModelConfig& model) {
   model.task = {.task = ExampleTask::kMultipleChoice, .num_classes = 3, .pooler = true};
 }
 
+void Tags(ModelConfig& model) {
+  model.mem_len = 0;
+  model.softmax_bias = false;
+  model.task = {.task = ExampleTask::kTokens, .num_classes = 3};
+}
+
 void TwoGlobalSlots(Batch& batch) {
   batch.shape.global_rows = 2;
   for (int64_t b = 0; b < batch.shape.batch_size; ++b) {
@@ -341,6 +347,7 @@ std::vector<CpuCase> CpuCases() {
     cases.push_back({"longformer" + end, "dae", dtype, false, Longformer, TwoGlobalSlots});
     cases.push_back({"answer" + end, "xlnet_finetuning", dtype, false, Answer});
     cases.push_back({"choices" + end, "xlnet_finetuning", dtype, false, PooledChoices});
+    cases.push_back({"tags" + end, "xlnet_finetuning", dtype, false, Tags});
   }
   return cases;
 }

@@ -74,9 +74,10 @@ TEST_P(SpanHeadTest, SpansAreRankedByTheProbabilitiesThatTheLossIsMadeOf) {
     EXPECT_NEAR(result.spans[i].log_probability + shift, -all[i].first, 1e-12) << i;
   }
   EXPECT_NEAR(result.null_log_probability + shift, LogProbability(model, -1, -1), 1e-12);
-  EXPECT_EQ(*result.is_correct, result.says_none());
+  EXPECT_EQ(result.num_judged, 1);
+  EXPECT_EQ(result.num_correct, result.says_none() ? 1 : 0);
   const auto [begin, end] = all[0].second;
-  EXPECT_EQ(*ResultOf(model, begin, end).is_correct, !result.says_none());
+  EXPECT_EQ(ResultOf(model, begin, end).num_correct, result.says_none() ? 0 : 1);
 }
 
 // Against tokens counted one by one, for every answer that the passage may have.
@@ -138,6 +139,40 @@ TEST(AnswerClassTest, ItsLogitIsTheLossOfBothLabels) {
   }
 }
 
+// The loss is the mean over the words whose tag is known, by the logits that are told of each.
+TEST(TagHeadTest, EveryWordIsToldAndTheKnownOnesAreJudged) {
+  ModelConfig model = SmallLearnedModel(kSpanLength, 2);
+  model.task = {.task = ExampleTask::kTokens, .num_classes = 3};
+  const auto objective = MakeObjectiveOrDie("bert_finetuning", model, OneWaySampling(kSpanLength));
+  TextSample sample = SpanSample(-1, -1);
+  sample.parts.resize(1);
+  sample.parts[0] = {5, 6, 7, 8, 9};
+  sample.tags = {2, kNoTag, kUnknownTag, 0, 1};
+  const ModelRunner::Result result = RunOnce(model, BuildBatch(*objective, {sample}));
+  const TaskResult& said = result.task_results[0];
+  ASSERT_EQ(said.logits.size(), 4u * 3);
+  double loss = 0;
+  int64_t correct = 0;
+  for (const auto& [word, tag] : {std::pair(0, 2), std::pair(2, 0), std::pair(3, 1)}) {
+    const float* logits = &said.logits[static_cast<size_t>(3 * word)];
+    double sum = 0;
+    for (int k = 0; k < 3; ++k) sum += std::exp(static_cast<double>(logits[k]));
+    loss += std::log(sum) - logits[tag];
+    correct += std::max_element(logits, logits + 3) - logits == tag ? 1 : 0;
+  }
+  EXPECT_NEAR(said.loss, loss / 3, 1e-6);
+  EXPECT_EQ(said.num_judged, 3);
+  EXPECT_EQ(said.num_correct, correct);
+  EXPECT_NEAR(result.step.loss_sum, loss, 1e-5);
+  EXPECT_EQ(result.step.divisor, 3);
+  // Tags change what is judged, not what is said.
+  sample.tags = {kUnknownTag, kNoTag, kUnknownTag, kUnknownTag, kUnknownTag};
+  const TaskResult unknown = RunOnce(model, BuildBatch(*objective, {sample})).task_results[0];
+  EXPECT_EQ(unknown.logits, said.logits);
+  EXPECT_EQ(unknown.loss, 0);
+  EXPECT_EQ(unknown.num_judged, 0);
+}
+
 TEST(ClassHeadTest, AScoresLossIsTheSquareOfItsDistance) {
   ModelConfig model = SmallLearnedModel(kSpanLength, 2);
   model.task = {.task = ExampleTask::kSimilarity, .num_classes = 1, .pooler = true};
@@ -149,7 +184,7 @@ TEST(ClassHeadTest, AScoresLossIsTheSquareOfItsDistance) {
   ASSERT_EQ(said.logits.size(), 1u);
   const double distance = said.logits[0] - 1.5;
   EXPECT_NEAR(said.loss, distance * distance, 1e-5);
-  EXPECT_FALSE(said.is_correct.has_value());
+  EXPECT_EQ(said.num_judged, 0);
   EXPECT_EQ(result.step.sums.back().name, "loss_task");
   // Without a label: no loss, the same score.
   sample.score = std::numeric_limits<float>::quiet_NaN();

@@ -91,8 +91,8 @@ void AddCorruption(const SamplingConfig& sampling, int64_t vocab_size, RandomStr
   }
 }
 
-// A context and two choices (lanes of odd number) or three; the first of them, for tasks of fewer
-// texts.
+// A context and two choices (lanes of odd number) or three; the first of them, for tasks of one
+// text or two.
 void AddExample(const SamplingConfig& sampling, int64_t vocab_size, RandomStream& random,
                 TextSample& sample) {
   const int64_t choices = sample.lane % 2 == 0 ? 3 : 2;
@@ -104,6 +104,9 @@ void AddExample(const SamplingConfig& sampling, int64_t vocab_size, RandomStream
       token = 5 + static_cast<int32_t>(random.Below(static_cast<uint32_t>(vocab_size - 5)));
   }
   sample.label = static_cast<int32_t>(random.Below(static_cast<uint32_t>(choices)));
+  // Words of one or more tokens, some of them without a tag.
+  for (size_t i = 0; i < sample.parts[0].size(); ++i)
+    sample.tags.push_back(i == 0 ? 1 : static_cast<int32_t>((3 * i + sample.label) % 5) - 2);
   // The answer of every other lane is none.
   sample.score = 0.25f * static_cast<float>(sample.label) - 0.125f;
   if (sample.lane % 2 == 0) return;
@@ -409,7 +412,8 @@ void ExpectSameBits(const ModelRunner::Result& a, const ModelRunner::Result& b) 
   ASSERT_EQ(a.task_results.size(), b.task_results.size());
   for (size_t i = 0; i < a.task_results.size(); ++i) {
     EXPECT_EQ(a.task_results[i].loss, b.task_results[i].loss);
-    EXPECT_EQ(a.task_results[i].is_correct, b.task_results[i].is_correct);
+    EXPECT_EQ(a.task_results[i].num_judged, b.task_results[i].num_judged);
+    EXPECT_EQ(a.task_results[i].num_correct, b.task_results[i].num_correct);
     EXPECT_EQ(a.task_results[i].logits, b.task_results[i].logits);
     EXPECT_EQ(a.task_results[i].spans, b.task_results[i].spans);
   }

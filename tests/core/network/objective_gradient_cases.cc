@@ -63,8 +63,8 @@ GradientCase HeadCase(const std::string& name, const std::string& objective,
   model.softmax_bias = false;
   model.task = task;
   GradientCase result = OneWayCase(name, objective, model);
-  // A softmax over tokens does not notice what is added to all of them; and the last layer's rows
-  // that choices are read from are all global.
+  // A softmax over tokens does not notice what is added to all of them. Of the last layer's rows,
+  // those that choices are read from are all global, and of those of words none is.
   const bool has_global_rows = std::string(objective) == "longformer_finetuning";
   result.unused = [task, has_global_rows](const std::string& tensor) {
     constexpr const char* kAdded[] = {"start_logits.dense.bias", "end_logits.LayerNorm.bias",
@@ -73,7 +73,8 @@ GradientCase HeadCase(const std::string& name, const std::string& objective,
            (task.has_choices() && has_global_rows &&
             tensor.starts_with("transformer.layer.1.rel_attn.") &&
             std::string("qkv").find(tensor.back()) != std::string::npos &&
-            tensor.find("global") == std::string::npos);
+            tensor.find("global") == std::string::npos) ||
+           (task.has_tags() && tensor.starts_with("transformer.layer.1.rel_attn.global_"));
   };
   return result;
 }
@@ -97,6 +98,10 @@ std::vector<GradientCase> HeadCases() {
           HeadCase("xlnet_choices", "xlnet_finetuning", choice),
           HeadCase("bert_choices", "bert_finetuning", choice),
           HeadCase("longformer_span", "longformer_finetuning", simple),
+          HeadCase("xlnet_tags", "xlnet_finetuning",
+                   {.task = kTokens, .num_classes = 3, .label_smoothing = 0.1}),
+          HeadCase("bert_tags", "bert_finetuning", {.task = kTokens, .num_classes = 3}),
+          HeadCase("longformer_tags", "longformer_finetuning", {.task = kTokens, .num_classes = 3}),
           HeadCase("longformer_choices", "longformer_finetuning", choice),
           HeadCase("longformer_answer", "longformer_finetuning", answer)};
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
 
 constexpr int32_t kClsId = 3, kSepId = 4;
 constexpr int64_t kTaskLength = 16;
@@ -61,10 +63,10 @@ std::vector<int64_t> Slots(int64_t count, const Holds& holds) {
 TEST(FineTuningTest, TextsStandBetweenSpecialTokensAsReleased) {
   const TextSample sample = SampleOf({{10, 11, 12}, {20, 21}});
   const auto one = [&](const InputLayout& layout) {
-    return LayOut(layout, sample.vocabulary, sample.parts[0], nullptr, kTaskLength);
+    return LayOut(layout, sample.vocabulary, {&sample.parts[0]}, kTaskLength);
   };
   const auto two = [&](const InputLayout& layout) {
-    return LayOut(layout, sample.vocabulary, sample.parts[0], &sample.parts[1], kTaskLength);
+    return LayOut(layout, sample.vocabulary, {&sample.parts[0], &sample.parts[1]}, kTaskLength);
   };
   EXPECT_THAT(one(kXlnetLayout).tokens, ElementsAre(10, 11, 12, kSepId, kClsId));
   EXPECT_THAT(two(kXlnetLayout).tokens, ElementsAre(10, 11, 12, kSepId, 20, 21, kSepId, kClsId));
@@ -81,23 +83,100 @@ TEST(FineTuningTest, TextsStandBetweenSpecialTokensAsReleased) {
   EXPECT_EQ(two(kGptLayout).size[1], 2);
 }
 
+// A third text has a segment of its own where segments are relative, which CLS has not either.
+TEST(FineTuningTest, MoreThanTwoTextsFollowOneAnother) {
+  const std::vector<std::vector<int32_t>> texts = {{10, 11}, {20}, {30, 31}, {40}};
+  const auto laid_out = [&](const InputLayout& layout) {
+    return LayOut(layout, SampleOf({}).vocabulary, {&texts[0], &texts[1], &texts[2], &texts[3]},
+                  kTaskLength);
+  };
+  const TaskSequence xlnet = laid_out(kXlnetLayout);
+  EXPECT_THAT(xlnet.tokens,
+              ElementsAre(10, 11, kSepId, 20, kSepId, 30, 31, kSepId, 40, kSepId, kClsId));
+  EXPECT_THAT(xlnet.segments, ElementsAre(0, 0, 0, 1, 1, 3, 3, 3, 4, 4, 2));
+  EXPECT_THAT(xlnet.begin, ElementsAre(0, 3, 5, 8));
+  const TaskSequence bert = laid_out(kBertLayout);
+  EXPECT_THAT(bert.tokens,
+              ElementsAre(kClsId, 10, 11, kSepId, 20, kSepId, 30, 31, kSepId, 40, kSepId));
+  EXPECT_THAT(bert.segments, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(laid_out(kGptLayout).tokens,
+              ElementsAre(1, 10, 11, kSepId, 20, kSepId, 30, 31, kSepId, 40, kClsId));
+  EXPECT_THAT(laid_out(kLongformerLayout).tokens,
+              ElementsAre(kClsId, 10, 11, kSepId, kSepId, 20, kSepId, kSepId, 30, 31, kSepId,
+                          kSepId, 40, kSepId));
+}
+
+// Short texts stay whole, and the rest is shared out.
+TEST(FineTuningTest, TextsShareTheRoom) {
+  const std::vector<int32_t> one(1, 10), five(5, 20), nine(9, 30);
+  const auto sizes = [&](int64_t room) {
+    return LayOut(kBertLayout, SampleOf({}).vocabulary, {&nine, &one, &five}, 4 + room).size;
+  };
+  EXPECT_THAT(sizes(15), ElementsAre(9, 1, 5));
+  EXPECT_THAT(sizes(14), ElementsAre(8, 1, 5));
+  EXPECT_THAT(sizes(10), ElementsAre(5, 1, 4));
+  EXPECT_THAT(sizes(3), ElementsAre(1, 1, 1));
+  // Whatever the lengths: no token is lost that would fit, none vanishes, none gets more than a
+  // longer one.
+  for (size_t a = 1; a < 8; ++a) {
+    for (size_t b = 1; b < 8; ++b) {
+      for (size_t c = 1; c < 8; ++c) {
+        for (size_t room = 3; room < 24; ++room) {
+          const std::vector<int32_t> texts[] = {std::vector<int32_t>(a, 10),
+                                                std::vector<int32_t>(b, 20),
+                                                std::vector<int32_t>(c, 30)};
+          const std::vector<int64_t> made =
+              LayOut(kBertLayout, SampleOf({}).vocabulary, {&texts[0], &texts[1], &texts[2]},
+                     4 + static_cast<int64_t>(room))
+                  .size;
+          ASSERT_EQ(made[0] + made[1] + made[2], static_cast<int64_t>(std::min(room, a + b + c)));
+          for (const int i : {0, 1, 2}) {
+            ASSERT_GE(made[i], 1);
+            for (const int j : {0, 1, 2})
+              ASSERT_TRUE(made[i] == std::ssize(texts[i]) || made[i] + 1 >= made[j]);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(FineTuningTest, KeysOfTheHeadThatDoNotFitAreRefused) {
+  const auto refusal = [](const std::string& objective, const TaskConfig& task) {
+    const auto made =
+        MakeObjective(objective, ModelFor(objective, task), OneWaySampling(kTaskLength));
+    return made.ok() ? "" : std::string(made.status().message());
+  };
+  const TaskConfig tags{.task = ExampleTask::kTokens, .num_classes = 3};
+  TaskConfig bad = tags;
+  EXPECT_EQ(refusal("bert_finetuning", tags), "");
+  EXPECT_THAT(refusal("gpt_finetuning", tags), HasSubstr("do not see what follows them"));
+  bad.pooler = true;
+  EXPECT_THAT(refusal("bert_finetuning", bad), HasSubstr("objective.pooler is for a class"));
+  bad = tags;
+  bad.num_classes = 1;
+  EXPECT_THAT(refusal("bert_finetuning", bad), HasSubstr("the number of classes, at least 2"));
+  bad = {.task = ExampleTask::kSimilarity, .num_classes = 1, .label_smoothing = 0.1};
+  EXPECT_THAT(refusal("bert_finetuning", bad), HasSubstr("objective.label_smoothing is for"));
+}
+
 TEST(FineTuningTest, WhatDoesNotFitIsCutAtTheEndsOfItsTexts) {
   const TextSample sample = SampleOf({{10, 11, 12, 13, 14, 15}, {20, 21, 22, 23, 24}});
   // Room for five: three and two; the whole of a short one.
-  EXPECT_THAT(LayOut(kGptLayout, sample.vocabulary, sample.parts[0], &sample.parts[1], 8).tokens,
+  EXPECT_THAT(LayOut(kGptLayout, sample.vocabulary, {&sample.parts[0], &sample.parts[1]}, 8).tokens,
               ElementsAre(1, 10, 11, 12, kSepId, 20, 21, kClsId));
-  EXPECT_THAT(LayOut(kGptLayout, sample.vocabulary, sample.parts[0], nullptr, 5).tokens,
+  EXPECT_THAT(LayOut(kGptLayout, sample.vocabulary, {&sample.parts[0]}, 5).tokens,
               ElementsAre(1, 10, 11, 12, kClsId));
   // No text vanishes, no token is lost that would fit, whatever the lengths.
   for (const InputLayout& layout : {kXlnetLayout, kLongformerLayout, kGptLayout}) {
-    const std::string text = layout.two;
+    const std::string text = layout.Of(2);
     const auto special = static_cast<size_t>(std::count(text.begin(), text.end(), '<'));
     for (size_t first = 1; first < 12; ++first) {
       for (size_t second = 1; second < 12; ++second) {
         for (size_t seq_len = special + 2; seq_len < 20; ++seq_len) {
           const std::vector<int32_t> a(first, 10), b(second, 20);
           const std::vector<int32_t> made =
-              LayOut(layout, sample.vocabulary, a, &b, static_cast<int64_t>(seq_len)).tokens;
+              LayOut(layout, sample.vocabulary, {&a, &b}, static_cast<int64_t>(seq_len)).tokens;
           EXPECT_EQ(made.size(), std::min(seq_len, first + second + special));
           EXPECT_NE(std::find(made.begin(), made.end(), 10), made.end());
           EXPECT_NE(std::find(made.begin(), made.end(), 20), made.end());
@@ -192,6 +271,29 @@ TEST(FineTuningTest, AnswersArePartsOfThePassageOrCls) {
   }
 }
 
+// Words have their tag on their first token; those that are cut off are not there.
+TEST(FineTuningTest, WordsAreReadAtTheirFirstTokens) {
+  TextSample sample = SampleOf({{10, 11, 12, 13}});
+  sample.tags = {2, kNoTag, kUnknownTag, 0};
+  const TaskConfig task{.task = ExampleTask::kTokens, .num_classes = 3};
+  for (const char* const objective : kBothWays) {
+    SCOPED_TRACE(objective);
+    const Batch batch = BatchOf(objective, task, sample);
+    std::map<int32_t, int32_t> tags;  // by token
+    for (int32_t slot = 0; slot < kTaskLength; ++slot) {
+      EXPECT_EQ(batch.task_rows[slot], slot);
+      if (batch.task_valid[slot] != 0) tags[batch.tokens[slot]] = batch.task_tags[slot];
+    }
+    EXPECT_EQ(tags, (std::map<int32_t, int32_t>{{10, 2}, {12, kUnknownTag}, {13, 0}}));
+    EXPECT_EQ(batch.task_weights[0], 2.0f);
+    EXPECT_EQ(batch.Divisor(), 2.0);
+  }
+  sample.parts[0].resize(20, 14);
+  sample.tags.resize(20, 1);
+  const Batch cut = BatchOf("bert_finetuning", task, sample);
+  EXPECT_EQ(std::count(cut.task_valid.begin(), cut.task_valid.end(), 1), kTaskLength - 2 - 1);
+}
+
 TEST(FineTuningTest, LongformersClsAndQuestionsAreGlobal) {
   const auto globals = [](const Batch& batch) {
     return Slots(batch.shape.content_rows, [&](int64_t i) { return batch.row_glob[i] != 0; });
@@ -209,6 +311,10 @@ TEST(FineTuningTest, LongformersClsAndQuestionsAreGlobal) {
   };
   const TextSample sample = SampleOf({{10, 11, 12}, {20, 21}});
   EXPECT_THAT(of_task({.num_classes = 2}, sample), ElementsAre(0));
+  EXPECT_THAT(of_task({.num_classes = 2}, SampleOf({{10, 11}})), ElementsAre(0));
+  TextSample tagged = SampleOf({{10, 11}});
+  tagged.tags = {1, kNoTag};
+  EXPECT_THAT(of_task({.task = ExampleTask::kTokens, .num_classes = 2}, tagged), ElementsAre(0));
   EXPECT_THAT(of_task({.task = ExampleTask::kEntailment, .num_classes = 2}, sample),
               ElementsAre(0));
   EXPECT_THAT(of_task({.task = ExampleTask::kSpans}, sample), ElementsAre(0, 1, 2, 3));

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -27,6 +28,7 @@ struct TestExamples {
   std::vector<std::string> classes;
   std::vector<float> scores;                    // where there are no classes
   std::vector<std::array<int32_t, 2>> answers;  // kSpans: begin and end
+  std::vector<int32_t> tags;                    // kTokens: of all tokens but each <eod>
 
   // Examples of two parts that tile tokens [0, num_tokens), of lengths 1, 2, ..., 7, 1, ...
   static TestExamples Pairs(uint64_t num_tokens) {
@@ -71,6 +73,28 @@ struct TestExamples {
     return result;
   }
 
+  // Texts with tags, of 1, 2, ..., 7, 1, ... tokens and an <eod> each, which are all tokens. Every
+  // other token begins a word; the words of the second, fifth, ... text are not known.
+  static TestExamples Tagged(uint64_t num_tokens) {
+    TestExamples result;
+    result.task = ExampleTask::kTokens;
+    result.classes = {"O", "B", "I"};
+    for (uint64_t at = 0; at < num_tokens;) {
+      const size_t i = result.examples.size();
+      const uint64_t room = num_tokens - at - 1;
+      uint64_t length = std::min<uint64_t>(1 + i % 7, room);
+      if (room - length < 2) length = room;  // an example does not fit behind it
+      result.examples.push_back({{at, static_cast<uint32_t>(length)}});
+      result.labels.push_back(i % 3 == 1 ? -1 : 0);
+      for (uint64_t token = 0; token < length; ++token) {
+        const int32_t tag = i % 3 == 1 ? kUnknownTag : static_cast<int32_t>((i + token) % 3);
+        result.tags.push_back(token % 2 == 0 ? tag : kNoTag);
+      }
+      at += length + 1;
+    }
+    return result;
+  }
+
   std::string Table() const {
     std::string begins, firsts, lengths, label_bytes;
     const auto append = [](std::string& out, auto value) {
@@ -89,6 +113,7 @@ struct TestExamples {
     for (const int32_t label : labels) append(label_bytes, label);
     for (const float score : scores) append(label_bytes, score);
     for (const std::array<int32_t, 2>& answer : answers) append(label_bytes, answer);
+    for (const int32_t tag : tags) append(label_bytes, tag);
     return begins + firsts + lengths + label_bytes;
   }
 

@@ -78,8 +78,15 @@ TEST_F(StoredExamplesTest, WhatCannotBeIsRefusedWhoeverWroteIt) {
   ExpectRefused([](TestExamples& e) { e.examples.back()[1].begin = ~uint64_t{0} - 3; }, "of 400");
   ExpectRefused([](TestExamples& e) { std::swap(e.examples[4], e.examples[5]); }, "example 5");
   ExpectRefused([](TestExamples& e) { e.examples[1].pop_back(); }, "example 1 has parts 2 to 3");
-  ExpectRefused([](TestExamples& e) { e.task = ExampleTask::kClassification; },
-                "which is not classification");
+  // A class may be that of several texts, but not of any number.
+  ExpectRefused(
+      [](TestExamples& e) {
+        e.task = ExampleTask::kClassification;
+        e.examples = {{}};
+        for (uint64_t i = 0; i <= kMostTexts; ++i) e.examples[0].push_back({i, 1});
+        e.labels = {0};
+      },
+      "which is not classification");
   ExpectRefused([](TestExamples& e) { e.task = ExampleTask::kGeneration; }, "class names");
   ExpectRefused([](TestExamples& e) { e.classes = {"no", "no"}; }, "class names");
   ExpectRefused([](TestExamples& e) { e.labels.pop_back(); }, "bytes");
@@ -136,6 +143,70 @@ TEST_F(StoredExamplesTest, AnswersAreTokensOfThePassage) {
   ExpectRefused([](TestExamples& e) { e.answers[2] = {-1, 0}; }, "label -1");
   ExpectRefused([](TestExamples& e) { e.labels[0] = 2; }, "example 0 has label 2 of 2");
   ExpectRefused([](TestExamples& e) { e.answers.pop_back(); }, "bytes");
+}
+
+TEST_F(StoredExamplesTest, EveryTokenOfATaggedTextHasItsTag) {
+  examples_ = TestExamples::Tagged(400);
+  examples_.AddTo(folder_);
+  const auto dataset = Dataset::Open(folder_, {.verify = true}).value();
+  const StoredExamples* examples = dataset->examples();
+  ASSERT_EQ(examples->num_examples(), std::ssize(examples_.examples));
+  EXPECT_EQ(examples->num_classes(), 3);
+  size_t seen = 0;
+  for (int64_t i = 0; i < examples->num_examples(); ++i) {
+    const Example example = examples->ReadExample(i).value();
+    const auto [begin, length] = examples_.examples[i][0];
+    EXPECT_EQ(example.label, i % 3 == 1 ? -1 : 0);
+    EXPECT_EQ(examples->HasLabel(i), i % 3 != 1);
+    EXPECT_TRUE(std::isnan(example.score));
+    ASSERT_EQ(example.parts.size(), 1u);
+    ASSERT_EQ(example.parts[0].size(), length);
+    ASSERT_EQ(example.tags.size(), length);
+    for (size_t token = 0; token < length; ++token) {
+      EXPECT_EQ(example.parts[0][token], stream_.tokens[begin + token]);
+      EXPECT_EQ(example.tags[token], examples_.tags[seen++]) << i;
+    }
+  }
+  EXPECT_EQ(seen, examples_.tags.size());
+}
+
+TEST_F(StoredExamplesTest, TagsThatCannotBeAreRefused) {
+  examples_ = TestExamples::Tagged(400);
+  // The first texts have 1, 2 and 3 tokens.
+  ExpectRefused([](TestExamples& e) { e.tags[0] = 3; }, "example 0 has tag 3 of 3 at token 0");
+  ExpectRefused([](TestExamples& e) { e.tags[2] = -3; }, "example 1 has tag -3 of 3 at token 1");
+  ExpectRefused([](TestExamples& e) { e.tags[3] = kNoTag; },
+                "example 2 begins with a token that begins no word");
+  ExpectRefused([](TestExamples& e) { e.tags[3] = kUnknownTag; },
+                "example 2 has label 0, but its tags are not all known");
+  ExpectRefused([](TestExamples& e) { e.labels[1] = 0; },
+                "example 1 has label 0, but its tags are not all known");
+  ExpectRefused([](TestExamples& e) { e.labels[0] = -1; },
+                "example 0 has label -1, but its tags are known");
+  ExpectRefused([](TestExamples& e) { e.labels[0] = 1; }, "example 0 has label 1 of 1");
+  ExpectRefused([](TestExamples& e) { e.tags.pop_back(); }, "bytes");
+  ExpectRefused([](TestExamples& e) { e.classes.clear(); },
+                "has 0 class names, which cannot be those of token_classification");
+  ExpectRefused(
+      [](TestExamples& e) {
+        e.examples[1].push_back({4, 1});
+      },
+      "which is not token_classification");
+}
+
+TEST_F(StoredExamplesTest, TaggedTextsAreTheWholeStream) {
+  examples_ = TestExamples::Tagged(400);
+  const std::string message = "which are not all between its <eod> and the one before";
+  ExpectRefused([](TestExamples& e) { ++e.examples[1][0].length; },
+                "example 2 has tokens 5 to 8 of 400, " + message);
+  ExpectRefused([](TestExamples& e) { e.examples[0][0].length = 399; }, "example 0 has tokens 0");
+  ExpectRefused(
+      [](TestExamples& e) {
+        e.examples[2][0] = {6, 2};
+      },
+      "example 2 has tokens 6 to 8 of 400, " + message);
+  ExpectRefused([](TestExamples& e) { --e.examples.back()[0].length; }, message);
+  ExpectRefused([](TestExamples& e) { ++e.examples.back()[0].length; }, message);
 }
 
 TEST_F(StoredExamplesTest, DamageIsFound) {

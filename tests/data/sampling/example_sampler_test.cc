@@ -92,6 +92,19 @@ TEST(ExampleSamplerTest, DigestsTellPartsAndLabelsApart) {
   EXPECT_NE(SampleDigest(sample), SampleDigest(other));
 }
 
+TEST(ExampleSamplerTest, TagsAreCarriedAndToldApart) {
+  MemoryExamples examples = MemoryExamples::Random(ExampleTask::kTokens, 1, 1, 6, 8);
+  std::vector<int32_t>& tags = examples.examples[0].tags;
+  std::set<uint64_t> digests = {SampleDigest(*SampleOfExample(examples, 0, 1))};
+  tags.assign(examples.examples[0].parts[0].size(), kNoTag);
+  for (const int32_t first : {kUnknownTag, 0, 2}) {
+    tags[0] = first;
+    const TextSample sample = *ExampleSampler(examples, 1, 1).Sample(0, 0);
+    EXPECT_EQ(sample.tags, tags);
+    EXPECT_TRUE(digests.insert(SampleDigest(sample)).second) << first;
+  }
+}
+
 TEST(ExampleSamplerTest, PlainTextIsRefused) {
   const MemoryText text = MemoryText::Random(1000, 8, 1);
   SamplingConfig config;

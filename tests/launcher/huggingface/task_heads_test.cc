@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/status.h"
@@ -40,6 +41,10 @@ class TaskHeadTest : public ::testing::Test {
     model_.Add("sequence_summary.summary.bias", {kDim}, 51);
     model_.Add("logits_proj.weight", {outputs, kDim}, 52);
     model_.Add("logits_proj.bias", {outputs}, 53);
+  }
+  void AddTags(int64_t outputs) {
+    model_.Add("classifier.weight", {outputs, kDim}, 54);
+    model_.Add("classifier.bias", {outputs}, 55);
   }
   void AddQuestions() {
     model_.Add("start_logits.dense.weight", {1, kDim}, 60);
@@ -188,6 +193,37 @@ TEST_F(TaskHeadTest, WithoutAnswerClassItIsZerosAndStaysOut) {
   EXPECT_FALSE(Objective().answer_class);
 }
 
+TEST_F(TaskHeadTest, ClassesOfWordsComeAndGoWithTheirNames) {
+  Become("XLNetForTokenClassification");
+  AddTags(3);
+  model_.config["id2label"] = {{"0", "O"}, {"1", "B-X"}, {"2", "I-X"}};
+  ASSERT_EQ(Import(), absl::OkStatus());
+  const ObjectiveConfig objective = Objective();
+  EXPECT_EQ(objective.name, "xlnet_finetuning");
+  EXPECT_EQ(objective.task, ExampleTask::kTokens);
+  EXPECT_EQ(objective.num_classes, 3);
+  EXPECT_FALSE(objective.pooler);
+  EXPECT_TRUE(objective.head_bias);
+  EXPECT_EQ(objective.classifier_dropout, 0.0);  // it has none of its own
+  ASSERT_EQ(Export(), absl::OkStatus());
+  ExpectTheSameTensors();
+  EXPECT_EQ(Exported()["architectures"][0], "XLNetForTokenClassification");
+  EXPECT_EQ(Exported()["id2label"], model_.config["id2label"]);
+  EXPECT_FALSE(Exported().contains("summary_type"));
+  ASSERT_EQ(Export(ExportFormat::kSafetensors), absl::OkStatus());
+  EXPECT_EQ(ValuesIn("out", "task_head.weight"), ValuesIn("hf", "classifier.weight"));
+  EXPECT_EQ(ValuesIn("out", "task_head.bias"), ValuesIn("hf", "classifier.bias"));
+}
+
+TEST_F(TaskHeadTest, ClassesOfWordsOfAnotherNumberOrInPartAreRefused) {
+  Become("XLNetForTokenClassification");
+  AddTags(3);
+  model_.config["num_labels"] = 3;
+  ExpectRefused({"objective.num_classes=4"}, "'classifier.weight' is [3, 8]");
+  model_.Remove("classifier.bias");
+  ExpectRefused({}, "no tensor 'classifier.bias' [3]; save an XLNetForTokenClassification");
+}
+
 TEST_F(TaskHeadTest, OtherHeadsAndHalfHeadsAreRefused) {
   Become("XLNetForSequenceClassification");
   AddSummary(3);
@@ -233,6 +269,30 @@ TEST(TaskObstaclesTest, AreNamed) {
   EXPECT_STREQ(RobertaFamily().Architecture(config.model), "RobertaForMaskedLM");
   config.Resolve();
   EXPECT_STREQ(RobertaFamily().Architecture(config.model), "RobertaForQuestionAnswering");
+}
+
+TEST(TaskObstaclesTest, AreNamedOfClassesOfWords) {
+  RunConfig config;
+  config.objective.name = "xlnet_finetuning";
+  config.objective.task = ExampleTask::kTokens;
+  config.objective.num_classes = 3;
+  const auto refused = [&config](const HfFamily& family) {
+    config.Resolve();
+    return std::string(CheckFamily(family, config).message());
+  };
+  EXPECT_EQ(refused(XlnetFamily()), "");
+  for (const auto& [family, architecture] :
+       {std::pair(&XlnetFamily(), "XLNetForTokenClassification"),
+        std::pair(&BertFamily(), "BertForTokenClassification"),
+        std::pair(&RobertaFamily(), "RobertaForTokenClassification"),
+        std::pair(&LongformerFamily(), "LongformerForTokenClassification")})
+    EXPECT_STREQ(family->Architecture(config.model), architecture);
+  config.objective.head_bias = false;
+  EXPECT_THAT(refused(XlnetFamily()), HasSubstr("objective.head_bias is false;"));
+  config.objective.pooler = true;
+  EXPECT_THAT(refused(XlnetFamily()), HasSubstr("objective.pooler is true;"));
+  for (const HfFamily* const family : {&OpenAiGptFamily(), &Gpt2Family()})
+    EXPECT_THAT(refused(*family), HasSubstr("objective.task is token_classification;"));
 }
 
 }  // namespace

@@ -70,6 +70,41 @@ TEST_F(PredictionsTest, LinesAreTheDocumentedOnes) {
       "\"null_score\":2.0,\"given_answers\":[\"red\"]}\n");
 }
 
+// A word that was not read has no probabilities, and so the first class.
+TEST_F(PredictionsTest, TagsAreWrittenReadAndAveragedByName) {
+  const Prediction first{.number = 1,
+                         .classes = {"O", "B-X"},
+                         .word_probabilities = {{{0.25, 0.75}, {0.5, 0.5}, {0, 0}}},
+                         .given_tags = {"O", "B-X", "O"}};
+  const std::string line = PredictionLine(first);
+  EXPECT_EQ(line,
+            "{\"example\":1,\"tags\":[\"B-X\",\"O\",\"O\"],\"tag_probabilities\":{\"O\":[0.25,"
+            "0.5,0.0],\"B-X\":[0.75,0.5,0.0]},\"given_tags\":[\"O\",\"B-X\",\"O\"]}\n");
+  const std::vector<Prediction> read = Read(line);
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_EQ(read[0].word_probabilities, first.word_probabilities);
+  EXPECT_THAT(read[0].tags(), ElementsAre("B-X", "O", "O"));
+  // Another order of the classes, one of which the first file does not have.
+  const Prediction second{.number = 1,
+                          .classes = {"B-X", "I-X", "O"},
+                          .word_probabilities = {{{0, 1, 0}, {0.25, 0, 0.75}, {0, 0.5, 0.5}}}};
+  const auto average = AveragePredictions({{first}, {second}}, {"a", "b"});
+  ASSERT_TRUE(average.ok()) << average.status();
+  EXPECT_THAT((*average)[0].classes, ElementsAre("O", "B-X", "I-X"));
+  EXPECT_THAT(*(*average)[0].word_probabilities,
+              ElementsAre(ElementsAre(0.125, 0.375, 0.5), ElementsAre(0.625, 0.375, 0),
+                          ElementsAre(0.25, 0, 0.25)));
+  EXPECT_THAT((*average)[0].tags(), ElementsAre("I-X", "O", "O"));
+  Prediction shorter = first;
+  shorter.word_probabilities->pop_back();
+  EXPECT_THAT(std::string(AveragePredictions({{first}, {shorter}}, {"a", "b"}).status().message()),
+              HasSubstr("b: example '1' has predictions of another kind than in a"));
+  ExpectRefused("{\"example\":1,\"tag_probabilities\":[1]}\n", "is not an object");
+  ExpectRefused("{\"example\":1,\"tag_probabilities\":{\"O\":[1],\"B\":[1,0]}}\n",
+                "has lists of other lengths, or 'B' is none");
+  ExpectRefused("{\"example\":1,\"tag_probabilities\":{\"O\":0.5}}\n", "or 'O' is none");
+}
+
 TEST_F(PredictionsTest, LinesAreReadAgain) {
   const std::vector<Prediction> written = {
       {.number = 1, .id = "a", .classes = {"no", "yes"}, .probabilities = {0.1, 0.9}},

@@ -81,6 +81,36 @@ TEST(ScoreReportTest, RaceIsReportedBySchool) {
             (MetricValues{{"accuracy", 1.0 / 3}, {"accuracy_middle", 0}, {"accuracy_high", 0.5}}));
 }
 
+// One of two entities is found, and nothing else; three of four words are right.
+TEST(ScoreReportTest, TagsAreScoredByEntityAndByWord) {
+  Gold gold{.path = "g", .kind = ExampleTask::kTokens, .classes = {"O", "B-X", "I-X"}};
+  gold.examples = {{.where = "w", .tags = {"B-X", "I-X", "O"}}, {.where = "w", .tags = {"B-X"}}};
+  std::vector<Prediction> said = {
+      {.number = 1,
+       .classes = gold.classes,
+       .word_probabilities = {{{0, 1, 0}, {0.25, 0.25, 0.5}, {0.5, 0.5, 0}}}},
+      {.number = 2, .classes = gold.classes, .word_probabilities = {{{1, 0, 0}}}}};
+  std::map<std::string, double> metrics = Metrics(gold, said);
+  EXPECT_EQ(metrics["precision"], 1.0);
+  EXPECT_EQ(metrics["recall"], 0.5);
+  EXPECT_NEAR(metrics["f1"], 2.0 / 3, 1e-15);
+  EXPECT_EQ(metrics["accuracy"], 0.75);
+  EXPECT_EQ(Score(gold, said)->count, 4u);
+  EXPECT_EQ(Score(gold, said)->counted, "words");
+  said[1].word_probabilities->push_back({1, 0, 0});
+  EXPECT_THAT(Refusal(gold, said), HasSubstr("has predictions of 2 words, but 'g' has 1"));
+  gold.examples[1].tags.clear();
+  EXPECT_THAT(Refusal(gold, said), HasSubstr("there is no label to score by"));
+  // Tags that name no entities.
+  gold.classes = {"noun", "verb"};
+  gold.examples = {{.where = "w", .tags = {"noun", "verb"}}};
+  metrics = Metrics(
+      gold,
+      {{.number = 1, .classes = gold.classes, .word_probabilities = {{{0.5, 0.5}, {0.75, 0.25}}}}});
+  EXPECT_EQ(metrics.count("f1"), 0u);
+  EXPECT_EQ(metrics["accuracy"], 0.5);
+}
+
 TEST(ScoreReportTest, ScoresAreCorrelated) {
   Gold gold{.path = "dev.tsv", .task = "stsb"};
   std::vector<Prediction> said;

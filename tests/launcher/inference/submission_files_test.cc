@@ -64,6 +64,31 @@ TEST(SubmissionFilesTest, RaceHasLettersByQuestion) {
               HasSubstr("example 1 was not predicted with a choice"));
 }
 
+TEST(SubmissionFilesTest, ConllHasItsRowsWithOneMoreColumn) {
+  const TemporaryDirectory folder;
+  const std::string input = folder.path() + "/test.txt";
+  std::ofstream(input, std::ios::binary) << "-DOCSTART- -X- -X- O\n\nHe\tPRP B-NP O\r\n"
+                                            "left VBD  B-VP O\n\n\nParis NNP B-NP B-LOC\n"
+                                            "-DOCSTART- -X- -X- O\nEnd NN B-NP O\n";
+  const std::vector<std::string> classes = {"O", "B-LOC"};
+  const std::vector<Prediction> said = {
+      {.classes = classes, .word_probabilities = {{{1, 0}, {0, 1}}}},
+      {.classes = classes, .word_probabilities = {{{0, 1}}}},
+      {.classes = classes, .word_probabilities = {{{1, 0}}}}};
+  const auto files = SubmissionFiles("conll2003", input, said);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ((*files)[0].name, "conlleval.txt");
+  EXPECT_EQ((*files)[0].text,
+            "He PRP B-NP O O\nleft VBD B-VP O B-LOC\n\nParis NNP B-NP B-LOC B-LOC\n\n"
+            "End NN B-NP O O\n");
+  EXPECT_THAT(std::string(SubmissionFiles("conll2003", input, {said[0]}).status().message()),
+              HasSubstr("has 4 words, but 2 were predicted; name the file that was"));
+  // Known before anything is predicted.
+  EXPECT_THAT(NameOf("conll2000", folder.path()), HasSubstr("name the official file, unpacked"));
+  EXPECT_THAT(NameOf("conll2000", folder.path() + "/none.txt"), HasSubstr("is no plain file"));
+  EXPECT_EQ(NameOf("conll2000", input), "conlleval.txt");
+}
+
 TEST(SubmissionFilesTest, SquadHasAnswersListsAndNullScores) {
   const auto files = SubmissionFiles(
       "squad2", "dev-v2.0.json",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <vector>
 
@@ -36,14 +37,20 @@ StepResult Evaluate(const ModelConfig& model, int64_t seq_len,
 
 // The sequences that the paper makes of an example.
 std::vector<std::vector<int32_t>> SequencesOf(ExampleTask task, const TextSample& sample) {
-  const auto lay_out = [&](size_t first, const std::vector<int32_t>* second) {
-    return LayOut(kGptLayout, sample.vocabulary, sample.parts[first], second, 16).tokens;
+  const auto lay_out = [&](const std::vector<size_t>& parts) {
+    std::vector<const std::vector<int32_t>*> texts;
+    for (const size_t part : parts) texts.push_back(&sample.parts[part]);
+    return LayOut(kGptLayout, sample.vocabulary, texts, 16).tokens;
   };
-  if (task == ExampleTask::kClassification) return {lay_out(0, nullptr)};
-  std::vector<std::vector<int32_t>> sequences = {lay_out(0, &sample.parts[1])};
-  if (task == ExampleTask::kSimilarity) sequences.push_back(lay_out(1, &sample.parts[0]));
+  if (task == ExampleTask::kClassification) {
+    std::vector<size_t> all(sample.parts.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    return {lay_out(all)};
+  }
+  std::vector<std::vector<int32_t>> sequences = {lay_out({0, 1})};
+  if (task == ExampleTask::kSimilarity) sequences.push_back(lay_out({1, 0}));
   for (size_t i = 2; i < sample.parts.size() && task == ExampleTask::kMultipleChoice; ++i)
-    sequences.push_back(lay_out(0, &sample.parts[i]));
+    sequences.push_back(lay_out({0, i}));
   return sequences;
 }
 
@@ -112,7 +119,8 @@ TEST(GptFineTuningTest, TheHeadReadsTheLastTokenAndTheLanguageModelAllButTheFirs
 TEST(GptFineTuningTest, PaddingChangesNoLoss) {
   for (const ExampleTask task : kTasks) {
     TextSample sample = ExampleSample(2);
-    for (std::vector<int32_t>& part : sample.parts) part.resize(std::min<size_t>(part.size(), 6));
+    const size_t most = task == ExampleTask::kClassification ? 2 : 6;  // of up to four texts
+    for (std::vector<int32_t>& part : sample.parts) part.resize(std::min(part.size(), most));
     const StepResult tight = Evaluate(Model(task), 16, {sample});
     const StepResult loose = Evaluate(Model(task), 40, {sample});
     EXPECT_NEAR(tight.loss_sum, loose.loss_sum, Rounding(tight.loss_sum)) << ExampleTaskName(task);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/philox.h"
+#include "core/config/task_config.h"
 
 namespace anyorder {
 namespace {
@@ -85,6 +86,25 @@ TEST(LossSumsTest, LaneWithoutDivisorIsInNoMean) {
   all.Add(SampleLosses(batch, losses, 1, 0));
   EXPECT_DOUBLE_EQ(all.total().mean(), 1.5);
   EXPECT_EQ(all.total().samples, 1);
+}
+
+// Given B-X I-X, O, B-X; predicted B-X I-X, B-X, O: one of two entities each. A word without a tag
+// is in none of them.
+TEST(LossSumsTest, EntitiesAreThoseOfTheWordsWithTags) {
+  BatchShape shape;
+  shape.batch_size = 1;
+  shape.content_rows = shape.task_rows = 6;
+  shape.has_tags = true;
+  Batch batch(shape);
+  batch.task_valid = {1, 0, 1, 1, 1, 1};
+  batch.task_tags = {1, kNoTag, 2, 0, kUnknownTag, 1};
+  TaskResult result;
+  for (const int best : {1, 2, 1, 1, 0})
+    for (int k = 0; k < 3; ++k) result.logits.push_back(k == best ? 1.0f : 0.0f);
+  SplitLosses sums;
+  AddEntities(batch, 0, result, {"O", "B-X", "I-X"}, sums);
+  EXPECT_EQ(sums.f1_sum, 2);
+  EXPECT_EQ(sums.f1_weight, 4);
 }
 
 // Two lanes of four entries, one of them padding; the second loss has double weights.

@@ -227,6 +227,27 @@ TEST_F(ExamplePrepTest, FieldsOfEveryTaskMayHaveOtherNames) {
   ExpectRefused("swag.csv", "sent,end0,end1,label\na,b,c,2\n", 65,
                 "swag.csv:2: the field 'label' is \"2\", not the number of a choice, 0 to 1",
                 choices);
+  // Several texts, in columns or in a list; a column may have a comma in its name.
+  ASSERT_EQ(Run(Store("faq.csv", "a,b,c,d,label\nw,x,y,z,0\nz,y,x,w,1\n"), folder_ + "/faq",
+                {"--field", "text=a,c,d"})
+                .exit_status,
+            0);
+  EXPECT_EQ(Dataset::Open(folder_ + "/faq").value()->examples()->most_parts(), 3);
+  ASSERT_EQ(Run(Store("faq.jsonl",
+                      "{\"text\":[\"w\",\"y\",\"z\"],\"label\":0}\n"
+                      "{\"text\":[\"z\",\"x\",\"w\"],\"label\":1}\n"),
+                folder_ + "/list")
+                .exit_status,
+            0);
+  EXPECT_EQ(ReadDatasetIndex(folder_ + "/list")->corpus_digest,
+            ReadDatasetIndex(folder_ + "/faq")->corpus_digest);
+  ASSERT_EQ(
+      Run(Store("odd.csv", "\"a,b\",label\nx,0\ny,1\n"), folder_ + "/odd", {"--field", "text=a,b"})
+          .exit_status,
+      0);
+  ExpectRefused("faq.csv", "a,b,label\nx,y,1\n", 65, "has no column 'e'", {"--field", "text=a,e"});
+  ExpectRefused("faq.jsonl", "{\"text\":[],\"label\":0}\n", 65,
+                "the field 'text' is not a list of 1 to 26 texts");
   for (const char* label : {"B", "-1", "1st"}) {
     ExpectRefused("swag.csv", absl::StrCat("sent,end0,end1,label\na,b,c,", label, "\n"), 65,
                   "not the number of a choice, 0 to 1", choices);

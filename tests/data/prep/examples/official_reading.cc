@@ -32,7 +32,7 @@ OfficialResult OfficialTaskTest::Read(const std::string& task, const std::string
                                 : example.choice >= 0 ? absl::StrCat(example.choice)
                                 : example.score       ? absl::StrCat(*example.score)
                                 : example.answers     ? WrittenAnswers(*example.answers)
-                                                      : "";
+                                                      : absl::StrJoin(example.tags, " ");
                             result.examples.push_back({where.substr(folder_.size() + 1), example.id,
                                                        example.parts, label});
                             return absl::OkStatus();

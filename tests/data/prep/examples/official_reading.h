@@ -17,8 +17,8 @@
 
 namespace anyorder::data {
 
-// An example as the reader gave it; `label` is its class, choice, score or answers as text, "" if
-// unknown.
+// An example as the reader gave it; `label` is its class, choice, score, answers or tags as text,
+// "" if unknown.
 struct ReadBack {
   std::string where;
   std::string id;

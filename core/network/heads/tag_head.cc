@@ -1,0 +1,87 @@
+#include "core/network/heads/tag_head.h"
+
+#include <algorithm>
+
+namespace anyorder {
+
+TagHead::TagHead(const NetworkShape& shape, DeviceInputs& inputs)
+    : TaskHead(shape),
+      num_classes_(shape.model.task.num_classes),
+      states_(lanes_ * rows_, inputs),
+      labels_(lanes_ * rows_, inputs),
+      weights_(lanes_ * rows_, inputs) {}
+
+void TagHead::SetInputs(const StepContext& context) {
+  if (rows_ == 0) return;
+  const Batch& batch = context.batch();
+  for (int64_t i = 0; i < lanes_ * rows_; ++i) {
+    states_.Set(context, i, batch.task_rows[i], batch.task_rows[i]);
+    labels_.host[i] = std::max(0, batch.task_tags[i]);
+    weights_.host[i] = batch.task_tags[i] >= 0 ? 1.0f : 0.0f;
+  }
+  states_.Send();
+  labels_.Set();
+  weights_.Set();
+}
+
+void TagHead::Run(const StepContext& context) const {
+  const TaskTensors<TensorView>& g = context.gradients.task;
+  if (rows_ == 0) {
+    if (context.learns()) Clear(context, {g.out, g.out_bias});
+    return;
+  }
+  const TaskActivations& a = context.activations.task;
+  const TaskTensors<ConstTensorView>& w = context.weights.task;
+  const auto drop = [&](const TensorView& rows) {
+    DropRows(context, context.ReadoutDropout(kReadoutSite), states_.ids(), rows);
+    DropRows(context, context.TaskDropout(kTaskSite), states_.ids(), rows);
+  };
+  states_.Gather(context, a.states);
+  drop(a.states);
+  Dense(context, a.states, w.out, w.out_bias, a.logits);
+  kernels::HeadLossArgs loss{.logits = a.logits,
+                             .labels = labels_.data(),
+                             .row_weights = weights_.data(),
+                             .loss = a.losses};
+  if (context.learns()) loss.dlogits = a.dlogits;
+  if (context.args.training) loss.smoothing = context.shape.model.task.label_smoothing;
+  context.backend.HeadLoss(loss, context.stream);
+  if (!context.learns()) return;
+  DenseGradients(context, a.states, a.dlogits, g.out, g.out_bias);
+  context.backend.Gemm({.a = a.dlogits, .b = w.out, .c = a.dstates}, context.stream);
+  drop(a.dstates);
+  states_.AddGradients(context, a.dstates);
+}
+
+void TagHead::FetchResults(const StepContext& context) {
+  if (rows_ == 0) return;
+  const TaskActivations& a = context.activations.task;
+  fetched_losses_.Fetch(a.losses, context.backend, context.stream);
+  fetched_logits_.Fetch(a.logits, context.backend, context.stream);
+}
+
+void TagHead::ReadResults(const StepContext& context) {
+  if (rows_ == 0) return;
+  for (int64_t b = 0; b < lanes_; ++b) results_[b] = ResultOf(context.batch(), b);
+  SumUp(context.batch());
+}
+
+TaskResult TagHead::ResultOf(const Batch& batch, int64_t b) const {
+  TaskResult result;
+  for (int64_t row = b * rows_; row < (b + 1) * rows_; ++row) {
+    if (batch.task_valid[row] == 0) continue;
+    for (int64_t k = 0; k < num_classes_; ++k)
+      result.logits.push_back(static_cast<float>(fetched_logits_.At(row * num_classes_ + k)));
+    if (batch.task_tags[row] < 0) continue;
+    const auto first = result.logits.end() - num_classes_;
+    const bool is_correct =
+        std::max_element(first, result.logits.end()) - first == batch.task_tags[row];
+    ++result.num_judged;
+    result.num_correct += is_correct ? 1 : 0;
+    result.loss += fetched_losses_.At(row);
+  }
+  if (result.num_judged > 0) result.loss /= static_cast<double>(result.num_judged);
+  return result;
+}
+
+}  // namespace anyorder
