@@ -276,8 +276,8 @@ told = [json.loads(line) for line in open(name + "/told.jsonl")]
 task = json.load(open(name + "/eval"))["task"]
 print("predict and score:", scored)
 if "best_f1" not in scored:
-    for metric in ("accuracy", "f1"):
-        assert metric not in scored or metric not in task or abs(scored[metric] - task[metric]) < 1e-9, task
+    for metric in ("accuracy", "f1") if "words" in task else ("accuracy",):
+        assert abs(scored[metric] - task[metric]) < 1e-9, task
     sys.exit()
 assert scored["best_f1"] > 50
 sources = [json.loads(line) for line in open(held_out + "/sources.jsonl")]

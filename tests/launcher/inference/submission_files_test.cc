@@ -80,7 +80,7 @@ TEST(SubmissionFilesTest, ConllHasItsRowsWithOneMoreColumn) {
   EXPECT_EQ((*files)[0].name, "conlleval.txt");
   EXPECT_EQ((*files)[0].text,
             "He PRP B-NP O O\nleft VBD B-VP O B-LOC\n\nParis NNP B-NP B-LOC B-LOC\n\n"
-            "End NN B-NP O O\n");
+            "End NN B-NP O O\n\n");
   EXPECT_THAT(std::string(SubmissionFiles("conll2003", input, {said[0]}).status().message()),
               HasSubstr("has 4 words, but 2 were predicted; name the file that was"));
   // Known before anything is predicted.
