@@ -204,6 +204,8 @@ std::vector<SubmissionFile> SquadFiles(const std::vector<Prediction>& prediction
     Json& list = lists[prediction.id] = Json::array();
     for (const PredictedAnswer& answer : prediction.answers)
       list.push_back({{"text", answer.text}, {"probability", std::exp(answer.log_probability)}});
+    // The released code writes no empty list, either.
+    if (list.empty()) list.push_back({{"text", ""}, {"probability", 1.0}});
     if (prediction.null_score) odds[prediction.id] = *prediction.null_score;
   }
   const auto text = [](const Json& json) {

@@ -31,8 +31,8 @@ std::string ChoiceTable(const std::vector<Prediction>& predictions);
 
 // The three files of SQuAD's evaluation and of the code that BERT and XLNet were published with:
 // predictions.json (answers by identifier, "" for none), nbest_predictions.json (lists of text and
-// probability, the best first) and, where there are null scores, null_odds.json. REQUIRES
-// predictions of answers with identifiers.
+// probability, the best first; of no answer one empty text) and, where there are null scores,
+// null_odds.json. REQUIRES predictions of answers with identifiers.
 std::vector<SubmissionFile> SquadFiles(const std::vector<Prediction>& predictions);
 
 // Six columns: topic, Q0, document, rank from 1, score, tag; topics in the order of their first

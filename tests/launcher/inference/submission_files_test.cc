@@ -98,9 +98,11 @@ TEST(SubmissionFilesTest, SquadHasAnswersListsAndNullScores) {
   ASSERT_EQ(files->size(), 3u);
   EXPECT_EQ((*files)[0].text, "{\n    \"q\": \"\\u00e9\",\n    \"r\": \"\"\n}\n");
   EXPECT_EQ((*files)[1].name, "nbest_predictions.json");
-  EXPECT_EQ((*files)[1].text,
-            "{\n    \"q\": [\n        {\n            \"text\": \"\\u00e9\",\n            "
-            "\"probability\": 0.5\n        }\n    ],\n    \"r\": []\n}\n");
+  EXPECT_EQ(
+      (*files)[1].text,
+      "{\n    \"q\": [\n        {\n            \"text\": \"\\u00e9\",\n            "
+      "\"probability\": 0.5\n        }\n    ],\n    \"r\": [\n        {\n            \"text\": "
+      "\"\",\n            \"probability\": 1.0\n        }\n    ]\n}\n");
   EXPECT_EQ((*files)[2].text, "{\n    \"q\": -1.5,\n    \"r\": 2.0\n}\n");
 }
 
