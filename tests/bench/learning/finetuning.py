@@ -12,6 +12,9 @@ random weights, with several seeds, and prints the held-out accuracy of each, or
 The learning rate is the one of --rates that does best with a seed that is not reported; pretrained weights and random
 ones have their own for each task.
 
+With --related two more tasks are made of a table of classes: whether two texts are of one, and which of four texts is of
+the class of another one.
+
 Usage: finetuning.py --anyorder BIN --text FILE --work DIR --vocab DATA --run xlnet=RUN --run dae=RUN
                      [--labelled sst2=TRAIN,DEV]
 TEXT: paragraphs a line, documents begin with " = Title = ". A finished fine-tuning in DIR is not run again.
@@ -104,7 +107,33 @@ TASKS = {
                                          "sampling.max_question": 48, "sampling.passage_stride": 32}),
 }
 TAGGED = (None, "token_classification", {"objective.pooler": "false", "sampling.seq_len": 96, "train.steps": 300})
-LABELLED = (None, "classification", {"objective.num_classes": 2, "sampling.seq_len": 64, "train.steps": 300})
+LABELLED = (None, "classification", {"sampling.seq_len": 64, "train.steps": 300})
+
+
+def same_class(rows, draw, count):
+    """Of rows (text, class): whether two texts are of one class."""
+    for i in range(count):
+        (text, kind), (other, other_kind) = draw.sample(rows, 2)
+        while (kind == other_kind) != bool(i % 2):
+            other, other_kind = draw.choice([row for row in rows if row[0] != text])
+        yield {"premise": text, "hypothesis": other, "label": ["no", "yes"][i % 2]}
+
+
+def which_class(rows, draw, count):
+    """Which of four texts of different classes is of the class of another one."""
+    for _ in range(count):
+        text, kind = draw.choice(rows)
+        kinds = draw.sample(sorted({row[1] for row in rows} - {kind}), 3) + [kind]
+        draw.shuffle(kinds)
+        choices = [draw.choice([row[0] for row in rows if row[1] == one and row[0] != text]) for one in kinds]
+        yield {"context": text, "choices": choices, "label": kinds.index(kind)}
+
+
+RELATED = {
+    "pairs": (same_class, "entailment", {"sampling.seq_len": 128, "train.steps": 300}),
+    "choice": (which_class, "multiple_choice", {"objective.num_classes": 4, "sampling.seq_len": 96, "train.global_batch_size": 8,
+                                                "train.micro_batch_size": 2, "train.steps": 200}),
+}
 REGULARISERS = {"layer-decay": ("optimizer.layer_decay", 0.75), "smoothing": ("objective.label_smoothing", 0.1)}
 TUNING_SEED = 1000
 
@@ -117,6 +146,28 @@ def write_examples(args, work):
             path = work / f"{name}-{part}.jsonl"
             lines = [json.dumps(example) for example in make(texts, random.Random(f"{name} {part}"), count)]
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_related(args, work, table, files):
+    """Pairs and choices of the rows of a labelled table. Returns the files by task."""
+    made = {}
+    for part, path, count in (("train", files[0], args.examples), ("dev", files[1], args.dev)):
+        rows = [line.split("\t") for line in Path(path).read_text(encoding="utf-8").splitlines()[1:]]
+        for name, (make, _, _) in RELATED.items():
+            output = work / f"{table}-{name}-{part}.jsonl"
+            examples = make(rows, random.Random(f"{table} {name} {part}"), count)
+            output.write_text("".join(json.dumps(example) + "\n" for example in examples), encoding="utf-8")
+            made.setdefault(f"{table}-{name}", []).append(output)
+    return made
+
+
+def settings_of(args, name):
+    """The task and its settings."""
+    if name in TASKS:
+        return TASKS[name][1:]
+    if name in tagged(args):
+        return TAGGED[1:]
+    return RELATED.get(name.split("-")[-1], LABELLED)[1:]
 
 
 def tagged(args):
@@ -138,24 +189,23 @@ def prepare(args, work, name, files):
             run([args.anyorder, "prep", "--task", name, "--input", path, "--vocab", args.vocab, "--output", output, "--case", args.case],
                 work / "prep.log")
             continue
-        own = [] if part == "train" or name in ("choice", "spans") else ["--labels-from", work / f"{name}-train"]
+        own = [] if part == "train" or name.endswith(("choice", "spans")) else ["--labels-from", work / f"{name}-train"]
         run([args.anyorder, "prep", "--examples", path, "--vocab", args.vocab, "--output", output, "--case", args.case, *own], work / "prep.log")
 
 
 def fine_tune(args, work, name, variant, rate, seed):
     """Held-out accuracy at the end, or F1 of spans or entities."""
-    _, task, keys = TASKS.get(name, TAGGED if name in tagged(args) else LABELLED)
-    if name in tagged(args):
-        index = json.loads((work / f"{name}-train" / "dataset.json").read_text(encoding="utf-8"))
-        keys = {**keys, "objective.num_classes": len(index["examples"]["classes"])}
+    task, keys = settings_of(args, name)
+    classes = json.loads((work / f"{name}-train" / "dataset.json").read_text(encoding="utf-8"))["examples"].get("classes")
+    if classes:
+        keys = {"objective.num_classes": len(classes), **keys}
     config = "xlnet-span-tiny.toml" if task == "span_extraction" else "xlnet-classify-tiny.toml"
     run_dir = work / f"{name}-{variant['name']}-{rate}-{seed}"
     values = {"objective.task": task, "data.shards": work / f"{name}-train", "eval.shards": work / f"{name}-dev",
               "eval.every": keys["train.steps"], "train.seed": seed, "optimizer.learning_rate": rate,
-              "checkpoint.every": 0, **keys, **variant["keys"]}
+              "checkpoint.every": 0, **dict(one.split("=", 1) for one in args.set), **keys, **variant["keys"]}
     if not (run_dir / "done").exists():
         sets = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-        sets += [word for assignment in args.set for word in ("--set", assignment)]
         run([args.anyorder, "launch", run_dir, "--config", CONFIGS / config, "--ranks", 1, *sets],
             work / f"{run_dir.name}.log")
         (run_dir / "done").touch()
@@ -195,7 +245,8 @@ def main():
     parser.add_argument("--run", action="append", required=True)
     parser.add_argument("--vocab", required=True, help="the dataset or spiece.model that the runs were pretrained on")
     parser.add_argument("--case", choices=("cased", "uncased"), default="cased", help="as the runs' text was prepared")
-    parser.add_argument("--labelled", action="append", default=[], help="NAME=TRAIN,DEV: tables of two classes")
+    parser.add_argument("--labelled", action="append", default=[], help="NAME=TRAIN,DEV: tables (text, class)")
+    parser.add_argument("--related", default="", help="names of --labelled that NAME-pairs and NAME-choice are made of as well")
     parser.add_argument("--tagged", action="append", default=[], help="NAME=TRAIN,DEV: files of an official task of words with tags")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--rates", default="5e-4,2e-3", help="learning rates to choose from")
@@ -209,6 +260,8 @@ def main():
     write_examples(args, args.work)
     files = {name: [args.work / f"{name}-{part}.jsonl" for part in ("train", "dev")] for name in args.tasks.split(",") if name}
     files |= {one.split("=")[0]: one.split("=")[1].split(",") for one in args.labelled + args.tagged}
+    for name in args.related.split(",") if args.related else []:
+        files |= write_related(args, args.work, name, files[name])
     seeds = args.seeds.split(",")
     print(f"| task | weights | rate | median | {' | '.join('seed ' + seed for seed in seeds)} |")
     print("|---|---|---|---|" + "---|" * len(seeds))
