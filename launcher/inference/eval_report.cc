@@ -57,10 +57,11 @@ std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
         "mean over examples, or windows of them, of the head's loss: -log p(label | example), of "
         "scores the square of the distance, of spans of the start and the end each a half; every "
         "one counts once; ";
-    if (config.model.task.has_tags())
+    if (config.model.task.has_tags()) {
       text =
           "mean over words with a tag of -log p(tag | text), nats; words that are cut off are in "
           "no figure; ";
+    }
   } else if (config.model.task.has_head()) {
     text =
         absl::StrCat("mean over examples of task + ", config.model.task.lm_weight,

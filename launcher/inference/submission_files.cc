@@ -78,6 +78,23 @@ bool IsOfScores(const Prediction& p) { return p.score.has_value(); }
 bool IsOfWords(const Prediction& p) { return p.word_probabilities.has_value(); }
 bool IsOfAnswers(const Prediction& p) { return p.answer.has_value(); }
 
+// `input` is checked even where nothing is predicted yet.
+absl::StatusOr<std::vector<SubmissionFile>> ConllFile(const std::string& task,
+                                                      const std::string& input,
+                                                      const std::vector<Prediction>& predictions) {
+  std::error_code ignored;
+  const std::string ending = fs::path(input).extension().string();
+  if (!fs::is_regular_file(input, ignored) || ending == ".gz" || ending == ".zst") {
+    return InvalidArgument("'", input, "' is no plain file, but the rows of ", task,
+                           " are copied from it; name the official file, unpacked");
+  }
+  std::string rows;
+  if (!predictions.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(rows, ConllRows(input, predictions));
+  }
+  return std::vector<SubmissionFile>{{"conlleval.txt", rows}};
+}
+
 // The candidates of a ranking task and what is known of each.
 class Candidates {
  public:
@@ -260,22 +277,6 @@ absl::StatusOr<std::string> ConllRows(const std::string& input,
   if (word == tags.size()) return rows;
   return FailedPrecondition("'", input, "' has ", word, " words, but ", tags.size(),
                             " were predicted; name the file that was, unpacked");
-}
-
-absl::StatusOr<std::vector<SubmissionFile>> ConllFile(const std::string& task,
-                                                      const std::string& input,
-                                                      const std::vector<Prediction>& predictions) {
-  std::error_code ignored;
-  const std::string ending = fs::path(input).extension().string();
-  if (!fs::is_regular_file(input, ignored) || ending == ".gz" || ending == ".zst") {
-    return InvalidArgument("'", input, "' is no plain file, but the rows of ", task,
-                           " are copied from it; name the official file, unpacked");
-  }
-  std::string rows;
-  if (!predictions.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(rows, ConllRows(input, predictions));
-  }
-  return std::vector<SubmissionFile>{{"conlleval.txt", rows}};
 }
 
 absl::StatusOr<std::vector<SubmissionFile>> SubmissionFiles(

@@ -41,7 +41,7 @@ std::string TrecRun(const std::vector<data::TrecRunEntry>& entries, const std::s
 
 // The rows of CoNLL's file `input` with the predicted tag as one more column, as conlleval reads
 // them; without rows of -DOCSTART-. REQUIRES predictions of words. Errors: those of ReadWholeFile;
-// FailedPrecondition where the file has other words than were predicted.
+// FailedPrecondition where the file has another number of words than were predicted.
 absl::StatusOr<std::string> ConllRows(const std::string& input,
                                       const std::vector<Prediction>& predictions);
 

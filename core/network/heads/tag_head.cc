@@ -72,12 +72,12 @@ TaskResult TagHead::ResultOf(const Batch& batch, int64_t b) const {
     if (batch.task_valid[row] == 0) continue;
     for (int64_t k = 0; k < num_classes_; ++k)
       result.logits.push_back(static_cast<float>(fetched_logits_.At(row * num_classes_ + k)));
-    if (batch.task_tags[row] < 0) continue;
     const auto first = result.logits.end() - num_classes_;
-    const bool is_correct =
-        std::max_element(first, result.logits.end()) - first == batch.task_tags[row];
+    const auto likeliest = std::max_element(first, result.logits.end()) - first;
+    result.tags.push_back(static_cast<int32_t>(likeliest));
+    if (batch.task_tags[row] < 0) continue;
     ++result.num_judged;
-    result.num_correct += is_correct ? 1 : 0;
+    result.num_correct += likeliest == batch.task_tags[row] ? 1 : 0;
     result.loss += fetched_losses_.At(row);
   }
   if (result.num_judged > 0) result.loss /= static_cast<double>(result.num_judged);

@@ -24,6 +24,7 @@ struct TaskResult {
   // Of classes, or of as many choices as there are; or the one score. With tags: of the classes of
   // each word, one word after the other, as many as fit.
   std::vector<float> logits;
+  std::vector<int32_t> tags;  // with tags: the likeliest class of each of these words
   // In evaluation of spans: the best, the best one first; the same of CLS as start and end, which
   // says that none is the answer; and the logit of that, of a head with an answer class, else NaN.
   std::vector<SpanCandidate> spans;

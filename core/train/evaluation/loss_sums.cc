@@ -141,14 +141,12 @@ SplitLosses SampleLosses(const Batch& batch, const std::vector<float>& losses, i
 void AddEntities(const Batch& batch, int64_t b, const TaskResult& task,
                  const std::vector<std::string>& classes, SplitLosses& sums) {
   std::vector<std::string> predicted, given;
-  auto logits = task.logits.begin();
+  size_t word = 0;
   for (int64_t row = b * batch.shape.task_rows; row < (b + 1) * batch.shape.task_rows; ++row) {
     if (batch.task_valid[row] == 0) continue;
-    const auto end = logits + std::ssize(classes);
-    const auto likeliest = static_cast<size_t>(std::max_element(logits, end) - logits);
-    logits = end;
+    const int32_t likeliest = task.tags[word++];
     if (batch.task_tags[row] < 0) continue;
-    predicted.push_back(classes[likeliest]);
+    predicted.push_back(classes[static_cast<size_t>(likeliest)]);
     given.push_back(classes[static_cast<size_t>(batch.task_tags[row])]);
   }
   const metrics::EntityCounts counts = metrics::CountEntities(predicted, given);

@@ -57,11 +57,12 @@ const char* TextPartName(TextPart part);  // "reuse", "A", "B"
 struct SplitLosses {
   std::array<LossSums, 2> directions;
   std::array<std::array<LossSums, kNumTextParts>, 2> parts;  // all zero for contiguous text
-  int64_t task_judged = 0;                                   // sums of TaskResult's
+  ScoreSums scores;                                          // of a head that says scores
+  // Sums of TaskResult::num_judged and num_correct.
+  int64_t task_judged = 0;
   int64_t task_correct = 0;
-  ScoreSums scores;  // of a head that says scores
-  // F1 is f1_sum / f1_weight: of spans the mean of TaskResult's; of tags that name entities twice
-  // those that are right, by all that are predicted or given.
+  // F1 is f1_sum / f1_weight. Spans: sum of TaskResult::span_f1, number of windows. Entities: twice
+  // the correct ones, and the predicted ones plus the given ones.
   double f1_sum = 0;
   double f1_weight = 0;
   std::array<LossSums, kMaxLosses> losses;  // by Batch::loss_ids; all zero where the batch has none

@@ -3,9 +3,9 @@
 //
 // What a line is an example of is told by its fields: {text, label}; {premise, hypothesis, label};
 // {a, b, label}; {context, choices, label}; {source, target}; {question, passage, answers}; {words,
-// tags}. `text` may be a list of texts. `label`, `answers` or `tags` may be missing, or a table's
-// cell empty, where it is not known. Other fields are ignored; `words`, too, beside fields of
-// another task, unless FieldNames says what it is called.
+// tags}. `text` may be a list of texts. `label`, `answers` and `tags` may be missing where they are
+// not known; in a table their cells may be empty. All other fields are ignored. `words` is ignored
+// if another task's fields are there, unless FieldNames has an entry for it.
 
 #pragma once
 

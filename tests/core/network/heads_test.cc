@@ -158,7 +158,9 @@ TEST(TagHeadTest, EveryWordIsToldAndTheKnownOnesAreJudged) {
     double sum = 0;
     for (int k = 0; k < 3; ++k) sum += std::exp(static_cast<double>(logits[k]));
     loss += std::log(sum) - logits[tag];
-    correct += std::max_element(logits, logits + 3) - logits == tag ? 1 : 0;
+    const auto likeliest = std::max_element(logits, logits + 3) - logits;
+    EXPECT_EQ(said.tags[static_cast<size_t>(word)], likeliest);
+    correct += likeliest == tag ? 1 : 0;
   }
   EXPECT_NEAR(said.loss, loss / 3, 1e-6);
   EXPECT_EQ(said.num_judged, 3);

@@ -126,11 +126,11 @@ TEST_F(TaggedWordsTest, FieldsMayHaveOtherNamesAndTagsBeNumbers) {
   const std::vector<std::string> names = {"--field", "words=tokens", "tags=ner_tags"};
   ASSERT_EQ(Run(Store("a.jsonl", "{\"id\":\"7\"," + line), output_, names).exit_status, 0);
   EXPECT_THAT(ReadDatasetIndex(output_)->examples->classes, ElementsAre("0", "9", "10"));
-  // Named, words are meant even beside a text.
+  // --field words=NAME makes it a task of words, although there is a text.
   const std::string beside = folder_ + "/beside";
   ASSERT_EQ(Run(Store("b.jsonl", "{\"text\":\"a b a\"," + line), beside, names).exit_status, 0);
   EXPECT_EQ(ReadDatasetIndex(beside)->corpus_digest, ReadDatasetIndex(output_)->corpus_digest);
-  // Otherwise they may be anything.
+  // Without it the field `words` is ignored, whatever it holds.
   const std::string counted =
       "{\"text\":\"a\",\"words\":1,\"label\":0}\n{\"text\":\"b\",\"words\":1,\"label\":1}\n";
   ASSERT_EQ(Run(Store("c.jsonl", counted), folder_ + "/counted").exit_status, 0);
