@@ -10,10 +10,11 @@
 
 namespace anyorder {
 
-// What their values mean stands with the keys below. MaskDraw::kCount weighs a loss length / n
-// where n tokens are masked. EsoForm is as Eso-LM's released training runs have it (Sahoo et al.
-// 2025).
+// What their values mean stands with the keys below; whose they are, in any_order.md.
+// MaskDraw::kCount weighs a loss length / n where n tokens are masked. EsoForm is as Eso-LM's
+// released training runs have it (Sahoo et al. 2025).
 enum class MaskDraw { kRate, kCount };
+enum class LossWeight { kRate, kTime, kOne };
 enum class GroupOrder { kText, kBlocks, kRandom };
 enum class EsoForm { kA, kB, kMixed };
 
@@ -22,6 +23,7 @@ struct AnyOrderConfig {
   double mask_rate_max = 1.0;
   bool stratified_rates = true;
   MaskDraw mask_draw = MaskDraw::kRate;
+  LossWeight loss_weight = LossWeight::kRate;
   double random_length_prob = 0.0;
   int64_t block_len = 4;
   int64_t group_len_min = 1;
@@ -46,6 +48,10 @@ struct AnyOrderConfig {
     visit("mask_draw", self.mask_draw,
           "\"rate\": mask each token with probability p, loss weight 1/p (MDLM, LLaDA's training); "
           "\"count\": mask exactly ceil(p * length) tokens (LLaDA's evaluation; less variance).");
+    visit("loss_weight", self.loss_weight,
+          "masked_diffusion, block_diffusion: a masked token's loss weighs 1/p at mask rate p "
+          "(\"rate\"), 1/t at rate p = (1 - mask_rate_min) t with the time t uniform in "
+          "[mask_rate_min, mask_rate_max] (\"time\", MDLM), or 1 (\"one\").");
     visit("random_length_prob", self.random_length_prob,
           "masked_diffusion: fraction of steps whose lanes are all cut to one random length.",
           Between(0, 1));
@@ -75,6 +81,8 @@ struct AnyOrderConfig {
 
 template <>
 inline constexpr auto kEnumNames<MaskDraw> = EnumNames<MaskDraw>("rate", "count");
+template <>
+inline constexpr auto kEnumNames<LossWeight> = EnumNames<LossWeight>("rate", "time", "one");
 template <>
 inline constexpr auto kEnumNames<GroupOrder> = EnumNames<GroupOrder>("text", "blocks", "random");
 template <>

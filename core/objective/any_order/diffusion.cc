@@ -54,7 +54,8 @@ class BlockDiffusion final : public AnyOrderObjective {
 
   std::string quantity() const override {
     // A single token is masked or not: whatever the rate, its loss over the rate is unbiased.
-    if (config_.block_len == 1) return "NLL of each token given those before it";
+    if (config_.block_len == 1 && config_.loss_weight == LossWeight::kRate)
+      return "NLL of each token given those before it";
     return DiffusionQuantity(config_);
   }
 

@@ -38,6 +38,20 @@ void MaskCount(int64_t begin, int64_t end, int64_t count, RandomStream& random,
   }
 }
 
+// How likely a token of a block is masked, and what its loss then weighs.
+struct Noise {
+  double rate = 0;
+  double weight = 0;
+};
+
+// REQUIRES: u in [0, 1).
+Noise NoiseAt(const AnyOrderConfig& config, double u) {
+  // From the top: 1 - u is in (0, 1], so that a rate is never 0.
+  const double t = config.mask_rate_min + (config.mask_rate_max - config.mask_rate_min) * (1 - u);
+  if (config.loss_weight == LossWeight::kTime) return {(1 - config.mask_rate_min) * t, 1 / t};
+  return {t, config.loss_weight == LossWeight::kRate ? 1 / t : 1.0};
+}
+
 }  // namespace
 
 RandomStream StepDraws(const TextSample& sample) {
@@ -69,15 +83,12 @@ MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int
     const int64_t begin = block * block_len;
     const int64_t end = std::min(length, begin + block_len);
     const double u = SpreadUniform(sample, block, num_blocks, config.stratified_rates);
-    // From the top: 1 - u is in (0, 1], so that a rate is never 0.
-    const double rate =
-        config.mask_rate_min + (config.mask_rate_max - config.mask_rate_min) * (1 - u);
-    double weight = 1 / rate;
+    auto [rate, weight] = NoiseAt(config, u);
     if (config.mask_draw == MaskDraw::kCount) {
       const auto size = static_cast<double>(end - begin);
       const auto count = static_cast<int64_t>(std::clamp(std::ceil(rate * size), 1.0, size));
       MaskCount(begin, end, count, random, text.masked);
-      weight = size / static_cast<double>(count);
+      if (config.loss_weight == LossWeight::kRate) weight = size / static_cast<double>(count);
     } else {
       for (int64_t i = begin; i < end; ++i) text.masked[i] = random.Uniform() < rate ? 1 : 0;
     }
@@ -98,20 +109,32 @@ std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random) {
 std::string DiffusionQuantity(const AnyOrderConfig& config) {
   // Up to a hundredth: the least rate that releases train with is a thousandth, against a division
   // by nearly 0.
-  const bool is_bound = config.mask_rate_min <= 0.01 && config.mask_rate_max >= 0.99;
-  return is_bound ? "upper bound of the NLL in nats per token"
-                  : absl::StrCat("weighted NLL of masked tokens at rates from ",
-                                 config.mask_rate_min, " to ", config.mask_rate_max, " (no bound)");
+  const bool has_all_rates = config.mask_rate_min <= 0.01 && config.mask_rate_max >= 0.99;
+  const bool is_bound = has_all_rates && config.loss_weight != LossWeight::kOne;
+  if (is_bound && config.loss_weight == LossWeight::kTime)
+    return absl::StrCat("upper bound of the NLL in nats per token, times about ",
+                        1 - config.mask_rate_min, " (weights 1/t)");
+  if (is_bound) return "upper bound of the NLL in nats per token";
+  return absl::StrCat(config.loss_weight == LossWeight::kOne ? "NLL" : "weighted NLL",
+                      " of masked tokens at rates from ", config.mask_rate_min, " to ",
+                      config.mask_rate_max, " (no bound)");
 }
 
 absl::Status CheckMaskRates(const AnyOrderConfig& config) {
   const bool counts = config.mask_draw == MaskDraw::kCount;
+  const bool by_time = config.loss_weight == LossWeight::kTime;
+  if (by_time && (counts || config.mask_rate_min <= 0 || config.mask_rate_min >= 1)) {
+    return absl::InvalidArgumentError(
+        "[sampling] loss_weight is \"time\", which masks each token with probability (1 - "
+        "mask_rate_min) t; use mask_draw = \"rate\" and a mask_rate_min between 0 and 1");
+  }
   const bool is_range = config.mask_rate_min <= config.mask_rate_max;
-  if (is_range && (counts || config.mask_rate_min > 0)) return absl::OkStatus();
+  const bool divides = config.loss_weight == LossWeight::kRate && !counts;
+  if (is_range && (!divides || config.mask_rate_min > 0)) return absl::OkStatus();
   return InvalidArgument(
       "[sampling] mask_rate_min=", config.mask_rate_min, ", mask_rate_max=", config.mask_rate_max,
       " must satisfy 0 < min <= max <= 1: a loss weighs 1 / rate; a minimum of 0 needs "
-      "mask_draw = \"count\"");
+      "mask_draw = \"count\" or loss_weight = \"one\"");
 }
 
 }  // namespace anyorder

@@ -53,7 +53,9 @@ struct MaskedText {
 };
 
 // Masks tokens [0, length) in blocks of `block_len`, each at a rate of its own in [mask_rate_min,
-// mask_rate_max]. The sum of weights over a block has the mean block_len.
+// mask_rate_max]. With weights 1/p the sum of weights over a block has the mean block_len; with 1/t
+// (MDLM's log-linear schedule, p = (1 - eps) t, of which it is the rate alpha'(t) / (1 - alpha(t)))
+// that is 1 - eps as much.
 MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int64_t length,
                      int64_t block_len, RandomStream& random);
 

@@ -335,6 +335,19 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
            {{[](auto&, auto& s) { s.any_order.mask_rate_min = 0; }, "mask_draw = \"count\""},
             {[](auto&, auto& s) { s.any_order.mask_rate_max = 1.5; }, "mask_rate_max is 1.5"}});
   }
+  for (const char* const name : {"masked_diffusion", "block_diffusion"}) {
+    const char* const by_time = "use mask_draw = \"rate\" and a mask_rate_min between 0 and 1";
+    expect(name, {{[](auto&, auto& s) {
+                     s.any_order.loss_weight = LossWeight::kTime;
+                     s.any_order.mask_draw = MaskDraw::kCount;
+                   },
+                   by_time},
+                  {[](auto&, auto& s) {
+                     s.any_order.loss_weight = LossWeight::kTime;
+                     s.any_order.mask_rate_min = 1;
+                   },
+                   by_time}});
+  }
   expect("masked_diffusion",
          {{[](auto&, auto& s) { s.any_order.random_length_prob = 2; }, "random_length_prob is 2"}});
   expect("block_diffusion", {{[](auto&, auto& s) { s.any_order.block_len = 3; },

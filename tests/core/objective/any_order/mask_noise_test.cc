@@ -105,16 +105,16 @@ class ToyText {
       if (draw.masked[i] != 0) sum += draw.weights[i] * NllOf(i, masked);
     return sum;
   }
-  // Its mean over rates uniform in [low, 1]: a polynomial of degree 3 in the rate, which Simpson's
-  // rule integrates exactly.
-  double MeanLoss(double low) const {
+  // Its mean over rates uniform in [low, high]: a polynomial of degree 3 in the rate, which
+  // Simpson's rule integrates exactly.
+  double MeanLoss(double low, double high = 1) const {
     double sum = 0;
     for (uint32_t masked = 1; masked < joint_.size(); ++masked) {
       const int k = std::popcount(masked);
       const auto density = [k](double p) {
         return std::pow(p, k - 1) * std::pow(1 - p, kLength - k);
       };
-      const double weight = (density(low) + 4 * density((1 + low) / 2) + density(1)) / 6;
+      const double weight = (density(low) + 4 * density((high + low) / 2) + density(high)) / 6;
       for (int i = 0; i < kLength; ++i)
         if ((masked >> i & 1) != 0) sum += weight * NllOf(i, masked);
     }
@@ -158,6 +158,60 @@ TEST(DrawMasksTest, TheMeanOfTheWeightedLossIsTheNllOfAKnownDistribution) {
       EXPECT_LT(estimate.error(), 0.01 * toy.Nll()) << "the test would not notice an error";
     }
   }
+}
+
+// MDLM: t uniform in [e, 1], masked with probability p = (1 - e) t, weight 1/t. With dp = (1 - e)
+// dt the mean is (1 - e) times that of 1/p over p uniform in [e (1 - e), 1 - e].
+TEST(DrawMasksTest, WeightsByTimeAreTheirShareOfTheBound) {
+  const ToyText toy;
+  constexpr double kEps = 0.05;
+  const AnyOrderConfig config = {.mask_rate_min = kEps, .loss_weight = LossWeight::kTime};
+  Estimate estimate, masked;
+  for (int64_t step = 0; step < 20000; ++step) {
+    double sum = 0, count = 0;
+    for (int64_t lane = 0; lane < 4; ++lane) {
+      RandomStream random = LaneDraws(At(lane, step));
+      const MaskedText draw = DrawMasks(At(lane, step), config, 4, 4, random);
+      sum += toy.WeightedLoss(draw);
+      const double t = kEps + (1 - kEps) * (1 - SpreadUniform(At(lane, step), 0, 1, true));
+      for (int i = 0; i < 4; ++i) {
+        count += draw.masked[i];
+        EXPECT_EQ(draw.weights[i], draw.masked[i] != 0 ? static_cast<float>(1 / t) : 0.0f);
+      }
+    }
+    estimate.Add(sum / 4);
+    masked.Add(count / 16);
+  }
+  const double expected = (1 - kEps) * toy.MeanLoss(kEps * (1 - kEps), 1 - kEps);
+  EXPECT_NEAR(estimate.mean(), expected, 5 * estimate.error());
+  EXPECT_GT(std::abs(expected - toy.MeanLoss(kEps)), 10 * estimate.error())
+      << "the test would not tell 1/t from 1/p";
+  EXPECT_NEAR(masked.mean(), (1 - kEps) * (1 + kEps) / 2, 5 * masked.error());
+}
+
+TEST(DrawMasksTest, MasksDoNotDependOnTheWeightOfOne) {
+  for (const MaskDraw kind : {MaskDraw::kCount, MaskDraw::kRate}) {
+    AnyOrderConfig config = {.mask_rate_min = 0.5, .mask_draw = kind};
+    RandomStream random = LaneDraws(At(2, 3));
+    const MaskedText by_rate = DrawMasks(At(2, 3), config, 12, 4, random);
+    config.loss_weight = LossWeight::kOne;
+    random = LaneDraws(At(2, 3));
+    const MaskedText by_one = DrawMasks(At(2, 3), config, 12, 4, random);
+    EXPECT_EQ(by_one.masked, by_rate.masked);
+    EXPECT_EQ(by_one.weights, std::vector<float>(by_one.masked.begin(), by_one.masked.end()));
+  }
+}
+
+// A bound is claimed only of weights whose mean is one.
+TEST(DiffusionQuantityTest, SaysWhatIsNoBound) {
+  const char* const kBound = "upper bound of the NLL in nats per token";
+  EXPECT_EQ(DiffusionQuantity({}), kBound);
+  EXPECT_EQ(DiffusionQuantity({.loss_weight = LossWeight::kTime}),
+            std::string(kBound) + ", times about 0.999 (weights 1/t)");
+  EXPECT_EQ(DiffusionQuantity({.mask_rate_min = 0.3, .mask_rate_max = 0.8}),
+            "weighted NLL of masked tokens at rates from 0.3 to 0.8 (no bound)");
+  EXPECT_EQ(DiffusionQuantity({.loss_weight = LossWeight::kOne}),
+            "NLL of masked tokens at rates from 0.001 to 1 (no bound)");
 }
 
 TEST(DrawMasksTest, EachBlockHasItsRateAndItsWeightsCountItsTokens) {
