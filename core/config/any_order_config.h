@@ -15,6 +15,7 @@ namespace anyorder {
 // released training runs have it (Sahoo et al. 2025).
 enum class MaskDraw { kRate, kCount };
 enum class LossWeight { kRate, kTime, kOne };
+enum class LossDivisor { kTokens, kMasked };
 enum class GroupOrder { kText, kBlocks, kRandom };
 enum class EsoForm { kA, kB, kMixed };
 
@@ -24,6 +25,7 @@ struct AnyOrderConfig {
   bool stratified_rates = true;
   MaskDraw mask_draw = MaskDraw::kRate;
   LossWeight loss_weight = LossWeight::kRate;
+  LossDivisor loss_divisor = LossDivisor::kTokens;
   double random_length_prob = 0.0;
   int64_t block_len = 4;
   int64_t group_len_min = 1;
@@ -52,6 +54,9 @@ struct AnyOrderConfig {
           "masked_diffusion, block_diffusion: a masked token's loss weighs 1/p at mask rate p "
           "(\"rate\"), 1/t at rate p = (1 - mask_rate_min) t with the time t uniform in "
           "[mask_rate_min, mask_rate_max] (\"time\", MDLM), or 1 (\"one\").");
+    visit("loss_divisor", self.loss_divisor,
+          "masked_diffusion, block_diffusion: the step's sum of weighted losses is divided by the "
+          "number of all its tokens (\"tokens\") or of its masked ones (\"masked\", DiffuLLaMA).");
     visit("random_length_prob", self.random_length_prob,
           "masked_diffusion: fraction of steps whose lanes are all cut to one random length.",
           Between(0, 1));
@@ -83,6 +88,8 @@ template <>
 inline constexpr auto kEnumNames<MaskDraw> = EnumNames<MaskDraw>("rate", "count");
 template <>
 inline constexpr auto kEnumNames<LossWeight> = EnumNames<LossWeight>("rate", "time", "one");
+template <>
+inline constexpr auto kEnumNames<LossDivisor> = EnumNames<LossDivisor>("tokens", "masked");
 template <>
 inline constexpr auto kEnumNames<GroupOrder> = EnumNames<GroupOrder>("text", "blocks", "random");
 template <>

@@ -33,7 +33,7 @@ class MaskedDiffusion final : public AnyOrderObjective {
       SetReadout(b, i, ContentRow(batch.shape, b) + i, sample.tokens[i],
                  i < length ? noise.weights[i] : 0.0f, batch);
     }
-    batch.divisors[b] = static_cast<double>(length);
+    batch.divisors[b] = DivisorOf(noise, config_);
   }
 
  private:
@@ -54,7 +54,7 @@ class BlockDiffusion final : public AnyOrderObjective {
 
   std::string quantity() const override {
     // A single token is masked or not: whatever the rate, its loss over the rate is unbiased.
-    if (config_.block_len == 1 && config_.loss_weight == LossWeight::kRate)
+    if (config_.block_len == 1 && AverageIsNll(config_))
       return "NLL of each token given those before it";
     return DiffusionQuantity(config_);
   }
@@ -82,7 +82,7 @@ class BlockDiffusion final : public AnyOrderObjective {
       SetReadout(b, i, ContentRow(batch.shape, b) + seq_len_ + i, sample.tokens[i],
                  noise.weights[i], batch);
     }
-    batch.divisors[b] = static_cast<double>(seq_len_);
+    batch.divisors[b] = DivisorOf(noise, config_);
   }
 };
 

@@ -18,6 +18,9 @@ namespace {
 constexpr uint64_t kAllLanes = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kRateDraws = uint64_t{1} << 62;
 
+// Added to a count of tokens it changes no digit; alone it divides a sum of nothing.
+constexpr double kNoTokens = 1e-30;
+
 // The binary digits of `n` mirrored at the point: 0, 1/2, 1/4, 3/4, 1/8, ...
 double VanDerCorput(uint64_t n) {
   double value = 0;
@@ -98,6 +101,13 @@ MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int
   return text;
 }
 
+double DivisorOf(const MaskedText& text, const AnyOrderConfig& config) {
+  const auto count = config.loss_divisor == LossDivisor::kMasked
+                         ? std::count(text.masked.begin(), text.masked.end(), 1)
+                         : std::ssize(text.masked);
+  return count > 0 ? static_cast<double>(count) : kNoTokens;
+}
+
 std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random) {
   std::vector<int32_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
@@ -106,18 +116,24 @@ std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random) {
   return order;
 }
 
+bool AverageIsNll(const AnyOrderConfig& config) {
+  return config.loss_weight == LossWeight::kRate && config.loss_divisor == LossDivisor::kTokens;
+}
+
 std::string DiffusionQuantity(const AnyOrderConfig& config) {
   // Up to a hundredth: the least rate that releases train with is a thousandth, against a division
   // by nearly 0.
   const bool has_all_rates = config.mask_rate_min <= 0.01 && config.mask_rate_max >= 0.99;
-  const bool is_bound = has_all_rates && config.loss_weight != LossWeight::kOne;
-  if (is_bound && config.loss_weight == LossWeight::kTime)
-    return absl::StrCat("upper bound of the NLL in nats per token, times about ",
-                        1 - config.mask_rate_min, " (weights 1/t)");
-  if (is_bound) return "upper bound of the NLL in nats per token";
+  const bool by_time = config.loss_weight == LossWeight::kTime;
+  const bool by_tokens = config.loss_divisor == LossDivisor::kTokens;
+  const std::string bound = "upper bound of the NLL in nats per token";
+  if (has_all_rates && AverageIsNll(config)) return bound;
+  if (has_all_rates && by_time && by_tokens)
+    return absl::StrCat(bound, ", times about ", 1 - config.mask_rate_min, " (weights 1/t)");
   return absl::StrCat(config.loss_weight == LossWeight::kOne ? "NLL" : "weighted NLL",
                       " of masked tokens at rates from ", config.mask_rate_min, " to ",
-                      config.mask_rate_max, " (no bound)");
+                      config.mask_rate_max, by_tokens ? "" : ", divided by their number",
+                      " (no bound)");
 }
 
 absl::Status CheckMaskRates(const AnyOrderConfig& config) {

@@ -59,8 +59,17 @@ struct MaskedText {
 MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int64_t length,
                      int64_t block_len, RandomStream& random);
 
+// What a lane adds to the number that the whole step's sum of losses is divided by
+// (Batch::divisors, summed over microbatches and ranks): its tokens or its masked ones. Never 0, so
+// that a step without any has loss 0, not 0 / 0.
+double DivisorOf(const MaskedText& text, const AnyOrderConfig& config);
+
 // A uniformly random order of [0, n).
 std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random);
+
+// Whether weights and divisor are those of a mean that is the NLL of single tokens, and the bound
+// of more.
+bool AverageIsNll(const AnyOrderConfig& config);
 
 // What the weighted losses of DrawMasks are the mean of, by the range of rates: a bound only where
 // that is (nearly) all of (0, 1].

@@ -44,6 +44,7 @@ struct Entry {
 // Of passages that are longer than a sequence.
 #define ANYORDER_WINDOWS "passage_stride max_question"
 #define ANYORDER_RATES "mask_rate_min mask_rate_max mask_draw stratified_rates "
+#define ANYORDER_DIFFUSION ANYORDER_RATES "loss_weight loss_divisor "
 
 using enum SampleKind;
 constexpr bool kRemembers = true;
@@ -60,9 +61,9 @@ constexpr std::array kObjectives = {
     Entry{"gpt_finetuning", kExamples, MakeGptFineTuning, "gpt_classifier gpt_classify"},
     Entry{"bert", kMaskedPairs, MakeBert, "mlm masked_lm", ANYORDER_MASKED_PAIRS},
     Entry{"masked_diffusion", kContiguous, MakeMaskedDiffusion, "llada mdlm",
-          ANYORDER_RATES "loss_weight random_length_prob"},
+          ANYORDER_DIFFUSION "random_length_prob"},
     Entry{"block_diffusion", kContiguous, MakeBlockDiffusion, "bd3 bd3lm bd3_lm",
-          ANYORDER_RATES "loss_weight block_len"},
+          ANYORDER_DIFFUSION "block_len"},
     Entry{"eso_lm", kContiguous, MakeEsoLm, "esolm eso", ANYORDER_RATES "eso_form diffusion_share"},
     Entry{"a3", kContiguous, MakeA3, "", "group_len_min group_len_max group_order"},
     Entry{"as_arm", kContiguous, MakeAsArm, "asarm",

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -90,6 +91,39 @@ TEST(MaskedDiffusionTest, ShortStepsHaveOneLengthAndNothingBeyond) {
   EXPECT_EQ(lengths.size(), static_cast<size_t>(kLength));
   // Half of the steps, 15 of 16 of which are shorter: 187.5 with a standard deviation of 10.
   EXPECT_NEAR(short_steps, 187.5, 50);
+}
+
+// DiffuLLaMA divides by the masked tokens of the step. Lanes add theirs up, so that the quotient is
+// over all lanes whatever microbatch each is in: never a mean of the lanes' own quotients.
+TEST(MaskedDiffusionTest, MaskedTokensOfTheWholeStepCanBeTheDivisor) {
+  for (const char* const name : {"masked_diffusion", "block_diffusion"}) {
+    SamplingConfig sampling = OneWaySampling();
+    sampling.any_order.loss_divisor = LossDivisor::kMasked;
+    const auto objective = MakeObjectiveOrDie(name, WithoutMemory(), sampling);
+    double of_microbatches = 0, masked = 0;
+    for (int64_t lane = 0; lane < 8; lane += 2) {
+      const Batch batch = BuildBatch(*objective, {Sample(lane), Sample(lane + 1)});
+      of_microbatches += batch.Divisor();
+      masked += static_cast<double>(std::count(batch.tokens.begin(), batch.tokens.end(), kMask));
+    }
+    EXPECT_EQ(of_microbatches, masked);
+    std::vector<TextSample> all;
+    for (int64_t lane = 0; lane < 8; ++lane) all.push_back(Sample(lane));
+    EXPECT_EQ(BuildBatch(*objective, all).Divisor(), masked);
+  }
+}
+
+// A step that masks nothing is a loss of 0, which changes no other step's divisor.
+TEST(MaskedDiffusionTest, NoMaskedTokenIsNoDivisionByZero) {
+  const AnyOrderConfig config = {.mask_rate_min = 1e-9,
+                                 .mask_rate_max = 1e-9,
+                                 .loss_weight = LossWeight::kOne,
+                                 .loss_divisor = LossDivisor::kMasked};
+  const Batch batch = Build("masked_diffusion", config, Sample(1));
+  EXPECT_EQ(batch.TargetWeight(), 0);
+  EXPECT_GT(batch.Divisor(), 0);
+  EXPECT_EQ(3 + batch.Divisor(), 3);
+  EXPECT_LT(1 / batch.Divisor(), std::numeric_limits<float>::max());
 }
 
 // The three parts of the released mask (bd3lm): block diagonal, offset block causal, block causal.

@@ -212,6 +212,9 @@ TEST(DiffusionQuantityTest, SaysWhatIsNoBound) {
             "weighted NLL of masked tokens at rates from 0.3 to 0.8 (no bound)");
   EXPECT_EQ(DiffusionQuantity({.loss_weight = LossWeight::kOne}),
             "NLL of masked tokens at rates from 0.001 to 1 (no bound)");
+  EXPECT_EQ(DiffusionQuantity({.loss_divisor = LossDivisor::kMasked}),
+            "weighted NLL of masked tokens at rates from 0.001 to 1, divided by their number (no "
+            "bound)");
 }
 
 TEST(DrawMasksTest, EachBlockHasItsRateAndItsWeightsCountItsTokens) {
