@@ -14,6 +14,7 @@ namespace anyorder {
 // MaskDraw::kCount weighs a loss length / n where n tokens are masked. EsoForm is as Eso-LM's
 // released training runs have it (Sahoo et al. 2025).
 enum class MaskDraw { kRate, kCount };
+enum class RateStrata { kVanDerCorput, kOwn, kShared };
 enum class LossWeight { kRate, kTime, kOne };
 enum class LossDivisor { kTokens, kMasked };
 enum class GroupOrder { kText, kBlocks, kRandom };
@@ -23,6 +24,7 @@ struct AnyOrderConfig {
   double mask_rate_min = 1e-3;
   double mask_rate_max = 1.0;
   bool stratified_rates = true;
+  RateStrata rate_strata = RateStrata::kVanDerCorput;
   MaskDraw mask_draw = MaskDraw::kRate;
   LossWeight loss_weight = LossWeight::kRate;
   LossDivisor loss_divisor = LossDivisor::kTokens;
@@ -45,8 +47,13 @@ struct AnyOrderConfig {
     visit("mask_rate_max", self.mask_rate_max, "Largest mask rate; see mask_rate_min.",
           PositiveFraction());
     visit("stratified_rates", self.stratified_rates,
-          "Spread the mask rates of a step's lanes evenly (MDLM's low-discrepancy sampler); false: "
-          "each lane samples its rate independently.");
+          "Spread the mask rates of a step's lanes evenly (rate_strata says how); false: each lane "
+          "samples its rate independently (LLaDA).");
+    visit("rate_strata", self.rate_strata,
+          "How stratified_rates spreads n rates with uniform numbers u: lane i has (u_i + i) / n "
+          "with its own u_i (\"own\", MDLM, BD3-LM), (u + i / n) mod 1 with one u for all "
+          "(\"shared\", SMDM, Dream's evaluation), or (u + the i-th van der Corput number) mod 1 "
+          "(\"van_der_corput\").");
     visit("mask_draw", self.mask_draw,
           "\"rate\": mask each token with probability p, loss weight 1/p (MDLM, LLaDA's training); "
           "\"count\": mask exactly ceil(p * length) tokens (LLaDA's evaluation; less variance).");
@@ -86,6 +93,9 @@ struct AnyOrderConfig {
 
 template <>
 inline constexpr auto kEnumNames<MaskDraw> = EnumNames<MaskDraw>("rate", "count");
+template <>
+inline constexpr auto kEnumNames<RateStrata> = EnumNames<RateStrata>("van_der_corput", "own",
+                                                                     "shared");
 template <>
 inline constexpr auto kEnumNames<LossWeight> = EnumNames<LossWeight>("rate", "time", "one");
 template <>

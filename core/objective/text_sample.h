@@ -16,6 +16,7 @@ namespace anyorder {
 
 struct TextSample {
   int64_t lane = 0;
+  int64_t num_lanes = 1;  // of the step, on all ranks
   int64_t step = 0;
   uint64_t seed = 0;  // of an objective's own draws (LaneDraws)
   VocabularyIds vocabulary;

@@ -76,6 +76,7 @@ class LaneSampler : public Sampler {
         << "lane " << lane << " of " << lanes_.size() << ", step " << step;
     TextSample sample;
     sample.lane = lane;
+    sample.num_lanes = std::ssize(lanes_);
     sample.step = step;
     sample.backward = lanes_[lane].backward();
     sample.seed = seed_;
@@ -333,6 +334,7 @@ absl::StatusOr<TextSample> ExampleSampler::Sample(int64_t lane, int64_t step) co
   const int64_t example = ExampleAt(turn / num_examples_, turn % num_examples_);
   ANYORDER_ASSIGN_OR_RETURN(TextSample sample, SampleOfExample(examples_, example, seed_));
   sample.lane = lane;
+  sample.num_lanes = num_lanes_;
   sample.step = step;
   return sample;
 }

@@ -31,7 +31,7 @@ class AsArm final : public AnyOrderObjective {
 
   void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
     FillLaneIdentity(sample, b, batch);
-    const double u = SpreadUniform(sample, 0, 1, config_.stratified_rates);
+    const double u = SpreadUniform(sample, 0, 1, config_);
     const int64_t prompt_length =
         PromptLength(config_.prompt_fraction_min +
                      (config_.prompt_fraction_max - config_.prompt_fraction_min) * u);
@@ -65,6 +65,7 @@ class AsArm final : public AnyOrderObjective {
 
 ObjectiveOrStatus MakeAsArm(const ObjectiveSettings& settings) {
   const AnyOrderConfig& config = settings.sampling.any_order;
+  ANYORDER_RETURN_IF_ERROR(CheckStrata(config));
   if (config.prompt_fraction_min > config.prompt_fraction_max) {
     return InvalidArgument("[sampling] prompt_fraction_min=", config.prompt_fraction_min,
                            " must be at most prompt_fraction_max=", config.prompt_fraction_max);

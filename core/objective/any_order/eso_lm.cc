@@ -67,7 +67,7 @@ class EsoLm final : public AnyOrderObjective {
   void FillDiffusion(const TextSample& sample, int64_t b, RandomStream& random,
                      Batch& batch) const {
     const double share = config_.diffusion_share;
-    const double u = SpreadUniform(sample, 0, 1, config_.stratified_rates);
+    const double u = SpreadUniform(sample, 0, 1, config_);
     const double t = config_.mask_rate_min + (1 - config_.mask_rate_min) * (1 - u);
     const double rate = 1 - share * (1 - t);
     std::vector<uint8_t> masked(static_cast<size_t>(seq_len_));

@@ -62,17 +62,36 @@ RandomStream StepDraws(const TextSample& sample) {
                       kAllLanes);
 }
 
-double SpreadUniform(const TextSample& sample, int64_t index, int64_t count, bool stratified) {
+double SpreadUniform(const TextSample& sample, int64_t index, int64_t count,
+                     const AnyOrderConfig& config) {
   const auto place = static_cast<uint64_t>(sample.lane * count + index);
-  if (!stratified) {
-    // Not LaneDraws, whose numbers choose the tokens: rate and choice must not depend on each
-    // other.
+  const auto places = static_cast<double>(sample.num_lanes * count);
+  // Not LaneDraws, whose numbers choose the tokens: rate and choice must not depend on each other.
+  const auto own = [&sample, place] {
     return RandomStream(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
                         kRateDraws + place)
         .Uniform();
+  };
+  if (!config.stratified_rates) return own();
+  const double turn = StepDraws(sample).Uniform();
+  double spread = 0;
+  switch (config.rate_strata) {
+    case RateStrata::kVanDerCorput: spread = turn + VanDerCorput(place); break;
+    case RateStrata::kOwn:
+      // In whole strata: a lane always reads the same part of the text.
+      spread = (own() + std::floor(turn * places) + static_cast<double>(place)) / places;
+      break;
+    case RateStrata::kShared: spread = turn + static_cast<double>(place) / places; break;
   }
-  const double turned = StepDraws(sample).Uniform() + VanDerCorput(place);
-  return turned < 1 ? turned : turned - 1;
+  return spread - std::floor(spread);
+}
+
+absl::Status CheckStrata(const AnyOrderConfig& config) {
+  if (config.stratified_rates || config.rate_strata == AnyOrderConfig().rate_strata)
+    return absl::OkStatus();
+  return InvalidArgument("[sampling] rate_strata is \"", EnumName(config.rate_strata),
+                         "\" but stratified_rates is false: each lane samples its rate "
+                         "independently; leave out rate_strata, or set stratified_rates = true");
 }
 
 MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int64_t length,
@@ -85,7 +104,7 @@ MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int
   for (int64_t block = 0; block < num_blocks; ++block) {
     const int64_t begin = block * block_len;
     const int64_t end = std::min(length, begin + block_len);
-    const double u = SpreadUniform(sample, block, num_blocks, config.stratified_rates);
+    const double u = SpreadUniform(sample, block, num_blocks, config);
     auto [rate, weight] = NoiseAt(config, u);
     if (config.mask_draw == MaskDraw::kCount) {
       const auto size = static_cast<double>(end - begin);
@@ -137,6 +156,7 @@ std::string DiffusionQuantity(const AnyOrderConfig& config) {
 }
 
 absl::Status CheckMaskRates(const AnyOrderConfig& config) {
+  ANYORDER_RETURN_IF_ERROR(CheckStrata(config));
   const bool counts = config.mask_draw == MaskDraw::kCount;
   const bool by_time = config.loss_weight == LossWeight::kTime;
   if (by_time && (counts || config.mask_rate_min <= 0 || config.mask_rate_min >= 1)) {

@@ -41,11 +41,15 @@ class AnyOrderObjective : public Objective {
 // A stream that all lanes of the step share.
 RandomStream StepDraws(const TextSample& sample);
 
-// Draw `index` of `count` that the lane makes this step, uniform in [0, 1). With `stratified` the
-// draws of all lanes together are spread evenly: a van der Corput sequence in lane * count + index,
-// turned by one uniform number of the step. Each alone is uniform, so expectations stay; unlike
-// MDLM's strata it does not need the number of lanes.
-double SpreadUniform(const TextSample& sample, int64_t index, int64_t count, bool stratified);
+// Draw `index` of `count` that the lane makes this step, uniform in [0, 1). With stratified_rates
+// the draws of all lanes together are spread evenly, as rate_strata says, with i = lane * count +
+// index of n = num_lanes * count. Each alone is uniform, so expectations stay. Only a van der
+// Corput sequence needs no n: its first 2^k numbers are a grid, whichever k.
+double SpreadUniform(const TextSample& sample, int64_t index, int64_t count,
+                     const AnyOrderConfig& config);
+
+// InvalidArgument where rate_strata is set and stratified_rates is not.
+absl::Status CheckStrata(const AnyOrderConfig& config);
 
 struct MaskedText {
   std::vector<uint8_t> masked;  // [length]

@@ -43,7 +43,8 @@ struct Entry {
       "mask_fraction ngram_prob max_ngram short_sequence_prob pairs functional_targets "
 // Of passages that are longer than a sequence.
 #define ANYORDER_WINDOWS "passage_stride max_question"
-#define ANYORDER_RATES "mask_rate_min mask_rate_max mask_draw stratified_rates "
+#define ANYORDER_STRATA "stratified_rates rate_strata "
+#define ANYORDER_RATES "mask_rate_min mask_rate_max mask_draw " ANYORDER_STRATA
 #define ANYORDER_DIFFUSION ANYORDER_RATES "loss_weight loss_divisor "
 
 using enum SampleKind;
@@ -67,7 +68,7 @@ constexpr std::array kObjectives = {
     Entry{"eso_lm", kContiguous, MakeEsoLm, "esolm eso", ANYORDER_RATES "eso_form diffusion_share"},
     Entry{"a3", kContiguous, MakeA3, "", "group_len_min group_len_max group_order"},
     Entry{"as_arm", kContiguous, MakeAsArm, "asarm",
-          "prompt_fraction_min prompt_fraction_max stratified_rates"},
+          ANYORDER_STRATA "prompt_fraction_min prompt_fraction_max"},
     Entry{"unilm", kModePairs, MakeUnilm, "unilmv1 unilm_v1",
           ANYORDER_MASKED_PAIRS
           "bidirectional_share seq2seq_share left_to_right_share right_to_left_share"},

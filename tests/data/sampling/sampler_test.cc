@@ -267,6 +267,7 @@ TEST(SamplerTest, ContiguousSamplesAreTextAndTheTokenAfterEach) {
       const TextSample sample = Take(*sampler, lane, step);
       ASSERT_EQ(sample.tokens.size(), 50u);
       ASSERT_EQ(sample.next_tokens.size(), 50u);
+      ASSERT_EQ(sample.num_lanes, 4);
       const int64_t first = lane * 1001 / 4 + step % 4 * 50;
       for (int32_t i = 0; i < 50; ++i) {
         ASSERT_EQ(sample.tokens[i], MemoryText::kFirstId + first + i);

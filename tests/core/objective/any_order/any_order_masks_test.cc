@@ -369,6 +369,13 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
            {{[](auto&, auto& s) { s.any_order.mask_rate_min = 0; }, "mask_draw = \"count\""},
             {[](auto&, auto& s) { s.any_order.mask_rate_max = 1.5; }, "mask_rate_max is 1.5"}});
   }
+  for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm", "as_arm"}) {
+    expect(name, {{[](auto&, auto& s) {
+                     s.any_order.stratified_rates = false;
+                     s.any_order.rate_strata = RateStrata::kOwn;
+                   },
+                   "rate_strata is \"own\" but stratified_rates is false"}});
+  }
   for (const char* const name : {"masked_diffusion", "block_diffusion"}) {
     const char* const by_time = "use mask_draw = \"rate\" and a mask_rate_min between 0 and 1";
     expect(name, {{[](auto&, auto& s) {

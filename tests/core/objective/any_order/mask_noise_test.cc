@@ -36,7 +36,7 @@ TEST(SpreadUniformTest, EachPowerOfTwoOfLanesHasOneDrawInEachStratum) {
     for (int64_t step = 0; step < 5; ++step) {
       std::vector<double> draws;
       for (int64_t lane = 0; lane < lanes; ++lane)
-        draws.push_back(SpreadUniform(At(lane, step), 0, 1, true));
+        draws.push_back(SpreadUniform(At(lane, step), 0, 1, {}));
       std::sort(draws.begin(), draws.end());
       // A turned grid: neighbours are 1 / lanes apart.
       for (size_t i = 1; i < draws.size(); ++i)
@@ -49,8 +49,7 @@ TEST(SpreadUniformTest, EachPowerOfTwoOfLanesHasOneDrawInEachStratum) {
 
 TEST(SpreadUniformTest, BlocksOfALaneContinueTheSequence) {
   for (int64_t block = 0; block < 4; ++block) {
-    EXPECT_EQ(SpreadUniform(At(3, 2), block, 4, true),
-              SpreadUniform(At(12 + block, 2), 0, 1, true));
+    EXPECT_EQ(SpreadUniform(At(3, 2), block, 4, {}), SpreadUniform(At(12 + block, 2), 0, 1, {}));
   }
 }
 
@@ -60,7 +59,7 @@ TEST(SpreadUniformTest, EveryLaneAloneIsUniform) {
     for (const int64_t lane : {0, 1, 5}) {
       Estimate first, second;
       for (int64_t step = 0; step < kSteps; ++step) {
-        const double u = SpreadUniform(At(lane, step), 0, 1, stratified);
+        const double u = SpreadUniform(At(lane, step), 0, 1, {.stratified_rates = stratified});
         first.Add(u);
         second.Add(u * u);
       }
@@ -70,11 +69,64 @@ TEST(SpreadUniformTest, EveryLaneAloneIsUniform) {
   }
 }
 
+// Of num_lanes lanes, as the sampler hands them over.
+TextSample Of(int64_t num_lanes, int64_t lane, int64_t step) {
+  TextSample sample = At(lane, step);
+  sample.num_lanes = num_lanes;
+  return sample;
+}
+
+// MDLM and BD3-LM: t = (u_i + i) / n, u_i a number of the row's (of its block's) own. Which row has
+// which stratum changes, or text would always be masked at the same rate.
+TEST(SpreadUniformTest, OwnStrataHaveOneDrawEachAtAnyNumberOfLanes) {
+  const AnyOrderConfig config = {.rate_strata = RateStrata::kOwn};
+  for (const int64_t lanes : {1, 3, 6, 8}) {
+    const double n = 2.0 * static_cast<double>(lanes);
+    Estimate first, inside, product;
+    for (int64_t step = 0; step < 4000; ++step) {
+      std::vector<double> draws;
+      for (int64_t lane = 0; lane < lanes; ++lane)
+        for (int64_t block = 0; block < 2; ++block)
+          draws.push_back(SpreadUniform(Of(lanes, lane, step), block, 2, config));
+      first.Add(draws[0]);
+      std::vector<double> within;
+      for (const double draw : draws) within.push_back(draw * n - std::floor(draw * n));
+      inside.Add(within[1]);
+      product.Add((within[0] - 0.5) * (within[1] - 0.5));
+      std::sort(draws.begin(), draws.end());
+      for (size_t i = 0; i < draws.size(); ++i)
+        ASSERT_EQ(std::floor(draws[i] * n), static_cast<double>(i)) << "one draw in each stratum";
+    }
+    EXPECT_NEAR(first.mean(), 0.5, 5 * first.error());
+    EXPECT_NEAR(inside.mean(), 0.5, 5 * inside.error());
+    EXPECT_NEAR(product.mean(), 0, 5 * product.error()) << "each place has its own number";
+  }
+}
+
+// SMDM and Dream's evaluation: t = (u + i / n) mod 1, one u for all rows.
+TEST(SpreadUniformTest, ASharedNumberTurnsAGridOfAnyNumberOfLanes) {
+  const AnyOrderConfig config = {.rate_strata = RateStrata::kShared};
+  for (const int64_t lanes : {1, 3, 6, 8}) {
+    Estimate first;
+    for (int64_t step = 0; step < 4000; ++step) {
+      const double u = SpreadUniform(Of(lanes, 0, step), 0, 1, config);
+      first.Add(u);
+      for (int64_t lane = 1; lane < lanes; ++lane) {
+        const double turned = u + static_cast<double>(lane) / static_cast<double>(lanes);
+        const double draw = SpreadUniform(Of(lanes, lane, step), 0, 1, config);
+        EXPECT_NEAR(draw, turned < 1 ? turned : turned - 1, 1e-15);
+        ASSERT_TRUE(draw >= 0 && draw < 1);
+      }
+    }
+    EXPECT_NEAR(first.mean(), 0.5, 5 * first.error());
+  }
+}
+
 TEST(SpreadUniformTest, WithoutStrataLanesDrawAlone) {
   Estimate product;
   for (int64_t step = 0; step < 20000; ++step) {
-    product.Add((SpreadUniform(At(0, step), 0, 1, false) - 0.5) *
-                (SpreadUniform(At(1, step), 0, 1, false) - 0.5));
+    product.Add((SpreadUniform(At(0, step), 0, 1, {.stratified_rates = false}) - 0.5) *
+                (SpreadUniform(At(1, step), 0, 1, {.stratified_rates = false}) - 0.5));
   }
   EXPECT_NEAR(product.mean(), 0, 5 * product.error());
 }
@@ -173,7 +225,7 @@ TEST(DrawMasksTest, WeightsByTimeAreTheirShareOfTheBound) {
       RandomStream random = LaneDraws(At(lane, step));
       const MaskedText draw = DrawMasks(At(lane, step), config, 4, 4, random);
       sum += toy.WeightedLoss(draw);
-      const double t = kEps + (1 - kEps) * (1 - SpreadUniform(At(lane, step), 0, 1, true));
+      const double t = kEps + (1 - kEps) * (1 - SpreadUniform(At(lane, step), 0, 1, {}));
       for (int i = 0; i < 4; ++i) {
         count += draw.masked[i];
         EXPECT_EQ(draw.weights[i], draw.masked[i] != 0 ? static_cast<float>(1 / t) : 0.0f);
@@ -224,7 +276,7 @@ TEST(DrawMasksTest, EachBlockHasItsRateAndItsWeightsCountItsTokens) {
     const MaskedText draw = DrawMasks(At(2, step), {}, 14, 4, random);
     for (int64_t block = 0; block < 4; ++block) {
       const int64_t end = std::min<int64_t>(14, 4 * block + 4);
-      const double u = SpreadUniform(At(2, step), block, 4, true);
+      const double u = SpreadUniform(At(2, step), block, 4, {});
       const double rate = 1e-3 + (1 - 1e-3) * (1 - u);
       for (int64_t i = 4 * block; i < end; ++i)
         EXPECT_EQ(draw.weights[i], draw.masked[i] != 0 ? static_cast<float>(1 / rate) : 0.0f);
