@@ -29,7 +29,9 @@ struct AnyOrderConfig {
   LossWeight loss_weight = LossWeight::kRate;
   LossDivisor loss_divisor = LossDivisor::kTokens;
   double random_length_prob = 0.0;
+  bool keep_first_token = false;
   int64_t block_len = 4;
+  bool resample_blocks = false;
   int64_t group_len_min = 1;
   int64_t group_len_max = 4;
   GroupOrder group_order = GroupOrder::kRandom;
@@ -67,8 +69,15 @@ struct AnyOrderConfig {
     visit("random_length_prob", self.random_length_prob,
           "masked_diffusion: fraction of steps whose lanes are all cut to one random length.",
           Between(0, 1));
+    visit("keep_first_token", self.keep_first_token,
+          "masked_diffusion, block_diffusion: the first token of a sequence is never masked, and "
+          "the number of tokens is one less (BD3-LM).");
     visit("block_len", self.block_len, "block_diffusion: tokens per block; divides seq_len.",
           AtLeast(1, "tokens"));
+    visit("resample_blocks", self.resample_blocks,
+          "block_diffusion: mask a block anew until the masked fraction of its tokens lies in "
+          "[mask_rate_min, mask_rate_max]; a minimum up to 0.001 and a maximum of 1 are no limits "
+          "(BD3-LM).");
     visit("group_len_min", self.group_len_min,
           "a3: group sizes are uniform in [group_len_min, group_len_max].", AtLeast(1, "tokens"));
     visit("group_len_max", self.group_len_max, "a3: largest group size.", AtLeast(1, "tokens"));

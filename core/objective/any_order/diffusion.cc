@@ -95,6 +95,7 @@ ObjectiveOrStatus MakeMaskedDiffusion(const ObjectiveSettings& settings) {
 
 ObjectiveOrStatus MakeBlockDiffusion(const ObjectiveSettings& settings) {
   ANYORDER_RETURN_IF_ERROR(CheckMaskRates(settings.sampling.any_order));
+  ANYORDER_RETURN_IF_ERROR(CheckResampling(settings.sampling.any_order));
   const int64_t block_len = settings.sampling.any_order.block_len;
   const int64_t seq_len = settings.sampling.seq_len;
   if (seq_len % block_len != 0)

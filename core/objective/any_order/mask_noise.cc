@@ -41,6 +41,33 @@ void MaskCount(int64_t begin, int64_t end, int64_t count, RandomStream& random,
   }
 }
 
+// BD3-LM's code takes this minimum of rates, and a maximum of 1, for none.
+constexpr double kNoMinimum = 1e-3;
+
+bool HasResampling(const AnyOrderConfig& config) {
+  return config.resample_blocks && (config.mask_rate_min > kNoMinimum || config.mask_rate_max < 1);
+}
+
+// Whether a block with `count` of `size` tokens masked need not be masked anew.
+bool IsAccepted(const AnyOrderConfig& config, int64_t count, int64_t size) {
+  const double fraction = static_cast<double>(count) / static_cast<double>(size);
+  return (config.mask_rate_min <= kNoMinimum || fraction >= config.mask_rate_min) &&
+         fraction <= config.mask_rate_max;
+}
+
+// Each token of [begin, end) with probability `rate`, anew until the number of them will do.
+void MaskAtRate(const AnyOrderConfig& config, int64_t begin, int64_t end, double rate,
+                RandomStream& random, std::vector<uint8_t>& masked) {
+  int64_t count = 0;
+  do {
+    count = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      masked[i] = random.Uniform() < rate ? 1 : 0;
+      count += masked[i];
+    }
+  } while (HasResampling(config) && !IsAccepted(config, count, end - begin));
+}
+
 // How likely a token of a block is masked, and what its loss then weighs.
 struct Noise {
   double rate = 0;
@@ -112,10 +139,14 @@ MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int
       MaskCount(begin, end, count, random, text.masked);
       if (config.loss_weight == LossWeight::kRate) weight = size / static_cast<double>(count);
     } else {
-      for (int64_t i = begin; i < end; ++i) text.masked[i] = random.Uniform() < rate ? 1 : 0;
+      MaskAtRate(config, begin, end, rate, random, text.masked);
     }
     for (int64_t i = begin; i < end; ++i)
       text.weights[i] = text.masked[i] != 0 ? static_cast<float>(weight) : 0.0f;
+  }
+  if (config.keep_first_token) {
+    text.masked[0] = 0;
+    text.weights[0] = 0.0f;
   }
   return text;
 }
@@ -123,7 +154,7 @@ MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int
 double DivisorOf(const MaskedText& text, const AnyOrderConfig& config) {
   const auto count = config.loss_divisor == LossDivisor::kMasked
                          ? std::count(text.masked.begin(), text.masked.end(), 1)
-                         : std::ssize(text.masked);
+                         : std::ssize(text.masked) - (config.keep_first_token ? 1 : 0);
   return count > 0 ? static_cast<double>(count) : kNoTokens;
 }
 
@@ -136,7 +167,8 @@ std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random) {
 }
 
 bool AverageIsNll(const AnyOrderConfig& config) {
-  return config.loss_weight == LossWeight::kRate && config.loss_divisor == LossDivisor::kTokens;
+  return config.loss_weight == LossWeight::kRate && config.loss_divisor == LossDivisor::kTokens &&
+         !HasResampling(config);
 }
 
 std::string DiffusionQuantity(const AnyOrderConfig& config) {
@@ -145,14 +177,31 @@ std::string DiffusionQuantity(const AnyOrderConfig& config) {
   const bool has_all_rates = config.mask_rate_min <= 0.01 && config.mask_rate_max >= 0.99;
   const bool by_time = config.loss_weight == LossWeight::kTime;
   const bool by_tokens = config.loss_divisor == LossDivisor::kTokens;
-  const std::string bound = "upper bound of the NLL in nats per token";
+  const std::string bound =
+      absl::StrCat("upper bound of the NLL in nats per token",
+                   config.keep_first_token ? " but the first, which is given" : "");
   if (has_all_rates && AverageIsNll(config)) return bound;
-  if (has_all_rates && by_time && by_tokens)
+  if (has_all_rates && by_time && by_tokens && !HasResampling(config))
     return absl::StrCat(bound, ", times about ", 1 - config.mask_rate_min, " (weights 1/t)");
   return absl::StrCat(config.loss_weight == LossWeight::kOne ? "NLL" : "weighted NLL",
                       " of masked tokens at rates from ", config.mask_rate_min, " to ",
                       config.mask_rate_max, by_tokens ? "" : ", divided by their number",
                       " (no bound)");
+}
+
+absl::Status CheckResampling(const AnyOrderConfig& config) {
+  if (!config.resample_blocks) return absl::OkStatus();
+  if (config.mask_draw == MaskDraw::kCount) {
+    return absl::InvalidArgumentError(
+        "[sampling] resample_blocks is true but mask_draw is \"count\", by which the masked "
+        "fraction is the rate itself; use mask_draw = \"rate\"");
+  }
+  for (int64_t count = 0; count <= config.block_len; ++count)
+    if (IsAccepted(config, count, config.block_len)) return absl::OkStatus();
+  return InvalidArgument(
+      "[sampling] resample_blocks is true but no fraction of block_len=", config.block_len,
+      " tokens lies in [mask_rate_min=", config.mask_rate_min,
+      ", mask_rate_max=", config.mask_rate_max, "]; use longer blocks or a wider range");
 }
 
 absl::Status CheckMaskRates(const AnyOrderConfig& config) {

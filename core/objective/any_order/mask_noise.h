@@ -59,17 +59,23 @@ struct MaskedText {
 // Masks tokens [0, length) in blocks of `block_len`, each at a rate of its own in [mask_rate_min,
 // mask_rate_max]. With weights 1/p the sum of weights over a block has the mean block_len; with 1/t
 // (MDLM's log-linear schedule, p = (1 - eps) t, of which it is the rate alpha'(t) / (1 - alpha(t)))
-// that is 1 - eps as much.
+// that is 1 - eps as much. With keep_first_token the first is unmasked again, after all draws: what
+// is left is the draw for the other tokens alone, of rates as of counts. REQUIRES: with
+// resample_blocks, CheckResampling and blocks of one length.
 MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int64_t length,
                      int64_t block_len, RandomStream& random);
 
 // What a lane adds to the number that the whole step's sum of losses is divided by
-// (Batch::divisors, summed over microbatches and ranks): its tokens or its masked ones. Never 0, so
+// (Batch::divisors, summed over microbatches and ranks): its tokens, those that can be masked, or
+// those that are. Never 0, so
 // that a step without any has loss 0, not 0 / 0.
 double DivisorOf(const MaskedText& text, const AnyOrderConfig& config);
 
 // A uniformly random order of [0, n).
 std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random);
+
+// InvalidArgument with resample_blocks where no mask of a block would do.
+absl::Status CheckResampling(const AnyOrderConfig& config);
 
 // Whether weights and divisor are those of a mean that is the NLL of single tokens, and the bound
 // of more.

@@ -45,7 +45,7 @@ struct Entry {
 #define ANYORDER_WINDOWS "passage_stride max_question"
 #define ANYORDER_STRATA "stratified_rates rate_strata "
 #define ANYORDER_RATES "mask_rate_min mask_rate_max mask_draw " ANYORDER_STRATA
-#define ANYORDER_DIFFUSION ANYORDER_RATES "loss_weight loss_divisor "
+#define ANYORDER_DIFFUSION ANYORDER_RATES "loss_weight loss_divisor keep_first_token "
 
 using enum SampleKind;
 constexpr bool kRemembers = true;
@@ -64,7 +64,7 @@ constexpr std::array kObjectives = {
     Entry{"masked_diffusion", kContiguous, MakeMaskedDiffusion, "llada mdlm",
           ANYORDER_DIFFUSION "random_length_prob"},
     Entry{"block_diffusion", kContiguous, MakeBlockDiffusion, "bd3 bd3lm bd3_lm",
-          ANYORDER_DIFFUSION "block_len"},
+          ANYORDER_DIFFUSION "block_len resample_blocks"},
     Entry{"eso_lm", kContiguous, MakeEsoLm, "esolm eso", ANYORDER_RATES "eso_form diffusion_share"},
     Entry{"a3", kContiguous, MakeA3, "", "group_len_min group_len_max group_order"},
     Entry{"as_arm", kContiguous, MakeAsArm, "asarm",

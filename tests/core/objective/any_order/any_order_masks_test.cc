@@ -113,6 +113,21 @@ TEST(MaskedDiffusionTest, MaskedTokensOfTheWholeStepCanBeTheDivisor) {
   }
 }
 
+TEST(AnyOrderTest, TheFirstTokenCanBeGiven) {
+  const AnyOrderConfig config = {.mask_rate_min = 0.9, .keep_first_token = true};
+  for (int64_t lane = 0; lane < 8; ++lane) {
+    for (const char* const name : {"masked_diffusion", "block_diffusion"}) {
+      const TextSample sample = Sample(lane);
+      const Batch batch = Build(name, config, sample);
+      const int64_t first = batch.shape.content_rows - kLength;
+      ExpectReadsMasks(batch, sample, 0, first);
+      EXPECT_EQ(batch.tokens[first], sample.tokens[0]);
+      EXPECT_EQ(batch.weights[0], 0);
+      EXPECT_EQ(batch.divisors, std::vector<double>{kLength - 1});
+    }
+  }
+}
+
 // A step that masks nothing is a loss of 0, which changes no other step's divisor.
 TEST(MaskedDiffusionTest, NoMaskedTokenIsNoDivisionByZero) {
   const AnyOrderConfig config = {.mask_rate_min = 1e-9,
@@ -391,8 +406,19 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
   }
   expect("masked_diffusion",
          {{[](auto&, auto& s) { s.any_order.random_length_prob = 2; }, "random_length_prob is 2"}});
-  expect("block_diffusion", {{[](auto&, auto& s) { s.any_order.block_len = 3; },
-                              "block_len=3 must divide seq_len=16"}});
+  expect("block_diffusion",
+         {{[](auto&, auto& s) { s.any_order.block_len = 3; }, "block_len=3 must divide seq_len=16"},
+          {[](auto&, auto& s) {
+             s.any_order.resample_blocks = true;
+             s.any_order.mask_rate_min = 0.3;
+             s.any_order.mask_rate_max = 0.4;
+           },
+           "no fraction of block_len=4 tokens lies in [mask_rate_min=0.3, mask_rate_max=0.4]"},
+          {[](auto&, auto& s) {
+             s.any_order.resample_blocks = true;
+             s.any_order.mask_draw = MaskDraw::kCount;
+           },
+           "resample_blocks is true but mask_draw is \"count\""}});
   expect("eso_lm",
          {{[](auto&, auto& s) { s.any_order.mask_rate_max = 0.6; }, "mask_rate_max=0.6 must be 1"},
           {[](auto&, auto& s) { s.any_order.diffusion_share = -1; }, "diffusion_share is -1"},

@@ -241,6 +241,70 @@ TEST(DrawMasksTest, WeightsByTimeAreTheirShareOfTheBound) {
   EXPECT_NEAR(masked.mean(), (1 - kEps) * (1 + kEps) / 2, 5 * masked.error());
 }
 
+// BD3-LM: a block whose masked fraction leaves [min, max] is masked anew at its own rate, so that
+// counts are binomial under the condition that they are inside.
+TEST(DrawMasksTest, ResampledBlocksHaveTheConditionedCounts) {
+  constexpr int64_t kBlock = 4;
+  struct Range {
+    double min, max;
+    int least, most;
+  };
+  for (const Range range : {Range{0.3, 0.8, 2, 3}, {0.45, 1, 2, 4}, {1e-3, 0.5, 0, 2}}) {
+    const AnyOrderConfig config = {.mask_rate_min = range.min,
+                                   .mask_rate_max = range.max,
+                                   .block_len = kBlock,
+                                   .resample_blocks = true};
+    std::vector<Estimate> shares(kBlock + 1);
+    for (int64_t step = 0; step < 8000; ++step) {
+      RandomStream random = LaneDraws(At(1, step));
+      const MaskedText draw = DrawMasks(At(1, step), config, 2 * kBlock, kBlock, random);
+      const auto count = std::count(draw.masked.begin(), draw.masked.begin() + kBlock, 1);
+      ASSERT_TRUE(count >= range.least && count <= range.most) << count;
+      // Against the probability of the count at the block's rate.
+      const double u = SpreadUniform(At(1, step), 0, 2, {});
+      const double p = range.min + (range.max - range.min) * (1 - u);
+      double inside = 0;
+      std::vector<double> probability(kBlock + 1, 0.0);
+      constexpr double kChoose[] = {1, 4, 6, 4, 1};
+      for (int k = range.least; k <= range.most; ++k) {
+        probability[k] = kChoose[k] * std::pow(p, k) * std::pow(1 - p, kBlock - k);
+        inside += probability[k];
+      }
+      for (int k = range.least; k <= range.most; ++k)
+        shares[k].Add((count == k ? 1 : 0) - probability[k] / inside);
+    }
+    for (int k = range.least; k <= range.most; ++k)
+      EXPECT_NEAR(shares[k].mean(), 0, 5 * shares[k].error()) << k;
+  }
+}
+
+// Rates and counts of all tokens, the first of them shown after all: for the others the bound is
+// that of a text which is shorter by one, given its first token.
+TEST(DrawMasksTest, WithTheFirstTokenGivenTheMeanIsTheNllOfTheOthers) {
+  const ToyText toy;
+  const double given = toy.Nll() - toy.NllOf(0, 0b1111);
+  for (const MaskDraw kind : {MaskDraw::kCount, MaskDraw::kRate}) {
+    const AnyOrderConfig config = {.mask_rate_min = kind == MaskDraw::kCount ? 0.0 : 1e-4,
+                                   .mask_draw = kind,
+                                   .keep_first_token = true};
+    Estimate estimate;
+    for (int64_t step = 0; step < 20000; ++step) {
+      double sum = 0;
+      for (int64_t lane = 0; lane < 4; ++lane) {
+        RandomStream random = LaneDraws(At(lane, step));
+        const MaskedText draw = DrawMasks(At(lane, step), config, 4, 4, random);
+        EXPECT_EQ(draw.masked[0], 0);
+        EXPECT_EQ(DivisorOf(draw, config), 3);
+        sum += toy.WeightedLoss(draw);
+      }
+      estimate.Add(sum / 4);
+    }
+    // What rates below 1e-4 leave out and the others scale up is less than a ten-thousandth of it.
+    EXPECT_NEAR(estimate.mean(), given, 5 * estimate.error() + 1e-4 * given);
+    EXPECT_LT(estimate.error(), 0.02 * given) << "the test would not notice an error";
+  }
+}
+
 TEST(DrawMasksTest, MasksDoNotDependOnTheWeightOfOne) {
   for (const MaskDraw kind : {MaskDraw::kCount, MaskDraw::kRate}) {
     AnyOrderConfig config = {.mask_rate_min = 0.5, .mask_draw = kind};
@@ -267,6 +331,11 @@ TEST(DiffusionQuantityTest, SaysWhatIsNoBound) {
   EXPECT_EQ(DiffusionQuantity({.loss_divisor = LossDivisor::kMasked}),
             "weighted NLL of masked tokens at rates from 0.001 to 1, divided by their number (no "
             "bound)");
+  EXPECT_EQ(DiffusionQuantity({.keep_first_token = true}),
+            std::string(kBound) + " but the first, which is given");
+  EXPECT_EQ(DiffusionQuantity({.resample_blocks = true}), kBound) << "the whole range is no limit";
+  EXPECT_EQ(DiffusionQuantity({.mask_rate_min = 0.01, .resample_blocks = true}),
+            "weighted NLL of masked tokens at rates from 0.01 to 1 (no bound)");
 }
 
 TEST(DrawMasksTest, EachBlockHasItsRateAndItsWeightsCountItsTokens) {
