@@ -15,7 +15,7 @@ namespace anyorder {
 // released training runs have it (Sahoo et al. 2025).
 enum class MaskDraw { kRate, kCount };
 enum class RateStrata { kVanDerCorput, kOwn, kShared };
-enum class LossWeight { kRate, kTime, kOne };
+enum class LossWeight { kRate, kTime, kOne, kCart };
 enum class LossDivisor { kTokens, kMasked };
 enum class GroupOrder { kText, kBlocks, kRandom };
 enum class EsoForm { kA, kB, kMixed };
@@ -30,6 +30,7 @@ struct AnyOrderConfig {
   LossDivisor loss_divisor = LossDivisor::kTokens;
   double random_length_prob = 0.0;
   bool keep_first_token = false;
+  bool shifted_readout = false;
   int64_t block_len = 4;
   bool resample_blocks = false;
   int64_t group_len_min = 1;
@@ -62,7 +63,8 @@ struct AnyOrderConfig {
     visit("loss_weight", self.loss_weight,
           "masked_diffusion, block_diffusion: a masked token's loss weighs 1/p at mask rate p "
           "(\"rate\"), 1/t at rate p = (1 - mask_rate_min) t with the time t uniform in "
-          "[mask_rate_min, mask_rate_max] (\"time\", MDLM), or 1 (\"one\").");
+          "[mask_rate_min, mask_rate_max] (\"time\", MDLM), 1 (\"one\"), or, masked_diffusion "
+          "only, by the unmasked tokens around it (\"cart\", Dream).");
     visit("loss_divisor", self.loss_divisor,
           "masked_diffusion, block_diffusion: the step's sum of weighted losses is divided by the "
           "number of all its tokens (\"tokens\") or of its masked ones (\"masked\", DiffuLLaMA).");
@@ -72,6 +74,9 @@ struct AnyOrderConfig {
     visit("keep_first_token", self.keep_first_token,
           "masked_diffusion, block_diffusion: the first token of a sequence is never masked, and "
           "the number of tokens is one less (BD3-LM).");
+    visit("shifted_readout", self.shifted_readout,
+          "masked_diffusion, block_diffusion: token i is predicted at position i - 1, as a causal "
+          "model does (Dream, DiffuLLaMA); false: at its own. Needs keep_first_token.");
     visit("block_len", self.block_len, "block_diffusion: tokens per block; divides seq_len.",
           AtLeast(1, "tokens"));
     visit("resample_blocks", self.resample_blocks,
@@ -106,7 +111,7 @@ template <>
 inline constexpr auto kEnumNames<RateStrata> = EnumNames<RateStrata>("van_der_corput", "own",
                                                                      "shared");
 template <>
-inline constexpr auto kEnumNames<LossWeight> = EnumNames<LossWeight>("rate", "time", "one");
+inline constexpr auto kEnumNames<LossWeight> = EnumNames<LossWeight>("rate", "time", "one", "cart");
 template <>
 inline constexpr auto kEnumNames<LossDivisor> = EnumNames<LossDivisor>("tokens", "masked");
 template <>

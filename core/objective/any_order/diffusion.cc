@@ -1,4 +1,5 @@
 #include <string>
+#include <vector>
 
 #include "core/base/status.h"
 #include "core/objective/any_order/any_order.h"
@@ -25,18 +26,26 @@ class MaskedDiffusion final : public AnyOrderObjective {
     FillLaneIdentity(sample, b, batch);
     const int64_t length = DrawLength(sample);
     RandomStream random = LaneDraws(sample);
-    const MaskedText noise = DrawMasks(sample, config_, length, length, random);
+    MaskedText noise = DrawMasks(sample, config_, length, length, random);
+    if (config_.loss_weight == LossWeight::kCart)
+      WeighByContext(std::vector<int32_t>(static_cast<size_t>(seq_len_), 0), noise);
     for (int64_t i = 0; i < seq_len_; ++i) {
       const bool is_masked = i < length && noise.masked[i] != 0;
       const int32_t token = is_masked ? sample.vocabulary.mask : sample.tokens[i];
       SetContentSlot(b, i, i < length ? RankedSlot(token, i, 0) : PadSlot(i), batch);
-      SetReadout(b, i, ContentRow(batch.shape, b) + i, sample.tokens[i],
+      SetReadout(b, i, ContentRow(batch.shape, b) + ReadSlot(i), sample.tokens[i],
                  i < length ? noise.weights[i] : 0.0f, batch);
     }
     batch.divisors[b] = DivisorOf(noise, config_);
   }
 
  private:
+  // The slot that predicts token i. Shifted, no slot predicts token 0, which weighs nothing and has
+  // the last one.
+  int64_t ReadSlot(int64_t i) const {
+    return config_.shifted_readout ? (i + seq_len_ - 1) % seq_len_ : i;
+  }
+
   // LLaDA's short sequences, one length for all lanes of a step as there: so the model meets
   // lengths other than seq_len.
   int64_t DrawLength(const TextSample& sample) const {
@@ -79,23 +88,47 @@ class BlockDiffusion final : public AnyOrderObjective {
       SetContentSlot(b, i, RankedSlot(sample.tokens[i], i, block), batch);
       const int32_t noised = noise.masked[i] != 0 ? sample.vocabulary.mask : sample.tokens[i];
       SetContentSlot(b, seq_len_ + i, GroupSlot(noised, i, block - 1, block), batch);
-      SetReadout(b, i, ContentRow(batch.shape, b) + seq_len_ + i, sample.tokens[i],
-                 noise.weights[i], batch);
+      SetReadout(b, i, ContentRow(batch.shape, b) + ReadSlot(i), sample.tokens[i], noise.weights[i],
+                 batch);
     }
     batch.divisors[b] = DivisorOf(noise, config_);
   }
+
+ private:
+  // As above. Shifted, a block's first token is predicted by the clean slot before it, which sees
+  // what the block sees, the clean blocks; the noised slot before it does not see its own tokens.
+  int64_t ReadSlot(int64_t i) const {
+    if (!config_.shifted_readout) return seq_len_ + i;
+    if (i == 0) return 2 * seq_len_ - 1;
+    return i % config_.block_len == 0 ? i - 1 : seq_len_ + i - 1;
+  }
 };
+
+absl::Status CheckDiffusion(const AnyOrderConfig& config) {
+  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(config));
+  if (!config.shifted_readout || config.keep_first_token) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "[sampling] shifted_readout is true, but no position stands before the first token to "
+      "predict "
+      "it; set keep_first_token = true");
+}
 
 }  // namespace
 
 ObjectiveOrStatus MakeMaskedDiffusion(const ObjectiveSettings& settings) {
-  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(settings.sampling.any_order));
+  ANYORDER_RETURN_IF_ERROR(CheckDiffusion(settings.sampling.any_order));
   return std::make_unique<MaskedDiffusion>(settings);
 }
 
 ObjectiveOrStatus MakeBlockDiffusion(const ObjectiveSettings& settings) {
-  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(settings.sampling.any_order));
+  ANYORDER_RETURN_IF_ERROR(CheckDiffusion(settings.sampling.any_order));
   ANYORDER_RETURN_IF_ERROR(CheckResampling(settings.sampling.any_order));
+  if (settings.sampling.any_order.loss_weight == LossWeight::kCart) {
+    return absl::InvalidArgumentError(
+        "[sampling] loss_weight is \"cart\", which weighs a token by unmasked ones on both sides; "
+        "block_diffusion reads clean blocks on one side only: use masked_diffusion, or "
+        "\"rate\"");
+  }
   const int64_t block_len = settings.sampling.any_order.block_len;
   const int64_t seq_len = settings.sampling.seq_len;
   if (seq_len % block_len != 0)

@@ -151,6 +151,29 @@ MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int
   return text;
 }
 
+void WeighByContext(const std::vector<int32_t>& documents, MaskedText& text) {
+  constexpr double kGeometric = 0.3;
+  const int64_t length = std::ssize(text.masked);
+  std::vector<double> sums(text.masked.size(), 0.0);
+  // What the tokens on one side of i weigh there: those before it, then those behind it.
+  const auto add = [&](int64_t i, int64_t nearest, double& side) {
+    side *= 1 - kGeometric;
+    if (nearest < 0 || nearest >= length) return;
+    if (documents[i] != documents[nearest]) {
+      side = 0;
+    } else if (text.masked[nearest] == 0) {
+      side += 0.5 * kGeometric;
+    }
+    sums[i] += side;
+  };
+  double side = 0;
+  for (int64_t i = 0; i < length; ++i) add(i, i - 1, side);
+  side = 0;
+  for (int64_t i = length - 1; i >= 0; --i) add(i, i + 1, side);
+  for (int64_t i = 0; i < length; ++i)
+    text.weights[i] = text.masked[i] != 0 ? static_cast<float>(sums[i]) : 0.0f;
+}
+
 double DivisorOf(const MaskedText& text, const AnyOrderConfig& config) {
   const auto count = config.loss_divisor == LossDivisor::kMasked
                          ? std::count(text.masked.begin(), text.masked.end(), 1)

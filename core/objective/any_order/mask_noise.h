@@ -65,6 +65,11 @@ struct MaskedText {
 MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int64_t length,
                      int64_t block_len, RandomStream& random);
 
+// Dream's CART weights in place of the others: that of masked token i is the sum over unmasked j of
+// 0.5 p (1 - p)^(|i - j| - 1), p = 0.3, as far as j is in the document of i. O(length).
+// `documents`: a number for each token, at least, equal in neighbours that may see each other.
+void WeighByContext(const std::vector<int32_t>& documents, MaskedText& text);
+
 // What a lane adds to the number that the whole step's sum of losses is divided by
 // (Batch::divisors, summed over microbatches and ranks): its tokens, those that can be masked, or
 // those that are. Never 0, so

@@ -45,7 +45,8 @@ struct Entry {
 #define ANYORDER_WINDOWS "passage_stride max_question"
 #define ANYORDER_STRATA "stratified_rates rate_strata "
 #define ANYORDER_RATES "mask_rate_min mask_rate_max mask_draw " ANYORDER_STRATA
-#define ANYORDER_DIFFUSION ANYORDER_RATES "loss_weight loss_divisor keep_first_token "
+#define ANYORDER_DIFFUSION \
+  ANYORDER_RATES "loss_weight loss_divisor keep_first_token shifted_readout "
 
 using enum SampleKind;
 constexpr bool kRemembers = true;

@@ -162,6 +162,40 @@ TEST_F(AnyOrderNetworkTest, BlocksOfOneTokenAreACausalModel) {
   EXPECT_EQ(objective->quantity(), "NLL of each token given those before it");
 }
 
+// Shifted, blocks of one token are GPT: the clean slot before each predicts it.
+TEST_F(AnyOrderNetworkTest, ShiftedBlocksOfOneTokenAreGpt) {
+  const AnyOrderConfig config = {.mask_rate_min = 1,
+                                 .mask_rate_max = 1,
+                                 .keep_first_token = true,
+                                 .shifted_readout = true,
+                                 .block_len = 1};
+  const TextSample sample = Sample(7);
+  const std::vector<float> blocks = Run(Build("block_diffusion", sample, config)).losses;
+  const std::vector<float> gpt = Run(Build("gpt", sample)).losses;
+  for (int64_t i = 1; i < kLength; ++i) EXPECT_NEAR(blocks[i], gpt[i - 1], 1e-6f * gpt[i - 1]) << i;
+}
+
+// Another true token at a masked place moves no prediction of it, wherever that is read.
+TEST_F(AnyOrderNetworkTest, ShiftedPredictionsDoNotReadTheirTarget) {
+  const AnyOrderConfig config = {.keep_first_token = true, .shifted_readout = true};
+  for (const char* const name : {"masked_diffusion", "block_diffusion"}) {
+    const TextSample sample = Sample(4);
+    const Batch batch = Build(name, sample, config);
+    const std::vector<float> losses = Run(batch).losses;
+    int targets = 0;
+    for (int64_t i = 0; i < kLength; ++i) {
+      if (batch.weights[i] == 0) continue;
+      ++targets;
+      TextSample changed = sample;
+      changed.tokens[i] = sample.tokens[i] == 5 ? 6 : 5;
+      Batch other = Build(name, changed, config);
+      other.labels = batch.labels;
+      EXPECT_EQ(Run(other).losses[i], losses[i]) << name << " position " << i;
+    }
+    EXPECT_GT(targets, 2) << name;
+  }
+}
+
 // Without diffusion Eso-LM is that causal model, too.
 TEST_F(AnyOrderNetworkTest, EsoLmWithoutDiffusionIsACausalModel) {
   AnyOrderConfig config = {.mask_rate_min = 1, .mask_rate_max = 1, .block_len = 1};

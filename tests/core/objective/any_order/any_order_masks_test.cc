@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <set>
@@ -124,6 +125,50 @@ TEST(AnyOrderTest, TheFirstTokenCanBeGiven) {
       EXPECT_EQ(batch.tokens[first], sample.tokens[0]);
       EXPECT_EQ(batch.weights[0], 0);
       EXPECT_EQ(batch.divisors, std::vector<double>{kLength - 1});
+    }
+  }
+}
+
+// Dream and DiffuLLaMA read token i where the slots hold token i - 1. Blocks: where all of the text
+// that the block may see is seen, and nothing of the block that it must not.
+TEST(AnyOrderTest, AShiftedReadoutAsksTheSlotBefore) {
+  AnyOrderConfig config = {.keep_first_token = true, .shifted_readout = true, .block_len = 4};
+  for (const char* const name : {"masked_diffusion", "block_diffusion"}) {
+    const TextSample sample = Sample(3);
+    const Batch batch = Build(name, config, sample);
+    ExpectSound(batch);
+    config.shifted_readout = false;
+    const Batch same_position = Build(name, config, sample);
+    config.shifted_readout = true;
+    EXPECT_EQ(batch.weights, same_position.weights);
+    EXPECT_EQ(batch.labels, same_position.labels);
+    EXPECT_EQ(batch.tokens, same_position.tokens);
+    const bool has_blocks = batch.shape.content_rows > kLength;
+    for (int64_t i = 1; i < kLength; ++i) {
+      const int32_t row = batch.readout_rows[i];
+      EXPECT_EQ(batch.row_pos[row], i - 1);
+      for (int64_t key = 0; key < batch.shape.num_keys(); ++key) {
+        const bool is_clean = has_blocks && key < kLength;
+        const int64_t block = has_blocks ? i / 4 : 0;
+        const int64_t key_block = has_blocks ? key % kLength / 4 : 0;
+        // A block's first token is asked for before its slots are read.
+        const bool expected =
+            is_clean ? key_block < block : key_block == block && (!has_blocks || i % 4 != 0);
+        EXPECT_EQ(Sees(batch, row, key), expected) << name << " " << i << " " << key;
+      }
+    }
+  }
+}
+
+TEST(MaskedDiffusionTest, CartWeighsMaskedTokensByTheUnmasked) {
+  for (int64_t lane = 0; lane < 4; ++lane) {
+    const Batch batch = Build("masked_diffusion", {.loss_weight = LossWeight::kCart}, Sample(lane));
+    EXPECT_EQ(batch.divisors, std::vector<double>{kLength});
+    for (int64_t i = 0; i < kLength; ++i) {
+      double expected = 0;
+      for (int64_t j = 0; j < kLength; ++j)
+        if (batch.tokens[j] != kMask) expected += 0.15 * std::pow(0.7, std::abs(i - j) - 1);
+      EXPECT_NEAR(batch.weights[i], batch.tokens[i] == kMask ? expected : 0, 1e-6 * expected);
     }
   }
 }
@@ -402,7 +447,9 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
                      s.any_order.loss_weight = LossWeight::kTime;
                      s.any_order.mask_rate_min = 1;
                    },
-                   by_time}});
+                   by_time},
+                  {[](auto&, auto& s) { s.any_order.shifted_readout = true; },
+                   "shifted_readout is true, but no position stands before the first token"}});
   }
   expect("masked_diffusion",
          {{[](auto&, auto& s) { s.any_order.random_length_prob = 2; }, "random_length_prob is 2"}});
@@ -418,7 +465,9 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
              s.any_order.resample_blocks = true;
              s.any_order.mask_draw = MaskDraw::kCount;
            },
-           "resample_blocks is true but mask_draw is \"count\""}});
+           "resample_blocks is true but mask_draw is \"count\""},
+          {[](auto&, auto& s) { s.any_order.loss_weight = LossWeight::kCart; },
+           "loss_weight is \"cart\""}});
   expect("eso_lm",
          {{[](auto&, auto& s) { s.any_order.mask_rate_max = 0.6; }, "mask_rate_max=0.6 must be 1"},
           {[](auto&, auto& s) { s.any_order.diffusion_share = -1; }, "diffusion_share is -1"},

@@ -305,6 +305,31 @@ TEST(DrawMasksTest, WithTheFirstTokenGivenTheMeanIsTheNllOfTheOthers) {
   }
 }
 
+// Dream's weights by their formula, over all pairs.
+TEST(WeighByContextTest, UnmaskedTokensOfTheDocumentCountByTheirDistance) {
+  RandomStream random(11, RandomPurpose::kPairs, 0, 0);
+  for (int text = 0; text < 20; ++text) {
+    constexpr int kLength = 23;
+    MaskedText draw{std::vector<uint8_t>(kLength), std::vector<float>(kLength, 7.0f)};
+    std::vector<int32_t> documents(kLength + 5, 0);
+    for (int i = 0; i < kLength; ++i) {
+      draw.masked[i] = random.Below(3) > 0 ? 1 : 0;
+      documents[i] = (i > 0 ? documents[i - 1] : 0) + (text > 9 && random.Below(6) == 0 ? 1 : 0);
+    }
+    WeighByContext(documents, draw);
+    for (int i = 0; i < kLength; ++i) {
+      double expected = 0;
+      for (int j = 0; j < kLength; ++j) {
+        if (draw.masked[j] != 0 || documents[j] != documents[i]) continue;
+        expected += 0.5 * 0.3 * std::pow(0.7, std::abs(i - j) - 1);
+      }
+      // At most 2 kLength roundings of fp64, and one to fp32.
+      if (draw.masked[i] == 0) expected = 0;
+      EXPECT_NEAR(draw.weights[i], expected, 1e-7 * expected) << i;
+    }
+  }
+}
+
 TEST(DrawMasksTest, MasksDoNotDependOnTheWeightOfOne) {
   for (const MaskDraw kind : {MaskDraw::kCount, MaskDraw::kRate}) {
     AnyOrderConfig config = {.mask_rate_min = 0.5, .mask_draw = kind};
@@ -331,6 +356,8 @@ TEST(DiffusionQuantityTest, SaysWhatIsNoBound) {
   EXPECT_EQ(DiffusionQuantity({.loss_divisor = LossDivisor::kMasked}),
             "weighted NLL of masked tokens at rates from 0.001 to 1, divided by their number (no "
             "bound)");
+  EXPECT_EQ(DiffusionQuantity({.loss_weight = LossWeight::kCart}),
+            "weighted NLL of masked tokens at rates from 0.001 to 1 (no bound)");
   EXPECT_EQ(DiffusionQuantity({.keep_first_token = true}),
             std::string(kBound) + " but the first, which is given");
   EXPECT_EQ(DiffusionQuantity({.resample_blocks = true}), kBound) << "the whole range is no limit";
