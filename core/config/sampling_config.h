@@ -48,12 +48,13 @@ enum class KeptOriginals { kMask, kDropPar, kLeak };
 
 // Ids that an objective may put where the text has none of them.
 struct VocabularyIds {
-  int32_t separator = 0;   // [SEP]
-  int32_t classifier = 0;  // [CLS]
-  int32_t mask = 0;        // <mask>
-  int64_t size = 0;        // ids are in [0, size)
-  int32_t begin = 0;       // <s>; kExamples only, like the next
-  int32_t end = 0;         // </s>
+  int32_t separator = 0;         // [SEP]
+  int32_t classifier = 0;        // [CLS]
+  int32_t mask = 0;              // <mask>
+  int64_t size = 0;              // ids are in [0, size)
+  int32_t begin = 0;             // <s>; kExamples only, like the next
+  int32_t end = 0;               // </s>
+  int32_t end_of_document = -1;  // <eod>; -1: the text has none
 };
 
 // Section [sampling]. Defaults: the published XLNet setting.
@@ -68,6 +69,7 @@ struct SamplingConfig {
   SpanKind spans = SpanKind::kSubword;
   bool functional_targets = true;
   bool bidirectional = true;
+  bool hide_documents = false;
   double mask_fraction = 0.15;
   double mask_token_prob = 0.8;
   double random_token_prob = 0.1;
@@ -123,6 +125,10 @@ struct SamplingConfig {
         "Spans may cover [SEP] and [CLS], which are then no targets (released XLNet); false: spans "
         "avoid them, so that exactly num_predict targets remain.");
     visit("bidirectional", self.bidirectional, "Half of the lanes read the text backwards.");
+    visit(
+        "hide_documents", self.hide_documents,
+        "masked_diffusion, block_diffusion, gpt, and causal_lm without memory: tokens of a window "
+        "do not see other documents in it.");
     visit("mask_fraction", self.mask_fraction,
           "Masked language models: fraction of the tokens that are targets.", PositiveFraction());
     visit("mask_token_prob", self.mask_token_prob,

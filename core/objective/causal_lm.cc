@@ -1,8 +1,10 @@
 #include "core/objective/causal_lm.h"
 
 #include <string>
+#include <vector>
 
 #include "core/base/check.h"
+#include "core/base/status.h"
 #include "core/objective/lane_frame.h"
 
 namespace anyorder {
@@ -14,9 +16,11 @@ class CausalLm final : public Objective {
       : Objective(settings.traits),
         initial_memory_(settings.model.initial_memory),
         memory_rows_(settings.model.mem_len),
-        seq_len_(settings.sampling.seq_len) {}
+        seq_len_(settings.sampling.seq_len),
+        hide_documents_(settings.sampling.hide_documents) {}
 
   std::string quantity() const override { return "NLL of next tokens, read as in training"; }
+  std::string evaluation_note() const override { return HiddenDocumentsNote(hide_documents_); }
   bool takes_same_length() const override { return true; }
 
   BatchShape Shape(int64_t batch_size) const override {
@@ -35,8 +39,12 @@ class CausalLm final : public Objective {
         << "sample has " << sample.next_tokens.size() << " next tokens, expected " << seq_len_;
     FillLaneIdentity(sample, b, batch);
     FillMemoryKeys(sample, initial_memory_, b, batch);
+    const std::vector<int32_t> documents =
+        DocumentsOf(sample, hide_documents_, EodPlace::kBeginsNext);
     for (int64_t slot = 0; slot < seq_len_; ++slot) {
-      SetContentSlot(b, slot, CausalSlot(sample.tokens[slot], slot), batch);
+      Slot value = CausalSlot(sample.tokens[slot], slot);
+      value.doc = documents[slot];
+      SetContentSlot(b, slot, value, batch);
       SetReadout(b, slot, ContentRow(batch.shape, b) + slot, sample.next_tokens[slot], 1.0f, batch);
     }
   }
@@ -50,11 +58,17 @@ class CausalLm final : public Objective {
   InitialMemory initial_memory_;
   int64_t memory_rows_;
   int64_t seq_len_;
+  bool hide_documents_;
 };
 
 }  // namespace
 
 ObjectiveOrStatus MakeCausalLm(const ObjectiveSettings& settings) {
+  if (settings.sampling.hide_documents && settings.model.mem_len > 0) {
+    return InvalidArgument("[sampling] hide_documents is true but model.mem_len is ",
+                           settings.model.mem_len,
+                           ": memory holds other documents; set model.mem_len = 0");
+  }
   return std::make_unique<CausalLm>(settings);
 }
 

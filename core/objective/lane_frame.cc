@@ -105,6 +105,22 @@ void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch) {
   }
 }
 
+std::vector<int32_t> DocumentsOf(const TextSample& sample, bool hidden, EodPlace place) {
+  std::vector<int32_t> documents(sample.tokens.size(), 0);
+  if (!hidden) return documents;
+  int32_t ended = 0;
+  for (size_t i = 0; i < documents.size(); ++i) {
+    const bool ends = sample.tokens[i] == sample.vocabulary.end_of_document;
+    documents[i] = ended + (ends && place == EodPlace::kBeginsNext ? 1 : 0);
+    if (ends) ++ended;
+  }
+  return documents;
+}
+
+std::string HiddenDocumentsNote(bool hidden) {
+  return hidden ? "no token sees other documents of its window; " : "";
+}
+
 void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, Batch& batch) {
   const BatchShape& shape = batch.shape;
   const int64_t first = b * shape.num_keys();

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/base/philox.h"
 #include "core/config/model_config.h"
@@ -68,6 +70,15 @@ BatchShape WindowShape(const WindowSlots& slots, int64_t batch_size);
 // Lane id, direction, step, tokens and logical row ids of lane `b`. There may be more content slots
 // than tokens: an objective that has several slots for one token fills the others.
 void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch);
+
+// Where <eod> stands: at the end of its document, or at the begin of the next one, where its slot
+// predicts that document's first token.
+enum class EodPlace { kEndsDocument, kBeginsNext };
+// The document of each token, Slot::doc: numbers from 0 on in reading order; all 0 unless `hidden`.
+std::vector<int32_t> DocumentsOf(const TextSample& sample, bool hidden, EodPlace place);
+
+// Objective::evaluation_note of windows whose documents are hidden from each other.
+std::string HiddenDocumentsNote(bool hidden);
 
 // Memory keys of lane `b`: positions -M..-1, segment 0, visible across documents. While a lane is
 // younger than its memory is long, slots that hold no state yet are hidden, or seen as zeros

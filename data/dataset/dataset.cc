@@ -137,7 +137,8 @@ absl::Status Dataset::LoadLanes() {
 
 VocabularyIds Dataset::vocabulary() const {
   const VocabIds& ids = index_.vocab_ids;
-  return {ids.sep, ids.cls, ids.mask, static_cast<int64_t>(index_.vocab_size), ids.bos, ids.eos};
+  return {ids.sep, ids.cls, ids.mask, static_cast<int64_t>(index_.vocab_size),
+          ids.bos, ids.eos, ids.eod};
 }
 
 std::string Dataset::ShardPath(uint64_t shard) const {

@@ -278,6 +278,11 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
         "the dataset is plain text, but the objective learns from labelled examples; make one "
         "with `anyorder prep --examples`");
   }
+  if (config.hide_documents && text.vocabulary().end_of_document < 0) {
+    return absl::InvalidArgumentError(
+        "[sampling] hide_documents is true, but the dataset has no <eod> to tell where documents "
+        "end; leave it out, or prepare the text with document ends");
+  }
   if (num_lanes < 1 || (config.bidirectional && num_lanes % 2 != 0)) {
     return InvalidArgument(
         "number of lanes ", num_lanes, " must be positive",

@@ -97,6 +97,8 @@ std::string CausalDefinition(const RunConfig& config, const ModelConfig& model,
       "exp; tokens are SentencePiece pieces; no dropout; ",
       ContextText(model, options));
   if (model.clamp_len > 0) absl::StrAppend(&text, "; distances are clamped to ", model.clamp_len);
+  if (config.sampling.hide_documents)
+    text += "; tokens see documents before theirs, which sampling.hide_documents hid in training";
   if (options.two_streams) {
     absl::StrAppend(&text,
                     "; the query stream predicts in reading order, all tokens being targets: a "

@@ -10,9 +10,28 @@ namespace anyorder {
 
 namespace {
 
-class MaskedDiffusion final : public AnyOrderObjective {
+// What both objectives have alike.
+class Diffusion : public AnyOrderObjective {
  public:
-  using AnyOrderObjective::AnyOrderObjective;
+  explicit Diffusion(const ObjectiveSettings& settings)
+      : AnyOrderObjective(settings), hide_documents_(settings.sampling.hide_documents) {}
+
+  std::string evaluation_note() const override { return HiddenDocumentsNote(hide_documents_); }
+
+ protected:
+  // A slot that predicts the next token begins with <eod> what it predicts.
+  std::vector<int32_t> Documents(const TextSample& sample) const {
+    return DocumentsOf(sample, hide_documents_,
+                       config_.shifted_readout ? EodPlace::kBeginsNext : EodPlace::kEndsDocument);
+  }
+
+ private:
+  const bool hide_documents_;
+};
+
+class MaskedDiffusion final : public Diffusion {
+ public:
+  using Diffusion::Diffusion;
 
   std::string quantity() const override { return DiffusionQuantity(config_); }
 
@@ -27,12 +46,14 @@ class MaskedDiffusion final : public AnyOrderObjective {
     const int64_t length = DrawLength(sample);
     RandomStream random = LaneDraws(sample);
     MaskedText noise = DrawMasks(sample, config_, length, length, random);
-    if (config_.loss_weight == LossWeight::kCart)
-      WeighByContext(std::vector<int32_t>(static_cast<size_t>(seq_len_), 0), noise);
+    const std::vector<int32_t> documents = Documents(sample);
+    if (config_.loss_weight == LossWeight::kCart) WeighByContext(documents, noise);
     for (int64_t i = 0; i < seq_len_; ++i) {
       const bool is_masked = i < length && noise.masked[i] != 0;
       const int32_t token = is_masked ? sample.vocabulary.mask : sample.tokens[i];
-      SetContentSlot(b, i, i < length ? RankedSlot(token, i, 0) : PadSlot(i), batch);
+      Slot slot = i < length ? RankedSlot(token, i, 0) : PadSlot(i);
+      if (i < length) slot.doc = documents[i];
+      SetContentSlot(b, i, slot, batch);
       SetReadout(b, i, ContentRow(batch.shape, b) + ReadSlot(i), sample.tokens[i],
                  i < length ? noise.weights[i] : 0.0f, batch);
     }
@@ -57,9 +78,9 @@ class MaskedDiffusion final : public AnyOrderObjective {
   }
 };
 
-class BlockDiffusion final : public AnyOrderObjective {
+class BlockDiffusion final : public Diffusion {
  public:
-  using AnyOrderObjective::AnyOrderObjective;
+  using Diffusion::Diffusion;
 
   std::string quantity() const override {
     // A single token is masked or not: whatever the rate, its loss over the rate is unbiased.
@@ -83,11 +104,15 @@ class BlockDiffusion final : public AnyOrderObjective {
     FillLaneIdentity(sample, b, batch);
     RandomStream random = LaneDraws(sample);
     const MaskedText noise = DrawMasks(sample, config_, seq_len_, config_.block_len, random);
+    const std::vector<int32_t> documents = Documents(sample);
     for (int64_t i = 0; i < seq_len_; ++i) {
       const auto block = static_cast<int32_t>(i / config_.block_len);
-      SetContentSlot(b, i, RankedSlot(sample.tokens[i], i, block), batch);
-      const int32_t noised = noise.masked[i] != 0 ? sample.vocabulary.mask : sample.tokens[i];
-      SetContentSlot(b, seq_len_ + i, GroupSlot(noised, i, block - 1, block), batch);
+      Slot clean = RankedSlot(sample.tokens[i], i, block);
+      const int32_t token = noise.masked[i] != 0 ? sample.vocabulary.mask : sample.tokens[i];
+      Slot noised = GroupSlot(token, i, block - 1, block);
+      clean.doc = noised.doc = documents[i];
+      SetContentSlot(b, i, clean, batch);
+      SetContentSlot(b, seq_len_ + i, noised, batch);
       SetReadout(b, i, ContentRow(batch.shape, b) + ReadSlot(i), sample.tokens[i], noise.weights[i],
                  batch);
     }

@@ -46,16 +46,17 @@ struct Entry {
 #define ANYORDER_STRATA "stratified_rates rate_strata "
 #define ANYORDER_RATES "mask_rate_min mask_rate_max mask_draw " ANYORDER_STRATA
 #define ANYORDER_DIFFUSION \
-  ANYORDER_RATES "loss_weight loss_divisor keep_first_token shifted_readout "
+  ANYORDER_RATES "loss_weight loss_divisor keep_first_token shifted_readout hide_documents "
 
 using enum SampleKind;
 constexpr bool kRemembers = true;
 constexpr std::array kObjectives = {
     Entry{"permutation_lm", kPairs, MakePermutationLm, "xlnet plm",
           ANYORDER_SPANS "perm_size functional_targets", kRemembers},
-    Entry{"causal_lm", kContiguous, MakeCausalLm, "transformer_xl txl", "", kRemembers},
+    Entry{"causal_lm", kContiguous, MakeCausalLm, "transformer_xl txl", "hide_documents",
+          kRemembers},
     Entry{"dae", kMaskedPairs, MakeDae, "xlnet_dae", ANYORDER_MASKED_PAIRS, kRemembers},
-    Entry{"gpt", kContiguous, MakeCausalLm, "gpt2 gpt_2 clm"},
+    Entry{"gpt", kContiguous, MakeCausalLm, "gpt2 gpt_2 clm", "hide_documents"},
     Entry{"xlnet_finetuning", kExamples, MakeXlnetFineTuning, "", ANYORDER_WINDOWS},
     Entry{"bert_finetuning", kExamples, MakeBertFineTuning, "unilm_finetuning unilmv2_finetuning",
           ANYORDER_WINDOWS},

@@ -44,6 +44,36 @@ TEST_P(CausalTest, EverySlotSeesItselfThePastAndMemoryAndPredictsTheNextToken) {
   ExpectReads(model_, batch, [](int64_t slot, int64_t entry) { return entry >= slot; });
 }
 
+// <eod> predicts the next document's first token, and is all that this sees of what is before it.
+TEST_P(CausalTest, HiddenDocumentsAreSeenByNobodyElse) {
+  model_.mem_len = 0;
+  sampling_.hide_documents = true;
+  const std::unique_ptr<Objective> objective = MakeObjectiveOrDie(GetParam(), model_, sampling_);
+  EXPECT_EQ(objective->evaluation_note(), "no token sees other documents of its window; ");
+  for (const bool backward : {false, true}) {
+    if (backward && !sampling_.bidirectional) continue;
+    TextSample sample =
+        RandomSample(sampling_, SampleKind::kContiguous, kSmallVocab, 1, 4, backward);
+    sample.vocabulary.end_of_document = 7;
+    for (int32_t& token : sample.tokens) token = token == 7 ? 8 : token;
+    for (const int64_t end : {3, 4, 10}) sample.tokens[end] = 7;
+    const Batch batch = BuildBatch(*objective, {sample});
+    ExpectSees(batch, [&](int64_t row, int64_t key) {
+      for (int64_t i = key + 1; i <= row; ++i)
+        if (sample.tokens[i] == 7) return false;
+      return key <= row;
+    });
+    ExpectDistancesInTable(batch);
+    EXPECT_EQ(batch.TargetWeight(), 16);
+  }
+}
+
+TEST(CausalLmTest, MemoryCannotHideDocuments) {
+  ExpectRefusals("causal_lm", SmallModel(), SmallSampling(),
+                 {{[](auto&, auto& s) { s.hide_documents = true; },
+                   "hide_documents is true but model.mem_len is 12"}});
+}
+
 INSTANTIATE_TEST_SUITE_P(Objectives, CausalTest, ::testing::Values("causal_lm", "gpt"));
 
 }  // namespace

@@ -83,6 +83,7 @@ TEST_F(DatasetTest, AnyRangeReadsWhatWasWritten) {
   EXPECT_EQ(dataset->num_tokens(), 200);
   EXPECT_EQ(dataset->vocabulary().separator, 4);
   EXPECT_EQ(dataset->vocabulary().classifier, 3);
+  EXPECT_EQ(dataset->vocabulary().end_of_document, 7);
   for (int64_t begin = 0; begin <= 200; begin += 3) {
     for (int64_t end = begin; end <= 200; end += 7) {
       ASSERT_TRUE(ReadPart(*dataset, begin, end).value() == stream_.Part(begin, end))

@@ -311,6 +311,16 @@ TEST(SamplerTest, RefusesImpossibleSettings) {
       absl::StatusCode::kInvalidArgument);
 }
 
+TEST(SamplerTest, DocumentsCannotBeHiddenWithoutTheirEnds) {
+  const MemoryText text = MemoryText::Random(1000, 9, 9);
+  SamplingConfig config;
+  config.seq_len = 50;
+  config.bidirectional = false;
+  config.hide_documents = true;
+  EXPECT_THAT(Sampler::Create(text, config, SampleKind::kContiguous, 1, 4).status().message(),
+              HasSubstr("hide_documents is true, but the dataset has no <eod>"));
+}
+
 TEST(SamplerTest, DamagedTextIsReported) {
   MemoryText text = MemoryText::Random(1000, 9, 9);
   const auto sampler = Make(text, PairConfig(128, 21, 64), 2);

@@ -160,6 +160,58 @@ TEST(AnyOrderTest, AShiftedReadoutAsksTheSlotBefore) {
   }
 }
 
+// <eod> is predicted at its own slot, or by the slot before it: it belongs to the document that it
+// ends, or, where its slot predicts the next token, to the one that begins there.
+TEST(AnyOrderTest, HiddenDocumentsAreSeenByNobodyElse) {
+  for (const bool shifted : {false, true}) {
+    for (const char* const name : {"masked_diffusion", "block_diffusion"}) {
+      SamplingConfig sampling = OneWaySampling();
+      sampling.hide_documents = true;
+      sampling.any_order.keep_first_token = sampling.any_order.shifted_readout = shifted;
+      TextSample sample = Sample(5);
+      sample.vocabulary.end_of_document = 7;
+      for (int32_t& token : sample.tokens) token = token == 7 ? 8 : token;
+      for (const int64_t end : {2, 9, 10}) sample.tokens[end] = 7;
+      const auto document = [&](int64_t i) {
+        return std::count(sample.tokens.begin(), sample.tokens.begin() + i + (shifted ? 1 : 0), 7);
+      };
+      const auto hiding = MakeObjectiveOrDie(name, WithoutMemory(), sampling);
+      EXPECT_EQ(hiding->evaluation_note(), "no token sees other documents of its window; ");
+      const Batch batch = BuildBatch(*hiding, {sample});
+      ExpectSound(batch);
+      sampling.hide_documents = false;
+      const auto showing = MakeObjectiveOrDie(name, WithoutMemory(), sampling);
+      EXPECT_EQ(showing->evaluation_note(), "");
+      const Batch open = BuildBatch(*showing, {sample});
+      EXPECT_EQ(batch.weights, open.weights);
+      EXPECT_EQ(batch.tokens, open.tokens);
+      ExpectSees(batch, [&](int64_t row, int64_t key) {
+        return Sees(open, row, key) && document(row % kLength) == document(key % kLength);
+      });
+    }
+  }
+}
+
+TEST(MaskedDiffusionTest, CartDoesNotCountHiddenDocuments) {
+  SamplingConfig sampling = OneWaySampling();
+  sampling.hide_documents = true;
+  sampling.any_order.loss_weight = LossWeight::kCart;
+  TextSample sample = Sample(2);
+  sample.vocabulary.end_of_document = 7;
+  for (int32_t& token : sample.tokens) token = token == 7 ? 8 : token;
+  sample.tokens[6] = 7;
+  const Batch batch =
+      BuildBatch(*MakeObjectiveOrDie("masked_diffusion", WithoutMemory(), sampling), {sample});
+  for (int64_t i = 0; i < kLength; ++i) {
+    double expected = 0;
+    for (int64_t j = 0; j < kLength; ++j) {
+      if (batch.tokens[j] != kMask && (i <= 6) == (j <= 6))
+        expected += 0.15 * std::pow(0.7, std::abs(i - j) - 1);
+    }
+    EXPECT_NEAR(batch.weights[i], batch.tokens[i] == kMask ? expected : 0, 1e-6 * expected);
+  }
+}
+
 TEST(MaskedDiffusionTest, CartWeighsMaskedTokensByTheUnmasked) {
   for (int64_t lane = 0; lane < 4; ++lane) {
     const Batch batch = Build("masked_diffusion", {.loss_weight = LossWeight::kCart}, Sample(lane));
