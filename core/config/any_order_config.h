@@ -17,6 +17,7 @@ enum class MaskDraw { kRate, kCount };
 enum class RateStrata { kVanDerCorput, kOwn, kShared };
 enum class LossWeight { kRate, kTime, kOne, kCart };
 enum class LossDivisor { kTokens, kMasked };
+enum class Annealing { kNone, kBand, kRandom };
 enum class GroupOrder { kText, kBlocks, kRandom };
 enum class EsoForm { kA, kB, kMixed };
 
@@ -31,6 +32,8 @@ struct AnyOrderConfig {
   double random_length_prob = 0.0;
   bool keep_first_token = false;
   bool shifted_readout = false;
+  Annealing annealing = Annealing::kNone;
+  int64_t anneal_steps = 10000;
   int64_t block_len = 4;
   bool resample_blocks = false;
   int64_t group_len_min = 1;
@@ -77,6 +80,14 @@ struct AnyOrderConfig {
     visit("shifted_readout", self.shifted_readout,
           "masked_diffusion, block_diffusion: token i is predicted at position i - 1, as a causal "
           "model does (Dream, DiffuLLaMA); false: at its own. Needs keep_first_token.");
+    visit("annealing", self.annealing,
+          "masked_diffusion: how attention opens in a run that starts from a causal model: at once "
+          "(\"none\"), or by a stretch of later tokens that grows from none to all (\"band\"). "
+          "\"random\", DiffuLLaMA's matrix, is refused. Evaluations see all.");
+    visit("anneal_steps", self.anneal_steps,
+          "annealing = \"band\": at step s (from 0) a token sees the fraction (s + 1) / "
+          "anneal_steps of a window's later tokens.",
+          Between(1, int64_t{1} << 36, "steps"));
     visit("block_len", self.block_len, "block_diffusion: tokens per block; divides seq_len.",
           AtLeast(1, "tokens"));
     visit("resample_blocks", self.resample_blocks,
@@ -114,6 +125,8 @@ template <>
 inline constexpr auto kEnumNames<LossWeight> = EnumNames<LossWeight>("rate", "time", "one", "cart");
 template <>
 inline constexpr auto kEnumNames<LossDivisor> = EnumNames<LossDivisor>("tokens", "masked");
+template <>
+inline constexpr auto kEnumNames<Annealing> = EnumNames<Annealing>("none", "band", "random");
 template <>
 inline constexpr auto kEnumNames<GroupOrder> = EnumNames<GroupOrder>("text", "blocks", "random");
 template <>

@@ -98,16 +98,20 @@ constexpr std::array kModes = {
     Mode{{"etc", "hierarchical", "global_classes", ""},
          "global slots are of one class here, and each sees every row of its document",
          "use one class of global slots, or a document for each part"},
+    Mode{{"random_annealing", "annealed_random", "bernoulli_mask", ""},
+         "every row sees later tokens that were drawn for it alone, in a matrix of a step's own",
+         "use annealing = \"band\" in [sampling] of masked_diffusion: each row sees a stretch of "
+         "later tokens that grows as the random ones do"},
 };
 
 }  // namespace
 
-std::string WhyInexpressible(absl::string_view name) {
+std::string WhyInexpressible(absl::string_view name, absl::string_view asked) {
   if (name.empty()) return "";
   for (const Mode& mode : kModes) {
     if (std::find(mode.names.begin(), mode.names.end(), name) == mode.names.end()) continue;
-    return absl::StrCat("objective '", name,
-                        "' cannot be expressed as one attention mask by ranks: ", mode.reason, "; ",
+    return absl::StrCat(asked.empty() ? absl::StrCat("objective '", name, "'") : asked,
+                        " cannot be expressed as one attention mask by ranks: ", mode.reason, "; ",
                         mode.remedy);
   }
   return "";

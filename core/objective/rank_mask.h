@@ -38,7 +38,7 @@ struct RankForm {
 absl::StatusOr<RankForm> ToRanks(const DenseMask& mask);
 
 // Why the objective that goes by `name` is none of ours, and what comes nearest: one line. Empty
-// for any other name.
-std::string WhyInexpressible(absl::string_view name);
+// for any other name. `asked`: how it was asked for, if not as an objective.
+std::string WhyInexpressible(absl::string_view name, absl::string_view asked = "");
 
 }  // namespace anyorder

@@ -5,6 +5,7 @@
 #include "core/objective/any_order/any_order.h"
 #include "core/objective/any_order/mask_noise.h"
 #include "core/objective/lane_frame.h"
+#include "core/objective/rank_mask.h"
 
 namespace anyorder {
 
@@ -47,13 +48,13 @@ class MaskedDiffusion final : public Diffusion {
     RandomStream random = LaneDraws(sample);
     MaskedText noise = DrawMasks(sample, config_, length, length, random);
     const std::vector<int32_t> documents = Documents(sample);
+    const int64_t ahead = TokensAhead(sample.step);
     if (config_.loss_weight == LossWeight::kCart) WeighByContext(documents, noise);
     for (int64_t i = 0; i < seq_len_; ++i) {
       const bool is_masked = i < length && noise.masked[i] != 0;
       const int32_t token = is_masked ? sample.vocabulary.mask : sample.tokens[i];
-      Slot slot = i < length ? RankedSlot(token, i, 0) : PadSlot(i);
-      if (i < length) slot.doc = documents[i];
-      SetContentSlot(b, i, slot, batch);
+      SetContentSlot(b, i, i < length ? TokenSlot(token, i, ahead, documents[i]) : PadSlot(i),
+                     batch);
       SetReadout(b, i, ContentRow(batch.shape, b) + ReadSlot(i), sample.tokens[i],
                  i < length ? noise.weights[i] : 0.0f, batch);
     }
@@ -61,6 +62,23 @@ class MaskedDiffusion final : public Diffusion {
   }
 
  private:
+  // Later tokens that each sees at a step: with annealing they grow as the published rate of random
+  // ones does, min(1, (step + 1) / anneal_steps).
+  int64_t TokensAhead(int64_t step) const {
+    const int64_t all = seq_len_ - 1;
+    if (config_.annealing == Annealing::kNone || step + 1 >= config_.anneal_steps) return all;
+    return (step + 1) * all / config_.anneal_steps;
+  }
+
+  // Who sees `ahead` later tokens and all before them sees more than those who stand before it:
+  // positions are ranks of that mask, up to which each sees.
+  Slot TokenSlot(int32_t token, int64_t i, int64_t ahead, int32_t document) const {
+    Slot slot = RankedSlot(token, i, ahead < seq_len_ - 1 ? i : 0);
+    if (ahead < seq_len_ - 1) slot.lim += static_cast<int32_t>(ahead);
+    slot.doc = document;
+    return slot;
+  }
+
   // The slot that predicts token i. Shifted, no slot predicts token 0, which weighs nothing and has
   // the last one.
   int64_t ReadSlot(int64_t i) const {
@@ -138,10 +156,23 @@ absl::Status CheckDiffusion(const AnyOrderConfig& config) {
       "it; set keep_first_token = true");
 }
 
+absl::Status CheckAnnealing(const AnyOrderConfig& config) {
+  if (config.annealing == Annealing::kRandom) {
+    return absl::InvalidArgumentError(
+        WhyInexpressible("random_annealing", "[sampling] annealing = \"random\""));
+  }
+  if (config.annealing == Annealing::kBand || config.anneal_steps == AnyOrderConfig().anneal_steps)
+    return absl::OkStatus();
+  return InvalidArgument("[sampling] anneal_steps is ", config.anneal_steps,
+                         " but annealing is \"none\"; leave out anneal_steps, or set annealing = "
+                         "\"band\"");
+}
+
 }  // namespace
 
 ObjectiveOrStatus MakeMaskedDiffusion(const ObjectiveSettings& settings) {
   ANYORDER_RETURN_IF_ERROR(CheckDiffusion(settings.sampling.any_order));
+  ANYORDER_RETURN_IF_ERROR(CheckAnnealing(settings.sampling.any_order));
   return std::make_unique<MaskedDiffusion>(settings);
 }
 

@@ -64,7 +64,7 @@ constexpr std::array kObjectives = {
     Entry{"gpt_finetuning", kExamples, MakeGptFineTuning, "gpt_classifier gpt_classify"},
     Entry{"bert", kMaskedPairs, MakeBert, "mlm masked_lm", ANYORDER_MASKED_PAIRS},
     Entry{"masked_diffusion", kContiguous, MakeMaskedDiffusion, "llada mdlm",
-          ANYORDER_DIFFUSION "random_length_prob"},
+          ANYORDER_DIFFUSION "random_length_prob annealing anneal_steps"},
     Entry{"block_diffusion", kContiguous, MakeBlockDiffusion, "bd3 bd3lm bd3_lm",
           ANYORDER_DIFFUSION "block_len resample_blocks"},
     Entry{"eso_lm", kContiguous, MakeEsoLm, "esolm eso", ANYORDER_RATES "eso_form diffusion_share"},

@@ -86,8 +86,12 @@ absl::Status Evaluator::Check(const RunConfig& config, const data::Dataset& text
 }
 
 absl::Status Evaluator::Plan(const data::Dataset& text) {
+  // An evaluation's batches are no steps of the run: they would open attention anew.
+  SamplingConfig sampling = config_.sampling;
+  sampling.any_order.annealing = AnyOrderConfig().annealing;
+  sampling.any_order.anneal_steps = AnyOrderConfig().anneal_steps;
   ANYORDER_ASSIGN_OR_RETURN(objective_,
-                            MakeObjective(config_.objective.name, config_.model, config_.sampling));
+                            MakeObjective(config_.objective.name, config_.model, sampling));
   ANYORDER_RETURN_IF_ERROR(CheckTaskData(config_, *objective_, text, TaskLabels::kMayLack));
   ANYORDER_ASSIGN_OR_RETURN(
       sampler_, data::Sampler::Create(text, config_.sampling, objective_->sample_kind(),

@@ -106,6 +106,7 @@ TEST(RankMaskTest, ModesThatAreRefusedByNameHaveNoRanks) {
       {"1000", "1100", "1110", "0111", "0011", "0001"},          // both directions in one call
       {"11000", "11100", "11010", "11001"},                      // three branches behind a prefix
       {"10100", "11001", "01100", "10010", "00101"},             // random blocks
+      {"1001", "1101", "1110", "1111"},                          // random tokens ahead
       {"1110000", "1110000", "0001100", "0001100", "1111111"}};  // a global slot for each part
   for (const std::vector<std::string>& rows : masks) EXPECT_FALSE(ToRanks(Draw(rows)).ok());
 }
@@ -131,7 +132,8 @@ TEST(InexpressibleTest, KnownModesAreRefusedWithTheReasonAndWhatToDoInstead) {
       {"bigbird", {"random or learned blocks", "model.attention_windows"}},
       {"per_head_order", {"share one order", "every head its own window"}},
       {"t5", {"encoder's last layer", "prefix LM"}},
-      {"etc", {"of one class", "one class of global slots"}}};
+      {"etc", {"of one class", "one class of global slots"}},
+      {"random_annealing", {"drawn for it alone", "annealing = \"band\""}}};
   for (const auto& [name, parts] : expected) {
     const absl::Status status = MakeObjective(name, SmallModel(), SmallSampling()).status();
     for (const std::string part : {name, parts.first, parts.second}) ExpectInvalid(status, part);

@@ -73,6 +73,30 @@ TEST(MaskedDiffusionTest, EverybodySeesEverybodyAndMasksArePredicted) {
   }
 }
 
+// At step s each token sees what is left of it and floor(T' min(1, (s + 1) / steps)) tokens on its
+// right, T' = T - 1: none at first, all at last. The draws are those of any run.
+TEST(MaskedDiffusionTest, AttentionOpensOverTheSteps) {
+  for (const int64_t steps : {1, 7, 40}) {
+    const AnyOrderConfig config = {.annealing = Annealing::kBand, .anneal_steps = steps};
+    for (int64_t step = 0; step < steps + 2; ++step) {
+      const TextSample sample = Sample(2, step);
+      const Batch batch = Build("masked_diffusion", config, sample);
+      ExpectSound(batch);
+      ExpectReadsMasks(batch, sample, 0, 0);
+      const double share =
+          std::min(1.0, static_cast<double>(step + 1) / static_cast<double>(steps));
+      const auto ahead = static_cast<int64_t>(std::floor((kLength - 1) * share + 1e-9));
+      ExpectSees(batch, [&](int64_t row, int64_t key) { return key <= row + ahead; });
+      const Batch plain = Build("masked_diffusion", {}, sample);
+      EXPECT_EQ(batch.tokens, plain.tokens);
+      EXPECT_EQ(batch.weights, plain.weights);
+      if (step + 1 < steps) continue;
+      EXPECT_EQ(batch.row_lim, plain.row_lim);
+      EXPECT_EQ(batch.key_key, plain.key_key);
+    }
+  }
+}
+
 // LLaDA: in some steps all sequences have one random length, and the loss is divided by that.
 TEST(MaskedDiffusionTest, ShortStepsHaveOneLengthAndNothingBeyond) {
   const AnyOrderConfig config = {.random_length_prob = 0.5};
@@ -504,7 +528,11 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
                    "shifted_readout is true, but no position stands before the first token"}});
   }
   expect("masked_diffusion",
-         {{[](auto&, auto& s) { s.any_order.random_length_prob = 2; }, "random_length_prob is 2"}});
+         {{[](auto&, auto& s) { s.any_order.annealing = Annealing::kRandom; },
+           "[sampling] annealing = \"random\" cannot be expressed as one attention mask by ranks"},
+          {[](auto&, auto& s) { s.any_order.anneal_steps = 5; },
+           "anneal_steps is 5 but annealing is \"none\""},
+          {[](auto&, auto& s) { s.any_order.random_length_prob = 2; }, "random_length_prob is 2"}});
   expect("block_diffusion",
          {{[](auto&, auto& s) { s.any_order.block_len = 3; }, "block_len=3 must divide seq_len=16"},
           {[](auto&, auto& s) {

@@ -82,6 +82,18 @@ int PartFromFacts(const TextSample& sample, int64_t slot, int64_t reuse_len) {
 }
 
 // Lane by lane with a network of the same microbatch, memory carried by hand.
+// Batches of an evaluation count from 0, as the steps over which a run opens its attention.
+TEST_F(EvaluatorTest, AttentionIsOpenWhateverStepTheRunIsAt) {
+  config_.objective.name = "masked_diffusion";
+  config_.model.mem_len = 0;
+  config_.sampling.bidirectional = false;
+  const SplitLosses open = Losses();
+  config_.sampling.any_order.annealing = Annealing::kBand;
+  config_.sampling.any_order.anneal_steps = 1000;
+  EXPECT_EQ(Losses().total().loss, open.total().loss);
+  EXPECT_GT(open.total().targets, 100);
+}
+
 TEST_F(EvaluatorTest, AgreesWithAPlainRecomputation) {
   config_.train.micro_batch_size = 1;
   const SplitLosses measured = Losses();
