@@ -1,6 +1,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/status.h"
 #include "core/objective/any_order/any_order.h"
 #include "core/objective/any_order/mask_noise.h"
@@ -17,9 +19,16 @@ class Diffusion : public AnyOrderObjective {
   explicit Diffusion(const ObjectiveSettings& settings)
       : AnyOrderObjective(settings), hide_documents_(settings.sampling.hide_documents) {}
 
+  std::string quantity() const final {
+    return absl::StrCat(ShownQuantity(), hide_documents_ ? ", given where documents end" : "");
+  }
   std::string evaluation_note() const override { return HiddenDocumentsNote(hide_documents_); }
 
  protected:
+  // Where documents are visible. Where they are not, what a token sees tells it where its own ends,
+  // even if <eod> is masked.
+  virtual std::string ShownQuantity() const { return DiffusionQuantity(config_); }
+
   // A slot that predicts the next token begins with <eod> what it predicts.
   std::vector<int32_t> Documents(const TextSample& sample) const {
     return DocumentsOf(sample, hide_documents_,
@@ -33,8 +42,6 @@ class Diffusion : public AnyOrderObjective {
 class MaskedDiffusion final : public Diffusion {
  public:
   using Diffusion::Diffusion;
-
-  std::string quantity() const override { return DiffusionQuantity(config_); }
 
   BatchShape Shape(int64_t batch_size) const override {
     return WindowShape(
@@ -100,13 +107,6 @@ class BlockDiffusion final : public Diffusion {
  public:
   using Diffusion::Diffusion;
 
-  std::string quantity() const override {
-    // A single token is masked or not: whatever the rate, its loss over the rate is unbiased.
-    if (config_.block_len == 1 && AverageIsNll(config_))
-      return "NLL of each token given those before it";
-    return DiffusionQuantity(config_);
-  }
-
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape = WindowShape(
         {.seq_len = seq_len_, .content = 2 * seq_len_, .targets = seq_len_, .own_divisor = true},
@@ -138,6 +138,15 @@ class BlockDiffusion final : public Diffusion {
   }
 
  private:
+  std::string ShownQuantity() const override {
+    // A single token is masked or not: whatever the rate, its loss over the rate is unbiased.
+    if (config_.block_len == 1 && AverageIsNll(config_)) {
+      return config_.keep_first_token ? "NLL of each token but the first given those before it"
+                                      : "NLL of each token given those before it";
+    }
+    return DiffusionQuantity(config_);
+  }
+
   // As above. Shifted, a block's first token is predicted by the clean slot before it, which sees
   // what the block sees, the clean blocks; the noised slot before it does not see its own tokens.
   int64_t ReadSlot(int64_t i) const {
@@ -151,9 +160,8 @@ absl::Status CheckDiffusion(const AnyOrderConfig& config) {
   ANYORDER_RETURN_IF_ERROR(CheckMaskRates(config));
   if (!config.shifted_readout || config.keep_first_token) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "[sampling] shifted_readout is true, but no position stands before the first token to "
-      "predict "
-      "it; set keep_first_token = true");
+      "[sampling] shifted_readout is true, but no position before the first token predicts it; set "
+      "keep_first_token = true");
 }
 
 absl::Status CheckAnnealing(const AnyOrderConfig& config) {

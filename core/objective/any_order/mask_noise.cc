@@ -219,6 +219,11 @@ absl::Status CheckResampling(const AnyOrderConfig& config) {
         "[sampling] resample_blocks is true but mask_draw is \"count\", by which the masked "
         "fraction is the rate itself; use mask_draw = \"rate\"");
   }
+  if (config.loss_weight == LossWeight::kTime) {
+    return absl::InvalidArgumentError(
+        "[sampling] resample_blocks is true but loss_weight is \"time\", whose rates (1 - "
+        "mask_rate_min) t are not those of the interval; use \"rate\" or \"one\"");
+  }
   for (int64_t count = 0; count <= config.block_len; ++count)
     if (IsAccepted(config, count, config.block_len)) return absl::OkStatus();
   return InvalidArgument(

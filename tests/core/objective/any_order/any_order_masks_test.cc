@@ -201,6 +201,8 @@ TEST(AnyOrderTest, HiddenDocumentsAreSeenByNobodyElse) {
       };
       const auto hiding = MakeObjectiveOrDie(name, WithoutMemory(), sampling);
       EXPECT_EQ(hiding->evaluation_note(), "no token sees other documents of its window; ");
+      EXPECT_NE(hiding->quantity().find("token"), std::string::npos);
+      EXPECT_TRUE(hiding->quantity().ends_with(", given where documents end"));
       const Batch batch = BuildBatch(*hiding, {sample});
       ExpectSound(batch);
       sampling.hide_documents = false;
@@ -213,6 +215,24 @@ TEST(AnyOrderTest, HiddenDocumentsAreSeenByNobodyElse) {
         return Sees(open, row, key) && document(row % kLength) == document(key % kLength);
       });
     }
+  }
+}
+
+TEST(BlockDiffusionTest, SingleTokensAreOnlyWithTheirWeightsAnNll) {
+  const auto quantity = [](const AnyOrderConfig& config) {
+    SamplingConfig sampling = OneWaySampling();
+    sampling.any_order = config;
+    return MakeObjectiveOrDie("block_diffusion", WithoutMemory(), sampling)->quantity();
+  };
+  EXPECT_EQ(quantity({.block_len = 1}), "NLL of each token given those before it");
+  EXPECT_EQ(quantity({.keep_first_token = true, .block_len = 1}),
+            "NLL of each token but the first given those before it");
+  for (const AnyOrderConfig& config : {AnyOrderConfig{.loss_weight = LossWeight::kTime},
+                                       AnyOrderConfig{.loss_weight = LossWeight::kOne},
+                                       AnyOrderConfig{.loss_divisor = LossDivisor::kMasked}}) {
+    AnyOrderConfig single = config;
+    single.block_len = 1;
+    EXPECT_EQ(quantity(single), quantity(config));
   }
 }
 
@@ -525,7 +545,7 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
                    },
                    by_time},
                   {[](auto&, auto& s) { s.any_order.shifted_readout = true; },
-                   "shifted_readout is true, but no position stands before the first token"}});
+                   "shifted_readout is true, but no position before the first token predicts it"}});
   }
   expect("masked_diffusion",
          {{[](auto&, auto& s) { s.any_order.annealing = Annealing::kRandom; },
@@ -546,6 +566,11 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
              s.any_order.mask_draw = MaskDraw::kCount;
            },
            "resample_blocks is true but mask_draw is \"count\""},
+          {[](auto&, auto& s) {
+             s.any_order.resample_blocks = true;
+             s.any_order.loss_weight = LossWeight::kTime;
+           },
+           "resample_blocks is true but loss_weight is \"time\""},
           {[](auto&, auto& s) { s.any_order.loss_weight = LossWeight::kCart; },
            "loss_weight is \"cart\""}});
   expect("eso_lm",
