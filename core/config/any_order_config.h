@@ -48,7 +48,9 @@ struct AnyOrderConfig {
   static void VisitFields(Self& self, Visitor& visit) {
     visit("mask_rate_min", self.mask_rate_min,
           "masked_diffusion, block_diffusion, eso_lm: mask rates are uniform in [mask_rate_min, "
-          "mask_rate_max]; 0 is allowed only with mask_draw = \"count\".",
+          "mask_rate_max]; 0 is allowed only where no loss weighs 1 / rate: mask_draw = \"count\", "
+          "or "
+          "loss_weight = \"one\" or \"cart\".",
           Between(0, 1));
     visit("mask_rate_max", self.mask_rate_max, "Largest mask rate; see mask_rate_min.",
           PositiveFraction());
@@ -60,9 +62,11 @@ struct AnyOrderConfig {
           "with its own u_i (\"own\", MDLM, BD3-LM), (u + i / n) mod 1 with one u for all "
           "(\"shared\", SMDM, Dream's evaluation), or (u + the i-th van der Corput number) mod 1 "
           "(\"van_der_corput\").");
-    visit("mask_draw", self.mask_draw,
-          "\"rate\": mask each token with probability p, loss weight 1/p (MDLM, LLaDA's training); "
-          "\"count\": mask exactly ceil(p * length) tokens (LLaDA's evaluation; less variance).");
+    visit(
+        "mask_draw", self.mask_draw,
+        "\"rate\": mask each token with probability p (MDLM, LLaDA's training); \"count\": mask "
+        "exactly ceil(p * length) tokens, whose weight 1/p is length / count (LLaDA's evaluation; "
+        "less variance).");
     visit("loss_weight", self.loss_weight,
           "masked_diffusion, block_diffusion: a masked token's loss weighs 1/p at mask rate p "
           "(\"rate\"), 1/t at rate p = (1 - mask_rate_min) t with the time t uniform in "
@@ -79,15 +83,17 @@ struct AnyOrderConfig {
           "the number of tokens is one less (BD3-LM).");
     visit("shifted_readout", self.shifted_readout,
           "masked_diffusion, block_diffusion: token i is predicted at position i - 1, as a causal "
-          "model does (Dream, DiffuLLaMA); false: at its own. Needs keep_first_token.");
-    visit("annealing", self.annealing,
-          "masked_diffusion: how attention opens in a run that starts from a causal model: at once "
-          "(\"none\"), or by a stretch of later tokens that grows from none to all (\"band\"). "
-          "\"random\", DiffuLLaMA's matrix, is refused. Evaluations see all.");
-    visit("anneal_steps", self.anneal_steps,
-          "annealing = \"band\": at step s (from 0) a token sees the fraction (s + 1) / "
-          "anneal_steps of a window's later tokens.",
-          Between(1, int64_t{1} << 36, "steps"));
+          "model does (Dream, DiffuLLaMA), instead of at its own; needs keep_first_token = true.");
+    visit(
+        "annealing", self.annealing,
+        "masked_diffusion: attention is full at once (\"none\"), or opens from causal to full by a "
+        "stretch of later tokens that grows (\"band\"); \"random\", DiffuLLaMA's matrix, is "
+        "refused, and evaluations see all.");
+    visit(
+        "anneal_steps", self.anneal_steps,
+        "annealing = \"band\": at step s (from 0) a token sees the next (s + 1) / anneal_steps of "
+        "seq_len - 1 tokens.",
+        AtLeast(1, "steps"));
     visit("block_len", self.block_len, "block_diffusion: tokens per block; divides seq_len.",
           AtLeast(1, "tokens"));
     visit("resample_blocks", self.resample_blocks,

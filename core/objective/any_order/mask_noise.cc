@@ -247,7 +247,7 @@ absl::Status CheckMaskRates(const AnyOrderConfig& config) {
   return InvalidArgument(
       "[sampling] mask_rate_min=", config.mask_rate_min, ", mask_rate_max=", config.mask_rate_max,
       " must satisfy 0 < min <= max <= 1: a loss weighs 1 / rate; a minimum of 0 needs "
-      "mask_draw = \"count\" or loss_weight = \"one\"");
+      "mask_draw = \"count\", or loss_weight = \"one\" or \"cart\"");
 }
 
 }  // namespace anyorder
