@@ -96,10 +96,11 @@ struct AnyOrderConfig {
         AtLeast(1, "steps"));
     visit("block_len", self.block_len, "block_diffusion: tokens per block; divides seq_len.",
           AtLeast(1, "tokens"));
-    visit("resample_blocks", self.resample_blocks,
-          "block_diffusion: mask a block anew until the masked fraction of its tokens lies in "
-          "[mask_rate_min, mask_rate_max]; a minimum up to 0.001 and a maximum of 1 are no limits "
-          "(BD3-LM).");
+    visit(
+        "resample_blocks", self.resample_blocks,
+        "block_diffusion: resample a block's masks until the masked fraction of its tokens lies in "
+        "[mask_rate_min, mask_rate_max]; a minimum up to 0.001 and a maximum of 1 are no limits "
+        "(BD3-LM).");
     visit("group_len_min", self.group_len_min,
           "a3: group sizes are uniform in [group_len_min, group_len_max].", AtLeast(1, "tokens"));
     visit("group_len_max", self.group_len_max, "a3: largest group size.", AtLeast(1, "tokens"));

@@ -48,14 +48,15 @@ bool HasResampling(const AnyOrderConfig& config) {
   return config.resample_blocks && (config.mask_rate_min > kNoMinimum || config.mask_rate_max < 1);
 }
 
-// Whether a block with `count` of `size` tokens masked need not be masked anew.
+// Whether a block keeps masks that are `count` of `size` tokens.
 bool IsAccepted(const AnyOrderConfig& config, int64_t count, int64_t size) {
   const double fraction = static_cast<double>(count) / static_cast<double>(size);
   return (config.mask_rate_min <= kNoMinimum || fraction >= config.mask_rate_min) &&
          fraction <= config.mask_rate_max;
 }
 
-// Each token of [begin, end) with probability `rate`, anew until the number of them will do.
+// Masks each token of [begin, end) with probability `rate`; resamples all of them until their
+// number is accepted.
 void MaskAtRate(const AnyOrderConfig& config, int64_t begin, int64_t end, double rate,
                 RandomStream& random, std::vector<uint8_t>& masked) {
   int64_t count = 0;

@@ -86,7 +86,7 @@ absl::Status Evaluator::Check(const RunConfig& config, const data::Dataset& text
 }
 
 absl::Status Evaluator::Plan(const data::Dataset& text) {
-  // An evaluation's batches are no steps of the run: they would open attention anew.
+  // An evaluation's batches are no steps of the run: annealing would start over.
   SamplingConfig sampling = config_.sampling;
   sampling.any_order.annealing = AnyOrderConfig().annealing;
   sampling.any_order.anneal_steps = AnyOrderConfig().anneal_steps;

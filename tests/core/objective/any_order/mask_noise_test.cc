@@ -241,7 +241,7 @@ TEST(DrawMasksTest, WeightsByTimeAreTheirShareOfTheBound) {
   EXPECT_NEAR(masked.mean(), (1 - kEps) * (1 + kEps) / 2, 5 * masked.error());
 }
 
-// BD3-LM: a block whose masked fraction leaves [min, max] is masked anew at its own rate, so that
+// BD3-LM resamples masks at the block's own rate while their fraction leaves [min, max], so that
 // counts are binomial under the condition that they are inside.
 TEST(DrawMasksTest, ResampledBlocksHaveTheConditionedCounts) {
   constexpr int64_t kBlock = 4;

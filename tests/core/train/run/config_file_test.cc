@@ -339,6 +339,26 @@ TEST(RunConfigTest, ADefaultIsNoPartOfTheDigest) {
             DigestOf(absl::StrCat("train.seed = ", config.train.seed)).Hex());
 }
 
+// Frozen before there were other ways to spread rates: the switch keeps its meaning, and the run
+// its identity.
+TEST(RunConfigTest, AnEarlierSwitchOfStratifiedRatesStillLoads) {
+  for (const bool stratified : {true, false}) {
+    const RunConfig config =
+        ParseRunConfig(absl::StrCat("[objective]\nname = \"masked_diffusion\"\n[sampling]\n"
+                                    "stratified_rates = ",
+                                    stratified ? "true" : "false", "\n"),
+                       "config.toml")
+            .value();
+    EXPECT_EQ(config.sampling.any_order.stratified_rates, stratified);
+    EXPECT_EQ(config.sampling.any_order.rate_strata, RateStrata::kVanDerCorput);
+    // Keys in the order of the file; those that have their defaults are not part of it.
+    EXPECT_EQ(config.IdentityDigest(),
+              DigestOf(absl::StrCat(stratified ? "" : "sampling.stratified_rates = false\n",
+                                    "objective.name = \"masked_diffusion\""))
+                  .Hex());
+  }
+}
+
 TEST(ConfigKeysTest, EveryKeyHasASentenceOfItsOwn) {
   std::set<std::string> sentences;
   for (const ConfigKey& key : ConfigKeys()) {
