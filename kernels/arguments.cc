@@ -231,11 +231,17 @@ void CheckPointwise(const Args& args, const ConstTensorView& result, const char*
   CheckDropout(args.dropout, args.row_ids, NumRows(args.x));
 }
 
-void CheckArguments(const ActivationForwardArgs& args) { CheckPointwise(args, args.y, "y"); }
+void CheckArguments(const ActivationForwardArgs& args) {
+  CheckPointwise(args, args.y, "y");
+  CheckOptionalTensor(args.factor, "factor", args.x.dtype(), args.x.num_elements());
+}
 void CheckArguments(const DropoutArgs& args) { CheckPointwise(args, args.y, "y"); }
 void CheckArguments(const ActivationBackwardArgs& args) {
   CheckPointwise(args, args.dx, "dx");
   CheckTensor(args.dy, "dy", args.x.dtype(), args.x.num_elements());
+  CheckOptionalTensor(args.factor, "factor", args.x.dtype(), args.x.num_elements());
+  CheckTensor(args.dfactor, "dfactor", args.x.dtype(),
+              args.factor.is_null() ? 0 : args.x.num_elements());
 }
 
 void CheckArguments(const LayerNormForwardArgs& args) {
@@ -245,9 +251,9 @@ void CheckArguments(const LayerNormForwardArgs& args) {
   const int64_t columns = NumColumns(args.x);
   CheckOptionalTensor(args.residual, "residual", dtype, rows * columns);
   CheckTensor(args.gamma, "gamma", dtype, columns);
-  CheckTensor(args.beta, "beta", dtype, columns);
+  CheckTensor(args.beta, "beta", dtype, args.mean.is_null() ? 0 : columns);
   CheckTensor(args.sum, "sum", dtype, rows * columns);
-  CheckTensor(args.mean, "mean", GradientDType(dtype), rows);
+  CheckOptionalTensor(args.mean, "mean", GradientDType(dtype), rows);
   CheckTensor(args.rstd, "rstd", GradientDType(dtype), rows);
   CheckTensor(args.y, "y", dtype, rows * columns);
   CheckDropout(args.dropout, args.row_ids, rows);
@@ -259,13 +265,13 @@ void CheckArguments(const LayerNormBackwardArgs& args) {
   const int64_t rows = NumRows(args.dy);
   const int64_t columns = NumColumns(args.dy);
   CheckTensor(args.sum, "sum", dtype, rows * columns);
-  CheckTensor(args.mean, "mean", GradientDType(dtype), rows);
+  CheckOptionalTensor(args.mean, "mean", GradientDType(dtype), rows);
   CheckTensor(args.rstd, "rstd", GradientDType(dtype), rows);
   CheckTensor(args.gamma, "gamma", dtype, columns);
   CheckTensor(args.dx, "dx", dtype, rows * columns);
   CheckOptionalTensor(args.dresidual, "dresidual", dtype, rows * columns);
   CheckTensor(args.dgamma, "dgamma", GradientDType(dtype), columns);
-  CheckTensor(args.dbeta, "dbeta", GradientDType(dtype), columns);
+  CheckTensor(args.dbeta, "dbeta", GradientDType(dtype), args.mean.is_null() ? 0 : columns);
   CheckDropout(args.dropout, args.row_ids, rows);
 }
 

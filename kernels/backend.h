@@ -35,8 +35,8 @@ class Buffer;  // device memory, freed with the object
 
 // Upper bounds of what a network asks of a backend.
 struct OperationSizes {
-  int64_t rows = 0;                       // of ColumnSum, LayerNormBackward and EmbeddingBackward
-  int64_t columns = 0;                    // of these and of Gemm's bias
+  int64_t rows = 0;                       // of ColumnSum and EmbeddingBackward
+  int64_t columns = 0;                    // of these, of LayerNormBackward and of Gemm's bias
   std::vector<AttentionShape> attention;  // each
 };
 

@@ -76,6 +76,7 @@ cpu::Pointwise PointwiseOf(Activation activation) {
     case Activation::kGeluTanh: return cpu::Pointwise::kGeluTanh;
     case Activation::kGeluErf: return cpu::Pointwise::kGeluErf;
     case Activation::kRelu: return cpu::Pointwise::kRelu;
+    case Activation::kSilu: return cpu::Pointwise::kSilu;
     case Activation::kTanh: return cpu::Pointwise::kTanh;
   }
   return cpu::Pointwise::kIdentity;
@@ -158,15 +159,22 @@ class CpuBackend : public Backend {
   }
 
   void Run(const ActivationForwardArgs& args) {
-    RunPointwise(args, PointwiseOf(args.activation), nullptr, args.y);
+    cpu::PointwiseJob job = PointwiseJobOf(args, PointwiseOf(args.activation), args.y);
+    job.factor = args.factor.raw();
+    RunRows(NumRows(args.x), job, vector_.pointwise);
   }
 
   void Run(const ActivationBackwardArgs& args) {
-    RunPointwise(args, PointwiseOf(args.activation), args.dy.raw(), args.dx);
+    cpu::PointwiseJob job = PointwiseJobOf(args, PointwiseOf(args.activation), args.dx);
+    job.dy = args.dy.raw();
+    job.factor = args.factor.raw();
+    job.dfactor = args.dfactor.raw();
+    RunRows(NumRows(args.x), job, vector_.pointwise);
   }
 
   void Run(const DropoutArgs& args) {
-    RunPointwise(args, cpu::Pointwise::kIdentity, nullptr, args.y);
+    RunRows(NumRows(args.x), PointwiseJobOf(args, cpu::Pointwise::kIdentity, args.y),
+            vector_.pointwise);
   }
 
   void Run(const LayerNormForwardArgs& args) {
@@ -177,7 +185,7 @@ class CpuBackend : public Backend {
                                           .beta = args.beta.raw(),
                                           .epsilon = args.epsilon,
                                           .sum = args.sum.raw(),
-                                          .mean = args.mean.data<float>(),
+                                          .mean = DataOrNull<float>(args.mean),
                                           .rstd = args.rstd.data<float>(),
                                           .y = args.y.raw(),
                                           .columns = NumColumns(args.x),
@@ -189,7 +197,7 @@ class CpuBackend : public Backend {
     const cpu::LayerNormBackwardJob job = {.element = ElementOf(args.dy.dtype()),
                                            .dy = args.dy.raw(),
                                            .sum = args.sum.raw(),
-                                           .mean = args.mean.data<float>(),
+                                           .mean = DataOrNull<float>(args.mean),
                                            .rstd = args.rstd.data<float>(),
                                            .gamma = args.gamma.raw(),
                                            .dx = args.dx.raw(),
@@ -206,6 +214,7 @@ class CpuBackend : public Backend {
     });
     const int64_t stride = 2 * job.columns;
     AddPartials(partials, count, stride, job.columns, false, args.dgamma.data<float>());
+    if (args.dbeta.is_null()) return;
     AddPartials(partials + job.columns, count, stride, job.columns, false,
                 args.dbeta.data<float>());
   }
@@ -335,16 +344,14 @@ class CpuBackend : public Backend {
   }
 
   template <typename Args>
-  void RunPointwise(const Args& args, cpu::Pointwise function, const void* dy,
-                    const TensorView& y) {
-    const cpu::PointwiseJob job = {.element = ElementOf(args.x.dtype()),
-                                   .function = function,
-                                   .x = args.x.raw(),
-                                   .dy = dy,
-                                   .y = y.raw(),
-                                   .columns = NumColumns(args.x),
-                                   .dropout = JobOf(args.dropout, args.row_ids)};
-    RunRows(NumRows(args.x), job, vector_.pointwise);
+  static cpu::PointwiseJob PointwiseJobOf(const Args& args, cpu::Pointwise function,
+                                          const TensorView& y) {
+    return {.element = ElementOf(args.x.dtype()),
+            .function = function,
+            .x = args.x.raw(),
+            .y = y.raw(),
+            .columns = NumColumns(args.x),
+            .dropout = JobOf(args.dropout, args.row_ids)};
   }
   template <typename Job>
   void RunRows(int64_t rows, const Job& job, void (*kernel)(const Job&, int64_t, int64_t)) {

@@ -23,19 +23,22 @@ struct DropoutJob {
   const int32_t* row_ids = nullptr;
 };
 
-enum class Pointwise : uint8_t { kIdentity, kGeluTanh, kGeluErf, kRelu, kTanh };
+enum class Pointwise : uint8_t { kIdentity, kGeluTanh, kGeluErf, kRelu, kSilu, kTanh };
 
-// y = dropout(f(x)), or with dy: y = dropout(dy) f'(x).
+// y = dropout(f(x) factor), or with dy: y = dropout(dy) factor f'(x), dfactor = dropout(dy) f(x).
 struct PointwiseJob {
   Element element = Element::kFloat32;
   Pointwise function = Pointwise::kIdentity;
   const void* x = nullptr;
   const void* dy = nullptr;
+  const void* factor = nullptr;  // null: 1
   void* y = nullptr;
+  void* dfactor = nullptr;
   int64_t columns = 0;
   DropoutJob dropout;
 };
 
+// Null mean and beta: RMSNorm.
 struct LayerNormForwardJob {
   Element element = Element::kFloat32;
   const void* x = nullptr;
@@ -120,7 +123,7 @@ struct VectorKernels {
   const char* name;  // "avx512", "avx2", "baseline"
   void (*pointwise)(const PointwiseJob& job, int64_t row_begin, int64_t row_end);
   void (*layer_norm_forward)(const LayerNormForwardJob& job, int64_t row_begin, int64_t row_end);
-  // Writes the rows' dgamma and dbeta sums, each [columns].
+  // Writes the rows' dgamma and dbeta sums, each [columns]; RMSNorm leaves dbeta alone.
   void (*layer_norm_backward)(const LayerNormBackwardJob& job, int64_t row_begin, int64_t row_end,
                               float* dgamma, float* dbeta);
   void (*embedding_forward)(const EmbeddingJob& job, int64_t row_begin, int64_t row_end);

@@ -70,6 +70,7 @@ ANYORDER_INLINE float Value(Pointwise function, float x) {
     case Pointwise::kGeluTanh: return x * Sigmoid(GeluArgument(x));
     case Pointwise::kGeluErf: return 0.5f * x * Erfc(-0.70710678f * x);
     case Pointwise::kRelu: return x > 0.0f ? x : 0.0f;
+    case Pointwise::kSilu: return x * Sigmoid(x);
     case Pointwise::kTanh:
       // The sigmoid alone would turn what is not a number into one.
       return x != x ? x : MulAdd(2.0f, Sigmoid(2.0f * x), -1.0f);
@@ -91,6 +92,12 @@ ANYORDER_INLINE float Derivative(Pointwise function, float x) {
     case Pointwise::kGeluErf:
       return MulAdd(0.39894228f * x, Exp(-0.5f * x * x), 0.5f * Erfc(-0.70710678f * x));
     case Pointwise::kRelu: return x > 0.0f ? 1.0f : 0.0f;
+    case Pointwise::kSilu: {
+      const float s = Sigmoid(x);
+      // Beyond -87 the first factor is 0, and an infinite x would make it no number.
+      const float c = x < -88.0f ? -88.0f : x;
+      return MulAdd(c * s, Sigmoid(-c), s);
+    }
     case Pointwise::kTanh: {
       const float s = Sigmoid(2.0f * x);
       return x != x ? x : 4.0f * s * (1.0f - s);
@@ -100,7 +107,8 @@ ANYORDER_INLINE float Derivative(Pointwise function, float x) {
   return 1.0f;
 }
 
-template <typename T, Pointwise kFunction, bool kBackward>
+// kFactor: of a gated unit.
+template <typename T, Pointwise kFunction, bool kBackward, bool kFactor>
 void PointwiseRows(const PointwiseJob& job, int64_t row_begin, int64_t row_end) {
   for (int64_t row = row_begin; row < row_end; ++row) {
     ForBlocks(job.dropout, row, job.columns,
@@ -108,15 +116,20 @@ void PointwiseRows(const PointwiseJob& job, int64_t row_begin, int64_t row_end) 
                 const int64_t offset = row * job.columns + begin;
                 const T* x = static_cast<const T*>(job.x) + offset;
                 const T* dy = kBackward ? static_cast<const T*>(job.dy) + offset : nullptr;
+                const T* factor = kFactor ? static_cast<const T*>(job.factor) + offset : nullptr;
                 T* y = static_cast<T*>(job.y) + offset;
-      // y may be x or dy, element for element, which does not hinder vectors.
+                T* dfactor = kFactor && kBackward ? static_cast<T*>(job.dfactor) + offset : nullptr;
+      // y may be x or dy, and dfactor factor, element for element, which does not hinder vectors.
 #pragma GCC ivdep
                 for (int64_t i = 0; i < count; ++i) {
                   const float xi = Load(x, i);
+                  const float by = kFactor ? Load(factor, i) : 1.0f;
                   if constexpr (kBackward) {
-                    Store(y, i, factors[i] * Load(dy, i) * Derivative(kFunction, xi));
+                    const float dropped = factors[i] * Load(dy, i);
+                    Store(y, i, dropped * by * Derivative(kFunction, xi));
+                    if constexpr (kFactor) Store(dfactor, i, dropped * Value(kFunction, xi));
                   } else {
-                    Store(y, i, factors[i] * Value(kFunction, xi));
+                    Store(y, i, factors[i] * by * Value(kFunction, xi));
                   }
                 }
               });
@@ -125,10 +138,13 @@ void PointwiseRows(const PointwiseJob& job, int64_t row_begin, int64_t row_end) 
 
 template <typename T, Pointwise kFunction>
 void PointwiseDirection(const PointwiseJob& job, int64_t row_begin, int64_t row_end) {
+  const bool has_factor = job.factor != nullptr;
   if (job.dy != nullptr) {
-    PointwiseRows<T, kFunction, true>(job, row_begin, row_end);
+    (has_factor ? PointwiseRows<T, kFunction, true, true>
+                : PointwiseRows<T, kFunction, true, false>)(job, row_begin, row_end);
   } else {
-    PointwiseRows<T, kFunction, false>(job, row_begin, row_end);
+    (has_factor ? PointwiseRows<T, kFunction, false, true>
+                : PointwiseRows<T, kFunction, false, false>)(job, row_begin, row_end);
   }
 }
 
@@ -136,12 +152,13 @@ template <typename T>
 void PointwiseOf(const PointwiseJob& job, int64_t row_begin, int64_t row_end) {
   switch (job.function) {
     case Pointwise::kIdentity:
-      return PointwiseRows<T, Pointwise::kIdentity, false>(job, row_begin, row_end);
+      return PointwiseRows<T, Pointwise::kIdentity, false, false>(job, row_begin, row_end);
     case Pointwise::kGeluTanh:
       return PointwiseDirection<T, Pointwise::kGeluTanh>(job, row_begin, row_end);
     case Pointwise::kGeluErf:
       return PointwiseDirection<T, Pointwise::kGeluErf>(job, row_begin, row_end);
     case Pointwise::kRelu: return PointwiseDirection<T, Pointwise::kRelu>(job, row_begin, row_end);
+    case Pointwise::kSilu: return PointwiseDirection<T, Pointwise::kSilu>(job, row_begin, row_end);
     case Pointwise::kTanh: return PointwiseDirection<T, Pointwise::kTanh>(job, row_begin, row_end);
   }
 }
@@ -169,8 +186,17 @@ ANYORDER_INLINE Moments RowMoments(const T* sum, int64_t columns, float total) {
   return {rough + shift, variance > 0.0f ? variance : 0.0f};
 }
 
+// The mean square of a row of an RMSNorm.
 template <typename T>
-void LayerNormForwardRows(const LayerNormForwardJob& job, int64_t row_begin, int64_t row_end) {
+ANYORDER_INLINE float MeanSquare(const T* sum, int64_t columns) {
+  float squares = 0.0f;
+#pragma omp simd reduction(+ : squares)
+  for (int64_t i = 0; i < columns; ++i) squares += Load(sum, i) * Load(sum, i);
+  return squares / static_cast<float>(columns);
+}
+
+template <typename T, bool kRms>
+void NormForwardRows(const LayerNormForwardJob& job, int64_t row_begin, int64_t row_end) {
   const T* gamma = static_cast<const T*>(job.gamma);
   const T* beta = static_cast<const T*>(job.beta);
   for (int64_t row = row_begin; row < row_end; ++row) {
@@ -196,26 +222,41 @@ void LayerNormForwardRows(const LayerNormForwardJob& job, int64_t row_begin, int
                 for (int64_t i = 0; i < count; ++i) block_total += Load(block_sum, i);
                 total += block_total;
               });
-    const Moments moments = RowMoments(sum, job.columns, total);
-    const float rstd = 1.0f / __builtin_sqrtf(moments.variance + job.epsilon);
-    job.mean[row] = moments.mean;
-    job.rstd[row] = rstd;
+    if constexpr (kRms) {
+      const float rstd = 1.0f / __builtin_sqrtf(MeanSquare(sum, job.columns) + job.epsilon);
+      job.rstd[row] = rstd;
 #pragma GCC ivdep
-    for (int64_t i = 0; i < job.columns; ++i) {
-      const float xhat = (Load(sum, i) - moments.mean) * rstd;
-      Store(y, i, MulAdd(xhat, Load(gamma, i), Load(beta, i)));
+      for (int64_t i = 0; i < job.columns; ++i) {
+        Store(y, i, Load(sum, i) * rstd);
+        Store(y, i, Load(y, i) * Load(gamma, i));
+      }
+    } else {
+      const Moments moments = RowMoments(sum, job.columns, total);
+      const float rstd = 1.0f / __builtin_sqrtf(moments.variance + job.epsilon);
+      job.mean[row] = moments.mean;
+      job.rstd[row] = rstd;
+#pragma GCC ivdep
+      for (int64_t i = 0; i < job.columns; ++i) {
+        const float xhat = (Load(sum, i) - moments.mean) * rstd;
+        Store(y, i, MulAdd(xhat, Load(gamma, i), Load(beta, i)));
+      }
     }
   }
 }
 
 template <typename T>
-void LayerNormBackwardRow(const LayerNormBackwardJob& job, int64_t row, float* dgamma,
-                          float* dbeta) {
+void LayerNormForwardRows(const LayerNormForwardJob& job, int64_t row_begin, int64_t row_end) {
+  (job.mean == nullptr ? NormForwardRows<T, true> : NormForwardRows<T, false>)(job, row_begin,
+                                                                               row_end);
+}
+
+template <typename T, bool kRms>
+void NormBackwardRow(const LayerNormBackwardJob& job, int64_t row, float* dgamma, float* dbeta) {
   const int64_t offset = row * job.columns;
   const T* dy = static_cast<const T*>(job.dy) + offset;
   const T* sum = static_cast<const T*>(job.sum) + offset;
   const T* gamma = static_cast<const T*>(job.gamma);
-  const float mean = job.mean[row];
+  const float mean = kRms ? 0.0f : job.mean[row];
   const float rstd = job.rstd[row];
   float total_g = 0.0f;
   float total_g_xhat = 0.0f;
@@ -224,10 +265,12 @@ void LayerNormBackwardRow(const LayerNormBackwardJob& job, int64_t row, float* d
     const float dyi = Load(dy, i);
     const float xhat = (Load(sum, i) - mean) * rstd;
     const float g = Load(gamma, i) * dyi;
-    total_g += g;
+    if constexpr (!kRms) {
+      total_g += g;
+      dbeta[i] += dyi;
+    }
     total_g_xhat += g * xhat;
     dgamma[i] += dyi * xhat;
-    dbeta[i] += dyi;
   }
   const float mean_g = total_g / static_cast<float>(job.columns);
   const float mean_g_xhat = total_g_xhat / static_cast<float>(job.columns);
@@ -249,15 +292,22 @@ void LayerNormBackwardRow(const LayerNormBackwardJob& job, int64_t row, float* d
   });
 }
 
+template <typename T, bool kRms>
+void NormBackwardRows(const LayerNormBackwardJob& job, int64_t row_begin, int64_t row_end,
+                      float* dgamma, float* dbeta) {
+  for (int64_t i = 0; i < job.columns; ++i) {
+    dgamma[i] = 0.0f;
+    if constexpr (!kRms) dbeta[i] = 0.0f;
+  }
+  for (int64_t row = row_begin; row < row_end; ++row)
+    NormBackwardRow<T, kRms>(job, row, dgamma, dbeta);
+}
+
 template <typename T>
 void LayerNormBackwardRows(const LayerNormBackwardJob& job, int64_t row_begin, int64_t row_end,
                            float* dgamma, float* dbeta) {
-  for (int64_t i = 0; i < job.columns; ++i) {
-    dgamma[i] = 0.0f;
-    dbeta[i] = 0.0f;
-  }
-  for (int64_t row = row_begin; row < row_end; ++row)
-    LayerNormBackwardRow<T>(job, row, dgamma, dbeta);
+  (job.mean == nullptr ? NormBackwardRows<T, true>
+                       : NormBackwardRows<T, false>)(job, row_begin, row_end, dgamma, dbeta);
 }
 
 template <typename T>

@@ -1,7 +1,9 @@
 // Operations on rows: activations, dropout, embeddings, rotary positions.
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 #include "kernels/arguments.h"
 #include "kernels/reference/operations.h"
@@ -24,6 +26,7 @@ double Activate(Activation activation, double x) {
     case Activation::kGeluTanh: return x * TanhDistribution(x);
     case Activation::kGeluErf: return x * ErfDistribution(x);
     case Activation::kRelu: return x > 0 ? x : 0;
+    case Activation::kSilu: return x / (1 + std::exp(-x));
     case Activation::kTanh: return std::tanh(x);
   }
   return 0;
@@ -40,9 +43,20 @@ double ActivateDerivative(Activation activation, double x) {
     case Activation::kGeluErf:
       return ErfDistribution(x) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
     case Activation::kRelu: return x > 0 ? 1 : 0;
+    case Activation::kSilu: {
+      const double below = 1 / (1 + std::exp(-x));
+      const double above = 1 / (1 + std::exp(x));
+      return below + x * below * above;
+    }
     case Activation::kTanh: return 1 / (std::cosh(x) * std::cosh(x));
   }
   return 0;
+}
+
+// Element i of a gated unit's factor; 1 where there is none.
+template <typename T>
+double FactorAt(const ConstTensorView& factor, int64_t i) {
+  return factor.is_null() ? 1.0 : Load(factor.data<T>()[i]);
 }
 
 // out[i] = value(factor by which dropout scales element i, i), for each element of args.x.
@@ -60,7 +74,7 @@ void Run(const ActivationForwardArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     const T* x = args.x.data<T>();
     WriteDropped(args, args.y.data<T>(), [&](double factor, int64_t i) {
-      return factor * Activate(args.activation, Load(x[i]));
+      return factor * FactorAt<T>(args.factor, i) * Activate(args.activation, Load(x[i]));
     });
   });
 }
@@ -69,9 +83,18 @@ void Run(const ActivationBackwardArgs& args) {
   WithStorage(args.x.dtype(), [&]<typename T>() {
     const T* x = args.x.data<T>();
     const T* dy = args.dy.data<T>();
-    WriteDropped(args, args.dx.data<T>(), [&](double factor, int64_t i) {
-      return factor * Load(dy[i]) * ActivateDerivative(args.activation, Load(x[i]));
-    });
+    const auto gradient = [&](double factor, int64_t i) {
+      return factor * Load(dy[i]) * FactorAt<T>(args.factor, i) *
+             ActivateDerivative(args.activation, Load(x[i]));
+    };
+    const auto dfactor = [&](double factor, int64_t i) {
+      return factor * Load(dy[i]) * Activate(args.activation, Load(x[i]));
+    };
+    // dfactor may be the factor that dx reads, and dx may be the dy that dfactor reads.
+    std::vector<T> dx(static_cast<size_t>(args.x.num_elements()));
+    WriteDropped(args, dx.data(), gradient);
+    if (!args.dfactor.is_null()) WriteDropped(args, args.dfactor.data<T>(), dfactor);
+    std::copy(dx.begin(), dx.end(), args.dx.data<T>());
   });
 }
 

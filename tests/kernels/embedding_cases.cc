@@ -238,6 +238,9 @@ TEST_P(BackendTest, LinearCrossEntropyHoldsNotAllLogits) {
   };
   EXPECT_EQ(bytes(1'000'000), bytes(2'000'000));
   EXPECT_LE(bytes(1'000'000), int64_t{400} << 20);
+  // LLaDA's vocabulary over a sequence of its context: all logits would be 1.9 GiB.
+  EXPECT_LE(backend().LinearCrossEntropyWorkspaceBytes(4096, 4096, 126464, dtype()),
+            int64_t{256} << 20);
 }
 
 TEST_P(BackendTest, LinearCrossEntropyOfNoRowsAddsNothing) {

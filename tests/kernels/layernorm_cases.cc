@@ -1,4 +1,4 @@
-// LayerNorm against the reference.
+// LayerNorm and RMSNorm against the reference.
 //
 // Forward is checked in two steps, so that the rounding of `sum` to its dtype, which moves
 // everything after it, is not counted twice: first sum against residual + dropout(x), then mean,
@@ -20,16 +20,23 @@ struct Result {
 };
 
 struct Inputs {
-  HostTensor x, residual, gamma, beta;
+  HostTensor x, residual, gamma;
+  HostTensor beta;  // empty: RMSNorm
   Dropout dropout;
   std::vector<int32_t> row_ids;
+
+  bool is_rms() const { return beta.size() == 0; }
 };
+
+enum class Kind { kLayerNorm, kRmsNorm };
+constexpr Kind kKinds[] = {Kind::kLayerNorm, Kind::kRmsNorm};
 
 Result Forward(Backend& backend, const Inputs& in, float epsilon) {
   const DType dtype = in.x.dtype();
   const int64_t rows = in.x.shape()[0];
-  Result result{HostTensor(dtype, in.x.shape()), HostTensor(GradientDType(dtype), {rows}),
-                HostTensor(GradientDType(dtype), {rows}), HostTensor(dtype, in.x.shape())};
+  const HostTensor of_rows(GradientDType(dtype), {rows});
+  Result result{HostTensor(dtype, in.x.shape()), in.is_rms() ? HostTensor() : of_rows, of_rows,
+                HostTensor(dtype, in.x.shape())};
   backend.LayerNormForward({in.x.view(), in.residual.view(), in.gamma.view(), in.beta.view(),
                             epsilon, in.dropout, in.row_ids.data(), result.sum.view(),
                             result.mean.view(), result.rstd.view(), result.y.view()},
@@ -51,8 +58,26 @@ struct RowBounds {
   double rstd;
   std::vector<double> y;
 };
+// An RMSNorm's mean square is a sum of n squares, and the quotient is rounded to dtype before it is
+// multiplied.
+RowBounds RmsBoundsOf(const Inputs& wide, const Result& exact, int64_t row, DType dtype) {
+  const int64_t n = wide.x.shape()[1];
+  const double rstd = exact.rstd.At(row);
+  const double u = test::UnitRoundoff(dtype);
+  RowBounds bounds{0, rstd * (0.5 * Gamma(n + 2) + 4 * kU), {}};
+  for (int64_t c = 0; c < n; ++c) {
+    const double x = std::fabs(wide.x.At(row * n + c));
+    const double gamma = std::fabs(wide.gamma.At(c));
+    const double xhat = x * (bounds.rstd + kU * rstd);
+    const double rounded = xhat + u * (x * rstd + xhat);
+    const double y = std::fabs(exact.y.At(row * n + c));
+    bounds.y.push_back(gamma * rounded + (kU + u) * (y + gamma * rounded));
+  }
+  return bounds;
+}
 RowBounds BoundsOf(const Inputs& wide, const Result& exact, int64_t row, double epsilon,
                    DType dtype) {
+  if (wide.is_rms()) return RmsBoundsOf(wide, exact, row, dtype);
   const int64_t n = wide.x.shape()[1];
   const double mean = exact.mean.At(row);
   const double rstd = exact.rstd.At(row);
@@ -99,7 +124,7 @@ void CheckForward(Backend& backend, Backend& reference, const Inputs& in, float 
   std::vector<double> rstd_bound;
   for (int64_t row = 0; row < in.x.shape()[0]; ++row) {
     const RowBounds bounds = BoundsOf(stored, exact, row, epsilon, dtype);
-    mean_bound.push_back(bounds.mean);
+    if (!in.is_rms()) mean_bound.push_back(bounds.mean);
     rstd_bound.push_back(bounds.rstd);
     all.y.insert(all.y.end(), bounds.y.begin(), bounds.y.end());
   }
@@ -108,14 +133,15 @@ void CheckForward(Backend& backend, Backend& reference, const Inputs& in, float 
   ExpectClose(actual.y.Values(), exact.y.Values(), all.y, "y");
 }
 
-Inputs MakeInputs(DType dtype, const MatrixSize& size, bool residual, bool dropout, double shift) {
+Inputs MakeInputs(DType dtype, const MatrixSize& size, bool residual, bool dropout, double shift,
+                  Kind kind = Kind::kLayerNorm) {
   Inputs in;
   const Shape shape{size.rows, size.columns};
   in.x = RandomTensor(dtype, shape, 1);
   for (int64_t i = 0; i < in.x.size(); ++i) in.x.Set(i, in.x.At(i) + shift);
   if (residual) in.residual = RandomTensor(dtype, shape, 2);
   in.gamma = RandomTensor(dtype, {size.columns}, 3);
-  in.beta = RandomTensor(dtype, {size.columns}, 4);
+  if (kind == Kind::kLayerNorm) in.beta = RandomTensor(dtype, {size.columns}, 4);
   in.dropout = dropout ? MakeDropout(11, 5, 3, 0.1) : Dropout{};
   in.row_ids = test::RowIds(size.rows);
   return in;
@@ -126,8 +152,11 @@ TEST_P(BackendTest, LayerNormForwardMatchesReference) {
     for (const bool residual : {false, true}) {
       for (const bool dropout : {false, true}) {
         SCOPED_TRACE(std::to_string(size.rows) + "x" + std::to_string(size.columns));
-        const Inputs in = MakeInputs(dtype(), size, residual, dropout, 0);
-        CheckForward(backend(), reference(), in, 1e-12f, dtype());
+        for (const Kind kind : kKinds) {
+          const Inputs in = MakeInputs(dtype(), size, residual, dropout, 0, kind);
+          CheckForward(backend(), reference(), in, kind == Kind::kRmsNorm ? 1e-5f : 1e-12f,
+                       dtype());
+        }
       }
     }
   }
@@ -137,6 +166,28 @@ TEST_P(BackendTest, LayerNormForwardMatchesReference) {
 TEST_P(BackendTest, LayerNormForwardSurvivesALargeMean) {
   const Inputs in = MakeInputs(dtype(), {5, 700}, false, false, 1000);
   CheckForward(backend(), reference(), in, 1e-12f, dtype());
+}
+
+// RMSNorm by its formula, in the order of the released Llama code: to fp32, times 1 / root mean
+// square, to dtype, times gamma. On powers of two times small numbers every step is exact but the
+// roundings to dtype.
+TEST_P(BackendTest, RmsNormRoundsBeforeItMultiplies) {
+  Inputs in;
+  in.x = HostTensor(dtype(), {1, 4});
+  in.gamma = HostTensor(dtype(), {4});
+  constexpr double kValues[] = {1, -7, 1, 7};  // mean square 25
+  for (int64_t i = 0; i < 4; ++i) {
+    in.x.Set(i, kValues[i]);
+    in.gamma.Set(i, 1.25);
+  }
+  const Result result = Forward(backend(), in, 0.0f);
+  EXPECT_EQ(result.rstd.At(0), static_cast<double>(0.2f));
+  for (int64_t i = 0; i < 4; ++i) {
+    HostTensor rounded(dtype(), {1});
+    rounded.Set(0, static_cast<double>(static_cast<float>(kValues[i]) * 0.2f));
+    rounded.Set(0, rounded.At(0) * 1.25);
+    EXPECT_EQ(result.y.At(i), rounded.At(0)) << i;
+  }
 }
 
 TEST_P(BackendTest, LayerNormOfAConstantRowIsBeta) {
@@ -153,10 +204,10 @@ Gradients Backward(Backend& backend, const HostTensor& dy, const Result& forward
                    const HostTensor& gamma, const Dropout& dropout,
                    const std::vector<int32_t>& row_ids, bool residual) {
   const DType dtype = dy.dtype();
-  const int64_t columns = dy.shape()[1];
-  Gradients gradients{
-      HostTensor(dtype, dy.shape()), residual ? HostTensor(dtype, dy.shape()) : HostTensor(),
-      HostTensor(GradientDType(dtype), {columns}), HostTensor(GradientDType(dtype), {columns})};
+  const HostTensor of_columns(GradientDType(dtype), {dy.shape()[1]});
+  Gradients gradients{HostTensor(dtype, dy.shape()),
+                      residual ? HostTensor(dtype, dy.shape()) : HostTensor(), of_columns,
+                      forward.mean.size() == 0 ? HostTensor() : of_columns};
   backend.LayerNormBackward(
       {dy.view(), forward.sum.view(), forward.mean.view(), forward.rstd.view(), gamma.view(),
        dropout, row_ids.data(), gradients.dx.view(), gradients.dresidual.view(),
@@ -167,11 +218,12 @@ Gradients Backward(Backend& backend, const HostTensor& dy, const Result& forward
 
 // Bounds: dsum is three terms, two of them means of n products of up to four roundings each; dgamma
 // and dbeta are sums over the rows.
-void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype) {
+void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype,
+                   Kind kind) {
   // With one column rstd is 1 / sqrt(epsilon): of no use as a scale. The forward tests cover it.
   const float epsilon = size.columns == 1 ? 1.0f : 1e-12f;
   const auto [rows, n] = size;
-  const Inputs in = MakeInputs(dtype, size, true, true, 0);
+  const Inputs in = MakeInputs(dtype, size, true, true, 0, kind);
   const Result forward = Forward(backend, in, epsilon);
   const HostTensor dy = RandomTensor(dtype, {rows, n}, 9);
   const Gradients actual = Backward(backend, dy, forward, in.gamma, in.dropout, in.row_ids, true);
@@ -180,20 +232,20 @@ void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size,
       Backward(reference, Wide(dy), wide, Wide(in.gamma), in.dropout, in.row_ids, true);
   std::vector<double> dsum_error(rows * n);
   std::vector<double> dgamma_bound(n, 0.0);
-  std::vector<double> dbeta_bound(n, 0.0);
+  std::vector<double> dbeta_bound(in.is_rms() ? 0 : n, 0.0);
   for (int64_t r = 0; r < rows; ++r) {
     const double rstd = wide.rstd.At(r);
     double mean_g = 0;
     double mean_g_xhat = 0;
     const auto xhat_of = [&](int64_t c) {
-      return std::fabs(wide.sum.At(r * n + c) - wide.mean.At(r)) * rstd;
+      return std::fabs(wide.sum.At(r * n + c) - (in.is_rms() ? 0 : wide.mean.At(r))) * rstd;
     };
     for (int64_t c = 0; c < n; ++c) {
       const double g = std::fabs(in.gamma.At(c) * dy.At(r * n + c));
       mean_g += g / static_cast<double>(n);
       mean_g_xhat += g * xhat_of(c) / static_cast<double>(n);
       dgamma_bound[c] += Gamma(rows + 4) * std::fabs(dy.At(r * n + c)) * xhat_of(c);
-      dbeta_bound[c] += Gamma(rows + 1) * std::fabs(dy.At(r * n + c));
+      if (!in.is_rms()) dbeta_bound[c] += Gamma(rows + 1) * std::fabs(dy.At(r * n + c));
     }
     for (int64_t c = 0; c < n; ++c) {
       const double g = std::fabs(in.gamma.At(c) * dy.At(r * n + c));
@@ -215,7 +267,9 @@ void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size,
 }
 
 TEST_P(BackendTest, LayerNormBackwardMatchesReference) {
-  for (const MatrixSize& size : kMatrixSizes) CheckBackward(backend(), reference(), size, dtype());
+  for (const MatrixSize& size : kMatrixSizes) {
+    for (const Kind kind : kKinds) CheckBackward(backend(), reference(), size, dtype(), kind);
+  }
 }
 
 TEST_P(BackendTest, LayerNormBackwardWithoutResidualGivesTheSameDx) {
@@ -229,11 +283,13 @@ TEST_P(BackendTest, LayerNormBackwardWithoutResidualGivesTheSameDx) {
 
 // Pre-LN keeps no second copy of what it normalises, and gives dx where dy was.
 TEST_P(BackendTest, LayerNormInPlaceHasTheSameBits) {
-  for (const MatrixSize& size : {MatrixSize{5, 64}, MatrixSize{71, 33}, MatrixSize{3, 4099}}) {
-    Inputs in;
-    in.x = RandomTensor(dtype(), {size.rows, size.columns}, 1);
-    in.gamma = RandomTensor(dtype(), {size.columns}, 3);
-    in.beta = RandomTensor(dtype(), {size.columns}, 4);
+  const MatrixSize sizes[] = {{5, 64}, {71, 33}, {3, 4099}};
+  for (const auto& [size, kind] : {std::pair{sizes[0], Kind::kLayerNorm},
+                                   {sizes[1], Kind::kRmsNorm},
+                                   {sizes[1], Kind::kLayerNorm},
+                                   {sizes[2], Kind::kLayerNorm},
+                                   {sizes[2], Kind::kRmsNorm}}) {
+    const Inputs in = MakeInputs(dtype(), size, false, false, 0, kind);
     const Result apart = Forward(backend(), in, 1e-5f);
     HostTensor x = in.x, y = apart.y, mean = apart.mean, rstd = apart.rstd;
     backend().LayerNormForward(
@@ -245,7 +301,8 @@ TEST_P(BackendTest, LayerNormInPlaceHasTheSameBits) {
 
     const HostTensor dy = RandomTensor(dtype(), in.x.shape(), 5);
     HostTensor dx(dtype(), in.x.shape()), in_place = dy;
-    HostTensor dgamma(gradient_dtype(), {size.columns}), dbeta = dgamma;
+    HostTensor dgamma(gradient_dtype(), {size.columns});
+    HostTensor dbeta = in.is_rms() ? HostTensor() : dgamma;
     const auto backward = [&](ConstTensorView from, TensorView to) {
       backend().LayerNormBackward(
           {from, x.view(), mean.view(), rstd.view(), in.gamma.view(), in.dropout, in.row_ids.data(),
@@ -261,8 +318,11 @@ TEST_P(BackendTest, LayerNormInPlaceHasTheSameBits) {
 }  // namespace
 
 void CheckLayerNorm(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype) {
-  CheckForward(backend, reference, MakeInputs(dtype, size, true, true, 0), 1e-12f, dtype);
-  CheckBackward(backend, reference, size, dtype);
+  for (const Kind kind : kKinds) {
+    CheckForward(backend, reference, MakeInputs(dtype, size, true, true, 0, kind),
+                 kind == Kind::kRmsNorm ? 1e-5f : 1e-12f, dtype);
+    CheckBackward(backend, reference, size, dtype, kind);
+  }
 }
 
 }  // namespace anyorder::kernels

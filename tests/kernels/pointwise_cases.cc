@@ -1,5 +1,7 @@
 // Activations and dropout against the reference.
 
+#include <array>
+
 #include "tests/kernels/backend_fixture.h"
 
 namespace anyorder::kernels {
@@ -13,7 +15,7 @@ using test::RandomTensor;
 // Distribution values below exp(-88.3) may be flushed to 0, as fp32 cannot hold their reciprocals.
 constexpr double kFlushed = 5e-39;
 constexpr Activation kActivations[] = {Activation::kGeluTanh, Activation::kGeluErf,
-                                       Activation::kRelu, Activation::kTanh};
+                                       Activation::kRelu, Activation::kSilu, Activation::kTanh};
 
 // Values of every size: dense near 0, and out to where the tails underflow.
 HostTensor ActivationInputs(DType dtype, const MatrixSize& size) {
@@ -25,6 +27,7 @@ HostTensor ActivationInputs(DType dtype, const MatrixSize& size) {
 
 // How far fp32 arithmetic may be from activation(x), given its value.
 //
+// SiLU: x s, as the tanh form, with v = x, which is exact.
 // tanh form: value = x s with s = 1 / (1 + exp(-v)), v = 1.6 (x + 0.045 x^3). Forming v costs 6
 // roundings of
 // |v|, which s sees with factor (1 - s) <= 1, rounding into exp's own argument one more; exp itself
@@ -39,6 +42,7 @@ double ValueError(Activation activation, double x, double value) {
     case Activation::kGeluTanh: return kU * std::fabs(value) * (12 + 8 * v);
     case Activation::kGeluErf: return kU * std::fabs(value) * (20 + 4 * x * x);
     case Activation::kRelu: return kU * std::fabs(value);
+    case Activation::kSilu: return kU * std::fabs(value) * (10 + std::fabs(x));
     case Activation::kTanh: return kU * 12;
   }
   return 0;
@@ -64,6 +68,11 @@ double DerivativeError(Activation activation, double x) {
       return kU * parts * (24 + 4 * x * x);
     }
     case Activation::kRelu: return kU;
+    case Activation::kSilu: {
+      const double s = 1 / (1 + std::exp(-x));
+      const double parts = s + std::fabs(x) * s * (1 - s);
+      return kU * parts * (20 + 4 * std::fabs(x)) + kFlushed * (1 + std::fabs(x));
+    }
     case Activation::kTanh:  // 4 s (1 - s): s as above, off by 6 u at most, each factor at most 1,
                              // and three roundings
       return kU * 4 * (6 + 6 + 3 * 0.25);
@@ -124,6 +133,57 @@ TEST_P(BackendTest, ActivationBackwardMatchesReferenceInPlaceToo) {
   }
 }
 
+// A gated unit: y = dropout(activation(x) factor). dfactor may take factor's place and dx dy's.
+TEST_P(BackendTest, GatedActivationMatchesReferenceInPlaceToo) {
+  for (const Activation activation :
+       {Activation::kSilu, Activation::kGeluTanh, Activation::kRelu}) {
+    for (const MatrixSize& size : kMatrixSizes) {
+      const HostTensor x = ActivationInputs(dtype(), size);
+      const HostTensor factor = RandomTensor(dtype(), x.shape(), 3);
+      const HostTensor dy = RandomTensor(dtype(), x.shape(), 2);
+      const auto ids = test::RowIds(size.rows);
+      const auto run = [&](Backend& of, const HostTensor& gate, const HostTensor& by,
+                           const HostTensor& gradient) {
+        HostTensor y(gate.dtype(), gate.shape()), dx = gradient, dfactor = by;
+        of.ActivationForward({.activation = activation,
+                              .x = gate.view(),
+                              .dropout = TestDropout(true),
+                              .row_ids = ids.data(),
+                              .y = y.view(),
+                              .factor = by.view()},
+                             {});
+        of.ActivationBackward({.activation = activation,
+                               .x = gate.view(),
+                               .dy = dx.view(),
+                               .dropout = TestDropout(true),
+                               .row_ids = ids.data(),
+                               .dx = dx.view(),
+                               .factor = dfactor.view(),
+                               .dfactor = dfactor.view()},
+                              {});
+        return std::array{y.Values(), dx.Values(), dfactor.Values()};
+      };
+      const auto actual = run(backend(), x, factor, dy);
+      const auto exact = run(reference(), Wide(x), Wide(factor), Wide(dy));
+      std::array<std::vector<double>, 3> error;
+      const double scale = TestDropout(true).scale();
+      for (int64_t i = 0; i < x.size(); ++i) {
+        const double kept = exact[2][i] == 0 && exact[1][i] == 0 ? 0 : scale;
+        const double by = std::fabs(factor.At(i)), slope = DerivativeError(activation, x.At(i));
+        const double value = exact[2][i] / (dy.At(i) == 0 ? 1 : dy.At(i) * scale);
+        const double value_error = ValueError(activation, x.At(i), value);
+        const double d = std::fabs(dy.At(i));
+        error[0].push_back(kept * by * value_error + 3 * kU * std::fabs(exact[0][i]));
+        error[1].push_back(kept * by * d * slope + 3 * kU * std::fabs(exact[1][i]));
+        error[2].push_back(kept * d * value_error + 3 * kU * std::fabs(exact[2][i]));
+      }
+      for (size_t k = 0; k < 3; ++k)
+        ExpectClose(actual[k], exact[k], test::WithOutputRounding(error[k], exact[k], dtype()),
+                    "gated " + std::to_string(k));
+    }
+  }
+}
+
 // Not an approximation: one product per element, the same bits everywhere.
 TEST_P(BackendTest, DropoutHasTheBitsOfTheReference) {
   for (const MatrixSize& size : kMatrixSizes) {
@@ -157,7 +217,7 @@ TEST_P(BackendTest, DropoutKeepsItsShareOfElements) {
 
 TEST_P(BackendTest, ActivationKeepsNotANumber) {
   for (const Activation activation :
-       {Activation::kGeluTanh, Activation::kGeluErf, Activation::kTanh}) {
+       {Activation::kGeluTanh, Activation::kGeluErf, Activation::kSilu, Activation::kTanh}) {
     HostTensor x = RandomTensor(dtype(), {1, 40}, 1);
     x.Set(7, NAN);
     const auto y = Forward(backend(), activation, x, Dropout{}, {0});

@@ -63,14 +63,14 @@ inline void VisitArguments(kernels::AttentionBackwardArgs& args, auto& t) {
 }
 inline void VisitArguments(kernels::ActivationForwardArgs& args, auto& t) {
   t.In(args.x);
+  t.In(args.factor);
   t.In(args.row_ids, kernels::NumRows(args.x));
   t.Out(args.y);
 }
 inline void VisitArguments(kernels::ActivationBackwardArgs& args, auto& t) {
   t.In(args.row_ids, kernels::NumRows(args.x));
-  t.In(args.x);
-  t.In(args.dy);
-  t.Out(args.dx);
+  for (ConstTensorView* view : {&args.x, &args.dy, &args.factor}) t.In(*view);
+  for (TensorView* view : {&args.dx, &args.dfactor}) t.Out(*view);
 }
 inline void VisitArguments(kernels::DropoutArgs& args, auto& t) {
   t.In(args.row_ids, kernels::NumRows(args.x));

@@ -10,8 +10,12 @@ namespace {
 
 constexpr int64_t kAlignment = 128;
 
-// Logits and gradients, but for the few rows that a huge vocabulary gets in any case.
-constexpr int64_t kLogitBytes = int64_t{384} << 20;
+// Bytes of logits and gradients, but for the few rows that a huge vocabulary gets in any case. Of a
+// large vocabulary, as Llama's and its relatives', the whole workspace stays within 256 MiB.
+constexpr int64_t LogitBytes(int64_t vocab) {
+  constexpr int64_t kLargeVocabulary = 65536;
+  return int64_t{vocab > kLargeVocabulary ? 240 : 384} << 20;
+}
 
 // Rows whose logits are held at a time. Every chunk reads and writes all of dweight, so few large
 // ones are wanted; products like whole tiles of 128 rows.
@@ -24,7 +28,7 @@ int64_t ChunkRows(int64_t rows, int64_t vocab, DType dtype) {
   const bool is_converted = dtype != DType::kFloat32;
   const int64_t lead_bytes = is_converted ? row_bytes / 16 : 0;
   const int64_t rounding = is_converted ? kLogitRows * row_bytes / 2 : 0;
-  const int64_t fitting = (kLogitBytes - rounding) / (row_bytes + lead_bytes);
+  const int64_t fitting = (LogitBytes(vocab) - rounding) / (row_bytes + lead_bytes);
   const int64_t whole = fitting >= kTile ? fitting / kTile * kTile : fitting;
   return std::min(rows, std::clamp(whole, kFewest, kMost));
 }

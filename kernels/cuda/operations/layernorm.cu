@@ -1,4 +1,5 @@
-// Residual + dropout + LayerNorm, both ways, in one pass over the data (kernels/layernorm.h).
+// Residual + dropout + LayerNorm or RMSNorm, both ways, in one pass over the data
+// (kernels/layernorm.h). kRms: RMSNorm; mean and beta are null, and so are their gradients.
 //
 // A warp has a row. Rows of up to kRegisterColumns columns stay in its registers between the passes
 // over them (forward reads two and writes two matrices, backward reads two and writes two); longer
@@ -77,7 +78,7 @@ ANYORDER_DEVICE void ForEachGroup(int columns, Visitor&& visit) {
   }
 }
 
-template <typename T, bool kAligned>
+template <typename T, bool kAligned, bool kRms>
 struct NormRowForward {
   const NormForwardParams<T>& p;
   int64_t row;
@@ -98,10 +99,18 @@ struct NormRowForward {
   ANYORDER_DEVICE void Normalise(const Vector8& x, float mean, float rstd, int column,
                                  int count) const {
     const Vector8 gamma = LoadGroup<kAligned>(p.gamma + column, count);
-    const Vector8 beta = LoadGroup<kAligned>(p.beta + column, count);
     Vector8 y;
-    ANYORDER_UNROLL
-    for (int i = 0; i < kGroup; ++i) y.v[i] = (x.v[i] - mean) * rstd * gamma.v[i] + beta.v[i];
+    if constexpr (kRms) {
+      ANYORDER_UNROLL
+      for (int i = 0; i < kGroup; ++i) y.v[i] = x.v[i] * rstd;
+      y = Rounded<T>(y);
+      ANYORDER_UNROLL
+      for (int i = 0; i < kGroup; ++i) y.v[i] *= gamma.v[i];
+    } else {
+      const Vector8 beta = LoadGroup<kAligned>(p.beta + column, count);
+      ANYORDER_UNROLL
+      for (int i = 0; i < kGroup; ++i) y.v[i] = (x.v[i] - mean) * rstd * gamma.v[i] + beta.v[i];
+    }
     StoreGroup<kAligned>(p.y + row * p.columns + column, y, count);
   }
 };
@@ -126,12 +135,12 @@ ANYORDER_DEVICE float SumOf(const Vector8& x) {
 }
 
 // kInRegisters: columns <= kRegisterColumns.
-template <typename T, bool kAligned, bool kInRegisters>
+template <typename T, bool kAligned, bool kInRegisters, bool kRms>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 4)
     NormForwardKernel(NormForwardParams<T> p) {
   const int64_t row = int64_t{BlockX()} * kNormWarps + Thread() / kWarp;
   if (row >= p.rows) return;
-  const NormRowForward<T, kAligned> work{p, row};
+  const NormRowForward<T, kAligned, kRms> work{p, row};
   const float n = static_cast<float>(p.columns);
   Vector8 kept[kRegisterGroups];
   float total = 0;
@@ -140,7 +149,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 4)
     if constexpr (kInRegisters) kept[g] = sum;
     total += SumOf(sum);
   });
-  const float first_mean = WarpSum(total) / n;
+  const float first_mean = kRms ? 0.0f : WarpSum(total) / n;
   const auto sum_of = [&](int g, int column, int count) {
     if constexpr (kInRegisters) return kept[g];
     return LoadGroup<kAligned>(p.sum + row * p.columns + column, count);
@@ -149,7 +158,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 4)
   ForEachGroup<kInRegisters>(p.columns, [&](int g, int column, int count) {
     moments.Add(sum_of(g, column, count), first_mean, count);
   });
-  const float correction = WarpSum(moments.deviation) / n;
+  const float correction = kRms ? 0.0f : WarpSum(moments.deviation) / n;
   const float variance = fmaxf(WarpSum(moments.squares) / n - correction * correction, 0.0f);
   const float mean = first_mean + correction;
   const float rstd = 1.0f / sqrtf(variance + p.epsilon);
@@ -157,7 +166,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 4)
     work.Normalise(sum_of(g, column, count), mean, rstd, column, count);
   });
   if (Lane() == 0) {
-    p.mean[row] = mean;
+    if constexpr (!kRms) p.mean[row] = mean;
     p.rstd[row] = rstd;
   }
 }
@@ -198,7 +207,7 @@ ANYORDER_DEVICE void AddProducts(const Vector8& a, const Vector8& b, Vector8& su
 // Rows of up to kRegisterColumns columns: dx and the partial sums of gamma's and beta's gradients.
 // Block b, warp w takes the rows b * kNormWarps + w + k * kPartials * kNormWarps. Shared memory:
 // [kNormWarps, 2, columns] floats.
-template <typename T, bool kAligned>
+template <typename T, bool kAligned, bool kRms>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 2)
     NormBackwardKernel(NormBackwardParams<T> p) {
   const int warp = Thread() / kWarp;
@@ -211,7 +220,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 2)
   });
   for (int64_t row = int64_t{BlockX()} * kNormWarps + warp; row < p.rows;
        row += int64_t{GridX()} * kNormWarps) {
-    const NormRowBackward<T, kAligned> work{p, row, p.mean[row], p.rstd[row]};
+    const NormRowBackward<T, kAligned> work{p, row, kRms ? 0.0f : p.mean[row], p.rstd[row]};
     Vector8 dy[kRegisterGroups];
     Vector8 xhat[kRegisterGroups];
     float sum_g = 0;
@@ -219,7 +228,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 2)
     ForEachGroup<true>(p.columns, [&](int g, int column, int count) {
       work.Load(column, count, dy[g], xhat[g]);
       AddProducts(dy[g], xhat[g], dgamma[g]);
-      AddTo(dy[g], dbeta[g]);
+      if constexpr (!kRms) AddTo(dy[g], dbeta[g]);
       ANYORDER_UNROLL
       for (int i = 0; i < kGroup; ++i) {
         const float product = gamma[g].v[i] * dy[g].v[i];
@@ -227,7 +236,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 2)
         sum_g_xhat = MultiplyAdd(product, xhat[g].v[i], sum_g_xhat);
       }
     });
-    const float mean_g = WarpSum(sum_g) / n;
+    const float mean_g = kRms ? 0.0f : WarpSum(sum_g) / n;
     const float mean_g_xhat = WarpSum(sum_g_xhat) / n;
     ForEachGroup<true>(p.columns, [&](int g, int column, int count) {
       work.Store(dy[g], xhat[g], gamma[g], mean_g, mean_g_xhat, column, count);
@@ -251,13 +260,13 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 2)
 }
 
 // Longer rows: dx alone.
-template <typename T, bool kAligned>
+template <typename T, bool kAligned, bool kRms>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 4)
     NormBackwardRowsKernel(NormBackwardParams<T> p) {
   const int64_t row = int64_t{BlockX()} * kNormWarps + Thread() / kWarp;
   if (row >= p.rows) return;
   const float n = static_cast<float>(p.columns);
-  const NormRowBackward<T, kAligned> work{p, row, p.mean[row], p.rstd[row]};
+  const NormRowBackward<T, kAligned> work{p, row, kRms ? 0.0f : p.mean[row], p.rstd[row]};
   const auto for_each = [&](auto&& visit) {
     ForEachGroup<false>(p.columns, [&](int, int column, int count) {
       Vector8 dy;
@@ -276,7 +285,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 4)
       sum_g_xhat = MultiplyAdd(product, xhat.v[i], sum_g_xhat);
     }
   });
-  const float mean_g = WarpSum(sum_g) / n;
+  const float mean_g = kRms ? 0.0f : WarpSum(sum_g) / n;
   const float mean_g_xhat = WarpSum(sum_g_xhat) / n;
   for_each([&](const Vector8& dy, const Vector8& xhat, const Vector8& gamma, int column,
                int count) { work.Store(dy, xhat, gamma, mean_g, mean_g_xhat, column, count); });
@@ -284,7 +293,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 4)
 
 // Their gamma and beta, before dx may overwrite dy: block (b, c) sums the rows b, b + kPartials,
 // ... of 128 columns, one a thread.
-template <typename T>
+template <typename T, bool kRms>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(128, 4)
     NormBackwardColumnsKernel(NormBackwardParams<T> p) {
   const int column = BlockY() * BlockThreads() + Thread();
@@ -294,7 +303,8 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(128, 4)
   for (int64_t row = BlockX(); row < p.rows; row += GridX()) {
     const int64_t at = row * p.columns + column;
     const float dy = ToFloat(p.dy[at]);
-    dgamma = MultiplyAdd(dy, (ToFloat(p.sum[at]) - p.mean[row]) * p.rstd[row], dgamma);
+    const float mean = kRms ? 0.0f : p.mean[row];
+    dgamma = MultiplyAdd(dy, (ToFloat(p.sum[at]) - mean) * p.rstd[row], dgamma);
     dbeta += dy;
   }
   float* const partial = p.partials + int64_t{BlockX()} * 2 * p.columns;
@@ -305,9 +315,11 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(128, 4)
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kShareThreads, 2) NormReduceKernel(NormReduceParams p) {
   const ShareOfSums share = SumParts(p.partials, p.blocks, 2 * int64_t{p.columns});
   if (!share.is_whole) return;
-  float* const to =
-      share.column < p.columns ? p.dgamma + share.column : p.dbeta + (share.column - p.columns);
-  *to = share.sum;
+  if (share.column < p.columns) {
+    p.dgamma[share.column] = share.sum;
+  } else if (p.dbeta != nullptr) {
+    p.dbeta[share.column - p.columns] = share.sum;
+  }
 }
 
 namespace {
@@ -322,12 +334,12 @@ NormForwardParams<T> ParamsOf(const LayerNormForwardArgs& args) {
   return {args.x.data<T>(),
           DataOrNull<T>(args.residual),
           args.gamma.data<T>(),
-          args.beta.data<T>(),
+          DataOrNull<T>(args.beta),
           args.epsilon,
           args.dropout,
           args.row_ids,
           args.sum.data<T>(),
-          args.mean.data<float>(),
+          DataOrNull<float>(args.mean),
           args.rstd.data<float>(),
           args.y.data<T>(),
           NumRows(args.x),
@@ -338,7 +350,7 @@ template <typename T>
 NormBackwardParams<T> ParamsOf(const LayerNormBackwardArgs& args, float* scratch) {
   return {args.dy.data<T>(),
           args.sum.data<T>(),
-          args.mean.data<float>(),
+          DataOrNull<float>(args.mean),
           args.rstd.data<float>(),
           args.gamma.data<T>(),
           args.dropout,
@@ -362,34 +374,47 @@ void Run(const LayerNormForwardArgs& args, StreamView stream) {
     const NormForwardParams<T> params = ParamsOf<T>(args);
     const LaunchShape shape{.blocks_x = BlocksOfRows(params.rows), .threads = kThreads};
     WithBool(columns <= kRegisterColumns, [&]<bool kInRegisters>() {
-      Launch(NormForwardKernel<T, kAligned, kInRegisters>, shape, params, stream);
+      WithBool(args.mean.is_null(), [&]<bool kRms>() {
+        Launch(NormForwardKernel<T, kAligned, kInRegisters, kRms>, shape, params, stream);
+      });
     });
   });
 }
+
+namespace {
+
+template <typename T, bool kAligned, bool kRms>
+void LaunchBackward(const NormBackwardParams<T>& params, StreamView stream) {
+  const int64_t columns = params.columns;
+  if (columns <= kRegisterColumns) {
+    const LaunchShape shape{
+        .blocks_x = kPartials,
+        .threads = kThreads,
+        .shared_bytes = kNormWarps * 2 * columns * static_cast<int64_t>(sizeof(float))};
+    Launch(NormBackwardKernel<T, kAligned, kRms>, shape, params, stream);
+    return;
+  }
+  const LaunchShape by_columns{.blocks_x = kPartials,
+                               .blocks_y = static_cast<int>(CeilDivide(columns, kColumnThreads)),
+                               .threads = kColumnThreads};
+  Launch(NormBackwardColumnsKernel<T, kRms>, by_columns, params, stream);
+  const LaunchShape by_rows{.blocks_x = BlocksOfRows(params.rows), .threads = kThreads};
+  Launch(NormBackwardRowsKernel<T, kAligned, kRms>, by_rows, params, stream);
+}
+
+}  // namespace
 
 void Run(const LayerNormBackwardArgs& args, float* scratch, StreamView stream) {
   const int64_t columns = NumColumns(args.dy);
   const bool is_aligned =
       AreAligned(columns, args.dy, args.sum, args.gamma, args.dx, args.dresidual);
   WithForm(args.dy.dtype(), is_aligned, [&]<typename T, bool kAligned>() {
-    const NormBackwardParams<T> params = ParamsOf<T>(args, scratch);
-    if (columns <= kRegisterColumns) {
-      const LaunchShape shape{
-          .blocks_x = kPartials,
-          .threads = kThreads,
-          .shared_bytes = kNormWarps * 2 * columns * static_cast<int64_t>(sizeof(float))};
-      Launch(NormBackwardKernel<T, kAligned>, shape, params, stream);
-      return;
-    }
-    const LaunchShape by_columns{.blocks_x = kPartials,
-                                 .blocks_y = static_cast<int>(CeilDivide(columns, kColumnThreads)),
-                                 .threads = kColumnThreads};
-    Launch(NormBackwardColumnsKernel<T>, by_columns, params, stream);
-    const LaunchShape by_rows{.blocks_x = BlocksOfRows(params.rows), .threads = kThreads};
-    Launch(NormBackwardRowsKernel<T, kAligned>, by_rows, params, stream);
+    WithBool(args.mean.is_null(), [&]<bool kRms>() {
+      LaunchBackward<T, kAligned, kRms>(ParamsOf<T>(args, scratch), stream);
+    });
   });
   const NormReduceParams reduce{scratch, kPartials, args.dgamma.data<float>(),
-                                args.dbeta.data<float>(), static_cast<int>(columns)};
+                                DataOrNull<float>(args.dbeta), static_cast<int>(columns)};
   Launch(NormReduceKernel, ShapeOfSums(2 * columns), reduce, stream);
 }
 

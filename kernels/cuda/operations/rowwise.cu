@@ -37,10 +37,12 @@ ANYORDER_DEVICE bool PlaceOf(int64_t rows, int columns, GroupPlace& place) {
 template <typename T>
 struct ActivationParams {
   const T* x;
-  const T* dy;  // backward only
+  const T* dy;      // backward only
+  const T* factor;  // of a gated unit, or null
   Dropout dropout;
   const int32_t* row_ids;
-  T* out;  // y or dx
+  T* out;      // y or dx
+  T* dfactor;  // backward of a gated unit
   int64_t rows;
   int columns;
 };
@@ -56,6 +58,8 @@ ANYORDER_DEVICE float Activate(float x) {
     return x * (0.5f * erfcf(-0.7071067811865476f * x));
   } else if constexpr (kActivation == Activation::kRelu) {
     return x > 0.0f ? x : 0.0f;
+  } else if constexpr (kActivation == Activation::kSilu) {
+    return x / (1.0f + expf(-x));
   } else {
     return tanhf(x);
   }
@@ -72,13 +76,18 @@ ANYORDER_DEVICE float ActivateDerivative(float x) {
     return 0.5f * erfcf(-0.7071067811865476f * x) + 0.3989422804014327f * x * expf(-0.5f * x * x);
   } else if constexpr (kActivation == Activation::kRelu) {
     return x > 0.0f ? 1.0f : 0.0f;
+  } else if constexpr (kActivation == Activation::kSilu) {
+    const float below = 1.0f / (1.0f + expf(-x));
+    const float above = 1.0f / (1.0f + expf(x));
+    return below + x * below * above;
   } else {
     const float y = tanhf(x);
     return (1.0f - y) * (1.0f + y);
   }
 }
 
-template <typename T, Activation kActivation, bool kAligned>
+// kFactor: of a gated unit.
+template <typename T, Activation kActivation, bool kAligned, bool kFactor>
 ANYORDER_KERNEL void ActivationForwardKernel(ActivationParams<T> p) {
   GroupPlace place;
   if (!PlaceOf(p.rows, p.columns, place)) return;
@@ -86,11 +95,12 @@ ANYORDER_KERNEL void ActivationForwardKernel(ActivationParams<T> p) {
   Vector8 x = LoadGroup<kAligned>(p.x + at, place.count);
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i) x.v[i] = Activate<kActivation>(x.v[i]);
+  if constexpr (kFactor) Multiply(LoadGroup<kAligned>(p.factor + at, place.count), x);
   ApplyDropout(p.dropout, p.row_ids, place.row, place.column, x);
   StoreGroup<kAligned>(p.out + at, x, place.count);
 }
 
-template <typename T, Activation kActivation, bool kAligned>
+template <typename T, Activation kActivation, bool kAligned, bool kFactor>
 ANYORDER_KERNEL void ActivationBackwardKernel(ActivationParams<T> p) {
   GroupPlace place;
   if (!PlaceOf(p.rows, p.columns, place)) return;
@@ -98,6 +108,14 @@ ANYORDER_KERNEL void ActivationBackwardKernel(ActivationParams<T> p) {
   const Vector8 x = LoadGroup<kAligned>(p.x + at, place.count);
   Vector8 d = LoadGroup<kAligned>(p.dy + at, place.count);
   ApplyDropout(p.dropout, p.row_ids, place.row, place.column, d);
+  if constexpr (kFactor) {
+    const Vector8 factor = LoadGroup<kAligned>(p.factor + at, place.count);
+    Vector8 dfactor = d;
+    ANYORDER_UNROLL
+    for (int i = 0; i < kGroup; ++i) dfactor.v[i] *= Activate<kActivation>(x.v[i]);
+    StoreGroup<kAligned>(p.dfactor + at, dfactor, place.count);
+    Multiply(factor, d);
+  }
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i) d.v[i] *= ActivateDerivative<kActivation>(x.v[i]);
   StoreGroup<kAligned>(p.out + at, d, place.count);
@@ -254,54 +272,65 @@ void WithActivation(Activation activation, Function&& function) {
     case Activation::kGeluTanh: return function.template operator()<Activation::kGeluTanh>();
     case Activation::kGeluErf: return function.template operator()<Activation::kGeluErf>();
     case Activation::kRelu: return function.template operator()<Activation::kRelu>();
+    case Activation::kSilu: return function.template operator()<Activation::kSilu>();
     case Activation::kTanh: return function.template operator()<Activation::kTanh>();
   }
 }
 
-// Operations on one x with a thread for each group: `dy` is null but for a gradient, `out` is where
-// results go, and launch.template operator()<T, kAligned>(shape, params) starts a kernel.
-template <typename Args, typename Function>
-void RunGroups(const Args& args, const ConstTensorView& dy, const TensorView& out,
-               Function&& launch) {
-  const int64_t columns = NumColumns(args.x);
-  const LaunchShape shape = ShapeOfGroups(NumRows(args.x), columns);
-  WithForm(args.x.dtype(), AreAligned(columns, args.x, dy, out), [&]<typename T, bool kAligned>() {
-    const ActivationParams<T> params{args.x.template data<T>(),
-                                     DataOrNull<T>(dy),
-                                     args.dropout,
-                                     args.row_ids,
-                                     out.data<T>(),
-                                     NumRows(args.x),
-                                     static_cast<int>(columns)};
-    launch.template operator()<T, kAligned>(shape, params);
-  });
+// What operations on one x with a thread for each group have in common.
+template <typename T, typename Args>
+ActivationParams<T> ParamsOf(const Args& args, const TensorView& out) {
+  return {.x = args.x.template data<T>(),
+          .dy = nullptr,
+          .factor = nullptr,
+          .dropout = args.dropout,
+          .row_ids = args.row_ids,
+          .out = out.data<T>(),
+          .dfactor = nullptr,
+          .rows = NumRows(args.x),
+          .columns = static_cast<int>(NumColumns(args.x))};
 }
 
 }  // namespace
 
 void Run(const ActivationForwardArgs& args, StreamView stream) {
-  WithActivation(args.activation, [&]<Activation kActivation>() {
-    RunGroups(args, {}, args.y,
-              [&]<typename T, bool kAligned>(const auto& shape, const auto& params) {
-                Launch(ActivationForwardKernel<T, kActivation, kAligned>, shape, params, stream);
-              });
+  const int64_t columns = NumColumns(args.x);
+  const LaunchShape shape = ShapeOfGroups(NumRows(args.x), columns);
+  const bool is_aligned = AreAligned(columns, args.x, args.factor, args.y);
+  WithForm(args.x.dtype(), is_aligned, [&]<typename T, bool kAligned>() {
+    ActivationParams<T> params = ParamsOf<T>(args, args.y);
+    params.factor = DataOrNull<T>(args.factor);
+    WithActivation(args.activation, [&]<Activation kActivation>() {
+      WithBool(params.factor != nullptr, [&]<bool kFactor>() {
+        Launch(ActivationForwardKernel<T, kActivation, kAligned, kFactor>, shape, params, stream);
+      });
+    });
   });
 }
 
 void Run(const ActivationBackwardArgs& args, StreamView stream) {
-  WithActivation(args.activation, [&]<Activation kActivation>() {
-    RunGroups(args, args.dy, args.dx,
-              [&]<typename T, bool kAligned>(const auto& shape, const auto& params) {
-                Launch(ActivationBackwardKernel<T, kActivation, kAligned>, shape, params, stream);
-              });
+  const int64_t columns = NumColumns(args.x);
+  const LaunchShape shape = ShapeOfGroups(NumRows(args.x), columns);
+  const bool is_aligned = AreAligned(columns, args.x, args.dy, args.factor, args.dx, args.dfactor);
+  WithForm(args.x.dtype(), is_aligned, [&]<typename T, bool kAligned>() {
+    ActivationParams<T> params = ParamsOf<T>(args, args.dx);
+    params.dy = args.dy.data<T>();
+    params.factor = DataOrNull<T>(args.factor);
+    params.dfactor = DataOrNull<T>(args.dfactor);
+    WithActivation(args.activation, [&]<Activation kActivation>() {
+      WithBool(params.factor != nullptr, [&]<bool kFactor>() {
+        Launch(ActivationBackwardKernel<T, kActivation, kAligned, kFactor>, shape, params, stream);
+      });
+    });
   });
 }
 
 void Run(const DropoutArgs& args, StreamView stream) {
-  RunGroups(args, {}, args.y,
-            [&]<typename T, bool kAligned>(const auto& shape, const auto& params) {
-              Launch(DropoutKernel<T, kAligned>, shape, params, stream);
-            });
+  const int64_t columns = NumColumns(args.x);
+  const LaunchShape shape = ShapeOfGroups(NumRows(args.x), columns);
+  WithForm(args.x.dtype(), AreAligned(columns, args.x, args.y), [&]<typename T, bool kAligned>() {
+    Launch(DropoutKernel<T, kAligned>, shape, ParamsOf<T>(args, args.y), stream);
+  });
 }
 
 void Run(const EmbeddingForwardArgs& args, StreamView stream) {

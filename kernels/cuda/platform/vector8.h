@@ -103,6 +103,10 @@ ANYORDER_DEVICE void AddTo(const Vector8& a, Vector8& sums) {
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i) sums.v[i] += a.v[i];
 }
+ANYORDER_DEVICE void Multiply(const Vector8& by, Vector8& x) {
+  ANYORDER_UNROLL
+  for (int i = 0; i < kGroup; ++i) x.v[i] *= by.v[i];
+}
 // As T stores it: what a later pass reads.
 template <typename T>
 ANYORDER_DEVICE Vector8 Rounded(const Vector8& x) {

@@ -79,6 +79,7 @@ const char* HfActivation(kernels::Activation activation) {
     case kernels::Activation::kGeluTanh: return "gelu_new";
     case kernels::Activation::kGeluErf: return "gelu";
     case kernels::Activation::kRelu: return "relu";
+    case kernels::Activation::kSilu: return "silu";
     case kernels::Activation::kTanh:  // of summaries alone
       return "tanh";
   }

@@ -88,7 +88,24 @@ TEST_P(ThreadIndependenceTest, Pointwise) {
     backend.ActivationBackward(
         {Activation::kGeluTanh, x.view(), y.view(), dropout_, row_ids_.data(), dx.view()}, {});
     backend.DropoutApply({x.view(), dropout_, row_ids_.data(), dropped.view()}, {});
-    return std::vector<HostTensor>{y, dx, dropped};
+    HostTensor gated = Empty(x.shape()), dgate = gated, dfactor = gated;
+    backend.ActivationForward({.activation = Activation::kSilu,
+                               .x = x.view(),
+                               .dropout = dropout_,
+                               .row_ids = row_ids_.data(),
+                               .y = gated.view(),
+                               .factor = y.view()},
+                              {});
+    backend.ActivationBackward({.activation = Activation::kSilu,
+                                .x = x.view(),
+                                .dy = y.view(),
+                                .dropout = dropout_,
+                                .row_ids = row_ids_.data(),
+                                .dx = dgate.view(),
+                                .factor = y.view(),
+                                .dfactor = dfactor.view()},
+                               {});
+    return std::vector<HostTensor>{y, dx, dropped, gated, dgate, dfactor};
   });
 }
 
@@ -106,7 +123,33 @@ TEST_P(ThreadIndependenceTest, LayerNorm) {
         {x.view(), sum.view(), mean.view(), rstd.view(), gamma.view(), dropout_, row_ids_.data(),
          dx.view(), dresidual.view(), dgamma.view(), dbeta.view()},
         {});
-    return std::vector<HostTensor>{sum, mean, rstd, y, dx, dresidual, dgamma, dbeta};
+    HostTensor rms_y = y, rms_dx = dx, rms_dgamma = dgamma;
+    backend.LayerNormForward({x.view(),
+                              x.view(),
+                              gamma.view(),
+                              {},
+                              1e-5f,
+                              dropout_,
+                              row_ids_.data(),
+                              sum.view(),
+                              {},
+                              rstd.view(),
+                              rms_y.view()},
+                             {});
+    backend.LayerNormBackward({x.view(),
+                               sum.view(),
+                               {},
+                               rstd.view(),
+                               gamma.view(),
+                               dropout_,
+                               row_ids_.data(),
+                               rms_dx.view(),
+                               {},
+                               rms_dgamma.view(),
+                               {}},
+                              {});
+    return std::vector<HostTensor>{sum,    mean,  rstd,  y,      dx,        dresidual,
+                                   dgamma, dbeta, rms_y, rms_dx, rms_dgamma};
   });
 }
 

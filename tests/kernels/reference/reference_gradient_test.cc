@@ -49,8 +49,8 @@ class ReferenceGradientTest : public ::testing::Test {
 };
 
 TEST_F(ReferenceGradientTest, Activation) {
-  for (const Activation activation :
-       {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu, Activation::kTanh}) {
+  for (const Activation activation : {Activation::kGeluTanh, Activation::kGeluErf,
+                                      Activation::kRelu, Activation::kSilu, Activation::kTanh}) {
     HostTensor x = Matrix(1);
     // No element may cross the corner of ReLU within a step.
     for (int64_t i = 0; i < x.size(); ++i) {
@@ -65,6 +65,33 @@ TEST_F(ReferenceGradientTest, Activation) {
     };
     CheckMap(x, forward, backward, "activation");
   }
+}
+
+TEST_F(ReferenceGradientTest, GatedActivation) {
+  HostTensor x = Matrix(1), factor = Matrix(2), y = x, dx = x, dfactor = x;
+  const HostTensor dy = Matrix(3);
+  const auto loss = [&] {
+    backend_->ActivationForward({.activation = Activation::kSilu,
+                                 .x = x.view(),
+                                 .dropout = dropout_,
+                                 .row_ids = row_ids_.data(),
+                                 .y = y.view(),
+                                 .factor = factor.view()},
+                                {});
+    return WeightedSum(y, dy);
+  };
+  backend_->ActivationBackward({.activation = Activation::kSilu,
+                                .x = x.view(),
+                                .dy = dy.view(),
+                                .dropout = dropout_,
+                                .row_ids = row_ids_.data(),
+                                .dx = dx.view(),
+                                .factor = factor.view(),
+                                .dfactor = dfactor.view()},
+                               {});
+  const double magnitude = test::SumOfMagnitudes(dy.Values()) * 5;
+  ExpectGradient(x, dx, loss, magnitude, "x");
+  ExpectGradient(factor, dfactor, loss, magnitude, "factor");
 }
 
 TEST_F(ReferenceGradientTest, DropoutIsItsOwnBackward) {
@@ -84,14 +111,16 @@ TEST_F(ReferenceGradientTest, RotaryTurnedBack) {
   CheckMap(RandomTensor(kGradientType, {kRows, 12}, 1), turn(false), turn(true), "rotary");
 }
 
-TEST_F(ReferenceGradientTest, LayerNorm) {
-  for (const bool with_residual : {false, true}) {
+TEST_F(ReferenceGradientTest, LayerNormAndRmsNorm) {
+  for (int choice = 0; choice < 4; ++choice) {
+    const bool with_residual = choice % 2 == 1;
+    const bool is_rms = choice >= 2;
     HostTensor x = Matrix(1);
     HostTensor residual = with_residual ? Matrix(2) : HostTensor();
     HostTensor gamma = Vector(3);
-    HostTensor beta = Vector(4);
+    HostTensor beta = is_rms ? HostTensor() : Vector(4);
     const HostTensor dy = Matrix(5);
-    HostTensor mean(kGradientType, {kRows}), rstd = mean, sum = x, y = x;
+    HostTensor rstd(kGradientType, {kRows}), mean = is_rms ? HostTensor() : rstd, sum = x, y = x;
     const auto loss = [&] {
       backend_->LayerNormForward(
           {x.view(), residual.view(), gamma.view(), beta.view(), 1e-2f, dropout_, row_ids_.data(),
@@ -109,7 +138,7 @@ TEST_F(ReferenceGradientTest, LayerNorm) {
     ExpectGradient(x, dx, loss, magnitude, "x");
     if (with_residual) ExpectGradient(residual, dresidual, loss, magnitude, "residual");
     ExpectGradient(gamma, dgamma, loss, magnitude, "gamma");
-    ExpectGradient(beta, dbeta, loss, magnitude, "beta");
+    if (!is_rms) ExpectGradient(beta, dbeta, loss, magnitude, "beta");
   }
 }
 
