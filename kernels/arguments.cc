@@ -146,9 +146,12 @@ void CheckInputs(const AttentionInputs& in) {
                  s.num_heads >= 1 && s.head_dim >= 1 && s.num_tables >= 0 && s.num_distances >= 0 &&
                  s.num_bias_distances >= 0)
       << "attention shape";
+  ANYORDER_CHECK(s.num_kv_heads >= 0 && s.num_heads % s.kv_heads() == 0)
+      << "attention of " << s.num_heads << " heads over " << s.num_kv_heads
+      << " key/value heads: the first must be a multiple of the second";
   const DType dtype = in.q.dtype();
   const int64_t m = s.model_dim();
-  const int64_t keys = s.batch_size * s.num_keys * m;
+  const int64_t keys = s.batch_size * s.num_keys * s.keys_dim();
   CheckActivationDType(in.q, "q");
   CheckTensor(in.q, "q", dtype, s.num_rows() * m);
   CheckTensor(in.k, "k", dtype, keys);
@@ -201,8 +204,8 @@ void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes) 
   CheckTensor(args.lse, "lse", gradient, s.num_rows() * s.num_heads);
   CheckTensor(args.dout, "dout", dtype, s.num_rows() * m);
   CheckTensor(args.dq, "dq", dtype, s.num_rows() * m);
-  CheckTensor(args.dk, "dk", dtype, s.batch_size * s.num_keys * m);
-  CheckTensor(args.dv, "dv", dtype, s.batch_size * s.num_keys * m);
+  CheckTensor(args.dk, "dk", dtype, s.batch_size * s.num_keys * s.keys_dim());
+  CheckTensor(args.dv, "dv", dtype, s.batch_size * s.num_keys * s.keys_dim());
   CheckTensor(args.drelative, "drelative", dtype,
               in.relative.is_null() ? 0 : in.relative.num_elements());
   CheckTensor(args.dcontent_bias, "dcontent_bias", gradient, in.content_bias.is_null() ? 0 : m);

@@ -1,7 +1,8 @@
 // Fused two-stream relative attention: both streams of XLNet are rows of one call, keys are shared.
 //
-// B lanes (batch rows), H heads, D head size, C content rows and Q query rows a lane, K key slots a
-// lane, R relative distances, R' distances with a bias of their own, N = B*C + B*Q rows in all.
+// B lanes (batch rows), H heads, KV heads of keys and values, D head size, C content rows and Q
+// query rows a lane, K key slots a lane, R relative distances, R' distances with a bias of their
+// own, N = B*C + B*Q rows in all.
 // Rows are ordered [content of lane 0, ..., content of lane B-1, query rows of lane 0, ..., query
 // rows of lane B-1]; C or Q may be 0.
 //
@@ -16,6 +17,10 @@
 // unscaled bias by distance is T5's, Raffel et al. 2020, section 2.1, whose buckets the caller
 // spreads over distances.) A row that sees nothing gets out = 0, lse = -inf and zero gradients.
 // Null tensors drop their term.
+//
+// k[j] and v[j] are those of key/value head `head / (H / KV)`: H / KV neighbouring heads share one
+// (grouped-query attention, Ainslie et al. 2023, section 2.2; KV = 1 is multi-query attention,
+// Shazeer 2019), whose gradient is the sum over them. Everything else is each head's own.
 
 #pragma once
 
@@ -31,6 +36,7 @@ struct AttentionShape {
   int64_t query_rows = 0;    // Q, a lane
   int64_t num_keys = 0;      // K, a lane
   int64_t num_heads = 0;     // H
+  int64_t num_kv_heads = 0;  // KV, a divisor of H; 0: as many as num_heads
   int64_t head_dim = 0;      // D
   int64_t num_tables = 0;  // tables by distance (one per reading direction); 0: none of either kind
   int64_t num_distances = 0;       // R; 0: no position term
@@ -38,6 +44,10 @@ struct AttentionShape {
 
   int64_t num_rows() const { return batch_size * (content_rows + query_rows); }
   int64_t model_dim() const { return num_heads * head_dim; }
+  int64_t kv_heads() const { return num_kv_heads == 0 ? num_heads : num_kv_heads; }
+  int64_t keys_dim() const { return kv_heads() * head_dim; }
+  // Heads that read the same keys and values.
+  int64_t heads_per_kv() const { return num_heads / kv_heads(); }
   // The lane that row `row` belongs to.
   int64_t LaneOfRow(int64_t row) const {
     const int64_t content = batch_size * content_rows;
@@ -65,8 +75,8 @@ struct AttentionPlan {
 struct AttentionInputs {
   AttentionShape shape;
   ConstTensorView q;  // [N, H*D]      T, without biases
-  ConstTensorView k;  // [B, K, H*D]   T
-  ConstTensorView v;  // [B, K, H*D]   T
+  ConstTensorView k;  // [B, K, KV*D]  T
+  ConstTensorView v;  // [B, K, KV*D]  T
   ConstTensorView
       relative;  // [num_tables, R, H*D] T or null; row r holds distance min_distance + r
   int64_t min_distance =
@@ -106,8 +116,8 @@ struct AttentionBackwardArgs {
   // Gradients, all overwritten. Parameter gradients are fp32 (fp64 for fp64 inputs); null if the
   // input is.
   TensorView dq;                  // [N, H*D]     T
-  TensorView dk;                  // [B, K, H*D]  T
-  TensorView dv;                  // [B, K, H*D]  T
+  TensorView dk;                  // [B, K, KV*D] T
+  TensorView dv;                  // [B, K, KV*D] T
   TensorView drelative;           // [num_tables, R, H*D] T
   TensorView dcontent_bias;       // [H*D]
   TensorView dposition_bias;      // [H*D]

@@ -17,7 +17,11 @@ template <typename T>
 class AttentionRow {
  public:
   AttentionRow(const AttentionInputs& in, int64_t row, int64_t head)
-      : in_(in), row_(row), head_(head), lane_(in.shape.LaneOfRow(row)) {
+      : in_(in),
+        row_(row),
+        head_(head),
+        kv_head_(head / in.shape.heads_per_kv()),
+        lane_(in.shape.LaneOfRow(row)) {
     const int64_t num_keys = in.shape.num_keys;
     probabilities_.assign(num_keys, 0.0);
     std::vector<double> scores(num_keys, -std::numeric_limits<double>::infinity());
@@ -53,7 +57,7 @@ class AttentionRow {
   int64_t RowOffset() const { return row_ * in_.shape.model_dim() + HeadOffset(); }
   int64_t HeadOffset() const { return head_ * in_.shape.head_dim; }
   int64_t KeyOffset(int64_t j) const {
-    return (lane_ * in_.shape.num_keys + j) * in_.shape.model_dim() + HeadOffset();
+    return (lane_ * in_.shape.num_keys + j) * in_.shape.keys_dim() + kv_head_ * in_.shape.head_dim;
   }
   int64_t RelativeOffset(int64_t j) const {
     const int64_t key = lane_ * in_.shape.num_keys + j;
@@ -108,6 +112,7 @@ class AttentionRow {
   const AttentionInputs& in_;
   const int64_t row_;
   const int64_t head_;
+  const int64_t kv_head_;
   const int64_t lane_;
   double lse_ = -std::numeric_limits<double>::infinity();
   std::vector<double> probabilities_;
@@ -145,7 +150,7 @@ class AttentionGradient {
     const AttentionShape& shape = args.in.shape;
     const int64_t m = shape.model_dim();
     sums_.dq.resize(shape.num_rows() * m);
-    sums_.dk.resize(shape.batch_size * shape.num_keys * m);
+    sums_.dk.resize(shape.batch_size * shape.num_keys * shape.keys_dim());
     sums_.dv.resize(sums_.dk.size());
     sums_.drelative.resize(shape.num_tables * shape.num_distances * m);
     sums_.dcontent_bias.resize(m);

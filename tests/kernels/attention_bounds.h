@@ -63,6 +63,10 @@ class AttentionErrorAnalysis {
   }
 
   int64_t Column(int64_t head, int64_t d) const { return head * s_.head_dim + d; }
+  // The element of keys and values that a head reads.
+  int64_t KeyElement(int64_t key, int64_t head, int64_t d) const {
+    return key * s_.keys_dim() + Column(head / s_.heads_per_kv(), d);
+  }
 
   Pair MakePair(int64_t row, int64_t head, int64_t j) const {
     const int64_t lane = s_.LaneOfRow(row);
@@ -82,7 +86,8 @@ class AttentionErrorAnalysis {
     for (int64_t d = 0; d < s_.head_dim; ++d) {
       const int64_t c = Column(head, d);
       const double q = At(x_.q, row * m + c);
-      const double content = (q + At(x_.content_bias, c)) * At(x_.k, p.key * m + c);
+      const int64_t of_key = KeyElement(p.key, head, d);
+      const double content = (q + At(x_.content_bias, c)) * At(x_.k, of_key);
       const double position =
           p.distance < 0 ? 0 : (q + At(x_.position_bias, c)) * At(x_.relative, p.distance * m + c);
       const double biased = q + At(x_.segment_bias, c);
@@ -91,8 +96,8 @@ class AttentionErrorAnalysis {
       score += content + position + biased * (p.other_segment ? other : same);
       p.magnitude += std::abs(content) + std::abs(position) +
                      std::abs(biased) * (2 * std::abs(same) + std::abs(other));
-      p.dp += x_.dout[row * m + c] * At(x_.v, p.key * m + c);
-      p.dp_magnitude += std::abs(x_.dout[row * m + c] * At(x_.v, p.key * m + c));
+      p.dp += x_.dout[row * m + c] * At(x_.v, of_key);
+      p.dp_magnitude += std::abs(x_.dout[row * m + c] * At(x_.v, of_key));
     }
     const double bias = p.bias < 0 ? 0.0 : x_.distance_bias[p.bias];
     p.magnitude = p.magnitude * in_.scale + std::abs(bias);
@@ -136,7 +141,7 @@ class AttentionErrorAnalysis {
       const int64_t at = row * m + Column(head, d);
       double magnitude = 0;
       for (const Pair& p : pairs)
-        magnitude += p.probability * p.factor * std::abs(At(x_.v, p.key * m + Column(head, d)));
+        magnitude += p.probability * p.factor * std::abs(At(x_.v, KeyElement(p.key, head, d)));
       const double out = x_.out[at];
       const double error = magnitude * (relative + u_ + (n + 16) * test::kU) + u_ * std::abs(out);
       b_.out[at] = 2 * error;
@@ -165,7 +170,9 @@ class AttentionErrorAnalysis {
   void AddGradients(int64_t row, int64_t head, const std::vector<Pair>& pairs, double p_error) {
     const int64_t m = s_.model_dim();
     const double scale = in_.scale;
-    const double sums = static_cast<double>(pairs.size()) + static_cast<double>(s_.num_rows()) + 32;
+    // Keys and values sum over the rows of all heads that read them.
+    const int64_t rows = s_.num_rows() * s_.heads_per_kv();
+    const double sums = static_cast<double>(pairs.size()) + static_cast<double>(rows) + 32;
     const double rounding = sums * test::kU;
     double other = 0;
     for (const Pair& p : pairs) {
@@ -184,13 +191,14 @@ class AttentionErrorAnalysis {
       double position = 0;
       for (const Pair& p : pairs) {
         const double error = p.ds_error + std::abs(p.ds) * rounding;
-        content += scale * error * std::abs(At(x_.k, p.key * m + c));
+        const int64_t of_key = KeyElement(p.key, head, d);
+        content += scale * error * std::abs(At(x_.k, of_key));
         if (p.distance >= 0)
           position += scale * error * std::abs(At(x_.relative, p.distance * m + c));
         const double query_error = error + std::abs(p.ds) * u_;
-        Add(&b_.dk, p.key * m + c, content_query * query_error);
+        Add(&b_.dk, of_key, content_query * query_error);
         if (p.distance >= 0) Add(&b_.drelative, p.distance * m + c, position_query * query_error);
-        Add(&b_.dv, p.key * m + c,
+        Add(&b_.dv, of_key,
             p.probability * p.factor * (p_error + u_ + rounding) * std::abs(x_.dout[at]));
       }
       const double segment =

@@ -261,8 +261,8 @@ AttentionData<T, G> MakeData(const AttentionCase& c, uint64_t seed) {
   };
   const int64_t width = c.shape.model_dim();
   fill(&data.q, c.shape.num_rows() * width);
-  fill(&data.k, c.shape.batch_size * c.shape.num_keys * width);
-  fill(&data.v, c.shape.batch_size * c.shape.num_keys * width);
+  fill(&data.k, c.shape.batch_size * c.shape.num_keys * c.shape.keys_dim());
+  fill(&data.v, c.shape.batch_size * c.shape.num_keys * c.shape.keys_dim());
   fill(&data.dout, c.shape.num_rows() * width);
   fill(&data.relative, c.shape.num_tables * c.shape.num_distances * width);
   if (c.biases) {
@@ -288,8 +288,8 @@ template <typename T, typename G>
 void SpoilUnread(AttentionData<T, G>* data) {
   const AttentionShape& s = data->shape;
   const AttentionInputs in = data->Inputs();
-  const auto spoil = [&](int64_t slot, std::vector<T>* x) {
-    for (int64_t i = slot * s.model_dim(); i < (slot + 1) * s.model_dim(); ++i)
+  const auto spoil = [](int64_t slot, int64_t width, std::vector<T>* x) {
+    for (int64_t i = slot * width; i < (slot + 1) * width; ++i)
       (*x)[i] = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
   };
   const auto sees = [&](int64_t row) {
@@ -302,13 +302,13 @@ void SpoilUnread(AttentionData<T, G>* data) {
   };
   for (int64_t key = 0; key < s.batch_size * s.num_keys; ++key) {
     if (in.keys.doc[key] != kDocPad) continue;
-    spoil(key, &data->k);
-    spoil(key, &data->v);
+    spoil(key, s.keys_dim(), &data->k);
+    spoil(key, s.keys_dim(), &data->v);
   }
   for (int64_t row = 0; row < s.num_rows(); ++row) {
     if (sees(row)) continue;
-    spoil(row, &data->q);
-    spoil(row, &data->dout);
+    spoil(row, s.model_dim(), &data->q);
+    spoil(row, s.model_dim(), &data->dout);
   }
 }
 

@@ -114,6 +114,18 @@ TEST_P(BackendTest, AttentionToAnInfiniteKeyIsNanOrWithoutIt) {
   });
 }
 
+// Heads that share keys and values: of the GPU, in both families of kernels.
+TEST_P(BackendTest, AttentionOfSharedKeysAgrees) {
+  WithType(dtype(), [&]<typename T>() {
+    for (const int64_t kv_heads : {1, 2}) {
+      auto c = testing::SharedBy(3, testing::BothFamiliesCase(kv_heads));
+      c.dropout_rate = 0.1;
+      testing::ExpectAgreement(testing::MakeData<T, float>(c, 45),
+                               [&](AttentionData<T, float>* x) { testing::RunOn(backend(), x); });
+    }
+  });
+}
+
 // A bias of minus infinity hides: from the first head everything, from the second what is nearer
 // than four positions.
 TEST_P(BackendTest, AttentionHidesByABiasOfMinusInfinity) {

@@ -211,6 +211,24 @@ inline AttentionCase RandomCase(uint64_t seed) {
   return c;
 }
 
+// Each head of `c` becomes a key/value head that `sharing` heads read. Windows are dealt out again,
+// so that these differ.
+inline AttentionCase SharedBy(int64_t sharing, AttentionCase c) {
+  c.name += " shared by " + std::to_string(sharing);
+  c.shape.num_kv_heads = c.shape.num_heads;
+  c.shape.num_heads *= sharing;
+  const std::vector<Band> bands = c.bands;
+  while (!bands.empty() && static_cast<int64_t>(c.bands.size()) < c.shape.num_heads)
+    c.bands.push_back(bands[c.bands.size() % bands.size()]);
+  return c;
+}
+
+// RandomCase of shared keys, among them a single key/value head.
+inline AttentionCase RandomSharedCase(uint64_t seed) {
+  constexpr int64_t kSharing[] = {2, 3, 4, 7};
+  return SharedBy(kSharing[seed % 4], RandomCase(seed));
+}
+
 inline Slots Shuffled(const Slots& slots, RandomStream* random) {
   Slots shuffled;
   for (const int32_t i : Permutation(static_cast<int64_t>(slots.pos.size()), random))
@@ -307,7 +325,14 @@ inline std::vector<AttentionCase> MakeAllScenarios(int32_t length) {
           WithBias(BidirectionalCase(length)),
           WithBias(CausalCase(70, length), 0, 33),
           WithBias(ShuffledKeysCase(), -30, 61),
-          WithBias(BlindRowsCase(2))};
+          WithBias(BlindRowsCase(2)),
+          SharedBy(2, XlnetCase(40, 70, 1, 64)),
+          SharedBy(3, XlnetCase(0, 61, 2, 32)),
+          SharedBy(4, CausalCase(20, 60)),
+          SharedBy(7, SequenceToSequenceCase(20, 50)),
+          SharedBy(2, PackedCase()),
+          SharedBy(2, BlindRowsCase(1)),
+          SharedBy(2, WithBias(ShuffledKeysCase(), -30, 61))};
 }
 
 // The same, made once: every process of a test program asks for all their names.

@@ -115,6 +115,13 @@ TEST(AttentionTest, RandomArrays) {
   }
 }
 
+TEST(AttentionTest, RandomArraysOfSharedKeys) {
+  for (uint64_t seed = 100; seed < 120; ++seed) {
+    ExpectAgreesInBoth(RandomSharedCase(seed), seed);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
 template <typename T>
 void ExpectSameBitsForAnyThreads(const AttentionCase& c) {
   const auto bits = [&](int num_threads) {
@@ -135,6 +142,10 @@ TEST(AttentionTest, BitsDoNotDependOnThreads) {
   ExpectSameBitsForAnyThreads<float>(ShuffledKeysCase());
   ExpectSameBitsForAnyThreads<float>(WithBias(c));
   ExpectSameBitsForAnyThreads<BFloat16>(WithBias(ShuffledKeysCase()));
+  ExpectSameBitsForAnyThreads<float>(SharedBy(3, WithBias(ShuffledKeysCase())));
+  c.shape.num_heads = 1;
+  ExpectSameBitsForAnyThreads<float>(SharedBy(4, c));
+  ExpectSameBitsForAnyThreads<BFloat16>(SharedBy(4, c));
 }
 
 }  // namespace

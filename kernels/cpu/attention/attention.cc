@@ -84,10 +84,13 @@ AttentionProblem MakeProblem(const AttentionInputs& in) {
   p.query_rows = in.shape.query_rows;
   p.num_keys = in.shape.num_keys;
   p.num_heads = in.shape.num_heads;
+  p.num_kv_heads = in.shape.kv_heads();
+  p.heads_per_kv = in.shape.heads_per_kv();
   p.head_dim = in.shape.head_dim;
   p.num_distances = in.relative.is_null() ? 0 : in.shape.num_distances;
   p.num_bias_distances = in.distance_bias.is_null() ? 0 : in.shape.num_bias_distances;
   p.row_stride = in.shape.model_dim();
+  p.key_stride = in.shape.keys_dim();
   p.q = in.q.raw();
   p.k = in.k.raw();
   p.v = in.v.raw();
@@ -113,19 +116,20 @@ AttentionProblem MakeProblem(const AttentionInputs& in) {
   return p;
 }
 
-// One task a (lane, head); which thread runs it does not matter.
+// One task a (lane, head), backward a (lane, key/value head); which thread runs it does not matter.
 void RunTasks(const AttentionProblem& p, const AttentionIsa& isa, bool bf16, bool backward,
               int num_threads) {
   const auto function = backward ? isa.backward : isa.forward;
   const int64_t scratch_bytes = isa.scratch_bytes(p, bf16, backward);
-  const int64_t num_tasks = p.batch_size * p.num_heads;
+  const int64_t heads = backward ? p.num_kv_heads : p.num_heads;
+  const int64_t num_tasks = p.batch_size * heads;
 #pragma omp parallel num_threads(num_threads) if (num_threads > 1)
   {
     thread_local ThreadScratch scratch;
     void* const memory = scratch.Get(scratch_bytes);
 #pragma omp for schedule(dynamic, 1)
     for (int64_t task = 0; task < num_tasks; ++task)
-      function(p, bf16, task / p.num_heads, task % p.num_heads, memory);
+      function(p, bf16, task / heads, task % heads, memory);
   }
 }
 

@@ -3,9 +3,11 @@
 //
 // No score matrix is ever held. A task is one (lane, head): it packs that head's keys, values and
 // relative table once (O((K + R) * D) of scratch), then walks blocks of 48 rows against chunks of
-// at most 512 keys (O(48 * 512) of scratch). Tiles of 64 keys are skipped, taken whole or tested
-// per element, decided by the minima and maxima of the visibility integers. Scratch belongs to the
-// calling threads, grows to the largest shape seen and is reused.
+// at most 512 keys (O(48 * 512) of scratch). A task of backward is one (lane, key/value head): it
+// does so for each head that reads these keys, in order, and adds up their gradients in fp32; with
+// fewer lanes and key/value heads than threads, some threads have none. Tiles of 64 keys are
+// skipped, taken whole or tested per element, decided by the minima and maxima of the visibility
+// integers. Scratch belongs to the calling threads, grows to the largest shape seen and is reused.
 //
 // Numerics: fp32 statistics and accumulation. bf16 tensors are multiplied as bf16 where the CPU has
 // avx512_bf16 (probabilities and score gradients are then rounded to bf16 too, as unfused bf16 code

@@ -1,5 +1,6 @@
-// Backward of one (lane, head). The task walks its rows in order and owns dk, dv and one slab of
-// relative and bias gradients, so nothing is shared and nothing depends on how many threads run.
+// Backward of one (lane, key/value head). The task walks the heads that read these keys, and the
+// rows of each, in order. It owns their dk and dv, and of each head a slab of relative and bias
+// gradients, so nothing is shared and nothing depends on how many threads run.
 //
 // Per block of rows and chunk of keys: scores again, p = exp(s - lse), dp = dout . v, then with
 // delta_i = dout_i . out_i (which holds with dropout too)
@@ -25,10 +26,10 @@ class BackwardTask {
   static constexpr int64_t kElementBytes = sizeof(Element);
   static constexpr bool kPairs = Number::kPerWord == 2;
 
-  BackwardTask(const AttentionProblem& p, int64_t lane, int64_t head, void* scratch)
+  BackwardTask(const AttentionProblem& p, int64_t lane, int64_t kv_head, void* scratch)
       : p_(p), arena_(scratch), slab_layout_(p.head_dim, p.num_distances, p.num_bias_distances) {
     task_.lane = lane;
-    task_.head = head;
+    task_.kv_head = kv_head;
     TakeHeadTask<Number>(p, /*backward=*/true, &arena_, &task_);
     TakeRowBlock(task_, &arena_, &block_);
     const int64_t row_floats = kRowBlock * task_.padded;
@@ -57,20 +58,27 @@ class BackwardTask {
   int64_t scratch_bytes() const { return arena_.used(); }
 
   void Run() {
-    PackHead<Number, T>(p_, /*backward=*/true, block_.buffer, &task_);
+    PackKeys<Number, T>(p_, /*backward=*/true, block_.buffer, &task_);
     const size_t key_bytes = static_cast<size_t>(task_.key_columns * task_.padded) * 4;
     std::memset(task_.dk, 0, key_bytes);
     std::memset(task_.dv, 0, key_bytes);
-    slab_ = p_.slabs + (task_.lane * p_.num_heads + task_.head) * slab_layout_.num_floats();
-    std::memset(slab_, 0, static_cast<size_t>(slab_layout_.num_floats()) * 4);
     if constexpr (kPairs)
       std::memset(zeros_, 0, static_cast<size_t>(Max(kWindowStride, task_.distance_columns)) * 4);
-    RunRows(task_.lane * p_.content_rows, p_.content_rows);
-    RunRows(p_.batch_size * p_.content_rows + task_.lane * p_.query_rows, p_.query_rows);
+    const int64_t first_head = task_.kv_head * p_.heads_per_kv;
+    for (int64_t i = 0; i < p_.heads_per_kv; ++i) RunHead(first_head + i);
     WriteKeys();
   }
 
  private:
+  void RunHead(int64_t head) {
+    task_.head = head;
+    PackHead<Number, T>(p_, /*backward=*/true, block_.buffer, &task_);
+    slab_ = p_.slabs + (task_.lane * p_.num_heads + task_.head) * slab_layout_.num_floats();
+    std::memset(slab_, 0, static_cast<size_t>(slab_layout_.num_floats()) * 4);
+    RunRows(task_.lane * p_.content_rows, p_.content_rows);
+    RunRows(p_.batch_size * p_.content_rows + task_.lane * p_.query_rows, p_.query_rows);
+  }
+
   void RunRows(int64_t begin, int64_t count) {
     for (int64_t row = begin; row < begin + count; row += kRowBlock) {
       LoadRows(row, Min(kRowBlock, begin + count - row));
@@ -437,7 +445,8 @@ class BackwardTask {
   void WriteKeys() {
     const int64_t padded = task_.padded;
     for (int64_t j = 0; j < p_.num_keys; ++j) {
-      const int64_t offset = HeadOffset(task_.lane * p_.num_keys + j);
+      const int64_t offset =
+          (task_.lane * p_.num_keys + j) * p_.key_stride + task_.kv_head * p_.head_dim;
       float* dk = task_.dk + j * padded;
       for (int64_t d = 0; d < padded; d += kLanes) Store(dk + d, Mul(Load(dk + d), Set(kLn2)));
       FromFloatRow(dk, p_.head_dim, static_cast<T*>(p_.dk) + offset);

@@ -16,6 +16,7 @@ class ForwardTask {
   ForwardTask(const AttentionProblem& p, int64_t lane, int64_t head, void* scratch)
       : p_(p), arena_(scratch) {
     task_.lane = lane;
+    task_.kv_head = head / p.heads_per_kv;
     task_.head = head;
     TakeHeadTask<Number>(p, /*backward=*/false, &arena_, &task_);
     TakeRowBlock(task_, &arena_, &block_);
@@ -28,6 +29,7 @@ class ForwardTask {
   int64_t scratch_bytes() const { return arena_.used(); }
 
   void Run() {
+    PackKeys<Number, T>(p_, /*backward=*/false, block_.buffer, &task_);
     PackHead<Number, T>(p_, /*backward=*/false, block_.buffer, &task_);
     RunRows(task_.lane * p_.content_rows, p_.content_rows);
     RunRows(p_.batch_size * p_.content_rows + task_.lane * p_.query_rows, p_.query_rows);

@@ -19,16 +19,19 @@ namespace anyorder::kernels::cpu {
 inline constexpr int64_t kBiasPad = 64;
 
 struct AttentionProblem {
-  // Shape, as in AttentionShape. row_stride = H * D elements.
+  // Shape, as in AttentionShape. row_stride = H * D elements, key_stride = KV * D.
   int64_t batch_size = 0;
   int64_t content_rows = 0;
   int64_t query_rows = 0;
   int64_t num_keys = 0;
   int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;  // KV, never 0
+  int64_t heads_per_kv = 1;  // H / KV
   int64_t head_dim = 0;
   int64_t num_distances = 0;       // 0: no position term
   int64_t num_bias_distances = 0;  // 0: no bias by distance
   int64_t row_stride = 0;
+  int64_t key_stride = 0;
 
   // Activations: float or bf16 bits. Null where the tensor is null.
   const void* q = nullptr;
@@ -98,13 +101,14 @@ struct RowSum {
   float factor = 1.0f;
 };
 
-// One instruction set's kernels. `bf16` says what the activations are. Tasks are independent.
+// One instruction set's kernels. `bf16` says what the activations are. Tasks are independent;
+// backward has one a key/value head, with all heads that share it.
 struct AttentionIsa {
   const char* name;
   int64_t (*scratch_bytes)(const AttentionProblem& problem, bool bf16, bool backward);
   void (*forward)(const AttentionProblem& problem, bool bf16, int64_t lane, int64_t head,
                   void* scratch);
-  void (*backward)(const AttentionProblem& problem, bool bf16, int64_t lane, int64_t head,
+  void (*backward)(const AttentionProblem& problem, bool bf16, int64_t lane, int64_t kv_head,
                    void* scratch);
   void (*sum_rows)(const RowSum& sum, bool bf16, void* dst);
 };

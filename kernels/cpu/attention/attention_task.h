@@ -1,5 +1,4 @@
-// The working set of one task, (lane, head): packed operands of the head, and the buffers of a row
-// block.
+// The working set of one (lane, head): packed operands of the head, and the buffers of a row block.
 //
 // Scratch of a task: transposed keys and table, values in step form ((2 K + R) * D words; backward
 // adds transposed values, keys and table in step form and the fp32 gradients of k and v), 24 K
@@ -42,6 +41,7 @@ class Arena {
 
 struct HeadTask {
   int64_t lane = 0;
+  int64_t kv_head = 0;
   int64_t head = 0;
   int64_t padded = 0;            // head size rounded up to 16
   int64_t key_columns = 0;       // keys rounded up to whole tiles
@@ -142,12 +142,13 @@ inline void LoadBias(const AttentionProblem& p, const void* bias, int64_t offset
     std::memset(dst, 0, static_cast<size_t>(padded) * 4);
 }
 
+// The lane's keys or values.
 template <typename T>
-inline HeadRows<T> LaneHeadRows(const AttentionProblem& p, const void* tensor,
-                                const HeadTask& task) {
-  const T* data = static_cast<const T*>(tensor) + task.lane * p.num_keys * p.row_stride +
-                  task.head * p.head_dim;
-  return {data, p.row_stride, p.num_keys, p.head_dim};
+inline HeadRows<T> LaneKeyRows(const AttentionProblem& p, const void* tensor,
+                               const HeadTask& task) {
+  const T* data = static_cast<const T*>(tensor) + task.lane * p.num_keys * p.key_stride +
+                  task.kv_head * p.head_dim;
+  return {data, p.key_stride, p.num_keys, p.head_dim};
 }
 
 // Column x of the packed table holds distance min_distance + R - 1 - x.
@@ -172,18 +173,18 @@ inline void PackDistanceBias(const AttentionProblem& p, HeadTask* task) {
   }
 }
 
+// What the heads that read task->kv_head share.
 template <class Number, typename T>
-inline void PackHead(const AttentionProblem& p, bool backward, float* buffer, HeadTask* task) {
+inline void PackKeys(const AttentionProblem& p, bool backward, float* buffer, HeadTask* task) {
   const int64_t padded = task->padded;
   LoadLaneKeys(p, task->lane, &task->keys);
   for (int64_t tile = 0; tile < task->keys.num_tiles; ++tile)
     task->tiles[tile] = MakeKeyTile(task->keys, tile);
   task->num_chunks =
       MakeChunks(task->tiles, task->keys.num_tiles, p.num_distances > 0, task->chunks);
-  if (p.bands != nullptr) task->band = p.bands[task->head];
 
-  const HeadRows<T> keys = LaneHeadRows<T>(p, p.k, *task);
-  const HeadRows<T> values = LaneHeadRows<T>(p, p.v, *task);
+  const HeadRows<T> keys = LaneKeyRows<T>(p, p.k, *task);
+  const HeadRows<T> values = LaneKeyRows<T>(p, p.v, *task);
   PackTransposed<Number>(keys, padded, task->key_columns, kTileKeys, buffer, task->keys_transposed);
   if (backward) {
     PackTransposed<Number>(values, padded, task->key_columns, kTileKeys, buffer,
@@ -192,6 +193,13 @@ inline void PackHead(const AttentionProblem& p, bool backward, float* buffer, He
   } else {
     PackSteps<Number>(values, padded, task->key_columns, buffer, task->values_steps);
   }
+}
+
+// What is the own of task->head.
+template <class Number, typename T>
+inline void PackHead(const AttentionProblem& p, bool backward, float* buffer, HeadTask* task) {
+  const int64_t padded = task->padded;
+  if (p.bands != nullptr) task->band = p.bands[task->head];
   if (p.num_distances > 0) {
     const HeadRows<T> table = ReversedTable<T>(p, *task);
     const int64_t columns = task->distance_columns;

@@ -23,6 +23,8 @@ AttentionProblem<T> SizesOf(const AttentionShape& s) {
   p.query_rows = static_cast<int>(s.query_rows);
   p.num_keys = static_cast<int>(s.num_keys);
   p.num_heads = static_cast<int>(s.num_heads);
+  p.num_kv_heads = static_cast<int>(s.kv_heads());
+  p.heads_per_kv = static_cast<int>(s.heads_per_kv());
   p.head_dim = static_cast<int>(s.head_dim);
   p.num_tables = static_cast<int>(s.num_tables);
   p.num_distances = static_cast<int>(s.num_distances);
@@ -115,12 +117,12 @@ class BackwardPass {
     if constexpr (std::is_same_v<T, BFloat16>)
       has_ring_ = PrepareRing(in_, args_.in, scratch_.prepared, &prepared_, &plan_, stream_);
     order_ = PrepareOrder();
-    for (int head = 0; head < in_.num_heads; head += sizes_.heads) {
+    for (int head = 0; head < in_.num_heads; head = sizes_.EndHead(shape_, head)) {
       // Once even without lanes: sums over none of them are 0.
       int lane = 0;
       do {
         RunGroup({lane, std::min(sizes_.lanes, in_.batch_size - lane), head,
-                  std::min(sizes_.heads, in_.num_heads - head)});
+                  sizes_.EndHead(shape_, head) - head});
         lane += sizes_.lanes;
       } while (lane < in_.batch_size);
     }
@@ -157,8 +159,10 @@ class BackwardPass {
     }
     LaunchGeneralBackward(params, stream_);
     BeginAttentionPass("keys", stream_);
-    LaunchKeyGradients(in_, params.scores, params.dout, args_.dk.data<T>(), args_.dv.data<T>(),
-                       args_.dcontent_bias.is_null() ? nullptr : scratch_.content_sums, stream_);
+    LaunchKeyGradients<T>(
+        {in_, params.scores, params.dout, args_.dk.data<T>(), args_.dv.data<T>(), scratch_.key_sums,
+         args_.dcontent_bias.is_null() ? nullptr : scratch_.content_sums},
+        stream_);
     BeginAttentionPass("distances", stream_);
     if (in_.relative != nullptr)
       LaunchDistanceSums(in_, params.scores, order_, scratch_.distance_sums,

@@ -171,9 +171,16 @@ struct PairValues {
   float v[kThreadRows][kThreadKeys];
 };
 
+// Whose head a tile's columns are: rows of keys and values are as wide as those have heads.
+enum class TileOf { kRows, kKeys };
+template <TileOf kOf, typename T>
+ANYORDER_DEVICE int64_t RowStride(const AttentionProblem<T>& in) {
+  return kOf == TileOf::kRows ? in.model_dim() : in.keys_dim();
+}
+
 // Rows [0, rows) of a matrix into shared memory, `bias` added; zeros beyond, beyond `columns`, and
 // where `docs` says that a slot is padding, whose memory may hold anything.
-template <int kGroups, typename T>
+template <int kGroups, TileOf kOf = TileOf::kRows, typename T>
 ANYORDER_DEVICE void LoadTile(float* shared, const T* from, const AttentionProblem<T>& in, int rows,
                               const T* bias = nullptr, const int32_t* docs = nullptr) {
   using Columns = TileColumns<kGroups>;
@@ -184,7 +191,7 @@ ANYORDER_DEVICE void LoadTile(float* shared, const T* from, const AttentionProbl
     const int count = left < kGroup ? left : kGroup;
     Vector8 x = {};
     if (row < rows && count > 0 && (docs == nullptr || docs[row] != kDocPad)) {
-      x = LoadAny(from + row * in.model_dim() + column, count, in.is_aligned);
+      x = LoadAny(from + row * RowStride<kOf>(in) + column, count, in.is_aligned);
       if (bias != nullptr) {
         const Vector8 b = LoadAny(bias + column, count, in.is_aligned);
         ANYORDER_UNROLL
@@ -196,7 +203,7 @@ ANYORDER_DEVICE void LoadTile(float* shared, const T* from, const AttentionProbl
 }
 
 // A tile with as many columns as a head, from the threads' sums through `shared` to memory.
-template <int kGroups, typename T>
+template <int kGroups, TileOf kOf = TileOf::kRows, typename T>
 ANYORDER_DEVICE void StoreTile(T* to, const float (&sums)[kThreadRows][4 * kGroups],
                                const AttentionProblem<T>& in, int rows, float* shared) {
   using Columns = TileColumns<kGroups>;
@@ -218,7 +225,7 @@ ANYORDER_DEVICE void StoreTile(T* to, const float (&sums)[kThreadRows][4 * kGrou
     const int count = left < kGroup ? left : kGroup;
     if (count <= 0) continue;
     const Vector8 x = LoadVector(shared + row * Columns::kStride + column);
-    T* const at = to + row * in.model_dim() + column;
+    T* const at = to + row * RowStride<kOf>(in) + column;
     if (in.is_aligned)
       StoreGroup<true>(at, x, count);
     else

@@ -152,9 +152,11 @@ struct GeneralTile {
   // Keys or values of a half into memory.keys.
   ANYORDER_DEVICE void LoadKeys(const T* matrix, int first, int half) const {
     const int begin = first + half * kTileKeys;
-    LoadTile<kGroups>(memory.keys, matrix + (FirstKey() + begin) * in.model_dim() + head_offset(),
-                      in, in.num_keys - begin, static_cast<const T*>(nullptr),
-                      frame().keys.doc + half * kTileKeys);
+    const T* const keys =
+        matrix + (FirstKey() + begin) * in.keys_dim() + in.KvHeadOf(tile.head) * in.head_dim;
+    LoadTile<kGroups, TileOf::kKeys>(memory.keys, keys, in, in.num_keys - begin,
+                                     static_cast<const T*>(nullptr),
+                                     frame().keys.doc + half * kTileKeys);
   }
 
   // The rows of `relative` between the least and the greatest distance of the half, if they fit.

@@ -27,11 +27,23 @@ void LaunchGeneralForward(const AttentionForwardParams<T>& params, StreamView st
 template <typename T>
 void LaunchGeneralBackward(const AttentionBackwardParams<T>& params, StreamView stream);
 
-// attention_keys.cu: dk and dv of the group, and parts of dcontent_bias, [B, KeyTiles, H*D] (null:
-// none). Which kernels: by dtype, head_dim and alignment.
+// attention_keys.cu: dk and dv of the group, and parts of dcontent_bias. Which kernels: by dtype,
+// head_dim and alignment.
 template <typename T>
-void LaunchKeyGradients(const AttentionProblem<T>& in, const AttentionScores<T>& scores,
-                        const T* dout, T* dk, T* dv, float* content_sums, StreamView stream);
+struct KeyGradientParams {
+  AttentionProblem<T> in;
+  AttentionScores<T> scores;
+  const T* dout;
+  T* dk;
+  T* dv;
+  // [2, B, K, D]: dv and dk of a key/value head that several groups of heads share, from one group
+  // to the next; not used where each group has all heads that share one.
+  float* key_sums;
+  float* content_sums;  // [B, KeyTiles, H*D]: the gradient of content_bias, one part for each tile;
+                        // or null
+};
+template <typename T>
+void LaunchKeyGradients(const KeyGradientParams<T>& params, StreamView stream);
 template <typename T>
 int64_t KeyTiles(const AttentionProblem<T>& in);
 

@@ -185,6 +185,12 @@ struct RingBlock {
     }
   }
 
+  // By one thread, before a barrier. Beside the tile, for the same reason.
+  template <typename Memory>
+  ANYORDER_DEVICE void StoreKvHead(unsigned char* shared) const {
+    *reinterpret_cast<int32_t*>(shared + Memory::kKvHead) = in.KvHeadOf(head);
+  }
+
   // In the background: keys, values and visibility of the step's key tile, to their places of
   // `stage` in the block's memory. Those of pads are zeros, also behind the last key: a weight of 0
   // hides a number, but not a NaN.
@@ -198,13 +204,15 @@ struct RingBlock {
     const int row = Thread() / kChunk;
     const int chunk = Thread() % kChunk;
     const int slot = n * kKeyTile + row;
+    const int64_t width = int64_t{in.num_kv_heads} * kRingHeadDim;
+    const int kv_head = *reinterpret_cast<const int32_t*>(shared + Memory::kKvHead);
     const int64_t at =
-        (int64_t{lane} * in.num_keys + slot) * Width() + head * kRingHeadDim + chunk * kChunk;
+        (int64_t{lane} * in.num_keys + slot) * width + kv_head * kRingHeadDim + chunk * kChunk;
     const int64_t first = (int64_t{lane} * plan.key_tiles + n) * kKeyTile;
     ANYORDER_UNROLL
     for (int more = 0; more < kKeyTile; more += kRowsOfTurn) {
       const bool exists = !step.has_pads() || plan.rules[first + row + more].doc != kDocPad;
-      const int64_t from = exists ? at + more * Width() : 0;
+      const int64_t from = exists ? at + more * width : 0;
       CopyAsync16(keys + OperandOffset(row + more, chunk), in.k + from, exists);
       CopyAsync16(values + OperandOffset(row + more, chunk), in.v + from, exists);
     }

@@ -50,6 +50,7 @@ struct RingBackwardMemory {
   static constexpr int kStatistics = kRecords + Tile::kRows * static_cast<int>(sizeof(RowRecord));
   static constexpr int kSums = kStatistics + Tile::kRows * static_cast<int>(sizeof(RowStatistics));
   static constexpr int kCount = kSums + Tile::kRows * static_cast<int>(sizeof(float));
+  static constexpr int kKvHead = kCount + 12;
   static constexpr int kTile = kCount + 16;
   static constexpr int kSteps = kTile + static_cast<int>(sizeof(RingRowTile));
   static_assert(kTile % alignof(RingRowTile) == 0);
@@ -152,6 +153,7 @@ struct RingBackward {
     }
     SyncBlock();
     if (Thread() == 0) {
+      block.template StoreKvHead<Memory>(shared);
       Count()[0] = ListSteps<Tile, true>(Views(), p.plan.key_tiles, Steps());
       int first = 0;
       int last = p.plan.key_tiles;

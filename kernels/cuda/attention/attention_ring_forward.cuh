@@ -35,6 +35,7 @@ struct RingForwardMemory {
   static constexpr int kRulesBytes = kKeyTile * static_cast<int>(sizeof(RingKeyRule));
   static constexpr int kRecords = kRules + 2 * kRulesBytes;
   static constexpr int kCount = kRecords + Tile::kRows * static_cast<int>(sizeof(RowRecord));
+  static constexpr int kKvHead = kCount + 4;
   static constexpr int kTile = kCount + 16;
   static constexpr int kSteps = kTile + static_cast<int>(sizeof(RingRowTile));
   static_assert(kTile % alignof(RingRowTile) == 0);
@@ -92,9 +93,11 @@ struct RingForward {
     uint8_t* const views = shared + Memory::Views(p.plan.key_tiles);
     block.FillViews(views);
     SyncBlock();
-    if (Thread() == 0)
+    if (Thread() == 0) {
+      block.template StoreKvHead<Memory>(shared);
       *reinterpret_cast<int32_t*>(shared + Memory::kCount) = ListSteps<Tile, false>(
           views, p.plan.key_tiles, reinterpret_cast<uint32_t*>(shared + Memory::kSteps));
+    }
     SyncWarp();  // matrices are loaded by whole warps
     ANYORDER_UNROLL
     for (int half = 0; half < kHalves; ++half) {

@@ -81,7 +81,8 @@ struct PlanPieces {
 
 // Backward goes through (lanes, heads) in groups, so that probabilities and their gradients, which
 // have an element for each pair, stay within a limit: all heads of as many lanes as fit, else as
-// many heads of one lane, at least one. The shape decides alone.
+// many heads of one lane, at least one. A group has all heads that share keys and values, or some
+// of one key/value head alone. The shape decides alone.
 inline constexpr int64_t kMostScoreBytes = int64_t{4} << 30;
 
 struct GroupSizes {
@@ -96,11 +97,20 @@ struct GroupSizes {
 
   static GroupSizes Of(const AttentionShape& shape, DType dtype, int64_t most_bytes) {
     const int64_t of_head = std::max<int64_t>(1, ScoreBytes(shape, dtype));
-    const int64_t heads = std::clamp<int64_t>(most_bytes / of_head, 1, shape.num_heads);
+    int64_t heads = std::clamp<int64_t>(most_bytes / of_head, 1, shape.num_heads);
+    if (heads > shape.heads_per_kv()) heads -= heads % shape.heads_per_kv();
     const int64_t lanes = heads < shape.num_heads ? 1 : most_bytes / (of_head * heads);
     return {static_cast<int>(std::clamp<int64_t>(
                 lanes, 1, std::clamp<int64_t>(shape.batch_size, 1, kMostLanes))),
             static_cast<int>(heads)};
+  }
+
+  bool SplitsKvHeads(const AttentionShape& shape) const { return heads < shape.heads_per_kv(); }
+  // Behind the last head of the group that begins with head `first`.
+  int EndHead(const AttentionShape& shape, int first) const {
+    const int64_t shared = shape.heads_per_kv();
+    const int64_t limit = SplitsKvHeads(shape) ? (first / shared + 1) * shared : shape.num_heads;
+    return static_cast<int>(std::min<int64_t>(first + heads, limit));
   }
 
  private:
@@ -114,6 +124,7 @@ struct BackwardScratch {
   float* delta;          // [N, H]
   float* other_segment;  // [N, H]
   KeyOrder order;
+  float* key_sums;          // [2, B, K, D] if groups split key/value heads (KeyGradientParams)
   float* content_sums;      // [B, tiles of 32 keys, H*D]
   float* content_parts;     // its sums' first stage
   float* distance_sums;     // [slots, num_tables, R, H*D]
@@ -137,6 +148,8 @@ struct BackwardScratch {
     delta = cutter.Take<float>(stats);
     other_segment = cutter.Take<float>(stats);
     order = TakeKeyOrder(s, cutter);
+    key_sums =
+        cutter.Take<float>(group.SplitsKvHeads(s) ? 2 * s.batch_size * s.num_keys * s.head_dim : 0);
     content_sums = cutter.Take<float>(content_rows * m);
     content_parts = cutter.Take<float>(SumRowsParts(content_rows) * m);
     distance_sums = cutter.Take<float>(slots * table_rows * m);

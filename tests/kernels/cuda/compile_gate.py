@@ -20,7 +20,7 @@ REGISTERS = {
     "attention_plan": 80,
     "attention_prepare": 64,
     "attention_ring_backward": 254,
-    "attention_ring_forward": 252,
+    "attention_ring_forward": 254,
     "copy": 48,
     "cross_entropy": 64,
     "digest": 64,

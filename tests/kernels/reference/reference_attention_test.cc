@@ -1,8 +1,14 @@
 // The reference's attention itself: gradients by finite differences, visibility by an independent
-// formula, the relative shift by the published pad-reshape-slice.
+// formula, the relative shift by the published pad-reshape-slice, shared keys by repeated ones.
 
 #include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+
+#include "kernels/arguments.h"
 #include "tests/kernels/attention_agreement.h"
 #include "tests/testing/finite_difference.h"
 
@@ -27,8 +33,8 @@ Problem MakeProblem(AttentionShape shape) {
   shape.num_tables = 2;
   shape.num_distances = 2 * shape.num_keys + 1;
   p.q = Random(n * m, 1);
-  p.k = Random(keys * m, 2);
-  p.v = Random(keys * m, 3);
+  p.k = Random(keys * shape.keys_dim(), 2);
+  p.v = Random(keys * shape.keys_dim(), 3);
   p.dout = Random(n * m, 20);
   p.relative = Random(2 * shape.num_distances * m, 4);
   p.content_bias = Random(m, 5);
@@ -113,7 +119,8 @@ Problem LimitedProblem(int limits, const AttentionShape& shape = kSmall) {
     p.keys.doc[0] = kDocAny;
     p.keys.doc[2] = kDocPad;
   }
-  if ((limits & kBands) != 0) p.bands = {{1, 0, 2}, {2, 1, 1}};
+  for (int64_t head = 0; (limits & kBands) != 0 && head < shape.num_heads; ++head)
+    p.bands.push_back(head % 2 == 0 ? Band{1, 0, 2} : Band{2, 1, 1});
   if ((limits & kGlobals) != 0) {
     p.rows.glob[0] = 1;
     p.keys.glob[3] = 1;
@@ -159,6 +166,100 @@ TEST(ReferenceAttentionTest, GradientsMatchFiniteDifferencesWithOneStreamOnly) {
   AttentionShape query = kSmall;
   query.content_rows = 0;
   CheckGradients(LimitedProblem(kOrder, query));
+}
+
+// As transformers' repeat_kv: head h gets what key/value head h / sharing has.
+std::vector<double> Repeated(const std::vector<double>& x, int64_t head_dim, int64_t sharing) {
+  std::vector<double> repeated;
+  for (auto head = x.begin(); head != x.end(); head += head_dim) {
+    for (int64_t i = 0; i < sharing; ++i) repeated.insert(repeated.end(), head, head + head_dim);
+  }
+  return repeated;
+}
+// The gradient of Repeated.
+std::vector<double> SummedHeads(const std::vector<double>& x, int64_t head_dim, int64_t sharing) {
+  std::vector<double> sums(x.size() / static_cast<size_t>(sharing), 0.0);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto d = static_cast<size_t>(head_dim);
+    sums[i / d / static_cast<size_t>(sharing) * d + i % d] += x[i];
+  }
+  return sums;
+}
+double Largest(const std::vector<double>& x) {
+  double largest = 0;
+  for (const double value : x) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+// H heads over KV key/value heads, against H heads over keys and values repeated. Only dk and dv
+// add their terms in another order.
+void ExpectRepeatedKeysGiveTheSame(int64_t heads, int64_t kv_heads, int limits) {
+  SCOPED_TRACE(::testing::Message() << heads << " heads, " << kv_heads << " of keys");
+  AttentionShape shape = kSmall;
+  shape.num_heads = heads;
+  shape.num_kv_heads = kv_heads;
+  const int64_t sharing = heads / kv_heads;
+  Problem p = LimitedProblem(limits, shape);
+  p.dropout = MakeDropout(3, 4, 5, 0.3);
+  Problem all = p;
+  all.shape.num_kv_heads = 0;
+  all.k = Repeated(p.k, shape.head_dim, sharing);
+  all.v = Repeated(p.v, shape.head_dim, sharing);
+  const Problem shared = Solve(p);
+  Problem expected = Solve(all);
+  expected.dk = SummedHeads(expected.dk, shape.head_dim, sharing);
+  expected.dv = SummedHeads(expected.dv, shape.head_dim, sharing);
+  // Of a pair, with probabilities of at most 1 and |dp| below `dp`.
+  const double kept = p.dropout.scale();
+  const double dp = kept * static_cast<double>(shape.head_dim) * Largest(p.dout) * Largest(p.v);
+  const double query = Largest(p.q) + Largest(p.content_bias);
+  const double terms = static_cast<double>(shape.num_rows() * sharing);
+  const double roundings = 2 * terms * test::Gamma(terms + 1, 0x1p-53);
+  const auto expect = [&](const char* name, const auto& actual, const auto& right) {
+    const bool is_dk = name == std::string_view("dk");
+    if (!is_dk && name != std::string_view("dv")) {
+      EXPECT_EQ(actual, right) << name;
+      return;
+    }
+    const double term = is_dk ? p.scale * 2 * dp * query : kept * Largest(p.dout);
+    test::ExpectClose(actual, right, std::vector<double>(right.size(), roundings * term), name);
+  };
+  testing::VisitResults(expect, shared, expected);
+}
+
+TEST(ReferenceAttentionTest, SharedKeysEqualRepeatedOnes) {
+  for (const auto& [heads, kv_heads] :
+       {std::pair(2, 1), {4, 2}, {6, 2}, {3, 3}, {8, 2}, {7, 1}, {14, 2}}) {
+    for (const int limits : {0, +kOrder, +kAll}) {
+      ExpectRepeatedKeysGiveTheSame(heads, kv_heads, limits);
+    }
+  }
+}
+
+TEST(ReferenceAttentionTest, GradientsOfSharedKeysMatchFiniteDifferences) {
+  AttentionShape shape = kSmall;
+  shape.num_heads = 4;
+  for (const int64_t kv_heads : {1, 2}) {
+    shape.num_kv_heads = kv_heads;
+    CheckGradients(LimitedProblem(kAll, shape));
+  }
+}
+
+TEST(ReferenceAttentionDeathTest, HeadsThatDoNotShareKeysEvenlyAreRefused) {
+  AttentionShape shape = kSmall;
+  shape.num_heads = 4;
+  shape.num_kv_heads = 2;
+  Problem p = LimitedProblem(0, shape);
+  SizeOutputs(&p);
+  CheckArguments(p.Forward());
+  p.shape.num_kv_heads = 0;
+  EXPECT_DEATH(CheckArguments(p.Forward()), "k has shape \\[60\\], expected 120 elements");
+  for (const int64_t kv_heads : {-1, 3, 8}) {
+    p.shape.num_kv_heads = kv_heads;
+    EXPECT_DEATH(CheckArguments(p.Forward()),
+                 absl::StrCat("attention of 4 heads over ", kv_heads,
+                              " key/value heads: the first must be a multiple of the second"));
+  }
 }
 
 TEST(ReferenceAttentionTest, RowThatSeesNothingGivesZero) {

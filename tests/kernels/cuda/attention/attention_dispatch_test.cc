@@ -70,6 +70,15 @@ TEST(AttentionDispatchTest, Objectives) {
   ExpectAgrees(BlindRowsCase(1), 9, 4);
 }
 
+// Tiles of each kind, one key/value head and several; odd seeds split the heads of one.
+TEST(AttentionDispatchTest, SharedKeys) {
+  ExpectAgrees(SharedBy(3, InHeadsOf64(BothFamiliesCase(1), 0.1)), 1, 2);
+  ExpectAgrees(SharedBy(2, XlnetCase(96, 130, 1, 64)), 2, 4);
+  ExpectAgrees(SharedBy(4, InHeadsOf64(CausalCase(30, 70), 0.1)), 4, 4);
+  ExpectAgrees(SharedBy(7, InHeadsOf64(SequenceToSequenceCase(30, 70))), 5, 4);
+  ExpectAgrees(SharedBy(2, InHeadsOf64(BidirectionalCase(150))), 6, 4);
+}
+
 // Where positions are not affine the general kernels have rows.
 TEST(AttentionDispatchTest, GroupsAndPackedDocuments) {
   ExpectAgrees(MakeData<BFloat16, float>(InHeadsOf64(GroupCase()), 10), 10);
@@ -181,6 +190,17 @@ TEST(AttentionDispatchTest, RandomArrays) {
   for (uint64_t seed = 0; seed < 16; ++seed) {
     const AttentionCase c = RandomRingCase(seed);
     ExpectAgrees(c, seed, 2 * static_cast<int>(c.shape.batch_size));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(AttentionDispatchTest, RandomArraysOfSharedKeys) {
+  for (uint64_t seed = 300; seed < 304; ++seed) {
+    const AttentionCase c = SharedBy(2 + static_cast<int64_t>(seed % 3), RandomRingCase(seed));
+    RingData data = MakeData<BFloat16, float>(c, seed);
+    EXPECT_EQ(NumRingForms(data), 2 * static_cast<int>(c.shape.batch_size));
+    SpoilUnread(&data);
+    ExpectAgrees(data, seed);
     if (::testing::Test::HasFailure()) return;
   }
 }

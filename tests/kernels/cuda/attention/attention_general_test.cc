@@ -107,6 +107,13 @@ TEST(GeneralAttentionTest, RandomArrays) {
   }
 }
 
+TEST(GeneralAttentionTest, RandomArraysOfSharedKeys) {
+  for (uint64_t seed = 100; seed < 104; ++seed) {
+    ExpectAgreesInBoth(RandomSharedCase(seed), seed);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
 // More lanes than the relative gradient's slots, two tables, two heads, rows and keys beyond a
 // tile.
 AttentionCase SixLanes(int64_t head_dim) {
@@ -146,6 +153,24 @@ TEST(GeneralAttentionTest, SameBitsOfMatrixHeadsInAnySchedule) {
   ExpectSameBits<BFloat16>(SixLanes(64));
 }
 
+// However many of the heads that share keys are in a group: one, two of three, all of one key/value
+// head, all of some.
+template <typename T>
+void ExpectSameBitsOfSharedKeys(int64_t head_dim) {
+  AttentionCase c = SharedBy(3, XlnetCase(30, 50, 2, head_dim));
+  c.dropout_rate = 0.1;
+  const std::string bits = BitsOf<T>(c, 0, kOneGroup);
+  EXPECT_TRUE(BitsOf<T>(c, 5, kOneGroup) == bits);
+  const int64_t head = cuda::GroupSizes::ScoreBytes(c.shape, DTypeOf<T>::kValue);
+  for (const int64_t heads : {1, 2, 3, 5, 6})
+    EXPECT_TRUE(BitsOf<T>(c, 6, heads * head) == bits) << heads;
+}
+
+TEST(GeneralAttentionTest, SameBitsOfSharedKeysHoweverHeadsAreGrouped) {
+  ExpectSameBitsOfSharedKeys<float>(24);
+  ExpectSameBitsOfSharedKeys<BFloat16>(64);
+}
+
 TEST(GeneralAttentionTest, SixLanesAgree) {
   ExpectAgrees<BFloat16>(SixLanes(64), 32);
   ExpectAgrees<float>(SixLanes(24), 33);
@@ -170,6 +195,48 @@ TEST(AttentionGroupTest, SizesFollowTheLimit) {
   EXPECT_EQ(sizes(4 * head), std::pair(1, 4));
   EXPECT_EQ(sizes(12 * head - 1), std::pair(2, 4));
   EXPECT_EQ(sizes(1000 * head), std::pair(5, 4));
+}
+
+// Groups end where key/value heads do, or have some of one key/value head's heads.
+TEST(AttentionGroupTest, HeadsThatShareKeysStayTogetherIfTheyFit) {
+  AttentionShape shape;
+  shape.batch_size = 5;
+  shape.content_rows = 10;
+  shape.num_keys = 65;
+  shape.num_heads = 6;
+  shape.num_kv_heads = 2;
+  shape.head_dim = 8;
+  const int64_t head = cuda::GroupSizes::ScoreBytes(shape, DType::kFloat32);
+  const auto ends = [&](int64_t most_bytes) {
+    const cuda::GroupSizes group = cuda::GroupSizes::Of(shape, DType::kFloat32, most_bytes);
+    std::vector<int> found;
+    for (int first = 0; first < 6; first = found.back())
+      found.push_back(group.EndHead(shape, first));
+    return found;
+  };
+  EXPECT_EQ(ends(head), (std::vector<int>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(ends(2 * head), (std::vector<int>{2, 3, 5, 6}));
+  EXPECT_EQ(ends(3 * head), (std::vector<int>{3, 6}));
+  EXPECT_EQ(ends(5 * head), (std::vector<int>{3, 6}));
+  EXPECT_EQ(ends(6 * head), (std::vector<int>{6}));
+}
+
+// Sums that one group hands to the next need memory only where groups split a key/value head.
+TEST(AttentionGroupTest, SharedKeysNeedMemoryOnlyWhereGroupsSplitThem) {
+  AttentionShape shape;
+  shape.batch_size = 3;
+  shape.content_rows = 10;
+  shape.num_keys = 65;
+  shape.num_heads = 6;
+  shape.head_dim = 16;
+  const int64_t head = cuda::GroupSizes::ScoreBytes(shape, DType::kFloat32);
+  const auto bytes = [&](int64_t kv_heads, int64_t heads) {
+    shape.num_kv_heads = kv_heads;
+    return cuda::AttentionBackwardBytesWithin(shape, DType::kFloat32, heads * head);
+  };
+  EXPECT_EQ(bytes(0, 2), bytes(6, 2));
+  EXPECT_EQ(bytes(3, 2), bytes(6, 2));
+  EXPECT_EQ(bytes(2, 2), bytes(6, 2) + 2 * 3 * 65 * 16 * 4);
 }
 
 }  // namespace
