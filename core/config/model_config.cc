@@ -36,6 +36,36 @@ void CheckPositionBias(const ModelConfig& model, FaultList& faults) {
                               ", the distances with a bucket of their own, and at most 2^20"));
 }
 
+// Keys of Llama and its relatives.
+void CheckLlamaKeys(const ModelConfig& model, FaultList& faults) {
+  if (model.num_kv_heads >= 1) {
+    faults.Require(model.num_heads % model.num_kv_heads == 0,
+                   absl::StrCat("model.num_kv_heads is ", model.num_kv_heads,
+                                " but must divide model.num_heads = ", model.num_heads));
+  }
+  faults.Require(model.kv_heads() == model.num_heads || !model.global_projections,
+                 "model.num_kv_heads is below model.num_heads but model.global_projections is "
+                 "true, whose keys have all heads; turn one of them off");
+  faults.Require(
+      !model.qk_norm ||
+          (!model.relative_positions() && !model.relative_segments() && !model.global_projections),
+      "model.qk_norm is true but positions or segments are relative or model.global_projections is "
+      "true, whose scores it does not normalise; use rotary or learned positions");
+  faults.Require(model.rope_scaling == RopeScaling::kNone ||
+                     (model.positions == Positions::kRope &&
+                      model.rope_high_freq_factor > model.rope_low_freq_factor),
+                 absl::StrCat("model.rope_scaling needs model.positions = \"rope\" and "
+                              "model.rope_high_freq_factor = ",
+                              model.rope_high_freq_factor,
+                              " above model.rope_low_freq_factor = ", model.rope_low_freq_factor));
+  faults.Require(model.attention_biases || model.attention_output_bias,
+                 "model.attention_output_bias is false but model.attention_biases is false, too, "
+                 "so that there are none; leave it out");
+  faults.Require(model.tie_embeddings || !model.adaptive(),
+                 "model.tie_embeddings is false but model.softmax is adaptive, whose clusters "
+                 "share their tables with the input; set model.tie_projections instead");
+}
+
 // Keys of other backbones, and which of them go together.
 void CheckBackbone(const ModelConfig& model, FaultList& faults) {
   faults.Require(model.positions != Positions::kRope || model.head_dim % 2 == 0,
@@ -53,6 +83,7 @@ void CheckBackbone(const ModelConfig& model, FaultList& faults) {
       "belong to "
       "one set of projections; use learned ones, or none");
   CheckPositionBias(model, faults);
+  CheckLlamaKeys(model, faults);
   faults.AddError(AttentionWindows(model).status());
   if (model.div_val < 1) return;  // reported with the other bounds
   faults.AddError(CheckAdaptiveClusters(model));

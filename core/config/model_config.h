@@ -23,6 +23,8 @@ enum class Positions { kRelative, kLearned, kRope, kNone };
 enum class Segments { kRelative, kLearned, kNone };
 enum class PositionBias { kNone, kT5, kT5Causal };  // core/network/layers/positions.h
 enum class LayerNormPlace { kPost, kPre };
+enum class Norm { kLayerNorm, kRmsNorm };   // kernels/layernorm.h
+enum class RopeScaling { kNone, kLlama3 };  // core/network/layers/positions.h
 enum class SameLength { kOff, kTorch, kTensorFlow };
 enum class Softmax { kFull, kAdaptive };  // adaptive_clusters.h
 
@@ -31,6 +33,7 @@ struct ModelConfig {
   int64_t num_layers = 12;
   int64_t model_dim = 768;
   int64_t num_heads = 12;
+  int64_t num_kv_heads = 0;
   int64_t head_dim = 64;
   int64_t ffn_dim = 3072;
   kernels::Activation activation = kernels::Activation::kGeluTanh;
@@ -46,16 +49,27 @@ struct ModelConfig {
   Positions positions = Positions::kRelative;
   int64_t max_positions = 512;
   double rope_base = 10000.0;
+  RopeScaling rope_scaling = RopeScaling::kNone;
+  double rope_factor = 8.0;
+  double rope_low_freq_factor = 1.0;
+  double rope_high_freq_factor = 4.0;
+  int64_t rope_original_positions = 8192;
   PositionBias position_bias = PositionBias::kNone;
   int64_t position_buckets = 32;
   int64_t position_bias_max_distance = 128;
   Segments segments = Segments::kRelative;
   int64_t num_segments = 2;
   LayerNormPlace layer_norm = LayerNormPlace::kPost;
+  Norm norm = Norm::kLayerNorm;
+  bool qk_norm = false;
   bool embedding_layer_norm = false;
   double layer_norm_gain_range = 0.0;
   bool attention_biases = false;
+  bool attention_output_bias = true;
+  bool gated_ffn = false;
+  bool ffn_biases = true;
   bool softmax_bias = true;
+  bool tie_embeddings = true;
   bool mlm_head = false;
   bool readout_dropout = true;
   bool global_projections = false;
@@ -86,6 +100,10 @@ struct ModelConfig {
     visit("model_dim", self.model_dim,
           "Width of the residual stream; even, and divisible by num_heads.", Between(1, 1 << 20));
     visit("num_heads", self.num_heads, "Attention heads per layer.", Between(1, 1 << 16));
+    visit("num_kv_heads", self.num_kv_heads,
+          "Heads of keys and values, each shared by num_heads / num_kv_heads query heads "
+          "(grouped-query attention); 0: num_heads.",
+          Between(0, 1 << 16));
     visit("head_dim", self.head_dim,
           "Width of an attention head; num_heads * head_dim may differ from model_dim, except for "
           "export to Hugging Face.",
@@ -93,9 +111,9 @@ struct ModelConfig {
     visit("ffn_dim", self.ffn_dim, "Hidden width of the feed-forward layers.", Between(1, 1 << 22));
     visit("activation", self.activation,
           "Activation of the feed-forward layers; \"gelu\" is the tanh approximation, \"gelu_erf\" "
-          "the exact form.");
-    visit("layer_norm_epsilon", self.layer_norm_epsilon, "Added to the variance in each LayerNorm.",
-          Above(0));
+          "the exact form; \"silu\" with gated_ffn is SwiGLU.");
+    visit("layer_norm_epsilon", self.layer_norm_epsilon,
+          "Added to the variance in each LayerNorm, to the mean square in each RMSNorm.", Above(0));
     visit("untie_r", self.untie_r,
           "Relative attention biases (u, v, s) of each layer's own, as in released models; false: "
           "one set for all layers.");
@@ -117,6 +135,21 @@ struct ModelConfig {
           Between(1, 1 << 24, "tokens"));
     visit("rope_base", self.rope_base,
           "Rotary positions: angles are position * rope_base^(-2f / head_dim).", Above(1));
+    visit("rope_scaling", self.rope_scaling,
+          "Rotary positions beyond those of pretraining: \"llama3\" slows down low frequencies by "
+          "the next four keys (Llama 3.1).");
+    visit("rope_factor", self.rope_factor, "rope_scaling: low frequencies are divided by this.",
+          AtLeast(1));
+    visit("rope_low_freq_factor", self.rope_low_freq_factor,
+          "rope_scaling: frequencies with a wavelength above rope_original_positions / "
+          "rope_low_freq_factor are low.",
+          Above(0));
+    visit("rope_high_freq_factor", self.rope_high_freq_factor,
+          "rope_scaling: frequencies with a wavelength below rope_original_positions / "
+          "rope_high_freq_factor are kept.",
+          Above(0));
+    visit("rope_original_positions", self.rope_original_positions,
+          "rope_scaling: sequence length of pretraining.", Between(1, 1 << 24, "tokens"));
     visit("position_bias", self.position_bias,
           "Learned bias of the attention scores by head and bucket of distance, with learned "
           "positions or none: T5's encoder (\"t5\", both sides) or decoder (\"t5_causal\").");
@@ -130,8 +163,14 @@ struct ModelConfig {
           "learned vector added to the input (\"learned\", BERT), or \"none\".");
     visit("num_segments", self.num_segments, "Learned segments: rows of the table.", AtLeast(1));
     visit("layer_norm", self.layer_norm,
-          "LayerNorm after each residual sum (\"post\"), or before each sublayer with one more at "
-          "the end (\"pre\").");
+          "Normalisation after each residual sum (\"post\"), or before each sublayer with one more "
+          "at the end (\"pre\").");
+    visit("norm", self.norm,
+          "Normalisation: \"layer_norm\", or \"rms_norm\" (Zhang & Sennrich 2019), which has no "
+          "bias and does not subtract the mean.");
+    visit("qk_norm", self.qk_norm,
+          "RMSNorm of each head's queries and keys before rotary positions, with one gain vector "
+          "for all heads of a layer each (Qwen3).");
     visit("embedding_layer_norm", self.embedding_layer_norm,
           "LayerNorm of the summed input embeddings, before dropout (BERT).");
     visit("layer_norm_gain_range", self.layer_norm_gain_range,
@@ -140,7 +179,15 @@ struct ModelConfig {
           AtLeast(0));
     visit("attention_biases", self.attention_biases,
           "Biases in the query, key, value and output projections.");
+    visit("attention_output_bias", self.attention_output_bias,
+          "With attention_biases: whether the output projection has one, too (Qwen2: false).");
+    visit("gated_ffn", self.gated_ffn,
+          "Feed-forward layers multiply the activation of one projection by a second one (GLU "
+          "variants, Shazeer 2020).");
+    visit("ffn_biases", self.ffn_biases, "Biases in the feed-forward layers.");
     visit("softmax_bias", self.softmax_bias, "A bias per vocabulary entry in the output softmax.");
+    visit("tie_embeddings", self.tie_embeddings,
+          "The output softmax multiplies by the token embeddings; false: by a matrix of its own.");
     visit("mlm_head", self.mlm_head,
           "Dense layer, activation and LayerNorm before the output softmax (BERT).");
     visit("readout_dropout", self.readout_dropout,
@@ -182,6 +229,8 @@ struct ModelConfig {
           "fp32. \"fp64\" is for tests only.");
   }
 
+  int64_t kv_heads() const { return num_kv_heads == 0 ? num_heads : num_kv_heads; }
+  bool rms_norm() const { return norm == Norm::kRmsNorm; }
   bool relative_positions() const { return positions == Positions::kRelative; }
   bool relative_segments() const { return segments == Segments::kRelative; }
   bool has_distance_bias() const { return position_bias != PositionBias::kNone; }
@@ -218,12 +267,15 @@ inline constexpr auto kEnumNames<Segments> = EnumNames<Segments>("relative", "le
 template <>
 inline constexpr auto kEnumNames<LayerNormPlace> = EnumNames<LayerNormPlace>("post", "pre");
 template <>
+inline constexpr auto kEnumNames<Norm> = EnumNames<Norm>("layer_norm", "rms_norm");
+template <>
+inline constexpr auto kEnumNames<RopeScaling> = EnumNames<RopeScaling>("none", "llama3");
+template <>
 inline constexpr auto kEnumNames<SameLength> = EnumNames<SameLength>("off", "torch", "tensorflow");
 template <>
 inline constexpr auto kEnumNames<Softmax> = EnumNames<Softmax>("full", "adaptive");
 template <>
-inline constexpr auto kEnumNames<kernels::Activation> = EnumNames<kernels::Activation>("gelu",
-                                                                                       "gelu_erf",
-                                                                                       "relu");
+inline constexpr auto kEnumNames<kernels::Activation> =
+    EnumNames<kernels::Activation>("gelu", "gelu_erf", "relu", "silu");
 
 }  // namespace anyorder

@@ -88,8 +88,8 @@ absl::Status Decoder::Allocate(int64_t vocab_size) {
   }
   const NetworkShape shape{model_, StepShape(), vocab_size};
   ANYORDER_ASSIGN_OR_RETURN(network_, InferenceNetwork::Create(shape, backend_));
-  const Shape keys{lanes(), key_slots_, shape.heads_dim()};
-  const Shape moved{lanes(), options_.max_tokens, shape.heads_dim()};
+  const Shape keys{lanes(), key_slots_, shape.keys_dim()};
+  const Shape moved{lanes(), options_.max_tokens, shape.keys_dim()};
   const int64_t size = SizeOf(shape.dtype());
   const int64_t bytes = 2 * model_.num_layers * AlignedBytes(keys.num_elements() * size) +
                         AlignedBytes(moved.num_elements() * size);
@@ -155,16 +155,16 @@ absl::Status Decoder::ReadPrompts() {
 }
 
 void Decoder::CachePrompts(const InferenceNetwork& network, int64_t slots) {
-  const int64_t heads_dim = network.shape().heads_dim();
-  const int64_t lane_elements = key_slots_ * heads_dim;
+  const int64_t keys_dim = network.shape().keys_dim();
+  const int64_t lane_elements = key_slots_ * keys_dim;
   const auto store = [&](ConstTensorView from, TensorView to, int64_t lane) {
     backend_.CopyRows({.source = from,
-                       .source_stride = slots * heads_dim,
+                       .source_stride = slots * keys_dim,
                        .destination = to,
                        .destination_begin = lane * lane_elements,
                        .destination_stride = options_.lanes_per_prompt * lane_elements,
                        .rows = static_cast<int64_t>(prompts_.size()),
-                       .columns = slots * heads_dim},
+                       .columns = slots * keys_dim},
                       {});
   };
   for (int64_t layer = 0; layer < model_.num_layers; ++layer) {
@@ -176,15 +176,15 @@ void Decoder::CachePrompts(const InferenceNetwork& network, int64_t slots) {
 }
 
 void Decoder::Reorder(const std::vector<int32_t>& parents) {
-  const int64_t heads_dim = network_->shape().heads_dim();
+  const int64_t keys_dim = network_->shape().keys_dim();
   const auto copy = [&](ConstTensorView from, int64_t from_slot, TensorView to, int64_t to_slot,
                         int64_t count) {
     backend_.CopyRows({.source = from,
-                       .source_begin = from_slot * heads_dim,
+                       .source_begin = from_slot * keys_dim,
                        .destination = to,
-                       .destination_begin = to_slot * heads_dim,
+                       .destination_begin = to_slot * keys_dim,
                        .rows = 1,
-                       .columns = count * heads_dim},
+                       .columns = count * keys_dim},
                       {});
   };
   const auto move = [&](TensorView keys) {

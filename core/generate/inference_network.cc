@@ -101,7 +101,7 @@ void InferenceNetwork::ReadLogits(const Batch& batch, TensorView logits) {
     readout_.Gather(context, activations_.readout);
     if (has_head) PredictionHeadForward(context, activations_.readout);
     if (shape_.model.adaptive()) return;
-    Dense(context, x, weights_.embedding, weights_.softmax_bias, computed);
+    Dense(context, x, weights_.softmax(), weights_.softmax_bias, computed);
   });
   if (shape_.model.adaptive()) return adaptive_.Run(context, x, logits);
   if (logits_ == nullptr) return;

@@ -23,14 +23,16 @@ double TrainingFlops(const ModelConfig& model, const BatchShape& shape, int64_t 
   const auto windows = AttentionWindows(model);
   ANYORDER_CHECK(windows.ok()) << windows.status();
   const int64_t heads_dim = model.num_heads * model.head_dim;
+  const int64_t keys_dim = model.kv_heads() * model.head_dim;
+  const int64_t ffn_products = (model.gated_ffn ? 3 : 2) * model.ffn_dim;
   const int64_t keys = shape.num_own_keys();
   int64_t products = 0;  // multiply-adds of a lane
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const bool is_last = layer + 1 == model.num_layers;
     const bool has_content = !is_last || shape.query_rows == 0 || shape.content_readout;
     const int64_t rows = (has_content ? shape.content_rows : 0) + shape.query_rows;
-    products += rows * 2 * model.model_dim * (heads_dim + model.ffn_dim) +
-                keys * 2 * model.model_dim * heads_dim;
+    products += rows * model.model_dim * (2 * heads_dim + ffn_products) +
+                keys * 2 * model.model_dim * keys_dim;
     for (int64_t head = 0; head < model.num_heads; ++head) {
       const int64_t seen =
           windows->empty() ? keys : KeysInWindow((*windows)[layer * model.num_heads + head], keys);

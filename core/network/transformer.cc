@@ -32,9 +32,9 @@ std::vector<int64_t> LayerBegins(const ModelConfig& model, const ParameterLayout
   std::vector<int64_t> begins;
   for (int64_t layer = 0; layer < model.num_layers; ++layer)
     begins.push_back(layout.Find(absl::StrCat("transformer.layer.", layer, ".rel_attn.q")).offset);
+  const char* const last = model.ffn_biases ? ".ff.layer_2.bias" : ".ff.layer_2.weight";
   begins.push_back(
-      layout.Find(absl::StrCat("transformer.layer.", model.num_layers - 1, ".ff.layer_2.bias"))
-          .end());
+      layout.Find(absl::StrCat("transformer.layer.", model.num_layers - 1, last)).end());
   return begins;
 }
 
@@ -174,7 +174,7 @@ class TransformerNetwork final : public Transformer {
   // Gradients that more than one place adds to; all others are overwritten.
   void ClearSums(const StepContext& context) {
     Clear(context, {gradients_.mask_embedding, gradients_.embedding, gradients_.position_table,
-                    gradients_.segment_table, gradients_.softmax_bias});
+                    gradients_.segment_table, gradients_.classifier, gradients_.softmax_bias});
     for (const ClusterTensors<TensorView>& cluster : gradients_.clusters) {
       if (gradients_.embedding.is_null()) Clear(context, {cluster.table});
       Clear(context, {cluster.input_projection, cluster.output_projection, cluster.bias});

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 
 TYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
 ACTIVATIONS = {"gelu": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3))),
-               "gelu_erf": F.gelu, "relu": F.relu}
+               "gelu_erf": F.gelu, "relu": F.relu, "silu": F.silu}
 
 
 def read_tensors(directory):
@@ -67,7 +67,14 @@ class Anyorder(torch.nn.Module):
     def dense(self, x, name):
         return F.linear(x, self.get(name + ".weight"), self.get(name + ".bias"))
 
+    def rms_norm(self, x, name):
+        """Rounded to x's type before it is multiplied, as the released Llama code does."""
+        square = x.float().pow(2).mean(-1, keepdim=True)
+        return self.get(name + ".weight") * (x.float() * torch.rsqrt(square + self.network["layer_norm_epsilon"])).to(x)
+
     def norm(self, x, name):
+        if self.network["norm"] == "rms_norm":
+            return self.rms_norm(x, name)
         return F.layer_norm(x, x.shape[-1:], self.get(name + ".weight"), self.get(name + ".bias"), self.network["layer_norm_epsilon"])
 
     def embed(self, tokens):
@@ -84,6 +91,11 @@ class Anyorder(torch.nn.Module):
         """Rotary positions: x [batch, slots, heads, head_dim] by angles of its slots."""
         half = x.shape[-1] // 2
         rates = self.network["rope_base"] ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
+        if self.network["rope_scaling"] == "llama3":
+            low, high = self.network["rope_low_freq_factor"], self.network["rope_high_freq_factor"]
+            turns = self.network["rope_original_positions"] * rates / (2 * math.pi)
+            kept = ((turns - low) / (high - low)).clamp(0, 1)
+            rates = rates * (kept + (1 - kept) / self.network["rope_factor"])
         angles = (positions[..., None].double() * rates)[:, :, None]
         cos, sin, (a, b) = angles.cos().to(x), angles.sin().to(x), x.split(half, -1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
@@ -98,8 +110,11 @@ class Anyorder(torch.nn.Module):
             return q + self.get((p if self.network["untie_r"] else "transformer.") + name)
 
         q, k, v = project(x, "q"), project(keys, "k"), project(keys, "v")
+        if self.network["qk_norm"]:
+            q, k = self.rms_norm(q, p + "q_norm"), self.rms_norm(k, p + "k_norm")
         if self.network["positions"] == "rope":
             q, k = self.turn(q, rows), self.turn(k, cols)
+        k, v = (y.repeat_interleave(q.shape[2] // y.shape[2], 2) for y in (k, v))
         relative, table = self.network["positions"] == "relative", self.get("transformer.relative_attention_bias.weight")
         scores = torch.einsum("bihe,bjhe->bhij", with_bias("r_w_bias") if relative else q, k)
         distance = rows[:, :, None] - cols[:, None, :]
@@ -165,10 +180,13 @@ class Anyorder(torch.nn.Module):
                 theirs = self.attend(a, inner, read, *places, visible[:, None], "global_")
                 attended = torch.where(global_slots[:, :, None, None], theirs, attended)
             branch = torch.einsum("bihe,dhe->bid", attended, self.get(a + "o"))
-            x = x + (branch + self.get(a + "o_bias") if self.network["attention_biases"] else branch)
+            bias = self.get(a + "o_bias")
+            x = x + (branch if bias is None else branch + bias)
             x = x if pre else self.norm(x, a + "layer_norm")
             inner = self.norm(x, p + "ff.layer_norm") if pre else x
-            x = x + self.dense(self.act(self.dense(inner, p + "ff.layer_1")), p + "ff.layer_2")
+            hidden = self.dense(inner, p + "ff.layer_1")
+            hidden = self.act(self.dense(inner, p + "ff.gate")) * hidden if self.network["gated_ffn"] else self.act(hidden)
+            x = x + self.dense(hidden, p + "ff.layer_2")
             x = x if pre else self.norm(x, p + "ff.layer_norm")
         return (self.norm(x, "transformer.layer_norm") if pre else x), states
 
@@ -177,7 +195,8 @@ class Anyorder(torch.nn.Module):
         if self.network["mlm_head"]:
             hidden = self.norm(self.act(self.dense(hidden, "lm_head.dense")), "lm_head.layer_norm")
         if not self.clusters:
-            return F.linear(hidden, self.get("transformer.word_embedding.weight"), self.get("lm_loss.bias"))
+            matrix = "transformer.word_embedding.weight" if self.network["tie_embeddings"] else "lm_loss.weight"
+            return F.linear(hidden, self.get(matrix), self.get("lm_loss.bias"))
         parts = []
         for i in range(len(self.clusters)):
             table, bias = self.get(f"transformer.word_emb.emb_layers.{i}.weight"), self.get(f"crit.out_layers.{i}.bias")

@@ -32,6 +32,9 @@ SMALL = {
 SHORT = {"sampling.seq_len": 48}
 PAIRS = {**SHORT, "sampling.reuse_len": 24, "sampling.num_predict": 8}
 LEARNED = {"model.max_positions": 64}
+LLAMA = {**SHORT, "model.positions": "rope", "model.layer_norm": "pre", "model.norm": "rms_norm", "model.activation": "silu",
+         "model.gated_ffn": "true", "model.ffn_biases": "false", "model.attention_biases": "false",
+         "model.softmax_bias": "false", "model.num_heads": 4, "model.num_kv_heads": 2, "model.head_dim": 8}
 # name: configuration, what differs from SMALL, and the dataset if it is not plain text. Together
 # they have every kind of position, segment, window, softmax and head.
 CASES = {
@@ -46,6 +49,10 @@ CASES = {
         **SHORT, "model.mem_len": 0, "model.same_length": "off", "model.cutoffs": "100,200", "model.div_val": 2}),
     "gpt": ("gpt-tiny", {**SHORT, **LEARNED}),
     "rotary positions": ("gpt-tiny", {**SHORT, "model.positions": "rope", "model.layer_norm": "pre"}),
+    "llama": ("gpt-tiny", {**LLAMA, "model.tie_embeddings": "false", "model.rope_scaling": "llama3",
+                           "model.rope_original_positions": 64}),
+    "qwen2": ("masked-diffusion-tiny", {**LLAMA, "model.attention_biases": "true", "model.attention_output_bias": "false"}),
+    "qwen3": ("a3-tiny", {**LLAMA, "model.num_kv_heads": 1, "model.head_dim": 12, "model.qk_norm": "true"}),
     "t5's decoder bias": ("gpt-tiny", {**SHORT, "model.positions": "none", "model.position_bias": "t5_causal"}),
     "gpt_finetuning": ("finetune/gpt-classify-tiny", {**SHORT, **LEARNED, "objective.num_classes": 3}, "classification"),
     "multiple choice": ("finetune/gpt-classify-tiny", {

@@ -15,6 +15,11 @@ TensorView UsedDistances(const AttentionTables& tables, const TensorView& table)
   return table.Slice(0, {tables.relative.num_tables() * table.dim(1), table.dim(2)});
 }
 
+// `scratch` where the normalisation has a beta.
+TensorView BetaOf(const NormGradients& norm, const TensorView& scratch) {
+  return norm.beta.is_null() ? TensorView() : scratch;
+}
+
 class AttentionBlock {
  public:
   AttentionBlock(const StepContext& context, const AttentionTables& tables, int64_t layer)
@@ -145,16 +150,35 @@ class AttentionBlock {
     return angles.Slice(first_ * angles.dim(1), {rows_, angles.dim(1)});
   }
 
+  // A head's part of a row as a row of its own: [rows * heads, D].
+  TensorView PerHead(const TensorView& x) const {
+    const int64_t head_dim = context_.shape.model.head_dim;
+    return x.Reshape({x.num_elements() / head_dim, head_dim});
+  }
+  // The RMSNorm of each head's queries, or keys.
+  NormTensors HeadsNorm(ConstTensorView gamma, const TensorView& raw, TensorView rstd) const {
+    return {gamma, {}, PerHead(raw), {}, rstd};
+  }
+  NormTensors QueryNorm() const { return HeadsNorm(w_.q_norm, a_.raw_q, a_.q_rstd); }
+  NormTensors KeyNorm() const { return HeadsNorm(w_.k_norm, a_.raw_k, a_.k_rstd); }
+  bool has_qk_norm() const { return context_.shape.model.qk_norm; }
+
   // q, k, v and r of the layer; `input` are the rows that it computes.
   void Project(TensorView input, ConstTensorView keys_input) const {
-    ProjectKeyValue(context_, keys_input, {w_.k, w_.v}, {w_.k_bias, w_.v_bias}, {a_.k, a_.v});
+    ProjectKeyValue(context_, keys_input, {w_.k, w_.v}, {w_.k_bias, w_.v_bias},
+                    {has_qk_norm() ? a_.raw_k : a_.k, a_.v});
     const bool has_tables = context_.cache != nullptr && context_.cache->has_tables;
     if (tables_.relative.num_tables() > 0 && !has_tables) {
       backend_.Gemm(
           {.a = tables_.relative.encodings(), .b = w_.r, .c = UsedDistances(tables_, a_.relative)},
           context_.stream);
     }
-    backend_.Gemm({.a = input, .b = w_.q, .bias = w_.q_bias, .c = a_.q}, context_.stream);
+    backend_.Gemm({.a = input, .b = w_.q, .bias = w_.q_bias, .c = has_qk_norm() ? a_.raw_q : a_.q},
+                  context_.stream);
+    if (has_qk_norm()) {
+      NormForward(context_, QueryNorm(), PerHead(a_.q));
+      NormForward(context_, KeyNorm(), PerHead(a_.k));
+    }
     Rotate(context_, a_.q, QueryAngles(), /*inverse=*/false);
     Rotate(context_, a_.k, tables_.rotary.keys(), /*inverse=*/false);
     if (context_.cache != nullptr) StoreKeys(context_, layer_);
@@ -191,6 +215,10 @@ class AttentionBlock {
       if (!sums[i].is_null()) backend_.Add(sums[i], biases[i], sums[i], context_.stream);
     Rotate(context_, args.dq, QueryAngles(), /*inverse=*/true);
     Rotate(context_, args.dk, tables_.rotary.keys(), /*inverse=*/true);
+    if (!has_qk_norm()) return;
+    const TensorView dq = PerHead(args.dq), dk = PerHead(args.dk);
+    NormBackward(context_, QueryNorm(), {g.q_norm, {}}, dq, dq);
+    NormBackward(context_, KeyNorm(), {g.k_norm, {}}, dk, dk);
   }
 
   // Of each lane's keys those from `first_key` on, as many as `target` [B * rows, d] has rows of a
@@ -241,10 +269,11 @@ class AttentionBlock {
     if (context_.shape.batch.memory_rows == 0) return;
     AddKeyGradients(0, scratch_.dmemory, 0.0f);
     const int64_t dim = context_.model_dim();
-    const NormGradients part{scratch_.dnorm.Slice(0, {dim}), scratch_.dnorm.Slice(dim, {dim})};
+    const NormGradients part{scratch_.dnorm.Slice(0, {dim}),
+                             BetaOf(sums, scratch_.dnorm.Slice(dim, {dim}))};
     NormBackward(context_, MemoryNorm(context_, layer_), part, scratch_.dmemory, scratch_.dmemory);
     backend_.Add(sums.gamma, part.gamma, sums.gamma, context_.stream);
-    backend_.Add(sums.beta, part.beta, sums.beta, context_.stream);
+    if (!sums.beta.is_null()) backend_.Add(sums.beta, part.beta, sums.beta, context_.stream);
   }
 
   const int32_t* slots() const { return context_.device.global_slots.data(); }

@@ -30,13 +30,20 @@ void FeedForwardBlockForward(const StepContext& context, int64_t layer, TensorVi
   const Sublayer sublayer = SublayerOf(context, layer);
   const TensorView branch = Rows(context.activations.branch, 0, context.shape.num_rows(layer));
 
-  Dense(context, EnterSublayer(context, sublayer), w.ffn_in, w.ffn_in_bias, a.ffn_inner);
+  const TensorView input = EnterSublayer(context, sublayer);
+  if (context.shape.model.gated_ffn) {
+    Dense(context, input, w.ffn_gate, w.ffn_gate_bias, a.ffn_inner);
+    Dense(context, input, w.ffn_in, w.ffn_in_bias, a.ffn_factor);
+  } else {
+    Dense(context, input, w.ffn_in, w.ffn_in_bias, a.ffn_inner);
+  }
   context.backend.ActivationForward(
       {.activation = context.shape.model.activation,
        .x = a.ffn_inner,
        .dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kFeedForwardHidden)),
        .row_ids = sublayer.row_ids,
-       .y = a.ffn_hidden},
+       .y = a.ffn_hidden,
+       .factor = a.ffn_factor},
       context.stream);
   Dense(context, a.ffn_hidden, w.ffn_out, w.ffn_out_bias, branch);
   LeaveSublayer(context, sublayer, branch, a.attention_output, output);
@@ -51,7 +58,9 @@ void FeedForwardBlockBackward(const StepContext& context, int64_t layer) {
   const Sublayer sublayer = SublayerOf(context, layer);
   const int64_t rows = context.shape.num_rows(layer);
   const TensorView dbranch = Rows(scratch.branch, 0, rows);
+  const bool is_gated = context.shape.model.gated_ffn;
   const TensorView dhidden = Rows(scratch.dffn, 0, rows);
+  const TensorView dfactor = is_gated ? Rows(scratch.dfactor, 0, rows) : TensorView();
   const TensorView doutput = Rows(scratch.dinput, 0, rows);
   const TensorView dmiddle = Rows(scratch.dmiddle, 0, rows);
   const bool pre_norm = context.shape.model.pre_norm();
@@ -65,12 +74,23 @@ void FeedForwardBlockBackward(const StepContext& context, int64_t layer) {
        .dy = dhidden,
        .dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kFeedForwardHidden)),
        .row_ids = sublayer.row_ids,
-       .dx = dhidden},
+       .dx = dhidden,
+       .factor = a.ffn_factor,
+       .dfactor = dfactor},
       context.stream);
-  DenseGradients(context, sublayer.Input(context), dhidden, g.ffn_in, g.ffn_in_bias);
+  const TensorView input = sublayer.Input(context);
+  DenseGradients(context, input, dhidden, is_gated ? g.ffn_gate : g.ffn_in,
+                 is_gated ? g.ffn_gate_bias : g.ffn_in_bias);
   // Post-LN has left the residual's gradient there.
-  backend.Gemm({.a = dhidden, .b = w.ffn_in, .beta = pre_norm ? 0.0f : 1.0f, .c = dmiddle},
+  backend.Gemm({.a = dhidden,
+                .b = is_gated ? w.ffn_gate : w.ffn_in,
+                .beta = pre_norm ? 0.0f : 1.0f,
+                .c = dmiddle},
                context.stream);
+  if (is_gated) {
+    DenseGradients(context, input, dfactor, g.ffn_in, g.ffn_in_bias);
+    backend.Gemm({.a = dfactor, .b = w.ffn_in, .beta = 1.0f, .c = dmiddle}, context.stream);
+  }
   if (pre_norm) NormBackward(context, sublayer.before, sublayer.gradients, dmiddle, dmiddle);
   AddResidual(context, doutput, dmiddle);
 }

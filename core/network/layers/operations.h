@@ -3,8 +3,9 @@
 //   post-LN (Vaswani et al. 2017; XLNet, BERT):         y = LayerNorm(x + dropout(part(x)))
 //   pre-LN (Longformer's character model, option of
 //           Transformer-XL):                            y = x + dropout(part(LayerNorm(x)))
-// A pre-LN network has one more LayerNorm after its last layer. All matrices are [rows, columns] T,
-// gradients of parameters G. Biases, their gradients and those of a LayerNorm's input may be null.
+// A pre-LN network has one more LayerNorm after its last layer. LayerNorm is RMSNorm where the
+// model says so (ModelConfig::norm). All matrices are [rows, columns] T, gradients of parameters G.
+// Biases, their gradients and those of a LayerNorm's input may be null.
 
 #pragma once
 
@@ -65,7 +66,7 @@ struct NormTensors {
 struct NormGradients {
   TensorView gamma, beta;  // [d], overwritten
 };
-// y = LayerNorm(norm.sum).
+// y = LayerNorm(norm.sum), or the model's RMSNorm, whose mean and beta are null.
 void NormForward(const StepContext& context, const NormTensors& norm, TensorView y);
 // dx from dy, which may be the same.
 void NormBackward(const StepContext& context, const NormTensors& norm,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <numbers>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -166,6 +167,18 @@ void DistanceBias::AddGradient(const StepContext& context, TensorView dbuckets) 
                                     context.stream);
 }
 
+double RotaryFrequency(const ModelConfig& model, int64_t f) {
+  const double frequency = std::pow(
+      model.rope_base, -2.0 * static_cast<double>(f) / static_cast<double>(model.head_dim));
+  if (model.rope_scaling == RopeScaling::kNone) return frequency;
+  const auto original = static_cast<double>(model.rope_original_positions);
+  const double turns = original * frequency / (2 * std::numbers::pi);
+  const double kept = std::clamp((turns - model.rope_low_freq_factor) /
+                                     (model.rope_high_freq_factor - model.rope_low_freq_factor),
+                                 0.0, 1.0);
+  return (1 - kept) * frequency / model.rope_factor + kept * frequency;
+}
+
 absl::Status RotaryAngles::Allocate(const NetworkShape& shape, kernels::Backend& backend) {
   if (shape.model.positions != Positions::kRope) return absl::OkStatus();
   const int64_t dim = shape.model.head_dim;
@@ -190,8 +203,7 @@ absl::Status RotaryAngles::Allocate(const NetworkShape& shape, kernels::Backend&
   known_rows_.assign(static_cast<size_t>(num_rows), kUnknown);
   known_keys_.assign(static_cast<size_t>(num_keys), kUnknown);
   for (int64_t f = 0; f < dim / 2; ++f) {
-    frequencies_.push_back(
-        std::pow(shape.model.rope_base, -2.0 * static_cast<double>(f) / static_cast<double>(dim)));
+    frequencies_.push_back(RotaryFrequency(shape.model, f));
   }
   return absl::OkStatus();
 }

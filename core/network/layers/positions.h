@@ -98,8 +98,15 @@ class DistanceBias {
   const int32_t* bucket_of_row_ = nullptr;  // [2 * R'], the device's
 };
 
+// The angle in radians by which rotary positions turn pair f of a head from one position to the
+// next, 0 <= f < D/2: rope_base^(-2f / D). With RopeScaling::kLlama3 (Dubey et al. 2024, section
+// 3.4.1; released Llama 3.1 code) a pair that makes fewer than rope_low_freq_factor turns within
+// rope_original_positions is slowed down by rope_factor; one that makes more than
+// rope_high_freq_factor turns is left; in between the two are mixed, linearly in the turns.
+double RotaryFrequency(const ModelConfig& model, int64_t f);
+
 // Angles of rotary positions (Su et al. 2021, section 3.4.2) for the rows and keys of a microbatch:
-// pos * rope_base^(-2f / D), 0 <= f < D/2. All layers share them.
+// pos * RotaryFrequency(f). All layers share them.
 class RotaryAngles {
  public:
   // Nothing unless the model has rotary positions.

@@ -44,6 +44,13 @@ class Arena {
   int64_t bytes_ = 0;
 };
 
+// What a normalisation of `rows` rows keeps.
+void AddStatistics(const NetworkShape& shape, TensorView* mean, TensorView* rstd, int64_t rows,
+                   Arena& arena) {
+  if (!shape.model.rms_norm()) arena.Add({mean}, shape.gradient_dtype(), {rows});
+  arena.Add({rstd}, shape.gradient_dtype(), {rows});
+}
+
 void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensors, Arena& arena) {
   const DType t = shape.dtype();
   const DType g = shape.gradient_dtype();
@@ -51,9 +58,18 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
   const int64_t rows = shape.num_rows(layer);
   const int64_t keys = shape.batch.batch_size * shape.batch.num_own_keys();
   const int64_t heads_dim = shape.heads_dim();
+  const int64_t keys_dim = shape.keys_dim();
   arena.Add({&tensors.input}, t, {shape.batch.num_rows(), dim});
   arena.Add({&tensors.q}, t, {rows, heads_dim});
-  arena.Add({&tensors.k, &tensors.v}, t, {keys, heads_dim});
+  if (shape.model.qk_norm) {
+    arena.Add({&tensors.raw_q}, t, {rows, heads_dim});
+    arena.Add({&tensors.q_rstd}, g, {rows, shape.model.num_heads});
+    arena.Add({&tensors.k}, t, {keys, keys_dim});
+    arena.Add({&tensors.k_rstd}, g, {keys, shape.model.kv_heads()});
+    arena.Add({&tensors.raw_k, &tensors.v}, t, {keys, keys_dim});
+  } else {
+    arena.Add({&tensors.k, &tensors.v}, t, {keys, keys_dim});
+  }
   if (shape.model.relative_positions())
     arena.Add({&tensors.relative}, t, {2, shape.batch.num_distances, heads_dim});
   arena.Add({&tensors.attended}, t, {rows, heads_dim});
@@ -67,11 +83,12 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
   const bool pre_norm = shape.model.pre_norm();
   const int64_t normed = pre_norm ? shape.batch.num_rows() : rows;
   arena.Add({pre_norm ? &tensors.attention_normed : &tensors.attention_sum}, t, {normed, dim});
-  arena.Add({&tensors.attention_mean, &tensors.attention_rstd}, g, {normed});
+  AddStatistics(shape, &tensors.attention_mean, &tensors.attention_rstd, normed, arena);
   arena.Add({&tensors.attention_output}, t, {rows, dim});
   arena.Add({&tensors.ffn_inner, &tensors.ffn_hidden}, t, {rows, shape.model.ffn_dim});
+  if (shape.model.gated_ffn) arena.Add({&tensors.ffn_factor}, t, {rows, shape.model.ffn_dim});
   arena.Add({pre_norm ? &tensors.ffn_normed : &tensors.ffn_sum}, t, {rows, dim});
-  arena.Add({&tensors.ffn_mean, &tensors.ffn_rstd}, g, {rows});
+  AddStatistics(shape, &tensors.ffn_mean, &tensors.ffn_rstd, rows, arena);
 }
 
 // Of every attention call: first and last layer differ in rows, batches in their tables.
@@ -146,7 +163,7 @@ void AddSpanHead(const NetworkShape& shape, TaskActivations& a, Arena& arena) {
   if (shape.model.task.span_head == SpanHeadKind::kSimple) return;
   arena.Add({&a.starts, &a.dstarts, &a.start_part}, t, {lanes, dim});
   arena.Add({&a.token_part, &a.end_inner, &a.end_tanh, &a.end_normed, &a.dend}, t, {tokens, dim});
-  arena.Add({&a.end_mean, &a.end_rstd}, g, {tokens});
+  AddStatistics(shape, &a.end_mean, &a.end_rstd, tokens, arena);
   arena.Add({&a.lane_sums}, g, {lanes, dim});
   arena.Add({&a.searched}, t, {kSearchedStarts * tokens, 1});
   if (!shape.model.task.answer_class) return;
@@ -164,7 +181,7 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
   const int64_t last_rows = shape.num_rows(shape.model.num_layers - 1);
   const auto add_norm = [&](TensorView* sum, TensorView* mean, TensorView* rstd, int64_t count) {
     arena.Add({sum}, t, {count, dim});
-    arena.Add({mean, rstd}, g, {count});
+    AddStatistics(shape, mean, rstd, count, arena);
   };
   if (shape.model.embedding_layer_norm)
     add_norm(&a.embedding_sum, &a.embedding_mean, &a.embedding_rstd, rows);
@@ -226,8 +243,9 @@ void AddAll(const NetworkShape& shape, Activations& a, Arena& arena) {
   arena.Add({&a.keys_input}, t, {keys, dim});
   arena.Add({&a.branch, &a.dinput, &a.dmiddle}, t, {rows, dim});
   arena.Add({&a.dffn}, t, {rows, shape.model.ffn_dim});
+  if (shape.model.gated_ffn) arena.Add({&a.dfactor}, t, {rows, shape.model.ffn_dim});
   arena.Add({&a.dattended, &a.dq}, t, {rows, heads_dim});
-  arena.Add({&a.dk, &a.dv}, t, {keys, heads_dim});
+  arena.Add({&a.dk, &a.dv}, t, {keys, shape.keys_dim()});
   if (shape.model.relative_positions())
     arena.Add({&a.drelative}, t, {2, shape.batch.num_distances, heads_dim});
   if (!shape.model.untie_r) arena.Add({&a.dbiases}, g, {3, heads_dim});

@@ -17,10 +17,14 @@
 namespace anyorder {
 
 struct LayerActivations {
-  TensorView input;     // [N, d] T
-  TensorView q;         // [n, HD] T
-  TensorView k;         // [B * K, HD] T; with a KeyCache, here and below, own keys only
-  TensorView v;         // [B * K, HD] T
+  TensorView input;  // [N, d] T
+  TensorView q;      // [n, HD] T
+  TensorView k;      // [B * K, KD] T; with a KeyCache, here and below, own keys only
+  TensorView v;      // [B * K, KD] T
+  // Queries and keys before their RMSNorm, and 1 / root mean square of each head; null without.
+  TensorView raw_q;           // [n, HD] T
+  TensorView raw_k;           // [B * K, KD] T
+  TensorView q_rstd, k_rstd;  // [n, H], [B * K, KD / D] G
   TensorView relative;  // [2, R, HD] T, the position table projected; mixed batches have the second
   TensorView attended;  // [n, HD] T
   TensorView lse;       // [n, H] G
@@ -32,9 +36,11 @@ struct LayerActivations {
   // Residual sums, and what LayerNorm made of them.
   TensorView attention_sum;                   // [n, d] T; post-LN
   TensorView attention_normed;                // [N, d] T; pre-LN: the layer's input, normalised
-  TensorView attention_mean, attention_rstd;  // [n] G; pre-LN [N]
+  TensorView attention_mean, attention_rstd;  // [n] G; pre-LN [N]. Means, here and below, are null
+                                              // with RMSNorm
   TensorView attention_output;                // [n, d] T
   TensorView ffn_inner;                       // [n, F] T, before the activation
+  TensorView ffn_factor;                      // [n, F] T, what a gate multiplies; null without
   TensorView ffn_hidden;                      // [n, F] T, after activation and dropout
   TensorView ffn_sum;                         // [n, d] T; post-LN
   TensorView ffn_normed;                      // [n, d] T; pre-LN: attention_output, normalised
@@ -114,9 +120,10 @@ struct Activations {
   TensorView dinput;     // [N, d] T, gradient of a layer's output, then of its input
   TensorView dmiddle;    // [N, d] T, gradient between attention and feed-forward
   TensorView dffn;       // [N, F] T
+  TensorView dfactor;    // [N, F] T; null without a gate
   TensorView dattended;  // [N, HD] T
   TensorView dq;         // [N, HD] T
-  TensorView dk, dv;     // [B * K, HD] T
+  TensorView dk, dv;     // [B * K, KD] T
   TensorView drelative;  // [2, R, HD] T
   TensorView dmemory;    // [B * M, d] T, of normalised memory
   TensorView dnorm;      // [2, d] G, what memory adds to a LayerNorm's gradients

@@ -9,7 +9,7 @@ void StoreKeys(const StepContext& context, int64_t layer) {
   const BatchShape& batch = context.shape.batch;
   const KeyCache& cache = *context.cache;
   const LayerActivations& a = context.activations.layers[layer];
-  const int64_t columns = context.shape.heads_dim();
+  const int64_t columns = context.shape.keys_dim();
   const int64_t row_elements = batch.content_rows * columns;
   const int64_t lane_elements = batch.num_keys() * columns;
   int64_t end = 0;

@@ -10,12 +10,14 @@
 
 namespace anyorder {
 
-// View is ConstTensorView for weights and TensorView for gradients. HD = H * D. What the model does
-// not have is null.
+// View is ConstTensorView for weights and TensorView for gradients. HD = H * D, KD = (heads of keys
+// and values) * D. What the model does not have is null; an RMSNorm has no beta.
 template <typename View>
 struct LayerTensors {
-  View q, k, v, o, r;                                // [d, HD]; o is applied transposed
-  View q_bias, k_bias, v_bias, o_bias;               // [HD], o's [d]
+  View q, k, v, o, r;                                // [d, HD], k's and v's [d, KD]; o is applied
+                                                     // transposed
+  View q_bias, k_bias, v_bias, o_bias;               // [HD], k's and v's [KD], o's [d]
+  View q_norm, k_norm;                               // [D] gains, one for all heads
   View global_q, global_k, global_v;                 // [d, HD]
   View global_q_bias, global_k_bias, global_v_bias;  // [HD]
   View content_bias;                                 // [HD] r_w_bias
@@ -25,6 +27,7 @@ struct LayerTensors {
   View distance_bias;                                // [buckets, H], the same for all layers
   View attention_norm_gamma, attention_norm_beta;    // [d]
   View ffn_norm_gamma, ffn_norm_beta;                // [d]
+  View ffn_gate, ffn_gate_bias;                      // [F, d], [F]; applied transposed
   View ffn_in, ffn_in_bias;                          // [F, d], [F]; applied transposed
   View ffn_out, ffn_out_bias;                        // [d, F], [d]; applied transposed
 };
@@ -62,8 +65,8 @@ struct TaskTensors {
 template <typename View>
 struct NetworkTensors {
   View mask_embedding;  // [1, d]
-  // [V, d], tied to the softmax. Adaptive softmax: null with projections, else [V + n, d], all the
-  // clusters' tables.
+  // [V, d], the softmax's too where it is tied. Adaptive softmax: null with projections, else [V +
+  // n, d], all the clusters' tables.
   View embedding;
   std::vector<ClusterTensors<View>> clusters;      // of an adaptive softmax, head first
   View position_table;                             // [max_positions, d], learned positions
@@ -73,12 +76,16 @@ struct NetworkTensors {
   // Between the readout and the softmax.
   View head, head_bias;                  // [d, d], [d]; applied transposed
   View head_norm_gamma, head_norm_beta;  // [d]
+  View classifier;                       // [V, d], the softmax's own; null where it is tied
   View softmax_bias;                     // [V]; null with an adaptive softmax
   TaskTensors<View> task;
   // The next-sentence head.
   View summary, summary_bias;  // [d, d], [d]; applied transposed
   View classes, classes_bias;  // [2, d], [2]; applied transposed
   std::vector<LayerTensors<View>> layers;
+
+  // What the softmax multiplies by, [V, d].
+  const View& softmax() const { return classifier.is_null() ? embedding : classifier; }
 };
 
 using NetworkWeights = NetworkTensors<ConstTensorView>;

@@ -1,8 +1,8 @@
 // Sizes that the network's parts share, and which rows each layer computes.
 //
 // B lanes; S content, Q query, M memory slots and K keys a lane; N = B * (S + Q) rows, content rows
-// first; L layers, d = model_dim, H heads of D, F = ffn_dim, V vocabulary. T is the activation
-// dtype, G the gradient dtype.
+// first; L layers, d = model_dim, H heads of D, HD = H * D, KD = keys_dim, F = ffn_dim, V
+// vocabulary. T is the activation dtype, G the gradient dtype.
 
 #pragma once
 
@@ -25,6 +25,8 @@ struct NetworkShape {
     return model.dtype == ComputeType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   }
   int64_t heads_dim() const { return model.num_heads * model.head_dim; }
+  // Of keys and of values.
+  int64_t keys_dim() const { return model.kv_heads() * model.head_dim; }
   int64_t num_targets() const { return batch.batch_size * batch.targets; }
 
   // The last layer's content rows feed only the layer above; memory keeps layer inputs. So they are
@@ -50,6 +52,7 @@ struct NetworkShape {
     shape.query_rows = batch.query_rows;
     shape.num_keys = batch.num_keys();
     shape.num_heads = model.num_heads;
+    shape.num_kv_heads = model.kv_heads();
     shape.head_dim = model.head_dim;
     shape.num_tables = num_tables;
     shape.num_distances = num_tables > 0 ? batch.num_distances : 0;
@@ -70,6 +73,7 @@ struct NetworkShape {
     shape.content_rows = batch.global_rows;
     shape.num_keys = batch.num_keys();
     shape.num_heads = model.num_heads;
+    shape.num_kv_heads = model.kv_heads();
     shape.head_dim = model.head_dim;
     return shape;
   }

@@ -89,15 +89,19 @@ class ParameterWalk {
   void WalkLayer(LayerTensors<View>& t) {
     const int64_t dim = model_.model_dim;
     Heads(t.q, "rel_attn.q", dim);
-    Heads(t.k, "rel_attn.k", dim);
-    Heads(t.v, "rel_attn.v", dim);
+    KeyHeads(t.k, "rel_attn.k");
+    KeyHeads(t.v, "rel_attn.v");
     Heads(t.o, "rel_attn.o", dim);
     if (model_.relative_positions()) Heads(t.r, "rel_attn.r", dim);
     if (model_.attention_biases) {
       Bias(&t.q_bias, "rel_attn.q_bias", "", heads_dim());
-      Bias(&t.k_bias, "rel_attn.k_bias", "", heads_dim());
-      Bias(&t.v_bias, "rel_attn.v_bias", "", heads_dim());
-      Bias(&t.o_bias, "rel_attn.o_bias", "", dim);
+      Bias(&t.k_bias, "rel_attn.k_bias", "", keys_dim());
+      Bias(&t.v_bias, "rel_attn.v_bias", "", keys_dim());
+      if (model_.attention_output_bias) Bias(&t.o_bias, "rel_attn.o_bias", "", dim);
+    }
+    if (model_.qk_norm) {
+      Gains(t.q_norm, "rel_attn.q_norm", model_.head_dim);
+      Gains(t.k_norm, "rel_attn.k_norm", model_.head_dim);
     }
     if (model_.global_projections) {
       Heads(t.global_q, "rel_attn.global_q", dim);
@@ -113,8 +117,10 @@ class ParameterWalk {
     if (model_.relative_segments()) Heads(t.segment_embedding, "rel_attn.seg_embed", 2);
     Norm(t.attention_norm_gamma, t.attention_norm_beta, "rel_attn.layer_norm");
     Norm(t.ffn_norm_gamma, t.ffn_norm_beta, "ff.layer_norm");
-    Dense(t.ffn_in, &t.ffn_in_bias, "ff.layer_1", {model_.ffn_dim, dim});
-    Dense(t.ffn_out, &t.ffn_out_bias, "ff.layer_2", {dim, model_.ffn_dim});
+    if (model_.gated_ffn)
+      FeedForward(t.ffn_gate, t.ffn_gate_bias, "ff.gate", {model_.ffn_dim, dim});
+    FeedForward(t.ffn_in, t.ffn_in_bias, "ff.layer_1", {model_.ffn_dim, dim});
+    FeedForward(t.ffn_out, t.ffn_out_bias, "ff.layer_2", {dim, model_.ffn_dim});
   }
 
   void WalkHeads(int64_t vocab_size) {
@@ -124,6 +130,7 @@ class ParameterWalk {
       Dense(t_.head, &t_.head_bias, "lm_head.dense", {dim, dim});
       Norm(t_.head_norm_gamma, t_.head_norm_beta, "lm_head.layer_norm");
     }
+    if (!model_.tie_embeddings) Weights(t_.classifier, "lm_loss.weight", {vocab_size, dim});
     if (model_.softmax_bias && !model_.adaptive())
       Bias(&t_.softmax_bias, "lm_loss.bias", "", vocab_size);
     for (size_t i = 0; i < clusters_.size() && model_.projects_clusters(); ++i) {
@@ -181,6 +188,11 @@ class ParameterWalk {
     Add(&view, name, "", {rows, model_.num_heads, model_.head_dim}, {rows, heads_dim()},
         ParameterInit::kWeights);
   }
+  void KeyHeads(View& view, const char* name) {
+    const int64_t dim = model_.model_dim;
+    Add(&view, name, "", {dim, model_.kv_heads(), model_.head_dim}, {dim, keys_dim()},
+        ParameterInit::kWeights);
+  }
   void Weights(View& view, const char* name, const Shape& shape) {
     Add(&view, name, "", shape, shape, ParameterInit::kWeights);
   }
@@ -193,6 +205,9 @@ class ParameterWalk {
     Add(&weight, name, ".weight", shape, shape, ParameterInit::kWeights);
     if (bias != nullptr) Bias(bias, name, ".bias", shape[0]);
   }
+  void FeedForward(View& weight, View& bias, const char* name, const Shape& shape) {
+    Dense(weight, model_.ffn_biases ? &bias : nullptr, name, shape);
+  }
   // Of two inputs side by side, whose matrices are [2, d, d] here and [d, 2 d] in Hugging Face's.
   void DensePair(View& weight, View& bias, const char* name) {
     const int64_t dim = model_.model_dim;
@@ -200,9 +215,11 @@ class ParameterWalk {
     Bias(&bias, name, ".bias", dim);
   }
   void Norm(View& gamma, View& beta, const char* name) {
-    const Shape shape{model_.model_dim};
-    Add(&gamma, name, ".weight", shape, shape, ParameterInit::kGains);
-    Bias(&beta, name, ".bias", model_.model_dim);
+    Gains(gamma, name, model_.model_dim);
+    if (!model_.rms_norm()) Bias(&beta, name, ".bias", model_.model_dim);
+  }
+  void Gains(View& view, const char* name, int64_t size) {
+    Add(&view, name, ".weight", {size}, {size}, ParameterInit::kGains);
   }
   void Bias(View* view, const char* name, const char* end, int64_t size) {
     Add(view, name, end, {size}, {size}, ParameterInit::kZeros);
@@ -213,6 +230,7 @@ class ParameterWalk {
   }
 
   int64_t heads_dim() const { return model_.num_heads * model_.head_dim; }
+  int64_t keys_dim() const { return model_.kv_heads() * model_.head_dim; }
 
   const ModelConfig& model_;
   const std::vector<AdaptiveCluster> clusters_;

@@ -219,6 +219,23 @@ void RopePreNorm(ModelConfig& model) {
   model.layer_norm = LayerNormPlace::kPre;
   model.mem_len = 0;
 }
+void Llama(ModelConfig& model) {
+  RopePreNorm(model);
+  model.num_heads = 4;
+  model.num_kv_heads = 2;
+  model.norm = Norm::kRmsNorm;
+  model.layer_norm_epsilon = 1e-5;
+  model.activation = kernels::Activation::kSilu;
+  model.gated_ffn = true;
+  model.ffn_biases = false;
+  model.softmax_bias = false;
+  model.tie_embeddings = false;
+}
+void Qwen3(ModelConfig& model) {
+  Llama(model);
+  model.num_kv_heads = 1;
+  model.qk_norm = true;
+}
 void Bert(ModelConfig& model) {
   Gpt(model);
   model.segments = Segments::kLearned;
@@ -247,6 +264,8 @@ std::vector<Case> AllCases() {
   return {{"causal_transformer_xl", Causal, TransformerXl, Case::kCausal},
           {"causal_gpt", Causal, Gpt, Case::kCausal},
           {"causal_rope_pre_norm", Causal, RopePreNorm, Case::kCausal},
+          {"causal_qwen3", Causal, Qwen3, Case::kCausal},
+          {"query_llama", Query, Llama, Case::kQuery},
           {"query_xlnet", Query, Xlnet, Case::kQuery},
           {"query_rope_pre_norm", Query, RopePreNorm, Case::kQuery},
           {"cloze_bert", Cloze, Bert, Case::kCloze},

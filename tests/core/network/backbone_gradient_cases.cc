@@ -136,6 +136,53 @@ std::vector<GradientCase> RotaryAndNormCases() {
   return cases;
 }
 
+// Four query heads on two heads of keys and values.
+ModelConfig Llama() {
+  ModelConfig model = PreNorm(Rope());
+  model.num_heads = 4;
+  model.num_kv_heads = 2;
+  model.norm = Norm::kRmsNorm;
+  model.layer_norm_epsilon = 1e-3;
+  model.activation = kernels::Activation::kSilu;
+  model.gated_ffn = true;
+  model.ffn_biases = false;
+  model.softmax_bias = false;
+  return model;
+}
+
+ModelConfig Qwen3() {
+  ModelConfig model = Llama();
+  model.num_kv_heads = 1;
+  model.head_dim = 6;
+  model.qk_norm = true;
+  return model;
+}
+
+std::vector<GradientCase> LlamaCases() {
+  std::vector<GradientCase> cases;
+  cases.push_back({"llama", "causal_lm", Llama()});
+  cases.back().model.mem_len = 0;
+  cases.back().model.tie_embeddings = false;
+  cases.back().model.rope_scaling = RopeScaling::kLlama3;
+  cases.back().model.rope_original_positions = 24;
+  cases.push_back({"llama_two_streams_with_memory", "permutation_lm", WithDropout(Llama())});
+  cases.back().model.tie_embeddings = false;
+  cases.push_back({"qwen2_masked", "dae", WithDropout(Llama())});
+  cases.back().model.attention_biases = true;
+  cases.back().model.attention_output_bias = false;
+  cases.push_back({"qwen3", "causal_lm", WithDropout(Qwen3())});
+  cases.back().model.mem_len = 0;
+  cases.push_back({"qwen3_two_streams_with_memory_and_groups", "permutation_lm", Qwen3()});
+  cases.back().change = WithGroupedQueries;
+  cases.push_back({"post_rms_norm_with_a_head", "dae", WithDropout(SmallModel())});
+  cases.back().model.norm = Norm::kRmsNorm;
+  cases.back().model.embedding_layer_norm = true;
+  cases.back().model.mlm_head = true;
+  cases.back().model.gated_ffn = true;
+  cases.back().model.tie_embeddings = false;
+  return cases;
+}
+
 ModelConfig WithBias(ModelConfig model, PositionBias bias) {
   model.position_bias = bias;
   model.position_buckets = 8;
@@ -231,8 +278,8 @@ std::vector<GradientCase> LongformerCases() {
 std::vector<GradientCase> BackboneCases() {
   std::vector<GradientCase> cases = EmbeddingCases();
   for (const std::vector<GradientCase>& more :
-       {ModeCases(), RotaryAndNormCases(), DistanceBiasCases(), WindowCases(), AdaptiveCases(),
-        LongformerCases()})
+       {ModeCases(), RotaryAndNormCases(), LlamaCases(), DistanceBiasCases(), WindowCases(),
+        AdaptiveCases(), LongformerCases()})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }

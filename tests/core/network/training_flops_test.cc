@@ -40,6 +40,28 @@ TEST(TrainingFlopsTest, IsSixTimesTheParametersAToken) {
             static_cast<double>(6 * tokens * (multiplied + attention)));
 }
 
+// Every product of Llama's layers is one with a matrix of the layout.
+TEST(TrainingFlopsTest, CountsGatesAndGroupsOfHeads) {
+  ModelConfig model = TwoLayers();
+  model.positions = Positions::kRope;
+  model.segments = Segments::kNone;
+  model.num_kv_heads = 2;
+  model.gated_ffn = true;
+  model.tie_embeddings = false;
+  const BatchShape shape{
+      .batch_size = 3, .content_rows = 16, .targets = 16, .content_readout = true};
+  int64_t multiplied = 0;
+  const ParameterLayout layout(model, kFewWords);
+  for (const ParameterInfo& info : layout.parameters()) {
+    if (info.shape.rank() >= 2 && info.shape.num_elements() > 32 &&
+        info.name != "transformer.word_embedding.weight")
+      multiplied += info.shape.num_elements();
+  }
+  const int64_t attention = 2 * 2 * 16 * 32;
+  EXPECT_EQ(TrainingFlops(model, shape, kFewWords),
+            static_cast<double>(6 * 3 * 16 * (multiplied + attention)));
+}
+
 // Two streams of which the last layer computes one, memory, few targets; and windows.
 TEST(TrainingFlopsTest, CountsRowsKeysAndTargetsThatAreThere) {
   ModelConfig model = TwoLayers();

@@ -58,6 +58,42 @@ ModelConfig MpNet() {
   return config;
 }
 
+ModelConfig Llama(int64_t layers, int64_t dim, int64_t heads, int64_t kv_heads, int64_t head_dim,
+                  int64_t ffn) {
+  ModelConfig config;
+  config.num_layers = layers;
+  config.model_dim = dim;
+  config.num_heads = heads;
+  config.num_kv_heads = kv_heads;
+  config.head_dim = head_dim;
+  config.ffn_dim = ffn;
+  config.positions = Positions::kRope;
+  config.segments = Segments::kNone;
+  config.layer_norm = LayerNormPlace::kPre;
+  config.norm = Norm::kRmsNorm;
+  config.activation = kernels::Activation::kSilu;
+  config.gated_ffn = true;
+  config.ffn_biases = false;
+  config.softmax_bias = false;
+  return config;
+}
+
+ModelConfig Untied(ModelConfig config) {
+  config.tie_embeddings = false;
+  return config;
+}
+
+ModelConfig WithQkNorm(ModelConfig config) {
+  config.qk_norm = true;
+  return config;
+}
+
+ModelConfig WithQkvBiases(ModelConfig config) {
+  config.attention_biases = true;
+  config.attention_output_bias = false;
+  return config;
+}
+
 // With biases shared by all layers, unless said otherwise.
 ModelConfig TransformerXl(int64_t layers, int64_t dim, int64_t heads, int64_t head_dim, int64_t ffn,
                           const std::string& cutoffs = "", int64_t div_val = 1) {
@@ -92,6 +128,12 @@ TEST(BackboneParametersTest, TotalsAreThePublishedOnes) {
       {"LongformerForMaskedLM of allenai/longformer-base-4096", Longformer(), 50265, 148711257},
       // No segments, 32 buckets for 12 heads.
       {"MPNetForMaskedLM of transformers' MPNetConfig()", MpNet(), 30527, 109516991},
+      {"Llama-3.1-8B", Untied(Llama(32, 4096, 32, 8, 128, 14336)), 128256, 8030261248},
+      {"Llama-3.2-1B", Llama(16, 2048, 32, 8, 64, 8192), 128256, 1235814400},
+      {"Qwen2.5-7B, and Dream-7B", Untied(WithQkvBiases(Llama(28, 3584, 28, 4, 128, 18944))),
+       152064, 7615616512},
+      {"Qwen3-0.6B", WithQkNorm(Llama(28, 1024, 16, 8, 128, 3072)), 151936, 596049920},
+      {"LLaDA-8B", Untied(Llama(32, 4096, 32, 32, 128, 12288)), 126464, 8015581184},
   };
   for (const auto& published : kPublished) {
     // Every model has XLNet's mask_emb.
@@ -201,6 +243,23 @@ TEST(BackboneParametersTest, OrderIsThatOfTheHeaderAndOnlyMatricesDecay) {
       logits_proj.bias)"));
 }
 
+TEST(BackboneParametersTest, LlamaHasOneGainANormAndNoOtherBiasThanItAsksFor) {
+  ModelConfig config = Untied(WithQkNorm(WithQkvBiases(Llama(1, 8, 4, 2, 2, 6))));
+  const ParameterLayout layout(config, 10);
+  EXPECT_EQ(NamesOf(layout), Words(R"(
+      transformer.mask_emb transformer.word_embedding.weight transformer.layer.0.rel_attn.q
+      transformer.layer.0.rel_attn.k transformer.layer.0.rel_attn.v transformer.layer.0.rel_attn.o
+      transformer.layer.0.rel_attn.q_bias transformer.layer.0.rel_attn.k_bias
+      transformer.layer.0.rel_attn.v_bias transformer.layer.0.rel_attn.q_norm.weight
+      transformer.layer.0.rel_attn.k_norm.weight transformer.layer.0.rel_attn.layer_norm.weight
+      transformer.layer.0.ff.layer_norm.weight transformer.layer.0.ff.gate.weight
+      transformer.layer.0.ff.layer_1.weight transformer.layer.0.ff.layer_2.weight
+      transformer.layer_norm.weight lm_loss.weight)"));
+  EXPECT_EQ(layout.Find("transformer.layer.0.rel_attn.k").shape, Shape({8, 2, 2}));
+  EXPECT_EQ(layout.Find("transformer.layer.0.rel_attn.q").shape, Shape({8, 4, 2}));
+  EXPECT_EQ(layout.Find("lm_loss.weight").layers_above, 0);
+}
+
 TEST(BackboneParametersTest, OtherPositionsHaveNoRelativeParameters) {
   for (const Positions positions : {Positions::kLearned, Positions::kRope, Positions::kNone}) {
     ModelConfig config = {.positions = positions, .segments = Segments::kNone};
@@ -269,6 +328,30 @@ TEST(BackboneConfigTest, ValidateNamesWhatDoesNotGoTogether) {
   config.clamp_len = 5;
   ExpectFaults(config, {"model.head_dim is 7", "model.clamp_len is 5",
                         "model.segments is relative but model.positions is rope"});
+}
+
+TEST(BackboneConfigTest, ValidateNamesWhatLlamasKeysDoNotGoWith) {
+  ModelConfig config;
+  config.num_kv_heads = 5;
+  config.qk_norm = true;
+  config.rope_scaling = RopeScaling::kLlama3;
+  config.attention_output_bias = false;
+  config.softmax = Softmax::kAdaptive;
+  config.cutoffs = "10";
+  config.tie_embeddings = false;
+  ExpectFaults(config,
+               {"model.num_kv_heads is 5 but must divide model.num_heads = 12",
+                "model.qk_norm is true but", "model.rope_scaling needs",
+                "model.attention_output_bias is false but", "model.tie_embeddings is false but"});
+  config = Llama(2, 64, 4, 2, 16, 32);
+  config.global_projections = true;
+  config.rope_scaling = RopeScaling::kLlama3;
+  config.rope_low_freq_factor = 4;
+  ExpectFaults(config, {"model.num_kv_heads is below model.num_heads but",
+                        "model.rope_high_freq_factor = 4 above model.rope_low_freq_factor = 4"});
+  config = Llama(2, 64, 4, 2, 16, 32);
+  config.rope_scaling = RopeScaling::kLlama3;
+  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
 }
 
 TEST(BackboneConfigTest, BiasByDistanceGoesWithLearnedPositionsOrNoneAlone) {

@@ -1,0 +1,101 @@
+// What a step on a large vocabulary takes of memory: logits of a few rows at a time.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tests/core/network/model_testing.h"
+#include "tests/testing/forwarding_backend.h"
+
+namespace anyorder::testing {
+namespace {
+
+// LLaDA's vocabulary and context.
+constexpr int64_t kLargeVocabulary = 126464;
+constexpr int64_t kRows = 4096;
+constexpr int64_t kMaxLogitBytes = int64_t{256} << 20;
+
+// Counts the bytes that a network asks for.
+class CountingBackend : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override {
+    allocated_ += bytes;
+    return ForwardingBackend::Allocate(bytes);
+  }
+  int64_t allocated() const { return allocated_; }
+
+ private:
+  int64_t allocated_ = 0;
+};
+
+class LogitsMemoryTest : public ::testing::Test {
+ protected:
+  LogitsMemoryTest() {
+    model_.num_layers = 1;
+    model_.model_dim = 16;
+    model_.head_dim = 8;
+    model_.mem_len = 0;
+    model_.positions = Positions::kRope;
+    model_.segments = Segments::kNone;
+    model_.tie_embeddings = false;
+    model_.init_range = 0.02;
+    model_.dtype = ComputeType::kFloat32;
+    const SamplingConfig sampling = OneWaySampling(kRows);
+    const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("gpt", model_, sampling);
+    batch_ = std::make_unique<Batch>(
+        RandomBatch(*objective, sampling, kSmallVocab, {3}, {false}, /*step=*/1));
+  }
+
+  static std::unique_ptr<kernels::Backend> Cpu() {
+    return kernels::MakeCpuBackend({.num_threads = 2}).value();
+  }
+  // Of activations and workspaces alone: a network that gets its weights from outside.
+  int64_t NetworkBytes(int64_t vocab_size) const {
+    CountingBackend backend(Cpu());
+    EXPECT_TRUE(Transformer::Create(model_, vocab_size, batch_->shape, backend).ok());
+    return backend.allocated();
+  }
+
+  ModelConfig model_ = SmallModel();
+  std::unique_ptr<Batch> batch_;
+};
+
+TEST_F(LogitsMemoryTest, ALargeVocabularyAddsLessThanAFewRowsOfLogits) {
+  ASSERT_EQ(batch_->shape.targets, kRows);
+  EXPECT_LE(NetworkBytes(kLargeVocabulary) - NetworkBytes(kSmallVocab), kMaxLogitBytes);
+  EXPECT_GT(kRows * kLargeVocabulary * 4, 7 * kMaxLogitBytes);
+}
+
+// Forward and backward allocate nothing, and every row gets its loss and its gradient: untrained, a
+// loss is about the logarithm of the vocabulary, and the gradients of a column of the classifier
+// sum to zero over its words.
+TEST_F(LogitsMemoryTest, AStepOnALargeVocabularyAllocatesNothing) {
+  auto counted = std::make_unique<CountingBackend>(Cpu());
+  CountingBackend& backend = *counted;
+  ModelRunner runner(model_, kLargeVocabulary, batch_->shape, backend);
+  const std::vector<double> weights = InitialWeights(model_, kLargeVocabulary, 3);
+  const int64_t before = backend.allocated();
+  const ModelRunner::Result result = runner.Run(*batch_, weights, {}, true);
+  EXPECT_EQ(backend.allocated(), before);
+  const double uniform = std::log(static_cast<double>(kLargeVocabulary));
+  for (const float loss : result.losses) EXPECT_NEAR(loss, uniform, 0.5 * uniform);
+  const ParameterInfo& classifier = runner.layout().Find("lm_loss.weight");
+  for (int64_t column = 0; column < model_.model_dim; ++column) {
+    double sum = 0, magnitude = 0;
+    for (int64_t word = 0; word < kLargeVocabulary; ++word) {
+      const double gradient =
+          result.gradients[classifier.offset + word * model_.model_dim + column];
+      sum += gradient;
+      magnitude += std::abs(gradient);
+    }
+    EXPECT_LE(std::abs(sum), 1e-5 * magnitude) << column;
+    EXPECT_GT(magnitude, 0) << column;
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::testing
