@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 # preset -> lanes, our steps, the peer's steps and repeats: a few seconds to a minute each
-SIZES = {"tiny": (8, 20, 4, 3), "base": (2, 3, 1, 2)}
+SIZES = {"tiny": (8, 20, 4, 3), "base": (2, 3, 1, 2), "llama": (4, 4, 2, 2)}
 
 
 def run(command, environment):

@@ -1,7 +1,8 @@
 // One training step (forward, backward, gradient norm, AdamW) on synthetic text, as tokens per
 // second, and as a fraction of what the same backend reaches on one large matrix product.
 //
-//   step_bench [--preset tiny|base] [--dtype fp32|bf16] [--threads N] [--dropout RATE] [--batch N]
+//   step_bench [--preset tiny|base|llama] [--dtype fp32|bf16] [--threads N] [--dropout RATE]
+//   [--batch N]
 //              [--steps N] [--backend cpu|reference] [--profile]
 //
 // Prints one JSON object. --profile adds the share of each part; its clock costs under 1 % of a
@@ -119,11 +120,39 @@ class TimedBackend final : public testing::ForwardingBackend {
 };
 
 struct Preset {
+  std::string objective = "permutation_lm";
   ModelConfig model;
   SamplingConfig sampling;
   int64_t vocab_size = 32000;
   int64_t batch = 2;
 };
+
+// Four layers of a causal Llama with groups of two query heads, as peers/llama_cpu.py has them.
+Preset LlamaPreset() {
+  Preset preset;
+  preset.objective = "gpt";
+  ModelConfig& model = preset.model;
+  model.num_layers = 4;
+  model.model_dim = 512;
+  model.num_heads = 8;
+  model.num_kv_heads = 4;
+  model.head_dim = 64;
+  model.ffn_dim = 1408;
+  model.activation = kernels::Activation::kSilu;
+  model.gated_ffn = true;
+  model.ffn_biases = false;
+  model.layer_norm = LayerNormPlace::kPre;
+  model.norm = Norm::kRmsNorm;
+  model.layer_norm_epsilon = 1e-5;
+  model.positions = Positions::kRope;
+  model.segments = Segments::kNone;
+  model.softmax_bias = false;
+  model.tie_embeddings = false;
+  model.readout_dropout = false;
+  model.mem_len = 0;
+  preset.sampling.bidirectional = false;
+  return preset;
+}
 
 absl::StatusOr<Preset> MakePreset(const Options& options) {
   Preset preset;
@@ -139,8 +168,10 @@ absl::StatusOr<Preset> MakePreset(const Options& options) {
     preset.sampling.perm_size = 64;
     preset.vocab_size = 8000;
     preset.batch = 8;
+  } else if (options.preset == "llama") {
+    preset = LlamaPreset();
   } else if (options.preset != "base") {
-    return absl::InvalidArgumentError("--preset must be tiny or base");
+    return absl::InvalidArgumentError("--preset must be tiny, base or llama");
   }
   if (options.batch > 0) preset.batch = options.batch;
   preset.model.dropout = preset.model.attention_dropout = options.dropout;
@@ -208,7 +239,7 @@ absl::Status RunBench(int argc, char** argv) {
   ANYORDER_ASSIGN_OR_RETURN(const Preset preset, MakePreset(options));
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> device, MakeBackend(options));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective("permutation_lm", preset.model, preset.sampling));
+                            MakeObjective(preset.objective, preset.model, preset.sampling));
   TimedBackend backend(std::move(device), options.profile);
   const BatchShape shape = objective->Shape(preset.batch);
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Learner> learner,

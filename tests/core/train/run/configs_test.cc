@@ -54,7 +54,7 @@ TEST(ConfigsTest, EveryFileSaysItsHardwareAndTinyOnesTakeTheCpu) {
 // Totals of the published networks, each with the unused mask_emb: 204 bytes of enwik8, 267,735
 // words of WikiText-103 (its large network's is the sum of the released tensors); the released
 // BERT-Base with its 30,522 pieces and both heads; GPT with 40,478; UniLM is BERT-Large with six
-// segments instead of two.
+// segments instead of two. LLaDA's, Dream's and Qwen3's are sums of the shapes of their tensors.
 TEST(ConfigsTest, FilesHaveThePublishedTotals) {
   struct Published {
     const char* file;
@@ -66,7 +66,10 @@ TEST(ConfigsTest, FilesHaveThePublishedTotals) {
         Published{"transformer-xl-wt103.toml", 267735, 151107538},
         Published{"transformer-xl-wt103-large.toml", 267735, 285205322},
         Published{"bert-base.toml", 30522, 110106428}, Published{"gpt-base.toml", 40478, 116534784},
-        Published{"unilm-large.toml", 30522, 336226108 + 4 * 1024}}) {
+        Published{"unilm-large.toml", 30522, 336226108 + 4 * 1024},
+        Published{"llada-8b.toml", 126464, 8015581184},
+        Published{"dream-7b.toml", 152064, 7615616512},
+        Published{"qwen3-0.6b-diffusion.toml", 151936, 596049920}}) {
     const RunConfig config = LoadRunConfig(ConfigFolder() + published.file, {}).value();
     EXPECT_EQ(ParameterLayout(config.model, published.vocab_size).num_elements(),
               published.parameters + config.model.model_dim)

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""What a causal Llama's weights are worth to masked diffusion, against random weights.
+
+Trains configs/llama-tiny.toml causally, then diffusion models on the same text, with several seeds:
+
+  adapted           from the causal weights, read out at the token's own place, all attention at once
+  adapted, shifted  the same, token i read out at place i - 1, where the causal model has it
+  adapted, band     the same as shifted, with attention that opens over half of the steps
+  scratch           from random weights, as many steps as the adapted ones: equal tokens of diffusion
+  scratch, long     from random weights, as many steps as causal and adapted together: equal compute
+
+and prints the held-out bound of each, in nats a token, by the mask counts of LLaDA's evaluation. The bound of a shifted
+model leaves out a sequence's first token, which it is given: it is compared with the same bound of the others.
+
+Usage: adaptation.py --anyorder BIN --text FILE --held-out FILE --work DIR [--seeds 1,2,3]
+A finished run in DIR is not run again.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+from pathlib import Path
+
+CONFIG = Path(__file__).resolve().parents[3] / "configs" / "llama-tiny.toml"
+DIFFUSION = {"objective.name": "masked_diffusion", "sampling.keep_first_token": "true"}
+SHIFTED = {"sampling.shifted_readout": "true"}
+COUNTED = {"sampling.mask_draw": "count", "sampling.mask_rate_min": 0}
+
+
+def run(command, log):
+    with open(log, "a", encoding="utf-8") as out:
+        print("$", *command, file=out, flush=True)
+        return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=out, check=True, text=True).stdout
+
+
+def settings(values):
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+def prepare(args):
+    for name, path, more in (("train", args.text, ["--vocab-size", args.vocab_size]),
+                             ("held-out", args.held_out, ["--vocab", args.work / "train" / "spiece.model"])):
+        if not (args.work / name / "dataset.json").exists():
+            run([args.anyorder, "prep", "--input", path, "--output", args.work / name, *more], args.work / "prep.log")
+
+
+def train(args, name, seed, steps, values):
+    """The run directory."""
+    run_dir = args.work / f"{name.replace(', ', '-')}-{seed}"
+    if not (run_dir / "done").exists():
+        keys = {"data.shards": args.work / "train", "train.seed": seed, "train.steps": steps, "checkpoint.every": 0,
+                "optimizer.warmup_steps": min(200, steps // 10), **dict(one.split("=", 1) for one in args.set), **values}
+        run([args.anyorder, "launch", run_dir, "--config", CONFIG, "--ranks", args.ranks, *settings(keys)],
+            args.work / f"{run_dir.name}.log")
+        (run_dir / "done").touch()
+    return run_dir
+
+
+def bound(args, run_dir):
+    """Held-out nats a token."""
+    report = run_dir / "bound.json"
+    if not report.exists():
+        text = run([args.anyorder, "eval", run_dir, "--data", args.work / "held-out", "--batches", args.batches, "--json",
+                    *settings(COUNTED)], args.work / f"{run_dir.name}.log")
+        report.write_text(text, encoding="utf-8")
+    return json.loads(report.read_text(encoding="utf-8"))["loss"]
+
+
+def runs_of(args, seed):
+    """{name: run directory} of the diffusion models."""
+    causal = train(args, "causal", seed, args.causal_steps, {})
+    start = {**DIFFUSION, "train.init_from": causal}
+    band = {"sampling.annealing": "band", "sampling.anneal_steps": args.steps // 2}
+    return {"adapted": train(args, "adapted", seed, args.steps, start),
+            "adapted, shifted": train(args, "adapted, shifted", seed, args.steps, {**start, **SHIFTED}),
+            "adapted, band": train(args, "adapted, band", seed, args.steps, {**start, **SHIFTED, **band}),
+            "scratch": train(args, "scratch", seed, args.steps, DIFFUSION),
+            "scratch, long": train(args, "scratch, long", seed, args.causal_steps + args.steps, DIFFUSION)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--anyorder", required=True)
+    parser.add_argument("--text", required=True)
+    parser.add_argument("--held-out", required=True)
+    parser.add_argument("--work", required=True, type=Path)
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--causal-steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=1000, help="of the adapted models")
+    parser.add_argument("--vocab-size", type=int, default=8000)
+    parser.add_argument("--batches", type=int, default=64, help="held-out batches a bound is the mean of")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[], help="SECTION.KEY=VALUE of every run")
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    prepare(args)
+    seeds = args.seeds.split(",")
+    bounds = {}
+    for seed in seeds:
+        for name, run_dir in runs_of(args, int(seed)).items():
+            bounds.setdefault(name, []).append(bound(args, run_dir))
+            print(f"seed {seed}: {name} {bounds[name][-1]:.4f}", flush=True)
+    print(f"| weights | median | {' | '.join('seed ' + seed for seed in seeds)} |")
+    print("|---|---|" + "---|" * len(seeds))
+    for name, values in bounds.items():
+        print(f"| {name} | {statistics.median(values):.3f} | {' | '.join(f'{value:.3f}' for value in values)} |")
+
+
+if __name__ == "__main__":
+    main()
