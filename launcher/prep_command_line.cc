@@ -41,6 +41,11 @@ std::string FindVocabulary(std::string& path) {
     path = model;
     return "";
   }
+  for (const char* other :
+       {data::kHuggingFaceFile, data::kOtherModelFile, data::kDeclaredFile}) {
+    if (std::filesystem::exists(path + "/" + other, ignored))
+      return "'" + path + "' has the tokenizer " + other + "; pass --tokenizer '" + path + "'";
+  }
   return "'" + path + "' holds no " + data::kTokenizerFile +
          (run.ok() ? ", nor does its data.shards '" + run->data.shards + "'" : "") +
          "; name a dataset, a run or a model";
@@ -54,8 +59,9 @@ void DeclareVocabulary(CLI::App& app, PrepCommandLine& line) {
               PathUse::kRead);
   vocab->transform(CLI::Validator(FindVocabulary, ""));
   AddCount(&app, "--vocab-size", prep.vocabulary.size,
-           "size of the vocabulary to train; an upper bound for words", data::kMinVocabSize,
-           data::kMaxVocabSize)
+           "size of the vocabulary to train, an upper bound for words; with --tokens or "
+           "--tokenizer: the ids of the vocabulary, special and reserved ones included",
+           data::kMinVocabSize, data::kMaxVocabSize)
       ->capture_default_str()
       ->excludes(vocab);
   AddChoice(
@@ -119,6 +125,40 @@ void DeclareParts(CLI::App& app, PrepCommandLine& line) {
       ->type_name("OPTION");
 }
 
+// Another tokenizer than anyorder's own, and ids that one has made: data/prep/vocabulary.h,
+// data/prep/tokens/token_prep.h.
+void DeclareTokens(CLI::App& app, PrepCommandLine& line) {
+  CLI::Option* tokens = AddPath(
+      &app, "--tokens", line.tokens,
+      "token ids instead of --input: .npy, Megatron's .bin with .idx, llm.c's or nanoGPT's .bin, "
+      "or .jsonl with lists of ids (field input_ids)",
+      PathUse::kReadFile);
+  CLI::Option* tokenizer = AddPath(
+      &app, "--tokenizer", line.prep.tokenizer,
+      "tokenizer of the text or of --tokens: Hugging Face's tokenizer.json, a SentencePiece model, "
+      "a directory with one, or a dataset",
+      PathUse::kRead);
+  for (const auto& [field, member] : data::kVocabIdFields) {
+    if (member == &data::VocabIds::eop) continue;
+    const std::string name(field);
+    const bool ends_document = member == &data::VocabIds::eod;
+    AddCount(&app, "--" + name + "-id", line.prep.declared.ids.*member,
+             ends_document ? "--tokens, --tokenizer: id that ends a document (default: that of eos)"
+                           : "--tokens, --tokenizer: id of <" + name +
+                                 "> (default: what the tokenizer's files say)",
+             0, int64_t{data::kMostDeclaredIds} - 1);
+  }
+  for (const char* other : {"--vocab", "--vocab-type", "--min-count", "--vocab-sample-mb"}) {
+    tokens->excludes(app.get_option(other));
+    tokenizer->excludes(app.get_option(other));
+  }
+  for (const char* other :
+       {"--input", "--workers", "--case", "--invalid-utf8", "--no-filter", "--no-dedup",
+        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--no-header",
+        "--quoting", "--plan", "--slice", "--merge", "--slurm"})
+    tokens->excludes(app.get_option(other));
+}
+
 // Labelled examples in place of text: data/prep/examples/example_prep.h.
 void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
   CLI::Option* examples =
@@ -127,7 +167,7 @@ void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
   for (const char* other :
        {"--input", "--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup",
         "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
-        "--slice", "--merge", "--slurm"})
+        "--slice", "--merge", "--slurm", "--tokens", "--tokenizer"})
     examples->excludes(app.get_option(other));
   AddPath(&app, "--labels-from", line.labels_from,
           "--examples: dataset whose class numbers to use, that of the training data",
@@ -146,7 +186,8 @@ void DeclareTask(CLI::App& app, PrepCommandLine& line) {
   for (const char* other :
        {"--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup",
         "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
-        "--slice", "--merge", "--slurm", "--field", "--text-field", "--no-header", "--quoting"})
+        "--slice", "--merge", "--slurm", "--field", "--text-field", "--no-header", "--quoting",
+        "--tokenizer"})
     task->excludes(app.get_option(other));
 }
 
@@ -158,6 +199,9 @@ void DeclarePrep(CLI::App& app, PrepCommandLine& line) {
                     "shards/spiece.model",
                     "anyorder prep --examples train.tsv --text-field sentence --output examples "
                     "--vocab shards/spiece.model",
+                    "anyorder prep --tokens train.bin --output shards --vocab-size 50258 --eod-id "
+                    "50256 --mask-id 50257",
+                    "anyorder prep --input corpus/ --output shards --tokenizer LLaDA-8B-Base/",
                     "anyorder prep --task mnli --input MNLI/train.tsv --output mnli --vocab run",
                     "anyorder prep --input corpus/ --output shards --slurm 64 -- --partition=cpu"});
   PrepOptions& prep = line.prep;
@@ -175,14 +219,17 @@ void DeclarePrep(CLI::App& app, PrepCommandLine& line) {
   DeclareText(app, line);
   AddFieldOptions(app, line.fields);
   DeclareParts(app, line);
+  DeclareTokens(app, line);
   DeclareExamples(app, line);
   DeclareTask(app, line);
   app.add_flag("--quiet", prep.quiet, "print no progress");
   app.add_flag("--json", line.json, "print the summary as one JSON object");
 }
 
-void ReadPrepWords(PrepCommandLine& line) {
+void ReadPrepWords(const CLI::App& app, PrepCommandLine& line) {
   PrepOptions& prep = line.prep;
+  if (app.count("--vocab-size") > 0) prep.declared.size = prep.vocabulary.size;
+  if (app.count("--text-field") > 0) line.ids_field = line.fields.text_field;
   prep.vocabulary.type = line.vocab_type == "word"   ? VocabType::kWords
                          : line.vocab_type == "char" ? VocabType::kCharacters
                                                      : VocabType::kPieces;

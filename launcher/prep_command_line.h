@@ -32,13 +32,15 @@ struct PrepCommandLine {
   FieldOptions fields;
   std::string labels_from;
   std::string vocab_type = "piece";
+  std::vector<std::string> tokens;        // files of ready ids
+  std::string ids_field = "input_ids";    // of their .jsonl
 };
 
 inline constexpr char kPrepSummary[] = "Turn text into a vocabulary and HDF5 shards for training.";
 
 // `line` must live as long as `app`.
 void DeclarePrep(CLI::App& app, PrepCommandLine& line);
-// After parsing: what the words of `line` mean for `line.prep`.
-void ReadPrepWords(PrepCommandLine& line);
+// After parsing by `app`: what the words of `line` mean for `line.prep`.
+void ReadPrepWords(const CLI::App& app, PrepCommandLine& line);
 
 }  // namespace anyorder::launcher

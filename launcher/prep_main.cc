@@ -26,6 +26,7 @@
 #include "data/prep/examples/official_tasks.h"
 #include "data/prep/prep.h"
 #include "data/prep/tokenizer.h"
+#include "data/prep/tokens/token_prep.h"
 #include "launcher/prep_command_line.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
@@ -57,6 +58,14 @@ nlohmann::json LeftOutJson(const std::vector<data::LeftOutFile>& left_out) {
 // Names may be any bytes; a line may not.
 void PrintJsonLine(const nlohmann::json& json) {
   std::puts(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+// "eod 50256, mask 50257"
+std::string DescribeIds(const data::VocabIds& ids) {
+  std::vector<std::string> words;
+  for (const auto& [field, member] : data::kVocabIdFields)
+    if (ids.*member >= 0) words.push_back(absl::StrCat(field, " ", ids.*member));
+  return absl::StrJoin(words, ", ");
 }
 
 // What a configuration that trains on the examples must say of them.
@@ -99,6 +108,34 @@ int PrepareExamples(const PrepCommandLine& line) {
       absl::PrintF("class %d: %s\n", i, summary->classes[i]);
     absl::PrintF("dataset: %s, digest %s\n", prep.output, summary->dataset_digest);
     PrintSettings(*summary);
+  }
+  return ReportAndExitStatus(kProgram, absl::OkStatus());
+}
+
+int PrepareTokens(const PrepCommandLine& line) {
+  const data::PrepOptions& prep = line.prep;
+  const auto summary = data::RunTokenPrep({line.tokens, prep.output, prep.tokenizer, prep.declared,
+                                           line.ids_field, prep.shard_tokens});
+  if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
+  const data::DatasetIndex& index = summary->index;
+  const nlohmann::json json{{"num_files", summary->num_files},
+                            {"num_tokens", index.num_tokens},
+                            {"num_documents", index.num_documents},
+                            {"num_sentences", index.num_sentences},
+                            {"num_shards", index.num_shards()},
+                            {"vocab_size", index.vocab_size},
+                            {"dataset_digest", index.dataset_digest},
+                            {"corpus_digest", index.corpus_digest},
+                            {"tokenizer_digest", index.tokenizer_digest}};
+  if (line.json) {
+    PrintJsonLine(json);
+  } else {
+    absl::PrintF("token files: %d; documents: %d\ntokens: %d in %d sentences, vocabulary %d\n",
+                 summary->num_files, index.num_documents, index.num_tokens, index.num_sentences,
+                 index.vocab_size);
+    absl::PrintF("special ids: %s\n", DescribeIds(index.vocab_ids));
+    absl::PrintF("dataset: %s, %s, digest %s\n", prep.output,
+                 Counted(static_cast<int64_t>(index.num_shards()), "shard"), index.dataset_digest);
   }
   return ReportAndExitStatus(kProgram, absl::OkStatus());
 }
@@ -307,13 +344,20 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", "anyorder-prep " ANYORDER_VERSION, "print the version");
   DeclarePrep(app, line);
   if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
-  ReadPrepWords(line);
+  ReadPrepWords(app, line);
   data::PrepOptions& prep = line.prep;
   if (!line.job.sbatch.empty() && app.count("--slurm") == 0) {
     return ReportAndExitStatus(kProgram,
                                InvalidArgument("'", line.job.sbatch[0],
                                                "' belongs to no option; text is named "
                                                "with --input, labelled examples with --examples"));
+  }
+  if (!line.tokens.empty()) return PrepareTokens(line);
+  if (prep.tokenizer.empty() && prep.declared.ids != data::VocabIds()) {
+    return ReportAndExitStatus(
+        kProgram, absl::InvalidArgumentError(
+                      "--mask-id, --eod-id and the like belong to --tokens or --tokenizer; the "
+                      "vocabularies that anyorder trains have ids of their own"));
   }
   if (!line.examples.empty() || !line.task.empty()) return PrepareExamples(line);
   if (!line.labels_from.empty()) {
@@ -323,7 +367,8 @@ int Main(int argc, char** argv) {
   }
   if (prep.inputs.empty()) {
     return ReportAndExitStatus(
-        kProgram, absl::InvalidArgumentError("--input is required: the text to prepare"));
+        kProgram, absl::InvalidArgumentError(
+                      "--input is required: the text to prepare; or --tokens or --examples"));
   }
   if (app.count("--slurm") > 0) return SubmitJobs(line, app, argc, argv);
   SayHowToGoOnWhenStopped(prep.output);

@@ -32,6 +32,15 @@ struct ObjectiveTraits {
   // Whether its network may have recurrence memory, and lanes that read backwards. Others read
   // windows of text, one way, and remember nothing.
   bool remembers = false;
+  // Whether it puts <mask> where the text has another token.
+  bool puts_mask = true;
+};
+
+// Special tokens that an objective puts into sequences, so that a vocabulary must have them.
+struct SpecialTokenNeed {
+  bool separator = false;
+  bool classifier = false;
+  bool mask = false;
 };
 
 class Objective {
@@ -41,6 +50,12 @@ class Objective {
 
   std::string name() const { return traits_.name; }
   SampleKind sample_kind() const { return traits_.sample_kind; }
+  // Pairs of texts have <sep> and <cls>; layouts of labelled examples may have any.
+  virtual SpecialTokenNeed special_tokens() const {
+    const SampleKind kind = traits_.sample_kind;
+    const bool is_plain = kind == SampleKind::kContiguous;
+    return {!is_plain, !is_plain, traits_.puts_mask || kind == SampleKind::kExamples};
+  }
   // Whether the text begins with a part that the next step remembers, of which evaluation reports
   // apart.
   bool has_reuse_part() const {

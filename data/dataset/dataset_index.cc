@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -17,12 +18,6 @@ namespace anyorder::data {
 namespace {
 
 using Json = nlohmann::json;  // std::map inside: keys come out sorted, which dataset_digest needs
-
-constexpr std::pair<const char*, int32_t VocabIds::*> kVocabIdFields[] = {
-    {"unk", &VocabIds::unk},   {"bos", &VocabIds::bos}, {"eos", &VocabIds::eos},
-    {"cls", &VocabIds::cls},   {"sep", &VocabIds::sep}, {"pad", &VocabIds::pad},
-    {"mask", &VocabIds::mask}, {"eod", &VocabIds::eod}, {"eop", &VocabIds::eop},
-};
 
 constexpr std::pair<const char*, uint64_t DatasetIndex::*> kIntegerFields[] = {
     {"num_tokens", &DatasetIndex::num_tokens},
@@ -97,6 +92,19 @@ void ReadFileEntry(const Json* object, DatasetFile& entry, MemberReader& parent)
     parent.Note(absl::StrCat("shards, lanes, tokenizer or examples: ", reader.bad()));
 }
 
+// Every tokenizer has an id for the end of a document; it may lack the others.
+void ReadVocabIds(const Json& object, VocabIds& ids, MemberReader& parent) {
+  MemberReader reader(object);
+  for (const auto& [key, member] : kVocabIdFields) {
+    if (member != &VocabIds::eod && object.is_object() && !object.contains(key)) continue;
+    uint64_t id = 0;
+    reader.Read(key, id);
+    if (id > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) reader.Note(key);
+    ids.*member = static_cast<int32_t>(id);
+  }
+  if (!reader.bad().empty()) parent.Note(absl::StrCat("vocab_ids.", reader.bad()));
+}
+
 void ReadExamples(const Json& object, ExamplesEntry& entry, MemberReader& parent) {
   MemberReader reader(object);
   ReadFileEntry(&object, entry.table, parent);
@@ -128,11 +136,8 @@ std::string ReadMembers(const Json& root, DatasetIndex& index) {
   MemberReader reader(root);
   for (const auto& [key, member] : kIntegerFields) reader.Read(key, index.*member);
   for (const auto& [key, member] : kStringFields) reader.Read(key, index.*member);
-  if (const Json* ids = reader.Require("vocab_ids")) {
-    MemberReader id_reader(*ids);
-    for (const auto& [key, member] : kVocabIdFields) id_reader.Read(key, index.vocab_ids.*member);
-    if (!id_reader.bad().empty()) reader.Note(absl::StrCat("vocab_ids.", id_reader.bad()));
-  }
+  if (const Json* ids = reader.Require("vocab_ids")) ReadVocabIds(*ids, index.vocab_ids, reader);
+  if (root.is_object() && root.contains("declared")) reader.Read("declared", index.declared);
   if (const Json* lanes = reader.Require("lanes")) {
     ReadFileEntry(lanes, index.lanes, reader);
     MemberReader lane_reader(*lanes);
@@ -170,7 +175,7 @@ std::string FindInconsistency(const DatasetIndex& index) {
   if (index.num_lane_cells != NumLaneCells(index.num_tokens)) return "lanes.num_cells is wrong";
   for (const auto& [key, member] : kVocabIdFields) {
     const int32_t id = index.vocab_ids.*member;
-    if (id < 0 || static_cast<uint64_t>(id) >= index.vocab_size)
+    if (id >= 0 && static_cast<uint64_t>(id) >= index.vocab_size)
       return absl::StrCat("vocab_ids.", key, " is outside the vocabulary");
   }
   // Every part has a token at least, so that no size that follows from these can wrap.
@@ -190,6 +195,10 @@ Json FileEntry(const DatasetFile& entry) {
 }
 
 }  // namespace
+
+std::string TokenizerDigest(const std::string& file_digest, const std::string& declared) {
+  return declared.empty() ? file_digest : DigestOf(absl::StrCat(file_digest, " ", declared)).Hex();
+}
 
 absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/", kIndexFile);
@@ -227,12 +236,15 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
 std::string SerializeDatasetIndex(const DatasetIndex& index) {
   Json root{{"format", kFormatName}, {"format_version", kFormatVersion}};
   for (const auto& [key, member] : kIntegerFields) root[key] = index.*member;
-  for (const auto& [key, member] : kVocabIdFields)
-    root["vocab_ids"][key] = static_cast<uint32_t>(index.vocab_ids.*member);
+  for (const auto& [key, member] : kVocabIdFields) {
+    if (index.vocab_ids.*member >= 0)
+      root["vocab_ids"][key] = static_cast<uint32_t>(index.vocab_ids.*member);
+  }
   root["shards"] = FileEntry(index.shards);
   root["lanes"] = FileEntry(index.lanes);
   for (const auto& [key, member] : kLaneFields) root["lanes"][key] = index.*member;
   root["tokenizer"] = FileEntry(index.tokenizer);
+  if (!index.declared.empty()) root["declared"] = index.declared;
   if (index.examples) {
     Json& examples = root["examples"] = FileEntry(index.examples->table);
     examples["task"] = ExampleTaskName(index.examples->task);

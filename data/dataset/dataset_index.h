@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,7 +16,7 @@
 
 namespace anyorder::data {
 
-// Ids of the special pieces, read from the SentencePiece model.
+// Ids of the special pieces, read from the tokenizer or declared. -1: the tokenizer has none.
 struct VocabIds {
   int32_t unk = -1;  // unknown
   int32_t bos = -1;  // <s>, unused in pretraining
@@ -28,6 +29,13 @@ struct VocabIds {
   int32_t eop = -1;  // end of paragraph
 
   friend bool operator==(const VocabIds&, const VocabIds&) = default;
+};
+
+// The members by their names in dataset.json.
+inline constexpr std::pair<const char*, int32_t VocabIds::*> kVocabIdFields[] = {
+    {"unk", &VocabIds::unk},   {"bos", &VocabIds::bos}, {"eos", &VocabIds::eos},
+    {"cls", &VocabIds::cls},   {"sep", &VocabIds::sep}, {"pad", &VocabIds::pad},
+    {"mask", &VocabIds::mask}, {"eod", &VocabIds::eod}, {"eop", &VocabIds::eop},
 };
 
 // One file of the dataset.
@@ -64,8 +72,11 @@ struct DatasetIndex {
   uint64_t lanes_forward = 0;
   uint64_t lanes_backward = 0;
   DatasetFile tokenizer;
+  // Special ids and the size of the vocabulary that were declared and that its file does not tell:
+  // "mask=126336 vocab_size=126464". Empty: all were read.
+  std::string declared;
   std::optional<ExamplesEntry> examples;  // absent: plain text
-  std::string tokenizer_digest;
+  std::string tokenizer_digest;  // TokenizerDigest
   std::string corpus_digest;
   std::string dataset_digest;  // names the whole dataset; runs and checkpoints record it
   std::map<std::string, std::string> settings;
@@ -80,6 +91,10 @@ struct DatasetIndex {
     return std::min(shard_tokens, num_tokens - shard * shard_tokens);
   }
 };
+
+// What names the tokenizer of a dataset: the digest of its file, or of that, a blank and what was
+// declared. Two datasets with the same one have the same ids for the same tokens.
+std::string TokenizerDigest(const std::string& file_digest, const std::string& declared);
 
 // Reads and checks DIR/dataset.json: version, types, consistency, dataset_digest. It does not open
 // the files that it lists. Errors: NotFound (no such directory or no dataset.json: preparation

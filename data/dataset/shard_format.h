@@ -16,7 +16,12 @@ inline constexpr char kFormatName[] = "anyorder-dataset";
 
 inline constexpr char kIndexFile[] = "dataset.json";
 inline constexpr char kShardIndexFile[] = "shards.idx";
+// The tokenizer that the tokens belong to: a SentencePiece model with XLNet's special pieces, one
+// with others, Hugging Face's, or only what was declared of it.
 inline constexpr char kTokenizerFile[] = "spiece.model";
+inline constexpr char kOtherModelFile[] = "tokenizer.model";
+inline constexpr char kHuggingFaceFile[] = "tokenizer.json";
+inline constexpr char kDeclaredFile[] = "vocabulary.json";
 inline constexpr char kLanesFile[] = "lanes.h5";
 inline constexpr char kExamplesFile[] = "examples.bin";
 inline constexpr char kOriginsFile[] = "sources.jsonl";

@@ -21,6 +21,7 @@
 #include "data/dataset/shard_format.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/tokenizer.h"
+#include "data/prep/vocabulary.h"
 #include "data/prep/work_unit.h"
 
 namespace anyorder::data {
@@ -32,6 +33,8 @@ struct PrepOptions {
   std::string output;
   VocabTraining vocabulary;  // to train
   std::string vocab;         // or a model to use; empty: train
+  std::string tokenizer;     // or another tokenizer (ReadVocabulary), of which `declared` says more
+  DeclaredVocabulary declared;
   uint64_t vocab_sample_bytes = 32 << 20;
   int workers = 1;
   UnitOptions text;

@@ -14,6 +14,7 @@
 #include "data/dataset/shard_format.h"
 #include "data/prep/hdf5_file.h"
 #include "data/prep/tokenizer.h"
+#include "data/prep/vocabulary.h"
 
 namespace anyorder::data {
 namespace {
@@ -83,19 +84,32 @@ absl::Status CheckShardTokens(uint64_t shard_tokens) {
                          kShardTokensMultiple);
 }
 
-DatasetIndex StartIndex(const Tokenizer& tokenizer, const std::string& model, uint64_t shard_tokens,
+DatasetIndex StartIndex(const DatasetVocabulary& vocabulary, uint64_t shard_tokens,
                         std::string corpus_digest) {
   DatasetIndex index;
-  index.vocab_size = tokenizer.vocab_size();
-  index.vocab_ids = tokenizer.vocab_ids();
+  index.vocab_size = vocabulary.size;
+  index.vocab_ids = vocabulary.ids;
+  index.declared = vocabulary.declared;
   index.token_bytes = TokenBytes(index.vocab_size);
   index.shard_tokens = shard_tokens;
   index.chunk_bytes = kChunkBytes;
-  index.tokenizer_digest = DigestOf(model).Hex();
+  index.tokenizer_digest = vocabulary.Digest();
   index.corpus_digest = std::move(corpus_digest);
-  index.tokenizer = {
-      .file = kTokenizerFile, .bytes = model.size(), .digest = index.tokenizer_digest};
+  index.tokenizer = {.file = vocabulary.file,
+                     .bytes = vocabulary.bytes.size(),
+                     .digest = DigestOf(vocabulary.bytes).Hex()};
   return index;
+}
+
+DatasetIndex StartIndex(const Tokenizer& tokenizer, const std::string& model, uint64_t shard_tokens,
+                        std::string corpus_digest) {
+  return StartIndex({.file = kTokenizerFile,
+                     .bytes = model,
+                     .declared = "",
+                     .size = tokenizer.vocab_size(),
+                     .ids = tokenizer.vocab_ids(),
+                     .is_start_piece = {}},
+                    shard_tokens, std::move(corpus_digest));
 }
 
 ShardWriter::ShardWriter(std::string directory, DatasetIndex index,

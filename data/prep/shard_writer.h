@@ -17,11 +17,15 @@ namespace anyorder::data {
 
 class Hdf5ImageWriter;
 class Tokenizer;
+struct DatasetVocabulary;
 
 // Whether shards may have so many tokens. InvalidArgument naming --shard-tokens.
 absl::Status CheckShardTokens(uint64_t shard_tokens);
 
-// What dataset.json says before the text is known. `model` is what `tokenizer` was loaded from.
+// What dataset.json says before the text is known.
+DatasetIndex StartIndex(const DatasetVocabulary& vocabulary, uint64_t shard_tokens,
+                        std::string corpus_digest);
+// The same of XLNet's layout. `model` is what `tokenizer` was loaded from.
 DatasetIndex StartIndex(const Tokenizer& tokenizer, const std::string& model, uint64_t shard_tokens,
                         std::string corpus_digest);
 

@@ -22,6 +22,9 @@ class Longformer final : public Objective {
         targets_(sampling_.NumTargets(SampleKind::kMaskedPairs)) {}
 
   bool takes_same_length() const override { return true; }
+  SpecialTokenNeed special_tokens() const override {
+    return {.separator = false, .classifier = num_classifiers() > 0, .mask = true};
+  }
 
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape = WindowShape(

@@ -32,6 +32,7 @@ struct Entry {
   const char* other_names = "";  // with blanks between, lower case, "_" for "-"
   const char* keys = "";  // of [sampling] that it reads besides those of all, with blanks between
   bool remembers = false;
+  bool puts_mask = true;
 };
 
 // XLNet's spans in two halves, BERT's masks in a pair of texts, and masks drawn by a rate.
@@ -50,13 +51,14 @@ struct Entry {
 
 using enum SampleKind;
 constexpr bool kRemembers = true;
+constexpr bool kNoMask = false;
 constexpr std::array kObjectives = {
     Entry{"permutation_lm", kPairs, MakePermutationLm, "xlnet plm",
-          ANYORDER_SPANS "perm_size functional_targets", kRemembers},
+          ANYORDER_SPANS "perm_size functional_targets", kRemembers, kNoMask},
     Entry{"causal_lm", kContiguous, MakeCausalLm, "transformer_xl txl", "hide_documents",
-          kRemembers},
+          kRemembers, kNoMask},
     Entry{"dae", kMaskedPairs, MakeDae, "xlnet_dae", ANYORDER_MASKED_PAIRS, kRemembers},
-    Entry{"gpt", kContiguous, MakeCausalLm, "gpt2 gpt_2 clm", "hide_documents"},
+    Entry{"gpt", kContiguous, MakeCausalLm, "gpt2 gpt_2 clm", "hide_documents", false, kNoMask},
     Entry{"xlnet_finetuning", kExamples, MakeXlnetFineTuning, "", ANYORDER_WINDOWS},
     Entry{"bert_finetuning", kExamples, MakeBertFineTuning, "unilm_finetuning unilmv2_finetuning",
           ANYORDER_WINDOWS},
@@ -68,9 +70,10 @@ constexpr std::array kObjectives = {
     Entry{"block_diffusion", kContiguous, MakeBlockDiffusion, "bd3 bd3lm bd3_lm",
           ANYORDER_DIFFUSION "block_len resample_blocks"},
     Entry{"eso_lm", kContiguous, MakeEsoLm, "esolm eso", ANYORDER_RATES "eso_form diffusion_share"},
-    Entry{"a3", kContiguous, MakeA3, "", "group_len_min group_len_max group_order"},
+    Entry{"a3", kContiguous, MakeA3, "", "group_len_min group_len_max group_order", false,
+          kNoMask},
     Entry{"as_arm", kContiguous, MakeAsArm, "asarm",
-          ANYORDER_STRATA "prompt_fraction_min prompt_fraction_max"},
+          ANYORDER_STRATA "prompt_fraction_min prompt_fraction_max", false, kNoMask},
     Entry{"unilm", kModePairs, MakeUnilm, "unilmv1 unilm_v1",
           ANYORDER_MASKED_PAIRS
           "bidirectional_share seq2seq_share left_to_right_share right_to_left_share"},
@@ -131,7 +134,8 @@ ObjectiveOrStatus MakeObjective(const std::string& name, const ModelConfig& mode
   ANYORDER_ASSIGN_OR_RETURN(const std::string registered, ObjectiveNamed(name));
   const Entry& entry = *std::find_if(kObjectives.begin(), kObjectives.end(),
                                      [&](const Entry& one) { return registered == one.name; });
-  const ObjectiveSettings settings{{entry.name, entry.samples, entry.remembers}, model, sampling};
+  const ObjectiveSettings settings{
+      {entry.name, entry.samples, entry.remembers, entry.puts_mask}, model, sampling};
   ANYORDER_RETURN_IF_ERROR(CheckTraits(settings));
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Objective> objective, entry.make(settings));
   ANYORDER_RETURN_IF_ERROR(CheckBackbone(*objective, model, sampling));

@@ -238,11 +238,21 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& 
   absl::StatusOr<std::unique_ptr<data::Dataset>> text = data::Dataset::Open(config.eval.shards);
   ANYORDER_RETURN_IF_ERROR(Annotate(text.status(), "eval.shards"));
   const data::DatasetIndex& index = (*text)->index();
+  const char* const flag =
+      training.tokenizer.file == data::kTokenizerFile ? "--vocab" : "--tokenizer";
   if (index.tokenizer_digest != training.tokenizer_digest) {
-    return FailedPrecondition(
-        "eval.shards '", config.eval.shards, "' was made by tokenizer ", index.tokenizer_digest,
-        ", but data.shards by ", training.tokenizer_digest,
-        "; prepare it with `anyorder prep --vocab MODEL`, the spiece.model of the training data");
+    return FailedPrecondition("eval.shards '", config.eval.shards, "' was made by tokenizer ",
+                              index.tokenizer_digest, ", but data.shards by ",
+                              training.tokenizer_digest, "; prepare it with that of the training ",
+                              "data: anyorder prep ", flag, " '", config.data.shards, "'");
+  }
+  // Two directories may hold one tokenizer.json and name other masks beside it.
+  if (index.vocab_ids != training.vocab_ids || index.vocab_size != training.vocab_size) {
+    return FailedPrecondition("eval.shards '", config.eval.shards,
+                              "' has other special ids, or another vocabulary size, than "
+                              "data.shards; prepare it with those of the training data: anyorder "
+                              "prep ",
+                              flag, " '", config.data.shards, "'");
   }
   ANYORDER_RETURN_IF_ERROR(Evaluator::Check(config, **text, PeriodicEvaluatorOptions(config)));
   ANYORDER_RETURN_IF_ERROR(

@@ -1,6 +1,7 @@
 #include "core/train/evaluation/task_data.h"
 
 #include <string>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 
@@ -21,6 +22,27 @@ const char* ObjectivesFor(ExampleTask task) {
   return "xlnet_finetuning, bert_finetuning, longformer_finetuning or gpt_finetuning";
 }
 
+// Whether the vocabulary has every special token that the objective writes. The network would read
+// row -1 of its embedding otherwise.
+absl::Status CheckSpecialTokens(const Objective& objective, const data::DatasetIndex& index) {
+  const data::VocabIds& ids = index.vocab_ids;
+  const SpecialTokenNeed need = objective.special_tokens();
+  const bool has_examples = objective.sample_kind() == SampleKind::kExamples;
+  const std::tuple<const char*, bool, int32_t> tokens[] = {{"mask", need.mask, ids.mask},
+                                                           {"sep", need.separator, ids.sep},
+                                                           {"cls", need.classifier, ids.cls},
+                                                           {"bos", has_examples, ids.bos},
+                                                           {"eos", has_examples, ids.eos}};
+  for (const auto& [name, is_needed, id] : tokens) {
+    if (!is_needed || id >= 0) continue;
+    return Refuse(absl::StrCat("has no <", name, "> token, which ", objective.name(), " puts into ",
+                               "its sequences"),
+                  absl::StrCat("prepare it again with --", name, "-id N, an id that no text has, ",
+                               "or set another objective.name"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckTaskData(const RunConfig& config, const Objective& objective,
@@ -32,6 +54,7 @@ absl::Status CheckTaskData(const RunConfig& config, const Objective& objective,
         absl::StrCat("is plain text, but ", objective.name(), " learns from labelled examples"),
         "make a dataset of them with `anyorder prep --examples FILE`");
   }
+  ANYORDER_RETURN_IF_ERROR(CheckSpecialTokens(objective, dataset.index()));
   if (examples == nullptr) return absl::OkStatus();
   if (!wants_examples) {
     return Refuse(absl::StrCat("has labelled examples of ", ExampleTaskName(examples->task()),

@@ -16,7 +16,8 @@ enum class TaskLabels { kRequired, kMayLack };
 
 // Whether `objective`, the one of `config`, can learn from the dataset or be measured on it.
 // FailedPrecondition for labelled examples where it learns from plain text, for plain text where it
-// learns from examples, and for examples that are none for it; of an objective with a task head
+// learns from examples, for a vocabulary that lacks a special token which the objective writes, and
+// for examples that are none for it; of an objective with a task head
 // also for another task or more classes or choices than [objective] says, or, with kRequired, for
 // an example that has no label.
 absl::Status CheckTaskData(const RunConfig& config, const Objective& objective,

@@ -271,7 +271,7 @@ absl::Status CheckMetadata(const TrainMetadata& saved, const RunConfig& config,
                               " was made with ", dataset.tokenizer_digest,
                               is_imported
                                   ? "; make the dataset with the run's own: anyorder prep --vocab "
-                                    "RUN-DIR/spiece.model"
+                                    "RUN-DIR/spiece.model, or --tokenizer RUN-DIR"
                                   : "; point data.shards at the run's own dataset");
   }
   if (!is_imported && saved.dataset_digest != dataset.dataset_digest) {

@@ -175,7 +175,7 @@ absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
   return FailedPrecondition(
       "the held-out text was made by tokenizer ", text.tokenizer_digest,
       ", but the run was trained with ", saved.tokenizer_digest,
-      "; prepare it with `anyorder prep --vocab MODEL`, the spiece.model of the training data");
+      "; prepare it with `anyorder prep --vocab DATASET`, or --tokenizer, the training data's");
 }
 
 std::string WarmStart::Description() const {
@@ -197,7 +197,7 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
   if (saved->tokenizer_digest != tokenizer_digest) {
     return FailedPrecondition(context, " was trained with tokenizer ", saved->tokenizer_digest,
                               " but ", config.data.shards, " was made with ", tokenizer_digest,
-                              "; prepare the data with --vocab of its own data's spiece.model");
+                              "; prepare the data with --vocab or --tokenizer of its own data");
   }
   const absl::StatusOr<RunConfig> before = ParseRunConfig(saved->config_text, "checkpoint");
   ANYORDER_RETURN_IF_ERROR(Annotate(before.status(), context));

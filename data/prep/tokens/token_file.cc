@@ -1,0 +1,156 @@
+#include "data/prep/tokens/token_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "data/prep/tokens/token_readers.h"
+
+namespace anyorder::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kKnownTokenFiles[] =
+    ".npy, .bin, .idx (of Megatron) or .jsonl, the last also .gz or .zst";
+
+bool EndsIn(std::string_view path, std::string_view ending) {
+  return path.size() > ending.size() && path.ends_with(ending);
+}
+
+bool IsJsonIds(std::string_view path) {
+  for (const std::string_view packed : {".gz", ".zst"})
+    if (EndsIn(path, packed)) path.remove_suffix(packed.size());
+  return EndsIn(path, ".jsonl");
+}
+
+std::string IndexBeside(const std::string& path) {
+  return path.substr(0, path.size() - std::strlen(".bin")) + ".idx";
+}
+
+// The file that stands for `path`: of Megatron's pair, the index.
+absl::StatusOr<std::string> Representative(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return ErrnoStatus("open", path, ENOENT);
+  if (error) return ErrnoStatus("open", path, error.value());
+  if (fs::is_directory(status)) {
+    return InvalidArgument("--tokens '", path, "' is a directory; name its files: ",
+                           kKnownTokenFiles);
+  }
+  if (!fs::is_regular_file(status))
+    return InvalidArgument("'", path, "' is not a regular file; store the ids in one first");
+  const bool is_known = EndsIn(path, ".npy") || EndsIn(path, ".bin") || EndsIn(path, ".idx") ||
+                        IsJsonIds(path);
+  if (!is_known) {
+    return InvalidArgument("'", path, "' has an unknown type; token ids must be in files that end ",
+                           "in ", kKnownTokenFiles);
+  }
+  if (fs::file_size(path, error) == 0)
+    return DataLoss("'", path, "' is empty; leave it out or fetch it again");
+  const bool has_index = EndsIn(path, ".bin") && fs::is_regular_file(IndexBeside(path), error);
+  return has_index ? IndexBeside(path) : path;
+}
+
+}  // namespace
+
+absl::StatusOr<RangeFile> RangeFile::Open(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus("open", path);
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) return ErrnoStatus("stat", path);
+  return RangeFile(path, std::move(fd), static_cast<uint64_t>(status.st_size));
+}
+
+absl::Status RangeFile::Read(uint64_t offset, uint64_t bytes, std::string& out) const {
+  if (offset > size_ || bytes > size_ - offset) {
+    return BadTokenFile(path_, "it has ", size_, " bytes, but ", bytes, " from byte ", offset,
+                        " on are needed; fetch the file again");
+  }
+  out.resize(bytes);
+  for (uint64_t done = 0; done < bytes;) {
+    const ssize_t got = ::pread(fd_.get(), out.data() + done, bytes - done,
+                                static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus("read", path_);
+    if (got == 0) return BadTokenFile(path_, "it became shorter while it was read; start again");
+    done += static_cast<uint64_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+uint64_t ReadLittle(absl::string_view bytes, uint64_t offset, uint64_t width) {
+  // Little-endian hosts only (Debian amd64, arm64).
+  uint64_t value = 0;
+  std::memcpy(&value, bytes.data() + offset, width);
+  return value;
+}
+
+absl::Status OutsideVocabulary(const std::string& path, const std::string& place, int64_t id,
+                               uint64_t vocab_size) {
+  return BadTokenFile(path, place, " is id ", id, ", outside the vocabulary of ", vocab_size,
+                      " ids; the file is of another tokenizer, or --vocab-size is too small");
+}
+
+absl::Status IntegerRun::Append(uint64_t offset, uint64_t count, std::vector<int32_t>& ids) {
+  ANYORDER_RETURN_IF_ERROR(file_.Read(offset, count * type_.bytes, bytes_));
+  const uint64_t first = ids.size();
+  ids.resize(first + count);
+  const int shift = static_cast<int>(64 - 8 * type_.bytes);
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t value = ReadLittle(bytes_, i * type_.bytes, type_.bytes);
+    // The sign bit of a narrow integer is made that of a wide one.
+    if (type_.is_signed) value = static_cast<uint64_t>(static_cast<int64_t>(value << shift) >> shift);
+    if (value >= options_.vocab_size) {
+      return OutsideVocabulary(file_.path(),
+                               absl::StrCat("at byte ", offset + i * type_.bytes),
+                               static_cast<int64_t>(value), options_.vocab_size);
+    }
+    ids[first + i] = static_cast<int32_t>(value);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> FindTokenFiles(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  std::set<std::string> indexes;
+  for (const std::string& path : paths) {
+    ANYORDER_ASSIGN_OR_RETURN(std::string file, Representative(path));
+    // `--tokens data/*` names both files of a pair.
+    if (EndsIn(file, ".idx") && !indexes.insert(file).second) continue;
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+absl::StatusOr<std::unique_ptr<TokenFile>> OpenTokenFile(const std::string& path,
+                                                         const TokenOptions& options) {
+  if (IsJsonIds(path)) return OpenJsonIds(path, options);
+  ANYORDER_ASSIGN_OR_RETURN(RangeFile file, RangeFile::Open(path));
+  std::string start;
+  ANYORDER_RETURN_IF_ERROR(
+      file.Read(0, std::min<uint64_t>(file.size(), kMegatronMagic.size()), start));
+  const bool is_numpy = start.starts_with(std::string(kNumpyMagic));
+  if (EndsIn(path, ".npy") && !is_numpy) {
+    return BadTokenFile(path, "it does not begin as .npy files do; save it again with numpy.save");
+  }
+  if (is_numpy) return OpenNumpy(std::move(file), options);
+  if (EndsIn(path, ".idx")) return OpenMegatron(std::move(file), options);
+  if (IsLlmC(start)) return OpenLlmC(std::move(file), options);
+  if (start == kMegatronMagic) {
+    return BadTokenFile(path, "it is an index of Megatron's; call it ",
+                        fs::path(IndexBeside(path)).filename().string(),
+                        ", with the tokens in the .bin beside it");
+  }
+  return OpenBareTokens(std::move(file), options);
+}
+
+}  // namespace anyorder::data

@@ -1,0 +1,226 @@
+#include "data/prep/vocabulary.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/digest.h"
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "data/dataset/shard_format.h"
+#include "data/prep/sentencepiece_bridge.h"
+#include "data/prep/tokenizer.h"
+
+namespace anyorder::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string FlagOf(absl::string_view field) { return absl::StrCat("--", field, "-id"); }
+
+// The bytes of a file beside a tokenizer; "" where there is none.
+absl::StatusOr<std::string> ReadIfThere(const fs::path& path) {
+  absl::StatusOr<std::string> bytes = ReadWholeFile(path.string());
+  if (absl::IsNotFound(bytes.status())) return std::string();
+  return bytes;
+}
+
+// A mask that also means something else would hide, or be learnt as, what it is not.
+absl::Status CheckMaskIsAlone(const VocabIds& ids) {
+  for (const auto& [field, member] : kVocabIdFields) {
+    if (member == &VocabIds::mask || member == &VocabIds::unk || ids.mask < 0) continue;
+    if (ids.*member != ids.mask) continue;
+    return InvalidArgument("the mask has id ", ids.mask, ", which is that of ", field,
+                           ", too; declare an id that no text has with --mask-id");
+  }
+  return absl::OkStatus();
+}
+
+// Puts what is declared over what was read, and says in `declared` what differs.
+absl::Status Declare(const DeclaredVocabulary& declared, const std::string& name,
+                     DatasetVocabulary& vocabulary) {
+  const auto add = [&](absl::string_view key, uint64_t value) {
+    absl::StrAppend(&vocabulary.declared, vocabulary.declared.empty() ? "" : " ", key, "=", value);
+  };
+  for (const auto& [field, member] : kVocabIdFields) {
+    const int32_t id = declared.ids.*member;
+    if (id < 0 || id == vocabulary.ids.*member) continue;
+    vocabulary.ids.*member = id;
+    add(field, static_cast<uint64_t>(id));
+  }
+  if (declared.size > 0 && declared.size < vocabulary.size) {
+    return InvalidArgument("--vocab-size ", declared.size, " is below the ", vocabulary.size,
+                           " ids of '", name, "'; leave it out, or pass a larger one");
+  }
+  const uint64_t read = vocabulary.size;
+  vocabulary.size = std::max(vocabulary.size, declared.size);
+  for (const auto& [field, member] : kVocabIdFields) {
+    const int32_t id = vocabulary.ids.*member;
+    if (id < 0 || static_cast<uint64_t>(id) < vocabulary.size) continue;
+    return InvalidArgument(FlagOf(field), " ", id, " is outside the vocabulary of ",
+                           vocabulary.size, " ids; pass --vocab-size ", int64_t{id} + 1,
+                           " or more if the model has that many rows");
+  }
+  if (vocabulary.size != read) add("vocab_size", vocabulary.size);
+  if (vocabulary.ids.eod < 0) vocabulary.ids.eod = vocabulary.ids.eos;
+  if (vocabulary.ids.eod < 0) {
+    return InvalidArgument("the id that ends a document is not known",
+                           name.empty() ? "" : absl::StrCat(" from '", name, "'"),
+                           "; pass --eod-id N, in GPT-2's vocabulary 50256");
+  }
+  vocabulary.is_start_piece.resize(vocabulary.size, false);
+  return CheckMaskIsAlone(vocabulary.ids);
+}
+
+absl::StatusOr<DatasetVocabulary> ReadHuggingFace(const fs::path& path, std::string json) {
+  const fs::path folder = path.parent_path();
+  ANYORDER_ASSIGN_OR_RETURN(const std::string config,
+                            ReadIfThere(folder / "tokenizer_config.json"));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string special,
+                            ReadIfThere(folder / "special_tokens_map.json"));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string added, ReadIfThere(folder / "added_tokens.json"));
+  ANYORDER_ASSIGN_OR_RETURN(HuggingFaceVocabulary read,
+                            ParseHuggingFace(json, config, special, added, path.string()));
+  return DatasetVocabulary{.file = kHuggingFaceFile,
+                           .bytes = std::move(json),
+                           .declared = "",
+                           .size = read.size,
+                           .ids = read.ids,
+                           .is_start_piece = std::move(read.is_start_piece)};
+}
+
+// The special pieces of a SentencePiece model by the names that they usually have.
+VocabIds UsualPieces(const SentencePieceBridge& bridge) {
+  VocabIds ids;
+  for (const auto& [field, member] : kVocabIdFields) {
+    if (member == &VocabIds::bos) ids.bos = bridge.FindPiece("<s>");
+    if (member == &VocabIds::eos) ids.eos = bridge.FindPiece("</s>");
+    const std::string name(field);
+    std::string capitals = name;
+    for (char& letter : capitals) letter = static_cast<char>(letter - 'a' + 'A');
+    for (const std::string& piece : {"<" + name + ">", "[" + capitals + "]"})
+      if (ids.*member < 0) ids.*member = bridge.FindPiece(piece);
+  }
+  return ids;
+}
+
+absl::StatusOr<DatasetVocabulary> ReadSentencePiece(const std::string& path, std::string model) {
+  SentencePieceBridge bridge;
+  const std::string error = model.empty() ? "the file is empty" : bridge.Load(model);
+  if (!error.empty()) {
+    return DataLoss("'", path, "' is neither Hugging Face's tokenizer.json nor a SentencePiece ",
+                    "model (", error, "); name one of them with --tokenizer");
+  }
+  DatasetVocabulary vocabulary;
+  // A model that `--vocab` takes keeps its name: then it is the same tokenizer.
+  vocabulary.file = Tokenizer::Load(model, path).ok() ? kTokenizerFile : kOtherModelFile;
+  vocabulary.bytes = std::move(model);
+  vocabulary.size = static_cast<uint64_t>(bridge.vocab_size());
+  vocabulary.ids = UsualPieces(bridge);
+  for (int32_t id = 0; id < bridge.vocab_size(); ++id)
+    vocabulary.is_start_piece.push_back(IsStartPiece(bridge.piece(id)));
+  return vocabulary;
+}
+
+bool IsHuggingFace(const std::string& path, const std::string& bytes) {
+  return path.ends_with(".json") || bytes.starts_with("{");
+}
+
+absl::StatusOr<DatasetVocabulary> ReadFileOfTokenizer(const std::string& path) {
+  ANYORDER_ASSIGN_OR_RETURN(std::string bytes, ReadWholeFile(path));
+  return IsHuggingFace(path, bytes) ? ReadHuggingFace(path, std::move(bytes))
+                                    : ReadSentencePiece(path, std::move(bytes));
+}
+
+// A dataset has settled what its ids mean.
+absl::StatusOr<DatasetVocabulary> ReadOfDataset(const std::string& folder,
+                                                const DeclaredVocabulary& declared) {
+  ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(folder));
+  const auto differs = [&](const std::string& flag, int64_t value, int64_t its) {
+    return InvalidArgument(flag, " ", value, " is not what dataset '", folder, "' has, ",
+                           its < 0 ? "none" : absl::StrCat(its), "; leave it out");
+  };
+  for (const auto& [field, member] : kVocabIdFields) {
+    const int32_t id = declared.ids.*member;
+    if (id >= 0 && id != index.vocab_ids.*member)
+      return differs(FlagOf(field), id, index.vocab_ids.*member);
+  }
+  if (declared.size > 0 && declared.size != index.vocab_size) {
+    return differs("--vocab-size", static_cast<int64_t>(declared.size),
+                   static_cast<int64_t>(index.vocab_size));
+  }
+  const std::string path = absl::StrCat(folder, "/", index.tokenizer.file);
+  DatasetVocabulary vocabulary;
+  if (index.tokenizer.file == kDeclaredFile) {
+    ANYORDER_ASSIGN_OR_RETURN(vocabulary.bytes, ReadWholeFile(path));
+    vocabulary.is_start_piece.assign(index.vocab_size, true);
+  } else {
+    ANYORDER_ASSIGN_OR_RETURN(vocabulary, ReadFileOfTokenizer(path));
+  }
+  vocabulary.file = index.tokenizer.file;
+  vocabulary.declared = index.declared;
+  vocabulary.size = index.vocab_size;
+  vocabulary.ids = index.vocab_ids;
+  vocabulary.is_start_piece.resize(vocabulary.size, false);
+  if (vocabulary.Digest() != index.tokenizer_digest) {
+    return DataLoss("'", path, "' is not the file that dataset '", folder,
+                    "' was made with; restore it or prepare the data again");
+  }
+  return vocabulary;
+}
+
+}  // namespace
+
+std::string DatasetVocabulary::Digest() const {
+  return TokenizerDigest(DigestOf(bytes).Hex(), declared);
+}
+
+absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
+                                                 const DeclaredVocabulary& declared) {
+  std::error_code ignored;
+  std::string file = path;
+  if (fs::is_directory(path, ignored)) {
+    if (fs::exists(fs::path(path) / kIndexFile, ignored)) return ReadOfDataset(path, declared);
+    file.clear();
+    for (const char* name : {kHuggingFaceFile, kOtherModelFile, kTokenizerFile}) {
+      const fs::path found = fs::path(path) / name;
+      if (file.empty() && fs::exists(found, ignored)) file = found.string();
+    }
+    if (file.empty()) {
+      return InvalidArgument("--tokenizer '", path, "' holds no ", kHuggingFaceFile, ", ",
+                             kOtherModelFile, " or ", kTokenizerFile,
+                             "; name a directory that does, a dataset, or such a file");
+    }
+  }
+  ANYORDER_ASSIGN_OR_RETURN(DatasetVocabulary vocabulary, ReadFileOfTokenizer(file));
+  ANYORDER_RETURN_IF_ERROR(Declare(declared, file, vocabulary));
+  return vocabulary;
+}
+
+absl::StatusOr<DatasetVocabulary> VocabularyOf(const DeclaredVocabulary& declared) {
+  if (declared.size == 0) {
+    return absl::InvalidArgumentError(
+        "--tokens needs the vocabulary that the ids belong to: pass --vocab-size N and --eod-id N, "
+        "or --tokenizer PATH");
+  }
+  DatasetVocabulary vocabulary;
+  vocabulary.size = declared.size;
+  vocabulary.is_start_piece.assign(declared.size, true);
+  ANYORDER_RETURN_IF_ERROR(Declare(declared, "", vocabulary));
+  nlohmann::json ids = nlohmann::json::object();
+  for (const auto& [field, member] : kVocabIdFields)
+    if (vocabulary.ids.*member >= 0) ids[field] = vocabulary.ids.*member;
+  vocabulary.file = kDeclaredFile;
+  vocabulary.bytes =
+      nlohmann::json{{"ids", ids}, {"vocab_size", vocabulary.size}}.dump(2) + "\n";
+  vocabulary.declared.clear();  // the file says all of it
+  return vocabulary;
+}
+
+}  // namespace anyorder::data
