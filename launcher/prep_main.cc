@@ -114,19 +114,16 @@ int PrepareExamples(const PrepCommandLine& line) {
 
 int PrepareTokens(const PrepCommandLine& line) {
   const data::PrepOptions& prep = line.prep;
-  const auto summary = data::RunTokenPrep({line.tokens, prep.output, prep.tokenizer, prep.declared,
-                                           line.ids_field, prep.shard_tokens});
+  const auto summary = data::RunTokenPrep(
+      {line.tokens, prep.output, prep.tokenizer, prep.declared, line.ids_field, prep.shard_tokens});
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const data::DatasetIndex& index = summary->index;
-  const nlohmann::json json{{"num_files", summary->num_files},
-                            {"num_tokens", index.num_tokens},
-                            {"num_documents", index.num_documents},
-                            {"num_sentences", index.num_sentences},
-                            {"num_shards", index.num_shards()},
-                            {"vocab_size", index.vocab_size},
-                            {"dataset_digest", index.dataset_digest},
-                            {"corpus_digest", index.corpus_digest},
-                            {"tokenizer_digest", index.tokenizer_digest}};
+  const nlohmann::json json{
+      {"num_files", summary->num_files},           {"num_tokens", index.num_tokens},
+      {"num_documents", index.num_documents},      {"num_sentences", index.num_sentences},
+      {"num_shards", index.num_shards()},          {"vocab_size", index.vocab_size},
+      {"dataset_digest", index.dataset_digest},    {"corpus_digest", index.corpus_digest},
+      {"tokenizer_digest", index.tokenizer_digest}};
   if (line.json) {
     PrintJsonLine(json);
   } else {
@@ -346,6 +343,7 @@ int Main(int argc, char** argv) {
   if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
   ReadPrepWords(app, line);
   data::PrepOptions& prep = line.prep;
+  prep.tokenizer_script = ProgramDirectory() + "/tokenize_texts.py";
   if (!line.job.sbatch.empty() && app.count("--slurm") == 0) {
     return ReportAndExitStatus(kProgram,
                                InvalidArgument("'", line.job.sbatch[0],

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -32,6 +33,10 @@ std::vector<size_t> AllOf(size_t count) {
   return indexes;
 }
 
+bool IsVocabularyGiven(const PrepOptions& options) {
+  return !options.vocab.empty() || !options.tokenizer.empty();
+}
+
 absl::Status Validate(const PrepOptions& options) {
   const auto refuse = [](const auto&... parts) { return InvalidArgument(parts...); };
   const VocabTraining& vocabulary = options.vocabulary;
@@ -39,7 +44,7 @@ absl::Status Validate(const PrepOptions& options) {
   if (options.output.empty()) return refuse("--output is empty");
   if (options.workers < 1)
     return refuse("--workers ", options.workers, " is below 1; leave it out to use every core");
-  if (options.vocab.empty() &&
+  if (!IsVocabularyGiven(options) &&
       (vocabulary.size < kMinVocabSize || vocabulary.size > kMaxVocabSize)) {
     return refuse("--vocab-size ", vocabulary.size, " is not in the range ", kMinVocabSize, " to ",
                   kMaxVocabSize, "; 32000 is usual");
@@ -63,22 +68,27 @@ absl::Status Validate(const PrepOptions& options) {
 }
 
 // What shaped the text: goes into dataset.json and, with the vocabulary, into the plan.
-std::map<std::string, std::string> Settings(const PrepOptions& options) {
+// With `as_written` text is not cleaned.
+std::map<std::string, std::string> Settings(const PrepOptions& options, bool as_written) {
   const FilterOptions& filter = options.text.filter;
   std::map<std::string, std::string> settings{
       {"case", options.text.letter_case == LetterCase::kCased ? "cased" : "uncased"},
       {"duplicates", options.text.drop_duplicates ? "drop" : "keep"},
       {"filter", filter.enabled ? "on" : "off"},
       {"invalid_utf8", options.text.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace"},
-      {"vocabulary", options.vocab.empty() ? "trained" : "given"},
+      {"vocabulary", IsVocabularyGiven(options) ? "given" : "trained"},
   };
+  if (as_written) {
+    settings.erase("case");
+    settings["text"] = "as written";
+  }
   if (filter.enabled) {
     settings["min_words"] = absl::StrCat(filter.min_words);
     settings["min_letters"] = absl::StrCat(filter.min_letter_fraction);
     settings["max_word_length"] = absl::StrCat(filter.max_mean_word_chars);
     settings["max_repeated_lines"] = absl::StrCat(filter.max_repeated_lines);
   }
-  if (options.vocab.empty() && options.vocabulary.type != VocabType::kPieces)
+  if (!IsVocabularyGiven(options) && options.vocabulary.type != VocabType::kPieces)
     settings["vocab_type"] = options.vocabulary.type == VocabType::kWords ? "word" : "char";
   return settings;
 }
@@ -105,6 +115,24 @@ absl::StatusOr<std::string> ReadGivenModel(const std::string& vocab) {
   return model;
 }
 
+// The tokenizer that --tokenizer names, which must encode text; none if it names none.
+absl::StatusOr<std::optional<DatasetVocabulary>> ReadOtherTokenizer(const PrepOptions& options) {
+  if (options.tokenizer.empty()) return std::nullopt;
+  ANYORDER_ASSIGN_OR_RETURN(DatasetVocabulary vocabulary,
+                            ReadVocabulary(options.tokenizer, options.declared));
+  if (vocabulary.file == kDeclaredFile) {
+    return InvalidArgument("dataset '", options.tokenizer,
+                           "' knows no tokenizer, only the ids that were declared for its tokens; "
+                           "encode the text elsewhere and pass --tokens");
+  }
+  if (vocabulary.file == kHuggingFaceFile && options.text.letter_case == LetterCase::kUncased) {
+    return absl::InvalidArgumentError(
+        "--case uncased is not for a tokenizer.json, which lower-cases by itself if it should; "
+        "leave it out");
+  }
+  return vocabulary;
+}
+
 // One run from scan to publication.
 class Preparation {
  public:
@@ -114,7 +142,13 @@ class Preparation {
     const ProgressLine total("", 0, true);
     ANYORDER_RETURN_IF_ERROR(Validate(options_));
     ANYORDER_ASSIGN_OR_RETURN(given_model_, ReadGivenModel(options_.vocab));
+    ANYORDER_ASSIGN_OR_RETURN(other_, ReadOtherTokenizer(options_));
+    if (other_) given_model_ = other_->bytes;
     ANYORDER_RETURN_IF_ERROR(FindFiles());
+    // At once, too: whether Python has what is needed.
+    if (IsAsWritten() && options_.part != PrepPart::kMerge)
+      ANYORDER_RETURN_IF_ERROR(
+          TokenizerProcess::Start(options_.tokenizer_script, other_->path).status());
     ANYORDER_ASSIGN_OR_RETURN(Staging staging, Stage());
     staging_.emplace(std::move(staging));
     const absl::Status status = Work();
@@ -132,6 +166,9 @@ class Preparation {
     size_t file;
     UnitRange range;
   };
+
+  // Hugging Face's tokenizer encodes documents as they are written, in processes of Python.
+  bool IsAsWritten() const { return other_ && other_->file == kHuggingFaceFile; }
 
   absl::Status FindFiles() {
     ANYORDER_ASSIGN_OR_RETURN(InputFiles found, FindInputFiles(options_.inputs, InputUse::kText));
@@ -232,14 +269,18 @@ class Preparation {
 
   absl::Status BindPlan() {
     PlanIdentity identity;
-    identity.options = Settings(options_);
+    identity.options = Settings(options_, IsAsWritten());
     identity.options["shard_tokens"] = absl::StrCat(options_.shard_tokens);
     // How files are read; which text they hold is what the dataset records.
     identity.options["text_field"] = options_.text.text_field;
     identity.options["table"] =
         absl::StrCat(options_.text.table.has_header ? "header" : "no header",
                      options_.text.table.has_quotes ? ", quotes" : "");
-    if (options_.vocab.empty()) {
+    if (other_) {
+      identity.options["tokenizer"] = other_->Digest();
+      for (const auto& [field, member] : kVocabIdFields)
+        identity.options[absl::StrCat(field, "_id")] = absl::StrCat(other_->ids.*member);
+    } else if (options_.vocab.empty()) {
       identity.options["vocab_size"] = absl::StrCat(options_.vocabulary.size);
       if (options_.vocabulary.min_count > 1)
         identity.options["min_count"] = absl::StrCat(options_.vocabulary.min_count);
@@ -269,7 +310,10 @@ class Preparation {
       }
       ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(staging_->ModelPath(), model_));
     }
-    ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model_, staging_->ModelPath()));
+    if (IsAsWritten()) return absl::OkStatus();
+    ANYORDER_ASSIGN_OR_RETURN(
+        Tokenizer tokenizer,
+        other_ ? Tokenizer::LoadOther(*other_) : Tokenizer::Load(model_, staging_->ModelPath()));
     tokenizer_.emplace(std::move(tokenizer));
     return absl::OkStatus();
   }
@@ -369,15 +413,27 @@ class Preparation {
         missing.size() > 1 ? " and the others, then merge again" : ", then merge again");
   }
 
+  // In a worker.
+  absl::Status EncodeOne(const Unit& unit, const std::string& out_path, uint64_t* done) {
+    const InputFile& file = files_[unit.file];
+    if (!IsAsWritten())
+      return EncodeUnit(file, unit.range, options_.text, *tokenizer_, out_path, done);
+    // One for all units of the worker; it ends with it.
+    if (process_ == nullptr) {
+      ANYORDER_ASSIGN_OR_RETURN(
+          process_, TokenizerProcess::Start(options_.tokenizer_script, staging_->ModelPath()));
+    }
+    return EncodeUnitAsWritten(file, unit.range, options_.text, *process_, other_->size, out_path,
+                               done);
+  }
+
   absl::Status EncodeUnits() {
     std::vector<size_t> missing;
     for (const size_t i : UnitsOfPart()) {
       if (!staging_->Exists(staging_->UnitPath(i))) missing.push_back(i);
     }
     const auto encode_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
-      const Unit& unit = units_[i];
-      ANYORDER_RETURN_IF_ERROR(EncodeUnit(files_[unit.file], unit.range, options_.text, *tokenizer_,
-                                          staging_->UnitPath(i), done));
+      ANYORDER_RETURN_IF_ERROR(EncodeOne(units_[i], staging_->UnitPath(i), done));
       return std::string();
     };
     // Units are alike in size, so their share of the whole estimates what is left to do.
@@ -418,14 +474,17 @@ class Preparation {
       is_hopeless_ = true;
       return absl::DataLossError(NoneLeft(read, counts));
     }
+    const std::string file = other_ ? other_->file : kTokenizerFile;
     ANYORDER_RETURN_IF_ERROR(
-        WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kTokenizerFile), model_));
-    ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index,
-                              WriteDataset(paths, decisions, staging_->OutFolder(),
-                                           StartIndex(*tokenizer_, model_, options_.shard_tokens,
-                                                      decisions.corpus_digest),
-                                           tokenizer_->is_start_piece()));
-    index.settings = Settings(options_);
+        WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", file), model_));
+    DatasetIndex start =
+        other_ ? StartIndex(*other_, options_.shard_tokens, decisions.corpus_digest)
+               : StartIndex(*tokenizer_, model_, options_.shard_tokens, decisions.corpus_digest);
+    ANYORDER_ASSIGN_OR_RETURN(
+        DatasetIndex index,
+        WriteDataset(paths, decisions, staging_->OutFolder(), std::move(start),
+                     other_ ? other_->is_start_piece : tokenizer_->is_start_piece()));
+    index.settings = Settings(options_, IsAsWritten());
     index.counts = std::move(counts);
     return WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),
                                SerializeDatasetIndex(index));
@@ -446,6 +505,7 @@ class Preparation {
 
   const PrepOptions& options_;
   std::string given_model_;
+  std::optional<DatasetVocabulary> other_;  // --tokenizer
   std::vector<InputFile> files_;
   std::vector<std::string> file_digests_;
   std::vector<Unit> units_;
@@ -454,7 +514,8 @@ class Preparation {
   uint64_t text_bytes_ = 0;
   std::optional<Staging> staging_;
   std::string model_;
-  std::optional<Tokenizer> tokenizer_;
+  std::optional<Tokenizer> tokenizer_;         // but of IsAsWritten
+  std::unique_ptr<TokenizerProcess> process_;  // in a worker, of IsAsWritten
   PrepSummary summary_;
   bool is_hopeless_ = false;  // running again cannot help: nothing is worth keeping
 };
@@ -464,6 +525,7 @@ class Preparation {
 absl::Status CheckPrep(const PrepOptions& options) {
   ANYORDER_RETURN_IF_ERROR(Validate(options));
   ANYORDER_RETURN_IF_ERROR(ReadGivenModel(options.vocab).status());
+  ANYORDER_RETURN_IF_ERROR(ReadOtherTokenizer(options).status());
   ANYORDER_RETURN_IF_ERROR(FindInputFiles(options.inputs, InputUse::kText).status());
   return Staging::Check(options.output);
 }

@@ -35,6 +35,7 @@ struct PrepOptions {
   std::string vocab;         // or a model to use; empty: train
   std::string tokenizer;     // or another tokenizer (ReadVocabulary), of which `declared` says more
   DeclaredVocabulary declared;
+  std::string tokenizer_script;  // tokenize_texts.py, which a tokenizer.json needs
   uint64_t vocab_sample_bytes = 32 << 20;
   int workers = 1;
   UnitOptions text;

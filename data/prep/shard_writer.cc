@@ -105,6 +105,7 @@ DatasetIndex StartIndex(const Tokenizer& tokenizer, const std::string& model, ui
                         std::string corpus_digest) {
   return StartIndex({.file = kTokenizerFile,
                      .bytes = model,
+                     .path = "",
                      .declared = "",
                      .size = tokenizer.vocab_size(),
                      .ids = tokenizer.vocab_ids(),

@@ -54,11 +54,13 @@ class TextParser {
   absl::Status OnPiece(const TextPiece& piece) {
     line_ = piece.line;
     byte_ = piece.byte;
-    if (options_.kind == TextKind::kTxt) return OnTxtPiece(piece);
+    const bool is_txt = options_.kind == TextKind::kTxt;
+    if (is_txt && !options_.verbatim) return OnTxtPiece(piece);
     if (!piece.is_line()) {
-      return Bad("a line longer than ", kMaxJsonLineBytes >> 20,
-                 " MiB; split the document or convert the file to .txt");
+      return Bad("a line longer than ", kMaxJsonLineBytes >> 20, " MiB; split the document",
+                 is_txt ? "" : " or convert the file to .txt");
     }
+    if (is_txt) return OnTxtPiece(piece);
     return options_.kind == TextKind::kJsonl ? OnJsonLine(piece.text) : OnTableLine(piece.text);
   }
 
@@ -105,6 +107,7 @@ class TextParser {
 
   absl::Status EmitLines(std::string_view text) {
     ANYORDER_RETURN_IF_ERROR(Validate(text));  // \u0000 is the one fault JSON lets through
+    if (options_.verbatim) return EmitAsWritten(text);
     while (!text.empty()) {
       const size_t newline = std::min(text.find('\n'), text.size());
       std::string_view line = text.substr(0, newline);
@@ -118,6 +121,16 @@ class TextParser {
       ANYORDER_RETURN_IF_ERROR(Emit(line));
     }
     return absl::OkStatus();
+  }
+
+  // A text that ends with a line end has an empty line after it.
+  absl::Status EmitAsWritten(std::string_view text) {
+    while (true) {
+      const size_t newline = text.find('\n');
+      ANYORDER_RETURN_IF_ERROR(sink_.OnSentence(text.substr(0, newline)));
+      if (newline == std::string_view::npos) return absl::OkStatus();
+      text.remove_prefix(newline + 1);
+    }
   }
 
   // "path:line: byte N: what"
@@ -145,6 +158,7 @@ class TextParser {
 
   // Cleans valid `text` and passes it on unless nothing is left of it.
   absl::Status Emit(std::string_view text) {
+    if (options_.verbatim) return sink_.OnSentence(text);
     CleanLine(text, options_.letter_case, cleaned_);
     return cleaned_.empty() ? absl::OkStatus() : sink_.OnSentence(cleaned_);
   }
@@ -269,10 +283,10 @@ absl::StatusOr<uint64_t> ReadPieces(ByteSource& source, const PieceOptions& opti
 absl::Status ReadText(ByteSource& source, const TextReadOptions& options, SentenceSink& sink,
                       TextReadCounts& counts, uint64_t* progress) {
   TextParser parser(options, source, sink, counts);
-  const bool is_txt = options.kind == TextKind::kTxt;
+  const bool is_cut = options.kind == TextKind::kTxt && !options.verbatim;
   const PieceOptions pieces = {.first_byte = options.first_byte,
                                .first_line = options.first_line,
-                               .max_bytes = is_txt ? kMaxSentenceBytes : kMaxJsonLineBytes,
+                               .max_bytes = is_cut ? kMaxSentenceBytes : kMaxJsonLineBytes,
                                .progress = progress};
   ANYORDER_ASSIGN_OR_RETURN(counts.bytes, ReadPieces(source, pieces, [&](const TextPiece& piece) {
                               return parser.OnPiece(piece);

@@ -63,7 +63,8 @@ enum class InvalidUtf8 { kError, kReplace };
 class SentenceSink {
  public:
   virtual ~SentenceSink() = default;
-  // `sentence` is cleaned and not empty; valid during the call only.
+  // `sentence` is cleaned and not empty, or a line as written, which may be; valid during the call
+  // only.
   virtual absl::Status OnSentence(std::string_view sentence) = 0;
   // The current document ends. May come several times in a row, and first.
   virtual absl::Status OnDocumentEnd() = 0;
@@ -73,6 +74,9 @@ struct TextReadOptions {
   std::string path;  // named in errors
   TextKind kind = TextKind::kTxt;
   LetterCase letter_case = LetterCase::kCased;
+  // Pass on the lines of documents as they are written, neither cleaned nor cut, blank ones
+  // included: joined by line ends they are the document.
+  bool verbatim = false;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
   std::string text_field = "text";  // .jsonl's field, a table's column
   TableOptions table;

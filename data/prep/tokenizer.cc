@@ -7,9 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/check.h"
 #include "core/base/message_reader.h"
 #include "core/base/status.h"
+#include "data/dataset/shard_format.h"
 #include "data/prep/model_pieces.h"
+#include "data/prep/vocabulary.h"
 
 namespace anyorder::data {
 namespace {
@@ -99,7 +102,8 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
   if (!faults.empty()) {
     return FailedPrecondition(
         "'", name, "' does not have XLNet's special pieces: ", absl::StrJoin(faults, "; "),
-        ". Give another model with --vocab, or let --vocab-size train one");
+        ". Give another model with --vocab, let --vocab-size train one, or use this one with "
+        "--tokenizer");
   }
   const int32_t size = tokenizer.bridge_->vocab_size();
   tokenizer.is_start_piece_.resize(static_cast<size_t>(size));
@@ -108,10 +112,29 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
   return tokenizer;
 }
 
+absl::StatusOr<Tokenizer> Tokenizer::LoadOther(const DatasetVocabulary& vocabulary) {
+  if (vocabulary.file == kTokenizerFile && vocabulary.declared.empty())
+    return Load(vocabulary.bytes, vocabulary.path);
+  Tokenizer tokenizer;
+  tokenizer.bridge_ = std::make_unique<SentencePieceBridge>();
+  if (const std::string error = tokenizer.bridge_->Load(vocabulary.bytes); !error.empty())
+    return Internal("SentencePiece could not load '", vocabulary.path, "' again: ", error);
+  tokenizer.has_xlnet_layout_ = false;
+  tokenizer.vocab_ids_ = vocabulary.ids;
+  tokenizer.is_start_piece_ = vocabulary.is_start_piece;
+  return tokenizer;
+}
+
 absl::Status Tokenizer::Encode(std::string_view line, std::vector<int32_t>& ids,
                                std::vector<PieceBytes>* bytes) const {
-  const std::string error = type_ == VocabType::kPieces ? bridge_->Encode(line, ids, bytes)
-                                                        : bridge_->EncodeUnits(line, ids, bytes);
+  std::string error;
+  if (!has_xlnet_layout_) {
+    ANYORDER_CHECK(bytes == nullptr) << "the bytes of pieces are known of XLNet's layout alone";
+    error = bridge_->EncodePlain(line, ids);
+  } else {
+    error = type_ == VocabType::kPieces ? bridge_->Encode(line, ids, bytes)
+                                        : bridge_->EncodeUnits(line, ids, bytes);
+  }
   if (error.empty()) return absl::OkStatus();
   return Internal("SentencePiece could not encode a line: ", error);
 }

@@ -30,12 +30,17 @@ bool IsStartPiece(std::string_view piece);
 // softmax needs them, and one <unk> for each unknown one.
 enum class VocabType { kPieces, kWords, kCharacters };
 
+struct DatasetVocabulary;
+
 class Tokenizer {
  public:
   // `model` is a serialised SentencePiece model; `name` names it in errors. Checks that every
   // special piece exists, is of its kind and has its id of kXlnetVocabIds. Errors:
   // FailedPrecondition, listing every difference.
   static absl::StatusOr<Tokenizer> Load(const std::string& model, const std::string& name);
+  // A SentencePiece model with other special pieces, of which `vocabulary` tells all. Encodes as
+  // the library does, without the digit-comma rule. REQUIRES: ReadVocabulary made it of a model.
+  static absl::StatusOr<Tokenizer> LoadOther(const DatasetVocabulary& vocabulary);
   Tokenizer(Tokenizer&&) = default;
 
   VocabType type() const { return type_; }
@@ -45,8 +50,8 @@ class Tokenizer {
   const std::vector<bool>& is_start_piece() const { return is_start_piece_; }
   const SentencePieceBridge& bridge() const { return *bridge_; }
 
-  // Appends the ids of one cleaned line; of pieces with the digit-comma rule. `bytes` as in
-  // SentencePieceBridge. Not thread-safe.
+  // Appends the ids of one cleaned line; of XLNet's pieces with the digit-comma rule. `bytes` as in
+  // SentencePieceBridge; only null with LoadOther. Not thread-safe.
   absl::Status Encode(std::string_view line, std::vector<int32_t>& ids,
                       std::vector<PieceBytes>* bytes = nullptr) const;
 
@@ -54,6 +59,7 @@ class Tokenizer {
   Tokenizer() = default;
   std::unique_ptr<SentencePieceBridge> bridge_;
   VocabType type_ = VocabType::kPieces;
+  bool has_xlnet_layout_ = true;
   VocabIds vocab_ids_;
   std::vector<bool> is_start_piece_;
 };

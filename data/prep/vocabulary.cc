@@ -89,6 +89,7 @@ absl::StatusOr<DatasetVocabulary> ReadHuggingFace(const fs::path& path, std::str
                             ParseHuggingFace(json, config, special, added, path.string()));
   return DatasetVocabulary{.file = kHuggingFaceFile,
                            .bytes = std::move(json),
+                           .path = path.string(),
                            .declared = "",
                            .size = read.size,
                            .ids = read.ids,
@@ -121,6 +122,7 @@ absl::StatusOr<DatasetVocabulary> ReadSentencePiece(const std::string& path, std
   // A model that `--vocab` takes keeps its name: then it is the same tokenizer.
   vocabulary.file = Tokenizer::Load(model, path).ok() ? kTokenizerFile : kOtherModelFile;
   vocabulary.bytes = std::move(model);
+  vocabulary.path = path;
   vocabulary.size = static_cast<uint64_t>(bridge.vocab_size());
   vocabulary.ids = UsualPieces(bridge);
   for (int32_t id = 0; id < bridge.vocab_size(); ++id)
@@ -217,8 +219,7 @@ absl::StatusOr<DatasetVocabulary> VocabularyOf(const DeclaredVocabulary& declare
   for (const auto& [field, member] : kVocabIdFields)
     if (vocabulary.ids.*member >= 0) ids[field] = vocabulary.ids.*member;
   vocabulary.file = kDeclaredFile;
-  vocabulary.bytes =
-      nlohmann::json{{"ids", ids}, {"vocab_size", vocabulary.size}}.dump(2) + "\n";
+  vocabulary.bytes = nlohmann::json{{"ids", ids}, {"vocab_size", vocabulary.size}}.dump(2) + "\n";
   vocabulary.declared.clear();  // the file says all of it
   return vocabulary;
 }

@@ -15,7 +15,8 @@
 
 namespace anyorder::data {
 
-// What a user says of a vocabulary. Members of `ids` that are -1, and a size of 0, are not declared.
+// What a user says of a vocabulary. Members of `ids` that are -1, and a size of 0, are not
+// declared.
 struct DeclaredVocabulary {
   uint64_t size = 0;
   VocabIds ids;
@@ -26,6 +27,7 @@ struct DeclaredVocabulary {
 struct DatasetVocabulary {
   std::string file;      // its name in the dataset (shard_format.h)
   std::string bytes;     // of that file
+  std::string path;      // where it was read; empty: nowhere
   std::string declared;  // DatasetIndex::declared
   uint64_t size = 0;     // ids are in [0, size)
   VocabIds ids;

@@ -128,12 +128,42 @@ class WorkUnitWriter {
 // read.
 constexpr size_t kMaxBufferedDocumentBytes = 1 << 20;
 
+// Which parts of documents a unit stores.
+class PartJudge {
+ public:
+  PartJudge(const UnitOptions& options, UnitCounts& counts) : options_(options), counts_(counts) {}
+
+  // Parts that are whole documents are judged here, others by assembly.
+  bool Keeps(const DocumentPart& part) {
+    const bool is_empty = part.stats.totals.lines == 0;
+    // An empty part matters only where it closes a document that a unit before left open.
+    if (!part.is_closed || part.is_continuation)
+      return !is_empty || (part.is_continuation && part.is_closed);
+    if (is_empty) return false;
+    const Verdict verdict = part.stats.Judge(options_.filter);
+    if (verdict != Verdict::kKeep) {
+      ++counts_.verdicts[static_cast<int>(verdict)];
+      return false;
+    }
+    if (options_.drop_duplicates && !seen_.insert(part.stats.Hash()).second) {
+      ++counts_.duplicates;
+      return false;
+    }
+    return true;
+  }
+
+ private:
+  const UnitOptions& options_;
+  UnitCounts& counts_;
+  absl::flat_hash_set<Digest128> seen_;
+};
+
 // Collects one document at a time and stores its tokens.
 class EncodingSink : public SentenceSink {
  public:
   EncodingSink(const UnitOptions& options, const Tokenizer& tokenizer, WorkUnitWriter& writer,
                UnitCounts& counts)
-      : options_(options), tokenizer_(tokenizer), writer_(writer), counts_(counts) {}
+      : tokenizer_(tokenizer), writer_(writer), judge_(options, counts) {}
 
   void Begin(bool is_continuation) { part_.is_continuation = is_continuation; }
 
@@ -151,11 +181,10 @@ class EncodingSink : public SentenceSink {
 
   absl::Status OnDocumentEnd() override { return EndPart(/*is_closed=*/true); }
 
-  // Ends the current part. Parts that are whole documents are judged here, others by assembly.
+  // Ends the current part.
   absl::Status EndPart(bool is_closed) {
     part_.is_closed = is_closed;
-    ANYORDER_ASSIGN_OR_RETURN(const bool keep, Decide());
-    if (keep) {
+    if (judge_.Keeps(part_)) {
       ANYORDER_RETURN_IF_ERROR(EncodeBuffered());
       writer_.ClosePart(std::exchange(part_, DocumentPart()));
     } else {
@@ -168,24 +197,6 @@ class EncodingSink : public SentenceSink {
   }
 
  private:
-  absl::StatusOr<bool> Decide() {
-    const bool is_empty = part_.stats.totals.lines == 0;
-    // An empty part matters only where it closes a document that a unit before left open.
-    if (!part_.is_closed || part_.is_continuation)
-      return !is_empty || (part_.is_continuation && part_.is_closed);
-    if (is_empty) return false;
-    const Verdict verdict = part_.stats.Judge(options_.filter);
-    if (verdict != Verdict::kKeep) {
-      ++counts_.verdicts[static_cast<int>(verdict)];
-      return false;
-    }
-    if (options_.drop_duplicates && !seen_.insert(part_.stats.Hash()).second) {
-      ++counts_.duplicates;
-      return false;
-    }
-    return true;
-  }
-
   absl::Status EncodeBuffered() {
     std::string_view rest = text_;
     while (!rest.empty()) {
@@ -203,15 +214,95 @@ class EncodingSink : public SentenceSink {
     return writer_.AddSentence(ids_);
   }
 
-  const UnitOptions& options_;
   const Tokenizer& tokenizer_;
   WorkUnitWriter& writer_;
-  UnitCounts& counts_;
+  PartJudge judge_;
   DocumentPart part_;
   std::string text_;           // the document's sentences so far, each with a line end
   bool is_streaming_ = false;  // the document outgrew the buffer
   std::vector<int32_t> ids_;
-  absl::flat_hash_set<Digest128> seen_;
+};
+
+// Texts that go to the tokenizer at once, so that its process is not woken for each.
+constexpr size_t kTokenizerBatchBytes = 1 << 20;
+
+// Collects documents as they are written and stores their tokens, some documents at a time.
+class VerbatimSink : public SentenceSink {
+ public:
+  VerbatimSink(const UnitOptions& options, TokenizerProcess& tokenizer, uint64_t vocab_size,
+               WorkUnitWriter& writer, UnitCounts& counts)
+      : tokenizer_(tokenizer), vocab_size_(vocab_size), writer_(writer), judge_(options, counts) {}
+
+  void Begin(bool is_continuation) { open_.part.is_continuation = is_continuation; }
+
+  absl::Status OnSentence(std::string_view line) override {
+    // Blank lines are text to the tokenizer, but no lines to the filter.
+    const bool is_blank = line.find_first_not_of(" \t\r\v\f") == std::string_view::npos;
+    if (!is_blank) open_.part.stats.AddLine(line);
+    if (open_.texts.empty()) {
+      open_.texts.emplace_back();
+    } else {
+      open_.texts.back().push_back('\n');
+      if (open_.texts.back().size() >= kMaxBufferedDocumentBytes) open_.texts.emplace_back();
+    }
+    open_.texts.back().append(line);
+    return absl::OkStatus();
+  }
+
+  absl::Status OnDocumentEnd() override { return EndPart(/*is_closed=*/true); }
+
+  absl::Status EndPart(bool is_closed) {
+    // The document goes on in the next unit.
+    if (!is_closed && !open_.texts.empty()) open_.texts.back().push_back('\n');
+    open_.part.is_closed = is_closed;
+    Document document = std::exchange(open_, {});
+    if (!judge_.Keeps(document.part)) return absl::OkStatus();
+    for (const std::string& text : document.texts) waiting_bytes_ += text.size();
+    waiting_.push_back(std::move(document));
+    return waiting_bytes_ < kTokenizerBatchBytes ? absl::OkStatus() : Flush();
+  }
+
+  // Stores what waits. To be called before the unit is committed.
+  absl::Status Flush() {
+    std::vector<std::string> texts;
+    for (Document& document : waiting_)
+      for (std::string& text : document.texts) texts.push_back(std::move(text));
+    ANYORDER_ASSIGN_OR_RETURN(const auto ids, tokenizer_.Encode(texts));
+    size_t next = 0;
+    for (Document& document : waiting_) {
+      for (size_t i = 0; i < document.texts.size(); ++i) {
+        ANYORDER_RETURN_IF_ERROR(CheckIds(ids[next]));
+        ANYORDER_RETURN_IF_ERROR(writer_.AddSentence(ids[next++]));
+      }
+      writer_.ClosePart(std::move(document.part));
+    }
+    waiting_.clear();
+    waiting_bytes_ = 0;
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Document {
+    DocumentPart part;
+    std::vector<std::string> texts;
+  };
+
+  absl::Status CheckIds(const std::vector<int32_t>& ids) const {
+    for (const int32_t id : ids) {
+      if (static_cast<uint32_t>(id) < vocab_size_) continue;
+      return DataLoss("the tokenizer gave id ", static_cast<uint32_t>(id),
+                      ", outside the vocabulary of ", vocab_size_, " ids; pass --vocab-size");
+    }
+    return absl::OkStatus();
+  }
+
+  TokenizerProcess& tokenizer_;
+  const uint64_t vocab_size_;
+  WorkUnitWriter& writer_;
+  PartJudge judge_;
+  Document open_;
+  std::vector<Document> waiting_;
+  size_t waiting_bytes_ = 0;
 };
 
 // SentencePiece skips longer training sentences, so they are cut.
@@ -252,12 +343,14 @@ class SamplingSink : public SentenceSink {
 };
 
 absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
-                      SentenceSink& sink, TextReadCounts& counts, uint64_t* progress) {
+                      SentenceSink& sink, TextReadCounts& counts, uint64_t* progress,
+                      bool verbatim = false) {
   ANYORDER_ASSIGN_OR_RETURN(auto source,
                             OpenByteSource(file.path, file.compression, unit.begin, unit.end));
   const TextReadOptions read{.path = file.path,
                              .kind = file.kind,
                              .letter_case = options.letter_case,
+                             .verbatim = verbatim,
                              .invalid_utf8 = options.invalid_utf8,
                              .text_field = options.text_field,
                              .table = options.table,
@@ -323,6 +416,22 @@ absl::Status EncodeUnit(const InputFile& file, const UnitRange& unit, const Unit
   sink.Begin(/*is_continuation=*/!unit.is_file_start && file.kind == TextKind::kTxt);
   ANYORDER_RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts.text, progress));
   ANYORDER_RETURN_IF_ERROR(sink.EndPart(/*is_closed=*/unit.is_file_end));
+  return writer.Commit(counts);
+}
+
+absl::Status EncodeUnitAsWritten(const InputFile& file, const UnitRange& unit,
+                                 const UnitOptions& options, TokenizerProcess& tokenizer,
+                                 uint64_t vocab_size, const std::string& out_path,
+                                 uint64_t* progress) {
+  ANYORDER_ASSIGN_OR_RETURN(WorkUnitWriter writer,
+                            WorkUnitWriter::Create(out_path, TokenBytes(vocab_size)));
+  UnitCounts counts;
+  VerbatimSink sink(options, tokenizer, vocab_size, writer, counts);
+  sink.Begin(/*is_continuation=*/!unit.is_file_start && file.kind == TextKind::kTxt);
+  ANYORDER_RETURN_IF_ERROR(
+      ReadUnit(file, unit, options, sink, counts.text, progress, /*verbatim=*/true));
+  ANYORDER_RETURN_IF_ERROR(sink.EndPart(/*is_closed=*/unit.is_file_end));
+  ANYORDER_RETURN_IF_ERROR(sink.Flush());
   return writer.Commit(counts);
 }
 

@@ -23,6 +23,7 @@
 #include "data/prep/prep_plan.h"
 #include "data/prep/text_reader.h"
 #include "data/prep/tokenizer.h"
+#include "data/prep/tokenizer_process.h"
 
 namespace anyorder::data {
 
@@ -81,6 +82,14 @@ struct UnitOptions {
 absl::Status EncodeUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
                         const Tokenizer& tokenizer, const std::string& out_path,
                         uint64_t* progress);
+
+// The same with Hugging Face's tokenizer: documents are encoded as they are written, whole, or in
+// parts of 1 MiB that end at line ends; each part is a sentence. `vocab_size` is the dataset's.
+// Errors: also those of TokenizerProcess.
+absl::Status EncodeUnitAsWritten(const InputFile& file, const UnitRange& unit,
+                                 const UnitOptions& options, TokenizerProcess& tokenizer,
+                                 uint64_t vocab_size, const std::string& out_path,
+                                 uint64_t* progress);
 
 // Writes each cleaned line of the unit to `out_path` with probability `fraction`. Whether a line is
 // taken depends on its words alone, so the sample depends neither on cuts nor on workers.

@@ -20,37 +20,13 @@
 
 #include "core/base/status.h"
 #include "core/base/terminal.h"
+#include "data/prep/socket_io.h"
 
 namespace anyorder::data {
 
 namespace {
 
 constexpr int kTickMs = 500;
-
-// All of `size` bytes; false at the end of the stream or on error.
-bool ReadFully(int fd, void* out, size_t size) {
-  auto* next = static_cast<char*>(out);
-  while (size > 0) {
-    const ssize_t got = ::read(fd, next, size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    next += got;
-    size -= static_cast<size_t>(got);
-  }
-  return true;
-}
-
-bool SendFully(int fd, const void* bytes, size_t size) {
-  const auto* next = static_cast<const char*>(bytes);
-  while (size > 0) {
-    const ssize_t sent = ::send(fd, next, size, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    next += sent;
-    size -= static_cast<size_t>(sent);
-  }
-  return true;
-}
 
 struct ReplyHeader {
   int32_t code;

@@ -1,0 +1,34 @@
+#include "data/prep/socket_io.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace anyorder::data {
+
+bool ReadFully(int fd, void* out, size_t size) {
+  auto* next = static_cast<char*>(out);
+  while (size > 0) {
+    const ssize_t got = ::read(fd, next, size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    next += got;
+    size -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+bool SendFully(int fd, const void* bytes, size_t size) {
+  const auto* next = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const ssize_t sent = ::send(fd, next, size, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    next += sent;
+    size -= static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+}  // namespace anyorder::data

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Encodes texts with Hugging Face's `tokenizers`. anyorder-prep starts it for --tokenizer.
+
+Usage: tokenize_texts.py TOKENIZER.json
+
+Over standard input and output, little-endian:
+  request   uint32 number of texts; of each uint32 bytes and its UTF-8
+  reply     uint32 kind, uint32 bytes; then, for kind
+            0   of each text uint32 number of ids and uint32 ids; nothing in the first reply, which
+                comes without a request when the tokenizer is loaded
+            1   a message: the package cannot be used
+            2   a message: the file or a text cannot be used
+"""
+import os
+import struct
+import sys
+
+OK, UNUSABLE, BAD_INPUT = 0, 1, 2
+
+
+def read_fully(stream, size):
+    """`size` bytes. Ends the program where the stream ends: then nobody waits for a reply."""
+    data = stream.read(size)
+    if len(data) < size:
+        raise SystemExit(0)
+    return data
+
+
+def reply(stream, kind, payload):
+    stream.write(struct.pack("<II", kind, len(payload)) + payload)
+    stream.flush()
+
+
+def fail(stream, kind, message):
+    # One line, whatever an exception says.
+    reply(stream, kind, " ".join(message.split()).encode())
+    raise SystemExit(1)
+
+
+def load(path, out):
+    install = f"{sys.executable} -m pip install --upgrade tokenizers"
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        fail(out, UNUSABLE, f"{sys.executable} has no package tokenizers ({error}), which "
+             f"--tokenizer needs for '{path}'; install it: {install}")
+    if not hasattr(Tokenizer, "encode_special_tokens"):
+        fail(out, UNUSABLE, f"the package tokenizers of {sys.executable} is too old; install a "
+             f"newer one: {install}")
+    try:
+        tokenizer = Tokenizer.from_file(path)
+    except Exception as error:  # whatever it is, its text goes to the user
+        fail(out, BAD_INPUT, f"'{path}': tokenizers cannot load it ({error}); fetch it again, or "
+             f"install a newer package: {install}")
+    # A text that has "<mask>" in it must not hold the token that hides others.
+    tokenizer.encode_special_tokens = True
+    # The file may ask for both, for fine-tuning.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def main():
+    source = os.fdopen(0, "rb")
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print must not get between replies
+    tokenizer = load(sys.argv[1], out)
+    # The fast form computes no offsets; older packages lack it.
+    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+    reply(out, OK, b"")
+    while True:
+        (count,) = struct.unpack("<I", read_fully(source, 4))
+        texts = []
+        for _ in range(count):
+            (size,) = struct.unpack("<I", read_fully(source, 4))
+            texts.append(read_fully(source, size).decode())
+        try:
+            encodings = encode(texts, add_special_tokens=False)
+        except Exception as error:
+            fail(out, BAD_INPUT, f"'{sys.argv[1]}': tokenizers cannot encode a text ({error})")
+        parts = []
+        for encoding in encodings:
+            ids = encoding.ids
+            parts.append(struct.pack(f"<{len(ids) + 1}I", len(ids), *ids))
+        reply(out, OK, b"".join(parts))
+
+
+if __name__ == "__main__":
+    main()

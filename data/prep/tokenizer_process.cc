@@ -1,0 +1,129 @@
+#include "data/prep/tokenizer_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "data/prep/socket_io.h"
+
+namespace anyorder::data {
+namespace {
+
+constexpr char kPython[] = "python3";
+
+// What a reply begins with; tokenize_texts.py has the same numbers.
+struct TokenizerReply {
+  uint32_t kind;
+  uint32_t bytes;  // that follow
+};
+enum TokenizerReplyKind : uint32_t { kReplyOk = 0, kReplyUnusable = 1, kReplyBadInput = 2 };
+
+std::string HowItEnded(int status) {
+  if (WIFSIGNALED(status)) return absl::StrCat("was ended by signal ", WTERMSIG(status));
+  return absl::StrCat("ended with status ", WEXITSTATUS(status));
+}
+
+void AppendUint32(uint32_t value, std::string& out) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TokenizerProcess>> TokenizerProcess::Start(
+    const std::string& script, const std::string& tokenizer) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return ErrnoStatus("socketpair", kPython);
+  UniqueFd ours(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), STDIN_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), STDOUT_FILENO);
+  // What Python prints there would break the one line that a failure is.
+  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  // Each worker of a preparation has a process; threads in it would compete.
+  ::setenv("TOKENIZERS_PARALLELISM", "false", 1);
+  std::string words[] = {kPython, script, tokenizer};
+  char* const argv[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
+  pid_t pid = -1;
+  const int error = ::posix_spawnp(&pid, kPython, &actions, nullptr, argv, environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error == ENOENT) {
+    return Unavailable("there is no python3 in PATH, which --tokenizer needs for '", tokenizer,
+                       "'; install Python 3, then: python3 -m pip install tokenizers");
+  }
+  if (error != 0) return ErrnoStatus("start", kPython, error);
+  std::unique_ptr<TokenizerProcess> process(new TokenizerProcess(pid, std::move(ours)));
+  ANYORDER_RETURN_IF_ERROR(process->ReadReply().status());
+  return process;
+}
+
+TokenizerProcess::~TokenizerProcess() {
+  if (pid_ < 0) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+absl::Status TokenizerProcess::Died() {
+  int status = 0;
+  // A process that only closed its end must not be waited for.
+  ::kill(pid_, SIGKILL);
+  const bool has_ended = ::waitpid(std::exchange(pid_, -1), &status, 0) > 0;
+  return Unavailable("the python3 process that runs `tokenizers` ",
+                     has_ended ? HowItEnded(status) : "is gone",
+                     "; start again, with fewer --workers if memory is short");
+}
+
+absl::StatusOr<std::string> TokenizerProcess::ReadReply() {
+  TokenizerReply reply{};
+  if (!ReadFully(socket_.get(), &reply, sizeof reply)) return Died();
+  std::string payload(reply.bytes, '\0');
+  if (!ReadFully(socket_.get(), payload.data(), payload.size())) return Died();
+  switch (reply.kind) {
+    case kReplyOk: return payload;
+    case kReplyUnusable: return absl::UnavailableError(payload);
+    case kReplyBadInput: return absl::DataLossError(payload);
+    default: return Died();
+  }
+}
+
+absl::StatusOr<std::vector<std::vector<int32_t>>> TokenizerProcess::Encode(
+    absl::Span<const std::string> texts) {
+  std::string request;
+  AppendUint32(static_cast<uint32_t>(texts.size()), request);
+  for (const std::string& text : texts) {
+    AppendUint32(static_cast<uint32_t>(text.size()), request);
+    request.append(text);
+  }
+  if (!SendFully(socket_.get(), request.data(), request.size())) return Died();
+  ANYORDER_ASSIGN_OR_RETURN(const std::string reply, ReadReply());
+  std::vector<std::vector<int32_t>> ids;
+  size_t at = 0;
+  const auto next = [&](void* out, size_t bytes) {
+    if (reply.size() - at < bytes) return false;
+    if (bytes > 0) std::memcpy(out, reply.data() + at, bytes);
+    at += bytes;
+    return true;
+  };
+  for (size_t i = 0; i < texts.size(); ++i) {
+    uint32_t count = 0;
+    if (!next(&count, sizeof count) || (reply.size() - at) / sizeof(int32_t) < count) return Died();
+    ids.emplace_back(count);
+    next(ids.back().data(), count * sizeof(int32_t));
+  }
+  return ids;
+}
+
+}  // namespace anyorder::data

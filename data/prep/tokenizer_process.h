@@ -1,0 +1,47 @@
+// Hugging Face's `tokenizers` in a Python process of its own: texts go to tokenize_texts.py over a
+// socket, ids come back. Python and the package are needed only where a tokenizer.json is used.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+#include "core/base/unique_fd.h"
+
+namespace anyorder::data {
+
+class TokenizerProcess {
+ public:
+  // Starts `python3 SCRIPT TOKENIZER`, python3 being the first in PATH, and waits until it has
+  // loaded the file `tokenizer`. Errors: Unavailable, with what to install, if there is no
+  // python3 or no package `tokenizers` that is new enough, or if the process dies; DataLoss if the
+  // package cannot load the file.
+  static absl::StatusOr<std::unique_ptr<TokenizerProcess>> Start(const std::string& script,
+                                                                 const std::string& tokenizer);
+  // Ends the process.
+  ~TokenizerProcess();
+  TokenizerProcess(const TokenizerProcess&) = delete;
+  TokenizerProcess& operator=(const TokenizerProcess&) = delete;
+
+  // The ids of each text, without any special token around them; what looks like a special token
+  // in a text is text. Errors: Unavailable if the process dies, DataLoss if it cannot encode.
+  absl::StatusOr<std::vector<std::vector<int32_t>>> Encode(absl::Span<const std::string> texts);
+
+ private:
+  TokenizerProcess(pid_t pid, UniqueFd socket) : pid_(pid), socket_(std::move(socket)) {}
+  absl::StatusOr<std::string> ReadReply();
+  absl::Status Died();
+
+  pid_t pid_;
+  UniqueFd socket_;
+};
+
+}  // namespace anyorder::data
