@@ -19,6 +19,7 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset_index.h"
+#include "data/dataset/shard_format.h"
 #include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/hf_model.h"
@@ -76,6 +77,9 @@ absl::Status WriteTokenizerOfDataset(const Export& work, const data::DatasetInde
                                      TokenizerSettings settings) {
   settings.is_uncased = IsUncased(dataset);
   const fs::path model = fs::path(work.config.data.shards) / dataset.tokenizer.file;
+  // Another tokenizer goes along as it came; it makes its own files.
+  if (dataset.tokenizer.file != data::kTokenizerFile)
+    return CopyIfThere(model.string(), (work.directory / dataset.tokenizer.file).string());
   ANYORDER_ASSIGN_OR_RETURN(
       const Vocabulary vocabulary,
       CopyVocabulary(model.string(), dataset.tokenizer.digest, work.directory));

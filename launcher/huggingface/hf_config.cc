@@ -60,6 +60,12 @@ std::string HfConfigText(const HfFamily& family, const RunConfig& config, int64_
                          const std::vector<std::string>& classes) {
   Json json = {{"architectures", {family.Architecture(config.model)}}};
   json.update(family.NewConfig(config, vocab_size, ids));
+  // Of special tokens that the vocabulary lacks.
+  for (auto item = json.begin(); item != json.end();) {
+    const bool is_absent =
+        item.key().ends_with("_token_id") && item->is_number_integer() && *item < 0;
+    item = is_absent ? json.erase(item) : std::next(item);
+  }
   json["torch_dtype"] = TorchName(dtype);
   family.WriteTask(config.model.task, classes, json);
   return Text(json);

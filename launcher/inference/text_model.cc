@@ -13,6 +13,7 @@
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "data/dataset/dataset_index.h"
+#include "data/dataset/shard_format.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/inference/run_backend.h"
 #include "launcher/process/private_files.h"
@@ -37,6 +38,12 @@ absl::StatusOr<RunVocabulary> FindVocabulary(const TextModelOptions& options,
     ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex index,
                               ReadTrainingData(config.data.shards, "the vocabulary of the run",
                                                "give its spiece.model with --vocab"));
+    if (index.tokenizer.file != data::kTokenizerFile) {
+      return FailedPrecondition(
+          "the run learns from tokens of '", config.data.shards, "/", index.tokenizer.file,
+          "', and this command encodes text with anyorder's own vocabularies alone (",
+          data::kTokenizerFile, "); export the run and use it with its tokenizer in Python");
+    }
     vocabulary.path = absl::StrCat(config.data.shards, "/", index.tokenizer.file);
     const auto found = index.settings.find("case");
     if (found != index.settings.end()) vocabulary.letter_case = found->second;

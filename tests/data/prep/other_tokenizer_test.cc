@@ -1,0 +1,222 @@
+// Text prepared with other tokenizers: Hugging Face's in processes of Python, for which a stand-in
+// of its package is enough, and SentencePiece models with other special pieces.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+#include "data/dataset/dataset.h"
+#include "data/prep/prep.h"
+#include "data/prep/tokenizer_process.h"
+#include "tests/data/dataset/dataset_files.h"
+#include "tests/data/prep/corpus_text.h"
+
+namespace anyorder::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+// An id for each byte, 1 and more; what the product must have set shows in the ids.
+constexpr char kStandIn[] = R"(import os, signal
+
+class Encoding:
+    def __init__(self, ids):
+        self.ids = ids
+
+class Tokenizer:
+    encode_special_tokens = False
+    truncates = pads = True
+
+    @staticmethod
+    def from_file(path):
+        if "broken" in open(path).read():
+            raise ValueError("it is\nbroken")
+        return Tokenizer()
+
+    def no_truncation(self):
+        self.truncates = False
+
+    def no_padding(self):
+        self.pads = False
+
+    def encode_batch(self, texts, add_special_tokens=True):
+        assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
+        if any("kill me" in text for text in texts):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if any("refuse me" in text for text in texts):
+            raise ValueError("no such text")
+        print("a library may print")
+        wrong = self.truncates or self.pads or add_special_tokens or not self.encode_special_tokens
+        return [Encoding([300] if wrong else [1 + byte for byte in text.encode()]) for text in texts]
+)";
+
+class OtherTokenizerTest : public PrepFolderTest {
+ protected:
+  OtherTokenizerTest() : PrepFolderTest("other_tokenizer") {
+    fs::create_directory(folder_ + "/python");
+    Store("python/tokenizers.py", kStandIn);
+    ::setenv("PYTHONPATH", (folder_ + "/python").c_str(), 1);
+    fs::create_directory(folder_ + "/hf");
+    StoreTokenizer("");
+    options_.tokenizer = folder_ + "/hf";
+    options_.tokenizer_script =
+        (fs::read_symlink("/proc/self/exe").parent_path() / "tokenize_texts.py").string();
+    options_.quiet = true;
+    options_.text.filter.enabled = false;
+    options_.text.drop_duplicates = false;
+  }
+  ~OtherTokenizerTest() override { ::unsetenv("PYTHONPATH"); }
+
+  void StoreTokenizer(const std::string& note) const {
+    Store("hf/tokenizer.json", absl::StrCat(R"({"note": ")", note, R"(", "added_tokens": [
+              {"id": 0, "content": "<|end|>"}, {"id": 257, "content": "<|mask|>"}],
+              "model": {"type": "BPE", "vocab": {"a": 98}}})"));
+    Store("hf/tokenizer_config.json", R"({"eos_token": "<|end|>"})");
+  }
+  absl::StatusOr<PrepSummary> Prepare(const std::string& name, const std::string& text) {
+    options_.inputs = {Store(name, text)};
+    options_.output = folder_ + "/out-" + name;
+    return RunPrep(options_);
+  }
+  std::string Refusal(const std::string& text, absl::StatusCode code) {
+    const absl::Status status = Prepare("refused.jsonl", text).status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_EQ(status.message().find('\n'), std::string::npos) << status;
+    EXPECT_FALSE(fs::exists(options_.output));
+    return std::string(status.message());
+  }
+  // The documents of a dataset, from ids back to bytes.
+  std::vector<std::string> Documents() const {
+    const auto dataset = Dataset::Open(options_.output, {.verify = true}).value();
+    std::vector<std::string> documents(1);
+    for (const int32_t id : ReadPart(*dataset, 0, dataset->num_tokens()).value().tokens) {
+      if (id == 0)
+        documents.emplace_back();
+      else
+        documents.back().push_back(static_cast<char>(id - 1));
+    }
+    documents.pop_back();  // after the last end
+    return documents;
+  }
+
+  PrepOptions options_;
+};
+
+TEST_F(OtherTokenizerTest, DocumentsAreEncodedAsTheyAreWritten) {
+  const auto summary =
+      Prepare("a.jsonl",
+              "{\"text\": \"  two  spaces,\\n\\n\\ta blank line \\u00e9\\n\"}\n{\"text\": \"x\"}\n")
+          .value();
+  EXPECT_THAT(Documents(),
+              testing::ElementsAre("  two  spaces,\n\n\ta blank line \xC3\xA9\n", "x"));
+  EXPECT_EQ(summary.index.vocab_size, 258u);
+  EXPECT_EQ(summary.index.vocab_ids, (VocabIds{.eos = 0, .mask = 257, .eod = 0}));
+  EXPECT_EQ(summary.index.tokenizer.file, "tokenizer.json");
+  EXPECT_EQ(summary.index.settings.count("case"), 0u);
+  EXPECT_EQ(summary.index.settings.at("text"), "as written");
+  ASSERT_TRUE(Prepare("b.txt", "one \n two\n\n\nthree").ok());
+  EXPECT_THAT(Documents(), testing::ElementsAre("one \n two", "three"));
+}
+
+TEST_F(OtherTokenizerTest, AnyNumberOfWorkersGivesTheSameBytes) {
+  // Several units of 1 MiB, with a document over many of them.
+  auto documents = MakeDocuments(4000, 111);
+  TestDocument giant;
+  for (int i = 0; i < 1500; ++i)
+    giant.insert(giant.end(), documents[i].begin(), documents[i].end());
+  documents.insert(documents.begin() + 1000, giant);
+  std::vector<std::string> written;
+  for (const TestDocument& document : documents) {
+    written.emplace_back();
+    for (const std::string& line : document)
+      absl::StrAppend(&written.back(), written.back().empty() ? "" : "\n", line);
+  }
+  std::vector<std::pair<std::string, std::string>> first;
+  for (const int workers : {1, 2, 5}) {
+    options_.workers = workers;
+    ASSERT_TRUE(Prepare(absl::StrCat(workers, ".txt"), AsTxt(documents)).ok());
+    const auto tree = ReadTree(options_.output);
+    if (first.empty()) {
+      first = tree;
+      EXPECT_TRUE(Documents() == written);
+    }
+    EXPECT_TRUE(tree == first) << workers << " workers";
+  }
+}
+
+TEST_F(OtherTokenizerTest, ADatasetGivesItsTokenizerToTheNext) {
+  const std::string text = "{\"text\": \"some words\"}\n";
+  const auto made = Prepare("a.jsonl", text).value();
+  options_.tokenizer = options_.output;
+  const auto again = Prepare("b.jsonl", text).value();
+  EXPECT_EQ(again.index.tokenizer_digest, made.index.tokenizer_digest);
+  EXPECT_EQ(again.index.vocab_ids, made.index.vocab_ids);
+  EXPECT_EQ(again.index.dataset_digest, made.index.dataset_digest);
+}
+
+TEST_F(OtherTokenizerTest, WhatPythonLacksIsSaidInOneLine) {
+  const std::string text = "{\"text\": \"some words\"}\n";
+  Store("python/tokenizers.py", "raise ImportError('gone')\n");
+  EXPECT_THAT(Refusal(text, absl::StatusCode::kUnavailable),
+              testing::AllOf(HasSubstr("has no package tokenizers (gone)"),
+                             HasSubstr("-m pip install --upgrade tokenizers")));
+  Store("python/tokenizers.py", "class Tokenizer:\n    pass\n");
+  EXPECT_THAT(Refusal(text, absl::StatusCode::kUnavailable), HasSubstr("is too old; install"));
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", folder_.c_str(), 1);
+  EXPECT_THAT(Refusal(text, absl::StatusCode::kUnavailable),
+              HasSubstr("there is no python3 in PATH"));
+  ::setenv("PATH", path.c_str(), 1);
+}
+
+TEST_F(OtherTokenizerTest, FailuresOfTheTokenizerAreOneLine) {
+  EXPECT_THAT(Refusal("{\"text\": \"kill me\"}\n", absl::StatusCode::kUnavailable),
+              HasSubstr("the python3 process that runs `tokenizers` was ended by signal 9"));
+  EXPECT_THAT(Refusal("{\"text\": \"refuse me\"}\n", absl::StatusCode::kDataLoss),
+              HasSubstr("tokenizers cannot encode a text (no such text)"));
+  const std::string text = "{\"text\": \"\\u00ff\"}\n";
+  options_.declared.ids.eod = 4;
+  StoreTokenizer("broken");
+  EXPECT_THAT(Refusal(text, absl::StatusCode::kDataLoss),
+              HasSubstr("tokenizers cannot load it (it is broken)"));
+  options_.declared = {};
+  Store("hf/tokenizer.json",
+        R"({"added_tokens": [{"id": 0, "content": "<|end|>"}], "model": {"vocab": {"a": 98}}})");
+  EXPECT_THAT(Refusal(text, absl::StatusCode::kDataLoss),
+              HasSubstr("the tokenizer gave id 196, outside the vocabulary of 99 ids"));
+  options_.text.letter_case = LetterCase::kUncased;
+  EXPECT_THAT(Refusal(text, absl::StatusCode::kInvalidArgument),
+              HasSubstr("--case uncased is not"));
+}
+
+TEST_F(OtherTokenizerTest, SentencePieceModelsWithOtherPiecesEncodeText) {
+  options_.tokenizer = Store(
+      "other.model", absl::StrReplaceAll(TestModel(), {{"<mask>", "<hide>"}, {"<eod>", "<fin>"}}));
+  options_.declared = {.size = 301, .ids = {.mask = 300}};
+  const auto documents = MakeDocuments(5, 112);
+  const auto summary = Prepare("a.txt", AsTxt(documents)).value();
+  EXPECT_EQ(summary.index.tokenizer.file, "tokenizer.model");
+  EXPECT_EQ(summary.index.declared, "mask=300 vocab_size=301");
+  EXPECT_EQ(summary.index.vocab_ids.mask, 300);
+  const Tokenizer reference = Tokenizer::Load(TestModel(), "test").value();
+  std::vector<int32_t> expected;
+  std::string cleaned;
+  for (const TestDocument& document : documents) {
+    for (const std::string& line : document) {
+      CleanLine(line, LetterCase::kCased, cleaned);
+      ASSERT_EQ(reference.bridge().EncodePlain(cleaned, expected), "");
+    }
+    expected.push_back(2);  // </s>
+  }
+  const auto dataset = Dataset::Open(options_.output, {.verify = true}).value();
+  EXPECT_EQ(ReadPart(*dataset, 0, dataset->num_tokens()).value().tokens, expected);
+}
+
+}  // namespace
+}  // namespace anyorder::data

@@ -1,0 +1,155 @@
+// What tokenizers' files say of their vocabulary, and what a user declares of it.
+
+#include "data/prep/vocabulary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+#include "core/base/digest.h"
+#include "tests/data/dataset/dataset_files.h"
+#include "tests/data/prep/corpus_text.h"
+
+namespace anyorder::data {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr char kByteLevel[] = R"({"added_tokens": [{"id": 3, "content": "<|end|>"}],
+  "model": {"type": "BPE", "vocab": {"a": 0, "\u0120b": 1, "\u010a": 2}, "merges": []}})";
+
+class VocabularyTest : public PrepFolderTest {
+ protected:
+  VocabularyTest() : PrepFolderTest("vocabulary") {}
+
+  static HuggingFaceVocabulary Parse(const std::string& json, const std::string& config = "",
+                                     const std::string& special = "",
+                                     const std::string& added = "") {
+    return ParseHuggingFace(json, config, special, added, "tokenizer.json").value();
+  }
+  static std::string ParseError(const std::string& json, const std::string& config = "") {
+    const absl::Status status = ParseHuggingFace(json, config, "", "", "t.json").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    return std::string(status.message());
+  }
+  // TestModel, its special pieces renamed.
+  static std::string OtherModel() {
+    return absl::StrReplaceAll(TestModel(), {{"<mask>", "<hide>"},
+                                             {"<cls>", "<xyz>"},
+                                             {"<sep>", "<uvw>"},
+                                             {"<eod>", "<fin>"},
+                                             {"<pad>", "<nul>"}});
+  }
+};
+
+TEST_F(VocabularyTest, RolesAreReadFromEveryFileThatNamesThem) {
+  // In tokenizer_config.json alone: the token and its id.
+  HuggingFaceVocabulary read = Parse(kByteLevel, R"({"mask_token": "<m>", "eos_token": null,
+      "added_tokens_decoder": {"6": {"content": "<m>"}, "3": {"content": "<|end|>"}}})");
+  EXPECT_EQ(read.ids, (VocabIds{.mask = 6}));
+  EXPECT_EQ(read.size, 7u);
+  // There without the role: by the name that masks have.
+  for (const char* mask : {"<|mdm_mask|>", "<|mask|>", "<mask>", "[MASK]"}) {
+    read = Parse(kByteLevel,
+                 absl::StrCat(R"({"added_tokens_decoder": {"9": {"content": ")", mask, R"("}}})"));
+    EXPECT_EQ(read.ids, (VocabIds{.mask = 9})) << mask;
+  }
+  // The role in special_tokens_map.json, an object, and the id in tokenizer.json.
+  read = Parse(kByteLevel, "", R"({"eos_token": {"content": "<|end|>"}, "pad_token": "<|end|>"})");
+  EXPECT_EQ(read.ids, (VocabIds{.eos = 3, .pad = 3}));
+  // The id in added_tokens.json.
+  read = Parse(kByteLevel, R"({"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "a",
+      "bos_token": "nowhere"})",
+               "", R"({"[CLS]": 4, "[SEP]": 5})");
+  EXPECT_EQ(read.ids, (VocabIds{.unk = 0, .cls = 4, .sep = 5}));
+  EXPECT_EQ(read.size, 6u);
+}
+
+TEST_F(VocabularyTest, WordsBeginWhereTheirTokenizerMarksThem) {
+  EXPECT_THAT(Parse(kByteLevel).is_start_piece, ElementsAre(false, true, true, true));
+  EXPECT_THAT(Parse(R"({"model": {"type": "Unigram", "vocab": [["<unk>", 0], ["\u2581a", -1.5],
+      ["a", -2], [".", -3]]}})")
+                  .is_start_piece,
+              ElementsAre(true, true, false, true));
+  EXPECT_THAT(Parse(R"({"model": {"type": "WordPiece", "vocab": {"a": 0, "##a": 1, "[SEP]": 2}}})")
+                  .is_start_piece,
+              ElementsAre(true, false, true));
+  // No piece says where words begin, so each token is one.
+  EXPECT_THAT(
+      Parse(R"({"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 2}}})").is_start_piece,
+      ElementsAre(true, true, true));
+}
+
+TEST_F(VocabularyTest, DamagedTokenizersAreNamed) {
+  EXPECT_THAT(ParseError("{"), HasSubstr("'t.json': it is not Hugging Face's tokenizer.json"));
+  EXPECT_THAT(ParseError(R"({"model": {}})"), HasSubstr("its model has no vocabulary"));
+  EXPECT_THAT(ParseError(R"({"model": {"vocab": {}}})"), HasSubstr("its vocabulary is empty"));
+  EXPECT_THAT(ParseError(R"({"model": {"vocab": 3}})"), HasSubstr("neither an object nor a list"));
+  EXPECT_THAT(ParseError(R"({"model": {"vocab": {"a": -1}}})"), HasSubstr("'a' has id -1"));
+  EXPECT_THAT(ParseError(R"({"model": {"vocab": [3]}})"), HasSubstr("entry 0 of its vocabulary"));
+  EXPECT_THAT(ParseError(kByteLevel, "[]"), HasSubstr("tokenizer_config.json beside 't.json' is"));
+  EXPECT_THAT(ParseError(kByteLevel, R"({"added_tokens_decoder": {"x": {"content": "a"}}})"),
+              HasSubstr("is not by ids"));
+}
+
+TEST_F(VocabularyTest, DirectoriesAreReadWithWhatIsBesideTheTokenizer) {
+  Store("tokenizer.json", kByteLevel);
+  Store("tokenizer_config.json", R"({"eos_token": "<|end|>",
+      "added_tokens_decoder": {"8": {"content": "<|mdm_mask|>"}}})");
+  const DatasetVocabulary read = ReadVocabulary(folder_, {}).value();
+  EXPECT_EQ(read.file, "tokenizer.json");
+  EXPECT_EQ(read.size, 9u);
+  EXPECT_EQ(read.ids, (VocabIds{.eos = 3, .mask = 8, .eod = 3}));
+  EXPECT_EQ(read.declared, "");
+  EXPECT_EQ(read.Digest(), DigestOf(kByteLevel).Hex());
+  EXPECT_EQ(ReadVocabulary(folder_ + "/tokenizer.json", {}).value().ids, read.ids);
+  // What only repeats the files changes nothing; what adds to them has another digest.
+  EXPECT_EQ(ReadVocabulary(folder_, {.size = 9, .ids = {.mask = 8}}).value().Digest(),
+            read.Digest());
+  const DatasetVocabulary wider = ReadVocabulary(folder_, {.size = 16, .ids = {.sep = 12}}).value();
+  EXPECT_EQ(wider.declared, "sep=12 vocab_size=16");
+  EXPECT_EQ(wider.size, 16u);
+  EXPECT_EQ(wider.is_start_piece.size(), 16u);
+  EXPECT_NE(wider.Digest(), read.Digest());
+  EXPECT_THAT(std::string(ReadVocabulary(folder_, {.size = 8, .ids = {}}).status().message()),
+              HasSubstr("--vocab-size 8 is below the 9 ids of '"));
+  std::filesystem::create_directory(folder_ + "/empty");
+  EXPECT_THAT(std::string(ReadVocabulary(folder_ + "/empty", {}).status().message()),
+              HasSubstr("holds no tokenizer.json, tokenizer.model or spiece.model"));
+}
+
+TEST_F(VocabularyTest, SentencePieceModelsWithOtherPiecesTakeDeclaredIds) {
+  const std::string path = Store("other.model", OtherModel());
+  EXPECT_THAT(std::string(Tokenizer::Load(OtherModel(), path).status().message()),
+              HasSubstr("or use this one with --tokenizer"));
+  // <s> and </s> are where they were; the end of a sequence ends documents, too.
+  DatasetVocabulary read = ReadVocabulary(path, {}).value();
+  EXPECT_EQ(read.file, "tokenizer.model");
+  EXPECT_EQ(read.ids, (VocabIds{.unk = 0, .bos = 1, .eos = 2, .eod = 2, .eop = 8}));
+  // A mask beyond the model's pieces.
+  read = ReadVocabulary(path, {.size = 310, .ids = {.mask = 305}}).value();
+  EXPECT_EQ(read.size, 310u);
+  EXPECT_EQ(read.ids.mask, 305);
+  const Tokenizer tokenizer = Tokenizer::LoadOther(read).value();
+  EXPECT_EQ(tokenizer.vocab_size(), 310u);
+  EXPECT_EQ(tokenizer.vocab_ids(), read.ids);
+  std::vector<int32_t> ids, plain;
+  ASSERT_TRUE(tokenizer.Encode("in 2000, or", ids).ok());
+  ASSERT_EQ(tokenizer.bridge().EncodePlain("in 2000, or", plain), "");
+  EXPECT_EQ(ids, plain);
+  // XLNet's layout stays what it is with --vocab.
+  read = ReadVocabulary(TestModelPath(), {}).value();
+  EXPECT_EQ(read.file, "spiece.model");
+  EXPECT_EQ(read.ids, kXlnetVocabIds);
+  EXPECT_EQ(read.Digest(), DigestOf(TestModel()).Hex());
+  EXPECT_THAT(std::string(ReadVocabulary(Store("x", "no model"), {}).status().message()),
+              HasSubstr("x' is neither Hugging Face's tokenizer.json nor a SentencePiece model"));
+}
+
+}  // namespace
+}  // namespace anyorder::data
