@@ -41,8 +41,7 @@ std::string FindVocabulary(std::string& path) {
     path = model;
     return "";
   }
-  for (const char* other :
-       {data::kHuggingFaceFile, data::kOtherModelFile, data::kDeclaredFile}) {
+  for (const char* other : {data::kHuggingFaceFile, data::kOtherModelFile, data::kDeclaredFile}) {
     if (std::filesystem::exists(path + "/" + other, ignored))
       return "'" + path + "' has the tokenizer " + other + "; pass --tokenizer '" + path + "'";
   }
@@ -183,11 +182,10 @@ void DeclareTask(CLI::App& app, PrepCommandLine& line) {
                      "mnli, race or imdb; `anyorder prep --task list` prints all")
           ->type_name("NAME")
           ->needs(app.get_option("--input"));
-  for (const char* other :
-       {"--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup",
-        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
-        "--slice", "--merge", "--slurm", "--field", "--text-field", "--no-header", "--quoting",
-        "--tokenizer"})
+  for (const char* other : {"--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter",
+                            "--no-dedup", "--min-words", "--min-letters", "--max-word-length",
+                            "--max-repeated-lines", "--plan", "--slice", "--merge", "--slurm",
+                            "--field", "--text-field", "--no-header", "--quoting", "--tokenizer"})
     task->excludes(app.get_option(other));
 }
 

@@ -32,8 +32,8 @@ struct PrepCommandLine {
   FieldOptions fields;
   std::string labels_from;
   std::string vocab_type = "piece";
-  std::vector<std::string> tokens;        // files of ready ids
-  std::string ids_field = "input_ids";    // of their .jsonl
+  std::vector<std::string> tokens;      // files of ready ids
+  std::string ids_field = "input_ids";  // of their .jsonl
 };
 
 inline constexpr char kPrepSummary[] = "Turn text into a vocabulary and HDF5 shards for training.";

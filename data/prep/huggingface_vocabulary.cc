@@ -22,8 +22,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::pair<const char*, int32_t VocabIds::*> kTokenRoles[] = {
-    {"unk_token", &VocabIds::unk}, {"bos_token", &VocabIds::bos}, {"eos_token", &VocabIds::eos},
-    {"cls_token", &VocabIds::cls}, {"sep_token", &VocabIds::sep}, {"pad_token", &VocabIds::pad},
+    {"unk_token", &VocabIds::unk},  {"bos_token", &VocabIds::bos}, {"eos_token", &VocabIds::eos},
+    {"cls_token", &VocabIds::cls},  {"sep_token", &VocabIds::sep}, {"pad_token", &VocabIds::pad},
     {"mask_token", &VocabIds::mask}};
 
 // Masks of models whose tokenizer_config.json has the token but does not say what it is for.
@@ -52,7 +52,8 @@ class TokenizerJson {
     if (const auto added = root.find("added_tokens"); added != root.end() && added->is_array()) {
       for (const Json& token : *added) {
         if (!token.is_object()) return Damaged("an entry of added_tokens is not an object");
-        ANYORDER_RETURN_IF_ERROR(AddToken(token.value("content", Json()), token.value("id", Json())));
+        ANYORDER_RETURN_IF_ERROR(
+            AddToken(token.value("content", Json()), token.value("id", Json())));
       }
     }
     return absl::OkStatus();
@@ -69,8 +70,7 @@ class TokenizerJson {
         ANYORDER_RETURN_IF_ERROR(AddToken(token.value("content", Json()), id));
       }
     }
-    for (const auto& [content, id] : added.items())
-      ANYORDER_RETURN_IF_ERROR(AddToken(content, id));
+    for (const auto& [content, id] : added.items()) ANYORDER_RETURN_IF_ERROR(AddToken(content, id));
     return absl::OkStatus();
   }
 

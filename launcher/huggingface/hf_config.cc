@@ -1,5 +1,7 @@
 #include <nlohmann/json.hpp>
 
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"

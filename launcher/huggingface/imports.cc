@@ -33,6 +33,7 @@
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
+#include "data/dataset/shard_format.h"
 #include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/hf_model.h"
@@ -258,6 +259,16 @@ absl::Status ReadVocabulary(Import& import) {
                             "; use the spiece.model that the model was trained with");
 }
 
+// Names what data of the model must be made with; "" where nothing is known of it.
+absl::StatusOr<std::string> TokenizerDigestOf(const Import& import) {
+  if (!import.vocabulary.empty()) return DigestOf(import.vocabulary).Hex();
+  const std::string other = (fs::path(import.input) / data::kHuggingFaceFile).string();
+  const absl::StatusOr<std::string> bytes = ReadWholeFile(other);
+  if (absl::IsNotFound(bytes.status())) return std::string();
+  ANYORDER_RETURN_IF_ERROR(bytes.status());
+  return DigestOf(*bytes).Hex();
+}
+
 // What the files should have.
 std::vector<FileTensor> ExpectedTensors(const HfWeights& weights, const Import& import,
                                         const ParameterLayout& layout) {
@@ -346,7 +357,7 @@ absl::Status WriteFilesOfModel(const Import& import, const RunDirectory& paths) 
 // The commands that go on.
 void PrintNext(const Import& import, const std::string& run_dir) {
   const ImportedRun run(run_dir);
-  if (import.vocabulary.empty()) {
+  if (run.tokenizer().empty()) {
     absl::PrintF("note: %s\n", run.WithoutVocabulary());
     return;
   }
@@ -356,11 +367,12 @@ void PrintNext(const Import& import, const std::string& run_dir) {
   const bool is_free = !fs::exists(shards, ignored) || fs::is_empty(shards, ignored);
   const std::string output = is_free ? shards : "DATASET";
   absl::PrintF(
-      "next: anyorder prep %s... --vocab %s%s --output %s\n"
+      "next: anyorder prep %s... %s%s --output %s\n"
       "      anyorder launch --run-dir %s --ranks 2%s\n",
-      import.config.model.task.has_head() ? "--examples FILE" : "--input TEXT", run.vocabulary,
-      run.letter_case() == "uncased" ? " --case uncased" : "", output, run_dir,
-      is_free ? "" : " --set data.shards=DATASET");
+      import.config.model.task.has_head() ? "--examples FILE" : "--input TEXT",
+      run.TokenizerOption(),
+      run.has_vocabulary() && run.letter_case() == "uncased" ? " --case uncased" : "", output,
+      run_dir, is_free ? "" : " --set data.shards=DATASET");
 }
 
 void PrintSummary(const Import& import, const ParameterLayout& layout, const std::string& run_dir) {
@@ -461,7 +473,7 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
   const auto master = std::make_unique_for_overwrite<float[]>(layout.num_elements());
   ANYORDER_RETURN_IF_ERROR(ReadWeights(import, weights, tensors, layout, master.get()));
   PrintWriting(layout.num_elements());
-  const std::string digest = import.vocabulary.empty() ? "" : DigestOf(import.vocabulary).Hex();
+  ANYORDER_ASSIGN_OR_RETURN(const std::string digest, TokenizerDigestOf(import));
   ANYORDER_ASSIGN_OR_RETURN(
       const std::string run_dir,
       MakeRun(options, import.config, digest, layout, master.get(), import.input,

@@ -12,6 +12,7 @@
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/train/state/resume.h"
+#include "data/dataset/shard_format.h"
 
 namespace anyorder::launcher {
 
@@ -30,10 +31,23 @@ bool ImportedRun::has_vocabulary() const {
   return std::filesystem::is_regular_file(vocabulary, error);
 }
 
+std::string ImportedRun::tokenizer() const {
+  const std::string other = JoinPath(directory, data::kHuggingFaceFile);
+  std::error_code error;
+  if (has_vocabulary()) return vocabulary;
+  return std::filesystem::is_regular_file(other, error) ? other : "";
+}
+
+std::string ImportedRun::TokenizerOption() const {
+  return has_vocabulary() ? absl::StrCat("--vocab ", vocabulary)
+                          : absl::StrCat("--tokenizer ", directory);
+}
+
 std::string ImportedRun::WithoutVocabulary() const {
   return absl::StrCat(
-      "the weights came without a SentencePiece vocabulary (spiece.model), and `anyorder prep` "
-      "encodes text by no other; the run can be exported, inspected and measured in PyTorch, but "
+      "the weights came without a SentencePiece vocabulary (spiece.model) and without a "
+      "tokenizer.json, and `anyorder prep` knows no other; the run can be exported, inspected and "
+      "measured in PyTorch, but "
       "has no dataset to train on");
 }
 
@@ -66,26 +80,27 @@ absl::Status CheckFirstStart(const std::string& run_dir, const RunConfig& import
                              const RunConfig& now, const data::DatasetIndex& dataset) {
   ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameFunction(imported, now), run_dir));
   const ImportedRun run(run_dir);
-  if (!run.has_vocabulary())
-    return FailedPrecondition("'", run_dir, "': ", run.WithoutVocabulary());
-  ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, DigestOfFile(run.vocabulary));
+  const std::string tokenizer = run.tokenizer();
+  if (tokenizer.empty()) return FailedPrecondition("'", run_dir, "': ", run.WithoutVocabulary());
+  ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, DigestOfFile(tokenizer));
   const std::string known = run.letter_case();
   const auto prepared = dataset.settings.find("case");
   const bool is_known_case =
       known.empty() || prepared == dataset.settings.end() || prepared->second == known;
   std::string difference;
-  if (digest.Hex() != dataset.tokenizer_digest) {
+  // A mask, or rows, may be declared besides what the tokenizer's file has.
+  if (digest.Hex() != dataset.tokenizer_digest && digest.Hex() != dataset.tokenizer.digest) {
     difference =
         absl::StrCat("was made with tokenizer ", dataset.tokenizer_digest,
-                     " but the imported weights belong to ", run.vocabulary, ", ", digest.Hex());
+                     " but the imported weights belong to ", tokenizer, ", ", digest.Hex());
   } else if (!is_known_case) {
     difference = absl::StrCat("is ", prepared->second, " but the imported weights are ", known,
                               " (do_lower_case in ", run.directory, "/tokenizer_config.json)");
   }
   if (difference.empty()) return absl::OkStatus();
   return FailedPrecondition("dataset '", now.data.shards, "' ", difference,
-                            "; make it again: anyorder prep --vocab ", run.vocabulary,
-                            known.empty() ? "" : " --case ", known);
+                            "; make it again: anyorder prep ", run.TokenizerOption(),
+                            known.empty() || !run.has_vocabulary() ? "" : " --case " + known);
 }
 
 }  // namespace anyorder::launcher

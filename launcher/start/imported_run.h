@@ -22,9 +22,13 @@ struct ImportedRun {
   // text that the weights know. "" if it says nothing.
   std::string letter_case() const;
 
-  // Whether text can be prepared for the run. Models whose tokenizer is none of SentencePiece's
-  // come without.
+  // Whether `vocabulary` is there. Models whose tokenizer is none of SentencePiece's come without.
   bool has_vocabulary() const;
+  // The file that data of the run must be made with: `vocabulary`, or run-dir/import/tokenizer.json.
+  // "" if both are absent.
+  std::string tokenizer() const;
+  // The option of `anyorder prep` that names it: "--vocab PATH" or "--tokenizer PATH".
+  std::string TokenizerOption() const;
   // What that means, where it is so.
   std::string WithoutVocabulary() const;
 

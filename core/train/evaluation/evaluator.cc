@@ -18,6 +18,7 @@
 #include "core/train/evaluation/task_data.h"
 #include "core/train/run/best_evaluation.h"
 #include "core/train/run/stop_signal.h"
+#include "data/dataset/shard_format.h"
 
 namespace anyorder {
 

@@ -54,9 +54,9 @@ absl::StatusOr<MegatronIndex> ParseIndex(const RangeFile& file) {
   const bool fits = index.num_sequences <= room / kEntryBytes &&
                     index.num_bounds <= (room - index.num_sequences * kEntryBytes) / 8;
   if (!fits) {
-    return BadTokenFile(path, "it is truncated: it names ", index.num_sequences,
-                        " sequences and ", index.num_bounds, " bounds of documents, but has ",
-                        file.size(), " bytes; fetch it again");
+    return BadTokenFile(path, "it is truncated: it names ", index.num_sequences, " sequences and ",
+                        index.num_bounds, " bounds of documents, but has ", file.size(),
+                        " bytes; fetch it again");
   }
   return index;
 }
@@ -115,9 +115,8 @@ class MegatronTokens : public TokenFile {
     length_ = ReadLittle(lengths_, 4 * in_block, 4);
     offset_ = ReadLittle(offsets_, 8 * in_block, 8);
     done_ = 0;
-    const bool fits =
-        length_ <= std::numeric_limits<int32_t>::max() && offset_ <= bin_.size() &&
-        length_ <= (bin_.size() - offset_) / index_.type.bytes;
+    const bool fits = length_ <= std::numeric_limits<int32_t>::max() && offset_ <= bin_.size() &&
+                      length_ <= (bin_.size() - offset_) / index_.type.bytes;
     if (fits) return absl::OkStatus();
     return BadTokenFile(idx_.path(), "sequence ", i, " has ", length_, " tokens from byte ",
                         offset_, " on, but '", bin_.path(), "' has ", bin_.size(),
@@ -136,7 +135,7 @@ class MegatronTokens : public TokenFile {
   IntegerRun run_;
   std::vector<uint64_t> bounds_;
   uint64_t bound_ = 0;
-  uint64_t sequence_ = 0;  // the next one
+  uint64_t sequence_ = 0;          // the next one
   std::string lengths_, offsets_;  // of the block of kEntriesAtOnce sequences that it is in
   // Of the one that is being read.
   uint64_t offset_ = 0;

@@ -135,8 +135,7 @@ TokenFileOrStatus OpenNumpy(RangeFile file, const TokenOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const NumpyHeader header, ParseHeader(file));
   const uint64_t room = (file.size() - header.data_offset) / header.type.bytes;
   // Divided, so that no product can wrap.
-  const bool fits =
-      header.columns == 0 || header.rows == 0 || header.columns <= room / header.rows;
+  const bool fits = header.columns == 0 || header.rows == 0 || header.columns <= room / header.rows;
   if (!fits) {
     return BadTokenFile(file.path(), "it is truncated: its shape is ", header.rows, " x ",
                         header.columns, ", but it has room for ", room,

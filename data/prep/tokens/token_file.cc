@@ -43,13 +43,13 @@ absl::StatusOr<std::string> Representative(const std::string& path) {
   if (status.type() == fs::file_type::not_found) return ErrnoStatus("open", path, ENOENT);
   if (error) return ErrnoStatus("open", path, error.value());
   if (fs::is_directory(status)) {
-    return InvalidArgument("--tokens '", path, "' is a directory; name its files: ",
-                           kKnownTokenFiles);
+    return InvalidArgument("--tokens '", path,
+                           "' is a directory; name its files: ", kKnownTokenFiles);
   }
   if (!fs::is_regular_file(status))
     return InvalidArgument("'", path, "' is not a regular file; store the ids in one first");
-  const bool is_known = EndsIn(path, ".npy") || EndsIn(path, ".bin") || EndsIn(path, ".idx") ||
-                        IsJsonIds(path);
+  const bool is_known =
+      EndsIn(path, ".npy") || EndsIn(path, ".bin") || EndsIn(path, ".idx") || IsJsonIds(path);
   if (!is_known) {
     return InvalidArgument("'", path, "' has an unknown type; token ids must be in files that end ",
                            "in ", kKnownTokenFiles);
@@ -77,8 +77,8 @@ absl::Status RangeFile::Read(uint64_t offset, uint64_t bytes, std::string& out) 
   }
   out.resize(bytes);
   for (uint64_t done = 0; done < bytes;) {
-    const ssize_t got = ::pread(fd_.get(), out.data() + done, bytes - done,
-                                static_cast<off_t>(offset + done));
+    const ssize_t got =
+        ::pread(fd_.get(), out.data() + done, bytes - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return ErrnoStatus("read", path_);
     if (got == 0) return BadTokenFile(path_, "it became shorter while it was read; start again");
@@ -108,10 +108,10 @@ absl::Status IntegerRun::Append(uint64_t offset, uint64_t count, std::vector<int
   for (uint64_t i = 0; i < count; ++i) {
     uint64_t value = ReadLittle(bytes_, i * type_.bytes, type_.bytes);
     // The sign bit of a narrow integer is made that of a wide one.
-    if (type_.is_signed) value = static_cast<uint64_t>(static_cast<int64_t>(value << shift) >> shift);
+    if (type_.is_signed)
+      value = static_cast<uint64_t>(static_cast<int64_t>(value << shift) >> shift);
     if (value >= options_.vocab_size) {
-      return OutsideVocabulary(file_.path(),
-                               absl::StrCat("at byte ", offset + i * type_.bytes),
+      return OutsideVocabulary(file_.path(), absl::StrCat("at byte ", offset + i * type_.bytes),
                                static_cast<int64_t>(value), options_.vocab_size);
     }
     ids[first + i] = static_cast<int32_t>(value);

@@ -121,10 +121,10 @@ class TokenPreparation {
 
   absl::StatusOr<TokenPrepSummary> Run() {
     ANYORDER_RETURN_IF_ERROR(CheckShardTokens(options_.shard_tokens));
-    ANYORDER_ASSIGN_OR_RETURN(vocabulary_, options_.tokenizer.empty()
-                                               ? VocabularyOf(options_.declared)
-                                               : ReadVocabulary(options_.tokenizer,
-                                                                options_.declared));
+    ANYORDER_ASSIGN_OR_RETURN(vocabulary_,
+                              options_.tokenizer.empty()
+                                  ? VocabularyOf(options_.declared)
+                                  : ReadVocabulary(options_.tokenizer, options_.declared));
     ANYORDER_ASSIGN_OR_RETURN(files_, FindTokenFiles(options_.files));
     ANYORDER_RETURN_IF_ERROR(Staging::Check(options_.output));
     ANYORDER_RETURN_IF_ERROR(ReadFiles(corpus_));
@@ -141,9 +141,8 @@ class TokenPreparation {
 
  private:
   absl::Status ReadFiles(DocumentSink& sink) const {
-    const TokenOptions read{.vocab_size = vocabulary_.size,
-                            .pad = vocabulary_.ids.pad,
-                            .field = options_.field};
+    const TokenOptions read{
+        .vocab_size = vocabulary_.size, .pad = vocabulary_.ids.pad, .field = options_.field};
     DocumentCutter cutter(vocabulary_.ids.eod, sink);
     for (const std::string& path : files_) {
       ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<TokenFile> file, OpenTokenFile(path, read));
