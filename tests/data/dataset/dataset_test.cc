@@ -316,6 +316,36 @@ TEST_F(DatasetTest, AnotherTokenizerModelIsRefused) {
   ExpectDataLoss(OpenStatus(), {"spiece.model"});
 }
 
+TEST_F(DatasetTest, SpecialIdsMayBeAbsentButThatOfDocuments) {
+  DatasetIndex index = ReadDatasetIndex(directory_).value();
+  for (const auto& [field, member] : kVocabIdFields)
+    if (member != &VocabIds::eod) index.vocab_ids.*member = -1;
+  WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
+  EXPECT_EQ(ReadFile(Path("dataset.json")).find("\"mask\""), std::string::npos);
+  const auto dataset = Dataset::Open(directory_).value();
+  EXPECT_EQ(dataset->index().vocab_ids, index.vocab_ids);
+  EXPECT_EQ(dataset->vocabulary().mask, -1);
+  index.vocab_ids.eod = -1;
+  WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
+  ExpectDataLoss(OpenStatus(), {"missing or ill-typed: vocab_ids.eod"});
+  index.vocab_ids.eod = 1000;
+  WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
+  ExpectDataLoss(OpenStatus(), {"vocab_ids.eod is outside the vocabulary"});
+}
+
+TEST_F(DatasetTest, TheTokenizersDigestIsOfItsFileAndOfWhatWasDeclared) {
+  DatasetIndex index = ReadDatasetIndex(directory_).value();
+  index.declared = "mask=999";
+  WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
+  ExpectDataLoss(OpenStatus(), {"tokenizer_digest", "is not that of 'spiece.model'"});
+  index.tokenizer_digest = DigestOf(index.tokenizer.digest + " mask=999").Hex();
+  WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
+  EXPECT_TRUE(OpenStatus().ok()) << OpenStatus();
+  EXPECT_EQ(ReadDatasetIndex(directory_)->declared, "mask=999");
+  WriteFile(Path("spiece.model"), "b tokenizer");
+  ExpectDataLoss(OpenStatus(), {"spiece.model"});
+}
+
 // A mapped shard ended the process with SIGBUS here.
 TEST_F(DatasetTest, ShardThatIsCutWhileItIsReadIsAnError) {
   const TestStream stream = TestStream::Random(70000, 1000, 5);

@@ -89,6 +89,43 @@ TEST_F(PrepProgramTest, BadInputEndsInOneLineAndADocumentedStatus) {
                 "; left out: '" + folder_ + "/hollow/page.html' (unknown ending)");
 }
 
+TEST_F(PrepProgramTest, ReadyIdsBecomeADatasetWithTheFlagsThatDescribeThem) {
+  const std::string ids = Store("a.jsonl", "{\"ids\": [5, 6, 0, 7]}\n");
+  const std::vector<std::string> arguments = {"--tokens", ids, "--output", output_};
+  ProgramResult result =
+      RunPrepProgram(Joined(arguments, {"--vocab-size", "50", "--eod-id", "0", "--mask-id", "49",
+                                        "--pad-id", "3", "--text-field", "ids"}));
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  EXPECT_THAT(result.out, HasSubstr("tokens: 5 in 2 sentences, vocabulary 50\n"));
+  EXPECT_THAT(result.out, HasSubstr("special ids: pad 3, mask 49, eod 0\n"));
+  const std::string made = output_ + "-2";
+  result = RunPrepProgram(
+      {"--tokens", ids, "--output", made, "--tokenizer", output_, "--text-field", "ids", "--json"});
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["num_documents"], 2);
+  const auto index = nlohmann::json::parse(ReadFile(output_ + "/dataset.json"));
+  EXPECT_EQ(json["tokenizer_digest"], index["tokenizer_digest"]);
+  EXPECT_EQ(json["dataset_digest"] == index["dataset_digest"], false);  // settings differ
+  fs::remove_all(output_);
+  // The field is input_ids unless it is named.
+  ExpectRefusal(RunPrepProgram(Joined(arguments, {"--vocab-size", "50", "--eod-id", "0"})), 65,
+                "a.jsonl:1: the object has no field 'input_ids'");
+  ExpectRefusal(RunPrepProgram(arguments), 64, "pass --vocab-size N and --eod-id N");
+  ExpectRefusal(RunPrepProgram(Joined(arguments, {"--input", ids})), 64, "--tokens");
+  ExpectRefusal(RunPrepProgram(Arguments(ids, output_, {"--mask-id", "5"})), 64,
+                "--mask-id, --eod-id and the like belong to --tokens or --tokenizer");
+  ExpectRefusal(RunPrepProgram(Arguments(Store("b.txt", "text\n"), output_, {"--tokenizer", made})),
+                64, "--vocab");
+  ExpectRefusal(
+      RunPrepProgram({"--input", folder_ + "/b.txt", "--output", output_, "--tokenizer", made}), 64,
+      "knows no tokenizer, only the ids that were declared");
+  ExpectRefusal(
+      RunPrepProgram({"--input", folder_ + "/b.txt", "--output", output_, "--vocab", made}), 64,
+      "has the tokenizer vocabulary.json; pass --tokenizer '");
+  EXPECT_FALSE(fs::exists(output_));
+}
+
 TEST_F(PrepProgramTest, TheFirstBadLineIsNamedWhateverTheWorkers) {
   // Bad lines at the end of the first unit and in the second, which a second worker may reach
   // first.

@@ -285,6 +285,35 @@ TEST(PeriodicEvaluatorTest, ClassesMustHaveTheNumbersOfTheTrainingData) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(PeriodicEvaluatorTest, HeldOutTextIsOfTheTrainingDatasTokenizer) {
+  const std::string folder = data::MakeTestDirectory("held_out_tokenizer");
+  data::TestDataset dataset;
+  dataset.Write(folder, data::TestStream::Random(2000, dataset.vocab_size, 1));
+  RunConfig config = SmallGpt(1, 32);
+  config.data.shards = "training";
+  config.eval.shards = folder;
+  config.eval.every = 1;
+  config.eval.batches = 1;
+  const data::DatasetIndex same = *data::ReadDatasetIndex(folder);
+  EXPECT_TRUE(OpenHeldOutText(config, same).ok()) << OpenHeldOutText(config, same).status();
+  const auto refusal = [&](const data::DatasetIndex& training) {
+    const absl::Status status = OpenHeldOutText(config, training).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    return std::string(status.message());
+  };
+  data::DatasetIndex other = same;
+  other.tokenizer_digest = "another";
+  EXPECT_THAT(refusal(other), AllOf(HasSubstr("but data.shards by another"),
+                                    HasSubstr("anyorder prep --vocab 'training'")));
+  // One tokenizer.json, with another mask in the files beside it.
+  other = same;
+  other.tokenizer.file = "tokenizer.json";
+  other.vocab_ids.mask = 999;
+  EXPECT_THAT(refusal(other), AllOf(HasSubstr("has other special ids"),
+                                    HasSubstr("anyorder prep --tokenizer 'training'")));
+  std::filesystem::remove_all(folder);
+}
+
 // eval.metric names one of the figures that an evaluation has.
 TEST_F(EvaluatorTest, FiguresAreThoseOfItsMeans) {
   auto backend = *kernels::MakeCpuBackend({1});

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "core/train/run/ledger.h"
@@ -137,13 +138,17 @@ TEST_F(ResumeTest, ImportedWeightsTakeAnyDatasetOfTheirTokenizerAndAnySettings) 
   config_.train.global_batch_size = 32;
   config_.model.mem_len = 7;
   EXPECT_TRUE(CheckMetadata(saved_, config_, dataset_).ok());
-  config_.model.ffn_dim = 99;
+  const int64_t ffn_dim = std::exchange(config_.model.ffn_dim, 99);
   const absl::Status other_model = CheckMetadata(saved_, config_, dataset_);
   EXPECT_TRUE(absl::IsFailedPrecondition(other_model));
   EXPECT_THAT(std::string(other_model.message()), HasSubstr("model.ffn_dim = 99"));
   dataset_.tokenizer_digest = "tokens2";
   EXPECT_THAT(std::string(CheckMetadata(saved_, config_, dataset_).message()),
               HasSubstr("anyorder prep --vocab"));
+  // A mask was declared besides what the model's tokenizer.json has.
+  config_.model.ffn_dim = ffn_dim;
+  dataset_.tokenizer.digest = saved_.tokenizer_digest;
+  EXPECT_EQ(CheckMetadata(saved_, config_, dataset_), absl::OkStatus());
 }
 
 // What a start may change of a run that has come so far, and what the ledger says of it.

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/train/evaluation/task_data.h"
 #include "core/train/state/saved_weights.h"
 #include "dist/parameter_partition.h"
@@ -227,6 +229,43 @@ TEST(TaskDataTest, DatasetsOfAnotherTaskOrWithoutLabelsAreRefused) {
   config.Resolve();
   EXPECT_THAT(check(TaskLabels::kMayLack),
               HasSubstr("entailment but objective.task is similarity"));
+  fs::remove_all(folder);
+}
+
+// What each objective of text needs, from the papers' descriptions of their input.
+TEST(TaskDataTest, ObjectivesThatWriteSpecialTokensNeedThem) {
+  const std::string folder = data::MakeTestDirectory("special_tokens");
+  data::TestDataset dataset;
+  dataset.Write(folder, data::TestStream::Random(200, dataset.vocab_size, 1));
+  const data::DatasetIndex whole = data::ReadDatasetIndex(folder).value();
+  const auto missing = [&](const char* name, int32_t data::VocabIds::*id) {
+    data::DatasetIndex index = whole;
+    index.vocab_ids.*id = -1;
+    data::WriteFile(folder + "/dataset.json", data::SerializeDatasetIndex(index));
+    RunConfig config = SmallGpt(1, 16);
+    config.sampling.reuse_len = 0;
+    config.sampling.perm_size = 16;
+    config.sampling.num_predict = 2;
+    config.objective.name = name;
+    const ObjectiveOrStatus objective = MakeObjective(name, config.model, config.sampling);
+    EXPECT_TRUE(objective.ok()) << name << ": " << objective.status();
+    const auto opened = data::Dataset::Open(folder);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    if (!objective.ok() || !opened.ok()) return std::string("?");
+    const absl::Status status = CheckTaskData(config, **objective, **opened, TaskLabels::kMayLack);
+    EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
+    return std::string(status.message());
+  };
+  for (const char* name : {"gpt", "causal_lm", "a3", "as_arm"}) {
+    EXPECT_EQ(missing(name, &data::VocabIds::mask), "") << name;
+    EXPECT_EQ(missing(name, &data::VocabIds::sep), "") << name;
+  }
+  for (const char* name : {"masked_diffusion", "block_diffusion", "eso_lm"}) {
+    EXPECT_THAT(missing(name, &data::VocabIds::mask),
+                AllOf(HasSubstr(absl::StrCat("has no <mask> token, which ", name)),
+                      HasSubstr("prepare it again with --mask-id N")));
+    EXPECT_EQ(missing(name, &data::VocabIds::cls), "") << name;
+  }
   fs::remove_all(folder);
 }
 
