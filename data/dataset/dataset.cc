@@ -103,8 +103,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& direct
                        index.tokenizer.bytes));
   ANYORDER_RETURN_IF_ERROR(tokenizer.CheckDigest(index.tokenizer.digest));
   if (index.tokenizer_digest != TokenizerDigest(index.tokenizer.digest, index.declared)) {
-    return DataLoss("'", directory, "/", kIndexFile, "': tokenizer_digest ",
-                    index.tokenizer_digest, " is not that of '", index.tokenizer.file,
+    return DataLoss("'", directory, "/", kIndexFile, "': tokenizer_digest ", index.tokenizer_digest,
+                    " is not that of '", index.tokenizer.file,
                     "'; restore it or prepare the data again");
   }
   ANYORDER_ASSIGN_OR_RETURN(ShardIndex shards, ShardIndex::Open(*options.fs, directory, index));

@@ -76,7 +76,7 @@ struct DatasetIndex {
   // "mask=126336 vocab_size=126464". Empty: all were read.
   std::string declared;
   std::optional<ExamplesEntry> examples;  // absent: plain text
-  std::string tokenizer_digest;  // TokenizerDigest
+  std::string tokenizer_digest;           // TokenizerDigest
   std::string corpus_digest;
   std::string dataset_digest;  // names the whole dataset; runs and checkpoints record it
   std::map<std::string, std::string> settings;

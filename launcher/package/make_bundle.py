@@ -201,9 +201,10 @@ def add_texts(stage, source, share):
     for config in sorted((source / "configs").glob("*.toml")):
         stage.add(config, f"configs/{config.name}")
     stage.add(source / "LICENSE", "LICENSE")
-    for script in ("huggingface/convert_bin.py", "huggingface/convert_tf.py", "huggingface/safetensors_writer.py",
-                   "huggingface/load_anyorder.py", "follow_metrics.py"):
-        stage.add(source / "launcher" / script, f"bin/{Path(script).name}", 0o755)
+    for script in ("launcher/huggingface/convert_bin.py", "launcher/huggingface/convert_tf.py",
+                   "launcher/huggingface/safetensors_writer.py", "launcher/huggingface/load_anyorder.py",
+                   "launcher/follow_metrics.py", "data/prep/tokenize_texts.py"):
+        stage.add(source / script, f"bin/{Path(script).name}", 0o755)
     for path in sorted(share.rglob("*")):
         if path.is_file():
             stage.add(path, Path("share") / path.relative_to(share))

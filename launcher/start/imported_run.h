@@ -24,8 +24,8 @@ struct ImportedRun {
 
   // Whether `vocabulary` is there. Models whose tokenizer is none of SentencePiece's come without.
   bool has_vocabulary() const;
-  // The file that data of the run must be made with: `vocabulary`, or run-dir/import/tokenizer.json.
-  // "" if both are absent.
+  // The file that data of the run must be made with: `vocabulary`, or tokenizer.json in
+  // `directory`. "" if both are absent.
   std::string tokenizer() const;
   // The option of `anyorder prep` that names it: "--vocab PATH" or "--tokenizer PATH".
   std::string TokenizerOption() const;

@@ -49,6 +49,7 @@ case_install() {
     readelf -d "$program" | grep -E 'R(UN)?PATH' | grep -F "$build" && fail "$program looks for libraries in the build folder"
     ! grep -qF "$build/bin" "$program" || fail "$program knows the build folder"
   done
+  [ -x "$prefix/libexec/anyorder/bin/tokenize_texts.py" ] || fail "no script for --tokenizer"
   [ -s "$prefix/share/doc/anyorder/README.md" ] && [ -s "$prefix/share/doc/anyorder/copyright" ] || fail "no documentation"
   (run_from "$prefix/bin" "$prefix/share/anyorder/configs" "$work" env PATH=/usr/bin:/bin) >"$work/log" 2>&1 ||
     { tail -n 15 "$work/log" >&2; fail "the installed tree does not run"; }

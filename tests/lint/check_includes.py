@@ -52,6 +52,7 @@ ALLOWED = {
     "data/trec": ["core/base"],
     "data/prep": ["core/base", "core/config", "data/dataset"],
     "data/prep/examples": ["core/base", "core/config", "data/dataset", "data/prep"],
+    "data/prep/tokens": ["core/base", "data/dataset", "data/prep"],
     "core/train/run": ["ckpt", "core/base", "core/config", "core/liveness", "core/objective",
                        "core/optim", "data/dataset", "dist", "kernels", "kernels/backends"],
     "core/train/logging": ["ckpt", "core/base", "core/liveness", "core/train/run"],
