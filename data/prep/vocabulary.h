@@ -37,7 +37,7 @@ struct DatasetVocabulary {
 };
 
 // The largest id plus one that a vocabulary may have.
-inline constexpr uint64_t kMostDeclaredIds = uint64_t{1} << 30;
+inline constexpr uint64_t kMostDeclaredIds = uint64_t{1} << 24;
 
 // The tokenizer at `path`: Hugging Face's tokenizer.json or a directory with one, whose
 // tokenizer_config.json, special_tokens_map.json and added_tokens.json are read, too; a
