@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -38,8 +40,10 @@ bool IsDatasetFile(const std::string& name) {
   int index = 0;
   const bool is_shard =
       std::sscanf(name.c_str(), "shard-%d.h5", &index) == 1 && name == ShardFileName(index);
-  return is_shard || name == kIndexFile || name == kShardIndexFile || name == kTokenizerFile ||
-         name == kLanesFile || name == kExamplesFile || name == kOriginsFile;
+  constexpr std::string_view kOthers[] = {kIndexFile,      kShardIndexFile,  kTokenizerFile,
+                                          kOtherModelFile, kHuggingFaceFile, kDeclaredFile,
+                                          kLanesFile,      kExamplesFile,    kOriginsFile};
+  return is_shard || std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers);
 }
 
 // The lock's descriptor. `kind` is LOCK_EX or LOCK_SH. Workers inherit it, so it is held until the

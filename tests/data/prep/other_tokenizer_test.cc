@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 
 #include "data/dataset/dataset.h"
@@ -193,6 +194,44 @@ TEST_F(OtherTokenizerTest, FailuresOfTheTokenizerAreOneLine) {
   options_.text.letter_case = LetterCase::kUncased;
   EXPECT_THAT(Refusal(text, absl::StatusCode::kInvalidArgument),
               HasSubstr("--case uncased is not"));
+}
+
+// Trains a tokenizer, and writes documents and the ids that the package itself gives them.
+constexpr char kRealPackage[] = R"(import json, random, sys
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+folder = sys.argv[1]
+random.seed(int(sys.argv[2]))
+letters = "abcdefghij\u00e9\u4e2d \t\n\n"
+texts = ["".join(random.choice(letters) for _ in range(random.randrange(1, 2000))) + "x" for _ in range(300)]
+tokenizer = Tokenizer(models.BPE())
+tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=500, show_progress=False,
+    special_tokens=["<|end|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+tokenizer.enable_truncation(8)
+tokenizer.save(folder + "/hf/tokenizer.json")
+tokenizer.no_truncation()
+with open(folder + "/real.jsonl", "w") as file:
+    file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
+with open(folder + "/expected", "w") as file:
+    for text in texts:
+        file.write(" ".join(map(str, tokenizer.encode(text, add_special_tokens=False).ids + [0])) + " ")
+)";
+
+TEST_F(OtherTokenizerTest, IdsAreThoseOfTheRealPackage) {
+  ::unsetenv("PYTHONPATH");
+  if (std::system("python3 -c 'import tokenizers' >/dev/null 2>&1") != 0)
+    GTEST_SKIP() << "python3 has no package tokenizers";
+  const std::string script = Store("real.py", kRealPackage);
+  ASSERT_EQ(std::system(absl::StrCat("python3 ", script, " ", folder_, " 113").c_str()), 0);
+  options_.inputs = {folder_ + "/real.jsonl"};
+  options_.output = folder_ + "/out-real";
+  options_.workers = 2;
+  const auto summary = RunPrep(options_);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  const auto dataset = Dataset::Open(options_.output, {.verify = true}).value();
+  const auto tokens = ReadPart(*dataset, 0, dataset->num_tokens()).value().tokens;
+  EXPECT_TRUE(absl::StrCat(absl::StrJoin(tokens, " "), " ") == ReadFile(folder_ + "/expected"));
 }
 
 TEST_F(OtherTokenizerTest, SentencePieceModelsWithOtherPiecesEncodeText) {
