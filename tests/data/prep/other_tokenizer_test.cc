@@ -96,7 +96,8 @@ class OtherTokenizerTest : public PrepFolderTest {
   std::vector<std::string> Documents() const {
     const auto dataset = Dataset::Open(options_.output, {.verify = true}).value();
     std::vector<std::string> documents(1);
-    for (const int32_t id : ReadPart(*dataset, 0, dataset->num_tokens()).value().tokens) {
+    const TestStream stream = ReadPart(*dataset, 0, dataset->num_tokens()).value();
+    for (const int32_t id : stream.tokens) {
       if (id == 0)
         documents.emplace_back();
       else
