@@ -325,6 +325,7 @@ TEST_F(DatasetTest, SpecialIdsMayBeAbsentButThatOfDocuments) {
   const auto dataset = Dataset::Open(directory_).value();
   EXPECT_EQ(dataset->index().vocab_ids, index.vocab_ids);
   EXPECT_EQ(dataset->vocabulary().mask, -1);
+  index.vocab_ids.unk = 0;
   index.vocab_ids.eod = -1;
   WriteFile(Path("dataset.json"), SerializeDatasetIndex(index));
   ExpectDataLoss(OpenStatus(), {"missing or ill-typed: vocab_ids.eod"});
