@@ -15,11 +15,11 @@
 
 namespace anyorder {
 
-enum class LearningRateDecay { kLinear, kCosine, kConstant, kPolynomial };
+enum class LearningRateDecay { kLinear, kCosine, kConstant, kPolynomial, kWarmupStableDecay };
 
 template <>
-inline constexpr auto kEnumNames<LearningRateDecay> =
-    EnumNames<LearningRateDecay>("linear", "cosine", "constant", "polynomial");
+inline constexpr auto kEnumNames<LearningRateDecay> = EnumNames<LearningRateDecay>(
+    "linear", "cosine", "constant", "polynomial", "warmup_stable_decay");
 
 // Where bias correction leaves epsilon (kernels/adamw.h). TensorFlow's Adam, and so XLNet's and
 // BERT's released code where it corrects, adds it to the root of the uncorrected second moment,
@@ -37,6 +37,10 @@ struct OptimizerConfig {
   int64_t warmup_steps = 0;
   LearningRateDecay decay = LearningRateDecay::kLinear;
   double decay_power = 1.0;
+  // Of kWarmupStableDecay (schedule.h).
+  int64_t drop_step = 0;
+  double drop_ratio = 1.0;
+  int64_t decay_steps = 0;
   // LayerRate (schedule.h).
   double layer_decay = 1.0;
   double adam_beta1 = 0.9;
@@ -62,6 +66,16 @@ struct OptimizerConfig {
           "Power of decay = \"polynomial\": the rate falls from its peak to its end as (1 - "
           "progress)^decay_power, progress going from 0 to 1 after warm-up; 1 is \"linear\".",
           Above(0));
+    visit("drop_step", self.drop_step,
+          "With decay = \"warmup_stable_decay\": the first step whose rate is drop_ratio times the "
+          "peak, which it stays at until the last decay_steps; 0: there is no drop.",
+          AtLeast(0, "steps"));
+    visit("drop_ratio", self.drop_ratio,
+          "Learning rate from drop_step on, as a fraction of the peak.", PositiveFraction());
+    visit("decay_steps", self.decay_steps,
+          "With decay = \"warmup_stable_decay\": the last steps of the run, over which the rate "
+          "falls linearly to min_learning_rate_ratio; 0: it stays constant to the end.",
+          AtLeast(0, "steps"));
     visit(
         "layer_decay", self.layer_decay,
         "Layer-wise decay of the learning rate: heads and the last layer have the schedule's rate, "
@@ -87,7 +101,8 @@ struct OptimizerConfig {
           "Clip the global gradient norm to this value; 0 turns clipping off.", AtLeast(0));
   }
 
-  // InvalidArgument that names every fault, with field, value and bound.
+  // InvalidArgument that names every fault, with field, value and bound; those that need the length
+  // of the run are RunConfig's.
   absl::Status Validate() const {
     FaultList faults;
     CheckBounds("optimizer", *this, faults);
@@ -99,7 +114,38 @@ struct OptimizerConfig {
         decay == LearningRateDecay::kPolynomial || decay_power == 1,
         absl::StrCat("optimizer.decay_power is ", decay_power, " but optimizer.decay is \"",
                      EnumName(decay), "\"; set decay = \"polynomial\", or leave decay_power out"));
+    CheckStages(faults);
     return faults.ToStatus();
+  }
+
+ private:
+  // The stages of kWarmupStableDecay, in their order.
+  void CheckStages(FaultList& faults) const {
+    const bool has_drop = drop_step > 0 || drop_ratio != 1;
+    if (decay != LearningRateDecay::kWarmupStableDecay) {
+      faults.Require(
+          !has_drop && decay_steps == 0,
+          absl::StrCat("optimizer.", has_drop ? "drop_step and drop_ratio" : "decay_steps",
+                       " set stages of a schedule that optimizer.decay = \"", EnumName(decay),
+                       "\" does not have; set decay = "
+                       "\"warmup_stable_decay\", or leave them out"));
+      return;
+    }
+    faults.Require(has_drop || decay_steps > 0,
+                   "optimizer.decay is \"warmup_stable_decay\" but the rate never falls; set "
+                   "optimizer.decay_steps, or decay = \"constant\"");
+    faults.Require(
+        (drop_step > 0) == (drop_ratio != 1),
+        absl::StrCat("optimizer.drop_step is ", drop_step, " and drop_ratio ", drop_ratio,
+                     "; a drop needs both, drop_step above 0 and drop_ratio below 1"));
+    faults.Require(drop_step == 0 || drop_step >= warmup_steps,
+                   absl::StrCat("optimizer.drop_step is ", drop_step,
+                                " but must be at least optimizer.warmup_steps, ", warmup_steps,
+                                ": the rate drops from its peak"));
+    faults.Require(decay_steps == 0 || min_learning_rate_ratio <= drop_ratio,
+                   absl::StrCat("optimizer.min_learning_rate_ratio is ", min_learning_rate_ratio,
+                                " but must be at most optimizer.drop_ratio, ", drop_ratio,
+                                ": the last decay_steps lower the rate"));
   }
 };
 

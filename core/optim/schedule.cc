@@ -19,6 +19,17 @@ double Remaining(const OptimizerConfig& config, double progress) {
   return 1.0 - progress;
 }
 
+double StagedRate(const OptimizerConfig& config, int64_t train_steps, int64_t step) {
+  const bool has_dropped = config.drop_step > 0 && step >= config.drop_step;
+  const double stable = has_dropped ? config.drop_ratio : 1.0;
+  const int64_t into_decay = step - (train_steps - config.decay_steps);
+  if (config.decay_steps == 0 || into_decay <= 0) return config.learning_rate * stable;
+  const double progress =
+      std::min(1.0, static_cast<double>(into_decay) / static_cast<double>(config.decay_steps));
+  const double floor = config.min_learning_rate_ratio;
+  return config.learning_rate * (floor + (stable - floor) * (1.0 - progress));
+}
+
 }  // namespace
 
 double LearningRate(const OptimizerConfig& config, int64_t train_steps, int64_t step) {
@@ -28,6 +39,8 @@ double LearningRate(const OptimizerConfig& config, int64_t train_steps, int64_t 
     return peak * static_cast<double>(step) / static_cast<double>(config.warmup_steps);
   }
   if (config.decay == LearningRateDecay::kConstant) return peak;
+  if (config.decay == LearningRateDecay::kWarmupStableDecay)
+    return StagedRate(config, train_steps, step);
   // A run no longer than its warm-up has no decay phase: it is at the end as soon as warm-up is
   // over.
   const int64_t decay_steps = train_steps - config.warmup_steps;

@@ -14,6 +14,11 @@ namespace anyorder {
 // `constant` stays at the peak. Of the way down, `polynomial` has (1 - progress)^decay_power left
 // (tf.train.polynomial_decay, which XLNet's, BERT's and fairseq's RoBERTa's released code use),
 // from the end of warm-up on as all shapes do here, XLNet's and fairseq's; BERT's begins at step 0.
+// `warmup_stable_decay` is constant in two stages and falls in a third: the peak before drop_step,
+// peak * drop_ratio from it on, and in the last decay_steps, with p the fraction of them that is
+// over, peak * (drop_ratio + p (min_learning_rate_ratio - drop_ratio)). LLaDA (Nie et al. 2025,
+// section 2.2) was pretrained with both stages (4e-4, 1e-4 from 1.2T of 2.3T tokens on, the last
+// 0.3T down to 1e-5) and fine-tuned without a drop (2.5e-5, the last tenth down to 2.5e-6).
 // REQUIRES: config is valid, step >= 0.
 double LearningRate(const OptimizerConfig& config, int64_t train_steps, int64_t step);
 

@@ -79,6 +79,7 @@ constexpr KeyElsewhere kKeysElsewhere[] = {
     {"optimizer.decay",
      "lr_scheduler lr_scheduler_type lr_decay_style lr_schedule decay_type scheduler"},
     {"optimizer.decay_power", "power poly_power lr_power"},
+    {"optimizer.decay_steps", "num_decay_steps lr_wsd_decay_iters lr_decay_iters cooldown_steps"},
     {"optimizer.layer_decay",
      "lr_layer_decay_rate layerwise_lr_decay layerwise_lr_decay_power layer_lr_decay llrd"},
     {"optimizer.adam_beta1", "beta1 betas adam_betas"},

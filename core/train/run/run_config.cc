@@ -116,6 +116,23 @@ void CheckEval(const RunConfig& config, FaultList& faults) {
                               "(sampling.bidirectional)"));
 }
 
+// The stages of the learning rate fit into the run.
+void CheckSchedule(const RunConfig& config, FaultList& faults) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.decay != LearningRateDecay::kWarmupStableDecay) return;
+  const int64_t steps = config.train.steps;
+  const int64_t stable_end = steps - optimizer.decay_steps;
+  faults.Require(optimizer.decay_steps == 0 || stable_end >= optimizer.warmup_steps,
+                 absl::StrCat("optimizer.decay_steps is ", optimizer.decay_steps,
+                              " and warmup_steps ", optimizer.warmup_steps, ", but train.steps is ",
+                              steps, ", which must be at least their sum"));
+  faults.Require(optimizer.drop_step == 0 ||
+                     (optimizer.drop_step < steps && optimizer.drop_step <= stable_end),
+                 absl::StrCat("optimizer.drop_step is ", optimizer.drop_step,
+                              " but must lie before the last optimizer.decay_steps (",
+                              optimizer.decay_steps, ") of train.steps = ", steps));
+}
+
 void CheckRest(const RunConfig& config, FaultList& faults) {
   faults.Require(config.sampling.bidirectional ? config.train.global_batch_size % 2 == 0 : true,
                  absl::StrCat("train.global_batch_size is ", config.train.global_batch_size,
@@ -195,6 +212,7 @@ absl::Status RunConfig::Validate() const {
   faults.AddError(made);
   if (made.ok()) CheckSamplingKeys(*this, faults);
   CheckTrain(train, faults);
+  CheckSchedule(*this, faults);
   CheckRest(*this, faults);
   CheckEval(*this, faults);
   return faults.ToStatus();

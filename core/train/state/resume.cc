@@ -360,6 +360,9 @@ absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunCo
   rest.optimizer.warmup_steps = started.optimizer.warmup_steps;
   rest.optimizer.decay = started.optimizer.decay;
   rest.optimizer.decay_power = started.optimizer.decay_power;
+  rest.optimizer.drop_step = started.optimizer.drop_step;
+  rest.optimizer.drop_ratio = started.optimizer.drop_ratio;
+  rest.optimizer.decay_steps = started.optimizer.decay_steps;
   ANYORDER_RETURN_IF_ERROR(CheckSameRun(started, rest));
   return DifferingLines(started, now);
 }

@@ -49,6 +49,38 @@ TEST(OptimizerConfigTest, APowerIsRefusedWhereNothingHasIt) {
   EXPECT_TRUE(config.Validate().ok());
 }
 
+TEST(OptimizerConfigTest, StagesAreRefusedWhereTheyHaveNoEffectOrNoOrder) {
+  const auto fault = [](OptimizerConfig config) {
+    return std::string(config.Validate().message());
+  };
+  OptimizerConfig config;
+  config.decay_steps = 10;
+  EXPECT_THAT(fault(config),
+              HasSubstr("decay_steps set stages of a schedule that optimizer.decay = "
+                        "\"linear\" does not have"));
+  config.drop_step = 100;
+  EXPECT_THAT(fault(config), HasSubstr("drop_step and drop_ratio set stages"));
+
+  config = {};
+  config.decay = LearningRateDecay::kWarmupStableDecay;
+  EXPECT_THAT(fault(config), HasSubstr("the rate never falls; set optimizer.decay_steps"));
+  config.drop_step = 100;
+  EXPECT_THAT(fault(config), HasSubstr("drop_step is 100 and drop_ratio 1; a drop needs both"));
+  config.drop_step = 0;
+  config.drop_ratio = 0.25;
+  EXPECT_THAT(fault(config), HasSubstr("drop_step is 0 and drop_ratio 0.25; a drop needs both"));
+  config.drop_step = 100;
+  EXPECT_EQ(fault(config), "");
+  config.warmup_steps = 101;
+  EXPECT_THAT(fault(config), HasSubstr("drop_step is 100 but must be at least "
+                                       "optimizer.warmup_steps, 101"));
+  config.warmup_steps = 100;
+  config.decay_steps = 10;
+  config.min_learning_rate_ratio = 0.5;
+  EXPECT_THAT(fault(config), HasSubstr("min_learning_rate_ratio is 0.5 but must be at most "
+                                       "optimizer.drop_ratio, 0.25"));
+}
+
 TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
   for (const double bad : {std::nan(""), HUGE_VAL}) {
     for (double OptimizerConfig::*field :
@@ -56,7 +88,7 @@ TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
           &OptimizerConfig::adam_beta1, &OptimizerConfig::adam_beta2,
           &OptimizerConfig::adam_epsilon, &OptimizerConfig::weight_decay,
           &OptimizerConfig::max_grad_norm, &OptimizerConfig::decay_power,
-          &OptimizerConfig::layer_decay}) {
+          &OptimizerConfig::layer_decay, &OptimizerConfig::drop_ratio}) {
       OptimizerConfig config;
       config.*field = bad;
       EXPECT_FALSE(config.Validate().ok());

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace anyorder {
@@ -63,6 +64,52 @@ TEST(LearningRateTest, PolynomialOfPowerOneIsLinear) {
     EXPECT_EQ(LearningRate(Config(LearningRateDecay::kPolynomial, 7), 100, step),
               LearningRate(Config(LearningRateDecay::kLinear, 7), 100, step));
   }
+}
+
+// Peak, a drop at step 600, and the last 150 of 1000 steps: each step of the run against the stages
+// in more than double, and each multiplication and sum at one unit of the peak.
+TEST(LearningRateTest, WarmupStableDecayFollowsItsStagesStepByStep) {
+  OptimizerConfig config = Config(LearningRateDecay::kWarmupStableDecay, 20);
+  config.min_learning_rate_ratio = 0.025;  // 1e-5 of 4e-4, as LLaDA
+  config.drop_step = 600;
+  config.drop_ratio = 0.25;
+  config.decay_steps = 150;
+  for (int64_t step = 0; step <= 1200; ++step) {
+    long double expected = 4e-4L;
+    if (step < 20) {
+      expected = 4e-4L * static_cast<long double>(step) / 20;
+    } else if (step >= 850) {
+      const long double left = std::max<long double>(0, (1000 - static_cast<long double>(step)));
+      expected = 1e-5L + (1e-4L - 1e-5L) * left / 150;
+    } else if (step >= 600) {
+      expected = 1e-4L;
+    }
+    EXPECT_NEAR(LearningRate(config, 1000, step), static_cast<double>(expected), 2 * kBound)
+        << step;
+  }
+  EXPECT_EQ(LearningRate(config, 1000, 599), 4e-4);
+  EXPECT_EQ(LearningRate(config, 1000, 600), LearningRate(config, 1000, 850));
+}
+
+// As LLaDA was fine-tuned, and without a fall at the end.
+TEST(LearningRateTest, WarmupStableDecayHasTheStagesThatAreAskedFor) {
+  OptimizerConfig config = Config(LearningRateDecay::kWarmupStableDecay, 0);
+  config.min_learning_rate_ratio = 0.1;
+  config.decay_steps = 100;
+  for (int64_t step = 0; step <= 900; ++step) EXPECT_EQ(LearningRate(config, 1000, step), 4e-4);
+  EXPECT_NEAR(LearningRate(config, 1000, 950), 4e-4 * 0.55, kBound);
+  EXPECT_NEAR(LearningRate(config, 1000, 1000), 4e-5, kBound);
+  config.decay_steps = 0;
+  config.drop_step = 500;
+  config.drop_ratio = 0.5;
+  EXPECT_EQ(LearningRate(config, 1000, 499), 4e-4);
+  EXPECT_EQ(LearningRate(config, 1000, 500), 2e-4);
+  EXPECT_EQ(LearningRate(config, 1000, 2000), 2e-4);
+  // The fall may begin where the drop is.
+  config.drop_step = 900;
+  config.decay_steps = 100;
+  EXPECT_EQ(LearningRate(config, 1000, 899), 4e-4);
+  EXPECT_NEAR(LearningRate(config, 1000, 901), 4e-4 * (0.1 + 0.4 * 0.99), kBound);
 }
 
 TEST(LayerRateTest, FallsByItsFactorWithEachLayerAbove) {

@@ -258,6 +258,29 @@ TEST(RunConfigTest, WaitingForABetterEvaluationNeedsEvaluations) {
   EXPECT_TRUE(config.Validate().ok());
 }
 
+TEST(RunConfigTest, StagesOfTheLearningRateFitIntoTheRun) {
+  RunConfig config = ValidConfig();
+  config.train.steps = 100;
+  config.optimizer.decay = LearningRateDecay::kWarmupStableDecay;
+  config.optimizer.warmup_steps = 10;
+  config.optimizer.decay_steps = 90;
+  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  config.optimizer.decay_steps = 91;
+  EXPECT_THAT(Faults(config),
+              HasSubstr("optimizer.decay_steps is 91 and warmup_steps 10, but train.steps is 100, "
+                        "which must be at least their sum"));
+  config.optimizer.decay_steps = 20;
+  config.optimizer.drop_step = 81;
+  config.optimizer.drop_ratio = 0.25;
+  EXPECT_THAT(Faults(config), HasSubstr("optimizer.drop_step is 81 but must lie before the last "
+                                        "optimizer.decay_steps (20) of train.steps = 100"));
+  config.optimizer.drop_step = 80;
+  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  config.optimizer.decay_steps = 0;
+  config.optimizer.drop_step = 100;
+  EXPECT_FALSE(config.Validate().ok());
+}
+
 TEST(RunConfigTest, TransportIsOneOfThreeAndBucketsHaveABound) {
   EXPECT_EQ(ParseRunConfig("[dist]\ntransport = \"nccl\"\n", "run.toml")->dist.transport,
             dist::TransportKind::kNccl);

@@ -220,6 +220,12 @@ TEST_F(ReplacementTest, TheShapeOfTheScheduleMayChangeAndLayersMayNot) {
   const auto* schedule = std::get_if<ledger::Schedule>(&Record()->value());
   ASSERT_NE(schedule, nullptr);
   EXPECT_THAT(schedule->detail, HasSubstr("optimizer.decay_power = 2"));
+  now_ = config_;
+  now_.optimizer.decay = LearningRateDecay::kWarmupStableDecay;
+  now_.optimizer.decay_steps = 2;
+  now_.optimizer.drop_step = 3;
+  now_.optimizer.drop_ratio = 0.25;
+  EXPECT_TRUE(Record().ok()) << Record().status();
   now_.optimizer.layer_decay = 0.75;
   const absl::Status status = Record().status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
