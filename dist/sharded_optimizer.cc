@@ -6,11 +6,14 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/optim/schedule.h"
 
 namespace anyorder::dist {
 namespace {
 
 constexpr double kLessThanAnyNorm = -1;
+// Of the average, updated at once: scratch of that size stays in a GPU's cache or nearly so.
+constexpr int64_t kAveragedElements = int64_t{4} << 20;
 
 // Neighbours that are updated alike are one segment, so that the update is few large kernel calls.
 std::vector<DecaySegment> JoinAlike(const std::vector<DecaySegment>& segments,
@@ -67,14 +70,24 @@ absl::StatusOr<void*> ShardedOptimizer::Allocate(int64_t bytes) {
   return memory_.back()->data();
 }
 
+absl::StatusOr<TensorView> ShardedOptimizer::AllocateFloats(int64_t size) {
+  void* data = nullptr;
+  if (size > 0) {
+    ANYORDER_ASSIGN_OR_RETURN(data, Allocate(size * SizeOf(DType::kFloat32)));
+  }
+  return TensorView(data, DType::kFloat32, Shape{size});
+}
+
 absl::Status ShardedOptimizer::AllocateState() {
   const int64_t size = owned().size();
   for (TensorView* state : {&master_, &first_moment_, &second_moment_}) {
-    void* data = nullptr;
-    if (size > 0) {
-      ANYORDER_ASSIGN_OR_RETURN(data, Allocate(size * SizeOf(DType::kFloat32)));
+    ANYORDER_ASSIGN_OR_RETURN(*state, AllocateFloats(size));
+  }
+  if (config_.keeps_average()) {
+    ANYORDER_ASSIGN_OR_RETURN(average_, AllocateFloats(size));
+    for (TensorView& scratch : average_scratch_) {
+      ANYORDER_ASSIGN_OR_RETURN(scratch, AllocateFloats(std::min(size, kAveragedElements)));
     }
-    *state = TensorView(data, DType::kFloat32, Shape{size});
   }
   const int64_t blocks = partition_.padded_blocks();
   ANYORDER_ASSIGN_OR_RETURN(void* const sums, Allocate(blocks * SizeOf(DType::kFloat64)));
@@ -91,12 +104,24 @@ void ShardedOptimizer::set_updates(int64_t updates) {
   kernels::NormControl control;
   control.updates = updates;
   backend_.CopyToDevice(&control, control_, sizeof(control), StreamView{});
+  averaged_updates_ = updates;
 }
 
-void ShardedOptimizer::GatherWeights(TensorView weights) {
+void ShardedOptimizer::StartAverage() {
+  if (config_.keeps_average() && owned().size() > 0) backend_.Cast(master_, average_, StreamView{});
+}
+
+void ShardedOptimizer::GatherWeights(TensorView weights) { Gather(master_, weights); }
+
+void ShardedOptimizer::GatherAverage(TensorView weights) {
+  ANYORDER_CHECK(config_.keeps_average());
+  Gather(average_, weights);
+}
+
+void ShardedOptimizer::Gather(ConstTensorView owned_values, TensorView weights) {
   const Range range = owned();
   if (range.size() > 0)
-    backend_.Cast(master_, weights.Slice(range.begin, {range.size()}), StreamView{});
+    backend_.Cast(owned_values, weights.Slice(range.begin, {range.size()}), StreamView{});
   AllGather(weights);
 }
 
@@ -159,7 +184,27 @@ UpdateOutcome ShardedOptimizer::AwaitOutcome() {
   result.skipped = control.skips != 0;
   // A step that is skipped leaves the factor of the one before.
   if (!result.skipped) result.clip_factor = control.clip_factor;
+  if (config_.keeps_average() && control.updates > averaged_updates_) {
+    averaged_updates_ = control.updates;
+    UpdateAverage(AverageDecay(config_, control.updates));
+  }
   return result;
+}
+
+// Adam's first moment is such an average, of what it takes for a gradient: here the weights. Its
+// other two results go to scratch.
+void ShardedOptimizer::UpdateAverage(double decay) {
+  kernels::AdamWArgs args;
+  args.beta1 = decay;
+  args.beta2 = 0;
+  for (int64_t begin = 0; begin < owned().size(); begin += kAveragedElements) {
+    const int64_t size = std::min(kAveragedElements, owned().size() - begin);
+    args.grad = master_.Slice(begin, {size});
+    args.m = average_.Slice(begin, {size});
+    args.master = average_scratch_[0].Slice(0, {size});
+    args.v = average_scratch_[1].Slice(0, {size});
+    backend_.AdamW(args, StreamView{});
+  }
 }
 
 void ShardedOptimizer::Update(ConstTensorView gradient, const StepInfo& info, TensorView weights) {

@@ -1,6 +1,6 @@
 // AdamW with its state cut over the ranks (ZeRO stage 1, Rajbhandari et al. 2020): each rank keeps
 // fp32 master weights and both moments of the range it owns, updates them, and all ranks gather the
-// new weights.
+// new weights. With OptimizerConfig::ema_decay it also keeps the average of its master weights.
 //
 // Everything global is computed in an order that does not depend on the number of ranks: the
 // gradient norm is the sum of per-block sums of squares, added in an order fixed by their number.
@@ -79,14 +79,24 @@ class ShardedOptimizer {
   TensorView first_moment() { return first_moment_; }
   TensorView second_moment() { return second_moment_; }
 
-  // Steps that were not skipped, which is what bias correction counts: a skipped one leaves the
-  // moments as they are. The device counts; whoever loads the moments sets it.
+  // The same of the weights' average (AverageDecay, core/optim/schedule.h). Null without ema_decay.
+  TensorView average() { return average_; }
+  // It becomes the master weights as they are: the beginning of an average. Without ema_decay
+  // nothing happens.
+  void StartAverage();
+
+  // Steps that were not skipped, which is what bias correction and the average's decay count: a
+  // skipped one leaves moments and average as they are. The device counts; whoever loads the
+  // moments sets it.
   void set_updates(int64_t updates);
 
   // Collective. weights: [num_elements] fp32 or bf16, gets every rank's master weights, rounded to
   // its dtype. [partition().padded_elements()]: the same, with room behind the last one that lets
   // libraries use their own all-gather; what lies there is undefined.
   void GatherWeights(TensorView weights);
+  // Collective. The same of the average; GatherWeights brings back the bits that were there.
+  // REQUIRES ema_decay.
+  void GatherAverage(TensorView weights);
 
   // Collective. gradient: [owned().size()] fp32 of device memory, summed over all microbatches and
   // ranks; `weights` are as GatherWeights or the last Step left them. Clips by the global norm,
@@ -96,7 +106,7 @@ class ShardedOptimizer {
   void Step(ConstTensorView gradient, const StepInfo& info, TensorView weights);
 
   // What became of the last Step, the same on every rank. Waits for its norm; the update behind it
-  // may still run.
+  // may still run, and then the average takes in the new weights. Call it after each Step.
   UpdateOutcome AwaitOutcome();
 
  private:
@@ -104,8 +114,11 @@ class ShardedOptimizer {
                    const std::vector<DecaySegment>& segments, const OptimizerConfig& config);
   absl::Status AllocateState();
   absl::StatusOr<void*> Allocate(int64_t bytes);
+  absl::StatusOr<TensorView> AllocateFloats(int64_t size);
   void JudgeNorm(ConstTensorView gradient, const StepInfo& info);
   void Update(ConstTensorView gradient, const StepInfo& info, TensorView weights);
+  void UpdateAverage(double decay);
+  void Gather(ConstTensorView owned_values, TensorView weights);
   void AllGather(TensorView weights);
 
   Communicator& communicator_;
@@ -119,6 +132,9 @@ class ShardedOptimizer {
   TensorView master_;
   TensorView first_moment_;
   TensorView second_moment_;
+  TensorView average_;
+  TensorView average_scratch_[2];             // a piece of UpdateAverage each
+  int64_t averaged_updates_ = 0;              // updates that the average has taken in
   TensorView block_sums_;                     // [padded_blocks] fp64 of device memory, all ranks'
   kernels::NormControl* control_ = nullptr;   // device memory
   std::unique_ptr<kernels::Buffer> outcome_;  // host memory, the control of the last step

@@ -52,6 +52,10 @@ struct OptimizerConfig {
   bool bias_correction = false;
   AdamForm adam_form = AdamForm::kTensorflow;
   double max_grad_norm = 1.0;
+  // AverageDecay (schedule.h).
+  double ema_decay = 0.0;
+
+  bool keeps_average() const { return ema_decay > 0; }
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -99,6 +103,11 @@ struct OptimizerConfig {
           "algorithm 1, torch.optim.AdamW).");
     visit("max_grad_norm", self.max_grad_norm,
           "Clip the global gradient norm to this value; 0 turns clipping off.", AtLeast(0));
+    visit("ema_decay", self.ema_decay,
+          "Keep an exponential moving average of the weights, ema = d ema + (1 - d) weights after "
+          "each update, with d = min(ema_decay, (1 + k) / (10 + k)) after k updates; it is what "
+          "evaluations, exports and other commands use. MDLM: 0.9999. 0: none.",
+          Rate());
   }
 
   // InvalidArgument that names every fault, with field, value and bound; those that need the length

@@ -58,4 +58,10 @@ double LayerRate(const OptimizerConfig& config, int64_t layers_above) {
   return rate;
 }
 
+double AverageDecay(const OptimizerConfig& config, int64_t k) {
+  ANYORDER_CHECK(k >= 1) << "update " << k;
+  const auto updates = static_cast<double>(k);
+  return std::min(config.ema_decay, (1.0 + updates) / (10.0 + updates));
+}
+
 }  // namespace anyorder

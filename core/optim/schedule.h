@@ -30,4 +30,10 @@ double LearningRate(const OptimizerConfig& config, int64_t train_steps, int64_t 
 // embeddings' alone. Equal on all machines.
 double LayerRate(const OptimizerConfig& config, int64_t layers_above);
 
+// d of the weights' average, ema = d ema + (1 - d) weights, in update number k of the run, from 1
+// on: min(ema_decay, (1 + k) / (10 + k)), so that the first weights are soon forgotten
+// (tf.train.ExponentialMovingAverage with num_updates; MDLM, Sahoo et al. 2024, and BD3-LM train so
+// with ema_decay 0.9999). REQUIRES: k >= 1.
+double AverageDecay(const OptimizerConfig& config, int64_t k);
+
 }  // namespace anyorder

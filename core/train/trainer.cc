@@ -211,7 +211,13 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
 bool Trainer::EvaluateIfDue(StepMetrics& metrics) {
   if (held_out_ == nullptr || !held_out_->IsDue(step_)) return false;
   if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("evaluation after step ", step_));
-  const PeriodicEvaluator::Outcome outcome = held_out_->Evaluate(state_->weights());
+  PeriodicEvaluator::Outcome outcome;
+  const auto evaluate = [&] { outcome = held_out_->Evaluate(state_->weights()); };
+  if (config_.evaluates_average()) {
+    state_->WithAverage(evaluate);
+  } else {
+    evaluate();
+  }
   metrics.held_out = outcome.metrics;
   if (outcome.metrics) best_.Add(step_, *outcome.metrics);
   return outcome.stop;

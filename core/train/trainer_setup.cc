@@ -111,6 +111,14 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
                    data.examples ? absl::StrCat(data.examples->num_examples, " examples")
                                  : absl::StrCat(data.num_tokens, " tokens"),
                    ", vocabulary ", data.vocab_size));
+  if (config_.optimizer.keeps_average()) {
+    Log(absl::StrCat("keeping an average of the weights (optimizer.ema_decay ",
+                     config_.optimizer.ema_decay, ")",
+                     held_out_ == nullptr ? ""
+                     : config_.evaluates_average()
+                         ? "; evaluations use it"
+                         : "; evaluations use the weights themselves (eval.use_ema false)"));
+  }
   if (sampler_->num_cut_answers() > 0) {
     LogWarning(absl::StrCat(
         "questions whose answer no window of ", config_.sampling.seq_len,
@@ -193,9 +201,9 @@ absl::Status Trainer::FitLocalNetwork() {
         Transformer::Create(config_.model, static_cast<int64_t>(dataset_->index().vocab_size),
                             objective_->Shape(lanes), *backend_);
     if (!smaller.ok()) return false;
-    // Gradient, weights and moments of this rank, if no other shares them.
-    constexpr int64_t kBytesPerParameter = 16;
-    return backend_->Allocate(kBytesPerParameter * (*smaller)->layout().num_elements()).ok();
+    // Gradient, weights, moments and average of this rank, if no other shares them.
+    const int64_t bytes_per_parameter = config_.optimizer.keeps_average() ? 20 : 16;
+    return backend_->Allocate(bytes_per_parameter * (*smaller)->layout().num_elements()).ok();
   });
 }
 
@@ -352,6 +360,7 @@ absl::Status Trainer::LoadOtherRunsWeights() {
                     "; name another checkpoint, and a new --run-dir");
   }
   ANYORDER_RETURN_IF_ERROR(loaded);
+  state_->optimizer().StartAverage();
   warm_start_ = start.Description();
   if (communicator_.rank() == 0) Log(absl::StrCat("beginning with ", warm_start_));
   return absl::OkStatus();

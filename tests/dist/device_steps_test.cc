@@ -65,6 +65,7 @@ OptimizerConfig Config() {
   OptimizerConfig config;
   config.bias_correction = true;
   config.max_grad_norm = 2;
+  config.ema_decay = 0.3;
   return config;
 }
 
@@ -78,7 +79,7 @@ std::vector<float> GradientOf(size_t step, Range owned) {
 
 struct Outcomes {
   std::vector<UpdateOutcome> steps;
-  std::vector<uint64_t> digests;  // of weights and moments after each step
+  std::vector<uint64_t> digests;  // of weights, moments and average after each step
 };
 
 // On this rank. `looks`: the host reads the state after each step; otherwise after the last only,

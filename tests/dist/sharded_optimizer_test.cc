@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -194,6 +195,81 @@ TEST(ShardedOptimizerTest, AStepWithoutTargetsIsSkippedEverywhere) {
     EXPECT_EQ(std::set<float>(weights.begin(), weights.end()), std::set<float>{1.0f});
     EXPECT_FALSE(StepAndWait(*optimizer, gradient, {0.1, 1.0}, view).skipped);
     EXPECT_NE(weights[0], 1.0f);
+  });
+}
+
+// Each update is compared with the formula in double from the same fp32 state, through the warm-up
+// of the decay and beyond; every third step is skipped. Roundings in fp32: d and 1 - d one each, a
+// product each, their sum.
+TEST(ShardedOptimizerTest, TheAverageFollowsItsFormulaAndLeavesSkippedStepsOut) {
+  OptimizerConfig config;
+  config.ema_decay = 0.5;  // (1 + k) / (10 + k) from k = 8 on
+  WithOptimizer(config, {{0, 700, true}, {700, 1000, false}},
+                [&](ShardedOptimizer& optimizer, TensorView weights) {
+                  const auto copy = [](TensorView view) {
+                    return std::vector<float>(SpanOf(view).begin(), SpanOf(view).end());
+                  };
+                  const std::vector<float> start = RandomValues(1000, 3);
+                  std::copy(start.begin(), start.end(), SpanOf(optimizer.master()).begin());
+                  optimizer.StartAverage();
+                  EXPECT_EQ(copy(optimizer.average()), start);
+                  int updates = 0;
+                  for (int64_t step = 0; step < 18; ++step) {
+                    const std::vector<float> before = copy(optimizer.average());
+                    StepInfo info{0.1, 1.0};
+                    info.skip_update = step % 3 == 2;
+                    if (step % 6 == 5) info = {0.1, std::numeric_limits<double>::infinity()};
+                    const UpdateOutcome outcome =
+                        StepAndWait(optimizer, RandomValues(1000, 40 + step), info, weights);
+                    EXPECT_EQ(outcome.skipped, step % 3 == 2);
+                    optimizer.AwaitOutcome();  // asking twice is no second update
+                    if (outcome.skipped) {
+                      EXPECT_EQ(copy(optimizer.average()), before);
+                      continue;
+                    }
+                    const double k = ++updates;
+                    const double d = std::min(0.5, (1 + k) / (10 + k));
+                    for (int64_t i = 0; i < 1000; ++i) {
+                      const double old_part = d * before[i];
+                      const double new_part = (1 - d) * SpanOf(optimizer.master())[i];
+                      EXPECT_NEAR(SpanOf(optimizer.average())[i], old_part + new_part,
+                                  3 * kEpsilon * (std::abs(old_part) + std::abs(new_part)))
+                          << "step " << step << ", element " << i;
+                    }
+                  }
+                  EXPECT_EQ(updates, 12);
+                  // What was gathered goes back to the weights' bits.
+                  const std::vector<float> before = copy(weights);
+                  optimizer.GatherAverage(weights);
+                  EXPECT_EQ(copy(weights), copy(optimizer.average()));
+                  optimizer.GatherWeights(weights);
+                  EXPECT_EQ(copy(weights), before);
+                });
+}
+
+// More than the average is updated in at once.
+TEST(ShardedOptimizerTest, AnAverageOfSeveralPiecesIsUpdatedWhole) {
+  testing::RunThreadRanks(1, [](Communicator& comm) {
+    const auto backend = kernels::MakeCpuBackend({}).value();
+    const int64_t size = (int64_t{4} << 20) + 17;
+    OptimizerConfig config;
+    config.ema_decay = 0.9;
+    const auto optimizer =
+        ShardedOptimizer::Create(comm, *backend, size, {{0, size, true}}, config).value();
+    std::fill(SpanOf(optimizer->master()).begin(), SpanOf(optimizer->master()).end(), 1.0f);
+    std::vector<float> weights(size);
+    StepAndWait(*optimizer, std::vector<float>(size, 0.5f), {0.25, 1.0},
+                TensorView(weights.data(), {size}));
+    // From zeros.
+    const float expected = static_cast<float>(1.0 - 2.0 / 11) * SpanOf(optimizer->master())[0];
+    for (int64_t i = 0; i < size; ++i) ASSERT_EQ(SpanOf(optimizer->average())[i], expected) << i;
+  });
+}
+
+TEST(ShardedOptimizerTest, WithoutItsDecayThereIsNoAverage) {
+  WithOptimizer({}, {{0, 10, true}}, [](ShardedOptimizer& optimizer, TensorView) {
+    EXPECT_TRUE(optimizer.average().is_null());
+    optimizer.StartAverage();
   });
 }
 

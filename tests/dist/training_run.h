@@ -155,14 +155,15 @@ inline std::unique_ptr<ShardedOptimizer> StartOptimizer(Communicator& comm,
   return optimizer;
 }
 
-// Digest of compute weights, master weights and moments; the same on every rank.
+// Digest of compute weights, master weights, moments and average; the same on every rank. REQUIRES:
+// the optimizer keeps an average.
 template <typename Weight>
 uint64_t StateDigest(Communicator& comm, kernels::Backend& backend, ShardedOptimizer& optimizer,
                      ConstTensorView weights) {
   const std::vector<Weight> values = ToHost<Weight>(backend, weights);
   uint64_t digest = Digest(BytesOf(absl::MakeConstSpan(values)));
-  for (const TensorView state :
-       {optimizer.master(), optimizer.first_moment(), optimizer.second_moment()}) {
+  for (const TensorView state : {optimizer.master(), optimizer.first_moment(),
+                                 optimizer.second_moment(), optimizer.average()}) {
     const std::vector<float> all =
         GatherState(comm, optimizer.partition(), ToHost<float>(backend, state));
     digest = Digest(BytesOf(absl::MakeConstSpan(all)), digest);
@@ -177,6 +178,7 @@ uint64_t RunDigest(Communicator& comm, kernels::Backend& backend,
   OptimizerConfig config;
   config.bias_correction = true;
   config.max_grad_norm = 50.0;  // the first norms are larger
+  config.ema_decay = 0.3;       // reached by the third step
   GradientReducerOptions options{kRunElements, kRunLeaves, /*num_scalars=*/1};
   options.transport = transport;
   const auto reducer = GradientReducer::Create(comm, backend, options).value();
@@ -186,6 +188,7 @@ uint64_t RunDigest(Communicator& comm, kernels::Backend& backend,
   const DeviceArray<Weight> memory(backend, optimizer->partition().padded_elements());
   const TensorView weights = memory.view().Slice(0, {kRunElements});
   optimizer->GatherWeights(memory.view());
+  optimizer->StartAverage();
 
   DeviceArray<float> gradient(backend, owned.size());
   std::vector<float> leaf_gradient(kRunElements);

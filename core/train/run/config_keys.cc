@@ -86,6 +86,7 @@ constexpr KeyElsewhere kKeysElsewhere[] = {
     {"optimizer.adam_beta2", "beta2"},
     {"optimizer.adam_epsilon", "eps epsilon adam_eps"},
     {"optimizer.weight_decay", "wd"},
+    {"optimizer.ema_decay", "ema ema_beta ema_rate"},
     {"optimizer.max_grad_norm", "clip_grad grad_clip gradient_clip_val max_norm"},
     {"data.shards",
      "data_path data_dir dataset dataset_path dataset_name train_file train_data "

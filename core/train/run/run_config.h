@@ -224,6 +224,7 @@ struct EvalConfig {
   int64_t seed = 1;
   std::string metric = "loss";
   int64_t patience = 0;
+  bool use_ema = true;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -246,6 +247,10 @@ struct EvalConfig {
           "The run finishes early after this many evaluations in a row without a better one; 0: "
           "never.",
           AtLeast(0, "evaluations"));
+    visit(
+        "use_ema", self.use_ema,
+        "Evaluate the average of the weights where there is one (optimizer.ema_decay); false: the "
+        "weights themselves.");
   }
 };
 
@@ -334,6 +339,8 @@ struct RunConfig {
                   .span_head = objective.span_head,
                   .answer_class = objective.answer_class};
   }
+  // Whether evaluations during training are of the weights' average.
+  bool evaluates_average() const { return optimizer.keeps_average() && eval.use_ema; }
   // InvalidArgument listing every fault of every section. REQUIRES Resolve().
   absl::Status Validate() const;
   // InvalidArgument if `ranks` ranks cannot share the microbatches of a step.

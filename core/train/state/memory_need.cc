@@ -45,6 +45,11 @@ double ActivationBytes(const RunConfig& config, int64_t vocab_size, const Object
   });
 }
 
+// Of a parameter: master weight, two moments, and the average.
+double OptimizerBytes(const OptimizerConfig& optimizer) {
+  return optimizer.keeps_average() ? 16 : 12;
+}
+
 // Recurrence states of all lanes, of which each layer has `rows`.
 double RecurrenceBytes(const RunConfig& config, int64_t rows) {
   return static_cast<double>(config.train.global_batch_size) *
@@ -76,10 +81,9 @@ MemoryNeed ComputeMemoryNeed(const RunConfig& config, int64_t vocab_size, int64_
                               ? std::bit_width(static_cast<uint64_t>(leaves))
                               : std::min<int64_t>(2, leaves);
   const auto weight_bytes = static_cast<double>(SizeOf(ToDType(config.model.dtype)));
-  constexpr double kMasterAndMoments = 12;
   constexpr double kGradient = 4;
   MemoryNeed need;
-  need.state = weight_bytes * parameters + kMasterAndMoments * owned;
+  need.state = weight_bytes * parameters + OptimizerBytes(config.optimizer) * owned;
   need.gradients = kGradient * (static_cast<double>(buffers) * parameters + owned);
   need.recurrence =
       RecurrenceBytes(config, (*objective)->Shape(1).ring_rows()) / static_cast<double>(ranks);
@@ -89,7 +93,8 @@ MemoryNeed ComputeMemoryNeed(const RunConfig& config, int64_t vocab_size, int64_
 }
 
 double CheckpointBytes(const RunConfig& config, int64_t vocab_size) {
-  return 12 * NumParameters(config, vocab_size) + RecurrenceBytes(config, config.model.mem_len);
+  return OptimizerBytes(config.optimizer) * NumParameters(config, vocab_size) +
+         RecurrenceBytes(config, config.model.mem_len);
 }
 
 absl::Status CheckMemory(const RunConfig& config, int64_t vocab_size, int64_t ranks,

@@ -15,7 +15,7 @@ namespace anyorder {
 // top. Doubles, because sizes that are out of all proportion overflow whole numbers, and the one
 // who asks for them should be told how much it is.
 struct MemoryNeed {
-  double state = 0;        // compute weights, master weights and moments
+  double state = 0;        // compute weights, master weights, moments and average
   double gradients = 0;    // leaves of the reduction tree, and the owned sum
   double recurrence = 0;   // rings of its lanes
   double activations = 0;  // of one microbatch

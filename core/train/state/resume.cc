@@ -363,6 +363,7 @@ absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunCo
   rest.optimizer.drop_step = started.optimizer.drop_step;
   rest.optimizer.drop_ratio = started.optimizer.drop_ratio;
   rest.optimizer.decay_steps = started.optimizer.decay_steps;
+  rest.optimizer.ema_decay = started.optimizer.ema_decay;
   ANYORDER_RETURN_IF_ERROR(CheckSameRun(started, rest));
   return DifferingLines(started, now);
 }

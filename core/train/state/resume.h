@@ -112,9 +112,10 @@ absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& le
 
 // "train.steps = 300 -> train.steps = 400" of each key that differs, empty if none does. The keys
 // are train.steps and optimizer.learning_rate, min_learning_rate_ratio, warmup_steps, decay,
-// decay_power, drop_step, drop_ratio and decay_steps. Errors: those of CheckSameRun if any other
-// key differs. The number of lanes is one: the data position and the recurrence memory are kept by
-// lane.
+// decay_power, drop_step, drop_ratio, decay_steps and ema_decay: a run that is told to keep an
+// average begins it with the weights that it resumes from. Errors: those of CheckSameRun if any
+// other key differs. The number of lanes is one: the data position and the recurrence memory are
+// kept by lane.
 absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunConfig& now);
 
 // CheckSameRun, except that `is_allowed` lets the schedule differ; without it the error names the

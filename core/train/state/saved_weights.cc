@@ -108,6 +108,17 @@ std::vector<std::string> DropOtherTasksHead(const TaskConfig& before, const Task
 
 }  // namespace
 
+bool HasAverage(const ckpt::Checkpoint& checkpoint) {
+  const std::vector<ckpt::TensorInfo> tensors = checkpoint.tensors();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const ckpt::TensorInfo& info) { return info.name == kAverageTensor; });
+}
+
+const char* WeightTensor(const ckpt::Checkpoint& checkpoint, WeightChoice choice) {
+  const bool is_average = choice == WeightChoice::kAverage && HasAverage(checkpoint);
+  return is_average ? kAverageTensor : kMasterTensor;
+}
+
 absl::StatusOr<int64_t> NumSavedParameters(const ckpt::Checkpoint& checkpoint) {
   for (const ckpt::TensorInfo& info : checkpoint.tensors()) {
     if (info.name == kMasterTensor && info.dtype == DType::kFloat32 && info.shape.rank() == 1)
@@ -136,8 +147,9 @@ absl::StatusOr<std::vector<ParameterInfo>> ReadSavedParameters(const ckpt::Check
 
 absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
                                          const RunConfig& config, const ParameterLayout& layout,
-                                         kernels::Backend& backend) {
+                                         kernels::Backend& backend, WeightChoice choice) {
   ANYORDER_RETURN_IF_ERROR(CheckSize(checkpoint, layout));
+  const char* const tensor = WeightTensor(checkpoint, choice);
   const DType dtype = ToDType(config.model.dtype);
   const int64_t elements = layout.num_elements();
   SavedWeights weights;
@@ -151,7 +163,7 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
     const TensorView piece(memory->data(), DType::kFloat32, shape);
     ANYORDER_RETURN_IF_ERROR(
         WriteInPieces(piece, backend, [&](int64_t from, int64_t to, void* data) {
-          return checkpoint.Read(kMasterTensor, begin + from, begin + to, data);
+          return checkpoint.Read(tensor, begin + from, begin + to, data);
         }));
     backend.Cast(piece, values.Slice(begin, shape), {});
   }
@@ -180,9 +192,9 @@ absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
 
 std::string WarmStart::Description() const {
   return absl::StrCat(
-      "weights of ", checkpoint.directory(), " (run ", checkpoint.run_id(), ", step ",
-      checkpoint.step(), ", generation ", checkpoint.generation(), ")",
-      plan.initialised.empty() ? "" : "; randomly initialised: ",
+      HasAverage(checkpoint) ? "averaged " : "", "weights of ", checkpoint.directory(), " (run ",
+      checkpoint.run_id(), ", step ", checkpoint.step(), ", generation ", checkpoint.generation(),
+      ")", plan.initialised.empty() ? "" : "; randomly initialised: ",
       absl::StrJoin(plan.initialised, ", "),
       plan.left_out.empty() ? "" : "; not taken: ", absl::StrJoin(plan.left_out, ", "));
 }
@@ -217,8 +229,9 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
 
 absl::Status ReadTransferred(const ckpt::Checkpoint& checkpoint, const TransferPlan& plan,
                              int64_t begin, int64_t end, float* master) {
+  const char* const tensor = WeightTensor(checkpoint, WeightChoice::kAverage);
   return ApplyTransfer(plan, begin, end, master, [&](int64_t source, int64_t count, float* out) {
-    return checkpoint.Read(kMasterTensor, source, source + count, out);
+    return checkpoint.Read(tensor, source, source + count, out);
   });
 }
 

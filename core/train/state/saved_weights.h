@@ -29,6 +29,16 @@ namespace anyorder {
 
 // The checkpoint's tensor [parameters] of all weights in fp32.
 inline constexpr char kMasterTensor[] = "master";
+// The same of their average, in checkpoints of runs that keep one (optimizer.ema_decay).
+inline constexpr char kAverageTensor[] = "ema";
+
+// Which of a checkpoint's weights: the average where there is one, as models that are trained with
+// one are released and evaluated, or those that the next step would update.
+enum class WeightChoice { kAverage, kRaw };
+
+bool HasAverage(const ckpt::Checkpoint& checkpoint);
+// The tensor that has them.
+const char* WeightTensor(const ckpt::Checkpoint& checkpoint, WeightChoice choice);
 
 // Its length. FailedPrecondition if the checkpoint has none.
 absl::StatusOr<int64_t> NumSavedParameters(const ckpt::Checkpoint& checkpoint);
@@ -41,13 +51,14 @@ absl::StatusOr<std::vector<ParameterInfo>> ReadSavedParameters(const ckpt::Check
 struct SavedWeights {
   std::unique_ptr<kernels::Buffer> storage;
   ConstTensorView values;  // [layout.num_elements()] in the run's activation dtype: what the
-                           // trainer computed with
+                           // trainer computed or evaluated with
 };
 
 // FailedPrecondition if the checkpoint holds another number of parameters; DataLoss.
 absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
                                          const RunConfig& config, const ParameterLayout& layout,
-                                         kernels::Backend& backend);
+                                         kernels::Backend& backend,
+                                         WeightChoice choice = WeightChoice::kAverage);
 
 // FailedPrecondition unless the checkpoint is of this configuration.
 absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config);
@@ -57,8 +68,8 @@ absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
                            const data::DatasetIndex& text);
 
 // Weights that a run begins with instead of initial ones: those of another run's checkpoint, tensor
-// by tensor, by their names (core/network/weight_transfer.h). Moments, memory and the data position
-// start from scratch.
+// by tensor, by their names (core/network/weight_transfer.h); the average where it has one.
+// Moments, memory, an average of its own and the data position start from scratch.
 //
 // `train.init_from` does it at the first step, for the very same network but its heads. `anyorder
 // import --format run` makes a run directory of them, also for a longer model.
@@ -69,7 +80,8 @@ struct WarmStart {
   TransferPlan plan;
 
   // "weights of CHECKPOINT (run R, step N, generation G); randomly initialised: task_head.weight,
-  // ...; not taken: task_head.weight, ...": for the log and the ledger.
+  // ...; not taken: task_head.weight, ...", and "averaged weights of" an average: for the log and
+  // the ledger.
   std::string Description() const;
 };
 

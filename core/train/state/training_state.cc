@@ -13,6 +13,7 @@
 #include "core/objective/objective.h"
 #include "core/optim/schedule.h"
 #include "core/train/state/resume.h"
+#include "core/train/state/saved_weights.h"
 
 namespace anyorder {
 
@@ -30,7 +31,6 @@ bool AllFinite(ConstTensorView x) {
              : all_finite(static_cast<const uint32_t*>(x.raw()), uint32_t{0x7f800000});
 }
 
-constexpr char kMaster[] = "master";
 constexpr char kFirstMoment[] = "adam_m";
 constexpr char kSecondMoment[] = "adam_v";
 constexpr char kMemory[] = "memory";
@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
 
 absl::Status TrainingState::Initialize(const PieceDone& done) {
   const dist::Range owned = optimizer_->owned();
-  return WriteInPieces(
+  ANYORDER_RETURN_IF_ERROR(WriteInPieces(
       optimizer_->master(), backend_, [&](int64_t begin, int64_t end, void* data) -> absl::Status {
         auto* out = static_cast<float*>(data);
         for (int64_t at = begin; at < end; at += kInitializedElements) {
@@ -111,7 +111,9 @@ absl::Status TrainingState::Initialize(const PieceDone& done) {
           if (done) ANYORDER_RETURN_IF_ERROR(done(next - at));
         }
         return absl::OkStatus();
-      });
+      }));
+  optimizer_->StartAverage();
+  return absl::OkStatus();
 }
 
 absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint, const PieceDone& done) {
@@ -120,6 +122,10 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint, const Piece
     const auto it = std::find_if(tensors.begin(), tensors.end(), [&](const ckpt::TensorInfo& info) {
       return info.name == range.name;
     });
+    if (it == tensors.end() && range.name == kAverageTensor) {
+      optimizer_->StartAverage();  // the master weights were loaded before
+      continue;
+    }
     if (it == tensors.end() && checkpoint.step() == 0 && range.name == kMemory) {
       for (int64_t lane = lanes_.begin; lane < lanes_.end; ++lane) EmptyMemory(lane);
       continue;
@@ -147,6 +153,12 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint, const Piece
 
 void TrainingState::GatherWeights() { optimizer_->GatherWeights(gathered_weights_); }
 
+void TrainingState::WithAverage(absl::FunctionRef<void()> use) {
+  optimizer_->GatherAverage(gathered_weights_);
+  use();
+  GatherWeights();
+}
+
 std::vector<ckpt::TensorRange> TrainingState::Ranges() {
   const dist::Range owned = optimizer_->owned();
   std::vector<ckpt::TensorRange> ranges;
@@ -154,10 +166,11 @@ std::vector<ckpt::TensorRange> TrainingState::Ranges() {
     ranges.push_back({name, DType::kFloat32, Shape{layout_.num_elements()}, owned.begin, owned.end,
                       values.raw()});
   };
-  add_flat(kMaster, optimizer_->master());
+  add_flat(kMasterTensor, optimizer_->master());
   if (owned.begin == 0) ranges.back().contents = ParameterTable(layout_);
   add_flat(kFirstMoment, optimizer_->first_moment());
   add_flat(kSecondMoment, optimizer_->second_moment());
+  if (config_.optimizer.keeps_average()) add_flat(kAverageTensor, optimizer_->average());
   if (const ModelConfig& model = config_.model; model.mem_len > 0) {
     ranges.push_back(
         {kMemory,

@@ -1,9 +1,10 @@
-// Everything a run is at one moment besides its step number: weights, Adam moments, recurrence
-// memory. This rank holds the compute weights whole, its range of master weights and moments, and
-// the memory of its own lanes.
+// Everything a run is at one moment besides its step number: weights, Adam moments, the average of
+// the weights (optimizer.ema_decay), recurrence memory. This rank holds the compute weights whole,
+// its range of master weights, moments and average, and the memory of its own lanes.
 //
-// A checkpoint holds the same as global tensors "master", "adam_m", "adam_v" [parameters] and
-// "memory" [lanes, L, M, d], so that any number of ranks can load what any other number saved.
+// A checkpoint holds the same as global tensors "master", "adam_m", "adam_v", with an average "ema"
+// [parameters], and "memory" [lanes, L, M, d], so that any number of ranks can load what any other
+// number saved.
 
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -40,16 +42,19 @@ class TrainingState {
   // Called with the elements of each piece that is done; an error ends the work.
   using PieceDone = std::function<absl::Status(int64_t elements)>;
 
-  // This rank's part of the initial state, without memory, which Create has left zero. Errors:
-  // those of `done`.
+  // This rank's part of the initial state, without memory, which Create has left zero; the average
+  // begins as the weights. Errors: those of `done`.
   absl::Status Initialize(const PieceDone& done = nullptr);
   // This rank's part of `checkpoint`, every byte checked; those of all ranks are the whole of it.
-  // Imported weights (step 0) come without memory, which becomes zero. FailedPrecondition if its
-  // tensors have other shapes; DataLoss, after which another checkpoint may be loaded; those of
-  // `done`.
+  // Imported weights (step 0) come without memory, which becomes zero. Where it has no average, one
+  // begins with its weights; where the run keeps none, the checkpoint's is not read.
+  // FailedPrecondition if its tensors have other shapes; DataLoss, after which another checkpoint
+  // may be loaded; those of `done`.
   absl::Status Load(const ckpt::Checkpoint& checkpoint, const PieceDone& done = nullptr);
   // Collective, after either: the compute weights of all ranks' master weights.
   void GatherWeights();
+  // Collective. Calls `use` while weights() are the average instead.
+  void WithAverage(absl::FunctionRef<void()> use);
 
   // What this rank saves; points into this object. Memory is named in pieces, in a checkpoint's
   // order wherever its rings stand. They keep their values until AdvanceMemory and another step:

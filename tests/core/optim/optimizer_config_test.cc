@@ -81,6 +81,16 @@ TEST(OptimizerConfigTest, StagesAreRefusedWhereTheyHaveNoEffectOrNoOrder) {
                                        "optimizer.drop_ratio, 0.25"));
 }
 
+TEST(OptimizerConfigTest, AnAverageThatTakesInNothingIsRefused) {
+  OptimizerConfig config;
+  EXPECT_FALSE(config.keeps_average());
+  config.ema_decay = 1;
+  EXPECT_THAT(std::string(config.Validate().message()),
+              HasSubstr("optimizer.ema_decay is 1 but must be in [0, 1)"));
+  config.ema_decay = 0.9999;
+  EXPECT_TRUE(config.keeps_average() && config.Validate().ok());
+}
+
 TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
   for (const double bad : {std::nan(""), HUGE_VAL}) {
     for (double OptimizerConfig::*field :
@@ -88,7 +98,8 @@ TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
           &OptimizerConfig::adam_beta1, &OptimizerConfig::adam_beta2,
           &OptimizerConfig::adam_epsilon, &OptimizerConfig::weight_decay,
           &OptimizerConfig::max_grad_norm, &OptimizerConfig::decay_power,
-          &OptimizerConfig::layer_decay, &OptimizerConfig::drop_ratio}) {
+          &OptimizerConfig::layer_decay, &OptimizerConfig::drop_ratio,
+          &OptimizerConfig::ema_decay}) {
       OptimizerConfig config;
       config.*field = bad;
       EXPECT_FALSE(config.Validate().ok());

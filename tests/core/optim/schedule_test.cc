@@ -121,6 +121,20 @@ TEST(LayerRateTest, FallsByItsFactorWithEachLayerAbove) {
   EXPECT_NEAR(LayerRate(config, 24), std::pow(0.75, 24), 24 * 0x1p-53 * std::pow(0.75, 24));
 }
 
+// MDLM's warm-up of the decay: 2/11, 3/12, ... until it would be above ema_decay, at
+// (1 + k) / (10 + k) = 0.99, k = 890.
+TEST(AverageDecayTest, RisesToItsBoundWithTheUpdates) {
+  OptimizerConfig config;
+  config.ema_decay = 0.99;
+  for (int64_t k = 1; k <= 2000; ++k) {
+    const long double k_long = static_cast<long double>(k);
+    const long double expected = k < 890 ? (1 + k_long) / (10 + k_long) : 0.99L;
+    EXPECT_NEAR(AverageDecay(config, k), static_cast<double>(expected), 0x1p-53) << k;
+  }
+  config.ema_decay = 0.1;
+  EXPECT_EQ(AverageDecay(config, 1), 0.1);
+}
+
 TEST(LearningRateTest, ConstantStaysAtThePeak) {
   const OptimizerConfig config = Config(LearningRateDecay::kConstant, 10);
   EXPECT_EQ(LearningRate(config, 100, 0), 0.0);

@@ -69,6 +69,7 @@ class DeviceMemoryRunsTest : public TrainerTest {
 TEST_F(DeviceMemoryRunsTest, ResumedRunsOfOneAndTwoRanksEndAlike) {
   config_.checkpoint.every = 3;
   config_.optimizer.layer_decay = 0.75;
+  config_.optimizer.ema_decay = 0.9;
   for (const int ranks : {1, 2}) {
     RemoveRuns();
     ExpectAllOk(Run(false, ranks));
@@ -100,6 +101,7 @@ TEST_F(DeviceMemoryRunsTest, MemoryIsSavedAndLoadedWhereverItsRingsStand) {
 TEST_F(DeviceMemoryRunsTest, HeldOutTextIsEvaluatedAlike) {
   EvaluateHeldOut();
   config_.model.mem_len = 24;
+  config_.optimizer.ema_decay = 0.9;  // evaluated instead of the weights
   ExpectSameRun(2);
   EXPECT_TRUE(Metrics(2).back().held_out.has_value());
 }

@@ -77,6 +77,19 @@ TEST(MemoryNeedTest, ManyLayersAndLanesNeedWhatTheyAllocate) {
   }
 }
 
+TEST(MemoryNeedTest, AnAverageOfTheWeightsIsFourBytesAParameter) {
+  RunConfig config = Tiny();
+  const MemoryNeed without = ComputeMemoryNeed(config, kNumPieces, 2);
+  const double saved = CheckpointBytes(config, kNumPieces);
+  const auto parameters =
+      static_cast<double>(ParameterLayout(config.model, kNumPieces).num_elements());
+  config.optimizer.ema_decay = 0.9999;
+  EXPECT_EQ(CheckpointBytes(config, kNumPieces), saved + 4 * parameters);
+  const MemoryNeed with = ComputeMemoryNeed(config, kNumPieces, 2);
+  EXPECT_EQ(with.state, without.state + 2 * parameters);  // half of them each
+  EXPECT_EQ(with.staging, without.staging + 4 * parameters);
+}
+
 TEST(MemoryNeedTest, RanksShareStateAndLanes) {
   RunConfig config = Tiny();
   const MemoryNeed one = ComputeMemoryNeed(config, kNumPieces, 1);

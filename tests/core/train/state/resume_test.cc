@@ -225,7 +225,10 @@ TEST_F(ReplacementTest, TheShapeOfTheScheduleMayChangeAndLayersMayNot) {
   now_.optimizer.decay_steps = 2;
   now_.optimizer.drop_step = 3;
   now_.optimizer.drop_ratio = 0.25;
-  EXPECT_TRUE(Record().ok()) << Record().status();
+  now_.optimizer.ema_decay = 0.99;
+  ASSERT_TRUE(Record().ok()) << Record().status();
+  EXPECT_THAT(std::get<ledger::Schedule>(**Record()).detail,
+              HasSubstr("optimizer.ema_decay = 0.0 -> optimizer.ema_decay = 0.99"));
   now_.optimizer.layer_decay = 0.75;
   const absl::Status status = Record().status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;

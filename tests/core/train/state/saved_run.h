@@ -14,16 +14,19 @@
 namespace anyorder {
 
 // Step 7 of `run_dir`, by one rank, with moments of zero. `edit` may change the metadata, JSON,
-// before they are written.
+// before they are written. `average` of the weights: none if empty.
 inline absl::Status SaveRun(const std::string& run_dir, const RunConfig& config,
                             const ParameterLayout& layout, const std::vector<float>& master,
-                            const std::function<std::string(const std::string&)>& edit = {}) {
+                            const std::function<std::string(const std::string&)>& edit = {},
+                            const std::vector<float>& average = {}) {
   const std::vector<float> zeros(master.size());
   const int64_t elements = layout.num_elements();
   std::vector<ckpt::TensorRange> ranges;
   for (const char* name : {"master", "adam_m", "adam_v"})
     ranges.push_back({name, DType::kFloat32, Shape{elements}, 0, elements, zeros.data()});
   ranges.front().data = master.data();
+  if (!average.empty())
+    ranges.push_back({"ema", DType::kFloat32, Shape{elements}, 0, elements, average.data()});
   TrainMetadata metadata;
   metadata.step = 7;
   metadata.tokenizer_digest = "tokenizer";

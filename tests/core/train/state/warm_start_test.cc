@@ -86,6 +86,27 @@ TEST_F(WarmStartTest, EveryTensorIsTheOtherRunsButTheHeads) {
   }
 }
 
+// Of a run that keeps an average, that is what another begins with and what is computed with.
+TEST_F(WarmStartTest, AnAverageIsTakenInsteadOfTheWeights) {
+  const RunConfig config = Gpt();
+  const ParameterLayout layout(config.model, kVocab);
+  const auto elements = static_cast<size_t>(layout.num_elements());
+  const std::vector<float> master(elements, 1.5f), average(elements, 2.5f);
+  ASSERT_TRUE(SaveRun(run_, config, layout, master, {}, average).ok());
+  const WarmStart plan = Plan(config).value();
+  EXPECT_THAT(plan.Description(), ::testing::StartsWith("averaged weights of "));
+  std::vector<float> begun(elements);
+  ASSERT_TRUE(
+      ReadTransferred(plan.checkpoint, plan.plan, 0, layout.num_elements(), begun.data()).ok());
+  EXPECT_EQ(begun, average);
+  const auto backend = kernels::MakeReferenceBackend();
+  for (const WeightChoice choice : {WeightChoice::kAverage, WeightChoice::kRaw}) {
+    const SavedWeights loaded =
+        LoadWeights(plan.checkpoint, config, layout, *backend, choice).value();
+    EXPECT_EQ(loaded.values.data<float>()[3], choice == WeightChoice::kRaw ? 1.5f : 2.5f);
+  }
+}
+
 TEST_F(WarmStartTest, TensorsAreFoundByNameWhereverTheyStand) {
   RunConfig other = Classifier();
   other.model.softmax_bias = true;
