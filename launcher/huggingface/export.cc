@@ -184,6 +184,7 @@ absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const RunConfig& 
                             OpenSavedStep(options.run_dir, options.step));
   ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
   ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
+  LogWeights(checkpoint, options.files.raw_weights ? WeightChoice::kRaw : WeightChoice::kAverage);
   const Export work = {options,          config,    checkpoint,
                        std::move(saved), directory, ImportedRun(options.run_dir)};
   ANYORDER_RETURN_IF_ERROR(family != nullptr ? WriteFamily(work, *family) : WriteAnyNetwork(work));
@@ -236,6 +237,7 @@ Subcommand DeclareExport(CLI::App& front) {
                   "anyorder export runs/a --format safetensors --dtype bf16 --output exported"});
   AddRunDir(command, options->run_dir, "run directory");
   AddStep(command, options->step);
+  AddRawWeights(command, options->files.raw_weights);
   AddChoice(command, "--format", texts->format, {"hf", "safetensors"},
             absl::StrCat("hf: a Hugging Face model (", HfFamilyTypes(),
                          "), if one can be this network; safetensors: named tensors of any run, "

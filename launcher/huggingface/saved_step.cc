@@ -103,6 +103,13 @@ absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64
   return checkpoint;
 }
 
+void LogWeights(const ckpt::Checkpoint& checkpoint, WeightChoice choice) {
+  if (!HasAverage(checkpoint)) return;
+  Log(choice == WeightChoice::kAverage
+          ? "using the average of the weights (optimizer.ema_decay; --raw-weights for themselves)"
+          : "using the weights themselves, not their average (--raw-weights)");
+}
+
 absl::StatusOr<data::DatasetIndex> ReadTrainingData(const std::string& shards,
                                                     absl::string_view wanted,
                                                     absl::string_view instead) {

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 
 #include "ckpt/reader.h"
+#include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset_index.h"
 
 namespace anyorder::launcher {
@@ -20,6 +21,9 @@ namespace anyorder::launcher {
 // is not there, or a run without an evaluated one, FailedPrecondition for a run without a
 // checkpoint; DataLoss with what to do next. Nothing of the run is changed.
 absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64_t step);
+
+// Says on standard error which weights of a run that keeps an average are used.
+void LogWeights(const ckpt::Checkpoint& checkpoint, WeightChoice choice);
 
 // The index of `shards`, the dataset that a run learned from. A fault says that `wanted` is wanted
 // of it, and what to do `instead`. FailedPrecondition if the dataset is gone, which is for the user

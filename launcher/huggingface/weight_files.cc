@@ -51,22 +51,27 @@ absl::Status WritePiece(const std::string& name, int64_t begin, const std::vecto
   return writer.WriteRange(name, begin, end, rounded.data());
 }
 
-absl::StatusOr<std::vector<float>> ReadBlock(const ckpt::Checkpoint& checkpoint,
-                                             const TensorBlock& block) {
+// What is written: one of the checkpoint's tensors of all weights.
+struct WeightSource {
+  const ckpt::Checkpoint& checkpoint;
+  const char* tensor;
+};
+
+absl::StatusOr<std::vector<float>> ReadBlock(const WeightSource& source, const TensorBlock& block) {
   std::vector<float> values(static_cast<size_t>(block.num_elements()));
   if (block.offset < 0) return values;
-  ANYORDER_RETURN_IF_ERROR(checkpoint.Read(kMasterTensor, block.offset,
-                                           block.offset + block.num_elements(), values.data()));
+  ANYORDER_RETURN_IF_ERROR(source.checkpoint.Read(
+      source.tensor, block.offset, block.offset + block.num_elements(), values.data()));
   return values;
 }
 
 // Blocks are read one by one, at places of their own behind one another.
-absl::StatusOr<std::vector<float>> GatherTensor(const ckpt::Checkpoint& checkpoint,
+absl::StatusOr<std::vector<float>> GatherTensor(const WeightSource& source,
                                                 const FileTensor& tensor) {
   FileTensor moved = tensor;
   std::vector<float> flat;
   for (TensorBlock& block : moved.blocks) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values, ReadBlock(checkpoint, block));
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values, ReadBlock(source, block));
     block.offset = static_cast<int64_t>(flat.size());
     flat.insert(flat.end(), values.begin(), values.end());
   }
@@ -75,33 +80,32 @@ absl::StatusOr<std::vector<float>> GatherTensor(const ckpt::Checkpoint& checkpoi
   return gathered;
 }
 
-absl::Status WriteTensor(const ckpt::Checkpoint& checkpoint, const FileTensor& tensor, DType dtype,
+absl::Status WriteTensor(const WeightSource& source, const FileTensor& tensor, DType dtype,
                          ckpt::SafetensorsWriter& writer) {
   if (!tensor.constants.empty()) return WritePiece(tensor.name, 0, tensor.constants, dtype, writer);
   if (!tensor.is_plain()) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values, GatherTensor(checkpoint, tensor));
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values, GatherTensor(source, tensor));
     return WritePiece(tensor.name, 0, values, dtype, writer);
   }
   const int64_t elements = tensor.shape.num_elements();
   for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
     const int64_t size = std::min(kPieceElements, elements - begin);
     const int64_t offset = tensor.blocks[0].offset;
-    ANYORDER_ASSIGN_OR_RETURN(
-        const std::vector<float> values,
-        ReadBlock(checkpoint, {offset < 0 ? offset : offset + begin, size, 1}));
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values,
+                              ReadBlock(source, {offset < 0 ? offset : offset + begin, size, 1}));
     ANYORDER_RETURN_IF_ERROR(WritePiece(tensor.name, begin, values, dtype, writer));
   }
   return absl::OkStatus();
 }
 
-absl::Status WriteFile(const ckpt::Checkpoint& checkpoint, const Tensors& tensors, DType dtype,
+absl::Status WriteFile(const WeightSource& source, const Tensors& tensors, DType dtype,
                        const std::string& path) {
   std::vector<ckpt::SafetensorsEntry> entries;
   for (const FileTensor& tensor : tensors) entries.push_back({tensor.name, dtype, tensor.shape});
   ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
                             ckpt::SafetensorsWriter::Create(path, entries, {{"format", "pt"}}));
   for (const FileTensor& tensor : tensors)
-    ANYORDER_RETURN_IF_ERROR(WriteTensor(checkpoint, tensor, dtype, writer));
+    ANYORDER_RETURN_IF_ERROR(WriteTensor(source, tensor, dtype, writer));
   return writer.Finish();
 }
 
@@ -131,15 +135,16 @@ absl::StatusOr<int64_t> ParseByteSize(absl::string_view text, absl::string_view 
 absl::Status WriteWeightFiles(const ckpt::Checkpoint& checkpoint, const Tensors& tensors,
                               const WeightFileOptions& options, const std::string& directory) {
   const std::vector<Tensors> files = SplitTensors(tensors, options);
+  const WeightChoice choice = options.raw_weights ? WeightChoice::kRaw : WeightChoice::kAverage;
+  const WeightSource source = {checkpoint, WeightTensor(checkpoint, choice)};
   if (files.size() == 1) {
-    return WriteFile(checkpoint, files[0], options.dtype, JoinPath(directory, "model.safetensors"));
+    return WriteFile(source, files[0], options.dtype, JoinPath(directory, "model.safetensors"));
   }
   Json index = {{"metadata", {{"total_size", 0}}}, {"weight_map", Json::object()}};
   int64_t total = 0;
   for (size_t i = 0; i < files.size(); ++i) {
     const std::string name = absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, files.size());
-    ANYORDER_RETURN_IF_ERROR(
-        WriteFile(checkpoint, files[i], options.dtype, JoinPath(directory, name)));
+    ANYORDER_RETURN_IF_ERROR(WriteFile(source, files[i], options.dtype, JoinPath(directory, name)));
     for (const FileTensor& tensor : files[i]) {
       index["weight_map"][tensor.name] = name;
       total += tensor.shape.num_elements() * SizeOf(options.dtype);

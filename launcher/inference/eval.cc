@@ -40,6 +40,7 @@ namespace {
 struct EvalOptions {
   std::string run_dir;
   int64_t step = -1;               // -1: the newest good checkpoint
+  bool raw_weights = false;        // not their average
   std::string data;                // dataset; "": eval.shards of the run
   std::string objective = "own";   // the run's, as it trains; "causal": each token, left to right
   std::optional<int64_t> batches;  // scored ones a lane, 0: all; own: eval.batches, causal: 0
@@ -122,9 +123,10 @@ absl::StatusOr<SavedModel> OpenSubject(const EvalOptions& options) {
   }
   ANYORDER_RETURN_IF_ERROR(
       data::CheckIsDataset(options.data.empty() ? "eval.shards" : "--data", data));
-  ANYORDER_ASSIGN_OR_RETURN(SavedModel subject, OpenSavedModel({options.run_dir, options.step,
-                                                                options.threads, options.device},
-                                                               config, data));
+  ANYORDER_ASSIGN_OR_RETURN(SavedModel subject,
+                            OpenSavedModel({options.run_dir, options.step, options.threads,
+                                            options.device, options.raw_weights},
+                                           config, data));
   if (!options.overrides.empty()) {
     ANYORDER_ASSIGN_OR_RETURN(
         subject.config, LoadRunConfig(RunDirectory(options.run_dir).config, options.overrides));
@@ -250,6 +252,7 @@ absl::StatusOr<int> Evaluate(EvalOptions options) {
                        {"tokens", subject.data->index().num_tokens},
                        {"dataset_digest", subject.data->index().dataset_digest},
                        {"is_training_data", subject.is_training_data}}}};
+  if (!subject.weights_used.empty()) report["weights"] = subject.weights_used;
   if (!options.overrides.empty()) report["overrides"] = options.overrides;
   const bool is_stopped = measured.done < measured.total;
   if (is_stopped) report["stopped_after"] = {{"done", measured.done}, {"of", measured.total}};
@@ -283,6 +286,7 @@ Subcommand DeclareEval(CLI::App& front) {
   constexpr int64_t kMost = int64_t{1} << 20;
   AddRunDir(command, options->run_dir, "run directory");
   AddStep(command, options->step);
+  AddRawWeights(command, options->raw_weights);
   AddPath(command, "--data", options->data, "held-out dataset (default: eval.shards of the run)",
           PathUse::kReadDirectory);
   command

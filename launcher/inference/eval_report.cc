@@ -214,6 +214,11 @@ void PrintEvalForPeople(const EvalJson& report) {
   PrintLine("run", absl::StrCat(report["run_dir"].get<std::string>(), ", step ",
                                 report["step"].get<int64_t>(), ", ",
                                 report["objective"].get<std::string>()));
+  if (report.contains("weights")) {
+    PrintLine("weights", report["weights"] == "ema"
+                             ? "the average of them (optimizer.ema_decay)"
+                             : "themselves, not their average (--raw-weights)");
+  }
   const EvalJson& data = report["data"];
   PrintLine(
       "text",

@@ -391,6 +391,7 @@ Subcommand DeclarePredict(CLI::App& front) {
           PathUse::kReadDirectory);
   AddFieldOptions(*command, options->fields);
   AddStep(command, options->step);
+  AddRawWeights(command, options->raw_weights);
   AddCount(command, "--batch-size", options->batch_size,
            "examples computed at once (default: train.micro_batch_size)", 1, 4096);
   AddCount(command, "--max-answer", options->answers.max_tokens,

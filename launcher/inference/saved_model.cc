@@ -53,7 +53,11 @@ absl::StatusOr<SavedModel> OpenSavedModel(const SavedModelOptions& options, cons
   model.step = saved.step;
   model.is_training_data = saved.dataset_digest == model.data->index().dataset_digest;
   const ParameterLayout layout(config.model, static_cast<int64_t>(model.data->index().vocab_size));
-  ANYORDER_ASSIGN_OR_RETURN(model.weights, LoadWeights(checkpoint, config, layout, *model.backend));
+  const WeightChoice choice = options.weights();
+  LogWeights(checkpoint, choice);
+  if (HasAverage(checkpoint)) model.weights_used = choice == WeightChoice::kAverage ? "ema" : "raw";
+  ANYORDER_ASSIGN_OR_RETURN(model.weights,
+                            LoadWeights(checkpoint, config, layout, *model.backend, choice));
   return model;
 }
 

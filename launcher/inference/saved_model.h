@@ -20,6 +20,9 @@ struct SavedModelOptions {
   int64_t step = -1;    // -1: the newest good checkpoint
   int64_t threads = 0;  // 0: all usable cores
   kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
+  bool raw_weights = false;  // not the average of a run that keeps one
+
+  WeightChoice weights() const { return raw_weights ? WeightChoice::kRaw : WeightChoice::kAverage; }
 };
 
 struct SavedModel {
@@ -29,6 +32,7 @@ struct SavedModel {
   std::unique_ptr<kernels::Backend> backend;
   int64_t step = 0;
   bool is_training_data = false;
+  std::string weights_used;  // "ema" or "raw" of a run that keeps an average; else ""
   SavedWeights weights;
 };
 

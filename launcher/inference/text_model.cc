@@ -69,6 +69,7 @@ absl::Status LoadVocabulary(const TrainMetadata& saved, RunVocabulary& vocabular
 
 void AddTextModelOptions(CLI::App* command, TextModelOptions& options) {
   AddStep(command, options.step, "", "--step,--checkpoint");
+  AddRawWeights(command, options.raw_weights);
   AddPath(command, "--vocab", options.vocab, "spiece.model (default: the run's)",
           PathUse::kReadFile);
   AddChoice(command, "--case", options.letter_case, {"cased", "uncased"},
@@ -106,8 +107,9 @@ absl::StatusOr<TextModel> OpenTextModel(const TextModelOptions& options, const R
   ANYORDER_ASSIGN_OR_RETURN(
       model.backend, MakeRunBackend(options.run_dir, config, options.device, options.threads));
   const ParameterLayout layout(config.model, model.vocabulary.size());
-  ANYORDER_ASSIGN_OR_RETURN(model.weights,
-                            LoadWeights(model.checkpoint, config, layout, *model.backend));
+  LogWeights(model.checkpoint, options.weights());
+  ANYORDER_ASSIGN_OR_RETURN(model.weights, LoadWeights(model.checkpoint, config, layout,
+                                                       *model.backend, options.weights()));
   return model;
 }
 

@@ -26,7 +26,7 @@ struct TextModelOptions : SavedModelOptions {
   std::string vocab;        // SentencePiece model; "": the run's
   std::string letter_case;  // "cased", "uncased"; "": as the run's text was prepared
 };
-// --step, --vocab, --case, --threads and --device.
+// --step, --raw-weights, --vocab, --case, --threads and --device.
 void AddTextModelOptions(CLI::App* command, TextModelOptions& options);
 // --max-length, which is returned, and --batch-size.
 CLI::Option* AddTokenStateOptions(CLI::App* command, TokenStateOptions& options);

@@ -456,6 +456,12 @@ CLI::Option* AddStep(CLI::App* command, int64_t& step, const std::string& scope,
       ->type_name("N");
 }
 
+CLI::Option* AddRawWeights(CLI::App* command, bool& raw_weights) {
+  return command->add_flag("--raw-weights", raw_weights,
+                           "the weights themselves, of a run that keeps their average "
+                           "(optimizer.ema_decay; default: the average)");
+}
+
 CLI::Option* AddSettings(CLI::App* command, std::vector<std::string>& settings,
                          const std::string& help) {
   return command->add_option("--set", settings, help)

@@ -120,6 +120,9 @@ inline constexpr int64_t kBestStep = -2;
 CLI::Option* AddStep(CLI::App* command, int64_t& step, const std::string& scope = "",
                      const std::string& names = "--step");
 
+// --raw-weights: not their average (optimizer.ema_decay).
+CLI::Option* AddRawWeights(CLI::App* command, bool& raw_weights);
+
 // --set section.key=value, any number of times.
 CLI::Option* AddSettings(CLI::App* command, std::vector<std::string>& settings,
                          const std::string& help = "override a configuration key");

@@ -88,6 +88,38 @@ evaluated)
   expect_text "^state  *finished early$" $name/log && expect_text "^checkpoint  *step 10, .*  BEST$" $name/log
   evaluate $name/early --step best --json >$name/json && expect_text '"step": 10,' $name/json ;;
 
+averaged)
+  # A run that keeps an average of its weights: what evaluates and exports uses it.
+  held_out=(--set train.steps=20 --set optimizer.ema_decay=0.9 --set eval.shards="$work/other-shards" --set eval.every=20 --set eval.batches=2)
+  succeeds launch "$name/ema" --ranks 2 "${held_out[@]}"
+  succeeds launch "$name/raw" --ranks 3 "${held_out[@]}" --set eval.use_ema=false
+  [ "$(digest $name/ema)" = "$(digest $name/raw)" ] || fail "what is evaluated changes what is trained"
+  evaluate $name/ema --json >$name/ema.json 2>$name/err || fail "eval of the average"
+  expect_text "using the average of the weights" $name/err
+  evaluate $name/ema --json --raw-weights >$name/raw.json 2>$name/err || fail "eval of the weights"
+  expect_text "using the weights themselves, not their average" $name/err
+  evaluate $name/ema --raw-weights >$name/table && expect_text "^weights  *themselves, not their average" $name/table
+  # A run that begins with an export of the average, or of the weights, has its numbers.
+  for kind in ema raw; do
+    option=; [ $kind = ema ] || option=--raw-weights
+    "$anyorder" export $name/ema $option --output $name/hf-$kind >$name/log 2>&1; expect_status $? 0 "export of $kind"
+    "$anyorder" import --input $name/hf-$kind --output $name/from-$kind --config $name/ema/config.toml --set optimizer.ema_decay=0 >$name/log 2>&1
+    expect_status $? 0 "import of $kind"
+    evaluate $name/from-$kind --json >$name/from-$kind.json || fail "eval of an import"
+  done
+  python3 - $name <<'PYTHON' || fail "the average is not what was evaluated"
+import json, sys
+report = {kind: json.load(open(f"{sys.argv[1]}/{kind}.json")) for kind in ("ema", "raw", "from-ema", "from-raw")}
+for kind in ("ema", "raw"):
+    trained = json.loads(open(f"{sys.argv[1]}/{kind}/metrics.jsonl").readlines()[-1])["eval_loss"]
+    losses = report[kind]["losses"]
+    assert report[kind]["weights"] == kind and losses == report["from-" + kind]["losses"], kind
+    assert trained == losses[0]["nats"], kind
+assert report["ema"]["losses"] != report["raw"]["losses"]
+assert "weights" not in report["from-ema"]
+PYTHON
+  "$anyorder" generate $name/ema --help >$name/log && expect_text "raw-weights" $name/log ;;
+
 eval_stopped)
   # A signal in the middle of a long evaluation: the run stops at once, at that step.
   "$anyorder" launch --config "$here/tiny.toml" --run-dir "$work/$name/long" --ranks 2 --set data.shards="$work/shards" --set train.steps=1000000 \

@@ -10,10 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
+#include "ckpt/commit.h"
+#include "ckpt/layout.h"
 #include "ckpt/reader.h"
 #include "core/base/dtype.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "core/train/state/saved_weights.h"
 #include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/huggingface/model_directory.h"
@@ -106,6 +109,53 @@ TEST_F(ExportTest, RunsThatXlnetCannotBeGiveTheirWeightsUnderTheirNames) {
   EXPECT_EQ(config["network"]["positions"], "relative");
   EXPECT_TRUE(config["windows"].is_null() && config["clusters"].is_null());
   EXPECT_TRUE(fs::exists(root_ + "/out/tokenizer.json"));
+}
+
+// Step 7 of the run: its weights, and an average of them that is larger by one everywhere.
+void SaveAverage(const std::string& run_dir) {
+  const auto imported = ckpt::Checkpoint::Open(ckpt::CheckpointPath(run_dir, 0)).value();
+  const int64_t elements = NumSavedParameters(imported).value();
+  std::vector<float> master(static_cast<size_t>(elements)), average, zeros(master.size());
+  ASSERT_TRUE(imported.Read(kMasterTensor, 0, elements, master.data()).ok());
+  for (const float value : master) average.push_back(value + 1);
+  std::vector<ckpt::TensorRange> ranges;
+  for (const auto& [name, values] : {std::pair<const char*, const float*>{"master", master.data()},
+                                     {"adam_m", zeros.data()},
+                                     {"adam_v", zeros.data()},
+                                     {"ema", average.data()}})
+    ranges.push_back({name, DType::kFloat32, Shape{elements}, 0, elements, values});
+  Json metadata = Json::parse(imported.metadata_json());
+  metadata["step"] = 7;
+  const absl::Status saved = ckpt::SaveDirectly(
+      run_dir, {imported.run_id(), 0, 7 * ckpt::kSavesPerStep, 7, 1, 1}, ranges, metadata.dump());
+  ASSERT_TRUE(saved.ok()) << saved;
+}
+
+TEST_F(ExportTest, AnAverageIsWrittenUnlessTheWeightsAreAskedFor) {
+  Import({});
+  SaveAverage(root_ + "/run");
+  for (const ExportFormat format : {ExportFormat::kHuggingFace, ExportFormat::kSafetensors}) {
+    for (const bool raw : {false, true}) {
+      const std::string name = absl::StrCat(static_cast<int>(format), raw ? "raw" : "ema");
+      ::testing::internal::CaptureStderr();
+      const absl::Status exported = Export(name, format, {.raw_weights = raw});
+      EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                  HasSubstr(raw ? "using the weights themselves, not their average"
+                                : "using the average of the weights (optimizer.ema_decay"));
+      ASSERT_TRUE(exported.ok()) << exported;
+      const auto reader =
+          ckpt::SafetensorsReader::Open(absl::StrCat(root_, "/", name, "/model.safetensors"));
+      ASSERT_TRUE(reader.ok()) << reader.status();
+      for (const HfTensor& tensor : model_.tensors) {
+        const int64_t elements = tensor.entry.shape.num_elements();
+        std::vector<float> before(static_cast<size_t>(elements)), after(before.size());
+        std::memcpy(before.data(), tensor.bytes.data(), tensor.bytes.size());
+        ASSERT_TRUE(reader->Read(tensor.entry.name, 0, elements, after.data()).ok());
+        for (size_t i = 0; i < before.size(); ++i)
+          ASSERT_EQ(after[i], raw ? before[i] : before[i] + 1) << tensor.entry.name << " " << i;
+      }
+    }
+  }
 }
 
 TEST_F(ExportTest, AnXlnetRunIsImportedWithoutAWarning) { EXPECT_THAT(Import({}), IsEmpty()); }
