@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
+#include "core/base/digest.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/train/run/config_file.h"
@@ -76,6 +77,7 @@ class FamilyTest : public ::testing::TestWithParam<const char*> {
     fs::create_directories(root_);
     model_.Write(root_ + "/hf");
     if (!has_vocabulary_) fs::remove(root_ + "/hf/spiece.model");
+    if (!tokenizer_json_.empty()) WriteFile(root_ + "/hf/tokenizer.json", tokenizer_json_);
     ::testing::internal::CaptureStdout();
     const absl::Status status = ImportHuggingFace({root_ + "/hf", root_ + "/run", "", overrides});
     said_ = ::testing::internal::GetCapturedStdout();
@@ -112,6 +114,7 @@ class FamilyTest : public ::testing::TestWithParam<const char*> {
   HfDirectory model_;
   std::string prefix_, said_;
   bool has_vocabulary_ = true;
+  std::string tokenizer_json_;  // empty: none
 };
 
 // Without a SentencePiece model, as BERT and RoBERTa are published; rows of positions that nobody
@@ -230,6 +233,25 @@ TEST_P(FamilyTest, WithoutAVocabularyNoDatasetFits) {
       CheckFirstStart(root_ + "/run", *config, *config, data::DatasetIndex());
   EXPECT_EQ(ExitStatusFor(refused), kExitData);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("has no dataset to train on"));
+}
+
+TEST_P(FamilyTest, DataOfItsTokenizerJsonFitWhateverIsDeclaredBesides) {
+  Make(GetParam());
+  has_vocabulary_ = false;
+  tokenizer_json_ = "{\"model\": {}}";
+  ASSERT_EQ(Import(), absl::OkStatus());
+  EXPECT_THAT(said_, HasSubstr("anyorder prep --input TEXT... --tokenizer " + root_ +
+                               "/run/import --output"));
+  const auto config = LoadRunConfig(RunDirectory(root_ + "/run").config, {});
+  data::DatasetIndex dataset;
+  dataset.tokenizer.digest = DigestOf(tokenizer_json_).Hex();
+  dataset.tokenizer_digest = data::TokenizerDigest(dataset.tokenizer.digest, "mask=7");
+  EXPECT_EQ(CheckFirstStart(root_ + "/run", *config, *config, dataset), absl::OkStatus());
+  dataset.tokenizer.digest = "another";
+  const absl::Status refused = CheckFirstStart(root_ + "/run", *config, *config, dataset);
+  EXPECT_EQ(ExitStatusFor(refused), kExitData);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("make it again: anyorder prep --tokenizer " + root_ + "/run/import"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyTest, ::testing::Values("bert", "roberta", "longformer"));
