@@ -40,8 +40,8 @@ void Run(const EmbeddingBackwardArgs& args, float* scratch, StreamView stream);
 void Run(const GatherRowsArgs& args, StreamView stream);
 void Run(const RotaryArgs& args, StreamView stream);
 // Logits and their gradients, which overwrite them, are held for at most 3072 rows and 384 MiB at a
-// time, 240 MiB of more than 65,536 words (but for 64 rows at least), in the workspace with all else
-// that is needed.
+// time, 240 MiB of more than 65,536 words (but for 64 rows at least), in the workspace with all
+// else that is needed.
 int64_t LinearCrossEntropyWorkspaceBytes(int64_t rows, int64_t columns, int64_t vocab, DType dtype);
 void Run(const LinearCrossEntropyArgs& args, const GemmFunction& gemm, StreamView stream);
 void Run(const HeadLossArgs& args, StreamView stream);
