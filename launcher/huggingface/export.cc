@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/huggingface/model_description.h"
+#include "launcher/huggingface/originals.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"
 #include "launcher/huggingface/tokenizer_files.h"
@@ -62,7 +64,8 @@ struct Export {
   absl::Status Write(const char* name, const std::string& text) const {
     return WriteFileAtomically((directory / name).string(), text);
   }
-  absl::Status WriteWeights(const std::vector<FileTensor>& tensors) const {
+  DType dtype() const { return options.files.dtype.value_or(DType::kFloat32); }
+  absl::Status WriteWeights(const std::vector<WrittenTensor>& tensors) const {
     return WriteWeightFiles(checkpoint, tensors, options.files, directory.string());
   }
 };
@@ -113,7 +116,6 @@ std::vector<std::string> ClassesOf(const Export& work) {
 // Writes the tokenizer of a model of the family; returns the text of its config.json.
 absl::StatusOr<std::string> DescribeFamily(const Export& work, const HfFamily& family) {
   const RunConfig& config = work.config;
-  const DType dtype = work.options.files.dtype;
   const TokenizerSettings settings = {
       .max_length = config.sampling.seq_len,
       .objective = family.names().has_xlnet_tokenizer ? "" : config.objective.name};
@@ -122,6 +124,8 @@ absl::StatusOr<std::string> DescribeFamily(const Export& work, const HfFamily& f
     ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfImport(work, settings));
     ANYORDER_ASSIGN_OR_RETURN(const std::string original, ReadWholeFile(work.imported.config));
     ANYORDER_ASSIGN_OR_RETURN(const HfConfig read, ParseHfConfig(original, work.imported.config));
+    std::optional<DType> dtype = work.options.files.dtype;
+    if (!dtype && !family.names().keeps_storage) dtype = work.dtype();
     return UpdatedHfConfigText(family, original, config, read.vocab_size, dtype,
                                !work.saved.is_imported(), ClassesOf(work));
   }
@@ -131,7 +135,7 @@ absl::StatusOr<std::string> DescribeFamily(const Export& work, const HfFamily& f
                                              "safetensors, which writes the weights without it"));
   ANYORDER_RETURN_IF_ERROR(CheckMetadata(work.saved, config, dataset));
   ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfDataset(work, dataset, settings));
-  return HfConfigText(family, config, static_cast<int64_t>(dataset.vocab_size), dtype,
+  return HfConfigText(family, config, static_cast<int64_t>(dataset.vocab_size), work.dtype(),
                       dataset.vocab_ids, ClassesOf(work));
 }
 
@@ -143,7 +147,11 @@ absl::Status WriteFamily(const Export& work, const HfFamily& family) {
   std::vector<FileTensor> tensors =
       family.Tensors(model, ParameterLayout(model, config.vocab_size));
   family.FitTensors(config, tensors);
-  return work.WriteWeights(tensors);
+  ANYORDER_ASSIGN_OR_RETURN(const std::optional<Originals> originals,
+                            Originals::Open(work.imported.originals));
+  if (originals && !work.options.files.dtype)
+    return work.WriteWeights(originals->Choose(tensors, work.saved.is_imported()));
+  return work.WriteWeights(WithType(tensors, work.dtype()));
 }
 
 // Of any network: what the checkpoint's own table names. The dataset may be gone.
@@ -155,7 +163,7 @@ absl::Status WriteAnyNetwork(const Export& work) {
   ModelDescription model = {.config = config,
                             .step = work.checkpoint.step(),
                             .vocab_size = VocabSizeOf(tensors),
-                            .dtype = work.options.files.dtype,
+                            .dtype = work.dtype(),
                             .tokenizer_digest = work.saved.tokenizer_digest};
   const TokenizerSettings settings = {.max_length = config.sampling.seq_len,
                                       .objective = config.objective.name};
@@ -174,7 +182,7 @@ absl::Status WriteAnyNetwork(const Export& work) {
   }
   ANYORDER_ASSIGN_OR_RETURN(const std::string description, DescribeModel(model));
   ANYORDER_RETURN_IF_ERROR(work.Write("config.json", description));
-  return work.WriteWeights(PlainTensors(tensors));
+  return work.WriteWeights(WithType(PlainTensors(tensors), work.dtype()));
 }
 
 // Writes the files of the export into `directory`, which exists; returns the step they hold.
@@ -212,8 +220,10 @@ absl::Status ExportModel(const ExportOptions& options) {
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
   absl::PrintF("exported step %d to %s\n", step, directory.output().string());
   if (family != nullptr) {
-    absl::PrintF("in transformers: %s.from_pretrained(\"%s\")\n",
-                 family->Architecture(config.model), directory.output().string());
+    const bool is_known = family->names().is_in_transformers;
+    absl::PrintF("in transformers: %s.from_pretrained(\"%s\"%s)\n",
+                 is_known ? family->Architecture(config.model) : "AutoModel",
+                 directory.output().string(), is_known ? "" : ", trust_remote_code=True");
   } else {
     absl::PrintF("in PyTorch: Anyorder(\"%s\") of %s/load_anyorder.py\n",
                  directory.output().string(), ProgramDirectory());
@@ -227,7 +237,7 @@ absl::Status ExportModel(const ExportOptions& options) {
 
 Subcommand DeclareExport(CLI::App& front) {
   struct Texts {
-    std::string format = "hf", dtype = "fp32", shard_size;
+    std::string format = "hf", dtype = "auto", shard_size;
   };
   const auto options = std::make_shared<ExportOptions>();
   const auto texts = std::make_shared<Texts>();
@@ -242,7 +252,9 @@ Subcommand DeclareExport(CLI::App& front) {
             absl::StrCat("hf: a Hugging Face model (", HfFamilyTypes(),
                          "), if one can be this network; safetensors: named tensors of any run, "
                          "which load_anyorder.py loads into PyTorch"));
-  AddChoice(command, "--dtype", texts->dtype, {"fp32", "bf16"}, "element type of the tensors");
+  AddChoice(command, "--dtype", texts->dtype, {"auto", "fp32", "bf16"},
+            "element type of the tensors; auto: of imported models of Llama's kind and diffusion "
+            "transformers as they had it, else fp32");
   command
       ->add_option("--max-shard-size", texts->shard_size,
                    "split the weights into files of at most this size, with an index, such as 5GB "
@@ -253,6 +265,7 @@ Subcommand DeclareExport(CLI::App& front) {
       ->required();
   return {command, [options, texts] {
             if (texts->format == "safetensors") options->format = ExportFormat::kSafetensors;
+            if (texts->dtype == "fp32") options->files.dtype = DType::kFloat32;
             if (texts->dtype == "bf16") options->files.dtype = DType::kBFloat16;
             if (!texts->shard_size.empty()) {
               const absl::StatusOr<int64_t> bytes =

@@ -74,13 +74,15 @@ std::string HfConfigText(const HfFamily& family, const RunConfig& config, int64_
 }
 
 std::string UpdatedHfConfigText(const HfFamily& family, const std::string& original,
-                                const RunConfig& config, int64_t vocab_size, DType dtype,
-                                bool trained, const std::vector<std::string>& classes) {
+                                const RunConfig& config, int64_t vocab_size,
+                                std::optional<DType> dtype, bool trained,
+                                const std::vector<std::string>& classes) {
   Json json = Json::parse(original, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) json = Json::object();
-  json["architectures"] = {family.Architecture(config.model)};
+  if (!family.names().keeps_storage || !json.contains("architectures"))
+    json["architectures"] = {family.Architecture(config.model)};
   for (const char* key : {"torch_dtype", "dtype"})
-    if (json.contains(key)) json[key] = TorchName(dtype);
+    if (dtype && json.contains(key)) json[key] = TorchName(*dtype);
   family.UpdateConfig(config, vocab_size, trained, json);
   family.WriteTask(config.model.task, classes, json);
   return Text(json);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,10 +38,12 @@ std::string HfConfigText(const HfFamily& family, const RunConfig& config, int64_
 
 // The same for a run that was imported: `original` with every key it has, known to us or not.
 // Changed are the architecture's name and the element type, which describe the weights file of the
-// export; and what HfFamily::UpdateConfig says.
+// export; and what HfFamily::UpdateConfig says. Without `dtype` the type stays, too, and with
+// HfFamily::Names::keeps_storage a name that is there.
 std::string UpdatedHfConfigText(const HfFamily& family, const std::string& original,
-                                const RunConfig& config, int64_t vocab_size, DType dtype,
-                                bool trained, const std::vector<std::string>& classes = {});
+                                const RunConfig& config, int64_t vocab_size,
+                                std::optional<DType> dtype, bool trained,
+                                const std::vector<std::string>& classes = {});
 
 // The family that an export of a run is of: that of the weights it was imported from, else the one
 // that its network comes closest to.
@@ -90,6 +93,11 @@ class HfWeights {
   // have to be equal (FileTensor::repeats) and are not; I/O.
   absl::Status Read(const std::vector<FileTensor>& tensors, float* flat) const;
 
+  // One tensor as fp32. Errors: NotFound; DataLoss for a value that is not finite; I/O.
+  absl::StatusOr<std::vector<float>> Values(absl::string_view name) const;
+  // Elements [begin, end) of one as they are stored. Errors: NotFound, I/O.
+  absl::Status ReadStored(absl::string_view name, int64_t begin, int64_t end, void* out) const;
+
  private:
   struct Tensor {
     size_t file = 0;
@@ -107,6 +115,8 @@ class HfWeights {
   // "'file': tensor 'name'"
   std::string Where(const Tensor& tensor) const;
   absl::Status Missing(const HfFamily& family, const FileTensor& tensor) const;
+  // Of tensors that no table has; at least one.
+  absl::Status Unknown(const std::vector<const Tensor*>& tensors) const;
   absl::Status CheckTensors(const HfFamily& family, const std::vector<FileTensor>& tensors,
                             const HfHead* head) const;
   bool HasAny(const std::vector<FileTensor>& tensors, const HfHead& head) const;

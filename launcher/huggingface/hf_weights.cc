@@ -10,10 +10,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "launcher/huggingface/float16.h"
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/process/child_process.h"
 
@@ -42,22 +44,6 @@ bool HasHead(const std::vector<FileTensor>& tensors, const HfHead& head) {
 bool BeginsWithAny(absl::string_view name, std::span<const char* const> prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(),
                      [name](const char* prefix) { return absl::StartsWith(name, prefix); });
-}
-
-// Whether any of its values are ours.
-bool HoldsOurs(const FileTensor& tensor) {
-  return std::any_of(tensor.blocks.begin(), tensor.blocks.end(),
-                     [](const TensorBlock& block) { return block.offset >= 0; });
-}
-
-// IEEE 754 binary16; exact.
-float FromFloat16(uint16_t bits) {
-  const float sign = (bits & 0x8000u) != 0 ? -1.0f : 1.0f;
-  const int exponent = bits >> 10 & 0x1f;
-  const auto fraction = static_cast<float>(bits & 0x3ffu);
-  if (exponent == 0) return sign * std::ldexp(fraction, -24);
-  if (exponent == 31) return fraction == 0 ? sign * INFINITY : NAN;
-  return sign * std::ldexp(1024.0f + fraction, exponent - 25);
 }
 
 bool IsReadable(DType dtype) {
@@ -175,6 +161,20 @@ absl::Status HfWeights::Missing(const HfFamily& family, const FileTensor& tensor
       " with this config.json");
 }
 
+absl::Status HfWeights::Unknown(const std::vector<const Tensor*>& tensors) const {
+  constexpr size_t kMostNamed = 8;
+  std::vector<std::string> others;
+  for (size_t i = 1; i < std::min(tensors.size(), kMostNamed); ++i)
+    others.push_back(absl::StrCat("'", tensors[i]->entry.name, "'"));
+  if (tensors.size() > kMostNamed)
+    others.push_back(absl::StrCat(tensors.size() - kMostNamed, " more"));
+  return FailedPrecondition(
+      Where(*tensors[0]), " ", tensors[0]->entry.shape.ToString(),
+      " is unknown: the model of config.json has none of that name",
+      others.empty() ? "" : absl::StrCat(" (so are ", absl::StrJoin(others, ", "), ")"),
+      "; use the config.json that belongs to these weights");
+}
+
 absl::Status HfWeights::CheckTensor(const Tensor& tensor, const FileTensor& expected) const {
   if (!(tensor.entry.shape == expected.shape)) {
     return FailedPrecondition(Where(tensor), " is ", tensor.entry.shape.ToString(),
@@ -182,7 +182,7 @@ absl::Status HfWeights::CheckTensor(const Tensor& tensor, const FileTensor& expe
                               "; use the config.json that belongs to these weights");
   }
   const DType dtype = tensor.entry.dtype;
-  if (HoldsOurs(expected) && !IsReadable(dtype)) {
+  if ((expected.holds_ours() || expected.is_folded) && !IsReadable(dtype)) {
     return FailedPrecondition(
         Where(tensor), " is ", Name(dtype),
         " but must be F32, F16 or BF16; save the model in one of these types");
@@ -208,7 +208,8 @@ absl::Status HfWeights::CheckTensors(const HfFamily& family, const std::vector<F
     if (tensor.head != head) continue;
     if (const Tensor* const found = Find(tensor.name)) {
       ANYORDER_RETURN_IF_ERROR(CheckTensor(*found, tensor));
-    } else if (!tensor.is_alias && HoldsOurs(tensor) && !HasAlias(tensors, tensor)) {
+    } else if (!tensor.is_alias && (tensor.holds_ours() || tensor.is_folded) &&
+               !HasAlias(tensors, tensor)) {
       return Missing(family, tensor);
     }
   }
@@ -237,17 +238,17 @@ absl::StatusOr<HfWeights::Findings> HfWeights::Check(const HfFamily& family,
   }
   std::set<absl::string_view> used;
   for (const FileTensor& tensor : tensors) used.insert(tensor.name);
+  std::vector<const Tensor*> unknown;
   for (const Tensor& tensor : tensors_) {
     const std::string& name = tensor.entry.name;
     if (used.count(name) != 0) continue;
-    if (!BeginsWithAny(name, family.other_heads())) {
-      return FailedPrecondition(
-          Where(tensor), " ", tensor.entry.shape.ToString(),
-          " is unknown: the model of config.json has none of that name; use the config.json that "
-          "belongs to these weights");
+    if (BeginsWithAny(name, family.other_heads())) {
+      findings.left_out.push_back(name);
+    } else {
+      unknown.push_back(&tensor);
     }
-    findings.left_out.push_back(name);
   }
+  if (!unknown.empty()) return Unknown(unknown);
   return findings;
 }
 
@@ -317,6 +318,21 @@ absl::Status HfWeights::ReadTensor(const Tensor& tensor, float* out) const {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<float>> HfWeights::Values(absl::string_view name) const {
+  const Tensor* const tensor = Find(name);
+  if (tensor == nullptr) return absl::NotFoundError(name);
+  std::vector<float> values(static_cast<size_t>(tensor->entry.shape.num_elements()));
+  ANYORDER_RETURN_IF_ERROR(ReadTensor(*tensor, values.data()));
+  return values;
+}
+
+absl::Status HfWeights::ReadStored(absl::string_view name, int64_t begin, int64_t end,
+                                   void* out) const {
+  const Tensor* const tensor = Find(name);
+  if (tensor == nullptr) return absl::NotFoundError(name);
+  return files_[tensor->file].reader.Read(name, begin, end, out);
+}
+
 absl::Status HfWeights::RequireEqual(const Tensor& tensor, const float* values,
                                      absl::string_view why) const {
   const int64_t elements = tensor.entry.shape.num_elements();
@@ -348,7 +364,7 @@ absl::Status HfWeights::Read(const std::vector<FileTensor>& tensors, float* flat
   std::set<int64_t> read;  // first elements of what repeated tensors hold
   for (const FileTensor& tensor : tensors) {
     const Tensor* const source = Find(tensor.name);
-    if (source == nullptr || !HoldsOurs(tensor)) continue;
+    if (source == nullptr || !tensor.holds_ours()) continue;
     const bool is_first = read.insert(tensor.blocks.front().offset).second;
     if (tensor.repeats != nullptr && !is_first) {
       const std::vector<float> gathered =

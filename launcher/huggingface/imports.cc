@@ -37,6 +37,7 @@
 #include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/hf_model.h"
+#include "launcher/huggingface/originals.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"
 #include "launcher/process/child_process.h"
@@ -158,7 +159,7 @@ RunConfig ContinuedTrainingDefaults(const ImportOptions& options, const HfConfig
   config.train.micro_batch_size = 2;
   config.checkpoint.every = 500;
   config.data.shards = "shards";
-  model.family->SetDefaults(config);
+  model.family->SetDefaults(model, config);
   if (!GoesOnWithTask(options, model)) return config;
   config.objective = model.objective;
   config.model.mem_len = 0;
@@ -308,7 +309,10 @@ absl::Status ReadWeights(const Import& import, const HfWeights& weights,
     InitializeParameters(layout, import.config.model, seed, parameter.offset, parameter.end(),
                          master + parameter.offset);
   }
-  return weights.Read(tensors, master);
+  ANYORDER_RETURN_IF_ERROR(weights.Read(tensors, master));
+  return import.model.family->Fold(
+      import.model, layout, [&weights](const std::string& name) { return weights.Values(name); },
+      master);
 }
 
 // "62h", "41m": more digits would be pretence.
@@ -345,11 +349,14 @@ void PrintWriting(int64_t num_parameters) {
   std::fflush(stdout);
 }
 
-absl::Status WriteFilesOfModel(const Import& import, const RunDirectory& paths) {
+absl::Status WriteFilesOfModel(const Import& import, const HfWeights& weights,
+                               const std::vector<FileTensor>& tensors, const RunDirectory& paths) {
   const ImportedRun imported(paths.root);
   ANYORDER_RETURN_IF_ERROR(FileSystem::Posix()->MakeDirectory(imported.directory));
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(imported.config, import.config_text));
   ANYORDER_RETURN_IF_ERROR(CopyKeptFiles(import.input, imported.directory));
+  if (import.model.family->names().keeps_storage)
+    ANYORDER_RETURN_IF_ERROR(KeepOriginals(weights, tensors, imported.originals));
   if (import.vocabulary.empty()) return absl::OkStatus();
   return WriteFileAtomically(imported.vocabulary, import.vocabulary);
 }
@@ -474,10 +481,11 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
   ANYORDER_RETURN_IF_ERROR(ReadWeights(import, weights, tensors, layout, master.get()));
   PrintWriting(layout.num_elements());
   ANYORDER_ASSIGN_OR_RETURN(const std::string digest, TokenizerDigestOf(import));
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::string run_dir,
-      MakeRun(options, import.config, digest, layout, master.get(), import.input,
-              [&import](const RunDirectory& paths) { return WriteFilesOfModel(import, paths); }));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string run_dir,
+                            MakeRun(options, import.config, digest, layout, master.get(),
+                                    import.input, [&](const RunDirectory& paths) {
+                                      return WriteFilesOfModel(import, weights, tensors, paths);
+                                    }));
   PrintSummary(import, layout, run_dir);
   PrintPlan(*import.model.family, import.config, layout.num_elements());
   return absl::OkStatus();

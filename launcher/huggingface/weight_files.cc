@@ -10,10 +10,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 
-#include "ckpt/safetensors.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/train/state/saved_weights.h"
+#include "launcher/huggingface/float16.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -23,15 +23,18 @@ using Json = nlohmann::ordered_json;
 // Read and written at once, so that memory stays small for any model.
 constexpr int64_t kPieceElements = 4 << 20;
 
-using Tensors = std::vector<FileTensor>;
+using Tensors = std::vector<WrittenTensor>;
 
-std::vector<Tensors> SplitTensors(const Tensors& tensors, const WeightFileOptions& options) {
+int64_t BytesOf(const WrittenTensor& written) {
+  return written.tensor.shape.num_elements() * SizeOf(written.dtype);
+}
+
+std::vector<Tensors> SplitTensors(const Tensors& tensors, int64_t max_shard_bytes) {
   std::vector<Tensors> files(1);
   int64_t bytes = 0;
-  for (const FileTensor& tensor : tensors) {
-    if (tensor.is_alias) continue;
-    const int64_t size = tensor.shape.num_elements() * SizeOf(options.dtype);
-    if (options.max_shard_bytes > 0 && bytes > 0 && bytes + size > options.max_shard_bytes) {
+  for (const WrittenTensor& tensor : tensors) {
+    const int64_t size = BytesOf(tensor);
+    if (max_shard_bytes > 0 && bytes > 0 && bytes + size > max_shard_bytes) {
       files.emplace_back();
       bytes = 0;
     }
@@ -41,14 +44,44 @@ std::vector<Tensors> SplitTensors(const Tensors& tensors, const WeightFileOption
   return files;
 }
 
+absl::StatusOr<std::vector<uint16_t>> ToHalves(const std::string& name,
+                                               const std::vector<float>& values) {
+  std::vector<uint16_t> halves(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    halves[i] = ToFloat16(values[i]);
+    if ((halves[i] & 0x7fffu) != 0x7c00u) continue;
+    return FailedPrecondition("tensor '", name, "' has come to hold ", values[i],
+                              ", which F16, the type that it was imported in, cannot hold; export "
+                              "it with --dtype fp32 or bf16");
+  }
+  return halves;
+}
+
 absl::Status WritePiece(const std::string& name, int64_t begin, const std::vector<float>& values,
                         DType dtype, ckpt::SafetensorsWriter& writer) {
   const int64_t end = begin + static_cast<int64_t>(values.size());
-  if (dtype != DType::kBFloat16) return writer.WriteRange(name, begin, end, values.data());
+  if (dtype == DType::kFloat32) return writer.WriteRange(name, begin, end, values.data());
+  if (dtype == DType::kFloat16) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<uint16_t> halves, ToHalves(name, values));
+    return writer.WriteRange(name, begin, end, halves.data());
+  }
   std::vector<BFloat16> rounded(values.size());
   std::transform(values.begin(), values.end(), rounded.begin(),
                  [](float value) { return BFloat16(value); });
   return writer.WriteRange(name, begin, end, rounded.data());
+}
+
+absl::Status CopyOriginal(const WrittenTensor& written, ckpt::SafetensorsWriter& writer) {
+  const std::string& name = written.tensor.name;
+  const int64_t elements = written.tensor.shape.num_elements();
+  std::string bytes;
+  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
+    const int64_t end = std::min(begin + kPieceElements, elements);
+    bytes.resize(static_cast<size_t>((end - begin) * SizeOf(written.dtype)));
+    ANYORDER_RETURN_IF_ERROR(written.original->Read(name, begin, end, bytes.data()));
+    ANYORDER_RETURN_IF_ERROR(writer.WriteRange(name, begin, end, bytes.data()));
+  }
+  return absl::OkStatus();
 }
 
 // What is written: one of the checkpoint's tensors of all weights.
@@ -58,7 +91,7 @@ struct WeightSource {
 };
 
 absl::StatusOr<std::vector<float>> ReadBlock(const WeightSource& source, const TensorBlock& block) {
-  std::vector<float> values(static_cast<size_t>(block.num_elements()));
+  std::vector<float> values(static_cast<size_t>(block.num_elements()), block.fill);
   if (block.offset < 0) return values;
   ANYORDER_RETURN_IF_ERROR(source.checkpoint.Read(
       source.tensor, block.offset, block.offset + block.num_elements(), values.data()));
@@ -80,8 +113,10 @@ absl::StatusOr<std::vector<float>> GatherTensor(const WeightSource& source,
   return gathered;
 }
 
-absl::Status WriteTensor(const WeightSource& source, const FileTensor& tensor, DType dtype,
+absl::Status WriteTensor(const WeightSource& source, const WrittenTensor& written,
                          ckpt::SafetensorsWriter& writer) {
+  const auto& [tensor, dtype, original] = written;
+  if (original != nullptr) return CopyOriginal(written, writer);
   if (!tensor.constants.empty()) return WritePiece(tensor.name, 0, tensor.constants, dtype, writer);
   if (!tensor.is_plain()) {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values, GatherTensor(source, tensor));
@@ -98,14 +133,15 @@ absl::Status WriteTensor(const WeightSource& source, const FileTensor& tensor, D
   return absl::OkStatus();
 }
 
-absl::Status WriteFile(const WeightSource& source, const Tensors& tensors, DType dtype,
+absl::Status WriteFile(const WeightSource& source, const Tensors& tensors,
                        const std::string& path) {
   std::vector<ckpt::SafetensorsEntry> entries;
-  for (const FileTensor& tensor : tensors) entries.push_back({tensor.name, dtype, tensor.shape});
+  for (const auto& [tensor, dtype, original] : tensors)
+    entries.push_back({tensor.name, dtype, tensor.shape});
   ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
                             ckpt::SafetensorsWriter::Create(path, entries, {{"format", "pt"}}));
-  for (const FileTensor& tensor : tensors)
-    ANYORDER_RETURN_IF_ERROR(WriteTensor(source, tensor, dtype, writer));
+  for (const WrittenTensor& tensor : tensors)
+    ANYORDER_RETURN_IF_ERROR(WriteTensor(source, tensor, writer));
   return writer.Finish();
 }
 
@@ -132,22 +168,28 @@ absl::StatusOr<int64_t> ParseByteSize(absl::string_view text, absl::string_view 
   return size;
 }
 
+std::vector<WrittenTensor> WithType(const std::vector<FileTensor>& tensors, DType dtype) {
+  std::vector<WrittenTensor> written;
+  for (const FileTensor& tensor : tensors)
+    if (!tensor.is_alias) written.push_back({tensor, dtype});
+  return written;
+}
+
 absl::Status WriteWeightFiles(const ckpt::Checkpoint& checkpoint, const Tensors& tensors,
                               const WeightFileOptions& options, const std::string& directory) {
-  const std::vector<Tensors> files = SplitTensors(tensors, options);
+  const std::vector<Tensors> files = SplitTensors(tensors, options.max_shard_bytes);
   const WeightChoice choice = options.raw_weights ? WeightChoice::kRaw : WeightChoice::kAverage;
   const WeightSource source = {checkpoint, WeightTensor(checkpoint, choice)};
-  if (files.size() == 1) {
-    return WriteFile(source, files[0], options.dtype, JoinPath(directory, "model.safetensors"));
-  }
+  if (files.size() == 1)
+    return WriteFile(source, files[0], JoinPath(directory, "model.safetensors"));
   Json index = {{"metadata", {{"total_size", 0}}}, {"weight_map", Json::object()}};
   int64_t total = 0;
   for (size_t i = 0; i < files.size(); ++i) {
     const std::string name = absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, files.size());
-    ANYORDER_RETURN_IF_ERROR(WriteFile(source, files[i], options.dtype, JoinPath(directory, name)));
-    for (const FileTensor& tensor : files[i]) {
-      index["weight_map"][tensor.name] = name;
-      total += tensor.shape.num_elements() * SizeOf(options.dtype);
+    ANYORDER_RETURN_IF_ERROR(WriteFile(source, files[i], JoinPath(directory, name)));
+    for (const WrittenTensor& tensor : files[i]) {
+      index["weight_map"][tensor.tensor.name] = name;
+      total += BytesOf(tensor);
     }
   }
   index["metadata"]["total_size"] = total;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,28 +13,42 @@
 #include "absl/strings/string_view.h"
 
 #include "ckpt/reader.h"
+#include "ckpt/safetensors.h"
 #include "core/base/dtype.h"
 #include "launcher/huggingface/families/file_tensor.h"
 
 namespace anyorder::launcher {
 
 struct WeightFileOptions {
-  DType dtype = DType::kFloat32;  // or kBFloat16: rounded to nearest even
-  bool raw_weights = false;       // not the average of a run that keeps one
-  int64_t max_shard_bytes = 0;    // bytes of tensors in a file; 0: no limit
+  // Of all tensors: kFloat32 or kBFloat16, rounded to nearest even. Without: as imported weights
+  // had each (originals.h), else kFloat32.
+  std::optional<DType> dtype;
+  bool raw_weights = false;     // not the average of a run that keeps one
+  int64_t max_shard_bytes = 0;  // bytes of tensors in a file; 0: no limit
+};
+
+struct WrittenTensor {
+  FileTensor tensor;
+  DType dtype = DType::kFloat32;  // kFloat32, kBFloat16 or kFloat16; any, with `original`
+  // Has the tensor with these very bytes, which are taken instead of the parameters; or null.
+  const ckpt::SafetensorsReader* original = nullptr;
 };
 
 // "5GB", "300MB", "64KiB" or a number of bytes, as save_pretrained's max_shard_size: powers of 1000
 // or, with an i, of 1024. InvalidArgument naming `option` for any other text, and for 0.
 absl::StatusOr<int64_t> ParseByteSize(absl::string_view text, absl::string_view option);
 
-// Writes `tensors` but aliases, gathered from the average of the checkpoint's weights or, where
-// there is none or options say so, from the weights, to `directory`. In their order, each in the
-// file before unless that would be too large; a larger tensor has a file of its own. Reads and
-// writes a piece at a time; a tensor that is not plain is put together in memory. Errors: DataLoss
-// of the checkpoint; I/O.
+// `tensors` but aliases, all of type `dtype`.
+std::vector<WrittenTensor> WithType(const std::vector<FileTensor>& tensors, DType dtype);
+
+// Writes `tensors`, gathered from the average of the checkpoint's weights or, where there is none
+// or options say so, from the weights, to `directory`. In their order, each in the file before
+// unless that would make it larger than options.max_shard_bytes; a larger tensor has a file of its
+// own. Reads and writes a piece at a time; a tensor that is not plain is put together in memory. Of
+// `options` the tensors' types are not read. Errors: DataLoss of the checkpoint; FailedPrecondition
+// naming a tensor with a value that its type cannot hold; I/O.
 absl::Status WriteWeightFiles(const ckpt::Checkpoint& checkpoint,
-                              const std::vector<FileTensor>& tensors,
+                              const std::vector<WrittenTensor>& tensors,
                               const WeightFileOptions& options, const std::string& directory);
 
 }  // namespace anyorder::launcher

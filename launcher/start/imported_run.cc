@@ -19,6 +19,7 @@ namespace anyorder::launcher {
 ImportedRun::ImportedRun(const std::string& run_dir)
     : directory(absl::StrCat(run_dir, "/import")),
       config(absl::StrCat(directory, "/config.json")),
+      originals(absl::StrCat(directory, "/originals.safetensors")),
       vocabulary(absl::StrCat(run_dir, "/spiece.model")) {}
 
 bool ImportedRun::exists() const {
@@ -71,8 +72,16 @@ absl::Status CopyIfThere(const std::string& from, const std::string& to) {
 absl::Status CopyKeptFiles(const std::string& from, const std::string& to) {
   for (const char* name :
        {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json",
-        "vocab.txt", "vocab.json", "merges.txt", "vocab.pkl", "generation_config.json"})
+        "vocab.txt", "vocab.json", "merges.txt", "vocab.pkl", "tokenizer.model",
+        "chat_template.jinja", "chat_template.json", "generation_config.json"})
     ANYORDER_RETURN_IF_ERROR(CopyIfThere(JoinPath(from, name), JoinPath(to, name)));
+  // The code of models that transformers lacks; config.json's `auto_map` names it.
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(from, error)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() == ".py" && entry.is_regular_file(error))
+      ANYORDER_RETURN_IF_ERROR(CopyIfThere(JoinPath(from, name), JoinPath(to, name)));
+  }
   return absl::OkStatus();
 }
 

@@ -34,6 +34,7 @@ struct ImportedRun {
 
   std::string directory;   // run-dir/import: small files of the model as they were
   std::string config;      // run-dir/import/config.json
+  std::string originals;   // run-dir/import/originals.safetensors (originals.h); may be absent
   std::string vocabulary;  // run-dir/spiece.model
 };
 

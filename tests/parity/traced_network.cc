@@ -28,6 +28,8 @@ class TracingBackend final : public testing::ForwardingBackend {
       return layout.Contains(name) ? weights + layout.Find(name).offset : nullptr;
     };
     word_embedding_ = find("transformer.word_embedding.weight");
+    const void* const own = find("lm_loss.weight");
+    softmax_ = own != nullptr ? own : word_embedding_;
     summary_ = find("logits_proj.weight");
     levels_.assign(num_layers > 0 ? static_cast<size_t>(num_layers) + 1 : 0, {});
     gammas_.clear();
@@ -62,7 +64,7 @@ class TracingBackend final : public testing::ForwardingBackend {
   }
   // The fused operation never holds the logits: the same product, once more.
   void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
-    if (args.weight.raw() == word_embedding_) Multiply(args, stream, logits_);
+    if (args.weight.raw() == softmax_) Multiply(args, stream, logits_);
     if (args.weight.raw() == summary_) Multiply(args, stream, summary_logits_);
     ForwardingBackend::LinearCrossEntropy(args, stream);
   }
@@ -81,6 +83,7 @@ class TracingBackend final : public testing::ForwardingBackend {
   }
 
   const void* word_embedding_ = nullptr;
+  const void* softmax_ = nullptr;  // the embedding, or an output of its own
   const void* summary_ = nullptr;
   std::vector<const void*> gammas_;
   std::vector<std::vector<float>> levels_;

@@ -128,7 +128,7 @@ void BertLikeFamily::ReadConfig(HfConfigReader& reader, HfConfig& config) const 
                                        config.first_position, " that 'pad_token_id' takes"));
 }
 
-void BertLikeFamily::SetDefaults(RunConfig& config) const {
+void BertLikeFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& config) const {
   config.objective.name = "bert";
   SamplingConfig& sampling = config.sampling;
   sampling.seq_len = std::min<int64_t>(512, config.model.max_positions / 2 * 2);
@@ -145,6 +145,7 @@ void BertLikeFamily::Check(const RunConfig& config, HfObstacles& obstacles) cons
       model.num_heads * model.head_dim == model.model_dim,
       absl::StrCat("model.num_heads * model.head_dim is ", model.num_heads * model.head_dim,
                    ", not model.model_dim = ", model.model_dim));
+  CheckPlainLayers(model, /*is_tied=*/true, obstacles);
   obstacles.Require(!model.scale_embedding, "model.scale_embedding is true");
   obstacles.Require(model.positions == Positions::kLearned, "model.positions is not learned");
   obstacles.Require(!model.has_distance_bias(), "model.position_bias is on");

@@ -14,7 +14,7 @@ class BertLikeFamily : public HfFamily {
  public:
   std::span<const HfKeyName> keys() const override;
   void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
-  void SetDefaults(RunConfig& config) const override;
+  void SetDefaults(const HfConfig& model, RunConfig& config) const override;
   void Check(const RunConfig& config, HfObstacles& obstacles) const override;
   Json NewConfig(const RunConfig& config, int64_t vocab_size,
                  const data::VocabIds& ids) const override;

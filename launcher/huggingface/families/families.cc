@@ -24,15 +24,37 @@ absl::string_view HfFamily::NameOf(absl::string_view model_key) const {
   return "";
 }
 
-void HfFamily::SetDefaults(RunConfig& /*config*/) const {}
+void HfFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& /*config*/) const {}
 
 void HfFamily::FitTensors(const HfConfig& /*config*/, std::vector<FileTensor>& /*tensors*/) const {}
+
+absl::Status HfFamily::Fold(const HfConfig& /*config*/, const ParameterLayout& /*layout*/,
+                            const TensorReader& /*read*/, float* /*flat*/) const {
+  return absl::OkStatus();
+}
+
+void HfFamily::CheckPlainLayers(const ModelConfig& model, bool is_tied, HfObstacles& obstacles) {
+  obstacles.Require(!model.rms_norm(), "model.norm is rms_norm");
+  obstacles.Require(!model.qk_norm, "model.qk_norm is true");
+  obstacles.Require(!model.gated_ffn, "model.gated_ffn is true");
+  obstacles.Require(model.ffn_biases, "model.ffn_biases is false");
+  obstacles.Require(model.attention_output_bias, "model.attention_output_bias is false");
+  obstacles.Require(model.kv_heads() == model.num_heads,
+                    absl::StrCat("model.num_kv_heads is ", model.num_kv_heads,
+                                 ", below model.num_heads = ", model.num_heads));
+  obstacles.Require(model.activation != kernels::Activation::kSilu, "model.activation is silu");
+  obstacles.Require(
+      model.tie_embeddings == is_tied,
+      absl::StrCat("model.tie_embeddings is ", model.tie_embeddings ? "true" : "false"));
+}
 
 std::span<const HfFamily* const> HfFamilies() {
   // Of two that are as close to a run's network the first is taken.
   static const HfFamily* const families[] = {
-      &XlnetFamily(),     &BertFamily(), &RobertaFamily(),      &LongformerFamily(),
-      &OpenAiGptFamily(), &Gpt2Family(), &TransformerXlFamily()};
+      &XlnetFamily(),     &BertFamily(),  &RobertaFamily(),       &LongformerFamily(),
+      &OpenAiGptFamily(), &Gpt2Family(),  &TransformerXlFamily(), &LladaFamily(),
+      &LlamaFamily(),     &Qwen2Family(), &Qwen3Family(),         &DreamFamily(),
+      &MdlmFamily(),      &Bd3LmFamily()};
   return families;
 }
 

@@ -1,5 +1,6 @@
 #include "launcher/huggingface/families/file_tensor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/check.h"
@@ -22,6 +23,11 @@ TensorBlock TensorBlock::Rows(int64_t begin, int64_t count) const {
   ANYORDER_CHECK(!transposed && begin >= 0 && begin + count <= rows)
       << "rows " << begin << " to " << begin + count << " of " << rows;
   return {offset + begin * columns, count, columns};
+}
+
+bool FileTensor::holds_ours() const {
+  return std::any_of(blocks.begin(), blocks.end(),
+                     [](const TensorBlock& block) { return block.offset >= 0; });
 }
 
 FileTensor PlainTensor(const ParameterInfo& parameter, absl::string_view name) {

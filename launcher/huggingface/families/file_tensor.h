@@ -19,11 +19,12 @@ struct HfHead;
 // A matrix [rows, columns]. In the flat space of parameters it is contiguous, row by row; or, if
 // `transposed`, as [columns, rows].
 struct TensorBlock {
-  int64_t offset = -1;  // of its first element; -1: we have none, an export writes zeros and an
+  int64_t offset = -1;  // of its first element; -1: we have none, an export writes `fill` and an
                         // import ignores the values
   int64_t rows = 0;
   int64_t columns = 0;
   bool transposed = false;
+  float fill = 0;
 
   // [2, H, D] is [2, H D], and [n] is [n, 1].
   static TensorBlock Of(const ParameterInfo& parameter);
@@ -50,7 +51,12 @@ struct FileTensor {
   // Its values, if no parameter decides them: an export writes them, an import takes any. Its block
   // is Zeros then.
   std::vector<float> constants = {};
+  // Whether HfFamily::Fold reads it, or changes the parameters that hold it: it must be there, and
+  // the parameters alone do not tell its values again.
+  bool is_folded = false;
 
+  // Whether any of its values are ours.
+  bool holds_ours() const;
   // Whether the parameters hold its values in its own order.
   bool is_plain() const { return blocks.size() == 1 && !blocks[0].transposed; }
 };

@@ -117,7 +117,7 @@ class GptFamily : public HfFamily {
   std::span<const char* const> other_heads() const override { return kGptOtherHeads; }
 
   void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
-  void SetDefaults(RunConfig& config) const override {
+  void SetDefaults(const HfConfig& /*model*/, RunConfig& config) const override {
     config.objective.name = "gpt";
     config.sampling.bidirectional = false;
     config.sampling.seq_len = config.model.max_positions;
@@ -176,6 +176,7 @@ void GptFamily::Check(const RunConfig& config, HfObstacles& obstacles) const {
   const ModelConfig& model = config.model;
   CheckObjective(config, kGptPretraining, obstacles);
   CheckGpt(config, obstacles);
+  CheckPlainLayers(model, /*is_tied=*/true, obstacles);
   obstacles.Require(model.pre_norm() == is_gpt2_,
                     is_gpt2_ ? "model.layer_norm is post" : "model.layer_norm is pre");
   if (is_gpt2_) return;

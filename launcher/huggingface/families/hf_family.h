@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -37,6 +38,12 @@ struct HfConfig {
   bool gelu_is_open = false;
   // Rows of a table of learned positions before that of the first token, which nobody uses.
   int64_t first_position = 0;
+  // Of models without a table of positions: the longest text that it was trained for; 0: unknown.
+  int64_t max_length = 0;
+  // dit.cc: tokens a block of BD3-LM, and the width of the noise level's embedding, by which every
+  // normalisation is modulated; 0: none is.
+  int64_t block_len = 0;
+  int64_t condition_dim = 0;
   // What makes the sequence summary another function than that of our heads, "" if nothing does.
   std::string other_summary;
   // The task that the class of `architectures` is for, with the keys of its head; without a name if
@@ -112,6 +119,12 @@ class HfFamily {
     bool has_xlnet_tokenizer = false;
     // The class with a next-sentence head beside the language model, if there is one.
     const char* next_sentence_architecture = nullptr;
+    // Whether an export has the element types of the weights that were imported, their repeated
+    // tensors and, before training, their very values where ours are computed from them
+    // (originals.h).
+    bool keeps_storage = false;
+    // False where Python files beside the weights have its class.
+    bool is_in_transformers = true;
   };
 
   virtual ~HfFamily() = default;
@@ -132,8 +145,8 @@ class HfFamily {
   // Reads what config.json says into `config`, with the faults in `reader`.
   virtual void ReadConfig(HfConfigReader& reader, HfConfig& config) const = 0;
   // What a run that goes on from such a model trains, unless told otherwise: the objective and its
-  // lengths. `config` has the model.
-  virtual void SetDefaults(RunConfig& config) const;
+  // lengths. `config` has the model, too.
+  virtual void SetDefaults(const HfConfig& model, RunConfig& config) const;
   // The settings with which such a model cannot be this run's network.
   virtual void Check(const RunConfig& config, HfObstacles& obstacles) const = 0;
   // The config.json of this run's network, but for `architectures` and the element type.
@@ -149,6 +162,12 @@ class HfFamily {
                                           const ParameterLayout& layout) const = 0;
   // What a config.json says of Tensors's table beside our parameters.
   virtual void FitTensors(const HfConfig& config, std::vector<FileTensor>& tensors) const;
+  // Puts into the parameters what other tensors of the files say that our network does not have.
+  // `flat` has the parameters as Tensors's table placed them; `read` gives a tensor of the files.
+  // Errors: those of `read`.
+  using TensorReader = std::function<absl::StatusOr<std::vector<float>>(const std::string& name)>;
+  virtual absl::Status Fold(const HfConfig& config, const ParameterLayout& layout,
+                            const TensorReader& read, float* flat) const;
 
   // Reads which task the class of `architectures` is for.
   void ReadTask(HfConfigReader& reader, HfConfig& config) const;
@@ -165,13 +184,22 @@ class HfFamily {
   // with a head that a class has.
   void CheckObjective(const RunConfig& config, std::span<const char* const> pretraining,
                       HfObstacles& obstacles) const;
+  // Adds which layers of Llama's the network has. `is_tied`: whether the output is the embedding.
+  static void CheckPlainLayers(const ModelConfig& model, bool is_tied, HfObstacles& obstacles);
 };
 
 // One of each, from the file of that name.
 const HfFamily& BertFamily();
-const HfFamily& Gpt2Family();  // gpt.cc
+const HfFamily& Bd3LmFamily();  // dit.cc
+const HfFamily& DreamFamily();  // llama.cc
+const HfFamily& Gpt2Family();   // gpt.cc
+const HfFamily& LladaFamily();
+const HfFamily& LlamaFamily();
 const HfFamily& LongformerFamily();
+const HfFamily& MdlmFamily();       // dit.cc
 const HfFamily& OpenAiGptFamily();  // gpt.cc
+const HfFamily& Qwen2Family();      // llama.cc
+const HfFamily& Qwen3Family();      // llama.cc
 const HfFamily& RobertaFamily();
 const HfFamily& TransformerXlFamily();
 const HfFamily& XlnetFamily();

@@ -67,7 +67,7 @@ void RobertaLikeFamily::ReadConfig(HfConfigReader& reader, HfConfig& config) con
   reader.Expect("hidden_act", "gelu", ": the head has the exact GELU, and ours is the layers'");
 }
 
-void RobertaLikeFamily::SetDefaults(RunConfig& config) const {
+void RobertaLikeFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& config) const {
   config.objective.name = "longformer";  // text without pairs
   SamplingConfig& sampling = config.sampling;
   sampling.seq_len = std::min<int64_t>(4096, config.model.max_positions) - 1;  // and CLS

@@ -16,7 +16,7 @@ class RobertaLikeFamily : public BertLikeFamily {
  public:
   std::span<const char* const> finetuning() const override;
   void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
-  void SetDefaults(RunConfig& config) const override;
+  void SetDefaults(const HfConfig& model, RunConfig& config) const override;
   void Check(const RunConfig& config, HfObstacles& obstacles) const override;
 
  protected:

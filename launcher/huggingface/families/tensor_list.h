@@ -34,6 +34,8 @@ class TensorList {
     Plain(ours, theirs);
     MakeAlias(why);
   }
+  // Of the newest: FileTensor::is_folded.
+  void MarkFolded() { tensors_.back().is_folded = true; }
   // A buffer that files of some versions hold beside the weights: an import takes any values.
   void Buffer(absl::string_view theirs, const Shape& shape);
   // Parameters below one another, each as a matrix [rows, rest], or as a vector.

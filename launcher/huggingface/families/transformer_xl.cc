@@ -133,7 +133,7 @@ class TransformerXl : public HfFamily {
     ReadXlSettings(reader, config.model);
     ReadXlSoftmax(reader, config);
   }
-  void SetDefaults(RunConfig& config) const override {
+  void SetDefaults(const HfConfig& /*model*/, RunConfig& config) const override {
     config.objective.name = "causal_lm";
     config.sampling.bidirectional = false;
   }
@@ -150,6 +150,7 @@ void TransformerXl::Check(const RunConfig& config, HfObstacles& obstacles) const
   const ModelConfig& model = config.model;
   obstacles.Require(config.objective.name == "causal_lm",
                     absl::StrCat("objective.name is ", config.objective.name, ", not causal_lm"));
+  CheckPlainLayers(model, /*is_tied=*/true, obstacles);
   obstacles.Require(model.relative_positions(), "model.positions is not relative");
   obstacles.Require(model.segments == Segments::kNone, "model.segments is not none");
   obstacles.Require(model.scale_embedding, "model.scale_embedding is false");

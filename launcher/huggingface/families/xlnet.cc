@@ -192,6 +192,7 @@ void Xlnet::Check(const RunConfig& config, HfObstacles& obstacles) const {
       model.num_heads * model.head_dim == model.model_dim,
       absl::StrCat("model.num_heads * model.head_dim is ", model.num_heads * model.head_dim,
                    ", not model.model_dim = ", model.model_dim));
+  CheckPlainLayers(model, /*is_tied=*/true, obstacles);
   obstacles.Require(!model.scale_embedding, "model.scale_embedding is true");
   obstacles.Require(model.relative_positions(), "model.positions is not relative");
   obstacles.Require(!model.has_distance_bias(), "model.position_bias is on");

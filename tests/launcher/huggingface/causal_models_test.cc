@@ -114,7 +114,7 @@ RunConfig RunOf(const Json& config) {
   RunConfig run;
   run.model = parsed.model;
   run.data.shards = "shards";
-  parsed.family->SetDefaults(run);
+  parsed.family->SetDefaults(parsed, run);
   EXPECT_TRUE(run.Validate().ok()) << run.Validate();
   return run;
 }

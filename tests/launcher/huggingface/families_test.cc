@@ -288,7 +288,7 @@ TEST(FamilyOfRunTest, IsTheOneThatItsNetworkComesClosestTo) {
   EXPECT_STREQ(FamilyOfRun(config).names().model_type, "xlnet");
   const auto bert = ParseHfConfig(FamilyConfig("bert").dump(), "made");
   config.model = bert->model;
-  bert->family->SetDefaults(config);
+  bert->family->SetDefaults(*bert, config);
   config.data.shards = "shards";
   config.Resolve();
   EXPECT_TRUE(config.Validate().ok()) << config.Validate();

@@ -1,0 +1,92 @@
+#include "launcher/huggingface/originals.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+#include "core/base/status.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr char kTypePrefix[] = "type.";
+// Copied at once.
+constexpr int64_t kCopiedElements = 4 << 20;
+
+const FileTensor* FindTensor(const std::vector<FileTensor>& tensors, const std::string& name) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                  [&name](const FileTensor& one) { return one.name == name; });
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+std::optional<DType> TypeNamed(absl::string_view name) {
+  for (size_t i = 0; i < std::size(kDTypes); ++i)
+    if (kDTypes[i].name == name) return static_cast<DType>(i);
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::Status KeepOriginals(const HfWeights& weights, const std::vector<FileTensor>& tensors,
+                           const std::string& path) {
+  ckpt::SafetensorsMetadata metadata = {{"format", "pt"}};
+  std::vector<ckpt::SafetensorsEntry> kept;
+  for (const ckpt::SafetensorsEntry& entry : weights.entries()) {
+    const FileTensor* const tensor = FindTensor(tensors, entry.name);
+    if (tensor == nullptr) continue;  // of a head that was left out
+    metadata[absl::StrCat(kTypePrefix, entry.name)] = std::string(Name(entry.dtype));
+    if (tensor->is_folded || !tensor->holds_ours()) kept.push_back(entry);
+  }
+  ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
+                            ckpt::SafetensorsWriter::Create(path, kept, metadata));
+  std::string bytes;
+  for (const ckpt::SafetensorsEntry& entry : kept) {
+    const int64_t elements = entry.shape.num_elements();
+    for (int64_t begin = 0; begin < elements; begin += kCopiedElements) {
+      const int64_t end = std::min(begin + kCopiedElements, elements);
+      bytes.resize(static_cast<size_t>((end - begin) * SizeOf(entry.dtype)));
+      ANYORDER_RETURN_IF_ERROR(weights.ReadStored(entry.name, begin, end, bytes.data()));
+      ANYORDER_RETURN_IF_ERROR(writer.WriteRange(entry.name, begin, end, bytes.data()));
+    }
+  }
+  return writer.Finish();
+}
+
+absl::StatusOr<std::optional<Originals>> Originals::Open(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return std::nullopt;
+  Originals originals;
+  ANYORDER_ASSIGN_OR_RETURN(originals.file_, ckpt::SafetensorsReader::Open(path));
+  for (const auto& [key, value] : originals.file_->metadata()) {
+    if (!absl::StartsWith(key, kTypePrefix)) continue;
+    const std::optional<DType> type = TypeNamed(value);
+    if (!type) return DataLoss("'", path, "': '", key, "' is no type; import the weights again");
+    originals.types_[std::string(absl::StripPrefix(key, kTypePrefix))] = *type;
+  }
+  if (originals.types_.empty())
+    return DataLoss("'", path, "' names no tensor; import the weights again");
+  return originals;
+}
+
+std::vector<WrittenTensor> Originals::Choose(const std::vector<FileTensor>& tensors,
+                                             bool is_untrained) const {
+  std::vector<WrittenTensor> chosen;
+  for (const FileTensor& tensor : tensors) {
+    const auto type = types_.find(tensor.name);
+    if (type == types_.end()) {
+      // What training has added is stored as its neighbours are.
+      if (!tensor.is_alias)
+        chosen.push_back({tensor, chosen.empty() ? DType::kFloat32 : chosen.back().dtype});
+      continue;
+    }
+    const bool is_kept = file_->Find(tensor.name) != nullptr && (is_untrained || !tensor.is_folded);
+    chosen.push_back({tensor, type->second, is_kept ? &*file_ : nullptr});
+  }
+  return chosen;
+}
+
+}  // namespace anyorder::launcher

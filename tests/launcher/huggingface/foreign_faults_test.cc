@@ -1,0 +1,276 @@
+// What of Llama's kind and of diffusion transformers cannot be imported is refused by name; both
+// spellings of config.json; and which of our runs such a model can be.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+#include "launcher/huggingface/exchange.h"
+#include "launcher/huggingface/hf_model.h"
+#include "tests/launcher/huggingface/foreign_models.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Json ConfigOf(const char* type) {
+  return ForeignModel({.name = "", .model_type = type, .key_heads = 2}).config;
+}
+
+HfConfig ParsedForeign(const Json& config) {
+  const absl::StatusOr<HfConfig> parsed = ParseHfConfig(config.dump(), "config.json");
+  EXPECT_TRUE(parsed.ok()) << parsed.status() << config;
+  return parsed.value_or(HfConfig());
+}
+
+Json Llama3Scaling(const char* type_key) {
+  return {{type_key, "llama3"},
+          {"factor", 32.0},
+          {"low_freq_factor", 1.0},
+          {"high_freq_factor", 4.0},
+          {"original_max_position_embeddings", 8192}};
+}
+
+TEST(ForeignConfigTest, OtherFunctionsAreRefusedByName) {
+  struct Fault {
+    const char* type;
+    const char* key;
+    Json value;
+    const char* message;
+  };
+  const Fault faults[] = {
+      {"llama", "hidden_act", "gelu", "'hidden_act' is \"gelu\", not \"silu\""},
+      {"llama", "hidden_size", nullptr, "'hidden_size' is missing"},
+      {"llama", "num_key_value_heads", 3, "'num_key_value_heads' is 3 but must divide the 4 heads"},
+      {"llama", "num_attention_heads", 5, "but must divide"},
+      {"llama", "rope_scaling", 3, "'rope_scaling' is 3 but must be an object"},
+      {"llama",
+       "rope_scaling",
+       {{"type", "linear"}, {"factor", 2.0}},
+       "'rope_scaling' has the type \"linear\""},
+      {"llama",
+       "rope_scaling",
+       {{"rope_type", "dynamic"}, {"factor", 2.0}},
+       "'rope_scaling' has the type \"dynamic\" but must have \"default\" or \"llama3\""},
+      {"llama",
+       "rope_parameters",
+       {{"rope_type", "yarn"}, {"rope_theta", 1e4}},
+       "'rope_parameters' has the type \"yarn\""},
+      {"llama",
+       "rope_parameters",
+       {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}},
+       "in 'rope_parameters': 'partial_rotary_factor' is 0.5, not 1"},
+      {"llama",
+       "rope_scaling",
+       {{"rope_type", "llama3"}, {"factor", 2.0}, {"low_freq_factor", 1.0}},
+       "in 'rope_scaling': 'high_freq_factor' is missing"},
+      {"qwen2", "rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}, "the type \"yarn\""},
+      {"qwen2", "use_mrope", true, "'use_mrope' is true, not false"},
+      {"qwen3",
+       "layer_types",
+       {"full_attention", "sliding_attention"},
+       "a sliding window is in effect"},
+      {"Dream", "hidden_act", "relu", "'hidden_act' is \"relu\""},
+      {"llada", "block_type", "sequential", "'block_type' is \"sequential\", not \"llama\""},
+      {"llada", "block_type", nullptr, "'block_type' is missing, which does not mean \"llama\""},
+      {"llada", "activation_type", "swiglu", "'activation_type' is \"swiglu\", not \"silu\""},
+      {"llada", "layer_norm_type", "gemma_rms", "'layer_norm_type' is \"gemma_rms\""},
+      {"llada", "rope", false, "'rope' is false, not true"},
+      {"llada", "alibi", true, "'alibi' is true, not false"},
+      {"llada", "include_bias", true, "'include_bias' is true, not false"},
+      {"llada", "bias_for_layer_norm", true, "'bias_for_layer_norm' is true"},
+      {"llada", "layer_norm_with_affine", false, "'layer_norm_with_affine' is false"},
+      {"llada", "attention_layer_norm", true, "'attention_layer_norm' is true, not false: it norm"},
+      {"llada", "input_emb_norm", true, "'input_emb_norm' is true"},
+      {"llada", "scale_logits", true, "'scale_logits' is true"},
+      {"llada", "block_group_size", 2, "'block_group_size' is 2, not 1"},
+      {"llada", "n_heads", 3, "'n_heads' is 3 but must divide 'd_model' = 16"},
+      {"mdlm", "time_conditioning", true, "'time_conditioning' is true, not false: it computes"},
+      {"mdlm", "cond_dim", nullptr, "'cond_dim' is missing"},
+      {"mdlm", "n_heads", 3, "'n_heads' is 3 but must divide 'hidden_dim' = 16"},
+      {"bd3lm", "causal", true, "'causal' is true, not false"},
+      {"bd3lm", "adaln", 1, "'adaln' is 1 but must be true or false"},
+  };
+  for (const Fault& fault : faults) {
+    Json config = ForeignModel({.name = "", .model_type = fault.type}).config;
+    config[fault.key] = fault.value;
+    const absl::Status status = ParseHfConfig(config.dump(), "config.json").status();
+    EXPECT_EQ(ExitStatusFor(status), kExitData) << config;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(fault.message)) << config.dump();
+  }
+}
+
+TEST(ForeignConfigTest, SpellingsOfTransformers4And5MeanTheSame) {
+  Json four = ConfigOf("llama");
+  four["rope_scaling"] = Llama3Scaling("rope_type");
+  Json old = four;
+  old["rope_scaling"] = Llama3Scaling("type");
+  Json five = ConfigOf("llama");
+  five.erase("rope_theta");
+  five.erase("rope_scaling");
+  five["rope_parameters"] = Llama3Scaling("rope_type");
+  five["rope_parameters"]["rope_theta"] = four["rope_theta"];
+  five["dtype"] = five["torch_dtype"];
+  five.erase("torch_dtype");
+  RunConfig expected;
+  expected.model = ParsedForeign(four).model;
+  EXPECT_EQ(expected.model.rope_scaling, RopeScaling::kLlama3);
+  EXPECT_EQ(expected.model.rope_factor, 32.0);
+  EXPECT_EQ(expected.model.rope_original_positions, 8192);
+  EXPECT_EQ(expected.model.rope_base, 5e5);
+  EXPECT_EQ(expected.model.num_kv_heads, 2);
+  for (const Json& config : {old, five}) {
+    RunConfig read;
+    read.model = ParsedForeign(config).model;
+    EXPECT_EQ(read.ToText(), expected.ToText());
+  }
+}
+
+// A window that no layer has is none.
+TEST(ForeignConfigTest, SlidingWindowsMatterWhereTheyAreInEffect) {
+  Json config = ConfigOf("qwen2");
+  config["sliding_window"] = 4;
+  config["max_window_layers"] = 2;
+  config["use_sliding_window"] = false;
+  ParsedForeign(config);
+  config["use_sliding_window"] = true;
+  ParsedForeign(config);
+  config["max_window_layers"] = 1;
+  const absl::Status status = ParseHfConfig(config.dump(), "config.json").status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a sliding window is in effect"));
+  config["layer_types"] = {"full_attention", "full_attention"};
+  ParsedForeign(config);
+}
+
+class ForeignFaultTest : public ::testing::Test {
+ protected:
+  void ExpectRefused(const ForeignModel& model, const std::vector<std::string>& parts) {
+    fs::remove_all(root_ + "/hf");
+    model.Write(root_ + "/hf");
+    const absl::Status status = ImportHuggingFace({root_ + "/hf", root_ + "/run", "", {}});
+    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
+    for (const std::string& part : parts)
+      EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
+    EXPECT_FALSE(fs::exists(root_ + "/run"));
+  }
+
+  const TemporaryDirectory directory_;
+  const std::string& root_ = directory_.path();
+};
+
+TEST_F(ForeignFaultTest, TensorsThatDoNotMapAreNamed) {
+  const ForeignShape llama = {.name = "", .model_type = "llama", .key_heads = 2};
+  ForeignModel model(llama);
+  model.Add("model.layers.0.self_attn.lora_A.weight", {3, 16});
+  model.Add("score.weight", {2, 16});
+  ExpectRefused(model, {"'model.layers.0.self_attn.lora_A.weight' [3, 16] is unknown",
+                        "so are 'score.weight'"});
+  model = ForeignModel(llama);
+  model.Remove("model.layers.1.mlp.up_proj.weight");
+  ExpectRefused(model, {"no tensor 'model.layers.1.mlp.up_proj.weight' [24, 16]",
+                        "save an LlamaForCausalLM"});
+  model = ForeignModel(llama);
+  model.Remove("lm_head.weight");
+  ExpectRefused(model, {"no tensor 'lm_head.weight' [30, 16]"});
+  model = ForeignModel(llama);
+  model.config["num_key_value_heads"] = 4;
+  ExpectRefused(model, {"self_attn.k_proj.weight' is [8, 16] but config.json makes it [16, 16]"});
+  for (const char* name :
+       {"backbone.sigma_map.mlp.0.bias", "backbone.blocks.1.adaLN_modulation.bias",
+        "backbone.blocks.0.adaLN_modulation.weight"}) {
+    ForeignModel dit({.name = "", .model_type = "mdlm"});
+    dit.Remove(name);
+    ExpectRefused(dit, {"no tensor '" + std::string(name) + "'", "save an MDLM"});
+  }
+}
+
+TEST_F(ForeignFaultTest, ATiedOutputThatIsAnotherMatrixIsNotTaken) {
+  ForeignModel model({.name = "", .model_type = "qwen2", .storing = Storing::kTiedStoredTwice});
+  model.Tensor("lm_head.weight").bytes[4 * 20 + 2] ^= 1;
+  ExpectRefused(
+      model, {"'lm_head.weight' has", "as element 20", "'tie_word_embeddings'", "set it to false"});
+  model.config["tie_word_embeddings"] = false;
+  fs::remove_all(root_ + "/hf");
+  model.Write(root_ + "/hf");
+  EXPECT_TRUE(ImportHuggingFace({root_ + "/hf", root_ + "/run", "", {}}).ok());
+}
+
+// A run of such a model, with what an import makes of it.
+RunConfig RunOfForeign(const char* type) {
+  const HfConfig parsed = ParsedForeign(ConfigOf(type));
+  RunConfig run;
+  run.model = parsed.model;
+  run.data.shards = "shards";
+  parsed.family->SetDefaults(parsed, run);
+  run.Resolve();
+  EXPECT_TRUE(run.Validate().ok()) << type << run.Validate();
+  return run;
+}
+
+TEST(ForeignFamilyTest, RunsAreOfTheFamilyThatTheyAreClosestTo) {
+  for (const auto& [type, family] :
+       {std::pair<const char*, const HfFamily*>{"llama", &LlamaFamily()},
+        {"qwen2", &Qwen2Family()},
+        {"qwen3", &Qwen3Family()},
+        {"llada", &LladaFamily()},
+        {"mdlm", &MdlmFamily()},
+        {"bd3lm", &Bd3LmFamily()}}) {
+    const RunConfig run = RunOfForeign(type);
+    EXPECT_EQ(&FamilyOfRun(run), family) << type;
+    EXPECT_TRUE(CheckFamily(*family, run).ok()) << CheckFamily(*family, run);
+    // What a config.json says of it is read as the same network.
+    const std::string text = HfConfigText(*family, run, 30, DType::kFloat32, {});
+    RunConfig again = run;
+    again.model = ParsedForeign(Json::parse(text)).model;
+    EXPECT_EQ(again.ToText(), run.ToText());
+  }
+  EXPECT_TRUE(CheckFamily(DreamFamily(), RunOfForeign("Dream")).ok());
+}
+
+TEST(ForeignFamilyTest, WhatAModelCannotHoldIsNamed) {
+  struct Case {
+    const char* type;
+    void (*change)(RunConfig&);
+    const char* message;
+  };
+  const Case cases[] = {
+      {"llama", [](RunConfig& run) { run.objective.name = "a3"; }, "objective.name is a3"},
+      {"llama", [](RunConfig& run) { run.model.softmax_bias = true; }, "model.softmax_bias"},
+      {"llama", [](RunConfig& run) { run.model.norm = Norm::kLayerNorm; }, "is not rms_norm"},
+      {"qwen2", [](RunConfig& run) { run.model.attention_output_bias = true; }, "output_bias"},
+      {"qwen3", [](RunConfig& run) { run.model.qk_norm = false; }, "model.qk_norm is false"},
+      {"llada", [](RunConfig& run) { run.model.head_dim = 6; }, "is 24, not model.model_dim = 16"},
+      {"llada", [](RunConfig& run) { run.model.rope_scaling = RopeScaling::kLlama3; },
+       "model.rope_scaling is on"},
+      {"mdlm", [](RunConfig& run) { run.model.ffn_dim = 24; }, "not 4 * model.model_dim"},
+      {"mdlm", [](RunConfig& run) { run.model.tie_embeddings = true; }, "tie_embeddings is true"},
+      {"bd3lm", [](RunConfig& run) { run.model.rope_base = 5e5; }, "rope_base is not 10000"},
+  };
+  for (const Case& one : cases) {
+    RunConfig run = RunOfForeign(one.type);
+    const HfFamily& family = **FamilyOfType(one.type);
+    one.change(run);
+    EXPECT_THAT(std::string(CheckFamily(family, run).message()), HasSubstr(one.message));
+  }
+  // The families before them have none of these layers.
+  RunConfig run = RunOfForeign("llama");
+  for (const HfFamily* family :
+       {&XlnetFamily(), &BertFamily(), &Gpt2Family(), &TransformerXlFamily(), &MdlmFamily()}) {
+    EXPECT_THAT(std::string(CheckFamily(*family, run).message()),
+                HasSubstr("model.norm is rms_norm; model.gated_ffn is true"));
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::launcher

@@ -1,0 +1,380 @@
+// Models of Llama's kind and diffusion transformers: what comes in by `anyorder import` goes out by
+// `anyorder export` bit for bit, and after training stored as it was. tests/parity/llama_parity.py
+// compares their numbers with other implementations.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
+#include "launcher/huggingface/exchange.h"
+#include "launcher/huggingface/float16.h"
+#include "launcher/huggingface/hf_model.h"
+#include "tests/core/train/state/saved_run.h"
+#include "tests/launcher/huggingface/foreign_models.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace anyorder::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+const ForeignShape kShapes[] = {
+    {.name = "Llama", .model_type = "llama"},
+    {.name = "LlamaGroupedTiedBf16",
+     .model_type = "llama",
+     .key_heads = 2,
+     .storing = Storing::kTied,
+     .dtype = DType::kBFloat16},
+    {.name = "LlamaStoredTwiceFp16",
+     .model_type = "llama",
+     .key_heads = 1,
+     .storing = Storing::kTiedStoredTwice,
+     .dtype = DType::kFloat16},
+    {.name = "LlamaAllBiases",
+     .model_type = "llama",
+     .attention_bias = true,
+     .mlp_bias = true,
+     .has_buffers = true},
+    {.name = "LlamaExplicitHeads", .model_type = "llama", .layers = 3, .head_dim = 6},
+    {.name = "Qwen2", .model_type = "qwen2", .storing = Storing::kTied},
+    {.name = "Qwen2GroupedBf16", .model_type = "qwen2", .key_heads = 2, .dtype = DType::kBFloat16},
+    {.name = "Qwen2StoredTwice",
+     .model_type = "qwen2",
+     .layers = 1,
+     .storing = Storing::kTiedStoredTwice,
+     .has_buffers = true},
+    {.name = "Qwen3", .model_type = "qwen3", .key_heads = 2, .head_dim = 8},
+    {.name = "Qwen3TiedBf16",
+     .model_type = "qwen3",
+     .heads = 2,
+     .key_heads = 1,
+     .head_dim = 16,
+     .storing = Storing::kTied,
+     .dtype = DType::kBFloat16},
+    {.name = "Qwen3Biases", .model_type = "qwen3", .attention_bias = true},
+    {.name = "Dream", .model_type = "Dream"},
+    {.name = "DreamGroupedBf16", .model_type = "Dream", .key_heads = 1, .dtype = DType::kBFloat16},
+    {.name = "Llada", .model_type = "llada"},
+    {.name = "LladaBf16", .model_type = "llada", .layers = 3, .dtype = DType::kBFloat16},
+    {.name = "LladaGroupedTiedBiases",
+     .model_type = "llada",
+     .key_heads = 2,
+     .attention_bias = true,
+     .storing = Storing::kTied},
+    {.name = "Mdlm", .model_type = "mdlm"},
+    {.name = "MdlmBf16", .model_type = "mdlm", .layers = 3, .heads = 2, .dtype = DType::kBFloat16},
+    {.name = "Bd3Lm", .model_type = "bd3lm"},
+    {.name = "Bd3LmUnmodulated", .model_type = "bd3lm", .is_modulated = false},
+};
+
+class ForeignRoundTripTest : public ::testing::TestWithParam<ForeignShape> {
+ protected:
+  absl::Status Import(const std::string& input, const std::string& run) const {
+    return ImportHuggingFace({root_ + "/" + input, root_ + "/" + run, "", {}});
+  }
+  absl::Status Export(const std::string& run, const std::string& output,
+                      const WeightFileOptions& files = {}) const {
+    return ExportModel(
+        {root_ + "/" + run, -1, root_ + "/" + output, ExportFormat::kHuggingFace, files});
+  }
+  RunConfig ConfigOf(const std::string& run) const {
+    const auto config = LoadRunConfig(RunDirectory(root_ + "/" + run).config, {});
+    EXPECT_TRUE(config.ok()) << config.status();
+    return *config;
+  }
+  // Step 7 of the run, with random weights.
+  void Train(const std::string& run) {
+    const RunConfig config = ConfigOf(run);
+    const ParameterLayout layout(config.model, GetParam().vocab);
+    std::mt19937 random(17);
+    std::normal_distribution<float> draw(0, 0.3f);
+    std::vector<float> values(static_cast<size_t>(layout.num_elements()));
+    for (float& value : values) value = draw(random);
+    // Imported weights have no tokenizer.
+    const auto edit = [](const std::string& text) {
+      Json json = Json::parse(text);
+      json["tokenizer_digest"] = "";
+      return json.dump();
+    };
+    const absl::Status saved = SaveRun(root_ + "/" + run, config, layout, values, edit);
+    ASSERT_TRUE(saved.ok()) << saved;
+  }
+  // The tensors of a directory, by name, with their types in front.
+  std::map<std::string, std::string> TensorsIn(const std::string& directory) const {
+    std::map<std::string, std::string> tensors;
+    for (const auto& file : fs::directory_iterator(root_ + "/" + directory)) {
+      if (file.path().extension() != ".safetensors") continue;
+      const auto reader = ckpt::SafetensorsReader::Open(file.path().string());
+      EXPECT_TRUE(reader.ok()) << reader.status();
+      for (const ckpt::SafetensorsTensor& tensor : reader->tensors()) {
+        const auto& [name, dtype, shape] = tensor.entry;
+        std::string bytes(static_cast<size_t>(shape.num_elements() * SizeOf(dtype)), '\0');
+        EXPECT_TRUE(reader->Read(name, 0, shape.num_elements(), bytes.data()).ok());
+        tensors[name] = absl::StrCat(Name(dtype), shape.ToString(), bytes);
+      }
+    }
+    return tensors;
+  }
+  void ExpectSameTensors(const std::string& one, const std::string& other) const {
+    const auto before = TensorsIn(one), after = TensorsIn(other);
+    for (const auto& [name, bytes] : before) {
+      const auto found = after.find(name);
+      EXPECT_TRUE(found != after.end() && found->second == bytes) << name;
+    }
+    for (const auto& [name, bytes] : after) EXPECT_EQ(before.count(name), 1u) << name << " is new";
+  }
+  Json ConfigIn(const std::string& directory) const {
+    return Json::parse(*ReadWholeFile(root_ + "/" + directory + "/config.json"));
+  }
+
+  const TemporaryDirectory directory_;
+  const std::string& root_ = directory_.path();
+};
+
+TEST_P(ForeignRoundTripTest, AnUntouchedModelComesBackBitForBit) {
+  const ForeignModel model(GetParam());
+  for (const int num_files : {1, 3}) {
+    SCOPED_TRACE(num_files);
+    for (const char* name : {"hf", "run", "back"}) fs::remove_all(root_ + "/" + name);
+    model.Write(root_ + "/hf", num_files);
+    const absl::Status imported = Import("hf", "run");
+    ASSERT_TRUE(imported.ok()) << imported;
+    const absl::Status exported =
+        Export("run", "back", {.max_shard_bytes = num_files == 1 ? 0 : 3000});
+    ASSERT_TRUE(exported.ok()) << exported;
+    ExpectSameTensors("hf", "back");
+    EXPECT_EQ(fs::exists(root_ + "/back/model.safetensors.index.json"), num_files > 1);
+    EXPECT_EQ(ConfigIn("back"), model.config);
+    for (const std::string& name : ForeignFiles()) {
+      const auto file = ReadWholeFile(root_ + "/back/" + name);
+      EXPECT_TRUE(file.ok() && *file == *ReadWholeFile(root_ + "/hf/" + name)) << name;
+    }
+  }
+}
+
+TEST_P(ForeignRoundTripTest, ATrainedModelIsStoredAsItWas) {
+  const ForeignShape& shape = GetParam();
+  ForeignModel(shape).Write(root_ + "/hf");
+  ASSERT_TRUE(Import("hf", "run").ok());
+  Train("run");
+  const absl::Status exported = Export("run", "back");
+  ASSERT_TRUE(exported.ok()) << exported;
+  auto before = TensorsIn("hf"), after = TensorsIn("back");
+  if (!shape.is_modulated) {
+    EXPECT_EQ(after.size(), before.size() + 4 + 2 * (shape.layers + 1)) << "biases are not there";
+    EXPECT_TRUE(ConfigIn("back")["adaln"]);
+  }
+  for (const auto& [name, bytes] : before) {
+    ASSERT_EQ(after.count(name), 1u) << name;
+    EXPECT_EQ(after[name].substr(0, 5), bytes.substr(0, 5)) << name << " has another type";
+  }
+  if (shape.storing == Storing::kTiedStoredTwice) {
+    EXPECT_EQ(after["lm_head.weight"], after["model.embed_tokens.weight"]);
+  }
+  // Buffers are no weights.
+  for (const char* name : {"model.layers.0.self_attn.rotary_emb.inv_freq", "sampling_eps_max",
+                           "backbone.rotary_emb.inv_freq"})
+    EXPECT_EQ(after[name], before[name]) << name;
+  // What the parameters were is what another import makes of it: in fp32 exactly.
+  if (shape.dtype != DType::kFloat32) return;
+  ASSERT_TRUE(Import("back", "again").ok());
+  for (const auto& [run, output] : {std::pair("run", "ours"), std::pair("again", "theirs")}) {
+    ASSERT_TRUE(
+        ExportModel({root_ + "/" + run, -1, root_ + "/" + output, ExportFormat::kSafetensors})
+            .ok());
+  }
+  auto ours = TensorsIn("ours"), theirs = TensorsIn("theirs");
+  ours.erase("transformer.mask_emb");  // of query streams, which no such model has
+  theirs.erase("transformer.mask_emb");
+  EXPECT_TRUE(ours == theirs);
+}
+
+TEST_P(ForeignRoundTripTest, AnExplicitTypeIsThatOfAllTensors) {
+  ForeignModel(GetParam()).Write(root_ + "/hf");
+  ASSERT_TRUE(Import("hf", "run").ok());
+  ASSERT_TRUE(Export("run", "back", {.dtype = DType::kFloat32}).ok());
+  for (const auto& [name, bytes] : TensorsIn("back")) EXPECT_EQ(bytes.substr(0, 4), "F32[") << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ForeignRoundTripTest, ::testing::ValuesIn(kShapes),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class ForeignImportTest : public ::testing::Test {
+ protected:
+  // The fp32 values of a tensor of a directory.
+  std::vector<float> Values(const std::string& directory, const std::string& name) const {
+    const auto reader =
+        ckpt::SafetensorsReader::Open(root_ + "/" + directory + "/model.safetensors");
+    EXPECT_TRUE(reader.ok() && reader->Find(name) != nullptr) << name;
+    std::vector<float> values(reader->Find(name)->entry.shape.num_elements());
+    EXPECT_TRUE(reader->Read(name, 0, static_cast<int64_t>(values.size()), values.data()).ok());
+    return values;
+  }
+  void ImportAndName(const ForeignModel& model) {
+    model.Write(root_ + "/hf");
+    const absl::Status imported = ImportHuggingFace({root_ + "/hf", root_ + "/run", "", {}});
+    ASSERT_TRUE(imported.ok()) << imported;
+    ASSERT_TRUE(
+        ExportModel({root_ + "/run", -1, root_ + "/ours", ExportFormat::kSafetensors}).ok());
+  }
+  std::vector<float> Ours(const std::string& name) const {
+    return Values("ours", "transformer.layer.1." + name);
+  }
+
+  const TemporaryDirectory directory_;
+  const std::string& root_ = directory_.path();
+};
+
+std::vector<float> Transposed(const std::vector<float>& matrix, size_t rows) {
+  const size_t columns = matrix.size() / rows;
+  std::vector<float> transposed(matrix.size());
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t j = 0; j < columns; ++j) transposed[j * rows + i] = matrix[i * columns + j];
+  return transposed;
+}
+
+TEST_F(ForeignImportTest, ValuesComeToTheirPlaces) {
+  ImportAndName(ForeignModel({.name = "", .model_type = "llada", .key_heads = 2}));
+  const std::string block = "model.transformer.blocks.1.";
+  EXPECT_EQ(Ours("rel_attn.q"), Transposed(Values("hf", block + "q_proj.weight"), 16));
+  EXPECT_EQ(Ours("rel_attn.k"), Transposed(Values("hf", block + "k_proj.weight"), 8));
+  EXPECT_EQ(Ours("rel_attn.v"), Transposed(Values("hf", block + "v_proj.weight"), 8));
+  EXPECT_EQ(Ours("rel_attn.o"), Values("hf", block + "attn_out.weight"));
+  EXPECT_EQ(Ours("ff.gate.weight"), Values("hf", block + "ff_proj.weight"));
+  EXPECT_EQ(Ours("ff.layer_1.weight"), Values("hf", block + "up_proj.weight"));
+  EXPECT_EQ(Ours("ff.layer_2.weight"), Values("hf", block + "ff_out.weight"));
+  EXPECT_EQ(Ours("rel_attn.layer_norm.weight"), Values("hf", block + "attn_norm.weight"));
+  EXPECT_EQ(Ours("ff.layer_norm.weight"), Values("hf", block + "ff_norm.weight"));
+  EXPECT_EQ(Values("ours", "lm_loss.weight"), Values("hf", "model.transformer.ff_out.weight"));
+}
+
+// The modulation at noise level 0 in long double, whose products are exact: what is left is one
+// rounding to fp32 and what the sums of the import's doubles do, far less.
+class Modulation {
+ public:
+  using Read = std::function<std::vector<float>(const std::string&)>;
+  explicit Modulation(Read read) : read_(std::move(read)) {
+    std::vector<long double> level(256, 0.0L);
+    std::fill_n(level.begin(), 128, 1.0L);
+    level_ = Activated(
+        Apply("backbone.sigma_map.mlp.2.", Activated(Apply("backbone.sigma_map.mlp.0.", level))));
+  }
+  std::vector<long double> Of(const std::string& at) const {
+    return Apply(at + "adaLN_modulation.", level_);
+  }
+
+ private:
+  std::vector<long double> Apply(const std::string& name, const std::vector<long double>& x) const {
+    const std::vector<float> weight = read_(name + "weight"), bias = read_(name + "bias");
+    std::vector<long double> y(bias.begin(), bias.end());
+    for (size_t i = 0; i < y.size(); ++i)
+      for (size_t j = 0; j < x.size(); ++j) y[i] += weight[i * x.size() + j] * x[j];
+    return y;
+  }
+  static std::vector<long double> Activated(std::vector<long double> values) {
+    for (long double& value : values) value /= 1 + std::exp(-value);
+    return values;
+  }
+
+  const Read read_;
+  std::vector<long double> level_;
+};
+
+TEST_F(ForeignImportTest, ModulationOfADiffusionTransformerBecomesPartOfItsWeights) {
+  ImportAndName(ForeignModel({.name = "", .model_type = "mdlm"}));
+  const auto theirs = [this](const std::string& name) { return Values("hf", name); };
+  const Modulation modulation(theirs);
+  const std::vector<long double> block = modulation.Of("backbone.blocks.1.");
+  const std::vector<long double> last = modulation.Of("backbone.output_layer.");
+  constexpr size_t kDim = 16;
+  // `ours` is `before`, if there is any, times row r's factor at `part`, plus `addend`.
+  const auto expect = [&](const std::vector<float>& ours, const std::vector<float>& before,
+                          const std::vector<long double>& values, size_t part, double addend) {
+    const size_t columns = ours.size() / kDim;
+    for (size_t i = 0; i < ours.size(); ++i) {
+      const long double factor = values[part * kDim + i / columns] + addend;
+      const long double expected = before.empty() ? factor : factor * before[i];
+      EXPECT_NEAR(ours[i], static_cast<double>(expected), 6.1e-8 * std::fabs(expected) + 1e-12);
+    }
+  };
+  const std::string at = "backbone.blocks.1.";
+  expect(Ours("rel_attn.layer_norm.bias"), {}, block, 0, 0);
+  expect(Ours("rel_attn.layer_norm.weight"), theirs(at + "norm1.weight"), block, 1, 1);
+  expect(Ours("rel_attn.o"), theirs(at + "attn_out.weight"), block, 2, 0);
+  expect(Ours("ff.layer_norm.bias"), {}, block, 3, 0);
+  expect(Ours("ff.layer_norm.weight"), theirs(at + "norm2.weight"), block, 4, 1);
+  expect(Ours("ff.layer_2.weight"), theirs(at + "mlp.2.weight"), block, 5, 0);
+  expect(Ours("ff.layer_2.bias"), theirs(at + "mlp.2.bias"), block, 5, 0);
+  const std::string final_norm = "transformer.layer_norm.";
+  expect(Values("ours", final_norm + "bias"), {}, last, 0, 0);
+  expect(Values("ours", final_norm + "weight"), theirs("backbone.output_layer.norm_final.weight"),
+         last, 1, 1);
+  // Not touched: q, k and v lie below one another.
+  const std::vector<float> all = theirs(at + "attn_qkv.weight");
+  const size_t third = kDim * kDim;
+  for (const auto& [name, begin] : {std::pair("q", 0 * third), {"k", third}, {"v", 2 * third}}) {
+    EXPECT_EQ(Ours(absl::StrCat("rel_attn.", name)),
+              Transposed({all.begin() + begin, all.begin() + begin + third}, kDim));
+  }
+  EXPECT_EQ(Ours("ff.layer_1.bias"), theirs(at + "mlp.0.bias"));
+}
+
+TEST_F(ForeignImportTest, AValueThatFp16CannotHoldIsNamed) {
+  const ForeignShape shape = {.name = "", .model_type = "llama", .dtype = DType::kFloat16};
+  ForeignModel(shape).Write(root_ + "/hf");
+  ASSERT_TRUE(ImportHuggingFace({root_ + "/hf", root_ + "/run", "", {}}).ok());
+  const auto config = LoadRunConfig(RunDirectory(root_ + "/run").config, {});
+  const ParameterLayout layout(config->model, shape.vocab);
+  std::vector<float> values(static_cast<size_t>(layout.num_elements()), 65519.0f);
+  values[layout.Find("transformer.layer_norm.weight").offset + 3] = 65520.0f;
+  const auto edit = [](const std::string& text) {
+    Json json = Json::parse(text);
+    json["tokenizer_digest"] = "";
+    return json.dump();
+  };
+  ASSERT_TRUE(SaveRun(root_ + "/run", *config, layout, values, edit).ok());
+  const absl::Status exported = ExportModel({root_ + "/run", -1, root_ + "/back"});
+  EXPECT_EQ(ExitStatusFor(exported), kExitData);
+  EXPECT_THAT(std::string(exported.message()),
+              HasSubstr("tensor 'model.norm.weight' has come to hold 65520, which F16"));
+  EXPECT_TRUE(ExportModel({root_ + "/run",
+                           -1,
+                           root_ + "/back",
+                           ExportFormat::kHuggingFace,
+                           {.dtype = DType::kBFloat16}})
+                  .ok());
+}
+
+TEST(Float16Test, IsTheCompilersOwn) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    const auto value = static_cast<float>(std::bit_cast<_Float16>(half));
+    if (!std::isfinite(value)) continue;
+    EXPECT_EQ(std::bit_cast<uint32_t>(FromFloat16(half)), std::bit_cast<uint32_t>(value)) << bits;
+    EXPECT_EQ(ToFloat16(value), half);
+    // Half of a step further, and its neighbours: ties go to even.
+    const auto next = static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(half + 1)));
+    const float middle = std::isfinite(next) ? value + (next - value) / 2 : value;
+    for (const float near : {middle, std::nextafter(middle, 0.0f), std::nextafter(middle, 1e9f)}) {
+      EXPECT_EQ(ToFloat16(near), std::bit_cast<uint16_t>(static_cast<_Float16>(near))) << near;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::launcher

@@ -1,0 +1,167 @@
+"""Llama's relatives and the diffusion transformer of MDLM and BD3-LM in plain torch, from their config.json and the tensors of
+their files by name; hand-written, so that they need neither a new transformers nor the code that comes with some weights."""
+import math
+
+import torch
+import torch.nn.functional as F
+
+# What LLaDA calls Llama's tensors.
+LLADA_LAYER = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ff_norm", "self_attn.o_proj": "attn_out",
+               "mlp.gate_proj": "ff_proj", "mlp.up_proj": "up_proj", "mlp.down_proj": "ff_out", "self_attn.q_proj": "q_proj",
+               "self_attn.k_proj": "k_proj", "self_attn.v_proj": "v_proj"}
+
+
+def frequencies(config, head_dim):
+    """Of rotary positions, [head_dim / 2]; Llama 3.1 slows down the low ones (Dubey et al. 2024)."""
+    rope = config.get("rope_parameters") or {**(config.get("rope_scaling") or {}), "rope_theta": config.get("rope_theta", 1e4)}
+    rates = rope["rope_theta"] ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    if rope.get("rope_type", rope.get("type", "default")) == "default":
+        return rates
+    wavelength, original = 2 * math.pi / rates, rope["original_max_position_embeddings"]
+    low, high = original / rope["low_freq_factor"], original / rope["high_freq_factor"]
+    part = (original / wavelength - rope["low_freq_factor"]) / (rope["high_freq_factor"] - rope["low_freq_factor"])
+    slow = rates / rope["factor"]
+    mixed = torch.where(wavelength > low, slow, (1 - part) * slow + part * rates)
+    return torch.where(wavelength < high, rates, mixed)
+
+
+def rotate(x, rates):
+    """x [batch, heads, slots, head_dim]: pairs (f, f + head_dim / 2) turn."""
+    angles = torch.arange(x.shape[2], dtype=torch.float64)[:, None] * rates
+    cos, sin, (a, b) = angles.cos().to(x.dtype), angles.sin().to(x.dtype), x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def rms_norm(x, weight, epsilon):
+    return weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon))
+
+
+def attend(q, k, v, causal):
+    """[batch, heads, slots, head_dim] each; fewer heads of k and v are shared by neighbours."""
+    shared = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -math.inf)
+    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def llama_sizes(config):
+    """Layers, heads, heads of keys and values, and a head's width, by either's names."""
+    layers, heads = config.get("num_hidden_layers", config.get("n_layers")), config.get("num_attention_heads", config.get("n_heads"))
+    dim = config.get("hidden_size", config.get("d_model"))
+    keys = config.get("num_key_value_heads", config.get("n_kv_heads")) or heads
+    return layers, heads, keys, config.get("head_dim") or dim // heads
+
+
+def llama(config, weights, tokens, causal):
+    """Logits of Llama, Qwen2, Qwen3, Dream and LLaDA."""
+    layers, heads, keys, head_dim = llama_sizes(config)
+    is_llada, rates, epsilon = config["model_type"] == "llada", frequencies(config, head_dim), config["rms_norm_eps"]
+    table = weights["model.transformer.wte.weight" if is_llada else "model.embed_tokens.weight"]
+    x = table[tokens]
+    for layer in range(layers):
+        def name(part):
+            return f"model.transformer.blocks.{layer}.{LLADA_LAYER[part]}" if is_llada else f"model.layers.{layer}.{part}"
+
+        def dense(y, part):
+            return F.linear(y, weights[name(part) + ".weight"], weights.get(name(part) + ".bias"))
+
+        def split(y, count):
+            return y.unflatten(-1, (count, head_dim)).transpose(1, 2)
+
+        y = rms_norm(x, weights[name("input_layernorm") + ".weight"], epsilon)
+        q, k, v = (split(dense(y, f"self_attn.{kind}_proj"), count) for kind, count in (("q", heads), ("k", keys), ("v", keys)))
+        if config["model_type"] == "qwen3":
+            q = rms_norm(q, weights[name("self_attn.q_norm.weight")], epsilon)
+            k = rms_norm(k, weights[name("self_attn.k_norm.weight")], epsilon)
+        x = x + dense(attend(rotate(q, rates), rotate(k, rates), v, causal), "self_attn.o_proj")
+        y = rms_norm(x, weights[name("post_attention_layernorm") + ".weight"], epsilon)
+        x = x + dense(F.silu(dense(y, "mlp.gate_proj")) * dense(y, "mlp.up_proj"), "mlp.down_proj")
+    x = rms_norm(x, weights["model.transformer.ln_f.weight" if is_llada else "model.norm.weight"], epsilon)
+    if config["weight_tying" if is_llada else "tie_word_embeddings"]:
+        return x @ table.T
+    return F.linear(x, weights["model.transformer.ff_out.weight" if is_llada else "lm_head.weight"])
+
+
+def modulation(weights, at, parts, dim):
+    """Of noise level 0: cosines of 1, sines of 0."""
+    level = torch.cat([torch.ones(128), torch.zeros(128)]).to(weights["backbone.sigma_map.mlp.0.weight"].dtype)
+    level = F.silu(F.linear(level, weights["backbone.sigma_map.mlp.0.weight"], weights["backbone.sigma_map.mlp.0.bias"]))
+    level = F.silu(F.linear(level, weights["backbone.sigma_map.mlp.2.weight"], weights["backbone.sigma_map.mlp.2.bias"]))
+    return F.linear(level, weights[at + "adaLN_modulation.weight"], weights[at + "adaLN_modulation.bias"]).view(parts, dim)
+
+
+def dit(config, weights, tokens, causal):
+    """Logits of MDLM and BD3-LM."""
+    assert not causal
+    dim, heads, is_modulated = config["hidden_dim"], config["n_heads"], config.get("adaln", True)
+    rates = frequencies({}, dim // heads)
+
+    def norm(y, name, shift, scale):
+        return F.layer_norm(y, (dim,)) * weights[name + ".weight"] * (1 + scale) + shift
+
+    x = weights["backbone.vocab_embed.embedding"][tokens]
+    for layer in range(config["n_blocks"]):
+        p, parts = f"backbone.blocks.{layer}.", torch.tensor([0.0, 0, 1, 0, 0, 1])[:, None]
+        if is_modulated:
+            parts = modulation(weights, p, 6, dim)
+        y = F.linear(norm(x, p + "norm1", parts[0], parts[1]), weights[p + "attn_qkv.weight"])
+        q, k, v = (z.unflatten(-1, (heads, dim // heads)).transpose(1, 2) for z in y.chunk(3, -1))
+        x = x + parts[2] * F.linear(attend(rotate(q, rates), rotate(k, rates), v, False), weights[p + "attn_out.weight"])
+        y = F.linear(norm(x, p + "norm2", parts[3], parts[4]), weights[p + "mlp.0.weight"], weights[p + "mlp.0.bias"])
+        y = 0.5 * y * (1 + torch.tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * y ** 3)))
+        x = x + parts[5] * F.linear(y, weights[p + "mlp.2.weight"], weights[p + "mlp.2.bias"])
+    parts = modulation(weights, "backbone.output_layer.", 2, dim) if is_modulated else torch.zeros(2, 1)
+    x = norm(x, "backbone.output_layer.norm_final", parts[0], parts[1])
+    return F.linear(x, weights["backbone.output_layer.linear.weight"], weights["backbone.output_layer.linear.bias"])
+
+
+def network(config):
+    return dit if config["model_type"] in ("mdlm", "bd3lm") else llama
+
+
+def shapes(config):
+    """{name: shape} of the tensors of such a model's file, in which the classes store them."""
+    vocab, found = config.get("embedding_size") or config["vocab_size"], {}
+
+    def add(name, *shape, bias=False):
+        found[name + ".weight"] = shape
+        if bias:
+            found[name + ".bias"] = shape[:1]
+
+    if config["model_type"] in ("mdlm", "bd3lm"):
+        dim, cond, is_modulated = config["hidden_dim"], config["cond_dim"], config.get("adaln", True)
+        found["backbone.vocab_embed.embedding"] = (vocab, dim)
+        for layer in range(config["n_blocks"]):
+            p = f"backbone.blocks.{layer}."
+            add(p + "norm1", dim), add(p + "norm2", dim), add(p + "attn_qkv", 3 * dim, dim), add(p + "attn_out", dim, dim)
+            add(p + "mlp.0", 4 * dim, dim, bias=True), add(p + "mlp.2", dim, 4 * dim, bias=True)
+            if is_modulated:
+                add(p + "adaLN_modulation", 6 * dim, cond, bias=True)
+        add("backbone.output_layer.norm_final", dim), add("backbone.output_layer.linear", vocab, dim, bias=True)
+        if is_modulated:
+            add("backbone.output_layer.adaLN_modulation", 2 * dim, cond, bias=True)
+            add("backbone.sigma_map.mlp.0", cond, 256, bias=True), add("backbone.sigma_map.mlp.2", cond, cond, bias=True)
+        return found
+    layers, heads, keys, head_dim = llama_sizes(config)
+    is_llada, kind = config["model_type"] == "llada", config["model_type"]
+    dim = config.get("hidden_size", config.get("d_model"))
+    ffn = config.get("intermediate_size", config.get("mlp_hidden_size")) or config["mlp_ratio"] * dim
+    add("model.transformer.wte" if is_llada else "model.embed_tokens", vocab, dim)
+    qkv = kind in ("qwen2", "Dream") or config.get("attention_bias", config.get("include_qkv_bias", False))
+    for layer in range(layers):
+        for part, shape, bias in (
+                ("input_layernorm", (dim,), False), ("post_attention_layernorm", (dim,), False),
+                ("self_attn.q_proj", (heads * head_dim, dim), qkv), ("self_attn.k_proj", (keys * head_dim, dim), qkv),
+                ("self_attn.v_proj", (keys * head_dim, dim), qkv),
+                ("self_attn.o_proj", (dim, heads * head_dim), config.get("attention_bias", False)),
+                *((f"mlp.{name}_proj", (ffn, dim), config.get("mlp_bias", False)) for name in ("gate", "up")),
+                ("mlp.down_proj", (dim, ffn), config.get("mlp_bias", False))):
+            add(f"model.transformer.blocks.{layer}.{LLADA_LAYER[part]}" if is_llada else f"model.layers.{layer}.{part}", *shape, bias=bias)
+        if kind == "qwen3":
+            add(f"model.layers.{layer}.self_attn.q_norm", head_dim), add(f"model.layers.{layer}.self_attn.k_norm", head_dim)
+    add("model.transformer.ln_f" if is_llada else "model.norm", dim)
+    if not config["weight_tying" if is_llada else "tie_word_embeddings"]:
+        add("model.transformer.ff_out" if is_llada else "lm_head", vocab, dim)
+    return found

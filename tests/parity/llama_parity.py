@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+"""Llama, Qwen2, Qwen3, LLaDA, Dream and the diffusion transformers of MDLM and BD3-LM with random weights, imported.
+
+For each of SHAPES: logits, losses and the gradient of every tensor on the first batch of the imported run's own text (parity_dump)
+must be those of foreign_networks.py, in fp32; logits of Llama and Qwen2 also those of transformers, where it has the shape. The
+export must hold the same tensors, bit for bit. Gradients are compared as those of the file's tensors: what a diffusion transformer
+folds is unfolded by the chain rule.
+
+Usage: llama_parity.py [FAMILY...], some of them only.
+Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
+"""
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import families_parity
+import foreign_networks
+import hf_model
+import masks
+import run_programs
+import torch
+import transformers
+import weights_parity
+from measures import Measures, print_header, print_table
+from safetensors.torch import load_file, save_file
+
+TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 1e-4
+VOCAB = families_parity.VOCAB
+SETTINGS = {**families_parity.SETTINGS, "sampling.seq_len": 48}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+
+
+def llama(**changes):
+    return dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+                intermediate_size=48, hidden_act="silu", max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=1e4,
+                rope_scaling=None, tie_word_embeddings=False) | changes
+
+
+def llada(**changes):
+    return dict(vocab_size=VOCAB, embedding_size=VOCAB, d_model=32, n_layers=2, n_heads=4, n_kv_heads=4, mlp_hidden_size=48,
+                max_sequence_length=64, rms_norm_eps=1e-5, rope_theta=5e5, rope=True, alibi=False, block_type="llama",
+                activation_type="silu", layer_norm_type="rms", include_bias=False, include_qkv_bias=False, weight_tying=False,
+                residual_dropout=0.0, attention_dropout=0.0) | changes
+
+
+def dit(**changes):
+    return dict(vocab_size=VOCAB, model_length=48, hidden_dim=32, cond_dim=12, n_blocks=2, n_heads=4, dropout=0.0,
+                time_conditioning=False) | changes
+
+
+# model_type: {shape: config.json}.
+SHAPES = {
+    "llama": {
+        "small": llama(),
+        "tied, all biases": llama(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+        "llama3 frequencies, 3 layers": llama(rope_scaling=LLAMA3, num_hidden_layers=3, rms_norm_eps=1e-6),
+        "explicit heads, spelled as in 5": llama(head_dim=12, rope_parameters={**LLAMA3, "rope_theta": 5e5}),
+        "grouped keys, wide": llama(hidden_size=96, num_attention_heads=12, num_key_value_heads=3, intermediate_size=64)},
+    "qwen2": {
+        "small": llama(),
+        "tied, one head": llama(num_attention_heads=1, num_key_value_heads=1, tie_word_embeddings=True),
+        "far base, 3 layers": llama(rope_theta=1e6, num_hidden_layers=3, rms_norm_eps=1e-6),
+        "wide": llama(hidden_size=96, num_attention_heads=12, num_key_value_heads=12, intermediate_size=64),
+        "grouped keys, tied": llama(num_key_value_heads=2, tie_word_embeddings=True)},
+    "qwen3": {
+        "small": llama(),
+        "explicit heads": llama(head_dim=16, rope_theta=1e6, rms_norm_eps=1e-6),
+        "tied, all biases": llama(attention_bias=True, tie_word_embeddings=True),
+        "narrow heads, 3 layers": llama(head_dim=4, num_hidden_layers=3),
+        "grouped keys, explicit heads": llama(num_key_value_heads=1, head_dim=12)},
+    "Dream": {
+        "small": llama(),
+        "tied": llama(tie_word_embeddings=True),
+        "far base, 3 layers": llama(rope_theta=1e6, num_hidden_layers=3, rms_norm_eps=1e-6),
+        "wide": llama(hidden_size=96, num_attention_heads=12, num_key_value_heads=12, intermediate_size=64),
+        "grouped keys": llama(num_key_value_heads=2)},
+    "llada": {
+        "small": llada(),
+        "tied": llada(weight_tying=True),
+        "biases of q, k, v": llada(include_qkv_bias=True, rope_theta=1e4),
+        "3 layers, one head": llada(n_layers=3, n_heads=1, n_kv_heads=None, mlp_hidden_size=None, mlp_ratio=2),
+        "grouped keys, wide": llada(d_model=96, n_heads=12, n_kv_heads=4, mlp_hidden_size=64)},
+    "mdlm": {
+        "small": dit(),
+        "3 blocks": dit(n_blocks=3, cond_dim=7),
+        "wide": dit(hidden_dim=96, n_heads=12, cond_dim=128),
+        "one head": dit(n_heads=1, hidden_dim=24),
+        "one block": dit(n_blocks=1, hidden_dim=48, n_heads=2)},
+    "bd3lm": {
+        "small": dit(adaln=True, block_size=8),
+        "3 blocks": dit(adaln=True, n_blocks=3, cond_dim=7),
+        "unmodulated": dit(adaln=False, block_size=4, n_heads=2),
+        "unmodulated, wide": dit(adaln=False, hidden_dim=96, n_heads=12),
+        "one block": dit(adaln=True, n_blocks=1, hidden_dim=48, n_heads=2)},
+}
+
+
+def drawn(config):
+    """Weights wide enough that attention is sharp; gains around 1."""
+    torch.manual_seed(7)
+    weights = {}
+    for name, shape in foreign_networks.shapes(config).items():
+        is_gain = len(shape) == 1 and name.endswith("weight")
+        # A modulation of many terms would make rounding errors grow from block to block.
+        spread = 0.2 * min(1, (12 / shape[-1]) ** 0.5) if "adaLN" in name or "sigma_map" in name else 0.2
+        weights[name] = torch.randn(shape) * spread + (1 if is_gain else 0)
+    return weights
+
+
+def save_model(directory, config, weights, shards):
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(config))
+    save_file(weights, directory / "model.safetensors", {"format": "pt"})
+    shutil.copy(shards / "spiece.model", directory)
+
+
+def transformers_logits(config, weights, tokens):
+    """None where this transformers does not have the shape."""
+    architecture = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}.get(config["model_type"])
+    if architecture is None or config["rope_scaling"] or "head_dim" in config or "rope_parameters" in config:
+        return None
+    kind = getattr(transformers, architecture)
+    if config.get("mlp_bias") and not hasattr(kind.config_class(), "mlp_bias"):
+        return None
+    model = kind(kind.config_class(**config)).eval()
+    tied = {"lm_head.weight": weights["model.embed_tokens.weight"]} if config["tie_word_embeddings"] else {}
+    model.load_state_dict({**weights, **tied})
+    return model(tokens).logits
+
+
+def swapped(gradient):
+    """Of ours [in, heads, width], stored there as [out, in]."""
+    return gradient.flatten(1).T
+
+
+def llama_gradients(config, facts):
+    """{name in the file: gradient} from ours."""
+    ours = {name[len("gradient/"):]: value for name, value in facts.items() if name.startswith("gradient/")}
+    is_llada, found = config["model_type"] == "llada", {}
+    found["model.transformer.wte.weight" if is_llada else "model.embed_tokens.weight"] = ours["transformer.word_embedding.weight"]
+    found["model.transformer.ln_f.weight" if is_llada else "model.norm.weight"] = ours["transformer.layer_norm.weight"]
+    found["model.transformer.ff_out.weight" if is_llada else "lm_head.weight"] = ours.get("lm_loss.weight")
+    for layer in range(foreign_networks.llama_sizes(config)[0]):
+        p = f"transformer.layer.{layer}."
+        parts = {"input_layernorm.weight": ours[p + "rel_attn.layer_norm.weight"],
+                 "post_attention_layernorm.weight": ours[p + "ff.layer_norm.weight"],
+                 "self_attn.o_proj.weight": ours[p + "rel_attn.o"].flatten(1), "self_attn.o_proj.bias": ours.get(p + "rel_attn.o_bias")}
+        for kind in "qkv":
+            parts[f"self_attn.{kind}_proj.weight"] = swapped(ours[p + f"rel_attn.{kind}"])
+            parts[f"self_attn.{kind}_proj.bias"] = ours.get(p + f"rel_attn.{kind}_bias")
+            parts[f"self_attn.{kind}_norm.weight"] = ours.get(p + f"rel_attn.{kind}_norm.weight")
+        for theirs, mine in (("gate", "gate"), ("up", "layer_1"), ("down", "layer_2")):
+            for end in (".weight", ".bias"):
+                parts[f"mlp.{theirs}_proj{end}"] = ours.get(p + f"ff.{mine}{end}")
+        for part, value in parts.items():
+            module, _, end = part.rpartition(".")
+            if is_llada and module in foreign_networks.LLADA_LAYER:
+                found[f"model.transformer.blocks.{layer}.{foreign_networks.LLADA_LAYER[module]}.{end}"] = value
+            elif not is_llada:
+                found[f"model.layers.{layer}.{part}"] = value
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def dit_gradients(config, facts, weights):
+    """The same; ours are those of the folded weights: w (1 + scale), shift, gate times the rows of two matrices."""
+    ours = {name[len("gradient/"):]: value for name, value in facts.items() if name.startswith("gradient/")}
+    dim, is_modulated, found = config["hidden_dim"], config.get("adaln", True), {}
+
+    def unfold_norm(mine, theirs, scale):
+        gain = ours[mine + ".weight"]
+        found[theirs + ".weight"] = gain * (1 + scale)
+        return [ours[mine + ".bias"], gain * weights[theirs + ".weight"]]
+
+    def unfold_gate(gate, *names):
+        for mine, theirs in names:
+            found[theirs] = (ours[mine].flatten(1) if ours[mine].dim() > 1 else ours[mine][:, None]) * gate[:, None]
+            found[theirs] = found[theirs].reshape(weights[theirs].shape)
+        return [sum((ours[mine].reshape(dim, -1) * weights[theirs].reshape(dim, -1)).sum(1) for mine, theirs in names)]
+
+    found["backbone.vocab_embed.embedding"] = ours["transformer.word_embedding.weight"]
+    for end in ("weight", "bias"):
+        found[f"backbone.output_layer.linear.{end}"] = ours[f"lm_loss.{end}"]
+    for layer in range(config["n_blocks"]):
+        p, q = f"backbone.blocks.{layer}.", f"transformer.layer.{layer}."
+        parts = torch.tensor([0.0, 0, 1, 0, 0, 1])[:, None].expand(6, dim)
+        if is_modulated:
+            parts = foreign_networks.modulation(weights, p, 6, dim)
+        changes = unfold_norm(q + "rel_attn.layer_norm", p + "norm1", parts[1])
+        changes += unfold_gate(parts[2], (q + "rel_attn.o", p + "attn_out.weight"))
+        changes += unfold_norm(q + "ff.layer_norm", p + "norm2", parts[4])
+        changes += unfold_gate(parts[5], (q + "ff.layer_2.weight", p + "mlp.2.weight"), (q + "ff.layer_2.bias", p + "mlp.2.bias"))
+        found[p + "attn_qkv.weight"] = torch.cat([swapped(ours[q + f"rel_attn.{kind}"]) for kind in "qkv"])
+        for end in ("weight", "bias"):
+            found[p + f"mlp.0.{end}"] = ours[q + f"ff.layer_1.{end}"]
+        if is_modulated:
+            found[p + "adaLN_modulation.bias"] = torch.cat(changes)
+    scale = foreign_networks.modulation(weights, "backbone.output_layer.", 2, dim)[1] if is_modulated else torch.zeros(dim)
+    changes = unfold_norm("transformer.layer_norm", "backbone.output_layer.norm_final", scale)
+    if is_modulated:
+        found["backbone.output_layer.adaLN_modulation.bias"] = torch.cat(changes)
+    return found
+
+
+def compare_numbers(config, weights, dump, measures):
+    facts, = hf_model.read_steps(dump, 1)
+    tokens, causal = facts["input"].long(), config["model_type"] in ("llama", "qwen2", "qwen3")
+    seen = masks.keys_of_rows(facts, 0, tokens.shape[1])
+    if not torch.equal(seen, torch.ones_like(seen).tril() if causal else torch.ones_like(seen)):
+        raise ValueError("the run's text is seen in another way")
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in weights.items()}
+    everywhere = foreign_networks.network(config)(config, leaves, tokens, causal)
+    logits = everywhere.reshape(-1, VOCAB)[facts["readout_rows"].long()]
+    used = (facts["weights"] != 0)[..., None]
+    measures.add("logits", facts["logits"] * used, logits * used)
+    losses = hf_model.weighted_losses(logits, facts["labels"].long(), facts["weights"])
+    measures.add("losses", facts["losses"] * (facts["weights"] != 0), hf_model.weighted_losses(
+        logits, facts["labels"].long(), (facts["weights"] != 0).float()))
+    losses.sum().backward()
+    gradients = dit_gradients(config, facts, weights) if "hidden_dim" in config else llama_gradients(config, facts)
+    for name, leaf in leaves.items():
+        if name in gradients:
+            measures.add("gradients", gradients[name], leaf.grad)
+        elif not name.startswith("backbone.sigma_map.") and not name.endswith("adaLN_modulation.weight"):
+            yield f"{name} has no gradient of ours"
+    with torch.no_grad():
+        theirs = transformers_logits(config, weights, tokens)
+        if theirs is not None:
+            measures.add("logits of transformers", facts["logits"] * used,
+                         theirs.reshape(-1, VOCAB)[facts["readout_rows"].long()] * used)
+
+
+@torch.no_grad()
+def compare_loader(work, measures):
+    """What load_anyorder.py makes of the same run under our names."""
+    weights_parity.export(work / "back-run", work / "named")
+    facts, = hf_model.read_steps(work / "dump", 1)
+    model, used = weights_parity.loader().Anyorder(work / "named"), (facts["weights"] != 0)[..., None]
+    hidden, _ = model(**weights_parity.inputs_of(facts, None))
+    logits = model.logits(weights_parity.states_of(hidden, facts["readout_rows"], facts["input"].shape[1]))
+    measures.add("logits of load_anyorder.py", facts["logits"] * used, logits * used)
+
+
+def compare_shape(folder, config, shards):
+    work = Path(tempfile.mkdtemp(dir=folder))
+    weights = drawn(config)
+    save_model(work / "hf", config, weights, shards)
+    objective = {"objective.name": "masked_diffusion", "sampling.block_len": 4} if config["model_type"] == "bd3lm" else {}
+    back = run_programs.returned(work / "hf", work, "back", *families_parity.options(
+        {**SETTINGS, "data.shards": shards, **objective}))
+    measures, after = Measures(), load_file(back / "model.safetensors")
+    faults = [f"{name} is another tensor after import and export" for name in set(weights) | set(after)
+              if name not in after or name not in weights or not torch.equal(weights[name], after[name])]
+    if json.loads((back / "config.json").read_text()) != config:
+        faults.append("config.json is another after import and export")
+    run_programs.dump(work / "back-run", 1, work / "dump")
+    faults += compare_numbers(config, weights, work / "dump", measures)
+    compare_loader(work, measures)
+    return measures, faults + measures.exceeding(TOLERANCE, GRADIENT_TOLERANCE)
+
+
+def main():
+    wanted = sys.argv[1:]
+    torch.set_num_threads(1)
+    print(hf_model.versions())
+    print_header()
+    faults = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shards = run_programs.prepare_text(folder)
+        for family, shapes in SHAPES.items():
+            for shape, config in shapes.items() if not wanted or family in wanted else ():
+                measures, found = compare_shape(folder, {"model_type": family, "architectures": ["made"], **config}, shards)
+                print_table(f"{family}: {shape}", measures)
+                faults += [f"{family}, {shape}: {fault}" for fault in found]
+    return run_programs.conclude(faults, f"all agree within {TOLERANCE:g}, gradients within {GRADIENT_TOLERANCE:g}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
