@@ -90,7 +90,14 @@ class Dit : public HfFamily {
     config.objective.name = is_bd3lm_ ? "block_diffusion" : "masked_diffusion";
     config.sampling.bidirectional = false;
     config.sampling.seq_len = model.max_length;
-    if (is_bd3lm_) config.sampling.any_order.block_len = model.block_len;
+    AnyOrderConfig& any_order = config.sampling.any_order;
+    any_order.rate_strata = RateStrata::kOwn;
+    if (is_bd3lm_) {
+      any_order.block_len = model.block_len;
+      any_order.keep_first_token = true;
+    } else {
+      any_order.loss_weight = LossWeight::kTime;
+    }
   }
   void Check(const RunConfig& config, HfObstacles& obstacles) const override;
   Json NewConfig(const RunConfig& config, int64_t vocab_size,

@@ -129,6 +129,11 @@ void LlamaFamilyOf::SetDefaults(const HfConfig& model, RunConfig& config) const 
   config.sampling.bidirectional = false;
   config.sampling.seq_len =
       model.max_length > 0 ? std::min(model.max_length, kDefaultLength) : kDefaultLength;
+  if (kind_ != Kind::kDream) return;
+  AnyOrderConfig& any_order = config.sampling.any_order;
+  any_order.stratified_rates = false;  // as in its training
+  any_order.keep_first_token = any_order.shifted_readout = true;
+  any_order.loss_weight = LossWeight::kCart;
 }
 
 void LlamaFamilyOf::Check(const RunConfig& config, HfObstacles& obstacles) const {

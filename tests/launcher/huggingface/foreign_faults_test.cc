@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/objective/objective.h"
 #include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/hf_model.h"
 #include "tests/launcher/huggingface/foreign_models.h"
@@ -216,6 +217,25 @@ RunConfig RunOfForeign(const char* type) {
   run.Resolve();
   EXPECT_TRUE(run.Validate().ok()) << type << run.Validate();
   return run;
+}
+
+// An imported model goes on with the objective that it was trained with.
+TEST(ForeignFamilyTest, RunsHaveTheConventionsOfTheirModels) {
+  const auto any_order = [](const char* type) { return RunOfForeign(type).sampling.any_order; };
+  EXPECT_EQ(RunOfForeign("llama").objective.name, "gpt");
+  EXPECT_FALSE(any_order("llada").stratified_rates);
+  EXPECT_EQ(any_order("llada").loss_weight, LossWeight::kRate);
+  EXPECT_TRUE(any_order("Dream").shifted_readout);
+  EXPECT_TRUE(any_order("Dream").keep_first_token);
+  EXPECT_EQ(any_order("Dream").loss_weight, LossWeight::kCart);
+  EXPECT_EQ(any_order("mdlm").loss_weight, LossWeight::kTime);
+  EXPECT_EQ(any_order("mdlm").rate_strata, RateStrata::kOwn);
+  EXPECT_TRUE(any_order("bd3lm").keep_first_token);
+  for (const char* type : {"llama", "llada", "Dream", "mdlm", "bd3lm"}) {
+    const RunConfig run = RunOfForeign(type);
+    const auto objective = MakeObjective(run.objective.name, run.model, run.sampling);
+    EXPECT_TRUE(objective.ok()) << type << objective.status();
+  }
 }
 
 TEST(ForeignFamilyTest, RunsAreOfTheFamilyThatTheyAreClosestTo) {
