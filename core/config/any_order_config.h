@@ -16,7 +16,9 @@ namespace anyorder {
 enum class MaskDraw { kRate, kCount };
 enum class RateStrata { kVanDerCorput, kOwn, kShared };
 enum class LossWeight { kRate, kTime, kOne, kCart };
-enum class LossDivisor { kTokens, kMasked };
+enum class LossDivisor { kTokens, kMasked, kAnswers };
+// How far <eod> follows an answer.
+enum class AnswerPadding { kLongest, kSeqLen, kNone, kRandomCut };
 enum class Annealing { kNone, kBand, kRandom };
 enum class GroupOrder { kText, kBlocks, kRandom };
 enum class EsoForm { kA, kB, kMixed };
@@ -29,6 +31,7 @@ struct AnyOrderConfig {
   MaskDraw mask_draw = MaskDraw::kRate;
   LossWeight loss_weight = LossWeight::kRate;
   LossDivisor loss_divisor = LossDivisor::kTokens;
+  AnswerPadding answer_padding = AnswerPadding::kLongest;
   double random_length_prob = 0.0;
   bool keep_first_token = false;
   bool shifted_readout = false;
@@ -43,6 +46,11 @@ struct AnyOrderConfig {
   double diffusion_share = 0.5;
   double prompt_fraction_min = 0.05;
   double prompt_fraction_max = 0.95;
+
+  // Whether how long an answer is depends on the step's other examples.
+  bool is_padded_by_step() const {
+    return answer_padding == AnswerPadding::kLongest || answer_padding == AnswerPadding::kRandomCut;
+  }
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
@@ -68,13 +76,19 @@ struct AnyOrderConfig {
         "exactly ceil(p * length) tokens, whose weight 1/p is length / count (LLaDA's evaluation; "
         "less variance).");
     visit("loss_weight", self.loss_weight,
-          "masked_diffusion, block_diffusion: a masked token's loss weighs 1/p at mask rate p "
+          "masked_diffusion, its _sft, block_diffusion: a masked token's loss weighs 1/p at rate p "
           "(\"rate\"), 1/t at rate p = (1 - mask_rate_min) t with the time t uniform in "
           "[mask_rate_min, mask_rate_max] (\"time\", MDLM), 1 (\"one\"), or, masked_diffusion "
-          "only, by the unmasked tokens around it (\"cart\", Dream).");
+          "and its _sft only, by the unmasked tokens around it (\"cart\", Dream).");
     visit("loss_divisor", self.loss_divisor,
-          "masked_diffusion, block_diffusion: the step's sum of weighted losses is divided by the "
-          "number of all its tokens (\"tokens\") or of its masked ones (\"masked\", DiffuLLaMA).");
+          "masked_diffusion, block_diffusion, masked_diffusion_sft: the step's sum of weighted "
+          "losses is divided by the number of all its tokens (\"tokens\"; of prompts none counts) "
+          "or of its masked ones (\"masked\", DiffuLLaMA); \"answers\", masked_diffusion_sft: "
+          "each answer's sum is divided by its length, and the mean over answers taken (LLaDA).");
+    visit("answer_padding", self.answer_padding,
+          "masked_diffusion_sft: <eod> follows an answer to the end of the step's longest example "
+          "(\"longest\", LLaDA), to seq_len (\"seq_len\"), or once (\"none\"); \"random_cut\": "
+          "as \"longest\", the step's answers being cut to the length of one of them (Dream).");
     visit("random_length_prob", self.random_length_prob,
           "masked_diffusion: fraction of steps whose lanes are all cut to one random length.",
           Between(0, 1));
@@ -83,7 +97,8 @@ struct AnyOrderConfig {
           "the number of tokens is one less (BD3-LM).");
     visit("shifted_readout", self.shifted_readout,
           "masked_diffusion, block_diffusion: token i is predicted at position i - 1, as a causal "
-          "model does (Dream, DiffuLLaMA), instead of at its own; needs keep_first_token = true.");
+          "model does (Dream, DiffuLLaMA), instead of at its own; needs keep_first_token = true, "
+          "but in masked_diffusion_sft, where the prompt comes first.");
     visit(
         "annealing", self.annealing,
         "masked_diffusion: attention is full at once (\"none\"), or opens from causal to full by a "
@@ -131,7 +146,11 @@ inline constexpr auto kEnumNames<RateStrata> = EnumNames<RateStrata>("van_der_co
 template <>
 inline constexpr auto kEnumNames<LossWeight> = EnumNames<LossWeight>("rate", "time", "one", "cart");
 template <>
-inline constexpr auto kEnumNames<LossDivisor> = EnumNames<LossDivisor>("tokens", "masked");
+inline constexpr auto kEnumNames<LossDivisor> = EnumNames<LossDivisor>("tokens", "masked",
+                                                                       "answers");
+template <>
+inline constexpr auto kEnumNames<AnswerPadding> = EnumNames<AnswerPadding>("longest", "seq_len",
+                                                                           "none", "random_cut");
 template <>
 inline constexpr auto kEnumNames<Annealing> = EnumNames<Annealing>("none", "band", "random");
 template <>

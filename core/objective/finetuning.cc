@@ -337,6 +337,14 @@ TaskSequence LayOut(const InputLayout& layout, const VocabularyIds& ids,
   return sequence;
 }
 
+absl::Status CheckGenerates(const std::string& objective, ExampleTask task) {
+  if (task == ExampleTask::kGeneration) return absl::OkStatus();
+  return FailedPrecondition(
+      "the dataset has examples of ", ExampleTaskName(task), ", but ", objective,
+      " generates text: prepare examples with source and target with `anyorder prep "
+      "--examples`");
+}
+
 ObjectiveOrStatus MakeFineTuning(const ObjectiveSettings& settings, const FineTuningForm& form) {
   FaultList faults;
   const TaskConfig& task = settings.model.task;

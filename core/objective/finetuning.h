@@ -68,4 +68,8 @@ TaskSequence LayOut(const InputLayout& layout, const VocabularyIds& ids,
 // a task that has a head, and for settings that it cannot use.
 ObjectiveOrStatus MakeFineTuning(const ObjectiveSettings& settings, const FineTuningForm& form);
 
+// Of objectives that write a target to a source (Objective::CheckTask): FailedPrecondition unless
+// `task` is generation, which alone has both.
+absl::Status CheckGenerates(const std::string& objective, ExampleTask task);
+
 }  // namespace anyorder

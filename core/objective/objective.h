@@ -41,6 +41,8 @@ struct SpecialTokenNeed {
   bool separator = false;
   bool classifier = false;
   bool mask = false;
+  bool begin = false;
+  bool end = false;
 };
 
 class Objective {
@@ -54,7 +56,8 @@ class Objective {
   virtual SpecialTokenNeed special_tokens() const {
     const SampleKind kind = traits_.sample_kind;
     const bool is_plain = kind == SampleKind::kContiguous;
-    return {!is_plain, !is_plain, traits_.puts_mask || kind == SampleKind::kExamples};
+    const bool has_examples = kind == SampleKind::kExamples;
+    return {!is_plain, !is_plain, traits_.puts_mask || has_examples, has_examples, has_examples};
   }
   // Whether the text begins with a part that the next step remembers, of which evaluation reports
   // apart.

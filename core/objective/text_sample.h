@@ -8,11 +8,18 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "core/config/sampling_config.h"
 
 namespace anyorder {
+
+// Tokens of an example of generation.
+struct PartLengths {
+  int64_t source = 0;
+  int64_t target = 0;
+};
 
 struct TextSample {
   int64_t lane = 0;
@@ -49,6 +56,9 @@ struct TextSample {
   int64_t window_begin = 0;
   // kTokens: of each token of parts[0] the class of the word that it begins, kUnknownTag or kNoTag.
   std::vector<int32_t> tags;
+  // kGeneration: the lengths of the step's examples, [num_lanes], on all ranks; all lanes share
+  // them. Null: not asked for (AnyOrderConfig::is_padded_by_step).
+  std::shared_ptr<const std::vector<PartLengths>> step_lengths;
 };
 
 }  // namespace anyorder

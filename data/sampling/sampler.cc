@@ -294,8 +294,12 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
     const ExampleSource& examples = *read;
     return std::make_unique<ExampleSampler>(examples, seed, num_lanes, std::move(read));
   }
-  if (kind == SampleKind::kExamples)
-    return std::make_unique<ExampleSampler>(*text.examples(), seed, num_lanes);
+  if (kind == SampleKind::kExamples) {
+    const bool has_step_lengths =
+        text.examples()->task() == ExampleTask::kGeneration && config.any_order.is_padded_by_step();
+    return std::make_unique<ExampleSampler>(*text.examples(), seed, num_lanes, nullptr,
+                                            has_step_lengths);
+  }
   // More lanes than tokens cannot be placed.
   if (num_lanes > 2 * text.num_tokens()) return TooShort(text, config, kind, num_lanes);
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
@@ -305,12 +309,13 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
 }
 
 ExampleSampler::ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes,
-                               std::unique_ptr<const PassageWindows> windows)
+                               std::unique_ptr<const PassageWindows> windows, bool has_step_lengths)
     : windows_(std::move(windows)),
       examples_(examples),
       seed_(seed),
       num_lanes_(num_lanes),
-      num_examples_(examples.num_examples()) {
+      num_examples_(examples.num_examples()),
+      has_step_lengths_(has_step_lengths) {
   ANYORDER_CHECK(num_lanes >= 1) << num_lanes;
   ANYORDER_CHECK(num_examples_ >= 1 && num_examples_ < int64_t{1} << 31) << num_examples_;
 }
@@ -319,25 +324,43 @@ int64_t ExampleSampler::steps_per_epoch() const {
   return (num_examples_ + num_lanes_ - 1) / num_lanes_;
 }
 
-int64_t ExampleSampler::ExampleAt(int64_t epoch, int64_t turn) const {
+int64_t ExampleSampler::ExampleAt(int64_t turn) const {
+  const int64_t epoch = turn / num_examples_;
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<int32_t>& order = orders_[epoch];
   if (order.empty()) {
     RandomStream random(seed_, RandomPurpose::kExamples, static_cast<uint64_t>(epoch), 0);
     order = DrawPermutation(num_examples_, random);
   }
-  const int64_t example = order[static_cast<size_t>(turn)];
+  const int64_t example = order[static_cast<size_t>(turn % num_examples_)];
   while (orders_.size() > 2)
     orders_.erase(orders_.begin()->first == epoch ? std::prev(orders_.end()) : orders_.begin());
   return example;
 }
 
+absl::StatusOr<std::shared_ptr<const std::vector<PartLengths>>> ExampleSampler::StepLengths(
+    int64_t step) const {
+  const std::lock_guard<std::mutex> lock(lengths_mutex_);
+  if (step == lengths_step_) return lengths_;
+  std::vector<PartLengths> lengths;
+  for (int64_t lane = 0; lane < num_lanes_; ++lane) {
+    ANYORDER_ASSIGN_OR_RETURN(const ExampleOutline outline,
+                              examples_.Outline(ExampleAt(step * num_lanes_ + lane)));
+    lengths.push_back({outline.lengths[0], outline.lengths[1]});
+  }
+  lengths_ = std::make_shared<const std::vector<PartLengths>>(std::move(lengths));
+  lengths_step_ = step;
+  return lengths_;
+}
+
 absl::StatusOr<TextSample> ExampleSampler::Sample(int64_t lane, int64_t step) const {
   ANYORDER_CHECK(lane >= 0 && lane < num_lanes_ && step >= 0)
       << "lane " << lane << " of " << num_lanes_ << ", step " << step;
-  const int64_t turn = step * num_lanes_ + lane;
-  const int64_t example = ExampleAt(turn / num_examples_, turn % num_examples_);
+  const int64_t example = ExampleAt(step * num_lanes_ + lane);
   ANYORDER_ASSIGN_OR_RETURN(TextSample sample, SampleOfExample(examples_, example, seed_));
+  if (has_step_lengths_) {
+    ANYORDER_ASSIGN_OR_RETURN(sample.step_lengths, StepLengths(step));
+  }
   sample.lane = lane;
   sample.num_lanes = num_lanes_;
   sample.step = step;

@@ -59,10 +59,12 @@ class Sampler {
 // examples.
 class ExampleSampler : public Sampler {
  public:
-  // `examples` must outlive it, or be the `windows`. REQUIRES num_lanes >= 1, 1 <= num_examples <
+  // `examples` must outlive it, or be the `windows`; with has_step_lengths, which is for examples
+  // of generation, samples have step_lengths. REQUIRES num_lanes >= 1, 1 <= num_examples <
   // 2^31.
   ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes,
-                 std::unique_ptr<const PassageWindows> windows = nullptr);
+                 std::unique_ptr<const PassageWindows> windows = nullptr,
+                 bool has_step_lengths = false);
 
   absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const override;
   bool IsBackward(int64_t) const override { return false; }
@@ -74,14 +76,20 @@ class ExampleSampler : public Sampler {
   }
 
  private:
-  int64_t ExampleAt(int64_t epoch, int64_t turn) const;
+  int64_t ExampleAt(int64_t turn) const;
+  absl::StatusOr<std::shared_ptr<const std::vector<PartLengths>>> StepLengths(int64_t step) const;
 
   const std::unique_ptr<const PassageWindows> windows_;  // examples_, or null
   const ExampleSource& examples_;
   const uint64_t seed_;
   const int64_t num_lanes_;
   const int64_t num_examples_;
+  const bool has_step_lengths_;
   mutable std::mutex mutex_;
+  // Of the last step that was asked for; guarded by lengths_mutex_.
+  mutable std::mutex lengths_mutex_;
+  mutable int64_t lengths_step_ = -1;
+  mutable std::shared_ptr<const std::vector<PartLengths>> lengths_;
   // The orders of the last two epochs that were asked for, by epoch: prefetching reads across an
   // epoch's end. 4 bytes an example each; guarded by mutex_.
   mutable std::map<int64_t, std::vector<int32_t>> orders_;

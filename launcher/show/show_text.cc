@@ -17,6 +17,7 @@ constexpr int32_t kEndId = 2;
 constexpr int32_t kClassId = 3;
 constexpr int32_t kSeparatorId = 4;
 constexpr int32_t kMaskId = 6;
+constexpr int32_t kEndOfDocumentId = 7;
 constexpr int32_t kFirstWord = 9;
 
 class ShownExample final : public data::ExampleSource {
@@ -37,7 +38,8 @@ class ShownExample final : public data::ExampleSource {
   int64_t num_examples() const override { return 1; }
   int64_t num_classes() const override { return static_cast<int64_t>(example_.parts.size()); }
   VocabularyIds vocabulary() const override {
-    return {kSeparatorId, kClassId, kMaskId, kFirstWord + num_words_, kBeginId, kEndId};
+    return {kSeparatorId, kClassId, kMaskId,         kFirstWord + num_words_,
+            kBeginId,     kEndId,   kEndOfDocumentId};
   }
   absl::StatusOr<data::Example> ReadExample(int64_t /*example*/) const override { return example_; }
 
@@ -108,6 +110,7 @@ std::string ShownText::Name(int32_t id) const {
   if (id == kClassId) return "<cls>";
   if (id == kSeparatorId) return "<sep>";
   if (id == kMaskId) return "<mask>";
+  if (id == kEndOfDocumentId) return "<eod>";
   const int64_t word = int64_t{id} - kFirstWord;
   if (word >= 0 && word < static_cast<int64_t>(words_.size())) return words_[word];
   return absl::StrCat("#", id);

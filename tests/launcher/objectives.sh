@@ -14,7 +14,8 @@
 #                    line; what is refused leaves nothing
 #   ablations        every file in configs/ablation trains two steps on two ranks, on the dataset
 #                    that `case.sh ... prepare` made
-# Objectives named *_seq2seq train on the examples instead, those with a task on labelled ones.
+# Objectives named *_seq2seq and *_sft train on the examples instead, those with a task on labelled
+# ones.
 #
 # To add an objective: a complete configs/NAME-tiny.toml and a line in objectives.txt, which names
 # that file and, where they are needed, keys that differ: a variant worth a run of its own, or a
@@ -104,7 +105,7 @@ PYTHON
 data_of() {
   local config keys
   shards=$2 held_out=$3
-  [[ $(setting objective name "$configs/$(awk -v line="$1" '$1 == line { print $2 }' "$here/objectives.txt")") != *_seq2seq ]] ||
+  [[ $(setting objective name "$configs/$(awk -v line="$1" '$1 == line { print $2 }' "$here/objectives.txt")") != *_@(seq2seq|sft) ]] ||
     shards=$work/generation held_out=$work/generation-held-out
   read -r _ config keys < <(grep "^$1 " "$here/objectives.txt")
   grep -q '^task = ' "$configs/$config" || return 0

@@ -12,6 +12,12 @@ namespace anyorder {
 // loss weighs 1/p: an upper bound of the text's NLL (mask_noise.h).
 ObjectiveOrStatus MakeMaskedDiffusion(const ObjectiveSettings& settings);
 
+// Masked diffusion fine-tuned on prompts with answers (Nie et al. 2025, section 2.3): examples of
+// generation. The prompt is given, the answer and the <eod> that pads it are masked, seen and
+// predicted like text. A prompt that does not fit loses its first tokens, down to half of the
+// slots; then the answer its last ones, and with them its <eod>.
+ObjectiveOrStatus MakeMaskedDiffusionSft(const ObjectiveSettings& settings);
+
 // Block diffusion (Arriola et al. 2025, BD3-LM): blocks of text from left to right, each generated
 // by masked diffusion given the blocks before it. Each lane holds the text twice, clean and noised:
 // a noised block sees itself and the clean blocks before it, so that one pass gives the losses of

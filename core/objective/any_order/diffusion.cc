@@ -158,6 +158,11 @@ class BlockDiffusion final : public Diffusion {
 
 absl::Status CheckDiffusion(const AnyOrderConfig& config) {
   ANYORDER_RETURN_IF_ERROR(CheckMaskRates(config));
+  if (config.loss_divisor == LossDivisor::kAnswers) {
+    return absl::InvalidArgumentError(
+        "[sampling] loss_divisor is \"answers\", but windows of text have none; use \"tokens\" or "
+        "\"masked\", or objective.name = \"masked_diffusion_sft\"");
+  }
   if (!config.shifted_readout || config.keep_first_token) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "[sampling] shifted_readout is true, but no position before the first token predicts it; set "

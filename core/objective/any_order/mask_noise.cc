@@ -176,6 +176,7 @@ void WeighByContext(const std::vector<int32_t>& documents, MaskedText& text) {
 }
 
 double DivisorOf(const MaskedText& text, const AnyOrderConfig& config) {
+  if (config.loss_divisor == LossDivisor::kAnswers) return 1;
   const auto count = config.loss_divisor == LossDivisor::kMasked
                          ? std::count(text.masked.begin(), text.masked.end(), 1)
                          : std::ssize(text.masked) - (config.keep_first_token ? 1 : 0);
@@ -191,7 +192,7 @@ std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random) {
 }
 
 bool AverageIsNll(const AnyOrderConfig& config) {
-  return config.loss_weight == LossWeight::kRate && config.loss_divisor == LossDivisor::kTokens &&
+  return config.loss_weight == LossWeight::kRate && config.loss_divisor != LossDivisor::kMasked &&
          !HasResampling(config);
 }
 
@@ -200,7 +201,7 @@ std::string DiffusionQuantity(const AnyOrderConfig& config) {
   // by nearly 0.
   const bool has_all_rates = config.mask_rate_min <= 0.01 && config.mask_rate_max >= 0.99;
   const bool by_time = config.loss_weight == LossWeight::kTime;
-  const bool by_tokens = config.loss_divisor == LossDivisor::kTokens;
+  const bool by_tokens = config.loss_divisor != LossDivisor::kMasked;
   const std::string bound =
       absl::StrCat("upper bound of the NLL in nats per token",
                    config.keep_first_token ? " but the first, which is given" : "");

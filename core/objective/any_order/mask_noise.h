@@ -71,9 +71,9 @@ MaskedText DrawMasks(const TextSample& sample, const AnyOrderConfig& config, int
 void WeighByContext(const std::vector<int32_t>& documents, MaskedText& text);
 
 // What a lane adds to the number that the whole step's sum of losses is divided by
-// (Batch::divisors, summed over microbatches and ranks): its tokens, those that can be masked, or
-// those that are. Never 0, so
-// that a step without any has loss 0, not 0 / 0.
+// (Batch::divisors, summed over microbatches and ranks): its tokens, those that can be masked;
+// those that are; or 1, a lane's weights being those of its mean. Never 0, so that a step without
+// any has loss 0, not 0 / 0.
 double DivisorOf(const MaskedText& text, const AnyOrderConfig& config);
 
 // A uniformly random order of [0, n).

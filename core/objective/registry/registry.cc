@@ -67,6 +67,8 @@ constexpr std::array kObjectives = {
     Entry{"bert", kMaskedPairs, MakeBert, "mlm masked_lm", ANYORDER_MASKED_PAIRS},
     Entry{"masked_diffusion", kContiguous, MakeMaskedDiffusion, "llada mdlm",
           ANYORDER_DIFFUSION "random_length_prob annealing anneal_steps"},
+    Entry{"masked_diffusion_sft", kExamples, MakeMaskedDiffusionSft, "llada_sft dream_sft",
+          ANYORDER_RATES "loss_weight loss_divisor shifted_readout answer_padding"},
     Entry{"block_diffusion", kContiguous, MakeBlockDiffusion, "bd3 bd3lm bd3_lm",
           ANYORDER_DIFFUSION "block_len resample_blocks"},
     Entry{"eso_lm", kContiguous, MakeEsoLm, "esolm eso", ANYORDER_RATES "eso_form diffusion_share"},

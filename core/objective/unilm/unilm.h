@@ -58,7 +58,4 @@ struct SourceTargetText {
 // REQUIRES slots >= 5.
 SourceTargetText LayOutSourceTarget(const TextSample& sample, int64_t slots);
 
-// FailedPrecondition unless `task` is generation, which alone has a source and a target.
-absl::Status CheckGenerates(const std::string& objective, ExampleTask task);
-
 }  // namespace anyorder

@@ -9,6 +9,7 @@
 #include "core/base/check.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
+#include "core/objective/finetuning.h"
 #include "core/objective/lane_frame.h"
 #include "core/objective/masked_lm.h"
 #include "core/objective/unilm/unilm.h"
@@ -119,14 +120,6 @@ SourceTargetText LayOutSourceTarget(const TextSample& sample, int64_t slots) {
   add(sample.parts[1], target);
   text.tokens.push_back(sample.vocabulary.separator);
   return text;
-}
-
-absl::Status CheckGenerates(const std::string& objective, ExampleTask task) {
-  if (task == ExampleTask::kGeneration) return absl::OkStatus();
-  return FailedPrecondition(
-      "the dataset has examples of ", ExampleTaskName(task), ", but ", objective,
-      " generates text: prepare examples with source and target with `anyorder prep "
-      "--examples`");
 }
 
 ObjectiveOrStatus MakeUnilmSeq2seq(const ObjectiveSettings& settings) {

@@ -5,6 +5,7 @@
 #include "core/base/check.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
+#include "core/objective/finetuning.h"
 #include "core/objective/lane_frame.h"
 #include "core/objective/masked_lm.h"
 #include "core/objective/unilm/unilm.h"

@@ -16,7 +16,8 @@ absl::Status Refuse(const std::string& what, const std::string& instead) {
 
 // Those that learn from examples of `task`.
 const char* ObjectivesFor(ExampleTask task) {
-  if (task == ExampleTask::kGeneration) return "unilm_seq2seq or unilmv2_seq2seq";
+  if (task == ExampleTask::kGeneration)
+    return "unilm_seq2seq, unilmv2_seq2seq or masked_diffusion_sft";
   if (task == ExampleTask::kSpans || task == ExampleTask::kTokens)
     return "xlnet_finetuning, bert_finetuning or longformer_finetuning";
   return "xlnet_finetuning, bert_finetuning, longformer_finetuning or gpt_finetuning";
@@ -27,12 +28,11 @@ const char* ObjectivesFor(ExampleTask task) {
 absl::Status CheckSpecialTokens(const Objective& objective, const data::DatasetIndex& index) {
   const data::VocabIds& ids = index.vocab_ids;
   const SpecialTokenNeed need = objective.special_tokens();
-  const bool has_examples = objective.sample_kind() == SampleKind::kExamples;
   const std::tuple<const char*, bool, int32_t> tokens[] = {{"mask", need.mask, ids.mask},
                                                            {"sep", need.separator, ids.sep},
                                                            {"cls", need.classifier, ids.cls},
-                                                           {"bos", has_examples, ids.bos},
-                                                           {"eos", has_examples, ids.eos}};
+                                                           {"bos", need.begin, ids.bos},
+                                                           {"eos", need.end, ids.eos}};
   for (const auto& [name, is_needed, id] : tokens) {
     if (!is_needed || id >= 0) continue;
     return Refuse(absl::StrCat("has no <", name, "> token, which ", objective.name(), " puts into ",

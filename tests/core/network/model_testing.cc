@@ -162,6 +162,7 @@ TextSample RandomSample(const SamplingConfig& sampling, SampleKind kind, int64_t
   sample.vocabulary = {
       .separator = 2, .classifier = 3, .mask = 4, .size = vocab_size, .begin = 1, .end = 0};
   if (kind == SampleKind::kExamples) {
+    sample.vocabulary.end_of_document = 0;
     AddExample(sampling, vocab_size, random, sample);
     return sample;
   }

@@ -17,12 +17,16 @@ std::vector<GradientCase> AnyOrderCases() {
   model.rope_base = 50.0;
   model.segments = Segments::kNone;
   std::vector<GradientCase> cases;
-  for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm"})
+  for (const char* const name :
+       {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm", "masked_diffusion_sft"})
     cases.push_back(OneWayCase(name, name, model));
   cases[0].sampling.any_order.random_length_prob = 1;
   cases[1].model = WithDropout(cases[1].model);
   cases[2].sampling.any_order.eso_form = EsoForm::kA;
   cases[2].model.layer_norm = LayerNormPlace::kPre;
+  cases[5].sampling.any_order.answer_padding = AnswerPadding::kNone;
+  cases[5].sampling.any_order.loss_divisor = LossDivisor::kAnswers;
+  cases[5].sampling.any_order.shifted_readout = true;
   return cases;
 }
 

@@ -26,6 +26,7 @@ TEST(ObjectiveNamesTest, SystemsAndSpellingsMeanTheRegisteredName) {
       {"llada", "masked_diffusion"},
       {"mdlm", "masked_diffusion"},
       {"masked-diffusion", "masked_diffusion"},
+      {"llada-sft", "masked_diffusion_sft"},
       {"bd3", "block_diffusion"},
       {"BD3-LM", "block_diffusion"},
       {"bd3lm", "block_diffusion"},

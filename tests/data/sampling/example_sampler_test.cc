@@ -64,6 +64,27 @@ TEST(ExampleSamplerTest, TheNumberOfLanesDoesNotChangeTheOrder) {
             TurnsOf(ExampleSampler(examples, 5, 8), 8, 60));
 }
 
+// Every lane knows how long the others of its step are, in any order of asking, and only where that
+// is asked for.
+TEST(ExampleSamplerTest, SamplesCarryTheLengthsOfTheirStep) {
+  const MemoryExamples examples = MemoryExamples::Random(ExampleTask::kGeneration, 19, 2, 6, 8);
+  const ExampleSampler sampler(examples, 5, 4, nullptr, true);
+  const ExampleSampler plain(examples, 5, 4);
+  for (const int64_t step : {0, 7, 3, 4, 5, 3}) {
+    for (int64_t lane = 3; lane >= 0; --lane) {
+      const TextSample sample = *sampler.Sample(lane, step);
+      ASSERT_EQ(sample.step_lengths->size(), 4u);
+      for (int64_t other = 0; other < 4; ++other) {
+        const TextSample expected = *plain.Sample(other, step);
+        EXPECT_EQ((*sample.step_lengths)[other].source, std::ssize(expected.parts[0]));
+        EXPECT_EQ((*sample.step_lengths)[other].target, std::ssize(expected.parts[1]));
+      }
+      EXPECT_EQ(plain.Sample(lane, step)->step_lengths, nullptr);
+      EXPECT_EQ(SampleDigest(sample), SampleDigest(*plain.Sample(lane, step)));
+    }
+  }
+}
+
 TEST(ExampleSamplerTest, SamplesCarryPartsLabelAndIds) {
   const MemoryExamples examples = MemoryExamples::Random(ExampleTask::kMultipleChoice, 7, 5, 6, 8);
   const ExampleSampler sampler(examples, 9, 3);
