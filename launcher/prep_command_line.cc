@@ -164,10 +164,16 @@ void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
       AddPath(&app, "--examples", line.examples,
               "labelled examples instead of --input: .jsonl, .csv or .tsv files", PathUse::kRead);
   for (const char* other :
-       {"--input", "--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup",
-        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
-        "--slice", "--merge", "--slurm", "--tokens", "--tokenizer"})
+       {"--input", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup", "--min-words",
+        "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan", "--slice",
+        "--merge", "--slurm", "--tokens"})
     examples->excludes(app.get_option(other));
+  app.add_option(
+         "--chat-template", line.chat_template,
+         "--examples: how conversations, sources and targets are written: llada, chatml, or "
+         "a text with {role} and {content}, repeated for each message")
+      ->type_name("NAME|TEXT")
+      ->needs(examples);
   AddPath(&app, "--labels-from", line.labels_from,
           "--examples: dataset whose class numbers to use, that of the training data",
           PathUse::kReadDirectory);
@@ -197,6 +203,8 @@ void DeclarePrep(CLI::App& app, PrepCommandLine& line) {
                     "shards/spiece.model",
                     "anyorder prep --examples train.tsv --text-field sentence --output examples "
                     "--vocab shards/spiece.model",
+                    "anyorder prep --examples chats.jsonl --output chats --tokenizer "
+                    "LLaDA-8B-Base/ --chat-template llada",
                     "anyorder prep --tokens train.bin --output shards --vocab-size 50258 --eod-id "
                     "50256 --mask-id 50257",
                     "anyorder prep --input corpus/ --output shards --tokenizer LLaDA-8B-Base/",

@@ -29,6 +29,7 @@ struct PrepCommandLine {
   double vocab_sample_mb = 32;
   std::vector<std::string> examples;
   std::string task;
+  std::string chat_template;
   FieldOptions fields;
   std::string labels_from;
   std::string vocab_type = "piece";

@@ -85,7 +85,8 @@ int PrepareExamples(const PrepCommandLine& line) {
   const auto summary = data::RunExamplePrep(
       {line.task.empty() ? line.examples : prep.inputs, prep.output, prep.vocab, line.labels_from,
        prep.text.letter_case, prep.text.invalid_utf8, prep.shard_tokens, line.fields.names,
-       prep.text.table, prep.quiet, line.task});
+       prep.text.table, prep.quiet, line.task, prep.tokenizer, prep.declared, prep.tokenizer_script,
+       line.chat_template});
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const nlohmann::json json{{"task", ExampleTaskName(summary->task)},
                             {"num_examples", summary->num_examples},

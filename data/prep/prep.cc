@@ -115,22 +115,10 @@ absl::StatusOr<std::string> ReadGivenModel(const std::string& vocab) {
   return model;
 }
 
-// The tokenizer that --tokenizer names, which must encode text; none if it names none.
+// The tokenizer that --tokenizer names; none if it names none.
 absl::StatusOr<std::optional<DatasetVocabulary>> ReadOtherTokenizer(const PrepOptions& options) {
   if (options.tokenizer.empty()) return std::nullopt;
-  ANYORDER_ASSIGN_OR_RETURN(DatasetVocabulary vocabulary,
-                            ReadVocabulary(options.tokenizer, options.declared));
-  if (vocabulary.file == kDeclaredFile) {
-    return InvalidArgument("dataset '", options.tokenizer,
-                           "' knows no tokenizer, only the ids that were declared for its tokens; "
-                           "encode the text elsewhere and pass --tokens");
-  }
-  if (vocabulary.file == kHuggingFaceFile && options.text.letter_case == LetterCase::kUncased) {
-    return absl::InvalidArgumentError(
-        "--case uncased is not for a tokenizer.json, which lower-cases by itself if it should; "
-        "leave it out");
-  }
-  return vocabulary;
+  return ReadEncodingVocabulary(options.tokenizer, options.declared, options.text.letter_case);
 }
 
 // One run from scan to publication.

@@ -4,7 +4,8 @@
 Usage: tokenize_texts.py TOKENIZER.json
 
 Over standard input and output, little-endian:
-  request   uint32 number of texts; of each uint32 bytes and its UTF-8
+  request   uint32 number of texts; of each uint32 bytes and its UTF-8. What stands between two NUL
+            is part of a chat template: special tokens in it are meant, and <|...|> must be one
   reply     uint32 kind, uint32 bytes; then, for kind
             0   of each text uint32 number of ids and uint32 ids; nothing in the first reply, which
                 comes without a request when the tokenizer is loaded
@@ -12,6 +13,7 @@ Over standard input and output, little-endian:
             2   a message: the file or a text cannot be used
 """
 import os
+import re
 import struct
 import sys
 
@@ -60,6 +62,40 @@ def load(path, out):
     return tokenizer
 
 
+class Marked:
+    """Texts with parts of a chat template: special tokens by their ids, and what stands between
+    them, template or not, as one text."""
+
+    def __init__(self, tokenizer):
+        added = tokenizer.get_added_tokens_decoder()
+        self.ids = {token.content: i for i, token in added.items() if token.content}
+        longest_first = sorted(self.ids, key=len, reverse=True)
+        self.special = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+    def runs(self, text):
+        """Strings and ids in turn: a string, an id, a string, ... Raises ValueError."""
+        runs = [""]
+        for i, part in enumerate(text.split("\0")):
+            if i % 2 == 0:
+                runs[-1] += part
+                continue
+            at = 0
+            for match in self.special.finditer(part):
+                runs[-1] += self.checked(part[at:match.start()])
+                runs += [self.ids[match.group()], ""]
+                at = match.end()
+            runs[-1] += self.checked(part[at:])
+        return runs
+
+    @staticmethod
+    def checked(part):
+        unknown = re.search(r"<\|[^|<>]*\|>", part)
+        if unknown:
+            raise ValueError(f"the chat template has {unknown.group()}, which is no token of it; "
+                             "pass another --chat-template")
+        return part
+
+
 def main():
     source = os.fdopen(0, "rb")
     out = os.fdopen(os.dup(1), "wb")
@@ -67,6 +103,7 @@ def main():
     tokenizer = load(sys.argv[1], out)
     # The fast form computes no offsets; older packages lack it.
     encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+    marked = None  # older packages lack what it needs
     reply(out, OK, b"")
     while True:
         (count,) = struct.unpack("<I", read_fully(source, 4))
@@ -75,12 +112,18 @@ def main():
             (size,) = struct.unpack("<I", read_fully(source, 4))
             texts.append(read_fully(source, size).decode())
         try:
-            encodings = encode(texts, add_special_tokens=False)
+            if marked is None and any("\0" in text for text in texts):
+                marked = Marked(tokenizer)
+            runs = [marked.runs(text) if "\0" in text else [text] for text in texts]
+            plain = [run for one in runs for run in one if isinstance(run, str)]
+            encodings = iter(encode(plain, add_special_tokens=False))
         except Exception as error:
             fail(out, BAD_INPUT, f"'{sys.argv[1]}': tokenizers cannot encode a text ({error})")
         parts = []
-        for encoding in encodings:
-            ids = encoding.ids
+        for one in runs:
+            ids = []
+            for run in one:
+                ids += next(encodings).ids if isinstance(run, str) else [run]
             parts.append(struct.pack(f"<{len(ids) + 1}I", len(ids), *ids))
         reply(out, OK, b"".join(parts))
 

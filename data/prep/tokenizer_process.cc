@@ -126,4 +126,13 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> TokenizerProcess::Encode(
   return ids;
 }
 
+absl::Status CheckTokenizerIds(const std::vector<int32_t>& ids, uint64_t vocab_size) {
+  for (const int32_t id : ids) {
+    if (static_cast<uint32_t>(id) < vocab_size) continue;
+    return DataLoss("the tokenizer gave id ", static_cast<uint32_t>(id),
+                    ", outside the vocabulary of ", vocab_size, " ids; pass --vocab-size");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace anyorder::data

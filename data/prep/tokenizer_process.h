@@ -32,7 +32,9 @@ class TokenizerProcess {
   TokenizerProcess& operator=(const TokenizerProcess&) = delete;
 
   // The ids of each text, without any special token around them; what looks like a special token
-  // in a text is text. Errors: Unavailable if the process dies, DataLoss if it cannot encode.
+  // in a text is text, but between two kTemplateMark (examples/chat_template.h), where it must be
+  // one: <|...|> that is none is DataLoss. Other errors: Unavailable if the process dies, DataLoss
+  // if it cannot encode.
   absl::StatusOr<std::vector<std::vector<int32_t>>> Encode(absl::Span<const std::string> texts);
 
  private:
@@ -43,5 +45,8 @@ class TokenizerProcess {
   pid_t pid_;
   UniqueFd socket_;
 };
+
+// DataLoss if an id that a tokenizer gave is not below `vocab_size`.
+absl::Status CheckTokenizerIds(const std::vector<int32_t>& ids, uint64_t vocab_size);
 
 }  // namespace anyorder::data

@@ -205,6 +205,23 @@ absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
   return vocabulary;
 }
 
+absl::StatusOr<DatasetVocabulary> ReadEncodingVocabulary(const std::string& path,
+                                                         const DeclaredVocabulary& declared,
+                                                         LetterCase letter_case) {
+  ANYORDER_ASSIGN_OR_RETURN(DatasetVocabulary vocabulary, ReadVocabulary(path, declared));
+  if (vocabulary.file == kDeclaredFile) {
+    return InvalidArgument("dataset '", path,
+                           "' knows no tokenizer, only the ids that were declared for its tokens; "
+                           "encode the text elsewhere and pass --tokens");
+  }
+  if (vocabulary.file == kHuggingFaceFile && letter_case == LetterCase::kUncased) {
+    return absl::InvalidArgumentError(
+        "--case uncased is not for a tokenizer.json, which lower-cases by itself if it should; "
+        "leave it out");
+  }
+  return vocabulary;
+}
+
 absl::StatusOr<DatasetVocabulary> VocabularyOf(const DeclaredVocabulary& declared) {
   if (declared.size == 0) {
     return absl::InvalidArgumentError(

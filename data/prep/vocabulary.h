@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 
 #include "data/dataset/dataset_index.h"
+#include "data/prep/cleaning.h"
 
 namespace anyorder::data {
 
@@ -47,6 +48,12 @@ inline constexpr uint64_t kMostDeclaredIds = uint64_t{1} << 24;
 // for a declaration that is missing, outside the vocabulary, or not a dataset's own.
 absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
                                                  const DeclaredVocabulary& declared);
+
+// The same, of a tokenizer that encodes texts of that case. Errors: also InvalidArgument for a
+// dataset that knows no tokenizer, and for a case that a tokenizer.json does not make.
+absl::StatusOr<DatasetVocabulary> ReadEncodingVocabulary(const std::string& path,
+                                                         const DeclaredVocabulary& declared,
+                                                         LetterCase letter_case);
 
 // A vocabulary of which only the declaration is known. InvalidArgument if that lacks the size or
 // the end of document.

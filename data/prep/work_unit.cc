@@ -271,7 +271,7 @@ class VerbatimSink : public SentenceSink {
     size_t next = 0;
     for (Document& document : waiting_) {
       for (size_t i = 0; i < document.texts.size(); ++i) {
-        ANYORDER_RETURN_IF_ERROR(CheckIds(ids[next]));
+        ANYORDER_RETURN_IF_ERROR(CheckTokenizerIds(ids[next], vocab_size_));
         ANYORDER_RETURN_IF_ERROR(writer_.AddSentence(ids[next++]));
       }
       writer_.ClosePart(std::move(document.part));
@@ -286,15 +286,6 @@ class VerbatimSink : public SentenceSink {
     DocumentPart part;
     std::vector<std::string> texts;
   };
-
-  absl::Status CheckIds(const std::vector<int32_t>& ids) const {
-    for (const int32_t id : ids) {
-      if (static_cast<uint32_t>(id) < vocab_size_) continue;
-      return DataLoss("the tokenizer gave id ", static_cast<uint32_t>(id),
-                      ", outside the vocabulary of ", vocab_size_, " ids; pass --vocab-size");
-    }
-    return absl::OkStatus();
-  }
 
   TokenizerProcess& tokenizer_;
   const uint64_t vocab_size_;

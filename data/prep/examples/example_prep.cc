@@ -21,6 +21,7 @@
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/stored_examples.h"
+#include "data/prep/examples/chat_template.h"
 #include "data/prep/examples/example_reader.h"
 #include "data/prep/examples/official_tasks.h"
 #include "data/prep/examples/origin_writer.h"
@@ -28,6 +29,8 @@
 #include "data/prep/shard_writer.h"
 #include "data/prep/staging.h"
 #include "data/prep/tokenizer.h"
+#include "data/prep/tokenizer_process.h"
+#include "data/prep/vocabulary.h"
 
 namespace anyorder::data {
 namespace {
@@ -85,8 +88,26 @@ class ExamplePreparation {
   };
 
   absl::Status LoadVocabulary() {
+    if (!options_.chat_template.empty()) {
+      ANYORDER_ASSIGN_OR_RETURN(chat_, ChatTemplate::Read(options_.chat_template));
+    }
+    if (!options_.tokenizer.empty()) return LoadOtherTokenizer();
     ANYORDER_ASSIGN_OR_RETURN(model_, ReadWholeFile(options_.vocab));
     ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model_, options_.vocab));
+    tokenizer_.emplace(std::move(tokenizer));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadOtherTokenizer() {
+    ANYORDER_ASSIGN_OR_RETURN(other_, ReadEncodingVocabulary(options_.tokenizer, options_.declared,
+                                                             options_.letter_case));
+    model_ = other_->bytes;
+    if (other_->file == kHuggingFaceFile) {
+      ANYORDER_ASSIGN_OR_RETURN(process_,
+                                TokenizerProcess::Start(options_.tokenizer_script, other_->path));
+      return absl::OkStatus();
+    }
+    ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::LoadOther(*other_));
     tokenizer_.emplace(std::move(tokenizer));
     return absl::OkStatus();
   }
@@ -154,7 +175,9 @@ class ExamplePreparation {
                                      options_.names,
                                      options_.table,
                                      options_.letter_case,
-                                     options_.invalid_utf8};
+                                     options_.invalid_utf8,
+                                     chat_ ? &*chat_ : nullptr,
+                                     process_ != nullptr};
     return ReadExamples(*source, reading, [&](uint64_t line, const WrittenExample& example) {
       return Annotate(Add(example), absl::StrCat(file.path, ":", line));
     });
@@ -167,6 +190,12 @@ class ExamplePreparation {
     if (example.task != task) {
       return DataLoss("an example of ", ExampleTaskName(example.task), " among those of ",
                       ExampleTaskName(task), "; make a dataset of each");
+    }
+    if (task != ExampleTask::kGeneration && (other_ || chat_)) {
+      return DataLoss("an example of ", ExampleTaskName(task), ", but ",
+                      other_ ? "--tokenizer encodes" : "--chat-template is for",
+                      " examples of generation alone (source and target); ",
+                      other_ ? "pass --vocab" : "leave it out");
     }
     summary_.task = task;
     Encoded& encoded = examples_.emplace_back();
@@ -189,6 +218,8 @@ class ExamplePreparation {
         ANYORDER_RETURN_IF_ERROR(AlignPassage(example, encoded));
       } else if (example.task == ExampleTask::kTokens) {
         ANYORDER_RETURN_IF_ERROR(EncodeWords(example, encoded));
+      } else if (process_ != nullptr) {
+        ANYORDER_ASSIGN_OR_RETURN(ids, EncodeAsWritten(part));
       } else {
         ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(part, ids));
       }
@@ -199,6 +230,12 @@ class ExamplePreparation {
       corpus_.Update(WithLength(part));
     }
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<int32_t>> EncodeAsWritten(const std::string& text) {
+    ANYORDER_ASSIGN_OR_RETURN(auto ids, process_->Encode({&text, 1}));
+    ANYORDER_RETURN_IF_ERROR(CheckTokenizerIds(ids[0], other_->size));
+    return std::move(ids[0]);
   }
 
   // Word by word, so that each has its first piece; no piece reaches over a space anyway.
@@ -346,7 +383,12 @@ class ExamplePreparation {
                         {"classes", absl::StrJoin(summary_.classes, "\n")},
                         {"shard_tokens", absl::StrCat(options_.shard_tokens)},
                         {"sources", DigestOf(origins_.text()).Hex()}};
-    identity.inputs = {{options_.vocab, DigestOf(model_).Hex()},
+    if (other_) {
+      identity.options["tokenizer"] = other_->Digest();
+      for (const auto& [field, member] : kVocabIdFields)
+        identity.options[absl::StrCat(field, "_id")] = absl::StrCat(other_->ids.*member);
+    }
+    identity.inputs = {{other_ ? other_->path : options_.vocab, DigestOf(model_).Hex()},
                        {options_.inputs.front(), corpus_.Value().Hex()}};
     ANYORDER_RETURN_IF_ERROR(staging.BindPlan(identity));
     if (!staging.IsPublished()) {
@@ -362,8 +404,8 @@ class ExamplePreparation {
   }
 
   absl::Status Write(const std::string& folder) {
-    ANYORDER_RETURN_IF_ERROR(
-        WriteFileAtomically(absl::StrCat(folder, "/", kTokenizerFile), model_));
+    const std::string file = other_ ? other_->file : kTokenizerFile;
+    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(folder, "/", file), model_));
     ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, WriteTokens(folder));
     index.num_documents = examples_.size();
     index.num_sentences = num_parts_;
@@ -372,6 +414,11 @@ class ExamplePreparation {
         {"invalid_utf8", options_.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace"},
         {"vocabulary", "given"},
     };
+    if (process_ != nullptr) {
+      index.settings.erase("case");
+      index.settings.emplace("text", "as written");
+    }
+    if (chat_) index.settings.emplace("chat_template", options_.chat_template);
     if (official_ != nullptr) index.settings.emplace("task", official_->name);
     index.counts = {{"examples_read", examples_.size()},
                     {"examples_unlabelled", summary_.num_unlabelled}};
@@ -382,9 +429,12 @@ class ExamplePreparation {
 
   // Shards, examples.bin and sources.jsonl: what the stream is and where each part of it lies.
   absl::StatusOr<DatasetIndex> WriteTokens(const std::string& folder) {
-    const DatasetIndex start =
-        StartIndex(*tokenizer_, model_, options_.shard_tokens, corpus_.Value().Hex());
-    ShardWriter shards(folder, start, tokenizer_->is_start_piece());
+    const std::string digest = corpus_.Value().Hex();
+    const DatasetIndex start = other_
+                                   ? StartIndex(*other_, options_.shard_tokens, digest)
+                                   : StartIndex(*tokenizer_, model_, options_.shard_tokens, digest);
+    ShardWriter shards(folder, start,
+                       other_ ? other_->is_start_piece : tokenizer_->is_start_piece());
     ExamplesEntry entry{.table = {},
                         .task = summary_.task,
                         .num_examples = examples_.size(),
@@ -431,7 +481,10 @@ class ExamplePreparation {
 
   const ExamplePrepOptions& options_;
   std::string model_;
-  std::optional<Tokenizer> tokenizer_;
+  std::optional<DatasetVocabulary> other_;  // of --tokenizer
+  std::optional<Tokenizer> tokenizer_;      // but of a tokenizer.json, which has
+  std::unique_ptr<TokenizerProcess> process_;
+  std::optional<ChatTemplate> chat_;
   std::optional<ExamplesEntry> known_;  // of --labels-from or --task
   const OfficialTask* official_ = nullptr;
   std::vector<Encoded> examples_;
@@ -446,9 +499,10 @@ class ExamplePreparation {
 
 absl::StatusOr<ExamplePrepSummary> RunExamplePrep(const ExamplePrepOptions& options) {
   if (options.inputs.empty()) return absl::InvalidArgumentError("--examples names nothing");
-  if (options.vocab.empty()) {
+  if (options.vocab.empty() && options.tokenizer.empty()) {
     return absl::InvalidArgumentError(
-        "--examples needs --vocab MODEL: the spiece.model of the pretrained run or its dataset");
+        "--examples needs --vocab MODEL: the spiece.model of the pretrained run or its dataset; or "
+        "--tokenizer PATH, for sources and targets");
   }
   ANYORDER_RETURN_IF_ERROR(CheckShardTokens(options.shard_tokens));
   ANYORDER_RETURN_IF_ERROR(CheckFieldNames(options.names));

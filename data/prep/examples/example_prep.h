@@ -17,6 +17,7 @@
 #include "data/prep/examples/example_reader.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/text_reader.h"
+#include "data/prep/vocabulary.h"
 
 namespace anyorder::data {
 
@@ -33,6 +34,12 @@ struct ExamplePrepOptions {
   TableOptions table;
   bool quiet = false;  // as in PrepOptions
   std::string task;    // whose official files `inputs` names (official_tasks.h); empty: none
+  // Another tokenizer in place of `vocab` (PrepOptions), for examples of generation alone. By a
+  // tokenizer.json texts are encoded as they are written.
+  std::string tokenizer;
+  DeclaredVocabulary declared;
+  std::string tokenizer_script;
+  std::string chat_template;  // ChatTemplate::Read; empty: sources and targets are as they are
 };
 
 struct ExamplePrepSummary {

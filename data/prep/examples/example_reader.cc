@@ -36,8 +36,9 @@ constexpr TaskFields kTasks[] = {
 };
 constexpr char kKnownFields[] =
     "text; premise and hypothesis; a and b; context and choices; source and target; question and "
-    "passage; words";
-constexpr size_t kMostFieldsNamed = 16;  // fields in a message
+    "passage; words; prompt and answer; messages";
+constexpr char kAssistant[] = "assistant";  // the role whose messages are answers
+constexpr size_t kMostFieldsNamed = 16;     // fields in a message
 
 // What one line or row says.
 class ExampleParser {
@@ -46,16 +47,29 @@ class ExampleParser {
   ExampleParser(const ExampleReadOptions& options, uint64_t line, uint64_t columns_line)
       : options_(options), line_(line), columns_line_(columns_line) {}
 
-  absl::Status Parse(std::string_view text, WrittenExample& example) {
+  // Appends to `examples`: one, of a conversation one for each answer.
+  absl::Status Parse(std::string_view text, std::vector<WrittenExample>& examples) {
     const Json record = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
     if (record.is_discarded())
       return Bad("not valid JSON; repair the line or remove it", ArrayHint(text));
     if (!record.is_object())
       return Bad("not a JSON object; write one example per line", ArrayHint(text));
-    return Read(record, example);
+    return Read(record, examples);
   }
 
-  absl::Status Read(const Json& record, WrittenExample& example) {
+  absl::Status Read(const Json& record, std::vector<WrittenExample>& examples) {
+    if (options_.chat != nullptr && record.contains(NameOf("messages")))
+      return ReadMessages(record[NameOf("messages")], examples);
+    WrittenExample& example = examples.emplace_back();
+    ANYORDER_RETURN_IF_ERROR(ReadOne(record, example));
+    if (options_.chat == nullptr || example.task != ExampleTask::kGeneration)
+      return absl::OkStatus();
+    const ChatMessage turns[] = {{"user", example.parts[0]}, {kAssistant, example.parts[1]}};
+    return Render(turns, example);
+  }
+
+ private:
+  absl::Status ReadOne(const Json& record, WrittenExample& example) {
     // A question may come with choices, a passage does not, whatever it is called.
     const TaskFields& spans = kTasks[std::size(kTasks) - 1];
     if (record.contains(NameOf(spans.texts[0])) && record.contains(NameOf(spans.texts[1])))
@@ -70,6 +84,12 @@ class ExampleParser {
         return ReadTask(record, task, example);
     }
     if (has_words) return ReadTokens(record, example);
+    if (record.contains(NameOf("prompt"))) return ReadPrompt(record, example);
+    if (record.contains(NameOf("messages"))) {
+      return Bad(
+          "the field '", NameOf("messages"),
+          "' is a conversation; say how it is written: --chat-template llada, chatml or TEXT");
+    }
     std::vector<std::string> found;
     for (const auto& [name, value] : record.items()) {
       if (found.size() < kMostFieldsNamed) found.push_back(name);
@@ -80,7 +100,6 @@ class ExampleParser {
                  is_table() ? SeparatorHint(found) : "");
   }
 
- private:
   bool is_table() const { return IsTable(options_.kind); }
 
   template <typename... Parts>
@@ -127,11 +146,80 @@ class ExampleParser {
   }
 
   absl::Status ReadText(const Json& field, const std::string& name, WrittenExample& example) {
+    ANYORDER_ASSIGN_OR_RETURN(
+        std::string text,
+        TextOf(field, name, options_.verbatim && example.task == ExampleTask::kGeneration));
+    example.parts.push_back(std::move(text));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> TextOf(const Json& field, const std::string& name,
+                                     bool verbatim) const {
     if (!field.is_string()) return Bad("the field '", name, "' is not a string");
-    absl::StatusOr<std::string> cleaned = CleanExampleText(
-        field.get_ref<const std::string&>(), name, options_.letter_case, options_.invalid_utf8);
-    if (!cleaned.ok()) return Bad(cleaned.status().message());
-    example.parts.push_back(*std::move(cleaned));
+    const std::string& written = field.get_ref<const std::string&>();
+    absl::StatusOr<std::string> text =
+        verbatim ? VerbatimExampleText(written, name, options_.invalid_utf8)
+                 : CleanExampleText(written, name, options_.letter_case, options_.invalid_utf8);
+    if (!text.ok()) return Bad(text.status().message());
+    return text;
+  }
+
+  absl::Status ReadPrompt(const Json& record, WrittenExample& example) {
+    example.task = ExampleTask::kGeneration;
+    ANYORDER_RETURN_IF_ERROR(ReadField(record, NameOf("prompt"), example));
+    for (const std::string& name :
+         {NameOf("answer"), std::string("response"), std::string("completion")})
+      if (record.contains(name)) return ReadField(record, name, example);
+    return BadAt(columns_line_, is_table() ? "the table" : "the object", " has the field '",
+                 NameOf("prompt"), "' but no field '", NameOf("answer"),
+                 "', 'response' or 'completion'; where it is called otherwise, pass --field "
+                 "answer=NAME");
+  }
+
+  absl::Status ReadMessages(const Json& messages, std::vector<WrittenExample>& examples) {
+    const std::string name = NameOf("messages");
+    if (!messages.is_array() || messages.empty()) {
+      return Bad("the field '", name,
+                 "' is not a list of messages {\"role\": ..., \"content\": "
+                 "...}",
+                 is_table() ? ", which tables do not have; write the examples as .jsonl" : "");
+    }
+    std::vector<ChatMessage> turns;
+    for (size_t i = 0; i < messages.size(); ++i) {
+      const Json& message = messages[i];
+      const std::string place = absl::StrCat(name, "[", i, "]");
+      if (!message.is_object() || !message.contains("role") || !message.contains("content"))
+        return Bad("the field '", place, "' is not an object with 'role' and 'content'");
+      ANYORDER_ASSIGN_OR_RETURN(std::string role, TextOf(message["role"], place + ".role", false));
+      ANYORDER_ASSIGN_OR_RETURN(std::string content,
+                                TextOf(message["content"], place + ".content", options_.verbatim));
+      turns.push_back({std::move(role), std::move(content)});
+      if (turns.back().role != kAssistant) continue;
+      if (turns.size() == 1) {
+        return Bad("the field '", name,
+                   "' begins with a message of the role 'assistant', which "
+                   "answers nothing; remove it, or put a message before it");
+      }
+      ANYORDER_RETURN_IF_ERROR(Render(turns, examples.emplace_back()));
+    }
+    if (examples.empty())
+      return Bad("the field '", name, "' has no message of the role 'assistant' to learn");
+    return absl::OkStatus();
+  }
+
+  // The last of `turns` is the answer. Cleaned once more: a template may have line ends.
+  absl::Status Render(absl::Span<const ChatMessage> turns, WrittenExample& example) const {
+    const auto [prompt, answer] = options_.chat->Render(turns);
+    example.task = ExampleTask::kGeneration;
+    example.parts = {prompt, answer};
+    if (options_.verbatim) return absl::OkStatus();
+    for (std::string& part : example.parts) {
+      absl::StatusOr<std::string> cleaned =
+          CleanExampleText(WithoutTemplateMarks(part), "text of the chat template",
+                           options_.letter_case, options_.invalid_utf8);
+      if (!cleaned.ok()) return Bad(cleaned.status().message());
+      part = *std::move(cleaned);
+    }
     return absl::OkStatus();
   }
 
@@ -308,9 +396,9 @@ class ExampleFile {
  private:
   absl::Status OnJsonLine(std::string_view text, uint64_t line) {
     if (text.find_first_not_of(" \t\r\v\f") == std::string_view::npos) return absl::OkStatus();
-    WrittenExample example;
-    ANYORDER_RETURN_IF_ERROR(ExampleParser(options_, line, line).Parse(text, example));
-    return take_(line, example);
+    std::vector<WrittenExample> examples;
+    ANYORDER_RETURN_IF_ERROR(ExampleParser(options_, line, line).Parse(text, examples));
+    return TakeAll(line, examples);
   }
 
   absl::Status OnTableLine(std::string_view text, uint64_t line) {
@@ -320,10 +408,15 @@ class ExampleFile {
     Json record = Json::object();
     for (size_t i = 0; i < table_.cells().size(); ++i)
       record[table_.columns()[i]] = table_.cells()[i];
-    WrittenExample example;
+    std::vector<WrittenExample> examples;
     ANYORDER_RETURN_IF_ERROR(
-        ExampleParser(options_, table_.line(), table_.first_line()).Read(record, example));
-    return take_(table_.line(), example);
+        ExampleParser(options_, table_.line(), table_.first_line()).Read(record, examples));
+    return TakeAll(table_.line(), examples);
+  }
+
+  absl::Status TakeAll(uint64_t line, const std::vector<WrittenExample>& examples) const {
+    for (const WrittenExample& example : examples) ANYORDER_RETURN_IF_ERROR(take_(line, example));
+    return absl::OkStatus();
   }
 
   // Whether there is a column of each name that was given.
@@ -375,7 +468,8 @@ absl::StatusOr<std::string> CleanWhole(std::string_view text, const std::string&
 }  // namespace
 
 absl::Status CheckFieldNames(const FieldNames& names) {
-  std::set<std::string> known = {"label", "choices", "answers", "words", "tags"};
+  std::set<std::string> known = {"label", "choices", "answers", "words",
+                                 "tags",  "prompt",  "answer",  "messages"};
   for (const TaskFields& task : kTasks) {
     for (const char* field : task.texts) {
       if (field != nullptr) known.insert(field);
@@ -423,6 +517,15 @@ bool IsInPassage(const OriginalAnswer& answer, const std::string& passage) {
   CleanLine(answer.text, LetterCase::kCased, cleaned);
   const CharacterRange range{answer.begin, answer.begin + NumCharacters(answer.text)};
   return !cleaned.empty() && CharactersOf(passage, range) == answer.text;
+}
+
+absl::StatusOr<std::string> VerbatimExampleText(std::string_view text, const std::string& name,
+                                                InvalidUtf8 invalid_utf8) {
+  ANYORDER_ASSIGN_OR_RETURN(std::string whole,
+                            WithoutNul(text, name, kMaxPassageBytes, invalid_utf8));
+  if (whole.find_first_not_of(" \t\r\n\v\f") == whole.npos)
+    return DataLoss("the field '", name, "' holds no text");
+  return whole;
 }
 
 absl::StatusOr<std::string> CleanExampleText(std::string_view text, const std::string& name,

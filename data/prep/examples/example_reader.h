@@ -2,10 +2,13 @@
 // (README.md, "Labelled examples").
 //
 // What a line is an example of is told by its fields: {text, label}; {premise, hypothesis, label};
-// {a, b, label}; {context, choices, label}; {source, target}; {question, passage, answers}; {words,
-// tags}. `text` may be a list of texts. `label`, `answers` and `tags` may be missing where they are
-// not known; in a table their cells may be empty. All other fields are ignored. `words` is ignored
-// if another task's fields are there, unless FieldNames has an entry for it.
+// {a, b, label}; {context, choices, label}; {source, target}, {prompt, answer}, or answer called
+// response or completion, or {messages}; {question, passage, answers}; {words, tags}. A
+// conversation gives an example for each message of the role "assistant", its source all before it:
+// `messages` count where a chat template is given, and else are an error if nothing else fits.
+// `text` may be a list of texts. `label`, `answers` and `tags` may be missing where they are not
+// known; in a table their cells may be empty. All other fields are ignored. `words` is ignored if
+// another task's fields are there, unless FieldNames has an entry for it.
 
 #pragma once
 
@@ -24,11 +27,13 @@
 #include "data/dataset/example_origins.h"
 #include "data/prep/byte_source.h"
 #include "data/prep/cleaning.h"
+#include "data/prep/examples/chat_template.h"
 #include "data/prep/text_reader.h"
 
 namespace anyorder::data {
 
-// One line. The texts are cleaned, none is empty, and none is longer than kMaxSentenceBytes, a
+// One line, or one answer of it. The texts are cleaned (but ExampleReadOptions::verbatim), none is
+// empty, and none is longer than kMaxSentenceBytes, a
 // passage than kMaxPassageBytes.
 struct WrittenExample {
   ExampleTask task = ExampleTask::kClassification;
@@ -65,6 +70,11 @@ struct ExampleReadOptions {
   TableOptions table;
   LetterCase letter_case = LetterCase::kCased;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
+  // What examples of generation are written by, a source being a user's message; null: as they are.
+  const ChatTemplate* chat = nullptr;
+  // Sources and targets stay as written, with kTemplateMark where there is a template; other texts
+  // are cleaned.
+  bool verbatim = false;
 };
 
 // Calls `take` for each line of `source` that is not blank, or row, with the number of its first
@@ -82,6 +92,11 @@ absl::Status ReadExamples(
 using TakeLine = std::function<absl::Status(std::string_view text, uint64_t line)>;
 absl::Status ReadExampleLines(ByteSource& source, const std::string& path, InvalidUtf8 invalid_utf8,
                               const TakeLine& take);
+
+// A text as written. Errors: as CleanExampleText, for NUL, for more than kMaxPassageBytes, and for
+// white space alone.
+absl::StatusOr<std::string> VerbatimExampleText(std::string_view text, const std::string& name,
+                                                InvalidUtf8 invalid_utf8);
 
 // A text of an example as it is stored: one cleaned line. Errors: DataLoss that names the field
 // `name` and what is wrong with it, but neither file nor line.

@@ -1,0 +1,275 @@
+// Prompts with answers: their three forms of input, chat templates, and tokenizers whose special
+// tokens the templates have.
+
+#include "data/prep/examples/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+#include "data/dataset/dataset.h"
+#include "data/prep/examples/example_prep.h"
+#include "data/prep/tokenizer.h"
+#include "tests/data/dataset/dataset_files.h"
+#include "tests/data/prep/corpus_text.h"
+
+namespace anyorder::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+constexpr char kChat[] =
+    R"({"messages": [{"role": "system", "content": "Be brief."},
+                     {"role": "user", "content": "One\n two?"},
+                     {"role": "assistant", "content": "Three."},
+                     {"role": "user", "content": "And?"},
+                     {"role": "assistant", "content": "<|eot_id|> Four."}, {"role": "user", "content": "Bye"}]})";
+
+std::string OneLine(std::string json) {
+  return absl::StrReplaceAll(json, {{"\n                    ", ""}}) + "\n";
+}
+
+TEST(ChatTemplateTest, KnownTemplatesWriteTheirSpecialTokens) {
+  const ChatMessage messages[] = {
+      {"user", "Hi"}, {"assistant", "Ho"}, {"user", "a"}, {"assistant", "c"}};
+  const auto plain = [&](const std::string& name) {
+    const auto [prompt, answer] = ChatTemplate::Read(name)->Render(messages);
+    return std::pair(WithoutTemplateMarks(prompt), WithoutTemplateMarks(answer));
+  };
+  EXPECT_THAT(plain("llada"),
+              Pair("<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+                   "<|start_header_id|>assistant<|end_header_id|>\n\nHo<|eot_id|>"
+                   "<|start_header_id|>user<|end_header_id|>\n\na<|eot_id|>"
+                   "<|start_header_id|>assistant<|end_header_id|>\n\n",
+                   "c<|eot_id|>"));
+  EXPECT_THAT(plain("chatml"),
+              Pair("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHo<|im_end|>\n"
+                   "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n",
+                   "c<|im_end|>\n"));
+  EXPECT_THAT(plain("S{message}{role}:\\n\\\\n{content}\\t"),
+              Pair("Suser:\n\\nHi\tassistant:\n\\nHo\tuser:\n\\na\tassistant:\n\\n", "c\t"));
+}
+
+TEST(ChatTemplateTest, WhatIsTemplateStandsBetweenMarks) {
+  const ChatMessage messages[] = {{"user", "Hi"}, {"assistant", "Ho"}};
+  const auto [prompt, answer] =
+      ChatTemplate::Read("S{message}[{role}]{content}E")->Render(messages);
+  EXPECT_EQ(absl::StrReplaceAll(prompt, {{std::string(1, kTemplateMark), "|"}}),
+            "|S||[|user|]|Hi|E||[|assistant|]|");
+  EXPECT_EQ(absl::StrReplaceAll(answer, {{std::string(1, kTemplateMark), "|"}}), "Ho|E|");
+}
+
+TEST(ChatTemplateTest, OtherTextsAreRefused) {
+  for (const char* const bad :
+       {"", "llama", "{role}", "{content}", "{content}{role}", "{role}{content}{content}",
+        "{role}{role}{content}", "{role}{message}{content}", "{message}{message}{role}{content}"}) {
+    const absl::Status status = ChatTemplate::Read(bad).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("is neither llada nor chatml nor a text with {role}"));
+  }
+}
+
+// An id for each byte, 1 and more, and for the special tokens of a chat 300 and more.
+constexpr char kChatStandIn[] = R"(class Encoding:
+    def __init__(self, ids):
+        self.ids = ids
+
+class Added:
+    def __init__(self, content):
+        self.content = content
+
+class Tokenizer:
+    encode_special_tokens = False
+
+    @staticmethod
+    def from_file(path):
+        return Tokenizer()
+
+    def no_truncation(self):
+        pass
+
+    def no_padding(self):
+        pass
+
+    def get_added_tokens_decoder(self):
+        names = ["<|startoftext|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eot"]
+        return {300 + i: Added(name) for i, name in enumerate(names)}
+
+    def encode_batch(self, texts, add_special_tokens=True):
+        assert self.encode_special_tokens and not add_special_tokens
+        return [Encoding([1 + byte for byte in text.encode()]) for text in texts]
+)";
+
+class PromptsTest : public PrepFolderTest {
+ protected:
+  PromptsTest() : PrepFolderTest("prompts") {
+    fs::create_directory(folder_ + "/python");
+    Store("python/tokenizers.py", kChatStandIn);
+    ::setenv("PYTHONPATH", (folder_ + "/python").c_str(), 1);
+    fs::create_directory(folder_ + "/hf");
+    Store("hf/tokenizer.json", R"({"added_tokens": [{"id": 0, "content": "<|end|>"}],
+                                   "model": {"type": "BPE", "vocab": {"a": 98}}})");
+    Store("hf/tokenizer_config.json", R"({"eos_token": "<|end|>"})");
+  }
+  ~PromptsTest() override { ::unsetenv("PYTHONPATH"); }
+
+  ProgramResult Run(const std::string& input, const std::vector<std::string>& more) {
+    made_ = absl::StrCat(folder_, "/out", ++runs_);
+    return RunPrepProgram(Joined({"--examples", input, "--output", made_}, more));
+  }
+  ProgramResult RunPieces(const std::string& input, const std::vector<std::string>& more = {}) {
+    return Run(input, Joined({"--vocab", TestModelPath()}, more));
+  }
+  ProgramResult RunTokenizer(const std::string& input, const std::vector<std::string>& more = {}) {
+    return Run(input, Joined({"--tokenizer", folder_ + "/hf", "--vocab-size", "400"}, more));
+  }
+  // The examples of the last dataset.
+  std::vector<Example> Examples() const {
+    const auto dataset = Dataset::Open(made_, {.verify = true}).value();
+    EXPECT_EQ(dataset->examples()->task(), ExampleTask::kGeneration);
+    std::vector<Example> examples;
+    for (int64_t i = 0; i < dataset->examples()->num_examples(); ++i)
+      examples.push_back(dataset->examples()->ReadExample(i).value());
+    return examples;
+  }
+  std::vector<int32_t> Ids(const std::string& text) const {
+    const auto tokenizer = Tokenizer::Load(ReadFile(TestModelPath()), "model");
+    std::vector<int32_t> ids;
+    EXPECT_TRUE(tokenizer->Encode(text, ids).ok());
+    return ids;
+  }
+  void ExpectRefused(const std::string& line, const std::string& message,
+                     const std::vector<std::string>& more = {}) {
+    ExpectRefusal(
+        RunPieces(Store("bad.jsonl", "{\"source\": \"a\", \"target\": \"b\"}\n" + line), more), 65,
+        "bad.jsonl:2: " + message);
+    EXPECT_FALSE(fs::exists(made_));
+  }
+
+  int runs_ = 0;
+  std::string made_;
+};
+
+TEST_F(PromptsTest, PromptsMayBeCalledInSeveralWays) {
+  const std::string text = "{\"source\": \"one two\", \"target\": \"three\"}\n";
+  for (const char* const names :
+       {"source target", "prompt answer", "prompt response", "prompt completion"}) {
+    const std::string prompt(names, 6), answer(names + 7);
+    const std::string input = Store(
+        answer + ".jsonl", absl::StrReplaceAll(text, {{"source", prompt}, {"target", answer}}));
+    ASSERT_EQ(RunPieces(input).exit_status, 0) << names;
+    EXPECT_THAT(Examples()[0].parts, ElementsAre(Ids("one two"), Ids("three"))) << names;
+  }
+  const std::string own = Store("own.jsonl", "{\"ask\": \"one two\", \"say\": \"three\"}\n");
+  ASSERT_EQ(RunPieces(own, {"--field", "prompt=ask", "answer=say"}).exit_status, 0);
+  EXPECT_THAT(Examples()[0].parts, ElementsAre(Ids("one two"), Ids("three")));
+  // Written by a template, a source is what a user says.
+  ASSERT_EQ(RunPieces(own, {"--field", "prompt=ask", "answer=say", "--chat-template",
+                            "{role}: {content}\\n"})
+                .exit_status,
+            0);
+  EXPECT_THAT(Examples()[0].parts, ElementsAre(Ids("user: one two assistant:"), Ids("three")));
+}
+
+// Every message of an assistant is an answer, all before it the prompt. Pieces know no special
+// token, and lines are cleaned.
+TEST_F(PromptsTest, EveryAnswerOfAConversationIsAnExample) {
+  ASSERT_EQ(
+      RunPieces(Store("chat.jsonl", OneLine(kChat)), {"--chat-template", "{role}\\n{content}|"})
+          .exit_status,
+      0);
+  const std::vector<Example> examples = Examples();
+  ASSERT_EQ(examples.size(), 2u);
+  const std::string first = "system Be brief.|user One two?|assistant";
+  EXPECT_THAT(examples[0].parts, ElementsAre(Ids(first), Ids("Three.|")));
+  EXPECT_THAT(examples[1].parts,
+              ElementsAre(Ids(first + " Three.|user And?|assistant"), Ids("<|eot_id|> Four.|")));
+}
+
+TEST_F(PromptsTest, SpecialTokensOfTheTemplateAreTokensAndThoseOfTextsAreText) {
+  const ProgramResult result =
+      RunTokenizer(Store("chat.jsonl", OneLine(kChat)), {"--chat-template", "llada"});
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  std::vector<int32_t> prompt;
+  const auto add = [&prompt](std::initializer_list<int32_t> ids) {
+    prompt.insert(prompt.end(), ids);
+  };
+  const auto bytes = [&prompt](const std::string& text) {
+    for (const unsigned char byte : text) prompt.push_back(1 + byte);
+  };
+  const auto message = [&](const std::string& role, const std::string& content) {
+    add({301});
+    bytes(role);
+    add({302});
+    bytes("\n\n" + content);
+  };
+  add({300});
+  message("system", "Be brief.");
+  add({303});
+  message("user", "One\n two?");
+  add({303});
+  message("assistant", "");
+  const std::vector<Example> examples = Examples();
+  ASSERT_EQ(examples.size(), 2u);
+  EXPECT_EQ(examples[0].parts[0], prompt);
+  prompt.clear();
+  bytes("<|eot_id|> Four.");
+  add({303});
+  EXPECT_EQ(examples[1].parts[1], prompt);
+  const auto dataset = Dataset::Open(made_).value();
+  EXPECT_EQ(dataset->index().settings.at("chat_template"), "llada");
+  EXPECT_EQ(dataset->index().settings.at("text"), "as written");
+  EXPECT_EQ(dataset->index().vocab_size, 400u);
+  EXPECT_EQ(dataset->index().vocab_ids.eod, 0);
+  EXPECT_TRUE(fs::exists(made_ + "/tokenizer.json"));
+}
+
+TEST_F(PromptsTest, TextsStayAsTheyAreWrittenByATokenizer) {
+  ASSERT_EQ(RunTokenizer(Store("a.jsonl", "{\"prompt\": \" a\\n\\n b \", \"answer\": \"c\\n\"}\n"))
+                .exit_status,
+            0);
+  std::string prompt;
+  for (const int32_t id : Examples()[0].parts[0]) prompt.push_back(static_cast<char>(id - 1));
+  EXPECT_EQ(prompt, " a\n\n b ");
+  EXPECT_EQ(Examples()[0].parts[1].size(), 2u);
+}
+
+TEST_F(PromptsTest, BadInputIsNamedWithItsLine) {
+  const std::vector<std::string> chat = {"--chat-template", "chatml"};
+  ExpectRefused(R"({"prompt": "a"})", "the object has the field 'prompt' but no field 'answer'");
+  ExpectRefused(R"({"messages": []})", "the field 'messages' is a conversation; say how");
+  ExpectRefused(R"({"messages": []})", "the field 'messages' is not a list of messages", chat);
+  ExpectRefused(R"({"messages": [{"role": "user"}]})",
+                "the field 'messages[0]' is not an object with 'role' and 'content'", chat);
+  ExpectRefused(R"({"messages": [{"role": "user", "content": 1}]})",
+                "the field 'messages[0].content' is not a string", chat);
+  ExpectRefused(R"({"messages": [{"role": "user", "content": " "}]})",
+                "the field 'messages[0].content' holds no text", chat);
+  ExpectRefused(R"({"messages": [{"role": "user", "content": "a"}]})",
+                "the field 'messages' has no message of the role 'assistant'", chat);
+  ExpectRefused(R"({"messages": [{"role": "assistant", "content": "a"}]})",
+                "the field 'messages' begins with a message of the role 'assistant'", chat);
+  ExpectRefused(R"({"text": "a", "label": "b"})", "an example of classification among", chat);
+  const std::string classes = Store("classes.jsonl", "{\"text\": \"a\", \"label\": \"b\"}\n");
+  ExpectRefusal(RunPieces(classes, chat), 65,
+                "classes.jsonl:1: an example of classification, but "
+                "--chat-template is for examples of generation alone");
+  ExpectRefusal(RunTokenizer(classes), 65, "--tokenizer encodes examples of generation alone");
+  const std::string pair = Store("pair.jsonl", "{\"source\": \"a\", \"target\": \"b\"}\n");
+  ExpectRefusal(RunTokenizer(pair, chat), 65,
+                "the chat template has <|im_start|>, which is no token of it");
+  ExpectRefusal(RunPieces(pair, {"--chat-template", "llama"}), 64, "--chat-template 'llama' is");
+  ExpectRefusal(Run(pair, {}), 64, "--examples needs --vocab MODEL");
+}
+
+}  // namespace
+}  // namespace anyorder::data
