@@ -170,8 +170,8 @@ void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
     examples->excludes(app.get_option(other));
   app.add_option(
          "--chat-template", line.chat_template,
-         "--examples: how conversations, sources and targets are written: llada, chatml, or "
-         "a text with {role} and {content}, repeated for each message")
+         "--examples: how conversations, sources and targets are written: llada, chatml, tokenizer "
+         "(its own template), or a text with {role} and {content}, repeated for each message")
       ->type_name("NAME|TEXT")
       ->needs(examples);
   AddPath(&app, "--labels-from", line.labels_from,

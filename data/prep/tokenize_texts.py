@@ -5,19 +5,24 @@ Usage: tokenize_texts.py TOKENIZER.json
 
 Over standard input and output, little-endian:
   request   uint32 number of texts; of each uint32 bytes and its UTF-8. What stands between two NUL
-            is part of a chat template: special tokens in it are meant, and <|...|> must be one
+            is part of a chat template: special tokens in it are meant, and <|...|> must be one.
+            Two NUL first: the rest is JSON, {"messages": [...], "answer": bool}, of which the
+            tokenizer's own chat template writes the last message's content and what closes it, or
+            all before that
   reply     uint32 kind, uint32 bytes; then, for kind
             0   of each text uint32 number of ids and uint32 ids; nothing in the first reply, which
                 comes without a request when the tokenizer is loaded
             1   a message: the package cannot be used
             2   a message: the file or a text cannot be used
 """
+import json
 import os
 import re
 import struct
 import sys
 
 OK, UNUSABLE, BAD_INPUT = 0, 1, 2
+MARK = "\0"
 
 
 def read_fully(stream, size):
@@ -72,10 +77,13 @@ class Marked:
         longest_first = sorted(self.ids, key=len, reverse=True)
         self.special = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
+    def holds_special(self, text):
+        return self.special.search(text) is not None
+
     def runs(self, text):
         """Strings and ids in turn: a string, an id, a string, ... Raises ValueError."""
         runs = [""]
-        for i, part in enumerate(text.split("\0")):
+        for i, part in enumerate(text.split(MARK)):
             if i % 2 == 0:
                 runs[-1] += part
                 continue
@@ -96,6 +104,74 @@ class Marked:
         return part
 
 
+class Unusable(Exception):
+    """A package that is missing."""
+
+
+class OwnTemplate:
+    """The chat template of a tokenizer's directory, as transformers runs it."""
+
+    def __init__(self, tokenizer_path):
+        folder = os.path.dirname(os.path.abspath(tokenizer_path))
+        config = self.config_of(folder)
+        try:
+            from jinja2.sandbox import ImmutableSandboxedEnvironment
+        except ImportError as error:
+            raise Unusable(f"{sys.executable} has no package jinja2 ({error}), which "
+                           "--chat-template tokenizer needs; install it: "
+                           f"{sys.executable} -m pip install jinja2") from error
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+        environment.globals["raise_exception"] = self.refuse
+        self.template = environment.from_string(self.source_of(folder, config))
+        self.tokens = {}
+        for role in ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token"):
+            token = config.get(role)
+            self.tokens[role] = token.get("content", "") if isinstance(token, dict) else token or ""
+
+    @staticmethod
+    def config_of(folder):
+        path = os.path.join(folder, "tokenizer_config.json")
+        if not os.path.exists(path):
+            return {}
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    @staticmethod
+    def source_of(folder, config):
+        path = os.path.join(folder, "chat_template.jinja")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+        template = config.get("chat_template")
+        if isinstance(template, list):
+            template = {one["name"]: one["template"] for one in template}.get("default")
+        if not isinstance(template, str):
+            raise ValueError(f"'{folder}' has no chat_template; pass --chat-template llada, chatml "
+                             "or a text")
+        return template
+
+    @staticmethod
+    def refuse(message):
+        raise ValueError(f"the chat template refuses the conversation: {message}")
+
+    def write(self, text, marked):
+        """`text` without its two marks as text with marks. Raises ValueError."""
+        asked = json.loads(text)
+        messages = asked["messages"]
+        for message in messages:
+            if marked.holds_special(message["content"]):
+                raise ValueError("a message holds a special token, which the tokenizer's chat "
+                                 "template would not tell from its own; remove it")
+        prompt = self.template.render(messages=messages[:-1], add_generation_prompt=True,
+                                      **self.tokens)
+        whole = self.template.render(messages=messages, add_generation_prompt=False, **self.tokens)
+        if not whole.startswith(prompt):
+            raise ValueError("the tokenizer's chat template does not write the prompt first and "
+                             "then the answer; pass --chat-template llada, chatml or a text")
+        return MARK + (whole[len(prompt):] if asked["answer"] else prompt) + MARK
+
+
 def main():
     source = os.fdopen(0, "rb")
     out = os.fdopen(os.dup(1), "wb")
@@ -103,7 +179,18 @@ def main():
     tokenizer = load(sys.argv[1], out)
     # The fast form computes no offsets; older packages lack it.
     encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
-    marked = None  # older packages lack what it needs
+    marked = own = None  # older packages lack what the first needs
+
+    def runs_of(text):
+        nonlocal marked, own
+        if MARK not in text:
+            return [text]
+        marked = marked or Marked(tokenizer)
+        if text.startswith(2 * MARK):
+            own = own or OwnTemplate(sys.argv[1])
+            text = own.write(text[2:], marked)
+        return marked.runs(text)
+
     reply(out, OK, b"")
     while True:
         (count,) = struct.unpack("<I", read_fully(source, 4))
@@ -112,11 +199,11 @@ def main():
             (size,) = struct.unpack("<I", read_fully(source, 4))
             texts.append(read_fully(source, size).decode())
         try:
-            if marked is None and any("\0" in text for text in texts):
-                marked = Marked(tokenizer)
-            runs = [marked.runs(text) if "\0" in text else [text] for text in texts]
+            runs = [runs_of(text) for text in texts]
             plain = [run for one in runs for run in one if isinstance(run, str)]
             encodings = iter(encode(plain, add_special_tokens=False))
+        except Unusable as error:
+            fail(out, UNUSABLE, str(error))
         except Exception as error:
             fail(out, BAD_INPUT, f"'{sys.argv[1]}': tokenizers cannot encode a text ({error})")
         parts = []

@@ -1,5 +1,7 @@
 #include "data/prep/examples/chat_template.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <iterator>
 
@@ -17,6 +19,7 @@ constexpr std::pair<const char*, const char*> kKnownTemplates[] = {
      "<|startoftext|>{message}<|start_header_id|>{role}<|end_header_id|>\n\n{content}<|eot_id|>"},
     {"chatml", "<|im_start|>{role}\n{content}<|im_end|>\n"}};
 
+constexpr char kTokenizersOwn[] = "tokenizer";
 constexpr std::string_view kMessage = "{message}";
 constexpr std::string_view kRole = "{role}";
 constexpr std::string_view kContent = "{content}";
@@ -32,6 +35,15 @@ std::string Marked(const std::string& text) {
              : absl::StrCat(std::string(1, kTemplateMark), text, std::string(1, kTemplateMark));
 }
 
+// What tokenize_texts.py reads behind two marks.
+std::string Request(absl::Span<const ChatMessage> messages, bool answer) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const ChatMessage& message : messages)
+    list.push_back({{"role", message.role}, {"content", message.content}});
+  return std::string(2, kTemplateMark) +
+         nlohmann::json{{"messages", std::move(list)}, {"answer", answer}}.dump();
+}
+
 }  // namespace
 
 std::string WithoutTemplateMarks(std::string_view text) {
@@ -41,6 +53,9 @@ std::string WithoutTemplateMarks(std::string_view text) {
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Read(const std::string& name_or_text) {
+  ChatTemplate chat;
+  chat.is_tokenizers_ = name_or_text == kTokenizersOwn;
+  if (chat.is_tokenizers_) return chat;
   const auto known = std::find_if(std::begin(kKnownTemplates), std::end(kKnownTemplates),
                                   [&](const auto& one) { return name_or_text == one.first; });
   const std::string text =
@@ -53,12 +68,11 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Read(const std::string& name_or_text)
   const size_t content = text.find(kContent);
   if (!StandsOnce(text, kRole) || !StandsOnce(text, kContent) || role < first || content < role ||
       text.find(kMessage, first) != text.npos) {
-    return InvalidArgument(
-        "--chat-template '", name_or_text,
-        "' is neither llada nor chatml nor a text with {role} and, behind it, {content}, such as "
-        "'<s>{message}### {role}:\\n{content}\\n\\n'");
+    return InvalidArgument("--chat-template '", name_or_text,
+                           "' is neither llada, chatml or tokenizer nor a text with {role} and, "
+                           "behind it, {content}, such as "
+                           "'<s>{message}### {role}:\\n{content}\\n\\n'");
   }
-  ChatTemplate chat;
   if (message != text.npos) chat.begin_ = text.substr(0, message);
   chat.before_role_ = text.substr(first, role - first);
   chat.before_content_ = text.substr(role + kRole.size(), content - role - kRole.size());
@@ -69,6 +83,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Read(const std::string& name_or_text)
 std::pair<std::string, std::string> ChatTemplate::Render(
     absl::Span<const ChatMessage> messages) const {
   ANYORDER_CHECK(!messages.empty()) << "no message";
+  if (is_tokenizers_) return {Request(messages, false), Request(messages, true)};
   std::string prompt = Marked(begin_);
   for (const ChatMessage& message : messages) {
     absl::StrAppend(&prompt, Marked(before_role_), message.role, Marked(before_content_));

@@ -29,16 +29,21 @@ class ChatTemplate {
  public:
   // "llada": <|startoftext|>, then <|start_header_id|>ROLE<|end_header_id|>, two line ends, CONTENT
   // and <|eot_id|>. "chatml": <|im_start|>ROLE, a line end,
-  // CONTENT<|im_end|> and a line end (Qwen, Dream), without their default system message. Else a
+  // CONTENT<|im_end|> and a line end (Qwen, Dream), without their default system message.
+  // "tokenizer": the program that a tokenizer's directory has, which tokenize_texts.py runs. Else a
   // template itself, in which \n, \t and \\ stand for a line end, a tab and a backslash. Errors:
   // InvalidArgument for any other text.
   static absl::StatusOr<ChatTemplate> Read(const std::string& name_or_text);
 
   // The prompt, which ends where the last message's content begins, and the answer, that content
   // and what closes it; both with kTemplateMark. REQUIRES a message.
+  // Of the tokenizer's own template both are what tokenize_texts.py takes in their place.
   std::pair<std::string, std::string> Render(absl::Span<const ChatMessage> messages) const;
 
+  bool is_tokenizers() const { return is_tokenizers_; }
+
  private:
+  bool is_tokenizers_ = false;
   std::string begin_;        // of the conversation
   std::string before_role_;  // of each message
   std::string before_content_;

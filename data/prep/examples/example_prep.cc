@@ -91,7 +91,13 @@ class ExamplePreparation {
     if (!options_.chat_template.empty()) {
       ANYORDER_ASSIGN_OR_RETURN(chat_, ChatTemplate::Read(options_.chat_template));
     }
-    if (!options_.tokenizer.empty()) return LoadOtherTokenizer();
+    if (!options_.tokenizer.empty()) ANYORDER_RETURN_IF_ERROR(LoadOtherTokenizer());
+    if (chat_ && chat_->is_tokenizers() && process_ == nullptr) {
+      return absl::InvalidArgumentError(
+          "--chat-template tokenizer is the chat template beside a tokenizer.json: name it with "
+          "--tokenizer, or pass llada, chatml or a text");
+    }
+    if (other_) return absl::OkStatus();
     ANYORDER_ASSIGN_OR_RETURN(model_, ReadWholeFile(options_.vocab));
     ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model_, options_.vocab));
     tokenizer_.emplace(std::move(tokenizer));

@@ -86,9 +86,9 @@ class ExampleParser {
     if (has_words) return ReadTokens(record, example);
     if (record.contains(NameOf("prompt"))) return ReadPrompt(record, example);
     if (record.contains(NameOf("messages"))) {
-      return Bad(
-          "the field '", NameOf("messages"),
-          "' is a conversation; say how it is written: --chat-template llada, chatml or TEXT");
+      return Bad("the field '", NameOf("messages"),
+                 "' is a conversation; say how it is written: --chat-template llada, chatml, "
+                 "tokenizer or TEXT");
     }
     std::vector<std::string> found;
     for (const auto& [name, value] : record.items()) {

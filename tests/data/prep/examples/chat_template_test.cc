@@ -74,7 +74,7 @@ TEST(ChatTemplateTest, OtherTextsAreRefused) {
     const absl::Status status = ChatTemplate::Read(bad).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad;
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr("is neither llada nor chatml nor a text with {role}"));
+                HasSubstr("is neither llada, chatml or tokenizer nor a text with {role}"));
   }
 }
 
@@ -231,6 +231,61 @@ TEST_F(PromptsTest, SpecialTokensOfTheTemplateAreTokensAndThoseOfTextsAreText) {
   EXPECT_EQ(dataset->index().vocab_size, 400u);
   EXPECT_EQ(dataset->index().vocab_ids.eod, 0);
   EXPECT_TRUE(fs::exists(made_ + "/tokenizer.json"));
+}
+
+// The package in the place of jinja2 knows one template: "[", role, "]", content, <|eot_id|>.
+constexpr char kJinjaStandIn[] = R"(class ImmutableSandboxedEnvironment:
+    def __init__(self, **options):
+        assert options["trim_blocks"] and options["lstrip_blocks"]
+        self.globals = {}
+
+    def from_string(self, source):
+        assert source in ("the template", "another")
+        self.source = source
+        return self
+
+    def render(self, messages, add_generation_prompt, bos_token, **tokens):
+        if messages[0]["content"] == "refuse me":
+            self.globals["raise_exception"]("it is rude")
+        text = bos_token + "".join(
+            f"[{one['role']}]{one['content']}<|eot_id|>" for one in messages)
+        if self.source == "another":
+            return text[::-1]
+        return text + ("[assistant]" if add_generation_prompt else "")
+)";
+
+TEST_F(PromptsTest, TheTemplateOfATokenizerIsRun) {
+  const std::vector<std::string> own = {"--chat-template", "tokenizer"};
+  const auto store_config = [&](const std::string& chat_template) {
+    Store("hf/tokenizer_config.json",
+          absl::StrCat(R"({"eos_token": "<|end|>", "bos_token": {"content": "<|startoftext|>"})",
+                       chat_template, "}"));
+  };
+  const std::string pair = Store("pair.jsonl", "{\"prompt\": \"a \", \"answer\": \" b\"}\n");
+  fs::create_directory(folder_ + "/python/jinja2");
+  Store("python/jinja2/__init__.py", "");
+  store_config(R"(, "chat_template": "the template")");
+  ExpectRefusal(RunTokenizer(pair, own), 74, "has no package jinja2");
+  Store("python/jinja2/sandbox.py", kJinjaStandIn);
+  ASSERT_EQ(RunTokenizer(pair, own).exit_status, 0);
+  std::vector<int32_t> prompt = {300};
+  for (const char byte : std::string("[user]a ")) prompt.push_back(1 + byte);
+  prompt.push_back(303);
+  for (const char byte : std::string("[assistant]")) prompt.push_back(1 + byte);
+  EXPECT_THAT(Examples()[0].parts,
+              ElementsAre(prompt, std::vector<int32_t>{1 + ' ', 1 + 'b', 303}));
+
+  const std::string rude = Store("rude.jsonl", "{\"prompt\": \"refuse me\", \"answer\": \"b\"}\n");
+  ExpectRefusal(RunTokenizer(rude, own), 65,
+                "the chat template refuses the conversation: it is rude");
+  const std::string marked =
+      Store("marked.jsonl", "{\"prompt\": \"<|eot_id|>\", \"answer\": \"b\"}\n");
+  ExpectRefusal(RunTokenizer(marked, own), 65, "a message holds a special token");
+  store_config(R"(, "chat_template": [{"name": "default", "template": "another"}])");
+  ExpectRefusal(RunTokenizer(pair, own), 65, "does not write the prompt first");
+  store_config("");
+  ExpectRefusal(RunTokenizer(pair, own), 65, "has no chat_template; pass --chat-template llada");
+  ExpectRefusal(RunPieces(pair, own), 64, "--chat-template tokenizer is the chat template beside");
 }
 
 TEST_F(PromptsTest, TextsStayAsTheyAreWrittenByATokenizer) {
