@@ -61,6 +61,9 @@ void CheckLlamaKeys(const ModelConfig& model, FaultList& faults) {
   faults.Require(model.attention_biases || model.attention_output_bias,
                  "model.attention_output_bias is false but model.attention_biases is false, too, "
                  "so that there are none; leave it out");
+  faults.Require(model.ffn_residual == FfnResidual::kInput || model.pre_norm(),
+                 "model.ffn_residual is normed but model.layer_norm is post, whose feed-forward "
+                 "layers read what is normalised already; leave it out");
   faults.Require(model.tie_embeddings || !model.adaptive(),
                  "model.tie_embeddings is false but model.softmax is adaptive, whose clusters "
                  "share their tables with the input; set model.tie_projections instead");

@@ -23,7 +23,8 @@ enum class Positions { kRelative, kLearned, kRope, kNone };
 enum class Segments { kRelative, kLearned, kNone };
 enum class PositionBias { kNone, kT5, kT5Causal };  // core/network/layers/positions.h
 enum class LayerNormPlace { kPost, kPre };
-enum class Norm { kLayerNorm, kRmsNorm };   // kernels/layernorm.h
+enum class Norm { kLayerNorm, kRmsNorm };  // kernels/layernorm.h
+enum class FfnResidual { kInput, kNormed };
 enum class RopeScaling { kNone, kLlama3 };  // core/network/layers/positions.h
 enum class SameLength { kOff, kTorch, kTensorFlow };
 enum class Softmax { kFull, kAdaptive };  // adaptive_clusters.h
@@ -68,6 +69,7 @@ struct ModelConfig {
   bool attention_output_bias = true;
   bool gated_ffn = false;
   bool ffn_biases = true;
+  FfnResidual ffn_residual = FfnResidual::kInput;
   bool softmax_bias = true;
   bool tie_embeddings = true;
   bool mlm_head = false;
@@ -185,6 +187,10 @@ struct ModelConfig {
           "Feed-forward layers multiply the activation of one projection by a second one (GLU "
           "variants, Shazeer 2020).");
     visit("ffn_biases", self.ffn_biases, "Biases in the feed-forward layers.");
+    visit(
+        "ffn_residual", self.ffn_residual,
+        "With layer_norm = \"pre\": what a feed-forward layer is added to, its \"input\", or that "
+        "\"normed\", as in A3's released layers.");
     visit("softmax_bias", self.softmax_bias, "A bias per vocabulary entry in the output softmax.");
     visit("tie_embeddings", self.tie_embeddings,
           "The output softmax multiplies by the token embeddings; false: by a matrix of its own.");
@@ -268,6 +274,8 @@ template <>
 inline constexpr auto kEnumNames<LayerNormPlace> = EnumNames<LayerNormPlace>("post", "pre");
 template <>
 inline constexpr auto kEnumNames<Norm> = EnumNames<Norm>("layer_norm", "rms_norm");
+template <>
+inline constexpr auto kEnumNames<FfnResidual> = EnumNames<FfnResidual>("input", "normed");
 template <>
 inline constexpr auto kEnumNames<RopeScaling> = EnumNames<RopeScaling>("none", "llama3");
 template <>

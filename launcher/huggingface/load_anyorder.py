@@ -184,6 +184,7 @@ class Anyorder(torch.nn.Module):
             x = x + (branch if bias is None else branch + bias)
             x = x if pre else self.norm(x, a + "layer_norm")
             inner = self.norm(x, p + "ff.layer_norm") if pre else x
+            x = inner if self.network["ffn_residual"] == "normed" else x
             hidden = self.dense(inner, p + "ff.layer_1")
             hidden = self.act(self.dense(inner, p + "ff.gate")) * hidden if self.network["gated_ffn"] else self.act(hidden)
             x = x + self.dense(hidden, p + "ff.layer_2")

@@ -52,6 +52,7 @@ CASES = {
     "llama": ("gpt-tiny", {**LLAMA, "model.tie_embeddings": "false", "model.rope_scaling": "llama3",
                            "model.rope_original_positions": 64}),
     "qwen2": ("masked-diffusion-tiny", {**LLAMA, "model.attention_biases": "true", "model.attention_output_bias": "false"}),
+    "a3 as released": ("a3-tiny", {**LLAMA, "model.ffn_residual": "normed"}),
     "qwen3": ("a3-tiny", {**LLAMA, "model.num_kv_heads": 1, "model.head_dim": 12, "model.qk_norm": "true"}),
     "t5's decoder bias": ("gpt-tiny", {**SHORT, "model.positions": "none", "model.position_bias": "t5_causal"}),
     "gpt_finetuning": ("finetune/gpt-classify-tiny", {**SHORT, **LEARNED, "objective.num_classes": 3}, "classification"),

@@ -46,7 +46,8 @@ void FeedForwardBlockForward(const StepContext& context, int64_t layer, TensorVi
        .factor = a.ffn_factor},
       context.stream);
   Dense(context, a.ffn_hidden, w.ffn_out, w.ffn_out_bias, branch);
-  LeaveSublayer(context, sublayer, branch, a.attention_output, output);
+  const bool adds_normed = context.shape.model.ffn_residual == FfnResidual::kNormed;
+  LeaveSublayer(context, sublayer, branch, adds_normed ? input : a.attention_output, output);
 }
 
 void FeedForwardBlockBackward(const StepContext& context, int64_t layer) {
@@ -91,8 +92,10 @@ void FeedForwardBlockBackward(const StepContext& context, int64_t layer) {
     DenseGradients(context, input, dfactor, g.ffn_in, g.ffn_in_bias);
     backend.Gemm({.a = dfactor, .b = w.ffn_in, .beta = 1.0f, .c = dmiddle}, context.stream);
   }
+  const bool adds_normed = context.shape.model.ffn_residual == FfnResidual::kNormed;
+  if (adds_normed) AddResidual(context, doutput, dmiddle);
   if (pre_norm) NormBackward(context, sublayer.before, sublayer.gradients, dmiddle, dmiddle);
-  AddResidual(context, doutput, dmiddle);
+  if (!adds_normed) AddResidual(context, doutput, dmiddle);
 }
 
 }  // namespace anyorder

@@ -38,6 +38,7 @@ void HfFamily::CheckPlainLayers(const ModelConfig& model, bool is_tied, HfObstac
   obstacles.Require(!model.qk_norm, "model.qk_norm is true");
   obstacles.Require(!model.gated_ffn, "model.gated_ffn is true");
   obstacles.Require(model.ffn_biases, "model.ffn_biases is false");
+  obstacles.Require(model.ffn_residual == FfnResidual::kInput, "model.ffn_residual is normed");
   obstacles.Require(model.attention_output_bias, "model.attention_output_bias is false");
   obstacles.Require(model.kv_heads() == model.num_heads,
                     absl::StrCat("model.num_kv_heads is ", model.num_kv_heads,

@@ -174,6 +174,8 @@ std::vector<GradientCase> LlamaCases() {
   cases.back().model.mem_len = 0;
   cases.push_back({"qwen3_two_streams_with_memory_and_groups", "permutation_lm", Qwen3()});
   cases.back().change = WithGroupedQueries;
+  cases.push_back(OneWayCase("a3_as_released", "a3", Llama()));
+  cases.back().model.ffn_residual = FfnResidual::kNormed;
   cases.push_back({"post_rms_norm_with_a_head", "dae", WithDropout(SmallModel())});
   cases.back().model.norm = Norm::kRmsNorm;
   cases.back().model.embedding_layer_norm = true;

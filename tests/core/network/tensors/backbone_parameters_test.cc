@@ -339,10 +339,11 @@ TEST(BackboneConfigTest, ValidateNamesWhatLlamasKeysDoNotGoWith) {
   config.softmax = Softmax::kAdaptive;
   config.cutoffs = "10";
   config.tie_embeddings = false;
-  ExpectFaults(config,
-               {"model.num_kv_heads is 5 but must divide model.num_heads = 12",
-                "model.qk_norm is true but", "model.rope_scaling needs",
-                "model.attention_output_bias is false but", "model.tie_embeddings is false but"});
+  config.ffn_residual = FfnResidual::kNormed;
+  ExpectFaults(config, {"model.num_kv_heads is 5 but must divide model.num_heads = 12",
+                        "model.qk_norm is true but", "model.rope_scaling needs",
+                        "model.attention_output_bias is false but",
+                        "model.tie_embeddings is false but", "model.ffn_residual is normed but"});
   config = Llama(2, 64, 4, 2, 16, 32);
   config.global_projections = true;
   config.rope_scaling = RopeScaling::kLlama3;
