@@ -188,10 +188,15 @@ TextSample RandomSample(const SamplingConfig& sampling, SampleKind kind, int64_t
 Batch RandomBatch(const Objective& objective, const SamplingConfig& sampling, int64_t vocab_size,
                   const std::vector<int64_t>& lanes, const std::vector<bool>& backward,
                   int64_t step) {
+  const SampleKind kind = objective.sample_kind();
+  // Without a head, examples are of generation.
+  const bool has_targets = kind == SampleKind::kExamples && objective.Shape(1).task_rows == 0;
   std::vector<TextSample> samples;
-  for (size_t b = 0; b < lanes.size(); ++b)
-    samples.push_back(
-        RandomSample(sampling, objective.sample_kind(), vocab_size, lanes[b], step, backward[b]));
+  for (size_t b = 0; b < lanes.size(); ++b) {
+    TextSample& sample =
+        samples.emplace_back(RandomSample(sampling, kind, vocab_size, lanes[b], step, backward[b]));
+    if (has_targets) sample.parts.resize(2);  // a source and its target
+  }
   return BuildBatch(objective, samples);
 }
 
