@@ -292,10 +292,11 @@ TEST_F(PromptsTest, TextsStayAsTheyAreWrittenByATokenizer) {
   ASSERT_EQ(RunTokenizer(Store("a.jsonl", "{\"prompt\": \" a\\n\\n b \", \"answer\": \"c\\n\"}\n"))
                 .exit_status,
             0);
+  const auto example = Examples()[0];
   std::string prompt;
-  for (const int32_t id : Examples()[0].parts[0]) prompt.push_back(static_cast<char>(id - 1));
+  for (const int32_t id : example.parts[0]) prompt.push_back(static_cast<char>(id - 1));
   EXPECT_EQ(prompt, " a\n\n b ");
-  EXPECT_EQ(Examples()[0].parts[1].size(), 2u);
+  EXPECT_EQ(example.parts[1].size(), 2u);
 }
 
 TEST_F(PromptsTest, BadInputIsNamedWithItsLine) {
