@@ -172,7 +172,7 @@ void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
          "--chat-template", line.chat_template,
          "--examples: how conversations, sources and targets are written: llada, chatml, tokenizer "
          "(its own template), or a text with {role} and {content}, repeated for each message")
-      ->type_name("NAME|TEXT")
+      ->type_name("NAME|TEMPLATE")
       ->needs(examples);
   AddPath(&app, "--labels-from", line.labels_from,
           "--examples: dataset whose class numbers to use, that of the training data",
