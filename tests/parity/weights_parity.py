@@ -72,6 +72,7 @@ CASES = {
         **SHORT, **LEARNED, "objective.num_classes": 3, "model.attention_windows": "8:8"}, "classification"),
     "bert": ("bert-tiny", {**PAIRS, **LEARNED}),
     "masked_diffusion": ("masked-diffusion-tiny", SHORT),
+    "masked_diffusion_sft": ("finetune/diffusion-sft-tiny", SHORT, "generation"),
     "block_diffusion": ("block-diffusion-tiny", SHORT),
     "eso_lm": ("eso-lm-tiny", SHORT),
     "a3": ("a3-tiny", SHORT),
