@@ -1,4 +1,4 @@
-// What tokenizer.json and the files beside it say of the vocabulary (vocabulary.h).
+// Reads the vocabulary from tokenizer.json and the other files of its directory (vocabulary.h).
 
 #include <nlohmann/json.hpp>
 
@@ -166,7 +166,8 @@ absl::StatusOr<Json> ParseNeighbour(const std::string& bytes, const char* file,
   if (bytes.empty()) return Json::object();
   Json root = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
   if (root.is_object()) return root;
-  return DataLoss(file, " beside '", name, "' is not a JSON object; fetch it again, or remove it");
+  return DataLoss(file, " in the directory of '", name,
+                  "' is not a JSON object; fetch it again, or remove it");
 }
 
 }  // namespace

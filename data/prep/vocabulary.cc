@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 std::string FlagOf(absl::string_view field) { return absl::StrCat("--", field, "-id"); }
 
-// The bytes of a file beside a tokenizer; "" where there is none.
+// The bytes of a file in a tokenizer's directory; "" where there is none.
 absl::StatusOr<std::string> ReadIfThere(const fs::path& path) {
   absl::StatusOr<std::string> bytes = ReadWholeFile(path.string());
   if (absl::IsNotFound(bytes.status())) return std::string();

@@ -59,7 +59,7 @@ absl::StatusOr<DatasetVocabulary> ReadEncodingVocabulary(const std::string& path
 // the end of document.
 absl::StatusOr<DatasetVocabulary> VocabularyOf(const DeclaredVocabulary& declared);
 
-// What tokenizer.json and the files beside it say.
+// What tokenizer.json and the other files of its directory say.
 struct HuggingFaceVocabulary {
   uint64_t size = 0;
   VocabIds ids;

@@ -43,9 +43,9 @@ struct ParameterInfo {
 // the head's softmax over words and clusters is one matrix. Names are then Hugging Face's for
 // Transformer-XL, which keeps one table, not one a cluster, where clusters have no projections.
 // Names are Hugging Face's for XLNet; what XLNet does not have is named in their manner.
-// A tied softmax weight takes no room beside the word embedding's. Every model has mask_emb,
-// which only query slots use. Models without a segment term have no r_s_bias and no seg_embed: an
-// exporter writes zeros, which is the same function.
+// A tied softmax weight is the word embedding and no parameter of its own. Every model has
+// mask_emb, which only query slots use. Models without a segment term have no r_s_bias and no
+// seg_embed: an exporter writes zeros, which is the same function.
 class ParameterLayout {
  public:
   explicit ParameterLayout(const ModelConfig& config, int64_t vocab_size);

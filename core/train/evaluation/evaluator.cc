@@ -247,7 +247,7 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& 
                               training.tokenizer_digest, "; prepare it with that of the training ",
                               "data: anyorder prep ", flag, " '", config.data.shards, "'");
   }
-  // Two directories may hold one tokenizer.json and name other masks beside it.
+  // Two directories may hold the same tokenizer.json and declare different masks in other files.
   if (index.vocab_ids != training.vocab_ids || index.vocab_size != training.vocab_size) {
     return FailedPrecondition("eval.shards '", config.eval.shards,
                               "' has other special ids, or another vocabulary size, than "

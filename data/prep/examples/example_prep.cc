@@ -94,8 +94,8 @@ class ExamplePreparation {
     if (!options_.tokenizer.empty()) ANYORDER_RETURN_IF_ERROR(LoadOtherTokenizer());
     if (chat_ && chat_->is_tokenizers() && process_ == nullptr) {
       return absl::InvalidArgumentError(
-          "--chat-template tokenizer is the chat template beside a tokenizer.json: name it with "
-          "--tokenizer, or pass llada, chatml or a text");
+          "--chat-template tokenizer takes the template from a tokenizer's directory; pass that "
+          "directory with --tokenizer, or pass --chat-template llada, chatml or a text");
     }
     if (other_) return absl::OkStatus();
     ANYORDER_ASSIGN_OR_RETURN(model_, ReadWholeFile(options_.vocab));

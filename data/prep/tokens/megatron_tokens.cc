@@ -151,7 +151,7 @@ TokenFileOrStatus OpenMegatron(RangeFile idx, const TokenOptions& options) {
   absl::StatusOr<RangeFile> bin = RangeFile::Open(stem + ".bin");
   if (absl::IsNotFound(bin.status())) {
     return BadTokenFile(idx.path(), "it is an index, but the tokens '", stem,
-                        ".bin' are not beside it; put both files into one directory");
+                        ".bin' are missing; put both files into one directory");
   }
   ANYORDER_RETURN_IF_ERROR(bin.status());
   auto tokens = std::make_unique<MegatronTokens>(std::move(idx), *std::move(bin), index, options);

@@ -148,7 +148,7 @@ absl::StatusOr<std::unique_ptr<TokenFile>> OpenTokenFile(const std::string& path
   if (start == kMegatronMagic) {
     return BadTokenFile(path, "it is an index of Megatron's; call it ",
                         fs::path(IndexBeside(path)).filename().string(),
-                        ", with the tokens in the .bin beside it");
+                        " and put the .bin with its tokens into the same directory");
   }
   return OpenBareTokens(std::move(file), options);
 }

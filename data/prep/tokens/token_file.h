@@ -42,9 +42,9 @@ class TokenFile {
 absl::StatusOr<std::vector<std::string>> FindTokenFiles(const std::vector<std::string>& paths);
 
 // Opens one of FindTokenFiles. The kind follows from the ending and the first bytes: .npy; .jsonl,
-// also .gz or .zst; .idx, or .bin beside one, is Megatron's; .bin with a magic number of llm.c; any
-// other .bin holds bare uint16, as nanoGPT writes it. Errors: DataLoss, saying what is wrong and
-// where, for a wrong magic number, header, type, size or offset.
+// also .gz or .zst; .idx, or .bin with a .idx, is Megatron's; .bin with a magic number of llm.c;
+// any other .bin holds bare uint16, as nanoGPT writes it. Errors: DataLoss, saying what is wrong
+// and where, for a wrong magic number, header, type, size or offset.
 absl::StatusOr<std::unique_ptr<TokenFile>> OpenTokenFile(const std::string& path,
                                                          const TokenOptions& options);
 

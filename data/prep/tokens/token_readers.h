@@ -76,7 +76,7 @@ uint64_t ReadLittle(absl::string_view bytes, uint64_t offset, uint64_t width);
 using TokenFileOrStatus = absl::StatusOr<std::unique_ptr<TokenFile>>;
 
 TokenFileOrStatus OpenNumpy(RangeFile file, const TokenOptions& options);
-// `idx` is the index; the tokens are in the .bin beside it.
+// `idx` is the index; the tokens are in the .bin of the same name.
 TokenFileOrStatus OpenMegatron(RangeFile idx, const TokenOptions& options);
 TokenFileOrStatus OpenLlmC(RangeFile file, const TokenOptions& options);
 TokenFileOrStatus OpenBareTokens(RangeFile file, const TokenOptions& options);

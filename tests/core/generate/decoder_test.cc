@@ -220,21 +220,12 @@ void RopePreNorm(ModelConfig& model) {
   model.mem_len = 0;
 }
 void Llama(ModelConfig& model) {
-  RopePreNorm(model);
-  model.num_heads = 4;
-  model.num_kv_heads = 2;
-  model.norm = Norm::kRmsNorm;
-  model.layer_norm_epsilon = 1e-5;
-  model.activation = kernels::Activation::kSilu;
-  model.gated_ffn = true;
-  model.ffn_biases = false;
-  model.softmax_bias = false;
-  model.tie_embeddings = false;
+  MakeLlama(model);
+  model.mem_len = 0;
 }
 void Qwen3(ModelConfig& model) {
-  Llama(model);
-  model.num_kv_heads = 1;
-  model.qk_norm = true;
+  MakeQwen3(model);
+  model.mem_len = 0;
 }
 void Bert(ModelConfig& model) {
   Gpt(model);

@@ -136,25 +136,19 @@ std::vector<GradientCase> RotaryAndNormCases() {
   return cases;
 }
 
-// Four query heads on two heads of keys and values.
-ModelConfig Llama() {
-  ModelConfig model = PreNorm(Rope());
-  model.num_heads = 4;
-  model.num_kv_heads = 2;
-  model.norm = Norm::kRmsNorm;
+// Some cases untie the output.
+ModelConfig Llama(void (*make)(ModelConfig&) = MakeLlama) {
+  ModelConfig model = SmallModel();
+  make(model);
+  model.rope_base = 50.0;
   model.layer_norm_epsilon = 1e-3;
-  model.activation = kernels::Activation::kSilu;
-  model.gated_ffn = true;
-  model.ffn_biases = false;
-  model.softmax_bias = false;
+  model.tie_embeddings = true;
   return model;
 }
 
 ModelConfig Qwen3() {
-  ModelConfig model = Llama();
-  model.num_kv_heads = 1;
+  ModelConfig model = Llama(MakeQwen3);
   model.head_dim = 6;
-  model.qk_norm = true;
   return model;
 }
 

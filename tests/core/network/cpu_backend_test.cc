@@ -77,26 +77,6 @@ void RopePreNorm(ModelConfig& model) {
   model.layer_norm = LayerNormPlace::kPre;
 }
 
-void Llama(ModelConfig& model) {
-  RopePreNorm(model);
-  model.segments = Segments::kNone;
-  model.num_heads = 4;
-  model.num_kv_heads = 2;
-  model.norm = Norm::kRmsNorm;
-  model.layer_norm_epsilon = 1e-5;
-  model.activation = kernels::Activation::kSilu;
-  model.gated_ffn = true;
-  model.ffn_biases = false;
-  model.softmax_bias = false;
-  model.tie_embeddings = false;
-}
-
-void Qwen3(ModelConfig& model) {
-  Llama(model);
-  model.num_kv_heads = 1;
-  model.qk_norm = true;
-}
-
 void Longformer(ModelConfig& model) {
   Bert(model);
   model.global_projections = true;
@@ -361,9 +341,9 @@ std::vector<CpuCase> CpuCases() {
     cases.push_back({"bert" + end, "dae", dtype, true, Bert});
     cases.push_back({"mpnet" + end, "permutation_lm", dtype, false, MpNet, GroupedQueries});
     cases.push_back({"rope_pre_norm" + end, "permutation_lm", dtype, false, RopePreNorm});
-    cases.push_back({"llama" + end, "causal_lm", dtype, false, Llama});
-    cases.push_back({"llama_two_streams" + end, "permutation_lm", dtype, false, Llama});
-    cases.push_back({"qwen3" + end, "dae", dtype, false, Qwen3});
+    cases.push_back({"llama" + end, "causal_lm", dtype, false, MakeLlama});
+    cases.push_back({"llama_two_streams" + end, "permutation_lm", dtype, false, MakeLlama});
+    cases.push_back({"qwen3" + end, "dae", dtype, false, MakeQwen3});
     cases.push_back({"groups" + end, "permutation_lm", dtype, false, nullptr, GroupedQueries});
     cases.push_back({"adaptive" + end, "causal_lm", dtype, false, WithAdaptiveSoftmax});
     cases.push_back({"clusters" + end, "causal_lm", dtype, false, ProjectedClusters});

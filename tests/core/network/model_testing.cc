@@ -139,6 +139,27 @@ ModelConfig SmallLearnedModel(int64_t positions, int64_t num_segments) {
   return model;
 }
 
+void MakeLlama(ModelConfig& model) {
+  model.positions = Positions::kRope;
+  model.segments = Segments::kNone;
+  model.layer_norm = LayerNormPlace::kPre;
+  model.norm = Norm::kRmsNorm;
+  model.layer_norm_epsilon = 1e-5;
+  model.num_heads = 4;
+  model.num_kv_heads = 2;
+  model.activation = kernels::Activation::kSilu;
+  model.gated_ffn = true;
+  model.ffn_biases = false;
+  model.softmax_bias = false;
+  model.tie_embeddings = false;
+}
+
+void MakeQwen3(ModelConfig& model) {
+  MakeLlama(model);
+  model.num_kv_heads = 1;
+  model.qk_norm = true;
+}
+
 SamplingConfig SmallSampling() {
   // Five of 16 slots are masked.
   return {.seq_len = 16, .reuse_len = 8, .num_predict = 5, .perm_size = 8, .mask_fraction = 0.3};

@@ -21,6 +21,10 @@ namespace anyorder::testing {
 ModelConfig SmallModel();
 // The same with learned positions and no memory, as GPT and, with segments, BERT have it.
 ModelConfig SmallLearnedModel(int64_t positions = 16, int64_t num_segments = 0);
+// Gives `model` Llama's layers, with an output of its own: four query heads on two heads of keys
+// and values. MakeQwen3: on one, with normalised queries and keys.
+void MakeLlama(ModelConfig& model);
+void MakeQwen3(ModelConfig& model);
 // 16 slots, two halves of 8, five targets.
 SamplingConfig SmallSampling();
 // The same for objectives that read in one direction.

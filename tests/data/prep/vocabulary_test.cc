@@ -92,7 +92,8 @@ TEST_F(VocabularyTest, DamagedTokenizersAreNamed) {
   EXPECT_THAT(ParseError(R"({"model": {"vocab": 3}})"), HasSubstr("neither an object nor a list"));
   EXPECT_THAT(ParseError(R"({"model": {"vocab": {"a": -1}}})"), HasSubstr("'a' has id -1"));
   EXPECT_THAT(ParseError(R"({"model": {"vocab": [3]}})"), HasSubstr("entry 0 of its vocabulary"));
-  EXPECT_THAT(ParseError(kByteLevel, "[]"), HasSubstr("tokenizer_config.json beside 't.json' is"));
+  EXPECT_THAT(ParseError(kByteLevel, "[]"),
+              HasSubstr("tokenizer_config.json in the directory of 't.json' is"));
   EXPECT_THAT(ParseError(kByteLevel, R"({"added_tokens_decoder": {"x": {"content": "a"}}})"),
               HasSubstr("is not by ids"));
 }

@@ -285,7 +285,7 @@ TEST_F(PromptsTest, TheTemplateOfATokenizerIsRun) {
   ExpectRefusal(RunTokenizer(pair, own), 65, "does not write the prompt first");
   store_config("");
   ExpectRefusal(RunTokenizer(pair, own), 65, "has no chat_template; pass --chat-template llada");
-  ExpectRefusal(RunPieces(pair, own), 64, "--chat-template tokenizer is the chat template beside");
+  ExpectRefusal(RunPieces(pair, own), 64, "--chat-template tokenizer takes the template from a");
 }
 
 TEST_F(PromptsTest, TextsStayAsTheyAreWrittenByATokenizer) {

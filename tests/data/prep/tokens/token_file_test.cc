@@ -185,7 +185,7 @@ TEST_F(TokenFileTest, DamagedMegatronPairsAreNamed) {
             "bound 1 of its documents is 9, not from 0 to 3");
   ExpectBad("m.idx", with(70 + 16, Packed({1}, 8)), "bound 2 of its documents is 1, not from 2");
   std::filesystem::remove(folder_ + "/m.bin");
-  ExpectBad("m.idx", pair.idx, "m.bin' are not beside it");
+  ExpectBad("m.idx", pair.idx, "m.bin' are missing; put both");
   ExpectBad("alone.bin", pair.idx, "it is an index of Megatron's; call it alone.idx");
 }
 
