@@ -3,8 +3,8 @@
 #
 # Usage: objectives.sh BIN_DIR WORK_DIR CASE
 #   complete         every objective that the program knows has a line in objectives.txt
-#   text             makes the dataset of the next two, made-up text, and examples of generation from
-#                    it: a line and how it begins
+#   text             makes the dataset of the next two, made-up text, and examples of generation
+#                    from it: a line and how it begins
 #   trains_NAME      60 steps on it, on 1 rank, and on 2 ranks that are killed and resumed on 3, end
 #                    in one state with the same losses; export and eval know the result, and
 #                    held-out text is predicted better than by guessing
@@ -215,8 +215,8 @@ if "next_sentence" in report:
 PYTHON
 }
 
-# Every eighth document is held out. The text is always the same, so a case's result changes only with
-# the code.
+# Every eighth document is held out. The text is always the same, so a case's result changes only
+# with the code.
 text() {
   local part
   rm -rf prose prose-held-out
