@@ -120,6 +120,7 @@ GemmSizes CheckArguments(const GemmArgs& args) {
       << "c is " << Name(args.c.dtype()) << " for operands of " << Name(dtype);
   CheckTensor(args.c, "c", args.c.dtype(), sizes.m * sizes.n);
   ANYORDER_CHECK(args.beta == 0.0f || args.beta == 1.0f) << "beta=" << args.beta;
+  ANYORDER_CHECK(args.scale == 1.0f || args.bias.is_null()) << "a scaled product with a bias";
   const bool sums_a = !args.a_sum.is_null();
   const bool sums_b = !args.b_sum.is_null();
   ANYORDER_CHECK(sums_a + sums_b + !args.bias.is_null() <= 1)
@@ -325,8 +326,8 @@ void CheckArguments(const LinearCrossEntropyArgs& args, int64_t workspace_bytes,
   }
   if (!args.dx.is_null() || !args.dweight.is_null() || !args.dbias.is_null()) {
     CheckTensor(args.dx, "dx", dtype, rows * columns);
-    CheckTensor(args.dweight, "dweight", gradient, vocab * columns);
-    CheckTensor(args.dbias, "dbias", gradient, args.bias.is_null() ? 0 : vocab);
+    CheckOptionalTensor(args.dweight, "dweight", gradient, vocab * columns);
+    CheckOptionalTensor(args.dbias, "dbias", gradient, args.bias.is_null() ? 0 : vocab);
   }
   CheckWorkspace(args.workspace, workspace_bytes);
 }

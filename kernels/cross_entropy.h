@@ -17,7 +17,7 @@ struct LinearCrossEntropyArgs {
   const int32_t* labels = nullptr;     // [rows]
   const float* row_weights = nullptr;  // [rows]
   TensorView loss;                     // [rows]  G
-  // Null in evaluation; otherwise all three (dbias null if bias is).
+  // Null in evaluation. With dx each of the others may be null: not asked for.
   TensorView dx;         // [rows, columns]   T, overwritten
   TensorView dweight;    // [vocab, columns]  G, added to (tied embeddings share it)
   TensorView dbias;      // [vocab]           G, added to

@@ -33,6 +33,7 @@ struct GemmArgs {
   bool transpose_a = false;
   bool transpose_b = false;
   ConstTensorView bias;  // [N] T or null, added to every row
+  float scale = 1.0f;    // of the product; with a bias 1
   float beta = 0.0f;     // 0: c is overwritten and may hold anything before; 1: c is added to
   TensorView c;          // [M, N]  T or G
   // At most one of them, and none with a bias: sums of an operand over K, overwritten whatever beta

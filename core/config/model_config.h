@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 
 #include "core/base/fields.h"
+#include "core/config/lora_config.h"
 #include "core/config/task_config.h"
 #include "kernels/activation.h"
 
@@ -88,6 +89,9 @@ struct ModelConfig {
   // The head of fine-tuning, if any. No keys of [model] either: [objective] task, num_classes,
   // lm_weight, classifier_dropout.
   TaskConfig task;
+  // Adapters instead of trained weights; off where a network computes with weights that have them
+  // merged. No keys of [model]: RunConfig::TrainedModel.
+  LoraConfig lora;
 
   // Regularisation and numerics.
   double dropout = 0.1;
@@ -244,6 +248,14 @@ struct ModelConfig {
   // Whether clusters' embeddings have sizes of their own and come to model_dim by projections.
   bool projects_clusters() const { return adaptive() && div_val > 1; }
   bool pre_norm() const { return layer_norm == LayerNormPlace::kPre; }
+  // Whether that projection exists and has an adapter.
+  bool HasAdapter(AdapterTarget target) const {
+    return lora.is_on() && HasProjection(target) && lora.Adapts(target);
+  }
+  bool HasProjection(AdapterTarget target) const {
+    if (target == AdapterTarget::kR) return relative_positions();
+    return target != AdapterTarget::kGate || gated_ffn;
+  }
   // Whether the input is more than a dropped-out token embedding.
   bool sums_embeddings() const {
     return positions == Positions::kLearned || segments == Segments::kLearned ||

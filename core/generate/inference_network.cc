@@ -61,7 +61,7 @@ void InferenceNetwork::Run(const Batch& batch, ConstTensorView weights, KeyCache
   ANYORDER_CHECK((cache != nullptr) == (shape_.batch.cached_keys > 0)) << "key cache";
   const StepArgs args{.batch = &batch, .training = false};
   const StepContext context = Context(args, cache);
-  BindTensors(shape_, weights, &weights_);
+  BindTensors(shape_, {.trained = weights}, &weights_);
   SendInputs(context);
   Record(ForwardChoices(cache), [&] {
     tables_.Prepare(context);
@@ -101,7 +101,7 @@ void InferenceNetwork::ReadLogits(const Batch& batch, TensorView logits) {
     readout_.Gather(context, activations_.readout);
     if (has_head) PredictionHeadForward(context, activations_.readout);
     if (shape_.model.adaptive()) return;
-    Dense(context, x, weights_.softmax(), weights_.softmax_bias, computed);
+    Dense(context, x, weights_.softmax(shape_.model), weights_.softmax_bias, computed);
   });
   if (shape_.model.adaptive()) return adaptive_.Run(context, x, logits);
   if (logits_ == nullptr) return;

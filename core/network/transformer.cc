@@ -2,7 +2,9 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -21,6 +23,7 @@
 #include "core/network/tensors/device_inputs.h"
 #include "core/network/tensors/graph_recorder.h"
 #include "core/network/tensors/layer_tensors.h"
+#include "core/network/tensors/parameter_walk.h"
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {
@@ -30,12 +33,29 @@ namespace {
 // layer end.
 std::vector<int64_t> LayerBegins(const ModelConfig& model, const ParameterLayout& layout) {
   std::vector<int64_t> begins;
-  for (int64_t layer = 0; layer < model.num_layers; ++layer)
-    begins.push_back(layout.Find(absl::StrCat("transformer.layer.", layer, ".rel_attn.q")).offset);
-  const char* const last = model.ffn_biases ? ".ff.layer_2.bias" : ".ff.layer_2.weight";
-  begins.push_back(
-      layout.Find(absl::StrCat("transformer.layer.", model.num_layers - 1, last)).end());
+  int64_t end = 0;
+  for (const ParameterInfo& info : layout.parameters()) {
+    absl::string_view name = info.name;
+    if (!absl::ConsumePrefix(&name, "transformer.layer.")) continue;
+    if (absl::StartsWith(name, absl::StrCat(begins.size(), "."))) begins.push_back(info.offset);
+    end = info.end();
+  }
+  ANYORDER_CHECK(static_cast<int64_t>(begins.size()) == model.num_layers)
+      << begins.size() << " of " << model.num_layers << " layers have trained parameters";
+  begins.push_back(end);
   return begins;
+}
+
+// Elements of frozen parameters whose gradients are written all the same.
+int64_t NumUnreadGradients(const NetworkShape& shape) {
+  struct NoView {};
+  NetworkTensors<NoView> none;
+  int64_t elements = 0;
+  const auto add = [&elements](const NoView*, const WalkedParameter& parameter) {
+    if (parameter.is_frozen && parameter.always_written) elements += parameter.shape.num_elements();
+  };
+  ParameterWalk(shape.model, shape.vocab_size, none, add);
+  return elements;
 }
 
 class TransformerNetwork final : public Transformer {
@@ -55,6 +75,11 @@ class TransformerNetwork final : public Transformer {
   absl::Status Allocate() {
     ANYORDER_RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
     ANYORDER_RETURN_IF_ERROR(tables_.Allocate(shape_, inputs_, backend_));
+    if (const int64_t unread = NumUnreadGradients(shape_); unread > 0) {
+      const DType dtype = shape_.gradient_dtype();
+      ANYORDER_ASSIGN_OR_RETURN(unread_memory_, backend_.Allocate(unread * SizeOf(dtype)));
+      unread_gradients_ = TensorView(unread_memory_->data(), dtype, {unread});
+    }
     return inputs_.Allocate(backend_);
   }
 
@@ -76,8 +101,8 @@ class TransformerNetwork final : public Transformer {
     const StepContext context{shape_,   args,       activations_, device_,
                               weights_, gradients_, backend_,     stream};
     const bool learns = context.learns();
-    BindTensors(shape_, args.weights, &weights_);
-    if (learns) BindTensors(shape_, args.gradients, &gradients_);
+    BindTensors(shape_, {args.weights, args.frozen}, &weights_);
+    if (learns) BindTensors(shape_, {args.gradients, unread_gradients_}, &gradients_);
     SendInputs(context);
     is_recorded_ = IsWorthRecording();
     if (is_recorded_) {
@@ -100,6 +125,10 @@ class TransformerNetwork final : public Transformer {
                    args.weights.num_elements() == layout_.num_elements())
         << "weights " << args.weights.shape().ToString() << " of "
         << std::string(Name(args.weights.dtype()));
+    ANYORDER_CHECK(layout_.num_frozen_elements() == 0 ||
+                   (args.frozen.dtype() == shape_.dtype() &&
+                    args.frozen.num_elements() == layout_.num_frozen_elements()))
+        << "frozen weights " << args.frozen.shape().ToString();
     const TensorView& slots = args.memory.slots;
     const Shape slots_shape{shape_.batch.batch_size, shape_.model.num_layers,
                             shape_.batch.ring_rows(), shape_.model.model_dim};
@@ -227,6 +256,8 @@ class TransformerNetwork final : public Transformer {
   Activations activations_;
   NetworkWeights weights_;
   NetworkGradients gradients_;
+  std::unique_ptr<kernels::Buffer> unread_memory_;
+  TensorView unread_gradients_;  // NumUnreadGradients; null without adapters
   GraphRecorder graphs_;
 };
 

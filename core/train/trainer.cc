@@ -136,6 +136,7 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
       lane_restarts_.Apply(config_.model.initial_memory, batches->microbatches[index]);
       args.batch = &batches->microbatches[index];
       args.weights = state_->weights();
+      args.frozen = state_->frozen();
       args.memory = state_->memory(index);
       args.seed = static_cast<uint64_t>(config_.train.seed);
       args.gradients = TensorView(gradient, Shape{transformer_->layout().num_elements()});
@@ -212,7 +213,7 @@ bool Trainer::EvaluateIfDue(StepMetrics& metrics) {
   if (held_out_ == nullptr || !held_out_->IsDue(step_)) return false;
   if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("evaluation after step ", step_));
   PeriodicEvaluator::Outcome outcome;
-  const auto evaluate = [&] { outcome = held_out_->Evaluate(state_->weights()); };
+  const auto evaluate = [&] { outcome = held_out_->Evaluate(state_->weights(), state_->frozen()); };
   if (config_.evaluates_average()) {
     state_->WithAverage(evaluate);
   } else {
@@ -320,6 +321,7 @@ std::string Trainer::Metadata() const {
   metadata.best_evaluation = best_.state();
   if (config_.checkpoint.keep_best) metadata.keep_step = best_.state().step;
   metadata.lane_restarts = lane_restarts_.all();
+  metadata.base = base_;
   metadata.world_size = communicator_.world_size();
   metadata.device = DeviceName(*backend_);
   metadata.config_digest = config_.IdentityDigest();

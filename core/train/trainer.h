@@ -130,6 +130,7 @@ class Trainer {
   absl::StatusOr<std::string> AgreeOnCheckpoint();
   absl::Status SetAside(const ckpt::Checkpoint& checkpoint, const absl::Status& damage);
   absl::Status LoadOtherRunsWeights();
+  absl::Status LoadBase();
   absl::Status RestoreLocalProgress(const ckpt::Checkpoint& checkpoint);
   // `read`, which calls its argument with the elements that it has read, on all ranks.
   absl::Status LoadTogether(int64_t step,
@@ -197,6 +198,7 @@ class Trainer {
   std::unique_ptr<data::BatchLoader> loader_;
   std::unique_ptr<PeriodicEvaluator> held_out_;  // null: no evaluations
   std::string warm_start_;  // what the weights began as, where they were not drawn
+  BaseCheckpoint base_;     // with adapters: whose weights they are trained beside
 
   double step_flops_ = 0;  // of all ranks (core/network/training_flops.h)
   double peak_flops_ = 0;  // of one rank's device; 0: not known

@@ -68,6 +68,7 @@ absl::Status Trainer::SetUp() {
       held_out_, PeriodicEvaluator::Create(config_, dataset_->index(), communicator_, *transformer_,
                                            *backend_));
   ANYORDER_ASSIGN_OR_RETURN(const std::string checkpoint, LoadNewestGood());
+  if (config_.lora.is_on()) ANYORDER_RETURN_IF_ERROR(LoadBase());
   ANYORDER_ASSIGN_OR_RETURN(std::vector<SkippedSteps> rollbacks,
                             AgreeOnRollbacks(RunDirectory(options_.run_dir).ledger, communicator_));
   anomalies_.ScheduleSkip(std::move(rollbacks));
@@ -98,8 +99,12 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
                 : "";
   Log(absl::StrCat(ranks, ranks == 1 ? " rank, " : " ranks, ", num_threads, " threads each, ",
                    backend_->name(), gradients, ", ", transformer_->layout().num_elements(),
-                   " parameters; ", checkpoint.empty() ? "starting at" : "resuming after", " step ",
-                   step_, " of ", config_.train.steps,
+                   config_.lora.is_on() ? absl::StrCat(" trained parameters beside ",
+                                                       transformer_->layout().num_frozen_elements(),
+                                                       " of ", base_.directory)
+                                        : " parameters",
+                   "; ", checkpoint.empty() ? "starting at" : "resuming after", " step ", step_,
+                   " of ", config_.train.steps,
                    !IsDone() ? ""
                    : step_ < config_.train.steps
                        ? absl::StrCat("; the run has finished early: ", best_.Description(),
@@ -197,13 +202,17 @@ absl::Status Trainer::FitLocalNetwork() {
     gradient_memory_.reset();
     transformer_.reset();
     backend_->ReleaseReserved();
-    absl::StatusOr<std::unique_ptr<Transformer>> smaller =
-        Transformer::Create(config_.model, static_cast<int64_t>(dataset_->index().vocab_size),
-                            objective_->Shape(lanes), *backend_);
+    absl::StatusOr<std::unique_ptr<Transformer>> smaller = Transformer::Create(
+        config_.TrainedModel(), static_cast<int64_t>(dataset_->index().vocab_size),
+        objective_->Shape(lanes), *backend_);
     if (!smaller.ok()) return false;
     // Gradient, weights, moments and average of this rank, if no other shares them.
     const int64_t bytes_per_parameter = config_.optimizer.keeps_average() ? 20 : 16;
-    return backend_->Allocate(bytes_per_parameter * (*smaller)->layout().num_elements()).ok();
+    const ParameterLayout& layout = (*smaller)->layout();
+    return backend_
+        ->Allocate(bytes_per_parameter * layout.num_elements() +
+                   SizeOf(ToDType(config_.model.dtype)) * layout.num_frozen_elements())
+        .ok();
   });
 }
 
@@ -218,11 +227,11 @@ absl::Status Trainer::CheckLocalMemory() const {
 
 absl::Status Trainer::BuildLocalNetwork() {
   ANYORDER_ASSIGN_OR_RETURN(
-      transformer_,
-      Transformer::Create(config_.model, static_cast<int64_t>(dataset_->index().vocab_size),
-                          objective_->Shape(config_.train.micro_batch_size), *backend_));
+      transformer_, Transformer::Create(
+                        config_.TrainedModel(), static_cast<int64_t>(dataset_->index().vocab_size),
+                        objective_->Shape(config_.train.micro_batch_size), *backend_));
   const double microbatch_flops =
-      TrainingFlops(config_.model, objective_->Shape(config_.train.micro_batch_size),
+      TrainingFlops(config_.TrainedModel(), objective_->Shape(config_.train.micro_batch_size),
                     static_cast<int64_t>(dataset_->index().vocab_size));
   step_flops_ = microbatch_flops * static_cast<double>(config_.train.num_microbatches());
   peak_flops_ = config_.train.device_peak_tflops > 0
@@ -330,6 +339,7 @@ absl::Status Trainer::RestoreLocalProgress(const ckpt::Checkpoint& checkpoint) {
     LogWarning(change);
   ANYORDER_RETURN_IF_ERROR(CheckEndsAfter(config_, saved.step, options_.run_dir));
   step_ = first_step_ = saved.step;
+  base_ = saved.base;
   skipped_steps_ = saved.skipped_steps;
   anomalies_.Restore(saved.anomaly);
   best_.Restore(saved.best_evaluation);
@@ -343,27 +353,50 @@ absl::Status Trainer::RestoreLocalProgress(const ckpt::Checkpoint& checkpoint) {
 absl::Status Trainer::LoadOtherRunsWeights() {
   ANYORDER_ASSIGN_OR_RETURN(
       const WarmStart start,
-      communicator_.AllAgree(PlanWarmStart(config_.train.init_from, config_, transformer_->layout(),
+      communicator_.AllAgree(PlanWarmStart(config_.train.init_from, config_,
+                                           static_cast<int64_t>(dataset_->index().vocab_size),
                                            dataset_->index().tokenizer_digest)));
   const dist::Range owned = state_->optimizer().owned();
-  const absl::Status loaded = LoadTogether(start.checkpoint.step(), [&](const auto& progress) {
+  const absl::Status loaded = LoadTogether(start.checkpoint->step(), [&](const auto& progress) {
     return EditInPieces(state_->optimizer().master(), *backend_,
                         [&](int64_t begin, int64_t end, void* data) -> absl::Status {
                           ANYORDER_RETURN_IF_ERROR(progress(end - begin));
-                          return ReadTransferred(start.checkpoint, start.plan, owned.begin + begin,
+                          return ReadTransferred(start.weights, start.plan, owned.begin + begin,
                                                  owned.begin + end, static_cast<float*>(data));
                         });
   });
   if (ckpt::IsDamage(loaded)) {
-    return DataLoss("train.init_from '", start.checkpoint.directory(),
+    return DataLoss("train.init_from '", start.checkpoint->directory(),
                     "' is damaged: ", loaded.message(),
                     "; name another checkpoint, and a new --run-dir");
   }
   ANYORDER_RETURN_IF_ERROR(loaded);
   state_->optimizer().StartAverage();
   warm_start_ = start.Description();
+  base_ = config_.lora.is_on() ? BaseOf(*start.checkpoint) : BaseCheckpoint();
   if (communicator_.rank() == 0) Log(absl::StrCat("beginning with ", warm_start_));
   return absl::OkStatus();
+}
+
+// The weights that stay as they are: of the checkpoint that the run began with, also when it
+// resumes.
+absl::Status Trainer::LoadBase() {
+  ANYORDER_RETURN_IF_ERROR(communicator_.AllSame(
+      absl::StrCat(base_.run_id, " ", base_.step, " ", base_.generation),
+      "began with another checkpoint in train.init_from", "all nodes must see the same files"));
+  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                            communicator_.AllAgree(OpenBase(base_, config_.train.init_from)));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const WarmStart start,
+      communicator_.AllAgree(PlanWarmStart(checkpoint.directory(), config_,
+                                           static_cast<int64_t>(dataset_->index().vocab_size),
+                                           dataset_->index().tokenizer_digest)));
+  const absl::Status loaded = LoadTogether(checkpoint.step(), [&](const auto& progress) {
+    return LoadFrozenWeights(start, *backend_, state_->frozen(), progress);
+  });
+  if (!ckpt::IsDamage(loaded)) return loaded;
+  return DataLoss("train.init_from '", checkpoint.directory(), "' is damaged: ", loaded.message(),
+                  "; put a good copy of it there");
 }
 
 absl::Status Trainer::ConnectLocalService() {

@@ -72,7 +72,8 @@ void LinearCrossEntropy(const LinearCrossEntropyArgs& args, const VectorKernels&
                                         : ConstTensorView(logits_view);
     gemm->Run(
         {.a = dlogits, .b = args.weight, .c = args.dx.Slice(begin * columns, {count, columns})});
-    gemm->Run({.a = dlogits, .b = x, .transpose_a = true, .beta = 1.0f, .c = args.dweight});
+    if (!args.dweight.is_null())
+      gemm->Run({.a = dlogits, .b = x, .transpose_a = true, .beta = 1.0f, .c = args.dweight});
     if (!args.dbias.is_null()) {
       AddBiasGradient(logits, count, vocab, num_threads, args.dbias.data<float>());
     }

@@ -39,6 +39,7 @@ struct BlockKind {
   bool transpose_b = false;
   bool bias = false;
   bool accumulate = false;
+  float scale = 1.0f;
 
   friend auto operator<=>(const BlockKind&, const BlockKind&) = default;
 };
@@ -71,6 +72,14 @@ memory::desc Matrix(int64_t rows, int64_t columns, int64_t stride, bool transpos
              : memory::desc({rows, columns}, DataType(dtype), {std::max(stride, columns), 1});
 }
 
+void AppendScale(float scale, dnnl::post_ops* post_ops) {
+#if DNNL_VERSION_MAJOR >= 3
+  post_ops->append_eltwise(dnnl::algorithm::eltwise_linear, scale, 0.0f);
+#else
+  post_ops->append_eltwise(1.0f, dnnl::algorithm::eltwise_linear, scale, 0.0f);
+#endif
+}
+
 Primitive MakePrimitive(const BlockKind& kind, const dnnl::engine& engine) {
   Primitive primitive;
   primitive.a = Matrix(kind.m, kind.k, kind.a_stride, kind.transpose_a, kind.dtype);
@@ -79,11 +88,10 @@ Primitive MakePrimitive(const BlockKind& kind, const dnnl::engine& engine) {
   if (kind.bias) primitive.bias = Matrix(1, kind.n, kind.n, false, kind.dtype);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (kind.accumulate) {
-    dnnl::post_ops post_ops;
-    post_ops.append_sum(1.0f);
-    attributes.set_post_ops(post_ops);
-  }
+  dnnl::post_ops post_ops;
+  if (kind.scale != 1.0f) AppendScale(kind.scale, &post_ops);
+  if (kind.accumulate) post_ops.append_sum(1.0f);
+  attributes.set_post_ops(post_ops);
 #if DNNL_VERSION_MAJOR >= 3
   const dnnl::matmul::primitive_desc primitive_desc =
       kind.bias
@@ -240,6 +248,7 @@ class Gemm::Impl {
     kind.transpose_b = args.transpose_b;
     kind.bias = !args.bias.is_null();
     kind.accumulate = args.beta != 0.0f;
+    kind.scale = args.scale;
     return kind;
   }
 

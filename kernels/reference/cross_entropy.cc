@@ -82,8 +82,8 @@ void Run(const LinearCrossEntropyArgs& args) {
       args.loss.data<G>()[r] = Round<G>(loss);
       if (with_gradients) SpreadGradient<T>(args, r, logits, &dweight, &dbias);
     }
-    if (with_gradients) AddTo<G>(args.dweight, dweight);
-    if (with_gradients && !args.dbias.is_null()) AddTo<G>(args.dbias, dbias);
+    if (!args.dweight.is_null()) AddTo<G>(args.dweight, dweight);
+    if (!args.dbias.is_null()) AddTo<G>(args.dbias, dbias);
   });
 }
 

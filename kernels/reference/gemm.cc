@@ -19,6 +19,7 @@ void GemmOf(const GemmArgs& args, const GemmSizes& size) {
         const T b_pj = args.transpose_b ? b[j * size.k + p] : b[p * size.n + j];
         sum += Load(a_ip) * Load(b_pj);
       }
+      sum *= args.scale;
       if (bias != nullptr) sum += Load(bias[j]);
       C& result = c[i * size.n + j];
       // With beta 0 the old value may be anything, NaN too, and must not be read.

@@ -21,6 +21,7 @@ namespace anyorder::launcher {
 enum class ExportFormat {
   kHuggingFace,  // a model of a family of families/hf_family.h
   kSafetensors,  // every network, under its own names: model_description.h
+  kPeft,         // the adapters of a run that has some: peft_files.h
 };
 
 struct ExportOptions {
@@ -29,6 +30,9 @@ struct ExportOptions {
   std::string output;
   ExportFormat format = ExportFormat::kHuggingFace;
   WeightFileOptions files;
+  bool raw_weights = false;  // not the average of a run that keeps one
+
+  WeightChoice weights() const { return raw_weights ? WeightChoice::kRaw : WeightChoice::kAverage; }
 };
 
 // Writes the weights (weight_files.h), config.json and the tokenizer's files: spiece.model,

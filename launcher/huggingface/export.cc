@@ -18,7 +18,7 @@
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
-#include "core/train/state/saved_weights.h"
+#include "core/train/state/weight_reader.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
 #include "launcher/huggingface/exchange.h"
@@ -26,6 +26,7 @@
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/huggingface/model_description.h"
 #include "launcher/huggingface/originals.h"
+#include "launcher/huggingface/peft_files.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"
 #include "launcher/huggingface/tokenizer_files.h"
@@ -57,6 +58,7 @@ struct Export {
   const ExportOptions& options;
   const RunConfig& config;
   const ckpt::Checkpoint& checkpoint;
+  const WeightReader& weights;
   TrainMetadata saved;
   fs::path directory;
   ImportedRun imported;
@@ -66,7 +68,7 @@ struct Export {
   }
   DType dtype() const { return options.files.dtype.value_or(DType::kFloat32); }
   absl::Status WriteWeights(const std::vector<WrittenTensor>& tensors) const {
-    return WriteWeightFiles(checkpoint, tensors, options.files, directory.string());
+    return WriteWeightFiles(weights, tensors, options.files, directory.string());
   }
 };
 
@@ -158,8 +160,7 @@ absl::Status WriteFamily(const Export& work, const HfFamily& family) {
 absl::Status WriteAnyNetwork(const Export& work) {
   const RunConfig& config = work.config;
   ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ParameterInfo> tensors,
-                            ReadSavedParameters(work.checkpoint));
+  const std::vector<ParameterInfo>& tensors = work.weights.parameters();
   ModelDescription model = {.config = config,
                             .step = work.checkpoint.step(),
                             .vocab_size = VocabSizeOf(tensors),
@@ -185,6 +186,27 @@ absl::Status WriteAnyNetwork(const Export& work) {
   return work.WriteWeights(WithType(PlainTensors(tensors), work.dtype()));
 }
 
+// What peft calls the task of a model with these heads.
+std::string PeftTask(const TaskConfig& task) {
+  if (task.has_tags()) return "TOKEN_CLS";
+  if (task.has_spans()) return "QUESTION_ANS";
+  return task.has_head() && !task.has_choices() ? "SEQ_CLS" : "";
+}
+
+absl::Status WritePeft(const Export& work, const HfFamily& family) {
+  const RunConfig& config = work.config;
+  ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
+  const ParameterLayout network(config.model, VocabSizeOf(work.weights.parameters()));
+  const PeftExport peft = {.checkpoint = work.checkpoint,
+                           .config = config,
+                           .choice = work.options.weights(),
+                           .dtype = work.dtype(),
+                           .task_type = PeftTask(config.model.task),
+                           .base_name = work.imported.source()};
+  return WritePeftFiles(peft, network, family.Tensors(config.model, network),
+                        work.directory.string());
+}
+
 // Writes the files of the export into `directory`, which exists; returns the step they hold.
 absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const RunConfig& config,
                                  const HfFamily* family, const fs::path& directory) {
@@ -192,10 +214,23 @@ absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const RunConfig& 
                             OpenSavedStep(options.run_dir, options.step));
   ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
   ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
-  LogWeights(checkpoint, options.files.raw_weights ? WeightChoice::kRaw : WeightChoice::kAverage);
-  const Export work = {options,          config,    checkpoint,
-                       std::move(saved), directory, ImportedRun(options.run_dir)};
-  ANYORDER_RETURN_IF_ERROR(family != nullptr ? WriteFamily(work, *family) : WriteAnyNetwork(work));
+  LogWeights(checkpoint, options.weights());
+  ANYORDER_ASSIGN_OR_RETURN(
+      const WeightReader weights,
+      WeightReader::Open(checkpoint, options.weights(), config.train.init_from));
+  const Export work = {options,
+                       config,
+                       checkpoint,
+                       weights,
+                       std::move(saved),
+                       directory,
+                       ImportOfExport(options.run_dir, config)};
+  if (options.format == ExportFormat::kPeft) {
+    ANYORDER_RETURN_IF_ERROR(WritePeft(work, *family));
+  } else {
+    ANYORDER_RETURN_IF_ERROR(family != nullptr ? WriteFamily(work, *family)
+                                               : WriteAnyNetwork(work));
+  }
   return checkpoint.step();
 }
 
@@ -209,7 +244,12 @@ absl::Status ExportModel(const ExportOptions& options) {
                             LoadRunConfig(RunDirectory(options.run_dir).config, {}));
   if (config.run.is_private) KeepFilesPrivate();
   const HfFamily* family = nullptr;  // none: our own names
-  if (options.format == ExportFormat::kHuggingFace) {
+  if (options.format == ExportFormat::kPeft && !config.lora.is_on()) {
+    return FailedPrecondition("'", options.run_dir,
+                              "' has no adapters (train.lora.rank is 0); export its weights with "
+                              "--format hf or safetensors");
+  }
+  if (options.format != ExportFormat::kSafetensors) {
     ANYORDER_ASSIGN_OR_RETURN(family, FamilyOfExport(options.run_dir, config));
     ANYORDER_RETURN_IF_ERROR(CheckFamily(*family, config));
   }
@@ -219,7 +259,9 @@ absl::Status ExportModel(const ExportOptions& options) {
                             WriteAll(options, config, family, directory.path()));
   ANYORDER_RETURN_IF_ERROR(directory.Publish());
   absl::PrintF("exported step %d to %s\n", step, directory.output().string());
-  if (family != nullptr) {
+  if (options.format == ExportFormat::kPeft) {
+    absl::PrintF("in peft: PeftModel.from_pretrained(BASE, \"%s\")\n", directory.output().string());
+  } else if (family != nullptr) {
     const bool is_known = family->names().is_in_transformers;
     absl::PrintF("in transformers: %s.from_pretrained(\"%s\"%s)\n",
                  is_known ? family->Architecture(config.model) : "AutoModel",
@@ -247,11 +289,12 @@ Subcommand DeclareExport(CLI::App& front) {
                   "anyorder export runs/a --format safetensors --dtype bf16 --output exported"});
   AddRunDir(command, options->run_dir, "run directory");
   AddStep(command, options->step);
-  AddRawWeights(command, options->files.raw_weights);
-  AddChoice(command, "--format", texts->format, {"hf", "safetensors"},
+  AddRawWeights(command, options->raw_weights);
+  AddChoice(command, "--format", texts->format, {"hf", "safetensors", "peft"},
             absl::StrCat("hf: a Hugging Face model (", HfFamilyTypes(),
                          "), if one can be this network; safetensors: named tensors of any run, "
-                         "which load_anyorder.py loads into PyTorch"));
+                         "which load_anyorder.py loads into PyTorch; both merge adapters; peft: "
+                         "the adapters alone (train.lora)"));
   AddChoice(command, "--dtype", texts->dtype, {"auto", "fp32", "bf16"},
             "element type of the tensors; auto: of imported models of Llama's kind and diffusion "
             "transformers as they had it, else fp32");
@@ -264,6 +307,7 @@ Subcommand DeclareExport(CLI::App& front) {
           PathUse::kMakeDirectory)
       ->required();
   return {command, [options, texts] {
+            if (texts->format == "peft") options->format = ExportFormat::kPeft;
             if (texts->format == "safetensors") options->format = ExportFormat::kSafetensors;
             if (texts->dtype == "fp32") options->files.dtype = DType::kFloat32;
             if (texts->dtype == "bf16") options->files.dtype = DType::kBFloat16;

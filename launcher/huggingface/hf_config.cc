@@ -50,7 +50,7 @@ absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view
 
 absl::StatusOr<const HfFamily*> FamilyOfExport(const std::string& run_dir,
                                                const RunConfig& config) {
-  const ImportedRun imported(run_dir);
+  const ImportedRun imported = ImportOfExport(run_dir, config);
   if (!imported.exists()) return &FamilyOfRun(config);
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(imported.config));
   ANYORDER_ASSIGN_OR_RETURN(const HfConfig original, ParseHfConfig(text, imported.config));

@@ -412,9 +412,8 @@ struct Source {
   int64_t vocab_size = 0;
 };
 
-// The checkpoint's own table: which parameters there are, and where.
-absl::Status ReadParameters(const ckpt::Checkpoint& checkpoint, Source& source) {
-  ANYORDER_ASSIGN_OR_RETURN(source.parameters, ReadSavedParameters(checkpoint));
+// Which parameters there are, and where.
+absl::Status FindVocabularySize(const ckpt::Checkpoint& checkpoint, Source& source) {
   for (const ParameterInfo& info : source.parameters)
     if (info.name == kWordEmbedding && info.shape.rank() == 2) source.vocab_size = info.shape[0];
   if (source.vocab_size > 0) return absl::OkStatus();
@@ -502,7 +501,11 @@ absl::Status ImportRun(const ImportRunOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                             OpenSavedStep(options.input, options.step));
   ANYORDER_ASSIGN_OR_RETURN(source.metadata, ParseMetadata(checkpoint.metadata_json()));
-  ANYORDER_RETURN_IF_ERROR(ReadParameters(checkpoint, source));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const WeightReader weights,
+      WeightReader::Open(checkpoint, WeightChoice::kAverage, source.config.train.init_from));
+  source.parameters = weights.parameters();
+  ANYORDER_RETURN_IF_ERROR(FindVocabularySize(checkpoint, source));
 
   const ParameterLayout layout(config.model, source.vocab_size);
   ANYORDER_ASSIGN_OR_RETURN(
@@ -513,7 +516,7 @@ absl::Status ImportRun(const ImportRunOptions& options) {
   const auto master = std::make_unique_for_overwrite<float[]>(elements);
   InitializeParameters(layout, config.model, static_cast<uint64_t>(config.train.seed), 0, elements,
                        master.get());
-  ANYORDER_RETURN_IF_ERROR(ReadTransferred(checkpoint, plan, 0, elements, master.get()));
+  ANYORDER_RETURN_IF_ERROR(ReadTransferred(weights, plan, 0, elements, master.get()));
   PrintWriting(elements);
   ANYORDER_RETURN_IF_ERROR(
       MakeRun(options, config, source.metadata.tokenizer_digest, layout, master.get(),

@@ -12,7 +12,6 @@
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
-#include "core/train/state/saved_weights.h"
 #include "launcher/huggingface/float16.h"
 
 namespace anyorder::launcher {
@@ -84,22 +83,16 @@ absl::Status CopyOriginal(const WrittenTensor& written, ckpt::SafetensorsWriter&
   return absl::OkStatus();
 }
 
-// What is written: one of the checkpoint's tensors of all weights.
-struct WeightSource {
-  const ckpt::Checkpoint& checkpoint;
-  const char* tensor;
-};
-
-absl::StatusOr<std::vector<float>> ReadBlock(const WeightSource& source, const TensorBlock& block) {
+absl::StatusOr<std::vector<float>> ReadBlock(const WeightReader& source, const TensorBlock& block) {
   std::vector<float> values(static_cast<size_t>(block.num_elements()), block.fill);
   if (block.offset < 0) return values;
-  ANYORDER_RETURN_IF_ERROR(source.checkpoint.Read(
-      source.tensor, block.offset, block.offset + block.num_elements(), values.data()));
+  ANYORDER_RETURN_IF_ERROR(
+      source.Read(block.offset, block.offset + block.num_elements(), values.data()));
   return values;
 }
 
 // Blocks are read one by one, at places of their own behind one another.
-absl::StatusOr<std::vector<float>> GatherTensor(const WeightSource& source,
+absl::StatusOr<std::vector<float>> GatherTensor(const WeightReader& source,
                                                 const FileTensor& tensor) {
   FileTensor moved = tensor;
   std::vector<float> flat;
@@ -113,7 +106,7 @@ absl::StatusOr<std::vector<float>> GatherTensor(const WeightSource& source,
   return gathered;
 }
 
-absl::Status WriteTensor(const WeightSource& source, const WrittenTensor& written,
+absl::Status WriteTensor(const WeightReader& source, const WrittenTensor& written,
                          ckpt::SafetensorsWriter& writer) {
   const auto& [tensor, dtype, original] = written;
   if (original != nullptr) return CopyOriginal(written, writer);
@@ -131,18 +124,6 @@ absl::Status WriteTensor(const WeightSource& source, const WrittenTensor& writte
     ANYORDER_RETURN_IF_ERROR(WritePiece(tensor.name, begin, values, dtype, writer));
   }
   return absl::OkStatus();
-}
-
-absl::Status WriteFile(const WeightSource& source, const Tensors& tensors,
-                       const std::string& path) {
-  std::vector<ckpt::SafetensorsEntry> entries;
-  for (const auto& [tensor, dtype, original] : tensors)
-    entries.push_back({tensor.name, dtype, tensor.shape});
-  ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
-                            ckpt::SafetensorsWriter::Create(path, entries, {{"format", "pt"}}));
-  for (const WrittenTensor& tensor : tensors)
-    ANYORDER_RETURN_IF_ERROR(WriteTensor(source, tensor, writer));
-  return writer.Finish();
 }
 
 }  // namespace
@@ -175,18 +156,29 @@ std::vector<WrittenTensor> WithType(const std::vector<FileTensor>& tensors, DTyp
   return written;
 }
 
-absl::Status WriteWeightFiles(const ckpt::Checkpoint& checkpoint, const Tensors& tensors,
+absl::Status WriteWeightFile(const std::vector<WeightFilePart>& parts, const std::string& path) {
+  std::vector<ckpt::SafetensorsEntry> entries;
+  for (const WeightFilePart& part : parts)
+    for (const auto& [tensor, dtype, original] : part.tensors)
+      entries.push_back({tensor.name, dtype, tensor.shape});
+  ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
+                            ckpt::SafetensorsWriter::Create(path, entries, {{"format", "pt"}}));
+  for (const WeightFilePart& part : parts)
+    for (const WrittenTensor& tensor : part.tensors)
+      ANYORDER_RETURN_IF_ERROR(WriteTensor(part.source, tensor, writer));
+  return writer.Finish();
+}
+
+absl::Status WriteWeightFiles(const WeightReader& source, const Tensors& tensors,
                               const WeightFileOptions& options, const std::string& directory) {
   const std::vector<Tensors> files = SplitTensors(tensors, options.max_shard_bytes);
-  const WeightChoice choice = options.raw_weights ? WeightChoice::kRaw : WeightChoice::kAverage;
-  const WeightSource source = {checkpoint, WeightTensor(checkpoint, choice)};
   if (files.size() == 1)
-    return WriteFile(source, files[0], JoinPath(directory, "model.safetensors"));
+    return WriteWeightFile({{source, files[0]}}, JoinPath(directory, "model.safetensors"));
   Json index = {{"metadata", {{"total_size", 0}}}, {"weight_map", Json::object()}};
   int64_t total = 0;
   for (size_t i = 0; i < files.size(); ++i) {
     const std::string name = absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, files.size());
-    ANYORDER_RETURN_IF_ERROR(WriteFile(source, files[i], JoinPath(directory, name)));
+    ANYORDER_RETURN_IF_ERROR(WriteWeightFile({{source, files[i]}}, JoinPath(directory, name)));
     for (const WrittenTensor& tensor : files[i]) {
       index["weight_map"][tensor.tensor.name] = name;
       total += BytesOf(tensor);

@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "ckpt/reader.h"
 #include "ckpt/safetensors.h"
 #include "core/base/dtype.h"
+#include "core/train/state/weight_reader.h"
 #include "launcher/huggingface/families/file_tensor.h"
 
 namespace anyorder::launcher {
@@ -23,7 +23,6 @@ struct WeightFileOptions {
   // Of all tensors: kFloat32 or kBFloat16, rounded to nearest even. Without: as imported weights
   // had each (originals.h), else kFloat32.
   std::optional<DType> dtype;
-  bool raw_weights = false;     // not the average of a run that keeps one
   int64_t max_shard_bytes = 0;  // bytes of tensors in a file; 0: no limit
 };
 
@@ -41,14 +40,20 @@ absl::StatusOr<int64_t> ParseByteSize(absl::string_view text, absl::string_view 
 // `tensors` but aliases, all of type `dtype`.
 std::vector<WrittenTensor> WithType(const std::vector<FileTensor>& tensors, DType dtype);
 
-// Writes `tensors`, gathered from the average of the checkpoint's weights or, where there is none
-// or options say so, from the weights, to `directory`. In their order, each in the file before
+// Tensors, and what they are gathered from.
+struct WeightFilePart {
+  const WeightReader& source;
+  std::vector<WrittenTensor> tensors;
+};
+// Writes one file. Errors as below.
+absl::Status WriteWeightFile(const std::vector<WeightFilePart>& parts, const std::string& path);
+
+// Writes `tensors`, gathered from `source`, to `directory`. In their order, each in the file before
 // unless that would make it larger than options.max_shard_bytes; a larger tensor has a file of its
 // own. Reads and writes a piece at a time; a tensor that is not plain is put together in memory. Of
 // `options` the tensors' types are not read. Errors: DataLoss of the checkpoint; FailedPrecondition
 // naming a tensor with a value that its type cannot hold; I/O.
-absl::Status WriteWeightFiles(const ckpt::Checkpoint& checkpoint,
-                              const std::vector<WrittenTensor>& tensors,
+absl::Status WriteWeightFiles(const WeightReader& source, const std::vector<WrittenTensor>& tensors,
                               const WeightFileOptions& options, const std::string& directory);
 
 }  // namespace anyorder::launcher

@@ -52,6 +52,23 @@ std::string ImportedRun::WithoutVocabulary() const {
       "has no dataset to train on");
 }
 
+std::string ImportedRun::source() const {
+  const absl::StatusOr<std::string> text = ReadWholeFile(config);
+  if (!text.ok()) return "";
+  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const bool is_named = json.is_object() && json.contains("_name_or_path");
+  return is_named && json["_name_or_path"].is_string() ? json["_name_or_path"].get<std::string>()
+                                                       : "";
+}
+
+ImportedRun ImportOfExport(const std::string& run_dir, const RunConfig& config) {
+  const ImportedRun own(run_dir);
+  if (own.exists() || !config.lora.is_on()) return own;
+  // train.init_from is one of the run's checkpoints.
+  const std::filesystem::path checkpoint(config.train.init_from);
+  return ImportedRun(checkpoint.parent_path().parent_path().string());
+}
+
 std::string ImportedRun::letter_case() const {
   const absl::StatusOr<std::string> text =
       ReadWholeFile(absl::StrCat(directory, "/tokenizer_config.json"));

@@ -29,6 +29,8 @@ struct ImportedRun {
   std::string tokenizer() const;
   // The option of `anyorder prep` that names it: "--vocab PATH" or "--tokenizer PATH".
   std::string TokenizerOption() const;
+  // Where the model came from, as its config.json says ("_name_or_path"); "" if it does not.
+  std::string source() const;
   // What that means, where it is so.
   std::string WithoutVocabulary() const;
 
@@ -37,6 +39,10 @@ struct ImportedRun {
   std::string originals;   // run-dir/import/originals.safetensors (originals.h); may be absent
   std::string vocabulary;  // run-dir/spiece.model
 };
+
+// Whose files an export of the run gives back: its own or, of a run with adapters, those of the run
+// that they were trained beside. May not exist.
+ImportedRun ImportOfExport(const std::string& run_dir, const RunConfig& config);
 
 // Copies a file that may be absent; then nothing is made.
 absl::Status CopyIfThere(const std::string& from, const std::string& to);

@@ -134,10 +134,11 @@ absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started
   if (has_committed) return absl::OkStatus();
   if (started != nullptr && IsWithin(config.train.init_from, started->train.init_from))
     config.train.init_from = started->train.init_from;
-  const ParameterLayout layout(config.model, static_cast<int64_t>(dataset.vocab_size));
-  ANYORDER_ASSIGN_OR_RETURN(const WarmStart plan, PlanWarmStart(config.train.init_from, config,
-                                                                layout, dataset.tokenizer_digest));
-  config.train.init_from = plan.checkpoint.directory();
+  ANYORDER_ASSIGN_OR_RETURN(
+      const WarmStart plan,
+      PlanWarmStart(config.train.init_from, config, static_cast<int64_t>(dataset.vocab_size),
+                    dataset.tokenizer_digest));
+  config.train.init_from = plan.checkpoint->directory();
   return absl::OkStatus();
 }
 

@@ -250,6 +250,20 @@ TEST_P(BackendTest, LinearCrossEntropyOfNoRowsAddsNothing) {
   EXPECT_TRUE(result.dbias.SameBits(in.dbias));
 }
 
+// As of frozen weights.
+TEST_P(BackendTest, LinearCrossEntropyLeavesOutGradientsThatAreNotAskedFor) {
+  const CrossEntropy in = MakeCrossEntropy(dtype(), 33, 9, 257, true);
+  const CrossEntropyResult all = RunCrossEntropy(backend(), in, true);
+  for (const bool weight_alone : {false, true}) {
+    CrossEntropy part = in;
+    (weight_alone ? part.dbias : part.dweight) = HostTensor();
+    const CrossEntropyResult result = RunCrossEntropy(backend(), part, true);
+    EXPECT_TRUE(result.loss.SameBits(all.loss) && result.dx.SameBits(all.dx));
+    EXPECT_TRUE(weight_alone ? result.dweight.SameBits(all.dweight)
+                             : result.dbias.SameBits(all.dbias));
+  }
+}
+
 TEST_P(BackendTest, RowsOfWeightZeroHaveNoLossAndNoGradient) {
   CrossEntropy in = MakeCrossEntropy(dtype(), 4, 8, 50, true);
   in.row_weights.assign(4, 0.0f);

@@ -30,11 +30,12 @@ struct GemmCase {
   float beta = 0.0f;
   DType c_dtype = DType::kFloat32;
   char sum = '-';  // a or b: the operand whose sums are asked for, too
+  float scale = 1.0f;
 
   std::string ToString() const {
     return absl::StrCat("m=", size.m, " n=", size.n, " k=", size.k, transpose_a ? " a^T" : "",
                         transpose_b ? " b^T" : "", bias ? " bias" : "", beta != 0 ? " +=" : "",
-                        " c=", Name(c_dtype), " sum of ", std::string(1, sum));
+                        " c=", Name(c_dtype), " sum of ", std::string(1, sum), " times ", scale);
   }
 };
 
@@ -61,6 +62,7 @@ Product RunGemm(Backend& backend, const GemmCase& gemm, const HostTensor& a, con
                 .transpose_a = gemm.transpose_a,
                 .transpose_b = gemm.transpose_b,
                 .bias = bias.view(),
+                .scale = gemm.scale,
                 .beta = gemm.beta,
                 .c = c.view(),
                 .a_sum = gemm.sum == 'a' ? sum.view() : TensorView(),
@@ -105,7 +107,8 @@ void CheckGemm(Backend& backend, Backend& reference, const GemmCase& gemm, DType
   const Product expected = RunGemm(reference, gemm, Wide(a), Wide(b), Wide(bias), old);
   const Product magnitude = RunGemm(reference, gemm, Absolute(Wide(a)), Absolute(Wide(b)),
                                     Absolute(Wide(bias)), Absolute(old));
-  std::vector<double> error = test::Scaled(magnitude.c.Values(), Gamma(k + 3));
+  std::vector<double> error =
+      test::Scaled(magnitude.c.Values(), Gamma(k + (gemm.scale == 1.0f ? 3 : 4)));
   if (backend.RoundsProductFirst() && gemm.c_dtype == DType::kBFloat16) {
     const auto early = EarlyRoundings(reference, gemm, Wide(a), Wide(b), Wide(bias), old);
     for (size_t i = 0; i < error.size(); ++i) error[i] += early[i];
@@ -308,6 +311,9 @@ void CheckProducts(Backend& backend, Backend& reference, const GemmSizes& size, 
     const float beta = (options & 4) != 0 ? 1.0f : 0.0f;
     CheckGemm(backend, reference,
               SumCase(size, (options & 1) != 0, (options & 2) != 0, c_dtype, beta), dtype);
+    GemmCase scaled{size, (options & 1) != 0, (options & 2) != 0, false, beta, c_dtype};
+    scaled.scale = 0.3f;
+    CheckGemm(backend, reference, scaled, dtype);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/network/layers/adapter.h"
 #include "core/network/layers/operations.h"
 #include "core/network/layers/recurrence.h"
 #include "core/network/tensors/key_cache.h"
@@ -52,6 +53,7 @@ class AttentionBlock {
     backend_.AttentionForward({.in = Inputs(), .out = a_.attended, .lse = a_.lse}, context_.stream);
     if (context_.shape.has_global_rows(layer_)) GlobalForward(input, keys_input);
     Dense(context_, a_.attended, w_.o, w_.o_bias, branch);
+    AddAdapter(context_, a_.attended, w_.o_adapter, branch);
     LeaveSublayer(context_, sublayer_, branch, Rows(a_.input, first_, rows_), a_.attention_output);
   }
 
@@ -64,28 +66,28 @@ class AttentionBlock {
     const TensorView residual = Rows(scratch_.dinput, first_, rows_);
 
     LeaveSublayerBackward(context_, sublayer_, dmiddle, dbranch, residual);
-    DenseGradients(context_, a_.attended, dbranch, g.o, g.o_bias);
-    backend_.Gemm({.a = dbranch, .b = w_.o, .c = Rows(scratch_.dattended, 0, rows_)},
-                  context_.stream);
+    DenseBackward(context_, a_.attended, dbranch, {w_.o, w_.o_adapter},
+                  {g.o, g.o_bias, g.o_adapter}, 0.0f, Rows(scratch_.dattended, 0, rows_));
     CoreBackward(g);
 
     // The gradient of what the projections multiply: post-LN's input, where the residual's is
     // already, or pre-LN's normalised one, for which the branch, now done with, has room.
     const TensorView input = sublayer_.Input(context_);
     const TensorView target = pre_norm ? scratch_.branch : scratch_.dinput;
-    ProjectionGradients(context_, Rows(input, first_, rows_), dq, g.q, g.q_bias);
-    backend_.Gemm({.a = dq,
-                   .b = w_.q,
-                   .transpose_b = true,
-                   .beta = pre_norm ? 0.0f : 1.0f,
-                   .c = Rows(target, first_, rows_)},
-                  context_.stream);
+    QueryBackward(g, Rows(input, first_, rows_), dq, Rows(target, first_, rows_));
     const ConstTensorView keys_input = KeysInput(context_, layer_, input);
     KeyValueGradients(context_, keys_input, {scratch_.dk, scratch_.dv}, {g.k, g.v},
                       {g.k_bias, g.v_bias});
+    AdapterGradients(context_, keys_input, scratch_.dk, w_.k_adapter, g.k_adapter,
+                     scratch_.low_rank_k);
+    AdapterGradients(context_, keys_input, scratch_.dv, w_.v_adapter, g.v_adapter,
+                     scratch_.low_rank_v);
     if (tables_.relative.num_tables() > 0) {
-      ProjectionGradients(context_, tables_.relative.encodings(),
-                          UsedDistances(tables_, scratch_.drelative), g.r, TensorView());
+      const ConstTensorView encodings = tables_.relative.encodings();
+      const TensorView drelative = UsedDistances(tables_, scratch_.drelative);
+      ProjectionGradients(context_, encodings, drelative, g.r, TensorView());
+      AdapterGradients(context_, encodings, drelative, w_.r_adapter, g.r_adapter,
+                       scratch_.low_rank);
     }
     if (context_.shape.has_global_rows(layer_)) {
       GlobalBackward(g, input, keys_input, target);
@@ -100,6 +102,22 @@ class AttentionBlock {
   }
 
  private:
+  // `input` [n, d] is what the projection multiplied; target = beta * target + what comes through
+  // it.
+  void QueryBackward(const LayerGradients& g, ConstTensorView input, ConstTensorView dq,
+                     TensorView target) const {
+    ProjectionGradients(context_, input, dq, g.q, g.q_bias);
+    backend_.Gemm({.a = dq,
+                   .b = w_.q,
+                   .transpose_b = true,
+                   .beta = context_.shape.model.pre_norm() ? 0.0f : 1.0f,
+                   .c = target},
+                  context_.stream);
+    const TensorView dlow =
+        AdapterGradients(context_, input, dq, w_.q_adapter, g.q_adapter, scratch_.low_rank);
+    AddThroughAdapter(context_, dlow, w_.q_adapter, target);
+  }
+
   kernels::AttentionInputs Inputs() const {
     const PositionTables& relative = tables_.relative;
     kernels::AttentionInputs in;
@@ -167,14 +185,18 @@ class AttentionBlock {
   void Project(TensorView input, ConstTensorView keys_input) const {
     ProjectKeyValue(context_, keys_input, {w_.k, w_.v}, {w_.k_bias, w_.v_bias},
                     {has_qk_norm() ? a_.raw_k : a_.k, a_.v});
+    AddAdapter(context_, keys_input, w_.k_adapter, has_qk_norm() ? a_.raw_k : a_.k);
+    AddAdapter(context_, keys_input, w_.v_adapter, a_.v);
     const bool has_tables = context_.cache != nullptr && context_.cache->has_tables;
     if (tables_.relative.num_tables() > 0 && !has_tables) {
-      backend_.Gemm(
-          {.a = tables_.relative.encodings(), .b = w_.r, .c = UsedDistances(tables_, a_.relative)},
-          context_.stream);
+      const ConstTensorView encodings = tables_.relative.encodings();
+      const TensorView relative = UsedDistances(tables_, a_.relative);
+      backend_.Gemm({.a = encodings, .b = w_.r, .c = relative}, context_.stream);
+      AddAdapter(context_, encodings, w_.r_adapter, relative);
     }
-    backend_.Gemm({.a = input, .b = w_.q, .bias = w_.q_bias, .c = has_qk_norm() ? a_.raw_q : a_.q},
-                  context_.stream);
+    const TensorView queries = has_qk_norm() ? a_.raw_q : a_.q;
+    backend_.Gemm({.a = input, .b = w_.q, .bias = w_.q_bias, .c = queries}, context_.stream);
+    AddAdapter(context_, input, w_.q_adapter, queries);
     if (has_qk_norm()) {
       NormForward(context_, QueryNorm(), PerHead(a_.q));
       NormForward(context_, KeyNorm(), PerHead(a_.k));
@@ -230,10 +252,13 @@ class AttentionBlock {
     const bool lanes_touch = target.dim(0) == batch.batch_size * batch.num_keys();
     const int64_t lanes = lanes_touch ? 1 : batch.batch_size;
     const int64_t rows = target.dim(0) / lanes;
-    const auto add = [&](const TensorView& gradient, ConstTensorView weight, float scale) {
+    // `weight` is stored [d, columns of the gradient], an adapter's the other way.
+    const auto add = [&](const TensorView& gradient, ConstTensorView weight, float scale,
+                         bool is_adapter = false) {
+      if (weight.is_null()) return;
       backend_.Gemm({.a = Rows(gradient, first_key, rows),
                      .b = weight,
-                     .transpose_b = true,
+                     .transpose_b = !is_adapter,
                      .beta = scale,
                      .c = Rows(target, 0, rows),
                      .batch = {.count = lanes,
@@ -243,6 +268,8 @@ class AttentionBlock {
     };
     add(scratch_.dk, w_.k, beta);
     add(scratch_.dv, w_.v, 1.0f);
+    add(scratch_.low_rank_k, w_.k_adapter.a, 1.0f, /*is_adapter=*/true);
+    add(scratch_.low_rank_v, w_.v_adapter.a, 1.0f, /*is_adapter=*/true);
     if (!context_.shape.has_global_rows(layer_)) return;
     add(scratch_.dglobal_k, w_.global_k, 1.0f);
     add(scratch_.dglobal_v, w_.global_v, 1.0f);

@@ -84,13 +84,13 @@ void EmbeddingBlock::BackwardTokens(const StepContext& context,
   if (context.shape.model.projects_clusters()) {
     DropRows(context, dropout, row_ids, dwords);
     adaptive_.Backward(context, scale_, dwords);
-  } else {
+  } else if (const TensorView table = context.gradients.embedding; !table.is_null()) {
     context.backend.EmbeddingBackward({.dy = dwords,
                                        .ids = adaptive_.TableRows(context),
                                        .scale = scale_,
                                        .dropout = dropout,
                                        .row_ids = row_ids,
-                                       .dtable = context.gradients.embedding},
+                                       .dtable = table},
                                       context.stream);
   }
   if (mask_ids_.host.empty()) return;

@@ -1,5 +1,6 @@
 #include "core/network/layers/feed_forward_block.h"
 
+#include "core/network/layers/adapter.h"
 #include "core/network/layers/operations.h"
 
 namespace anyorder {
@@ -31,12 +32,14 @@ void FeedForwardBlockForward(const StepContext& context, int64_t layer, TensorVi
   const TensorView branch = Rows(context.activations.branch, 0, context.shape.num_rows(layer));
 
   const TensorView input = EnterSublayer(context, sublayer);
-  if (context.shape.model.gated_ffn) {
+  const bool is_gated = context.shape.model.gated_ffn;
+  const TensorView up = is_gated ? a.ffn_factor : a.ffn_inner;
+  if (is_gated) {
     Dense(context, input, w.ffn_gate, w.ffn_gate_bias, a.ffn_inner);
-    Dense(context, input, w.ffn_in, w.ffn_in_bias, a.ffn_factor);
-  } else {
-    Dense(context, input, w.ffn_in, w.ffn_in_bias, a.ffn_inner);
+    AddAdapter(context, input, w.gate_adapter, a.ffn_inner);
   }
+  Dense(context, input, w.ffn_in, w.ffn_in_bias, up);
+  AddAdapter(context, input, w.up_adapter, up);
   context.backend.ActivationForward(
       {.activation = context.shape.model.activation,
        .x = a.ffn_inner,
@@ -46,6 +49,7 @@ void FeedForwardBlockForward(const StepContext& context, int64_t layer, TensorVi
        .factor = a.ffn_factor},
       context.stream);
   Dense(context, a.ffn_hidden, w.ffn_out, w.ffn_out_bias, branch);
+  AddAdapter(context, a.ffn_hidden, w.down_adapter, branch);
   const bool adds_normed = context.shape.model.ffn_residual == FfnResidual::kNormed;
   LeaveSublayer(context, sublayer, branch, adds_normed ? input : a.attention_output, output);
 }
@@ -67,8 +71,8 @@ void FeedForwardBlockBackward(const StepContext& context, int64_t layer) {
   const bool pre_norm = context.shape.model.pre_norm();
 
   LeaveSublayerBackward(context, sublayer, doutput, dbranch, dmiddle);
-  DenseGradients(context, a.ffn_hidden, dbranch, g.ffn_out, g.ffn_out_bias);
-  backend.Gemm({.a = dbranch, .b = w.ffn_out, .c = dhidden}, context.stream);
+  DenseBackward(context, a.ffn_hidden, dbranch, {w.ffn_out, w.down_adapter},
+                {g.ffn_out, g.ffn_out_bias, g.down_adapter}, 0.0f, dhidden);
   backend.ActivationBackward(
       {.activation = context.shape.model.activation,
        .x = a.ffn_inner,
@@ -80,18 +84,15 @@ void FeedForwardBlockBackward(const StepContext& context, int64_t layer) {
        .dfactor = dfactor},
       context.stream);
   const TensorView input = sublayer.Input(context);
-  DenseGradients(context, input, dhidden, is_gated ? g.ffn_gate : g.ffn_in,
-                 is_gated ? g.ffn_gate_bias : g.ffn_in_bias);
   // Post-LN has left the residual's gradient there.
-  backend.Gemm({.a = dhidden,
-                .b = is_gated ? w.ffn_gate : w.ffn_in,
-                .beta = pre_norm ? 0.0f : 1.0f,
-                .c = dmiddle},
-               context.stream);
+  float beta = pre_norm ? 0.0f : 1.0f;
   if (is_gated) {
-    DenseGradients(context, input, dfactor, g.ffn_in, g.ffn_in_bias);
-    backend.Gemm({.a = dfactor, .b = w.ffn_in, .beta = 1.0f, .c = dmiddle}, context.stream);
+    DenseBackward(context, input, dhidden, {w.ffn_gate, w.gate_adapter},
+                  {g.ffn_gate, g.ffn_gate_bias, g.gate_adapter}, beta, dmiddle);
+    beta = 1.0f;
   }
+  DenseBackward(context, input, is_gated ? dfactor : dhidden, {w.ffn_in, w.up_adapter},
+                {g.ffn_in, g.ffn_in_bias, g.up_adapter}, beta, dmiddle);
   const bool adds_normed = context.shape.model.ffn_residual == FfnResidual::kNormed;
   if (adds_normed) AddResidual(context, doutput, dmiddle);
   if (pre_norm) NormBackward(context, sublayer.before, sublayer.gradients, dmiddle, dmiddle);

@@ -117,13 +117,13 @@ void LossHead::Run(const StepContext& context) const {
     adaptive_.Run(context, x, dx);
   } else {
     SoftmaxLosses(context, {.x = x,
-                            .weight = weights.softmax(),
+                            .weight = weights.softmax(context.shape.model),
                             .bias = weights.softmax_bias,
                             .labels = context.device.labels.data(),
                             .row_weights = context.device.weights.data(),
                             .loss = a.losses,
                             .dx = dx,
-                            .dweight = gradients.softmax(),
+                            .dweight = gradients.softmax(context.shape.model),
                             .dbias = gradients.softmax_bias});
   }
   if (!context.learns()) return;

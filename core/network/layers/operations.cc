@@ -10,16 +10,28 @@ void Dense(const StepContext& context, ConstTensorView x, ConstTensorView weight
                        context.stream);
 }
 
+namespace {
+
+// What is asked for of a product that is a weight's gradient, with the sums of dy along with it:
+// both, the bias's alone, or nothing, as of frozen weights.
+void WeightGradients(const StepContext& context, const kernels::GemmArgs& product,
+                     ConstTensorView dy, TensorView dbias) {
+  if (!product.c.is_null()) return context.backend.Gemm(product, context.stream);
+  if (!dbias.is_null()) context.backend.ColumnSum({.x = dy, .y = dbias}, context.stream);
+}
+
+}  // namespace
+
 void DenseGradients(const StepContext& context, ConstTensorView x, ConstTensorView dy,
                     TensorView dweight, TensorView dbias) {
-  context.backend.Gemm({.a = dy, .b = x, .transpose_a = true, .c = dweight, .a_sum = dbias},
-                       context.stream);
+  WeightGradients(context, {.a = dy, .b = x, .transpose_a = true, .c = dweight, .a_sum = dbias}, dy,
+                  dbias);
 }
 
 void ProjectionGradients(const StepContext& context, ConstTensorView x, ConstTensorView dy,
                          TensorView dweight, TensorView dbias) {
-  context.backend.Gemm({.a = x, .b = dy, .transpose_a = true, .c = dweight, .b_sum = dbias},
-                       context.stream);
+  WeightGradients(context, {.a = x, .b = dy, .transpose_a = true, .c = dweight, .b_sum = dbias}, dy,
+                  dbias);
 }
 
 namespace {
@@ -31,23 +43,30 @@ int64_t Distance(const KeyValue<View>& pair) {
          SizeOf(pair.k.dtype());
 }
 
+// With adapters either may be trained, so that they lie in different places.
+bool AreInOneCall(const StepContext& context) { return !context.shape.model.lora.is_on(); }
+
 }  // namespace
 
 void ProjectKeyValue(const StepContext& context, ConstTensorView x,
                      const KeyValue<ConstTensorView>& weights,
                      const KeyValue<ConstTensorView>& biases, const KeyValue<TensorView>& y) {
-  context.backend.Gemm(
-      {.a = x,
-       .b = weights.k,
-       .bias = biases.k,
-       .c = y.k,
-       .batch = {.count = 2, .b = Distance(weights), .bias = Distance(biases), .c = Distance(y)}},
-      context.stream);
+  kernels::GemmArgs keys = {.a = x, .b = weights.k, .bias = biases.k, .c = y.k};
+  if (AreInOneCall(context)) {
+    keys.batch = {.count = 2, .b = Distance(weights), .bias = Distance(biases), .c = Distance(y)};
+    return context.backend.Gemm(keys, context.stream);
+  }
+  context.backend.Gemm(keys, context.stream);
+  context.backend.Gemm({.a = x, .b = weights.v, .bias = biases.v, .c = y.v}, context.stream);
 }
 
 void KeyValueGradients(const StepContext& context, ConstTensorView x,
                        const KeyValue<ConstTensorView>& dy, const KeyValue<TensorView>& dweights,
                        const KeyValue<TensorView>& dbiases) {
+  if (!AreInOneCall(context)) {
+    ProjectionGradients(context, x, dy.k, dweights.k, dbiases.k);
+    return ProjectionGradients(context, x, dy.v, dweights.v, dbiases.v);
+  }
   context.backend.Gemm(
       {.a = x,
        .b = dy.k,

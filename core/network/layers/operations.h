@@ -5,7 +5,7 @@
 //           Transformer-XL):                            y = x + dropout(part(LayerNorm(x)))
 // A pre-LN network has one more LayerNorm after its last layer. LayerNorm is RMSNorm where the
 // model says so (ModelConfig::norm). All matrices are [rows, columns] T, gradients of parameters G.
-// Biases, their gradients and those of a LayerNorm's input may be null.
+// Biases, their gradients, those of frozen weights and those of a LayerNorm's input may be null.
 
 #pragma once
 
@@ -19,7 +19,7 @@ namespace anyorder {
 // y = x weight^T + bias: dense layers and tied tables.
 void Dense(const StepContext& context, ConstTensorView x, ConstTensorView weight,
            ConstTensorView bias, TensorView y);
-// Overwrites dweight and dbias from dy, the gradient of such a y.
+// Overwrites dweight and dbias, those of them that are not null, from dy, the gradient of such a y.
 void DenseGradients(const StepContext& context, ConstTensorView x, ConstTensorView dy,
                     TensorView dweight, TensorView dbias);
 // The same of a projection y = x weight + bias.

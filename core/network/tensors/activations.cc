@@ -248,6 +248,11 @@ void AddAll(const NetworkShape& shape, Activations& a, Arena& arena) {
   arena.Add({&a.dk, &a.dv}, t, {keys, shape.keys_dim()});
   if (shape.model.relative_positions())
     arena.Add({&a.drelative}, t, {2, shape.batch.num_distances, heads_dim});
+  if (shape.model.lora.is_on()) {
+    const int64_t rank = shape.model.lora.rank;
+    arena.Add({&a.low_rank}, t, {std::max({rows, keys, 2 * shape.batch.num_distances}), rank});
+    arena.Add({&a.low_rank_k, &a.low_rank_v}, t, {keys, rank});
+  }
   if (!shape.model.untie_r) arena.Add({&a.dbiases}, g, {3, heads_dim});
   arena.Add({&a.dreadout}, t, {targets, dim});
   AddOptional(shape, a, arena);

@@ -129,6 +129,9 @@ struct Activations {
   TensorView dnorm;      // [2, d] G, what memory adds to a LayerNorm's gradients
   TensorView dglobal_attended, dglobal_q;  // [B * G, HD] T
   TensorView dglobal_k, dglobal_v;         // [B * K, HD] T
+  // Of adapters: x a^T, or its gradient, and those of keys and values; null without.
+  TensorView low_rank;                // [most rows that a projection has, rank] T
+  TensorView low_rank_k, low_rank_v;  // [B * K, rank] T
   TensorView dbiases;    // [3, HD] G, one layer's share of biases that all layers share
   TensorView dreadout;   // [targets, d] T
   TensorView workspace;  // bytes, the largest that any operation asks for

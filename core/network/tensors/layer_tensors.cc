@@ -1,17 +1,37 @@
 #include "core/network/tensors/layer_tensors.h"
 
+#include <type_traits>
+
 #include "core/network/tensors/parameter_walk.h"
 
 namespace anyorder {
 
 namespace {
 
+// The views of one kind of tensors, handed out from both flat spaces as the walk goes.
 template <typename View>
-void Bind(const NetworkShape& shape, View flat, NetworkTensors<View>* tensors) {
-  int64_t offset = 0;
-  const auto bind = [&](View* view, const WalkedParameter& parameter) {
-    if (view != nullptr) *view = flat.Slice(offset, parameter.matrix);
+struct Places {
+  const FlatSpaces<View>& flat;
+  int64_t trained = 0;  // where the next one begins
+  int64_t frozen = 0;
+
+  View Take(const WalkedParameter& parameter) {
+    constexpr bool kIsGradient = std::is_same_v<View, TensorView>;
+    if (kIsGradient && parameter.is_frozen && !parameter.always_written) return View();
+    int64_t& offset = parameter.is_frozen ? frozen : trained;
+    const View& space = parameter.is_frozen ? flat.frozen : flat.trained;
+    const View place = space.Slice(offset, parameter.matrix);
     offset += parameter.shape.num_elements();
+    return place;
+  }
+};
+
+template <typename View>
+void Bind(const NetworkShape& shape, const FlatSpaces<View>& flat, NetworkTensors<View>* tensors) {
+  Places<View> places{flat};
+  const auto bind = [&places](View* view, const WalkedParameter& parameter) {
+    const View place = places.Take(parameter);
+    if (view != nullptr) *view = place;
   };
   const ModelConfig& model = shape.model;
   ParameterWalk(model, shape.vocab_size, *tensors, bind);
@@ -29,17 +49,20 @@ void Bind(const NetworkShape& shape, View flat, NetworkTensors<View>* tensors) {
   // The head's words, the clusters' vectors and the other clusters' words follow one another.
   if (model.adaptive() && !model.projects_clusters()) {
     const auto rows = shape.vocab_size + static_cast<int64_t>(clusters.size()) - 1;
-    tensors->embedding = View(clusters[0].table.raw(), flat.dtype(), {rows, model.model_dim});
+    tensors->embedding =
+        View(clusters[0].table.raw(), flat.trained.dtype(), {rows, model.model_dim});
   }
 }
 
 }  // namespace
 
-void BindTensors(const NetworkShape& shape, ConstTensorView flat, NetworkWeights* tensors) {
+void BindTensors(const NetworkShape& shape, const FlatSpaces<ConstTensorView>& flat,
+                 NetworkWeights* tensors) {
   Bind(shape, flat, tensors);
 }
 
-void BindTensors(const NetworkShape& shape, TensorView flat, NetworkGradients* tensors) {
+void BindTensors(const NetworkShape& shape, const FlatSpaces<TensorView>& flat,
+                 NetworkGradients* tensors) {
   Bind(shape, flat, tensors);
 }
 

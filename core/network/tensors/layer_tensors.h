@@ -10,6 +10,16 @@
 
 namespace anyorder {
 
+// What is added to a projection of x: (alpha / rank) (x a^T) b^T (core/config/lora_config.h). Null
+// where it has no adapter.
+template <typename View>
+struct AdapterTensors {
+  View a;  // [rank, in]
+  View b;  // [out, rank]
+
+  bool is_null() const { return a.is_null(); }
+};
+
 // View is ConstTensorView for weights and TensorView for gradients. HD = H * D, KD = (heads of keys
 // and values) * D. What the model does not have is null; an RMSNorm has no beta.
 template <typename View>
@@ -30,6 +40,8 @@ struct LayerTensors {
   View ffn_gate, ffn_gate_bias;                      // [F, d], [F]; applied transposed
   View ffn_in, ffn_in_bias;                          // [F, d], [F]; applied transposed
   View ffn_out, ffn_out_bias;                        // [d, F], [d]; applied transposed
+  AdapterTensors<View> q_adapter, k_adapter, v_adapter, o_adapter, r_adapter;
+  AdapterTensors<View> gate_adapter, up_adapter, down_adapter;  // of ffn_gate, ffn_in, ffn_out
 };
 
 using LayerWeights = LayerTensors<ConstTensorView>;
@@ -85,15 +97,28 @@ struct NetworkTensors {
   std::vector<LayerTensors<View>> layers;
 
   // What the softmax multiplies by, [V, d].
-  const View& softmax() const { return classifier.is_null() ? embedding : classifier; }
+  const View& softmax(const ModelConfig& model) const {
+    return model.tie_embeddings ? embedding : classifier;
+  }
 };
 
 using NetworkWeights = NetworkTensors<ConstTensorView>;
 using NetworkGradients = NetworkTensors<TensorView>;
 
-// Points `tensors` into the flat space ([ParameterLayout::num_elements()]). Allocates only the
-// first time.
-void BindTensors(const NetworkShape& shape, ConstTensorView flat, NetworkWeights* tensors);
-void BindTensors(const NetworkShape& shape, TensorView flat, NetworkGradients* tensors);
+// Where parameters lie: what is trained ([ParameterLayout::num_elements()]) and, with adapters,
+// what is not ([FrozenLayout::num_elements()]).
+template <typename View>
+struct FlatSpaces {
+  View trained;
+  View frozen;
+};
+
+// Points `tensors` into the flat spaces. Allocates only the first time. Gradients of frozen
+// parameters are null, and not computed; those that their operations always write
+// (WalkedParameter::always_written) go, one behind the other, to `frozen`, which nobody reads.
+void BindTensors(const NetworkShape& shape, const FlatSpaces<ConstTensorView>& flat,
+                 NetworkWeights* tensors);
+void BindTensors(const NetworkShape& shape, const FlatSpaces<TensorView>& flat,
+                 NetworkGradients* tensors);
 
 }  // namespace anyorder

@@ -23,6 +23,8 @@ struct WalkedParameter {
                  // the parameters behind
   ParameterInit init;
   int64_t layers_above;
+  bool is_frozen;       // not trained: adapters are, instead (LoraConfig)
+  bool always_written;  // its operation computes the gradient whether it is asked for or not
 };
 
 // Calls visit(view, parameter) for each; `view` points into `tensors`, or is null where another
@@ -56,7 +58,7 @@ class ParameterWalk {
     const int64_t dim = model_.model_dim;
     LayerTensors<View>& first = t_.layers.front();
     Add(&t_.mask_embedding, "transformer.mask_emb", "", {1, 1, dim}, {1, dim},
-        ParameterInit::kGlorotUniform);
+        ParameterInit::kGlorotUniform, /*always_written=*/true);
     if (!model_.adaptive())
       Weights(t_.embedding, "transformer.word_embedding.weight", {vocab_size, dim});
     for (size_t i = 0; i < clusters_.size(); ++i) {
@@ -79,8 +81,9 @@ class ParameterWalk {
     if (model_.embedding_layer_norm)
       Norm(t_.embedding_norm_gamma, t_.embedding_norm_beta, "transformer.embedding_layer_norm");
     if (model_.has_distance_bias()) {
-      Weights(first.distance_bias, "transformer.relative_attention_bias.weight",
-              {model_.position_buckets, model_.num_heads});
+      const Shape shape{model_.position_buckets, model_.num_heads};
+      Add(&first.distance_bias, "transformer.relative_attention_bias.weight", "", shape, shape,
+          ParameterInit::kWeights, /*always_written=*/true);
     }
     layer_ = "transformer.";
     if (!model_.untie_r) RelativeBiases(first, "");
@@ -93,6 +96,11 @@ class ParameterWalk {
     KeyHeads(t.v, "rel_attn.v");
     Heads(t.o, "rel_attn.o", dim);
     if (model_.relative_positions()) Heads(t.r, "rel_attn.r", dim);
+    Adapter(t.q_adapter, AdapterTarget::kQ, "rel_attn.q", dim, heads_dim());
+    Adapter(t.k_adapter, AdapterTarget::kK, "rel_attn.k", dim, keys_dim());
+    Adapter(t.v_adapter, AdapterTarget::kV, "rel_attn.v", dim, keys_dim());
+    Adapter(t.o_adapter, AdapterTarget::kO, "rel_attn.o", heads_dim(), dim);
+    Adapter(t.r_adapter, AdapterTarget::kR, "rel_attn.r", dim, heads_dim());
     if (model_.attention_biases) {
       Bias(&t.q_bias, "rel_attn.q_bias", "", heads_dim());
       Bias(&t.k_bias, "rel_attn.k_bias", "", keys_dim());
@@ -114,13 +122,19 @@ class ParameterWalk {
       Bias(&t.global_v_bias, "rel_attn.global_v_bias", "", heads_dim());
     }
     if (model_.untie_r) RelativeBiases(t, "rel_attn.");
-    if (model_.relative_segments()) Heads(t.segment_embedding, "rel_attn.seg_embed", 2);
+    if (model_.relative_segments()) {
+      Add(&t.segment_embedding, "rel_attn.seg_embed", "", {2, model_.num_heads, model_.head_dim},
+          {2, heads_dim()}, ParameterInit::kWeights, /*always_written=*/true);
+    }
     Norm(t.attention_norm_gamma, t.attention_norm_beta, "rel_attn.layer_norm");
     Norm(t.ffn_norm_gamma, t.ffn_norm_beta, "ff.layer_norm");
     if (model_.gated_ffn)
       FeedForward(t.ffn_gate, t.ffn_gate_bias, "ff.gate", {model_.ffn_dim, dim});
     FeedForward(t.ffn_in, t.ffn_in_bias, "ff.layer_1", {model_.ffn_dim, dim});
     FeedForward(t.ffn_out, t.ffn_out_bias, "ff.layer_2", {dim, model_.ffn_dim});
+    Adapter(t.gate_adapter, AdapterTarget::kGate, "ff.gate", dim, model_.ffn_dim);
+    Adapter(t.up_adapter, AdapterTarget::kUp, "ff.layer_1", dim, model_.ffn_dim);
+    Adapter(t.down_adapter, AdapterTarget::kDown, "ff.layer_2", model_.ffn_dim, dim);
   }
 
   void WalkHeads(int64_t vocab_size) {
@@ -176,7 +190,8 @@ class ParameterWalk {
   void RelativeBiases(LayerTensors<View>& t, const char* scope) {
     const Shape heads{model_.num_heads, model_.head_dim};
     const auto add = [&](View& view, const char* name) {
-      Add(&view, scope, name, heads, {heads_dim()}, ParameterInit::kWeights);
+      Add(&view, scope, name, heads, {heads_dim()}, ParameterInit::kWeights,
+          /*always_written=*/true);
     };
     if (model_.relative_positions()) {
       add(t.content_bias, "r_w_bias");
@@ -215,18 +230,36 @@ class ParameterWalk {
     Bias(&bias, name, ".bias", dim);
   }
   void Norm(View& gamma, View& beta, const char* name) {
-    Gains(gamma, name, model_.model_dim);
-    if (!model_.rms_norm()) Bias(&beta, name, ".bias", model_.model_dim);
+    const int64_t dim = model_.model_dim;
+    Gains(gamma, name, dim);
+    if (!model_.rms_norm())
+      Add(&beta, name, ".bias", {dim}, {dim}, ParameterInit::kZeros, /*always_written=*/true);
   }
   void Gains(View& view, const char* name, int64_t size) {
-    Add(&view, name, ".weight", {size}, {size}, ParameterInit::kGains);
+    Add(&view, name, ".weight", {size}, {size}, ParameterInit::kGains, /*always_written=*/true);
   }
   void Bias(View* view, const char* name, const char* end, int64_t size) {
     Add(view, name, end, {size}, {size}, ParameterInit::kZeros);
   }
+  void Adapter(AdapterTensors<View>& t, AdapterTarget target, const char* name, int64_t in,
+               int64_t out) {
+    if (!model_.HasAdapter(target)) return;
+    const int64_t rank = model_.lora.rank;
+    Add(&t.a, name, kAdapterA, {rank, in}, {rank, in}, ParameterInit::kAdapterA);
+    Add(&t.b, name, kAdapterB, {out, rank}, {out, rank}, ParameterInit::kAdapterB);
+  }
   void Add(View* view, absl::string_view stem, const char* end, const Shape& shape,
-           const Shape& matrix, ParameterInit init) {
-    visit_(view, WalkedParameter{layer_, stem, end, shape, matrix, init, layers_above_});
+           const Shape& matrix, ParameterInit init, bool always_written = false) {
+    WalkedParameter parameter{
+        layer_, stem, end, shape, matrix, init, layers_above_, /*is_frozen=*/false, always_written};
+    if (model_.lora.is_on()) parameter.is_frozen = IsFrozen(parameter);
+    visit_(view, parameter);
+  }
+  bool IsFrozen(const WalkedParameter& parameter) const {
+    if (parameter.init == ParameterInit::kAdapterA || parameter.init == ParameterInit::kAdapterB)
+      return false;
+    const std::string name = parameter.name();
+    return !IsHeadParameter(name) && !model_.lora.Trains(name);
   }
 
   int64_t heads_dim() const { return model_.num_heads * model_.head_dim; }

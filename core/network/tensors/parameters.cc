@@ -79,9 +79,10 @@ struct InitialValues {
   double range = 0.0;
 };
 
-InitialValues ValuesOf(ParameterInit init, const ModelConfig& config) {
-  switch (init) {
-    case ParameterInit::kZeros: return {};
+InitialValues ValuesOf(const ParameterInfo& info, const ModelConfig& config) {
+  switch (info.init) {
+    case ParameterInit::kZeros:
+    case ParameterInit::kAdapterB: return {};
     case ParameterInit::kGains: return {Initializer::kNormal, 1.0, config.layer_norm_gain_range};
     case ParameterInit::kWeights: return {config.initializer, 0.0, config.init_range};
     case ParameterInit::kProjections:
@@ -89,6 +90,8 @@ InitialValues ValuesOf(ParameterInit init, const ModelConfig& config) {
     case ParameterInit::kGlorotUniform:
       return {Initializer::kUniform, 0.0,
               std::sqrt(6.0 / (1.0 + static_cast<double>(config.model_dim)))};
+    case ParameterInit::kAdapterA:
+      return {Initializer::kUniform, 0.0, 1.0 / std::sqrt(static_cast<double>(info.shape[1]))};
   }
   return {};
 }
@@ -120,9 +123,11 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) 
   const auto add = [this](const NoView*, const WalkedParameter& parameter) {
     const ParameterInit init = parameter.init;
     const bool decays = init != ParameterInit::kZeros && init != ParameterInit::kGains;
-    parameters_.push_back(
-        {parameter.name(), parameter.shape, num_elements_, init, decays, parameter.layers_above});
-    num_elements_ += parameter.shape.num_elements();
+    int64_t& offset = parameter.is_frozen ? num_frozen_elements_ : num_elements_;
+    (parameter.is_frozen ? frozen_ : parameters_)
+        .push_back(
+            {parameter.name(), parameter.shape, offset, init, decays, parameter.layers_above});
+    offset += parameter.shape.num_elements();
   };
   ParameterWalk(config, vocab_size, none, add);
   by_name_.resize(parameters_.size());
@@ -167,7 +172,7 @@ void InitializeParameters(const ParameterLayout& layout, const ModelConfig& conf
     const int64_t last = std::min(end, info.end()) - info.offset;
     if (first >= last) continue;
     float* const place = out + (info.offset + first - begin);
-    const InitialValues values = ValuesOf(info.init, config);
+    const InitialValues values = ValuesOf(info, config);
     if (values.range == 0) {
       std::fill(place, place + (last - first), static_cast<float>(values.centre));
     } else {

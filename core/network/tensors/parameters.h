@@ -22,7 +22,13 @@ enum class ParameterInit {
   kGains,          // LayerNorm gamma: 1, or N(1, ModelConfig::layer_norm_gain_range)
   kGlorotUniform,  // mask_emb: uniform within sqrt(6 / (1 + model_dim)), as the released code
                    // leaves it
+  kAdapterA,       // LoraConfig's A: uniform within 1 / sqrt(in), as peft draws it
+  kAdapterB,       // its B: zeros, so that the network begins as the one without adapters
 };
+
+// How the names of an adapter's matrices end, behind those of their projection.
+inline constexpr char kAdapterA[] = ".lora_A";
+inline constexpr char kAdapterB[] = ".lora_B";
 
 struct ParameterInfo {
   std::string name;    // Hugging Face's name, e.g. "transformer.layer.0.rel_attn.q"
@@ -43,8 +49,10 @@ struct ParameterInfo {
 // the head's softmax over words and clusters is one matrix. Names are then Hugging Face's for
 // Transformer-XL, which keeps one table, not one a cluster, where clusters have no projections.
 // Names are Hugging Face's for XLNet; what XLNet does not have is named in their manner.
-// A tied softmax weight is the word embedding and no parameter of its own. Every model has
-// mask_emb, which only query slots use. Models without a segment term have no r_s_bias and no
+// With adapters (ModelConfig::lora) the flat space is that of what is trained, and what is not lies
+// in a second one, which is no part of a run's state: it is read from the weights that the run
+// begins with. A tied softmax weight is the word embedding and no parameter of its own. Every model
+// has mask_emb, which only query slots use. Models without a segment term have no r_s_bias and no
 // seg_embed: an exporter writes zeros, which is the same function.
 class ParameterLayout {
  public:
@@ -52,6 +60,9 @@ class ParameterLayout {
 
   const std::vector<ParameterInfo>& parameters() const { return parameters_; }
   int64_t num_elements() const { return num_elements_; }
+  // Those of the second space.
+  const std::vector<ParameterInfo>& frozen() const { return frozen_; }
+  int64_t num_frozen_elements() const { return num_frozen_elements_; }
   bool Contains(absl::string_view name) const;
   // REQUIRES: the name exists.
   const ParameterInfo& Find(absl::string_view name) const;
@@ -66,6 +77,8 @@ class ParameterLayout {
   std::vector<ParameterInfo> parameters_;
   std::vector<size_t> by_name_;  // indices of parameters_, by name
   int64_t num_elements_ = 0;
+  std::vector<ParameterInfo> frozen_;
+  int64_t num_frozen_elements_ = 0;
 };
 
 // Writes elements [begin, end) of the initial flat space to `out`: a pure function of (layout,

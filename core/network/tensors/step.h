@@ -19,6 +19,7 @@ namespace anyorder {
 struct StepArgs {
   const Batch* batch = nullptr;
   ConstTensorView weights = {};  // [layout.num_elements()]  activation dtype, whole flat space
+  ConstTensorView frozen = {};   // [layout.num_frozen_elements()]  the same; null without adapters
   RingView memory = {};          // reads M states and writes the free slots; null if M = 0
   uint64_t seed = 0;             // dropout
   bool training = true;          // false: no dropout, no gradients
@@ -26,8 +27,8 @@ struct StepArgs {
                                  // losses), overwritten; null: forward only
   // Called while backward is under way, as soon as the operations are queued that make gradient
   // elements [begin, end of the flat space) final. The callback must use them in the same stream,
-  // after the operations queued so far. `begin` falls from call to call, down to 0; a small network
-  // may have one call only. It runs in the thread of Run. May be null.
+  // after the operations queued so far. `begin` never rises from call to call, down to 0; a small
+  // network may have one call only. It runs in the thread of Run. May be null.
   std::function<void(int64_t begin)> gradients_ready = nullptr;
 };
 

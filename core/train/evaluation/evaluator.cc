@@ -67,7 +67,8 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
   if (shared == nullptr || evaluator->micro_batch_size_ != config.train.micro_batch_size) {
     ANYORDER_ASSIGN_OR_RETURN(
         evaluator->own_transformer_,
-        Transformer::Create(config.model, static_cast<int64_t>(text.index().vocab_size),
+        Transformer::Create(shared == nullptr ? config.model : config.TrainedModel(),
+                            static_cast<int64_t>(text.index().vocab_size),
                             evaluator->objective_->Shape(evaluator->micro_batch_size_), backend));
     evaluator->transformer_ = evaluator->own_transformer_.get();
   }
@@ -176,7 +177,7 @@ void Evaluator::Restart() {
   memory_.Clear();
 }
 
-absl::Status Evaluator::RunBatch(ConstTensorView weights) {
+absl::Status Evaluator::RunBatch(ConstTensorView weights, ConstTensorView frozen) {
   ANYORDER_CHECK(next_batch_ < num_batches()) << next_batch_ << " batches are done";
   if (leaves_.size() == 0) {
     ++next_batch_;
@@ -194,6 +195,7 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights) {
     const Batch& batch = batches.microbatches[index];
     const StepArgs args{.batch = &batch,
                         .weights = weights,
+                        .frozen = frozen,
                         .memory = memory_.View(index * micro_batch_size_, micro_batch_size_),
                         .training = false};
     const StepResult result = transformer_->Run(args, {});
@@ -289,11 +291,12 @@ absl::Status PeriodicEvaluator::OpenLocal(const data::DatasetIndex& training, Tr
   return absl::OkStatus();
 }
 
-PeriodicEvaluator::Outcome PeriodicEvaluator::Evaluate(ConstTensorView weights) {
+PeriodicEvaluator::Outcome PeriodicEvaluator::Evaluate(ConstTensorView weights,
+                                                       ConstTensorView frozen) {
   const absl::Time started = MonotonicNow();
   evaluator_->Restart();
   for (int64_t batch = 0; batch < evaluator_->num_batches(); ++batch) {
-    const absl::Status mine = evaluator_->RunBatch(weights);
+    const absl::Status mine = evaluator_->RunBatch(weights, frozen);
     std::array<int64_t, 2> any{StopSignal() != 0 ? 1 : 0, mine.ok() ? 0 : 1};
     communicator_.AllReduceMax(absl::MakeSpan(any));
     if (any[1] != 0) {

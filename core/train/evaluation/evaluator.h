@@ -61,7 +61,7 @@ class Evaluator {
   void Restart();
   // Computes the next batch of this process's lanes with `weights` (StepArgs). REQUIRES: called
   // num_batches() times at most.
-  absl::Status RunBatch(ConstTensorView weights);
+  absl::Status RunBatch(ConstTensorView weights, ConstTensorView frozen = {});
 
   int64_t warmup_batches() const { return warmup_batches_; }
   int64_t scored_batches() const { return scored_batches_; }
@@ -147,7 +147,7 @@ class PeriodicEvaluator {
   // Collective. No metrics if a rank got a stop signal meanwhile: the evaluation is given up within
   // a batch. None either if the text cannot be read, which is said once; training does not depend
   // on it, so the run goes on without evaluations.
-  Outcome Evaluate(ConstTensorView weights);
+  Outcome Evaluate(ConstTensorView weights, ConstTensorView frozen);
 
  private:
   PeriodicEvaluator(const RunConfig& config, dist::Communicator& communicator)

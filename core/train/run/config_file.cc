@@ -98,12 +98,33 @@ void ResolveObjectiveName(RunConfig& config) {
 
 class SectionReader {
  public:
-  SectionReader(absl::string_view path, FaultList& faults) : path_(path), faults_(faults) {}
+  SectionReader(absl::string_view path, RunConfig& config, FaultList& faults)
+      : path_(path), config_(config), faults_(faults) {}
 
+  // False if no section has that name.
+  bool ReadSection(const std::string& name, const toml::node& node) {
+    bool known = false;
+    auto visit = [&](const char* section, auto& fields) {
+      if (name != section) return;
+      known = true;
+      if (const toml::table* table = node.as_table()) return Read(name, *table, fields);
+      Add(node, absl::StrCat("'", name, "' must be a section: [", name, "]"));
+    };
+    RunConfig::VisitSections(config_, visit);
+    return known;
+  }
+
+  void Add(const toml::node& node, absl::string_view fault) {
+    faults_.Add(absl::StrCat(path_, ":", node.source().begin.line, ": ", fault));
+  }
+
+ private:
   template <typename Fields>
   void Read(absl::string_view section, const toml::table& table, Fields& fields) {
     for (const auto& [key, node] : table) {
       const std::string name(key.str());
+      // A section within this one, such as [train.lora].
+      if (node.is_table() && ReadSection(absl::StrCat(section, ".", name), node)) continue;
       bool known = false;
       auto visit = [&, &node = node](const char* field, auto& value, auto&&...) {
         if (name != field) return;
@@ -120,12 +141,8 @@ class SectionReader {
     }
   }
 
-  void Add(const toml::node& node, absl::string_view fault) {
-    faults_.Add(absl::StrCat(path_, ":", node.source().begin.line, ": ", fault));
-  }
-
- private:
   const std::string path_;
+  RunConfig& config_;
   FaultList& faults_;
 };
 
@@ -179,18 +196,10 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
   }
   RunConfig config = base;
   FaultList faults;
-  SectionReader reader(path, faults);
+  SectionReader reader(path, config, faults);
   for (const auto& [key, node] : parsed.table()) {
     const std::string name(key.str());
-    bool known = false;
-    auto visit = [&, &node = node](const char* section, auto& fields) {
-      if (name != section) return;
-      known = true;
-      if (const toml::table* table = node.as_table()) return reader.Read(name, *table, fields);
-      reader.Add(node, absl::StrCat("'", name, "' must be a section: [", name, "]"));
-    };
-    RunConfig::VisitSections(config, visit);
-    if (known) continue;
+    if (reader.ReadSection(name, node)) continue;
     const std::string text =
         node.is_table()
             ? absl::StrCat("unknown section '", name, "'", Suggestion(name, SectionNames()))
@@ -205,8 +214,9 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
 
 absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
   const size_t equals = assignment.find('=');
-  const size_t dot = assignment.find('.');
-  if (equals == absl::string_view::npos || dot == absl::string_view::npos || dot > equals)
+  // Sections may have dots.
+  const size_t dot = assignment.rfind('.', equals);
+  if (equals == absl::string_view::npos || dot == absl::string_view::npos)
     return InvalidArgument("--set ", assignment, ": expected section.key=value",
                            SuggestConfigKey("", assignment.substr(0, equals)));
   const absl::string_view section = assignment.substr(0, dot);

@@ -103,6 +103,10 @@ constexpr KeyElsewhere kKeysElsewhere[] = {
     {"train.init_from",
      "load init_checkpoint restore_file finetune_from_model initial_load_path pretrained "
      "model_name_or_path"},
+    {"train.lora.rank", "lora_rank lora_r"},
+    {"train.lora.alpha", "lora_alpha"},
+    {"train.lora.targets", "target_modules lora_target lora_target_modules lora_targets"},
+    {"train.lora.tensors", "modules_to_save additional_target"},
     {"dist.transport", "distributed_backend ddp_backend backend"},
     {"dist.bucket_mib", "bucket_cap_mb ddp_bucket_cap_mb ddp_bucket_size"},
     {"dist.collective_timeout_seconds", "ddp_timeout distributed_timeout_minutes"},
@@ -172,7 +176,7 @@ absl::StatusOr<ConfigKey> FindConfigKey(absl::string_view name) {
     ++num_found;
   }
   if (num_found == 1) return *found;
-  const size_t dot = name.find('.');
+  const size_t dot = name.rfind('.');
   const bool is_whole = dot != absl::string_view::npos;
   return InvalidArgument("unknown key '", name, "'",
                          SuggestConfigKey(is_whole ? name.substr(0, dot) : "",

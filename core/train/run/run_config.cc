@@ -165,6 +165,32 @@ void CheckSamplingKeys(const RunConfig& config, FaultList& faults) {
   SamplingConfig::VisitFields(config.sampling, check);
 }
 
+void CheckLora(const RunConfig& config, FaultList& faults) {
+  const LoraConfig& lora = config.lora;
+  faults.AddError(lora.Validate());
+  const LoraConfig unset;
+  if (!lora.is_on()) {
+    faults.Require(
+        lora.alpha == unset.alpha && lora.targets == unset.targets && lora.tensors.empty(),
+        "[train.lora] is set but its rank is 0, which means no adapters; set "
+        "train.lora.rank, as 16");
+    return;
+  }
+  faults.Require(
+      !config.train.init_from.empty(),
+      "train.lora.rank is set but train.init_from is not: adapters are trained beside the "
+      "weights of another run; name it");
+  faults.Require(!config.model.adaptive(),
+                 "train.lora does not go with model.softmax = \"adaptive\"");
+  for (const auto& [target, name] : kEnumNames<AdapterTarget>) {
+    const std::vector<std::string> named = ListOf(lora.targets);
+    faults.Require(config.model.HasProjection(target) ||
+                       std::find(named.begin(), named.end(), name) == named.end(),
+                   absl::StrCat("train.lora.targets names '", name,
+                                "', a projection that the model does not have"));
+  }
+}
+
 // Where two configurations, as lines of the same keys, differ.
 struct Difference {
   std::string before, after;  // the key that tells most
@@ -213,6 +239,7 @@ absl::Status RunConfig::Validate() const {
   if (made.ok()) CheckSamplingKeys(*this, faults);
   CheckTrain(train, faults);
   CheckSchedule(*this, faults);
+  CheckLora(*this, faults);
   CheckRest(*this, faults);
   CheckEval(*this, faults);
   return faults.ToStatus();

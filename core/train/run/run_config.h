@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 
 #include "core/base/fields.h"
+#include "core/config/lora_config.h"
 #include "core/config/model_config.h"
 #include "core/config/sampling_config.h"
 #include "core/config/task_config.h"
@@ -297,6 +298,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   data::DataConfig data;
   TrainConfig train;
+  LoraConfig lora;
   AnomalyConfig anomaly;
   DistConfig dist;
   HealthConfig health;
@@ -315,6 +317,7 @@ struct RunConfig {
     visit("optimizer", self.optimizer);
     visit("data", self.data);
     visit("train", self.train);
+    visit("train.lora", self.lora);
     visit("anomaly", self.anomaly);
     visit("dist", self.dist);
     visit("health", self.health);
@@ -338,6 +341,13 @@ struct RunConfig {
                   .bias = objective.head_bias,
                   .span_head = objective.span_head,
                   .answer_class = objective.answer_class};
+  }
+  // What the trainer computes with: [model], with the adapters of [train.lora]. Everything else
+  // computes with the weights that they are merged into.
+  ModelConfig TrainedModel() const {
+    ModelConfig trained = model;
+    trained.lora = lora;
+    return trained;
   }
   // Whether evaluations during training are of the weights' average.
   bool evaluates_average() const { return optimizer.keeps_average() && eval.use_ema; }

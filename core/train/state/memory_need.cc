@@ -27,18 +27,20 @@ double Extrapolate(int64_t at, absl::FunctionRef<double(int64_t)> size) {
   return second + static_cast<double>(at - 2) * (size(3) - second);
 }
 
-double NumParameters(const RunConfig& config, int64_t vocab_size) {
+// Of the flat space that `count` tells the size of.
+double NumParameters(const RunConfig& config, int64_t vocab_size,
+                     int64_t (ParameterLayout::*count)() const = &ParameterLayout::num_elements) {
   return Extrapolate(config.model.num_layers, [&](int64_t layers) {
-    ModelConfig model = config.model;
+    ModelConfig model = config.TrainedModel();
     model.num_layers = layers;
-    return static_cast<double>(ParameterLayout(model, vocab_size).num_elements());
+    return static_cast<double>((ParameterLayout(model, vocab_size).*count)());
   });
 }
 
 double ActivationBytes(const RunConfig& config, int64_t vocab_size, const Objective& objective) {
   return Extrapolate(config.train.micro_batch_size, [&](int64_t lanes) {
     return Extrapolate(config.model.num_layers, [&](int64_t layers) {
-      NetworkShape shape{config.model, objective.Shape(lanes), vocab_size};
+      NetworkShape shape{config.TrainedModel(), objective.Shape(lanes), vocab_size};
       shape.model.num_layers = layers;
       return static_cast<double>(Activations::LeastBytes(shape));
     });
@@ -83,7 +85,8 @@ MemoryNeed ComputeMemoryNeed(const RunConfig& config, int64_t vocab_size, int64_
   const auto weight_bytes = static_cast<double>(SizeOf(ToDType(config.model.dtype)));
   constexpr double kGradient = 4;
   MemoryNeed need;
-  need.state = weight_bytes * parameters + OptimizerBytes(config.optimizer) * owned;
+  const double frozen = NumParameters(config, vocab_size, &ParameterLayout::num_frozen_elements);
+  need.state = weight_bytes * (parameters + frozen) + OptimizerBytes(config.optimizer) * owned;
   need.gradients = kGradient * (static_cast<double>(buffers) * parameters + owned);
   need.recurrence =
       RecurrenceBytes(config, (*objective)->Shape(1).ring_rows()) / static_cast<double>(ranks);

@@ -77,18 +77,27 @@ void VisitBest(State& state, Visitor visit) {
   visit("last_step", state.last_step);
 }
 
-// A member of another type than it was written with makes it none at all.
-BestEvaluationState ParseBest(const OrderedJson& json) {
-  BestEvaluationState state;
+template <typename Base, typename Visitor>
+void VisitBase(Base& base, Visitor visit) {
+  visit("directory", base.directory);
+  visit("run_id", base.run_id);
+  visit("step", base.step);
+  visit("generation", base.generation);
+}
+
+// By `visit_members`. A member of another type than it was written with makes it none at all.
+template <typename State, typename VisitMembers>
+State ParseWhole(const OrderedJson& json, VisitMembers visit_members) {
+  State state;
   bool is_whole = true;
-  VisitBest(state, [&](const char* key, auto& value) {
+  visit_members(state, [&](const char* key, auto& value) {
     using Value = std::decay_t<decltype(value)>;
     constexpr bool kIsText = std::is_same_v<Value, std::string>;
     is_whole =
         is_whole && json.contains(key) && (kIsText ? json[key].is_string() : json[key].is_number());
     if (is_whole) value = json[key].get<Value>();
   });
-  return is_whole ? state : BestEvaluationState();
+  return is_whole ? state : State();
 }
 
 std::vector<LaneRestart> ParseLaneRestarts(const OrderedJson& json) {
@@ -217,6 +226,10 @@ std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayo
               [&best](const char* key, const auto& value) { best[key] = value; });
   }
   if (metadata.keep_step >= 0) json["keep_step"] = metadata.keep_step;
+  if (metadata.base.exists()) {
+    OrderedJson& base = json["base"];
+    VisitBase(metadata.base, [&base](const char* key, const auto& value) { base[key] = value; });
+  }
   OrderedJson& restarts = json["lane_restarts"] = OrderedJson::array();
   for (const LaneRestart& restart : metadata.lane_restarts)
     restarts.push_back({restart.lane, restart.step});
@@ -250,8 +263,13 @@ absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& text) {
   metadata.skipped_steps = integer("skipped_steps");
   if (json.contains("anomaly")) metadata.anomaly = ParseAnomaly(json["anomaly"]);
   if (json.contains("best_evaluation"))
-    metadata.best_evaluation = ParseBest(json["best_evaluation"]);
+    metadata.best_evaluation = ParseWhole<BestEvaluationState>(
+        json["best_evaluation"], [](auto& state, auto visit) { VisitBest(state, visit); });
   metadata.lane_restarts = ParseLaneRestarts(json);
+  if (json.contains("base")) {
+    metadata.base = ParseWhole<BaseCheckpoint>(
+        json["base"], [](auto& base, auto visit) { VisitBase(base, visit); });
+  }
   metadata.world_size = static_cast<int>(integer("world_size"));
   metadata.device = string("device");
   metadata.config_digest = string("config_digest");

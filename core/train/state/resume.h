@@ -60,6 +60,16 @@ absl::StatusOr<RunProgress> ReadRunProgress(const RunDirectory& paths);
 // its progress would be those of no schedule.
 absl::Status CheckEndsAfter(const RunConfig& config, int64_t step, const std::string& run_dir);
 
+// Another run's checkpoint, beside whose weights the adapters of a run are trained.
+struct BaseCheckpoint {
+  std::string directory;  // absolute, when the run began
+  std::string run_id;
+  int64_t step = 0;
+  int64_t generation = 0;
+
+  bool exists() const { return !run_id.empty(); }
+};
+
 // What a checkpoint records in addition to its tensors (FORMAT.md, "Checkpoint metadata").
 struct TrainMetadata {
   int64_t step = 0;
@@ -68,6 +78,7 @@ struct TrainMetadata {
   BestEvaluationState best_evaluation;
   int64_t keep_step = -1;  // whose checkpoint stays; -1: none
   std::vector<LaneRestart> lane_restarts;
+  BaseCheckpoint base;  // of a run with adapters
   int world_size = 0;
   std::string device;  // DeviceName (device.h); "": a version that knew the CPU only
   std::string config_digest;

@@ -1,10 +1,7 @@
 #include "core/train/state/saved_weights.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -13,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "ckpt/json_values.h"
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
 #include "core/train/state/resume.h"
@@ -23,35 +19,28 @@ namespace anyorder {
 
 namespace {
 
-using Json = nlohmann::json;
-
-absl::Status Unreadable(const ckpt::Checkpoint& checkpoint) {
-  return FailedPrecondition(
-      checkpoint.directory(),
-      " has no table of parameters that can be read and fits its weights; name "
-      "another checkpoint");
-}
-
-// An entry of the table that begins at `offset`: 1 to 3 dimensions whose elements are there.
-std::optional<ParameterInfo> ParseEntry(const Json& entry, int64_t offset, int64_t num_elements) {
-  const absl::StatusOr<std::string> name = ckpt::GetString(entry, "name");
-  const absl::StatusOr<int64_t> written = ckpt::GetInt(entry, "offset");
-  const absl::StatusOr<Shape> shape = ckpt::GetShape(entry, "shape");
-  if (!name.ok() || !written.ok() || *written != offset || !shape.ok()) return std::nullopt;
-  const int64_t elements = shape->num_elements();
-  if (shape->rank() < 1 || shape->rank() > 3 || elements < 1 || elements > num_elements - offset)
-    return std::nullopt;
-  return ParameterInfo{.name = *name, .shape = *shape, .offset = offset};
-}
-
 // Read and rounded at once, so that fp32 and bf16 weights never lie in memory together.
 constexpr int64_t kPieceElements = 4 << 20;
 
-absl::Status CheckSize(const ckpt::Checkpoint& checkpoint, const ParameterLayout& layout) {
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t saved, NumSavedParameters(checkpoint));
-  if (saved == layout.num_elements()) return absl::OkStatus();
-  return FailedPrecondition(checkpoint.directory(), " holds ", saved,
-                            " parameters but the model has ", layout.num_elements());
+using ReadPiece = std::function<absl::Status(int64_t begin, int64_t end, float* out)>;
+
+// Fills `values`, of the activation dtype, with what `read` gives in fp32.
+absl::Status LoadRounded(TensorView values, kernels::Backend& backend, const ReadPiece& read) {
+  const int64_t elements = values.num_elements();
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<kernels::Buffer> memory,
+      backend.Allocate(std::min(kPieceElements, elements) * SizeOf(DType::kFloat32)));
+  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
+    const Shape shape{std::min(kPieceElements, elements - begin)};
+    const TensorView piece(memory->data(), DType::kFloat32, shape);
+    ANYORDER_RETURN_IF_ERROR(
+        WriteInPieces(piece, backend, [&](int64_t from, int64_t to, void* data) {
+          return read(begin + from, begin + to, static_cast<float*>(data));
+        }));
+    backend.Cast(piece, values.Slice(begin, shape), {});
+  }
+  backend.Synchronize({});  // before the piece's memory goes
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ckpt::Checkpoint> OpenOther(const std::string& init_from, FileSystem* fs) {
@@ -106,70 +95,51 @@ std::vector<std::string> DropOtherTasksHead(const TaskConfig& before, const Task
   return dropped;
 }
 
+// Each entry of train.lora.tensors is part of a name.
+absl::Status CheckNamesOfTensors(const LoraConfig& lora, const ParameterLayout& network) {
+  const std::vector<ParameterInfo>& all = network.parameters();
+  FaultList faults;
+  for (const std::string& part : ListOf(lora.tensors)) {
+    LoraConfig alone = lora;
+    alone.tensors = part;
+    faults.Require(std::any_of(all.begin(), all.end(),
+                               [&](const ParameterInfo& info) { return alone.Trains(info.name); }),
+                   absl::StrCat("train.lora.tensors names '", part,
+                                "', which is part of no weight's name; `anyorder inspect "
+                                "CHECKPOINT --json` prints them"));
+  }
+  return faults.ToStatus();
+}
+
 }  // namespace
-
-bool HasAverage(const ckpt::Checkpoint& checkpoint) {
-  const std::vector<ckpt::TensorInfo> tensors = checkpoint.tensors();
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const ckpt::TensorInfo& info) { return info.name == kAverageTensor; });
-}
-
-const char* WeightTensor(const ckpt::Checkpoint& checkpoint, WeightChoice choice) {
-  const bool is_average = choice == WeightChoice::kAverage && HasAverage(checkpoint);
-  return is_average ? kAverageTensor : kMasterTensor;
-}
-
-absl::StatusOr<int64_t> NumSavedParameters(const ckpt::Checkpoint& checkpoint) {
-  for (const ckpt::TensorInfo& info : checkpoint.tensors()) {
-    if (info.name == kMasterTensor && info.dtype == DType::kFloat32 && info.shape.rank() == 1)
-      return info.shape.num_elements();
-  }
-  return FailedPrecondition(checkpoint.directory(),
-                            " holds no fp32 tensor 'master': not a training checkpoint");
-}
-
-absl::StatusOr<std::vector<ParameterInfo>> ReadSavedParameters(const ckpt::Checkpoint& checkpoint) {
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t num_elements, NumSavedParameters(checkpoint));
-  const Json json = Json::parse(checkpoint.metadata_json(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("parameters") || !json["parameters"].is_array())
-    return Unreadable(checkpoint);
-  std::vector<ParameterInfo> parameters;
-  int64_t offset = 0;
-  for (const Json& entry : json["parameters"]) {
-    std::optional<ParameterInfo> info = ParseEntry(entry, offset, num_elements);
-    if (!info) return Unreadable(checkpoint);
-    offset = info->end();
-    parameters.push_back(*std::move(info));
-  }
-  if (offset != num_elements) return Unreadable(checkpoint);
-  return parameters;
-}
 
 absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
                                          const RunConfig& config, const ParameterLayout& layout,
                                          kernels::Backend& backend, WeightChoice choice) {
-  ANYORDER_RETURN_IF_ERROR(CheckSize(checkpoint, layout));
-  const char* const tensor = WeightTensor(checkpoint, choice);
-  const DType dtype = ToDType(config.model.dtype);
+  ANYORDER_ASSIGN_OR_RETURN(const WeightReader reader,
+                            WeightReader::Open(checkpoint, choice, config.train.init_from));
   const int64_t elements = layout.num_elements();
+  if (reader.num_elements() != elements) {
+    return FailedPrecondition(checkpoint.directory(), " holds ", reader.num_elements(),
+                              " parameters but the model has ", elements);
+  }
+  const DType dtype = ToDType(config.model.dtype);
   SavedWeights weights;
   ANYORDER_ASSIGN_OR_RETURN(weights.storage, backend.Allocate(elements * SizeOf(dtype)));
   const TensorView values(weights.storage->data(), dtype, {elements});
-  const int64_t most = std::min(kPieceElements, elements);
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Buffer> memory,
-                            backend.Allocate(most * SizeOf(DType::kFloat32)));
-  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
-    const Shape shape{std::min(kPieceElements, elements - begin)};
-    const TensorView piece(memory->data(), DType::kFloat32, shape);
-    ANYORDER_RETURN_IF_ERROR(
-        WriteInPieces(piece, backend, [&](int64_t from, int64_t to, void* data) {
-          return checkpoint.Read(tensor, begin + from, begin + to, data);
-        }));
-    backend.Cast(piece, values.Slice(begin, shape), {});
-  }
-  backend.Synchronize({});  // before the piece's memory goes
+  ANYORDER_RETURN_IF_ERROR(LoadRounded(
+      values, backend,
+      [&](int64_t begin, int64_t end, float* out) { return reader.Read(begin, end, out); }));
   weights.values = values;
   return weights;
+}
+
+absl::Status LoadFrozenWeights(const WarmStart& start, kernels::Backend& backend, TensorView frozen,
+                               const std::function<absl::Status(int64_t elements)>& done) {
+  return LoadRounded(frozen, backend, [&](int64_t begin, int64_t end, float* out) -> absl::Status {
+    ANYORDER_RETURN_IF_ERROR(done(end - begin));
+    return ReadTransferred(start.weights, start.frozen, begin, end, out);
+  });
 }
 
 absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config) {
@@ -192,19 +162,21 @@ absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
 
 std::string WarmStart::Description() const {
   return absl::StrCat(
-      HasAverage(checkpoint) ? "averaged " : "", "weights of ", checkpoint.directory(), " (run ",
-      checkpoint.run_id(), ", step ", checkpoint.step(), ", generation ", checkpoint.generation(),
-      ")", plan.initialised.empty() ? "" : "; randomly initialised: ",
+      HasAverage(*checkpoint) ? "averaged " : "", "weights of ", checkpoint->directory(), " (run ",
+      checkpoint->run_id(), ", step ", checkpoint->step(), ", generation ",
+      checkpoint->generation(), ")", weights.has_adapters() ? ", adapters merged" : "",
+      plan.initialised.empty() ? "" : "; randomly initialised: ",
       absl::StrJoin(plan.initialised, ", "),
       plan.left_out.empty() ? "" : "; not taken: ", absl::StrJoin(plan.left_out, ", "));
 }
 
 absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
-                                        const ParameterLayout& layout,
-                                        const std::string& tokenizer_digest, FileSystem* fs) {
-  ANYORDER_ASSIGN_OR_RETURN(ckpt::Checkpoint checkpoint, OpenOther(init_from, fs));
-  const std::string context = absl::StrCat("train.init_from '", checkpoint.directory(), "'");
-  const absl::StatusOr<TrainMetadata> saved = ParseMetadata(checkpoint.metadata_json());
+                                        int64_t vocab_size, const std::string& tokenizer_digest,
+                                        FileSystem* fs) {
+  ANYORDER_ASSIGN_OR_RETURN(ckpt::Checkpoint opened, OpenOther(init_from, fs));
+  auto checkpoint = std::make_unique<const ckpt::Checkpoint>(std::move(opened));
+  const std::string context = absl::StrCat("train.init_from '", checkpoint->directory(), "'");
+  const absl::StatusOr<TrainMetadata> saved = ParseMetadata(checkpoint->metadata_json());
   ANYORDER_RETURN_IF_ERROR(Annotate(saved.status(), context));
   if (saved->tokenizer_digest != tokenizer_digest) {
     return FailedPrecondition(context, " was trained with tokenizer ", saved->tokenizer_digest,
@@ -214,24 +186,32 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
   const absl::StatusOr<RunConfig> before = ParseRunConfig(saved->config_text, "checkpoint");
   ANYORDER_RETURN_IF_ERROR(Annotate(before.status(), context));
   ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameNetwork(*before, config), context));
-  absl::StatusOr<std::vector<ParameterInfo>> parameters = ReadSavedParameters(checkpoint);
-  ANYORDER_RETURN_IF_ERROR(Annotate(parameters.status(), context));
+  absl::StatusOr<WeightReader> weights =
+      WeightReader::Open(*checkpoint, WeightChoice::kAverage, "", fs);
+  ANYORDER_RETURN_IF_ERROR(Annotate(weights.status(), context));
+  std::vector<ParameterInfo> parameters = weights->parameters();
   const std::vector<std::string> dropped =
-      DropOtherTasksHead(before->model.task, config.model.task, *parameters);
-  absl::StatusOr<TransferPlan> plan = PlanTransfer(*parameters, layout);
+      DropOtherTasksHead(before->model.task, config.model.task, parameters);
+  const ParameterLayout network(config.model, vocab_size);
+  absl::StatusOr<TransferPlan> plan = PlanTransfer(parameters, network);
   if (!plan.ok()) {
     return FailedPrecondition(context, ": ", plan.status().message(),
                               "; set [model] as in the run that the weights come from");
   }
   plan->left_out.insert(plan->left_out.end(), dropped.begin(), dropped.end());
-  return WarmStart{std::move(checkpoint), *std::move(plan)};
+  WarmStart start{std::move(checkpoint), *std::move(weights), *std::move(plan), {}};
+  if (!config.lora.is_on()) return start;
+  ANYORDER_RETURN_IF_ERROR(CheckNamesOfTensors(config.lora, network));
+  const ParameterLayout trained(config.TrainedModel(), vocab_size);
+  start.frozen = PlanOfPart(start.plan, network, trained.frozen());
+  start.plan = PlanOfPart(start.plan, network, trained.parameters());
+  return start;
 }
 
-absl::Status ReadTransferred(const ckpt::Checkpoint& checkpoint, const TransferPlan& plan,
-                             int64_t begin, int64_t end, float* master) {
-  const char* const tensor = WeightTensor(checkpoint, WeightChoice::kAverage);
+absl::Status ReadTransferred(const WeightReader& weights, const TransferPlan& plan, int64_t begin,
+                             int64_t end, float* master) {
   return ApplyTransfer(plan, begin, end, master, [&](int64_t source, int64_t count, float* out) {
-    return checkpoint.Read(tensor, source, source + count, out);
+    return weights.Read(source, source + count, out);
   });
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,35 +19,11 @@
 #include "core/network/weight_transfer.h"
 #include "core/train/run/run_config.h"
 #include "core/train/state/resume.h"
+#include "core/train/state/weight_reader.h"
 #include "data/dataset/dataset_index.h"
 #include "kernels/backend.h"
 
 namespace anyorder {
-
-// Which parameters the weights in a checkpoint are: the table that SerializeMetadata writes. It is
-// read, not computed, because it is another model's or may stem from another version of this
-// program.
-
-// The checkpoint's tensor [parameters] of all weights in fp32.
-inline constexpr char kMasterTensor[] = "master";
-// The same of their average, in checkpoints of runs that keep one (optimizer.ema_decay).
-inline constexpr char kAverageTensor[] = "ema";
-
-// Which of a checkpoint's weights: the average where there is one, as models that are trained with
-// one are released and evaluated, or those that the next step would update.
-enum class WeightChoice { kAverage, kRaw };
-
-bool HasAverage(const ckpt::Checkpoint& checkpoint);
-// The tensor that has them.
-const char* WeightTensor(const ckpt::Checkpoint& checkpoint, WeightChoice choice);
-
-// Its length. FailedPrecondition if the checkpoint has none.
-absl::StatusOr<int64_t> NumSavedParameters(const ckpt::Checkpoint& checkpoint);
-
-// Names, shapes and offsets, one behind the other and together the whole of kMasterTensor; `init`
-// and `decays` are not saved. FailedPrecondition, with the checkpoint's directory, for any other
-// table.
-absl::StatusOr<std::vector<ParameterInfo>> ReadSavedParameters(const ckpt::Checkpoint& checkpoint);
 
 struct SavedWeights {
   std::unique_ptr<kernels::Buffer> storage;
@@ -54,7 +31,8 @@ struct SavedWeights {
                            // trainer computed or evaluated with
 };
 
-// FailedPrecondition if the checkpoint holds another number of parameters; DataLoss.
+// Adapters are merged. FailedPrecondition if the checkpoint holds another number of parameters, or
+// the weights that adapters belong to are not found; DataLoss.
 absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
                                          const RunConfig& config, const ParameterLayout& layout,
                                          kernels::Backend& backend,
@@ -76,8 +54,10 @@ absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
 
 // Of [train] init_from.
 struct WarmStart {
-  ckpt::Checkpoint checkpoint;
-  TransferPlan plan;
+  std::unique_ptr<const ckpt::Checkpoint> checkpoint;
+  WeightReader weights;  // its
+  TransferPlan plan;     // of what the run trains
+  TransferPlan frozen;   // of what it does not; empty without adapters
 
   // "weights of CHECKPOINT (run R, step N, generation G); randomly initialised: task_head.weight,
   // ...; not taken: task_head.weight, ...", and "averaged weights of" an average: for the log and
@@ -89,17 +69,22 @@ struct WarmStart {
 // taken. The task head is taken if objective.task and the number of classes are the same; else it
 // is new, as for GLUE's small tasks that begin with a model of MNLI (Liu et al. 2019, RoBERTa,
 // section 5.1). Reads no payload: the ranks verify what they read of it. Errors: InvalidArgument if
-// it is no directory; DataLoss; FailedPrecondition without a checkpoint, for weights of another
-// tokenizer, of a network that computes something else from them, and for tensors that are missing
-// or of another shape, each named.
+// it is no directory, or train.lora.tensors names no weight; DataLoss; FailedPrecondition without a
+// checkpoint, for weights of another tokenizer, of a network that computes something else from
+// them, and for tensors that are missing or of another shape, each named.
 absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
-                                        const ParameterLayout& layout,
-                                        const std::string& tokenizer_digest,
+                                        int64_t vocab_size, const std::string& tokenizer_digest,
                                         FileSystem* fs = FileSystem::Posix());
 
 // Overwrites what the plan has of elements [begin, end) of the new flat space, at `master`, with
-// the checkpoint's; the others stay. DataLoss.
-absl::Status ReadTransferred(const ckpt::Checkpoint& checkpoint, const TransferPlan& plan,
-                             int64_t begin, int64_t end, float* master);
+// the old weights; the others stay. DataLoss.
+absl::Status ReadTransferred(const WeightReader& weights, const TransferPlan& plan, int64_t begin,
+                             int64_t end, float* master);
+
+// The weights beside which adapters are trained, in the run's activation dtype, to `frozen`
+// [ParameterLayout::num_frozen_elements()] in the backend's memory. `done` as in
+// TrainingState::Load.
+absl::Status LoadFrozenWeights(const WarmStart& start, kernels::Backend& backend, TensorView frozen,
+                               const std::function<absl::Status(int64_t elements)>& done);
 
 }  // namespace anyorder

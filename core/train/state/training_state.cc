@@ -89,6 +89,10 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
   ANYORDER_ASSIGN_OR_RETURN(state->storage_, backend.Allocate(padded * SizeOf(dtype)));
   state->gathered_weights_ = TensorView(state->storage_->data(), dtype, {padded});
   state->weights_ = state->gathered_weights_.Slice(0, {layout.num_elements()});
+  if (const int64_t frozen = layout.num_frozen_elements(); frozen > 0) {
+    ANYORDER_ASSIGN_OR_RETURN(state->frozen_storage_, backend.Allocate(frozen * SizeOf(dtype)));
+    state->frozen_ = TensorView(state->frozen_storage_->data(), dtype, {frozen});
+  }
   // How far lanes advance, and so what a ring holds, is the objective's.
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));

@@ -63,6 +63,9 @@ class TrainingState {
 
   dist::ShardedOptimizer& optimizer() { return *optimizer_; }
   TensorView weights() { return weights_; }
+  // What is not trained [layout.num_frozen_elements()], in the activation dtype: no part of the
+  // state, for LoadFrozenWeights to fill. Null without adapters.
+  TensorView frozen() { return frozen_; }
   // The same with the room that the optimizer gathers them with.
   TensorView gathered_weights() { return gathered_weights_; }
   // Of microbatch `index` of this rank; null without memory.
@@ -94,6 +97,8 @@ class TrainingState {
   std::unique_ptr<kernels::Buffer> storage_;  // of weights_
   TensorView gathered_weights_;
   TensorView weights_;
+  std::unique_ptr<kernels::Buffer> frozen_storage_;
+  TensorView frozen_;
   MemoryRing memory_;
 };
 

@@ -25,6 +25,7 @@ ColumnMajorProduct ColumnMajorOf(const GemmArgs& args) {
   product.b = args.a.raw();
   product.bias = args.bias.raw();
   product.d = args.c.raw();
+  product.scale = args.scale;
   return product;
 }
 

@@ -31,6 +31,7 @@ struct ColumnMajorProduct {
   // Or null; fp32 and a multiple of kBiasAlignment. GemmSum::kB of the contract: [rows], sums over
   // i of op(a)[row, i]; kA: [columns], of op(b)[i, column].
   void* sum = nullptr;
+  float scale = 1;  // of the product
   // Elements from one product of a batch to the next; key.batch says how many there are.
   int64_t step_a() const { return key.step_b; }
   int64_t step_b() const { return key.step_a; }

@@ -266,10 +266,9 @@ cublasStatus_t CublasLtGemm::Start(const Plan& plan, const ColumnMajorProduct& p
                                            &step, sizeof step),
                 "biases of a batch");
   }
-  const float one = 1;
   const float beta = product.key.accumulates ? 1 : 0;
-  return lt_.Matmul(handle_, plan.description, &one, product.a, plan.a, product.b, plan.b, &beta,
-                    product.d, plan.d, product.d, plan.d, &plan.algorithm,
+  return lt_.Matmul(handle_, plan.description, &product.scale, product.a, plan.a, product.b, plan.b,
+                    &beta, product.d, plan.d, product.d, plan.d, &plan.algorithm,
                     Workspace(stream, kWorkspaceBytes), kWorkspaceBytes,
                     static_cast<cudaStream_t>(stream.handle));
 }

@@ -24,6 +24,7 @@ void MultiplyLoops(const ColumnMajorProduct& p, int64_t index) {
         const T y = p.transpose_b() ? b[i * p.stride_b() + column] : b[column * p.stride_b() + i];
         sum += double{ToFloat(x)} * double{ToFloat(y)};
       }
+      sum *= p.scale;
       if (bias != nullptr) sum += ToFloat(bias[row]);
       D& result = d[column * p.stride_d() + row];
       if (p.key.accumulates) sum += ToFloat(result);

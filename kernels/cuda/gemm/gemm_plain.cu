@@ -24,6 +24,7 @@ struct PlainGemmParams {
   int64_t a_inner;
   int64_t b_inner;
   int64_t b_column;
+  float scale;
   float beta;
 };
 
@@ -37,6 +38,7 @@ ANYORDER_KERNEL void PlainGemmKernel(PlainGemmParams<T, C> p) {
   for (int64_t i = 0; i < p.k; ++i)
     sum = MultiplyAdd(ToFloat(p.a[row * p.a_row + i * p.a_inner]),
                       ToFloat(p.b[i * p.b_inner + column * p.b_column]), sum);
+  sum *= p.scale;
   if (p.bias != nullptr) sum += ToFloat(p.bias[column]);
   // With beta 0 the old value may be anything and is not read.
   if (p.beta != 0) sum += p.beta * ToFloat(p.c[at]);
@@ -61,6 +63,7 @@ void PlainGemm(const GemmArgs& args, StreamView stream) {
       params.a_inner = args.transpose_a ? columns_a : 1;
       params.b_inner = args.transpose_b ? 1 : columns_b;
       params.b_column = args.transpose_b ? columns_b : 1;
+      params.scale = args.scale;
       params.beta = args.beta;
       Launch(PlainGemmKernel<T, C>, ShapeOfThreads(size.m * size.n, kPlainGemmThreads), params,
              stream);

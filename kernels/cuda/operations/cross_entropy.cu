@@ -104,14 +104,14 @@ void LaunchSoftmax(const LinearCrossEntropyArgs& args, const Chunk& chunk, Strea
 
 template <typename T, bool kAligned>
 void LaunchGradient(const LinearCrossEntropyArgs& args, const Chunk& chunk, StreamView stream) {
-  const bool has_bias = !args.dbias.is_null();
+  const bool sums_bias = !args.dbias.is_null();
   LogitGradientParams<T> params{chunk.logits.data<float>(),
-                                has_bias ? args.bias.data<T>() : nullptr,
+                                DataOrNull<T>(args.bias),
                                 args.labels + chunk.begin,
                                 args.row_weights + chunk.begin,
                                 chunk.statistics,
                                 chunk.dlogits.data<T>(),
-                                has_bias ? chunk.partials : nullptr,
+                                sums_bias ? chunk.partials : nullptr,
                                 0,
                                 0,
                                 static_cast<int>(chunk.vocab)};
@@ -124,7 +124,7 @@ void LaunchGradient(const LinearCrossEntropyArgs& args, const Chunk& chunk, Stre
             .threads = kLogitThreads},
            params, stream);
   }
-  if (!has_bias) return;
+  if (!sums_bias) return;
   const BiasGradientParams bias{chunk.partials, CeilDivide(chunk.rows, kLogitRows),
                                 args.dbias.data<float>(), static_cast<int>(chunk.vocab)};
   Launch(BiasGradientKernel, ShapeOfSums(chunk.vocab), bias, stream);
@@ -134,6 +134,7 @@ void MultiplyBackward(const LinearCrossEntropyArgs& args, const Chunk& chunk,
                       const GemmFunction& gemm, StreamView stream) {
   const TensorView dx = args.dx.Slice(chunk.begin * chunk.columns, {chunk.rows, chunk.columns});
   gemm({.a = chunk.dlogits, .b = args.weight, .c = dx}, stream);
+  if (args.dweight.is_null()) return;
   gemm({.a = chunk.dlogits, .b = chunk.x, .transpose_a = true, .beta = 1.0f, .c = args.dweight},
        stream);
 }

@@ -65,7 +65,7 @@ struct LogitGradientParams {
   const float* row_weights;
   const SoftmaxStatistics* statistics;
   T* dlogits;  // [rows, vocab]; begins LeadRows before the logits, or is the logits where T is fp32
-  float* partials;  // [ceil(rows / kLogitRows), vocab], or null without bias
+  float* partials;  // [ceil(rows / kLogitRows), vocab], or null without dbias
   // Of this launch: GradientRowsEnd.
   int64_t begin;
   int64_t end;

@@ -271,6 +271,8 @@ std::vector<GradientCase> LongformerCases() {
   return cases;
 }
 
+}  // namespace
+
 std::vector<GradientCase> BackboneCases() {
   std::vector<GradientCase> cases = EmbeddingCases();
   for (const std::vector<GradientCase>& more :
@@ -279,6 +281,8 @@ std::vector<GradientCase> BackboneCases() {
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }
+
+namespace {
 
 INSTANTIATE_TEST_SUITE_P(Backbones, GradientTest, ::testing::ValuesIn(BackboneCases()), NameOf);
 

@@ -77,6 +77,13 @@ void RopePreNorm(ModelConfig& model) {
   model.layer_norm = LayerNormPlace::kPre;
 }
 
+void Adapters(ModelConfig& model) { model.lora = SmallAdapters(); }
+
+void LlamaWithAdapters(ModelConfig& model) {
+  MakeLlama(model);
+  Adapters(model);
+}
+
 void Longformer(ModelConfig& model) {
   Bert(model);
   model.global_projections = true;
@@ -344,6 +351,8 @@ std::vector<CpuCase> CpuCases() {
     cases.push_back({"llama" + end, "causal_lm", dtype, false, MakeLlama});
     cases.push_back({"llama_two_streams" + end, "permutation_lm", dtype, false, MakeLlama});
     cases.push_back({"qwen3" + end, "dae", dtype, false, MakeQwen3});
+    cases.push_back({"adapters" + end, "permutation_lm", dtype, false, Adapters});
+    cases.push_back({"llama_adapters" + end, "causal_lm", dtype, false, LlamaWithAdapters});
     cases.push_back({"groups" + end, "permutation_lm", dtype, false, nullptr, GroupedQueries});
     cases.push_back({"adaptive" + end, "causal_lm", dtype, false, WithAdaptiveSoftmax});
     cases.push_back({"clusters" + end, "causal_lm", dtype, false, ProjectedClusters});

@@ -45,6 +45,13 @@ inline GradientCase OneWayCase(const std::string& name, const std::string& objec
   return result;
 }
 
+// Of XLNet, Transformer-XL and the DAE (gradient_test.cc), of other systems' layers
+// (backbone_gradient_cases.cc), of any-order models and of heads (objective_gradient_cases.cc).
+std::vector<GradientCase> ModelCases();
+std::vector<GradientCase> BackboneCases();
+std::vector<GradientCase> AnyOrderCases();
+std::vector<GradientCase> HeadCases();
+
 inline void PrintTo(const GradientCase& value, std::ostream* out) { *out << value.name; }
 inline std::string NameOf(const ::testing::TestParamInfo<GradientCase>& info) {
   return info.param.name;

@@ -73,6 +73,8 @@ TEST_P(GradientTest, WhatIsSaidToBeReadyIsFinal) {
   }
 }
 
+}  // namespace
+
 std::vector<GradientCase> ModelCases() {
   std::vector<GradientCase> cases;
   cases.push_back({"permutation"});
@@ -119,6 +121,8 @@ std::vector<GradientCase> ModelCases() {
   cases.back().model.mem_len = 0;
   return cases;
 }
+
+namespace {
 
 INSTANTIATE_TEST_SUITE_P(Models, GradientTest, ::testing::ValuesIn(ModelCases()), NameOf);
 

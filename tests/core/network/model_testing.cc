@@ -304,6 +304,29 @@ std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size,
   return result;
 }
 
+LoraConfig SmallAdapters() {
+  LoraConfig lora;
+  lora.rank = 3;
+  lora.alpha = 1.5;
+  lora.tensors =
+      "attention.layer_norm, ff.layer_norm, q_bias, v_bias, r_w_bias, position_embedding, lm_loss";
+  return lora;
+}
+
+std::vector<double> PartOf(const std::vector<double>& whole, const ModelConfig& model,
+                           int64_t vocab_size, const std::vector<ParameterInfo>& part) {
+  ModelConfig plain = model;
+  plain.lora = {};
+  const ParameterLayout layout(plain, vocab_size);
+  std::vector<double> result;
+  for (const ParameterInfo& info : part) {
+    const int64_t offset = layout.Find(info.name).offset;
+    result.insert(result.end(), whole.begin() + offset,
+                  whole.begin() + offset + info.shape.num_elements());
+  }
+  return result;
+}
+
 kernels::Backend& SharedReference() {
   static const std::unique_ptr<kernels::Backend> backend = kernels::MakeReferenceBackend();
   return *backend;
@@ -349,9 +372,15 @@ ModelRunner::ModelRunner(const ModelConfig& model, int64_t vocab_size, const Bat
       rings_{shape.batch_size, model.num_layers, shape.ring_rows(), model.model_dim},
       memory_size_(shape.batch_size * model.num_layers * shape.memory_rows * model.model_dim),
       weights_(backend, ToDType(model.dtype), transformer_->layout().num_elements()),
+      frozen_(backend, ToDType(model.dtype), transformer_->layout().num_frozen_elements()),
       memory_(backend, ToDType(model.dtype), rings_.num_elements()),
       gradients_(backend, model.dtype == ComputeType::kFloat64 ? DType::kFloat64 : DType::kFloat32,
-                 transformer_->layout().num_elements()) {}
+                 transformer_->layout().num_elements()) {
+  if (!model.lora.is_on()) return;
+  ModelConfig plain = model;
+  plain.lora = {};
+  set_frozen(PartOf(InitialWeights(plain, vocab_size, 51), plain, vocab_size, layout().frozen()));
+}
 
 ModelRunner::Result ModelRunner::RunOnRings(const Batch& batch, const std::vector<double>& weights,
                                             const RingView& rings, bool training,
@@ -362,6 +391,7 @@ ModelRunner::Result ModelRunner::RunOnRings(const Batch& batch, const std::vecto
   StepArgs args;
   args.batch = &batch;
   args.weights = weights_.view();
+  if (layout().num_frozen_elements() > 0) args.frozen = frozen_.view();
   args.memory = rings;
   args.seed = dropout_seed;
   args.training = training;

@@ -72,6 +72,12 @@ void ExpectRefusals(const std::string& objective, const ModelConfig& model,
 std::vector<float> InitialParameters(const ModelConfig& model, int64_t vocab_size, uint64_t seed);
 std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size, uint64_t seed);
 
+// Adapters of rank 3 on all projections, and some tensors that are trained whole.
+LoraConfig SmallAdapters();
+// The elements of `model` without adapters, in its order, that `part` names, from `whole`.
+std::vector<double> PartOf(const std::vector<double>& whole, const ModelConfig& model,
+                           int64_t vocab_size, const std::vector<ParameterInfo>& part);
+
 // A backend that runners share; it keeps nothing between operations.
 kernels::Backend& SharedReference();
 
@@ -112,6 +118,8 @@ class ModelRunner {
   // those from `begin` on are.
   using Watcher = std::function<void(int64_t begin, const std::vector<double>& gradients)>;
   void set_watcher(Watcher watcher) { watcher_ = std::move(watcher); }
+  // Of a model with adapters, [layout().num_frozen_elements()]; before, InitialWeights.
+  void set_frozen(const std::vector<double>& frozen) { frozen_.Assign(frozen); }
   const ParameterLayout& layout() const { return transformer_->layout(); }
   int64_t memory_size() const { return memory_size_; }
 
@@ -121,7 +129,7 @@ class ModelRunner {
   Shape rings_;  // [B, L, C, d]
   int64_t memory_size_;
   int64_t num_runs_ = 0;
-  DeviceVector weights_, memory_, gradients_;
+  DeviceVector weights_, frozen_, memory_, gradients_;
   Watcher watcher_;
 };
 

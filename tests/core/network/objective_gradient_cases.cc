@@ -9,7 +9,6 @@
 #include "tests/core/network/gradient_fixture.h"
 
 namespace anyorder::testing {
-namespace {
 
 std::vector<GradientCase> AnyOrderCases() {
   ModelConfig model = SmallModel();
@@ -29,6 +28,8 @@ std::vector<GradientCase> AnyOrderCases() {
   cases[5].sampling.any_order.shifted_readout = true;
   return cases;
 }
+
+namespace {
 
 GradientCase TaskCase(const std::string& name, ExampleTask task, double lm_weight) {
   ModelConfig model = WithDropout(SmallLearnedModel());
@@ -83,6 +84,8 @@ GradientCase HeadCase(const std::string& name, const std::string& objective,
   return result;
 }
 
+}  // namespace
+
 std::vector<GradientCase> HeadCases() {
   using enum ExampleTask;
   TaskConfig answer{.task = kSpans, .answer_class = true};
@@ -109,6 +112,8 @@ std::vector<GradientCase> HeadCases() {
           HeadCase("longformer_choices", "longformer_finetuning", choice),
           HeadCase("longformer_answer", "longformer_finetuning", answer)};
 }
+
+namespace {
 
 std::vector<GradientCase> PseudoMaskedCases() {
   // The published backbone: learned positions and segments, T5's bias, a prediction head.

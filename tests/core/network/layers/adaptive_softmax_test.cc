@@ -94,7 +94,7 @@ class AdaptiveSoftmaxTest : public ::testing::TestWithParam<Form> {
     ANYORDER_CHECK_OK(activations.Allocate(shape_, backend));
     NetworkWeights weights;
     const NetworkGradients no_gradients;
-    BindTensors(shape_, ConstTensorView(flat_.data(), Shape{layout_.num_elements()}), &weights);
+    BindTensors(shape_, {ConstTensorView(flat_.data(), Shape{layout_.num_elements()})}, &weights);
     StepArgs args = {.batch = &batch_};
     DeviceInputs inputs;
     DeviceBatch device(shape_.batch, inputs);

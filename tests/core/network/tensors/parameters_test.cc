@@ -172,7 +172,10 @@ TEST(InitializeParametersTest, WeightsAreNormalBiasesZeroAndGainsOne) {
             << info.name;
         break;
       case ParameterInit::kProjections:
-        ADD_FAILURE() << info.name << ": only an adaptive softmax has projections";
+      case ParameterInit::kAdapterA:
+      case ParameterInit::kAdapterB:
+        ADD_FAILURE() << info.name
+                      << ": only an adaptive softmax has projections, and LoRA adapters";
         break;
       case ParameterInit::kGlorotUniform: {
         const double limit = std::sqrt(6.0 / (1.0 + 64.0));
@@ -225,6 +228,27 @@ TEST(InitializeParametersTest, AnyRangeCanBeProducedAlone) {
       }
     }
   }
+}
+
+// As peft draws them: A uniform within 1 / sqrt(in), B zero.
+TEST(InitializeParametersTest, AdaptersBeginWithoutEffect) {
+  ModelConfig config = Small();
+  config.lora.rank = 8;
+  const ParameterLayout layout(config, 500);
+  const std::vector<float> values = InitialParameters(config, 500, 3);
+  int64_t adapters = 0;
+  for (const ParameterInfo& info : layout.parameters()) {
+    const bool is_a = info.name.ends_with(kAdapterA);
+    EXPECT_TRUE(is_a || info.name.ends_with(kAdapterB)) << info.name;
+    const double limit = is_a ? 1 / std::sqrt(static_cast<double>(info.shape[1])) : 0;
+    const auto [least, most] =
+        std::minmax_element(values.begin() + info.offset, values.begin() + info.end());
+    EXPECT_TRUE(*most <= limit && *least >= -limit) << info.name;
+    EXPECT_TRUE(*most >= 0.9 * limit && *least <= -0.9 * limit) << info.name;
+    EXPECT_TRUE(info.decays) << info.name;
+    ++adapters;
+  }
+  EXPECT_EQ(adapters, 2 * 7 * config.num_layers);
 }
 
 TEST(InitializeParametersTest, SeedsAndParametersDrawIndependently) {

@@ -14,11 +14,12 @@
 namespace anyorder {
 
 // Step 7 of `run_dir`, by one rank, with moments of zero. `edit` may change the metadata, JSON,
-// before they are written. `average` of the weights: none if empty.
+// before they are written. `average` of the weights: none if empty. `base` of adapters.
 inline absl::Status SaveRun(const std::string& run_dir, const RunConfig& config,
                             const ParameterLayout& layout, const std::vector<float>& master,
                             const std::function<std::string(const std::string&)>& edit = {},
-                            const std::vector<float>& average = {}) {
+                            const std::vector<float>& average = {},
+                            const BaseCheckpoint& base = {}) {
   const std::vector<float> zeros(master.size());
   const int64_t elements = layout.num_elements();
   std::vector<ckpt::TensorRange> ranges;
@@ -29,6 +30,7 @@ inline absl::Status SaveRun(const std::string& run_dir, const RunConfig& config,
     ranges.push_back({"ema", DType::kFloat32, Shape{elements}, 0, elements, average.data()});
   TrainMetadata metadata;
   metadata.step = 7;
+  metadata.base = base;
   metadata.tokenizer_digest = "tokenizer";
   metadata.config_digest = config.IdentityDigest();
   metadata.dataset_digest = "dataset";

@@ -47,7 +47,7 @@ class WarmStartTest : public ::testing::Test {
   }
   absl::StatusOr<WarmStart> Plan(const RunConfig& config,
                                  const std::string& tokenizer = "tokenizer") const {
-    return PlanWarmStart(run_, config, ParameterLayout(config.model, kVocab), tokenizer);
+    return PlanWarmStart(run_, config, kVocab, tokenizer);
   }
   void ExpectRefused(const RunConfig& config, const std::vector<std::string>& parts) const {
     const absl::Status status = Plan(config).status();
@@ -63,7 +63,7 @@ TEST_F(WarmStartTest, EveryTensorIsTheOtherRunsButTheHeads) {
   Save(Gpt());
   const RunConfig config = Classifier();
   const WarmStart plan = Plan(config).value();
-  EXPECT_EQ(plan.checkpoint.step(), 7);
+  EXPECT_EQ(plan.checkpoint->step(), 7);
   EXPECT_THAT(plan.plan.initialised, ElementsAre("task_head.weight", "task_head.bias"));
   EXPECT_THAT(plan.Description(), AllOf(HasSubstr("(run run, step 7, generation 70)"),
                                         HasSubstr("randomly initialised: task_head.weight")));
@@ -72,9 +72,9 @@ TEST_F(WarmStartTest, EveryTensorIsTheOtherRunsButTheHeads) {
   // In two ranges, as two ranks have it.
   std::vector<float> master(static_cast<size_t>(layout.num_elements()), -1.0f);
   const int64_t cut = layout.num_elements() / 3 + 1;
-  ASSERT_TRUE(ReadTransferred(plan.checkpoint, plan.plan, 0, cut, master.data()).ok());
+  ASSERT_TRUE(ReadTransferred(plan.weights, plan.plan, 0, cut, master.data()).ok());
   ASSERT_TRUE(
-      ReadTransferred(plan.checkpoint, plan.plan, cut, layout.num_elements(), master.data() + cut)
+      ReadTransferred(plan.weights, plan.plan, cut, layout.num_elements(), master.data() + cut)
           .ok());
   for (const ParameterInfo& info : layout.parameters()) {
     for (int64_t i = 0; i < info.shape.num_elements(); ++i) {
@@ -97,12 +97,12 @@ TEST_F(WarmStartTest, AnAverageIsTakenInsteadOfTheWeights) {
   EXPECT_THAT(plan.Description(), ::testing::StartsWith("averaged weights of "));
   std::vector<float> begun(elements);
   ASSERT_TRUE(
-      ReadTransferred(plan.checkpoint, plan.plan, 0, layout.num_elements(), begun.data()).ok());
+      ReadTransferred(plan.weights, plan.plan, 0, layout.num_elements(), begun.data()).ok());
   EXPECT_EQ(begun, average);
   const auto backend = kernels::MakeReferenceBackend();
   for (const WeightChoice choice : {WeightChoice::kAverage, WeightChoice::kRaw}) {
     const SavedWeights loaded =
-        LoadWeights(plan.checkpoint, config, layout, *backend, choice).value();
+        LoadWeights(*plan.checkpoint, config, layout, *backend, choice).value();
     EXPECT_EQ(loaded.values.data<float>()[3], choice == WeightChoice::kRaw ? 1.5f : 2.5f);
   }
 }
@@ -135,8 +135,7 @@ TEST_F(WarmStartTest, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(std::string(Plan(good, "another").status().message()),
               HasSubstr("was trained with tokenizer tokenizer"));
   // Another vocabulary with the same digest cannot be, but a table can lie.
-  const absl::Status wide =
-      PlanWarmStart(run_, good, ParameterLayout(good.model, kVocab + 1), "tokenizer").status();
+  const absl::Status wide = PlanWarmStart(run_, good, kVocab + 1, "tokenizer").status();
   EXPECT_THAT(std::string(wide.message()),
               HasSubstr("transformer.word_embedding.weight is [20, 8] in the old model"));
 }
@@ -191,12 +190,13 @@ TEST_F(WarmStartTest, ARankReadsItsPartOfTheWeights) {
     std::vector<float> master(static_cast<size_t>(layout.num_elements()));
     for (int rank = 0; rank < ranks; ++rank) {
       ckpt::FaultFileSystem counting;
-      const WarmStart start = PlanWarmStart(run_, config, layout, "tokenizer", &counting).value();
+      const WarmStart start =
+          PlanWarmStart(run_, config, kLargeVocab, "tokenizer", &counting).value();
       const int64_t manifest_bytes = counting.bytes_read();
       EXPECT_LT(manifest_bytes, 64 << 10);
       const dist::Range owned = partition.OwnedBy(rank);
-      const absl::Status read = ReadTransferred(start.checkpoint, start.plan, owned.begin,
-                                                owned.end, &master[owned.begin]);
+      const absl::Status read =
+          ReadTransferred(start.weights, start.plan, owned.begin, owned.end, &master[owned.begin]);
       ASSERT_TRUE(read.ok()) << read;
       EXPECT_LE(counting.bytes_read() - manifest_bytes, owned.size() * 4 + 2 * kChunk)
           << "rank " << rank << " of " << ranks;
@@ -217,7 +217,7 @@ TEST_F(WarmStartTest, DamageIsFoundByTheRankThatReadsIt) {
   }
   const WarmStart start = Plan(Classifier()).value();
   float weight = 0;
-  const absl::Status read = ReadTransferred(start.checkpoint, start.plan, 0, 1, &weight);
+  const absl::Status read = ReadTransferred(start.weights, start.plan, 0, 1, &weight);
   EXPECT_TRUE(absl::IsDataLoss(read)) << read;
 }
 
