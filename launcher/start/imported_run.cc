@@ -64,7 +64,10 @@ std::string ImportedRun::source() const {
 ImportedRun ImportOfExport(const std::string& run_dir, const RunConfig& config) {
   const ImportedRun own(run_dir);
   if (own.exists() || !config.lora.is_on()) return own;
-  // train.init_from is one of the run's checkpoints.
+  // train.init_from is one of that run's checkpoints or, as a run that was moved may be named, the
+  // run itself.
+  const ImportedRun base(config.train.init_from);
+  if (base.exists()) return base;
   const std::filesystem::path checkpoint(config.train.init_from);
   return ImportedRun(checkpoint.parent_path().parent_path().string());
 }
