@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/testing/dithered.h"
+#include "tests/testing/emulated_gpu.h"
 #include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"
 #include "tests/testing/no_bias.h"
@@ -324,6 +325,12 @@ TEST_P(CpuBackendTest, TheSameBitsInMemoryThatIsNotTheHosts) {
   }
 }
 
+using EmulatedGpu = CpuBackendTest;
+
+TEST_P(EmulatedGpu, AgreesWithTheReference) {
+  EXPECT_THAT(Disagreements(*MakeEmulatedGpu()), IsEmpty());
+}
+
 using PlantedMistakes = CpuBackendTest;
 
 // Where rounding is coarsest.
@@ -365,6 +372,14 @@ std::vector<CpuCase> CpuCases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CpuBackendTest, ::testing::ValuesIn(CpuCases()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedGpu,
+                         ::testing::Values(CpuCase{"adapters_fp32", "permutation_lm",
+                                                   ComputeType::kFloat32, false, Adapters},
+                                           CpuCase{"llama_adapters_bf16", "causal_lm",
+                                                   ComputeType::kBFloat16, false,
+                                                   LlamaWithAdapters}),
                          [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Models, PlantedMistakes,

@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "absl/strings/strip.h"
+
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/state/saved_weights.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -143,6 +145,35 @@ TEST_F(DeviceMemoryRunsTest, BeginsWithAnotherRunsWeights) {
   config_.train.init_from = RunDir(1);
   config_.train.seed = 2;
   ExpectSameRun(1);
+}
+
+// Also where a rank's part of the adapters begins and ends within one.
+TEST_F(DeviceMemoryRunsTest, AdaptersAreTrainedBesideWeightsThatStay) {
+  run_name_ = "other";
+  ExpectAllOk(Train(1));
+  const auto base = OpenCheckpoint(1, 6).value();
+  config_.train.init_from = RunDir(1);
+  config_.train.steps = 6;
+  config_.lora.rank = 3;
+  config_.lora.tensors = "mask_emb";
+  config_.optimizer.weight_decay = 0;
+  EvaluateHeldOut();
+  for (const int ranks : {1, 3}) {
+    RemoveRuns();
+    ExpectSameRun(ranks);
+  }
+  const auto checkpoint = OpenCheckpoint(3, 6).value();
+  const auto before = WeightReader::Open(base, WeightChoice::kRaw).value();
+  const auto merged = WeightReader::Open(checkpoint, WeightChoice::kRaw).value();
+  const ParameterLayout trained(config_.TrainedModel(), kVocabulary);
+  for (const ParameterInfo& info : before.parameters()) {
+    std::vector<float> old(static_cast<size_t>(info.shape.num_elements())), now(old.size());
+    ASSERT_TRUE(before.Read(info.offset, info.end(), old.data()).ok());
+    ASSERT_TRUE(merged.Read(info.offset, info.end(), now.data()).ok());
+    const std::string adapter = std::string(absl::StripSuffix(info.name, ".weight")) + kAdapterA;
+    // Causal text has no queries: mask_emb has no gradient, and weight decay is off.
+    EXPECT_EQ(now == old, !trained.Contains(adapter)) << info.name;
+  }
 }
 
 // As `anyorder eval` does it.
