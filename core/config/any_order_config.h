@@ -1,6 +1,6 @@
-// Settings of today's any-order models (objectives masked_diffusion, block_diffusion, eso_lm, a3
-// and as_arm): keys of section [sampling] that only these read. What an objective makes of a key
-// stands in core/objective/any_order/any_order.md.
+// Settings of today's any-order models (objectives masked_diffusion, block_diffusion, eso_lm, a3,
+// as_arm and sigma_gpt): keys of section [sampling] that only these read. What an objective makes
+// of a key stands in core/objective/any_order/any_order.md.
 
 #pragma once
 
@@ -22,6 +22,7 @@ enum class AnswerPadding { kLongest, kSeqLen, kNone, kRandomCut };
 enum class Annealing { kNone, kBand, kRandom };
 enum class GroupOrder { kText, kBlocks, kRandom };
 enum class EsoForm { kA, kB, kMixed };
+enum class TokenOrder { kRandom, kText, kCurriculum };
 
 struct AnyOrderConfig {
   double mask_rate_min = 1e-3;
@@ -46,6 +47,8 @@ struct AnyOrderConfig {
   double diffusion_share = 0.5;
   double prompt_fraction_min = 0.05;
   double prompt_fraction_max = 0.95;
+  TokenOrder token_order = TokenOrder::kRandom;
+  double curriculum_start = 0.0;
 
   // Whether how long an answer is depends on the step's other examples.
   bool is_padded_by_step() const {
@@ -107,7 +110,7 @@ struct AnyOrderConfig {
     visit(
         "anneal_steps", self.anneal_steps,
         "annealing = \"band\": at step s (from 0) a token sees the next (s + 1) / anneal_steps of "
-        "seq_len - 1 tokens.",
+        "seq_len - 1 tokens; token_order = \"curriculum\": from this step on all is shuffled.",
         AtLeast(1, "steps"));
     visit("block_len", self.block_len, "block_diffusion: tokens per block; divides seq_len.",
           AtLeast(1, "tokens"));
@@ -135,6 +138,13 @@ struct AnyOrderConfig {
           Between(0, 1));
     visit("prompt_fraction_max", self.prompt_fraction_max,
           "as_arm: largest prompt fraction; see prompt_fraction_min.", Between(0, 1));
+    visit("token_order", self.token_order,
+          "sigma_gpt: tokens stand in a random order (\"random\") or that of the text (\"text\"); "
+          "\"curriculum\": at step s (from 0) a sequence is shuffled with probability p + (1 - p) "
+          "s / anneal_steps, p = curriculum_start. Evaluations shuffle all.");
+    visit("curriculum_start", self.curriculum_start,
+          "token_order = \"curriculum\": fraction of sequences that are shuffled at first.",
+          Between(0, 1));
   }
 };
 
@@ -157,5 +167,8 @@ template <>
 inline constexpr auto kEnumNames<GroupOrder> = EnumNames<GroupOrder>("text", "blocks", "random");
 template <>
 inline constexpr auto kEnumNames<EsoForm> = EnumNames<EsoForm>("a", "b", "mixed");
+template <>
+inline constexpr auto kEnumNames<TokenOrder> = EnumNames<TokenOrder>("random", "text",
+                                                                     "curriculum");
 
 }  // namespace anyorder

@@ -20,7 +20,7 @@ enum class InitialMemory { kMasked, kZeros };
 // The last: normal, drawn again beyond two deviations.
 enum class Initializer { kNormal, kUniform, kTruncatedNormal };
 // The keys below say what these mean.
-enum class Positions { kRelative, kLearned, kRope, kNone };
+enum class Positions { kRelative, kLearned, kLearnedPairs, kRope, kNone };
 enum class Segments { kRelative, kLearned, kNone };
 enum class PositionBias { kNone, kT5, kT5Causal };  // core/network/layers/positions.h
 enum class LayerNormPlace { kPost, kPre };
@@ -135,7 +135,9 @@ struct ModelConfig {
           "that still score by position and segment (\"zeros\", the released TensorFlow code).");
     visit("positions", self.positions,
           "Position encoding: distances in the attention scores (\"relative\", Transformer-XL), a "
-          "learned vector added to the input (\"learned\"), rotary (\"rope\"), or \"none\".");
+          "learned vector added to the input (\"learned\"; \"learned_pairs\": two of half the "
+          "width, of a token's own position and of the one that it predicts, sigma-GPT), rotary "
+          "(\"rope\"), or \"none\".");
     visit("max_positions", self.max_positions,
           "Learned positions: rows of the table, the longest sequence.",
           Between(1, 1 << 24, "tokens"));
@@ -242,6 +244,9 @@ struct ModelConfig {
   int64_t kv_heads() const { return num_kv_heads == 0 ? num_heads : num_kv_heads; }
   bool rms_norm() const { return norm == Norm::kRmsNorm; }
   bool relative_positions() const { return positions == Positions::kRelative; }
+  bool paired_positions() const { return positions == Positions::kLearnedPairs; }
+  // Whether a table has a row for each position.
+  bool learned_positions() const { return positions == Positions::kLearned || paired_positions(); }
   bool relative_segments() const { return segments == Segments::kRelative; }
   bool has_distance_bias() const { return position_bias != PositionBias::kNone; }
   bool adaptive() const { return softmax == Softmax::kAdaptive; }
@@ -258,8 +263,7 @@ struct ModelConfig {
   }
   // Whether the input is more than a dropped-out token embedding.
   bool sums_embeddings() const {
-    return positions == Positions::kLearned || segments == Segments::kLearned ||
-           embedding_layer_norm;
+    return learned_positions() || segments == Segments::kLearned || embedding_layer_norm;
   }
 
   // InvalidArgument listing every fault with key, value and bound.
@@ -276,8 +280,8 @@ template <>
 inline constexpr auto kEnumNames<Initializer> = EnumNames<Initializer>("normal", "uniform",
                                                                        "truncated_normal");
 template <>
-inline constexpr auto kEnumNames<Positions> = EnumNames<Positions>("relative", "learned", "rope",
-                                                                   "none");
+inline constexpr auto kEnumNames<Positions> = EnumNames<Positions>("relative", "learned",
+                                                                   "learned_pairs", "rope", "none");
 template <>
 inline constexpr auto kEnumNames<PositionBias> = EnumNames<PositionBias>("none", "t5", "t5_causal");
 template <>

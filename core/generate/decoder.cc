@@ -23,8 +23,9 @@ absl::Status CheckFits(const ModelConfig& model, const GenerationForm& form,
                        const std::vector<int32_t>& prompt, int64_t max_tokens) {
   if (prompt.empty() && !form.traits().takes_empty_prompt)
     return absl::InvalidArgumentError("the prompt is empty, but this model rewrites a source text");
-  if (model.positions != Positions::kLearned) return absl::OkStatus();
-  const int64_t span = Span(form.StepSlots(prompt, max_tokens - 1, 0));
+  if (!model.learned_positions()) return absl::OkStatus();
+  int64_t span = Span(form.StepSlots(prompt, max_tokens - 1, 0));
+  if (model.paired_positions()) ++span;  // that of the last token, which is no slot
   if (span <= model.max_positions) return absl::OkStatus();
   return InvalidArgument("a prompt of ", prompt.size(), " tokens and ", max_tokens,
                          " to generate need ", span, " positions, but the model has learned ",
@@ -73,6 +74,7 @@ BatchShape Decoder::StepShape() const {
   shape.targets = 1;
   shape.num_distances = span_;  // a step's slots look back
   shape.content_readout = shape.query_rows == 0;
+  shape.next_positions = model_.paired_positions();
   shape.cached_keys = key_slots_;
   return shape;
 }
@@ -129,6 +131,7 @@ absl::Status Decoder::ReadPrompts() {
   shape.min_distance = form_.traits().prompt_looks_ahead ? 1 - span_ : 0;
   shape.num_distances = span_ - shape.min_distance;
   shape.content_readout = true;
+  shape.next_positions = model_.paired_positions();
   Batch batch(shape);
   batch.bands = bands_;
   for (int64_t n = 0; n < shape.batch_size; ++n) {

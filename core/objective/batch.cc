@@ -21,6 +21,7 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
     array->assign(num_rows, 0);
   row_grp.assign(num_rows, -1);
   row_glob.assign(num_rows, 0);
+  if (shape.next_positions) row_next.assign(num_rows, 0);
 
   const size_t num_keys = lanes_count * static_cast<size_t>(shape.num_keys());
   for (std::vector<int32_t>* array : {&key_pos, &key_key, &key_doc, &key_seg})

@@ -38,6 +38,9 @@ struct BatchShape {
   // Whether lanes say what the step divides its sum of losses by (Batch::divisors), instead of the
   // sum of weights.
   bool own_divisor = false;
+  // Whether rows say the position of the token that they predict (Batch::row_next), for a model
+  // whose learned positions come in pairs.
+  bool next_positions = false;
   // The losses that Batch::loss_ids tells apart, at most kMaxLosses; none: one, without a name.
   // Lower-case words, none of them a split's ("forward", "backward", "reuse", "a", "b"). A run
   // reports the mean of each as loss_NAME. With a task head the first is the head's.
@@ -99,6 +102,7 @@ struct Batch {
   // Visibility of rows, each [num_rows], and of keys, each [B * K].
   std::vector<int32_t> row_pos, row_lim, row_grp, row_doc, row_seg;
   std::vector<uint8_t> row_glob;
+  std::vector<int32_t> row_next;  // [num_rows] with shape.next_positions, else empty
   std::vector<int32_t> key_pos, key_key, key_grp, key_doc, key_seg;
   std::vector<uint8_t> key_glob;
   std::vector<kernels::Band> bands;  // [layers * heads] windows, or empty: those of ModelConfig

@@ -28,7 +28,11 @@ Slot GroupSlot(int32_t token, int64_t pos, int64_t lim, int64_t grp, int32_t seg
           .seg = seg};
 }
 
-Slot CausalSlot(int32_t token, int64_t pos) { return RankedSlot(token, pos, pos); }
+Slot CausalSlot(int32_t token, int64_t pos) {
+  Slot slot = RankedSlot(token, pos, pos);
+  slot.next = slot.pos + 1;
+  return slot;
+}
 
 Slot CausalQuery(int64_t pos) {
   return {.pos = static_cast<int32_t>(pos), .lim = static_cast<int32_t>(pos - 1)};
@@ -40,6 +44,7 @@ void SetRow(int64_t row, const Slot& value, Batch& batch) {
   batch.row_grp[row] = value.grp;
   batch.row_doc[row] = value.doc;
   batch.row_seg[row] = value.seg;
+  if (batch.shape.next_positions) batch.row_next[row] = value.next;
 }
 
 void SetKey(int64_t key, const Slot& value, Batch& batch) {

@@ -33,6 +33,7 @@ struct Slot {
   int32_t grp = -1;
   int32_t seg = 0;
   int32_t doc = 0;
+  int32_t next = 0;  // position of the token that it predicts, where rows say that
 };
 // It sees nothing, no other slot sees it, nothing is read from it.
 Slot PadSlot(int64_t pos);

@@ -139,10 +139,12 @@ class Anyorder(torch.nn.Module):
         return torch.stack([((distance <= left * stride) | (left < 0)) & ((distance >= -right * stride) | (right < 0)) &
                             (distance % stride == 0) for left, right, stride in self.config["windows"][layer]], 1)
 
-    def forward(self, tokens, visible=None, positions=None, segments=None, global_slots=None, memory=None, backward=None):
+    def forward(self, tokens, visible=None, positions=None, segments=None, global_slots=None, memory=None, backward=None,
+                next_positions=None):
         """tokens [batch, slots]. Optional: positions and segments [batch, rows] of the slots and of as many query rows behind
         them as are wanted; visible [batch, rows, keys] bool, keys being memory, slots and, if given, query rows; global_slots
-        [batch, rows] bool; memory, [batch, length, model_dim] of each layer; backward [batch] bool: texts in reverse. Returns
+        [batch, rows] bool; memory, [batch, length, model_dim] of each layer; backward [batch] bool: texts in reverse;
+        next_positions [batch, rows], where positions are in pairs: those that rows predict, else the ones that follow. Returns
         the states of all rows [batch, rows, model_dim], and of each layer the states of the slots that it read, which the next
         step's memory is cut from."""
         (batch, slots), device, pre = tokens.shape, tokens.device, self.network["layer_norm"] == "pre"
@@ -151,7 +153,7 @@ class Anyorder(torch.nn.Module):
         segments = torch.zeros_like(positions) if segments is None else segments
         if visible is None:
             visible = torch.ones(batch, positions.shape[1], held + slots, dtype=torch.bool, device=device)
-            visible = visible.tril(held) if self.config["objective"] in ("gpt", "gpt_finetuning", "causal_lm") else visible
+            visible = visible.tril(held) if self.config["objective"] in ("gpt", "gpt_finetuning", "causal_lm", "sigma_gpt") else visible
         keys, old = visible.shape[2] - held, torch.arange(-held, 0, device=device).expand(batch, -1)
         cols = torch.cat([old, positions[:, :keys]], 1)
         distance, sign = positions[:, :, None] - cols[:, None, :], 1 if backward is None else 1 - 2 * backward.long()[:, None]
@@ -161,7 +163,11 @@ class Anyorder(torch.nn.Module):
         x = torch.cat([x, self.get("transformer.mask_emb").expand(batch, positions.shape[1] - slots, -1)], 1)
         for kind, rows in (("position", positions), ("segment", segments)):
             table = self.get(f"transformer.{kind}_embedding.weight")
-            x = x if table is None else x + table[rows]
+            if kind == "position" and self.network["positions"] == "learned_pairs":
+                ahead = (rows + 1).clamp(max=len(table) - 1) if next_positions is None else next_positions
+                x = x + torch.cat([table[rows], table[ahead]], -1)
+            elif table is not None:
+                x = x + table[rows]
         x = self.norm(x, "transformer.embedding_layer_norm") if self.network["embedding_layer_norm"] else x
         states = []
         for layer in range(self.network["num_layers"]):

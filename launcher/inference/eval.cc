@@ -188,9 +188,11 @@ absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const Save
   CausalWalkOptions walk_options;
   walk_options.two_streams = objective->left_to_right() == LeftToRight::kQueries;
   walk_options.lanes = options.batch_size.value_or(1);
+  // In pairs of positions the last token of a window is predicted and no slot.
+  const int64_t trained_len = config.sampling.seq_len - (config.model.paired_positions() ? 1 : 0);
   // No longer than the longest lane: what lies behind its end would only cost memory and time.
   walk_options.target_len =
-      std::min(options.target_len.value_or(config.sampling.seq_len),
+      std::min(options.target_len.value_or(trained_len),
                std::max<int64_t>(1, (subject.data->num_tokens() - 2) / walk_options.lanes + 2));
   walk_options.same_length = options.same_length;
   ModelConfig model = config.model;

@@ -211,6 +211,8 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
       config.model.mem_len = 0;
       config.sampling.bidirectional = false;
     }
+    if (is_published && config.objective.name == "sigma_gpt")
+      config.model.positions = Positions::kLearnedPairs;
   }
   if (!options.orders.empty()) {
     if (config.objective.name != kOrderedObjective) {

@@ -144,6 +144,7 @@ void AddBatch(int64_t step, const Batch& batch, TensorDump& dump) {
   dump.Add(step, "row_doc", rows, batch.row_doc);
   dump.Add(step, "row_seg", rows, batch.row_seg);
   dump.Add(step, "row_glob", rows, Widen(batch.row_glob));
+  if (shape.next_positions) dump.Add(step, "row_next", rows, batch.row_next);
   dump.Add(step, "key_pos", keys, batch.key_pos);
   dump.Add(step, "key_key", keys, batch.key_key);
   dump.Add(step, "key_grp", keys, batch.key_grp);

@@ -77,6 +77,7 @@ CASES = {
     "eso_lm": ("eso-lm-tiny", SHORT),
     "a3": ("a3-tiny", SHORT),
     "as_arm": ("as-arm-tiny", SHORT),
+    "sigma_gpt": ("sigma-gpt-tiny", {**SHORT, **LEARNED}),
     "unilm": ("unilm-tiny", {**PAIRS, **LEARNED}),
     "unilm_seq2seq": ("unilm-seq2seq-tiny", {**SHORT, **LEARNED}, "generation"),
     "unilmv2": ("unilmv2-tiny", {**PAIRS, **LEARNED}),
@@ -121,6 +122,7 @@ def inputs_of(facts, memory):
         seen.append(masks.keys_of_rows(facts, lanes * content, total - content))
     return {"tokens": tokens, "visible": torch.cat(seen, 1), "positions": rows["pos"].long(),
             "segments": rows["seg"].long(), "global_slots": rows["glob"].bool() if rows["glob"].any() else None,
+            "next_positions": by_lane(facts, "row_next", lanes, content).long() if "row_next" in facts else None,
             "memory": memory, "backward": facts["backward"].bool()}
 
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/base/check.h"
 #include "core/network/layers/operations.h"
 
 namespace anyorder {
@@ -15,6 +16,11 @@ NormTensors SumNorm(const StepContext& context) {
           a.embedding_sum, a.embedding_mean, a.embedding_rstd};
 }
 
+// All of `matrix` as rows of the table's width: several entries side by side fill a row of it.
+TensorView EntriesOf(const TensorView& matrix, int64_t width) {
+  return matrix.Reshape({matrix.num_elements() / width, width});
+}
+
 }  // namespace
 
 EmbeddingBlock::EmbeddingBlock(const NetworkShape& shape, DeviceInputs& inputs)
@@ -22,11 +28,23 @@ EmbeddingBlock::EmbeddingBlock(const NetworkShape& shape, DeviceInputs& inputs)
                  ? static_cast<float>(std::sqrt(static_cast<double>(shape.model.model_dim)))
                  : 1.0f),
       adaptive_(shape, inputs),
-      mask_ids_(shape.batch.batch_size * shape.batch.query_rows, inputs) {}
+      mask_ids_(shape.batch.batch_size * shape.batch.query_rows, inputs),
+      position_pairs_(shape.model.paired_positions() ? 2 * shape.batch.num_rows() : 0, inputs) {}
 
 void EmbeddingBlock::SetInputs(const Batch& batch) {
   adaptive_.SetInputs(batch);
   mask_ids_.Set();
+  if (position_pairs_.host.empty()) return;
+  ANYORDER_CHECK(batch.shape.next_positions) << "rows do not say which position they predict";
+  for (size_t row = 0; row < batch.row_next.size(); ++row) {
+    position_pairs_.host[2 * row] = batch.row_pos[row];
+    position_pairs_.host[2 * row + 1] = batch.row_next[row];
+  }
+  position_pairs_.Set();
+}
+
+const int32_t* EmbeddingBlock::PositionIds(const StepContext& context) const {
+  return position_pairs_.host.empty() ? context.device.row_pos.data() : position_pairs_.data();
 }
 
 void EmbeddingBlock::ForwardTokens(const StepContext& context, const kernels::Dropout& dropout,
@@ -66,10 +84,11 @@ void EmbeddingBlock::Forward(const StepContext& context) const {
   const auto add = [&](ConstTensorView table, const int32_t* ids) {
     if (table.is_null()) return;
     const TensorView entries = context.activations.branch;
-    context.backend.EmbeddingForward({.table = table, .ids = ids, .y = entries}, context.stream);
+    context.backend.EmbeddingForward(
+        {.table = table, .ids = ids, .y = EntriesOf(entries, table.dim(1))}, context.stream);
     context.backend.Add(sum, entries, sum, context.stream);
   };
-  add(context.weights.position_table, context.device.row_pos.data());
+  add(context.weights.position_table, PositionIds(context));
   add(context.weights.segment_table, context.device.row_seg.data());
   if (has_norm) NormForward(context, SumNorm(context), input);
   DropRows(context, dropout, context.device.row_ids.data(), input);
@@ -116,9 +135,10 @@ void EmbeddingBlock::Backward(const StepContext& context) const {
   BackwardTokens(context, {});
   const auto add = [&](const int32_t* ids, TensorView table) {
     if (table.is_null()) return;
-    context.backend.EmbeddingBackward({.dy = dinput, .ids = ids, .dtable = table}, context.stream);
+    context.backend.EmbeddingBackward(
+        {.dy = EntriesOf(dinput, table.dim(1)), .ids = ids, .dtable = table}, context.stream);
   };
-  add(context.device.row_pos.data(), gradients.position_table);
+  add(PositionIds(context), gradients.position_table);
   add(context.device.row_seg.data(), gradients.segment_table);
 }
 

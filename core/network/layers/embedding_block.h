@@ -1,7 +1,8 @@
 // The network's input. Content rows start as token embeddings, query rows as one learned vector
 // (mask_emb), since a query must not know its own token. Learned positions and segments are added
 // to both; then come a LayerNorm, if the model has one there (BERT, Devlin et al. 2019), and
-// dropout.
+// dropout. Positions in pairs (sigma-GPT, Pannatier et al. 2024) are two entries of half the width
+// side by side: the row's own and that of the token that it predicts.
 
 #pragma once
 
@@ -29,10 +30,12 @@ class EmbeddingBlock {
   void ForwardTokens(const StepContext& context, const kernels::Dropout& dropout,
                      TensorView rows) const;
   void BackwardTokens(const StepContext& context, const kernels::Dropout& dropout) const;
+  const int32_t* PositionIds(const StepContext& context) const;
 
   float scale_;  // of token embeddings: sqrt(d) for Transformer-XL
   AdaptiveEmbedding adaptive_;
-  ComputedArray<int32_t> mask_ids_;  // [B * Q] zeros: mask_emb is a table with one row
+  ComputedArray<int32_t> mask_ids_;        // [B * Q] zeros: mask_emb is a table with one row
+  ComputedArray<int32_t> position_pairs_;  // [N, 2] own, next; empty unless positions are in pairs
 };
 
 }  // namespace anyorder

@@ -109,7 +109,8 @@ kernels::OperationSizes OperationSizesOf(const NetworkShape& shape) {
   const int64_t lanes = shape.batch.batch_size;
   const auto& model = shape.model;
   kernels::OperationSizes sizes;
-  sizes.rows = std::max({shape.batch.num_rows(), lanes * shape.batch.num_keys(),
+  const int64_t entries = model.paired_positions() ? 2 : 1;
+  sizes.rows = std::max({entries * shape.batch.num_rows(), lanes * shape.batch.num_keys(),
                          ClusterRows::Padded(shape.num_targets()), lanes * shape.batch.task_rows,
                          model.has_distance_bias() ? shape.num_bias_distances() : 0});
   // Keys' and values' biases are those of one product.

@@ -81,7 +81,7 @@ struct NetworkTensors {
   // n, d], all the clusters' tables.
   View embedding;
   std::vector<ClusterTensors<View>> clusters;      // of an adaptive softmax, head first
-  View position_table;                             // [max_positions, d], learned positions
+  View position_table;                             // [max_positions, d or, in pairs, d / 2]
   View segment_table;                              // [num_segments, d], learned segments
   View embedding_norm_gamma, embedding_norm_beta;  // [d]
   View final_norm_gamma, final_norm_beta;          // [d], after the last layer of a pre-LN network

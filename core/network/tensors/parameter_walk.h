@@ -72,9 +72,9 @@ class ParameterWalk {
     }
     for (size_t i = 0; i < clusters_.size() && model_.projects_clusters(); ++i)
       Projection(t_.clusters[i].input_projection, "transformer.word_emb.emb_projs.", i);
-    if (model_.positions == Positions::kLearned) {
+    if (model_.learned_positions()) {
       Weights(t_.position_table, "transformer.position_embedding.weight",
-              {model_.max_positions, dim});
+              {model_.max_positions, model_.paired_positions() ? dim / 2 : dim});
     }
     if (model_.segments == Segments::kLearned)
       Weights(t_.segment_table, "transformer.segment_embedding.weight", {model_.num_segments, dim});

@@ -40,4 +40,10 @@ ObjectiveOrStatus MakeA3(const ObjectiveSettings& settings);
 // from the prompt and those before it. XLNet's two streams.
 ObjectiveOrStatus MakeAsArm(const ObjectiveSettings& settings);
 
+// sigma-GPT (Pannatier, Courdier and Fleuret 2024, section 3): the tokens of a window in random
+// order, read causally in one stream. Slot t holds the t-th token of the order, knows its position
+// and that of the next one, and predicts that. The first is given; the last one, of which nothing
+// follows, is only predicted.
+ObjectiveOrStatus MakeSigmaGpt(const ObjectiveSettings& settings);
+
 }  // namespace anyorder

@@ -75,6 +75,8 @@ constexpr std::array kObjectives = {
     Entry{"a3", kContiguous, MakeA3, "", "group_len_min group_len_max group_order", false, kNoMask},
     Entry{"as_arm", kContiguous, MakeAsArm, "asarm",
           ANYORDER_STRATA "prompt_fraction_min prompt_fraction_max", false, kNoMask},
+    Entry{"sigma_gpt", kContiguous, MakeSigmaGpt, "sigmagpt",
+          "token_order curriculum_start anneal_steps", false, kNoMask},
     Entry{"unilm", kModePairs, MakeUnilm, "unilmv1 unilm_v1",
           ANYORDER_MASKED_PAIRS
           "bidirectional_share seq2seq_share left_to_right_share right_to_left_share"},
@@ -107,9 +109,13 @@ absl::Status CheckBackbone(const Objective& objective, const ModelConfig& model,
                            const SamplingConfig& sampling) {
   FaultList faults;
   faults.Require(
-      model.positions != Positions::kLearned || sampling.seq_len <= model.max_positions,
+      !model.learned_positions() || sampling.seq_len <= model.max_positions,
       absl::StrCat("sampling.seq_len is ", sampling.seq_len, " but model.max_positions is ",
                    model.max_positions, "; learned positions need one for each slot"));
+  faults.Require(
+      !model.paired_positions() || objective.Shape(1).next_positions,
+      absl::StrCat("model.positions is \"learned_pairs\", but slots of ", objective.name(),
+                   " do not say the position that they predict; use \"learned\", or sigma_gpt"));
   faults.Require(
       model.segments != Segments::kLearned || objective.num_segments() <= model.num_segments,
       absl::StrCat("model.num_segments is ", model.num_segments, " but ", objective.name(), " has ",

@@ -58,13 +58,16 @@ absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
       model.mem_len <= text.num_tokens(),
       absl::StrCat("memory length ", model.mem_len, " must be at most the length of the text, ",
                    text.num_tokens(), " tokens"));
-  faults.Require(model.positions != Positions::kLearned || model.mem_len == 0,
+  faults.Require(!model.learned_positions() || model.mem_len == 0,
                  absl::StrCat("memory length ", model.mem_len,
                               " must be 0: learned positions cannot tell memory from the segment"));
   const int64_t slots = options.window_len > 0 ? options.window_len : options.target_len;
-  faults.Require(model.positions != Positions::kLearned || slots <= model.max_positions,
-                 absl::StrCat(options.window_len > 0 ? "window " : "target length ", slots,
-                              " must be at most model.max_positions = ", model.max_positions));
+  // In pairs the last slot knows the position of the token that it predicts, too.
+  const bool is_pair = model.paired_positions();
+  faults.Require(
+      !model.learned_positions() || slots + (is_pair ? 1 : 0) <= model.max_positions,
+      absl::StrCat(options.window_len > 0 ? "window " : "target length ", slots, " must be ",
+                   is_pair ? "below" : "at most", " model.max_positions = ", model.max_positions));
   CheckWindow(model, options, faults);
   ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
   CausalWalk walk(text, model, options);
@@ -90,7 +93,8 @@ BatchShape CausalWalk::Shape() const {
           .advance = options_.target_len,
           .min_distance = 0,  // nobody looks ahead
           .num_distances = num_slots() + model_.mem_len,
-          .content_readout = !options_.two_streams};
+          .content_readout = !options_.two_streams,
+          .next_positions = model_.paired_positions()};
 }
 
 int64_t CausalWalk::num_slots() const {

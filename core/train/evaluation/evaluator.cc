@@ -92,6 +92,9 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
   SamplingConfig sampling = config_.sampling;
   sampling.any_order.annealing = AnyOrderConfig().annealing;
   sampling.any_order.anneal_steps = AnyOrderConfig().anneal_steps;
+  sampling.any_order.curriculum_start = AnyOrderConfig().curriculum_start;
+  if (sampling.any_order.token_order == TokenOrder::kCurriculum)
+    sampling.any_order.token_order = AnyOrderConfig().token_order;
   ANYORDER_ASSIGN_OR_RETURN(objective_,
                             MakeObjective(config_.objective.name, config_.model, sampling));
   ANYORDER_RETURN_IF_ERROR(CheckTaskData(config_, *objective_, text, TaskLabels::kMayLack));

@@ -71,6 +71,11 @@ absl::StatusOr<std::unique_ptr<TokenEncoder>> TokenEncoder::Create(const RunConf
   std::unique_ptr<TokenEncoder> encoder(
       new TokenEncoder(config, vocabulary, options, weights, backend));
   const ModelConfig& model = config.model;
+  if (model.paired_positions()) {
+    return InvalidArgument("a state of ", config.objective.name,
+                           " depends on the position that is predicted next, which a text alone "
+                           "does not say; use a model trained with another objective");
+  }
   if (model.positions == Positions::kLearned && encoder->max_slots_ > model.max_positions) {
     return InvalidArgument("sequences of ", encoder->max_slots_,
                            " tokens are asked for, but the model has learned ", model.max_positions,

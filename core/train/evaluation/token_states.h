@@ -35,7 +35,8 @@ class TokenEncoder {
  public:
   // `vocabulary` is that of `weights`, which are as in StepArgs; both `weights` and `backend` are
   // borrowed. InvalidArgument for more slots than the model has learned positions, or too few for
-  // the special tokens and a token of text.
+  // the special tokens and a token of text, or a model whose positions are in pairs: its states
+  // depend on what is predicted next.
   static absl::StatusOr<std::unique_ptr<TokenEncoder>> Create(const RunConfig& config,
                                                               const VocabularyIds& vocabulary,
                                                               const TokenStateOptions& options,

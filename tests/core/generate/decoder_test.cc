@@ -90,11 +90,13 @@ class WholePass {
     shape.min_distance = -length;
     shape.num_distances = 2 * length + 1;
     shape.content_readout = form_.layout != Case::kQuery;
+    shape.next_positions = model_.paired_positions();
     Batch batch(shape);
     for (size_t i = 0; i < tokens_.size(); ++i) {
       batch.tokens[i] = tokens_[i];
       batch.row_pos[i] = batch.key_pos[i] = static_cast<int32_t>(i);
       batch.row_lim[i] = batch.key_key[i] = ranks_[i];
+      if (shape.next_positions) batch.row_next[i] = static_cast<int32_t>(i) + 1;
       const bool is_target = static_cast<int64_t>(i) >= source_size;
       batch.row_seg[i] = batch.key_seg[i] = FillsMasks() && is_target ? 1 : 0;
     }
@@ -213,6 +215,10 @@ void Gpt(ModelConfig& model) {
   model.attention_biases = true;
   model.softmax_bias = false;
 }
+void SigmaGpt(ModelConfig& model) {
+  Gpt(model);
+  model.positions = Positions::kLearnedPairs;
+}
 void RopePreNorm(ModelConfig& model) {
   model.positions = Positions::kRope;
   model.segments = Segments::kNone;
@@ -254,6 +260,7 @@ std::unique_ptr<GenerationForm> Pseudo() {
 std::vector<Case> AllCases() {
   return {{"causal_transformer_xl", Causal, TransformerXl, Case::kCausal},
           {"causal_gpt", Causal, Gpt, Case::kCausal},
+          {"causal_sigma_gpt", Causal, SigmaGpt, Case::kCausal},
           {"causal_rope_pre_norm", Causal, RopePreNorm, Case::kCausal},
           {"causal_qwen3", Causal, Qwen3, Case::kCausal},
           {"query_llama", Query, Llama, Case::kQuery},
@@ -468,6 +475,10 @@ TEST(DecoderRefusalTest, SaysWhatDoesNotFit) {
   ExpectInvalid(CheckFits(model, *causal, Tokens(10, 5), 8),
                 "10 tokens and 8 to generate need 17 positions, but the model has learned 16");
   EXPECT_TRUE(CheckFits(model, *causal, {}, 5).ok());
+  model.positions = Positions::kLearnedPairs;  // which know where it goes, too
+  EXPECT_TRUE(CheckFits(model, *causal, Tokens(10, 5), 6).ok());
+  ExpectInvalid(CheckFits(model, *causal, Tokens(10, 5), 7),
+                "10 tokens and 7 to generate need 17 positions, but the model has learned 16");
   EXPECT_FALSE(CheckFits(model, *Cloze(), {}, 5).ok());
 }
 

@@ -56,6 +56,13 @@ void Gpt(ModelConfig& model) {
   model.softmax_bias = false;
 }
 
+void SigmaGpt(ModelConfig& model) {
+  Gpt(model);
+  model.positions = Positions::kLearnedPairs;
+  model.layer_norm = LayerNormPlace::kPre;
+  model.mem_len = 0;
+}
+
 void Bert(ModelConfig& model) {
   Gpt(model);
   model.segments = Segments::kLearned;
@@ -352,6 +359,7 @@ std::vector<CpuCase> CpuCases() {
     cases.push_back({"next_sentence" + end, "dae", dtype, true});
     cases.push_back({"causal" + end, "causal_lm", dtype});
     cases.push_back({"gpt" + end, "causal_lm", dtype, false, Gpt});
+    cases.push_back({"sigma_gpt" + end, "sigma_gpt", dtype, false, SigmaGpt});
     cases.push_back({"bert" + end, "dae", dtype, true, Bert});
     cases.push_back({"mpnet" + end, "permutation_lm", dtype, false, MpNet, GroupedQueries});
     cases.push_back({"rope_pre_norm" + end, "permutation_lm", dtype, false, RopePreNorm});

@@ -26,6 +26,12 @@ std::vector<GradientCase> AnyOrderCases() {
   cases[5].sampling.any_order.answer_padding = AnswerPadding::kNone;
   cases[5].sampling.any_order.loss_divisor = LossDivisor::kAnswers;
   cases[5].sampling.any_order.shifted_readout = true;
+  model = WithDropout(SmallLearnedModel());
+  model.positions = Positions::kLearnedPairs;
+  cases.push_back(OneWayCase("sigma_gpt", "sigma_gpt", model));
+  cases.back().model.layer_norm = LayerNormPlace::kPre;
+  cases.push_back(OneWayCase("sigma_gpt_normed_input", "sigma_gpt", model));
+  cases.back().model.embedding_layer_norm = true;
   return cases;
 }
 

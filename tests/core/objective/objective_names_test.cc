@@ -32,6 +32,7 @@ TEST(ObjectiveNamesTest, SystemsAndSpellingsMeanTheRegisteredName) {
       {"bd3lm", "block_diffusion"},
       {"eso-lm", "eso_lm"},
       {"as-arm", "as_arm"},
+      {"sigma-GPT", "sigma_gpt"},
       {"GPT", "gpt"},
       {"gpt-2", "gpt"},
       {"unilm-seq2seq", "unilm_seq2seq"},

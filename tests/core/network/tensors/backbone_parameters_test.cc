@@ -260,8 +260,21 @@ TEST(BackboneParametersTest, LlamaHasOneGainANormAndNoOtherBiasThanItAsksFor) {
   EXPECT_EQ(layout.Find("lm_loss.weight").layers_above, 0);
 }
 
+// sigma-GPT's table has half the width: the vectors of two positions fill a row of the input.
+TEST(BackboneParametersTest, PositionsInPairsHaveHalfTheWidth) {
+  ModelConfig config = Gpt();
+  const ParameterLayout whole(config, 100);
+  config.positions = Positions::kLearnedPairs;
+  const ParameterLayout paired(config, 100);
+  EXPECT_EQ(NamesOf(paired), NamesOf(whole));
+  EXPECT_EQ(paired.Find("transformer.position_embedding.weight").shape,
+            Shape({512, config.model_dim / 2}));
+  EXPECT_EQ(whole.num_elements() - paired.num_elements(), 512 * config.model_dim / 2);
+}
+
 TEST(BackboneParametersTest, OtherPositionsHaveNoRelativeParameters) {
-  for (const Positions positions : {Positions::kLearned, Positions::kRope, Positions::kNone}) {
+  for (const Positions positions :
+       {Positions::kLearned, Positions::kLearnedPairs, Positions::kRope, Positions::kNone}) {
     ModelConfig config = {.positions = positions, .segments = Segments::kNone};
     for (const bool untie : {false, true}) {
       config.untie_r = untie;

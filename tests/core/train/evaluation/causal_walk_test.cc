@@ -208,9 +208,32 @@ TEST(CausalWindowsTest, AreRefusedWhereTheyMeanNothing) {
   expect_refused(Model(0), Windows(4, 5, 1), "window 4 must be at least the target length, 5");
   expect_refused(Model(3), Windows(8, 5, 1), "memory length 3 must be 0: a window takes");
   expect_refused(learned, Windows(11, 5, 1), "window 11 must be at most model.max_positions = 10");
+  learned.positions = Positions::kLearnedPairs;  // the last slot predicts the next position
+  expect_refused(learned, Windows(10, 5, 1), "window 10 must be below model.max_positions = 10");
   CausalWalkOptions two_streams = Windows(8, 5, 1);
   two_streams.two_streams = true;
   expect_refused(Model(0), two_streams, "windows are for models of one stream");
+}
+
+// Windows that do not overlap give each token the loss that it has in a window of training in text
+// order.
+TEST(CausalWindowsTest, PositionsInPairsAreThoseOfTraining) {
+  constexpr int64_t kSlots = 10;
+  const data::MemoryText text = Text(41);
+  ModelConfig model = testing::SmallLearnedModel(kSlots + 1);
+  model.positions = Positions::kLearnedPairs;
+  const std::map<int64_t, double> walked = TokenLosses(text, model, {kSlots, 1, false, false});
+  SamplingConfig sampling = testing::OneWaySampling(kSlots + 1);
+  sampling.any_order.token_order = TokenOrder::kText;
+  const auto objective = testing::MakeObjectiveOrDie("sigma_gpt", model, sampling);
+  for (int64_t begin = 0; begin + kSlots < 41; begin += kSlots) {
+    TextSample sample;
+    sample.tokens.assign(text.tokens.begin() + begin, text.tokens.begin() + begin + kSlots + 1);
+    const auto result = testing::RunOnce(model, testing::BuildBatch(*objective, {sample}),
+                                         testing::InitialWeights(model, kSmallVocab, 31));
+    for (int64_t i = 0; i < kSlots; ++i)
+      EXPECT_NEAR(walked.at(begin + 1 + i), result.losses[i], 2 * kFloatEpsilon * result.losses[i]);
+  }
 }
 
 class CausalScoreTest : public ::testing::TestWithParam<bool> {};

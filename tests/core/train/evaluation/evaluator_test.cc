@@ -94,6 +94,22 @@ TEST_F(EvaluatorTest, AttentionIsOpenWhateverStepTheRunIsAt) {
   EXPECT_GT(open.total().targets, 100);
 }
 
+TEST_F(EvaluatorTest, ACurriculumIsOverWhateverStepTheRunIsAt) {
+  config_.objective.name = "sigma_gpt";
+  config_.model.positions = Positions::kLearnedPairs;
+  config_.model.segments = Segments::kNone;
+  config_.model.mem_len = 0;
+  config_.sampling.bidirectional = false;
+  const SplitLosses shuffled = Losses();
+  config_.sampling.any_order.token_order = TokenOrder::kCurriculum;
+  config_.sampling.any_order.curriculum_start = 0.5;
+  config_.sampling.any_order.anneal_steps = 1000;
+  EXPECT_EQ(Losses().total().loss, shuffled.total().loss);
+  EXPECT_GT(shuffled.total().targets, 100);
+  config_.sampling.any_order = {.token_order = TokenOrder::kText};
+  EXPECT_NE(Losses().total().loss, shuffled.total().loss);
+}
+
 TEST_F(EvaluatorTest, AgreesWithAPlainRecomputation) {
   config_.train.micro_batch_size = 1;
   const SplitLosses measured = Losses();

@@ -216,6 +216,14 @@ TEST_P(TokenStatesTest, LengthsAreCheckedAndErrorsEndIt) {
   } else {
     EXPECT_EQ((*create(kLength + 1))->max_tokens(), kLength + 1 - special);
   }
+  if (GetParam().objective == "gpt") {
+    RunConfig paired = config_;
+    paired.model.positions = Positions::kLearnedPairs;
+    ExpectInvalid(TokenEncoder::Create(paired, kVocabulary, {0, 2},
+                                       ConstTensorView(weights_.data(), {1}), SharedReference())
+                      .status(),
+                  "depends on the position that is predicted next");
+  }
   const States cut = Encode(SharedReference(), 4, special + 2);
   EXPECT_EQ(cut[0].size(), static_cast<size_t>(2 * config_.model.model_dim));
   ExpectEqual(cut[0], WholePass({texts_[0][0], texts_[0][1]}));
