@@ -262,10 +262,12 @@ absl::Status ExportModel(const ExportOptions& options) {
   if (options.format == ExportFormat::kPeft) {
     absl::PrintF("in peft: PeftModel.from_pretrained(BASE, \"%s\")\n", directory.output().string());
   } else if (family != nullptr) {
-    const bool is_known = family->names().is_in_transformers;
-    absl::PrintF("in transformers: %s.from_pretrained(\"%s\"%s)\n",
+    const HfFamily::Names names = family->names();
+    const bool is_known = names.is_in_transformers;
+    absl::PrintF("in transformers: %s.from_pretrained(\"%s\"%s)%s\n",
                  is_known ? family->Architecture(config.model) : "AutoModel",
-                 directory.output().string(), is_known ? "" : ", trust_remote_code=True");
+                 directory.output().string(), is_known ? "" : ", trust_remote_code=True",
+                 names.class_file == nullptr ? "" : absl::StrCat(" of ", names.class_file));
   } else {
     absl::PrintF("in PyTorch: Anyorder(\"%s\") of %s/load_anyorder.py\n",
                  directory.output().string(), ProgramDirectory());

@@ -17,6 +17,13 @@ using Json = nlohmann::ordered_json;
 
 const char* TorchName(DType dtype) { return dtype == DType::kBFloat16 ? "bfloat16" : "float32"; }
 
+// The first class that `architectures` names, or "".
+std::string ClassOf(const Json& json) {
+  const auto found = json.find("architectures");
+  const bool has_one = found != json.end() && found->is_array() && !found->empty();
+  return has_one && found->front().is_string() ? found->front().get<std::string>() : "";
+}
+
 std::string Text(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -36,7 +43,7 @@ absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view
                               "cannot be imported; import the run itself with --format run");
   }
   HfConfig config;
-  absl::StatusOr<const HfFamily*> family = FamilyOfType(type);
+  absl::StatusOr<const HfFamily*> family = FamilyOfType(type, ClassOf(json));
   if (!family.ok()) return Annotate(family.status(), path);
   config.family = *family;
   config.family->ReadConfig(reader, config);
@@ -54,7 +61,7 @@ absl::StatusOr<const HfFamily*> FamilyOfExport(const std::string& run_dir,
   if (!imported.exists()) return &FamilyOfRun(config);
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(imported.config));
   ANYORDER_ASSIGN_OR_RETURN(const HfConfig original, ParseHfConfig(text, imported.config));
-  return original.family;
+  return &VariantOfRun(*original.family, config);
 }
 
 std::string HfConfigText(const HfFamily& family, const RunConfig& config, int64_t vocab_size,
@@ -79,7 +86,10 @@ std::string UpdatedHfConfigText(const HfFamily& family, const std::string& origi
                                 const std::vector<std::string>& classes) {
   Json json = Json::parse(original, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) json = Json::object();
-  if (!family.names().keeps_storage || !json.contains("architectures"))
+  const absl::StatusOr<const HfFamily*> origin =
+      FamilyOfType(family.names().model_type, ClassOf(json));
+  const bool has_class = json.contains("architectures") && origin.ok() && *origin == &family;
+  if (!family.names().keeps_storage || !has_class)
     json["architectures"] = {family.Architecture(config.model)};
   for (const char* key : {"torch_dtype", "dtype"})
     if (dtype && json.contains(key)) json[key] = TorchName(*dtype);

@@ -39,14 +39,15 @@ std::string HfConfigText(const HfFamily& family, const RunConfig& config, int64_
 // The same for a run that was imported: `original` with every key it has, known to us or not.
 // Changed are the architecture's name and the element type, which describe the weights file of the
 // export; and what HfFamily::UpdateConfig says. Without `dtype` the type stays, too, and with
-// HfFamily::Names::keeps_storage a name that is there.
+// HfFamily::Names::keeps_storage a name that is there and of this family.
 std::string UpdatedHfConfigText(const HfFamily& family, const std::string& original,
                                 const RunConfig& config, int64_t vocab_size,
                                 std::optional<DType> dtype, bool trained,
                                 const std::vector<std::string>& classes = {});
 
-// The family that an export of a run is of: that of the weights it was imported from, else the one
-// that its network comes closest to.
+// The family that an export of a run is of: that of the weights it was imported from, or the one of
+// its type that the run has turned it into (VariantOfRun), else the one that its network comes
+// closest to.
 absl::StatusOr<const HfFamily*> FamilyOfExport(const std::string& run_dir, const RunConfig& config);
 
 class HfWeights {

@@ -217,6 +217,7 @@ absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& m
   // "gelu" may mean either, and the user may say which.
   if (model.gelu_is_open && config.model.activation == kernels::Activation::kGeluErf)
     expected.model.activation = kernels::Activation::kGeluErf;
+  if (model.ffn_residual_is_open) expected.model.ffn_residual = config.model.ffn_residual;
   const std::vector<std::string> theirs = FunctionLines(expected);
   const std::vector<std::string> ours = FunctionLines(config);
   for (size_t i = 0; i < ours.size(); ++i) {
@@ -392,6 +393,12 @@ void PrintSummary(const Import& import, const ParameterLayout& layout, const std
         import.config.model.activation == kernels::Activation::kGeluErf ? "the exact GELU"
                                                                         : "its tanh approximation");
   }
+  if (import.model.ffn_residual_is_open &&
+      import.config.model.ffn_residual == FfnResidual::kNormed) {
+    absl::PrintF(
+        "note: feed-forward layers are added to their normalised input, as in A3's released code "
+        "(model.ffn_residual is \"normed\"; \"input\" is Llama's form)\n");
+  }
   for (const HfHead* const head : import.findings.drawn) {
     absl::PrintF("note: the %s is randomly initialised (train.seed): %s has none\n", head->name,
                  import.input);
@@ -486,7 +493,8 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
                                       return WriteFilesOfModel(import, weights, tensors, paths);
                                     }));
   PrintSummary(import, layout, run_dir);
-  PrintPlan(*import.model.family, import.config, layout.num_elements());
+  PrintPlan(VariantOfRun(*import.model.family, import.config), import.config,
+            layout.num_elements());
   return absl::OkStatus();
 }
 

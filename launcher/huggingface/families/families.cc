@@ -16,6 +16,16 @@ size_t NumObstacles(const HfFamily& family, const RunConfig& config) {
   return obstacles.list.size();
 }
 
+// The types of all families, each once.
+std::vector<std::string> Types() {
+  std::vector<std::string> types;
+  for (const HfFamily* const family : HfFamilies()) {
+    const char* const type = family->names().model_type;
+    if (std::find(types.begin(), types.end(), type) == types.end()) types.emplace_back(type);
+  }
+  return types;
+}
+
 }  // namespace
 
 absl::string_view HfFamily::NameOf(absl::string_view model_key) const {
@@ -52,27 +62,28 @@ void HfFamily::CheckPlainLayers(const ModelConfig& model, bool is_tied, HfObstac
 std::span<const HfFamily* const> HfFamilies() {
   // Of two that are as close to a run's network the first is taken.
   static const HfFamily* const families[] = {
-      &XlnetFamily(),     &BertFamily(),  &RobertaFamily(),       &LongformerFamily(),
-      &OpenAiGptFamily(), &Gpt2Family(),  &TransformerXlFamily(), &LladaFamily(),
-      &LlamaFamily(),     &Qwen2Family(), &Qwen3Family(),         &DreamFamily(),
-      &MdlmFamily(),      &Bd3LmFamily()};
+      &XlnetFamily(),     &BertFamily(), &RobertaFamily(),       &LongformerFamily(),
+      &OpenAiGptFamily(), &Gpt2Family(), &TransformerXlFamily(), &LladaFamily(),
+      &LlamaFamily(),     &A3Family(),   &Qwen2Family(),         &Qwen3Family(),
+      &DreamFamily(),     &MdlmFamily(), &Bd3LmFamily()};
   return families;
 }
 
-std::string HfFamilyTypes() {
-  return absl::StrJoin(HfFamilies(), ", ", [](std::string* text, const HfFamily* family) {
-    absl::StrAppend(text, family->names().model_type);
-  });
-}
+std::string HfFamilyTypes() { return absl::StrJoin(Types(), ", "); }
 
-absl::StatusOr<const HfFamily*> FamilyOfType(absl::string_view model_type) {
-  std::vector<std::string> known;
+absl::StatusOr<const HfFamily*> FamilyOfType(absl::string_view model_type,
+                                             absl::string_view architecture) {
+  const HfFamily* first = nullptr;
   for (const HfFamily* const family : HfFamilies()) {
-    if (model_type == family->names().model_type) return family;
-    known.push_back(absl::StrCat("\"", family->names().model_type, "\""));
+    const HfFamily::Names names = family->names();
+    if (model_type != names.model_type) continue;
+    if (architecture == names.architecture || architecture == names.bare_architecture)
+      return family;
+    if (first == nullptr) first = family;
   }
+  if (first != nullptr) return first;
   return FailedPrecondition("'model_type' is \"", model_type.empty() ? "(none)" : model_type,
-                            "\", not ", absl::StrJoin(known, ", "));
+                            "\", not \"", absl::StrJoin(Types(), "\", \""), "\"");
 }
 
 const HfFamily& FamilyOfRun(const RunConfig& config) {
@@ -80,6 +91,16 @@ const HfFamily& FamilyOfRun(const RunConfig& config) {
   return **std::min_element(all.begin(), all.end(), [&config](const auto* a, const auto* b) {
     return NumObstacles(*a, config) < NumObstacles(*b, config);
   });
+}
+
+const HfFamily& VariantOfRun(const HfFamily& family, const RunConfig& config) {
+  const HfFamily* best = &family;
+  for (const HfFamily* const other : HfFamilies()) {
+    const bool is_variant =
+        absl::string_view(other->names().model_type) == family.names().model_type;
+    if (is_variant && NumObstacles(*other, config) < NumObstacles(*best, config)) best = other;
+  }
+  return *best;
 }
 
 absl::Status CheckFamily(const HfFamily& family, const RunConfig& config) {

@@ -36,6 +36,8 @@ struct HfConfig {
   // The activation is "gelu": by name the exact GELU, yet the released models, whose files say so,
   // were trained with the tanh approximation. `model` has the latter; either may be chosen.
   bool gelu_is_open = false;
+  // No key says what a feed-forward layer is added to (model.ffn_residual): either may be chosen.
+  bool ffn_residual_is_open = false;
   // Rows of a table of learned positions before that of the first token, which nobody uses.
   int64_t first_position = 0;
   // Of models without a table of positions: the longest text that it was trained for; 0: unknown.
@@ -125,6 +127,8 @@ class HfFamily {
     bool keeps_storage = false;
     // False where Python files beside the weights have its class.
     bool is_in_transformers = true;
+    // The Python file that has its class, where neither transformers nor the weights bring it.
+    const char* class_file = nullptr;
   };
 
   virtual ~HfFamily() = default;
@@ -189,6 +193,7 @@ class HfFamily {
 };
 
 // One of each, from the file of that name.
+const HfFamily& A3Family();  // llama.cc
 const HfFamily& BertFamily();
 const HfFamily& Bd3LmFamily();  // dit.cc
 const HfFamily& DreamFamily();  // llama.cc
@@ -209,11 +214,15 @@ std::span<const HfFamily* const> HfFamilies();
 // Their types, as config.json has them, with commas between.
 std::string HfFamilyTypes();
 
-// The family of a config.json. FailedPrecondition naming those that there are.
-absl::StatusOr<const HfFamily*> FamilyOfType(absl::string_view model_type);
+// The family of a config.json: where several have its type, that of the class, else the first.
+// FailedPrecondition naming the types that there are.
+absl::StatusOr<const HfFamily*> FamilyOfType(absl::string_view model_type,
+                                             absl::string_view architecture = "");
 
 // The family that this run's network comes closest to.
 const HfFamily& FamilyOfRun(const RunConfig& config);
+// The same among `family` and those that share its type; of equals, `family`.
+const HfFamily& VariantOfRun(const HfFamily& family, const RunConfig& config);
 
 // FailedPrecondition, listing every setting that stands in the way, unless a model of the family
 // can be this run's network.

@@ -135,6 +135,7 @@ void Llada::Check(const RunConfig& config, HfObstacles& obstacles) const {
                    ", not model.model_dim = ", model.model_dim));
   obstacles.Require(!model.qk_norm, "model.qk_norm is true");
   obstacles.Require(!model.ffn_biases, "model.ffn_biases is true");
+  obstacles.Require(model.ffn_residual == FfnResidual::kInput, "model.ffn_residual is normed");
   obstacles.Require(!model.attention_biases || !model.attention_output_bias,
                     "model.attention_output_bias is true");
   obstacles.Require(model.rope_scaling == RopeScaling::kNone, "model.rope_scaling is on");

@@ -1,5 +1,6 @@
-// Llama (modeling_llama.py), Qwen2 (modeling_qwen2.py), Qwen3 (modeling_qwen3.py) and Dream, a
-// Qwen2 that reads both ways (modeling_dream.py beside its weights). They differ in biases, in the
+// Llama (modeling_llama.py), Qwen2 (modeling_qwen2.py), Qwen3 (modeling_qwen3.py), Dream, a Qwen2
+// that reads both ways (modeling_dream.py beside its weights), and A3, a Llama with a second stream
+// of queries (llama_xlnet.py of PKU-ML/Any-order-Any-subset-AR). They differ in biases, in the
 // normalisation of queries and keys, and in what an import goes on to train.
 
 #include <algorithm>
@@ -30,6 +31,12 @@ constexpr HfKeyName kLlamaKeys[] = {{"num_layers", "num_hidden_layers"},
 constexpr const char* kLlamaObjectives[] = {"gpt", "causal_lm", "masked_diffusion",
                                             "block_diffusion", "eso_lm"};
 
+// Those that read queries out, which begin as `query_embed` and are nobody's keys.
+constexpr const char* kA3Objectives[] = {"a3", "as_arm"};
+
+// A key of A3's config.json that only we read and write: released layers have one form.
+constexpr char kFfnResidual[] = "ffn_residual";
+
 constexpr LlamaLayerNames kLlamaNames = {
     "input_layernorm",  "self_attn.q_proj", "self_attn.k_proj",
     "self_attn.v_proj", "self_attn.o_proj", "post_attention_layernorm",
@@ -38,7 +45,7 @@ constexpr LlamaLayerNames kLlamaNames = {
 // Longer texts than this take more memory than small steps from good weights are worth.
 constexpr int64_t kDefaultLength = 2048;
 
-enum class Kind { kLlama, kQwen2, kQwen3, kDream };
+enum class Kind { kLlama, kQwen2, kQwen3, kDream, kA3 };
 
 void ReadLlamaSizes(HfConfigReader& reader, HfConfig& config) {
   ModelConfig& model = config.model;
@@ -72,6 +79,17 @@ bool HasSlidingWindow(HfConfigReader& reader, const ModelConfig& model) {
   return is_used && reader.Find("sliding_window") != nullptr && first < model.num_layers;
 }
 
+// A layer of A3 as released is added to its normalised input; a layer of Llama's kind by this key.
+void ReadFfnResidual(HfConfigReader& reader, HfConfig& config) {
+  std::string form = "normed";
+  reader.String(kFfnResidual, form);
+  reader.faults().Require(
+      form == "normed" || form == "input",
+      absl::StrCat("'", kFfnResidual, "' is \"", form, "\" but must be \"normed\" or \"input\""));
+  config.model.ffn_residual = form == "input" ? FfnResidual::kInput : FfnResidual::kNormed;
+  config.ffn_residual_is_open = reader.Find(kFfnResidual) == nullptr;
+}
+
 class LlamaFamilyOf : public HfFamily {
  public:
   LlamaFamilyOf(Kind kind, const Names& names) : kind_(kind), names_(names) {}
@@ -93,6 +111,7 @@ class LlamaFamilyOf : public HfFamily {
 
  private:
   bool is_qwen2() const { return kind_ == Kind::kQwen2 || kind_ == Kind::kDream; }
+  bool is_llama() const { return kind_ == Kind::kLlama || kind_ == Kind::kA3; }
 
   const Kind kind_;
   const Names names_;
@@ -117,7 +136,10 @@ void LlamaFamilyOf::ReadConfig(HfConfigReader& reader, HfConfig& config) const {
   } else {
     reader.Bool("attention_bias", model.attention_biases);
   }
-  if (kind_ == Kind::kLlama) return reader.Bool("mlp_bias", model.ffn_biases);
+  // A3 begins with Llama's weights, whichever form its layers have.
+  config.ffn_residual_is_open = kind_ == Kind::kLlama;
+  if (kind_ == Kind::kA3) ReadFfnResidual(reader, config);
+  if (is_llama()) return reader.Bool("mlp_bias", model.ffn_biases);
   reader.Expect("use_mrope", false);
   reader.unsupported().Require(!HasSlidingWindow(reader, model),
                                "a sliding window is in effect ('use_sliding_window', "
@@ -125,12 +147,18 @@ void LlamaFamilyOf::ReadConfig(HfConfigReader& reader, HfConfig& config) const {
 }
 
 void LlamaFamilyOf::SetDefaults(const HfConfig& model, RunConfig& config) const {
-  config.objective.name = kind_ == Kind::kDream ? "masked_diffusion" : "gpt";
+  config.objective.name = kind_ == Kind::kDream ? "masked_diffusion"
+                          : kind_ == Kind::kA3  ? "a3"
+                                                : "gpt";
   config.sampling.bidirectional = false;
   config.sampling.seq_len =
       model.max_length > 0 ? std::min(model.max_length, kDefaultLength) : kDefaultLength;
-  if (kind_ != Kind::kDream) return;
   AnyOrderConfig& any_order = config.sampling.any_order;
+  if (kind_ == Kind::kA3) {  // the last stage of its training
+    any_order.group_len_min = any_order.group_len_max = 8;
+    any_order.group_order = GroupOrder::kRandom;
+  }
+  if (kind_ != Kind::kDream) return;
   any_order.stratified_rates = false;  // as in its training
   any_order.keep_first_token = any_order.shifted_readout = true;
   any_order.loss_weight = LossWeight::kCart;
@@ -138,7 +166,16 @@ void LlamaFamilyOf::SetDefaults(const HfConfig& model, RunConfig& config) const 
 
 void LlamaFamilyOf::Check(const RunConfig& config, HfObstacles& obstacles) const {
   const ModelConfig& model = config.model;
-  CheckObjective(config, kLlamaObjectives, obstacles);
+  if (kind_ == Kind::kA3) {
+    CheckObjective(config, kA3Objectives, obstacles);
+    obstacles.Require(
+        model.num_heads * model.head_dim == model.model_dim,
+        absl::StrCat("model.num_heads * model.head_dim is ", model.num_heads * model.head_dim,
+                     ", not model.model_dim = ", model.model_dim));
+  } else {
+    CheckObjective(config, kLlamaObjectives, obstacles);
+    obstacles.Require(model.ffn_residual == FfnResidual::kInput, "model.ffn_residual is normed");
+  }
   CheckLlamaLayers(model, obstacles);
   obstacles.Require(model.qk_norm == (kind_ == Kind::kQwen3),
                     absl::StrCat("model.qk_norm is ", model.qk_norm ? "true" : "false"));
@@ -149,7 +186,7 @@ void LlamaFamilyOf::Check(const RunConfig& config, HfObstacles& obstacles) const
   } else {
     obstacles.Require(model.attention_output_bias, "model.attention_output_bias is false");
   }
-  if (kind_ != Kind::kLlama) obstacles.Require(!model.ffn_biases, "model.ffn_biases is true");
+  if (!is_llama()) obstacles.Require(!model.ffn_biases, "model.ffn_biases is true");
 }
 
 HfFamily::Json LlamaFamilyOf::NewConfig(const RunConfig& config, int64_t vocab_size,
@@ -172,7 +209,7 @@ HfFamily::Json LlamaFamilyOf::NewConfig(const RunConfig& config, int64_t vocab_s
                {"pad_token_id", ids.pad}};
   WriteRope(model, json);
   if (!is_qwen2()) json["attention_bias"] = model.attention_biases;
-  if (kind_ == Kind::kLlama) json["mlp_bias"] = model.ffn_biases;
+  if (is_llama()) json["mlp_bias"] = model.ffn_biases;
   if (kind_ == Kind::kDream) json["mask_token_id"] = ids.mask;
   UpdateConfig(config, vocab_size, /*trained=*/true, json);
   return json;
@@ -180,6 +217,9 @@ HfFamily::Json LlamaFamilyOf::NewConfig(const RunConfig& config, int64_t vocab_s
 
 void LlamaFamilyOf::UpdateConfig(const RunConfig& config, int64_t /*vocab_size*/, bool trained,
                                  Json& json) const {
+  const bool is_input = config.model.ffn_residual == FfnResidual::kInput;
+  if (kind_ == Kind::kA3 && (is_input || json.contains(kFfnResidual)))
+    json[kFfnResidual] = is_input ? "input" : "normed";
   if (!trained) return;
   json["attention_dropout"] = config.model.attention_dropout;
   json["initializer_range"] = config.model.init_range;
@@ -189,6 +229,7 @@ std::vector<FileTensor> LlamaFamilyOf::Tensors(const ModelConfig& model,
                                                const ParameterLayout& layout) const {
   TensorList list(layout);
   list.Plain("transformer.word_embedding.weight", "model.embed_tokens.weight");
+  if (kind_ == Kind::kA3) list.Plain("transformer.mask_emb", "model.query_embed");
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const std::string theirs = absl::StrCat("model.layers.", layer, ".");
     AddLlamaLayer(theirs, kLlamaNames, layer, list);
@@ -216,6 +257,16 @@ const HfFamily& LlamaFamily() {
                                                    .bare_architecture = "LlamaModel",
                                                    .prefix = "model.",
                                                    .keeps_storage = true});
+  return family;
+}
+
+const HfFamily& A3Family() {
+  static const LlamaFamilyOf family(Kind::kA3, {.model_type = "llama",
+                                                .architecture = "LlamaTwoStreamForCausalLM",
+                                                .bare_architecture = "LlamaTwoStreamModel",
+                                                .prefix = "model.",
+                                                .keeps_storage = true,
+                                                .class_file = "A3's llama_xlnet.py"});
   return family;
 }
 

@@ -93,7 +93,6 @@ void CheckLlamaLayers(const ModelConfig& model, HfObstacles& obstacles) {
   obstacles.Require(model.pre_norm(), "model.layer_norm is post");
   obstacles.Require(model.rms_norm(), "model.norm is not rms_norm");
   obstacles.Require(model.gated_ffn, "model.gated_ffn is false");
-  obstacles.Require(model.ffn_residual == FfnResidual::kInput, "model.ffn_residual is normed");
   obstacles.Require(model.activation == kernels::Activation::kSilu, "model.activation is not silu");
   obstacles.Require(!model.scale_embedding, "model.scale_embedding is true");
   obstacles.Require(!model.embedding_layer_norm, "model.embedding_layer_norm is true");

@@ -22,7 +22,7 @@ void ReadRope(HfConfigReader& reader, ModelConfig& model);
 // In the spelling of 4, which both read.
 void WriteRope(const ModelConfig& model, HfFamily::Json& json);
 
-// The settings with which a network has other layers.
+// The settings with which a network has other layers, but for model.ffn_residual.
 void CheckLlamaLayers(const ModelConfig& model, HfObstacles& obstacles);
 
 // What a layer's tensors are called behind the layer's prefix.

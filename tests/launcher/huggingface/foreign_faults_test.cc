@@ -24,9 +24,16 @@ using Json = nlohmann::ordered_json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Json ConfigOf(const char* type) {
-  return ForeignModel({.name = "", .model_type = type, .key_heads = 2}).config;
+// `type`: of config.json, or "A3".
+ForeignShape ShapeOf(const char* type, int64_t key_heads = 4) {
+  const bool is_a3 = type == std::string("A3");
+  return {.name = "",
+          .model_type = is_a3 ? "llama" : type,
+          .key_heads = key_heads,
+          .is_two_stream = is_a3};
 }
+
+Json ConfigOf(const char* type) { return ForeignModel(ShapeOf(type, 2)).config; }
 
 HfConfig ParsedForeign(const Json& config) {
   const absl::StatusOr<HfConfig> parsed = ParseHfConfig(config.dump(), "config.json");
@@ -51,6 +58,8 @@ TEST(ForeignConfigTest, OtherFunctionsAreRefusedByName) {
   };
   const Fault faults[] = {
       {"llama", "hidden_act", "gelu", "'hidden_act' is \"gelu\", not \"silu\""},
+      {"A3", "ffn_residual", "both", "'ffn_residual' is \"both\" but must be \"normed\" or"},
+      {"A3", "hidden_act", "gelu", "'hidden_act' is \"gelu\", not \"silu\""},
       {"llama", "hidden_size", nullptr, "'hidden_size' is missing"},
       {"llama", "num_key_value_heads", 3, "'num_key_value_heads' is 3 but must divide the 4 heads"},
       {"llama", "num_attention_heads", 5, "but must divide"},
@@ -103,7 +112,7 @@ TEST(ForeignConfigTest, OtherFunctionsAreRefusedByName) {
       {"bd3lm", "adaln", 1, "'adaln' is 1 but must be true or false"},
   };
   for (const Fault& fault : faults) {
-    Json config = ForeignModel({.name = "", .model_type = fault.type}).config;
+    Json config = ForeignModel(ShapeOf(fault.type)).config;
     config[fault.key] = fault.value;
     const absl::Status status = ParseHfConfig(config.dump(), "config.json").status();
     EXPECT_EQ(ExitStatusFor(status), kExitData) << config;
@@ -181,6 +190,14 @@ TEST_F(ForeignFaultTest, TensorsThatDoNotMapAreNamed) {
   model.Remove("model.layers.1.mlp.up_proj.weight");
   ExpectRefused(model, {"no tensor 'model.layers.1.mlp.up_proj.weight' [24, 16]",
                         "save an LlamaForCausalLM"});
+  model = ForeignModel(ShapeOf("A3"));
+  model.Remove("model.query_embed");
+  ExpectRefused(model,
+                {"no tensor 'model.query_embed' [1, 1, 16]", "save an LlamaTwoStreamForCausalLM"});
+  // Its weights under Llama's config.json would be another function.
+  model = ForeignModel(ShapeOf("A3"));
+  model.config["architectures"] = {"LlamaForCausalLM"};
+  ExpectRefused(model, {"'model.query_embed' [1, 1, 16] is unknown"});
   model = ForeignModel(llama);
   model.Remove("lm_head.weight");
   ExpectRefused(model, {"no tensor 'lm_head.weight' [30, 16]"});
@@ -228,10 +245,15 @@ TEST(ForeignFamilyTest, RunsHaveTheConventionsOfTheirModels) {
   EXPECT_TRUE(any_order("Dream").shifted_readout);
   EXPECT_TRUE(any_order("Dream").keep_first_token);
   EXPECT_EQ(any_order("Dream").loss_weight, LossWeight::kCart);
+  EXPECT_EQ(RunOfForeign("A3").objective.name, "a3");
+  EXPECT_EQ(RunOfForeign("A3").model.ffn_residual, FfnResidual::kNormed);
+  EXPECT_EQ(any_order("A3").group_order, GroupOrder::kRandom);
+  EXPECT_EQ(any_order("A3").group_len_min, 8);
+  EXPECT_EQ(any_order("A3").group_len_max, 8);
   EXPECT_EQ(any_order("mdlm").loss_weight, LossWeight::kTime);
   EXPECT_EQ(any_order("mdlm").rate_strata, RateStrata::kOwn);
   EXPECT_TRUE(any_order("bd3lm").keep_first_token);
-  for (const char* type : {"llama", "llada", "Dream", "mdlm", "bd3lm"}) {
+  for (const char* type : {"llama", "A3", "llada", "Dream", "mdlm", "bd3lm"}) {
     const RunConfig run = RunOfForeign(type);
     const auto objective = MakeObjective(run.objective.name, run.model, run.sampling);
     EXPECT_TRUE(objective.ok()) << type << objective.status();
@@ -241,6 +263,7 @@ TEST(ForeignFamilyTest, RunsHaveTheConventionsOfTheirModels) {
 TEST(ForeignFamilyTest, RunsAreOfTheFamilyThatTheyAreClosestTo) {
   for (const auto& [type, family] :
        {std::pair<const char*, const HfFamily*>{"llama", &LlamaFamily()},
+        {"A3", &A3Family()},
         {"qwen2", &Qwen2Family()},
         {"qwen3", &Qwen3Family()},
         {"llada", &LladaFamily()},
@@ -266,6 +289,13 @@ TEST(ForeignFamilyTest, WhatAModelCannotHoldIsNamed) {
   };
   const Case cases[] = {
       {"llama", [](RunConfig& run) { run.objective.name = "a3"; }, "objective.name is a3"},
+      {"llama", [](RunConfig& run) { run.model.ffn_residual = FfnResidual::kNormed; },
+       "ffn_residual is normed"},
+      {"llada", [](RunConfig& run) { run.model.ffn_residual = FfnResidual::kNormed; },
+       "ffn_residual is normed"},
+      {"A3", [](RunConfig& run) { run.objective.name = "gpt"; }, "objective.name is gpt"},
+      {"A3", [](RunConfig& run) { run.model.head_dim = 6; }, "is 24, not model.model_dim = 16"},
+      {"A3", [](RunConfig& run) { run.model.qk_norm = true; }, "model.qk_norm is true"},
       {"llama", [](RunConfig& run) { run.model.softmax_bias = true; }, "model.softmax_bias"},
       {"llama", [](RunConfig& run) { run.model.norm = Norm::kLayerNorm; }, "is not rms_norm"},
       {"qwen2", [](RunConfig& run) { run.model.attention_output_bias = true; }, "output_bias"},
@@ -279,10 +309,18 @@ TEST(ForeignFamilyTest, WhatAModelCannotHoldIsNamed) {
   };
   for (const Case& one : cases) {
     RunConfig run = RunOfForeign(one.type);
-    const HfFamily& family = **FamilyOfType(one.type);
+    const HfFamily& family = *ParsedForeign(ConfigOf(one.type)).family;
     one.change(run);
     EXPECT_THAT(std::string(CheckFamily(family, run).message()), HasSubstr(one.message));
   }
+  // Of the two that are called llama the run decides.
+  RunConfig causal = RunOfForeign("A3");
+  causal.objective.name = "gpt";
+  EXPECT_EQ(&VariantOfRun(A3Family(), causal), &A3Family());
+  EXPECT_EQ(&VariantOfRun(LlamaFamily(), causal), &LlamaFamily());
+  causal.model.ffn_residual = FfnResidual::kInput;
+  EXPECT_EQ(&VariantOfRun(A3Family(), causal), &LlamaFamily());
+  EXPECT_EQ(&VariantOfRun(LlamaFamily(), RunOfForeign("A3")), &A3Family());
   // The families before them have none of these layers.
   RunConfig run = RunOfForeign("llama");
   for (const HfFamily* family :

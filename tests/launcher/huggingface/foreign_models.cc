@@ -52,10 +52,11 @@ Json LlamaConfig(const ForeignShape& shape) {
                  {"tie_word_embeddings", shape.storing != Storing::kUntied},
                  {"torch_dtype", shape.dtype == DType::kBFloat16 ? "bfloat16" : "float32"},
                  {"mine", {{"key", 3}}}};
-  const char* const architecture = type == "llama"   ? "LlamaForCausalLM"
-                                   : type == "qwen2" ? "Qwen2ForCausalLM"
-                                   : type == "qwen3" ? "Qwen3ForCausalLM"
-                                                     : "DreamModel";
+  const char* const architecture = shape.is_two_stream ? "LlamaTwoStreamForCausalLM"
+                                   : type == "llama"   ? "LlamaForCausalLM"
+                                   : type == "qwen2"   ? "Qwen2ForCausalLM"
+                                   : type == "qwen3"   ? "Qwen3ForCausalLM"
+                                                       : "DreamModel";
   config["architectures"] = {architecture};
   if (shape.heads * shape.head_dim != shape.dim) config["head_dim"] = shape.head_dim;
   if (type == "llama") config["mlp_bias"] = shape.mlp_bias;
@@ -167,6 +168,7 @@ void ForeignModel::AddLlama() {
   const std::string type = shape_.model_type;
   const bool is_qwen2 = type == "qwen2" || type == "Dream";
   Add("model.embed_tokens.weight", {shape_.vocab, d});
+  if (shape_.is_two_stream) Add("model.query_embed", {1, 1, d});
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     const std::string at = absl::StrCat("model.layers.", layer, ".");
     Add(at + "input_layernorm.weight", {d});

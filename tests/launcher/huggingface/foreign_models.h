@@ -31,6 +31,7 @@ struct ForeignShape {
   Storing storing = Storing::kUntied;
   bool is_modulated = true;  // BD3-LM
   bool has_buffers = false;
+  bool is_two_stream = false;  // of type "llama": A3
   DType dtype = DType::kFloat32;
 };
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
@@ -155,7 +156,7 @@ struct LlamaSizes {
   int64_t layers, dim, heads, key_heads, head_dim, ffn, vocabulary;
 };
 
-// Llama, Qwen2, Qwen3 and Dream. `rest`: the rest of config.json.
+// Llama, A3, Qwen2, Qwen3 and Dream. `rest`: the rest of config.json.
 Released LlamaLike(const char* type, const LlamaSizes& s, bool is_tied, const std::string& rest,
                    int64_t parameters) {
   Released model = {
@@ -169,6 +170,7 @@ Released LlamaLike(const char* type, const LlamaSizes& s, bool is_tied, const st
       parameters};
   const std::string kind = type;
   model.Add("model.embed_tokens.weight", {s.vocabulary, s.dim});
+  if (absl::StrContains(rest, "TwoStream")) model.Add("model.query_embed", {1, 1, s.dim});
   for (int64_t layer = 0; layer < s.layers; ++layer) {
     const std::string at = absl::StrCat("model.layers.", layer, ".");
     const int64_t queries = s.heads * s.head_dim, keys = s.key_heads * s.head_dim;
@@ -205,6 +207,9 @@ std::vector<Released> Llamas() {
   const LlamaSizes qwen7b = {28, 3584, 28, 4, 128, 18944, 152064};
   return {
       LlamaLike("llama", {32, 4096, 32, 8, 128, 14336, 128256}, false, llama3(8), 8'030'261'248),
+      // A3 begins with Llama 3.1.
+      LlamaLike("llama", {32, 4096, 32, 8, 128, 14336, 128256}, false,
+                R"("architectures": ["LlamaTwoStreamForCausalLM"], )" + llama3(8), 8'030'265'344),
       LlamaLike("llama", {16, 2048, 32, 8, 64, 8192, 128256}, true, llama3(32), 1'235'814'400),
       LlamaLike("qwen2", qwen7b, false, qwen, 7'615'616'512),
       LlamaLike("Dream", qwen7b, false, qwen + R"(, "mask_token_id": 151666)", 7'615'616'512),
@@ -304,9 +309,9 @@ TEST(ReleasedModelsTest, NamesAndShapesAreWhatImportExpects) {
     const absl::StatusOr<HfConfig> config = ParseHfConfig(released.config, "config.json");
     ASSERT_TRUE(config.ok()) << config.status();
     const ParameterLayout layout(config->model, config->vocab_size);
-    // Every network has a mask embedding, which only XLNet's function uses.
-    const bool is_xlnet = config->family == &XlnetFamily();
-    const int64_t unused = is_xlnet ? 0 : layout.Find("transformer.mask_emb").shape.num_elements();
+    // Every network has a mask embedding, which only functions of two streams use.
+    const bool is_used = config->family == &XlnetFamily() || config->family == &A3Family();
+    const int64_t unused = is_used ? 0 : layout.Find("transformer.mask_emb").shape.num_elements();
     EXPECT_EQ(layout.num_elements() - unused, released.parameters);
 
     const std::string path = directory.path() + "/model.safetensors";
