@@ -1,4 +1,4 @@
-"""Llama's relatives and the diffusion transformer of MDLM and BD3-LM in plain torch, from their config.json and the tensors of
+"""Llama's relatives, A3's two streams and the diffusion transformer of MDLM and BD3-LM in plain torch, from their config.json and the tensors of
 their files by name; hand-written, so that they need neither a new transformers nor the code that comes with some weights."""
 import math
 
@@ -36,14 +36,22 @@ def rms_norm(x, weight, epsilon):
     return weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon))
 
 
-def attend(q, k, v, causal):
-    """[batch, heads, slots, head_dim] each; fewer heads of k and v are shared by neighbours."""
+def attend(q, k, v, seen):
+    """[batch, heads, slots, head_dim] each; fewer heads of k and v are shared by neighbours. `seen`: the keys that each row sees,
+    [slots, slots] or [batch, slots, slots]; a row that sees none gets zeros."""
     shared = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    if causal:
-        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -math.inf)
-    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+    seen = seen if seen.dim() == 2 else seen[:, None]
+    sees_any = seen.any(-1, keepdim=True)
+    scores = scores.masked_fill(~seen & sees_any, -math.inf)
+    return (scores.softmax(-1) * sees_any @ v).transpose(1, 2).flatten(2)
+
+
+def text_order(slots, causal):
+    """Keys that are seen where everybody sees everybody, or those before."""
+    seen = torch.ones(slots, slots, dtype=torch.bool)
+    return seen.tril() if causal else seen
 
 
 def llama_sizes(config):
@@ -59,7 +67,7 @@ def llama(config, weights, tokens, causal):
     layers, heads, keys, head_dim = llama_sizes(config)
     is_llada, rates, epsilon = config["model_type"] == "llada", frequencies(config, head_dim), config["rms_norm_eps"]
     table = weights["model.transformer.wte.weight" if is_llada else "model.embed_tokens.weight"]
-    x = table[tokens]
+    x, seen = table[tokens], text_order(tokens.shape[1], causal)
     for layer in range(layers):
         def name(part):
             return f"model.transformer.blocks.{layer}.{LLADA_LAYER[part]}" if is_llada else f"model.layers.{layer}.{part}"
@@ -75,13 +83,52 @@ def llama(config, weights, tokens, causal):
         if config["model_type"] == "qwen3":
             q = rms_norm(q, weights[name("self_attn.q_norm.weight")], epsilon)
             k = rms_norm(k, weights[name("self_attn.k_norm.weight")], epsilon)
-        x = x + dense(attend(rotate(q, rates), rotate(k, rates), v, causal), "self_attn.o_proj")
+        x = x + dense(attend(rotate(q, rates), rotate(k, rates), v, seen), "self_attn.o_proj")
         y = rms_norm(x, weights[name("post_attention_layernorm") + ".weight"], epsilon)
         x = x + dense(F.silu(dense(y, "mlp.gate_proj")) * dense(y, "mlp.up_proj"), "mlp.down_proj")
     x = rms_norm(x, weights["model.transformer.ln_f.weight" if is_llada else "model.norm.weight"], epsilon)
     if config["weight_tying" if is_llada else "tie_word_embeddings"]:
         return x @ table.T
     return F.linear(x, weights["model.transformer.ff_out.weight" if is_llada else "lm_head.weight"])
+
+
+def is_a3(config):
+    return config["architectures"] == ["LlamaTwoStreamForCausalLM"]
+
+
+def a3(config, weights, tokens, groups):
+    """Logits of A3's queries. A token sees the tokens of its group and of those before it, a query of those before alone. The
+    released layer adds the feed-forward part to its normalised input."""
+    layers, heads, keys, head_dim = llama_sizes(config)
+    rates, epsilon = frequencies(config, head_dim), config["rms_norm_eps"]
+    later = groups[:, None, :] > groups[:, :, None]
+    same = groups[:, None, :] == groups[:, :, None]
+    content = weights["model.embed_tokens.weight"][tokens]
+    queries = weights["model.query_embed"].expand_as(content)
+    for layer in range(layers):
+        def dense(x, part):
+            at = f"model.layers.{layer}.{part}"
+            return F.linear(x, weights[at + ".weight"], weights.get(at + ".bias"))
+
+        def norm(x, part):
+            return rms_norm(x, weights[f"model.layers.{layer}.{part}.weight"], epsilon)
+
+        def split(x, part, count):
+            return dense(x, f"self_attn.{part}_proj").unflatten(-1, (count, head_dim)).transpose(1, 2)
+
+        read = norm(content, "input_layernorm")
+        k, v = rotate(split(read, "k", keys), rates), split(read, "v", keys)
+
+        def advance(x, seen):
+            q = rotate(split(norm(x, "input_layernorm"), "q", heads), rates)
+            x = x + dense(attend(q, k, v, seen), "self_attn.o_proj")
+            y = norm(x, "post_attention_layernorm")
+            part = dense(F.silu(dense(y, "mlp.gate_proj")) * dense(y, "mlp.up_proj"), "mlp.down_proj")
+            return (x if config.get("ffn_residual") == "input" else y) + part
+
+        content, queries = advance(content, ~later), advance(queries, ~later & ~same)
+    states = rms_norm(queries, weights["model.norm.weight"], epsilon)
+    return F.linear(states, weights["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"])
 
 
 def modulation(weights, at, parts, dim):
@@ -101,14 +148,14 @@ def dit(config, weights, tokens, causal):
     def norm(y, name, shift, scale):
         return F.layer_norm(y, (dim,)) * weights[name + ".weight"] * (1 + scale) + shift
 
-    x = weights["backbone.vocab_embed.embedding"][tokens]
+    x, seen = weights["backbone.vocab_embed.embedding"][tokens], text_order(tokens.shape[1], False)
     for layer in range(config["n_blocks"]):
         p, parts = f"backbone.blocks.{layer}.", torch.tensor([0.0, 0, 1, 0, 0, 1])[:, None]
         if is_modulated:
             parts = modulation(weights, p, 6, dim)
         y = F.linear(norm(x, p + "norm1", parts[0], parts[1]), weights[p + "attn_qkv.weight"])
         q, k, v = (z.unflatten(-1, (heads, dim // heads)).transpose(1, 2) for z in y.chunk(3, -1))
-        x = x + parts[2] * F.linear(attend(rotate(q, rates), rotate(k, rates), v, False), weights[p + "attn_out.weight"])
+        x = x + parts[2] * F.linear(attend(rotate(q, rates), rotate(k, rates), v, seen), weights[p + "attn_out.weight"])
         y = F.linear(norm(x, p + "norm2", parts[3], parts[4]), weights[p + "mlp.0.weight"], weights[p + "mlp.0.bias"])
         y = 0.5 * y * (1 + torch.tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * y ** 3)))
         x = x + parts[5] * F.linear(y, weights[p + "mlp.2.weight"], weights[p + "mlp.2.bias"])
@@ -149,6 +196,8 @@ def shapes(config):
     dim = config.get("hidden_size", config.get("d_model"))
     ffn = config.get("intermediate_size", config.get("mlp_hidden_size")) or config["mlp_ratio"] * dim
     add("model.transformer.wte" if is_llada else "model.embed_tokens", vocab, dim)
+    if is_a3(config):
+        found["model.query_embed"] = (1, 1, dim)
     qkv = kind in ("qwen2", "Dream") or config.get("attention_bias", config.get("include_qkv_bias", False))
     for layer in range(layers):
         for part, shape, bias in (

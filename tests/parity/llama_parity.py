@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Llama, Qwen2, Qwen3, LLaDA, Dream and the diffusion transformers of MDLM and BD3-LM with random weights, imported.
+"""Llama, A3, Qwen2, Qwen3, LLaDA, Dream and the diffusion transformers of MDLM and BD3-LM with random weights, imported.
 
 For each of SHAPES: logits, losses and the gradient of every tensor on the first batch of the imported run's own text (parity_dump)
 must be those of foreign_networks.py, in fp32; logits of Llama and Qwen2 also those of transformers, where it has the shape. The
@@ -38,6 +38,10 @@ def llama(**changes):
                 rope_scaling=None, tie_word_embeddings=False) | changes
 
 
+def a3(**changes):
+    return llama(model_type="llama", architectures=["LlamaTwoStreamForCausalLM"]) | changes
+
+
 def llada(**changes):
     return dict(vocab_size=VOCAB, embedding_size=VOCAB, d_model=32, n_layers=2, n_heads=4, n_kv_heads=4, mlp_hidden_size=48,
                 max_sequence_length=64, rms_norm_eps=1e-5, rope_theta=5e5, rope=True, alibi=False, block_type="llama",
@@ -58,6 +62,12 @@ SHAPES = {
         "llama3 frequencies, 3 layers": llama(rope_scaling=LLAMA3, num_hidden_layers=3, rms_norm_eps=1e-6),
         "explicit heads, spelled as in 5": llama(head_dim=12, rope_parameters={**LLAMA3, "rope_theta": 5e5}),
         "grouped keys, wide": llama(hidden_size=96, num_attention_heads=12, num_key_value_heads=3, intermediate_size=64)},
+    "A3": {
+        "small": a3(),
+        "tied, all biases": a3(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+        "llama3 frequencies, 3 layers": a3(rope_scaling=LLAMA3, num_hidden_layers=3, rms_norm_eps=1e-6),
+        "Llama's layers": a3(ffn_residual="input"),
+        "grouped keys, wide": a3(hidden_size=96, num_attention_heads=12, num_key_value_heads=3, intermediate_size=64)},
     "qwen2": {
         "small": llama(),
         "tied, one head": llama(num_attention_heads=1, num_key_value_heads=1, tie_word_embeddings=True),
@@ -119,7 +129,7 @@ def save_model(directory, config, weights, shards):
 def transformers_logits(config, weights, tokens):
     """None where this transformers does not have the shape."""
     architecture = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}.get(config["model_type"])
-    if architecture is None or config["rope_scaling"] or "head_dim" in config or "rope_parameters" in config:
+    if architecture is None or foreign_networks.is_a3(config) or config["rope_scaling"] or "head_dim" in config or "rope_parameters" in config:
         return None
     kind = getattr(transformers, architecture)
     if config.get("mlp_bias") and not hasattr(kind.config_class(), "mlp_bias"):
@@ -140,6 +150,7 @@ def llama_gradients(config, facts):
     ours = {name[len("gradient/"):]: value for name, value in facts.items() if name.startswith("gradient/")}
     is_llada, found = config["model_type"] == "llada", {}
     found["model.transformer.wte.weight" if is_llada else "model.embed_tokens.weight"] = ours["transformer.word_embedding.weight"]
+    found["model.query_embed"] = ours["transformer.mask_emb"] if foreign_networks.is_a3(config) else None
     found["model.transformer.ln_f.weight" if is_llada else "model.norm.weight"] = ours["transformer.layer_norm.weight"]
     found["model.transformer.ff_out.weight" if is_llada else "lm_head.weight"] = ours.get("lm_loss.weight")
     for layer in range(foreign_networks.llama_sizes(config)[0]):
@@ -203,15 +214,30 @@ def dit_gradients(config, facts, weights):
     return found
 
 
-def compare_numbers(config, weights, dump, measures):
-    facts, = hf_model.read_steps(dump, 1)
+def two_stream_logits(config, leaves, facts):
+    """Of the queries; the groups are checked to be what the batch's rows see."""
+    tokens, groups = facts["input"].long(), facts["key_key"]
+    rows = tokens.numel()
+    content, queries = (masks.keys_of_rows(facts, first, tokens.shape[1]) for first in (0, rows))
+    order = groups[:, None, :] - groups[:, :, None]
+    if not torch.equal(content, order <= 0) or not torch.equal(queries, order < 0):
+        raise ValueError("the run's groups are seen in another way")
+    return foreign_networks.a3(config, leaves, tokens, groups).reshape(-1, VOCAB)[facts["readout_rows"].long() - rows]
+
+
+def one_stream_logits(config, leaves, facts):
     tokens, causal = facts["input"].long(), config["model_type"] in ("llama", "qwen2", "qwen3")
     seen = masks.keys_of_rows(facts, 0, tokens.shape[1])
     if not torch.equal(seen, torch.ones_like(seen).tril() if causal else torch.ones_like(seen)):
         raise ValueError("the run's text is seen in another way")
-    leaves = {name: tensor.clone().requires_grad_() for name, tensor in weights.items()}
     everywhere = foreign_networks.network(config)(config, leaves, tokens, causal)
-    logits = everywhere.reshape(-1, VOCAB)[facts["readout_rows"].long()]
+    return everywhere.reshape(-1, VOCAB)[facts["readout_rows"].long()]
+
+
+def compare_numbers(config, weights, dump, measures):
+    facts, = hf_model.read_steps(dump, 1)
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in weights.items()}
+    logits = (two_stream_logits if foreign_networks.is_a3(config) else one_stream_logits)(config, leaves, facts)
     used = (facts["weights"] != 0)[..., None]
     measures.add("logits", facts["logits"] * used, logits * used)
     losses = hf_model.weighted_losses(logits, facts["labels"].long(), facts["weights"])
@@ -225,7 +251,7 @@ def compare_numbers(config, weights, dump, measures):
         elif not name.startswith("backbone.sigma_map.") and not name.endswith("adaLN_modulation.weight"):
             yield f"{name} has no gradient of ours"
     with torch.no_grad():
-        theirs = transformers_logits(config, weights, tokens)
+        theirs = transformers_logits(config, weights, facts["input"].long())
         if theirs is not None:
             measures.add("logits of transformers", facts["logits"] * used,
                          theirs.reshape(-1, VOCAB)[facts["readout_rows"].long()] * used)
