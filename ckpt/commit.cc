@@ -17,7 +17,6 @@
 #include "ckpt/manifest.h"
 #include "ckpt/rank_file.h"
 #include "ckpt/reader.h"
-#include "ckpt/staging_buffer.h"
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
 #include "core/base/log.h"
@@ -35,21 +34,24 @@ constexpr int64_t kSpaceMargin = int64_t{16} << 20;
 
 double Seconds(absl::Time from, absl::Time to) { return absl::ToDoubleSeconds(to - from); }
 
-// Compares the staged bytes with the CRCs that the client took while it copied them: host memory
-// that changed in between must not be committed.
-absl::Status CheckStaged(const StagedFile& file, int64_t begin, int64_t bytes) {
+// Compares the staged bytes, `block`, with the CRCs that the client took while it copied them: host
+// memory that changed in between must not be committed.
+absl::Status CheckStaged(const StagedFile& file, int64_t begin, int64_t bytes,
+                         const uint8_t* block) {
   for (int64_t done = 0; done < bytes; done += kCrcChunkBytes) {
     const int64_t chunk_bytes = std::min(kCrcChunkBytes, bytes - done);
-    if (Crc32c(file.data + begin + done, chunk_bytes) ==
-        file.crcs[(begin + done) / kCrcChunkBytes]) {
-      continue;
-    }
+    if (Crc32c(block + done, chunk_bytes) == file.crcs[(begin + done) / kCrcChunkBytes]) continue;
     return DataLoss("staged bytes of rank ", file.rank, " changed in memory, at bytes [",
                     begin + done, ", ", begin + done + chunk_bytes,
                     "); check this machine's memory");
   }
   return absl::OkStatus();
 }
+
+// Memory for a block is made of pages, since O_DIRECT wants aligned memory.
+struct alignas(4096) Page {
+  uint8_t bytes[4096];
+};
 
 // The blocks of all files of a job, handed out to threads; checking one block overlaps writing
 // another.
@@ -63,10 +65,17 @@ class BlockQueue {
   }
 
   void Drain(const SaveJob& job, const std::vector<std::unique_ptr<WritableFile>>& files) {
+    std::vector<Page> made;  // a block of a file that is not in memory
     for (size_t i = next_++; i < blocks_.size(); i = next_++) {
       const auto& [f, begin, bytes] = blocks_[i];
-      absl::Status status = CheckStaged(job.files[f], begin, bytes);
-      if (status.ok()) status = files[f]->WriteAt(begin, job.files[f].data + begin, bytes);
+      const StagedFile& file = job.files[f];
+      if (file.data == nullptr) {
+        made.resize(kBlockBytes / sizeof(Page));
+        file.make_block(begin, begin + bytes, made.front().bytes);
+      }
+      const uint8_t* const block = file.data == nullptr ? made.front().bytes : file.data + begin;
+      absl::Status status = CheckStaged(file, begin, bytes, block);
+      if (status.ok()) status = files[f]->WriteAt(begin, block, bytes);
       if (status.ok()) continue;
       next_ = blocks_.size();  // the other threads stop after their block
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -431,9 +440,7 @@ absl::Status SaveDirectly(const std::string& run_dir, const SaveIdentity& id,
   ANYORDER_CHECK(id.world_size == 1 && id.num_nodes == 1)
       << id.world_size << " ranks, " << id.num_nodes << " nodes";
   ANYORDER_ASSIGN_OR_RETURN(const RankFilePlan plan, PlanRankFile(id, /*rank=*/0, ranges));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<StagingBuffer> buffer,
-                            StagingBuffer::Create(plan.layout.file_bytes));
-  const StagedFile file = StageRankFile(plan, ranges, /*rank=*/0, buffer->data());
+  const StagedFile file = StreamRankFile(plan, ranges, /*rank=*/0);
   CommitLog log(fs, run_dir, /*num_threads=*/1);
   ANYORDER_RETURN_IF_ERROR(log.PrepareRunDirectory());
   const absl::Status saved = WriteAndCommit(log, SaveJob{id, /*node=*/0, metadata, {file}});

@@ -26,13 +26,16 @@
 
 namespace anyorder::ckpt {
 
-// One rank's file, complete in memory, as the client staged it.
+// One rank's file, complete in memory, as the client staged it, or made a block at a time.
 struct StagedFile {
   int rank = 0;
   const uint8_t* data = nullptr;
   int64_t bytes = 0;
   std::vector<uint32_t> crcs;
   std::vector<TensorPiece> pieces;
+  // Where `data` is null: writes bytes [begin, end) of the file to `out`; `begin` is a multiple of
+  // kCrcChunkBytes.
+  std::function<void(int64_t begin, int64_t end, uint8_t* out)> make_block = {};
 };
 
 struct SaveJob {
@@ -147,9 +150,9 @@ class CommitLog {
 // checkpoint from something else than training. The files, their order on disk and the commit point
 // are those of the service (PROTOCOL.md, "Write order").
 
-// Writes `ranges` as the checkpoint of `id`, waits until it is committed, and reads it back. Needs
-// memory for one more copy of the ranges. REQUIRES: id.world_size and id.num_nodes are 1, so that
-// the ranges cover their tensors; nobody else uses `run_dir`.
+// Writes `ranges` as the checkpoint of `id`, waits until it is committed, and reads it back, in
+// pieces of some MiB. REQUIRES: id.world_size and id.num_nodes are 1, so that the ranges cover
+// their tensors; nobody else uses `run_dir`.
 // Errors: those of CommitLog; DataLoss if what was written reads back otherwise. An error leaves no
 // checkpoint, unless only its name could not be synced.
 absl::Status SaveDirectly(const std::string& run_dir, const SaveIdentity& id,

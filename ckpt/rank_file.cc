@@ -53,6 +53,7 @@ namespace {
 
 // What one thread takes at a time, and what is worth a second thread.
 constexpr int64_t kChunksOfBlock = 4;
+constexpr int64_t kCopiedBlockBytes = kChunksOfBlock * kCrcChunkBytes;
 
 // Bytes of a rank file, from `offset` on, that lie in one piece of memory.
 struct Source {
@@ -78,16 +79,17 @@ std::vector<Source> SourcesOf(const RankFilePlan& plan, const std::vector<Tensor
   return sources;
 }
 
-// Bytes [begin, end) of the file. REQUIRES: begin is a multiple of kCrcChunkBytes.
+// Bytes [begin, end) of the file, to `out`. REQUIRES: begin is a multiple of kCrcChunkBytes.
 std::vector<uint32_t> CopyBlock(const std::vector<Source>& sources, int64_t begin, int64_t end,
-                                uint8_t* buffer) {
+                                uint8_t* out) {
   ChunkedCrc32c crc;
   auto source = std::upper_bound(sources.begin(), sources.end(), begin,
                                  [](int64_t at, const Source& s) { return at < s.offset; });
   for (--source; begin < end; ++source) {
     const int64_t skip = begin - source->offset;
     const int64_t bytes = std::min(end - begin, source->bytes - skip);
-    crc.Append(buffer + begin, source->data + skip, bytes);
+    crc.Append(out, source->data + skip, bytes);
+    out += bytes;
     begin += bytes;
   }
   return crc.Finish();
@@ -102,11 +104,10 @@ std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<T
   std::vector<uint32_t> crcs(static_cast<size_t>(NumCrcChunks(file_bytes)));
   std::atomic<int64_t> next = 0;
   const auto drain = [&] {
-    constexpr int64_t kBlockBytes = kChunksOfBlock * kCrcChunkBytes;
-    for (int64_t block = next++; block * kBlockBytes < file_bytes; block = next++) {
-      const int64_t begin = block * kBlockBytes;
-      const std::vector<uint32_t> of_block =
-          CopyBlock(sources, begin, std::min(begin + kBlockBytes, file_bytes), buffer);
+    for (int64_t block = next++; block * kCopiedBlockBytes < file_bytes; block = next++) {
+      const int64_t begin = block * kCopiedBlockBytes;
+      const std::vector<uint32_t> of_block = CopyBlock(
+          sources, begin, std::min(begin + kCopiedBlockBytes, file_bytes), buffer + begin);
       std::copy(of_block.begin(), of_block.end(), crcs.begin() + block * kChunksOfBlock);
     }
   };
@@ -122,6 +123,22 @@ std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<T
 StagedFile StageRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges, int rank,
                          uint8_t* buffer) {
   return {rank, buffer, plan.layout.file_bytes, CopyRankFile(plan, ranges, buffer), plan.pieces};
+}
+
+StagedFile StreamRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
+                          int rank) {
+  const std::vector<Source> sources = SourcesOf(plan, ranges);
+  StagedFile file = {rank, nullptr, plan.layout.file_bytes, {}, plan.pieces};
+  std::vector<uint8_t> block(static_cast<size_t>(std::min(kCopiedBlockBytes, file.bytes)));
+  for (int64_t begin = 0; begin < file.bytes; begin += kCopiedBlockBytes) {
+    const int64_t end = std::min(begin + kCopiedBlockBytes, file.bytes);
+    const std::vector<uint32_t> crcs = CopyBlock(sources, begin, end, block.data());
+    file.crcs.insert(file.crcs.end(), crcs.begin(), crcs.end());
+  }
+  file.make_block = [sources](int64_t begin, int64_t end, uint8_t* out) {
+    CopyBlock(sources, begin, end, out);
+  };
+  return file;
 }
 
 void BackgroundCopy::Begin(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,

@@ -40,6 +40,11 @@ std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<T
 StagedFile StageRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges, int rank,
                          uint8_t* buffer);
 
+// The same without memory for the file: it is made a block at a time when it is written. The sums
+// are taken now, of what is in memory. `plan` and the memory of `ranges` must outlive it.
+StagedFile StreamRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
+                          int rank);
+
 // The copy of one save in the background: first the copier's, then, on a thread, the checksums of
 // what arrived. Client polls it in each of its calls.
 

@@ -93,6 +93,20 @@ TEST(CopyRankFileTest, ThreadsThatShareACopyMakeTheSameFile) {
     EXPECT_EQ(CopyRankFile(plan, ranges, copy.data(), num_threads), sums);
     EXPECT_TRUE(copy == expected);
   }
+  // A file that is nowhere in memory is made of the same blocks, whatever their sizes.
+  const StagedFile streamed = StreamRankFile(plan, ranges, /*rank=*/3);
+  EXPECT_EQ(streamed.rank, 3);
+  EXPECT_EQ(streamed.data, nullptr);
+  EXPECT_EQ(streamed.bytes, plan.layout.file_bytes);
+  EXPECT_EQ(streamed.crcs, sums);
+  for (const int64_t chunks : {1, 3, 8, 100}) {
+    std::vector<uint8_t> copy(plan.layout.file_bytes);
+    for (int64_t begin = 0; begin < streamed.bytes; begin += chunks * kCrcChunkBytes) {
+      const int64_t end = std::min(begin + chunks * kCrcChunkBytes, streamed.bytes);
+      streamed.make_block(begin, end, &copy[begin]);
+    }
+    EXPECT_TRUE(copy == expected) << chunks;
+  }
 }
 
 }  // namespace

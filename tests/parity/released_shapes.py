@@ -74,7 +74,7 @@ CASES = {
     "BD3-LM": (None, DIT_SMALL | dict(model_type="bd3lm", architectures=["BD3LM"], block_size=4, causal=False, adaln=True,
                                       cross_attn=True, attn_backend="flex")),
     "XLNet-Large, one layer": ("XLNetLMHeadModel", dict(d_model=1024, n_layer=1, n_head=16, d_inner=4096, vocab_size=32000)),
-    "BERT-Large, one layer": ("BertForPreTraining", dict(
+    "BERT-Large, one layer": ("BertForMaskedLM", dict(
         hidden_size=1024, num_hidden_layers=1, num_attention_heads=16, intermediate_size=4096, vocab_size=30522)),
     "RoBERTa-Large, one layer": ("RobertaForMaskedLM", dict(
         hidden_size=1024, num_hidden_layers=1, num_attention_heads=16, intermediate_size=4096, vocab_size=50265, type_vocab_size=1,
