@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -97,8 +98,8 @@ class PeftTensors {
     }
     return all;
   }
-  const std::vector<std::string>& targets() const { return targets_; }
-  const std::vector<std::string>& saved() const { return saved_; }
+  std::vector<std::string> targets() const { return NamesFor(adapted_); }
+  std::vector<std::string> saved() const { return NamesFor(modules_); }
 
  private:
   void AddAdapter(const ParameterInfo& info, const std::string& projection, const char* end) {
@@ -107,7 +108,7 @@ class PeftTensors {
     const FileTensor* const tensor = FindTensor(tensors_, weight);
     const std::string module = tensor == nullptr ? "" : ModuleOf(tensor->name);
     if (module.empty() || tensor->shape.rank() != 2) return AddOnce(weight.name, no_modules_);
-    AddOnce(NameInLayers(module), targets_);
+    AddOnce(module, adapted_);
     adapters_.push_back(PlainTensor(info, absl::StrCat(kPrefix, module, end)));
   }
   void AddModule(const ParameterInfo& info) {
@@ -115,13 +116,29 @@ class PeftTensors {
     const std::string module = tensor == nullptr ? "" : ModuleOf(tensor->name);
     if (module.empty()) return AddOnce(info.name, no_modules_);
     AddOnce(module, modules_);
-    AddOnce(NameInLayers(module), saved_);
+  }
+  // What tells peft which modules are meant; it takes every one whose name ends so. What all layers
+  // call a module or, where others end so that are not meant, all of its name: BERT's
+  // "output.dense" is the end of "attention.output.dense".
+  std::vector<std::string> NamesFor(const std::vector<std::string>& modules) const {
+    std::vector<std::string> names;
+    for (const std::string& module : modules) {
+      const std::string name = NameInLayers(module);
+      const bool takes_others =
+          std::any_of(tensors_.begin(), tensors_.end(), [&](const FileTensor& tensor) {
+            const std::string other = ModuleOf(tensor.name);
+            return absl::EndsWith(other, name) &&
+                   std::find(modules.begin(), modules.end(), other) == modules.end();
+          });
+      AddOnce(takes_others ? module : name, names);
+    }
+    return names;
   }
 
   const ParameterLayout& network_;
   const std::vector<FileTensor>& tensors_;
   std::vector<FileTensor> adapters_;
-  std::vector<std::string> targets_, modules_, saved_;
+  std::vector<std::string> adapted_, modules_;
   std::vector<std::string> no_modules_;  // what is trained and is in none
 };
 
