@@ -8,7 +8,6 @@ Usage: finetuning_parity.py [CASE...], some of them only.
 Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 """
 import json
-import math
 import sys
 import tempfile
 from pathlib import Path
@@ -73,11 +72,10 @@ def train_theirs(model, batches, task):
         loss = loss_of(model, facts, task)
         model.zero_grad()
         loss.backward()
-        norm = math.sqrt(sum(float(value.grad.square().sum()) for value in parameters.values() if value.grad is not None))
         for value in parameters.values():
             if value.grad is None:  # segments of one kind alone
                 value.grad = torch.zeros_like(value)
-            value.grad.mul_(OPTIMIZER["max_grad_norm"] / max(norm, OPTIMIZER["max_grad_norm"]))
+        reference.clip(parameters, OPTIMIZER["max_grad_norm"])
         adam.step(reference.learning_rate(OPTIMIZER, len(batches), step))
         losses.append(float(loss.detach()))
     return losses

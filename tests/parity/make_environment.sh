@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the Python of this folder's comparisons, once: the distribution's torch, and a virtual
-# environment with pinned wheels beside it (about 20 MB to download). A plain `pip install torch`
+# environment with pinned wheels beside it (about 21 MB to download). A plain `pip install torch`
 # would bring gigabytes of CUDA. `followers` makes that of the peers of launcher/follow_metrics.py
 # (about 60 MB), without torch; `metrics` that of the peers of core/metrics (about 80 MB), too.
 #

@@ -108,8 +108,8 @@ def returned(directory, folder, name, *options):
     return again
 
 
-def export(run_dir, output):
-    run(PROGRAMS / "anyorder", "export", "--run-dir", run_dir, "--format", "hf", "--output", output)
+def export(run_dir, output, kind="hf", *options):
+    run(PROGRAMS / "anyorder", "export", "--run-dir", run_dir, "--format", kind, "--output", output, *options)
 
 
 def dump(run_dir, steps, output, *options):

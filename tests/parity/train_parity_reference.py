@@ -24,7 +24,15 @@ def decays(name):
     """The published rule: all but LayerNorm and biases, but the three attention biases do."""
     if re.search(r"r_[wrs]_bias", name):
         return True
-    return not re.search(r"LayerNorm|layer_norm|bias", name)
+    return not re.search(r"LayerNorm|layer_?norm|\.norm\.|bias", name)
+
+
+def clip(parameters, bound):
+    """Makes all gradients smaller, so that their norm is at most `bound`. Returns the norm that they had."""
+    norm = math.sqrt(sum(float(value.grad.double().square().sum()) for value in parameters.values()))
+    for value in parameters.values():
+        value.grad.mul_(bound / max(norm, bound))
+    return norm
 
 
 class PublishedAdamW:
@@ -109,11 +117,8 @@ def train(export, steps, optimizer, dtype=torch.float64, seed=None):
         loss = hf_model.weighted_losses(output.logits, labels, weights.to(dtype)).sum() / weights.sum()
         model.zero_grad()
         loss.backward()
-        norm = math.sqrt(sum(float(value.grad.double().square().sum()) for value in parameters.values()))
-        if optimizer["max_grad_norm"] > 0:
-            result["clipped"] += norm > optimizer["max_grad_norm"]
-            for value in parameters.values():
-                value.grad.mul_(optimizer["max_grad_norm"] / max(norm, optimizer["max_grad_norm"]))
+        norm = clip(parameters, optimizer["max_grad_norm"])
+        result["clipped"] += norm > optimizer["max_grad_norm"]
         rate = learning_rate(optimizer, len(steps), step)
         adam.step(rate)
         if seed is not None:

@@ -198,8 +198,7 @@ def memory_after(model, memory, states, advance):
 
 
 def export(run_dir, output, *options):
-    run_programs.run(run_programs.PROGRAMS / "anyorder", "export", "--run-dir", run_dir, "--format", "safetensors", "--output",
-                     output, *options)
+    run_programs.export(run_dir, output, "safetensors", *options)
 
 
 def other_files_faults(load, run_dir, work, model):

@@ -1,0 +1,325 @@
+#!/usr/bin/env python3
+"""Low-rank adapters here and in peft: 50 optimizer steps, and what is exported.
+
+For each of CASES transformers saves a model with random weights, which `anyorder import` reads, and `anyorder launch` trains adapters
+beside it on two ranks. peft is given the model as it was saved and the adapters that the run began with (`export --format peft`), and
+trains them on the same batches. Judged as in train_parity_compare.py: peft in double is exact, peft in fp32 with random roundings
+makes the samples. Then, of the trained adapters, each of these must be the same network: peft beside the saved model, merged by peft,
+merged by us for transformers and for load_anyorder.py, and `anyorder eval`. What has no adapter must be exported as it was imported.
+
+Usage: peft_parity.py [CASE...], some of them only.
+Exit status: 0 they agree, 1 they do not, 77 torch, transformers or peft is missing.
+"""
+import contextlib
+import json
+import math
+import shutil
+import sys
+import tempfile
+import types
+import typing
+from pathlib import Path
+from unittest import mock
+
+import families_parity
+import finetuning_parity
+import heads_parity
+import hf_model
+import llama_parity
+import masks
+import run_programs
+import torch
+import train_parity_compare as comparison
+import train_parity_reference as reference
+import transformers
+import weights_parity
+from measures import Measures, print_header, print_table
+from safetensors.torch import load_file
+
+try:
+    import peft
+except ImportError as missing:
+    print(f"SKIPPED: {missing}; name an interpreter that has peft in ANYORDER_PARITY_PYTHON")
+    sys.exit(77)
+
+STEPS = 50
+EVALUATED = 4  # batches
+# Relative; what fp32 makes of losses (finetuning_parity.py), and of logits (llama_parity.py).
+LOSS_BOUND, LOGITS_BOUND = 1e-6, llama_parity.TOLERANCE
+UNIT = 2.0 ** -24  # of rounding to fp32
+PREFIX = "base_model.model."  # of names in peft's files
+RANK, ALPHA = 4, 8
+OPTIMIZER = {
+    "learning_rate": 3e-3, "min_learning_rate_ratio": 0.1, "warmup_steps": 5, "adam_beta1": 0.9, "adam_beta2": 0.999,
+    "adam_epsilon": 1e-6, "weight_decay": 0.01, "bias_correction": True, "adam_form": "torch", "max_grad_norm": 1.0,
+}
+SETTINGS = {
+    "model.dtype": "fp32", "optimizer.decay": "linear", "train.steps": STEPS, "checkpoint.every": 0, "train.lora.rank": RANK,
+    "train.lora.alpha": ALPHA, **{f"optimizer.{key}": str(value).lower() for key, value in OPTIMIZER.items()}}
+
+
+class Case(typing.NamedTuple):
+    saved: str  # class that transformers saves
+    config: dict
+    changes: dict = {}  # of SETTINGS
+    dtype: torch.dtype = torch.float32  # of the saved weights
+    architecture: str = ""  # of what is trained, if it is another class
+    task: str = ""  # "": language model
+    options: dict = {}  # of the import, and of transformers, which makes a class of the saved one
+    arguments: dict = {}
+
+    @property
+    def kind(self):
+        return getattr(transformers, self.architecture or self.saved)
+
+
+GROUPED = llama_parity.llama(num_key_value_heads=2)
+CLASSES = {"objective.name": "bert_finetuning", "objective.num_classes": 3, "objective.pooler": "true", "objective.classifier_dropout": 0,
+           "objective.next_sentence": "false", "sampling.reuse_len": 256, "sampling.num_predict": 85, "sampling.spans": "subword"}
+CASES = {
+    "llama: all projections": Case("LlamaForCausalLM", GROUPED),
+    "qwen2 in bf16: q, v, norms and softmax": Case(
+        "Qwen2ForCausalLM", GROUPED, {"train.lora.targets": "q, v", "train.lora.tensors": "layer_norm, lm_loss"}, torch.bfloat16),
+    # Here names of modules end others' names.
+    "bert, classes: v, down, norms of feed-forward": Case(
+        "BertForMaskedLM", families_parity.bert(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
+        {**CLASSES, "train.lora.targets": "v, down", "train.lora.tensors": "ff.layer_norm"}, architecture="BertForSequenceClassification",
+        task="classification", options={"sampling.reuse_len": 24}, arguments={"num_labels": 3}),
+}
+
+
+def save_model(directory, case, shards):
+    """Weights wide enough that attention is sharp; biases are not 0, gains around 1."""
+    torch.manual_seed(11)
+    kind = getattr(transformers, case.saved)
+    model = kind(kind.config_class(**case.config))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0, 0.2)
+    model.to(case.dtype).save_pretrained(directory)
+    shutil.copy(shards / "spiece.model", directory)
+
+
+@contextlib.contextmanager
+def all_in(dtype):
+    """transformers makes positions, norms, softmax and logits in fp32, whatever the type of the weights: in here, in `dtype`."""
+    convert = torch.Tensor.double if dtype == torch.float64 else torch.Tensor.float
+    torch.set_default_dtype(dtype)
+    with mock.patch.object(torch, "float32", dtype), mock.patch.object(torch.Tensor, "float", convert):
+        yield
+    torch.set_default_dtype(torch.float32)
+
+
+def trained(model):
+    """What peft trains, by the names that it saves it under."""
+    return {name.replace(".modules_to_save", "").replace(".default", ""): parameter
+            for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def load_peft(base, adapters, case, dtype=torch.float32):
+    """The saved model with adapters; each tensor of the file must be one that peft trains, and all of them."""
+    saved = case.kind.from_pretrained(base, torch_dtype=dtype, **case.arguments)
+    with all_in(dtype):
+        model = case.kind(saved.config)  # with positions of this type
+    model.load_state_dict(saved.state_dict())
+    model = peft.PeftModel.from_pretrained(model, adapters, is_trainable=True)
+    file, parameters = load_file(adapters / "adapter_model.safetensors"), trained(model)
+    different = set(file) ^ set(parameters) or {name for name in file if not torch.equal(file[name].to(dtype), parameters[name])}
+    assert not different, f"peft has other tensors than {adapters}: {sorted(different)[:5]}"
+    return model
+
+
+def logits_of(model, facts, task):
+    """[lanes, targets, vocabulary], or those of classes."""
+    if task:
+        return model(**heads_parity.inputs_for(model, facts, llama_parity.SETTINGS["sampling.seq_len"])).logits
+    tokens = facts["input"].long()
+    seen = masks.keys_of_rows(facts, 0, tokens.shape[1])
+    assert torch.equal(seen, torch.ones_like(seen).tril()), "the run's text is not seen from left to right"
+    logits = model(input_ids=tokens).logits
+    return logits.reshape(-1, logits.shape[-1])[facts["readout_rows"].long()]
+
+
+def loss_of(model, facts, task):
+    if task:
+        return finetuning_parity.loss_of(model, facts, task)
+    logits = logits_of(model, facts, task)
+    weights = facts["weights"].to(logits.dtype)
+    return hf_model.weighted_losses(logits, facts["labels"].long(), weights).sum() / weights.sum()
+
+
+def train_peft(model, batches, task, seed=None):
+    """What comparison.compare takes; with `seed` each weight is moved by a rounding at random after each step."""
+    parameters = trained(model)
+    adam, generator = reference.TorchAdamW(parameters, OPTIMIZER), torch.Generator().manual_seed(seed or 0)
+    result = {"loss": [], "grad_norm": [], "lr": [], "clipped": 0}
+    for step, facts in enumerate(batches):
+        loss = loss_of(model, facts, task)
+        model.zero_grad()
+        loss.backward()
+        norm, rate = reference.clip(parameters, OPTIMIZER["max_grad_norm"]), reference.learning_rate(OPTIMIZER, len(batches), step)
+        result["clipped"] += norm > OPTIMIZER["max_grad_norm"]
+        adam.step(rate)
+        if seed is not None:
+            reference.jiggle(parameters, generator)
+        for key, value in (("loss", float(loss.detach())), ("grad_norm", norm), ("lr", rate)):
+            result[key].append(value)
+    result["state"] = {f"weights/{name}": value.detach().double() for name, value in parameters.items()}
+    result["state"]["losses/all"] = torch.tensor(result["loss"], dtype=torch.float64)
+    return result
+
+
+def judge(work, case, batches):
+    """The exact run and the samples."""
+    runs = []
+    for dtype, seed in [(torch.float64, None)] + [(torch.float32, seed) for seed in range(comparison.SAMPLES)]:
+        model = load_peft(work / "hf", work / "initial", case, dtype)
+        with all_in(dtype):
+            runs.append(train_peft(model, batches, case.task, seed))
+    return runs[0], runs[1:]
+
+
+def compare_training(work, case, batches):
+    """Rows of train_parity_compare.py. The losses of all steps also count as one tensor, with its bound."""
+    exact, samples = judge(work, case, batches)
+    metrics = [json.loads(line) for line in (work / "run/metrics.jsonl").read_text().splitlines()]
+    weights = load_file(work / "trained/adapter_model.safetensors")
+    ours = types.SimpleNamespace(state={f"weights/{name}": value for name, value in weights.items()})
+    ours.state["losses/all"] = torch.tensor([line["loss"] for line in metrics], dtype=torch.float64)
+    rows = [comparison.series_row(key, [line[key] for line in metrics], exact[key], bound) for key, bound in (
+        ("loss", LOSS_BOUND), ("grad_norm", comparison.LOSS_BOUND), ("lr", comparison.RATE_BOUND))]
+    rows += [comparison.state_row(kind, ours, exact, samples) for kind in ("losses", "weights")]
+    print(f"loss {exact['loss'][0]:.4f} to {exact['loss'][-1]:.4f}, clipped in {exact['clipped']} of {len(metrics)} steps, "
+          f"{sum(value.numel() for value in weights.values())} trained weights")
+    print("\n".join(str(row) for row in rows))
+    faults = [] if len(metrics) == STEPS else [f"{len(metrics)} steps were trained"]
+    return faults + [f"training, {row.quantity}: {row.difference:.1e} is over {row.bound:.1e}, {row.where}"
+                     for row in rows if not row.ratio <= 1]
+
+
+def initial_faults(adapters):
+    """B is 0, A uniform within 1 / sqrt(in), which is how peft begins."""
+    for name, value in load_file(adapters / "adapter_model.safetensors").items():
+        if "lora_B" in name and value.any():
+            yield f"{name} does not begin with zeros"
+        if "lora_A" in name and not 0.9 < float(value.abs().max()) * math.sqrt(value.shape[1]) <= 1:
+            yield f"{name} begins with {float(value.abs().max())} at most"
+
+
+def tensor_faults(work):
+    """Tensors of both merged exports: with adapters W + alpha / rank B A, within what summing RANK products and two more roundings
+    may do; trained whole, as in the adapters' file; all others, as they were imported. As imported means its type, too."""
+    before, adapters = load_file(work / "hf/model.safetensors"), load_file(work / "trained/adapter_model.safetensors")
+    after, wide = (load_file(work / kind / "model.safetensors") for kind in ("merged", "wide"))
+    whole = {name.removeprefix(PREFIX): value for name, value in adapters.items() if ".lora_" not in name}
+    body = {name for name in before if not name.startswith("cls.")}  # what a class without language model has of it
+    if set(after) != set(wide) or set(after) not in (set(before), body | set(whole)):
+        yield f"the merged export has other tensors: {sorted(set(after) ^ set(before))}"
+    for name, value in after.items():
+        base, bound = before.get(name, value), torch.zeros(())
+        expected, matrices = base.double(), PREFIX + name.removesuffix("weight") + "lora_{}.weight"
+        if name in whole:
+            expected = whole[name].double()
+        elif matrices.format("A") in adapters:
+            a, b = (adapters[matrices.format(letter)].double() for letter in "AB")
+            expected = expected + ALPHA / RANK * b @ a
+            bound = UNIT * (1 + 1e-6) * ((RANK + 1) * ALPHA / RANK * b.abs() @ a.abs() + expected.abs())
+        elif not torch.equal(base, value):
+            yield f"{name} is not trained, and another tensor after import and export"
+        if not ((wide[name].double() - expected).abs() <= bound).all():
+            yield f"{name} is {float((wide[name].double() - expected).abs().max()):.1e} away from what was trained"
+        if value.dtype != base.dtype or not torch.equal(value, wide[name].to(base.dtype)):
+            yield f"{name} is not exported in the type that it was imported in"
+
+
+@torch.no_grad()
+def compare_named(work, batches, theirs, measures):
+    """What load_anyorder.py makes of the merged weights under our names."""
+    model = weights_parity.loader().Anyorder(work / "named")
+    for facts, logits in zip(batches, theirs):
+        hidden, _ = model(**weights_parity.inputs_of(facts, None))
+        states = weights_parity.states_of(hidden, facts["readout_rows"], facts["input"].shape[1])
+        measures.add("logits, merged for load_anyorder.py", model.logits(states), logits)
+
+
+@torch.no_grad()
+def compare_exports(work, case, shards, batches):
+    """The network of the trained adapters, by every way that leads to it. Batches have equally many targets."""
+    model, measures = load_peft(work / "hf", work / "trained", case).eval(), Measures()
+    theirs = [logits_of(model, facts, case.task) for facts in batches]
+    if not case.task:
+        compare_named(work, batches, theirs, measures)
+    merged_here, merged_there = case.kind.from_pretrained(work / "wide").eval(), model.merge_and_unload()
+    for facts, logits in zip(batches, theirs):
+        measures.add("logits, merged for transformers", logits_of(merged_here, facts, case.task), logits)
+        measures.add("logits, merged by peft", logits_of(merged_there, facts, case.task), logits)
+    exact = load_peft(work / "hf", work / "trained", case, torch.float64).eval()
+    with all_in(torch.float64):
+        loss = sum(loss_of(exact, facts, case.task) for facts in batches) / len(batches)
+    lanes = llama_parity.SETTINGS["train.global_batch_size"]
+    said = json.loads(run_programs.run(
+        run_programs.PROGRAMS / "anyorder", "eval", "--run-dir", work / "run", "--data", shards, "--batches", len(batches),
+        "--batch-size", lanes, "--seed", 1, "--json"))
+    measures.add("loss of anyorder eval", torch.tensor(said["losses"][0]["nats"], dtype=torch.float64), loss)
+    return measures
+
+
+def files_of(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def moved_faults(work):
+    """The base may move: an export is the same, whether train.init_from then names its checkpoint or the run."""
+    (work / "base").rename(work / "elsewhere")
+    config, expected = work / "run/config.toml", files_of(work / "merged")
+    was = config.read_text()
+    for place in ("elsewhere", "elsewhere/checkpoints/step-000000000"):
+        config.write_text(was.replace(str(work / "base/checkpoints/step-000000000"), str(work / place)))
+        output = work / f"moved-{len(place)}"
+        run_programs.export(work / "run", output)
+        if files_of(output) != expected:
+            yield f"with {place} as train.init_from another model is exported"
+
+
+def train_and_export(work, case, shards):
+    """In `work`: hf, the saved model; run; its adapters, initial and trained; merged, as imported, and wide, in fp32; named, merged for
+    load_anyorder.py; batches. Returns the data."""
+    save_model(work / "hf", case, shards)
+    run_programs.run(run_programs.PROGRAMS / "anyorder", "import", "--input", work / "hf", "--output", work / "base",
+                     *families_parity.options({**llama_parity.SETTINGS, **case.options, "data.shards": shards}))
+    data = run_programs.prepare_examples(work, case.task, shards) if case.task else shards
+    settings = {**SETTINGS, **case.changes, "train.init_from": work / "base", "data.shards": data}
+    # Of one step, whose learning rate is 0: it ends with the weights that it began with.
+    run_programs.launch(work / "first", {**settings, "train.steps": 1, "optimizer.warmup_steps": 1}, work / "base/config", ranks=2)
+    run_programs.launch(work / "run", settings, work / "base/config", ranks=2)
+    run_programs.export(work / "first", work / "initial", "peft")
+    for output, *options in (("trained", "peft"), ("merged", "hf"), ("wide", "hf", "--dtype", "fp32"), ("named", "safetensors")):
+        run_programs.export(work / "run", work / output, *options)
+    run_programs.dump(work / "run", STEPS, work / "batches", "--batches")
+    return data
+
+
+def main():
+    wanted = sys.argv[1:] or CASES
+    torch.set_num_threads(1)
+    transformers.utils.logging.set_verbosity_error()  # it warns of heads that the saved model does not have
+    print(f"{hf_model.versions()}, peft {peft.__version__}")
+    faults = []
+    with tempfile.TemporaryDirectory() as temporary:
+        shards = run_programs.prepare_text(Path(temporary))
+        for name in wanted:
+            work, case = Path(tempfile.mkdtemp(dir=temporary)), CASES[name]
+            data = train_and_export(work, case, shards)
+            batches = hf_model.read_steps(work / "batches", STEPS)
+            print(f"\n{name}: ", end="")
+            found = list(initial_faults(work / "initial")) + compare_training(work, case, batches)
+            measures = compare_exports(work, case, data, batches[:EVALUATED])
+            print_header()
+            print_table(name, measures)
+            found += list(tensor_faults(work)) + list(moved_faults(work)) + measures.exceeding(LOGITS_BOUND, LOGITS_BOUND)
+            faults += [f"{name}: {fault}" for fault in found]
+    return run_programs.conclude(faults, f"{STEPS} steps and all exports agree")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
