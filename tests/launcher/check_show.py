@@ -23,6 +23,7 @@ PICTURES = {  # committed file -> options that draw it
     picture("causal_lm.svg"): ["--objective", "transformer-xl", "--length", "12"],
     picture("dae.svg"): ["--objective", "dae", "--length", "16", "--seed", "2"],
     picture("unilmv2.svg"): ["--objective", "unilmv2", "--length", "14", "--seed", "3"],
+    picture("sigma_gpt.svg"): ["--objective", "sigma_gpt", "--length", "8"],
     picture("order.svg"): ["--order", "3,2,4,1", "--memory", "1"],
     picture("four_orders.svg"): ["--memory", "1", "--row", "3", "--stream", "query"] + [
         word for order in ("3,2,4,1", "2,4,3,1", "1,4,2,3", "4,3,1,2") for word in ("--order", order)],
