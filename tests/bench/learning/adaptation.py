@@ -88,7 +88,7 @@ def main():
     parser.add_argument("--causal-steps", type=int, default=2000)
     parser.add_argument("--steps", type=int, default=1000, help="of the adapted models")
     parser.add_argument("--vocab-size", type=int, default=8000)
-    parser.add_argument("--batches", type=int, default=64, help="held-out batches a bound is the mean of")
+    parser.add_argument("--batches", type=int, default=0, help="held-out batches a bound is the mean of; 0: all")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], help="SECTION.KEY=VALUE of every run")
     args = parser.parse_args()
