@@ -32,8 +32,14 @@ def rotate(x, rates):
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
+def wide(x):
+    """What the classes compute norms and softmax of: fp32 where x is narrower."""
+    return x.float() if x.dtype == torch.bfloat16 else x
+
+
 def rms_norm(x, weight, epsilon):
-    return weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon))
+    y = wide(x)
+    return weight * (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + epsilon)).to(x.dtype)
 
 
 def attend(q, k, v, seen):
@@ -45,7 +51,7 @@ def attend(q, k, v, seen):
     seen = seen if seen.dim() == 2 else seen[:, None]
     sees_any = seen.any(-1, keepdim=True)
     scores = scores.masked_fill(~seen & sees_any, -math.inf)
-    return (scores.softmax(-1) * sees_any @ v).transpose(1, 2).flatten(2)
+    return ((wide(scores).softmax(-1) * sees_any).to(v.dtype) @ v).transpose(1, 2).flatten(2)
 
 
 def text_order(slots, causal):
@@ -146,18 +152,18 @@ def dit(config, weights, tokens, causal):
     rates = frequencies({}, dim // heads)
 
     def norm(y, name, shift, scale):
-        return F.layer_norm(y, (dim,)) * weights[name + ".weight"] * (1 + scale) + shift
+        return (F.layer_norm(wide(y), (dim,)) * weights[name + ".weight"] * (1 + scale) + shift).to(y.dtype)
 
     x, seen = weights["backbone.vocab_embed.embedding"][tokens], text_order(tokens.shape[1], False)
     for layer in range(config["n_blocks"]):
-        p, parts = f"backbone.blocks.{layer}.", torch.tensor([0.0, 0, 1, 0, 0, 1])[:, None]
+        p, parts = f"backbone.blocks.{layer}.", torch.tensor([0.0, 0, 1, 0, 0, 1], dtype=x.dtype)[:, None]
         if is_modulated:
             parts = modulation(weights, p, 6, dim)
         y = F.linear(norm(x, p + "norm1", parts[0], parts[1]), weights[p + "attn_qkv.weight"])
         q, k, v = (z.unflatten(-1, (heads, dim // heads)).transpose(1, 2) for z in y.chunk(3, -1))
         x = x + parts[2] * F.linear(attend(rotate(q, rates), rotate(k, rates), v, seen), weights[p + "attn_out.weight"])
         y = F.linear(norm(x, p + "norm2", parts[3], parts[4]), weights[p + "mlp.0.weight"], weights[p + "mlp.0.bias"])
-        y = 0.5 * y * (1 + torch.tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * y ** 3)))
+        y = F.gelu(y, approximate="tanh")
         x = x + parts[5] * F.linear(y, weights[p + "mlp.2.weight"], weights[p + "mlp.2.bias"])
     parts = modulation(weights, "backbone.output_layer.", 2, dim) if is_modulated else torch.zeros(2, 1)
     x = norm(x, "backbone.output_layer.norm_final", parts[0], parts[1])

@@ -107,9 +107,9 @@ SHAPES = {
 }
 
 
-def drawn(config):
+def drawn(config, seed=7):
     """Weights wide enough that attention is sharp; gains around 1."""
-    torch.manual_seed(7)
+    torch.manual_seed(seed)
     weights = {}
     for name, shape in foreign_networks.shapes(config).items():
         is_gain = len(shape) == 1 and name.endswith("weight")
@@ -126,7 +126,7 @@ def save_model(directory, config, weights, shards):
     shutil.copy(shards / "spiece.model", directory)
 
 
-def transformers_logits(config, weights, tokens):
+def transformers_model(config, weights, dtype=torch.float32):
     """None where this transformers does not have the shape."""
     architecture = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}.get(config["model_type"])
     if architecture is None or foreign_networks.is_a3(config) or config["rope_scaling"] or "head_dim" in config or "rope_parameters" in config:
@@ -134,10 +134,10 @@ def transformers_logits(config, weights, tokens):
     kind = getattr(transformers, architecture)
     if config.get("mlp_bias") and not hasattr(kind.config_class(), "mlp_bias"):
         return None
-    model = kind(kind.config_class(**config)).eval()
+    model = kind(kind.config_class(**config)).eval().to(dtype)
     tied = {"lm_head.weight": weights["model.embed_tokens.weight"]} if config["tie_word_embeddings"] else {}
     model.load_state_dict({**weights, **tied})
-    return model(tokens).logits
+    return model
 
 
 def swapped(gradient):
@@ -225,11 +225,22 @@ def two_stream_logits(config, leaves, facts):
     return foreign_networks.a3(config, leaves, tokens, groups).reshape(-1, VOCAB)[facts["readout_rows"].long() - rows]
 
 
-def one_stream_logits(config, leaves, facts):
+def file_gradients(config, facts, weights):
+    """{name in the file: gradient} from ours."""
+    return dit_gradients(config, facts, weights) if "hidden_dim" in config else llama_gradients(config, facts)
+
+
+def text_of(config, facts):
+    """Tokens, and whether they are read from the left."""
     tokens, causal = facts["input"].long(), config["model_type"] in ("llama", "qwen2", "qwen3")
     seen = masks.keys_of_rows(facts, 0, tokens.shape[1])
     if not torch.equal(seen, torch.ones_like(seen).tril() if causal else torch.ones_like(seen)):
         raise ValueError("the run's text is seen in another way")
+    return tokens, causal
+
+
+def one_stream_logits(config, leaves, facts):
+    tokens, causal = text_of(config, facts)
     everywhere = foreign_networks.network(config)(config, leaves, tokens, causal)
     return everywhere.reshape(-1, VOCAB)[facts["readout_rows"].long()]
 
@@ -244,17 +255,17 @@ def compare_numbers(config, weights, dump, measures):
     measures.add("losses", facts["losses"] * (facts["weights"] != 0), hf_model.weighted_losses(
         logits, facts["labels"].long(), (facts["weights"] != 0).float()))
     losses.sum().backward()
-    gradients = dit_gradients(config, facts, weights) if "hidden_dim" in config else llama_gradients(config, facts)
+    gradients = file_gradients(config, facts, weights)
     for name, leaf in leaves.items():
         if name in gradients:
             measures.add("gradients", gradients[name], leaf.grad)
         elif not name.startswith("backbone.sigma_map.") and not name.endswith("adaLN_modulation.weight"):
             yield f"{name} has no gradient of ours"
     with torch.no_grad():
-        theirs = transformers_logits(config, weights, facts["input"].long())
+        theirs = transformers_model(config, weights)
         if theirs is not None:
             measures.add("logits of transformers", facts["logits"] * used,
-                         theirs.reshape(-1, VOCAB)[facts["readout_rows"].long()] * used)
+                         theirs(facts["input"].long()).logits.reshape(-1, VOCAB)[facts["readout_rows"].long()] * used)
 
 
 @torch.no_grad()
@@ -268,13 +279,18 @@ def compare_loader(work, measures):
     measures.add("logits of load_anyorder.py", facts["logits"] * used, logits * used)
 
 
+def imported(work, config, weights, shards):
+    """The exported directory of a run, work/back-run, that was made by importing such a model."""
+    save_model(work / "hf", config, weights, shards)
+    objective = {"objective.name": "masked_diffusion", "sampling.block_len": 4} if config["model_type"] == "bd3lm" else {}
+    return run_programs.returned(work / "hf", work, "back", *families_parity.options(
+        {**SETTINGS, "data.shards": shards, **objective}))
+
+
 def compare_shape(folder, config, shards):
     work = Path(tempfile.mkdtemp(dir=folder))
     weights = drawn(config)
-    save_model(work / "hf", config, weights, shards)
-    objective = {"objective.name": "masked_diffusion", "sampling.block_len": 4} if config["model_type"] == "bd3lm" else {}
-    back = run_programs.returned(work / "hf", work, "back", *families_parity.options(
-        {**SETTINGS, "data.shards": shards, **objective}))
+    back = imported(work, config, weights, shards)
     measures, after = Measures(), load_file(back / "model.safetensors")
     faults = [f"{name} is another tensor after import and export" for name in set(weights) | set(after)
               if name not in after or name not in weights or not torch.equal(weights[name], after[name])]

@@ -1,7 +1,7 @@
 // Writes what the network makes of real batches, so that another implementation can be asked the
 // same.
 //
-// Usage: parity_dump RUN_DIR STEPS OUTPUT [--forward-only | --batches]
+// Usage: parity_dump RUN_DIR STEPS OUTPUT [--forward-only | --batches | --bf16]
 // The weights are those of the run's newest checkpoint; the first STEPS steps of the run's own data
 // go through the network without dropout, all lanes in one microbatch, each step reading the memory
 // that the step before wrote. OUTPUT is one safetensors file with tensors "STEP.NAME": the
@@ -10,7 +10,8 @@
 // of losses, "STEP.gradient/PARAMETER". With a next-sentence head also "STEP.summary_logits", with
 // a task head its rows, labels, losses and "STEP.task_logits/LOSS" of each loss. Hidden states only
 // of networks like XLNet's. With
-// --batches no network runs: only the sampler's facts and the batch's arrays are written.
+// --batches no network runs: only the sampler's facts and the batch's arrays are written. With
+// --bf16 the network computes in bf16, whatever the run does, from the weights rounded to it.
 
 #include <algorithm>
 #include <cstdio>
@@ -103,9 +104,10 @@ struct Run {
   std::vector<float> weights;
 };
 
-absl::StatusOr<Run> OpenRun(const std::string& run_dir, bool with_network) {
+absl::StatusOr<Run> OpenRun(const std::string& run_dir, absl::string_view option) {
   Run run;
   ANYORDER_ASSIGN_OR_RETURN(run.config, LoadRunConfig(RunDirectory(run_dir).config, {}));
+  if (option == "--bf16") run.config.model.dtype = ComputeType::kBFloat16;
   const RunConfig& config = run.config;
   ANYORDER_ASSIGN_OR_RETURN(run.dataset, data::Dataset::Open(config.data.shards));
   ANYORDER_ASSIGN_OR_RETURN(run.objective,
@@ -114,7 +116,7 @@ absl::StatusOr<Run> OpenRun(const std::string& run_dir, bool with_network) {
       run.sampler, data::Sampler::Create(
                        *run.dataset, config.sampling, run.objective->sample_kind(),
                        static_cast<uint64_t>(config.train.seed), config.train.global_batch_size));
-  if (!with_network) return run;
+  if (option == "--batches") return run;
   ANYORDER_ASSIGN_OR_RETURN(
       run.network,
       TracedNetwork::Create(config.model, static_cast<int64_t>(run.dataset->index().vocab_size),
@@ -235,13 +237,13 @@ absl::Status RunStep(Run& run, int64_t step, bool with_gradients, std::vector<fl
 
 absl::Status DumpRun(const std::string& run_dir, int64_t steps, const std::string& output,
                      absl::string_view option) {
-  ANYORDER_ASSIGN_OR_RETURN(Run run, OpenRun(run_dir, option != "--batches"));
+  ANYORDER_ASSIGN_OR_RETURN(Run run, OpenRun(run_dir, option));
   const ModelConfig& model = run.config.model;
   std::vector<float> memory(run.config.train.global_batch_size * model.num_layers * model.mem_len *
                             model.model_dim);
   TensorDump dump;
   for (int64_t step = 0; step < steps; ++step) {
-    ANYORDER_RETURN_IF_ERROR(RunStep(run, step, option.empty(), memory, dump));
+    ANYORDER_RETURN_IF_ERROR(RunStep(run, step, option != "--forward-only", memory, dump));
   }
   return dump.Write(output);
 }
@@ -252,9 +254,11 @@ absl::Status DumpRun(const std::string& run_dir, int64_t steps, const std::strin
 int main(int argc, char** argv) {
   int64_t steps = 0;
   const std::string option = argc == 5 ? argv[4] : "";
-  const bool is_known = option.empty() || option == "--forward-only" || option == "--batches";
+  const bool is_known =
+      option.empty() || option == "--forward-only" || option == "--batches" || option == "--bf16";
   if (argc < 4 || argc > 5 || !is_known || !absl::SimpleAtoi(argv[2], &steps) || steps < 1) {
-    std::fprintf(stderr, "usage: parity_dump RUN_DIR STEPS OUTPUT [--forward-only | --batches]\n");
+    std::fprintf(stderr,
+                 "usage: parity_dump RUN_DIR STEPS OUTPUT [--forward-only | --batches | --bf16]\n");
     return 64;
   }
   return anyorder::ReportAndExitStatus("parity_dump",

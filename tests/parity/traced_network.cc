@@ -12,8 +12,12 @@
 namespace anyorder {
 
 static std::vector<float> Copy(const ConstTensorView& view) {
-  const float* const values = view.data<float>();
-  return std::vector<float>(values, values + view.num_elements());
+  std::vector<float> values(static_cast<size_t>(view.num_elements()));
+  const auto fill = [&](const auto* from) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(from[i]);
+  };
+  view.dtype() == DType::kBFloat16 ? fill(view.data<BFloat16>()) : fill(view.data<float>());
+  return values;
 }
 
 // Recognises the calls that make a level by the weights that they are given.
@@ -23,9 +27,12 @@ class TracingBackend final : public testing::ForwardingBackend {
       : ForwardingBackend(std::move(inner)) {}
 
   // Before a run with these weights; with levels for num_layers > 0.
-  void Expect(const ParameterLayout& layout, const float* weights, int64_t num_layers) {
+  void Expect(const ParameterLayout& layout, const ConstTensorView& weights, int64_t num_layers) {
+    const auto place = [&](const std::string& name) {
+      return weights.Slice(layout.Find(name).offset, {1}).raw();
+    };
     const auto find = [&](const char* name) -> const void* {
-      return layout.Contains(name) ? weights + layout.Find(name).offset : nullptr;
+      return layout.Contains(name) ? place(name) : nullptr;
     };
     word_embedding_ = find("transformer.word_embedding.weight");
     const void* const own = find("lm_loss.weight");
@@ -33,10 +40,8 @@ class TracingBackend final : public testing::ForwardingBackend {
     summary_ = find("logits_proj.weight");
     levels_.assign(num_layers > 0 ? static_cast<size_t>(num_layers) + 1 : 0, {});
     gammas_.clear();
-    for (int64_t layer = 0; layer < num_layers; ++layer) {
-      const std::string name = absl::StrCat("transformer.layer.", layer, ".ff.layer_norm.weight");
-      gammas_.push_back(weights + layout.Find(name).offset);
-    }
+    for (int64_t layer = 0; layer < num_layers; ++layer)
+      gammas_.push_back(place(absl::StrCat("transformer.layer.", layer, ".ff.layer_norm.weight")));
   }
   // Rows of a level as the network orders them: content, then query.
   const std::vector<float>& level(size_t index) const { return levels_[index]; }
@@ -110,7 +115,10 @@ StepTrace TracedNetwork::Run(const Batch& batch, const std::vector<float>& weigh
   StepTrace trace;
   StepArgs args;
   args.batch = &batch;
-  args.weights = ConstTensorView(weights.data(), {layout().num_elements()});
+  const Shape flat{layout().num_elements()};
+  const std::vector<BFloat16> rounded = Rounded(weights);
+  args.weights = rounded.empty() ? ConstTensorView(weights.data(), flat)
+                                 : ConstTensorView(rounded.data(), flat);
   args.training = with_gradients;
   if (shape_.memory_rows > 0) {
     ANYORDER_CHECK(static_cast<int64_t>(memory.size()) == rings * memory_size)
@@ -125,7 +133,7 @@ StepTrace TracedNetwork::Run(const Batch& batch, const std::vector<float>& weigh
     trace.gradients.resize(weights.size());
     args.gradients = TensorView(trace.gradients.data(), args.weights.shape());
   }
-  backend_->Expect(layout(), weights.data(), has_levels() ? config_.num_layers : 0);
+  backend_->Expect(layout(), args.weights, has_levels() ? config_.num_layers : 0);
   trace.next_sentence_loss = SumNamed("nsp_loss", transformer_->Run(args, {}).sums).sum;
   for (int64_t ring = 0; ring < rings; ++ring) {
     const auto end = slots.begin() + (ring + 1) * ring_size;
@@ -139,6 +147,13 @@ StepTrace TracedNetwork::Run(const Batch& batch, const std::vector<float>& weigh
   trace.task_logits = backend_->TakeTaskLogits();
   if (has_levels()) SplitLevels(trace);
   return trace;
+}
+
+std::vector<BFloat16> TracedNetwork::Rounded(const std::vector<float>& weights) const {
+  std::vector<BFloat16> rounded;
+  if (config_.dtype != ComputeType::kBFloat16) return rounded;
+  for (const float weight : weights) rounded.push_back(BFloat16(weight));
+  return rounded;
 }
 
 bool TracedNetwork::has_levels() const {
@@ -165,10 +180,14 @@ absl::StatusOr<std::unique_ptr<TracedNetwork>> TracedNetwork::Create(const Model
                                                                      int64_t vocab_size,
                                                                      const BatchShape& shape,
                                                                      int num_threads) {
-  if (config.dtype != ComputeType::kFloat32 || config.dropout > 0 || config.attention_dropout > 0)
-    return absl::InvalidArgumentError("comparisons take fp32 models without dropout");
+  if (config.dropout > 0 || config.attention_dropout > 0)
+    return absl::InvalidArgumentError("comparisons take models without dropout");
+  if (config.dtype != ComputeType::kFloat32 && shape.memory_rows > 0)
+    return absl::InvalidArgumentError("comparisons with memory take fp32 models");
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> inner,
                             kernels::MakeCpuBackend({.num_threads = num_threads}));
+  if (!inner->Supports(ToDType(config.dtype)))
+    return absl::UnimplementedError(absl::StrCat("no native bf16 in ", inner->name()));
   auto backend = std::make_unique<TracingBackend>(std::move(inner));
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
                             Transformer::Create(config, vocab_size, shape, *backend));

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "core/base/dtype.h"
 #include "core/config/model_config.h"
 #include "core/network/transformer.h"
 #include "core/objective/batch.h"
@@ -19,7 +20,7 @@
 
 namespace anyorder {
 
-// What one step of all lanes computes, in fp32.
+// What one step of all lanes computes: in the network's dtype, as fp32.
 struct StepTrace {
   // Of networks like XLNet's, whose input is the tokens' embeddings alone and whose layers end in a
   // LayerNorm; else none. Level 0 is what layer 0 reads, level l what layer l - 1 gives. The last
@@ -44,8 +45,9 @@ class TracingBackend;  // recognises what to keep among the calls that it passes
 
 class TracedNetwork {
  public:
-  // The CPU backend with one thread count for all. `config` is fp32 without dropout. Errors: those
-  // of Transformer::Create.
+  // The CPU backend with one thread count for all. `config` is without dropout, and fp32 where
+  // there is memory. Errors: InvalidArgument; Unimplemented if the processor has no native bf16 and
+  // `config` wants it; those of Transformer::Create.
   static absl::StatusOr<std::unique_ptr<TracedNetwork>> Create(const ModelConfig& config,
                                                                int64_t vocab_size,
                                                                const BatchShape& shape,
@@ -53,7 +55,8 @@ class TracedNetwork {
   ~TracedNetwork();
 
   const ParameterLayout& layout() const { return transformer_->layout(); }
-  // `memory`: what the step before left, or zeros, [B, L, M, d].
+  // `weights` are rounded to the network's dtype. `memory`: what the step before left, or zeros,
+  // [B, L, M, d].
   StepTrace Run(const Batch& batch, const std::vector<float>& weights,
                 const std::vector<float>& memory, bool with_gradients);
 
@@ -61,6 +64,7 @@ class TracedNetwork {
   TracedNetwork(const ModelConfig& config, const BatchShape& shape,
                 std::unique_ptr<TracingBackend> backend, std::unique_ptr<Transformer> transformer);
   bool has_levels() const;
+  std::vector<BFloat16> Rounded(const std::vector<float>& weights) const;  // empty in fp32
   void SplitLevels(StepTrace& trace) const;
 
   ModelConfig config_;

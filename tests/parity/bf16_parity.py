@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""What rounding to bf16 costs our network, beside what it costs the other implementation.
+
+For each of llama_parity's shapes, with several draws of weights that bf16 can hold: logits, losses and the gradient of every tensor
+by our network in bf16 (parity_dump --bf16), by transformers' class in bf16 where it has the shape, else by foreign_networks.py in
+bf16, and by foreign_networks.py in double. Errors are distances to double, relative to the largest value of the tensor. Both are
+draws of rounding, of a few networks: the ratio of ours to theirs is a geometric mean over networks, and may be over 1 by three
+standard errors of that mean, within one kind of network. Over all networks the root mean squares may not be over 1.
+
+A second peer is reported alone: torch.autocast, which keeps weights and the sum of layers in fp32.
+
+Usage: bf16_parity.py [FAMILY...], some of them only.
+Exit status: 0 ours are no larger, 1 they are, 77 the processor has no native bf16, or torch or transformers is missing.
+"""
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import foreign_networks
+import hf_model
+import llama_parity
+import run_programs
+import torch
+
+DRAWS = 3
+MEASURES = [(quantity, measure) for quantity in ("logits", "losses", "gradients") for measure in ("rms", "largest")]
+
+
+def results(logits, losses, gradients, facts):
+    """[{tensor: values in double}] of logits, losses of targets, and gradients; zeros where the batch has no target."""
+    used = facts["weights"] != 0
+    return [{"": (logits * used[..., None]).detach().double()}, {"": (losses * used).detach().double()},
+            {name: gradient.detach().double() for name, gradient in gradients.items()}]
+
+
+def computed(config, weights, facts, dtype, model=None, autocast=False):
+    """Results of `model`, or of foreign_networks in this dtype."""
+    tokens, causal = llama_parity.text_of(config, facts)
+    if model is not None:
+        leaves, logits = dict(model.named_parameters()), model(tokens).logits
+    else:
+        leaves = {name: tensor.to(dtype).requires_grad_() for name, tensor in weights.items()}
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            logits = foreign_networks.network(config)(config, leaves, tokens, causal)
+    logits = foreign_networks.wide(logits).reshape(-1, llama_parity.VOCAB)[facts["readout_rows"].long()]
+    losses = hf_model.weighted_losses(logits, facts["labels"].long(), torch.ones_like(facts["weights"]))
+    (losses * facts["weights"]).sum().backward()
+    return results(logits, losses, {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}, facts)
+
+
+def errors(found, truth):
+    """[root mean square, largest] of each quantity, one after the other: as MEASURES."""
+    answers = []
+    for ours, exact in zip(found, truth):
+        relative = [(ours[name] - exact[name]).abs() / exact[name].abs().max() for name in ours]
+        answers += [math.sqrt(statistics.mean(float(error.square().mean()) for error in relative)),
+                    max(float(error.max()) for error in relative)]
+    return answers
+
+
+def dump_in_bf16(run_dir, output):
+    """Ends the program where the processor cannot."""
+    command = [run_programs.PROGRAMS / "parity_dump", run_dir, 1, output, "--bf16"]
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if "no native bf16" in result.stderr:
+        print(f"SKIPPED: {result.stderr.strip()}")
+        sys.exit(77)
+    if result.returncode != 0:
+        sys.exit(result.stderr)
+
+
+def compare(folder, config, shards, seed):
+    """Errors of ours, of the peer, and of autocast."""
+    work = Path(tempfile.mkdtemp(dir=folder))
+    weights = {name: tensor.bfloat16().float() for name, tensor in llama_parity.drawn(config, seed).items()}
+    llama_parity.imported(work, config, weights, shards)
+    dump_in_bf16(work / "back-run", work / "dump")
+    facts, = hf_model.read_steps(work / "dump", 1)
+    gradients = llama_parity.file_gradients(config, facts, weights)
+    truth = computed(config, weights, facts, torch.float64)
+    model = llama_parity.transformers_model(config, weights, torch.bfloat16)
+    peers = [computed(config, weights, facts, torch.bfloat16, model), computed(config, weights, facts, torch.float32, autocast=True)]
+    ours = results(facts["logits"], facts["losses"], gradients, facts)
+    # A diffusion transformer's noise level has weights that we fold away: tensors are ours.
+    return [errors([{name: found[name] for name in mine} for mine, found in zip(ours, side)], truth) for side in (ours, *peers)]
+
+
+def ratios(networks, peer, index):
+    """Geometric mean of ours over the peer's, and what it may be."""
+    logs = [math.log(errors[0][index] / errors[peer][index]) for errors in networks]
+    spread = statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(statistics.mean(logs)), math.exp(3 * spread)
+
+
+def report(name, networks, may_exceed):
+    """Prints a line; what is over its limit."""
+    faults, cells = [], []
+    for index, (quantity, measure) in enumerate(MEASURES):
+        ratio, limit = ratios(networks, 1, index)
+        limit = limit if may_exceed or measure == "largest" else 1
+        cells.append(f"{statistics.median(errors[0][index] for errors in networks):.1e}, {ratio:.2f} (up to {limit:.2f})")
+        cells[-1] += f", {ratios(networks, 2, index)[0]:.2f}"
+        if not ratio <= limit:
+            faults.append(f"{name}, {quantity}: {measure} is {ratio:.2f} times the other's, over {limit:.2f}")
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    return faults
+
+
+def main():
+    wanted = sys.argv[1:]
+    torch.set_num_threads(1)
+    print(f"{hf_model.versions()}; each cell: our median error, its ratio to bf16 there (limit), to autocast there")
+    print(f"| network | {' | '.join(f'{quantity}, {measure}' for quantity, measure in MEASURES)} |")
+    print("|---" * (1 + len(MEASURES)) + "|")
+    faults, everything = [], []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shards = run_programs.prepare_text(folder)
+        for family, shapes in llama_parity.SHAPES.items():
+            # A3 has Llama's products and norms, in two streams.
+            if family == "A3" or (wanted and family not in wanted):
+                continue
+            networks = [compare(folder, {"model_type": family, "architectures": ["made"], **config}, shards, seed)
+                        for config in shapes.values() for seed in range(DRAWS)]
+            faults += report(family, networks, True)
+            everything += networks
+        faults += report("all", everything, False)
+    return run_programs.conclude(faults, "bf16 costs ours no more")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
