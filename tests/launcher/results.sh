@@ -100,12 +100,19 @@ averaged)
   expect_text "using the weights themselves, not their average" $name/err
   evaluate $name/ema --raw-weights >$name/table && expect_text "^weights  *themselves, not their average" $name/table
   # A run that begins with an export of the average, or of the weights, has its numbers.
+  # return_as NAME: of run $name/NAME, as runs $name/NAME-from-ema and -from-raw.
+  return_as() {
+    local kind option
+    for kind in ema raw; do
+      option=; [ $kind = ema ] || option=--raw-weights
+      "$anyorder" export $name/$1 $option --output $name/$1-hf-$kind >$name/log 2>&1; expect_status $? 0 "export of $kind"
+      "$anyorder" import --input $name/$1-hf-$kind --output $name/$1-from-$kind --config $name/$1/config.toml --set optimizer.ema_decay=0 >$name/log 2>&1
+      expect_status $? 0 "import of $kind"
+    done
+  }
+  return_as ema
   for kind in ema raw; do
-    option=; [ $kind = ema ] || option=--raw-weights
-    "$anyorder" export $name/ema $option --output $name/hf-$kind >$name/log 2>&1; expect_status $? 0 "export of $kind"
-    "$anyorder" import --input $name/hf-$kind --output $name/from-$kind --config $name/ema/config.toml --set optimizer.ema_decay=0 >$name/log 2>&1
-    expect_status $? 0 "import of $kind"
-    evaluate $name/from-$kind --json >$name/from-$kind.json || fail "eval of an import"
+    evaluate $name/ema-from-$kind --json >$name/from-$kind.json || fail "eval of an import"
   done
   python3 - $name <<'PYTHON' || fail "the average is not what was evaluated"
 import json, sys
@@ -118,7 +125,77 @@ for kind in ("ema", "raw"):
 assert report["ema"]["losses"] != report["raw"]["losses"]
 assert "weights" not in report["from-ema"]
 PYTHON
-  "$anyorder" generate $name/ema --help >$name/log && expect_text "raw-weights" $name/log ;;
+  # So have texts and states, to which a ranker belongs; and classes, by a run that was fine-tuned.
+  # gives COMMAND NAME [options...]: of run $name/NAME by its average and by its weights.
+  gives() {
+    local command=$1 run=$2 kind option; shift 2
+    for kind in ema raw; do
+      option=; [ $kind = ema ] || option=--raw-weights
+      succeeds "$anyorder" $command $name/$run $option --output $name/$command-$kind "$@"
+      expect_text "using the $([ $kind = ema ] && echo average || echo weights themselves)" $name/log
+      succeeds "$anyorder" $command $name/$run-from-$kind --output $name/$command-from-$kind "$@"
+      python3 "$here/same_values.py" $name/$command-$kind $name/$command-from-$kind || fail "$command: $kind is another"
+    done
+    ! python3 "$here/same_values.py" $name/$command-ema $name/$command-raw || fail "$command: the average is the weights"
+  }
+  python3 "$here/make_collection.py" $name && cut -d: -f2 $name/topics.txt >$name/prompts.txt
+  gives generate ema --input $name/prompts.txt --max-len 4 --beam 2
+  gives embed ema --input $name/prompts.txt
+  ranked=(--topics $name/topics.txt --run $name/first.run --collection $name/docs.jsonl --depth 4)
+  for kind in ema raw; do
+    option=; [ $kind = ema ] || option=--raw-weights
+    succeeds "$anyorder" rank $name/ema $option "${ranked[@]}" --qrels $name/qrels.txt --folds 3 --save $name/ranker-$kind
+    succeeds "$anyorder" rank $name/ema $option "${ranked[@]}" --ranker $name/ranker-$kind --output $name/by-$kind
+  done
+  awk '{ printf "{\"text\": \"%s\", \"label\": \"%s\"}\n", $0, NR % 2 ? "odd" : "even" }' $name/prompts.txt >$name/examples.jsonl
+  succeeds "$anyorder" prep --examples $name/examples.jsonl --vocab shards --output $name/examples
+  succeeds "$anyorder" launch $name/classes --config "$here/../../configs/finetune/xlnet-classify-tiny.toml" --ranks 1 \
+    --set model.num_layers=1 --set model.model_dim=32 --set model.num_heads=2 --set model.head_dim=16 --set model.ffn_dim=64 \
+    --set sampling.seq_len=32 --set data.shards="$work/$name/examples" --set optimizer.ema_decay=0.9 --set train.steps=20 \
+    --set optimizer.warmup_steps=1 --set checkpoint.every=0
+  return_as classes
+  gives predict classes --data $name/examples.jsonl ;;
+
+other_tokenizer)
+  # A run on ids that somebody else's tokenizer made: what encodes text says what to do, and an
+  # export has the tokenizer as it came.
+  mkdir $name/theirs
+  python3 - $name <<'PYTHON' || fail "the data"
+import json, random, sys
+folder, rng = sys.argv[1], random.Random(1)
+vocab = {text: i for i, text in enumerate(["<s>", "</s>", "<mask>", "[UNK]"] + [f"w{i}" for i in range(60)])}
+added = [{"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+         for text, i in list(vocab.items())[:3]]
+json.dump({"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None, "post_processor": None,
+           "pre_tokenizer": {"type": "Whitespace"}, "decoder": None,
+           "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]"}}, open(f"{folder}/theirs/tokenizer.json", "w"))
+json.dump({"bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}, open(f"{folder}/theirs/tokenizer_config.json", "w"))
+with open(f"{folder}/ids.jsonl", "w") as out:
+    for _ in range(100):
+        out.write(json.dumps([rng.randrange(4, 64) for _ in range(40)]) + "\n")
+PYTHON
+  succeeds "$anyorder" prep --tokens $name/ids.jsonl --tokenizer $name/theirs --output $name/ids
+  succeeds "$anyorder" launch $name/run --config "$here/../../configs/llama-tiny.toml" --ranks 1 \
+    --set model.num_layers=1 --set model.model_dim=32 --set model.num_heads=2 --set model.num_kv_heads=2 --set model.head_dim=16 \
+    --set model.ffn_dim=64 --set sampling.seq_len=32 --set data.shards="$work/$name/ids" --set train.steps=2 --set optimizer.warmup_steps=1 --set checkpoint.every=0
+  python3 "$here/make_collection.py" $name
+  what="the run learns from tokens of '.*/ids/tokenizer.json'.*own vocabularies alone (spiece.model); export the run and use it with its tokenizer in Python"
+  expect_refused_in_a_line 65 "$what" "$anyorder" generate $name/run --input $name/topics.txt --output $name/new
+  expect_refused_in_a_line 65 "$what" "$anyorder" embed $name/run --input $name/topics.txt --output $name/new
+  expect_refused_in_a_line 65 "$what" "$anyorder" rank $name/run --topics $name/topics.txt --run $name/first.run --collection $name/docs.jsonl --qrels $name/qrels.txt --output $name/new
+  expect_refused_in_a_line 65 "tokenizer.json' is not a whole SentencePiece model" "$anyorder" generate $name/run --input $name/topics.txt --output $name/new --vocab $name/theirs/tokenizer.json
+  [ ! -e $name/new ] || fail "a refused command left something"
+  for format in hf safetensors; do
+    succeeds "$anyorder" export $name/run --format $format --output $name/$format
+    cmp $name/theirs/tokenizer.json $name/$format/tokenizer.json || fail "$format: another tokenizer.json"
+    [ ! -e $name/$format/spiece.model ] || fail "$format: a vocabulary that the run does not have"
+    expect_text 'AutoTokenizer.from_pretrained("[^"]*'"/$format" $name/log
+  done
+  # An imported model's files come back as they were.
+  cp $name/theirs/tokenizer_config.json $name/hf
+  succeeds "$anyorder" import --input $name/hf --output $name/imported
+  succeeds "$anyorder" export $name/imported --output $name/again
+  cmp $name/hf/tokenizer.json $name/again/tokenizer.json && cmp $name/hf/tokenizer_config.json $name/again/tokenizer_config.json || fail "other files of the tokenizer" ;;
 
 eval_stopped)
   # A signal in the middle of a long evaluation: the run stops at once, at that step.
