@@ -82,7 +82,10 @@ absl::Status WriteTokenizerOfDataset(const Export& work, const data::DatasetInde
                                      TokenizerSettings settings) {
   settings.is_uncased = IsUncased(dataset);
   const fs::path model = fs::path(work.config.data.shards) / dataset.tokenizer.file;
-  // Another tokenizer goes along as it came; it makes its own files.
+  if (dataset.tokenizer.file == data::kHuggingFaceFile)
+    return WriteOtherTokenizerFiles(model.string(), dataset.vocab_ids, settings.max_length,
+                                    work.directory.string());
+  // Special ids of data whose tokenizer is unknown.
   if (dataset.tokenizer.file != data::kTokenizerFile)
     return CopyIfThere(model.string(), (work.directory / dataset.tokenizer.file).string());
   ANYORDER_ASSIGN_OR_RETURN(

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -15,6 +16,7 @@
 #include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 #include "core/objective/finetuning.h"
 
 namespace anyorder::launcher {
@@ -198,11 +200,13 @@ Json SpecialTokens() {
           {"mask_token", "<mask>"}, {"additional_special_tokens", {"<eod>"}}};
 }
 
+// Loads tokenizer.json as it is. Other classes of transformers add to it, and its own class for
+// XLNet would, from version 5 on, replace all of it but the pieces.
+constexpr char kPlainClass[] = "PreTrainedTokenizerFast";
+
 Json TokenizerConfig(const TokenizerSettings& settings) {
   Json json = SpecialTokens();
-  // Loads tokenizer.json as it is. transformers' own class for XLNet would, from version 5 on,
-  // replace all of it but the pieces.
-  json["tokenizer_class"] = "PreTrainedTokenizerFast";
+  json["tokenizer_class"] = kPlainClass;
   json["do_lower_case"] = settings.is_uncased;
   json["remove_space"] = true;
   json["keep_accents"] = false;  // data/prep/cleaning.h drops them always
@@ -212,6 +216,29 @@ Json TokenizerConfig(const TokenizerSettings& settings) {
   // From version 5 on transformers gives segments only to those who ask.
   json["model_input_names"] = {"input_ids", "token_type_ids", "attention_mask"};
   return json;
+}
+
+// The member of an object; null where there is none.
+Json Member(const Json& json, const char* name) {
+  return json.is_object() && json.contains(name) ? json[name] : Json();
+}
+
+// {id: token} of a tokenizer.json.
+std::map<int64_t, std::string> TokensOf(const Json& file) {
+  std::map<int64_t, std::string> tokens;
+  const auto add = [&](const Json& id, const Json& text) {
+    if (id.is_number_integer() && text.is_string()) tokens[id] = text;
+  };
+  const Json vocab = Member(Member(file, "model"), "vocab");
+  if (vocab.is_array()) {  // Unigram: pieces with scores, in order
+    for (size_t id = 0; id < vocab.size(); ++id)
+      if (vocab[id].is_array() && !vocab[id].empty()) add(id, vocab[id][0]);
+  } else {
+    for (const auto& [text, id] : vocab.items()) add(id, text);
+  }
+  for (const Json& token : Member(file, "added_tokens"))
+    add(Member(token, "id"), Member(token, "content"));
+  return tokens;
 }
 
 }  // namespace
@@ -249,6 +276,27 @@ absl::Status WriteTokenizerFiles(const Vocabulary& vocabulary, const TokenizerSe
   LogWarning(absl::StrCat("tokenizer.json is left out: ", text.status().message(),
                           "; load spiece.model with SentencePiece"));
   return absl::OkStatus();
+}
+
+absl::Status WriteOtherTokenizerFiles(const std::string& source, const data::VocabIds& ids,
+                                      int64_t max_length, const std::string& directory) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(source));
+  const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!file.is_object())
+    return DataLoss(source, " is damaged: it is no JSON; prepare the data again");
+  const std::map<int64_t, std::string> tokens = TokensOf(file);
+  Json config = {{"tokenizer_class", kPlainClass},
+                 {"clean_up_tokenization_spaces", false},
+                 {"model_max_length", max_length}};
+  for (const auto& [role, id] : data::kVocabIdFields) {
+    const auto token = tokens.find(ids.*id);
+    // Ends of documents and of paragraphs are no roles of transformers'.
+    if (token != tokens.end() && id != &data::VocabIds::eod && id != &data::VocabIds::eop)
+      config[absl::StrCat(role, "_token")] = token->second;
+  }
+  ANYORDER_RETURN_IF_ERROR(
+      WriteFileAtomically(JoinPath(directory, "tokenizer_config.json"), config.dump(2) + "\n"));
+  return WriteFileAtomically(JoinPath(directory, "tokenizer.json"), text);
 }
 
 }  // namespace anyorder::launcher

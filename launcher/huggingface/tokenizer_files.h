@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "data/dataset/dataset_index.h"
 #include "launcher/huggingface/spiece_file.h"
 
 namespace anyorder::launcher {
@@ -31,5 +32,12 @@ absl::StatusOr<std::string> TokenizerText(const Vocabulary& vocabulary,
 // tokenizer.json, which is left out with a warning otherwise. I/O errors.
 absl::Status WriteTokenizerFiles(const Vocabulary& vocabulary, const TokenizerSettings& settings,
                                  const std::string& directory);
+
+// Copies the tokenizer.json `source`, which somebody else made, and writes a tokenizer_config.json
+// by which transformers loads it as it is, with the special tokens that `ids` has. By the model's
+// type alone AutoTokenizer would take that type's class, which adds tokens. DataLoss if `source` is
+// no JSON; I/O errors.
+absl::Status WriteOtherTokenizerFiles(const std::string& source, const data::VocabIds& ids,
+                                      int64_t max_length, const std::string& directory);
 
 }  // namespace anyorder::launcher

@@ -82,7 +82,8 @@ absl::Status Embed(const EmbedOptions& options) {
                                         "encoding the texts"));
   const TokenTable table = TableOf(tokens, encoder->max_tokens());
   if (table.tokens.empty()) return FailedPrecondition("'", options.input, "' holds no token");
-  ANYORDER_ASSIGN_OR_RETURN(const std::string network, model.checkpoint.StateDigest());
+  ANYORDER_ASSIGN_OR_RETURN(const std::string network,
+                            NetworkName(model.checkpoint, options.weights()));
   ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter file,
                             MakeFile(options.output, table, encoder->dim(), network));
   const auto count = static_cast<int64_t>(texts.size());

@@ -69,7 +69,7 @@ std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
                      "-log p(token | those before it); every example counts once; ");
   }
   text += evaluator.objective().evaluation_note();
-  absl::StrAppend(&text, "tokens are SentencePiece pieces; no dropout; memory of ",
+  absl::StrAppend(&text, "tokens are those of the run's vocabulary; no dropout; memory of ",
                   config.model.mem_len, " states is carried along, and each lane's first ",
                   evaluator.warmup_batches(),
                   " batches fill it and are not scored; the standard error takes each lane's batch "
@@ -94,7 +94,7 @@ std::string CausalDefinition(const RunConfig& config, const ModelConfig& model,
   std::string text = absl::StrCat(
       "nats_per_token is the mean of -log p(token | tokens before it) over every token of the text "
       "but its first, each scored once, forward, document ends (<eod>) included; perplexity is its "
-      "exp; tokens are SentencePiece pieces; no dropout; ",
+      "exp; tokens are those of the run's vocabulary; no dropout; ",
       ContextText(model, options));
   if (model.clamp_len > 0) absl::StrAppend(&text, "; distances are clamped to ", model.clamp_len);
   if (config.sampling.hide_documents)

@@ -22,6 +22,14 @@
 namespace anyorder::launcher {
 namespace {
 
+absl::Status OtherTokenizer(const std::string& path) {
+  return FailedPrecondition("the run learns from tokens of '", path,
+                            "', and this command encodes text with anyorder's own vocabularies "
+                            "alone (",
+                            data::kTokenizerFile,
+                            "); export the run and use it with its tokenizer in Python");
+}
+
 // Where the run's vocabulary is: named by the user, beside imported weights, or in the dataset that
 // it trains on.
 absl::StatusOr<RunVocabulary> FindVocabulary(const TextModelOptions& options,
@@ -34,16 +42,14 @@ absl::StatusOr<RunVocabulary> FindVocabulary(const TextModelOptions& options,
   } else if (imported.exists() && std::filesystem::exists(imported.vocabulary, ignored)) {
     vocabulary.path = imported.vocabulary;
     vocabulary.letter_case = imported.letter_case();
+  } else if (imported.exists() && !imported.tokenizer().empty()) {
+    return OtherTokenizer(imported.tokenizer());
   } else {
     ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex index,
                               ReadTrainingData(config.data.shards, "the vocabulary of the run",
                                                "give its spiece.model with --vocab"));
-    if (index.tokenizer.file != data::kTokenizerFile) {
-      return FailedPrecondition(
-          "the run learns from tokens of '", config.data.shards, "/", index.tokenizer.file,
-          "', and this command encodes text with anyorder's own vocabularies alone (",
-          data::kTokenizerFile, "); export the run and use it with its tokenizer in Python");
-    }
+    if (index.tokenizer.file != data::kTokenizerFile)
+      return OtherTokenizer(absl::StrCat(config.data.shards, "/", index.tokenizer.file));
     vocabulary.path = absl::StrCat(config.data.shards, "/", index.tokenizer.file);
     const auto found = index.settings.find("case");
     if (found != index.settings.end()) vocabulary.letter_case = found->second;
@@ -111,6 +117,12 @@ absl::StatusOr<TextModel> OpenTextModel(const TextModelOptions& options, const R
   ANYORDER_ASSIGN_OR_RETURN(model.weights, LoadWeights(model.checkpoint, config, layout,
                                                        *model.backend, options.weights()));
   return model;
+}
+
+absl::StatusOr<std::string> NetworkName(const ckpt::Checkpoint& checkpoint, WeightChoice choice) {
+  ANYORDER_ASSIGN_OR_RETURN(std::string name, checkpoint.StateDigest());
+  if (choice == WeightChoice::kRaw && HasAverage(checkpoint)) name += " raw";
+  return name;
 }
 
 absl::StatusOr<int32_t> FindPiece(const RunVocabulary& vocabulary, const char* piece) {

@@ -54,6 +54,10 @@ absl::StatusOr<RunConfig> LoadConfigOfRun(const std::string& run_dir);
 // than the run's, or if there is none; NotFound, DataLoss.
 absl::StatusOr<TextModel> OpenTextModel(const TextModelOptions& options, const RunConfig& config);
 
+// What names the states that the model computes: the checkpoint's state digest, and " raw" behind
+// it where `choice` takes weights of which the checkpoint has an average, too.
+absl::StatusOr<std::string> NetworkName(const ckpt::Checkpoint& checkpoint, WeightChoice choice);
+
 // FailedPrecondition if the vocabulary does not have the piece.
 absl::StatusOr<int32_t> FindPiece(const RunVocabulary& vocabulary, const char* piece);
 // Its separator, classifier and mask.

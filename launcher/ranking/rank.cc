@@ -175,12 +175,13 @@ absl::StatusOr<PairFeatures> FeaturesOf(const RankOptions& options, const RunCon
                                         const RankingInput& input, SavedRanker& ranker,
                                         BatchProgress& progress) {
   ANYORDER_ASSIGN_OR_RETURN(const TextModel model, OpenTextModel(options, config));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string network, model.checkpoint.StateDigest());
+  ANYORDER_ASSIGN_OR_RETURN(const std::string network,
+                            NetworkName(model.checkpoint, options.weights()));
   if (!options.ranker.empty() && ranker.network != network) {
     return FailedPrecondition(
         "'", options.ranker, "' was learned from the states of network ", ranker.network,
         ", but this one is ", network,
-        "; name the run, and with --step the checkpoint, that it was made with");
+        "; name the run, and with --step and --raw-weights the weights, that it was made with");
   }
   ANYORDER_ASSIGN_OR_RETURN(
       PairFeatures features,

@@ -147,6 +147,8 @@ PYTHON
     succeeds "$anyorder" rank $name/ema $option "${ranked[@]}" --qrels $name/qrels.txt --folds 3 --save $name/ranker-$kind
     succeeds "$anyorder" rank $name/ema $option "${ranked[@]}" --ranker $name/ranker-$kind --output $name/by-$kind
   done
+  expect_refused 65 "was learned from the states of network .* raw, but .*--raw-weights the weights" "$anyorder" rank $name/ema "${ranked[@]}" --ranker $name/ranker-raw --output $name/new
+  expect_refused 65 "was learned from the states of network .*, but this one is .* raw" "$anyorder" rank $name/ema --raw-weights "${ranked[@]}" --ranker $name/ranker-ema --output $name/new
   awk '{ printf "{\"text\": \"%s\", \"label\": \"%s\"}\n", $0, NR % 2 ? "odd" : "even" }' $name/prompts.txt >$name/examples.jsonl
   succeeds "$anyorder" prep --examples $name/examples.jsonl --vocab shards --output $name/examples
   succeeds "$anyorder" launch $name/classes --config "$here/../../configs/finetune/xlnet-classify-tiny.toml" --ranks 1 \
@@ -190,10 +192,14 @@ PYTHON
     cmp $name/theirs/tokenizer.json $name/$format/tokenizer.json || fail "$format: another tokenizer.json"
     [ ! -e $name/$format/spiece.model ] || fail "$format: a vocabulary that the run does not have"
     expect_text 'AutoTokenizer.from_pretrained("[^"]*'"/$format" $name/log
+    for role in '"tokenizer_class": "PreTrainedTokenizerFast"' '"bos_token": "<s>"' '"eos_token": "</s>"' '"mask_token": "<mask>"'; do
+      expect_text "$role" $name/$format/tokenizer_config.json
+    done
   done
   # An imported model's files come back as they were.
   cp $name/theirs/tokenizer_config.json $name/hf
   succeeds "$anyorder" import --input $name/hf --output $name/imported
+  expect_refused_in_a_line 65 "learns from tokens of '.*/imported/import/tokenizer.json'.*use it with its tokenizer in Python" "$anyorder" generate $name/imported --input $name/topics.txt --output $name/new
   succeeds "$anyorder" export $name/imported --output $name/again
   cmp $name/hf/tokenizer.json $name/again/tokenizer.json && cmp $name/hf/tokenizer_config.json $name/again/tokenizer_config.json || fail "other files of the tokenizer" ;;
 

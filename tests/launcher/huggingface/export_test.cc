@@ -14,6 +14,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
 #include "core/base/dtype.h"
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/train/state/saved_weights.h"
@@ -327,6 +328,36 @@ TEST_F(TokenizerTextTest, OtherVocabulariesAreExpressedOrRefused) {
   words = XlnetVocabulary();
   words.has_xlnet_spaces = false;
   EXPECT_TRUE(absl::IsUnimplemented(TokenizerText(words, {}).status()));
+}
+
+// The roles are those that the dataset knows, whatever the file calls the tokens; the file itself
+// is copied byte for byte.
+TEST(OtherTokenizerTest, ItsFileIsCopiedAndItsRolesAreNamed) {
+  const TemporaryDirectory folder;
+  const std::string source = folder.path() + "/source.json";
+  const std::string added =
+      R"("added_tokens": [{"id": 4, "content": "<|hide|>"}, {"id": 0, "content": "<s>"}])";
+  const std::string models[] = {R"({"vocab": {"a": 2, "[S]": 0, "b": 3, "<end>": 1}})",
+                                R"({"vocab": [["[S]", -1.5], ["<end>", -1], ["a", 0], ["b", 0]]})"};
+  for (const std::string& model : models) {
+    const std::string text = absl::StrCat("{", added, ",  \"model\": ", model, "}\n");
+    ASSERT_TRUE(WriteFileAtomically(source, text).ok());
+    const data::VocabIds ids = {.bos = 0, .eos = 1, .pad = 7, .mask = 4, .eod = 1, .eop = 2};
+    const absl::Status written = WriteOtherTokenizerFiles(source, ids, 48, folder.path());
+    ASSERT_TRUE(written.ok()) << written;
+    EXPECT_EQ(ReadWholeFile(folder.path() + "/tokenizer.json").value(), text);
+    EXPECT_EQ(Json::parse(ReadWholeFile(folder.path() + "/tokenizer_config.json").value()),
+              Json({{"tokenizer_class", "PreTrainedTokenizerFast"},
+                    {"clean_up_tokenization_spaces", false},
+                    {"model_max_length", 48},
+                    {"bos_token", "<s>"},
+                    {"eos_token", "<end>"},
+                    {"mask_token", "<|hide|>"}}));
+  }
+  ASSERT_TRUE(WriteFileAtomically(source, "[").ok());
+  const absl::Status refused = WriteOtherTokenizerFiles(source, {}, 48, folder.path());
+  EXPECT_TRUE(absl::IsDataLoss(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("it is no JSON; prepare the data again"));
 }
 
 TEST(ParseVocabularyTest, ReadsScoresTypeAndRules) {
