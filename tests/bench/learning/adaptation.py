@@ -63,7 +63,7 @@ def bound(args, run_dir):
         text = run([args.anyorder, "eval", run_dir, "--data", args.work / "held-out", "--batches", args.batches, "--json",
                     *settings(COUNTED)], args.work / f"{run_dir.name}.log")
         report.write_text(text, encoding="utf-8")
-    return json.loads(report.read_text(encoding="utf-8"))["loss"]
+    return json.loads(report.read_text(encoding="utf-8"))["losses"][0]["nats"]
 
 
 def runs_of(args, seed):
