@@ -275,7 +275,9 @@ def main():
     for name in wanted:
         work = Path(tempfile.mkdtemp())
         try:
-            faults += [f"{name}: {fault}" for fault in compare(name, work, measures)]
+            found = [f"{name}: {fault}" for fault in compare(name, work, measures)]
+            print(*(f"fault: {fault}\n" for fault in found), sep="", end="", flush=True)  # a later case may be stopped
+            faults += found
         finally:
             shutil.rmtree(work)
     if measures.table():
