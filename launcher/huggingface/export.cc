@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -189,8 +190,10 @@ absl::Status WriteAnyNetwork(const Export& work) {
   return work.WriteWeights(WithType(PlainTensors(tensors), work.dtype()));
 }
 
-// What peft calls the task of a model with these heads.
-std::string PeftTask(const TaskConfig& task) {
+// What peft calls the task of such a model.
+std::string PeftTask(const HfFamily& family, const ModelConfig& model) {
+  const TaskConfig& task = model.task;
+  if (absl::EndsWith(family.Architecture(model), "ForCausalLM")) return "CAUSAL_LM";
   if (task.has_tags()) return "TOKEN_CLS";
   if (task.has_spans()) return "QUESTION_ANS";
   return task.has_head() && !task.has_choices() ? "SEQ_CLS" : "";
@@ -204,7 +207,7 @@ absl::Status WritePeft(const Export& work, const HfFamily& family) {
                            .config = config,
                            .choice = work.options.weights(),
                            .dtype = work.dtype(),
-                           .task_type = PeftTask(config.model.task),
+                           .task_type = PeftTask(family, config.model),
                            .base_name = work.imported.source()};
   return WritePeftFiles(peft, network, family.Tensors(config.model, network),
                         work.directory.string());

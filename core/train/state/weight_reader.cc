@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -97,8 +98,9 @@ BaseCheckpoint BaseOf(const ckpt::Checkpoint& checkpoint) {
 absl::StatusOr<ckpt::Checkpoint> OpenBase(const BaseCheckpoint& base, const std::string& init_from,
                                           FileSystem* fs) {
   std::string found;
-  for (const std::string& directory :
-       {init_from, ckpt::CheckpointPath(init_from, base.step), base.directory}) {
+  std::set<std::string> places = {base.directory};
+  if (!init_from.empty()) places.insert({init_from, ckpt::CheckpointPath(init_from, base.step)});
+  for (const std::string& directory : places) {
     absl::StatusOr<ckpt::Checkpoint> checkpoint = ckpt::Checkpoint::Open(directory, fs);
     if (checkpoint.ok() && IsThe(*checkpoint, base)) return checkpoint;
     absl::StrAppend(&found, found.empty() ? "" : "; ",
