@@ -1,5 +1,5 @@
-// Low-rank adapters (LoRA; Hu et al. 2021): the weights that a run begins with stay as they are,
-// and each chosen projection W gets a product of two small matrices beside it,
+// Low-rank adapters (LoRA; Hu et al. 2021). The weights that a run begins with stay as they are. To
+// each chosen projection W the product of two small matrices is added,
 //   y = W x + (alpha / rank) B A x,   A [rank, in], B [out, rank], B = 0 at first.
 // Only adapters, heads and tensors that are named are trained, reduced over ranks and saved.
 

@@ -99,9 +99,9 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
                 : "";
   Log(absl::StrCat(ranks, ranks == 1 ? " rank, " : " ranks, ", num_threads, " threads each, ",
                    backend_->name(), gradients, ", ", transformer_->layout().num_elements(),
-                   config_.lora.is_on() ? absl::StrCat(" trained parameters beside ",
+                   config_.lora.is_on() ? absl::StrCat(" trained parameters and ",
                                                        transformer_->layout().num_frozen_elements(),
-                                                       " of ", base_.directory)
+                                                       " frozen ones of ", base_.directory)
                                         : " parameters",
                    "; ", checkpoint.empty() ? "starting at" : "resuming after", " step ", step_,
                    " of ", config_.train.steps,

@@ -99,7 +99,7 @@ absl::StatusOr<Json> DescribeCheckpoint(const InspectOptions& options) {
     json["skipped_steps"] = metadata->skipped_steps;
     // Behind it come skipped steps up to this checkpoint's.
     json["trained_step"] = metadata->step - metadata->anomaly.skipped_in_a_row;
-    if (metadata->base.exists()) json["adapters_beside"] = metadata->base.directory;
+    if (metadata->base.exists()) json["adapter_base"] = metadata->base.directory;
   }
   return json;
 }

@@ -21,7 +21,7 @@ trained)
     --set "train.lora.tensors=layer_norm" --set optimizer.ema_decay=0.9 "${held_out[@]}"
     --set data.shards="$work/other-shards" --set optimizer.learning_rate=0.03)  # of text that the base does not know
   succeeds launch "$name/one" --ranks 1 "${few[@]}"
-  expect_text "trained parameters beside .* of $work/reference/checkpoints/$last" $name/log
+  expect_text "trained parameters and [0-9]* frozen ones of $work/reference/checkpoints/$last" $name/log
   expect_text "20 held-out loss" $name/log
   # Killed with all that belongs to it, and resumed on more ranks.
   start $name/killed --ranks 2 "${few[@]}"
@@ -29,7 +29,7 @@ trained)
   launch "$work/$name/killed" --ranks 3 --resume required "${few[@]}" >>$name/log 2>&1; expect_status $? 0 "resuming"
   [ "$(digest $name/killed)" = "$(digest $name/one)" ] || fail "ranks or a crash change the state"
   "$anyorder" inspect "$(newest $name/one)" --json >$name/table
-  expect_text '"adapters_beside": "'$work/reference/checkpoints/$last $name/table
+  expect_text '"adapter_base": "'$work/reference/checkpoints/$last $name/table
   for weight in layer.0.rel_attn.q.lora_A layer.1.ff.layer_2.lora_B layer.1.ff.layer_norm.bias; do expect_text $weight $name/table; done
   ! grep -qE "word_embedding|rel_attn.k|layer_1" $name/table || fail "what is not trained was saved"
   # Whole exports: hf (merged) and named tensors are the same network, which evaluates alike.
@@ -68,14 +68,14 @@ moved)
   succeeds launch "$name/run" "${base[@]}"
   # Gone: nothing is computed with other weights. config.toml may say where it is now.
   mv $name/base $name/elsewhere
-  expect_refused_in_a_line 65 "the adapters were trained beside '$work/$name/base/checkpoints/$last'.*set train.init_from" evaluate $name/run --data other-shards --batches 1
+  expect_refused_in_a_line 65 "the adapters belong to the weights of '$work/$name/base/checkpoints/$last'.*set train.init_from" evaluate $name/run --data other-shards --batches 1
   sed -i "s|^init_from = .*|init_from = \"$work/$name/elsewhere\"|" $name/run/config.toml
   succeeds evaluate $name/run --data other-shards --batches 1
   succeeds launch "$name/run" "${base[@]}" --set train.steps=30 --allow-schedule-change --set train.init_from="$work/$name/elsewhere"
   expect_text "resuming after step 20" $name/log
   # Another checkpoint in its place is not taken for it.
   mv $name/elsewhere/checkpoints/$last $name/kept
-  expect_refused_in_a_line 65 "the adapters were trained beside.*not found" evaluate $name/run --data other-shards --batches 1 ;;
+  expect_refused_in_a_line 65 "the adapters belong to the weights of.*not found" evaluate $name/run --data other-shards --batches 1 ;;
 
 refused)
   expect_refused 64 "train.lora.rank is set but train.init_from is not" launch "$name/run" --set train.lora.rank=4

@@ -176,10 +176,9 @@ void CheckLora(const RunConfig& config, FaultList& faults) {
         "train.lora.rank, as 16");
     return;
   }
-  faults.Require(
-      !config.train.init_from.empty(),
-      "train.lora.rank is set but train.init_from is not: adapters are trained beside the "
-      "weights of another run; name it");
+  faults.Require(!config.train.init_from.empty(),
+                 "train.lora.rank is set but train.init_from is not: adapters need the "
+                 "weights of another run; name it");
   faults.Require(!config.model.adaptive(),
                  "train.lora does not go with model.softmax = \"adaptive\"");
   for (const auto& [target, name] : kEnumNames<AdapterTarget>) {

@@ -108,7 +108,7 @@ absl::StatusOr<ckpt::Checkpoint> OpenBase(const BaseCheckpoint& base, const std:
                                     : checkpoint.status().message());
   }
   return FailedPrecondition(
-      "the adapters were trained beside '", base.directory, "' (run ", base.run_id, ", step ",
+      "the adapters belong to the weights of '", base.directory, "' (run ", base.run_id, ", step ",
       base.step, ", generation ", base.generation, "), which is not found: ", found,
       "; put it back, or set train.init_from in the run's config.toml to where it is");
 }

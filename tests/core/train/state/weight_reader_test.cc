@@ -116,8 +116,8 @@ TEST_F(WeightReaderTest, TheBaseIsTheOneThatItWas) {
   const absl::Status gone = WeightReader::Open(checkpoint, WeightChoice::kRaw).status();
   EXPECT_EQ(gone.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(gone.message()),
-              AllOf(HasSubstr("trained beside '" + base_dir_), HasSubstr("set train.init_from"),
-                    Not(HasSubstr("\n"))));
+              AllOf(HasSubstr("belong to the weights of '" + base_dir_),
+                    HasSubstr("set train.init_from"), Not(HasSubstr("\n"))));
   EXPECT_TRUE(WeightReader::Open(checkpoint, WeightChoice::kRaw, moved).ok());
   EXPECT_TRUE(
       WeightReader::Open(checkpoint, WeightChoice::kRaw, ckpt::CheckpointPath(moved, 7)).ok());
