@@ -1,0 +1,109 @@
+// What all methods that write in any order have in common: the text they write, how tokens are
+// drawn, and what they tell about it.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+#include "core/base/fields.h"
+
+namespace anyorder {
+
+inline constexpr int32_t kBlank = -1;
+
+// A text to write: each position holds a token, which stays, or kBlank.
+struct Canvas {
+  std::vector<int32_t> tokens;
+  // Its number: what is drawn for it depends on it, the seed, the position and the step, and on
+  // nothing else that is written at the same time.
+  uint64_t stream = 0;
+};
+
+// A token that was written.
+struct WrittenToken {
+  int64_t pass = 0;  // of the network, from 1: those of the text's own lane
+  int64_t position = 0;
+  int32_t token = 0;
+  double log_prob = 0;    // the model's, given what it saw; without temperature and cuts, in nats
+  double confidence = 0;  // what the method chose by; in general the token's probability
+};
+
+struct WrittenText {
+  std::vector<int32_t> tokens;        // the canvas without blanks
+  std::vector<WrittenToken> written;  // in the order of writing
+  int64_t passes = 0;                 // of the network
+  double log_prob = 0;  // sum of the tokens' log_prob: the text's own given what was there, if each
+                        // pass wrote one token or the method is exact (ExactLogProb)
+};
+
+// Called with each token when it has been written; `text` is the number of its canvas in the call.
+using TokenListener = absl::FunctionRef<void(int64_t text, const WrittenToken& token)>;
+
+// How one token is drawn from logits.
+struct DrawOptions {
+  double temperature = 1.0;  // 0: the likeliest, of equal ones that of the lowest id
+  int64_t top_k = 0;         // 0: all
+  double top_p = 1.0;        // (0, 1]
+  uint64_t seed = 1;
+  std::vector<uint8_t> banned;  // [V] 1: never; empty: none is. <mask> should be banned.
+};
+
+// Methods (README.md has what each computes, and its source).
+enum class WriteMethod {
+  kLeftToRight,  // beam_search.h, sampling.h
+  kLlada,
+  kDream,
+  kMdlm,
+  kThreshold,
+  kBlocks,
+  kEso,
+  kGroups,
+  kResample,
+  kSequential,
+  kSpeculative,
+  kBurst,
+};
+template <>
+inline constexpr auto kEnumNames<WriteMethod> = EnumNames<WriteMethod>("left-to-right", "llada",
+                                                                       "dream", "mdlm", "threshold",
+                                                                       "bd3lm", "eso-lm", "a3",
+                                                                       "a3-resample", "sequential",
+                                                                       "speculative", "burst");
+
+// Which token's draw is trusted most.
+enum class Confidence { kProbability, kMargin, kEntropy, kRandom };
+template <>
+inline constexpr auto kEnumNames<Confidence> = EnumNames<Confidence>("probability", "margin",
+                                                                     "entropy", "random");
+
+// Keys of a network whose keys are not final, kept within a block (Wu et al. 2025, Fast-dLLM):
+// those of the tokens before it, or of all others. Both approximate.
+enum class BlockCache { kNone, kPrefix, kDual };
+template <>
+inline constexpr auto kEnumNames<BlockCache> = EnumNames<BlockCache>("none", "prefix", "dual");
+
+struct WriteOptions {
+  WriteMethod method = WriteMethod::kLlada;
+  DrawOptions draw;
+  int64_t steps = 0;      // passes in all; 0: one a token
+  int64_t block_len = 0;  // tokens a block, written from left to right; 0: all at once
+  Confidence confidence = Confidence::kProbability;
+  bool origin = false;           // kDream: tokens chosen at random before they are drawn
+  double order_temperature = 0;  // kDream: positions drawn by softmax(confidence / it); 0: the top
+  double guidance = 0;           // kLlada: classifier-free, logits u + (1 + it) (c - u)
+  double threshold = 0.9;        // kThreshold: probability from which a token is written
+  BlockCache cache = BlockCache::kNone;
+  bool recompute = false;  // exact caches off: every pass computes all slots again
+  int64_t group_len = 1;   // kGroups: tokens a pass. kResample: tokens committed a pass
+  int64_t draft = 5;       // kSpeculative: tokens guessed a round; kBurst: 0 is all
+  int64_t orders = 1;      // kBurst: orders tried
+  bool delay_end = false;  // kLlada: the end token is written last
+  bool literal = false;    // released faults in place of what was meant (README.md)
+};
+
+}  // namespace anyorder

@@ -1,0 +1,185 @@
+#include "core/generate/slot_network.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "kernels/host_memory.h"
+
+namespace anyorder {
+namespace {
+
+// Networks are made for numbers of rows; a few more rows than are needed spare many of them.
+int64_t RoundedRows(int64_t rows) {
+  int64_t step = 1;
+  while (rows > 8 * step) step *= 2;
+  return (rows + step - 1) / step * step;
+}
+
+constexpr size_t kMostPrograms = 32;
+
+}  // namespace
+
+SlotNetwork::SlotNetwork(const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
+                         const SlotNetworkOptions& options, kernels::Backend& backend)
+    : model_(model),
+      vocab_size_(vocab_size),
+      weights_(weights),
+      options_(options),
+      backend_(backend),
+      lasting_(static_cast<size_t>(options.lanes)) {
+  model_.mem_len = model_.same_length == SameLength::kOff ? 0 : model_.mem_len;
+}
+
+absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConfig& model,
+                                                                 int64_t vocab_size,
+                                                                 ConstTensorView weights,
+                                                                 const SlotNetworkOptions& options,
+                                                                 kernels::Backend& backend) {
+  ANYORDER_CHECK(options.lanes >= 1 && options.key_slots >= 1 && options.span >= 1)
+      << options.lanes << " lanes, " << options.key_slots << " key slots, " << options.span
+      << " positions";
+  if (model.learned_positions() && options.span > model.max_positions) {
+    return InvalidArgument("a text of ", options.span, " tokens, but the model has learned ",
+                           model.max_positions,
+                           " positions (model.max_positions); shorten the text");
+  }
+  std::unique_ptr<SlotNetwork> network(
+      new SlotNetwork(model, vocab_size, weights, options, backend));
+  if (!options.cached) return network;
+  // Room for a pass whose rows are rounded up.
+  network->options_.key_slots += options.key_slots / 4;
+  NetworkShape shape{network->model_, {}, vocab_size};
+  shape.batch.batch_size = options.lanes;
+  shape.batch.cached_keys = network->options_.key_slots;
+  ANYORDER_ASSIGN_OR_RETURN(network->keys_, AllocateKeys(shape, backend));
+  return network;
+}
+
+absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePass>& passes) {
+  int64_t content = 1;
+  int64_t queries = 0;
+  int64_t reads = 1;
+  bool reads_content = false;
+  for (int64_t b = 0; b < lanes(); ++b) {
+    const LanePass& pass = passes[b];
+    const int64_t again = options_.cached ? 0 : kept(b);
+    const auto own = static_cast<int64_t>(pass.lasting.size() + pass.passing.size());
+    content = std::max(content, again + own);
+    queries = std::max(queries, static_cast<int64_t>(pass.queries.size()));
+    reads = std::max(reads, static_cast<int64_t>(pass.reads.size()));
+    reads_content |= std::any_of(pass.reads.begin(), pass.reads.end(),
+                                 [own](int64_t read) { return read < own; });
+  }
+  BatchShape shape;
+  shape.batch_size = lanes();
+  shape.content_rows = RoundedRows(content);
+  shape.query_rows = queries == 0 ? 0 : RoundedRows(queries);
+  shape.targets = RoundedRows(reads);
+  shape.content_readout = queries == 0 || reads_content;
+  const auto [place, is_new] = programs_.try_emplace(
+      {shape.content_rows, shape.query_rows, shape.targets, shape.content_readout ? 1 : 0});
+  if (!is_new) return &place->second;
+  if (programs_.size() > kMostPrograms) {
+    programs_.clear();
+    return Find(passes);
+  }
+  shape.min_distance = 1 - options_.span;
+  shape.num_distances = 2 * options_.span - 1;
+  shape.next_positions = model_.paired_positions();
+  shape.cached_keys = options_.cached ? options_.key_slots : 0;
+  Program program;
+  ANYORDER_ASSIGN_OR_RETURN(program.network,
+                            InferenceNetwork::Create({model_, shape, vocab_size_}, backend_));
+  program.batch = std::make_unique<Batch>(shape);
+  for (int64_t b = 0; b < lanes(); ++b) program.batch->lanes[b] = b;
+  place->second = std::move(program);
+  return &place->second;
+}
+
+// Slots of one lane: kept ones that are computed again, its own, pads. Keys stand in that order
+// whether they are kept or not.
+void SlotNetwork::FillLane(int64_t lane, const LanePass& pass, Batch& batch) const {
+  const BatchShape& shape = batch.shape;
+  const int64_t num_keys = shape.num_keys();
+  std::vector<Slot> content;
+  if (!options_.cached) content = lasting_[lane];
+  content.insert(content.end(), pass.lasting.begin(), pass.lasting.end());
+  content.insert(content.end(), pass.passing.begin(), pass.passing.end());
+  const int64_t first = FirstSlot(lane);
+  const auto used = static_cast<int64_t>(content.size());
+  for (int64_t key = 0; key < first; ++key)
+    SetKey(lane * num_keys + key, lasting_[lane][key], batch);
+  for (int64_t key = first; key < num_keys; ++key)
+    SetKey(lane * num_keys + key, key - first < used ? content[key - first] : PadSlot(0), batch);
+  for (int64_t i = 0; i < shape.content_rows; ++i) {
+    const int64_t row = ContentRow(shape, lane) + i;
+    const Slot slot = i < used ? content[i] : PadSlot(0);
+    batch.tokens[row] = slot.token;
+    SetRow(row, slot, batch);
+  }
+  for (int64_t i = 0; i < shape.query_rows; ++i) {
+    const bool is_used = i < static_cast<int64_t>(pass.queries.size());
+    SetRow(QueryRow(shape, lane) + i, is_used ? pass.queries[i] : PadSlot(0), batch);
+  }
+  const auto own = static_cast<int64_t>(pass.lasting.size() + pass.passing.size());
+  const int64_t first_row = ContentRow(shape, lane) + used - own;
+  const int64_t any_row = shape.content_readout ? ContentRow(shape, lane) : QueryRow(shape, lane);
+  for (int64_t i = 0; i < shape.targets; ++i) {
+    int64_t row = any_row;
+    if (i < static_cast<int64_t>(pass.reads.size())) {
+      const int64_t read = pass.reads[i];
+      row = read < own ? first_row + read : QueryRow(shape, lane) + read - own;
+    }
+    batch.readout_rows[lane * shape.targets + i] = static_cast<int32_t>(row);
+  }
+}
+
+absl::Status SlotNetwork::Run(const std::vector<LanePass>& passes) {
+  ANYORDER_CHECK(static_cast<int64_t>(passes.size()) == lanes()) << passes.size() << " passes";
+  ANYORDER_ASSIGN_OR_RETURN(Program* const program, Find(passes));
+  Batch& batch = *program->batch;
+  for (int64_t b = 0; b < lanes(); ++b) {
+    FillLane(b, passes[b], batch);
+    if (options_.cached) keys_.cache.begin[b] = kept(b);
+    lasting_[b].insert(lasting_[b].end(), passes[b].lasting.begin(), passes[b].lasting.end());
+  }
+  ++passes_;
+  rows_ += batch.shape.num_rows();
+  keys_.cache.has_tables = program->has_tables;
+  program->network->Run(batch, weights_, options_.cached ? &keys_.cache : nullptr);
+  program->has_tables = options_.cached;
+  const Shape shape{lanes(), batch.shape.targets, vocab_size_};
+  const DType dtype = program->network->shape().gradient_dtype();
+  const int64_t bytes = shape.num_elements() * SizeOf(dtype);
+  if (logits_storage_ == nullptr || logits_storage_->size_bytes() < bytes) {
+    logits_storage_.reset();
+    ANYORDER_ASSIGN_OR_RETURN(logits_storage_, kernels::AllocateHostBuffer(bytes));
+  }
+  logits_ = TensorView(logits_storage_->data(), dtype, shape);
+  program->network->ReadLogits(
+      batch, TensorView(logits_.raw(), dtype, {shape[0] * shape[1], vocab_size_}));
+  return absl::OkStatus();
+}
+
+void SlotNetwork::ReadRow(int64_t lane, int64_t read, std::vector<double>* logits) const {
+  const int64_t first = (lane * logits_.shape()[1] + read) * vocab_size_;
+  logits->resize(static_cast<size_t>(vocab_size_));
+  for (int64_t token = 0; token < vocab_size_; ++token) {
+    (*logits)[token] = logits_.dtype() == DType::kFloat64
+                           ? logits_.data<double>()[first + token]
+                           : static_cast<double>(logits_.data<float>()[first + token]);
+  }
+}
+
+void SlotNetwork::Keep(int64_t lane, int64_t count) {
+  ANYORDER_CHECK(count >= 0 && count <= kept(lane)) << count << " of " << kept(lane) << " slots";
+  lasting_[lane].resize(static_cast<size_t>(count));
+}
+
+void SlotNetwork::Hide(int64_t lane, int64_t count) {
+  ANYORDER_CHECK(count >= 0 && count <= kept(lane)) << count << " of " << kept(lane) << " slots";
+  std::fill_n(lasting_[lane].begin(), count, PadSlot(0));
+}
+
+}  // namespace anyorder

@@ -1,0 +1,96 @@
+// Runs any slots of several lanes through a network, and keeps the keys and values of those that
+// last: what methods that write in any order are made of.
+//
+// B lanes, K key slots a lane, V vocabulary. A lane's key slots hold its lasting slots in the order
+// in which they came, then those that pass.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/generate/inference_network.h"
+#include "core/generate/key_storage.h"
+#include "core/objective/lane_frame.h"
+
+namespace anyorder {
+
+// What one lane runs.
+struct LanePass {
+  std::vector<Slot> lasting;  // seen by this pass and, from now on, by later ones
+  std::vector<Slot> passing;  // seen by this pass alone
+  std::vector<Slot> queries;  // nobody's keys; of networks with two streams
+  // Rows whose logits are wanted, as indices into lasting, passing, queries, one behind the other.
+  std::vector<int64_t> reads;
+};
+
+struct SlotNetworkOptions {
+  int64_t lanes = 1;
+  int64_t key_slots = 0;  // lasting and passing slots a lane at most
+  int64_t span = 0;       // positions are below this
+  // Whether keys are kept. If not, every pass computes all lasting slots again: the same network,
+  // and the check on those keys.
+  bool cached = true;
+};
+
+class SlotNetwork {
+ public:
+  // `weights` [layout] in the model's dtype are borrowed, as is the backend. InvalidArgument if the
+  // model has learned fewer positions, or the backend does not compute in its dtype;
+  // ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<SlotNetwork>> Create(const ModelConfig& model,
+                                                             int64_t vocab_size,
+                                                             ConstTensorView weights,
+                                                             const SlotNetworkOptions& options,
+                                                             kernels::Backend& backend);
+
+  // Runs `passes`, one a lane; a lane may have none. Their logits are ReadRow's until the next Run.
+  // ResourceExhausted.
+  absl::Status Run(const std::vector<LanePass>& passes);
+  // The logits [V] of read `read` of lane `lane`, of an adaptive softmax log-probabilities, in
+  // fp64.
+  void ReadRow(int64_t lane, int64_t read, std::vector<double>* logits) const;
+  // The lane's lasting slots from `count` on are no more.
+  void Keep(int64_t lane, int64_t count);
+  // Nobody sees the lane's first `count` lasting slots any more.
+  void Hide(int64_t lane, int64_t count);
+
+  int64_t vocab_size() const { return vocab_size_; }
+  int64_t lanes() const { return options_.lanes; }
+  int64_t kept(int64_t lane) const { return static_cast<int64_t>(lasting_[lane].size()); }
+  // Passes so far, and rows that they computed, padding included.
+  int64_t passes() const { return passes_; }
+  int64_t rows() const { return rows_; }
+
+ private:
+  struct Program {
+    std::unique_ptr<InferenceNetwork> network;
+    std::unique_ptr<Batch> batch;
+    bool has_tables = false;  // KeyCache::has_tables
+  };
+
+  SlotNetwork(const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
+              const SlotNetworkOptions& options, kernels::Backend& backend);
+  absl::StatusOr<Program*> Find(const std::vector<LanePass>& passes);
+  int64_t FirstSlot(int64_t lane) const { return options_.cached ? kept(lane) : 0; }
+  void FillLane(int64_t lane, const LanePass& pass, Batch& batch) const;
+
+  ModelConfig model_;
+  int64_t vocab_size_;
+  ConstTensorView weights_;
+  SlotNetworkOptions options_;
+  kernels::Backend& backend_;
+  KeyStorage keys_;
+  std::vector<std::vector<Slot>> lasting_;            // [B], hidden ones as pads
+  std::map<std::vector<int64_t>, Program> programs_;  // by rows: content, queries, reads
+  int64_t passes_ = 0;
+  int64_t rows_ = 0;
+  std::unique_ptr<kernels::Buffer> logits_storage_;
+  TensorView logits_;  // [B, reads, V] G
+};
+
+}  // namespace anyorder

@@ -1,0 +1,119 @@
+// What a model does with texts: goes on with them, fills their blanks, tells how probable they are.
+// `generate`, `fill`, `chat` and `serve` ask for it in these terms, so that one request has one
+// answer whoever asks.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/generate/any_order/write_options.h"
+
+namespace anyorder::launcher {
+
+// A token as it is written, in words.
+struct ShownToken {
+  int64_t pass = 0;      // of the network, from 1
+  int64_t position = 0;  // from 0, the prompt's tokens included
+  std::string piece;     // its text, with the space before it if it has one
+  double log_prob = 0;   // nats
+  double confidence = 0;
+};
+
+struct CompletionRequest {
+  std::string prompt;
+  int64_t max_tokens = 128;  // the end token included
+  int64_t samples = 1;
+  WriteOptions write;
+  std::vector<std::string> stop;  // the text ends before the first of them; none is empty
+  // Called as tokens are written, if set; `sample` counts from 0.
+  std::function<void(int64_t sample, const ShownToken& token)> listener;
+};
+
+struct Completion {
+  std::string text;     // what follows the prompt
+  double log_prob = 0;  // nats; of the tokens, each given what the model saw when it wrote it
+  int64_t tokens = 0;
+  bool ended = false;  // by the end token or a stop word; else it is as long as it may be
+  int64_t passes = 0;  // of the network
+  std::vector<std::string> prompt_pieces;
+  std::vector<ShownToken> written;  // in the order of writing
+};
+
+struct FillRequest {
+  // Blanks: <mask> and ___ (three or more) are of unknown length, {n} of n tokens. {{words}}: not
+  // blank, but what is asked for is how probable these words are there, given the rest; a text has
+  // blanks or such words, not both.
+  std::string text;
+  int64_t alternatives = 1;      // different ones, the most probable first
+  int64_t max_blank_tokens = 8;  // of a blank of unknown length
+  double length_penalty = 1;     // candidates of different length compare log_prob / length^it
+  // Whether the share of such words among those of the training text counts too: log of how often
+  // a blank has that many tokens. (The rule: launcher/inference/README.md.)
+  bool length_prior = false;
+  int64_t bound_samples = 128;  // masks a bound is the mean of
+  WriteOptions write;
+};
+
+struct FilledText {
+  std::vector<std::string> blanks;  // what was put into each
+  std::string text;                 // the whole
+  std::vector<int64_t> lengths;     // of the blanks, in tokens
+  double log_prob = 0;              // nats, of all blanks together given the text around them
+  double standard_error = 0;        // of log_prob where it is an estimate; else 0
+  bool is_exact = true;             // whether it is the model's own probability; else a lower bound
+  double score = 0;                 // what they are ordered by
+  std::vector<ShownToken> written;
+};
+
+struct ScoreRequest {
+  std::string context;  // may be empty
+  std::string continuation;
+  int64_t bound_samples = 128;  // masks a bound is the mean of
+  uint64_t seed = 1;            // equal seeds: common draws, so that differences vary less
+};
+
+struct TextScore {
+  double log_prob = 0;  // nats, of the continuation given the context
+  double standard_error = 0;
+  bool is_exact = true;
+  bool is_greedy = false;  // whether the continuation is what the model would write itself
+  int64_t tokens = 0;      // of the continuation
+  int64_t bytes = 0;
+};
+
+struct ModelFacts {
+  std::string run_dir;
+  int64_t step = 0;
+  std::string objective;
+  int64_t seq_len = 0;  // tokens of a text at most
+  int64_t vocab_size = 0;
+  std::vector<std::string> methods;  // WriteMethod's names that the model can use, default first
+  bool can_score_exactly = false;
+  std::string chat_template;  // "" if it has none
+};
+
+// Not thread-safe.
+class TextService {
+ public:
+  virtual ~TextService() = default;
+
+  virtual const ModelFacts& facts() const = 0;
+  virtual int64_t CountTokens(const std::string& text) = 0;
+  // One result a request, in their order, `samples` completions each. Requests of one call share
+  // the network's passes; no answer depends on the others.
+  // Errors: InvalidArgument that names the request and its fault.
+  virtual absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
+      const std::vector<CompletionRequest>& requests) = 0;
+  // The alternatives of each, at least one.
+  virtual absl::StatusOr<std::vector<std::vector<FilledText>>> Fill(
+      const std::vector<FillRequest>& requests) = 0;
+  virtual absl::StatusOr<std::vector<TextScore>> Score(
+      const std::vector<ScoreRequest>& requests) = 0;
+};
+
+}  // namespace anyorder::launcher
