@@ -40,6 +40,7 @@ enum class RandomPurpose : uint32_t {
   kGeneration = 9,   // tokens drawn when text is generated
   kExamples = 10,    // order of labelled examples; step = epoch
   kExtent = 11,      // mode and length of a sample
+  kWritingOrder = 12,  // which blanks of a text are written next; step = position or round
 };
 
 // A sequence of draws for one (seed, purpose, step, lane).

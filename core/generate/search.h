@@ -52,8 +52,9 @@ class NextTokenRules {
   std::vector<int32_t> repeats_;  // would complete an n-gram that has been there
 };
 
-// log(sum(exp(logits))) over all V, in double and in index order.
+// log(sum(exp(logits))) over all V, summed in double and in index order.
 double LogSumExp(const float* logits, int64_t vocab_size);
+double LogSumExp(const double* logits, int64_t vocab_size);
 
 // A text that a search has found.
 struct Hypothesis {

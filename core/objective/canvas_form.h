@@ -29,6 +29,9 @@ enum class CanvasFamily {
   // sigma-GPT: tokens in the order of writing, read causally; a token's slot predicts the position
   // that it names. Keys are final. The first token of the order must be given.
   kPairs,
+  // Causal models: each token is predicted by the one before it. They score texts from left to
+  // right; blanks with text behind them they cannot fill.
+  kCausal,
 };
 
 // What clean tokens and masks of Eso-LM see (core/config/any_order_config.h, EsoForm).
@@ -53,6 +56,10 @@ struct CanvasForm {
     return family != CanvasFamily::kMasked && !(family == CanvasFamily::kEso && eso.clean_see_all);
   }
   bool has_queries() const { return family == CanvasFamily::kTwoStream; }
+  // Whether a token's slot predicts the token after it in the order.
+  bool predicts_next() const {
+    return family == CanvasFamily::kPairs || family == CanvasFamily::kCausal;
+  }
 
   // A written token at `pos`. `rank`: its place in the order of writing, or of its group; tokens of
   // one rank see one another. kMasked ignores it; of kBlocks it is the block (BlockOf). `next`:
@@ -63,7 +70,7 @@ struct CanvasForm {
   //   kBlocks     a slot of block `rank`'s noised copy, seen by that block alone.
   //   kTwoStream  a query slot.
   //   kEso        a <mask> that blanks of a higher rank see too (equal ranks: each other).
-  // Not of kPairs (Reader).
+  // Not where predicts_next().
   Slot Blank(int64_t pos, int64_t rank) const;
   // kBlocks: a token inside a block that has blanks: it stands in the noised copy.
   Slot UnfinishedToken(int32_t token, int64_t pos) const;

@@ -54,6 +54,14 @@ class CausalLm final : public Objective {
     return MakeCausalGeneration(tokens, seq_len_ + memory_rows_);
   }
 
+  absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
+    return CanvasForm{.family = CanvasFamily::kCausal,
+                      .seq_len = seq_len_,
+                      .first_given = true,
+                      .mask_token = tokens.mask,
+                      .end_token = tokens.end_of_document};
+  }
+
  private:
   InitialMemory initial_memory_;
   int64_t memory_rows_;

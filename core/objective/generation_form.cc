@@ -119,4 +119,11 @@ FormOrStatus Objective::Generation(const GenerationTokens&) const {
       "causal_lm, gpt or permutation_lm");
 }
 
+absl::StatusOr<CanvasForm> Objective::Canvas(const GenerationTokens&) const {
+  return FailedPrecondition(
+      "a network trained with ", name(),
+      " has not learned to predict a text in any order; use one trained with masked_diffusion, "
+      "block_diffusion, eso_lm, a3, as_arm, sigma_gpt or permutation_lm");
+}
+
 }  // namespace anyorder

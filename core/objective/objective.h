@@ -13,6 +13,7 @@
 
 #include "core/config/model_config.h"
 #include "core/objective/batch.h"
+#include "core/objective/canvas_form.h"
 #include "core/objective/generation_form.h"
 #include "core/objective/text_sample.h"
 
@@ -84,6 +85,9 @@ class Objective {
   // How text is generated with what the objective teaches. FailedPrecondition, saying why and what
   // instead, if it teaches no order to write in (the default).
   virtual FormOrStatus Generation(const GenerationTokens& tokens) const;
+  // How text with blanks is read and filled with what the objective teaches. FailedPrecondition,
+  // saying why, if it teaches neither that nor to score a text (the default).
+  virtual absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const;
   // Whether model.same_length, by which each row sees as many keys as any other, means something.
   virtual bool takes_same_length() const { return false; }
 

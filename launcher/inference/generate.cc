@@ -230,10 +230,10 @@ void DeclareChoice(CLI::App* command, GenerateOptions& options) {
                  "stop as soon as the beam holds --beam finished texts")
       ->excludes(sample);
   for (CLI::Option* option :
-       {AddNumber(command, "--temperature", options.sampling.temperature, "divide logits by X"),
-        AddCount(command, "--top-k", options.sampling.top_k,
+       {AddNumber(command, "--temperature", options.sampling.cuts.temperature, "divide logits by X"),
+        AddCount(command, "--top-k", options.sampling.cuts.top_k,
                  "sample from the N most likely tokens; 0: all", 0, kMost),
-        AddNumber(command, "--top-p", options.sampling.top_p,
+        AddNumber(command, "--top-p", options.sampling.cuts.top_p,
                   "nucleus sampling: sample from the most likely tokens of total probability X"),
         AddCount(command, "--seed", options.sampling.seed, "seed of sampling")})
     option->capture_default_str()->needs(sample);

@@ -4,13 +4,19 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <map>
+#include <memory>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "core/base/fields.h"
+#include "core/config/model_config.h"
+#include "core/generate/token_draw.h"
+#include "core/generate/written_token.h"
+#include "core/objective/canvas_form.h"
+#include "kernels/backend.h"
 
 namespace anyorder {
 
@@ -22,15 +28,9 @@ struct Canvas {
   // Its number: what is drawn for it depends on it, the seed, the position and the step, and on
   // nothing else that is written at the same time.
   uint64_t stream = 0;
-};
-
-// A token that was written.
-struct WrittenToken {
-  int64_t pass = 0;  // of the network, from 1: those of the text's own lane
-  int64_t position = 0;
-  int32_t token = 0;
-  double log_prob = 0;    // the model's, given what it saw; without temperature and cuts, in nats
-  double confidence = 0;  // what the method chose by; in general the token's probability
+  // Tokens [V] that may not stand at a position, where it is not only those of DrawOptions; 1:
+  // never.
+  std::map<int64_t, std::shared_ptr<const std::vector<uint8_t>>> banned_at = {};
 };
 
 struct WrittenText {
@@ -41,14 +41,9 @@ struct WrittenText {
                         // pass wrote one token or the method is exact (ExactLogProb)
 };
 
-// Called with each token when it has been written; `text` is the number of its canvas in the call.
-using TokenListener = absl::FunctionRef<void(int64_t text, const WrittenToken& token)>;
-
 // How one token is drawn from logits.
 struct DrawOptions {
-  double temperature = 1.0;  // 0: the likeliest, of equal ones that of the lowest id
-  int64_t top_k = 0;         // 0: all
-  double top_p = 1.0;        // (0, 1]
+  TokenCuts cuts;
   uint64_t seed = 1;
   std::vector<uint8_t> banned;  // [V] 1: never; empty: none is. <mask> should be banned.
 };
@@ -98,12 +93,43 @@ struct WriteOptions {
   double guidance = 0;           // kLlada: classifier-free, logits u + (1 + it) (c - u)
   double threshold = 0.9;        // kThreshold: probability from which a token is written
   BlockCache cache = BlockCache::kNone;
-  bool recompute = false;  // exact caches off: every pass computes all slots again
-  int64_t group_len = 1;   // kGroups: tokens a pass. kResample: tokens committed a pass
-  int64_t draft = 5;       // kSpeculative: tokens guessed a round; kBurst: 0 is all
-  int64_t orders = 1;      // kBurst: orders tried
-  bool delay_end = false;  // kLlada: the end token is written last
-  bool literal = false;    // released faults in place of what was meant (README.md)
+  bool recompute = false;     // exact caches off: every pass computes all slots again
+  int64_t group_len = 1;      // kGroups: tokens a pass. kResample: tokens committed a pass
+  int64_t draft = 5;          // kSpeculative: tokens guessed a round; kBurst: 0 is all
+  int64_t orders = 1;         // kBurst: orders tried
+  bool random_order = false;  // blanks in random order, not by position, where one is fixed
+  bool delay_end = false;     // kLlada: the end token is written last
+  bool stop_at_end = false;   // no more is written behind an end token once all before it is
+  bool literal = false;       // released faults in place of what was meant (README.md)
+
+  // InvalidArgument listing every fault.
+  absl::Status Validate() const;
 };
+
+// What writes.
+struct WritingModel {
+  const ModelConfig* model = nullptr;
+  int64_t vocab_size = 0;
+  ConstTensorView weights;  // [layout] in the model's dtype
+  CanvasForm form;
+  kernels::Backend* backend = nullptr;
+};
+
+// Methods of the family, the usual one first; kLeftToRight is not among them.
+std::vector<WriteMethod> MethodsOf(const CanvasForm& form);
+
+// InvalidArgument unless the method is one of the form's, which the message lists, and its options
+// go together; or if a canvas has more positions than the network has learned, or no given token
+// where the form needs one.
+absl::Status CheckCanWrite(const WritingModel& model, const std::vector<Canvas>& canvases,
+                           const WriteOptions& options);
+
+// Writes the blanks of all canvases by the options' method. No text depends on the others, on
+// threads or on exact caches.
+// Errors: those of CheckCanWrite; ResourceExhausted.
+absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,
+                                                     const std::vector<Canvas>& canvases,
+                                                     const WriteOptions& options,
+                                                     TokenListener listener);
 
 }  // namespace anyorder

@@ -40,6 +40,13 @@ class A3 final : public AnyOrderObjective {
     }
   }
 
+  absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
+    return CanvasForm{.family = CanvasFamily::kTwoStream,
+                      .seq_len = seq_len_,
+                      .mask_token = tokens.mask,
+                      .end_token = tokens.end_of_document};
+  }
+
  private:
   // The place of each token's group in the order.
   std::vector<int32_t> DrawGroups(const TextSample& sample) const {

@@ -51,6 +51,13 @@ class AsArm final : public AnyOrderObjective {
       SetQuery(b, entry, {.lim = kSeesNothing}, 0, 0.0f, batch);
   }
 
+  absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
+    return CanvasForm{.family = CanvasFamily::kTwoStream,
+                      .seq_len = seq_len_,
+                      .mask_token = tokens.mask,
+                      .end_token = tokens.end_of_document};
+  }
+
  private:
   // At least one token is left to predict.
   int64_t PromptLength(double fraction) const {

@@ -16,13 +16,18 @@ namespace {
 // What both objectives have alike.
 class Diffusion : public AnyOrderObjective {
  public:
-  explicit Diffusion(const ObjectiveSettings& settings)
-      : AnyOrderObjective(settings), hide_documents_(settings.sampling.hide_documents) {}
+  Diffusion(const ObjectiveSettings& settings, CanvasFamily family)
+      : AnyOrderObjective(settings),
+        hide_documents_(settings.sampling.hide_documents),
+        family_(family) {}
 
   std::string quantity() const final {
     return absl::StrCat(ShownQuantity(), hide_documents_ ? ", given where documents end" : "");
   }
   std::string evaluation_note() const override { return HiddenDocumentsNote(hide_documents_); }
+  absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const final {
+    return DiffusionCanvas(family_, config_, seq_len_, tokens);
+  }
 
  protected:
   // Where documents are visible. Where they are not, what a token sees tells it where its own ends,
@@ -37,11 +42,13 @@ class Diffusion : public AnyOrderObjective {
 
  private:
   const bool hide_documents_;
+  const CanvasFamily family_;
 };
 
 class MaskedDiffusion final : public Diffusion {
  public:
-  using Diffusion::Diffusion;
+  explicit MaskedDiffusion(const ObjectiveSettings& settings)
+      : Diffusion(settings, CanvasFamily::kMasked) {}
 
   BatchShape Shape(int64_t batch_size) const override {
     return WindowShape(
@@ -105,7 +112,8 @@ class MaskedDiffusion final : public Diffusion {
 
 class BlockDiffusion final : public Diffusion {
  public:
-  using Diffusion::Diffusion;
+  explicit BlockDiffusion(const ObjectiveSettings& settings)
+      : Diffusion(settings, CanvasFamily::kBlocks) {}
 
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape = WindowShape(

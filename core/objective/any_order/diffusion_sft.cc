@@ -48,6 +48,9 @@ class MaskedDiffusionSft final : public AnyOrderObjective {
 
   SpecialTokenNeed special_tokens() const override { return {.mask = true}; }
   absl::Status CheckTask(ExampleTask task) const override { return CheckGenerates(name(), task); }
+  absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
+    return DiffusionCanvas(CanvasFamily::kMasked, config_, seq_len_, tokens);
+  }
   std::string quantity() const override {
     return absl::StrCat(DiffusionQuantity(config_), ", of answers given their prompts",
                         config_.loss_divisor == LossDivisor::kAnswers ? ", mean over answers" : "",

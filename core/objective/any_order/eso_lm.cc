@@ -43,6 +43,16 @@ class EsoLm final : public AnyOrderObjective {
     batch.divisors[b] = static_cast<double>(seq_len_);
   }
 
+  absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
+    return CanvasForm{.family = CanvasFamily::kEso,
+                      .seq_len = seq_len_,
+                      .mask_token = tokens.mask,
+                      .end_token = tokens.end_of_document,
+                      .eso = {.clean_see_all = config_.eso_form == EsoForm::kA,
+                              .masks_see_all = config_.eso_form == EsoForm::kMixed,
+                              .diffusion_share = config_.diffusion_share}};
+  }
+
  private:
   // Ranks in the order "unmasked, then masked", by `order` among themselves. REQUIRES: order is one
   // of [0, seq_len).

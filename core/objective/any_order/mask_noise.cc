@@ -252,4 +252,15 @@ absl::Status CheckMaskRates(const AnyOrderConfig& config) {
       "mask_draw = \"count\", or loss_weight = \"one\" or \"cart\"");
 }
 
+CanvasForm DiffusionCanvas(CanvasFamily family, const AnyOrderConfig& config, int64_t seq_len,
+                           const GenerationTokens& tokens) {
+  return {.family = family,
+          .seq_len = seq_len,
+          .block_len = family == CanvasFamily::kBlocks ? config.block_len : 0,
+          .shifted = config.shifted_readout,
+          .first_given = config.keep_first_token,
+          .mask_token = tokens.mask,
+          .end_token = tokens.end_of_document};
+}
+
 }  // namespace anyorder

@@ -93,4 +93,8 @@ std::string DiffusionQuantity(const AnyOrderConfig& config);
 // InvalidArgument unless rates can be drawn.
 absl::Status CheckMaskRates(const AnyOrderConfig& config);
 
+// How networks of masked diffusion, whole or by blocks, read text with blanks.
+CanvasForm DiffusionCanvas(CanvasFamily family, const AnyOrderConfig& config, int64_t seq_len,
+                           const GenerationTokens& tokens);
+
 }  // namespace anyorder

@@ -50,6 +50,14 @@ class SigmaGpt final : public AnyOrderObjective {
     return MakeCausalGeneration(tokens, seq_len_ - 1);
   }
 
+  absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
+    return CanvasForm{.family = CanvasFamily::kPairs,
+                      .seq_len = seq_len_,
+                      .first_given = true,
+                      .mask_token = tokens.mask,
+                      .end_token = tokens.end_of_document};
+  }
+
  private:
   std::vector<int32_t> OrderOf(const TextSample& sample) const {
     RandomStream random = LaneDraws(sample);

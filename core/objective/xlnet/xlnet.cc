@@ -66,6 +66,13 @@ class PermutationLm final : public Objective {
     return MakeQueryGeneration(tokens, seq_len_ + memory_rows_);
   }
 
+  absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
+    return CanvasForm{.family = CanvasFamily::kTwoStream,
+                      .seq_len = seq_len_,
+                      .mask_token = tokens.mask,
+                      .end_token = tokens.end_of_document};
+  }
+
  private:
   // The place of slot `slot` in the factorisation order. First half: 0 for context, 1 + order
   // otherwise; the second half goes on above the first half's largest rank.

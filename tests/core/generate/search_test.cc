@@ -327,9 +327,9 @@ TEST(TokenRulesTest, BannedTokensAreInNoTextHoweverItIsChosen) {
       }
     }
     const SampleOptions ways[] = {{.rules = rules},
-                                  {.temperature = 50, .rules = rules},
-                                  {.top_k = 2, .rules = rules},
-                                  {.top_p = 0.5, .rules = rules}};
+                                  {.cuts = {.temperature = 50}, .rules = rules},
+                                  {.cuts = {.top_k = 2}, .rules = rules},
+                                  {.cuts = {.top_p = 0.5}, .rules = rules}};
     for (const SampleOptions& options : ways) {
       ConstantModel model(logits, 50);
       for (const Hypothesis& text : SampleTexts(model, options, 0)) expect_none(text);
@@ -354,7 +354,7 @@ TEST(SamplingTest, DrawsTokensAsOftenAsTheirProbabilitySays) {
   constexpr int64_t kDraws = 20000;
   constexpr double kTemperature = 1.5;
   ConstantModel model(logits, kDraws);
-  const SampleOptions options = {.temperature = kTemperature, .rules = Rules(1)};
+  const SampleOptions options = {.cuts = {.temperature = kTemperature}, .rules = Rules(1)};
   std::map<int32_t, int64_t> counts;
   for (const Hypothesis& text : SampleTexts(model, options, 0))
     ++counts[text.ended ? kEnd : text.tokens.front()];
@@ -371,7 +371,7 @@ TEST(SamplingTest, CutsLeaveTheLikeliestTokens) {
   const std::vector<float> logits = {-9, 2, 1, 1.5f, -2};  // of 1, 3, 2, 4: 0.50, 0.30, 0.18, 0.01
   const auto drawn = [&](int64_t top_k, double top_p) {
     ConstantModel model(logits, 500);
-    const SampleOptions options = {.top_k = top_k, .top_p = top_p, .rules = Rules(1)};
+    const SampleOptions options = {.cuts = {.top_k = top_k, .top_p = top_p}, .rules = Rules(1)};
     std::set<int32_t> tokens;
     for (const Hypothesis& text : SampleTexts(model, options, 0))
       tokens.insert(text.tokens.front());
@@ -417,9 +417,9 @@ TEST(SearchOptionsTest, RefuseWhatCannotBeMeant) {
   beam = {};
   beam.rules.min_tokens = 128;
   EXPECT_FALSE(beam.Validate().ok());
-  const SampleOptions sample = {.temperature = 0, .top_k = -1, .top_p = 0};
+  const SampleOptions sample = {.cuts = {.temperature = -1, .top_k = -1, .top_p = 0}};
   const std::string message(sample.Validate().message());
-  EXPECT_THAT(message, ::testing::HasSubstr("temperature 0"));
+  EXPECT_THAT(message, ::testing::HasSubstr("temperature -1"));
   EXPECT_THAT(message, ::testing::HasSubstr("top-p 0"));
   EXPECT_THAT(message, ::testing::HasSubstr("top-k -1"));
 }

@@ -1,0 +1,129 @@
+#include "core/generate/any_order/blank_reader.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+
+namespace anyorder {
+
+absl::StatusOr<std::unique_ptr<BlankReader>> BlankReader::Create(const WritingModel& model,
+                                                                 int64_t num_texts, int64_t length,
+                                                                 BlockCache cache, bool recompute) {
+  std::unique_ptr<BlankReader> reader(new BlankReader(model, cache, recompute));
+  SlotNetworkOptions options{.lanes = num_texts, .key_slots = length, .span = length};
+  switch (model.form.family) {
+    case CanvasFamily::kMasked: options.cached = cache != BlockCache::kNone; break;
+    case CanvasFamily::kBlocks:
+      // The clean text, a block of its noised copy, a clean token again.
+      options.key_slots += model.form.block_len + 1;
+      options.cached = !recompute;
+      break;
+    default: options.cached = false;
+  }
+  ANYORDER_ASSIGN_OR_RETURN(
+      reader->network_,
+      SlotNetwork::Create(*model.model, model.vocab_size, model.weights, options, *model.backend));
+  reader->part_.assign(static_cast<size_t>(num_texts), -1);
+  return reader;
+}
+
+absl::Status BlankReader::Read(const std::vector<std::vector<int32_t>>& texts,
+                               const std::vector<BlankQuestion>& questions) {
+  std::vector<LanePass> passes;
+  for (size_t lane = 0; lane < texts.size(); ++lane) {
+    const BlankQuestion& asked = questions[lane];
+    if (asked.positions.empty()) {
+      passes.emplace_back();
+    } else if (model_.form.family == CanvasFamily::kMasked) {
+      passes.push_back(MaskedPass(static_cast<int64_t>(lane), texts[lane], asked));
+    } else if (model_.form.family == CanvasFamily::kBlocks) {
+      passes.push_back(BlockPass(static_cast<int64_t>(lane), texts[lane], asked));
+    } else {
+      passes.push_back(QueryPass(texts[lane], asked));
+    }
+  }
+  return network_->Run(passes);
+}
+
+// Slots that are kept come first; where a slot stands among keys says nothing.
+LanePass BlankReader::MaskedPass(int64_t lane, const std::vector<int32_t>& text,
+                                 const BlankQuestion& asked) {
+  const CanvasForm& form = model_.form;
+  const auto length = static_cast<int64_t>(text.size());
+  // The slot before a part predicts its first blank.
+  const int64_t begin = std::max<int64_t>(0, asked.begin - (form.shifted ? 1 : 0));
+  const int64_t end = cache_ == BlockCache::kDual ? asked.end : length;
+  const bool is_kept = cache_ != BlockCache::kNone && part_[lane] == asked.begin;
+  LanePass pass;
+  const auto add = [&](int64_t from, int64_t to, std::vector<Slot>* slots) {
+    for (int64_t i = from; i < to; ++i)
+      slots->push_back(text[i] == kBlank ? form.Blank(i, 0) : form.Token(text[i], i, 0));
+  };
+  if (cache_ == BlockCache::kNone) {
+    add(0, length, &pass.passing);
+  } else {
+    if (!is_kept) {
+      network_->Keep(lane, 0);
+      add(0, begin, &pass.lasting);
+      add(end, length, &pass.lasting);
+      part_[lane] = asked.begin;
+    }
+    add(begin, end, &pass.passing);
+  }
+  const int64_t first = cache_ == BlockCache::kNone ? 0 : begin;
+  for (const int64_t position : asked.positions) {
+    const int64_t slot = position - (form.shifted ? 1 : 0);
+    pass.reads.push_back(static_cast<int64_t>(pass.lasting.size()) + slot - first);
+  }
+  return pass;
+}
+
+LanePass BlankReader::BlockPass(int64_t lane, const std::vector<int32_t>& text,
+                                const BlankQuestion& asked) {
+  const CanvasForm& form = model_.form;
+  ANYORDER_CHECK(asked.begin % form.block_len == 0) << "no block begins at " << asked.begin;
+  LanePass pass;
+  const int64_t first_seen = std::max<int64_t>(0, asked.end - form.seq_len);
+  network_->Hide(lane, std::min(first_seen, network_->kept(lane)));
+  for (int64_t i = network_->kept(lane); i < asked.begin; ++i) {
+    pass.lasting.push_back(i < first_seen ? PadSlot(i) : form.Token(text[i], i, form.BlockOf(i)));
+  }
+  for (int64_t i = asked.begin; i < asked.end; ++i) {
+    pass.passing.push_back(text[i] == kBlank ? form.Blank(i, 0) : form.UnfinishedToken(text[i], i));
+  }
+  const auto lasting = static_cast<int64_t>(pass.lasting.size());
+  for (const int64_t position : asked.positions) {
+    int64_t row = lasting + position - asked.begin;
+    if (form.shifted && position > asked.begin) {
+      --row;
+    } else if (form.shifted && lasting > 0) {
+      row = lasting - 1;
+    } else if (form.shifted) {
+      // The clean token before the block again: it sees its keys and adds none.
+      Slot again = form.Token(text[position - 1], position - 1, form.BlockOf(position - 1));
+      again.key = kernels::kKeyNever;
+      row = static_cast<int64_t>(pass.passing.size());
+      pass.passing.push_back(again);
+    }
+    pass.reads.push_back(row);
+  }
+  return pass;
+}
+
+LanePass BlankReader::QueryPass(const std::vector<int32_t>& text,
+                                const BlankQuestion& asked) const {
+  LanePass pass;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == kBlank) continue;
+    pass.passing.push_back(model_.form.Token(text[i], static_cast<int64_t>(i), 0));
+  }
+  for (const int64_t position : asked.positions)
+    pass.queries.push_back(model_.form.Blank(position, 1));
+  pass.reads.resize(asked.positions.size());
+  std::iota(pass.reads.begin(), pass.reads.end(), static_cast<int64_t>(pass.passing.size()));
+  return pass;
+}
+
+}  // namespace anyorder

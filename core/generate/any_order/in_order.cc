@@ -1,0 +1,69 @@
+#include "core/generate/any_order/in_order.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "core/base/status.h"
+#include "core/generate/any_order/ordered_text.h"
+
+namespace anyorder {
+namespace {
+
+LanePass NextGroup(const OrderedText& text, int64_t lane, SlotNetwork& network) {
+  LanePass pass;
+  if (text.is_done()) return pass;
+  if (!text.HasFinalKeys()) network.Keep(lane, 0);
+  text.AddKnown(network.kept(lane), text.known(), {}, &pass);
+  text.AskAhead(text.GroupEnd(), /*newest_is_kept=*/true, &pass);
+  return pass;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
+                                                      const std::vector<Canvas>& canvases,
+                                                      const WriteOptions& options,
+                                                      TokenListener listener) {
+  std::vector<OrderedText> texts;
+  int64_t length = 0;
+  for (const Canvas& canvas : canvases) {
+    texts.emplace_back(model.form, canvas, options);
+    length = std::max(length, texts.back().size());
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<SlotNetwork> network,
+                            SlotNetwork::Create(*model.model, model.vocab_size, model.weights,
+                                                {.lanes = static_cast<int64_t>(texts.size()),
+                                                 .key_slots = length,
+                                                 .span = length,
+                                                 .cached = !options.recompute},
+                                                *model.backend));
+  const auto is_done = [](const OrderedText& text) { return text.is_done(); };
+  std::vector<double> logits;
+  while (!std::all_of(texts.begin(), texts.end(), is_done)) {
+    std::vector<LanePass> passes;
+    for (size_t n = 0; n < texts.size(); ++n)
+      passes.push_back(NextGroup(texts[n], static_cast<int64_t>(n), *network));
+    ANYORDER_RETURN_IF_ERROR(network->Run(passes));
+    for (size_t n = 0; n < texts.size(); ++n) {
+      OrderedText& text = texts[n];
+      if (text.is_done()) continue;
+      text.text().CountPass();
+      const int64_t begin = text.known();
+      const int64_t end = text.GroupEnd();
+      for (int64_t i = begin; i < end; ++i) {
+        network->ReadRow(static_cast<int64_t>(n), i - begin, &logits);
+        const TokenDistribution drawn = text.text().Drawn(text.position(i), logits);
+        const int32_t token = text.text().DrawToken(drawn, begin, text.position(i));
+        const double probability = text.text().Plain(text.position(i), logits).Probability(token);
+        listener(static_cast<int64_t>(n),
+                 text.Write(token, LogProbability(logits, token), probability));
+      }
+      if (options.stop_at_end) text.text().StopAtEnd(model.form.end_token);
+    }
+  }
+  std::vector<WrittenText> written;
+  for (OrderedText& text : texts) written.push_back(text.text().Finish());
+  return written;
+}
+
+}  // namespace anyorder

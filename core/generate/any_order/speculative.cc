@@ -1,0 +1,255 @@
+#include "core/generate/any_order/speculative.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/base/status.h"
+#include "core/generate/any_order/ordered_text.h"
+
+namespace anyorder {
+namespace {
+
+// Draws that decide about a guess; those of guesses themselves have purpose kGeneration.
+constexpr RandomPurpose kDecision = RandomPurpose::kWritingOrder;
+
+// One text's round.
+class SpeculativeText {
+ public:
+  SpeculativeText(const WritingModel& model, const Canvas& canvas, const WriteOptions& options)
+      : options_(options),
+        end_token_(model.form.end_token),
+        text_(model.form, canvas, options),
+        is_pairs_(model.form.family == CanvasFamily::kPairs) {}
+
+  OrderedText& text() { return text_; }
+  bool is_done() const { return text_.is_done(); }
+  // Whether the second pass has something to say about this round.
+  bool is_unsure() const { return !is_done() && guesses_.size() > 1; }
+
+  LanePass Guess(const SlotNetwork& network, int64_t lane) {
+    LanePass pass;
+    if (is_done()) return pass;
+    ++round_;
+    if (options_.method == WriteMethod::kBurst) text_.Reorder(RandomOrder(0));
+    first_ = text_.known();
+    const int64_t left = text_.size() - first_;
+    const int64_t most = options_.draft > 0 ? options_.draft : left;
+    num_guesses_ = std::min(most, left);
+    // The slot of the newest token names the next position, which a round may change.
+    text_.AddKnown(network.kept(lane), text_.known() - (is_pairs_ ? 1 : 0), {}, &pass);
+    text_.AskAhead(text_.known() + num_guesses_, /*newest_is_kept=*/false, &pass);
+    return pass;
+  }
+
+  void TakeGuesses(const SlotNetwork& network, int64_t lane) {
+    if (is_done()) return;
+    text_.text().CountPass();
+    guesses_.clear();
+    best_.reset();
+    ahead_.assign(static_cast<size_t>(num_guesses_), {});
+    for (int64_t i = 0; i < num_guesses_; ++i) {
+      network.ReadRow(lane, i, &ahead_[i]);
+      const int64_t position = text_.position(text_.known() + i);
+      guesses_.push_back(
+          text_.text().DrawToken(text_.text().Drawn(position, ahead_[i]), round_, position));
+    }
+    in_turn_ = {ahead_[0]};
+  }
+
+  // Asks for the guesses in turn. `order`: which of the orders that are tried; 0 is the one that
+  // they were asked in.
+  LanePass Check(const SlotNetwork& network, int64_t lane, int64_t order) {
+    LanePass pass;
+    if (!is_unsure()) return pass;
+    if (order > 0) Permute(RandomOrder(order));
+    const int64_t known = text_.known();
+    text_.AddKnown(network.kept(lane), known + num_guesses_ - (is_pairs_ ? 1 : 0), guesses_, &pass);
+    text_.AskInTurn(known + 1, known + num_guesses_, &pass);
+    return pass;
+  }
+
+  // The logits of the check of an order: remembers the order that keeps the most guesses.
+  void TakeCheck(const SlotNetwork& network, int64_t lane) {
+    if (!is_unsure()) return;
+    text_.text().CountPass();
+    in_turn_.assign(guesses_.size(), {});
+    in_turn_[0] = ahead_[0];
+    for (size_t i = 1; i < guesses_.size(); ++i)
+      network.ReadRow(lane, static_cast<int64_t>(i) - 1, &in_turn_[i]);
+    int64_t kept = 1;
+    while (kept < num_guesses_ && IsKept(kept)) ++kept;
+    if (!best_ || kept > best_->kept) best_ = Trial{Positions(), guesses_, ahead_, in_turn_, kept};
+  }
+
+  // Writes the guesses that are kept and, unless as released, the token in place of the next one.
+  void Write(absl::FunctionRef<void(const WrittenToken&)> tell) {
+    if (is_done()) return;
+    int64_t kept = 1;
+    if (best_) {
+      text_.Reorder(best_->positions);
+      guesses_ = best_->guesses;
+      ahead_ = best_->ahead;
+      in_turn_ = best_->in_turn;
+      kept = best_->kept;
+    }
+    for (int64_t i = 0; i < kept; ++i) Tell(guesses_[i], i, tell);
+    has_other_ = kept < num_guesses_ && !options_.literal;
+    if (has_other_) Tell(Residual(kept), kept, tell);
+    if (options_.stop_at_end) text_.text().StopAtEnd(end_token_);
+  }
+  // Tokens whose slots hold whatever the order of the blanks.
+  int64_t NumSettled() const { return text_.known() - (is_pairs_ ? 1 : 0); }
+  // Tokens whose slots, as they were checked, still hold.
+  int64_t NumFinal() const { return text_.known() - (has_other_ || is_pairs_ ? 1 : 0); }
+
+ private:
+  // An order of the guesses, and how many of them it keeps.
+  struct Trial {
+    std::vector<int64_t> positions;
+    std::vector<int32_t> guesses;
+    std::vector<std::vector<double>> ahead, in_turn;
+    int64_t kept = 0;
+  };
+
+  std::vector<int64_t> RandomOrder(int64_t order) const {
+    std::vector<int64_t> positions = text_.text().blanks();
+    RandomStream draws = text_.text().Draws(kDecision, round_, text_.size() + order);
+    for (size_t left = positions.size(); left > 1; --left)
+      std::swap(positions[left - 1], positions[draws.Below64(left)]);
+    return positions;
+  }
+
+  // Of the blanks, in the order.
+  std::vector<int64_t> Positions() const {
+    std::vector<int64_t> positions;
+    for (int64_t i = text_.known(); i < text_.size(); ++i) positions.push_back(text_.position(i));
+    return positions;
+  }
+
+  // The guesses, which are of all blanks, in another order of their positions.
+  void Permute(const std::vector<int64_t>& positions) {
+    const std::vector<int64_t> before = Positions();
+    const std::vector<int32_t> guesses = guesses_;
+    const std::vector<std::vector<double>> ahead = ahead_;
+    for (size_t i = 0; i < positions.size(); ++i) {
+      const auto old = std::find(before.begin(), before.end(), positions[i]) - before.begin();
+      guesses_[i] = guesses[old];
+      ahead_[i] = ahead[old];
+    }
+    text_.Reorder(positions);
+  }
+
+  // Of a guess, whether it has been written or not.
+  int64_t PositionOf(int64_t index) const { return text_.position(first_ + index); }
+  TokenDistribution Drawn(int64_t index, const std::vector<double>& logits) const {
+    return text_.text().Drawn(PositionOf(index), logits);
+  }
+  RandomStream DecisionAt(int64_t index) const {
+    return text_.text().Draws(kDecision, round_, PositionOf(index));
+  }
+  bool IsKept(int64_t index) const {
+    const int32_t guess = guesses_[index];
+    const double p = Drawn(index, ahead_[index]).Probability(guess);
+    const double q = Drawn(index, in_turn_[index]).Probability(guess);
+    return DecisionAt(index).Uniform() * p < q;
+  }
+  int32_t Residual(int64_t index) const {
+    const TokenDistribution p = Drawn(index, ahead_[index]);
+    const TokenDistribution q = Drawn(index, in_turn_[index]);
+    std::vector<double> before(in_turn_[index].size(), 0.0);
+    for (size_t i = 0; i < p.tokens().size(); ++i) before[p.tokens()[i]] = p.probability(i);
+    std::vector<double> sums;
+    double sum = 0;
+    for (size_t i = 0; i < q.tokens().size(); ++i) {
+      sum += std::max(0.0, q.probability(i) - before[q.tokens()[i]]);
+      sums.push_back(sum);
+    }
+    RandomStream draws = DecisionAt(index);
+    draws.Uniform();  // the decision
+    const double u = draws.Uniform();
+    // Rounding alone can leave nothing.
+    if (sum <= 0) return q.Draw(u);
+    const auto found = std::upper_bound(sums.begin(), sums.end(), u * sum);
+    return q.tokens()[std::min<size_t>(static_cast<size_t>(found - sums.begin()), sums.size() - 1)];
+  }
+
+  void Tell(int32_t token, int64_t index, absl::FunctionRef<void(const WrittenToken&)> tell) {
+    const std::vector<double>& logits = in_turn_[index];
+    tell(text_.Write(token, LogProbability(logits, token),
+                     text_.text().Plain(PositionOf(index), logits).Probability(token)));
+  }
+
+  const WriteOptions& options_;
+  const int32_t end_token_;
+  OrderedText text_;
+  const bool is_pairs_;
+  int64_t round_ = 0;
+  int64_t first_ = 0;  // of the guesses, in the order
+  int64_t num_guesses_ = 0;
+  std::vector<int32_t> guesses_;
+  std::vector<std::vector<double>> ahead_,
+      in_turn_;  // logits that guesses were drawn from; checked
+  std::optional<Trial> best_;
+  bool has_other_ = false;  // whether the newest token is not as guessed
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& model,
+                                                            const std::vector<Canvas>& canvases,
+                                                            const WriteOptions& options,
+                                                            TokenListener listener) {
+  std::vector<SpeculativeText> texts;
+  int64_t length = 0;
+  for (const Canvas& canvas : canvases) {
+    texts.emplace_back(model, canvas, options);
+    length = std::max(length, texts.back().text().size());
+  }
+  // The text, and a copy of its newest token for each guess of a network of pairs.
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<SlotNetwork> network,
+                            SlotNetwork::Create(*model.model, model.vocab_size, model.weights,
+                                                {.lanes = static_cast<int64_t>(texts.size()),
+                                                 .key_slots = 2 * length,
+                                                 .span = length,
+                                                 .cached = !options.recompute},
+                                                *model.backend));
+  const auto run = [&](auto make, auto take) -> absl::Status {
+    std::vector<LanePass> passes;
+    for (size_t n = 0; n < texts.size(); ++n)
+      passes.push_back(make(texts[n], static_cast<int64_t>(n)));
+    ANYORDER_RETURN_IF_ERROR(network->Run(passes));
+    for (size_t n = 0; n < texts.size(); ++n) take(texts[n], static_cast<int64_t>(n));
+    return absl::OkStatus();
+  };
+  const auto is_done = [](const SpeculativeText& text) { return text.is_done(); };
+  const auto is_unsure = [](const SpeculativeText& text) { return text.is_unsure(); };
+  while (!std::all_of(texts.begin(), texts.end(), is_done)) {
+    ANYORDER_RETURN_IF_ERROR(
+        run([&](SpeculativeText& text, int64_t lane) { return text.Guess(*network, lane); },
+            [&](SpeculativeText& text, int64_t lane) { text.TakeGuesses(*network, lane); }));
+    for (int64_t order = 0; order < options.orders; ++order) {
+      if (std::none_of(texts.begin(), texts.end(), is_unsure)) break;
+      ANYORDER_RETURN_IF_ERROR(run(
+          [&](SpeculativeText& text, int64_t lane) { return text.Check(*network, lane, order); },
+          [&](SpeculativeText& text, int64_t lane) {
+            text.TakeCheck(*network, lane);
+            // Another order's slots are others.
+            if (options.orders > 1)
+              network->Keep(lane, std::min(network->kept(lane), text.NumSettled()));
+          }));
+    }
+    for (size_t n = 0; n < texts.size(); ++n) {
+      if (texts[n].is_done()) continue;
+      const auto lane = static_cast<int64_t>(n);
+      texts[n].Write([&](const WrittenToken& token) { listener(lane, token); });
+      network->Keep(lane, std::min(network->kept(lane), texts[n].NumFinal()));
+    }
+  }
+  std::vector<WrittenText> written;
+  for (SpeculativeText& text : texts) written.push_back(text.text().text().Finish());
+  return written;
+}
+
+}  // namespace anyorder

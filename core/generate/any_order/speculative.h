@@ -1,0 +1,32 @@
+// Methods that guess several tokens from one pass and keep those that a second pass, in which each
+// sees those before it, would have drawn as well.
+
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/generate/any_order/write_options.h"
+
+namespace anyorder {
+
+// kSpeculative: any-subset speculative decoding (Guo and Ermon 2025, algorithm 1). A round guesses
+// the next options.draft tokens of the order, each from p(. | what is known), and asks q(. | what
+// is known, guesses before it) in one pass. A guess x is kept with probability min(1, q(x) / p(x));
+// at the first that is not, a token is drawn from what q has more than p, max(q - p, 0) normalised,
+// and the round ends. What is written has the distribution of one token after the other. The first
+// guess is always kept, and the last blank needs no second pass, so that there are never more
+// passes than tokens.
+//
+// kBurst: the same with all blanks guessed (options.draft 0), in an order drawn anew each round
+// (Pannatier et al. 2024, section 3.3). With options.literal as released: options.orders orders are
+// tried, the one that keeps the most guesses wins, and no token is drawn where it ends; choosing
+// after having seen the guesses is biased.
+// REQUIRES: CheckCanWrite.
+absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& model,
+                                                            const std::vector<Canvas>& canvases,
+                                                            const WriteOptions& options,
+                                                            TokenListener listener);
+
+}  // namespace anyorder
