@@ -20,7 +20,7 @@ absl::Status SampleOptions::Validate() const {
 }
 
 std::vector<Hypothesis> SampleTexts(NextTokens& model, const SampleOptions& options,
-                                    int64_t first_stream, TokenListener listener) {
+                                    const std::vector<uint64_t>& streams, TokenListener listener) {
   const auto lanes = static_cast<size_t>(model.lanes());
   const int64_t vocab_size = model.vocab_size();
   std::vector<Hypothesis> texts(lanes);
@@ -36,7 +36,7 @@ std::vector<Hypothesis> SampleTexts(NextTokens& model, const SampleOptions& opti
       const float* const lane = logits + static_cast<int64_t>(b) * vocab_size;
       const NextTokenRules rules(options.rules, texts[b].tokens);
       RandomStream random(options.seed, RandomPurpose::kGeneration, static_cast<uint64_t>(t),
-                          static_cast<uint64_t>(first_stream) + b);
+                          streams[b]);
       const TokenDistribution left(options.cuts, std::vector<double>(lane, lane + vocab_size),
                                    [&rules](int32_t one) { return rules.Allows(one); });
       const int32_t token = left.empty() ? -1 : left.Draw(random.Uniform());

@@ -23,12 +23,13 @@ struct SampleOptions {
 };
 
 // One text a lane. Token t of lane b is drawn by RandomStream(seed, RandomPurpose::kGeneration, t,
-// first_stream + b): a text depends on its number and its logits, never on its company. Tokens of
+// streams[b]): a text depends on its number and its logits, never on its company. Tokens of
 // equal probability are taken in the order of their ids. The log-probability of a text is the
 // model's, without temperature and cuts, and so is the score. A lane in which the rules allow no
 // token ends there, not ended. `listener` hears of tokens as they are drawn, the end token too;
 // their positions count from 0 behind the prompt.
 std::vector<Hypothesis> SampleTexts(NextTokens& model, const SampleOptions& options,
-                                    int64_t first_stream, TokenListener listener = NobodyListens);
+                                    const std::vector<uint64_t>& streams,
+                                    TokenListener listener = NobodyListens);
 
 }  // namespace anyorder

@@ -18,6 +18,7 @@ struct TokenCuts {
                        // al. 2020); in (0, 1]
 
   void AddFaults(FaultList* faults) const;
+  bool operator==(const TokenCuts&) const = default;
 };
 
 // The distribution that is left of logits. Tokens of equal logits are taken in the order of their

@@ -20,12 +20,9 @@
 #include "core/base/status.h"
 #include "core/generate/beam_search.h"
 #include "core/generate/decoder.h"
-#include "core/generate/sampling.h"
-#include "core/objective/objective.h"
-#include "launcher/huggingface/spiece_file.h"
-#include "launcher/inference/encode_texts.h"
+#include "launcher/inference/model_text_service.h"
 #include "launcher/inference/prompts.h"
-#include "launcher/inference/text_model.h"
+#include "launcher/inference/write_flags.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/openmp_spin.h"
@@ -39,60 +36,35 @@ struct GenerateOptions : TextModelOptions {
   std::string input;   // prompts (prompts.h)
   std::string output;  // .jsonl to make, "-": standard output
 
-  // Beam search, or with `samples` > 0 that many drawn texts a prompt. The rules of both are
-  // MakeRules'.
   BeamOptions beams{.width = 5};
   int64_t best = 1;  // texts a prompt that are written, at most
   bool stop_first = false;
-  int64_t samples = 0;
-  SampleOptions sampling;
+  // Not beam search: so many drawn texts a prompt; absent: 1, if there is a method.
+  std::optional<int64_t> samples;
+  WriteFlags write;
+  bool no_end = false;
   TokenRules rules;
-  // Tokens of a text, the end token included; absent: 128, or what the longest prompt leaves of
-  // learned positions.
-  std::optional<int64_t> max_tokens;
-  int64_t batch = 8;  // prompts at once
+  int64_t max_tokens = 0;  // of a text, the end token included; 0: CompletionRequest's
+  int64_t batch = 8;       // prompts at once
 };
 
-constexpr int64_t kDefaultMaxTokens = 128;
-
-// What generates.
-struct Writer {
-  TextModel model;
-  std::unique_ptr<GenerationForm> form = nullptr;
-
-  const RunVocabulary& vocabulary() const { return model.vocabulary; }
-};
-
-absl::StatusOr<Writer> OpenWriter(const GenerateOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
-  // Before anything large is read: whether the objective writes text at all.
-  ANYORDER_RETURN_IF_ERROR(objective->Generation({}).status());
-  ANYORDER_ASSIGN_OR_RETURN(TextModel model, OpenTextModel(options, config));
-  Writer writer{std::move(model)};
-  ANYORDER_ASSIGN_OR_RETURN(const VocabularyIds ids, FindSpecialPieces(writer.vocabulary()));
-  GenerationTokens tokens{
-      .classifier = ids.classifier, .separator = ids.separator, .mask = ids.mask};
-  ANYORDER_ASSIGN_OR_RETURN(tokens.end_of_document, FindPiece(writer.vocabulary(), "<eod>"));
-  ANYORDER_ASSIGN_OR_RETURN(writer.form, objective->Generation(tokens));
-  return writer;
-}
-
-// The rules of all prompts: what the options say, and no piece that is not text.
-absl::StatusOr<TokenRules> MakeRules(const GenerateOptions& options, const Writer& writer,
+// The rules of beam search for all prompts: what the options say, and no piece that is not text.
+absl::StatusOr<TokenRules> MakeRules(const GenerateOptions& options,
+                                     const ModelTextService& service,
                                      const std::vector<Tokens>& prompts) {
   TokenRules rules = options.rules;
-  rules.end_token = writer.form->traits().end_token;
-  rules.max_tokens = options.max_tokens.value_or(kDefaultMaxTokens);
-  for (const VocabularyPiece& piece : writer.vocabulary().pieces)
-    rules.banned.push_back(piece.is_text() ? 0 : 1);
+  rules.end_token = service.left_to_right()->traits().end_token;
+  rules.max_tokens = options.max_tokens > 0 ? options.max_tokens : kDefaultMaxTokens;
+  rules.banned = service.non_text();
   for (size_t n = 0; n < prompts.size(); ++n) {
-    absl::Status fits =
-        CheckFits(writer.model.config.model, *writer.form, prompts[n], rules.max_tokens);
-    while (!fits.ok() && !options.max_tokens && rules.max_tokens > 1) {
+    const auto check = [&] {
+      return CheckFits(service.model().config.model, *service.left_to_right(), prompts[n],
+                       rules.max_tokens);
+    };
+    absl::Status fits = check();
+    while (!fits.ok() && options.max_tokens == 0 && rules.max_tokens > 1) {
       --rules.max_tokens;
-      fits = CheckFits(writer.model.config.model, *writer.form, prompts[n], rules.max_tokens);
+      fits = check();
     }
     ANYORDER_RETURN_IF_ERROR(Annotate(fits, absl::StrCat("prompt ", n + 1)));
   }
@@ -134,94 +106,125 @@ class JsonLines {
   std::FILE* file_ = nullptr;
 };
 
-// Texts of each prompt, the best first. `first` is the number of the first one, from 0.
-absl::StatusOr<std::vector<std::vector<Hypothesis>>> GenerateTexts(
-    const GenerateOptions& options, const Writer& writer, const std::vector<Tokens>& prompts,
-    int64_t first) {
-  const int64_t lanes = options.samples > 0 ? options.samples : options.beams.width;
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Decoder> decoder,
-      Decoder::Create(writer.model.config.model, writer.vocabulary().size(),
-                      writer.model.weights.values, *writer.form, prompts,
-                      {lanes, options.rules.max_tokens}, *writer.model.backend));
-  std::vector<std::vector<Hypothesis>> texts;
-  if (options.samples == 0) {
-    texts = BeamSearch(*decoder, options.beams);
-    for (std::vector<Hypothesis>& found : texts)
-      found.resize(std::min(found.size(), static_cast<size_t>(options.best)));
-    return texts;
-  }
-  const std::vector<Hypothesis> drawn = SampleTexts(*decoder, options.sampling, first * lanes);
-  for (size_t n = 0; n < prompts.size(); ++n) {
-    const auto begin = drawn.begin() + static_cast<int64_t>(n) * lanes;
-    texts.emplace_back(begin, begin + lanes);
-  }
-  return texts;
+// What is written of a prompt's texts.
+absl::Status WriteLine(const std::string& prompt, int64_t number, int64_t rank,
+                       const nlohmann::ordered_json& text, JsonLines& output) {
+  nlohmann::ordered_json line{{"prompt", number}, {"rank", rank}, {"input", prompt}};
+  line.update(text);
+  return output.Write(line);
 }
 
-absl::Status WriteTexts(const Writer& writer, const std::vector<Hypothesis>& texts,
-                        const std::string& prompt, int64_t number, JsonLines& output) {
-  int64_t rank = 0;
-  for (const Hypothesis& text : texts) {
-    std::string words = TextOfTokens(writer.vocabulary().pieces, text.tokens);
-    // A text that goes on from its prompt keeps the space between them.
-    const bool goes_on = writer.form->traits().takes_empty_prompt && !prompt.empty();
-    if (!goes_on && !words.empty() && words.front() == ' ') words.erase(0, 1);
-    ANYORDER_RETURN_IF_ERROR(output.Write({{"prompt", number},
-                                           {"rank", ++rank},
-                                           {"input", prompt},
-                                           {"text", words},
-                                           {"score", text.score},
-                                           {"log_prob", text.log_prob},
-                                           {"tokens", text.length()},
-                                           {"ended", text.ended}}));
+// One prompt after the other, `batch` at once, by beam search.
+absl::Status SearchTexts(const GenerateOptions& options, const ModelTextService& service,
+                         const std::vector<std::string>& prompts, JsonLines& output) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> tokens,
+                            service.Encode(prompts, "encoding the prompts"));
+  BeamOptions beams = options.beams;
+  ANYORDER_ASSIGN_OR_RETURN(beams.rules, MakeRules(options, service, tokens));
+  if (options.stop_first) beams.stop = SearchStop::kFirst;
+  ANYORDER_RETURN_IF_ERROR(beams.Validate());
+  const TextModel& model = service.model();
+  const auto num_prompts = static_cast<int64_t>(tokens.size());
+  for (int64_t begin = 0; begin < num_prompts; begin += options.batch) {
+    const int64_t end = std::min(num_prompts, begin + options.batch);
+    ANYORDER_ASSIGN_OR_RETURN(
+        const std::unique_ptr<Decoder> decoder,
+        Decoder::Create(model.config.model, model.vocabulary.size(), model.weights.values,
+                        *service.left_to_right(), {tokens.begin() + begin, tokens.begin() + end},
+                        {beams.width, beams.rules.max_tokens}, *model.backend));
+    const std::vector<std::vector<Hypothesis>> found = BeamSearch(*decoder, beams);
+    for (int64_t n = begin; n < end; ++n) {
+      int64_t rank = 0;
+      for (const Hypothesis& text : found[n - begin]) {
+        if (++rank > options.best) break;
+        const std::string words = service.WordsBehind(prompts[n], text.tokens);
+        ANYORDER_RETURN_IF_ERROR(WriteLine(prompts[n], n + 1, rank,
+                                           {{"text", words},
+                                            {"score", text.score},
+                                            {"log_prob", text.log_prob},
+                                            {"tokens", text.length()},
+                                            {"ended", text.ended}},
+                                           output));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+CompletionRequest RequestOf(const GenerateOptions& options, const WriteOptions& write,
+                            const std::string& prompt, int64_t number) {
+  CompletionRequest request{.prompt = prompt,
+                            .max_tokens = options.max_tokens,
+                            .min_tokens = options.rules.min_tokens,
+                            .block_ngram = options.rules.block_ngram,
+                            .samples = options.samples.value_or(1),
+                            .write = write};
+  request.first_stream = static_cast<uint64_t>((number - 1) * request.samples);
+  if (options.no_end) request.min_tokens = kMostTokens;
+  return request;
+}
+
+// The same by a method that draws.
+absl::Status DrawTexts(const GenerateOptions& options, ModelTextService& service,
+                       const std::vector<std::string>& prompts, JsonLines& output) {
+  ANYORDER_ASSIGN_OR_RETURN(const WriteOptions write, OptionsOf(options.write, service.facts()));
+  const auto num_prompts = static_cast<int64_t>(prompts.size());
+  for (int64_t begin = 0; begin < num_prompts; begin += options.batch) {
+    const int64_t end = std::min(num_prompts, begin + options.batch);
+    std::vector<CompletionRequest> requests;
+    for (int64_t n = begin; n < end; ++n)
+      requests.push_back(RequestOf(options, write, prompts[n], n + 1));
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Completion>> found,
+                              service.Complete(requests));
+    for (int64_t n = begin; n < end; ++n) {
+      int64_t rank = 0;
+      for (const Completion& text : found[n - begin]) {
+        ANYORDER_RETURN_IF_ERROR(WriteLine(prompts[n], n + 1, ++rank,
+                                           {{"text", text.text},
+                                            {"score", text.log_prob},
+                                            {"log_prob", text.log_prob},
+                                            {"tokens", text.tokens},
+                                            {"ended", text.ended},
+                                            {"passes", text.passes}},
+                                           output));
+      }
+    }
   }
   return absl::OkStatus();
 }
 
 // Writes one JSON object a text: prompt (its number, from 1), rank (from 1), input, text, score,
-// log_prob, tokens, ended. The file must not be there yet; texts of finished prompts stay in it if
-// something fails later.
+// log_prob, tokens, ended and, of drawn texts, passes of the network. The file must not be there
+// yet; texts of finished prompts stay in it if something fails later.
 // Errors: InvalidArgument for options that do not fit one another, the model or a prompt;
 // AlreadyExists; FailedPrecondition for a run whose objective writes no text, another vocabulary,
 // or unreadable prompts; NotFound, DataLoss.
-absl::Status Generate(GenerateOptions options) {
+absl::Status Generate(const GenerateOptions& options) {
   SetLogName("generate");
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPrompts(options.input));
-  ANYORDER_ASSIGN_OR_RETURN(const Writer writer, OpenWriter(options));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> tokens,
-                            EncodeTexts(prompts, writer.vocabulary().path,
-                                        writer.vocabulary().letter_case, "encoding the prompts"));
-  ANYORDER_ASSIGN_OR_RETURN(options.rules, MakeRules(options, writer, tokens));
-  options.beams.rules = options.sampling.rules = options.rules;
-  if (options.stop_first) options.beams.stop = SearchStop::kFirst;
-  ANYORDER_RETURN_IF_ERROR(options.samples > 0 ? options.sampling.Validate()
-                                               : options.beams.Validate());
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
+                            ModelTextService::Open(options));
   ANYORDER_ASSIGN_OR_RETURN(JsonLines output, JsonLines::Open(options.output));
-  const auto num_prompts = static_cast<int64_t>(tokens.size());
-  for (int64_t begin = 0; begin < num_prompts; begin += options.batch) {
-    const int64_t end = std::min(num_prompts, begin + options.batch);
-    const std::vector<Tokens> group(tokens.begin() + begin, tokens.begin() + end);
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Hypothesis>> texts,
-                              GenerateTexts(options, writer, group, begin));
-    for (int64_t n = begin; n < end; ++n)
-      ANYORDER_RETURN_IF_ERROR(WriteTexts(writer, texts[n - begin], prompts[n], n + 1, output));
-  }
+  const bool draws =
+      options.samples || !options.write.method.empty() || service->left_to_right() == nullptr;
+  ANYORDER_RETURN_IF_ERROR(draws ? DrawTexts(options, *service, prompts, output)
+                                 : SearchTexts(options, *service, prompts, output));
   ANYORDER_RETURN_IF_ERROR(output.Close());
-  if (options.output != "-")
-    Log(absl::StrCat(options.output, ": texts for ", Counted(num_prompts, "prompt")));
+  if (options.output != "-") {
+    Log(absl::StrCat(options.output, ": texts for ",
+                     Counted(static_cast<int64_t>(prompts.size()), "prompt")));
+  }
   return absl::OkStatus();
 }
 
-constexpr int64_t kMost = int64_t{1} << 20;
-
-// How texts are chosen: beam search, or sampling with --sample.
+// How texts are chosen: beam search, or sampling with --sample or --method.
 void DeclareChoice(CLI::App* command, GenerateOptions& options) {
-  CLI::Option* sample = AddCount(command, "--sample", options.samples,
-                                 "sample N texts per prompt instead of beam search", 1, kMost);
+  CLI::Option* sample =
+      AddCount(command, "--sample", options.samples,
+               "sample N texts per prompt instead of beam search", 1, kMostTokens);
   for (CLI::Option* option :
        {AddCount(command, "--beam", options.beams.width, "beam width; 1 is greedy search", 1, 1024),
-        AddCount(command, "--best", options.best, "hypotheses returned per prompt", 1, kMost),
+        AddCount(command, "--best", options.best, "hypotheses returned per prompt", 1, kMostTokens),
         AddNumber(command, "--length-penalty", options.beams.length_penalty,
                   "divide log-probabilities by ((5 + n) / 6)^X for n tokens")})
     option->capture_default_str()->excludes(sample);
@@ -229,14 +232,8 @@ void DeclareChoice(CLI::App* command, GenerateOptions& options) {
       ->add_flag("--stop-first", options.stop_first,
                  "stop as soon as the beam holds --beam finished texts")
       ->excludes(sample);
-  for (CLI::Option* option :
-       {AddNumber(command, "--temperature", options.sampling.cuts.temperature, "divide logits by X"),
-        AddCount(command, "--top-k", options.sampling.cuts.top_k,
-                 "sample from the N most likely tokens; 0: all", 0, kMost),
-        AddNumber(command, "--top-p", options.sampling.cuts.top_p,
-                  "nucleus sampling: sample from the most likely tokens of total probability X"),
-        AddCount(command, "--seed", options.sampling.seed, "seed of sampling")})
-    option->capture_default_str()->needs(sample);
+  command->add_flag("--no-end", options.no_end, "write --max-len tokens, whatever the model says");
+  AddWriteFlags(command, options.write);
 }
 
 }  // namespace
@@ -247,7 +244,9 @@ Subcommand DeclareGenerate(CLI::App& front) {
       AddCommand(front, "generate", "Generate text from a checkpoint.",
                  {"anyorder generate runs/gpt --input prompts.txt --output texts.jsonl",
                   "echo 'Once upon a time' | anyorder generate runs/gpt --input - --output - "
-                  "--sample 3 --top-p 0.9"});
+                  "--sample 3 --top-p 0.9",
+                  "anyorder generate runs/llada --input prompts.txt --output texts.jsonl --method "
+                  "llada --block-length 16"});
   AddRunDir(command, options->run_dir, "run directory");
   AddPath(command, "--input", options->input,
           "prompts, one per line; .jsonl: the field text of each object; -: standard input",
@@ -257,12 +256,13 @@ Subcommand DeclareGenerate(CLI::App& front) {
           PathUse::kWriteFile, /*takes_dash=*/true)
       ->required();
   AddCount(command, "--max-len", options->max_tokens,
-           "most tokens per text, end of text included (default: 128, or what the positions allow)",
-           1, kMost);
-  AddCount(command, "--min-len", options->rules.min_tokens, "fewest tokens per text", 0, kMost)
+           "most tokens per text, end of text included (default: 128, or what the model can write)",
+           1, kMostTokens);
+  AddCount(command, "--min-len", options->rules.min_tokens, "fewest tokens per text", 0,
+           kMostTokens)
       ->capture_default_str();
   AddCount(command, "--block-ngram", options->rules.block_ngram,
-           "never repeat N consecutive tokens within a text; 0: off", 0, kMost)
+           "never repeat N consecutive tokens within a text; 0: off", 0, kMostTokens)
       ->capture_default_str();
   DeclareChoice(command, *options);
   AddCount(command, "--batch", options->batch, "prompts per batch; does not affect results", 1,

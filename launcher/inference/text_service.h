@@ -15,6 +15,9 @@
 
 namespace anyorder::launcher {
 
+inline constexpr int64_t kDefaultMaxTokens = 128;
+inline constexpr int64_t kMostTokens = int64_t{1} << 20;
+
 // A token as it is written, in words.
 struct ShownToken {
   int64_t pass = 0;      // of the network, from 1
@@ -26,8 +29,12 @@ struct ShownToken {
 
 struct CompletionRequest {
   std::string prompt;
-  int64_t max_tokens = 128;  // the end token included
+  int64_t max_tokens = 0;   // the end token included; 0: kDefaultMaxTokens, or what fits
+  int64_t min_tokens = 0;   // before the end token; kMostTokens: it never ends
+  int64_t block_ngram = 0;  // left-to-right: no n tokens in a row come twice; 0: they may
   int64_t samples = 1;
+  // The number of the first sample: texts of equal prompts and seeds differ by it.
+  uint64_t first_stream = 0;
   WriteOptions write;
   std::vector<std::string> stop;  // the text ends before the first of them; none is empty
   // Called as tokens are written, if set; `sample` counts from 0.
@@ -75,6 +82,7 @@ struct ScoreRequest {
   std::string continuation;
   int64_t bound_samples = 128;  // masks a bound is the mean of
   uint64_t seed = 1;            // equal seeds: common draws, so that differences vary less
+  bool wants_greedy = false;    // of estimates, where it costs a pass a token
 };
 
 struct TextScore {
@@ -103,7 +111,7 @@ class TextService {
   virtual ~TextService() = default;
 
   virtual const ModelFacts& facts() const = 0;
-  virtual int64_t CountTokens(const std::string& text) = 0;
+  virtual absl::StatusOr<int64_t> CountTokens(const std::string& text) = 0;
   // One result a request, in their order, `samples` completions each. Requests of one call share
   // the network's passes; no answer depends on the others.
   // Errors: InvalidArgument that names the request and its fault.

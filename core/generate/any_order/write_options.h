@@ -46,6 +46,8 @@ struct DrawOptions {
   TokenCuts cuts;
   uint64_t seed = 1;
   std::vector<uint8_t> banned;  // [V] 1: never; empty: none is. <mask> should be banned.
+
+  bool operator==(const DrawOptions&) const = default;
 };
 
 // Methods (README.md has what each computes, and its source).
@@ -104,6 +106,7 @@ struct WriteOptions {
 
   // InvalidArgument listing every fault.
   absl::Status Validate() const;
+  bool operator==(const WriteOptions&) const = default;
 };
 
 // What writes.

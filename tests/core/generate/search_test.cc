@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -121,6 +122,12 @@ void Enumerate(const TableModel& model, const TokenRules& rules, const Hypothesi
       all.push_back(next);
     }
   }
+}
+
+std::vector<uint64_t> Streams(uint64_t first, int64_t lanes) {
+  std::vector<uint64_t> streams(static_cast<size_t>(lanes));
+  std::iota(streams.begin(), streams.end(), first);
+  return streams;
 }
 
 TEST(BeamSearchTest, AsWideAsAllTextsFindsTheBestOfThem) {
@@ -288,7 +295,7 @@ TEST(TokenRulesTest, BlockedNgramsNeverComeTwice) {
     }
     const SampleOptions sample = {.rules = beam.rules};
     ConstantModel drawn(logits, 20);
-    for (const Hypothesis& text : SampleTexts(drawn, sample, 0))
+    for (const Hypothesis& text : SampleTexts(drawn, sample, Streams(0, drawn.lanes())))
       EXPECT_FALSE(HasRepeatedNgram(text.tokens, n)) << n;
   }
 }
@@ -332,7 +339,8 @@ TEST(TokenRulesTest, BannedTokensAreInNoTextHoweverItIsChosen) {
                                   {.cuts = {.top_p = 0.5}, .rules = rules}};
     for (const SampleOptions& options : ways) {
       ConstantModel model(logits, 50);
-      for (const Hypothesis& text : SampleTexts(model, options, 0)) expect_none(text);
+      for (const Hypothesis& text : SampleTexts(model, options, Streams(0, model.lanes())))
+        expect_none(text);
     }
   }
 }
@@ -344,7 +352,7 @@ TEST(TokenRulesTest, WhereNoTokenIsAllowedTheTextStops) {
   options.rules.banned = {0, 1};
   EXPECT_TRUE(BeamSearch(model, options).front().empty());
   const SampleOptions sample = {.rules = options.rules};
-  const Hypothesis text = SampleTexts(model, sample, 0).front();
+  const Hypothesis text = SampleTexts(model, sample, Streams(0, model.lanes())).front();
   EXPECT_TRUE(text.tokens.empty());
   EXPECT_FALSE(text.ended);
 }
@@ -356,7 +364,7 @@ TEST(SamplingTest, DrawsTokensAsOftenAsTheirProbabilitySays) {
   ConstantModel model(logits, kDraws);
   const SampleOptions options = {.cuts = {.temperature = kTemperature}, .rules = Rules(1)};
   std::map<int32_t, int64_t> counts;
-  for (const Hypothesis& text : SampleTexts(model, options, 0))
+  for (const Hypothesis& text : SampleTexts(model, options, Streams(0, model.lanes())))
     ++counts[text.ended ? kEnd : text.tokens.front()];
   double sum = 0;
   for (const float logit : logits) sum += std::exp(logit / kTemperature);
@@ -373,7 +381,7 @@ TEST(SamplingTest, CutsLeaveTheLikeliestTokens) {
     ConstantModel model(logits, 500);
     const SampleOptions options = {.cuts = {.top_k = top_k, .top_p = top_p}, .rules = Rules(1)};
     std::set<int32_t> tokens;
-    for (const Hypothesis& text : SampleTexts(model, options, 0))
+    for (const Hypothesis& text : SampleTexts(model, options, Streams(0, model.lanes())))
       tokens.insert(text.tokens.front());
     return tokens;
   };
@@ -388,11 +396,12 @@ TEST(SamplingTest, CutsLeaveTheLikeliestTokens) {
 TEST(SamplingTest, ATextDependsOnSeedAndNumberAlone) {
   SampleOptions options = {.seed = 3, .rules = Rules(10)};
   TableModel together(9, {0, 0, 0, 0}, 1, 8);
-  const std::vector<Hypothesis> all = SampleTexts(together, options, 100);
+  const std::vector<Hypothesis> all =
+      SampleTexts(together, options, Streams(100, together.lanes()));
   std::set<Tokens> different;
   for (int64_t i = 0; i < 4; ++i) {
     TableModel alone(9, {0}, 1, 8);
-    const Hypothesis text = SampleTexts(alone, options, 100 + i).front();
+    const Hypothesis text = SampleTexts(alone, options, Streams(100 + i, alone.lanes())).front();
     EXPECT_EQ(text.tokens, all[i].tokens);
     EXPECT_EQ(text.log_prob, all[i].log_prob);
     different.insert(text.tokens);
@@ -408,7 +417,7 @@ TEST(SamplingTest, ATextDependsOnSeedAndNumberAlone) {
   EXPECT_GT(different.size(), 1u);
   options.seed = 4;
   TableModel other(9, {0, 0, 0, 0}, 1, 8);
-  EXPECT_NE(SampleTexts(other, options, 100)[0].tokens, all[0].tokens);
+  EXPECT_NE(SampleTexts(other, options, Streams(100, other.lanes()))[0].tokens, all[0].tokens);
 }
 
 TEST(SearchOptionsTest, RefuseWhatCannotBeMeant) {

@@ -1,0 +1,315 @@
+#include "launcher/inference/model_text_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/status.h"
+#include "core/generate/sampling.h"
+#include "core/objective/objective.h"
+#include "launcher/huggingface/spiece_file.h"
+#include "launcher/inference/encode_texts.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+// Requests that can be written together: equal but for prompt, number and listener.
+bool AreAlike(const CompletionRequest& a, const CompletionRequest& b) {
+  return a.min_tokens == b.min_tokens && a.block_ngram == b.block_ngram && a.samples == b.samples &&
+         a.write == b.write;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelTextService>> ModelTextService::Open(
+    const TextModelOptions& options) {
+  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  // Before anything large is read: whether the objective has to do with writing at all.
+  const absl::Status generation = objective->Generation({}).status();
+  if (!generation.ok() && !objective->Canvas({}).ok()) return generation;
+  ANYORDER_ASSIGN_OR_RETURN(TextModel model, OpenTextModel(options, config));
+  std::unique_ptr<ModelTextService> service(new ModelTextService(std::move(model)));
+  service->facts_.run_dir = options.run_dir;
+  ANYORDER_RETURN_IF_ERROR(service->FindForms());
+  return service;
+}
+
+absl::Status ModelTextService::FindForms() {
+  const RunConfig& config = model_.config;
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  ANYORDER_ASSIGN_OR_RETURN(const VocabularyIds ids, FindSpecialPieces(model_.vocabulary));
+  GenerationTokens tokens{
+      .classifier = ids.classifier, .separator = ids.separator, .mask = ids.mask};
+  ANYORDER_ASSIGN_OR_RETURN(tokens.end_of_document, FindPiece(model_.vocabulary, "<eod>"));
+  end_of_document_ = tokens.end_of_document;
+  FormOrStatus form = objective->Generation(tokens);
+  if (form.ok()) left_to_right_ = *std::move(form);
+  canvas_ = objective->Canvas(tokens);
+  for (const VocabularyPiece& piece : model_.vocabulary.pieces)
+    non_text_.push_back(piece.is_text() ? 0 : 1);
+  facts_.step = model_.checkpoint.step();
+  facts_.objective = objective->name();
+  facts_.seq_len = canvas_.ok() ? canvas_->seq_len : config.sampling.seq_len;
+  facts_.vocab_size = model_.vocabulary.size();
+  if (left_to_right_) facts_.methods.emplace_back(EnumName(WriteMethod::kLeftToRight));
+  if (!canvas_.ok()) return absl::OkStatus();
+  for (const WriteMethod method : MethodsOf(*canvas_))
+    facts_.methods.emplace_back(EnumName(method));
+  facts_.can_score_exactly = ScoresExactly(*canvas_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WritingModel> ModelTextService::writing_model() const {
+  ANYORDER_RETURN_IF_ERROR(canvas_.status());
+  return WritingModel{.model = &model_.config.model,
+                      .vocab_size = model_.vocabulary.size(),
+                      .weights = model_.weights.values,
+                      .form = *canvas_,
+                      .backend = model_.backend.get()};
+}
+
+absl::StatusOr<std::vector<Tokens>> ModelTextService::Encode(const std::vector<std::string>& texts,
+                                                             absl::string_view doing) const {
+  return EncodeTexts(texts, model_.vocabulary.path, model_.vocabulary.letter_case, doing);
+}
+
+std::string ModelTextService::TextOf(const Tokens& tokens) const {
+  return TextOfTokens(model_.vocabulary.pieces, tokens);
+}
+
+std::string ModelTextService::WordsBehind(const std::string& prompt, const Tokens& tokens) const {
+  std::string words = TextOf(tokens);
+  // A text that goes on from its prompt keeps the space between them.
+  const bool rewrites = left_to_right_ && !left_to_right_->traits().takes_empty_prompt;
+  const bool goes_on = !rewrites && !prompt.empty();
+  if (!goes_on && !words.empty() && words.front() == ' ') words.erase(0, 1);
+  return words;
+}
+
+absl::StatusOr<int64_t> ModelTextService::CountTokens(const std::string& text) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> tokens, Encode({text}, "counting tokens"));
+  return static_cast<int64_t>(tokens.front().size());
+}
+
+ShownToken ModelTextService::Show(const WrittenToken& token) const {
+  return {token.pass, token.position, TextOf({token.token}), token.log_prob, token.confidence};
+}
+
+// What fits behind the prompt, or as many as are asked for.
+absl::StatusOr<int64_t> ModelTextService::MaxTokens(const CompletionRequest& request,
+                                                    const Tokens& prompt) const {
+  int64_t most = request.max_tokens > 0 ? request.max_tokens : kDefaultMaxTokens;
+  if (request.write.method == WriteMethod::kLeftToRight) {
+    absl::Status fits = CheckFits(model_.config.model, *left_to_right_, prompt, most);
+    while (!fits.ok() && request.max_tokens == 0 && most > 1)
+      fits = CheckFits(model_.config.model, *left_to_right_, prompt, --most);
+    ANYORDER_RETURN_IF_ERROR(fits);
+    return most;
+  }
+  const auto given = std::max<int64_t>(1, static_cast<int64_t>(prompt.size()));
+  // Blocks follow one another without end.
+  const bool is_bounded =
+      canvas_->family != CanvasFamily::kBlocks || model_.config.model.learned_positions();
+  if (!is_bounded || given + most <= canvas_->seq_len) return most;
+  if (request.max_tokens == 0 && given < canvas_->seq_len) return canvas_->seq_len - given;
+  return InvalidArgument("a prompt of ", prompt.size(), " tokens and ", most,
+                         " to write are more than the ", canvas_->seq_len,
+                         " tokens that this model has learned to read; shorten the prompt or write "
+                         "fewer");
+}
+
+absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
+    const std::vector<CompletionRequest>& requests) {
+  std::vector<std::string> texts;
+  for (const CompletionRequest& request : requests) texts.push_back(request.prompt);
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> prompts,
+                            Encode(texts, "encoding the prompts"));
+  std::vector<Group> groups;
+  for (size_t n = 0; n < requests.size(); ++n) {
+    const CompletionRequest& request = requests[n];
+    if (request.write.method == WriteMethod::kLeftToRight && left_to_right_ == nullptr) {
+      return InvalidArgument(
+          "method \"left-to-right\" does not fit what this model has learned; "
+          "choose \"",
+          facts_.methods.front(), "\"");
+    }
+    if (request.write.method != WriteMethod::kLeftToRight) {
+      ANYORDER_RETURN_IF_ERROR(canvas_.status());
+      if (request.block_ngram > 0)
+        return InvalidArgument("blocked n-grams are of method \"left-to-right\"; leave them out");
+    }
+    absl::StatusOr<int64_t> most = MaxTokens(request, prompts[n]);
+    ANYORDER_RETURN_IF_ERROR(Annotate(most.status(), absl::StrCat("prompt ", n + 1)));
+    Group* group = nullptr;
+    for (Group& one : groups)
+      if (one.max_tokens == *most && AreAlike(requests[one.members[0]], request)) group = &one;
+    if (group == nullptr) {
+      group = &groups.emplace_back();
+      group->max_tokens = *most;
+    }
+    group->members.push_back(n);
+    group->prompts.push_back(prompts[n]);
+  }
+  std::vector<std::vector<Completion>> completions(requests.size());
+  for (const Group& group : groups) {
+    const bool is_plain = requests[group.members[0]].write.method == WriteMethod::kLeftToRight;
+    ANYORDER_RETURN_IF_ERROR(is_plain ? CompleteLeftToRight(requests, group, &completions)
+                                      : CompleteCanvases(requests, group, &completions));
+  }
+  return completions;
+}
+
+absl::Status ModelTextService::CompleteLeftToRight(
+    const std::vector<CompletionRequest>& requests, const Group& group,
+    std::vector<std::vector<Completion>>* completions) {
+  const CompletionRequest& alike = requests[group.members[0]];
+  const bool never_ends = alike.min_tokens == kMostTokens;
+  SampleOptions options{.cuts = alike.write.draw.cuts, .seed = alike.write.draw.seed};
+  options.rules = {.end_token = left_to_right_->traits().end_token,
+                   .min_tokens = never_ends ? group.max_tokens - 1 : alike.min_tokens,
+                   .max_tokens = group.max_tokens,
+                   .block_ngram = alike.block_ngram,
+                   .banned = non_text_};
+  ANYORDER_RETURN_IF_ERROR(options.Validate());
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
+                            Decoder::Create(model_.config.model, model_.vocabulary.size(),
+                                            model_.weights.values, *left_to_right_, group.prompts,
+                                            {alike.samples, group.max_tokens}, *model_.backend));
+  std::vector<uint64_t> streams;
+  for (const size_t member : group.members) {
+    for (int64_t sample = 0; sample < alike.samples; ++sample)
+      streams.push_back(requests[member].first_stream + static_cast<uint64_t>(sample));
+  }
+  std::vector<std::vector<WrittenToken>> written(streams.size());
+  SampleTexts(*decoder, options, streams, [&](int64_t lane, const WrittenToken& token) {
+    const size_t member = group.members[lane / alike.samples];
+    WrittenToken placed = token;
+    placed.position += static_cast<int64_t>(group.prompts[lane / alike.samples].size());
+    written[lane].push_back(placed);
+    if (requests[member].listener) requests[member].listener(lane % alike.samples, Show(placed));
+  });
+  for (size_t lane = 0; lane < streams.size(); ++lane) {
+    const size_t n = lane / static_cast<size_t>(alike.samples);
+    (*completions)[group.members[n]].push_back(
+        ToCompletion(requests[group.members[n]], group.prompts[n], written[lane]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelTextService::CompleteCanvases(const std::vector<CompletionRequest>& requests,
+                                                const Group& group,
+                                                std::vector<std::vector<Completion>>* completions) {
+  const CompletionRequest& alike = requests[group.members[0]];
+  ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  WriteOptions options = alike.write;
+  options.draw.banned = non_text_;
+  options.draw.banned[end_of_document_] = 0;
+  options.stop_at_end = true;
+  std::vector<Tokens> prompts = group.prompts;
+  std::vector<Canvas> canvases;
+  for (size_t n = 0; n < prompts.size(); ++n) {
+    // The beginning of a document.
+    if (prompts[n].empty()) prompts[n] = {end_of_document_};
+    Canvas canvas{prompts[n]};
+    const auto given = static_cast<int64_t>(prompts[n].size());
+    canvas.tokens.resize(static_cast<size_t>(given + group.max_tokens), kBlank);
+    const auto no_end = std::make_shared<const std::vector<uint8_t>>(non_text_);
+    for (int64_t i = 0; i < std::min(alike.min_tokens, group.max_tokens); ++i)
+      canvas.banned_at[given + i] = no_end;
+    for (int64_t sample = 0; sample < alike.samples; ++sample) {
+      canvas.stream = requests[group.members[n]].first_stream + static_cast<uint64_t>(sample);
+      canvases.push_back(canvas);
+    }
+  }
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::vector<WrittenText> texts,
+      WriteBlanks(writer, canvases, options, [&](int64_t lane, const WrittenToken& token) {
+        const CompletionRequest& request = requests[group.members[lane / alike.samples]];
+        if (request.listener) request.listener(lane % alike.samples, Show(token));
+      }));
+  for (size_t lane = 0; lane < texts.size(); ++lane) {
+    const size_t n = lane / static_cast<size_t>(alike.samples);
+    Completion& completion = (*completions)[group.members[n]].emplace_back(
+        ToCompletion(requests[group.members[n]], prompts[n], texts[lane].written));
+    completion.passes = texts[lane].passes;
+  }
+  return absl::OkStatus();
+}
+
+// The text up to its end token, or to the first stop word.
+Completion ModelTextService::ToCompletion(const CompletionRequest& request, const Tokens& prompt,
+                                          const std::vector<WrittenToken>& written) const {
+  const int32_t end = request.write.method == WriteMethod::kLeftToRight
+                          ? left_to_right_->traits().end_token
+                          : canvas_->end_token;
+  std::vector<WrittenToken> in_text = written;
+  std::sort(in_text.begin(), in_text.end(),
+            [](const WrittenToken& a, const WrittenToken& b) { return a.position < b.position; });
+  Completion completion;
+  Tokens tokens;
+  for (const WrittenToken& token : in_text) {
+    ++completion.tokens;
+    completion.log_prob += token.log_prob;
+    completion.ended = token.token == end;
+    if (completion.ended) break;
+    tokens.push_back(token.token);
+  }
+  completion.text = WordsBehind(request.prompt, tokens);
+  for (const std::string& stop : request.stop) {
+    const size_t at = completion.text.find(stop);
+    if (at == std::string::npos) continue;
+    completion.text.resize(at);
+    completion.ended = true;
+  }
+  for (const int32_t token : prompt) completion.prompt_pieces.push_back(TextOf({token}));
+  for (const WrittenToken& token : written) completion.written.push_back(Show(token));
+  completion.passes = written.empty() ? 0 : written.back().pass;
+  return completion;
+}
+
+absl::StatusOr<std::vector<TextScore>> ModelTextService::Score(
+    const std::vector<ScoreRequest>& requests) {
+  ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  std::vector<std::string> texts;
+  for (const ScoreRequest& request : requests) {
+    texts.push_back(request.context);
+    texts.push_back(request.context + request.continuation);
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> encoded, Encode(texts, "encoding the texts"));
+  std::vector<TextScore> scores;
+  for (size_t n = 0; n < requests.size(); ++n) {
+    ScoredText text{.tokens = encoded[2 * n + 1], .wants_greedy = requests[n].wants_greedy};
+    auto given = static_cast<int64_t>(encoded[2 * n].size());
+    if (given == 0) {
+      text.tokens.insert(text.tokens.begin(), end_of_document_);
+      given = 1;
+    }
+    const auto length = static_cast<int64_t>(text.tokens.size());
+    for (int64_t i = given; i < length; ++i) text.asked.push_back(i);
+    TextScore& score = scores.emplace_back();
+    score.tokens = static_cast<int64_t>(text.asked.size());
+    score.bytes = static_cast<int64_t>(requests[n].continuation.size());
+    if (text.asked.empty()) continue;  // certain
+    if (length > canvas_->seq_len && canvas_->family != CanvasFamily::kBlocks) {
+      return InvalidArgument("text ", n + 1, " has ", length, " tokens, but the model has learned ",
+                             "to read ", canvas_->seq_len, "; shorten it or score it in parts");
+    }
+    absl::StatusOr<std::vector<LogLikelihood>> found = ScoreTexts(
+        writer, {text}, {.samples = requests[n].bound_samples, .seed = requests[n].seed});
+    ANYORDER_RETURN_IF_ERROR(Annotate(found.status(), absl::StrCat("text ", n + 1)));
+    const LogLikelihood& one = found->front();
+    score.log_prob = one.log_prob;
+    score.standard_error = one.standard_error;
+    score.is_exact = one.is_exact;
+    score.is_greedy = one.is_greedy;
+  }
+  return scores;
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,77 @@
+// The texts of a checkpoint's model.
+
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/generate/any_order/likelihood.h"
+#include "core/generate/decoder.h"
+#include "core/objective/generation_form.h"
+#include "launcher/inference/text_model.h"
+#include "launcher/inference/text_service.h"
+
+namespace anyorder::launcher {
+
+class ModelTextService final : public TextService {
+ public:
+  // Errors: those of OpenTextModel; FailedPrecondition for a run that neither writes nor scores
+  // text.
+  static absl::StatusOr<std::unique_ptr<ModelTextService>> Open(const TextModelOptions& options);
+
+  const ModelFacts& facts() const override { return facts_; }
+  absl::StatusOr<int64_t> CountTokens(const std::string& text) override;
+  absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
+      const std::vector<CompletionRequest>& requests) override;
+  absl::StatusOr<std::vector<std::vector<FilledText>>> Fill(
+      const std::vector<FillRequest>& requests) override;
+  absl::StatusOr<std::vector<TextScore>> Score(const std::vector<ScoreRequest>& requests) override;
+
+  const TextModel& model() const { return model_; }
+  // How it writes from left to right; null if it has not learned to.
+  const GenerationForm* left_to_right() const { return left_to_right_.get(); }
+  // FailedPrecondition if it has learned no other way to write or score.
+  absl::StatusOr<WritingModel> writing_model() const;
+
+  absl::StatusOr<std::vector<std::vector<int32_t>>> Encode(const std::vector<std::string>& texts,
+                                                           absl::string_view doing) const;
+  std::string TextOf(const std::vector<int32_t>& tokens) const;
+  // The same of what was written behind a prompt, or in its place.
+  std::string WordsBehind(const std::string& prompt, const std::vector<int32_t>& tokens) const;
+  // [V] pieces that stand for no text: 1.
+  const std::vector<uint8_t>& non_text() const { return non_text_; }
+
+ private:
+  // Requests of equal options, `members` of all, whose prompts are `prompts`.
+  struct Group {
+    std::vector<size_t> members;
+    std::vector<std::vector<int32_t>> prompts;
+    int64_t max_tokens = 0;
+  };
+
+  explicit ModelTextService(TextModel model) : model_(std::move(model)) {}
+  absl::Status FindForms();
+  absl::StatusOr<int64_t> MaxTokens(const CompletionRequest& request,
+                                    const std::vector<int32_t>& prompt) const;
+  absl::Status CompleteLeftToRight(const std::vector<CompletionRequest>& requests,
+                                   const Group& group,
+                                   std::vector<std::vector<Completion>>* completions);
+  absl::Status CompleteCanvases(const std::vector<CompletionRequest>& requests, const Group& group,
+                                std::vector<std::vector<Completion>>* completions);
+  Completion ToCompletion(const CompletionRequest& request, const std::vector<int32_t>& prompt,
+                          const std::vector<WrittenToken>& written) const;
+  ShownToken Show(const WrittenToken& token) const;
+
+  TextModel model_;
+  ModelFacts facts_;
+  std::unique_ptr<GenerationForm> left_to_right_;
+  absl::StatusOr<CanvasForm> canvas_ = absl::UnknownError("");
+  std::vector<uint8_t> non_text_;
+  int32_t end_of_document_ = 0;
+};
+
+}  // namespace anyorder::launcher
