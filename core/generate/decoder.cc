@@ -1,6 +1,7 @@
 #include "core/generate/decoder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -90,21 +91,13 @@ absl::Status Decoder::Allocate(int64_t vocab_size) {
   }
   const NetworkShape shape{model_, StepShape(), vocab_size};
   ANYORDER_ASSIGN_OR_RETURN(network_, InferenceNetwork::Create(shape, backend_));
-  const Shape keys{lanes(), key_slots_, shape.keys_dim()};
+  ANYORDER_ASSIGN_OR_RETURN(KeyStorage keys, AllocateKeys(shape, backend_));
+  key_storage_ = std::move(keys.buffer);
+  cache_ = std::move(keys.cache);
   const Shape moved{lanes(), options_.max_tokens, shape.keys_dim()};
-  const int64_t size = SizeOf(shape.dtype());
-  const int64_t bytes = 2 * model_.num_layers * AlignedBytes(keys.num_elements() * size) +
-                        AlignedBytes(moved.num_elements() * size);
-  ANYORDER_ASSIGN_OR_RETURN(storage_, backend_.Allocate(bytes));
-  char* place = static_cast<char*>(storage_->data());
-  const auto take = [&place](DType dtype, Shape tensor) {
-    const TensorView view(place, dtype, tensor);
-    place += AlignedBytes(view.num_bytes());
-    return view;
-  };
-  for (int64_t layer = 0; layer < model_.num_layers; ++layer)
-    cache_.layers.push_back({take(shape.dtype(), keys), take(shape.dtype(), keys)});
-  moved_ = take(shape.dtype(), moved);
+  ANYORDER_ASSIGN_OR_RETURN(moved_storage_,
+                            backend_.Allocate(moved.num_elements() * SizeOf(shape.dtype())));
+  moved_ = TensorView(moved_storage_->data(), shape.dtype(), moved);
   const Shape logits{lanes(), vocab_size};
   ANYORDER_ASSIGN_OR_RETURN(
       host_storage_,
@@ -114,7 +107,7 @@ absl::Status Decoder::Allocate(int64_t vocab_size) {
   step_->bands = bands_;
   for (int64_t b = 0; b < lanes(); ++b) {
     step_->lanes[b] = b;
-    cache_.begin.push_back(static_cast<int64_t>(prompt_slots_[PromptOf(b)].size()));
+    cache_.begin[b] = static_cast<int64_t>(prompt_slots_[PromptOf(b)].size());
     // Positions go on in unused slots, because tiles of keys in a row are cheaper to attend to.
     for (int64_t slot = 0; slot < key_slots_; ++slot)
       SetKey(b * key_slots_ + slot, PadSlot(slot), *step_);

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/generate/inference_network.h"
+#include "core/generate/key_storage.h"
 #include "core/generate/search.h"
 #include "core/objective/generation_form.h"
 
@@ -79,7 +80,8 @@ class Decoder final : public NextTokens {
 
   std::unique_ptr<InferenceNetwork> network_;  // of a step
   std::unique_ptr<Batch> step_;
-  std::unique_ptr<kernels::Buffer> storage_;
+  std::unique_ptr<kernels::Buffer> key_storage_;
+  std::unique_ptr<kernels::Buffer> moved_storage_;
   std::unique_ptr<kernels::Buffer> host_storage_;  // of the logits
   KeyCache cache_;
   TensorView moved_;  // [B, generated slots, H*D] T, while lanes are reordered

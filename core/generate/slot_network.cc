@@ -111,7 +111,7 @@ void SlotNetwork::FillLane(int64_t lane, const LanePass& pass, Batch& batch) con
   for (int64_t key = 0; key < first; ++key)
     SetKey(lane * num_keys + key, lasting_[lane][key], batch);
   for (int64_t key = first; key < num_keys; ++key)
-    SetKey(lane * num_keys + key, key - first < used ? content[key - first] : PadSlot(0), batch);
+    SetKey(lane * num_keys + key, key - first < used ? content[key - first] : PadSlot(key), batch);
   for (int64_t i = 0; i < shape.content_rows; ++i) {
     const int64_t row = ContentRow(shape, lane) + i;
     const Slot slot = i < used ? content[i] : PadSlot(0);

@@ -25,7 +25,9 @@ TokenDistribution::TokenDistribution(const TokenCuts& cuts, const std::vector<do
     if (is_allowed(token)) tokens_.push_back(token);
   if (tokens_.empty()) return;
   const int64_t kept = cuts.temperature == 0 ? 1 : cuts.top_k;
-  if (kept > 0 && kept < static_cast<int64_t>(tokens_.size())) {
+  if (kept == 1) {
+    tokens_ = {*std::min_element(tokens_.begin(), tokens_.end(), is_likelier)};
+  } else if (kept > 0 && kept < static_cast<int64_t>(tokens_.size())) {
     std::partial_sort(tokens_.begin(), tokens_.begin() + kept, tokens_.end(), is_likelier);
     tokens_.resize(static_cast<size_t>(kept));
   } else if (cuts.top_p < 1.0) {

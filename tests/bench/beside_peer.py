@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training-step speed beside a peer, interleaved in one run so that both see the same machine.
+"""Speed of training steps, or of generation (case generate:fp32), beside a peer, interleaved in one run so that both see the same machine.
 
 The peer is a script that takes --preset --dtype --threads --batch --steps --repeats --dropout --json FILE and writes {"median": tokens/s,
 "peak_rss_mb": ..., "torch": ..., "impl": ...}. Prints one JSON line per case: medians over the rounds, all values, ratio.
@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 # preset -> lanes, our steps, the peer's steps and repeats: a few seconds to a minute each
-SIZES = {"tiny": (8, 20, 4, 3), "base": (2, 3, 1, 2), "llama": (4, 4, 2, 2)}
+SIZES = {"tiny": (8, 20, 4, 3), "base": (2, 3, 1, 2), "llama": (4, 4, 2, 2), "generate": (8, 0, 2, 2)}
 
 
 def run(command, environment):
@@ -27,8 +27,12 @@ def run(command, environment):
 
 def ours(arguments, preset, dtype, environment):
     lanes, steps, _, _ = SIZES[preset]
-    output = run([f"{arguments.bin}/step_bench", "--preset", preset, "--dtype", dtype, "--threads", str(arguments.threads),
-                  "--batch", str(lanes), "--steps", str(steps), "--dropout", str(arguments.dropout)], environment)
+    shared = ["--dtype", dtype, "--threads", str(arguments.threads)]
+    if preset == "generate":
+        output = run([f"{arguments.bin}/generate_bench", "--method", "left-to-right", "--lanes", str(lanes), *shared], environment)
+    else:
+        output = run([f"{arguments.bin}/step_bench", "--preset", preset, "--batch", str(lanes), "--steps", str(steps),
+                      "--dropout", str(arguments.dropout), *shared], environment)
     result = json.loads(output.strip().splitlines()[-1])
     return result["tokens_per_second"], result["peak_rss_mib"]
 

@@ -2,12 +2,17 @@
 // both, and their ratio.
 //
 //   generate_bench [--layers L] [--dim D] [--lanes B] [--prompt P] [--tokens N] [--dtype fp32|bf16]
-//   [--threads T] [--form causal|cloze]
+//   [--threads T] [--form causal|cloze] [--method NAME --family NAME] [--steps N] [--block B]
+//   [--draft K] [--cache none|prefix|dual]
 //
 // A GPT of random weights (heads of 64, feed-forward 4 D, vocabulary 32,000) reads P tokens a lane
 // and generates N. Cached: the steps of core/generate's Decoder, its prompt apart. Recomputed: one
 // forward pass over the whole text so far and one row of logits a lane, at every 16th length, which
 // stands for 16 of them. Search is in neither. Prints one JSON object.
+//
+// With --method: whole texts by that method of `anyorder generate`, choosing tokens included, of a
+// network of a family (masked, blocks, two-stream, eso, pairs; causal for left-to-right), with kept
+// keys and without, and passes a token. Greedy, so that draws cost nothing.
 
 #include <memory>
 #include <numeric>
@@ -17,7 +22,9 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/status.h"
+#include "core/generate/any_order/write_options.h"
 #include "core/generate/decoder.h"
+#include "core/generate/sampling.h"
 #include "core/network/tensors/parameters.h"
 #include "kernels/backend.h"
 #include "tests/bench/options.h"
@@ -39,6 +46,13 @@ struct Options {
   int64_t threads = 1;
   std::string dtype = "fp32";
   std::string form = "causal";
+  // Of --method.
+  std::string method;
+  std::string family = "causal";
+  std::string cache = "none";
+  int64_t steps = 0;
+  int64_t block = 8;
+  int64_t draft = 5;
 };
 
 struct Subject {
@@ -59,7 +73,7 @@ absl::StatusOr<Subject> MakeSubject(const Options& options) {
   model.head_dim = 64;
   model.num_heads = options.dim / model.head_dim;
   model.ffn_dim = 4 * options.dim;
-  model.positions = Positions::kLearned;
+  model.positions = options.family == "pairs" ? Positions::kLearnedPairs : Positions::kLearned;
   model.max_positions = options.prompt + options.tokens + 2;
   model.segments = options.form == "cloze" ? Segments::kLearned : Segments::kNone;
   model.attention_biases = true;
@@ -144,6 +158,113 @@ absl::StatusOr<double> PassSeconds(const Subject& subject, int64_t length) {
   return seconds;
 }
 
+template <typename Enum>
+absl::StatusOr<Enum> Named(const std::string& name, const auto& names) {
+  for (const auto& [value, spelling] : names)
+    if (name == spelling) return value;
+  return InvalidArgument("'", name, "' is unknown");
+}
+
+constexpr auto kFamilies =
+    std::to_array<std::pair<CanvasFamily, const char*>>({{CanvasFamily::kMasked, "masked"},
+                                                         {CanvasFamily::kBlocks, "blocks"},
+                                                         {CanvasFamily::kTwoStream, "two-stream"},
+                                                         {CanvasFamily::kEso, "eso"},
+                                                         {CanvasFamily::kPairs, "pairs"},
+                                                         {CanvasFamily::kCausal, "causal"}});
+
+struct Written {
+  double seconds = 0;
+  double passes = 0;  // a token
+};
+
+// The texts of left-to-right: greedy search of each lane for itself.
+absl::StatusOr<Written> SearchGreedily(const Subject& subject,
+                                       const std::vector<std::vector<int32_t>>& prompts) {
+  const Options& options = subject.options;
+  SampleOptions sample{.cuts = {.temperature = 0}};
+  sample.rules = {.end_token = kTokens.end_of_document,
+                  .min_tokens = options.tokens - 1,
+                  .max_tokens = options.tokens};
+  absl::Status status;
+  Written written{.passes = 1};
+  written.seconds = SecondsOf([&] {
+    absl::StatusOr<std::unique_ptr<Decoder>> decoder =
+        Decoder::Create(subject.model, kVocab, subject.weights, *subject.form, prompts,
+                        {1, options.tokens}, *subject.backend);
+    status = decoder.status();
+    if (status.ok()) SampleTexts(**decoder, sample, std::vector<uint64_t>(prompts.size(), 0));
+  });
+  ANYORDER_RETURN_IF_ERROR(status);
+  return written;
+}
+
+absl::StatusOr<Written> WriteTexts(const Subject& subject, const WriteOptions& write,
+                                   CanvasFamily family) {
+  const Options& options = subject.options;
+  std::vector<int32_t> prompt(static_cast<size_t>(options.prompt));
+  std::iota(prompt.begin(), prompt.end(), 11);
+  const std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(options.lanes), prompt);
+  if (write.method == WriteMethod::kLeftToRight) return SearchGreedily(subject, prompts);
+  const WritingModel model{.model = &subject.model,
+                           .vocab_size = kVocab,
+                           .weights = subject.weights,
+                           .form = {.family = family,
+                                    .seq_len = options.prompt + options.tokens,
+                                    .block_len = options.block,
+                                    .mask_token = kTokens.mask,
+                                    .end_token = kTokens.end_of_document,
+                                    .eso = {.diffusion_share = 0.5}},
+                           .backend = subject.backend.get()};
+  std::vector<Canvas> canvases(prompts.size(), Canvas{prompt});
+  for (Canvas& canvas : canvases)
+    canvas.tokens.resize(static_cast<size_t>(options.prompt + options.tokens), kBlank);
+  absl::StatusOr<std::vector<WrittenText>> texts;
+  Written written;
+  written.seconds = SecondsOf([&] { texts = WriteBlanks(model, canvases, write, NobodyListens); });
+  ANYORDER_RETURN_IF_ERROR(texts.status());
+  written.passes = static_cast<double>(texts->front().passes) / static_cast<double>(options.tokens);
+  return written;
+}
+
+// Both ways, after a first time that compiles products of these shapes.
+absl::Status BenchMethod(const Subject& subject) {
+  const Options& options = subject.options;
+  WriteOptions write{.steps = options.steps, .draft = options.draft};
+  write.draw.cuts.temperature = 0;
+  write.draw.banned.assign(kVocab, 0);
+  write.draw.banned[kTokens.mask] = 1;
+  ANYORDER_ASSIGN_OR_RETURN(write.method,
+                            Named<WriteMethod>(options.method, kEnumNames<WriteMethod>));
+  ANYORDER_ASSIGN_OR_RETURN(write.cache, Named<BlockCache>(options.cache, kEnumNames<BlockCache>));
+  ANYORDER_ASSIGN_OR_RETURN(const CanvasFamily family,
+                            Named<CanvasFamily>(options.family, kFamilies));
+  if (family == CanvasFamily::kMasked) write.block_len = options.block;
+  const auto generated = static_cast<double>(options.lanes * options.tokens);
+  double speeds[2] = {0, 0};
+  double passes = 0;
+  for (const bool recompute : {false, true}) {
+    const bool has_cache = write.method == WriteMethod::kLeftToRight;
+    if (recompute && has_cache) continue;  // RunBench without --method
+    write.recompute = recompute;
+    if (recompute) write.cache = BlockCache::kNone;
+    for (int round = 0; round < 2; ++round) {
+      ANYORDER_ASSIGN_OR_RETURN(const Written written, WriteTexts(subject, write, family));
+      speeds[recompute ? 1 : 0] = generated / written.seconds;
+      if (!recompute) passes = written.passes;
+    }
+  }
+  absl::PrintF(
+      "{\"method\": \"%s\", \"family\": \"%s\", \"cache\": \"%s\", \"layers\": %d, \"dim\": %d, "
+      "\"dtype\": \"%s\", \"threads\": %d, \"lanes\": %d, \"prompt\": %d, \"tokens\": %d, "
+      "\"passes_per_token\": %.3f, \"tokens_per_second\": %.1f, "
+      "\"recomputed_tokens_per_second\": %.1f, \"peak_rss_mib\": %.0f}\n",
+      options.method, options.family, options.cache, options.layers, options.dim, options.dtype,
+      options.threads, options.lanes, options.prompt, options.tokens, passes, speeds[0], speeds[1],
+      PeakRssMib());
+  return absl::OkStatus();
+}
+
 absl::Status RunBench(int argc, char** argv) {
   Options options;
   ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
@@ -154,8 +275,15 @@ absl::Status RunBench(int argc, char** argv) {
                                          {"--tokens", &options.tokens, 1},
                                          {"--threads", &options.threads, 1},
                                          {"--dtype", &options.dtype},
-                                         {"--form", &options.form}}));
+                                         {"--form", &options.form},
+                                         {"--method", &options.method},
+                                         {"--family", &options.family},
+                                         {"--cache", &options.cache},
+                                         {"--steps", &options.steps},
+                                         {"--block", &options.block, 1},
+                                         {"--draft", &options.draft}}));
   ANYORDER_ASSIGN_OR_RETURN(const Subject subject, MakeSubject(options));
+  if (!options.method.empty()) return BenchMethod(subject);
   ANYORDER_ASSIGN_OR_RETURN(const Cached cached, RunCached(subject));
   double recomputed = 0;
   for (int64_t t = kEvery / 2; t < options.tokens; t += kEvery) {

@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -51,6 +53,13 @@ inline absl::Status ParseOptions(int argc, char** argv, const std::vector<Option
     }
   }
   return absl::OkStatus();
+}
+
+// The most memory that this process has had.
+inline double PeakRssMib() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
 // On the wall.

@@ -8,8 +8,6 @@
 // Prints one JSON object. --profile adds the share of each part; its clock costs under 1 % of a
 // step.
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <array>
 #include <iostream>
@@ -254,8 +252,6 @@ absl::Status RunBench(int argc, char** argv) {
   const auto tokens = static_cast<double>(preset.batch * preset.sampling.seq_len);
   const double flops =
       (backend.gemm_flops() + backend.attention_flops()) / static_cast<double>(options.steps);
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
   std::cout << absl::StrFormat(
                    "{\"preset\": \"%s\", \"backend\": \"%s\", \"dtype\": \"%s\", \"threads\": %d, "
                    "\"dropout\": %g, \"batch\": %d, \"seq_len\": %d, \"step_ms\": %.1f, "
@@ -269,8 +265,7 @@ absl::Status RunBench(int argc, char** argv) {
                    backend.attention_flops() / static_cast<double>(options.steps) * 1e-9,
                    flops / median * 1e-9, gemm_rate, flops / median * 1e-9 / gemm_rate,
                    static_cast<double>(learner->transformer().activation_bytes()) / (1 << 20),
-                   static_cast<double>(usage.ru_maxrss) / 1024, loss,
-                   options.profile ? Shares(backend, total) : "")
+                   PeakRssMib(), loss, options.profile ? Shares(backend, total) : "")
             << std::endl;
   return absl::OkStatus();
 }
