@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,25 +72,21 @@ absl::StatusOr<TokenRules> MakeRules(const GenerateOptions& options,
   return rules;
 }
 
-// The file that texts go to, line by line.
+// The file that texts go to, line by line. It is made with the first line, so that nothing is left
+// where nothing could be written.
 class JsonLines {
  public:
-  static absl::StatusOr<JsonLines> Open(const std::string& path) {
+  static absl::StatusOr<JsonLines> To(const std::string& path) {
+    std::error_code ignored;
+    if (path != "-" && std::filesystem::exists(std::filesystem::symlink_status(path, ignored)))
+      return IsThere(path);
     JsonLines lines;
     lines.path_ = path;
-    if (path == "-") {
-      lines.file_ = stdout;
-      return lines;
-    }
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 && errno == EEXIST)
-      return AlreadyExists("'", path, "' exists and is not overwritten; name another --output");
-    if (fd < 0) return ErrnoStatus("make", path);
-    lines.file_ = ::fdopen(fd, "w");
     return lines;
   }
 
   absl::Status Write(const nlohmann::ordered_json& object) {
+    ANYORDER_RETURN_IF_ERROR(Open());
     const std::string line =
         object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
     const bool is_written =
@@ -97,11 +94,27 @@ class JsonLines {
     return is_written ? absl::OkStatus() : ErrnoStatus("write", path_);
   }
   absl::Status Close() {
-    if (file_ == stdout || std::fclose(file_) == 0) return absl::OkStatus();
+    if (file_ == stdout || file_ == nullptr || std::fclose(file_) == 0) return absl::OkStatus();
     return ErrnoStatus("write", path_);
   }
 
  private:
+  static absl::Status IsThere(const std::string& path) {
+    return AlreadyExists("'", path, "' exists and is not overwritten; name another --output");
+  }
+  absl::Status Open() {
+    if (file_ != nullptr) return absl::OkStatus();
+    if (path_ == "-") {
+      file_ = stdout;
+      return absl::OkStatus();
+    }
+    const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 && errno == EEXIST) return IsThere(path_);
+    if (fd < 0) return ErrnoStatus("make", path_);
+    file_ = ::fdopen(fd, "w");
+    return absl::OkStatus();
+  }
+
   std::string path_;
   std::FILE* file_ = nullptr;
 };
@@ -204,7 +217,7 @@ absl::Status Generate(const GenerateOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPrompts(options.input));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
                             ModelTextService::Open(options));
-  ANYORDER_ASSIGN_OR_RETURN(JsonLines output, JsonLines::Open(options.output));
+  ANYORDER_ASSIGN_OR_RETURN(JsonLines output, JsonLines::To(options.output));
   const bool draws =
       options.samples || !options.write.method.empty() || service->left_to_right() == nullptr;
   ANYORDER_RETURN_IF_ERROR(draws ? DrawTexts(options, *service, prompts, output)
