@@ -7,6 +7,8 @@
 #   xlnet                 texts from the query stream, searched and drawn, the same each time
 #   unilmv2               a network fine-tuned to turn three words round does so
 #   unilm                 prompts as sources that the network rewrites, by a [MASK] a step
+#   any_order             three networks that know the sentences by heart write them by each method,
+#                         whatever else is written with them
 #   markers               a network that has seen little but <eop> and <unk> writes neither
 #   refused               what cannot be generated is refused in one line
 set -u
@@ -134,6 +136,36 @@ for text in texts:
     assert text["tokens"] >= 4 and text["log_prob"] < 0 and text["text"], text
 END
   refuses 64 "prompt 1: the prompt is empty" --run-dir run --input - --output x.jsonl <<<"" ;;
+
+any_order)
+  dataset
+  sentences | awk '{ print NR, 1, $0, "True" }' >expected
+  train masked-diffusion-tiny.toml masked train.steps=2400
+  train block-diffusion-tiny.toml blocks train.steps=800
+  train as-arm-tiny.toml subsets train.steps=800
+  write() { "$anyorder" generate "$1" --input prompts.txt --output "$2" --max-len 45 "${@:3}" 2>err || fail "$*: exit status $?: $(cat err)"; }
+  for way in "masked llada" "masked llada --block-length 8" "masked dream --confidence margin" "blocks bd3lm" "blocks threshold" "subsets sequential" "subsets speculative"; do
+    read -r run method options <<<"$way"
+    # shellcheck disable=SC2086
+    write "$run" "$way.jsonl" --method "$method" --temperature 0 $options
+    texts "$way.jsonl" | diff expected - || fail "$way: other texts than those it learned"
+  done
+  # Drawn texts: each is its own, and the same in other company.
+  for way in "masked llada --steps 16" "masked mdlm" "blocks bd3lm" "subsets speculative --draft 3"; do
+    read -r run method options <<<"$way"
+    # shellcheck disable=SC2086
+    write "$run" drawn.jsonl --method "$method" --sample 2 --temperature 3 --seed 7 --threads 2 $options
+    # shellcheck disable=SC2086
+    write "$run" alone.jsonl --method "$method" --sample 2 --temperature 3 --seed 7 --threads 1 --batch 1 --recompute $options
+    texts drawn.jsonl >drawn.txt && texts alone.jsonl | cmp - drawn.txt || fail "$way: another text in other company"
+    [ "$(sort -u drawn.txt | wc -l)" -eq 16 ] || fail "$way: 16 draws are not 16 texts"
+    rm drawn.jsonl alone.jsonl
+  done
+  refuses 64 'method "eso-lm" does not fit .* choose "llada", "dream", "mdlm", "threshold"' masked --input prompts.txt --output x.jsonl --method eso-lm
+  refuses 64 'method "left-to-right" does not fit .* choose "llada"' masked --input prompts.txt --output x.jsonl --method left-to-right
+  refuses 64 "set a block length" masked --input prompts.txt --output x.jsonl --cache dual
+  refuses 64 "are more than the 64 tokens that this model has learned to read" masked --input prompts.txt --output x.jsonl --max-len 64
+  [ ! -e x.jsonl ] || fail "a refused call left a file" ;;
 
 markers)
   # Of what it has learned, ends of paragraphs, unknown letters and the end of the document are the
