@@ -1,5 +1,4 @@
-// The one home of the decision to move a cursor. Programs write no colours, so that NO_COLOR
-// changes nothing.
+// The one home of the decisions to move a cursor and to use colours.
 
 #pragma once
 
@@ -14,6 +13,12 @@ namespace anyorder {
 inline bool TakesEscapes(int descriptor) {
   const char* const kind = std::getenv("TERM");
   return ::isatty(descriptor) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
+}
+
+// Whether colours may be, too: no-color.org asks that NO_COLOR, unless empty, turns them off.
+inline bool TakesColours(int descriptor) {
+  const char* const refusal = std::getenv("NO_COLOR");
+  return TakesEscapes(descriptor) && (refusal == nullptr || *refusal == '\0');
 }
 
 }  // namespace anyorder

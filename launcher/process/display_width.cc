@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/unicode.h"
+
 namespace anyorder::launcher {
 namespace {
 
@@ -46,6 +48,24 @@ std::string PaddedToWidth(absl::string_view text, int64_t columns) {
   std::string padded(text.substr(0, prefix.bytes));
   padded.append(static_cast<size_t>(columns - prefix.columns), ' ');
   return padded;
+}
+
+std::string Displayable(absl::string_view text) {
+  constexpr char32_t kPictures = 0x2400;
+  constexpr char32_t kDelete = 0x7F;
+  constexpr char32_t kReplacement = 0xFFFD;
+  std::string shown;
+  for (size_t at = 0; at < text.size();) {
+    char32_t c = NextCodePoint({text.data(), text.size()}, at);
+    if (c < ' ')
+      c += kPictures;
+    else if (c == kDelete)
+      c = kPictures + 0x21;
+    else if ((c > kDelete && c < 0xA0) || c == 0xFFFE || c == 0xFFFF)
+      c = kReplacement;  // of the first some terminals know as commands; the others XML forbids
+    AppendUtf8(c, shown);
+  }
+  return shown;
 }
 
 winsize TerminalSize() {

@@ -1,6 +1,7 @@
 #include "launcher/show/show.h"
 
 #include <langinfo.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <clocale>
@@ -15,13 +16,18 @@
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
+#include "core/base/terminal.h"
 #include "core/base/whole_file.h"
 #include "core/objective/objective.h"
 #include "core/objective/rank_mask.h"
 #include "kernels/visibility.h"
+#include "launcher/inference/trace_file.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/counted.h"
 #include "launcher/process/display_width.h"
 #include "launcher/process/new_directory.h"
+#include "launcher/show/show_trace.h"
+#include "launcher/show/svg_document.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -146,6 +152,20 @@ absl::Status BlameOption(const ShowOptions& options, const absl::Status& fault) 
 
 namespace {
 
+absl::StatusOr<std::string> TracePicture(const ShowOptions& options, int64_t columns) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Trace> traces, ReadTraces(options.trace));
+  if (options.trace_text > std::ssize(traces)) {
+    return InvalidArgument("--trace-text ", options.trace_text, ": ", options.trace, " holds ",
+                           Counted(std::ssize(traces), "text"));
+  }
+  const Trace& trace = traces[static_cast<size_t>(options.trace_text - 1)];
+  const std::string heading = absl::StrCat("text ", options.trace_text, " of ", traces.size(),
+                                           ": prompt ", trace.prompt, ", rank ", trace.rank);
+  return options.output.empty()
+             ? TraceTerminalPicture(trace, heading, options.ascii, options.colours, columns)
+             : TraceSvgPicture(trace, heading);
+}
+
 // Of at most one order.
 absl::StatusOr<Scene> CheckedScene(const ShowOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ShowConfig(options));
@@ -160,6 +180,7 @@ absl::StatusOr<Scene> CheckedScene(const ShowOptions& options) {
 
 absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal_columns) {
   ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
+  if (!options.trace.empty()) return TracePicture(options, terminal_columns);
   std::vector<Scene> scenes;
   ShowOptions one = options;
   for (size_t i = 0; i < std::max<size_t>(1, options.orders.size()); ++i) {
@@ -188,6 +209,7 @@ absl::Status Show(const ShowOptions& options) {
   }
   ShowOptions resolved = options;
   if (options.output.empty() && !TerminalKnowsUnicode()) resolved.ascii = true;
+  resolved.colours = TakesColours(STDOUT_FILENO);
   ANYORDER_ASSIGN_OR_RETURN(const std::string picture, Picture(resolved, TerminalSize().ws_col));
   if (options.output.empty()) {
     std::fputs(picture.c_str(), stdout);
@@ -216,13 +238,38 @@ absl::StatusOr<std::string> RanksOfMaskFile(const std::string& path) {
                       "\n");
 }
 
+namespace {
+
+// What the other options choose is not in a trace. After these.
+void DeclareTrace(CLI::App* command, ShowOptions& options) {
+  std::vector<CLI::Option*> others;
+  for (CLI::Option* option : command->get_options())
+    if (!option->check_lname("help") && !option->check_lname("output") &&
+        !option->check_lname("ascii"))
+      others.push_back(option);
+  CLI::Option* trace =
+      AddPath(command, "--trace", options.trace,
+              "instead of an objective: draw which token of a text was written when; a file that "
+              "`anyorder generate --trace` wrote",
+              PathUse::kReadFile);
+  AddCount(command, "--trace-text", options.trace_text, "which text of the trace, from 1", 1)
+      ->capture_default_str()
+      ->needs(trace);
+  for (CLI::Option* option : others) trace->excludes(option);
+}
+
+}  // namespace
+
 Subcommand DeclareShow(CLI::App& front) {
   const auto options = std::make_shared<ShowOptions>();
   CLI::App* command =
-      AddCommand(front, "show", "Draw the attention masks of an objective, stream by stream.",
+      AddCommand(front, "show",
+                 "Draw the attention masks of an objective, or the order in which a text was "
+                 "written.",
                  {"anyorder show --objective xlnet --length 16",
                   "anyorder show --order 3,2,4,1 --memory 1 --output order.svg",
-                  "anyorder show runs/a --output masks.svg", "anyorder show --list"});
+                  "anyorder show runs/a --output masks.svg", "anyorder show --list",
+                  "anyorder show --trace trace.jsonl --trace-text 2 --output text.svg"});
   command
       ->add_option("--objective", options->objective,
                    "objective to draw: a name that --list prints, or a system's, such as xlnet, "
@@ -266,6 +313,7 @@ Subcommand DeclareShow(CLI::App& front) {
           "expressed by ranks, and by which",
           PathUse::kReadFile);
   command->add_flag("--list", options->list, "print the names of all objectives, one per line");
+  DeclareTrace(command, *options);
   return {command, [options] { return Report(Show(*options)); }};
 }
 

@@ -44,10 +44,14 @@ struct ShowOptions {
   bool ascii = false;                  // for terminals without Unicode
   bool list = false;                   // no picture: the names of all objectives
   std::string mask;                    // no picture: the ranks of the mask in this file
+  std::string trace;                   // instead of an objective: how the texts of this file were
+                                       // written (launcher/inference/trace_file.h)
+  int64_t trace_text = 1;              // which of them, from 1
+  bool colours = false;                // the terminal's alone
 };
 
 // The picture: an SVG document if options.output is named, else text. Nothing is written.
-// Errors: InvalidArgument (options, configuration), NotFound (files).
+// Errors: InvalidArgument (options, configuration), NotFound (files), DataLoss (traces).
 absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal_columns);
 
 // Prints the list or the picture, or writes it to options.output, which may replace only a picture.
@@ -152,9 +156,6 @@ struct PictureStyle {
 // As text: one matrix per stream, two characters a cell (one where the terminal is too narrow for
 // that). Scenes come one below the other.
 std::string TerminalPicture(const std::vector<Scene>& scenes, const PictureStyle& style);
-
-// In every document of SvgPicture; what lets `anyorder show` replace it.
-inline constexpr char kSvgMark[] = "drawn by `anyorder show`";
 
 // As one SVG document: self-contained, for light and dark pages, with a tooltip on every cell. Up
 // to 64 slots each visible pair is a <rect> of its own; beyond that, neighbours in a row share one.

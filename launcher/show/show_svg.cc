@@ -5,11 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 
 #include "core/base/check.h"
 #include "launcher/show/show.h"
+#include "launcher/show/svg_document.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -38,11 +37,6 @@ text{fill:#e2e8f0}.bg{fill:#0f172a}.dim{fill:#94a3b8}.tiny{fill:#64748b}
 </style>
 )";
 
-std::string Escaped(absl::string_view text) {
-  return absl::StrReplaceAll(
-      text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
-}
-
 // At most `most` code points, so that long words stay in their column.
 std::string Shortened(const std::string& word, size_t most) {
   size_t used = 0;
@@ -57,14 +51,6 @@ std::string Shortened(const std::string& word, size_t most) {
     ++used;
   }
   return word;
-}
-
-// Two decimals at most, none where none are needed.
-std::string Number(double value) {
-  std::string text = absl::StrFormat("%.2f", value);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text;
 }
 
 enum class Anchor { kStart, kMiddle, kEnd };
@@ -123,13 +109,15 @@ class Drawing {
     const char* at = anchor == Anchor::kStart    ? ""
                      : anchor == Anchor::kMiddle ? " text-anchor=\"middle\""
                                                  : " text-anchor=\"end\"";
-    absl::StrAppend(&body_, "<text x=\"", Number(x), "\" y=\"", Number(y), "\" font-size=\"",
-                    Number(size), "\" class=\"", css, "\"", at, ">", Escaped(content), "</text>\n");
+    absl::StrAppend(&body_, "<text x=\"", SvgNumber(x), "\" y=\"", SvgNumber(y), "\" font-size=\"",
+                    SvgNumber(size), "\" class=\"", css, "\"", at, ">", XmlEscaped(content),
+                    "</text>\n");
   }
 
   void Line(double x0, double y0, double x1, double y1, const char* css, double width) {
-    absl::StrAppend(&body_, "<path class=\"", css, "\" stroke-width=\"", Number(width), "\" d=\"M",
-                    Number(x0), " ", Number(y0), "L", Number(x1), " ", Number(y1), "\"/>\n");
+    absl::StrAppend(&body_, "<path class=\"", css, "\" stroke-width=\"", SvgNumber(width),
+                    "\" d=\"M", SvgNumber(x0), " ", SvgNumber(y0), "L", SvgNumber(x1), " ",
+                    SvgNumber(y1), "\"/>\n");
   }
 
   // The order that was drawn, where it fits a line or two.
@@ -154,13 +142,14 @@ class Drawing {
       const ShownSlot& key = scene_.keys[k];
       const double x = KeyCentre(k);
       const double size = cell_ >= 18 ? 12 : 9;
-      absl::StrAppend(&body_, "<text transform=\"translate(", Number(x + size / 3), " ",
-                      Number(tokens), ") rotate(-90)\" font-size=\"", Number(size), "\" class=\"",
-                      IsTarget(key)                    ? "target"
-                      : key.kind == SlotKind::kContent ? "ink"
-                                                       : "dim",
-                      "\">", Escaped(key.kind == SlotKind::kMemory ? "·" : Shortened(key.token, 9)),
-                      "</text>\n");
+      absl::StrAppend(
+          &body_, "<text transform=\"translate(", SvgNumber(x + size / 3), " ", SvgNumber(tokens),
+          ") rotate(-90)\" font-size=\"", SvgNumber(size), "\" class=\"",
+          IsTarget(key)                    ? "target"
+          : key.kind == SlotKind::kContent ? "ink"
+                                           : "dim",
+          "\">", XmlEscaped(key.kind == SlotKind::kMemory ? "·" : Shortened(key.token, 9)),
+          "</text>\n");
     }
     Text(kMargin + kLabels - 8, tokens + 14, 11, "dim", "slot", Anchor::kEnd);
     Text(kMargin + kLabels - 8, tokens + 28, 11, "dim", "rank", Anchor::kEnd);
@@ -191,8 +180,8 @@ class Drawing {
       const double x0 = KeyX(span.begin) + 2;
       const double x1 = KeyX(span.end) - 2;
       if (x1 - x0 < 1) continue;
-      absl::StrAppend(&body_, "<path class=\"me\" d=\"M", Number(x0), " ", Number(y + 6), "v-4H",
-                      Number(x1), "v4\"/>\n");
+      absl::StrAppend(&body_, "<path class=\"me\" d=\"M", SvgNumber(x0), " ", SvgNumber(y + 6),
+                      "v-4H", SvgNumber(x1), "v4\"/>\n");
       const double size = x1 - x0 < 26 ? 9 : 12;
       if (x1 - x0 >= 18) Text((x0 + x1) / 2, y - 3, size, "dim", span.name, Anchor::kMiddle);
     }
@@ -210,9 +199,9 @@ class Drawing {
     Head(name);
     const double top = y_;
     const double bottom = top + cell_ * static_cast<double>(rows.size());
-    absl::StrAppend(&body_, "<rect class=\"empty\" x=\"", Number(KeyX(0)), "\" y=\"", Number(top),
-                    "\" width=\"", Number(KeysEnd() - KeyX(0)), "\" height=\"",
-                    Number(bottom - top), "\"/>\n");
+    absl::StrAppend(&body_, "<rect class=\"empty\" x=\"", SvgNumber(KeyX(0)), "\" y=\"",
+                    SvgNumber(top), "\" width=\"", SvgNumber(KeysEnd() - KeyX(0)), "\" height=\"",
+                    SvgNumber(bottom - top), "\"/>\n");
     for (size_t r = 0; r < rows.size(); ++r) {
       const double y = top + cell_ * static_cast<double>(r);
       if (labels_) RowLabels(rows[r], y);
@@ -273,10 +262,10 @@ class Drawing {
       while (!own_cells_ && end < scene_.keys.size() && scene_.Sees(row, scene_.keys[end]) &&
              CellClass(row, scene_.keys[end], css) == kind)
         ++end;
-      absl::StrAppend(&body_, "<rect class=\"", kind, "\" x=\"", Number(KeyX(k)), "\" y=\"",
-                      Number(y), "\" width=\"", Number(cell_ * static_cast<double>(end - k)),
-                      "\" height=\"", Number(cell_), "\"><title>", Escaped(Tooltip(row, k, end)),
-                      "</title></rect>\n");
+      absl::StrAppend(&body_, "<rect class=\"", kind, "\" x=\"", SvgNumber(KeyX(k)), "\" y=\"",
+                      SvgNumber(y), "\" width=\"", SvgNumber(cell_ * static_cast<double>(end - k)),
+                      "\" height=\"", SvgNumber(cell_), "\"><title>",
+                      XmlEscaped(Tooltip(row, k, end)), "</title></rect>\n");
       k = end;
     }
   }
@@ -285,10 +274,10 @@ class Drawing {
   void Grid(double top, double bottom, size_t rows) {
     std::string path;
     for (size_t k = 0; k <= scene_.keys.size(); ++k)
-      absl::StrAppend(&path, "M", Number(KeyX(k)), " ", Number(top), "V", Number(bottom));
+      absl::StrAppend(&path, "M", SvgNumber(KeyX(k)), " ", SvgNumber(top), "V", SvgNumber(bottom));
     for (size_t r = 0; r <= rows; ++r) {
       const double y = top + cell_ * static_cast<double>(r);
-      absl::StrAppend(&path, "M", Number(KeyX(0)), " ", Number(y), "H", Number(KeysEnd()));
+      absl::StrAppend(&path, "M", SvgNumber(KeyX(0)), " ", SvgNumber(y), "H", SvgNumber(KeysEnd()));
     }
     absl::StrAppend(&body_, "<path class=\"line\" pointer-events=\"none\" stroke-width=\"",
                     cell_ >= 18 ? "2" : "1", "\" d=\"", path, "\"/>\n");
@@ -361,17 +350,17 @@ class Drawing {
     for (size_t k = 0; k < scene_.keys.size(); ++k) {
       if (!scene_.Sees(row, scene_.keys[k])) continue;
       const double from = KeyCentre(k);
-      absl::StrAppend(&body_, "<path class=\"",
-                      scene_.keys[k].kind == SlotKind::kMemory ? "me" : css + "e",
-                      "\" stroke-width=\"1.5\" d=\"M", Number(from), " ", Number(bottom), "C",
-                      Number(from), " ", Number(node + kArrowPanel - 62), " ", Number(x), " ",
-                      Number(node + 70), " ", Number(x), " ", Number(node + 13), "\"/>\n");
+      absl::StrAppend(
+          &body_, "<path class=\"", scene_.keys[k].kind == SlotKind::kMemory ? "me" : css + "e",
+          "\" stroke-width=\"1.5\" d=\"M", SvgNumber(from), " ", SvgNumber(bottom), "C",
+          SvgNumber(from), " ", SvgNumber(node + kArrowPanel - 62), " ", SvgNumber(x), " ",
+          SvgNumber(node + 70), " ", SvgNumber(x), " ", SvgNumber(node + 13), "\"/>\n");
     }
   }
 
   void Upright(double x, double y, const char* css, absl::string_view content) {
-    absl::StrAppend(&body_, "<text transform=\"translate(", Number(x + 4), " ", Number(y),
-                    ") rotate(-90)\" font-size=\"12\" class=\"", css, "\">", Escaped(content),
+    absl::StrAppend(&body_, "<text transform=\"translate(", SvgNumber(x + 4), " ", SvgNumber(y),
+                    ") rotate(-90)\" font-size=\"12\" class=\"", css, "\">", XmlEscaped(content),
                     "</text>\n");
   }
 
@@ -380,8 +369,9 @@ class Drawing {
   }
 
   void Circle(double x, double y, double radius, const std::string& css, absl::string_view title) {
-    absl::StrAppend(&body_, "<circle class=\"", css, "\" cx=\"", Number(x), "\" cy=\"", Number(y),
-                    "\" r=\"", Number(radius), "\"><title>", Escaped(title), "</title></circle>\n");
+    absl::StrAppend(&body_, "<circle class=\"", css, "\" cx=\"", SvgNumber(x), "\" cy=\"",
+                    SvgNumber(y), "\" r=\"", SvgNumber(radius), "\"><title>", XmlEscaped(title),
+                    "</title></circle>\n");
   }
 
   void ArrowSlot(const std::vector<ShownSlot>& rows, size_t k, double y, double radius,
@@ -399,18 +389,18 @@ class Drawing {
                 : absl::StrCat(Named(row), " does not see key ", key.pos, ", rank ", key.rank));
     if (!labels_ || key.kind == SlotKind::kMemory) return;
     const double size = cell_ >= 18 ? 12 : 9;
-    absl::StrAppend(&body_, "<text transform=\"translate(", Number(KeyCentre(k) + size / 3), " ",
-                    Number(y + radius + 6), ") rotate(-90)\" text-anchor=\"end\" font-size=\"",
-                    Number(size), "\" class=\"",
+    absl::StrAppend(&body_, "<text transform=\"translate(", SvgNumber(KeyCentre(k) + size / 3), " ",
+                    SvgNumber(y + radius + 6), ") rotate(-90)\" text-anchor=\"end\" font-size=\"",
+                    SvgNumber(size), "\" class=\"",
                     IsTarget(key) ? "target"
                     : sees        ? "ink"
                                   : "dim",
-                    "\">", Escaped(Shortened(key.token, 9)), "</text>\n");
+                    "\">", XmlEscaped(Shortened(key.token, 9)), "</text>\n");
   }
 
   void LegendKey(double& x, const char* css, absl::string_view words) {
-    absl::StrAppend(&body_, "<path class=\"", css, "\" d=\"M", Number(x), " ", Number(y_ - 11),
-                    "h13v13h-13z\"/>\n");
+    absl::StrAppend(&body_, "<path class=\"", css, "\" d=\"M", SvgNumber(x), " ",
+                    SvgNumber(y_ - 11), "h13v13h-13z\"/>\n");
     Text(x + 19, y_, 12.5, "ink", words);
     x += 19 + 7.2 * static_cast<double>(words.size()) + 20;
   }
@@ -477,8 +467,8 @@ std::string SvgPicture(const std::vector<Scene>& scenes, const PictureStyle& sty
     const bool is_first = left == 0 && top == 0;
     absl::StrAppend(&body,
                     is_first ? ""
-                             : absl::StrCat("<g transform=\"translate(", Number(left), " ",
-                                            Number(top), ")\">\n"),
+                             : absl::StrCat("<g transform=\"translate(", SvgNumber(left), " ",
+                                            SvgNumber(top), ")\">\n"),
                     drawn, is_first ? "" : "</g>\n");
     width = std::max(width, left + drawing.width());
     bottom = std::max(bottom, top + drawing.height());
@@ -490,11 +480,7 @@ std::string SvgPicture(const std::vector<Scene>& scenes, const PictureStyle& sty
   absl::StrAppend(&body, last.Legend(bottom));
   const std::string title =
       scenes.size() == 1 ? scenes.front().Title() : absl::StrCat(scenes.size(), " orders");
-  return absl::StrCat(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", Number(width), " ",
-      Number(last.height()), "\" width=\"", Number(width), "\" height=\"", Number(last.height()),
-      "\" role=\"img\">\n<!-- ", kSvgMark, " -->\n<title>", Escaped(title), "</title>\n", kStyle,
-      "<rect class=\"bg\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n", body, "</svg>\n");
+  return SvgDocument{title, kStyle, width, last.height(), body}.ToText();
 }
 
 }  // namespace anyorder::launcher

@@ -82,7 +82,7 @@ ALLOWED |= {
     "launcher/huggingface": [*BELOW, "launcher/huggingface/families", "launcher/process",
                              "launcher/start"],
     "launcher/show": [*BELOW, "core/objective/SYSTEM", "data/sampling", "kernels",
-                      "launcher/process", "launcher/start"],
+                      "launcher/inference", "launcher/process", "launcher/start"],
     "launcher/inference": [*BELOW, "core/generate", "core/metrics", "core/train/evaluation",
                            "data/sampling", "data/trec", "kernels/backends", "kernels/cuda/gemm",
                            "launcher/huggingface", "launcher/process",
