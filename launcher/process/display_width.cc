@@ -1,10 +1,13 @@
 #include "launcher/process/display_width.h"
 
+#include <langinfo.h>
 #include <unistd.h>
 #include <utf8proc.h>
 
+#include <clocale>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
@@ -66,6 +69,16 @@ std::string Displayable(absl::string_view text) {
     AppendUtf8(c, shown);
   }
   return shown;
+}
+
+bool TerminalKnowsUnicode() {
+  // Asked by name, so that the program's own locale, which decides how numbers are printed, stays
+  // "C".
+  const locale_t user = ::newlocale(LC_CTYPE_MASK, "", nullptr);
+  if (user == nullptr) return false;
+  const bool is_utf8 = absl::EqualsIgnoreCase(::nl_langinfo_l(CODESET, user), "UTF-8");
+  ::freelocale(user);
+  return is_utf8;
 }
 
 winsize TerminalSize() {

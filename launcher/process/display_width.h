@@ -24,14 +24,17 @@ absl::string_view FittingPrefix(absl::string_view text, int64_t columns);
 // The same, filled up with blanks to exactly `columns`.
 std::string PaddedToWidth(absl::string_view text, int64_t columns);
 
-// `text` as neither a terminal takes it for a command nor XML refuses it: of a control character its
-// picture (U+2400 and the following), U+FFFD for what is no UTF-8 and what has no picture.
+// `text` as neither a terminal takes it for a command nor XML refuses it: of a control character
+// its picture (U+2400 and the following), U+FFFD for what is no UTF-8 and what has no picture.
 std::string Displayable(absl::string_view text);
 
 // Broken at blanks into lines of at most `columns`, where no single word is wider, each after
 // `indent`; all but the first after `hanging`, too.
 std::string Wrapped(absl::string_view text, const std::string& indent, int64_t columns = 100,
                     const std::string& hanging = "");
+
+// Whether the user's locale has characters beyond ASCII.
+bool TerminalKnowsUnicode();
 
 // Of the terminal that is standard output; 24 x 80 where there is none, or it does not say.
 winsize TerminalSize();

@@ -1,10 +1,8 @@
 #include "launcher/show/show.h"
 
-#include <langinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <clocale>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -75,16 +73,6 @@ absl::Status CheckScene(const Scene& scene, const ShowOptions& options) {
                            ")");
   }
   return absl::OkStatus();
-}
-
-bool TerminalKnowsUnicode() {
-  // Asked by name, so that the program's own locale, which decides how numbers are printed, stays
-  // "C".
-  const locale_t user = ::newlocale(LC_CTYPE_MASK, "", nullptr);
-  if (user == nullptr) return false;
-  const bool is_utf8 = absl::EqualsIgnoreCase(::nl_langinfo_l(CODESET, user), "UTF-8");
-  ::freelocale(user);
-  return is_utf8;
 }
 
 // Beyond this nobody draws, and the check is of all keys for all neighbours in size.

@@ -90,7 +90,7 @@ class TraceDocument {
   double WidthOf(const TraceToken& token) const {
     const double width = kColumn * static_cast<double>(DisplayWidth(token.text));
     if (token.written == nullptr) return width;
-    const double print = kSmallColumn * static_cast<double>(Print(*token.written).size());
+    const double print = kSmallColumn * static_cast<double>(Print(*token.written).size()) + 4;
     return std::max(width + 8, print) + kJoint;
   }
 

@@ -39,13 +39,12 @@ class TraceDrawing {
     return colours_ || tokens_[i].written == nullptr ? "" : absl::StrCat(tokens_[i].written->pass);
   }
 
-  // What a token needs before the next one, so that the numbers below them stand apart.
+  // What a token needs so that its number fits the line and stands apart from the next one.
   int64_t CellWidth(size_t i) const {
-    const int64_t width = DisplayWidth(tokens_[i].text);
-    const bool is_followed = i + 1 < tokens_.size() && !Number(i + 1).empty();
-    if (!is_followed || tokens_[i].ends_line) return width;
-    const int64_t number = std::ssize(Number(i)) + (tokens_[i + 1].has_space ? 0 : 1);
-    return std::max(width, number);
+    const bool is_joined = i + 1 < tokens_.size() && !tokens_[i].ends_line &&
+                           !tokens_[i + 1].has_space && !Number(i + 1).empty();
+    const int64_t number = std::ssize(Number(i)) + (is_joined ? 1 : 0);
+    return std::max(DisplayWidth(tokens_[i].text), number);
   }
 
   std::string Shaded(size_t i) const {
