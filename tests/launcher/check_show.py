@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`anyorder show` as a user runs it: committed pictures are current, SVG is well formed and holds one cell for each visible
-pair, and mistakes are answered. Usage: check_show.py BIN_DIR SOURCE_DIR"""
+pair, or each token of a trace once, and mistakes are answered. Usage: check_show.py BIN_DIR SOURCE_DIR"""
+import json
 import os
 import re
 import subprocess
@@ -94,6 +95,43 @@ def check_cells(folder):
                 assert int(rank) <= int(limit), title
 
 
+def check_traces(folder):
+    """A text with all that is hard to draw: well-formed, each token once, colours where there may be some."""
+    pieces = [" <b>", " &", "]]>", "\x01", "\x1b[31m", "語", "é", "\n", "", " ", "'\"", "\ufffe", " word"]
+    written = [{"pass": 1 + i // 3, "position": 2 + (5 * i) % len(pieces), "piece": pieces[(5 * i) % len(pieces)],
+                "log_prob": -i / 3, "confidence": None if i == 4 else 1 / (i + 1)} for i in range(len(pieces))]
+    path = folder / "trace.jsonl"
+    text = {"prompt": 1, "rank": 1, "method": "llada", "prompt_pieces": ["A", " prompt"], "passes": 5, "written": written}
+    path.write_text(json.dumps(text) + "\n" + json.dumps({**text, "rank": 2, "written": []}) + "\n")
+    svg = draw(folder / "trace.svg", "--trace", str(path))
+    assert draw(folder / "trace.svg", "--trace", str(path)) == svg, "an older picture is replaced"
+    assert b"href" not in svg and b"url(" not in svg, "self-contained"
+    tokens = [[child.text for child in group] for group in ElementTree.fromstring(svg).iter(SVG + "g")]
+    shown = ["<b>", "&", "]]>", "\u2401", "\u241b[31m", "語", "é", "↵", "∅", "␣", "'\"", "\ufffd", "word"]
+    assert [token[2] for token in tokens] == shown, tokens
+    for token, position in zip(tokens, range(2, 99)):
+        own = next(one for one in written if one["position"] == position)
+        assert f"position {position}, written in pass {own['pass']}," in token[0], token
+        assert token[3] == str(own["pass"]) + ("" if own["confidence"] is None else f" {own['confidence']:.2f}"), token
+    # Without a terminal there are no colours; the second text has nothing to draw but its prompt.
+    plain = show("--trace", str(path)).stdout
+    assert "\x1b" not in plain and plain.startswith("text 1 of 2: prompt 1, rank 1\nllada: 13 tokens in 5 passes (2.6 a pass)\n")
+    assert "\nA prompt\n\n" in show("--trace", str(path), "--trace-text", "2").stdout
+    on_terminal = ["script", "-qec", f"{ANYORDER} show --trace {path}", "/dev/null"]
+    for refusal, is_coloured in (("", True), ("1", False)):
+        env = {**os.environ, "TERM": "xterm", "NO_COLOR": refusal, "LC_ALL": "C.UTF-8"}
+        drawn = subprocess.run(on_terminal, capture_output=True, env=env, stdin=subprocess.DEVNULL, check=True).stdout
+        assert (b"\x1b[38;5;" in drawn) == is_coloured, drawn
+    for options, status, word in [
+        (["--trace", str(path), "--trace-text", "3"], 64, "--trace-text 3: "),
+        (["--trace", str(path), "--length", "8"], 64, "--length excludes --trace"),
+        (["--trace-text", "2"], 64, "--trace-text requires --trace"),
+        (["--trace", str(folder / "trace.svg")], 65, "trace.svg:1: not valid JSON"),
+    ]:
+        done = show(*options)
+        assert done.returncode == status and word in done.stderr and done.stderr.count("\n") == 1, (options, done)
+
+
 def check_mistakes(folder):
     other = folder / "notes.svg"
     other.write_text("mine")
@@ -136,6 +174,7 @@ def check_configs():
 with tempfile.TemporaryDirectory() as temporary:
     check_pictures(Path(temporary))
     check_cells(Path(temporary))
+    check_traces(Path(temporary))
     check_mistakes(Path(temporary))
     check_configs()
     check_names()

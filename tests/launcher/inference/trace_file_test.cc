@@ -81,10 +81,11 @@ Trace RandomTrace(std::mt19937_64& random) {
 }
 
 void ExpectSameNumber(double is, double wanted) {
-  if (std::isnan(wanted))
+  if (std::isnan(wanted)) {
     EXPECT_TRUE(std::isnan(is));
-  else
+  } else {
     EXPECT_EQ(is, wanted);
+  }
 }
 
 TEST_F(TraceFileTest, TracesAreReadAsTheyWereWritten) {

@@ -239,6 +239,13 @@ TEST(CapturedProgramTest, ACommandThatFailsSaysItsLastLine) {
       absl::IsDeadlineExceeded(RunCommand({"sleep", "60"}, absl::Milliseconds(200), &output)));
 }
 
+TEST(DisplayWidth, NothingThatIsDisplayedIsACommand) {
+  EXPECT_EQ(Displayable("a é 語 e\u0301"), "a é 語 e\u0301");
+  EXPECT_EQ(Displayable(absl::string_view("\0\t\n\r\x1b[m\x7f", 8)), "␀␉␊␍␛[m␡");
+  EXPECT_EQ(Displayable("\xC2\x80\xC2\x9B\xC2\x9F\xC2\xA0"), "\uFFFD\uFFFD\uFFFD\u00A0");
+  EXPECT_EQ(Displayable("\xEF\xBF\xBE\xEF\xBF\xBF\xFF\xE8\xAA"), "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD");
+}
+
 TEST(DisplayWidth, CountsColumnsAsTerminalsDo) {
   EXPECT_EQ(DisplayWidth(""), 0);
   EXPECT_EQ(DisplayWidth("any"), 3);

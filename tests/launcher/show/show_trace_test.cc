@@ -169,8 +169,10 @@ TEST(ShowTraceTest, NumbersStandWhereTokensBegin) {
         const size_t above = FittingPrefix(words, static_cast<int64_t>(at)).size();
         const absl::string_view token = FittingPrefix(left.back().text, columns);
         // A mark at the begin of a token stands on the letter before it.
-        if (DisplayWidth(token) == DisplayWidth(left.back().text) && !IsMark(token))
+        const bool is_whole = DisplayWidth(token) == DisplayWidth(left.back().text);
+        if (is_whole && !IsMark(token)) {
           EXPECT_TRUE(absl::StartsWith(words.substr(above), token)) << words << "|" << token;
+        }
         left.pop_back();
         at = stop;
       }
