@@ -34,9 +34,9 @@ using ::testing::Not;
 // A VT100 as far as it is needed: it wraps when a character comes for which its line has no room,
 // knows the sequences that are used here, breaks its lines anew when its width changes, and keeps
 // what leaves it at the top.
-class Terminal {
+class EmulatedTerminal {
  public:
-  Terminal(int64_t rows, int64_t columns) : rows_(rows), columns_(columns), lines_(1) {}
+  EmulatedTerminal(int64_t rows, int64_t columns) : rows_(rows), columns_(columns), lines_(1) {}
 
   void Write(absl::string_view bytes) {
     while (!bytes.empty()) {
@@ -153,7 +153,7 @@ class Viewed {
   }
 
   StreamView& view() { return *view_; }
-  Terminal& terminal() { return terminal_; }
+  EmulatedTerminal& terminal() { return terminal_; }
   void Add(int64_t pass, int64_t position, const std::string& piece) {
     view_->Add({.pass = pass, .position = position, .piece = piece});
   }
@@ -168,7 +168,7 @@ class Viewed {
   }
 
  private:
-  Terminal terminal_;
+  EmulatedTerminal terminal_;
   winsize size_ = {};
   std::optional<StreamView> view_;
 };
@@ -252,7 +252,7 @@ TEST(StreamViewTest, ElsewhereOnlyTheTextIsWritten) {
 }
 
 TEST(StreamViewTest, AFailureLeavesAFreshLine) {
-  Terminal terminal(24, 80);
+  EmulatedTerminal terminal(24, 80);
   {
     StreamView view({.left_to_right = true,
                      .prompt = "So",
@@ -263,7 +263,7 @@ TEST(StreamViewTest, AFailureLeavesAFreshLine) {
   EXPECT_EQ(terminal.Text(), "So it\n");
 }
 
-std::string RandomPiece(std::mt19937_64& random) {
+std::string RandomWords(std::mt19937_64& random) {
   const std::vector<std::string> parts = {"a",  " bc",    " ",   "語",    "e\u0301",
                                           "\n", "한국어", "wör", ". The", "\u0301"};
   std::string piece;
@@ -280,9 +280,9 @@ TEST(StreamViewTest, TheTextIsWhatIsLeft) {
     const auto some = [&](int64_t least, int64_t most) {
       return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
     };
-    const std::string prompt = random() % 2 == 0 ? "" : RandomPiece(random);
+    const std::string prompt = random() % 2 == 0 ? "" : RandomWords(random);
     std::vector<std::string> pieces;
-    for (int64_t i = some(1, 60); i > 0; --i) pieces.push_back(RandomPiece(random));
+    for (int64_t i = some(1, 60); i > 0; --i) pieces.push_back(RandomWords(random));
     std::vector<int64_t> order(pieces.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
     if (!left_to_right) std::shuffle(order.begin(), order.end(), random);

@@ -24,7 +24,7 @@ namespace anyorder::launcher {
 namespace {
 
 using ::testing::HasSubstr;
-using Json = nlohmann::json;
+using TraceJson = nlohmann::json;
 
 class TraceFileTest : public ::testing::Test {
  protected:
@@ -44,7 +44,7 @@ class TraceFileTest : public ::testing::Test {
 };
 
 // Any characters, control characters and those beyond 16 bits included.
-std::string RandomPiece(std::mt19937_64& random) {
+std::string RandomTracePiece(std::mt19937_64& random) {
   std::string piece;
   const uint64_t length = random() % 6;
   while (piece.size() < length) {
@@ -66,7 +66,8 @@ Trace RandomTrace(std::mt19937_64& random) {
   trace.prompt = 1 + static_cast<int64_t>(random() % 1000);
   trace.rank = 1 + static_cast<int64_t>(random() % 10);
   trace.method = "llada";
-  for (uint64_t i = random() % 5; i > 0; --i) trace.prompt_pieces.push_back(RandomPiece(random));
+  for (uint64_t i = random() % 5; i > 0; --i)
+    trace.prompt_pieces.push_back(RandomTracePiece(random));
   std::vector<int64_t> positions(random() % 30);
   std::iota(positions.begin(), positions.end(), std::ssize(trace.prompt_pieces));
   std::shuffle(positions.begin(), positions.end(), random);
@@ -74,7 +75,7 @@ Trace RandomTrace(std::mt19937_64& random) {
   for (const int64_t position : positions) {
     pass += static_cast<int64_t>(random() % 3);
     trace.written.push_back(
-        {pass, position, RandomPiece(random), RandomNumber(random), RandomNumber(random)});
+        {pass, position, RandomTracePiece(random), RandomNumber(random), RandomNumber(random)});
   }
   trace.passes = pass + static_cast<int64_t>(random() % 3);
   return trace;
@@ -148,36 +149,41 @@ TEST_F(TraceFileTest, EachFaultOfATextIsSaid) {
                         {.passes = 2,
                          .prompt_pieces = {"A", "B"},
                          .written = {{1, 2, "c", -1, 1}, {2, 3, "d", -1, 1}}}));
-  const auto expect = [&](const std::function<void(Json&)>& damage, const std::string& message) {
-    Json json = Json::parse(good);
+  const auto expect = [&](const std::function<void(TraceJson&)>& damage,
+                          const std::string& message) {
+    TraceJson json = TraceJson::parse(good);
     damage(json);
     ExpectRefused(good + json.dump() + "\n", "t.jsonl:2: " + message);
   };
   const std::string token = "entry 2 of 'written': ";
-  expect([](Json& j) { j["prompt"] = 0; }, "'prompt' is not a whole number from 1 to ");
-  expect([](Json& j) { j["prompt"] = 1.5; }, "'prompt' is not a whole number");
-  expect([](Json& j) { j["rank"] = -1; }, "'rank' is not a whole number");
-  expect([](Json& j) { j["rank"] = UINT64_MAX; }, "'rank' is not a whole number");
-  expect([](Json& j) { j.erase("method"); }, "there is no string 'method'");
-  expect([](Json& j) { j["method"] = ""; }, "'method' has 0 bytes");
-  expect([](Json& j) { j["passes"] = kMostTraceTokens + 1; },
+  expect([](TraceJson& j) { j["prompt"] = 0; }, "'prompt' is not a whole number from 1 to ");
+  expect([](TraceJson& j) { j["prompt"] = 1.5; }, "'prompt' is not a whole number");
+  expect([](TraceJson& j) { j["rank"] = -1; }, "'rank' is not a whole number");
+  expect([](TraceJson& j) { j["rank"] = UINT64_MAX; }, "'rank' is not a whole number");
+  expect([](TraceJson& j) { j.erase("method"); }, "there is no string 'method'");
+  expect([](TraceJson& j) { j["method"] = ""; }, "'method' has 0 bytes");
+  expect([](TraceJson& j) { j["passes"] = kMostTraceTokens + 1; },
          "'passes' is not a whole number from 0 to 1048576");
-  expect([](Json& j) { j["prompt_pieces"] = "AB"; }, "there is no list 'prompt_pieces'");
-  expect([](Json& j) { j["prompt_pieces"][1] = 5; }, "entry 2 of 'prompt_pieces' is not a string");
-  expect([](Json& j) { j.erase("written"); }, "there is no list 'written'");
-  expect([](Json& j) { j["written"][1] = 5; }, token + "not a JSON object");
-  expect([](Json& j) { j["written"][1]["pass"] = 3; },
+  expect([](TraceJson& j) { j["prompt_pieces"] = "AB"; }, "there is no list 'prompt_pieces'");
+  expect([](TraceJson& j) { j["prompt_pieces"][1] = 5; },
+         "entry 2 of 'prompt_pieces' is not a string");
+  expect([](TraceJson& j) { j.erase("written"); }, "there is no list 'written'");
+  expect([](TraceJson& j) { j["written"][1] = 5; }, token + "not a JSON object");
+  expect([](TraceJson& j) { j["written"][1]["pass"] = 3; },
          token + "'pass' is not a whole number from 1 to 2");
-  expect([](Json& j) { j["written"][0]["pass"] = 2, j["written"][1]["pass"] = 1; },
+  expect([](TraceJson& j) { j["written"][0]["pass"] = 2, j["written"][1]["pass"] = 1; },
          token + "pass 1 comes after pass 2");
-  expect([](Json& j) { j["written"][1]["position"] = 1; },
+  expect([](TraceJson& j) { j["written"][1]["position"] = 1; },
          token + "'position' is not a whole number from 2 to 1048577");
-  expect([](Json& j) { j["written"][1]["position"] = 1e18; }, token + "'position' is not");
-  expect([](Json& j) { j["written"][1]["position"] = 2; }, token + "position 2 is written twice");
-  expect([](Json& j) { j["written"][1].erase("piece"); }, token + "there is no string 'piece'");
-  expect([](Json& j) { j["written"][1]["log_prob"] = "low"; },
+  expect([](TraceJson& j) { j["written"][1]["position"] = 1e18; }, token + "'position' is not");
+  expect([](TraceJson& j) { j["written"][1]["position"] = 2; },
+         token + "position 2 is written twice");
+  expect([](TraceJson& j) { j["written"][1].erase("piece"); },
+         token + "there is no string 'piece'");
+  expect([](TraceJson& j) { j["written"][1]["log_prob"] = "low"; },
          token + "'log_prob' is neither a finite number nor null");
-  expect([](Json& j) { j["written"][1].erase("confidence"); }, token + "'confidence' is neither");
+  expect([](TraceJson& j) { j["written"][1].erase("confidence"); },
+         token + "'confidence' is neither");
 }
 
 }  // namespace

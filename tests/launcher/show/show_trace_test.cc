@@ -50,12 +50,12 @@ std::vector<std::string> LinesOf(const std::string& picture) {
   return lines;
 }
 
-std::string Terminal(const Trace& trace, bool ascii, bool colours, int64_t columns) {
+std::string OnTerminal(const Trace& trace, bool ascii, bool colours, int64_t columns) {
   return TraceTerminalPicture(trace, "text 1 of 3", ascii, colours, columns);
 }
 
 TEST(ShowTraceTest, WithoutColoursNumbersStandBelowTokens) {
-  EXPECT_THAT(LinesOf(Terminal(Rain(), /*ascii=*/false, /*colours=*/false, 44)),
+  EXPECT_THAT(LinesOf(OnTerminal(Rain(), /*ascii=*/false, /*colours=*/false, 44)),
               ElementsAre("text 1 of 3",                                  //
                           "llada: 7 tokens in 12 passes (0.58 a pass)",   //
                           "",                                             //
@@ -86,7 +86,7 @@ TEST(ShowTraceTest, WithoutColoursNumbersStandBelowTokens) {
 TEST(ShowTraceTest, AsciiHasNoOtherGlyphsThanTheText) {
   Trace trace = Rain();
   trace.written.pop_back();
-  const std::string picture = Terminal(trace, /*ascii=*/true, /*colours=*/false, 44);
+  const std::string picture = OnTerminal(trace, /*ascii=*/true, /*colours=*/false, 44);
   EXPECT_THAT(picture, HasSubstr("So, it rains un~believably [1 blank]\\n\n"));
   EXPECT_THAT(picture, HasSubstr("  ##\n"));
   for (const char c : picture) EXPECT_EQ(c & 0x80, 0) << picture;
@@ -94,7 +94,7 @@ TEST(ShowTraceTest, AsciiHasNoOtherGlyphsThanTheText) {
 
 TEST(ShowTraceTest, ColoursTellThePassesAndThePromptIsPlain) {
   const std::vector<std::string> lines =
-      LinesOf(Terminal(Rain(), /*ascii=*/false, /*colours=*/true, 80));
+      LinesOf(OnTerminal(Rain(), /*ascii=*/false, /*colours=*/true, 80));
   const std::string first = "\x1b[38;5;16;48;5;222m";
   const std::string second = "\x1b[38;5;16;48;5;215m";  // pass 3 of 12: 2/11 of 7 steps
   const std::string seventh = "\x1b[38;5;231;48;5;97m";
@@ -152,7 +152,7 @@ TEST(ShowTraceTest, NumbersStandWhereTokensBegin) {
     std::vector<TraceToken> left = TokensInOrder(trace, false);
     std::erase_if(left, [](const TraceToken& token) { return token.written == nullptr; });
     std::reverse(left.begin(), left.end());
-    const std::vector<std::string> lines = LinesOf(Terminal(trace, false, false, columns));
+    const std::vector<std::string> lines = LinesOf(OnTerminal(trace, false, false, columns));
     const auto begin = absl::c_find(lines, "") + 1;
     const auto end = std::find_if(begin, lines.end(), [](const std::string& line) {
       return absl::StartsWith(line, "Below");

@@ -1,0 +1,159 @@
+#include "launcher/inference/likelihood.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+#include "launcher/inference/prompts.h"
+
+namespace anyorder::launcher {
+namespace {
+
+// A line of a .jsonl. What is wrong with it is said without file and line.
+class ItemParser {
+ public:
+  using Json = nlohmann::json;
+
+  static absl::StatusOr<LikelihoodItem> Parse(absl::string_view line) {
+    const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) return FailedPrecondition("not a JSON object");
+    LikelihoodItem item;
+    for (const char* name : {"input", "context"}) {
+      if (json.contains(name) && !json[name].is_null()) {
+        ANYORDER_ASSIGN_OR_RETURN(item.context, Text(json[name], name));
+      }
+    }
+    if (!json.contains("choices")) {
+      if (!json.contains("text")) return FailedPrecondition("there is no 'text' and no 'choices'");
+      ANYORDER_ASSIGN_OR_RETURN(item.texts.emplace_back(), Text(json["text"], "text"));
+      return item;
+    }
+    ANYORDER_RETURN_IF_ERROR(ReadChoices(json["choices"], item));
+    for (const char* name : {"answer", "label"})
+      if (json.contains(name) && !json[name].is_null())
+        ANYORDER_RETURN_IF_ERROR(ReadAnswer(json[name], name, item));
+    return item;
+  }
+
+ private:
+  static absl::StatusOr<std::string> Text(const Json& value, const std::string& name) {
+    if (!value.is_string()) return FailedPrecondition("'", name, "' is not a string");
+    std::string text = value.get<std::string>();
+    const size_t nul = text.find('\0');
+    if (nul == std::string::npos) return text;
+    return FailedPrecondition("byte ", nul, " of '", name, "' is NUL, which is not text");
+  }
+
+  static absl::Status ReadChoices(const Json& choices, LikelihoodItem& item) {
+    if (!choices.is_array() || choices.size() < 2)
+      return FailedPrecondition("'choices' is not a list of at least two strings");
+    for (const Json& choice : choices) {
+      ANYORDER_ASSIGN_OR_RETURN(item.texts.emplace_back(), Text(choice, "choices"));
+      if (item.texts.back().empty())
+        return FailedPrecondition("choice ", item.texts.size() - 1, " of 'choices' is empty");
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status ReadAnswer(const Json& answer, const char* name, LikelihoodItem& item) {
+    const size_t most = item.texts.size() - 1;
+    if (!answer.is_number_unsigned() || answer.get<uint64_t>() > most)
+      return FailedPrecondition("'", name, "' is not the number of a choice, from 0 to ", most);
+    item.answer = answer.get<int64_t>();
+    return absl::OkStatus();
+  }
+};
+
+absl::Status AddItem(LikelihoodItem item, int64_t line, LikelihoodInput& input) {
+  item.line = line;
+  const bool has_choices = item.texts.size() > 1;
+  if (item.texts.front().empty()) {
+    ++input.empty_texts;
+    return absl::OkStatus();
+  }
+  if (!input.items.empty() && has_choices != input.has_choices)
+    return FailedPrecondition("choices and texts do not go together; put them in two files");
+  input.has_choices = has_choices;
+  input.items.push_back(std::move(item));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> ReadLines(const std::string& path, bool is_json) {
+  if (!is_json) return ReadPrompts(path);
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  return absl::StrSplit(text, '\n');
+}
+
+// "texts.jsonl:3", "texts.jsonl:3 to 18".
+std::string LinesOf(const LikelihoodInput& input, size_t first, size_t last) {
+  return absl::StrCat(input.name, ":", input.items[first].line,
+                      first == last ? "" : absl::StrCat(" to ", input.items[last].line));
+}
+
+}  // namespace
+
+absl::StatusOr<LikelihoodInput> ReadLikelihoodInput(const std::string& path) {
+  LikelihoodInput input;
+  input.name = path == "-" ? "standard input" : path;
+  bool is_json = absl::EndsWith(path, ".jsonl");
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> lines, ReadLines(path, is_json));
+  if (path == "-" && absl::StartsWith(lines.front(), "{")) is_json = true;
+  int64_t number = 0;
+  for (absl::string_view line : lines) {
+    ++number;
+    absl::ConsumeSuffix(&line, "\r");
+    if (is_json && line.empty()) continue;
+    absl::StatusOr<LikelihoodItem> item =
+        is_json ? ItemParser::Parse(line) : LikelihoodItem{.texts = {std::string(line)}};
+    const absl::Status added = item.ok() ? AddItem(*std::move(item), number, input) : item.status();
+    ANYORDER_RETURN_IF_ERROR(Annotate(added, absl::StrCat(input.name, ":", number)));
+  }
+  if (!input.items.empty()) return input;
+  return FailedPrecondition(input.name,
+                            " holds no text; write one per line, or objects with text "
+                            "or choices into a .jsonl");
+}
+
+absl::StatusOr<std::vector<std::vector<TextScore>>> ScoreItems(const LikelihoodInput& input,
+                                                               const LikelihoodOptions& options,
+                                                               const GoesOn& goes_on,
+                                                               TextService& service) {
+  std::vector<std::pair<size_t, size_t>> texts;  // of which item, which of its texts
+  for (size_t i = 0; i < input.items.size(); ++i)
+    for (size_t t = 0; t < input.items[i].texts.size(); ++t) texts.emplace_back(i, t);
+  std::vector<std::vector<TextScore>> scores(input.items.size());
+  const auto total = std::ssize(texts);
+  for (int64_t done = 0; done < total;) {
+    if (!goes_on(done, total)) {
+      return absl::CancelledError(
+          absl::StrCat("stopped by a signal after ", done, " of ", total, " texts"));
+    }
+    const int64_t end = std::min(total, done + options.batch);
+    std::vector<ScoreRequest> requests;
+    for (int64_t i = done; i < end; ++i) {
+      const LikelihoodItem& item = input.items[texts[i].first];
+      requests.push_back({.context = item.context,
+                          .continuation = item.texts[texts[i].second],
+                          .bound_samples = options.bound_samples,
+                          .seed = options.seed + static_cast<uint64_t>(item.line)});
+    }
+    absl::StatusOr<std::vector<TextScore>> batch = service.Score(requests);
+    if (!batch.ok())
+      return Annotate(batch.status(), LinesOf(input, texts[done].first, texts[end - 1].first));
+    ANYORDER_CHECK(batch->size() == requests.size()) << batch->size();
+    for (int64_t i = done; i < end; ++i)
+      scores[texts[i].first].push_back((*batch)[static_cast<size_t>(i - done)]);
+    done = end;
+  }
+  goes_on(total, total);
+  return scores;
+}
+
+}  // namespace anyorder::launcher
