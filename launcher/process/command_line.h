@@ -178,6 +178,7 @@ Subcommand DeclareGenerate(CLI::App& front);
 Subcommand DeclareImport(CLI::App& front);
 Subcommand DeclareInspect(CLI::App& front);
 Subcommand DeclareLaunch(CLI::App& front);
+Subcommand DeclareLikelihood(CLI::App& front);
 Subcommand DeclareManPages(CLI::App& front);
 Subcommand DeclareNodeProcess(CLI::App& front);
 Subcommand DeclarePredict(CLI::App& front);

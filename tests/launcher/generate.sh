@@ -3,7 +3,8 @@
 #
 # Usage: generate.sh BIN_DIR WORK_DIR CASE
 #   gpt, transformer_xl   a network that knows eight sentences by heart goes on from four words of
-#                         each, in any grouping and on any threads
+#                         each, in any grouping and on any threads; gpt: and thinks that
+#                         they are probable
 #   xlnet                 texts from the query stream, searched and drawn, the same each time
 #   unilmv2               a network fine-tuned to turn three words round does so
 #   unilm                 prompts as sources that the network rewrites, by a [MASK] a step
@@ -72,11 +73,35 @@ knows_by_heart() {
   while read -r _ _ text; do sentences | grep -qx "${text% *}" || fail "no document begins so: $text"; done < <(grep '^1 1 ' json.txt)
 }
 
+# What it learned is what it thinks probable: as probable as the search said, but for the end, which
+# is certain; and it chooses what goes on.
+judges() {
+  "$anyorder" likelihood run --input beam.jsonl --output scores.jsonl --json >summary.json 2>err || fail "likelihood: exit status $?: $(cat err)"
+  python3 - <<'END' >questions.jsonl || fail "$(cat summary.json)"
+import json, math
+texts, scores = ([json.loads(line) for line in open(name)] for name in ("beam.jsonl", "scores.jsonl"))
+summary = json.load(open("summary.json"))
+assert len(texts) == len(scores) == summary["texts"] == 8
+for text, score in zip(texts, scores):
+    assert score["is_exact"] and score["tokens"] == text["tokens"] - 1, (text, score)
+    assert score["bytes"] == len(text["text"].encode()) and -1e-4 < score["log_prob"] - text["log_prob"] < 0.5, (text, score)
+nats = -sum(score["log_prob"] for score in scores) / sum(score["tokens"] for score in scores)
+assert math.isclose(summary["nats_per_token"], nats, rel_tol=1e-9) and summary["perplexity"] < 2 and summary["distinct_4"] > 0.5
+for n, text in enumerate(texts):
+    print(json.dumps({"input": text["input"], "choices": [texts[n - 1]["text"], text["text"], texts[n - 2]["text"]], "answer": 1}))
+END
+  "$anyorder" likelihood run --input - <questions.jsonl >table.txt 2>err || fail "choices: exit status $?: $(cat err)"
+  expect_text "^accuracy  *1.0000" table.txt
+  expect_text "^chance  *0.3333" table.txt
+  expect_refused_in_a_line 64 "'scores.jsonl' exists and is not overwritten" "$anyorder" likelihood run --input beam.jsonl --output scores.jsonl
+}
+
 case $3 in
 gpt)
   dataset
   train gpt-tiny.toml run model.max_positions=80 train.steps=800
   knows_by_heart
+  judges
   refuses 64 "prompt 1: a prompt of .* positions, but the model has learned 80" --run-dir run --input prompts.txt --output x.jsonl --max-len 100
   [ ! -e x.jsonl ] || fail "it left a file" ;;
 

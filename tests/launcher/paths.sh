@@ -45,6 +45,7 @@ report @
 export @ --output new
 eval @ --data $shards
 generate @ --input prompts.txt --output new
+likelihood @ --input prompts.txt
 embed @ --input prompts.txt --output new
 rank @ --collection prompts.txt --topics prompts.txt --run prompts.txt --qrels prompts.txt --output new
 predict @ --text x
@@ -70,6 +71,8 @@ END
 files)
   all "nowhere loop file/x empty ${closed[*]}" <<END
 generate $run --input @ --output new
+likelihood $run --input @
+show --trace @
 generate $run --input prompts.txt --vocab @ --output new
 embed $run --input @ --output new
 rank $run --collection @ --topics prompts.txt --run prompts.txt --qrels prompts.txt --output new

@@ -87,6 +87,7 @@ ALLOWED |= {
                            "data/sampling", "data/trec", "kernels/backends", "kernels/cuda/gemm",
                            "launcher/huggingface", "launcher/process",
                            "launcher/start"],
+    "launcher/likelihood": [*BELOW, "launcher/inference", "launcher/process"],
     "launcher/ranking": [*BELOW, "core/ranking", "core/train/evaluation", "data/trec",
                          "launcher/inference", "launcher/process"],
     "launcher/inspect": [*BELOW, "data/sampling", "launcher/huggingface", "launcher/process",

@@ -1,10 +1,9 @@
-// What texts are like, whatever model made them: how many different words they use, and how often
+// What texts are like, whatever model made them: how many different tokens they use, and how often
 // they say the same again. (Likelihood under another model alone is fooled by dull texts.)
 
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace anyorder::launcher {
@@ -12,16 +11,12 @@ namespace anyorder::launcher {
 // Tokens of a text: numbers of anything, equal where the tokens are.
 using TokenNumbers = std::vector<int32_t>;
 
-// Words, by white space as Python's str.split() divides, numbered in the order in which they first
-// come in any of the texts.
-std::vector<TokenNumbers> NumberWords(const std::vector<std::string>& texts);
-
 // Different n-grams by n-grams, over all texts; none reaches from one text into another. (Li et al.
 // 2016, "A Diversity-Promoting Objective Function", section 5.2.) NaN without n-grams.
 double DistinctNgrams(const std::vector<TokenNumbers>& texts, int64_t n);
 
 // Of the distribution of tokens within a text, nats: -sum_v c_v/T log(c_v/T) for counts c_v of T
-// tokens, 0 of an empty text. (BD3-LM, metrics.py of its release; there of GPT-2's tokens.)
+// tokens, 0 of an empty text. (BD3-LM's release, metrics.py, of the judging model's tokens.)
 double TokenEntropy(const TokenNumbers& text);
 
 // The share of a text's n-grams that came before in it: 1 - different ones / all. (seq-rep-n of

@@ -1,6 +1,6 @@
 // Likelihoods of texts and choices by a service that says what the test knows.
 
-#include "launcher/inference/likelihood.h"
+#include "launcher/likelihood/likelihood.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ using SummaryJson = nlohmann::ordered_json;
 class FakeService : public TextService {
  public:
   const ModelFacts& facts() const override { return facts_; }
-  int64_t CountTokens(const std::string& text) override { return std::ssize(text); }
+  absl::StatusOr<int64_t> CountTokens(const std::string& text) override { return std::ssize(text); }
   absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
       const std::vector<CompletionRequest>&) override {
     return absl::UnimplementedError("");
@@ -94,7 +94,7 @@ class LikelihoodTest : public ::testing::Test {
     return scores.ok() ? *scores : std::vector<std::vector<TextScore>>(input.items.size());
   }
   SummaryJson Summary(const LikelihoodInput& input) {
-    return LikelihoodSummary(input, Score(input), service_.facts());
+    return LikelihoodSummary(input, Score(input), {{5, 5}, {5}}, service_.facts());
   }
 
   const TemporaryDirectory folder_;
@@ -248,16 +248,16 @@ TEST_F(LikelihoodTest, SummaryOfTextsIsTheirSums) {
   EXPECT_DOUBLE_EQ(json["perplexity_standard_error"].get<double>(),
                    std::exp(7.5) * std::sqrt(2 * 0.5) / 6);
   EXPECT_DOUBLE_EQ(json["sampling_error"].get<double>(), std::sqrt(0.5) / 6);
-  EXPECT_DOUBLE_EQ(json["distinct_1"].get<double>(), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(json["distinct_1"].get<double>(), 1.0 / 3);
   EXPECT_TRUE(std::isnan(json["distinct_4"].get<double>()));
   EXPECT_THAT(json.dump(), HasSubstr("\"distinct_4\":null"));
-  EXPECT_EQ(json["words"], 1.5);
+  EXPECT_EQ(json["length"], 1.5);
   const std::string table = LikelihoodTable(json);
   EXPECT_THAT(table, HasSubstr("runs/judge, step 7, gpt"));
   EXPECT_THAT(table, HasSubstr("lower bounds: nats, bits and perplexity are at most these"));
   EXPECT_THAT(table, HasSubstr("2 (and 1 without a token), 6 tokens, 6 bytes"));
   EXPECT_THAT(table, HasSubstr("nats per token     7.5000 +- 0.1667\n"));
-  EXPECT_THAT(table, HasSubstr("distinct 1 to 4    0.6667 1.0000 - - (words)\n"));
+  EXPECT_THAT(table, HasSubstr("distinct 1 to 4    0.3333 1.0000 - -\n"));
 }
 
 TEST_F(LikelihoodTest, SummaryOfChoicesIsTheirAccuracy) {

@@ -1,13 +1,11 @@
-#include "launcher/inference/text_measures.h"
+#include "launcher/likelihood/text_measures.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
-#include <unordered_map>
+#include <string>
 #include <unordered_set>
-
-#include "core/base/unicode.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -42,29 +40,6 @@ class Mean {
 };
 
 }  // namespace
-
-std::vector<TokenNumbers> NumberWords(const std::vector<std::string>& texts) {
-  std::unordered_map<std::string, int32_t> numbers;
-  std::vector<TokenNumbers> numbered;
-  for (const std::string& text : texts) {
-    TokenNumbers& words = numbered.emplace_back();
-    std::string word;
-    const auto end_word = [&] {
-      if (word.empty()) return;
-      words.push_back(numbers.emplace(word, static_cast<int32_t>(numbers.size())).first->second);
-      word.clear();
-    };
-    for (size_t at = 0; at < text.size();) {
-      const size_t begin = at;
-      if (IsUnicodeSpace(NextCodePoint(text, at)))
-        end_word();
-      else
-        word.append(text, begin, at - begin);
-    }
-    end_word();
-  }
-  return numbered;
-}
 
 double DistinctNgrams(const std::vector<TokenNumbers>& texts, int64_t n) {
   std::unordered_set<std::string> seen;

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "launcher/inference/likelihood.h"
-#include "launcher/inference/text_measures.h"
+#include "launcher/likelihood/likelihood.h"
+#include "launcher/likelihood/text_measures.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -79,15 +79,13 @@ void AddLikelihood(const std::vector<std::vector<TextScore>>& scores, Likelihood
   json["perplexity_standard_error"] = std::exp(per_token.mean) * per_token.standard_error;
 }
 
-void AddMeasures(const LikelihoodInput& input, LikelihoodJson& json) {
-  std::vector<std::string> texts;
-  for (const LikelihoodItem& item : input.items) texts.push_back(item.texts.front());
-  const TextMeasures measures = MeasureTexts(NumberWords(texts));
+void AddMeasures(const std::vector<TokenNumbers>& tokens, LikelihoodJson& json) {
+  const TextMeasures measures = MeasureTexts(tokens);
   for (int64_t n = 1; n <= kLongestDistinct; ++n)
     json[absl::StrCat("distinct_", n)] = measures.distinct[n - 1];
   json["entropy"] = measures.entropy;
   json[absl::StrCat("repetition_", kRepeatedLength)] = measures.repetition;
-  json["words"] = measures.length;
+  json["length"] = measures.length;
 }
 
 void AddShare(const std::string& name, int64_t right, int64_t all, LikelihoodJson& json) {
@@ -157,11 +155,11 @@ void AddTextRows(const LikelihoodJson& json, std::string& table) {
   AddRow("perplexity", WithError(json, "perplexity", "perplexity_standard_error"), table);
   std::string distinct;
   for (int64_t n = 1; n <= kLongestDistinct; ++n)
-    absl::StrAppend(&distinct, ShownNumber(json, absl::StrCat("distinct_", n)), " ");
-  AddRow("distinct 1 to 4", distinct + "(words)", table);
-  AddRow("entropy", ShownNumber(json, "entropy") + " nats (words of a text)", table);
-  AddRow("repetition", ShownNumber(json, "repetition_4") + " (of 4 words, within a text)", table);
-  AddRow("length", ShownNumber(json, "words") + " words", table);
+    absl::StrAppend(&distinct, n > 1 ? " " : "", ShownNumber(json, absl::StrCat("distinct_", n)));
+  AddRow("distinct 1 to 4", distinct, table);
+  AddRow("entropy", ShownNumber(json, "entropy") + " nats", table);
+  AddRow("repetition", ShownNumber(json, "repetition_4") + " of 4-grams", table);
+  AddRow("length", ShownNumber(json, "length") + " tokens", table);
 }
 
 }  // namespace
@@ -200,7 +198,7 @@ std::string LikelihoodLine(const LikelihoodItem& item, const std::vector<TextSco
 
 LikelihoodJson LikelihoodSummary(const LikelihoodInput& input,
                                  const std::vector<std::vector<TextScore>>& scores,
-                                 const ModelFacts& facts) {
+                                 const std::vector<TokenNumbers>& tokens, const ModelFacts& facts) {
   LikelihoodJson json = {{"kind", "likelihood"}, {"run", facts.run_dir},
                          {"step", facts.step},   {"objective", facts.objective},
                          {"input", input.name},  {"is_exact", AllExact(scores)}};
@@ -210,7 +208,7 @@ LikelihoodJson LikelihoodSummary(const LikelihoodInput& input,
   } else {
     json["empty_texts"] = input.empty_texts;
     AddLikelihood(scores, json);
-    AddMeasures(input, json);
+    AddMeasures(tokens, json);
   }
   return json;
 }

@@ -1,5 +1,3 @@
-#include "launcher/inference/likelihood.h"
-
 #include <algorithm>
 #include <utility>
 
@@ -12,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "launcher/inference/prompts.h"
+#include "launcher/likelihood/likelihood.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 
 #include "launcher/inference/text_service.h"
+#include "launcher/likelihood/text_measures.h"
 
 namespace anyorder::launcher {
 
@@ -41,7 +42,7 @@ absl::StatusOr<LikelihoodInput> ReadLikelihoodInput(const std::string& path);
 struct LikelihoodOptions {
   int64_t bound_samples = 128;  // masks that a bound is the mean of
   uint64_t seed = 1;            // the choices of a question share the draws, other lines do not
-  int64_t batch = 16;           // texts that are scored at once
+  int64_t batch = 64;           // texts that are encoded at once
 };
 
 // The scores of each item's texts. `goes_on` is told how many of how many texts are done, and ends
@@ -65,9 +66,11 @@ Rate RateOf(const std::vector<double>& values, const std::vector<double>& units)
 // The line of the output for an item.
 std::string LikelihoodLine(const LikelihoodItem& item, const std::vector<TextScore>& scores);
 
-// What all of them say together (README.md has the fields).
+// What all of them say together (README.md has the fields). `tokens`: of each text, as the model
+// encodes it without its context; of questions none are needed.
 nlohmann::ordered_json LikelihoodSummary(const LikelihoodInput& input,
                                          const std::vector<std::vector<TextScore>>& scores,
+                                         const std::vector<TokenNumbers>& tokens,
                                          const ModelFacts& facts);
 // For people.
 std::string LikelihoodTable(const nlohmann::ordered_json& summary);

@@ -1,0 +1,98 @@
+// `anyorder likelihood`: how probable a checkpoint's model thinks texts are.
+
+#include "launcher/likelihood/likelihood.h"
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "launcher/inference/batch_progress.h"
+#include "launcher/inference/model_text_service.h"
+#include "launcher/inference/new_file.h"
+#include "launcher/process/command_line.h"
+#include "launcher/process/openmp_spin.h"
+
+namespace anyorder::launcher {
+namespace {
+
+struct LikelihoodCommand : TextModelOptions {
+  std::string input;
+  std::string output;  // .jsonl to make with a line for each of the input; "": none
+  LikelihoodOptions scoring;
+  bool json = false;
+};
+
+absl::Status WriteLines(const LikelihoodInput& input,
+                        const std::vector<std::vector<TextScore>>& scores, NewFile& file) {
+  for (size_t i = 0; i < input.items.size(); ++i)
+    ANYORDER_RETURN_IF_ERROR(file.Append(LikelihoodLine(input.items[i], scores[i])));
+  return file.Publish();
+}
+
+// Errors: those of ReadLikelihoodInput, ModelTextService and its Score; AlreadyExists for an
+// output; Cancelled after a signal, then there is none.
+absl::Status MeasureLikelihood(const LikelihoodCommand& options) {
+  SetLogName("likelihood");
+  ANYORDER_ASSIGN_OR_RETURN(const LikelihoodInput input, ReadLikelihoodInput(options.input));
+  std::unique_ptr<NewFile> file;
+  if (!options.output.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(file, NewFile::Create(options.output, "--output"));
+  }
+  BatchProgress progress("text");
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
+                            ModelTextService::Open(options));
+  const auto goes_on = [&progress](int64_t done, int64_t total) {
+    return progress.GoesOn(done, total, "");
+  };
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<TextScore>> scores,
+                            ScoreItems(input, options.scoring, goes_on, *service));
+  std::vector<TokenNumbers> tokens;
+  if (!input.has_choices) {
+    std::vector<std::string> texts;
+    for (const LikelihoodItem& item : input.items) texts.push_back(item.texts.front());
+    ANYORDER_ASSIGN_OR_RETURN(tokens, service->Encode(texts, "encoding the texts"));
+  }
+  if (file != nullptr) ANYORDER_RETURN_IF_ERROR(WriteLines(input, scores, *file));
+  const nlohmann::ordered_json summary = LikelihoodSummary(input, scores, tokens, service->facts());
+  const std::string shown =
+      options.json
+          ? summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
+          : LikelihoodTable(summary);
+  std::fputs(shown.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Subcommand DeclareLikelihood(CLI::App& front) {
+  const auto options = std::make_shared<LikelihoodCommand>();
+  CLI::App* command = AddCommand(
+      front, "likelihood",
+      "Measure how probable a run's model thinks texts, or the choices of questions, are.",
+      {"anyorder likelihood runs/gpt --input texts.jsonl",
+       "anyorder likelihood runs/llada --input questions.jsonl --output scores.jsonl",
+       "anyorder generate runs/llada --input prompts.txt --output - | anyorder likelihood "
+       "runs/gpt --input - --json"});
+  AddRunDir(command, options->run_dir, "run directory");
+  AddPath(command, "--input", options->input,
+          "texts, one per line; .jsonl: objects with text (and input), or choices (and input, "
+          "answer); -: standard input",
+          PathUse::kReadFile, /*takes_dash=*/true)
+      ->required();
+  AddPath(command, "--output", options->output, "FILE.jsonl to write the score of each line to",
+          PathUse::kWriteFile);
+  command->add_flag("--json", options->json, "print one JSON object");
+  AddCount(command, "--bound-samples", options->scoring.bound_samples,
+           "masks per text, where only a lower bound can be estimated", 1, int64_t{1} << 20)
+      ->capture_default_str();
+  AddCount(command, "--seed", options->scoring.seed, "seed of the masks")->capture_default_str();
+  AddTextModelOptions(command, *options);
+  return {command, [options] {
+            EnsureShortSpin();
+            return Report(MeasureLikelihood(*options));
+          }};
+}
+
+}  // namespace anyorder::launcher
