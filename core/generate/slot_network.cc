@@ -1,6 +1,7 @@
 #include "core/generate/slot_network.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -49,11 +50,45 @@ absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConf
   if (!options.cached) return network;
   // Room for a pass whose rows are rounded up.
   network->options_.key_slots += options.key_slots / 4;
-  NetworkShape shape{network->model_, {}, vocab_size};
-  shape.batch.batch_size = options.lanes;
-  shape.batch.cached_keys = network->options_.key_slots;
-  ANYORDER_ASSIGN_OR_RETURN(network->keys_, AllocateKeys(shape, backend));
+  ANYORDER_ASSIGN_OR_RETURN(network->keys_, network->AllocateSlots());
   return network;
+}
+
+// Every lane has as many rows as the longest, so that one with many kept slots needs room for
+// another's long pass.
+absl::Status SlotNetwork::MakeRoom(int64_t content_rows) {
+  int64_t needed = 0;
+  for (int64_t b = 0; b < lanes(); ++b) needed = std::max(needed, kept(b) + content_rows);
+  const int64_t slots = options_.key_slots;
+  if (!options_.cached || needed <= slots) return absl::OkStatus();
+  options_.key_slots = needed + needed / 4;
+  KeyStorage larger;
+  ANYORDER_ASSIGN_OR_RETURN(larger, AllocateSlots());
+  const auto copy = [&](ConstTensorView from, TensorView to) {
+    const int64_t columns = from.dim(2);
+    backend_.CopyRows({.source = from,
+                       .source_stride = slots * columns,
+                       .destination = to,
+                       .destination_stride = options_.key_slots * columns,
+                       .rows = lanes(),
+                       .columns = slots * columns},
+                      {});
+  };
+  for (size_t layer = 0; layer < larger.cache.layers.size(); ++layer) {
+    copy(keys_.cache.layers[layer].k, larger.cache.layers[layer].k);
+    copy(keys_.cache.layers[layer].v, larger.cache.layers[layer].v);
+  }
+  backend_.Synchronize({});  // before the old keys' memory goes
+  programs_.clear();
+  keys_ = std::move(larger);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<KeyStorage> SlotNetwork::AllocateSlots() {
+  NetworkShape shape{model_, {}, vocab_size_};
+  shape.batch.batch_size = options_.lanes;
+  shape.batch.cached_keys = options_.key_slots;
+  return AllocateKeys(shape, backend_);
 }
 
 absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePass>& passes) {
@@ -77,6 +112,7 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
   shape.query_rows = queries == 0 ? 0 : RoundedRows(queries);
   shape.targets = RoundedRows(reads);
   shape.content_readout = queries == 0 || reads_content;
+  ANYORDER_RETURN_IF_ERROR(MakeRoom(shape.content_rows));
   const auto [place, is_new] = programs_.try_emplace(
       {shape.content_rows, shape.query_rows, shape.targets, shape.content_readout ? 1 : 0});
   if (!is_new) return &place->second;

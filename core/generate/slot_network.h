@@ -30,7 +30,7 @@ struct LanePass {
 
 struct SlotNetworkOptions {
   int64_t lanes = 1;
-  int64_t key_slots = 0;  // lasting and passing slots a lane at most
+  int64_t key_slots = 0;  // lasting and passing slots a lane, at most or about
   int64_t span = 0;       // positions are below this
   // Whether keys are kept. If not, every pass computes all lasting slots again: the same network,
   // and the check on those keys.
@@ -75,6 +75,8 @@ class SlotNetwork {
 
   SlotNetwork(const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
               const SlotNetworkOptions& options, kernels::Backend& backend);
+  absl::StatusOr<KeyStorage> AllocateSlots();
+  absl::Status MakeRoom(int64_t content_rows);
   absl::StatusOr<Program*> Find(const std::vector<LanePass>& passes);
   int64_t FirstSlot(int64_t lane) const { return options_.cached ? kept(lane) : 0; }
   void FillLane(int64_t lane, const LanePass& pass, Batch& batch) const;

@@ -85,7 +85,11 @@ LanePass BlankReader::BlockPass(int64_t lane, const std::vector<int32_t>& text,
   const CanvasForm& form = model_.form;
   ANYORDER_CHECK(asked.begin % form.block_len == 0) << "no block begins at " << asked.begin;
   LanePass pass;
-  const int64_t first_seen = std::max<int64_t>(0, asked.end - form.seq_len);
+  // A window of whole blocks, as long as training's; the slot before the block predicts its first
+  // token where readouts are shifted.
+  const int64_t before = asked.begin - (form.shifted ? 1 : 0);
+  const int64_t first_seen = std::clamp<int64_t>(asked.begin + form.block_len - form.seq_len, 0,
+                                                 std::max<int64_t>(0, before));
   network_->Hide(lane, std::min(first_seen, network_->kept(lane)));
   for (int64_t i = network_->kept(lane); i < asked.begin; ++i) {
     pass.lasting.push_back(i < first_seen ? PadSlot(i) : form.Token(text[i], i, form.BlockOf(i)));

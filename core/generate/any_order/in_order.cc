@@ -12,7 +12,7 @@ namespace {
 LanePass NextGroup(const OrderedText& text, int64_t lane, SlotNetwork& network) {
   LanePass pass;
   if (text.is_done()) return pass;
-  if (!text.HasFinalKeys()) network.Keep(lane, 0);
+  network.Keep(lane, text.NumFinal(network.kept(lane)));
   text.AddKnown(network.kept(lane), text.known(), {}, &pass);
   text.AskAhead(text.GroupEnd(), /*newest_is_kept=*/true, &pass);
   return pass;

@@ -18,10 +18,9 @@ namespace anyorder {
 //   kBurst                     all blanks in one: kDraft says how many are guessed
 //   kGroups                    options.group_len blanks a group
 //   kEso                       k ~ Binomial(left, (alpha_s - alpha_t) / (1 - alpha_t)) random
-//   blanks
-//                              at each of `steps` times, none dropped; then the others one by one
-//                              from left to right, or with alpha_0 = 1 at once (Sahoo et al. 2025,
-//                              section 4)
+//                              blanks at each of `steps` times, where k > 0; then the others one by
+//                              one from left to right (Sahoo et al. 2025, section 4). With alpha_0
+//                              = 1 the last time takes all that are left.
 // Blanks stand by position, or with options.random_order at random.
 //
 // Ranks. kTwoStream: what was given has 0, groups 1, 2, ... kEso and kPairs: a token's rank is its
@@ -39,8 +38,11 @@ class OrderedText {
   bool is_done() const { return text_.is_done(); }
   // The end of the group that begins at known().
   int64_t GroupEnd() const;
-  // Whether keys of the tokens that are known now are final.
-  bool HasFinalKeys() const { return !form_.eso.clean_see_all || known_ >= diffusion_end_; }
+  // How many of `kept` tokens have final keys: in Eso-LM (A) what was given and what diffusion
+  // writes see one another, so that none has before all of them are there.
+  int64_t NumFinal(int64_t kept) const {
+    return form_.eso.clean_see_all && kept < diffusion_end_ ? 0 : kept;
+  }
 
   // Lasting slots of tokens [from, to), as `tokens` (of which index known() + i is drafts[i]) has
   // them.

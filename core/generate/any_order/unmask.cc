@@ -67,10 +67,8 @@ class UnmaskedText {
     proposals_.clear();
     ++step_;
     ++all_steps_;
-    if (text_.BlanksIn(begin_, end_).empty()) {
-      if (options_.stop_at_end) text_.StopAtEnd(form_.end_token);
-      BeginPart();
-    }
+    if (options_.stop_at_end) text_.StopAtEnd(form_.end_token);
+    if (text_.BlanksIn(begin_, end_).empty()) BeginPart();
   }
 
  private:

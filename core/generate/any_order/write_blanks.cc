@@ -35,8 +35,47 @@ absl::Status CheckMethod(const CanvasForm& form, const WriteOptions& options) {
         form.has_final_keys() ? "keeps its keys exactly without it" : "cannot use it",
         ": leave it out");
   }
+  if (form.family == CanvasFamily::kBlocks && options.block_len > 0 &&
+      options.block_len != form.block_len) {
+    return InvalidArgument("block length ", options.block_len, ", but this model writes blocks of ",
+                           form.block_len, " tokens (sampling.block_len); leave it out");
+  }
   if (options.guidance > 0 && form.family != CanvasFamily::kMasked)
     return absl::InvalidArgumentError("guidance is for masked diffusion; leave it out");
+  return absl::OkStatus();
+}
+
+// Tokens must be in the vocabulary, and each blank have a token that may stand there.
+absl::Status CheckTokens(const Canvas& canvas, int64_t vocab_size, const WriteOptions& options) {
+  const std::vector<uint8_t>& banned = options.draw.banned;
+  const auto check_size = [vocab_size](const std::vector<uint8_t>& list) -> absl::Status {
+    if (list.empty() || static_cast<int64_t>(list.size()) == vocab_size) return absl::OkStatus();
+    return InvalidArgument("a list of banned tokens has ", list.size(), " entries for ", vocab_size,
+                           " tokens");
+  };
+  const auto check_left = [&](int64_t position, const std::vector<uint8_t>* here) -> absl::Status {
+    for (int64_t token = 0; token < vocab_size; ++token) {
+      const bool is_banned = !banned.empty() && banned[token] != 0;
+      if (!is_banned && (here == nullptr || (*here)[token] == 0)) return absl::OkStatus();
+    }
+    return InvalidArgument("all tokens are banned at position ", position,
+                           "; allow at least one of them");
+  };
+  ANYORDER_RETURN_IF_ERROR(check_size(banned));
+  bool is_any_checked = false;
+  for (int64_t i = 0; i < static_cast<int64_t>(canvas.tokens.size()); ++i) {
+    const int32_t token = canvas.tokens[i];
+    if (token != kBlank && (token < 0 || token >= vocab_size)) {
+      return InvalidArgument("token ", token, " at position ", i, " is not in the vocabulary of ",
+                             vocab_size);
+    }
+    const auto found = canvas.banned_at.find(i);
+    const bool has_own = found != canvas.banned_at.end();
+    if (has_own) ANYORDER_RETURN_IF_ERROR(check_size(*found->second));
+    if (token != kBlank || (!has_own && is_any_checked)) continue;
+    ANYORDER_RETURN_IF_ERROR(check_left(i, has_own ? found->second.get() : nullptr));
+    is_any_checked = is_any_checked || !has_own;
+  }
   return absl::OkStatus();
 }
 
@@ -60,6 +99,9 @@ absl::Status WriteOptions::Validate() const {
   in("guidance", guidance, 0, 1e3);
   in("threshold", threshold, 0, 1);
   in("order temperature", order_temperature, 0, 1e6);
+  faults.Require(method != WriteMethod::kThreshold || order_temperature == 0,
+                 "an order temperature draws positions, but method \"threshold\" takes all that are "
+                 "sure; leave it out");
   faults.Require(cache == BlockCache::kNone || block_len > 0,
                  "a cache is kept for a block; set a block length");
   faults.Require(
@@ -99,6 +141,7 @@ absl::Status CheckCanWrite(const WritingModel& model, const std::vector<Canvas>&
   for (const Canvas& canvas : canvases) {
     const auto length = static_cast<int64_t>(canvas.tokens.size());
     if (length == 0) return absl::InvalidArgumentError("the text has no place for a token");
+    ANYORDER_RETURN_IF_ERROR(CheckTokens(canvas, model.vocab_size, options));
     const bool has_given = std::any_of(canvas.tokens.begin(), canvas.tokens.end(),
                                        [](int32_t token) { return token != kBlank; });
     const bool is_missing =
@@ -123,6 +166,7 @@ absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,
                                                      const WriteOptions& options,
                                                      TokenListener listener) {
   ANYORDER_RETURN_IF_ERROR(CheckCanWrite(model, canvases, options));
+  if (canvases.empty()) return std::vector<WrittenText>();
   switch (options.method) {
     case WriteMethod::kEso:
     case WriteMethod::kGroups:
