@@ -1,0 +1,211 @@
+// Networks of every family, random canvases and random options for the tests of methods that write
+// in any order.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "core/generate/any_order/write_options.h"
+#include "tests/core/generate/any_order/plain_pass.h"
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+
+inline constexpr int32_t kCanvasEnd = 1;
+inline constexpr int32_t kCanvasMask = 4;
+
+enum class CanvasBackbone { kRelative, kLlama, kQwen3, kLearned, kPairs };
+
+inline CanvasModel MakeCanvasModel(const std::string& name, CanvasBackbone backbone,
+                                   const CanvasForm& form, int64_t vocab_size = 13) {
+  CanvasModel made{.name = name, .model = SmallModel(), .form = form, .vocab_size = vocab_size};
+  switch (backbone) {
+    case CanvasBackbone::kRelative: break;
+    case CanvasBackbone::kLlama: MakeLlama(made.model); break;
+    case CanvasBackbone::kQwen3: MakeQwen3(made.model); break;
+    case CanvasBackbone::kLearned:
+    case CanvasBackbone::kPairs: made.model = SmallLearnedModel(); break;
+  }
+  made.model.mem_len = 0;
+  if (backbone == CanvasBackbone::kPairs) made.model.positions = Positions::kLearnedPairs;
+  made.form.mask_token = kCanvasMask;
+  made.form.end_token = kCanvasEnd;
+  made.weights = InitialWeights(made.model, vocab_size, 41);
+  return made;
+}
+
+inline std::vector<CanvasModel> UnmaskingModels() {
+  const auto masked = [](bool shifted) {
+    return CanvasForm{.family = CanvasFamily::kMasked,
+                      .seq_len = 16,
+                      .shifted = shifted,
+                      .first_given = shifted};
+  };
+  const auto blocks = [](int64_t block_len, bool shifted) {
+    return CanvasForm{.family = CanvasFamily::kBlocks,
+                      .seq_len = 16,
+                      .block_len = block_len,
+                      .shifted = shifted,
+                      .first_given = shifted};
+  };
+  const CanvasForm two_stream{.family = CanvasFamily::kTwoStream, .seq_len = 16};
+  return {
+      MakeCanvasModel("masked_relative", CanvasBackbone::kRelative, masked(false)),
+      MakeCanvasModel("masked_learned", CanvasBackbone::kLearned, masked(false)),
+      MakeCanvasModel("masked_shifted_llama", CanvasBackbone::kLlama, masked(true)),
+      MakeCanvasModel("blocks_relative", CanvasBackbone::kRelative, blocks(4, false)),
+      MakeCanvasModel("blocks_single_llama", CanvasBackbone::kLlama, blocks(1, false)),
+      MakeCanvasModel("blocks_shifted_qwen3", CanvasBackbone::kQwen3, blocks(4, true)),
+      MakeCanvasModel("blocks_shifted_single", CanvasBackbone::kLearned, blocks(1, true)),
+      MakeCanvasModel("two_stream_relative", CanvasBackbone::kRelative, two_stream),
+      MakeCanvasModel("two_stream_llama", CanvasBackbone::kLlama, two_stream),
+  };
+}
+
+inline CanvasModel EsoModel(const std::string& name, CanvasBackbone backbone,
+                            const EsoVisibility& eso, int64_t vocab_size = 13) {
+  return MakeCanvasModel(name, backbone,
+                         {.family = CanvasFamily::kEso, .seq_len = 16, .eso = eso}, vocab_size);
+}
+
+inline std::vector<CanvasModel> OrderedModels() {
+  const CanvasForm two_stream{.family = CanvasFamily::kTwoStream, .seq_len = 16};
+  const CanvasForm pairs{.family = CanvasFamily::kPairs, .seq_len = 16, .first_given = true};
+  return {
+      EsoModel("eso_a_relative", CanvasBackbone::kRelative,
+               {.clean_see_all = true, .diffusion_share = 0.5}),
+      EsoModel("eso_a_all_diffusion", CanvasBackbone::kLlama,
+               {.clean_see_all = true, .diffusion_share = 1}),
+      EsoModel("eso_b_llama", CanvasBackbone::kLlama, {.diffusion_share = 0.6}),
+      EsoModel("eso_b_sequential", CanvasBackbone::kLearned, {.diffusion_share = 0}),
+      EsoModel("eso_b_all_diffusion", CanvasBackbone::kQwen3, {.diffusion_share = 1}),
+      EsoModel("eso_mixed_llama", CanvasBackbone::kLlama,
+               {.masks_see_all = true, .diffusion_share = 0.5}),
+      EsoModel("eso_mixed_relative", CanvasBackbone::kRelative,
+               {.masks_see_all = true, .diffusion_share = 0.8}),
+      MakeCanvasModel("two_stream_relative", CanvasBackbone::kRelative, two_stream),
+      MakeCanvasModel("two_stream_llama", CanvasBackbone::kLlama, two_stream),
+      MakeCanvasModel("pairs", CanvasBackbone::kPairs, pairs),
+  };
+}
+
+inline int32_t RandomToken(const CanvasModel& model, RandomStream& random) {
+  const auto above = static_cast<uint32_t>(model.vocab_size - kCanvasMask - 1);
+  return kCanvasMask + 1 + static_cast<int32_t>(random.Below(above));
+}
+
+// Texts of different lengths: a prompt, tokens at random places, hardly any, all but one; a text
+// without blanks.
+inline std::vector<Canvas> RandomCanvases(const CanvasModel& model, RandomStream& random) {
+  const bool needs_given = model.form.first_given;
+  std::vector<Canvas> canvases;
+  for (int64_t kind = 0; kind < 5; ++kind) {
+    Canvas canvas{.stream = random.Next()};
+    const int64_t length = 2 + random.Below(10);
+    const int64_t prompt = random.Below(static_cast<uint32_t>(length));
+    for (int64_t i = 0; i < length; ++i) {
+      bool is_given = random.Below(2) == 0;
+      if (kind == 0) is_given = i < prompt;
+      if (kind == 1) is_given = false;
+      if (kind == 2) is_given = i != prompt;
+      if (kind == 3) is_given = true;
+      if (i == 0 && needs_given) is_given = true;
+      canvas.tokens.push_back(is_given ? RandomToken(model, random) : kBlank);
+    }
+    if (random.Below(2) == 0) {
+      std::vector<uint8_t> banned(static_cast<size_t>(model.vocab_size));
+      for (uint8_t& is_banned : banned) is_banned = random.Below(2) == 0 ? 1 : 0;
+      banned[kCanvasEnd] = 0;
+      canvas.banned_at[static_cast<int64_t>(random.Below(static_cast<uint32_t>(length)))] =
+          std::make_shared<const std::vector<uint8_t>>(banned);
+    }
+    canvases.push_back(std::move(canvas));
+  }
+  return canvases;
+}
+
+template <typename Value>
+Value OneOf(const std::vector<Value>& values, RandomStream& random) {
+  return values[random.Below(static_cast<uint32_t>(values.size()))];
+}
+
+inline DrawOptions RandomDraws(const CanvasModel& model, RandomStream& random) {
+  DrawOptions draw;
+  draw.cuts.temperature = OneOf<double>({0, 0.7, 1}, random);
+  draw.cuts.top_k = OneOf<int64_t>({0, 0, 3, 30}, random);
+  draw.cuts.top_p = OneOf<double>({1, 1, 0.8}, random);
+  draw.seed = random.Next();
+  if (random.Below(4) == 0) return draw;
+  draw.banned.assign(static_cast<size_t>(model.vocab_size), 0);
+  draw.banned[kCanvasMask] = 1;
+  return draw;
+}
+
+// All options that go with the method and the family at random.
+inline WriteOptions RandomOptions(const CanvasModel& model, WriteMethod method,
+                                  RandomStream& random) {
+  WriteOptions options{.method = method, .draw = RandomDraws(model, random)};
+  options.steps = OneOf<int64_t>({0, 0, 1, 3, 7, 20}, random);
+  if (model.form.family != CanvasFamily::kBlocks)
+    options.block_len = OneOf<int64_t>({0, 0, 1, 3, 4}, random);
+  options.confidence = OneOf<Confidence>({Confidence::kProbability, Confidence::kMargin,
+                                          Confidence::kEntropy, Confidence::kRandom},
+                                         random);
+  options.origin = random.Below(3) == 0;
+  if (method != WriteMethod::kThreshold)
+    options.order_temperature = OneOf<double>({0, 0, 0.3}, random);
+  if (model.form.family == CanvasFamily::kMasked)
+    options.guidance = OneOf<double>({0, 0, 1.3}, random);
+  options.threshold = OneOf<double>({0.1, 0.25, 0.9}, random);
+  options.group_len = OneOf<int64_t>({1, 2, 3}, random);
+  options.random_order = random.Below(2) == 0;
+  options.delay_end = random.Below(2) == 0;
+  options.literal = random.Below(2) == 0;
+  options.stop_at_end = random.Below(2) == 0;
+  return options;
+}
+
+inline std::string Described(const WriteOptions& options) {
+  return absl::StrCat(
+      EnumName(options.method), " steps ", options.steps, " block ", options.block_len,
+      " confidence ", EnumName(options.confidence), " origin ", options.origin,
+      " order temperature ", options.order_temperature, " guidance ", options.guidance,
+      " threshold ", options.threshold, " group ", options.group_len, " random order ",
+      options.random_order, " delay end ", options.delay_end, " literal ", options.literal,
+      " stop at end ", options.stop_at_end, " temperature ", options.draw.cuts.temperature,
+      " top k ", options.draw.cuts.top_k, " top p ", options.draw.cuts.top_p, " banned ",
+      options.draw.banned.size());
+}
+
+// Writes on a backend; the same weights in the model's dtype.
+inline std::vector<WrittenText> WriteOn(kernels::Backend& backend, const CanvasModel& model,
+                                        const std::vector<Canvas>& canvases,
+                                        const WriteOptions& options) {
+  DeviceVector stored(backend, ToDType(model.model.dtype),
+                      static_cast<int64_t>(model.weights.size()));
+  stored.Assign(model.weights);
+  return WriteBlanks(model.On(backend, stored), canvases, options, NobodyListens).value();
+}
+
+// Expects the same tokens in the same order, and numbers that differ by no more than `bound`.
+inline void ExpectSameText(const WrittenText& a, const WrittenText& b, double bound) {
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.passes, b.passes);
+  EXPECT_NEAR(a.log_prob, b.log_prob, bound * static_cast<double>(1 + a.tokens.size()));
+  ASSERT_EQ(a.written.size(), b.written.size());
+  for (size_t i = 0; i < a.written.size(); ++i) {
+    const WrittenToken& x = a.written[i];
+    const WrittenToken& y = b.written[i];
+    ASSERT_EQ(x.position, y.position) << "token " << i;
+    ASSERT_EQ(x.token, y.token) << "token " << i << " at " << x.position;
+    EXPECT_EQ(x.pass, y.pass) << "token " << i;
+    EXPECT_NEAR(x.log_prob, y.log_prob, bound) << "token " << i;
+    EXPECT_NEAR(x.confidence, y.confidence, bound) << "token " << i;
+  }
+}
+
+}  // namespace anyorder::testing

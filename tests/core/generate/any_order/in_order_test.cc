@@ -1,0 +1,194 @@
+// Methods whose order is fixed first, against the same written again for one text at a time.
+
+#include "core/generate/any_order/in_order.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tests/core/generate/any_order/canvas_cases.h"
+#include "tests/core/generate/any_order/plain_pass.h"
+
+namespace anyorder::testing {
+namespace {
+
+// The order of one text, drawn again: what was given, then blanks in groups.
+struct PlainOrder {
+  std::vector<int64_t> positions;
+  size_t num_given = 0;
+  std::vector<size_t> group_ends;  // in `positions`
+  size_t diffusion_end = 0;        // Eso-LM: tokens before it were given or written by diffusion
+};
+
+RandomStream OrderDraws(const Canvas& canvas, const WriteOptions& options, uint64_t number) {
+  return {options.draw.seed, RandomPurpose::kWritingOrder, number, canvas.stream};
+}
+
+// Fisher and Yates, from the back.
+void ShufflePlain(RandomStream random, std::vector<int64_t>& values) {
+  for (size_t left = values.size(); left > 1; --left)
+    std::swap(values[left - 1], values[random.Below64(left)]);
+}
+
+PlainOrder OrderPlain(const CanvasForm& form, const Canvas& canvas, const WriteOptions& options) {
+  std::vector<int64_t> given;
+  std::vector<int64_t> blanks;
+  for (size_t i = 0; i < canvas.tokens.size(); ++i)
+    (canvas.tokens[i] == kBlank ? blanks : given).push_back(static_cast<int64_t>(i));
+  const bool is_eso = form.family == CanvasFamily::kEso;
+  if (is_eso) ShufflePlain(OrderDraws(canvas, options, 1), given);
+  if (is_eso || options.random_order) ShufflePlain(OrderDraws(canvas, options, 0), blanks);
+  PlainOrder order{.positions = given, .num_given = given.size()};
+  size_t done = 0;
+  if (is_eso) {
+    const auto steps =
+        static_cast<double>(options.steps > 0 ? options.steps
+                                              : static_cast<int64_t>(std::max<size_t>(
+                                                    1, blanks.size())));
+    RandomStream random = OrderDraws(canvas, options, 2);
+    for (double step = 0; step < steps; ++step) {
+      const double before = form.eso.diffusion_share * step / steps;
+      const double after = form.eso.diffusion_share * (step + 1) / steps;
+      const size_t left = blanks.size() - done;
+      size_t count = 0;
+      for (size_t i = 0; i < left; ++i)
+        if (random.Uniform() < (after - before) / (1 - before)) ++count;
+      done += count;
+      if (count > 0) order.group_ends.push_back(given.size() + done);
+    }
+    std::sort(blanks.begin() + static_cast<int64_t>(done), blanks.end());
+  }
+  order.diffusion_end = given.size() + done;
+  order.positions.insert(order.positions.end(), blanks.begin(), blanks.end());
+  const auto group = static_cast<size_t>(
+      options.method == WriteMethod::kGroups ? options.group_len : 1);
+  for (size_t end = order.diffusion_end; end < order.positions.size();) {
+    end = std::min(end + group, order.positions.size());
+    order.group_ends.push_back(end);
+  }
+  return order;
+}
+
+// Logits of tokens [known, end) of the order when the first `known` are there: one pass.
+LogitRows ReadGroup(PlainPass& pass, const CanvasForm& form, const PlainOrder& order,
+                    const std::vector<int32_t>& text, size_t known, size_t end) {
+  std::vector<PlainPass::Place> content;
+  std::vector<PlainPass::Place> queries;
+  std::vector<size_t> reads;
+  const bool is_diffusion = known < order.diffusion_end;
+  for (size_t i = 0; i < known; ++i) {
+    const int64_t next = i + 1 < order.positions.size() ? order.positions[i + 1] : 0;
+    content.push_back({text[order.positions[i]], order.positions[i], next});
+  }
+  switch (form.family) {
+    case CanvasFamily::kPairs: reads = {known - 1}; break;
+    case CanvasFamily::kTwoStream:
+      for (size_t i = known; i < end; ++i) {
+        reads.push_back(i);
+        queries.push_back({0, order.positions[i]});
+      }
+      break;
+    default: {
+      const size_t shown =
+          form.eso.masks_see_all && is_diffusion ? order.positions.size() : end;
+      for (size_t i = known; i < shown; ++i) {
+        if (i < end) reads.push_back(i);
+        content.push_back({form.mask_token, order.positions[i]});
+      }
+    }
+  }
+  // The group of each token of the order: what was given is one, of networks of two streams.
+  const auto group_of = [&](size_t i) {
+    size_t group = i < order.num_given ? 0 : 1;
+    for (const size_t group_end : order.group_ends) group += i >= group_end ? 1 : 0;
+    return group;
+  };
+  const auto sees = [&](size_t row, size_t key) {
+    switch (form.family) {
+      case CanvasFamily::kTwoStream: return row >= known || group_of(key) <= group_of(row);
+      case CanvasFamily::kPairs: return key <= row;
+      default: break;
+    }
+    const bool is_mask = row >= known;
+    if (is_mask) return (form.eso.masks_see_all && is_diffusion) || key <= row;
+    if (form.eso.clean_see_all && row < order.diffusion_end && key < known)
+      return key < order.diffusion_end;
+    return key <= row;
+  };
+  return pass.Logits(content, queries, sees, reads);
+}
+
+WrittenText WriteInOrderPlain(const CanvasModel& model, const Canvas& canvas,
+                              const WriteOptions& options) {
+  PlainPass pass(model);
+  const PlainOrder order = OrderPlain(model.form, canvas, options);
+  WrittenText result{.tokens = canvas.tokens};
+  size_t known = order.num_given;
+  for (const size_t end : order.group_ends) {
+    ++result.passes;
+    const LogitRows rows = ReadGroup(pass, model.form, order, result.tokens, known, end);
+    for (size_t i = known; i < end; ++i) {
+      const int64_t position = order.positions[i];
+      std::vector<bool> banned(static_cast<size_t>(model.vocab_size));
+      const auto here = canvas.banned_at.find(position);
+      for (size_t token = 0; token < banned.size(); ++token) {
+        banned[token] = (!options.draw.banned.empty() && options.draw.banned[token] != 0) ||
+                        (here != canvas.banned_at.end() && (*here->second)[token] != 0);
+      }
+      const std::vector<double>& logits = rows[i - known];
+      const uint64_t place = (static_cast<uint64_t>(known) << 32) + static_cast<uint64_t>(position);
+      RandomStream draws(options.draw.seed, RandomPurpose::kGeneration, place, canvas.stream);
+      const int32_t token =
+          PlainChoice(options.draw.cuts, logits, banned).Draw(draws.Uniform());
+      result.tokens[position] = token;
+      const double log_prob = LogOfSoftmax(logits, token);
+      result.log_prob += log_prob;
+      result.written.push_back({result.passes, position, token, log_prob,
+                                PlainChoice(TokenCuts(), logits, banned).Of(token)});
+    }
+    known = end;
+    if (!options.stop_at_end) continue;
+    const auto blank = std::find(result.tokens.begin(), result.tokens.end(), kBlank);
+    auto first = result.tokens.begin();
+    for (size_t i = 0; i < canvas.tokens.size(); ++i)
+      if (canvas.tokens[i] != kBlank) first = result.tokens.begin() + static_cast<int64_t>(i) + 1;
+    if (first >= blank || std::find(first, blank, model.form.end_token) == blank) continue;
+    std::replace(result.tokens.begin(), result.tokens.end(), kBlank, model.form.end_token);
+    break;
+  }
+  return result;
+}
+
+class InOrderTest : public ::testing::TestWithParam<CanvasModel> {};
+
+TEST_P(InOrderTest, EqualsTheMethodWrittenAgain) {
+  const CanvasModel& model = GetParam();
+  RandomStream random(52, RandomPurpose::kPairs, 0, 0);
+  for (const WriteMethod method : MethodsOf(model.form)) {
+    if (method != WriteMethod::kEso && method != WriteMethod::kGroups &&
+        method != WriteMethod::kSequential)
+      continue;
+    for (int round = 0; round < 20; ++round) {
+      WriteOptions options = RandomOptions(model, method, random);
+      options.recompute = random.Below(2) == 0;
+      const std::vector<Canvas> canvases = RandomCanvases(model, random);
+      SCOPED_TRACE(Described(options));
+      const std::vector<WrittenText> written =
+          WriteOn(SharedReference(), model, canvases, options);
+      ASSERT_EQ(written.size(), canvases.size());
+      for (size_t n = 0; n < canvases.size(); ++n) {
+        SCOPED_TRACE(n);
+        ExpectSameText(written[n], WriteInOrderPlain(model, canvases[n], options), 1e-12);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, InOrderTest, ::testing::ValuesIn(OrderedModels()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace anyorder::testing

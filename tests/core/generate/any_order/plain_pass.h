@@ -1,0 +1,197 @@
+// What the tests of core/generate/any_order compare with: logits of one text at a time, computed
+// whole by a network whose mask is written pair by pair; and a token drawn from them.
+
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "core/generate/any_order/write_options.h"
+#include "core/generate/inference_network.h"
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+
+// A small network that writes, and how it reads a canvas.
+struct CanvasModel {
+  std::string name;
+  ModelConfig model;
+  CanvasForm form;
+  int64_t vocab_size = 0;
+  std::vector<double> weights;
+
+  // The same on `backend`, with the weights in `stored`.
+  WritingModel On(kernels::Backend& backend, const DeviceVector& stored) const {
+    return {.model = &model,
+            .vocab_size = vocab_size,
+            .weights = stored.view(),
+            .form = form,
+            .backend = &backend};
+  }
+};
+
+inline void PrintTo(const CanvasModel& value, std::ostream* out) { *out << value.name; }
+
+using LogitRows = std::vector<std::vector<double>>;
+
+// One pass over one text in fp64.
+class PlainPass {
+ public:
+  // A content slot, or a query, whose token means nothing.
+  struct Place {
+    int32_t token = 0;
+    int64_t position = 0;
+    int64_t next = 0;  // that it predicts, of models with pairs of positions
+  };
+  // Whether row `row` (content, then queries) sees content slot `key`.
+  using Sees = std::function<bool(size_t row, size_t key)>;
+
+  explicit PlainPass(const CanvasModel& model) : model_(model), weights_(model.weights) {
+    model_.model.mem_len = 0;
+  }
+
+  // Logits [V] of each of the rows `reads`.
+  LogitRows Logits(const std::vector<Place>& content, const std::vector<Place>& queries,
+                   const Sees& sees, const std::vector<size_t>& reads) {
+    const size_t slots = std::max<size_t>(1, content.size());
+    Program& program = Find(slots, queries.size(), reads.size());
+    Batch& batch = *program.batch;
+    std::fill(batch.key_doc.begin(), batch.key_doc.end(),
+              content.empty() ? kernels::kDocPad : int32_t{0});
+    const size_t rows = content.size() + queries.size();
+    const auto row_of = [&](size_t row) {
+      return row < content.size() ? row : slots + row - content.size();
+    };
+    // Sets of seen keys form a chain, so that keys can be ranked by how many rows do not see them.
+    for (size_t row = 0; row < rows; ++row) batch.row_lim[row_of(row)] = -1;
+    for (size_t key = 0; key < content.size(); ++key) {
+      int32_t rank = 0;
+      for (size_t row = 0; row < rows; ++row) rank += sees(row, key) ? 0 : 1;
+      batch.key_key[key] = rank;
+      batch.key_pos[key] = static_cast<int32_t>(content[key].position);
+      batch.tokens[key] = content[key].token;
+      for (size_t row = 0; row < rows; ++row) {
+        if (sees(row, key)) batch.row_lim[row_of(row)] = std::max(batch.row_lim[row_of(row)], rank);
+      }
+    }
+    for (size_t row = 0; row < rows; ++row) {
+      const Place& place = row < content.size() ? content[row] : queries[row - content.size()];
+      batch.row_pos[row_of(row)] = static_cast<int32_t>(place.position);
+      if (batch.shape.next_positions)
+        batch.row_next[row_of(row)] = static_cast<int32_t>(place.next);
+      for (size_t key = 0; key < content.size(); ++key)
+        EXPECT_EQ(testing::Sees(batch, static_cast<int64_t>(row_of(row)), static_cast<int64_t>(key)),
+                  sees(row, key))
+            << "no chain: row " << row << " key " << key;
+    }
+    for (size_t i = 0; i < reads.size(); ++i)
+      batch.readout_rows[i] = static_cast<int32_t>(row_of(reads[i]));
+    return Run(program);
+  }
+
+ private:
+  struct Program {
+    std::unique_ptr<InferenceNetwork> network;
+    std::unique_ptr<Batch> batch;
+  };
+
+  Program& Find(size_t content, size_t queries, size_t reads) {
+    Program& program = programs_[{content, queries, reads}];
+    if (program.network != nullptr) return program;
+    BatchShape shape;
+    shape.batch_size = 1;
+    shape.content_rows = static_cast<int64_t>(content);
+    shape.query_rows = static_cast<int64_t>(queries);
+    shape.targets = static_cast<int64_t>(reads);
+    shape.min_distance = -40;
+    shape.num_distances = 81;
+    shape.content_readout = true;
+    shape.next_positions = model_.model.paired_positions();
+    program.network =
+        InferenceNetwork::Create({model_.model, shape, model_.vocab_size}, SharedReference())
+            .value();
+    program.batch = std::make_unique<Batch>(shape);
+    return program;
+  }
+
+  LogitRows Run(Program& program) {
+    const test::HostTensor weights = test::TensorOf(DType::kFloat64, weights_);
+    program.network->Run(*program.batch, weights.view(), nullptr);
+    const int64_t reads = program.batch->shape.targets;
+    test::HostTensor logits(DType::kFloat64, {reads, model_.vocab_size});
+    program.network->ReadLogits(*program.batch, logits.view());
+    const std::vector<double> values = logits.Values();
+    LogitRows rows;
+    for (int64_t i = 0; i < reads; ++i) {
+      const auto begin = values.begin() + i * model_.vocab_size;
+      rows.emplace_back(begin, begin + model_.vocab_size);
+    }
+    return rows;
+  }
+
+  CanvasModel model_;
+  std::vector<double> weights_;
+  std::map<std::vector<size_t>, Program> programs_;
+};
+
+// What may be drawn at a position: tokens in the order of drawing, and their probabilities.
+class PlainChoice {
+ public:
+  PlainChoice(const TokenCuts& cuts, const std::vector<double>& logits,
+              const std::vector<bool>& is_banned) {
+    std::vector<std::pair<double, int32_t>> left;  // negated logits, so that sorting takes low ids
+    for (size_t token = 0; token < logits.size(); ++token)
+      if (!is_banned[token]) left.emplace_back(-logits[token], static_cast<int32_t>(token));
+    const double largest = -std::min_element(left.begin(), left.end())->first;
+    const double temperature = cuts.temperature > 0 ? cuts.temperature : 1;
+    const size_t most = cuts.temperature > 0 ? static_cast<size_t>(cuts.top_k) : 1;
+    if ((most > 0 && most < left.size()) || cuts.top_p < 1) std::sort(left.begin(), left.end());
+    if (most > 0 && most < left.size()) left.resize(most);
+    double all = 0;
+    for (const auto& one : left) all += std::exp((-one.first - largest) / temperature);
+    double sum = 0;
+    for (const auto& one : left) {
+      if (cuts.top_p < 1 && sum >= cuts.top_p * all) break;
+      const double weight = std::exp((-one.first - largest) / temperature);
+      sum += weight;
+      tokens.push_back(one.second);
+      probabilities.push_back(weight);
+    }
+    for (double& probability : probabilities) probability /= sum;
+  }
+
+  // The first token whose probability and those before it exceed `u`.
+  int32_t Draw(double u) const {
+    double sum = 0;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      sum += probabilities[i];
+      if (u < sum) return tokens[i];
+    }
+    return tokens.back();
+  }
+  double Of(int32_t token) const {
+    for (size_t i = 0; i < tokens.size(); ++i)
+      if (tokens[i] == token) return probabilities[i];
+    return 0;
+  }
+
+  std::vector<int32_t> tokens;
+  std::vector<double> probabilities;
+};
+
+inline double LogOfSoftmax(const std::vector<double>& logits, int32_t token) {
+  double sum = 0;
+  for (const double logit : logits) sum += std::exp(logit - logits[token]);
+  return -std::log(sum);
+}
+
+}  // namespace anyorder::testing

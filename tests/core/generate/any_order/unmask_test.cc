@@ -1,0 +1,321 @@
+// Methods that unmask, against the same methods written again for one text at a time from their
+// descriptions.
+
+#include "core/generate/any_order/unmask.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "tests/core/generate/any_order/canvas_cases.h"
+#include "tests/core/generate/any_order/plain_pass.h"
+
+namespace anyorder::testing {
+namespace {
+
+// What a network says of blanks of a part of a text, by the family's definition.
+LogitRows ReadBlanks(PlainPass& pass, const CanvasForm& form, const std::vector<int32_t>& text,
+                     const std::vector<int64_t>& asked, int64_t part_begin, int64_t part_end) {
+  std::vector<PlainPass::Place> content;
+  std::vector<PlainPass::Place> queries;
+  std::vector<size_t> reads;
+  const auto shift = static_cast<size_t>(form.shifted ? 1 : 0);
+  if (form.family == CanvasFamily::kTwoStream) {
+    for (size_t i = 0; i < text.size(); ++i)
+      if (text[i] != kBlank) content.push_back({text[i], static_cast<int64_t>(i)});
+    for (const int64_t position : asked) {
+      reads.push_back(content.size() + queries.size());
+      queries.push_back({0, position});
+    }
+    return pass.Logits(content, queries, [](size_t, size_t) { return true; }, reads);
+  }
+  const bool has_blocks = form.family == CanvasFamily::kBlocks;
+  const int64_t end = has_blocks ? part_end : static_cast<int64_t>(text.size());
+  const int64_t window = part_begin + form.block_len - form.seq_len;
+  const int64_t first = has_blocks ? std::max<int64_t>(0, window) : 0;
+  for (int64_t i = first; i < end; ++i)
+    content.push_back({text[i] == kBlank ? form.mask_token : text[i], i});
+  for (const int64_t position : asked)
+    reads.push_back(static_cast<size_t>(position - first) - shift);
+  const auto sees = [&](size_t row, size_t key) {
+    return !has_blocks ||
+           content[key].position / form.block_len <= content[row].position / form.block_len;
+  };
+  return pass.Logits(content, {}, sees, reads);
+}
+
+// One text, written again.
+class PlainUnmasking {
+ public:
+  PlainUnmasking(const CanvasModel& model, const Canvas& canvas, const WriteOptions& options)
+      : form_(model.form),
+        vocab_size_(model.vocab_size),
+        canvas_(canvas),
+        options_(options),
+        text_(canvas.tokens),
+        pass_(model) {}
+
+  WrittenText Write() {
+    const std::vector<std::pair<int64_t, int64_t>> parts = Parts();
+    for (size_t n = 0; n < parts.size() && !Blanks(0, Length()).empty(); ++n) {
+      begin_ = parts[n].first;
+      end_ = parts[n].second;
+      const auto blanks = static_cast<int64_t>(Blanks(begin_, end_).size());
+      const auto count = static_cast<int64_t>(parts.size());
+      // Steps are divided as LLaDA divides tokens: n div s, the first n mod s get one more.
+      int64_t steps = options_.steps / count;
+      if (static_cast<int64_t>(n) < options_.steps % count) ++steps;
+      if (options_.steps == 0) steps = blanks;
+      if (steps == 0) steps = 1;
+      rows_.clear();
+      for (int64_t step = 0; step <= steps + blanks && !Blanks(begin_, end_).empty(); ++step) {
+        Step(step, steps, blanks);
+        ++number_;
+        if (options_.stop_at_end && EndsHere()) break;
+      }
+    }
+    result_.tokens = text_;
+    return result_;
+  }
+
+ private:
+  struct Guess {
+    int64_t position;
+    int32_t token;
+    double log_prob, confidence, key;
+  };
+
+  int64_t Length() const { return static_cast<int64_t>(text_.size()); }
+  std::vector<int64_t> Blanks(int64_t begin, int64_t end) const {
+    std::vector<int64_t> blanks;
+    for (int64_t i = begin; i < end; ++i)
+      if (text_[i] == kBlank) blanks.push_back(i);
+    return blanks;
+  }
+
+  std::vector<std::pair<int64_t, int64_t>> Parts() const {
+    const std::vector<int64_t> blanks = Blanks(0, Length());
+    std::vector<std::pair<int64_t, int64_t>> parts;
+    if (blanks.empty()) return parts;
+    const bool has_blocks = form_.family == CanvasFamily::kBlocks;
+    int64_t size = has_blocks ? form_.block_len : options_.block_len;
+    if (size == 0) size = Length();
+    const int64_t first = has_blocks || options_.block_len == 0 ? 0 : blanks[0];
+    for (int64_t begin = first; begin < Length(); begin += size) {
+      const int64_t end = std::min(Length(), begin + size);
+      if (!Blanks(begin, end).empty()) parts.emplace_back(begin, end);
+    }
+    return parts;
+  }
+
+  RandomStream Draws(RandomPurpose purpose, int64_t position) const {
+    return {options_.draw.seed, purpose,
+            static_cast<uint64_t>(number_) * (uint64_t{1} << 32) + static_cast<uint64_t>(position),
+            canvas_.stream};
+  }
+  double Uniform(RandomPurpose purpose, int64_t position) const {
+    return Draws(purpose, position).Uniform();
+  }
+
+  // Logits of the part's blanks and those without guidance.
+  void Read() {
+    const std::vector<int64_t> blanks = Blanks(begin_, end_);
+    if (!rows_.empty()) return;
+    const LogitRows rows = ReadBlanks(pass_, form_, text_, blanks, begin_, end_);
+    LogitRows guided = rows;
+    ++result_.passes;
+    if (options_.guidance > 0) {
+      std::vector<int32_t> hidden = text_;
+      for (size_t i = 0; i < hidden.size(); ++i)
+        if (canvas_.tokens[i] != kBlank) hidden[i] = kBlank;
+      const LogitRows without = ReadBlanks(pass_, form_, hidden, blanks, begin_, end_);
+      ++result_.passes;
+      for (size_t i = 0; i < rows.size(); ++i)
+        for (size_t v = 0; v < rows[i].size(); ++v)
+          guided[i][v] =
+              without[i][v] + (options_.guidance + 1) * (rows[i][v] - without[i][v]);
+    }
+    for (size_t i = 0; i < blanks.size(); ++i) {
+      rows_[blanks[i]] = guided[i];
+      plain_[blanks[i]] = rows[i];
+    }
+  }
+
+  std::vector<bool> Banned(int64_t position) const {
+    std::vector<bool> banned(static_cast<size_t>(vocab_size_));
+    const auto here = canvas_.banned_at.find(position);
+    for (size_t token = 0; token < banned.size(); ++token) {
+      banned[token] = (!options_.draw.banned.empty() && options_.draw.banned[token] != 0) ||
+                      (here != canvas_.banned_at.end() && (*here->second)[token] != 0);
+    }
+    return banned;
+  }
+
+  Guess GuessAt(int64_t position, bool takes_likeliest) const {
+    const PlainChoice drawn(options_.draw.cuts, rows_.at(position), Banned(position));
+    const PlainChoice whole(TokenCuts(), rows_.at(position), Banned(position));
+    Guess guess{.position = position};
+    guess.token =
+        takes_likeliest
+            ? PlainChoice({.temperature = 0}, rows_.at(position), Banned(position)).tokens[0]
+            : drawn.Draw(Uniform(RandomPurpose::kGeneration, position));
+    const PlainChoice& choice = options_.method == WriteMethod::kDream ? drawn : whole;
+    guess.confidence = choice.Of(guess.token);
+    if (options_.confidence == Confidence::kMargin) {
+      std::vector<double> largest = choice.probabilities;
+      std::sort(largest.begin(), largest.end());
+      const size_t n = largest.size();
+      guess.confidence = n == 1 ? largest[0] : largest[n - 1] - largest[n - 2];
+    } else if (options_.confidence == Confidence::kEntropy) {
+      guess.confidence = 0;
+      for (const double p : choice.probabilities)
+        guess.confidence += p > 0 ? p * std::log(p) : 0;
+    }
+    guess.log_prob = LogOfSoftmax(plain_.at(position), guess.token);
+    return guess;
+  }
+
+  double KeyOf(const Guess& guess) const {
+    RandomStream draws = Draws(RandomPurpose::kWritingOrder, guess.position);
+    const bool by_chance = options_.confidence == Confidence::kRandom ||
+                           options_.method == WriteMethod::kBlocks;
+    double key = by_chance ? draws.Uniform() : guess.confidence;
+    if (options_.order_temperature > 0)
+      key = key / options_.order_temperature - std::log(-std::log(draws.Uniform()));
+    const bool is_late = options_.delay_end && guess.token == form_.end_token;
+    if (!is_late) return key;
+    if (!options_.literal) return -std::numeric_limits<double>::infinity();
+    return options_.draw.cuts.temperature > 0 ? key : 0;
+  }
+
+  // The time of a step: MDLM's ends at 1e-5, Dream's at 1e-3, block diffusion's at 0.
+  double Time(int64_t step, int64_t steps) const {
+    const double last = options_.method == WriteMethod::kMdlm    ? 1e-5
+                        : options_.method == WriteMethod::kDream ? 1e-3
+                                                                 : 0;
+    return 1 - static_cast<double>(step) * (1 - last) / static_cast<double>(steps);
+  }
+
+  void Step(int64_t step, int64_t steps, int64_t part_blanks) {
+    const std::vector<int64_t> blanks = Blanks(begin_, end_);
+    const auto left = static_cast<int64_t>(blanks.size());
+    Read();
+    const bool is_mdlm = options_.method == WriteMethod::kMdlm;
+    const bool is_dream = options_.method == WriteMethod::kDream;
+    const bool is_blocks = options_.method == WriteMethod::kBlocks;
+    const bool is_last = is_mdlm ? step == steps : step == steps - 1;
+    const double share = is_last ? 1 : 1 - Time(step + 1, steps) / Time(step, steps);
+    std::vector<Guess> chosen;
+    if (is_mdlm || (is_dream && options_.origin) || (is_blocks && options_.steps > 0)) {
+      for (const int64_t position : blanks)
+        if (is_last || Uniform(RandomPurpose::kWritingOrder, position) < share)
+          chosen.push_back(GuessAt(position, is_mdlm && is_last));
+    } else {
+      std::vector<Guess> guesses;
+      for (const int64_t position : blanks) {
+        guesses.push_back(GuessAt(position, false));
+        guesses.back().key = KeyOf(guesses.back());
+      }
+      int64_t count = 1;
+      if (options_.method == WriteMethod::kLlada)
+        count = part_blanks / steps + (step < part_blanks % steps ? 1 : 0);
+      if (is_dream) count = is_last ? left : static_cast<int64_t>(share * static_cast<double>(left));
+      if (options_.method == WriteMethod::kResample) count = options_.group_len;
+      for (int64_t n = 0; !guesses.empty(); ++n) {
+        size_t best = 0;  // the first of equals
+        for (size_t i = 1; i < guesses.size(); ++i)
+          if (guesses[i].key > guesses[best].key) best = i;
+        const bool is_sure =
+            options_.method == WriteMethod::kThreshold && guesses[best].key >= options_.threshold;
+        if (n >= count && !is_sure) break;
+        chosen.push_back(guesses[best]);
+        guesses.erase(guesses.begin() + static_cast<int64_t>(best));
+      }
+      std::sort(chosen.begin(), chosen.end(),
+                [](const Guess& a, const Guess& b) { return a.position < b.position; });
+    }
+    for (const Guess& guess : chosen) {
+      text_[guess.position] = guess.token;
+      result_.written.push_back(
+          {result_.passes, guess.position, guess.token, guess.log_prob, guess.confidence});
+      result_.log_prob += guess.log_prob;
+    }
+    if (!chosen.empty()) rows_.clear();
+  }
+
+  // Whether an end token behind all that was given has no blank before it; then the rest are end
+  // tokens, too.
+  bool EndsHere() {
+    const auto blank = std::find(text_.begin(), text_.end(), kBlank) - text_.begin();
+    int64_t given = -1;
+    for (int64_t i = 0; i < Length(); ++i)
+      if (canvas_.tokens[i] != kBlank) given = i;
+    bool has_end = false;
+    for (int64_t i = given + 1; i < blank; ++i) has_end |= text_[i] == form_.end_token;
+    if (given > blank || !has_end) return false;
+    std::replace(text_.begin(), text_.end(), kBlank, form_.end_token);
+    return true;
+  }
+
+  const CanvasForm form_;
+  const int64_t vocab_size_;
+  const Canvas& canvas_;
+  const WriteOptions& options_;
+  std::vector<int32_t> text_;
+  PlainPass pass_;
+  int64_t begin_ = 0, end_ = 0;
+  int64_t number_ = 0;                          // of the step, over all parts
+  std::map<int64_t, std::vector<double>> rows_, plain_;  // logits by position
+  WrittenText result_;
+};
+
+class UnmaskTest : public ::testing::TestWithParam<CanvasModel> {
+ protected:
+  std::vector<WriteMethod> Methods() const {
+    std::vector<WriteMethod> methods;
+    for (const WriteMethod method : MethodsOf(GetParam().form)) {
+      if (method == WriteMethod::kSequential || method == WriteMethod::kGroups ||
+          method == WriteMethod::kSpeculative)
+        continue;
+      methods.push_back(method);
+    }
+    return methods;
+  }
+};
+
+TEST_P(UnmaskTest, EqualsTheMethodWrittenAgain) {
+  const CanvasModel& model = GetParam();
+  RandomStream random(51, RandomPurpose::kPairs, 0, 0);
+  int64_t ended = 0;
+  for (const WriteMethod method : Methods()) {
+    for (int round = 0; round < 12; ++round) {
+      WriteOptions options = RandomOptions(model, method, random);
+      options.recompute = random.Below(2) == 0;
+      const std::vector<Canvas> canvases = RandomCanvases(model, random);
+      SCOPED_TRACE(Described(options));
+      const std::vector<WrittenText> written =
+          WriteOn(SharedReference(), model, canvases, options);
+      ASSERT_EQ(written.size(), canvases.size());
+      for (size_t n = 0; n < canvases.size(); ++n) {
+        SCOPED_TRACE(n);
+        const WrittenText plain = PlainUnmasking(model, canvases[n], options).Write();
+        ExpectSameText(written[n], plain, 1e-12);
+        const auto blanks =
+            std::count(canvases[n].tokens.begin(), canvases[n].tokens.end(), kBlank);
+        ended += static_cast<int64_t>(plain.written.size()) < blanks ? 1 : 0;
+        if (HasFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(ended, 0) << "no text ended early";
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, UnmaskTest, ::testing::ValuesIn(UnmaskingModels()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace anyorder::testing
