@@ -52,6 +52,10 @@ inline std::vector<CanvasModel> UnmaskingModels() {
                       .shifted = shifted,
                       .first_given = shifted};
   };
+  const auto windowed = [](CanvasForm form, int64_t seq_len) {
+    form.seq_len = seq_len;
+    return form;
+  };
   const CanvasForm two_stream{.family = CanvasFamily::kTwoStream, .seq_len = 16};
   return {
       MakeCanvasModel("masked_relative", CanvasBackbone::kRelative, masked(false)),
@@ -61,6 +65,9 @@ inline std::vector<CanvasModel> UnmaskingModels() {
       MakeCanvasModel("blocks_single_llama", CanvasBackbone::kLlama, blocks(1, false)),
       MakeCanvasModel("blocks_shifted_qwen3", CanvasBackbone::kQwen3, blocks(4, true)),
       MakeCanvasModel("blocks_shifted_single", CanvasBackbone::kLearned, blocks(1, true)),
+      MakeCanvasModel("blocks_window", CanvasBackbone::kLlama, windowed(blocks(2, false), 4)),
+      MakeCanvasModel("blocks_window_shifted", CanvasBackbone::kRelative,
+                      windowed(blocks(3, true), 3)),
       MakeCanvasModel("two_stream_relative", CanvasBackbone::kRelative, two_stream),
       MakeCanvasModel("two_stream_llama", CanvasBackbone::kLlama, two_stream),
   };
@@ -92,6 +99,9 @@ inline std::vector<CanvasModel> OrderedModels() {
       MakeCanvasModel("pairs", CanvasBackbone::kPairs, pairs),
   };
 }
+
+// Whether texts of a dozen tokens are longer than what training had.
+inline bool HasWindow(const CanvasModel& model) { return model.form.seq_len < 16; }
 
 inline int32_t RandomToken(const CanvasModel& model, RandomStream& random) {
   const auto above = static_cast<uint32_t>(model.vocab_size - kCanvasMask - 1);

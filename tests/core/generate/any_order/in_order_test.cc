@@ -14,14 +14,6 @@
 namespace anyorder::testing {
 namespace {
 
-// The order of one text, drawn again: what was given, then blanks in groups.
-struct PlainOrder {
-  std::vector<int64_t> positions;
-  size_t num_given = 0;
-  std::vector<size_t> group_ends;  // in `positions`
-  size_t diffusion_end = 0;        // Eso-LM: tokens before it were given or written by diffusion
-};
-
 RandomStream OrderDraws(const Canvas& canvas, const WriteOptions& options, uint64_t number) {
   return {options.draw.seed, RandomPurpose::kWritingOrder, number, canvas.stream};
 }
@@ -69,55 +61,6 @@ PlainOrder OrderPlain(const CanvasForm& form, const Canvas& canvas, const WriteO
     order.group_ends.push_back(end);
   }
   return order;
-}
-
-// Logits of tokens [known, end) of the order when the first `known` are there: one pass.
-LogitRows ReadGroup(PlainPass& pass, const CanvasForm& form, const PlainOrder& order,
-                    const std::vector<int32_t>& text, size_t known, size_t end) {
-  std::vector<PlainPass::Place> content;
-  std::vector<PlainPass::Place> queries;
-  std::vector<size_t> reads;
-  const bool is_diffusion = known < order.diffusion_end;
-  for (size_t i = 0; i < known; ++i) {
-    const int64_t next = i + 1 < order.positions.size() ? order.positions[i + 1] : 0;
-    content.push_back({text[order.positions[i]], order.positions[i], next});
-  }
-  switch (form.family) {
-    case CanvasFamily::kPairs: reads = {known - 1}; break;
-    case CanvasFamily::kTwoStream:
-      for (size_t i = known; i < end; ++i) {
-        reads.push_back(i);
-        queries.push_back({0, order.positions[i]});
-      }
-      break;
-    default: {
-      const size_t shown =
-          form.eso.masks_see_all && is_diffusion ? order.positions.size() : end;
-      for (size_t i = known; i < shown; ++i) {
-        if (i < end) reads.push_back(i);
-        content.push_back({form.mask_token, order.positions[i]});
-      }
-    }
-  }
-  // The group of each token of the order: what was given is one, of networks of two streams.
-  const auto group_of = [&](size_t i) {
-    size_t group = i < order.num_given ? 0 : 1;
-    for (const size_t group_end : order.group_ends) group += i >= group_end ? 1 : 0;
-    return group;
-  };
-  const auto sees = [&](size_t row, size_t key) {
-    switch (form.family) {
-      case CanvasFamily::kTwoStream: return row >= known || group_of(key) <= group_of(row);
-      case CanvasFamily::kPairs: return key <= row;
-      default: break;
-    }
-    const bool is_mask = row >= known;
-    if (is_mask) return (form.eso.masks_see_all && is_diffusion) || key <= row;
-    if (form.eso.clean_see_all && row < order.diffusion_end && key < known)
-      return key < order.diffusion_end;
-    return key <= row;
-  };
-  return pass.Logits(content, queries, sees, reads);
 }
 
 WrittenText WriteInOrderPlain(const CanvasModel& model, const Canvas& canvas,
@@ -170,7 +113,7 @@ TEST_P(InOrderTest, EqualsTheMethodWrittenAgain) {
     if (method != WriteMethod::kEso && method != WriteMethod::kGroups &&
         method != WriteMethod::kSequential)
       continue;
-    for (int round = 0; round < 20; ++round) {
+    for (int round = 0; round < 60; ++round) {
       WriteOptions options = RandomOptions(model, method, random);
       options.recompute = random.Below(2) == 0;
       const std::vector<Canvas> canvases = RandomCanvases(model, random);

@@ -194,4 +194,94 @@ inline double LogOfSoftmax(const std::vector<double>& logits, int32_t token) {
   return -std::log(sum);
 }
 
+// What a network says of blanks of a part of a text, by the family's definition.
+inline LogitRows ReadBlanks(PlainPass& pass, const CanvasForm& form, const std::vector<int32_t>& text,
+                     const std::vector<int64_t>& asked, int64_t part_begin, int64_t part_end) {
+  std::vector<PlainPass::Place> content;
+  std::vector<PlainPass::Place> queries;
+  std::vector<size_t> reads;
+  const auto shift = static_cast<size_t>(form.shifted ? 1 : 0);
+  if (form.family == CanvasFamily::kTwoStream) {
+    for (size_t i = 0; i < text.size(); ++i)
+      if (text[i] != kBlank) content.push_back({text[i], static_cast<int64_t>(i)});
+    for (const int64_t position : asked) {
+      reads.push_back(content.size() + queries.size());
+      queries.push_back({0, position});
+    }
+    return pass.Logits(content, queries, [](size_t, size_t) { return true; }, reads);
+  }
+  const bool has_blocks = form.family == CanvasFamily::kBlocks;
+  const int64_t end = has_blocks ? part_end : static_cast<int64_t>(text.size());
+  // As many tokens as training had, in whole blocks, and the slot that predicts the part's first.
+  const int64_t window = std::min(part_begin + form.block_len - form.seq_len,
+                                  part_begin - static_cast<int64_t>(shift));
+  const int64_t first = has_blocks ? std::max<int64_t>(0, window) : 0;
+  for (int64_t i = first; i < end; ++i)
+    content.push_back({text[i] == kBlank ? form.mask_token : text[i], i});
+  for (const int64_t position : asked)
+    reads.push_back(static_cast<size_t>(position - first) - shift);
+  const auto sees = [&](size_t row, size_t key) {
+    return !has_blocks ||
+           content[key].position / form.block_len <= content[row].position / form.block_len;
+  };
+  return pass.Logits(content, {}, sees, reads);
+}
+
+// An order of one text: what was given, then blanks in groups.
+struct PlainOrder {
+  std::vector<int64_t> positions;
+  size_t num_given = 0;
+  std::vector<size_t> group_ends;  // in `positions`
+  size_t diffusion_end = 0;        // Eso-LM: tokens before it were given or written by diffusion
+};
+
+// Logits of tokens [known, end) of the order when the first `known` are there: one pass.
+inline LogitRows ReadGroup(PlainPass& pass, const CanvasForm& form, const PlainOrder& order,
+                    const std::vector<int32_t>& text, size_t known, size_t end) {
+  std::vector<PlainPass::Place> content;
+  std::vector<PlainPass::Place> queries;
+  std::vector<size_t> reads;
+  const bool is_diffusion = known < order.diffusion_end;
+  for (size_t i = 0; i < known; ++i) {
+    const int64_t next = i + 1 < order.positions.size() ? order.positions[i + 1] : 0;
+    content.push_back({text[order.positions[i]], order.positions[i], next});
+  }
+  switch (form.family) {
+    case CanvasFamily::kPairs: reads = {known - 1}; break;
+    case CanvasFamily::kTwoStream:
+      for (size_t i = known; i < end; ++i) {
+        reads.push_back(i);
+        queries.push_back({0, order.positions[i]});
+      }
+      break;
+    default: {
+      const size_t shown =
+          form.eso.masks_see_all && is_diffusion ? order.positions.size() : end;
+      for (size_t i = known; i < shown; ++i) {
+        if (i < end) reads.push_back(i);
+        content.push_back({form.mask_token, order.positions[i]});
+      }
+    }
+  }
+  // The group of each token of the order: what was given is one, of networks of two streams.
+  const auto group_of = [&](size_t i) {
+    size_t group = i < order.num_given ? 0 : 1;
+    for (const size_t group_end : order.group_ends) group += i >= group_end ? 1 : 0;
+    return group;
+  };
+  const auto sees = [&](size_t row, size_t key) {
+    switch (form.family) {
+      case CanvasFamily::kTwoStream: return row >= known || group_of(key) <= group_of(row);
+      case CanvasFamily::kPairs: return key <= row;
+      default: break;
+    }
+    const bool is_mask = row >= known;
+    if (is_mask) return (form.eso.masks_see_all && is_diffusion) || key <= row;
+    if (form.eso.clean_see_all && row < order.diffusion_end && key < known)
+      return key < order.diffusion_end;
+    return key <= row;
+  };
+  return pass.Logits(content, queries, sees, reads);
+}
+
 }  // namespace anyorder::testing

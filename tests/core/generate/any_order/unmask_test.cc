@@ -17,37 +17,6 @@
 namespace anyorder::testing {
 namespace {
 
-// What a network says of blanks of a part of a text, by the family's definition.
-LogitRows ReadBlanks(PlainPass& pass, const CanvasForm& form, const std::vector<int32_t>& text,
-                     const std::vector<int64_t>& asked, int64_t part_begin, int64_t part_end) {
-  std::vector<PlainPass::Place> content;
-  std::vector<PlainPass::Place> queries;
-  std::vector<size_t> reads;
-  const auto shift = static_cast<size_t>(form.shifted ? 1 : 0);
-  if (form.family == CanvasFamily::kTwoStream) {
-    for (size_t i = 0; i < text.size(); ++i)
-      if (text[i] != kBlank) content.push_back({text[i], static_cast<int64_t>(i)});
-    for (const int64_t position : asked) {
-      reads.push_back(content.size() + queries.size());
-      queries.push_back({0, position});
-    }
-    return pass.Logits(content, queries, [](size_t, size_t) { return true; }, reads);
-  }
-  const bool has_blocks = form.family == CanvasFamily::kBlocks;
-  const int64_t end = has_blocks ? part_end : static_cast<int64_t>(text.size());
-  const int64_t window = part_begin + form.block_len - form.seq_len;
-  const int64_t first = has_blocks ? std::max<int64_t>(0, window) : 0;
-  for (int64_t i = first; i < end; ++i)
-    content.push_back({text[i] == kBlank ? form.mask_token : text[i], i});
-  for (const int64_t position : asked)
-    reads.push_back(static_cast<size_t>(position - first) - shift);
-  const auto sees = [&](size_t row, size_t key) {
-    return !has_blocks ||
-           content[key].position / form.block_len <= content[row].position / form.block_len;
-  };
-  return pass.Logits(content, {}, sees, reads);
-}
-
 // One text, written again.
 class PlainUnmasking {
  public:
@@ -285,6 +254,24 @@ class UnmaskTest : public ::testing::TestWithParam<CanvasModel> {
     }
     return methods;
   }
+
+  // Returns how many texts ended before all blanks were written.
+  static int64_t ExpectPlainTexts(const CanvasModel& model, const std::vector<Canvas>& canvases,
+                                  const WriteOptions& options) {
+    SCOPED_TRACE(Described(options));
+    const std::vector<WrittenText> written = WriteOn(SharedReference(), model, canvases, options);
+    EXPECT_EQ(written.size(), canvases.size());
+    int64_t ended = 0;
+    for (size_t n = 0; n < canvases.size() && !HasFailure(); ++n) {
+      SCOPED_TRACE(n);
+      const WrittenText plain = PlainUnmasking(model, canvases[n], options).Write();
+      ExpectSameText(written[n], plain, 1e-12);
+      const std::vector<int32_t>& tokens = canvases[n].tokens;
+      const auto blanks = std::count(tokens.begin(), tokens.end(), kBlank);
+      ended += static_cast<int64_t>(plain.written.size()) < blanks ? 1 : 0;
+    }
+    return ended;
+  }
 };
 
 TEST_P(UnmaskTest, EqualsTheMethodWrittenAgain) {
@@ -292,26 +279,52 @@ TEST_P(UnmaskTest, EqualsTheMethodWrittenAgain) {
   RandomStream random(51, RandomPurpose::kPairs, 0, 0);
   int64_t ended = 0;
   for (const WriteMethod method : Methods()) {
-    for (int round = 0; round < 12; ++round) {
+    for (int round = 0; round < 40; ++round) {
       WriteOptions options = RandomOptions(model, method, random);
-      options.recompute = random.Below(2) == 0;
+      options.recompute = random.Below(2) == 0 || HasWindow(model);
       const std::vector<Canvas> canvases = RandomCanvases(model, random);
-      SCOPED_TRACE(Described(options));
-      const std::vector<WrittenText> written =
-          WriteOn(SharedReference(), model, canvases, options);
-      ASSERT_EQ(written.size(), canvases.size());
-      for (size_t n = 0; n < canvases.size(); ++n) {
-        SCOPED_TRACE(n);
-        const WrittenText plain = PlainUnmasking(model, canvases[n], options).Write();
-        ExpectSameText(written[n], plain, 1e-12);
-        const auto blanks =
-            std::count(canvases[n].tokens.begin(), canvases[n].tokens.end(), kBlank);
-        ended += static_cast<int64_t>(plain.written.size()) < blanks ? 1 : 0;
-        if (HasFailure()) return;
-      }
+      ended += ExpectPlainTexts(model, canvases, options);
+      if (HasFailure()) return;
     }
   }
   EXPECT_GT(ended, 0) << "no text ended early";
+}
+
+// With weights of 0 every token and every position is as likely as the others.
+TEST_P(UnmaskTest, OfEqualsTheLowestIdAndTheFirstPositionAreTaken) {
+  CanvasModel model = GetParam();
+  std::fill(model.weights.begin(), model.weights.end(), 0.0);
+  RandomStream random(52, RandomPurpose::kPairs, 0, 0);
+  for (const WriteMethod method : Methods()) {
+    WriteOptions options = {.method = method, .recompute = HasWindow(model)};
+    options.draw.cuts.temperature = 0;
+    options.draw.banned.assign(static_cast<size_t>(model.vocab_size), 0);
+    options.draw.banned[0] = options.draw.banned[1] = options.draw.banned[3] = 1;
+    std::vector<Canvas> canvases = RandomCanvases(model, random);
+    for (Canvas& canvas : canvases) canvas.banned_at.clear();
+    ExpectPlainTexts(model, canvases, options);
+    if (HasFailure()) return;
+    for (const WrittenText& text : WriteOn(SharedReference(), model, canvases, options)) {
+      for (const WrittenToken& token : text.written) EXPECT_EQ(token.token, 2);
+      for (size_t i = 1; i < text.written.size(); ++i) {
+        if (method != WriteMethod::kMdlm && method != WriteMethod::kBlocks) {
+          EXPECT_LT(text.written[i - 1].position, text.written[i].position);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(UnmaskTest, TheReleasedEndConfidenceIsNoneWhereTokensAreDrawn) {
+  const CanvasModel& model = GetParam();
+  RandomStream random(53, RandomPurpose::kPairs, 0, 0);
+  const std::vector<Canvas> canvases = RandomCanvases(model, random);
+  const WriteOptions plain = {.method = WriteMethod::kLlada};
+  WriteOptions released = plain;
+  released.delay_end = released.literal = true;
+  const std::vector<WrittenText> a = WriteOn(SharedReference(), model, canvases, plain);
+  const std::vector<WrittenText> b = WriteOn(SharedReference(), model, canvases, released);
+  for (size_t n = 0; n < canvases.size(); ++n) ExpectSameText(a[n], b[n], 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, UnmaskTest, ::testing::ValuesIn(UnmaskingModels()),

@@ -1,0 +1,304 @@
+// Keys that are kept change no text where they are final, and where they are not, what they change;
+// what else may not change a text: its company, threads, and where memory is.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "core/generate/any_order/write_options.h"
+#include "kernels/backend.h"
+#include "tests/core/generate/any_order/canvas_cases.h"
+#include "tests/core/generate/any_order/plain_pass.h"
+#include "tests/testing/emulated_gpu.h"
+#include "tests/testing/fenced_backend.h"
+
+namespace anyorder::testing {
+namespace {
+
+// Every network and method once.
+struct MethodCase {
+  CanvasModel model;
+  WriteMethod method;
+};
+
+void PrintTo(const MethodCase& value, std::ostream* out) {
+  *out << value.model.name << " " << EnumName(value.method);
+}
+
+std::string NameOf(const MethodCase& value) {
+  std::string name = absl::StrCat(value.model.name, "_", EnumName(value.method));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+std::vector<MethodCase> MethodCases() {
+  std::vector<CanvasModel> models = UnmaskingModels();
+  std::set<std::string> names;
+  for (const CanvasModel& model : models) names.insert(model.name);
+  for (const CanvasModel& model : OrderedModels())
+    if (names.insert(model.name).second) models.push_back(model);
+  std::vector<MethodCase> cases;
+  for (const CanvasModel& model : models) {
+    for (const WriteMethod method : MethodsOf(model.form)) {
+      if (method == WriteMethod::kSpeculative || method == WriteMethod::kBurst) continue;
+      cases.push_back({model, method});
+    }
+  }
+  return cases;
+}
+
+std::unique_ptr<kernels::Backend> CpuOf(int threads) {
+  return kernels::MakeCpuBackend({.num_threads = threads}).value();
+}
+
+// Log-probabilities of all tokens that are written, in the order of writing.
+std::vector<double> LogProbs(const std::vector<WrittenText>& texts) {
+  std::vector<double> all;
+  for (const WrittenText& text : texts)
+    for (const WrittenToken& token : text.written) all.push_back(token.log_prob);
+  return all;
+}
+
+void ExpectSameTokens(const std::vector<WrittenText>& a, const std::vector<WrittenText>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t n = 0; n < a.size(); ++n) EXPECT_EQ(a[n].tokens, b[n].tokens) << "text " << n;
+}
+
+class KeptKeysTest : public ::testing::TestWithParam<MethodCase> {
+ protected:
+  WriteOptions Options(RandomStream& random) const {
+    return RandomOptions(GetParam().model, GetParam().method, random);
+  }
+  bool has_kept_keys() const {
+    const CanvasFamily family = GetParam().model.form.family;
+    const bool unmasks_two_streams = family == CanvasFamily::kTwoStream &&
+                                     GetParam().method != WriteMethod::kSequential &&
+                                     GetParam().method != WriteMethod::kGroups;
+    return family != CanvasFamily::kMasked && !unmasks_two_streams;
+  }
+};
+
+TEST_P(KeptKeysTest, TextsHaveTheBitsOfRecomputedOnes) {
+  if (!has_kept_keys() || HasWindow(GetParam().model)) return;
+  const CanvasModel& model = GetParam().model;
+  RandomStream random(61, RandomPurpose::kPairs, 0, 0);
+  for (int round = 0; round < 8; ++round) {
+    WriteOptions options = Options(random);
+    const std::vector<Canvas> canvases = RandomCanvases(model, random);
+    SCOPED_TRACE(Described(options));
+    const std::vector<WrittenText> kept = WriteOn(SharedReference(), model, canvases, options);
+    options.recompute = true;
+    const std::vector<WrittenText> again = WriteOn(SharedReference(), model, canvases, options);
+    for (size_t n = 0; n < canvases.size(); ++n) ExpectSameText(kept[n], again[n], 0);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(KeptKeysTest, TextsDoNotDependOnTheirCompany) {
+  const CanvasModel& model = GetParam().model;
+  RandomStream random(62, RandomPurpose::kPairs, 0, 0);
+  for (int round = 0; round < 3; ++round) {
+    const WriteOptions options = Options(random);
+    const std::vector<Canvas> canvases = RandomCanvases(model, random);
+    SCOPED_TRACE(Described(options));
+    const std::vector<WrittenText> together = WriteOn(SharedReference(), model, canvases, options);
+    for (size_t n = 0; n < canvases.size(); ++n) {
+      const std::vector<WrittenText> alone =
+          WriteOn(SharedReference(), model, {canvases[n]}, options);
+      ExpectSameText(together[n], alone[0], 0);
+    }
+    if (HasFailure()) return;
+  }
+}
+
+// In fp32 products may round differently for another number of rows: the same tokens with these
+// seeds, and numbers as near to the exact ones as those of recomputed keys are.
+TEST_P(KeptKeysTest, InSinglePrecisionOnlyRoundingDiffers) {
+  CanvasModel model = GetParam().model;
+  if (!has_kept_keys() || HasWindow(model)) return;
+  model.weights = test::TensorOf(DType::kFloat32, model.weights).Values();
+  CanvasModel single = model;
+  single.model.dtype = ComputeType::kFloat32;
+  const std::unique_ptr<kernels::Backend> cpu = CpuOf(2);
+  RandomStream random(63, RandomPurpose::kPairs, 0, 0);
+  std::vector<double> exact, kept, again;
+  const auto append = [](const std::vector<WrittenText>& texts, std::vector<double>* all) {
+    const std::vector<double> part = LogProbs(texts);
+    all->insert(all->end(), part.begin(), part.end());
+  };
+  for (int round = 0; round < 6; ++round) {
+    WriteOptions options = Options(random);
+    const std::vector<Canvas> canvases = RandomCanvases(model, random);
+    const std::vector<WrittenText> texts = WriteOn(SharedReference(), model, canvases, options);
+    const std::vector<WrittenText> kept_texts = WriteOn(*cpu, single, canvases, options);
+    options.recompute = true;
+    const std::vector<WrittenText> again_texts = WriteOn(*cpu, single, canvases, options);
+    ExpectSameTokens(kept_texts, texts);
+    ExpectSameTokens(again_texts, texts);
+    if (HasFailure()) return;
+    append(texts, &exact);
+    append(kept_texts, &kept);
+    append(again_texts, &again);
+  }
+  EXPECT_GT(Distance(again, exact), 0);
+  EXPECT_LE(Distance(kept, exact), 2 * Distance(again, exact));
+}
+
+TEST_P(KeptKeysTest, ThreadsAndTheMemorysPlaceChangeNoBit) {
+  CanvasModel model = GetParam().model;
+  model.model.dtype = ComputeType::kFloat32;
+  RandomStream random(64, RandomPurpose::kPairs, 0, 0);
+  const WriteOptions options = Options(random);
+  const std::vector<Canvas> canvases = RandomCanvases(model, random);
+  const std::vector<WrittenText> one = WriteOn(*CpuOf(1), model, canvases, options);
+  const std::vector<WrittenText> two = WriteOn(*CpuOf(2), model, canvases, options);
+  FencedBackend fenced(CpuOf(1));
+  const std::vector<WrittenText> apart = WriteOn(fenced, model, canvases, options);
+  for (size_t n = 0; n < canvases.size(); ++n) {
+    ExpectSameText(one[n], two[n], 0);
+    ExpectSameText(one[n], apart[n], 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, KeptKeysTest, ::testing::ValuesIn(MethodCases()),
+                         [](const auto& info) { return NameOf(info.param); });
+
+// The methods that a family is first asked with.
+TEST(WritingOnTheEmulatedGpuTest, TokensAreTheHosts) {
+  std::vector<CanvasModel> models = UnmaskingModels();
+  for (const CanvasModel& model : OrderedModels()) models.push_back(model);
+  std::set<CanvasFamily> seen;
+  for (CanvasModel& model : models) {
+    if (!seen.insert(model.form.family).second) continue;
+    SCOPED_TRACE(model.name);
+    model.weights = test::TensorOf(DType::kFloat32, model.weights).Values();
+    CanvasModel single = model;
+    single.model.dtype = ComputeType::kFloat32;
+    RandomStream random(65, RandomPurpose::kPairs, 0, 0);
+    const std::vector<Canvas> canvases = RandomCanvases(model, random);
+    const WriteOptions options = {.method = MethodsOf(model.form).front()};
+    const std::vector<WrittenText> exact = WriteOn(SharedReference(), model, canvases, options);
+    const std::vector<WrittenText> cpu = WriteOn(*CpuOf(2), single, canvases, options);
+    const std::vector<WrittenText> gpu = WriteOn(*MakeEmulatedGpu(), single, canvases, options);
+    ExpectSameTokens(gpu, exact);
+    ExpectSameTokens(cpu, exact);
+    EXPECT_LE(Distance(LogProbs(gpu), LogProbs(exact)),
+              4 * Distance(LogProbs(cpu), LogProbs(exact)));
+  }
+  EXPECT_EQ(seen.size(), 5u);
+}
+
+std::vector<CanvasModel> MaskedModels() {
+  std::vector<CanvasModel> masked;
+  for (const CanvasModel& model : UnmaskingModels())
+    if (model.form.family == CanvasFamily::kMasked) masked.push_back(model);
+  return masked;
+}
+
+class BlockCacheTest : public ::testing::TestWithParam<CanvasModel> {};
+
+// In one layer a slot's keys are its token's and its position's alone.
+TEST_P(BlockCacheTest, OfOneLayerIsExact) {
+  CanvasModel model = GetParam();
+  model.model.num_layers = 1;
+  model.weights = InitialWeights(model.model, model.vocab_size, 44);
+  RandomStream random(66, RandomPurpose::kPairs, 0, 0);
+  for (const WriteMethod method : MethodsOf(model.form)) {
+    for (int round = 0; round < 8; ++round) {
+      WriteOptions options = RandomOptions(model, method, random);
+      options.block_len = OneOf<int64_t>({1, 3, 4}, random);
+      SCOPED_TRACE(Described(options));
+      const std::vector<Canvas> canvases = RandomCanvases(model, random);
+      const std::vector<WrittenText> none = WriteOn(SharedReference(), model, canvases, options);
+      for (const BlockCache cache : {BlockCache::kPrefix, BlockCache::kDual}) {
+        options.cache = cache;
+        const std::vector<WrittenText> kept = WriteOn(SharedReference(), model, canvases, options);
+        for (size_t n = 0; n < canvases.size(); ++n) ExpectSameText(kept[n], none[n], 1e-12);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// The first pass of a block computes the whole text; later ones do not see what the block's new
+// tokens change elsewhere.
+TEST_P(BlockCacheTest, IsExactInABlocksFirstPassAndApproximateAfterIt) {
+  const CanvasModel& model = GetParam();
+  constexpr int64_t kBlock = 4;
+  WriteOptions options = {.method = WriteMethod::kLlada, .block_len = kBlock};
+  for (const BlockCache cache : {BlockCache::kPrefix, BlockCache::kDual}) {
+    options.cache = cache;
+    Canvas canvas = {.tokens = std::vector<int32_t>(13, kBlank), .stream = 3};
+    canvas.tokens[0] = 7;
+    const WrittenText written = WriteOn(SharedReference(), model, {canvas}, options)[0];
+    ASSERT_EQ(written.written.size(), 12u);
+    PlainPass pass(model);
+    std::vector<int32_t> text = canvas.tokens;
+    double most = 0;
+    for (size_t i = 0; i < written.written.size(); ++i) {
+      const WrittenToken& token = written.written[i];
+      const LogitRows rows = ReadBlanks(pass, model.form, text, {token.position}, 0, 13);
+      const double error = std::abs(LogOfSoftmax(rows[0], token.token) - token.log_prob);
+      if (i % kBlock == 0) {
+        EXPECT_LT(error, 1e-12) << i;
+      }
+      most = std::max(most, error);
+      text[token.position] = token.token;
+    }
+    EXPECT_GT(most, 1e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, BlockCacheTest, ::testing::ValuesIn(MaskedModels()),
+                         [](const auto& info) { return info.param.name; });
+
+// Four blocks of four where training had two: the first blocks go out of sight.
+class WindowTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kBlock = 4;
+
+  // Log-probabilities of kept and recomputed keys, by position.
+  void Write(int64_t num_layers, int64_t length) {
+    CanvasModel model = MakeCanvasModel(
+        "window", CanvasBackbone::kLlama,
+        {.family = CanvasFamily::kBlocks, .seq_len = 2 * kBlock, .block_len = kBlock});
+    model.model.num_layers = num_layers;
+    model.weights = InitialWeights(model.model, model.vocab_size, 45);
+    const std::vector<Canvas> canvases = {
+        {.tokens = std::vector<int32_t>(static_cast<size_t>(length), kBlank), .stream = 5}};
+    WriteOptions options = {.method = WriteMethod::kBlocks};
+    kept_ = WriteOn(SharedReference(), model, canvases, options)[0];
+    options.recompute = true;
+    again_ = WriteOn(SharedReference(), model, canvases, options)[0];
+  }
+
+  WrittenText kept_, again_;
+};
+
+TEST_F(WindowTest, KeptKeysAreExactUntilItSlides) {
+  Write(2, 4 * kBlock - 1);
+  ASSERT_EQ(kept_.written.size(), again_.written.size());
+  double most = 0;
+  for (size_t i = 0; i < kept_.written.size(); ++i) {
+    const double difference = std::abs(kept_.written[i].log_prob - again_.written[i].log_prob);
+    if (i < 2 * kBlock) {
+      EXPECT_EQ(kept_.written[i].token, again_.written[i].token);
+      EXPECT_EQ(difference, 0) << i;
+    }
+    most = std::max(most, difference);
+  }
+  // Keys of the second block have seen the first one.
+  EXPECT_GT(most, 1e-6);
+}
+
+TEST_F(WindowTest, InOneLayerKeptKeysHaveSeenNothing) {
+  Write(1, 4 * kBlock - 1);
+  ExpectSameText(kept_, again_, 0);
+}
+
+}  // namespace
+}  // namespace anyorder::testing

@@ -1,0 +1,446 @@
+// How often each text is written, against its probability, which is enumerated from the network's
+// conditionals.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "core/generate/any_order/write_options.h"
+#include "tests/core/generate/any_order/canvas_cases.h"
+#include "tests/core/generate/any_order/plain_pass.h"
+
+namespace anyorder::testing {
+namespace {
+
+using TextWeights = std::map<std::vector<int32_t>, double>;
+
+constexpr int64_t kTinyVocab = 5;  // one of them <mask>, which is banned
+constexpr int64_t kTextsPerCall = 1000;
+constexpr int64_t kCalls = 20;
+// Of a false alarm, each case.
+constexpr double kAlarm = 1e-6;
+
+CanvasModel TinyModel(CanvasBackbone backbone, const CanvasForm& form) {
+  CanvasModel model = MakeCanvasModel("tiny", backbone, form, kTinyVocab);
+  model.model.num_layers = 1;
+  model.weights = InitialWeights(model.model, kTinyVocab, 43);
+  return model;
+}
+
+std::vector<bool> OnlyMask() {
+  std::vector<bool> banned(kTinyVocab, false);
+  banned[kCanvasMask] = true;
+  return banned;
+}
+
+std::vector<int64_t> BlanksOf(const std::vector<int32_t>& text, int64_t begin, int64_t end) {
+  std::vector<int64_t> blanks;
+  for (int64_t i = begin; i < std::min(end, static_cast<int64_t>(text.size())); ++i)
+    if (text[i] == kBlank) blanks.push_back(i);
+  return blanks;
+}
+
+// Texts in which each of some blanks has each token, with the product of probabilities.
+TextWeights AllTokens(const std::vector<int32_t>& text, double weight,
+                      const std::vector<int64_t>& positions,
+                      const std::vector<PlainChoice>& choices) {
+  TextWeights all = {{text, weight}};
+  for (size_t i = 0; i < positions.size(); ++i) {
+    TextWeights next;
+    for (const auto& [before, probability] : all) {
+      for (const int32_t token : choices[i].tokens) {
+        std::vector<int32_t> after = before;
+        after[positions[i]] = token;
+        next[after] += probability * choices[i].Of(token);
+      }
+    }
+    all = next;
+  }
+  return all;
+}
+
+// What one step of a method makes of a text whose blanks have these choices.
+using StepRule = std::function<TextWeights(const std::vector<int32_t>& text,
+                                           const std::vector<int64_t>& blanks,
+                                           const std::vector<PlainChoice>& choices)>;
+
+// One blank, each as likely as the others.
+TextWeights AnyBlank(const std::vector<int32_t>& text, const std::vector<int64_t>& blanks,
+                     const std::vector<PlainChoice>& choices) {
+  TextWeights all;
+  for (size_t i = 0; i < blanks.size(); ++i) {
+    const double weight = 1.0 / static_cast<double>(blanks.size());
+    for (const auto& [after, probability] : AllTokens(text, weight, {blanks[i]}, {choices[i]}))
+      all[after] += probability;
+  }
+  return all;
+}
+
+// Each blank by itself with probability `share`.
+StepRule ByChance(double share) {
+  return [share](const std::vector<int32_t>& text, const std::vector<int64_t>& blanks,
+                 const std::vector<PlainChoice>& choices) {
+    TextWeights all;
+    for (uint64_t mask = 0; mask < uint64_t{1} << blanks.size(); ++mask) {
+      double weight = 1;
+      std::vector<int64_t> positions;
+      std::vector<PlainChoice> chosen;
+      for (size_t i = 0; i < blanks.size(); ++i) {
+        const bool is_chosen = (mask >> i & 1) != 0;
+        weight *= is_chosen ? share : 1 - share;
+        if (!is_chosen) continue;
+        positions.push_back(blanks[i]);
+        chosen.push_back(choices[i]);
+      }
+      for (const auto& [after, probability] : AllTokens(text, weight, positions, chosen))
+        all[after] += probability;
+    }
+    return all;
+  };
+}
+
+// All blanks are guessed; the `count` likeliest guesses are written, and those above `threshold`.
+StepRule ByConfidence(size_t count, double threshold) {
+  return [count, threshold](const std::vector<int32_t>& text, const std::vector<int64_t>& blanks,
+                            const std::vector<PlainChoice>& choices) {
+    TextWeights all;
+    for (const auto& [guess, weight] : AllTokens(text, 1, blanks, choices)) {
+      std::vector<std::pair<double, int64_t>> order;
+      for (size_t i = 0; i < blanks.size(); ++i)
+        order.emplace_back(-choices[i].Of(guess[blanks[i]]), blanks[i]);
+      std::sort(order.begin(), order.end());
+      std::vector<int32_t> after = text;
+      for (size_t i = 0; i < order.size(); ++i)
+        if (i < count || -order[i].first >= threshold)
+          after[order[i].second] = guess[order[i].second];
+      all[after] += weight;
+    }
+    return all;
+  };
+}
+
+// The likeliest token of each blank.
+TextWeights Likeliest(const std::vector<int32_t>& text, const std::vector<int64_t>& blanks,
+                      const std::vector<PlainChoice>& choices) {
+  std::vector<int32_t> after = text;
+  for (size_t i = 0; i < blanks.size(); ++i) {
+    const auto best =
+        std::max_element(choices[i].probabilities.begin(), choices[i].probabilities.end());
+    after[blanks[i]] = choices[i].tokens[best - choices[i].probabilities.begin()];
+  }
+  return {{after, 1}};
+}
+
+// Steps of a part [begin, end), the last rule again and again until it has no blanks.
+TextWeights AfterPart(PlainPass& pass, const CanvasForm& form, const TextWeights& before,
+                      int64_t begin, int64_t end, const std::vector<StepRule>& rules) {
+  TextWeights texts = before;
+  for (size_t step = 0; step < 20; ++step) {
+    TextWeights next;
+    bool is_done = true;
+    for (const auto& [text, weight] : texts) {
+      const std::vector<int64_t> blanks = BlanksOf(text, begin, end);
+      if (blanks.empty()) {
+        next[text] += weight;
+        continue;
+      }
+      is_done = false;
+      std::vector<PlainChoice> choices;
+      for (const auto& logits : ReadBlanks(pass, form, text, blanks, begin, end))
+        choices.emplace_back(TokenCuts(), logits, OnlyMask());
+      for (const auto& [after, probability] :
+           rules[std::min(step, rules.size() - 1)](text, blanks, choices))
+        next[after] += weight * probability;
+    }
+    texts = next;
+    if (is_done) break;
+  }
+  return texts;
+}
+
+// What comes of writing the groups of an order.
+TextWeights AfterOrder(PlainPass& pass, const CanvasForm& form, const PlainOrder& order,
+                       const std::vector<int32_t>& text) {
+  TextWeights texts = {{text, 1}};
+  size_t known = order.num_given;
+  for (const size_t end : order.group_ends) {
+    TextWeights next;
+    for (const auto& [before, weight] : texts) {
+      std::vector<PlainChoice> choices;
+      for (const auto& logits : ReadGroup(pass, form, order, before, known, end))
+        choices.emplace_back(TokenCuts(), logits, OnlyMask());
+      const std::vector<int64_t> positions(
+          order.positions.begin() + static_cast<int64_t>(known),
+          order.positions.begin() + static_cast<int64_t>(end));
+      for (const auto& [after, probability] : AllTokens(before, weight, positions, choices))
+        next[after] += probability;
+    }
+    texts = next;
+    known = end;
+  }
+  return texts;
+}
+
+void Add(const TextWeights& part, double weight, TextWeights* all) {
+  for (const auto& [text, probability] : part) (*all)[text] += weight * probability;
+}
+
+PlainOrder OrderOf(const std::vector<int32_t>& text, std::vector<int64_t> blanks, size_t group) {
+  PlainOrder order;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (text[i] != kBlank) order.positions.push_back(static_cast<int64_t>(i));
+  order.num_given = order.diffusion_end = order.positions.size();
+  order.positions.insert(order.positions.end(), blanks.begin(), blanks.end());
+  for (size_t end = order.num_given; end < order.positions.size();) {
+    end = std::min(end + group, order.positions.size());
+    order.group_ends.push_back(end);
+  }
+  return order;
+}
+
+// The mean over all orders of the blanks.
+TextWeights OverOrders(const std::vector<int32_t>& text,
+                       const std::function<TextWeights(const std::vector<int64_t>&)>& of) {
+  std::vector<int64_t> blanks = BlanksOf(text, 0, static_cast<int64_t>(text.size()));
+  std::vector<TextWeights> parts;
+  do parts.push_back(of(blanks));
+  while (std::next_permutation(blanks.begin(), blanks.end()));
+  TextWeights all;
+  for (const TextWeights& part : parts) Add(part, 1.0 / static_cast<double>(parts.size()), &all);
+  return all;
+}
+
+double Binomial(size_t n, size_t k, double rate) {
+  double result = std::pow(rate, static_cast<double>(k)) *
+                  std::pow(1 - rate, static_cast<double>(n - k));
+  for (size_t i = 0; i < k; ++i)
+    result *= static_cast<double>(n - i) / static_cast<double>(i + 1);
+  return result;
+}
+
+// Eso-LM's mixture: over orders, and over how many of them diffusion writes at each of two times.
+TextWeights EsoTexts(const CanvasModel& model, const std::vector<int32_t>& text) {
+  PlainPass pass(model);
+  const double share = model.form.eso.diffusion_share;
+  return OverOrders(text, [&](const std::vector<int64_t>& blanks) {
+    TextWeights all;
+    for (size_t first = 0; first <= blanks.size(); ++first) {
+      for (size_t second = 0; first + second <= blanks.size(); ++second) {
+        const double weight =
+            Binomial(blanks.size(), first, share / 2) *
+            Binomial(blanks.size() - first, second, (share / 2) / (1 - share / 2));
+        const auto done = static_cast<int64_t>(first + second);
+        std::vector<int64_t> sorted = blanks;
+        std::sort(sorted.begin() + done, sorted.end());
+        PlainOrder order = OrderOf(text, sorted, 1);
+        order.diffusion_end = order.num_given + first + second;
+        std::vector<size_t> ends;
+        if (first > 0) ends.push_back(order.num_given + first);
+        if (second > 0) ends.push_back(order.diffusion_end);
+        for (size_t end = order.diffusion_end + 1; end <= order.positions.size(); ++end)
+          ends.push_back(end);
+        order.group_ends = ends;
+        Add(AfterOrder(pass, model.form, order, text), weight, &all);
+      }
+    }
+    return all;
+  });
+}
+
+// Pearson's statistic of `counts`; texts that are expected less than ten times are one cell. A
+// chi-square of k degrees exceeds k + 2 sqrt(k x) + 2 x with probability below exp(-x) (Laurent and
+// Massart 2000, lemma 1).
+void ExpectFrequencies(const TextWeights& expected, const TextWeights& counts, double draws) {
+  double statistic = 0;
+  double pooled_expected = 0;
+  double pooled_counted = 0;
+  double cells = 0;
+  double sum = 0;
+  const auto add = [&](double counted, double mean) {
+    statistic += (counted - mean) * (counted - mean) / mean;
+    ++cells;
+  };
+  for (const auto& [text, probability] : expected) {
+    sum += probability;
+    const auto found = counts.find(text);
+    const double counted = found == counts.end() ? 0 : found->second;
+    if (probability * draws >= 10) {
+      add(counted, probability * draws);
+    } else {
+      pooled_expected += probability * draws;
+      pooled_counted += counted;
+    }
+  }
+  EXPECT_NEAR(sum, 1, 1e-12);
+  if (pooled_expected >= 10) add(pooled_counted, pooled_expected);
+  for (const auto& [text, counted] : counts)
+    EXPECT_TRUE(expected.contains(text)) << "a text that cannot be, " << counted << " times";
+  ASSERT_GE(cells, 8);
+  const double degrees = cells - 1;
+  const double x = -std::log(kAlarm);
+  EXPECT_LE(statistic, degrees + 2 * std::sqrt(degrees * x) + 2 * x) << cells << " texts";
+}
+
+void ExpectTexts(const CanvasModel& model, const std::vector<int32_t>& text, WriteOptions options,
+                 const TextWeights& expected) {
+  options.draw.banned.assign(kTinyVocab, 0);
+  options.draw.banned[kCanvasMask] = 1;
+  TextWeights counts;
+  for (int64_t call = 0; call < kCalls; ++call) {
+    std::vector<Canvas> canvases;
+    for (int64_t i = 0; i < kTextsPerCall; ++i)
+      canvases.push_back({.tokens = text, .stream = static_cast<uint64_t>(call * kTextsPerCall + i)});
+    for (const WrittenText& written : WriteOn(SharedReference(), model, canvases, options))
+      ++counts[written.tokens];
+  }
+  ExpectFrequencies(expected, counts, kCalls * kTextsPerCall);
+}
+
+const std::vector<int32_t> kThreeBlanks = {kBlank, 2, kBlank, kBlank};
+constexpr int64_t kWhole = 4;
+
+CanvasForm MaskedForm() { return {.family = CanvasFamily::kMasked, .seq_len = kWhole}; }
+CanvasForm BlocksForm(int64_t block_len) {
+  return {.family = CanvasFamily::kBlocks, .seq_len = kWhole, .block_len = block_len};
+}
+
+TEST(WritingDistributionTest, LladaWithRandomOrderIsTheMeanOverAllOrders) {
+  const CanvasModel model = TinyModel(CanvasBackbone::kLlama, MaskedForm());
+  PlainPass pass(model);
+  ExpectTexts(model, kThreeBlanks,
+              {.method = WriteMethod::kLlada, .confidence = Confidence::kRandom},
+              AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, kWhole, {AnyBlank}));
+}
+
+TEST(WritingDistributionTest, LladaWritesTheLikeliestGuesses) {
+  const CanvasModel model = TinyModel(CanvasBackbone::kRelative, MaskedForm());
+  PlainPass pass(model);
+  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kLlada, .steps = 2},
+              AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, kWhole,
+                        {ByConfidence(2, 2), ByConfidence(1, 2)}));
+}
+
+TEST(WritingDistributionTest, DreamChoosesTokensFirstAndByChance) {
+  const CanvasModel model = TinyModel(CanvasBackbone::kLlama, MaskedForm());
+  PlainPass pass(model);
+  const double last = 1e-3;
+  const double middle = (1 + last) / 2;
+  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kDream, .steps = 2, .origin = true},
+              AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, kWhole,
+                        {ByChance(1 - middle), ByChance(1)}));
+}
+
+TEST(WritingDistributionTest, MdlmGoesThroughItsTimesAndTakesTheRest) {
+  const CanvasModel model = TinyModel(CanvasBackbone::kLearned, MaskedForm());
+  PlainPass pass(model);
+  const double last = 1e-5;
+  const auto time = [&](double step) { return 1 - step * (1 - last) / 3; };
+  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kMdlm, .steps = 3},
+              AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, kWhole,
+                        {ByChance(1 - time(1) / time(0)), ByChance(1 - time(2) / time(1)),
+                         ByChance(1 - time(3) / time(2)), Likeliest}));
+}
+
+TEST(WritingDistributionTest, ThresholdWritesAllSureGuesses) {
+  const CanvasModel model = TinyModel(CanvasBackbone::kLlama, MaskedForm());
+  PlainPass pass(model);
+  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kThreshold, .threshold = 0.4},
+              AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, kWhole, {ByConfidence(1, 0.4)}));
+}
+
+TEST(WritingDistributionTest, BlocksOfOneAreCausal) {
+  const CanvasModel model = TinyModel(CanvasBackbone::kLlama, BlocksForm(1));
+  PlainPass pass(model);
+  // p(x0) p(x1 | x0) ...: a <mask> behind the tokens before it, none of which sees it.
+  TextWeights texts = {{kThreeBlanks, 1}};
+  for (size_t i = 0; i < kThreeBlanks.size(); ++i) {
+    if (kThreeBlanks[i] != kBlank) continue;
+    TextWeights next;
+    for (const auto& [text, weight] : texts) {
+      std::vector<PlainPass::Place> content;
+      for (size_t j = 0; j < i; ++j) content.push_back({text[j], static_cast<int64_t>(j)});
+      content.push_back({kCanvasMask, static_cast<int64_t>(i)});
+      const LogitRows rows = pass.Logits(
+          content, {}, [](size_t row, size_t key) { return key <= row; }, {i});
+      const PlainChoice choice(TokenCuts(), rows[0], OnlyMask());
+      for (const auto& [after, probability] :
+           AllTokens(text, weight, {static_cast<int64_t>(i)}, {choice}))
+        next[after] += probability;
+    }
+    texts = next;
+  }
+  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kBlocks}, texts);
+}
+
+TEST(WritingDistributionTest, OneBlockIsMaskedDiffusion) {
+  const CanvasModel blocks = TinyModel(CanvasBackbone::kLlama, BlocksForm(kWhole));
+  const CanvasModel masked = TinyModel(CanvasBackbone::kLlama, MaskedForm());
+  PlainPass pass(masked);
+  ExpectTexts(blocks, kThreeBlanks, {.method = WriteMethod::kBlocks},
+              AfterPart(pass, masked.form, {{kThreeBlanks, 1}}, 0, kWhole, {AnyBlank}));
+}
+
+TEST(WritingDistributionTest, BlocksOfTwoComeOneAfterTheOther) {
+  const CanvasModel model = TinyModel(CanvasBackbone::kRelative, BlocksForm(2));
+  PlainPass pass(model);
+  const auto texts = [&](const std::vector<StepRule>& rules) {
+    const TextWeights first = AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, 2, rules);
+    return AfterPart(pass, model.form, first, 2, 4, rules);
+  };
+  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kBlocks}, texts({AnyBlank}));
+  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kBlocks, .steps = 4},
+              texts({ByChance(0.5), ByChance(1)}));
+}
+
+TEST(WritingDistributionTest, TwoStreamsInOrder) {
+  const CanvasModel model = TinyModel(CanvasBackbone::kRelative,
+                                      {.family = CanvasFamily::kTwoStream, .seq_len = kWhole});
+  PlainPass pass(model);
+  const auto in_groups = [&](const std::vector<int64_t>& blanks, size_t group) {
+    return AfterOrder(pass, model.form, OrderOf(kThreeBlanks, blanks, group), kThreeBlanks);
+  };
+  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kSequential},
+              in_groups({0, 2, 3}, 1));
+  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kSequential, .random_order = true},
+              OverOrders(kThreeBlanks, [&](const auto& blanks) { return in_groups(blanks, 1); }));
+  ExpectTexts(model, kThreeBlanks,
+              {.method = WriteMethod::kGroups, .group_len = 2, .random_order = true},
+              OverOrders(kThreeBlanks, [&](const auto& blanks) { return in_groups(blanks, 2); }));
+  ExpectTexts(model, kThreeBlanks,
+              {.method = WriteMethod::kResample, .confidence = Confidence::kRandom},
+              AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, kWhole, {AnyBlank}));
+}
+
+TEST(WritingDistributionTest, PairsInOrder) {
+  const CanvasModel model = TinyModel(
+      CanvasBackbone::kPairs,
+      {.family = CanvasFamily::kPairs, .seq_len = kWhole, .first_given = true});
+  PlainPass pass(model);
+  const auto in_turn = [&](const std::vector<int64_t>& blanks) {
+    return AfterOrder(pass, model.form, OrderOf(kThreeBlanks, blanks, 1), kThreeBlanks);
+  };
+  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kSequential}, in_turn({0, 2, 3}));
+  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kSequential, .random_order = true},
+              OverOrders(kThreeBlanks, in_turn));
+}
+
+TEST(WritingDistributionTest, EsoLmMixesOrdersAndCounts) {
+  const std::vector<EsoVisibility> forms = {
+      {.clean_see_all = true, .diffusion_share = 0.6},
+      {.diffusion_share = 0.6},
+      {.masks_see_all = true, .diffusion_share = 0.6},
+  };
+  for (const EsoVisibility& eso : forms) {
+    const CanvasModel model = TinyModel(
+        CanvasBackbone::kLlama, {.family = CanvasFamily::kEso, .seq_len = kWhole, .eso = eso});
+    ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kEso, .steps = 2},
+                EsoTexts(model, kThreeBlanks));
+  }
+}
+
+}  // namespace
+}  // namespace anyorder::testing
