@@ -99,9 +99,10 @@ absl::Status WriteOptions::Validate() const {
   in("guidance", guidance, 0, 1e3);
   in("threshold", threshold, 0, 1);
   in("order temperature", order_temperature, 0, 1e6);
-  faults.Require(method != WriteMethod::kThreshold || order_temperature == 0,
-                 "an order temperature draws positions, but method \"threshold\" takes all that are "
-                 "sure; leave it out");
+  faults.Require(
+      method != WriteMethod::kThreshold || order_temperature == 0,
+      "an order temperature draws positions, but method \"threshold\" takes all that are "
+      "sure; leave it out");
   faults.Require(cache == BlockCache::kNone || block_len > 0,
                  "a cache is kept for a block; set a block length");
   faults.Require(

@@ -15,7 +15,7 @@
 
 namespace anyorder::testing {
 
-inline constexpr int32_t kCanvasEnd = 1;
+inline constexpr int32_t kCanvasEnd = 8;  // which these networks like to predict
 inline constexpr int32_t kCanvasMask = 4;
 
 enum class CanvasBackbone { kRelative, kLlama, kQwen3, kLearned, kPairs };
@@ -40,10 +40,8 @@ inline CanvasModel MakeCanvasModel(const std::string& name, CanvasBackbone backb
 
 inline std::vector<CanvasModel> UnmaskingModels() {
   const auto masked = [](bool shifted) {
-    return CanvasForm{.family = CanvasFamily::kMasked,
-                      .seq_len = 16,
-                      .shifted = shifted,
-                      .first_given = shifted};
+    return CanvasForm{
+        .family = CanvasFamily::kMasked, .seq_len = 16, .shifted = shifted, .first_given = shifted};
   };
   const auto blocks = [](int64_t block_len, bool shifted) {
     return CanvasForm{.family = CanvasFamily::kBlocks,
@@ -65,7 +63,7 @@ inline std::vector<CanvasModel> UnmaskingModels() {
       MakeCanvasModel("blocks_single_llama", CanvasBackbone::kLlama, blocks(1, false)),
       MakeCanvasModel("blocks_shifted_qwen3", CanvasBackbone::kQwen3, blocks(4, true)),
       MakeCanvasModel("blocks_shifted_single", CanvasBackbone::kLearned, blocks(1, true)),
-      MakeCanvasModel("blocks_window", CanvasBackbone::kLlama, windowed(blocks(2, false), 4)),
+      MakeCanvasModel("blocks_window", CanvasBackbone::kLlama, windowed(blocks(2, false), 6)),
       MakeCanvasModel("blocks_window_shifted", CanvasBackbone::kRelative,
                       windowed(blocks(3, true), 3)),
       MakeCanvasModel("two_stream_relative", CanvasBackbone::kRelative, two_stream),
@@ -75,8 +73,8 @@ inline std::vector<CanvasModel> UnmaskingModels() {
 
 inline CanvasModel EsoModel(const std::string& name, CanvasBackbone backbone,
                             const EsoVisibility& eso, int64_t vocab_size = 13) {
-  return MakeCanvasModel(name, backbone,
-                         {.family = CanvasFamily::kEso, .seq_len = 16, .eso = eso}, vocab_size);
+  return MakeCanvasModel(name, backbone, {.family = CanvasFamily::kEso, .seq_len = 16, .eso = eso},
+                         vocab_size);
 }
 
 inline std::vector<CanvasModel> OrderedModels() {
@@ -108,9 +106,11 @@ inline int32_t RandomToken(const CanvasModel& model, RandomStream& random) {
   return kCanvasMask + 1 + static_cast<int32_t>(random.Below(above));
 }
 
-// Texts of different lengths: a prompt, tokens at random places, hardly any, all but one; a text
-// without blanks.
-inline std::vector<Canvas> RandomCanvases(const CanvasModel& model, RandomStream& random) {
+// Texts of different lengths: a prompt, no token, all but one, all, tokens at random places. Where
+// nothing is given all positions are as likely as each other to a network that knows only
+// distances, and rounding decides which comes first: not with `is_rounded`.
+inline std::vector<Canvas> RandomCanvases(const CanvasModel& model, RandomStream& random,
+                                          bool is_rounded = false) {
   const bool needs_given = model.form.first_given;
   std::vector<Canvas> canvases;
   for (int64_t kind = 0; kind < 5; ++kind) {
@@ -119,10 +119,11 @@ inline std::vector<Canvas> RandomCanvases(const CanvasModel& model, RandomStream
     const int64_t prompt = random.Below(static_cast<uint32_t>(length));
     for (int64_t i = 0; i < length; ++i) {
       bool is_given = random.Below(2) == 0;
-      if (kind == 0) is_given = i < prompt;
-      if (kind == 1) is_given = false;
+      if (kind == 0) is_given = i < prompt || (i == 0 && is_rounded);
+      if (kind == 1) is_given = i == prompt && is_rounded;
       if (kind == 2) is_given = i != prompt;
       if (kind == 3) is_given = true;
+      if (kind == 4 && i == prompt && is_rounded) is_given = true;
       if (i == 0 && needs_given) is_given = true;
       canvas.tokens.push_back(is_given ? RandomToken(model, random) : kBlank);
     }
@@ -162,9 +163,9 @@ inline WriteOptions RandomOptions(const CanvasModel& model, WriteMethod method,
   options.steps = OneOf<int64_t>({0, 0, 1, 3, 7, 20}, random);
   if (model.form.family != CanvasFamily::kBlocks)
     options.block_len = OneOf<int64_t>({0, 0, 1, 3, 4}, random);
-  options.confidence = OneOf<Confidence>({Confidence::kProbability, Confidence::kMargin,
-                                          Confidence::kEntropy, Confidence::kRandom},
-                                         random);
+  options.confidence = OneOf<Confidence>(
+      {Confidence::kProbability, Confidence::kMargin, Confidence::kEntropy, Confidence::kRandom},
+      random);
   options.origin = random.Below(3) == 0;
   if (method != WriteMethod::kThreshold)
     options.order_temperature = OneOf<double>({0, 0, 0.3}, random);
@@ -180,15 +181,15 @@ inline WriteOptions RandomOptions(const CanvasModel& model, WriteMethod method,
 }
 
 inline std::string Described(const WriteOptions& options) {
-  return absl::StrCat(
-      EnumName(options.method), " steps ", options.steps, " block ", options.block_len,
-      " confidence ", EnumName(options.confidence), " origin ", options.origin,
-      " order temperature ", options.order_temperature, " guidance ", options.guidance,
-      " threshold ", options.threshold, " group ", options.group_len, " random order ",
-      options.random_order, " delay end ", options.delay_end, " literal ", options.literal,
-      " stop at end ", options.stop_at_end, " temperature ", options.draw.cuts.temperature,
-      " top k ", options.draw.cuts.top_k, " top p ", options.draw.cuts.top_p, " banned ",
-      options.draw.banned.size());
+  return absl::StrCat(EnumName(options.method), " steps ", options.steps, " block ",
+                      options.block_len, " confidence ", EnumName(options.confidence), " origin ",
+                      options.origin, " order temperature ", options.order_temperature,
+                      " guidance ", options.guidance, " threshold ", options.threshold, " group ",
+                      options.group_len, " random order ", options.random_order, " delay end ",
+                      options.delay_end, " literal ", options.literal, " stop at end ",
+                      options.stop_at_end, " temperature ", options.draw.cuts.temperature,
+                      " top k ", options.draw.cuts.top_k, " top p ", options.draw.cuts.top_p,
+                      " banned ", options.draw.banned.size());
 }
 
 // Writes on a backend; the same weights in the model's dtype.

@@ -132,7 +132,7 @@ TEST_P(KeptKeysTest, InSinglePrecisionOnlyRoundingDiffers) {
   };
   for (int round = 0; round < 6; ++round) {
     WriteOptions options = Options(random);
-    const std::vector<Canvas> canvases = RandomCanvases(model, random);
+    const std::vector<Canvas> canvases = RandomCanvases(model, random, /*is_rounded=*/true);
     const std::vector<WrittenText> texts = WriteOn(SharedReference(), model, canvases, options);
     const std::vector<WrittenText> kept_texts = WriteOn(*cpu, single, canvases, options);
     options.recompute = true;
@@ -179,7 +179,7 @@ TEST(WritingOnTheEmulatedGpuTest, TokensAreTheHosts) {
     CanvasModel single = model;
     single.model.dtype = ComputeType::kFloat32;
     RandomStream random(65, RandomPurpose::kPairs, 0, 0);
-    const std::vector<Canvas> canvases = RandomCanvases(model, random);
+    const std::vector<Canvas> canvases = RandomCanvases(model, random, /*is_rounded=*/true);
     const WriteOptions options = {.method = MethodsOf(model.form).front()};
     const std::vector<WrittenText> exact = WriteOn(SharedReference(), model, canvases, options);
     const std::vector<WrittenText> cpu = WriteOn(*CpuOf(2), single, canvases, options);
@@ -212,7 +212,7 @@ TEST_P(BlockCacheTest, OfOneLayerIsExact) {
       WriteOptions options = RandomOptions(model, method, random);
       options.block_len = OneOf<int64_t>({1, 3, 4}, random);
       SCOPED_TRACE(Described(options));
-      const std::vector<Canvas> canvases = RandomCanvases(model, random);
+      const std::vector<Canvas> canvases = RandomCanvases(model, random, /*is_rounded=*/true);
       const std::vector<WrittenText> none = WriteOn(SharedReference(), model, canvases, options);
       for (const BlockCache cache : {BlockCache::kPrefix, BlockCache::kDual}) {
         options.cache = cache;
@@ -256,20 +256,20 @@ TEST_P(BlockCacheTest, IsExactInABlocksFirstPassAndApproximateAfterIt) {
 INSTANTIATE_TEST_SUITE_P(Models, BlockCacheTest, ::testing::ValuesIn(MaskedModels()),
                          [](const auto& info) { return info.param.name; });
 
-// Four blocks of four where training had two: the first blocks go out of sight.
+// Five blocks of four where training had three: the first blocks go out of sight.
 class WindowTest : public ::testing::Test {
  protected:
   static constexpr int64_t kBlock = 4;
 
-  // Log-probabilities of kept and recomputed keys, by position.
-  void Write(int64_t num_layers, int64_t length) {
+  // With kept and with recomputed keys.
+  void Write(int64_t num_layers) {
     CanvasModel model = MakeCanvasModel(
         "window", CanvasBackbone::kLlama,
-        {.family = CanvasFamily::kBlocks, .seq_len = 2 * kBlock, .block_len = kBlock});
+        {.family = CanvasFamily::kBlocks, .seq_len = 3 * kBlock, .block_len = kBlock});
     model.model.num_layers = num_layers;
     model.weights = InitialWeights(model.model, model.vocab_size, 45);
     const std::vector<Canvas> canvases = {
-        {.tokens = std::vector<int32_t>(static_cast<size_t>(length), kBlank), .stream = 5}};
+        {.tokens = std::vector<int32_t>(5 * kBlock - 1, kBlank), .stream = 5}};
     WriteOptions options = {.method = WriteMethod::kBlocks};
     kept_ = WriteOn(SharedReference(), model, canvases, options)[0];
     options.recompute = true;
@@ -280,23 +280,23 @@ class WindowTest : public ::testing::Test {
 };
 
 TEST_F(WindowTest, KeptKeysAreExactUntilItSlides) {
-  Write(2, 4 * kBlock - 1);
+  Write(2);
   ASSERT_EQ(kept_.written.size(), again_.written.size());
   double most = 0;
   for (size_t i = 0; i < kept_.written.size(); ++i) {
     const double difference = std::abs(kept_.written[i].log_prob - again_.written[i].log_prob);
-    if (i < 2 * kBlock) {
+    if (i < 3 * kBlock) {
       EXPECT_EQ(kept_.written[i].token, again_.written[i].token);
       EXPECT_EQ(difference, 0) << i;
     }
     most = std::max(most, difference);
   }
-  // Keys of the second block have seen the first one.
+  // Keys of the second block have seen the first one, which the fourth does not see.
   EXPECT_GT(most, 1e-6);
 }
 
 TEST_F(WindowTest, InOneLayerKeptKeysHaveSeenNothing) {
-  Write(1, 4 * kBlock - 1);
+  Write(1);
   ExpectSameText(kept_, again_, 0);
 }
 

@@ -89,8 +89,9 @@ class PlainPass {
       if (batch.shape.next_positions)
         batch.row_next[row_of(row)] = static_cast<int32_t>(place.next);
       for (size_t key = 0; key < content.size(); ++key)
-        EXPECT_EQ(testing::Sees(batch, static_cast<int64_t>(row_of(row)), static_cast<int64_t>(key)),
-                  sees(row, key))
+        EXPECT_EQ(
+            testing::Sees(batch, static_cast<int64_t>(row_of(row)), static_cast<int64_t>(key)),
+            sees(row, key))
             << "no chain: row " << row << " key " << key;
     }
     for (size_t i = 0; i < reads.size(); ++i)
@@ -195,8 +196,9 @@ inline double LogOfSoftmax(const std::vector<double>& logits, int32_t token) {
 }
 
 // What a network says of blanks of a part of a text, by the family's definition.
-inline LogitRows ReadBlanks(PlainPass& pass, const CanvasForm& form, const std::vector<int32_t>& text,
-                     const std::vector<int64_t>& asked, int64_t part_begin, int64_t part_end) {
+inline LogitRows ReadBlanks(PlainPass& pass, const CanvasForm& form,
+                            const std::vector<int32_t>& text, const std::vector<int64_t>& asked,
+                            int64_t part_begin, int64_t part_end) {
   std::vector<PlainPass::Place> content;
   std::vector<PlainPass::Place> queries;
   std::vector<size_t> reads;
@@ -208,7 +210,8 @@ inline LogitRows ReadBlanks(PlainPass& pass, const CanvasForm& form, const std::
       reads.push_back(content.size() + queries.size());
       queries.push_back({0, position});
     }
-    return pass.Logits(content, queries, [](size_t, size_t) { return true; }, reads);
+    return pass.Logits(
+        content, queries, [](size_t, size_t) { return true; }, reads);
   }
   const bool has_blocks = form.family == CanvasFamily::kBlocks;
   const int64_t end = has_blocks ? part_end : static_cast<int64_t>(text.size());
@@ -237,7 +240,7 @@ struct PlainOrder {
 
 // Logits of tokens [known, end) of the order when the first `known` are there: one pass.
 inline LogitRows ReadGroup(PlainPass& pass, const CanvasForm& form, const PlainOrder& order,
-                    const std::vector<int32_t>& text, size_t known, size_t end) {
+                           const std::vector<int32_t>& text, size_t known, size_t end) {
   std::vector<PlainPass::Place> content;
   std::vector<PlainPass::Place> queries;
   std::vector<size_t> reads;
@@ -255,8 +258,7 @@ inline LogitRows ReadGroup(PlainPass& pass, const CanvasForm& form, const PlainO
       }
       break;
     default: {
-      const size_t shown =
-          form.eso.masks_see_all && is_diffusion ? order.positions.size() : end;
+      const size_t shown = form.eso.masks_see_all && is_diffusion ? order.positions.size() : end;
       for (size_t i = known; i < shown; ++i) {
         if (i < end) reads.push_back(i);
         content.push_back({form.mask_token, order.positions[i]});

@@ -39,8 +39,7 @@ struct LaneWalk {
       const int32_t token = RandomToken(model, random);
       places->push_back({token, position});
       if (slots != nullptr)
-        slots->push_back(
-            RankedSlot(token, position, static_cast<int64_t>(places->size()) - 1));
+        slots->push_back(RankedSlot(token, position, static_cast<int64_t>(places->size()) - 1));
     };
     const size_t before = kept.size();
     for (auto left = random.Below(4); left > 0 && kept.size() < kMostKept; --left)
@@ -71,12 +70,10 @@ TEST(SlotNetworkTest, KeptKeysLanesAndRoundedRowsChangeNothing) {
         MakeCanvasModel("slots", backbone, {.family = CanvasFamily::kTwoStream, .seq_len = 16});
     const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
     const auto make = [&](bool cached) {
-      return SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
-                                 {.lanes = kSlotLanes,
-                                  .key_slots = kMostKept,
-                                  .span = kSpan,
-                                  .cached = cached},
-                                 SharedReference())
+      return SlotNetwork::Create(
+                 model.model, model.vocab_size, weights.view(),
+                 {.lanes = kSlotLanes, .key_slots = kMostKept, .span = kSpan, .cached = cached},
+                 SharedReference())
           .value();
     };
     const std::unique_ptr<SlotNetwork> kept = make(true);
@@ -103,9 +100,9 @@ TEST(SlotNetworkTest, KeptKeysLanesAndRoundedRowsChangeNothing) {
         const LaneWalk& walk = lanes[lane];
         ASSERT_EQ(kept->kept(lane), static_cast<int64_t>(walk.kept.size()));
         if (walk.reads.empty()) continue;
-        const LogitRows rows =
-            plain.Logits(walk.content, walk.queries,
-                         [&](size_t row, size_t key) { return key <= row; }, walk.reads);
+        const LogitRows rows = plain.Logits(
+            walk.content, walk.queries, [&](size_t row, size_t key) { return key <= row; },
+            walk.reads);
         for (size_t i = 0; i < walk.reads.size(); ++i) {
           kept->ReadRow(lane, static_cast<int64_t>(i), &a);
           again->ReadRow(lane, static_cast<int64_t>(i), &b);

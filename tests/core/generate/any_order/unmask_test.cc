@@ -105,8 +105,7 @@ class PlainUnmasking {
       ++result_.passes;
       for (size_t i = 0; i < rows.size(); ++i)
         for (size_t v = 0; v < rows[i].size(); ++v)
-          guided[i][v] =
-              without[i][v] + (options_.guidance + 1) * (rows[i][v] - without[i][v]);
+          guided[i][v] = without[i][v] + (options_.guidance + 1) * (rows[i][v] - without[i][v]);
     }
     for (size_t i = 0; i < blanks.size(); ++i) {
       rows_[blanks[i]] = guided[i];
@@ -141,8 +140,7 @@ class PlainUnmasking {
       guess.confidence = n == 1 ? largest[0] : largest[n - 1] - largest[n - 2];
     } else if (options_.confidence == Confidence::kEntropy) {
       guess.confidence = 0;
-      for (const double p : choice.probabilities)
-        guess.confidence += p > 0 ? p * std::log(p) : 0;
+      for (const double p : choice.probabilities) guess.confidence += p > 0 ? p * std::log(p) : 0;
     }
     guess.log_prob = LogOfSoftmax(plain_.at(position), guess.token);
     return guess;
@@ -150,8 +148,8 @@ class PlainUnmasking {
 
   double KeyOf(const Guess& guess) const {
     RandomStream draws = Draws(RandomPurpose::kWritingOrder, guess.position);
-    const bool by_chance = options_.confidence == Confidence::kRandom ||
-                           options_.method == WriteMethod::kBlocks;
+    const bool by_chance =
+        options_.confidence == Confidence::kRandom || options_.method == WriteMethod::kBlocks;
     double key = by_chance ? draws.Uniform() : guess.confidence;
     if (options_.order_temperature > 0)
       key = key / options_.order_temperature - std::log(-std::log(draws.Uniform()));
@@ -192,7 +190,8 @@ class PlainUnmasking {
       int64_t count = 1;
       if (options_.method == WriteMethod::kLlada)
         count = part_blanks / steps + (step < part_blanks % steps ? 1 : 0);
-      if (is_dream) count = is_last ? left : static_cast<int64_t>(share * static_cast<double>(left));
+      if (is_dream)
+        count = is_last ? left : static_cast<int64_t>(share * static_cast<double>(left));
       if (options_.method == WriteMethod::kResample) count = options_.group_len;
       for (int64_t n = 0; !guesses.empty(); ++n) {
         size_t best = 0;  // the first of equals
@@ -237,7 +236,7 @@ class PlainUnmasking {
   std::vector<int32_t> text_;
   PlainPass pass_;
   int64_t begin_ = 0, end_ = 0;
-  int64_t number_ = 0;                          // of the step, over all parts
+  int64_t number_ = 0;                                   // of the step, over all parts
   std::map<int64_t, std::vector<double>> rows_, plain_;  // logits by position
   WrittenText result_;
 };

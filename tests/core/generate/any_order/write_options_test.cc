@@ -76,7 +76,8 @@ TEST_F(CanWriteTest, AMethodMustBeTheModels) {
 }
 
 TEST_F(CanWriteTest, OptionsMustBeTheFamilys) {
-  WriteOptions options = {.method = WriteMethod::kBlocks, .block_len = 4, .cache = BlockCache::kDual};
+  WriteOptions options = {
+      .method = WriteMethod::kBlocks, .block_len = 4, .cache = BlockCache::kDual};
   ExpectInvalid(Check(blocks_, canvas_, options),
                 "cache \"dual\" is for masked diffusion; this model keeps its keys exactly without "
                 "it: leave it out");
@@ -94,17 +95,16 @@ TEST_F(CanWriteTest, ACanvasMustFit) {
   ExpectInvalid(Check(Model({.family = CanvasFamily::kMasked, .seq_len = 16, .first_given = true}),
                       {.tokens = {kBlank, 5}}),
                 "the first token is blank");
-  const CanvasModel pairs =
-      Model({.family = CanvasFamily::kPairs, .seq_len = 16, .first_given = true},
-            CanvasBackbone::kPairs);
+  const CanvasModel pairs = Model(
+      {.family = CanvasFamily::kPairs, .seq_len = 16, .first_given = true}, CanvasBackbone::kPairs);
   const WriteOptions sequential = {.method = WriteMethod::kSequential};
   EXPECT_TRUE(Check(pairs, {.tokens = {kBlank, 5}}, sequential).ok());
   ExpectInvalid(Check(pairs, {.tokens = {kBlank, kBlank}}, sequential),
                 "predicts tokens from at least one");
-  ExpectInvalid(Check(Model({.family = CanvasFamily::kMasked, .seq_len = 16},
-                            CanvasBackbone::kLearned),
-                      {.tokens = std::vector<int32_t>(17, kBlank)}),
-                "a text of 17 tokens, but the model has learned 16 positions");
+  ExpectInvalid(
+      Check(Model({.family = CanvasFamily::kMasked, .seq_len = 16}, CanvasBackbone::kLearned),
+            {.tokens = std::vector<int32_t>(17, kBlank)}),
+      "a text of 17 tokens, but the model has learned 16 positions");
   ExpectInvalid(Check(masked_, {.tokens = {5, 13, kBlank}}),
                 "token 13 at position 1 is not in the vocabulary of 13");
   ExpectInvalid(Check(masked_, {.tokens = {-2}}), "token -2 at position 0");

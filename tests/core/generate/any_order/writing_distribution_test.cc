@@ -64,9 +64,9 @@ TextWeights AllTokens(const std::vector<int32_t>& text, double weight,
 }
 
 // What one step of a method makes of a text whose blanks have these choices.
-using StepRule = std::function<TextWeights(const std::vector<int32_t>& text,
-                                           const std::vector<int64_t>& blanks,
-                                           const std::vector<PlainChoice>& choices)>;
+using StepRule =
+    std::function<TextWeights(const std::vector<int32_t>& text, const std::vector<int64_t>& blanks,
+                              const std::vector<PlainChoice>& choices)>;
 
 // One blank, each as likely as the others.
 TextWeights AnyBlank(const std::vector<int32_t>& text, const std::vector<int64_t>& blanks,
@@ -173,9 +173,8 @@ TextWeights AfterOrder(PlainPass& pass, const CanvasForm& form, const PlainOrder
       std::vector<PlainChoice> choices;
       for (const auto& logits : ReadGroup(pass, form, order, before, known, end))
         choices.emplace_back(TokenCuts(), logits, OnlyMask());
-      const std::vector<int64_t> positions(
-          order.positions.begin() + static_cast<int64_t>(known),
-          order.positions.begin() + static_cast<int64_t>(end));
+      const std::vector<int64_t> positions(order.positions.begin() + static_cast<int64_t>(known),
+                                           order.positions.begin() + static_cast<int64_t>(end));
       for (const auto& [after, probability] : AllTokens(before, weight, positions, choices))
         next[after] += probability;
     }
@@ -215,10 +214,9 @@ TextWeights OverOrders(const std::vector<int32_t>& text,
 }
 
 double Binomial(size_t n, size_t k, double rate) {
-  double result = std::pow(rate, static_cast<double>(k)) *
-                  std::pow(1 - rate, static_cast<double>(n - k));
-  for (size_t i = 0; i < k; ++i)
-    result *= static_cast<double>(n - i) / static_cast<double>(i + 1);
+  double result =
+      std::pow(rate, static_cast<double>(k)) * std::pow(1 - rate, static_cast<double>(n - k));
+  for (size_t i = 0; i < k; ++i) result *= static_cast<double>(n - i) / static_cast<double>(i + 1);
   return result;
 }
 
@@ -293,7 +291,8 @@ void ExpectTexts(const CanvasModel& model, const std::vector<int32_t>& text, Wri
   for (int64_t call = 0; call < kCalls; ++call) {
     std::vector<Canvas> canvases;
     for (int64_t i = 0; i < kTextsPerCall; ++i)
-      canvases.push_back({.tokens = text, .stream = static_cast<uint64_t>(call * kTextsPerCall + i)});
+      canvases.push_back(
+          {.tokens = text, .stream = static_cast<uint64_t>(call * kTextsPerCall + i)});
     for (const WrittenText& written : WriteOn(SharedReference(), model, canvases, options))
       ++counts[written.tokens];
   }
@@ -364,8 +363,8 @@ TEST(WritingDistributionTest, BlocksOfOneAreCausal) {
       std::vector<PlainPass::Place> content;
       for (size_t j = 0; j < i; ++j) content.push_back({text[j], static_cast<int64_t>(j)});
       content.push_back({kCanvasMask, static_cast<int64_t>(i)});
-      const LogitRows rows = pass.Logits(
-          content, {}, [](size_t row, size_t key) { return key <= row; }, {i});
+      const LogitRows rows =
+          pass.Logits(content, {}, [](size_t row, size_t key) { return key <= row; }, {i});
       const PlainChoice choice(TokenCuts(), rows[0], OnlyMask());
       for (const auto& [after, probability] :
            AllTokens(text, weight, {static_cast<int64_t>(i)}, {choice}))
@@ -397,14 +396,13 @@ TEST(WritingDistributionTest, BlocksOfTwoComeOneAfterTheOther) {
 }
 
 TEST(WritingDistributionTest, TwoStreamsInOrder) {
-  const CanvasModel model = TinyModel(CanvasBackbone::kRelative,
-                                      {.family = CanvasFamily::kTwoStream, .seq_len = kWhole});
+  const CanvasModel model =
+      TinyModel(CanvasBackbone::kRelative, {.family = CanvasFamily::kTwoStream, .seq_len = kWhole});
   PlainPass pass(model);
   const auto in_groups = [&](const std::vector<int64_t>& blanks, size_t group) {
     return AfterOrder(pass, model.form, OrderOf(kThreeBlanks, blanks, group), kThreeBlanks);
   };
-  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kSequential},
-              in_groups({0, 2, 3}, 1));
+  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kSequential}, in_groups({0, 2, 3}, 1));
   ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kSequential, .random_order = true},
               OverOrders(kThreeBlanks, [&](const auto& blanks) { return in_groups(blanks, 1); }));
   ExpectTexts(model, kThreeBlanks,
@@ -416,9 +414,9 @@ TEST(WritingDistributionTest, TwoStreamsInOrder) {
 }
 
 TEST(WritingDistributionTest, PairsInOrder) {
-  const CanvasModel model = TinyModel(
-      CanvasBackbone::kPairs,
-      {.family = CanvasFamily::kPairs, .seq_len = kWhole, .first_given = true});
+  const CanvasModel model =
+      TinyModel(CanvasBackbone::kPairs,
+                {.family = CanvasFamily::kPairs, .seq_len = kWhole, .first_given = true});
   PlainPass pass(model);
   const auto in_turn = [&](const std::vector<int64_t>& blanks) {
     return AfterOrder(pass, model.form, OrderOf(kThreeBlanks, blanks, 1), kThreeBlanks);
