@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConf
   if (!options.cached) return network;
   // Room for a pass whose rows are rounded up.
   network->options_.key_slots += options.key_slots / 4;
-  ANYORDER_ASSIGN_OR_RETURN(network->keys_, network->AllocateSlots());
+  ANYORDER_ASSIGN_OR_RETURN(network->keys_, network->AllocateSlots(network->options_.key_slots));
   return network;
 }
 
@@ -61,15 +61,15 @@ absl::Status SlotNetwork::MakeRoom(int64_t content_rows) {
   for (int64_t b = 0; b < lanes(); ++b) needed = std::max(needed, kept(b) + content_rows);
   const int64_t slots = options_.key_slots;
   if (!options_.cached || needed <= slots) return absl::OkStatus();
-  options_.key_slots = needed + needed / 4;
-  KeyStorage larger;
-  ANYORDER_ASSIGN_OR_RETURN(larger, AllocateSlots());
+  const int64_t more = needed + needed / 4;
+  programs_.clear();
+  ANYORDER_ASSIGN_OR_RETURN(KeyStorage larger, AllocateSlots(more));
   const auto copy = [&](ConstTensorView from, TensorView to) {
     const int64_t columns = from.dim(2);
     backend_.CopyRows({.source = from,
                        .source_stride = slots * columns,
                        .destination = to,
-                       .destination_stride = options_.key_slots * columns,
+                       .destination_stride = more * columns,
                        .rows = lanes(),
                        .columns = slots * columns},
                       {});
@@ -79,15 +79,15 @@ absl::Status SlotNetwork::MakeRoom(int64_t content_rows) {
     copy(keys_.cache.layers[layer].v, larger.cache.layers[layer].v);
   }
   backend_.Synchronize({});  // before the old keys' memory goes
-  programs_.clear();
   keys_ = std::move(larger);
+  options_.key_slots = more;
   return absl::OkStatus();
 }
 
-absl::StatusOr<KeyStorage> SlotNetwork::AllocateSlots() {
+absl::StatusOr<KeyStorage> SlotNetwork::AllocateSlots(int64_t key_slots) {
   NetworkShape shape{model_, {}, vocab_size_};
   shape.batch.batch_size = options_.lanes;
-  shape.batch.cached_keys = options_.key_slots;
+  shape.batch.cached_keys = key_slots;
   return AllocateKeys(shape, backend_);
 }
 
@@ -124,9 +124,15 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
   shape.num_distances = 2 * options_.span - 1;
   shape.next_positions = model_.paired_positions();
   shape.cached_keys = options_.cached ? options_.key_slots : 0;
+  auto network = InferenceNetwork::Create({model_, shape, vocab_size_}, backend_);
+  if (!network.ok()) {
+    programs_.erase(place);
+    if (!absl::IsResourceExhausted(network.status()) || programs_.empty()) return network.status();
+    programs_.clear();  // whose memory this one may have
+    return Find(passes);
+  }
   Program program;
-  ANYORDER_ASSIGN_OR_RETURN(program.network,
-                            InferenceNetwork::Create({model_, shape, vocab_size_}, backend_));
+  program.network = std::move(*network);
   program.batch = std::make_unique<Batch>(shape);
   for (int64_t b = 0; b < lanes(); ++b) program.batch->lanes[b] = b;
   place->second = std::move(program);

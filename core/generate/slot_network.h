@@ -75,7 +75,7 @@ class SlotNetwork {
 
   SlotNetwork(const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
               const SlotNetworkOptions& options, kernels::Backend& backend);
-  absl::StatusOr<KeyStorage> AllocateSlots();
+  absl::StatusOr<KeyStorage> AllocateSlots(int64_t key_slots);
   absl::Status MakeRoom(int64_t content_rows);
   absl::StatusOr<Program*> Find(const std::vector<LanePass>& passes);
   int64_t FirstSlot(int64_t lane) const { return options_.cached ? kept(lane) : 0; }

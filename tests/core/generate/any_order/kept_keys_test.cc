@@ -73,6 +73,15 @@ class KeptKeysTest : public ::testing::TestWithParam<MethodCase> {
   WriteOptions Options(RandomStream& random) const {
     return RandomOptions(GetParam().model, GetParam().method, random);
   }
+  // The same, with the approximate caches of those that have them.
+  WriteOptions OptionsWithCache(RandomStream& random) const {
+    WriteOptions options = Options(random);
+    if (GetParam().model.form.family != CanvasFamily::kMasked) return options;
+    options.block_len = 3;
+    options.cache =
+        OneOf<BlockCache>({BlockCache::kNone, BlockCache::kPrefix, BlockCache::kDual}, random);
+    return options;
+  }
   bool has_kept_keys() const {
     const CanvasFamily family = GetParam().model.form.family;
     const bool unmasks_two_streams = family == CanvasFamily::kTwoStream &&
@@ -101,8 +110,8 @@ TEST_P(KeptKeysTest, TextsHaveTheBitsOfRecomputedOnes) {
 TEST_P(KeptKeysTest, TextsDoNotDependOnTheirCompany) {
   const CanvasModel& model = GetParam().model;
   RandomStream random(62, RandomPurpose::kPairs, 0, 0);
-  for (int round = 0; round < 3; ++round) {
-    const WriteOptions options = Options(random);
+  for (int round = 0; round < 6; ++round) {
+    const WriteOptions options = OptionsWithCache(random);
     const std::vector<Canvas> canvases = RandomCanvases(model, random);
     SCOPED_TRACE(Described(options));
     const std::vector<WrittenText> together = WriteOn(SharedReference(), model, canvases, options);
@@ -152,7 +161,7 @@ TEST_P(KeptKeysTest, ThreadsAndTheMemorysPlaceChangeNoBit) {
   CanvasModel model = GetParam().model;
   model.model.dtype = ComputeType::kFloat32;
   RandomStream random(64, RandomPurpose::kPairs, 0, 0);
-  const WriteOptions options = Options(random);
+  const WriteOptions options = OptionsWithCache(random);
   const std::vector<Canvas> canvases = RandomCanvases(model, random);
   const std::vector<WrittenText> one = WriteOn(*CpuOf(1), model, canvases, options);
   const std::vector<WrittenText> two = WriteOn(*CpuOf(2), model, canvases, options);

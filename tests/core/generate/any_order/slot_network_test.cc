@@ -10,6 +10,7 @@
 
 #include "tests/core/generate/any_order/canvas_cases.h"
 #include "tests/core/generate/any_order/plain_pass.h"
+#include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {
 namespace {
@@ -114,6 +115,46 @@ TEST(SlotNetworkTest, KeptKeysLanesAndRoundedRowsChangeNothing) {
     EXPECT_EQ(kept->passes(), 150);
     EXPECT_LT(kept->rows(), again->rows());
   }
+}
+
+// Refuses so many allocations.
+class RefusingBackend final : public ForwardingBackend {
+ public:
+  RefusingBackend() : ForwardingBackend(kernels::MakeReferenceBackend()) {}
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override {
+    if (refusals == 0) return ForwardingBackend::Allocate(bytes);
+    --refusals;
+    return absl::ResourceExhaustedError("no memory");
+  }
+  int64_t refusals = 0;
+};
+
+TEST(SlotNetworkTest, MemoryOfOtherProgramsIsFreedBeforeItIsSaidToBeMissing) {
+  const CanvasModel model = MakeCanvasModel("slots", CanvasBackbone::kLlama,
+                                            {.family = CanvasFamily::kMasked, .seq_len = 16});
+  const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
+  RefusingBackend backend;
+  const std::unique_ptr<SlotNetwork> network =
+      SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
+                          {.lanes = 1, .key_slots = 8, .span = 16, .cached = false}, backend)
+          .value();
+  const auto run = [&](int64_t slots, std::vector<double>* logits) {
+    LanePass pass;
+    for (int64_t i = 0; i < slots; ++i) pass.passing.push_back(RankedSlot(5, i, 0));
+    pass.reads = {0};
+    const absl::Status status = network->Run({pass});
+    if (status.ok()) network->ReadRow(0, 0, logits);
+    return status;
+  };
+  std::vector<double> logits, again;
+  ASSERT_TRUE(run(2, &logits).ok());
+  backend.refusals = 1;
+  EXPECT_TRUE(run(3, &again).ok());
+  backend.refusals = 2;
+  EXPECT_TRUE(absl::IsResourceExhausted(run(4, &again)));
+  backend.refusals = 0;
+  ASSERT_TRUE(run(2, &again).ok());
+  EXPECT_EQ(logits, again);
 }
 
 TEST(SlotNetworkTest, SaysThatPositionsWereNotLearned) {
