@@ -23,6 +23,8 @@
 #include "core/generate/decoder.h"
 #include "launcher/inference/model_text_service.h"
 #include "launcher/inference/prompts.h"
+#include "launcher/inference/stream_view.h"
+#include "launcher/inference/trace_file.h"
 #include "launcher/inference/write_flags.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
@@ -35,7 +37,9 @@ using Tokens = std::vector<int32_t>;
 
 struct GenerateOptions : TextModelOptions {
   std::string input;   // prompts (prompts.h)
-  std::string output;  // .jsonl to make, "-": standard output
+  std::string output;  // .jsonl to make, "-": standard output, "": none, with `streams`
+  std::string trace;   // file of traces to make, or ""
+  bool streams = false;
 
   BeamOptions beams{.width = 5};
   int64_t best = 1;  // texts a prompt that are written, at most
@@ -72,23 +76,23 @@ absl::StatusOr<TokenRules> MakeRules(const GenerateOptions& options,
   return rules;
 }
 
-// The file that texts go to, line by line. It is made with the first line, so that nothing is left
-// where nothing could be written.
-class JsonLines {
+// A file of lines that `option` names, "-": standard output, "": none. It is made with the first
+// line, so that nothing is left where nothing could be written.
+class LineFile {
  public:
-  static absl::StatusOr<JsonLines> To(const std::string& path) {
+  static absl::StatusOr<LineFile> To(const std::string& path, const std::string& option) {
+    LineFile lines;
+    lines.path_ = path;
+    lines.option_ = option;
     std::error_code ignored;
     if (path != "-" && std::filesystem::exists(std::filesystem::symlink_status(path, ignored)))
-      return IsThere(path);
-    JsonLines lines;
-    lines.path_ = path;
+      return lines.IsThere();
     return lines;
   }
 
-  absl::Status Write(const nlohmann::ordered_json& object) {
+  absl::Status Write(const std::string& line) {
+    if (path_.empty()) return absl::OkStatus();
     ANYORDER_RETURN_IF_ERROR(Open());
-    const std::string line =
-        object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
     const bool is_written =
         std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fflush(file_) == 0;
     return is_written ? absl::OkStatus() : ErrnoStatus("write", path_);
@@ -99,8 +103,8 @@ class JsonLines {
   }
 
  private:
-  static absl::Status IsThere(const std::string& path) {
-    return AlreadyExists("'", path, "' exists and is not overwritten; name another --output");
+  absl::Status IsThere() const {
+    return AlreadyExists("'", path_, "' exists and is not overwritten; name another ", option_);
   }
   absl::Status Open() {
     if (file_ != nullptr) return absl::OkStatus();
@@ -109,27 +113,29 @@ class JsonLines {
       return absl::OkStatus();
     }
     const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 && errno == EEXIST) return IsThere(path_);
+    if (fd < 0 && errno == EEXIST) return IsThere();
     if (fd < 0) return ErrnoStatus("make", path_);
     file_ = ::fdopen(fd, "w");
     return absl::OkStatus();
   }
 
   std::string path_;
+  std::string option_;
   std::FILE* file_ = nullptr;
 };
 
 // What is written of a prompt's texts.
 absl::Status WriteLine(const std::string& prompt, int64_t number, int64_t rank,
-                       const nlohmann::ordered_json& text, JsonLines& output) {
+                       const nlohmann::ordered_json& text, LineFile& output) {
   nlohmann::ordered_json line{{"prompt", number}, {"rank", rank}, {"input", prompt}};
   line.update(text);
-  return output.Write(line);
+  return output.Write(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+                      "\n");
 }
 
 // One prompt after the other, `batch` at once, by beam search.
 absl::Status SearchTexts(const GenerateOptions& options, const ModelTextService& service,
-                         const std::vector<std::string>& prompts, JsonLines& output) {
+                         const std::vector<std::string>& prompts, LineFile& output) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> tokens,
                             service.Encode(prompts, "encoding the prompts"));
   BeamOptions beams = options.beams;
@@ -177,10 +183,29 @@ CompletionRequest RequestOf(const GenerateOptions& options, const WriteOptions& 
   return request;
 }
 
+// What drawn texts are written to.
+struct DrawnFiles {
+  LineFile texts;
+  LineFile traces;
+};
+
+absl::Status WriteDrawn(const std::string& prompt, int64_t number, int64_t rank,
+                        const WriteOptions& write, const Completion& text, DrawnFiles& files) {
+  ANYORDER_RETURN_IF_ERROR(WriteLine(prompt, number, rank,
+                                     {{"text", text.text},
+                                      {"score", text.log_prob},
+                                      {"log_prob", text.log_prob},
+                                      {"tokens", text.tokens},
+                                      {"ended", text.ended},
+                                      {"passes", text.passes}},
+                                     files.texts));
+  return files.traces.Write(TraceLine(TraceOf(number, rank, EnumName(write.method), text)));
+}
+
 // The same by a method that draws.
-absl::Status DrawTexts(const GenerateOptions& options, ModelTextService& service,
-                       const std::vector<std::string>& prompts, JsonLines& output) {
-  ANYORDER_ASSIGN_OR_RETURN(const WriteOptions write, OptionsOf(options.write, service.facts()));
+absl::Status DrawTexts(const GenerateOptions& options, const WriteOptions& write,
+                       ModelTextService& service, const std::vector<std::string>& prompts,
+                       DrawnFiles& files) {
   const auto num_prompts = static_cast<int64_t>(prompts.size());
   for (int64_t begin = 0; begin < num_prompts; begin += options.batch) {
     const int64_t end = std::min(num_prompts, begin + options.batch);
@@ -191,19 +216,45 @@ absl::Status DrawTexts(const GenerateOptions& options, ModelTextService& service
                               service.Complete(requests));
     for (int64_t n = begin; n < end; ++n) {
       int64_t rank = 0;
-      for (const Completion& text : found[n - begin]) {
-        ANYORDER_RETURN_IF_ERROR(WriteLine(prompts[n], n + 1, ++rank,
-                                           {{"text", text.text},
-                                            {"score", text.log_prob},
-                                            {"log_prob", text.log_prob},
-                                            {"tokens", text.tokens},
-                                            {"ended", text.ended},
-                                            {"passes", text.passes}},
-                                           output));
-      }
+      for (const Completion& text : found[n - begin])
+        ANYORDER_RETURN_IF_ERROR(WriteDrawn(prompts[n], n + 1, ++rank, write, text, files));
     }
   }
   return absl::OkStatus();
+}
+
+// The same, one text after the other, shown while they are written.
+absl::Status StreamTexts(const GenerateOptions& options, const WriteOptions& write,
+                         ModelTextService& service, const std::vector<std::string>& prompts,
+                         DrawnFiles& files) {
+  for (size_t n = 0; n < prompts.size(); ++n) {
+    const auto number = static_cast<int64_t>(n) + 1;
+    CompletionRequest request = RequestOf(options, write, prompts[n], number);
+    const int64_t samples = std::exchange(request.samples, 1);
+    for (int64_t rank = 1; rank <= samples; ++rank, ++request.first_stream) {
+      StreamOptions shown = StreamToStandardOutput();
+      shown.left_to_right = write.method == WriteMethod::kLeftToRight;
+      shown.prompt = prompts[n];
+      StreamView view(shown);
+      request.listener = [&view](int64_t, const ShownToken& token) { view.Add(token); };
+      ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Completion>> found,
+                                service.Complete({request}));
+      view.Finish(found[0][0].text);
+      ANYORDER_RETURN_IF_ERROR(WriteDrawn(prompts[n], number, rank, write, found[0][0], files));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Draw(const GenerateOptions& options, ModelTextService& service,
+                  const std::vector<std::string>& prompts, DrawnFiles& files) {
+  ANYORDER_ASSIGN_OR_RETURN(const WriteOptions write, OptionsOf(options.write, service.facts()));
+  if (write.cache != BlockCache::kNone) {
+    Log(absl::StrCat("cache \"", EnumName(write.cache),
+                     "\" is approximate: texts can differ from those without it"));
+  }
+  return options.streams ? StreamTexts(options, write, service, prompts, files)
+                         : DrawTexts(options, write, service, prompts, files);
 }
 
 // Writes one JSON object a text: prompt (its number, from 1), rank (from 1), input, text, score,
@@ -214,16 +265,25 @@ absl::Status DrawTexts(const GenerateOptions& options, ModelTextService& service
 // or unreadable prompts; NotFound, DataLoss.
 absl::Status Generate(const GenerateOptions& options) {
   SetLogName("generate");
+  if (options.output.empty() && !options.streams)
+    return absl::InvalidArgumentError("--output is required, or --stream");
+  if (options.output == "-" && options.streams) {
+    return absl::InvalidArgumentError(
+        "--stream shows texts on standard output; leave out --output, or name a file");
+  }
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPrompts(options.input));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
                             ModelTextService::Open(options));
-  ANYORDER_ASSIGN_OR_RETURN(JsonLines output, JsonLines::To(options.output));
-  const bool draws =
-      options.samples || !options.write.method.empty() || service->left_to_right() == nullptr;
-  ANYORDER_RETURN_IF_ERROR(draws ? DrawTexts(options, *service, prompts, output)
-                                 : SearchTexts(options, *service, prompts, output));
-  ANYORDER_RETURN_IF_ERROR(output.Close());
-  if (options.output != "-") {
+  DrawnFiles files;
+  ANYORDER_ASSIGN_OR_RETURN(files.texts, LineFile::To(options.output, "--output"));
+  ANYORDER_ASSIGN_OR_RETURN(files.traces, LineFile::To(options.trace, "--trace"));
+  const bool draws = options.samples || !options.write.method.empty() || options.streams ||
+                     !options.trace.empty() || service->left_to_right() == nullptr;
+  ANYORDER_RETURN_IF_ERROR(draws ? Draw(options, *service, prompts, files)
+                                 : SearchTexts(options, *service, prompts, files.texts));
+  ANYORDER_RETURN_IF_ERROR(files.texts.Close());
+  ANYORDER_RETURN_IF_ERROR(files.traces.Close());
+  if (options.output != "-" && !options.output.empty()) {
     Log(absl::StrCat(options.output, ": texts for ",
                      Counted(static_cast<int64_t>(prompts.size()), "prompt")));
   }
@@ -266,8 +326,13 @@ Subcommand DeclareGenerate(CLI::App& front) {
           PathUse::kReadFile, /*takes_dash=*/true)
       ->required();
   AddPath(command, "--output", options->output, "FILE.jsonl to write; -: standard output",
-          PathUse::kWriteFile, /*takes_dash=*/true)
-      ->required();
+          PathUse::kWriteFile, /*takes_dash=*/true);
+  AddPath(command, "--trace", options->trace,
+          "FILE.jsonl to write: the order in which texts were written (anyorder show --trace)",
+          PathUse::kWriteFile);
+  command->add_flag(
+      "--stream", options->streams,
+      "show each text on the terminal while it is written; then --output is optional");
   AddCount(command, "--max-len", options->max_tokens,
            "most tokens per text, end of text included (default: 128, or what the model can write)",
            1, kMostTokens);

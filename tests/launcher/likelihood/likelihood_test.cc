@@ -28,7 +28,7 @@ using SummaryJson = nlohmann::ordered_json;
 
 // Each byte of a continuation is a token, of -1/8 nats if it is small and less the longer the
 // context; "fault" cannot be scored.
-class FakeService : public TextService {
+class FakeScorer : public TextService {
  public:
   const ModelFacts& facts() const override { return facts_; }
   absl::StatusOr<int64_t> CountTokens(const std::string& text) override { return std::ssize(text); }
@@ -98,7 +98,7 @@ class LikelihoodTest : public ::testing::Test {
   }
 
   const TemporaryDirectory folder_;
-  FakeService service_;
+  FakeScorer service_;
 };
 
 TEST_F(LikelihoodTest, TextsComeFromGenerateOrAreLines) {
