@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
         network->ReadRow(static_cast<int64_t>(n), i - begin, &logits);
         const TokenDistribution drawn = text.text().Drawn(text.position(i), logits);
         const int32_t token = text.text().DrawToken(drawn, begin, text.position(i));
-        const double probability = text.text().Plain(text.position(i), logits).Probability(token);
+        const double probability = text.text().Probability(text.position(i), logits, token);
         listener(static_cast<int64_t>(n),
                  text.Write(token, LogProbability(logits, token), probability));
       }

@@ -45,6 +45,14 @@ class LaneText {
   TokenDistribution Plain(int64_t position, const std::vector<double>& logits) const {
     return Allowed(TokenCuts(), position, logits);
   }
+  // The same of one of them.
+  double Probability(int64_t position, const std::vector<double>& logits, int32_t token) const {
+    const double largest = *std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (size_t i = 0; i < logits.size(); ++i)
+      if (Allows(position, static_cast<int32_t>(i))) sum += std::exp(logits[i] - largest);
+    return std::exp(logits[token] - largest) / sum;
+  }
   // Draws of one position at one step, or of one round with position 0.
   RandomStream Draws(RandomPurpose purpose, int64_t step, int64_t position) const {
     const uint64_t place = static_cast<uint64_t>(step) << 32 | static_cast<uint64_t>(position);
@@ -78,13 +86,13 @@ class LaneText {
  private:
   TokenDistribution Allowed(const TokenCuts& cuts, int64_t position,
                             const std::vector<double>& logits) const {
+    return {cuts, logits, [&](int32_t token) { return Allows(position, token); }};
+  }
+  bool Allows(int64_t position, int32_t token) const {
+    if (!draw_.banned.empty() && draw_.banned[token] != 0) return false;
+    if (banned_at_.empty()) return true;
     const auto found = banned_at_.find(position);
-    const std::vector<uint8_t>* const here =
-        found == banned_at_.end() ? nullptr : found->second.get();
-    return {cuts, logits, [&](int32_t token) {
-              return (draw_.banned.empty() || draw_.banned[token] == 0) &&
-                     (here == nullptr || (*here)[token] == 0);
-            }};
+    return found == banned_at_.end() || (*found->second)[token] == 0;
   }
 
   std::vector<int32_t> tokens_;

@@ -38,12 +38,6 @@ class UnmaskedText {
 
   LaneText& text() { return text_; }
   bool is_done() const { return text_.is_done(); }
-  // MDLM: nothing was written since the logits came, so they still hold.
-  bool needs_logits() const { return !is_done() && !has_logits_; }
-  BlankQuestion Question() const {
-    if (is_done()) return {};
-    return {begin_, end_, text_.BlanksIn(begin_, end_)};
-  }
   // The text as a network without condition sees it: nothing that was given.
   std::vector<int32_t> Unconditional() const {
     std::vector<int32_t> tokens = text_.tokens();
@@ -51,22 +45,49 @@ class UnmaskedText {
     return tokens;
   }
 
-  // One step. `rows`: logits of the question's blanks; `plain` those without guidance.
-  void Step(const std::vector<std::vector<double>>& rows,
-            const std::vector<std::vector<double>>& plain,
-            absl::FunctionRef<void(const WrittenToken&)> tell) {
-    const std::vector<int64_t> blanks = text_.BlanksIn(begin_, end_);
-    const std::vector<size_t> chosen =
-        IsByChance() ? ChooseByChance(blanks) : ChooseByConfidence(blanks, rows);
-    for (const size_t i : chosen) {
-      const Proposal one = proposals_.empty() ? Propose(blanks[i], rows[i]) : proposals_[i];
-      tell(text_.Write(one.position, one.token, LogProbability(plain[i], one.token),
-                       one.confidence));
-    }
-    has_logits_ = chosen.empty();
+  // What the next step that writes anything asks of the network: the blanks that it writes, if they
+  // are chosen whatever their logits are, else all of the part. Steps that write nothing need none,
+  // so that MDLM's share of a pass is reused until a token changes.
+  BlankQuestion Question() {
     proposals_.clear();
-    ++step_;
-    ++all_steps_;
+    while (!is_done()) {
+      std::vector<int64_t> blanks = text_.BlanksIn(begin_, end_);
+      if (IsByChance()) {
+        std::erase_if(blanks, [this](int64_t position) { return !IsChosen(position); });
+      } else if (NumChosen() == 0) {
+        blanks.clear();
+      } else if (HasRandomKeys()) {
+        blanks = FirstByKey(blanks);
+      }
+      if (!blanks.empty()) return {begin_, end_, blanks};
+      EndStep();
+    }
+    return {};
+  }
+
+  // What a blank of the question becomes. `plain`: its logits without guidance.
+  void Propose(int64_t position, const std::vector<double>& logits,
+               const std::vector<double>& plain) {
+    const TokenDistribution drawn = text_.Drawn(position, logits);
+    Proposal& proposal = proposals_.emplace_back();
+    proposal.position = position;
+    proposal.token = IsRest() ? text_.Plain(position, logits).Likeliest()
+                              : drawn.Draw(Draws(RandomPurpose::kGeneration, position).Uniform());
+    proposal.log_prob = LogProbability(plain, proposal.token);
+    proposal.confidence = ConfidenceOf(proposal, drawn, logits);
+    proposal.key = KeyOf(proposal);
+  }
+
+  // Writes what was asked about, or the surest of it.
+  void Write(absl::FunctionRef<void(const WrittenToken&)> tell) {
+    std::stable_sort(proposals_.begin(), proposals_.end(),
+                     [](const Proposal& a, const Proposal& b) { return a.key > b.key; });
+    if (!IsByChance()) proposals_.resize(static_cast<size_t>(NumChosen()));
+    std::sort(proposals_.begin(), proposals_.end(),
+              [](const Proposal& a, const Proposal& b) { return a.position < b.position; });
+    for (const Proposal& one : proposals_)
+      tell(text_.Write(one.position, one.token, one.log_prob, one.confidence));
+    EndStep();
     if (options_.stop_at_end) text_.StopAtEnd(form_.end_token);
     if (text_.BlanksIn(begin_, end_).empty()) BeginPart();
   }
@@ -111,7 +132,6 @@ class UnmaskedText {
     steps_ = std::max<int64_t>(1, steps_);
     part_blanks_ = blanks;
     step_ = 0;
-    has_logits_ = false;
     ++next_part_;
   }
 
@@ -130,35 +150,24 @@ class UnmaskedText {
     return IsRest() || (options_.method != WriteMethod::kMdlm && step_ + 1 >= steps_);
   }
 
-  std::vector<size_t> ChooseByChance(const std::vector<int64_t>& blanks) const {
-    std::vector<size_t> chosen;
-    for (size_t i = 0; i < blanks.size(); ++i) {
-      const double u = Draws(RandomPurpose::kWritingOrder, blanks[i]).Uniform();
-      if (WritesAll() || u < Share()) chosen.push_back(i);
-    }
-    return chosen;
+  bool IsChosen(int64_t position) const {
+    return WritesAll() || Draws(RandomPurpose::kWritingOrder, position).Uniform() < Share();
   }
 
   RandomStream Draws(RandomPurpose purpose, int64_t position) const {
     return text_.Draws(purpose, all_steps_, position);
   }
 
-  Proposal Propose(int64_t position, const std::vector<double>& logits) const {
-    const TokenDistribution drawn = text_.Drawn(position, logits);
-    Proposal proposal;
-    proposal.position = position;
-    proposal.token = IsRest() ? text_.Plain(position, logits).Likeliest()
-                              : drawn.Draw(Draws(RandomPurpose::kGeneration, position).Uniform());
-    proposal.confidence = ConfidenceOf(proposal, drawn, logits);
-    return proposal;
-  }
-
   // Dream's is of the distribution that tokens are drawn from, others' of the model's.
   double ConfidenceOf(const Proposal& proposal, const TokenDistribution& drawn,
                       const std::vector<double>& logits) const {
-    const TokenDistribution plain = text_.Plain(proposal.position, logits);
-    const bool is_drawn = options_.method == WriteMethod::kDream;
-    const TokenDistribution& of = is_drawn ? drawn : plain;
+    const bool is_drawn =
+        options_.method == WriteMethod::kDream || options_.draw.cuts == TokenCuts();
+    const bool is_of_token = options_.confidence == Confidence::kProbability ||
+                             options_.confidence == Confidence::kRandom;
+    if (is_of_token && !is_drawn)
+      return text_.Probability(proposal.position, logits, proposal.token);
+    const TokenDistribution of = is_drawn ? drawn : text_.Plain(proposal.position, logits);
     std::vector<double> sorted;
     double entropy = 0;
     switch (options_.confidence) {
@@ -178,21 +187,22 @@ class UnmaskedText {
     return of.Probability(proposal.token);
   }
 
-  std::vector<size_t> ChooseByConfidence(const std::vector<int64_t>& blanks,
-                                         const std::vector<std::vector<double>>& rows) {
-    for (size_t i = 0; i < blanks.size(); ++i) {
-      Proposal proposal = Propose(blanks[i], rows[i]);
-      proposal.key = KeyOf(proposal);
-      proposals_.push_back(proposal);
-    }
-    std::vector<size_t> order(blanks.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(),
-                     [this](size_t a, size_t b) { return proposals_[a].key > proposals_[b].key; });
-    const auto left = static_cast<int64_t>(blanks.size());
-    order.resize(static_cast<size_t>(std::clamp<int64_t>(NumChosen(order), 0, left)));
-    std::sort(order.begin(), order.end());
-    return order;
+  // Whether the order of blanks does not depend on what the network says of them.
+  bool HasRandomKeys() const {
+    return !options_.delay_end && options_.method != WriteMethod::kThreshold &&
+           (options_.confidence == Confidence::kRandom || options_.method == WriteMethod::kBlocks);
+  }
+
+  // The blanks that are written next, by keys that are random.
+  std::vector<int64_t> FirstByKey(const std::vector<int64_t>& blanks) const {
+    std::vector<std::pair<double, int64_t>> keys;  // negated: ties go to the first position
+    for (const int64_t position : blanks)
+      keys.push_back({-KeyOf({.position = position}), position});
+    std::sort(keys.begin(), keys.end());
+    std::vector<int64_t> chosen;
+    for (int64_t i = 0; i < NumChosen(); ++i) chosen.push_back(keys[i].second);
+    std::sort(chosen.begin(), chosen.end());
+    return chosen;
   }
 
   double KeyOf(const Proposal& proposal) const {
@@ -212,20 +222,28 @@ class UnmaskedText {
     return -std::numeric_limits<double>::infinity();
   }
 
-  int64_t NumChosen(const std::vector<size_t>& order) const {
-    const auto left = static_cast<int64_t>(order.size());
+  // How many blanks the step writes. kThreshold: at most so many before proposals are there, which
+  // are sorted by key then.
+  int64_t NumChosen() const {
+    const auto left = static_cast<int64_t>(text_.BlanksIn(begin_, end_).size());
     int64_t sure = 1;
     switch (options_.method) {
       case WriteMethod::kLlada:
-        return part_blanks_ / steps_ + (step_ < part_blanks_ % steps_ ? 1 : 0);
+        return std::min(left, part_blanks_ / steps_ + (step_ < part_blanks_ % steps_ ? 1 : 0));
       case WriteMethod::kDream:
         return WritesAll() ? left : static_cast<int64_t>(static_cast<double>(left) * Share());
       case WriteMethod::kThreshold:
-        while (sure < left && proposals_[order[sure]].key >= options_.threshold) ++sure;
+        if (proposals_.empty()) return left;
+        while (sure < left && proposals_[sure].key >= options_.threshold) ++sure;
         return sure;
-      case WriteMethod::kResample: return options_.group_len;
+      case WriteMethod::kResample: return std::min(left, options_.group_len);
       default: return 1;
     }
+  }
+
+  void EndStep() {
+    ++step_;
+    ++all_steps_;
   }
 
   const CanvasForm& form_;
@@ -238,18 +256,15 @@ class UnmaskedText {
   int64_t steps_ = 1;
   int64_t step_ = 0;       // of the part
   int64_t all_steps_ = 0;  // of all parts
-  bool has_logits_ = false;
   std::vector<Proposal> proposals_;
 };
-
-using Rows = std::vector<std::vector<double>>;  // of one text's blanks
 
 // The passes of all texts.
 class Unmasker {
  public:
   Unmasker(const WritingModel& model, const std::vector<Canvas>& canvases,
            const WriteOptions& options)
-      : options_(options), rows_(canvases.size()), plain_(canvases.size()) {
+      : options_(options) {
     for (const Canvas& canvas : canvases) texts_.emplace_back(model, canvas, options);
   }
 
@@ -265,16 +280,22 @@ class Unmasker {
   }
 
   absl::Status Run(TokenListener listener) {
-    while (!AreDone()) {
-      ANYORDER_RETURN_IF_ERROR(ReadLogits());
+    while (true) {
+      std::vector<BlankQuestion> questions;
+      for (UnmaskedText& text : texts_) questions.push_back(text.Question());
+      const bool are_done = std::all_of(texts_.begin(), texts_.end(),
+                                        [](const UnmaskedText& text) { return text.is_done(); });
+      if (are_done) return absl::OkStatus();
+      ANYORDER_RETURN_IF_ERROR(Read(*reader_, questions, /*is_conditional=*/true));
+      if (unconditional_ != nullptr)
+        ANYORDER_RETURN_IF_ERROR(Read(*unconditional_, questions, /*is_conditional=*/false));
       for (size_t n = 0; n < texts_.size(); ++n) {
-        if (texts_[n].is_done()) continue;
-        texts_[n].Step(
-            rows_[n], options_.guidance > 0 ? plain_[n] : rows_[n],
+        if (questions[n].positions.empty()) continue;
+        Propose(static_cast<int64_t>(n), questions[n]);
+        texts_[n].Write(
             [&](const WrittenToken& token) { listener(static_cast<int64_t>(n), token); });
       }
     }
-    return absl::OkStatus();
   }
 
   std::vector<WrittenText> Finish() {
@@ -284,60 +305,37 @@ class Unmasker {
   }
 
  private:
-  bool AreDone() const {
-    return std::all_of(texts_.begin(), texts_.end(),
-                       [](const UnmaskedText& text) { return text.is_done(); });
-  }
-
-  absl::Status ReadLogits() {
-    std::vector<BlankQuestion> questions;
-    bool is_any = false;
-    for (UnmaskedText& text : texts_) {
-      questions.push_back(text.needs_logits() ? text.Question() : BlankQuestion());
-      is_any |= text.needs_logits();
-    }
-    if (!is_any) return absl::OkStatus();
-    ANYORDER_RETURN_IF_ERROR(ReadRows(*reader_, questions, /*is_conditional=*/true, &rows_));
-    if (options_.guidance == 0) return absl::OkStatus();
-    std::vector<Rows> unconditional(texts_.size());
-    ANYORDER_RETURN_IF_ERROR(
-        ReadRows(*unconditional_, questions, /*is_conditional=*/false, &unconditional));
-    for (size_t n = 0; n < texts_.size(); ++n) {
-      if (questions[n].positions.empty()) continue;
-      plain_[n] = rows_[n];
-      for (size_t i = 0; i < rows_[n].size(); ++i) {
-        for (size_t v = 0; v < rows_[n][i].size(); ++v) {
-          const double u = unconditional[n][i][v];
-          rows_[n][i][v] = u + (1 + options_.guidance) * (plain_[n][i][v] - u);
-        }
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadRows(BlankReader& reader, const std::vector<BlankQuestion>& questions,
-                        bool is_conditional, std::vector<Rows>* rows) {
+  absl::Status Read(BlankReader& reader, const std::vector<BlankQuestion>& questions,
+                    bool is_conditional) {
     std::vector<std::vector<int32_t>> tokens;
-    for (UnmaskedText& text : texts_)
-      tokens.push_back(is_conditional ? text.text().tokens() : text.Unconditional());
-    ANYORDER_RETURN_IF_ERROR(reader.Read(tokens, questions));
     for (size_t n = 0; n < texts_.size(); ++n) {
-      const size_t count = questions[n].positions.size();
-      if (count == 0) continue;
-      texts_[n].text().CountPass();
-      (*rows)[n].resize(count);
-      for (size_t i = 0; i < count; ++i)
-        reader.Row(static_cast<int64_t>(n), static_cast<int64_t>(i), &(*rows)[n][i]);
+      tokens.push_back(is_conditional ? texts_[n].text().tokens() : texts_[n].Unconditional());
+      if (!questions[n].positions.empty()) texts_[n].text().CountPass();
     }
-    return absl::OkStatus();
+    return reader.Read(tokens, questions);
+  }
+
+  // One row of logits at a time: all of a text's would be gigabytes where vocabularies are large.
+  void Propose(int64_t n, const BlankQuestion& asked) {
+    std::vector<double> plain;
+    std::vector<double> guided;
+    for (size_t i = 0; i < asked.positions.size(); ++i) {
+      reader_->Row(n, static_cast<int64_t>(i), &plain);
+      if (unconditional_ == nullptr) {
+        texts_[n].Propose(asked.positions[i], plain, plain);
+        continue;
+      }
+      unconditional_->Row(n, static_cast<int64_t>(i), &guided);
+      for (size_t v = 0; v < plain.size(); ++v)
+        guided[v] += (1 + options_.guidance) * (plain[v] - guided[v]);
+      texts_[n].Propose(asked.positions[i], guided, plain);
+    }
   }
 
   const WriteOptions& options_;
   std::vector<UnmaskedText> texts_;
   std::unique_ptr<BlankReader> reader_;
-  std::unique_ptr<BlankReader> unconditional_;
-  std::vector<Rows> rows_;   // what tokens are drawn from
-  std::vector<Rows> plain_;  // without guidance
+  std::unique_ptr<BlankReader> unconditional_;  // with guidance
 };
 
 }  // namespace
