@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <numeric>
 
@@ -51,14 +52,18 @@ absl::Status CheckCanScore(const CanvasForm& form, const ScoredText& text) {
 // In-turn reads of texts in the order that OrderedText gives their asked tokens.
 class InTurn {
  public:
-  InTurn(const WritingModel& model, WriteOptions options)
-      : model_(model), options_(std::move(options)) {}
+  InTurn(const WritingModel& model, uint64_t seed, int64_t length)
+      : model_(model), length_(length) {
+    order_.method = WriteMethod::kSequential;
+    order_.draw.seed = seed;
+  }
 
+  // Texts of at most the length, each with the order of its stream.
   absl::Status Run(const std::vector<ScoredText>& texts, const std::vector<uint64_t>& streams) {
     std::vector<LanePass> passes;
     orders_.clear();
     for (size_t n = 0; n < texts.size(); ++n) {
-      orders_.emplace_back(model_.form, BlankAsked(texts[n], streams[n]), options_);
+      orders_.emplace_back(model_.form, BlankAsked(texts[n], streams[n]), order_);
       const OrderedText& order = orders_.back();
       std::vector<int32_t> tokens;
       for (int64_t i = order.known(); i < order.size(); ++i)
@@ -67,14 +72,16 @@ class InTurn {
       order.AddKnown(0, order.size(), tokens, &pass);
       order.AskInTurn(order.known(), order.size(), &pass);
     }
-    const int64_t length = LongestOf(texts);
-    ANYORDER_ASSIGN_OR_RETURN(network_,
-                              SlotNetwork::Create(*model_.model, model_.vocab_size, model_.weights,
-                                                  {.lanes = static_cast<int64_t>(texts.size()),
-                                                   .key_slots = 2 * length,
-                                                   .span = length,
-                                                   .cached = false},
-                                                  *model_.backend));
+    const auto lanes = static_cast<int64_t>(texts.size());
+    if (network_ == nullptr || network_->lanes() != lanes) {
+      ANYORDER_ASSIGN_OR_RETURN(
+          network_,
+          SlotNetwork::Create(
+              *model_.model, model_.vocab_size, model_.weights,
+              {.lanes = lanes, .key_slots = 2 * length_, .span = length_, .cached = false},
+              *model_.backend));
+    }
+    for (int64_t lane = 0; lane < lanes; ++lane) network_->Keep(lane, 0);
     return network_->Run(passes);
   }
 
@@ -95,22 +102,16 @@ class InTurn {
 
  private:
   const WritingModel& model_;
-  const WriteOptions options_;
+  const int64_t length_;
+  WriteOptions order_;
   std::vector<OrderedText> orders_;
   std::unique_ptr<SlotNetwork> network_;
 };
 
-WriteOptions InTurnOptions(const ScoreOptions& options) {
-  WriteOptions order;
-  order.method = WriteMethod::kSequential;
-  order.draw.seed = options.seed;
-  return order;
-}
-
 absl::StatusOr<std::vector<LogLikelihood>> ScoreInTurn(const WritingModel& model,
                                                        const std::vector<ScoredText>& texts,
                                                        const ScoreOptions& options) {
-  InTurn in_turn(model, InTurnOptions(options));
+  InTurn in_turn(model, options.seed, LongestOf(texts));
   std::vector<LogLikelihood> scores;
   for (size_t begin = 0; begin < texts.size(); begin += static_cast<size_t>(options.batch)) {
     const size_t end = std::min(texts.size(), begin + static_cast<size_t>(options.batch));
@@ -136,94 +137,126 @@ void SetMean(const std::vector<double>& samples, LogLikelihood* score) {
   score->is_exact = false;
 }
 
-absl::StatusOr<LogLikelihood> ScoreByOrders(const WritingModel& model, const ScoredText& text,
-                                            const ScoreOptions& options) {
-  InTurn in_turn(model, InTurnOptions(options));
-  std::vector<double> samples;
-  while (static_cast<int64_t>(samples.size()) < options.samples) {
-    const int64_t left = options.samples - static_cast<int64_t>(samples.size());
-    const std::vector<ScoredText> group(static_cast<size_t>(std::min(options.batch, left)), text);
-    std::vector<uint64_t> streams(group.size());
-    std::iota(streams.begin(), streams.end(), samples.size());
-    ANYORDER_RETURN_IF_ERROR(in_turn.Run(group, streams));
-    for (size_t n = 0; n < group.size(); ++n) samples.push_back(in_turn.Read(text, n).log_prob);
+absl::StatusOr<std::vector<LogLikelihood>> ScoreByOrders(const WritingModel& model,
+                                                         const std::vector<ScoredText>& texts,
+                                                         const ScoreOptions& options) {
+  InTurn in_turn(model, options.seed, LongestOf(texts));
+  std::vector<LogLikelihood> scores;
+  for (const ScoredText& text : texts) {
+    std::vector<double> samples;
+    while (static_cast<int64_t>(samples.size()) < options.samples) {
+      const int64_t left = options.samples - static_cast<int64_t>(samples.size());
+      const std::vector<ScoredText> group(static_cast<size_t>(std::min(options.batch, left)), text);
+      std::vector<uint64_t> streams(group.size());
+      std::iota(streams.begin(), streams.end(), samples.size());
+      ANYORDER_RETURN_IF_ERROR(in_turn.Run(group, streams));
+      for (size_t n = 0; n < group.size(); ++n) samples.push_back(in_turn.Read(text, n).log_prob);
+    }
+    SetMean(samples, &scores.emplace_back());
   }
-  LogLikelihood score;
-  SetMean(samples, &score);
-  return score;
+  return scores;
 }
 
-// One part of a text of a masked network: asked tokens that are predicted together.
-class MaskedPart {
- public:
-  MaskedPart(const WritingModel& model, const ScoredText& text, const ScoreOptions& options,
-             int64_t begin, int64_t end)
-      : model_(model), text_(text), options_(options), begin_(begin), end_(end) {
-    for (const int64_t position : text.asked)
-      if (position >= begin && position < end) asked_.push_back(position);
+// Asked tokens of a text that are predicted together: all, or those of a block.
+struct MaskedPart {
+  const ScoredText* text = nullptr;
+  int64_t begin = 0, end = 0;  // of the text
+  uint64_t number = 0;         // of the text's parts that are asked about
+  std::vector<int64_t> asked;
+  std::vector<double> samples;  // estimates of the log-probability
+  bool is_likeliest = true;     // of one token
+
+  int64_t length() const { return static_cast<int64_t>(asked.size()); }
+  std::vector<int32_t> Masked(const std::vector<int64_t>& positions) const {
+    std::vector<int32_t> tokens = text->tokens;
+    for (const int64_t position : positions) tokens[position] = kBlank;
+    return tokens;
   }
+};
 
-  bool empty() const { return asked_.empty(); }
+std::vector<MaskedPart> PartsOf(const CanvasForm& form, const ScoredText& text) {
+  const auto length = static_cast<int64_t>(text.tokens.size());
+  const int64_t size = form.family == CanvasFamily::kBlocks ? form.block_len : length;
+  std::vector<MaskedPart> parts;
+  for (const int64_t position : text.asked) {
+    const int64_t begin = position / size * size;
+    if (parts.empty() || parts.back().begin != begin)
+      parts.push_back({&text, begin, std::min(begin + size, length), parts.size()});
+    parts.back().asked.push_back(position);
+  }
+  return parts;
+}
 
-  // Adds the part's estimate to `score`.
-  absl::Status Add(LogLikelihood* score) {
-    const auto length = static_cast<int64_t>(asked_.size());
-    const int64_t count = length == 1 ? 1 : options_.samples;
-    std::vector<double> samples;
-    for (int64_t first = 0; first < count; first += options_.batch) {
-      const int64_t end = std::min(count, first + options_.batch);
-      std::vector<std::vector<int64_t>> masks;
-      for (int64_t i = first; i < end; ++i) masks.push_back(DrawMask(i, count));
-      ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> log_probs, LogProbs(masks));
-      for (size_t i = 0; i < masks.size(); ++i) {
-        samples.push_back(log_probs[i] * static_cast<double>(length) /
-                          static_cast<double>(masks[i].size()));
+// The passes of parts. With blocks all parts are of one text, whose finished blocks the readers
+// keep.
+class MaskScorer {
+ public:
+  MaskScorer(const WritingModel& model, const ScoreOptions& options, int64_t length)
+      : model_(model), options_(options), length_(length) {}
+
+  // Fills the samples of all parts. Those of several share passes.
+  absl::Status Estimate(std::vector<MaskedPart>& parts) {
+    std::vector<Sample> group;
+    for (MaskedPart& part : parts) {
+      const int64_t count = part.length() == 1 ? 1 : options_.samples;
+      for (int64_t i = 0; i < count; ++i) {
+        group.push_back({&part, DrawMask(part, i, count)});
+        if (static_cast<int64_t>(group.size()) < options_.batch) continue;
+        ANYORDER_RETURN_IF_ERROR(Take(group));
+        group.clear();
       }
     }
-    if (length > 1) {
-      SetMean(samples, score);
-    } else {
-      score->log_prob += samples[0];
-    }
-    return absl::OkStatus();
+    return group.empty() ? absl::OkStatus() : Take(group);
   }
 
   // Whether the most confident token of a pass is always the text's.
-  absl::StatusOr<bool> IsGreedy() {
-    std::vector<int64_t> blanks = asked_;
+  absl::StatusOr<bool> IsGreedy(const MaskedPart& part) {
+    std::vector<int64_t> blanks = part.asked;
+    std::vector<double> logits;
     while (!blanks.empty()) {
-      ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<BlankReader> reader, Reader(1));
-      ANYORDER_RETURN_IF_ERROR(reader->Read({Masked(blanks)}, {{begin_, end_, blanks}}));
+      ANYORDER_ASSIGN_OR_RETURN(const BlankReader* const reader, Read({{&part, blanks}}));
       size_t best = 0;
       double most = -1;
       int32_t token = 0;
-      std::vector<double> logits;
       for (size_t i = 0; i < blanks.size(); ++i) {
         reader->Row(0, static_cast<int64_t>(i), &logits);
-        const TokenDistribution plain({}, logits, [](int32_t) { return true; });
+        const TokenDistribution plain = Plain(logits);
         const int32_t likeliest = plain.Likeliest();
         if (plain.Probability(likeliest) <= most) continue;
         most = plain.Probability(likeliest);
         token = likeliest;
         best = i;
       }
-      if (token != text_.tokens[blanks[best]]) return false;
+      if (token != part.text->tokens[blanks[best]]) return false;
       blanks.erase(blanks.begin() + static_cast<int64_t>(best));
     }
     return true;
   }
 
  private:
-  // Sample `index` of `count`: how many masks, evenly spread over 1..L, then which.
-  std::vector<int64_t> DrawMask(int64_t index, int64_t count) const {
-    const auto length = static_cast<double>(asked_.size());
-    RandomStream shared(options_.seed, RandomPurpose::kWritingOrder, 0, 0);
+  template <typename Part>
+  struct Masks {
+    Part* part;
+    std::vector<int64_t> mask;
+  };
+  using Sample = Masks<MaskedPart>;
+  using Question = Masks<const MaskedPart>;
+
+  static TokenDistribution Plain(const std::vector<double>& logits) {
+    return {{}, logits, [](int32_t) { return true; }};
+  }
+
+  // Sample `index` of `count`: how many masks, evenly spread over 1..L, then which. Parts of one
+  // text draw apart.
+  std::vector<int64_t> DrawMask(const MaskedPart& part, int64_t index, int64_t count) const {
+    const auto length = static_cast<double>(part.asked.size());
+    RandomStream shared(options_.seed, RandomPurpose::kWritingOrder, 2 * part.number, 0);
     double place = shared.Uniform() + static_cast<double>(index) / static_cast<double>(count);
     place -= std::floor(place);
-    const auto masks = std::min(asked_.size(), 1 + static_cast<size_t>(place * length));
-    RandomStream draws(options_.seed, RandomPurpose::kWritingOrder, 1,
+    const auto masks = std::min(part.asked.size(), 1 + static_cast<size_t>(place * length));
+    RandomStream draws(options_.seed, RandomPurpose::kWritingOrder, 2 * part.number + 1,
                        static_cast<uint64_t>(index));
-    std::vector<int64_t> order = asked_;
+    std::vector<int64_t> order = part.asked;
     for (size_t i = 0; i < masks; ++i)
       std::swap(order[i], order[i + draws.Below64(order.size() - i)]);
     order.resize(masks);
@@ -231,59 +264,100 @@ class MaskedPart {
     return order;
   }
 
-  std::vector<int32_t> Masked(const std::vector<int64_t>& positions) const {
-    std::vector<int32_t> tokens = text_.tokens;
-    for (const int64_t position : positions) tokens[position] = kBlank;
-    return tokens;
-  }
-
-  absl::StatusOr<std::unique_ptr<BlankReader>> Reader(size_t texts) const {
-    return BlankReader::Create(model_, static_cast<int64_t>(texts),
-                               static_cast<int64_t>(text_.tokens.size()), BlockCache::kNone,
-                               /*recompute=*/true);
-  }
-
-  // The sum over each mask's tokens, given the others.
-  absl::StatusOr<std::vector<double>> LogProbs(const std::vector<std::vector<int64_t>>& masks) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<BlankReader> reader, Reader(masks.size()));
+  // Asks each question in a lane of its own. The reader holds their logits until the next Read.
+  absl::StatusOr<const BlankReader*> Read(const std::vector<Question>& group) {
+    std::unique_ptr<BlankReader>& reader = readers_[group.size()];
+    if (reader == nullptr) {
+      ANYORDER_ASSIGN_OR_RETURN(
+          reader, BlankReader::Create(model_, static_cast<int64_t>(group.size()), length_,
+                                      BlockCache::kNone, /*recompute=*/false));
+    }
     std::vector<std::vector<int32_t>> texts;
     std::vector<BlankQuestion> questions;
-    for (const std::vector<int64_t>& mask : masks) {
-      texts.push_back(Masked(mask));
-      questions.push_back({begin_, end_, mask});
+    for (const Question& one : group) {
+      texts.push_back(one.part->Masked(one.mask));
+      questions.push_back({one.part->begin, one.part->end, one.mask});
     }
     ANYORDER_RETURN_IF_ERROR(reader->Read(texts, questions));
-    std::vector<double> sums(masks.size(), 0.0);
+    return reader.get();
+  }
+
+  // Adds each sample to those of its part: L / n times the sum over its n masks.
+  absl::Status Take(const std::vector<Sample>& group) {
+    std::vector<Question> questions;
+    for (const Sample& sample : group) questions.push_back({sample.part, sample.mask});
+    ANYORDER_ASSIGN_OR_RETURN(const BlankReader* const reader, Read(questions));
     std::vector<double> logits;
-    for (size_t n = 0; n < masks.size(); ++n) {
-      for (size_t i = 0; i < masks[n].size(); ++i) {
+    for (size_t n = 0; n < group.size(); ++n) {
+      MaskedPart& part = *group[n].part;
+      const std::vector<int64_t>& mask = group[n].mask;
+      double sum = 0;
+      for (size_t i = 0; i < mask.size(); ++i) {
         reader->Row(static_cast<int64_t>(n), static_cast<int64_t>(i), &logits);
-        sums[n] += LogProbability(logits, text_.tokens[masks[n][i]]);
+        sum += LogProbability(logits, part.text->tokens[mask[i]]);
       }
+      part.samples.push_back(sum * static_cast<double>(part.length()) /
+                             static_cast<double>(mask.size()));
+      if (part.length() == 1)
+        part.is_likeliest = Plain(logits).Likeliest() == part.text->tokens[part.asked[0]];
     }
-    return sums;
+    return absl::OkStatus();
   }
 
   const WritingModel& model_;
-  const ScoredText& text_;
   const ScoreOptions& options_;
-  const int64_t begin_, end_;
-  std::vector<int64_t> asked_;
+  const int64_t length_;
+  std::map<size_t, std::unique_ptr<BlankReader>> readers_;  // by lanes
 };
 
-absl::StatusOr<LogLikelihood> ScoreByMasks(const WritingModel& model, const ScoredText& text,
-                                           const ScoreOptions& options) {
-  const auto length = static_cast<int64_t>(text.tokens.size());
-  const int64_t size = model.form.family == CanvasFamily::kBlocks ? model.form.block_len : length;
-  LogLikelihood score{.is_greedy = text.wants_greedy};
-  for (int64_t begin = 0; begin < length; begin += size) {
-    MaskedPart part(model, text, options, begin, std::min(begin + size, length));
-    if (part.empty()) continue;
-    ANYORDER_RETURN_IF_ERROR(part.Add(&score));
-    if (!score.is_greedy) continue;
-    ANYORDER_ASSIGN_OR_RETURN(score.is_greedy, part.IsGreedy());
+// The sum of a text's parts, whose samples are there.
+absl::StatusOr<LogLikelihood> AddParts(const std::vector<MaskedPart>& parts, MaskScorer& scorer) {
+  LogLikelihood score;
+  for (const MaskedPart& part : parts) {
+    if (part.length() > 1) {
+      SetMean(part.samples, &score);
+    } else {
+      score.log_prob += part.samples[0];
+      score.token_log_probs.push_back(part.samples[0]);
+    }
+  }
+  if (!score.is_exact) score.token_log_probs.clear();
+  score.is_greedy = score.is_exact || parts[0].text->wants_greedy;
+  for (const MaskedPart& part : parts) {
+    if (!score.is_greedy) break;
+    score.is_greedy = part.is_likeliest;
+    if (part.length() > 1) {
+      ANYORDER_ASSIGN_OR_RETURN(score.is_greedy, scorer.IsGreedy(part));
+    }
   }
   return score;
+}
+
+absl::StatusOr<std::vector<LogLikelihood>> ScoreByMasks(const WritingModel& model,
+                                                        const std::vector<ScoredText>& texts,
+                                                        const ScoreOptions& options) {
+  // Texts whose readers keep nothing share passes.
+  const size_t shared = model.form.family == CanvasFamily::kBlocks ? 1 : texts.size();
+  std::vector<LogLikelihood> scores;
+  for (size_t begin = 0; begin < texts.size(); begin += shared) {
+    std::vector<MaskedPart> parts;
+    std::vector<size_t> ends;
+    for (size_t n = begin; n < begin + shared; ++n) {
+      const std::vector<MaskedPart> own = PartsOf(model.form, texts[n]);
+      parts.insert(parts.end(), own.begin(), own.end());
+      ends.push_back(parts.size());
+    }
+    MaskScorer scorer(model, options, LongestOf(texts));
+    ANYORDER_RETURN_IF_ERROR(scorer.Estimate(parts));
+    size_t first = 0;
+    for (const size_t end : ends) {
+      const std::vector<MaskedPart> own(parts.begin() + static_cast<int64_t>(first),
+                                        parts.begin() + static_cast<int64_t>(end));
+      ANYORDER_ASSIGN_OR_RETURN(scores.emplace_back(), AddParts(own, scorer));
+      first = end;
+    }
+  }
+  return scores;
 }
 
 }  // namespace
@@ -299,13 +373,8 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreTexts(const WritingModel& model,
   for (const ScoredText& text : texts) ANYORDER_RETURN_IF_ERROR(CheckCanScore(model.form, text));
   if (model.form.family == CanvasFamily::kTwoStream || model.form.predicts_next())
     return ScoreInTurn(model, texts, options);
-  std::vector<LogLikelihood> scores;
-  for (const ScoredText& text : texts) {
-    ANYORDER_ASSIGN_OR_RETURN(scores.emplace_back(), model.form.family == CanvasFamily::kEso
-                                                         ? ScoreByOrders(model, text, options)
-                                                         : ScoreByMasks(model, text, options));
-  }
-  return scores;
+  if (model.form.family != CanvasFamily::kEso) return ScoreByMasks(model, texts, options);
+  return ScoreByOrders(model, texts, options);
 }
 
 }  // namespace anyorder

@@ -52,8 +52,9 @@ class SpeculativeText {
     for (int64_t i = 0; i < num_guesses_; ++i) {
       network.ReadRow(lane, i, &ahead_[i]);
       const int64_t position = text_.position(text_.known() + i);
+      // As kSequential draws the first, so that with one guess a round the texts are the same.
       guesses_.push_back(
-          text_.text().DrawToken(text_.text().Drawn(position, ahead_[i]), round_, position));
+          text_.text().DrawToken(text_.text().Drawn(position, ahead_[i]), first_, position));
     }
     in_turn_ = {ahead_[0]};
   }
@@ -65,7 +66,7 @@ class SpeculativeText {
     if (!is_unsure()) return pass;
     if (order > 0) Permute(RandomOrder(order));
     const int64_t known = text_.known();
-    text_.AddKnown(network.kept(lane), known + num_guesses_ - (is_pairs_ ? 1 : 0), guesses_, &pass);
+    text_.AddKnown(network.kept(lane), known + num_guesses_, guesses_, &pass);
     text_.AskInTurn(known + 1, known + num_guesses_, &pass);
     return pass;
   }
@@ -94,10 +95,9 @@ class SpeculativeText {
       in_turn_ = best_->in_turn;
       kept = best_->kept;
     }
-    for (int64_t i = 0; i < kept; ++i) Tell(guesses_[i], i, tell);
-    has_other_ = kept < num_guesses_ && !options_.literal;
+    for (int64_t i = 0; i < kept && !is_done(); ++i) Tell(guesses_[i], i, tell);
+    has_other_ = kept < num_guesses_ && !options_.literal && !is_done();
     if (has_other_) Tell(Residual(kept), kept, tell);
-    if (options_.stop_at_end) text_.text().StopAtEnd(end_token_);
   }
   // Tokens whose slots hold whatever the order of the blanks.
   int64_t NumSettled() const { return text_.known() - (is_pairs_ ? 1 : 0); }
@@ -179,6 +179,7 @@ class SpeculativeText {
     const std::vector<double>& logits = in_turn_[index];
     tell(text_.Write(token, LogProbability(logits, token),
                      text_.text().Plain(PositionOf(index), logits).Probability(token)));
+    if (options_.stop_at_end) text_.text().StopAtEnd(end_token_);
   }
 
   const WriteOptions& options_;
@@ -189,8 +190,8 @@ class SpeculativeText {
   int64_t first_ = 0;  // of the guesses, in the order
   int64_t num_guesses_ = 0;
   std::vector<int32_t> guesses_;
-  std::vector<std::vector<double>> ahead_,
-      in_turn_;  // logits that guesses were drawn from; checked
+  // Logits that guesses were drawn from, and those of the check.
+  std::vector<std::vector<double>> ahead_, in_turn_;
   std::optional<Trial> best_;
   bool has_other_ = false;  // whether the newest token is not as guessed
 };
