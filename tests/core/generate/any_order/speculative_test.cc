@@ -1,0 +1,574 @@
+// Speculative writing against its definition, one token's network pass at a time, and against the
+// distribution that one token after the other has, by enumeration.
+
+#include "core/generate/any_order/speculative.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "core/network/tensors/parameters.h"
+#include "tests/core/generate/any_order/plain_chain.h"
+#include "tests/core/network/model_testing.h"
+#include "tests/testing/emulated_gpu.h"
+
+namespace anyorder::testing {
+namespace speculative_test {
+namespace {
+
+constexpr int64_t kVocab = 5;
+constexpr int32_t kEnd = 1;
+// Rounding of sums of at most 64 terms through a dozen operations.
+constexpr double kDoubleBound = 1e-12;
+
+// A network and how it writes.
+struct Case {
+  std::string name;
+  std::string objective;
+  void (*backbone)(ModelConfig&);
+  WriteMethod method = WriteMethod::kSpeculative;
+
+  CanvasModel Make() const { return CanvasModelOf(name, objective, backbone); }
+};
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+
+std::vector<Case> AllCases() {
+  return {{"xlnet", "permutation_lm", BackboneXlnet},
+          {"as_arm_relative", "as_arm", BackboneXlnet},
+          {"as_arm_rope", "as_arm", BackboneRope},
+          {"sigma_gpt", "sigma_gpt", BackbonePairs},
+          {"sigma_gpt_burst", "sigma_gpt", BackbonePairs, WriteMethod::kBurst}};
+}
+
+std::vector<WrittenText> Write(const CanvasModel& model, const std::vector<Canvas>& canvases,
+                               const WriteOptions& options,
+                               kernels::Backend& backend = SharedReference(),
+                               TokenListener listener = NobodyListens) {
+  DeviceVector stored(backend, ToDType(model.model.dtype),
+                      static_cast<int64_t>(model.weights.size()));
+  stored.Assign(model.weights);
+  return WriteBlanks(model.On(backend, stored), canvases, options, listener).value();
+}
+
+// Texts of 3 to 9 tokens, blank at random; the first ones wholly blank where that may be.
+std::vector<Canvas> RandomCanvases(const CanvasForm& form, size_t count, uint64_t seed) {
+  RandomStream random(seed, RandomPurpose::kPairs, 0, 0);
+  std::vector<Canvas> canvases;
+  for (size_t n = 0; n < count; ++n) {
+    Canvas canvas;
+    canvas.stream = 100 * seed + n;
+    canvas.tokens.assign(3 + random.Below(7), kBlank);
+    const bool all_blank = n < 2 && !form.first_given;
+    for (int32_t& token : canvas.tokens)
+      if (!all_blank && random.Below(3) == 0) token = static_cast<int32_t>(random.Below(kVocab));
+    if (form.first_given) canvas.tokens[random.Below(3)] = 2;
+    canvases.push_back(canvas);
+  }
+  return canvases;
+}
+
+// What WrittenText must be, from one-token passes. Only the draws are the product's.
+class PlainWriter {
+ public:
+  PlainWriter(const CanvasModel& model, PlainPass& pass, const Canvas& canvas,
+              const WriteOptions& options)
+      : form_(model.form),
+        pass_(pass),
+        options_(options),
+        stream_(canvas.stream),
+        tokens_(canvas.tokens),
+        is_banned_(options.draw.banned.begin(), options.draw.banned.end()) {
+    is_banned_.resize(kVocab);
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      const auto position = static_cast<int64_t>(i);
+      if (tokens_[i] == kBlank) {
+        blanks_.push_back(position);
+      } else {
+        known_.push_back({position, tokens_[i]});
+      }
+    }
+    num_given_ = known_.size();
+    if (options.random_order) Shuffle(Stream(RandomPurpose::kWritingOrder, 0, 0));
+  }
+
+  WrittenText Write() {
+    while (!blanks_.empty()) {
+      ++round_;
+      if (options_.literal) {
+        LiteralRound();
+      } else {
+        Round();
+      }
+    }
+    result_.tokens = tokens_;
+    return result_;
+  }
+
+ private:
+  RandomStream Stream(RandomPurpose purpose, size_t step, int64_t position) const {
+    return {options_.draw.seed, purpose,
+            static_cast<uint64_t>(step) << 32 | static_cast<uint64_t>(position), stream_};
+  }
+  RandomStream Decision(int64_t position) const {
+    return Stream(RandomPurpose::kWritingOrder, round_, position);
+  }
+  void Shuffle(RandomStream draws) {
+    for (size_t left = blanks_.size(); left > 1; --left)
+      std::swap(blanks_[left - 1], blanks_[draws.Below64(left)]);
+  }
+  void ShuffleAnew(int64_t order) {
+    std::sort(blanks_.begin(), blanks_.end());
+    Shuffle(Decision(static_cast<int64_t>(tokens_.size()) + order));
+  }
+  PlainChoice Of(const std::vector<double>& logits) const {
+    return {options_.draw.cuts, logits, is_banned_};
+  }
+  std::vector<double> Logits(const std::vector<PlacedToken>& known, int64_t asked) const {
+    return ReadNext(pass_, form_, known, num_given_, asked);
+  }
+  int32_t Guess(int64_t position) const {
+    RandomStream draws = Stream(RandomPurpose::kGeneration, known_.size(), position);
+    return Of(Logits(known_, position)).Draw(draws.Uniform());
+  }
+  void Put(int64_t position, int32_t token) {
+    const double log_prob = LogOfSoftmax(Logits(known_, position), token);
+    tokens_[position] = token;
+    known_.push_back({position, token});
+    blanks_.erase(std::find(blanks_.begin(), blanks_.end(), position));
+    result_.written.push_back({result_.passes, position, token, log_prob, 0});
+    result_.log_prob += log_prob;
+    if (!options_.stop_at_end) return;
+    int64_t last_given = -1;
+    for (size_t i = 0; i < num_given_; ++i) last_given = std::max(last_given, known_[i].position);
+    for (size_t i = 0; i < tokens_.size() && tokens_[i] != kBlank; ++i) {
+      if (static_cast<int64_t>(i) <= last_given || tokens_[i] != kEnd) continue;
+      std::replace(tokens_.begin(), tokens_.end(), kBlank, kEnd);
+      blanks_.clear();
+    }
+  }
+
+  void Round() {
+    if (options_.method == WriteMethod::kBurst) ShuffleAnew(0);
+    const size_t most = options_.draft > 0 ? static_cast<size_t>(options_.draft) : blanks_.size();
+    const std::vector<int64_t> asked(blanks_.begin(),
+                                     blanks_.begin() + std::min(most, blanks_.size()));
+    const std::vector<PlacedToken> before = known_;
+    std::vector<int32_t> guesses;
+    for (const int64_t position : asked) guesses.push_back(Guess(position));
+    result_.passes += asked.size() > 1 ? 2 : 1;
+    // The first is numbered by its pass as well, which nobody sees before the second.
+    for (size_t i = 0; i < asked.size() && !blanks_.empty(); ++i) {
+      const PlainChoice p = Of(Logits(before, asked[i]));
+      const PlainChoice q = Of(Logits(known_, asked[i]));
+      RandomStream draws = Decision(asked[i]);
+      const double u = draws.Uniform();
+      const bool is_kept = i == 0 || u < q.Of(guesses[i]) / p.Of(guesses[i]);
+      if (is_kept) {
+        Put(asked[i], guesses[i]);
+        continue;
+      }
+      std::vector<double> sums;
+      double sum = 0;
+      for (const int32_t token : q.tokens)
+        sums.push_back(sum += std::max(0.0, q.Of(token) - p.Of(token)));
+      const double place = draws.Uniform() * sum;
+      size_t at = 0;
+      while (sums[at] <= place) ++at;
+      Put(asked[i], q.tokens[at]);
+      return;
+    }
+  }
+
+  // Several orders of the same guesses: the first that keeps the most.
+  void LiteralRound() {
+    ShuffleAnew(0);
+    const std::vector<PlacedToken> before = known_;
+    std::map<int64_t, int32_t> guesses;
+    for (const int64_t position : blanks_) guesses[position] = Guess(position);
+    std::vector<int64_t> best;
+    for (int64_t order = 0; order < options_.orders; ++order) {
+      if (order > 0) ShuffleAnew(order);
+      std::vector<PlacedToken> known = known_;
+      std::vector<int64_t> kept;
+      for (const int64_t position : blanks_) {
+        const int32_t guess = guesses[position];
+        const double p = Of(Logits(before, position)).Of(guess);
+        const double q = Of(Logits(known, position)).Of(guess);
+        if (!kept.empty() && !(Decision(position).Uniform() < q / p)) break;
+        kept.push_back(position);
+        known.push_back({position, guess});
+      }
+      if (kept.size() > best.size()) best = kept;
+    }
+    result_.passes += blanks_.size() > 1 ? 1 + options_.orders : 1;
+    for (const int64_t position : best)
+      if (tokens_[position] == kBlank) Put(position, guesses[position]);
+  }
+
+  const CanvasForm& form_;
+  PlainPass& pass_;
+  const WriteOptions& options_;
+  uint64_t stream_;
+  std::vector<int32_t> tokens_;
+  std::vector<bool> is_banned_;
+  std::vector<int64_t> blanks_;  // in the order of writing
+  std::vector<PlacedToken> known_;
+  size_t num_given_ = 0;
+  size_t round_ = 0;
+  WrittenText result_;
+};
+
+void ExpectSameWriting(const WrittenText& some, const WrittenText& expected, double bound) {
+  EXPECT_EQ(some.tokens, expected.tokens);
+  EXPECT_EQ(some.passes, expected.passes);
+  EXPECT_NEAR(some.log_prob, expected.log_prob, bound * (1 + std::abs(expected.log_prob)));
+  ASSERT_EQ(some.written.size(), expected.written.size());
+  for (size_t i = 0; i < some.written.size(); ++i) {
+    EXPECT_EQ(some.written[i].position, expected.written[i].position) << i;
+    EXPECT_EQ(some.written[i].token, expected.written[i].token) << i;
+    EXPECT_EQ(some.written[i].pass, expected.written[i].pass) << i;
+    EXPECT_NEAR(some.written[i].log_prob, expected.written[i].log_prob,
+                bound * (1 + std::abs(expected.written[i].log_prob)))
+        << i;
+  }
+}
+
+void ExpectSameBits(const std::vector<WrittenText>& some,
+                    const std::vector<WrittenText>& expected) {
+  ASSERT_EQ(some.size(), expected.size());
+  for (size_t n = 0; n < some.size(); ++n) {
+    SCOPED_TRACE(n);
+    ExpectSameWriting(some[n], expected[n], 0);
+    for (size_t i = 0; i < some[n].written.size(); ++i)
+      EXPECT_EQ(some[n].written[i].confidence, expected[n].written[i].confidence) << i;
+  }
+}
+
+class SpeculativeTest : public ::testing::TestWithParam<Case> {
+ protected:
+  SpeculativeTest() {
+    options_.method = GetParam().method;
+    options_.draft = is_burst() ? 0 : 3;
+    options_.draw.seed = 11;
+  }
+  bool is_burst() const { return GetParam().method == WriteMethod::kBurst; }
+
+  // Options that matter to what is drawn, each alone and some together.
+  std::vector<WriteOptions> Variants() const {
+    std::vector<WriteOptions> variants(7, options_);
+    variants[1].draft = 2;
+    variants[2].draw.cuts = {.temperature = 0.6, .top_k = 3, .top_p = 1.0};
+    variants[3].draw.cuts = {.temperature = 1.4, .top_k = 0, .top_p = 0.7};
+    variants[4].draw.banned = {0, 0, 1, 0, 1};
+    variants[5].stop_at_end = true;
+    variants[6].random_order = true;
+    variants[6].draft = 0;
+    variants[6].draw.cuts.temperature = 0;
+    return variants;
+  }
+
+  CanvasModel model_ = GetParam().Make();
+  WriteOptions options_;
+};
+
+TEST_P(SpeculativeTest, EqualsItsDefinitionTokenForToken) {
+  PlainPass pass(model_);
+  int64_t tokens = 0, passes = 0;
+  for (const WriteOptions& options : Variants()) {
+    const std::vector<Canvas> canvases = RandomCanvases(model_.form, 12, 3);
+    const std::vector<WrittenText> texts = Write(model_, canvases, options);
+    for (size_t n = 0; n < texts.size(); ++n) {
+      SCOPED_TRACE(n);
+      ExpectSameWriting(texts[n], PlainWriter(model_, pass, canvases[n], options).Write(),
+                        kDoubleBound);
+      EXPECT_LE(texts[n].passes, static_cast<int64_t>(texts[n].written.size()));
+      tokens += static_cast<int64_t>(texts[n].written.size());
+      passes += texts[n].passes;
+      for (const WrittenToken& token : texts[n].written)
+        EXPECT_FALSE(!options.draw.banned.empty() && options.draw.banned[token.token] != 0);
+    }
+  }
+  EXPECT_LT(passes, tokens);  // guesses were kept
+}
+
+TEST_P(SpeculativeTest, OneGuessARoundIsOneTokenAfterTheOther) {
+  if (is_burst()) GTEST_SKIP() << "it draws its orders";
+  const std::vector<Canvas> canvases = RandomCanvases(model_.form, 12, 4);
+  for (WriteOptions options : Variants()) {
+    options.draft = 1;
+    const std::vector<WrittenText> texts = Write(model_, canvases, options);
+    options.method = WriteMethod::kSequential;
+    const std::vector<WrittenText> expected = Write(model_, canvases, options);
+    for (size_t n = 0; n < texts.size(); ++n) {
+      SCOPED_TRACE(n);
+      ExpectSameWriting(texts[n], expected[n], kDoubleBound);
+    }
+  }
+}
+
+TEST_P(SpeculativeTest, KeptKeysDoNotChangeABit) {
+  for (WriteOptions options : Variants()) {
+    const std::vector<Canvas> canvases = RandomCanvases(model_.form, 12, 5);
+    const std::vector<WrittenText> kept = Write(model_, canvases, options);
+    options.recompute = true;
+    ExpectSameBits(kept, Write(model_, canvases, options));
+  }
+}
+
+TEST_P(SpeculativeTest, TextsDoNotDependOnTheirCompany) {
+  const std::vector<Canvas> canvases = RandomCanvases(model_.form, 9, 6);
+  for (const WriteOptions& options : Variants()) {
+    std::vector<WrittenText> alone;
+    for (const Canvas& canvas : canvases) alone.push_back(Write(model_, {canvas}, options).front());
+    ExpectSameBits(Write(model_, canvases, options), alone);
+  }
+}
+
+TEST_P(SpeculativeTest, ThreadsDoNotChangeABit) {
+  model_.model.dtype = ComputeType::kFloat32;
+  const std::vector<Canvas> canvases = RandomCanvases(model_.form, 9, 7);
+  const auto one = kernels::MakeCpuBackend({.num_threads = 1}).value();
+  const auto three = kernels::MakeCpuBackend({.num_threads = 3}).value();
+  ExpectSameBits(Write(model_, canvases, options_, *three),
+                 Write(model_, canvases, options_, *one));
+}
+
+TEST_P(SpeculativeTest, ListenersHearEveryTokenOnce) {
+  const std::vector<Canvas> canvases = RandomCanvases(model_.form, 5, 8);
+  std::vector<std::vector<int64_t>> heard(canvases.size());
+  const std::vector<WrittenText> texts = Write(
+      model_, canvases, options_, SharedReference(),
+      [&](int64_t text, const WrittenToken& token) { heard[text].push_back(token.position); });
+  for (size_t n = 0; n < texts.size(); ++n) {
+    std::vector<int64_t> written;
+    for (const WrittenToken& token : texts[n].written) written.push_back(token.position);
+    EXPECT_EQ(heard[n], written);
+  }
+}
+
+// Of every filling of the blanks, in the order of their positions: what one token after the other,
+// in the order that `order` names blanks by, gives it.
+using Distribution = std::map<std::vector<int32_t>, double>;
+Distribution ChainDistribution(const CanvasModel& model, PlainPass& pass, const Canvas& canvas,
+                               const DrawOptions& draw, const std::vector<size_t>& order) {
+  std::vector<PlacedToken> given;
+  std::vector<int64_t> blanks;
+  for (size_t i = 0; i < canvas.tokens.size(); ++i) {
+    if (canvas.tokens[i] == kBlank) {
+      blanks.push_back(static_cast<int64_t>(i));
+    } else {
+      given.push_back({static_cast<int64_t>(i), canvas.tokens[i]});
+    }
+  }
+  std::vector<bool> is_banned(draw.banned.begin(), draw.banned.end());
+  is_banned.resize(kVocab);
+  Distribution result;
+  std::vector<int32_t> filling(blanks.size());
+  const std::function<void(std::vector<PlacedToken>, double)> go =
+      [&](std::vector<PlacedToken> known, double probability) {
+        const size_t depth = known.size() - given.size();
+        if (depth == order.size()) {
+          result[filling] += probability;
+          return;
+        }
+        const int64_t asked = blanks[order[depth]];
+        const PlainChoice next(draw.cuts, ReadNext(pass, model.form, known, given.size(), asked),
+                               is_banned);
+        known.push_back({asked, 0});
+        for (const int32_t token : next.tokens) {
+          known.back().token = filling[order[depth]] = token;
+          go(known, probability * next.Of(token));
+        }
+      };
+  go(given, 1);
+  return result;
+}
+
+Distribution MeanOverOrders(const CanvasModel& model, PlainPass& pass, const Canvas& canvas,
+                            const DrawOptions& draw, size_t blanks) {
+  std::vector<size_t> order(blanks);
+  std::iota(order.begin(), order.end(), 0);
+  Distribution mean;
+  double count = 0;
+  do {
+    for (const auto& [filling, probability] : ChainDistribution(model, pass, canvas, draw, order))
+      mean[filling] += probability;
+    ++count;
+  } while (std::next_permutation(order.begin(), order.end()));
+  for (auto& [filling, probability] : mean) probability /= count;
+  return mean;
+}
+
+struct ChiSquare {
+  double statistic = 0;
+  double limit = 0;  // exceeded with probability 1e-6 by what has the distribution
+};
+// Cells that less than 5 texts are expected in count as one.
+ChiSquare Compare(const std::vector<WrittenText>& texts, const Canvas& canvas,
+                  const Distribution& expected) {
+  std::map<std::vector<int32_t>, double> seen;
+  for (const WrittenText& text : texts) {
+    std::vector<int32_t> filling;
+    for (size_t i = 0; i < canvas.tokens.size(); ++i)
+      if (canvas.tokens[i] == kBlank) filling.push_back(text.tokens[i]);
+    EXPECT_EQ(expected.count(filling), 1u) << "a text of probability 0";
+    seen[filling] += 1;
+  }
+  const auto n = static_cast<double>(texts.size());
+  double sum = 0, rest_seen = 0, rest_expected = 0, cells = 0;
+  for (const auto& [filling, probability] : expected) {
+    const double count = seen[filling];
+    if (n * probability < 5) {
+      rest_seen += count;
+      rest_expected += n * probability;
+    } else {
+      sum += (count - n * probability) * (count - n * probability) / (n * probability);
+      ++cells;
+    }
+  }
+  if (rest_expected >= 5) {
+    sum += (rest_seen - rest_expected) * (rest_seen - rest_expected) / rest_expected;
+    ++cells;
+  }
+  EXPECT_GE(cells, 8);
+  // Wilson and Hilferty's cube root, normal deviate 4.753.
+  const double degrees = cells - 1;
+  const double root = 1 - 2 / (9 * degrees) + 4.753 * std::sqrt(2 / (9 * degrees));
+  return {sum, degrees * root * root * root};
+}
+
+Canvas ThreeBlanks() { return {{3, kBlank, 0, kBlank, 2, kBlank}}; }
+
+std::vector<Canvas> Streams(const Canvas& canvas, uint64_t count) {
+  std::vector<Canvas> canvases(count, canvas);
+  for (uint64_t n = 0; n < count; ++n) canvases[n].stream = n;
+  return canvases;
+}
+
+TEST_P(SpeculativeTest, TextsHaveTheDistributionOfOneTokenAfterTheOther) {
+  PlainPass pass(model_);
+  const Canvas canvas = ThreeBlanks();
+  for (const TokenCuts& cuts :
+       {TokenCuts(), TokenCuts{.temperature = 0.7, .top_k = 4}, TokenCuts{.top_p = 0.8}}) {
+    options_.draw.cuts = cuts;
+    if (cuts.top_k > 0) options_.draw.banned = {1, 0, 0, 0, 0};
+    const Distribution expected =
+        is_burst() ? MeanOverOrders(model_, pass, canvas, options_.draw, 3)
+                   : ChainDistribution(model_, pass, canvas, options_.draw, {0, 1, 2});
+    double total = 0;
+    for (const auto& [filling, probability] : expected) total += probability;
+    EXPECT_NEAR(total, 1, kDoubleBound);
+    const std::vector<WrittenText> texts = Write(model_, Streams(canvas, 8000), options_);
+    const ChiSquare test = Compare(texts, canvas, expected);
+    EXPECT_LT(test.statistic, test.limit) << "top_k " << cuts.top_k << ", top_p " << cuts.top_p;
+  }
+}
+
+// Guesses of a network that heeds no other token are as good as the check: all are kept.
+TEST_P(SpeculativeTest, WhereContextSaysNothingEverythingIsKept) {
+  model_.model.tie_embeddings = false;
+  model_.weights = InitialWeights(model_.model, kVocab, 62);
+  const ParameterLayout layout(model_.model, kVocab);
+  for (const ParameterInfo& info : layout.parameters()) {
+    const bool is_table = info.name.find("_embedding.weight") != std::string::npos;
+    const bool mixes = info.name.size() > 2 && info.name.substr(info.name.size() - 2) == ".o";
+    if (!is_table && !mixes) continue;
+    std::fill_n(model_.weights.begin() + info.offset, info.shape.num_elements(), 0.0);
+  }
+  const std::vector<Canvas> canvases = RandomCanvases(model_.form, 9, 9);
+  for (const int64_t draft : {0, 1, 2, 3}) {
+    options_.draft = draft;
+    for (const WrittenText& text : Write(model_, canvases, options_)) {
+      const auto tokens = static_cast<int64_t>(text.written.size());
+      const int64_t most = draft == 0 ? std::max<int64_t>(1, tokens) : draft;
+      const int64_t last = tokens % most;
+      EXPECT_EQ(text.passes, tokens / most * (most > 1 ? 2 : 1) + (last > 1 ? 2 : last));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, SpeculativeTest, ::testing::ValuesIn(AllCases()),
+                         [](const auto& info) { return info.param.name; });
+
+class LiteralBurstTest : public ::testing::Test {
+ protected:
+  LiteralBurstTest() {
+    options_.method = WriteMethod::kBurst;
+    options_.draft = 0;
+    options_.literal = true;
+    options_.draw.seed = 12;
+  }
+
+  CanvasModel model_ = AllCases().back().Make();
+  WriteOptions options_;
+};
+
+TEST_F(LiteralBurstTest, EqualsItsDefinitionTokenForToken) {
+  PlainPass pass(model_);
+  const std::vector<Canvas> canvases = RandomCanvases(model_.form, 12, 10);
+  for (const int64_t orders : {1, 2, 4}) {
+    for (const bool stops : {false, true}) {
+      options_.orders = orders;
+      options_.stop_at_end = stops;
+      const std::vector<WrittenText> texts = Write(model_, canvases, options_);
+      for (size_t n = 0; n < texts.size(); ++n) {
+        SCOPED_TRACE(n);
+        ExpectSameWriting(texts[n], PlainWriter(model_, pass, canvases[n], options_).Write(),
+                          kDoubleBound);
+      }
+      WriteOptions again = options_;
+      again.recompute = true;
+      ExpectSameBits(texts, Write(model_, canvases, again));
+    }
+  }
+}
+
+// Why it is not what is done: with one order as with several, texts have another distribution.
+TEST_F(LiteralBurstTest, IsBiased) {
+  EXPECT_FALSE(WriteOptions().literal);
+  EXPECT_EQ(WriteOptions().orders, 1);
+  PlainPass pass(model_);
+  const Canvas canvas = ThreeBlanks();
+  const Distribution expected = MeanOverOrders(model_, pass, canvas, options_.draw, 3);
+  for (const int64_t orders : {1, 3}) {
+    options_.orders = orders;
+    const ChiSquare test =
+        Compare(Write(model_, Streams(canvas, 16000), options_), canvas, expected);
+    EXPECT_GT(test.statistic, test.limit) << orders;
+  }
+}
+
+TEST(SpeculativeDeviceTest, OnTheEmulatedGpuTextsAreTheSame) {
+  for (const Case& one : {AllCases()[1], AllCases()[3]}) {
+    CanvasModel model = one.Make();
+    model.model.dtype = ComputeType::kFloat32;
+    WriteOptions options;
+    options.method = one.method;
+    options.draft = 3;
+    const std::vector<Canvas> canvases = RandomCanvases(model.form, 3, 13);
+    const auto cpu = kernels::MakeCpuBackend({}).value();
+    const std::vector<WrittenText> expected = Write(model, canvases, options, *cpu);
+    for (const bool recompute : {false, true}) {
+      options.recompute = recompute;
+      const auto gpu = MakeEmulatedGpu();
+      const std::vector<WrittenText> texts = Write(model, canvases, options, *gpu);
+      for (size_t n = 0; n < texts.size(); ++n) {
+        // Sums of fp32 in another order, through two layers.
+        ExpectSameWriting(texts[n], expected[n], 1e-5);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace speculative_test
+}  // namespace anyorder::testing
