@@ -20,19 +20,21 @@ struct ScoredText {
 };
 
 struct ScoreOptions {
-  int64_t samples = 128;  // masks (kEso: orders) that a bound is the mean of
+  int64_t samples = 128;  // masks of a part (kEso: orders) that a bound is the mean of; at least 1
   uint64_t seed = 1;   // equal seeds and numbers of tokens: the same draws, so that differences of
                        // texts vary less
-  int64_t batch = 16;  // rows computed at once; changes nothing
+  int64_t batch = 16;  // texts or samples computed at once, at least 1; changes nothing
 };
 
 struct LogLikelihood {
-  double log_prob = 0;        // nats
-  double standard_error = 0;  // of the bound's estimate; from one sample infinite
-  bool is_exact = true;       // else a lower bound of the model's log-probability
+  double log_prob = 0;  // nats
+  // Of the bound's estimate, as if samples were independent; from one sample infinite. Counts of
+  // masks are spread evenly, which makes the real one smaller: masks of one count vary less.
+  double standard_error = 0;
+  bool is_exact = true;  // else a lower bound of the model's log-probability
   // Whether writing the asked tokens with temperature 0 gives this text: in order, or of masked
-  // diffusion the most confident one at a time (as LLaDA's evaluation does). Of estimates false
-  // unless wants_greedy.
+  // diffusion the most confident one at a time (as LLaDA's evaluation does), block by block. Of
+  // estimates false unless wants_greedy; of kEso always false, since its order is random.
   bool is_greedy = false;
   std::vector<double> token_log_probs;  // exact ones: of each asked token given those before it
 };
@@ -45,8 +47,9 @@ bool ScoresExactly(const CanvasForm& form);
 // kMasked: the bound of masked diffusion over counts of masks (Nie et al. 2025, equation 6 and its
 // algorithm 3): -log p <= E over n uniform in 1..L of L/n times the sum over n random masked tokens
 // of their NLL; counts are spread evenly over the samples. One token is exact.
-// kBlocks: the same in each block, given the blocks before it; blocks of one token are exact. What
-// stands behind an asked block is not seen.
+// Masks of different texts share passes.
+// kBlocks: the same in each block, given the blocks before it, and with masks of its own; blocks of
+// one token are exact. What stands behind an asked block is not seen.
 // kEso: the mean over random orders of the NLL of tokens one at a time, form B only.
 // Errors: FailedPrecondition where the network cannot say (kEso's other forms; kCausal with given
 // tokens behind asked ones; a first token that it has not learned to predict); InvalidArgument for

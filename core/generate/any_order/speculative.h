@@ -17,12 +17,12 @@ namespace anyorder {
 // at the first that is not, a token is drawn from what q has more than p, max(q - p, 0) normalised,
 // and the round ends. What is written has the distribution of one token after the other. The first
 // guess is always kept, and the last blank needs no second pass, so that there are never more
-// passes than tokens.
+// passes than tokens. With one guess a round the text is kSequential's, token for token.
 //
 // kBurst: the same with all blanks guessed (options.draft 0), in an order drawn anew each round
 // (Pannatier et al. 2024, section 3.3). With options.literal as released: options.orders orders are
-// tried, the one that keeps the most guesses wins, and no token is drawn where it ends; choosing
-// after having seen the guesses is biased.
+// tried, the one that keeps the most guesses wins, and no token is drawn where it ends; both give
+// texts another distribution than the model's.
 // REQUIRES: CheckCanWrite.
 absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& model,
                                                             const std::vector<Canvas>& canvases,

@@ -258,7 +258,7 @@ CanvasForm DiffusionCanvas(CanvasFamily family, const AnyOrderConfig& config, in
           .seq_len = seq_len,
           .block_len = family == CanvasFamily::kBlocks ? config.block_len : 0,
           .shifted = config.shifted_readout,
-          .first_given = config.keep_first_token,
+          .first_given = config.keep_first_token || config.shifted_readout,
           .mask_token = tokens.mask,
           .end_token = tokens.end_of_document};
 }

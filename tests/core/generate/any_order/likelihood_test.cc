@@ -1,0 +1,629 @@
+// Likelihoods against one-token passes, and bounds against what they are the mean of, by
+// enumeration.
+
+#include "core/generate/any_order/likelihood.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/base/philox.h"
+#include "tests/core/generate/any_order/plain_chain.h"
+#include "tests/core/network/model_testing.h"
+
+namespace anyorder::testing {
+namespace likelihood_test {
+namespace {
+
+constexpr int32_t kVocab = 5;
+// Rounding of sums of at most 64 terms through a dozen operations.
+constexpr double kDoubleBound = 1e-12;
+
+struct Case {
+  std::string name;
+  std::string objective;
+  void (*backbone)(ModelConfig&);
+  AnyOrderConfig config = {};
+
+  CanvasModel Make() const { return CanvasModelOf(name, objective, backbone, config); }
+};
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+
+AnyOrderConfig BlocksOf(int64_t block_len, bool shifted = false) {
+  AnyOrderConfig config;
+  config.block_len = block_len;
+  config.shifted_readout = config.keep_first_token = shifted;
+  return config;
+}
+AnyOrderConfig Eso(EsoForm form, double share) {
+  AnyOrderConfig config;
+  config.eso_form = form;
+  config.diffusion_share = share;
+  return config;
+}
+
+absl::StatusOr<std::vector<LogLikelihood>> TryScore(const CanvasModel& model,
+                                                    const std::vector<ScoredText>& texts,
+                                                    const ScoreOptions& options = {}) {
+  DeviceVector stored(SharedReference(), DType::kFloat64,
+                      static_cast<int64_t>(model.weights.size()));
+  stored.Assign(model.weights);
+  return ScoreTexts(model.On(SharedReference(), stored), texts, options);
+}
+std::vector<LogLikelihood> Score(const CanvasModel& model, const std::vector<ScoredText>& texts,
+                                 const ScoreOptions& options = {}) {
+  return TryScore(model, texts, options).value();
+}
+
+// Texts of 3 to 9 tokens, asked at random, a causal one about its end.
+std::vector<ScoredText> RandomTexts(const CanvasForm& form, size_t count, uint64_t seed) {
+  RandomStream random(seed, RandomPurpose::kPairs, 0, 0);
+  std::vector<ScoredText> texts(count);
+  for (ScoredText& text : texts) {
+    const auto length = static_cast<int64_t>(3 + random.Below(7));
+    for (int64_t i = 0; i < length; ++i)
+      text.tokens.push_back(static_cast<int32_t>(random.Below(kVocab)));
+    const int64_t first = form.first_given ? 1 : 0;
+    for (int64_t i = first; i < length; ++i)
+      if (random.Below(2) == 0) text.asked.push_back(i);
+    if (text.asked.empty()) text.asked.push_back(length - 1);
+    if (form.family != CanvasFamily::kCausal) continue;
+    const auto asked = static_cast<int64_t>(text.asked.size());
+    std::iota(text.asked.begin(), text.asked.end(), length - asked);
+  }
+  return texts;
+}
+
+void ExpectSameBits(const std::vector<LogLikelihood>& some,
+                    const std::vector<LogLikelihood>& expected) {
+  ASSERT_EQ(some.size(), expected.size());
+  for (size_t n = 0; n < some.size(); ++n) {
+    EXPECT_EQ(some[n].log_prob, expected[n].log_prob) << n;
+    EXPECT_EQ(some[n].standard_error, expected[n].standard_error) << n;
+    EXPECT_EQ(some[n].is_exact, expected[n].is_exact) << n;
+    EXPECT_EQ(some[n].is_greedy, expected[n].is_greedy) << n;
+    EXPECT_EQ(some[n].token_log_probs, expected[n].token_log_probs) << n;
+  }
+}
+
+int32_t LikeliestOf(const std::vector<double>& logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// A text with its asked tokens blank, and the places of the others.
+struct Asked {
+  explicit Asked(const ScoredText& text) : blank(text.tokens) {
+    for (const int64_t position : text.asked) blank[position] = kBlank;
+    for (size_t i = 0; i < blank.size(); ++i)
+      if (blank[i] != kBlank) given.push_back({static_cast<int64_t>(i), blank[i]});
+  }
+  std::vector<int32_t> blank;
+  std::vector<PlacedToken> given;
+};
+
+// Networks whose likelihoods are exact: the asked tokens in turn.
+class ExactLikelihoodTest : public ::testing::TestWithParam<Case> {
+ protected:
+  // Logits of each asked token given those before it.
+  LogitRows InTurn(const ScoredText& text) {
+    Asked asked(text);
+    LogitRows rows;
+    const size_t num_given = asked.given.size();
+    for (const int64_t position : text.asked) {
+      if (model_.form.family == CanvasFamily::kBlocks) {
+        rows.push_back(
+            ReadBlanks(pass_, model_.form, asked.blank, {position}, position, position + 1)[0]);
+      } else {
+        rows.push_back(ReadNext(pass_, model_.form, asked.given, num_given, position));
+      }
+      asked.given.push_back({position, text.tokens[position]});
+      asked.blank[position] = text.tokens[position];
+    }
+    return rows;
+  }
+
+  CanvasModel model_ = GetParam().Make();
+  PlainPass pass_{model_};
+};
+
+TEST_P(ExactLikelihoodTest, TokensHaveTheProbabilitiesOfOneTokenPasses) {
+  EXPECT_TRUE(ScoresExactly(model_.form));
+  const std::vector<ScoredText> texts = RandomTexts(model_.form, 20, 1);
+  const std::vector<LogLikelihood> scores = Score(model_, texts);
+  ASSERT_EQ(scores.size(), texts.size());
+  for (size_t n = 0; n < texts.size(); ++n) {
+    const LogitRows rows = InTurn(texts[n]);
+    double sum = 0;
+    bool is_greedy = true;
+    ASSERT_EQ(scores[n].token_log_probs.size(), rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const int32_t token = texts[n].tokens[texts[n].asked[i]];
+      const double log_prob = LogOfSoftmax(rows[i], token);
+      EXPECT_NEAR(scores[n].token_log_probs[i], log_prob, kDoubleBound * (1 - log_prob));
+      sum += log_prob;
+      is_greedy &= LikeliestOf(rows[i]) == token;
+    }
+    EXPECT_NEAR(scores[n].log_prob, sum, kDoubleBound * (1 - sum)) << n;
+    EXPECT_EQ(scores[n].standard_error, 0);
+    EXPECT_TRUE(scores[n].is_exact);
+    EXPECT_EQ(scores[n].is_greedy, is_greedy);
+  }
+}
+
+TEST_P(ExactLikelihoodTest, ProbabilitiesOfAllContinuationsSumToOne) {
+  ScoredText text{.tokens = {3, 0, 0, 2, 0}, .asked = {1, 2, 4}};
+  if (model_.form.family == CanvasFamily::kCausal) text.asked = {2, 3, 4};
+  std::vector<ScoredText> all;
+  for (int32_t number = 0; number < kVocab * kVocab * kVocab; ++number) {
+    int32_t rest = number;
+    for (const int64_t position : text.asked) {
+      text.tokens[position] = rest % kVocab;
+      rest /= kVocab;
+    }
+    all.push_back(text);
+  }
+  double sum = 0;
+  for (const LogLikelihood& score : Score(model_, all)) sum += std::exp(score.log_prob);
+  EXPECT_NEAR(sum, 1, 125 * kDoubleBound);
+}
+
+TEST_P(ExactLikelihoodTest, GreedyTextsAreThoseThatWritingGives) {
+  std::vector<ScoredText> texts = RandomTexts(model_.form, 10, 2);
+  for (ScoredText& text : texts) {
+    for (const int64_t position : text.asked) {
+      const size_t at =
+          std::find(text.asked.begin(), text.asked.end(), position) - text.asked.begin();
+      text.tokens[position] = LikeliestOf(InTurn(text)[at]);
+    }
+  }
+  if (model_.form.family == CanvasFamily::kTwoStream) {
+    std::vector<Canvas> canvases;
+    for (const ScoredText& text : texts) canvases.push_back({.tokens = Asked(text).blank});
+    DeviceVector stored(SharedReference(), DType::kFloat64,
+                        static_cast<int64_t>(model_.weights.size()));
+    stored.Assign(model_.weights);
+    WriteOptions options;
+    options.method = WriteMethod::kSequential;
+    options.draw.cuts.temperature = 0;
+    const std::vector<WrittenText> written =
+        WriteBlanks(model_.On(SharedReference(), stored), canvases, options, NobodyListens).value();
+    for (size_t n = 0; n < texts.size(); ++n) EXPECT_EQ(written[n].tokens, texts[n].tokens);
+  }
+  for (const LogLikelihood& score : Score(model_, texts)) EXPECT_TRUE(score.is_greedy);
+  for (ScoredText& text : texts) {
+    int32_t& last = text.tokens[text.asked.back()];
+    last = (last + 1) % kVocab;
+  }
+  for (const LogLikelihood& score : Score(model_, texts)) EXPECT_FALSE(score.is_greedy);
+}
+
+TEST_P(ExactLikelihoodTest, CompanyDoesNotChangeABit) {
+  const std::vector<ScoredText> texts = RandomTexts(model_.form, 11, 3);
+  const std::vector<LogLikelihood> expected = Score(model_, texts);
+  for (const int64_t batch : {1, 4})
+    ExpectSameBits(Score(model_, texts, {.batch = batch}), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, ExactLikelihoodTest,
+                         ::testing::Values(Case{"xlnet", "permutation_lm", BackboneXlnet},
+                                           Case{"as_arm_rope", "as_arm", BackboneRope},
+                                           Case{"sigma_gpt", "sigma_gpt", BackbonePairs},
+                                           Case{"causal_relative", "causal_lm", BackboneXlnet},
+                                           Case{"causal_learned", "causal_lm", BackboneLearned},
+                                           Case{"blocks_of_one", "block_diffusion", BackboneRope,
+                                                BlocksOf(1)},
+                                           Case{"blocks_of_one_shifted", "block_diffusion",
+                                                BackboneLearned, BlocksOf(1, true)}),
+                         [](const auto& info) { return info.param.name; });
+
+// Tokens of a text that are predicted together.
+struct Part {
+  int64_t begin = 0, end = 0;
+  std::vector<int64_t> asked;
+};
+std::vector<Part> PartsOf(const CanvasForm& form, const ScoredText& text) {
+  std::vector<Part> parts;
+  const auto length = static_cast<int64_t>(text.tokens.size());
+  const int64_t size = form.family == CanvasFamily::kBlocks ? form.block_len : length;
+  for (int64_t begin = 0; begin < length; begin += size) {
+    Part part{begin, std::min(begin + size, length), {}};
+    for (const int64_t position : text.asked)
+      if (position >= part.begin && position < part.end) part.asked.push_back(position);
+    if (!part.asked.empty()) parts.push_back(part);
+  }
+  return parts;
+}
+
+// Networks of masked diffusion, whole or by blocks.
+class MaskedLikelihoodTest : public ::testing::TestWithParam<Case> {
+ protected:
+  // Of tokens at `masked`, the others being there, what is behind the part too.
+  double SumOfMasked(const ScoredText& text, const Part& part, const std::vector<int64_t>& masked) {
+    std::vector<int32_t> blank = text.tokens;
+    for (const int64_t position : masked) blank[position] = kBlank;
+    const LogitRows rows = ReadBlanks(pass_, model_.form, blank, masked, part.begin, part.end);
+    double sum = 0;
+    for (size_t i = 0; i < masked.size(); ++i) sum += LogOfSoftmax(rows[i], text.tokens[masked[i]]);
+    return sum;
+  }
+
+  // Mean and variance of L / n times that over all sets of n masks, for each n.
+  struct Moments {
+    std::vector<double> mean, variance;
+    double Mean() const {
+      return std::accumulate(mean.begin(), mean.end(), 0.0) / static_cast<double>(mean.size());
+    }
+    double Within() const {
+      return std::accumulate(variance.begin(), variance.end(), 0.0) /
+             static_cast<double>(mean.size());
+    }
+    double Between() const {
+      double sum = 0;
+      for (const double one : mean) sum += (one - Mean()) * (one - Mean());
+      return sum / static_cast<double>(mean.size());
+    }
+  };
+  Moments MomentsOf(const ScoredText& text, const Part& part) {
+    const size_t length = part.asked.size();
+    std::vector<std::vector<double>> values(length);
+    for (uint32_t set = 1; set < 1u << length; ++set) {
+      std::vector<int64_t> masked;
+      for (size_t i = 0; i < length; ++i)
+        if ((set >> i & 1) != 0) masked.push_back(part.asked[i]);
+      values[masked.size() - 1].push_back(SumOfMasked(text, part, masked) *
+                                          static_cast<double>(length) /
+                                          static_cast<double>(masked.size()));
+    }
+    Moments moments;
+    for (const std::vector<double>& one : values) {
+      const auto count = static_cast<double>(one.size());
+      const double mean = std::accumulate(one.begin(), one.end(), 0.0) / count;
+      double squares = 0;
+      for (const double value : one) squares += (value - mean) * (value - mean);
+      moments.mean.push_back(mean);
+      moments.variance.push_back(squares / count);
+    }
+    return moments;
+  }
+  double Bound(const ScoredText& text) {
+    double sum = 0;
+    for (const Part& part : PartsOf(model_.form, text)) sum += MomentsOf(text, part).Mean();
+    return sum;
+  }
+
+  // The text that the most confident token of each pass makes of the asked ones.
+  ScoredText Greedy(ScoredText text) {
+    for (const Part& part : PartsOf(model_.form, text)) {
+      std::vector<int32_t> blank = text.tokens;
+      std::vector<int64_t> left = part.asked;
+      for (const int64_t position : left) blank[position] = kBlank;
+      while (!left.empty()) {
+        const LogitRows rows = ReadBlanks(pass_, model_.form, blank, left, part.begin, part.end);
+        size_t best = 0;
+        const auto confidence = [&](size_t i) {
+          return LogOfSoftmax(rows[i], LikeliestOf(rows[i]));
+        };
+        for (size_t i = 1; i < left.size(); ++i)
+          if (confidence(i) > confidence(best)) best = i;
+        blank[left[best]] = text.tokens[left[best]] = LikeliestOf(rows[best]);
+        left.erase(left.begin() + static_cast<int64_t>(best));
+      }
+    }
+    return text;
+  }
+
+  // A text of one part in which four tokens are asked about.
+  ScoredText FourAsked() const {
+    if (model_.form.family != CanvasFamily::kBlocks)
+      return {.tokens = {3, 0, 2, 2, 4, 1, 0}, .asked = {1, 2, 4, 6}};
+    return {.tokens = {3, 0, 2, 2, 4, 1, 0, 3}, .asked = {4, 5, 6, 7}};
+  }
+
+  CanvasModel model_ = GetParam().Make();
+  PlainPass pass_{model_};
+};
+
+// Only the draws are the product's: which masks is a matter of seed, part and number of tokens.
+TEST_P(MaskedLikelihoodTest, EqualsTheMeanOverMasksThatDependOnNoToken) {
+  EXPECT_FALSE(ScoresExactly(model_.form));
+  const ScoreOptions options{.samples = 7, .seed = 9};
+  const std::vector<ScoredText> texts = RandomTexts(model_.form, 12, 4);
+  const std::vector<LogLikelihood> scores = Score(model_, texts, options);
+  for (size_t n = 0; n < texts.size(); ++n) {
+    double expected = 0, variance = 0;
+    bool is_exact = true;
+    uint64_t number = 0;
+    for (const Part& part : PartsOf(model_.form, texts[n])) {
+      const auto length = static_cast<double>(part.asked.size());
+      is_exact &= part.asked.size() == 1;
+      const int64_t samples = part.asked.size() == 1 ? 1 : options.samples;
+      std::vector<double> values;
+      RandomStream shared(options.seed, RandomPurpose::kWritingOrder, 2 * number, 0);
+      const double offset = shared.Uniform();
+      for (int64_t i = 0; i < samples; ++i) {
+        const double place =
+            std::fmod(offset + static_cast<double>(i) / static_cast<double>(samples), 1.0);
+        const auto count = 1 + static_cast<size_t>(place * length);
+        std::vector<int64_t> order = part.asked;
+        RandomStream draws(options.seed, RandomPurpose::kWritingOrder, 2 * number + 1,
+                           static_cast<uint64_t>(i));
+        for (size_t k = 0; k < count; ++k)
+          std::swap(order[k], order[k + draws.Below64(order.size() - k)]);
+        order.resize(count);
+        values.push_back(SumOfMasked(texts[n], part, order) * length / static_cast<double>(count));
+      }
+      const double mean =
+          std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(samples);
+      expected += mean;
+      for (const double value : values)
+        variance += (value - mean) * (value - mean) / static_cast<double>(samples) /
+                    std::max(1.0, static_cast<double>(samples - 1));
+      ++number;
+    }
+    EXPECT_NEAR(scores[n].log_prob, expected, kDoubleBound * (1 - expected)) << n;
+    EXPECT_NEAR(scores[n].standard_error, std::sqrt(variance), kDoubleBound * (1 - expected));
+    EXPECT_EQ(scores[n].is_exact, is_exact);
+    EXPECT_EQ(scores[n].token_log_probs.size(), is_exact ? texts[n].asked.size() : 0);
+  }
+}
+
+// The bound is the mean over all orders of the chain of one-token predictions (Ou et al. 2024).
+TEST_P(MaskedLikelihoodTest, TheBoundIsTheMeanOverOrders) {
+  const ScoredText text = FourAsked();
+  const std::vector<Part> parts = PartsOf(model_.form, text);
+  ASSERT_EQ(parts.size(), 1u);
+  std::vector<int64_t> order = parts[0].asked;
+  double sum = 0, count = 0;
+  do {
+    std::vector<int32_t> blank = Asked(text).blank;
+    for (const int64_t position : order) {
+      const LogitRows rows =
+          ReadBlanks(pass_, model_.form, blank, {position}, parts[0].begin, parts[0].end);
+      sum += LogOfSoftmax(rows[0], text.tokens[position]);
+      blank[position] = text.tokens[position];
+    }
+    ++count;
+  } while (std::next_permutation(order.begin(), order.end()));
+  EXPECT_NEAR(Bound(text), sum / count, 24 * kDoubleBound);
+}
+
+TEST_P(MaskedLikelihoodTest, TheEstimatesMeanIsTheBound) {
+  for (const ScoredText& text : RandomTexts(model_.form, 3, 5)) {
+    const LogLikelihood score = Score(model_, {text}, {.samples = 3000, .batch = 500})[0];
+    EXPECT_NEAR(score.log_prob, Bound(text), 5 * score.standard_error + kDoubleBound);
+  }
+}
+
+// Samples are two of each count of masks, so that what varies is what varies within a count: a
+// fraction of what the reported error, which is that of independent samples, says.
+TEST_P(MaskedLikelihoodTest, TheStandardErrorIsThatOfIndependentSamples) {
+  const ScoredText text = FourAsked();
+  const Moments moments = MomentsOf(text, PartsOf(model_.form, text)[0]);
+  const int64_t samples = 8;
+  const int seeds = 800;
+  double sum = 0, squares = 0, reported = 0;
+  for (int seed = 0; seed < seeds; ++seed) {
+    const LogLikelihood score =
+        Score(model_, {text}, {.samples = samples, .seed = static_cast<uint64_t>(seed)})[0];
+    const double off = score.log_prob - moments.Mean();
+    sum += off;
+    squares += off * off;
+    reported += score.standard_error * score.standard_error;
+  }
+  const double variance = moments.Within() / samples;
+  EXPECT_NEAR(sum / seeds, 0, 5 * std::sqrt(variance / seeds));
+  // A variance of n values varies by about sqrt(2 / n) of itself.
+  const double limit = 5 * std::sqrt(2.0 / seeds);
+  EXPECT_NEAR(squares / seeds / variance, 1, limit);
+  // samples * (within + between) less what the mean itself varies by.
+  const double expected = (samples * (moments.Within() + moments.Between()) - moments.Within()) /
+                          (samples - 1) / samples;
+  EXPECT_NEAR(reported / seeds / expected, 1, limit);
+  EXPECT_GE(expected, variance);
+}
+
+// Two answers to one question: what they differ by varies less with the same masks.
+TEST_P(MaskedLikelihoodTest, EqualSeedsDrawTheSameMasks) {
+  const ScoredText a = FourAsked();
+  ScoredText b = a;
+  b.tokens[b.asked[1]] = (b.tokens[b.asked[1]] + 1) % kVocab;
+  double together = 0, apart = 0;
+  const double difference = Bound(a) - Bound(b);
+  const int seeds = 300;
+  for (int seed = 1; seed <= seeds; ++seed) {
+    const auto first = static_cast<uint64_t>(seed);
+    const std::vector<LogLikelihood> same = Score(model_, {a, b, a}, {.samples = 4, .seed = first});
+    EXPECT_EQ(same[0].log_prob, same[2].log_prob);
+    const LogLikelihood other = Score(model_, {b}, {.samples = 4, .seed = first + 1000})[0];
+    together += std::pow(same[0].log_prob - same[1].log_prob - difference, 2);
+    apart += std::pow(same[0].log_prob - other.log_prob - difference, 2);
+  }
+  EXPECT_LT(together, apart);
+}
+
+TEST_P(MaskedLikelihoodTest, OneTokenIsExact) {
+  for (ScoredText text : RandomTexts(model_.form, 5, 6)) {
+    text.asked = {text.asked.back()};
+    const Part part = PartsOf(model_.form, text)[0];
+    const LogitRows rows =
+        ReadBlanks(pass_, model_.form, Asked(text).blank, text.asked, part.begin, part.end);
+    text.tokens[text.asked[0]] = LikeliestOf(rows[0]);
+    const LogLikelihood score = Score(model_, {text})[0];
+    const double expected = LogOfSoftmax(rows[0], LikeliestOf(rows[0]));
+    EXPECT_NEAR(score.log_prob, expected, kDoubleBound * (1 - expected));
+    EXPECT_TRUE(score.is_exact);
+    EXPECT_TRUE(score.is_greedy);
+    EXPECT_EQ(score.standard_error, 0);
+    EXPECT_EQ(score.token_log_probs, std::vector<double>{score.log_prob});
+    text.tokens[text.asked[0]] = (text.tokens[text.asked[0]] + 1) % kVocab;
+    EXPECT_FALSE(Score(model_, {text})[0].is_greedy);
+  }
+}
+
+TEST_P(MaskedLikelihoodTest, OfOneSampleTheErrorIsInfinite) {
+  const LogLikelihood score = Score(model_, {FourAsked()}, {.samples = 1})[0];
+  EXPECT_EQ(score.standard_error, std::numeric_limits<double>::infinity());
+  EXPECT_FALSE(score.is_exact);
+}
+
+TEST_P(MaskedLikelihoodTest, GreedyTextsAreThoseOfTheMostConfidentTokens) {
+  for (const ScoredText& text : RandomTexts(model_.form, 6, 7)) {
+    ScoredText greedy = Greedy(text);
+    const ScoreOptions options{.samples = 2};
+    const LogLikelihood unasked = Score(model_, {greedy}, options)[0];
+    EXPECT_EQ(unasked.is_greedy, unasked.is_exact);
+    greedy.wants_greedy = true;
+    EXPECT_TRUE(Score(model_, {greedy}, options)[0].is_greedy);
+    for (const int64_t position : greedy.asked) {
+      ScoredText other = greedy;
+      other.tokens[position] = (other.tokens[position] + 1) % kVocab;
+      EXPECT_FALSE(Score(model_, {other}, options)[0].is_greedy);
+    }
+  }
+}
+
+TEST_P(MaskedLikelihoodTest, CompanyDoesNotChangeABit) {
+  std::vector<ScoredText> texts = RandomTexts(model_.form, 7, 8);
+  for (size_t n = 0; n < texts.size(); n += 2) texts[n].wants_greedy = true;
+  const std::vector<LogLikelihood> expected = Score(model_, texts, {.samples = 11});
+  std::vector<LogLikelihood> alone;
+  for (const ScoredText& text : texts) alone.push_back(Score(model_, {text}, {.samples = 11})[0]);
+  ExpectSameBits(alone, expected);
+  for (const int64_t batch : {1, 4})
+    ExpectSameBits(Score(model_, texts, {.samples = 11, .batch = batch}), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Networks, MaskedLikelihoodTest,
+    ::testing::Values(
+        Case{"masked_rope", "masked_diffusion", BackboneRope},
+        Case{"masked_relative", "masked_diffusion", BackboneXlnet},
+        Case{"masked_shifted", "masked_diffusion", BackboneLearned, BlocksOf(4, true)},
+        Case{"blocks_rope", "block_diffusion", BackboneRope, BlocksOf(4)},
+        Case{"blocks_shifted", "block_diffusion", BackboneLearned, BlocksOf(4, true)}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(BlockLikelihoodTest, OneBlockIsMaskedDiffusion) {
+  const CanvasModel blocks = CanvasModelOf("blocks", "block_diffusion", BackboneRope, BlocksOf(16));
+  const CanvasModel masked = CanvasModelOf("masked", "masked_diffusion", BackboneRope);
+  const std::vector<ScoredText> texts = RandomTexts(masked.form, 8, 9);
+  const std::vector<LogLikelihood> scores = Score(blocks, texts, {.samples = 9});
+  const std::vector<LogLikelihood> expected = Score(masked, texts, {.samples = 9});
+  for (size_t n = 0; n < texts.size(); ++n) {
+    const double bound = kDoubleBound * (1 - expected[n].log_prob);
+    EXPECT_NEAR(scores[n].log_prob, expected[n].log_prob, bound);
+    EXPECT_NEAR(scores[n].standard_error, expected[n].standard_error, bound);
+  }
+}
+
+TEST(BlockLikelihoodTest, WhatStandsBehindABlockIsNotSeen) {
+  const CanvasModel model = CanvasModelOf("blocks", "block_diffusion", BackboneRope, BlocksOf(4));
+  ScoredText text{.tokens = {3, 0, 2, 2, 4, 1, 0, 3}, .asked = {1, 2}};
+  const LogLikelihood score = Score(model, {text})[0];
+  text.tokens[5] = 2;
+  EXPECT_EQ(Score(model, {text})[0].log_prob, score.log_prob);
+  text.tokens[3] = 0;
+  EXPECT_NE(Score(model, {text})[0].log_prob, score.log_prob);
+}
+
+// The mean over the orders in which Eso-LM writes: each blank is diffusion's with probability
+// alpha_0, those come first in random order, the others follow from left to right. Given tokens
+// stand in random order, too.
+double EsoBound(const CanvasModel& model, const ScoredText& text, double share) {
+  PlainPass pass(model);
+  Asked asked(text);
+  std::vector<size_t> given(asked.given.size());
+  std::iota(given.begin(), given.end(), 0);
+  const size_t length = text.asked.size();
+  double sum = 0, orders = 0;
+  do {
+    std::vector<int64_t> blanks = text.asked;
+    do {
+      for (uint32_t taken = 0; taken <= length; ++taken) {
+        std::vector<int64_t> order = blanks;
+        std::sort(order.begin() + taken, order.end());
+        double chosen = 1;  // binomial
+        for (uint32_t i = 0; i < taken; ++i)
+          chosen *= static_cast<double>(length - i) / (i + 1) * share;
+        chosen *= std::pow(1 - share, length - taken);
+        std::vector<PlacedToken> known;
+        for (const size_t i : given) known.push_back(asked.given[i]);
+        for (const int64_t position : order) {
+          sum += chosen * LogOfSoftmax(ReadNext(pass, model.form, known, given.size(), position),
+                                       text.tokens[position]);
+          known.push_back({position, text.tokens[position]});
+        }
+      }
+      ++orders;
+    } while (std::next_permutation(blanks.begin(), blanks.end()));
+  } while (std::next_permutation(given.begin(), given.end()));
+  return sum / orders;
+}
+
+TEST(EsoLikelihoodTest, TheEstimatesMeanIsThatOverOrders) {
+  const ScoredText text{.tokens = {3, 0, 2, 1, 4}, .asked = {0, 2, 3}, .wants_greedy = true};
+  for (const double share : {0.0, 0.4, 1.0}) {
+    const CanvasModel model = CanvasModelOf("eso", "eso_lm", BackboneRope, Eso(EsoForm::kB, share));
+    EXPECT_FALSE(ScoresExactly(model.form));
+    const std::vector<LogLikelihood> scores =
+        Score(model, {text, text}, {.samples = 4000, .batch = 500});
+    EXPECT_NEAR(scores[0].log_prob, EsoBound(model, text, share), 5 * scores[0].standard_error);
+    EXPECT_GT(scores[0].standard_error, 0);
+    EXPECT_FALSE(scores[0].is_exact);
+    EXPECT_FALSE(scores[0].is_greedy);
+    EXPECT_EQ(scores[0].log_prob, scores[1].log_prob);
+    ExpectSameBits(Score(model, {text, text}, {.samples = 4000, .batch = 300}), scores);
+  }
+}
+
+void ExpectRefused(const CanvasModel& model, const ScoredText& text, absl::StatusCode code,
+                   const std::string& part) {
+  const absl::Status status = TryScore(model, {text}).status();
+  EXPECT_EQ(status.code(), code) << status;
+  const std::string message(status.message());
+  EXPECT_THAT(message, ::testing::HasSubstr(part));
+  EXPECT_EQ(message.find('\n'), std::string::npos);
+}
+
+TEST(LikelihoodRefusalTest, SaysWhatTheNetworkCannotSay) {
+  constexpr auto kCannot = absl::StatusCode::kFailedPrecondition;
+  const ScoredText middle{.tokens = {3, 0, 2, 1}, .asked = {1, 2}};
+  const ScoredText begin{.tokens = {3, 0, 2, 1}, .asked = {0, 1, 2, 3}};
+  ExpectRefused(CanvasModelOf("causal", "causal_lm", BackboneXlnet), middle, kCannot,
+                "ask about the end of the text, or use an any-order model");
+  for (const EsoForm form : {EsoForm::kA, EsoForm::kMixed}) {
+    ExpectRefused(CanvasModelOf("eso", "eso_lm", BackboneRope, Eso(form, 0.5)), middle, kCannot,
+                  "in its form \"b\" only (sampling.eso_form)");
+  }
+  const std::string first = "has not learned to predict the first one";
+  ExpectRefused(CanvasModelOf("causal", "causal_lm", BackboneXlnet), begin, kCannot, first);
+  ExpectRefused(CanvasModelOf("sigma", "sigma_gpt", BackbonePairs), begin, kCannot, first);
+  const ScoredText front{.tokens = {3, 0, 2, 1}, .asked = {0, 2}};
+  ExpectRefused(CanvasModelOf("dream", "masked_diffusion", BackboneRope, BlocksOf(4, true)), front,
+                kCannot, first);
+  // A prompt is always there, so that its first token was never predicted.
+  AnyOrderConfig shifted;
+  shifted.shifted_readout = true;
+  ExpectRefused(CanvasModelOf("dream_sft", "masked_diffusion_sft", BackboneRope, shifted), front,
+                kCannot, first);
+  // Of pairs one given token is enough, wherever it stands.
+  EXPECT_TRUE(TryScore(CanvasModelOf("sigma", "sigma_gpt", BackbonePairs), {front}).ok());
+  ScoredText longer{.tokens = std::vector<int32_t>(17, 2), .asked = {15, 16}};
+  for (const char* const name : {"causal_lm", "masked_diffusion"}) {
+    ExpectRefused(CanvasModelOf(name, name, BackboneLearned), longer,
+                  absl::StatusCode::kInvalidArgument,
+                  "17 tokens, but the model has learned 16 positions");
+  }
+}
+
+}  // namespace
+}  // namespace likelihood_test
+}  // namespace anyorder::testing
