@@ -72,16 +72,7 @@ class InTurn {
       order.AddKnown(0, order.size(), tokens, &pass);
       order.AskInTurn(order.known(), order.size(), &pass);
     }
-    const auto lanes = static_cast<int64_t>(texts.size());
-    if (network_ == nullptr || network_->lanes() != lanes) {
-      ANYORDER_ASSIGN_OR_RETURN(
-          network_,
-          SlotNetwork::Create(
-              *model_.model, model_.vocab_size, model_.weights,
-              {.lanes = lanes, .key_slots = 2 * length_, .span = length_, .cached = false},
-              *model_.backend));
-    }
-    for (int64_t lane = 0; lane < lanes; ++lane) network_->Keep(lane, 0);
+    ANYORDER_RETURN_IF_ERROR(ChooseNetwork(static_cast<int64_t>(texts.size())));
     return network_->Run(passes);
   }
 
@@ -101,11 +92,27 @@ class InTurn {
   }
 
  private:
+  // The one for so many lanes, which hold nothing.
+  absl::Status ChooseNetwork(int64_t lanes) {
+    std::unique_ptr<SlotNetwork>& network = networks_[lanes];
+    if (network == nullptr) {
+      ANYORDER_ASSIGN_OR_RETURN(
+          network, SlotNetwork::Create(
+                       *model_.model, model_.vocab_size, model_.weights,
+                       {.lanes = lanes, .key_slots = 2 * length_, .span = length_, .cached = false},
+                       *model_.backend));
+    }
+    for (int64_t lane = 0; lane < lanes; ++lane) network->Keep(lane, 0);
+    network_ = network.get();
+    return absl::OkStatus();
+  }
+
   const WritingModel& model_;
   const int64_t length_;
   WriteOptions order_;
   std::vector<OrderedText> orders_;
-  std::unique_ptr<SlotNetwork> network_;
+  std::map<int64_t, std::unique_ptr<SlotNetwork>> networks_;  // by lanes
+  SlotNetwork* network_ = nullptr;                            // of the last Run
 };
 
 absl::StatusOr<std::vector<LogLikelihood>> ScoreInTurn(const WritingModel& model,
@@ -187,29 +194,28 @@ std::vector<MaskedPart> PartsOf(const CanvasForm& form, const ScoredText& text) 
   return parts;
 }
 
-// The passes of parts. With blocks all parts are of one text, whose finished blocks the readers
-// keep.
+// The passes of parts, as many samples at once as the batch has. With blocks all parts are of one
+// text, and come in its order: readers keep the blocks before.
 class MaskScorer {
  public:
   MaskScorer(const WritingModel& model, const ScoreOptions& options, int64_t length)
       : model_(model), options_(options), length_(length) {}
 
   // Fills the samples of all parts. Those of several share passes.
-  absl::Status Estimate(std::vector<MaskedPart>& parts) {
+  absl::Status Estimate(std::vector<std::vector<MaskedPart>>& texts) {
     std::vector<Sample> group;
-    for (MaskedPart& part : parts) {
-      const int64_t count = part.length() == 1 ? 1 : options_.samples;
-      for (int64_t i = 0; i < count; ++i) {
-        group.push_back({&part, DrawMask(part, i, count)});
-        if (static_cast<int64_t>(group.size()) < options_.batch) continue;
-        ANYORDER_RETURN_IF_ERROR(Take(group));
-        group.clear();
+    for (std::vector<MaskedPart>& parts : texts) {
+      for (MaskedPart& part : parts) {
+        ANYORDER_RETURN_IF_ERROR(AddSamples(part, group));
+        // All lanes read the same block.
+        if (has_blocks()) ANYORDER_RETURN_IF_ERROR(Take(group));
       }
     }
-    return group.empty() ? absl::OkStatus() : Take(group);
+    return Take(group);
   }
 
-  // Whether the most confident token of a pass is always the text's.
+  // Whether the most confident token of a pass is always the text's. The parts of a text with
+  // blocks in its order, and not after Estimate: readers do not go back.
   absl::StatusOr<bool> IsGreedy(const MaskedPart& part) {
     std::vector<int64_t> blanks = part.asked;
     std::vector<double> logits;
@@ -242,6 +248,7 @@ class MaskScorer {
   using Sample = Masks<MaskedPart>;
   using Question = Masks<const MaskedPart>;
 
+  bool has_blocks() const { return model_.form.family == CanvasFamily::kBlocks; }
   static TokenDistribution Plain(const std::vector<double>& logits) {
     return {{}, logits, [](int32_t) { return true; }};
   }
@@ -268,9 +275,11 @@ class MaskScorer {
   absl::StatusOr<const BlankReader*> Read(const std::vector<Question>& group) {
     std::unique_ptr<BlankReader>& reader = readers_[group.size()];
     if (reader == nullptr) {
+      // Of a text that is longer than what is seen, kept keys would remember blocks that are not.
+      const bool recompute = has_blocks() && length_ > model_.form.seq_len;
       ANYORDER_ASSIGN_OR_RETURN(
           reader, BlankReader::Create(model_, static_cast<int64_t>(group.size()), length_,
-                                      BlockCache::kNone, /*recompute=*/false));
+                                      BlockCache::kNone, recompute));
     }
     std::vector<std::vector<int32_t>> texts;
     std::vector<BlankQuestion> questions;
@@ -282,8 +291,21 @@ class MaskScorer {
     return reader.get();
   }
 
-  // Adds each sample to those of its part: L / n times the sum over its n masks.
-  absl::Status Take(const std::vector<Sample>& group) {
+  // Puts the part's samples into the group, and takes it whenever it is full.
+  absl::Status AddSamples(MaskedPart& part, std::vector<Sample>& group) {
+    const int64_t count = part.length() == 1 ? 1 : options_.samples;
+    for (int64_t i = 0; i < count; ++i) {
+      group.push_back({&part, DrawMask(part, i, count)});
+      if (static_cast<int64_t>(group.size()) == options_.batch)
+        ANYORDER_RETURN_IF_ERROR(Take(group));
+    }
+    return absl::OkStatus();
+  }
+
+  // Adds each sample to those of its part: L / n times the sum over its n masks. Then the group is
+  // empty.
+  absl::Status Take(std::vector<Sample>& group) {
+    if (group.empty()) return absl::OkStatus();
     std::vector<Question> questions;
     for (const Sample& sample : group) questions.push_back({sample.part, sample.mask});
     ANYORDER_ASSIGN_OR_RETURN(const BlankReader* const reader, Read(questions));
@@ -301,6 +323,7 @@ class MaskScorer {
       if (part.length() == 1)
         part.is_likeliest = Plain(logits).Likeliest() == part.text->tokens[part.asked[0]];
     }
+    group.clear();
     return absl::OkStatus();
   }
 
@@ -337,24 +360,18 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreByMasks(const WritingModel& mode
                                                         const std::vector<ScoredText>& texts,
                                                         const ScoreOptions& options) {
   // Texts whose readers keep nothing share passes.
-  const size_t shared = model.form.family == CanvasFamily::kBlocks ? 1 : texts.size();
+  const auto shared =
+      static_cast<int64_t>(model.form.family == CanvasFamily::kBlocks ? 1 : texts.size());
   std::vector<LogLikelihood> scores;
-  for (size_t begin = 0; begin < texts.size(); begin += shared) {
-    std::vector<MaskedPart> parts;
-    std::vector<size_t> ends;
-    for (size_t n = begin; n < begin + shared; ++n) {
-      const std::vector<MaskedPart> own = PartsOf(model.form, texts[n]);
-      parts.insert(parts.end(), own.begin(), own.end());
-      ends.push_back(parts.size());
-    }
-    MaskScorer scorer(model, options, LongestOf(texts));
+  for (auto first = texts.begin(); first != texts.end(); first += shared) {
+    const std::vector<ScoredText> group(first, first + shared);
+    std::vector<std::vector<MaskedPart>> parts;
+    for (const ScoredText& text : group) parts.push_back(PartsOf(model.form, text));
+    MaskScorer scorer(model, options, LongestOf(group));
     ANYORDER_RETURN_IF_ERROR(scorer.Estimate(parts));
-    size_t first = 0;
-    for (const size_t end : ends) {
-      const std::vector<MaskedPart> own(parts.begin() + static_cast<int64_t>(first),
-                                        parts.begin() + static_cast<int64_t>(end));
-      ANYORDER_ASSIGN_OR_RETURN(scores.emplace_back(), AddParts(own, scorer));
-      first = end;
+    MaskScorer greedy(model, options, LongestOf(group));
+    for (const std::vector<MaskedPart>& own : parts) {
+      ANYORDER_ASSIGN_OR_RETURN(scores.emplace_back(), AddParts(own, greedy));
     }
   }
   return scores;

@@ -184,7 +184,7 @@ TEST_P(ExactLikelihoodTest, GreedyTextsAreThoseThatWritingGives) {
       text.tokens[position] = LikeliestOf(InTurn(text)[at]);
     }
   }
-  if (model_.form.family == CanvasFamily::kTwoStream) {
+  if (model_.form.family != CanvasFamily::kCausal && model_.form.family != CanvasFamily::kBlocks) {
     std::vector<Canvas> canvases;
     for (const ScoredText& text : texts) canvases.push_back({.tokens = Asked(text).blank});
     DeviceVector stored(SharedReference(), DType::kFloat64,
@@ -299,6 +299,55 @@ class MaskedLikelihoodTest : public ::testing::TestWithParam<Case> {
     return sum;
   }
 
+  // What ScoreTexts estimates. Only the draws are the product's: which masks is a matter of seed,
+  // part and number of tokens.
+  LogLikelihood PlainEstimate(const ScoredText& text, const ScoreOptions& options) {
+    LogLikelihood result;
+    double variance = 0;
+    uint64_t number = 0;
+    for (const Part& part : PartsOf(model_.form, text)) {
+      const auto length = static_cast<double>(part.asked.size());
+      const int64_t samples = part.asked.size() == 1 ? 1 : options.samples;
+      const auto n = static_cast<double>(samples);
+      std::vector<double> values;
+      RandomStream shared(options.seed, RandomPurpose::kWritingOrder, 2 * number, 0);
+      const double offset = shared.Uniform();
+      for (int64_t i = 0; i < samples; ++i) {
+        const double place = std::fmod(offset + static_cast<double>(i) / n, 1.0);
+        const auto count = 1 + static_cast<size_t>(place * length);
+        std::vector<int64_t> order = part.asked;
+        RandomStream draws(options.seed, RandomPurpose::kWritingOrder, 2 * number + 1,
+                           static_cast<uint64_t>(i));
+        for (size_t k = 0; k < count; ++k)
+          std::swap(order[k], order[k + draws.Below64(order.size() - k)]);
+        order.resize(count);
+        values.push_back(SumOfMasked(text, part, order) * length / static_cast<double>(count));
+      }
+      const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+      result.log_prob += mean;
+      for (const double value : values)
+        variance += (value - mean) * (value - mean) / n / std::max(1.0, n - 1);
+      result.is_exact &= samples == 1;
+      ++number;
+    }
+    result.standard_error = std::sqrt(variance);
+    return result;
+  }
+  void ExpectPlainEstimates(const std::vector<ScoredText>& texts) {
+    const ScoreOptions options{.samples = 7, .seed = 9};
+    const std::vector<LogLikelihood> scores = Score(model_, texts, options);
+    for (size_t n = 0; n < texts.size(); ++n) {
+      const LogLikelihood expected = PlainEstimate(texts[n], options);
+      const double bound = kDoubleBound * (1 - expected.log_prob);
+      EXPECT_NEAR(scores[n].log_prob, expected.log_prob, bound) << n;
+      EXPECT_NEAR(scores[n].standard_error, expected.standard_error, bound) << n;
+      EXPECT_EQ(scores[n].is_exact, expected.is_exact);
+      EXPECT_EQ(scores[n].token_log_probs.size(), expected.is_exact ? texts[n].asked.size() : 0);
+    }
+    for (const int64_t batch : {1, 3})
+      ExpectSameBits(Score(model_, texts, {.samples = 7, .seed = 9, .batch = batch}), scores);
+  }
+
   // The text that the most confident token of each pass makes of the asked ones.
   ScoredText Greedy(ScoredText text) {
     for (const Part& part : PartsOf(model_.form, text)) {
@@ -331,48 +380,9 @@ class MaskedLikelihoodTest : public ::testing::TestWithParam<Case> {
   PlainPass pass_{model_};
 };
 
-// Only the draws are the product's: which masks is a matter of seed, part and number of tokens.
 TEST_P(MaskedLikelihoodTest, EqualsTheMeanOverMasksThatDependOnNoToken) {
   EXPECT_FALSE(ScoresExactly(model_.form));
-  const ScoreOptions options{.samples = 7, .seed = 9};
-  const std::vector<ScoredText> texts = RandomTexts(model_.form, 12, 4);
-  const std::vector<LogLikelihood> scores = Score(model_, texts, options);
-  for (size_t n = 0; n < texts.size(); ++n) {
-    double expected = 0, variance = 0;
-    bool is_exact = true;
-    uint64_t number = 0;
-    for (const Part& part : PartsOf(model_.form, texts[n])) {
-      const auto length = static_cast<double>(part.asked.size());
-      is_exact &= part.asked.size() == 1;
-      const int64_t samples = part.asked.size() == 1 ? 1 : options.samples;
-      std::vector<double> values;
-      RandomStream shared(options.seed, RandomPurpose::kWritingOrder, 2 * number, 0);
-      const double offset = shared.Uniform();
-      for (int64_t i = 0; i < samples; ++i) {
-        const double place =
-            std::fmod(offset + static_cast<double>(i) / static_cast<double>(samples), 1.0);
-        const auto count = 1 + static_cast<size_t>(place * length);
-        std::vector<int64_t> order = part.asked;
-        RandomStream draws(options.seed, RandomPurpose::kWritingOrder, 2 * number + 1,
-                           static_cast<uint64_t>(i));
-        for (size_t k = 0; k < count; ++k)
-          std::swap(order[k], order[k + draws.Below64(order.size() - k)]);
-        order.resize(count);
-        values.push_back(SumOfMasked(texts[n], part, order) * length / static_cast<double>(count));
-      }
-      const double mean =
-          std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(samples);
-      expected += mean;
-      for (const double value : values)
-        variance += (value - mean) * (value - mean) / static_cast<double>(samples) /
-                    std::max(1.0, static_cast<double>(samples - 1));
-      ++number;
-    }
-    EXPECT_NEAR(scores[n].log_prob, expected, kDoubleBound * (1 - expected)) << n;
-    EXPECT_NEAR(scores[n].standard_error, std::sqrt(variance), kDoubleBound * (1 - expected));
-    EXPECT_EQ(scores[n].is_exact, is_exact);
-    EXPECT_EQ(scores[n].token_log_probs.size(), is_exact ? texts[n].asked.size() : 0);
-  }
+  ExpectPlainEstimates(RandomTexts(model_.form, 12, 4));
 }
 
 // The bound is the mean over all orders of the chain of one-token predictions (Ou et al. 2024).
@@ -393,6 +403,19 @@ TEST_P(MaskedLikelihoodTest, TheBoundIsTheMeanOverOrders) {
     ++count;
   } while (std::next_permutation(order.begin(), order.end()));
   EXPECT_NEAR(Bound(text), sum / count, 24 * kDoubleBound);
+}
+
+// Texts that are longer than what is seen: a block sees as many as training had, and what those
+// have not seen.
+TEST_P(MaskedLikelihoodTest, BlocksOutOfSightSayNothing) {
+  if (model_.form.family != CanvasFamily::kBlocks) GTEST_SKIP() << "no blocks";
+  model_.form.seq_len = 8;
+  const std::vector<int32_t> tokens = {3, 0, 2, 2, 4, 1, 0, 3, 1, 1, 4, 0, 2, 3, 1, 0};
+  const ScoredText text{.tokens = tokens, .asked = {1, 2, 5, 9, 10, 11, 12, 15}};
+  ExpectPlainEstimates({text, {.tokens = {3, 0, 2, 2}, .asked = {2, 3}}});
+  ScoredText greedy = Greedy(text);
+  greedy.wants_greedy = true;
+  EXPECT_TRUE(Score(model_, {greedy})[0].is_greedy);
 }
 
 TEST_P(MaskedLikelihoodTest, TheEstimatesMeanIsTheBound) {
