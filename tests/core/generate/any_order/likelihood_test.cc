@@ -408,7 +408,7 @@ TEST_P(MaskedLikelihoodTest, TheBoundIsTheMeanOverOrders) {
 // Texts that are longer than what is seen: a block sees as many as training had, and what those
 // have not seen.
 TEST_P(MaskedLikelihoodTest, BlocksOutOfSightSayNothing) {
-  if (model_.form.family != CanvasFamily::kBlocks) GTEST_SKIP() << "no blocks";
+  if (model_.form.family != CanvasFamily::kBlocks) return;
   model_.form.seq_len = 8;
   const std::vector<int32_t> tokens = {3, 0, 2, 2, 4, 1, 0, 3, 1, 1, 4, 0, 2, 3, 1, 0};
   const ScoredText text{.tokens = tokens, .asked = {1, 2, 5, 9, 10, 11, 12, 15}};
