@@ -29,17 +29,17 @@ constexpr PhiloxBlock Philox4x32(PhiloxBlock counter, uint32_t key0, uint32_t ke
 
 // What a draw is for. Values are part of a run's identity: append, never renumber.
 enum class RandomPurpose : uint32_t {
-  kInit = 1,         // parameter initialisation; lane = parameter index
-  kPairs = 2,        // A/B segment pairs
-  kSpans = 3,        // span masks
-  kPermutation = 4,  // factorisation orders
-  kDropout = 5,      // all dropout sites (kernels/dropout.h)
-  kPrep = 6,         // vocabulary sample of the corpus
-  kCorruption = 7,   // token replacement of denoising objectives
-  kObjective = 8,    // what an objective itself draws for a lane and step
-  kGeneration = 9,   // tokens drawn when text is generated
-  kExamples = 10,    // order of labelled examples; step = epoch
-  kExtent = 11,      // mode and length of a sample
+  kInit = 1,           // parameter initialisation; lane = parameter index
+  kPairs = 2,          // A/B segment pairs
+  kSpans = 3,          // span masks
+  kPermutation = 4,    // factorisation orders
+  kDropout = 5,        // all dropout sites (kernels/dropout.h)
+  kPrep = 6,           // vocabulary sample of the corpus
+  kCorruption = 7,     // token replacement of denoising objectives
+  kObjective = 8,      // what an objective itself draws for a lane and step
+  kGeneration = 9,     // tokens drawn when text is generated
+  kExamples = 10,      // order of labelled examples; step = epoch
+  kExtent = 11,        // mode and length of a sample
   kWritingOrder = 12,  // which blanks of a text are written next; step = position or round
 };
 
