@@ -5,15 +5,15 @@
 # Usage: install_packages.sh build|quickstart|tests|parity|browser
 # Why each is needed: package/README.md. Two sets are optional, and the tests that need them
 # skip without: `parity` is for comparisons with other implementations (200 MB to download, 830 MB
-# installed, because the distribution's torch depends on OpenCV), `browser` for looking at `anyorder
-# report`'s page.
+# installed, because the distribution's torch depends on OpenCV), `browser` for looking at the pages
+# of `anyorder report` and `serve`.
 set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache pkg-config
   openmpi-bin libopenmpi-dev
   libhdf5-dev libsentencepiece-dev libabsl-dev libdnnl-dev
-  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
+  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libcpp-httplib-dev
   libisal-dev zlib1g-dev libzstd-dev libxxhash-dev libutf8proc-dev
 )
 case "${1:?usage: install_packages.sh build|quickstart|tests|parity|browser}" in

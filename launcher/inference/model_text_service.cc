@@ -8,6 +8,7 @@
 #include "core/base/status.h"
 #include "core/generate/sampling.h"
 #include "core/objective/objective.h"
+#include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"
 #include "launcher/inference/encode_texts.h"
 
@@ -20,6 +21,14 @@ using Tokens = std::vector<int32_t>;
 bool AreAlike(const CompletionRequest& a, const CompletionRequest& b) {
   return a.min_tokens == b.min_tokens && a.block_ngram == b.block_ngram && a.samples == b.samples &&
          a.write == b.write;
+}
+
+// How the conversations were written that the run learns from, as far as its dataset is there.
+std::string ChatTemplateOf(const RunConfig& config) {
+  const auto index = ReadTrainingData(config.data.shards, "the chat template", "");
+  if (!index.ok()) return "";
+  const auto found = index->settings.find("chat_template");
+  return found == index->settings.end() ? "" : found->second;
 }
 
 }  // namespace
@@ -57,6 +66,7 @@ absl::Status ModelTextService::FindForms() {
   facts_.objective = objective->name();
   facts_.seq_len = canvas_.ok() ? canvas_->seq_len : config.sampling.seq_len;
   facts_.vocab_size = model_.vocabulary.size();
+  facts_.chat_template = ChatTemplateOf(config);
   if (left_to_right_) facts_.methods.emplace_back(EnumName(WriteMethod::kLeftToRight));
   if (!canvas_.ok()) return absl::OkStatus();
   for (const WriteMethod method : MethodsOf(*canvas_))

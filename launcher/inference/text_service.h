@@ -102,7 +102,7 @@ struct ModelFacts {
   int64_t vocab_size = 0;
   std::vector<std::string> methods;  // WriteMethod's names that the model can use, default first
   bool can_score_exactly = false;
-  std::string chat_template;  // "" if it has none
+  std::string chat_template;  // `prep --chat-template` of its examples; "" if it has none
 };
 
 // Not thread-safe.

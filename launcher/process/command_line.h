@@ -167,6 +167,7 @@ struct Subcommand {
 // A subcommand's usual end: one line on stderr if `status` is an error; the exit status.
 inline int Report(const absl::Status& status) { return ReportAndExitStatus(kFrontProgram, status); }
 
+Subcommand DeclareChat(CLI::App& front);
 Subcommand DeclareCleanNode(CLI::App& front);
 Subcommand DeclareCompletion(CLI::App& front);
 Subcommand DeclareConfig(CLI::App& front);
@@ -186,6 +187,7 @@ Subcommand DeclareRank(CLI::App& front);
 Subcommand DeclareReport(CLI::App& front);
 Subcommand DeclareScore(CLI::App& front);
 Subcommand DeclareSeeds(CLI::App& front);
+Subcommand DeclareServe(CLI::App& front);
 Subcommand DeclareShow(CLI::App& front);
 Subcommand DeclareStatus(CLI::App& front);
 Subcommand DeclareSubmit(CLI::App& front);

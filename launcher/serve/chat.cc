@@ -1,0 +1,154 @@
+// `anyorder chat`: a conversation on a terminal, or with a program that writes a line a turn.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "launcher/inference/write_flags.h"
+#include "launcher/process/counted.h"
+#include "launcher/process/openmp_spin.h"
+#include "launcher/serve/chat_session.h"
+#include "launcher/serve/serve.h"
+#include "launcher/serve/streamed_text.h"
+
+namespace anyorder::launcher {
+namespace {
+
+struct ChatOptions : TextModelOptions {
+  std::string chat_template;
+  std::string system;
+  std::optional<int64_t> max_tokens;
+  WriteFlags flags;
+};
+
+constexpr char kCommands[] = "/reset forgets the conversation, /quit ends it.";
+
+class Chat {
+ public:
+  Chat(TextService& service, ChatSession session, CompletionRequest request)
+      : service_(service), session_(std::move(session)), request_(std::move(request)) {
+    if (!session_.closing().empty()) request_.stop = {session_.closing()};
+  }
+
+  // Each line of `input` is a turn.
+  absl::Status Run(std::istream& input, std::ostream& output, bool is_terminal) {
+    if (is_terminal) output << kCommands << "\n";
+    std::string line;
+    while (true) {
+      if (is_terminal) output << "> " << std::flush;
+      if (!std::getline(input, line) || line == "/quit") break;
+      if (line == "/reset") {
+        session_.Reset();
+      } else if (!absl::StripAsciiWhitespace(line).empty()) {
+        const absl::Status answered = Turn(line, output);
+        if (!answered.ok() && !is_terminal) return answered;
+        if (!answered.ok()) LogWarning(answered.message());
+      }
+    }
+    if (is_terminal) output << "\n";
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Turn(const std::string& words, std::ostream& output) {
+    session_.Ask(words);
+    const absl::StatusOr<std::string> answer = Answer(output);
+    if (!answer.ok()) {
+      session_.TakeBack();
+      return answer.status();
+    }
+    session_.SetAnswer(*answer);
+    return absl::OkStatus();
+  }
+
+  // Drops turns until prompt and answer fit.
+  absl::StatusOr<std::string> PromptThatFits() {
+    int64_t forgotten = 0;
+    std::string prompt = session_.Prompt();
+    const int64_t most = service_.facts().seq_len - request_.max_tokens;
+    while (true) {
+      ANYORDER_ASSIGN_OR_RETURN(const int64_t tokens, service_.CountTokens(prompt));
+      if (tokens <= most || !session_.ForgetOldest()) break;
+      ++forgotten;
+      prompt = session_.Prompt();
+    }
+    if (forgotten > 0)
+      LogWarning(absl::StrCat("the conversation is longer than the model reads; ",
+                              Counted(forgotten, "turn"), " forgotten"));
+    return prompt;
+  }
+
+  absl::StatusOr<std::string> Answer(std::ostream& output) {
+    ANYORDER_ASSIGN_OR_RETURN(request_.prompt, PromptThatFits());
+    StreamedText streamed(request_.write.method == WriteMethod::kLeftToRight, request_.stop,
+                          /*has_prompt=*/false);
+    request_.listener = [&](int64_t, const ShownToken& token) {
+      output << streamed.Add(token.piece) << std::flush;
+    };
+    const auto answers = service_.Complete({request_});
+    ANYORDER_RETURN_IF_ERROR(answers.status());
+    const std::string& answer = answers->front().front().text;
+    output << streamed.Finish(answer) << std::endl;
+    return std::string(absl::StripAsciiWhitespace(answer));
+  }
+
+  TextService& service_;
+  ChatSession session_;
+  CompletionRequest request_;
+};
+
+absl::Status RunChat(const ChatOptions& options, OpenService open) {
+  SetLogName("chat");
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<TextService> service, open(options));
+  const ModelFacts& facts = service->facts();
+  CompletionRequest request;
+  ANYORDER_ASSIGN_OR_RETURN(request.write, OptionsOf(options.flags, facts));
+  request.max_tokens =
+      options.max_tokens.value_or(std::clamp<int64_t>(facts.seq_len / 2, 1, kDefaultMaxTokens));
+  ANYORDER_ASSIGN_OR_RETURN(ChatSession session,
+                            ChatSession::Start(facts, options.chat_template, options.system));
+  Chat chat(*service, std::move(session), request);
+  return chat.Run(std::cin, std::cout, ::isatty(STDIN_FILENO) == 1);
+}
+
+}  // namespace
+
+Subcommand DeclareChat(CLI::App& front) { return DeclareChat(front, OpenModel); }
+
+Subcommand DeclareChat(CLI::App& front, OpenService open) {
+  const auto options = std::make_shared<ChatOptions>();
+  CLI::App* command =
+      AddCommand(front, "chat", "Talk to a model that was fine-tuned on conversations.",
+                 {"anyorder chat runs/sft", "anyorder chat runs/sft --system 'You are brief.'",
+                  "echo 'Who are you?' | anyorder chat runs/sft --temperature 0"});
+  AddRunDir(command, options->run_dir, "run directory");
+  command
+      ->add_option(
+          "--chat-template", options->chat_template,
+          "how conversations are written, as prep --chat-template takes it, or a file that "
+          "holds it (default: as in the run's dataset)")
+      ->check(IsNotEmpty())
+      ->type_name("NAME");
+  command->add_option("--system", options->system, "what the system message says")
+      ->type_name("TEXT");
+  AddCount(command, "--max-tokens", options->max_tokens,
+           "most tokens of an answer (default: 128, or half of what the model reads)", 1,
+           kMostTokens);
+  AddWriteFlags(command, options->flags);
+  AddTextModelOptions(command, *options);
+  return {command, [options, open] {
+            EnsureShortSpin();
+            return Report(RunChat(*options, open));
+          }};
+}
+
+}  // namespace anyorder::launcher

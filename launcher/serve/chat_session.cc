@@ -1,0 +1,86 @@
+#include "launcher/serve/chat_session.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+
+namespace anyorder::launcher {
+namespace {
+
+// The roles of conversations as `prep --examples` reads them.
+constexpr char kSystem[] = "system";
+constexpr char kUser[] = "user";
+constexpr char kAssistant[] = "assistant";
+
+absl::StatusOr<std::string> TemplateText(const std::string& name_text_or_file) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(name_text_or_file, none)) return name_text_or_file;
+  ANYORDER_ASSIGN_OR_RETURN(std::string text, ReadWholeFile(name_text_or_file));
+  // The line end that an editor puts behind the last line is not the template's; \n is.
+  if (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<ChatSession> ChatSession::Start(const ModelFacts& facts,
+                                               const std::string& chat_template,
+                                               const std::string& system) {
+  const std::string& chosen = chat_template.empty() ? facts.chat_template : chat_template;
+  if (chosen.empty()) {
+    return FailedPrecondition(
+        facts.run_dir,
+        ": no chat template is known, so the model was not trained on conversations, or its "
+        "dataset is gone; pass --chat-template llada, chatml or what 'prep --chat-template' got");
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, TemplateText(chosen));
+  ANYORDER_ASSIGN_OR_RETURN(data::ChatTemplate chat, data::ChatTemplate::Read(text));
+  if (chat.is_tokenizers()) {
+    return FailedPrecondition(facts.run_dir,
+                              ": the chat template is a tokenizer's own, and this command encodes "
+                              "text with anyorder's own vocabularies alone; pass --chat-template "
+                              "llada, chatml or a text");
+  }
+  return ChatSession(std::move(chat), system);
+}
+
+ChatSession::ChatSession(data::ChatTemplate chat, const std::string& system)
+    : chat_(std::move(chat)) {
+  if (!system.empty()) messages_.push_back({kSystem, system});
+  num_system_ = messages_.size();
+  const data::ChatMessage empty_answer[] = {{kAssistant, ""}};
+  const std::string after = data::WithoutTemplateMarks(chat_.Render(empty_answer).second);
+  closing_ = std::string(absl::StripAsciiWhitespace(after));
+}
+
+std::string ChatSession::Prompt() const {
+  std::vector<data::ChatMessage> turns = messages_;
+  turns.push_back({kAssistant, ""});
+  // As examples are prepared for such a vocabulary: the template is plain text.
+  return data::WithoutTemplateMarks(chat_.Render(turns).first);
+}
+
+void ChatSession::Ask(const std::string& words) {
+  messages_.push_back({kUser, data::WithoutTemplateMarks(words)});
+}
+
+void ChatSession::SetAnswer(const std::string& answer) {
+  messages_.push_back({kAssistant, data::WithoutTemplateMarks(answer)});
+}
+
+void ChatSession::TakeBack() { messages_.pop_back(); }
+
+bool ChatSession::ForgetOldest() {
+  if (messages_.size() < num_system_ + 3) return false;
+  const auto oldest = messages_.begin() + static_cast<int64_t>(num_system_);
+  messages_.erase(oldest, oldest + 2);
+  return true;
+}
+
+void ChatSession::Reset() { messages_.resize(num_system_); }
+
+}  // namespace anyorder::launcher

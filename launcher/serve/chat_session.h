@@ -1,0 +1,49 @@
+// A conversation with a model that was trained on conversations.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "data/prep/examples/chat_template.h"
+#include "launcher/inference/text_service.h"
+
+namespace anyorder::launcher {
+
+class ChatSession {
+ public:
+  // `chat_template`: as `prep --chat-template` takes it, or a file that holds such a text; "": the
+  // model's own. `system`: what the first message, of the role `system`, says; "": there is none.
+  // Errors: FailedPrecondition if there is no template, or one that this model cannot be asked
+  // with; those of ChatTemplate::Read.
+  static absl::StatusOr<ChatSession> Start(const ModelFacts& facts,
+                                           const std::string& chat_template,
+                                           const std::string& system);
+
+  // The next turn.
+  void Ask(const std::string& words);
+  // Whose continuation is the answer to it.
+  std::string Prompt() const;
+  // The turn is answered, or it is not and is forgotten.
+  void SetAnswer(const std::string& answer);
+  void TakeBack();
+  // Forgets the oldest turn that is answered, and its answer. False if there is none.
+  bool ForgetOldest();
+  void Reset();
+
+  // What closes an answer; "" if only the end token does.
+  const std::string& closing() const { return closing_; }
+
+ private:
+  ChatSession(data::ChatTemplate chat, const std::string& system);
+
+  data::ChatTemplate chat_;
+  std::string closing_;
+  size_t num_system_ = 0;  // messages that stay
+  std::vector<data::ChatMessage> messages_;
+};
+
+}  // namespace anyorder::launcher

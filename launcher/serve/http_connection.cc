@@ -1,0 +1,109 @@
+#include "launcher/serve/http_connection.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/monotonic_clock.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr absl::Duration kDrainTime = absl::Milliseconds(500);
+constexpr int64_t kMostDrainedBytes = 8 << 20;
+
+// Whether the socket is ready for `events` before `deadline`.
+bool AwaitSocket(int socket, int16_t events, absl::Time deadline) {
+  while (true) {
+    const absl::Duration left = deadline - MonotonicNow();
+    pollfd item = {socket, events, 0};
+    const int ready =
+        ::poll(&item, 1, static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(left))));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+    if (left <= absl::ZeroDuration()) return false;
+  }
+}
+
+}  // namespace
+
+Connection::Connection(int socket, const ConnectionLimits& limits)
+    : socket_(socket),
+      limits_(limits),
+      deadline_(MonotonicNow() + limits.head_time),
+      left_bytes_(limits.max_head_bytes) {}
+
+void Connection::BeginBody(int64_t bytes) {
+  left_bytes_ = bytes;
+  deadline_ = MonotonicNow() + limits_.body_time;
+}
+
+bool Connection::IsOpen() const {
+  if (!AwaitSocket(socket_, POLLIN | POLLRDHUP, absl::InfinitePast())) return true;
+  char byte = 0;
+  // A client that has only ended its own sending still reads: that looks the same, and few do it.
+  return ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+void Connection::Drain() {
+  ::shutdown(socket_, SHUT_WR);
+  const absl::Time deadline = MonotonicNow() + kDrainTime;
+  int64_t drained = 0;
+  while (drained < kMostDrainedBytes && AwaitSocket(socket_, POLLIN, deadline)) {
+    const ssize_t bytes = ::recv(socket_, buffer_, sizeof buffer_, MSG_DONTWAIT);
+    if (bytes <= 0) return;
+    drained += bytes;
+  }
+}
+
+bool Connection::is_readable() const {
+  return begin_ < end_ || AwaitSocket(socket_, POLLIN, deadline_);
+}
+
+bool Connection::is_writable() const {
+  return AwaitSocket(socket_, POLLOUT, MonotonicNow() + limits_.write_time);
+}
+
+bool Connection::Fill() {
+  if (!AwaitSocket(socket_, POLLIN, deadline_)) return false;
+  const ssize_t bytes = ::recv(socket_, buffer_, sizeof buffer_, MSG_DONTWAIT);
+  begin_ = 0;
+  end_ = bytes > 0 ? static_cast<size_t>(bytes) : 0;
+  return bytes > 0;
+}
+
+ssize_t Connection::read(char* data, size_t size) {
+  if (left_bytes_ <= 0) return -1;
+  if (begin_ == end_ && !Fill()) return -1;
+  const size_t bytes = std::min({size, end_ - begin_, static_cast<size_t>(left_bytes_)});
+  std::memcpy(data, buffer_ + begin_, bytes);
+  begin_ += bytes;
+  left_bytes_ -= static_cast<int64_t>(bytes);
+  return static_cast<ssize_t>(bytes);
+}
+
+ssize_t Connection::write(const char* data, size_t size) {
+  size_t written = 0;
+  while (written < size) {
+    if (!is_writable()) return -1;
+    const ssize_t bytes =
+        ::send(socket_, data + written, size - written, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (bytes < 0 && errno != EAGAIN && errno != EINTR) return -1;
+    written += static_cast<size_t>(std::max<ssize_t>(0, bytes));
+  }
+  return static_cast<ssize_t>(size);
+}
+
+// Nobody asks: the log names no client.
+void Connection::get_remote_ip_and_port(std::string& ip, int& port) const {
+  ip.clear();
+  port = 0;
+}
+
+void Connection::get_local_ip_and_port(std::string& ip, int& port) const {
+  get_remote_ip_and_port(ip, port);
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,58 @@
+// A client's connection as the HTTP library reads it, with limits that version 0.11 lacks: on the
+// bytes and the time of a whole request.
+
+#pragma once
+
+#include <httplib.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace anyorder::launcher {
+
+struct ConnectionLimits {
+  int64_t max_head_bytes = 32 << 10;  // the first line and all headers
+  absl::Duration head_time = absl::Seconds(10);
+  absl::Duration body_time = absl::Seconds(30);
+  absl::Duration write_time = absl::Seconds(10);  // of one piece that the client does not take
+};
+
+// Of one thread.
+class Connection final : public httplib::Stream {
+ public:
+  // Borrows the socket.
+  Connection(int socket, const ConnectionLimits& limits);
+
+  // The head is read: `bytes` more may be read now, in a time of their own.
+  void BeginBody(int64_t bytes);
+  // Whether the client is still there, as far as this side can know.
+  bool IsOpen() const;
+  // Takes in what the client still sends, for a moment: closing a socket with unread bytes would
+  // take back the answer.
+  void Drain();
+
+  bool is_readable() const override;
+  bool is_writable() const override;
+  // What there is of `size` bytes; -1 beyond a limit.
+  ssize_t read(char* data, size_t size) override;
+  // All of it, or -1.
+  ssize_t write(const char* data, size_t size) override;
+  void get_remote_ip_and_port(std::string& ip, int& port) const override;
+  void get_local_ip_and_port(std::string& ip, int& port) const override;
+  socket_t socket() const override { return socket_; }
+
+ private:
+  bool Fill();
+
+  const int socket_;
+  const ConnectionLimits limits_;
+  absl::Time deadline_;
+  int64_t left_bytes_;  // that may be read
+  char buffer_[8192];
+  size_t begin_ = 0;  // of what was received and not read
+  size_t end_ = 0;
+};
+
+}  // namespace anyorder::launcher

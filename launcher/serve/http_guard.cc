@@ -1,0 +1,174 @@
+#include "launcher/serve/http_guard.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+
+#include "core/base/status.h"
+#include "core/base/whole_file.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr int kDefaultPort = 8080;
+constexpr size_t kLeastTokenBytes = 16;
+
+bool IsLoopbackHost(const std::string& host) {
+  in_addr ipv4{};
+  in6_addr ipv6{};
+  if (::inet_pton(AF_INET, host.c_str(), &ipv4) == 1) return ntohl(ipv4.s_addr) >> 24 == 127;
+  if (::inet_pton(AF_INET6, host.c_str(), &ipv6) == 1) return IN6_IS_ADDR_LOOPBACK(&ipv6);
+  return absl::EqualsIgnoreCase(host, "localhost");
+}
+
+// The host of "HOST", "HOST:PORT" and "[IPV6]:PORT".
+std::string HostOf(absl::string_view authority) {
+  if (absl::StartsWith(authority, "["))
+    return std::string(authority.substr(1, std::min(authority.find(']'), authority.size()) - 1));
+  return std::string(authority.substr(0, authority.find(':')));
+}
+
+HttpFault CheckPath(const HttpHead& head) {
+  for (const HttpPath& path : HttpPaths()) {
+    if (head.path != path.path) continue;
+    if (head.method == path.method) return {};
+    return {405, absl::StrCat(head.path, " takes ", path.method, ", not ", head.method)};
+  }
+  return {404,
+          absl::StrCat("there is no such path; ",
+                       absl::StrJoin(HttpPaths(), ", ", [](std::string* out, const HttpPath& path) {
+                         absl::StrAppend(out, path.method, " ", path.path);
+                       }))};
+}
+
+// Browsers send the page's own address with what a page asks.
+bool IsOwnOrigin(const HttpHead& head) {
+  return head.origin == "http://" + head.host || head.origin == "https://" + head.host;
+}
+
+HttpFault CheckSender(const HttpHead& head, const GuardOptions& options) {
+  if (options.is_loopback && !IsLoopbackHost(HostOf(head.host)))
+    return {421, "this server is asked by the names localhost and 127.0.0.1 only (header Host)"};
+  if (!head.origin.empty() && !IsOwnOrigin(head))
+    return {403, "pages of another origin may not ask this server (header Origin)"};
+  if (options.token.empty()) return {};
+  for (const HttpPath& path : HttpPaths())
+    if (path.is_open && head.path == path.path) return {};
+  absl::string_view said = head.authorization;
+  const bool is_bearer = absl::ConsumePrefix(&said, "Bearer ");
+  if (!is_bearer || !IsToken(said, options.token))
+    return {401, "the header 'Authorization: Bearer TOKEN' is missing or has another token"};
+  return {};
+}
+
+HttpFault CheckBody(const HttpHead& head, const GuardOptions& options) {
+  if (!head.transfer_encoding.empty())
+    return {411, "send the body at once, with Content-Length and without Transfer-Encoding"};
+  if (head.method == "GET") return {};
+  int64_t bytes = 0;
+  if (!std::all_of(head.content_length.begin(), head.content_length.end(), absl::ascii_isdigit) ||
+      head.content_length.empty())
+    return {411, "the header Content-Length is missing or no number"};
+  if (!absl::SimpleAtoi(head.content_length, &bytes) || bytes > options.max_body_bytes)
+    return {413, absl::StrCat("the body has ", head.content_length, " bytes but may have ",
+                              options.max_body_bytes)};
+  if (!head.content_encoding.empty() && head.content_encoding != "identity")
+    return {415, "the body is compressed; send it as it is"};
+  const std::string type = absl::AsciiStrToLower(absl::StripAsciiWhitespace(
+      absl::string_view(head.content_type).substr(0, head.content_type.find(';'))));
+  if (type != "application/json")
+    return {415, "the header 'Content-Type: application/json' is missing"};
+  return {};
+}
+
+}  // namespace
+
+bool ListenAddress::is_loopback() const { return IsLoopbackHost(host); }
+
+std::string ListenAddress::ToText() const {
+  const bool is_ipv6 = host.find(':') != host.npos;
+  return absl::StrCat(is_ipv6 ? "[" : "", host, is_ipv6 ? "]:" : ":", port);
+}
+
+absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
+  ListenAddress address{"127.0.0.1", kDefaultPort};
+  absl::string_view rest = text;
+  const size_t close = text.find(']');
+  if (absl::StartsWith(text, "[") && close != text.npos) {
+    address.host = text.substr(1, close - 1);
+    rest.remove_prefix(close + 1);
+  } else {
+    const std::string host = text.substr(0, text.find(':'));
+    rest.remove_prefix(host.size());
+    if (!host.empty()) address.host = host;
+  }
+  const bool has_port = absl::ConsumePrefix(&rest, ":");
+  const bool is_number = absl::SimpleAtoi(rest, &address.port);
+  if (text.empty() || (has_port && !is_number) || (!has_port && !rest.empty()) ||
+      address.port < 0 || address.port > 65535)
+    return InvalidArgument(
+        "--http '", text, "' is no address; write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080");
+  if (!has_port) address.port = kDefaultPort;
+  return address;
+}
+
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  const std::string token(absl::StripAsciiWhitespace(text.substr(0, text.find('\n'))));
+  if (token.size() < kLeastTokenBytes ||
+      !std::all_of(token.begin(), token.end(),
+                   [](unsigned char c) { return absl::ascii_isgraph(c) && c != '%'; }))
+    return FailedPrecondition(
+        path, ": its first line must be a token of at least ", kLeastTokenBytes,
+        " visible ASCII characters other than %; 'openssl rand -hex 32' makes one");
+  return token;
+}
+
+const std::vector<HttpPath>& HttpPaths() {
+  static const auto& paths = *new std::vector<HttpPath>{{"/", "GET", true},
+                                                        {"/health", "GET", true},
+                                                        {"/v1/models", "GET", false},
+                                                        {"/v1/completions", "POST", false},
+                                                        {"/v1/infill", "POST", false},
+                                                        {"/v1/score", "POST", false}};
+  return paths;
+}
+
+HttpFault CheckHead(const HttpHead& head, const GuardOptions& options) {
+  if (head.has_repeated) return {400, "a header came twice that may come once"};
+  // Before anything that tells what is here.
+  if (HttpFault fault = CheckSender(head, options); fault.status != 0) return fault;
+  if (HttpFault fault = CheckPath(head); fault.status != 0) return fault;
+  return CheckBody(head, options);
+}
+
+bool IsToken(absl::string_view said, absl::string_view token) {
+  unsigned char difference = said.size() == token.size() ? 0 : 1;
+  for (size_t i = 0; i < said.size(); ++i)
+    difference |= static_cast<unsigned char>(said[i] ^ token[i % token.size()]);
+  return difference == 0;
+}
+
+int HttpStatus(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk: return 200;
+    case absl::StatusCode::kInvalidArgument: return 400;
+    case absl::StatusCode::kNotFound: return 404;
+    case absl::StatusCode::kOutOfRange: return 413;
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kUnimplemented: return 422;
+    case absl::StatusCode::kResourceExhausted: return 429;
+    case absl::StatusCode::kUnavailable: return 503;
+    case absl::StatusCode::kDeadlineExceeded: return 504;
+    default: return 500;
+  }
+}
+
+}  // namespace anyorder::launcher

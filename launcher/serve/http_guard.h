@@ -1,0 +1,75 @@
+// Who may ask the HTTP server what: judged from a request's first lines, before its body is read.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace anyorder::launcher {
+
+struct ListenAddress {
+  std::string host;  // a name or address; of IPv6 without brackets
+  int port = 0;      // 0: any
+  // Whether only programs of this machine reach it: 127.0.0.0/8, ::1, localhost.
+  bool is_loopback() const;
+  std::string ToText() const;  // "127.0.0.1:8080", "[::1]:8080"
+};
+// "HOST:PORT", "HOST", ":PORT" or "[IPV6]:PORT". Errors: InvalidArgument.
+absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
+
+// The first line of a file, without white space around it. Errors: those of ReadWholeFile;
+// FailedPrecondition for less than 16 characters, others than visible ASCII, and %, which the HTTP
+// library decodes.
+absl::StatusOr<std::string> ReadToken(const std::string& path);
+
+// What an HTTP request says before its body; "" where it does not have the header.
+struct HttpHead {
+  std::string method;
+  std::string path;
+  std::string host;
+  std::string origin;
+  std::string authorization;
+  std::string content_type;
+  std::string content_length;
+  std::string content_encoding;
+  std::string transfer_encoding;
+  bool has_repeated = false;  // whether one of these came more than once
+};
+
+struct GuardOptions {
+  std::string token;  // "": none is asked for
+  bool is_loopback = true;
+  int64_t max_body_bytes = 1 << 20;
+};
+
+// A path and the one method that it takes.
+struct HttpPath {
+  const char* path;
+  const char* method;
+  bool is_open;  // without a token: it tells nothing and computes nothing
+};
+const std::vector<HttpPath>& HttpPaths();
+
+struct HttpFault {
+  int status = 0;  // 0: none
+  std::string message;
+};
+
+// 400: repeated headers. 404, 405: see HttpPaths. 421: a loopback server under another machine's
+// name, which is what a page sees that had its own name point here (DNS rebinding). 403: a page of
+// another origin asks. 401: without the token. 411, 413: a body of unknown length or more than
+// max_body_bytes. 415: not JSON, which pages elsewhere could send unasked, or compressed.
+HttpFault CheckHead(const HttpHead& head, const GuardOptions& options);
+
+// In a time that depends on the length of `said` only.
+bool IsToken(absl::string_view said, absl::string_view token);
+
+// The HTTP status that stands for an error of a request.
+int HttpStatus(const absl::Status& status);
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,52 @@
+// A TextService over HTTP: OpenAI's completions, blanks, scores and a page (README.md).
+
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "launcher/inference/text_service.h"
+#include "launcher/serve/http_connection.h"
+#include "launcher/serve/http_guard.h"
+#include "launcher/serve/request_json.h"
+#include "launcher/serve/request_queue.h"
+
+namespace anyorder::launcher {
+
+struct HttpOptions {
+  ListenAddress address;
+  std::string token;  // "": none is asked for, which only a loopback address may do
+  RequestLimits limits;
+  int64_t max_body_bytes = 1 << 20;
+  int64_t max_connections = 128;               // at once; the others wait
+  absl::Duration max_wait = absl::Minutes(5);  // for an answer, then 504
+  ConnectionLimits connection;
+};
+
+// InvalidArgument for an address that others reach without a token.
+absl::Status CheckMayListen(const HttpOptions& options);
+
+// The page, serve_page.html as CMakeLists.txt puts it into the program.
+extern const char kServePage[];
+
+// Threads of its own from Start to the end.
+class HttpServer {
+ public:
+  // Listens. `queue` must outlive the server. Errors: those of CheckMayListen; Unavailable if it
+  // cannot listen there.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpOptions& options,
+                                                           const ModelFacts& facts,
+                                                           RequestQueue& queue);
+  virtual ~HttpServer() = default;
+
+  // With the port that was chosen.
+  virtual const ListenAddress& address() const = 0;
+  // New requests get 503, those that are computed their answers; then nothing listens any more.
+  // Stops the queue.
+  virtual void Stop() = 0;
+};
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,72 @@
+// The keys of a JSON object, read one by one with their bounds.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "core/base/fields.h"
+
+namespace anyorder::launcher {
+
+// Each function leaves its value as it is where the object lacks the key or has null there, and
+// remembers the first fault. Numbers are in [least, most]; a whole one may be written 2.0.
+class ObjectReader {
+ public:
+  // REQUIRES: `object` is an object and outlives the reader.
+  explicit ObjectReader(const nlohmann::json& object) : object_(object) {}
+
+  // The value of a key, which is known from now on; null if there is none.
+  const nlohmann::json* Find(const std::string& key);
+  bool Has(const std::string& key) { return Find(key) != nullptr; }
+
+  // A text without NUL.
+  void Text(const std::string& key, std::string& value);
+  void RequiredText(const std::string& key, std::string& value);
+  // A text or a list of texts, none of them empty.
+  void Texts(const std::string& key, std::vector<std::string>& values, size_t most);
+  void Count(const std::string& key, int64_t& value, int64_t least, int64_t most);
+  void Seed(const std::string& key, uint64_t& value);
+  void Number(const std::string& key, double& value, const FieldBounds& bounds);
+  void Flag(const std::string& key, bool& value);
+  template <typename Enum>
+  void Choice(const std::string& key, Enum& value) {
+    std::vector<std::string> names;
+    for (const auto& [unused, name] : kEnumNames<Enum>) names.emplace_back(name);
+    const std::optional<std::string> chosen = OneOf(key, names);
+    for (const auto& [candidate, name] : kEnumNames<Enum>)
+      if (chosen == name) value = candidate;
+  }
+  // Nothing where there is no such key, or a fault.
+  std::optional<std::string> OneOf(const std::string& key, const std::vector<std::string>& names);
+
+  // `words` go on from the key: "is 3 but must be ...".
+  void AddFault(const std::string& key, absl::string_view words);
+  void AddFault(const absl::Status& fault);
+
+  // The first fault so far.
+  const absl::Status& fault() const { return fault_; }
+  // That, or one for a key that nothing asked for.
+  absl::Status End();
+
+ private:
+  void Refuse(const std::string& key, const nlohmann::json& value, absl::string_view right);
+
+  const nlohmann::json& object_;
+  std::vector<std::string> known_;
+  absl::Status fault_;
+};
+
+// A fault of `key`, which FaultyKey returns: InvalidArgument "'KEY' WORDS".
+absl::Status KeyFault(const std::string& key, absl::string_view words);
+// The key that an error is about; "" if it is about none.
+std::string FaultyKey(const absl::Status& status);
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,52 @@
+// The form of POST /v1/completions: OpenAI's, as far as a model that writes in any order can honour
+// it. README.md has a table of the keys.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "launcher/serve/request_json.h"
+
+namespace anyorder::launcher {
+
+struct OpenAiRequest {
+  std::vector<TextRequest> prompts;  // completions, one a prompt, `samples` choices each
+  bool streams = false;
+  bool echoes = false;         // the prompt begins the text
+  bool has_logprobs = false;   // of what is written
+  bool streams_usage = false;  // a last chunk counts tokens
+};
+
+// Errors: InvalidArgument as ParseRequest's, also for what cannot be honoured; NotFound for another
+// model than `model`.
+absl::StatusOr<OpenAiRequest> ParseOpenAi(const nlohmann::json& object, const std::string& model,
+                                          const ModelFacts& facts, const RequestLimits& limits);
+
+// What all parts of one response begin with.
+struct OpenAiHead {
+  std::string id;
+  int64_t created = 0;  // seconds since 1970
+  std::string model;
+};
+
+// `completions[p]`: those of prompt p.
+nlohmann::ordered_json OpenAiResponse(const OpenAiHead& head, const OpenAiRequest& request,
+                                      const std::vector<std::vector<Completion>>& completions);
+// A part of a stream: text of choice `index`; "stop" or "length" if it was the last, else "".
+nlohmann::ordered_json OpenAiChunk(const OpenAiHead& head, int64_t index, const std::string& text,
+                                   const std::string& finish_reason);
+// The chunk with the number of tokens.
+nlohmann::ordered_json OpenAiUsageChunk(const OpenAiHead& head,
+                                        const std::vector<std::vector<Completion>>& completions);
+const char* FinishReason(const Completion& completion);
+
+// {"error": {"message", "type", "param", "code"}} for a response with that HTTP status.
+nlohmann::ordered_json OpenAiError(int http_status, const absl::Status& status);
+
+}  // namespace anyorder::launcher

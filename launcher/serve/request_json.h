@@ -1,0 +1,99 @@
+// The JSON form of what a TextService is asked and answers. Everything that speaks JSON (`serve`,
+// JSON lines of `fill`) uses it, so that a request means the same wherever it comes from.
+//
+// A request is one object: {"id": ..., "op": "complete", ...}; README.md has the keys of each op.
+// The response is {"id": ..., ...} or {"id": ..., "error": {"code": ..., "message": ...}}.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "core/base/fields.h"
+#include "launcher/inference/text_service.h"
+
+namespace anyorder::launcher {
+
+// In the order of TextRequest::what and TextResult.
+enum class RequestOp { kComplete, kFill, kScore, kRolling, kFacts, kTokens };
+
+// How probable a text is that may be longer than the model reads at once (rolling_score.h).
+struct RollingRequest {
+  std::string text;
+  int64_t stride = 0;  // tokens whose probability one window asks for; 0: half of what fits
+  int64_t bound_samples = 128;
+  uint64_t seed = 1;
+};
+struct FactsRequest {};
+struct TokensRequest {
+  std::string text;
+};
+
+struct TextRequest {
+  nlohmann::json id;          // a string, a number or null
+  bool show_written = false;  // whether the response names each token
+  std::variant<CompletionRequest, FillRequest, ScoreRequest, RollingRequest, FactsRequest,
+               TokensRequest>
+      what;
+
+  RequestOp op() const { return static_cast<RequestOp>(what.index()); }
+  // Texts that the network computes at the same time for it.
+  int64_t num_texts() const;
+};
+
+struct RollingScore {
+  TextScore sum;  // of all windows: each token once
+  int64_t windows = 0;
+};
+
+// What op() asked for.
+using TextResult = std::variant<std::vector<Completion>, std::vector<FilledText>, TextScore,
+                                RollingScore, ModelFacts, int64_t>;
+
+// What one request may ask for at most.
+struct RequestLimits {
+  int64_t max_tokens = 1024;  // of a completion or a blank
+  int64_t max_texts = 8;      // samples, alternatives
+};
+
+// One JSON value. InvalidArgument for what is not JSON, for text that is not UTF-8, and for values
+// that are nested deeper than any request is.
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text);
+
+// Errors: InvalidArgument, naming the key (FaultyKey), its value and what is right: for unknown
+// keys, wrong types, numbers out of bounds, and methods that the model cannot use.
+absl::StatusOr<TextRequest> ParseRequest(const nlohmann::json& object, const ModelFacts& facts,
+                                         const RequestLimits& limits);
+
+class ObjectReader;
+// How tokens are written: method, temperature, steps, ..., which have the names, defaults and
+// bounds of the command line's (launcher/inference/write_flags.h).
+void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options);
+// The `id` of an object that may be no request; null if it has none that could be given back.
+nlohmann::json IdOf(const nlohmann::json& object);
+
+// Without the id.
+nlohmann::ordered_json ResultJson(const TextRequest& request, const TextResult& result);
+// {"code": ErrorCode, "message": ...}
+nlohmann::ordered_json ErrorJson(const absl::Status& status);
+// invalid_request, cannot_do, too_long, not_found, unauthenticated, forbidden, queue_full,
+// deadline_exceeded, unavailable or internal_error.
+const char* ErrorCode(const absl::Status& status);
+// In one line. Bytes that are not UTF-8 become U+FFFD, and numbers that are not finite null.
+std::string JsonText(const nlohmann::ordered_json& json);
+
+}  // namespace anyorder::launcher
+
+namespace anyorder {
+template <>
+inline constexpr auto kEnumNames<launcher::RequestOp> =
+    EnumNames<launcher::RequestOp>("complete", "fill", "score", "rolling", "facts", "tokens");
+}  // namespace anyorder

@@ -1,0 +1,129 @@
+#include "launcher/serve/request_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/monotonic_clock.h"
+#include "core/base/status.h"
+#include "launcher/serve/answer.h"
+
+namespace anyorder::launcher {
+
+bool Ticket::Await(absl::Duration limit) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait_for(lock, absl::ToChronoMilliseconds(limit),
+                    [this] { return answer_.has_value() || !tokens_.empty(); });
+  return answer_.has_value();
+}
+
+std::vector<SampledToken> Ticket::TakeTokens() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(tokens_, {});
+}
+
+void Ticket::GiveUp() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  is_given_up_ = true;
+}
+
+bool Ticket::IsGivenUp() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return is_given_up_;
+}
+
+void Ticket::AddToken(SampledToken token) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!is_given_up_) tokens_.push_back(std::move(token));
+  changed_.notify_all();
+}
+
+void Ticket::SetAnswer(absl::StatusOr<TextResult> answer) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  answer_ = std::move(answer);
+  changed_.notify_all();
+}
+
+RequestQueue::RequestQueue(TextService& service, const QueueOptions& options)
+    : service_(service), options_(options), thread_([this] { Run(); }) {}
+
+RequestQueue::~RequestQueue() { Stop(); }
+
+absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> RequestQueue::Submit(
+    std::vector<TextRequest> requests, absl::Time deadline, bool streams) {
+  std::vector<std::shared_ptr<Ticket>> tickets;
+  for (TextRequest& request : requests) {
+    tickets.push_back(std::make_shared<Ticket>(std::move(request), deadline));
+    auto* const completion = std::get_if<CompletionRequest>(&tickets.back()->request_.what);
+    if (!streams || completion == nullptr) continue;
+    // A plain pointer: the ticket owns the request.
+    completion->listener = [ticket = tickets.back().get()](int64_t sample,
+                                                           const ShownToken& token) {
+      ticket->AddToken({sample, token});
+    };
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (stopping_) return Unavailable("the server is being stopped");
+  if (static_cast<int64_t>(waiting_.size() + tickets.size()) > options_.max_waiting)
+    return ResourceExhausted("the queue is full: ", waiting_.size(), " of ", options_.max_waiting,
+                             " requests wait; try again later");
+  waiting_.insert(waiting_.end(), tickets.begin(), tickets.end());
+  changed_.notify_all();
+  return tickets;
+}
+
+void RequestQueue::Stop() {
+  std::deque<std::shared_ptr<Ticket>> left;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+    left.swap(waiting_);
+    changed_.notify_all();
+  }
+  for (const auto& ticket : left) ticket->SetAnswer(Unavailable("the server is being stopped"));
+  if (thread_.joinable()) thread_.join();
+}
+
+int64_t RequestQueue::num_waiting() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<int64_t>(waiting_.size());
+}
+
+std::vector<std::shared_ptr<Ticket>> RequestQueue::Next() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+  std::vector<std::shared_ptr<Ticket>> batch;
+  int64_t texts = 0;
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    const TextRequest& request = (*it)->request();
+    const bool is_first = batch.empty();
+    const bool is_same = is_first || request.op() == batch[0]->request().op();
+    if (is_same && !is_first && texts + request.num_texts() > options_.max_batch) break;
+    if (is_same) {
+      texts += request.num_texts();
+      batch.push_back(std::move(*it));
+    }
+    it = is_same ? waiting_.erase(it) : it + 1;
+  }
+  return batch;
+}
+
+void RequestQueue::Run() {
+  for (auto batch = Next(); !batch.empty(); batch = Next()) {
+    std::vector<const TextRequest*> requests;
+    std::vector<Ticket*> asked;
+    for (const auto& ticket : batch) {
+      if (ticket->IsGivenUp()) {
+        ticket->SetAnswer(DeadlineExceeded("nobody waited for the answer"));
+      } else if (ticket->deadline() < MonotonicNow()) {
+        ticket->SetAnswer(DeadlineExceeded("the request waited for longer than it may"));
+      } else {
+        requests.push_back(&ticket->request());
+        asked.push_back(ticket.get());
+      }
+    }
+    std::vector<absl::StatusOr<TextResult>> answers = Answer(service_, requests);
+    for (size_t i = 0; i < answers.size(); ++i) asked[i]->SetAnswer(std::move(answers[i]));
+  }
+}
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,103 @@
+// Requests of many threads to one TextService, which is not thread-safe.
+
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "launcher/inference/text_service.h"
+#include "launcher/serve/request_json.h"
+
+namespace anyorder::launcher {
+
+struct QueueOptions {
+  int64_t max_waiting = 64;  // requests that no one computes yet
+  int64_t max_batch = 8;     // texts of requests that are computed at once
+};
+
+struct SampledToken {
+  int64_t sample = 0;
+  ShownToken token;
+};
+
+// A request in the queue. Thread-safe.
+class Ticket {
+ public:
+  Ticket(TextRequest request, absl::Time deadline)
+      : request_(std::move(request)), deadline_(deadline) {}
+
+  // Returns after `limit` at the latest; at once if there is an answer, or a token that
+  // TakeTokens has not returned yet. Whether there is an answer.
+  bool Await(absl::Duration limit);
+  // Those that came since the last call, in the order of writing: of completions that stream.
+  std::vector<SampledToken> TakeTokens();
+  // Nobody wants the answer any more: if nothing computes it yet, nothing will.
+  void GiveUp();
+
+  const TextRequest& request() const { return request_; }
+  absl::Time deadline() const { return deadline_; }  // by MonotonicNow
+  // REQUIRES: Await returned true.
+  const absl::StatusOr<TextResult>& answer() const { return *answer_; }
+
+ private:
+  friend class RequestQueue;
+  bool IsGivenUp();
+  void AddToken(SampledToken token);
+  void SetAnswer(absl::StatusOr<TextResult> answer);
+
+  TextRequest request_;
+  const absl::Time deadline_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<SampledToken> tokens_;
+  std::optional<absl::StatusOr<TextResult>> answer_;  // set once
+  bool is_given_up_ = false;
+};
+
+class RequestQueue {
+ public:
+  // One thread asks `service`, which must outlive the queue and which nobody else asks meanwhile.
+  RequestQueue(TextService& service, const QueueOptions& options);
+  ~RequestQueue();
+  RequestQueue(const RequestQueue&) = delete;
+  RequestQueue& operator=(const RequestQueue&) = delete;
+
+  // All of `requests`, or none. A request whose deadline passes before it is computed is answered
+  // with DeadlineExceeded; one that is being computed is finished. `streams`: tokens of completions
+  // are told. Errors: ResourceExhausted if there is no room, Unavailable after Stop.
+  absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> Submit(std::vector<TextRequest> requests,
+                                                              absl::Time deadline,
+                                                              bool streams = false);
+
+  // What is computed is finished; what waits and what comes later is Unavailable. Returns when
+  // nothing is computed any more. May be called again.
+  void Stop();
+
+  int64_t num_waiting() const;
+
+ private:
+  void Run();
+  // Waits for requests; the first ones of one op that fit into a batch. Empty at the end.
+  std::vector<std::shared_ptr<Ticket>> Next();
+
+  TextService& service_;
+  const QueueOptions options_;
+
+  mutable std::mutex mutex_;  // below
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Ticket>> waiting_;  // shared with who waits for the answer
+  bool stopping_ = false;
+  std::thread thread_;  // last: uses all of the above
+};
+
+}  // namespace anyorder::launcher

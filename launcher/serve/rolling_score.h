@@ -1,0 +1,20 @@
+// How probable a text of any length is.
+
+#pragma once
+
+#include "absl/status/statusor.h"
+
+#include "launcher/inference/text_service.h"
+#include "launcher/serve/request_json.h"
+
+namespace anyorder::launcher {
+
+// A text of less than facts().seq_len tokens is scored whole. A longer one is cut, between words
+// where they are not longer than 64 bytes, into windows of `stride` tokens at most; the context of
+// each is as much of the text before it as fits. So each token counts once, and has at least
+// seq_len - stride tokens of context where there are so many. Windows are encoded apart: a token
+// that would reach over a cut becomes two.
+// Errors: those of Score; InvalidArgument if 64 bytes do not fit.
+absl::StatusOr<RollingScore> ScoreRolling(TextService& service, const RollingRequest& request);
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,150 @@
+// `anyorder serve`: a model for other programs, over standard streams or HTTP.
+
+#include "launcher/serve/serve.h"
+
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/train/run/stop_signal.h"
+#include "launcher/inference/model_text_service.h"
+#include "launcher/process/openmp_spin.h"
+#include "launcher/process/periodic_task.h"
+#include "launcher/serve/http_server.h"
+#include "launcher/serve/request_queue.h"
+#include "launcher/serve/stdio_server.h"
+
+namespace anyorder::launcher {
+namespace {
+
+struct ServeOptions : TextModelOptions {
+  bool stdio = false;
+  std::string http;
+  bool has_http = false;
+  std::string token_file;
+  RequestLimits limits;  // max_texts is --max-batch
+  int64_t max_queue = 64;
+  int64_t max_body_kib = 1024;
+  int64_t max_wait_seconds = 300;
+};
+
+constexpr char kDefaultAddress[] = "127.0.0.1:8080";
+constexpr absl::Duration kStopCheck = absl::Milliseconds(50);
+
+// Until a stop signal.
+absl::Status ServeHttp(const ServeOptions& options, const HttpOptions& http, TextService& service) {
+  RequestQueue queue(service, {options.max_queue, options.limits.max_texts});
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
+                            HttpServer::Start(http, service.facts(), queue));
+  Log(absl::StrCat("serving ", options.run_dir, ", step ", service.facts().step, ", at http://",
+                   server->address().ToText(), "/"));
+  while (StopSignal() == 0) absl::SleepFor(kStopCheck);
+  Log(absl::StrCat(StopWords(), ": finishing what is being computed"));
+  server->Stop();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HttpOptions> MakeHttpOptions(const ServeOptions& options) {
+  HttpOptions http;
+  ANYORDER_ASSIGN_OR_RETURN(
+      http.address, ParseListenAddress(options.http.empty() ? kDefaultAddress : options.http));
+  if (!options.token_file.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(http.token, ReadToken(options.token_file));
+  }
+  ANYORDER_RETURN_IF_ERROR(CheckMayListen(http));
+  http.limits = options.limits;
+  http.max_body_bytes = options.max_body_kib << 10;
+  http.max_wait = absl::Seconds(options.max_wait_seconds);
+  // Each waits in a thread of its own; some are left for those that are refused.
+  http.max_connections = options.max_queue + 2 * options.limits.max_texts + 32;
+  return http;
+}
+
+// Errors: InvalidArgument for options that do not fit one another; those of `open` and of the
+// servers.
+absl::Status Serve(const ServeOptions& options, OpenService open) {
+  SetLogName("serve");
+  if (options.stdio == options.has_http)
+    return InvalidArgument("pass --stdio or --http [ADDRESS]; see anyorder serve --help");
+  ANYORDER_ASSIGN_OR_RETURN(const HttpOptions http, MakeHttpOptions(options));
+  InstallStopSignals();
+  const PeriodicTask at_second_signal(kStopCheck, [] {
+    if (StopIsUrgent()) ::_exit(kExitRequeue);
+  });
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<TextService> service, open(options));
+  if (options.has_http) return ServeHttp(options, http, *service);
+  Log(absl::StrCat("serving ", options.run_dir, ", step ", service->facts().step,
+                   ", on standard input and output"));
+  return ServeLines(
+      STDIN_FILENO, STDOUT_FILENO, *service,
+      {options.limits, options.limits.max_texts, static_cast<size_t>(options.max_body_kib) << 10});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TextService>> OpenModel(const TextModelOptions& options) {
+  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<ModelTextService> service,
+                            ModelTextService::Open(options));
+  return service;
+}
+
+Subcommand DeclareServe(CLI::App& front) { return DeclareServe(front, OpenModel); }
+
+Subcommand DeclareServe(CLI::App& front, OpenService open) {
+  const auto options = std::make_shared<ServeOptions>();
+  CLI::App* command = AddCommand(
+      front, "serve", "Serve a model over HTTP or as JSON lines.",
+      {"anyorder serve runs/a --http",
+       "anyorder serve runs/a --http 0.0.0.0:8080 --token-file token",
+       "echo '{\"op\": \"fill\", \"text\": \"the ___ fox\"}' | anyorder serve runs/a --stdio"});
+  AddRunDir(command, options->run_dir, "run directory");
+  CLI::Option* stdio = command->add_flag("--stdio", options->stdio,
+                                         "answer JSON lines of standard input on standard output");
+  CLI::Option* http = command
+                          ->add_option_function<std::vector<std::string>>(
+                              "--http",
+                              [options](const std::vector<std::string>& values) {
+                                options->has_http = true;
+                                if (!values.empty()) options->http = values.front();
+                              },
+                              absl::StrCat("listen at HOST:PORT (default: ", kDefaultAddress,
+                                           "); port 0: any free port, which is logged"))
+                          ->expected(0, 1)
+                          ->excludes(stdio)
+                          ->type_name("[ADDRESS]");
+  AddPath(
+      command, "--token-file", options->token_file,
+      "file with the token that requests must show; required to listen at other than a loopback "
+      "address",
+      PathUse::kReadFile)
+      ->needs(http);
+  AddCount(command, "--max-tokens", options->limits.max_tokens,
+           "most tokens a request may ask to write", 1, 1 << 20)
+      ->capture_default_str();
+  AddCount(command, "--max-batch", options->limits.max_texts,
+           "most texts computed at once; also most samples of a request", 1, 1024)
+      ->capture_default_str();
+  AddCount(command, "--max-queue", options->max_queue,
+           "most requests that wait; further ones get status 429", 1, 4096)
+      ->needs(http)
+      ->capture_default_str();
+  AddCount(command, "--max-body", options->max_body_kib, "most KiB of a request", 1, 1 << 16)
+      ->capture_default_str();
+  AddCount(command, "--max-wait", options->max_wait_seconds,
+           "most seconds until a request is answered; then it gets status 504", 1, 86400)
+      ->needs(http)
+      ->capture_default_str();
+  AddTextModelOptions(command, *options);
+  return {command, [options, open] {
+            EnsureShortSpin();
+            return Report(Serve(*options, open));
+          }};
+}
+
+}  // namespace anyorder::launcher

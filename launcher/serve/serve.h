@@ -1,0 +1,24 @@
+// `anyorder serve` and `anyorder chat`, of any TextService: tests have one without a model.
+
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+
+#include "launcher/inference/text_model.h"
+#include "launcher/inference/text_service.h"
+#include "launcher/process/command_line.h"
+
+namespace anyorder::launcher {
+
+// What opens the model that a command line names.
+using OpenService =
+    absl::StatusOr<std::unique_ptr<TextService>> (*)(const TextModelOptions& options);
+// The checkpoint of a run. Errors: those of ModelTextService::Open.
+absl::StatusOr<std::unique_ptr<TextService>> OpenModel(const TextModelOptions& options);
+
+Subcommand DeclareServe(CLI::App& front, OpenService open);
+Subcommand DeclareChat(CLI::App& front, OpenService open);
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,49 @@
+// Requests as JSON lines.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "launcher/inference/text_service.h"
+#include "launcher/serve/request_json.h"
+
+namespace anyorder::launcher {
+
+// Lines of a descriptor, which is borrowed.
+class LineReader {
+ public:
+  LineReader(int fd, size_t max_bytes) : fd_(fd), max_bytes_(max_bytes) {}
+
+  // Waits for a line; it, and those behind it that are there already, `most` in all. Of a line with
+  // more than `max_bytes` an OutOfRange error. Empty at the end of the input, and after a stop
+  // signal. Errors: those of read(2).
+  absl::StatusOr<std::vector<absl::StatusOr<std::string>>> Next(size_t most);
+
+ private:
+  std::optional<absl::StatusOr<std::string>> CutLine();
+  absl::Status Fill();
+
+  const int fd_;
+  const size_t max_bytes_;
+  std::string buffer_;
+  bool is_too_long_ = false;  // the line that `buffer_` goes on with
+  bool is_at_end_ = false;
+};
+
+struct LineOptions {
+  RequestLimits limits;
+  int64_t max_batch = 8;  // lines that are answered at once
+  size_t max_line_bytes = 1 << 20;
+};
+
+// One line on `output` for each of `input`, in their order, until its end or a stop signal, after
+// which what was read is answered. Errors: those of read(2) and write(2).
+absl::Status ServeLines(int input, int output, TextService& service, const LineOptions& options);
+
+}  // namespace anyorder::launcher

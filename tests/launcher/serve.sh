@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# `anyorder serve` and `chat` on real runs; what they do whatever the model is, is tested in
+# serve/serve_test.py.
+#
+# Usage: serve.sh BIN_DIR WORK_DIR CASE        after `case.sh ... prepare`
+#   run    lines, HTTP, streams and batches give the same texts and scores
+#   chat   a conversation with a run whose dataset has a chat template
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/checks.sh"
+begin "$1" "$2" "serve_$3"
+
+case $3 in
+run)
+  python3 "$here/serve/real_run.py" "$anyorder" "$work/reference" "$work/shards/spiece.model" >"$name/log" 2>&1 || fail "$(cat "$name/log")" ;;
+
+chat)
+  for who in ann bob eve; do printf '{"messages": [{"role": "user", "content": "who is %s"}, {"role": "assistant", "content": "%s is here"}]}\n' $who $who; done >"$name/chats.jsonl"
+  prep --examples "$name/chats.jsonl" --vocab shards/spiece.model --chat-template '{role}: {content} <end>\n' --output "$name/chats"
+  succeeds "$anyorder" launch --config "$here/../../configs/finetune/diffusion-sft-tiny.toml" --run-dir "$name/run" --ranks 1 --set data.shards="$name/chats" \
+    --set model.num_layers=2 --set model.model_dim=64 --set model.num_heads=2 --set model.head_dim=32 --set model.ffn_dim=128 --set sampling.seq_len=96 \
+    --set train.global_batch_size=8 --set train.micro_batch_size=8 --set train.steps=10 --set train.device=auto --set checkpoint.every=1000
+  talk() { "$anyorder" chat "$name/run" --temperature 0 --max-tokens 12 "$@" 2>"$name/err" || fail "chat: exit status $?"; }
+  printf 'who is ann\n/reset\nwho is ann\nwho is bob\n/quit\nwho is eve\n' | talk >"$name/out"
+  [ "$(wc -l <"$name/out")" -eq 3 ] || fail "not three answers: $(cat "$name/out")"
+  [ "$(sed -n 1p "$name/out")" = "$(sed -n 2p "$name/out")" ] || fail "another answer after /reset: $(cat "$name/out")"
+  printf 'who is ann\n' | talk --chat-template '{role}: {content} <end>\n' >"$name/own"
+  [ "$(cat "$name/own")" = "$(sed -n 1p "$name/out")" ] || fail "the run's template is not the one of its dataset"
+  echo '{"op": "facts"}' | "$anyorder" serve "$name/run" --stdio 2>"$name/err" | grep -q '"chat_template":"{role}: {content} <end>' || fail "facts have no template"
+  expect_refused_in_a_line 65 "no chat template is known" "$anyorder" chat "$work/reference" --vocab shards/spiece.model ;;
+
+*) fail "no case '$3'" ;;
+esac

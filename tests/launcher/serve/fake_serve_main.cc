@@ -1,0 +1,43 @@
+// `serve` and `chat` of FakeService, for tests of whole programs: as `anyorder` has them, but RUN
+// may be any directory. ANYORDER_FAKE_MS: how long a call takes.
+
+#include <CLI/CLI.hpp>
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "absl/time/clock.h"
+
+#include "launcher/serve/serve.h"
+#include "tests/launcher/serve/fake_service.h"
+
+namespace anyorder::launcher {
+namespace {
+
+absl::StatusOr<std::unique_ptr<TextService>> OpenFake(const TextModelOptions& options) {
+  auto service = std::make_unique<FakeService>();
+  service->mutable_facts().run_dir = options.run_dir;
+  if (std::getenv("ANYORDER_FAKE_NO_TEMPLATE") != nullptr)
+    service->mutable_facts().chat_template = "";
+  const char* const delay = std::getenv("ANYORDER_FAKE_MS");
+  const absl::Duration pause = absl::Milliseconds(delay == nullptr ? 0 : std::atoi(delay));
+  service->before_call = [pause] { absl::SleepFor(pause); };
+  return service;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Serves no model.", kFrontProgram);
+  app.require_subcommand(1);
+  const std::vector<Subcommand> commands = {DeclareServe(app, OpenFake),
+                                            DeclareChat(app, OpenFake)};
+  if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
+  for (const Subcommand& command : commands)
+    if (command.app->parsed()) return command.run();
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace anyorder::launcher
+
+int main(int argc, char** argv) { return anyorder::launcher::Main(argc, argv); }

@@ -1,0 +1,155 @@
+// A TextService without a model, whose answers follow from what it is asked: its tokens are words.
+
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "core/base/status.h"
+#include "launcher/inference/text_service.h"
+
+namespace anyorder::launcher {
+
+class FakeService : public TextService {
+ public:
+  FakeService() {
+    facts_.run_dir = "runs/fake";
+    facts_.step = 7;
+    facts_.objective = "fake";
+    facts_.seq_len = 64;
+    facts_.vocab_size = 1000;
+    facts_.methods = {"left-to-right", "llada"};
+    facts_.can_score_exactly = true;
+    facts_.chat_template = "chatml";
+  }
+
+  static std::vector<std::string> Words(const std::string& text) {
+    return absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  }
+
+  ModelFacts& mutable_facts() { return facts_; }
+  const ModelFacts& facts() const override { return facts_; }
+  absl::StatusOr<int64_t> CountTokens(const std::string& text) override {
+    if (absl::StrContains(text, "uncountable")) return Unavailable("no encoder");
+    return static_cast<int64_t>(Words(text).size());
+  }
+
+  // The prompt's words backwards, from the `sample`th on; a text ends with them.
+  absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
+      const std::vector<CompletionRequest>& requests) override {
+    BeginCall(requests.size());
+    std::vector<std::vector<Completion>> results;
+    for (const CompletionRequest& request : requests) {
+      ANYORDER_RETURN_IF_ERROR(Check(request.prompt, "prompt"));
+      for (int64_t s = 0; s < request.samples; ++s)
+        (s == 0 ? results.emplace_back() : results.back()).push_back(CompleteOne(request, s));
+    }
+    return results;
+  }
+
+  // A blank gets "fillN", N counting blanks, and as many x as its alternative's number.
+  absl::StatusOr<std::vector<std::vector<FilledText>>> Fill(
+      const std::vector<FillRequest>& requests) override {
+    BeginCall(requests.size());
+    std::vector<std::vector<FilledText>> results;
+    for (const FillRequest& request : requests) {
+      ANYORDER_RETURN_IF_ERROR(Check(request.text, "text"));
+      if (!absl::StrContains(request.text, "___"))
+        return InvalidArgument("request ", results.size() + 1, ": 'text' has no blank");
+      results.emplace_back();
+      for (int64_t a = 0; a < request.alternatives; ++a)
+        results.back().push_back(FillOne(request.text, a));
+    }
+    return results;
+  }
+
+  // -1 nat a word.
+  absl::StatusOr<std::vector<TextScore>> Score(const std::vector<ScoreRequest>& requests) override {
+    BeginCall(requests.size());
+    std::vector<TextScore> results;
+    for (const ScoreRequest& request : requests) {
+      ANYORDER_RETURN_IF_ERROR(Check(request.continuation, "continuation"));
+      const auto words = static_cast<int64_t>(Words(request.continuation).size());
+      const auto context = static_cast<int64_t>(Words(request.context).size());
+      if (words + std::max<int64_t>(1, context) > facts_.seq_len)
+        return InvalidArgument("a text of more than ", facts_.seq_len, " tokens");
+      scored.push_back(request);
+      results.push_back({.log_prob = -static_cast<double>(words),
+                         .standard_error = 3,
+                         .tokens = words,
+                         .bytes = static_cast<int64_t>(request.continuation.size())});
+    }
+    return results;
+  }
+
+  std::function<void()> before_call = [] {};
+  std::vector<size_t> calls;  // requests of each call
+  std::vector<ScoreRequest> scored;
+
+ private:
+  void BeginCall(size_t requests) {
+    before_call();
+    calls.push_back(requests);
+  }
+  static absl::Status Check(const std::string& text, const char* name) {
+    if (!absl::StrContains(text, "fault")) return absl::OkStatus();
+    return InvalidArgument("'", name, "' has the word fault");
+  }
+
+  static Completion CompleteOne(const CompletionRequest& request, int64_t sample) {
+    Completion completion;
+    completion.prompt_pieces = Words(request.prompt);
+    std::vector<std::string> words = completion.prompt_pieces;
+    std::reverse(words.begin(), words.end());
+    words.erase(words.begin(), words.begin() + std::min<int64_t>(sample, words.size()));
+    const int64_t most = request.max_tokens > 0 ? request.max_tokens : kDefaultMaxTokens;
+    completion.ended = static_cast<int64_t>(words.size()) <= most;
+    words.resize(std::min<size_t>(words.size(), most));
+    for (const std::string& word : words) {
+      const auto n = static_cast<int64_t>(completion.written.size());
+      const auto begin = static_cast<int64_t>(completion.prompt_pieces.size());
+      completion.written.push_back({n + 1, begin + n, " " + word, -0.5, 0.6});
+      if (request.listener) request.listener(sample, completion.written.back());
+      absl::StrAppend(&completion.text, " ", word);
+      ++completion.tokens;
+      ++completion.passes;
+      completion.log_prob -= 0.5;
+    }
+    for (const std::string& stop : request.stop) {
+      completion.ended |= absl::StrContains(completion.text, stop);
+      completion.text = completion.text.substr(0, completion.text.find(stop));
+    }
+    return completion;
+  }
+
+  static FilledText FillOne(const std::string& text, int64_t alternative) {
+    FilledText filled;
+    size_t at = 0;
+    for (size_t found = text.find("___"); found != text.npos; found = text.find("___", at)) {
+      const std::string word =
+          absl::StrCat("fill", filled.blanks.size() + 1, std::string(alternative, 'x'));
+      absl::StrAppend(&filled.text, text.substr(at, found - at), word);
+      at = std::min(text.find_first_not_of('_', found), text.size());
+      filled.blanks.push_back(word);
+      filled.lengths.push_back(1);
+      const auto n = static_cast<int64_t>(filled.written.size());
+      filled.written.push_back({n + 1, n, " " + word, -0.25, 0.8});
+      filled.log_prob -= 0.25;
+    }
+    filled.text += text.substr(at);
+    filled.score = filled.log_prob - static_cast<double>(alternative);
+    return filled;
+  }
+
+  ModelFacts facts_;
+};
+
+}  // namespace anyorder::launcher

@@ -1,0 +1,140 @@
+#include "launcher/serve/http_guard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "launcher/serve/http_server.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kToken[] = "0123456789abcdef";
+
+HttpHead Post() {
+  return {.method = "POST",
+          .path = "/v1/infill",
+          .host = "127.0.0.1:8080",
+          .content_type = "application/json; charset=utf-8",
+          .content_length = "10"};
+}
+
+struct Refusal {
+  const char* what;
+  void (*change)(HttpHead&);
+  int status;
+  const char* words;
+};
+
+TEST(CheckHeadTest, RefusalsSayWhy) {
+  const std::vector<Refusal> refusals = {
+      {"good", [](HttpHead&) {}, 0, ""},
+      {"localhost", [](HttpHead& head) { head.host = "LocalHost"; }, 0, ""},
+      {"IPv6", [](HttpHead& head) { head.host = "[::1]:99"; }, 0, ""},
+      {"own page", [](HttpHead& head) { head.origin = "http://127.0.0.1:8080"; }, 0, ""},
+      {"the page",
+       [](HttpHead& head) { head = {.method = "GET", .path = "/", .host = "localhost"}; }, 0, ""},
+      {"no host", [](HttpHead& head) { head.host = ""; }, 421, "localhost and 127.0.0.1 only"},
+      {"rebound", [](HttpHead& head) { head.host = "evil.example:8080"; }, 421, "header Host"},
+      {"subdomain", [](HttpHead& head) { head.host = "localhost.evil.example"; }, 421, "Host"},
+      {"open bracket", [](HttpHead& head) { head.host = "["; }, 421, "Host"},
+      {"page", [](HttpHead& head) { head.origin = "http://evil.example"; }, 403, "header Origin"},
+      {"opaque", [](HttpHead& head) { head.origin = "null"; }, 403, "header Origin"},
+      {"other port", [](HttpHead& head) { head.origin = "http://127.0.0.1:81"; }, 403, "Origin"},
+      {"path", [](HttpHead& head) { head.path = "/v1/chat/completions"; }, 404,
+       "GET /, GET /health, GET /v1/models, POST /v1/completions, POST /v1/infill, POST /v1/score"},
+      {"method", [](HttpHead& head) { head.method = "GET"; }, 405, "takes POST, not GET"},
+      {"chunks", [](HttpHead& head) { head.transfer_encoding = "chunked"; }, 411,
+       "without Transfer-Encoding"},
+      {"no length", [](HttpHead& head) { head.content_length = ""; }, 411, "Content-Length"},
+      {"bad length", [](HttpHead& head) { head.content_length = "-1"; }, 411, "no number"},
+      {"long", [](HttpHead& head) { head.content_length = "1048577"; }, 413,
+       "has 1048577 bytes but may have 1048576"},
+      {"endless", [](HttpHead& head) { head.content_length = std::string(50, '9'); }, 413, "bytes"},
+      {"form", [](HttpHead& head) { head.content_type = "text/plain"; }, 415, "application/json"},
+      {"no type", [](HttpHead& head) { head.content_type = ""; }, 415, "application/json"},
+      {"gzip", [](HttpHead& head) { head.content_encoding = "gzip"; }, 415, "is compressed"},
+      {"twice", [](HttpHead& head) { head.has_repeated = true; }, 400, "came twice"},
+  };
+  for (const Refusal& refusal : refusals) {
+    HttpHead head = Post();
+    refusal.change(head);
+    const HttpFault fault = CheckHead(head, {});
+    EXPECT_EQ(fault.status, refusal.status) << refusal.what;
+    EXPECT_THAT(fault.message, HasSubstr(refusal.words)) << refusal.what;
+  }
+}
+
+TEST(CheckHeadTest, OnlyWhoHasTheTokenMayAsk) {
+  const GuardOptions options{.token = kToken, .is_loopback = false};
+  HttpHead head = Post();
+  head.host = "gpu7.example";  // any: rebound pages do not have the token
+  for (const std::string& said :
+       {std::string(), std::string(kToken), absl::StrCat("Basic ", kToken), std::string("Bearer "),
+        absl::StrCat("Bearer ", kToken, "0"), std::string("Bearer 0123456789abcdee")}) {
+    head.authorization = said;
+    const HttpFault fault = CheckHead(head, options);
+    EXPECT_EQ(fault.status, 401) << said;
+    EXPECT_THAT(fault.message, HasSubstr("Authorization: Bearer TOKEN"));
+  }
+  head.authorization = absl::StrCat("Bearer ", kToken);
+  EXPECT_EQ(CheckHead(head, options).status, 0);
+  // Without it nobody learns which paths there are.
+  EXPECT_EQ(CheckHead({.method = "GET", .path = "/secret"}, options).status, 401);
+  EXPECT_EQ(CheckHead({.method = "GET", .path = "/v1/models"}, options).status, 401);
+  EXPECT_EQ(CheckHead({.method = "GET", .path = "/"}, options).status, 0);
+  EXPECT_EQ(CheckHead({.method = "GET", .path = "/health"}, options).status, 0);
+}
+
+TEST(ListenAddressTest, AddressesAreRead) {
+  const auto text = [](const char* address) {
+    const auto parsed = ParseListenAddress(address);
+    if (!parsed.ok()) return std::string(parsed.status().message());
+    return absl::StrCat(parsed->ToText(), parsed->is_loopback() ? " own" : "");
+  };
+  EXPECT_EQ(text("127.0.0.1:80"), "127.0.0.1:80 own");
+  EXPECT_EQ(text("127.9.0.1:80"), "127.9.0.1:80 own");
+  EXPECT_EQ(text("localhost"), "localhost:8080 own");
+  EXPECT_EQ(text(":0"), "127.0.0.1:0 own");
+  EXPECT_EQ(text("[::1]:1"), "[::1]:1 own");
+  EXPECT_EQ(text("0.0.0.0:65535"), "0.0.0.0:65535");
+  EXPECT_EQ(text("[::]"), "[::]:8080");
+  EXPECT_EQ(text("gpu7.example:9"), "gpu7.example:9");
+  for (const char* bad : {"", "a:b", "a:65536", "a:-1", "a:", "[::1", "::1", "[::1]8080"})
+    EXPECT_THAT(text(bad), HasSubstr(absl::StrCat("--http '", bad, "' is no address"))) << bad;
+}
+
+TEST(ListenAddressTest, OthersNeedAToken) {
+  HttpOptions options;
+  options.address = {"0.0.0.0", 8080};
+  EXPECT_THAT(std::string(CheckMayListen(options).message()),
+              HasSubstr("--http 0.0.0.0:8080 is reached from other machines; pass --token-file"));
+  options.token = kToken;
+  EXPECT_TRUE(CheckMayListen(options).ok());
+  options = {.address = {"::1", 8080}};
+  EXPECT_TRUE(CheckMayListen(options).ok());
+}
+
+TEST(ReadTokenTest, TheFirstLineIsTheToken) {
+  const std::string path = testing::TempDir() + "/token";
+  const auto read = [&path](const std::string& text) {
+    std::ofstream(path) << text;
+    const auto token = ReadToken(path);
+    return token.ok() ? *token : std::string(token.status().message());
+  };
+  EXPECT_EQ(read(absl::StrCat(" ", kToken, "\r\nanything")), kToken);
+  for (const char* bad :
+       {"", "short", "0123456789 abcdef", "0123456789abcd\xc3\xa4", "0123456789abcde%"})
+    EXPECT_THAT(read(bad), HasSubstr("token of at least 16 visible ASCII characters")) << bad;
+  EXPECT_FALSE(ReadToken(path + ".none").ok());
+}
+
+}  // namespace
+}  // namespace anyorder::launcher

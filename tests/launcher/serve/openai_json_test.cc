@@ -1,0 +1,177 @@
+#include "launcher/serve/openai_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "launcher/serve/event_stream.h"
+#include "launcher/serve/object_reader.h"
+#include "tests/launcher/serve/fake_service.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::StatusOr<OpenAiRequest> ParseBody(const std::string& text) {
+  return ParseOpenAi(nlohmann::json::parse(text), "fake", FakeService().facts(),
+                     {.max_tokens = 100, .max_texts = 4});
+}
+const CompletionRequest& PromptOf(const OpenAiRequest& request, size_t n) {
+  return std::get<CompletionRequest>(request.prompts.at(n).what);
+}
+
+TEST(ParseOpenAiTest, KeysArrive) {
+  const auto request = ParseBody(R"({"model": "fake", "prompt": ["a", "b"], "max_tokens": 5,
+      "temperature": 0.5, "top_p": 0.25, "n": 2, "stop": "x", "seed": 3, "echo": true,
+      "stream": true, "stream_options": {"include_usage": true}, "best_of": 2, "user": "me",
+      "frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}, "suffix": "",
+      "method": "llada", "steps": 4})");
+  ASSERT_TRUE(request.ok()) << request.status();
+  ASSERT_EQ(request->prompts.size(), 2u);
+  EXPECT_EQ(PromptOf(*request, 1).prompt, "b");
+  const CompletionRequest& first = PromptOf(*request, 0);
+  EXPECT_EQ(first.prompt, "a");
+  EXPECT_EQ(first.max_tokens, 5);
+  EXPECT_EQ(first.samples, 2);
+  EXPECT_EQ(first.stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(first.write.draw.cuts.temperature, 0.5);
+  EXPECT_EQ(first.write.draw.cuts.top_p, 0.25);
+  EXPECT_EQ(first.write.draw.seed, 3u);
+  EXPECT_EQ(first.write.method, WriteMethod::kLlada);
+  EXPECT_EQ(first.write.steps, 4);
+  EXPECT_TRUE(request->echoes && request->streams && request->streams_usage);
+  const auto plain = ParseBody(R"({"prompt": ""})");
+  EXPECT_EQ(PromptOf(*plain, 0).max_tokens, 16);
+  // Without a seed the same request has another answer the next time.
+  EXPECT_NE(PromptOf(*plain, 0).write.draw.seed,
+            PromptOf(*ParseBody(R"({"prompt": ""})"), 0).write.draw.seed);
+}
+
+TEST(ParseOpenAiTest, WhatCannotBeHonouredIsRefused) {
+  struct Fault {
+    const char* body;
+    const char* key;
+    const char* words;
+  };
+  const std::vector<Fault> faults = {
+      {"[]", "", "the body is an object"},
+      {"{}", "prompt", "is missing"},
+      {R"({"prompt": []})", "prompt", "is an empty list"},
+      {R"({"prompt": [1, 2]})", "prompt", "holds token ids; send a text"},
+      {R"({"prompt": ["a", "b", "c", "d", "e"]})", "prompt", "has 5 texts but may have 4"},
+      {R"({"prompt": ["a", "b", "c"], "n": 2})", "n",
+       "'n' is 2 for 3 prompts, but at most 4 texts are written at once"},
+      {R"({"prompt": "a", "max_tokens": 0})", "max_tokens", "in [1, 100]"},
+      {R"({"prompt": "a", "best_of": 3})", "best_of", "pass what 'n' is"},
+      {R"({"prompt": "a", "frequency_penalty": 0.5})", "frequency_penalty", "pass 0"},
+      {R"({"prompt": "a", "presence_penalty": -1})", "presence_penalty", "pass 0"},
+      {R"({"prompt": "a", "logit_bias": {"5": 1}})", "logit_bias", "is not supported"},
+      {R"({"prompt": "a", "suffix": "b"})", "suffix", "POST /v1/infill"},
+      {R"({"prompt": "a", "logprobs": 5})", "logprobs", "may be 0 or 1"},
+      {R"({"prompt": "a", "logprobs": 1, "echo": true})", "logprobs", "not supported with 'echo'"},
+      {R"({"prompt": "a", "logprobs": 1, "stream": true})", "logprobs", "with 'stream'"},
+      {R"({"prompt": "a", "stop": ["a", "b", "c", "d", "e"]})", "stop", "may have 4"},
+      {R"({"prompt": "a", "stream_options": 1})", "stream_options", "must be an object"},
+      {R"({"prompt": "a", "stream_options": {"x": 1}})", "stream_options", "'x' is not known"},
+      {R"({"prompt": "a", "max_token": 1})", "max_token", "did you mean 'max_tokens'?"},
+  };
+  for (const Fault& fault : faults) {
+    const auto request = ParseBody(fault.body);
+    ASSERT_EQ(request.status().code(), absl::StatusCode::kInvalidArgument) << fault.body;
+    EXPECT_EQ(FaultyKey(request.status()), fault.key) << fault.body;
+    EXPECT_THAT(std::string(request.status().message()), HasSubstr(fault.words)) << fault.body;
+  }
+  const auto other = ParseBody(R"({"prompt": "a", "model": "gpt-4"})");
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(other.status().message(), "'model' is 'gpt-4' but this server has 'fake'");
+}
+
+TEST(OpenAiResponseTest, HasChoicesAndUsage) {
+  FakeService service;
+  const auto request = ParseBody(R"({"prompt": ["a b", "c"], "n": 2, "echo": true})");
+  const auto completions = service.Complete({PromptOf(*request, 0), PromptOf(*request, 1)}).value();
+  const auto json = OpenAiResponse({"cmpl-1", 5, "fake"}, *request, completions);
+  EXPECT_EQ(json["object"], "text_completion");
+  EXPECT_EQ(json["usage"].dump(), R"({"prompt_tokens":3,"completion_tokens":4,"total_tokens":7})");
+  ASSERT_EQ(json["choices"].size(), 4u);
+  EXPECT_EQ(json["choices"][0].dump(),
+            R"({"text":"a b b a","index":0,"logprobs":null,"finish_reason":"stop"})");
+  EXPECT_EQ(json["choices"][2]["text"], "c c");
+  EXPECT_EQ(json["choices"][3]["index"], 3);
+}
+
+TEST(OpenAiResponseTest, LogprobsAreInTheOrderOfTheText) {
+  const auto request = ParseBody(R"({"prompt": "ab", "logprobs": 1})");
+  const Completion completion{.text = " x y",
+                              .written = {{1, 5, " y", -2, 0}, {2, 4, " x", -1, 0}}};
+  const auto json = OpenAiResponse({}, *request, {{completion}});
+  EXPECT_EQ(json["choices"][0]["logprobs"].dump(),
+            R"({"tokens":[" x"," y"],"token_logprobs":[-1.0,-2.0],"top_logprobs":null,)"
+            R"("text_offset":[2,4]})");
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
+}
+
+TEST(OpenAiErrorTest, NamesTheKeyAndTheKind) {
+  EXPECT_EQ(OpenAiError(400, KeyFault("n", "is wrong")).dump(),
+            R"({"error":{"message":"'n' is wrong","type":"invalid_request_error","param":"n",)"
+            R"("code":"invalid_request"}})");
+  EXPECT_EQ(OpenAiError(429, absl::ResourceExhaustedError("full")).dump(),
+            R"({"error":{"message":"full","type":"rate_limit_error","param":null,)"
+            R"("code":"queue_full"}})");
+  EXPECT_EQ(OpenAiError(500, absl::InternalError("x"))["error"]["type"], "server_error");
+  EXPECT_EQ(OpenAiError(401, absl::UnauthenticatedError("x"))["error"]["code"], "unauthenticated");
+}
+
+// All events of a stream.
+std::string EventsOf(const std::string& body) {
+  FakeService service;
+  RequestQueue queue(service, {});
+  const auto request = ParseBody(body);
+  auto tickets = queue.Submit(request->prompts, absl::InfiniteFuture(), /*streams=*/true).value();
+  EventStream stream({"id", 5, "fake"}, *request, tickets);
+  std::string events;
+  while (!stream.is_done()) {
+    stream.Await(absl::Seconds(1));
+    events += stream.Take();
+  }
+  return events;
+}
+
+TEST(EventStreamTest, TextsOfAllChoicesArriveInPieces) {
+  const std::string events = EventsOf(
+      R"({"prompt": ["a b", "c"], "n": 2, "echo": true, "stream": true,
+          "stream_options": {"include_usage": true}})");
+  std::vector<std::string> texts(4), reasons(4);
+  size_t num_chunks = 0;
+  nlohmann::json usage;
+  const std::vector<std::string> all = absl::StrSplit(events, "\n\n", absl::SkipEmpty());
+  for (const std::string& event : all) {
+    ASSERT_EQ(event.substr(0, 6), "data: ");
+    if (event == "data: [DONE]") continue;
+    const auto chunk = nlohmann::json::parse(event.substr(6));
+    if (chunk.contains("usage")) usage = chunk["usage"];
+    for (const auto& choice : chunk["choices"]) {
+      texts.at(choice["index"]) += choice["text"].get<std::string>();
+      if (!choice["finish_reason"].is_null())
+        reasons.at(choice["index"]) += choice["finish_reason"];
+      ++num_chunks;
+    }
+  }
+  EXPECT_THAT(events, testing::EndsWith("data: [DONE]\n\n"));
+  EXPECT_EQ(texts, (std::vector<std::string>{"a b b a", "a b a", "c c", "c"}));
+  EXPECT_EQ(reasons, std::vector<std::string>(4, "stop"));
+  EXPECT_EQ(num_chunks, 4u + 4u);  // tokens, and the end of each choice
+  EXPECT_EQ(usage["total_tokens"], 3 + 4);
+}
+
+TEST(EventStreamTest, OtherMethodsTellTheWholeAtTheEnd) {
+  const std::string events = EventsOf(R"({"prompt": "a b", "method": "llada", "stream": true})");
+  EXPECT_EQ(std::count(events.begin(), events.end(), '\n'), 4);
+  EXPECT_THAT(events, HasSubstr(R"("text":" b a")"));
+}
+
+}  // namespace
+}  // namespace anyorder::launcher

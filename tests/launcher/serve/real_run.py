@@ -1,0 +1,76 @@
+"""`anyorder serve` of a run: whichever way a request comes, its answer is the same.
+
+Usage: real_run.py ANYORDER RUN VOCABULARY
+"""
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from serve_client import Server  # noqa: E402
+
+ANYORDER, RUN, VOCABULARY = sys.argv[1:]
+# A run that learned the first words of documents, at least.
+PROMPTS = [" ".join(line.split()[:3]) for line in open(Path(VOCABULARY).parents[1] / "corpus.txt") if len(line.split()) > 3][:6]
+
+
+def lines(requests):
+    done = subprocess.run([ANYORDER, "serve", RUN, "--vocab", VOCABULARY, "--stdio"], input="\n".join(map(json.dumps, requests)) + "\n", capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(requests), done.stdout
+    return answers
+
+
+def close(a, b):
+    # What else is in the batch may change the order of sums.
+    return abs(a - b) <= 1e-4 * max(1, abs(a))
+
+
+def main():
+    facts = lines([{"op": "facts"}])[0]
+    print(facts)
+    complete = [{"id": n, "op": "complete", "prompt": prompt, "max_tokens": 8, "seed": 3, "method": method, "show_written": True}
+                for n, prompt in enumerate(PROMPTS) for method in facts["methods"]]
+    together = lines(complete)
+    alone = [lines([request])[0] for request in complete[:3]]
+    for answer in together:
+        assert "error" not in answer and len(answer["completions"]) == 1, answer
+        assert 1 <= answer["completions"][0]["tokens"] <= 8 and answer["completions"][0]["log_prob"] < 0, answer
+    for one, other in zip(alone, together):
+        assert one["completions"][0]["text"] == other["completions"][0]["text"], (one, other)
+    scores = lines([{"op": "score", "context": PROMPTS[0], "continuation": " and more"}, {"op": "rolling", "text": " ".join(PROMPTS * 9), "bound_samples": 8}])
+    print(scores)
+    if "error" not in scores[0]:
+        assert scores[0]["log_prob"] < 0 and scores[1]["windows"] > 1 and scores[1]["log_prob"] < scores[0]["log_prob"], scores
+    with Server(ANYORDER, "--vocab", VOCABULARY, run=RUN) as server:
+        model = server.expect("/v1/models")["data"][0]
+        assert model["id"] == Path(RUN).name and model["step"] == facts["step"] and model["methods"] == facts["methods"]
+        texts = [None] * len(complete)
+
+        def ask(n):
+            body = {key: complete[n][key] for key in ("prompt", "max_tokens", "seed", "method")}
+            if n % 2 == 0:
+                texts[n] = server.expect("/v1/completions", body)["choices"][0]["text"]
+                return
+            status, _, data = server.request("POST", "/v1/completions", {**body, "stream": True})
+            assert status == 200 and data.endswith(b"data: [DONE]\n\n"), (status, data)
+            texts[n] = "".join(json.loads(event[6:])["choices"][0]["text"] for event in data.decode().split("\n\n")[:-2])
+        threads = [threading.Thread(target=ask, args=(n,)) for n in range(len(complete))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert texts == [answer["completions"][0]["text"] for answer in together], (texts, together)
+        if "error" not in scores[0]:
+            again = server.expect("/v1/score", {"context": PROMPTS[0], "continuation": " and more"})
+            assert close(again["log_prob"], scores[0]["log_prob"]), (again, scores[0])
+        status, answer = server.ask("/v1/completions", {"prompt": "a " * 3000, "max_tokens": 8, "method": facts["methods"][-1]})
+        assert status == 400 and answer["error"]["message"], (status, answer)
+    print("the same whichever way")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+#include "launcher/serve/request_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/monotonic_clock.h"
+#include "tests/launcher/serve/fake_service.h"
+
+namespace anyorder::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A service whose calls wait until they may begin.
+class GatedService : public FakeService {
+ public:
+  GatedService() {
+    before_call = [this] {
+      std::unique_lock<std::mutex> lock(mutex_);
+      ++num_begun_;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return num_begun_ <= num_allowed_; });
+    };
+  }
+  ~GatedService() override { Allow(1 << 20); }
+
+  void Allow(int calls) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    num_allowed_ += calls;
+    changed_.notify_all();
+  }
+  void AwaitBegun(int calls) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return num_begun_ >= calls; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int num_begun_ = 0;
+  int num_allowed_ = 0;
+};
+
+TextRequest Completes(const std::string& prompt, int64_t samples = 1) {
+  TextRequest request;
+  request.what = CompletionRequest{.prompt = prompt, .samples = samples};
+  return request;
+}
+TextRequest Scores(const std::string& text) {
+  TextRequest request;
+  request.what = ScoreRequest{.continuation = text};
+  return request;
+}
+
+std::shared_ptr<Ticket> SubmitOne(RequestQueue& queue, TextRequest request,
+                                  absl::Time deadline = absl::InfiniteFuture(),
+                                  bool streams = false) {
+  const auto tickets = queue.Submit({std::move(request)}, deadline, streams);
+  EXPECT_TRUE(tickets.ok()) << tickets.status();
+  return tickets->front();
+}
+
+const absl::StatusOr<TextResult>& AnswerOf(Ticket& ticket) {
+  while (!ticket.Await(absl::Seconds(1))) ticket.TakeTokens();
+  return ticket.answer();
+}
+std::string TextOf(Ticket& ticket) {
+  const auto& answer = AnswerOf(ticket);
+  if (!answer.ok()) return std::string(answer.status().message());
+  return std::get<std::vector<Completion>>(*answer).front().text;
+}
+
+TEST(RequestQueueTest, WhatWaitsIsComputedTogetherUpToTheLimit) {
+  GatedService service;
+  RequestQueue queue(service, {.max_waiting = 100, .max_batch = 4});
+  const auto first = SubmitOne(queue, Completes("first"));
+  service.AwaitBegun(1);
+  std::vector<std::shared_ptr<Ticket>> tickets;
+  for (int i = 0; i < 5; ++i) tickets.push_back(SubmitOne(queue, Completes(absl::StrCat("p", i))));
+  const auto score = SubmitOne(queue, Scores("a b"));
+  tickets.push_back(SubmitOne(queue, Completes("two of it", 2)));
+  service.Allow(100);
+  EXPECT_EQ(TextOf(*first), " first");
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(TextOf(*tickets[i]), absl::StrCat(" p", i));
+  EXPECT_EQ(TextOf(*tickets[5]), " it of two");
+  EXPECT_EQ(std::get<TextScore>(*AnswerOf(*score)).log_prob, -2);
+  // The one that waits longest goes first, and takes those of its kind along.
+  EXPECT_THAT(service.calls, ElementsAre(1, 4, 2, 1));
+}
+
+TEST(RequestQueueTest, AFullQueueRefusesAllOfASubmission) {
+  GatedService service;
+  RequestQueue queue(service, {.max_waiting = 2, .max_batch = 1});
+  const auto running = SubmitOne(queue, Completes("running"));
+  service.AwaitBegun(1);
+  const auto waiting = SubmitOne(queue, Completes("waiting"));
+  EXPECT_EQ(queue.num_waiting(), 1);
+  const auto two = queue.Submit({Completes("a"), Completes("b")}, absl::InfiniteFuture());
+  EXPECT_EQ(two.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(two.status().message()),
+              HasSubstr("the queue is full: 1 of 2 requests wait; try again later"));
+  EXPECT_EQ(queue.num_waiting(), 1);
+  const auto last = SubmitOne(queue, Completes("last"));
+  service.Allow(100);
+  EXPECT_EQ(TextOf(*running), " running");
+  EXPECT_EQ(TextOf(*waiting), " waiting");
+  EXPECT_EQ(TextOf(*last), " last");
+}
+
+TEST(RequestQueueTest, WhatWaitedTooLongOrForNobodyIsNotComputed) {
+  GatedService service;
+  RequestQueue queue(service, {});
+  const auto running = SubmitOne(queue, Completes("running"));
+  service.AwaitBegun(1);
+  const auto late = SubmitOne(queue, Completes("late"), MonotonicNow() - absl::Seconds(1));
+  const auto left = SubmitOne(queue, Completes("left"));
+  left->GiveUp();
+  const auto last = SubmitOne(queue, Completes("last"));
+  service.Allow(100);
+  EXPECT_EQ(TextOf(*running), " running");
+  EXPECT_EQ(AnswerOf(*late).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(TextOf(*late), "the request waited for longer than it may");
+  EXPECT_EQ(TextOf(*left), "nobody waited for the answer");
+  EXPECT_EQ(TextOf(*last), " last");
+  EXPECT_THAT(service.calls, ElementsAre(1, 1));
+}
+
+TEST(RequestQueueTest, TheFaultOfOneIsNoFaultOfTheOthers) {
+  GatedService service;
+  RequestQueue queue(service, {});
+  const auto first = SubmitOne(queue, Completes("first"));
+  service.AwaitBegun(1);
+  const auto good = SubmitOne(queue, Completes("good"));
+  const auto bad = SubmitOne(queue, Completes("a fault"));
+  service.Allow(100);
+  EXPECT_EQ(TextOf(*good), " good");
+  EXPECT_EQ(TextOf(*bad), "'prompt' has the word fault");
+}
+
+TEST(RequestQueueTest, TokensAreToldInOrder) {
+  FakeService service;
+  RequestQueue queue(service, {});
+  const auto ticket =
+      SubmitOne(queue, Completes("a b c"), absl::InfiniteFuture(), /*streams=*/true);
+  std::string told;
+  for (bool is_done = false; !is_done;) {
+    is_done = ticket->Await(absl::Seconds(10));
+    for (const SampledToken& token : ticket->TakeTokens()) told += token.token.piece;
+  }
+  EXPECT_EQ(told, " c b a");
+  EXPECT_EQ(TextOf(*ticket), told);
+}
+
+TEST(RequestQueueTest, StopFinishesWhatRunsAndRefusesTheRest) {
+  GatedService service;
+  RequestQueue queue(service, {});
+  const auto running = SubmitOne(queue, Completes("running"));
+  service.AwaitBegun(1);
+  const auto waiting = SubmitOne(queue, Completes("waiting"));
+  std::thread stopper([&] { queue.Stop(); });
+  EXPECT_EQ(TextOf(*waiting), "the server is being stopped");
+  EXPECT_FALSE(running->Await(absl::ZeroDuration()));
+  EXPECT_EQ(queue.Submit({Completes("later")}, absl::InfiniteFuture()).status().code(),
+            absl::StatusCode::kUnavailable);
+  service.Allow(100);
+  stopper.join();
+  EXPECT_EQ(TextOf(*running), " running");
+}
+
+TEST(RequestQueueTest, ManyThreadsEachGetTheirOwnAnswers) {
+  FakeService service;
+  RequestQueue queue(service, {.max_waiting = 1000, .max_batch = 8});
+  std::vector<std::thread> threads;
+  std::atomic<int> right = 0;
+  for (int t = 0; t < 16; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        const std::string word = absl::StrCat("t", t, "-", i);
+        if (TextOf(*SubmitOne(queue, Completes(word))) == " " + word) ++right;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 16 * 50);
+}
+
+}  // namespace
+}  // namespace anyorder::launcher

@@ -1,0 +1,454 @@
+"""`serve` and `chat` as whole programs, with a service whose answers are known.
+
+Usage: serve_test.py FAKE_SERVE CASE
+  stdio    lines in, lines out, whatever the lines are
+  http     every endpoint; who may ask; limits; the end by a signal
+  openai   completions in OpenAI's form, whole and as events
+  hostile  a thousand random and broken requests, after which the server answers as before
+  busy     a full queue, answers that are too late, clients that leave
+  load     32 clients for 3 seconds: no answer is lost
+  chat     turns from a pipe
+  page     the page in a headless Chromium, where there is one
+"""
+import http.server
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
+from serve_client import Server  # noqa: E402
+
+PROGRAM = sys.argv[1]
+TOKEN = "0123456789abcdef0123456789abcdef"
+TEXT = "the ___ fox saw the ___ dog"
+
+
+def slow(milliseconds):
+    return {**os.environ, "ANYORDER_FAKE_MS": str(milliseconds)}
+
+
+def run(*words, text="", **options):
+    return subprocess.run([PROGRAM, *map(str, words)], input=text, capture_output=True, text=True, timeout=120, **options)
+
+
+def refuses(status, words, *command, **options):
+    done = run(*command, **options)
+    assert done.returncode == status and words in done.stderr and done.stderr.count("\n") == 1, (command, done)
+
+
+def check_stdio(folder):
+    lines = [{"id": n, "op": "complete", "prompt": f"a{n} b"} for n in range(20)]
+    lines += [{"id": "f", "op": "fill", "text": TEXT}, {"id": 1.5, "op": "score", "continuation": "a b"}, {"op": "facts"}]
+    text = [json.dumps(line) for line in lines]
+    text[3:3] = ["", "nonsense", "[1]", '{"op": "fill"}', "x" * 3000, '{"id": 9, "op": "complete", "prompt": "a fault"}']
+    done = run("serve", folder, "--stdio", "--max-body", 2, text="\n".join(text))
+    assert done.returncode == 0 and "serving" in done.stderr, done
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(text) == 29
+    codes = [(answer["id"], answer["error"]["code"]) for answer in answers if "error" in answer]
+    assert codes == [(None, "invalid_request")] * 4 + [(None, "too_long"), (9, "invalid_request")], codes
+    good = [answer for answer in answers if "error" not in answer]
+    assert [answer["id"] for answer in good] == [*range(20), "f", 1.5, None]
+    assert good[7]["completions"][0]["text"] == " b a7" and good[20]["alternatives"][0]["text"] == "the fill1 fox saw the fill2 dog"
+    # A line is answered when it comes, before the next; a signal ends it.
+    process = subprocess.Popen([PROGRAM, "serve", folder, "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    for n in range(3):
+        process.stdin.write(json.dumps({"id": n, "op": "tokens", "text": "a b"}) + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline()) == {"id": n, "tokens": 2}
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    process.stdin.close()
+    # Random bytes get a line each.
+    noise = random.Random(os.urandom(8))
+    data = [bytes(noise.choice(b'{}[]":,0123abcopfill\\\xff\x00 ') for _ in range(noise.randint(0, 80))) for _ in range(1000)]
+    done = subprocess.run([PROGRAM, "serve", folder, "--stdio"], input=b"\n".join(data) + b"\n", capture_output=True, timeout=120)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 1000
+    for line in done.stdout.splitlines():
+        assert "error" in json.loads(line)
+    refuses(64, "pass --stdio or --http [ADDRESS]", "serve", folder)
+    refuses(64, "--http", "serve", folder, "--stdio", "--http")
+    refuses(64, "--max-batch", "serve", folder, "--stdio", "--max-batch", 0)
+
+
+def check_http(folder):
+    token_file = folder / "token"
+    token_file.write_text(TOKEN + "\n")
+    for address, words in (("nonsense:x", "is no address"), ("0.0.0.0:0", "pass --token-file")):
+        refuses(64, words, "serve", folder, "--http", address)
+    refuses(64, "does not exist", "serve", folder, "--http", "--token-file", folder / "none")
+    (folder / "short").write_text("short\n")
+    refuses(65, "at least 16 visible", "serve", folder, "--http", "--token-file", folder / "short")
+    with Server(PROGRAM, "--max-body", 64) as server:
+        busy = run("serve", folder, "--http", f"127.0.0.1:{server.port}")
+        assert busy.returncode == 74 and "its port is taken" in busy.stderr, busy
+        assert server.expect("/health") == {"status": "ok", "waiting": 0}
+        model = server.expect("/v1/models")["data"][0]
+        assert model["methods"] == ["left-to-right", "llada"] and model["seq_len"] == 64 and "run" not in model, model
+        status, headers, page = server.request("GET", "/")
+        assert status == 200 and b"___" in page and "default-src 'none'" in headers["content-security-policy"]
+        filled = server.expect("/v1/infill", {"text": TEXT, "alternatives": 2, "show_written": True})
+        assert [one["blanks"] for one in filled["alternatives"]] == [["fill1", "fill2"], ["fill1x", "fill2x"]]
+        assert server.expect("/v1/score", {"continuation": "a b c"})["log_prob"] == -3
+        rolling = server.expect("/v1/score", {"text": "w " * 100})
+        assert rolling["log_prob"] == -100 and rolling["windows"] > 1, rolling
+        for path, body, status, key, words in (
+                ("/v1/infill", {}, 400, "text", "is missing"),
+                ("/v1/infill", {"text": TEXT, "op": "score"}, 400, "op", "the path says"),
+                ("/v1/infill", {"text": "no blank"}, 400, None, "has no blank"),
+                ("/v1/infill", [], 400, None, "an object"),
+                ("/v1/infill", b"{", 400, None, "not JSON"),
+                ("/v1/score", {"continuation": "a fault"}, 400, None, "the word fault"),
+                ("/v1/nothing", {}, 404, None, "there is no such path"),
+                ("/v1/infill", None, 405, None, "takes POST"),
+                ("/health", {}, 405, None, "takes GET"),
+                ("/v1/infill", b"x" * 70000, 413, None, "may have 65536"),
+                ("/v1/infill", b"x" * 5000000, 413, None, "may have 65536")):
+            got, answer = server.ask(path, body)
+            assert got == status and answer["error"]["param"] == key and words in answer["error"]["message"], (path, body, got, answer)
+        for headers, status in (({"Content-Type": "text/plain"}, 415), ({"Origin": "http://evil.example"}, 403), ({"Host": "evil.example"}, 421),
+                                ({"Content-Encoding": "gzip"}, 415), ({"Host": f"localhost:{server.port}"}, 200),
+                                ({"Origin": f"http://127.0.0.1:{server.port}"}, 200)):
+            got, answer = server.ask("/v1/infill", {"text": TEXT}, headers)
+            assert got == status, (headers, got, answer)
+        chunked = server.raw(b"POST /v1/infill HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n\r\n")
+        assert chunked.startswith(b"HTTP/1.1 411 "), chunked
+        assert not [line for line in server.log if "warning" in line], server.log
+    with Server(PROGRAM, "--token-file", token_file, address="0.0.0.0:0") as server:
+        bearer = {"Authorization": "Bearer " + TOKEN}
+        status, headers, _ = server.request("GET", "/v1/models")
+        assert status == 401 and headers["www-authenticate"] == "Bearer"
+        assert server.ask("/v1/models", None, {"Authorization": "Bearer x" + TOKEN[1:]})[0] == 401
+        assert server.ask("/v1/infill", {"text": TEXT})[0] == 401
+        assert server.ask("/v1/infill", {"text": TEXT}, bearer)[0] == 200
+        assert server.ask("/v1/models", None, {**bearer, "Host": "gpu7.example"})[0] == 200
+        assert server.ask("/health")[0] == 200 and server.request("GET", "/")[0] == 200
+    check_end()
+
+
+def check_end():
+    """What is computed when the signal comes is answered; what waits is told."""
+    answers = {}
+    with Server(PROGRAM, "--max-batch", 1, environment=slow(1500)) as server:
+        def ask(name):
+            answers[name] = server.ask("/v1/completions", {"prompt": name})
+        threads = [threading.Thread(target=ask, args=(name,)) for name in ("first", "second")]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.5)
+        server.process.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join()
+    assert answers["first"][0] == 200 and answers["first"][1]["choices"][0]["text"] == " first", answers
+    assert answers["second"][0] == 503 and "being stopped" in answers["second"][1]["error"]["message"], answers
+    assert any("asked to stop by SIGTERM" in line for line in server.log), server.log
+
+
+def events_of(data):
+    assert data.endswith(b"data: [DONE]\n\n"), data[-200:]
+    return [json.loads(event[6:]) for event in data.decode().split("\n\n")[:-2]]
+
+
+def check_openai(_):
+    with Server(PROGRAM) as server:
+        answer = server.expect("/v1/completions", {"prompt": ["a b c", "d"], "n": 2, "max_tokens": 2, "temperature": 0, "logprobs": 1})
+        assert [choice["text"] for choice in answer["choices"]] == [" c b", " b a", " d", ""], answer
+        assert [choice["finish_reason"] for choice in answer["choices"]] == ["length", "stop", "stop", "stop"]
+        assert answer["choices"][0]["logprobs"]["token_logprobs"] == [-0.5, -0.5] and answer["usage"]["total_tokens"] == 4 + 5
+        assert answer["object"] == "text_completion" and answer["id"].startswith("cmpl-")
+        assert server.expect("/v1/completions", {"prompt": "a b c d", "stop": ["c", "b"]})["choices"][0]["text"] == " d "
+        assert server.expect("/v1/completions", {"prompt": "a b", "echo": True})["choices"][0]["text"] == "a b b a"
+        for body, status in (({"prompt": "a", "model": "other"}, 404), ({"prompt": "a", "suffix": "b"}, 400), ({"prompt": "a", "max_tokens": 5000}, 400)):
+            assert server.ask("/v1/completions", body)[0] == status, body
+        status, headers, data = server.request("POST", "/v1/completions", {"prompt": "a b c", "stream": True, "stream_options": {"include_usage": True}})
+        assert status == 200 and headers["content-type"] == "text/event-stream", headers
+        events = events_of(data)
+        assert [event["choices"][0]["text"] for event in events[:-1]] == [" c", " b", " a", ""]
+        assert events[-1]["usage"]["completion_tokens"] == 3 and events[-2]["choices"][0]["finish_reason"] == "stop"
+        # What goes wrong before anything is told has a status of its own.
+        status, _, data = server.request("POST", "/v1/completions", {"prompt": "a fault", "stream": True})
+        assert status == 400 and "the word fault" in json.loads(data)["error"]["message"]
+
+
+def random_request(noise, port):
+    """Bytes that are not, or not quite, a request."""
+    def word(letters, most):
+        return bytes(noise.choice(letters) for _ in range(noise.randint(0, most)))
+    any_bytes = bytes(range(256))
+    method = noise.choice([b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"PRI", b"CONNECT", b"get", word(any_bytes, 9)])
+    path = noise.choice([b"/", b"/health", b"/v1/completions", b"/v1/infill", b"/v1/score", b"/v1/models", b"*", b"//", b"/..%2f..", b"/%", b"/?a=%zz&b", b"/" + word(any_bytes, 40), b"/" + b"a" * 9000])
+    version = noise.choice([b"HTTP/1.1"] * 6 + [b"HTTP/1.0", b"HTTP/9.9", b"HTTP", b"", word(any_bytes, 9)])
+    values = {"prompt": "a b", "text": TEXT, "continuation": "a", "max_tokens": 3, "n": 1, "stream": True, "stop": ["x"], "temperature": 1, "logprobs": 1, "seed": 5}
+    odd = [None, True, -1, 0, 1.5, 1e308, 10 ** 30, "", "\x00", "\ud800", "a" * 3000, [], [[]], {}, {"a": {}}, [1, "a"]]
+    kind = noise.randrange(5)
+    if kind == 0:
+        body = word(any_bytes, 200)
+    elif kind == 1:
+        body = b"[" * noise.randint(1, 50000)
+    else:
+        chosen = {key: values[key] for key in values if noise.random() < 0.5}
+        for _ in range(noise.randint(0, 2)):
+            chosen[noise.choice([*values, "steps", "method", "top_p", "op", "id", "zzz"])] = noise.choice(odd)
+        body = json.dumps(chosen).encode()
+        if kind == 4:
+            body = bytearray(body)
+            for _ in range(noise.randint(1, 4)):
+                body[noise.randrange(len(body))] = noise.randrange(256)
+            body = bytes(body)
+    length = noise.choice([str(len(body)).encode()] * 8 + [b"-1", b"0", b"1", b"99999999999999999999999", b"1e3", b"", b"1000000"])
+    headers = [b"Host: " + noise.choice([b"localhost"] * 9 + [b"evil.example"]), b"Content-Type: " + noise.choice([b"application/json"] * 8 + [b"text/plain", b"multipart/form-data; boundary=x", b"application/x-www-form-urlencoded"]), b"Content-Length: " + length]
+    headers += noise.sample([b"Transfer-Encoding: chunked", b"Range: bytes=" + b"0-," * noise.randint(1, 2500), b"Expect: 100-continue", b"Connection: keep-alive", b"Content-Encoding: gzip",
+                             b"Content-Length: 7", b"Authorization: " + word(any_bytes, 50), b"X: " + b"y" * noise.choice([10, 9000, 40000]), b"no colon", b": no name", b"Origin: null",
+                             word(any_bytes, 60), b"Accept-Encoding: gzip, br"] + [b"H%d: x" % i for i in range(3)], noise.choice([0, 0, 0, 1, 2, 5]))
+    noise.shuffle(headers)
+    end = noise.choice([b"\r\n"] * 9 + [b"\n", b"\r"])
+    data = method + b" " + path + b" " + version + end + end.join(headers) + end + end + body
+    if noise.random() < 0.1:
+        data = data[:noise.randrange(len(data))]
+    return word(any_bytes, 400) if noise.random() < 0.05 else data
+
+
+def check_hostile(_):
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    noise = random.Random(seed)
+    with Server(PROGRAM, "--max-body", 64) as server:
+        statuses = {}
+        for n in range(1000):
+            data = random_request(noise, server.port)
+            answer = server.raw(data)
+            assert server.process.poll() is None, f"request {n} of seed {seed} ended the server: {data[:300]}"
+            if answer.startswith(b"HTTP/1.1 100 "):
+                answer = answer.split(b"\r\n\r\n", 1)[1]
+            line = answer.split(b"\r\n")[0]
+            assert not answer or line.startswith(b"HTTP/1.1 "), (n, line)
+            status = int(line.split()[1]) if answer else 0
+            assert status != 500, (n, data[:500], answer[:500])
+            statuses[status] = statuses.get(status, 0) + 1
+        print(statuses)
+        assert len(statuses) > 6 and statuses.get(400, 0) > 100, statuses
+        # Heads without end, slow heads, many ranges, requests one behind the other.
+        begin = b"POST /v1/infill HTTP/1.1\r\nHost: localhost\r\n"
+        for data in (b"A" * 10000000, begin + b"X: y\r\n" * 300000, begin + b"X: " + b"y" * 5000000):
+            answer = server.raw(data)
+            assert not answer or answer.split()[1] in (b"400", b"414"), answer[:100]
+        body = json.dumps({"text": TEXT}).encode()
+        good = begin + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        assert server.raw(good * 2).count(b"HTTP/1.1 200 OK") == 1
+        many = server.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nRange: bytes=" + b"0-," * 2600 + b"0-\r\n\r\n")
+        assert len(many) < 100000, len(many)
+        # A hundred connections that say little do not keep others from being answered.
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
+        for connection in idle[::2]:
+            connection.sendall(begin)
+        assert server.expect("/v1/infill", {"text": TEXT})["alternatives"][0]["blanks"] == ["fill1", "fill2"]
+        for connection in idle:
+            connection.close()
+        assert server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", pause=0.002).startswith(b"HTTP/1.1 200")
+        assert server.resident_mib() < 400, server.resident_mib()
+        assert server.expect("/health")["waiting"] == 0
+
+
+def check_busy(_):
+    with Server(PROGRAM, "--max-batch", 1, "--max-queue", 2, environment=slow(1500)) as server:
+        results = []
+
+        def ask(body):
+            begin = time.monotonic()
+            status, headers, answer = server.request("POST", "/v1/completions", body)
+            results.append((status, headers, json.loads(answer), time.monotonic() - begin))
+        threads = [threading.Thread(target=ask, args=({"prompt": f"p{n}"},)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.1)
+        assert server.expect("/health")["waiting"] == 2
+        for thread in threads:
+            thread.join()
+        statuses = sorted(result[0] for result in results)
+        assert statuses == [200, 200, 200, 429, 429, 429], statuses
+        full = next(result for result in results if result[0] == 429)
+        assert full[1]["retry-after"] == "1" and full[2]["error"]["code"] == "queue_full" and full[3] < 1.4, full
+        # Clients that leave free their places, also those that read a stream.
+        for body in ({"prompt": "running"}, {"prompt": "gone"}, {"prompt": "gone", "stream": True}):
+            data = json.dumps(body).encode()
+            connection = socket.create_connection(("127.0.0.1", server.port))
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+            time.sleep(0.2)
+            connection.close()
+        begin = time.monotonic()
+        while server.expect("/health")["waiting"] > 0:
+            assert time.monotonic() - begin < 60
+            time.sleep(0.1)
+        assert server.expect("/v1/completions", {"prompt": "a"})["choices"][0]["text"] == " a"
+    with Server(PROGRAM, "--max-batch", 1, "--max-wait", 1, environment=slow(2500)) as server:
+        status, answer = server.ask("/v1/completions", {"prompt": "late"})
+        assert status == 504 and answer["error"]["code"] == "deadline_exceeded", (status, answer)
+
+
+def check_load(_):
+    from serve_load import load
+    figures = load(PROGRAM, seconds=3, options=("--max-queue", 16), environment=slow(5))
+    print(figures)
+    assert figures["lost"] == 0 and figures["fewest_of_a_client"] > 0 and figures["answered"] >= 32, figures
+
+
+def check_chat(folder):
+    # The answers are the prompt's words backwards, up to what closes a message.
+    done = run("chat", folder, "--system", "S", text="one two\n\n/reset\nthree\n/quit\nfour\n")
+    assert done.returncode == 0 and done.stderr == "", done
+    assert done.stdout == "<|im_start|>assistant two\n<|im_start|>assistant three\n", done.stdout
+    plain = ("chat", folder, "--chat-template", "{role}:{content} ")
+    assert run(*plain, text="one\ntwo\n").stdout == "assistant: user:one\nassistant: user:two user:one assistant: assistant:user:one\n"
+    assert run(*plain, text="one\n/reset\ntwo\n").stdout == "assistant: user:one\nassistant: user:two\n"
+    file = folder / "template"
+    file.write_text("{role} {content} STOP\\n\n")
+    done = run("chat", folder, "--chat-template", file, text="one two\nthree\n")
+    assert done.stdout == "assistant \nassistant \n", done.stdout
+    long = run(*plain, "--max-tokens", 8, text="w " * 30 + "\n" + "w " * 30 + "\n")
+    assert long.returncode == 0 and "1 turn forgotten" in long.stderr, long
+    refuses(64, "is neither llada, chatml", "chat", folder, "--chat-template", "nonsense")
+    refuses(64, "--method", "chat", folder, "--method", "nonsense")
+    refuses(65, "no chat template is known", "chat", folder, env={**os.environ, "ANYORDER_FAKE_NO_TEMPLATE": "1"})
+    fault = run("chat", folder, text="a fault\nmore\n")
+    assert fault.returncode == 64 and "the word fault" in fault.stderr and fault.stdout == "", fault
+
+
+PROBE = """<script>
+const found = {};
+const wait = async condition => { for (let i = 0; i < 400 && !condition(); ++i) await new Promise(done => setTimeout(done, 25)); };
+const settled = () => !document.getElementById('fill').disabled && document.getElementById('status').textContent !== 'computing...';
+const items = () => [...document.querySelectorAll('#answers li')].map(item => item.textContent);
+addEventListener('load', async () => {
+  try {
+    const by = id => document.getElementById(id), press = (key, ctrl) => by('text').dispatchEvent(new KeyboardEvent('keydown', {key, ctrlKey: ctrl, bubbles: true}));
+    await wait(() => by('method').options.length > 1);
+    found.model = by('model').textContent;
+    found.methods = [...by('method').options].map(option => option.textContent);
+    by('form').requestSubmit();
+    await wait(() => settled() && items().length);
+    found.filled = items();
+    found.marks = [...document.querySelectorAll('#answers li:first-child mark')].map(mark => [mark.textContent, mark.title]);
+    by('text').value = '<b onclick=alert(1)>x</b> &amp; ___ <img src=x onerror=alert(2)>';
+    press('Enter', true);
+    await wait(() => settled() && items().length && items()[0].includes('&amp;'));
+    found.escaped = items()[0];
+    found.elements = [...document.querySelectorAll('#answers *')].map(e => e.localName);
+    by('text').value = 'a b';
+    by('alternatives').value = 1;
+    press('Enter', true);
+    await wait(() => settled() && items().length === 1);
+    found.continued = items();
+    by('continue').click();
+    await wait(() => settled() && items().length === 1);
+    by('text').value = 'no blank here';
+    by('fill').click();
+    await wait(() => settled() && by('fault').textContent);
+    found.fault = by('fault').textContent;
+    found.after = items();
+    found.status = by('status').textContent;
+    const focusable = [...document.querySelectorAll('textarea, input, select, button')].filter(e => e.offsetParent);
+    found.unlabelled = focusable.filter(e => !(e.labels && e.labels.length) && !e.textContent.trim()).map(e => e.id);
+    found.wide = document.documentElement.scrollWidth > document.documentElement.clientWidth + 1;
+    found.asked = performance.getEntriesByType('resource').map(r => new URL(r.name).pathname);
+  } catch (error) { found.error = String(error.stack); }
+  const out = document.createElement('script');
+  out.type = 'application/json'; out.id = 'found';
+  out.textContent = JSON.stringify(found).replace(/</g, '\\\\u003c');
+  document.body.append(out);
+});
+</script>"""
+
+
+class Proxy(http.server.BaseHTTPRequestHandler):
+    """The server with a probe in its page."""
+    server_to_ask = None
+
+    def answer(self, body):
+        headers = {key: self.headers[key] for key in ("Content-Type", "Authorization") if self.headers[key]}
+        # As the browser would ask the server itself: from its own page.
+        own = f"127.0.0.1:{Proxy.server_to_ask.port}"
+        if self.headers["Origin"]:
+            headers["Origin"] = "http://" + own
+        status, got, data = Proxy.server_to_ask.request(self.command, self.path, body, headers)
+        if self.path == "/":
+            data = data.replace(b"</body>", PROBE.encode() + b"</body>")
+        self.send_response(status)
+        for key in ("content-type", "content-security-policy"):
+            if key in got:
+                self.send_header(key, got[key])
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self):
+        self.answer(None)
+
+    def do_POST(self):
+        self.answer(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def log_message(self, *unused):
+        pass
+
+
+def check_page(folder):
+    browser = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
+    if not browser:
+        print("SKIP: no chromium or google-chrome in PATH")
+        return 77
+    with Server(PROGRAM) as server:
+        Proxy.server_to_ask = server
+        proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        for width in (1200, 400):
+            done = subprocess.run(
+                [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage", "--no-first-run",
+                 "--virtual-time-budget=60000", f"--window-size={width},1000", f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--dump-dom",
+                 f"http://127.0.0.1:{proxy.server_port}/"], capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=400)
+            if "<" not in done.stdout:
+                print(f"SKIP: {browser} does not answer: {done.stderr[-300:]}")
+                return 77
+            console = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "source: chrome://" not in line and "400 (Bad Request)" not in line]
+            assert not console, console
+            assert 'id="found">' in done.stdout, done.stdout[-600:]
+            check_found(json.loads(done.stdout.split('id="found">')[1].split("</script>")[0]))
+        proxy.shutdown()
+        page = server.request("GET", "/")[2].decode()
+        outside = [word for word in ("http:", "https:", "src=", "@import", "url(", "innerHTML", "eval(") if word in page]
+        assert not outside, outside
+    return 0
+
+
+def check_found(found):
+    assert "error" not in found, found["error"]
+    assert found["methods"][1:] == ["left-to-right", "llada"] and "step 7" in found["model"], found
+    assert len(found["filled"]) == 3 and found["filled"][0].startswith("The fill1 (77.9 %) fox jumps over the fill2 (77.9 %) dog."), found["filled"]
+    assert "all blanks together: 60.7 %" in found["filled"][0]
+    assert found["marks"] == [["fill1", "probability 77.9 %"], ["fill2", "probability 77.9 %"]], found["marks"]
+    assert found["escaped"].startswith("<b onclick=alert(1)>x</b> &amp; fill1 (77.9 %) <img src=x onerror=alert(2)>"), found["escaped"]
+    assert set(found["elements"]) == {"li", "mark", "small", "br"}, found["elements"]
+    assert found["continued"] == ["a b b a"], found["continued"]
+    assert "has no blank" in found["fault"] and found["after"] == [] and found["status"] == "", found
+    assert not found["unlabelled"] and not found["wide"], found
+    assert set(found["asked"]) == {"/v1/models", "/v1/infill", "/v1/completions"}, found["asked"]
+
+
+def main():
+    case = sys.argv[2]
+    # Chromium keeps a socket in its profile; long names of build directories do not fit.
+    with tempfile.TemporaryDirectory(prefix="anyorder-serve-", ignore_cleanup_errors=True) as folder:
+        return globals()["check_" + case](Path(folder)) or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
