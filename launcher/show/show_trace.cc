@@ -22,11 +22,12 @@ TraceToken TokenOf(absl::string_view piece, const ShownToken* written, bool asci
   token.has_space = absl::ConsumePrefix(&piece, " ");
   token.ends_line = !piece.empty() && piece.back() == '\n';
   token.text = Displayable(absl::StrReplaceAll(piece, {{"\n", ascii ? "\\n" : "↵"}}));
-  // What cannot be seen would look as if it were not there.
-  if (token.text.find_first_not_of(' ') == std::string::npos) {
-    const size_t spaces = token.text.size() + (token.has_space ? 1 : 0);
-    token.has_space = false;
-    token.text.clear();
+  if (token.text.find_first_not_of(' ') != std::string::npos) return token;
+  const size_t spaces = token.text.size() + (token.has_space ? 1 : 0);
+  token.has_space = written == nullptr && spaces > 0;
+  token.text.clear();
+  // What cannot be seen would look as if it had not been written.
+  if (written != nullptr) {
     for (size_t i = 0; i < spaces; ++i) token.text += ascii ? "_" : "␣";
     if (spaces == 0) token.text = ascii ? "''" : "∅";
   }

@@ -109,6 +109,7 @@ class TraceDocument {
   }
 
   void DrawPlain(const TraceToken& token, double x, double y) {
+    if (token.text.empty()) return;
     absl::StrAppend(&body_, "<text class=\"w\" x=\"", SvgNumber(x), "\" y=\"", SvgNumber(y + 16),
                     "\">", XmlEscaped(token.text), "</text>\n");
   }

@@ -96,12 +96,39 @@ END
   expect_refused_in_a_line 64 "'scores.jsonl' exists and is not overwritten" "$anyorder" likelihood run --input beam.jsonl --output scores.jsonl
 }
 
+# Drawn texts are what their traces say, token by token; on a terminal they are what is left there.
+traces() {
+  local draw=(run --input prompts.txt --sample 2 --temperature 0.5 --max-len 30)
+  "$anyorder" generate "${draw[@]}" --output drawn.jsonl --trace trace.jsonl 2>err || fail "generate: exit status $?: $(cat err)"
+  python3 - <<'END' || fail "$(head -n 1 trace.jsonl)"
+import json
+texts, traces = ([json.loads(line) for line in open(name)] for name in ("drawn.jsonl", "trace.jsonl"))
+assert len(texts) == len(traces) == 16
+for text, trace in zip(texts, traces):
+    pieces = [token["piece"] for token in sorted(trace["written"], key=lambda token: token["position"])]
+    assert (text["prompt"], text["rank"], text["text"]) == (trace["prompt"], trace["rank"], "".join(pieces)), (text, trace)
+    assert "".join(trace["prompt_pieces"]).strip() == text["input"] and trace["passes"] == text["passes"], trace
+    assert abs(sum(token["log_prob"] for token in trace["written"]) - text["log_prob"]) < 1e-9, trace
+END
+  succeeds "$anyorder" show --trace trace.jsonl --trace-text 16 --output text.svg
+  expect_refused_in_a_line 64 "'trace.jsonl' exists and is not overwritten" "$anyorder" generate "${draw[@]}" --output x.jsonl --trace trace.jsonl
+  python3 -c 'import json
+for line in open("drawn.jsonl"):
+    text = json.loads(line)
+    print(text["input"] + text["text"])' >expected
+  "$anyorder" generate "${draw[@]}" --stream >plain.txt 2>err || fail "stream: exit status $?: $(cat err)"
+  diff expected plain.txt || fail "a stream without a terminal shows other texts"
+  TERM=xterm script -qec "'$anyorder' generate ${draw[*]} --stream" /dev/null </dev/null | tr -d '\r' >terminal.txt
+  diff expected terminal.txt || fail "a stream on a terminal shows other texts"
+}
+
 case $3 in
 gpt)
   dataset
   train gpt-tiny.toml run model.max_positions=80 train.steps=800
   knows_by_heart
   judges
+  traces
   refuses 64 "prompt 1: a prompt of .* positions, but the model has learned 80" --run-dir run --input prompts.txt --output x.jsonl --max-len 100
   [ ! -e x.jsonl ] || fail "it left a file" ;;
 

@@ -83,6 +83,16 @@ TEST(ShowTraceTest, WithoutColoursNumbersStandBelowTokens) {
                           "           12        3        0.750  ███"));
 }
 
+// A vocabulary may have the space as a token of its own.
+TEST(ShowTraceTest, SpacesOfThePromptArePlainAndWrittenOnesAreSeen) {
+  Trace trace = Rain();
+  trace.prompt_pieces = {" ", "So", "", " ", "it"};
+  trace.written = {{1, 5, " ", -1, 0.5}, {2, 6, "rains", -1, 0.5}, {3, 7, "", -1, 0.5}};
+  const std::vector<std::string> lines = LinesOf(OnTerminal(trace, false, false, 80));
+  EXPECT_EQ(lines[3], "So it␣·rains∅");
+  EXPECT_EQ(lines[4], "     1 2    3");
+}
+
 TEST(ShowTraceTest, AsciiHasNoOtherGlyphsThanTheText) {
   Trace trace = Rain();
   trace.written.pop_back();
