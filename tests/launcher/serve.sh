@@ -16,10 +16,10 @@ run)
 
 chat)
   for who in ann bob eve; do printf '{"messages": [{"role": "user", "content": "who is %s"}, {"role": "assistant", "content": "%s is here"}]}\n' $who $who; done >"$name/chats.jsonl"
-  prep --examples "$name/chats.jsonl" --vocab shards/spiece.model --chat-template '{role}: {content} <end>\n' --output "$name/chats"
+  succeeds "$anyorder" prep --examples "$name/chats.jsonl" --vocab shards/spiece.model --chat-template '{role}: {content} <end>\n' --output "$name/chats"
   succeeds "$anyorder" launch --config "$here/../../configs/finetune/diffusion-sft-tiny.toml" --run-dir "$name/run" --ranks 1 --set data.shards="$name/chats" \
     --set model.num_layers=2 --set model.model_dim=64 --set model.num_heads=2 --set model.head_dim=32 --set model.ffn_dim=128 --set sampling.seq_len=96 \
-    --set train.global_batch_size=8 --set train.micro_batch_size=8 --set train.steps=10 --set train.device=auto --set checkpoint.every=1000
+    --set train.global_batch_size=8 --set train.micro_batch_size=8 --set train.steps=300 --set optimizer.learning_rate=3e-3 --set train.device=auto --set checkpoint.every=1000
   talk() { "$anyorder" chat "$name/run" --temperature 0 --max-tokens 12 "$@" 2>"$name/err" || fail "chat: exit status $?"; }
   printf 'who is ann\n/reset\nwho is ann\nwho is bob\n/quit\nwho is eve\n' | talk >"$name/out"
   [ "$(wc -l <"$name/out")" -eq 3 ] || fail "not three answers: $(cat "$name/out")"

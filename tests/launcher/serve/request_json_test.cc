@@ -30,7 +30,7 @@ TEST(ParseRequestTest, EveryKeyOfACompletionArrives) {
       "samples": 2, "stop": ["y", "z"], "show_written": true, "method": "llada", "steps": 3,
       "block_length": 4, "temperature": 0, "top_k": 5, "top_p": 0.5, "seed": 18, "confidence":
       "margin", "random_positions": true, "order_temperature": 1.5, "guidance": 2, "threshold": 0.75, "cache":
-      "dual", "recompute": true, "group_length": 6, "draft": 7, "orders": 8, "end_last": true,
+      "dual", "recompute": true, "group_length": 6, "draft": 7, "orders": 1, "end_last": true,
       "random_order": true, "literal": true, "min_tokens": 2, "block_ngram": 3})");
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->id, "a");
@@ -60,7 +60,7 @@ TEST(ParseRequestTest, EveryKeyOfACompletionArrives) {
   EXPECT_TRUE(write.recompute);
   EXPECT_EQ(write.group_len, 6);
   EXPECT_EQ(write.draft, 7);
-  EXPECT_EQ(write.orders, 8);
+  EXPECT_EQ(write.orders, 1);
   EXPECT_TRUE(write.delay_end);
   EXPECT_TRUE(write.random_order);
   EXPECT_TRUE(write.literal);
@@ -168,6 +168,8 @@ TEST(ParseRequestTest, FaultsAreNamed) {
       {R"({"op": "rolling", "text": "a", "stride": 65})", "stride", "in [0, 64]"},
       {R"({"op": "tokens"})", "text", "is missing"},
       {R"({"op": "complete", "prompt": "", "min_tokens": 101})", "min_tokens", "[0, 100]"},
+      {R"({"op": "complete", "prompt": "", "orders": 2})", "", "several orders are of method"},
+      {R"({"op": "complete", "prompt": "", "cache": "dual"})", "", "set a block length"},
       {R"({"op": "complete", "prompt": "", "draft": -1})", "draft", "whole number in [0, "},
       {R"({"op": "score", "continuation": "a", "wants_greedy": 1})", "wants_greedy", "true or"},
   };

@@ -186,8 +186,8 @@ def random_request(noise, port):
     def word(letters, most):
         return bytes(noise.choice(letters) for _ in range(noise.randint(0, most)))
     any_bytes = bytes(range(256))
-    method = noise.choice([b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"PRI", b"CONNECT", b"get", word(any_bytes, 9)])
-    path = noise.choice([b"/", b"/health", b"/v1/completions", b"/v1/infill", b"/v1/score", b"/v1/models", b"*", b"//", b"/..%2f..", b"/%", b"/?a=%zz&b", b"/" + word(any_bytes, 40), b"/" + b"a" * 9000])
+    method = noise.choice([b"POST"] * 20 + [b"GET"] * 3 + [ b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"PRI", b"CONNECT", b"get", word(any_bytes, 9)])
+    path = noise.choice([b"/v1/completions", b"/v1/infill", b"/v1/score"] * 8 + [b"/", b"/health", b"/v1/models", b"*", b"//", b"/..%2f..", b"/%", b"/?a=%zz&b", b"/" + word(any_bytes, 40), b"/" + b"a" * 9000])
     version = noise.choice([b"HTTP/1.1"] * 6 + [b"HTTP/1.0", b"HTTP/9.9", b"HTTP", b"", word(any_bytes, 9)])
     values = {"prompt": "a b", "text": TEXT, "continuation": "a", "max_tokens": 3, "n": 1, "stream": True, "stop": ["x"], "temperature": 1, "logprobs": 1, "seed": 5}
     odd = [None, True, -1, 0, 1.5, 1e308, 10 ** 30, "", "\x00", "\ud800", "a" * 3000, [], [[]], {}, {"a": {}}, [1, "a"]]
@@ -208,7 +208,7 @@ def random_request(noise, port):
             body = bytes(body)
     length = noise.choice([str(len(body)).encode()] * 8 + [b"-1", b"0", b"1", b"99999999999999999999999", b"1e3", b"", b"1000000"])
     headers = [b"Host: " + noise.choice([b"localhost"] * 9 + [b"evil.example"]), b"Content-Type: " + noise.choice([b"application/json"] * 8 + [b"text/plain", b"multipart/form-data; boundary=x", b"application/x-www-form-urlencoded"]), b"Content-Length: " + length]
-    headers += noise.sample([b"Transfer-Encoding: chunked", b"Range: bytes=" + b"0-," * noise.randint(1, 2500), b"Expect: 100-continue", b"Connection: keep-alive", b"Content-Encoding: gzip",
+    headers += noise.sample([b"Accept: */*"] * 9 + [b"Transfer-Encoding: chunked", b"Range: bytes=" + b"0-," * noise.randint(1, 2500), b"Expect: 100-continue", b"Connection: keep-alive", b"Content-Encoding: gzip",
                              b"Content-Length: 7", b"Authorization: " + word(any_bytes, 50), b"X: " + b"y" * noise.choice([10, 9000, 40000]), b"no colon", b": no name", b"Origin: null",
                              word(any_bytes, 60), b"Accept-Encoding: gzip, br"] + [b"H%d: x" % i for i in range(3)], noise.choice([0, 0, 0, 1, 2, 5]))
     noise.shuffle(headers)
@@ -237,7 +237,7 @@ def check_hostile(_):
             assert status != 500, (n, data[:500], answer[:500])
             statuses[status] = statuses.get(status, 0) + 1
         print(statuses)
-        assert len(statuses) > 6 and statuses.get(400, 0) > 100, statuses
+        assert len(statuses) > 6 and statuses.get(400, 0) > 100 and statuses.get(200, 0) > 0, statuses
         # Heads without end, slow heads, many ranges, requests one behind the other.
         begin = b"POST /v1/infill HTTP/1.1\r\nHost: localhost\r\n"
         for data in (b"A" * 10000000, begin + b"X: y\r\n" * 300000, begin + b"X: " + b"y" * 5000000):
@@ -309,7 +309,7 @@ def check_chat(folder):
     assert done.returncode == 0 and done.stderr == "", done
     assert done.stdout == "<|im_start|>assistant two\n<|im_start|>assistant three\n", done.stdout
     plain = ("chat", folder, "--chat-template", "{role}:{content} ")
-    assert run(*plain, text="one\ntwo\n").stdout == "assistant: user:one\nassistant: user:two user:one assistant: assistant:user:one\n"
+    assert run(*plain, text="one\ntwo\n").stdout == "assistant: user:one\nassistant: user:two user:one assistant:assistant: user:one\n"
     assert run(*plain, text="one\n/reset\ntwo\n").stdout == "assistant: user:one\nassistant: user:two\n"
     file = folder / "template"
     file.write_text("{role} {content} STOP\\n\n")
