@@ -139,7 +139,7 @@ Subcommand DeclareChat(CLI::App& front, OpenService open) {
       ->check(IsNotEmpty())
       ->type_name("NAME");
   command->add_option("--system", options->system, "what the system message says")
-      ->type_name("TEXT");
+      ->type_name("WORDS");
   AddCount(command, "--max-tokens", options->max_tokens,
            "most tokens of an answer (default: 128, or half of what the model reads)", 1,
            kMostTokens);

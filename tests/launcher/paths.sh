@@ -46,6 +46,8 @@ export @ --output new
 eval @ --data $shards
 generate @ --input prompts.txt --output new
 likelihood @ --input prompts.txt
+serve @ --stdio
+chat @
 embed @ --input prompts.txt --output new
 rank @ --collection prompts.txt --topics prompts.txt --run prompts.txt --qrels prompts.txt --output new
 predict @ --text x
@@ -72,6 +74,9 @@ files)
   all "nowhere loop file/x empty ${closed[*]}" <<END
 generate $run --input @ --output new
 likelihood $run --input @
+serve $run --http --token-file @
+serve $run --stdio --vocab @
+chat $run --vocab @
 show --trace @
 generate $run --input prompts.txt --vocab @ --output new
 embed $run --input @ --output new
