@@ -31,6 +31,11 @@ std::string ChatTemplateOf(const RunConfig& config) {
   return found == index->settings.end() ? "" : found->second;
 }
 
+void KeepLast(int64_t most, Tokens* tokens) {
+  const auto size = static_cast<int64_t>(tokens->size());
+  if (size > most) tokens->erase(tokens->begin(), tokens->end() - most);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelTextService>> ModelTextService::Open(
@@ -111,24 +116,35 @@ ShownToken ModelTextService::Show(const WrittenToken& token) const {
   return {token.pass, token.position, TextOf({token.token}), token.log_prob, token.confidence};
 }
 
-// What fits behind the prompt, or as many as are asked for.
+// Whether the model reads seq_len tokens at most; recurrent memory reaches further back, and blocks
+// follow one another without end.
+bool ModelTextService::IsBounded(WriteMethod method) const {
+  const ModelConfig& model = model_.config.model;
+  if (model.learned_positions()) return true;
+  return method == WriteMethod::kLeftToRight ? model.mem_len == 0
+                                             : canvas_->family != CanvasFamily::kBlocks;
+}
+
+// What fits behind the prompt, or as many as are asked for. Cuts the prompt if the request says so.
 absl::StatusOr<int64_t> ModelTextService::MaxTokens(const CompletionRequest& request,
-                                                    const Tokens& prompt) const {
+                                                    Tokens* prompt) const {
   int64_t most = request.max_tokens > 0 ? request.max_tokens : kDefaultMaxTokens;
+  const bool is_bounded = IsBounded(request.write.method);
+  if (request.cut_context && is_bounded) {
+    most = std::min(most, std::max<int64_t>(1, facts_.seq_len / 2));
+    KeepLast(facts_.seq_len - most, prompt);
+  }
   if (request.write.method == WriteMethod::kLeftToRight) {
-    absl::Status fits = CheckFits(model_.config.model, *left_to_right_, prompt, most);
+    absl::Status fits = CheckFits(model_.config.model, *left_to_right_, *prompt, most);
     while (!fits.ok() && request.max_tokens == 0 && most > 1)
-      fits = CheckFits(model_.config.model, *left_to_right_, prompt, --most);
+      fits = CheckFits(model_.config.model, *left_to_right_, *prompt, --most);
     ANYORDER_RETURN_IF_ERROR(fits);
     return most;
   }
-  const auto given = std::max<int64_t>(1, static_cast<int64_t>(prompt.size()));
-  // Blocks follow one another without end.
-  const bool is_bounded =
-      canvas_->family != CanvasFamily::kBlocks || model_.config.model.learned_positions();
+  const auto given = std::max<int64_t>(1, static_cast<int64_t>(prompt->size()));
   if (!is_bounded || given + most <= canvas_->seq_len) return most;
   if (request.max_tokens == 0 && given < canvas_->seq_len) return canvas_->seq_len - given;
-  return InvalidArgument("a prompt of ", prompt.size(), " tokens and ", most,
+  return InvalidArgument("a prompt of ", prompt->size(), " tokens and ", most,
                          " to write are more than the ", canvas_->seq_len,
                          " tokens that this model has learned to read; shorten the prompt or write "
                          "fewer");
@@ -138,8 +154,7 @@ absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
     const std::vector<CompletionRequest>& requests) {
   std::vector<std::string> texts;
   for (const CompletionRequest& request : requests) texts.push_back(request.prompt);
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> prompts,
-                            Encode(texts, "encoding the prompts"));
+  ANYORDER_ASSIGN_OR_RETURN(std::vector<Tokens> prompts, Encode(texts, "encoding the prompts"));
   std::vector<Group> groups;
   for (size_t n = 0; n < requests.size(); ++n) {
     const CompletionRequest& request = requests[n];
@@ -154,7 +169,7 @@ absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
       if (request.block_ngram > 0)
         return InvalidArgument("blocked n-grams are of method \"left-to-right\"; leave them out");
     }
-    absl::StatusOr<int64_t> most = MaxTokens(request, prompts[n]);
+    absl::StatusOr<int64_t> most = MaxTokens(request, &prompts[n]);
     ANYORDER_RETURN_IF_ERROR(Annotate(most.status(), absl::StrCat("prompt ", n + 1)));
     Group* group = nullptr;
     for (Group& one : groups)
@@ -283,6 +298,29 @@ Completion ModelTextService::ToCompletion(const CompletionRequest& request, cons
   return completion;
 }
 
+// The text behind its first `given` tokens is asked about; the beginning of a document stands for
+// no tokens.
+absl::StatusOr<ScoredText> ModelTextService::AskedText(const ScoreRequest& request, int64_t given,
+                                                       Tokens tokens) const {
+  if (given == 0) {
+    tokens.insert(tokens.begin(), end_of_document_);
+    given = 1;
+  }
+  auto length = static_cast<int64_t>(tokens.size());
+  const int64_t excess = canvas_->family == CanvasFamily::kBlocks ? 0 : length - canvas_->seq_len;
+  if (excess > 0 && length > given) {
+    if (!request.cut_context || excess >= given)
+      return InvalidArgument("it has ", length, " tokens, but the model has learned to read ",
+                             canvas_->seq_len, "; shorten it or score it in parts");
+    KeepLast(canvas_->seq_len, &tokens);
+    given -= excess;
+    length = canvas_->seq_len;
+  }
+  ScoredText text{.tokens = std::move(tokens), .wants_greedy = request.wants_greedy};
+  for (int64_t i = given; i < length; ++i) text.asked.push_back(i);
+  return text;
+}
+
 absl::StatusOr<std::vector<TextScore>> ModelTextService::Score(
     const std::vector<ScoreRequest>& requests) {
   ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
@@ -294,25 +332,18 @@ absl::StatusOr<std::vector<TextScore>> ModelTextService::Score(
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> encoded, Encode(texts, "encoding the texts"));
   std::vector<TextScore> scores;
   for (size_t n = 0; n < requests.size(); ++n) {
-    ScoredText text{.tokens = encoded[2 * n + 1], .wants_greedy = requests[n].wants_greedy};
-    auto given = static_cast<int64_t>(encoded[2 * n].size());
-    if (given == 0) {
-      text.tokens.insert(text.tokens.begin(), end_of_document_);
-      given = 1;
-    }
-    const auto length = static_cast<int64_t>(text.tokens.size());
-    for (int64_t i = given; i < length; ++i) text.asked.push_back(i);
+    const std::string name = absl::StrCat("text ", n + 1);
+    const absl::StatusOr<ScoredText> text =
+        AskedText(requests[n], static_cast<int64_t>(encoded[2 * n].size()), encoded[2 * n + 1]);
+    ANYORDER_RETURN_IF_ERROR(Annotate(text.status(), name));
     TextScore& score = scores.emplace_back();
-    score.tokens = static_cast<int64_t>(text.asked.size());
+    score.tokens = static_cast<int64_t>(text->asked.size());
     score.bytes = static_cast<int64_t>(requests[n].continuation.size());
-    if (text.asked.empty()) continue;  // certain
-    if (length > canvas_->seq_len && canvas_->family != CanvasFamily::kBlocks) {
-      return InvalidArgument("text ", n + 1, " has ", length, " tokens, but the model has learned ",
-                             "to read ", canvas_->seq_len, "; shorten it or score it in parts");
-    }
+    score.is_greedy = text->asked.empty();  // certain
+    if (text->asked.empty()) continue;
     absl::StatusOr<std::vector<LogLikelihood>> found = ScoreTexts(
-        writer, {text}, {.samples = requests[n].bound_samples, .seed = requests[n].seed});
-    ANYORDER_RETURN_IF_ERROR(Annotate(found.status(), absl::StrCat("text ", n + 1)));
+        writer, {*text}, {.samples = requests[n].bound_samples, .seed = requests[n].seed});
+    ANYORDER_RETURN_IF_ERROR(Annotate(found.status(), name));
     const LogLikelihood& one = found->front();
     score.log_prob = one.log_prob;
     score.standard_error = one.standard_error;

@@ -55,8 +55,11 @@ class ModelTextService final : public TextService {
 
   explicit ModelTextService(TextModel model) : model_(std::move(model)) {}
   absl::Status FindForms();
+  bool IsBounded(WriteMethod method) const;
   absl::StatusOr<int64_t> MaxTokens(const CompletionRequest& request,
-                                    const std::vector<int32_t>& prompt) const;
+                                    std::vector<int32_t>* prompt) const;
+  absl::StatusOr<ScoredText> AskedText(const ScoreRequest& request, int64_t given,
+                                       std::vector<int32_t> tokens) const;
   absl::Status CompleteLeftToRight(const std::vector<CompletionRequest>& requests,
                                    const Group& group,
                                    std::vector<std::vector<Completion>>* completions);

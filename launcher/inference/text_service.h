@@ -37,6 +37,9 @@ struct CompletionRequest {
   uint64_t first_stream = 0;
   WriteOptions write;
   std::vector<std::string> stop;  // the text ends before the first of them; none is empty
+  // Too many tokens for the model are not refused: max_tokens becomes half of what it reads at
+  // most, and the prompt loses its first ones.
+  bool cut_context = false;
   // Called as tokens are written, if set; `sample` counts from 0.
   std::function<void(int64_t sample, const ShownToken& token)> listener;
 };
@@ -83,6 +86,7 @@ struct ScoreRequest {
   int64_t bound_samples = 128;  // masks a bound is the mean of
   uint64_t seed = 1;            // equal seeds: common draws, so that differences vary less
   bool wants_greedy = false;    // of estimates, where it costs a pass a token
+  bool cut_context = false;     // of a text that is too long: its first tokens; else it is refused
 };
 
 struct TextScore {
