@@ -9,7 +9,7 @@ set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS ${programs} RUNTIME DESTINATION ${home}/bin)
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/launcher/huggingface/convert_bin.py
   ${PROJECT_SOURCE_DIR}/launcher/huggingface/load_anyorder.py ${PROJECT_SOURCE_DIR}/launcher/follow_metrics.py
-  ${PROJECT_SOURCE_DIR}/data/prep/tokenize_texts.py
+  ${PROJECT_SOURCE_DIR}/data/prep/tokenize_texts.py ${PROJECT_SOURCE_DIR}/launcher/inference/lm_eval_adapter.py
   DESTINATION ${home}/bin)
 file(GLOB doctor_parts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/slurm/*.py ${PROJECT_SOURCE_DIR}/slurm/check_environment.sh)
 install(FILES ${doctor_parts} DESTINATION ${home}/slurm)

@@ -203,7 +203,7 @@ def add_texts(stage, source, share):
     stage.add(source / "LICENSE", "LICENSE")
     for script in ("launcher/huggingface/convert_bin.py", "launcher/huggingface/convert_tf.py",
                    "launcher/huggingface/safetensors_writer.py", "launcher/huggingface/load_anyorder.py",
-                   "launcher/follow_metrics.py", "data/prep/tokenize_texts.py"):
+                   "launcher/follow_metrics.py", "launcher/inference/lm_eval_adapter.py", "data/prep/tokenize_texts.py"):
         stage.add(source / script, f"bin/{Path(script).name}", 0o755)
     for path in sorted(share.rglob("*")):
         if path.is_file():

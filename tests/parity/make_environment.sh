@@ -2,16 +2,18 @@
 # Makes the Python of this folder's comparisons, once: the distribution's torch, and a virtual
 # environment with pinned wheels beside it (about 21 MB to download). A plain `pip install torch`
 # would bring gigabytes of CUDA. `followers` makes that of the peers of launcher/follow_metrics.py
-# (about 60 MB), without torch; `metrics` that of the peers of core/metrics (about 80 MB), too.
+# (about 60 MB), without torch; `metrics` that of the peers of core/metrics (about 80 MB), `harness`
+# lm-evaluation-harness (about 110 MB), too.
 #
-# Usage: make_environment.sh DIR [torch|followers|metrics]
+# Usage: make_environment.sh DIR [torch|followers|metrics|harness]
 # With ANYORDER_PARITY_PYTHON, which is used instead, only says what that has.
 # Exit status: 0 ready; 77 cannot be made here, and the comparisons will skip; 64
 # ANYORDER_PARITY_PYTHON lacks something (of the others: 77).
 set -euo pipefail
-directory=${1:?usage: make_environment.sh DIR [torch|followers]}
+directory=${1:?usage: make_environment.sh DIR [torch|followers|metrics|harness]}
 kind=${2:-torch}
 here=$(cd "$(dirname "$0")" && pwd)
+beside=--system-site-packages
 time_limit=150  # seconds for all of pip: a network that hangs must not hang the tests
 
 case $kind in
@@ -28,7 +30,12 @@ print("ready: wandb", wandb.__version__ + ", mlflow", mlflow.__version__)' ;;
     export PIP_USE_PEP517=1 PIP_CONSTRAINT="$here/metrics.txt"  # for what seqeval is built with
     show='import ir_measures, pytrec_eval, scipy, seqeval, sklearn, transformers
 print("ready: scikit-learn", sklearn.__version__ + ", scipy", scipy.__version__)' ;;
-  *) echo "make_environment.sh: '$kind' is none of torch, followers, metrics" >&2; exit 64 ;;
+  harness)
+    what="lm_eval" pins=harness.txt base_has=ensurepip packages=python3-venv
+    beside=  # not the distribution's torch, which cannot have its numpy
+    show='import lm_eval, datasets
+print("ready: lm_eval", lm_eval.__version__ + ", datasets", datasets.__version__)' ;;
+  *) echo "make_environment.sh: '$kind' is none of torch, followers, metrics, harness" >&2; exit 64 ;;
 esac
 skip() {
   echo "SKIPPED: $1; name an interpreter that has $what in ANYORDER_PARITY_PYTHON"
@@ -50,7 +57,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && "$directory/bin/python" -c "
 missing=$("$base" -c "import $base_has" 2>&1) ||
   skip "$base lacks $packages (${missing##*$'\n'})"
 rm -rf "$directory"
-"$base" -m venv --system-site-packages "$directory" >/dev/null || skip "no virtual environment could be made in $directory"
+"$base" -m venv $beside "$directory" >/dev/null || skip "no virtual environment could be made in $directory"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 timeout --kill-after=5 "$time_limit" "$directory/bin/python" -m pip install --quiet --no-compile --no-deps --only-binary :all: \
   --timeout 15 --retries 1 --requirement "$here/$pins" >"$directory/pip.log" 2>&1 ||
