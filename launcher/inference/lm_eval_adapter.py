@@ -236,7 +236,8 @@ class AnyorderLM(LM):
         asked = []
         for request, question in zip(requests, questions(requests)):
             context, options = request.args
-            # One seed for all: requests that differ in nothing but prompt and stream are computed together.
+            # One seed for all: those that differ in nothing but prompt and stream are computed
+            # together.
             asked.append({"op": "complete", "prompt": context, "cut_context": True, "seed": self.seed, "first_stream": numbered(*question),
                           **written(options, self.max_gen_toks)})
         answers = self._ask(requests, asked, disable_tqdm)

@@ -41,8 +41,8 @@ SMALL = {"model.num_layers": 2, "model.model_dim": 64, "model.num_heads": 4, "mo
          "sampling.seq_len": LENGTH, "train.global_batch_size": 8, "train.micro_batch_size": 8, "train.steps": 80,
          "optimizer.learning_rate": 3e-3, "optimizer.warmup_steps": 5, "checkpoint.every": 0, "cpu.threads": 1}
 RUNS = {"causal": ("llama-tiny", {"model.num_kv_heads": 2}), "masked": ("masked-diffusion-tiny", {})}
-# fp32 against double: 2 layers of some 10 rounded operations on sums of up to 96 products move a logit by less than
-# 2 * 10 * sqrt(96) * 2^-24 = 1.2e-5 of its size, which is below 10 here.
+# fp32 against double: 2 layers of some 10 rounded operations on sums of up to 96 products move a
+# logit by less than 2 * 10 * sqrt(96) * 2^-24 = 1.2e-5 of its size, which is below 10 here.
 A_TOKEN = 2e-4
 TASKS = {
     "choices": {"output_type": "multiple_choice", "doc_to_text": "{{context}} ", "doc_to_choice": "{{choices}}",
