@@ -125,6 +125,23 @@ class AdapterTest(unittest.TestCase):
             self.assertEqual(found, [(-float(len(r.args[1])), len(r.args[1]) % 2 == 0) for r in requests])
         self.assertEqual(self.model().loglikelihood([]), [])
 
+    def test_so_many_lines_are_in_flight(self):
+        model, waiting, most = self.model(batch_size=3), 0, 0
+        send, take = model.server.send, model.server.take
+
+        def sent(*what):
+            nonlocal waiting, most
+            waiting, most = waiting + 1, max(most, waiting + 1)
+            send(*what)
+
+        def taken(*what):
+            nonlocal waiting
+            waiting -= 1
+            return take(*what)
+        model.server.send, model.server.take = sent, taken
+        model.loglikelihood([self.score("a", " b", doc=i) for i in range(40)])
+        self.assertEqual((most, waiting), (3 * self.adapter.LINES_A_TEXT, 0))
+
     def test_long_lines_block_neither_side(self):
         texts = [chr(97 + i) * 300_000 for i in range(12)]
         found = self.model(batch_size=8).generate_until([self.request("generate_until", text, {}, doc=i) for i, text in enumerate(texts)])
