@@ -52,7 +52,7 @@ TASKS = {
     "rolling": {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{text}}",
                 "metric_list": [{"metric": "word_perplexity"}, {"metric": "byte_perplexity"}, {"metric": "bits_per_byte"}]},
     "written": {"output_type": "generate_until", "doc_to_text": "{{context}}", "doc_to_target": "{{words}}",
-                "generation_kwargs": {"until": ["."], "max_gen_toks": 12, "do_sample": False}, "metric_list": [{"metric": "exact_match"}]},
+                "generation_kwargs": {"until": ["e ", "?"], "max_gen_toks": 12, "do_sample": False}, "metric_list": [{"metric": "exact_match"}]},
     "drawn": {"output_type": "generate_until", "doc_to_text": "{{context}}", "doc_to_target": "{{words}}", "repeats": 3,
               "generation_kwargs": {"until": [], "max_gen_toks": 10, "do_sample": True, "temperature": 1.5},
               "metric_list": [{"metric": "exact_match"}]},
@@ -151,36 +151,6 @@ def metric_faults(results, samples):
             yield f"{metric} of {task} is {found[task][metric + ',none']}, but its samples make {number}"
 
 
-def pieces_of(path):
-    """[(text, whether it is of the text's own)] of a SentencePiece model, a protocol buffer: field 1 is a piece, whose fields 1 and 3 are
-    its text and type."""
-    def fields(blob):
-        at = 0
-
-        def varint():
-            nonlocal at
-            number = shift = 0
-            while True:
-                byte, at = blob[at], at + 1
-                number |= (byte & 127) << shift
-                shift += 7
-                if byte < 128:
-                    return number
-        while at < len(blob):
-            key = varint()
-            if key & 7 == 0:
-                yield key >> 3, varint()
-                continue
-            size = {1: 8, 2: None, 5: 4}[key & 7]
-            size = varint() if size is None else size
-            yield key >> 3, blob[at:at + size]
-            at += size
-    for number, message in fields(path.read_bytes()):
-        if number == 1:
-            piece = dict(fields(message))
-            yield piece[1].decode(), piece.get(3, 1) == 1
-
-
 class Causal:
     """An exported Llama in numpy, in double."""
 
@@ -193,9 +163,9 @@ class Causal:
         self.weights = {name: numpy.frombuffer(blob[begin:][slice(*tensor["data_offsets"])], "<f4").reshape(tensor["shape"]).astype(float)
                         for name, tensor in header.items()}
         self.folder, self.vocabulary = folder, folder / "hf/spiece.model"
-        self.pieces = list(pieces_of(self.vocabulary))
-        self.end = [text for text, _ in self.pieces].index("<eod>")  # ends a document, and stands before the first
-        self.banned = [n for n, (_, is_text) in enumerate(self.pieces) if not is_text and n != self.end]
+        self.pieces = [piece for piece, _ in json.loads((folder / "hf/tokenizer.json").read_text())["model"]["vocab"]]
+        self.end = self.pieces.index("<eod>")  # ends a document, and stands before the first
+        self.banned = [n for n, piece in enumerate(self.pieces) if piece[0] == "<" and n != self.end]  # no texts
 
     def encode(self, texts):
         (self.folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -246,7 +216,7 @@ class Causal:
         rows, asked = self.log_probs(tokens)[given - 1:-1], tokens[given:]
         return sum(row[token] for row, token in zip(rows, asked)), len(asked), [row.argmax() for row in rows] == asked
 
-    def write(self, prompt, most, stop):
+    def write(self, prompt, most, stops):
         """The likeliest text, and by how much each token is likelier than the next at least."""
         tokens, lead = prompt[-(LENGTH - most):] or [self.end], math.inf
         begin = len(tokens)
@@ -256,8 +226,9 @@ class Causal:
             second, first = numpy.argsort(row)[-2:]
             lead = min(lead, row[first] - row[second])
             tokens.append(int(first))
-        text = "".join(self.pieces[token][0] for token in tokens[begin:] if token != self.end).replace("\u2581", " ")
-        return (text if prompt else text.removeprefix(" ")).split(stop)[0], lead
+        text = "".join(self.pieces[token] for token in tokens[begin:] if token != self.end).replace("\u2581", " ")
+        text = text if prompt else text.removeprefix(" ")
+        return text[:min([text.find(stop) for stop in stops if stop in text], default=None)], lead
 
 
 def causal_faults(model, samples):
@@ -269,7 +240,7 @@ def causal_faults(model, samples):
     for (row, request), context, whole in zip(asked, contexts, wholes):
         task, response = row[0], value(row[5])
         if task == "written":
-            text, lead = model.write(context, request["max_tokens"], *request["stop"])
+            text, lead = model.write(context, request["max_tokens"], request["stop"])
             is_right = text == response or lead < A_TOKEN
         elif task == "drawn" or (task == "rolling" and len(whole) >= LENGTH):  # drawn here; in windows
             continue

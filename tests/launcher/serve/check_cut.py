@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""`anyorder serve --stdio` of a run, asked with `cut_context`: what is too long for the model is computed of the tokens that it reads at
+the end of it, and is refused without.
+
+Usage: check_cut.py BIN_DIR RUN TEXT, a run without learned positions, and a text like that which it learned.
+"""
+import json
+import random
+import subprocess
+import sys
+
+
+class Asked:
+    """Answers of one process to many requests."""
+
+    def __init__(self, program, run):
+        self.command = [program, "serve", run, "--stdio", "--threads", "1"]
+
+    def __call__(self, requests):
+        done = subprocess.run(self.command, input="".join(json.dumps(request) + "\n" for request in requests), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def tokens(self, texts):
+        return [answer["tokens"] for answer in self([{"op": "tokens", "text": text} for text in texts])]
+
+
+def endings(ask, words, continuation, room):
+    """Texts that stand before the continuation and have exactly so many tokens, and how many words more they could have."""
+    texts = [(" ".join(words[begin:]), begin) for begin in range(len(words))]
+    sizes = ask.tokens([text for text, _ in texts])
+    whole = ask.tokens([text + continuation for text, _ in texts])
+    alone, = ask.tokens([continuation])
+    return [(text, begin) for (text, begin), size, all_ in zip(texts, sizes, whole) if size == room - alone and all_ == room]
+
+
+def check_scores(ask, words, length, rng):
+    compared = 0
+    for _ in range(12):
+        begin = rng.randrange(len(words) - 120)
+        chosen, continuation = words[begin:begin + 60], " " + " ".join(words[begin + 60:begin + 60 + rng.randint(1, 4)])
+        long = {"op": "score", "context": " ".join(chosen), "continuation": continuation}
+        for text, left_out in endings(ask, chosen, continuation, length):
+            if left_out == 0:
+                continue
+            cut, refused, whole = ask([{**long, "cut_context": True}, long, {**long, "context": text}])
+            assert cut == whole and cut["tokens"] > 0 and cut["log_prob"] < 0, (cut, whole)
+            assert f"tokens, but the model has learned to read {length}; shorten it or score it in parts" in refused["error"]["message"], refused
+            compared += 1
+    assert compared >= 2, "too few texts have a number of tokens that can be compared"
+    short = {"op": "score", "context": words[0], "continuation": " " + words[1]}
+    plain, cut = ask([short, {**short, "cut_context": True}])
+    assert plain == cut, (plain, cut)
+    # A continuation that leaves no room for any context.
+    endless, = ask([{"op": "score", "continuation": " ".join(words[:100]), "cut_context": True}])
+    assert "shorten it" in endless["error"]["message"], endless
+
+
+def check_texts(ask, words, length, rng):
+    compared, how = 0, {"op": "complete", "method": "sequential", "temperature": 0, "max_tokens": 10}
+    for _ in range(8):
+        begin = rng.randrange(len(words) - 60)
+        chosen = words[begin:begin + 60]
+        for text, _ in endings(ask, chosen, "", length - 10):
+            asked = {**how, "prompt": " ".join(chosen)}
+            cut, refused, whole = ask([{**asked, "cut_context": True}, asked, {**how, "prompt": text}])
+            assert cut == whole and cut["completions"][0]["tokens"] <= 10, (cut, whole)
+            assert "shorten the prompt or write fewer" in refused["error"]["message"], refused
+            compared += 1
+    assert compared >= 2, "too few prompts have a number of tokens that can be compared"
+    much, = ask([{**how, "prompt": words[0], "max_tokens": 500, "min_tokens": 500, "cut_context": True}])
+    assert much["completions"][0]["tokens"] == length // 2, much
+
+
+def main(bin_dir, run, text):
+    ask = Asked(f"{bin_dir}/anyorder", run)
+    facts, = ask([{"op": "facts"}])
+    rng = random.Random(7)
+    with open(text) as file:
+        words = file.read().split()
+    check_scores(ask, words, facts["seq_len"], rng)
+    check_texts(ask, words, facts["seq_len"], rng)
+    print("what is too long is computed of its end")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
