@@ -29,11 +29,12 @@ namespace {
 
 // In the order of --help.
 constexpr Subcommand (*kDeclarations[])(CLI::App&) = {
-    DeclareLaunch, DeclareSeeds,      DeclareSubmit,   DeclareDoctor,    DeclareStatus,
-    DeclareReport, DeclareInspect,    DeclareExport,   DeclareEval,      DeclarePredict,
-    DeclareScore,  DeclareLikelihood, DeclareEmbed,    DeclareRank,      DeclareGenerate,
-    DeclareChat,   DeclareServe,      DeclareImport,   DeclareShow,      DeclareTune,
-    DeclareConfig, DeclareCompletion, DeclareManPages, DeclareCleanNode, DeclareNodeProcess,
+    DeclareLaunch,      DeclareSeeds,      DeclareSubmit,     DeclareDoctor,   DeclareStatus,
+    DeclareReport,      DeclareInspect,    DeclareExport,     DeclareEval,     DeclarePredict,
+    DeclareScore,       DeclareLikelihood, DeclareEmbed,      DeclareRank,     DeclareGenerate,
+    DeclareFill,        DeclareChat,       DeclareServe,      DeclareImport,   DeclareShow,
+    DeclareTune,        DeclareConfig,     DeclareCompletion, DeclareManPages, DeclareCleanNode,
+    DeclareNodeProcess,
 };
 
 // Version and commit, compilers, libraries, and the devices of this machine, one a line. Looks for

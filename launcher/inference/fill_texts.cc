@@ -1,14 +1,385 @@
-// ModelTextService::Fill: words for the blanks of a text.
+// ModelTextService::Fill: words for the blanks of a text, or how probable words are in it.
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
+#include "core/base/fields.h"
+#include "core/base/status.h"
+#include "launcher/inference/blanks/blank_lengths.h"
+#include "launcher/inference/blanks/blank_text.h"
+#include "launcher/inference/blanks/blank_tokens.h"
 #include "launcher/inference/model_text_service.h"
 
 namespace anyorder::launcher {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+using Lengths = std::vector<int64_t>;
+
+constexpr int64_t kTextsAtOnce = 16;  // changes nothing
+// How often as many texts are drawn as alternatives are wanted, where too few of them differ.
+constexpr int64_t kMostRounds = 4;
+
+absl::Status CheckRequest(const FillRequest& request) {
+  FaultList faults;
+  const auto at_least_one = [&faults](const char* name, int64_t value) {
+    faults.Require(value >= 1, absl::StrCat(name, " ", value, " must be at least 1"));
+  };
+  at_least_one("alternatives", request.alternatives);
+  at_least_one("most tokens of a blank", request.max_blank_tokens);
+  at_least_one("samples of a bound", request.bound_samples);
+  faults.Require(request.fit_tokens >= 0,
+                 absl::StrCat("tokens of the fit ", request.fit_tokens, " must be at least 0"));
+  faults.Require(request.length_penalty >= 0,
+                 absl::StrCat("length penalty ", request.length_penalty, " must be at least 0"));
+  faults.Require(request.mean_length == 0 || request.mean_length > 1,
+                 absl::StrCat("mean length ", request.mean_length,
+                              " must be more than 1, or 0 for no length prior"));
+  return faults.ToStatus();
+}
+
+// Candidates for the gaps of one text, each scored once.
+class Filler {
+ public:
+  Filler(const ModelTextService& service, const WritingModel& writer, const FillRequest& request,
+         const BlankText& source, const GapText& text)
+      : service_(service),
+        writer_(writer),
+        request_(request),
+        source_(source),
+        text_(text),
+        rules_(service.model().vocabulary.pieces),
+        rule_{request.length_penalty, request.mean_length} {
+    for (const TokenGap& gap : text.gaps) bounds_.known.push_back(gap.length);
+  }
+
+  // The words that are there.
+  absl::StatusOr<std::vector<FilledText>> ScoreWords() {
+    Candidate words;
+    for (const TokenGap& gap : text_.gaps) words.inside.push_back(gap.words);
+    bounds_.known = words.lengths();
+    ANYORDER_RETURN_IF_ERROR(
+        FindRoom(std::accumulate(bounds_.known.begin(), bounds_.known.end(), int64_t{0})));
+    ANYORDER_RETURN_IF_ERROR(AddScored({std::move(words)}).status());
+    return std::move(found_);
+  }
+
+  absl::StatusOr<std::vector<FilledText>> Fill() {
+    ANYORDER_RETURN_IF_ERROR(FindBounds());
+    ANYORDER_ASSIGN_OR_RETURN(
+        const Lengths best,
+        FindLengths(bounds_, [this](const std::vector<Lengths>& all) { return Try(all, 0); }));
+    const auto wanted = static_cast<size_t>(request_.alternatives);
+    for (int64_t round = 1; round < kMostRounds && found_.size() < wanted; ++round)
+      ANYORDER_RETURN_IF_ERROR(Try({best}, round).status());
+    std::stable_sort(found_.begin(), found_.end(),
+                     [](const FilledText& a, const FilledText& b) { return a.score > b.score; });
+    if (found_.size() > wanted) found_.resize(wanted);
+    if (found_.empty()) {
+      return absl::InvalidArgumentError(
+          "nothing but empty words was found for the blanks; give them another length or seed");
+    }
+    return std::move(found_);
+  }
+
+ private:
+  struct Candidate {
+    std::vector<Tokens> inside;  // of each gap
+    std::vector<WrittenToken> written = {};
+
+    Lengths lengths() const {
+      Lengths lengths;
+      for (const Tokens& tokens : inside) lengths.push_back(static_cast<int64_t>(tokens.size()));
+      return lengths;
+    }
+  };
+
+  // Tokens that fit into the gaps; InvalidArgument if those are fewer than `least`.
+  absl::Status FindRoom(int64_t least) {
+    const bool is_bounded =
+        writer_.form.family != CanvasFamily::kBlocks || writer_.model->learned_positions();
+    bounds_.room = is_bounded ? writer_.form.seq_len - text_.num_given() : kMostTokens;
+    if (least <= bounds_.room) return absl::OkStatus();
+    return InvalidArgument("the text needs at least ", text_.num_given() + least,
+                           " tokens, but the model has learned to read ", writer_.form.seq_len,
+                           "; shorten it");
+  }
+
+  absl::Status FindBounds() {
+    bounds_.most = request_.max_blank_tokens;
+    int64_t sum = 0;
+    const std::vector<const TextPart*> gaps = source_.gaps();
+    for (size_t g = 0; g < gaps.size(); ++g) {
+      const int64_t least = rules_.LeastTokens(text_.gaps[g].begins_word);
+      const int64_t most = bounds_.known[g] > 0 ? bounds_.known[g] : bounds_.most;
+      if (least == 0) {
+        return InvalidArgument(
+            "no piece of the vocabulary ", text_.gaps[g].begins_word ? "begins" : "goes on with",
+            " a word, as the blank at character ", gaps[g]->character,
+            text_.gaps[g].begins_word ? " must" : " must; put a space before it");
+      }
+      if (most < least) {
+        return InvalidArgument("the blank at character ", gaps[g]->character, " needs at least ",
+                               least,
+                               " tokens, because the vocabulary has the space before a word as a "
+                               "piece of its own, but may have ",
+                               most, "; give it more");
+      }
+      bounds_.least.push_back(least);
+      sum += bounds_.known[g] > 0 ? most : least;
+    }
+    ANYORDER_RETURN_IF_ERROR(FindRoom(sum));
+    // The end of the document takes room, too.
+    if (request_.fit_tokens > 0 && EndsOpen()) bounds_.room = std::max(sum, bounds_.room - 1);
+    return absl::OkStatus();
+  }
+
+  // Texts with blanks of these lengths; the best score of each.
+  absl::StatusOr<std::vector<double>> Try(const std::vector<Lengths>& all, int64_t round) {
+    const double temperature = request_.write.draw.cuts.temperature;
+    const bool is_greedy = temperature == 0;
+    const int64_t first = round * request_.alternatives;
+    const int64_t drawn_from = is_greedy && round == 0 ? 1 : first;
+    std::vector<Candidate> candidates;
+    ANYORDER_RETURN_IF_ERROR(Write(all, first, drawn_from, 0, &candidates));
+    ANYORDER_RETURN_IF_ERROR(Write(all, drawn_from, first + request_.alternatives,
+                                   is_greedy ? 1 : temperature, &candidates));
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> scores, AddScored(candidates));
+    std::vector<double> best(all.size(), -std::numeric_limits<double>::infinity());
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const auto tried = std::find(all.begin(), all.end(), candidates[i].lengths());
+      double& most = best[static_cast<size_t>(tried - all.begin())];
+      most = std::max(most, scores[i]);
+    }
+    return best;
+  }
+
+  Canvas CanvasOf(const Lengths& lengths) const {
+    std::vector<Tokens> blanks;
+    for (const int64_t length : lengths) blanks.emplace_back(length, kBlank);
+    std::vector<int64_t> positions;
+    Canvas canvas{text_.With(blanks, &positions)};
+    auto position = positions.begin();
+    for (size_t g = 0; g < lengths.size(); ++g) {
+      for (int64_t i = 0; i < lengths[g]; ++i)
+        canvas.banned_at[*position++] = rules_.At(text_.gaps[g].begins_word, i, lengths[g]);
+    }
+    return canvas;
+  }
+
+  // Texts of streams [first, end) with blanks of each of these lengths.
+  absl::Status Write(const std::vector<Lengths>& all, int64_t first, int64_t end,
+                     double temperature, std::vector<Candidate>* candidates) const {
+    WriteOptions options = request_.write;
+    options.draw.cuts.temperature = temperature;
+    options.draw.banned = service_.non_text();
+    std::vector<Canvas> canvases;
+    std::vector<const Lengths*> lengths;
+    for (const Lengths& one : all) {
+      Canvas canvas = CanvasOf(one);
+      for (int64_t stream = first; stream < end; ++stream) {
+        canvas.stream = static_cast<uint64_t>(stream);
+        canvases.push_back(canvas);
+        lengths.push_back(&one);
+      }
+    }
+    const auto count = static_cast<int64_t>(canvases.size());
+    for (int64_t begin = 0; begin < count; begin += kTextsAtOnce) {
+      const int64_t last = std::min(count, begin + kTextsAtOnce);
+      ANYORDER_ASSIGN_OR_RETURN(
+          const std::vector<WrittenText> texts,
+          WriteBlanks(writer_, {canvases.begin() + begin, canvases.begin() + last}, options,
+                      NobodyListens));
+      for (int64_t n = begin; n < last; ++n) {
+        const WrittenText& text = texts[static_cast<size_t>(n - begin)];
+        candidates->push_back({InsideOf(text.tokens, *lengths[n]), text.written});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<Tokens> InsideOf(const Tokens& tokens, const Lengths& lengths) const {
+    std::vector<Tokens> inside;
+    auto at = tokens.begin();
+    for (size_t g = 0; g < lengths.size(); ++g) {
+      at += static_cast<int64_t>(text_.around[g].size());
+      inside.emplace_back(at, at + lengths[g]);
+      at += lengths[g];
+    }
+    return inside;
+  }
+
+  // Scores those whose tokens are new and make a text, and keeps the best of each text. The score
+  // of each; of others minus infinity.
+  absl::StatusOr<std::vector<double>> AddScored(const std::vector<Candidate>& candidates) {
+    std::vector<ScoredText> texts;
+    std::vector<size_t> fresh;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (!seen_.insert(candidates[i].inside).second || HasEmptyWord(candidates[i])) continue;
+      ScoredText& text = texts.emplace_back();
+      text.tokens = text_.With(candidates[i].inside, &text.asked);
+      fresh.push_back(i);
+    }
+    const ScoreOptions options{.samples = request_.bound_samples, .seed = request_.write.draw.seed};
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<LogLikelihood> found,
+                              ScoreTexts(writer_, texts, options));
+    std::vector<double> fits(fresh.size(), 0.0);
+    if (HasFit()) {
+      for (size_t i = 0; i < fresh.size(); ++i)
+        texts[i] = TextBehind(candidates[fresh[i]].inside, std::move(texts[i].tokens));
+      ANYORDER_ASSIGN_OR_RETURN(const std::vector<LogLikelihood> behind,
+                                ScoreTexts(writer_, texts, options));
+      for (size_t i = 0; i < fresh.size(); ++i) fits[i] = behind[i].log_prob;
+    }
+    std::vector<double> scores(candidates.size(), -std::numeric_limits<double>::infinity());
+    for (size_t i = 0; i < fresh.size(); ++i) {
+      FilledText filled = ToText(candidates[fresh[i]], found[i], fits[i]);
+      scores[fresh[i]] = filled.score;
+      Keep(std::move(filled));
+    }
+    return scores;
+  }
+
+  // Whether a blank of unknown length ends the text.
+  bool EndsOpen() const { return bounds_.known.back() == 0 && text_.around.back().empty(); }
+  int64_t NumBehind(size_t gap) const {
+    if (bounds_.known[gap] > 0) return 0;
+    return std::min(request_.fit_tokens, static_cast<int64_t>(text_.around[gap + 1].size()));
+  }
+  // Whether anything stands behind a blank of unknown length; the end of the document counts.
+  bool HasFit() const {
+    if (request_.fit_tokens == 0) return false;
+    bool has_fit = EndsOpen();
+    for (size_t g = 0; g < bounds_.known.size(); ++g) has_fit |= NumBehind(g) > 0;
+    return has_fit;
+  }
+  // That is what is asked about.
+  ScoredText TextBehind(const std::vector<Tokens>& inside, Tokens tokens) const {
+    ScoredText text{.tokens = std::move(tokens)};
+    auto at = static_cast<int64_t>(text_.around[0].size());
+    for (size_t g = 0; g < inside.size(); ++g) {
+      at += static_cast<int64_t>(inside[g].size());
+      for (int64_t i = 0; i < NumBehind(g); ++i) text.asked.push_back(at + i);
+      at += static_cast<int64_t>(text_.around[g + 1].size());
+    }
+    if (!EndsOpen()) return text;
+    text.asked.push_back(at);
+    text.tokens.push_back(writer_.form.end_token);
+    return text;
+  }
+
+  // A word mark that stands alone before another: a space twice, which no text has as tokens. (One
+  // before a piece without a mark, such as a bracket, is right.)
+  bool HasEmptyWord(const Candidate& candidate) const {
+    const std::vector<VocabularyPiece>& pieces = service_.model().vocabulary.pieces;
+    for (const Tokens& tokens : candidate.inside) {
+      for (size_t i = 1; i < tokens.size(); ++i) {
+        if (pieces[tokens[i - 1]].text == kWordMark && BeginsWord(pieces[tokens[i]])) return true;
+      }
+    }
+    return false;
+  }
+
+  FilledText ToText(const Candidate& candidate, const LogLikelihood& score, double fit) const {
+    FilledText filled{.lengths = candidate.lengths(),
+                      .log_prob = score.log_prob,
+                      .standard_error = score.standard_error,
+                      .is_exact = score.is_exact};
+    for (size_t g = 0; g < candidate.inside.size(); ++g) {
+      std::string& words = filled.blanks.emplace_back(service_.TextOf(candidate.inside[g]));
+      // The space is in the text already.
+      if (text_.gaps[g].begins_word && !words.empty()) words.erase(0, 1);
+      if (!text_.gaps[g].words.empty()) words = source_.gaps()[g]->text;
+    }
+    filled.text = source_.With(filled.blanks);
+    filled.score = rule_.Score(filled.log_prob, fit, filled.lengths, bounds_.known);
+    for (const WrittenToken& token : candidate.written)
+      filled.written.push_back(service_.Show(token));
+    return filled;
+  }
+
+  void Keep(FilledText filled) {
+    const auto same = std::find_if(found_.begin(), found_.end(), [&](const FilledText& other) {
+      return other.blanks == filled.blanks;
+    });
+    if (same == found_.end()) {
+      found_.push_back(std::move(filled));
+    } else if (filled.score > same->score) {
+      *same = std::move(filled);
+    }
+  }
+
+  const ModelTextService& service_;
+  const WritingModel& writer_;
+  const FillRequest& request_;
+  const BlankText& source_;
+  const GapText& text_;
+  const BlankRules rules_;
+  const LengthRule rule_;
+  LengthBounds bounds_;
+  std::set<std::vector<Tokens>> seen_;
+  std::vector<FilledText> found_;
+};
+
+// What the request's method means for a model that fills blanks.
+absl::StatusOr<FillRequest> WithMethod(FillRequest request, const BlankText& source,
+                                       const CanvasForm& form) {
+  const std::vector<WriteMethod> methods = MethodsOf(form);
+  if (source.has_words()) return request;
+  if (methods.empty()) {
+    return absl::FailedPreconditionError(
+        "a causal model reads text from left to right and fills no blanks; continue a text with "
+        "`anyorder generate`, or use a model trained with permutation_lm, as_arm, sigma_gpt, "
+        "masked_diffusion, block_diffusion or eso_lm");
+  }
+  if (request.write.method == WriteMethod::kLeftToRight) request.write.method = methods.front();
+  return request;
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<std::vector<FilledText>>> ModelTextService::Fill(
-    const std::vector<FillRequest>&) {
-  return absl::UnimplementedError("blanks are not filled yet");
+    const std::vector<FillRequest>& requests) {
+  ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  const GapEncoder encoder(model_.vocabulary.pieces, end_of_document_);
+  const auto fault_of = [&requests](size_t n, const absl::Status& status) {
+    return requests.size() == 1 ? status : Annotate(status, absl::StrCat("text ", n + 1));
+  };
+  std::vector<BlankText> sources;
+  std::vector<std::string> parts;
+  std::vector<size_t> ends;  // of each text's parts
+  for (size_t n = 0; n < requests.size(); ++n) {
+    ANYORDER_RETURN_IF_ERROR(fault_of(n, CheckRequest(requests[n])));
+    absl::StatusOr<BlankText> source = ParseBlankText(requests[n].text, facts_.seq_len);
+    ANYORDER_RETURN_IF_ERROR(fault_of(n, source.status()));
+    for (std::string& part : encoder.PartsToEncode(*source)) parts.push_back(std::move(part));
+    ends.push_back(parts.size());
+    sources.push_back(*std::move(source));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> encoded, Encode(parts, "encoding the texts"));
+  std::vector<std::vector<FilledText>> filled;
+  for (size_t n = 0; n < requests.size(); ++n) {
+    const std::vector<Tokens> own(encoded.begin() + (n == 0 ? 0 : ends[n - 1]),
+                                  encoded.begin() + ends[n]);
+    const absl::StatusOr<GapText> text = encoder.Assemble(sources[n], own);
+    ANYORDER_RETURN_IF_ERROR(fault_of(n, text.status()));
+    ANYORDER_ASSIGN_OR_RETURN(const FillRequest request,
+                              WithMethod(requests[n], sources[n], writer.form));
+    Filler filler(*this, writer, request, sources[n], *text);
+    absl::StatusOr<std::vector<FilledText>> texts =
+        sources[n].has_words() ? filler.ScoreWords() : filler.Fill();
+    ANYORDER_RETURN_IF_ERROR(fault_of(n, texts.status()));
+    filled.push_back(*std::move(texts));
+  }
+  return filled;
 }
 
 }  // namespace anyorder::launcher

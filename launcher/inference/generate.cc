@@ -1,12 +1,9 @@
 // `anyorder generate`: text from a checkpoint.
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +18,7 @@
 #include "core/base/status.h"
 #include "core/generate/beam_search.h"
 #include "core/generate/decoder.h"
+#include "launcher/inference/json_lines.h"
 #include "launcher/inference/model_text_service.h"
 #include "launcher/inference/prompts.h"
 #include "launcher/inference/stream_view.h"
@@ -76,66 +74,17 @@ absl::StatusOr<TokenRules> MakeRules(const GenerateOptions& options,
   return rules;
 }
 
-// A file of lines that `option` names, "-": standard output, "": none. It is made with the first
-// line, so that nothing is left where nothing could be written.
-class LineFile {
- public:
-  static absl::StatusOr<LineFile> To(const std::string& path, const std::string& option) {
-    LineFile lines;
-    lines.path_ = path;
-    lines.option_ = option;
-    std::error_code ignored;
-    if (path != "-" && std::filesystem::exists(std::filesystem::symlink_status(path, ignored)))
-      return lines.IsThere();
-    return lines;
-  }
-
-  absl::Status Write(const std::string& line) {
-    if (path_.empty()) return absl::OkStatus();
-    ANYORDER_RETURN_IF_ERROR(Open());
-    const bool is_written =
-        std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fflush(file_) == 0;
-    return is_written ? absl::OkStatus() : ErrnoStatus("write", path_);
-  }
-  absl::Status Close() {
-    if (file_ == stdout || file_ == nullptr || std::fclose(file_) == 0) return absl::OkStatus();
-    return ErrnoStatus("write", path_);
-  }
-
- private:
-  absl::Status IsThere() const {
-    return AlreadyExists("'", path_, "' exists and is not overwritten; name another ", option_);
-  }
-  absl::Status Open() {
-    if (file_ != nullptr) return absl::OkStatus();
-    if (path_ == "-") {
-      file_ = stdout;
-      return absl::OkStatus();
-    }
-    const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 && errno == EEXIST) return IsThere();
-    if (fd < 0) return ErrnoStatus("make", path_);
-    file_ = ::fdopen(fd, "w");
-    return absl::OkStatus();
-  }
-
-  std::string path_;
-  std::string option_;
-  std::FILE* file_ = nullptr;
-};
-
 // What is written of a prompt's texts.
 absl::Status WriteLine(const std::string& prompt, int64_t number, int64_t rank,
-                       const nlohmann::ordered_json& text, LineFile& output) {
+                       const nlohmann::ordered_json& text, JsonLines& output) {
   nlohmann::ordered_json line{{"prompt", number}, {"rank", rank}, {"input", prompt}};
   line.update(text);
-  return output.Write(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
-                      "\n");
+  return output.Write(line);
 }
 
 // One prompt after the other, `batch` at once, by beam search.
 absl::Status SearchTexts(const GenerateOptions& options, const ModelTextService& service,
-                         const std::vector<std::string>& prompts, LineFile& output) {
+                         const std::vector<std::string>& prompts, JsonLines& output) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> tokens,
                             service.Encode(prompts, "encoding the prompts"));
   BeamOptions beams = options.beams;
@@ -185,8 +134,8 @@ CompletionRequest RequestOf(const GenerateOptions& options, const WriteOptions& 
 
 // What drawn texts are written to.
 struct DrawnFiles {
-  LineFile texts;
-  LineFile traces;
+  JsonLines texts;
+  JsonLines traces;
 };
 
 absl::Status WriteDrawn(const std::string& prompt, int64_t number, int64_t rank,
@@ -199,7 +148,7 @@ absl::Status WriteDrawn(const std::string& prompt, int64_t number, int64_t rank,
                                       {"ended", text.ended},
                                       {"passes", text.passes}},
                                      files.texts));
-  return files.traces.Write(TraceLine(TraceOf(number, rank, EnumName(write.method), text)));
+  return files.traces.WriteText(TraceLine(TraceOf(number, rank, EnumName(write.method), text)));
 }
 
 // The same by a method that draws.
@@ -274,9 +223,9 @@ absl::Status Generate(const GenerateOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPrompts(options.input));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
                             ModelTextService::Open(options));
-  DrawnFiles files;
-  ANYORDER_ASSIGN_OR_RETURN(files.texts, LineFile::To(options.output, "--output"));
-  ANYORDER_ASSIGN_OR_RETURN(files.traces, LineFile::To(options.trace, "--trace"));
+  ANYORDER_ASSIGN_OR_RETURN(JsonLines texts, JsonLines::Open(options.output));
+  ANYORDER_ASSIGN_OR_RETURN(JsonLines traces, JsonLines::Open(options.trace, "--trace"));
+  DrawnFiles files{std::move(texts), std::move(traces)};
   const bool draws = options.samples || !options.write.method.empty() || options.streams ||
                      !options.trace.empty() || service->left_to_right() == nullptr;
   ANYORDER_RETURN_IF_ERROR(draws ? Draw(options, *service, prompts, files)

@@ -42,6 +42,7 @@ class ModelTextService final : public TextService {
   std::string TextOf(const std::vector<int32_t>& tokens) const;
   // The same of what was written behind a prompt, or in its place.
   std::string WordsBehind(const std::string& prompt, const std::vector<int32_t>& tokens) const;
+  ShownToken Show(const WrittenToken& token) const;
   // [V] pieces that stand for no text: 1.
   const std::vector<uint8_t>& non_text() const { return non_text_; }
 
@@ -67,7 +68,6 @@ class ModelTextService final : public TextService {
                                 std::vector<std::vector<Completion>>* completions);
   Completion ToCompletion(const CompletionRequest& request, const std::vector<int32_t>& prompt,
                           const std::vector<WrittenToken>& written) const;
-  ShownToken Show(const WrittenToken& token) const;
 
   TextModel model_;
   ModelFacts facts_;

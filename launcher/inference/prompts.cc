@@ -23,12 +23,10 @@ absl::StatusOr<std::string> WithoutNul(std::string prompt, const std::string& wh
                             " of the prompt is NUL, which is not text; remove it");
 }
 
-absl::StatusOr<std::string> PromptOf(absl::string_view line, bool is_json,
+absl::StatusOr<std::string> PromptOf(const std::string& line, bool is_json,
                                      const std::string& where) {
-  std::string prompt(absl::StripSuffix(line, "\r"));
   if (is_json) {
-    const nlohmann::json object =
-        nlohmann::json::parse(prompt, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     const bool has_text =
         object.is_object() && object.contains("text") && object["text"].is_string();
     if (!has_text) {
@@ -40,30 +38,42 @@ absl::StatusOr<std::string> PromptOf(absl::string_view line, bool is_json,
   // A quick check that leaves the exact one to the encoder: what cannot be put into JSON is no
   // UTF-8.
   const std::string replaced =
-      nlohmann::json(prompt).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
-  const bool is_text = nlohmann::json::parse(replaced).get<std::string>() == prompt;
-  if (is_text) return WithoutNul(std::move(prompt), where);
+      nlohmann::json(line).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
+  const bool is_text = nlohmann::json::parse(replaced).get<std::string>() == line;
+  if (is_text) return WithoutNul(line, where);
   return FailedPrecondition(where, ": the line is not valid UTF-8; convert the file");
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path) {
+absl::StatusOr<std::vector<PromptLine>> ReadPromptLines(const std::string& path,
+                                                        bool finds_objects) {
   const bool is_stdin = path == "-";
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(is_stdin ? "/dev/stdin" : path));
   const std::string name = is_stdin ? "standard input" : path;
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   if (lines.back().empty()) lines.pop_back();
-  std::vector<std::string> prompts;
-  for (const absl::string_view line : lines) {
-    ANYORDER_ASSIGN_OR_RETURN(std::string prompt,
-                              PromptOf(line, absl::EndsWith(path, ".jsonl"),
-                                       absl::StrCat(name, ":", prompts.size() + 1)));
-    prompts.push_back(std::move(prompt));
+  std::vector<PromptLine> prompts;
+  for (const absl::string_view whole : lines) {
+    const std::string line(absl::StripSuffix(whole, "\r"));
+    const bool is_json =
+        absl::EndsWith(path, ".jsonl") || (finds_objects && absl::StartsWith(line, "{\""));
+    PromptLine& prompt = prompts.emplace_back();
+    prompt.place = absl::StrCat(name, ":", prompts.size());
+    if (is_json) prompt.object = line;
+    ANYORDER_ASSIGN_OR_RETURN(prompt.text, PromptOf(line, is_json, prompt.place));
   }
   if (!prompts.empty()) return prompts;
   return FailedPrecondition(
       name, " holds no prompt; write one per line (an empty line is an empty prompt)");
+}
+
+absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path) {
+  ANYORDER_ASSIGN_OR_RETURN(std::vector<PromptLine> lines,
+                            ReadPromptLines(path, /*finds_objects=*/false));
+  std::vector<std::string> prompts;
+  for (PromptLine& line : lines) prompts.push_back(std::move(line.text));
+  return prompts;
 }
 
 }  // namespace anyorder::launcher

@@ -1,4 +1,4 @@
-// What `anyorder generate` and `embed` read.
+// What `anyorder generate`, `fill` and `embed` read.
 
 #pragma once
 
@@ -14,5 +14,15 @@ namespace anyorder::launcher {
 // empty prompt.
 // FailedPrecondition, naming the line, for what is no prompt, and for a file without any.
 absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path);
+
+struct PromptLine {
+  std::string text;
+  std::string object;  // the line, if it is a JSON object; else ""
+  std::string place;   // "FILE:LINE"
+};
+// The same with what else a line says. `finds_objects`: a line that begins with {" is an object in
+// any file, and on standard input, too.
+absl::StatusOr<std::vector<PromptLine>> ReadPromptLines(const std::string& path,
+                                                        bool finds_objects);
 
 }  // namespace anyorder::launcher

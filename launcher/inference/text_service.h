@@ -57,16 +57,22 @@ struct Completion {
 struct FillRequest {
   // Blanks: <mask> and ___ (three or more) are of unknown length, {n} of n tokens. {{words}}: not
   // blank, but what is asked for is how probable these words are there, given the rest; a text has
-  // blanks or such words, not both.
+  // blanks or such words, not both. blank_text.h has escapes.
   std::string text;
-  int64_t alternatives = 1;      // different ones, the most probable first
+  // Different ones, the most probable first; fewer if fewer are found. Of {{words}} there is one.
+  int64_t alternatives = 1;
   int64_t max_blank_tokens = 8;  // of a blank of unknown length
-  double length_penalty = 1;     // candidates of different length compare log_prob / length^it
-  // Whether the share of such words among those of the training text counts too: log of how often
-  // a blank has that many tokens. (The rule: launcher/inference/README.md.)
-  bool length_prior = false;
+  // How candidates of different length compare: blank_lengths.h, LengthRule.
+  double length_penalty = 1;
+  double mean_length = 0;  // tokens, of the length prior, above 1; 0: none
+  // So many tokens behind each blank of unknown length say how well its length fits; where the text
+  // ends with the blank, the end of the document does. 0: nothing says.
+  int64_t fit_tokens = 1;
   int64_t bound_samples = 128;  // masks a bound is the mean of
-  WriteOptions write;
+  // How candidates are written; they are ordered by their score, whatever wrote them. With
+  // temperature 0 the first is the likeliest by the method, and the others are drawn with
+  // temperature 1. kLeftToRight: the model's first method that fills blanks.
+  WriteOptions write = {.draw = {.cuts = {.temperature = 0}}};
 };
 
 struct FilledText {
@@ -76,7 +82,7 @@ struct FilledText {
   double log_prob = 0;              // nats, of all blanks together given the text around them
   double standard_error = 0;        // of log_prob where it is an estimate; else 0
   bool is_exact = true;             // whether it is the model's own probability; else a lower bound
-  double score = 0;                 // what they are ordered by
+  double score = 0;                 // what they are ordered by (LengthRule)
   std::vector<ShownToken> written;
 };
 
@@ -121,7 +127,8 @@ class TextService {
   // Errors: InvalidArgument that names the request and its fault.
   virtual absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
       const std::vector<CompletionRequest>& requests) = 0;
-  // The alternatives of each, at least one.
+  // The alternatives of each, at least one. Errors: as above; FailedPrecondition for a model that
+  // fills no blanks.
   virtual absl::StatusOr<std::vector<std::vector<FilledText>>> Fill(
       const std::vector<FillRequest>& requests) = 0;
   virtual absl::StatusOr<std::vector<TextScore>> Score(

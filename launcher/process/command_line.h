@@ -175,6 +175,7 @@ Subcommand DeclareDoctor(CLI::App& front);
 Subcommand DeclareEval(CLI::App& front);
 Subcommand DeclareEmbed(CLI::App& front);
 Subcommand DeclareExport(CLI::App& front);
+Subcommand DeclareFill(CLI::App& front);
 Subcommand DeclareGenerate(CLI::App& front);
 Subcommand DeclareImport(CLI::App& front);
 Subcommand DeclareInspect(CLI::App& front);

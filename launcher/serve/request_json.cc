@@ -75,7 +75,8 @@ class RequestParser {
     reader_.Count("alternatives", request.alternatives, 1, limits_.max_texts);
     reader_.Count("max_blank_tokens", request.max_blank_tokens, 1, limits_.max_tokens);
     reader_.Number("length_penalty", request.length_penalty, AtLeast(0));
-    reader_.Flag("length_prior", request.length_prior);
+    reader_.Number("mean_length", request.mean_length, AtLeast(0));
+    reader_.Count("fit_tokens", request.fit_tokens, 0, limits_.max_tokens);
     reader_.Count("bound_samples", request.bound_samples, 1, kMostBoundSamples);
     Written(request.write);
   }

@@ -14,41 +14,13 @@
 #   refused               what cannot be generated is refused in one line
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-configs=$here/../../configs
 . "$here/checks.sh"
+. "$here/sentences.sh"
 begin "$1" "$2" "generate_$3"
 cd "$name" && name=. || exit 1
 
 # refuses STATUS TEXT ARGUMENTS...: generate ends so, with one line that has TEXT.
 refuses() { expect_refused_in_a_line "$1" "$2" "$anyorder" generate "${@:3}"; }
-# train CONFIG RUN [key=value...]: a small network of that configuration learns the text.
-train() {
-  local config=$1 run=$2 key; shift 2
-  local command=("$anyorder" launch --config "$configs/$config" --run-dir "$run" --ranks 1)
-  for key in data.shards="$PWD/shards" model.num_layers=2 model.model_dim=64 model.num_heads=2 model.head_dim=32 model.ffn_dim=128 \
-    sampling.seq_len=64 train.global_batch_size=8 train.micro_batch_size=8 train.device=auto optimizer.learning_rate=3e-3 optimizer.warmup_steps=10 checkpoint.every=1000 "$@"; do
-    command+=(--set "$key")
-  done
-  succeeds "${command[@]}"
-}
-# make_text NUMBER: sentences in an order that is always the same, a document each.
-sentences() {
-  cat <<'END'
-the quick brown fox jumps over the lazy dog near the river
-a slow green turtle walks along the sandy beach at noon
-seven small birds sing in the old tree behind our house
-my tall brother plays the guitar every evening after supper
-cold winter wind blows through empty streets until the morning
-fresh bread smells better than anything else in this shop
-nobody knows where the black cat sleeps during long storms
-young sailors learn to read the stars before they leave
-END
-}
-dataset() {
-  sentences | awk '{ line[NR] = $0 } END { state = 1; for (i = 0; i < 1600; ++i) { state = (state * 1103515245 + 12345) % 2147483648; print line[1 + int(state / 65536) % NR] "\n" } }' >text.txt
-  prep --input text.txt --output shards --vocab-size 120
-  sentences | cut -d' ' -f1-4 >prompts.txt
-}
 texts() { python3 -c 'import json, sys
 for line in open(sys.argv[1]):
     found = json.loads(line)

@@ -48,6 +48,7 @@ generate @ --input prompts.txt --output new
 likelihood @ --input prompts.txt
 serve @ --stdio
 chat @
+fill @ --input prompts.txt --output new
 embed @ --input prompts.txt --output new
 rank @ --collection prompts.txt --topics prompts.txt --run prompts.txt --qrels prompts.txt --output new
 predict @ --text x

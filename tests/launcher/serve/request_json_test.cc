@@ -78,14 +78,15 @@ TEST(ParseRequestTest, WhatIsNotSaidIsTheDefault) {
 
 TEST(ParseRequestTest, KeysOfTheOtherOpsArrive) {
   const auto fill = Parse(R"({"op": "fill", "text": "a ___", "alternatives": 3, "max_blank_tokens":
-      5, "length_penalty": 0.5, "length_prior": true, "bound_samples": 7})");
+      5, "length_penalty": 0.5, "mean_length": 2.5, "fit_tokens": 2, "bound_samples": 7})");
   ASSERT_TRUE(fill.ok()) << fill.status();
   const auto& asked = std::get<FillRequest>(fill->what);
   EXPECT_EQ(asked.text, "a ___");
   EXPECT_EQ(asked.alternatives, 3);
   EXPECT_EQ(asked.max_blank_tokens, 5);
   EXPECT_EQ(asked.length_penalty, 0.5);
-  EXPECT_TRUE(asked.length_prior);
+  EXPECT_EQ(asked.mean_length, 2.5);
+  EXPECT_EQ(asked.fit_tokens, 2);
   EXPECT_EQ(asked.bound_samples, 7);
   const auto score = Parse(
       R"({"op": "score", "context": "c", "continuation": "d", "bound_samples": 9, "seed": 2,
@@ -160,7 +161,7 @@ TEST(ParseRequestTest, FaultsAreNamed) {
       {R"({"op": "fill", "text": ""})", "text", "is empty, so it has no blank"},
       {R"({"op": "fill", "text": "x", "alternatives": 5})", "alternatives", "in [1, 4]"},
       {R"({"op": "fill", "text": "x", "length_penalty": -0.5})", "length_penalty", "at least 0"},
-      {R"({"op": "fill", "text": "x", "length_prior": "yes"})", "length_prior", "true or false"},
+      {R"({"op": "fill", "text": "x", "mean_length": "yes"})", "mean_length", "number"},
       {R"({"op": "score", "continuation": ""})", "continuation", "is empty"},
       {R"({"op": "score", "continuation": "a", "bound_samples": 0})", "bound_samples", "[1, 4096]"},
       {R"({"op": "score", "continuation": "a", "temperature": 1})", "temperature", "is not known"},

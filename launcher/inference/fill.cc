@@ -1,0 +1,221 @@
+// `anyorder fill`: words for the blanks of texts, and how probable words are in them.
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "launcher/inference/blanks/blank_text.h"
+#include "launcher/inference/filled_view.h"
+#include "launcher/inference/json_lines.h"
+#include "launcher/inference/model_text_service.h"
+#include "launcher/inference/prompts.h"
+#include "launcher/inference/write_flags.h"
+#include "launcher/process/command_line.h"
+#include "launcher/process/counted.h"
+#include "launcher/process/display_width.h"
+#include "launcher/process/openmp_spin.h"
+
+namespace anyorder::launcher {
+namespace {
+
+constexpr int64_t kMostAlternatives = 1024;
+constexpr int64_t kMostSamples = int64_t{1} << 20;
+
+struct FillOptions : TextModelOptions {
+  std::string input;   // texts (prompts.h)
+  std::string output;  // .jsonl to make, "-": standard output
+  bool scores = false;
+  FillRequest request;  // of each line, which may say otherwise
+  WriteFlags write;
+};
+
+struct FillLine {
+  FillRequest request;
+  BlankText source;
+  nlohmann::ordered_json id;
+  std::string place;
+};
+
+// What a line's object may say besides its text.
+absl::Status ReadObject(const std::string& line, FillLine* result) {
+  const auto object = nlohmann::ordered_json::parse(line);  // prompts.h has tried
+  FillRequest& request = result->request;
+  for (const auto& [key, value] : object.items()) {
+    const auto is_count = [&value = value](int64_t most) {
+      return value.is_number_integer() && value >= 1 && value <= most;
+    };
+    const auto fault = [&key = key](absl::string_view right) {
+      return InvalidArgument("\"", key, "\" must be ", right);
+    };
+    if (key == "text") continue;
+    if (key == "id") {
+      result->id = value;
+    } else if (key == "alternatives") {
+      if (!is_count(kMostAlternatives)) return fault("a whole number from 1 to 1024");
+      request.alternatives = value;
+    } else if (key == "max_blank_tokens") {
+      if (!is_count(kMostTokens)) return fault("a whole number of at least 1");
+      request.max_blank_tokens = value;
+    } else if (key == "bound_samples") {
+      if (!is_count(kMostSamples)) return fault("a whole number of at least 1");
+      request.bound_samples = value;
+    } else if (key == "fit_tokens") {
+      if (value != 0 && !is_count(kMostTokens)) return fault("a whole number of at least 0");
+      request.fit_tokens = value;
+    } else if (key == "length_penalty") {
+      if (!value.is_number()) return fault("a number of at least 0");
+      request.length_penalty = value;
+    } else if (key == "mean_length") {
+      if (!value.is_number()) return fault("a number above 1, or 0");
+      request.mean_length = value;
+    } else {
+      return InvalidArgument(
+          "\"", key,
+          "\" is no key of a line; there are text, id, alternatives, "
+          "max_blank_tokens, fit_tokens, length_penalty, mean_length and bound_samples");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FillLine> ReadLine(const FillOptions& options, const PromptLine& line,
+                                  int64_t seq_len) {
+  FillLine result{.request = options.request, .place = line.place};
+  result.request.text = line.text;
+  if (!line.object.empty()) ANYORDER_RETURN_IF_ERROR(ReadObject(line.object, &result));
+  ANYORDER_ASSIGN_OR_RETURN(result.source, ParseBlankText(line.text, seq_len));
+  if (options.scores && !result.source.has_words())
+    return absl::InvalidArgumentError("--score asks about {{words}}, but the text has blanks");
+  if (!options.scores && result.source.has_words())
+    return absl::InvalidArgumentError("the text has {{words}}; add --score for their probability");
+  return result;
+}
+
+nlohmann::ordered_json LineJson(int64_t number, const FillLine& line,
+                                const std::vector<FilledText>& texts) {
+  nlohmann::ordered_json json{{"line", number}};
+  if (!line.id.is_null()) json["id"] = line.id;
+  json["input"] = line.request.text;
+  json["alternatives"] = nlohmann::ordered_json::array();
+  for (const FilledText& text : texts) {
+    json["alternatives"].push_back({{"text", text.text},
+                                    {"blanks", text.blanks},
+                                    {"lengths", text.lengths},
+                                    {"log_prob", text.log_prob},
+                                    {"is_exact", text.is_exact},
+                                    {"standard_error", text.standard_error},
+                                    {"score", text.score}});
+  }
+  return json;
+}
+
+// The user's line is at fault.
+absl::Status AtPlace(const absl::Status& status, const std::string& place) {
+  const bool is_input = status.code() == absl::StatusCode::kInvalidArgument;
+  return is_input ? FailedPrecondition(place, ": ", status.message()) : Annotate(status, place);
+}
+
+// Writes one JSON object a line of input: line (its number, from 1), id (if it had one), input and
+// alternatives, the most probable first; on a terminal what ShowFilled makes of them. The file must
+// not be there yet; finished lines stay in it if something fails later.
+// Errors: InvalidArgument for options that do not fit one another or the model; AlreadyExists;
+// FailedPrecondition for a line that is wrong, a run whose objective fills no blanks, or another
+// vocabulary; NotFound, DataLoss.
+absl::Status Fill(FillOptions options) {
+  SetLogName("fill");
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<PromptLine> prompts,
+                            ReadPromptLines(options.input, /*finds_objects=*/true));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
+                            ModelTextService::Open(options));
+  ANYORDER_ASSIGN_OR_RETURN(options.request.write, OptionsOf(options.write, service->facts()));
+  std::vector<FillLine> lines;
+  for (const PromptLine& prompt : prompts) {
+    absl::StatusOr<FillLine> line = ReadLine(options, prompt, service->facts().seq_len);
+    ANYORDER_RETURN_IF_ERROR(AtPlace(line.status(), prompt.place));
+    lines.push_back(*std::move(line));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(JsonLines output, JsonLines::Open(options.output));
+  const bool is_read_by_a_person = options.output == "-" && ::isatty(STDOUT_FILENO) == 1;
+  int64_t number = 0;
+  for (const FillLine& line : lines) {
+    const absl::StatusOr<std::vector<std::vector<FilledText>>> filled =
+        service->Fill({line.request});
+    ANYORDER_RETURN_IF_ERROR(AtPlace(filled.status(), line.place));
+    ++number;
+    ANYORDER_RETURN_IF_ERROR(
+        is_read_by_a_person
+            ? output.WriteText(ShowFilled(line.source, filled->front(), TerminalSize().ws_col))
+            : output.Write(LineJson(number, line, filled->front())));
+  }
+  ANYORDER_RETURN_IF_ERROR(output.Close());
+  if (options.output != "-") Log(absl::StrCat(options.output, ": ", Counted(number, "text")));
+  return absl::OkStatus();
+}
+
+void DeclareRules(CLI::App* command, FillOptions& options) {
+  FillRequest& request = options.request;
+  command->add_flag("--score", options.scores,
+                    "probability of the words between {{ and }} instead of filling blanks");
+  AddCount(command, "--alternatives", request.alternatives,
+           "different texts per line, the most probable first", 1, kMostAlternatives)
+      ->capture_default_str();
+  AddCount(command, "--max-blank", request.max_blank_tokens,
+           "most tokens of a blank of unknown length", 1, kMostTokens)
+      ->capture_default_str();
+  AddCount(command, "--fit-tokens", request.fit_tokens,
+           "tokens behind a blank of unknown length whose probability counts, too; 0: none", 0,
+           kMostTokens)
+      ->capture_default_str();
+  AddNumber(command, "--length-penalty", request.length_penalty,
+            "compare texts by log-probability / tokens^X; 0: by log-probability", 0, 100)
+      ->capture_default_str();
+  AddNumber(command, "--mean-length", request.mean_length,
+            "length prior: blanks have X tokens on average (geometric, X > 1); 0: none", 0, 1e6)
+      ->capture_default_str();
+  AddCount(command, "--samples", request.bound_samples,
+           "masks that a bound is the mean of, for models without exact probabilities", 1,
+           kMostSamples)
+      ->capture_default_str();
+}
+
+}  // namespace
+
+Subcommand DeclareFill(CLI::App& front) {
+  const auto options = std::make_shared<FillOptions>();
+  options->write.write = options->request.write;
+  CLI::App* command = AddCommand(
+      front, "fill", "Fill the blanks of texts, or tell how probable words are in them.",
+      {"echo 'The ___ jumps over {2}.' | anyorder fill runs/xlnet --input - --output -",
+       "anyorder fill runs/llada --input texts.jsonl --output filled.jsonl --alternatives 5",
+       "echo 'The {{quick brown}} fox' | anyorder fill runs/xlnet --input - --output - --score"});
+  AddRunDir(command, options->run_dir, "run directory");
+  AddPath(command, "--input", options->input,
+          "texts, one per line, with blanks <mask>, ___ or {n} (n tokens); .jsonl: objects with a "
+          "field text; -: standard input",
+          PathUse::kReadFile, /*takes_dash=*/true)
+      ->required();
+  AddPath(command, "--output", options->output,
+          "FILE.jsonl to write; -: standard output, readable text if that is a terminal",
+          PathUse::kWriteFile, /*takes_dash=*/true)
+      ->required();
+  DeclareRules(command, *options);
+  AddWriteFlags(command, options->write);
+  AddTextModelOptions(command, *options);
+  return {command, [options] {
+            EnsureShortSpin();
+            return Report(Fill(*options));
+          }};
+}
+
+}  // namespace anyorder::launcher
