@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "launcher/serve/chat_session.h"
 #include "launcher/serve/rolling_score.h"
 
 namespace anyorder::launcher {
@@ -43,6 +44,10 @@ absl::StatusOr<TextResult> AnswerAlone(TextService& service, const TextRequest& 
   if (const auto* rolling = std::get_if<RollingRequest>(&request.what)) {
     ANYORDER_ASSIGN_OR_RETURN(RollingScore score, ScoreRolling(service, *rolling));
     return TextResult(score);
+  }
+  if (const auto* render = std::get_if<RenderRequest>(&request.what)) {
+    ANYORDER_ASSIGN_OR_RETURN(std::string prompt, RenderPrompt(service.facts(), render->messages));
+    return TextResult(std::move(prompt));
   }
   return TextResult(service.facts());
 }

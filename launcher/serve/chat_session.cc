@@ -25,26 +25,42 @@ absl::StatusOr<std::string> TemplateText(const std::string& name_text_or_file) {
   return text;
 }
 
+absl::Status NoTemplate(const ModelFacts& facts, absl::string_view next) {
+  return FailedPrecondition(
+      facts.run_dir,
+      ": no chat template is known, so the model was not trained on conversations, or its "
+      "dataset is gone",
+      next);
+}
+
+absl::StatusOr<data::ChatTemplate> ReadTemplate(const ModelFacts& facts, const std::string& text) {
+  ANYORDER_ASSIGN_OR_RETURN(data::ChatTemplate chat, data::ChatTemplate::Read(text));
+  if (!chat.is_tokenizers()) return chat;
+  return FailedPrecondition(facts.run_dir,
+                            ": the chat template is a tokenizer's own, and this command encodes "
+                            "text with anyorder's own vocabularies alone; pass --chat-template "
+                            "llada, chatml or a text");
+}
+
 }  // namespace
+
+absl::StatusOr<std::string> RenderPrompt(const ModelFacts& facts,
+                                         const std::vector<data::ChatMessage>& messages) {
+  if (facts.chat_template.empty()) return NoTemplate(facts, "; leave out what asks for one");
+  ANYORDER_ASSIGN_OR_RETURN(const data::ChatTemplate chat,
+                            ReadTemplate(facts, facts.chat_template));
+  return data::WithoutTemplateMarks(chat.Render(messages).first);
+}
 
 absl::StatusOr<ChatSession> ChatSession::Start(const ModelFacts& facts,
                                                const std::string& chat_template,
                                                const std::string& system) {
   const std::string& chosen = chat_template.empty() ? facts.chat_template : chat_template;
-  if (chosen.empty()) {
-    return FailedPrecondition(
-        facts.run_dir,
-        ": no chat template is known, so the model was not trained on conversations, or its "
-        "dataset is gone; pass --chat-template llada, chatml or what 'prep --chat-template' got");
-  }
+  if (chosen.empty())
+    return NoTemplate(facts,
+                      "; pass --chat-template llada, chatml or what 'prep --chat-template' got");
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, TemplateText(chosen));
-  ANYORDER_ASSIGN_OR_RETURN(data::ChatTemplate chat, data::ChatTemplate::Read(text));
-  if (chat.is_tokenizers()) {
-    return FailedPrecondition(facts.run_dir,
-                              ": the chat template is a tokenizer's own, and this command encodes "
-                              "text with anyorder's own vocabularies alone; pass --chat-template "
-                              "llada, chatml or a text");
-  }
+  ANYORDER_ASSIGN_OR_RETURN(data::ChatTemplate chat, ReadTemplate(facts, text));
   return ChatSession(std::move(chat), system);
 }
 

@@ -13,6 +13,12 @@
 
 namespace anyorder::launcher {
 
+// The prompt whose continuation is the content of the last message, by the model's own template;
+// as examples are prepared for such a vocabulary: the template is plain text. REQUIRES a message.
+// Errors: FailedPrecondition if there is no template, or one that this model cannot be asked with.
+absl::StatusOr<std::string> RenderPrompt(const ModelFacts& facts,
+                                         const std::vector<data::ChatMessage>& messages);
+
 class ChatSession {
  public:
   // `chat_template`: as `prep --chat-template` takes it, or a file that holds such a text; "": the

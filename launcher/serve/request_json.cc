@@ -52,7 +52,8 @@ class RequestParser {
       case RequestOp::kRolling: return Rolling(request_.what.emplace<RollingRequest>());
       case RequestOp::kFacts: request_.what = FactsRequest{}; return;
       case RequestOp::kTokens:
-        reader_.RequiredText("text", request_.what.emplace<TokensRequest>().text);
+        return reader_.RequiredText("text", request_.what.emplace<TokensRequest>().text);
+      case RequestOp::kRender: return Render(request_.what.emplace<RenderRequest>());
     }
   }
 
@@ -65,6 +66,8 @@ class RequestParser {
     reader_.Count("block_ngram", request.block_ngram, 0, limits_.max_tokens);
     reader_.Count("samples", request.samples, 1, limits_.max_texts);
     reader_.Texts("stop", request.stop, kMostStops);
+    reader_.Seed("first_stream", request.first_stream);
+    reader_.Flag("cut_context", request.cut_context);
     Written(request.write);
   }
 
@@ -88,6 +91,7 @@ class RequestParser {
     reader_.Count("bound_samples", request.bound_samples, 1, kMostBoundSamples);
     reader_.Seed("seed", request.seed);
     reader_.Flag("wants_greedy", request.wants_greedy);
+    reader_.Flag("cut_context", request.cut_context);
   }
 
   void Rolling(RollingRequest& request) {
@@ -96,6 +100,21 @@ class RequestParser {
     reader_.Count("stride", request.stride, 0, facts_.seq_len);
     reader_.Count("bound_samples", request.bound_samples, 1, kMostBoundSamples);
     reader_.Seed("seed", request.seed);
+  }
+
+  void Render(RenderRequest& request) {
+    const Json* const list = reader_.Find("messages");
+    if (list == nullptr || !list->is_array() || list->empty())
+      return reader_.AddFault("messages", "must be a list of messages, {\"role\", \"content\"}");
+    for (const Json& message : *list) {
+      if (!message.is_object())
+        return reader_.AddFault("messages", "has what is no object, {\"role\", \"content\"}");
+      ObjectReader keys(message);
+      data::ChatMessage& read = request.messages.emplace_back();
+      keys.RequiredText("role", read.role);
+      keys.RequiredText("content", read.content);
+      reader_.AddFault(keys.End());
+    }
   }
 
   void Written(WriteOptions& options) {
@@ -165,7 +184,7 @@ absl::StatusOr<TextRequest> ParseRequest(const Json& object, const ModelFacts& f
   }
   RequestOp op = RequestOp::kComplete;
   if (!reader.Has("op"))
-    reader.AddFault("op", "is missing: complete, fill, score, rolling, facts or tokens");
+    reader.AddFault("op", "is missing: complete, fill, score, rolling, facts, tokens or render");
   reader.Choice("op", op);
   // Which keys are known depends on `op`.
   ANYORDER_RETURN_IF_ERROR(reader.fault());

@@ -18,12 +18,13 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/fields.h"
+#include "data/prep/examples/chat_template.h"
 #include "launcher/inference/text_service.h"
 
 namespace anyorder::launcher {
 
 // In the order of TextRequest::what and TextResult.
-enum class RequestOp { kComplete, kFill, kScore, kRolling, kFacts, kTokens };
+enum class RequestOp { kComplete, kFill, kScore, kRolling, kFacts, kTokens, kRender };
 
 // How probable a text is that may be longer than the model reads at once (rolling_score.h).
 struct RollingRequest {
@@ -36,12 +37,16 @@ struct FactsRequest {};
 struct TokensRequest {
   std::string text;
 };
+// The prompt whose continuation is the content of the last message.
+struct RenderRequest {
+  std::vector<data::ChatMessage> messages;  // at least one
+};
 
 struct TextRequest {
   nlohmann::json id;          // a string, a number or null
   bool show_written = false;  // whether the response names each token
   std::variant<CompletionRequest, FillRequest, ScoreRequest, RollingRequest, FactsRequest,
-               TokensRequest>
+               TokensRequest, RenderRequest>
       what;
 
   RequestOp op() const { return static_cast<RequestOp>(what.index()); }
@@ -56,7 +61,7 @@ struct RollingScore {
 
 // What op() asked for.
 using TextResult = std::variant<std::vector<Completion>, std::vector<FilledText>, TextScore,
-                                RollingScore, ModelFacts, int64_t>;
+                                RollingScore, ModelFacts, int64_t, std::string>;
 
 // What one request may ask for at most.
 struct RequestLimits {
@@ -94,6 +99,6 @@ std::string JsonText(const nlohmann::ordered_json& json);
 
 namespace anyorder {
 template <>
-inline constexpr auto kEnumNames<launcher::RequestOp> =
-    EnumNames<launcher::RequestOp>("complete", "fill", "score", "rolling", "facts", "tokens");
+inline constexpr auto kEnumNames<launcher::RequestOp> = EnumNames<launcher::RequestOp>(
+    "complete", "fill", "score", "rolling", "facts", "tokens", "render");
 }  // namespace anyorder

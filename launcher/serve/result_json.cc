@@ -79,6 +79,7 @@ struct ResultWriter {
   }
 
   OrderedJson operator()(int64_t tokens) const { return {{"tokens", tokens}}; }
+  OrderedJson operator()(const std::string& prompt) const { return {{"prompt", prompt}}; }
 };
 
 }  // namespace

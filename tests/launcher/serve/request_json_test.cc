@@ -31,7 +31,8 @@ TEST(ParseRequestTest, EveryKeyOfACompletionArrives) {
       "block_length": 4, "temperature": 0, "top_k": 5, "top_p": 0.5, "seed": 18, "confidence":
       "margin", "random_positions": true, "order_temperature": 1.5, "guidance": 2, "threshold": 0.75, "cache":
       "dual", "recompute": true, "group_length": 6, "draft": 7, "orders": 1, "end_last": true,
-      "random_order": true, "literal": true, "min_tokens": 2, "block_ngram": 3})");
+      "random_order": true, "literal": true, "min_tokens": 2, "block_ngram": 3,
+      "first_stream": 9223372036854775807, "cut_context": true})");
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->id, "a");
   EXPECT_TRUE(request->show_written);
@@ -43,6 +44,8 @@ TEST(ParseRequestTest, EveryKeyOfACompletionArrives) {
   EXPECT_EQ(asked.stop, (std::vector<std::string>{"y", "z"}));
   EXPECT_EQ(asked.min_tokens, 2);
   EXPECT_EQ(asked.block_ngram, 3);
+  EXPECT_EQ(asked.first_stream, uint64_t{9223372036854775807u});
+  EXPECT_TRUE(asked.cut_context);
   const WriteOptions& write = asked.write;
   EXPECT_EQ(write.method, WriteMethod::kLlada);
   EXPECT_EQ(write.steps, 3);
@@ -74,6 +77,8 @@ TEST(ParseRequestTest, WhatIsNotSaidIsTheDefault) {
   EXPECT_EQ(asked.max_tokens, kLimits.max_tokens);           // 128 are more than may be asked for
   EXPECT_EQ(asked.write.method, WriteMethod::kLeftToRight);  // the model's first
   EXPECT_EQ(asked.write.steps, 0);
+  EXPECT_EQ(asked.first_stream, 0u);
+  EXPECT_FALSE(asked.cut_context);
 }
 
 TEST(ParseRequestTest, KeysOfTheOtherOpsArrive) {
@@ -90,13 +95,14 @@ TEST(ParseRequestTest, KeysOfTheOtherOpsArrive) {
   EXPECT_EQ(asked.bound_samples, 7);
   const auto score = Parse(
       R"({"op": "score", "context": "c", "continuation": "d", "bound_samples": 9, "seed": 2,
-          "wants_greedy": true})");
+          "wants_greedy": true, "cut_context": true})");
   ASSERT_TRUE(score.ok()) << score.status();
   const auto& scored = std::get<ScoreRequest>(score->what);
   EXPECT_EQ(scored.context + scored.continuation, "cd");
   EXPECT_EQ(scored.bound_samples, 9);
   EXPECT_EQ(scored.seed, 2u);
   EXPECT_TRUE(scored.wants_greedy);
+  EXPECT_TRUE(scored.cut_context);
   const auto rolling = Parse(R"({"op": "rolling", "text": "e", "stride": 16})");
   ASSERT_TRUE(rolling.ok()) << rolling.status();
   EXPECT_EQ(std::get<RollingRequest>(rolling->what).stride, 16);
@@ -122,7 +128,7 @@ TEST(ParseRequestTest, FaultsAreNamed) {
       {"{}", "op", "'op' is missing: complete, fill"},
       {R"({"op": "fil"})", "op",
        "is \"fil\" but must be one of complete, fill, score, rolling, "
-       "facts, tokens; did you mean 'fill'?"},
+       "facts, tokens, render; did you mean 'fill'?"},
       {R"({"op": 3})", "op", "'op' is 3 but must be one of complete"},
       {R"({"op": "facts", "id": []})", "id", "must be a text of at most 256 bytes or a number"},
       {long_id.c_str(), "id", "at most 256 bytes"},
@@ -173,6 +179,15 @@ TEST(ParseRequestTest, FaultsAreNamed) {
       {R"({"op": "complete", "prompt": "", "cache": "dual"})", "", "set a block length"},
       {R"({"op": "complete", "prompt": "", "draft": -1})", "draft", "whole number in [0, "},
       {R"({"op": "score", "continuation": "a", "wants_greedy": 1})", "wants_greedy", "true or"},
+      {R"({"op": "score", "continuation": "a", "cut_context": 0})", "cut_context", "true or"},
+      {R"({"op": "complete", "prompt": "", "first_stream": -1})", "first_stream", "number in [0, "},
+      {R"({"op": "render"})", "messages", "must be a list of messages"},
+      {R"({"op": "render", "messages": []})", "messages", "must be a list of messages"},
+      {R"({"op": "render", "messages": ["a"]})", "messages", "has what is no object"},
+      {R"({"op": "render", "messages": [{"role": "user"}]})", "content", "is missing"},
+      {R"({"op": "render", "messages": [{"role": 1, "content": ""}]})", "role", "must be a text"},
+      {R"({"op": "render", "messages": [{"role": "user", "content": "", "name": "a"}]})", "name",
+       "is not known"},
   };
   for (const Fault& fault : faults) {
     const auto request = Parse(fault.request);
@@ -203,6 +218,23 @@ TEST(RespondTest, ResponsesAreReadAsTheyAreMeant) {
             R"({"id":null,"tokens":3})");
   EXPECT_THAT(RespondTo(service, R"({"op": "facts"})"),
               StartsWith(R"({"id":null,"run":"runs/fake","step":7,"objective":"fake",)"));
+}
+
+TEST(RespondTest, PromptsAreRenderedByTheModelsTemplate) {
+  FakeService service;
+  const std::string line = R"({"op": "render", "messages": [{"role": "system", "content": "Be."},
+      {"role": "user", "content": "Who?"}, {"role": "assistant", "content": "unseen"}]})";
+  EXPECT_EQ(nlohmann::json::parse(RespondTo(service, line))["prompt"],
+            "<|im_start|>system\nBe.<|im_end|>\n<|im_start|>user\nWho?<|im_end|>\n"
+            "<|im_start|>assistant\n");
+  service.mutable_facts().chat_template = "[{message}{role}: {content}; ";
+  EXPECT_EQ(nlohmann::json::parse(RespondTo(service, line))["prompt"],
+            "[system: Be.; user: Who?; assistant: ");
+  service.mutable_facts().chat_template = "tokenizer";
+  EXPECT_THAT(RespondTo(service, line), HasSubstr("the chat template is a tokenizer's own"));
+  service.mutable_facts().chat_template = "";
+  EXPECT_THAT(RespondTo(service, line),
+              HasSubstr(R"("cannot_do","message":"runs/fake: no chat template is known)"));
 }
 
 TEST(RespondTest, AFaultIsTheOwnResponsesAlone) {
