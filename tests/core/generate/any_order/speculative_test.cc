@@ -21,8 +21,7 @@
 #include "tests/core/network/model_testing.h"
 #include "tests/testing/emulated_gpu.h"
 
-namespace anyorder::testing {
-namespace speculative_test {
+namespace anyorder::testing::speculative_test {
 namespace {
 
 constexpr int64_t kVocab = 5;
@@ -570,5 +569,4 @@ TEST(SpeculativeDeviceTest, OnTheEmulatedGpuTextsAreTheSame) {
 }
 
 }  // namespace
-}  // namespace speculative_test
-}  // namespace anyorder::testing
+}  // namespace anyorder::testing::speculative_test
