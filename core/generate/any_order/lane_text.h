@@ -69,6 +69,11 @@ class LaneText {
     written_.log_prob += log_prob;
     return written_.written.back();
   }
+  // Whether an end token at blank `position` would end the text: all before it is there, and
+  // nothing that was given stands behind it.
+  bool EndsAt(int64_t position) const {
+    return position == blanks_.front() && (given_.empty() || position > given_.back());
+  }
   // If all before some end token that was written is there: what is behind it is done, too.
   void StopAtEnd(int32_t end_token) {
     const auto first_blank = blanks_.empty() ? tokens_.end() : tokens_.begin() + blanks_.front();

@@ -26,7 +26,7 @@ class SpeculativeText {
   OrderedText& text() { return text_; }
   bool is_done() const { return text_.is_done(); }
   // Whether the second pass has something to say about this round.
-  bool is_unsure() const { return !is_done() && guesses_.size() > 1; }
+  bool is_unsure() const { return !is_done() && num_guesses_ > 1; }
 
   LanePass Guess(const SlotNetwork& network, int64_t lane) {
     LanePass pass;
@@ -57,6 +57,10 @@ class SpeculativeText {
           text_.text().DrawToken(text_.text().Drawn(position, ahead_[i]), first_, position));
     }
     in_turn_ = {ahead_[0]};
+    // What follows is not written.
+    const bool ends =
+        options_.stop_at_end && guesses_[0] == end_token_ && text_.text().EndsAt(PositionOf(0));
+    if (ends) num_guesses_ = 1;
   }
 
   // Asks for the guesses in turn. `order`: which of the orders that are tried; 0 is the one that

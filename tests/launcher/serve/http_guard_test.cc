@@ -26,7 +26,7 @@ HttpHead Post() {
           .content_length = "10"};
 }
 
-struct Refusal {
+struct HeadRefusal {
   const char* what;
   void (*change)(HttpHead&);
   int status;
@@ -34,7 +34,7 @@ struct Refusal {
 };
 
 TEST(CheckHeadTest, RefusalsSayWhy) {
-  const std::vector<Refusal> refusals = {
+  const std::vector<HeadRefusal> refusals = {
       {"good", [](HttpHead&) {}, 0, ""},
       {"localhost", [](HttpHead& head) { head.host = "LocalHost"; }, 0, ""},
       {"IPv6", [](HttpHead& head) { head.host = "[::1]:99"; }, 0, ""},
@@ -63,7 +63,7 @@ TEST(CheckHeadTest, RefusalsSayWhy) {
       {"gzip", [](HttpHead& head) { head.content_encoding = "gzip"; }, 415, "is compressed"},
       {"twice", [](HttpHead& head) { head.has_repeated = true; }, 400, "came twice"},
   };
-  for (const Refusal& refusal : refusals) {
+  for (const HeadRefusal& refusal : refusals) {
     HttpHead head = Post();
     refusal.change(head);
     const HttpFault fault = CheckHead(head, {});

@@ -155,6 +155,14 @@ class PlainWriter {
     }
   }
 
+  bool EndsAt(int64_t position) const {
+    for (int64_t i = 0; i < position; ++i)
+      if (tokens_[i] == kBlank) return false;
+    for (size_t i = 0; i < num_given_; ++i)
+      if (known_[i].position > position) return false;
+    return true;
+  }
+
   void Round() {
     if (options_.method == WriteMethod::kBurst) ShuffleAnew(0);
     const size_t most = options_.draft > 0 ? static_cast<size_t>(options_.draft) : blanks_.size();
@@ -163,7 +171,9 @@ class PlainWriter {
     const std::vector<PlacedToken> before = known_;
     std::vector<int32_t> guesses;
     for (const int64_t position : asked) guesses.push_back(Guess(position));
-    result_.passes += asked.size() > 1 ? 2 : 1;
+    // If the first ends the text, the others are not asked about again.
+    const bool ends = options_.stop_at_end && guesses[0] == kEnd && EndsAt(asked[0]);
+    result_.passes += asked.size() > 1 && !ends ? 2 : 1;
     // The first is numbered by its pass as well, which nobody sees before the second.
     for (size_t i = 0; i < asked.size() && !blanks_.empty(); ++i) {
       const PlainChoice p = Of(Logits(before, asked[i]));
