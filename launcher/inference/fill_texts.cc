@@ -116,7 +116,7 @@ class Filler {
   absl::Status FindBounds() {
     bounds_.most = request_.max_blank_tokens;
     int64_t sum = 0;
-    const std::vector<const TextPart*> gaps = source_.gaps();
+    const std::vector<const SourcePart*> gaps = source_.gaps();
     for (size_t g = 0; g < gaps.size(); ++g) {
       const int64_t least = rules_.LeastTokens(text_.gaps[g].begins_word);
       const int64_t most = bounds_.known[g] > 0 ? bounds_.known[g] : bounds_.most;

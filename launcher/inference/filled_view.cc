@@ -40,7 +40,7 @@ std::string ShowFilled(const BlankText& source, const std::vector<FilledText>& a
   for (const std::string& words : alternatives.at(0).blanks)
     marked.push_back(absl::StrCat(kUnderline, Harmless(words), kPlain));
   BlankText plain = source;
-  for (TextPart& part : plain.parts) part.text = Harmless(part.text);
+  for (SourcePart& part : plain.parts) part.text = Harmless(part.text);
   std::string shown = plain.With(marked) + "\n";
   int64_t width = 0;
   for (const FilledText& text : alternatives)

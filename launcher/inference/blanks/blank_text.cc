@@ -34,10 +34,10 @@ class BlankTextParser {
 
   absl::StatusOr<BlankText> Parse() {
     while (!rest_.empty()) ANYORDER_RETURN_IF_ERROR(ParseNext());
-    const TextPart* words = nullptr;
-    const TextPart* blank = nullptr;
-    for (const TextPart* gap : text_.gaps())
-      (gap->kind == TextPart::Kind::kWords ? words : blank) = gap;
+    const SourcePart* words = nullptr;
+    const SourcePart* blank = nullptr;
+    for (const SourcePart* gap : text_.gaps())
+      (gap->kind == SourcePart::Kind::kWords ? words : blank) = gap;
     if (words == nullptr && blank == nullptr) {
       return absl::InvalidArgumentError(
           "the text has no blank; write <mask>, ___ or {n}, n tokens, where words are missing, or "
@@ -55,9 +55,9 @@ class BlankTextParser {
     if (IsEscape(rest_)) {
       AddText(rest_.substr(1, 1), 2);
     } else if (rest_.starts_with(kMaskWord)) {
-      Add({.kind = TextPart::Kind::kBlank}, kMaskWord.size());
+      Add({.kind = SourcePart::Kind::kBlank}, kMaskWord.size());
     } else if (underscores >= kLeastUnderscores) {
-      Add({.kind = TextPart::Kind::kBlank}, underscores);
+      Add({.kind = SourcePart::Kind::kBlank}, underscores);
     } else if (rest_.starts_with("{{")) {
       return ParseWords();
     } else if (rest_[0] == '{') {
@@ -85,12 +85,12 @@ class BlankTextParser {
       return InvalidArgument("the blank {", std::string(digits), "} at character ", character_,
                              " must have from 1 to ", most_tokens_, " tokens");
     }
-    Add({.kind = TextPart::Kind::kBlank, .length = length}, end + 1);
+    Add({.kind = SourcePart::Kind::kBlank, .length = length}, end + 1);
     return absl::OkStatus();
   }
 
   absl::Status ParseWords() {
-    TextPart part{.kind = TextPart::Kind::kWords};
+    SourcePart part{.kind = SourcePart::Kind::kWords};
     int64_t inner = character_ + 2;
     size_t at = 2;
     while (at < rest_.size() && !rest_.substr(at).starts_with("}}")) {
@@ -125,14 +125,14 @@ class BlankTextParser {
   }
 
   // `bytes`: of what was written for it.
-  void Add(TextPart part, size_t bytes) {
+  void Add(SourcePart part, size_t bytes) {
     part.character = character_;
     text_.parts.push_back(std::move(part));
     Advance(bytes);
   }
   void AddText(std::string_view text, size_t bytes) {
-    if (text_.parts.empty() || text_.parts.back().kind != TextPart::Kind::kText)
-      Add({.kind = TextPart::Kind::kText}, 0);
+    if (text_.parts.empty() || text_.parts.back().kind != SourcePart::Kind::kText)
+      Add({.kind = SourcePart::Kind::kText}, 0);
     text_.parts.back().text += text;
     Advance(bytes);
   }
@@ -151,21 +151,21 @@ class BlankTextParser {
 
 bool BlankText::has_words() const {
   return std::any_of(parts.begin(), parts.end(),
-                     [](const TextPart& part) { return part.kind == TextPart::Kind::kWords; });
+                     [](const SourcePart& part) { return part.kind == SourcePart::Kind::kWords; });
 }
 
-std::vector<const TextPart*> BlankText::gaps() const {
-  std::vector<const TextPart*> gaps;
-  for (const TextPart& part : parts)
-    if (part.kind != TextPart::Kind::kText) gaps.push_back(&part);
+std::vector<const SourcePart*> BlankText::gaps() const {
+  std::vector<const SourcePart*> gaps;
+  for (const SourcePart& part : parts)
+    if (part.kind != SourcePart::Kind::kText) gaps.push_back(&part);
   return gaps;
 }
 
 std::string BlankText::With(const std::vector<std::string>& words) const {
   std::string text;
   size_t gap = 0;
-  for (const TextPart& part : parts)
-    absl::StrAppend(&text, part.kind == TextPart::Kind::kText ? part.text : words[gap++]);
+  for (const SourcePart& part : parts)
+    absl::StrAppend(&text, part.kind == SourcePart::Kind::kText ? part.text : words[gap++]);
   return text;
 }
 

@@ -20,7 +20,7 @@
 
 namespace anyorder::launcher {
 
-struct TextPart {
+struct SourcePart {
   enum class Kind { kText, kBlank, kWords };
   Kind kind = Kind::kText;
   std::string text;       // kText, kWords: without escapes
@@ -29,11 +29,11 @@ struct TextPart {
 };
 
 struct BlankText {
-  std::vector<TextPart> parts;  // never two texts in a row, none of them empty
+  std::vector<SourcePart> parts;  // never two texts in a row, none of them empty
 
   bool has_words() const;
   // Its blanks or words, in their order.
-  std::vector<const TextPart*> gaps() const;
+  std::vector<const SourcePart*> gaps() const;
   // The text with these in the place of its blanks or words. REQUIRES: as many as gaps().
   std::string With(const std::vector<std::string>& words) const;
 };

@@ -29,8 +29,8 @@ bool EndsWithSpace(const std::string& text) {
 // Text around blanks: gaps + 1 parts, which may be empty.
 std::vector<std::string> PartsAround(const BlankText& text) {
   std::vector<std::string> around(1);
-  for (const TextPart& part : text.parts) {
-    if (part.kind == TextPart::Kind::kText) {
+  for (const SourcePart& part : text.parts) {
+    if (part.kind == SourcePart::Kind::kText) {
       around.back() = part.text;
     } else {
       around.emplace_back();
@@ -97,8 +97,8 @@ std::vector<std::string> GapEncoder::PartsToEncode(const BlankText& text) const 
     return parts;
   }
   std::string whole;
-  for (const TextPart& part : text.parts) {
-    const bool is_words = part.kind == TextPart::Kind::kWords;
+  for (const SourcePart& part : text.parts) {
+    const bool is_words = part.kind == SourcePart::Kind::kWords;
     if (is_words) parts.push_back(whole);
     whole += part.text;
     if (is_words) parts.push_back(whole);
@@ -118,7 +118,7 @@ absl::StatusOr<GapText> GapEncoder::Assemble(const BlankText& text,
 absl::StatusOr<GapText> GapEncoder::AssembleBlanks(const BlankText& text,
                                                    const std::vector<Tokens>& encoded) const {
   const std::vector<std::string> around = PartsAround(text);
-  const std::vector<const TextPart*> gaps = text.gaps();
+  const std::vector<const SourcePart*> gaps = text.gaps();
   const Tokens& joiner = encoded.back();
   GapText assembled;
   for (size_t i = 0; i < around.size(); ++i) {
@@ -159,7 +159,7 @@ absl::StatusOr<GapText> GapEncoder::AssembleWords(const BlankText& text,
   const Tokens& whole = encoded.back();
   std::vector<size_t> ends;
   const std::string spelled = Spelled(whole, &ends);
-  const std::vector<const TextPart*> gaps = text.gaps();
+  const std::vector<const SourcePart*> gaps = text.gaps();
   GapText assembled;
   size_t done = 0;  // tokens
   for (size_t g = 0; g < gaps.size(); ++g) {

@@ -42,6 +42,20 @@ TEST_F(PromptsTest, EachLineIsOne) {
   EXPECT_THAT(*json, ElementsAre("a\nb", ""));
 }
 
+TEST_F(PromptsTest, LinesMayBeObjectsInAnyFile) {
+  const auto lines = ReadPromptLines(Store("a.txt", "{1} x\n{\"text\": \"a\", \"n\": 1}\n"), true);
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  ASSERT_EQ(lines->size(), 2u);
+  EXPECT_EQ((*lines)[0].text, "{1} x");
+  EXPECT_EQ((*lines)[0].object, "");
+  EXPECT_THAT((*lines)[0].place, HasSubstr("a.txt:1"));
+  EXPECT_EQ((*lines)[1].text, "a");
+  EXPECT_EQ((*lines)[1].object, "{\"text\": \"a\", \"n\": 1}");
+  const auto plain = ReadPrompts(Store("b.txt", "{\"text\": \"a\"}\n"));
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_THAT(*plain, ElementsAre("{\"text\": \"a\"}"));
+}
+
 TEST_F(PromptsTest, NulIsRefusedWithItsPlace) {
   ExpectRefused("a.txt", std::string("good\nba\0d\n", 10), "a.txt:2: byte 2 of the prompt is NUL");
   ExpectRefused("a.jsonl", "{\"text\": \"good\"}\n{\"text\": \"\\u0000\"}\n",

@@ -24,14 +24,14 @@ std::string Drawn(const std::string& text) {
   const auto parsed = ParseBlankText(text, kMost);
   if (!parsed.ok()) return std::string(parsed.status().message());
   std::string drawn;
-  for (const TextPart& part : parsed->parts) {
+  for (const SourcePart& part : parsed->parts) {
     if (!drawn.empty()) drawn += "|";
     switch (part.kind) {
-      case TextPart::Kind::kText: drawn += part.text; break;
-      case TextPart::Kind::kBlank:
+      case SourcePart::Kind::kText: drawn += part.text; break;
+      case SourcePart::Kind::kBlank:
         drawn += part.length == 0 ? "?" : std::to_string(part.length);
         break;
-      case TextPart::Kind::kWords: drawn += "[" + part.text + "]"; break;
+      case SourcePart::Kind::kWords: drawn += "[" + part.text + "]"; break;
     }
   }
   return drawn;
@@ -72,7 +72,7 @@ TEST(BlankTextTest, CharactersAreCountedFromOneAndNotInBytes) {
   const auto parsed = ParseBlankText("\u00E9\\{\U0001F600 {2}\u8A9E___", kMost);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   std::vector<int64_t> begins;
-  for (const TextPart* gap : parsed->gaps()) begins.push_back(gap->character);
+  for (const SourcePart* gap : parsed->gaps()) begins.push_back(gap->character);
   EXPECT_THAT(begins, ElementsAre(6, 10));
 }
 
@@ -133,7 +133,7 @@ TEST(BlankTextTest, WhatIsEscapedComesBack) {
     const auto parsed = ParseBlankText(written, kMost);
     ASSERT_TRUE(parsed.ok()) << written << ": " << parsed.status();
     std::vector<std::string> words;
-    for (const TextPart* gap : parsed->gaps()) words.push_back(has_words ? gap->text : "#");
+    for (const SourcePart* gap : parsed->gaps()) words.push_back(has_words ? gap->text : "#");
     EXPECT_EQ(parsed->With(words), expected) << written;
   }
 }
