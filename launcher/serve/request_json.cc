@@ -144,7 +144,7 @@ absl::StatusOr<Json> ParseJson(absl::string_view text) {
 }
 
 void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options) {
-  WriteFlags flags;
+  WriteFlags flags{.write = options};  // what is not said is as it was: `fill` has temperature 0
   WriteOptions& write = flags.write;
   flags.method = reader.OneOf("method", facts.methods).value_or("");
   reader.Number("temperature", write.draw.cuts.temperature, AtLeast(0));

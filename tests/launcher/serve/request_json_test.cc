@@ -93,6 +93,7 @@ TEST(ParseRequestTest, KeysOfTheOtherOpsArrive) {
   EXPECT_EQ(asked.mean_length, 2.5);
   EXPECT_EQ(asked.fit_tokens, 2);
   EXPECT_EQ(asked.bound_samples, 7);
+  EXPECT_EQ(asked.write.draw.cuts.temperature, 0);  // of fill, as of `anyorder fill`
   const auto score = Parse(
       R"({"op": "score", "context": "c", "continuation": "d", "bound_samples": 9, "seed": 2,
           "wants_greedy": true, "cut_context": true})");
