@@ -19,10 +19,10 @@ chat)
   succeeds "$anyorder" prep --examples "$name/chats.jsonl" --vocab shards/spiece.model --chat-template '{role}: {content} <end>\n' --output "$name/chats"
   succeeds "$anyorder" launch --config "$here/../../configs/finetune/diffusion-sft-tiny.toml" --run-dir "$name/run" --ranks 1 --set data.shards="$name/chats" \
     --set model.num_layers=2 --set model.model_dim=64 --set model.num_heads=2 --set model.head_dim=32 --set model.ffn_dim=128 --set sampling.seq_len=96 \
-    --set train.global_batch_size=8 --set train.micro_batch_size=8 --set train.steps=300 --set optimizer.learning_rate=3e-3 --set train.device=auto --set checkpoint.every=1000
-  talk() { "$anyorder" chat "$name/run" --temperature 0 --max-tokens 12 "$@" 2>"$name/err" || fail "chat: exit status $?"; }
+    --set train.global_batch_size=8 --set train.micro_batch_size=8 --set train.steps=600 --set optimizer.learning_rate=3e-3 --set train.device=auto --set checkpoint.every=1000
+  talk() { "$anyorder" chat "$name/run" --temperature 0 --max-tokens 24 "$@" 2>"$name/err" || fail "chat: exit status $?"; }
   printf 'who is ann\n/reset\nwho is ann\nwho is bob\n/quit\nwho is eve\n' | talk >"$name/out"
-  [ "$(wc -l <"$name/out")" -eq 3 ] || fail "not three answers: $(cat "$name/out")"
+  [ "$(grep -c " is here" "$name/out")" -eq 3 ] && [ "$(wc -l <"$name/out")" -eq 3 ] || fail "not the answers that it learned: $(cat "$name/out")"
   [ "$(sed -n 1p "$name/out")" = "$(sed -n 2p "$name/out")" ] || fail "another answer after /reset: $(cat "$name/out")"
   printf 'who is ann\n' | talk --chat-template '{role}: {content} <end>\n' >"$name/own"
   [ "$(cat "$name/own")" = "$(sed -n 1p "$name/out")" ] || fail "the run's template is not the one of its dataset"
