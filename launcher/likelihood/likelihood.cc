@@ -9,10 +9,10 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "launcher/inference/batch_progress.h"
-#include "launcher/inference/model_text_service.h"
 #include "launcher/inference/new_file.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/openmp_spin.h"
+#include "launcher/texts/model_text_service.h"
 
 namespace anyorder::launcher {
 namespace {

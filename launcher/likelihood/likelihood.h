@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "launcher/inference/text_service.h"
 #include "launcher/likelihood/text_measures.h"
+#include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
 

@@ -13,12 +13,12 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "launcher/inference/write_flags.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/openmp_spin.h"
 #include "launcher/serve/chat_session.h"
 #include "launcher/serve/serve.h"
 #include "launcher/serve/streamed_text.h"
+#include "launcher/texts/write_flags.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 
 #include "data/prep/examples/chat_template.h"
-#include "launcher/inference/text_service.h"
+#include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
 

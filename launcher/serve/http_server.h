@@ -8,11 +8,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "launcher/inference/text_service.h"
 #include "launcher/serve/http_connection.h"
 #include "launcher/serve/http_guard.h"
 #include "launcher/serve/request_json.h"
 #include "launcher/serve/request_queue.h"
+#include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
 

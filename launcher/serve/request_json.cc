@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "launcher/inference/write_flags.h"
 #include "launcher/serve/object_reader.h"
+#include "launcher/texts/write_flags.h"
 
 namespace anyorder::launcher {
 namespace {

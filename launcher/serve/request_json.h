@@ -19,7 +19,7 @@
 
 #include "core/base/fields.h"
 #include "data/prep/examples/chat_template.h"
-#include "launcher/inference/text_service.h"
+#include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
 
@@ -80,7 +80,7 @@ absl::StatusOr<TextRequest> ParseRequest(const nlohmann::json& object, const Mod
 
 class ObjectReader;
 // How tokens are written: method, temperature, steps, ..., which have the names, defaults and
-// bounds of the command line's (launcher/inference/write_flags.h).
+// bounds of the command line's (launcher/texts/write_flags.h).
 void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options);
 // The `id` of an object that may be no request; null if it has none that could be given back.
 nlohmann::json IdOf(const nlohmann::json& object);

@@ -14,8 +14,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "launcher/inference/text_service.h"
 #include "launcher/serve/request_json.h"
+#include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
 

@@ -13,12 +13,12 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run/stop_signal.h"
-#include "launcher/inference/model_text_service.h"
 #include "launcher/process/openmp_spin.h"
 #include "launcher/process/periodic_task.h"
 #include "launcher/serve/http_server.h"
 #include "launcher/serve/request_queue.h"
 #include "launcher/serve/stdio_server.h"
+#include "launcher/texts/model_text_service.h"
 
 namespace anyorder::launcher {
 namespace {

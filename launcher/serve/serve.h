@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 
 #include "launcher/inference/text_model.h"
-#include "launcher/inference/text_service.h"
 #include "launcher/process/command_line.h"
+#include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
 

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "launcher/inference/text_service.h"
 #include "launcher/serve/request_json.h"
+#include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
 

@@ -19,13 +19,13 @@
 #include "core/objective/objective.h"
 #include "core/objective/rank_mask.h"
 #include "kernels/visibility.h"
-#include "launcher/inference/trace_file.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/display_width.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/show/show_trace.h"
 #include "launcher/show/svg_document.h"
+#include "launcher/texts/trace_file.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -45,7 +45,7 @@ struct ShowOptions {
   bool list = false;                   // no picture: the names of all objectives
   std::string mask;                    // no picture: the ranks of the mask in this file
   std::string trace;                   // instead of an objective: how the texts of this file were
-                                       // written (launcher/inference/trace_file.h)
+                                       // written (launcher/texts/trace_file.h)
   int64_t trace_text = 1;              // which of them, from 1
   bool colours = false;                // the terminal's alone
 };

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "launcher/inference/trace_file.h"
+#include "launcher/texts/trace_file.h"
 
 namespace anyorder::launcher {
 

@@ -1,9 +1,9 @@
 // Files about texts: traces of how they were written, with both drawings of them, and what
 // `anyorder likelihood` reads.
 
-#include "launcher/inference/trace_file.h"
 #include "launcher/likelihood/likelihood.h"
 #include "launcher/show/show_trace.h"
+#include "launcher/texts/trace_file.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace anyorder::fuzz {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
-#include "launcher/inference/text_service.h"
+#include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
 

@@ -13,10 +13,10 @@
 
 #include "core/base/fields.h"
 #include "core/base/status.h"
-#include "launcher/inference/blanks/blank_lengths.h"
-#include "launcher/inference/blanks/blank_text.h"
-#include "launcher/inference/blanks/blank_tokens.h"
-#include "launcher/inference/model_text_service.h"
+#include "launcher/texts/blanks/blank_lengths.h"
+#include "launcher/texts/blanks/blank_text.h"
+#include "launcher/texts/blanks/blank_tokens.h"
+#include "launcher/texts/model_text_service.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/inference/blanks/blank_tokens.h"
+#include "launcher/texts/blanks/blank_tokens.h"
 
 #include <algorithm>
 #include <string_view>

@@ -18,15 +18,15 @@
 #include "core/base/status.h"
 #include "core/generate/beam_search.h"
 #include "core/generate/decoder.h"
-#include "launcher/inference/json_lines.h"
-#include "launcher/inference/model_text_service.h"
 #include "launcher/inference/prompts.h"
-#include "launcher/inference/stream_view.h"
-#include "launcher/inference/trace_file.h"
-#include "launcher/inference/write_flags.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/openmp_spin.h"
+#include "launcher/texts/json_lines.h"
+#include "launcher/texts/model_text_service.h"
+#include "launcher/texts/stream_view.h"
+#include "launcher/texts/trace_file.h"
+#include "launcher/texts/write_flags.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/inference/blanks/blank_text.h"
+#include "launcher/texts/blanks/blank_text.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 // Traces are read as they were written; what is none is refused with its line.
 
-#include "launcher/inference/trace_file.h"
+#include "launcher/texts/trace_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

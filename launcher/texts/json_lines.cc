@@ -1,4 +1,4 @@
-#include "launcher/inference/json_lines.h"
+#include "launcher/texts/json_lines.h"
 
 #include <fcntl.h>
 #include <unistd.h>

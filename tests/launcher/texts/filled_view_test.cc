@@ -1,6 +1,6 @@
 // What a person at a terminal reads.
 
-#include "launcher/inference/filled_view.h"
+#include "launcher/texts/filled_view.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Blanks among tokens. The encoder here is greedy over a small vocabulary, which, like
 // SentencePiece, splits text apart wherever no piece crosses.
 
-#include "launcher/inference/blanks/blank_tokens.h"
+#include "launcher/texts/blanks/blank_tokens.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

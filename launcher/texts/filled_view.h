@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/inference/blanks/blank_text.h"
-#include "launcher/inference/text_service.h"
+#include "launcher/texts/blanks/blank_text.h"
+#include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
 

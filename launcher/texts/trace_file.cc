@@ -1,4 +1,4 @@
-#include "launcher/inference/trace_file.h"
+#include "launcher/texts/trace_file.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "launcher/inference/stream_view.h"
+#include "launcher/texts/stream_view.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/inference/blanks/blank_lengths.h"
+#include "launcher/texts/blanks/blank_lengths.h"
 
 #include <algorithm>
 #include <cmath>

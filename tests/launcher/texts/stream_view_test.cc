@@ -1,6 +1,6 @@
 // What is on the screen while a text is written and afterwards, told by a small terminal.
 
-#include "launcher/inference/stream_view.h"
+#include "launcher/texts/stream_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,16 +15,16 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "launcher/inference/blanks/blank_text.h"
-#include "launcher/inference/filled_view.h"
-#include "launcher/inference/json_lines.h"
-#include "launcher/inference/model_text_service.h"
 #include "launcher/inference/prompts.h"
-#include "launcher/inference/write_flags.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/display_width.h"
 #include "launcher/process/openmp_spin.h"
+#include "launcher/texts/blanks/blank_text.h"
+#include "launcher/texts/filled_view.h"
+#include "launcher/texts/json_lines.h"
+#include "launcher/texts/model_text_service.h"
+#include "launcher/texts/write_flags.h"
 
 namespace anyorder::launcher {
 namespace {

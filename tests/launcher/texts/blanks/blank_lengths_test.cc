@@ -1,6 +1,6 @@
 // The rule by which lengths compare, and the search over them, against tables of made-up scores.
 
-#include "launcher/inference/blanks/blank_lengths.h"
+#include "launcher/texts/blanks/blank_lengths.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launcher/inference/model_text_service.h"
+#include "launcher/texts/model_text_service.h"
 
 #include <algorithm>
 #include <utility>

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/generate/any_order/write_options.h"
-#include "launcher/inference/text_service.h"
+#include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/inference/filled_view.h"
+#include "launcher/texts/filled_view.h"
 
 #include <algorithm>
 #include <cmath>

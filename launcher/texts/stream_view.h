@@ -18,8 +18,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-#include "launcher/inference/text_service.h"
 #include "launcher/process/periodic_task.h"
+#include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
 

@@ -1,6 +1,6 @@
 // What a person writes for a blank, and what is told of faults.
 
-#include "launcher/inference/blanks/blank_text.h"
+#include "launcher/texts/blanks/blank_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launcher/inference/write_flags.h"
+#include "launcher/texts/write_flags.h"
 
 #include <utility>
 #include <vector>

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 
 #include "launcher/huggingface/spiece_file.h"
-#include "launcher/inference/blanks/blank_text.h"
+#include "launcher/texts/blanks/blank_text.h"
 
 namespace anyorder::launcher {
 

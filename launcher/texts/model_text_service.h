@@ -13,7 +13,7 @@
 #include "core/generate/decoder.h"
 #include "core/objective/generation_form.h"
 #include "launcher/inference/text_model.h"
-#include "launcher/inference/text_service.h"
+#include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
 
