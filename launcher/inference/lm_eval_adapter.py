@@ -192,13 +192,14 @@ def written(options, max_gen_toks):
 class AnyorderLM(LM):
     def __init__(self, run, anyorder=None, samples=128, seed=1, checkpoint=None, raw_weights=False, threads=None, max_gen_toks=256,
                  batch_size=None, max_batch_size=None, device=None):
-        """Of the harness's own options, `batch_size` is a number or "auto", and `max_batch_size` has no meaning."""
+        """Of the harness's own options, `batch_size` is a number or "auto"; `device` "cuda:0", its default, is a GPU if there is one;
+        `max_batch_size` has no meaning."""
         super().__init__()
         self.samples, self.seed, self.max_gen_toks = samples, seed, max_gen_toks
         batch = int(batch_size) if str(batch_size).isdigit() else 8
         command = [str(anyorder or program()), "serve", str(run), "--stdio", "--max-batch", str(batch), "--max-tokens", str(MOST_TOKENS),
                    "--max-body", str(MOST_KIB)]
-        options = {"--step": checkpoint, "--threads": threads, "--device": device and str(device).split(":")[0]}
+        options = {"--step": checkpoint, "--threads": threads, "--device": device and ("auto" if str(device).startswith("cuda") else device)}
         command += [word for key, value in options.items() if value is not None for word in (key, str(value))]
         self.server = Server(command + ["--raw-weights"] * bool(raw_weights), LINES_A_TEXT * batch)
         self.facts, = self.server.ask([{"op": "facts"}], [str(run)])

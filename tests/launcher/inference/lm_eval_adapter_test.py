@@ -212,7 +212,7 @@ class AdapterTest(unittest.TestCase):
     def test_the_command(self):
         self.model(checkpoint=30, raw_weights=True, threads=2, device="cuda:0", batch_size=4, max_batch_size=None).server.ended()
         self.assertEqual(self.said.getvalue().split("\n")[0], "serving serve runs/a --stdio --max-batch 4 --max-tokens 1048576 --max-body 65536"
-                         " --step 30 --threads 2 --device cuda --raw-weights")
+                         " --step 30 --threads 2 --device auto --raw-weights")
 
     def test_failures_say_what_and_where(self):
         requests = [self.score("Which one", " good", doc=i) for i in range(3)] + [self.score("Which one", " bad", doc=8)]
