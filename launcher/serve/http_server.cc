@@ -18,8 +18,8 @@
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "launcher/serve/event_stream.h"
-#include "launcher/serve/object_reader.h"
 #include "launcher/serve/openai_json.h"
+#include "launcher/texts/object_reader.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "launcher/serve/http_connection.h"
 #include "launcher/serve/http_guard.h"
-#include "launcher/serve/request_json.h"
 #include "launcher/serve/request_queue.h"
+#include "launcher/texts/request_json.h"
 #include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "launcher/serve/object_reader.h"
+#include "launcher/texts/object_reader.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "launcher/serve/request_json.h"
+#include "launcher/texts/request_json.h"
 
 namespace anyorder::launcher {
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "launcher/serve/request_json.h"
+#include "launcher/texts/request_json.h"
 #include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {

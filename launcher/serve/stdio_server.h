@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "launcher/serve/request_json.h"
+#include "launcher/texts/request_json.h"
 #include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {

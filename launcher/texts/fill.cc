@@ -24,6 +24,7 @@
 #include "launcher/texts/filled_view.h"
 #include "launcher/texts/json_lines.h"
 #include "launcher/texts/model_text_service.h"
+#include "launcher/texts/request_json.h"
 #include "launcher/texts/write_flags.h"
 
 namespace anyorder::launcher {
@@ -43,58 +44,20 @@ struct FillOptions : TextModelOptions {
 struct FillLine {
   FillRequest request;
   BlankText source;
-  nlohmann::ordered_json id;
+  nlohmann::json id;
   std::string place;
 };
 
-// What a line's object may say besides its text.
-absl::Status ReadObject(const std::string& line, FillLine* result) {
-  const auto object = nlohmann::ordered_json::parse(line);  // prompts.h has tried
-  FillRequest& request = result->request;
-  for (const auto& [key, value] : object.items()) {
-    const auto is_count = [&value = value](int64_t most) {
-      return value.is_number_integer() && value >= 1 && value <= most;
-    };
-    const auto fault = [&key = key](absl::string_view right) {
-      return InvalidArgument("\"", key, "\" must be ", right);
-    };
-    if (key == "text") continue;
-    if (key == "id") {
-      result->id = value;
-    } else if (key == "alternatives") {
-      if (!is_count(kMostAlternatives)) return fault("a whole number from 1 to 1024");
-      request.alternatives = value;
-    } else if (key == "max_blank_tokens") {
-      if (!is_count(kMostTokens)) return fault("a whole number of at least 1");
-      request.max_blank_tokens = value;
-    } else if (key == "bound_samples") {
-      if (!is_count(kMostSamples)) return fault("a whole number of at least 1");
-      request.bound_samples = value;
-    } else if (key == "fit_tokens") {
-      if (value != 0 && !is_count(kMostTokens)) return fault("a whole number of at least 0");
-      request.fit_tokens = value;
-    } else if (key == "length_penalty") {
-      if (!value.is_number()) return fault("a number of at least 0");
-      request.length_penalty = value;
-    } else if (key == "mean_length") {
-      if (!value.is_number()) return fault("a number above 1, or 0");
-      request.mean_length = value;
-    } else {
-      return InvalidArgument(
-          "\"", key,
-          "\" is no key of a line; there are text, id, alternatives, "
-          "max_blank_tokens, fit_tokens, length_penalty, mean_length and bound_samples");
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<FillLine> ReadLine(const FillOptions& options, const PromptLine& line,
-                                  int64_t seq_len) {
+                                  const ModelFacts& facts) {
   FillLine result{.request = options.request, .place = line.place};
   result.request.text = line.text;
-  if (!line.object.empty()) ANYORDER_RETURN_IF_ERROR(ReadObject(line.object, &result));
-  ANYORDER_ASSIGN_OR_RETURN(result.source, ParseBlankText(line.text, seq_len));
+  if (!line.object.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(const nlohmann::json object, ParseJson(line.object));
+    ANYORDER_RETURN_IF_ERROR(
+        ParseFillLine(object, facts, {kMostTokens, kMostAlternatives}, result.request, result.id));
+  }
+  ANYORDER_ASSIGN_OR_RETURN(result.source, ParseBlankText(line.text, facts.seq_len));
   if (options.scores && !result.source.has_words())
     return absl::InvalidArgumentError("--score asks about {{words}}, but the text has blanks");
   if (!options.scores && result.source.has_words())
@@ -107,16 +70,7 @@ nlohmann::ordered_json LineJson(int64_t number, const FillLine& line,
   nlohmann::ordered_json json{{"line", number}};
   if (!line.id.is_null()) json["id"] = line.id;
   json["input"] = line.request.text;
-  json["alternatives"] = nlohmann::ordered_json::array();
-  for (const FilledText& text : texts) {
-    json["alternatives"].push_back({{"text", text.text},
-                                    {"blanks", text.blanks},
-                                    {"lengths", text.lengths},
-                                    {"log_prob", text.log_prob},
-                                    {"is_exact", text.is_exact},
-                                    {"standard_error", text.standard_error},
-                                    {"score", text.score}});
-  }
+  json.update(ResultJson({.what = line.request}, texts));
   return json;
 }
 
@@ -141,7 +95,7 @@ absl::Status Fill(FillOptions options) {
   ANYORDER_ASSIGN_OR_RETURN(options.request.write, OptionsOf(options.write, service->facts()));
   std::vector<FillLine> lines;
   for (const PromptLine& prompt : prompts) {
-    absl::StatusOr<FillLine> line = ReadLine(options, prompt, service->facts().seq_len);
+    absl::StatusOr<FillLine> line = ReadLine(options, prompt, service->facts());
     ANYORDER_RETURN_IF_ERROR(AtPlace(line.status(), prompt.place));
     lines.push_back(*std::move(line));
   }

@@ -6,7 +6,7 @@
 
 #include "launcher/serve/answer.h"
 #include "launcher/serve/openai_json.h"
-#include "launcher/serve/request_json.h"
+#include "launcher/texts/request_json.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/launcher/serve/fake_service.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "launcher/serve/event_stream.h"
-#include "launcher/serve/object_reader.h"
+#include "launcher/texts/object_reader.h"
 #include "tests/launcher/serve/fake_service.h"
 
 namespace anyorder::launcher {

@@ -78,6 +78,11 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text);
 absl::StatusOr<TextRequest> ParseRequest(const nlohmann::json& object, const ModelFacts& facts,
                                          const RequestLimits& limits);
 
+// A line of `anyorder fill`: keys of a fill request, without `op`, that stand for what `request`
+// has so far. Errors: as above.
+absl::Status ParseFillLine(const nlohmann::json& object, const ModelFacts& facts,
+                           const RequestLimits& limits, FillRequest& request, nlohmann::json& id);
+
 class ObjectReader;
 // How tokens are written: method, temperature, steps, ..., which have the names, defaults and
 // bounds of the command line's (launcher/texts/write_flags.h).

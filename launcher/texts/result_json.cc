@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "launcher/serve/request_json.h"
+#include "launcher/texts/request_json.h"
 
 namespace anyorder::launcher {
 namespace {

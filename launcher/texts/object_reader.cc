@@ -1,4 +1,4 @@
-#include "launcher/serve/object_reader.h"
+#include "launcher/texts/object_reader.h"
 
 #include <algorithm>
 #include <cmath>

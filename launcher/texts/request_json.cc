@@ -1,4 +1,4 @@
-#include "launcher/serve/request_json.h"
+#include "launcher/texts/request_json.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "launcher/serve/object_reader.h"
+#include "launcher/texts/object_reader.h"
 #include "launcher/texts/write_flags.h"
 
 namespace anyorder::launcher {
@@ -57,6 +57,19 @@ class RequestParser {
     }
   }
 
+  void Fill(FillRequest& request) {
+    request.max_blank_tokens = std::min(request.max_blank_tokens, limits_.max_tokens);
+    reader_.RequiredText("text", request.text);
+    if (request.text.empty()) reader_.AddFault("text", "is empty, so it has no blank");
+    reader_.Count("alternatives", request.alternatives, 1, limits_.max_texts);
+    reader_.Count("max_blank_tokens", request.max_blank_tokens, 1, limits_.max_tokens);
+    reader_.Number("length_penalty", request.length_penalty, AtLeast(0));
+    reader_.Number("mean_length", request.mean_length, AtLeast(0));
+    reader_.Count("fit_tokens", request.fit_tokens, 0, limits_.max_tokens);
+    reader_.Count("bound_samples", request.bound_samples, 1, kMostBoundSamples);
+    Written(request.write);
+  }
+
  private:
   void Complete(CompletionRequest& request) {
     request.max_tokens = std::min(kDefaultMaxTokens, limits_.max_tokens);
@@ -68,19 +81,6 @@ class RequestParser {
     reader_.Texts("stop", request.stop, kMostStops);
     reader_.Seed("first_stream", request.first_stream);
     reader_.Flag("cut_context", request.cut_context);
-    Written(request.write);
-  }
-
-  void Fill(FillRequest& request) {
-    request.max_blank_tokens = std::min(request.max_blank_tokens, limits_.max_tokens);
-    reader_.RequiredText("text", request.text);
-    if (request.text.empty()) reader_.AddFault("text", "is empty, so it has no blank");
-    reader_.Count("alternatives", request.alternatives, 1, limits_.max_texts);
-    reader_.Count("max_blank_tokens", request.max_blank_tokens, 1, limits_.max_tokens);
-    reader_.Number("length_penalty", request.length_penalty, AtLeast(0));
-    reader_.Number("mean_length", request.mean_length, AtLeast(0));
-    reader_.Count("fit_tokens", request.fit_tokens, 0, limits_.max_tokens);
-    reader_.Count("bound_samples", request.bound_samples, 1, kMostBoundSamples);
     Written(request.write);
   }
 
@@ -127,6 +127,12 @@ class RequestParser {
   const RequestLimits& limits_;
   TextRequest& request_;
 };
+
+void ReadId(const Json& object, ObjectReader& reader, Json& id) {
+  if (reader.Find("id") == nullptr) return;
+  id = IdOf(object);
+  if (id.is_null()) reader.AddFault("id", "must be a text of at most 256 bytes or a number");
+}
 
 }  // namespace
 
@@ -177,11 +183,7 @@ absl::StatusOr<TextRequest> ParseRequest(const Json& object, const ModelFacts& f
   if (!object.is_object()) return InvalidArgument("a request is an object, {\"op\": ...}");
   TextRequest request;
   ObjectReader reader(object);
-  if (const Json* id = reader.Find("id"); id != nullptr) {
-    request.id = IdOf(object);
-    if (request.id.is_null())
-      reader.AddFault("id", "must be a text of at most 256 bytes or a number");
-  }
+  ReadId(object, reader, request.id);
   RequestOp op = RequestOp::kComplete;
   if (!reader.Has("op"))
     reader.AddFault("op", "is missing: complete, fill, score, rolling, facts, tokens or render");
@@ -191,6 +193,17 @@ absl::StatusOr<TextRequest> ParseRequest(const Json& object, const ModelFacts& f
   RequestParser(reader, facts, limits, request).Parse(op);
   ANYORDER_RETURN_IF_ERROR(reader.End());
   return request;
+}
+
+absl::Status ParseFillLine(const Json& object, const ModelFacts& facts, const RequestLimits& limits,
+                           FillRequest& request, Json& id) {
+  ObjectReader reader(object);
+  ReadId(object, reader, id);
+  TextRequest whole;
+  const WriteMethod method = request.write.method;
+  RequestParser(reader, facts, limits, whole).Fill(request);
+  if (!reader.Has("method")) request.write.method = method;
+  return reader.End();
 }
 
 Json IdOf(const Json& object) {

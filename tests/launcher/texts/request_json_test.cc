@@ -1,4 +1,4 @@
-#include "launcher/serve/request_json.h"
+#include "launcher/texts/request_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/serve/answer.h"
-#include "launcher/serve/object_reader.h"
+#include "launcher/texts/object_reader.h"
 #include "tests/launcher/serve/fake_service.h"
 
 namespace anyorder::launcher {
