@@ -180,10 +180,16 @@ absl::Status StreamTexts(const GenerateOptions& options, const WriteOptions& wri
     const auto number = static_cast<int64_t>(n) + 1;
     CompletionRequest request = RequestOf(options, write, prompts[n], number);
     const int64_t samples = std::exchange(request.samples, 1);
+    ANYORDER_ASSIGN_OR_RETURN(const int64_t given, service.CountTokens(prompts[n]));
     for (int64_t rank = 1; rank <= samples; ++rank, ++request.first_stream) {
       StreamOptions shown = StreamToStandardOutput();
       shown.left_to_right = write.method == WriteMethod::kLeftToRight;
       shown.prompt = prompts[n];
+      shown.first = std::max<int64_t>(1, given);
+      shown.length =
+          request.max_tokens > 0
+              ? request.max_tokens
+              : std::clamp<int64_t>(service.facts().seq_len - shown.first, 1, kDefaultMaxTokens);
       StreamView view(shown);
       request.listener = [&view](int64_t, const ShownToken& token) { view.Add(token); };
       ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Completion>> found,

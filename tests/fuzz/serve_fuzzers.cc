@@ -32,7 +32,7 @@ std::vector<std::string> RequestSeeds() {
 
 // Each line gets a response, which is JSON with the line's id and either an error or no error.
 void UseRequests(absl::string_view input) {
-  launcher::FakeService service;
+  launcher::FakeTextService service;
   service.mutable_facts().seq_len = 4;
   std::vector<absl::StatusOr<std::string>> lines;
   for (const absl::string_view line : absl::StrSplit(input, '\n')) lines.emplace_back(line);
@@ -56,7 +56,7 @@ std::vector<std::string> OpenAiSeeds() {
 }
 
 void UseOpenAi(absl::string_view input) {
-  launcher::FakeService service;
+  launcher::FakeTextService service;
   const auto json = launcher::ParseJson(input);
   if (!json.ok()) return;
   const auto request = launcher::ParseOpenAi(*json, "fake", service.facts(), kRequestLimits);

@@ -1,5 +1,5 @@
-// `serve` and `chat` of FakeService, for tests of whole programs: as `anyorder` has them, but RUN
-// may be any directory. ANYORDER_FAKE_MS: how long a call takes.
+// `serve` and `chat` of FakeTextService, for tests of whole programs: as `anyorder` has them, but
+// RUN may be any directory. ANYORDER_FAKE_MS: how long a call takes.
 
 #include <CLI/CLI.hpp>
 
@@ -16,7 +16,7 @@ namespace anyorder::launcher {
 namespace {
 
 absl::StatusOr<std::unique_ptr<TextService>> OpenFake(const TextModelOptions& options) {
-  auto service = std::make_unique<FakeService>();
+  auto service = std::make_unique<FakeTextService>();
   service->mutable_facts().run_dir = options.run_dir;
   if (std::getenv("ANYORDER_FAKE_NO_TEMPLATE") != nullptr)
     service->mutable_facts().chat_template = "";

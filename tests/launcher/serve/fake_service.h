@@ -18,9 +18,9 @@
 
 namespace anyorder::launcher {
 
-class FakeService : public TextService {
+class FakeTextService : public TextService {
  public:
-  FakeService() {
+  FakeTextService() {
     facts_.run_dir = "runs/fake";
     facts_.step = 7;
     facts_.objective = "fake";

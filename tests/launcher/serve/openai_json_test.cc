@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 absl::StatusOr<OpenAiRequest> ParseBody(const std::string& text) {
-  return ParseOpenAi(nlohmann::json::parse(text), "fake", FakeService().facts(),
+  return ParseOpenAi(nlohmann::json::parse(text), "fake", FakeTextService().facts(),
                      {.max_tokens = 100, .max_texts = 4});
 }
 const CompletionRequest& PromptOf(const OpenAiRequest& request, size_t n) {
@@ -90,7 +90,7 @@ TEST(ParseOpenAiTest, WhatCannotBeHonouredIsRefused) {
 }
 
 TEST(OpenAiResponseTest, HasChoicesAndUsage) {
-  FakeService service;
+  FakeTextService service;
   const auto request = ParseBody(R"({"prompt": ["a b", "c"], "n": 2, "echo": true})");
   const auto completions = service.Complete({PromptOf(*request, 0), PromptOf(*request, 1)}).value();
   const auto json = OpenAiResponse({"cmpl-1", 5, "fake"}, *request, completions);
@@ -127,7 +127,7 @@ TEST(OpenAiErrorTest, NamesTheKeyAndTheKind) {
 
 // All events of a stream.
 std::string EventsOf(const std::string& body) {
-  FakeService service;
+  FakeTextService service;
   RequestQueue queue(service, {});
   const auto request = ParseBody(body);
   auto tickets = queue.Submit(request->prompts, absl::InfiniteFuture(), /*streams=*/true).value();

@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A service whose calls wait until they may begin.
-class GatedService : public FakeService {
+class GatedService : public FakeTextService {
  public:
   GatedService() {
     before_call = [this] {
@@ -147,7 +147,7 @@ TEST(RequestQueueTest, TheFaultOfOneIsNoFaultOfTheOthers) {
 }
 
 TEST(RequestQueueTest, TokensAreToldInOrder) {
-  FakeService service;
+  FakeTextService service;
   RequestQueue queue(service, {});
   const auto ticket =
       SubmitOne(queue, Completes("a b c"), absl::InfiniteFuture(), /*streams=*/true);
@@ -177,7 +177,7 @@ TEST(RequestQueueTest, StopFinishesWhatRunsAndRefusesTheRest) {
 }
 
 TEST(RequestQueueTest, ManyThreadsEachGetTheirOwnAnswers) {
-  FakeService service;
+  FakeTextService service;
   RequestQueue queue(service, {.max_waiting = 1000, .max_batch = 8});
   std::vector<std::thread> threads;
   std::atomic<int> right = 0;

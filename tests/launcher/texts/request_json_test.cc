@@ -22,7 +22,7 @@ constexpr RequestLimits kLimits{.max_tokens = 100, .max_texts = 4};
 absl::StatusOr<TextRequest> Parse(const std::string& text) {
   const absl::StatusOr<nlohmann::json> json = ParseJson(text);
   if (!json.ok()) return json.status();
-  return ParseRequest(*json, FakeService().facts(), kLimits);
+  return ParseRequest(*json, FakeTextService().facts(), kLimits);
 }
 
 TEST(ParseRequestTest, EveryKeyOfACompletionArrives) {
@@ -199,12 +199,12 @@ TEST(ParseRequestTest, FaultsAreNamed) {
   }
 }
 
-std::string RespondTo(FakeService& service, const std::string& line) {
+std::string RespondTo(FakeTextService& service, const std::string& line) {
   return JsonText(Respond(service, {line}, kLimits).at(0));
 }
 
 TEST(RespondTest, ResponsesAreReadAsTheyAreMeant) {
-  FakeService service;
+  FakeTextService service;
   EXPECT_EQ(RespondTo(service, R"({"id": 1, "op": "complete", "prompt": "a b", "max_tokens": 1})"),
             R"({"id":1,"prompt_tokens":2,"completions":[{"text":" b","log_prob":-0.5,"tokens":1,)"
             R"("ended":false,"passes":1}]})");
@@ -222,7 +222,7 @@ TEST(RespondTest, ResponsesAreReadAsTheyAreMeant) {
 }
 
 TEST(RespondTest, PromptsAreRenderedByTheModelsTemplate) {
-  FakeService service;
+  FakeTextService service;
   const std::string line = R"({"op": "render", "messages": [{"role": "system", "content": "Be."},
       {"role": "user", "content": "Who?"}, {"role": "assistant", "content": "unseen"}]})";
   EXPECT_EQ(nlohmann::json::parse(RespondTo(service, line))["prompt"],
@@ -239,7 +239,7 @@ TEST(RespondTest, PromptsAreRenderedByTheModelsTemplate) {
 }
 
 TEST(RespondTest, AFaultIsTheOwnResponsesAlone) {
-  FakeService service;
+  FakeTextService service;
   const std::string good = R"({"id": 1, "op": "score", "continuation": "a"})";
   const auto responses =
       Respond(service,
@@ -271,7 +271,7 @@ TEST(RespondTest, TextThatIsNotUtf8AndNumbersThatAreNoneAreStillJson) {
 TEST(RollingScoreTest, EachWordCountsOnceWithAsMuchContextAsFits) {
   std::mt19937 random(std::random_device{}());
   for (int round = 0; round < 20; ++round) {
-    FakeService service;
+    FakeTextService service;
     const int64_t seq_len = service.facts().seq_len - 1;  // behind a token that begins the text
     const int64_t num_words = std::uniform_int_distribution<int64_t>(1, 500)(random);
     const int64_t stride = std::uniform_int_distribution<int64_t>(1, seq_len)(random);
@@ -299,7 +299,7 @@ TEST(RollingScoreTest, EachWordCountsOnceWithAsMuchContextAsFits) {
 }
 
 TEST(RollingScoreTest, AFaultOfCountingIsTheAnswer) {
-  FakeService service;
+  FakeTextService service;
   EXPECT_THAT(RespondTo(service, R"({"op": "rolling", "text": "uncountable"})"),
               HasSubstr("no encoder"));
   service.mutable_facts().seq_len = 2;
@@ -308,7 +308,7 @@ TEST(RollingScoreTest, AFaultOfCountingIsTheAnswer) {
 }
 
 TEST(RollingScoreTest, AWordWithoutEndIsCut) {
-  FakeService service;
+  FakeTextService service;
   service.mutable_facts().seq_len = 3;
   const auto response = nlohmann::json::parse(
       RespondTo(service, R"({"op": "rolling", "text": ")" + std::string(200, 'x') + " b c\"}"));
