@@ -50,13 +50,13 @@ refused)
   printf 'the {60} fox jumps over the dog\n' >longer.txt
   refuses 65 "longer.txt:1: the text needs at least [0-9]* tokens, but the model has learned to read 64" run --input longer.txt --output x.jsonl
   printf '{"text": "the ___ fox", "alternative": 2}\n' >key.jsonl
-  refuses 65 'key.jsonl:1: "alternative" is no key of a line' run --input key.jsonl --output x.jsonl
-  for value in '"alternatives": 0' '"max_blank_tokens": 1.5' '"bound_samples": "3"' '"length_penalty": "1"' '"mean_length": null'; do
-    printf '{"text": "the ___ fox", %s}\n' "$value" >value.jsonl
-    refuses 65 "value.jsonl:1: ${value%%:*} must be a" run --input value.jsonl --output x.jsonl
+  refuses 65 "key.jsonl:1: 'alternative' is not known; did you mean 'alternatives'?" run --input key.jsonl --output x.jsonl
+  for value in "alternatives: 0" "max_blank_tokens: 1.5" "bound_samples: true" "length_penalty: -1" "mean_length: []"; do
+    printf '{"text": "the ___ fox", "%s": %s}\n' "${value%%:*}" "${value#*: }" >value.jsonl
+    refuses 65 "value.jsonl:1: '${value%%:*}' is .* but must be a" run --input value.jsonl --output x.jsonl
   done
-  printf '{"text": "the ___ fox", "length_penalty": -1}\n' >value.jsonl
-  refuses 65 "value.jsonl:1: length penalty -1 must be at least 0" run --input value.jsonl --output x.jsonl
+  printf '{"text": "the ___ fox", "mean_length": 0.5}\n' >value.jsonl
+  refuses 65 "value.jsonl:1: mean length 0.5 must be more than 1" run --input value.jsonl --output x.jsonl
   [ ! -e x.jsonl ] || fail "a refused call left a file"
   echo mine >mine.jsonl
   refuses 64 "'mine.jsonl' exists and is not overwritten" run --input texts.txt --output mine.jsonl

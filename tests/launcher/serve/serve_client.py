@@ -18,6 +18,7 @@ class Server:
         self.command = [program, "serve", run or self.folder.name, "--http", address, *map(str, options)]
         self.environment = environment
         self.log = []
+        self.is_ending = False
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=self.environment)
@@ -33,8 +34,14 @@ class Server:
         self.reader.start()
         return self
 
+    def end(self):
+        """Asks the server to end, once: a second signal would end it at once, with another status."""
+        if not self.is_ending:
+            self.process.terminate()
+        self.is_ending = True
+
     def __exit__(self, kind, *unused):
-        self.process.terminate()
+        self.end()
         status = self.process.wait(120)
         self.reader.join(10)
         self.folder.cleanup()

@@ -147,7 +147,7 @@ def check_end():
         for thread in threads:
             thread.start()
             time.sleep(0.5)
-        server.process.send_signal(signal.SIGTERM)
+        server.end()
         for thread in threads:
             thread.join()
     assert answers["first"][0] == 200 and answers["first"][1]["choices"][0]["text"] == " first", answers
