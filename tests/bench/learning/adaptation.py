@@ -18,8 +18,9 @@ A finished run in DIR is not run again.
 import argparse
 import json
 import statistics
-import subprocess
 from pathlib import Path
+
+from programs import prepare, run, settings, train
 
 CONFIG = Path(__file__).resolve().parents[3] / "configs" / "llama-tiny.toml"
 DIFFUSION = {"objective.name": "masked_diffusion", "sampling.keep_first_token": "true"}
@@ -27,33 +28,9 @@ SHIFTED = {"sampling.shifted_readout": "true"}
 COUNTED = {"sampling.mask_draw": "count", "sampling.mask_rate_min": 0}
 
 
-def run(command, log):
-    with open(log, "a", encoding="utf-8") as out:
-        print("$", *command, file=out, flush=True)
-        return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=out, check=True, text=True).stdout
-
-
-def settings(values):
-    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-
-
-def prepare(args):
-    for name, path, more in (("train", args.text, ["--vocab-size", args.vocab_size]),
-                             ("held-out", args.held_out, ["--vocab", args.work / "train" / "spiece.model"])):
-        if not (args.work / name / "dataset.json").exists():
-            run([args.anyorder, "prep", "--input", path, "--output", args.work / name, *more], args.work / "prep.log")
-
-
-def train(args, name, seed, steps, values):
-    """The run directory."""
-    run_dir = args.work / f"{name.replace(', ', '-')}-{seed}"
-    if not (run_dir / "done").exists():
-        keys = {"data.shards": args.work / "train", "train.seed": seed, "train.steps": steps, "checkpoint.every": 0,
-                "optimizer.warmup_steps": min(200, steps // 10), **dict(one.split("=", 1) for one in args.set), **values}
-        run([args.anyorder, "launch", run_dir, "--config", CONFIG, "--ranks", args.ranks, *settings(keys)],
-            args.work / f"{run_dir.name}.log")
-        (run_dir / "done").touch()
-    return run_dir
+def train_model(args, name, seed, steps, values):
+    keys = {"train.steps": steps, "checkpoint.every": 0, "optimizer.warmup_steps": min(200, steps // 10), **values}
+    return train(args, CONFIG, name, seed, keys)
 
 
 def bound(args, run_dir):
@@ -68,14 +45,14 @@ def bound(args, run_dir):
 
 def runs_of(args, seed):
     """{name: run directory} of the diffusion models."""
-    causal = train(args, "causal", seed, args.causal_steps, {})
+    causal = train_model(args, "causal", seed, args.causal_steps, {})
     start = {**DIFFUSION, "train.init_from": causal}
     band = {"sampling.annealing": "band", "sampling.anneal_steps": args.steps // 2}
-    return {"adapted": train(args, "adapted", seed, args.steps, start),
-            "adapted, shifted": train(args, "adapted, shifted", seed, args.steps, {**start, **SHIFTED}),
-            "adapted, band": train(args, "adapted, band", seed, args.steps, {**start, **SHIFTED, **band}),
-            "scratch": train(args, "scratch", seed, args.steps, DIFFUSION),
-            "scratch, long": train(args, "scratch, long", seed, args.causal_steps + args.steps, DIFFUSION)}
+    return {"adapted": train_model(args, "adapted", seed, args.steps, start),
+            "adapted, shifted": train_model(args, "adapted, shifted", seed, args.steps, {**start, **SHIFTED}),
+            "adapted, band": train_model(args, "adapted, band", seed, args.steps, {**start, **SHIFTED, **band}),
+            "scratch": train_model(args, "scratch", seed, args.steps, DIFFUSION),
+            "scratch, long": train_model(args, "scratch, long", seed, args.causal_steps + args.steps, DIFFUSION)}
 
 
 def main():

@@ -21,18 +21,15 @@ import json
 import math
 import random
 import statistics
-import subprocess
 from pathlib import Path
+
+from programs import run, settings
 
 CONFIG = Path(__file__).resolve().parents[3] / "configs" / "finetune" / "diffusion-sft-tiny.toml"
 SMALL = {"model.model_dim": 128, "model.head_dim": 32, "model.ffn_dim": 512, "sampling.seq_len": 48, "optimizer.learning_rate": 1e-3,
          "checkpoint.every": 0, "cpu.threads": 1}
 TEMPLATE = "{message}{role} : {content} ; "
 NAMES, THINGS = "anna ben carl dora emil frida gus hanna".split(), "apples pears plums nuts figs eggs keys coins".split()
-
-
-def settings(values):
-    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
 
 def digits(number):
@@ -77,12 +74,6 @@ def make(args):
     with open(args.work / "words.txt", "w", encoding="utf-8") as out:
         out.writelines(f"user : {prompt} ; assistant : {answer} ; \n" for prompt, _, answer in training)
     return held_out
-
-
-def run(command, log):
-    with open(log, "a", encoding="utf-8") as out:
-        print("$", *command, file=out, flush=True)
-        return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=out, check=True, text=True).stdout
 
 
 def prepare(args):

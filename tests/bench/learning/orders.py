@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Bits a token of nine any-order models of one size: what predicting in another order than the text's costs.
+
+Trains causal, block diffusion with blocks of 2, 4, 8 and 16, masked diffusion, A3, AS-ARM and XLNet on the same text, each with the
+objective of its configuration and all with the same network, so that parameters are equal. The learning rate is constant after its
+warm-up and scores are of the average of the weights, so that a checkpoint in the middle is a finished model of fewer steps. Prints
+held-out bits a token
+
+  at equal tokens   after all steps
+  at equal compute  after as many steps as cost the CPU time of the cheapest model's (the checkpoint nearest to that)
+
+A number is exact (one pass has the probability of the text) or the bound that the objective gives (of masks or orders, the mean over
+draws). The first token of a window of 128 is given in all: models that predict it, too, are scored with it, and what it costs, which
+is measured with windows of one token, is taken out.
+
+Usage: orders.py --anyorder BIN --text FILE --held-out FILE --work DIR [--seeds 1,2,3] [--models causal,...]
+A finished run or score in DIR is not made again.
+"""
+import argparse
+import json
+import math
+import statistics
+from pathlib import Path
+
+from programs import prepare, run, settings, train
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+LENGTH = 128
+NETWORK = {"model.model_dim": 128, "model.num_heads": 2, "model.ffn_dim": 512, "model.layer_norm": "pre",
+           "model.layer_norm_epsilon": 1e-5, "model.positions": "rope", "model.segments": "none", "model.mem_len": 0,
+           "model.attention_biases": "false", "model.softmax_bias": "true"}
+OPTIMIZER = {"optimizer.learning_rate": 1e-3, "optimizer.warmup_steps": 100, "optimizer.decay": "constant",
+             "optimizer.adam_epsilon": 1e-8, "optimizer.min_learning_rate_ratio": 0, "optimizer.ema_decay": 0.99}
+GIVEN = {"sampling.keep_first_token": "true"}
+COUNTED = {"sampling.mask_draw": "count", "sampling.mask_rate_min": 0, "sampling.mask_rate_max": 1}
+SINGLE = {"sampling.group_len_min": 1, "sampling.group_len_max": 1}
+TEXT = {"sampling.group_order": "text"}
+EMPTY = {"sampling.prompt_fraction_min": 0, "sampling.prompt_fraction_max": 0}
+ALONE = {"sampling.seq_len": 1}
+
+
+class Own:
+    """The loss of the objective itself with other settings, nats a token, as the mean over draws of masks or orders. `alone` are the
+    settings that predict a token from nothing, of objectives that count a window's first token."""
+
+    def __init__(self, values, draws=1, alone=None):
+        self.values, self.draws, self.alone = values, draws, alone
+
+    def nats(self, ask, seed):
+        def loss(values, *words):
+            return ask(*words, *settings(values))["losses"][0]["nats"]
+        mean = statistics.mean(loss(self.values, "--batch-size", 16, "--batches", 0, "--seed", 100 * seed + draw)
+                               for draw in range(self.draws))
+        return without_first(mean, loss(self.alone, "--batch-size", 512, "--batches", 16)) if self.alone else mean
+
+
+class Causal:
+    """The text from left to right by a model that was trained on other orders."""
+
+    def nats(self, ask, seed):
+        whole = ask("--objective", "causal", "--target-len", LENGTH)["nats_per_token"]
+        return without_first(whole, ask("--objective", "causal", "--target-len", 1, "--batches", 8000)["nats_per_token"])
+
+
+def without_first(whole, first):
+    return (LENGTH * whole - first) / (LENGTH - 1)
+
+
+def models():
+    """{name: (configuration, settings of training, {name of a score: score})}"""
+    found = {"causal": ("gpt-tiny", {}, {"exact": Own({"sampling.seq_len": LENGTH - 1})})}
+    for length in (2, 4, 8, 16):
+        found[f"block diffusion {length}"] = ("block-diffusion-tiny", {**GIVEN, "sampling.block_len": length},
+                                               {"bound": Own(COUNTED, draws=4)})
+    found["masked diffusion"] = ("masked-diffusion-tiny", GIVEN, {"bound": Own(COUNTED, draws=16)})
+    found["A3"] = ("a3-tiny", {}, {"exact": Own({**SINGLE, **TEXT}, alone={**SINGLE, **TEXT, **ALONE}),
+                                   "bound": Own(SINGLE, draws=4, alone={**SINGLE, **TEXT, **ALONE})})
+    found["AS-ARM"] = ("as-arm-tiny", {}, {"exact": Own(EMPTY, alone={**EMPTY, **ALONE})})
+    found["XLNet"] = ("xlnet-tiny", {"sampling.bidirectional": "false"}, {"exact": Causal()})
+    return found
+
+
+def train_model(args, name, seed):
+    config, values, _ = models()[name]
+    keys = {**NETWORK, **OPTIMIZER, **values, "train.steps": args.steps, "train.global_batch_size": args.batch_size, "cpu.threads": 1,
+            "checkpoint.every": args.every, "checkpoint.keep_every": args.every}
+    return train(args, CONFIGS / f"{config}.toml", name, seed, keys)
+
+
+def bits(args, run_dir, score, seed, step):
+    """Held-out bits a token but a window's first."""
+    kind, how = score
+    report = run_dir / f"score-{kind}-{step}.json"
+    if not report.exists():
+        def ask(*words):
+            return json.loads(run([args.anyorder, "eval", run_dir, "--step", step, "--data", args.work / "held-out", "--json",
+                                   "--threads", 1, *words], args.work / f"{run_dir.name}-eval.log"))
+        report.write_text(json.dumps(how.nats(ask, seed) / math.log(2)), encoding="utf-8")
+    return json.loads(report.read_text(encoding="utf-8"))
+
+
+def cpu_seconds(runs, name):
+    return statistics.median(float((run_dir / "done").read_text()) for (which, _), run_dir in runs.items() if which == name)
+
+
+def print_table(args, runs):
+    names = list(dict.fromkeys(name for name, _ in runs))
+    seconds = {name: cpu_seconds(runs, name) for name in names}
+    print("| model | number | CPU ms a step | bits a token, equal tokens: median | seeds | step of equal compute | median | seeds |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in names:
+        affordable = args.steps * min(seconds.values()) / seconds[name]
+        steps = [args.steps, max(1, round(affordable / args.every)) * args.every]
+        for score in models()[name][2].items():
+            found = [[bits(args, run_dir, score, seed, step) for (which, seed), run_dir in runs.items() if which == name]
+                     for step in steps]
+            tokens, compute = (f"{statistics.median(values):.3f} | {', '.join(f'{value:.3f}' for value in values)}" for values in found)
+            print(f"| {name} | {score[0]} | {1000 * seconds[name] / args.steps:.0f} | {tokens} | {steps[1]} | {compute} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--anyorder", required=True)
+    parser.add_argument("--text", required=True)
+    parser.add_argument("--held-out", required=True)
+    parser.add_argument("--work", required=True, type=Path)
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--models", default=",".join(models()))
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--batch-size", type=int, default=8, help="sequences of 128 tokens a step")
+    parser.add_argument("--every", type=int, default=50, help="steps between checkpoints, which are kept")
+    parser.add_argument("--vocab-size", type=int, default=4000)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[], help="SECTION.KEY=VALUE of every run")
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    prepare(args)
+    seeds = [int(seed) for seed in args.seeds.split(",")]
+    print_table(args, {(name, seed): train_model(args, name, seed) for seed in seeds
+                       for name in args.models.split(",")})
+
+
+if __name__ == "__main__":
+    main()
