@@ -99,23 +99,23 @@ def bits(args, run_dir, score, seed, step):
     return json.loads(report.read_text(encoding="utf-8"))
 
 
-def cpu_seconds(runs, name):
-    return statistics.median(float((run_dir / "done").read_text()) for (which, _), run_dir in runs.items() if which == name)
+def cost(runs, name):
+    """CPU seconds of a step: the least of the seeds, because what else runs on a machine only adds to it."""
+    return min(float((run_dir / "done").read_text()) for (which, _), run_dir in runs.items() if which == name)
 
 
 def print_table(args, runs):
-    names = list(dict.fromkeys(name for name, _ in runs))
-    seconds = {name: cpu_seconds(runs, name) for name in names}
+    costs = {name: cost(runs, name) for name, _ in runs}
     print("| model | number | CPU ms a step | bits a token, equal tokens: median | seeds | step of equal compute | median | seeds |")
     print("|---|---|---|---|---|---|---|---|")
-    for name in names:
-        affordable = args.steps * min(seconds.values()) / seconds[name]
+    for name in costs:
+        affordable = args.steps * min(costs.values()) / costs[name]
         steps = [args.steps, max(1, round(affordable / args.every)) * args.every]
         for score in models()[name][2].items():
             found = [[bits(args, run_dir, score, seed, step) for (which, seed), run_dir in runs.items() if which == name]
                      for step in steps]
             tokens, compute = (f"{statistics.median(values):.3f} | {', '.join(f'{value:.3f}' for value in values)}" for values in found)
-            print(f"| {name} | {score[0]} | {1000 * seconds[name] / args.steps:.0f} | {tokens} | {steps[1]} | {compute} |", flush=True)
+            print(f"| {name} | {score[0]} | {1000 * costs[name]:.0f} | {tokens} | {steps[1]} | {compute} |", flush=True)
 
 
 def main():

@@ -21,14 +21,19 @@ def prepare(args):
             run([args.anyorder, "prep", "--input", path, "--output", args.work / name, *more], args.work / "prep.log")
 
 
+def cpu_seconds():
+    """Of all programs that were started and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def train(args, config, name, seed, values):
-    """The run directory. Its file `done` holds the CPU seconds of the training."""
+    """The run directory. Its file `done` holds the CPU seconds of a step."""
     run_dir = args.work / f"{name.replace(',', '').replace(' ', '-')}-{seed}"
     if not (run_dir / "done").exists():
         keys = {"data.shards": args.work / "train", "train.seed": seed, **values, **dict(one.split("=", 1) for one in args.set)}
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before = cpu_seconds()
         run([args.anyorder, "launch", run_dir, "--config", config, "--ranks", args.ranks, *settings(keys)],
             args.work / f"{run_dir.name}.log")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        (run_dir / "done").write_text(f"{after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime:.2f}\n")
+        (run_dir / "done").write_text(f"{(cpu_seconds() - before) / values['train.steps']:.4f}\n")
     return run_dir
