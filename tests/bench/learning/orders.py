@@ -25,7 +25,7 @@ from pathlib import Path
 from programs import prepare, run, settings, train
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
-LENGTH = 128
+LENGTH, LANES = 128, 16
 NETWORK = {"model.model_dim": 128, "model.num_heads": 2, "model.ffn_dim": 512, "model.layer_norm": "pre",
            "model.layer_norm_epsilon": 1e-5, "model.positions": "rope", "model.segments": "none", "model.mem_len": 0,
            "model.attention_biases": "false", "model.softmax_bias": "true"}
@@ -46,20 +46,21 @@ class Own:
     def __init__(self, values, draws=1, alone=None):
         self.values, self.draws, self.alone = values, draws, alone
 
-    def nats(self, ask, seed):
+    def nats(self, ask, seed, batches):
         def loss(values, *words):
             return ask(*words, *settings(values))["losses"][0]["nats"]
-        mean = statistics.mean(loss(self.values, "--batch-size", 16, "--batches", 0, "--seed", 100 * seed + draw)
+        mean = statistics.mean(loss(self.values, "--batch-size", LANES, "--batches", batches, "--seed", 100 * seed + draw)
                                for draw in range(self.draws))
-        return without_first(mean, loss(self.alone, "--batch-size", 512, "--batches", 16)) if self.alone else mean
+        return without_first(mean, loss(self.alone, "--batch-size", 512, "--batches", 8)) if self.alone else mean
 
 
 class Causal:
     """The text from left to right by a model that was trained on other orders."""
 
-    def nats(self, ask, seed):
-        whole = ask("--objective", "causal", "--target-len", LENGTH)["nats_per_token"]
-        return without_first(whole, ask("--objective", "causal", "--target-len", 1, "--batches", 8000)["nats_per_token"])
+    def nats(self, ask, _, batches):
+        whole = ask("--objective", "causal", "--target-len", LENGTH, "--batch-size", LANES, "--batches", batches)["nats_per_token"]
+        first = ask("--objective", "causal", "--target-len", 1, "--batch-size", LANES, "--batches", 256)["nats_per_token"]
+        return without_first(whole, first)
 
 
 def without_first(whole, first):
@@ -71,10 +72,10 @@ def models():
     found = {"causal": ("gpt-tiny", {}, {"exact": Own({"sampling.seq_len": LENGTH - 1})})}
     for length in (2, 4, 8, 16):
         found[f"block diffusion {length}"] = ("block-diffusion-tiny", {**GIVEN, "sampling.block_len": length},
-                                               {"bound": Own(COUNTED, draws=4)})
-    found["masked diffusion"] = ("masked-diffusion-tiny", GIVEN, {"bound": Own(COUNTED, draws=16)})
+                                               {"bound": Own(COUNTED, draws=2)})
+    found["masked diffusion"] = ("masked-diffusion-tiny", GIVEN, {"bound": Own(COUNTED, draws=8)})
     found["A3"] = ("a3-tiny", {}, {"exact": Own({**SINGLE, **TEXT}, alone={**SINGLE, **TEXT, **ALONE}),
-                                   "bound": Own(SINGLE, draws=4, alone={**SINGLE, **TEXT, **ALONE})})
+                                   "bound": Own(SINGLE, draws=2, alone={**SINGLE, **TEXT, **ALONE})})
     found["AS-ARM"] = ("as-arm-tiny", {}, {"exact": Own(EMPTY, alone={**EMPTY, **ALONE})})
     found["XLNet"] = ("xlnet-tiny", {"sampling.bidirectional": "false"}, {"exact": Causal()})
     return found
@@ -95,7 +96,7 @@ def bits(args, run_dir, score, seed, step):
         def ask(*words):
             return json.loads(run([args.anyorder, "eval", run_dir, "--step", step, "--data", args.work / "held-out", "--json",
                                    "--threads", 1, *words], args.work / f"{run_dir.name}-eval.log"))
-        report.write_text(json.dumps(how.nats(ask, seed) / math.log(2)), encoding="utf-8")
+        report.write_text(json.dumps(how.nats(ask, seed, args.batches) / math.log(2)), encoding="utf-8")
     return json.loads(report.read_text(encoding="utf-8"))
 
 
@@ -129,6 +130,7 @@ def main():
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--batch-size", type=int, default=8, help="sequences of 128 tokens a step")
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints, which are kept")
+    parser.add_argument("--batches", type=int, default=0, help="of 16 held-out windows, which a score is the mean of; 0: all")
     parser.add_argument("--vocab-size", type=int, default=4000)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], help="SECTION.KEY=VALUE of every run")
