@@ -101,8 +101,10 @@ def bits(args, run_dir, score, seed, step):
 
 
 def cost(runs, name):
-    """CPU seconds of a step: the least of the seeds, because what else runs on a machine only adds to it."""
-    return min(float((run_dir / "done").read_text()) for (which, _), run_dir in runs.items() if which == name)
+    """CPU seconds of a step: the least of all runs of its configuration, whose steps do the same work whatever the size of blocks;
+    what else runs on a machine only adds to them."""
+    config = models()[name][0]
+    return min(float((run_dir / "done").read_text()) for (which, _), run_dir in runs.items() if models()[which][0] == config)
 
 
 def print_table(args, runs):
