@@ -34,7 +34,8 @@ absl::Status TokenRules::Validate() const {
 }
 
 NextTokenRules::NextTokenRules(const TokenRules& rules, const std::vector<int32_t>& tokens)
-    : rules_(rules), may_end_(static_cast<int64_t>(tokens.size()) >= rules.min_tokens) {
+    : rules_(rules),
+      may_end_(!rules.never_ends && static_cast<int64_t>(tokens.size()) >= rules.min_tokens) {
   const auto size = static_cast<int64_t>(tokens.size());
   const int64_t before = rules.block_ngram - 1;
   if (before < 0 || size < before) return;

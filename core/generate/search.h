@@ -30,6 +30,7 @@ class NextTokens {
 struct TokenRules {
   int32_t end_token = 0;
   int64_t min_tokens = 0;    // before the end token
+  bool never_ends = false;   // the end token is not allowed at all
   int64_t max_tokens = 128;  // generated at most, the end token included
   int64_t block_ngram = 0;   // no n tokens in a row may come twice in the generated text (Paulus et
                              // al. 2017); 0: they may

@@ -160,6 +160,8 @@ absl::StatusOr<OpenAiRequest> ParseOpenAi(const nlohmann::json& object, const st
   for (std::string& prompt : prompts) {
     completion.prompt = std::move(prompt);
     request.prompts.emplace_back().what = completion;
+    // Draws of its own, also of a prompt that comes twice.
+    completion.first_stream += static_cast<uint64_t>(completion.samples);
   }
   CheckTogether(reader, request, limits, completion.samples);
   ANYORDER_RETURN_IF_ERROR(reader.End());

@@ -42,20 +42,22 @@ struct FillOptions : TextModelOptions {
 };
 
 struct FillLine {
-  FillRequest request;
+  TextRequest request;  // what: a FillRequest
   BlankText source;
-  nlohmann::json id;
   std::string place;
+
+  FillRequest& fill() { return std::get<FillRequest>(request.what); }
+  const FillRequest& fill() const { return std::get<FillRequest>(request.what); }
 };
 
 absl::StatusOr<FillLine> ReadLine(const FillOptions& options, const PromptLine& line,
                                   const ModelFacts& facts) {
-  FillLine result{.request = options.request, .place = line.place};
-  result.request.text = line.text;
+  FillLine result{.request = {.what = options.request}, .place = line.place};
+  result.fill().text = line.text;
   if (!line.object.empty()) {
     ANYORDER_ASSIGN_OR_RETURN(const nlohmann::json object, ParseJson(line.object));
-    ANYORDER_RETURN_IF_ERROR(
-        ParseFillLine(object, facts, {kMostTokens, kMostAlternatives}, result.request, result.id));
+    ANYORDER_RETURN_IF_ERROR(ParseFillLine(
+        object, facts, {kMostTokens, kMostAlternatives, kMostSamples}, result.request));
   }
   ANYORDER_ASSIGN_OR_RETURN(result.source, ParseBlankText(line.text, facts.seq_len));
   if (options.scores && !result.source.has_words())
@@ -68,9 +70,9 @@ absl::StatusOr<FillLine> ReadLine(const FillOptions& options, const PromptLine& 
 nlohmann::ordered_json LineJson(int64_t number, const FillLine& line,
                                 const std::vector<FilledText>& texts) {
   nlohmann::ordered_json json{{"line", number}};
-  if (!line.id.is_null()) json["id"] = line.id;
-  json["input"] = line.request.text;
-  json.update(ResultJson({.what = line.request}, texts));
+  if (!line.request.id.is_null()) json["id"] = line.request.id;
+  json["input"] = line.fill().text;
+  json.update(ResultJson(line.request, texts));
   return json;
 }
 
@@ -104,7 +106,7 @@ absl::Status Fill(FillOptions options) {
   int64_t number = 0;
   for (const FillLine& line : lines) {
     const absl::StatusOr<std::vector<std::vector<FilledText>>> filled =
-        service->Fill({line.request});
+        service->Fill({line.fill()});
     ANYORDER_RETURN_IF_ERROR(AtPlace(filled.status(), line.place));
     ++number;
     ANYORDER_RETURN_IF_ERROR(

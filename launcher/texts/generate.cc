@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,6 +47,8 @@ struct GenerateOptions : TextModelOptions {
   std::optional<int64_t> samples;
   WriteFlags write;
   bool no_end = false;
+  bool has_beam_options = false;  // said on the command line
+  bool has_draw_options = false;
   TokenRules rules;
   int64_t max_tokens = 0;  // of a text, the end token included; 0: CompletionRequest's
   int64_t batch = 8;       // prompts at once
@@ -56,6 +59,7 @@ absl::StatusOr<TokenRules> MakeRules(const GenerateOptions& options,
                                      const ModelTextService& service,
                                      const std::vector<Tokens>& prompts) {
   TokenRules rules = options.rules;
+  rules.never_ends = options.no_end;
   rules.end_token = service.left_to_right()->traits().end_token;
   rules.max_tokens = options.max_tokens > 0 ? options.max_tokens : kDefaultMaxTokens;
   rules.banned = service.non_text();
@@ -229,11 +233,21 @@ absl::Status Generate(const GenerateOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPrompts(options.input));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
                             ModelTextService::Open(options));
+  const bool draws = options.samples || !options.write.method.empty() || options.streams ||
+                     !options.trace.empty() || service->left_to_right() == nullptr;
+  if (draws && options.has_beam_options) {
+    return absl::InvalidArgumentError(
+        "--beam, --best, --length-penalty and --stop-first are of beam search, which this model or "
+        "--sample, --method, --trace or --stream rules out; leave them out");
+  }
+  if (!draws && options.has_draw_options) {
+    return absl::InvalidArgumentError(
+        "--temperature, --top-k, --top-p and --seed are of sampling, but this is beam search; add "
+        "--sample 1");
+  }
   ANYORDER_ASSIGN_OR_RETURN(JsonLines texts, JsonLines::Open(options.output));
   ANYORDER_ASSIGN_OR_RETURN(JsonLines traces, JsonLines::Open(options.trace, "--trace"));
   DrawnFiles files{std::move(texts), std::move(traces)};
-  const bool draws = options.samples || !options.write.method.empty() || options.streams ||
-                     !options.trace.empty() || service->left_to_right() == nullptr;
   ANYORDER_RETURN_IF_ERROR(draws ? Draw(options, *service, prompts, files)
                                  : SearchTexts(options, *service, prompts, files.texts));
   ANYORDER_RETURN_IF_ERROR(files.texts.Close());
@@ -302,8 +316,15 @@ Subcommand DeclareGenerate(CLI::App& front) {
            4096)
       ->capture_default_str();
   AddTextModelOptions(command, *options);
-  return {command, [options] {
+  return {command, [options, command] {
             EnsureShortSpin();
+            const auto has_any = [command](std::initializer_list<const char*> names) {
+              return std::any_of(names.begin(), names.end(),
+                                 [command](const char* name) { return command->count(name) > 0; });
+            };
+            options->has_beam_options =
+                has_any({"--beam", "--best", "--length-penalty", "--stop-first"});
+            options->has_draw_options = has_any({"--temperature", "--top-k", "--top-p", "--seed"});
             return Report(Generate(*options));
           }};
 }

@@ -36,6 +36,14 @@ void KeepLast(int64_t most, Tokens* tokens) {
   if (size > most) tokens->erase(tokens->begin(), tokens->end() - most);
 }
 
+// How many of a text's tokens are its context's. Where a piece holds the end of the context and the
+// beginning of what follows, it belongs to that, which would else be certain.
+int64_t NumGiven(const Tokens& context, const Tokens& whole) {
+  const auto [end, unused] =
+      std::mismatch(context.begin(), context.end(), whole.begin(), whole.end());
+  return end - context.begin();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelTextService>> ModelTextService::Open(
@@ -197,7 +205,8 @@ absl::Status ModelTextService::CompleteLeftToRight(
   const bool never_ends = alike.min_tokens == kMostTokens;
   SampleOptions options{.cuts = alike.write.draw.cuts, .seed = alike.write.draw.seed};
   options.rules = {.end_token = left_to_right_->traits().end_token,
-                   .min_tokens = never_ends ? group.max_tokens - 1 : alike.min_tokens,
+                   .min_tokens = never_ends ? 0 : alike.min_tokens,
+                   .never_ends = never_ends,
                    .max_tokens = group.max_tokens,
                    .block_ngram = alike.block_ngram,
                    .banned = non_text_};
@@ -334,7 +343,7 @@ absl::StatusOr<std::vector<TextScore>> ModelTextService::Score(
   for (size_t n = 0; n < requests.size(); ++n) {
     const std::string name = absl::StrCat("text ", n + 1);
     const absl::StatusOr<ScoredText> text =
-        AskedText(requests[n], static_cast<int64_t>(encoded[2 * n].size()), encoded[2 * n + 1]);
+        AskedText(requests[n], NumGiven(encoded[2 * n], encoded[2 * n + 1]), encoded[2 * n + 1]);
     ANYORDER_RETURN_IF_ERROR(Annotate(text.status(), name));
     TextScore& score = scores.emplace_back();
     score.tokens = static_cast<int64_t>(text->asked.size());

@@ -18,7 +18,6 @@ using Json = nlohmann::json;
 constexpr int kMostDepth = 16;
 constexpr size_t kMostStops = 16;
 constexpr int64_t kMostOrders = 1024;
-constexpr int64_t kMostBoundSamples = 4096;
 
 bool IsTooDeep(absl::string_view text) {
   int depth = 0;
@@ -41,8 +40,12 @@ bool IsTooDeep(absl::string_view text) {
 class RequestParser {
  public:
   RequestParser(ObjectReader& reader, const ModelFacts& facts, const RequestLimits& limits,
-                TextRequest& request)
-      : reader_(reader), facts_(facts), limits_(limits), request_(request) {}
+                TextRequest& request, std::string usual_method = "")
+      : reader_(reader),
+        facts_(facts),
+        limits_(limits),
+        request_(request),
+        usual_method_(std::move(usual_method)) {}
 
   void Parse(RequestOp op) {
     switch (op) {
@@ -66,7 +69,7 @@ class RequestParser {
     reader_.Number("length_penalty", request.length_penalty, AtLeast(0));
     reader_.Number("mean_length", request.mean_length, AtLeast(0));
     reader_.Count("fit_tokens", request.fit_tokens, 0, limits_.max_tokens);
-    reader_.Count("bound_samples", request.bound_samples, 1, kMostBoundSamples);
+    reader_.Count("bound_samples", request.bound_samples, 1, limits_.max_samples);
     Written(request.write);
   }
 
@@ -88,7 +91,7 @@ class RequestParser {
     reader_.Text("context", request.context);
     reader_.RequiredText("continuation", request.continuation);
     if (request.continuation.empty()) reader_.AddFault("continuation", "is empty");
-    reader_.Count("bound_samples", request.bound_samples, 1, kMostBoundSamples);
+    reader_.Count("bound_samples", request.bound_samples, 1, limits_.max_samples);
     reader_.Seed("seed", request.seed);
     reader_.Flag("wants_greedy", request.wants_greedy);
     reader_.Flag("cut_context", request.cut_context);
@@ -98,7 +101,7 @@ class RequestParser {
     reader_.RequiredText("text", request.text);
     if (request.text.empty()) reader_.AddFault("text", "is empty");
     reader_.Count("stride", request.stride, 0, facts_.seq_len);
-    reader_.Count("bound_samples", request.bound_samples, 1, kMostBoundSamples);
+    reader_.Count("bound_samples", request.bound_samples, 1, limits_.max_samples);
     reader_.Seed("seed", request.seed);
   }
 
@@ -119,13 +122,14 @@ class RequestParser {
 
   void Written(WriteOptions& options) {
     reader_.Flag("show_written", request_.show_written);
-    ReadWriteOptions(reader_, facts_, options);
+    ReadWriteOptions(reader_, facts_, options, usual_method_);
   }
 
   ObjectReader& reader_;
   const ModelFacts& facts_;
   const RequestLimits& limits_;
   TextRequest& request_;
+  const std::string usual_method_;  // where none is said; "": the model's first
 };
 
 void ReadId(const Json& object, ObjectReader& reader, Json& id) {
@@ -149,10 +153,11 @@ absl::StatusOr<Json> ParseJson(absl::string_view text) {
   return json;
 }
 
-void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options) {
+void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options,
+                      const std::string& usual_method) {
   WriteFlags flags{.write = options};  // what is not said is as it was: `fill` has temperature 0
   WriteOptions& write = flags.write;
-  flags.method = reader.OneOf("method", facts.methods).value_or("");
+  flags.method = reader.OneOf("method", facts.methods).value_or(usual_method);
   reader.Number("temperature", write.draw.cuts.temperature, AtLeast(0));
   reader.Count("top_k", write.draw.cuts.top_k, 0, kMostTokens);
   reader.Number("top_p", write.draw.cuts.top_p, PositiveFraction());
@@ -196,13 +201,11 @@ absl::StatusOr<TextRequest> ParseRequest(const Json& object, const ModelFacts& f
 }
 
 absl::Status ParseFillLine(const Json& object, const ModelFacts& facts, const RequestLimits& limits,
-                           FillRequest& request, Json& id) {
+                           TextRequest& request) {
   ObjectReader reader(object);
-  ReadId(object, reader, id);
-  TextRequest whole;
-  const WriteMethod method = request.write.method;
-  RequestParser(reader, facts, limits, whole).Fill(request);
-  if (!reader.Has("method")) request.write.method = method;
+  ReadId(object, reader, request.id);
+  auto& fill = std::get<FillRequest>(request.what);
+  RequestParser(reader, facts, limits, request, EnumName(fill.write.method)).Fill(fill);
   return reader.End();
 }
 

@@ -65,8 +65,9 @@ using TextResult = std::variant<std::vector<Completion>, std::vector<FilledText>
 
 // What one request may ask for at most.
 struct RequestLimits {
-  int64_t max_tokens = 1024;  // of a completion or a blank
-  int64_t max_texts = 8;      // samples, alternatives
+  int64_t max_tokens = 1024;   // of a completion or a blank
+  int64_t max_texts = 8;       // samples, alternatives
+  int64_t max_samples = 4096;  // masks of a bound
 };
 
 // One JSON value. InvalidArgument for what is not JSON, for text that is not UTF-8, and for values
@@ -78,15 +79,17 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text);
 absl::StatusOr<TextRequest> ParseRequest(const nlohmann::json& object, const ModelFacts& facts,
                                          const RequestLimits& limits);
 
-// A line of `anyorder fill`: keys of a fill request, without `op`, that stand for what `request`
-// has so far. Errors: as above.
+// A line of `anyorder fill`: keys of a fill request, without `op`, that stand for what `request`, a
+// FillRequest, has so far. Errors: as above.
 absl::Status ParseFillLine(const nlohmann::json& object, const ModelFacts& facts,
-                           const RequestLimits& limits, FillRequest& request, nlohmann::json& id);
+                           const RequestLimits& limits, TextRequest& request);
 
 class ObjectReader;
 // How tokens are written: method, temperature, steps, ..., which have the names, defaults and
 // bounds of the command line's (launcher/texts/write_flags.h).
-void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options);
+// `usual_method` stands where there is no method; "": the model's first.
+void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options,
+                      const std::string& usual_method = "");
 // The `id` of an object that may be no request; null if it has none that could be given back.
 nlohmann::json IdOf(const nlohmann::json& object);
 

@@ -161,8 +161,10 @@ class UnmaskedText {
   // Dream's is of the distribution that tokens are drawn from, others' of the model's.
   double ConfidenceOf(const Proposal& proposal, const TokenDistribution& drawn,
                       const std::vector<double>& logits) const {
-    const bool is_drawn =
-        options_.method == WriteMethod::kDream || options_.draw.cuts == TokenCuts();
+    // At temperature 0 one token is left to draw from, which says nothing of how sure it is.
+    const bool is_tempered = options_.draw.cuts.temperature > 0;
+    const bool is_drawn = (options_.method == WriteMethod::kDream && is_tempered) ||
+                          options_.draw.cuts == TokenCuts();
     const bool is_of_token = options_.confidence == Confidence::kProbability ||
                              options_.confidence == Confidence::kRandom;
     if (is_of_token && !is_drawn)

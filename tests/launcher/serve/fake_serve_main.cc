@@ -1,10 +1,14 @@
 // `serve` and `chat` of FakeTextService, for tests of whole programs: as `anyorder` has them, but
-// RUN may be any directory. ANYORDER_FAKE_MS: how long a call takes.
+// RUN may be any directory. ANYORDER_FAKE_MS: how long a call takes; ANYORDER_FAKE_HOLD: a file
+// while which is there it does not end.
 
 #include <CLI/CLI.hpp>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -22,7 +26,15 @@ absl::StatusOr<std::unique_ptr<TextService>> OpenFake(const TextModelOptions& op
     service->mutable_facts().chat_template = "";
   const char* const delay = std::getenv("ANYORDER_FAKE_MS");
   const absl::Duration pause = absl::Milliseconds(delay == nullptr ? 0 : std::atoi(delay));
-  service->before_call = [pause] { absl::SleepFor(pause); };
+  // Computing waits while that file is there, and says by another that it does.
+  const char* const hold = std::getenv("ANYORDER_FAKE_HOLD");
+  const std::string held = hold == nullptr ? "" : hold;
+  service->before_call = [pause, held] {
+    absl::SleepFor(pause);
+    if (held.empty()) return;
+    std::ofstream(held + ".begun").put('1');
+    while (std::filesystem::exists(held)) absl::SleepFor(absl::Milliseconds(5));
+  };
   return service;
 }
 

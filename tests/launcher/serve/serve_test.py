@@ -38,6 +38,29 @@ def slow(milliseconds):
     return {**os.environ, "ANYORDER_FAKE_MS": str(milliseconds)}
 
 
+class Hold:
+    """Keeps the service from computing until `release`."""
+
+    def __init__(self, folder):
+        self.file = Path(folder) / "hold"
+        self.begun = Path(folder) / "hold.begun"
+        self.file.touch()
+        self.environment = {**os.environ, "ANYORDER_FAKE_HOLD": str(self.file)}
+
+    def await_begin(self):
+        until(self.begun.exists)
+
+    def release(self):
+        self.file.unlink()
+
+
+def until(is_so):
+    begin = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - begin < 60, "it did not come to that in a minute"
+        time.sleep(0.01)
+
+
 def run(*words, text="", **options):
     return subprocess.run([PROGRAM, *map(str, words)], input=text, capture_output=True, text=True, timeout=120, **options)
 
@@ -140,16 +163,20 @@ def check_http(folder):
 def check_end():
     """What is computed when the signal comes is answered; what waits is told."""
     answers = {}
-    with Server(PROGRAM, "--max-batch", 1, environment=slow(1500)) as server:
-        def ask(name):
-            answers[name] = server.ask("/v1/completions", {"prompt": name})
-        threads = [threading.Thread(target=ask, args=(name,)) for name in ("first", "second")]
-        for thread in threads:
-            thread.start()
-            time.sleep(0.5)
-        server.end()
-        for thread in threads:
-            thread.join()
+    with tempfile.TemporaryDirectory() as folder:
+        hold = Hold(folder)
+        with Server(PROGRAM, "--max-batch", 1, environment=hold.environment) as server:
+            def ask(name):
+                answers[name] = server.ask("/v1/completions", {"prompt": name})
+            first, second = (threading.Thread(target=ask, args=(name,)) for name in ("first", "second"))
+            first.start()
+            hold.await_begin()
+            second.start()
+            until(lambda: server.expect("/health")["waiting"] == 1)
+            server.end()
+            second.join()
+            hold.release()
+            first.join()
     assert answers["first"][0] == 200 and answers["first"][1]["choices"][0]["text"] == " first", answers
     assert answers["second"][0] == 503 and "being stopped" in answers["second"][1]["error"]["message"], answers
     assert any("asked to stop by SIGTERM" in line for line in server.log), server.log
@@ -260,25 +287,35 @@ def check_hostile(_):
         assert server.expect("/health")["waiting"] == 0
 
 
-def check_busy(_):
-    with Server(PROGRAM, "--max-batch", 1, "--max-queue", 2, environment=slow(1500)) as server:
-        results = []
+def fill_queue(server, hold):
+    """One is computed and two wait: others are refused at once."""
+    results = []
 
-        def ask(body):
-            begin = time.monotonic()
-            status, headers, answer = server.request("POST", "/v1/completions", body)
-            results.append((status, headers, json.loads(answer), time.monotonic() - begin))
-        threads = [threading.Thread(target=ask, args=({"prompt": f"p{n}"},)) for n in range(6)]
-        for thread in threads:
-            thread.start()
-            time.sleep(0.1)
-        assert server.expect("/health")["waiting"] == 2
-        for thread in threads:
-            thread.join()
-        statuses = sorted(result[0] for result in results)
-        assert statuses == [200, 200, 200, 429, 429, 429], statuses
-        full = next(result for result in results if result[0] == 429)
-        assert full[1]["retry-after"] == "1" and full[2]["error"]["code"] == "queue_full" and full[3] < 1.4, full
+    def ask(body):
+        status, headers, answer = server.request("POST", "/v1/completions", body)
+        results.append((status, headers, json.loads(answer)))
+    threads = [threading.Thread(target=ask, args=({"prompt": f"p{n}"},)) for n in range(3)]
+    threads[0].start()
+    hold.await_begin()
+    for thread in threads[1:]:
+        thread.start()
+    until(lambda: server.expect("/health")["waiting"] == 2)
+    for n in range(3):
+        ask({"prompt": f"more{n}"})
+    assert [result[0] for result in results] == [429] * 3, results
+    assert results[0][1]["retry-after"] == "1" and results[0][2]["error"]["code"] == "queue_full", results
+    hold.release()
+    for thread in threads:
+        thread.join()
+    assert [result[0] for result in results[3:]] == [200] * 3, results
+
+
+def check_busy(_):
+    with tempfile.TemporaryDirectory() as folder:
+        hold = Hold(folder)
+        with Server(PROGRAM, "--max-batch", 1, "--max-queue", 2, environment=hold.environment) as server:
+            fill_queue(server, hold)
+    with Server(PROGRAM, "--max-batch", 1, "--max-queue", 2, environment=slow(500)) as server:
         # Clients that leave free their places, also those that read a stream.
         for body in ({"prompt": "running"}, {"prompt": "gone"}, {"prompt": "gone", "stream": True}):
             data = json.dumps(body).encode()

@@ -131,7 +131,9 @@ class PlainUnmasking {
         takes_likeliest
             ? PlainChoice({.temperature = 0}, rows_.at(position), Banned(position)).tokens[0]
             : drawn.Draw(Uniform(RandomPurpose::kGeneration, position));
-    const PlainChoice& choice = options_.method == WriteMethod::kDream ? drawn : whole;
+    const bool is_drawn =
+        options_.method == WriteMethod::kDream && options_.draw.cuts.temperature > 0;
+    const PlainChoice& choice = is_drawn ? drawn : whole;
     guess.confidence = choice.Of(guess.token);
     if (options_.confidence == Confidence::kMargin) {
       std::vector<double> largest = choice.probabilities;
