@@ -1,6 +1,6 @@
-// What a model does with texts: goes on with them, fills their blanks, tells how probable they are.
-// `generate`, `fill`, `chat` and `serve` ask for it in these terms, so that one request has one
-// answer whoever asks.
+// What a model does with texts: continues them, fills their blanks, says how probable they are.
+// `generate`, `fill`, `chat` and `serve` all call this interface, so that the same request gets the
+// same answer from each of them.
 
 #pragma once
 

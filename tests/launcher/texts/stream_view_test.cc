@@ -31,9 +31,9 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A VT100 as far as it is needed: it wraps when a character comes for which its line has no room,
-// knows the sequences that are used here, breaks its lines anew when its width changes, and keeps
-// what leaves it at the top.
+// A small emulation of a VT100. It wraps a line when the next character does not fit, knows the
+// escape sequences that StreamView writes, wraps lines again when its width changes, and keeps the
+// lines that scroll off the top.
 class EmulatedTerminal {
  public:
   EmulatedTerminal(int64_t rows, int64_t columns) : rows_(rows), columns_(columns), lines_(1) {}
