@@ -21,6 +21,7 @@ a text whose probability is asked as a whole ("rolling") is scored in windows.
 import collections
 import hashlib
 import json
+import math
 import os
 import queue
 import shutil
@@ -167,10 +168,18 @@ def split(context, continuation):
     return kept, context[len(kept):] + continuation
 
 
-def finite(answer, name):
-    if answer["log_prob"] is None:
+def part(answer, key, kind, name):
+    """What an answer says of `key`, which is of this kind."""
+    if not isinstance(answer.get(key), kind):
+        raise ServeError(f"{name}: the answer has no {key!r}; are this file and the program of one version?")
+    return answer[key]
+
+
+def log_prob(answer, name):
+    """Never infinite: a harness takes the mean of it."""
+    if answer.get("log_prob", math.nan) is None:  # what `serve` says of a number that is not finite
         raise ServeError(f"{name}: its probability is no number, so weights are broken; 'anyorder inspect RUN --verify' checks them")
-    return answer["log_prob"]
+    return part(answer, "log_prob", float, name)
 
 
 def written(options, max_gen_toks):
@@ -225,13 +234,13 @@ class AnyorderLM(LM):
             asked.append({"op": "score", "context": context, "continuation": continuation, "wants_greedy": True, "cut_context": True,
                           **self._bound(question)})
         answers = self._ask(requests, asked, disable_tqdm)
-        return self._keep("loglikelihood", requests, [(finite(answer, named(request)), answer["is_greedy"])
+        return self._keep("loglikelihood", requests, [(log_prob(answer, named(request)), part(answer, "is_greedy", bool, named(request)))
                                                       for answer, request in zip(answers, requests)])
 
     def loglikelihood_rolling(self, requests, disable_tqdm=False):
         asked = [{"op": "rolling", "text": request.args[0], **self._bound(question)} for request, question in zip(requests, questions(requests))]
         answers = self._ask(requests, asked, disable_tqdm)
-        return self._keep("loglikelihood_rolling", requests, [finite(answer, named(request)) for answer, request in zip(answers, requests)])
+        return self._keep("loglikelihood_rolling", requests, [log_prob(answer, named(request)) for answer, request in zip(answers, requests)])
 
     def generate_until(self, requests, disable_tqdm=False):
         asked = []
@@ -242,7 +251,8 @@ class AnyorderLM(LM):
             asked.append({"op": "complete", "prompt": context, "cut_context": True, "seed": self.seed, "first_stream": numbered(*question),
                           **written(options, self.max_gen_toks)})
         answers = self._ask(requests, asked, disable_tqdm)
-        return self._keep("generate_until", requests, [answer["completions"][0]["text"] for answer in answers])
+        return self._keep("generate_until", requests, [part((answer.get("completions") or [{}])[0], "text", str, named(request))
+                                                      for answer, request in zip(answers, requests)])
 
     def apply_chat_template(self, chat_history, add_generation_prompt=True):
         """With a last message of the assistant's that is to be gone on with, if no prompt for one is added."""

@@ -58,6 +58,8 @@ def answer(asked):
         return {"error": {"code": "invalid_request", "message": "it has 70 tokens; shorten it"}}
     if mode == "nan":
         return {"log_prob": None, "is_greedy": False}
+    if mode == "less" and asked["op"] in ("score", "rolling", "complete"):
+        return {"score": {"op": asked["op"], "log_prob": -1.0}, "rolling": {"log_prob": "-1"}, "complete": {"completions": []}}[asked["op"]]
     if mode == "die" and asked.get("continuation") == " bad":
         print("anyorder serve: the disk is full", file=sys.stderr)
         sys.exit(74)
@@ -220,11 +222,18 @@ class AdapterTest(unittest.TestCase):
             "fault": "loglikelihood of task quiz, document 8, which begins 'Which one': it has 70 tokens; shorten it",
             "die": r"'\S+anyorder serve runs/a' ended with status 74: anyorder serve: the disk is full",
             "nan": "document 0, which begins 'Which one': its probability is no number",
+            "less": "document 0, which begins 'Which one': the answer has no 'is_greedy'; are this file and the program of one version",
             "babble": r"anyorder serve runs/a' wrote 'hello\\n' as answer 0; are this file and the program of one version",
             "shift": "as answer 0; are this file and the program"}
         for mode, text in failures.items():
             with self.subTest(mode), self.assertRaisesRegex(self.adapter.ServeError, text):
                 self.model(mode).loglikelihood(requests)
+        rolling, written = self.request("loglikelihood_rolling", "text", doc=2), self.request("generate_until", "text", {}, doc=3)
+        for mode, text in (("nan", "document 2, .*: its probability is no number"), ("less", "document 2, .*: the answer has no 'log_prob'")):
+            with self.subTest(mode), self.assertRaisesRegex(self.adapter.ServeError, text):
+                self.model(mode).loglikelihood_rolling([rolling])
+        with self.assertRaisesRegex(self.adapter.ServeError, "document 3, which begins 'text': the answer has no 'text'"):
+            self.model("less").generate_until([written])
         with self.assertRaisesRegex(self.adapter.ServeError, "ended with status 64: anyorder serve: 'nowhere' is not a run directory"):
             self.model("refuse")
         with self.assertRaisesRegex(self.adapter.ServeError, r"nothing/here: No such file or directory; build it, or say where it is"):
