@@ -29,7 +29,11 @@ absl::string_view OwnWords(const CapturedOutput& output) {
   return text;
 }
 
-absl::Status ErrorOf(const CapturedOutput& output, absl::string_view doing) {
+}  // namespace
+
+std::string PrepProgram() { return absl::StrCat(ProgramDirectory(), "/", kProgram); }
+
+absl::Status PrepError(const CapturedOutput& output, absl::string_view doing) {
   const std::string message = absl::StrCat(doing, ": ", OwnWords(output));
   switch (output.exit_status) {
     case kExitUsage: return absl::InvalidArgumentError(message);
@@ -44,8 +48,6 @@ absl::Status ErrorOf(const CapturedOutput& output, absl::string_view doing) {
   }
   return Internal(message, " (", kProgram, " ended with status ", output.exit_status, ")");
 }
-
-}  // namespace
 
 absl::StatusOr<ScratchFolder> ScratchFolder::Make() {
   const char* parent = ::getenv("TMPDIR");
@@ -64,13 +66,13 @@ ScratchFolder::~ScratchFolder() {
 }
 
 absl::Status CallPrep(const std::vector<std::string>& arguments, absl::string_view doing) {
-  std::vector<std::string> command = {absl::StrCat(ProgramDirectory(), "/", kProgram)};
+  std::vector<std::string> command = {PrepProgram()};
   command.insert(command.end(), arguments.begin(), arguments.end());
   // No texts take this long: it only keeps a stuck program from being waited for without end.
   const absl::Time deadline = MonotonicNow() + absl::Hours(1);
   ANYORDER_ASSIGN_OR_RETURN(const CapturedOutput output, RunCaptured(command, deadline));
   if (output.is_late) return DeadlineExceeded(doing, ": ", kProgram, " did not end within an hour");
-  return output.exit_status == kExitDone ? absl::OkStatus() : ErrorOf(output, doing);
+  return output.exit_status == kExitDone ? absl::OkStatus() : PrepError(output, doing);
 }
 
 }  // namespace anyorder::launcher

@@ -9,6 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "launcher/process/child_process.h"
+
 namespace anyorder::launcher {
 
 // A directory of this process alone, in TMPDIR, until its end.
@@ -26,8 +28,14 @@ class ScratchFolder {
   std::string path_;  // "": nothing to remove
 };
 
-// Waits for it. `doing` begins the message of an error, "encoding the prompts". Errors: what its
-// exit status says, in its own words.
+// Its path.
+std::string PrepProgram();
+
+// What one that failed has said, as an error: by its exit status, in its own words. `doing` begins
+// the message, "encoding the prompts". Unavailable if a signal ended it.
+absl::Status PrepError(const CapturedOutput& output, absl::string_view doing);
+
+// Waits for it. Errors: PrepError; DeadlineExceeded after an hour.
 absl::Status CallPrep(const std::vector<std::string>& arguments, absl::string_view doing);
 
 }  // namespace anyorder::launcher

@@ -45,10 +45,10 @@ namespace {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const int input = options.input_fd >= 0 ? options.input_fd : ::open("/dev/null", O_RDONLY);
   if (input >= 0) ::dup2(input, STDIN_FILENO);
-  if (options.output_fd >= 0) {
-    ::dup2(options.output_fd, STDOUT_FILENO);
-    ::dup2(options.output_fd, STDERR_FILENO);
-  }
+  const int error = options.error_fd >= 0 ? options.error_fd : options.output_fd;
+  if (options.output_fd >= 0) ::dup2(options.output_fd, STDOUT_FILENO);
+  if (error >= 0) ::dup2(error, STDERR_FILENO);
+  if (options.closes_others) ::close_range(STDERR_FILENO + 1, ~0U, 0);
   ::execvpe(arguments[0], arguments, environment);
   constexpr char kFailure[] = "anyorder: a program that it needs could not be started: ";
   [[maybe_unused]] ssize_t written = ::write(STDERR_FILENO, kFailure, sizeof kFailure - 1);
@@ -92,17 +92,6 @@ bool ReadToEnd(int fd, absl::Time deadline, std::string* text) {
   return false;
 }
 
-// Waits for its end, and brings it about after the deadline. False if that was necessary.
-bool AwaitEnd(ChildProcess& child, absl::Time deadline) {
-  bool is_told = false;
-  for (; !child.Poll(); absl::SleepFor(absl::Milliseconds(1))) {
-    if (MonotonicNow() > deadline + kEndLimit) child.Signal(SIGKILL);
-    if (MonotonicNow() > deadline && !is_told) child.Signal(SIGTERM);
-    is_told = is_told || MonotonicNow() > deadline;
-  }
-  return !is_told;
-}
-
 }  // namespace
 
 absl::StatusOr<ChildProcess> ChildProcess::Spawn(const SpawnOptions& options) {
@@ -127,6 +116,16 @@ std::optional<int> ChildProcess::Poll() {
 void ChildProcess::Signal(int signal_number) const {
   // A reaped process id may already be someone else's.
   if (!exit_status_) ::kill(pid_, signal_number);
+}
+
+bool AwaitEnd(ChildProcess& child, absl::Time deadline) {
+  bool is_told = false;
+  for (; !child.Poll(); absl::SleepFor(absl::Milliseconds(1))) {
+    if (MonotonicNow() > deadline + kEndLimit) child.Signal(SIGKILL);
+    if (MonotonicNow() > deadline && !is_told) child.Signal(SIGTERM);
+    is_told = is_told || MonotonicNow() > deadline;
+  }
+  return !is_told;
 }
 
 std::string ProgramDirectory() {

@@ -18,9 +18,13 @@ struct SpawnOptions {
   std::vector<std::string> arguments;    // [0] is the program, looked up in PATH if it has no slash
   std::vector<std::string> environment;  // "NAME=value", where the launcher has no NAME
   int output_fd = -1;                    // stdout and stderr; -1: the launcher's own
+  int error_fd = -1;                     // stderr; -1: where output_fd says
   int input_fd = -1;                     // stdin; -1: /dev/null
   // Its own session: signals of the terminal do not reach it, and it may outlive the launcher.
   bool own_session = false;
+  // It gets none of the descriptors that a library of the launcher opened without O_CLOEXEC, such
+  // as a client's connection, which else is open as long as it runs. Not before Linux 5.9.
+  bool closes_others = false;
   int death_signal = 0;  // from the kernel when the launcher dies, however that happens; 0: none
 };
 
@@ -40,6 +44,10 @@ class ChildProcess {
   std::optional<int> exit_status_;
 };
 
+// Waits for its end, and brings it about after the deadline: by SIGTERM, and by SIGKILL 5 seconds
+// later. False if that was necessary.
+bool AwaitEnd(ChildProcess& child, absl::Time deadline);
+
 // The directory of the running program, where its siblings are.
 std::string ProgramDirectory();
 
@@ -52,8 +60,8 @@ struct CapturedOutput {
   std::string text;  // stdout and stderr, at most a MiB
 };
 
-// `arguments` as in SpawnOptions. At the deadline the program gets SIGTERM, with which srun ends
-// its step, and SIGKILL 5 seconds later.
+// `arguments` as in SpawnOptions. At the deadline AwaitEnd's SIGTERM, with which srun ends its
+// step.
 absl::StatusOr<CapturedOutput> RunCaptured(const std::vector<std::string>& arguments,
                                            absl::Time deadline);
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/status.h"
-#include "launcher/inference/encode_texts.h"
+#include "launcher/inference/text_encoder.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -42,15 +42,13 @@ absl::StatusOr<PairFeatures> ComputePairFeatures(const RankingInput& input, cons
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<TokenEncoder> encoder,
                             TokenEncoder::Create(model.config, ids, options.states,
                                                  model.weights.values, *model.backend));
-  const auto encode = [&](const std::vector<std::string>& texts, absl::string_view doing) {
-    return EncodeTexts(texts, vocabulary.path, vocabulary.letter_case, doing);
-  };
+  TextEncoder text_encoder(vocabulary.path, vocabulary.letter_case);
   std::vector<std::string> queries;
   for (const RankedTopic& topic : input.topics) queries.push_back(topic.query);
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> query_tokens,
-                            encode(queries, "encoding the queries"));
+                            text_encoder.Encode(queries, "encoding the queries"));
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> document_tokens,
-                            encode(input.texts, "encoding the documents"));
+                            text_encoder.Encode(input.texts, "encoding the documents"));
 
   PairFeatures features{.max_length = encoder->max_slots()};
   std::vector<UnitVectors> query_vectors(queries.size(), UnitVectors({}, encoder->dim()));

@@ -10,7 +10,6 @@
 #include "core/objective/objective.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/spiece_file.h"
-#include "launcher/inference/encode_texts.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -99,7 +98,7 @@ absl::StatusOr<WritingModel> ModelTextService::writing_model() const {
 
 absl::StatusOr<std::vector<Tokens>> ModelTextService::Encode(const std::vector<std::string>& texts,
                                                              absl::string_view doing) const {
-  return EncodeTexts(texts, model_.vocabulary.path, model_.vocabulary.letter_case, doing);
+  return encoder_.Encode(texts, doing);
 }
 
 std::string ModelTextService::TextOf(const Tokens& tokens) const {

@@ -12,6 +12,7 @@
 #include "core/generate/any_order/likelihood.h"
 #include "core/generate/decoder.h"
 #include "core/objective/generation_form.h"
+#include "launcher/inference/text_encoder.h"
 #include "launcher/inference/text_model.h"
 #include "launcher/texts/text_service.h"
 
@@ -54,7 +55,8 @@ class ModelTextService final : public TextService {
     int64_t max_tokens = 0;
   };
 
-  explicit ModelTextService(TextModel model) : model_(std::move(model)) {}
+  explicit ModelTextService(TextModel model)
+      : model_(std::move(model)), encoder_(model_.vocabulary.path, model_.vocabulary.letter_case) {}
   absl::Status FindForms();
   bool IsBounded(WriteMethod method) const;
   absl::StatusOr<int64_t> MaxTokens(const CompletionRequest& request,
@@ -70,6 +72,7 @@ class ModelTextService final : public TextService {
                           const std::vector<WrittenToken>& written) const;
 
   TextModel model_;
+  mutable TextEncoder encoder_;  // changes only in that its child process is started
   ModelFacts facts_;
   std::unique_ptr<GenerationForm> left_to_right_;
   absl::StatusOr<CanvasForm> canvas_ = absl::UnknownError("");

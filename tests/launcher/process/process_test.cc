@@ -1,6 +1,7 @@
 // What launcher/process promises: what programs say about a wrong command line, what is taken from
 // programs that are waited for, how much room text takes.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +12,8 @@
 #include <vector>
 
 #include "core/base/monotonic_clock.h"
+#include "core/base/unique_fd.h"
+#include "core/base/whole_file.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/display_width.h"
@@ -213,6 +216,23 @@ TEST(CapturedProgramTest, GivesOutputAndStatus) {
   EXPECT_EQ(output->text, "out\nerr\n");
   EXPECT_EQ(output->exit_status, 3);
   EXPECT_FALSE(output->is_late);
+}
+
+TEST(ChildProcessTest, StandardErrorHasItsOwnFileWhereOneIsGiven) {
+  const std::string folder = testing::TempDir();
+  const auto open = [&folder](const char* name) {
+    return UniqueFd(::open((folder + name).c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  };
+  const UniqueFd out = open("/out"), errors = open("/errors");
+  SpawnOptions spawn;
+  spawn.arguments = {"sh", "-c", "echo out; echo err >&2"};
+  spawn.output_fd = out.get();
+  spawn.error_fd = errors.get();
+  auto child = ChildProcess::Spawn(spawn);
+  ASSERT_TRUE(child.ok()) << child.status();
+  EXPECT_TRUE(AwaitEnd(*child, MonotonicNow() + kPatience));
+  EXPECT_EQ(*ReadWholeFile(folder + "/out"), "out\n");
+  EXPECT_EQ(*ReadWholeFile(folder + "/errors"), "err\n");
 }
 
 // Nodes that answered before a step's deadline count.
