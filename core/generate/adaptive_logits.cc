@@ -43,12 +43,12 @@ void Join(const std::vector<AdaptiveCluster>& clusters, const std::vector<HostCo
 
 }  // namespace
 
-absl::Status AdaptiveLogits::Allocate(const NetworkShape& shape, kernels::Backend& backend) {
+absl::Status AdaptiveLogits::Allocate(const NetworkShape& shape, int64_t rows,
+                                      kernels::Backend& backend) {
   if (!shape.model.adaptive()) return absl::OkStatus();
   ANYORDER_RETURN_IF_ERROR(CheckAdaptiveClusters(shape.model, shape.vocab_size));
   clusters_ = AdaptiveClusters(shape.model, shape.vocab_size);
   const DType dtype = shape.gradient_dtype();
-  const int64_t rows = shape.num_targets();
   const auto num_tails = static_cast<int64_t>(clusters_.size()) - 1;
   ANYORDER_ASSIGN_OR_RETURN(
       storage_, backend.Allocate(rows * (shape.vocab_size + num_tails) * SizeOf(dtype)));
@@ -71,8 +71,9 @@ void AdaptiveLogits::Run(const StepContext& context, ConstTensorView x, TensorVi
       context.backend.Gemm({.a = x, .b = cluster.output_projection, .c = narrow}, context.stream);
       input = narrow;
     }
-    Dense(context, input, cluster.table, cluster.bias, scores_[c]);
-    fetched_[c].Fetch(scores_[c], context.backend, context.stream);
+    const TensorView scores = scores_[c].Slice(0, {x.dim(0), scores_[c].dim(1)});
+    Dense(context, input, cluster.table, cluster.bias, scores);
+    fetched_[c].Fetch(scores, context.backend, context.stream);
   }
   context.backend.Synchronize(context.stream);
   if (logits.dtype() == DType::kFloat64) {

@@ -17,17 +17,16 @@ namespace anyorder {
 
 class AdaptiveLogits {
  public:
-  // Nothing for a model without an adaptive softmax.
-  absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
-  // x [targets, d] T; writes log p of each word to logits [targets, V] G, in the host's memory.
-  // Waits for it.
+  // For at most `rows` rows at once. Nothing for a model without an adaptive softmax.
+  absl::Status Allocate(const NetworkShape& shape, int64_t rows, kernels::Backend& backend);
+  // x [n, d] T; writes log p of each word to logits [n, V] G, in the host's memory. Waits for it.
   void Run(const StepContext& context, ConstTensorView x, TensorView logits);
 
  private:
   std::vector<AdaptiveCluster> clusters_;
   std::unique_ptr<kernels::Buffer> storage_;
-  std::vector<TensorView> scores_;  // of each cluster, [targets, words] G; the head's are followed
-                                    // by those of the other clusters
+  std::vector<TensorView> scores_;  // of each cluster, [rows, words] G; the head's are followed by
+                                    // those of the other clusters
   std::vector<HostCopy> fetched_;   // those
 };
 

@@ -11,23 +11,26 @@
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {
-InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend)
+InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend,
+                                   int64_t logit_rows)
     : shape_(shape),
       backend_(backend),
+      logit_rows_(logit_rows),
       device_(shape_.batch, inputs_),
       embedding_(shape_, inputs_),
       readout_(shape.num_targets(), inputs_),
       graphs_(backend) {}
 
 absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
-    const NetworkShape& shape, kernels::Backend& backend) {
+    const NetworkShape& shape, kernels::Backend& backend, std::optional<int64_t> logit_rows) {
   ANYORDER_RETURN_IF_ERROR(shape.model.Validate());
   ANYORDER_RETURN_IF_ERROR(CheckAdaptiveClusters(shape.model, shape.vocab_size));
   if (!backend.Supports(shape.dtype())) {
     return InvalidArgument("model.dtype ", std::string(Name(shape.dtype())),
                            " is not supported by the ", backend.name(), " backend; choose fp32");
   }
-  std::unique_ptr<InferenceNetwork> network(new InferenceNetwork(shape, backend));
+  std::unique_ptr<InferenceNetwork> network(
+      new InferenceNetwork(shape, backend, logit_rows.value_or(shape.num_targets())));
   ANYORDER_RETURN_IF_ERROR(network->Allocate());
   return network;
 }
@@ -35,9 +38,9 @@ absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
 absl::Status InferenceNetwork::Allocate() {
   ANYORDER_RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
   ANYORDER_RETURN_IF_ERROR(tables_.Allocate(shape_, inputs_, backend_));
-  ANYORDER_RETURN_IF_ERROR(adaptive_.Allocate(shape_, backend_));
+  ANYORDER_RETURN_IF_ERROR(adaptive_.Allocate(shape_, logit_rows_, backend_));
   ANYORDER_RETURN_IF_ERROR(inputs_.Allocate(backend_));
-  const int64_t elements = shape_.num_targets() * shape_.vocab_size;
+  const int64_t elements = logit_rows_ * shape_.vocab_size;
   if (backend_.is_host_memory() || shape_.model.adaptive() || elements == 0)
     return absl::OkStatus();
   ANYORDER_ASSIGN_OR_RETURN(logits_, backend_.Allocate(elements * SizeOf(shape_.gradient_dtype())));
@@ -66,6 +69,9 @@ void InferenceNetwork::Run(const Batch& batch, ConstTensorView weights, KeyCache
   Record(ForwardChoices(cache), [&] {
     tables_.Prepare(context);
     ForwardPass(context, embedding_, tables_);
+    if (readout_.size() == 0) return;
+    readout_.Gather(context, activations_.readout);
+    if (shape_.model.mlm_head) PredictionHeadForward(context, activations_.readout);
   });
 }
 
@@ -90,20 +96,19 @@ void InferenceNetwork::Record(const std::vector<int64_t>& choices,
   graphs_.Run(choices, {}, operations);
 }
 
-void InferenceNetwork::ReadLogits(const Batch& batch, TensorView logits) {
+void InferenceNetwork::ReadLogits(const Batch& batch, TensorView logits, int64_t first) {
+  const int64_t rows = logits.dim(0);
+  ANYORDER_CHECK(rows <= logit_rows_) << rows << " rows of logits, room for " << logit_rows_;
   const StepArgs args{.batch = &batch, .training = false};
   const StepContext context = Context(args, nullptr);
-  const bool has_head = shape_.model.mlm_head;
-  const ConstTensorView x = has_head ? activations_.head_output : activations_.readout;
+  const int64_t dim = shape_.model.model_dim;
+  const ConstTensorView x = hidden().Slice(first * dim, {rows, dim});
+  if (shape_.model.adaptive()) return adaptive_.Run(context, x, logits);
   const TensorView computed =
       logits_ == nullptr ? logits : TensorView(logits_->data(), logits.dtype(), logits.shape());
-  Record({}, [&] {
-    readout_.Gather(context, activations_.readout);
-    if (has_head) PredictionHeadForward(context, activations_.readout);
-    if (shape_.model.adaptive()) return;
+  Record({rows}, [&] {
     Dense(context, x, weights_.softmax(shape_.model), weights_.softmax_bias, computed);
   });
-  if (shape_.model.adaptive()) return adaptive_.Run(context, x, logits);
   if (logits_ == nullptr) return;
   backend_.CopyToHost(computed.raw(), logits.raw(), logits.num_bytes(), {});
   backend_.Synchronize({});

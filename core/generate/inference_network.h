@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -25,22 +26,25 @@ namespace anyorder {
 
 class InferenceNetwork {
  public:
+  // Has room for the logits of `logit_rows` rows of the readout at once, by default of all.
   // InvalidArgument if the backend does not compute in the model's dtype; ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<InferenceNetwork>> Create(const NetworkShape& shape,
-                                                                  kernels::Backend& backend);
+  static absl::StatusOr<std::unique_ptr<InferenceNetwork>> Create(
+      const NetworkShape& shape, kernels::Backend& backend,
+      std::optional<int64_t> logit_rows = std::nullopt);
 
   // Rows of `batch`, which is of the network's shape, with the weights of the flat space [layout]
   // in the model's dtype. `cache` is null unless shape.batch.cached_keys is set.
   void Run(const Batch& batch, ConstTensorView weights, KeyCache* cache);
-  // Logits of the readout's rows of the last Run, which was of `batch`: [B * targets, V] G, into
-  // `logits`, the host's memory. Of an adaptive softmax: log-probabilities. Waits for them.
-  void ReadLogits(const Batch& batch, TensorView logits);
+  // Logits of rows of the readout [B * targets] of the last Run, which was of `batch`: of as many
+  // as `logits` [rows, V] G has, from row `first` on, into the host's memory. Of an adaptive
+  // softmax: log-probabilities. Waits for them. REQUIRES: no more rows than `logit_rows`.
+  void ReadLogits(const Batch& batch, TensorView logits, int64_t first = 0);
 
   const NetworkShape& shape() const { return shape_; }
   const Activations& activations() const { return activations_; }
 
  private:
-  InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend);
+  InferenceNetwork(const NetworkShape& shape, kernels::Backend& backend, int64_t logit_rows);
   absl::Status Allocate();
   StepContext Context(const StepArgs& args, KeyCache* cache) {
     return {shape_, args, activations_, device_, weights_, no_gradients_, backend_, {}, cache};
@@ -49,9 +53,14 @@ class InferenceNetwork {
   // Runs `operations`, small ones as a graph (GraphRecorder).
   void Record(const std::vector<int64_t>& choices, absl::FunctionRef<void()> operations);
   std::vector<int64_t> ForwardChoices(const KeyCache* cache) const;
+  // What the softmax multiplies, [B * targets, d] T.
+  ConstTensorView hidden() const {
+    return shape_.model.mlm_head ? activations_.head_output : activations_.readout;
+  }
 
   NetworkShape shape_;
   kernels::Backend& backend_;
+  const int64_t logit_rows_;
   DeviceInputs inputs_;
   DeviceBatch device_;
   EmbeddingBlock embedding_;
@@ -61,7 +70,8 @@ class InferenceNetwork {
   NetworkWeights weights_;
   const NetworkGradients no_gradients_;
   HeadRows readout_;  // [B * targets]
-  // Logits on the device, where its memory is not the host's; but of an adaptive softmax.
+  // Logits [logit_rows, V] on the device, where its memory is not the host's; but of an adaptive
+  // softmax.
   std::unique_ptr<kernels::Buffer> logits_;
   GraphRecorder graphs_;
 };

@@ -5,7 +5,6 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "kernels/host_memory.h"
 
 namespace anyorder {
 namespace {
@@ -18,6 +17,9 @@ int64_t RoundedRows(int64_t rows) {
 }
 
 constexpr size_t kMostPrograms = 32;
+// Products on the CPU are cut into blocks of so many rows (kernels/cpu/gemm.cc): whole blocks cost
+// least, and round as those of a product of all rows do.
+constexpr int64_t kProductRows = 256;
 
 }  // namespace
 
@@ -124,7 +126,7 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
   shape.num_distances = 2 * options_.span - 1;
   shape.next_positions = model_.paired_positions();
   shape.cached_keys = options_.cached ? options_.key_slots : 0;
-  auto network = InferenceNetwork::Create({model_, shape, vocab_size_}, backend_);
+  auto network = InferenceNetwork::Create({model_, shape, vocab_size_}, backend_, LogitRows(shape));
   if (!network.ok()) {
     programs_.erase(place);
     if (!absl::IsResourceExhausted(network.status()) || programs_.empty()) return network.status();
@@ -179,7 +181,9 @@ void SlotNetwork::FillLane(int64_t lane, const LanePass& pass, Batch& batch) con
 
 absl::Status SlotNetwork::Run(const std::vector<LanePass>& passes) {
   ANYORDER_CHECK(static_cast<int64_t>(passes.size()) == lanes()) << passes.size() << " passes";
+  last_run_ = nullptr;
   ANYORDER_ASSIGN_OR_RETURN(Program* const program, Find(passes));
+  ANYORDER_RETURN_IF_ERROR(AllocateLogits(*program->network));
   Batch& batch = *program->batch;
   for (int64_t b = 0; b < lanes(); ++b) {
     FillLane(b, passes[b], batch);
@@ -191,21 +195,42 @@ absl::Status SlotNetwork::Run(const std::vector<LanePass>& passes) {
   keys_.cache.has_tables = program->has_tables;
   program->network->Run(batch, weights_, options_.cached ? &keys_.cache : nullptr);
   program->has_tables = options_.cached;
-  const Shape shape{lanes(), batch.shape.targets, vocab_size_};
-  const DType dtype = program->network->shape().gradient_dtype();
-  const int64_t bytes = shape.num_elements() * SizeOf(dtype);
-  if (logits_storage_ == nullptr || logits_storage_->size_bytes() < bytes) {
-    logits_storage_.reset();
-    ANYORDER_ASSIGN_OR_RETURN(logits_storage_, kernels::AllocateHostBuffer(bytes));
-  }
-  logits_ = TensorView(logits_storage_->data(), dtype, shape);
-  program->network->ReadLogits(
-      batch, TensorView(logits_.raw(), dtype, {shape[0] * shape[1], vocab_size_}));
+  last_run_ = program;
+  first_logits_ = -1;
   return absl::OkStatus();
 }
 
-void SlotNetwork::ReadRow(int64_t lane, int64_t read, std::vector<double>* logits) const {
-  const int64_t first = (lane * logits_.shape()[1] + read) * vocab_size_;
+int64_t SlotNetwork::LogitRows(const BatchShape& shape) const {
+  const NetworkShape network{model_, shape, vocab_size_};
+  const int64_t most = options_.logit_bytes / (vocab_size_ * SizeOf(network.gradient_dtype()));
+  const int64_t whole = most < kProductRows ? most : most / kProductRows * kProductRows;
+  return std::clamp<int64_t>(whole, 1, network.num_targets());
+}
+
+absl::Status SlotNetwork::AllocateLogits(const InferenceNetwork& network) {
+  const Shape shape{LogitRows(network.shape().batch), vocab_size_};
+  const DType dtype = network.shape().gradient_dtype();
+  const int64_t bytes = shape.num_elements() * SizeOf(dtype);
+  if (logits_storage_ == nullptr || logits_storage_->size_bytes() < bytes) {
+    logits_storage_.reset();
+    ANYORDER_ASSIGN_OR_RETURN(logits_storage_, backend_.AllocateStaging(bytes));
+  }
+  logits_ = TensorView(logits_storage_->data(), dtype, shape);
+  return absl::OkStatus();
+}
+
+// The product always has the same number of rows, so that there is one for each network: the last
+// rows of the readout are made with some before them.
+void SlotNetwork::ReadRow(int64_t lane, int64_t read, std::vector<double>* logits) {
+  ANYORDER_CHECK(last_run_ != nullptr) << "no pass to read";
+  const Batch& batch = *last_run_->batch;
+  const int64_t row = lane * batch.shape.targets + read;
+  const int64_t made = logits_.dim(0);
+  if (first_logits_ < 0 || row < first_logits_ || row >= first_logits_ + made) {
+    first_logits_ = std::min(row, lanes() * batch.shape.targets - made);
+    last_run_->network->ReadLogits(batch, logits_, first_logits_);
+  }
+  const int64_t first = (row - first_logits_) * vocab_size_;
   logits->resize(static_cast<size_t>(vocab_size_));
   for (int64_t token = 0; token < vocab_size_; ++token) {
     (*logits)[token] = logits_.dtype() == DType::kFloat64

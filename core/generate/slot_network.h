@@ -3,6 +3,11 @@
 //
 // B lanes, K key slots a lane, V vocabulary. A lane's key slots hold its lasting slots in the order
 // in which they came, then those that pass.
+//
+// A pass computes hidden states alone. Logits are made of them when they are read, for so many rows
+// at a time as `logit_bytes` has room for: those of all rows would be gigabytes where lanes, rows
+// and vocabulary are many. Rows that are read in the order of lanes and of their reads are computed
+// once; going back computes them again.
 
 #pragma once
 
@@ -30,11 +35,14 @@ struct LanePass {
 
 struct SlotNetworkOptions {
   int64_t lanes = 1;
-  int64_t key_slots = 0;  // lasting and passing slots a lane, at most or about
-  int64_t span = 0;       // positions are below this
+  // Lasting and passing slots that a lane is expected to have. A lane may have more: then there
+  // are larger allocations.
+  int64_t key_slots = 0;
+  int64_t span = 0;  // positions are below this
   // Whether keys are kept. If not, every pass computes all lasting slots again: the same network,
   // and the check on those keys.
   bool cached = true;
+  int64_t logit_bytes = int64_t{64} << 20;  // of logits at a time; one row is always made
 };
 
 class SlotNetwork {
@@ -48,13 +56,13 @@ class SlotNetwork {
                                                              const SlotNetworkOptions& options,
                                                              kernels::Backend& backend);
 
-  // Runs `passes`, one a lane; a lane may have none. Their logits are ReadRow's until the next Run.
-  // ResourceExhausted.
+  // Runs `passes`, one a lane; a lane may have no slots. ReadRow has their logits until the next
+  // Run. ResourceExhausted.
   absl::Status Run(const std::vector<LanePass>& passes);
   // The logits [V] of read `read` of lane `lane`, of an adaptive softmax log-probabilities, in
   // fp64.
-  void ReadRow(int64_t lane, int64_t read, std::vector<double>* logits) const;
-  // The lane's lasting slots from `count` on are no more.
+  void ReadRow(int64_t lane, int64_t read, std::vector<double>* logits);
+  // Forgets the lane's lasting slots from `count` on.
   void Keep(int64_t lane, int64_t count);
   // Nobody sees the lane's first `count` lasting slots any more.
   void Hide(int64_t lane, int64_t count);
@@ -78,6 +86,9 @@ class SlotNetwork {
   absl::StatusOr<KeyStorage> AllocateSlots(int64_t key_slots);
   absl::Status MakeRoom(int64_t content_rows);
   absl::StatusOr<Program*> Find(const std::vector<LanePass>& passes);
+  // Rows of the readout whose logits are made at a time.
+  int64_t LogitRows(const BatchShape& shape) const;
+  absl::Status AllocateLogits(const InferenceNetwork& network);
   int64_t FirstSlot(int64_t lane) const { return options_.cached ? kept(lane) : 0; }
   void FillLane(int64_t lane, const LanePass& pass, Batch& batch) const;
 
@@ -91,8 +102,10 @@ class SlotNetwork {
   std::map<std::vector<int64_t>, Program> programs_;  // by rows: content, queries, reads
   int64_t passes_ = 0;
   int64_t rows_ = 0;
+  Program* last_run_ = nullptr;
   std::unique_ptr<kernels::Buffer> logits_storage_;
-  TensorView logits_;  // [B, reads, V] G
+  TensorView logits_;          // [LogitRows, V] G, of the last run's readout
+  int64_t first_logits_ = -1;  // the row of the readout that they begin with; -1: not there yet
 };
 
 }  // namespace anyorder

@@ -38,7 +38,7 @@ class BlankReader {
   absl::Status Read(const std::vector<std::vector<int32_t>>& texts,
                     const std::vector<BlankQuestion>& questions);
   // The logits [V] of blank `index` of the text's question.
-  void Row(int64_t text, int64_t index, std::vector<double>* logits) const {
+  void Row(int64_t text, int64_t index, std::vector<double>* logits) {
     network_->ReadRow(text, index, logits);
   }
   const SlotNetwork& network() const { return *network_; }

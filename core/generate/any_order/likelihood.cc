@@ -220,7 +220,7 @@ class MaskScorer {
     std::vector<int64_t> blanks = part.asked;
     std::vector<double> logits;
     while (!blanks.empty()) {
-      ANYORDER_ASSIGN_OR_RETURN(const BlankReader* const reader, Read({{&part, blanks}}));
+      ANYORDER_ASSIGN_OR_RETURN(BlankReader* const reader, Read({{&part, blanks}}));
       size_t best = 0;
       double most = -1;
       int32_t token = 0;
@@ -272,7 +272,7 @@ class MaskScorer {
   }
 
   // Asks each question in a lane of its own. The reader holds their logits until the next Read.
-  absl::StatusOr<const BlankReader*> Read(const std::vector<Question>& group) {
+  absl::StatusOr<BlankReader*> Read(const std::vector<Question>& group) {
     std::unique_ptr<BlankReader>& reader = readers_[group.size()];
     if (reader == nullptr) {
       // Of a text that is longer than what is seen, kept keys would remember blocks that are not.
@@ -308,7 +308,7 @@ class MaskScorer {
     if (group.empty()) return absl::OkStatus();
     std::vector<Question> questions;
     for (const Sample& sample : group) questions.push_back({sample.part, sample.mask});
-    ANYORDER_ASSIGN_OR_RETURN(const BlankReader* const reader, Read(questions));
+    ANYORDER_ASSIGN_OR_RETURN(BlankReader* const reader, Read(questions));
     std::vector<double> logits;
     for (size_t n = 0; n < group.size(); ++n) {
       MaskedPart& part = *group[n].part;

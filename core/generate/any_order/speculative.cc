@@ -43,24 +43,28 @@ class SpeculativeText {
     return pass;
   }
 
-  void TakeGuesses(const SlotNetwork& network, int64_t lane) {
+  void TakeGuesses(SlotNetwork& network, int64_t lane) {
     if (is_done()) return;
     text_.text().CountPass();
     guesses_.clear();
-    best_.reset();
-    ahead_.assign(static_cast<size_t>(num_guesses_), {});
+    const bool has_residual = !options_.literal;
+    ahead_.resize(static_cast<size_t>(has_residual ? num_guesses_ : 1));
     for (int64_t i = 0; i < num_guesses_; ++i) {
-      network.ReadRow(lane, i, &ahead_[i]);
-      const int64_t position = text_.position(text_.known() + i);
+      std::vector<double>& logits = ahead_[has_residual ? i : 0];
+      network.ReadRow(lane, i, &logits);
+      const TokenDistribution drawn = Drawn(i, logits);
       // As kSequential draws the first, so that with one guess a round the texts are the same.
-      guesses_.push_back(
-          text_.text().DrawToken(text_.text().Drawn(position, ahead_[i]), first_, position));
+      const int32_t token = text_.text().DrawToken(drawn, first_, PositionOf(i));
+      Guessed& guess = guesses_.emplace_back();
+      guess.ahead = drawn.Probability(token);
+      // Any may come first in one of several orders.
+      guess.told = i == 0 || options_.orders > 1 ? ToldOf(i, token, logits) : Told{token};
     }
-    in_turn_ = {ahead_[0]};
     // What follows is not written.
-    const bool ends =
-        options_.stop_at_end && guesses_[0] == end_token_ && text_.text().EndsAt(PositionOf(0));
+    const bool ends = options_.stop_at_end && guesses_[0].told.token == end_token_ &&
+                      text_.text().EndsAt(PositionOf(0));
     if (ends) num_guesses_ = 1;
+    best_ = {Positions(), {guesses_[0].told}, std::nullopt};
   }
 
   // Asks for the guesses in turn. `order`: which of the orders that are tried; 0 is the one that
@@ -70,38 +74,42 @@ class SpeculativeText {
     if (!is_unsure()) return pass;
     if (order > 0) Permute(RandomOrder(order));
     const int64_t known = text_.known();
-    text_.AddKnown(network.kept(lane), known + num_guesses_, guesses_, &pass);
+    std::vector<int32_t> tokens;
+    for (const Guessed& guess : guesses_) tokens.push_back(guess.told.token);
+    text_.AddKnown(network.kept(lane), known + num_guesses_, tokens, &pass);
     text_.AskInTurn(known + 1, known + num_guesses_, &pass);
     return pass;
   }
 
-  // The logits of the check of an order: remembers the order that keeps the most guesses.
-  void TakeCheck(const SlotNetwork& network, int64_t lane) {
+  // The logits of the check of an order, up to the first guess that is not kept: remembers the
+  // order that keeps the most guesses.
+  void TakeCheck(SlotNetwork& network, int64_t lane) {
     if (!is_unsure()) return;
     text_.text().CountPass();
-    in_turn_.assign(guesses_.size(), {});
-    in_turn_[0] = ahead_[0];
-    for (size_t i = 1; i < guesses_.size(); ++i)
-      network.ReadRow(lane, static_cast<int64_t>(i) - 1, &in_turn_[i]);
-    int64_t kept = 1;
-    while (kept < num_guesses_ && IsKept(kept)) ++kept;
-    if (!best_ || kept > best_->kept) best_ = Trial{Positions(), guesses_, ahead_, in_turn_, kept};
+    Trial trial{Positions(), {guesses_[0].told}, std::nullopt};
+    for (int64_t i = 1; i < num_guesses_; ++i) {
+      network.ReadRow(lane, i - 1, &in_turn_);
+      const TokenDistribution drawn = Drawn(i, in_turn_);
+      if (IsKept(i, drawn)) {
+        trial.kept.push_back(ToldOf(i, guesses_[i].told.token, in_turn_));
+        continue;
+      }
+      if (!options_.literal) trial.other = ToldOf(i, Residual(i, drawn), in_turn_);
+      break;
+    }
+    if (trial.kept.size() > best_.kept.size() || trial.other) best_ = std::move(trial);
   }
 
   // Writes the guesses that are kept and, unless as released, the token in place of the next one.
   void Write(absl::FunctionRef<void(const WrittenToken&)> tell) {
     if (is_done()) return;
-    int64_t kept = 1;
-    if (best_) {
-      text_.Reorder(best_->positions);
-      guesses_ = best_->guesses;
-      ahead_ = best_->ahead;
-      in_turn_ = best_->in_turn;
-      kept = best_->kept;
+    text_.Reorder(best_.positions);
+    for (const Told& one : best_.kept) {
+      if (is_done()) break;
+      Tell(one, tell);
     }
-    for (int64_t i = 0; i < kept && !is_done(); ++i) Tell(guesses_[i], i, tell);
-    has_other_ = kept < num_guesses_ && !options_.literal && !is_done();
-    if (has_other_) Tell(Residual(kept), kept, tell);
+    has_other_ = best_.other && !is_done();
+    if (has_other_) Tell(*best_.other, tell);
   }
   // Tokens whose slots hold whatever the order of the blanks.
   int64_t NumSettled() const { return text_.known() - (is_pairs_ ? 1 : 0); }
@@ -109,12 +117,22 @@ class SpeculativeText {
   int64_t NumFinal() const { return text_.known() - (has_other_ || is_pairs_ ? 1 : 0); }
 
  private:
-  // An order of the guesses, and how many of them it keeps.
+  // A token and what is told of it.
+  struct Told {
+    int32_t token = 0;
+    double log_prob = 0;
+    double confidence = 0;
+  };
+  struct Guessed {
+    Told told;
+    double ahead = 0;  // the probability with which it was drawn
+  };
+  // An order of the blanks, what it keeps of the guesses, and the token that takes the place of the
+  // next one.
   struct Trial {
     std::vector<int64_t> positions;
-    std::vector<int32_t> guesses;
-    std::vector<std::vector<double>> ahead, in_turn;
-    int64_t kept = 0;
+    std::vector<Told> kept;
+    std::optional<Told> other;
   };
 
   std::vector<int64_t> RandomOrder(int64_t order) const {
@@ -135,13 +153,9 @@ class SpeculativeText {
   // The guesses, which are of all blanks, in another order of their positions.
   void Permute(const std::vector<int64_t>& positions) {
     const std::vector<int64_t> before = Positions();
-    const std::vector<int32_t> guesses = guesses_;
-    const std::vector<std::vector<double>> ahead = ahead_;
-    for (size_t i = 0; i < positions.size(); ++i) {
-      const auto old = std::find(before.begin(), before.end(), positions[i]) - before.begin();
-      guesses_[i] = guesses[old];
-      ahead_[i] = ahead[old];
-    }
+    const std::vector<Guessed> guesses = guesses_;
+    for (size_t i = 0; i < positions.size(); ++i)
+      guesses_[i] = guesses[std::find(before.begin(), before.end(), positions[i]) - before.begin()];
     text_.Reorder(positions);
   }
 
@@ -153,16 +167,13 @@ class SpeculativeText {
   RandomStream DecisionAt(int64_t index) const {
     return text_.text().Draws(kDecision, round_, PositionOf(index));
   }
-  bool IsKept(int64_t index) const {
-    const int32_t guess = guesses_[index];
-    const double p = Drawn(index, ahead_[index]).Probability(guess);
-    const double q = Drawn(index, in_turn_[index]).Probability(guess);
-    return DecisionAt(index).Uniform() * p < q;
+  bool IsKept(int64_t index, const TokenDistribution& in_turn) const {
+    const Guessed& guess = guesses_[index];
+    return DecisionAt(index).Uniform() * guess.ahead < in_turn.Probability(guess.told.token);
   }
-  int32_t Residual(int64_t index) const {
+  int32_t Residual(int64_t index, const TokenDistribution& q) const {
     const TokenDistribution p = Drawn(index, ahead_[index]);
-    const TokenDistribution q = Drawn(index, in_turn_[index]);
-    std::vector<double> before(in_turn_[index].size(), 0.0);
+    std::vector<double> before(ahead_[index].size(), 0.0);
     for (size_t i = 0; i < p.tokens().size(); ++i) before[p.tokens()[i]] = p.probability(i);
     std::vector<double> sums;
     double sum = 0;
@@ -179,10 +190,12 @@ class SpeculativeText {
     return q.tokens()[std::min<size_t>(static_cast<size_t>(found - sums.begin()), sums.size() - 1)];
   }
 
-  void Tell(int32_t token, int64_t index, absl::FunctionRef<void(const WrittenToken&)> tell) {
-    const std::vector<double>& logits = in_turn_[index];
-    tell(text_.Write(token, LogProbability(logits, token),
-                     text_.text().Plain(PositionOf(index), logits).Probability(token)));
+  Told ToldOf(int64_t index, int32_t token, const std::vector<double>& logits) const {
+    return {token, LogProbability(logits, token),
+            text_.text().Plain(PositionOf(index), logits).Probability(token)};
+  }
+  void Tell(const Told& one, absl::FunctionRef<void(const WrittenToken&)> tell) {
+    tell(text_.Write(one.token, one.log_prob, one.confidence));
     if (options_.stop_at_end) text_.text().StopAtEnd(end_token_);
   }
 
@@ -193,10 +206,12 @@ class SpeculativeText {
   int64_t round_ = 0;
   int64_t first_ = 0;  // of the guesses, in the order
   int64_t num_guesses_ = 0;
-  std::vector<int32_t> guesses_;
-  // Logits that guesses were drawn from, and those of the check.
-  std::vector<std::vector<double>> ahead_, in_turn_;
-  std::optional<Trial> best_;
+  std::vector<Guessed> guesses_;
+  // Logits that guesses were drawn from, each [V], which the token in place of one is drawn from;
+  // without such tokens those of one guess.
+  std::vector<std::vector<double>> ahead_;
+  std::vector<double> in_turn_;  // of a guess in turn, [V]
+  Trial best_;
   bool has_other_ = false;  // whether the newest token is not as guessed
 };
 

@@ -1,15 +1,19 @@
 // Random slots of lanes of different length, some of which are kept: against the same network
-// without kept keys, and each lane alone with a mask written pair by pair.
+// without kept keys, and each lane alone with a mask written pair by pair. Logits that are made a
+// few rows at a time: against those that are made together.
 
 #include "core/generate/slot_network.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tests/core/generate/any_order/canvas_cases.h"
 #include "tests/core/generate/any_order/plain_pass.h"
+#include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {
@@ -114,6 +118,163 @@ TEST(SlotNetworkTest, KeptKeysLanesAndRoundedRowsChangeNothing) {
     }
     EXPECT_EQ(kept->passes(), 150);
     EXPECT_LT(kept->rows(), again->rows());
+  }
+}
+
+// Networks whose logits come in each of the ways that there are.
+std::vector<CanvasModel> ModelsOfEveryHead() {
+  const CanvasForm form{.family = CanvasFamily::kTwoStream, .seq_len = 16};
+  CanvasModel tied = MakeCanvasModel("tied", CanvasBackbone::kRelative, form);
+  CanvasModel head = MakeCanvasModel("head", CanvasBackbone::kLearned, form);
+  head.model.mlm_head = true;
+  CanvasModel adaptive = tied;
+  adaptive.name = "adaptive";
+  adaptive.model.softmax = Softmax::kAdaptive;
+  adaptive.model.cutoffs = "6, 9";
+  CanvasModel projected = adaptive;
+  projected.name = "projected";
+  projected.model.div_val = 2;
+  std::vector<CanvasModel> models = {tied, head, adaptive, projected};
+  for (CanvasModel& model : models)
+    model.weights = InitialWeights(model.model, model.vocab_size, 42);
+  return models;
+}
+
+// A network on `backend` with room for the logits of `rows` rows.
+std::unique_ptr<SlotNetwork> WithLogitRows(const CanvasModel& model, const DeviceVector& weights,
+                                           int64_t rows, kernels::Backend& backend) {
+  return SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
+                             {.lanes = kSlotLanes,
+                              .key_slots = kMostKept,
+                              .span = kSpan,
+                              .logit_bytes = rows * model.vocab_size * SizeOf(DType::kFloat64)},
+                             backend)
+      .value();
+}
+
+// Rows of `passes` in the order of lanes and reads, or in the opposite one.
+LogitRows ReadAll(SlotNetwork& network, const std::vector<LanePass>& passes, bool goes_back) {
+  std::vector<std::pair<int64_t, int64_t>> reads;
+  for (size_t lane = 0; lane < passes.size(); ++lane)
+    for (size_t i = 0; i < passes[lane].reads.size(); ++i) reads.emplace_back(lane, i);
+  if (goes_back) std::reverse(reads.begin(), reads.end());
+  LogitRows rows;
+  for (const auto& [lane, read] : reads) network.ReadRow(lane, read, &rows.emplace_back());
+  if (goes_back) std::reverse(rows.begin(), rows.end());
+  return rows;
+}
+
+TEST(SlotNetworkTest, LogitsOfFewRowsAtATimeHaveTheSameBits) {
+  for (const CanvasModel& model : ModelsOfEveryHead()) {
+    SCOPED_TRACE(model.name);
+    FencedBackend fenced(kernels::MakeReferenceBackend());
+    for (kernels::Backend* const backend :
+         {&SharedReference(), static_cast<kernels::Backend*>(&fenced)}) {
+      DeviceVector weights(*backend, DType::kFloat64, static_cast<int64_t>(model.weights.size()));
+      weights.Assign(model.weights);
+      std::vector<std::unique_ptr<SlotNetwork>> networks;
+      for (const int64_t rows : {1000, 1, 3})
+        networks.push_back(WithLogitRows(model, weights, rows, *backend));
+      RandomStream random(72, RandomPurpose::kPairs, 0, 0);
+      std::vector<LaneWalk> lanes(kSlotLanes);
+      for (int round = 0; round < 12; ++round) {
+        std::vector<LanePass> passes;
+        for (LaneWalk& walk : lanes) {
+          walk.Next(model, random);
+          passes.push_back(walk.pass);
+        }
+        for (const std::unique_ptr<SlotNetwork>& network : networks)
+          ASSERT_TRUE(network->Run(passes).ok());
+        const LogitRows expected = ReadAll(*networks[0], passes, /*goes_back=*/false);
+        for (const std::unique_ptr<SlotNetwork>& network : networks) {
+          EXPECT_EQ(ReadAll(*network, passes, /*goes_back=*/false), expected) << round;
+          EXPECT_EQ(ReadAll(*network, passes, /*goes_back=*/true), expected) << round;
+        }
+      }
+    }
+  }
+}
+
+// Counts rows of products that have a column for each token, and bytes.
+class CountingBackend final : public ForwardingBackend {
+ public:
+  explicit CountingBackend(int64_t vocab_size)
+      : ForwardingBackend(kernels::MakeReferenceBackend()), vocab_size_(vocab_size) {}
+
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override {
+    this->bytes += bytes;
+    return ForwardingBackend::Allocate(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> AllocateStaging(int64_t bytes) override {
+    this->bytes += bytes;
+    return ForwardingBackend::AllocateStaging(bytes);
+  }
+  void Gemm(const kernels::GemmArgs& args, StreamView stream) override {
+    if (args.c.dim(args.c.shape().rank() - 1) == vocab_size_) logit_rows += args.c.dim(0);
+    ForwardingBackend::Gemm(args, stream);
+  }
+
+  int64_t bytes = 0;
+  int64_t logit_rows = 0;
+
+ private:
+  const int64_t vocab_size_;
+};
+
+// A pass with so many reads in each of two lanes.
+std::vector<LanePass> TwoLanesOf(int64_t reads) {
+  LanePass pass;
+  for (int64_t i = 0; i < 64; ++i) pass.passing.push_back(RankedSlot(5, i, 0));
+  for (int64_t i = 0; i < reads; ++i) pass.reads.push_back(i);
+  return {pass, pass};
+}
+
+TEST(SlotNetworkTest, MemoryOfLogitsDoesNotGrowWithReads) {
+  constexpr int64_t kManyTokens = 50'000;
+  constexpr int64_t kRowBytes = kManyTokens * SizeOf(DType::kFloat64);
+  const CanvasModel model =
+      MakeCanvasModel("large", CanvasBackbone::kLlama,
+                      {.family = CanvasFamily::kMasked, .seq_len = 64}, kManyTokens);
+  const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
+  const auto bytes_of = [&](int64_t reads, int64_t logit_bytes) {
+    CountingBackend backend(kManyTokens);
+    const std::unique_ptr<SlotNetwork> network =
+        SlotNetwork::Create(
+            model.model, kManyTokens, weights.view(),
+            {.lanes = 2, .key_slots = 64, .span = 64, .cached = false, .logit_bytes = logit_bytes},
+            backend)
+            .value();
+    std::vector<double> logits;
+    EXPECT_TRUE(network->Run(TwoLanesOf(reads)).ok());
+    network->ReadRow(1, reads - 1, &logits);
+    EXPECT_EQ(logits.size(), static_cast<size_t>(kManyTokens));
+    return backend.bytes;
+  };
+  constexpr int64_t kLogitBytes = 4 * kRowBytes;
+  EXPECT_LT(bytes_of(64, kLogitBytes) - bytes_of(4, kLogitBytes), kRowBytes);
+  EXPECT_GE(bytes_of(64, 200 * kRowBytes) - bytes_of(64, kLogitBytes), (128 - 4) * kRowBytes);
+}
+
+TEST(SlotNetworkTest, LogitsAreMadeOnceIfRowsAreReadInOrder) {
+  const CanvasModel model = MakeCanvasModel("once", CanvasBackbone::kLlama,
+                                            {.family = CanvasFamily::kMasked, .seq_len = 64});
+  const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
+  for (const int64_t rows : {1, 5}) {
+    CountingBackend backend(model.vocab_size);
+    const std::unique_ptr<SlotNetwork> network =
+        SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
+                            {.lanes = 2,
+                             .key_slots = 64,
+                             .span = 64,
+                             .cached = false,
+                             .logit_bytes = rows * model.vocab_size * SizeOf(DType::kFloat64)},
+                            backend)
+            .value();
+    const std::vector<LanePass> passes = TwoLanesOf(10);
+    ASSERT_TRUE(network->Run(passes).ok());
+    EXPECT_EQ(backend.logit_rows, 0);
+    ReadAll(*network, passes, /*goes_back=*/false);
+    EXPECT_EQ(backend.logit_rows, 20);
   }
 }
 
