@@ -131,7 +131,8 @@ absl::Status BeamOptions::Validate() const {
   return faults.ToStatus();
 }
 
-std::vector<std::vector<Hypothesis>> BeamSearch(NextTokens& model, const BeamOptions& options) {
+absl::StatusOr<std::vector<std::vector<Hypothesis>>> BeamSearch(NextTokens& model,
+                                                                const BeamOptions& options) {
   const int64_t lanes = model.lanes();
   ANYORDER_CHECK(lanes % options.width == 0) << lanes << " lanes, width " << options.width;
   std::vector<Beam> beams;
@@ -142,7 +143,7 @@ std::vector<std::vector<Hypothesis>> BeamSearch(NextTokens& model, const BeamOpt
   std::vector<int32_t> parents = own;
   const auto is_done = [](const Beam& beam) { return beam.done(); };
   while (!std::all_of(beams.begin(), beams.end(), is_done)) {
-    const float* const logits = model.Next(newest, parents);
+    ANYORDER_ASSIGN_OR_RETURN(const float* const logits, model.Next(newest, parents));
     parents = own;  // lanes without a live text stay as they are
     for (Beam& beam : beams)
       if (!beam.done()) beam.Advance(logits, model.vocab_size(), newest, parents);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "core/generate/search.h"
 
@@ -39,7 +40,9 @@ struct BeamOptions {
 };
 
 // Of each prompt at most `width` texts, the best score first; none if the rules allow no text.
-// REQUIRES: options are valid and model.lanes() is a multiple of the width.
-std::vector<std::vector<Hypothesis>> BeamSearch(NextTokens& model, const BeamOptions& options);
+// NextTokens::Next's errors. REQUIRES: options are valid and model.lanes() is a multiple of the
+// width.
+absl::StatusOr<std::vector<std::vector<Hypothesis>>> BeamSearch(NextTokens& model,
+                                                                const BeamOptions& options);
 
 }  // namespace anyorder

@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/config/attention_windows.h"
+#include "core/generate/finite_logits.h"
 #include "core/objective/lane_frame.h"
 #include "kernels/host_memory.h"
 
@@ -224,8 +225,8 @@ void Decoder::FillStep(const std::vector<int32_t>& newest) {
   }
 }
 
-const float* Decoder::Next(const std::vector<int32_t>& newest,
-                           const std::vector<int32_t>& parents) {
+absl::StatusOr<const float*> Decoder::Next(const std::vector<int32_t>& newest,
+                                           const std::vector<int32_t>& parents) {
   ANYORDER_CHECK(target_ < options_.max_tokens) << "step " << target_;
   ANYORDER_CHECK(static_cast<int64_t>(newest.size()) == lanes() &&
                  static_cast<int64_t>(parents.size()) == lanes())
@@ -242,6 +243,10 @@ const float* Decoder::Next(const std::vector<int32_t>& newest,
     cache_.begin[b] += step_->row_doc[ContentRow(step_->shape, b)] == kernels::kDocPad ? 0 : 1;
   ++target_;
   network_->ReadLogits(*step_, logits_);
+  for (int64_t b = 0; b < lanes(); ++b) {
+    ANYORDER_RETURN_IF_ERROR(CheckFinite(logits_.Slice(b * vocab_size(), {vocab_size()}), b,
+                                         step_->row_pos[step_->readout_rows[b]]));
+  }
   if (logits_.dtype() == DType::kFloat32) return logits_.data<float>();
   const double* const logits = logits_.data<double>();
   float_logits_.assign(logits, logits + logits_.num_elements());

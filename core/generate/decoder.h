@@ -47,8 +47,9 @@ class Decoder final : public NextTokens {
 
   int64_t vocab_size() const override { return network_->shape().vocab_size; }
   int64_t lanes() const override { return network_->shape().batch.batch_size; }
-  const float* Next(const std::vector<int32_t>& newest,
-                    const std::vector<int32_t>& parents) override;
+  // CheckFinite's error, of any lane.
+  absl::StatusOr<const float*> Next(const std::vector<int32_t>& newest,
+                                    const std::vector<int32_t>& parents) override;
   // The logits of the last Next in the precision they were computed in, [B, V] G, in the host's
   // memory.
   ConstTensorView logits() const { return logits_; }

@@ -19,8 +19,9 @@ absl::Status SampleOptions::Validate() const {
   return faults.ToStatus();
 }
 
-std::vector<Hypothesis> SampleTexts(NextTokens& model, const SampleOptions& options,
-                                    const std::vector<uint64_t>& streams, TokenListener listener) {
+absl::StatusOr<std::vector<Hypothesis>> SampleTexts(NextTokens& model, const SampleOptions& options,
+                                                    const std::vector<uint64_t>& streams,
+                                                    TokenListener listener) {
   const auto lanes = static_cast<size_t>(model.lanes());
   const int64_t vocab_size = model.vocab_size();
   std::vector<Hypothesis> texts(lanes);
@@ -30,7 +31,7 @@ std::vector<Hypothesis> SampleTexts(NextTokens& model, const SampleOptions& opti
   std::iota(own.begin(), own.end(), 0);
   for (int64_t t = 0; t < options.rules.max_tokens; ++t) {
     if (std::all_of(is_done.begin(), is_done.end(), [](uint8_t done) { return done != 0; })) break;
-    const float* const logits = model.Next(newest, own);
+    ANYORDER_ASSIGN_OR_RETURN(const float* const logits, model.Next(newest, own));
     for (size_t b = 0; b < lanes; ++b) {
       if (is_done[b] != 0) continue;
       const float* const lane = logits + static_cast<int64_t>(b) * vocab_size;

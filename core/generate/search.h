@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace anyorder {
 
@@ -21,9 +22,10 @@ class NextTokens {
   virtual int64_t lanes() const = 0;
   // Lane b's text becomes that of lane parents[b], a lane of the same prompt, with newest[b] behind
   // it. In the first call nothing has been chosen yet: newest is not read, and parents[b] is b.
-  // Returns logits [lanes, V] of the token after it, valid until the next call.
-  virtual const float* Next(const std::vector<int32_t>& newest,
-                            const std::vector<int32_t>& parents) = 0;
+  // Returns logits [lanes, V] of the token after it, valid until the next call. All of them are
+  // finite, or there is an error.
+  virtual absl::StatusOr<const float*> Next(const std::vector<int32_t>& newest,
+                                            const std::vector<int32_t>& parents) = 0;
 };
 
 // Which tokens a text may go on with, whatever their probability.

@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/generate/finite_logits.h"
 
 namespace anyorder {
 namespace {
@@ -221,7 +222,7 @@ absl::Status SlotNetwork::AllocateLogits(const InferenceNetwork& network) {
 
 // The product always has the same number of rows, so that there is one for each network: the last
 // rows of the readout are made with some before them.
-void SlotNetwork::ReadRow(int64_t lane, int64_t read, std::vector<double>* logits) {
+absl::Status SlotNetwork::ReadRow(int64_t lane, int64_t read, std::vector<double>* logits) {
   ANYORDER_CHECK(last_run_ != nullptr) << "no pass to read";
   const Batch& batch = *last_run_->batch;
   const int64_t row = lane * batch.shape.targets + read;
@@ -230,13 +231,15 @@ void SlotNetwork::ReadRow(int64_t lane, int64_t read, std::vector<double>* logit
     first_logits_ = std::min(row, lanes() * batch.shape.targets - made);
     last_run_->network->ReadLogits(batch, logits_, first_logits_);
   }
-  const int64_t first = (row - first_logits_) * vocab_size_;
-  logits->resize(static_cast<size_t>(vocab_size_));
-  for (int64_t token = 0; token < vocab_size_; ++token) {
-    (*logits)[token] = logits_.dtype() == DType::kFloat64
-                           ? logits_.data<double>()[first + token]
-                           : static_cast<double>(logits_.data<float>()[first + token]);
+  const ConstTensorView made_row =
+      logits_.Slice((row - first_logits_) * vocab_size_, {vocab_size_});
+  ANYORDER_RETURN_IF_ERROR(CheckFinite(made_row, lane, batch.row_pos[batch.readout_rows[row]]));
+  if (made_row.dtype() == DType::kFloat64) {
+    logits->assign(made_row.data<double>(), made_row.data<double>() + vocab_size_);
+  } else {
+    logits->assign(made_row.data<float>(), made_row.data<float>() + vocab_size_);
   }
+  return absl::OkStatus();
 }
 
 void SlotNetwork::Keep(int64_t lane, int64_t count) {

@@ -16,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/generate/inference_network.h"
@@ -60,8 +61,8 @@ class SlotNetwork {
   // Run. ResourceExhausted.
   absl::Status Run(const std::vector<LanePass>& passes);
   // The logits [V] of read `read` of lane `lane`, of an adaptive softmax log-probabilities, in
-  // fp64.
-  void ReadRow(int64_t lane, int64_t read, std::vector<double>* logits);
+  // fp64. CheckFinite's error.
+  absl::Status ReadRow(int64_t lane, int64_t read, std::vector<double>* logits);
   // Forgets the lane's lasting slots from `count` on.
   void Keep(int64_t lane, int64_t count);
   // Nobody sees the lane's first `count` lasting slots any more.

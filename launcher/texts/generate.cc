@@ -104,7 +104,8 @@ absl::Status SearchTexts(const GenerateOptions& options, const ModelTextService&
         Decoder::Create(model.config.model, model.vocabulary.size(), model.weights.values,
                         *service.left_to_right(), {tokens.begin() + begin, tokens.begin() + end},
                         {beams.width, beams.rules.max_tokens}, *model.backend));
-    const std::vector<std::vector<Hypothesis>> found = BeamSearch(*decoder, beams);
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Hypothesis>> found,
+                              BeamSearch(*decoder, beams));
     for (int64_t n = begin; n < end; ++n) {
       int64_t rank = 0;
       for (const Hypothesis& text : found[n - begin]) {

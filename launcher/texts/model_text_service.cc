@@ -220,13 +220,14 @@ absl::Status ModelTextService::CompleteLeftToRight(
       streams.push_back(requests[member].first_stream + static_cast<uint64_t>(sample));
   }
   std::vector<std::vector<WrittenToken>> written(streams.size());
-  SampleTexts(*decoder, options, streams, [&](int64_t lane, const WrittenToken& token) {
+  const auto listener = [&](int64_t lane, const WrittenToken& token) {
     const size_t member = group.members[lane / alike.samples];
     WrittenToken placed = token;
     placed.position += static_cast<int64_t>(group.prompts[lane / alike.samples].size());
     written[lane].push_back(placed);
     if (requests[member].listener) requests[member].listener(lane % alike.samples, Show(placed));
-  });
+  };
+  ANYORDER_RETURN_IF_ERROR(SampleTexts(*decoder, options, streams, listener).status());
   for (size_t lane = 0; lane < streams.size(); ++lane) {
     const size_t n = lane / static_cast<size_t>(alike.samples);
     (*completions)[group.members[n]].push_back(

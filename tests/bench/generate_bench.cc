@@ -116,10 +116,13 @@ absl::StatusOr<Cached> RunCached(const Subject& subject) {
   const std::vector<int32_t> newest(static_cast<size_t>(options.lanes), 12);
   std::vector<int32_t> own(newest.size());
   std::iota(own.begin(), own.end(), 0);
-  (*decoder)->Next(newest, own);  // compiles the products of this shape
+  // The first compiles the products of this shape.
+  absl::Status status = (*decoder)->Next(newest, own).status();
   const double rest = SecondsOf([&] {
-    for (int64_t t = 1; t < options.tokens; ++t) (*decoder)->Next(newest, own);
+    for (int64_t t = 1; t < options.tokens; ++t)
+      status.Update((*decoder)->Next(newest, own).status());
   });
+  ANYORDER_RETURN_IF_ERROR(status);
   cached.seconds =
       rest * static_cast<double>(options.tokens) / static_cast<double>(options.tokens - 1);
   return cached;
@@ -193,7 +196,9 @@ absl::StatusOr<Written> SearchGreedily(const Subject& subject,
         Decoder::Create(subject.model, kVocab, subject.weights, *subject.form, prompts,
                         {1, options.tokens}, *subject.backend);
     status = decoder.status();
-    if (status.ok()) SampleTexts(**decoder, sample, std::vector<uint64_t>(prompts.size(), 0));
+    if (!status.ok()) return;
+    const std::vector<uint64_t> streams(prompts.size(), 0);
+    status = SampleTexts(**decoder, sample, streams).status();
   });
   ANYORDER_RETURN_IF_ERROR(status);
   return written;

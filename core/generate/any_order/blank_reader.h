@@ -37,9 +37,9 @@ class BlankReader {
   // `texts` hold kBlank where they are blank. One question a text. ResourceExhausted.
   absl::Status Read(const std::vector<std::vector<int32_t>>& texts,
                     const std::vector<BlankQuestion>& questions);
-  // The logits [V] of blank `index` of the text's question.
-  void Row(int64_t text, int64_t index, std::vector<double>* logits) {
-    network_->ReadRow(text, index, logits);
+  // The logits [V] of blank `index` of the text's question. SlotNetwork::ReadRow's errors.
+  absl::Status Row(int64_t text, int64_t index, std::vector<double>* logits) {
+    return network_->ReadRow(text, index, logits);
   }
   const SlotNetwork& network() const { return *network_; }
 

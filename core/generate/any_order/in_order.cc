@@ -51,7 +51,7 @@ absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
       const int64_t begin = text.known();
       const int64_t end = text.GroupEnd();
       for (int64_t i = begin; i < end; ++i) {
-        network->ReadRow(static_cast<int64_t>(n), i - begin, &logits);
+        ANYORDER_RETURN_IF_ERROR(network->ReadRow(static_cast<int64_t>(n), i - begin, &logits));
         const TokenDistribution drawn = text.text().Drawn(text.position(i), logits);
         const int32_t token = text.text().DrawToken(drawn, begin, text.position(i));
         const double probability = text.text().Probability(text.position(i), logits, token);

@@ -77,12 +77,13 @@ class InTurn {
   }
 
   // Of text n of the last Run.
-  LogLikelihood Read(const ScoredText& text, size_t n) {
+  absl::StatusOr<LogLikelihood> Read(const ScoredText& text, size_t n) {
     const OrderedText& order = orders_[n];
     LogLikelihood score{.is_greedy = true};
     std::vector<double> logits;
     for (int64_t i = order.known(); i < order.size(); ++i) {
-      network_->ReadRow(static_cast<int64_t>(n), i - order.known(), &logits);
+      ANYORDER_RETURN_IF_ERROR(
+          network_->ReadRow(static_cast<int64_t>(n), i - order.known(), &logits));
       const int32_t token = text.tokens[order.position(i)];
       score.token_log_probs.push_back(LogProbability(logits, token));
       score.log_prob += score.token_log_probs.back();
@@ -125,7 +126,9 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreInTurn(const WritingModel& model
     const std::vector<ScoredText> group(texts.begin() + static_cast<int64_t>(begin),
                                         texts.begin() + static_cast<int64_t>(end));
     ANYORDER_RETURN_IF_ERROR(in_turn.Run(group, std::vector<uint64_t>(group.size(), 0)));
-    for (size_t n = 0; n < group.size(); ++n) scores.push_back(in_turn.Read(group[n], n));
+    for (size_t n = 0; n < group.size(); ++n) {
+      ANYORDER_ASSIGN_OR_RETURN(scores.emplace_back(), in_turn.Read(group[n], n));
+    }
   }
   return scores;
 }
@@ -157,7 +160,10 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreByOrders(const WritingModel& mod
       std::vector<uint64_t> streams(group.size());
       std::iota(streams.begin(), streams.end(), samples.size());
       ANYORDER_RETURN_IF_ERROR(in_turn.Run(group, streams));
-      for (size_t n = 0; n < group.size(); ++n) samples.push_back(in_turn.Read(text, n).log_prob);
+      for (size_t n = 0; n < group.size(); ++n) {
+        ANYORDER_ASSIGN_OR_RETURN(const LogLikelihood sample, in_turn.Read(text, n));
+        samples.push_back(sample.log_prob);
+      }
     }
     SetMean(samples, &scores.emplace_back());
   }
@@ -225,7 +231,7 @@ class MaskScorer {
       double most = -1;
       int32_t token = 0;
       for (size_t i = 0; i < blanks.size(); ++i) {
-        reader->Row(0, static_cast<int64_t>(i), &logits);
+        ANYORDER_RETURN_IF_ERROR(reader->Row(0, static_cast<int64_t>(i), &logits));
         const TokenDistribution plain = Plain(logits);
         const int32_t likeliest = plain.Likeliest();
         if (plain.Probability(likeliest) <= most) continue;
@@ -315,7 +321,8 @@ class MaskScorer {
       const std::vector<int64_t>& mask = group[n].mask;
       double sum = 0;
       for (size_t i = 0; i < mask.size(); ++i) {
-        reader->Row(static_cast<int64_t>(n), static_cast<int64_t>(i), &logits);
+        ANYORDER_RETURN_IF_ERROR(
+            reader->Row(static_cast<int64_t>(n), static_cast<int64_t>(i), &logits));
         sum += LogProbability(logits, part.text->tokens[mask[i]]);
       }
       part.samples.push_back(sum * static_cast<double>(part.length()) /

@@ -43,15 +43,15 @@ class SpeculativeText {
     return pass;
   }
 
-  void TakeGuesses(SlotNetwork& network, int64_t lane) {
-    if (is_done()) return;
+  absl::Status TakeGuesses(SlotNetwork& network, int64_t lane) {
+    if (is_done()) return absl::OkStatus();
     text_.text().CountPass();
     guesses_.clear();
     const bool has_residual = !options_.literal;
     ahead_.resize(static_cast<size_t>(has_residual ? num_guesses_ : 1));
     for (int64_t i = 0; i < num_guesses_; ++i) {
       std::vector<double>& logits = ahead_[has_residual ? i : 0];
-      network.ReadRow(lane, i, &logits);
+      ANYORDER_RETURN_IF_ERROR(network.ReadRow(lane, i, &logits));
       const TokenDistribution drawn = Drawn(i, logits);
       // As kSequential draws the first, so that with one guess a round the texts are the same.
       const int32_t token = text_.text().DrawToken(drawn, first_, PositionOf(i));
@@ -65,6 +65,7 @@ class SpeculativeText {
                       text_.text().EndsAt(PositionOf(0));
     if (ends) num_guesses_ = 1;
     best_ = {Positions(), {guesses_[0].told}, std::nullopt};
+    return absl::OkStatus();
   }
 
   // Asks for the guesses in turn. `order`: which of the orders that are tried; 0 is the one that
@@ -83,12 +84,12 @@ class SpeculativeText {
 
   // The logits of the check of an order, up to the first guess that is not kept: remembers the
   // order that keeps the most guesses.
-  void TakeCheck(SlotNetwork& network, int64_t lane) {
-    if (!is_unsure()) return;
+  absl::Status TakeCheck(SlotNetwork& network, int64_t lane) {
+    if (!is_unsure()) return absl::OkStatus();
     text_.text().CountPass();
     Trial trial{Positions(), {guesses_[0].told}, std::nullopt};
     for (int64_t i = 1; i < num_guesses_; ++i) {
-      network.ReadRow(lane, i - 1, &in_turn_);
+      ANYORDER_RETURN_IF_ERROR(network.ReadRow(lane, i - 1, &in_turn_));
       const TokenDistribution drawn = Drawn(i, in_turn_);
       if (IsKept(i, drawn)) {
         trial.kept.push_back(ToldOf(i, guesses_[i].told.token, in_turn_));
@@ -98,6 +99,7 @@ class SpeculativeText {
       break;
     }
     if (trial.kept.size() > best_.kept.size() || trial.other) best_ = std::move(trial);
+    return absl::OkStatus();
   }
 
   // Writes the guesses that are kept and, unless as released, the token in place of the next one.
@@ -240,7 +242,8 @@ absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& 
     for (size_t n = 0; n < texts.size(); ++n)
       passes.push_back(make(texts[n], static_cast<int64_t>(n)));
     ANYORDER_RETURN_IF_ERROR(network->Run(passes));
-    for (size_t n = 0; n < texts.size(); ++n) take(texts[n], static_cast<int64_t>(n));
+    for (size_t n = 0; n < texts.size(); ++n)
+      ANYORDER_RETURN_IF_ERROR(take(texts[n], static_cast<int64_t>(n)));
     return absl::OkStatus();
   };
   const auto is_done = [](const SpeculativeText& text) { return text.is_done(); };
@@ -248,16 +251,17 @@ absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& 
   while (!std::all_of(texts.begin(), texts.end(), is_done)) {
     ANYORDER_RETURN_IF_ERROR(
         run([&](SpeculativeText& text, int64_t lane) { return text.Guess(*network, lane); },
-            [&](SpeculativeText& text, int64_t lane) { text.TakeGuesses(*network, lane); }));
+            [&](SpeculativeText& text, int64_t lane) { return text.TakeGuesses(*network, lane); }));
     for (int64_t order = 0; order < options.orders; ++order) {
       if (std::none_of(texts.begin(), texts.end(), is_unsure)) break;
       ANYORDER_RETURN_IF_ERROR(run(
           [&](SpeculativeText& text, int64_t lane) { return text.Check(*network, lane, order); },
           [&](SpeculativeText& text, int64_t lane) {
-            text.TakeCheck(*network, lane);
+            ANYORDER_RETURN_IF_ERROR(text.TakeCheck(*network, lane));
             // Another order's slots are others.
             if (options.orders > 1)
               network->Keep(lane, std::min(network->kept(lane), text.NumSettled()));
+            return absl::OkStatus();
           }));
     }
     for (size_t n = 0; n < texts.size(); ++n) {

@@ -293,7 +293,7 @@ class Unmasker {
         ANYORDER_RETURN_IF_ERROR(Read(*unconditional_, questions, /*is_conditional=*/false));
       for (size_t n = 0; n < texts_.size(); ++n) {
         if (questions[n].positions.empty()) continue;
-        Propose(static_cast<int64_t>(n), questions[n]);
+        ANYORDER_RETURN_IF_ERROR(Propose(static_cast<int64_t>(n), questions[n]));
         texts_[n].Write(
             [&](const WrittenToken& token) { listener(static_cast<int64_t>(n), token); });
       }
@@ -318,20 +318,21 @@ class Unmasker {
   }
 
   // One row of logits at a time: all of a text's would be gigabytes where vocabularies are large.
-  void Propose(int64_t n, const BlankQuestion& asked) {
+  absl::Status Propose(int64_t n, const BlankQuestion& asked) {
     std::vector<double> plain;
     std::vector<double> guided;
     for (size_t i = 0; i < asked.positions.size(); ++i) {
-      reader_->Row(n, static_cast<int64_t>(i), &plain);
+      ANYORDER_RETURN_IF_ERROR(reader_->Row(n, static_cast<int64_t>(i), &plain));
       if (unconditional_ == nullptr) {
         texts_[n].Propose(asked.positions[i], plain, plain);
         continue;
       }
-      unconditional_->Row(n, static_cast<int64_t>(i), &guided);
+      ANYORDER_RETURN_IF_ERROR(unconditional_->Row(n, static_cast<int64_t>(i), &guided));
       for (size_t v = 0; v < plain.size(); ++v)
         guided[v] += (1 + options_.guidance) * (plain[v] - guided[v]);
       texts_[n].Propose(asked.positions[i], guided, plain);
     }
+    return absl::OkStatus();
   }
 
   const WriteOptions& options_;

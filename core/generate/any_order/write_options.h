@@ -129,7 +129,7 @@ absl::Status CheckCanWrite(const WritingModel& model, const std::vector<Canvas>&
 
 // Writes the blanks of all canvases by the options' method. No text depends on the others, on
 // threads or on exact caches.
-// Errors: those of CheckCanWrite; ResourceExhausted.
+// Errors: those of CheckCanWrite and CheckFinite (finite_logits.h); ResourceExhausted.
 absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,
                                                      const std::vector<Canvas>& canvases,
                                                      const WriteOptions& options,

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "core/base/philox.h"
 #include "core/generate/beam_search.h"
+#include "core/generate/sampling.h"
 #include "kernels/backend.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/testing/emulated_gpu.h"
@@ -172,7 +174,7 @@ Walk RandomWalk(const Case& form, const ModelConfig& model, const std::vector<To
   std::iota(parents.begin(), parents.end(), 0);
   Walk walk;
   for (int64_t t = 0; t < kSteps; ++t) {
-    decoder->Next(newest, parents);
+    EXPECT_TRUE(decoder->Next(newest, parents).ok());
     const std::vector<double> logits = ToDouble(decoder->logits());
     walk.logits.insert(walk.logits.end(), logits.begin(), logits.end());
     for (size_t b = 0; b < lanes; ++b) {
@@ -372,7 +374,7 @@ TEST_P(DecoderTest, TextsDoNotDependOnTheirCompany) {
     const std::unique_ptr<Decoder> decoder =
         Decoder::Create(model_, kVocab, weights.view(), *form, prompts, {kLanes, kSteps}, *cpu)
             .value();
-    return BeamSearch(*decoder, options);
+    return BeamSearch(*decoder, options).value();
   };
   const std::vector<std::vector<Hypothesis>> together = search(prompts_);
   for (size_t n = 0; n < prompts_.size(); ++n) {
@@ -380,6 +382,28 @@ TEST_P(DecoderTest, TextsDoNotDependOnTheirCompany) {
     ASSERT_EQ(alone.size(), together[n].size());
     for (size_t i = 0; i < alone.size(); ++i)
       EXPECT_EQ(alone[i].tokens, together[n][i].tokens) << "prompt " << n << " text " << i;
+  }
+}
+
+// A weight in the middle, which all rows pass.
+TEST_P(DecoderTest, LogitsThatAreNotFiniteEndTheSearch) {
+  weights_[weights_.size() / 2] = std::numeric_limits<double>::quiet_NaN();
+  const test::HostTensor weights = test::TensorOf(DType::kFloat64, weights_);
+  const std::unique_ptr<GenerationForm> form = GetParam().make();
+  const auto decoder = [&] {
+    return Decoder::Create(model_, kVocab, weights.view(), *form, prompts_, {kLanes, kSteps},
+                           SharedReference())
+        .value();
+  };
+  TokenRules rules;
+  rules.end_token = form->traits().end_token;
+  rules.max_tokens = kSteps;
+  const std::vector<uint64_t> streams(prompts_.size() * kLanes, 0);
+  for (const absl::Status& status :
+       {SampleTexts(*decoder(), {.rules = rules}, streams).status(),
+        BeamSearch(*decoder(), {.width = kLanes, .rules = rules}).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("not finite at position"));
   }
 }
 
@@ -417,7 +441,7 @@ void ExpectTrainingsLosses(const ModelConfig& model, kernels::Backend& backend) 
   const std::unique_ptr<Decoder> decoder =
       Decoder::Create(model, kVocab, stored.view(), *form, {{text[0]}}, {1, 12}, backend).value();
   for (size_t t = 0; t < 12; ++t) {
-    decoder->Next({text[t]}, {0});
+    EXPECT_TRUE(decoder->Next({text[t]}, {0}).ok());
     const std::vector<double> logits = ToDouble(decoder->logits());
     double sum = 0;
     for (const double logit : logits) sum += std::exp(logit);
@@ -457,8 +481,8 @@ TEST(DecoderMemoryTest, RowsSeeAsFarBackAsInTrainingAndNoFarther) {
         Decoder::Create(model, kVocab, stored.view(), *form, {{oldest, 6, 7, 8}}, {1, 2},
                         SharedReference())
             .value();
-    decoder->Next({0}, {0});
-    decoder->Next({9}, {0});
+    EXPECT_TRUE(decoder->Next({0}, {0}).ok());
+    EXPECT_TRUE(decoder->Next({9}, {0}).ok());
     return ToDouble(decoder->logits());
   };
   EXPECT_EQ(last_logits(4, 5), last_logits(4, 10));

@@ -39,7 +39,7 @@ class TableModel final : public NextTokens {
   int64_t lanes() const override { return static_cast<int64_t>(lanes_.size()); }
   int64_t calls() const { return calls_; }
 
-  const float* Next(const Tokens& newest, const Tokens& parents) override {
+  absl::StatusOr<const float*> Next(const Tokens& newest, const Tokens& parents) override {
     std::vector<Lane> next;
     for (size_t b = 0; b < lanes_.size(); ++b) {
       next.push_back(lanes_[parents[b]]);
@@ -91,12 +91,23 @@ class ConstantModel final : public NextTokens {
   }
   int64_t vocab_size() const override { return size_; }
   int64_t lanes() const override { return static_cast<int64_t>(logits_.size()) / size_; }
-  const float* Next(const Tokens&, const Tokens&) override { return logits_.data(); }
+  absl::StatusOr<const float*> Next(const Tokens&, const Tokens&) override {
+    return logits_.data();
+  }
 
  private:
   int64_t size_;
   std::vector<float> logits_;
 };
+
+// Searches of models that never fail.
+std::vector<std::vector<Hypothesis>> Searched(NextTokens& model, const BeamOptions& options) {
+  return BeamSearch(model, options).value();
+}
+std::vector<Hypothesis> Sampled(NextTokens& model, const SampleOptions& options,
+                                const std::vector<uint64_t>& streams) {
+  return SampleTexts(model, options, streams).value();
+}
 
 TokenRules Rules(int64_t max_tokens) { return {.end_token = kEnd, .max_tokens = max_tokens}; }
 
@@ -140,7 +151,7 @@ TEST(BeamSearchTest, AsWideAsAllTextsFindsTheBestOfThem) {
       BeamOptions options = {.width = kWidth, .length_penalty = alpha, .rules = Rules(kLongest)};
       options.rules.min_tokens = min_tokens;
       ASSERT_TRUE(options.Validate().ok());
-      const std::vector<Hypothesis> found = BeamSearch(model, options).front();
+      const std::vector<Hypothesis> found = Searched(model, options).front();
 
       std::vector<Hypothesis> all;
       Enumerate(model, options.rules, {}, all);
@@ -216,7 +227,7 @@ TEST(BeamSearchTest, StopsEarlyOnlyWhereNothingBetterCanCome) {
       options.length_penalty = seed % 2 == 0 ? 0.0 : 0.9;
       options.rules.min_tokens = static_cast<int64_t>(seed % 3);
       TableModel model(6, {0}, width, seed);
-      const std::vector<Hypothesis> found = BeamSearch(model, options).front();
+      const std::vector<Hypothesis> found = Searched(model, options).front();
       const std::vector<Hypothesis> expected = PlainBeamSearch(model, options, 0);
       ASSERT_EQ(found.size(), expected.size()) << seed;
       for (size_t i = 0; i < found.size(); ++i) {
@@ -234,11 +245,11 @@ TEST(BeamSearchTest, PromptsSideBySideGetWhatEachGetsAlone) {
   const BeamOptions options = {.width = 3, .length_penalty = 0.6, .rules = Rules(8)};
   const std::vector<int64_t> prompts = {4, 9, 2, 7};
   TableModel together(7, prompts, options.width, 5);
-  const std::vector<std::vector<Hypothesis>> found = BeamSearch(together, options);
+  const std::vector<std::vector<Hypothesis>> found = Searched(together, options);
   ASSERT_EQ(found.size(), prompts.size());
   for (size_t n = 0; n < prompts.size(); ++n) {
     TableModel alone(7, {prompts[n]}, options.width, 5);
-    const std::vector<Hypothesis> expected = BeamSearch(alone, options).front();
+    const std::vector<Hypothesis> expected = Searched(alone, options).front();
     ASSERT_EQ(found[n].size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i) {
       EXPECT_EQ(found[n][i].tokens, expected[i].tokens);
@@ -250,7 +261,7 @@ TEST(BeamSearchTest, PromptsSideBySideGetWhatEachGetsAlone) {
 TEST(BeamSearchTest, EqualProbabilitiesAreOrderedByTextThenToken) {
   ConstantModel model({-20, 1, 1, 1}, 2);
   const BeamOptions options = {.width = 2, .rules = Rules(3)};
-  const std::vector<Hypothesis> found = BeamSearch(model, options).front();
+  const std::vector<Hypothesis> found = Searched(model, options).front();
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].tokens, (Tokens{1, 1, 1}));
   EXPECT_EQ(found[1].tokens, (Tokens{1, 1, 2}));
@@ -261,7 +272,7 @@ TEST(BeamSearchTest, FirstStopTakesTheFirstFinishedTexts) {
   // The end token is always second best: each step finishes one text, and going on never helps.
   ConstantModel model({0, 1, -9}, 2);
   const BeamOptions options = {.width = 2, .stop = SearchStop::kFirst, .rules = Rules(50)};
-  const std::vector<Hypothesis> found = BeamSearch(model, options).front();
+  const std::vector<Hypothesis> found = Searched(model, options).front();
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].tokens, Tokens{});
   EXPECT_EQ(found[1].tokens, Tokens{1});
@@ -285,9 +296,9 @@ TEST(TokenRulesTest, BlockedNgramsNeverComeTwice) {
     logits.resize(26);
     BeamOptions beam = {.width = 3, .rules = Rules(kLongest)};
     ConstantModel model(logits, 3);
-    EXPECT_TRUE(HasRepeatedNgram(BeamSearch(model, beam).front().front().tokens, n));
+    EXPECT_TRUE(HasRepeatedNgram(Searched(model, beam).front().front().tokens, n));
     beam.rules.block_ngram = n;
-    const std::vector<std::vector<Hypothesis>> found = BeamSearch(model, beam);
+    const std::vector<std::vector<Hypothesis>> found = Searched(model, beam);
     ASSERT_FALSE(found.front().empty());
     for (const Hypothesis& text : found.front()) {
       EXPECT_EQ(text.length(), kLongest);
@@ -295,7 +306,7 @@ TEST(TokenRulesTest, BlockedNgramsNeverComeTwice) {
     }
     const SampleOptions sample = {.rules = beam.rules};
     ConstantModel drawn(logits, 20);
-    for (const Hypothesis& text : SampleTexts(drawn, sample, Streams(0, drawn.lanes())))
+    for (const Hypothesis& text : Sampled(drawn, sample, Streams(0, drawn.lanes())))
       EXPECT_FALSE(HasRepeatedNgram(text.tokens, n)) << n;
   }
 }
@@ -305,7 +316,7 @@ TEST(TokenRulesTest, LengthsAndBannedTokensHold) {
   BeamOptions options = {.width = 2, .rules = Rules(6)};
   options.rules.min_tokens = 3;
   options.rules.banned = {0, 1, 0, 0};
-  const std::vector<std::vector<Hypothesis>> found = BeamSearch(model, options);
+  const std::vector<std::vector<Hypothesis>> found = Searched(model, options);
   for (const Hypothesis& text : found.front()) {
     EXPECT_GE(text.tokens.size(), 3u);
     EXPECT_LE(text.length(), 6);
@@ -328,7 +339,7 @@ TEST(TokenRulesTest, BannedTokensAreInNoTextHoweverItIsChosen) {
       for (const SearchStop stop : {SearchStop::kExact, SearchStop::kFirst}) {
         ConstantModel model(logits, width);
         const BeamOptions options = {.width = width, .stop = stop, .rules = rules};
-        const std::vector<std::vector<Hypothesis>> found = BeamSearch(model, options);
+        const std::vector<std::vector<Hypothesis>> found = Searched(model, options);
         EXPECT_FALSE(found.front().empty());
         for (const Hypothesis& text : found.front()) expect_none(text);
       }
@@ -339,7 +350,7 @@ TEST(TokenRulesTest, BannedTokensAreInNoTextHoweverItIsChosen) {
                                   {.cuts = {.top_p = 0.5}, .rules = rules}};
     for (const SampleOptions& options : ways) {
       ConstantModel model(logits, 50);
-      for (const Hypothesis& text : SampleTexts(model, options, Streams(0, model.lanes())))
+      for (const Hypothesis& text : Sampled(model, options, Streams(0, model.lanes())))
         expect_none(text);
     }
   }
@@ -350,9 +361,9 @@ TEST(TokenRulesTest, WhereNoTokenIsAllowedTheTextStops) {
   BeamOptions options = {.rules = Rules(4)};
   options.rules.min_tokens = 3;
   options.rules.banned = {0, 1};
-  EXPECT_TRUE(BeamSearch(model, options).front().empty());
+  EXPECT_TRUE(Searched(model, options).front().empty());
   const SampleOptions sample = {.rules = options.rules};
-  const Hypothesis text = SampleTexts(model, sample, Streams(0, model.lanes())).front();
+  const Hypothesis text = Sampled(model, sample, Streams(0, model.lanes())).front();
   EXPECT_TRUE(text.tokens.empty());
   EXPECT_FALSE(text.ended);
 }
@@ -364,7 +375,7 @@ TEST(SamplingTest, DrawsTokensAsOftenAsTheirProbabilitySays) {
   ConstantModel model(logits, kDraws);
   const SampleOptions options = {.cuts = {.temperature = kTemperature}, .rules = Rules(1)};
   std::map<int32_t, int64_t> counts;
-  for (const Hypothesis& text : SampleTexts(model, options, Streams(0, model.lanes())))
+  for (const Hypothesis& text : Sampled(model, options, Streams(0, model.lanes())))
     ++counts[text.ended ? kEnd : text.tokens.front()];
   double sum = 0;
   for (const float logit : logits) sum += std::exp(logit / kTemperature);
@@ -381,7 +392,7 @@ TEST(SamplingTest, CutsLeaveTheLikeliestTokens) {
     ConstantModel model(logits, 500);
     const SampleOptions options = {.cuts = {.top_k = top_k, .top_p = top_p}, .rules = Rules(1)};
     std::set<int32_t> tokens;
-    for (const Hypothesis& text : SampleTexts(model, options, Streams(0, model.lanes())))
+    for (const Hypothesis& text : Sampled(model, options, Streams(0, model.lanes())))
       tokens.insert(text.tokens.front());
     return tokens;
   };
@@ -396,12 +407,11 @@ TEST(SamplingTest, CutsLeaveTheLikeliestTokens) {
 TEST(SamplingTest, ATextDependsOnSeedAndNumberAlone) {
   SampleOptions options = {.seed = 3, .rules = Rules(10)};
   TableModel together(9, {0, 0, 0, 0}, 1, 8);
-  const std::vector<Hypothesis> all =
-      SampleTexts(together, options, Streams(100, together.lanes()));
+  const std::vector<Hypothesis> all = Sampled(together, options, Streams(100, together.lanes()));
   std::set<Tokens> different;
   for (int64_t i = 0; i < 4; ++i) {
     TableModel alone(9, {0}, 1, 8);
-    const Hypothesis text = SampleTexts(alone, options, Streams(100 + i, alone.lanes())).front();
+    const Hypothesis text = Sampled(alone, options, Streams(100 + i, alone.lanes())).front();
     EXPECT_EQ(text.tokens, all[i].tokens);
     EXPECT_EQ(text.log_prob, all[i].log_prob);
     different.insert(text.tokens);
@@ -417,7 +427,31 @@ TEST(SamplingTest, ATextDependsOnSeedAndNumberAlone) {
   EXPECT_GT(different.size(), 1u);
   options.seed = 4;
   TableModel other(9, {0, 0, 0, 0}, 1, 8);
-  EXPECT_NE(SampleTexts(other, options, Streams(100, other.lanes()))[0].tokens, all[0].tokens);
+  EXPECT_NE(Sampled(other, options, Streams(100, other.lanes()))[0].tokens, all[0].tokens);
+}
+
+// Goes wrong at its third step.
+class FailingModel final : public NextTokens {
+ public:
+  int64_t vocab_size() const override { return 4; }
+  int64_t lanes() const override { return 2; }
+  absl::StatusOr<const float*> Next(const Tokens&, const Tokens&) override {
+    if (++calls == 3) return absl::FailedPreconditionError("the third step");
+    return logits_.data();
+  }
+  int64_t calls = 0;
+
+ private:
+  const std::vector<float> logits_ = {-9, 1, 2, 3, -9, 1, 2, 3};
+};
+
+TEST(SearchErrorTest, EndsTheSearchAtTheStepThatFails) {
+  FailingModel sampled, searched;
+  const absl::Status expected = absl::FailedPreconditionError("the third step");
+  EXPECT_EQ(SampleTexts(sampled, {.rules = Rules(9)}, {0, 1}).status(), expected);
+  EXPECT_EQ(BeamSearch(searched, {.width = 2, .rules = Rules(9)}).status(), expected);
+  EXPECT_EQ(sampled.calls, 3);
+  EXPECT_EQ(searched.calls, 3);
 }
 
 TEST(SearchOptionsTest, RefuseWhatCannotBeMeant) {

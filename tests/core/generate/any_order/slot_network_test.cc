@@ -109,8 +109,8 @@ TEST(SlotNetworkTest, KeptKeysLanesAndRoundedRowsChangeNothing) {
             walk.content, walk.queries, [&](size_t row, size_t key) { return key <= row; },
             walk.reads);
         for (size_t i = 0; i < walk.reads.size(); ++i) {
-          kept->ReadRow(lane, static_cast<int64_t>(i), &a);
-          again->ReadRow(lane, static_cast<int64_t>(i), &b);
+          ASSERT_TRUE(kept->ReadRow(lane, static_cast<int64_t>(i), &a).ok());
+          ASSERT_TRUE(again->ReadRow(lane, static_cast<int64_t>(i), &b).ok());
           ASSERT_EQ(a, b) << "round " << round << " lane " << lane << " read " << i;
           for (size_t v = 0; v < a.size(); ++v) ASSERT_NEAR(a[v], rows[i][v], 1e-11) << round;
         }
@@ -159,7 +159,8 @@ LogitRows ReadAll(SlotNetwork& network, const std::vector<LanePass>& passes, boo
     for (size_t i = 0; i < passes[lane].reads.size(); ++i) reads.emplace_back(lane, i);
   if (goes_back) std::reverse(reads.begin(), reads.end());
   LogitRows rows;
-  for (const auto& [lane, read] : reads) network.ReadRow(lane, read, &rows.emplace_back());
+  for (const auto& [lane, read] : reads)
+    EXPECT_TRUE(network.ReadRow(lane, read, &rows.emplace_back()).ok());
   if (goes_back) std::reverse(rows.begin(), rows.end());
   return rows;
 }
@@ -246,7 +247,7 @@ TEST(SlotNetworkTest, MemoryOfLogitsDoesNotGrowWithReads) {
             .value();
     std::vector<double> logits;
     EXPECT_TRUE(network->Run(TwoLanesOf(reads)).ok());
-    network->ReadRow(1, reads - 1, &logits);
+    EXPECT_TRUE(network->ReadRow(1, reads - 1, &logits).ok());
     EXPECT_EQ(logits.size(), static_cast<size_t>(kManyTokens));
     return backend.bytes;
   };
@@ -304,8 +305,7 @@ TEST(SlotNetworkTest, MemoryOfOtherProgramsIsFreedBeforeItIsSaidToBeMissing) {
     for (int64_t i = 0; i < slots; ++i) pass.passing.push_back(RankedSlot(5, i, 0));
     pass.reads = {0};
     const absl::Status status = network->Run({pass});
-    if (status.ok()) network->ReadRow(0, 0, logits);
-    return status;
+    return status.ok() ? network->ReadRow(0, 0, logits) : status;
   };
   std::vector<double> logits, again;
   ASSERT_TRUE(run(2, &logits).ok());

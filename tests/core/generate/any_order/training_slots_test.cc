@@ -105,7 +105,7 @@ class TrainingLane : public ::testing::TestWithParam<int64_t> {
         std::vector<double> logits;
         for (size_t i = 0; i < asked.positions.size(); ++i) {
           const int64_t position = asked.positions[i];
-          reader->Row(0, static_cast<int64_t>(i), &logits);
+          ASSERT_TRUE(reader->Row(0, static_cast<int64_t>(i), &logits).ok());
           EXPECT_NEAR(LogProbability(logits, sample_.tokens[position]), log_probs_[position],
                       kTrainingBound);
           ++num_read;
@@ -131,7 +131,7 @@ class TrainingLane : public ::testing::TestWithParam<int64_t> {
     ASSERT_TRUE(network->Run({pass}).ok());
     std::vector<double> logits;
     for (size_t i = 0; i < tokens.size(); ++i) {
-      network->ReadRow(0, static_cast<int64_t>(i), &logits);
+      ASSERT_TRUE(network->ReadRow(0, static_cast<int64_t>(i), &logits).ok());
       const int64_t position = order.position(order.known() + static_cast<int64_t>(i));
       EXPECT_NEAR(LogProbability(logits, tokens[i]), log_probs_[position], kTrainingBound);
     }

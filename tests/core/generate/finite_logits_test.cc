@@ -1,0 +1,50 @@
+// Logits with one that is not finite, at every place.
+
+#include "core/generate/finite_logits.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "core/base/philox.h"
+
+namespace anyorder::testing {
+namespace {
+
+template <typename T>
+void ExpectOnlyFiniteLogitsPass() {
+  using Limits = std::numeric_limits<T>;
+  constexpr int64_t kVocab = 37;
+  RandomStream random(81, RandomPurpose::kInit, 0, 0);
+  std::vector<T> logits(kVocab);
+  for (T& logit : logits) logit = static_cast<T>(30 * random.Normal());
+  logits[3] = Limits::max();
+  logits[4] = Limits::lowest();
+  logits[5] = Limits::denorm_min();
+  const auto check = [&] {
+    return CheckFinite(ConstTensorView(logits.data(), {kVocab}), /*text=*/2, /*position=*/17);
+  };
+  ASSERT_TRUE(check().ok());
+  for (T& logit : logits) {
+    for (const T bad :
+         {Limits::quiet_NaN(), -Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity()}) {
+      const T before = logit;
+      logit = bad;
+      EXPECT_EQ(check(), absl::FailedPreconditionError(
+                             "the model's logits are not finite at position 17 of text 3 of the "
+                             "batch; choose an earlier checkpoint (--step)"))
+          << bad;
+      logit = before;
+    }
+  }
+  EXPECT_TRUE(check().ok());
+}
+
+TEST(CheckFiniteTest, RefusesWhatIsNotANumber) {
+  ExpectOnlyFiniteLogitsPass<float>();
+  ExpectOnlyFiniteLogitsPass<double>();
+}
+
+}  // namespace
+}  // namespace anyorder::testing
