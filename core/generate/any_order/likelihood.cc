@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <memory>
 #include <numeric>
 
@@ -52,27 +51,33 @@ absl::Status CheckCanScore(const CanvasForm& form, const ScoredText& text) {
 // In-turn reads of texts in the order that OrderedText gives their asked tokens.
 class InTurn {
  public:
-  InTurn(const WritingModel& model, uint64_t seed, int64_t length)
-      : model_(model), length_(length) {
-    order_.method = WriteMethod::kSequential;
-    order_.draw.seed = seed;
+  // Of at most `lanes` texts at once, each of at most `length` tokens.
+  static absl::StatusOr<InTurn> Create(const WritingModel& model, uint64_t seed, int64_t lanes,
+                                       int64_t length) {
+    InTurn in_turn(model, seed);
+    ANYORDER_ASSIGN_OR_RETURN(
+        in_turn.network_,
+        SlotNetwork::Create(
+            *model.model, model.vocab_size, model.weights,
+            {.lanes = lanes, .key_slots = 2 * length, .span = length, .cached = false},
+            *model.backend));
+    return in_turn;
   }
 
-  // Texts of at most the length, each with the order of its stream.
+  // Each text with the order of its stream. Lanes that are left over stay empty.
   absl::Status Run(const std::vector<ScoredText>& texts, const std::vector<uint64_t>& streams) {
-    std::vector<LanePass> passes;
+    std::vector<LanePass> passes(static_cast<size_t>(network_->lanes()));
     orders_.clear();
+    for (int64_t lane = 0; lane < network_->lanes(); ++lane) network_->Keep(lane, 0);
     for (size_t n = 0; n < texts.size(); ++n) {
       orders_.emplace_back(model_.form, BlankAsked(texts[n], streams[n]), order_);
       const OrderedText& order = orders_.back();
       std::vector<int32_t> tokens;
       for (int64_t i = order.known(); i < order.size(); ++i)
         tokens.push_back(texts[n].tokens[order.position(i)]);
-      LanePass& pass = passes.emplace_back();
-      order.AddKnown(0, order.size(), tokens, &pass);
-      order.AskInTurn(order.known(), order.size(), &pass);
+      order.AddKnown(0, order.size(), tokens, &passes[n]);
+      order.AskInTurn(order.known(), order.size(), &passes[n]);
     }
-    ANYORDER_RETURN_IF_ERROR(ChooseNetwork(static_cast<int64_t>(texts.size())));
     return network_->Run(passes);
   }
 
@@ -93,33 +98,23 @@ class InTurn {
   }
 
  private:
-  // The one for so many lanes, which hold nothing.
-  absl::Status ChooseNetwork(int64_t lanes) {
-    std::unique_ptr<SlotNetwork>& network = networks_[lanes];
-    if (network == nullptr) {
-      ANYORDER_ASSIGN_OR_RETURN(
-          network, SlotNetwork::Create(
-                       *model_.model, model_.vocab_size, model_.weights,
-                       {.lanes = lanes, .key_slots = 2 * length_, .span = length_, .cached = false},
-                       *model_.backend));
-    }
-    for (int64_t lane = 0; lane < lanes; ++lane) network->Keep(lane, 0);
-    network_ = network.get();
-    return absl::OkStatus();
+  InTurn(const WritingModel& model, uint64_t seed) : model_(model) {
+    order_.method = WriteMethod::kSequential;
+    order_.draw.seed = seed;
   }
 
   const WritingModel& model_;
-  const int64_t length_;
   WriteOptions order_;
-  std::vector<OrderedText> orders_;
-  std::map<int64_t, std::unique_ptr<SlotNetwork>> networks_;  // by lanes
-  SlotNetwork* network_ = nullptr;                            // of the last Run
+  std::vector<OrderedText> orders_;  // of the last Run
+  std::unique_ptr<SlotNetwork> network_;
 };
 
 absl::StatusOr<std::vector<LogLikelihood>> ScoreInTurn(const WritingModel& model,
                                                        const std::vector<ScoredText>& texts,
                                                        const ScoreOptions& options) {
-  InTurn in_turn(model, options.seed, LongestOf(texts));
+  const int64_t lanes = std::min(options.batch, static_cast<int64_t>(texts.size()));
+  ANYORDER_ASSIGN_OR_RETURN(InTurn in_turn,
+                            InTurn::Create(model, options.seed, lanes, LongestOf(texts)));
   std::vector<LogLikelihood> scores;
   for (size_t begin = 0; begin < texts.size(); begin += static_cast<size_t>(options.batch)) {
     const size_t end = std::min(texts.size(), begin + static_cast<size_t>(options.batch));
@@ -150,7 +145,9 @@ void SetMean(const std::vector<double>& samples, LogLikelihood* score) {
 absl::StatusOr<std::vector<LogLikelihood>> ScoreByOrders(const WritingModel& model,
                                                          const std::vector<ScoredText>& texts,
                                                          const ScoreOptions& options) {
-  InTurn in_turn(model, options.seed, LongestOf(texts));
+  const int64_t lanes = std::min(options.batch, options.samples);
+  ANYORDER_ASSIGN_OR_RETURN(InTurn in_turn,
+                            InTurn::Create(model, options.seed, lanes, LongestOf(texts)));
   std::vector<LogLikelihood> scores;
   for (const ScoredText& text : texts) {
     std::vector<double> samples;
@@ -180,6 +177,9 @@ struct MaskedPart {
   bool is_likeliest = true;     // of one token
 
   int64_t length() const { return static_cast<int64_t>(asked.size()); }
+  int64_t NumSamples(const ScoreOptions& options) const {
+    return length() == 1 ? 1 : options.samples;
+  }
   std::vector<int32_t> Masked(const std::vector<int64_t>& positions) const {
     std::vector<int32_t> tokens = text->tokens;
     for (const int64_t position : positions) tokens[position] = kBlank;
@@ -200,12 +200,26 @@ std::vector<MaskedPart> PartsOf(const CanvasForm& form, const ScoredText& text) 
   return parts;
 }
 
-// The passes of parts, as many samples at once as the batch has. With blocks all parts are of one
-// text, and come in its order: readers keep the blocks before.
+// The passes of parts, `lanes` samples at once. With blocks all parts are of one text, and come in
+// its order: the reader keeps the blocks before.
 class MaskScorer {
  public:
-  MaskScorer(const WritingModel& model, const ScoreOptions& options, int64_t length)
-      : model_(model), options_(options), length_(length) {}
+  MaskScorer(const WritingModel& model, const ScoreOptions& options, int64_t lanes, int64_t length)
+      : model_(model), options_(options), lanes_(lanes), length_(length) {}
+
+  // The lanes that all samples of the parts need, at most the batch.
+  static int64_t LanesFor(const WritingModel& model, const ScoreOptions& options,
+                          const std::vector<std::vector<MaskedPart>>& texts) {
+    int64_t all = 0;
+    int64_t most = 0;
+    for (const std::vector<MaskedPart>& parts : texts) {
+      for (const MaskedPart& part : parts) {
+        all += part.NumSamples(options);
+        most = std::max(most, part.NumSamples(options));
+      }
+    }
+    return std::min(options.batch, model.form.family == CanvasFamily::kBlocks ? most : all);
+  }
 
   // Fills the samples of all parts. Those of several share passes.
   absl::Status Estimate(std::vector<std::vector<MaskedPart>>& texts) {
@@ -221,17 +235,17 @@ class MaskScorer {
   }
 
   // Whether the most confident token of a pass is always the text's. The parts of a text with
-  // blocks in its order, and not after Estimate: readers do not go back.
+  // blocks in its order, and not after Estimate: the reader does not go back.
   absl::StatusOr<bool> IsGreedy(const MaskedPart& part) {
     std::vector<int64_t> blanks = part.asked;
     std::vector<double> logits;
     while (!blanks.empty()) {
-      ANYORDER_ASSIGN_OR_RETURN(BlankReader* const reader, Read({{&part, blanks}}));
+      ANYORDER_RETURN_IF_ERROR(Read({{&part, blanks}}));
       size_t best = 0;
       double most = -1;
       int32_t token = 0;
       for (size_t i = 0; i < blanks.size(); ++i) {
-        ANYORDER_RETURN_IF_ERROR(reader->Row(0, static_cast<int64_t>(i), &logits));
+        ANYORDER_RETURN_IF_ERROR(reader_->Row(0, static_cast<int64_t>(i), &logits));
         const TokenDistribution plain = Plain(logits);
         const int32_t likeliest = plain.Likeliest();
         if (plain.Probability(likeliest) <= most) continue;
@@ -277,15 +291,14 @@ class MaskScorer {
     return order;
   }
 
-  // Asks each question in a lane of its own. The reader holds their logits until the next Read.
-  absl::StatusOr<BlankReader*> Read(const std::vector<Question>& group) {
-    std::unique_ptr<BlankReader>& reader = readers_[group.size()];
-    if (reader == nullptr) {
+  // Asks each question in a lane of its own; lanes that are left over ask nothing. The reader holds
+  // their logits until the next Read.
+  absl::Status Read(const std::vector<Question>& group) {
+    if (reader_ == nullptr) {
       // Of a text that is longer than what is seen, kept keys would remember blocks that are not.
       const bool recompute = has_blocks() && length_ > model_.form.seq_len;
       ANYORDER_ASSIGN_OR_RETURN(
-          reader, BlankReader::Create(model_, static_cast<int64_t>(group.size()), length_,
-                                      BlockCache::kNone, recompute));
+          reader_, BlankReader::Create(model_, lanes_, length_, BlockCache::kNone, recompute));
     }
     std::vector<std::vector<int32_t>> texts;
     std::vector<BlankQuestion> questions;
@@ -293,17 +306,17 @@ class MaskScorer {
       texts.push_back(one.part->Masked(one.mask));
       questions.push_back({one.part->begin, one.part->end, one.mask});
     }
-    ANYORDER_RETURN_IF_ERROR(reader->Read(texts, questions));
-    return reader.get();
+    texts.resize(static_cast<size_t>(lanes_));
+    questions.resize(static_cast<size_t>(lanes_));
+    return reader_->Read(texts, questions);
   }
 
   // Puts the part's samples into the group, and takes it whenever it is full.
   absl::Status AddSamples(MaskedPart& part, std::vector<Sample>& group) {
-    const int64_t count = part.length() == 1 ? 1 : options_.samples;
+    const int64_t count = part.NumSamples(options_);
     for (int64_t i = 0; i < count; ++i) {
       group.push_back({&part, DrawMask(part, i, count)});
-      if (static_cast<int64_t>(group.size()) == options_.batch)
-        ANYORDER_RETURN_IF_ERROR(Take(group));
+      if (static_cast<int64_t>(group.size()) == lanes_) ANYORDER_RETURN_IF_ERROR(Take(group));
     }
     return absl::OkStatus();
   }
@@ -314,7 +327,7 @@ class MaskScorer {
     if (group.empty()) return absl::OkStatus();
     std::vector<Question> questions;
     for (const Sample& sample : group) questions.push_back({sample.part, sample.mask});
-    ANYORDER_ASSIGN_OR_RETURN(BlankReader* const reader, Read(questions));
+    ANYORDER_RETURN_IF_ERROR(Read(questions));
     std::vector<double> logits;
     for (size_t n = 0; n < group.size(); ++n) {
       MaskedPart& part = *group[n].part;
@@ -322,7 +335,7 @@ class MaskScorer {
       double sum = 0;
       for (size_t i = 0; i < mask.size(); ++i) {
         ANYORDER_RETURN_IF_ERROR(
-            reader->Row(static_cast<int64_t>(n), static_cast<int64_t>(i), &logits));
+            reader_->Row(static_cast<int64_t>(n), static_cast<int64_t>(i), &logits));
         sum += LogProbability(logits, part.text->tokens[mask[i]]);
       }
       part.samples.push_back(sum * static_cast<double>(part.length()) /
@@ -336,9 +349,17 @@ class MaskScorer {
 
   const WritingModel& model_;
   const ScoreOptions& options_;
+  const int64_t lanes_;
   const int64_t length_;
-  std::map<size_t, std::unique_ptr<BlankReader>> readers_;  // by lanes
+  std::unique_ptr<BlankReader> reader_;  // once there is a question
 };
+
+// Its network's memory is free when this returns.
+absl::Status EstimateParts(const WritingModel& model, const ScoreOptions& options, int64_t length,
+                           std::vector<std::vector<MaskedPart>>& texts) {
+  const int64_t lanes = MaskScorer::LanesFor(model, options, texts);
+  return MaskScorer(model, options, lanes, length).Estimate(texts);
+}
 
 // The sum of a text's parts, whose samples are there.
 absl::StatusOr<LogLikelihood> AddParts(const std::vector<MaskedPart>& parts, MaskScorer& scorer) {
@@ -374,9 +395,8 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreByMasks(const WritingModel& mode
     const std::vector<ScoredText> group(first, first + shared);
     std::vector<std::vector<MaskedPart>> parts;
     for (const ScoredText& text : group) parts.push_back(PartsOf(model.form, text));
-    MaskScorer scorer(model, options, LongestOf(group));
-    ANYORDER_RETURN_IF_ERROR(scorer.Estimate(parts));
-    MaskScorer greedy(model, options, LongestOf(group));
+    ANYORDER_RETURN_IF_ERROR(EstimateParts(model, options, LongestOf(group), parts));
+    MaskScorer greedy(model, options, /*lanes=*/1, LongestOf(group));
     for (const std::vector<MaskedPart>& own : parts) {
       ANYORDER_ASSIGN_OR_RETURN(scores.emplace_back(), AddParts(own, greedy));
     }
@@ -394,6 +414,7 @@ bool ScoresExactly(const CanvasForm& form) {
 absl::StatusOr<std::vector<LogLikelihood>> ScoreTexts(const WritingModel& model,
                                                       const std::vector<ScoredText>& texts,
                                                       const ScoreOptions& options) {
+  if (texts.empty()) return std::vector<LogLikelihood>();
   for (const ScoredText& text : texts) ANYORDER_RETURN_IF_ERROR(CheckCanScore(model.form, text));
   if (model.form.family == CanvasFamily::kTwoStream || model.form.predicts_next())
     return ScoreInTurn(model, texts, options);

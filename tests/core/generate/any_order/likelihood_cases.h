@@ -43,13 +43,12 @@ inline AnyOrderConfig Eso(EsoForm form, double share) {
   return config;
 }
 
-inline absl::StatusOr<std::vector<LogLikelihood>> TryScore(const CanvasModel& model,
-                                                           const std::vector<ScoredText>& texts,
-                                                           const ScoreOptions& options = {}) {
-  DeviceVector stored(SharedReference(), DType::kFloat64,
-                      static_cast<int64_t>(model.weights.size()));
+inline absl::StatusOr<std::vector<LogLikelihood>> TryScore(
+    const CanvasModel& model, const std::vector<ScoredText>& texts,
+    const ScoreOptions& options = {}, kernels::Backend& backend = SharedReference()) {
+  DeviceVector stored(backend, DType::kFloat64, static_cast<int64_t>(model.weights.size()));
   stored.Assign(model.weights);
-  return ScoreTexts(model.On(SharedReference(), stored), texts, options);
+  return ScoreTexts(model.On(backend, stored), texts, options);
 }
 inline std::vector<LogLikelihood> Score(const CanvasModel& model,
                                         const std::vector<ScoredText>& texts,

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/generate/any_order/counting_backend.h"
 #include "tests/core/generate/any_order/likelihood_cases.h"
 
 namespace anyorder::testing::likelihood_test {
@@ -179,6 +180,31 @@ TEST(EsoLikelihoodTest, TheEstimatesMeanIsThatOverOrders) {
     EXPECT_FALSE(scores[0].is_greedy);
     EXPECT_EQ(scores[0].log_prob, scores[1].log_prob);
     ExpectSameBits(Score(model, {text, text}, {.samples = 4000, .batch = 300}), scores);
+  }
+}
+
+TEST(LikelihoodMemoryTest, ALastGroupThatIsNotFullTakesNoMore) {
+  for (const CanvasModel& model :
+       {CanvasModelOf("as_arm", "as_arm", BackboneXlnet),
+        CanvasModelOf("masked", "masked_diffusion", BackboneRope),
+        CanvasModelOf("eso", "eso_lm", BackboneRope, Eso(EsoForm::kB, 0))}) {
+    SCOPED_TRACE(model.name);
+    const auto bytes_of = [&](size_t count, int64_t samples) {
+      const std::vector<ScoredText> texts(count, {.tokens = {3, 0, 2, 1}, .asked = {2}});
+      CountingBackend backend(model.vocab_size);
+      EXPECT_TRUE(TryScore(model, texts, {.samples = samples, .batch = 4}, backend).ok());
+      return backend.bytes();
+    };
+    EXPECT_EQ(bytes_of(5, 7), bytes_of(4, 4));
+    EXPECT_EQ(bytes_of(7, 9), bytes_of(4, 4));
+  }
+}
+
+TEST(LikelihoodTest, OfNoTextIsNone) {
+  for (const char* const name : {"as_arm", "masked_diffusion", "eso_lm"}) {
+    const absl::StatusOr<std::vector<LogLikelihood>> scores =
+        TryScore(CanvasModelOf(name, name, BackboneRope), {});
+    EXPECT_TRUE(scores.ok() && scores->empty()) << name;
   }
 }
 

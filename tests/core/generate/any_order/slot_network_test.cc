@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/core/generate/any_order/canvas_cases.h"
+#include "tests/core/generate/any_order/counting_backend.h"
 #include "tests/core/generate/any_order/plain_pass.h"
 #include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"
@@ -196,32 +197,6 @@ TEST(SlotNetworkTest, LogitsOfFewRowsAtATimeHaveTheSameBits) {
   }
 }
 
-// Counts rows of products that have a column for each token, and bytes.
-class CountingBackend final : public ForwardingBackend {
- public:
-  explicit CountingBackend(int64_t vocab_size)
-      : ForwardingBackend(kernels::MakeReferenceBackend()), vocab_size_(vocab_size) {}
-
-  absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override {
-    this->bytes += bytes;
-    return ForwardingBackend::Allocate(bytes);
-  }
-  absl::StatusOr<std::unique_ptr<kernels::Buffer>> AllocateStaging(int64_t bytes) override {
-    this->bytes += bytes;
-    return ForwardingBackend::AllocateStaging(bytes);
-  }
-  void Gemm(const kernels::GemmArgs& args, StreamView stream) override {
-    if (args.c.dim(args.c.shape().rank() - 1) == vocab_size_) logit_rows += args.c.dim(0);
-    ForwardingBackend::Gemm(args, stream);
-  }
-
-  int64_t bytes = 0;
-  int64_t logit_rows = 0;
-
- private:
-  const int64_t vocab_size_;
-};
-
 // A pass with so many reads in each of two lanes.
 std::vector<LanePass> TwoLanesOf(int64_t reads) {
   LanePass pass;
@@ -249,7 +224,7 @@ TEST(SlotNetworkTest, MemoryOfLogitsDoesNotGrowWithReads) {
     EXPECT_TRUE(network->Run(TwoLanesOf(reads)).ok());
     EXPECT_TRUE(network->ReadRow(1, reads - 1, &logits).ok());
     EXPECT_EQ(logits.size(), static_cast<size_t>(kManyTokens));
-    return backend.bytes;
+    return backend.bytes();
   };
   constexpr int64_t kLogitBytes = 4 * kRowBytes;
   EXPECT_LT(bytes_of(64, kLogitBytes) - bytes_of(4, kLogitBytes), kRowBytes);
@@ -273,9 +248,9 @@ TEST(SlotNetworkTest, LogitsAreMadeOnceIfRowsAreReadInOrder) {
             .value();
     const std::vector<LanePass> passes = TwoLanesOf(10);
     ASSERT_TRUE(network->Run(passes).ok());
-    EXPECT_EQ(backend.logit_rows, 0);
+    EXPECT_EQ(backend.logit_rows(), 0);
     ReadAll(*network, passes, /*goes_back=*/false);
-    EXPECT_EQ(backend.logit_rows, 20);
+    EXPECT_EQ(backend.logit_rows(), 20);
   }
 }
 
