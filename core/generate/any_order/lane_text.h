@@ -48,9 +48,10 @@ class LaneText {
   // The same of one of them.
   double Probability(int64_t position, const std::vector<double>& logits, int32_t token) const {
     const double largest = *std::max_element(logits.begin(), logits.end());
+    const AllowedTokens allowed = AllowedAt(position);
     double sum = 0;
     for (size_t i = 0; i < logits.size(); ++i)
-      if (Allows(position, static_cast<int32_t>(i))) sum += std::exp(logits[i] - largest);
+      if (allowed(static_cast<int32_t>(i))) sum += std::exp(logits[i] - largest);
     return std::exp(logits[token] - largest) / sum;
   }
   // Draws of one position at one step, or of one round with position 0.
@@ -89,15 +90,23 @@ class LaneText {
   }
 
  private:
+  // What may stand at a position. Lists [V], or null ones that ban nothing.
+  struct AllowedTokens {
+    const uint8_t* banned = nullptr;
+    const uint8_t* banned_here = nullptr;
+    bool operator()(int32_t token) const {
+      return (banned == nullptr || banned[token] == 0) &&
+             (banned_here == nullptr || banned_here[token] == 0);
+    }
+  };
+  AllowedTokens AllowedAt(int64_t position) const {
+    const auto here = banned_at_.find(position);
+    return {draw_.banned.empty() ? nullptr : draw_.banned.data(),
+            here == banned_at_.end() ? nullptr : here->second->data()};
+  }
   TokenDistribution Allowed(const TokenCuts& cuts, int64_t position,
                             const std::vector<double>& logits) const {
-    return {cuts, logits, [&](int32_t token) { return Allows(position, token); }};
-  }
-  bool Allows(int64_t position, int32_t token) const {
-    if (!draw_.banned.empty() && draw_.banned[token] != 0) return false;
-    if (banned_at_.empty()) return true;
-    const auto found = banned_at_.find(position);
-    return found == banned_at_.end() || (*found->second)[token] == 0;
+    return {cuts, logits, AllowedAt(position)};
   }
 
   std::vector<int32_t> tokens_;
