@@ -55,7 +55,6 @@ struct CanvasForm {
   bool has_final_keys() const {
     return family != CanvasFamily::kMasked && !(family == CanvasFamily::kEso && eso.clean_see_all);
   }
-  bool has_queries() const { return family == CanvasFamily::kTwoStream; }
   // Whether a token's slot predicts the token after it in the order.
   bool predicts_next() const {
     return family == CanvasFamily::kPairs || family == CanvasFamily::kCausal;

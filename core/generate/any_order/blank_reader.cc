@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/generate/any_order/open_network.h"
 
 namespace anyorder {
 
@@ -22,9 +23,7 @@ absl::StatusOr<std::unique_ptr<BlankReader>> BlankReader::Create(const WritingMo
       break;
     default: options.cached = false;
   }
-  ANYORDER_ASSIGN_OR_RETURN(
-      reader->network_,
-      SlotNetwork::Create(*model.model, model.vocab_size, model.weights, options, *model.backend));
+  ANYORDER_ASSIGN_OR_RETURN(reader->network_, OpenNetwork(model, options));
   reader->part_.assign(static_cast<size_t>(num_texts), -1);
   return reader;
 }

@@ -41,7 +41,6 @@ class BlankReader {
   absl::Status Row(int64_t text, int64_t index, std::vector<double>* logits) {
     return network_->ReadRow(text, index, logits);
   }
-  const SlotNetwork& network() const { return *network_; }
 
  private:
   BlankReader(const WritingModel& model, BlockCache cache, bool recompute)

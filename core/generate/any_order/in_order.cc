@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/base/status.h"
+#include "core/generate/any_order/open_network.h"
 #include "core/generate/any_order/ordered_text.h"
 
 namespace anyorder {
@@ -25,18 +26,13 @@ absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
                                                       const WriteOptions& options,
                                                       TokenListener listener) {
   std::vector<OrderedText> texts;
-  int64_t length = 0;
-  for (const Canvas& canvas : canvases) {
-    texts.emplace_back(model.form, canvas, options);
-    length = std::max(length, texts.back().size());
-  }
+  for (const Canvas& canvas : canvases) texts.emplace_back(model.form, canvas, options);
+  const int64_t length = LongestOf(canvases);
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<SlotNetwork> network,
-                            SlotNetwork::Create(*model.model, model.vocab_size, model.weights,
-                                                {.lanes = static_cast<int64_t>(texts.size()),
-                                                 .key_slots = length,
-                                                 .span = length,
-                                                 .cached = !options.recompute},
-                                                *model.backend));
+                            OpenNetwork(model, {.lanes = static_cast<int64_t>(texts.size()),
+                                                .key_slots = length,
+                                                .span = length,
+                                                .cached = !options.recompute}));
   const auto is_done = [](const OrderedText& text) { return text.is_done(); };
   std::vector<double> logits;
   while (!std::all_of(texts.begin(), texts.end(), is_done)) {

@@ -8,17 +8,11 @@
 
 #include "core/base/status.h"
 #include "core/generate/any_order/blank_reader.h"
+#include "core/generate/any_order/open_network.h"
 #include "core/generate/any_order/ordered_text.h"
 
 namespace anyorder {
 namespace {
-
-int64_t LongestOf(const std::vector<ScoredText>& texts) {
-  int64_t length = 0;
-  for (const ScoredText& text : texts)
-    length = std::max(length, static_cast<int64_t>(text.tokens.size()));
-  return length;
-}
 
 Canvas BlankAsked(const ScoredText& text, uint64_t stream) {
   Canvas canvas{text.tokens, stream};
@@ -57,10 +51,8 @@ class InTurn {
     InTurn in_turn(model, seed);
     ANYORDER_ASSIGN_OR_RETURN(
         in_turn.network_,
-        SlotNetwork::Create(
-            *model.model, model.vocab_size, model.weights,
-            {.lanes = lanes, .key_slots = 2 * length, .span = length, .cached = false},
-            *model.backend));
+        OpenNetwork(model,
+                    {.lanes = lanes, .key_slots = 2 * length, .span = length, .cached = false}));
     return in_turn;
   }
 

@@ -6,7 +6,6 @@
 #include "core/base/check.h"
 
 namespace anyorder {
-namespace {
 
 void Shuffle(RandomStream draws, std::vector<int64_t>::iterator begin,
              std::vector<int64_t>::iterator end) {
@@ -14,8 +13,6 @@ void Shuffle(RandomStream draws, std::vector<int64_t>::iterator begin,
     std::iter_swap(begin + (left - 1),
                    begin + static_cast<int64_t>(draws.Below64(static_cast<uint64_t>(left))));
 }
-
-}  // namespace
 
 OrderedText::OrderedText(const CanvasForm& form, const Canvas& canvas, const WriteOptions& options)
     : form_(form), text_(canvas, options.draw), order_(text_.given()), known_(num_given()) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "core/generate/any_order/open_network.h"
 #include "core/generate/any_order/ordered_text.h"
 
 namespace anyorder {
@@ -139,9 +140,8 @@ class SpeculativeText {
 
   std::vector<int64_t> RandomOrder(int64_t order) const {
     std::vector<int64_t> positions = text_.text().blanks();
-    RandomStream draws = text_.text().Draws(kDecision, round_, text_.size() + order);
-    for (size_t left = positions.size(); left > 1; --left)
-      std::swap(positions[left - 1], positions[draws.Below64(left)]);
+    Shuffle(text_.text().Draws(kDecision, round_, text_.size() + order), positions.begin(),
+            positions.end());
     return positions;
   }
 
@@ -224,19 +224,14 @@ absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& 
                                                             const WriteOptions& options,
                                                             TokenListener listener) {
   std::vector<SpeculativeText> texts;
-  int64_t length = 0;
-  for (const Canvas& canvas : canvases) {
-    texts.emplace_back(model, canvas, options);
-    length = std::max(length, texts.back().text().size());
-  }
+  for (const Canvas& canvas : canvases) texts.emplace_back(model, canvas, options);
+  const int64_t length = LongestOf(canvases);
   // The text, and a copy of its newest token for each guess of a network of pairs.
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<SlotNetwork> network,
-                            SlotNetwork::Create(*model.model, model.vocab_size, model.weights,
-                                                {.lanes = static_cast<int64_t>(texts.size()),
-                                                 .key_slots = 2 * length,
-                                                 .span = length,
-                                                 .cached = !options.recompute},
-                                                *model.backend));
+                            OpenNetwork(model, {.lanes = static_cast<int64_t>(texts.size()),
+                                                .key_slots = 2 * length,
+                                                .span = length,
+                                                .cached = !options.recompute}));
   const auto run = [&](auto make, auto take) -> absl::Status {
     std::vector<LanePass> passes;
     for (size_t n = 0; n < texts.size(); ++n)

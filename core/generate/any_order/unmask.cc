@@ -9,6 +9,7 @@
 #include "core/base/status.h"
 #include "core/generate/any_order/blank_reader.h"
 #include "core/generate/any_order/lane_text.h"
+#include "core/generate/any_order/open_network.h"
 
 namespace anyorder {
 namespace {
@@ -347,11 +348,8 @@ absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingModel& model,
                                                       const std::vector<Canvas>& canvases,
                                                       const WriteOptions& options,
                                                       TokenListener listener) {
-  int64_t length = 0;
-  for (const Canvas& canvas : canvases)
-    length = std::max(length, static_cast<int64_t>(canvas.tokens.size()));
   Unmasker unmasker(model, canvases, options);
-  ANYORDER_RETURN_IF_ERROR(unmasker.Open(model, length));
+  ANYORDER_RETURN_IF_ERROR(unmasker.Open(model, LongestOf(canvases)));
   ANYORDER_RETURN_IF_ERROR(unmasker.Run(listener));
   return unmasker.Finish();
 }

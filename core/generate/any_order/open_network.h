@@ -1,0 +1,32 @@
+// A network for texts that are written or scored side by side.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "core/generate/any_order/write_options.h"
+#include "core/generate/slot_network.h"
+
+namespace anyorder {
+
+// SlotNetwork::Create for the network that writes, which is borrowed; its errors.
+inline absl::StatusOr<std::unique_ptr<SlotNetwork>> OpenNetwork(const WritingModel& model,
+                                                                const SlotNetworkOptions& options) {
+  return SlotNetwork::Create(*model.model, model.vocab_size, model.weights, options,
+                             *model.backend);
+}
+
+// Tokens of the longest of texts.
+template <typename Text>
+int64_t LongestOf(const std::vector<Text>& texts) {
+  size_t length = 0;
+  for (const Text& text : texts) length = std::max(length, text.tokens.size());
+  return static_cast<int64_t>(length);
+}
+
+}  // namespace anyorder
