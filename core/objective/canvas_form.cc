@@ -20,12 +20,12 @@ Slot CanvasForm::Blank(int64_t pos, int64_t rank) const {
     case CanvasFamily::kPairs:
     case CanvasFamily::kCausal: break;
   }
-  ANYORDER_CHECK(false) << "a blank that another token's slot predicts has none";
+  ANYORDER_CHECK(false) << "a blank has no slot in a network whose tokens predict the next one";
   return {};
 }
 
 Slot CanvasForm::UnfinishedToken(int32_t token, int64_t pos) const {
-  ANYORDER_CHECK(family == CanvasFamily::kBlocks) << "blocks";
+  ANYORDER_CHECK(family == CanvasFamily::kBlocks) << "only block diffusion has a noised copy";
   return GroupSlot(token, pos, BlockOf(pos) - 1, BlockOf(pos));
 }
 

@@ -14,7 +14,7 @@
 namespace anyorder {
 
 // What a lane asks: blanks `positions` of the part [begin, end) of its text that is being written.
-// kBlocks: the part is a block. No positions: nothing, and the lane costs nothing.
+// kBlocks: the part is a block. No positions: the lane has no slots in this pass.
 struct BlankQuestion {
   int64_t begin = 0;
   int64_t end = 0;
@@ -24,8 +24,9 @@ struct BlankQuestion {
 // Of networks of the families kMasked, kBlocks and kTwoStream.
 //   kMasked     everybody sees everybody, so each pass computes the whole text; with a BlockCache
 //               less, once it has been computed for the part.
-//   kBlocks     a pass computes the part, and finished blocks before it once. Texts longer than
-//               seq_len lose sight of their first blocks, whose influence on later keys stays.
+//   kBlocks     a pass computes the part, and finished blocks before it once. It sees at most
+//               seq_len tokens: of longer texts the first blocks are hidden, but keys that were
+//               kept while they were visible depend on them.
 //   kTwoStream  a pass computes the tokens, which see one another, and a query a blank.
 class BlankReader {
  public:
