@@ -24,6 +24,21 @@ constexpr int64_t kProductRows = 256;
 
 }  // namespace
 
+int64_t LanesThatFit(const ModelConfig& model, int64_t vocab_size, const LaneRows& rows,
+                     int64_t lanes, int64_t bytes) {
+  NetworkShape shape{model, {}, vocab_size};
+  shape.batch.content_rows = rows.content;
+  shape.batch.query_rows = rows.queries;
+  shape.batch.targets = rows.reads;
+  shape.batch.num_distances = 2 * rows.span - 1;
+  const auto fits = [&] {
+    shape.batch.batch_size = lanes;
+    return Activations::LeastBytes(shape) <= bytes;
+  };
+  while (lanes > 1 && !fits()) lanes = (lanes + 1) / 2;
+  return lanes;
+}
+
 SlotNetwork::SlotNetwork(const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
                          const SlotNetworkOptions& options, kernels::Backend& backend)
     : model_(model),

@@ -20,6 +20,17 @@ Canvas BlankAsked(const ScoredText& text, uint64_t stream) {
   return canvas;
 }
 
+// Lanes of one pass, at most `lanes`, with texts of at most `length` tokens.
+int64_t LanesOf(const WritingModel& model, const ScoreOptions& options, int64_t lanes,
+                int64_t length) {
+  const CanvasFamily family = model.form.family;
+  const LaneRows rows{.content = family == CanvasFamily::kEso ? 2 * length : length,
+                      .queries = family == CanvasFamily::kTwoStream ? length : 0,
+                      .reads = length,
+                      .span = length};
+  return LanesThatFit(*model.model, model.vocab_size, rows, lanes, options.pass_bytes);
+}
+
 absl::Status CheckCanScore(const CanvasForm& form, const ScoredText& text) {
   const auto length = static_cast<int64_t>(text.tokens.size());
   const bool is_tail = text.asked.front() == length - static_cast<int64_t>(text.asked.size());
@@ -104,14 +115,14 @@ class InTurn {
 absl::StatusOr<std::vector<LogLikelihood>> ScoreInTurn(const WritingModel& model,
                                                        const std::vector<ScoredText>& texts,
                                                        const ScoreOptions& options) {
-  const int64_t lanes = std::min(options.batch, static_cast<int64_t>(texts.size()));
-  ANYORDER_ASSIGN_OR_RETURN(InTurn in_turn,
-                            InTurn::Create(model, options.seed, lanes, LongestOf(texts)));
+  const auto count = static_cast<int64_t>(texts.size());
+  const int64_t length = LongestOf(texts);
+  const int64_t lanes = LanesOf(model, options, std::min(options.batch, count), length);
+  ANYORDER_ASSIGN_OR_RETURN(InTurn in_turn, InTurn::Create(model, options.seed, lanes, length));
   std::vector<LogLikelihood> scores;
-  for (size_t begin = 0; begin < texts.size(); begin += static_cast<size_t>(options.batch)) {
-    const size_t end = std::min(texts.size(), begin + static_cast<size_t>(options.batch));
-    const std::vector<ScoredText> group(texts.begin() + static_cast<int64_t>(begin),
-                                        texts.begin() + static_cast<int64_t>(end));
+  for (int64_t begin = 0; begin < count; begin += lanes) {
+    const std::vector<ScoredText> group(texts.begin() + begin,
+                                        texts.begin() + std::min(count, begin + lanes));
     ANYORDER_RETURN_IF_ERROR(in_turn.Run(group, std::vector<uint64_t>(group.size(), 0)));
     for (size_t n = 0; n < group.size(); ++n) {
       ANYORDER_ASSIGN_OR_RETURN(scores.emplace_back(), in_turn.Read(group[n], n));
@@ -137,15 +148,15 @@ void SetMean(const std::vector<double>& samples, LogLikelihood* score) {
 absl::StatusOr<std::vector<LogLikelihood>> ScoreByOrders(const WritingModel& model,
                                                          const std::vector<ScoredText>& texts,
                                                          const ScoreOptions& options) {
-  const int64_t lanes = std::min(options.batch, options.samples);
-  ANYORDER_ASSIGN_OR_RETURN(InTurn in_turn,
-                            InTurn::Create(model, options.seed, lanes, LongestOf(texts)));
+  const int64_t length = LongestOf(texts);
+  const int64_t lanes = LanesOf(model, options, std::min(options.batch, options.samples), length);
+  ANYORDER_ASSIGN_OR_RETURN(InTurn in_turn, InTurn::Create(model, options.seed, lanes, length));
   std::vector<LogLikelihood> scores;
   for (const ScoredText& text : texts) {
     std::vector<double> samples;
     while (static_cast<int64_t>(samples.size()) < options.samples) {
       const int64_t left = options.samples - static_cast<int64_t>(samples.size());
-      const std::vector<ScoredText> group(static_cast<size_t>(std::min(options.batch, left)), text);
+      const std::vector<ScoredText> group(static_cast<size_t>(std::min(lanes, left)), text);
       std::vector<uint64_t> streams(group.size());
       std::iota(streams.begin(), streams.end(), samples.size());
       ANYORDER_RETURN_IF_ERROR(in_turn.Run(group, streams));
@@ -349,7 +360,8 @@ class MaskScorer {
 // Its network's memory is free when this returns.
 absl::Status EstimateParts(const WritingModel& model, const ScoreOptions& options, int64_t length,
                            std::vector<std::vector<MaskedPart>>& texts) {
-  const int64_t lanes = MaskScorer::LanesFor(model, options, texts);
+  const int64_t lanes =
+      LanesOf(model, options, MaskScorer::LanesFor(model, options, texts), length);
   return MaskScorer(model, options, lanes, length).Estimate(texts);
 }
 

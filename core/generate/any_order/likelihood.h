@@ -21,9 +21,13 @@ struct ScoredText {
 
 struct ScoreOptions {
   int64_t samples = 128;  // masks of a part (kEso: orders) that a bound is the mean of; at least 1
-  uint64_t seed = 1;   // equal seeds and numbers of tokens: the same draws, so that differences of
-                       // texts vary less
-  int64_t batch = 16;  // texts or samples computed at once, at least 1; changes nothing
+  uint64_t seed = 1;  // equal seeds and numbers of tokens: the same draws, so that differences of
+                      // texts vary less
+  // Texts or samples computed at once, at least 1, and the bytes that their activations may take:
+  // if need be there are fewer, down to one. Scores change by the rounding of products at most
+  // (README.md).
+  int64_t batch = 16;
+  int64_t pass_bytes = int64_t{4} << 30;
 };
 
 struct LogLikelihood {

@@ -200,6 +200,32 @@ TEST(LikelihoodMemoryTest, ALastGroupThatIsNotFullTakesNoMore) {
   }
 }
 
+TEST(LikelihoodMemoryTest, ActivationsThatDoNotFitAreOfFewerTexts) {
+  for (const CanvasModel& model :
+       {CanvasModelOf("as_arm", "as_arm", BackboneXlnet),
+        CanvasModelOf("masked", "masked_diffusion", BackboneRope),
+        CanvasModelOf("blocks", "block_diffusion", BackboneRope, BlocksOf(4)),
+        CanvasModelOf("eso", "eso_lm", BackboneRope, Eso(EsoForm::kB, 0.5))}) {
+    SCOPED_TRACE(model.name);
+    const std::vector<ScoredText> texts = RandomTexts(model.form, 6, 10);
+    const auto score = [&](int64_t batch, int64_t pass_bytes, int64_t* bytes) {
+      CountingBackend backend(model.vocab_size);
+      const std::vector<LogLikelihood> scores =
+          TryScore(model, texts, {.samples = 5, .batch = batch, .pass_bytes = pass_bytes}, backend)
+              .value();
+      *bytes = backend.bytes();
+      return scores;
+    };
+    const ScoreOptions usual;
+    int64_t at_once = 0, one_by_one = 0, limited = 0;
+    const std::vector<LogLikelihood> expected = score(5, usual.pass_bytes, &at_once);
+    ExpectSameBits(score(1, usual.pass_bytes, &one_by_one), expected);
+    ExpectSameBits(score(5, 1, &limited), expected);
+    EXPECT_EQ(limited, one_by_one);
+    ExpectSameBits(score(5, int64_t{1} << 17, &limited), expected);
+  }
+}
+
 TEST(LikelihoodTest, OfNoTextIsNone) {
   for (const char* const name : {"as_arm", "masked_diffusion", "eso_lm"}) {
     const absl::StatusOr<std::vector<LogLikelihood>> scores =
