@@ -94,7 +94,8 @@ absl::Status Fill(FillOptions options) {
                             ReadPromptLines(options.input, /*finds_objects=*/true));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
                             ModelTextService::Open(options));
-  ANYORDER_ASSIGN_OR_RETURN(options.request.write, OptionsOf(options.write, service->facts()));
+  ANYORDER_ASSIGN_OR_RETURN(options.request.write,
+                            OptionsOf(options.write, FactsForFilling(service->facts())));
   std::vector<FillLine> lines;
   for (const PromptLine& prompt : prompts) {
     absl::StatusOr<FillLine> line = ReadLine(options, prompt, service->facts());

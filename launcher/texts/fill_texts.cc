@@ -329,19 +329,12 @@ class Filler {
   std::vector<FilledText> found_;
 };
 
-// What the request's method means for a model that fills blanks.
-absl::StatusOr<FillRequest> WithMethod(FillRequest request, const BlankText& source,
-                                       const CanvasForm& form) {
-  const std::vector<WriteMethod> methods = MethodsOf(form);
-  if (source.has_words()) return request;
-  if (methods.empty()) {
-    return absl::FailedPreconditionError(
-        "a causal model reads text from left to right and fills no blanks; continue a text with "
-        "`anyorder generate`, or use a model trained with permutation_lm, as_arm, sigma_gpt, "
-        "masked_diffusion, block_diffusion or eso_lm");
-  }
-  if (request.write.method == WriteMethod::kLeftToRight) request.write.method = methods.front();
-  return request;
+absl::Status CheckCanFill(const BlankText& source, const CanvasForm& form) {
+  if (source.has_words() || !MethodsOf(form).empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "a causal model reads text from left to right and fills no blanks; continue a text with "
+      "`anyorder generate`, or use a model trained with permutation_lm, as_arm, sigma_gpt, "
+      "masked_diffusion, block_diffusion or eso_lm");
 }
 
 }  // namespace
@@ -371,9 +364,8 @@ absl::StatusOr<std::vector<std::vector<FilledText>>> ModelTextService::Fill(
                                   encoded.begin() + ends[n]);
     const absl::StatusOr<GapText> text = encoder.Assemble(sources[n], own);
     ANYORDER_RETURN_IF_ERROR(fault_of(n, text.status()));
-    ANYORDER_ASSIGN_OR_RETURN(const FillRequest request,
-                              WithMethod(requests[n], sources[n], writer.form));
-    Filler filler(*this, writer, request, sources[n], *text);
+    ANYORDER_RETURN_IF_ERROR(CheckCanFill(sources[n], writer.form));
+    Filler filler(*this, writer, requests[n], sources[n], *text);
     absl::StatusOr<std::vector<FilledText>> texts =
         sources[n].has_words() ? filler.ScoreWords() : filler.Fill();
     ANYORDER_RETURN_IF_ERROR(fault_of(n, texts.status()));

@@ -206,9 +206,9 @@ absl::Status StreamTexts(const GenerateOptions& options, const WriteOptions& wri
   return absl::OkStatus();
 }
 
-absl::Status Draw(const GenerateOptions& options, ModelTextService& service,
-                  const std::vector<std::string>& prompts, DrawnFiles& files) {
-  ANYORDER_ASSIGN_OR_RETURN(const WriteOptions write, OptionsOf(options.write, service.facts()));
+absl::Status Draw(const GenerateOptions& options, const WriteOptions& write,
+                  ModelTextService& service, const std::vector<std::string>& prompts,
+                  DrawnFiles& files) {
   if (write.cache != BlockCache::kNone) {
     Log(absl::StrCat("cache \"", EnumName(write.cache),
                      "\" is approximate: texts can differ from those without it"));
@@ -246,10 +246,12 @@ absl::Status Generate(const GenerateOptions& options) {
         "--temperature, --top-k, --top-p and --seed are of sampling, but this is beam search; add "
         "--sample 1");
   }
+  // Of beam search, too: it writes from left to right.
+  ANYORDER_ASSIGN_OR_RETURN(const WriteOptions write, OptionsOf(options.write, service->facts()));
   ANYORDER_ASSIGN_OR_RETURN(JsonLines texts, JsonLines::Open(options.output));
   ANYORDER_ASSIGN_OR_RETURN(JsonLines traces, JsonLines::Open(options.trace, "--trace"));
   DrawnFiles files{std::move(texts), std::move(traces)};
-  ANYORDER_RETURN_IF_ERROR(draws ? Draw(options, *service, prompts, files)
+  ANYORDER_RETURN_IF_ERROR(draws ? Draw(options, write, *service, prompts, files)
                                  : SearchTexts(options, *service, prompts, files.texts));
   ANYORDER_RETURN_IF_ERROR(files.texts.Close());
   ANYORDER_RETURN_IF_ERROR(files.traces.Close());

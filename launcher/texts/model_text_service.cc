@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
 #include "core/generate/sampling.h"
@@ -167,9 +168,8 @@ absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
     const CompletionRequest& request = requests[n];
     if (request.write.method == WriteMethod::kLeftToRight && left_to_right_ == nullptr) {
       return InvalidArgument(
-          "method \"left-to-right\" does not fit what this model has learned; "
-          "choose \"",
-          facts_.methods.front(), "\"");
+          "method \"left-to-right\" does not fit what this model has learned; choose ",
+          absl::StrJoin(facts_.methods, ", "));
     }
     if (request.write.method != WriteMethod::kLeftToRight) {
       ANYORDER_RETURN_IF_ERROR(canvas_.status());

@@ -17,7 +17,6 @@ using Json = nlohmann::json;
 // Deeper values would only cost memory, and a parser or printer that calls itself its stack.
 constexpr int kMostDepth = 16;
 constexpr size_t kMostStops = 16;
-constexpr int64_t kMostOrders = 1024;
 
 bool IsTooDeep(absl::string_view text) {
   int depth = 0;
@@ -70,7 +69,7 @@ class RequestParser {
     reader_.Number("mean_length", request.mean_length, AtLeast(0));
     reader_.Count("fit_tokens", request.fit_tokens, 0, limits_.max_tokens);
     reader_.Count("bound_samples", request.bound_samples, 1, limits_.max_samples);
-    Written(request.write);
+    Written(FactsForFilling(facts_), request.write);
   }
 
  private:
@@ -84,7 +83,7 @@ class RequestParser {
     reader_.Texts("stop", request.stop, kMostStops);
     reader_.Seed("first_stream", request.first_stream);
     reader_.Flag("cut_context", request.cut_context);
-    Written(request.write);
+    Written(facts_, request.write);
   }
 
   void Score(ScoreRequest& request) {
@@ -120,9 +119,9 @@ class RequestParser {
     }
   }
 
-  void Written(WriteOptions& options) {
+  void Written(const ModelFacts& facts, WriteOptions& options) {
     reader_.Flag("show_written", request_.show_written);
-    ReadWriteOptions(reader_, facts_, options, usual_method_);
+    ReadWriteOptions(reader_, facts, options, usual_method_);
   }
 
   ObjectReader& reader_;
@@ -172,7 +171,7 @@ void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOption
   reader.Choice("cache", write.cache);
   reader.Flag("end_last", write.delay_end);
   reader.Count("group_length", write.group_len, 1, kMostTokens);
-  if (reader.Has("draft")) reader.Count("draft", flags.draft.emplace(0), 0, kMostTokens);
+  if (reader.Has("draft")) reader.Count("draft", write.draft.emplace(0), 0, kMostTokens);
   reader.Count("orders", write.orders, 1, kMostOrders);
   reader.Flag("random_order", write.random_order);
   reader.Flag("recompute", write.recompute);

@@ -86,7 +86,7 @@ absl::Status ParseFillLine(const nlohmann::json& object, const ModelFacts& facts
 
 class ObjectReader;
 // How tokens are written: method, temperature, steps, ..., which have the names, defaults and
-// bounds of the command line's (launcher/texts/write_flags.h).
+// bounds of the command line's (launcher/texts/write_flags.h); none that has no effect.
 // `usual_method` stands where there is no method; "": the model's first.
 void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options,
                       const std::string& usual_method = "");

@@ -71,7 +71,7 @@ struct FillRequest {
   int64_t bound_samples = 128;  // masks a bound is the mean of
   // How candidates are written; they are ordered by their score, whatever wrote them. With
   // temperature 0 the first is the likeliest by the method, and the others are drawn with
-  // temperature 1. kLeftToRight: the model's first method that fills blanks.
+  // temperature 1. Of {{words}} only the seed matters.
   WriteOptions write = {.draw = {.cuts = {.temperature = 0}}};
 };
 

@@ -3,7 +3,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 
 #include "core/base/status.h"
 #include "launcher/process/command_line.h"
@@ -24,49 +26,63 @@ void AddDrawFlags(CLI::App* command, DrawOptions& draw) {
   AddCount(command, "--seed", draw.seed, "seed of sampling")->capture_default_str();
 }
 
-void AddUnmaskingFlags(CLI::App* command, WriteOptions& write) {
-  AddCount(command, "--steps", write.steps,
-           "diffusion: passes per text, of bd3lm per text too; 0: one per token", 0, kMostTokens)
-      ->capture_default_str();
-  AddCount(command, "--block-length", write.block_len,
-           "diffusion: write blocks of N tokens from left to right; 0: all tokens at once", 0,
-           kMostTokens)
-      ->capture_default_str();
-  AddEnum(command, "--confidence", write.confidence,
-          "llada, dream, threshold, a3-resample: which predictions are kept first");
-  command->add_flag("--random-positions", write.origin,
-                    "dream: choose positions at random (its algorithm \"origin\")");
-  AddNumber(command, "--order-temperature", write.order_temperature,
-            "dream: sample positions by softmax(confidence / X); 0: the most confident", 0, 1e6)
-      ->capture_default_str();
-  AddNumber(command, "--guidance", write.guidance,
-            "diffusion: classifier-free guidance u + (1 + X) (c - u) of logits; 0: off", 0, 1e3)
-      ->capture_default_str();
-  AddNumber(command, "--threshold", write.threshold,
-            "threshold: write every token of at least this confidence", 0, 1)
-      ->capture_default_str();
-  AddEnum(command, "--cache", write.cache,
-          "diffusion: reuse keys within a block; approximate, so texts can differ");
-  command->add_flag("--end-last", write.delay_end,
-                    "diffusion: the end of the text is written after all other tokens");
+// The help of an option of some methods, which it names first.
+std::string HelpOf(absl::string_view name, absl::string_view help) {
+  return absl::StrCat(absl::StrJoin(FindMethodOption(name).methods, ", ",
+                                    [](std::string* out, WriteMethod method) {
+                                      absl::StrAppend(out, EnumName(method));
+                                    }),
+                      ": ", help);
 }
 
-void AddOrderFlags(CLI::App* command, WriteFlags& flags) {
-  AddCount(command, "--group-length", flags.write.group_len,
-           "a3: tokens per group; a3-resample: tokens kept per pass", 1, kMostTokens)
+void AddUnmaskingFlags(CLI::App* command, WriteOptions& write) {
+  AddCount(command, "--steps", write.steps, HelpOf("steps", "passes per text; 0: one per token"), 0,
+           kMostTokens)
       ->capture_default_str();
-  AddCount(command, "--draft", flags.draft,
-           "speculative, burst: tokens guessed per round; 0: all (default: 5, of burst 0)", 0,
+  AddCount(
+      command, "--block-length", write.block_len,
+      HelpOf("block-length", "write blocks of N tokens from left to right; 0: all tokens at once"),
+      0, kMostTokens)
+      ->capture_default_str();
+  AddEnum(command, "--confidence", write.confidence,
+          HelpOf("confidence", "which predictions are kept first"));
+  command->add_flag(
+      "--random-positions", write.origin,
+      HelpOf("random-positions", "choose positions at random (its algorithm \"origin\")"));
+  AddNumber(command, "--order-temperature", write.order_temperature,
+            HelpOf("order-temperature",
+                   "sample positions by softmax(confidence / X); 0: the most confident"),
+            0, 1e6)
+      ->capture_default_str();
+  AddNumber(command, "--guidance", write.guidance,
+            HelpOf("guidance", "classifier-free guidance u + (1 + X) (c - u) of logits; 0: off"), 0,
+            1e3)
+      ->capture_default_str();
+  AddNumber(command, "--threshold", write.threshold,
+            HelpOf("threshold", "write every token of at least this confidence"), 0, 1)
+      ->capture_default_str();
+  AddEnum(command, "--cache", write.cache,
+          HelpOf("cache", "reuse keys within a block; approximate, so texts can differ"));
+  command->add_flag("--end-last", write.delay_end,
+                    HelpOf("end-last", "write the end of the text after all other tokens"));
+}
+
+void AddOrderFlags(CLI::App* command, WriteOptions& write) {
+  AddCount(command, "--group-length", write.group_len,
+           HelpOf("group-length", "tokens written per pass"), 1, kMostTokens)
+      ->capture_default_str();
+  AddCount(command, "--draft", write.draft,
+           HelpOf("draft", "tokens guessed per round; 0: all (default: 5; of burst 0)"), 0,
            kMostTokens);
-  AddCount(command, "--orders", flags.write.orders, "burst with --literal: orders tried per round",
-           1, 1024)
+  AddCount(command, "--orders", write.orders,
+           HelpOf("orders", "with --literal, orders tried per round"), 1, kMostOrders)
       ->capture_default_str();
-  command->add_flag("--random-order", flags.write.random_order,
-                    "a3, sequential, speculative: in random order, not by position");
-  command->add_flag("--recompute", flags.write.recompute,
-                    "keep no keys between passes: slower, the same text");
-  command->add_flag("--literal", flags.write.literal,
-                    "released samplers as they are, faults included");
+  command->add_flag("--random-order", write.random_order,
+                    HelpOf("random-order", "write in random order, not by position"));
+  command->add_flag("--recompute", write.recompute,
+                    HelpOf("recompute", "keep no keys between passes: slower, the same text"));
+  command->add_flag("--literal", write.literal,
+                    HelpOf("literal", "with the known faults of the released sampler"));
 }
 
 }  // namespace
@@ -78,7 +94,7 @@ void AddWriteFlags(CLI::App* command, WriteFlags& flags) {
             "how the text is written (default: the first that the model has learned)");
   AddDrawFlags(command, flags.write.draw);
   AddUnmaskingFlags(command, flags.write);
-  AddOrderFlags(command, flags);
+  AddOrderFlags(command, flags.write);
 }
 
 absl::StatusOr<WriteOptions> OptionsOf(const WriteFlags& flags, const ModelFacts& facts) {
@@ -87,12 +103,17 @@ absl::StatusOr<WriteOptions> OptionsOf(const WriteFlags& flags, const ModelFacts
   for (const auto& [method, name] : kEnumNames<WriteMethod>)
     if (wanted == name) options.method = method;
   if (wanted != EnumName(options.method)) {
-    return InvalidArgument("method \"", wanted, "\" is none; choose ",
+    return InvalidArgument("there is no method \"", wanted, "\"; choose ",
                            absl::StrJoin(facts.methods, ", "));
   }
-  options.draft = flags.draft.value_or(options.method == WriteMethod::kBurst ? 0 : options.draft);
   ANYORDER_RETURN_IF_ERROR(options.Validate());
   return options;
+}
+
+ModelFacts FactsForFilling(ModelFacts facts) {
+  const std::string left_to_right = EnumName(WriteMethod::kLeftToRight);
+  if (facts.methods.size() > 1) std::erase(facts.methods, left_to_right);
+  return facts;
 }
 
 }  // namespace anyorder::launcher

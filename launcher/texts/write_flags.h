@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "core/generate/any_order/write_options.h"
@@ -16,13 +15,18 @@ namespace anyorder::launcher {
 struct WriteFlags {
   std::string method;  // "": the model's usual one
   WriteOptions write;
-  std::optional<int64_t> draft;
 };
 
-// --method, --temperature, --top-k, --top-p, --seed and what single methods take.
+inline constexpr int64_t kMostOrders = 1024;
+
+// --method, --temperature, --top-k, --top-p, --seed and MethodOptions.
 void AddWriteFlags(CLI::App* command, WriteFlags& flags);
 
-// What they say for a model. InvalidArgument for a method that there is not.
+// What they say for a model. InvalidArgument for a method that there is not, and of
+// WriteOptions::Validate.
 absl::StatusOr<WriteOptions> OptionsOf(const WriteFlags& flags, const ModelFacts& facts);
+
+// The same facts with the methods that fill blanks, if there are any.
+ModelFacts FactsForFilling(ModelFacts facts);
 
 }  // namespace anyorder::launcher

@@ -235,7 +235,7 @@ absl::StatusOr<Written> WriteTexts(const Subject& subject, const WriteOptions& w
 // Both ways, after a first time that compiles products of these shapes.
 absl::Status BenchMethod(const Subject& subject) {
   const Options& options = subject.options;
-  WriteOptions write{.steps = options.steps, .draft = options.draft};
+  WriteOptions write{.steps = options.steps};
   write.draw.cuts.temperature = 0;
   write.draw.banned.assign(kVocab, 0);
   write.draw.banned[kTokens.mask] = 1;
@@ -245,12 +245,13 @@ absl::Status BenchMethod(const Subject& subject) {
   ANYORDER_ASSIGN_OR_RETURN(const CanvasFamily family,
                             Named<CanvasFamily>(options.family, kFamilies));
   if (family == CanvasFamily::kMasked) write.block_len = options.block;
+  if (FindMethodOption("draft").ActsOn(write.method)) write.draft = options.draft;
   const auto generated = static_cast<double>(options.lanes * options.tokens);
   double speeds[2] = {0, 0};
   double passes = 0;
   for (const bool recompute : {false, true}) {
-    const bool has_cache = write.method == WriteMethod::kLeftToRight;
-    if (recompute && has_cache) continue;  // RunBench without --method
+    // RunBench without --method recomputes what is written from left to right.
+    if (recompute && !FindMethodOption("recompute").ActsOn(write.method)) continue;
     write.recompute = recompute;
     if (recompute) write.cache = BlockCache::kNone;
     for (int round = 0; round < 2; ++round) {

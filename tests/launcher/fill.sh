@@ -39,7 +39,7 @@ refused)
   refuses 65 "trained with bert" bert --input texts.txt --output x.jsonl
   refuses 65 "texts.txt:1: --score asks about {{words}}, but the text has blanks" run --input texts.txt --output x.jsonl --score
   refuses 65 "texts.txt:1: mean length 1 must be more than 1" run --input texts.txt --output x.jsonl --mean-length 1
-  refuses 65 "texts.txt:1: method .burst. does not fit .* choose .sequential." run --input texts.txt --output x.jsonl --method burst
+  refuses 65 "texts.txt:1: method .burst. does not fit .* choose sequential" run --input texts.txt --output x.jsonl --method burst
   refuses 64 "top-p 2 must be in" run --input texts.txt --output x.jsonl --top-p 2
   printf 'the ___ fox\nthe {{quick}} fox\n' >both.txt
   refuses 65 "both.txt:2: the text has {{words}}; add --score" run --input both.txt --output x.jsonl

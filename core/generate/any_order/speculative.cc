@@ -36,7 +36,7 @@ class SpeculativeText {
     if (options_.method == WriteMethod::kBurst) text_.Reorder(RandomOrder(0));
     first_ = text_.known();
     const int64_t left = text_.size() - first_;
-    const int64_t most = options_.draft > 0 ? options_.draft : left;
+    const int64_t most = options_.Draft() > 0 ? options_.Draft() : left;
     num_guesses_ = std::min(most, left);
     // The slot of the newest token names the next position, which a round may change.
     text_.AddKnown(network.kept(lane), text_.known() - (is_pairs_ ? 1 : 0), {}, &pass);

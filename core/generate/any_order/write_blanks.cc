@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/generate/any_order/in_order.h"
 #include "core/generate/any_order/speculative.h"
@@ -20,28 +21,100 @@ bool IsIn(WriteMethod method, const std::vector<WriteMethod>& methods) {
   return std::find(methods.begin(), methods.end(), method) != methods.end();
 }
 
+template <auto kMember>
+bool IsGiven(const WriteOptions& options) {
+  return options.*kMember != WriteOptions().*kMember;
+}
+
+std::vector<MethodOption> MakeMethodOptions() {
+  using enum WriteMethod;
+  const std::vector<WriteMethod> diffusion = {kLlada, kDream, kMdlm, kThreshold};
+  return {
+      {"steps", {kLlada, kDream, kMdlm, kBlocks, kEso}, IsGiven<&WriteOptions::steps>},
+      {"block-length",
+       {kLlada, kDream, kMdlm, kThreshold, kResample},
+       IsGiven<&WriteOptions::block_len>},
+      {"confidence", {kLlada, kDream, kThreshold, kResample}, IsGiven<&WriteOptions::confidence>},
+      {"random-positions", {kDream}, IsGiven<&WriteOptions::origin>},
+      {"order-temperature", {kDream}, IsGiven<&WriteOptions::order_temperature>},
+      {"guidance", diffusion, IsGiven<&WriteOptions::guidance>},
+      {"threshold", {kThreshold}, IsGiven<&WriteOptions::threshold>},
+      {"cache", diffusion, IsGiven<&WriteOptions::cache>},
+      // The first four keep exact keys of the finished blocks of block diffusion.
+      {"recompute",
+       {kLlada, kDream, kMdlm, kThreshold, kBlocks, kEso, kGroups, kSequential, kSpeculative,
+        kBurst},
+       IsGiven<&WriteOptions::recompute>},
+      {"group-length", {kGroups, kResample}, IsGiven<&WriteOptions::group_len>},
+      {"draft", {kSpeculative, kBurst}, IsGiven<&WriteOptions::draft>},
+      {"orders", {kBurst}, IsGiven<&WriteOptions::orders>},
+      {"random-order", {kGroups, kSequential, kSpeculative}, IsGiven<&WriteOptions::random_order>},
+      {"end-last",
+       {kLlada, kDream, kThreshold, kBlocks, kResample},
+       IsGiven<&WriteOptions::delay_end>},
+      {"literal", {kLlada, kBurst}, IsGiven<&WriteOptions::literal>},
+  };
+}
+
+std::string NamesOf(const std::vector<WriteMethod>& methods) {
+  return absl::StrJoin(methods, ", ", [](std::string* out, WriteMethod method) {
+    absl::StrAppend(out, EnumName(method));
+  });
+}
+
+// Options of the method that contradict one another, or of which one leaves another no effect.
+void AddContradictions(const WriteOptions& options, FaultList* faults) {
+  const WriteMethod method = options.method;
+  const bool is_measured =
+      options.confidence == Confidence::kProbability || options.confidence == Confidence::kMargin;
+  faults->Require(method != WriteMethod::kThreshold || is_measured,
+                  absl::StrCat("confidence \"", EnumName(options.confidence),
+                               "\" is none that method \"threshold\" can compare with its "
+                               "threshold; choose probability or margin"));
+  const bool has_surest = options.confidence != Confidence::kProbability ||
+                          options.order_temperature > 0 || options.delay_end;
+  faults->Require(method != WriteMethod::kDream || !options.origin || !has_surest,
+                  "random-positions writes tokens by chance alone; leave out confidence, "
+                  "order-temperature and end-last");
+  faults->Require(method != WriteMethod::kBlocks || options.steps == 0 || !options.delay_end,
+                  "with steps, method \"bd3lm\" writes tokens by chance alone; leave out end-last");
+  faults->Require(method != WriteMethod::kLlada || !options.literal || options.delay_end,
+                  "literal changes how method \"llada\" does end-last, which is not set; add "
+                  "end-last, or leave out literal");
+  faults->Require(
+      method != WriteMethod::kBurst || options.orders == 1 ||
+          (options.literal && options.Draft() == 0),
+      "only the released burst, which guesses all blanks, tries several orders; add literal, and "
+      "leave out draft");
+  const bool has_cache = options.cache != BlockCache::kNone;
+  faults->Require(!has_cache || options.block_len > 0,
+                  "a cache holds keys within a block; set block-length");
+  faults->Require(!has_cache || !options.recompute,
+                  "a cache keeps keys between passes, and recompute keeps none; leave out one");
+}
+
 absl::Status CheckMethod(const CanvasForm& form, const WriteOptions& options) {
   const std::vector<WriteMethod> methods = MethodsOf(form);
   if (!IsIn(options.method, methods)) {
     return InvalidArgument("method \"", EnumName(options.method),
                            "\" does not fit what this model has learned; choose ",
-                           absl::StrJoin(methods, ", ", [](std::string* out, WriteMethod method) {
-                             absl::StrAppend(out, "\"", EnumName(method), "\"");
-                           }));
+                           NamesOf(methods));
   }
-  if (options.cache != BlockCache::kNone && form.family != CanvasFamily::kMasked) {
-    return InvalidArgument(
-        "cache \"", EnumName(options.cache), "\" is for masked diffusion; this model ",
-        form.has_final_keys() ? "keeps its keys exactly without it" : "cannot use it",
-        ": leave it out");
+  const bool is_masked = form.family == CanvasFamily::kMasked;
+  if (options.cache != BlockCache::kNone && !is_masked) {
+    return InvalidArgument("cache ", EnumName(options.cache),
+                           " is for models of masked diffusion, which this is not; leave it out");
+  }
+  if (options.guidance > 0 && !is_masked) {
+    return absl::InvalidArgumentError(
+        "guidance is for models of masked diffusion, which this is not; leave it out");
   }
   if (form.family == CanvasFamily::kBlocks && options.block_len > 0 &&
       options.block_len != form.block_len) {
-    return InvalidArgument("block length ", options.block_len, ", but this model writes blocks of ",
-                           form.block_len, " tokens (sampling.block_len); leave it out");
+    return InvalidArgument("block-length is ", options.block_len,
+                           ", but this model writes blocks of ", form.block_len,
+                           " tokens (sampling.block_len); leave it out");
   }
-  if (options.guidance > 0 && form.family != CanvasFamily::kMasked)
-    return absl::InvalidArgumentError("guidance is for masked diffusion; leave it out");
   return absl::OkStatus();
 }
 
@@ -88,9 +161,9 @@ absl::Status WriteOptions::Validate() const {
     faults.Require(value >= least, absl::StrCat(name, " ", value, " must be at least ", least));
   };
   at_least("steps", steps, 0);
-  at_least("block length", block_len, 0);
-  at_least("group length", group_len, 1);
-  at_least("draft", draft, 0);
+  at_least("block-length", block_len, 0);
+  at_least("group-length", group_len, 1);
+  at_least("draft", Draft(), 0);
   at_least("orders", orders, 1);
   const auto in = [&faults](const char* name, double value, double least, double most) {
     faults.Require(value >= least && value <= most,
@@ -98,18 +171,30 @@ absl::Status WriteOptions::Validate() const {
   };
   in("guidance", guidance, 0, 1e3);
   in("threshold", threshold, 0, 1);
-  in("order temperature", order_temperature, 0, 1e6);
-  faults.Require(
-      method != WriteMethod::kThreshold || order_temperature == 0,
-      "an order temperature draws positions, but method \"threshold\" takes all that are "
-      "sure; leave it out");
-  faults.Require(cache == BlockCache::kNone || block_len > 0,
-                 "a cache is kept for a block; set a block length");
-  faults.Require(
-      orders == 1 || (method == WriteMethod::kBurst && literal && draft == 0),
-      "several orders are of method \"burst\" as released, which guesses all blanks: add "
-      "the literal switch, and draft 0");
+  in("order-temperature", order_temperature, 0, 1e6);
+  for (const MethodOption& option : MethodOptions()) {
+    faults.Require(!option.is_given(*this) || option.ActsOn(method),
+                   absl::StrCat(option.name, " has no effect with method \"", EnumName(method),
+                                "\"; leave it out, or choose ", NamesOf(option.methods)));
+  }
+  if (faults.empty()) AddContradictions(*this, &faults);
   return faults.ToStatus();
+}
+
+bool MethodOption::ActsOn(WriteMethod method) const { return IsIn(method, methods); }
+
+const std::vector<MethodOption>& MethodOptions() {
+  static const std::vector<MethodOption> options = MakeMethodOptions();
+  return options;
+}
+
+const MethodOption& FindMethodOption(absl::string_view name) {
+  const std::vector<MethodOption>& options = MethodOptions();
+  const auto found =
+      std::find_if(options.begin(), options.end(),
+                   [name](const MethodOption& option) { return option.name == name; });
+  ANYORDER_CHECK(found != options.end()) << "no option " << name;
+  return *found;
 }
 
 std::vector<WriteMethod> MethodsOf(const CanvasForm& form) {

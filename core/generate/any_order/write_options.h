@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "core/base/fields.h"
 #include "core/config/model_config.h"
@@ -38,7 +40,7 @@ struct WrittenText {
   std::vector<WrittenToken> written;  // in the order of writing
   int64_t passes = 0;                 // of the network
   double log_prob = 0;  // sum of the tokens' log_prob: the text's own given what was there, if each
-                        // pass wrote one token or the method is exact (ExactLogProb)
+                        // token was predicted from all those written before it
 };
 
 // How one token is drawn from logits.
@@ -84,30 +86,48 @@ enum class BlockCache { kNone, kPrefix, kDual };
 template <>
 inline constexpr auto kEnumNames<BlockCache> = EnumNames<BlockCache>("none", "prefix", "dual");
 
+// MethodOptions says which methods an option acts on.
 struct WriteOptions {
   WriteMethod method = WriteMethod::kLlada;
   DrawOptions draw;
   int64_t steps = 0;      // passes in all; 0: one a token
   int64_t block_len = 0;  // tokens a block, written from left to right; 0: all at once
   Confidence confidence = Confidence::kProbability;
-  bool origin = false;           // kDream: tokens chosen at random before they are drawn
-  double order_temperature = 0;  // kDream: positions drawn by softmax(confidence / it); 0: the top
-  double guidance = 0;           // kLlada: classifier-free, logits u + (1 + it) (c - u)
-  double threshold = 0.9;        // kThreshold: probability from which a token is written
+  bool origin = false;           // positions chosen at random before tokens are drawn
+  double order_temperature = 0;  // positions drawn by softmax(confidence / it); 0: the top
+  double guidance = 0;           // classifier-free, logits u + (1 + it) (c - u)
+  double threshold = 0.9;        // confidence from which a token is written
   BlockCache cache = BlockCache::kNone;
-  bool recompute = false;     // exact caches off: every pass computes all slots again
-  int64_t group_len = 1;      // kGroups: tokens a pass. kResample: tokens committed a pass
-  int64_t draft = 5;          // kSpeculative: tokens guessed a round; kBurst: 0 is all
-  int64_t orders = 1;         // kBurst: orders tried
-  bool random_order = false;  // blanks in random order, not by position, where one is fixed
-  bool delay_end = false;     // kLlada: the end token is written last
-  bool stop_at_end = false;   // no more is written behind an end token once all before it is
-  bool literal = false;       // released faults in place of what was meant (README.md)
+  bool recompute = false;        // exact caches off: every pass computes all slots again
+  int64_t group_len = 1;         // tokens a pass
+  std::optional<int64_t> draft;  // tokens guessed a round, 0: all; unset: 5, of kBurst all
+  int64_t orders = 1;            // orders tried a round
+  bool random_order = false;     // blanks in random order, not by position
+  bool delay_end = false;        // the end token is written last
+  bool stop_at_end = false;      // no more is written behind an end token once all before it is
+  bool literal = false;          // released faults in place of what was meant (README.md)
 
-  // InvalidArgument listing every fault.
+  int64_t Draft() const { return draft.value_or(method == WriteMethod::kBurst ? 0 : 5); }
+
+  // InvalidArgument listing every fault: values out of bounds, options that have no effect with the
+  // method, and those that do not go together.
   absl::Status Validate() const;
   bool operator==(const WriteOptions&) const = default;
 };
+
+// An option that acts on some methods only. The others (`draw` and stop_at_end) act on all.
+struct MethodOption {
+  absl::string_view name;            // on command lines; in JSON with _ for -
+  std::vector<WriteMethod> methods;  // that it acts on
+
+  bool ActsOn(WriteMethod method) const;
+  bool (*is_given)(const WriteOptions& options);  // whether it differs from its default
+};
+
+// In the order of WriteOptions.
+const std::vector<MethodOption>& MethodOptions();
+// REQUIRES: there is an option of that name.
+const MethodOption& FindMethodOption(absl::string_view name);
 
 // What writes.
 struct WritingModel {

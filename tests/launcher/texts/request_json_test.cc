@@ -29,10 +29,9 @@ TEST(ParseRequestTest, EveryKeyOfACompletionArrives) {
   const auto request = Parse(R"({"id": "a", "op": "complete", "prompt": "x", "max_tokens": 9.0,
       "samples": 2, "stop": ["y", "z"], "show_written": true, "method": "llada", "steps": 3,
       "block_length": 4, "temperature": 0, "top_k": 5, "top_p": 0.5, "seed": 18, "confidence":
-      "margin", "random_positions": true, "order_temperature": 1.5, "guidance": 2, "threshold": 0.75, "cache":
-      "dual", "recompute": true, "group_length": 6, "draft": 7, "orders": 1, "end_last": true,
-      "random_order": true, "literal": true, "min_tokens": 2, "block_ngram": 3,
-      "first_stream": 9223372036854775807, "cut_context": true})");
+      "margin", "guidance": 2, "cache": "dual", "end_last": true, "literal": true,
+      "min_tokens": 2, "block_ngram": 3, "first_stream": 9223372036854775807,
+      "cut_context": true})");
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->id, "a");
   EXPECT_TRUE(request->show_written);
@@ -55,18 +54,57 @@ TEST(ParseRequestTest, EveryKeyOfACompletionArrives) {
   EXPECT_EQ(write.draw.cuts.top_p, 0.5);
   EXPECT_EQ(write.draw.seed, 18u);
   EXPECT_EQ(write.confidence, Confidence::kMargin);
-  EXPECT_TRUE(write.origin);
-  EXPECT_EQ(write.order_temperature, 1.5);
   EXPECT_EQ(write.guidance, 2);
-  EXPECT_EQ(write.threshold, 0.75);
   EXPECT_EQ(write.cache, BlockCache::kDual);
-  EXPECT_TRUE(write.recompute);
-  EXPECT_EQ(write.group_len, 6);
-  EXPECT_EQ(write.draft, 7);
-  EXPECT_EQ(write.orders, 1);
   EXPECT_TRUE(write.delay_end);
-  EXPECT_TRUE(write.random_order);
   EXPECT_TRUE(write.literal);
+}
+
+WriteOptions WriteOptionsIn(std::string keys) {
+  const nlohmann::json object = nlohmann::json::parse(keys);
+  ModelFacts facts;
+  for (const auto& [unused, name] : kEnumNames<WriteMethod>) facts.methods.emplace_back(name);
+  ObjectReader reader(object);
+  WriteOptions options;
+  ReadWriteOptions(reader, facts, options);
+  EXPECT_TRUE(reader.End().ok()) << reader.End();
+  return options;
+}
+
+TEST(ReadWriteOptionsTest, OptionsOfEachMethodArrive) {
+  EXPECT_EQ(WriteOptionsIn(R"({"method": "dream", "order_temperature": 1.5})").order_temperature,
+            1.5);
+  EXPECT_TRUE(WriteOptionsIn(R"({"method": "dream", "random_positions": true})").origin);
+  EXPECT_EQ(WriteOptionsIn(R"({"method": "threshold", "threshold": 0.75})").threshold, 0.75);
+  const WriteOptions groups =
+      WriteOptionsIn(R"({"method": "a3", "group_length": 6, "random_order": true})");
+  EXPECT_EQ(groups.group_len, 6);
+  EXPECT_TRUE(groups.random_order);
+  const WriteOptions guessed =
+      WriteOptionsIn(R"({"method": "speculative", "draft": 7, "recompute": true})");
+  EXPECT_EQ(guessed.draft, 7);
+  EXPECT_TRUE(guessed.recompute);
+  EXPECT_EQ(WriteOptionsIn(R"({"method": "burst", "orders": 4, "literal": true})").orders, 4);
+}
+
+// A line stands for the options of the whole call, of which it keeps what it does not say.
+TEST(ParseFillLineTest, AnotherMethodKeepsTheDraft) {
+  ModelFacts facts;
+  facts.methods = {"left-to-right", "sequential", "speculative", "burst"};
+  TextRequest request;
+  request.what = FillRequest{.write = {.method = WriteMethod::kSpeculative, .draft = 3}};
+  const nlohmann::json line = {{"text", "a ___"}, {"method", "burst"}};
+  ASSERT_TRUE(ParseFillLine(line, facts, kLimits, request).ok());
+  EXPECT_EQ(std::get<FillRequest>(request.what).write.method, WriteMethod::kBurst);
+  EXPECT_EQ(std::get<FillRequest>(request.what).write.Draft(), 3);
+  const absl::Status refused =
+      ParseFillLine({{"text", "a ___"}, {"method", "sequential"}}, facts, kLimits, request);
+  EXPECT_THAT(std::string(refused.message()),
+              StartsWith("draft has no effect with method \"sequential\"; leave it out"));
+  EXPECT_THAT(std::string(ParseFillLine({{"text", "a ___"}, {"method", "left-to-right"}}, facts,
+                                        kLimits, request)
+                              .message()),
+              HasSubstr("must be one of sequential, speculative, burst"));
 }
 
 TEST(ParseRequestTest, WhatIsNotSaidIsTheDefault) {
@@ -176,8 +214,10 @@ TEST(ParseRequestTest, FaultsAreNamed) {
       {R"({"op": "rolling", "text": "a", "stride": 65})", "stride", "in [0, 64]"},
       {R"({"op": "tokens"})", "text", "is missing"},
       {R"({"op": "complete", "prompt": "", "min_tokens": 101})", "min_tokens", "[0, 100]"},
-      {R"({"op": "complete", "prompt": "", "orders": 2})", "", "several orders are of method"},
-      {R"({"op": "complete", "prompt": "", "cache": "dual"})", "", "set a block length"},
+      {R"({"op": "complete", "prompt": "", "orders": 2})", "",
+       "orders has no effect with method \"left-to-right\"; leave it out, or choose burst"},
+      {R"({"op": "complete", "prompt": "", "method": "llada", "cache": "dual"})", "",
+       "set block-length"},
       {R"({"op": "complete", "prompt": "", "draft": -1})", "draft", "whole number in [0, "},
       {R"({"op": "score", "continuation": "a", "wants_greedy": 1})", "wants_greedy", "true or"},
       {R"({"op": "score", "continuation": "a", "cut_context": 0})", "cut_context", "true or"},

@@ -107,11 +107,13 @@ inline int32_t RandomToken(const CanvasModel& model, RandomStream& random) {
 }
 
 // Texts of different lengths: a prompt, no token, all but one, all, tokens at random places. Where
-// nothing is given all positions are as likely as each other to a network that knows only
-// distances, and rounding decides which comes first: not with `is_rounded`.
+// nothing is given, in the first block of block diffusion too, all positions are as likely as each
+// other to a network that knows only distances, and rounding decides which comes first: not with
+// `is_rounded`.
 inline std::vector<Canvas> RandomCanvases(const CanvasModel& model, RandomStream& random,
                                           bool is_rounded = false) {
   const bool needs_given = model.form.first_given;
+  const bool is_apart = is_rounded && model.form.family == CanvasFamily::kBlocks;
   std::vector<Canvas> canvases;
   for (int64_t kind = 0; kind < 5; ++kind) {
     Canvas canvas{.stream = random.Next()};
@@ -124,7 +126,7 @@ inline std::vector<Canvas> RandomCanvases(const CanvasModel& model, RandomStream
       if (kind == 2) is_given = i != prompt;
       if (kind == 3) is_given = true;
       if (kind == 4 && i == prompt && is_rounded) is_given = true;
-      if (i == 0 && needs_given) is_given = true;
+      if (i == 0 && (needs_given || is_apart)) is_given = true;
       canvas.tokens.push_back(is_given ? RandomToken(model, random) : kBlank);
     }
     if (random.Below(2) == 0) {
@@ -156,26 +158,35 @@ inline DrawOptions RandomDraws(const CanvasModel& model, RandomStream& random) {
   return draw;
 }
 
-// All options that go with the method and the family at random.
+// All options that go with the method, the family and one another at random.
 inline WriteOptions RandomOptions(const CanvasModel& model, WriteMethod method,
                                   RandomStream& random) {
   WriteOptions options{.method = method, .draw = RandomDraws(model, random)};
-  options.steps = OneOf<int64_t>({0, 0, 1, 3, 7, 20}, random);
+  const auto choose = [&](const char* name, auto& option, auto values) {
+    if (FindMethodOption(name).ActsOn(method)) option = OneOf(values, random);
+  };
+  using Counts = std::vector<int64_t>;
+  using Numbers = std::vector<double>;
+  const std::vector<bool> either = {false, true};
+  choose("steps", options.steps, Counts{0, 0, 1, 3, 7, 20});
   if (model.form.family != CanvasFamily::kBlocks)
-    options.block_len = OneOf<int64_t>({0, 0, 1, 3, 4}, random);
-  options.confidence = OneOf<Confidence>(
-      {Confidence::kProbability, Confidence::kMargin, Confidence::kEntropy, Confidence::kRandom},
-      random);
-  options.origin = random.Below(3) == 0;
-  if (method != WriteMethod::kThreshold)
-    options.order_temperature = OneOf<double>({0, 0, 0.3}, random);
+    choose("block-length", options.block_len, Counts{0, 0, 1, 3, 4});
+  choose("random-positions", options.origin, std::vector<bool>{true, false, false});
+  if (!options.origin) {
+    std::vector<Confidence> measures = {Confidence::kProbability, Confidence::kMargin};
+    if (method != WriteMethod::kThreshold)
+      measures.insert(measures.end(), {Confidence::kEntropy, Confidence::kRandom});
+    choose("confidence", options.confidence, measures);
+    choose("order-temperature", options.order_temperature, Numbers{0, 0, 0.3});
+  }
   if (model.form.family == CanvasFamily::kMasked)
-    options.guidance = OneOf<double>({0, 0, 1.3}, random);
-  options.threshold = OneOf<double>({0.1, 0.25, 0.9}, random);
-  options.group_len = OneOf<int64_t>({1, 2, 3}, random);
-  options.random_order = random.Below(2) == 0;
-  options.delay_end = random.Below(2) == 0;
-  options.literal = random.Below(2) == 0;
+    choose("guidance", options.guidance, Numbers{0, 0, 1.3});
+  choose("threshold", options.threshold, Numbers{0.1, 0.25, 0.9});
+  choose("group-length", options.group_len, Counts{1, 2, 3});
+  choose("random-order", options.random_order, either);
+  const bool is_by_chance = method == WriteMethod::kBlocks && options.steps > 0;
+  if (!options.origin && !is_by_chance) choose("end-last", options.delay_end, either);
+  if (options.delay_end) choose("literal", options.literal, either);
   options.stop_at_end = random.Below(2) == 0;
   return options;
 }

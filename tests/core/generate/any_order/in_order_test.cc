@@ -112,7 +112,7 @@ TEST_P(InOrderTest, EqualsTheMethodWrittenAgain) {
     if (method != WriteMethod::kEso && method != WriteMethod::kGroups &&
         method != WriteMethod::kSequential)
       continue;
-    for (int round = 0; round < 60; ++round) {
+    for (int round = 0; round < 120; ++round) {
       WriteOptions options = RandomOptions(model, method, random);
       options.recompute = random.Below(2) == 0;
       const std::vector<Canvas> canvases = RandomCanvases(model, random);

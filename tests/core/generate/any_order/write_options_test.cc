@@ -4,11 +4,20 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
+#include "core/generate/any_order/in_order.h"
+#include "core/generate/any_order/speculative.h"
+#include "core/generate/any_order/unmask.h"
 #include "tests/core/generate/any_order/canvas_cases.h"
 
 namespace anyorder::testing {
@@ -23,26 +32,199 @@ TEST(WriteOptionsTest, EachFaultIsSaid) {
       {[](WriteOptions& o) { o.draw.cuts.temperature = -1; }, "temperature -1 must be in [0, 1e6]"},
       {[](WriteOptions& o) { o.draw.cuts.top_p = 0; }, "top-p 0 must be in (0, 1]"},
       {[](WriteOptions& o) { o.steps = -1; }, "steps -1 must be at least 0"},
-      {[](WriteOptions& o) { o.block_len = -2; }, "block length -2 must be at least 0"},
-      {[](WriteOptions& o) { o.group_len = 0; }, "group length 0 must be at least 1"},
+      {[](WriteOptions& o) { o.block_len = -2; }, "block-length -2 must be at least 0"},
+      {[](WriteOptions& o) { o.group_len = 0; }, "group-length 0 must be at least 1"},
       {[](WriteOptions& o) { o.draft = -1; }, "draft -1 must be at least 0"},
       {[](WriteOptions& o) { o.orders = 0; }, "orders 0 must be at least 1"},
       {[](WriteOptions& o) { o.guidance = -1; }, "guidance -1 must be in [0, 1000]"},
       {[](WriteOptions& o) { o.threshold = 2; }, "threshold 2 must be in [0, 1]"},
-      {[](WriteOptions& o) { o.order_temperature = -1; }, "order temperature -1 must be in"},
-      {[](WriteOptions& o) {
-         o.method = WriteMethod::kThreshold;
-         o.order_temperature = 1;
-       },
-       "method \"threshold\" takes all that are sure; leave it out"},
-      {[](WriteOptions& o) { o.cache = BlockCache::kDual; }, "set a block length"},
-      {[](WriteOptions& o) { o.orders = 2; }, "add the literal switch, and draft 0"},
+      {[](WriteOptions& o) { o.order_temperature = -1; }, "order-temperature -1 must be in"},
+      {[](WriteOptions& o) { o.draft = 5; },
+       "draft has no effect with method \"llada\"; leave it out, or choose speculative, burst"},
   };
   EXPECT_TRUE(WriteOptions().Validate().ok());
   for (const Fault& fault : faults) {
     WriteOptions options;
     fault.change(options);
     ExpectInvalid(options.Validate(), fault.message);
+  }
+}
+
+TEST(WriteOptionsTest, WhatDoesNotGoTogetherIsRefused) {
+  const struct {
+    WriteOptions options;
+    const char* message;
+  } faults[] = {
+      {{.method = WriteMethod::kThreshold, .confidence = Confidence::kEntropy},
+       "confidence \"entropy\" is none that method \"threshold\" can compare"},
+      {{.method = WriteMethod::kThreshold, .confidence = Confidence::kRandom},
+       "choose probability or margin"},
+      {{.method = WriteMethod::kDream, .confidence = Confidence::kMargin, .origin = true},
+       "random-positions writes tokens by chance alone; leave out confidence"},
+      {{.method = WriteMethod::kDream, .origin = true, .order_temperature = 1}, "by chance alone"},
+      {{.method = WriteMethod::kDream, .origin = true, .delay_end = true}, "by chance alone"},
+      {{.method = WriteMethod::kBlocks, .steps = 3, .delay_end = true}, "leave out end-last"},
+      {{.literal = true}, "add end-last, or leave out literal"},
+      {{.cache = BlockCache::kDual}, "set block-length"},
+      {{.block_len = 4, .cache = BlockCache::kPrefix, .recompute = true}, "leave out one"},
+      {{.method = WriteMethod::kBurst, .orders = 2}, "add literal, and leave out draft"},
+      {{.method = WriteMethod::kBurst, .draft = 3, .orders = 2, .literal = true},
+       "leave out draft"},
+  };
+  for (const auto& fault : faults) ExpectInvalid(fault.options.Validate(), fault.message);
+  const WriteOptions right[] = {
+      {.method = WriteMethod::kThreshold, .confidence = Confidence::kMargin},
+      {.method = WriteMethod::kDream, .steps = 3, .origin = true},
+      {.method = WriteMethod::kBlocks, .delay_end = true},
+      {.delay_end = true, .literal = true},
+      {.block_len = 4, .cache = BlockCache::kPrefix},
+      {.method = WriteMethod::kBurst, .orders = 2, .literal = true},
+  };
+  for (const WriteOptions& options : right)
+    EXPECT_TRUE(options.Validate().ok()) << options.Validate();
+}
+
+TEST(WriteOptionsTest, AnUnsetDraftIsTheMethods) {
+  EXPECT_EQ(WriteOptions{.method = WriteMethod::kSpeculative}.Draft(), 5);
+  EXPECT_EQ(WriteOptions{.method = WriteMethod::kBurst}.Draft(), 0);
+  for (const WriteMethod method : {WriteMethod::kSpeculative, WriteMethod::kBurst})
+    EXPECT_EQ((WriteOptions{.method = method, .draft = 3}.Draft()), 3);
+}
+
+// A change of an option, and what it needs to have an effect.
+struct OptionChange {
+  const char* name;
+  std::function<void(WriteOptions&)> change;
+  std::function<void(WriteOptions&)> needs = [](WriteOptions&) {};
+};
+
+std::vector<OptionChange> OptionChanges() {
+  return {
+      {"steps", [](WriteOptions& o) { o.steps = 2; }},
+      {"block-length", [](WriteOptions& o) { o.block_len = 2; }},
+      {"confidence", [](WriteOptions& o) { o.confidence = Confidence::kMargin; }},
+      {"random-positions", [](WriteOptions& o) { o.origin = true; }},
+      {"order-temperature", [](WriteOptions& o) { o.order_temperature = 0.5; }},
+      {"guidance", [](WriteOptions& o) { o.guidance = 2; }},
+      {"threshold", [](WriteOptions& o) { o.threshold = 0.1; }},
+      {"cache", [](WriteOptions& o) { o.cache = BlockCache::kDual; },
+       [](WriteOptions& o) { o.block_len = 3; }},
+      {"recompute", [](WriteOptions& o) { o.recompute = true; }},
+      {"group-length", [](WriteOptions& o) { o.group_len = 2; }},
+      {"draft", [](WriteOptions& o) { o.draft = 1; }},
+      {"orders", [](WriteOptions& o) { o.orders = 3; },
+       [](WriteOptions& o) {
+         o.literal = true;
+         o.draft = 0;
+       }},
+      {"random-order", [](WriteOptions& o) { o.random_order = true; }},
+      {"end-last", [](WriteOptions& o) { o.delay_end = true; }},
+      {"literal", [](WriteOptions& o) { o.literal = true; },
+       [](WriteOptions& o) { o.delay_end = true; }},
+  };
+}
+
+// By the method, whatever Validate says of the options: each token's position, number, pass and
+// log-probability.
+std::vector<std::vector<int64_t>> WriteUnchecked(const CanvasModel& model,
+                                                 const std::vector<Canvas>& canvases,
+                                                 const WriteOptions& options) {
+  DeviceVector stored(SharedReference(), DType::kFloat64,
+                      static_cast<int64_t>(model.weights.size()));
+  stored.Assign(model.weights);
+  auto* write = UnmaskBlanks;
+  switch (options.method) {
+    case WriteMethod::kEso:
+    case WriteMethod::kGroups:
+    case WriteMethod::kSequential: write = WriteInOrder; break;
+    case WriteMethod::kSpeculative:
+    case WriteMethod::kBurst: write = WriteSpeculatively; break;
+    default: break;
+  }
+  std::vector<std::vector<int64_t>> written;
+  const std::vector<WrittenText> texts =
+      write(model.On(SharedReference(), stored), canvases, options, NobodyListens).value();
+  for (const WrittenText& text : texts) {
+    for (const WrittenToken& token : text.written)
+      written.push_back(
+          {token.position, token.token, token.pass, std::bit_cast<int64_t>(token.log_prob)});
+  }
+  return written;
+}
+
+// Pairs that the code would heed, but in which an option is not what the method's source has: they
+// are refused.
+bool IsForeign(const std::string& option, WriteMethod method) {
+  using enum WriteMethod;
+  const std::map<std::string, std::set<WriteMethod>> foreign = {
+      {"order-temperature", {kLlada, kThreshold, kBlocks, kResample}},
+      {"orders", {kSpeculative}},
+      {"literal", {kDream, kThreshold, kBlocks, kResample, kSpeculative}},
+  };
+  const auto found = foreign.find(option);
+  return found != foreign.end() && found->second.contains(method);
+}
+
+TEST(MethodOptionsTest, AreThoseThatChangeTexts) {
+  std::vector<CanvasModel> models;
+  std::set<CanvasFamily> families;
+  for (const auto& all : {UnmaskingModels(), OrderedModels()})
+    for (const CanvasModel& model : all)
+      if (families.insert(model.form.family).second) models.push_back(model);
+  ASSERT_EQ(models.size(), 5u);
+  std::set<std::string> names, expected_names;
+  for (const MethodOption& option : MethodOptions())
+    expected_names.insert(std::string(option.name));
+  std::map<std::pair<std::string, WriteMethod>, bool> acts;
+  RandomStream random(83, RandomPurpose::kPairs, 0, 0);
+  for (const CanvasModel& model : models) {
+    for (const WriteMethod method : MethodsOf(model.form)) {
+      for (const OptionChange& one : OptionChanges()) {
+        names.insert(one.name);
+        // Others cannot read a text of which nothing is given: CheckCanWrite refuses it.
+        const bool is_masked = model.form.family == CanvasFamily::kMasked;
+        if (one.name == std::string("guidance") && !is_masked) continue;
+        for (int round = 0; round < 4; ++round) {
+          WriteOptions options = {.method = method};
+          options.draw.seed = random.Next();
+          one.needs(options);
+          const std::vector<Canvas> canvases = RandomCanvases(model, random);
+          const auto before = WriteUnchecked(model, canvases, options);
+          one.change(options);
+          acts[{one.name, method}] |= WriteUnchecked(model, canvases, options) != before;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(names, expected_names);
+  for (const auto& [pair, changes_texts] : acts) {
+    const auto& [name, method] = pair;
+    SCOPED_TRACE(absl::StrCat(name, " of ", EnumName(method)));
+    if (name == "recompute") {
+      EXPECT_FALSE(changes_texts);  // that is what it promises
+    } else if (IsForeign(name, method)) {
+      EXPECT_TRUE(changes_texts);
+      EXPECT_FALSE(FindMethodOption(name).ActsOn(method));
+    } else {
+      EXPECT_EQ(FindMethodOption(name).ActsOn(method), changes_texts);
+    }
+  }
+}
+
+TEST(MethodOptionsTest, OthersAreRefusedByName) {
+  for (const OptionChange& one : OptionChanges()) {
+    const MethodOption& option = FindMethodOption(one.name);
+    EXPECT_FALSE(option.ActsOn(WriteMethod::kLeftToRight)) << one.name;
+    for (const auto& [method, name] : kEnumNames<WriteMethod>) {
+      WriteOptions options = {.method = method};
+      EXPECT_FALSE(option.is_given(options));
+      one.change(options);
+      EXPECT_TRUE(option.is_given(options));
+      if (option.ActsOn(method)) continue;
+      ExpectInvalid(options.Validate(),
+                    absl::StrCat(one.name, " has no effect with method \"", name,
+                                 "\"; leave it out, or choose ", EnumName(option.methods.front())));
+    }
   }
 }
 
@@ -70,24 +252,20 @@ class CanWriteTest : public ::testing::Test {
 TEST_F(CanWriteTest, AMethodMustBeTheModels) {
   EXPECT_TRUE(Check(masked_, canvas_).ok());
   ExpectInvalid(Check(masked_, canvas_, {.method = WriteMethod::kEso}),
-                "method \"eso-lm\" does not fit what this model has learned; choose \"llada\", "
-                "\"dream\", \"mdlm\", \"threshold\"");
-  ExpectInvalid(Check(eso_, canvas_), "choose \"eso-lm\"");
+                "method \"eso-lm\" does not fit what this model has learned; choose llada, dream, "
+                "mdlm, threshold");
+  ExpectInvalid(Check(eso_, canvas_), "choose eso-lm");
 }
 
 TEST_F(CanWriteTest, OptionsMustBeTheFamilys) {
-  WriteOptions options = {
-      .method = WriteMethod::kBlocks, .block_len = 4, .cache = BlockCache::kDual};
-  ExpectInvalid(Check(blocks_, canvas_, options),
-                "cache \"dual\" is for masked diffusion; this model keeps its keys exactly without "
-                "it: leave it out");
-  options.method = WriteMethod::kEso;
-  ExpectInvalid(Check(eso_, canvas_, options), "this model cannot use it: leave it out");
-  ExpectInvalid(Check(blocks_, canvas_, {.method = WriteMethod::kBlocks, .block_len = 3}),
-                "block length 3, but this model writes blocks of 4 tokens");
-  EXPECT_TRUE(Check(blocks_, canvas_, {.method = WriteMethod::kBlocks, .block_len = 4}).ok());
-  ExpectInvalid(Check(blocks_, canvas_, {.method = WriteMethod::kBlocks, .guidance = 1}),
-                "guidance is for masked diffusion");
+  ExpectInvalid(Check(blocks_, canvas_, {.block_len = 4, .cache = BlockCache::kDual}),
+                "cache dual is for models of masked diffusion, which this is not; leave it out");
+  EXPECT_TRUE(Check(masked_, canvas_, {.block_len = 4, .cache = BlockCache::kDual}).ok());
+  ExpectInvalid(Check(blocks_, canvas_, {.block_len = 3}),
+                "block-length is 3, but this model writes blocks of 4 tokens");
+  EXPECT_TRUE(Check(blocks_, canvas_, {.block_len = 4}).ok());
+  ExpectInvalid(Check(blocks_, canvas_, {.guidance = 1}),
+                "guidance is for models of masked diffusion");
 }
 
 TEST_F(CanWriteTest, ACanvasMustFit) {
