@@ -29,10 +29,9 @@ absl::Status CheckFits(const ModelConfig& model, const GenerationForm& form,
   int64_t span = Span(form.StepSlots(prompt, max_tokens - 1, 0));
   if (model.paired_positions()) ++span;  // that of the last token, which is no slot
   if (span <= model.max_positions) return absl::OkStatus();
-  return InvalidArgument("a prompt of ", prompt.size(), " tokens and ", max_tokens,
-                         " to generate need ", span, " positions, but the model has learned ",
-                         model.max_positions,
-                         " (model.max_positions); shorten the prompt or generate fewer");
+  return OutOfRange("a prompt of ", prompt.size(), " tokens and ", max_tokens, " to generate need ",
+                    span, " positions, but the model has learned ", model.max_positions,
+                    " (model.max_positions); shorten the prompt or generate fewer");
 }
 
 Decoder::Decoder(const ModelConfig& model, ConstTensorView weights, const GenerationForm& form,

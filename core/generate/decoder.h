@@ -30,8 +30,8 @@ struct DecoderOptions {
   int64_t max_tokens = 1;        // steps that there can be
 };
 
-// InvalidArgument unless `max_tokens` tokens can be generated after `prompt`: it must not be empty
-// where the form rewrites a text, and learned positions must suffice.
+// Whether `max_tokens` tokens can be generated after `prompt`. InvalidArgument if it is empty and
+// the form rewrites a text; OutOfRange if learned positions do not suffice.
 absl::Status CheckFits(const ModelConfig& model, const GenerationForm& form,
                        const std::vector<int32_t>& prompt, int64_t max_tokens);
 

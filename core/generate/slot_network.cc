@@ -59,9 +59,8 @@ absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConf
       << options.lanes << " lanes, " << options.key_slots << " key slots, " << options.span
       << " positions";
   if (model.learned_positions() && options.span > model.max_positions) {
-    return InvalidArgument("a text of ", options.span, " tokens, but the model has learned ",
-                           model.max_positions,
-                           " positions (model.max_positions); shorten the text");
+    return OutOfRange("a text of ", options.span, " tokens, but the model has learned ",
+                      model.max_positions, " positions (model.max_positions); shorten the text");
   }
   std::unique_ptr<SlotNetwork> network(
       new SlotNetwork(model, vocab_size, weights, options, backend));

@@ -60,9 +60,9 @@ int64_t LanesThatFit(const ModelConfig& model, int64_t vocab_size, const LaneRow
 
 class SlotNetwork {
  public:
-  // `weights` [layout] in the model's dtype are borrowed, as is the backend. InvalidArgument if the
-  // model has learned fewer positions, or the backend does not compute in its dtype;
-  // ResourceExhausted.
+  // `weights` [layout] in the model's dtype are borrowed, as is the backend. OutOfRange if the
+  // model has learned fewer positions; InvalidArgument if the backend does not compute in its
+  // dtype; ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<SlotNetwork>> Create(const ModelConfig& model,
                                                              int64_t vocab_size,
                                                              ConstTensorView weights,

@@ -13,6 +13,7 @@
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "launcher/texts/request_json.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -164,7 +165,7 @@ int HttpStatus(const absl::Status& status) {
     case absl::StatusCode::kOutOfRange: return 413;
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kUnimplemented: return 422;
-    case absl::StatusCode::kResourceExhausted: return 429;
+    case absl::StatusCode::kResourceExhausted: return IsQueueFull(status) ? 429 : 503;
     case absl::StatusCode::kUnavailable: return 503;
     case absl::StatusCode::kDeadlineExceeded: return 504;
     default: return 500;

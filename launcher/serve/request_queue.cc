@@ -64,8 +64,8 @@ absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> RequestQueue::Submit(
   const std::lock_guard<std::mutex> lock(mutex_);
   if (stopping_) return Unavailable("the server is being stopped");
   if (static_cast<int64_t>(waiting_.size() + tickets.size()) > options_.max_waiting)
-    return ResourceExhausted("the queue is full: ", waiting_.size(), " of ", options_.max_waiting,
-                             " requests wait; try again later");
+    return QueueFull(absl::StrCat("the queue is full: ", waiting_.size(), " of ",
+                                  options_.max_waiting, " requests wait; try again later"));
   waiting_.insert(waiting_.end(), tickets.begin(), tickets.end());
   changed_.notify_all();
   return tickets;

@@ -74,7 +74,7 @@ class RequestQueue {
 
   // All of `requests`, or none. A request whose deadline passes before it is computed is answered
   // with DeadlineExceeded; one that is being computed is finished. `streams`: tokens of completions
-  // are told. Errors: ResourceExhausted if there is no room, Unavailable after Stop.
+  // are told. Errors: QueueFull if there is no room, Unavailable after Stop.
   absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> Submit(std::vector<TextRequest> requests,
                                                               absl::Time deadline,
                                                               bool streams = false);

@@ -78,7 +78,7 @@ nlohmann::ordered_json LineJson(int64_t number, const FillLine& line,
 
 // The user's line is at fault.
 absl::Status AtPlace(const absl::Status& status, const std::string& place) {
-  const bool is_input = status.code() == absl::StatusCode::kInvalidArgument;
+  const bool is_input = absl::IsInvalidArgument(status) || absl::IsOutOfRange(status);
   return is_input ? FailedPrecondition(place, ": ", status.message()) : Annotate(status, place);
 }
 

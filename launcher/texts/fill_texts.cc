@@ -102,15 +102,15 @@ class Filler {
     }
   };
 
-  // Tokens that fit into the gaps; InvalidArgument if those are fewer than `least`.
+  // Tokens that fit into the gaps; OutOfRange if those are fewer than `least`.
   absl::Status FindRoom(int64_t least) {
     const bool is_bounded =
         writer_.form.family != CanvasFamily::kBlocks || writer_.model->learned_positions();
     bounds_.room = is_bounded ? writer_.form.seq_len - text_.num_given() : kMostTokens;
     if (least <= bounds_.room) return absl::OkStatus();
-    return InvalidArgument("the text needs at least ", text_.num_given() + least,
-                           " tokens, but the model has learned to read ", writer_.form.seq_len,
-                           "; shorten it");
+    return OutOfRange("the text needs at least ", text_.num_given() + least,
+                      " tokens, but the model has learned to read ", writer_.form.seq_len,
+                      "; shorten it");
   }
 
   absl::Status FindBounds() {

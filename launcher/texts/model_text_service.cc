@@ -152,10 +152,10 @@ absl::StatusOr<int64_t> ModelTextService::MaxTokens(const CompletionRequest& req
   const auto given = std::max<int64_t>(1, static_cast<int64_t>(prompt->size()));
   if (!is_bounded || given + most <= canvas_->seq_len) return most;
   if (request.max_tokens == 0 && given < canvas_->seq_len) return canvas_->seq_len - given;
-  return InvalidArgument("a prompt of ", prompt->size(), " tokens and ", most,
-                         " to write are more than the ", canvas_->seq_len,
-                         " tokens that this model has learned to read; shorten the prompt or write "
-                         "fewer");
+  return OutOfRange("a prompt of ", prompt->size(), " tokens and ", most,
+                    " to write are more than the ", canvas_->seq_len,
+                    " tokens that this model has learned to read; shorten the prompt or write "
+                    "fewer");
 }
 
 absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
@@ -319,8 +319,8 @@ absl::StatusOr<ScoredText> ModelTextService::AskedText(const ScoreRequest& reque
   const int64_t excess = canvas_->family == CanvasFamily::kBlocks ? 0 : length - canvas_->seq_len;
   if (excess > 0 && length > given) {
     if (!request.cut_context || excess >= given)
-      return InvalidArgument("it has ", length, " tokens, but the model has learned to read ",
-                             canvas_->seq_len, "; shorten it or score it in parts");
+      return OutOfRange("it has ", length, " tokens, but the model has learned to read ",
+                        canvas_->seq_len, "; shorten it or score it in parts");
     KeepLast(canvas_->seq_len, &tokens);
     given -= excess;
     length = canvas_->seq_len;

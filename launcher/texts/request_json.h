@@ -98,8 +98,11 @@ nlohmann::ordered_json ResultJson(const TextRequest& request, const TextResult& 
 // {"code": ErrorCode, "message": ...}
 nlohmann::ordered_json ErrorJson(const absl::Status& status);
 // invalid_request, cannot_do, too_long, not_found, unauthenticated, forbidden, queue_full,
-// deadline_exceeded, unavailable or internal_error.
+// out_of_memory, deadline_exceeded, unavailable or internal_error.
 const char* ErrorCode(const absl::Status& status);
+// ResourceExhausted because too many requests wait; any other is for want of memory.
+absl::Status QueueFull(absl::string_view message);
+bool IsQueueFull(const absl::Status& status);
 // In one line. Bytes that are not UTF-8 become U+FFFD, and numbers that are not finite null.
 std::string JsonText(const nlohmann::ordered_json& json);
 

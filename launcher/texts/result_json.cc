@@ -1,6 +1,6 @@
 // Answers as JSON (request_json.h).
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/cord.h"
 
 #include "launcher/texts/request_json.h"
 
@@ -8,6 +8,8 @@ namespace anyorder::launcher {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+
+constexpr char kQueueFull[] = "anyorder/queue_full";
 
 OrderedJson WrittenJson(const std::vector<ShownToken>& written) {
   OrderedJson list = OrderedJson::array();
@@ -98,7 +100,8 @@ const char* ErrorCode(const absl::Status& status) {
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kUnimplemented: return "cannot_do";
     case absl::StatusCode::kOutOfRange: return "too_long";
-    case absl::StatusCode::kResourceExhausted: return "queue_full";
+    case absl::StatusCode::kResourceExhausted:
+      return IsQueueFull(status) ? "queue_full" : "out_of_memory";
     case absl::StatusCode::kDeadlineExceeded: return "deadline_exceeded";
     case absl::StatusCode::kUnavailable: return "unavailable";
     case absl::StatusCode::kNotFound: return "not_found";
@@ -107,6 +110,14 @@ const char* ErrorCode(const absl::Status& status) {
     default: return "internal_error";
   }
 }
+
+absl::Status QueueFull(absl::string_view message) {
+  absl::Status status = absl::ResourceExhaustedError(message);
+  status.SetPayload(kQueueFull, absl::Cord());
+  return status;
+}
+
+bool IsQueueFull(const absl::Status& status) { return status.GetPayload(kQueueFull).has_value(); }
 
 std::string JsonText(const OrderedJson& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);

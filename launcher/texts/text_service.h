@@ -124,7 +124,8 @@ class TextService {
   virtual absl::StatusOr<int64_t> CountTokens(const std::string& text) = 0;
   // One result a request, in their order, `samples` completions each. Requests of one call share
   // the network's passes; no answer depends on the others.
-  // Errors: InvalidArgument that names the request and its fault.
+  // Errors: InvalidArgument that names the request and its fault; OutOfRange for one that is too
+  // long for the model; ResourceExhausted for want of memory.
   virtual absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
       const std::vector<CompletionRequest>& requests) = 0;
   // The alternatives of each, at least one. Errors: as above; FailedPrecondition for a model that

@@ -56,7 +56,7 @@ bool ScoresExactly(const CanvasForm& form);
 // one token are exact. What stands behind an asked block is not seen.
 // kEso: the mean over random orders of the NLL of tokens one at a time, form B only.
 // Errors: FailedPrecondition where the network cannot say (kEso's other forms; kCausal with given
-// tokens behind asked ones; a first token that it has not learned to predict); InvalidArgument for
+// tokens behind asked ones; a first token that it has not learned to predict); OutOfRange for
 // positions that it has not learned; ResourceExhausted; SlotNetwork::ReadRow's.
 absl::StatusOr<std::vector<LogLikelihood>> ScoreTexts(const WritingModel& model,
                                                       const std::vector<ScoredText>& texts,

@@ -239,9 +239,8 @@ absl::Status CheckCanWrite(const WritingModel& model, const std::vector<Canvas>&
               : "the first token is blank, but this model has not learned to predict it");
     }
     if (model.model->learned_positions() && length > model.model->max_positions) {
-      return InvalidArgument("a text of ", length, " tokens, but the model has learned ",
-                             model.model->max_positions,
-                             " positions (model.max_positions); shorten it");
+      return OutOfRange("a text of ", length, " tokens, but the model has learned ",
+                        model.model->max_positions, " positions (model.max_positions); shorten it");
     }
   }
   return absl::OkStatus();

@@ -142,8 +142,8 @@ struct WritingModel {
 std::vector<WriteMethod> MethodsOf(const CanvasForm& form);
 
 // InvalidArgument unless the method is one of the form's, which the message lists, and its options
-// go together; or if a canvas has more positions than the network has learned, or no given token
-// where the form needs one.
+// go together, or if a canvas has no given token where the form needs one; OutOfRange if it has
+// more positions than the network has learned.
 absl::Status CheckCanWrite(const WritingModel& model, const std::vector<Canvas>& canvases,
                            const WriteOptions& options);
 

@@ -496,12 +496,12 @@ TEST(DecoderRefusalTest, SaysWhatDoesNotFit) {
   const std::unique_ptr<GenerationForm> causal = Causal();
   EXPECT_TRUE(CheckFits(model, *causal, Tokens(10, 5), 7)
                   .ok());  // 16 positions: the last token is only predicted
-  ExpectInvalid(CheckFits(model, *causal, Tokens(10, 5), 8),
+  ExpectTooLong(CheckFits(model, *causal, Tokens(10, 5), 8),
                 "10 tokens and 8 to generate need 17 positions, but the model has learned 16");
   EXPECT_TRUE(CheckFits(model, *causal, {}, 5).ok());
   model.positions = Positions::kLearnedPairs;  // which know where it goes, too
   EXPECT_TRUE(CheckFits(model, *causal, Tokens(10, 5), 6).ok());
-  ExpectInvalid(CheckFits(model, *causal, Tokens(10, 5), 7),
+  ExpectTooLong(CheckFits(model, *causal, Tokens(10, 5), 7),
                 "10 tokens and 7 to generate need 17 positions, but the model has learned 16");
   EXPECT_FALSE(CheckFits(model, *Cloze(), {}, 5).ok());
 }

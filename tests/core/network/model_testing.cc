@@ -272,10 +272,17 @@ bool Sees(const Batch& batch, int64_t row, int64_t key) {
   return kernels::IsVisible(batch.rows(), row, batch.keys(), key, kernels::Band());
 }
 
-void ExpectInvalid(const absl::Status& status, const std::string& part) {
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << part;
+void ExpectFault(const absl::Status& status, absl::StatusCode code, const std::string& part) {
+  EXPECT_EQ(status.code(), code) << part;
   EXPECT_NE(status.message().find(part), absl::string_view::npos) << status;
   EXPECT_EQ(status.message().find('\n'), absl::string_view::npos) << status;
+}
+
+void ExpectInvalid(const absl::Status& status, const std::string& part) {
+  ExpectFault(status, absl::StatusCode::kInvalidArgument, part);
+}
+void ExpectTooLong(const absl::Status& status, const std::string& part) {
+  ExpectFault(status, absl::StatusCode::kOutOfRange, part);
 }
 
 void ExpectRefusals(const std::string& objective, const ModelConfig& model,

@@ -58,6 +58,8 @@ bool Sees(const Batch& batch, int64_t row, int64_t key);
 
 // Expects InvalidArgument, in one line that contains `part`.
 void ExpectInvalid(const absl::Status& status, const std::string& part);
+// The same of OutOfRange.
+void ExpectTooLong(const absl::Status& status, const std::string& part);
 
 // A change of settings that an objective refuses, and a part of what it says.
 struct Refusal {

@@ -118,7 +118,7 @@ TEST(OpenAiErrorTest, NamesTheKeyAndTheKind) {
   EXPECT_EQ(OpenAiError(400, KeyFault("n", "is wrong")).dump(),
             R"({"error":{"message":"'n' is wrong","type":"invalid_request_error","param":"n",)"
             R"("code":"invalid_request"}})");
-  EXPECT_EQ(OpenAiError(429, absl::ResourceExhaustedError("full")).dump(),
+  EXPECT_EQ(OpenAiError(429, QueueFull("full")).dump(),
             R"({"error":{"message":"full","type":"rate_limit_error","param":null,)"
             R"("code":"queue_full"}})");
   EXPECT_EQ(OpenAiError(500, absl::InternalError("x"))["error"]["type"], "server_error");

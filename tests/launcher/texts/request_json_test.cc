@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/serve/answer.h"
+#include "launcher/serve/http_guard.h"
 #include "launcher/texts/object_reader.h"
 #include "tests/launcher/serve/fake_service.h"
 
@@ -298,6 +299,17 @@ TEST(RespondTest, AFaultIsTheOwnResponsesAlone) {
                                  R"("the request is not JSON in UTF-8"}})");
   EXPECT_EQ(responses[4]["completions"][0]["text"], " a");
   EXPECT_EQ(responses[5]["error"]["code"], "too_long");
+}
+
+TEST(ErrorCodeTest, AFullQueueIsNoWantOfMemory) {
+  EXPECT_STREQ(ErrorCode(QueueFull("7 wait")), "queue_full");
+  EXPECT_EQ(QueueFull("7 wait").message(), "7 wait");
+  EXPECT_EQ(HttpStatus(QueueFull("7 wait")), 429);
+  const absl::Status memory = ResourceExhausted("no memory for 3 GiB");
+  EXPECT_STREQ(ErrorCode(memory), "out_of_memory");
+  EXPECT_FALSE(IsQueueFull(memory));
+  EXPECT_EQ(HttpStatus(memory), 503);
+  EXPECT_STREQ(ErrorCode(OutOfRange("9 tokens")), "too_long");
 }
 
 TEST(RespondTest, TextThatIsNotUtf8AndNumbersThatAreNoneAreStillJson) {

@@ -268,8 +268,7 @@ TEST(LikelihoodRefusalTest, SaysWhatTheNetworkCannotSay) {
   EXPECT_TRUE(TryScore(CanvasModelOf("sigma", "sigma_gpt", BackbonePairs), {front}).ok());
   ScoredText longer{.tokens = std::vector<int32_t>(17, 2), .asked = {15, 16}};
   for (const char* const name : {"causal_lm", "masked_diffusion"}) {
-    ExpectRefused(CanvasModelOf(name, name, BackboneLearned), longer,
-                  absl::StatusCode::kInvalidArgument,
+    ExpectRefused(CanvasModelOf(name, name, BackboneLearned), longer, absl::StatusCode::kOutOfRange,
                   "17 tokens, but the model has learned 16 positions");
   }
 }

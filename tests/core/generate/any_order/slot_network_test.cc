@@ -297,7 +297,7 @@ TEST(SlotNetworkTest, SaysThatPositionsWereNotLearned) {
   const CanvasModel model = MakeCanvasModel("learned", CanvasBackbone::kLearned,
                                             {.family = CanvasFamily::kMasked, .seq_len = 16});
   const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
-  ExpectInvalid(SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
+  ExpectTooLong(SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
                                     {.lanes = 1, .key_slots = 17, .span = 17}, SharedReference())
                     .status(),
                 "a text of 17 tokens, but the model has learned 16 positions");

@@ -279,7 +279,7 @@ TEST_F(CanWriteTest, ACanvasMustFit) {
   EXPECT_TRUE(Check(pairs, {.tokens = {kBlank, 5}}, sequential).ok());
   ExpectInvalid(Check(pairs, {.tokens = {kBlank, kBlank}}, sequential),
                 "predicts tokens from at least one");
-  ExpectInvalid(
+  ExpectTooLong(
       Check(Model({.family = CanvasFamily::kMasked, .seq_len = 16}, CanvasBackbone::kLearned),
             {.tokens = std::vector<int32_t>(17, kBlank)}),
       "a text of 17 tokens, but the model has learned 16 positions");
