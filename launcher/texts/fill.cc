@@ -76,7 +76,7 @@ nlohmann::ordered_json LineJson(int64_t number, const FillLine& line,
   return json;
 }
 
-// The user's line is at fault.
+// The user's line is at fault: the options of the command line are in order.
 absl::Status AtPlace(const absl::Status& status, const std::string& place) {
   const bool is_input = absl::IsInvalidArgument(status) || absl::IsOutOfRange(status);
   return is_input ? FailedPrecondition(place, ": ", status.message()) : Annotate(status, place);
@@ -96,6 +96,7 @@ absl::Status Fill(FillOptions options) {
                             ModelTextService::Open(options));
   ANYORDER_ASSIGN_OR_RETURN(options.request.write,
                             OptionsOf(options.write, FactsForFilling(service->facts())));
+  ANYORDER_RETURN_IF_ERROR(service->CheckFill(options.request));
   std::vector<FillLine> lines;
   for (const PromptLine& prompt : prompts) {
     absl::StatusOr<FillLine> line = ReadLine(options, prompt, service->facts());

@@ -28,20 +28,21 @@ constexpr int64_t kTextsAtOnce = 16;  // changes nothing
 // How often as many texts are drawn as alternatives are wanted, where too few of them differ.
 constexpr int64_t kMostRounds = 4;
 
-absl::Status CheckRequest(const FillRequest& request) {
+// Names are those of `anyorder fill`.
+absl::Status CheckNumbers(const FillRequest& request) {
   FaultList faults;
   const auto at_least_one = [&faults](const char* name, int64_t value) {
     faults.Require(value >= 1, absl::StrCat(name, " ", value, " must be at least 1"));
   };
   at_least_one("alternatives", request.alternatives);
-  at_least_one("most tokens of a blank", request.max_blank_tokens);
-  at_least_one("samples of a bound", request.bound_samples);
+  at_least_one("max-blank", request.max_blank_tokens);
+  at_least_one("bound-samples", request.bound_samples);
   faults.Require(request.fit_tokens >= 0,
-                 absl::StrCat("tokens of the fit ", request.fit_tokens, " must be at least 0"));
+                 absl::StrCat("fit-tokens ", request.fit_tokens, " must be at least 0"));
   faults.Require(request.length_penalty >= 0,
-                 absl::StrCat("length penalty ", request.length_penalty, " must be at least 0"));
+                 absl::StrCat("length-penalty ", request.length_penalty, " must be at least 0"));
   faults.Require(request.mean_length == 0 || request.mean_length > 1,
-                 absl::StrCat("mean length ", request.mean_length,
+                 absl::StrCat("mean-length ", request.mean_length,
                               " must be more than 1, or 0 for no length prior"));
   return faults.ToStatus();
 }
@@ -339,6 +340,13 @@ absl::Status CheckCanFill(const BlankText& source, const CanvasForm& form) {
 
 }  // namespace
 
+absl::Status ModelTextService::CheckFill(const FillRequest& request) const {
+  ANYORDER_RETURN_IF_ERROR(CheckNumbers(request));
+  ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  return MethodsOf(writer.form).empty() ? absl::OkStatus()
+                                        : CheckCanWrite(writer, {}, request.write);
+}
+
 absl::StatusOr<std::vector<std::vector<FilledText>>> ModelTextService::Fill(
     const std::vector<FillRequest>& requests) {
   ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
@@ -350,7 +358,7 @@ absl::StatusOr<std::vector<std::vector<FilledText>>> ModelTextService::Fill(
   std::vector<std::string> parts;
   std::vector<size_t> ends;  // of each text's parts
   for (size_t n = 0; n < requests.size(); ++n) {
-    ANYORDER_RETURN_IF_ERROR(fault_of(n, CheckRequest(requests[n])));
+    ANYORDER_RETURN_IF_ERROR(fault_of(n, CheckFill(requests[n])));
     absl::StatusOr<BlankText> source = ParseBlankText(requests[n].text, facts_.seq_len);
     ANYORDER_RETURN_IF_ERROR(fault_of(n, source.status()));
     for (std::string& part : encoder.PartsToEncode(*source)) parts.push_back(std::move(part));

@@ -23,6 +23,15 @@ bool AreAlike(const CompletionRequest& a, const CompletionRequest& b) {
          a.write == b.write;
 }
 
+// The rules of lengths and repetition that all requests which are alike have.
+TokenRules RulesOf(const CompletionRequest& alike, int64_t max_tokens) {
+  const bool never_ends = alike.min_tokens == kMostTokens;
+  return {.min_tokens = never_ends ? 0 : alike.min_tokens,
+          .never_ends = never_ends,
+          .max_tokens = max_tokens,
+          .block_ngram = alike.block_ngram};
+}
+
 // How the conversations were written that the run learns from, as far as its dataset is there.
 std::string ChatTemplateOf(const RunConfig& config) {
   const auto index = ReadTrainingData(config.data.shards, "the chat template", "");
@@ -201,14 +210,11 @@ absl::Status ModelTextService::CompleteLeftToRight(
     const std::vector<CompletionRequest>& requests, const Group& group,
     std::vector<std::vector<Completion>>* completions) {
   const CompletionRequest& alike = requests[group.members[0]];
-  const bool never_ends = alike.min_tokens == kMostTokens;
-  SampleOptions options{.cuts = alike.write.draw.cuts, .seed = alike.write.draw.seed};
-  options.rules = {.end_token = left_to_right_->traits().end_token,
-                   .min_tokens = never_ends ? 0 : alike.min_tokens,
-                   .never_ends = never_ends,
-                   .max_tokens = group.max_tokens,
-                   .block_ngram = alike.block_ngram,
-                   .banned = non_text_};
+  SampleOptions options{.cuts = alike.write.draw.cuts,
+                        .seed = alike.write.draw.seed,
+                        .rules = RulesOf(alike, group.max_tokens)};
+  options.rules.end_token = left_to_right_->traits().end_token;
+  options.rules.banned = non_text_;
   ANYORDER_RETURN_IF_ERROR(options.Validate());
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
                             Decoder::Create(model_.config.model, model_.vocabulary.size(),
@@ -241,6 +247,9 @@ absl::Status ModelTextService::CompleteCanvases(const std::vector<CompletionRequ
                                                 std::vector<std::vector<Completion>>* completions) {
   const CompletionRequest& alike = requests[group.members[0]];
   ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  const TokenRules rules = RulesOf(alike, group.max_tokens);
+  ANYORDER_RETURN_IF_ERROR(rules.Validate());
+  const int64_t no_end_before = rules.never_ends ? rules.max_tokens : rules.min_tokens;
   WriteOptions options = alike.write;
   options.draw.banned = non_text_;
   options.draw.banned[end_of_document_] = 0;
@@ -254,8 +263,7 @@ absl::Status ModelTextService::CompleteCanvases(const std::vector<CompletionRequ
     const auto given = static_cast<int64_t>(prompts[n].size());
     canvas.tokens.resize(static_cast<size_t>(given + group.max_tokens), kBlank);
     const auto no_end = std::make_shared<const std::vector<uint8_t>>(non_text_);
-    for (int64_t i = 0; i < std::min(alike.min_tokens, group.max_tokens); ++i)
-      canvas.banned_at[given + i] = no_end;
+    for (int64_t i = 0; i < no_end_before; ++i) canvas.banned_at[given + i] = no_end;
     for (int64_t sample = 0; sample < alike.samples; ++sample) {
       canvas.stream = requests[group.members[n]].first_stream + static_cast<uint64_t>(sample);
       canvases.push_back(canvas);

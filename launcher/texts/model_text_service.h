@@ -32,6 +32,9 @@ class ModelTextService final : public TextService {
       const std::vector<FillRequest>& requests) override;
   absl::StatusOr<std::vector<TextScore>> Score(const std::vector<ScoreRequest>& requests) override;
 
+  // InvalidArgument for what is wrong with a request to Fill whatever its text is.
+  absl::Status CheckFill(const FillRequest& request) const;
+
   const TextModel& model() const { return model_; }
   // How it writes from left to right; null if it has not learned to.
   const GenerationForm* left_to_right() const { return left_to_right_.get(); }

@@ -192,6 +192,7 @@ any_order)
   refuses 64 'end-last has no effect with method "mdlm"' masked --input prompts.txt --output x.jsonl --method mdlm --end-last
   refuses 64 'draft has no effect with method "llada"' masked --input prompts.txt --output x.jsonl --draft 5
   refuses 64 "cache dual is for models of masked diffusion" subsets --input prompts.txt --output x.jsonl --method llada --block-length 8 --cache dual
+  refuses 64 "at least 9 tokens before the end, but they and the end token must fit in 9" masked --input prompts.txt --output x.jsonl --min-len 9 --max-len 9
   refuses 64 "are more than the 64 tokens that this model has learned to read" masked --input prompts.txt --output x.jsonl --max-len 64
   [ ! -e x.jsonl ] || fail "a refused call left a file" ;;
 
