@@ -24,7 +24,6 @@ namespace {
 using Tokens = std::vector<int32_t>;
 using Lengths = std::vector<int64_t>;
 
-constexpr int64_t kTextsAtOnce = 16;  // changes nothing
 // How often as many texts are drawn as alternatives are wanted, where too few of them differ.
 constexpr int64_t kMostRounds = 4;
 
@@ -81,9 +80,6 @@ class Filler {
     const auto wanted = static_cast<size_t>(request_.alternatives);
     for (int64_t round = 1; round < kMostRounds && found_.size() < wanted; ++round)
       ANYORDER_RETURN_IF_ERROR(Try({best}, round).status());
-    std::stable_sort(found_.begin(), found_.end(),
-                     [](const FilledText& a, const FilledText& b) { return a.score > b.score; });
-    if (found_.size() > wanted) found_.resize(wanted);
     if (found_.empty()) {
       return absl::InvalidArgumentError(
           "nothing but empty words was found for the blanks; give them another length or seed");
@@ -149,17 +145,10 @@ class Filler {
     const bool is_greedy = temperature == 0;
     const int64_t first = round * request_.alternatives;
     const int64_t drawn_from = is_greedy && round == 0 ? 1 : first;
-    std::vector<Candidate> candidates;
-    ANYORDER_RETURN_IF_ERROR(Write(all, first, drawn_from, 0, &candidates));
-    ANYORDER_RETURN_IF_ERROR(Write(all, drawn_from, first + request_.alternatives,
-                                   is_greedy ? 1 : temperature, &candidates));
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> scores, AddScored(candidates));
     std::vector<double> best(all.size(), -std::numeric_limits<double>::infinity());
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      const auto tried = std::find(all.begin(), all.end(), candidates[i].lengths());
-      double& most = best[static_cast<size_t>(tried - all.begin())];
-      most = std::max(most, scores[i]);
-    }
+    ANYORDER_RETURN_IF_ERROR(TryStreams(all, first, drawn_from, 0, &best));
+    ANYORDER_RETURN_IF_ERROR(TryStreams(all, drawn_from, first + request_.alternatives,
+                                        is_greedy ? 1 : temperature, &best));
     return best;
   }
 
@@ -176,33 +165,49 @@ class Filler {
     return canvas;
   }
 
-  // Texts of streams [first, end) with blanks of each of these lengths.
-  absl::Status Write(const std::vector<Lengths>& all, int64_t first, int64_t end,
-                     double temperature, std::vector<Candidate>* candidates) const {
+  // A text that is to be written.
+  struct Attempt {
+    size_t lengths = 0;  // which
+    Canvas canvas = {};
+  };
+
+  // The same of texts of streams [first, end). There are only so many of them at a time.
+  absl::Status TryStreams(const std::vector<Lengths>& all, int64_t first, int64_t end,
+                          double temperature, std::vector<double>* best) {
     WriteOptions options = request_.write;
     options.draw.cuts.temperature = temperature;
     options.draw.banned = service_.non_text();
-    std::vector<Canvas> canvases;
-    std::vector<const Lengths*> lengths;
-    for (const Lengths& one : all) {
-      Canvas canvas = CanvasOf(one);
+    std::vector<Attempt> group;
+    int64_t tokens = 0;
+    for (size_t n = 0; n < all.size(); ++n) {
+      Canvas canvas = CanvasOf(all[n]);
       for (int64_t stream = first; stream < end; ++stream) {
         canvas.stream = static_cast<uint64_t>(stream);
-        canvases.push_back(canvas);
-        lengths.push_back(&one);
+        tokens += static_cast<int64_t>(canvas.tokens.size());
+        group.push_back({n, canvas});
+        if (tokens < kTokensAtOnce) continue;
+        ANYORDER_RETURN_IF_ERROR(TryGroup(all, std::exchange(group, {}), options, best));
+        tokens = 0;
       }
     }
-    const auto count = static_cast<int64_t>(canvases.size());
-    for (int64_t begin = 0; begin < count; begin += kTextsAtOnce) {
-      const int64_t last = std::min(count, begin + kTextsAtOnce);
-      ANYORDER_ASSIGN_OR_RETURN(
-          const std::vector<WrittenText> texts,
-          WriteBlanks(writer_, {canvases.begin() + begin, canvases.begin() + last}, options,
-                      NobodyListens));
-      for (int64_t n = begin; n < last; ++n) {
-        const WrittenText& text = texts[static_cast<size_t>(n - begin)];
-        candidates->push_back({InsideOf(text.tokens, *lengths[n]), text.written});
-      }
+    return TryGroup(all, std::move(group), options, best);
+  }
+
+  absl::Status TryGroup(const std::vector<Lengths>& all, std::vector<Attempt> group,
+                        const WriteOptions& options, std::vector<double>* best) {
+    std::vector<Canvas> canvases;
+    for (Attempt& attempt : group) canvases.push_back(std::move(attempt.canvas));
+    ANYORDER_ASSIGN_OR_RETURN(std::vector<WrittenText> texts,
+                              WriteBlanks(writer_, canvases, options, NobodyListens));
+    std::vector<Candidate> candidates;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      candidates.push_back(
+          {InsideOf(texts[i].tokens, all[group[i].lengths]), std::move(texts[i].written)});
+    }
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> scores, AddScored(candidates));
+    for (size_t i = 0; i < scores.size(); ++i) {
+      double& most = (*best)[group[i].lengths];
+      most = std::max(most, scores[i]);
     }
     return absl::OkStatus();
   }
@@ -218,8 +223,8 @@ class Filler {
     return inside;
   }
 
-  // Scores those whose tokens are new and make a text, and keeps the best of each text. The score
-  // of each; of others minus infinity.
+  // Scores those whose tokens are new and make a text, and keeps the best ones of different texts.
+  // The score of each; of others minus infinity.
   absl::StatusOr<std::vector<double>> AddScored(const std::vector<Candidate>& candidates) {
     std::vector<ScoredText> texts;
     std::vector<size_t> fresh;
@@ -246,6 +251,9 @@ class Filler {
       scores[fresh[i]] = filled.score;
       Keep(std::move(filled));
     }
+    std::stable_sort(found_.begin(), found_.end(),
+                     [](const FilledText& a, const FilledText& b) { return a.score > b.score; });
+    found_.resize(std::min(found_.size(), static_cast<size_t>(request_.alternatives)));
     return scores;
   }
 
@@ -327,7 +335,7 @@ class Filler {
   const LengthRule rule_;
   LengthBounds bounds_;
   std::set<std::vector<Tokens>> seen_;
-  std::vector<FilledText> found_;
+  std::vector<FilledText> found_;  // as many as are wanted, the best first
 };
 
 absl::Status CheckCanFill(const BlankText& source, const CanvasForm& form) {

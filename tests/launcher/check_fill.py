@@ -143,6 +143,11 @@ for rule, texts in zip(rules, fill([{"text": text, "alternatives": 4, "max_blank
 by_option = fill([text], "--alternatives", "4", "--max-blank", "3", "--samples", "8", "--fit-tokens", "0", "--length-penalty", "0.5", "--mean-length", "3")
 assert by_option[0] == fill([{"text": text, "alternatives": 4, "max_blank_tokens": 3, "bound_samples": 8, "fit_tokens": 0, **rules[2]}])[0]
 
+# More texts than are written at once.
+many, = fill([f"{before} {{1}}{behind}"], "--alternatives", "1000")
+assert [one["score"] for one in many] == sorted((one["score"] for one in many), reverse=True)
+assert len({tuple(one["blanks"]) for one in many}) == len(many) > 1 and many[0]["score"] >= fill([f"{before} {{1}}{behind}"])[0][0]["score"] - 1e-5
+
 # Several blanks; blanks that touch letters stay within their word; a blank at the beginning.
 first = lines[0].split()
 several = fill([f"{first[0]} ___ {first[2]} ___ {' '.join(first[4:])}"], "--max-blank", "5")[0][0]

@@ -1,6 +1,7 @@
 // WriteOptions' rules, and which method is whose.
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -152,6 +153,32 @@ absl::Status CheckTokens(const Canvas& canvas, int64_t vocab_size, const WriteOp
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<WrittenText>> WriteTogether(const WritingModel& model,
+                                                       const std::vector<Canvas>& canvases,
+                                                       const WriteOptions& options,
+                                                       TokenListener listener) {
+  switch (options.method) {
+    case WriteMethod::kEso:
+    case WriteMethod::kGroups:
+    case WriteMethod::kSequential: return WriteInOrder(model, canvases, options, listener);
+    case WriteMethod::kSpeculative:
+    case WriteMethod::kBurst: return WriteSpeculatively(model, canvases, options, listener);
+    default: return UnmaskBlanks(model, canvases, options, listener);
+  }
+}
+
+// The end of the texts from `begin` on that are written together.
+size_t GroupEnd(const std::vector<Canvas>& canvases, size_t begin) {
+  size_t longest = 0;
+  size_t end = begin;
+  for (; end < canvases.size(); ++end) {
+    longest = std::max(longest, canvases[end].tokens.size());
+    const bool fits = (end + 1 - begin) * longest <= static_cast<size_t>(kTokensAtOnce);
+    if (!fits && end > begin) break;
+  }
+  return end;
+}
+
 }  // namespace
 
 absl::Status WriteOptions::Validate() const {
@@ -251,15 +278,20 @@ absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,
                                                      const WriteOptions& options,
                                                      TokenListener listener) {
   ANYORDER_RETURN_IF_ERROR(CheckCanWrite(model, canvases, options));
-  if (canvases.empty()) return std::vector<WrittenText>();
-  switch (options.method) {
-    case WriteMethod::kEso:
-    case WriteMethod::kGroups:
-    case WriteMethod::kSequential: return WriteInOrder(model, canvases, options, listener);
-    case WriteMethod::kSpeculative:
-    case WriteMethod::kBurst: return WriteSpeculatively(model, canvases, options, listener);
-    default: return UnmaskBlanks(model, canvases, options, listener);
+  std::vector<WrittenText> written;
+  for (size_t begin = 0; begin < canvases.size();) {
+    const size_t end = GroupEnd(canvases, begin);
+    const std::vector<Canvas> group(canvases.begin() + static_cast<int64_t>(begin),
+                                    canvases.begin() + static_cast<int64_t>(end));
+    ANYORDER_ASSIGN_OR_RETURN(
+        std::vector<WrittenText> texts,
+        WriteTogether(model, group, options, [&](int64_t text, const WrittenToken& token) {
+          listener(static_cast<int64_t>(begin) + text, token);
+        }));
+    std::move(texts.begin(), texts.end(), std::back_inserter(written));
+    begin = end;
   }
+  return written;
 }
 
 }  // namespace anyorder

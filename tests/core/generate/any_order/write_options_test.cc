@@ -314,6 +314,40 @@ TEST(WriteBlanksTest, NoCanvasesAreNoTexts) {
   EXPECT_TRUE(WriteOn(SharedReference(), model, {}, {}).empty());
 }
 
+// Of a group all tokens are told before any of the next one.
+TEST(WriteBlanksTest, ManyTextsAreWrittenInGroups) {
+  const CanvasModel model = MakeCanvasModel("masked", CanvasBackbone::kLlama,
+                                            {.family = CanvasFamily::kMasked, .seq_len = 16});
+  DeviceVector stored(SharedReference(), DType::kFloat64,
+                      static_cast<int64_t>(model.weights.size()));
+  stored.Assign(model.weights);
+  RandomStream random(84, RandomPurpose::kPairs, 0, 0);
+  constexpr size_t kLength = 8;
+  const size_t in_group = static_cast<size_t>(kTokensAtOnce) / kLength;
+  std::vector<Canvas> canvases(in_group + 3);
+  for (Canvas& canvas : canvases) {
+    for (size_t i = 0; i < kLength; ++i) canvas.tokens.push_back(RandomToken(model, random));
+    canvas.tokens[2] = canvas.tokens[5] = kBlank;
+    canvas.stream = random.Next();
+  }
+  std::vector<size_t> told;
+  const WritingModel writer = model.On(SharedReference(), stored);
+  const std::vector<WrittenText> texts =
+      WriteBlanks(writer, canvases, {}, [&](int64_t text, const WrittenToken&) {
+        told.push_back(static_cast<size_t>(text));
+      }).value();
+  ASSERT_EQ(told.size(), 2 * canvases.size());
+  std::vector<size_t> expected;
+  for (const auto& [begin, end] : {std::pair{size_t{0}, in_group}, {in_group, canvases.size()}})
+    for (int pass = 0; pass < 2; ++pass)
+      for (size_t n = begin; n < end; ++n) expected.push_back(n);
+  EXPECT_EQ(told, expected);
+  for (const size_t n : {size_t{0}, in_group - 1, in_group, canvases.size() - 1}) {
+    const WrittenText alone = WriteBlanks(writer, {canvases[n]}, {}, NobodyListens).value().front();
+    ExpectSameText(texts[n], alone, 0);
+  }
+}
+
 TEST(WriteBlanksTest, ListenersHearEachTokenInTurn) {
   std::vector<CanvasModel> models = UnmaskingModels();
   for (const CanvasModel& model : OrderedModels()) models.push_back(model);
