@@ -351,8 +351,7 @@ absl::Status CheckCanFill(const BlankText& source, const CanvasForm& form) {
 absl::Status ModelTextService::CheckFill(const FillRequest& request) const {
   ANYORDER_RETURN_IF_ERROR(CheckNumbers(request));
   ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
-  return MethodsOf(writer.form).empty() ? absl::OkStatus()
-                                        : CheckCanWrite(writer, {}, request.write);
+  return MethodsOf(writer.form).empty() ? absl::OkStatus() : CheckWrite(request.write);
 }
 
 absl::StatusOr<std::vector<std::vector<FilledText>>> ModelTextService::Fill(

@@ -54,28 +54,46 @@ struct GenerateOptions : TextModelOptions {
   int64_t batch = 8;       // prompts at once
 };
 
-// The rules of beam search for all prompts: what the options say, and no piece that is not text.
-absl::StatusOr<TokenRules> MakeRules(const GenerateOptions& options,
-                                     const ModelTextService& service,
-                                     const std::vector<Tokens>& prompts) {
-  TokenRules rules = options.rules;
-  rules.never_ends = options.no_end;
-  rules.end_token = service.left_to_right()->traits().end_token;
-  rules.max_tokens = options.max_tokens > 0 ? options.max_tokens : kDefaultMaxTokens;
-  rules.banned = service.non_text();
-  for (size_t n = 0; n < prompts.size(); ++n) {
-    const auto check = [&] {
-      return CheckFits(service.model().config.model, *service.left_to_right(), prompts[n],
-                       rules.max_tokens);
-    };
-    absl::Status fits = check();
-    while (!fits.ok() && options.max_tokens == 0 && rules.max_tokens > 1) {
-      --rules.max_tokens;
-      fits = check();
-    }
-    ANYORDER_RETURN_IF_ERROR(Annotate(fits, absl::StrCat("prompt ", n + 1)));
+CompletionRequest RequestOf(const GenerateOptions& options, const WriteOptions& write,
+                            const std::string& prompt, int64_t number) {
+  CompletionRequest request{.prompt = prompt,
+                            .max_tokens = options.max_tokens,
+                            .min_tokens = options.rules.min_tokens,
+                            .block_ngram = options.rules.block_ngram,
+                            .samples = options.samples.value_or(1),
+                            .write = write};
+  request.first_stream = static_cast<uint64_t>((number - 1) * request.samples);
+  if (options.no_end) request.min_tokens = kMostTokens;
+  return request;
+}
+
+// What the options say of beam search, and no piece that is not text. Without max_tokens, which are
+// a prompt's own.
+BeamOptions BeamsOf(const GenerateOptions& options, const ModelTextService& service) {
+  BeamOptions beams = options.beams;
+  beams.rules = options.rules;
+  beams.rules.never_ends = options.no_end;
+  beams.rules.end_token = service.left_to_right()->traits().end_token;
+  beams.rules.banned = service.non_text();
+  if (options.stop_first) beams.stop = SearchStop::kFirst;
+  return beams;
+}
+
+// How many tokens may follow each prompt.
+absl::StatusOr<std::vector<int64_t>> MostTokens(const CompletionRequest& request,
+                                                const ModelTextService& service,
+                                                const std::vector<Tokens>& prompts,
+                                                BeamOptions beams) {
+  std::vector<int64_t> most;
+  for (Tokens prompt : prompts) {
+    const std::string name = absl::StrCat("prompt ", most.size() + 1);
+    const absl::StatusOr<int64_t> tokens = service.MaxTokens(request, &prompt);
+    ANYORDER_RETURN_IF_ERROR(Annotate(tokens.status(), name));
+    most.push_back(*tokens);
+    beams.rules.max_tokens = *tokens;
+    ANYORDER_RETURN_IF_ERROR(Annotate(beams.Validate(), name));
   }
-  return rules;
+  return most;
 }
 
 // What is written of a prompt's texts.
@@ -86,19 +104,24 @@ absl::Status WriteLine(const std::string& prompt, int64_t number, int64_t rank,
   return output.Write(line);
 }
 
-// One prompt after the other, `batch` at once, by beam search.
-absl::Status SearchTexts(const GenerateOptions& options, const ModelTextService& service,
-                         const std::vector<std::string>& prompts, JsonLines& output) {
+// One prompt after the other, by beam search: at once up to `batch` whose texts may be equally
+// long.
+absl::Status SearchTexts(const GenerateOptions& options, const WriteOptions& write,
+                         const ModelTextService& service, const std::vector<std::string>& prompts,
+                         JsonLines& output) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> tokens,
                             service.Encode(prompts, "encoding the prompts"));
-  BeamOptions beams = options.beams;
-  ANYORDER_ASSIGN_OR_RETURN(beams.rules, MakeRules(options, service, tokens));
-  if (options.stop_first) beams.stop = SearchStop::kFirst;
-  ANYORDER_RETURN_IF_ERROR(beams.Validate());
+  BeamOptions beams = BeamsOf(options, service);
+  const CompletionRequest request = RequestOf(options, write, /*prompt=*/"", /*number=*/1);
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> most,
+                            MostTokens(request, service, tokens, beams));
   const TextModel& model = service.model();
   const auto num_prompts = static_cast<int64_t>(tokens.size());
-  for (int64_t begin = 0; begin < num_prompts; begin += options.batch) {
-    const int64_t end = std::min(num_prompts, begin + options.batch);
+  int64_t end = 0;
+  for (int64_t begin = 0; begin < num_prompts; begin = end) {
+    beams.rules.max_tokens = most[begin];
+    const int64_t last = std::min(num_prompts, begin + options.batch);
+    while (end < last && most[end] == most[begin]) ++end;
     ANYORDER_ASSIGN_OR_RETURN(
         const std::unique_ptr<Decoder> decoder,
         Decoder::Create(model.config.model, model.vocabulary.size(), model.weights.values,
@@ -122,19 +145,6 @@ absl::Status SearchTexts(const GenerateOptions& options, const ModelTextService&
     }
   }
   return absl::OkStatus();
-}
-
-CompletionRequest RequestOf(const GenerateOptions& options, const WriteOptions& write,
-                            const std::string& prompt, int64_t number) {
-  CompletionRequest request{.prompt = prompt,
-                            .max_tokens = options.max_tokens,
-                            .min_tokens = options.rules.min_tokens,
-                            .block_ngram = options.rules.block_ngram,
-                            .samples = options.samples.value_or(1),
-                            .write = write};
-  request.first_stream = static_cast<uint64_t>((number - 1) * request.samples);
-  if (options.no_end) request.min_tokens = kMostTokens;
-  return request;
 }
 
 // What drawn texts are written to.
@@ -185,16 +195,17 @@ absl::Status StreamTexts(const GenerateOptions& options, const WriteOptions& wri
     const auto number = static_cast<int64_t>(n) + 1;
     CompletionRequest request = RequestOf(options, write, prompts[n], number);
     const int64_t samples = std::exchange(request.samples, 1);
-    ANYORDER_ASSIGN_OR_RETURN(const int64_t given, service.CountTokens(prompts[n]));
+    ANYORDER_ASSIGN_OR_RETURN(std::vector<Tokens> tokens,
+                              service.Encode({prompts[n]}, "encoding the prompts"));
+    const auto given = static_cast<int64_t>(tokens[0].size());
+    const absl::StatusOr<int64_t> most = service.MaxTokens(request, &tokens[0]);
+    ANYORDER_RETURN_IF_ERROR(Annotate(most.status(), absl::StrCat("prompt ", number)));
     for (int64_t rank = 1; rank <= samples; ++rank, ++request.first_stream) {
       StreamOptions shown = StreamToStandardOutput();
       shown.left_to_right = write.method == WriteMethod::kLeftToRight;
       shown.prompt = prompts[n];
       shown.first = std::max<int64_t>(1, given);
-      shown.length =
-          request.max_tokens > 0
-              ? request.max_tokens
-              : std::clamp<int64_t>(service.facts().seq_len - shown.first, 1, kDefaultMaxTokens);
+      shown.length = *most;
       StreamView view(shown);
       request.listener = [&view](int64_t, const ShownToken& token) { view.Add(token); };
       ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Completion>> found,
@@ -248,11 +259,12 @@ absl::Status Generate(const GenerateOptions& options) {
   }
   // Of beam search, too: it writes from left to right.
   ANYORDER_ASSIGN_OR_RETURN(const WriteOptions write, OptionsOf(options.write, service->facts()));
+  ANYORDER_RETURN_IF_ERROR(service->CheckWrite(write));
   ANYORDER_ASSIGN_OR_RETURN(JsonLines texts, JsonLines::Open(options.output));
   ANYORDER_ASSIGN_OR_RETURN(JsonLines traces, JsonLines::Open(options.trace, "--trace"));
   DrawnFiles files{std::move(texts), std::move(traces)};
   ANYORDER_RETURN_IF_ERROR(draws ? Draw(options, write, *service, prompts, files)
-                                 : SearchTexts(options, *service, prompts, files.texts));
+                                 : SearchTexts(options, write, *service, prompts, files.texts));
   ANYORDER_RETURN_IF_ERROR(files.texts.Close());
   ANYORDER_RETURN_IF_ERROR(files.traces.Close());
   if (options.output != "-" && !options.output.empty()) {

@@ -142,7 +142,6 @@ bool ModelTextService::IsBounded(WriteMethod method) const {
                                              : canvas_->family != CanvasFamily::kBlocks;
 }
 
-// What fits behind the prompt, or as many as are asked for. Cuts the prompt if the request says so.
 absl::StatusOr<int64_t> ModelTextService::MaxTokens(const CompletionRequest& request,
                                                     Tokens* prompt) const {
   int64_t most = request.max_tokens > 0 ? request.max_tokens : kDefaultMaxTokens;
@@ -153,7 +152,7 @@ absl::StatusOr<int64_t> ModelTextService::MaxTokens(const CompletionRequest& req
   }
   if (request.write.method == WriteMethod::kLeftToRight) {
     absl::Status fits = CheckFits(model_.config.model, *left_to_right_, *prompt, most);
-    while (!fits.ok() && request.max_tokens == 0 && most > 1)
+    while (absl::IsOutOfRange(fits) && request.max_tokens == 0 && most > 1)
       fits = CheckFits(model_.config.model, *left_to_right_, *prompt, --most);
     ANYORDER_RETURN_IF_ERROR(fits);
     return most;
@@ -167,6 +166,17 @@ absl::StatusOr<int64_t> ModelTextService::MaxTokens(const CompletionRequest& req
                     "fewer");
 }
 
+absl::Status ModelTextService::CheckWrite(const WriteOptions& options) const {
+  if (options.method != WriteMethod::kLeftToRight) {
+    ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+    return CheckCanWrite(writer, {}, options);
+  }
+  if (left_to_right_ != nullptr) return options.Validate();
+  return InvalidArgument(
+      "method \"left-to-right\" does not fit what this model has learned; choose ",
+      absl::StrJoin(facts_.methods, ", "));
+}
+
 absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
     const std::vector<CompletionRequest>& requests) {
   std::vector<std::string> texts;
@@ -175,16 +185,9 @@ absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
   std::vector<Group> groups;
   for (size_t n = 0; n < requests.size(); ++n) {
     const CompletionRequest& request = requests[n];
-    if (request.write.method == WriteMethod::kLeftToRight && left_to_right_ == nullptr) {
-      return InvalidArgument(
-          "method \"left-to-right\" does not fit what this model has learned; choose ",
-          absl::StrJoin(facts_.methods, ", "));
-    }
-    if (request.write.method != WriteMethod::kLeftToRight) {
-      ANYORDER_RETURN_IF_ERROR(canvas_.status());
-      if (request.block_ngram > 0)
-        return InvalidArgument("blocked n-grams are of method \"left-to-right\"; leave them out");
-    }
+    ANYORDER_RETURN_IF_ERROR(CheckWrite(request.write));
+    if (request.write.method != WriteMethod::kLeftToRight && request.block_ngram > 0)
+      return InvalidArgument("blocked n-grams are of method \"left-to-right\"; leave them out");
     absl::StatusOr<int64_t> most = MaxTokens(request, &prompts[n]);
     ANYORDER_RETURN_IF_ERROR(Annotate(most.status(), absl::StrCat("prompt ", n + 1)));
     Group* group = nullptr;

@@ -32,7 +32,13 @@ class ModelTextService final : public TextService {
       const std::vector<FillRequest>& requests) override;
   absl::StatusOr<std::vector<TextScore>> Score(const std::vector<ScoreRequest>& requests) override;
 
-  // InvalidArgument for what is wrong with a request to Fill whatever its text is.
+  // How many tokens may follow the prompt: as many as the request asks for, or what fits. The
+  // prompt loses its first ones if the request says so. REQUIRES: its method is one of facts().
+  absl::StatusOr<int64_t> MaxTokens(const CompletionRequest& request,
+                                    std::vector<int32_t>* prompt) const;
+  // InvalidArgument for options that the model cannot write with.
+  absl::Status CheckWrite(const WriteOptions& options) const;
+  // The same, and for what else is wrong with a request to Fill whatever its text is.
   absl::Status CheckFill(const FillRequest& request) const;
 
   const TextModel& model() const { return model_; }
@@ -62,8 +68,6 @@ class ModelTextService final : public TextService {
       : model_(std::move(model)), encoder_(model_.vocabulary.path, model_.vocabulary.letter_case) {}
   absl::Status FindForms();
   bool IsBounded(WriteMethod method) const;
-  absl::StatusOr<int64_t> MaxTokens(const CompletionRequest& request,
-                                    std::vector<int32_t>* prompt) const;
   absl::StatusOr<ScoredText> AskedText(const ScoreRequest& request, int64_t given,
                                        std::vector<int32_t> tokens) const;
   absl::Status CompleteLeftToRight(const std::vector<CompletionRequest>& requests,

@@ -1,6 +1,6 @@
 #include "launcher/texts/write_flags.h"
 
-#include <utility>
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -100,12 +100,13 @@ void AddWriteFlags(CLI::App* command, WriteFlags& flags) {
 absl::StatusOr<WriteOptions> OptionsOf(const WriteFlags& flags, const ModelFacts& facts) {
   WriteOptions options = flags.write;
   const std::string& wanted = flags.method.empty() ? facts.methods.front() : flags.method;
-  for (const auto& [method, name] : kEnumNames<WriteMethod>)
-    if (wanted == name) options.method = method;
-  if (wanted != EnumName(options.method)) {
-    return InvalidArgument("there is no method \"", wanted, "\"; choose ",
+  if (std::find(facts.methods.begin(), facts.methods.end(), wanted) == facts.methods.end()) {
+    return InvalidArgument("method \"", wanted,
+                           "\" does not fit what this model has learned; choose ",
                            absl::StrJoin(facts.methods, ", "));
   }
+  for (const auto& [method, name] : kEnumNames<WriteMethod>)
+    if (wanted == name) options.method = method;
   ANYORDER_RETURN_IF_ERROR(options.Validate());
   return options;
 }

@@ -22,7 +22,7 @@ inline constexpr int64_t kMostOrders = 1024;
 // --method, --temperature, --top-k, --top-p, --seed and MethodOptions.
 void AddWriteFlags(CLI::App* command, WriteFlags& flags);
 
-// What they say for a model. InvalidArgument for a method that there is not, and of
+// What they say for a model. InvalidArgument for a method that is not the model's, and of
 // WriteOptions::Validate.
 absl::StatusOr<WriteOptions> OptionsOf(const WriteFlags& flags, const ModelFacts& facts);
 

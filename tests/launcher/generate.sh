@@ -102,7 +102,16 @@ gpt)
   judges
   traces
   refuses 64 "prompt 1: a prompt of .* positions, but the model has learned 80" --run-dir run --input prompts.txt --output x.jsonl --max-len 100
-  [ ! -e x.jsonl ] || fail "it left a file" ;;
+  [ ! -e x.jsonl ] || fail "it left a file"
+  # A prompt that leaves room for a few tokens takes none from another's text.
+  for words in $(seq 79 -3 20); do
+    printf 'seven small\n%s\n' "$(yes the | head -n "$words" | paste -sd ' ')" >uneven.txt
+    ! "$anyorder" generate run --input uneven.txt --output uneven.jsonl 2>err || break
+  done
+  [ -e uneven.jsonl ] || fail "no long prompt fits: $(cat err)"
+  head -n 1 uneven.txt | "$anyorder" generate run --input - --output one_of_two.jsonl || fail "alone: exit status $?"
+  head -n 1 uneven.jsonl | cmp - one_of_two.jsonl || fail "a long prompt shortens another's text: $(cat uneven.jsonl)"
+  [ "$(tail -n 1 uneven.jsonl | python3 -c 'import json, sys; print(json.load(sys.stdin)["tokens"] < 8)')" = True ] || fail "the prompt is not long: $(cat uneven.jsonl)" ;;
 
 transformer_xl)
   dataset
