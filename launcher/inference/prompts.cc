@@ -1,7 +1,5 @@
 #include "launcher/inference/prompts.h"
 
-#include <nlohmann/json.hpp>
-
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,64 +13,91 @@
 namespace anyorder::launcher {
 namespace {
 
+using LineJson = nlohmann::json;
+
 // The encoder takes no NUL, and would name a line of a file that is not the user's.
-absl::StatusOr<std::string> WithoutNul(std::string prompt, const std::string& where) {
-  const size_t at = prompt.find('\0');
-  if (at == std::string::npos) return prompt;
-  return FailedPrecondition(where, ": byte ", at,
-                            " of the prompt is NUL, which is not text; remove it");
+absl::StatusOr<std::string> WithoutNul(std::string text, absl::string_view name) {
+  const size_t at = text.find('\0');
+  if (at == std::string::npos) return text;
+  return FailedPrecondition("byte ", at, " of ", name, " is NUL, which is not text; remove it");
 }
 
-absl::StatusOr<std::string> PromptOf(const std::string& line, bool is_json,
-                                     const std::string& where) {
-  if (is_json) {
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const bool has_text =
-        object.is_object() && object.contains("text") && object["text"].is_string();
-    if (!has_text) {
-      return FailedPrecondition(where,
-                                ": not a JSON object with a string field \"text\"; fix the line");
-    }
-    return WithoutNul(object["text"].get<std::string>(), where);
-  }
+absl::StatusOr<std::string> PlainText(absl::string_view line) {
   // A quick check that leaves the exact one to the encoder: what cannot be put into JSON is no
   // UTF-8.
+  const std::string text(line);
   const std::string replaced =
-      nlohmann::json(line).dump(-1, ' ', false, nlohmann::json::error_handler_t::ignore);
-  const bool is_text = nlohmann::json::parse(replaced).get<std::string>() == line;
-  if (is_text) return WithoutNul(line, where);
-  return FailedPrecondition(where, ": the line is not valid UTF-8; convert the file");
+      LineJson(text).dump(-1, ' ', false, LineJson::error_handler_t::ignore);
+  if (LineJson::parse(replaced).get<std::string>() == text) return WithoutNul(text, "the line");
+  return absl::FailedPreconditionError("the line is not valid UTF-8; convert the file");
+}
+
+absl::Status ReadLine(absl::string_view line, bool is_object, InputLine& read) {
+  if (!is_object) {
+    ANYORDER_ASSIGN_OR_RETURN(read.text, PlainText(line));
+    return absl::OkStatus();
+  }
+  read.object = LineJson::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  if (read.object.is_object()) return absl::OkStatus();
+  return absl::FailedPreconditionError("not a JSON object; fix the line");
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<PromptLine>> ReadPromptLines(const std::string& path,
-                                                        bool finds_objects) {
+std::string InputName(const std::string& path) { return path == "-" ? "standard input" : path; }
+
+absl::StatusOr<std::vector<InputLine>> ReadInputLines(const std::string& path,
+                                                      ObjectLines objects) {
   const bool is_stdin = path == "-";
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(is_stdin ? "/dev/stdin" : path));
-  const std::string name = is_stdin ? "standard input" : path;
-  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  if (lines.back().empty()) lines.pop_back();
-  std::vector<PromptLine> prompts;
-  for (const absl::string_view whole : lines) {
-    const std::string line(absl::StripSuffix(whole, "\r"));
-    const bool is_json =
-        absl::EndsWith(path, ".jsonl") || (finds_objects && absl::StartsWith(line, "{\""));
-    PromptLine& prompt = prompts.emplace_back();
-    prompt.place = absl::StrCat(name, ":", prompts.size());
-    if (is_json) prompt.object = line;
-    ANYORDER_ASSIGN_OR_RETURN(prompt.text, PromptOf(line, is_json, prompt.place));
+  const bool are_objects =
+      absl::EndsWith(path, ".jsonl") ||
+      (objects == ObjectLines::kByFirstLine && is_stdin && absl::StartsWith(text, "{"));
+  std::vector<absl::string_view> all = absl::StrSplit(text, '\n');
+  if (all.back().empty()) all.pop_back();
+  std::vector<InputLine> lines;
+  for (size_t n = 0; n < all.size(); ++n) {
+    const absl::string_view line = absl::StripSuffix(all[n], "\r");
+    if (are_objects && line.empty()) continue;
+    InputLine& read = lines.emplace_back();
+    read.number = static_cast<int64_t>(n) + 1;
+    read.place = absl::StrCat(InputName(path), ":", read.number);
+    const bool has_sign = objects == ObjectLines::kBySign && absl::StartsWith(line, "{\"");
+    ANYORDER_RETURN_IF_ERROR(Annotate(ReadLine(line, are_objects || has_sign, read), read.place));
   }
-  if (!prompts.empty()) return prompts;
+  return lines;
+}
+
+absl::StatusOr<std::string> TextOf(const LineJson& value, const std::string& name) {
+  if (!value.is_string()) return FailedPrecondition("'", name, "' is not a string");
+  return WithoutNul(value.get<std::string>(), absl::StrCat("'", name, "'"));
+}
+
+absl::StatusOr<std::string> TextField(const LineJson& object, const std::string& name) {
+  const auto field = object.find(name);
+  if (field == object.end()) return FailedPrecondition("there is no '", name, "'");
+  return TextOf(*field, name);
+}
+
+absl::StatusOr<std::vector<InputLine>> ReadPromptLines(const std::string& path,
+                                                       ObjectLines objects) {
+  ANYORDER_ASSIGN_OR_RETURN(std::vector<InputLine> lines, ReadInputLines(path, objects));
+  for (InputLine& line : lines) {
+    if (line.object.is_null()) continue;
+    absl::StatusOr<std::string> text = TextField(line.object, "text");
+    ANYORDER_RETURN_IF_ERROR(Annotate(text.status(), line.place));
+    line.text = *std::move(text);
+  }
+  if (!lines.empty()) return lines;
   return FailedPrecondition(
-      name, " holds no prompt; write one per line (an empty line is an empty prompt)");
+      InputName(path), " holds no prompt; write one per line (an empty line is an empty prompt)");
 }
 
 absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<PromptLine> lines,
-                            ReadPromptLines(path, /*finds_objects=*/false));
+  ANYORDER_ASSIGN_OR_RETURN(std::vector<InputLine> lines,
+                            ReadPromptLines(path, ObjectLines::kNowhere));
   std::vector<std::string> prompts;
-  for (PromptLine& line : lines) prompts.push_back(std::move(line.text));
+  for (InputLine& line : lines) prompts.push_back(std::move(line.text));
   return prompts;
 }
 

@@ -1,14 +1,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "core/base/whole_file.h"
 #include "launcher/inference/prompts.h"
 #include "launcher/likelihood/likelihood.h"
 
@@ -20,18 +16,16 @@ class ItemParser {
  public:
   using Json = nlohmann::json;
 
-  static absl::StatusOr<LikelihoodItem> Parse(absl::string_view line) {
-    const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object()) return FailedPrecondition("not a JSON object");
+  static absl::StatusOr<LikelihoodItem> Parse(const Json& json) {
     LikelihoodItem item;
     for (const char* name : {"input", "context"}) {
       if (json.contains(name) && !json[name].is_null()) {
-        ANYORDER_ASSIGN_OR_RETURN(item.context, Text(json[name], name));
+        ANYORDER_ASSIGN_OR_RETURN(item.context, TextField(json, name));
       }
     }
     if (!json.contains("choices")) {
       if (!json.contains("text")) return FailedPrecondition("there is no 'text' and no 'choices'");
-      ANYORDER_ASSIGN_OR_RETURN(item.texts.emplace_back(), Text(json["text"], "text"));
+      ANYORDER_ASSIGN_OR_RETURN(item.texts.emplace_back(), TextField(json, "text"));
       return item;
     }
     ANYORDER_RETURN_IF_ERROR(ReadChoices(json["choices"], item));
@@ -42,19 +36,11 @@ class ItemParser {
   }
 
  private:
-  static absl::StatusOr<std::string> Text(const Json& value, const std::string& name) {
-    if (!value.is_string()) return FailedPrecondition("'", name, "' is not a string");
-    std::string text = value.get<std::string>();
-    const size_t nul = text.find('\0');
-    if (nul == std::string::npos) return text;
-    return FailedPrecondition("byte ", nul, " of '", name, "' is NUL, which is not text");
-  }
-
   static absl::Status ReadChoices(const Json& choices, LikelihoodItem& item) {
     if (!choices.is_array() || choices.size() < 2)
       return FailedPrecondition("'choices' is not a list of at least two strings");
     for (const Json& choice : choices) {
-      ANYORDER_ASSIGN_OR_RETURN(item.texts.emplace_back(), Text(choice, "choices"));
+      ANYORDER_ASSIGN_OR_RETURN(item.texts.emplace_back(), TextOf(choice, "choices"));
       if (item.texts.back().empty())
         return FailedPrecondition("choice ", item.texts.size() - 1, " of 'choices' is empty");
     }
@@ -84,12 +70,6 @@ absl::Status AddItem(LikelihoodItem item, int64_t line, LikelihoodInput& input) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> ReadLines(const std::string& path, bool is_json) {
-  if (!is_json) return ReadPrompts(path);
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  return absl::StrSplit(text, '\n');
-}
-
 // "texts.jsonl:3", "texts.jsonl:3 to 18".
 std::string LinesOf(const LikelihoodInput& input, size_t first, size_t last) {
   return absl::StrCat(input.name, ":", input.items[first].line,
@@ -100,19 +80,16 @@ std::string LinesOf(const LikelihoodInput& input, size_t first, size_t last) {
 
 absl::StatusOr<LikelihoodInput> ReadLikelihoodInput(const std::string& path) {
   LikelihoodInput input;
-  input.name = path == "-" ? "standard input" : path;
-  bool is_json = absl::EndsWith(path, ".jsonl");
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> lines, ReadLines(path, is_json));
-  if (path == "-" && absl::StartsWith(lines.front(), "{")) is_json = true;
-  int64_t number = 0;
-  for (absl::string_view line : lines) {
-    ++number;
-    absl::ConsumeSuffix(&line, "\r");
-    if (is_json && line.empty()) continue;
-    absl::StatusOr<LikelihoodItem> item =
-        is_json ? ItemParser::Parse(line) : LikelihoodItem{.texts = {std::string(line)}};
-    const absl::Status added = item.ok() ? AddItem(*std::move(item), number, input) : item.status();
-    ANYORDER_RETURN_IF_ERROR(Annotate(added, absl::StrCat(input.name, ":", number)));
+  input.name = InputName(path);
+  ANYORDER_ASSIGN_OR_RETURN(std::vector<InputLine> lines,
+                            ReadInputLines(path, ObjectLines::kByFirstLine));
+  for (InputLine& line : lines) {
+    absl::StatusOr<LikelihoodItem> item = line.object.is_object()
+                                              ? ItemParser::Parse(line.object)
+                                              : LikelihoodItem{.texts = {std::move(line.text)}};
+    const absl::Status added =
+        item.ok() ? AddItem(*std::move(item), line.number, input) : item.status();
+    ANYORDER_RETURN_IF_ERROR(Annotate(added, line.place));
   }
   if (!input.items.empty()) return input;
   return FailedPrecondition(input.name,

@@ -50,14 +50,13 @@ struct FillLine {
   const FillRequest& fill() const { return std::get<FillRequest>(request.what); }
 };
 
-absl::StatusOr<FillLine> ReadLine(const FillOptions& options, const PromptLine& line,
+absl::StatusOr<FillLine> ReadLine(const FillOptions& options, const InputLine& line,
                                   const ModelFacts& facts) {
   FillLine result{.request = {.what = options.request}, .place = line.place};
   result.fill().text = line.text;
-  if (!line.object.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(const nlohmann::json object, ParseJson(line.object));
+  if (line.object.is_object()) {
     ANYORDER_RETURN_IF_ERROR(ParseFillLine(
-        object, facts, {kMostTokens, kMostAlternatives, kMostSamples}, result.request));
+        line.object, facts, {kMostTokens, kMostAlternatives, kMostSamples}, result.request));
   }
   ANYORDER_ASSIGN_OR_RETURN(result.source, ParseBlankText(line.text, facts.seq_len));
   if (options.scores && !result.source.has_words())
@@ -90,15 +89,15 @@ absl::Status AtPlace(const absl::Status& status, const std::string& place) {
 // vocabulary; NotFound, DataLoss.
 absl::Status Fill(FillOptions options) {
   SetLogName("fill");
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<PromptLine> prompts,
-                            ReadPromptLines(options.input, /*finds_objects=*/true));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<InputLine> prompts,
+                            ReadPromptLines(options.input, ObjectLines::kBySign));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
                             ModelTextService::Open(options));
   ANYORDER_ASSIGN_OR_RETURN(options.request.write,
                             OptionsOf(options.write, FactsForFilling(service->facts())));
   ANYORDER_RETURN_IF_ERROR(service->CheckFill(options.request));
   std::vector<FillLine> lines;
-  for (const PromptLine& prompt : prompts) {
+  for (const InputLine& prompt : prompts) {
     absl::StatusOr<FillLine> line = ReadLine(options, prompt, service->facts());
     ANYORDER_RETURN_IF_ERROR(AtPlace(line.status(), prompt.place));
     lines.push_back(*std::move(line));

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "core/base/status.h"
+#include "launcher/texts/request_json.h"
 
 namespace anyorder::launcher {
 
@@ -31,8 +32,7 @@ JsonLines::JsonLines(JsonLines&& other) noexcept
       has_lines_(other.has_lines_) {}
 
 absl::Status JsonLines::Write(const nlohmann::ordered_json& object) {
-  return WriteText(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
-                   "\n");
+  return WriteText(JsonText(object) + "\n");
 }
 
 absl::Status JsonLines::WriteText(const std::string& text) {

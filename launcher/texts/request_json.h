@@ -103,6 +103,8 @@ const char* ErrorCode(const absl::Status& status);
 // ResourceExhausted because too many requests wait; any other is for want of memory.
 absl::Status QueueFull(absl::string_view message);
 bool IsQueueFull(const absl::Status& status);
+// Each token: pass, position, piece, log_prob, confidence.
+nlohmann::ordered_json WrittenJson(const std::vector<ShownToken>& written);
 // In one line. Bytes that are not UTF-8 become U+FFFD, and numbers that are not finite null.
 std::string JsonText(const nlohmann::ordered_json& json);
 

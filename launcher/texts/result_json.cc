@@ -11,18 +11,6 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kQueueFull[] = "anyorder/queue_full";
 
-OrderedJson WrittenJson(const std::vector<ShownToken>& written) {
-  OrderedJson list = OrderedJson::array();
-  for (const ShownToken& token : written) {
-    list.push_back({{"pass", token.pass},
-                    {"position", token.position},
-                    {"piece", token.piece},
-                    {"log_prob", token.log_prob},
-                    {"confidence", token.confidence}});
-  }
-  return list;
-}
-
 OrderedJson ScoreJson(const TextScore& score) {
   return {{"log_prob", score.log_prob}, {"standard_error", score.standard_error},
           {"is_exact", score.is_exact}, {"is_greedy", score.is_greedy},
@@ -88,6 +76,18 @@ struct ResultWriter {
 
 OrderedJson ResultJson(const TextRequest& request, const TextResult& result) {
   return std::visit(ResultWriter{request.show_written}, result);
+}
+
+OrderedJson WrittenJson(const std::vector<ShownToken>& written) {
+  OrderedJson list = OrderedJson::array();
+  for (const ShownToken& token : written) {
+    list.push_back({{"pass", token.pass},
+                    {"position", token.position},
+                    {"piece", token.piece},
+                    {"log_prob", token.log_prob},
+                    {"confidence", token.confidence}});
+  }
+  return list;
 }
 
 OrderedJson ErrorJson(const absl::Status& status) {

@@ -13,6 +13,7 @@
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "launcher/texts/request_json.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -131,21 +132,13 @@ Trace TraceOf(int64_t prompt, int64_t rank, const std::string& method,
 }
 
 std::string TraceLine(const Trace& trace) {
-  using Json = nlohmann::ordered_json;
-  Json line = {{"prompt", trace.prompt},
-               {"rank", trace.rank},
-               {"method", trace.method},
-               {"prompt_pieces", trace.prompt_pieces},
-               {"passes", trace.passes}};
-  Json& written = line["written"] = Json::array();
-  for (const ShownToken& token : trace.written) {
-    written.push_back({{"pass", token.pass},
-                       {"position", token.position},
-                       {"piece", token.piece},
-                       {"log_prob", token.log_prob},
-                       {"confidence", token.confidence}});
-  }
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText({{"prompt", trace.prompt},
+                   {"rank", trace.rank},
+                   {"method", trace.method},
+                   {"prompt_pieces", trace.prompt_pieces},
+                   {"passes", trace.passes},
+                   {"written", WrittenJson(trace.written)}}) +
+         "\n";
 }
 
 absl::StatusOr<std::vector<Trace>> ReadTraces(const std::string& path) {

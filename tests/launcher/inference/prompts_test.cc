@@ -40,26 +40,31 @@ TEST_F(PromptsTest, EachLineIsOne) {
   const auto json = ReadPrompts(Store("a.jsonl", "{\"text\": \"a\\nb\"}\n{\"text\": \"\"}\n"));
   ASSERT_TRUE(json.ok()) << json.status();
   EXPECT_THAT(*json, ElementsAre("a\nb", ""));
+  const auto apart = ReadInputLines(Store("b.jsonl", "\n{}\r\n\n{}"), ObjectLines::kNowhere);
+  ASSERT_TRUE(apart.ok()) << apart.status();
+  ASSERT_EQ(apart->size(), 2u);
+  EXPECT_EQ((*apart)[1].number, 4);
 }
 
 TEST_F(PromptsTest, LinesMayBeObjectsInAnyFile) {
-  const auto lines = ReadPromptLines(Store("a.txt", "{1} x\n{\"text\": \"a\", \"n\": 1}\n"), true);
+  const auto lines =
+      ReadPromptLines(Store("a.txt", "{1} x\n{\"text\": \"a\", \"n\": 1}\n"), ObjectLines::kBySign);
   ASSERT_TRUE(lines.ok()) << lines.status();
   ASSERT_EQ(lines->size(), 2u);
   EXPECT_EQ((*lines)[0].text, "{1} x");
-  EXPECT_EQ((*lines)[0].object, "");
+  EXPECT_TRUE((*lines)[0].object.is_null());
   EXPECT_THAT((*lines)[0].place, HasSubstr("a.txt:1"));
   EXPECT_EQ((*lines)[1].text, "a");
-  EXPECT_EQ((*lines)[1].object, "{\"text\": \"a\", \"n\": 1}");
+  EXPECT_EQ((*lines)[1].object["n"], 1);
   const auto plain = ReadPrompts(Store("b.txt", "{\"text\": \"a\"}\n"));
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_THAT(*plain, ElementsAre("{\"text\": \"a\"}"));
 }
 
 TEST_F(PromptsTest, NulIsRefusedWithItsPlace) {
-  ExpectRefused("a.txt", std::string("good\nba\0d\n", 10), "a.txt:2: byte 2 of the prompt is NUL");
+  ExpectRefused("a.txt", std::string("good\nba\0d\n", 10), "a.txt:2: byte 2 of the line is NUL");
   ExpectRefused("a.jsonl", "{\"text\": \"good\"}\n{\"text\": \"\\u0000\"}\n",
-                "a.jsonl:2: byte 0 of the prompt is NUL");
+                "a.jsonl:2: byte 0 of 'text' is NUL");
 }
 
 TEST_F(PromptsTest, OtherThingsAreRefusedWithTheirPlace) {
@@ -69,7 +74,9 @@ TEST_F(PromptsTest, OtherThingsAreRefusedWithTheirPlace) {
                 "a.jsonl:1: not a JSON object");
   ExpectRefused("a.jsonl",
                 "{\"text\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}\n",
-                "a.jsonl:1: not a JSON object");
+                "a.jsonl:1: 'text' is not a string");
+  ExpectRefused("a.jsonl", "\n{\"words\": \"a\"}\n", "a.jsonl:2: there is no 'text'");
+  ExpectRefused("a.jsonl", "\n\n", "holds no prompt");
 }
 
 }  // namespace
