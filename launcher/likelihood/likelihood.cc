@@ -13,6 +13,7 @@
 #include "launcher/process/command_line.h"
 #include "launcher/process/openmp_spin.h"
 #include "launcher/texts/model_text_service.h"
+#include "launcher/texts/write_flags.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -84,9 +85,7 @@ Subcommand DeclareLikelihood(CLI::App& front) {
   AddPath(command, "--output", options->output, "FILE.jsonl to write the score of each line to",
           PathUse::kWriteFile);
   command->add_flag("--json", options->json, "print one JSON object");
-  AddCount(command, "--bound-samples", options->scoring.bound_samples,
-           "masks per text, where only a lower bound can be estimated", 1, int64_t{1} << 20)
-      ->capture_default_str();
+  AddBoundSamples(command, options->scoring.bound_samples);
   AddCount(command, "--seed", options->scoring.seed, "seed of the masks")->capture_default_str();
   AddTextModelOptions(command, *options);
   return {command, [options] {

@@ -31,7 +31,6 @@ namespace anyorder::launcher {
 namespace {
 
 constexpr int64_t kMostAlternatives = 1024;
-constexpr int64_t kMostSamples = int64_t{1} << 20;
 
 struct FillOptions : TextModelOptions {
   std::string input;   // texts (prompts.h)
@@ -56,7 +55,7 @@ absl::StatusOr<FillLine> ReadLine(const FillOptions& options, const InputLine& l
   result.fill().text = line.text;
   if (line.object.is_object()) {
     ANYORDER_RETURN_IF_ERROR(ParseFillLine(
-        line.object, facts, {kMostTokens, kMostAlternatives, kMostSamples}, result.request));
+        line.object, facts, {kMostTokens, kMostAlternatives, kMostBoundSamples}, result.request));
   }
   ANYORDER_ASSIGN_OR_RETURN(result.source, ParseBlankText(line.text, facts.seq_len));
   if (options.scores && !result.source.has_words())
@@ -140,10 +139,7 @@ void DeclareRules(CLI::App* command, FillOptions& options) {
   AddNumber(command, "--mean-length", request.mean_length,
             "length prior: blanks have X tokens on average (geometric, X > 1); 0: none", 0, 1e6)
       ->capture_default_str();
-  AddCount(command, "--samples", request.bound_samples,
-           "masks that a bound is the mean of, for models without exact probabilities", 1,
-           kMostSamples)
-      ->capture_default_str();
+  AddBoundSamples(command, request.bound_samples);
 }
 
 }  // namespace

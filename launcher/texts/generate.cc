@@ -318,10 +318,12 @@ Subcommand DeclareGenerate(CLI::App& front) {
       "--stream", options->streams,
       "show each text on the terminal while it is written; then --output is optional");
   AddCount(command, "--max-len", options->max_tokens,
-           "most tokens per text, end of text included (default: 128, or what the model can write)",
+           "most tokens per text, end of text included; max_tokens in JSON requests (default: 128, "
+           "or what "
+           "the model can write)",
            1, kMostTokens);
-  AddCount(command, "--min-len", options->rules.min_tokens, "fewest tokens per text", 0,
-           kMostTokens)
+  AddCount(command, "--min-len", options->rules.min_tokens,
+           "fewest tokens per text; min_tokens in JSON requests", 0, kMostTokens)
       ->capture_default_str();
   AddCount(command, "--block-ngram", options->rules.block_ngram,
            "never repeat N consecutive tokens within a text; 0: off", 0, kMostTokens)

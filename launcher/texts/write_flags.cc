@@ -97,6 +97,14 @@ void AddWriteFlags(CLI::App* command, WriteFlags& flags) {
   AddOrderFlags(command, flags.write);
 }
 
+CLI::Option* AddBoundSamples(CLI::App* command, int64_t& samples) {
+  return AddCount(command, "--bound-samples", samples,
+                  "random masks per text, for models that can only estimate a lower bound of its "
+                  "probability",
+                  1, kMostBoundSamples)
+      ->capture_default_str();
+}
+
 absl::StatusOr<WriteOptions> OptionsOf(const WriteFlags& flags, const ModelFacts& facts) {
   WriteOptions options = flags.write;
   const std::string& wanted = flags.method.empty() ? facts.methods.front() : flags.method;

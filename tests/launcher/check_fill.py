@@ -13,7 +13,7 @@ exact = objective in ("as_arm", "permutation_lm")
 
 def fill(texts, *options, threads=2):
     """The alternatives of each text; texts may be objects."""
-    options = options if "--samples" in options else (*options, "--samples", "32")
+    options = options if "--bound-samples" in options else (*options, "--bound-samples", "32")
     texts = [text if isinstance(text, dict) else {"text": text} for text in texts]
     command = [anyorder, "fill", run, "--input", "-", "--output", "-", "--threads", str(threads), *options]
     done = subprocess.run(command, input="".join(json.dumps(text) + "\n" for text in texts), capture_output=True, text=True)
@@ -74,7 +74,7 @@ wrong = [(texts[0]["text"], word) for texts, (_, word, _), ok in zip(found, hole
 print(f"{objective}: {sum(right)} of {len(right)} words of unknown length; not: {wrong}")
 assert sum(right) >= 0.85 * len(right), wrong
 # Without what stands behind them, blanks are cut off: that is what the fit is for.
-short = fill(with_blank, "--fit-tokens", "0", "--samples", "16")
+short = fill(with_blank, "--fit-tokens", "0", "--bound-samples", "16")
 cut = sum(word.startswith(texts[0]["blanks"][0]) and texts[0]["blanks"][0] != word for texts, (_, word, _) in zip(short, holes))
 print(f"{objective}: {cut} of {len(holes)} words are cut off without the fit")
 # It is the probability of the next token, which words of one token tell.
@@ -119,12 +119,12 @@ assert greedy["blanks"] != likeliest["blanks"] or close(greedy["log_prob"], like
 
 # A line's answer depends neither on the others nor on threads.
 few = with_blank[:3]
-options = ("--alternatives", "3", "--samples", "16", "--max-blank", "4")
+options = ("--alternatives", "3", "--bound-samples", "16", "--max-blank", "4")
 together = fill(few, *options)
 assert together == fill(few, *options, threads=1)
 assert together == [fill([text], *options)[0] for text in few]
 # Alternatives differ, the best first; the first is that without others, or better.
-for texts, alone in zip(together, fill(few, "--samples", "16", "--max-blank", "4")):
+for texts, alone in zip(together, fill(few, "--bound-samples", "16", "--max-blank", "4")):
     assert 1 <= len(texts) <= 3 and len({text["text"] for text in texts}) == len(texts)
     assert [text["score"] for text in texts] == sorted((text["score"] for text in texts), reverse=True)
     assert texts[0]["score"] >= alone[0]["score"] - 1e-9
@@ -140,7 +140,7 @@ for rule, texts in zip(rules, fill([{"text": text, "alternatives": 4, "max_blank
         mean = rule.get("mean_length")
         prior = (one["lengths"][0] - 1) * math.log(1 - 1 / mean) - math.log(mean) if mean else 0
         assert close(one["score"], (one["log_prob"] + prior) / sum(one["lengths"]) ** rule.get("length_penalty", 1)), (rule, one)
-by_option = fill([text], "--alternatives", "4", "--max-blank", "3", "--samples", "8", "--fit-tokens", "0", "--length-penalty", "0.5", "--mean-length", "3")
+by_option = fill([text], "--alternatives", "4", "--max-blank", "3", "--bound-samples", "8", "--fit-tokens", "0", "--length-penalty", "0.5", "--mean-length", "3")
 assert by_option[0] == fill([{"text": text, "alternatives": 4, "max_blank_tokens": 3, "bound_samples": 8, "fit_tokens": 0, **rules[2]}])[0]
 
 # More texts than are written at once.
@@ -160,12 +160,12 @@ assert touching[2][0]["blanks"][0] == first[0] or objective == "block_diffusion"
 
 # A reader at a terminal; an identifier; plain lines.
 parent, child = pty.openpty()
-plain = subprocess.run([anyorder, "fill", run, "--input", "-", "--output", "-", "--samples", "8"], input=with_blank[0] + "\n", stdout=child, stderr=subprocess.PIPE, text=True)
+plain = subprocess.run([anyorder, "fill", run, "--input", "-", "--output", "-", "--bound-samples", "8"], input=with_blank[0] + "\n", stdout=child, stderr=subprocess.PIPE, text=True)
 os.close(child)
 shown = os.read(parent, 1 << 16).decode()
 assert plain.returncode == 0 and "\x1b[4m" in shown and "\r\n   1  " in shown, (shown, plain.stderr)
 with open("texts.jsonl", "w") as file:
     file.write(json.dumps({"id": "x7", "text": with_blank[0]}) + "\n")
-subprocess.run([anyorder, "fill", "--run-dir", run, "--input", "texts.jsonl", "--output", "filled.jsonl", "--samples", "32"], check=True, stderr=subprocess.DEVNULL)
+subprocess.run([anyorder, "fill", "--run-dir", run, "--input", "texts.jsonl", "--output", "filled.jsonl", "--bound-samples", "32"], check=True, stderr=subprocess.DEVNULL)
 line = json.loads(open("filled.jsonl").read())
 assert line["id"] == "x7" and line["alternatives"] == found[0], line

@@ -62,7 +62,7 @@ def ask(args, name, command, lines):
 def any_order(args, model, seed, items):
     """Of each item: nats of the middle, whether it is found."""
     run_dir, name = args.runs / f"{model}-{seed}", f"{model}-{seed}"
-    scored = ask(args, f"{name}-score", ["fill", run_dir, "--score", "--samples", args.samples],
+    scored = ask(args, f"{name}-score", ["fill", run_dir, "--score", "--bound-samples", args.bound_samples],
                  [{"text": f"{left} {{{{{middle}}}}} {right}"} for _, left, middle, right in items])
     best = [line["alternatives"][0] for line in scored]
     filled = ask(args, f"{name}-fill", ["fill", run_dir],
@@ -88,7 +88,7 @@ def main():
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--models", default="causal,XLNet,AS-ARM,A3,block-diffusion-4,masked-diffusion")
     parser.add_argument("--items", type=int, default=100, help="of each number of missing words")
-    parser.add_argument("--samples", type=int, default=32, help="masks of a bound")
+    parser.add_argument("--bound-samples", type=int, default=32, help="masks of a bound")
     parser.add_argument("--option", action="append", default=[], help="of every command, as --option=--threads=1")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
