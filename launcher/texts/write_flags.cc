@@ -45,24 +45,30 @@ void AddUnmaskingFlags(CLI::App* command, WriteOptions& write) {
       0, kMostTokens)
       ->capture_default_str();
   AddEnum(command, "--confidence", write.confidence,
-          HelpOf("confidence", "which predictions are kept first"));
+          HelpOf("confidence", "how sure a prediction is; the surest are written first"));
   command->add_flag(
       "--random-positions", write.origin,
-      HelpOf("random-positions", "choose positions at random (its algorithm \"origin\")"));
+      HelpOf(
+          "random-positions",
+          "choose positions at random, then sample their tokens (Dream's algorithm \"origin\")"));
   AddNumber(command, "--order-temperature", write.order_temperature,
             HelpOf("order-temperature",
                    "sample positions by softmax(confidence / X); 0: the most confident"),
             0, 1e6)
       ->capture_default_str();
   AddNumber(command, "--guidance", write.guidance,
-            HelpOf("guidance", "classifier-free guidance u + (1 + X) (c - u) of logits; 0: off"), 0,
-            1e3)
+            HelpOf("guidance",
+                   "classifier-free guidance: logits u + (1 + X) (c - u), c with the prompt and u "
+                   "without; 0: off"),
+            0, 1e3)
       ->capture_default_str();
   AddNumber(command, "--threshold", write.threshold,
-            HelpOf("threshold", "write every token of at least this confidence"), 0, 1)
+            HelpOf("threshold", "write every token whose confidence is at least X"), 0, 1)
       ->capture_default_str();
   AddEnum(command, "--cache", write.cache,
-          HelpOf("cache", "reuse keys within a block; approximate, so texts can differ"));
+          HelpOf("cache",
+                 "with --block-length, compute keys of the text before the block (prefix) or of "
+                 "all other text (dual) once per block; approximate, so texts can differ"));
   command->add_flag("--end-last", write.delay_end,
                     HelpOf("end-last", "write the end of the text after all other tokens"));
 }
@@ -72,17 +78,20 @@ void AddOrderFlags(CLI::App* command, WriteOptions& write) {
            HelpOf("group-length", "tokens written per pass"), 1, kMostTokens)
       ->capture_default_str();
   AddCount(command, "--draft", write.draft,
-           HelpOf("draft", "tokens guessed per round; 0: all (default: 5; of burst 0)"), 0,
+           HelpOf("draft", "tokens guessed per round; 0: all (default: 5; of burst all)"), 0,
            kMostTokens);
   AddCount(command, "--orders", write.orders,
-           HelpOf("orders", "with --literal, orders tried per round"), 1, kMostOrders)
+           HelpOf("orders", "with --literal: orders tried per round"), 1, kMostOrders)
       ->capture_default_str();
   command->add_flag("--random-order", write.random_order,
                     HelpOf("random-order", "write in random order, not by position"));
-  command->add_flag("--recompute", write.recompute,
-                    HelpOf("recompute", "keep no keys between passes: slower, the same text"));
-  command->add_flag("--literal", write.literal,
-                    HelpOf("literal", "with the known faults of the released sampler"));
+  command->add_flag(
+      "--recompute", write.recompute,
+      HelpOf("recompute", "keep no keys between passes; slower, does not affect results"));
+  command->add_flag(
+      "--literal", write.literal,
+      HelpOf("literal",
+             "do as the released code does, its faults included; of llada with --end-last"));
 }
 
 }  // namespace

@@ -68,25 +68,27 @@ void AddContradictions(const WriteOptions& options, FaultList* faults) {
   const WriteMethod method = options.method;
   const bool is_measured =
       options.confidence == Confidence::kProbability || options.confidence == Confidence::kMargin;
-  faults->Require(method != WriteMethod::kThreshold || is_measured,
-                  absl::StrCat("confidence \"", EnumName(options.confidence),
-                               "\" is none that method \"threshold\" can compare with its "
-                               "threshold; choose probability or margin"));
+  faults->Require(
+      method != WriteMethod::kThreshold || is_measured,
+      absl::StrCat("method \"threshold\" compares a probability or a margin, not "
+                   "confidence \"",
+                   EnumName(options.confidence), "\"; choose one of these, or another method"));
   const bool has_surest = options.confidence != Confidence::kProbability ||
                           options.order_temperature > 0 || options.delay_end;
   faults->Require(method != WriteMethod::kDream || !options.origin || !has_surest,
-                  "random-positions writes tokens by chance alone; leave out confidence, "
-                  "order-temperature and end-last");
+                  "random-positions chooses which tokens are written, whatever their confidence; "
+                  "leave out confidence, order-temperature and end-last");
   faults->Require(method != WriteMethod::kBlocks || options.steps == 0 || !options.delay_end,
-                  "with steps, method \"bd3lm\" writes tokens by chance alone; leave out end-last");
+                  "with steps, method \"bd3lm\" chooses at random which tokens are written; leave "
+                  "out end-last");
   faults->Require(method != WriteMethod::kLlada || !options.literal || options.delay_end,
-                  "literal changes how method \"llada\" does end-last, which is not set; add "
-                  "end-last, or leave out literal");
+                  "with method \"llada\" literal has an effect on end-last only; add end-last, or "
+                  "leave out literal");
   faults->Require(
       method != WriteMethod::kBurst || options.orders == 1 ||
           (options.literal && options.Draft() == 0),
-      "only the released burst, which guesses all blanks, tries several orders; add literal, and "
-      "leave out draft");
+      "several orders are tried by the released burst only, which guesses all blanks; add literal, "
+      "and leave out draft");
   const bool has_cache = options.cache != BlockCache::kNone;
   faults->Require(!has_cache || options.block_len > 0,
                   "a cache holds keys within a block; set block-length");

@@ -74,7 +74,8 @@ inline constexpr auto kEnumNames<WriteMethod> = EnumNames<WriteMethod>("left-to-
                                                                        "a3-resample", "sequential",
                                                                        "speculative", "burst");
 
-// Which token's draw is trusted most.
+// How sure a prediction is: the probability of its token, that less the next token's, the entropy
+// of all (negated), or a random number.
 enum class Confidence { kProbability, kMargin, kEntropy, kRandom };
 template <>
 inline constexpr auto kEnumNames<Confidence> = EnumNames<Confidence>("probability", "margin",
@@ -105,7 +106,7 @@ struct WriteOptions {
   bool random_order = false;     // blanks in random order, not by position
   bool delay_end = false;        // the end token is written last
   bool stop_at_end = false;      // no more is written behind an end token once all before it is
-  bool literal = false;          // released faults in place of what was meant (README.md)
+  bool literal = false;          // as the released code, its faults included (README.md)
 
   int64_t Draft() const { return draft.value_or(method == WriteMethod::kBurst ? 0 : 5); }
 
