@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "launcher/process/counted.h"
 #include "launcher/process/display_width.h"
 #include "launcher/show/show_trace.h"
 #include "launcher/show/svg_document.h"
@@ -160,8 +161,8 @@ class TraceDocument {
           SvgNumber(kEdge + step * static_cast<double>(i)), "\" y=\"",
           SvgNumber(y_ + kBars - height), "\" width=\"", SvgNumber(std::max(1.0, step - 2)),
           "\" height=\"", SvgNumber(height), "\"><title>",
-          XmlEscaped(absl::StrCat("pass ", row.Name(), ": ", row.tokens,
-                                  " tokens, mean confidence ", ConfidenceText(row.confidence))),
+          XmlEscaped(absl::StrCat("pass ", row.Name(), ": ", Counted(row.tokens, "token"),
+                                  ", mean confidence ", ConfidenceText(row.confidence))),
           "</title></rect>\n");
     }
     y_ += kBars;

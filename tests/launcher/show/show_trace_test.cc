@@ -228,7 +228,10 @@ TEST(ShowTraceTest, SvgHasEachTokenOnceWithAllThatIsKnownOfIt) {
   EXPECT_EQ(Between(svg, ">So<", "/text>").size(), 1);
   EXPECT_EQ(Between(svg, ">[1 blank]<", "/text>").size(), 1);
   // Bars: of each pass one.
-  EXPECT_EQ(Between(svg, "<title>pass ", "</title>").size(), 12);
+  const std::vector<std::string> bars = Between(svg, "<title>pass ", "</title>");
+  EXPECT_EQ(bars.size(), 12);
+  EXPECT_THAT(bars, ::testing::Contains(HasSubstr(": 1 token, mean confidence ")));
+  EXPECT_THAT(bars, ::testing::Not(::testing::Contains(HasSubstr(": 1 tokens"))));
 }
 
 TEST(ShowTraceTest, SvgIsAsWideHoweverLongTheText) {
