@@ -36,12 +36,13 @@ std::string ProbabilityText(const FilledText& text) {
 
 std::string ShowFilled(const BlankText& source, const std::vector<FilledText>& alternatives,
                        int64_t columns) {
-  std::vector<std::string> marked;
-  for (const std::string& words : alternatives.at(0).blanks)
-    marked.push_back(absl::StrCat(kUnderline, Harmless(words), kPlain));
+  std::vector<std::string> marked(source.gaps().size(), "___");
+  for (size_t g = 0; g < marked.size() && !alternatives.empty(); ++g)
+    marked[g] = absl::StrCat(kUnderline, Harmless(alternatives[0].blanks[g]), kPlain);
   BlankText plain = source;
   for (SourcePart& part : plain.parts) part.text = Harmless(part.text);
   std::string shown = plain.With(marked) + "\n";
+  if (alternatives.empty()) return shown + "      no words found; try another length or seed\n";
   int64_t width = 0;
   for (const FilledText& text : alternatives)
     width = std::max(width, DisplayWidth(ProbabilityText(text)));

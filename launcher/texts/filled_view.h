@@ -13,8 +13,8 @@ namespace anyorder::launcher {
 
 // `source` with the words of the first alternative underlined, then a line for each alternative of
 // at most `columns`: its number, the log-probability ("≥" and "±" of bounds), and the words, of
-// several blanks with " / " between them. Control characters are shown as blanks: text must not
-// move a terminal's cursor.
+// several blanks with " / " between them; without alternatives a line that says so. Control
+// characters are shown as blanks: text must not move a terminal's cursor.
 std::string ShowFilled(const BlankText& source, const std::vector<FilledText>& alternatives,
                        int64_t columns);
 

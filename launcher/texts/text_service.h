@@ -128,8 +128,8 @@ class TextService {
   // long for the model; ResourceExhausted for want of memory.
   virtual absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
       const std::vector<CompletionRequest>& requests) = 0;
-  // The alternatives of each, at least one. Errors: as above; FailedPrecondition for a model that
-  // fills no blanks.
+  // The alternatives of each; none if nothing but empty words was found. Errors: as above;
+  // FailedPrecondition for a model that fills no blanks.
   virtual absl::StatusOr<std::vector<std::vector<FilledText>>> Fill(
       const std::vector<FillRequest>& requests) = 0;
   virtual absl::StatusOr<std::vector<TextScore>> Score(

@@ -67,7 +67,7 @@ def any_order(args, model, seed, items):
     best = [line["alternatives"][0] for line in scored]
     filled = ask(args, f"{name}-fill", ["fill", run_dir],
                  [{"text": f"{left} {{{one['lengths'][0]}}} {right}"} for (_, left, _, right), one in zip(items, best)])
-    return [(-one["log_prob"], line["alternatives"][0]["blanks"][0].strip() == middle)
+    return [(-one["log_prob"], any(found["blanks"][0].strip() == middle for found in line["alternatives"]))
             for one, line, (_, _, middle, _) in zip(best, filled, items)]
 
 

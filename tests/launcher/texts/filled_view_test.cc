@@ -24,6 +24,11 @@ TEST(FilledViewTest, MarksTheFirstAndListsAll) {
             "   2  \u2265 -12.250 \u00B1 0.125  \u8A9E / cat\n");
 }
 
+TEST(FilledViewTest, SaysThatNothingWasFound) {
+  EXPECT_EQ(ShowFilled(TextWithBlanks("The {2} fox"), {}, 80),
+            "The ___ fox\n      no words found; try another length or seed\n");
+}
+
 TEST(FilledViewTest, OneSampleHasNoError) {
   const FilledText text{.blanks = {"a"},
                         .log_prob = -1,
