@@ -33,8 +33,24 @@ bool Ticket::IsGivenUp() {
 
 void Ticket::AddToken(SampledToken token) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!is_given_up_) tokens_.push_back(std::move(token));
+  if (is_given_up_ || !IsNew(token)) return;
+  tokens_.push_back(std::move(token));
   changed_.notify_all();
+}
+
+// The second time is compared with the first one. The texts are the same but for rounding, which
+// depends on the batch; where they are not, nothing more is told: the answer has the whole text.
+bool Ticket::IsNew(const SampledToken& sampled) {
+  const auto sample = static_cast<size_t>(sampled.sample);
+  if (sample >= told_.size()) told_.resize(sample + 1);
+  Told& told = told_[sample];
+  if (told.pieces.empty()) told.first = sampled.token.position;
+  const auto n = static_cast<size_t>(sampled.token.position - told.first);
+  const bool is_again = n < told.pieces.size();
+  if (is_again) told.differs |= told.pieces[n] != sampled.token.piece;
+  if (is_again || told.differs) return false;
+  told.pieces.push_back(sampled.token.piece);
+  return true;
 }
 
 void Ticket::SetAnswer(absl::StatusOr<TextResult> answer) {
@@ -55,6 +71,7 @@ absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> RequestQueue::Submit(
     tickets.push_back(std::make_shared<Ticket>(std::move(request), deadline));
     auto* const completion = std::get_if<CompletionRequest>(&tickets.back()->request_.what);
     if (!streams || completion == nullptr) continue;
+    if (completion->write.method != WriteMethod::kLeftToRight) continue;
     // A plain pointer: the ticket owns the request.
     completion->listener = [ticket = tickets.back().get()](int64_t sample,
                                                            const ShownToken& token) {

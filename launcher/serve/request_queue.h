@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -38,7 +39,8 @@ class Ticket {
   // Returns after `limit` at the latest; at once if there is an answer, or a token that
   // TakeTokens has not returned yet. Whether there is an answer.
   bool Await(absl::Duration limit);
-  // Those that came since the last call, in the order of writing: of completions that stream.
+  // Those that came since the last call, in the order of writing: of completions that stream. Each
+  // comes once, also where a batch is computed again because another request in it has a fault.
   std::vector<SampledToken> TakeTokens();
   // Nobody wants the answer any more: if nothing computes it yet, nothing will.
   void GiveUp();
@@ -50,8 +52,16 @@ class Ticket {
 
  private:
   friend class RequestQueue;
+  // The tokens of one sample that were told.
+  struct Told {
+    int64_t first = 0;                // position
+    std::vector<std::string> pieces;  // at that position and the following ones
+    bool differs = false;             // what was computed again has other tokens
+  };
+
   bool IsGivenUp();
   void AddToken(SampledToken token);
+  bool IsNew(const SampledToken& sampled);
   void SetAnswer(absl::StatusOr<TextResult> answer);
 
   TextRequest request_;
@@ -60,6 +70,7 @@ class Ticket {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<SampledToken> tokens_;
+  std::vector<Told> told_;  // by sample
   std::optional<absl::StatusOr<TextResult>> answer_;  // set once
   bool is_given_up_ = false;
 };
@@ -74,7 +85,8 @@ class RequestQueue {
 
   // All of `requests`, or none. A request whose deadline passes before it is computed is answered
   // with DeadlineExceeded; one that is being computed is finished. `streams`: tokens of completions
-  // are told. Errors: QueueFull if there is no room, Unavailable after Stop.
+  // that are written from left to right are told; those of others are no beginning of a text.
+  // Errors: QueueFull if there is no room, Unavailable after Stop.
   absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> Submit(std::vector<TextRequest> requests,
                                                               absl::Time deadline,
                                                               bool streams = false);

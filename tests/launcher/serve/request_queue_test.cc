@@ -51,8 +51,10 @@ class GatedService : public FakeTextService {
 };
 
 TextRequest Completes(const std::string& prompt, int64_t samples = 1) {
+  CompletionRequest completion{.prompt = prompt, .samples = samples};
+  completion.write.method = WriteMethod::kLeftToRight;
   TextRequest request;
-  request.what = CompletionRequest{.prompt = prompt, .samples = samples};
+  request.what = completion;
   return request;
 }
 TextRequest Scores(const std::string& text) {
@@ -77,6 +79,16 @@ std::string TextOf(Ticket& ticket) {
   const auto& answer = AnswerOf(ticket);
   if (!answer.ok()) return std::string(answer.status().message());
   return std::get<std::vector<Completion>>(*answer).front().text;
+}
+
+// All that is told of a ticket.
+std::string ToldOf(Ticket& ticket) {
+  std::string told;
+  for (bool is_done = false; !is_done;) {
+    is_done = ticket.Await(absl::Seconds(10));
+    for (const SampledToken& token : ticket.TakeTokens()) told += token.token.piece;
+  }
+  return told;
 }
 
 TEST(RequestQueueTest, WhatWaitsIsComputedTogetherUpToTheLimit) {
@@ -151,13 +163,66 @@ TEST(RequestQueueTest, TokensAreToldInOrder) {
   RequestQueue queue(service, {});
   const auto ticket =
       SubmitOne(queue, Completes("a b c"), absl::InfiniteFuture(), /*streams=*/true);
-  std::string told;
-  for (bool is_done = false; !is_done;) {
-    is_done = ticket->Await(absl::Seconds(10));
-    for (const SampledToken& token : ticket->TakeTokens()) told += token.token.piece;
+  EXPECT_EQ(ToldOf(*ticket), " c b a");
+  EXPECT_EQ(TextOf(*ticket), " c b a");
+}
+
+TEST(RequestQueueTest, TokensAreToldOnceWhereABatchIsComputedAgain) {
+  GatedService service;
+  RequestQueue queue(service, {});
+  const auto first = SubmitOne(queue, Completes("first"));
+  service.AwaitBegun(1);
+  const auto streamed =
+      SubmitOne(queue, Completes("a b c", 2), absl::InfiniteFuture(), /*streams=*/true);
+  const auto bad = SubmitOne(queue, Completes("a fault"), absl::InfiniteFuture(), /*streams=*/true);
+  service.Allow(100);
+  // Of two samples: all words, and all but the first.
+  EXPECT_EQ(ToldOf(*streamed), " c b a b a");
+  EXPECT_EQ(TextOf(*streamed), " c b a");
+  EXPECT_EQ(TextOf(*bad), "'prompt' has the word fault");
+  EXPECT_THAT(service.calls, ElementsAre(1, 2, 1, 1));
+}
+
+// A service whose first texts of a batch have another word at the place of "b".
+class RoundingService : public GatedService {
+ public:
+  absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
+      const std::vector<CompletionRequest>& requests) override {
+    std::vector<CompletionRequest> asked = requests;
+    for (CompletionRequest& request : asked) {
+      if (asked.size() == 1 || !request.listener) continue;
+      request.listener = [listener = request.listener](int64_t sample, ShownToken token) {
+        if (token.piece == " b") token.piece = " B";
+        listener(sample, token);
+      };
+    }
+    return GatedService::Complete(asked);
   }
-  EXPECT_EQ(told, " c b a");
-  EXPECT_EQ(TextOf(*ticket), told);
+};
+
+TEST(RequestQueueTest, NothingMoreIsToldOfATextThatDiffersTheSecondTime) {
+  RoundingService service;
+  RequestQueue queue(service, {});
+  const auto first = SubmitOne(queue, Completes("first"));
+  service.AwaitBegun(1);
+  const auto streamed =
+      SubmitOne(queue, Completes("a b c"), absl::InfiniteFuture(), /*streams=*/true);
+  const auto bad = SubmitOne(queue, Completes("a fault"));
+  service.Allow(100);
+  EXPECT_EQ(ToldOf(*streamed), " c B a");
+  EXPECT_EQ(TextOf(*streamed), " c b a");
+  EXPECT_EQ(TextOf(*bad), "'prompt' has the word fault");
+}
+
+TEST(RequestQueueTest, TokensInAnyOrderAreNotTold) {
+  FakeTextService service;
+  RequestQueue queue(service, {});
+  TextRequest request = Completes("a b c");
+  std::get<CompletionRequest>(request.what).write.method = WriteMethod::kLlada;
+  const auto ticket =
+      SubmitOne(queue, std::move(request), absl::InfiniteFuture(), /*streams=*/true);
+  EXPECT_EQ(ToldOf(*ticket), "");
+  EXPECT_EQ(TextOf(*ticket), " c b a");
 }
 
 TEST(RequestQueueTest, StopFinishesWhatRunsAndRefusesTheRest) {

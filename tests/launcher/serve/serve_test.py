@@ -310,7 +310,30 @@ def fill_queue(server, hold):
     assert [result[0] for result in results[3:]] == [200] * 3, results
 
 
+def check_stream_beside_a_fault():
+    """A request with a fault makes its batch be computed again: a stream in it still has each token once."""
+    answers = {}
+    with tempfile.TemporaryDirectory() as folder:
+        hold = Hold(folder)
+        with Server(PROGRAM, environment=hold.environment) as server:
+            def ask(name, body):
+                answers[name] = server.request("POST", "/v1/completions", body)
+            threads = [threading.Thread(target=ask, args=arguments) for arguments in (
+                ("first", {"prompt": "first"}), ("stream", {"prompt": "a b c", "stream": True}), ("fault", {"prompt": "a fault", "stream": True}))]
+            threads[0].start()
+            hold.await_begin()
+            for waiting, thread in enumerate(threads[1:], 1):
+                thread.start()
+                until(lambda: server.expect("/health")["waiting"] == waiting)
+            hold.release()
+            for thread in threads:
+                thread.join()
+    assert [event["choices"][0]["text"] for event in events_of(answers["stream"][2])] == [" c", " b", " a", ""], answers
+    assert answers["fault"][0] == 400 and b"the word fault" in answers["fault"][2], answers
+
+
 def check_busy(_):
+    check_stream_beside_a_fault()
     with tempfile.TemporaryDirectory() as folder:
         hold = Hold(folder)
         with Server(PROGRAM, "--max-batch", 1, "--max-queue", 2, environment=hold.environment) as server:
