@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <thread>
+#include <functional>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -17,6 +18,7 @@
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
+#include "launcher/serve/acceptor.h"
 #include "launcher/serve/event_stream.h"
 #include "launcher/serve/openai_json.h"
 #include "launcher/texts/object_reader.h"
@@ -41,9 +43,6 @@ constexpr char kPagePolicy[] =
 class HttpLibrary final : public httplib::Server {
  public:
   explicit HttpLibrary(const HttpOptions& options) : options_(options) {
-    new_task_queue = [this] {
-      return new httplib::ThreadPool(static_cast<size_t>(options_.max_connections));
-    };
     set_payload_max_length(static_cast<size_t>(options_.max_body_bytes));
     // The library's default would let a second server take half of the connections.
     set_socket_options([](socket_t socket) {
@@ -52,6 +51,7 @@ class HttpLibrary final : public httplib::Server {
     });
     set_default_headers({{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}});
   }
+  ~HttpLibrary() override { const UniqueFd listener(svr_sock_.exchange(INVALID_SOCKET)); }
 
   bool Bind(ListenAddress& address) {
     if (address.port == 0) {
@@ -63,19 +63,16 @@ class HttpLibrary final : public httplib::Server {
     // The library asks for 5, with which connections of more clients are retried after a second.
     return ::listen(svr_sock_, kBacklog) == 0;
   }
-  // Requests whose head was read and whose answer is not sent.
-  int64_t num_open() const { return num_open_; }
+  // Its own loop, which this replaces, ends at the first fault of accept(2) that it does not know.
+  int listener() const { return svr_sock_; }
 
- private:
-  bool process_and_close_socket(socket_t socket) override {
-    const UniqueFd owner(socket);
+  // See Acceptor::Serve.
+  void ServeOne(int socket, const std::function<void()>& has_asked) {
     Connection connection(socket, options_.connection);
-    bool is_open = false;
     bool is_closed = false;
-    const bool is_done = process_request(
+    process_request(
         connection, /*close_connection=*/true, is_closed, [&](HttpRequest& request) {
-          is_open = true;
-          ++num_open_;
+          has_asked();
           request.ranges.clear();  // parts of answers, overlapping ones too, would be made of them
           int64_t bytes = 0;
           const bool is_number =
@@ -85,12 +82,10 @@ class HttpLibrary final : public httplib::Server {
           request.progress = [&connection](uint64_t, uint64_t) { return connection.IsOpen(); };
         });
     connection.Drain();
-    if (is_open) --num_open_;
-    return is_done;
   }
 
+ private:
   const HttpOptions options_;
-  std::atomic<int64_t> num_open_ = 0;
 };
 
 HttpHead HeadOf(const HttpRequest& request) {
@@ -150,20 +145,19 @@ class QueueServer final : public HttpServer {
     if (!library_.Bind(address_))
       return Unavailable("cannot listen at ", address_.ToText(),
                          ": its port is taken, or the address is not this machine's");
-    thread_ = std::thread([this] { library_.listen_after_bind(); });
-    while (!library_.is_running()) std::this_thread::yield();
+    acceptor_.emplace(library_.listener(), options_.max_connections,
+                      [this](int socket, const std::function<void()>& has_asked) {
+                        library_.ServeOne(socket, has_asked);
+                      });
     return absl::OkStatus();
   }
 
   const ListenAddress& address() const override { return address_; }
 
   void Stop() override {
-    if (!thread_.joinable()) return;
     is_stopping_ = true;
     queue_.Stop();
-    while (library_.num_open() > 0) absl::SleepFor(kTick / 10);
-    library_.stop();
-    thread_.join();
+    if (acceptor_) acceptor_->Stop();
   }
 
  private:
@@ -324,7 +318,7 @@ class QueueServer final : public HttpServer {
   std::atomic<bool> is_stopping_ = false;
   std::atomic<int64_t> num_completions_ = 0;
   HttpLibrary library_;
-  std::thread thread_;
+  std::optional<Acceptor> acceptor_;  // last: uses all of the above
 };
 
 }  // namespace

@@ -14,6 +14,7 @@ import http.server
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -332,8 +333,23 @@ def check_stream_beside_a_fault():
     assert answers["fault"][0] == 400 and b"the word fault" in answers["fault"][2], answers
 
 
+def check_descriptors():
+    """A server without file descriptors for further connections goes on once it has some."""
+    with Server(PROGRAM) as server:
+        assert server.expect("/health")["status"] == "ok"
+        pid = server.process.pid
+        hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")) + 3, hard))
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+        until(lambda: any("cannot accept connections: Too many open files" in line for line in server.log))
+        for connection in idle:
+            connection.close()
+        assert server.expect("/health")["status"] == "ok"
+
+
 def check_busy(_):
     check_stream_beside_a_fault()
+    check_descriptors()
     with tempfile.TemporaryDirectory() as folder:
         hold = Hold(folder)
         with Server(PROGRAM, "--max-batch", 1, "--max-queue", 2, environment=hold.environment) as server:

@@ -1,0 +1,128 @@
+#include "launcher/serve/http_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/unique_fd.h"
+#include "tests/launcher/serve/fake_service.h"
+
+namespace {
+
+// So many calls of accept4 fail, with that number.
+std::atomic<int> num_accept_faults = 0;
+std::atomic<int> accept_fault = 0;
+
+}  // namespace
+
+// Instead of libc's, for this program.
+extern "C" int accept4(int socket, sockaddr* address, socklen_t* bytes, int flags) {
+  if (num_accept_faults > 0) {
+    --num_accept_faults;
+    errno = accept_fault;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_accept4, socket, address, bytes, flags));
+}
+
+namespace anyorder::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class Client {
+ public:
+  explicit Client(int port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  void Send(const std::string& text) const {
+    EXPECT_EQ(::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(text.size()));
+  }
+  void Post(const std::string& path, const std::string& body) const {
+    Send(absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: localhost\r\nContent-Type: ",
+                      "application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+  }
+  // All that comes until the server closes the connection.
+  std::string Read() const {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n = 0; (n = ::recv(fd_.get(), buffer, sizeof buffer, 0)) > 0;)
+      text.append(buffer, static_cast<size_t>(n));
+    return text;
+  }
+
+ private:
+  const UniqueFd fd_;
+};
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  void Start(HttpOptions options = {}) {
+    options.address = {"127.0.0.1", 0};
+    auto server = HttpServer::Start(options, service_.facts(), queue_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  Client Connect() const { return Client(server_->address().port); }
+  std::string Health() const {
+    const Client client = Connect();
+    client.Send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    return client.Read();
+  }
+
+  FakeTextService service_;
+  RequestQueue queue_{service_, {}};
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, GoesOnAfterConnectionsThatCouldNotBeAccepted) {
+  Start({.max_connections = 1});
+  for (const int fault : {ENFILE, EMFILE, ENOBUFS, EPROTO, ECONNABORTED, EINTR}) {
+    accept_fault = fault;
+    num_accept_faults = 3;
+    testing::internal::CaptureStderr();
+    // The one thread has begun to accept the first of them; before the second it meets the faults.
+    EXPECT_THAT(Health(), StartsWith("HTTP/1.1 200 OK\r\n")) << fault;
+    EXPECT_THAT(Health(), StartsWith("HTTP/1.1 200 OK\r\n")) << fault;
+    EXPECT_EQ(num_accept_faults, 0) << fault;
+    const std::string log = testing::internal::GetCapturedStderr();
+    const std::string warning = absl::StrCat("cannot accept connections: ", ::strerror(fault));
+    const size_t found = log.find(warning);
+    // Of a client that left nothing is said.
+    EXPECT_EQ(found == log.npos, fault == ECONNABORTED || fault == EINTR) << log;
+    if (found == log.npos) continue;
+    EXPECT_EQ(log.find(warning, found + 1), log.npos) << log;
+  }
+}
+
+TEST_F(HttpServerTest, StopEndsConnectionsThatAskForNothing) {
+  Start();
+  const Client silent = Connect();
+  const Client half = Connect();
+  half.Send("GET /health HT");
+  EXPECT_THAT(Health(), StartsWith("HTTP/1.1 200 OK\r\n"));
+  server_->Stop();
+  EXPECT_EQ(silent.Read(), "");
+  EXPECT_THAT(half.Read(), testing::Not(HasSubstr(" 200 ")));
+  server_->Stop();
+}
+
+}  // namespace
+}  // namespace anyorder::launcher
