@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 
 #include "core/base/log.h"
 #include "core/base/unique_fd.h"
@@ -67,7 +66,7 @@ void Acceptor::Remove(int socket) {
   changed_.notify_all();
 }
 
-void Acceptor::Stop() {
+void Acceptor::Stop(absl::Duration limit) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_stopping_ = true;
@@ -78,6 +77,11 @@ void Acceptor::Stop() {
   }
   // Wakes the threads that wait for connections.
   ::shutdown(listener_, SHUT_RDWR);
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait_for(lock, absl::ToChronoMilliseconds(limit), [this] { return open_.empty(); });
+    for (const auto& [socket, has_asked] : open_) ::shutdown(socket, SHUT_RDWR);
+  }
   for (std::thread& thread : threads_)
     if (thread.joinable()) thread.join();
 }

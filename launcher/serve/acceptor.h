@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/time.h"
+
 namespace anyorder::launcher {
 
 class Acceptor {
@@ -22,13 +24,14 @@ class Acceptor {
   // connections wait in the listener's queue. What keeps a connection from being accepted, such as
   // a lack of file descriptors, is logged, and tried again after a pause.
   Acceptor(int listener, int64_t num_threads, Serve serve);
-  ~Acceptor() { Stop(); }
+  ~Acceptor() { Stop(absl::ZeroDuration()); }
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
   // Accepts nothing more. What clients have sent so far is served, and those that have asked for
-  // nothing are cut off. Returns when no connection is open. May be called again.
-  void Stop();
+  // nothing are cut off; after `limit` all are. Returns when no connection is open, which then
+  // takes as long as `serve` needs where reads and writes fail at once. May be called again.
+  void Stop(absl::Duration limit);
 
  private:
   void Run();
@@ -43,7 +46,7 @@ class Acceptor {
 
   std::mutex mutex_;  // below
   std::condition_variable changed_;
-  std::map<int, bool> open_;  // socket -> whether its client has asked
+  std::map<int, bool> open_;  // socket -> whether its client has asked for something
   bool has_warned_ = false;   // since the last connection
   bool is_stopping_ = false;
   std::vector<std::thread> threads_;  // last: use all of the above

@@ -33,6 +33,7 @@ Connection::Connection(int socket, const ConnectionLimits& limits)
     : socket_(socket),
       limits_(limits),
       deadline_(MonotonicNow() + limits.head_time),
+      write_left_(limits.write_time),
       left_bytes_(limits.max_head_bytes) {}
 
 void Connection::BeginBody(int64_t bytes) {
@@ -62,10 +63,6 @@ bool Connection::is_readable() const {
   return begin_ < end_ || AwaitSocket(socket_, POLLIN, deadline_);
 }
 
-bool Connection::is_writable() const {
-  return AwaitSocket(socket_, POLLOUT, MonotonicNow() + limits_.write_time);
-}
-
 bool Connection::Fill() {
   if (!AwaitSocket(socket_, POLLIN, deadline_)) return false;
   const ssize_t bytes = ::recv(socket_, buffer_, sizeof buffer_, MSG_DONTWAIT);
@@ -84,14 +81,26 @@ ssize_t Connection::read(char* data, size_t size) {
   return static_cast<ssize_t>(bytes);
 }
 
+// A client that takes a little now and then would keep a limit on single waits for ever.
+bool Connection::AwaitRoom() {
+  const absl::Time begin = MonotonicNow();
+  const bool has_room = AwaitSocket(socket_, POLLOUT, begin + write_left_);
+  write_left_ -= MonotonicNow() - begin;
+  return has_room;
+}
+
 ssize_t Connection::write(const char* data, size_t size) {
   size_t written = 0;
   while (written < size) {
-    if (!is_writable()) return -1;
     const ssize_t bytes =
         ::send(socket_, data + written, size - written, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (bytes < 0 && errno != EAGAIN && errno != EINTR) return -1;
-    written += static_cast<size_t>(std::max<ssize_t>(0, bytes));
+    if (bytes >= 0) {
+      written += static_cast<size_t>(bytes);
+    } else if (errno == EAGAIN) {
+      if (!AwaitRoom()) return -1;
+    } else if (errno != EINTR) {
+      return -1;
+    }
   }
   return static_cast<ssize_t>(size);
 }

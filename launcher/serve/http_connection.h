@@ -16,7 +16,7 @@ struct ConnectionLimits {
   int64_t max_head_bytes = 32 << 10;  // the first line and all headers
   absl::Duration head_time = absl::Seconds(10);
   absl::Duration body_time = absl::Seconds(30);
-  absl::Duration write_time = absl::Seconds(10);  // of one piece that the client does not take
+  absl::Duration write_time = absl::Seconds(30);  // that the client keeps answers waiting, in all
 };
 
 // Of one thread.
@@ -34,10 +34,11 @@ class Connection final : public httplib::Stream {
   void Drain();
 
   bool is_readable() const override;
-  bool is_writable() const override;
+  // Whether there is time left to write: write itself waits.
+  bool is_writable() const override { return write_left_ > absl::ZeroDuration(); }
   // What there is of `size` bytes; -1 beyond a limit.
   ssize_t read(char* data, size_t size) override;
-  // All of it, or -1.
+  // All of it, or -1 if the client has left or does not take it in time.
   ssize_t write(const char* data, size_t size) override;
   void get_remote_ip_and_port(std::string& ip, int& port) const override;
   void get_local_ip_and_port(std::string& ip, int& port) const override;
@@ -45,10 +46,12 @@ class Connection final : public httplib::Stream {
 
  private:
   bool Fill();
+  bool AwaitRoom();
 
   const int socket_;
   const ConnectionLimits limits_;
-  absl::Time deadline_;
+  absl::Time deadline_;  // of reading
+  absl::Duration write_left_;
   int64_t left_bytes_;  // that may be read
   char buffer_[8192];
   size_t begin_ = 0;  // of what was received and not read

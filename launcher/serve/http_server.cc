@@ -157,7 +157,7 @@ class QueueServer final : public HttpServer {
   void Stop() override {
     is_stopping_ = true;
     queue_.Stop();
-    if (acceptor_) acceptor_->Stop();
+    if (acceptor_) acceptor_->Stop(options_.stop_time);
   }
 
  private:

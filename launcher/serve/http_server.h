@@ -23,6 +23,7 @@ struct HttpOptions {
   int64_t max_body_bytes = 1 << 20;
   int64_t max_connections = 128;               // at once, a thread each; the others wait
   absl::Duration max_wait = absl::Minutes(5);  // for an answer, then 504
+  absl::Duration stop_time = absl::Seconds(10);  // that clients have at the end; then they are cut
   ConnectionLimits connection;
 };
 
@@ -45,7 +46,8 @@ class HttpServer {
   // With the port that was chosen.
   virtual const ListenAddress& address() const = 0;
   // New requests get 503, those that are computed their answers; then nothing listens any more.
-  // Stops the queue.
+  // Stops the queue. Returns once what is computed is finished and clients have taken their
+  // answers, for which they have `stop_time` from then on.
   virtual void Stop() = 0;
 };
 

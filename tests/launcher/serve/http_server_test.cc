@@ -59,6 +59,10 @@ class Client {
     Send(absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: localhost\r\nContent-Type: ",
                       "application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
   }
+  // As much as fits into `text`, at least a byte; how much, or 0 at the end.
+  ssize_t ReadSome(std::string& text) const {
+    return ::recv(fd_.get(), text.data(), text.size(), 0);
+  }
   // All that comes until the server closes the connection.
   std::string Read() const {
     std::string text;
@@ -95,9 +99,9 @@ class HttpServerTest : public ::testing::Test {
 TEST_F(HttpServerTest, GoesOnAfterConnectionsThatCouldNotBeAccepted) {
   Start({.max_connections = 1});
   for (const int fault : {ENFILE, EMFILE, ENOBUFS, EPROTO, ECONNABORTED, EINTR}) {
+    testing::internal::CaptureStderr();
     accept_fault = fault;
     num_accept_faults = 3;
-    testing::internal::CaptureStderr();
     // The one thread has begun to accept the first of them; before the second it meets the faults.
     EXPECT_THAT(Health(), StartsWith("HTTP/1.1 200 OK\r\n")) << fault;
     EXPECT_THAT(Health(), StartsWith("HTTP/1.1 200 OK\r\n")) << fault;
@@ -118,10 +122,63 @@ TEST_F(HttpServerTest, StopEndsConnectionsThatAskForNothing) {
   const Client half = Connect();
   half.Send("GET /health HT");
   EXPECT_THAT(Health(), StartsWith("HTTP/1.1 200 OK\r\n"));
+  testing::internal::CaptureStderr();
   server_->Stop();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(silent.Read(), "");
   EXPECT_THAT(half.Read(), testing::Not(HasSubstr(" 200 ")));
   server_->Stop();
+}
+
+// A prompt of one word, which is the answer, too.
+std::string LongPrompt(size_t bytes) {
+  return absl::StrCat(R"({"prompt": ")", std::string(bytes, 'w'), R"("})");
+}
+
+TEST_F(HttpServerTest, StopCutsClientsThatDoNotTakeTheirAnswers) {
+  const std::string body = LongPrompt(24 << 20);  // more than the sockets' buffers hold
+  Start({.max_body_bytes = 32 << 20,
+         .stop_time = absl::Milliseconds(10),
+         .connection = {.write_time = absl::InfiniteDuration()}});
+  const Client stuck = Connect();
+  stuck.Post("/v1/completions", body);
+  std::string begin(1, ' ');
+  ASSERT_EQ(stuck.ReadSome(begin), 1);  // its answer is being written
+  server_->Stop();
+  EXPECT_LT(stuck.Read().size(), body.size());
+}
+
+TEST_F(HttpServerTest, StopWaitsForClientsThatTakeTheirAnswers) {
+  const std::string body = LongPrompt(24 << 20);
+  Start({.max_body_bytes = 32 << 20, .stop_time = absl::InfiniteDuration()});
+  const Client slow = Connect();
+  slow.Post("/v1/completions", body);
+  std::string begin(1, ' ');
+  ASSERT_EQ(slow.ReadSome(begin), 1);
+  std::thread stopper([this] { server_->Stop(); });
+  EXPECT_GT(slow.Read().size(), body.size() - 20);
+  stopper.join();
+}
+
+TEST(ConnectionTest, AClientThatTakesALittleNowAndThenIsLeftInTheEnd) {
+  int sockets[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+  UniqueFd server(sockets[0]);
+  const UniqueFd client(sockets[1]);
+  std::thread reader([&client] {
+    char buffer[512];
+    while (::recv(client.get(), buffer, sizeof buffer, 0) > 0) {
+    }
+  });
+  {
+    Connection connection(server.get(), {.write_time = absl::Milliseconds(20)});
+    const std::string piece(1 << 20, 'x');
+    while (connection.write(piece.data(), piece.size()) > 0) {
+    }
+    EXPECT_FALSE(connection.is_writable());
+  }
+  server = UniqueFd();
+  reader.join();
 }
 
 }  // namespace
