@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/base/monotonic_clock.h"
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr absl::Duration kDrainTime = absl::Milliseconds(500);
 constexpr int64_t kMostDrainedBytes = 8 << 20;
+constexpr char kInterim[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
 // Whether the socket is ready for `events` before `deadline`.
 bool AwaitSocket(int socket, int16_t events, absl::Time deadline) {
@@ -36,16 +38,19 @@ Connection::Connection(int socket, const ConnectionLimits& limits)
       write_left_(limits.write_time),
       left_bytes_(limits.max_head_bytes) {}
 
-void Connection::BeginBody(int64_t bytes) {
+void Connection::BeginBody(int64_t bytes, bool knows_interim) {
   left_bytes_ = bytes;
+  may_probe_ = knows_interim;
   deadline_ = MonotonicNow() + limits_.body_time;
 }
 
-bool Connection::IsOpen() const {
-  if (!AwaitSocket(socket_, POLLIN | POLLRDHUP, absl::InfinitePast())) return true;
-  char byte = 0;
-  // A client that has only ended its own sending still reads: that looks the same, and few do it.
-  return ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+bool Connection::IsOpen() {
+  pollfd item = {socket_, POLLRDHUP, 0};
+  if (::poll(&item, 1, 0) <= 0) return true;
+  if ((item.revents & (POLLERR | POLLHUP)) != 0) return false;
+  if (std::exchange(may_probe_, false))
+    ::send(socket_, kInterim, sizeof kInterim - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return true;
 }
 
 void Connection::Drain() {
@@ -90,6 +95,7 @@ bool Connection::AwaitRoom() {
 }
 
 ssize_t Connection::write(const char* data, size_t size) {
+  may_probe_ = false;
   size_t written = 0;
   while (written < size) {
     const ssize_t bytes =

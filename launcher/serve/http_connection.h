@@ -25,10 +25,13 @@ class Connection final : public httplib::Stream {
   // Borrows the socket.
   Connection(int socket, const ConnectionLimits& limits);
 
-  // The head is read: `bytes` more may be read now, in a time of their own.
-  void BeginBody(int64_t bytes);
-  // Whether the client is still there, as far as this side can know.
-  bool IsOpen() const;
+  // The head is read: `bytes` more may be read now, in a time of their own. `knows_interim`: the
+  // client is of HTTP/1.1, so that it passes over an interim response.
+  void BeginBody(int64_t bytes, bool knows_interim);
+  // Whether the client is still there. One that has ended its sending may still read, or may have
+  // left: it is sent an interim response, which the socket of one that has left refuses. Before the
+  // answer begins.
+  bool IsOpen();
   // Takes in what the client still sends, for a moment: closing a socket with unread bytes would
   // take back the answer.
   void Drain();
@@ -53,6 +56,7 @@ class Connection final : public httplib::Stream {
   absl::Time deadline_;  // of reading
   absl::Duration write_left_;
   int64_t left_bytes_;  // that may be read
+  bool may_probe_ = false;
   char buffer_[8192];
   size_t begin_ = 0;  // of what was received and not read
   size_t end_ = 0;

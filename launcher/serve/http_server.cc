@@ -77,7 +77,8 @@ class HttpLibrary final : public httplib::Server {
           int64_t bytes = 0;
           const bool is_number =
               absl::SimpleAtoi(request.get_header_value("Content-Length"), &bytes);
-          connection.BeginBody(is_number ? std::min(bytes, options_.max_body_bytes) : 0);
+          connection.BeginBody(is_number ? std::min(bytes, options_.max_body_bytes) : 0,
+                               request.version == "HTTP/1.1");
           // The library itself asks it of clients only.
           request.progress = [&connection](uint64_t, uint64_t) { return connection.IsOpen(); };
         });

@@ -333,6 +333,32 @@ def check_stream_beside_a_fault():
     assert answers["fault"][0] == 400 and b"the word fault" in answers["fault"][2], answers
 
 
+def http_post(path, body, version="1.1"):
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/{version}\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    return head.encode() + data
+
+
+def check_half_closed():
+    """A client that has said all, and ends its sending, gets its answer."""
+    for version in ("1.1", "1.0"):
+        for streams in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                hold = Hold(folder)
+                with Server(PROGRAM, environment=hold.environment) as server, socket.create_connection(("127.0.0.1", server.port)) as connection:
+                    connection.sendall(http_post("/v1/completions", {"prompt": "a b", "stream": streams}, version))
+                    connection.shutdown(socket.SHUT_WR)
+                    hold.await_begin()
+                    if version == "1.1":
+                        # The server asks the connection whether there is still somebody, once.
+                        interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+                        assert connection.recv(len(interim), socket.MSG_WAITALL) == interim
+                    hold.release()
+                    answer = connection.makefile("rb").read()
+                    assert answer.startswith(b"HTTP/1.1 200 OK\r\n") and b'"text":" b' in answer and b" a" in answer, answer
+                    assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n") == streams, answer
+
+
 def check_descriptors():
     """A server without file descriptors for further connections goes on once it has some."""
     with Server(PROGRAM) as server:
@@ -350,6 +376,7 @@ def check_descriptors():
 def check_busy(_):
     check_stream_beside_a_fault()
     check_descriptors()
+    check_half_closed()
     with tempfile.TemporaryDirectory() as folder:
         hold = Hold(folder)
         with Server(PROGRAM, "--max-batch", 1, "--max-queue", 2, environment=hold.environment) as server:
