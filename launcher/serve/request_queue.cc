@@ -26,9 +26,12 @@ void Ticket::GiveUp() {
   is_given_up_ = true;
 }
 
-bool Ticket::IsGivenUp() {
+absl::Status Ticket::CheckWanted() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return is_given_up_;
+  if (is_given_up_) return DeadlineExceeded("nobody waited for the answer");
+  if (deadline_ < MonotonicNow())
+    return DeadlineExceeded("the request waited for longer than it may");
+  return absl::OkStatus();
 }
 
 void Ticket::AddToken(SampledToken token) {
@@ -80,6 +83,7 @@ absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> RequestQueue::Submit(
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   if (stopping_) return Unavailable("the server is being stopped");
+  DropUnwanted();
   if (static_cast<int64_t>(waiting_.size() + tickets.size()) > options_.max_waiting)
     return QueueFull(absl::StrCat("the queue is full: ", waiting_.size(), " of ",
                                   options_.max_waiting, " requests wait; try again later"));
@@ -100,14 +104,26 @@ void RequestQueue::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-int64_t RequestQueue::num_waiting() const {
+int64_t RequestQueue::num_waiting() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  DropUnwanted();
   return static_cast<int64_t>(waiting_.size());
+}
+
+void RequestQueue::DropUnwanted() {
+  std::erase_if(waiting_, [](const std::shared_ptr<Ticket>& ticket) {
+    const absl::Status wanted = ticket->CheckWanted();
+    if (!wanted.ok()) ticket->SetAnswer(wanted);
+    return !wanted.ok();
+  });
 }
 
 std::vector<std::shared_ptr<Ticket>> RequestQueue::Next() {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+  changed_.wait(lock, [this] {
+    DropUnwanted();
+    return stopping_ || !waiting_.empty();
+  });
   std::vector<std::shared_ptr<Ticket>> batch;
   int64_t texts = 0;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
@@ -127,19 +143,9 @@ std::vector<std::shared_ptr<Ticket>> RequestQueue::Next() {
 void RequestQueue::Run() {
   for (auto batch = Next(); !batch.empty(); batch = Next()) {
     std::vector<const TextRequest*> requests;
-    std::vector<Ticket*> asked;
-    for (const auto& ticket : batch) {
-      if (ticket->IsGivenUp()) {
-        ticket->SetAnswer(DeadlineExceeded("nobody waited for the answer"));
-      } else if (ticket->deadline() < MonotonicNow()) {
-        ticket->SetAnswer(DeadlineExceeded("the request waited for longer than it may"));
-      } else {
-        requests.push_back(&ticket->request());
-        asked.push_back(ticket.get());
-      }
-    }
+    for (const auto& ticket : batch) requests.push_back(&ticket->request());
     std::vector<absl::StatusOr<TextResult>> answers = Answer(service_, requests);
-    for (size_t i = 0; i < answers.size(); ++i) asked[i]->SetAnswer(std::move(answers[i]));
+    for (size_t i = 0; i < answers.size(); ++i) batch[i]->SetAnswer(std::move(answers[i]));
   }
 }
 

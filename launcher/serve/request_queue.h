@@ -42,7 +42,8 @@ class Ticket {
   // Those that came since the last call, in the order of writing: of completions that stream. Each
   // comes once, also where a batch is computed again because another request in it has a fault.
   std::vector<SampledToken> TakeTokens();
-  // Nobody wants the answer any more: if nothing computes it yet, nothing will.
+  // Nobody wants the answer any more: if nothing computes it yet, nothing will, and its place in the
+  // queue is free.
   void GiveUp();
 
   const TextRequest& request() const { return request_; }
@@ -59,7 +60,8 @@ class Ticket {
     bool differs = false;             // what was computed again has other tokens
   };
 
-  bool IsGivenUp();
+  // What it is answered instead of being computed; OK if it may be.
+  absl::Status CheckWanted();
   void AddToken(SampledToken token);
   bool IsNew(const SampledToken& sampled);
   void SetAnswer(absl::StatusOr<TextResult> answer);
@@ -84,7 +86,8 @@ class RequestQueue {
   RequestQueue& operator=(const RequestQueue&) = delete;
 
   // All of `requests`, or none. A request whose deadline passes before it is computed is answered
-  // with DeadlineExceeded; one that is being computed is finished. `streams`: tokens of completions
+  // with DeadlineExceeded, and takes no place from then on; one that is being computed is finished.
+  // `streams`: tokens of completions
   // that are written from left to right are told; those of others are no beginning of a text.
   // Errors: QueueFull if there is no room, Unavailable after Stop.
   absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> Submit(std::vector<TextRequest> requests,
@@ -95,17 +98,19 @@ class RequestQueue {
   // nothing is computed any more. May be called again.
   void Stop();
 
-  int64_t num_waiting() const;
+  int64_t num_waiting();
 
  private:
   void Run();
+  // Answers those that nobody wants any more, and that are late. With the lock.
+  void DropUnwanted();
   // Waits for requests; the first ones of one op that fit into a batch. Empty at the end.
   std::vector<std::shared_ptr<Ticket>> Next();
 
   TextService& service_;
   const QueueOptions options_;
 
-  mutable std::mutex mutex_;  // below
+  std::mutex mutex_;  // below
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Ticket>> waiting_;  // shared with who waits for the answer
   bool stopping_ = false;

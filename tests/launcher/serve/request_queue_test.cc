@@ -146,6 +146,29 @@ TEST(RequestQueueTest, WhatWaitedTooLongOrForNobodyIsNotComputed) {
   EXPECT_THAT(service.calls, ElementsAre(1, 1));
 }
 
+TEST(RequestQueueTest, WhatNobodyWaitsForTakesNoPlace) {
+  GatedService service;
+  RequestQueue queue(service, {.max_waiting = 2, .max_batch = 1});
+  const auto running = SubmitOne(queue, Completes("running"));
+  service.AwaitBegun(1);
+  const auto left = SubmitOne(queue, Completes("left"));
+  const auto late = SubmitOne(queue, Completes("late"), MonotonicNow());
+  left->GiveUp();
+  // Before anything else is computed.
+  EXPECT_EQ(queue.num_waiting(), 0);
+  EXPECT_EQ(TextOf(*left), "nobody waited for the answer");
+  EXPECT_EQ(TextOf(*late), "the request waited for longer than it may");
+  const auto gone = queue.Submit({Completes("gone"), Completes("gone")}, absl::InfiniteFuture());
+  ASSERT_TRUE(gone.ok()) << gone.status();
+  for (const auto& ticket : *gone) ticket->GiveUp();
+  const auto last = queue.Submit({Completes("a"), Completes("b")}, absl::InfiniteFuture());
+  ASSERT_TRUE(last.ok()) << last.status();
+  service.Allow(100);
+  EXPECT_EQ(TextOf(*running), " running");
+  EXPECT_EQ(TextOf(*last->back()), " b");
+  EXPECT_THAT(service.calls, ElementsAre(1, 1, 1));
+}
+
 TEST(RequestQueueTest, TheFaultOfOneIsNoFaultOfTheOthers) {
   GatedService service;
   RequestQueue queue(service, {});

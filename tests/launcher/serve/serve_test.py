@@ -359,6 +359,29 @@ def check_half_closed():
                     assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n") == streams, answer
 
 
+def check_left():
+    """Clients that leave free their places at once, also those that read a stream."""
+    with tempfile.TemporaryDirectory() as folder:
+        hold = Hold(folder)
+        with Server(PROGRAM, "--max-batch", 1, "--max-queue", 2, environment=hold.environment) as server:
+            def begin(body):
+                connection = socket.create_connection(("127.0.0.1", server.port))
+                connection.sendall(http_post("/v1/completions", body))
+                return connection
+            running = begin({"prompt": "running"})
+            hold.await_begin()
+            for streams in (False, True):
+                gone = [begin({"prompt": "gone", "stream": streams}) for _ in range(2)]
+                until(lambda: server.expect("/health")["waiting"] == 2)
+                for connection in gone:
+                    connection.close()
+                # While the first is still being computed.
+                until(lambda: server.expect("/health")["waiting"] == 0)
+            running.close()
+            hold.release()
+            assert server.expect("/v1/completions", {"prompt": "a"})["choices"][0]["text"] == " a"
+
+
 def check_descriptors():
     """A server without file descriptors for further connections goes on once it has some."""
     with Server(PROGRAM) as server:
@@ -381,19 +404,7 @@ def check_busy(_):
         hold = Hold(folder)
         with Server(PROGRAM, "--max-batch", 1, "--max-queue", 2, environment=hold.environment) as server:
             fill_queue(server, hold)
-    with Server(PROGRAM, "--max-batch", 1, "--max-queue", 2, environment=slow(500)) as server:
-        # Clients that leave free their places, also those that read a stream.
-        for body in ({"prompt": "running"}, {"prompt": "gone"}, {"prompt": "gone", "stream": True}):
-            data = json.dumps(body).encode()
-            connection = socket.create_connection(("127.0.0.1", server.port))
-            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
-            time.sleep(0.2)
-            connection.close()
-        begin = time.monotonic()
-        while server.expect("/health")["waiting"] > 0:
-            assert time.monotonic() - begin < 60
-            time.sleep(0.1)
-        assert server.expect("/v1/completions", {"prompt": "a"})["choices"][0]["text"] == " a"
+    check_left()
     with Server(PROGRAM, "--max-batch", 1, "--max-wait", 1, environment=slow(2500)) as server:
         status, answer = server.ask("/v1/completions", {"prompt": "late"})
         assert status == 504 and answer["error"]["code"] == "deadline_exceeded", (status, answer)
