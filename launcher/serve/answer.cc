@@ -36,13 +36,14 @@ Answers AnswerTogether(
   return answers;
 }
 
-absl::StatusOr<TextResult> AnswerAlone(TextService& service, const TextRequest& request) {
+absl::StatusOr<TextResult> AnswerAlone(TextService& service, const TextRequest& request,
+                                       const std::function<absl::Status()>& check_wanted) {
   if (const auto* tokens = std::get_if<TokensRequest>(&request.what)) {
     ANYORDER_ASSIGN_OR_RETURN(const int64_t count, service.CountTokens(tokens->text));
     return TextResult(count);
   }
   if (const auto* rolling = std::get_if<RollingRequest>(&request.what)) {
-    ANYORDER_ASSIGN_OR_RETURN(RollingScore score, ScoreRolling(service, *rolling));
+    ANYORDER_ASSIGN_OR_RETURN(RollingScore score, ScoreRolling(service, *rolling, check_wanted));
     return TextResult(score);
   }
   if (const auto* render = std::get_if<RenderRequest>(&request.what)) {
@@ -70,7 +71,8 @@ OrderedJson Response(const OrderedJson& id, const OrderedJson& content) {
 
 }  // namespace
 
-Answers Answer(TextService& service, const std::vector<const TextRequest*>& requests) {
+Answers Answer(TextService& service, const std::vector<const TextRequest*>& requests,
+               const WantedCheck& check_wanted) {
   switch (requests.empty() ? RequestOp::kFacts : requests[0]->op()) {
     case RequestOp::kComplete:
       return AnswerTogether<CompletionRequest, std::vector<Completion>>(
@@ -84,7 +86,10 @@ Answers Answer(TextService& service, const std::vector<const TextRequest*>& requ
     default: break;
   }
   Answers answers;
-  for (const TextRequest* request : requests) answers.push_back(AnswerAlone(service, *request));
+  for (const TextRequest* request : requests) {
+    const size_t n = answers.size();
+    answers.push_back(AnswerAlone(service, *request, [&] { return check_wanted(n); }));
+  }
   return answers;
 }
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,15 @@
 
 namespace anyorder::launcher {
 
+// Says of a request that is being answered, by its number, whether it still has to be; else what it
+// is answered.
+using WantedCheck = std::function<absl::Status(size_t request)>;
+
 // Answers in the order of `requests`, which are of one op and not null. What is wrong with one of
-// them is no fault of the others.
-std::vector<absl::StatusOr<TextResult>> Answer(TextService& service,
-                                               const std::vector<const TextRequest*>& requests);
+// them is no fault of the others. `check_wanted` is asked between the calls that one request needs.
+std::vector<absl::StatusOr<TextResult>> Answer(
+    TextService& service, const std::vector<const TextRequest*>& requests,
+    const WantedCheck& check_wanted = [](size_t) { return absl::OkStatus(); });
 
 // The response to each line, which should be a request's JSON, in their order; to what is no line,
 // an error that says why. Neighbours of one op are answered at once.

@@ -8,6 +8,11 @@
 #include "launcher/serve/answer.h"
 
 namespace anyorder::launcher {
+namespace {
+
+absl::Status Stopped() { return Unavailable("the server is being stopped"); }
+
+}  // namespace
 
 bool Ticket::Await(absl::Duration limit) {
   std::unique_lock<std::mutex> lock(mutex_);
@@ -82,7 +87,7 @@ absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> RequestQueue::Submit(
     };
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (stopping_) return Unavailable("the server is being stopped");
+  if (stopping_) return Stopped();
   DropUnwanted();
   if (static_cast<int64_t>(waiting_.size() + tickets.size()) > options_.max_waiting)
     return QueueFull(absl::StrCat("the queue is full: ", waiting_.size(), " of ",
@@ -100,8 +105,13 @@ void RequestQueue::Stop() {
     left.swap(waiting_);
     changed_.notify_all();
   }
-  for (const auto& ticket : left) ticket->SetAnswer(Unavailable("the server is being stopped"));
+  for (const auto& ticket : left) ticket->SetAnswer(Stopped());
   if (thread_.joinable()) thread_.join();
+}
+
+absl::Status RequestQueue::CheckWanted(Ticket& ticket) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return stopping_ ? Stopped() : ticket.CheckWanted();
 }
 
 int64_t RequestQueue::num_waiting() {
@@ -144,7 +154,8 @@ void RequestQueue::Run() {
   for (auto batch = Next(); !batch.empty(); batch = Next()) {
     std::vector<const TextRequest*> requests;
     for (const auto& ticket : batch) requests.push_back(&ticket->request());
-    std::vector<absl::StatusOr<TextResult>> answers = Answer(service_, requests);
+    std::vector<absl::StatusOr<TextResult>> answers =
+        Answer(service_, requests, [&](size_t n) { return CheckWanted(*batch[n]); });
     for (size_t i = 0; i < answers.size(); ++i) batch[i]->SetAnswer(std::move(answers[i]));
   }
 }

@@ -86,22 +86,24 @@ class RequestQueue {
   RequestQueue& operator=(const RequestQueue&) = delete;
 
   // All of `requests`, or none. A request whose deadline passes before it is computed is answered
-  // with DeadlineExceeded, and takes no place from then on; one that is being computed is finished.
-  // `streams`: tokens of completions
+  // with DeadlineExceeded, and takes no place from then on; one that is being computed is finished,
+  // but for rolling scores, which end between two windows. `streams`: tokens of completions
   // that are written from left to right are told; those of others are no beginning of a text.
   // Errors: QueueFull if there is no room, Unavailable after Stop.
   absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> Submit(std::vector<TextRequest> requests,
                                                               absl::Time deadline,
                                                               bool streams = false);
 
-  // What is computed is finished; what waits and what comes later is Unavailable. Returns when
-  // nothing is computed any more. May be called again.
+  // What the service is asked at the moment is finished; what waits, windows of rolling scores too,
+  // and what comes later is Unavailable. Returns when nothing is computed any more. May be called
+  // again.
   void Stop();
 
   int64_t num_waiting();
 
  private:
   void Run();
+  absl::Status CheckWanted(Ticket& ticket);
   // Answers those that nobody wants any more, and that are late. With the lock.
   void DropUnwanted();
   // Waits for requests; the first ones of one op that fit into a batch. Empty at the end.

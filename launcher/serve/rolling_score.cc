@@ -33,9 +33,11 @@ int64_t MostTextTokens(const TextService& service) { return service.facts().seq_
 
 class Windows {
  public:
-  Windows(TextService& service, const RollingRequest& request, int64_t tokens)
+  Windows(TextService& service, const RollingRequest& request, int64_t tokens,
+          const std::function<absl::Status()>& check_wanted)
       : service_(service),
         request_(request),
+        check_wanted_(check_wanted),
         cuts_(Cuts(request.text)),
         tokens_per_word_(static_cast<double>(tokens) / static_cast<double>(cuts_.size() - 1)) {}
 
@@ -45,6 +47,7 @@ class Windows {
     const int64_t stride = request_.stride > 0 ? request_.stride : std::max<int64_t>(1, most / 2);
     std::vector<ScoreRequest> windows;
     for (size_t begin = 0; begin + 1 < cuts_.size();) {
+      ANYORDER_RETURN_IF_ERROR(check_wanted_());
       const size_t end = begin + WordsAfter(begin, std::min(stride, most));
       ANYORDER_RETURN_IF_ERROR(fault_);
       if (end == begin)
@@ -110,6 +113,7 @@ class Windows {
 
   TextService& service_;
   const RollingRequest& request_;
+  const std::function<absl::Status()>& check_wanted_;
   const std::vector<size_t> cuts_;
   const double tokens_per_word_;
   absl::Status fault_;
@@ -133,16 +137,18 @@ RollingScore Sum(const std::vector<TextScore>& scores) {
 
 }  // namespace
 
-absl::StatusOr<RollingScore> ScoreRolling(TextService& service, const RollingRequest& request) {
+absl::StatusOr<RollingScore> ScoreRolling(TextService& service, const RollingRequest& request,
+                                          const std::function<absl::Status()>& check_wanted) {
   ANYORDER_ASSIGN_OR_RETURN(const int64_t tokens, service.CountTokens(request.text));
   std::vector<ScoreRequest> windows = {
       {.continuation = request.text, .bound_samples = request.bound_samples, .seed = request.seed}};
   if (tokens > MostTextTokens(service)) {
-    ANYORDER_ASSIGN_OR_RETURN(windows, Windows(service, request, tokens).Split());
+    ANYORDER_ASSIGN_OR_RETURN(windows, Windows(service, request, tokens, check_wanted).Split());
   }
   std::vector<TextScore> scores;
   // One by one: together they could need any amount of memory.
   for (const ScoreRequest& window : windows) {
+    ANYORDER_RETURN_IF_ERROR(check_wanted());
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<TextScore> score, service.Score({window}));
     scores.push_back(score.front());
   }

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <functional>
+
 #include "absl/status/statusor.h"
 
 #include "launcher/texts/request_json.h"
@@ -14,7 +16,9 @@ namespace anyorder::launcher {
 // each is as much of the text before it as fits. So each token counts once, and has at least
 // seq_len - stride tokens of context where there are so many. Windows are encoded apart: a token
 // that would reach over a cut becomes two.
-// Errors: those of Score; InvalidArgument if 64 bytes do not fit.
-absl::StatusOr<RollingScore> ScoreRolling(TextService& service, const RollingRequest& request);
+// `check_wanted` is asked before each window, and while the text is cut. Errors: its; those of
+// Score; InvalidArgument if 64 bytes do not fit.
+absl::StatusOr<RollingScore> ScoreRolling(TextService& service, const RollingRequest& request,
+                                          const std::function<absl::Status()>& check_wanted);
 
 }  // namespace anyorder::launcher

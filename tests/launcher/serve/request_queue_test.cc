@@ -152,7 +152,7 @@ TEST(RequestQueueTest, WhatNobodyWaitsForTakesNoPlace) {
   const auto running = SubmitOne(queue, Completes("running"));
   service.AwaitBegun(1);
   const auto left = SubmitOne(queue, Completes("left"));
-  const auto late = SubmitOne(queue, Completes("late"), MonotonicNow());
+  const auto late = SubmitOne(queue, Completes("late"), MonotonicNow() - absl::Seconds(1));
   left->GiveUp();
   // Before anything else is computed.
   EXPECT_EQ(queue.num_waiting(), 0);
@@ -167,6 +167,50 @@ TEST(RequestQueueTest, WhatNobodyWaitsForTakesNoPlace) {
   EXPECT_EQ(TextOf(*running), " running");
   EXPECT_EQ(TextOf(*last->back()), " b");
   EXPECT_THAT(service.calls, ElementsAre(1, 1, 1));
+}
+
+TextRequest Rolls() {
+  std::string text;
+  for (int i = 0; i < 200; ++i) absl::StrAppend(&text, " w", i);
+  TextRequest request;
+  request.what = RollingRequest{.text = text};
+  return request;
+}
+
+TEST(RequestQueueTest, RollingScoresEndBetweenWindows) {
+  for (const bool is_left : {true, false}) {
+    GatedService service;
+    RequestQueue queue(service, {});
+    const auto rolling = SubmitOne(queue, Rolls());
+    service.AwaitBegun(1);
+    std::thread stopper;
+    if (is_left) {
+      rolling->GiveUp();
+    } else {
+      stopper = std::thread([&queue] { queue.Stop(); });
+      while (!absl::IsUnavailable(queue.Submit({}, absl::InfiniteFuture()).status()))
+        std::this_thread::yield();
+    }
+    service.Allow(100);
+    EXPECT_EQ(TextOf(*rolling),
+              is_left ? "nobody waited for the answer" : "the server is being stopped");
+    if (stopper.joinable()) stopper.join();
+    queue.Stop();
+    EXPECT_EQ(service.scored.size(), 1u);
+  }
+}
+
+TEST(RequestQueueTest, RollingScoresHaveATimeLimit) {
+  FakeTextService service;
+  const absl::Time deadline = MonotonicNow() + absl::Milliseconds(50);
+  service.before_call = [deadline] {
+    while (MonotonicNow() <= deadline) std::this_thread::yield();
+  };
+  RequestQueue queue(service, {});
+  const auto rolling = SubmitOne(queue, Rolls(), deadline);
+  EXPECT_EQ(TextOf(*rolling), "the request waited for longer than it may");
+  queue.Stop();
+  EXPECT_LE(service.scored.size(), 1u);
 }
 
 TEST(RequestQueueTest, TheFaultOfOneIsNoFaultOfTheOthers) {
