@@ -1,9 +1,11 @@
 #include "launcher/serve/openai_json.h"
 
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
@@ -82,14 +84,29 @@ void CheckTogether(ObjectReader& reader, const OpenAiRequest& request, const Req
     reader.AddFault("logprobs", "is not supported with 'stream'");
 }
 
-OrderedJson LogprobsJson(const Completion& completion, const std::string& prompt) {
+// The tokens that begin in the completion's text, in its order: neither the end token nor what
+// stands behind it or from a stop word on.
+std::vector<ShownToken> TokensOfText(const Completion& completion) {
   std::vector<ShownToken> tokens = completion.written;
   std::sort(tokens.begin(), tokens.end(),
             [](const auto& a, const auto& b) { return a.position < b.position; });
+  std::string whole;
+  for (const ShownToken& token : tokens) whole += token.piece;
+  // A text without a prompt before it loses the space that it begins with.
+  if (!absl::StartsWith(whole, completion.text) && absl::StartsWith(whole, " "))
+    tokens.front().piece.erase(0, 1);
+  size_t count = 0;
+  for (size_t bytes = 0; count < tokens.size() && bytes < completion.text.size(); ++count)
+    bytes += tokens[count].piece.size();
+  tokens.resize(count);
+  return tokens;
+}
+
+OrderedJson LogprobsJson(const Completion& completion, const std::string& prompt) {
   OrderedJson pieces = OrderedJson::array(), log_probs = OrderedJson::array(),
               offsets = OrderedJson::array();
   size_t offset = prompt.size();
-  for (const ShownToken& token : tokens) {
+  for (const ShownToken& token : TokensOfText(completion)) {
     pieces.push_back(token.piece);
     log_probs.push_back(token.log_prob);
     offsets.push_back(offset);
@@ -106,7 +123,8 @@ OrderedJson UsageJson(const std::vector<std::vector<Completion>>& completions) {
   for (const std::vector<Completion>& of_prompt : completions) {
     if (!of_prompt.empty())
       prompt_tokens += static_cast<int64_t>(of_prompt.front().prompt_pieces.size());
-    for (const Completion& completion : of_prompt) written += completion.tokens;
+    for (const Completion& completion : of_prompt)
+      written += std::ssize(TokensOfText(completion));
   }
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", written},

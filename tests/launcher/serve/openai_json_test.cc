@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -112,6 +114,57 @@ TEST(OpenAiResponseTest, LogprobsAreInTheOrderOfTheText) {
             R"({"tokens":[" x"," y"],"token_logprobs":[-1.0,-2.0],"top_logprobs":null,)"
             R"("text_offset":[2,4]})");
   EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
+}
+
+struct CutText {
+  const char* what;
+  std::string text;
+  std::vector<std::string> pieces;  // as written
+  std::vector<std::string> tokens;  // of the text
+};
+
+TEST(OpenAiResponseTest, TokensAreThoseOfTheText) {
+  const std::vector<CutText> cuts = {
+      {"whole", " a b", {" a", " b"}, {" a", " b"}},
+      {"end token", " a", {" a", ""}, {" a"}},
+      {"behind the end token", " a", {" a", "", " b", ""}, {" a"}},
+      {"stop word", " a", {" a", " stop", " b"}, {" a"}},
+      {"stop word within a token", " a x", {" a", " xSTOP", " b"}, {" a", " xSTOP"}},
+      {"stop word of several tokens", " a", {" a", "<", "end", ">"}, {" a"}},
+      {"lost space", "a b", {" a", " b", ""}, {"a", " b"}},
+      {"lost space of its own", "a", {" ", "a", " b"}, {"", "a"}},
+      {"second space", " a", {" ", " a", " b"}, {"", " a"}},
+      {"characters in parts", "\xc3\xa4", {"\xc3", "\xa4", "\xc3"}, {"\xc3", "\xa4"}},
+      {"nothing", "", {"", " a"}, {}},
+      {"nothing before a stop word", "", {" stop"}, {}},
+      {"nothing written", "", {}, {}},
+  };
+  for (const CutText& cut : cuts) {
+    const auto request = ParseBody(R"({"prompt": "p", "logprobs": 1})");
+    Completion completion{.text = cut.text, .prompt_pieces = {"p"}};
+    completion.tokens = std::ssize(cut.pieces);
+    for (const std::string& piece : cut.pieces) {
+      const auto n = std::ssize(completion.written);
+      completion.written.push_back({n + 1, 7 + n, piece, -1.0 - static_cast<double>(n), 0});
+    }
+    // In whatever order.
+    std::reverse(completion.written.begin(), completion.written.end());
+    const auto json = OpenAiResponse({}, *request, {{completion}});
+    const auto logprobs = json["choices"][0]["logprobs"];
+    EXPECT_EQ(logprobs["tokens"].get<std::vector<std::string>>(), cut.tokens) << cut.what;
+    ASSERT_EQ(logprobs["token_logprobs"].size(), cut.tokens.size()) << cut.what;
+    ASSERT_EQ(logprobs["text_offset"].size(), cut.tokens.size()) << cut.what;
+    size_t offset = 1;
+    for (size_t n = 0; n < cut.tokens.size(); ++n) {
+      EXPECT_EQ(logprobs["token_logprobs"][n], -1.0 - static_cast<double>(n)) << cut.what;
+      EXPECT_EQ(logprobs["text_offset"][n], offset) << cut.what;
+      offset += cut.tokens[n].size();
+    }
+    const auto usage = OpenAiUsageChunk({}, {{completion}})["usage"];
+    EXPECT_EQ(json["usage"], usage) << cut.what;
+    EXPECT_EQ(usage["completion_tokens"], cut.tokens.size()) << cut.what;
+    EXPECT_EQ(usage["total_tokens"], 1 + cut.tokens.size()) << cut.what;
+  }
 }
 
 TEST(OpenAiErrorTest, NamesTheKeyAndTheKind) {

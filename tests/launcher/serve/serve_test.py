@@ -196,6 +196,10 @@ def check_openai(_):
         assert answer["choices"][0]["logprobs"]["token_logprobs"] == [-0.5, -0.5] and answer["usage"]["total_tokens"] == 4 + 5
         assert answer["object"] == "text_completion" and answer["id"].startswith("cmpl-")
         assert server.expect("/v1/completions", {"prompt": "a b c d", "stop": ["c", "b"]})["choices"][0]["text"] == " d "
+        # What is behind a stop word was written, but is in no text.
+        cut = server.expect("/v1/completions", {"prompt": "a b c d", "stop": " b", "logprobs": 0})
+        assert cut["choices"][0]["text"] == " d c" and cut["choices"][0]["logprobs"]["tokens"] == [" d", " c"], cut
+        assert cut["usage"] == {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6}, cut
         assert server.expect("/v1/completions", {"prompt": "a b", "echo": True})["choices"][0]["text"] == "a b b a"
         for body, status in (({"prompt": "a", "model": "other"}, 404), ({"prompt": "a", "suffix": "b"}, 400), ({"prompt": "a", "max_tokens": 5000}, 400)):
             assert server.ask("/v1/completions", body)[0] == status, body
