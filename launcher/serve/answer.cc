@@ -120,4 +120,15 @@ std::vector<OrderedJson> Respond(TextService& service,
   return responses;
 }
 
+std::vector<OrderedJson> Refuse(const std::vector<absl::StatusOr<std::string>>& lines,
+                                const absl::Status& why) {
+  std::vector<OrderedJson> responses;
+  for (const absl::StatusOr<std::string>& line : lines) {
+    const absl::StatusOr<nlohmann::json> json = line.ok() ? ParseJson(*line) : line.status();
+    const OrderedJson id = json.ok() ? OrderedJson(IdOf(*json)) : OrderedJson(nullptr);
+    responses.push_back(Response(id, {{"error", ErrorJson(why)}}));
+  }
+  return responses;
+}
+
 }  // namespace anyorder::launcher

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 #include "core/base/status.h"
 #include "core/train/run/stop_signal.h"
@@ -30,23 +31,29 @@ absl::Status WriteAll(int fd, const std::string& text) {
 
 // A line that is there as a whole, or the last one, which no line end need follow.
 std::optional<absl::StatusOr<std::string>> LineReader::CutLine() {
-  const size_t end = buffer_.find('\n');
+  const size_t end = buffer_.find('\n', searched_);
   const bool is_whole = end != buffer_.npos;
-  const std::string line = buffer_.substr(0, end);
-  if (!is_whole && line.size() > max_bytes_) {
+  searched_ = is_whole ? end + 1 : buffer_.size();
+  if (!is_whole && buffer_.size() - begin_ > max_bytes_) {
     is_too_long_ = true;
-    buffer_.clear();
+    begin_ = buffer_.size();
   }
-  if (!is_whole && (!is_at_end_ || (buffer_.empty() && !is_too_long_))) return std::nullopt;
-  buffer_.erase(0, is_whole ? end + 1 : buffer_.size());
+  if (!is_whole && (!is_at_end_ || (begin_ == buffer_.size() && !is_too_long_)))
+    return std::nullopt;
+  const absl::string_view line =
+      absl::string_view(buffer_).substr(begin_, is_whole ? end - begin_ : buffer_.npos);
+  begin_ = searched_;
   if (std::exchange(is_too_long_, false) || line.size() > max_bytes_)
     return OutOfRange("the line has more than ", max_bytes_, " bytes");
-  return line;
+  return std::string(line);
 }
 
 absl::Status LineReader::Fill() {
   pollfd item = {fd_, POLLIN, 0};
   if (::poll(&item, 1, kStopCheckMs) <= 0) return absl::OkStatus();
+  // Here no line is whole: what is moved is the beginning of one.
+  buffer_.erase(0, begin_);
+  searched_ -= std::exchange(begin_, 0);
   const size_t before = buffer_.size();
   buffer_.resize(before + kReadBytes);
   const ssize_t bytes = ::read(fd_, buffer_.data() + before, kReadBytes);
@@ -58,13 +65,13 @@ absl::Status LineReader::Fill() {
 
 absl::StatusOr<std::vector<absl::StatusOr<std::string>>> LineReader::Next(size_t most) {
   std::vector<absl::StatusOr<std::string>> lines;
-  while (StopSignal() == 0) {
+  while (true) {
+    const bool is_last = is_at_end_ || StopSignal() != 0;
     for (auto line = CutLine(); line; line = lines.size() < most ? CutLine() : std::nullopt)
       lines.push_back(*std::move(line));
-    if (!lines.empty() || is_at_end_) break;
+    if (!lines.empty() || is_last) return lines;
     ANYORDER_RETURN_IF_ERROR(Fill());
   }
-  return lines;
 }
 
 absl::Status ServeLines(int input, int output, TextService& service, const LineOptions& options) {
@@ -73,8 +80,11 @@ absl::Status ServeLines(int input, int output, TextService& service, const LineO
     ANYORDER_ASSIGN_OR_RETURN(const auto lines,
                               reader.Next(static_cast<size_t>(options.max_batch)));
     if (lines.empty()) return absl::OkStatus();
+    const auto responses = StopSignal() == 0
+                               ? Respond(service, lines, options.limits)
+                               : Refuse(lines, Unavailable("the server is being stopped"));
     std::string text;
-    for (const nlohmann::ordered_json& response : Respond(service, lines, options.limits))
+    for (const nlohmann::ordered_json& response : responses)
       absl::StrAppend(&text, JsonText(response), "\n");
     ANYORDER_RETURN_IF_ERROR(WriteAll(output, text));
   }

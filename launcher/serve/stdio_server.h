@@ -21,8 +21,8 @@ class LineReader {
   LineReader(int fd, size_t max_bytes) : fd_(fd), max_bytes_(max_bytes) {}
 
   // Waits for a line; it, and those behind it that are there already, `most` in all. Of a line with
-  // more than `max_bytes` an OutOfRange error. Empty at the end of the input, and after a stop
-  // signal. Errors: those of read(2).
+  // more than `max_bytes` an OutOfRange error. After a stop signal nothing more is read: of lines
+  // that were, those that have ended. Empty when there are no more. Errors: those of read(2).
   absl::StatusOr<std::vector<absl::StatusOr<std::string>>> Next(size_t most);
 
  private:
@@ -32,6 +32,8 @@ class LineReader {
   const int fd_;
   const size_t max_bytes_;
   std::string buffer_;
+  size_t begin_ = 0;          // of the first line in it
+  size_t searched_ = 0;       // bytes of it, in which no further line ends
   bool is_too_long_ = false;  // the line that `buffer_` goes on with
   bool is_at_end_ = false;
 };
@@ -42,8 +44,9 @@ struct LineOptions {
   size_t max_line_bytes = 1 << 20;
 };
 
-// One line on `output` for each of `input`, in their order, until its end or a stop signal, after
-// which what was read is answered. Errors: those of read(2) and write(2).
+// One line on `output` for each of `input`, in their order, until its end or a stop signal. Then what
+// is computed is answered, and lines that were read, but not begun, get the error Unavailable.
+// Errors: those of read(2) and write(2).
 absl::Status ServeLines(int input, int output, TextService& service, const LineOptions& options);
 
 }  // namespace anyorder::launcher

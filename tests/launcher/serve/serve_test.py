@@ -71,6 +71,43 @@ def refuses(status, words, *command, **options):
     assert done.returncode == status and words in done.stderr and done.stderr.count("\n") == 1, (command, done)
 
 
+def has_pending(pid, number):
+    """Whether the process has not taken that signal yet."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return any(int(line.split()[1], 16) >> (number - 1) & 1 for line in text.splitlines() if line.startswith(("SigPnd", "ShdPnd")))
+
+
+def check_lines_at_the_end(folder):
+    """A line that was read when the signal comes gets an answer, be it that it is not computed any more."""
+    with tempfile.TemporaryDirectory() as other:
+        hold = Hold(other)
+        process = subprocess.Popen([PROGRAM, "serve", folder, "--stdio", "--max-batch", "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=hold.environment)
+        # In one piece, so that all are read before the first two are computed; the last line has no end yet.
+        lines = [json.dumps({"id": n, "op": "complete", "prompt": f"a{n} b"}) for n in range(9)] + ["nonsense", '{"id": 10, "op":']
+        process.stdin.write("\n".join(lines).encode())
+        process.stdin.flush()
+        hold.await_begin()
+        process.send_signal(signal.SIGTERM)
+        until(lambda: not has_pending(process.pid, signal.SIGTERM))
+        hold.release()
+        out = process.stdout.read()
+        assert process.wait(60) == 0
+        process.stdin.close()
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [answer["id"] for answer in answers] == [*range(9), None], answers
+    assert [answer["completions"][0]["text"] for answer in answers[:2]] == [" b a0", " b a1"], answers
+    # The signal may have come to the program a moment later.
+    refused = [answer for answer in answers if "completions" not in answer]
+    assert {answer["error"]["code"] for answer in refused} <= {"unavailable", "invalid_request"}, answers
+
+
+def random_of_a_seed():
+    """Random numbers that the printed seed gives again."""
+    seed = int(os.environ.get("ANYORDER_TEST_SEED") or random.randrange(1 << 30))
+    print("seed", seed, flush=True)
+    return random.Random(seed)
+
+
 def check_stdio(folder):
     lines = [{"id": n, "op": "complete", "prompt": f"a{n} b"} for n in range(20)]
     lines += [{"id": "f", "op": "fill", "text": TEXT}, {"id": 1.5, "op": "score", "continuation": "a b"}, {"op": "facts"}]
@@ -94,8 +131,9 @@ def check_stdio(folder):
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     process.stdin.close()
+    check_lines_at_the_end(folder)
     # Random bytes get a line each.
-    noise = random.Random(os.urandom(8))
+    noise = random_of_a_seed()
     data = [bytes(noise.choice(b'{}[]":,0123abcopfill\\\xff\x00 ') for _ in range(noise.randint(0, 80))) for _ in range(1000)]
     done = subprocess.run([PROGRAM, "serve", folder, "--stdio"], input=b"\n".join(data) + b"\n", capture_output=True, timeout=120)
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 1000
@@ -252,15 +290,13 @@ def random_request(noise, port):
 
 
 def check_hostile(_):
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    noise = random.Random(seed)
+    noise = random_of_a_seed()
     with Server(PROGRAM, "--max-body", 64) as server:
         statuses = {}
         for n in range(1000):
             data = random_request(noise, server.port)
             answer = server.raw(data)
-            assert server.process.poll() is None, f"request {n} of seed {seed} ended the server: {data[:300]}"
+            assert server.process.poll() is None, f"request {n} ended the server: {data[:300]}"
             if answer.startswith(b"HTTP/1.1 100 "):
                 answer = answer.split(b"\r\n\r\n", 1)[1]
             line = answer.split(b"\r\n")[0]

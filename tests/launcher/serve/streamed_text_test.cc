@@ -49,7 +49,9 @@ TEST(StreamedTextTest, AnotherTextThanWasToldComesWhole) {
 
 // Pieces of any cut give the text before its first stop word.
 TEST(StreamedTextTest, AnyCutGivesTheSameText) {
-  std::mt19937 random(std::random_device{}());
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
   for (int round = 0; round < 2000; ++round) {
     std::string whole;
     for (int i = 0; i < 12; ++i) whole += "ab\xc3\xa4"[random() % 4];
