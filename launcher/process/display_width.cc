@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
 #include "core/base/unicode.h"
@@ -66,7 +67,19 @@ std::string Displayable(absl::string_view text) {
       c = kPictures + 0x21;
     else if ((c > kDelete && c < 0xA0) || c == 0xFFFE || c == 0xFFFF)
       c = kReplacement;  // of the first some terminals know as commands; the others XML forbids
+    else if ((c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069))
+      c = kReplacement;
     AppendUtf8(c, shown);
+  }
+  return shown;
+}
+
+std::string DisplayableLines(absl::string_view text) {
+  std::string shown;
+  const char* separator = "";
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    absl::StrAppend(&shown, separator, Displayable(absl::StrReplaceAll(line, {{"\t", "    "}})));
+    separator = "\n";
   }
   return shown;
 }

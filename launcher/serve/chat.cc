@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "launcher/process/counted.h"
+#include "launcher/process/display_width.h"
 #include "launcher/process/openmp_spin.h"
 #include "launcher/serve/chat_session.h"
 #include "launcher/serve/serve.h"
@@ -30,38 +31,51 @@ struct ChatOptions : TextModelOptions {
   WriteFlags flags;
 };
 
+// Where the conversation comes from and goes to.
+struct ChatStreams {
+  std::istream& input;
+  std::ostream& output;
+  bool is_typed = false;  // a person types the input: a fault does not end the conversation
+  bool is_shown = false;  // the output is a terminal, which would take some characters for commands
+};
+
 constexpr char kCommands[] = "/reset forgets the conversation, /quit ends it.";
 
 class Chat {
  public:
-  Chat(TextService& service, ChatSession session, CompletionRequest request)
-      : service_(service), session_(std::move(session)), request_(std::move(request)) {
+  Chat(TextService& service, ChatSession session, CompletionRequest request, ChatStreams streams)
+      : service_(service),
+        session_(std::move(session)),
+        request_(std::move(request)),
+        streams_(streams) {
     if (!session_.closing().empty()) request_.stop = {session_.closing()};
   }
 
-  // Each line of `input` is a turn.
-  absl::Status Run(std::istream& input, std::ostream& output, bool is_terminal) {
-    if (is_terminal) output << kCommands << "\n";
+  // Each line of the input is a turn.
+  absl::Status Run() {
+    std::ostream& output = streams_.output;
+    const bool prompts = streams_.is_typed && streams_.is_shown;
+    if (prompts) output << kCommands << "\n";
     std::string line;
     while (true) {
-      if (is_terminal) output << "> " << std::flush;
-      if (!std::getline(input, line) || line == "/quit") break;
+      if (prompts) output << "> " << std::flush;
+      if (!std::getline(streams_.input, line) || line == "/quit") break;
       if (line == "/reset") {
         session_.Reset();
       } else if (!absl::StripAsciiWhitespace(line).empty()) {
-        const absl::Status answered = Turn(line, output);
-        if (!answered.ok() && !is_terminal) return answered;
+        const absl::Status answered = Turn(line);
+        if (!answered.ok() && !streams_.is_typed) return answered;
         if (!answered.ok()) LogWarning(answered.message());
       }
     }
-    if (is_terminal) output << "\n";
+    if (prompts) output << "\n";
     return absl::OkStatus();
   }
 
  private:
-  absl::Status Turn(const std::string& words, std::ostream& output) {
+  absl::Status Turn(const std::string& words) {
     session_.Ask(words);
-    const absl::StatusOr<std::string> answer = Answer(output);
+    const absl::StatusOr<std::string> answer = Answer();
     if (!answer.ok()) {
       session_.TakeBack();
       return answer.status();
@@ -87,23 +101,28 @@ class Chat {
     return prompt;
   }
 
-  absl::StatusOr<std::string> Answer(std::ostream& output) {
+  std::string Shown(const std::string& text) const {
+    return streams_.is_shown ? DisplayableLines(text) : text;
+  }
+
+  absl::StatusOr<std::string> Answer() {
     ANYORDER_ASSIGN_OR_RETURN(request_.prompt, PromptThatFits());
     StreamedText streamed(request_.write.method == WriteMethod::kLeftToRight, request_.stop,
                           /*has_prompt=*/false);
     request_.listener = [&](int64_t, const ShownToken& token) {
-      output << streamed.Add(token.piece) << std::flush;
+      streams_.output << Shown(streamed.Add(token.piece)) << std::flush;
     };
     const auto answers = service_.Complete({request_});
     ANYORDER_RETURN_IF_ERROR(answers.status());
     const std::string& answer = answers->front().front().text;
-    output << streamed.Finish(answer) << std::endl;
+    streams_.output << Shown(streamed.Finish(answer)) << std::endl;
     return std::string(absl::StripAsciiWhitespace(answer));
   }
 
   TextService& service_;
   ChatSession session_;
   CompletionRequest request_;
+  const ChatStreams streams_;
 };
 
 absl::Status RunChat(const ChatOptions& options, OpenService open) {
@@ -116,8 +135,9 @@ absl::Status RunChat(const ChatOptions& options, OpenService open) {
       options.max_tokens.value_or(std::clamp<int64_t>(facts.seq_len / 2, 1, kDefaultMaxTokens));
   ANYORDER_ASSIGN_OR_RETURN(ChatSession session,
                             ChatSession::Start(facts, options.chat_template, options.system));
-  Chat chat(*service, std::move(session), request);
-  return chat.Run(std::cin, std::cout, ::isatty(STDIN_FILENO) == 1);
+  Chat chat(*service, std::move(session), request,
+            {std::cin, std::cout, ::isatty(STDIN_FILENO) == 1, ::isatty(STDOUT_FILENO) == 1});
+  return chat.Run();
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
 #include "core/base/terminal.h"
@@ -16,17 +15,6 @@
 
 namespace anyorder::launcher {
 namespace {
-
-// As a terminal shows it: a tab takes the same room wherever it is.
-std::string OnScreen(absl::string_view text) {
-  std::string shown;
-  const char* separator = "";
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    absl::StrAppend(&shown, separator, Displayable(absl::StrReplaceAll(line, {{"\t", "    "}})));
-    separator = "\n";
-  }
-  return shown;
-}
 
 // A wide character needs two.
 int64_t ColumnsOf(const winsize& size) { return std::max<int64_t>(size.ws_col, 2); }
@@ -109,16 +97,16 @@ void StreamView::Finish(const std::string& text) {
   if (!options_.on_terminal) return options_.output(absl::StrCat(whole, "\n"));
   if (options_.left_to_right && absl::StartsWith(whole, grown_.substr(0, shown_))) {
     const absl::string_view rest = absl::string_view(whole).substr(shown_);
-    return options_.output(absl::StrCat(OnScreen(rest), "\n"));
+    return options_.output(absl::StrCat(DisplayableLines(rest), "\n"));
   }
-  options_.output(absl::StrCat(Erasure(options_.size()), OnScreen(whole), "\n"));
+  options_.output(absl::StrCat(Erasure(options_.size()), DisplayableLines(whole), "\n"));
 }
 
 void StreamView::GrowBy(absl::string_view piece) {
   absl::StrAppend(&grown_, piece);
   const size_t complete = CompleteBytes(grown_);
   if (complete <= shown_) return;
-  const std::string more = OnScreen(absl::string_view(grown_).substr(shown_, complete - shown_));
+  const std::string more = DisplayableLines(absl::string_view(grown_).substr(shown_, complete - shown_));
   on_screen_ += more;
   shown_ = complete;
   options_.output(more);
@@ -174,7 +162,7 @@ std::vector<StreamView::Line> StreamView::Lines(int64_t columns, int64_t& newest
   newest = 0;
   for (size_t i = 0; i < runs.size(); ++i) {
     if (i == newest_run) newest = std::ssize(lines) - 1;
-    const std::string shown = OnScreen(runs[i].text);
+    const std::string shown = DisplayableLines(runs[i].text);
     bool is_first = true;
     for (absl::string_view rest : absl::StrSplit(shown, '\n')) {
       if (!std::exchange(is_first, false)) lines.emplace_back();

@@ -266,6 +266,17 @@ TEST(DisplayWidth, NothingThatIsDisplayedIsACommand) {
   EXPECT_EQ(Displayable("\xEF\xBF\xBE\xEF\xBF\xBF\xFF\xE8\xAA"), "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD");
 }
 
+TEST(DisplayWidth, NothingThatIsDisplayedTurnsTextAround) {
+  EXPECT_EQ(Displayable("a\u202Eb\u202Ac\u2066d\u2069"), "a\uFFFDb\uFFFDc\uFFFDd\uFFFD");
+  // Marks of direction and letters that are written from right to left stay.
+  EXPECT_EQ(Displayable("\u05D0\u200F\u2029\u2065\u206A"), "\u05D0\u200F\u2029\u2065\u206A");
+}
+
+TEST(DisplayWidth, LinesStayLines) {
+  EXPECT_EQ(DisplayableLines("a\n\tb\r\n\x1b[2J\n"), "a\n    b␍\n␛[2J\n");
+  EXPECT_EQ(DisplayableLines(""), "");
+}
+
 TEST(DisplayWidth, CountsColumnsAsTerminalsDo) {
   EXPECT_EQ(DisplayWidth(""), 0);
   EXPECT_EQ(DisplayWidth("any"), 3);

@@ -13,6 +13,7 @@ Usage: serve_test.py FAKE_SERVE CASE
 import http.server
 import json
 import os
+import pty
 import random
 import resource
 import shutil
@@ -21,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 from pathlib import Path
@@ -457,6 +459,57 @@ def check_load(_):
     assert figures["lost"] == 0 and figures["fewest_of_a_client"] > 0 and figures["answered"] >= 32, figures
 
 
+def open_terminal():
+    """Both sides of a terminal that does not show what is typed."""
+    own, other = pty.openpty()
+    attributes = termios.tcgetattr(other)
+    attributes[3] &= ~termios.ECHO
+    termios.tcsetattr(other, termios.TCSANOW, attributes)
+    return own, other
+
+
+def read_all(terminal):
+    data = b""
+    while True:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # nobody has the other side open any more
+            return data
+        if not part:
+            return data
+        data += part
+
+
+def check_chat_terminals(command):
+    """On a terminal what the model writes is no command; prompts are for people who type and read."""
+    words = "a\x1b[31mb\rc\x9bd\u202ee\x07f"
+    as_written = subprocess.run([PROGRAM, *map(str, command)], input=words.encode() + b"\n", capture_output=True, timeout=120).stdout
+    assert as_written == f"assistant: user:{words}\n".encode(), as_written
+    own, other = open_terminal()
+    process = subprocess.Popen([PROGRAM, *map(str, command)], stdin=subprocess.PIPE, stdout=other, stderr=subprocess.DEVNULL)
+    os.close(other)
+    process.stdin.write(words.encode() + b"\n")
+    process.stdin.close()
+    shown = read_all(own).decode()
+    os.close(own)
+    assert process.wait(60) == 0 and shown == "assistant: user:a\u241b[31mb\u240dc\ufffdd\ufffde\u2407f\r\n", shown
+    # Typed, but into a pipe.
+    own, other = open_terminal()
+    process = subprocess.Popen([PROGRAM, *map(str, command)], stdin=other, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    os.close(other)
+    os.write(own, b"one\n/quit\n")
+    assert process.stdout.read() == b"assistant: user:one\n" and process.wait(60) == 0
+    os.close(own)
+    # Typed and read.
+    own, other = open_terminal()
+    process = subprocess.Popen([PROGRAM, *map(str, command)], stdin=other, stdout=other, stderr=subprocess.DEVNULL)
+    os.close(other)
+    os.write(own, b"one\n/quit\n")
+    shown = read_all(own)
+    assert process.wait(60) == 0 and b"/quit ends it." in shown and b"> assistant: user:one\r\n> \r\n" in shown, shown
+    os.close(own)
+
+
 def check_chat(folder):
     # The answers are the prompt's words backwards, up to what closes a message.
     done = run("chat", folder, "--system", "S", text="one two\n\n/reset\nthree\n/quit\nfour\n")
@@ -469,6 +522,7 @@ def check_chat(folder):
     file.write_text("{role} {content} STOP\\n\n")
     done = run("chat", folder, "--chat-template", file, text="one two\nthree\n")
     assert done.stdout == "assistant \nassistant \n", done.stdout
+    check_chat_terminals(plain)
     long = run(*plain, "--max-tokens", 8, text="w " * 30 + "\n" + "w " * 30 + "\n")
     assert long.returncode == 0 and "1 turn forgotten" in long.stderr, long
     refuses(64, "is neither llada, chatml", "chat", folder, "--chat-template", "nonsense")
