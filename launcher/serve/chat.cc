@@ -154,8 +154,8 @@ Subcommand DeclareChat(CLI::App& front, OpenService open) {
   command
       ->add_option(
           "--chat-template", options->chat_template,
-          "how conversations are written, as prep --chat-template takes it, or a file that "
-          "holds it (default: as in the run's dataset)")
+          "how conversations are written, as prep --chat-template takes it, or else a file "
+          "that holds it (default: as in the run's dataset)")
       ->check(IsNotEmpty())
       ->type_name("NAME");
   command->add_option("--system", options->system, "what the system message says")

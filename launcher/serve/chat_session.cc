@@ -16,9 +16,12 @@ constexpr char kSystem[] = "system";
 constexpr char kUser[] = "user";
 constexpr char kAssistant[] = "assistant";
 
+// What is a name or a text is no file, whatever files there are in the current directory.
 absl::StatusOr<std::string> TemplateText(const std::string& name_text_or_file) {
   std::error_code none;
-  if (!std::filesystem::is_regular_file(name_text_or_file, none)) return name_text_or_file;
+  if (data::ChatTemplate::Read(name_text_or_file).ok() ||
+      !std::filesystem::is_regular_file(name_text_or_file, none))
+    return name_text_or_file;
   ANYORDER_ASSIGN_OR_RETURN(std::string text, ReadWholeFile(name_text_or_file));
   // The line end that an editor puts behind the last line is not the template's; \n is.
   if (!text.empty() && text.back() == '\n') text.pop_back();
@@ -55,11 +58,13 @@ absl::StatusOr<std::string> RenderPrompt(const ModelFacts& facts,
 absl::StatusOr<ChatSession> ChatSession::Start(const ModelFacts& facts,
                                                const std::string& chat_template,
                                                const std::string& system) {
-  const std::string& chosen = chat_template.empty() ? facts.chat_template : chat_template;
-  if (chosen.empty())
+  std::string text = facts.chat_template;
+  if (!chat_template.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(text, TemplateText(chat_template));
+  } else if (text.empty()) {
     return NoTemplate(facts,
                       "; pass --chat-template llada, chatml or what 'prep --chat-template' got");
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, TemplateText(chosen));
+  }
   ANYORDER_ASSIGN_OR_RETURN(data::ChatTemplate chat, ReadTemplate(facts, text));
   return ChatSession(std::move(chat), system);
 }

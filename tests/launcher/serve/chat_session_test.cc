@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -67,6 +70,27 @@ TEST(ChatSessionTest, TheTemplateMayBeGiven) {
   session->Ask("Hi");
   EXPECT_EQ(session->Prompt(), "user: Hi\nassistant: ");
   EXPECT_EQ(session->closing(), "");
+}
+
+TEST(ChatSessionTest, NamesAndTextsAreNoFiles) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path());
+  for (const char* name : {"chatml", "<{role}>{content}", "nonsense"})
+    std::ofstream(name) << "file {role} {content}";
+  const auto prompt = [](const std::string& own, const std::string& given) {
+    const auto session = ChatSession::Start(Facts(own), given, "S");
+    return session.ok() ? session->Prompt() : std::string(session.status().message());
+  };
+  EXPECT_THAT(prompt("chatml", ""), testing::StartsWith("<|im_start|>system"));
+  EXPECT_THAT(prompt("llada", "chatml"), testing::StartsWith("<|im_start|>system"));
+  EXPECT_THAT(prompt("<{role}>{content}", ""), testing::StartsWith("<system>S"));
+  EXPECT_THAT(prompt("llada", "<{role}>{content}"), testing::StartsWith("<system>S"));
+  EXPECT_THAT(prompt("llada", "./chatml"), testing::StartsWith("file system S"));
+  EXPECT_THAT(prompt("llada", "nonsense"), testing::StartsWith("file system S"));
+  // That of a dataset names no file of the directory in which somebody happens to be.
+  EXPECT_THAT(prompt("nonsense", ""), HasSubstr("is neither llada, chatml"));
+  std::filesystem::current_path(before);
 }
 
 TEST(ChatSessionTest, FaultsSayWhatToDo) {
