@@ -59,14 +59,10 @@ HttpFault CheckSender(const HttpHead& head, const GuardOptions& options) {
     return {421, "this server is asked by the names localhost and 127.0.0.1 only (header Host)"};
   if (!head.origin.empty() && !IsOwnOrigin(head))
     return {403, "pages of another origin may not ask this server (header Origin)"};
-  if (options.token.empty()) return {};
+  if (HasToken(head, options)) return {};
   for (const HttpPath& path : HttpPaths())
     if (path.is_open && head.path == path.path) return {};
-  absl::string_view said = head.authorization;
-  const bool is_bearer = absl::ConsumePrefix(&said, "Bearer ");
-  if (!is_bearer || !IsToken(said, options.token))
-    return {401, "the header 'Authorization: Bearer TOKEN' is missing or has another token"};
-  return {};
+  return {401, "the header 'Authorization: Bearer TOKEN' is missing or has another token"};
 }
 
 HttpFault CheckBody(const HttpHead& head, const GuardOptions& options) {
@@ -148,6 +144,12 @@ HttpFault CheckHead(const HttpHead& head, const GuardOptions& options) {
   if (HttpFault fault = CheckSender(head, options); fault.status != 0) return fault;
   if (HttpFault fault = CheckPath(head); fault.status != 0) return fault;
   return CheckBody(head, options);
+}
+
+bool HasToken(const HttpHead& head, const GuardOptions& options) {
+  if (options.token.empty()) return true;
+  absl::string_view said = head.authorization;
+  return absl::ConsumePrefix(&said, "Bearer ") && IsToken(said, options.token);
 }
 
 bool IsToken(absl::string_view said, absl::string_view token) {

@@ -51,7 +51,7 @@ struct GuardOptions {
 struct HttpPath {
   const char* path;
   const char* method;
-  bool is_open;  // without a token: it tells nothing and computes nothing
+  bool is_open;  // without a token: it tells nothing of requests and computes nothing
 };
 const std::vector<HttpPath>& HttpPaths();
 
@@ -65,6 +65,9 @@ struct HttpFault {
 // another origin asks. 401: without the token. 411, 413: a body of unknown length or more than
 // max_body_bytes. 415: not JSON, which pages elsewhere could send unasked, or compressed.
 HttpFault CheckHead(const HttpHead& head, const GuardOptions& options);
+
+// Whether the head shows the token, or none is asked for.
+bool HasToken(const HttpHead& head, const GuardOptions& options);
 
 // In a time that depends on the length of `said` only.
 bool IsToken(absl::string_view said, absl::string_view token);

@@ -104,6 +104,10 @@ HttpHead HeadOf(const HttpRequest& request) {
   return head;
 }
 
+GuardOptions GuardOf(const HttpOptions& options) {
+  return {options.token, options.address.is_loopback(), options.max_body_bytes};
+}
+
 void SendJson(HttpResponse& response, int status, const OrderedJson& json) {
   response.status = status;
   response.set_content(JsonText(json), kJsonType);
@@ -178,8 +182,10 @@ class QueueServer final : public HttpServer {
       response.set_header("Content-Security-Policy", kPagePolicy);
       response.set_content(kServePage, "text/html; charset=utf-8");
     });
-    library_.Get("/health", [this](const HttpRequest&, HttpResponse& response) {
-      SendJson(response, 200, {{"status", "ok"}, {"waiting", queue_.num_waiting()}});
+    library_.Get("/health", [this](const HttpRequest& request, HttpResponse& response) {
+      OrderedJson health = {{"status", "ok"}};
+      if (HasToken(HeadOf(request), GuardOf(options_))) health["waiting"] = queue_.num_waiting();
+      SendJson(response, 200, health);
     });
     library_.Get("/v1/models",
                  [this](const HttpRequest&, HttpResponse& response) { Models(response); });
@@ -195,8 +201,7 @@ class QueueServer final : public HttpServer {
   }
 
   HttpLibrary::HandlerResponse Guard(const HttpRequest& request, HttpResponse& response) {
-    const HttpFault fault = CheckHead(
-        HeadOf(request), {options_.token, options_.address.is_loopback(), options_.max_body_bytes});
+    const HttpFault fault = CheckHead(HeadOf(request), GuardOf(options_));
     if (fault.status != 0) {
       SendError(response, fault.status, StatusOf(fault));
     } else if (is_stopping_) {

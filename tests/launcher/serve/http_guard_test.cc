@@ -83,8 +83,11 @@ TEST(CheckHeadTest, OnlyWhoHasTheTokenMayAsk) {
     const HttpFault fault = CheckHead(head, options);
     EXPECT_EQ(fault.status, 401) << said;
     EXPECT_THAT(fault.message, HasSubstr("Authorization: Bearer TOKEN"));
+    EXPECT_FALSE(HasToken(head, options)) << said;
+    EXPECT_TRUE(HasToken(head, {})) << said;
   }
   head.authorization = absl::StrCat("Bearer ", kToken);
+  EXPECT_TRUE(HasToken(head, options));
   EXPECT_EQ(CheckHead(head, options).status, 0);
   // Without it nobody learns which paths there are.
   EXPECT_EQ(CheckHead({.method = "GET", .path = "/secret"}, options).status, 401);

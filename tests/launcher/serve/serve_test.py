@@ -197,7 +197,8 @@ def check_http(folder):
         assert server.ask("/v1/infill", {"text": TEXT})[0] == 401
         assert server.ask("/v1/infill", {"text": TEXT}, bearer)[0] == 200
         assert server.ask("/v1/models", None, {**bearer, "Host": "gpu7.example"})[0] == 200
-        assert server.ask("/health")[0] == 200 and server.request("GET", "/")[0] == 200
+        assert server.expect("/health") == {"status": "ok"} and server.request("GET", "/")[0] == 200
+        assert server.expect("/health", headers=bearer) == {"status": "ok", "waiting": 0}
     check_end()
 
 
@@ -318,7 +319,7 @@ def check_hostile(_):
         assert server.raw(good * 2).count(b"HTTP/1.1 200 OK") == 1
         many = server.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nRange: bytes=" + b"0-," * 2600 + b"0-\r\n\r\n")
         assert len(many) < 100000, len(many)
-        # A hundred connections that say little do not keep others from being answered.
+        # Connections that say little hold a thread each; others are answered as long as there are more.
         idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
         for connection in idle[::2]:
             connection.sendall(begin)
