@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -18,8 +19,22 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr int kDefaultPort = 8080;
 constexpr size_t kLeastTokenBytes = 16;
+
+// What stands for what; of several of one kind, the first.
+constexpr std::pair<int, absl::StatusCode> kHttpStatuses[] = {
+    {200, absl::StatusCode::kOk},
+    {400, absl::StatusCode::kInvalidArgument},
+    {401, absl::StatusCode::kUnauthenticated},
+    {403, absl::StatusCode::kPermissionDenied},
+    {404, absl::StatusCode::kNotFound},
+    {413, absl::StatusCode::kOutOfRange},
+    {422, absl::StatusCode::kFailedPrecondition},
+    {422, absl::StatusCode::kUnimplemented},
+    {429, absl::StatusCode::kResourceExhausted},
+    {503, absl::StatusCode::kUnavailable},
+    {504, absl::StatusCode::kDeadlineExceeded},
+};
 
 bool IsLoopbackHost(const std::string& host) {
   in_addr ipv4{};
@@ -95,7 +110,7 @@ std::string ListenAddress::ToText() const {
 }
 
 absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
-  ListenAddress address{"127.0.0.1", kDefaultPort};
+  ListenAddress address;
   absl::string_view rest = text;
   const size_t close = text.find(']');
   if (absl::StartsWith(text, "[") && close != text.npos) {
@@ -107,12 +122,13 @@ absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
     if (!host.empty()) address.host = host;
   }
   const bool has_port = absl::ConsumePrefix(&rest, ":");
-  const bool is_number = absl::SimpleAtoi(rest, &address.port);
-  if (text.empty() || (has_port && !is_number) || (!has_port && !rest.empty()) ||
-      address.port < 0 || address.port > 65535)
+  int port = 0;
+  const bool is_number = absl::SimpleAtoi(rest, &port);
+  if (text.empty() || (has_port && !is_number) || (!has_port && !rest.empty()) || port < 0 ||
+      port > 65535)
     return InvalidArgument(
         "--http '", text, "' is no address; write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080");
-  if (!has_port) address.port = kDefaultPort;
+  if (has_port) address.port = port;
   return address;
 }
 
@@ -160,18 +176,16 @@ bool IsToken(absl::string_view said, absl::string_view token) {
 }
 
 int HttpStatus(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk: return 200;
-    case absl::StatusCode::kInvalidArgument: return 400;
-    case absl::StatusCode::kNotFound: return 404;
-    case absl::StatusCode::kOutOfRange: return 413;
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kUnimplemented: return 422;
-    case absl::StatusCode::kResourceExhausted: return IsQueueFull(status) ? 429 : 503;
-    case absl::StatusCode::kUnavailable: return 503;
-    case absl::StatusCode::kDeadlineExceeded: return 504;
-    default: return 500;
-  }
+  if (absl::IsResourceExhausted(status)) return IsQueueFull(status) ? 429 : 503;
+  for (const auto& [http_status, code] : kHttpStatuses)
+    if (status.code() == code) return http_status;
+  return 500;
+}
+
+absl::Status StatusOf(const HttpFault& fault) {
+  for (const auto& [http_status, code] : kHttpStatuses)
+    if (fault.status == http_status) return {code, fault.message};
+  return InvalidArgument(fault.message);
 }
 
 }  // namespace anyorder::launcher

@@ -12,14 +12,16 @@
 
 namespace anyorder::launcher {
 
+// By default where the server listens.
 struct ListenAddress {
-  std::string host;  // a name or address; of IPv6 without brackets
-  int port = 0;      // 0: any
+  std::string host = "127.0.0.1";  // a name or address; of IPv6 without brackets
+  int port = 8080;                 // 0: any
   // Whether only programs of this machine reach it: 127.0.0.0/8, ::1, localhost.
   bool is_loopback() const;
   std::string ToText() const;  // "127.0.0.1:8080", "[::1]:8080"
 };
-// "HOST:PORT", "HOST", ":PORT" or "[IPV6]:PORT". Errors: InvalidArgument.
+// "HOST:PORT", "HOST", ":PORT" or "[IPV6]:PORT"; what is left out is the default. Errors:
+// InvalidArgument.
 absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 
 // The first line of a file, without white space around it. Errors: those of ReadWholeFile;
@@ -72,7 +74,8 @@ bool HasToken(const HttpHead& head, const GuardOptions& options);
 // In a time that depends on the length of `said` only.
 bool IsToken(absl::string_view said, absl::string_view token);
 
-// The HTTP status that stands for an error of a request.
+// The HTTP status that stands for an error of a request, and the error that stands for a fault.
 int HttpStatus(const absl::Status& status);
+absl::Status StatusOf(const HttpFault& fault);
 
 }  // namespace anyorder::launcher

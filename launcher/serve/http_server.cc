@@ -123,16 +123,6 @@ void SendError(HttpResponse& response, const absl::Status& status) {
   SendError(response, HttpStatus(status), status);
 }
 
-absl::Status StatusOf(const HttpFault& fault) {
-  switch (fault.status) {
-    case 401: return absl::UnauthenticatedError(fault.message);
-    case 403: return PermissionDenied(fault.message);
-    case 404: return NotFound(fault.message);
-    case 413: return OutOfRange(fault.message);
-    default: return InvalidArgument(fault.message);
-  }
-}
-
 class QueueServer final : public HttpServer {
  public:
   QueueServer(const HttpOptions& options, const ModelFacts& facts, RequestQueue& queue)

@@ -34,7 +34,6 @@ struct ServeOptions : TextModelOptions {
   int64_t max_wait_seconds = 300;
 };
 
-constexpr char kDefaultAddress[] = "127.0.0.1:8080";
 constexpr absl::Duration kStopCheck = absl::Milliseconds(50);
 
 // Until a stop signal.
@@ -52,8 +51,9 @@ absl::Status ServeHttp(const ServeOptions& options, const HttpOptions& http, Tex
 
 absl::StatusOr<HttpOptions> MakeHttpOptions(const ServeOptions& options) {
   HttpOptions http;
-  ANYORDER_ASSIGN_OR_RETURN(
-      http.address, ParseListenAddress(options.http.empty() ? kDefaultAddress : options.http));
+  if (!options.http.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(http.address, ParseListenAddress(options.http));
+  }
   if (!options.token_file.empty()) {
     ANYORDER_ASSIGN_OR_RETURN(http.token, ReadToken(options.token_file));
   }
@@ -114,7 +114,7 @@ Subcommand DeclareServe(CLI::App& front, OpenService open) {
                                 options->has_http = true;
                                 if (!values.empty()) options->http = values.front();
                               },
-                              absl::StrCat("listen at HOST:PORT (default: ", kDefaultAddress,
+                              absl::StrCat("listen at HOST:PORT (default: ", ListenAddress().ToText(),
                                            "); port 0: any free port, which is logged"))
                           ->expected(0, 1)
                           ->excludes(stdio)

@@ -96,12 +96,26 @@ TEST(CheckHeadTest, OnlyWhoHasTheTokenMayAsk) {
   EXPECT_EQ(CheckHead({.method = "GET", .path = "/health"}, options).status, 0);
 }
 
+TEST(HttpStatusTest, FaultsAndErrorsStandForOneAnother) {
+  for (const int status : {401, 403, 404, 413, 429, 503, 504})
+    EXPECT_EQ(HttpStatus(StatusOf({status, "why"})), status);
+  // What has no error of its own is a fault of the request.
+  for (const int status : {400, 405, 411, 415, 421})
+    EXPECT_EQ(StatusOf({status, "why"}), absl::InvalidArgumentError("why"));
+  EXPECT_EQ(HttpStatus(absl::OkStatus()), 200);
+  EXPECT_EQ(HttpStatus(absl::InvalidArgumentError("")), 400);
+  EXPECT_EQ(HttpStatus(absl::FailedPreconditionError("")), 422);
+  EXPECT_EQ(HttpStatus(absl::UnimplementedError("")), 422);
+  EXPECT_EQ(HttpStatus(absl::InternalError("")), 500);
+}
+
 TEST(ListenAddressTest, AddressesAreRead) {
   const auto text = [](const char* address) {
     const auto parsed = ParseListenAddress(address);
     if (!parsed.ok()) return std::string(parsed.status().message());
     return absl::StrCat(parsed->ToText(), parsed->is_loopback() ? " own" : "");
   };
+  EXPECT_EQ(ListenAddress().ToText(), "127.0.0.1:8080");
   EXPECT_EQ(text("127.0.0.1:80"), "127.0.0.1:80 own");
   EXPECT_EQ(text("127.9.0.1:80"), "127.9.0.1:80 own");
   EXPECT_EQ(text("localhost"), "localhost:8080 own");
