@@ -25,8 +25,8 @@ absl::string_view FittingPrefix(absl::string_view text, int64_t columns);
 std::string PaddedToWidth(absl::string_view text, int64_t columns);
 
 // `text` as neither a terminal takes it for a command nor XML refuses it: of a control character
-// its picture (U+2400 and the following), U+FFFD for what is no UTF-8, what has no picture, and what
-// makes text around it run backwards (Unicode's embeddings, overrides and isolates).
+// its picture (U+2400 and the following), U+FFFD for what is no UTF-8, what has no picture, and
+// what makes text around it run backwards (Unicode's embeddings, overrides and isolates).
 std::string Displayable(absl::string_view text);
 
 // The same of text of several lines, whose ends stay; a tab takes the same room wherever it is.

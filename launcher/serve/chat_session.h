@@ -22,9 +22,9 @@ absl::StatusOr<std::string> RenderPrompt(const ModelFacts& facts,
 class ChatSession {
  public:
   // `chat_template`: as `prep --chat-template` takes it, or else a file that holds such a text; "":
-  // the model's own, which is no file. `system`: what the first message, of the role `system`, says; "": there is none.
-  // Errors: FailedPrecondition if there is no template, or one that this model cannot be asked
-  // with; those of ChatTemplate::Read.
+  // the model's own, which is no file. `system`: what the first message, of the role `system`,
+  // says; "": there is none. Errors: FailedPrecondition if there is no template, or one that this
+  // model cannot be asked with; those of ChatTemplate::Read.
   static absl::StatusOr<ChatSession> Start(const ModelFacts& facts,
                                            const std::string& chat_template,
                                            const std::string& system);

@@ -70,18 +70,16 @@ class HttpLibrary final : public httplib::Server {
   void ServeOne(int socket, const std::function<void()>& has_asked) {
     Connection connection(socket, options_.connection);
     bool is_closed = false;
-    process_request(
-        connection, /*close_connection=*/true, is_closed, [&](HttpRequest& request) {
-          has_asked();
-          request.ranges.clear();  // parts of answers, overlapping ones too, would be made of them
-          int64_t bytes = 0;
-          const bool is_number =
-              absl::SimpleAtoi(request.get_header_value("Content-Length"), &bytes);
-          connection.BeginBody(is_number ? std::min(bytes, options_.max_body_bytes) : 0,
-                               request.version == "HTTP/1.1");
-          // The library itself asks it of clients only.
-          request.progress = [&connection](uint64_t, uint64_t) { return connection.IsOpen(); };
-        });
+    process_request(connection, /*close_connection=*/true, is_closed, [&](HttpRequest& request) {
+      has_asked();
+      request.ranges.clear();  // parts of answers, overlapping ones too, would be made of them
+      int64_t bytes = 0;
+      const bool is_number = absl::SimpleAtoi(request.get_header_value("Content-Length"), &bytes);
+      connection.BeginBody(is_number ? std::min(bytes, options_.max_body_bytes) : 0,
+                           request.version == "HTTP/1.1");
+      // The library itself asks it of clients only.
+      request.progress = [&connection](uint64_t, uint64_t) { return connection.IsOpen(); };
+    });
     connection.Drain();
   }
 

@@ -21,8 +21,8 @@ struct HttpOptions {
   std::string token;  // "": none is asked for, which only a loopback address may do
   RequestLimits limits;
   int64_t max_body_bytes = 1 << 20;
-  int64_t max_connections = 128;               // at once, a thread each; the others wait
-  absl::Duration max_wait = absl::Minutes(5);  // for an answer, then 504
+  int64_t max_connections = 128;                 // at once, a thread each; the others wait
+  absl::Duration max_wait = absl::Minutes(5);    // for an answer, then 504
   absl::Duration stop_time = absl::Seconds(10);  // that clients have at the end; then they are cut
   ConnectionLimits connection;
 };

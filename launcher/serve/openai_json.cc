@@ -123,8 +123,7 @@ OrderedJson UsageJson(const std::vector<std::vector<Completion>>& completions) {
   for (const std::vector<Completion>& of_prompt : completions) {
     if (!of_prompt.empty())
       prompt_tokens += static_cast<int64_t>(of_prompt.front().prompt_pieces.size());
-    for (const Completion& completion : of_prompt)
-      written += std::ssize(TokensOfText(completion));
+    for (const Completion& completion : of_prompt) written += std::ssize(TokensOfText(completion));
   }
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", written},

@@ -35,8 +35,8 @@ struct OpenAiHead {
   std::string model;
 };
 
-// `completions[p]`: those of prompt p. Log-probabilities and the counted tokens are those that begin
-// in the returned text; an end token does not, nor does what a stop word has cut off.
+// `completions[p]`: those of prompt p. Log-probabilities and the counted tokens are those that
+// begin in the returned text; an end token does not, nor does what a stop word has cut off.
 nlohmann::ordered_json OpenAiResponse(const OpenAiHead& head, const OpenAiRequest& request,
                                       const std::vector<std::vector<Completion>>& completions);
 // A part of a stream: text of choice `index`; "stop" or "length" if it was the last, else "".

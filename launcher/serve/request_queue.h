@@ -42,8 +42,8 @@ class Ticket {
   // Those that came since the last call, in the order of writing: of completions that stream. Each
   // comes once, also where a batch is computed again because another request in it has a fault.
   std::vector<SampledToken> TakeTokens();
-  // Nobody wants the answer any more: if nothing computes it yet, nothing will, and its place in the
-  // queue is free.
+  // Nobody wants the answer any more: if nothing computes it yet, nothing will, and its place in
+  // the queue is free.
   void GiveUp();
 
   const TextRequest& request() const { return request_; }
@@ -72,7 +72,7 @@ class Ticket {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<SampledToken> tokens_;
-  std::vector<Told> told_;  // by sample
+  std::vector<Told> told_;                            // by sample
   std::optional<absl::StatusOr<TextResult>> answer_;  // set once
   bool is_given_up_ = false;
 };

@@ -107,18 +107,19 @@ Subcommand DeclareServe(CLI::App& front, OpenService open) {
   AddRunDir(command, options->run_dir, "run directory");
   CLI::Option* stdio = command->add_flag("--stdio", options->stdio,
                                          "answer JSON lines of standard input on standard output");
-  CLI::Option* http = command
-                          ->add_option_function<std::vector<std::string>>(
-                              "--http",
-                              [options](const std::vector<std::string>& values) {
-                                options->has_http = true;
-                                if (!values.empty()) options->http = values.front();
-                              },
-                              absl::StrCat("listen at HOST:PORT (default: ", ListenAddress().ToText(),
-                                           "); port 0: any free port, which is logged"))
-                          ->expected(0, 1)
-                          ->excludes(stdio)
-                          ->type_name("[ADDRESS]");
+  CLI::Option* http =
+      command
+          ->add_option_function<std::vector<std::string>>(
+              "--http",
+              [options](const std::vector<std::string>& values) {
+                options->has_http = true;
+                if (!values.empty()) options->http = values.front();
+              },
+              absl::StrCat("listen at HOST:PORT (default: ", ListenAddress().ToText(),
+                           "); port 0: any free port, which is logged"))
+          ->expected(0, 1)
+          ->excludes(stdio)
+          ->type_name("[ADDRESS]");
   AddPath(
       command, "--token-file", options->token_file,
       "file with the token that requests must show; required to listen at other than a loopback "

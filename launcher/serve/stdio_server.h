@@ -44,8 +44,8 @@ struct LineOptions {
   size_t max_line_bytes = 1 << 20;
 };
 
-// One line on `output` for each of `input`, in their order, until its end or a stop signal. Then what
-// is computed is answered, and lines that were read, but not begun, get the error Unavailable.
+// One line on `output` for each of `input`, in their order, until its end or a stop signal. Then
+// what is computed is answered, and lines that were read, but not begun, get the error Unavailable.
 // Errors: those of read(2) and write(2).
 absl::Status ServeLines(int input, int output, TextService& service, const LineOptions& options);
 

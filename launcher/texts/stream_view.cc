@@ -106,7 +106,8 @@ void StreamView::GrowBy(absl::string_view piece) {
   absl::StrAppend(&grown_, piece);
   const size_t complete = CompleteBytes(grown_);
   if (complete <= shown_) return;
-  const std::string more = DisplayableLines(absl::string_view(grown_).substr(shown_, complete - shown_));
+  const std::string more =
+      DisplayableLines(absl::string_view(grown_).substr(shown_, complete - shown_));
   on_screen_ += more;
   shown_ = complete;
   options_.output(more);

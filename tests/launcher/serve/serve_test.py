@@ -80,11 +80,11 @@ def has_pending(pid, number):
 
 
 def check_lines_at_the_end(folder):
-    """A line that was read when the signal comes gets an answer, be it that it is not computed any more."""
+    """Each line that was read when the signal comes gets an answer, computed or not."""
     with tempfile.TemporaryDirectory() as other:
         hold = Hold(other)
         process = subprocess.Popen([PROGRAM, "serve", folder, "--stdio", "--max-batch", "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=hold.environment)
-        # In one piece, so that all are read before the first two are computed; the last line has no end yet.
+        # In one piece, so that all are read before any is computed; the last line has no end yet.
         lines = [json.dumps({"id": n, "op": "complete", "prompt": f"a{n} b"}) for n in range(9)] + ["nonsense", '{"id": 10, "op":']
         process.stdin.write("\n".join(lines).encode())
         process.stdin.flush()
@@ -319,7 +319,7 @@ def check_hostile(_):
         assert server.raw(good * 2).count(b"HTTP/1.1 200 OK") == 1
         many = server.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nRange: bytes=" + b"0-," * 2600 + b"0-\r\n\r\n")
         assert len(many) < 100000, len(many)
-        # Connections that say little hold a thread each; others are answered as long as there are more.
+        # Connections that say little hold a thread each; others are answered as there are more.
         idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
         for connection in idle[::2]:
             connection.sendall(begin)

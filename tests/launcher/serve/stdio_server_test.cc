@@ -88,9 +88,8 @@ TEST(RefuseTest, EachLineHasAnAnswerWithItsId) {
                                      absl::UnavailableError("no more")))
     answers.push_back(JsonText(response));
   const std::string error = R"("error":{"code":"unavailable","message":"no more"}})";
-  EXPECT_THAT(answers,
-              ElementsAre(R"({"id":"a",)" + error, R"({"id":null,)" + error,
-                          R"({"id":null,)" + error));
+  EXPECT_THAT(answers, ElementsAre(R"({"id":"a",)" + error, R"({"id":null,)" + error,
+                                   R"({"id":null,)" + error));
 }
 
 }  // namespace
