@@ -21,12 +21,13 @@ bool AreFinite(ConstTensorView values) {
 
 }  // namespace
 
-absl::Status CheckFinite(ConstTensorView logits, int64_t text, int64_t position) {
+absl::Status CheckFinite(ConstTensorView logits) {
   const bool are_finite =
       logits.dtype() == DType::kFloat64 ? AreFinite<double>(logits) : AreFinite<float>(logits);
   if (are_finite) return absl::OkStatus();
-  return FailedPrecondition("the model's logits are not finite at position ", position, " of text ",
-                            text + 1, " of the batch; choose an earlier checkpoint (--step)");
+  return absl::FailedPreconditionError(
+      "the model's logits are not finite, as after a training that diverged; choose an earlier "
+      "checkpoint (--step)");
 }
 
 }  // namespace anyorder

@@ -1,9 +1,6 @@
-// Logits that no token can be chosen by: those of a training that diverged, or of a damaged
-// checkpoint.
+// Checks that logits are finite. They are not if training diverged or the checkpoint is damaged.
 
 #pragma once
-
-#include <cstdint>
 
 #include "absl/status/status.h"
 
@@ -11,9 +8,7 @@
 
 namespace anyorder {
 
-// FailedPrecondition unless all of `logits` [V], fp32 or fp64, are finite. The message says where
-// they are from: text `text`, counted from 0, of those that are computed together, and the position
-// of the slot that they were read at.
-absl::Status CheckFinite(ConstTensorView logits, int64_t text, int64_t position);
+// FailedPrecondition unless all of `logits` [V], fp32 or fp64, are finite.
+absl::Status CheckFinite(ConstTensorView logits);
 
 }  // namespace anyorder

@@ -18,18 +18,25 @@ int64_t RoundedRows(int64_t rows) {
 }
 
 constexpr size_t kMostPrograms = 32;
+constexpr int64_t kMostProgramBytes = int64_t{1} << 30;  // of their activations, but of one
 // Products on the CPU are cut into blocks of so many rows (kernels/cpu/gemm.cc): whole blocks cost
 // least, and round as those of a product of all rows do.
 constexpr int64_t kProductRows = 256;
+
+// Memory is that of networks that are made for it.
+ModelConfig WithoutMemory(ModelConfig model) {
+  if (model.same_length == SameLength::kOff) model.mem_len = 0;
+  return model;
+}
 
 }  // namespace
 
 int64_t LanesThatFit(const ModelConfig& model, int64_t vocab_size, const LaneRows& rows,
                      int64_t lanes, int64_t bytes) {
-  NetworkShape shape{model, {}, vocab_size};
-  shape.batch.content_rows = rows.content;
-  shape.batch.query_rows = rows.queries;
-  shape.batch.targets = rows.reads;
+  NetworkShape shape{WithoutMemory(model), {}, vocab_size};
+  shape.batch.content_rows = RoundedRows(rows.content);
+  shape.batch.query_rows = RoundedRows(rows.queries);
+  shape.batch.targets = RoundedRows(rows.reads);
   shape.batch.num_distances = 2 * rows.span - 1;
   const auto fits = [&] {
     shape.batch.batch_size = lanes;
@@ -41,14 +48,12 @@ int64_t LanesThatFit(const ModelConfig& model, int64_t vocab_size, const LaneRow
 
 SlotNetwork::SlotNetwork(const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
                          const SlotNetworkOptions& options, kernels::Backend& backend)
-    : model_(model),
+    : model_(WithoutMemory(model)),
       vocab_size_(vocab_size),
       weights_(weights),
       options_(options),
       backend_(backend),
-      lasting_(static_cast<size_t>(options.lanes)) {
-  model_.mem_len = model_.same_length == SameLength::kOff ? 0 : model_.mem_len;
-}
+      lasting_(static_cast<size_t>(options.lanes)) {}
 
 absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConfig& model,
                                                                  int64_t vocab_size,
@@ -130,8 +135,9 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
   shape.targets = RoundedRows(reads);
   shape.content_readout = queries == 0 || reads_content;
   ANYORDER_RETURN_IF_ERROR(MakeRoom(shape.content_rows));
-  const auto [place, is_new] = programs_.try_emplace(
-      {shape.content_rows, shape.query_rows, shape.targets, shape.content_readout ? 1 : 0});
+  const std::vector<int64_t> key = {shape.content_rows, shape.query_rows, shape.targets,
+                                    shape.content_readout ? 1 : 0};
+  const auto [place, is_new] = programs_.try_emplace(key);
   if (!is_new) return &place->second;
   if (programs_.size() > kMostPrograms) {
     programs_.clear();
@@ -152,8 +158,11 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
   program.network = std::move(*network);
   program.batch = std::make_unique<Batch>(shape);
   for (int64_t b = 0; b < lanes(); ++b) program.batch->lanes[b] = b;
-  place->second = std::move(program);
-  return &place->second;
+  int64_t bytes = program.network->activations().bytes();
+  for (const auto& [unused, other] : programs_)
+    if (other.network != nullptr) bytes += other.network->activations().bytes();
+  if (bytes > kMostProgramBytes) programs_.clear();
+  return &(programs_[key] = std::move(program));
 }
 
 // Slots of one lane: kept ones that are computed again, its own, pads. Keys stand in that order
@@ -247,7 +256,7 @@ absl::Status SlotNetwork::ReadRow(int64_t lane, int64_t read, std::vector<double
   }
   const ConstTensorView made_row =
       logits_.Slice((row - first_logits_) * vocab_size_, {vocab_size_});
-  ANYORDER_RETURN_IF_ERROR(CheckFinite(made_row, lane, batch.row_pos[batch.readout_rows[row]]));
+  ANYORDER_RETURN_IF_ERROR(CheckFinite(made_row));
   if (made_row.dtype() == DType::kFloat64) {
     logits->assign(made_row.data<double>(), made_row.data<double>() + vocab_size_);
   } else {

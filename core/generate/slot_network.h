@@ -4,10 +4,9 @@
 // B lanes, K key slots a lane, V vocabulary. A lane's key slots hold its lasting slots in the order
 // in which they came, then those that pass.
 //
-// A pass computes hidden states alone. Logits are made of them when they are read, for so many rows
-// at a time as `logit_bytes` has room for: those of all rows would be gigabytes where lanes, rows
-// and vocabulary are many. Rows that are read in the order of lanes and of their reads are computed
-// once; going back computes them again.
+// A pass computes hidden states only. Logits are computed when a row is read, as many rows at a
+// time as fit into `logit_bytes`, since the logits of all rows can take gigabytes. Read rows in the
+// order of lanes and of their reads: going back computes logits again.
 
 #pragma once
 

@@ -51,10 +51,6 @@ struct CanvasForm {
   int32_t end_token = 0;  // ends a document
   EsoVisibility eso = {};
 
-  // Whether a token's keys stay what they are when later tokens are written.
-  bool has_final_keys() const {
-    return family != CanvasFamily::kMasked && !(family == CanvasFamily::kEso && eso.clean_see_all);
-  }
   // Whether a token's slot predicts the token after it in the order.
   bool predicts_next() const {
     return family == CanvasFamily::kPairs || family == CanvasFamily::kCausal;

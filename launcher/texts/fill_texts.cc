@@ -173,17 +173,20 @@ class Filler {
     WriteOptions options = request_.write;
     options.draw.cuts.temperature = temperature;
     options.draw.banned = service_.non_text();
+    int64_t longest = 0;
+    for (const Lengths& lengths : all) {
+      longest = std::max(
+          longest, text_.num_given() + std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
+    }
+    const int64_t at_once = TextsAtOnce(writer_, options, longest);
     std::vector<Attempt> group;
-    int64_t tokens = 0;
     for (size_t n = 0; n < all.size(); ++n) {
       Canvas canvas = CanvasOf(all[n]);
       for (int64_t stream = first; stream < end; ++stream) {
         canvas.stream = static_cast<uint64_t>(stream);
-        tokens += static_cast<int64_t>(canvas.tokens.size());
         group.push_back({n, canvas});
-        if (tokens < kTokensAtOnce) continue;
+        if (static_cast<int64_t>(group.size()) < at_once) continue;
         ANYORDER_RETURN_IF_ERROR(TryGroup(all, std::exchange(group, {}), options, best));
-        tokens = 0;
       }
     }
     return TryGroup(all, std::move(group), options, best);
@@ -225,7 +228,8 @@ class Filler {
     std::vector<ScoredText> texts;
     std::vector<size_t> fresh;
     for (size_t i = 0; i < candidates.size(); ++i) {
-      if (!seen_.insert(candidates[i].inside).second || HasEmptyWord(candidates[i])) continue;
+      const bool is_new = seen_.insert(candidates[i].inside).second;
+      if (!is_new || (!source_.has_words() && HasEmptyWord(candidates[i]))) continue;
       ScoredText& text = texts.emplace_back();
       text.tokens = text_.With(candidates[i].inside, &text.asked);
       fresh.push_back(i);

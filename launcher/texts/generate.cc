@@ -82,16 +82,12 @@ BeamOptions BeamsOf(const GenerateOptions& options, const ModelTextService& serv
 // How many tokens may follow each prompt.
 absl::StatusOr<std::vector<int64_t>> MostTokens(const CompletionRequest& request,
                                                 const ModelTextService& service,
-                                                const std::vector<Tokens>& prompts,
-                                                BeamOptions beams) {
+                                                const std::vector<Tokens>& prompts) {
   std::vector<int64_t> most;
   for (Tokens prompt : prompts) {
-    const std::string name = absl::StrCat("prompt ", most.size() + 1);
     const absl::StatusOr<int64_t> tokens = service.MaxTokens(request, &prompt);
-    ANYORDER_RETURN_IF_ERROR(Annotate(tokens.status(), name));
+    ANYORDER_RETURN_IF_ERROR(Annotate(tokens.status(), absl::StrCat("prompt ", most.size() + 1)));
     most.push_back(*tokens);
-    beams.rules.max_tokens = *tokens;
-    ANYORDER_RETURN_IF_ERROR(Annotate(beams.Validate(), name));
   }
   return most;
 }
@@ -113,8 +109,11 @@ absl::Status SearchTexts(const GenerateOptions& options, const WriteOptions& wri
                             service.Encode(prompts, "encoding the prompts"));
   BeamOptions beams = BeamsOf(options, service);
   const CompletionRequest request = RequestOf(options, write, /*prompt=*/"", /*number=*/1);
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> most,
-                            MostTokens(request, service, tokens, beams));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> most, MostTokens(request, service, tokens));
+  for (size_t n = 0; n < most.size(); ++n) {
+    beams.rules.max_tokens = most[n];
+    ANYORDER_RETURN_IF_ERROR(Annotate(beams.Validate(), absl::StrCat("prompt ", n + 1)));
+  }
   const TextModel& model = service.model();
   const auto num_prompts = static_cast<int64_t>(tokens.size());
   int64_t end = 0;
@@ -171,6 +170,11 @@ absl::Status DrawTexts(const GenerateOptions& options, const WriteOptions& write
                        ModelTextService& service, const std::vector<std::string>& prompts,
                        DrawnFiles& files) {
   const auto num_prompts = static_cast<int64_t>(prompts.size());
+  // A prompt that does not fit is told by its number, before any text is written.
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> tokens,
+                            service.Encode(prompts, "encoding the prompts"));
+  const CompletionRequest any = RequestOf(options, write, /*prompt=*/"", /*number=*/1);
+  ANYORDER_RETURN_IF_ERROR(MostTokens(any, service, tokens).status());
   for (int64_t begin = 0; begin < num_prompts; begin += options.batch) {
     const int64_t end = std::min(num_prompts, begin + options.batch);
     std::vector<CompletionRequest> requests;
@@ -249,8 +253,8 @@ absl::Status Generate(const GenerateOptions& options) {
                      !options.trace.empty() || service->left_to_right() == nullptr;
   if (draws && options.has_beam_options) {
     return absl::InvalidArgumentError(
-        "--beam, --best, --length-penalty and --stop-first are of beam search, which this model or "
-        "--sample, --method, --trace or --stream rules out; leave them out");
+        "--beam, --best, --length-penalty and --stop-first have an effect with beam search only, "
+        "which this model or --sample, --method, --trace or --stream rules out; leave them out");
   }
   if (!draws && options.has_draw_options) {
     return absl::InvalidArgumentError(
@@ -319,8 +323,7 @@ Subcommand DeclareGenerate(CLI::App& front) {
       "show each text on the terminal while it is written; then --output is optional");
   AddCount(command, "--max-len", options->max_tokens,
            "most tokens per text, end of text included; max_tokens in JSON requests (default: 128, "
-           "or what "
-           "the model can write)",
+           "or what the model can write)",
            1, kMostTokens);
   AddCount(command, "--min-len", options->rules.min_tokens,
            "fewest tokens per text; min_tokens in JSON requests", 0, kMostTokens)

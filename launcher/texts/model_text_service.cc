@@ -20,13 +20,15 @@ using Tokens = std::vector<int32_t>;
 // Requests that can be written together: equal but for prompt, number and listener.
 bool AreAlike(const CompletionRequest& a, const CompletionRequest& b) {
   return a.min_tokens == b.min_tokens && a.block_ngram == b.block_ngram && a.samples == b.samples &&
-         a.write == b.write;
+         a.cut_context == b.cut_context && a.write == b.write;
 }
 
 // The rules of lengths and repetition that all requests which are alike have.
 TokenRules RulesOf(const CompletionRequest& alike, int64_t max_tokens) {
   const bool never_ends = alike.min_tokens == kMostTokens;
-  return {.min_tokens = never_ends ? 0 : alike.min_tokens,
+  const int64_t min_tokens =
+      alike.cut_context ? std::min(alike.min_tokens, max_tokens - 1) : alike.min_tokens;
+  return {.min_tokens = never_ends ? 0 : min_tokens,
           .never_ends = never_ends,
           .max_tokens = max_tokens,
           .block_ngram = alike.block_ngram};
@@ -187,7 +189,9 @@ absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
     const CompletionRequest& request = requests[n];
     ANYORDER_RETURN_IF_ERROR(CheckWrite(request.write));
     if (request.write.method != WriteMethod::kLeftToRight && request.block_ngram > 0)
-      return InvalidArgument("blocked n-grams are of method \"left-to-right\"; leave them out");
+      return InvalidArgument(
+          "blocked n-grams have an effect with method \"left-to-right\" only; "
+          "leave them out");
     absl::StatusOr<int64_t> most = MaxTokens(request, &prompts[n]);
     ANYORDER_RETURN_IF_ERROR(Annotate(most.status(), absl::StrCat("prompt ", n + 1)));
     Group* group = nullptr;
@@ -219,26 +223,43 @@ absl::Status ModelTextService::CompleteLeftToRight(
   options.rules.end_token = left_to_right_->traits().end_token;
   options.rules.banned = non_text_;
   ANYORDER_RETURN_IF_ERROR(options.Validate());
+  // A few samples of each prompt at a time, so that memory does not grow with all of them.
+  size_t longest = 0;
+  for (const Tokens& prompt : group.prompts) longest = std::max(longest, prompt.size());
+  const int64_t tokens = static_cast<int64_t>(group.prompts.size()) *
+                         (static_cast<int64_t>(longest) + group.max_tokens);
+  const int64_t at_once = std::clamp<int64_t>(kTokensAtOnce / tokens, 1, alike.samples);
+  for (int64_t first = 0; first < alike.samples; first += at_once) {
+    ANYORDER_RETURN_IF_ERROR(SampleSome(requests, group, options, first,
+                                        std::min(at_once, alike.samples - first), completions));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelTextService::SampleSome(const std::vector<CompletionRequest>& requests,
+                                          const Group& group, const SampleOptions& options,
+                                          int64_t first, int64_t samples,
+                                          std::vector<std::vector<Completion>>* completions) {
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
                             Decoder::Create(model_.config.model, model_.vocabulary.size(),
                                             model_.weights.values, *left_to_right_, group.prompts,
-                                            {alike.samples, group.max_tokens}, *model_.backend));
+                                            {samples, group.max_tokens}, *model_.backend));
   std::vector<uint64_t> streams;
   for (const size_t member : group.members) {
-    for (int64_t sample = 0; sample < alike.samples; ++sample)
+    for (int64_t sample = first; sample < first + samples; ++sample)
       streams.push_back(requests[member].first_stream + static_cast<uint64_t>(sample));
   }
   std::vector<std::vector<WrittenToken>> written(streams.size());
   const auto listener = [&](int64_t lane, const WrittenToken& token) {
-    const size_t member = group.members[lane / alike.samples];
+    const size_t member = group.members[lane / samples];
     WrittenToken placed = token;
-    placed.position += static_cast<int64_t>(group.prompts[lane / alike.samples].size());
+    placed.position += static_cast<int64_t>(group.prompts[lane / samples].size());
     written[lane].push_back(placed);
-    if (requests[member].listener) requests[member].listener(lane % alike.samples, Show(placed));
+    if (requests[member].listener) requests[member].listener(first + lane % samples, Show(placed));
   };
   ANYORDER_RETURN_IF_ERROR(SampleTexts(*decoder, options, streams, listener).status());
   for (size_t lane = 0; lane < streams.size(); ++lane) {
-    const size_t n = lane / static_cast<size_t>(alike.samples);
+    const size_t n = lane / static_cast<size_t>(samples);
     (*completions)[group.members[n]].push_back(
         ToCompletion(requests[group.members[n]], group.prompts[n], written[lane]));
   }

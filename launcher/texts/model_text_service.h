@@ -11,6 +11,7 @@
 
 #include "core/generate/any_order/likelihood.h"
 #include "core/generate/decoder.h"
+#include "core/generate/sampling.h"
 #include "core/objective/generation_form.h"
 #include "launcher/inference/text_encoder.h"
 #include "launcher/inference/text_model.h"
@@ -73,6 +74,10 @@ class ModelTextService final : public TextService {
   absl::Status CompleteLeftToRight(const std::vector<CompletionRequest>& requests,
                                    const Group& group,
                                    std::vector<std::vector<Completion>>* completions);
+  // Samples [first, first + samples) of each prompt of the group.
+  absl::Status SampleSome(const std::vector<CompletionRequest>& requests, const Group& group,
+                          const SampleOptions& options, int64_t first, int64_t samples,
+                          std::vector<std::vector<Completion>>* completions);
   absl::Status CompleteCanvases(const std::vector<CompletionRequest>& requests, const Group& group,
                                 std::vector<std::vector<Completion>>* completions);
   Completion ToCompletion(const CompletionRequest& request, const std::vector<int32_t>& prompt,

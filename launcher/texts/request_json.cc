@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 #include "core/base/status.h"
 #include "launcher/texts/object_reader.h"
@@ -152,11 +153,35 @@ absl::StatusOr<Json> ParseJson(absl::string_view text) {
   return json;
 }
 
+namespace {
+
+// Options of the whole call that do not act on a line's own method are not meant for it.
+void KeepOptionsOf(absl::string_view method_name, WriteOptions& options) {
+  for (const auto& [method, name] : kEnumNames<WriteMethod>) {
+    if (name != method_name) continue;
+    for (const MethodOption& option : MethodOptions())
+      if (!option.ActsOn(method)) option.reset(options);
+  }
+}
+
+// The same with options as JSON calls them.
+absl::Status WithJsonNames(const absl::Status& status) {
+  std::string message(status.message());
+  for (const MethodOption& option : MethodOptions()) {
+    message = absl::StrReplaceAll(message,
+                                  {{option.name, absl::StrReplaceAll(option.name, {{"-", "_"}})}});
+  }
+  return {status.code(), message};
+}
+
+}  // namespace
+
 void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options,
                       const std::string& usual_method) {
   WriteFlags flags{.write = options};  // what is not said is as it was: `fill` has temperature 0
   WriteOptions& write = flags.write;
   flags.method = reader.OneOf("method", facts.methods).value_or(usual_method);
+  KeepOptionsOf(flags.method, write);
   reader.Number("temperature", write.draw.cuts.temperature, AtLeast(0));
   reader.Count("top_k", write.draw.cuts.top_k, 0, kMostTokens);
   reader.Number("top_p", write.draw.cuts.top_p, PositiveFraction());
@@ -179,7 +204,7 @@ void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOption
   if (!reader.fault().ok()) return;
   absl::StatusOr<WriteOptions> chosen = OptionsOf(flags, facts);
   if (chosen.ok()) options = *std::move(chosen);
-  reader.AddFault(chosen.status());
+  reader.AddFault(WithJsonNames(chosen.status()));
 }
 
 absl::StatusOr<TextRequest> ParseRequest(const Json& object, const ModelFacts& facts,

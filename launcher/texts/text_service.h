@@ -71,7 +71,7 @@ struct FillRequest {
   int64_t bound_samples = 128;  // masks a bound is the mean of
   // How candidates are written; they are ordered by their score, whatever wrote them. With
   // temperature 0 the first is the likeliest by the method, and the others are drawn with
-  // temperature 1. Of {{words}} only the seed matters.
+  // temperature 1. Texts with {{words}} use only the seed.
   WriteOptions write = {.draw = {.cuts = {.temperature = 0}}};
 };
 

@@ -40,7 +40,7 @@ refused)
   refuses 65 "texts.txt:1: --score asks about {{words}}, but the text has blanks" run --input texts.txt --output x.jsonl --score
   refuses 64 "^[^:]*: mean-length 1 must be more than 1" run --input texts.txt --output x.jsonl --mean-length 1
   refuses 64 "^[^:]*: guidance is for models of masked diffusion" run --input texts.txt --output x.jsonl --method llada --guidance 1
-  refuses 64 "^[^:]*: group-length has no effect with method .sequential.; leave it out, or choose a3" run --input texts.txt --output x.jsonl --group-length 3
+  refuses 64 "^[^:]*: group-length has no effect with method .sequential., only with a3" run --input texts.txt --output x.jsonl --group-length 3
   refuses 64 "^[^:]*: method .left-to-right. does not fit .* choose sequential" run --input texts.txt --output x.jsonl --method left-to-right
   refuses 64 "^[^:]*: method .burst. does not fit .* choose sequential" run --input texts.txt --output x.jsonl --method burst
   refuses 64 "top-p 2 must be in" run --input texts.txt --output x.jsonl --top-p 2
@@ -61,7 +61,7 @@ refused)
   printf '{"text": "the ___ fox", "mean_length": 0.5}\n' >value.jsonl
   refuses 65 "value.jsonl:1: mean-length 0.5 must be more than 1" run --input value.jsonl --output x.jsonl
   printf '{"text": "the ___ fox", "method": "sequential", "group_length": 2}\n' >value.jsonl
-  refuses 65 "value.jsonl:1: group-length has no effect with method .sequential." run --input value.jsonl --output x.jsonl
+  refuses 65 "value.jsonl:1: group_length has no effect with method .sequential." run --input value.jsonl --output x.jsonl
   [ ! -e x.jsonl ] || fail "a refused call left a file"
   echo mine >mine.jsonl
   refuses 64 "'mine.jsonl' exists and is not overwritten" run --input texts.txt --output mine.jsonl

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -50,8 +51,10 @@ class LaneText {
   }
   // The same of one of them.
   double Probability(int64_t position, const std::vector<double>& logits, int32_t token) const {
-    const double largest = *std::max_element(logits.begin(), logits.end());
     const AllowedTokens allowed = AllowedAt(position);
+    double largest = -std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < logits.size(); ++i)
+      if (allowed(static_cast<int32_t>(i))) largest = std::max(largest, logits[i]);
     double sum = 0;
     for (size_t i = 0; i < logits.size(); ++i)
       if (allowed(static_cast<int32_t>(i))) sum += std::exp(logits[i] - largest);

@@ -20,24 +20,13 @@ Canvas BlankAsked(const ScoredText& text, uint64_t stream) {
   return canvas;
 }
 
-// Lanes of one pass, at most `lanes`, with texts of at most `length` tokens.
-int64_t LanesOf(const WritingModel& model, const ScoreOptions& options, int64_t lanes,
-                int64_t length) {
-  const CanvasFamily family = model.form.family;
-  const LaneRows rows{.content = family == CanvasFamily::kEso ? 2 * length : length,
-                      .queries = family == CanvasFamily::kTwoStream ? length : 0,
-                      .reads = length,
-                      .span = length};
-  return LanesThatFit(*model.model, model.vocab_size, rows, lanes, options.pass_bytes);
-}
-
 absl::Status CheckCanScore(const CanvasForm& form, const ScoredText& text) {
   const auto length = static_cast<int64_t>(text.tokens.size());
   const bool is_tail = text.asked.front() == length - static_cast<int64_t>(text.asked.size());
   if (form.family == CanvasFamily::kCausal && !is_tail) {
     return absl::FailedPreconditionError(
-        "a causal model cannot say how probable words are given those behind them; ask about the "
-        "end of the text, or use an any-order model");
+        "a causal model cannot score words given the text after them; ask about the end of the "
+        "text, or use an any-order model");
   }
   if (form.family == CanvasFamily::kEso && (form.eso.clean_see_all || form.eso.masks_see_all)) {
     return absl::FailedPreconditionError(
@@ -117,7 +106,7 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreInTurn(const WritingModel& model
                                                        const ScoreOptions& options) {
   const auto count = static_cast<int64_t>(texts.size());
   const int64_t length = LongestOf(texts);
-  const int64_t lanes = LanesOf(model, options, std::min(options.batch, count), length);
+  const int64_t lanes = LanesOf(model, std::min(options.batch, count), length, options.pass_bytes);
   ANYORDER_ASSIGN_OR_RETURN(InTurn in_turn, InTurn::Create(model, options.seed, lanes, length));
   std::vector<LogLikelihood> scores;
   for (int64_t begin = 0; begin < count; begin += lanes) {
@@ -149,7 +138,8 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreByOrders(const WritingModel& mod
                                                          const std::vector<ScoredText>& texts,
                                                          const ScoreOptions& options) {
   const int64_t length = LongestOf(texts);
-  const int64_t lanes = LanesOf(model, options, std::min(options.batch, options.samples), length);
+  const int64_t lanes =
+      LanesOf(model, std::min(options.batch, options.samples), length, options.pass_bytes);
   ANYORDER_ASSIGN_OR_RETURN(InTurn in_turn, InTurn::Create(model, options.seed, lanes, length));
   std::vector<LogLikelihood> scores;
   for (const ScoredText& text : texts) {
@@ -361,7 +351,7 @@ class MaskScorer {
 absl::Status EstimateParts(const WritingModel& model, const ScoreOptions& options, int64_t length,
                            std::vector<std::vector<MaskedPart>>& texts) {
   const int64_t lanes =
-      LanesOf(model, options, MaskScorer::LanesFor(model, options, texts), length);
+      LanesOf(model, MaskScorer::LanesFor(model, options, texts), length, options.pass_bytes);
   return MaskScorer(model, options, lanes, length).Estimate(texts);
 }
 

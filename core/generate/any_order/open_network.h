@@ -21,6 +21,17 @@ inline absl::StatusOr<std::unique_ptr<SlotNetwork>> OpenNetwork(const WritingMod
                              *model.backend);
 }
 
+// How many of `lanes` texts of `length` tokens one network computes at once with activations of at
+// most `bytes`; at least one.
+inline int64_t LanesOf(const WritingModel& model, int64_t lanes, int64_t length, int64_t bytes) {
+  const CanvasFamily family = model.form.family;
+  const LaneRows rows{.content = family == CanvasFamily::kEso ? 2 * length : length,
+                      .queries = family == CanvasFamily::kTwoStream ? length : 0,
+                      .reads = length,
+                      .span = length};
+  return LanesThatFit(*model.model, model.vocab_size, rows, lanes, bytes);
+}
+
 // Tokens of the longest of texts.
 template <typename Text>
 int64_t LongestOf(const std::vector<Text>& texts) {

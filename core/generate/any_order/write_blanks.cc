@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/generate/any_order/in_order.h"
+#include "core/generate/any_order/open_network.h"
 #include "core/generate/any_order/speculative.h"
 #include "core/generate/any_order/unmask.h"
 #include "core/generate/any_order/write_options.h"
@@ -23,37 +24,34 @@ bool IsIn(WriteMethod method, const std::vector<WriteMethod>& methods) {
 }
 
 template <auto kMember>
-bool IsGiven(const WriteOptions& options) {
-  return options.*kMember != WriteOptions().*kMember;
+MethodOption Option(absl::string_view name, std::vector<WriteMethod> methods) {
+  return {name, std::move(methods),
+          [](const WriteOptions& options) { return options.*kMember != WriteOptions().*kMember; },
+          [](WriteOptions& options) { options.*kMember = WriteOptions().*kMember; }};
 }
 
 std::vector<MethodOption> MakeMethodOptions() {
   using enum WriteMethod;
+  using Options = WriteOptions;
   const std::vector<WriteMethod> diffusion = {kLlada, kDream, kMdlm, kThreshold};
   return {
-      {"steps", {kLlada, kDream, kMdlm, kBlocks, kEso}, IsGiven<&WriteOptions::steps>},
-      {"block-length",
-       {kLlada, kDream, kMdlm, kThreshold, kResample},
-       IsGiven<&WriteOptions::block_len>},
-      {"confidence", {kLlada, kDream, kThreshold, kResample}, IsGiven<&WriteOptions::confidence>},
-      {"random-positions", {kDream}, IsGiven<&WriteOptions::origin>},
-      {"order-temperature", {kDream}, IsGiven<&WriteOptions::order_temperature>},
-      {"guidance", diffusion, IsGiven<&WriteOptions::guidance>},
-      {"threshold", {kThreshold}, IsGiven<&WriteOptions::threshold>},
-      {"cache", diffusion, IsGiven<&WriteOptions::cache>},
+      Option<&Options::steps>("steps", {kLlada, kDream, kMdlm, kBlocks, kEso}),
+      Option<&Options::block_len>("block-length", {kLlada, kDream, kMdlm, kThreshold, kResample}),
+      Option<&Options::confidence>("confidence", {kLlada, kDream, kThreshold, kResample}),
+      Option<&Options::origin>("random-positions", {kDream}),
+      Option<&Options::order_temperature>("order-temperature", {kDream}),
+      Option<&Options::guidance>("guidance", diffusion),
+      Option<&Options::threshold>("threshold", {kThreshold}),
+      Option<&Options::cache>("cache", diffusion),
       // The first four keep exact keys of the finished blocks of block diffusion.
-      {"recompute",
-       {kLlada, kDream, kMdlm, kThreshold, kBlocks, kEso, kGroups, kSequential, kSpeculative,
-        kBurst},
-       IsGiven<&WriteOptions::recompute>},
-      {"group-length", {kGroups, kResample}, IsGiven<&WriteOptions::group_len>},
-      {"draft", {kSpeculative, kBurst}, IsGiven<&WriteOptions::draft>},
-      {"orders", {kBurst}, IsGiven<&WriteOptions::orders>},
-      {"random-order", {kGroups, kSequential, kSpeculative}, IsGiven<&WriteOptions::random_order>},
-      {"end-last",
-       {kLlada, kDream, kThreshold, kBlocks, kResample},
-       IsGiven<&WriteOptions::delay_end>},
-      {"literal", {kLlada, kBurst}, IsGiven<&WriteOptions::literal>},
+      Option<&Options::recompute>("recompute", {kLlada, kDream, kMdlm, kThreshold, kBlocks, kEso,
+                                                kGroups, kSequential, kSpeculative, kBurst}),
+      Option<&Options::group_len>("group-length", {kGroups, kResample}),
+      Option<&Options::draft>("draft", {kSpeculative, kBurst}),
+      Option<&Options::orders>("orders", {kBurst}),
+      Option<&Options::random_order>("random-order", {kGroups, kSequential, kSpeculative}),
+      Option<&Options::delay_end>("end-last", {kLlada, kDream, kThreshold, kBlocks, kResample}),
+      Option<&Options::literal>("literal", {kLlada, kBurst}),
   };
 }
 
@@ -84,11 +82,9 @@ void AddContradictions(const WriteOptions& options, FaultList* faults) {
   faults->Require(method != WriteMethod::kLlada || !options.literal || options.delay_end,
                   "with method \"llada\" literal has an effect on end-last only; add end-last, or "
                   "leave out literal");
-  faults->Require(
-      method != WriteMethod::kBurst || options.orders == 1 ||
-          (options.literal && options.Draft() == 0),
-      "several orders are tried by the released burst only, which guesses all blanks; add literal, "
-      "and leave out draft");
+  faults->Require(method != WriteMethod::kBurst || options.orders == 1 ||
+                      (options.literal && options.Draft() == 0),
+                  "orders above 1 need method \"burst\" with literal and without draft");
   const bool has_cache = options.cache != BlockCache::kNone;
   faults->Require(!has_cache || options.block_len > 0,
                   "a cache holds keys within a block; set block-length");
@@ -169,17 +165,8 @@ absl::StatusOr<std::vector<WrittenText>> WriteTogether(const WritingModel& model
   }
 }
 
-// The end of the texts from `begin` on that are written together.
-size_t GroupEnd(const std::vector<Canvas>& canvases, size_t begin) {
-  size_t longest = 0;
-  size_t end = begin;
-  for (; end < canvases.size(); ++end) {
-    longest = std::max(longest, canvases[end].tokens.size());
-    const bool fits = (end + 1 - begin) * longest <= static_cast<size_t>(kTokensAtOnce);
-    if (!fits && end > begin) break;
-  }
-  return end;
-}
+constexpr int64_t kActivationBytes = int64_t{4} << 30;
+constexpr int64_t kGuessBytes = int64_t{1} << 30;
 
 }  // namespace
 
@@ -204,7 +191,7 @@ absl::Status WriteOptions::Validate() const {
   for (const MethodOption& option : MethodOptions()) {
     faults.Require(!option.is_given(*this) || option.ActsOn(method),
                    absl::StrCat(option.name, " has no effect with method \"", EnumName(method),
-                                "\"; leave it out, or choose ", NamesOf(option.methods)));
+                                "\", only with ", NamesOf(option.methods), "; leave it out"));
   }
   if (faults.empty()) AddContradictions(*this, &faults);
   return faults.ToStatus();
@@ -275,23 +262,36 @@ absl::Status CheckCanWrite(const WritingModel& model, const std::vector<Canvas>&
   return absl::OkStatus();
 }
 
+int64_t TextsAtOnce(const WritingModel& model, const WriteOptions& options, int64_t length) {
+  int64_t texts = std::max<int64_t>(1, kTokensAtOnce / length);
+  const bool guesses =
+      options.method == WriteMethod::kSpeculative || options.method == WriteMethod::kBurst;
+  if (guesses && !options.literal) {
+    const int64_t most = options.Draft() > 0 ? std::min(options.Draft(), length) : length;
+    const int64_t bytes = most * model.vocab_size * static_cast<int64_t>(sizeof(double));
+    texts = std::clamp<int64_t>(kGuessBytes / bytes, 1, texts);
+  }
+  return LanesOf(model, texts, length, kActivationBytes);
+}
+
 absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,
                                                      const std::vector<Canvas>& canvases,
                                                      const WriteOptions& options,
                                                      TokenListener listener) {
   ANYORDER_RETURN_IF_ERROR(CheckCanWrite(model, canvases, options));
   std::vector<WrittenText> written;
-  for (size_t begin = 0; begin < canvases.size();) {
-    const size_t end = GroupEnd(canvases, begin);
-    const std::vector<Canvas> group(canvases.begin() + static_cast<int64_t>(begin),
-                                    canvases.begin() + static_cast<int64_t>(end));
+  if (canvases.empty()) return written;
+  const auto num_texts = static_cast<int64_t>(canvases.size());
+  const int64_t at_once = TextsAtOnce(model, options, LongestOf(canvases));
+  for (int64_t begin = 0; begin < num_texts; begin += at_once) {
+    const std::vector<Canvas> group(canvases.begin() + begin,
+                                    canvases.begin() + std::min(num_texts, begin + at_once));
     ANYORDER_ASSIGN_OR_RETURN(
         std::vector<WrittenText> texts,
         WriteTogether(model, group, options, [&](int64_t text, const WrittenToken& token) {
-          listener(static_cast<int64_t>(begin) + text, token);
+          listener(begin + text, token);
         }));
     std::move(texts.begin(), texts.end(), std::back_inserter(written));
-    begin = end;
   }
   return written;
 }

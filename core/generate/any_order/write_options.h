@@ -30,8 +30,7 @@ struct Canvas {
   // Its number: what is drawn for it depends on it, the seed, the position and the step, and on
   // nothing else that is written at the same time.
   uint64_t stream = 0;
-  // Tokens [V] that may not stand at a position, where it is not only those of DrawOptions; 1:
-  // never.
+  // Additional banned tokens [V] of single positions; 1: banned.
   std::map<int64_t, std::shared_ptr<const std::vector<uint8_t>>> banned_at = {};
 };
 
@@ -74,8 +73,8 @@ inline constexpr auto kEnumNames<WriteMethod> = EnumNames<WriteMethod>("left-to-
                                                                        "a3-resample", "sequential",
                                                                        "speculative", "burst");
 
-// How sure a prediction is: the probability of its token, that less the next token's, the entropy
-// of all (negated), or a random number.
+// How sure a prediction is: the probability of its token, its lead over the second most likely
+// token, the negative entropy of all tokens, or a random number.
 enum class Confidence { kProbability, kMargin, kEntropy, kRandom };
 template <>
 inline constexpr auto kEnumNames<Confidence> = EnumNames<Confidence>("probability", "margin",
@@ -110,8 +109,8 @@ struct WriteOptions {
 
   int64_t Draft() const { return draft.value_or(method == WriteMethod::kBurst ? 0 : 5); }
 
-  // InvalidArgument listing every fault: values out of bounds, options that have no effect with the
-  // method, and those that do not go together.
+  // InvalidArgument that lists values out of bounds and options that have no effect with the method
+  // or, if there are none of these, options that contradict one another.
   absl::Status Validate() const;
   bool operator==(const WriteOptions&) const = default;
 };
@@ -123,6 +122,7 @@ struct MethodOption {
 
   bool ActsOn(WriteMethod method) const;
   bool (*is_given)(const WriteOptions& options);  // whether it differs from its default
+  void (*reset)(WriteOptions& options);           // to its default
 };
 
 // In the order of WriteOptions.
@@ -148,12 +148,15 @@ std::vector<WriteMethod> MethodsOf(const CanvasForm& form);
 absl::Status CheckCanWrite(const WritingModel& model, const std::vector<Canvas>& canvases,
                            const WriteOptions& options);
 
-// Tokens of the texts that a network computes at once, at most: texts by the length of the longest
-// (a longer one is computed alone). With 12 layers of width 768 in fp32 their keys and values take
-// 1.1 GiB.
+// Limit on the tokens of texts that are written together: their number times the length of the
+// longest. A longer text is written alone. With 12 layers of width 768 in fp32 the keys and values
+// of so many take 1.1 GiB.
 inline constexpr int64_t kTokensAtOnce = int64_t{1} << 14;
+// How many texts of `length` tokens WriteBlanks writes together, at least one: by kTokensAtOnce, by
+// the network's activations (4 GiB), and by the distributions that guesses were drawn from (1 GiB).
+int64_t TextsAtOnce(const WritingModel& model, const WriteOptions& options, int64_t length);
 
-// Writes the blanks of all canvases by the options' method, kTokensAtOnce tokens at once. No text
+// Writes the blanks of all canvases by the options' method, TextsAtOnce texts at a time. No text
 // depends on the others, on threads or on exact caches.
 // Errors: those of CheckCanWrite and CheckFinite (finite_logits.h); ResourceExhausted.
 absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,

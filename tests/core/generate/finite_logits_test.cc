@@ -22,19 +22,14 @@ void ExpectOnlyFiniteLogitsPass() {
   logits[3] = Limits::max();
   logits[4] = Limits::lowest();
   logits[5] = Limits::denorm_min();
-  const auto check = [&] {
-    return CheckFinite(ConstTensorView(logits.data(), {kVocab}), /*text=*/2, /*position=*/17);
-  };
+  const auto check = [&] { return CheckFinite(ConstTensorView(logits.data(), {kVocab})); };
   ASSERT_TRUE(check().ok());
   for (T& logit : logits) {
     for (const T bad :
          {Limits::quiet_NaN(), -Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity()}) {
       const T before = logit;
       logit = bad;
-      EXPECT_EQ(check(), absl::FailedPreconditionError(
-                             "the model's logits are not finite at position 17 of text 3 of the "
-                             "batch; choose an earlier checkpoint (--step)"))
-          << bad;
+      EXPECT_EQ(check().code(), absl::StatusCode::kFailedPrecondition) << bad;
       logit = before;
     }
   }

@@ -69,7 +69,7 @@ def main():
             again = server.expect("/v1/score", {"context": PROMPTS[0], "continuation": " and more"})
             assert close(again["log_prob"], scores[0]["log_prob"]), (again, scores[0])
         status, answer = server.ask("/v1/completions", {"prompt": "a " * 3000, "max_tokens": 8, "method": facts["methods"][-1]})
-        assert status == 400 and answer["error"]["message"], (status, answer)
+        assert status == 413 and answer["error"]["code"] == "too_long", (status, answer)
     print("the same whichever way")
 
 

@@ -89,7 +89,7 @@ TEST(ReadWriteOptionsTest, OptionsOfEachMethodArrive) {
 }
 
 // A line stands for the options of the whole call, of which it keeps what it does not say.
-TEST(ParseFillLineTest, AnotherMethodKeepsTheDraft) {
+TEST(ParseFillLineTest, AnotherMethodKeepsTheOptionsThatItHas) {
   ModelFacts facts;
   facts.methods = {"left-to-right", "sequential", "speculative", "burst"};
   TextRequest request;
@@ -98,10 +98,14 @@ TEST(ParseFillLineTest, AnotherMethodKeepsTheDraft) {
   ASSERT_TRUE(ParseFillLine(line, facts, kLimits, request).ok());
   EXPECT_EQ(std::get<FillRequest>(request.what).write.method, WriteMethod::kBurst);
   EXPECT_EQ(std::get<FillRequest>(request.what).write.Draft(), 3);
-  const absl::Status refused =
-      ParseFillLine({{"text", "a ___"}, {"method", "sequential"}}, facts, kLimits, request);
+  ASSERT_TRUE(
+      ParseFillLine({{"text", "a ___"}, {"method", "sequential"}}, facts, kLimits, request).ok());
+  EXPECT_FALSE(std::get<FillRequest>(request.what).write.draft.has_value())
+      << "sequential has none";
+  const absl::Status refused = ParseFillLine(
+      {{"text", "a ___"}, {"method", "sequential"}, {"block_length", 2}}, facts, kLimits, request);
   EXPECT_THAT(std::string(refused.message()),
-              StartsWith("draft has no effect with method \"sequential\"; leave it out"));
+              StartsWith("block_length has no effect with method \"sequential\", only with "));
   EXPECT_THAT(std::string(ParseFillLine({{"text", "a ___"}, {"method", "left-to-right"}}, facts,
                                         kLimits, request)
                               .message()),
@@ -216,9 +220,9 @@ TEST(ParseRequestTest, FaultsAreNamed) {
       {R"({"op": "tokens"})", "text", "is missing"},
       {R"({"op": "complete", "prompt": "", "min_tokens": 101})", "min_tokens", "[0, 100]"},
       {R"({"op": "complete", "prompt": "", "orders": 2})", "",
-       "orders has no effect with method \"left-to-right\"; leave it out, or choose burst"},
+       "orders has no effect with method \"left-to-right\", only with burst; leave it out"},
       {R"({"op": "complete", "prompt": "", "method": "llada", "cache": "dual"})", "",
-       "set block-length"},
+       "set block_length"},
       {R"({"op": "complete", "prompt": "", "draft": -1})", "draft", "whole number in [0, "},
       {R"({"op": "score", "continuation": "a", "wants_greedy": 1})", "wants_greedy", "true or"},
       {R"({"op": "score", "continuation": "a", "cut_context": 0})", "cut_context", "true or"},

@@ -165,7 +165,8 @@ class PlainWriter {
 
   void Round() {
     if (options_.method == WriteMethod::kBurst) ShuffleAnew(0);
-    const size_t most = options_.draft > 0 ? static_cast<size_t>(*options_.draft) : blanks_.size();
+    const size_t most =
+        options_.Draft() > 0 ? static_cast<size_t>(options_.Draft()) : blanks_.size();
     const std::vector<int64_t> asked(blanks_.begin(),
                                      blanks_.begin() + std::min(most, blanks_.size()));
     const std::vector<PlacedToken> before = known_;

@@ -40,7 +40,7 @@ TEST(WriteOptionsTest, EachFaultIsSaid) {
       {[](WriteOptions& o) { o.threshold = 2; }, "threshold 2 must be in [0, 1]"},
       {[](WriteOptions& o) { o.order_temperature = -1; }, "order-temperature -1 must be in"},
       {[](WriteOptions& o) { o.draft = 5; },
-       "draft has no effect with method \"llada\"; leave it out, or choose speculative, burst"},
+       "draft has no effect with method \"llada\", only with speculative, burst; leave it out"},
   };
   EXPECT_TRUE(WriteOptions().Validate().ok());
   for (const Fault& fault : faults) {
@@ -69,9 +69,9 @@ TEST(WriteOptionsTest, WhatDoesNotGoTogetherIsRefused) {
       {{.literal = true}, "add end-last, or leave out literal"},
       {{.cache = BlockCache::kDual}, "set block-length"},
       {{.block_len = 4, .cache = BlockCache::kPrefix, .recompute = true}, "leave out one"},
-      {{.method = WriteMethod::kBurst, .orders = 2}, "add literal, and leave out draft"},
-      {{.method = WriteMethod::kBurst, .draft = 3, .orders = 2, .literal = true},
-       "leave out draft"},
+      {{.method = WriteMethod::kBurst, .orders = 2},
+       "need method \"burst\" with literal and without draft"},
+      {{.method = WriteMethod::kBurst, .draft = 3, .orders = 2, .literal = true}, "without draft"},
   };
   for (const auto& fault : faults) ExpectInvalid(fault.options.Validate(), fault.message);
   const WriteOptions right[] = {
@@ -224,8 +224,10 @@ TEST(MethodOptionsTest, OthersAreRefusedByName) {
       EXPECT_TRUE(option.is_given(options));
       if (option.ActsOn(method)) continue;
       ExpectInvalid(options.Validate(),
-                    absl::StrCat(one.name, " has no effect with method \"", name,
-                                 "\"; leave it out, or choose ", EnumName(option.methods.front())));
+                    absl::StrCat(one.name, " has no effect with method \"", name, "\", only with ",
+                                 EnumName(option.methods.front())));
+      option.reset(options);
+      EXPECT_EQ(options, (WriteOptions{.method = method})) << one.name;
     }
   }
 }
@@ -325,7 +327,9 @@ TEST(WriteBlanksTest, ManyTextsAreWrittenInGroups) {
   stored.Assign(model.weights);
   RandomStream random(84, RandomPurpose::kPairs, 0, 0);
   constexpr size_t kLength = 8;
-  const size_t in_group = static_cast<size_t>(kTokensAtOnce) / kLength;
+  const auto in_group =
+      static_cast<size_t>(TextsAtOnce(model.On(SharedReference(), stored), {}, kLength));
+  ASSERT_EQ(in_group, static_cast<size_t>(kTokensAtOnce) / kLength);
   std::vector<Canvas> canvases(in_group + 3);
   for (Canvas& canvas : canvases) {
     for (size_t i = 0; i < kLength; ++i) canvas.tokens.push_back(RandomToken(model, random));
