@@ -121,7 +121,7 @@ class Server:
                 raise ValueError
         except (ValueError, KeyError, AttributeError, TypeError):
             self.close()
-            raise ServeError(f"'{self.name}' wrote {line[:80]!r} as answer {number}; are this file and the program of one version?") from None
+            raise ServeError(f"'{self.name}' wrote {line[:80]!r} as answer {number}; check that lm_eval_adapter.py and anyorder have the same version") from None
         if "error" in answer:
             self.close()  # answers to what was asked behind it would be mistaken for later ones
             raise ServeError(f"{name}: {answer['error']['message']}")
@@ -169,9 +169,9 @@ def split(context, continuation):
 
 
 def part(answer, key, kind, name):
-    """What an answer says of `key`, which is of this kind."""
+    """Returns answer[key] after checking its type."""
     if not isinstance(answer.get(key), kind):
-        raise ServeError(f"{name}: the answer has no {key!r}; are this file and the program of one version?")
+        raise ServeError(f"{name}: the answer has no {key!r}; check that lm_eval_adapter.py and anyorder have the same version")
     return answer[key]
 
 

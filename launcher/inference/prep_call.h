@@ -28,7 +28,7 @@ class ScratchFolder {
   std::string path_;  // "": nothing to remove
 };
 
-// Its path.
+// The path of anyorder-prep.
 std::string PrepProgram();
 
 // What one that failed has said, as an error: by its exit status, in its own words. `doing` begins

@@ -84,7 +84,7 @@ TextEncoder::~TextEncoder() {
 
 absl::Status TextEncoder::Start() {
   int ends[2];
-  // Not two pipes: MSG_NOSIGNAL, which keeps SIGPIPE away, is of sockets alone.
+  // Not two pipes: MSG_NOSIGNAL, which prevents SIGPIPE, works only with sockets.
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return ErrnoStatus("socketpair", kEncoder);
   UniqueFd ours(ends[0]);

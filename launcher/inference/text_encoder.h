@@ -17,10 +17,10 @@
 
 namespace anyorder::launcher {
 
-// Asks a child process, `anyorder-prep encode`, which the first texts start and which stays for the
-// next ones: to start it takes a hundred times as long as to encode a sentence. Keep one encoder as
-// long as its vocabulary is needed. Not thread-safe; the thread that starts the child must live as
-// long as texts are encoded.
+// Encodes with a child process, `anyorder-prep encode`. The first call starts it and later calls
+// reuse it, because starting it takes about 100 times as long as encoding a sentence. Keep one
+// encoder as long as its vocabulary is needed. Not thread-safe; the thread that starts the child
+// must live as long as texts are encoded.
 class TextEncoder {
  public:
   // `vocabulary`: a SentencePiece model; `letter_case`: "cased" or "uncased". A child that has not

@@ -22,8 +22,8 @@ struct SpawnOptions {
   int input_fd = -1;                     // stdin; -1: /dev/null
   // Its own session: signals of the terminal do not reach it, and it may outlive the launcher.
   bool own_session = false;
-  // It gets none of the descriptors that a library of the launcher opened without O_CLOEXEC, such
-  // as a client's connection, which else is open as long as it runs. Not before Linux 5.9.
+  // Closes all descriptors above 2 in the child, also those that libraries opened without
+  // O_CLOEXEC, so that it does not keep a client's connection open. No effect before Linux 5.9.
   bool closes_others = false;
   int death_signal = 0;  // from the kernel when the launcher dies, however that happens; 0: none
 };

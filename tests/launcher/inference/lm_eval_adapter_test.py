@@ -222,9 +222,9 @@ class AdapterTest(unittest.TestCase):
             "fault": "loglikelihood of task quiz, document 8, which begins 'Which one': it has 70 tokens; shorten it",
             "die": r"'\S+anyorder serve runs/a' ended with status 74: anyorder serve: the disk is full",
             "nan": "document 0, which begins 'Which one': its probability is no number",
-            "less": "document 0, which begins 'Which one': the answer has no 'is_greedy'; are this file and the program of one version",
-            "babble": r"anyorder serve runs/a' wrote 'hello\\n' as answer 0; are this file and the program of one version",
-            "shift": "as answer 0; are this file and the program"}
+            "less": "document 0, which begins 'Which one': the answer has no 'is_greedy'; check that lm_eval_adapter.py and anyorder have the same version",
+            "babble": r"anyorder serve runs/a' wrote 'hello\\n' as answer 0; check that lm_eval_adapter.py and anyorder have the same version",
+            "shift": "as answer 0; check that lm_eval_adapter.py and anyorder"}
         for mode, text in failures.items():
             with self.subTest(mode), self.assertRaisesRegex(self.adapter.ServeError, text):
                 self.model(mode).loglikelihood(requests)

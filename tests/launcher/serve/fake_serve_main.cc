@@ -1,6 +1,6 @@
 // `serve` and `chat` of FakeTextService, for tests of whole programs: as `anyorder` has them, but
-// RUN may be any directory. ANYORDER_FAKE_MS: how long a call takes; ANYORDER_FAKE_HOLD: a file
-// while which is there it does not end.
+// RUN may be any directory. ANYORDER_FAKE_MS: how long a call takes; ANYORDER_FAKE_HOLD: calls wait
+// while this file exists.
 
 #include <CLI/CLI.hpp>
 
