@@ -338,17 +338,20 @@ class LinesEncoder {
     return absl::OkStatus();
   }
 
+  // After a fault nothing more: what came next would be taken for the ids that are missing.
   absl::Status Print() {
+    if (!printed_.ok()) return printed_;
     const bool is_written =
         std::fwrite(ids_.data(), 1, ids_.size(), stdout) == ids_.size() && std::fflush(stdout) == 0;
-    if (!is_written) return ErrnoStatus("write", "standard output");
+    if (!is_written) printed_ = ErrnoStatus("write", "standard output");
     ids_.clear();
-    return absl::OkStatus();
+    return printed_;
   }
 
   const EncodeOptions& options_;
   const data::Tokenizer tokenizer_;
-  std::string ids_;  // a line for each text
+  std::string ids_;       // a line for each text; not printed yet
+  absl::Status printed_;  // of the first print that failed
   std::string cleaned_;
 };
 

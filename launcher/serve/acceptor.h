@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 
 namespace anyorder::launcher {
@@ -20,17 +21,21 @@ class Acceptor {
   // known to be one.
   using Serve = std::function<void(int socket, const std::function<void()>& has_asked)>;
 
-  // `listener` must outlive this. Each thread serves a connection at a time: while all do, further
-  // connections wait in the listener's queue. What keeps a connection from being accepted, such as
-  // a lack of file descriptors, is logged, and tried again after a pause.
-  Acceptor(int listener, int64_t num_threads, Serve serve);
+  // `listener` must outlive this.
+  Acceptor(int listener, Serve serve);
   ~Acceptor() { Stop(absl::ZeroDuration()); }
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
+  // Each thread serves a connection at a time: while all do, further connections wait in the
+  // listener's queue. What keeps a connection from being accepted, such as a lack of file
+  // descriptors, is logged, once a minute, and tried again after a pause. Errors: Unavailable if a
+  // thread cannot be started; then this is stopped.
+  absl::Status Start(int64_t num_threads);
+
   // Accepts nothing more. What clients have sent so far is served, and those that have asked for
-  // nothing are cut off; after `limit` all are. Returns when no connection is open, which then
-  // takes as long as `serve` needs where reads and writes fail at once. May be called again.
+  // nothing are cut off. Returns when all connections are closed. After `limit` their reads and
+  // writes fail, and Stop waits for `serve` to return. May be called again.
   void Stop(absl::Duration limit);
 
  private:
@@ -47,7 +52,7 @@ class Acceptor {
   std::mutex mutex_;  // below
   std::condition_variable changed_;
   std::map<int, bool> open_;  // socket -> whether its client has asked for something
-  bool has_warned_ = false;   // since the last connection
+  absl::Time next_warning_ = absl::InfinitePast();
   bool is_stopping_ = false;
   std::vector<std::thread> threads_;  // last: use all of the above
 };

@@ -71,6 +71,10 @@ OrderedJson Response(const OrderedJson& id, const OrderedJson& content) {
 
 }  // namespace
 
+absl::Status StoppedError() { return Unavailable("the server is being stopped"); }
+
+absl::Status LateError() { return DeadlineExceeded("the answer took longer than it may"); }
+
 Answers Answer(TextService& service, const std::vector<const TextRequest*>& requests,
                const WantedCheck& check_wanted) {
   switch (requests.empty() ? RequestOp::kFacts : requests[0]->op()) {

@@ -8,12 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "launcher/texts/request_json.h"
 #include "launcher/texts/text_service.h"
 
 namespace anyorder::launcher {
+
+// What requests are answered by a server that is being stopped: Unavailable; and those whose answer
+// is not there at their deadline: DeadlineExceeded.
+absl::Status StoppedError();
+absl::Status LateError();
 
 // Says of a request that is being answered, by its number, whether it still has to be; else what it
 // is answered.

@@ -6,6 +6,7 @@
 
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
+#include "launcher/serve/answer.h"
 #include "launcher/serve/http_guard.h"
 
 namespace anyorder::launcher {
@@ -45,7 +46,7 @@ bool EventStream::Await(absl::Duration limit) {
     if (has_answer) {
       Finish(p);
     } else if (MonotonicNow() > prompts_[p].ticket->deadline()) {
-      Fail(DeadlineExceeded("the answer took longer than it may"));
+      Fail(LateError());
     }
     are_finished &= prompts_[p].is_finished;
   }

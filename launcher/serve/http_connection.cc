@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "core/base/monotonic_clock.h"
@@ -21,8 +23,9 @@ bool AwaitSocket(int socket, int16_t events, absl::Time deadline) {
   while (true) {
     const absl::Duration left = deadline - MonotonicNow();
     pollfd item = {socket, events, 0};
-    const int ready =
-        ::poll(&item, 1, static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(left))));
+    const int64_t wait_ms =
+        std::clamp<int64_t>(absl::ToInt64Milliseconds(left), 0, std::numeric_limits<int>::max());
+    const int ready = ::poll(&item, 1, static_cast<int>(wait_ms));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
     if (left <= absl::ZeroDuration()) return false;

@@ -28,9 +28,9 @@ class Connection final : public httplib::Stream {
   // The head is read: `bytes` more may be read now, in a time of their own. `knows_interim`: the
   // client is of HTTP/1.1, so that it passes over an interim response.
   void BeginBody(int64_t bytes, bool knows_interim);
-  // Whether the client is still there. One that has ended its sending may still read, or may have
-  // left: it is sent an interim response, which the socket of one that has left refuses. Before the
-  // answer begins.
+  // Whether the client is still there. A client that closed its sending side may still be reading.
+  // To find out, an interim response is sent once; a closed client answers with a reset. Call only
+  // before the answer begins.
   bool IsOpen();
   // Takes in what the client still sends, for a moment: closing a socket with unread bytes would
   // take back the answer.

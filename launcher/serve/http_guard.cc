@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kLeastTokenBytes = 16;
 
-// What stands for what; of several of one kind, the first.
+// HTTP statuses and status codes. Where one maps to several, the first entry is used.
 constexpr std::pair<int, absl::StatusCode> kHttpStatuses[] = {
     {200, absl::StatusCode::kOk},
     {400, absl::StatusCode::kInvalidArgument},
@@ -31,7 +31,6 @@ constexpr std::pair<int, absl::StatusCode> kHttpStatuses[] = {
     {413, absl::StatusCode::kOutOfRange},
     {422, absl::StatusCode::kFailedPrecondition},
     {422, absl::StatusCode::kUnimplemented},
-    {429, absl::StatusCode::kResourceExhausted},
     {503, absl::StatusCode::kUnavailable},
     {504, absl::StatusCode::kDeadlineExceeded},
 };

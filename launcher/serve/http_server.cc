@@ -19,6 +19,7 @@
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "launcher/serve/acceptor.h"
+#include "launcher/serve/answer.h"
 #include "launcher/serve/event_stream.h"
 #include "launcher/serve/openai_json.h"
 #include "launcher/texts/object_reader.h"
@@ -138,11 +139,11 @@ class QueueServer final : public HttpServer {
     if (!library_.Bind(address_))
       return Unavailable("cannot listen at ", address_.ToText(),
                          ": its port is taken, or the address is not this machine's");
-    acceptor_.emplace(library_.listener(), options_.max_connections,
+    acceptor_.emplace(library_.listener(),
                       [this](int socket, const std::function<void()>& has_asked) {
                         library_.ServeOne(socket, has_asked);
                       });
-    return absl::OkStatus();
+    return acceptor_->Start(options_.max_connections);
   }
 
   const ListenAddress& address() const override { return address_; }
@@ -193,7 +194,7 @@ class QueueServer final : public HttpServer {
     if (fault.status != 0) {
       SendError(response, fault.status, StatusOf(fault));
     } else if (is_stopping_) {
-      SendError(response, 503, Unavailable("the server is being stopped"));
+      SendError(response, 503, StoppedError());
     } else {
       return HttpLibrary::HandlerResponse::Unhandled;
     }
@@ -231,8 +232,7 @@ class QueueServer final : public HttpServer {
     return true;
   }
   static absl::StatusOr<TextResult> AnswerOf(Ticket& ticket) {
-    if (!ticket.Await(absl::ZeroDuration()))
-      return DeadlineExceeded("the answer took longer than it may");
+    if (!ticket.Await(absl::ZeroDuration())) return LateError();
     return ticket.answer();
   }
 
@@ -290,17 +290,20 @@ class QueueServer final : public HttpServer {
     while (!events->Await(kTick))
       if (!request.progress(0, 0)) return events->GiveUp();
     if (!events->early_fault().ok()) return SendError(response, events->early_fault());
-    response.set_chunked_content_provider(
-        "text/event-stream",
-        [events, is_client_there = request.progress](size_t, httplib::DataSink& sink) {
-          const bool has_more = events->Await(kTick);
-          const std::string text = events->Take();
-          const bool is_sent =
-              has_more ? sink.write(text.data(), text.size()) : is_client_there(0, 0);
-          if (!is_sent) events->GiveUp();
-          if (is_sent && events->is_done()) sink.done();
-          return is_sent;
-        });
+    const auto provider = [events, is_client_there = request.progress](size_t,
+                                                                       httplib::DataSink& sink) {
+      const bool has_more = events->Await(kTick);
+      const std::string text = events->Take();
+      const bool is_sent = has_more ? sink.write(text.data(), text.size()) : is_client_there(0, 0);
+      if (!is_sent) events->GiveUp();
+      if (is_sent && events->is_done()) sink.done();
+      return is_sent;
+    };
+    constexpr char kEventType[] = "text/event-stream";
+    // RFC 9112, section 6.1: HTTP/1.0 has no chunks; there the closed connection ends the stream.
+    if (request.version == "HTTP/1.1")
+      return response.set_chunked_content_provider(kEventType, provider);
+    response.set_content_provider(kEventType, provider);
   }
 
   const HttpOptions options_;

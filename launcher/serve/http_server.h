@@ -37,7 +37,7 @@ extern const char kServePage[];
 class HttpServer {
  public:
   // Listens. `queue` must outlive the server. Errors: those of CheckMayListen; Unavailable if it
-  // cannot listen there.
+  // cannot listen there, or cannot start its threads.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpOptions& options,
                                                            const ModelFacts& facts,
                                                            RequestQueue& queue);

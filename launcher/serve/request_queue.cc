@@ -8,11 +8,6 @@
 #include "launcher/serve/answer.h"
 
 namespace anyorder::launcher {
-namespace {
-
-absl::Status Stopped() { return Unavailable("the server is being stopped"); }
-
-}  // namespace
 
 bool Ticket::Await(absl::Duration limit) {
   std::unique_lock<std::mutex> lock(mutex_);
@@ -33,9 +28,10 @@ void Ticket::GiveUp() {
 
 absl::Status Ticket::CheckWanted() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (is_given_up_) return DeadlineExceeded("nobody waited for the answer");
+  // First: who waited until then gives up, too, and is told this.
   if (deadline_ < MonotonicNow())
     return DeadlineExceeded("the request waited for longer than it may");
+  if (is_given_up_) return DeadlineExceeded("nobody waited for the answer");
   return absl::OkStatus();
 }
 
@@ -87,7 +83,7 @@ absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> RequestQueue::Submit(
     };
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (stopping_) return Stopped();
+  if (stopping_) return StoppedError();
   DropUnwanted();
   if (static_cast<int64_t>(waiting_.size() + tickets.size()) > options_.max_waiting)
     return QueueFull(absl::StrCat("the queue is full: ", waiting_.size(), " of ",
@@ -105,13 +101,13 @@ void RequestQueue::Stop() {
     left.swap(waiting_);
     changed_.notify_all();
   }
-  for (const auto& ticket : left) ticket->SetAnswer(Stopped());
+  for (const auto& ticket : left) ticket->SetAnswer(StoppedError());
   if (thread_.joinable()) thread_.join();
 }
 
 absl::Status RequestQueue::CheckWanted(Ticket& ticket) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return stopping_ ? Stopped() : ticket.CheckWanted();
+  return stopping_ ? StoppedError() : ticket.CheckWanted();
 }
 
 int64_t RequestQueue::num_waiting() {

@@ -86,10 +86,10 @@ class RequestQueue {
   RequestQueue& operator=(const RequestQueue&) = delete;
 
   // All of `requests`, or none. A request whose deadline passes before it is computed is answered
-  // with DeadlineExceeded, and takes no place from then on; one that is being computed is finished,
-  // but for rolling scores, which end between two windows. `streams`: tokens of completions
-  // that are written from left to right are told; those of others are no beginning of a text.
-  // Errors: QueueFull if there is no room, Unavailable after Stop.
+  // with DeadlineExceeded, and takes no place from then on. A request that is being computed runs
+  // to its end. Only rolling scores stop early, between two windows. `streams`: tokens of
+  // completions that are written from left to right are told; those of others are no beginning of a
+  // text. Errors: QueueFull if there is no room, Unavailable after Stop.
   absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> Submit(std::vector<TextRequest> requests,
                                                               absl::Time deadline,
                                                               bool streams = false);

@@ -80,9 +80,8 @@ absl::Status ServeLines(int input, int output, TextService& service, const LineO
     ANYORDER_ASSIGN_OR_RETURN(const auto lines,
                               reader.Next(static_cast<size_t>(options.max_batch)));
     if (lines.empty()) return absl::OkStatus();
-    const auto responses = StopSignal() == 0
-                               ? Respond(service, lines, options.limits)
-                               : Refuse(lines, Unavailable("the server is being stopped"));
+    const auto responses =
+        StopSignal() == 0 ? Respond(service, lines, options.limits) : Refuse(lines, StoppedError());
     std::string text;
     for (const nlohmann::ordered_json& response : responses)
       absl::StrAppend(&text, JsonText(response), "\n");
