@@ -21,6 +21,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -331,23 +332,52 @@ TEST_F(TextEncoderTest, CallsShareAChildThatHoldsNothingAndEndsWithTheEncoder) {
   EXPECT_EQ(NumDescriptors(), before);
 }
 
+// A fork of this process that does `work` and ends, or is killed.
+class OwnerProcess {
+ public:
+  template <typename Work>
+  explicit OwnerProcess(const Work& work) : pid_(::fork()) {
+    EXPECT_GE(pid_, 0);
+    if (pid_ != 0) return;
+    try {
+      work();
+    } catch (...) {
+    }
+    ::_exit(1);
+  }
+  ~OwnerProcess() { Kill(); }
+  OwnerProcess(const OwnerProcess&) = delete;
+  OwnerProcess& operator=(const OwnerProcess&) = delete;
+
+  void Kill() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(std::exchange(pid_, -1), nullptr, 0);
+  }
+
+ private:
+  pid_t pid_;
+};
+
 TEST_F(TextEncoderTest, TheChildEndsWithAProcessThatIsKilled) {
   int ends[2];
-  ASSERT_EQ(::pipe(ends), 0);
-  const UniqueFd reading(ends[0]), writing(ends[1]);
-  const pid_t owner = ::fork();
-  if (owner == 0) {
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd reading(ends[0]);
+  UniqueFd writing(ends[1]);
+  OwnerProcess owner([&] {
     TextEncoder encoder(vocabulary_, "cased");
-    const pid_t child = encoder.Encode({"ba"}, kDoing).ok() ? Children().at(0) : 0;
-    [[maybe_unused]] const ssize_t written = ::write(writing.get(), &child, sizeof child);
-    while (true) ::pause();
-  }
+    if (!encoder.Encode({"ba"}, kDoing).ok()) return;
+    const std::vector<pid_t> children = Children();
+    if (children.size() != 1) return;
+    const ssize_t written = ::write(writing.get(), children.data(), sizeof(pid_t));
+    while (written == sizeof(pid_t)) ::pause();
+  });
+  writing = UniqueFd();  // so that reading ends where the owner does
   pid_t child = 0;
   ASSERT_EQ(::read(reading.get(), &child, sizeof child), static_cast<ssize_t>(sizeof child));
   ASSERT_GT(child, 0);
   EXPECT_TRUE(IsRunning(child));
-  ::kill(owner, SIGKILL);
-  ::waitpid(owner, nullptr, 0);
+  owner.Kill();
   EXPECT_TRUE(Await([child] { return !IsRunning(child); }));
 }
 

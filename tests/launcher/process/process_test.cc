@@ -19,6 +19,7 @@
 #include "launcher/process/display_width.h"
 #include "launcher/process/slurm_commands.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -219,9 +220,10 @@ TEST(CapturedProgramTest, GivesOutputAndStatus) {
 }
 
 TEST(ChildProcessTest, StandardErrorHasItsOwnFileWhereOneIsGiven) {
-  const std::string folder = testing::TempDir();
+  const TemporaryDirectory folder;
   const auto open = [&folder](const char* name) {
-    return UniqueFd(::open((folder + name).c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    return UniqueFd(
+        ::open((folder.path() + name).c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   };
   const UniqueFd out = open("/out"), errors = open("/errors");
   SpawnOptions spawn;
@@ -231,8 +233,8 @@ TEST(ChildProcessTest, StandardErrorHasItsOwnFileWhereOneIsGiven) {
   auto child = ChildProcess::Spawn(spawn);
   ASSERT_TRUE(child.ok()) << child.status();
   EXPECT_TRUE(AwaitEnd(*child, MonotonicNow() + kPatience));
-  EXPECT_EQ(*ReadWholeFile(folder + "/out"), "out\n");
-  EXPECT_EQ(*ReadWholeFile(folder + "/errors"), "err\n");
+  EXPECT_EQ(*ReadWholeFile(folder.path() + "/out"), "out\n");
+  EXPECT_EQ(*ReadWholeFile(folder.path() + "/errors"), "err\n");
 }
 
 // Nodes that answered before a step's deadline count.

@@ -30,9 +30,14 @@ class Server:
                 break
         else:
             raise AssertionError("the server did not start: " + "".join(self.log))
-        self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
+        self.reader = threading.Thread(target=self._read_log, daemon=True)
         self.reader.start()
         return self
+
+    def _read_log(self):
+        # Not list.extend, during which other threads may not see what has come so far.
+        for line in self.process.stderr:
+            self.log.append(line)
 
     def end(self):
         """Asks the server to end, once: a second signal would end it at once, with another status."""
