@@ -69,7 +69,7 @@ refused)
   # What stands at the end a causal model can score.
   echo "the quick {{brown fox}}" | "$anyorder" fill causal --input - --output - --score >score.jsonl || fail "scoring an end: exit status $?"
   expect_text '"is_exact":true' score.jsonl
-  refuses 65 "standard input:1: a causal model cannot say how probable words are given those behind them" causal --input - --output - --score <<<"the {{quick}} fox" ;;
+  refuses 65 "standard input:1: a causal model cannot score words given the text after them" causal --input - --output - --score <<<"the {{quick}} fox" ;;
 
 *) fail "no case '$3'" ;;
 esac
