@@ -14,12 +14,12 @@ ANYORDER_WORLD_SIZE=4 refuse "ANYORDER_WORLD_SIZE=4 promises 4 ranks but MPI see
 # GPUs that Slurm counts and the step does not get.
 refuse "SLURM_GPUS_ON_NODE=2 promises GPUs" -N1 -n1 --gpus-per-node=2 --mpi=pmix \
   env -u CUDA_VISIBLE_DEVICES -u ROCR_VISIBLE_DEVICES "${rank[@]}"
-# Ranks without the service of their node.
-refuse "scratch.n1' is missing: no checkpoint service" -N1 -n2 --mpi=pmix "${rank[@]}" --nodes n1,n2
+# Ranks without the service of their node, n1: after the last case it may be busy for a moment.
+refuse "scratch.n1' is missing: no checkpoint service" -N1 -w n1 -n2 --mpi=pmix "${rank[@]}" --nodes n1,n2
 # Nodes without a rank have a service that never votes.
 mkdir $name/run/.launch
 { mktemp -d "$work/$name/anyorder-XXXXXX"; echo; } >$name/run/.launch/scratch.n1
-refuse "2 nodes, but MPI placed ranks on 1" -N1 -n2 --mpi=pmix "${rank[@]}" --nodes n1,n2
+refuse "2 nodes, but MPI placed ranks on 1" -N1 -w n1 -n2 --mpi=pmix "${rank[@]}" --nodes n1,n2
 rm $name/run/.launch/scratch.n1 && rmdir $name/run/.launch
 [ "$(ls -A $name/run)" = config.toml ] || fail "something was written: $(ls -A $name/run)"
 expect_refused 64 "anyorder submit" \
