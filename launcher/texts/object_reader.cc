@@ -133,11 +133,11 @@ std::optional<std::string> ObjectReader::OneOf(const std::string& key,
                                                const std::vector<std::string>& names) {
   const Json* const found = Find(key);
   if (found == nullptr) return std::nullopt;
-  if (found->is_string() && std::find(names.begin(), names.end(), *found) != names.end())
-    return found->get<std::string>();
+  const std::string name = found->is_string() ? found->get<std::string>() : "";
+  if (found->is_string() && std::find(names.begin(), names.end(), name) != names.end())
+    return name;
   std::string right = absl::StrCat("one of ", absl::StrJoin(names, ", "));
-  const std::string near =
-      found->is_string() ? NearestName(found->get_ref<const std::string&>(), names) : "";
+  const std::string near = NearestName(name, names);
   if (!near.empty()) absl::StrAppend(&right, "; did you mean '", near, "'?");
   Refuse(key, *found, right);
   return std::nullopt;
