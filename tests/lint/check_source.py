@@ -5,7 +5,8 @@
 - #pragma once in every header; files of at most 600 lines; no tabs or trailing blanks;
 - comment lines of sources, scripts and configurations, and prose of Markdown, at most 100 columns;
 - every folder of the house has a README.md; internal links and pictures of READMEs lead somewhere,
-  and the front page stays short.
+  and the front page stays short;
+- the ranges of versions in launcher/package are the same for CMake and for readers.
 """
 import re
 import subprocess
@@ -51,6 +52,17 @@ def prose_faults(path, text):
             yield f"{path}:{number}: prose of {len(line)} columns (limit {MAX_COLUMNS})"
 
 
+def version_faults(folder):
+    held = re.findall(r'^ *anyorder_dependency\("?([^"]+?)"? ([\d.]+) ([\d.]+) ',
+                      (folder / "dependencies.cmake").read_text(), re.M)
+    told = re.findall(r"^\| ([^|]+?) \| ([\d.]+) \| ([\d.]+) \|", (folder / "README.md").read_text(),
+                      re.M)
+    # These two come with the compiler and with the build system.
+    for row in sorted(set(held) ^ set(told)):
+        if row[0] not in ("OpenMP of the C++ compiler", "CMake"):
+            yield f"launcher/package: {' '.join(row)} is in only one of dependencies.cmake, README.md"
+
+
 def readme_faults(root, path, text):
     if path == "README.md" and len(text.splitlines()) > MAX_FRONT_PAGE:
         yield f"{path}: {len(text.splitlines())} lines; move parts to folders (limit {MAX_FRONT_PAGE})"
@@ -64,6 +76,7 @@ def main():
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "-co", "--exclude-standard"],
                             capture_output=True, text=True, check=True).stdout.split()
     faults = [f"{folder}: no README.md" for folder in HOUSE if not (root / folder / "README.md").exists()]
+    faults += version_faults(root / "launcher/package")
     for path in listed:
         if not (root / path).exists():
             continue

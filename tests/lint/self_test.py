@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Each lint rule is shown a file that breaks it, so that a rule that never fires is noticed."""
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -39,5 +40,11 @@ for rule in (check_includes.faults_of, check_source.source_faults):
 if list(check_source.prose_faults("core/README.md", CLEAN_PROSE)):
     print("check_source: headings, tables, link definitions or code are blamed")
     failures += 1
-print(f"{len(CASES) + 3 - failures} passed, {failures} failed")
+with tempfile.TemporaryDirectory() as folder:
+    Path(folder, "dependencies.cmake").write_text('anyorder_dependency("HDF5" 1.10 1.14 libhdf5-dev "1")\n')
+    Path(folder, "README.md").write_text("| HDF5 | 1.10 | 1.12 | shards |\n")
+    if len(list(check_source.version_faults(Path(folder)))) != 2:
+        print("check_source: ranges of versions that differ are not seen")
+        failures += 1
+print(f"{len(CASES) + 4 - failures} passed, {failures} failed")
 sys.exit(1 if failures else 0)
