@@ -44,7 +44,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string name() const = 0;  // "reference", "cpu (avx512_bf16)", ...
-  // Whether T = dtype is supported (natively, not emulated).
+  // Whether T = dtype is supported, if slowly.
   virtual bool Supports(DType dtype) const = 0;
   // Whether Gemm with a bias or beta may round to bf16 twice (gemm.h).
   virtual bool RoundsProductFirst() const { return false; }

@@ -159,6 +159,7 @@ absl::Status Trainer::OpenLocalDevice(kernels::BackendOptions device) {
     return loader_ == nullptr ? setup_.Advance(bytes >> 20, 0, "MiB of memory set up")
                               : absl::OkStatus();
   };
+  device.dtype = ToDType(config_.model.dtype);
   ANYORDER_ASSIGN_OR_RETURN(backend_, options_.make_backend(device));
   return absl::OkStatus();
 }
@@ -174,10 +175,6 @@ absl::Status Trainer::ConnectDevices() {
 
 absl::Status Trainer::OpenLocalData() {
   ANYORDER_RETURN_IF_ERROR(setup_.Begin("opening the dataset"));
-  if (!backend_->Supports(ToDType(config_.model.dtype))) {
-    return InvalidArgument("this processor has no native bf16 (", backend_->name(),
-                           "); set model.dtype = \"fp32\"");
-  }
   ANYORDER_ASSIGN_OR_RETURN(dataset_, data::Dataset::Open(config_.data.shards));
   ANYORDER_ASSIGN_OR_RETURN(objective_,
                             MakeObjective(config_.objective.name, config_.model, config_.sampling));

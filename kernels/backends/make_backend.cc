@@ -25,6 +25,12 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeGpuBackend(const BackendOptions& op
   return cuda::MakeCudaBackend(std::move(runtime), {options.gemm_table, options.writes_gemm_table});
 }
 
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpu(const BackendOptions& options) {
+  if (options.dtype == DType::kBFloat16 && options.local_rank == 0 && !cpu::MultipliesBFloat16())
+    Log("no instructions for bf16 here: products in fp32, slower than with model.dtype = \"fp32\"");
+  return MakeCpuBackend(options);
+}
+
 // Those that the kernels, ours or oneDNN's, have code for, as Linux spells them.
 constexpr std::array kVectorInstructions = {"avx2",        "fma",      "avx512f", "avx512_vnni",
                                             "avx512_bf16", "amx_bf16", "asimd",   "sve"};
@@ -67,7 +73,7 @@ std::string DescribeGpu(int device) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options) {
-  if (options.device == DeviceChoice::kCpu) return MakeCpuBackend(options);
+  if (options.device == DeviceChoice::kCpu) return MakeCpu(options);
   const bool is_auto = options.device == DeviceChoice::kAuto;
   const absl::StatusOr<int> count = cuda::CountDevices();
   if (!count.ok()) {
@@ -75,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& optio
     // A machine that never had a GPU is no news.
     if (cuda::HasDriver() && options.local_rank == 0)
       Log(absl::StrCat("computing on the CPU: ", count.status().message()));
-    return MakeCpuBackend(options);
+    return MakeCpu(options);
   }
   absl::StatusOr<std::unique_ptr<Backend>> backend = MakeGpuBackend(options, *count);
   if (!is_auto || !IsWithoutUsableGpu(backend.status())) return backend;
@@ -83,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& optio
   // why.
   LogWarning(
       absl::StrCat("computing on the CPU although there is a GPU: ", backend.status().message()));
-  return MakeCpuBackend(options);
+  return MakeCpu(options);
 }
 
 bool IsWithoutUsableGpu(const absl::Status& status) {

@@ -24,6 +24,8 @@ struct BackendOptions : CpuBackendOptions {
   DeviceChoice device = DeviceChoice::kAuto;
   // This process among those of its machine: they take the GPUs in turn.
   int local_rank = 0;
+  // What will be computed in: where that is slow, the machine's first process says so in the log.
+  DType dtype = DType::kFloat32;
   // File of the products' pinned algorithms (kernels/cuda/FORMAT.md), "": none; one rank of a job
   // writes it.
   std::string gemm_table;

@@ -107,10 +107,10 @@ class CpuBackend : public Backend {
         vector_(vector) {}
 
   std::string name() const override {
-    return absl::StrCat("cpu (", vector_.name, gemm_.SupportsBFloat16() ? ", bf16)" : ")");
+    return absl::StrCat("cpu (", vector_.name, cpu::MultipliesBFloat16() ? ", bf16)" : ")");
   }
   bool Supports(DType dtype) const override {
-    return dtype == DType::kFloat32 || (dtype == DType::kBFloat16 && gemm_.SupportsBFloat16());
+    return dtype == DType::kFloat32 || dtype == DType::kBFloat16;
   }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {

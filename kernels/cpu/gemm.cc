@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
@@ -109,6 +110,19 @@ Primitive MakePrimitive(const BlockKind& kind, const dnnl::engine& engine) {
   return primitive;
 }
 
+// Whether oneDNN has plain loops for it: "ref:any", and but for x86 also "gemm:jit:bf16".
+bool IsPlainLoops(const Primitive& primitive) {
+#if defined(__x86_64__)
+  constexpr bool kGeneratesGemm = true;
+#else
+  constexpr bool kGeneratesGemm = false;
+#endif
+  const char* name = "";
+  dnnl_primitive_desc_query(primitive.matmul.get_primitive_desc(), dnnl_query_impl_info_str, 0,
+                            &name);
+  return absl::StartsWith(name, "ref") || (!kGeneratesGemm && absl::StartsWith(name, "gemm"));
+}
+
 // How C is cut: rows x columns of a block, by shape only.
 struct Cut {
   int64_t rows = 0;
@@ -117,6 +131,8 @@ struct Cut {
 int64_t Blocks(const GemmSizes& size, const Cut& cut) {
   return ((size.m + cut.rows - 1) / cut.rows) * ((size.n + cut.columns - 1) / cut.columns);
 }
+constexpr int64_t kMostRows = 256;
+constexpr int64_t kMostColumns = 1024;
 // Blocks of 256 x 1024 run within a few per cent of the uncut product (Zen 5, 2026-11; 128 x 256
 // costs 10-15 %). A long K in fp32 does better with narrower ones (214 -> 251 GFLOP/s at K = 3072).
 // A product of few blocks is cut further as long as the pieces are worth a thread's while.
@@ -127,7 +143,7 @@ Cut CutOf(const GemmSizes& size, DType dtype) {
   constexpr int64_t kFewestColumns = 128;
   constexpr int64_t kWorthCutting = 8'000'000;  // multiplications
   const bool narrow = dtype == DType::kFloat32 && size.k >= kLongInner;
-  Cut cut{std::min<int64_t>(size.m, 256), std::min<int64_t>(size.n, narrow ? 512 : 1024)};
+  Cut cut{std::min(size.m, kMostRows), std::min(size.n, narrow ? 512 : kMostColumns)};
   while (Blocks(size, cut) < kFewestBlocks && cut.rows * cut.columns * size.k > kWorthCutting) {
     if (cut.columns > kFewestColumns && cut.columns > cut.rows) {
       cut.columns = std::max(kFewestColumns, cut.columns / 2);
@@ -146,6 +162,16 @@ struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
 };
 
+// What RunConverted needs: fp32 copies of pieces of a block's operands, its sums, and its bias. The
+// copies are a small part of the work and pass through the caches.
+struct alignas(64) ConvertedBlock {
+  static constexpr int64_t kInner = 512;  // terms of the sums over K in a piece
+  float a[kMostRows * kInner];
+  float b[kInner * kMostColumns];
+  float sums[kMostRows * kMostColumns];
+  float bias[kMostColumns];
+};
+
 // What one OpenMP thread needs of its own.
 struct Worker {
   explicit Worker(const dnnl::engine& engine) : stream(engine) {}
@@ -159,8 +185,13 @@ struct Worker {
     }
     return scratch.get();
   }
+  ConvertedBlock& Converted() {
+    if (converted == nullptr) converted = std::make_unique_for_overwrite<ConvertedBlock>();
+    return *converted;
+  }
 
   dnnl::stream stream;
+  std::unique_ptr<ConvertedBlock> converted;
   std::unique_ptr<void, FreeDeleter> scratch;
   size_t scratch_bytes = 0;
 };
@@ -169,22 +200,35 @@ const char* Address(const ConstTensorView& x, int64_t element) {
   return static_cast<const char*>(x.raw()) + element * SizeOf(x.dtype());
 }
 
-// One product.
-void RunWithoutInnerDimension(const GemmArgs& args, const GemmSizes& size) {
-  const auto fill = [&]<typename T>(T* c) {
-    for (int64_t i = 0; i < size.m * size.n; ++i) {
-      float value = 0.0f;
-      if (!args.bias.is_null()) {
-        value = args.bias.dtype() == DType::kBFloat16
-                    ? static_cast<float>(args.bias.data<BFloat16>()[i % size.n])
-                    : args.bias.data<float>()[i % size.n];
+// rows x columns of x, a matrix of rows of `stride`, from flat element `first` on, side by side.
+void Convert(const ConstTensorView& x, int64_t first, int64_t stride, int64_t rows, int64_t columns,
+             float* out) {
+  const auto copy = [&]<typename T>(const T* from) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < columns; ++c)
+        out[r * columns + c] = static_cast<float>(from[first + r * stride + c]);
+  };
+  if (x.dtype() == DType::kBFloat16) return copy(x.data<BFloat16>());
+  copy(x.data<float>());
+}
+
+// c = sums + bias + beta * c for a block of c, from flat element `first` on, rounded once. `bias`
+// is the block's, null for none.
+void WriteSums(const GemmArgs& args, int64_t first, int64_t stride, const Cut& block,
+               const float* sums, const float* bias) {
+  const auto write = [&]<typename T>(T* c) {
+    for (int64_t i = 0; i < block.rows; ++i) {
+      for (int64_t j = 0; j < block.columns; ++j) {
+        float value = sums[i * block.columns + j];
+        if (bias != nullptr) value += bias[j];
+        T& element = c[first + i * stride + j];
+        if (args.beta != 0.0f) value += static_cast<float>(element);
+        element = T(value);
       }
-      if (args.beta != 0.0f) value += static_cast<float>(c[i]);
-      c[i] = T(value);
     }
   };
-  if (args.c.dtype() == DType::kBFloat16) return fill(args.c.data<BFloat16>());
-  fill(args.c.data<float>());
+  if (args.c.dtype() == DType::kBFloat16) return write(args.c.data<BFloat16>());
+  write(args.c.data<float>());
 }
 
 }  // namespace
@@ -194,54 +238,101 @@ std::string OneDnnVersion() {
   return absl::StrCat(version->major, ".", version->minor, ".", version->patch);
 }
 
+bool MultipliesBFloat16() {
+  static const bool multiplies = [] {
+    const OneThreadScope one_thread;
+    const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+    BlockKind kind;
+    kind.m = kind.n = kind.k = kind.a_stride = kind.b_stride = kind.c_stride = 32;
+    kind.dtype = DType::kBFloat16;
+    try {
+      for (const DType c_dtype : {DType::kFloat32, DType::kBFloat16}) {
+        kind.c_dtype = c_dtype;
+        if (IsPlainLoops(MakePrimitive(kind, engine))) return false;
+      }
+      return true;
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  }();
+  return multiplies;
+}
+
 class Gemm::Impl {
  public:
   explicit Impl(int num_threads) : engine_(dnnl::engine::kind::cpu, 0) {
     for (int i = 0; i < num_threads; ++i) workers_.push_back(std::make_unique<Worker>(engine_));
-    bfloat16_ = ProbeBFloat16();
   }
-
-  bool supports_bfloat16() const { return bfloat16_; }
 
   void Run(const GemmArgs& args) {
     const GemmSizes size = CheckArguments(args);
     const int64_t count = args.batch.count;
     if (size.m == 0 || size.n == 0 || count == 0) return;
-    for (int64_t i = 0; i < count && size.k == 0; ++i)
-      RunWithoutInnerDimension(ProductOf(args, i), size);
-    if (size.k == 0) return;
+    // oneDNN has no products without an inner dimension.
+    const bool converts =
+        size.k == 0 || (args.a.dtype() == DType::kBFloat16 && !MultipliesBFloat16());
     // By the shape of one product, so that it has the same bits in a batch.
     const Cut cut = CutOf(size, args.a.dtype());
     const int64_t row_blocks = (size.m + cut.rows - 1) / cut.rows;
     const int64_t column_blocks = (size.n + cut.columns - 1) / cut.columns;
     // At most four kinds: inner, right edge, bottom edge, corner.
-    const Primitive* kinds[2][2];
+    BlockPlan plans[2][2];
     for (const int bottom : {0, 1}) {
       for (const int right : {0, 1}) {
-        const int64_t m = bottom ? size.m - (row_blocks - 1) * cut.rows : cut.rows;
-        const int64_t n = right ? size.n - (column_blocks - 1) * cut.columns : cut.columns;
-        kinds[bottom][right] = &Find(KindOf(args, size, m, n));
+        const Cut block{bottom ? size.m - (row_blocks - 1) * cut.rows : cut.rows,
+                        right ? size.n - (column_blocks - 1) * cut.columns : cut.columns};
+        plans[bottom][right] = PlanOf(args, size, block, converts);
       }
     }
     const int threads = static_cast<int>(workers_.size());
     ParallelFor(count * row_blocks * column_blocks, threads, [&](int64_t block) {
       const int64_t i = block % row_blocks;
       const int64_t j = block / row_blocks % column_blocks;
-      const Primitive& primitive = *kinds[i == row_blocks - 1][j == column_blocks - 1];
+      const BlockPlan& plan = plans[i == row_blocks - 1][j == column_blocks - 1];
       const GemmArgs product = ProductOf(args, block / (row_blocks * column_blocks));
-      RunBlock(product, size, primitive, i * cut.rows, j * cut.columns);
+      const auto run = converts ? &Impl::RunConverted : &Impl::RunBlock;
+      (this->*run)(product, size, plan, i * cut.rows, j * cut.columns);
     });
   }
 
  private:
-  static BlockKind KindOf(const GemmArgs& args, const GemmSizes& size, int64_t m, int64_t n) {
+  // How a block of C is computed: K in one piece, or converted in pieces of kInner.
+  struct BlockPlan {
+    Cut block;
+    const Primitive* piece = nullptr;  // of all pieces of K but the last, if there are others
+    const Primitive* last = nullptr;   // null: K = 0
+  };
+
+  BlockPlan PlanOf(const GemmArgs& args, const GemmSizes& size, const Cut& block, bool converts) {
+    constexpr int64_t kInner = ConvertedBlock::kInner;
+    BlockPlan plan{block};
+    const GemmSizes whole{block.rows, block.columns, size.k};
+    if (!converts) {
+      plan.last = &Find(KindOf(args, size, whole));
+      return plan;
+    }
+    const auto find = [&](int64_t k) {
+      const GemmSizes piece{block.rows, block.columns, k};
+      BlockKind kind = KindOf(args, piece, piece);
+      kind.dtype = kind.c_dtype = DType::kFloat32;
+      kind.bias = false;
+      kind.accumulate = true;
+      return &Find(kind);
+    };
+    if (size.k > kInner) plan.piece = find(kInner);
+    if (size.k > 0) plan.last = find((size.k - 1) % kInner + 1);
+    return plan;
+  }
+
+  // Of a block's product, with operands that lie in matrices of the sizes `stored`.
+  static BlockKind KindOf(const GemmArgs& args, const GemmSizes& stored, const GemmSizes& block) {
     BlockKind kind;
-    kind.m = m;
-    kind.n = n;
-    kind.k = size.k;
-    kind.a_stride = args.transpose_a ? size.m : size.k;
-    kind.b_stride = args.transpose_b ? size.k : size.n;
-    kind.c_stride = size.n;
+    kind.m = block.m;
+    kind.n = block.n;
+    kind.k = block.k;
+    kind.a_stride = args.transpose_a ? stored.m : stored.k;
+    kind.b_stride = args.transpose_b ? stored.k : stored.n;
+    kind.c_stride = stored.n;
     kind.dtype = args.a.dtype();
     kind.c_dtype = args.c.dtype();
     kind.transpose_a = args.transpose_a;
@@ -265,25 +356,52 @@ class Gemm::Impl {
     return slot->second;
   }
 
-  void RunBlock(const GemmArgs& args, const GemmSizes& size, const Primitive& primitive,
-                int64_t row, int64_t column) {
+  void RunBlock(const GemmArgs& args, const GemmSizes& size, const BlockPlan& plan, int64_t row,
+                int64_t column) {
+    Multiply(*plan.last, Address(args.a, args.transpose_a ? row : row * size.k),
+             Address(args.b, args.transpose_b ? column * size.k : column),
+             args.bias.is_null() ? nullptr : Address(args.bias, column),
+             Address(args.c, row * size.n + column));
+  }
+
+  void RunConverted(const GemmArgs& args, const GemmSizes& size, const BlockPlan& plan, int64_t row,
+                    int64_t column) {
+    ConvertedBlock& x = workers_[omp_get_thread_num()]->Converted();
+    const auto [m, n] = plan.block;
+    std::fill_n(x.sums, m * n, 0.0f);
+    for (int64_t k = 0; k < size.k; k += ConvertedBlock::kInner) {
+      const int64_t terms = std::min(ConvertedBlock::kInner, size.k - k);
+      if (args.transpose_a)
+        Convert(args.a, k * size.m + row, size.m, terms, m, x.a);
+      else
+        Convert(args.a, row * size.k + k, size.k, m, terms, x.a);
+      if (args.transpose_b)
+        Convert(args.b, column * size.k + k, size.k, n, terms, x.b);
+      else
+        Convert(args.b, k * size.n + column, size.n, terms, n, x.b);
+      Multiply(k + terms == size.k ? *plan.last : *plan.piece, x.a, x.b, nullptr, x.sums);
+    }
+    const bool biased = !args.bias.is_null();
+    if (biased) Convert(args.bias, column, n, 1, n, x.bias);
+    WriteSums(args, row * size.n + column, size.n, plan.block, x.sums, biased ? x.bias : nullptr);
+  }
+
+  // By the calling thread, with addresses of a block's first elements.
+  void Multiply(const Primitive& primitive, const void* a, const void* b, const void* bias,
+                const void* c) {
     Worker& worker = *workers_[omp_get_thread_num()];
     const OneThreadScope one_thread;
-    const auto view = [&](const memory::desc& desc, const ConstTensorView& x, int64_t element) {
-      return memory(desc, engine_, const_cast<char*>(Address(x, element)));
+    const auto view = [&](const memory::desc& desc, const void* data) {
+      return memory(desc, engine_, const_cast<void*>(data));
     };
     try {
       std::unordered_map<int, memory> operands;
-      operands.emplace(DNNL_ARG_SRC,
-                       view(primitive.a, args.a, args.transpose_a ? row : row * size.k));
-      operands.emplace(DNNL_ARG_WEIGHTS,
-                       view(primitive.b, args.b, args.transpose_b ? column * size.k : column));
-      operands.emplace(DNNL_ARG_DST, view(primitive.c, args.c, row * size.n + column));
-      if (!args.bias.is_null()) {
-        operands.emplace(DNNL_ARG_BIAS, view(primitive.bias, args.bias, column));
-      }
-      operands.emplace(DNNL_ARG_SCRATCHPAD, memory(primitive.scratch, engine_,
-                                                   worker.Scratch(primitive.scratch.get_size())));
+      operands.emplace(DNNL_ARG_SRC, view(primitive.a, a));
+      operands.emplace(DNNL_ARG_WEIGHTS, view(primitive.b, b));
+      operands.emplace(DNNL_ARG_DST, view(primitive.c, c));
+      if (bias != nullptr) operands.emplace(DNNL_ARG_BIAS, view(primitive.bias, bias));
+      operands.emplace(DNNL_ARG_SCRATCHPAD,
+                       view(primitive.scratch, worker.Scratch(primitive.scratch.get_size())));
       primitive.matmul.execute(worker.stream, operands);
       worker.stream.wait();
     } catch (const dnnl::error& error) {
@@ -291,28 +409,13 @@ class Gemm::Impl {
     }
   }
 
-  bool ProbeBFloat16() const {
-    BlockKind kind;
-    kind.m = kind.n = kind.k = kind.a_stride = kind.b_stride = kind.c_stride = 32;
-    kind.dtype = DType::kBFloat16;
-    const OneThreadScope one_thread;
-    try {
-      MakePrimitive(kind, engine_);
-      return true;
-    } catch (const dnnl::error&) {
-      return false;
-    }
-  }
-
   dnnl::engine engine_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::map<BlockKind, Primitive> primitives_;  // references stay while others are added
-  bool bfloat16_ = false;
 };
 
 Gemm::Gemm(int num_threads) : impl_(std::make_unique<Impl>(num_threads)) {}
 Gemm::~Gemm() = default;
-bool Gemm::SupportsBFloat16() const { return impl_->supports_bfloat16(); }
 void Gemm::Run(const GemmArgs& args) { impl_->Run(args); }
 
 }  // namespace anyorder::kernels::cpu

@@ -17,6 +17,10 @@ namespace anyorder::kernels::cpu {
 // "2.6.3"
 std::string OneDnnVersion();
 
+// Whether oneDNN has more than plain loops for products of bf16 on this machine. Without, Gemm
+// converts pieces of the operands, multiplies and sums in fp32, and rounds once as well.
+bool MultipliesBFloat16();
+
 class Gemm {
  public:
   explicit Gemm(int num_threads);
@@ -24,8 +28,6 @@ class Gemm {
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
-  // Whether oneDNN multiplies bfloat16 on this machine.
-  bool SupportsBFloat16() const;
   // All but a_sum and b_sum.
   void Run(const GemmArgs& args);
 

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/base/status.h"
 #include "launcher/process/child_process.h"
 
 namespace anyorder::launcher {
@@ -16,11 +15,8 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::stri
   options.device = device;
   options.gemm_table = absl::StrCat(run_dir, "/gemm_algorithm_cache.txt");
   options.writes_gemm_table = false;
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend,
-                            kernels::MakeBackend(options));
-  if (backend->Supports(ToDType(config.model.dtype))) return backend;
-  return InvalidArgument("the run computes in bf16, which this processor (", backend->name(),
-                         ") does not have; use one that has");
+  options.dtype = ToDType(config.model.dtype);
+  return kernels::MakeBackend(options);
 }
 
 }  // namespace anyorder::launcher

@@ -18,7 +18,7 @@ namespace anyorder::launcher {
 
 // With the run's own table of products, if it trained on such a device. `threads` is 0 for all
 // cores that may be used.
-// Errors: those of kernels::MakeBackend; InvalidArgument if it does not compute in the run's dtype.
+// Errors: those of kernels::MakeBackend.
 absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::string& run_dir,
                                                                  const RunConfig& config,
                                                                  kernels::DeviceChoice device,

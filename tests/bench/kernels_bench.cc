@@ -152,7 +152,6 @@ void BenchCrossEntropy(Bench& bench, DType dtype) {
 
 void RunAll(Bench& bench) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    if (!bench.backend().Supports(dtype)) continue;
     if (bench.Wanted("gemm")) BenchGemm(bench, dtype);
     if (bench.Wanted("layernorm")) BenchLayerNorm(bench, dtype);
     if (bench.Wanted("pointwise")) BenchPointwise(bench, dtype);

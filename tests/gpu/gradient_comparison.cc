@@ -76,11 +76,7 @@ std::vector<TensorDeviation> CompareWithCpu(kernels::Backend& device, DType dtyp
     return ModelRunner(Model(size, type), size.vocab, batch.shape, backend);
   };
   ModelRunner exact = runner(*cpu, DType::kFloat32);
-  // A CPU without instructions for bf16 leaves it to the reference, which stores the same and takes
-  // longer.
-  const std::unique_ptr<kernels::Backend> reference = kernels::MakeReferenceBackend();
-  ModelRunner rounded =
-      runner(cpu->Supports(DType::kBFloat16) ? *cpu : *reference, DType::kBFloat16);
+  ModelRunner rounded = runner(*cpu, DType::kBFloat16);
   ModelRunner checked = runner(device, dtype);
 
   const std::vector<double> weights = InitialWeights(model, size.vocab, 1000 * seed);

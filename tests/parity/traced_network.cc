@@ -186,8 +186,6 @@ absl::StatusOr<std::unique_ptr<TracedNetwork>> TracedNetwork::Create(const Model
     return absl::InvalidArgumentError("comparisons with memory take fp32 models");
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> inner,
                             kernels::MakeCpuBackend({.num_threads = num_threads}));
-  if (!inner->Supports(ToDType(config.dtype)))
-    return absl::UnimplementedError(absl::StrCat("no native bf16 in ", inner->name()));
   auto backend = std::make_unique<TracingBackend>(std::move(inner));
   ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
                             Transformer::Create(config, vocab_size, shape, *backend));

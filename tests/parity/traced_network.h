@@ -46,8 +46,7 @@ class TracingBackend;  // recognises what to keep among the calls that it passes
 class TracedNetwork {
  public:
   // The CPU backend with one thread count for all. `config` is without dropout, and fp32 where
-  // there is memory. Errors: InvalidArgument; Unimplemented if the processor has no native bf16 and
-  // `config` wants it; those of Transformer::Create.
+  // there is memory. Errors: InvalidArgument; those of Transformer::Create.
   static absl::StatusOr<std::unique_ptr<TracedNetwork>> Create(const ModelConfig& config,
                                                                int64_t vocab_size,
                                                                const BatchShape& shape,

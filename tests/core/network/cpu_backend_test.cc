@@ -221,11 +221,6 @@ class CpuBackendTest : public ::testing::TestWithParam<CpuCase> {
     memory_ = RandomVector(3 * model_.num_layers * model_.mem_len * model_.model_dim, 92);
   }
 
-  void SetUp() override {
-    if (!cpu_->Supports(ToDType(GetParam().dtype)))
-      GTEST_SKIP() << cpu_->name() << " has no " << GetParam().name;
-  }
-
   ModelRunner Runner(kernels::Backend& backend) const {
     ModelConfig model = model_;
     model.dtype = GetParam().dtype;

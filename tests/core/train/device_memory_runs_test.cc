@@ -109,7 +109,6 @@ TEST_F(DeviceMemoryRunsTest, HeldOutTextIsEvaluatedAlike) {
 }
 
 TEST_F(DeviceMemoryRunsTest, PermutationLanguageModelInBf16) {
-  if (!(*kernels::MakeCpuBackend({1}))->Supports(DType::kBFloat16)) GTEST_SKIP() << "no bf16";
   config_.objective.name = "permutation_lm";
   config_.model.dtype = ComputeType::kBFloat16;
   config_.sampling.seq_len = 32;

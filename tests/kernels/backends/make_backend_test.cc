@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/status.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cuda/platform/runtime.h"
 
 namespace anyorder::kernels {
@@ -34,6 +35,22 @@ TEST(MakeBackendTest, WithoutAGpuAutoIsTheCpuAndCudaSaysWhy) {
   EXPECT_THAT(message, ::testing::AnyOf(::testing::HasSubstr("driver"),
                                         ::testing::HasSubstr("without CUDA")));
   EXPECT_EQ(message.find('\n'), std::string::npos);
+}
+
+TEST(MakeBackendTest, TheFirstProcessSaysThatBf16IsSlow) {
+  const auto log_of = [](DType dtype, int local_rank) {
+    BackendOptions options;
+    options.device = DeviceChoice::kCpu;
+    options.dtype = dtype;
+    options.local_rank = local_rank;
+    ::testing::internal::CaptureStderr();
+    EXPECT_TRUE(MakeBackend(options).ok());
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(log_of(DType::kBFloat16, 0).find("no instructions for bf16") == std::string::npos,
+            cpu::MultipliesBFloat16());
+  EXPECT_EQ(log_of(DType::kBFloat16, 1), "");
+  EXPECT_EQ(log_of(DType::kFloat32, 0), "");
 }
 
 TEST(MakeBackendTest, AutoTakesTheCpuForAGpuThatWillNotDoAndForNothingElse) {
