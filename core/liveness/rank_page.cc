@@ -65,21 +65,23 @@ absl::StatusOr<RankState> ReadRankPage(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals)
     return absl::DataLossError("the page of a rank is not sealed memory");
-  // What was read is of one piece if the version was even and is still the same afterwards. A rank
-  // that was stopped while writing never gets there; then its texts may be half old, which is still
-  // the best there is.
+  // What was read is of one piece if the version is even and the same in the reads before and after
+  // (a processor may load the parts of one read in any order). A rank that was stopped while
+  // writing never gets there; then its texts may be half old, which is still the best there is.
   alignas(RankPage::Page) char bytes[2][sizeof(RankPage::Page)];
   const RankPage::Page* page = nullptr;
   const RankPage::Page* before = nullptr;
+  uint64_t version = 1;
+  int repeats = 0;
   for (int i = 0; i < kReadTries; ++i) {
     if (i > kReadTries / 2) absl::SleepFor(kBetweenTries);
     before = page;
     if (::pread(fd, bytes[i % 2], sizeof bytes[0], 0) != static_cast<ssize_t>(sizeof bytes[0]))
       return absl::DataLossError("the page of a rank is too short");
     page = reinterpret_cast<const RankPage::Page*>(bytes[i % 2]);
-    if (i == 0) continue;
-    const uint64_t version = before->version.load();
-    if (version % 2 != 0 || version != page->version.load()) continue;
+    const uint64_t last = std::exchange(version, page->version.load());
+    repeats = version % 2 == 0 && version == last ? repeats + 1 : 0;
+    if (repeats < 2) continue;
     page = before;
     break;
   }
@@ -118,6 +120,7 @@ template <typename Change>
 void RankPage::Write(Change change) {
   const std::lock_guard<std::mutex> lock(mutex_);
   page_->version.fetch_add(1);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // else Arm may show the change first
   change(*page_);
   page_->version.fetch_add(1);
 }
