@@ -124,7 +124,8 @@ void UseBundledMpi() {
   if (mpi.empty()) return;
   const char* path = ::getenv("PATH");
   ::setenv("PATH", (mpi + "/bin:" + (path != nullptr ? path : "/usr/bin:/bin")).c_str(), 1);
-  ::setenv("OPAL_PREFIX", mpi.c_str(), 1);
+  for (const char* prefix : {"OPAL_PREFIX", "PRTE_PREFIX", "PMIX_PREFIX"})
+    ::setenv(prefix, mpi.c_str(), 1);
 }
 
 }  // namespace anyorder::dist

@@ -59,10 +59,10 @@ absl::Status CheckGpus(const EnvironmentLookup& environment);
 // ROOT/mpi if `program` is ROOT/bin/NAME and that directory has an mpirun, else "".
 std::string BundledMpi(const std::string& program);
 
-// Where this process's program has one: PATH finds its mpirun first, and OPAL_PREFIX leads Open MPI
-// to its own plugins instead of those of the machine, whose version may be another. An OPAL_PREFIX
-// that is set already wins, and then nothing changes. Before MPI_Init, and before the process has a
-// second thread.
+// Where this process's program has one: PATH finds its mpirun first, and OPAL_PREFIX, PRTE_PREFIX
+// and PMIX_PREFIX lead Open MPI, PRRTE and PMIx to the bundle's plugins instead of those of the
+// machine, whose version may be another. An OPAL_PREFIX that is set already wins, and then nothing
+// changes. Before MPI_Init, and before the process has a second thread.
 void UseBundledMpi();
 
 }  // namespace anyorder::dist

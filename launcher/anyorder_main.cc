@@ -18,6 +18,7 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/node_place.h"
+#include "launcher/start/mpi_choice.h"
 
 namespace anyorder::launcher {
 

@@ -162,7 +162,7 @@ def main(words):
 
 
 def check(options, sbatch):
-    site = doctor_site.collect()
+    site = doctor_site.collect(options.bin)
     findings, flavour = [doctor_site.open_mpi(site)], ("mpirun", "")
     if not options.local:
         values = {"partition": options.partition or None, "nodes": options.nodes, "mpi": options.mpi}

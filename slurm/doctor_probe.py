@@ -259,6 +259,7 @@ def mpi_environment(library):
     """That of a run's ranks (launcher/start/mpi_choice.cc); what the user has set wins."""
     wanted = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
               "SLURM_PMIX_FENCE": "ring", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+              "OMPI_MCA_smsc": "^cma,knem,xpmem",
               "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_plm_slurm_args": "--overlap"}
     infiniband = "/sys/class/infiniband"
     if not os.path.isdir(infiniband) or not os.listdir(infiniband):

@@ -12,6 +12,8 @@ from doctor_verdicts import FAIL, PASS, WARN, finding
 
 # --overlap, which lets the checkpoint service run next to the ranks, came with this release.
 OLDEST_SLURM = (20, 11)
+# As launcher/start/mpi_choice.cc has it.
+OLDEST_OPEN_MPI, NEWEST_OPEN_MPI = (4, 1), 5
 # Exit statuses of our programs that must not make Slurm start the job again, or hold it
 # (launcher/README.md).
 FINAL = {0, 64, 65, 93}
@@ -29,13 +31,14 @@ def run(command):
         return 124, "no answer in 30 s"
 
 
-def collect():
-    """Outputs by name, as the judges below want them."""
+def collect(programs):
+    """Outputs by name, as the judges below want them. `programs`: the directory of ours."""
     commands = {"sbatch": "sbatch --version", "srun": "srun --version",
                 "scontrol": "scontrol --version", "mpirun": "mpirun --version",
                 "ompi_info": "ompi_info", "mpi_list": "srun --mpi=list",
                 "config": "scontrol show config", "partitions": "scontrol -o show partition"}
-    return {name: run(command.split()) for name, command in commands.items()}
+    outputs = {name: run(command.split()) for name, command in commands.items()}
+    return dict(outputs, anyorder=run([os.path.join(programs, "anyorder"), "--version"]))
 
 
 def version_of(text):
@@ -95,8 +98,18 @@ def open_mpi(site):
     if "Open MPI" not in text:
         return finding("Open MPI", FAIL, "mpirun is another MPI's: " + first_line(text), why,
                        "load the module with Open MPI before you submit")
-    return finding("Open MPI", PASS, "%d.%d.%d, %s PMIx client" % (
-        version_of(text) + ("with a" if speaks_pmix(site) else "without",)), why)
+    version = version_of(text)
+    seen = "%d.%d.%d, %s PMIx client" % (
+        version + ("with a" if speaks_pmix(site) else "without",))
+    linked = re.search(r"^MPI: +(Open MPI v(\d+).*)", site["anyorder"][1], re.M)
+    if version[:2] < OLDEST_OPEN_MPI or linked and int(linked.group(2)) != version[0]:
+        return finding("Open MPI", FAIL, "mpirun is of %s; the programs run with %s" % (
+            seen, linked.group(1) if linked else "an unknown one"), why,
+            "4.1 or newer is needed, and the same major version for both: load the module of the "
+            "one that anyorder was built with")
+    if version[0] > NEWEST_OPEN_MPI:
+        return finding("Open MPI", WARN, seen, why, "it was tried with 4.1 to 5.0 only")
+    return finding("Open MPI", PASS, seen, why)
 
 
 def choose_flavour(site, wanted):

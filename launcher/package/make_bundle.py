@@ -51,8 +51,8 @@ MPIRUN = """#!/bin/sh
 # The mpirun of this bundle, with the plugins of this bundle. Its usual way to other machines ends
 # it where there is no ssh.
 command -v ssh >/dev/null || command -v rsh >/dev/null || export OMPI_MCA_plm="${OMPI_MCA_plm:-isolated}"
-root=$(cd "${0%/*}/.." && pwd)
-OPAL_PREFIX=$root/mpi PATH=$root/mpi/bin:$PATH exec mpirun "$@"
+mpi=$(cd "${0%/*}/../mpi" && pwd)
+OPAL_PREFIX=$mpi PRTE_PREFIX=$mpi PMIX_PREFIX=$mpi PATH=$mpi/bin:$PATH exec mpirun "$@"
 """
 
 
@@ -146,21 +146,31 @@ class Stage:
         return ".".join(map(str, max(versions)))
 
 
+def places_of(*command):
+    """What ompi_info or prte_info tells of its own paths; nothing where it is not installed."""
+    if shutil.which(command[0]) is None:
+        return {}
+    found = re.findall(r"^ *(?:path:)?(\w+): *(/.+)$", run(*command, "--path", "all"), re.MULTILINE)
+    return {name.lower(): Path(path) for name, path in found}
+
+
 def add_open_mpi(stage):
-    places = dict(re.findall(r"^path:(\w+):(.+)$", run("ompi_info", "--parsable", "--path", "all"), re.MULTILINE))
-    prefix = Path(places["prefix"])
-    for program in ("orterun", "orted"):
-        stage.add_elf(Path(places["bindir"]) / program, f"mpi/bin/{program}")
-    shutil.copy2(stage.root / "mpi/bin/orterun", stage.root / "mpi/bin/mpirun")
-    stage.elfs.append(stage.root / "mpi/bin/mpirun")
-    # Below OPAL_PREFIX Open MPI looks for them where they were below its own prefix.
-    plugins = Path(places["pkglibdir"])
-    for plugin in sorted(plugins.glob("mca_*.so")):
-        if not DROPPED_PLUGINS.search(plugin.name):
-            stage.add_elf(plugin, Path("mpi") / plugins.relative_to(prefix) / plugin.name)
-    texts = Path(places["pkgdatadir"])
-    for text in sorted(texts.glob("help-*.txt")):
-        stage.add(text, Path("mpi") / texts.relative_to(prefix) / text.name)
+    """Its programs, plugins and texts. Below its prefix (dist/start_guard.h) each part of it, from release 5 on also PRRTE and PMIx,
+    looks for them where they were below its own."""
+    open_mpi = places_of("ompi_info", "--parsable")
+    for program in ("mpirun", "orterun", "orted", "prterun", "prted"):
+        if program == "mpirun" or (open_mpi["bindir"] / program).exists():
+            stage.add_elf(open_mpi["bindir"] / program, f"mpi/bin/{program}")
+    parts = [open_mpi, places_of("prte_info")]
+    if parts[1]:  # pmix_info is in no package of Debian 13
+        library = stage.libraries["libpmix.so.2"].resolve().parent
+        parts.append({"prefix": library.parent, "pkglibdir": library / "pmix", "pkgdatadir": library.parent / "share/pmix"})
+    for part in filter(None, parts):
+        for plugin in sorted(part["pkglibdir"].glob("*mca_*.so")):
+            if not DROPPED_PLUGINS.search(plugin.name):
+                stage.add_elf(plugin, Path("mpi") / plugin.relative_to(part["prefix"]))
+        for text in sorted(part["pkgdatadir"].glob("help-*.txt")):
+            stage.add(text, Path("mpi") / text.relative_to(part["prefix"]))
     stage.write("bin/mpirun", MPIRUN, 0o755)
     return re.search(r"Open MPI: (\S+)", run("ompi_info")).group(1)
 

@@ -17,7 +17,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
@@ -28,10 +27,8 @@
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/host_names.h"
-#include "launcher/process/shell_words.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -67,8 +64,8 @@ absl::StatusOr<std::string> MakePrivate(const std::string& parent) {
 // Whether MakePrivate made it: a name in a record may belong to somebody else by now.
 bool IsPrivate(const std::string& path) {
   struct stat info {};
-  return absl::StartsWith(BaseName(path), kScratchPrefix) && ::lstat(path.c_str(), &info) == 0 &&
-         S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & 077) == 0;
+  return IsScratchName(path) && ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+         info.st_uid == ::geteuid() && (info.st_mode & 077) == 0;
 }
 
 absl::StatusOr<NodeScratch> ReadScratch(const std::string& record) {
@@ -148,53 +145,8 @@ absl::Status NotShared(const std::string& run_dir, const std::string& elsewhere)
                          "); put it on a file system that all nodes share, at the same path");
 }
 
-std::vector<std::string> MpiEnvironment(const NodeScratch& scratch) {
-  std::vector<std::string> environment = {"OMPI_MCA_orte_tmpdir_base=" + scratch.files};
-  if (!scratch.shared_memory.empty())
-    environment.push_back("OMPI_MCA_btl_vader_backing_directory=" + scratch.shared_memory);
-  return environment;
-}
-
-void UseForMpi(const NodeScratch& scratch) {
-  for (const std::string& variable : MpiEnvironment(scratch)) {
-    const std::pair<std::string, std::string> entry =
-        absl::StrSplit(variable, absl::MaxSplits('=', 1));
-    const char* const set = ::getenv(entry.first.c_str());
-    if (set == nullptr || absl::StartsWith(BaseName(set), kScratchPrefix))
-      ::setenv(entry.first.c_str(), entry.second.c_str(), /*overwrite=*/1);
-  }
-}
-
-std::vector<std::string> MpirunEnvironment(const std::string& run_dir, const std::string& nodes) {
-  const std::vector<std::string> words = {ProgramDirectory() + "/anyorder", "mpi-daemon", run_dir,
-                                          nodes};
-  const std::string agent = absl::StrJoin(words, " ");
-  // mpirun splits it at spaces, and a shell at the other end of ssh reads it again.
-  if (ShellCommand(words) != agent) return {};
-  std::vector<std::string> environment = {"OMPI_MCA_orte_launch_agent=" + agent};
-  // A launcher may be on a machine that trains nothing.
-  const absl::StatusOr<NodePlace> place = FindNodePlace(nodes, &::getenv);
-  if (!place.ok()) return environment;
-  const absl::StatusOr<NodeScratch> scratch = FindScratch(run_dir, place->name);
-  if (!scratch.ok()) return environment;
-  for (const std::string& variable : MpiEnvironment(*scratch)) environment.push_back(variable);
-  return environment;
-}
-
-int ExecMpiDaemon(int argc, char** argv) {
-  if (argc < 4) {
-    return Report(absl::InvalidArgumentError(
-        "mpi-daemon is started by the mpirun of `anyorder launch` on several machines"));
-  }
-  const absl::StatusOr<NodePlace> place = FindNodePlace(argv[3], &::getenv);
-  if (!place.ok()) return Report(place.status());
-  const absl::StatusOr<NodeScratch> scratch = FindScratch(argv[2], place->name);
-  if (!scratch.ok()) return Report(scratch.status());
-  UseForMpi(*scratch);
-  char daemon[] = "orted";
-  argv[3] = daemon;
-  ::execvp(daemon, argv + 3);
-  return Report(ErrnoStatus("start", daemon));
+bool IsScratchName(const std::string& path) {
+  return absl::StartsWith(BaseName(path), kScratchPrefix);
 }
 
 absl::StatusOr<NodeScratch> MakeScratch(const std::string& run_dir, const std::string& node,

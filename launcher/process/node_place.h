@@ -53,19 +53,8 @@ absl::StatusOr<NodeScratch> FindScratch(const std::string& run_dir, const std::s
 // name may be another user's by now.
 absl::Status RemoveScratch(const std::string& run_dir, const std::string& node);
 absl::Status RemoveScratch(const NodeScratch& scratch);
-// "NAME=value" for Open MPI, which removes its session directories and segments in an orderly end
-// only: each killed rank would leave 4 MiB of memory behind.
-std::vector<std::string> MpiEnvironment(const NodeScratch& scratch);
-// The same in this process, instead of what mpirun passed on from its own node. What the user has
-// set stays.
-void UseForMpi(const NodeScratch& scratch);
-// "NAME=value" for an mpirun that starts ranks on `nodes`: it and its daemons take the directories
-// of their nodes. Open MPI's own names in /tmp (ompi.HOST.UID) are another user's to take. Nothing
-// where a shell would read the program's path or the run directory's otherwise.
-std::vector<std::string> MpirunEnvironment(const std::string& run_dir, const std::string& nodes);
-// `anyorder mpi-daemon RUN-DIR NODES WORDS...`: becomes the daemon of mpirun, orted WORDS...
-// Returns on errors only.
-int ExecMpiDaemon(int argc, char** argv);
+// Whether MakeScratch gave this name.
+bool IsScratchName(const std::string& path);
 
 // Where the service of this start listens. Each start has its own: the one before may still be
 // finishing a save.

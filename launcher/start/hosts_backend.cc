@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -120,8 +119,8 @@ struct HostAnswer {
 
 class HostsBackend final : public LaunchBackend {
  public:
-  HostsBackend(HostsOptions options, std::vector<std::string> rsh)
-      : options_(std::move(options)), rsh_(std::move(rsh)) {}
+  HostsBackend(HostsOptions options, OpenMpi mpi, std::vector<std::string> rsh)
+      : options_(std::move(options)), mpi_(std::move(mpi)), rsh_(std::move(rsh)) {}
 
   absl::StatusOr<Place> Prepare() override;
   absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
@@ -141,6 +140,7 @@ class HostsBackend final : public LaunchBackend {
   std::vector<HostAnswer> AskHosts(const std::string& mark) const;
 
   const HostsOptions options_;
+  const OpenMpi mpi_;
   const std::vector<std::string> rsh_;
   std::vector<HostSlots> hosts_;  // of the start
   std::vector<std::string> environment_;
@@ -269,14 +269,13 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> HostsBackend::StartRanks(
   std::vector<std::string> slots;
   for (const HostSlots& host : hosts_) slots.push_back(absl::StrCat(host.name, ":", host.slots));
   SlurmStepOptions step;
-  step.spawn.arguments = MpirunCommand(options.place.ranks, slots);
+  step.spawn.arguments = MpirunCommand(mpi_, options.place.ranks, slots);
   for (std::string& word : RankCommand(options)) step.spawn.arguments.push_back(std::move(word));
   step.spawn.arguments.insert(step.spawn.arguments.end(), {"--nodes", Names()});
   step.spawn.environment = environment_;
   step.spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
-  for (const std::string& variable : MpirunEnvironment(options.run_dir, Names()))
-    step.spawn.environment.push_back(variable);
-  step.spawn.environment.push_back("OMPI_MCA_plm=rsh");
+  for (std::string& variable : MpirunEnvironment(mpi_, options.run_dir, Names(), /*by_srun=*/false))
+    step.spawn.environment.push_back(std::move(variable));
   step.spawn.death_signal = SIGTERM;
   step.output = &output;
   return StartSlurmStep(step);
@@ -305,16 +304,8 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeHostsBackend(const HostsOptio
     return InvalidArgument("--ranks ", options.ranks, " is more than the ", slots,
                            " slots of --hosts; raise the slots, such as a:4,b:4");
   }
-  if (!HasProgram("mpirun")) {
-    return absl::InvalidArgumentError(
-        "--hosts: there is no mpirun in PATH; install Open MPI, or load the MPI module that these "
-        "programs were built with");
-  }
-  std::string rsh = options.rsh;
-  const char* const set = ::getenv("OMPI_MCA_plm_rsh_agent");
-  if (rsh.empty()) rsh = set != nullptr ? set : "ssh";
-  // The user's variable would win over what mpirun is started with.
-  ::setenv("OMPI_MCA_plm_rsh_agent", rsh.c_str(), /*overwrite=*/1);
+  ANYORDER_ASSIGN_OR_RETURN(OpenMpi mpi, FindOpenMpi());
+  const std::string rsh = RemoteShell(options.rsh);
   std::vector<std::string> words = absl::StrSplit(rsh, ' ', absl::SkipWhitespace());
   const bool is_there =
       !words.empty() && (absl::StrContains(words[0], '/') ? ::access(words[0].c_str(), X_OK) == 0
@@ -325,7 +316,8 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeHostsBackend(const HostsOptio
                            "--rsh");
   }
   ::signal(SIGPIPE, SIG_IGN);  // a service that has ended reads no more
-  return std::unique_ptr<LaunchBackend>(new HostsBackend(options, std::move(words)));
+  return std::unique_ptr<LaunchBackend>(
+      new HostsBackend(options, std::move(mpi), std::move(words)));
 }
 
 }  // namespace anyorder::launcher

@@ -19,7 +19,7 @@ struct HostsOptions {
   std::string run_dir;  // absolute
   std::vector<HostSlots> hosts;
   int64_t ranks = 1;  // at most as many as all hosts have slots
-  // Words that are followed by a host and a command; "": OMPI_MCA_plm_rsh_agent, else ssh.
+  // Words that are followed by a host and a command; "": see RemoteShell (mpi_choice.h).
   std::string rsh;
 };
 

@@ -46,6 +46,7 @@ class LocalBackend final : public LaunchBackend {
     std::error_code error;
     const std::string root = fs::canonical(run_dir_, error).string();
     if (error) return ErrnoStatus("resolve", run_dir_, error.value());
+    ANYORDER_ASSIGN_OR_RETURN(mpi_, FindOpenMpi());
 
     // The launcher's lease says that nobody else uses what an earlier start left there.
     ANYORDER_RETURN_IF_ERROR(RemoveScratch(root, HostName()));
@@ -76,19 +77,10 @@ class LocalBackend final : public LaunchBackend {
   absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
                                                            OutputRelay& output) override {
     SpawnOptions spawn;
-    spawn.arguments = {"mpirun", "--quiet",         "-n", absl::StrCat(ranks_), "--bind-to",
-                       "none",   "--oversubscribe", "-x", "ANYORDER_WORLD_SIZE"};
+    spawn.arguments = MpirunCommand(mpi_, ranks_, /*hosts=*/{});
     for (std::string& word : RankCommand(options)) spawn.arguments.push_back(std::move(word));
-    // All ranks are on this machine.
-    spawn.environment = CommonMpiEnvironment();
-    spawn.environment.insert(spawn.environment.end(),
-                             {absl::StrCat("ANYORDER_WORLD_SIZE=", ranks_), "OMPI_MCA_pml=ob1",
-                              "OMPI_MCA_btl=self,vader"});
-    for (const std::string& variable : MpiEnvironment(scratch_))
-      spawn.environment.push_back(variable);
-    // mpirun asks for the way to other machines even if it needs none, and without one it ends.
-    if (!HasProgram("ssh") && !HasProgram("rsh"))
-      spawn.environment.push_back("OMPI_MCA_plm=isolated");
+    spawn.environment = MpirunEnvironmentHere(mpi_, scratch_);
+    spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", ranks_));
     spawn.death_signal = SIGKILL;
     ANYORDER_ASSIGN_OR_RETURN(ChildProcess ranks, output.Start(std::move(spawn)));
     // mpirun forwards both to every rank (core/train/run/stop_signal.h).
@@ -103,6 +95,7 @@ class LocalBackend final : public LaunchBackend {
   const std::string run_dir_;
   const int64_t ranks_;
   const std::string temporary_;
+  OpenMpi mpi_;
   NodeScratch scratch_;  // of mpirun and its ranks
 };
 

@@ -107,6 +107,7 @@ class SlurmBackend final : public LaunchBackend {
   const std::string job_;
   const std::string slurm_directory_;
   const MpiChoice mpi_;
+  OpenMpi open_mpi_;  // where mpirun starts the ranks
   std::optional<OutputRelay> service_words_;
   std::vector<std::string> nodes_;  // of the start
   bool has_started_ = false;        // this launcher, once before
@@ -209,6 +210,9 @@ absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
 absl::StatusOr<Place> SlurmBackend::Prepare() {
   ANYORDER_RETURN_IF_ERROR(MakeDirectories(slurm_directory_));
   const std::vector<std::string> before = nodes_;
+  if (mpi_.plugin.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(open_mpi_, FindOpenMpi());
+  }
   if (environment_.empty()) {
     ANYORDER_RETURN_IF_ERROR(EndLeftoverSteps());
     std::vector<std::string> notes = {mpi_.reason};
@@ -285,10 +289,9 @@ std::string SlurmBackend::ServiceWords(const AttemptOptions&) {
 void SlurmBackend::AddMpirun(const AttemptOptions& options, SpawnOptions& spawn) const {
   std::vector<std::string> hosts;
   for (const std::string& node : nodes_) hosts.push_back(absl::StrCat(node, ":", ranks_per_node_));
-  spawn.arguments = MpirunCommand(options.place.ranks, hosts);
-  // Its daemons are a second step, next to the service's.
-  spawn.environment.push_back("OMPI_MCA_plm_slurm_args=--overlap");
-  Add(MpirunEnvironment(options.run_dir, absl::StrJoin(nodes_, ",")), &spawn.environment);
+  spawn.arguments = MpirunCommand(open_mpi_, options.place.ranks, hosts);
+  Add(MpirunEnvironment(open_mpi_, options.run_dir, absl::StrJoin(nodes_, ","), /*by_srun=*/true),
+      &spawn.environment);
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> SlurmBackend::StartRanks(

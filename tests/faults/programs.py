@@ -121,7 +121,8 @@ def processes(run):
         except OSError:
             continue
         if os.fsencode(run) in words:
-            found.setdefault(os.path.basename(words[0]).decode(), []).append(int(entry.name))
+            name = os.path.basename(words[0]).decode()
+            found.setdefault("mpirun" if name == "prterun" else name, []).append(int(entry.name))  # what Open MPI 5's becomes
     return found
 
 

@@ -74,7 +74,7 @@ for ranks in 1 2; do
 done
 digest() { sed -n 's/.*"state_digest": "\(.*\)".*/\1/p' "$1"; }
 [ -n "$(digest "$work/inspect1")" ] && [ "$(digest "$work/inspect1")" = "$(digest "$work/inspect2")" ] || fail "1 and 2 ranks end in different states"
-inside "$moved/bin/mpirun" --quiet -n 2 --oversubscribe "$moved/bin/dist.mpi_test" >"$work/mpi.log" 2>&1 ||
+inside "$moved/bin/mpirun" -n 2 --oversubscribe "$moved/bin/dist.mpi_test" >"$work/mpi.log" 2>&1 ||
   fail "mpirun: $(tail -n 5 "$work/mpi.log")"
 # check.sh comes along, and finds the programs from the folder that it lies in.
 status=0

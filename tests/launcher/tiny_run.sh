@@ -16,7 +16,8 @@ expect_same_run() {
 evaluate() { "$anyorder" eval --run-dir "$@"; }
 rank_pids() { pgrep -f -- "^$bin/anyorder-train --run-dir $work/$1 " || true; }
 service_pids() { pgrep -f -- "^$bin/anyorder-ckptd --run-dir $work/$1 " || true; }
-mpirun_pids() { pgrep -f -- "^mpirun .* --run-dir $work/$1 " || true; }
+# From Open MPI 5 on mpirun becomes prterun.
+mpirun_pids() { pgrep -f -- "^(mpirun|prterun) .* --run-dir $work/$1 " || true; }
 # start RUN [options...]: launch in the background, until a checkpoint is committed. Sets $job.
 start() {
   local run=$1; shift

@@ -168,6 +168,7 @@ LIST = "MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\nspecific pmix plugin ve
 class Site(unittest.TestCase):
     def site(self, **changes):
         site = {"sbatch": (0, "slurm-wlm 22.05.8\n"), "srun": (0, ""), "scontrol": (0, ""), "mpirun": (0, "mpirun (Open MPI) 4.1.4\n"),
+                "anyorder": (0, "oneDNN:    2.6.3\nMPI:       Open MPI v4.1.4\ndevice:    cpu\n"),
                 "ompi_info": (0, "MCA pmix: ext3x (MCA v2.1.0)\n"), "mpi_list": (0, LIST), "config": (0, CONFIG), "partitions": (0, PARTITIONS)}
         return dict(site, **changes)
 
@@ -215,7 +216,15 @@ class Site(unittest.TestCase):
         self.assertEqual(self.judge(sbatch=(0, "slurm 20.02.7"))[0]["Slurm tools"], "FAIL")
         self.assertEqual(self.judge(sbatch=(127, "")), ({"Slurm tools": "FAIL"}, None))
         self.assertEqual(self.judge(config=(1, "Unable to contact slurm controller"))[0]["Slurm tools"], "FAIL")
-        self.assertEqual(self.judge(mpirun=(0, "HYDRA build details:\n    Version: 4.0"))[0]["Open MPI"], "FAIL")
+
+    def test_mpirun_is_of_the_release_that_the_programs_run_with(self):
+        def level(mpirun, linked):
+            return self.judge(mpirun=(0, mpirun), anyorder=(0, "MPI:       %s\n" % linked))[0]["Open MPI"]
+        for version, linked, expected in (("4.1.4", "4.1.6", "PASS"), ("5.0.7", "5.0.3", "PASS"), ("4.0.7", "4.0.7", "FAIL"),
+                                          ("4.1.4", "5.0.7", "FAIL"), ("5.0.7", "4.1.4", "FAIL"), ("6.0.0", "6.0.1", "WARN")):
+            self.assertEqual(level("mpirun (Open MPI) %s\n" % version, "Open MPI v" + linked), expected, (version, linked))
+        self.assertEqual(level("mpirun (Open MPI) 5.0.7", "unknown"), "PASS")
+        self.assertEqual(level("HYDRA build details:\n    Version: 4.0", "Open MPI v4.1.4"), "FAIL")
 
 
 class Queue(unittest.TestCase):

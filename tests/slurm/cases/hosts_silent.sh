@@ -13,6 +13,6 @@ expect_text "ending the ranks: collective" $run/train.log
 expect_text "nothing heard from the launcher" $run/ckptd.log
 # mpirun itself waits for the lost daemon for ever, as measured here; `anyorder launch` ends it when
 # the ranks are silent.
-on_host head pkill -9 -x mpirun
+on_host head pkill -9 -x 'mpirun|prterun'
 wait $job 2>/dev/null  # the shell would tell that it was killed
 finish_on h1
