@@ -131,7 +131,10 @@ class HostsBackend final : public LaunchBackend {
   absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
                                                            OutputRelay& output) override;
   bool is_distributed() const override { return true; }
-  void CleanUp() override {}  // services remove their directories, and the next start what is left
+  // Services remove their directories, and the next start what is left.
+  void CleanUp() override {
+    if (has_scratch_) RemoveScratch(options_.run_dir, HostName()).IgnoreError();
+  }
 
  private:
   std::vector<std::string> On(const std::string& host, const std::vector<std::string>& words) const;
@@ -145,6 +148,7 @@ class HostsBackend final : public LaunchBackend {
   std::vector<HostSlots> hosts_;  // of the start
   std::vector<std::string> environment_;
   int64_t first_attempt_ = 0;  // of this launcher
+  bool has_scratch_ = false;   // here, for mpirun alone
 };
 
 // The command line that runs `words` on a host: a shell there splits them again.
@@ -239,6 +243,12 @@ absl::StatusOr<Place> HostsBackend::Prepare() {
     place.ranks += host.slots;
     place.nodes.push_back(host.name);
   }
+  // PRRTE refuses to start where a killed one with its number left a directory in /tmp.
+  if (!FindNodePlace(Names(), &::getenv).ok()) {
+    ANYORDER_RETURN_IF_ERROR(RemoveScratch(options_.run_dir, HostName()));
+    ANYORDER_RETURN_IF_ERROR(MakeScratch(options_.run_dir, HostName(), "/tmp").status());
+    has_scratch_ = true;
+  }
   place.has_lost_nodes = std::any_of(before.begin(), before.end(), [&](const HostSlots& host) {
     return std::find(place.nodes.begin(), place.nodes.end(), host.name) == place.nodes.end();
   });
@@ -274,8 +284,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> HostsBackend::StartRanks(
   step.spawn.arguments.insert(step.spawn.arguments.end(), {"--nodes", Names()});
   step.spawn.environment = environment_;
   step.spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
-  for (std::string& variable : MpirunEnvironment(mpi_, options.run_dir, Names(), /*by_srun=*/false))
-    step.spawn.environment.push_back(std::move(variable));
+  AddMpirunEnvironment(mpi_, options.run_dir, Names(), /*by_srun=*/false, &step.spawn.environment);
   step.spawn.death_signal = SIGTERM;
   step.output = &output;
   return StartSlurmStep(step);

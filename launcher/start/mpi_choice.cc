@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -80,6 +81,21 @@ std::vector<std::string> CommonMpiEnvironment() {
           "OMPI_MCA_btl_vader_segment_size=4194304",
           "OMPI_MCA_mpi_yield_when_idle=1",
           kShortSpin};
+}
+
+// PRRTE reads what a user set under the names of ORTE too late for most of it.
+void AddPrrteNames(std::vector<std::string>* environment) {
+  const std::vector<std::string> known = *environment;
+  for (const std::string& variable : known) {
+    if (!absl::StartsWith(variable, "OMPI_MCA_oob_") &&
+        !absl::StartsWith(variable, "OMPI_MCA_plm_"))
+      continue;
+    const std::pair<std::string, std::string> entry =
+        absl::StrSplit(variable, absl::MaxSplits('=', 1));
+    const char* const set = ::getenv(entry.first.c_str());
+    environment->push_back(absl::StrCat("PRTE", entry.first.substr(std::strlen("OMPI")), "=",
+                                        set != nullptr ? set : entry.second));
+  }
 }
 
 struct Release {
@@ -268,30 +284,30 @@ std::vector<std::string> MpirunEnvironmentHere(const OpenMpi& mpi, const NodeScr
   return environment;
 }
 
-std::vector<std::string> MpirunEnvironment(const OpenMpi& mpi, const std::string& run_dir,
-                                           const std::string& nodes, bool by_srun) {
-  std::vector<std::string> environment;
+void AddMpirunEnvironment(const OpenMpi& mpi, const std::string& run_dir, const std::string& nodes,
+                          bool by_srun, std::vector<std::string>* environment) {
   if (by_srun) {
     // The daemons are a second step, next to the service's.
-    environment.push_back("OMPI_MCA_plm_slurm_args=--overlap");
-  } else {
-    environment.push_back(mpi.has_prrte ? "PRTE_MCA_plm=ssh" : "OMPI_MCA_plm=rsh");
+    environment->push_back("OMPI_MCA_plm_slurm_args=--overlap");
+  } else if (!mpi.has_prrte) {
+    environment->push_back("OMPI_MCA_plm=rsh");
   }
+  if (mpi.has_prrte) AddPrrteNames(environment);
+  if (mpi.has_prrte && !by_srun) environment->push_back("PRTE_MCA_plm=ssh");
   const std::vector<std::string> words = {ProgramDirectory() + "/anyorder", "mpi-daemon",
                                           mpi.has_prrte ? kPrrteDaemon : "orted", run_dir, nodes};
   const std::string agent = absl::StrJoin(words, " ");
   // mpirun splits it at spaces, and a shell at the other end of ssh reads it again.
-  if (ShellCommand(words) != agent) return environment;
-  environment.push_back(
+  if (ShellCommand(words) != agent) return;
+  environment->push_back(
       absl::StrCat(mpi.has_prrte ? "PRTE_MCA_prte_" : "OMPI_MCA_orte_", "launch_agent=", agent));
-  // A launcher may be on a machine that trains nothing.
+  // The launcher may be on a machine that trains nothing (HostsBackend).
   const absl::StatusOr<NodePlace> place = FindNodePlace(nodes, &::getenv);
-  if (!place.ok()) return environment;
-  const absl::StatusOr<NodeScratch> scratch = FindScratch(run_dir, place->name);
-  if (!scratch.ok()) return environment;
+  const absl::StatusOr<NodeScratch> scratch =
+      FindScratch(run_dir, place.ok() ? place->name : HostName());
+  if (!scratch.ok()) return;
   for (std::string& variable : ScratchEnvironment(*scratch, SessionsOfMpirun(mpi)))
-    environment.push_back(std::move(variable));
-  return environment;
+    environment->push_back(std::move(variable));
 }
 
 std::string RemoteShell(const std::string& wanted) {

@@ -50,12 +50,12 @@ std::vector<std::string> MpiEnvironmentForNodes(std::vector<std::string>* notes)
 // For an mpirun whose ranks are all on this machine, and them; `scratch` takes what they leave when
 // they are killed.
 std::vector<std::string> MpirunEnvironmentHere(const OpenMpi& mpi, const NodeScratch& scratch);
-// For an mpirun whose daemons start on `nodes` (comma between names), by srun or by RemoteShell: it
-// and its daemons take the directories of their nodes. Open MPI's own names in /tmp (ompi.HOST.UID)
-// are another user's to take; they stay where a shell would read the program's path or the run
-// directory's otherwise.
-std::vector<std::string> MpirunEnvironment(const OpenMpi& mpi, const std::string& run_dir,
-                                           const std::string& nodes, bool by_srun);
+// Adds to that of MpiEnvironmentForNodes what an mpirun needs whose daemons start on `nodes` (comma
+// between names), by srun or by RemoteShell: it and its daemons take the directories of their
+// nodes. Open MPI's own names in /tmp (ompi.HOST.UID) are another user's to take; they stay where a
+// shell would read the program's path or the run directory's otherwise.
+void AddMpirunEnvironment(const OpenMpi& mpi, const std::string& run_dir, const std::string& nodes,
+                          bool by_srun, std::vector<std::string>* environment);
 // In this process, a rank: the directories of its own node, instead of what mpirun passed on from
 // its own. What the user has set stays.
 void UseForMpi(const NodeScratch& scratch);

@@ -290,8 +290,8 @@ void SlurmBackend::AddMpirun(const AttemptOptions& options, SpawnOptions& spawn)
   std::vector<std::string> hosts;
   for (const std::string& node : nodes_) hosts.push_back(absl::StrCat(node, ":", ranks_per_node_));
   spawn.arguments = MpirunCommand(open_mpi_, options.place.ranks, hosts);
-  Add(MpirunEnvironment(open_mpi_, options.run_dir, absl::StrJoin(nodes_, ","), /*by_srun=*/true),
-      &spawn.environment);
+  AddMpirunEnvironment(open_mpi_, options.run_dir, absl::StrJoin(nodes_, ","), /*by_srun=*/true,
+                       &spawn.environment);
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> SlurmBackend::StartRanks(

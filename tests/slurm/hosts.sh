@@ -20,10 +20,13 @@ machines_up || exit 70
 for i in $(seq $num_machines); do machine_boot h$i || exit 70; done
 
 export ANYORDER_HOSTS=$state
-export OMPI_MCA_plm_rsh_agent=$here/hosts_agent.sh OMPI_MCA_btl_tcp_if_include=$net.0/24 OMPI_MCA_oob_tcp_if_include=$net.0/24
+# starter NAME=VALUE...: parameters of what starts ranks, which Open MPI 5 has under names of its own.
+starter() { local one; for one in "$@"; do export "OMPI_MCA_$one" "PRTE_MCA_${one/plm_rsh/plm_ssh}"; done; }
+starter plm_rsh_agent=$here/hosts_agent.sh oob_tcp_if_include=$net.0/24
+export OMPI_MCA_btl_tcp_if_include=$net.0/24
 # mpirun's daemons ask each other whether they live; without this a cut link is not noticed within a
 # minute, nor ever by the far side.
-export OMPI_MCA_oob_tcp_keepalive_time=2 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=3
+starter oob_tcp_keepalive_time=2 oob_tcp_keepalive_intvl=1 oob_tcp_keepalive_probes=3
 
 # Processes of a program on a host: a machine's first processes see only their own.
 on_host() { local host=$1; shift; (inside "$host" "$@"); }

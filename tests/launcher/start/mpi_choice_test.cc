@@ -58,6 +58,7 @@ Release Of(Release release, const char* version) {
 }
 
 TEST(OpenMpiTest, EachReleaseHasItsWordsAndItsEnvironment) {
+  ::setenv("OMPI_MCA_oob_tcp_if_include", "theirs", 1);
   for (const Release& release :
        {Of(kOrte, "4.1.0"), Of(kOrte, "4.1.4"), Of(kOrte, "4.1.10rc1"), Of(kPrrte, "5.0.0"),
         Of(kPrrte, "5.0.7"), Of(kPrrte, "5.1.0a1"), Of(kPrrte, "6.0.0")}) {
@@ -83,15 +84,26 @@ TEST(OpenMpiTest, EachReleaseHasItsWordsAndItsEnvironment) {
     const std::string nodes = "198.51.100.1,198.51.100.2";
     const std::string agent =
         absl::StrCat("/anyorder mpi-daemon ", release.daemon, " /shared/run ", nodes);
-    const auto by_shell = MpirunEnvironment(*mpi, "/shared/run", nodes, /*by_srun=*/false);
-    const auto by_srun = MpirunEnvironment(*mpi, "/shared/run", nodes, /*by_srun=*/true);
+    const auto several = [&](const std::string& run_dir, bool by_srun) {
+      std::vector<std::string> environment = {"OMPI_MCA_oob_tcp_keepalive_time=5",
+                                              "OMPI_MCA_oob_tcp_if_include=10.0.0.0/24"};
+      AddMpirunEnvironment(*mpi, run_dir, nodes, by_srun, &environment);
+      return environment;
+    };
+    const auto by_shell = several("/shared/run", /*by_srun=*/false);
+    const auto by_srun = several("/shared/run", /*by_srun=*/true);
     for (const auto& environment : {by_shell, by_srun})
       EXPECT_THAT(environment, Contains(AllOf(StartsWith(release.agent), EndsWith(agent))));
     EXPECT_THAT(by_shell, Contains(release.way));
     EXPECT_EQ(Count(by_srun, "_MCA_plm="), 0);
     EXPECT_THAT(by_srun, Contains("OMPI_MCA_plm_slurm_args=--overlap"));
-    // Its words would be split.
-    EXPECT_EQ(Count(MpirunEnvironment(*mpi, "/shared/my run", nodes, false), "agent"), 0);
+    EXPECT_EQ(Count(several("/shared/my run", false), "agent"), 0);  // its words would be split
+    EXPECT_THAT(by_shell, Contains("OMPI_MCA_oob_tcp_keepalive_time=5"));
+    // What a user has set wins under either name.
+    const int64_t by_prrte = release.daemon == std::string("prted") ? 1 : 0;
+    EXPECT_EQ(Count(by_shell, "PRTE_MCA_oob_tcp_keepalive_time=5"), by_prrte);
+    EXPECT_EQ(Count(by_shell, "PRTE_MCA_oob_tcp_if_include=theirs"), by_prrte);
+    EXPECT_EQ(Count(by_srun, "PRTE_MCA_plm_slurm_args=--overlap"), by_prrte);
   }
 }
 

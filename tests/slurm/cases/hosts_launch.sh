@@ -2,7 +2,7 @@
 # `anyorder launch --hosts` from a machine that trains nothing: refuses what cannot work, stops and
 # resumes, and goes on without a host that loses its power.
 . "$here/hosts.sh"
-export OMPI_MCA_plm_rsh_agent=nowhere  # --rsh wins
+starter plm_rsh_agent=nowhere  # --rsh wins
 shown+=("$work/$name/log")
 printf 'h1 slots=1   # of mpirun\nh2 slots=2\n\nh3\n' >$name/hostfile
 # launch HOSTS RUN [options]: in place of the calling (sub)shell.

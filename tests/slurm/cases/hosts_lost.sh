@@ -7,7 +7,7 @@ machine_cut h3; cut=$(now_ms)
 wait $job; status=$?
 [ $status -ne 0 ] || fail "the run ended well although its last host was cut off"
 noticed=$(($(now_ms) - cut))
-expect_text "ORTE has lost communication with a remote daemon" $run/train.log
+expect_text "[OP]RTE has lost communication with a remote daemon" $run/train.log
 await no_ranks
 echo "noticed after $noticed ms (status $status), all ranks gone after $(($(now_ms) - cut)) ms"
 finish_on h1 h2

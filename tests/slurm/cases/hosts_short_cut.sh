@@ -3,7 +3,7 @@
 # starts anything anew.
 . "$here/hosts.sh"
 # On a busy machine two seconds may become ten before the link is back: mpirun must not give up.
-export OMPI_MCA_oob_tcp_keepalive_probes=60
+starter oob_tcp_keepalive_probes=60
 train_on_three
 machine_cut h2
 sleep 0.5; before=$(trained $run)

@@ -2,7 +2,7 @@
 # The same where mpirun's daemons notice nothing, which is their default: the judge says whom the
 # ranks wait for and ends those that it reaches; the host that is cut off ends its own.
 . "$here/hosts.sh"
-unset OMPI_MCA_oob_tcp_keepalive_time OMPI_MCA_oob_tcp_keepalive_intvl OMPI_MCA_oob_tcp_keepalive_probes
+unset {OMPI,PRTE}_MCA_oob_tcp_keepalive_{time,intvl,probes}
 health_limits="2 5 8"
 train_on_three
 machine_cut h3; cut=$(now_ms)
