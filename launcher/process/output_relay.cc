@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,33 @@ namespace {
 
 constexpr char kSrunError[] = "srun: error: ";
 constexpr char kSrunExit[] = ": Exited with exit code ";
+// Between lines of dashes, where a rank ends with another status than 0, as ranks that were asked
+// to stop do. Open MPI 5 has no option that keeps it back.
+constexpr char kNotice[] =
+    "prterun detected that one or more processes exited with non-zero status,";
+
+// Takes out of `held` what may be passed on: all but that notice, and what may be its beginning.
+std::string TakeAllButNotice(std::string& held) {
+  const std::string rule = std::string(74, '-') + "\n", notice = rule + kNotice;
+  std::string taken;
+  for (size_t begin; (begin = held.find(rule)) != std::string::npos;) {
+    taken.append(held, 0, begin);
+    held.erase(0, begin);
+    const size_t known = std::min(held.size(), notice.size());
+    if (held.compare(0, known, notice, 0, known) == 0) {
+      const size_t end = known < notice.size() ? std::string::npos : held.find(rule, rule.size());
+      if (end == std::string::npos) return taken;
+      held.erase(0, end + rule.size());
+    } else {
+      taken.append(held, 0, rule.size());
+      held.erase(0, rule.size());
+    }
+  }
+  const size_t dashes = held.find_last_not_of('-') + 1;
+  taken.append(held, 0, dashes);
+  held.erase(0, dashes);
+  return taken;
+}
 
 }  // namespace
 
@@ -53,9 +81,13 @@ void OutputRelay::Pump(int timeout_ms) {
   if (::poll(&wanted, read_end_.valid() ? 1 : 0, timeout_ms) <= 0) return;
   char bytes[4096];
   ssize_t got = 0;
-  while ((got = ::read(read_end_.get(), bytes, sizeof bytes)) > 0)
-    Take("", absl::string_view(bytes, static_cast<size_t>(got)));
-  if (got == 0) read_end_ = UniqueFd();  // every writer is gone
+  while ((got = ::read(read_end_.get(), bytes, sizeof bytes)) > 0) {
+    held_.append(bytes, static_cast<size_t>(got));
+    Take("", TakeAllButNotice(held_));
+  }
+  if (got != 0) return;
+  Take("", std::exchange(held_, ""));
+  read_end_ = UniqueFd();  // every writer is gone
 }
 
 void OutputRelay::Take(const std::string& source, absl::string_view bytes) {

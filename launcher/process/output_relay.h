@@ -46,6 +46,7 @@ class OutputRelay {
   std::unique_ptr<BoundedWriter> log_;
   bool is_shown_;
   UniqueFd read_end_;
+  std::string held_;  // of what was read there: may become a notice that nobody needs
   std::map<std::string, std::string> partial_;  // by source: a line not finished yet
   absl::Time srun_error_ = absl::InfiniteFuture();
   std::optional<int> srun_exit_status_;

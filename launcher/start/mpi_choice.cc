@@ -231,7 +231,7 @@ absl::StatusOr<OpenMpi> FindOpenMpi() {
 std::vector<std::string> MpirunCommand(const OpenMpi& mpi, int64_t ranks,
                                        const std::vector<std::string>& hosts) {
   std::vector<std::string> words = {"mpirun", "-n", absl::StrCat(ranks)};
-  // PRRTE has no such option, and tells which rank failed first.
+  // PRRTE has no such option (output_relay.cc).
   if (!mpi.has_prrte) words.push_back("--quiet");
   if (!hosts.empty()) words.insert(words.end(), {"--host", absl::StrJoin(hosts, ",")});
   for (const char* word : {"--map-by", "slot", "--bind-to", "none", "--oversubscribe", "-x",

@@ -11,12 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/monotonic_clock.h"
 #include "core/base/unique_fd.h"
 #include "core/base/whole_file.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/display_width.h"
+#include "launcher/process/output_relay.h"
 #include "launcher/process/slurm_commands.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_directory.h"
@@ -238,6 +241,33 @@ TEST(ChildProcessTest, StandardErrorHasItsOwnFileWhereOneIsGiven) {
 }
 
 // Nodes that answered before a step's deadline count.
+TEST(OutputRelayTest, OpenMpisNoticeOfAnEndIsKeptBackHoweverItComes) {
+  const std::string rule = std::string(74, '-') + "\n";
+  const std::string notice =
+      rule + "prterun detected that one or more processes exited with non-zero status,\n" +
+      "thus causing the job to be terminated. The first process to do so was:\n\n" +
+      "   Process name: [prterun-vm-1@1,3]\n   Exit code:    75\n" + rule;
+  const std::string other = rule + "prterun noticed that process rank 0 exited on\n" + rule;
+  const std::string cut = notice.substr(0, 100);  // that nothing follows
+  const TemporaryDirectory directory;
+  for (const size_t piece : {size_t{1}, size_t{7}, size_t{74}, size_t{75}, size_t{4096}}) {
+    const std::string log = absl::StrCat(directory.path(), "/", piece);
+    auto relay = OutputRelay::Open(log, /*is_shown=*/false).value();
+    const std::string text = "a--\n" + notice + "b\n" + other + notice + notice + "c\n" + cut;
+    std::string script;
+    for (size_t i = 0; i < text.size(); i += piece)
+      absl::StrAppend(&script, "printf %s '", text.substr(i, piece), "'; ");
+    auto child = relay.Start({.arguments = {"sh", "-c", script}}).value();
+    while (!child.Poll()) relay.Pump(1);
+    relay.Pump(0);
+    relay.Take("", "\n");
+    const std::string expected = "a--\nb\n" + other + "c\n" + cut + "\n";
+    // Another thread writes it.
+    EXPECT_TRUE(Await([&] { return ReadWholeFile(log).value().size() >= expected.size(); }));
+    EXPECT_EQ(ReadWholeFile(log).value(), expected) << piece;
+  }
+}
+
 TEST(CapturedProgramTest, ALateProgramIsEndedAndKeepsWhatItSaid) {
   for (const char* program : {"echo n1; sleep 1000", "echo n1; exec >&- 2>&-; sleep 1000"}) {
     const absl::Time begin = MonotonicNow();
