@@ -243,7 +243,7 @@ void ReadPrepWords(const CLI::App& app, PrepCommandLine& line) {
   prep.text.invalid_utf8 =
       line.invalid_utf8 == "error" ? InvalidUtf8::kError : InvalidUtf8::kReplace;
   FieldOptions& fields = line.fields;
-  prep.text.table = {.has_header = !fields.no_header, .has_quotes = fields.quoting == "rfc4180"};
+  prep.text.table = fields.Table();
   prep.text.text_field = fields.text_field;
   fields.names = fields.ExampleNames();
   prep.text.filter.enabled = !line.no_filter;

@@ -1,39 +1,25 @@
-// anyorder-prep: corpus -> vocabulary -> HDF5 shards (data/prep/README.md). The one program that
-// links SentencePiece.
+// anyorder-prep: corpus -> vocabulary -> HDF5 shards (data/prep/README.md).
 
 #include <CLI/CLI.hpp>
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
-#include <functional>
-#include <limits>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
-#include "core/base/unique_fd.h"
-#include "core/base/whole_file.h"
-#include "data/prep/byte_source.h"
-#include "data/prep/cleaning.h"
-#include "data/prep/examples/example_labels.h"
 #include "data/prep/examples/example_prep.h"
 #include "data/prep/examples/official_tasks.h"
 #include "data/prep/prep.h"
-#include "data/prep/text_reader.h"
 #include "data/prep/tokenizer.h"
 #include "data/prep/tokens/token_prep.h"
 #include "launcher/prep_command_line.h"
@@ -46,7 +32,6 @@ namespace anyorder::launcher {
 namespace {
 
 constexpr char kProgram[] = "anyorder-prep";
-constexpr char kStandardStream[] = "-";
 
 int SubmitJobs(PrepCommandLine& line, const CLI::App& app, int argc, char** argv) {
   PrepJob& job = line.job;
@@ -250,166 +235,11 @@ void PrintPart(const data::PrepSummary& summary, const data::PrepOptions& prep) 
                MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds));
 }
 
-struct EncodeOptions {
-  std::string vocab;
-  std::string input;
-  std::string output;
-  std::string letter_case = "cased";
-};
-
-absl::StatusOr<std::string> TextOf(std::string_view line, const std::string& where) {
-  const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  const bool has_text = object.is_object() && object.contains("text") && object["text"].is_string();
-  if (!has_text) {
-    return FailedPrecondition(where,
-                              ": not a JSON object with a string field \"text\"; fix the line");
-  }
-  std::string text = object["text"].get<std::string>();
-  if (data::FirstInvalidByte(text) == text.size()) return text;
-  return FailedPrecondition(where, ": the text holds NUL or invalid UTF-8; fix the line");
-}
-
-// A file or pipe. Calls `before_read` before it reads, which may mean to wait.
-class LineSource final : public data::ByteSource {
- public:
-  LineSource(int fd, const std::string& name, const std::function<absl::Status()>& before_read)
-      : fd_(fd), name_(name), before_read_(before_read) {}
-
-  absl::StatusOr<size_t> Read(char* out, size_t capacity) override {
-    ANYORDER_RETURN_IF_ERROR(before_read_());
-    ssize_t got = -1;
-    do {
-      got = ::read(fd_, out, capacity);
-    } while (got < 0 && errno == EINTR);
-    if (got < 0) return ErrnoStatus("read", name_);
-    return static_cast<size_t>(got);
-  }
-  Digest128 StoredDigest() const override { return {}; }  // which nobody asks for
-
- private:
-  const int fd_;
-  const std::string& name_;
-  const std::function<absl::Status()>& before_read_;
-};
-
-class LinesEncoder {
- public:
-  LinesEncoder(const EncodeOptions& options, data::Tokenizer tokenizer)
-      : options_(options), tokenizer_(std::move(tokenizer)) {}
-
-  // Ids reach a file as a whole, after the last line; standard output whenever there is no further
-  // line yet, so that a program may wait for the ids of the lines that it has written.
-  absl::Status Run() {
-    const bool reads_stdin = options_.input == kStandardStream;
-    const bool writes_stdout = options_.output == kStandardStream;
-    const UniqueFd file(reads_stdin ? -1 : ::open(options_.input.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!reads_stdin && !file.valid()) return ErrnoStatus("open", options_.input);
-    const std::function<absl::Status()> before_read = [&] {
-      return writes_stdout ? Print() : absl::OkStatus();
-    };
-    const std::string name = reads_stdin ? "standard input" : options_.input;
-    LineSource source(reads_stdin ? STDIN_FILENO : file.get(), name, before_read);
-    const absl::Status status =
-        data::ReadPieces(source, {.max_bytes = std::numeric_limits<size_t>::max()},
-                         [&](const data::TextPiece& line) {
-                           return Take(line.text, absl::StrCat(name, ":", line.line));
-                         })
-            .status();
-    if (writes_stdout) ANYORDER_RETURN_IF_ERROR(Print());
-    if (!status.ok() || writes_stdout) return status;
-    std::ofstream output(options_.output, std::ios::binary);
-    output << ids_;
-    output.close();
-    return output.good() ? absl::OkStatus() : ErrnoStatus("write", options_.output);
-  }
-
- private:
-  absl::Status Take(std::string_view line, const std::string& where) {
-    if (line.empty()) return absl::OkStatus();
-    ANYORDER_ASSIGN_OR_RETURN(const std::string text, TextOf(line, where));
-    const bool is_cased = options_.letter_case == "cased";
-    std::vector<int32_t> ids;
-    for (const absl::string_view sentence : absl::StrSplit(text, '\n')) {
-      data::CleanLine(std::string(sentence),
-                      is_cased ? data::LetterCase::kCased : data::LetterCase::kUncased, cleaned_);
-      if (!cleaned_.empty()) ANYORDER_RETURN_IF_ERROR(tokenizer_.Encode(cleaned_, ids));
-    }
-    absl::StrAppend(&ids_, absl::StrJoin(ids, " "), "\n");
-    return absl::OkStatus();
-  }
-
-  // After a fault nothing more: what came next would be taken for the ids that are missing.
-  absl::Status Print() {
-    if (!printed_.ok()) return printed_;
-    const bool is_written =
-        std::fwrite(ids_.data(), 1, ids_.size(), stdout) == ids_.size() && std::fflush(stdout) == 0;
-    if (!is_written) printed_ = ErrnoStatus("write", "standard output");
-    ids_.clear();
-    return printed_;
-  }
-
-  const EncodeOptions& options_;
-  const data::Tokenizer tokenizer_;
-  std::string ids_;       // a line for each text; not printed yet
-  absl::Status printed_;  // of the first print that failed
-  std::string cleaned_;
-};
-
-absl::Status Encode(const EncodeOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(options.vocab));
-  ANYORDER_ASSIGN_OR_RETURN(data::Tokenizer tokenizer, data::Tokenizer::Load(model, options.vocab));
-  return LinesEncoder(options, std::move(tokenizer)).Run();
-}
-
-// `anyorder-prep encode`: texts to token ids, for programs that may not link SentencePiece
-// themselves (data/prep/README.md). `anyorder generate` starts it. Texts are cleaned and encoded as
-// a corpus is. argv[0] is the word `encode`; --input is a .jsonl whose objects have a field `text`,
-// --output gets one line for each: its ids, separated by spaces.
-int EncodeMain(int argc, char** argv) {
-  constexpr char kEncoder[] = "anyorder-prep encode";
-  EncodeOptions options;
-  CLI::App app("Turns texts into token ids, as anyorder-prep does with a corpus.", kEncoder);
-  AddPath(&app, "--vocab", options.vocab, "SentencePiece model", PathUse::kReadFile)->required();
-  AddPath(&app, "--input", options.input, ".jsonl with a field text; -: standard input",
-          PathUse::kReadFile, /*takes_dash=*/true)
-      ->required();
-  AddPath(&app, "--output", options.output,
-          "token ids, one line per text; -: standard output, as soon as they are known")
-      ->required();
-  AddChoice(&app, "--case", options.letter_case, {"cased", "uncased"},
-            "keep letters as they are, or lower-case them");
-  if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
-  return ReportAndExitStatus(kEncoder, Encode(options));
-}
-
-// `anyorder-prep labels`: labels and identifiers of examples as JSON lines
-// (data/prep/examples/example_labels.h), which `anyorder score` and `anyorder predict` ask for.
-// argv[0] is the word `labels`.
-int LabelsMain(int argc, char** argv) {
-  constexpr char kLabels[] = "anyorder-prep labels";
-  data::ExampleLabelOptions options;
-  std::string output;
-  FieldOptions fields;
-  CLI::App app("Writes the labels of examples, and what they are called.", kLabels);
-  AddPath(&app, "--input", options.input, "labelled examples, or official files", PathUse::kRead)
-      ->required();
-  app.add_option("--task", options.task, "downstream task whose official files --input names");
-  AddPath(&app, "--output", output, "JSON lines to write")->required();
-  app.add_flag("--groups", options.has_groups, "write the first text of each example");
-  AddFieldOptions(app, fields);
-  if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
-  options.names = fields.ExampleNames();
-  options.table = {.has_header = !fields.no_header, .has_quotes = fields.quoting == "rfc4180"};
-  return ReportAndExitStatus(kLabels, data::WriteExampleLabels(options, output));
-}
-
 int Main(int argc, char** argv) {
   // A file size limit must come back from write() as an error, not as a signal.
   ::signal(SIGXFSZ, SIG_IGN);
   PrepCommandLine line;
   const std::vector<std::string> words(argv + 1, argv + argc);
-  if (!words.empty() && words[0] == "encode") return EncodeMain(argc - 1, argv + 1);
-  if (!words.empty() && words[0] == "labels") return LabelsMain(argc - 1, argv + 1);
   if (words.size() == 2 && words[0] == "--task" && (words[1] == "list" || words[1] == "help")) {
     std::fputs(data::DescribeOfficialTasks().c_str(), stdout);
     return ReportAndExitStatus(kProgram, absl::OkStatus());

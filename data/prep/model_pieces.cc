@@ -1,22 +1,85 @@
 #include "data/prep/model_pieces.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 
 #include "core/base/check.h"
-#include "core/base/message_reader.h"
 
 namespace anyorder::data {
 namespace {
 
 // Field numbers of sentencepiece_model.proto.
-constexpr uint64_t kPieces = 1, kTrainerSpec = 2;                 // of ModelProto
-constexpr uint64_t kPieceText = 1, kPieceType = 3;                // of SentencePiece
-constexpr uint64_t kSpecVocabSize = 4, kSpecHardVocabLimit = 33;  // of TrainerSpec
+constexpr uint64_t kPieces = 1, kTrainerSpec = 2, kNormalizerSpec = 3;  // of ModelProto
+constexpr uint64_t kPieceText = 1, kPieceType = 3;                      // of SentencePiece
+constexpr uint64_t kModelType = 3, kSpecVocabSize = 4, kWhitespaceAsSuffix = 24,
+                   kSpecHardVocabLimit = 33, kByteFallback = 35;  // of TrainerSpec
+// Of NormalizerSpec; the rules of spaces are add_dummy_prefix, remove_extra_whitespaces and
+// escape_whitespaces.
+constexpr uint64_t kCharsmap = 2, kFirstSpaceRule = 3, kLastSpaceRule = 5;
 constexpr uint64_t kNormalPiece = 1;
-constexpr uint64_t kVarint = 0, kLengthDelimited = 2;  // wire types
+constexpr uint64_t kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5;  // wire types
+
+// Walks the fields of one protobuf message, as far as the bytes are one.
+class MessageReader {
+ public:
+  explicit MessageReader(absl::string_view bytes) : rest_(bytes) {}
+
+  bool Next() {
+    from_ = rest_;
+    const std::optional<uint64_t> tag = Varint();
+    if (!tag) return false;
+    field_ = *tag >> 3;
+    varint_ = 0;
+    bytes_ = {};
+    switch (*tag & 7) {
+      case kVarint: {
+        const std::optional<uint64_t> value = Varint();
+        varint_ = value.value_or(0);
+        return value.has_value();
+      }
+      case kLengthDelimited: {
+        const std::optional<uint64_t> size = Varint();
+        return size && Take(*size);
+      }
+      case kFixed64: return Take(8);
+      case kFixed32: return Take(4);
+      default: return false;
+    }
+  }
+  // Of the field that Next found: its number, its value if it is a varint, else its bytes.
+  uint64_t field() const { return field_; }
+  uint64_t varint() const { return varint_; }
+  absl::string_view bytes() const { return bytes_; }
+  // All of the field, as it stands in the message.
+  absl::string_view raw() const { return from_.substr(0, from_.size() - rest_.size()); }
+
+ private:
+  bool Take(uint64_t size) {
+    if (size > rest_.size()) return false;
+    bytes_ = rest_.substr(0, size);
+    rest_.remove_prefix(size);
+    return true;
+  }
+  std::optional<uint64_t> Varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
+      const auto byte = static_cast<uint8_t>(rest_[0]);
+      rest_.remove_prefix(1);
+      value |= uint64_t{byte & 0x7Fu} << shift;
+      if (byte < 0x80) return value;
+    }
+    return std::nullopt;
+  }
+
+  absl::string_view rest_;
+  absl::string_view from_;  // rest_ when Next began
+  uint64_t field_ = 0;
+  uint64_t varint_ = 0;
+  absl::string_view bytes_;
+};
 
 void AppendVarint(uint64_t value, std::string& out) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
@@ -38,6 +101,24 @@ bool MayGo(absl::string_view piece) {
   return type == kNormalPiece && num_characters > 1;
 }
 
+void ReadTrainerRules(absl::string_view spec, ModelRules& rules) {
+  MessageReader reader(spec);
+  while (reader.Next()) {
+    if (reader.field() == kModelType) rules.type = static_cast<ModelType>(reader.varint());
+    if (reader.field() == kWhitespaceAsSuffix || reader.field() == kByteFallback)
+      rules.has_xlnet_spaces &= reader.varint() == 0;
+  }
+}
+
+void ReadNormalizerRules(absl::string_view spec, ModelRules& rules) {
+  MessageReader reader(spec);
+  while (reader.Next()) {
+    if (reader.field() == kCharsmap) rules.charsmap = std::string(reader.bytes());
+    if (reader.field() >= kFirstSpaceRule && reader.field() <= kLastSpaceRule)
+      rules.has_xlnet_spaces &= reader.varint() == 1;
+  }
+}
+
 // `spec` of a model that was trained for `size` pieces and no fewer.
 std::string SpecFor(absl::string_view spec, uint64_t size) {
   std::string out;
@@ -55,6 +136,16 @@ std::string SpecFor(absl::string_view spec, uint64_t size) {
 }
 
 }  // namespace
+
+ModelRules ReadModelRules(const std::string& model) {
+  ModelRules rules;
+  MessageReader reader(model);
+  while (reader.Next()) {
+    if (reader.field() == kTrainerSpec) ReadTrainerRules(reader.bytes(), rules);
+    if (reader.field() == kNormalizerSpec) ReadNormalizerRules(reader.bytes(), rules);
+  }
+  return rules;
+}
 
 uint64_t NumPieces(const std::string& model) {
   uint64_t count = 0;

@@ -1,5 +1,6 @@
-// The pieces of a serialised SentencePiece model, read and left out without the library, whose
-// interface does neither.
+// What SentencePiece's interface neither tells of a serialised model nor does to it: the kind of
+// model and its rules of normalisation, and models with fewer pieces. The file is a protobuf
+// message (sentencepiece_model.proto), which is read field by field.
 
 #pragma once
 
@@ -7,6 +8,18 @@
 #include <string>
 
 namespace anyorder::data {
+
+enum class ModelType { kUnigram = 1, kBpe = 2, kWords = 3, kCharacters = 4 };
+
+struct ModelRules {
+  ModelType type = ModelType::kUnigram;
+  std::string charsmap;  // of the normalisation, compiled; empty: none
+  // How spaces become word marks, and unknown characters bytes: as in XLNet's vocabulary.
+  bool has_xlnet_spaces = true;
+};
+
+// Of a model that the library has loaded; of other bytes, what can be read.
+ModelRules ReadModelRules(const std::string& model);
 
 uint64_t NumPieces(const std::string& model);
 

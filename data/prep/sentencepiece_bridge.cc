@@ -17,16 +17,6 @@ constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
 // fixed here for every machine.
 constexpr char kTrainerThreads[] = "4";
 
-// More than one character, the last a comma, the one before it a digit.
-bool EndsInDigitComma(std::string_view piece) {
-  if (piece.size() < 2 || piece.back() != ',') return false;
-  piece.remove_suffix(1);
-  size_t start = piece.size() - 1;
-  while (start > 0 && (static_cast<unsigned char>(piece[start]) & 0xC0) == 0x80) --start;
-  const auto last = static_cast<utf8proc_int32_t>(NextCodePoint(piece, start));
-  return utf8proc_category(last) == UTF8PROC_CATEGORY_ND;
-}
-
 std::string WithoutWordMarks(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
@@ -76,6 +66,16 @@ class SentenceSource : public sentencepiece::SentenceIterator {
 };
 
 }  // namespace
+
+// More than one character, the last a comma, the one before it a digit.
+bool EndsInDigitComma(std::string_view piece) {
+  if (piece.size() < 2 || piece.back() != ',') return false;
+  piece.remove_suffix(1);
+  size_t start = piece.size() - 1;
+  while (start > 0 && (static_cast<unsigned char>(piece[start]) & 0xC0) == 0x80) --start;
+  const auto last = static_cast<utf8proc_int32_t>(NextCodePoint(piece, start));
+  return utf8proc_category(last) == UTF8PROC_CATEGORY_ND;
+}
 
 struct SentencePieceBridge::Impl {
   sentencepiece::SentencePieceProcessor processor;
@@ -142,19 +142,32 @@ std::string SentencePieceBridge::Load(const std::string& model) {
   const int32_t size = vocab_size();
   impl_->has_digit_comma.assign(static_cast<size_t>(size), false);
   for (int32_t id = 0; id < size; ++id) {
-    if (!EndsInDigitComma(piece(id))) continue;
+    const std::string& text = impl_->processor.IdToPiece(id);
+    if (!EndsInDigitComma(text)) continue;
     impl_->has_digit_comma[static_cast<size_t>(id)] = true;
-    if (std::string error = impl_->Split(piece(id), impl_->digit_comma[id]); !error.empty())
+    if (std::string error = impl_->Split(text, impl_->digit_comma[id]); !error.empty())
       return error;
   }
   return "";
 }
 
 int32_t SentencePieceBridge::vocab_size() const { return impl_->processor.GetPieceSize(); }
-std::string SentencePieceBridge::piece(int32_t id) const { return impl_->processor.IdToPiece(id); }
 
-bool SentencePieceBridge::IsUnknown(int32_t id) const { return impl_->processor.IsUnknown(id); }
-bool SentencePieceBridge::IsControl(int32_t id) const { return impl_->processor.IsControl(id); }
+VocabularyPiece SentencePieceBridge::piece(int32_t id) const {
+  const sentencepiece::SentencePieceProcessor& processor = impl_->processor;
+  VocabularyPiece piece{.text = processor.IdToPiece(id), .score = processor.GetScore(id)};
+  if (processor.IsByte(id)) piece.kind = PieceKind::kByte;
+  if (processor.IsUnknown(id)) piece.kind = PieceKind::kUnknown;
+  if (processor.IsControl(id)) piece.kind = PieceKind::kControl;
+  if (processor.IsUnused(id)) piece.kind = PieceKind::kUnused;
+  return piece;
+}
+
+std::vector<VocabularyPiece> SentencePieceBridge::pieces() const {
+  std::vector<VocabularyPiece> pieces;
+  for (int32_t id = 0; id < vocab_size(); ++id) pieces.push_back(piece(id));
+  return pieces;
+}
 
 int32_t SentencePieceBridge::FindPiece(const std::string& piece) const {
   const int32_t id = impl_->processor.PieceToId(piece);

@@ -1,7 +1,7 @@
 // The only home of SentencePiece. Its header and Abseil's clash in one file on Debian 12, so
 // neither this header nor its source includes Abseil: errors are strings here ("" is success), and
-// tokenizer.h turns them into Status. libsentencepiece carries an old protobuf: no program may link
-// both it and the system's protobuf.
+// tokenizer.h turns them into Status. Debian 12's libsentencepiece exports an old protobuf of its
+// own, so no target may link the system's; Debian 13's library brings the system's by itself.
 
 #pragma once
 
@@ -20,6 +20,29 @@ struct PieceBytes {
   uint32_t end = 0;
 };
 
+enum class PieceKind {
+  kText,
+  kByte,     // "<0x41>"
+  kUnknown,  // what text becomes that has no piece
+  kControl,  // never produced from text
+  kUnused
+};
+
+struct VocabularyPiece {
+  std::string text;
+  PieceKind kind = PieceKind::kText;
+  float score = 0;  // log-probability
+
+  // Whether it stands for text that somebody wrote. <eop>, which XLNet's vocabulary finds in text,
+  // does not: it marks the end of a paragraph, as <eod> does of a document.
+  bool is_text() const {
+    return kind == PieceKind::kByte || (kind == PieceKind::kText && text != "<eop>");
+  }
+};
+
+// Whether the digit-comma rule (Encode, below) applies to `piece`.
+bool EndsInDigitComma(std::string_view piece);
+
 // Not safe for use by two threads at once: Encode reuses one result buffer.
 class SentencePieceBridge {
  public:
@@ -32,9 +55,9 @@ class SentencePieceBridge {
   std::string Load(const std::string& model);
 
   int32_t vocab_size() const;
-  std::string piece(int32_t id) const;
-  bool IsUnknown(int32_t id) const;
-  bool IsControl(int32_t id) const;  // never produced from text
+  VocabularyPiece piece(int32_t id) const;
+  // All of them, by id.
+  std::vector<VocabularyPiece> pieces() const;
   // The id of exactly `piece`, or -1.
   int32_t FindPiece(const std::string& piece) const;
 

@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/check.h"
-#include "core/base/message_reader.h"
 #include "core/base/status.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/model_pieces.h"
@@ -28,20 +27,12 @@ constexpr SpecialPiece kSpecialPieces[] = {
     {"<mask>", &VocabIds::mask}, {"<eod>", &VocabIds::eod}, {"<eop>", &VocabIds::eop},
 };
 
-// TrainerSpec.model_type of a serialised model: 1 unigram, 2 BPE, 3 words, 4 characters.
 VocabType TypeOf(const std::string& model) {
-  constexpr uint64_t kTrainerSpec = 2, kModelType = 3, kWord = 3, kChar = 4;
-  MessageReader message(model);
-  while (message.Next()) {
-    if (message.field() != kTrainerSpec) continue;
-    MessageReader spec(message.bytes());
-    while (spec.Next()) {
-      if (spec.field() != kModelType) continue;
-      if (spec.varint() == kWord) return VocabType::kWords;
-      if (spec.varint() == kChar) return VocabType::kCharacters;
-    }
+  switch (ReadModelRules(model).type) {
+    case ModelType::kWords: return VocabType::kWords;
+    case ModelType::kCharacters: return VocabType::kCharacters;
+    default: return VocabType::kPieces;
   }
-  return VocabType::kPieces;
 }
 
 // Adds to `faults` what is wrong with `special` in the model.
@@ -55,13 +46,14 @@ void CheckSpecialPiece(const SentencePieceBridge& bridge, VocabType type,
     return;
   }
   if (special.id == &VocabIds::unk) {
-    if (!bridge.IsUnknown(found)) faults.push_back("<unk> is not the unknown piece");
+    if (bridge.piece(found).kind != PieceKind::kUnknown)
+      faults.push_back("<unk> is not the unknown piece");
   } else if (special.id == &VocabIds::eop && type == VocabType::kPieces) {
     // <eop> must come out of text as one id, glued to what precedes it.
     std::vector<int32_t> ids;
     if (!bridge.EncodePlain("a<eop>", ids).empty() || ids.empty() || ids.back() != found)
       faults.push_back("<eop> is not a user-defined piece");
-  } else if (!bridge.IsControl(found)) {
+  } else if (bridge.piece(found).kind != PieceKind::kControl) {
     faults.push_back(absl::StrCat(special.piece, " is not a control piece, text could produce it"));
   }
 }
@@ -85,13 +77,14 @@ bool IsStartPiece(std::string_view piece) {
   return piece.size() == 1 && kMarks.find(piece[0]) != std::string_view::npos;
 }
 
-absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::string& name) {
+absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::string& name,
+                                          const char* advice) {
   Tokenizer tokenizer;
   tokenizer.bridge_ = std::make_unique<SentencePieceBridge>();
   const std::string error = model.empty() ? "the file is empty" : tokenizer.bridge_->Load(model);
   if (!error.empty()) {
-    return FailedPrecondition("'", name, "' is not a SentencePiece model (", error,
-                              "); give another one with --vocab");
+    return FailedPrecondition("'", name, "' is not a SentencePiece model (", error, "); ",
+                              advice != nullptr ? advice : "give another one with --vocab");
   }
   tokenizer.type_ = TypeOf(model);
   std::vector<std::string> faults;
@@ -101,14 +94,16 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
   }
   if (!faults.empty()) {
     return FailedPrecondition(
-        "'", name, "' does not have XLNet's special pieces: ", absl::StrJoin(faults, "; "),
-        ". Give another model with --vocab, let --vocab-size train one, or use this one with "
-        "--tokenizer");
+        "'", name, "' does not have XLNet's special pieces: ", absl::StrJoin(faults, "; "), "; ",
+        advice != nullptr ? advice
+                          : "give another model with --vocab, let --vocab-size train one, or use "
+                            "this one with --tokenizer");
   }
   const int32_t size = tokenizer.bridge_->vocab_size();
   tokenizer.is_start_piece_.resize(static_cast<size_t>(size));
   for (int32_t id = 0; id < size; ++id)
-    tokenizer.is_start_piece_[static_cast<size_t>(id)] = IsStartPiece(tokenizer.bridge_->piece(id));
+    tokenizer.is_start_piece_[static_cast<size_t>(id)] =
+        IsStartPiece(tokenizer.bridge_->piece(id).text);
   return tokenizer;
 }
 

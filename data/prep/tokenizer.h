@@ -36,8 +36,10 @@ class Tokenizer {
  public:
   // `model` is a serialised SentencePiece model; `name` names it in errors. Checks that every
   // special piece exists, is of its kind and has its id of kXlnetVocabIds. Errors:
-  // FailedPrecondition, listing every difference.
-  static absl::StatusOr<Tokenizer> Load(const std::string& model, const std::string& name);
+  // FailedPrecondition, listing every difference. Their last words are `advice`, or what to pass to
+  // `prep` instead.
+  static absl::StatusOr<Tokenizer> Load(const std::string& model, const std::string& name,
+                                        const char* advice = nullptr);
   // A SentencePiece model with other special pieces, of which `vocabulary` tells all. Encodes as
   // the library does, without the digit-comma rule. REQUIRES: ReadVocabulary made it of a model.
   static absl::StatusOr<Tokenizer> LoadOther(const DatasetVocabulary& vocabulary);

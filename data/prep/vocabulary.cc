@@ -126,7 +126,7 @@ absl::StatusOr<DatasetVocabulary> ReadSentencePiece(const std::string& path, std
   vocabulary.size = static_cast<uint64_t>(bridge.vocab_size());
   vocabulary.ids = UsualPieces(bridge);
   for (int32_t id = 0; id < bridge.vocab_size(); ++id)
-    vocabulary.is_start_piece.push_back(IsStartPiece(bridge.piece(id)));
+    vocabulary.is_start_piece.push_back(IsStartPiece(bridge.piece(id).text));
   return vocabulary;
 }
 

@@ -56,7 +56,7 @@ struct ImportOptions {
 // size, what was imported, what was left out, and the commands that go on.
 // Errors, each naming file and what to do: InvalidArgument and AlreadyExists for the command line
 // and a configuration that contradicts the model; DataLoss and FailedPrecondition for the input
-// (hf_model.h, spiece_file.h); I/O.
+// (hf_model.h, data/prep/tokenizer.h); I/O.
 absl::Status ImportHuggingFace(const ImportOptions& options);
 
 struct ImportRunOptions : ImportOptions {  // input: the other run's directory

@@ -22,6 +22,7 @@
 #include "core/train/state/weight_reader.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
+#include "data/prep/tokenizer.h"
 #include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/hf_model.h"
@@ -29,7 +30,6 @@
 #include "launcher/huggingface/originals.h"
 #include "launcher/huggingface/peft_files.h"
 #include "launcher/huggingface/saved_step.h"
-#include "launcher/huggingface/spiece_file.h"
 #include "launcher/huggingface/tokenizer_files.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
@@ -49,9 +49,10 @@ absl::StatusOr<Vocabulary> CopyVocabulary(const std::string& source,
   ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(source));
   if (DigestOf(model).Hex() != expected_digest)
     return DataLoss(source, " is damaged: its digest does not match");
-  ANYORDER_ASSIGN_OR_RETURN(Vocabulary vocabulary, ParseVocabulary(model, source));
+  ANYORDER_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer,
+                            data::Tokenizer::Load(model, source, "prepare the data again"));
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically((directory / "spiece.model").string(), model));
-  return vocabulary;
+  return Vocabulary{tokenizer.bridge().pieces(), data::ReadModelRules(model)};
 }
 
 // What is exported, and where to.

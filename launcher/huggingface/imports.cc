@@ -34,12 +34,12 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/shard_format.h"
+#include "data/prep/tokenizer.h"
 #include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/huggingface/originals.h"
 #include "launcher/huggingface/saved_step.h"
-#include "launcher/huggingface/spiece_file.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
@@ -252,13 +252,13 @@ absl::Status ReadVocabulary(Import& import) {
   if (may_lack && !vocabulary.ok() && !fs::exists(path, error)) return absl::OkStatus();
   ANYORDER_RETURN_IF_ERROR(vocabulary.status());
   import.vocabulary = *std::move(vocabulary);
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<VocabularyPiece> pieces,
-                            ParsePieces(import.vocabulary, path));
-  ANYORDER_RETURN_IF_ERROR(CheckXlnetPieces(pieces, path));
-  if (static_cast<int64_t>(pieces.size()) == import.model.vocab_size) return absl::OkStatus();
-  return FailedPrecondition("'", path, "' has ", pieces.size(),
-                            " pieces but config.json says 'vocab_size' ", import.model.vocab_size,
-                            "; use the spiece.model that the model was trained with");
+  constexpr char kAdvice[] = "use the spiece.model that the model was trained with";
+  ANYORDER_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer,
+                            data::Tokenizer::Load(import.vocabulary, path, kAdvice));
+  const auto size = static_cast<int64_t>(tokenizer.vocab_size());
+  if (size == import.model.vocab_size) return absl::OkStatus();
+  return FailedPrecondition("'", path, "' has ", size, " pieces but config.json says 'vocab_size' ",
+                            import.model.vocab_size, "; ", kAdvice);
 }
 
 // Names what data of the model must be made with; "" where nothing is known of it.

@@ -67,11 +67,11 @@ Json Normalizer(const Vocabulary& vocabulary, bool is_uncased) {
     steps.push_back(Replace(Regex(kFinalSigma), "\u03c2"));
     steps.push_back({{"type", "Lowercase"}});
   }
-  if (!vocabulary.charsmap.empty()) {
+  if (!vocabulary.rules.charsmap.empty()) {
     // The map composes what belongs together, the library's reader of it only what is one grapheme.
     steps.push_back({{"type", "NFC"}});
     steps.push_back({{"type", "Precompiled"},
-                     {"precompiled_charsmap", absl::Base64Escape(vocabulary.charsmap)}});
+                     {"precompiled_charsmap", absl::Base64Escape(vocabulary.rules.charsmap)}});
   }
   for (const Json& step :
        {Replace(Regex(" +"), " "), Strip(), Json{{"type", "Prepend"}, {"prepend", kWordMark}},
@@ -85,33 +85,23 @@ Json Split(const Json& pattern, const char* behavior) {
 }
 
 // Of characters each is a token, else words are found first: no piece goes beyond one.
-Json PreTokenizer(VocabularyType type) {
-  if (type == VocabularyType::kCharacters) return Split(Regex("(?m:.)"), "Isolated");
+Json PreTokenizer(data::ModelType type) {
+  if (type == data::ModelType::kCharacters) return Split(Regex("(?m:.)"), "Isolated");
   return Split(Literal(kWordMark), "MergedWithNext");
 }
 
-// The digit-comma rule of data/prep/sentencepiece_bridge.h never leaves such a piece in a text.
-bool EndsInDigitComma(const std::string& piece) {
-  if (piece.size() < 2 || piece.back() != ',') return false;
-  size_t start = piece.size() - 2;
-  while (start > 0 && (static_cast<unsigned char>(piece[start]) & 0xC0) == 0x80) --start;
-  utf8proc_int32_t last = 0;
-  utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(piece.data()) + start,
-                   static_cast<utf8proc_ssize_t>(piece.size() - 1 - start), &last);
-  return utf8proc_category(last) == UTF8PROC_CATEGORY_ND;
-}
-
-bool IsSpecial(const VocabularyPiece& piece) {
-  return piece.type == PieceType::kControl || piece.type == PieceType::kUnknown;
+bool IsSpecial(const data::VocabularyPiece& piece) {
+  return piece.kind == data::PieceKind::kControl || piece.kind == data::PieceKind::kUnknown;
 }
 
 Json Model(const Vocabulary& vocabulary) {
-  const bool is_unigram = vocabulary.type == VocabularyType::kUnigram;
+  const bool is_unigram = vocabulary.rules.type == data::ModelType::kUnigram;
   Json entries = is_unigram ? Json::array() : Json::object();
   int64_t id = 0, unknown = 0;
-  for (const VocabularyPiece& piece : vocabulary.pieces) {
-    if (piece.type == PieceType::kUnknown) unknown = id;
-    const bool is_kept_out = IsSpecial(piece) || EndsInDigitComma(piece.text);
+  for (const data::VocabularyPiece& piece : vocabulary.pieces) {
+    if (piece.kind == data::PieceKind::kUnknown) unknown = id;
+    // The digit-comma rule never leaves such a piece in a text.
+    const bool is_kept_out = IsSpecial(piece) || data::EndsInDigitComma(piece.text);
     if (is_unigram) {
       entries.push_back({piece.text, piece.score - (is_kept_out ? kNeverChosen : 0)});
     } else {
@@ -127,7 +117,7 @@ Json Model(const Vocabulary& vocabulary) {
 Json AddedTokens(const Vocabulary& vocabulary) {
   Json tokens = Json::array();
   int64_t id = 0;
-  for (const VocabularyPiece& piece : vocabulary.pieces) {
+  for (const data::VocabularyPiece& piece : vocabulary.pieces) {
     if (IsSpecial(piece)) {
       tokens.push_back({{"id", id},
                         {"content", piece.text},
@@ -181,7 +171,7 @@ Json PostProcessor(const Vocabulary& vocabulary, const std::string& objective) {
   const std::string pair = frame->layout.Of(2);
   Json special = Json::object();
   int64_t id = 0;
-  for (const VocabularyPiece& piece : vocabulary.pieces) {
+  for (const data::VocabularyPiece& piece : vocabulary.pieces) {
     if (absl::StrContains(pair, absl::StrCat(piece.text, ":")) && IsSpecial(piece))
       special[piece.text] = {{"id", piece.text}, {"ids", {id}}, {"tokens", {piece.text}}};
     ++id;
@@ -245,16 +235,16 @@ std::map<int64_t, std::string> TokensOf(const Json& file) {
 
 absl::StatusOr<std::string> TokenizerText(const Vocabulary& vocabulary,
                                           const TokenizerSettings& settings) {
-  if (vocabulary.type == VocabularyType::kBpe)
+  if (vocabulary.rules.type == data::ModelType::kBpe)
     return absl::UnimplementedError("the vocabulary was trained by byte-pair encoding");
-  if (!vocabulary.has_xlnet_spaces)
+  if (!vocabulary.rules.has_xlnet_spaces)
     return absl::UnimplementedError("the vocabulary has other rules for spaces than XLNet's");
   const Json json = {{"version", "1.0"},
                      {"truncation", nullptr},
                      {"padding", nullptr},
                      {"added_tokens", AddedTokens(vocabulary)},
                      {"normalizer", Normalizer(vocabulary, settings.is_uncased)},
-                     {"pre_tokenizer", PreTokenizer(vocabulary.type)},
+                     {"pre_tokenizer", PreTokenizer(vocabulary.rules.type)},
                      {"post_processor", PostProcessor(vocabulary, settings.objective)},
                      {"decoder",
                       {{"type", "Metaspace"},

@@ -6,14 +6,21 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "data/dataset/dataset_index.h"
-#include "launcher/huggingface/spiece_file.h"
+#include "data/prep/model_pieces.h"
+#include "data/prep/sentencepiece_bridge.h"
 
 namespace anyorder::launcher {
+
+struct Vocabulary {
+  std::vector<data::VocabularyPiece> pieces;  // by id
+  data::ModelRules rules;
+};
 
 struct TokenizerSettings {
   bool is_uncased = false;

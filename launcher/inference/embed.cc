@@ -17,7 +17,6 @@
 #include "core/train/evaluation/token_states.h"
 #include "launcher/inference/batch_progress.h"
 #include "launcher/inference/prompts.h"
-#include "launcher/inference/text_encoder.h"
 #include "launcher/inference/text_model.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
@@ -78,8 +77,7 @@ absl::Status Embed(const EmbedOptions& options) {
                             TokenEncoder::Create(model.config, ids, options.states,
                                                  model.weights.values, *model.backend));
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<int32_t>> tokens,
-                            TextEncoder(model.vocabulary.path, model.vocabulary.letter_case)
-                                .Encode(texts, "encoding the texts"));
+                            model.vocabulary.Encode(texts, "encoding the texts"));
   const TokenTable table = TableOf(tokens, encoder->max_tokens());
   if (table.tokens.empty()) return FailedPrecondition("'", options.input, "' holds no token");
   ANYORDER_ASSIGN_OR_RETURN(const std::string network,

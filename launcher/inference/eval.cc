@@ -21,7 +21,6 @@
 #include "core/objective/objective_names.h"
 #include "core/train/evaluation/causal_walk.h"
 #include "core/train/evaluation/evaluator.h"
-#include "core/train/evaluation/piece_lengths.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "data/dataset/dataset_directory.h"
@@ -218,10 +217,10 @@ absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const Save
   std::vector<TextLength> lengths;
   const absl::StatusOr<std::string> tokenizer =
       ReadWholeFile(absl::StrCat(subject.data_path, "/", index.tokenizer.file));
-  if (tokenizer.ok()) {
-    absl::StatusOr<std::vector<TextLength>> read = PieceLengths(*tokenizer, index.vocab_ids);
-    if (read.ok() && read->size() == index.vocab_size) lengths = *std::move(read);
-  }
+  data::SentencePieceBridge bridge;
+  if (tokenizer.ok() && bridge.Load(*tokenizer).empty() &&
+      static_cast<uint64_t>(bridge.vocab_size()) == index.vocab_size)
+    lengths = PieceLengths(bridge.pieces(), index.vocab_ids);
   measured.report = CausalReport(config, model, walk_options, score, lengths);
   return measured;
 }

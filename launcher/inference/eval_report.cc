@@ -5,6 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+
+#include "data/dataset/example_origins.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -149,6 +152,22 @@ void PrintTable(const EvalJson& rows) {
 }
 
 }  // namespace
+
+std::vector<TextLength> PieceLengths(const std::vector<data::VocabularyPiece>& pieces,
+                                     const data::VocabIds& ids) {
+  std::vector<TextLength> lengths;
+  for (const data::VocabularyPiece& piece : pieces) {
+    if (piece.kind == data::PieceKind::kByte) return {};
+    const std::string text = absl::StrReplaceAll(piece.text, {{"\u2581", " "}});
+    lengths.push_back({data::NumCharacters(text), static_cast<int64_t>(text.size())});
+  }
+  const auto set = [&lengths](int32_t id, TextLength length) {
+    if (id >= 0 && id < static_cast<int32_t>(lengths.size())) lengths[id] = length;
+  };
+  for (const auto& [field, member] : data::kVocabIdFields) set(ids.*member, {});
+  set(ids.unk, {1, 1});
+  return lengths;
+}
 
 EvalJson OwnLossReport(const RunConfig& config, const EvaluatorOptions& options,
                        const Evaluator& evaluator, int64_t batches, const SplitLosses& losses) {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -11,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 #include "core/base/file_system.h"
@@ -20,7 +20,6 @@
 #include "data/dataset/dataset.h"
 #include "data/dataset/example_origins.h"
 #include "data/dataset/shard_format.h"
-#include "launcher/inference/prep_call.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -29,40 +28,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kRanking[] = "-rank";
 
-// The lines that `anyorder-prep labels` writes of `path`.
-absl::StatusOr<std::vector<Json>> LabelLines(const std::string& path,
-                                             std::vector<std::string> words) {
-  ANYORDER_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make());
-  const std::string output = scratch.path() + "/labels.jsonl";
-  words.insert(words.begin(), {"labels", "--input", path, "--output", output});
-  ANYORDER_RETURN_IF_ERROR(CallPrep(words, "reading the labels"));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(output));
-  std::vector<Json> lines;
-  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty()))
-    lines.push_back(Json::parse(line.begin(), line.end()));
-  if (lines.size() > 1) return lines;
-  return DataLoss("'", path, "' holds no example");
-}
-
-absl::Status ReadLabels(std::vector<std::string> words, Gold& gold) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Json> lines, LabelLines(gold.path, std::move(words)));
-  for (const auto& [kind, name] : kEnumNames<ExampleTask>) {
-    if (lines[0]["kind"] == name) gold.kind = kind;
-  }
-  gold.classes = lines[0].value("classes", std::vector<std::string>());
-  for (size_t i = 1; i < lines.size(); ++i) {
-    const Json& line = lines[i];
-    GoldExample& example = gold.examples.emplace_back();
-    example.where = line.value("where", "");
-    example.id = line.value("id", "");
-    example.group = line.value("group", "");
-    if (line.contains("class")) example.label = line["class"].get<std::string>();
-    if (line.contains("choice")) example.label = line["choice"].dump();
-    if (line.contains("score")) example.score = line["score"].get<double>();
-    example.answers = line.value("answers", std::vector<std::string>());
-    example.tags = line.value("tags", std::vector<std::string>());
-    gold.is_squad_2 |= gold.kind == ExampleTask::kSpans && example.answers.empty();
-  }
+absl::Status ReadLabels(const data::ExampleLabelOptions& options, Gold& gold) {
+  absl::StatusOr<data::ExampleLabels> labels = data::ReadExampleLabels(options);
+  ANYORDER_RETURN_IF_ERROR(Annotate(labels.status(), "reading the labels"));
+  gold.kind = labels->task;
+  gold.classes = std::move(labels->classes);
+  gold.examples = std::move(labels->examples);
+  gold.is_squad_2 = gold.kind == ExampleTask::kSpans &&
+                    std::any_of(gold.examples.begin(), gold.examples.end(),
+                                [](const auto& example) { return example.answers.empty(); });
   return absl::OkStatus();
 }
 
@@ -164,7 +138,7 @@ class SquadGold {
   }
 
   absl::Status AddQuestion(const Json& question, const std::string& at) {
-    GoldExample example{.where = absl::StrCat(gold_.path, ": ", at)};
+    data::ExampleLabel example{.where = absl::StrCat(gold_.path, ": ", at)};
     if (!question.is_object() || !question.contains("id") || !question["id"].is_string())
       return DataLoss(example.where, " has no string 'id'");
     example.id = question["id"].get<std::string>();
@@ -229,11 +203,11 @@ absl::StatusOr<Gold> ReadGold(const std::string& task, const std::string& path,
     ANYORDER_RETURN_IF_ERROR(CheckIsGoldFile(task, path));
     ANYORDER_RETURN_IF_ERROR(SquadGold(gold).Read());
   } else if (task.empty() || absl::StrContains(path, ".jsonl")) {
-    ANYORDER_RETURN_IF_ERROR(ReadLabels(fields.Words(), gold));
+    ANYORDER_RETURN_IF_ERROR(
+        ReadLabels({.input = path, .names = fields.ExampleNames(), .table = fields.Table()}, gold));
   } else {
-    std::vector<std::string> words = {"--task", RowTask(task)};
-    if (IsRankingTask(task)) words.push_back("--groups");
-    ANYORDER_RETURN_IF_ERROR(ReadLabels(std::move(words), gold));
+    ANYORDER_RETURN_IF_ERROR(ReadLabels(
+        {.input = path, .task = RowTask(task), .has_groups = IsRankingTask(task)}, gold));
   }
   if (gold.kind == ExampleTask::kGeneration) {
     return FailedPrecondition("'", path, "' holds examples of generation, which have no label");

@@ -3,28 +3,17 @@
 
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "core/config/task_config.h"
+#include "data/prep/examples/example_labels.h"
 #include "launcher/inference/predictions.h"
 #include "launcher/process/field_options.h"
 
 namespace anyorder::launcher {
-
-struct GoldExample {
-  std::string where;                 // file and line; "" of a dataset
-  std::string id;                    // as Prediction::id
-  std::optional<std::string> label;  // class by its name, or choice in digits
-  std::optional<double> score;
-  std::string group;                 // of ranking tasks: the question whose candidate it is
-  std::vector<std::string> answers;  // of kSpans; none: the question has no answer
-  std::vector<std::string> tags;     // of kTokens, of each word; none: not known
-};
 
 struct Gold {
   std::string path;
@@ -33,7 +22,7 @@ struct Gold {
   ExampleTask kind = ExampleTask::kClassification;
   bool is_squad_2 = false;           // questions may have no answer
   std::vector<std::string> classes;  // in the order of their numbers; of choices none
-  std::vector<GoldExample> examples;
+  std::vector<data::ExampleLabel> examples;
 
   bool has_ids() const { return !examples.empty() && !examples[0].id.empty(); }
   LabelKind label_kind() const;

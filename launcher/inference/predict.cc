@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -30,12 +31,12 @@
 #include "core/train/run/run_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
+#include "data/prep/examples/example_prep.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/inference/batch_progress.h"
 #include "launcher/inference/gold.h"
 #include "launcher/inference/new_file.h"
 #include "launcher/inference/predictions.h"
-#include "launcher/inference/prep_call.h"
 #include "launcher/inference/run_backend.h"
 #include "launcher/inference/saved_model.h"
 #include "launcher/inference/submission_files.h"
@@ -115,6 +116,30 @@ absl::StatusOr<std::vector<Texts>> TypedExamples(const Texts& words) {
   return absl::FailedPreconditionError("standard input holds no text; write one per line");
 }
 
+// A directory of this process alone, in TMPDIR, until its end.
+class ScratchFolder {
+ public:
+  static absl::StatusOr<ScratchFolder> Make() {
+    const char* parent = ::getenv("TMPDIR");
+    std::string path = absl::StrCat(parent == nullptr || *parent == '\0' ? "/tmp" : parent,
+                                    "/anyorder-texts.XXXXXX");
+    if (::mkdtemp(path.data()) == nullptr) return ErrnoStatus("make directory", path);
+    return ScratchFolder(path);
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  ScratchFolder& operator=(ScratchFolder&&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
+  std::string path_;  // "": nothing to remove
+};
+
 // The file to predict: --data, or one that is made in `scratch`.
 absl::StatusOr<std::string> ExamplesFile(const PredictOptions& options,
                                          const std::vector<Texts>& typed, ExampleTask task,
@@ -146,25 +171,22 @@ absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options,
                        "name its training data, or a copy, with --labels-from"));
   ANYORDER_ASSIGN_OR_RETURN(const std::string file,
                             ExamplesFile(options, typed, config.model.task.task, scratch));
-  const std::string dataset = scratch.path() + "/dataset";
-  std::vector<std::string> arguments = {"--output", dataset, "--vocab",
-                                        absl::StrCat(training, "/", index.tokenizer.file)};
-  if (!options.task.empty()) {
-    arguments.insert(arguments.end(), {"--task", options.task, "--input", file});
-  } else {
-    arguments.insert(arguments.end(), {"--examples", file});
-  }
+  data::ExamplePrepOptions prep{.inputs = {file},
+                                .output = scratch.path() + "/dataset",
+                                .vocab = absl::StrCat(training, "/", index.tokenizer.file),
+                                .quiet = true,
+                                .task = options.task};
   if (!options.data.empty() && options.task.empty()) {
-    const std::vector<std::string> words = options.fields.Words();
-    arguments.insert(arguments.end(), words.begin(), words.end());
+    prep.names = options.fields.ExampleNames();
+    prep.table = options.fields.Table();
   }
-  if (index.examples && !index.examples->classes.empty())
-    arguments.insert(arguments.end(), {"--labels-from", training});
+  if (index.examples && !index.examples->classes.empty()) prep.labels_from = training;
   const auto letter_case = index.settings.find("case");
-  if (letter_case != index.settings.end())
-    arguments.insert(arguments.end(), {"--case", letter_case->second});
-  absl::Status prepared = CallPrep(arguments, "reading the examples");
-  if (prepared.ok()) return dataset;
+  if (letter_case != index.settings.end() && letter_case->second == "uncased")
+    prep.letter_case = data::LetterCase::kUncased;
+  const absl::Status prepared =
+      Annotate(data::RunExamplePrep(prep).status(), "reading the examples");
+  if (prepared.ok()) return prep.output;
   // The user knows no file in the scratch folder.
   return absl::Status(
       prepared.code(),

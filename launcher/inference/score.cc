@@ -115,7 +115,7 @@ absl::Status ScorePart(const ScoreOptions& options, size_t part, Scores& scores)
                             ReadAll(options, gold, part));
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<const Prediction*> matched,
                             MatchPredictions(gold, predictions));
-  const GoldExample& first = gold.examples[0];
+  const data::ExampleLabel& first = gold.examples[0];
   const bool has_labels =
       gold.kind == ExampleTask::kSpans || first.label || first.score || !first.tags.empty();
   if (has_labels || options.submission.empty()) {

@@ -33,7 +33,7 @@ absl::Status WrongKind(const Gold& gold, const Prediction& prediction, const cha
 
 absl::Status CheckLabelled(const Gold& gold) {
   for (size_t i = 0; i < gold.examples.size(); ++i) {
-    const GoldExample& example = gold.examples[i];
+    const data::ExampleLabel& example = gold.examples[i];
     if (example.label || example.score || !example.tags.empty()) continue;
     return FailedPrecondition(
         example.where.empty() ? absl::StrCat("'", gold.path, "', example ", i + 1) : example.where,

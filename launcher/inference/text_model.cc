@@ -30,11 +30,16 @@ absl::Status OtherTokenizer(const std::string& path) {
                             "); export the run and use it with its tokenizer in Python");
 }
 
+struct VocabularyFile {
+  std::string path;
+  std::string letter_case;
+};
+
 // Where the run's vocabulary is: named by the user, beside imported weights, or in the dataset that
 // it trains on.
-absl::StatusOr<RunVocabulary> FindVocabulary(const TextModelOptions& options,
-                                             const RunConfig& config) {
-  RunVocabulary vocabulary;
+absl::StatusOr<VocabularyFile> FindVocabulary(const TextModelOptions& options,
+                                              const RunConfig& config) {
+  VocabularyFile vocabulary;
   const ImportedRun imported(options.run_dir);
   std::error_code ignored;
   if (!options.vocab.empty()) {
@@ -59,16 +64,16 @@ absl::StatusOr<RunVocabulary> FindVocabulary(const TextModelOptions& options,
   return vocabulary;
 }
 
-absl::Status LoadVocabulary(const TrainMetadata& saved, RunVocabulary& vocabulary) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(vocabulary.path));
+absl::StatusOr<RunVocabulary> LoadVocabulary(const TrainMetadata& saved,
+                                             const VocabularyFile& file) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(file.path));
   const std::string digest = DigestOf(model).Hex();
   if (digest != saved.tokenizer_digest) {
-    return FailedPrecondition("'", vocabulary.path, "' is vocabulary ", digest,
+    return FailedPrecondition("'", file.path, "' is vocabulary ", digest,
                               ", but the run was trained with ", saved.tokenizer_digest,
                               "; give the spiece.model of its training data with --vocab");
   }
-  ANYORDER_ASSIGN_OR_RETURN(vocabulary.pieces, ParsePieces(model, vocabulary.path));
-  return absl::OkStatus();
+  return RunVocabulary::Make(file.path, file.letter_case, model);
 }
 
 }  // namespace
@@ -108,8 +113,8 @@ absl::StatusOr<TextModel> OpenTextModel(const TextModelOptions& options, const R
   ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(model.checkpoint.metadata_json()));
   ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
   ANYORDER_RETURN_IF_ERROR(CheckFitsConfig(saved, config));
-  ANYORDER_ASSIGN_OR_RETURN(model.vocabulary, FindVocabulary(options, config));
-  ANYORDER_RETURN_IF_ERROR(LoadVocabulary(saved, model.vocabulary));
+  ANYORDER_ASSIGN_OR_RETURN(const VocabularyFile vocabulary, FindVocabulary(options, config));
+  ANYORDER_ASSIGN_OR_RETURN(model.vocabulary, LoadVocabulary(saved, vocabulary));
   ANYORDER_ASSIGN_OR_RETURN(
       model.backend, MakeRunBackend(options.run_dir, config, options.device, options.threads));
   const ParameterLayout layout(config.model, model.vocabulary.size());
@@ -126,9 +131,9 @@ absl::StatusOr<std::string> NetworkName(const ckpt::Checkpoint& checkpoint, Weig
 }
 
 absl::StatusOr<int32_t> FindPiece(const RunVocabulary& vocabulary, const char* piece) {
-  for (size_t id = 0; id < vocabulary.pieces.size(); ++id)
-    if (vocabulary.pieces[id].text == piece) return static_cast<int32_t>(id);
-  return FailedPrecondition("'", vocabulary.path, "' has no piece ", piece,
+  for (size_t id = 0; id < vocabulary.pieces().size(); ++id)
+    if (vocabulary.pieces()[id].text == piece) return static_cast<int32_t>(id);
+  return FailedPrecondition("'", vocabulary.path(), "' has no piece ", piece,
                             "; give the run's own with --vocab");
 }
 

@@ -16,7 +16,7 @@
 #include "core/train/run/run_config.h"
 #include "core/train/state/saved_weights.h"
 #include "kernels/backends/make_backend.h"
-#include "launcher/huggingface/spiece_file.h"
+#include "launcher/inference/run_vocabulary.h"
 #include "launcher/inference/saved_model.h"
 #include "launcher/process/command_line.h"
 
@@ -30,14 +30,6 @@ struct TextModelOptions : SavedModelOptions {
 void AddTextModelOptions(CLI::App* command, TextModelOptions& options);
 // --max-length, which is returned, and --batch-size.
 CLI::Option* AddTokenStateOptions(CLI::App* command, TokenStateOptions& options);
-
-struct RunVocabulary {
-  std::string path;
-  std::string letter_case;
-  std::vector<VocabularyPiece> pieces;
-
-  int64_t size() const { return static_cast<int64_t>(pieces.size()); }
-};
 
 struct TextModel {
   ckpt::Checkpoint checkpoint;

@@ -24,12 +24,8 @@ std::map<std::string, std::string> FieldOptions::ExampleNames() const {
   return all;
 }
 
-std::vector<std::string> FieldOptions::Words() const {
-  std::vector<std::string> words = {"--text-field", text_field, "--quoting", quoting};
-  if (no_header) words.push_back("--no-header");
-  if (!names.empty()) words.push_back("--field");
-  for (const auto& [field, name] : names) words.push_back(absl::StrCat(field, "=", name));
-  return words;
+data::TableOptions FieldOptions::Table() const {
+  return {.has_header = !no_header, .has_quotes = quoting == "rfc4180"};
 }
 
 CLI::Option* AddFieldOptions(CLI::App& app, FieldOptions& fields) {

@@ -7,7 +7,8 @@
 
 #include <map>
 #include <string>
-#include <vector>
+
+#include "data/prep/table_reader.h"
 
 namespace anyorder::launcher {
 
@@ -19,8 +20,8 @@ struct FieldOptions {
 
   // `names`, and `text_field`, which is about examples, too.
   std::map<std::string, std::string> ExampleNames() const;
-  // The same as words of a command line.
-  std::vector<std::string> Words() const;
+  // How tables are read.
+  data::TableOptions Table() const;
 };
 
 // `fields` must live as long as `app`. Returns --field, which is about examples alone.

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/base/status.h"
-#include "launcher/inference/text_encoder.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -17,7 +16,7 @@ UnitVectors KeptVectors(const std::vector<float>& states, int64_t dim, const Tok
                         const RunVocabulary& vocabulary, const StopWords& stop_words) {
   std::vector<absl::string_view> pieces;
   for (size_t i = 0; i < states.size() / static_cast<size_t>(dim); ++i)
-    pieces.push_back(vocabulary.pieces[static_cast<size_t>(tokens[i])].text);
+    pieces.push_back(vocabulary.pieces()[static_cast<size_t>(tokens[i])].text);
   std::vector<float> kept;
   for (const int64_t token : stop_words.KeptTokens(pieces)) {
     const auto begin = states.begin() + token * dim;
@@ -42,13 +41,12 @@ absl::StatusOr<PairFeatures> ComputePairFeatures(const RankingInput& input, cons
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<TokenEncoder> encoder,
                             TokenEncoder::Create(model.config, ids, options.states,
                                                  model.weights.values, *model.backend));
-  TextEncoder text_encoder(vocabulary.path, vocabulary.letter_case);
   std::vector<std::string> queries;
   for (const RankedTopic& topic : input.topics) queries.push_back(topic.query);
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> query_tokens,
-                            text_encoder.Encode(queries, "encoding the queries"));
+                            vocabulary.Encode(queries, "encoding the queries"));
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> document_tokens,
-                            text_encoder.Encode(input.texts, "encoding the documents"));
+                            vocabulary.Encode(input.texts, "encoding the documents"));
 
   PairFeatures features{.max_length = encoder->max_slots()};
   std::vector<UnitVectors> query_vectors(queries.size(), UnitVectors({}, encoder->dim()));

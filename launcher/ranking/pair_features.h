@@ -30,7 +30,7 @@ struct PairFeatures {
 
 // Each text is read once, whatever number of topics rank it, and its states are dropped once their
 // features are known: memory grows with the queries, time with the documents' tokens and the
-// topics' documents. Cancelled after a signal; the errors of TextEncoder and TokenEncoder.
+// topics' documents. Cancelled after a signal; the errors of RunVocabulary and TokenEncoder.
 absl::StatusOr<PairFeatures> ComputePairFeatures(const RankingInput& input, const TextModel& model,
                                                  const PairFeatureOptions& options,
                                                  BatchProgress& progress);

@@ -56,7 +56,7 @@ class Filler {
         request_(request),
         source_(source),
         text_(text),
-        rules_(service.model().vocabulary.pieces),
+        rules_(service.model().vocabulary.pieces()),
         rule_{request.length_penalty, request.mean_length} {
     for (const TokenGap& gap : text.gaps) bounds_.known.push_back(gap.length);
   }
@@ -288,7 +288,7 @@ class Filler {
   // A word mark that stands alone before another: a space twice, which no text has as tokens. (One
   // before a piece without a mark, such as a bracket, is right.)
   bool HasEmptyWord(const Candidate& candidate) const {
-    const std::vector<VocabularyPiece>& pieces = service_.model().vocabulary.pieces;
+    const std::vector<data::VocabularyPiece>& pieces = service_.model().vocabulary.pieces();
     for (const Tokens& tokens : candidate.inside) {
       for (size_t i = 1; i < tokens.size(); ++i) {
         if (pieces[tokens[i - 1]].text == kWordMark && BeginsWord(pieces[tokens[i]])) return true;
@@ -357,7 +357,7 @@ absl::Status ModelTextService::CheckFill(const FillRequest& request) const {
 absl::StatusOr<std::vector<std::vector<FilledText>>> ModelTextService::Fill(
     const std::vector<FillRequest>& requests) {
   ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
-  const GapEncoder encoder(model_.vocabulary.pieces, end_of_document_);
+  const GapEncoder encoder(model_.vocabulary.pieces(), end_of_document_);
   const auto fault_of = [&requests](size_t n, const absl::Status& status) {
     return requests.size() == 1 ? status : Annotate(status, absl::StrCat("text ", n + 1));
   };

@@ -10,7 +10,6 @@
 #include "core/generate/sampling.h"
 #include "core/objective/objective.h"
 #include "launcher/huggingface/saved_step.h"
-#include "launcher/huggingface/spiece_file.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -84,7 +83,7 @@ absl::Status ModelTextService::FindForms() {
   FormOrStatus form = objective->Generation(tokens);
   if (form.ok()) left_to_right_ = *std::move(form);
   canvas_ = objective->Canvas(tokens);
-  for (const VocabularyPiece& piece : model_.vocabulary.pieces)
+  for (const data::VocabularyPiece& piece : model_.vocabulary.pieces())
     non_text_.push_back(piece.is_text() ? 0 : 1);
   facts_.step = model_.checkpoint.step();
   facts_.objective = objective->name();
@@ -110,11 +109,11 @@ absl::StatusOr<WritingModel> ModelTextService::writing_model() const {
 
 absl::StatusOr<std::vector<Tokens>> ModelTextService::Encode(const std::vector<std::string>& texts,
                                                              absl::string_view doing) const {
-  return encoder_.Encode(texts, doing);
+  return model_.vocabulary.Encode(texts, doing);
 }
 
 std::string ModelTextService::TextOf(const Tokens& tokens) const {
-  return TextOfTokens(model_.vocabulary.pieces, tokens);
+  return model_.vocabulary.TextOf(tokens);
 }
 
 std::string ModelTextService::WordsBehind(const std::string& prompt, const Tokens& tokens) const {

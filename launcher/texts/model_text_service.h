@@ -13,7 +13,6 @@
 #include "core/generate/decoder.h"
 #include "core/generate/sampling.h"
 #include "core/objective/generation_form.h"
-#include "launcher/inference/text_encoder.h"
 #include "launcher/inference/text_model.h"
 #include "launcher/texts/text_service.h"
 
@@ -65,8 +64,7 @@ class ModelTextService final : public TextService {
     int64_t max_tokens = 0;
   };
 
-  explicit ModelTextService(TextModel model)
-      : model_(std::move(model)), encoder_(model_.vocabulary.path, model_.vocabulary.letter_case) {}
+  explicit ModelTextService(TextModel model) : model_(std::move(model)) {}
   absl::Status FindForms();
   bool IsBounded(WriteMethod method) const;
   absl::StatusOr<ScoredText> AskedText(const ScoreRequest& request, int64_t given,
@@ -84,7 +82,6 @@ class ModelTextService final : public TextService {
                           const std::vector<WrittenToken>& written) const;
 
   TextModel model_;
-  mutable TextEncoder encoder_;  // changes only in that its child process is started
   ModelFacts facts_;
   std::unique_ptr<GenerationForm> left_to_right_;
   absl::StatusOr<CanvasForm> canvas_ = absl::UnknownError("");

@@ -185,7 +185,7 @@ PYTHON
   expect_refused_in_a_line 65 "$what" "$anyorder" generate $name/run --input $name/topics.txt --output $name/new
   expect_refused_in_a_line 65 "$what" "$anyorder" embed $name/run --input $name/topics.txt --output $name/new
   expect_refused_in_a_line 65 "$what" "$anyorder" rank $name/run --topics $name/topics.txt --run $name/first.run --collection $name/docs.jsonl --qrels $name/qrels.txt --output $name/new
-  expect_refused_in_a_line 65 "tokenizer.json' is not a whole SentencePiece model" "$anyorder" generate $name/run --input $name/topics.txt --output $name/new --vocab $name/theirs/tokenizer.json
+  expect_refused_in_a_line 65 "tokenizer.json' is not a SentencePiece model" "$anyorder" generate $name/run --input $name/topics.txt --output $name/new --vocab $name/theirs/tokenizer.json
   [ ! -e $name/new ] || fail "a refused command left something"
   for format in hf safetensors; do
     succeeds "$anyorder" export $name/run --format $format --output $name/$format

@@ -4,7 +4,7 @@
 Small runs, a causal one and one of masked diffusion, are trained and evaluated: choices, words to come, windows of long texts, texts to
 write, with repeats. Every number and text that the harness keeps of a sample must be what `anyorder serve --stdio` says when it is asked
 directly, everything at once or one request after the other, with the draws that are due; what the harness computes of them must follow;
-and of the causal run all must be what numpy makes of the exported weights in double, from token ids of `anyorder-prep encode`.
+and of the causal run all must be what numpy makes of the exported weights in double, from token ids of the exported tokenizer.json.
 
 Exit status: 0 it is, 1 it is not, 77 lm_eval is missing.
 """
@@ -24,6 +24,7 @@ os.environ["HF_HOME"] = home.name
 try:
     import lm_eval
     import numpy
+    import tokenizers
     from lm_eval.tasks import TaskManager
 except ImportError as missing:
     print(f"SKIPPED: {missing}; name an interpreter that has lm_eval in ANYORDER_PARITY_PYTHON")
@@ -177,17 +178,13 @@ class Causal:
         header.pop("__metadata__", None)
         self.weights = {name: numpy.frombuffer(blob[begin:][slice(*tensor["data_offsets"])], "<f4").reshape(tensor["shape"]).astype(float)
                         for name, tensor in header.items()}
-        self.folder, self.vocabulary = folder, folder / "hf/spiece.model"
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "hf/tokenizer.json"))
         self.pieces = [piece for piece, _ in json.loads((folder / "hf/tokenizer.json").read_text())["model"]["vocab"]]
         self.end = self.pieces.index("<eod>")  # ends a document, and stands before the first
         self.banned = [n for n, piece in enumerate(self.pieces) if piece[0] == "<" and n != self.end]  # no texts
 
     def encode(self, texts):
-        (self.folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-        (self.folder / "ids").unlink(missing_ok=True)
-        run_programs.run(run_programs.PROGRAMS / "anyorder-prep", "encode", "--vocab", self.vocabulary, "--input",
-                         self.folder / "texts.jsonl", "--output", self.folder / "ids")
-        return [[int(word) for word in line.split()] for line in (self.folder / "ids").read_text().split("\n")[:-1]]
+        return [encoding.ids for encoding in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     def norm(self, x, name):
         return x / numpy.sqrt((x * x).mean(-1, keepdims=True) + self.config["rms_norm_eps"]) * self.weights[name]

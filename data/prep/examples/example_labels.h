@@ -3,10 +3,13 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
+#include "core/config/task_config.h"
 #include "data/prep/examples/example_reader.h"
 #include "data/prep/text_reader.h"
 
@@ -17,14 +20,27 @@ struct ExampleLabelOptions {
   std::string task;   // whose official files it names; empty: labelled examples
   FieldNames names;   // of labelled examples, as `table`
   TableOptions table;
-  bool has_groups = false;  // write the first text of each, by which ranking tasks group them
+  bool has_groups = false;  // keep the first text of each, by which ranking tasks group them
 };
 
-// Writes JSON lines to `path`: first an object with `kind` (ExampleTaskName) and, of an official
-// task, `classes`; then one for each example in the order of the dataset that `prep` makes of
-// `input`: `where` (file and line), `id`, `group`, and its label as `class`, `choice`, `score`,
-// `answers` or `tags`, each if there is one. Errors: as RunExamplePrep, as far as it does not
-// encode.
-absl::Status WriteExampleLabels(const ExampleLabelOptions& options, const std::string& path);
+struct ExampleLabel {
+  std::string where;                 // file and line; "" of a dataset
+  std::string id;                    // what the official files call it; "": nothing
+  std::optional<std::string> label;  // class by its name, or choice in digits
+  std::optional<double> score;
+  std::string group;                 // of ranking tasks: the question whose candidate it is
+  std::vector<std::string> answers;  // of kSpans; none: the question has no answer
+  std::vector<std::string> tags;     // of kTokens, of each word; none: not known
+};
+
+struct ExampleLabels {
+  ExampleTask task = ExampleTask::kClassification;
+  std::vector<std::string> classes;  // of an official task
+  std::vector<ExampleLabel> examples;
+};
+
+// In the order of the dataset that `prep` makes of `input`. Errors: DataLoss if there is no
+// example; those of RunExamplePrep, as far as it does not encode.
+absl::StatusOr<ExampleLabels> ReadExampleLabels(const ExampleLabelOptions& options);
 
 }  // namespace anyorder::data

@@ -49,7 +49,7 @@ absl::StatusOr<AlignedText> EncodeAligned(const Tokenizer& tokenizer, std::strin
     // Several tokens may be made of one character, which the first of them has, too. A word mark
     // that the library put before the text is made of none.
     const uint32_t last = end > begin ? end - 1 : begin;
-    if (end > begin || tokenizer.bridge().piece(aligned.ids[i]) != kWordMark)
+    if (end > begin || tokenizer.bridge().piece(aligned.ids[i]).text != kWordMark)
       range.end = std::max(range.end, characters.number_at[origins[last]] + 1);
     range.end = std::min(range.end, characters.number_at.back());
     aligned.ranges.push_back(Trimmed(range, characters.is_space));

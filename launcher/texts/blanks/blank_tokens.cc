@@ -47,11 +47,11 @@ bool TouchesBlank(const std::vector<std::string>& around, size_t index) {
 // piece ends behind it, and the best pieces for what follows are the same as without it: the score
 // of a segmentation is a sum over pieces, and merges do not cross a place that no piece crosses.
 // So what is encoded behind it is encoded without a word mark, and exactly.
-std::string FindJoiner(const std::vector<VocabularyPiece>& pieces) {
+std::string FindJoiner(const std::vector<data::VocabularyPiece>& pieces) {
   for (const char candidate : std::string_view(".)(-,;:!?\"&*/")) {
     bool is_piece = false;
     bool is_crossed = false;
-    for (const VocabularyPiece& piece : pieces) {
+    for (const data::VocabularyPiece& piece : pieces) {
       if (!piece.is_text()) continue;
       is_piece |= piece.text.size() == 1 && piece.text[0] == candidate;
       const size_t at = piece.text.find(candidate);
@@ -64,7 +64,9 @@ std::string FindJoiner(const std::vector<VocabularyPiece>& pieces) {
 
 }  // namespace
 
-bool BeginsWord(const VocabularyPiece& piece) { return absl::StartsWith(piece.text, kWordMark); }
+bool BeginsWord(const data::VocabularyPiece& piece) {
+  return absl::StartsWith(piece.text, kWordMark);
+}
 
 int64_t GapText::num_given() const {
   size_t given = 0;
@@ -84,7 +86,7 @@ Tokens GapText::With(const std::vector<Tokens>& inside, std::vector<int64_t>* po
   return tokens;
 }
 
-GapEncoder::GapEncoder(const std::vector<VocabularyPiece>& pieces, int32_t end_token)
+GapEncoder::GapEncoder(const std::vector<data::VocabularyPiece>& pieces, int32_t end_token)
     : pieces_(pieces), end_token_(end_token), joiner_(FindJoiner(pieces)) {}
 
 std::vector<std::string> GapEncoder::PartsToEncode(const BlankText& text) const {
@@ -147,8 +149,8 @@ absl::StatusOr<GapText> GapEncoder::AssembleBlanks(const BlankText& text,
 std::string GapEncoder::Spelled(const Tokens& tokens, std::vector<size_t>* ends) const {
   std::string spelled;
   for (const int32_t token : tokens) {
-    const VocabularyPiece& piece = pieces_[static_cast<size_t>(token)];
-    absl::StrAppend(&spelled, piece.type == PieceType::kUnknown ? "\x01" : piece.text);
+    const data::VocabularyPiece& piece = pieces_[static_cast<size_t>(token)];
+    absl::StrAppend(&spelled, piece.kind == data::PieceKind::kUnknown ? "\x01" : piece.text);
     if (ends != nullptr) ends->push_back(spelled.size());
   }
   return spelled;
@@ -188,9 +190,9 @@ absl::StatusOr<GapText> GapEncoder::AssembleWords(const BlankText& text,
   return assembled;
 }
 
-BlankRules::BlankRules(const std::vector<VocabularyPiece>& pieces) {
+BlankRules::BlankRules(const std::vector<data::VocabularyPiece>& pieces) {
   std::vector<uint8_t> inner;
-  for (const VocabularyPiece& piece : pieces) inner.push_back(piece.is_text() ? 0 : 1);
+  for (const data::VocabularyPiece& piece : pieces) inner.push_back(piece.is_text() ? 0 : 1);
   std::vector<uint8_t> last = inner;
   for (size_t id = 0; id < pieces.size(); ++id) last[id] |= pieces[id].text == kWordMark ? 1 : 0;
   for (const bool begins_word : {false, true}) {

@@ -13,13 +13,13 @@
 
 #include "absl/status/statusor.h"
 
-#include "launcher/huggingface/spiece_file.h"
+#include "data/prep/sentencepiece_bridge.h"
 #include "launcher/texts/blanks/blank_text.h"
 
 namespace anyorder::launcher {
 
 inline constexpr char kWordMark[] = "\u2581";
-bool BeginsWord(const VocabularyPiece& piece);
+bool BeginsWord(const data::VocabularyPiece& piece);
 
 struct TokenGap {
   int64_t length = 0;  // of a blank; 0: unknown
@@ -42,7 +42,7 @@ struct GapText {
 class GapEncoder {
  public:
   // `pieces` is borrowed. `end_token` ends a document.
-  GapEncoder(const std::vector<VocabularyPiece>& pieces, int32_t end_token);
+  GapEncoder(const std::vector<data::VocabularyPiece>& pieces, int32_t end_token);
 
   // What has to be encoded for a text: Assemble gets as many lists of ids.
   std::vector<std::string> PartsToEncode(const BlankText& text) const;
@@ -62,7 +62,7 @@ class GapEncoder {
                                         const std::vector<std::vector<int32_t>>& encoded) const;
   std::string Spelled(const std::vector<int32_t>& tokens, std::vector<size_t>* ends) const;
 
-  const std::vector<VocabularyPiece>& pieces_;
+  const std::vector<data::VocabularyPiece>& pieces_;
   const int32_t end_token_;
   std::string joiner_;  // "": there is none
 };
@@ -75,7 +75,7 @@ class BlankRules {
 
   // Never pieces that are no text; the first as above; the last is not a word mark alone, which
   // would be an empty word.
-  explicit BlankRules(const std::vector<VocabularyPiece>& pieces);
+  explicit BlankRules(const std::vector<data::VocabularyPiece>& pieces);
 
   // The fewest tokens that such a blank can have; 0 if no piece fits. (A vocabulary of characters
   // has the word mark as a piece of its own: 2.)

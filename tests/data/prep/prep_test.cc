@@ -86,7 +86,8 @@ TEST_F(PrepTest, FlagsGoOnAcrossFilesAndEveryShardBoundary) {
   }
   EXPECT_EQ(at, stream.tokens.size());
   for (size_t i = 0; i < at; ++i)
-    EXPECT_EQ(stream.word_starts[i], IsStartPiece(tokenizer->bridge().piece(stream.tokens[i])));
+    EXPECT_EQ(stream.word_starts[i],
+              IsStartPiece(tokenizer->bridge().piece(stream.tokens[i]).text));
   EXPECT_EQ(std::count(stream.document_starts.begin(), stream.document_starts.end(), 1), 60);
 }
 

@@ -40,7 +40,7 @@ Pieces Encode(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<int32_t> ids;
   EXPECT_TRUE(tokenizer.Encode(text, ids).ok());
   Pieces pieces;
-  for (const int32_t id : ids) pieces.push_back(tokenizer.bridge().piece(id));
+  for (const int32_t id : ids) pieces.push_back(tokenizer.bridge().piece(id).text);
   return pieces;
 }
 
@@ -51,7 +51,7 @@ Pieces EncodeByTheBook(const Tokenizer& tokenizer, std::string_view text) {
     std::vector<int32_t> ids;
     EXPECT_EQ(tokenizer.bridge().EncodePlain(part, ids), "");
     Pieces pieces;
-    for (const int32_t id : ids) pieces.push_back(tokenizer.bridge().piece(id));
+    for (const int32_t id : ids) pieces.push_back(tokenizer.bridge().piece(id).text);
     return pieces;
   };
   Pieces out;
@@ -88,7 +88,7 @@ TEST(TokenizerTest, TrainedVocabularyHasThePublishedLayout) {
                             "<mask>", "<eod>", "<eop>",        ".",        "(",           ")",
                             "\"",     "-",     "\xE2\x80\x93", "\xC2\xA3", "\xE2\x82\xAC"};
   for (size_t id = 0; id < published.size(); ++id) {
-    EXPECT_EQ(tokenizer.bridge().piece(static_cast<int32_t>(id)), published[id]) << id;
+    EXPECT_EQ(tokenizer.bridge().piece(static_cast<int32_t>(id)).text, published[id]) << id;
   }
   EXPECT_EQ(tokenizer.vocab_size(), 300u);
   EXPECT_EQ(tokenizer.vocab_ids(), kXlnetVocabIds);
@@ -212,7 +212,7 @@ TEST(TokenizerTest, WordsStandInOrderOfFrequencyAfterTheSpecialPieces) {
   const std::string mark = "\xE2\x96\x81";
   // Counts 5, 4, 3; the others 2 and 1.
   for (const auto& [id, word] : {std::pair<int, const char*>{9, "the"}, {10, ","}, {11, "of"}})
-    EXPECT_EQ(tokenizer.bridge().piece(id), mark + word);
+    EXPECT_EQ(tokenizer.bridge().piece(id).text, mark + word);
   EXPECT_EQ(tokenizer.vocab_size(), 9u + 8);
   EXPECT_EQ(Encode(tokenizer, "the cat. of x\xC2\xBDy"),
             (Pieces{mark + "the", mark + "cat.", mark + "of", mark + "x\xC2\xBDy"}));
@@ -246,6 +246,24 @@ TEST(TokenizerTest, CharactersAreOneTokenEachAndSoAreUnknownOnes) {
   EXPECT_EQ(tokenizer.vocab_size(), 9u + 3);
   EXPECT_EQ(Encode(tokenizer, "ab zz<a"),
             (Pieces{mark, "a", "b", mark, "<unk>", "<unk>", "<unk>", "a"}));
+}
+
+TEST(ModelRulesTest, AreReadOfTheFile) {
+  const auto field = [](char number, const std::string& bytes) {
+    return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+  };
+  const ModelRules trained = ReadModelRules(TestModel());
+  EXPECT_EQ(trained.type, ModelType::kUnigram);
+  EXPECT_GT(trained.charsmap.size(), 1000u);  // of NFKC
+  EXPECT_TRUE(trained.has_xlnet_spaces);
+  const std::string pieces = field(1, std::string("\x0a\x01x\x15\0\0\x80\xBF", 8));
+  const ModelRules rules = ReadModelRules(pieces + field(2, "\x18\x04") + field(3, "\x12\x02mm"));
+  EXPECT_EQ(rules.type, ModelType::kCharacters);
+  EXPECT_EQ(rules.charsmap, "mm");
+  EXPECT_TRUE(rules.has_xlnet_spaces);
+  // No mark before the first word; bytes for unknown characters.
+  for (const std::string& rule : {field(3, std::string("\x18\0", 2)), field(2, "\x98\x02\x01")})
+    EXPECT_FALSE(ReadModelRules(pieces + rule).has_xlnet_spaces);
 }
 
 }  // namespace

@@ -268,15 +268,16 @@ class TokenizerTextTest : public ::testing::Test {
  protected:
   Vocabulary XlnetVocabulary() {
     Vocabulary vocabulary;
-    for (const auto& [text, type] : HfDirectory().pieces)
-      vocabulary.pieces.push_back({text, static_cast<PieceType>(type), -2.0f});
+    data::SentencePieceBridge bridge;
+    EXPECT_EQ(bridge.Load(SentencePieceModel(HfDirectory().pieces)), "");
+    vocabulary.pieces = bridge.pieces();
     vocabulary.pieces.push_back(
         {"\u2581"
          "1,",
-         PieceType::kNormal, -3.0f});
-    vocabulary.pieces.push_back({"\u0663,", PieceType::kNormal, -3.0f});
-    vocabulary.pieces.push_back({",", PieceType::kNormal, -3.0f});
-    vocabulary.charsmap = "map";
+         data::PieceKind::kText, -3.0f});
+    vocabulary.pieces.push_back({"\u0663,", data::PieceKind::kText, -3.0f});
+    vocabulary.pieces.push_back({",", data::PieceKind::kText, -3.0f});
+    vocabulary.rules.charsmap = "map";
     return vocabulary;
   }
   Json Text(const Vocabulary& vocabulary, const TokenizerSettings& settings) {
@@ -291,8 +292,8 @@ TEST_F(TokenizerTextTest, KeepsIdsAndScoresButForWhatTextNeverBecomes) {
   const Json& vocab = json["model"]["vocab"];
   EXPECT_EQ(json["model"]["type"], "Unigram");
   ASSERT_EQ(vocab.size(), 17u);
-  EXPECT_EQ(vocab[8], Json({"<eop>", -2.0})) << "a piece like any other";
-  EXPECT_EQ(vocab[6][1], -102.0) << "<mask>";
+  EXPECT_EQ(vocab[8], Json({"<eop>", -1.0})) << "a piece like any other";
+  EXPECT_EQ(vocab[6][1], -101.0) << "<mask>";
   EXPECT_EQ(vocab[14][1], -103.0) << "the digit-comma rule";
   EXPECT_EQ(vocab[15][1], -103.0) << "of any script's digits";
   EXPECT_EQ(vocab[16][1], -3.0) << "a comma alone";
@@ -319,14 +320,14 @@ TEST_F(TokenizerTextTest, FramesTextsAsTheObjectiveReadsThem) {
 
 TEST_F(TokenizerTextTest, OtherVocabulariesAreExpressedOrRefused) {
   Vocabulary words = XlnetVocabulary();
-  words.type = VocabularyType::kWords;
+  words.rules.type = data::ModelType::kWords;
   const Json json = Text(words, {});
   EXPECT_EQ(json["model"]["type"], "WordLevel");
   EXPECT_EQ(json["model"]["vocab"]["p9"], 9);
-  words.type = VocabularyType::kBpe;
+  words.rules.type = data::ModelType::kBpe;
   EXPECT_TRUE(absl::IsUnimplemented(TokenizerText(words, {}).status()));
   words = XlnetVocabulary();
-  words.has_xlnet_spaces = false;
+  words.rules.has_xlnet_spaces = false;
   EXPECT_TRUE(absl::IsUnimplemented(TokenizerText(words, {}).status()));
 }
 
@@ -358,27 +359,6 @@ TEST(OtherTokenizerTest, ItsFileIsCopiedAndItsRolesAreNamed) {
   const absl::Status refused = WriteOtherTokenizerFiles(source, {}, 48, folder.path());
   EXPECT_TRUE(absl::IsDataLoss(refused));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("it is no JSON; prepare the data again"));
-}
-
-TEST(ParseVocabularyTest, ReadsScoresTypeAndRules) {
-  const std::string piece = std::string("\x0a\x01x\x15\0\0\x80\xBF", 8);
-  const auto field = [](char number, const std::string& bytes) {
-    return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
-  };
-  const std::string pieces = field(1, piece);
-  auto parsed = ParseVocabulary(pieces + field(2, "\x18\x04") + field(3, "\x12\x02mm"), "x");
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(parsed->pieces[0].score, -1.0f);
-  EXPECT_EQ(parsed->type, VocabularyType::kCharacters);
-  EXPECT_EQ(parsed->charsmap, "mm");
-  EXPECT_TRUE(parsed->has_xlnet_spaces);
-  // No mark before the first word; bytes for unknown characters.
-  for (const std::string& rule : {field(3, std::string("\x18\0", 2)), field(2, "\x98\x02\x01")}) {
-    parsed = ParseVocabulary(pieces + rule, "x");
-    ASSERT_TRUE(parsed.ok()) << parsed.status();
-    EXPECT_FALSE(parsed->has_xlnet_spaces);
-  }
-  EXPECT_TRUE(absl::IsDataLoss(ParseVocabulary(pieces + field(2, "\x18"), "x").status()));
 }
 
 }  // namespace

@@ -216,7 +216,7 @@ TEST_P(NastyTextTest, CharactersOfTokensSpellThem) {
     std::string spelt;
     bool is_known = true;
     for (size_t i = begin; i < end; ++i) {
-      const std::string piece = TestTokenizer().bridge().piece(aligned.ids[i]);
+      const std::string piece = TestTokenizer().bridge().piece(aligned.ids[i]).text;
       is_known = is_known && piece != "<unk>";
       const bool is_marked = piece.starts_with(kMark);
       absl::StrAppend(&spelt, is_marked ? " " : "", is_marked ? piece.substr(3) : piece);

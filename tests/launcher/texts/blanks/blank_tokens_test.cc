@@ -26,11 +26,11 @@ constexpr int32_t kEnd = 1;
 class GreedyVocabulary {
  public:
   explicit GreedyVocabulary(const std::vector<std::string>& texts) {
-    pieces_ = {{"<unk>", PieceType::kUnknown}, {"<eod>", PieceType::kControl}};
-    pieces_.push_back({"<eop>", PieceType::kUserDefined});
-    for (const std::string& text : texts) pieces_.push_back({text, PieceType::kNormal});
+    pieces_ = {{"<unk>", data::PieceKind::kUnknown}, {"<eod>", data::PieceKind::kControl}};
+    pieces_.push_back({"<eop>", data::PieceKind::kText});
+    for (const std::string& text : texts) pieces_.push_back({text, data::PieceKind::kText});
   }
-  const std::vector<VocabularyPiece>& pieces() const { return pieces_; }
+  const std::vector<data::VocabularyPiece>& pieces() const { return pieces_; }
 
   // The longest piece at each place; runs of what is in none are one unknown piece.
   Tokens Encode(const std::string& text) const {
@@ -83,7 +83,7 @@ class GreedyVocabulary {
   }
 
  private:
-  std::vector<VocabularyPiece> pieces_;
+  std::vector<data::VocabularyPiece> pieces_;
 };
 
 const GreedyVocabulary& Usual() {
