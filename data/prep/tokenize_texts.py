@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Encodes texts with Hugging Face's `tokenizers`. anyorder-prep starts it for --tokenizer.
+"""Encodes texts with Hugging Face's `tokenizers`. anyorder-prep and anyorder start it for a
+tokenizer.json.
 
 Usage: tokenize_texts.py TOKENIZER.json
 
@@ -8,10 +9,11 @@ Over standard input and output, little-endian:
             is part of a chat template: special tokens in it are meant, and <|...|> must be one.
             Two NUL first: the rest is JSON, {"messages": [...], "answer": bool}, of which the
             tokenizer's own chat template writes the last message's content and what closes it, or
-            all before that
+            all before that. Number 2^32 - 1, and nothing behind it: what tokens are
   reply     uint32 kind, uint32 bytes; then, for kind
             0   of each text uint32 number of ids and uint32 ids; nothing in the first reply, which
-                comes without a request when the tokenizer is loaded
+                comes without a request when the tokenizer is loaded; of every id from 0 what it
+                adds to a text, uint32 bytes and those, 0 where there is no token
             1   a message: the package cannot be used
             2   a message: the file or a text cannot be used
 """
@@ -22,6 +24,7 @@ import struct
 import sys
 
 OK, UNUSABLE, BAD_INPUT = 0, 1, 2
+WHAT_TOKENS_ARE = 2**32 - 1
 MARK = "\0"
 
 
@@ -50,7 +53,7 @@ def load(path, out):
         from tokenizers import Tokenizer
     except ImportError as error:
         fail(out, UNUSABLE, f"{sys.executable} has no package tokenizers ({error}), which "
-             f"--tokenizer needs for '{path}'; install it: {install}")
+             f"'{path}' needs; install it: {install}")
     if not hasattr(Tokenizer, "encode_special_tokens"):
         fail(out, UNUSABLE, f"the package tokenizers of {sys.executable} is too old; install a "
              f"newer one: {install}")
@@ -65,6 +68,47 @@ def load(path, out):
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def decoders_of(decoder):
+    """The kinds of decoders that one consists of."""
+    if not decoder:
+        return []
+    if decoder["type"] != "Sequence":
+        return [decoder["type"]]
+    return [kind for part in decoder["decoders"] for kind in decoders_of(part)]
+
+
+def byte_of_characters():
+    """What characters stand for in tokens of byte-level BPE: those that can be seen, themselves."""
+    seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+def spellings(tokenizer):
+    """{id: bytes} that a token adds to a text behind others; of several together they may be one
+    character."""
+    vocab = tokenizer.get_vocab(with_added_tokens=True)
+    kinds = decoders_of(json.loads(tokenizer.to_str()).get("decoder"))
+    found = {}
+    if "ByteLevel" in kinds:
+        bytes_of = byte_of_characters()
+        for token, i in vocab.items():
+            found[i] = b"".join(bytes([bytes_of[c]]) if c in bytes_of else c.encode() for c in token)
+    else:
+        first = tokenizer.encode("a", add_special_tokens=False).ids
+        before = len(tokenizer.decode(first, skip_special_tokens=False))
+        texts = tokenizer.decode_batch([first + [i] for i in vocab.values()],
+                                       skip_special_tokens=False)
+        found = {i: text[before:].encode() for i, text in zip(vocab.values(), texts)}
+        if "ByteFallback" in kinds:
+            for token, i in vocab.items():
+                if re.fullmatch("<0x[0-9A-F]{2}>", token):
+                    found[i] = bytes([int(token[3:5], 16)])
+    for i, token in tokenizer.get_added_tokens_decoder().items():
+        found[i] = token.content.encode()
+    return found
 
 
 class Marked:
@@ -194,6 +238,11 @@ def main():
     reply(out, OK, b"")
     while True:
         (count,) = struct.unpack("<I", read_fully(source, 4))
+        if count == WHAT_TOKENS_ARE:
+            found = spellings(tokenizer)
+            parts = [found.get(i, b"") for i in range(max(found, default=-1) + 1)]
+            reply(out, OK, b"".join(struct.pack("<I", len(part)) + part for part in parts))
+            continue
         texts = []
         for _ in range(count):
             (size,) = struct.unpack("<I", read_fully(source, 4))

@@ -21,6 +21,7 @@ namespace anyorder::data {
 namespace {
 
 constexpr char kPython[] = "python3";
+constexpr uint32_t kWhatTokensAre = ~uint32_t{0};  // in place of a number of texts
 
 // What a reply begins with; tokenize_texts.py has the same numbers.
 struct TokenizerReply {
@@ -38,6 +39,33 @@ void AppendUint32(uint32_t value, std::string& out) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
+// Reads a reply's payload from its beginning.
+class PayloadReader {
+ public:
+  explicit PayloadReader(const std::string& payload) : payload_(payload) {}
+
+  bool at_end() const { return at_ == payload_.size(); }
+  bool Read(void* out, size_t bytes) {
+    if (payload_.size() - at_ < bytes) return false;
+    if (bytes > 0) std::memcpy(out, payload_.data() + at_, bytes);
+    at_ += bytes;
+    return true;
+  }
+  // A number of elements and these.
+  template <typename List>
+  bool ReadList(List& list) {
+    uint32_t count = 0;
+    if (!Read(&count, sizeof count) || (payload_.size() - at_) / sizeof(list[0]) < count)
+      return false;
+    list.resize(count);
+    return Read(list.data(), count * sizeof(list[0]));
+  }
+
+ private:
+  const std::string& payload_;
+  size_t at_ = 0;
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TokenizerProcess>> TokenizerProcess::Start(
@@ -53,16 +81,21 @@ absl::StatusOr<std::unique_ptr<TokenizerProcess>> TokenizerProcess::Start(
   ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), STDOUT_FILENO);
   // What Python prints there would break the one line that a failure is.
   ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
   // Each worker of a preparation has a process; threads in it would compete.
   ::setenv("TOKENIZERS_PARALLELISM", "false", 1);
   std::string words[] = {kPython, script, tokenizer};
   char* const argv[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
   pid_t pid = -1;
-  const int error = ::posix_spawnp(&pid, kPython, &actions, nullptr, argv, environ);
+  const int error = ::posix_spawnp(&pid, kPython, &actions, &attributes, argv, environ);
+  ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   if (error == ENOENT) {
-    return Unavailable("there is no python3 in PATH, which --tokenizer needs for '", tokenizer,
-                       "'; install Python 3, then: python3 -m pip install tokenizers");
+    return Unavailable("there is no python3 in PATH, which '", tokenizer,
+                       "' needs; install Python 3, then: python3 -m pip install tokenizers");
   }
   if (error != 0) return ErrnoStatus("start", kPython, error);
   std::unique_ptr<TokenizerProcess> process(new TokenizerProcess(pid, std::move(ours)));
@@ -78,12 +111,18 @@ TokenizerProcess::~TokenizerProcess() {
 
 absl::Status TokenizerProcess::Died() {
   int status = 0;
+  const pid_t pid = std::exchange(pid_, -1);
   // A process that only closed its end must not be waited for.
-  ::kill(pid_, SIGKILL);
-  const bool has_ended = ::waitpid(std::exchange(pid_, -1), &status, 0) > 0;
+  if (pid > 0) ::kill(pid, SIGKILL);
+  const bool has_ended = pid > 0 && ::waitpid(pid, &status, 0) > 0;
   return Unavailable("the python3 process that runs `tokenizers` ",
                      has_ended ? HowItEnded(status) : "is gone",
-                     "; start again, with fewer --workers if memory is short");
+                     "; try again, in `prep` with fewer --workers if memory is short");
+}
+
+absl::StatusOr<std::string> TokenizerProcess::Ask(const std::string& request) {
+  if (!SendFully(socket_.get(), request.data(), request.size())) return Died();
+  return ReadReply();
 }
 
 absl::StatusOr<std::string> TokenizerProcess::ReadReply() {
@@ -107,23 +146,22 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> TokenizerProcess::Encode(
     AppendUint32(static_cast<uint32_t>(text.size()), request);
     request.append(text);
   }
-  if (!SendFully(socket_.get(), request.data(), request.size())) return Died();
-  ANYORDER_ASSIGN_OR_RETURN(const std::string reply, ReadReply());
-  std::vector<std::vector<int32_t>> ids;
-  size_t at = 0;
-  const auto next = [&](void* out, size_t bytes) {
-    if (reply.size() - at < bytes) return false;
-    if (bytes > 0) std::memcpy(out, reply.data() + at, bytes);
-    at += bytes;
-    return true;
-  };
-  for (size_t i = 0; i < texts.size(); ++i) {
-    uint32_t count = 0;
-    if (!next(&count, sizeof count) || (reply.size() - at) / sizeof(int32_t) < count) return Died();
-    ids.emplace_back(count);
-    next(ids.back().data(), count * sizeof(int32_t));
-  }
+  ANYORDER_ASSIGN_OR_RETURN(const std::string reply, Ask(request));
+  std::vector<std::vector<int32_t>> ids(texts.size());
+  PayloadReader reader(reply);
+  for (std::vector<int32_t>& list : ids)
+    if (!reader.ReadList(list)) return Died();
   return ids;
+}
+
+absl::StatusOr<std::vector<std::string>> TokenizerProcess::Spellings() {
+  std::string request;
+  AppendUint32(kWhatTokensAre, request);
+  ANYORDER_ASSIGN_OR_RETURN(const std::string reply, Ask(request));
+  std::vector<std::string> spellings;
+  for (PayloadReader reader(reply); !reader.at_end();)
+    if (!reader.ReadList(spellings.emplace_back())) return Died();
+  return spellings;
 }
 
 absl::Status CheckTokenizerIds(const std::vector<int32_t>& ids, uint64_t vocab_size) {

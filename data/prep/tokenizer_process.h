@@ -21,7 +21,8 @@ namespace anyorder::data {
 class TokenizerProcess {
  public:
   // Starts `python3 SCRIPT TOKENIZER`, python3 being the first in PATH, and waits until it has
-  // loaded the file `tokenizer`. Errors: Unavailable, with what to install, if there is no
+  // loaded the file `tokenizer`. It has a session of its own: the terminal's Ctrl-C is for this
+  // process to decide on. Errors: Unavailable, with what to install, if there is no
   // python3 or no package `tokenizers` that is new enough, or if the process dies; DataLoss if the
   // package cannot load the file.
   static absl::StatusOr<std::unique_ptr<TokenizerProcess>> Start(const std::string& script,
@@ -37,8 +38,13 @@ class TokenizerProcess {
   // if it cannot encode.
   absl::StatusOr<std::vector<std::vector<int32_t>>> Encode(absl::Span<const std::string> texts);
 
+  // By id: the bytes that the token adds to a text behind others, with the space before a word, of
+  // which several together may be one character; "" where there is no token. Errors as above.
+  absl::StatusOr<std::vector<std::string>> Spellings();
+
  private:
   TokenizerProcess(pid_t pid, UniqueFd socket) : pid_(pid), socket_(std::move(socket)) {}
+  absl::StatusOr<std::string> Ask(const std::string& request);
   absl::StatusOr<std::string> ReadReply();
   absl::Status Died();
 

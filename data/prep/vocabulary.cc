@@ -72,7 +72,7 @@ absl::Status Declare(const DeclaredVocabulary& declared, const std::string& name
   if (vocabulary.ids.eod < 0) {
     return InvalidArgument("the id that ends a document is not known",
                            name.empty() ? "" : absl::StrCat(" from '", name, "'"),
-                           "; pass --eod-id N, in GPT-2's vocabulary 50256");
+                           "; pass --eod-id N to `prep`, in GPT-2's vocabulary 50256");
   }
   vocabulary.is_start_piece.resize(vocabulary.size, false);
   return CheckMaskIsAlone(vocabulary.ids);
@@ -116,7 +116,7 @@ absl::StatusOr<DatasetVocabulary> ReadSentencePiece(const std::string& path, std
   const std::string error = model.empty() ? "the file is empty" : bridge.Load(model);
   if (!error.empty()) {
     return DataLoss("'", path, "' is neither Hugging Face's tokenizer.json nor a SentencePiece ",
-                    "model (", error, "); name one of them with --tokenizer");
+                    "model (", error, "); name one of them");
   }
   DatasetVocabulary vocabulary;
   // A model that `--vocab` takes keeps its name: then it is the same tokenizer.
@@ -195,8 +195,8 @@ absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
       if (file.empty() && fs::exists(found, ignored)) file = found.string();
     }
     if (file.empty()) {
-      return InvalidArgument("--tokenizer '", path, "' holds no ", kHuggingFaceFile, ", ",
-                             kOtherModelFile, " or ", kTokenizerFile,
+      return InvalidArgument("'", path, "' holds no ", kHuggingFaceFile, ", ", kOtherModelFile,
+                             " or ", kTokenizerFile,
                              "; name a directory that does, a dataset, or such a file");
     }
   }

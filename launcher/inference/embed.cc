@@ -72,7 +72,7 @@ absl::Status Embed(const EmbedOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
   BatchProgress progress("text");
   ANYORDER_ASSIGN_OR_RETURN(const TextModel model, OpenTextModel(options, config));
-  ANYORDER_ASSIGN_OR_RETURN(const VocabularyIds ids, FindSpecialPieces(model.vocabulary));
+  const VocabularyIds ids = SpecialTokens(model.vocabulary);
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<TokenEncoder> encoder,
                             TokenEncoder::Create(model.config, ids, options.states,
                                                  model.weights.values, *model.backend));

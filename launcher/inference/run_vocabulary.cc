@@ -1,5 +1,6 @@
 #include "launcher/inference/run_vocabulary.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -8,60 +9,136 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
+#include "data/dataset/shard_format.h"
 #include "data/prep/cleaning.h"
+#include "data/prep/examples/chat_template.h"
+#include "launcher/process/child_process.h"
 
 namespace anyorder::launcher {
+namespace {
 
-absl::StatusOr<RunVocabulary> RunVocabulary::Make(std::string path, const std::string& letter_case,
-                                                  const std::string& model) {
-  RunVocabulary vocabulary;
-  ANYORDER_ASSIGN_OR_RETURN(data::Tokenizer tokenizer, data::Tokenizer::Load(model, path));
-  vocabulary.tokenizer_ = std::make_unique<data::Tokenizer>(std::move(tokenizer));
-  vocabulary.pieces_ = vocabulary.tokenizer_->bridge().pieces();
-  vocabulary.path_ = std::move(path);
-  if (letter_case == "uncased") vocabulary.letter_case_ = data::LetterCase::kUncased;
-  return vocabulary;
+using TokenLists = std::vector<std::vector<int32_t>>;
+
+}  // namespace
+
+absl::StatusOr<RunVocabulary> RunVocabulary::Make(const data::DatasetVocabulary& vocabulary,
+                                                  const std::string& letter_case, int64_t size) {
+  RunVocabulary made;
+  made.path_ = vocabulary.path;
+  made.ids_ = vocabulary.ids;
+  if (letter_case == "uncased") made.letter_case_ = data::LetterCase::kUncased;
+  if (vocabulary.file == data::kDeclaredFile) {
+    return absl::FailedPreconditionError(
+        "the run learns from token ids of an unknown tokenizer, so that it reads no text");
+  }
+  if (vocabulary.file == data::kHuggingFaceFile) {
+    made.script_ = absl::StrCat(ProgramDirectory(), "/tokenize_texts.py");
+    ANYORDER_RETURN_IF_ERROR(made.ReadHuggingFace());
+  } else {
+    ANYORDER_RETURN_IF_ERROR(made.ReadSentencePiece(vocabulary));
+  }
+  // Rows of the model that no token has.
+  const size_t least = std::max(static_cast<size_t>(vocabulary.size), static_cast<size_t>(size));
+  if (made.pieces_.size() < least)
+    made.pieces_.resize(least, {.text = "", .kind = data::PieceKind::kUnused});
+  made.texts_.resize(made.pieces_.size());
+  return made;
 }
 
-absl::StatusOr<std::vector<std::vector<int32_t>>> RunVocabulary::Encode(
-    const std::vector<std::string>& texts, absl::string_view doing) const {
-  std::vector<std::vector<int32_t>> lists;
+absl::Status RunVocabulary::ReadSentencePiece(const data::DatasetVocabulary& vocabulary) {
+  ANYORDER_ASSIGN_OR_RETURN(data::Tokenizer tokenizer, data::Tokenizer::LoadOther(vocabulary));
+  tokenizer_ = std::make_unique<data::Tokenizer>(std::move(tokenizer));
+  pieces_ = tokenizer_->bridge().pieces();
+  for (const data::VocabularyPiece& piece : pieces_) texts_.push_back(TextOfPiece(piece));
+  return absl::OkStatus();
+}
+
+absl::Status RunVocabulary::ReadHuggingFace() {
+  ANYORDER_ASSIGN_OR_RETURN(process_, data::TokenizerProcess::Start(script_, path_));
+  ANYORDER_ASSIGN_OR_RETURN(texts_, process_->Spellings());
+  for (const std::string& text : texts_) {
+    pieces_.push_back(
+        {.text = text, .kind = text.empty() ? data::PieceKind::kUnused : data::PieceKind::kText});
+  }
+  for (const auto& [field, member] : data::kVocabIdFields) {
+    const auto id = static_cast<size_t>(ids_.*member);
+    if (id >= pieces_.size()) continue;  // or there is none
+    const bool is_unknown = member == &data::VocabIds::unk;
+    pieces_[id].kind = is_unknown ? data::PieceKind::kUnknown : data::PieceKind::kControl;
+    texts_[id].clear();
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const TokenLists word, EncodeAsWritten({"a"}));
+  adds_space_ = TextOf(word[0]).starts_with(' ');
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TokenLists> RunVocabulary::Encode(const std::vector<std::string>& texts,
+                                                 absl::string_view doing) const {
+  if (is_huggingface()) {
+    absl::StatusOr<TokenLists> lists = EncodeAsWritten(texts);
+    ANYORDER_RETURN_IF_ERROR(Annotate(lists.status(), doing));
+    return lists;
+  }
+  TokenLists lists;
   for (const std::string& text : texts) {
     const size_t nul = text.find('\0');
     if (nul != std::string::npos) {
       return FailedPrecondition(doing, ": byte ", nul, " of text ", lists.size() + 1,
                                 " is NUL; remove it");
     }
-    std::string valid, cleaned;
-    data::AppendWithReplacements(text, valid);
-    std::vector<int32_t>& ids = lists.emplace_back();
-    for (const absl::string_view line : absl::StrSplit(valid, '\n')) {
-      data::CleanLine(std::string(line), letter_case_, cleaned);
-      if (!cleaned.empty()) ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(cleaned, ids));
-    }
+    ANYORDER_RETURN_IF_ERROR(Annotate(EncodeCleaned(text, lists.emplace_back()), doing));
   }
   return lists;
 }
 
-std::string RunVocabulary::TextOf(const std::vector<int32_t>& tokens) const {
-  return TextOfPieces(pieces_, tokens);
+absl::Status RunVocabulary::EncodeCleaned(const std::string& text,
+                                          std::vector<int32_t>& ids) const {
+  std::string valid, cleaned;
+  data::AppendWithReplacements(text, valid);
+  for (const absl::string_view line : absl::StrSplit(valid, '\n')) {
+    data::CleanLine(std::string(line), letter_case_, cleaned);
+    if (!cleaned.empty()) ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(cleaned, ids));
+  }
+  return absl::OkStatus();
 }
 
-std::string TextOfPieces(const std::vector<data::VocabularyPiece>& pieces,
-                         const std::vector<int32_t>& tokens) {
-  std::string text;
-  for (const int32_t token : tokens) {
-    const data::VocabularyPiece& piece = pieces[static_cast<size_t>(token)];
-    uint32_t byte = 0;
-    if (!piece.is_text()) continue;
-    if (piece.kind == data::PieceKind::kByte &&
-        std::sscanf(piece.text.c_str(), "<0x%2X>", &byte) == 1) {
-      text += static_cast<char>(byte);
-    } else {
-      absl::StrAppend(&text, absl::StrReplaceAll(piece.text, {{"\u2581", " "}}));
+absl::StatusOr<TokenLists> RunVocabulary::EncodeAsWritten(
+    const std::vector<std::string>& texts) const {
+  std::vector<std::string> valid;
+  for (const std::string& text : texts) {
+    std::string& one = valid.emplace_back();
+    // NUL stays: it marks the parts of a chat template.
+    for (const absl::string_view part : absl::StrSplit(text, data::kTemplateMark)) {
+      if (part.data() != text.data()) one += data::kTemplateMark;
+      data::AppendWithReplacements({part.data(), part.size()}, one);
     }
   }
+  if (process_ == nullptr) {
+    ANYORDER_ASSIGN_OR_RETURN(process_, data::TokenizerProcess::Start(script_, path_));
+  }
+  absl::StatusOr<TokenLists> lists = process_->Encode(valid);
+  if (!lists.ok()) {
+    process_ = nullptr;  // it ends with an error
+    return lists.status();
+  }
+  for (const std::vector<int32_t>& ids : *lists)
+    ANYORDER_RETURN_IF_ERROR(data::CheckTokenizerIds(ids, pieces_.size()));
+  return lists;
+}
+
+std::string RunVocabulary::TextOf(const std::vector<int32_t>& tokens) const {
+  std::string text;
+  for (const int32_t token : tokens) text += texts_[static_cast<size_t>(token)];
   return text;
+}
+
+std::string TextOfPiece(const data::VocabularyPiece& piece) {
+  uint32_t byte = 0;
+  if (!piece.is_text()) return "";
+  if (piece.kind == data::PieceKind::kByte &&
+      std::sscanf(piece.text.c_str(), "<0x%2X>", &byte) == 1)
+    return std::string(1, static_cast<char>(byte));
+  return absl::StrReplaceAll(piece.text, {{"\u2581", " "}});
 }
 
 }  // namespace anyorder::launcher

@@ -1,19 +1,20 @@
 #include "launcher/inference/text_model.h"
 
-#include <filesystem>
-#include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "core/base/digest.h"
 #include "core/base/status.h"
-#include "core/base/whole_file.h"
+#include "core/objective/objective.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
+#include "core/train/state/weight_reader.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
+#include "data/prep/vocabulary.h"
+#include "launcher/huggingface/model_description.h"
 #include "launcher/huggingface/saved_step.h"
 #include "launcher/inference/run_backend.h"
 #include "launcher/process/private_files.h"
@@ -22,58 +23,89 @@
 namespace anyorder::launcher {
 namespace {
 
-absl::Status OtherTokenizer(const std::string& path) {
-  return FailedPrecondition("the run learns from tokens of '", path,
-                            "', and this command encodes text with anyorder's own vocabularies "
-                            "alone (",
-                            data::kTokenizerFile,
-                            "); export the run and use it with its tokenizer in Python");
-}
-
-struct VocabularyFile {
-  std::string path;
+struct FoundVocabulary {
+  data::DatasetVocabulary vocabulary;
   std::string letter_case;
 };
 
-// Where the run's vocabulary is: named by the user, beside imported weights, or in the dataset that
-// it trains on.
-absl::StatusOr<VocabularyFile> FindVocabulary(const TextModelOptions& options,
-                                              const RunConfig& config) {
-  VocabularyFile vocabulary;
-  const ImportedRun imported(options.run_dir);
-  std::error_code ignored;
-  if (!options.vocab.empty()) {
-    vocabulary.path = options.vocab;
-  } else if (imported.exists() && std::filesystem::exists(imported.vocabulary, ignored)) {
-    vocabulary.path = imported.vocabulary;
-    vocabulary.letter_case = imported.letter_case();
-  } else if (imported.exists() && !imported.tokenizer().empty()) {
-    return OtherTokenizer(imported.tokenizer());
-  } else {
-    ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex index,
-                              ReadTrainingData(config.data.shards, "the vocabulary of the run",
-                                               "give its spiece.model with --vocab"));
-    if (index.tokenizer.file != data::kTokenizerFile)
-      return OtherTokenizer(absl::StrCat(config.data.shards, "/", index.tokenizer.file));
-    vocabulary.path = absl::StrCat(config.data.shards, "/", index.tokenizer.file);
-    const auto found = index.settings.find("case");
-    if (found != index.settings.end()) vocabulary.letter_case = found->second;
-  }
-  if (!options.letter_case.empty()) vocabulary.letter_case = options.letter_case;
-  if (vocabulary.letter_case.empty()) vocabulary.letter_case = "cased";
-  return vocabulary;
+absl::StatusOr<data::DatasetVocabulary> ReadMatching(const std::string& path,
+                                                     const TrainMetadata& saved) {
+  ANYORDER_ASSIGN_OR_RETURN(data::DatasetVocabulary vocabulary, data::ReadVocabulary(path, {}));
+  const std::string digest = vocabulary.Digest();
+  if (digest == saved.tokenizer_digest) return vocabulary;
+  return FailedPrecondition("'", vocabulary.path, "' is vocabulary ", digest,
+                            ", but the run was trained with ", saved.tokenizer_digest,
+                            "; give its training data, or their tokenizer, with --vocab");
 }
 
-absl::StatusOr<RunVocabulary> LoadVocabulary(const TrainMetadata& saved,
-                                             const VocabularyFile& file) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(file.path));
-  const std::string digest = DigestOf(model).Hex();
-  if (digest != saved.tokenizer_digest) {
-    return FailedPrecondition("'", file.path, "' is vocabulary ", digest,
-                              ", but the run was trained with ", saved.tokenizer_digest,
-                              "; give the spiece.model of its training data with --vocab");
+// Where the run's vocabulary is: named by the user, beside imported weights, or in the dataset that
+// it trains on.
+absl::StatusOr<FoundVocabulary> FindVocabulary(const TextModelOptions& options,
+                                               const RunConfig& config,
+                                               const TrainMetadata& saved) {
+  FoundVocabulary found;
+  if (!options.vocab.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(found.vocabulary, ReadMatching(options.vocab, saved));
+    return found;
   }
-  return RunVocabulary::Make(file.path, file.letter_case, model);
+  const ImportedRun imported(options.run_dir);
+  const std::string kept = imported.exists() ? imported.tokenizer() : "";
+  if (!kept.empty()) {
+    absl::StatusOr<data::DatasetVocabulary> own = ReadMatching(kept, saved);
+    if (!own.ok() && saved.is_imported()) return own.status();
+    found.letter_case = imported.letter_case();
+    if (own.ok()) {
+      found.vocabulary = *std::move(own);
+      return found;
+    }
+  }
+  ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex index,
+                            ReadTrainingData(config.data.shards, "the vocabulary of the run",
+                                             "give its tokenizer with --vocab"));
+  ANYORDER_ASSIGN_OR_RETURN(found.vocabulary, ReadMatching(config.data.shards, saved));
+  const auto letter_case = index.settings.find("case");
+  if (letter_case != index.settings.end()) found.letter_case = letter_case->second;
+  // Beside the file there is the model's chat template. The data declare more, such as a mask.
+  if (!kept.empty()) found.vocabulary.path = kept;
+  return found;
+}
+
+// Whether the vocabulary has what the objective puts into sequences.
+absl::Status CheckSpecialTokens(const RunConfig& config, const RunVocabulary& vocabulary) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                            MakeObjective(config.objective.name, config.model, config.sampling));
+  const SpecialTokenNeed need = objective->special_tokens();
+  const data::VocabIds& ids = vocabulary.ids();
+  const std::tuple<const char*, bool, int32_t> tokens[] = {{"mask", need.mask, ids.mask},
+                                                           {"sep", need.separator, ids.sep},
+                                                           {"cls", need.classifier, ids.cls}};
+  for (const auto& [name, is_needed, id] : tokens) {
+    if (!is_needed || id >= 0) continue;
+    return FailedPrecondition("'", vocabulary.path(), "' has no <", name, "> token, which ",
+                              objective->name(), " reads; make a dataset that declares it with ",
+                              "prep --", name, "-id N, and name that with --vocab");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunVocabulary> LoadVocabulary(const TextModelOptions& options,
+                                             const RunConfig& config, const TrainMetadata& saved,
+                                             const ckpt::Checkpoint& checkpoint) {
+  ANYORDER_ASSIGN_OR_RETURN(const FoundVocabulary found, FindVocabulary(options, config, saved));
+  int64_t rows = 0;
+  if (found.vocabulary.file == data::kHuggingFaceFile) {
+    // Released models have more than their tokenizer has tokens.
+    ANYORDER_ASSIGN_OR_RETURN(
+        const WeightReader weights,
+        WeightReader::Open(checkpoint, options.weights(), config.train.init_from));
+    rows = VocabSizeOf(weights.parameters());
+  }
+  const std::string& letter_case =
+      options.letter_case.empty() ? found.letter_case : options.letter_case;
+  ANYORDER_ASSIGN_OR_RETURN(RunVocabulary vocabulary,
+                            RunVocabulary::Make(found.vocabulary, letter_case, rows));
+  ANYORDER_RETURN_IF_ERROR(CheckSpecialTokens(config, vocabulary));
+  return vocabulary;
 }
 
 }  // namespace
@@ -81,8 +113,8 @@ absl::StatusOr<RunVocabulary> LoadVocabulary(const TrainMetadata& saved,
 void AddTextModelOptions(CLI::App* command, TextModelOptions& options) {
   AddStep(command, options.step, "", "--step,--checkpoint");
   AddRawWeights(command, options.raw_weights);
-  AddPath(command, "--vocab", options.vocab, "spiece.model (default: the run's)",
-          PathUse::kReadFile);
+  AddPath(command, "--vocab", options.vocab,
+          "spiece.model, tokenizer.json or a dataset (default: the run's)", PathUse::kRead);
   AddChoice(command, "--case", options.letter_case, {"cased", "uncased"},
             "letter case of the text (default: as the run's text was prepared)");
   AddCount(command, "--threads", options.threads, "CPU threads (default: all cores)", 1, 4096);
@@ -113,8 +145,8 @@ absl::StatusOr<TextModel> OpenTextModel(const TextModelOptions& options, const R
   ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(model.checkpoint.metadata_json()));
   ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
   ANYORDER_RETURN_IF_ERROR(CheckFitsConfig(saved, config));
-  ANYORDER_ASSIGN_OR_RETURN(const VocabularyFile vocabulary, FindVocabulary(options, config));
-  ANYORDER_ASSIGN_OR_RETURN(model.vocabulary, LoadVocabulary(saved, vocabulary));
+  ANYORDER_ASSIGN_OR_RETURN(model.vocabulary,
+                            LoadVocabulary(options, config, saved, model.checkpoint));
   ANYORDER_ASSIGN_OR_RETURN(
       model.backend, MakeRunBackend(options.run_dir, config, options.device, options.threads));
   const ParameterLayout layout(config.model, model.vocabulary.size());
@@ -130,20 +162,15 @@ absl::StatusOr<std::string> NetworkName(const ckpt::Checkpoint& checkpoint, Weig
   return name;
 }
 
-absl::StatusOr<int32_t> FindPiece(const RunVocabulary& vocabulary, const char* piece) {
-  for (size_t id = 0; id < vocabulary.pieces().size(); ++id)
-    if (vocabulary.pieces()[id].text == piece) return static_cast<int32_t>(id);
-  return FailedPrecondition("'", vocabulary.path(), "' has no piece ", piece,
-                            "; give the run's own with --vocab");
-}
-
-absl::StatusOr<VocabularyIds> FindSpecialPieces(const RunVocabulary& vocabulary) {
-  VocabularyIds ids;
-  ids.size = vocabulary.size();
-  ANYORDER_ASSIGN_OR_RETURN(ids.classifier, FindPiece(vocabulary, "<cls>"));
-  ANYORDER_ASSIGN_OR_RETURN(ids.separator, FindPiece(vocabulary, "<sep>"));
-  ANYORDER_ASSIGN_OR_RETURN(ids.mask, FindPiece(vocabulary, "<mask>"));
-  return ids;
+VocabularyIds SpecialTokens(const RunVocabulary& vocabulary) {
+  const data::VocabIds& ids = vocabulary.ids();
+  return {.separator = ids.sep,
+          .classifier = ids.cls,
+          .mask = ids.mask,
+          .size = vocabulary.size(),
+          .begin = ids.bos,
+          .end = ids.eos,
+          .end_of_document = ids.eod};
 }
 
 }  // namespace anyorder::launcher

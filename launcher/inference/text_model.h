@@ -23,7 +23,7 @@
 namespace anyorder::launcher {
 
 struct TextModelOptions : SavedModelOptions {
-  std::string vocab;        // SentencePiece model; "": the run's
+  std::string vocab;        // as data::ReadVocabulary takes it; "": the run's
   std::string letter_case;  // "cased", "uncased"; "": as the run's text was prepared
 };
 // --step, --raw-weights, --vocab, --case, --threads and --device.
@@ -42,17 +42,16 @@ struct TextModel {
 // The configuration of a run that is there. Files are kept private from here on if the run's are.
 absl::StatusOr<RunConfig> LoadConfigOfRun(const std::string& run_dir);
 
-// `config` is the run's. Errors: those of MakeRunBackend; FailedPrecondition for another vocabulary
-// than the run's, or if there is none; NotFound, DataLoss.
+// `config` is the run's. Errors: those of MakeRunBackend; those of data::ReadVocabulary and
+// RunVocabulary::Make; FailedPrecondition for another vocabulary than the run's, if there is none,
+// or it lacks a special token that the model reads; NotFound, DataLoss.
 absl::StatusOr<TextModel> OpenTextModel(const TextModelOptions& options, const RunConfig& config);
 
 // What names the states that the model computes: the checkpoint's state digest, and " raw" behind
 // it where `choice` takes weights of which the checkpoint has an average, too.
 absl::StatusOr<std::string> NetworkName(const ckpt::Checkpoint& checkpoint, WeightChoice choice);
 
-// FailedPrecondition if the vocabulary does not have the piece.
-absl::StatusOr<int32_t> FindPiece(const RunVocabulary& vocabulary, const char* piece);
-// Its separator, classifier and mask.
-absl::StatusOr<VocabularyIds> FindSpecialPieces(const RunVocabulary& vocabulary);
+// Of its special tokens; -1: there is none, and the model needs none.
+VocabularyIds SpecialTokens(const RunVocabulary& vocabulary);
 
 }  // namespace anyorder::launcher

@@ -45,10 +45,10 @@ namespace {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const int input = options.input_fd >= 0 ? options.input_fd : ::open("/dev/null", O_RDONLY);
   if (input >= 0) ::dup2(input, STDIN_FILENO);
-  const int error = options.error_fd >= 0 ? options.error_fd : options.output_fd;
-  if (options.output_fd >= 0) ::dup2(options.output_fd, STDOUT_FILENO);
-  if (error >= 0) ::dup2(error, STDERR_FILENO);
-  if (options.closes_others) ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  if (options.output_fd >= 0) {
+    ::dup2(options.output_fd, STDOUT_FILENO);
+    ::dup2(options.output_fd, STDERR_FILENO);
+  }
   ::execvpe(arguments[0], arguments, environment);
   constexpr char kFailure[] = "anyorder: a program that it needs could not be started: ";
   [[maybe_unused]] ssize_t written = ::write(STDERR_FILENO, kFailure, sizeof kFailure - 1);

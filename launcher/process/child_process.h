@@ -18,13 +18,9 @@ struct SpawnOptions {
   std::vector<std::string> arguments;    // [0] is the program, looked up in PATH if it has no slash
   std::vector<std::string> environment;  // "NAME=value", where the launcher has no NAME
   int output_fd = -1;                    // stdout and stderr; -1: the launcher's own
-  int error_fd = -1;                     // stderr; -1: where output_fd says
   int input_fd = -1;                     // stdin; -1: /dev/null
   // Its own session: signals of the terminal do not reach it, and it may outlive the launcher.
   bool own_session = false;
-  // Closes all descriptors above 2 in the child, also those that libraries opened without
-  // O_CLOEXEC, so that it does not keep a client's connection open. No effect before Linux 5.9.
-  bool closes_others = false;
   int death_signal = 0;  // from the kernel when the launcher dies, however that happens; 0: none
 };
 

@@ -37,7 +37,11 @@ absl::StatusOr<PairFeatures> ComputePairFeatures(const RankingInput& input, cons
                                                  const PairFeatureOptions& options,
                                                  BatchProgress& progress) {
   const RunVocabulary& vocabulary = model.vocabulary;
-  ANYORDER_ASSIGN_OR_RETURN(const VocabularyIds ids, FindSpecialPieces(vocabulary));
+  if (vocabulary.is_huggingface()) {
+    return FailedPrecondition("'", vocabulary.path(), "' does not mark where a word begins, which ",
+                              "this command must know; name a run with a SentencePiece vocabulary");
+  }
+  const VocabularyIds ids = SpecialTokens(vocabulary);
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<TokenEncoder> encoder,
                             TokenEncoder::Create(model.config, ids, options.states,
                                                  model.weights.values, *model.backend));

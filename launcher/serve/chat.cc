@@ -13,6 +13,7 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "data/prep/cleaning.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/display_width.h"
 #include "launcher/process/openmp_spin.h"
@@ -102,7 +103,10 @@ class Chat {
   }
 
   std::string Shown(const std::string& text) const {
-    return streams_.is_shown ? DisplayableLines(text) : text;
+    if (streams_.is_shown) return DisplayableLines(text);
+    std::string valid;
+    data::AppendWithReplacements(text, valid);
+    return valid;
   }
 
   absl::StatusOr<std::string> Answer() {

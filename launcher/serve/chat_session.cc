@@ -38,11 +38,10 @@ absl::Status NoTemplate(const ModelFacts& facts, absl::string_view next) {
 
 absl::StatusOr<data::ChatTemplate> ReadTemplate(const ModelFacts& facts, const std::string& text) {
   ANYORDER_ASSIGN_OR_RETURN(data::ChatTemplate chat, data::ChatTemplate::Read(text));
-  if (!chat.is_tokenizers()) return chat;
+  if (!chat.is_tokenizers() || facts.takes_template_marks) return chat;
   return FailedPrecondition(facts.run_dir,
-                            ": the chat template is a tokenizer's own, and this command encodes "
-                            "text with anyorder's own vocabularies alone; pass --chat-template "
-                            "llada, chatml or a text");
+                            ": the chat template is a tokenizer's own, and the run's is no "
+                            "tokenizer.json; pass --chat-template llada, chatml or a text");
 }
 
 }  // namespace
@@ -52,6 +51,11 @@ absl::StatusOr<std::string> RenderPrompt(const ModelFacts& facts,
   if (facts.chat_template.empty()) return NoTemplate(facts, "; leave out what asks for one");
   ANYORDER_ASSIGN_OR_RETURN(const data::ChatTemplate chat,
                             ReadTemplate(facts, facts.chat_template));
+  if (facts.takes_template_marks) {
+    return FailedPrecondition(facts.run_dir,
+                              ": a prompt is text, in which the special tokens of the chat "
+                              "template would be text, too; use `anyorder chat`");
+  }
   return data::WithoutTemplateMarks(chat.Render(messages).first);
 }
 
@@ -66,23 +70,26 @@ absl::StatusOr<ChatSession> ChatSession::Start(const ModelFacts& facts,
                       "; pass --chat-template llada, chatml or what 'prep --chat-template' got");
   }
   ANYORDER_ASSIGN_OR_RETURN(data::ChatTemplate chat, ReadTemplate(facts, text));
-  return ChatSession(std::move(chat), system);
+  return ChatSession(std::move(chat), facts, system);
 }
 
-ChatSession::ChatSession(data::ChatTemplate chat, const std::string& system)
-    : chat_(std::move(chat)) {
+ChatSession::ChatSession(data::ChatTemplate chat, const ModelFacts& facts,
+                         const std::string& system)
+    : chat_(std::move(chat)), keeps_marks_(facts.takes_template_marks) {
   if (!system.empty()) messages_.push_back({kSystem, system});
   num_system_ = messages_.size();
   const data::ChatMessage empty_answer[] = {{kAssistant, ""}};
-  const std::string after = data::WithoutTemplateMarks(chat_.Render(empty_answer).second);
+  const std::string after = chat_.is_tokenizers()
+                                ? facts.own_closing
+                                : data::WithoutTemplateMarks(chat_.Render(empty_answer).second);
   closing_ = std::string(absl::StripAsciiWhitespace(after));
 }
 
 std::string ChatSession::Prompt() const {
   std::vector<data::ChatMessage> turns = messages_;
   turns.push_back({kAssistant, ""});
-  // As examples are prepared for such a vocabulary: the template is plain text.
-  return data::WithoutTemplateMarks(chat_.Render(turns).first);
+  const std::string prompt = chat_.Render(turns).first;
+  return keeps_marks_ ? prompt : data::WithoutTemplateMarks(prompt);
 }
 
 void ChatSession::Ask(const std::string& words) {

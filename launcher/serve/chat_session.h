@@ -13,9 +13,9 @@
 
 namespace anyorder::launcher {
 
-// The prompt whose continuation is the content of the last message, by the model's own template;
-// as examples are prepared for such a vocabulary: the template is plain text. REQUIRES a message.
-// Errors: FailedPrecondition if there is no template, or one that this model cannot be asked with.
+// The prompt whose continuation is the content of the last message, by the model's own template, as
+// plain text. REQUIRES a message. Errors: FailedPrecondition if there is no template, or its
+// special tokens would be lost in a text.
 absl::StatusOr<std::string> RenderPrompt(const ModelFacts& facts,
                                          const std::vector<data::ChatMessage>& messages);
 
@@ -44,9 +44,10 @@ class ChatSession {
   const std::string& closing() const { return closing_; }
 
  private:
-  ChatSession(data::ChatTemplate chat, const std::string& system);
+  ChatSession(data::ChatTemplate chat, const ModelFacts& facts, const std::string& system);
 
   data::ChatTemplate chat_;
+  bool keeps_marks_;
   std::string closing_;
   size_t num_system_ = 0;  // messages that stay
   std::vector<data::ChatMessage> messages_;

@@ -291,7 +291,7 @@ class Filler {
     const std::vector<data::VocabularyPiece>& pieces = service_.model().vocabulary.pieces();
     for (const Tokens& tokens : candidate.inside) {
       for (size_t i = 1; i < tokens.size(); ++i) {
-        if (pieces[tokens[i - 1]].text == kWordMark && BeginsWord(pieces[tokens[i]])) return true;
+        if (IsWordMark(pieces[tokens[i - 1]]) && BeginsWord(pieces[tokens[i]])) return true;
       }
     }
     return false;
@@ -357,7 +357,8 @@ absl::Status ModelTextService::CheckFill(const FillRequest& request) const {
 absl::StatusOr<std::vector<std::vector<FilledText>>> ModelTextService::Fill(
     const std::vector<FillRequest>& requests) {
   ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
-  const GapEncoder encoder(model_.vocabulary.pieces(), end_of_document_);
+  const GapEncoder encoder(model_.vocabulary.pieces(), end_of_document_,
+                           model_.vocabulary.adds_space());
   const auto fault_of = [&requests](size_t n, const absl::Status& status) {
     return requests.size() == 1 ? status : Annotate(status, absl::StrCat("text ", n + 1));
   };

@@ -9,6 +9,7 @@
 #include "core/base/status.h"
 #include "core/generate/sampling.h"
 #include "core/objective/objective.h"
+#include "data/prep/examples/chat_template.h"
 #include "launcher/huggingface/saved_step.h"
 
 namespace anyorder::launcher {
@@ -39,6 +40,15 @@ std::string ChatTemplateOf(const RunConfig& config) {
   if (!index.ok()) return "";
   const auto found = index->settings.find("chat_template");
   return found == index->settings.end() ? "" : found->second;
+}
+
+// What the chat template of a tokenizer's directory writes behind an answer. "" if there is none,
+// or it cannot be used, of which those are told who ask for it.
+std::string OwnClosing(const RunVocabulary& vocabulary) {
+  const data::ChatMessage messages[] = {{"user", "a"}, {"assistant", ""}};
+  const auto chat = data::ChatTemplate::Read("tokenizer");
+  const auto tokens = vocabulary.Encode({chat->Render(messages).second}, "the chat template");
+  return tokens.ok() ? vocabulary.TextOf(tokens->front()) : "";
 }
 
 void KeepLast(int64_t most, Tokens* tokens) {
@@ -75,10 +85,9 @@ absl::Status ModelTextService::FindForms() {
   const RunConfig& config = model_.config;
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                             MakeObjective(config.objective.name, config.model, config.sampling));
-  ANYORDER_ASSIGN_OR_RETURN(const VocabularyIds ids, FindSpecialPieces(model_.vocabulary));
-  GenerationTokens tokens{
-      .classifier = ids.classifier, .separator = ids.separator, .mask = ids.mask};
-  ANYORDER_ASSIGN_OR_RETURN(tokens.end_of_document, FindPiece(model_.vocabulary, "<eod>"));
+  const data::VocabIds& ids = model_.vocabulary.ids();
+  const GenerationTokens tokens{
+      .classifier = ids.cls, .separator = ids.sep, .mask = ids.mask, .end_of_document = ids.eod};
   end_of_document_ = tokens.end_of_document;
   FormOrStatus form = objective->Generation(tokens);
   if (form.ok()) left_to_right_ = *std::move(form);
@@ -90,6 +99,10 @@ absl::Status ModelTextService::FindForms() {
   facts_.seq_len = canvas_.ok() ? canvas_->seq_len : config.sampling.seq_len;
   facts_.vocab_size = model_.vocabulary.size();
   facts_.chat_template = ChatTemplateOf(config);
+  if (model_.vocabulary.is_huggingface()) {
+    facts_.takes_template_marks = true;
+    facts_.own_closing = OwnClosing(model_.vocabulary);
+  }
   if (left_to_right_) facts_.methods.emplace_back(EnumName(WriteMethod::kLeftToRight));
   if (!canvas_.ok()) return absl::OkStatus();
   for (const WriteMethod method : MethodsOf(*canvas_))

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/terminal.h"
+#include "data/prep/cleaning.h"
 #include "launcher/process/display_width.h"
 
 namespace anyorder::launcher {
@@ -94,7 +95,11 @@ void StreamView::Finish(const std::string& text) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (std::exchange(is_finished_, true)) return;
   const std::string whole = absl::StrCat(options_.prompt, text);
-  if (!options_.on_terminal) return options_.output(absl::StrCat(whole, "\n"));
+  if (!options_.on_terminal) {
+    std::string valid;
+    data::AppendWithReplacements(whole, valid);
+    return options_.output(absl::StrCat(valid, "\n"));
+  }
   if (options_.left_to_right && absl::StartsWith(whole, grown_.substr(0, shown_))) {
     const absl::string_view rest = absl::string_view(whole).substr(shown_);
     return options_.output(absl::StrCat(DisplayableLines(rest), "\n"));

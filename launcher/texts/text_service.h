@@ -113,6 +113,11 @@ struct ModelFacts {
   std::vector<std::string> methods;  // WriteMethod's names that the model can use, default first
   bool can_score_exactly = false;
   std::string chat_template;  // `prep --chat-template` of its examples; "" if it has none
+  // Whether prompts may have parts of a chat template between data::kTemplateMark, in which special
+  // tokens are meant; else a template is plain text.
+  bool takes_template_marks = false;
+  // What closes an answer by the tokenizer's own chat template; "" if only the end token does.
+  std::string own_closing;
 };
 
 // Not thread-safe.

@@ -5,9 +5,11 @@
 # Usage: serve.sh BIN_DIR WORK_DIR CASE        after `case.sh ... prepare`
 #   run    lines, HTTP, streams and batches give the same texts and scores
 #   chat   a conversation with a run whose dataset has a chat template
+#   tokenizer   a run with a tokenizer.json of its own, of which a token may be part of a character
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/checks.sh"
+. "$here/sentences.sh"
 begin "$1" "$2" "serve_$3"
 
 case $3 in
@@ -28,6 +30,28 @@ chat)
   [ "$(cat "$name/own")" = "$(sed -n 1p "$name/out")" ] || fail "the run's template is not the one of its dataset"
   echo '{"op": "facts"}' | "$anyorder" serve "$name/run" --stdio 2>"$name/err" | grep -q '"chat_template":"{role}: {content} <end>' || fail "facts have no template"
   expect_refused_in_a_line 65 "no chat template is known" "$anyorder" chat "$work/reference" --vocab shards/spiece.model ;;
+
+tokenizer)
+  cd "$name" && name=. || exit 1
+  export PYTHONPATH="$here/../testing/stand_in"
+  mkdir theirs broken
+  python3 - <<'PYTHON'
+import json
+added = [{"id": i, "content": text} for i, text in [(0, "<|end|>"), (257, "<|mask|>"), (258, "<|im_start|>"), (259, "<|im_end|>")]]
+json.dump({"added_tokens": added, "model": {"type": "BPE", "vocab": {"a": 98}}}, open("theirs/tokenizer.json", "w"))
+json.dump({"eos_token": "<|end|>"}, open("theirs/tokenizer_config.json", "w"))
+with open("corpus.jsonl", "w") as out:
+    for _ in range(300):
+        out.write(json.dumps({"text": "\u65e5\u672c\u8a9e \U0001F600 na\u00efve"}) + "\n")
+PYTHON
+  succeeds "$anyorder" prep --input corpus.jsonl --tokenizer theirs --output shards --no-filter --no-dedup
+  train llama-tiny.toml run train.steps=200 model.num_kv_heads=2
+  train as-arm-tiny.toml filler train.steps=1
+  python3 "$here/serve/check_tokenizer.py" "$anyorder" run filler >check.log 2>&1 || fail "$(cat check.log)"
+  # The tokenizer alone, without the data.
+  "$anyorder" serve run --vocab theirs/tokenizer.json --stdio <<<'{"op": "tokens", "text": "\u65e5"}' 2>err | grep -q '"tokens":3' || fail "--vocab tokenizer.json: $(cat err)"
+  echo 'raise ImportError("gone")' >broken/tokenizers.py
+  PYTHONPATH=broken expect_refused_in_a_line 74 "has no package tokenizers (gone).*-m pip install" "$anyorder" generate run --input corpus.jsonl --output new.jsonl ;;
 
 *) fail "no case '$3'" ;;
 esac

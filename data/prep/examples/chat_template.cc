@@ -41,7 +41,8 @@ std::string Request(absl::Span<const ChatMessage> messages, bool answer) {
   for (const ChatMessage& message : messages)
     list.push_back({{"role", message.role}, {"content", message.content}});
   return std::string(2, kTemplateMark) +
-         nlohmann::json{{"messages", std::move(list)}, {"answer", answer}}.dump();
+         nlohmann::json{{"messages", std::move(list)}, {"answer", answer}}.dump(
+             -1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
+constexpr char kWordMark[] = "\u2581";
+
 bool BeginsWithSpace(const std::string& text) {
   size_t at = 0;
   return !text.empty() && IsUnicodeSpace(NextCodePoint(text, at));
@@ -64,8 +66,12 @@ std::string FindJoiner(const std::vector<data::VocabularyPiece>& pieces) {
 
 }  // namespace
 
+bool IsWordMark(const data::VocabularyPiece& piece) {
+  return piece.text == kWordMark || piece.text == " ";
+}
+
 bool BeginsWord(const data::VocabularyPiece& piece) {
-  return absl::StartsWith(piece.text, kWordMark);
+  return absl::StartsWith(piece.text, kWordMark) || absl::StartsWith(piece.text, " ");
 }
 
 int64_t GapText::num_given() const {
@@ -86,15 +92,24 @@ Tokens GapText::With(const std::vector<Tokens>& inside, std::vector<int64_t>* po
   return tokens;
 }
 
-GapEncoder::GapEncoder(const std::vector<data::VocabularyPiece>& pieces, int32_t end_token)
-    : pieces_(pieces), end_token_(end_token), joiner_(FindJoiner(pieces)) {}
+GapEncoder::GapEncoder(const std::vector<data::VocabularyPiece>& pieces, int32_t end_token,
+                       bool adds_space)
+    : pieces_(pieces),
+      end_token_(end_token),
+      adds_space_(adds_space),
+      joiner_(adds_space ? FindJoiner(pieces) : "") {}
 
 std::vector<std::string> GapEncoder::PartsToEncode(const BlankText& text) const {
   std::vector<std::string> parts;
   if (!text.has_words()) {
     parts = PartsAround(text);
-    for (size_t i = 0; i < parts.size(); ++i)
-      if (TouchesBlank(parts, i)) parts[i].insert(0, joiner_);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      std::string& part = parts[i];
+      if (TouchesBlank(parts, i)) part.insert(0, joiner_);
+      // The space before a word is its first token's. (Of SentencePiece, cleaning takes them all.)
+      if (i + 1 < parts.size() && absl::EndsWith(part, " ")) part.pop_back();
+      if (i > 0 && adds_space_ && absl::StartsWith(part, " ")) part.erase(0, 1);
+    }
     parts.push_back(joiner_);
     return parts;
   }
@@ -125,7 +140,7 @@ absl::StatusOr<GapText> GapEncoder::AssembleBlanks(const BlankText& text,
   GapText assembled;
   for (size_t i = 0; i < around.size(); ++i) {
     Tokens tokens = encoded[i];
-    if (TouchesBlank(around, i)) {
+    if (adds_space_ && TouchesBlank(around, i)) {
       const bool is_apart = !joiner.empty() && tokens.size() >= joiner.size() &&
                             std::equal(joiner.begin(), joiner.end(), tokens.begin());
       if (!is_apart) {
@@ -139,8 +154,9 @@ absl::StatusOr<GapText> GapEncoder::AssembleBlanks(const BlankText& text,
     assembled.around.push_back(std::move(tokens));
     if (i == gaps.size()) break;
     const bool begins_text = i == 0 && around[0].empty();
-    assembled.gaps.push_back(
-        {.length = gaps[i]->length, .begins_word = begins_text || EndsWithSpace(around[i])});
+    const bool begins_word =
+        adds_space_ ? begins_text || EndsWithSpace(around[i]) : absl::EndsWith(around[i], " ");
+    assembled.gaps.push_back({.length = gaps[i]->length, .begins_word = begins_word});
   }
   return assembled;
 }
@@ -194,7 +210,7 @@ BlankRules::BlankRules(const std::vector<data::VocabularyPiece>& pieces) {
   std::vector<uint8_t> inner;
   for (const data::VocabularyPiece& piece : pieces) inner.push_back(piece.is_text() ? 0 : 1);
   std::vector<uint8_t> last = inner;
-  for (size_t id = 0; id < pieces.size(); ++id) last[id] |= pieces[id].text == kWordMark ? 1 : 0;
+  for (size_t id = 0; id < pieces.size(); ++id) last[id] |= IsWordMark(pieces[id]) ? 1 : 0;
   for (const bool begins_word : {false, true}) {
     std::vector<uint8_t> first = inner;
     std::vector<uint8_t> only = last;

@@ -2,7 +2,9 @@
 //
 // SentencePiece begins a word with a mark, so a blank behind a space, or at the beginning, is
 // filled with pieces whose first has the mark; one that touches the character before it with pieces
-// whose first has none. What touches the end of a blank is encoded without a mark.
+// whose first has none. What touches the end of a blank is encoded without a mark. Tokens of a
+// tokenizer.json have the space itself for a mark, and most such vocabularies put none before the
+// first word of a text.
 
 #pragma once
 
@@ -18,7 +20,8 @@
 
 namespace anyorder::launcher {
 
-inline constexpr char kWordMark[] = "\u2581";
+// Whether the piece begins with the mark of a word, or is nothing else.
+bool IsWordMark(const data::VocabularyPiece& piece);
 bool BeginsWord(const data::VocabularyPiece& piece);
 
 struct TokenGap {
@@ -41,8 +44,9 @@ struct GapText {
 
 class GapEncoder {
  public:
-  // `pieces` is borrowed. `end_token` ends a document.
-  GapEncoder(const std::vector<data::VocabularyPiece>& pieces, int32_t end_token);
+  // `pieces` is borrowed. `end_token` ends a document. `adds_space`: a text's first word is encoded
+  // as one behind a space.
+  GapEncoder(const std::vector<data::VocabularyPiece>& pieces, int32_t end_token, bool adds_space);
 
   // What has to be encoded for a text: Assemble gets as many lists of ids.
   std::vector<std::string> PartsToEncode(const BlankText& text) const;
@@ -64,6 +68,7 @@ class GapEncoder {
 
   const std::vector<data::VocabularyPiece>& pieces_;
   const int32_t end_token_;
+  const bool adds_space_;
   std::string joiner_;  // "": there is none
 };
 

@@ -6,10 +6,12 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 
 #include "data/dataset/dataset.h"
 #include "data/prep/prep.h"
@@ -23,46 +25,11 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// An id for each byte, 1 and more; what the product must have set shows in the ids.
-constexpr char kStandIn[] = R"(import os, signal
-
-class Encoding:
-    def __init__(self, ids):
-        self.ids = ids
-
-class Tokenizer:
-    encode_special_tokens = False
-    truncates = pads = True
-
-    @staticmethod
-    def from_file(path):
-        if "broken" in open(path).read():
-            raise ValueError("it is\nbroken")
-        return Tokenizer()
-
-    def no_truncation(self):
-        self.truncates = False
-
-    def no_padding(self):
-        self.pads = False
-
-    def encode_batch(self, texts, add_special_tokens=True):
-        assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
-        if any("kill me" in text for text in texts):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if any("refuse me" in text for text in texts):
-            raise ValueError("no such text")
-        print("a library may print")
-        wrong = self.truncates or self.pads or add_special_tokens or not self.encode_special_tokens
-        return [Encoding([300] if wrong else [1 + byte for byte in text.encode()]) for text in texts]
-)";
-
 class OtherTokenizerTest : public PrepFolderTest {
  protected:
   OtherTokenizerTest() : PrepFolderTest("other_tokenizer") {
     fs::create_directory(folder_ + "/python");
-    Store("python/tokenizers.py", kStandIn);
-    ::setenv("PYTHONPATH", (folder_ + "/python").c_str(), 1);
+    ::setenv("PYTHONPATH", (folder_ + "/python:" ANYORDER_STAND_IN).c_str(), 1);
     fs::create_directory(folder_ + "/hf");
     StoreTokenizer("");
     options_.tokenizer = folder_ + "/hf";
@@ -162,6 +129,20 @@ TEST_F(OtherTokenizerTest, ADatasetGivesItsTokenizerToTheNext) {
   EXPECT_EQ(again.index.dataset_digest, made.index.dataset_digest);
 }
 
+TEST_F(OtherTokenizerTest, TokensAreTheBytesThatTheyAddToAText) {
+  const auto process =
+      TokenizerProcess::Start(options_.tokenizer_script, folder_ + "/hf/tokenizer.json").value();
+  const std::vector<std::string> spellings = process->Spellings().value();
+  ASSERT_EQ(spellings.size(), 258u);
+  for (int byte = 0; byte < 256; ++byte)
+    EXPECT_EQ(spellings[static_cast<size_t>(byte) + 1], std::string(1, static_cast<char>(byte)));
+  EXPECT_EQ(spellings[0], "<|end|>");
+  EXPECT_EQ(spellings[257], "<|mask|>");
+  // It takes texts before and behind.
+  const std::string text = " a";
+  EXPECT_THAT(process->Encode({&text, 1}).value(), testing::ElementsAre(std::vector{33, 98}));
+}
+
 TEST_F(OtherTokenizerTest, WhatPythonLacksIsSaidInOneLine) {
   const std::string text = "{\"text\": \"some words\"}\n";
   Store("python/tokenizers.py", "raise ImportError('gone')\n");
@@ -217,6 +198,27 @@ with open(folder + "/real.jsonl", "w") as file:
 with open(folder + "/expected", "w") as file:
     for text in texts:
         file.write(" ".join(map(str, tokenizer.encode(text, add_special_tokens=False).ids + [0])) + " ")
+
+# Others, in which tokens spell text in other ways; what is lost there, such as blanks, is in no text.
+from tokenizers import decoders, normalizers
+words = [" ".join("".join(random.choice("abcde\u00e9\u4e2d\U0001F600") for _ in range(random.randrange(1, 7))) for _ in range(40))
+         for _ in range(100)]
+byte_pieces = [f"<0x{byte:02X}>" for byte in range(256)]
+fallback = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
+fallback.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+fallback.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+fallback.train_from_iterator(["abcde"], trainers.BpeTrainer(vocab_size=300, show_progress=False, special_tokens=["<unk>"] + byte_pieces))
+parts = json.loads(fallback.to_str())
+parts["added_tokens"] = parts["added_tokens"][:1]
+pieces = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+pieces.pre_tokenizer, pieces.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+pieces.train_from_iterator(words, trainers.WordPieceTrainer(vocab_size=200, show_progress=False, special_tokens=["[UNK]"]))
+tokenizer.decoder = decoders.ByteLevel()
+for name, one in (("bytes", tokenizer), ("fallback", Tokenizer.from_str(json.dumps(parts))), ("pieces", pieces)):
+    one.save(f"{folder}/{name}.json")
+    with open(f"{folder}/{name}.texts", "w") as file:
+        for text in words:
+            file.write(one.decode(one.encode(text, add_special_tokens=False).ids) + "\n" + text + "\n")
 )";
 
 TEST_F(OtherTokenizerTest, IdsAreThoseOfTheRealPackage) {
@@ -233,6 +235,21 @@ TEST_F(OtherTokenizerTest, IdsAreThoseOfTheRealPackage) {
   const auto dataset = Dataset::Open(options_.output, {.verify = true}).value();
   const auto tokens = ReadPart(*dataset, 0, dataset->num_tokens()).value().tokens;
   EXPECT_TRUE(absl::StrCat(absl::StrJoin(tokens, " "), " ") == ReadFile(folder_ + "/expected"));
+
+  // What tokens spell together is what the package decodes, but for a space at the beginning.
+  for (const char* name : {"bytes", "fallback", "pieces"}) {
+    const auto process = TokenizerProcess::Start(options_.tokenizer_script,
+                                                 absl::StrCat(folder_, "/", name, ".json"))
+                             .value();
+    const std::vector<std::string> spellings = process->Spellings().value();
+    std::istringstream lines(ReadFile(absl::StrCat(folder_, "/", name, ".texts")));
+    for (std::string decoded, text; std::getline(lines, decoded) && std::getline(lines, text);) {
+      std::string spelled;
+      const auto ids = process->Encode({&text, 1}).value();
+      for (const int32_t id : ids[0]) spelled += spellings[static_cast<size_t>(id)];
+      EXPECT_EQ(absl::StripPrefix(spelled, " "), decoded) << name;
+    }
+  }
 }
 
 TEST_F(OtherTokenizerTest, SentencePieceModelsWithOtherPiecesEncodeText) {

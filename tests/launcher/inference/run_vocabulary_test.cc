@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
@@ -14,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "core/base/whole_file.h"
 #include "data/dataset/dataset.h"
 #include "data/prep/prep.h"
 #include "tests/testing/temporary_directory.h"
@@ -52,7 +53,7 @@ class RunVocabularyTest : public ::testing::Test {
     const auto dataset = data::Dataset::Open(prep.output).value();
     std::vector<int32_t> tokens(static_cast<size_t>(dataset->num_tokens()));
     EXPECT_TRUE(dataset->ReadTokens(0, dataset->num_tokens(), tokens.data()).ok());
-    model_ = ReadWholeFile(prep.output + "/spiece.model").value();
+    if (vocab.empty()) std::filesystem::copy_file(prep.output + "/spiece.model", At("model"));
     Ids ids(1);
     for (const int32_t token : tokens) {
       if (token == data::kXlnetVocabIds.eod) {
@@ -65,7 +66,7 @@ class RunVocabularyTest : public ::testing::Test {
     return ids;
   }
   RunVocabulary Vocabulary(const std::string& letter_case) const {
-    return RunVocabulary::Make("m", letter_case, model_).value();
+    return RunVocabulary::Make(data::ReadVocabulary(At("model"), {}).value(), letter_case).value();
   }
 
   int Random(int bound) { return std::uniform_int_distribution<int>(0, bound - 1)(random_); }
@@ -91,7 +92,6 @@ class RunVocabularyTest : public ::testing::Test {
   std::mt19937 random_{seed_};
   const TemporaryDirectory folder_;
   int num_made_ = 0;
-  std::string model_;  // of the last dataset
 };
 
 TEST_F(RunVocabularyTest, IdsAreThoseOfADataset) {
@@ -101,7 +101,6 @@ TEST_F(RunVocabularyTest, IdsAreThoseOfADataset) {
     for (int line = Random(3); line > 0; --line) texts.back() += "\n" + RandomLine();
   }
   const Ids cased = OfDataset(texts, data::LetterCase::kCased, "");
-  std::ofstream(At("model"), std::ios::binary) << model_;
   const Ids uncased = OfDataset(texts, data::LetterCase::kUncased, At("model"));
   EXPECT_TRUE(Vocabulary("cased").Encode(texts, kDoing).value() == cased);
   EXPECT_TRUE(Vocabulary("uncased").Encode(texts, kDoing).value() == uncased);
@@ -109,10 +108,8 @@ TEST_F(RunVocabularyTest, IdsAreThoseOfADataset) {
   EXPECT_THAT(Vocabulary("cased").Encode({}, kDoing).value(), IsEmpty());
   EXPECT_THAT(Vocabulary("cased").Encode({"", " \n\t\n"}, kDoing).value(),
               ElementsAre(IsEmpty(), IsEmpty()));
-}
 
-TEST_F(RunVocabularyTest, WhatIsNotUtf8IsReplacedAndNulIsRefused) {
-  OfDataset({"ba ko mi " + Word(), RandomLine()}, data::LetterCase::kCased, "");
+  // What is not UTF-8 is replaced, and NUL is refused.
   const RunVocabulary vocabulary = Vocabulary("cased");
   const std::string mark = "\uFFFD";
   const Texts valid = {"ba" + mark + "ko", mark, "ko " + mark + mark + " mi"};
@@ -123,29 +120,66 @@ TEST_F(RunVocabularyTest, WhatIsNotUtf8IsReplacedAndNulIsRefused) {
                      "encoding the prompts: byte 2 of text 2 is NUL; remove it"));
 }
 
-TEST_F(RunVocabularyTest, AFileThatIsNoModelIsRefused) {
-  OfDataset({RandomLine()}, data::LetterCase::kCased, "");
-  for (const std::string& bytes :
-       {std::string(), std::string("no model"), model_.substr(0, model_.size() / 2)}) {
-    const absl::Status refused = RunVocabulary::Make("m", "cased", bytes).status();
-    EXPECT_EQ(ExitStatusFor(refused), kExitData);
-    EXPECT_THAT(std::string(refused.message()), HasSubstr("'m' is not a SentencePiece model ("));
+// With the stand-in of Hugging Face's package, of which a token is a byte.
+TEST_F(RunVocabularyTest, ATokenizerJsonEncodesTextsAsTheyAreWritten) {
+  ::setenv("PYTHONPATH", ANYORDER_STAND_IN, 1);
+  std::ofstream(At("tokenizer.json")) << R"({"model": {"vocab": {"a": 98}}, "added_tokens": [
+      {"id": 0, "content": "<|end|>"}, {"id": 257, "content": "<|mask|>"},
+      {"id": 258, "content": "<|turn|>"}]})";
+  std::ofstream(At("tokenizer_config.json")) << R"({"eos_token": "<|end|>"})";
+  const RunVocabulary vocabulary =
+      RunVocabulary::Make(data::ReadVocabulary(folder_.path(), {}).value(), "", 300).value();
+  EXPECT_TRUE(vocabulary.is_huggingface());
+  EXPECT_FALSE(vocabulary.adds_space());
+  EXPECT_EQ(vocabulary.size(), 300);
+  EXPECT_EQ(vocabulary.ids(), (data::VocabIds{.eos = 0, .mask = 257, .eod = 0}));
+
+  const std::string text = "  \u65e5\u672c \U0001F600\n\n<|turn|> x ";
+  const Ids ids = vocabulary.Encode({text, "", "\xFF"}, kDoing).value();
+  ASSERT_EQ(ids[0].size(), text.size());
+  EXPECT_EQ(vocabulary.TextOf(ids[0]), text);
+  EXPECT_EQ(vocabulary.TextOf({ids[0][2], ids[0][3]}), text.substr(2, 2)) << "of three bytes";
+  EXPECT_THAT(ids[1], IsEmpty());
+  EXPECT_EQ(vocabulary.TextOf(ids[2]), "\uFFFD");
+  // Special tokens are those of a chat template, or have a role and are no text.
+  const std::string marked("b\0<|turn|>\0<|turn|>", 19);
+  EXPECT_EQ(vocabulary.Encode({marked}, kDoing).value()[0].size(), 2 + 8u);
+  EXPECT_EQ(vocabulary.TextOf({99, 258, 257, 0, 299}), "b<|turn|>");
+  EXPECT_TRUE(vocabulary.pieces()[258].is_text());
+  EXPECT_FALSE(vocabulary.pieces()[257].is_text());
+  EXPECT_FALSE(vocabulary.pieces()[299].is_text());
+
+  for (const auto& [bad, message] : {std::pair("kill me", "was ended by signal 9"),
+                                     std::pair("refuse me", "cannot encode a text (no such")}) {
+    const absl::Status status = vocabulary.Encode({bad}, kDoing).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+    EXPECT_THAT(std::string(status.message()), ::testing::StartsWith(kDoing));
+    EXPECT_EQ(vocabulary.Encode({"a"}, kDoing).value(), (Ids{{98}})) << "by another process";
   }
+  ::unsetenv("PYTHONPATH");
+}
+
+TEST_F(RunVocabularyTest, IdsOfAnUnknownTokenizerAreNoText) {
+  const auto declared = data::VocabularyOf({.size = 9, .ids = {.eod = 1}}).value();
+  EXPECT_TRUE(absl::IsFailedPrecondition(RunVocabulary::Make(declared, "").status()));
 }
 
 // Control pieces, <unk>, <eop> and pieces that no text uses are in no text; bytes are themselves.
-TEST(TextOfPiecesTest, OnlyPiecesOfTextBecomeText) {
+TEST(TextOfPieceTest, OnlyPiecesOfTextBecomeText) {
   using data::PieceKind;
-  const std::vector<data::VocabularyPiece> pieces = {
-      {"<unk>", PieceKind::kUnknown},   {"<eod>", PieceKind::kControl},
-      {"<eop>", PieceKind::kText},      {"(", PieceKind::kText},
-      {"\u2581word", PieceKind::kText}, {"<0x41>", PieceKind::kByte},
-      {"spare", PieceKind::kUnused},
+  const std::pair<data::VocabularyPiece, const char*> pieces[] = {
+      {{"<unk>", PieceKind::kUnknown}, ""},
+      {{"<eod>", PieceKind::kControl}, ""},
+      {{"<eop>", PieceKind::kText}, ""},
+      {{"(", PieceKind::kText}, "("},
+      {{"\u2581word\u2581", PieceKind::kText}, " word "},
+      {{"<0x41>", PieceKind::kByte}, "A"},
+      {{"spare", PieceKind::kUnused}, ""},
   };
-  std::vector<bool> is_text;
-  for (const data::VocabularyPiece& piece : pieces) is_text.push_back(piece.is_text());
-  EXPECT_EQ(is_text, (std::vector<bool>{false, false, false, true, true, true, false}));
-  EXPECT_EQ(TextOfPieces(pieces, {0, 1, 2, 3, 4, 5, 6}), "( wordA");
+  for (const auto& [piece, text] : pieces) {
+    EXPECT_EQ(TextOfPiece(piece), text);
+    EXPECT_EQ(piece.is_text(), *text != '\0');
+  }
 }
 
 }  // namespace

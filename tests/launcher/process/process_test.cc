@@ -1,7 +1,6 @@
 // What launcher/process promises: what programs say about a wrong command line, what is taken from
 // programs that are waited for, how much room text takes.
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,15 +13,12 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/monotonic_clock.h"
-#include "core/base/unique_fd.h"
-#include "core/base/whole_file.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/display_width.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/process/slurm_commands.h"
 #include "tests/testing/patience.h"
-#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -220,24 +216,6 @@ TEST(CapturedProgramTest, GivesOutputAndStatus) {
   EXPECT_EQ(output->text, "out\nerr\n");
   EXPECT_EQ(output->exit_status, 3);
   EXPECT_FALSE(output->is_late);
-}
-
-TEST(ChildProcessTest, StandardErrorHasItsOwnFileWhereOneIsGiven) {
-  const TemporaryDirectory folder;
-  const auto open = [&folder](const char* name) {
-    return UniqueFd(
-        ::open((folder.path() + name).c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  };
-  const UniqueFd out = open("/out"), errors = open("/errors");
-  SpawnOptions spawn;
-  spawn.arguments = {"sh", "-c", "echo out; echo err >&2"};
-  spawn.output_fd = out.get();
-  spawn.error_fd = errors.get();
-  auto child = ChildProcess::Spawn(spawn);
-  ASSERT_TRUE(child.ok()) << child.status();
-  EXPECT_TRUE(AwaitEnd(*child, MonotonicNow() + kPatience));
-  EXPECT_EQ(*ReadWholeFile(folder.path() + "/out"), "out\n");
-  EXPECT_EQ(*ReadWholeFile(folder.path() + "/errors"), "err\n");
 }
 
 // Nodes that answered before a step's deadline count.

@@ -61,7 +61,7 @@ class GreedyVocabulary {
   }
 
   absl::StatusOr<GapText> Assemble(const std::string& text) const {
-    const GapEncoder encoder(pieces_, kEnd);
+    const GapEncoder encoder(pieces_, kEnd, /*adds_space=*/true);
     const BlankText parsed = ParseBlankText(text, 64).value();
     std::vector<Tokens> encoded;
     for (const std::string& part : encoder.PartsToEncode(parsed)) encoded.push_back(Encode(part));
@@ -148,6 +148,30 @@ TEST(GapTextTest, FillingKeepsPositions) {
   std::vector<int64_t> positions;
   EXPECT_EQ(Usual().Name(text->With({{5, 6}, {7}}, &positions)), "\u2581un , a \u2581able b .");
   EXPECT_THAT(positions, ElementsAre(1, 2, 4));
+}
+
+// Of a tokenizer.json: the space itself begins a word, and none is put before a text.
+TEST(GapEncoderTest, ByteLevelTokensHaveTheSpaceBeforeAWord) {
+  const std::vector<data::VocabularyPiece> pieces = {{"a"}, {" "}, {" a"}, {"."}, {".a"}};
+  const GapEncoder encoder(pieces, kEnd, /*adds_space=*/false);
+  const auto parts = [&](const char* text) {
+    return encoder.PartsToEncode(ParseBlankText(text, 64).value());
+  };
+  EXPECT_THAT(parts("a ___ a"), ElementsAre("a", " a", ""));
+  EXPECT_THAT(parts("a___a"), ElementsAre("a", "a", ""));
+  EXPECT_THAT(parts("a\n___ ___"), ElementsAre("a\n", "", "", ""));
+  const auto begins = [&](const char* text, const std::vector<Tokens>& encoded) {
+    std::vector<bool> words;
+    const auto assembled = encoder.Assemble(ParseBlankText(text, 64).value(), encoded);
+    for (const TokenGap& gap : assembled->gaps) words.push_back(gap.begins_word);
+    return words;
+  };
+  EXPECT_THAT(begins("a ___ a", {{0}, {2}, {}}), ElementsAre(true));
+  EXPECT_THAT(begins("a___a", {{0}, {0}, {}}), ElementsAre(false));
+  EXPECT_THAT(begins("___ ___", {{}, {}, {}, {}}), ElementsAre(false, true));
+  const BlankRules rules(pieces);
+  EXPECT_EQ(*rules.At(true, 0, 1), (std::vector<uint8_t>{1, 1, 0, 1, 1})) << "no space alone";
+  EXPECT_EQ(*rules.At(false, 0, 2), (std::vector<uint8_t>{0, 1, 1, 0, 0}));
 }
 
 TEST(BlankRulesTest, SayWhichPiecesStandWhere) {
