@@ -1,6 +1,7 @@
 #include "launcher/serve/http_guard.h"
 
 #include <arpa/inet.h>
+#include <httplib.h>
 
 #include <algorithm>
 #include <utility>
@@ -50,7 +51,7 @@ std::string HostOf(absl::string_view authority) {
   return std::string(authority.substr(0, authority.find(':')));
 }
 
-HttpFault CheckPath(const HttpHead& head) {
+HttpFault CheckPath(const httplib::Request& head) {
   for (const HttpPath& path : HttpPaths()) {
     if (head.path != path.path) continue;
     if (head.method == path.method) return {};
@@ -64,14 +65,16 @@ HttpFault CheckPath(const HttpHead& head) {
 }
 
 // Browsers send the page's own address with what a page asks.
-bool IsOwnOrigin(const HttpHead& head) {
-  return head.origin == "http://" + head.host || head.origin == "https://" + head.host;
+bool IsOwnOrigin(const httplib::Request& head) {
+  const std::string origin = head.get_header_value("Origin");
+  const std::string host = head.get_header_value("Host");
+  return origin == "http://" + host || origin == "https://" + host;
 }
 
-HttpFault CheckSender(const HttpHead& head, const GuardOptions& options) {
-  if (options.is_loopback && !IsLoopbackHost(HostOf(head.host)))
+HttpFault CheckSender(const httplib::Request& head, const GuardOptions& options) {
+  if (options.is_loopback && !IsLoopbackHost(HostOf(head.get_header_value("Host"))))
     return {421, "this server is asked by the names localhost and 127.0.0.1 only (header Host)"};
-  if (!head.origin.empty() && !IsOwnOrigin(head))
+  if (head.has_header("Origin") && !IsOwnOrigin(head))
     return {403, "pages of another origin may not ask this server (header Origin)"};
   if (HasToken(head, options)) return {};
   for (const HttpPath& path : HttpPaths())
@@ -79,22 +82,23 @@ HttpFault CheckSender(const HttpHead& head, const GuardOptions& options) {
   return {401, "the header 'Authorization: Bearer TOKEN' is missing or has another token"};
 }
 
-HttpFault CheckBody(const HttpHead& head, const GuardOptions& options) {
-  if (!head.transfer_encoding.empty())
+HttpFault CheckBody(const httplib::Request& head, const GuardOptions& options) {
+  if (head.has_header("Transfer-Encoding"))
     return {411, "send the body at once, with Content-Length and without Transfer-Encoding"};
   if (head.method == "GET") return {};
+  const std::string length = head.get_header_value("Content-Length");
   int64_t bytes = 0;
-  if (!std::all_of(head.content_length.begin(), head.content_length.end(), absl::ascii_isdigit) ||
-      head.content_length.empty())
+  if (!std::all_of(length.begin(), length.end(), absl::ascii_isdigit) || length.empty())
     return {411, "the header Content-Length is missing or no number"};
-  if (!absl::SimpleAtoi(head.content_length, &bytes) || bytes > options.max_body_bytes)
-    return {413, absl::StrCat("the body has ", head.content_length, " bytes but may have ",
-                              options.max_body_bytes)};
-  if (!head.content_encoding.empty() && head.content_encoding != "identity")
+  if (!absl::SimpleAtoi(length, &bytes) || bytes > options.max_body_bytes)
+    return {413,
+            absl::StrCat("the body has ", length, " bytes but may have ", options.max_body_bytes)};
+  const std::string encoding = head.get_header_value("Content-Encoding");
+  if (!encoding.empty() && encoding != "identity")
     return {415, "the body is compressed; send it as it is"};
-  const std::string type = absl::AsciiStrToLower(absl::StripAsciiWhitespace(
-      absl::string_view(head.content_type).substr(0, head.content_type.find(';'))));
-  if (type != "application/json")
+  const std::string type = head.get_header_value("Content-Type");
+  if (absl::AsciiStrToLower(absl::StripAsciiWhitespace(type.substr(0, type.find(';')))) !=
+      "application/json")
     return {415, "the header 'Content-Type: application/json' is missing"};
   return {};
 }
@@ -153,17 +157,21 @@ const std::vector<HttpPath>& HttpPaths() {
   return paths;
 }
 
-HttpFault CheckHead(const HttpHead& head, const GuardOptions& options) {
-  if (head.has_repeated) return {400, "a header came twice that may come once"};
+HttpFault CheckHead(const httplib::Request& head, const GuardOptions& options) {
+  for (const char* name : {"Host", "Origin", "Authorization", "Content-Type", "Content-Length",
+                           "Content-Encoding", "Transfer-Encoding", kConnectionHeader})
+    if (head.get_header_value_count(name) > 1)
+      return {400, "a header came twice that may come once"};
   // Before anything that tells what is here.
   if (HttpFault fault = CheckSender(head, options); fault.status != 0) return fault;
   if (HttpFault fault = CheckPath(head); fault.status != 0) return fault;
   return CheckBody(head, options);
 }
 
-bool HasToken(const HttpHead& head, const GuardOptions& options) {
+bool HasToken(const httplib::Request& head, const GuardOptions& options) {
   if (options.token.empty()) return true;
-  absl::string_view said = head.authorization;
+  const std::string authorization = head.get_header_value("Authorization");
+  absl::string_view said = authorization;
   return absl::ConsumePrefix(&said, "Bearer ") && IsToken(said, options.token);
 }
 

@@ -10,7 +10,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+namespace httplib {
+struct Request;
+}
+
 namespace anyorder::launcher {
+
+// The header that tells the library a connection's number (limiting_proxy.h).
+constexpr char kConnectionHeader[] = "Anyorder-Connection";
 
 // By default where the server listens.
 struct ListenAddress {
@@ -28,20 +35,6 @@ absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 // FailedPrecondition for less than 16 characters, others than visible ASCII, and %, which the HTTP
 // library decodes.
 absl::StatusOr<std::string> ReadToken(const std::string& path);
-
-// What an HTTP request says before its body; "" where it does not have the header.
-struct HttpHead {
-  std::string method;
-  std::string path;
-  std::string host;
-  std::string origin;
-  std::string authorization;
-  std::string content_type;
-  std::string content_length;
-  std::string content_encoding;
-  std::string transfer_encoding;
-  bool has_repeated = false;  // whether one of these came more than once
-};
 
 struct GuardOptions {
   std::string token;  // "": none is asked for
@@ -66,10 +59,10 @@ struct HttpFault {
 // name, which is what a page sees that had its own name point here (DNS rebinding). 403: a page of
 // another origin asks. 401: without the token. 411, 413: a body of unknown length or more than
 // max_body_bytes. 415: not JSON, which pages elsewhere could send unasked, or compressed.
-HttpFault CheckHead(const HttpHead& head, const GuardOptions& options);
+HttpFault CheckHead(const httplib::Request& head, const GuardOptions& options);
 
 // Whether the head shows the token, or none is asked for.
-bool HasToken(const HttpHead& head, const GuardOptions& options);
+bool HasToken(const httplib::Request& head, const GuardOptions& options);
 
 // In a time that depends on the length of `said` only.
 bool IsToken(absl::string_view said, absl::string_view token);

@@ -1,16 +1,24 @@
 #include "launcher/serve/http_server.h"
 
+#include <httplib.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <future>
+#include <iterator>
+#include <latch>
 #include <optional>
+#include <system_error>
+#include <thread>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
@@ -18,7 +26,7 @@
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
-#include "launcher/serve/acceptor.h"
+#include "launcher/process/periodic_task.h"
 #include "launcher/serve/answer.h"
 #include "launcher/serve/event_stream.h"
 #include "launcher/serve/openai_json.h"
@@ -32,75 +40,51 @@ using HttpRequest = httplib::Request;
 using HttpResponse = httplib::Response;
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-constexpr int kBacklog = 512;
+constexpr time_t kLibraryLimit = 60;  // seconds: longer than the proxy lets a client wait
 constexpr char kJsonType[] = "application/json";
 // The page's own script and style, and requests to this server; nothing from elsewhere.
 constexpr char kPagePolicy[] =
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src "
     "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-// The library, which reads each request through a Connection: one a connection, so that what a
-// refused request left unread is never taken for the next one.
-class HttpLibrary final : public httplib::Server {
+// A thread for each request. The library's own threads would need its OpenSSL linked here, and end
+// the program where they cannot be started.
+class Threads final : public httplib::TaskQueue {
  public:
-  explicit HttpLibrary(const HttpOptions& options) : options_(options) {
-    set_payload_max_length(static_cast<size_t>(options_.max_body_bytes));
-    // The library's default would let a second server take half of the connections.
-    set_socket_options([](socket_t socket) {
-      const int on = 1;
-      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    });
-    set_default_headers({{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}});
-  }
-  ~HttpLibrary() override { const UniqueFd listener(svr_sock_.exchange(INVALID_SOCKET)); }
+  // Nothing, or from 0.15 on whether there is room.
+  using Accepted = decltype(std::declval<httplib::TaskQueue&>().enqueue(nullptr));
 
-  bool Bind(ListenAddress& address) {
-    if (address.port == 0) {
-      address.port = bind_to_any_port(address.host);
-      if (address.port < 0) return false;
-    } else if (!bind_to_port(address.host, address.port)) {
-      return false;
+  Accepted enqueue(std::function<void()> task) override {
+    std::erase_if(running_, [](const std::future<void>& one) {
+      return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    });
+    try {
+      running_.push_back(std::async(std::launch::async, task));
+    } catch (const std::system_error&) {
+      task();  // meanwhile the others wait
     }
-    // The library asks for 5, with which connections of more clients are retried after a second.
-    return ::listen(svr_sock_, kBacklog) == 0;
+    return static_cast<Accepted>(true);
   }
-  // Its own loop, which this replaces, ends at the first fault of accept(2) that it does not know.
-  int listener() const { return svr_sock_; }
-
-  // See Acceptor::Serve.
-  void ServeOne(int socket, const std::function<void()>& has_asked) {
-    Connection connection(socket, options_.connection);
-    bool is_closed = false;
-    process_request(connection, /*close_connection=*/true, is_closed, [&](HttpRequest& request) {
-      has_asked();
-      request.ranges.clear();  // parts of answers, overlapping ones too, would be made of them
-      int64_t bytes = 0;
-      const bool is_number = absl::SimpleAtoi(request.get_header_value("Content-Length"), &bytes);
-      connection.BeginBody(is_number ? std::min(bytes, options_.max_body_bytes) : 0,
-                           request.version == "HTTP/1.1");
-      // The library itself asks it of clients only.
-      request.progress = [&connection](uint64_t, uint64_t) { return connection.IsOpen(); };
-    });
-    connection.Drain();
-  }
+  void shutdown() override { running_.clear(); }
 
  private:
-  const HttpOptions options_;
+  std::vector<std::future<void>> running_;  // their ends wait for them
 };
 
-HttpHead HeadOf(const HttpRequest& request) {
-  HttpHead head{.method = request.method, .path = request.path};
-  for (const auto& [name, value] :
-       {std::pair{"Host", &head.host}, std::pair{"Origin", &head.origin},
-        std::pair{"Authorization", &head.authorization},
-        std::pair{"Content-Type", &head.content_type},
-        std::pair{"Content-Length", &head.content_length},
-        std::pair{"Content-Encoding", &head.content_encoding},
-        std::pair{"Transfer-Encoding", &head.transfer_encoding}}) {
-    *value = request.get_header_value(name);
-    head.has_repeated |= request.get_header_value_count(name) > 1;
+// Whether so many threads can be started: better known now than under load.
+absl::Status CheckThreads(int64_t count) {
+  absl::Status status;
+  std::latch end(1);
+  std::vector<std::thread> threads;
+  try {
+    while (std::ssize(threads) < count) threads.emplace_back([&end] { end.wait(); });
+  } catch (const std::system_error& fault) {
+    status = Unavailable("cannot start ", count, " threads: ", fault.code().message(),
+                         "; lower --max-queue or raise the limit of processes");
   }
-  return head;
+  end.count_down();
+  for (std::thread& thread : threads) thread.join();
+  return status;
 }
 
 GuardOptions GuardOf(const HttpOptions& options) {
@@ -129,21 +113,25 @@ class QueueServer final : public HttpServer {
         facts_(facts),
         model_(std::filesystem::absolute(facts.run_dir).lexically_normal().filename()),
         queue_(queue),
-        address_(options.address),
-        library_(options) {
-    AddHandlers();
+        address_(options.address) {}
+  ~QueueServer() override {
+    Stop();
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
   }
-  ~QueueServer() override { Stop(); }
 
-  absl::Status Listen() {
-    if (!library_.Bind(address_))
-      return Unavailable("cannot listen at ", address_.ToText(),
-                         ": its port is taken, or the address is not this machine's");
-    acceptor_.emplace(library_.listener(),
-                      [this](int socket, const std::function<void()>& has_asked) {
-                        library_.ServeOne(socket, has_asked);
-                      });
-    return acceptor_->Start(options_.max_connections);
+  absl::Status Start() {
+    ANYORDER_RETURN_IF_ERROR(CheckThreads(options_.max_connections));
+    std::string directory = std::filesystem::temp_directory_path() / "anyorder-serve-XXXXXX";
+    if (::mkdtemp(directory.data()) == nullptr) return ErrnoStatus("make directory", directory);
+    directory_ = directory;
+    socket_ = directory + "/http";
+    if (socket_.size() >= sizeof(sockaddr_un::sun_path))
+      return InvalidArgument(directory, ": TMPDIR is too long for a socket's name; shorten it");
+    ANYORDER_ASSIGN_OR_RETURN(UniqueFd listener, ListenAt(address_));
+    proxy_.emplace(std::move(listener), socket_, options_.max_connections, options_.connection);
+    library_thread_ = std::thread([this] { RunLibrary(); });
+    return absl::OkStatus();
   }
 
   const ListenAddress& address() const override { return address_; }
@@ -151,54 +139,95 @@ class QueueServer final : public HttpServer {
   void Stop() override {
     is_stopping_ = true;
     queue_.Stop();
-    if (acceptor_) acceptor_->Stop(options_.stop_time);
+    if (proxy_) proxy_->Stop(options_.stop_time);
+    is_over_ = true;
+    if (library_thread_.joinable()) library_thread_.join();
   }
 
  private:
   using Tickets = std::vector<std::shared_ptr<Ticket>>;
 
-  void AddHandlers() {
-    library_.set_pre_routing_handler([this](const HttpRequest& request, HttpResponse& response) {
+  // Until Stop. What accept(2) may fail with, but for EMFILE, ends a server of the library's:
+  // another one goes on.
+  void RunLibrary() {
+    while (true) {
+      httplib::Server library;
+      int listener = -1;
+      library.set_socket_options([&listener](socket_t socket) { listener = socket; });
+      SetUp(library);
+      AddHandlers(library);
+      ::unlink(socket_.c_str());
+      // The library asks for a queue of 5, for which connections of more clients would wait.
+      if (library.bind_to_port(socket_, 1) && ::listen(listener, kBacklog) == 0) {
+        // It can be stopped once, while it listens.
+        const PeriodicTask stopper(kTick, [this, &library, is_stopped = false]() mutable {
+          if (is_over_ && !is_stopped && library.is_running()) {
+            is_stopped = true;
+            library.stop();
+          }
+        });
+        library.listen_after_bind();
+      }
+      if (is_over_) return;
+      LogWarning("cannot pass requests on; clients wait until it can");
+      absl::SleepFor(kTick);
+    }
+  }
+
+  void SetUp(httplib::Server& library) {
+    library.new_task_queue = [] { return new Threads; };
+    library.set_address_family(AF_UNIX);
+    // So that what a refused request left unread is never taken for the next one.
+    library.set_keep_alive_max_count(1);
+    library.set_read_timeout(kLibraryLimit);
+    library.set_write_timeout(kLibraryLimit);
+    library.set_payload_max_length(static_cast<size_t>(options_.max_body_bytes));
+    library.set_default_headers(
+        {{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}});
+  }
+
+  void AddHandlers(httplib::Server& library) {
+    library.set_pre_routing_handler([this](const HttpRequest& request, HttpResponse& response) {
       return Guard(request, response);
     });
     // Of what the library refuses itself.
-    library_.set_error_handler([](const HttpRequest&, HttpResponse& response) {
+    library.set_error_handler([](const HttpRequest&, HttpResponse& response) {
       if (response.body.empty())
         SendError(response, response.status,
                   InvalidArgument("the request is broken, too long or came too slowly"));
     });
-    library_.Get("/", [](const HttpRequest&, HttpResponse& response) {
+    library.Get("/", [](const HttpRequest&, HttpResponse& response) {
       response.set_header("Content-Security-Policy", kPagePolicy);
       response.set_content(kServePage, "text/html; charset=utf-8");
     });
-    library_.Get("/health", [this](const HttpRequest& request, HttpResponse& response) {
+    library.Get("/health", [this](const HttpRequest& request, HttpResponse& response) {
       OrderedJson health = {{"status", "ok"}};
-      if (HasToken(HeadOf(request), GuardOf(options_))) health["waiting"] = queue_.num_waiting();
+      if (HasToken(request, GuardOf(options_))) health["waiting"] = queue_.num_waiting();
       SendJson(response, 200, health);
     });
-    library_.Get("/v1/models",
-                 [this](const HttpRequest&, HttpResponse& response) { Models(response); });
-    library_.Post("/v1/completions", [this](const HttpRequest& request, HttpResponse& response) {
+    library.Get("/v1/models",
+                [this](const HttpRequest&, HttpResponse& response) { Models(response); });
+    library.Post("/v1/completions", [this](const HttpRequest& request, HttpResponse& response) {
       Complete(request, response);
     });
-    library_.Post("/v1/infill", [this](const HttpRequest& request, HttpResponse& response) {
+    library.Post("/v1/infill", [this](const HttpRequest& request, HttpResponse& response) {
       Native(request, response, RequestOp::kFill);
     });
-    library_.Post("/v1/score", [this](const HttpRequest& request, HttpResponse& response) {
+    library.Post("/v1/score", [this](const HttpRequest& request, HttpResponse& response) {
       Native(request, response, RequestOp::kScore);
     });
   }
 
-  HttpLibrary::HandlerResponse Guard(const HttpRequest& request, HttpResponse& response) {
-    const HttpFault fault = CheckHead(HeadOf(request), GuardOf(options_));
+  httplib::Server::HandlerResponse Guard(const HttpRequest& request, HttpResponse& response) {
+    const HttpFault fault = CheckHead(request, GuardOf(options_));
     if (fault.status != 0) {
       SendError(response, fault.status, StatusOf(fault));
     } else if (is_stopping_) {
       SendError(response, 503, StoppedError());
     } else {
-      return HttpLibrary::HandlerResponse::Unhandled;
+      return httplib::Server::HandlerResponse::Unhandled;
     }
-    return HttpLibrary::HandlerResponse::Handled;
+    return httplib::Server::HandlerResponse::Handled;
   }
 
   void Models(HttpResponse& response) {
@@ -219,12 +248,15 @@ class QueueServer final : public HttpServer {
             absl::ToUnixSeconds(absl::Now()), model_};
   }
 
+  bool IsClientThere(const HttpRequest& request) {
+    return proxy_->IsOpen(request.get_header_value(kConnectionHeader));
+  }
   // False, and nothing to send, if the client is gone.
   bool AwaitAnswers(const HttpRequest& request, const Tickets& tickets) {
     for (const auto& ticket : tickets) {
       while (!ticket->Await(kTick)) {
         const bool is_late = MonotonicNow() > ticket->deadline();
-        if (!is_late && request.progress(0, 0)) continue;
+        if (!is_late && IsClientThere(request)) continue;
         for (const auto& one : tickets) one->GiveUp();
         return is_late;
       }
@@ -288,13 +320,14 @@ class QueueServer final : public HttpServer {
     // Shared with the library, which copies what it calls.
     const auto events = std::make_shared<EventStream>(MakeHead(), parsed, tickets);
     while (!events->Await(kTick))
-      if (!request.progress(0, 0)) return events->GiveUp();
+      if (!IsClientThere(request)) return events->GiveUp();
     if (!events->early_fault().ok()) return SendError(response, events->early_fault());
-    const auto provider = [events, is_client_there = request.progress](size_t,
-                                                                       httplib::DataSink& sink) {
+    const auto provider = [this, events, connection = request.get_header_value(kConnectionHeader)](
+                              size_t, httplib::DataSink& sink) {
       const bool has_more = events->Await(kTick);
       const std::string text = events->Take();
-      const bool is_sent = has_more ? sink.write(text.data(), text.size()) : is_client_there(0, 0);
+      const bool is_sent =
+          has_more ? sink.write(text.data(), text.size()) : proxy_->IsOpen(connection);
       if (!is_sent) events->GiveUp();
       if (is_sent && events->is_done()) sink.done();
       return is_sent;
@@ -314,8 +347,11 @@ class QueueServer final : public HttpServer {
   ListenAddress address_;
   std::atomic<bool> is_stopping_ = false;
   std::atomic<int64_t> num_completions_ = 0;
-  HttpLibrary library_;
-  std::optional<Acceptor> acceptor_;  // last: uses all of the above
+  std::string directory_;  // private: nobody else reaches the library
+  std::string socket_;     // where it listens
+  std::optional<LimitingProxy> proxy_;
+  std::atomic<bool> is_over_ = false;
+  std::thread library_thread_;  // last: uses all of the above
 };
 
 }  // namespace
@@ -332,7 +368,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions&
                                                               RequestQueue& queue) {
   ANYORDER_RETURN_IF_ERROR(CheckMayListen(options));
   auto server = std::make_unique<QueueServer>(options, facts, queue);
-  ANYORDER_RETURN_IF_ERROR(server->Listen());
+  ANYORDER_RETURN_IF_ERROR(server->Start());
   return server;
 }
 

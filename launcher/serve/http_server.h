@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "launcher/serve/http_connection.h"
 #include "launcher/serve/http_guard.h"
+#include "launcher/serve/limiting_proxy.h"
 #include "launcher/serve/request_queue.h"
 #include "launcher/texts/request_json.h"
 #include "launcher/texts/text_service.h"
@@ -21,7 +21,7 @@ struct HttpOptions {
   std::string token;  // "": none is asked for, which only a loopback address may do
   RequestLimits limits;
   int64_t max_body_bytes = 1 << 20;
-  int64_t max_connections = 128;                 // at once, a thread each; the others wait
+  int64_t max_connections = 128;                 // at once; the others wait
   absl::Duration max_wait = absl::Minutes(5);    // for an answer, then 504
   absl::Duration stop_time = absl::Seconds(10);  // that clients have at the end; then they are cut
   ConnectionLimits connection;

@@ -61,7 +61,7 @@ absl::StatusOr<HttpOptions> MakeHttpOptions(const ServeOptions& options) {
   http.limits = options.limits;
   http.max_body_bytes = options.max_body_kib << 10;
   http.max_wait = absl::Seconds(options.max_wait_seconds);
-  // Each open connection holds a thread, idle ones too: these are enough for all requests that wait
+  // A request holds a thread until it is answered: these are enough for all requests that wait
   // or are computed, and for some that are refused.
   http.max_connections = options.max_queue + 2 * options.limits.max_texts + 32;
   return http;

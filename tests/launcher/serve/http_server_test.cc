@@ -19,26 +19,34 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 #include "core/base/unique_fd.h"
 #include "tests/launcher/serve/fake_service.h"
 
 namespace {
 
-// So many calls of accept4 fail, with that number.
+// So many calls of accept and accept4 fail, with that number: those for connections of that family.
 std::atomic<int> num_accept_faults = 0;
 std::atomic<int> accept_fault = 0;
+std::atomic<int> fault_family = AF_INET;
 
 }  // namespace
 
 // Instead of libc's, for this program.
 extern "C" int accept4(int socket, sockaddr* address, socklen_t* bytes, int flags) {
-  if (num_accept_faults > 0) {
+  int family = 0;
+  socklen_t size = sizeof family;
+  ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &size);
+  if (num_accept_faults > 0 && family == fault_family) {
     --num_accept_faults;
     errno = accept_fault;
     return -1;
   }
   return static_cast<int>(::syscall(SYS_accept4, socket, address, bytes, flags));
+}
+extern "C" int accept(int socket, sockaddr* address, socklen_t* bytes) {
+  return accept4(socket, address, bytes, 0);
 }
 
 namespace anyorder::launcher {
@@ -121,6 +129,18 @@ TEST_F(HttpServerTest, GoesOnAfterConnectionsThatCouldNotBeAccepted) {
   }
 }
 
+TEST_F(HttpServerTest, GoesOnAfterFaultsOfTheLibrary) {
+  Start({.max_connections = 1});
+  testing::internal::CaptureStderr();
+  accept_fault = ENFILE;
+  fault_family = AF_UNIX;
+  num_accept_faults = 2;
+  for (int round = 0; round < 3; ++round) EXPECT_THAT(Health(), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_EQ(num_accept_faults, 0);
+  fault_family = AF_INET;
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("cannot pass requests on"));
+}
+
 // A limit on this process's memory, of so many bytes more than it has, until its end.
 class MemoryLimit {
  public:
@@ -174,6 +194,22 @@ const ConnectionLimits kPatient = {.head_time = absl::InfiniteDuration(),
                                    .body_time = absl::InfiniteDuration(),
                                    .write_time = absl::InfiniteDuration()};
 
+TEST_F(HttpServerTest, HeadsAndBodiesThatAreTooLongOrTooSlowAreRefused) {
+  ConnectionLimits limits;
+  limits.head_time = limits.body_time = absl::Milliseconds(50);
+  Start({.connection = limits});
+  const std::string post = "POST /v1/infill HTTP/1.1\r\nHost: localhost\r\n";
+  for (const std::string& begin :
+       {post, absl::StrCat(post, "X: ", std::string(40000, 'y')),
+        absl::StrCat(post, "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{")}) {
+    const Client client = Connect();
+    client.Send(begin);
+    const std::string answer = client.Read();
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 400 "));
+    EXPECT_THAT(answer, HasSubstr("the request is broken, too long or came too slowly"));
+  }
+}
+
 // A prompt of one word, which is the answer, too.
 std::string LongPrompt(size_t bytes) {
   return absl::StrCat(R"({"prompt": ")", std::string(bytes, 'w'), R"("})");
@@ -203,25 +239,18 @@ TEST_F(HttpServerTest, StopWaitsForClientsThatTakeTheirAnswers) {
   stopper.join();
 }
 
-TEST(ConnectionTest, AClientThatTakesALittleNowAndThenIsLeftInTheEnd) {
-  int sockets[2];
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
-  UniqueFd server(sockets[0]);
-  const UniqueFd client(sockets[1]);
-  std::thread reader([&client] {
-    char buffer[512];
-    while (::recv(client.get(), buffer, sizeof buffer, 0) > 0) {
-    }
-  });
-  {
-    Connection connection(server.get(), {.write_time = absl::Milliseconds(20)});
-    const std::string piece(1 << 20, 'x');
-    while (connection.write(piece.data(), piece.size()) > 0) {
-    }
-    EXPECT_FALSE(connection.is_writable());
-  }
-  server = UniqueFd();
-  reader.join();
+TEST_F(HttpServerTest, AClientThatTakesALittleNowAndThenIsLeftInTheEnd) {
+  const std::string body = LongPrompt(16 << 20);
+  ConnectionLimits limits = kPatient;
+  limits.write_time = absl::Milliseconds(100);
+  Start({.max_body_bytes = 32 << 20, .connection = limits});
+  const Client slow = Connect();
+  slow.Post("/v1/completions", body);
+  size_t taken = 0;
+  std::string some(4096, ' ');
+  for (ssize_t bytes = 0; (bytes = slow.ReadSome(some)) > 0; absl::SleepFor(absl::Milliseconds(1)))
+    taken += static_cast<size_t>(bytes);
+  EXPECT_LT(taken, body.size());
 }
 
 }  // namespace

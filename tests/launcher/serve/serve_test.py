@@ -324,7 +324,9 @@ def check_hostile(_):
         assert server.raw(good * 2).count(b"HTTP/1.1 200 OK") == 1
         many = server.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nRange: bytes=" + b"0-," * 2600 + b"0-\r\n\r\n")
         assert len(many) < 100000, len(many)
-        # Connections that say little hold a thread each; others are answered as there are more.
+        # Where this head ends depends on the version of the library.
+        assert server.raw(b"GET /health HTTP/1.1\nHost: localhost\r\nX: y\n\r\n").startswith(b"HTTP/1.1 200")
+        # Connections that say little keep nobody else from being answered.
         idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
         for connection in idle[::2]:
             connection.sendall(begin)
