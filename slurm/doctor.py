@@ -163,7 +163,8 @@ def main(words):
 
 def check(options, sbatch):
     site = doctor_site.collect(options.bin)
-    findings, flavour = [doctor_site.open_mpi(site)], ("mpirun", "")
+    findings = [doctor_site.open_mpi(site), doctor_site.libraries(site)]
+    flavour = ("mpirun", "")
     if not options.local:
         values = {"partition": options.partition or None, "nodes": options.nodes, "mpi": options.mpi}
         findings, flavour = doctor_site.judge(site, values, os.environ)

@@ -38,7 +38,8 @@ def collect(programs):
                 "ompi_info": "ompi_info", "mpi_list": "srun --mpi=list",
                 "config": "scontrol show config", "partitions": "scontrol -o show partition"}
     outputs = {name: run(command.split()) for name, command in commands.items()}
-    return dict(outputs, anyorder=run([os.path.join(programs, "anyorder"), "--version"]))
+    paths = [os.path.join(programs, "anyorder" + part) for part in ("", "-prep", "-train", "-ckptd")]
+    return dict(outputs, anyorder=run([paths[0], "--version"]), ldd=run(["ldd"] + paths))
 
 
 def version_of(text):
@@ -110,6 +111,20 @@ def open_mpi(site):
     if version[0] > NEWEST_OPEN_MPI:
         return finding("Open MPI", WARN, seen, why, "it was tried with 4.1 to 5.0 only")
     return finding("Open MPI", PASS, seen, why)
+
+
+def libraries(site):
+    """Whether this machine has what the programs are linked with, as `ldd` tells it."""
+    status, text = site["ldd"]
+    lacks = ["no " + name for name in re.findall(r"^\s*(\S+) => not found", text, re.M)]
+    lacks += ["%s without %s" % (os.path.basename(path), version) for path, version in
+              re.findall(r"(\S+): version `(\S+)' not found", text)]
+    return finding("libraries", FAIL if lacks else PASS if status == 0 else WARN,
+                   ", ".join(sorted(set(lacks))) or
+                   ("all that the programs need" if status == 0 else "ldd tells nothing"),
+                   "the programs start only where the libraries of the machine that built them are",
+                   "install the packages of that machine's release (launcher/package/README.md has "
+                   "the versions), build here, or use a bundle")
 
 
 def choose_flavour(site, wanted):
@@ -262,6 +277,6 @@ def judge(site, options, environment):
     config = settings(site["config"][1])
     row = find_partition(site, options["partition"])
     flavour, chosen = choose_flavour(site, options["mpi"])
-    return findings + [open_mpi(site), chosen, fence(config, flavour, environment)] + \
+    return findings + [open_mpi(site), libraries(site), chosen, fence(config, flavour, environment)] + \
         requeue(config) + [preemption(config, row), time_to_stop(config, row), lost_nodes(config),
                            partition_limits(row, options)], flavour

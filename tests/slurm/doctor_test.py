@@ -169,7 +169,7 @@ class Site(unittest.TestCase):
     def site(self, **changes):
         site = {"sbatch": (0, "slurm-wlm 22.05.8\n"), "srun": (0, ""), "scontrol": (0, ""), "mpirun": (0, "mpirun (Open MPI) 4.1.4\n"),
                 "anyorder": (0, "oneDNN:    2.6.3\nMPI:       Open MPI v4.1.4\ndevice:    cpu\n"),
-                "ompi_info": (0, "MCA pmix: ext3x (MCA v2.1.0)\n"), "mpi_list": (0, LIST), "config": (0, CONFIG), "partitions": (0, PARTITIONS)}
+                "ompi_info": (0, "MCA pmix: ext3x (MCA v2.1.0)\n"), "mpi_list": (0, LIST), "config": (0, CONFIG), "partitions": (0, PARTITIONS), "ldd": (0, "\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n")}
         return dict(site, **changes)
 
     def judge(self, environment=None, partition=None, nodes=2, mpi="auto", **changes):
@@ -225,6 +225,14 @@ class Site(unittest.TestCase):
             self.assertEqual(level("mpirun (Open MPI) %s\n" % version, "Open MPI v" + linked), expected, (version, linked))
         self.assertEqual(level("mpirun (Open MPI) 5.0.7", "unknown"), "PASS")
         self.assertEqual(level("HYDRA build details:\n    Version: 4.0", "Open MPI v4.1.4"), "FAIL")
+
+    def test_libraries_that_are_missing_or_too_old_fail(self):
+        for ldd, level, seen in (
+                ((0, "\tlibdnnl.so.2 => not found\n\tlibm.so.6 => /lib/libm.so.6\n"), "FAIL", "no libdnnl.so.2"),
+                ((1, "/bin/a: /lib/libc.so.6: version `GLIBC_2.38' not found (required by /bin/a)\n"), "FAIL", "libc.so.6 without GLIBC_2.38"),
+                ((127, ""), "WARN", "ldd tells nothing")):
+            self.assertEqual(self.judge(ldd=ldd)[0]["libraries"], level, ldd)
+            self.assertEqual(doctor_site.libraries({"ldd": ldd})["seen"], seen)
 
 
 class Queue(unittest.TestCase):
