@@ -134,8 +134,7 @@ std::optional<std::string> ObjectReader::OneOf(const std::string& key,
   const Json* const found = Find(key);
   if (found == nullptr) return std::nullopt;
   const std::string name = found->is_string() ? found->get<std::string>() : "";
-  if (found->is_string() && std::find(names.begin(), names.end(), name) != names.end())
-    return name;
+  if (found->is_string() && std::find(names.begin(), names.end(), name) != names.end()) return name;
   std::string right = absl::StrCat("one of ", absl::StrJoin(names, ", "));
   const std::string near = NearestName(name, names);
   if (!near.empty()) absl::StrAppend(&right, "; did you mean '", near, "'?");
