@@ -253,16 +253,19 @@ class Job:
 
 def nodes_without(options, sbatch):
     """Which nodes do not have the run directory, {node: text}, asked by srun from here: for a batch
-    host that cannot even write its log. Empty if this cannot be asked either."""
-    test = "[ -w \"$1\" ] && echo \"@ok $SLURMD_NODENAME\" || echo \"@no $SLURMD_NODENAME\""
+    host that cannot even write its log, or whose Slurm (24.05 or newer) made the directory for it.
+    Empty if this cannot be asked either."""
+    test = ("[ -e \"$1\" ] && [ -w \"${1%/*}\" ] && echo \"@ok $SLURMD_NODENAME\" || "
+            "echo \"@no $SLURMD_NODENAME\"")
     nodes = options["nodes"]
     command = ["srun", "--job-name=anyorder-doctor", "--mpi=none", "--chdir=/", "--immediate=60",
-               "--nodes=%d" % nodes, "--ntasks=%d" % nodes, "--ntasks-per-node=1"] + sbatch + [
-                   "sh", "-c", test, "sh", options["run_dir"]]
+               "--nodes=%d" % nodes, "--ntasks=%d" % nodes, "--ntasks-per-node=1"] + sbatch
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, universal_newlines=True, timeout=120)
-    except subprocess.TimeoutExpired:
+        with tempfile.NamedTemporaryFile(prefix=".doctor-", dir=options["run_dir"]) as mark:
+            done = subprocess.run(command + ["sh", "-c", test, "sh", mark.name],
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL, universal_newlines=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired):
         return {}
     return {node: "'%s' is not there, or not writable" % options["run_dir"]
             for node in re.findall(r"^@no (\S+)", done.stdout, re.M)}

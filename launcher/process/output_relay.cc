@@ -83,6 +83,8 @@ void OutputRelay::Pump(int timeout_ms) {
   ssize_t got = 0;
   while ((got = ::read(read_end_.get(), bytes, sizeof bytes)) > 0) {
     held_.append(bytes, static_cast<size_t>(got));
+    // prterun ends some of its errors with one, for which grep takes the log for binary.
+    std::erase(held_, '\0');
     Take("", TakeAllButNotice(held_));
   }
   if (got != 0) return;

@@ -78,14 +78,17 @@ bool MayRestart(int exit_status) {
   return exit_status != kExitUsage && exit_status != kExitData && exit_status != kExitDoNotRestart;
 }
 
-// Whether rank 0 wrote down that another start would end the same way.
-bool EndIsFinal(const std::string& run_dir, int64_t attempt) {
+// The end that the ranks of a start agreed on, as rank 0 wrote it down; one that says nothing where
+// the ledger cannot be read.
+std::optional<ledger::Stop> AgreedEnd(const std::string& run_dir, int64_t attempt) {
   const auto records = ReadLedger(RunDirectory(run_dir).ledger);
-  return records.ok() &&
-         std::any_of(records->begin(), records->end(), [attempt](const LedgerRecord& record) {
-           const auto* stop = record.As<ledger::Stop>();
-           return stop != nullptr && stop->attempt == attempt && stop->may_restart == 0;
-         });
+  if (!records.ok()) return ledger::Stop{};
+  std::optional<ledger::Stop> end;
+  for (const LedgerRecord& record : *records) {
+    const auto* stop = record.As<ledger::Stop>();
+    if (stop != nullptr && stop->attempt == attempt) end = *stop;
+  }
+  return end;
 }
 
 class Run {
@@ -121,10 +124,9 @@ class Run {
       const std::string why =
           absl::StrCat("exit status ", exit_status, output.last_error().empty() ? "" : ": ",
                        output.last_error());
-      if (!MayRestart(exit_status) || EndIsFinal(options_.run_dir, identity_.attempt) ||
-          NumLaunchSignals() > 0) {
-        return exit_status;
-      }
+      const auto agreed = AgreedEnd(options_.run_dir, identity_.attempt);
+      const bool is_final = agreed && agreed->may_restart == 0;  // would end the same way again
+      if (!MayRestart(exit_status) || is_final || NumLaunchSignals() > 0) return exit_status;
       if (fruitless >= kMaxStartsWithoutCommit) {
         return Aborted(fruitless, " starts in a row ended without a new checkpoint, the last with ",
                        why, "; see ", RunDirectory(options_.run_dir).train_log);
@@ -142,7 +144,7 @@ class Run {
                              place.slurm_restart, place.nodes}));
     PaceRecorder pace({options_.run_dir, identity_.run_id, identity_.attempt, place.ranks,
                        config_.health.straggler_ratio});
-    const absl::StatusOr<int> exit_status =
+    absl::StatusOr<int> exit_status =
         RunAttempt({options_.run_dir, identity_, place, options_.resume, config_.checkpoint,
                     config_.dist, config_.health,
                     /*progress_on_terminal=*/TakesEscapes(STDERR_FILENO), &lease_, &pace,
@@ -150,6 +152,12 @@ class Run {
                     /*is_private=*/config_.run.is_private},
                    backend_, output);
     ANYORDER_RETURN_IF_ERROR(lease_.Check());
+    // The mpirun of Open MPI 5 ends with 0 also where it lost a machine.
+    if (exit_status.ok() && *exit_status == kExitDone &&
+        !AgreedEnd(options_.run_dir, identity_.attempt)) {
+      LogWarning("what started the ranks ended with status 0, but the ranks have not finished");
+      exit_status = kExitIo;
+    }
     pace.Finish();
     for (const ledger::Straggler& straggler : pace.Stragglers())
       ANYORDER_RETURN_IF_ERROR(Record(straggler));

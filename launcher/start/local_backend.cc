@@ -39,14 +39,16 @@ class LocalProcess final : public ProcessGroup {
 
 class LocalBackend final : public LaunchBackend {
  public:
-  LocalBackend(std::string run_dir, int64_t ranks, std::string temporary)
-      : run_dir_(std::move(run_dir)), ranks_(ranks), temporary_(std::move(temporary)) {}
+  LocalBackend(OpenMpi mpi, std::string run_dir, int64_t ranks, std::string temporary)
+      : mpi_(std::move(mpi)),
+        run_dir_(std::move(run_dir)),
+        ranks_(ranks),
+        temporary_(std::move(temporary)) {}
 
   absl::StatusOr<Place> Prepare() override {
     std::error_code error;
     const std::string root = fs::canonical(run_dir_, error).string();
     if (error) return ErrnoStatus("resolve", run_dir_, error.value());
-    ANYORDER_ASSIGN_OR_RETURN(mpi_, FindOpenMpi());
 
     // The launcher's lease says that nobody else uses what an earlier start left there.
     ANYORDER_RETURN_IF_ERROR(RemoveScratch(root, HostName()));
@@ -92,10 +94,10 @@ class LocalBackend final : public LaunchBackend {
   void CleanUp() override { RemoveScratch(run_dir_, HostName()).IgnoreError(); }
 
  private:
+  const OpenMpi mpi_;
   const std::string run_dir_;
   const int64_t ranks_;
   const std::string temporary_;
-  OpenMpi mpi_;
   NodeScratch scratch_;  // of mpirun and its ranks
 };
 
@@ -140,7 +142,10 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLocalBackend(const std::strin
                                                                 int64_t ranks) {
   std::error_code error;
   const fs::path temporary = fs::temp_directory_path(error);
-  if (!error) return std::make_unique<LocalBackend>(run_dir, ranks, temporary.string());
+  if (!error) {
+    ANYORDER_ASSIGN_OR_RETURN(OpenMpi mpi, FindOpenMpi());
+    return std::make_unique<LocalBackend>(std::move(mpi), run_dir, ranks, temporary.string());
+  }
   const char* const variable = ::getenv("TMPDIR");
   return InvalidArgument("the directory for temporary files, '",
                          variable == nullptr ? "/tmp" : variable, "', cannot be used (",

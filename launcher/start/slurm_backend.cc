@@ -77,12 +77,13 @@ bool BindsTasks() {
 
 class SlurmBackend final : public LaunchBackend {
  public:
-  SlurmBackend(SlurmOptions options, MpiChoice mpi, bool binds_tasks)
+  SlurmBackend(SlurmOptions options, MpiChoice mpi, OpenMpi open_mpi, bool binds_tasks)
       : options_(std::move(options)),
         binds_tasks_(binds_tasks),
         job_(Variable("SLURM_JOB_ID")),
         slurm_directory_(options_.run_dir + "/slurm"),
-        mpi_(std::move(mpi)) {}
+        mpi_(std::move(mpi)),
+        open_mpi_(std::move(open_mpi)) {}
 
   absl::StatusOr<Place> Prepare() override;
   absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
@@ -107,7 +108,7 @@ class SlurmBackend final : public LaunchBackend {
   const std::string job_;
   const std::string slurm_directory_;
   const MpiChoice mpi_;
-  OpenMpi open_mpi_;  // where mpirun starts the ranks
+  const OpenMpi open_mpi_;  // where mpirun starts the ranks
   std::optional<OutputRelay> service_words_;
   std::vector<std::string> nodes_;  // of the start
   bool has_started_ = false;        // this launcher, once before
@@ -210,9 +211,6 @@ absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
 absl::StatusOr<Place> SlurmBackend::Prepare() {
   ANYORDER_RETURN_IF_ERROR(MakeDirectories(slurm_directory_));
   const std::vector<std::string> before = nodes_;
-  if (mpi_.plugin.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(open_mpi_, FindOpenMpi());
-  }
   if (environment_.empty()) {
     ANYORDER_RETURN_IF_ERROR(EndLeftoverSteps());
     std::vector<std::string> notes = {mpi_.reason};
@@ -352,7 +350,12 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const SlurmOptio
   const absl::Status listed = RunCommand({"srun", "--mpi=list"}, absl::Seconds(20), &plugins);
   if (!listed.ok()) return InvalidArgument("--backend slurm: ", listed.message());
   ANYORDER_ASSIGN_OR_RETURN(MpiChoice mpi, ChooseMpi(options.mpi, plugins, HasProgram("mpirun")));
-  return std::unique_ptr<LaunchBackend>(new SlurmBackend(resolved, std::move(mpi), BindsTasks()));
+  OpenMpi open_mpi;
+  if (mpi.plugin.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(open_mpi, FindOpenMpi());
+  }
+  return std::unique_ptr<LaunchBackend>(
+      new SlurmBackend(resolved, std::move(mpi), std::move(open_mpi), BindsTasks()));
 }
 
 }  // namespace anyorder::launcher

@@ -100,7 +100,7 @@ END
 
 killed_launcher)
   start $name/run --ranks 2
-  scratch=$(tr '\0' '\n' <"/proc/$(mpirun_pids $name/run | head -n 1)/environ" | sed -n 's/^OMPI_MCA_\(orte_tmpdir_base\|btl_vader_backing_directory\)=//p')
+  scratch=$(tr '\0' '\n' <"/proc/$(mpirun_pids $name/run | head -n 1)/environ" | sed -n 's/^\(OMPI_MCA_orte_tmpdir_base\|PRTE_MCA_prte_local_tmpdir_base\|OMPI_MCA_btl_vader_backing_directory\)=//p')
   [ -n "$scratch" ] || fail "mpirun has no directory of its own"
   kill -9 $job; wait $job 2>/dev/null
   no_ranks() { [ -z "$(rank_pids $name/run)$(mpirun_pids $name/run)" ]; }
@@ -323,6 +323,18 @@ failed_start)
   too_many 74 "needs at least .* of memory (weights and optimizer .*no batch size is small enough" --set model.model_dim=1048576
   too_many 74 "checkpoints that are kept at once need" --set checkpoint.keep_last=1000000000000 --set checkpoint.every=1 --set train.steps=1000000000000
   too_many 64 "model.num_layers is 1000000000000 but must be" --set model.num_layers=1000000000000
+  # Nor for an mpirun that cannot start these ranks.
+  mkdir $name/mpi
+  printf '#!/bin/sh\n[ "$1" = --version ] && echo "${FAKE_MPIRUN:-$(%s --version)}"; exit 0\n' "$(command -v mpirun)" >$name/mpi/mpirun
+  chmod +x $name/mpi/mpirun
+  path=$PATH; PATH="$work/$name/mpi:$PATH"
+  FAKE_MPIRUN="mpirun (Open MPI) 4.0.7" too_many 64 "mpirun in PATH is Open MPI 4.0.7, and 4.1 or newer is needed"
+  FAKE_MPIRUN="mpirun (Open MPI) 9.0.0" too_many 64 "mpirun in PATH is Open MPI 9.0.0, and starts no ranks of the library .* (Open MPI v[45]"
+  FAKE_MPIRUN="HYDRA build details:" too_many 64 "mpirun in PATH is no Open MPI ('HYDRA build details:')"
+  # One that ends well although no rank has finished: Open MPI 5's does where it lost a machine.
+  launch "$name/lost" --ranks 2 >$name/log 2>&1; expect_status $? 93 "an mpirun that ends too early"
+  expect_text "ended with status 0, but the ranks have not finished" $name/log
+  PATH=$path
   # A start that reads its configuration writes nothing either, and ends when it is asked to.
   mkfifo $name/pipe
   "$anyorder" launch --config $name/pipe --run-dir $name/none >$name/log 2>&1 & job=$!

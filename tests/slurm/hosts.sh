@@ -61,7 +61,8 @@ start_ranks() {
   hosts=$(echo "$*" | tr ' ' ,)
   list=$(printf ",%s:$ranks" "$@")
   export ANYORDER_WORLD_SIZE=$(($# * ranks))
-  (inside head mpirun --host "${list#,}" -n $(($# * ranks)) --bind-to none -x ANYORDER_WORLD_SIZE "$bin/anyorder-train" --run-dir "$run" --run-id hosts \
+  # A name that no killed mpirun used: prterun would not start.
+  (inside head env PRTE_MCA_prte_local_tmpdir_base=$state mpirun --host "${list#,}" -n $(($# * ranks)) --bind-to none -x ANYORDER_WORLD_SIZE "$bin/anyorder-train" --run-dir "$run" --run-id hosts \
     --attempt "$start" --nodes "$hosts" >>"$run/train.log" 2>&1 </dev/null) &
   job=$!
 }

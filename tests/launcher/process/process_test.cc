@@ -234,7 +234,7 @@ TEST(OutputRelayTest, OpenMpisNoticeOfAnEndIsKeptBackHoweverItComes) {
     const std::string text = "a--\n" + notice + "b\n" + other + notice + notice + "c\n" + cut;
     std::string script;
     for (size_t i = 0; i < text.size(); i += piece)
-      absl::StrAppend(&script, "printf %s '", text.substr(i, piece), "'; ");
+      absl::StrAppend(&script, "printf '%s\\0' '", text.substr(i, piece), "'; ");
     auto child = relay.Start({.arguments = {"sh", "-c", script}}).value();
     while (!child.Poll()) relay.Pump(1);
     relay.Pump(0);
