@@ -256,59 +256,5 @@ refused)
   done
   [ ! -e x.jsonl ] || fail "a refused call left a file" ;;
 
-markers)
-  # Of what it has learned, ends of paragraphs, unknown letters and the end of the document are the
-  # likeliest by far; texts are of the rest, whatever chooses them.
-  dataset
-  for _ in $(seq 200); do printf 'the<eop><eop><eop> \xe8\xaa\x9e<eop><eop> \xe9\xa0\x86<eop><eop>\n\n'; done >marks.txt
-  prep --input marks.txt --output marks --vocab shards/spiece.model
-  for config in gpt xlnet; do
-    size=(model.max_positions=80)
-    [ $config = gpt ] || size=(sampling.reuse_len=32 sampling.perm_size=32 sampling.num_predict=10 model.mem_len=16)
-    train $config-tiny.toml $config data.shards="$PWD/marks" train.steps=40 "${size[@]}"
-    ways=("--beam 1" "--beam 4 --best 4" "--beam 3 --stop-first --min-len 3" "--sample 4" "--sample 4 --top-k 3" "--sample 4 --top-p 0.5 --temperature 2")
-    for way in "${!ways[@]}"; do
-      # shellcheck disable=SC2086
-      "$anyorder" generate $config --input prompts.txt --output $config$way.jsonl --max-len 10 ${ways[way]} 2>err || fail "generate: exit status $?: $(cat err)"
-    done
-  done
-  python3 - ./*.jsonl <<'END' || fail "markers in a text"
-import json, sys
-texts = [json.loads(line) for path in sys.argv[1:] if path != "./sources.jsonl" for line in open(path)]
-assert len(texts) > 100 and any(text["text"] for text in texts)
-for text in texts:
-    for mark in ("\n", "<", ">", "\u2047", "\u8a9e"):
-        assert mark not in text["text"], text
-END
-  ;;
-
-refused)
-  reference=(--run-dir "$work/reference" --input prompts.txt)
-  echo "some words" >prompts.txt
-  refuses 64 "--output is required" "${reference[@]}"
-  refuses 64 "--beam excludes --sample\|--sample excludes --beam" "${reference[@]}" --output x.jsonl --beam 3 --sample 2
-  refuses 64 "top-p 2 must be in" "${reference[@]}" --output x.jsonl --sample 2 --top-p 2
-  refuses 64 'steps has no effect with method "left-to-right", only with llada' "${reference[@]}" --output x.jsonl --steps 4
-  refuses 64 'recompute has no effect with method "left-to-right"' "${reference[@]}" --output x.jsonl --sample 2 --recompute
-  refuses 64 "at least 9 tokens before the end" "${reference[@]}" --output x.jsonl --min-len 9 --max-len 9
-  refuses 64 "nowhere. is not a run directory" --run-dir "$work/nowhere" --input prompts.txt --output x.jsonl
-  refuses 64 "absent.txt" --run-dir "$work/reference" --input absent.txt --output x.jsonl
-  refuses 64 "step-000000007" "${reference[@]}" --output x.jsonl --step 7
-  printf 'good\n\xff\xfe\n' >broken.txt
-  refuses 65 "broken.txt:2: .*UTF-8" --run-dir "$work/reference" --input broken.txt --output x.jsonl
-  prep --input "$work/other.txt" --output shards --vocab-size 200
-  refuses 65 "is vocabulary .* but the run was trained with" "${reference[@]}" --output x.jsonl --vocab shards/spiece.model
-  echo "mine" >mine.jsonl
-  refuses 64 "'mine.jsonl' exists and is not overwritten" "${reference[@]}" --output mine.jsonl --max-len 2
-  [ "$(cat mine.jsonl)" = mine ] || fail "it overwrote a file"
-  for objective in bert dae; do
-    train $objective-tiny.toml $objective train.steps=1 sampling.reuse_len=32 sampling.num_predict=8
-    refuses 65 "trained with $objective predicts masked tokens .* use a network trained with" --run-dir $objective --input prompts.txt --output x.jsonl
-  done
-  # An encoder that something outside ends, e.g. for want of memory.
-  mkdir bin && cp "$bin/anyorder" bin && printf '#!/bin/sh\nkill -9 $$\n' >bin/anyorder-prep && chmod +x bin/anyorder-prep
-  anyorder=$PWD/bin/anyorder refuses 74 "signal 9 ended anyorder-prep" "${reference[@]}" --output x.jsonl
-  [ ! -e x.jsonl ] || fail "a refused call left a file" ;;
-
 *) fail "no case '$3'" ;;
 esac
