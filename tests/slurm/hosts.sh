@@ -20,7 +20,7 @@ machines_up || exit 70
 for i in $(seq $num_machines); do machine_boot h$i || exit 70; done
 
 export ANYORDER_HOSTS=$state
-# starter NAME=VALUE...: parameters of what starts ranks, which Open MPI 5 has under names of its own.
+# starter NAME=VALUE...: parameters of what starts ranks; Open MPI 5 has other names for them.
 starter() { local one; for one in "$@"; do export "OMPI_MCA_$one" "PRTE_MCA_${one/plm_rsh/plm_ssh}"; done; }
 starter plm_rsh_agent=$here/hosts_agent.sh oob_tcp_if_include=$net.0/24
 export OMPI_MCA_btl_tcp_if_include=$net.0/24
