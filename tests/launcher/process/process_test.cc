@@ -13,12 +13,14 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/monotonic_clock.h"
+#include "core/base/whole_file.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/display_width.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/process/slurm_commands.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -218,7 +220,6 @@ TEST(CapturedProgramTest, GivesOutputAndStatus) {
   EXPECT_FALSE(output->is_late);
 }
 
-// Nodes that answered before a step's deadline count.
 TEST(OutputRelayTest, OpenMpisNoticeOfAnEndIsKeptBackHoweverItComes) {
   const std::string rule = std::string(74, '-') + "\n";
   const std::string notice =
@@ -246,6 +247,7 @@ TEST(OutputRelayTest, OpenMpisNoticeOfAnEndIsKeptBackHoweverItComes) {
   }
 }
 
+// Nodes that answered before a step's deadline count.
 TEST(CapturedProgramTest, ALateProgramIsEndedAndKeepsWhatItSaid) {
   for (const char* program : {"echo n1; sleep 1000", "echo n1; exec >&- 2>&-; sleep 1000"}) {
     const absl::Time begin = MonotonicNow();
