@@ -50,7 +50,7 @@ finish() {
 trap finish EXIT
 debootstrap --variant=minbase --include=git,ca-certificates $suite "$root" >"$log" 2>&1 ||
   fail 74 "debootstrap failed; see $log"
-git clone --quiet --no-hardlinks . "$root/root/anyorder" 2>>"$log" || fail 74 "no clone; see $log"
+git clone --quiet --no-hardlinks . "$root/anyorder" 2>>"$log" || fail 74 "no clone; see $log"
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 printf '127.0.0.1 localhost %s\n' "$(uname -n)" >"$root/etc/hosts"
 cp -r /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/"
@@ -68,7 +68,7 @@ in_root() {
     mount -t tmpfs tmpfs "$root/dev/shm"
     [ -z "$ccache" ] || mount --bind "$ccache" "$root/ccache"
     exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-      PIP_CERT=/etc/ssl/certs/ca-certificates.crt ${ccache:+CCACHE_DIR=/ccache} bash -c "cd /root/anyorder && exec bash \"\$@\"" - "$@"
+      PIP_CERT=/etc/ssl/certs/ca-certificates.crt ${ccache:+CCACHE_DIR=/ccache} bash -c "cd /anyorder && exec bash \"\$@\"" - "$@"
   ' - "$root" "$ccache" "${@:2}" </dev/null >"$work/$1.log" 2>&1 || status=$?
   end_processes
   echo "$1 ended with $status after $((SECONDS - begin)) s"

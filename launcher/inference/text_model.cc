@@ -65,7 +65,7 @@ absl::StatusOr<FoundVocabulary> FindVocabulary(const TextModelOptions& options,
   ANYORDER_ASSIGN_OR_RETURN(found.vocabulary, ReadMatching(config.data.shards, saved));
   const auto letter_case = index.settings.find("case");
   if (letter_case != index.settings.end()) found.letter_case = letter_case->second;
-  // Beside the file there is the model's chat template. The data declare more, such as a mask.
+  // The file's directory has the model's chat template. The data declare more, such as a mask.
   if (!kept.empty()) found.vocabulary.path = kept;
   return found;
 }
