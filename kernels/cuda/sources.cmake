@@ -1,5 +1,5 @@
 # The kernels and what puts them behind the backend's interface, for the GPU (CMakeLists.txt) and
-# for the emulation (platform/).
+# for the tests' emulation of them (tests/emulated_gpu).
 set(ANYORDER_CUDA_KERNELS
   attention/attention.cu
   attention/attention_distances.cu

@@ -1,5 +1,5 @@
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
+#include "tests/emulated_gpu/runtime.h"
 #include "tests/gpu/device.h"
 
 namespace anyorder::testing {

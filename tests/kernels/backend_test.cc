@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
+#include "tests/emulated_gpu/runtime.h"
 #include "tests/kernels/backend_fixture.h"
 
 namespace anyorder::kernels {

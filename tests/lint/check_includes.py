@@ -21,6 +21,7 @@ ALLOWED = {
     "kernels/cpu/attention": ["core/base", "kernels"],
     "kernels/cpu": ["core/base", "kernels", "kernels/cpu/attention"],
     "kernels/cuda/platform": ["core/base", "kernels"],
+    "kernels/cuda/platform/device": ["core/base", "kernels/cuda/platform"],
     "kernels/cuda/operations": ["core/base", "kernels", "kernels/cuda/platform"],
     "kernels/cuda/gemm": ["core/base", "kernels", "kernels/cuda/operations", "kernels/cuda/platform"],
     "kernels/cuda/attention": ["core/base", "kernels", "kernels/cuda/operations",
@@ -107,7 +108,7 @@ ALLOWED["launcher"] = list(ALLOWED)
 # Third-party header (regular expression) -> the only places that may include it.
 HOMES = {
     r"mpi\.h": ["dist/"],
-    r"boost/.*": ["kernels/cuda/platform/"],
+    r"boost/.*": ["tests/emulated_gpu/"],
     r"cuda_runtime\.h": ["kernels/cuda/"],
     r"nccl\.h": ["dist/nccl_library."],
     r"(oneapi/dnnl|dnnl|cublas).*": ["kernels/"],

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
+#include "tests/emulated_gpu/runtime.h"
 
 namespace anyorder::testing {
 

@@ -6,7 +6,7 @@
 #include "core/base/status.h"
 #include "kernels/arguments.h"
 #include "kernels/cuda/operations/operations.h"
-#include "kernels/cuda/platform/launch.h"
+#include "kernels/cuda/platform/launch_shape.h"
 
 namespace anyorder::kernels::cuda {
 

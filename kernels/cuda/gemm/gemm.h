@@ -1,5 +1,5 @@
-// Matrix products of the CUDA backend: cuBLASLt's on a GPU (gemm_cublaslt.cc), plain loops in the
-// emulation (gemm_emulated.cc).
+// Matrix products of the CUDA backend: cuBLASLt's on a GPU (gemm_cublaslt.cc), plain loops in
+// tests/emulated_gpu.
 
 #pragma once
 

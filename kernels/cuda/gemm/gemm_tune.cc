@@ -11,7 +11,7 @@
 #include "kernels/arguments.h"
 #include "kernels/cuda/gemm/gemm_cublaslt.h"
 #include "kernels/cuda/operations/operations.h"
-#include "kernels/cuda/platform/launch.h"
+#include "kernels/cuda/platform/launch_shape.h"
 #include "kernels/digest.h"
 
 namespace anyorder::kernels::cuda {

@@ -10,8 +10,8 @@
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "kernels/cuda/platform/launch.h"
 #include "kernels/cuda/platform/launch_error.h"
+#include "kernels/cuda/platform/launch_shape.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

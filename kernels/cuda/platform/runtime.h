@@ -1,5 +1,5 @@
 // What the product asks of the CUDA runtime, and nothing else: the GPU's (runtime_device.cc) or the
-// emulation's (runtime_emulated.h), which has device memory that host code cannot touch and streams
+// emulation's (tests/emulated_gpu), which has device memory that host code cannot touch and streams
 // that run late.
 //
 // One object is one GPU, used by one thread at a time unless said otherwise. A null StreamView is

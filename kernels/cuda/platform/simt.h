@@ -1,10 +1,10 @@
 // One source for two machines: the names that kernels use for threads, barriers and tensor-core
 // instructions.
 //
-// nvcc compiles them to the hardware's; any other compiler to the emulation (block.h), which runs
-// the very same kernel text on the CPU, every thread a fiber. A kernel is a function of one
-// parameter struct, `ANYORDER_KERNEL void Name(Params)`; its only shared memory is SharedMemory().
-// What is not here a kernel does not use.
+// device/simt_machine.h makes them the hardware's. That of the tests' emulation runs the very same
+// kernel text on the CPU, every thread a fiber. A kernel is a function of one parameter struct,
+// `ANYORDER_KERNEL void Name(Params)`; its only shared memory is SharedMemory(). What is not here a
+// kernel does not use.
 
 #pragma once
 
@@ -23,24 +23,8 @@ struct alignas(8) Words2 {
 
 }  // namespace anyorder::kernels::cuda
 
-#ifdef __CUDACC__
-// Static: every source that includes a kernel has its own, used or not.
-#define ANYORDER_KERNEL [[maybe_unused]] static __global__
-#define ANYORDER_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
-#define ANYORDER_DEVICE __device__ __forceinline__
-#define ANYORDER_HOST_DEVICE __host__ __device__ __forceinline__
-#define ANYORDER_UNROLL _Pragma("unroll")
-#define ANYORDER_ROLLED _Pragma("unroll 1")
-#include "kernels/cuda/platform/simt_device.h"
-#else
-#define ANYORDER_KERNEL inline
-#define ANYORDER_LAUNCH_BOUNDS(threads, blocks)
-#define ANYORDER_DEVICE inline
-#define ANYORDER_HOST_DEVICE inline
-#define ANYORDER_UNROLL
-#define ANYORDER_ROLLED
-#include "kernels/cuda/platform/simt_emulated.h"
-#endif
+// The machine: the GPU's is in device/. Tests put theirs before it on the include path.
+#include "simt_machine.h"
 
 namespace anyorder::kernels::cuda {
 

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/bench/gpu/cases.h"
 #include "tests/bench/gpu/event_timer.h"
+#include "tests/emulated_gpu/runtime.h"
 
 namespace anyorder::bench {
 namespace {

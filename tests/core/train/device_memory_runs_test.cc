@@ -11,8 +11,8 @@
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/state/saved_weights.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
 #include "tests/core/train/trainer_fixture.h"
+#include "tests/emulated_gpu/runtime.h"
 
 namespace anyorder {
 

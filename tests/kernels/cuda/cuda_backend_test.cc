@@ -19,8 +19,8 @@
 
 #include "core/base/status.h"
 #include "kernels/cuda/operations/operations.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
 #include "kernels/cuda/platform/staging.h"
+#include "tests/emulated_gpu/runtime.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

@@ -10,7 +10,7 @@
 #include "kernels/cuda/attention/attention_ring.h"
 #include "kernels/cuda/attention/attention_scratch.h"
 #include "kernels/cuda/operations/operations.h"
-#include "kernels/cuda/platform/block.h"
+#include "tests/emulated_gpu/block.h"
 #include "tests/kernels/attention_case.h"
 
 namespace anyorder::kernels::testing {

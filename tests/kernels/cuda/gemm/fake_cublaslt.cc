@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
-#include "kernels/cuda/platform/block.h"
+#include "tests/emulated_gpu/block.h"
 
 namespace anyorder::testing {
 namespace {

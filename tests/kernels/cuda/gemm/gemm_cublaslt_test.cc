@@ -20,8 +20,8 @@
 #include "core/base/philox.h"
 #include "core/base/whole_file.h"
 #include "kernels/arguments.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
 #include "kernels/reference/operations.h"
+#include "tests/emulated_gpu/runtime.h"
 #include "tests/kernels/cuda/gemm/fake_cublaslt.h"
 #include "tests/testing/host_tensor.h"
 

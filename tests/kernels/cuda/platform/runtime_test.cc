@@ -15,7 +15,7 @@
 
 #include "core/base/status.h"
 #include "kernels/cuda/platform/launch.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
+#include "tests/emulated_gpu/runtime.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

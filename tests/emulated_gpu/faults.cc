@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
-#include "kernels/cuda/platform/block.h"
+#include "tests/emulated_gpu/block.h"
 
 namespace anyorder::kernels::cuda::emulation {
 namespace {

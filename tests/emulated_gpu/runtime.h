@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/cuda/platform/block.h"
 #include "kernels/cuda/platform/runtime.h"
+#include "tests/emulated_gpu/block.h"
 
 namespace anyorder::kernels::cuda::emulation {
 

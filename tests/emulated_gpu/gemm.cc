@@ -1,9 +1,10 @@
+#include "kernels/cuda/gemm/gemm.h"
+
 #include <cstdint>
 
 #include "core/base/check.h"
-#include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/platform/launch.h"
-#include "kernels/cuda/platform/runtime_emulated.h"
+#include "tests/emulated_gpu/runtime.h"
 
 namespace anyorder::kernels::cuda {
 namespace {

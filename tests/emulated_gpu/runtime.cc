@@ -1,4 +1,4 @@
-#include "kernels/cuda/platform/runtime_emulated.h"
+#include "tests/emulated_gpu/runtime.h"
 
 #include <algorithm>
 #include <chrono>
@@ -16,8 +16,8 @@
 #include "core/base/check.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
-#include "kernels/cuda/platform/guarded_pages.h"
 #include "kernels/cuda/platform/launch_error.h"
+#include "tests/emulated_gpu/guarded_pages.h"
 
 namespace anyorder::kernels::cuda {
 

@@ -1,4 +1,5 @@
-// simt.h on the GPU: each name is one instruction or intrinsic. sm_80 has all of them.
+// simt.h on the GPU: each name is one instruction or intrinsic. sm_80 has all of them. Compiled by
+// nvcc only.
 
 #pragma once
 
@@ -7,6 +8,19 @@
 #include <cassert>
 #include <cmath>
 #include <cstddef>
+
+#include "core/base/check.h"
+#include "core/base/stream.h"
+#include "kernels/cuda/platform/launch_error.h"
+#include "kernels/cuda/platform/launch_shape.h"
+
+// Static: every source that includes a kernel has its own, used or not.
+#define ANYORDER_KERNEL [[maybe_unused]] static __global__
+#define ANYORDER_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+#define ANYORDER_DEVICE __device__ __forceinline__
+#define ANYORDER_HOST_DEVICE __host__ __device__ __forceinline__
+#define ANYORDER_UNROLL _Pragma("unroll")
+#define ANYORDER_ROLLED _Pragma("unroll 1")
 
 // What the device's own assert() calls; its header hides it where NDEBUG is defined.
 extern "C" __device__ void __assertfail(const char* what, const char* file, unsigned int line,
@@ -118,5 +132,24 @@ ANYORDER_DEVICE Words2 LoadTwoWords(const void* global) {
 }
 ANYORDER_DEVICE float AsFloat(uint32_t bits) { return __uint_as_float(bits); }
 ANYORDER_DEVICE uint32_t AsBits(float value) { return __float_as_uint(value); }
+
+// Starts a kernel whose shape was checked.
+template <typename Params>
+void StartKernel(void (*kernel)(Params), const LaunchShape& shape, const Params& params,
+                 StreamView stream) {
+  // The runtime's own null stream would wait for all others.
+  ANYORDER_CHECK(stream.handle != nullptr)
+      << KernelName(reinterpret_cast<const void*>(kernel)) << ": a kernel without a stream";
+  if (shape.shared_bytes > 48 * 1024) {
+    CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(shape.shared_bytes)),
+              "shared memory of a kernel");
+  }
+  const dim3 grid(static_cast<unsigned>(shape.blocks_x), static_cast<unsigned>(shape.blocks_y),
+                  static_cast<unsigned>(shape.blocks_z));
+  kernel<<<grid, static_cast<unsigned>(shape.threads), static_cast<size_t>(shape.shared_bytes),
+           static_cast<cudaStream_t>(stream.handle)>>>(params);
+  CheckCuda(cudaGetLastError(), kLaunchOfAKernel);
+}
 
 }  // namespace anyorder::kernels::cuda

@@ -1,4 +1,4 @@
-#include "kernels/cuda/platform/block.h"
+#include "tests/emulated_gpu/block.h"
 
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
@@ -18,8 +18,8 @@
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
-#include "kernels/cuda/platform/guarded_pages.h"
 #include "kernels/cuda/platform/launch_error.h"
+#include "tests/emulated_gpu/guarded_pages.h"
 
 namespace anyorder::kernels::cuda::emulation {
 namespace {
@@ -28,7 +28,8 @@ namespace context = boost::context;
 
 constexpr int kWarp = kLanes;
 constexpr size_t kStackBytes = 256 * 1024;
-// Of shared memory, as the kernels' declaration of it says (simt_device.h).
+// Of shared memory, as the kernels' declaration of it says
+// (kernels/cuda/platform/device/simt_machine.h).
 constexpr int64_t kSharedAlignment = 128;
 // A held-back warp misses up to this many turns, one in kHoldEvery.
 constexpr uint32_t kHoldTurns = 600;

@@ -1,4 +1,4 @@
-#include "kernels/cuda/platform/guarded_pages.h"
+#include "tests/emulated_gpu/guarded_pages.h"
 
 #include <sys/mman.h>
 

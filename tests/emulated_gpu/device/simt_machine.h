@@ -1,4 +1,4 @@
-// simt.h on the CPU: each name as the emulation does it.
+// kernels/cuda/platform/simt.h on the CPU: each name as the emulation does it.
 
 #pragma once
 
@@ -8,7 +8,16 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
-#include "kernels/cuda/platform/block.h"
+#include "core/base/stream.h"
+#include "kernels/cuda/platform/launch_shape.h"
+#include "tests/emulated_gpu/block.h"
+
+#define ANYORDER_KERNEL inline
+#define ANYORDER_LAUNCH_BOUNDS(threads, blocks)
+#define ANYORDER_DEVICE inline
+#define ANYORDER_HOST_DEVICE inline
+#define ANYORDER_UNROLL
+#define ANYORDER_ROLLED
 
 namespace anyorder::kernels::cuda {
 
@@ -101,5 +110,17 @@ inline Words2 LoadTwoWords(const void* global) {
 }
 inline float AsFloat(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t AsBits(float value) { return std::bit_cast<uint32_t>(value); }
+
+// Gives the run of the whole grid to `stream` as one piece of work (runtime.h), or runs it at once
+// if the stream is null.
+template <typename Params>
+void StartKernel(void (*kernel)(Params), const LaunchShape& shape, const Params& params,
+                 StreamView stream) {
+  const void* const function = reinterpret_cast<const void*>(kernel);
+  const emulation::Grid grid{static_cast<int>(shape.blocks_x), shape.blocks_y, shape.blocks_z,
+                             shape.threads, shape.shared_bytes};
+  emulation::EnqueueKernel(stream, function,
+                           [=] { emulation::Run(function, grid, [&] { kernel(params); }); });
+}
 
 }  // namespace anyorder::kernels::cuda

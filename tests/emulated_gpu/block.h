@@ -126,7 +126,7 @@ void CheckAligned(const void* pointer, size_t bytes, const char* what);
 void ReportFaults();
 
 // Streams without a GPU: work waits in its stream's queue until somebody synchronises, so that a
-// wait that is missing shows (runtime_emulated.h).
+// wait that is missing shows (runtime.h).
 //
 // A library's call. `work` may touch device memory (guarded_pages.h) when it runs. A null stream,
 // which only tests of single kernels use, runs it now.

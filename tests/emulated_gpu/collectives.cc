@@ -1,7 +1,7 @@
 // What lanes do together.
 
 #include "core/base/dtype.h"
-#include "kernels/cuda/platform/block.h"
+#include "tests/emulated_gpu/block.h"
 
 namespace anyorder::kernels::cuda::emulation {
 namespace {
