@@ -62,12 +62,17 @@ in_root() {
   local begin=$SECONDS status=0
   unshare --mount --propagation private bash -c '
     root=$1 ccache=$2; shift 2
+    # By chroot alone, tests could make no mount namespaces of their own.
+    mount --rbind "$root" "$root"
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount --rbind /dev "$root/dev"
     mount -t tmpfs tmpfs "$root/dev/shm"
     [ -z "$ccache" ] || mount --bind "$ccache" "$root/ccache"
-    exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+    cd "$root"
+    pivot_root . mnt
+    umount --lazy /mnt
+    exec /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin \
       PIP_CERT=/etc/ssl/certs/ca-certificates.crt ${ccache:+CCACHE_DIR=/ccache} bash -c "cd /anyorder && exec bash \"\$@\"" - "$@"
   ' - "$root" "$ccache" "${@:2}" </dev/null >"$work/$1.log" 2>&1 || status=$?
   end_processes
