@@ -243,8 +243,9 @@ absl::StatusOr<Place> HostsBackend::Prepare() {
     place.ranks += host.slots;
     place.nodes.push_back(host.name);
   }
-  // PRRTE refuses to start where a killed one with its number left a directory in /tmp.
-  if (!FindNodePlace(Names(), &::getenv).ok()) {
+  // PRRTE refuses to start where a killed one with its number left a directory in /tmp. ORTE does
+  // not, and would tell its daemons to use this machine's directory on their nodes.
+  if (mpi_.has_prrte && !FindNodePlace(Names(), &::getenv).ok()) {
     ANYORDER_RETURN_IF_ERROR(RemoveScratch(options_.run_dir, HostName()));
     ANYORDER_RETURN_IF_ERROR(MakeScratch(options_.run_dir, HostName(), "/tmp").status());
     has_scratch_ = true;
