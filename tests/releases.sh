@@ -54,7 +54,7 @@ git clone --quiet --no-hardlinks . "$root/anyorder" 2>>"$log" || fail 74 "no clo
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 printf '127.0.0.1 localhost %s\n' "$(uname -n)" >"$root/etc/hosts"
 cp -r /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/"
-chroot "$root" update-ca-certificates >>"$log" 2>&1 || fail 74 "no certificates; see $log"
+env -u TMPDIR chroot "$root" update-ca-certificates >>"$log" 2>&1 || fail 74 "no certificates; see $log"
 [ -z "$ccache" ] || mkdir "$root/ccache"
 
 # in_root NAME SCRIPT [ARGUMENTS]: runs a script of the clone and prints how it ended.
