@@ -14,6 +14,7 @@ if(ANYORDER_BUILD_TESTS AND NOT ANYORDER_FUZZ)
   get_property(gpu_tests GLOBAL PROPERTY ANYORDER_BUNDLE_TESTS)
   list(APPEND bundle_tests ${gpu_tests})
 endif()
+get_property(bundle_scripts GLOBAL PROPERTY ANYORDER_SCRIPTS)
 set(bundle_cuda no)
 if(ANYORDER_HAS_CUDA)
   set(bundle_cuda yes)
@@ -22,7 +23,7 @@ set(bundle_archive anyorder-bundle-${PROJECT_VERSION}-${CMAKE_SYSTEM_PROCESSOR}.
 # Usage: ${bundle_command} --output FILE. A test makes one of its own.
 set(bundle_command python3 ${PROJECT_SOURCE_DIR}/launcher/package/make_bundle.py --source ${PROJECT_SOURCE_DIR} --bin ${PROJECT_BINARY_DIR}/bin
   --version ${PROJECT_VERSION} --arch ${CMAKE_SYSTEM_PROCESSOR} --cuda ${bundle_cuda} "--toolkit=${CMAKE_CUDA_COMPILER_VERSION}"
-  --programs ${bundle_programs} --tests ${bundle_tests})
+  --programs ${bundle_programs} --scripts ${bundle_scripts} --tests ${bundle_tests})
 add_custom_target(bundle
   COMMAND ${bundle_command} --output ${PROJECT_BINARY_DIR}/${bundle_archive}
   DEPENDS ${bundle_programs} ${bundle_tests}

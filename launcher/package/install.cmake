@@ -7,10 +7,8 @@ set(home ${CMAKE_INSTALL_LIBEXECDIR}/anyorder)
 set(programs anyorder anyorder-train anyorder-prep anyorder-ckptd)
 set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS ${programs} RUNTIME DESTINATION ${home}/bin)
-install(PROGRAMS ${PROJECT_SOURCE_DIR}/launcher/huggingface/convert_bin.py
-  ${PROJECT_SOURCE_DIR}/launcher/huggingface/load_anyorder.py ${PROJECT_SOURCE_DIR}/launcher/follow_metrics.py
-  ${PROJECT_SOURCE_DIR}/data/prep/tokenize_texts.py ${PROJECT_SOURCE_DIR}/launcher/inference/lm_eval_adapter.py
-  DESTINATION ${home}/bin)
+get_property(scripts GLOBAL PROPERTY ANYORDER_SCRIPTS)
+install(PROGRAMS ${scripts} DESTINATION ${home}/bin)
 file(GLOB doctor_parts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/slurm/*.py ${PROJECT_SOURCE_DIR}/slurm/check_environment.sh)
 install(FILES ${doctor_parts} DESTINATION ${home}/slurm)
 file(RELATIVE_PATH home_from_bin /${CMAKE_INSTALL_BINDIR} /${home})

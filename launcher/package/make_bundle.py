@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes a relocatable archive of the programs, for machines where nothing can be installed (cmake --build build --target bundle).
 
-Usage: make_bundle.py --source DIR --bin DIR --version V --arch A --cuda yes|no --output FILE.tar.xz --programs NAME... --tests NAME...
+Usage: make_bundle.py --source DIR --bin DIR --version V --arch A --cuda yes|no --output FILE.tar.xz --programs NAME... --scripts FILE... --tests NAME...
 
 Needs patchelf (Open MPI's libraries carry the paths of their machine), binutils, ldd and ompi_info. What is in the archive, and how
 it is used, is told in README.txt, which it contains (READ_ME below). Exit status: 0 done, 65 the bundle would not work or is too
@@ -211,10 +211,6 @@ def add_texts(stage, source, share):
     for config in sorted((source / "configs").glob("*.toml")):
         stage.add(config, f"configs/{config.name}")
     stage.add(source / "LICENSE", "LICENSE")
-    for script in ("launcher/huggingface/convert_bin.py", "launcher/huggingface/convert_tf.py",
-                   "launcher/huggingface/safetensors_writer.py", "launcher/huggingface/load_anyorder.py",
-                   "launcher/follow_metrics.py", "launcher/inference/lm_eval_adapter.py", "data/prep/tokenize_texts.py"):
-        stage.add(source / script, f"bin/{Path(script).name}", 0o755)
     for path in sorted(share.rglob("*")):
         if path.is_file():
             stage.add(path, Path("share") / path.relative_to(share))
@@ -280,12 +276,15 @@ def main():
     parser.add_argument("--cuda", choices=("yes", "no"), required=True)
     parser.add_argument("--toolkit", default="", help="version of the CUDA toolkit of the build")
     parser.add_argument("--programs", nargs="+", required=True)
+    parser.add_argument("--scripts", type=Path, nargs="*", default=[], help="programs in Python, which go beside the others")
     parser.add_argument("--tests", nargs="*", default=[])
     options = parser.parse_args()
     stage = Stage(options.output.with_name(options.output.name.removesuffix(".tar.xz")))
     try:
         for name in options.programs + options.tests:
             stage.add_elf(options.bin / name, f"bin/{name}")
+        for script in options.scripts:
+            stage.add(script, f"bin/{script.name}", 0o755)
         mpi = add_open_mpi(stage)
         stage.add_libraries()
         stage.relocate()

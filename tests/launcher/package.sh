@@ -41,7 +41,7 @@ build_package() {
 }
 
 case_install() {
-  local prefix="$work/moved elsewhere" program
+  local prefix="$work/moved elsewhere" program usage
   cmake --install "$build" --prefix "$work/tree" >"$work/install.log" || fail "cmake --install"
   mv "$work/tree" "$prefix"
   text >"$work/text.txt"
@@ -49,7 +49,11 @@ case_install() {
     readelf -d "$program" | grep -E 'R(UN)?PATH' | grep -F "$build" && fail "$program looks for libraries in the build folder"
     ! grep -qF "$build/bin" "$program" || fail "$program knows the build folder"
   done
-  [ -x "$prefix/libexec/anyorder/bin/tokenize_texts.py" ] || fail "no script for --tokenizer"
+  for program in "$build"/bin/*.py; do
+    [ -x "$prefix/libexec/anyorder/bin/$(basename "$program")" ] || fail "no $program"
+  done
+  usage=$(python3 "$prefix/libexec/anyorder/bin/convert_tf.py" 2>&1) || true
+  [[ $usage == "convert_tf.py: usage"* ]] || fail "convert_tf.py: $usage"
   [ -s "$prefix/share/doc/anyorder/README.md" ] && [ -s "$prefix/share/doc/anyorder/copyright" ] || fail "no documentation"
   (run_from "$prefix/bin" "$prefix/share/anyorder/configs" "$work" env PATH=/usr/bin:/bin) >"$work/log" 2>&1 ||
     { tail -n 15 "$work/log" >&2; fail "the installed tree does not run"; }
