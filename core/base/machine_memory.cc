@@ -1,5 +1,7 @@
 #include "core/base/machine_memory.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -12,6 +14,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+
+#include "core/base/status.h"
 
 namespace anyorder {
 namespace {
@@ -68,6 +72,19 @@ int64_t MachineMemoryBytes(absl::string_view root) {
     if (words[0] == "SwapTotal:") swap = kib << 10;
   }
   return memory == 0 ? 0 : std::min(memory, ControlGroupLimit(root)) + swap;
+}
+
+absl::Status RaiseOpenFiles(int64_t needed, absl::string_view who) {
+  const auto files = static_cast<rlim_t>(needed);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return ErrnoStatus("getrlimit", "open files");
+  if (limit.rlim_cur >= files) return absl::OkStatus();
+  if (limit.rlim_max >= files) {
+    limit.rlim_cur = files;
+    if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) return absl::OkStatus();
+  }
+  return ResourceExhausted("this process may open ", std::min(limit.rlim_cur, limit.rlim_max),
+                           " files, but ", who, " needs ", needed, "; raise the limit (ulimit -n)");
 }
 
 std::string FormatBytes(double bytes) {

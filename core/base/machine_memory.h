@@ -1,10 +1,11 @@
-// How much memory this process may use at most.
+// How much memory this process may use at most, and how many files.
 
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace anyorder {
@@ -13,6 +14,10 @@ namespace anyorder {
 // container, a Slurm job), and of its swap space; 0 if nothing says it. Whatever else runs here:
 // what does not fit this never fits. `root` takes the place of "/".
 int64_t MachineMemoryBytes(absl::string_view root = "");
+
+// Raises the number of files that this process may open to `needed` where it is lower and may be
+// raised. ResourceExhausted otherwise, with `who`, who needs them.
+absl::Status RaiseOpenFiles(int64_t needed, absl::string_view who);
 
 // "23.4 GiB", "120.0 MiB"
 std::string FormatBytes(double bytes);

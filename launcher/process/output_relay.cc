@@ -22,14 +22,11 @@ namespace {
 
 constexpr char kSrunError[] = "srun: error: ";
 constexpr char kSrunExit[] = ": Exited with exit code ";
-// Between lines of dashes, where a rank ends with another status than 0, as ranks that were asked
-// to stop do. Open MPI 5 has no option that keeps it back.
-constexpr char kNotice[] =
-    "prterun detected that one or more processes exited with non-zero status,";
-
-// Takes out of `held` what may be passed on: all but that notice, and what may be its beginning.
-std::string TakeAllButNotice(std::string& held) {
-  const std::string rule = std::string(74, '-') + "\n", notice = rule + kNotice;
+// Takes out of `held` what may be passed on: all but notices that begin so, and what may become the
+// beginning of one. A notice ends with the rule that it begins with.
+std::string TakeAllButNotices(absl::string_view begins, std::string& held) {
+  if (begins.empty()) return std::exchange(held, "");
+  const std::string rule = std::string(74, '-') + "\n", notice = absl::StrCat(rule, begins);
   std::string taken;
   for (size_t begin; (begin = held.find(rule)) != std::string::npos;) {
     taken.append(held, 0, begin);
@@ -85,7 +82,7 @@ void OutputRelay::Pump(int timeout_ms) {
     held_.append(bytes, static_cast<size_t>(got));
     // prterun ends some of its errors with one, for which grep takes the log for binary.
     std::erase(held_, '\0');
-    Take("", TakeAllButNotice(held_));
+    Take("", TakeAllButNotices(dropped_notice_, held_));
   }
   if (got != 0) return;
   Take("", std::exchange(held_, ""));

@@ -28,6 +28,10 @@ class OutputRelay {
   // Starts a program, in a session of its own, whose stdout and stderr come here.
   absl::StatusOr<ChildProcess> Start(SpawnOptions options);
 
+  // From now on drops what a program prints between two lines of 74 dashes if it begins with
+  // `begins`; "" drops nothing.
+  void DropNotice(absl::string_view begins) { dropped_notice_ = std::string(begins); }
+
   // Waits up to `timeout_ms` for output and passes on what is there.
   void Pump(int timeout_ms);
   // Passes on what came another way; lines of one source are put together.
@@ -46,7 +50,8 @@ class OutputRelay {
   std::unique_ptr<BoundedWriter> log_;
   bool is_shown_;
   UniqueFd read_end_;
-  std::string held_;  // of what was read there: may become a notice that nobody needs
+  std::string dropped_notice_;
+  std::string held_;                            // of what was read there: may become a notice
   std::map<std::string, std::string> partial_;  // by source: a line not finished yet
   absl::Time srun_error_ = absl::InfiniteFuture();
   std::optional<int> srun_exit_status_;

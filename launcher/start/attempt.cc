@@ -71,9 +71,8 @@ class ServiceWords {
 // Starts it and waits until it owns the run directory and listens, has died of a signal, or a stop
 // is asked for. Ranks of a killed launcher may be connected to the service before for a moment
 // longer, so a refusal is not final at once.
-absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(const AttemptOptions& options,
-                                                           const HealthServer& health,
-                                                           LaunchBackend& backend) {
+StartedGroup StartService(const AttemptOptions& options, const HealthServer& health,
+                          LaunchBackend& backend) {
   const size_t num_nodes = NodesOf(options.place).size();
   const absl::Time started = MonotonicNow();
   while (true) {
@@ -98,9 +97,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(const AttemptOptions&
   }
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
-                                                         LaunchBackend& backend,
-                                                         OutputRelay& output) {
+StartedGroup StartRanks(const AttemptOptions& options, LaunchBackend& backend,
+                        OutputRelay& output) {
   ANYORDER_RETURN_IF_ERROR(options.before_ranks());
   return backend.StartRanks(options, output);
 }
@@ -328,7 +326,7 @@ absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& bac
     return *ended;
   }
   ANYORDER_RETURN_IF_ERROR(options.lease->Check());
-  const absl::StatusOr<std::unique_ptr<ProcessGroup>> ranks = StartRanks(options, backend, output);
+  const StartedGroup ranks = StartRanks(options, backend, output);
   if (!ranks.ok()) {
     EndService(*service);
     return ranks.status();

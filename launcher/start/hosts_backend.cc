@@ -123,13 +123,11 @@ class HostsBackend final : public LaunchBackend {
       : options_(std::move(options)), mpi_(std::move(mpi)), rsh_(std::move(rsh)) {}
 
   absl::StatusOr<Place> Prepare() override;
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
-      const AttemptOptions& options) override;
+  StartedGroup StartService(const AttemptOptions& options) override;
   std::string ServiceWords(const AttemptOptions& options) override {
     return LastLine(RunDirectory(options.run_dir).service_log);
   }
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
-                                                           OutputRelay& output) override;
+  StartedGroup StartRanks(const AttemptOptions& options, OutputRelay& output) override;
   bool is_distributed() const override { return true; }
   // Services remove their directories, and the next start what is left.
   void CleanUp() override {
@@ -243,21 +241,14 @@ absl::StatusOr<Place> HostsBackend::Prepare() {
     place.ranks += host.slots;
     place.nodes.push_back(host.name);
   }
-  // PRRTE refuses to start where a killed one with its number left a directory in /tmp. ORTE does
-  // not, and would tell its daemons to use this machine's directory on their nodes.
-  if (mpi_.has_prrte && !FindNodePlace(Names(), &::getenv).ok()) {
-    ANYORDER_RETURN_IF_ERROR(RemoveScratch(options_.run_dir, HostName()));
-    ANYORDER_RETURN_IF_ERROR(MakeScratch(options_.run_dir, HostName(), "/tmp").status());
-    has_scratch_ = true;
-  }
+  ANYORDER_ASSIGN_OR_RETURN(has_scratch_, MakeHeadScratch(mpi_, options_.run_dir, Names()));
   place.has_lost_nodes = std::any_of(before.begin(), before.end(), [&](const HostSlots& host) {
     return std::find(place.nodes.begin(), place.nodes.end(), host.name) == place.nodes.end();
   });
   return place;
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> HostsBackend::StartService(
-    const AttemptOptions& options) {
+StartedGroup HostsBackend::StartService(const AttemptOptions& options) {
   // What this launcher's earlier starts left was told to end, or is cut off and ends by the lease.
   if (first_attempt_ == 0) first_attempt_ = options.identity.attempt;
   const int64_t ended =
@@ -275,8 +266,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> HostsBackend::StartService(
   return std::make_unique<HostServices>(std::move(services));
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> HostsBackend::StartRanks(
-    const AttemptOptions& options, OutputRelay& output) {
+StartedGroup HostsBackend::StartRanks(const AttemptOptions& options, OutputRelay& output) {
   std::vector<std::string> slots;
   for (const HostSlots& host : hosts_) slots.push_back(absl::StrCat(host.name, ":", host.slots));
   SlurmStepOptions step;
@@ -287,6 +277,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> HostsBackend::StartRanks(
   step.spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
   AddMpirunEnvironment(mpi_, options.run_dir, Names(), /*by_srun=*/false, &step.spawn.environment);
   step.spawn.death_signal = SIGTERM;
+  output.DropNotice(ExitNotice(mpi_));
   step.output = &output;
   return StartSlurmStep(step);
 }

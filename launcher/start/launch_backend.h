@@ -64,6 +64,7 @@ class ProcessGroup {
   // Ends it on every node that can be reached.
   virtual void Kill() = 0;
 };
+using StartedGroup = absl::StatusOr<std::unique_ptr<ProcessGroup>>;
 
 class LaunchBackend {
  public:
@@ -72,13 +73,11 @@ class LaunchBackend {
   // Chooses and cleans the place of the next start. Unavailable if there is none left.
   virtual absl::StatusOr<Place> Prepare() = 0;
 
-  virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
-      const AttemptOptions& options) = 0;
+  virtual StartedGroup StartService(const AttemptOptions& options) = 0;
   // The last thing that the service said.
   virtual std::string ServiceWords(const AttemptOptions& options) = 0;
 
-  virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
-                                                                   OutputRelay& output) = 0;
+  virtual StartedGroup StartRanks(const AttemptOptions& options, OutputRelay& output) = 0;
   // Whether ranks cannot see this process die, and so are told by their services.
   virtual bool is_distributed() const = 0;
   // After the ranks of a start.

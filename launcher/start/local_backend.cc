@@ -59,8 +59,7 @@ class LocalBackend final : public LaunchBackend {
     return place;
   }
 
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
-      const AttemptOptions& options) override {
+  StartedGroup StartService(const AttemptOptions& options) override {
     const std::string log = RunDirectory(options.run_dir).service_log;
     const UniqueFd log_fd(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     if (!log_fd.valid()) return ErrnoStatus("open", log);
@@ -76,14 +75,14 @@ class LocalBackend final : public LaunchBackend {
     return LastLine(RunDirectory(options.run_dir).service_log);
   }
 
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
-                                                           OutputRelay& output) override {
+  StartedGroup StartRanks(const AttemptOptions& options, OutputRelay& output) override {
     SpawnOptions spawn;
     spawn.arguments = MpirunCommand(mpi_, ranks_, /*hosts=*/{});
     for (std::string& word : RankCommand(options)) spawn.arguments.push_back(std::move(word));
     spawn.environment = MpirunEnvironmentHere(mpi_, scratch_);
     spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", ranks_));
     spawn.death_signal = SIGKILL;
+    output.DropNotice(ExitNotice(mpi_));
     ANYORDER_ASSIGN_OR_RETURN(ChildProcess ranks, output.Start(std::move(spawn)));
     // mpirun forwards both to every rank (core/train/run/stop_signal.h).
     return std::make_unique<LocalProcess>(std::move(ranks), SIGUSR1, SIGUSR2);

@@ -10,14 +10,15 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 
@@ -34,7 +35,7 @@ namespace anyorder::launcher {
 namespace {
 
 constexpr std::pair<int, int> kOldest = {4, 1};
-constexpr int kUntriedMajor = 6;
+constexpr std::pair<int, int> kNewestTried = {5, 0};
 // A user's choice of remote shell, for PRRTE, for ORTE.
 constexpr const char* kRemoteShells[] = {"PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent"};
 
@@ -58,8 +59,6 @@ std::vector<std::string> ScratchEnvironment(const NodeScratch& scratch, const ch
   return environment;
 }
 
-// The same in this process, instead of what mpirun passed on from its own node. What the user has
-// set stays.
 void UseScratch(const NodeScratch& scratch, const char* of_sessions) {
   for (const std::string& variable : ScratchEnvironment(scratch, of_sessions)) {
     const std::pair<std::string, std::string> entry =
@@ -83,18 +82,22 @@ std::vector<std::string> CommonMpiEnvironment() {
           kShortSpin};
 }
 
-// PRRTE reads what a user set under the names of ORTE too late for most of it.
+// PRRTE translates ORTE's names itself, but too late for most of them. What the user has set under
+// them is in no list of ours.
 void AddPrrteNames(std::vector<std::string>* environment) {
-  const std::vector<std::string> known = *environment;
+  std::vector<std::string> known;
+  for (char** variable = environ; *variable != nullptr; ++variable) known.emplace_back(*variable);
+  known.insert(known.end(), environment->begin(), environment->end());
+  std::set<std::string> names;
   for (const std::string& variable : known) {
     if (!absl::StartsWith(variable, "OMPI_MCA_oob_") &&
         !absl::StartsWith(variable, "OMPI_MCA_plm_"))
       continue;
-    const std::pair<std::string, std::string> entry =
-        absl::StrSplit(variable, absl::MaxSplits('=', 1));
-    const char* const set = ::getenv(entry.first.c_str());
-    environment->push_back(absl::StrCat("PRTE", entry.first.substr(std::strlen("OMPI")), "=",
-                                        set != nullptr ? set : entry.second));
+    const std::string name = variable.substr(0, variable.find('='));
+    const std::string prrte_name =
+        "PRTE" + absl::StrReplaceAll(name.substr(4), {{"MCA_plm_rsh_", "MCA_plm_ssh_"}});
+    if (names.insert(prrte_name).second)
+      environment->push_back(prrte_name + variable.substr(name.size()));
   }
 }
 
@@ -204,7 +207,7 @@ absl::StatusOr<OpenMpi> ReadOpenMpi(absl::string_view mpirun, absl::string_view 
     fault = absl::StrCat("Open MPI ", found.text, ", and starts no ranks of the library that this ",
                          "program is running with");
   } else {
-    return OpenMpi{found.text, found.major >= 5, found.major >= kUntriedMajor};
+    return OpenMpi{found.text, found.major >= 5, found.major > kNewestTried.first};
   }
   return InvalidArgument("the mpirun in PATH is ", fault, " (", library,
                          "); install the Open MPI that this program was built with, or load its "
@@ -231,13 +234,18 @@ absl::StatusOr<OpenMpi> FindOpenMpi() {
 std::vector<std::string> MpirunCommand(const OpenMpi& mpi, int64_t ranks,
                                        const std::vector<std::string>& hosts) {
   std::vector<std::string> words = {"mpirun", "-n", absl::StrCat(ranks)};
-  // PRRTE has no such option (output_relay.cc).
+  // PRRTE has no such option (ExitNotice).
   if (!mpi.has_prrte) words.push_back("--quiet");
   if (!hosts.empty()) words.insert(words.end(), {"--host", absl::StrJoin(hosts, ",")});
   for (const char* word : {"--map-by", "slot", "--bind-to", "none", "--oversubscribe", "-x",
                            "ANYORDER_WORLD_SIZE", "-x", "GOMP_SPINCOUNT"})
     words.emplace_back(word);
   return words;
+}
+
+absl::string_view ExitNotice(const OpenMpi& mpi) {
+  return mpi.has_prrte ? "prterun detected that one or more processes exited with non-zero status,"
+                       : "";
 }
 
 std::vector<std::string> MpiEnvironmentForNodes(std::vector<std::string>* notes) {
@@ -284,6 +292,15 @@ std::vector<std::string> MpirunEnvironmentHere(const OpenMpi& mpi, const NodeScr
   return environment;
 }
 
+absl::StatusOr<bool> MakeHeadScratch(const OpenMpi& mpi, const std::string& run_dir,
+                                     const std::string& nodes) {
+  // ORTE would tell its daemons to use this machine's directory on their nodes.
+  if (!mpi.has_prrte || FindNodePlace(nodes, &::getenv).ok()) return false;
+  ANYORDER_RETURN_IF_ERROR(RemoveScratch(run_dir, HostName()));
+  ANYORDER_RETURN_IF_ERROR(MakeScratch(run_dir, HostName(), "/tmp").status());
+  return true;
+}
+
 void AddMpirunEnvironment(const OpenMpi& mpi, const std::string& run_dir, const std::string& nodes,
                           bool by_srun, std::vector<std::string>* environment) {
   if (by_srun) {
@@ -301,8 +318,9 @@ void AddMpirunEnvironment(const OpenMpi& mpi, const std::string& run_dir, const 
   if (ShellCommand(words) != agent) return;
   environment->push_back(
       absl::StrCat(mpi.has_prrte ? "PRTE_MCA_prte_" : "OMPI_MCA_orte_", "launch_agent=", agent));
-  // The launcher may be on a machine that trains nothing (HostsBackend).
   const absl::StatusOr<NodePlace> place = FindNodePlace(nodes, &::getenv);
+  // A launch on this machine alone may have left a record (MakeHeadScratch).
+  if (!place.ok() && !mpi.has_prrte) return;
   const absl::StatusOr<NodeScratch> scratch =
       FindScratch(run_dir, place.ok() ? place->name : HostName());
   if (!scratch.ok()) return;

@@ -1,7 +1,5 @@
 #include "launcher/start/room.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -12,6 +10,7 @@
 #include "core/base/file_system.h"
 #include "core/base/machine_memory.h"
 #include "core/base/status.h"
+#include "launcher/process/counted.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -31,20 +30,6 @@ absl::Status CheckFree(const std::string& path, int64_t needed, const char* reme
   return ResourceExhausted("'", ParentPath(path), "' has ", available >> 10,
                            " KiB free, but mpirun and the ranks need ", needed >> 10,
                            " KiB there; ", remedy);
-}
-
-absl::Status CheckNumFiles(int64_t ranks) {
-  const auto needed = static_cast<rlim_t>(kFiles + kFilesPerRank * ranks);
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return ErrnoStatus("getrlimit", "open files");
-  if (limit.rlim_cur >= needed) return absl::OkStatus();
-  if (limit.rlim_max >= needed) {
-    limit.rlim_cur = needed;
-    if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) return absl::OkStatus();
-  }
-  return ResourceExhausted("this process may open ", std::min(limit.rlim_cur, limit.rlim_max),
-                           " files, but mpirun needs ", needed, " for ", ranks,
-                           " ranks; raise the limit (ulimit -n)");
 }
 
 }  // namespace
@@ -97,7 +82,8 @@ absl::Status CheckCheckpointRoom(const RunConfig& config, const CheckpointRoom& 
 }
 
 absl::Status CheckRoom(const NodeScratch& scratch, int64_t ranks) {
-  ANYORDER_RETURN_IF_ERROR(CheckNumFiles(ranks));
+  ANYORDER_RETURN_IF_ERROR(RaiseOpenFiles(kFiles + kFilesPerRank * ranks,
+                                          absl::StrCat("mpirun with ", Counted(ranks, "rank"))));
   const int64_t segments = kSegmentBytes * ranks;
   const bool has_shared_memory = !scratch.shared_memory.empty();
   ANYORDER_RETURN_IF_ERROR(CheckFree(scratch.files,

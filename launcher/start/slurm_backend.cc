@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <set>
 #include <system_error>
 #include <utility>
 
@@ -17,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -86,13 +84,14 @@ class SlurmBackend final : public LaunchBackend {
         open_mpi_(std::move(open_mpi)) {}
 
   absl::StatusOr<Place> Prepare() override;
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
-      const AttemptOptions& options) override;
+  StartedGroup StartService(const AttemptOptions& options) override;
   std::string ServiceWords(const AttemptOptions& options) override;
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions& options,
-                                                           OutputRelay& output) override;
+  StartedGroup StartRanks(const AttemptOptions& options, OutputRelay& output) override;
   bool is_distributed() const override { return true; }
-  void CleanUp() override {}
+  // Services remove their directories, and the next start what is left.
+  void CleanUp() override {
+    if (has_scratch_) RemoveScratch(options_.run_dir, HostName()).IgnoreError();
+  }
 
  private:
   std::string StepName(const char* kind) const;
@@ -112,6 +111,7 @@ class SlurmBackend final : public LaunchBackend {
   std::optional<OutputRelay> service_words_;
   std::vector<std::string> nodes_;  // of the start
   bool has_started_ = false;        // this launcher, once before
+  bool has_scratch_ = false;        // here, for mpirun alone
   int64_t ranks_per_node_ = 0;
   int64_t first_attempt_ = 0;  // of this launcher
   std::vector<std::string> environment_;
@@ -229,6 +229,10 @@ absl::StatusOr<Place> SlurmBackend::Prepare() {
   }
   has_started_ = true;
   nodes_.resize(shape.nodes);
+  if (mpi_.plugin.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(
+        has_scratch_, MakeHeadScratch(open_mpi_, options_.run_dir, absl::StrJoin(nodes_, ",")));
+  }
   ranks_per_node_ = shape.ranks_per_node;
   Place place;
   place.ranks = shape.nodes * shape.ranks_per_node;
@@ -254,8 +258,7 @@ int64_t SlurmBackend::EndedAttempt(int64_t attempt) {
   return has_ended ? owner->attempt : 0;
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> SlurmBackend::StartService(
-    const AttemptOptions& options) {
+StartedGroup SlurmBackend::StartService(const AttemptOptions& options) {
   if (!service_words_) {
     ANYORDER_ASSIGN_OR_RETURN(OutputRelay words,
                               OutputRelay::Open(RunDirectory(options_.run_dir).service_log,
@@ -292,13 +295,13 @@ void SlurmBackend::AddMpirun(const AttemptOptions& options, SpawnOptions& spawn)
                        &spawn.environment);
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> SlurmBackend::StartRanks(
-    const AttemptOptions& options, OutputRelay& output) {
+StartedGroup SlurmBackend::StartRanks(const AttemptOptions& options, OutputRelay& output) {
   SlurmStepOptions step;
   step.spawn.environment = environment_;
   step.spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
   if (mpi_.plugin.empty()) {
     AddMpirun(options, step.spawn);
+    output.DropNotice(ExitNotice(open_mpi_));
   } else {
     step.directory = slurm_directory_;
     step.prefix = absl::StrCat("ranks-", options.identity.attempt, "-");

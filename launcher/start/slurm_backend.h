@@ -41,6 +41,6 @@ struct SlurmStepOptions {
   bool is_service = false;
 };
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> StartSlurmStep(const SlurmStepOptions& options);
+StartedGroup StartSlurmStep(const SlurmStepOptions& options);
 
 }  // namespace anyorder::launcher

@@ -118,7 +118,7 @@ class SlurmStep final : public ProcessGroup {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> StartSlurmStep(const SlurmStepOptions& options) {
+StartedGroup StartSlurmStep(const SlurmStepOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(ChildProcess child, options.output->Start(options.spawn));
   return std::make_unique<SlurmStep>(options, std::move(child));
 }

@@ -41,8 +41,7 @@ class FakeBackend final : public LaunchBackend {
   FakeBackend(int num_words, bool gets_ready) : num_words_(num_words), gets_ready_(gets_ready) {}
 
   absl::StatusOr<Place> Prepare() override { return Place(); }
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartService(
-      const AttemptOptions& options) override {
+  StartedGroup StartService(const AttemptOptions& options) override {
     relay_ = std::make_unique<ckpt::HealthRelay>(ckpt::HealthRelayOptions{
         options.identity.run_id, options.identity.attempt, 0,
         ckpt::ReadLauncherEndpoint(
@@ -56,8 +55,7 @@ class FakeBackend final : public LaunchBackend {
     if (num_said_ > num_words_ && gets_ready_) relay_->SetServing();
     return absl::StrCat("2026-01-31T12:00:00.123Z host[ckptd 0] read ", num_said_);
   }
-  absl::StatusOr<std::unique_ptr<ProcessGroup>> StartRanks(const AttemptOptions&,
-                                                           OutputRelay&) override {
+  StartedGroup StartRanks(const AttemptOptions&, OutputRelay&) override {
     return absl::CancelledError("the ranks would start");
   }
   bool is_distributed() const override { return false; }

@@ -8,12 +8,17 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+
+#include "core/base/log.h"
+#include "launcher/process/node_place.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -58,7 +63,9 @@ Release Of(Release release, const char* version) {
 }
 
 TEST(OpenMpiTest, EachReleaseHasItsWordsAndItsEnvironment) {
-  ::setenv("OMPI_MCA_oob_tcp_if_include", "theirs", 1);
+  ::setenv("OMPI_MCA_oob_tcp_if_include", "theirs", 1);  // of which we set nothing
+  ::setenv("OMPI_MCA_oob_tcp_keepalive_probes", "9", 1);
+  ::setenv("OMPI_MCA_plm_rsh_args", "-p 2222", 1);
   for (const Release& release :
        {Of(kOrte, "4.1.0"), Of(kOrte, "4.1.4"), Of(kOrte, "4.1.10rc1"), Of(kPrrte, "5.0.0"),
         Of(kPrrte, "5.0.7"), Of(kPrrte, "5.1.0a1"), Of(kPrrte, "6.0.0")}) {
@@ -86,7 +93,7 @@ TEST(OpenMpiTest, EachReleaseHasItsWordsAndItsEnvironment) {
         absl::StrCat("/anyorder mpi-daemon ", release.daemon, " /shared/run ", nodes);
     const auto several = [&](const std::string& run_dir, bool by_srun) {
       std::vector<std::string> environment = {"OMPI_MCA_oob_tcp_keepalive_time=5",
-                                              "OMPI_MCA_oob_tcp_if_include=10.0.0.0/24"};
+                                              "OMPI_MCA_oob_tcp_keepalive_probes=3"};
       AddMpirunEnvironment(*mpi, run_dir, nodes, by_srun, &environment);
       return environment;
     };
@@ -103,7 +110,20 @@ TEST(OpenMpiTest, EachReleaseHasItsWordsAndItsEnvironment) {
     const int64_t by_prrte = release.daemon == std::string("prted") ? 1 : 0;
     EXPECT_EQ(Count(by_shell, "PRTE_MCA_oob_tcp_keepalive_time=5"), by_prrte);
     EXPECT_EQ(Count(by_shell, "PRTE_MCA_oob_tcp_if_include=theirs"), by_prrte);
+    EXPECT_EQ(Count(by_shell, "PRTE_MCA_oob_tcp_keepalive_probes=9"), by_prrte);
+    EXPECT_EQ(Count(by_shell, "PRTE_MCA_plm_ssh_args=-p 2222"), by_prrte);
     EXPECT_EQ(Count(by_srun, "PRTE_MCA_plm_slurm_args=--overlap"), by_prrte);
+    // A directory on a machine that starts ranks elsewhere, which a launch on it alone left, is
+    // for PRRTE only.
+    const TemporaryDirectory run;
+    std::filesystem::create_directory(run.path() + "/.launch");
+    ASSERT_TRUE(MakeScratch(run.path(), HostName(), run.path()).ok());
+    EXPECT_EQ(Count(several(run.path(), false), "tmpdir_base"), by_prrte);
+    const auto has_head = MakeHeadScratch(*mpi, run.path(), nodes);
+    ASSERT_TRUE(has_head.ok()) << has_head.status();
+    EXPECT_EQ(*has_head, by_prrte == 1);
+    EXPECT_EQ(Count(several(run.path(), true), "tmpdir_base=/tmp/"), by_prrte);
+    EXPECT_TRUE(RemoveScratch(run.path(), HostName()).ok());
   }
 }
 
