@@ -268,10 +268,11 @@ def mpi_environment(library):
         if network:
             wanted.update(OMPI_MCA_btl_tcp_if_include=network,
                           OMPI_MCA_oob_tcp_if_include=network)
+    wanted.update(os.environ, ANYORDER_DOCTOR_MPI=library)
     # Open MPI 5 has its own names for what starts ranks.
-    wanted.update({"PRTE" + name[4:]: os.environ.get(name, value) for name, value in wanted.items()
-                   if name.startswith(("OMPI_MCA_oob_", "OMPI_MCA_plm_"))})
-    return dict(wanted, **dict(os.environ, ANYORDER_DOCTOR_MPI=library))
+    prrte = {"PRTE" + name[4:].replace("MCA_plm_rsh_", "MCA_plm_ssh_"): value
+             for name, value in wanted.items() if name.startswith(("OMPI_MCA_oob_", "OMPI_MCA_plm_"))}
+    return dict(prrte, **wanted)
 
 
 def probe_mpi(options, source):

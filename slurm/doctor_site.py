@@ -89,22 +89,24 @@ def speaks_pmix(site):
     return re.search(r"MCA pmix: (ext|pmix)\d", site["ompi_info"][1]) is not None
 
 
-def open_mpi(site):
+def open_mpi(site, starter="mpirun"):
+    """`starter`: what starts the ranks. srun needs no mpirun, and no fitting one."""
     status, text = site["mpirun"]
+    unfit = FAIL if starter == "mpirun" else WARN
     why = "ranks are linked with Open MPI"
     if status == 127:
         return finding("Open MPI", WARN, "mpirun is not on PATH", why,
                        "load its module (and in RUN-DIR/slurm/environment.sh); with srun only its "
                        "libraries are needed")
     if "Open MPI" not in text:
-        return finding("Open MPI", FAIL, "mpirun is another MPI's: " + first_line(text), why,
+        return finding("Open MPI", unfit, "mpirun is another MPI's: " + first_line(text), why,
                        "load the module with Open MPI before you submit")
     version = version_of(text)
     seen = "%d.%d.%d, %s PMIx client" % (
         version + ("with a" if speaks_pmix(site) else "without",))
     linked = re.search(r"^MPI: +(Open MPI v(\d+).*)", site["anyorder"][1], re.M)
     if version[:2] < OLDEST_OPEN_MPI or linked and int(linked.group(2)) != version[0]:
-        return finding("Open MPI", FAIL, "mpirun is of %s; the programs run with %s" % (
+        return finding("Open MPI", unfit, "mpirun is of %s; the programs run with %s" % (
             seen, linked.group(1) if linked else "an unknown one"), why,
             "4.1 or newer is needed, and the same major version for both: load the module of the "
             "one that anyorder was built with")
@@ -277,6 +279,6 @@ def judge(site, options, environment):
     config = settings(site["config"][1])
     row = find_partition(site, options["partition"])
     flavour, chosen = choose_flavour(site, options["mpi"])
-    return findings + [open_mpi(site), libraries(site), chosen, fence(config, flavour, environment)] + \
+    return findings + [open_mpi(site, flavour[0]), libraries(site), chosen, fence(config, flavour, environment)] + \
         requeue(config) + [preemption(config, row), time_to_stop(config, row), lost_nodes(config),
                            partition_limits(row, options)], flavour

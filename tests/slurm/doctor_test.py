@@ -218,13 +218,16 @@ class Site(unittest.TestCase):
         self.assertEqual(self.judge(config=(1, "Unable to contact slurm controller"))[0]["Slurm tools"], "FAIL")
 
     def test_mpirun_is_of_the_release_that_the_programs_run_with(self):
-        def level(mpirun, linked):
-            return self.judge(mpirun=(0, mpirun), anyorder=(0, "MPI:       %s\n" % linked))[0]["Open MPI"]
+        def level(mpirun, linked, starter="mpirun"):
+            return self.judge(mpi=starter, mpirun=(0, mpirun), anyorder=(0, "MPI:       %s\n" % linked))[0]["Open MPI"]
         for version, linked, expected in (("4.1.4", "4.1.6", "PASS"), ("5.0.7", "5.0.3", "PASS"), ("4.0.7", "4.0.7", "FAIL"),
                                           ("4.1.4", "5.0.7", "FAIL"), ("5.0.7", "4.1.4", "FAIL"), ("6.0.0", "6.0.1", "WARN")):
             self.assertEqual(level("mpirun (Open MPI) %s\n" % version, "Open MPI v" + linked), expected, (version, linked))
         self.assertEqual(level("mpirun (Open MPI) 5.0.7", "unknown"), "PASS")
         self.assertEqual(level("HYDRA build details:\n    Version: 4.0", "Open MPI v4.1.4"), "FAIL")
+        # srun starts the ranks without it.
+        self.assertEqual(level("mpirun (Open MPI) 4.1.4", "Open MPI v5.0.7", "auto"), "WARN")
+        self.assertEqual(level("HYDRA build details:\n    Version: 4.0", "Open MPI v4.1.4", "auto"), "WARN")
 
     def test_libraries_that_are_missing_or_too_old_fail(self):
         for ldd, level, seen in (
