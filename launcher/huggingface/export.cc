@@ -151,8 +151,7 @@ absl::Status WriteFamily(const Export& work, const HfFamily& family) {
   ANYORDER_RETURN_IF_ERROR(work.Write("config.json", text));
   ANYORDER_ASSIGN_OR_RETURN(const HfConfig config, ParseHfConfig(text, "config.json"));
   const ModelConfig& model = work.config.model;
-  std::vector<FileTensor> tensors =
-      family.Tensors(model, ParameterLayout(model, config.vocab_size));
+  TensorTable tensors = family.Tensors(model, ParameterLayout(model, config.vocab_size));
   family.FitTensors(config, tensors);
   ANYORDER_ASSIGN_OR_RETURN(const std::optional<Originals> originals,
                             Originals::Open(work.imported.originals));

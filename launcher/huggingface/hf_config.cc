@@ -2,8 +2,6 @@
 
 #include <iterator>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "launcher/huggingface/hf_model.h"
@@ -69,6 +67,7 @@ std::string HfConfigText(const HfFamily& family, const RunConfig& config, int64_
                          const std::vector<std::string>& classes) {
   Json json = {{"architectures", {family.Architecture(config.model)}}};
   json.update(family.NewConfig(config, vocab_size, ids));
+  family.UpdateConfig(config, vocab_size, /*trained=*/true, json);
   // Of special tokens that the vocabulary lacks.
   for (auto item = json.begin(); item != json.end();) {
     const bool is_absent =

@@ -68,8 +68,7 @@ class HfWeights {
   // Whether the files hold each of `tensors`, with its shape and a type that can be read (F32, F16,
   // BF16), and nothing else but heads of other tasks.
   // FailedPrecondition naming file and tensor, what was expected and what to do.
-  absl::StatusOr<Findings> Check(const HfFamily& family,
-                                 const std::vector<FileTensor>& tensors) const;
+  absl::StatusOr<Findings> Check(const HfFamily& family, const TensorTable& tensors) const;
 
   struct Totals {
     int64_t files = 0;
@@ -86,13 +85,13 @@ class HfWeights {
   absl::Status CheckValues() const;
 
   // Where in the flat space the blocks of `tensors` begin that the files have.
-  std::set<int64_t> OffsetsIn(const std::vector<FileTensor>& tensors) const;
+  std::set<int64_t> OffsetsIn(const TensorTable& tensors) const;
 
   // Writes the parameters that the files have to the flat space, converted to fp32, and leaves the
   // others as they are. REQUIRES: Check of the same tensors was OK.
   // Errors: DataLoss for a value that is not finite; FailedPrecondition where two tensors would
   // have to be equal (FileTensor::repeats) and are not; I/O.
-  absl::Status Read(const std::vector<FileTensor>& tensors, float* flat) const;
+  absl::Status Read(const TensorTable& tensors, float* flat) const;
 
   // One tensor as fp32. Errors: NotFound; DataLoss for a value that is not finite; I/O.
   absl::StatusOr<std::vector<float>> Values(absl::string_view name) const;
@@ -118,11 +117,11 @@ class HfWeights {
   absl::Status Missing(const HfFamily& family, const FileTensor& tensor) const;
   // Of tensors that no table has; at least one.
   absl::Status Unknown(const std::vector<const Tensor*>& tensors) const;
-  absl::Status CheckTensors(const HfFamily& family, const std::vector<FileTensor>& tensors,
+  absl::Status CheckTensors(const HfFamily& family, const TensorTable& tensors,
                             const HfHead* head) const;
-  bool HasAny(const std::vector<FileTensor>& tensors, const HfHead& head) const;
+  bool HasAny(const TensorTable& tensors, const HfHead& head) const;
   // Whether another name of what `tensor` holds is there.
-  bool HasAlias(const std::vector<FileTensor>& tensors, const FileTensor& tensor) const;
+  bool HasAlias(const TensorTable& tensors, const FileTensor& tensor) const;
   absl::Status CheckTensor(const Tensor& tensor, const FileTensor& expected) const;
   // Elements [begin, begin + count) as fp32.
   absl::Status ReadPiece(const Tensor& tensor, int64_t begin, int64_t count, float* out) const;

@@ -36,7 +36,7 @@ std::vector<float> Gather(const FileTensor& tensor, const float* flat) {
   return values;
 }
 
-bool HasHead(const std::vector<FileTensor>& tensors, const HfHead& head) {
+bool HasHead(const TensorTable& tensors, const HfHead& head) {
   return std::any_of(tensors.begin(), tensors.end(),
                      [&head](const FileTensor& tensor) { return tensor.head == &head; });
 }
@@ -190,19 +190,19 @@ absl::Status HfWeights::CheckTensor(const Tensor& tensor, const FileTensor& expe
   return absl::OkStatus();
 }
 
-bool HfWeights::HasAny(const std::vector<FileTensor>& tensors, const HfHead& head) const {
+bool HfWeights::HasAny(const TensorTable& tensors, const HfHead& head) const {
   return std::any_of(tensors.begin(), tensors.end(), [&](const FileTensor& tensor) {
     return tensor.head == &head && Find(tensor.name) != nullptr;
   });
 }
 
-bool HfWeights::HasAlias(const std::vector<FileTensor>& tensors, const FileTensor& tensor) const {
+bool HfWeights::HasAlias(const TensorTable& tensors, const FileTensor& tensor) const {
   return std::any_of(tensors.begin(), tensors.end(), [&](const FileTensor& other) {
     return other.is_alias && other.blocks == tensor.blocks && Find(other.name) != nullptr;
   });
 }
 
-absl::Status HfWeights::CheckTensors(const HfFamily& family, const std::vector<FileTensor>& tensors,
+absl::Status HfWeights::CheckTensors(const HfFamily& family, const TensorTable& tensors,
                                      const HfHead* head) const {
   for (const FileTensor& tensor : tensors) {
     if (tensor.head != head) continue;
@@ -223,7 +223,7 @@ bool HfWeights::IsBare(const HfFamily& family) const {
 }
 
 absl::StatusOr<HfWeights::Findings> HfWeights::Check(const HfFamily& family,
-                                                     const std::vector<FileTensor>& tensors) const {
+                                                     const TensorTable& tensors) const {
   Findings findings;
   ANYORDER_RETURN_IF_ERROR(CheckTensors(family, tensors, nullptr));
   for (const HfHead& head : family.heads()) {
@@ -350,7 +350,7 @@ absl::Status HfWeights::RequireEqual(const Tensor& tensor, const float* values,
   return absl::OkStatus();
 }
 
-std::set<int64_t> HfWeights::OffsetsIn(const std::vector<FileTensor>& tensors) const {
+std::set<int64_t> HfWeights::OffsetsIn(const TensorTable& tensors) const {
   std::set<int64_t> offsets;
   for (const FileTensor& tensor : tensors) {
     if (Find(tensor.name) == nullptr) continue;
@@ -360,7 +360,7 @@ std::set<int64_t> HfWeights::OffsetsIn(const std::vector<FileTensor>& tensors) c
   return offsets;
 }
 
-absl::Status HfWeights::Read(const std::vector<FileTensor>& tensors, float* flat) const {
+absl::Status HfWeights::Read(const TensorTable& tensors, float* flat) const {
   std::set<int64_t> read;  // first elements of what repeated tensors hold
   for (const FileTensor& tensor : tensors) {
     const Tensor* const source = Find(tensor.name);

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -272,11 +271,11 @@ absl::StatusOr<std::string> TokenizerDigestOf(const Import& import) {
 }
 
 // What the files should have.
-std::vector<FileTensor> ExpectedTensors(const HfWeights& weights, const Import& import,
-                                        const ParameterLayout& layout) {
+TensorTable ExpectedTensors(const HfWeights& weights, const Import& import,
+                            const ParameterLayout& layout) {
   const HfFamily& family = *import.model.family;
   const HfFamily::Names names = family.names();
-  std::vector<FileTensor> tensors = family.Tensors(import.config.model, layout);
+  TensorTable tensors = family.Tensors(import.config.model, layout);
   family.FitTensors(import.model, tensors);
   if (!names.takes_bare || !weights.IsBare(family)) return tensors;
   for (FileTensor& tensor : tensors)
@@ -286,8 +285,7 @@ std::vector<FileTensor> ExpectedTensors(const HfWeights& weights, const Import& 
 
 // Weights of a language model may go on with fresh heads, as for any new task; half a head, one of
 // other classes or one that sums up otherwise is refused.
-absl::Status CheckWeights(const HfWeights& weights, const std::vector<FileTensor>& tensors,
-                          Import& import) {
+absl::Status CheckWeights(const HfWeights& weights, const TensorTable& tensors, Import& import) {
   ANYORDER_ASSIGN_OR_RETURN(import.findings, weights.Check(*import.model.family, tensors));
   const std::vector<const HfHead*>& taken = import.findings.taken;
   const auto head = std::find_if(taken.begin(), taken.end(),
@@ -299,9 +297,8 @@ absl::Status CheckWeights(const HfWeights& weights, const std::vector<FileTensor
 }
 
 // All weights; parameters that the files lack are what a run from scratch would begin with.
-absl::Status ReadWeights(const Import& import, const HfWeights& weights,
-                         const std::vector<FileTensor>& tensors, const ParameterLayout& layout,
-                         float* master) {
+absl::Status ReadWeights(const Import& import, const HfWeights& weights, const TensorTable& tensors,
+                         const ParameterLayout& layout, float* master) {
   const auto seed = static_cast<uint64_t>(import.config.train.seed);
   const std::set<int64_t> held = weights.OffsetsIn(tensors);
   for (const ParameterInfo& parameter : layout.parameters()) {
@@ -351,7 +348,7 @@ void PrintWriting(int64_t num_parameters) {
 }
 
 absl::Status WriteFilesOfModel(const Import& import, const HfWeights& weights,
-                               const std::vector<FileTensor>& tensors, const RunDirectory& paths) {
+                               const TensorTable& tensors, const RunDirectory& paths) {
   const ImportedRun imported(paths.root);
   ANYORDER_RETURN_IF_ERROR(FileSystem::Posix()->MakeDirectory(imported.directory));
   ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(imported.config, import.config_text));
@@ -475,7 +472,7 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(import.config, ConfigOfWeights(options, import.model));
   ANYORDER_ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(options.input));
   const ParameterLayout layout(import.config.model, import.model.vocab_size);
-  const std::vector<FileTensor> tensors = ExpectedTensors(weights, import, layout);
+  const TensorTable tensors = ExpectedTensors(weights, import, layout);
   ANYORDER_RETURN_IF_ERROR(CheckWeights(weights, tensors, import));
   ANYORDER_RETURN_IF_ERROR(ReadVocabulary(import));
 

@@ -17,7 +17,7 @@ constexpr char kTypePrefix[] = "type.";
 // Copied at once.
 constexpr int64_t kCopiedElements = 4 << 20;
 
-const FileTensor* FindTensor(const std::vector<FileTensor>& tensors, const std::string& name) {
+const FileTensor* FindTensor(const TensorTable& tensors, const std::string& name) {
   const auto found = std::find_if(tensors.begin(), tensors.end(),
                                   [&name](const FileTensor& one) { return one.name == name; });
   return found == tensors.end() ? nullptr : &*found;
@@ -31,7 +31,7 @@ std::optional<DType> TypeNamed(absl::string_view name) {
 
 }  // namespace
 
-absl::Status KeepOriginals(const HfWeights& weights, const std::vector<FileTensor>& tensors,
+absl::Status KeepOriginals(const HfWeights& weights, const TensorTable& tensors,
                            const std::string& path) {
   ckpt::SafetensorsMetadata metadata = {{"format", "pt"}};
   std::vector<ckpt::SafetensorsEntry> kept;
@@ -72,14 +72,13 @@ absl::StatusOr<std::optional<Originals>> Originals::Open(const std::string& path
   return originals;
 }
 
-std::vector<WrittenTensor> Originals::Choose(const std::vector<FileTensor>& tensors,
-                                             bool is_untrained) const {
+std::vector<WrittenTensor> Originals::Choose(const TensorTable& tensors, bool is_untrained) const {
   std::vector<WrittenTensor> chosen;
   for (const FileTensor& tensor : tensors) {
     const auto type = types_.find(tensor.name);
     if (type == types_.end()) {
       // What training has added is stored as its neighbours are.
-      if (!tensor.is_alias)
+      if (!tensor.is_alias || tensor.is_exported)
         chosen.push_back({tensor, chosen.empty() ? DType::kFloat32 : chosen.back().dtype});
       continue;
     }

@@ -23,7 +23,7 @@ namespace anyorder::launcher {
 
 // Writes them to `path`, a safetensors file whose metadata has the types; a piece at a time.
 // `tensors`: the table that `weights` was checked by. Errors: I/O.
-absl::Status KeepOriginals(const HfWeights& weights, const std::vector<FileTensor>& tensors,
+absl::Status KeepOriginals(const HfWeights& weights, const TensorTable& tensors,
                            const std::string& path);
 
 class Originals {
@@ -34,8 +34,7 @@ class Originals {
   // What an export writes of `tensors`: each in its type, repeated ones again. The bytes that were
   // kept are taken for buffers, and for the others if the parameters are as they were imported.
   // The result points to this object.
-  std::vector<WrittenTensor> Choose(const std::vector<FileTensor>& tensors,
-                                    bool is_untrained) const;
+  std::vector<WrittenTensor> Choose(const TensorTable& tensors, bool is_untrained) const;
 
  private:
   Originals() = default;

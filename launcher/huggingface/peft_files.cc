@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -26,7 +25,7 @@ using Json = nlohmann::ordered_json;
 constexpr char kPrefix[] = "base_model.model.";
 
 // The tensor that holds the parameter and nothing else; null if there is none.
-const FileTensor* FindTensor(const std::vector<FileTensor>& tensors, const ParameterInfo& info) {
+const FileTensor* FindTensor(const TensorTable& tensors, const ParameterInfo& info) {
   const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const FileTensor& tensor) {
     return !tensor.is_alias && tensor.blocks.size() == 1 && !tensor.is_folded &&
            tensor.blocks[0].offset == info.offset &&
@@ -63,7 +62,7 @@ void AddOnce(std::string name, std::vector<std::string>& names) {
 // from that of the network.
 class PeftTensors {
  public:
-  PeftTensors(const ParameterLayout& network, const std::vector<FileTensor>& tensors)
+  PeftTensors(const ParameterLayout& network, const TensorTable& tensors)
       : network_(network), tensors_(tensors) {}
 
   void Add(const ParameterInfo& info) {
@@ -85,10 +84,10 @@ class PeftTensors {
         " in this model; export the run with --format hf or safetensors, which merge its adapters");
   }
 
-  const std::vector<FileTensor>& adapters() const { return adapters_; }
+  const TensorTable& adapters() const { return adapters_; }
   // Every tensor of the modules that are trained.
-  std::vector<FileTensor> modules() const {
-    std::vector<FileTensor> all;
+  TensorTable modules() const {
+    TensorTable all;
     for (FileTensor tensor : tensors_) {
       const std::string module = ModuleOf(tensor.name);
       if (tensor.is_alias || std::find(modules_.begin(), modules_.end(), module) == modules_.end())
@@ -136,8 +135,8 @@ class PeftTensors {
   }
 
   const ParameterLayout& network_;
-  const std::vector<FileTensor>& tensors_;
-  std::vector<FileTensor> adapters_;
+  const TensorTable& tensors_;
+  TensorTable adapters_;
   std::vector<std::string> adapted_, modules_;
   std::vector<std::string> no_modules_;  // what is trained and is in none
 };
@@ -167,7 +166,7 @@ std::string ConfigText(const PeftExport& work, const PeftTensors& tensors) {
 }  // namespace
 
 absl::Status WritePeftFiles(const PeftExport& work, const ParameterLayout& network,
-                            const std::vector<FileTensor>& tensors, const std::string& directory) {
+                            const TensorTable& tensors, const std::string& directory) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<ParameterInfo> saved,
                             ReadSavedParameters(work.checkpoint));
   PeftTensors collected(network, tensors);

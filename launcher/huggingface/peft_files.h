@@ -30,6 +30,6 @@ struct PeftExport {
 // saves modules that are trained whole: FailedPrecondition naming a projection or a trained tensor
 // that is no such module in this family. DataLoss of the checkpoint; I/O.
 absl::Status WritePeftFiles(const PeftExport& work, const ParameterLayout& network,
-                            const std::vector<FileTensor>& tensors, const std::string& directory);
+                            const TensorTable& tensors, const std::string& directory);
 
 }  // namespace anyorder::launcher

@@ -3,8 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <utf8proc.h>
 
-#include <algorithm>
-#include <cctype>
 #include <map>
 #include <vector>
 

@@ -8,7 +8,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
@@ -149,10 +148,10 @@ absl::StatusOr<int64_t> ParseByteSize(absl::string_view text, absl::string_view 
   return size;
 }
 
-std::vector<WrittenTensor> WithType(const std::vector<FileTensor>& tensors, DType dtype) {
+std::vector<WrittenTensor> WithType(const TensorTable& tensors, DType dtype) {
   std::vector<WrittenTensor> written;
   for (const FileTensor& tensor : tensors)
-    if (!tensor.is_alias) written.push_back({tensor, dtype});
+    if (!tensor.is_alias || tensor.is_exported) written.push_back({tensor, dtype});
   return written;
 }
 

@@ -38,7 +38,7 @@ struct WrittenTensor {
 absl::StatusOr<int64_t> ParseByteSize(absl::string_view text, absl::string_view option);
 
 // `tensors` but aliases, all of type `dtype`.
-std::vector<WrittenTensor> WithType(const std::vector<FileTensor>& tensors, DType dtype);
+std::vector<WrittenTensor> WithType(const TensorTable& tensors, DType dtype);
 
 // Tensors, and what they are gathered from.
 struct WeightFilePart {

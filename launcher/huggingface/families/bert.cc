@@ -1,8 +1,6 @@
 // BERT (modeling_bert.py). The next-sentence head has its classes in the other order there: class 0
 // is that B follows A.
 
-#include <utility>
-
 #include "absl/strings/match.h"
 
 #include "launcher/huggingface/families/bert_like.h"
@@ -67,9 +65,8 @@ class Bert : public BertLikeFamily {
     obstacles.Require(config.model.attention_windows.empty(), "model.attention_windows is set");
     obstacles.Require(!config.model.global_projections, "model.global_projections is true");
   }
-  std::vector<FileTensor> Tensors(const ModelConfig& model,
-                                  const ParameterLayout& layout) const override {
-    std::vector<FileTensor> tensors = BertLikeFamily::Tensors(model, layout);
+  TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override {
+    TensorTable tensors = BertLikeFamily::Tensors(model, layout);
     for (FileTensor& tensor : tensors) {
       if (!absl::StartsWith(tensor.name, "cls.seq_relationship.")) continue;
       const TensorBlock both = tensor.blocks[0];

@@ -60,7 +60,7 @@ constexpr std::pair<const char*, const char*> kRestOfLayer[] = {
     {"ff.layer_norm", "output.LayerNorm"}};
 
 void AddDense(const ParameterLayout& layout, const std::string& ours, const std::string& theirs,
-              std::vector<FileTensor>& tensors) {
+              TensorTable& tensors) {
   for (const char* end : {".weight", ".bias"}) {
     if (layout.Contains(ours + end))
       tensors.push_back(PlainTensor(layout.Find(ours + end), theirs + end));
@@ -68,8 +68,7 @@ void AddDense(const ParameterLayout& layout, const std::string& ours, const std:
 }
 
 void AddProjection(const ParameterLayout& layout, const std::string& ours,
-                   const std::string& theirs, bool is_transposed,
-                   std::vector<FileTensor>& tensors) {
+                   const std::string& theirs, bool is_transposed, TensorTable& tensors) {
   if (!layout.Contains(ours)) return;
   const ParameterInfo& info = layout.Find(ours);
   const TensorBlock block = is_transposed ? TensorBlock::Transposed(info) : TensorBlock::Of(info);
@@ -79,8 +78,8 @@ void AddProjection(const ParameterLayout& layout, const std::string& ours,
 }
 
 // Models converted from TensorFlow, the released BERT among them, have these names.
-void AddOldNames(std::vector<FileTensor>& tensors) {
-  std::vector<FileTensor> old;
+void AddOldNames(TensorTable& tensors) {
+  TensorTable old;
   for (const auto& [name, former] :
        {std::pair<const char*, const char*>{"LayerNorm.weight", "LayerNorm.gamma"},
         {"LayerNorm.bias", "LayerNorm.beta"}}) {
@@ -159,7 +158,7 @@ void BertLikeFamily::Check(const RunConfig& config, HfObstacles& obstacles) cons
 }
 
 HfFamily::Json BertLikeFamily::NewConfig(const RunConfig& config, int64_t vocab_size,
-                                         const data::VocabIds& ids) const {
+                                         const VocabIds& ids) const {
   const ModelConfig& model = config.model;
   return {{"model_type", names().model_type},
           {"vocab_size", vocab_size},
@@ -192,9 +191,8 @@ void BertLikeFamily::UpdateConfig(const RunConfig& config, int64_t vocab_size, b
   json["initializer_range"] = config.model.init_range;
 }
 
-std::vector<FileTensor> BertLikeFamily::Tensors(const ModelConfig& model,
-                                                const ParameterLayout& layout) const {
-  std::vector<FileTensor> tensors;
+TensorTable BertLikeFamily::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
+  TensorTable tensors;
   if (model.adaptive() || model.positions != Positions::kLearned) return tensors;  // as Check says
   const std::string prefix = names().prefix;
   const std::string embeddings = prefix + "embeddings.";
@@ -227,13 +225,14 @@ std::vector<FileTensor> BertLikeFamily::Tensors(const ModelConfig& model,
   if (layout.Contains("lm_loss.bias")) {
     tensors.push_back(PlainTensor(layout.Find("lm_loss.bias"), output().bias));
     tensors.back().is_alias = true;
+    tensors.back().is_exported = output().exports_bias && !model.task.has_head();
     tensors.back().repeats = "it must be the other name of the output's bias";
   }
   AddOldNames(tensors);
   return tensors;
 }
 
-void BertLikeFamily::FitTensors(const HfConfig& config, std::vector<FileTensor>& tensors) const {
+void BertLikeFamily::FitTensors(const HfConfig& config, TensorTable& tensors) const {
   if (config.first_position == 0) return;
   const std::string positions =
       absl::StrCat(names().prefix, "embeddings.position_embeddings.weight");

@@ -16,13 +16,11 @@ class BertLikeFamily : public HfFamily {
   void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
   void SetDefaults(const HfConfig& model, RunConfig& config) const override;
   void Check(const RunConfig& config, HfObstacles& obstacles) const override;
-  Json NewConfig(const RunConfig& config, int64_t vocab_size,
-                 const data::VocabIds& ids) const override;
+  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override;
   void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
                     Json& json) const override;
-  std::vector<FileTensor> Tensors(const ModelConfig& model,
-                                  const ParameterLayout& layout) const override;
-  void FitTensors(const HfConfig& config, std::vector<FileTensor>& tensors) const override;
+  TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
+  void FitTensors(const HfConfig& config, TensorTable& tensors) const override;
 
  protected:
   // Names of the head's output weight, a second one of the embedding, and of a second one of its
@@ -30,6 +28,7 @@ class BertLikeFamily : public HfFamily {
   struct OutputNames {
     const char* weight;
     const char* bias;
+    bool exports_bias = false;  // FileTensor::is_exported
   };
   virtual OutputNames output() const = 0;
   // Whether rows of the position table up to `pad_token_id` stand for no position.

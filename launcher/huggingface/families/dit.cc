@@ -82,8 +82,6 @@ class Dit : public HfFamily {
             .is_in_transformers = false};
   }
   std::span<const HfKeyName> keys() const override { return kDitKeys; }
-  std::span<const HfHead> heads() const override { return {}; }
-  std::span<const char* const> other_heads() const override { return {}; }
 
   void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
   void SetDefaults(const HfConfig& model, RunConfig& config) const override {
@@ -100,14 +98,12 @@ class Dit : public HfFamily {
     }
   }
   void Check(const RunConfig& config, HfObstacles& obstacles) const override;
-  Json NewConfig(const RunConfig& config, int64_t vocab_size,
-                 const data::VocabIds& ids) const override;
+  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override;
   void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
                     Json& json) const override;
   // With modulation, which FitTensors gives its width or takes away.
-  std::vector<FileTensor> Tensors(const ModelConfig& model,
-                                  const ParameterLayout& layout) const override;
-  void FitTensors(const HfConfig& config, std::vector<FileTensor>& tensors) const override;
+  TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
+  void FitTensors(const HfConfig& config, TensorTable& tensors) const override;
   absl::Status Fold(const HfConfig& config, const ParameterLayout& layout, const TensorReader& read,
                     float* flat) const override;
 
@@ -197,7 +193,6 @@ Json Dit::NewConfig(const RunConfig& config, int64_t vocab_size,
     json["attn_backend"] = "sdpa";
     json["var_min"] = false;
   }
-  UpdateConfig(config, vocab_size, /*trained=*/true, json);
   return json;
 }
 
@@ -260,8 +255,7 @@ void AddDitBlock(int64_t layer, const ParameterLayout& layout, TensorList& list)
   list.Add(std::move(bias));
 }
 
-std::vector<FileTensor> Dit::Tensors(const ModelConfig& model,
-                                     const ParameterLayout& layout) const {
+TensorTable Dit::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
   TensorList list(layout);
   const std::string prefix = "backbone.", output = prefix + "output_layer.";
   list.Plain("transformer.word_embedding.weight", prefix + "vocab_embed.embedding");
@@ -284,7 +278,7 @@ std::vector<FileTensor> Dit::Tensors(const ModelConfig& model,
   return list.Take();
 }
 
-void Dit::FitTensors(const HfConfig& config, std::vector<FileTensor>& tensors) const {
+void Dit::FitTensors(const HfConfig& config, TensorTable& tensors) const {
   const auto is_modulation = [](const FileTensor& tensor) {
     return absl::StrContains(tensor.name, kModulation) ||
            absl::StrContains(tensor.name, "sigma_map.");

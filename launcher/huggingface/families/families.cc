@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -36,7 +35,7 @@ absl::string_view HfFamily::NameOf(absl::string_view model_key) const {
 
 void HfFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& /*config*/) const {}
 
-void HfFamily::FitTensors(const HfConfig& /*config*/, std::vector<FileTensor>& /*tensors*/) const {}
+void HfFamily::FitTensors(const HfConfig& /*config*/, TensorTable& /*tensors*/) const {}
 
 absl::Status HfFamily::Fold(const HfConfig& /*config*/, const ParameterLayout& /*layout*/,
                             const TensorReader& /*read*/, float* /*flat*/) const {

@@ -34,8 +34,8 @@ FileTensor PlainTensor(const ParameterInfo& parameter, absl::string_view name) {
   return {std::string(name), parameter.shape, {TensorBlock::Of(parameter)}};
 }
 
-std::vector<FileTensor> PlainTensors(const std::vector<ParameterInfo>& parameters) {
-  std::vector<FileTensor> tensors;
+TensorTable PlainTensors(const std::vector<ParameterInfo>& parameters) {
+  TensorTable tensors;
   for (const ParameterInfo& parameter : parameters)
     tensors.push_back(PlainTensor(parameter, parameter.name));
   return tensors;

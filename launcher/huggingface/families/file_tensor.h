@@ -45,8 +45,11 @@ struct FileTensor {
   // Why other tensors hold the same values, or null. An import takes the first of them that is
   // there and requires the others to be equal.
   const char* repeats = nullptr;
-  // Whether it is only another name of what others hold: it may be missing, and no export has it.
+  // Whether it is only another name of what others hold: it may be missing, and no export has it,
+  // but where is_exported says so: transformers from 4.43 on leaves what is tied as it was drawn
+  // unless the file has every name of it, where no method of the model ties it again.
   bool is_alias = false;
+  bool is_exported = false;
   const HfHead* head = nullptr;  // the head that it is part of, if any (hf_family.h)
   // Its values, if no parameter decides them: an export writes them, an import takes any. Its block
   // is Zeros then.
@@ -60,10 +63,11 @@ struct FileTensor {
   // Whether the parameters hold its values in its own order.
   bool is_plain() const { return blocks.size() == 1 && !blocks[0].transposed; }
 };
+using TensorTable = std::vector<FileTensor>;
 
 // The parameter as it is, under `name`, or under its own.
 FileTensor PlainTensor(const ParameterInfo& parameter, absl::string_view name);
-std::vector<FileTensor> PlainTensors(const std::vector<ParameterInfo>& parameters);
+TensorTable PlainTensors(const std::vector<ParameterInfo>& parameters);
 
 // Copies between a tensor's values, in its own order, and the flat space. `visit(at, element)` is
 // called for each element that we have: its place in the tensor and in the flat space.

@@ -123,12 +123,10 @@ class GptFamily : public HfFamily {
     config.sampling.seq_len = config.model.max_positions;
   }
   void Check(const RunConfig& config, HfObstacles& obstacles) const override;
-  Json NewConfig(const RunConfig& config, int64_t vocab_size,
-                 const data::VocabIds& ids) const override;
+  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override;
   void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
                     Json& json) const override;
-  std::vector<FileTensor> Tensors(const ModelConfig& model,
-                                  const ParameterLayout& layout) const override;
+  TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
 
  private:
   const bool is_gpt2_;
@@ -188,7 +186,7 @@ void GptFamily::Check(const RunConfig& config, HfObstacles& obstacles) const {
 }
 
 HfFamily::Json GptFamily::NewConfig(const RunConfig& config, int64_t vocab_size,
-                                    const data::VocabIds& ids) const {
+                                    const VocabIds& ids) const {
   const ModelConfig& model = config.model;
   Json json = {{"model_type", names().model_type},
                {"vocab_size", vocab_size},
@@ -205,7 +203,6 @@ HfFamily::Json GptFamily::NewConfig(const RunConfig& config, int64_t vocab_size,
     json["n_inner"] = model.ffn_dim;
     json["scale_attn_weights"] = true;
   }
-  UpdateConfig(config, vocab_size, /*trained=*/true, json);
   return json;
 }
 
@@ -236,8 +233,7 @@ void AddGptBuffers(const ModelConfig& model, TensorList& list) {
 }
 
 // Weights are [in, out] there; those of query, key and value stand side by side.
-std::vector<FileTensor> GptFamily::Tensors(const ModelConfig& model,
-                                           const ParameterLayout& layout) const {
+TensorTable GptFamily::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
   TensorList list(layout);
   const std::string prefix = "transformer.";
   list.Plain(kGptEmbedding, prefix + (is_gpt2_ ? "wte.weight" : "tokens_embed.weight"));

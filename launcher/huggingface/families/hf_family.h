@@ -108,6 +108,7 @@ struct HfKeyName {
 class HfFamily {
  public:
   using Json = nlohmann::ordered_json;
+  using VocabIds = data::VocabIds;
 
   struct Names {
     const char* model_type;         // of config.json
@@ -140,9 +141,9 @@ class HfFamily {
   // The name of a key of section [model], or "".
   absl::string_view NameOf(absl::string_view model_key) const;
   // Heads that our network may have.
-  virtual std::span<const HfHead> heads() const = 0;
+  virtual std::span<const HfHead> heads() const { return {}; }
   // How the names of tensors begin that belong to other heads: an import leaves them out.
-  virtual std::span<const char* const> other_heads() const = 0;
+  virtual std::span<const char* const> other_heads() const { return {}; }
   // Our objectives for tasks, that of an imported model first; none if there are no such heads.
   virtual std::span<const char* const> finetuning() const { return {}; }
 
@@ -153,19 +154,18 @@ class HfFamily {
   virtual void SetDefaults(const HfConfig& model, RunConfig& config) const;
   // The settings with which such a model cannot be this run's network.
   virtual void Check(const RunConfig& config, HfObstacles& obstacles) const = 0;
-  // The config.json of this run's network, but for `architectures` and the element type.
+  // The config.json of this run's network, but for `architectures`, the element type, and what
+  // UpdateConfig says.
   virtual Json NewConfig(const RunConfig& config, int64_t vocab_size,
-                         const data::VocabIds& ids) const = 0;
-  // Changes in an imported run's config.json what the run has changed: with `trained`, settings of
-  // training, too.
+                         const VocabIds& ids) const = 0;
+  // Changes in a config.json what the run has changed: with `trained`, settings of training, too.
   virtual void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
                             Json& json) const = 0;
   // Every tensor of such a model, in the order of an export. Parameters of `layout` that are in
   // none have no part in its function: an import leaves them as randomly initialised.
-  virtual std::vector<FileTensor> Tensors(const ModelConfig& model,
-                                          const ParameterLayout& layout) const = 0;
+  virtual TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const = 0;
   // What a config.json says of Tensors's table beside our parameters.
-  virtual void FitTensors(const HfConfig& config, std::vector<FileTensor>& tensors) const;
+  virtual void FitTensors(const HfConfig& config, TensorTable& tensors) const;
   // Puts into the parameters what other tensors of the files say that our network does not have.
   // `flat` has the parameters as Tensors's table placed them; `read` gives a tensor of the files.
   // Errors: those of `read`.
@@ -182,8 +182,7 @@ class HfFamily {
  protected:
   // The tensors of the heads that the network has. Of a task's network those of the language model
   // may be missing, and no export has them, as in the classes for tasks.
-  std::vector<FileTensor> HeadTensors(const ModelConfig& model,
-                                      const ParameterLayout& layout) const;
+  TensorTable HeadTensors(const ModelConfig& model, const ParameterLayout& layout) const;
   // Adds what is wrong with the objective: it must be one of `pretraining`, or one of finetuning()
   // with a head that a class has.
   void CheckObjective(const RunConfig& config, std::span<const char* const> pretraining,

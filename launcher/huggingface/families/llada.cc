@@ -89,8 +89,6 @@ class Llada : public HfFamily {
             .is_in_transformers = false};
   }
   std::span<const HfKeyName> keys() const override { return kLladaKeys; }
-  std::span<const HfHead> heads() const override { return {}; }
-  std::span<const char* const> other_heads() const override { return {}; }
 
   void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
   void SetDefaults(const HfConfig& model, RunConfig& config) const override {
@@ -101,12 +99,10 @@ class Llada : public HfFamily {
         model.max_length > 0 ? std::min<int64_t>(model.max_length, 4096) : 4096;
   }
   void Check(const RunConfig& config, HfObstacles& obstacles) const override;
-  Json NewConfig(const RunConfig& config, int64_t vocab_size,
-                 const data::VocabIds& ids) const override;
+  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override;
   void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
                     Json& json) const override;
-  std::vector<FileTensor> Tensors(const ModelConfig& model,
-                                  const ParameterLayout& layout) const override;
+  TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
 };
 
 void Llada::ReadConfig(HfConfigReader& reader, HfConfig& config) const {
@@ -142,36 +138,34 @@ void Llada::Check(const RunConfig& config, HfObstacles& obstacles) const {
 }
 
 HfFamily::Json Llada::NewConfig(const RunConfig& config, int64_t vocab_size,
-                                const data::VocabIds& ids) const {
+                                const VocabIds& ids) const {
   const ModelConfig& model = config.model;
-  Json json = {{"model_type", "llada"},
-               {"vocab_size", vocab_size},
-               {"embedding_size", vocab_size},
-               {"d_model", model.model_dim},
-               {"n_layers", model.num_layers},
-               {"n_heads", model.num_heads},
-               {"n_kv_heads", model.kv_heads()},
-               {"mlp_hidden_size", model.ffn_dim},
-               {"max_sequence_length", config.sampling.seq_len},
-               {"rms_norm_eps", model.layer_norm_epsilon},
-               {"rope_theta", model.rope_base},
-               {"block_type", "llama"},
-               {"activation_type", "silu"},
-               {"layer_norm_type", "rms"},
-               {"rope", true},
-               {"rope_full_precision", true},
-               {"alibi", false},
-               {"attention_layer_norm", false},
-               {"include_bias", false},
-               {"include_qkv_bias", model.attention_biases},
-               {"input_emb_norm", false},
-               {"scale_logits", false},
-               {"weight_tying", model.tie_embeddings},
-               {"mask_token_id", ids.mask},
-               {"eos_token_id", ids.eos},
-               {"pad_token_id", ids.pad}};
-  UpdateConfig(config, vocab_size, /*trained=*/true, json);
-  return json;
+  return {{"model_type", "llada"},
+          {"vocab_size", vocab_size},
+          {"embedding_size", vocab_size},
+          {"d_model", model.model_dim},
+          {"n_layers", model.num_layers},
+          {"n_heads", model.num_heads},
+          {"n_kv_heads", model.kv_heads()},
+          {"mlp_hidden_size", model.ffn_dim},
+          {"max_sequence_length", config.sampling.seq_len},
+          {"rms_norm_eps", model.layer_norm_epsilon},
+          {"rope_theta", model.rope_base},
+          {"block_type", "llama"},
+          {"activation_type", "silu"},
+          {"layer_norm_type", "rms"},
+          {"rope", true},
+          {"rope_full_precision", true},
+          {"alibi", false},
+          {"attention_layer_norm", false},
+          {"include_bias", false},
+          {"include_qkv_bias", model.attention_biases},
+          {"input_emb_norm", false},
+          {"scale_logits", false},
+          {"weight_tying", model.tie_embeddings},
+          {"mask_token_id", ids.mask},
+          {"eos_token_id", ids.eos},
+          {"pad_token_id", ids.pad}};
 }
 
 void Llada::UpdateConfig(const RunConfig& config, int64_t /*vocab_size*/, bool trained,
@@ -183,8 +177,7 @@ void Llada::UpdateConfig(const RunConfig& config, int64_t /*vocab_size*/, bool t
   json["init_std"] = config.model.init_range;
 }
 
-std::vector<FileTensor> Llada::Tensors(const ModelConfig& model,
-                                       const ParameterLayout& layout) const {
+TensorTable Llada::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
   TensorList list(layout);
   const std::string prefix = "model.transformer.";
   list.Plain("transformer.word_embedding.weight", prefix + "wte.weight");

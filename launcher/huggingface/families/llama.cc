@@ -96,18 +96,14 @@ class LlamaFamilyOf : public HfFamily {
 
   Names names() const override { return names_; }
   std::span<const HfKeyName> keys() const override { return kLlamaKeys; }
-  std::span<const HfHead> heads() const override { return {}; }
-  std::span<const char* const> other_heads() const override { return {}; }
 
   void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
   void SetDefaults(const HfConfig& model, RunConfig& config) const override;
   void Check(const RunConfig& config, HfObstacles& obstacles) const override;
-  Json NewConfig(const RunConfig& config, int64_t vocab_size,
-                 const data::VocabIds& ids) const override;
+  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override;
   void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
                     Json& json) const override;
-  std::vector<FileTensor> Tensors(const ModelConfig& model,
-                                  const ParameterLayout& layout) const override;
+  TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
 
  private:
   bool is_qwen2() const { return kind_ == Kind::kQwen2 || kind_ == Kind::kDream; }
@@ -190,7 +186,7 @@ void LlamaFamilyOf::Check(const RunConfig& config, HfObstacles& obstacles) const
 }
 
 HfFamily::Json LlamaFamilyOf::NewConfig(const RunConfig& config, int64_t vocab_size,
-                                        const data::VocabIds& ids) const {
+                                        const VocabIds& ids) const {
   const ModelConfig& model = config.model;
   Json json = {{"model_type", names_.model_type},
                {"vocab_size", vocab_size},
@@ -211,7 +207,6 @@ HfFamily::Json LlamaFamilyOf::NewConfig(const RunConfig& config, int64_t vocab_s
   if (!is_qwen2()) json["attention_bias"] = model.attention_biases;
   if (is_llama()) json["mlp_bias"] = model.ffn_biases;
   if (kind_ == Kind::kDream) json["mask_token_id"] = ids.mask;
-  UpdateConfig(config, vocab_size, /*trained=*/true, json);
   return json;
 }
 
@@ -225,8 +220,7 @@ void LlamaFamilyOf::UpdateConfig(const RunConfig& config, int64_t /*vocab_size*/
   json["initializer_range"] = config.model.init_range;
 }
 
-std::vector<FileTensor> LlamaFamilyOf::Tensors(const ModelConfig& model,
-                                               const ParameterLayout& layout) const {
+TensorTable LlamaFamilyOf::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
   TensorList list(layout);
   list.Plain("transformer.word_embedding.weight", "model.embed_tokens.weight");
   if (kind_ == Kind::kA3) list.Plain("transformer.mask_emb", "model.query_embed");

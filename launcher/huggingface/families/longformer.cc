@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -105,23 +104,20 @@ class Longformer : public RobertaLikeFamily {
     obstacles.Require(!WindowsOf(config.model).empty(),
                       "model.attention_windows is not the same N:N for all heads of a layer");
   }
-  Json NewConfig(const RunConfig& config, int64_t vocab_size,
-                 const data::VocabIds& ids) const override {
+  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override {
     Json json = RobertaLikeFamily::NewConfig(config, vocab_size, ids);
     json[kWindow] = WindowsOf(config.model);
     return json;
   }
-  std::vector<FileTensor> Tensors(const ModelConfig& model,
-                                  const ParameterLayout& layout) const override;
+  TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
 };
 
 // Where a run has no projections of its own for global tokens, those of all others are repeated:
 // the same function.
-std::vector<FileTensor> Longformer::Tensors(const ModelConfig& model,
-                                            const ParameterLayout& layout) const {
-  std::vector<FileTensor> tensors = RobertaLikeFamily::Tensors(model, layout);
+TensorTable Longformer::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
+  TensorTable tensors = RobertaLikeFamily::Tensors(model, layout);
   if (model.global_projections) return tensors;
-  std::vector<FileTensor> copies;
+  TensorTable copies;
   for (const FileTensor& tensor : tensors) {
     for (const char* name : {".query.", ".key.", ".value."}) {
       const size_t place = tensor.name.find(name);

@@ -20,7 +20,9 @@ class RobertaLikeFamily : public BertLikeFamily {
   void Check(const RunConfig& config, HfObstacles& obstacles) const override;
 
  protected:
-  OutputNames output() const override { return {"lm_head.decoder.weight", "lm_head.decoder.bias"}; }
+  OutputNames output() const override {
+    return {"lm_head.decoder.weight", "lm_head.decoder.bias", true};
+  }
   bool pads_positions() const override { return true; }
 };
 

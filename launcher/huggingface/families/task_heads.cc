@@ -1,9 +1,7 @@
 #include "launcher/huggingface/families/task_heads.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -179,9 +177,8 @@ const char* HfFamily::Architecture(const ModelConfig& model) const {
   return names().next_sentence_architecture;
 }
 
-std::vector<FileTensor> HfFamily::HeadTensors(const ModelConfig& model,
-                                              const ParameterLayout& layout) const {
-  std::vector<FileTensor> tensors;
+TensorTable HfFamily::HeadTensors(const ModelConfig& model, const ParameterLayout& layout) const {
+  TensorTable tensors;
   for (const HfHead& head : heads()) {
     if (!head.IsIn(model)) continue;
     for (const auto& [ours, theirs] : head.names) {

@@ -34,7 +34,8 @@ class TensorList {
     Plain(ours, theirs);
     MakeAlias(why);
   }
-  // Of the newest: FileTensor::is_folded.
+  // Of the newest: FileTensor::is_exported, is_folded.
+  void ExportAlias() { tensors_.back().is_exported = true; }
   void MarkFolded() { tensors_.back().is_folded = true; }
   // A buffer that files of some versions hold beside the weights: an import takes any values.
   void Buffer(absl::string_view theirs, const Shape& shape);
@@ -45,7 +46,7 @@ class TensorList {
   // Matrices [rows, rest] side by side.
   void SideBySide(const Names& ours, absl::string_view theirs);
 
-  std::vector<FileTensor> Take() { return std::move(tensors_); }
+  TensorTable Take() { return std::move(tensors_); }
 
  private:
   void MakeAlias(const char* why) {
@@ -54,7 +55,7 @@ class TensorList {
   }
 
   const ParameterLayout& layout_;
-  std::vector<FileTensor> tensors_;
+  TensorTable tensors_;
 };
 
 }  // namespace anyorder::launcher

@@ -125,7 +125,6 @@ class TransformerXl : public HfFamily {
             .prefix = "transformer."};
   }
   std::span<const HfKeyName> keys() const override { return kXlKeys; }
-  std::span<const HfHead> heads() const override { return {}; }
   std::span<const char* const> other_heads() const override { return kXlOtherHeads; }
 
   void ReadConfig(HfConfigReader& reader, HfConfig& config) const override {
@@ -138,12 +137,10 @@ class TransformerXl : public HfFamily {
     config.sampling.bidirectional = false;
   }
   void Check(const RunConfig& config, HfObstacles& obstacles) const override;
-  Json NewConfig(const RunConfig& config, int64_t vocab_size,
-                 const data::VocabIds& ids) const override;
+  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override;
   void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
                     Json& json) const override;
-  std::vector<FileTensor> Tensors(const ModelConfig& model,
-                                  const ParameterLayout& layout) const override;
+  TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
 };
 
 void TransformerXl::Check(const RunConfig& config, HfObstacles& obstacles) const {
@@ -168,7 +165,7 @@ void TransformerXl::Check(const RunConfig& config, HfObstacles& obstacles) const
 }
 
 HfFamily::Json TransformerXl::NewConfig(const RunConfig& config, int64_t vocab_size,
-                                        const data::VocabIds& ids) const {
+                                        const VocabIds& ids) const {
   const ModelConfig& model = config.model;
   Json cutoffs = Json::array(), ties = Json::array({false});
   for (const AdaptiveCluster& cluster : AdaptiveClusters(model, vocab_size)) {
@@ -176,30 +173,28 @@ HfFamily::Json TransformerXl::NewConfig(const RunConfig& config, int64_t vocab_s
     cutoffs.push_back(cluster.end);
     ties.push_back(model.tie_projections);
   }
-  Json json = {{"model_type", names().model_type},
-               {"vocab_size", vocab_size},
-               {"cutoffs", cutoffs},
-               {"div_val", model.div_val},
-               {"tie_projs", ties},
-               {"proj_share_all_but_first", model.tie_projections},
-               {"adaptive", true},
-               {"d_model", model.model_dim},
-               {"d_embed", model.model_dim},
-               {"n_layer", model.num_layers},
-               {"n_head", model.num_heads},
-               {"d_head", model.head_dim},
-               {"d_inner", model.ffn_dim},
-               {"layer_norm_epsilon", model.layer_norm_epsilon},
-               {"pre_lnorm", false},
-               {"attn_type", 0},
-               {"untie_r", model.untie_r},
-               {"clamp_len", model.clamp_len},
-               {"sample_softmax", -1},
-               {"init", "normal"},
-               {"tie_word_embeddings", true},
-               {"eos_token_id", ids.eos}};
-  UpdateConfig(config, vocab_size, /*trained=*/true, json);
-  return json;
+  return {{"model_type", names().model_type},
+          {"vocab_size", vocab_size},
+          {"cutoffs", cutoffs},
+          {"div_val", model.div_val},
+          {"tie_projs", ties},
+          {"proj_share_all_but_first", model.tie_projections},
+          {"adaptive", true},
+          {"d_model", model.model_dim},
+          {"d_embed", model.model_dim},
+          {"n_layer", model.num_layers},
+          {"n_head", model.num_heads},
+          {"d_head", model.head_dim},
+          {"d_inner", model.ffn_dim},
+          {"layer_norm_epsilon", model.layer_norm_epsilon},
+          {"pre_lnorm", false},
+          {"attn_type", 0},
+          {"untie_r", model.untie_r},
+          {"clamp_len", model.clamp_len},
+          {"sample_softmax", -1},
+          {"init", "normal"},
+          {"tie_word_embeddings", true},
+          {"eos_token_id", ids.eos}};
 }
 
 void TransformerXl::UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
@@ -274,6 +269,7 @@ void AddXlLayer(const ModelConfig& model, int64_t layer, TensorList& list) {
       list.Plain(attention + bias, name);
     } else {
       list.Alias(absl::StrCat("transformer.", bias), name, kXlSharedBias);
+      list.ExportAlias();
     }
   }
   list.Pair(ours + "ff.layer_1", theirs + "pos_ff.CoreNet.0");
@@ -281,8 +277,7 @@ void AddXlLayer(const ModelConfig& model, int64_t layer, TensorList& list) {
   list.Pair(ours + "ff.layer_norm", theirs + "pos_ff.layer_norm");
 }
 
-std::vector<FileTensor> TransformerXl::Tensors(const ModelConfig& model,
-                                               const ParameterLayout& layout) const {
+TensorTable TransformerXl::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
   TensorList list(layout);
   AddXlClusters(model, list);
   if (!model.untie_r)

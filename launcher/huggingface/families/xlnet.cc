@@ -143,12 +143,10 @@ class Xlnet : public HfFamily {
     ReadXlnetSummary(reader.json(), config);
   }
   void Check(const RunConfig& config, HfObstacles& obstacles) const override;
-  Json NewConfig(const RunConfig& config, int64_t vocab_size,
-                 const data::VocabIds& ids) const override;
+  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override;
   void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
                     Json& json) const override;
-  std::vector<FileTensor> Tensors(const ModelConfig& model,
-                                  const ParameterLayout& layout) const override;
+  TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
 };
 
 std::span<const HfHead> Xlnet::heads() const {
@@ -207,7 +205,7 @@ void Xlnet::Check(const RunConfig& config, HfObstacles& obstacles) const {
 }
 
 HfFamily::Json Xlnet::NewConfig(const RunConfig& config, int64_t vocab_size,
-                                const data::VocabIds& ids) const {
+                                const VocabIds& ids) const {
   const ModelConfig& model = config.model;
   return {{"model_type", "xlnet"},
           {"vocab_size", vocab_size},
@@ -262,9 +260,8 @@ void Xlnet::UpdateConfig(const RunConfig& config, int64_t vocab_size, bool train
 
 // Relative biases are each layer's there, always, and so is a segment term: shared biases are
 // repeated, a missing segment term is zero, which is the same function.
-std::vector<FileTensor> Xlnet::Tensors(const ModelConfig& model,
-                                       const ParameterLayout& layout) const {
-  std::vector<FileTensor> tensors;
+TensorTable Xlnet::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
+  TensorTable tensors;
   for (const ParameterInfo& info : layout.parameters()) {
     const bool is_shared_bias = absl::StartsWith(info.name, kSharedBias);
     if (!is_shared_bias && !IsHeadParameter(info.name) && info.name != "lm_loss.bias")
