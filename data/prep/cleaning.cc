@@ -153,6 +153,16 @@ size_t FirstInvalidByte(std::string_view text) {
   return end;
 }
 
+size_t CompleteBytes(std::string_view text) {
+  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if ((byte & 0xC0) == 0x80) continue;
+    const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+    return length > back ? text.size() - back : text.size();
+  }
+  return text.size();
+}
+
 size_t AppendWithReplacements(std::string_view text, std::string& out) {
   size_t replaced = 0;
   while (!text.empty()) {

@@ -29,6 +29,9 @@ void CleanLine(std::string_view line, LetterCase letter_case, std::string& out,
 // overlong forms, nothing above U+10FFFF) or is NUL; `text.size()` if there is none.
 size_t FirstInvalidByte(std::string_view text);
 
+// Bytes of `text` without what stands at its end of a character that has not ended yet.
+size_t CompleteBytes(std::string_view text);
+
 // Appends `text` to `out` with U+FFFD for each NUL and each byte that starts no well-formed
 // sequence. Returns how many were replaced.
 size_t AppendWithReplacements(std::string_view text, std::string& out);

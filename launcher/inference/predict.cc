@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -43,6 +42,7 @@
 #include "launcher/inference/told_predictions.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/field_options.h"
+#include "launcher/process/new_directory.h"
 #include "launcher/process/openmp_spin.h"
 #include "launcher/process/private_files.h"
 
@@ -115,30 +115,6 @@ absl::StatusOr<std::vector<Texts>> TypedExamples(const Texts& words) {
   if (!examples.empty()) return examples;
   return absl::FailedPreconditionError("standard input holds no text; write one per line");
 }
-
-// A directory of this process alone, in TMPDIR, until its end.
-class ScratchFolder {
- public:
-  static absl::StatusOr<ScratchFolder> Make() {
-    const char* parent = ::getenv("TMPDIR");
-    std::string path = absl::StrCat(parent == nullptr || *parent == '\0' ? "/tmp" : parent,
-                                    "/anyorder-texts.XXXXXX");
-    if (::mkdtemp(path.data()) == nullptr) return ErrnoStatus("make directory", path);
-    return ScratchFolder(path);
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
-  ScratchFolder& operator=(ScratchFolder&&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
-  std::string path_;  // "": nothing to remove
-};
 
 // The file to predict: --data, or one that is made in `scratch`.
 absl::StatusOr<std::string> ExamplesFile(const PredictOptions& options,
@@ -359,7 +335,7 @@ absl::Status Predict(const PredictOptions& options) {
   // A table on the terminal is shown without progress.
   BatchProgress progress("example", /*is_shown=*/!options.output.empty());
   ANYORDER_ASSIGN_OR_RETURN(PredictionSink sink, PredictionSink::Open(options));
-  ANYORDER_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make());
+  ANYORDER_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make("anyorder-texts"));
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<Texts> typed, TypedExamples(options.texts));
   std::string data = options.data;  // or a dataset made of it
   std::error_code ignored;

@@ -9,32 +9,24 @@
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "data/prep/cleaning.h"
 
 namespace anyorder::launcher {
 namespace {
 
 using LineJson = nlohmann::json;
 
-// The encoder takes no NUL, and would name a line of a file that is not the user's.
-absl::StatusOr<std::string> WithoutNul(std::string text, absl::string_view name) {
-  const size_t at = text.find('\0');
-  if (at == std::string::npos) return text;
-  return FailedPrecondition("byte ", at, " of ", name, " is NUL, which is not text; remove it");
-}
-
-absl::StatusOr<std::string> PlainText(absl::string_view line) {
-  // A quick check that leaves the exact one to the encoder: what cannot be put into JSON is no
-  // UTF-8.
-  const std::string text(line);
-  const std::string replaced =
-      LineJson(text).dump(-1, ' ', false, LineJson::error_handler_t::ignore);
-  if (LineJson::parse(replaced).get<std::string>() == text) return WithoutNul(text, "the line");
-  return absl::FailedPreconditionError("the line is not valid UTF-8; convert the file");
+absl::StatusOr<std::string> PlainText(absl::string_view line, absl::string_view name) {
+  const size_t at = data::FirstInvalidByte({line.data(), line.size()});
+  if (at == line.size()) return std::string(line);
+  return FailedPrecondition("byte ", at, " of ", name,
+                            line[at] == '\0' ? " is NUL, which is not text; remove it"
+                                             : " is not valid UTF-8; convert the file");
 }
 
 absl::Status ReadLine(absl::string_view line, bool is_object, InputLine& read) {
   if (!is_object) {
-    ANYORDER_ASSIGN_OR_RETURN(read.text, PlainText(line));
+    ANYORDER_ASSIGN_OR_RETURN(read.text, PlainText(line, "the line"));
     return absl::OkStatus();
   }
   read.object = LineJson::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
@@ -70,7 +62,7 @@ absl::StatusOr<std::vector<InputLine>> ReadInputLines(const std::string& path,
 
 absl::StatusOr<std::string> TextOf(const LineJson& value, const std::string& name) {
   if (!value.is_string()) return FailedPrecondition("'", name, "' is not a string");
-  return WithoutNul(value.get<std::string>(), absl::StrCat("'", name, "'"));
+  return PlainText(value.get<std::string>(), absl::StrCat("'", name, "'"));
 }
 
 absl::StatusOr<std::string> TextField(const LineJson& object, const std::string& name) {

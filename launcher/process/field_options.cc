@@ -1,6 +1,5 @@
 #include "launcher/process/field_options.h"
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 #include "launcher/process/command_line.h"

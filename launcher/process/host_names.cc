@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <system_error>
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

@@ -3,11 +3,14 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
@@ -25,6 +28,20 @@ mode_t CurrentUmask() {
 }
 
 }  // namespace
+
+absl::StatusOr<ScratchFolder> ScratchFolder::Make(const std::string& prefix) {
+  const char* const variable = ::getenv("TMPDIR");
+  const std::string parent = variable == nullptr || *variable == '\0' ? "/tmp" : variable;
+  std::string path = absl::StrCat(parent, "/", prefix, "-XXXXXX");
+  if (::mkdtemp(path.data()) != nullptr) return ScratchFolder(path);
+  return InvalidArgument("the directory for temporary files, '", parent, "', cannot be used (",
+                         ::strerror(errno), "); set TMPDIR to one that is there");
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) fs::remove_all(path_, ignored);
+}
 
 absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& given, const std::string& option) {
   const fs::path output = given.lexically_normal();

@@ -1,10 +1,11 @@
 // A directory that appears complete or not at all: filled under a temporary name in the same place,
-// then renamed.
+// then renamed. And one for temporary files.
 
 #pragma once
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,6 +36,23 @@ class NewDirectory {
 
   std::filesystem::path output_;
   std::filesystem::path temporary_;  // empty: nothing to remove
+};
+
+// A directory of this user alone in TMPDIR (/tmp without), removed at its end. A process that is
+// killed leaves it there.
+class ScratchFolder {
+ public:
+  // "PREFIX-XXXXXX". InvalidArgument if there is no place for it.
+  static absl::StatusOr<ScratchFolder> Make(const std::string& prefix);
+  ~ScratchFolder();
+  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  ScratchFolder& operator=(ScratchFolder&&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
+  std::string path_;  // "": nothing to remove
 };
 
 // What Create refuses, for programs that look before they work long.

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 

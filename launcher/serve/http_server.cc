@@ -7,7 +7,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <future>
@@ -23,9 +23,11 @@
 #include "absl/time/clock.h"
 
 #include "core/base/log.h"
+#include "core/base/machine_memory.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
+#include "launcher/process/new_directory.h"
 #include "launcher/process/periodic_task.h"
 #include "launcher/serve/answer.h"
 #include "launcher/serve/event_stream.h"
@@ -40,6 +42,9 @@ using HttpRequest = httplib::Request;
 using HttpResponse = httplib::Response;
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+// The client's, and both ends of the way to the library.
+constexpr int64_t kFilesPerConnection = 3;
+constexpr int64_t kOtherFiles = 64;
 constexpr time_t kLibraryLimit = 60;  // seconds: longer than the proxy lets a client wait
 constexpr char kJsonType[] = "application/json";
 // The page's own script and style, and requests to this server; nothing from elsewhere.
@@ -114,20 +119,18 @@ class QueueServer final : public HttpServer {
         model_(std::filesystem::absolute(facts.run_dir).lexically_normal().filename()),
         queue_(queue),
         address_(options.address) {}
-  ~QueueServer() override {
-    Stop();
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
+  ~QueueServer() override { Stop(); }
 
   absl::Status Start() {
+    ANYORDER_RETURN_IF_ERROR(RaiseOpenFiles(
+        kOtherFiles + kFilesPerConnection * options_.max_connections,
+        absl::StrCat("a server of ", options_.max_connections, " connections (--max-queue)")));
     ANYORDER_RETURN_IF_ERROR(CheckThreads(options_.max_connections));
-    std::string directory = std::filesystem::temp_directory_path() / "anyorder-serve-XXXXXX";
-    if (::mkdtemp(directory.data()) == nullptr) return ErrnoStatus("make directory", directory);
-    directory_ = directory;
-    socket_ = directory + "/http";
+    ANYORDER_ASSIGN_OR_RETURN(ScratchFolder directory, ScratchFolder::Make("anyorder-serve"));
+    socket_ = directory.path() + "/http";
     if (socket_.size() >= sizeof(sockaddr_un::sun_path))
-      return InvalidArgument(directory, ": TMPDIR is too long for a socket's name; shorten it");
+      return InvalidArgument(socket_, ": TMPDIR is too long for a socket's name; shorten it");
+    directory_.emplace(std::move(directory));
     ANYORDER_ASSIGN_OR_RETURN(UniqueFd listener, ListenAt(address_));
     proxy_.emplace(std::move(listener), socket_, options_.max_connections, options_.connection);
     library_thread_ = std::thread([this] { RunLibrary(); });
@@ -150,7 +153,7 @@ class QueueServer final : public HttpServer {
   // Until Stop. What accept(2) may fail with, but for EMFILE, ends a server of the library's:
   // another one goes on.
   void RunLibrary() {
-    while (true) {
+    for (absl::Time next_warning = absl::InfinitePast();;) {
       httplib::Server library;
       int listener = -1;
       library.set_socket_options([&listener](socket_t socket) { listener = socket; });
@@ -169,7 +172,10 @@ class QueueServer final : public HttpServer {
         library.listen_after_bind();
       }
       if (is_over_) return;
-      LogWarning("cannot pass requests on; clients wait until it can");
+      if (MonotonicNow() >= next_warning) {
+        LogWarning("cannot pass requests on; clients wait until it can");
+        next_warning = MonotonicNow() + kWarningPeriod;
+      }
       absl::SleepFor(kTick);
     }
   }
@@ -196,6 +202,11 @@ class QueueServer final : public HttpServer {
         SendError(response, response.status,
                   InvalidArgument("the request is broken, too long or came too slowly"));
     });
+    library.set_exception_handler(
+        [](const HttpRequest&, HttpResponse& response, std::exception_ptr) {
+          SendError(response, absl::InternalError("the server cannot answer this request; it may "
+                                                  "be short of memory"));
+        });
     library.Get("/", [](const HttpRequest&, HttpResponse& response) {
       response.set_header("Content-Security-Policy", kPagePolicy);
       response.set_content(kServePage, "text/html; charset=utf-8");
@@ -347,8 +358,8 @@ class QueueServer final : public HttpServer {
   ListenAddress address_;
   std::atomic<bool> is_stopping_ = false;
   std::atomic<int64_t> num_completions_ = 0;
-  std::string directory_;  // private: nobody else reaches the library
-  std::string socket_;     // where it listens
+  std::optional<ScratchFolder> directory_;  // nobody else reaches the library
+  std::string socket_;                      // where it listens
   std::optional<LimitingProxy> proxy_;
   std::atomic<bool> is_over_ = false;
   std::thread library_thread_;  // last: uses all of the above

@@ -36,8 +36,9 @@ extern const char kServePage[];
 // Threads of its own from Start to the end.
 class HttpServer {
  public:
-  // Listens. `queue` must outlive the server. Errors: those of CheckMayListen; Unavailable if it
-  // cannot listen there, or cannot start its threads.
+  // Listens. `queue` must outlive the server. Errors: those of CheckMayListen and of
+  // ScratchFolder; ResourceExhausted if it may not open enough files; Unavailable if it cannot
+  // listen there, or cannot start its threads.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpOptions& options,
                                                            const ModelFacts& facts,
                                                            RequestQueue& queue);

@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kTickMs = 100;
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
-constexpr absl::Duration kWarningPeriod = absl::Minutes(1);
+constexpr absl::Duration kLibraryPatience = absl::Seconds(1);
 constexpr absl::Duration kDrainTime = absl::Milliseconds(500);
 constexpr int64_t kMostDrainedBytes = 8 << 20;
 constexpr size_t kPieceBytes = 64 << 10;
@@ -58,6 +58,9 @@ int16_t EventsOf(const UniqueFd& socket) {
   return item.revents;
 }
 bool IsGone(int16_t events) { return (events & (POLLERR | POLLHUP)) != 0; }
+void SendInterim(const UniqueFd& socket) {
+  ::send(socket.get(), kInterim, sizeof kInterim - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
 
 UniqueFd TryListen(const addrinfo& address, int& port) {
   UniqueFd fd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -82,15 +85,19 @@ absl::StatusOr<UniqueFd> ListenAt(ListenAddress& address) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   UniqueFd listener;
-  if (::getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found) ==
-      0) {
-    for (const addrinfo* it = found; it != nullptr && !listener.valid(); it = it->ai_next)
-      listener = TryListen(*it, address.port);
-    ::freeaddrinfo(found);
+  const int error =
+      ::getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
+  if (error != 0) {
+    return Unavailable("cannot listen at ", address.ToText(), ": ", ::gai_strerror(error),
+                       "; name an address of this machine");
   }
+  for (const addrinfo* it = found; it != nullptr && !listener.valid(); it = it->ai_next)
+    listener = TryListen(*it, address.port);
+  const std::string reason = ::strerror(errno);
+  ::freeaddrinfo(found);
   if (listener.valid()) return listener;
-  return Unavailable("cannot listen at ", address.ToText(),
-                     ": its port is taken, or the address is not this machine's");
+  return Unavailable("cannot listen at ", address.ToText(), ": ", reason,
+                     "; name another port, or an address of this machine");
 }
 
 LimitingProxy::LimitingProxy(UniqueFd listener, std::string library, int64_t max_connections,
@@ -107,7 +114,7 @@ bool LimitingProxy::IsOpen(const std::string& connection) {
     if (client.number != connection) continue;
     const int16_t events = EventsOf(client.socket);
     if ((events & POLLRDHUP) != 0 && !client.has_answer && std::exchange(client.may_probe, false))
-      ::send(client.socket.get(), kInterim, sizeof kInterim - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      SendInterim(client.socket);
     return !IsGone(events);
   }
   return false;
@@ -174,15 +181,20 @@ void LimitingProxy::Accept(absl::Time now) {
     // Its client left before it was accepted.
     if (errno == ECONNABORTED || errno == EINTR) continue;
     next_accept_ = now + kAcceptPause;
-    if (now < next_warning_) return;
-    next_warning_ = now + kWarningPeriod;
-    LogWarning(absl::StrCat("cannot accept connections: ", ::strerror(errno),
-                            "; clients wait until it can"));
+    Warn("accept connections", now);
   }
 }
 
+void LimitingProxy::Warn(const char* what, absl::Time now) {
+  if (now < next_warning_) return;
+  next_warning_ = now + kWarningPeriod;
+  LogWarning(absl::StrCat("cannot ", what, ": ", ::strerror(errno), "; clients wait until it can"));
+}
+
 bool LimitingProxy::Serve(Client& client, absl::Time now, absl::Duration waited) {
-  if (IsGone(EventsOf(client.socket))) return false;
+  // At the end, one that closed its sending side may have sent what is still to be read.
+  const int16_t events = EventsOf(client.socket);
+  if (client.phase == Phase::kEnd ? (events & POLLERR) != 0 : IsGone(events)) return false;
   // A client that takes a little now and then would keep a limit on single waits for ever.
   if (!client.to_client.empty()) client.write_left -= waited;
   if (client.write_left <= absl::ZeroDuration()) return false;
@@ -226,6 +238,11 @@ void LimitingProxy::BeginRequest(Client& client, size_t head_bytes, absl::Time n
     if (absl::StartsWithIgnoreCase(line, "Content-Length:") &&
         !absl::SimpleAtoi(line.substr(line.find(':') + 1), &bytes))
       bytes = 0;
+    // The library would take a body that does not come for its own fault.
+    if (client.may_probe && absl::StartsWithIgnoreCase(line, "Expect:")) {
+      SendInterim(client.socket);
+      continue;
+    }
     const bool is_first = client.to_library.empty();
     absl::StrAppend(&client.to_library, line, "\r\n");
     if (!is_first) continue;
@@ -262,7 +279,12 @@ void LimitingProxy::ReadBody(Client& client, absl::Time now) {
 bool LimitingProxy::Relay(Client& client, absl::Time now) {
   if (client.body_left > 0 && client.to_library.empty()) ReadBody(client, now);
   // Where that fails it is tried again after a tick.
-  if (!client.library.valid() && !client.is_answered) client.library = Connect();
+  if (!client.library.valid() && !client.is_answered) {
+    client.library = Connect();
+    // The library may be about to listen.
+    if (!client.library.valid() && now > client.deadline - limits_.body_time + kLibraryPatience)
+      Warn("pass requests on", now);
+  }
   if (client.library.valid()) {
     // What the library does not read any more it has refused.
     if (!Send(client.library, client.to_library)) client.to_library.clear();

@@ -26,14 +26,16 @@ struct ConnectionLimits {
 
 // Connections that may wait to be accepted.
 constexpr int kBacklog = 512;
+// Between two warnings of one kind.
+constexpr absl::Duration kWarningPeriod = absl::Minutes(1);
 
 // Fills in the port. Errors: Unavailable if this machine cannot listen there.
 absl::StatusOr<UniqueFd> ListenAt(ListenAddress& address);
 
 // Reads each client's head before the library knows of the client, and passes one request a
-// connection on, without the header Range. A head or body that is broken off, too long or too slow
-// becomes a broken head, which the library answers with 400. Closes a connection when the client
-// has read its answer. One thread, from construction to Stop.
+// connection on, without the headers Range and Expect, which it answers itself. A head or body that
+// is broken off, too long or too slow becomes a broken head, which the library answers with 400.
+// Closes a connection when the client has read its answer. One thread, from construction to Stop.
 class LimitingProxy {
  public:
   // `library` is the socket at which the library listens; its connections are closed by it after
@@ -85,6 +87,8 @@ class LimitingProxy {
   void ReadBody(Client& client, absl::Time now);
   bool Relay(Client& client, absl::Time now);
   UniqueFd Connect() const;
+  // Of errno; once a minute.
+  void Warn(const char* what, absl::Time now);
 
   const std::string library_;
   const size_t max_connections_;

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
+#include "data/prep/cleaning.h"
+
 namespace anyorder::launcher {
 namespace {
 
@@ -15,23 +17,12 @@ size_t OverlapBytes(absl::string_view text, absl::string_view word) {
   return bytes;
 }
 
-// Bytes at the end of `text` that begin a character without ending it.
-size_t CutCharacterBytes(absl::string_view text) {
-  for (size_t bytes = 1; bytes <= std::min<size_t>(3, text.size()); ++bytes) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - bytes]);
-    if (byte < 0x80) return 0;
-    if (byte < 0xC0) continue;
-    const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
-    return length > bytes ? bytes : 0;
-  }
-  return 0;
-}
-
 }  // namespace
 
 std::string StreamedText::Add(const std::string& piece) {
   if (!is_left_to_right_) return "";
-  const bool drops_space = written_.empty() && !has_prompt_ && piece[0] == ' ';
+  const bool drops_space = !has_begun_ && !has_prompt_ && piece[0] == ' ';
+  has_begun_ = has_begun_ || !piece.empty();
   written_.append(piece, drops_space ? 1 : 0);
   const size_t begin = told_;
   told_ = std::max(told_, SafeEnd());
@@ -39,7 +30,7 @@ std::string StreamedText::Add(const std::string& piece) {
 }
 
 size_t StreamedText::SafeEnd() const {
-  size_t end = written_.size() - CutCharacterBytes(written_);
+  size_t end = data::CompleteBytes(written_);
   for (const std::string& word : stop_) {
     const size_t found = written_.find(word);
     end = std::min(end,

@@ -30,6 +30,7 @@ class StreamedText {
   const bool is_left_to_right_;
   const std::vector<std::string> stop_;
   const bool has_prompt_;
+  bool has_begun_ = false;
   std::string written_;
   size_t told_ = 0;  // bytes of it
 };

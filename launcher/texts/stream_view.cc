@@ -32,17 +32,6 @@ int64_t RowsOfText(absl::string_view text, int64_t columns) {
   return rows;
 }
 
-// Bytes of `text` without a character at its end that is not complete yet.
-size_t CompleteBytes(absl::string_view text) {
-  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if ((byte & 0xC0) == 0x80) continue;
-    const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
-    return length > back ? text.size() - back : text.size();
-  }
-  return text.size();
-}
-
 }  // namespace
 
 StreamOptions StreamToStandardOutput() {
@@ -109,7 +98,7 @@ void StreamView::Finish(const std::string& text) {
 
 void StreamView::GrowBy(absl::string_view piece) {
   absl::StrAppend(&grown_, piece);
-  const size_t complete = CompleteBytes(grown_);
+  const size_t complete = data::CompleteBytes(grown_);
   if (complete <= shown_) return;
   const std::string more =
       DisplayableLines(absl::string_view(grown_).substr(shown_, complete - shown_));
@@ -145,7 +134,7 @@ std::vector<StreamView::Run> StreamView::Runs(size_t& newest) const {
     add_blanks(next, position);
     // It begins a run, unless it completes a character.
     const bool is_newest = position == newest_position_;
-    if (is_newest && CompleteBytes(runs.back().text) == runs.back().text.size())
+    if (is_newest && data::CompleteBytes(runs.back().text) == runs.back().text.size())
       runs.push_back({"", Look::kNew});
     add(piece.text, piece.pass == newest_pass_ ? Look::kNew : Look::kPlain);
     if (is_newest) newest = runs.size() - 1;

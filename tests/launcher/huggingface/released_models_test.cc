@@ -319,7 +319,7 @@ TEST(ReleasedModelsTest, NamesAndShapesAreWhatImportExpects) {
       WriteWithoutValues(path, released.tensors);
       const absl::StatusOr<HfWeights> weights = HfWeights::Open(directory.path());
       if (!weights.ok()) return weights.status();
-      std::vector<FileTensor> expected = config->family->Tensors(config->model, layout);
+      TensorTable expected = config->family->Tensors(config->model, layout);
       config->family->FitTensors(*config, expected);
       // As import does it.
       for (FileTensor& tensor : expected)

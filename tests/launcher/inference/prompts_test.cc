@@ -68,7 +68,7 @@ TEST_F(PromptsTest, NulIsRefusedWithItsPlace) {
 }
 
 TEST_F(PromptsTest, OtherThingsAreRefusedWithTheirPlace) {
-  ExpectRefused("a.txt", "good\n\xFF\n", "a.txt:2: the line is not valid UTF-8");
+  ExpectRefused("a.txt", "good\n\xFF\n", "a.txt:2: byte 0 of the line is not valid UTF-8");
   ExpectRefused("a.txt", "", "holds no prompt");
   ExpectRefused("a.jsonl", "{\"text\": " + std::string(100'000, '[') + "\n",
                 "a.jsonl:1: not a JSON object");

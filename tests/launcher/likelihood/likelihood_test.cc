@@ -151,7 +151,7 @@ TEST_F(LikelihoodTest, OtherLinesAreRefusedWithTheirPlace) {
   }
   ExpectRefused("a.jsonl", "{\"text\":\"a\"}\n{\"choices\":[\"a\",\"b\"]}",
                 "a.jsonl:2: choices and texts do not go together");
-  ExpectRefused("a.txt", "good\n\xFF\n", "a.txt:2: the line is not valid UTF-8");
+  ExpectRefused("a.txt", "good\n\xFF\n", "a.txt:2: byte 0 of the line is not valid UTF-8");
 }
 
 // Whatever the batch, each text has its own score; the choices of a line share their draws.

@@ -153,7 +153,7 @@ def check_http(folder):
     refuses(65, "at least 16 visible", "serve", folder, "--http", "--token-file", folder / "short")
     with Server(PROGRAM, "--max-body", 64) as server:
         busy = run("serve", folder, "--http", f"127.0.0.1:{server.port}")
-        assert busy.returncode == 74 and "its port is taken" in busy.stderr, busy
+        assert busy.returncode == 74 and "Address already in use; name another port" in busy.stderr, busy
         assert server.expect("/health") == {"status": "ok", "waiting": 0}
         model = server.expect("/v1/models")["data"][0]
         assert model["methods"] == ["left-to-right", "llada"] and model["seq_len"] == 64 and "run" not in model, model
@@ -438,6 +438,30 @@ def check_left():
             assert server.expect("/v1/completions", {"prompt": "a"})["choices"][0]["text"] == " a"
 
 
+def check_interim():
+    """Who asks whether to send the body is told to; a body that does not come then is refused."""
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+    whole = http_post("/v1/completions", {"prompt": "a b"}).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n", 1)
+    with Server(PROGRAM) as server:
+        for body, status in ((whole, b"200 OK"), (whole[:-3], b"400 Bad Request")):
+            with socket.create_connection(("127.0.0.1", server.port)) as connection:
+                head = body.index(b"{")
+                connection.sendall(body[:head])
+                assert connection.recv(len(interim), socket.MSG_WAITALL) == interim
+                connection.sendall(body[head:])
+                connection.shutdown(socket.SHUT_WR)
+                answer = connection.makefile("rb").read().removeprefix(interim)
+                assert answer.startswith(b"HTTP/1.1 " + status), answer
+
+
+def check_places():
+    """What a server lacks shows at its start."""
+    limit = (64, 64)
+    refuses(74, "may open 64 files, but a server of", "serve", "run", "--http", "127.0.0.1:0",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limit))
+    refuses(64, "set TMPDIR to one that is there", "serve", "run", "--http", "127.0.0.1:0", env={**os.environ, "TMPDIR": "/gone"})
+
+
 def check_descriptors():
     """A server without file descriptors for further connections goes on once it has some."""
     with Server(PROGRAM) as server:
@@ -464,7 +488,9 @@ def check_late():
 
 def check_busy(_):
     check_stream_beside_a_fault()
+    check_places()
     check_descriptors()
+    check_interim()
     check_half_closed()
     with tempfile.TemporaryDirectory() as folder:
         hold = Hold(folder)

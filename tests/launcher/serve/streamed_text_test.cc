@@ -33,6 +33,11 @@ TEST(StreamedTextTest, ATextWithoutAPromptBeginsWithoutASpace) {
   EXPECT_EQ(text.Add(" b"), " b");
   EXPECT_EQ(text.Finish(" a b."), ".");
   EXPECT_EQ(StreamedText(false, {}, false).Finish(" a"), "a");
+  StreamedText twice(true, {}, false);
+  EXPECT_EQ(twice.Add(""), "");
+  EXPECT_EQ(twice.Add(" "), "");
+  EXPECT_EQ(twice.Add(" a"), " a");
+  EXPECT_EQ(twice.Finish("  a"), "");
 }
 
 TEST(StreamedTextTest, OtherOrdersAreToldAtTheEnd) {
