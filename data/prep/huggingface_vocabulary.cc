@@ -7,10 +7,8 @@
 #include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
 #include "data/prep/tokenizer.h"

@@ -12,6 +12,7 @@ bool ReadFully(int fd, void* out, size_t size) {
   while (size > 0) {
     const ssize_t got = ::read(fd, next, size);
     if (got < 0 && errno == EINTR) continue;
+    if (got == 0) errno = 0;
     if (got <= 0) return false;
     next += got;
     size -= static_cast<size_t>(got);

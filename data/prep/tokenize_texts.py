@@ -41,9 +41,13 @@ def reply(stream, kind, payload):
     stream.flush()
 
 
-def fail(stream, kind, message):
+def complain(stream, kind, message):
     # One line, whatever an exception says.
     reply(stream, kind, " ".join(message.split()).encode())
+
+
+def fail(stream, kind, message):
+    complain(stream, kind, message)
     raise SystemExit(1)
 
 
@@ -86,9 +90,17 @@ def byte_of_characters():
     return {chr(byte): byte for byte in seen} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
 
+def id_of_word(tokenizer, vocab):
+    """[an id that is a text by itself, beside which others show what they add to one], or []."""
+    for token, i in vocab.items():
+        if token.isalnum() and tokenizer.decode([i], skip_special_tokens=False) == token:
+            return [i]
+    return []
+
+
 def spellings(tokenizer):
-    """{id: bytes} that a token adds to a text behind others; of several together they may be one
-    character."""
+    """The bytes that each id from 0 adds to a text, behind others or, where a word's end is marked,
+    before others; of several ids together they may be one character."""
     vocab = tokenizer.get_vocab(with_added_tokens=True)
     kinds = decoders_of(json.loads(tokenizer.to_str()).get("decoder"))
     found = {}
@@ -97,18 +109,20 @@ def spellings(tokenizer):
         for token, i in vocab.items():
             found[i] = b"".join(bytes([bytes_of[c]]) if c in bytes_of else c.encode() for c in token)
     else:
-        first = tokenizer.encode("a", add_special_tokens=False).ids
-        before = len(tokenizer.decode(first, skip_special_tokens=False))
-        texts = tokenizer.decode_batch([first + [i] for i in vocab.values()],
-                                       skip_special_tokens=False)
-        found = {i: text[before:].encode() for i, text in zip(vocab.values(), texts)}
+        word = id_of_word(tokenizer, vocab)
+        length = len(tokenizer.decode(word, skip_special_tokens=False))
+        is_behind = "BPEDecoder" not in kinds  # which writes a space behind what ends a word
+        texts = tokenizer.decode_batch([word + [i] if is_behind else [i] + word
+                                        for i in vocab.values()], skip_special_tokens=False)
+        for text, i in zip(texts, vocab.values()):
+            found[i] = (text[length:] if is_behind else text[:len(text) - length]).encode()
         if "ByteFallback" in kinds:
             for token, i in vocab.items():
                 if re.fullmatch("<0x[0-9A-F]{2}>", token):
                     found[i] = bytes([int(token[3:5], 16)])
     for i, token in tokenizer.get_added_tokens_decoder().items():
         found[i] = token.content.encode()
-    return found
+    return [found.get(i, b"") for i in range(max(found, default=-1) + 1)]
 
 
 class Marked:
@@ -235,33 +249,35 @@ def main():
             text = own.write(text[2:], marked)
         return marked.runs(text)
 
-    reply(out, OK, b"")
-    while True:
-        (count,) = struct.unpack("<I", read_fully(source, 4))
-        if count == WHAT_TOKENS_ARE:
-            found = spellings(tokenizer)
-            parts = [found.get(i, b"") for i in range(max(found, default=-1) + 1)]
-            reply(out, OK, b"".join(struct.pack("<I", len(part)) + part for part in parts))
-            continue
-        texts = []
-        for _ in range(count):
-            (size,) = struct.unpack("<I", read_fully(source, 4))
-            texts.append(read_fully(source, size).decode())
-        try:
-            runs = [runs_of(text) for text in texts]
-            plain = [run for one in runs for run in one if isinstance(run, str)]
-            encodings = iter(encode(plain, add_special_tokens=False))
-        except Unusable as error:
-            fail(out, UNUSABLE, str(error))
-        except Exception as error:
-            fail(out, BAD_INPUT, f"'{sys.argv[1]}': tokenizers cannot encode a text ({error})")
-        parts = []
+    def ids_of(texts):
+        runs = [runs_of(text) for text in texts]
+        plain = [run for one in runs for run in one if isinstance(run, str)]
+        encodings = iter(encode(plain, add_special_tokens=False))
         for one in runs:
             ids = []
             for run in one:
                 ids += next(encodings).ids if isinstance(run, str) else [run]
-            parts.append(struct.pack(f"<{len(ids) + 1}I", len(ids), *ids))
-        reply(out, OK, b"".join(parts))
+            yield struct.pack(f"<{len(ids) + 1}I", len(ids), *ids)
+
+    reply(out, OK, b"")
+    while True:
+        (count,) = struct.unpack("<I", read_fully(source, 4))
+        is_about_tokens = count == WHAT_TOKENS_ARE
+        texts = []
+        for _ in range(0 if is_about_tokens else count):
+            (size,) = struct.unpack("<I", read_fully(source, 4))
+            texts.append(read_fully(source, size).decode())
+        try:
+            if is_about_tokens:
+                parts = [struct.pack("<I", len(part)) + part for part in spellings(tokenizer)]
+            else:
+                parts = ids_of(texts)
+            reply(out, OK, b"".join(parts))
+        except Unusable as error:
+            complain(out, UNUSABLE, str(error))
+        except Exception as error:
+            what = "tell what its tokens are" if is_about_tokens else "encode a text"
+            complain(out, BAD_INPUT, f"'{sys.argv[1]}': tokenizers cannot {what} ({error})")
 
 
 if __name__ == "__main__":

@@ -40,8 +40,9 @@ class Tokenizer {
   // `prep` instead.
   static absl::StatusOr<Tokenizer> Load(const std::string& model, const std::string& name,
                                         const char* advice = nullptr);
-  // A SentencePiece model with other special pieces, of which `vocabulary` tells all. Encodes as
-  // the library does, without the digit-comma rule. REQUIRES: ReadVocabulary made it of a model.
+  // Of ReadVocabulary: a model of XLNet's layout as Load, or one with other special pieces, of
+  // which `vocabulary` tells all. The latter encodes as the library does, without the digit-comma
+  // rule. REQUIRES: ReadVocabulary made it of a model.
   static absl::StatusOr<Tokenizer> LoadOther(const DatasetVocabulary& vocabulary);
   Tokenizer(Tokenizer&&) = default;
 
@@ -53,7 +54,7 @@ class Tokenizer {
   const SentencePieceBridge& bridge() const { return *bridge_; }
 
   // Appends the ids of one cleaned line; of XLNet's pieces with the digit-comma rule. `bytes` as in
-  // SentencePieceBridge; only null with LoadOther. Not thread-safe.
+  // SentencePieceBridge; null for a model of another layout. Not thread-safe.
   absl::Status Encode(std::string_view line, std::vector<int32_t>& ids,
                       std::vector<PieceBytes>* bytes = nullptr) const;
 

@@ -21,6 +21,7 @@ namespace anyorder::data {
 namespace {
 
 constexpr char kPython[] = "python3";
+constexpr timeval kPatience = {600, 0};
 constexpr uint32_t kWhatTokensAre = ~uint32_t{0};  // in place of a number of texts
 
 // What a reply begins with; tokenize_texts.py has the same numbers.
@@ -75,6 +76,8 @@ absl::StatusOr<std::unique_ptr<TokenizerProcess>> TokenizerProcess::Start(
     return ErrnoStatus("socketpair", kPython);
   UniqueFd ours(ends[0]);
   const UniqueFd theirs(ends[1]);
+  for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})
+    ::setsockopt(ours.get(), SOL_SOCKET, option, &kPatience, sizeof kPatience);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), STDIN_FILENO);
@@ -84,7 +87,11 @@ absl::StatusOr<std::unique_ptr<TokenizerProcess>> TokenizerProcess::Start(
   ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+  // Signals that this process blocks must end that one.
+  sigset_t none;
+  sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
   // Each worker of a preparation has a process; threads in it would compete.
   ::setenv("TOKENIZERS_PARALLELISM", "false", 1);
   std::string words[] = {kPython, script, tokenizer};
@@ -110,13 +117,16 @@ TokenizerProcess::~TokenizerProcess() {
 }
 
 absl::Status TokenizerProcess::Died() {
+  const bool is_stuck = errno == EAGAIN;
   int status = 0;
   const pid_t pid = std::exchange(pid_, -1);
   // A process that only closed its end must not be waited for.
   if (pid > 0) ::kill(pid, SIGKILL);
   const bool has_ended = pid > 0 && ::waitpid(pid, &status, 0) > 0;
   return Unavailable("the python3 process that runs `tokenizers` ",
-                     has_ended ? HowItEnded(status) : "is gone",
+                     is_stuck    ? absl::StrCat("did not answer for ", kPatience.tv_sec, " s")
+                     : has_ended ? HowItEnded(status)
+                                 : "is gone",
                      "; try again, in `prep` with fewer --workers if memory is short");
 }
 

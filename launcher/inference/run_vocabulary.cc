@@ -15,11 +15,6 @@
 #include "launcher/process/child_process.h"
 
 namespace anyorder::launcher {
-namespace {
-
-using TokenLists = std::vector<std::vector<int32_t>>;
-
-}  // namespace
 
 absl::StatusOr<RunVocabulary> RunVocabulary::Make(const data::DatasetVocabulary& vocabulary,
                                                   const std::string& letter_case, int64_t size) {
@@ -67,8 +62,9 @@ absl::Status RunVocabulary::ReadHuggingFace() {
     pieces_[id].kind = is_unknown ? data::PieceKind::kUnknown : data::PieceKind::kControl;
     texts_[id].clear();
   }
-  ANYORDER_ASSIGN_OR_RETURN(const TokenLists word, EncodeAsWritten({"a"}));
-  adds_space_ = TextOf(word[0]).starts_with(' ');
+  const absl::StatusOr<TokenLists> word = EncodeAsWritten({"a"});
+  if (absl::IsUnavailable(word.status())) return word.status();
+  adds_space_ = word.ok() && TextOf(word->front()).starts_with(' ');
   return absl::OkStatus();
 }
 
@@ -117,10 +113,11 @@ absl::StatusOr<TokenLists> RunVocabulary::EncodeAsWritten(
     ANYORDER_ASSIGN_OR_RETURN(process_, data::TokenizerProcess::Start(script_, path_));
   }
   absl::StatusOr<TokenLists> lists = process_->Encode(valid);
-  if (!lists.ok()) {
-    process_ = nullptr;  // it ends with an error
-    return lists.status();
-  }
+  if (!process_->is_alive()) process_ = nullptr;
+  // Not a file's fault: the text cannot be encoded.
+  if (absl::IsDataLoss(lists.status()))
+    return absl::FailedPreconditionError(lists.status().message());
+  ANYORDER_RETURN_IF_ERROR(lists.status());
   for (const std::vector<int32_t>& ids : *lists)
     ANYORDER_RETURN_IF_ERROR(data::CheckTokenizerIds(ids, pieces_.size()));
   return lists;

@@ -16,6 +16,8 @@
 
 namespace anyorder::launcher {
 
+using TokenLists = std::vector<std::vector<int32_t>>;
+
 // Not safe for use by two threads at once.
 class RunVocabulary {
  public:
@@ -42,10 +44,11 @@ class RunVocabulary {
 
   // The ids of each text, encoded as a corpus is. What is not UTF-8 becomes U+FFFD. `doing` begins
   // the message of an error, "encoding the prompts".
-  // Errors: FailedPrecondition for NUL, but of a tokenizer.json, for which it is a mark; those of
-  // TokenizerProcess, after which the next call starts another process.
-  absl::StatusOr<std::vector<std::vector<int32_t>>> Encode(const std::vector<std::string>& texts,
-                                                           absl::string_view doing) const;
+  // Errors: FailedPrecondition for a text that cannot be encoded, as for NUL, but of a
+  // tokenizer.json, for which it is a mark; Unavailable as of TokenizerProcess, after which the
+  // next call starts another process.
+  absl::StatusOr<TokenLists> Encode(const std::vector<std::string>& texts,
+                                    absl::string_view doing) const;
   // The text that tokens stand for, which may begin or end within a character. A word mark is a
   // space, also before the first word; pieces that are no text are nothing.
   std::string TextOf(const std::vector<int32_t>& tokens) const;
@@ -54,8 +57,7 @@ class RunVocabulary {
   absl::Status ReadSentencePiece(const data::DatasetVocabulary& vocabulary);
   absl::Status ReadHuggingFace();
   absl::Status EncodeCleaned(const std::string& text, std::vector<int32_t>& ids) const;
-  absl::StatusOr<std::vector<std::vector<int32_t>>> EncodeAsWritten(
-      const std::vector<std::string>& texts) const;
+  absl::StatusOr<TokenLists> EncodeAsWritten(const std::vector<std::string>& texts) const;
 
   std::string path_;
   data::VocabIds ids_;

@@ -3,8 +3,6 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/status.h"
 #include "core/objective/objective.h"
 #include "core/train/run/config_file.h"
@@ -65,8 +63,10 @@ absl::StatusOr<FoundVocabulary> FindVocabulary(const TextModelOptions& options,
   ANYORDER_ASSIGN_OR_RETURN(found.vocabulary, ReadMatching(config.data.shards, saved));
   const auto letter_case = index.settings.find("case");
   if (letter_case != index.settings.end()) found.letter_case = letter_case->second;
-  // The file's directory has the model's chat template. The data declare more, such as a mask.
-  if (!kept.empty()) found.vocabulary.path = kept;
+  // The data may declare more, such as a mask, but only the directory of imported weights has the
+  // model's chat template.
+  const auto own = data::ReadVocabulary(kept, {});
+  if (own.ok() && own->bytes == found.vocabulary.bytes) found.vocabulary.path = kept;
   return found;
 }
 
@@ -94,6 +94,11 @@ absl::StatusOr<RunVocabulary> LoadVocabulary(const TextModelOptions& options,
   ANYORDER_ASSIGN_OR_RETURN(const FoundVocabulary found, FindVocabulary(options, config, saved));
   int64_t rows = 0;
   if (found.vocabulary.file == data::kHuggingFaceFile) {
+    if (!options.letter_case.empty()) {
+      return absl::InvalidArgumentError(
+          "--case is not for a tokenizer.json, which lower-cases by itself if it should; leave it "
+          "out");
+    }
     // Released models have more than their tokenizer has tokens.
     ANYORDER_ASSIGN_OR_RETURN(
         const WeightReader weights,

@@ -3,9 +3,7 @@
 // alone has training data without one.
 
 #include <array>
-#include <cmath>
 #include <map>
-#include <memory>
 #include <optional>
 #include <utility>
 

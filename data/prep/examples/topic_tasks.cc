@@ -2,7 +2,6 @@
 // Classification): train.csv and test.csv without header, each cell in quotes; the number of the
 // class, from 1, then the texts.
 
-#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"

@@ -213,8 +213,12 @@ parts["added_tokens"] = parts["added_tokens"][:1]
 pieces = Tokenizer(models.WordPiece(unk_token="[UNK]"))
 pieces.pre_tokenizer, pieces.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
 pieces.train_from_iterator(words, trainers.WordPieceTrainer(vocab_size=200, show_progress=False, special_tokens=["[UNK]"]))
+suffixed = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
+suffixed.pre_tokenizer, suffixed.decoder = pre_tokenizers.BertPreTokenizer(), decoders.BPEDecoder(suffix="</w>")
+suffixed.train_from_iterator(words, trainers.BpeTrainer(vocab_size=200, show_progress=False, special_tokens=["<unk>"], end_of_word_suffix="</w>"))
 tokenizer.decoder = decoders.ByteLevel()
-for name, one in (("bytes", tokenizer), ("fallback", Tokenizer.from_str(json.dumps(parts))), ("pieces", pieces)):
+Tokenizer(models.WordLevel({"yes": 0})).save(folder + "/words.json")
+for name, one in (("bytes", tokenizer), ("fallback", Tokenizer.from_str(json.dumps(parts))), ("pieces", pieces), ("suffixed", suffixed)):
     one.save(f"{folder}/{name}.json")
     with open(f"{folder}/{name}.texts", "w") as file:
         for text in words:
@@ -236,8 +240,9 @@ TEST_F(OtherTokenizerTest, IdsAreThoseOfTheRealPackage) {
   const auto tokens = ReadPart(*dataset, 0, dataset->num_tokens()).value().tokens;
   EXPECT_TRUE(absl::StrCat(absl::StrJoin(tokens, " "), " ") == ReadFile(folder_ + "/expected"));
 
-  // What tokens spell together is what the package decodes, but for a space at the beginning.
-  for (const char* name : {"bytes", "fallback", "pieces"}) {
+  // What tokens spell together is what the package decodes, but for a space at the beginning, or
+  // where the ends of words are marked, at the end.
+  for (const char* name : {"bytes", "fallback", "pieces", "suffixed"}) {
     const auto process = TokenizerProcess::Start(options_.tokenizer_script,
                                                  absl::StrCat(folder_, "/", name, ".json"))
                              .value();
@@ -247,9 +252,21 @@ TEST_F(OtherTokenizerTest, IdsAreThoseOfTheRealPackage) {
       std::string spelled;
       const auto ids = process->Encode({&text, 1}).value();
       for (const int32_t id : ids[0]) spelled += spellings[static_cast<size_t>(id)];
-      EXPECT_EQ(absl::StripPrefix(spelled, " "), decoded) << name;
+      const absl::string_view whole = spelled;
+      EXPECT_EQ(name == std::string("suffixed") ? absl::StripSuffix(whole, " ")
+                                                : absl::StripPrefix(whole, " "),
+                decoded)
+          << name;
     }
   }
+  // A text that cannot be encoded does not end the process.
+  const auto process =
+      TokenizerProcess::Start(options_.tokenizer_script, folder_ + "/words.json").value();
+  const std::string unknown = "a";
+  const auto refused = process->Encode({&unknown, 1}).status();
+  EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+  EXPECT_TRUE(process->is_alive());
+  EXPECT_THAT(process->Spellings().value(), testing::ElementsAre(" yes"));
 }
 
 TEST_F(OtherTokenizerTest, SentencePieceModelsWithOtherPiecesEncodeText) {
