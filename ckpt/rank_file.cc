@@ -120,11 +120,6 @@ std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<T
   return crcs;
 }
 
-StagedFile StageRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges, int rank,
-                         uint8_t* buffer) {
-  return {rank, buffer, plan.layout.file_bytes, CopyRankFile(plan, ranges, buffer), plan.pieces};
-}
-
 StagedFile StreamRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
                           int rank) {
   const std::vector<Source> sources = SourcesOf(plan, ranges);

@@ -36,12 +36,9 @@ absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id, int rank,
 // file: one that sums while it copies may be slower than a memcpy, two are not.
 std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
                                    uint8_t* buffer, int num_threads = 1);
-// The same, as the file that a save stages; `buffer` must outlive it.
-StagedFile StageRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges, int rank,
-                         uint8_t* buffer);
-
-// The same without memory for the file: it is made a block at a time when it is written. The sums
-// are taken now, of what is in memory. `plan` and the memory of `ranges` must outlive it.
+// The file as a save stages it, without memory for it: it is made a block at a time when it is
+// written. The sums are taken now, of what is in memory. `plan` and the memory of `ranges` must
+// outlive it.
 StagedFile StreamRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
                           int rank);
 

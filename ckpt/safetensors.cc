@@ -1,7 +1,6 @@
 #include "ckpt/safetensors.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <set>
 #include <utility>

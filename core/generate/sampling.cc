@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/fields.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"

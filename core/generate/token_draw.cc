@@ -27,7 +27,7 @@ TokenDistribution::TokenDistribution(const TokenCuts& cuts, const std::vector<do
   const int64_t kept = cuts.temperature == 0 ? 1 : cuts.top_k;
   if (kept == 1) {
     tokens_.front() = *std::min_element(tokens_.begin(), tokens_.end(), is_likelier);
-    tokens_.resize(1);
+    tokens_.erase(tokens_.begin() + 1, tokens_.end());  // where resize(1) makes g++ 14 warn
   } else if (kept > 0 && kept < static_cast<int64_t>(tokens_.size())) {
     std::partial_sort(tokens_.begin(), tokens_.begin() + kept, tokens_.end(), is_likelier);
     tokens_.resize(static_cast<size_t>(kept));

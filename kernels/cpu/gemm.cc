@@ -110,7 +110,7 @@ Primitive MakePrimitive(const BlockKind& kind, const dnnl::engine& engine) {
   return primitive;
 }
 
-// Whether oneDNN has plain loops for it: "ref:any", and but for x86 also "gemm:jit:bf16".
+// Whether oneDNN has plain loops for it: "ref:any", and, except on x86, also "gemm:jit:bf16".
 bool IsPlainLoops(const Primitive& primitive) {
 #if defined(__x86_64__)
   constexpr bool kGeneratesGemm = true;

@@ -502,7 +502,7 @@ void ByElement(Element element, Arguments... arguments) {
 extern const VectorKernels kVectorKernels;
 const VectorKernels kVectorKernels = {
     // Without the "isa_" of the namespace.
-    ANYORDER_STRING(ANYORDER_ISA) + 4,
+    &ANYORDER_STRING(ANYORDER_ISA)[4],
     ByElement<PointwiseOf<float>, PointwiseOf<Bf16>>,
     ByElement<LayerNormForwardRows<float>, LayerNormForwardRows<Bf16>>,
     ByElement<LayerNormBackwardRows<float>, LayerNormBackwardRows<Bf16>>,

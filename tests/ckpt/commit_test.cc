@@ -141,8 +141,8 @@ std::vector<int64_t> SaveAndRetire(ModelFileSystem& fs, CommitLog& log, int64_t 
   EXPECT_TRUE(CommitVoted(&fs, staged).ok());
   EXPECT_TRUE(log.Retire(2, 0, staged.id().generation).ok());
   std::vector<int64_t> steps;
-  for (const CheckpointInfo& info : ListCheckpoints(kRunDir, &fs).value())
-    steps.push_back(info.step);
+  const std::vector<CheckpointInfo> checkpoints = ListCheckpoints(kRunDir, &fs).value();
+  for (const CheckpointInfo& info : checkpoints) steps.push_back(info.step);
   return steps;
 }
 

@@ -23,6 +23,12 @@ inline constexpr char kRunDir[] = "/run";
 inline constexpr int kWorldSize = 3;
 inline constexpr int64_t kNumValues = 3000;
 
+// The file of a rank as a save stages it; `buffer` must outlive it.
+inline StagedFile StageRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
+                                int rank, uint8_t* buffer) {
+  return {rank, buffer, plan.layout.file_bytes, CopyRankFile(plan, ranges, buffer), plan.pieces};
+}
+
 // A save of three ranks whose values tell the step. Ranks are dealt to nodes one each, or all to
 // one node.
 class StagedSave {

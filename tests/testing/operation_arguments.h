@@ -177,5 +177,8 @@ struct PlaceVisitor {
   OnView on_view;
   OnArray on_array;
 };
+// Clang 16 does not guess it.
+template <typename OnView, typename OnArray>
+PlaceVisitor(OnView, OnArray) -> PlaceVisitor<OnView, OnArray>;
 
 }  // namespace anyorder::testing

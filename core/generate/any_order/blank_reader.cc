@@ -12,7 +12,7 @@ namespace anyorder {
 absl::StatusOr<std::unique_ptr<BlankReader>> BlankReader::Create(const WritingModel& model,
                                                                  int64_t num_texts, int64_t length,
                                                                  BlockCache cache, bool recompute) {
-  std::unique_ptr<BlankReader> reader(new BlankReader(model, cache, recompute));
+  std::unique_ptr<BlankReader> reader(new BlankReader(model, cache));
   SlotNetworkOptions options{.lanes = num_texts, .key_slots = length, .span = length};
   switch (model.form.family) {
     case CanvasFamily::kMasked: options.cached = cache != BlockCache::kNone; break;

@@ -44,15 +44,13 @@ class BlankReader {
   }
 
  private:
-  BlankReader(const WritingModel& model, BlockCache cache, bool recompute)
-      : model_(model), cache_(cache), recompute_(recompute) {}
+  BlankReader(const WritingModel& model, BlockCache cache) : model_(model), cache_(cache) {}
   LanePass MaskedPass(int64_t lane, const std::vector<int32_t>& text, const BlankQuestion& asked);
   LanePass BlockPass(int64_t lane, const std::vector<int32_t>& text, const BlankQuestion& asked);
   LanePass QueryPass(const std::vector<int32_t>& text, const BlankQuestion& asked) const;
 
   const WritingModel& model_;
   const BlockCache cache_;
-  const bool recompute_;
   std::unique_ptr<SlotNetwork> network_;
   std::vector<int64_t> part_;  // where the part begins that a lane's kept keys are for; -1: none
 };

@@ -1,7 +1,6 @@
 #include "core/generate/any_order/ordered_text.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/base/check.h"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <memory>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 #include "core/train/state/training_state.h"
 
 #include <algorithm>
-#include <functional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

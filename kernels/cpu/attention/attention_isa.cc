@@ -59,7 +59,7 @@ void SumRows(const RowSum& x, bool bf16, void* dst) {
 
 // Without the "attention_" of the namespace.
 extern const AttentionIsa kIsa;
-const AttentionIsa kIsa = {ANYORDER_STRING(ANYORDER_ATTENTION_ISA) + 10, AnyScratchBytes,
+const AttentionIsa kIsa = {&ANYORDER_STRING(ANYORDER_ATTENTION_ISA)[10], AnyScratchBytes,
                            RunTask<ForwardTask>, RunTask<BackwardTask>, SumRows};
 
 }  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA

@@ -46,8 +46,8 @@ struct FileTensor {
   // there and requires the others to be equal.
   const char* repeats = nullptr;
   // Whether it is only another name of what others hold: it may be missing, and no export has it,
-  // but where is_exported says so: transformers from 4.43 on leaves what is tied as it was drawn
-  // unless the file has every name of it, where no method of the model ties it again.
+  // but where is_exported says so: transformers 4.46, unlike 4.41, leaves what is tied as it was
+  // drawn unless the file has every name of it, where no method of the model ties it again.
   bool is_alias = false;
   bool is_exported = false;
   const HfHead* head = nullptr;  // the head that it is part of, if any (hf_family.h)

@@ -175,8 +175,8 @@ TEST_F(AnomalyRunsTest, RunThatEndsInSkippedStepsDiverged) {
     EXPECT_TRUE(OpenCheckpoint(ranks, 2).ok());
     for (const ledger::Commit& commit : Events<ledger::Commit>(ranks))
       EXPECT_EQ(commit.trained_step, commit.step == 2 ? -1 : 3) << commit.step;
-    for (const auto& info : ckpt::ListCheckpoints(RunDir(ranks)).value())
-      EXPECT_EQ(info.is_unproven, info.step > 3) << info.step;
+    const auto checkpoints = ckpt::ListCheckpoints(RunDir(ranks)).value();
+    for (const auto& info : checkpoints) EXPECT_EQ(info.is_unproven, info.step > 3) << info.step;
     // What was wrong is right now.
     ExpectAllOk(Train(ranks));
     EXPECT_EQ(Events<ledger::Train>(ranks).back().step, 2);
