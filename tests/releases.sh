@@ -50,6 +50,7 @@ finish() {
 trap finish EXIT
 debootstrap --variant=minbase --include=git,ca-certificates $suite "$root" >"$log" 2>&1 ||
   fail 74 "debootstrap failed; see $log"
+commit=$(git rev-parse --short=8 HEAD)
 git clone --quiet --no-hardlinks . "$root/anyorder" 2>>"$log" || fail 74 "no clone; see $log"
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 printf '127.0.0.1 localhost %s\n' "$(uname -n)" >"$root/etc/hosts"
@@ -86,5 +87,5 @@ count() { grep -cE "$1" "$work/tests.log" || true; }
 passed=$(count '^ *[0-9]+/[0-9]+ Test .* Passed ')
 skipped=$(count '^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped ')
 failed=$(count '^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)')
-echo "Debian $release, $(git rev-parse --short=8 HEAD): $quickstart; $tests: $passed passed, $failed failed, $skipped skipped; logs in $work"
+echo "Debian $release, $commit: $quickstart; $tests: $passed passed, $failed failed, $skipped skipped; logs in $work"
 exit $status

@@ -133,6 +133,13 @@ int64_t Blocks(const GemmSizes& size, const Cut& cut) {
 }
 constexpr int64_t kMostRows = 256;
 constexpr int64_t kMostColumns = 1024;
+// oneDNN 3.7 reads and writes a single row or column of a larger matrix as if its elements stood
+// side by side: wrong numbers, in fp32 and bf16. So no block of many is left with one. Release 2.6
+// does it right.
+int64_t WithoutSingles(int64_t whole, int64_t cut) {
+  while (DNNL_VERSION_MAJOR >= 3 && cut > 1 && whole > cut && whole % cut == 1) --cut;
+  return cut;
+}
 // Blocks of 256 x 1024 run within a few per cent of the uncut product (Zen 5, 2026-11; 128 x 256
 // costs 10-15 %). A long K in fp32 does better with narrower ones (214 -> 251 GFLOP/s at K = 3072).
 // A product of few blocks is cut further as long as the pieces are worth a thread's while.
@@ -155,7 +162,7 @@ Cut CutOf(const GemmSizes& size, DType dtype) {
       break;
     }
   }
-  return cut;
+  return {WithoutSingles(size.m, cut.rows), WithoutSingles(size.n, cut.columns)};
 }
 
 struct FreeDeleter {

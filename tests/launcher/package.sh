@@ -49,6 +49,10 @@ case_install() {
     readelf -d "$program" | grep -E 'R(UN)?PATH' | grep -F "$build" && fail "$program looks for libraries in the build folder"
     ! grep -qF "$build/bin" "$program" || fail "$program knows the build folder"
   done
+  # Nor has it what it does not use: libraries of MPI take signals that nohup ignores.
+  for program in anyorder-prep anyorder-ckptd; do
+    ! readelf -d "$prefix/libexec/anyorder/bin/$program" | grep -q 'NEEDED.*libmpi' || fail "$program is linked with MPI"
+  done
   for program in "$build"/bin/*.py; do
     [ -x "$prefix/libexec/anyorder/bin/$(basename "$program")" ] || fail "no $program"
   done

@@ -8,9 +8,11 @@ are within 4 * 2^-53 of the exact value, computed in fractions, and within scipy
 Exit status: 0 they are, 77 a package or perl is missing.
 """
 import collections
+import functools
 import itertools
 import json
 import math
+import operator
 import os
 import random
 import shutil
@@ -39,6 +41,9 @@ if shutil.which("perl") is None:
 
 warnings.filterwarnings("ignore")
 EPSILON = 2.0**-53
+# From Python 3.12 on sum() carries the rounding errors of floats along; the released evaluators ran
+# on older ones.
+squad_metrics.sum = lambda values: functools.reduce(operator.add, values, 0)
 DUMP = Path(os.environ["ANYORDER_BIN"]) / "metrics_dump"
 draw = random.Random(20261127)
 
