@@ -1,4 +1,5 @@
-# cluster: ANYORDER_SLURM_TIMEOUT=3 ANYORDER_SLURM_GPUS=0
+# cluster: ANYORDER_SLURM_TIMEOUT=8 ANYORDER_SLURM_GPUS=0
+# In Slurm 24.11 a node that does not answer holds up the pings of others.
 # A node's slurmd dies with the job's tasks, and the node itself lives: the others' connections
 # break at once, Slurm is told nothing.
 . "$here/life.sh"
