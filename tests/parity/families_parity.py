@@ -145,7 +145,8 @@ def compare_shape(folder, family, shape, shards):
     first_position = 0 if family.startswith("bert") else settings["pad_token_id"] + 1
     faults = list(tensors_faults(before, after, first_position))
     if not is_bare:
-        faults += [f"{name} is new" for name in set(after) - set(before)]
+        # Without the second name this version of transformers would leave a random bias there.
+        faults += [f"{name} is new" for name in set(after) - set(before) - {"lm_head.decoder.bias"}]
         run_programs.dump(work / "back-run", 1, work / "dump", "--forward-only")
         compare_logits(model, work / "dump", measures)
     before, after = (json.loads((path / "config.json").read_text()) for path in (work / "hf", back))

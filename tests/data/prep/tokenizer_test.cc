@@ -25,7 +25,7 @@ Tokenizer NumberTokenizer() {
     text += "in 2000, or 1999, he had 92000, and 2000, too\n";
     text += "in qwxyz or he had 9qwxyz and qwxyz, a2000 b2000 c2000\n";
   }
-  auto model = TrainOn({.size = 300}, text);
+  auto model = TrainOn({.size = 600}, text);
   EXPECT_TRUE(model.ok()) << model.status();
   int renamed = 0;
   for (size_t at = 0; (at = model->find("qwxyz", at)) != std::string::npos; ++renamed)
