@@ -54,13 +54,16 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   anyorder_dependency("clang" 14 19 clang "${CMAKE_CXX_COMPILER_VERSION}")
   if(ANYORDER_BUILD_TESTS)  # std::source_location, lambdas that capture structured bindings
-    anyorder_dependency("clang for the tests" 16 19 clang-16 "${CMAKE_CXX_COMPILER_VERSION}")
+    anyorder_dependency("clang for the tests" 19 19 clang-19 "${CMAKE_CXX_COMPILER_VERSION}")
   endif()
 endif()
 
 find_package(Threads REQUIRED)
 find_package(OpenMP QUIET COMPONENTS CXX)
-anyorder_dependency("OpenMP of the C++ compiler" 4.5 5.1 "g++; libomp-dev for clang" "${OpenMP_CXX_VERSION}")
+if(OpenMP_CXX_FOUND AND NOT OpenMP_CXX_VERSION)
+  set(OpenMP_CXX_VERSION 5.1)  # which CMake 3.25 does not know by its date
+endif()
+anyorder_dependency("OpenMP of the C++ compiler" 4.5 5.1 "g++, or libomp-dev for clang" "${OpenMP_CXX_VERSION}")
 
 # The C++ bindings of MPI were removed from the standard; without this they come in through mpi.h.
 set(MPI_CXX_SKIP_MPICXX ON CACHE BOOL "Do not use MPI's removed C++ bindings")

@@ -177,7 +177,7 @@ struct PlaceVisitor {
   OnView on_view;
   OnArray on_array;
 };
-// Clang 16 does not guess it.
+// Clang guesses it from 17 on.
 template <typename OnView, typename OnArray>
 PlaceVisitor(OnView, OnArray) -> PlaceVisitor<OnView, OnArray>;
 
