@@ -238,7 +238,7 @@ void LimitingProxy::BeginRequest(Client& client, size_t head_bytes, absl::Time n
     if (absl::StartsWithIgnoreCase(line, "Content-Length:") &&
         !absl::SimpleAtoi(line.substr(line.find(':') + 1), &bytes))
       bytes = 0;
-    // The library would take a body that does not come for its own fault.
+    // Once the library has answered it, a body that does not come could not be refused.
     if (client.may_probe && absl::StartsWithIgnoreCase(line, "Expect:")) {
       SendInterim(client.socket);
       continue;
