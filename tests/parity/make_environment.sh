@@ -33,7 +33,7 @@ print("ready: scikit-learn", sklearn.__version__ + ", scipy", scipy.__version__)
   harness)
     what="lm_eval" pins=harness.txt base_has=ensurepip packages=python3-venv
     beside=  # not the distribution's torch, which cannot have its numpy
-    show='import lm_eval, datasets
+    show='import lm_eval, datasets, tokenizers
 print("ready: lm_eval", lm_eval.__version__ + ", datasets", datasets.__version__)' ;;
   *) echo "make_environment.sh: '$kind' is none of torch, followers, metrics, harness" >&2; exit 64 ;;
 esac
