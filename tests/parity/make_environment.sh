@@ -14,7 +14,7 @@ directory=${1:?usage: make_environment.sh DIR [torch|followers|metrics|harness]}
 kind=${2:-torch}
 here=$(cd "$(dirname "$0")" && pwd)
 beside=--system-site-packages
-time_limit=150  # seconds for all of pip: a network that hangs must not hang the tests
+time_limit=400  # seconds for all of pip, four of which may share a core: a network that hangs must not hang the tests
 
 case $kind in
   torch)
