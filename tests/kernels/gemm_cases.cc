@@ -123,10 +123,10 @@ TEST_P(BackendTest, GemmOfABatchIsItsProducts) { CheckProductBatches(backend(), 
 
 // Sizes around the CPU's blocks of C (256 rows, 1024 columns), vectors, and extreme proportions.
 TEST_P(BackendTest, GemmMatchesReferenceForOddSizes) {
-  for (const GemmSizes size : {GemmSizes{1, 1, 1}, GemmSizes{1, 1, 3000}, GemmSizes{1, 700, 1},
-                               GemmSizes{700, 1, 5}, GemmSizes{85, 1030, 16}, GemmSizes{257, 9, 21},
-                               GemmSizes{300, 1100, 10}, GemmSizes{255, 1023, 8},
-                               GemmSizes{2, 1025, 21}, GemmSizes{513, 2, 9}}) {
+  for (const GemmSizes size :
+       {GemmSizes{1, 1, 1}, GemmSizes{1, 1, 3000}, GemmSizes{1, 700, 1}, GemmSizes{700, 1, 5},
+        GemmSizes{85, 1030, 16}, GemmSizes{257, 9, 21}, GemmSizes{300, 1100, 10},
+        GemmSizes{255, 1023, 8}, GemmSizes{2, 1025, 21}, GemmSizes{513, 2, 9}}) {
     for (const bool transpose : {false, true}) {
       GemmCase gemm{size, transpose, !transpose, true};
       gemm.c_dtype = dtype();
