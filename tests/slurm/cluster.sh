@@ -19,7 +19,8 @@
 #   ANYORDER_SLURM_NODES=4
 #   ANYORDER_SLURM_GPUS=8        of a node, pretended; 0: none
 #   ANYORDER_SLURM_REQUEUE_EXIT  exit status that Slurm requeues by itself (default: none)
-#   ANYORDER_SLURM_TIMEOUT=5     SlurmdTimeout, seconds until a silent node is DOWN
+#   ANYORDER_SLURM_TIMEOUT=5     SlurmdTimeout, seconds until a silent node is DOWN; four times as
+#                                long where Slurm needs it (write_conf says why)
 #   ANYORDER_SLURM_SHARE         more directories of /tmp that all nodes share (with
 #                                $ANYORDER_SLURM_LAB and this repository), by blanks
 #   ANYORDER_SLURM_OWNER         a process; when it is gone the cluster ends
@@ -61,7 +62,7 @@ free_ports() {
 }
 
 write_conf() {
-  local gres="" nodes control bind base user
+  local gres="" nodes control bind base user silence=${ANYORDER_SLURM_TIMEOUT:-5}
   user=$(id -un)
   if [ "$gpus" -gt 0 ]; then
     # Slurm wants character devices; any will do. Only root can make them: without there are no
@@ -87,6 +88,9 @@ SlurmctldPort=$base"
     nodes="NodeName=n[1-$num_machines] NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=[$((base + 1))-$((base + num_machines))]"
     tmp=$state/tmp/%n
   fi
+  # Slurm 23.11 to 24.11.5 can take living nodes for dead when a round of pings lasts longer than
+  # two thirds of SlurmdTimeout: its ticket 22632.
+  case $(slurmd -V) in *" 23.11."*|*" 24."*) silence=$((silence * 4)) ;; esac
   # cred_expire is also how long a requeued job must wait; below 5 it silently becomes 120.
   # config_overrides: nodes may claim more cores than there are. TmpFS: PMIx names its directory
   # there after the job alone.
@@ -126,7 +130,7 @@ KillWait=5
 MinJobAge=600
 MessageTimeout=3
 TCPTimeout=1
-SlurmdTimeout=${ANYORDER_SLURM_TIMEOUT:-5}
+SlurmdTimeout=$silence
 SlurmctldTimeout=30
 BatchStartTimeout=10
 UnkillableStepTimeout=15

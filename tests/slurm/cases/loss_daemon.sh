@@ -1,5 +1,4 @@
-# cluster: ANYORDER_SLURM_TIMEOUT=8 ANYORDER_SLURM_GPUS=0
-# In Slurm 24.11 a node that does not answer holds up the pings of others.
+# cluster: ANYORDER_SLURM_TIMEOUT=3 ANYORDER_SLURM_GPUS=0
 # A node's slurmd dies with the job's tasks, and the node itself lives: the others' connections
 # break at once, Slurm is told nothing.
 . "$here/life.sh"

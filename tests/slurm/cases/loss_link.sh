@@ -1,4 +1,4 @@
-# cluster: ANYORDER_SLURM_TIMEOUT=8 ANYORDER_SLURM_GPUS=0
+# cluster: ANYORDER_SLURM_TIMEOUT=3 ANYORDER_SLURM_GPUS=0
 # A node's link is cut and its processes live: the run goes on without it, its old ranks and service
 # end by themselves, and when the link is back nothing of them disturbs the run.
 . "$here/life.sh"
