@@ -5,8 +5,9 @@
 #   install        a tree with a prefix of its own: prep, launch, status and doctor from bin/
 #   deb            the package: its files, and that the packages it names hold every library of the
 #                  programs
-#   minimal_root   the package installed by apt in a root of Debian 12 made by mmdebstrap, and the
-#                  same run there; needs root and the network, so CTest does not run it
+#   minimal_root   the package installed by apt in a root of this machine's release, made by
+#                  mmdebstrap, and the same run there; needs root and the network, so CTest does not
+#                  run it
 # Exit status 77 where a tool is missing.
 set -eu
 case=$1 build=$2 work=$3
@@ -36,6 +37,7 @@ text() { (cd "$root_of_source" && find . -name '*.md' -not -path './build*' -exe
 
 build_package() {
   need dpkg-shlibdeps
+  need file
   (cd "$build" && cpack -G DEB -B "$work") >"$work/cpack.log" 2>&1 || fail "cpack: $(tail -n 5 "$work/cpack.log")"
   package=$(ls "$work"/anyorder_*.deb)
 }
@@ -88,7 +90,7 @@ case_minimal_root() {
   need mmdebstrap
   build_package
   root=$work/root
-  mmdebstrap --variant=minbase --mode=root bookworm "$root" >"$work/mmdebstrap.log" 2>&1 || fail "mmdebstrap: $(tail -n 3 "$work/mmdebstrap.log")"
+  mmdebstrap --variant=minbase --mode=root "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root" >"$work/mmdebstrap.log" 2>&1 || fail "mmdebstrap: $(tail -n 3 "$work/mmdebstrap.log")"
   cp "$package" "$root/tmp/anyorder.deb"
   cp /etc/apt/apt.conf.d/* "$root/etc/apt/apt.conf.d/"  # proxies
   cp /etc/resolv.conf /etc/hosts "$root/etc/"
