@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs both commands of the README in a fresh, minimal root of a Debian release, as a new user has
-# it: git is there, nothing else. Takes about two hours for a release on two cores; CI does not run
-# it. Its results are in VERIFIED.md.
+# it: git is there, nothing else. Takes about an hour for a release on two cores, half of it with a
+# warm compiler cache; CI does not run it. Its results are in VERIFIED.md.
 #
 # Usage: tests/releases.sh 12|13 [--quick] [--keep] [--ccache DIR]
 #   --quick       leaves out the cases labelled `slow`
