@@ -20,7 +20,7 @@
 #   ANYORDER_SLURM_GPUS=8        of a node, pretended; 0: none
 #   ANYORDER_SLURM_REQUEUE_EXIT  exit status that Slurm requeues by itself (default: none)
 #   ANYORDER_SLURM_TIMEOUT=5     SlurmdTimeout, seconds until a silent node is DOWN; four times as
-#                                long where Slurm needs it (write_conf says why)
+#                                long with Slurm 23.11 to 24.11 (write_conf says why)
 #   ANYORDER_SLURM_SHARE         more directories of /tmp that all nodes share (with
 #                                $ANYORDER_SLURM_LAB and this repository), by blanks
 #   ANYORDER_SLURM_OWNER         a process; when it is gone the cluster ends
