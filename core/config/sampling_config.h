@@ -27,7 +27,7 @@ enum class SampleKind {
   kMaskedPairs,  // the same text as kPairs, with BERT's targets and a corrupted copy of it to read
   kModePairs,    // as kMaskedPairs, but [A][SEP][B][SEP][CLS] or [A][SEP][CLS], by the sample's
                  // TextMode
-  kExamples,     // one labelled example, whole: TextSample::parts and label (data/prep/README.md)
+  kExamples,     // one labelled example, whole: TextSample::parts and label (data/prep/EXAMPLES.md)
 };
 
 // How a sample is to be read (UniLM, section 2.3). A sample's mode is drawn by itself, so a batch

@@ -1,5 +1,5 @@
 // The options that say how text and labelled examples stand in .jsonl files and tables
-// (data/prep/README.md): of `anyorder prep` and of what calls it.
+// (data/prep/EXAMPLES.md): of `anyorder prep` and of what calls it.
 
 #pragma once
 
