@@ -22,6 +22,17 @@
 
 namespace anyorder::launcher {
 
+// Each is in a file of the folder that has the command.
+Subcommand DeclareLaunch(CLI::App&), DeclareSeeds(CLI::App&), DeclareSubmit(CLI::App&),
+    DeclareDoctor(CLI::App&), DeclareStatus(CLI::App&), DeclareReport(CLI::App&),
+    DeclareInspect(CLI::App&), DeclareExport(CLI::App&), DeclareEval(CLI::App&),
+    DeclarePredict(CLI::App&), DeclareScore(CLI::App&), DeclareLikelihood(CLI::App&),
+    DeclareEmbed(CLI::App&), DeclareRank(CLI::App&), DeclareGenerate(CLI::App&),
+    DeclareFill(CLI::App&), DeclareChat(CLI::App&), DeclareServe(CLI::App&),
+    DeclareImport(CLI::App&), DeclareShow(CLI::App&), DeclareTune(CLI::App&),
+    DeclareConfig(CLI::App&), DeclareCompletion(CLI::App&), DeclareManPages(CLI::App&),
+    DeclareCleanNode(CLI::App&), DeclareNodeProcess(CLI::App&);
+
 // The commit that the program was built from, as `git describe --always --dirty` names it;
 // "unknown" outside a clone (commit.cc.in).
 const char* Commit();
@@ -29,7 +40,7 @@ const char* Commit();
 namespace {
 
 // In the order of --help.
-constexpr Subcommand (*kDeclarations[])(CLI::App&) = {
+constexpr Subcommand (*kSubcommands[])(CLI::App&) = {
     DeclareLaunch,      DeclareSeeds,      DeclareSubmit,     DeclareDoctor,   DeclareStatus,
     DeclareReport,      DeclareInspect,    DeclareExport,     DeclareEval,     DeclarePredict,
     DeclareScore,       DeclareLikelihood, DeclareEmbed,      DeclareRank,     DeclareGenerate,
@@ -80,7 +91,7 @@ int Main(int argc, char** argv) {
   PrepCommandLine prep;
   DeclarePrep(*app.add_subcommand("prep", kPrepSummary), prep);
   std::vector<Subcommand> subcommands;
-  for (const auto declare : kDeclarations) subcommands.push_back(declare(app));
+  for (const auto declare : kSubcommands) subcommands.push_back(declare(app));
   if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
   for (const Subcommand& subcommand : subcommands)
     if (subcommand.app->parsed()) return subcommand.run();

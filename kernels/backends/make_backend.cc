@@ -1,5 +1,6 @@
 #include "kernels/backends/make_backend.h"
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <set>
@@ -97,6 +98,19 @@ bool IsWithoutUsableGpu(const absl::Status& status) {
 
 absl::Status CheckDevice(DeviceChoice device) {
   return device == DeviceChoice::kCuda ? cuda::CheckFirstDevice() : absl::OkStatus();
+}
+
+DeviceMemory MemoryOfDevices(DeviceChoice device) {
+  DeviceMemory memory;
+  if (device == DeviceChoice::kCpu || !cuda::CheckFirstDevice().ok()) return memory;
+  const int count = cuda::CountDevices().value_or(0);
+  for (int i = 0; i < count; ++i) {
+    const absl::StatusOr<cuda::DeviceProperties> gpu = cuda::DescribeDevice(i);
+    if (!gpu.ok()) return {};
+    memory.bytes = i == 0 ? gpu->total_bytes : std::min(memory.bytes, gpu->total_bytes);
+  }
+  memory.devices = count;
+  return memory;
 }
 
 std::string OneDnnVersion() { return cpu::OneDnnVersion(); }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,14 @@ bool IsWithoutUsableGpu(const absl::Status& status);
 // its first one is of a chip that this program has no code for, or this program has no CUDA:
 // starting again would not help.
 absl::Status CheckDevice(DeviceChoice device);
+
+// How much memory the GPUs of this machine have, for what is decided before one is opened.
+struct DeviceMemory {
+  int64_t devices = 0;  // that ranks would compute on; 0: they compute in the host's memory
+  int64_t bytes = 0;    // total memory of the smallest, used or free
+};
+// Opens no GPU.
+DeviceMemory MemoryOfDevices(DeviceChoice device);
 
 // "2.6.3"
 std::string OneDnnVersion();

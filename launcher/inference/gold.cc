@@ -12,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 
 #include "core/base/file_system.h"
 #include "core/base/status.h"
@@ -20,13 +19,12 @@
 #include "data/dataset/dataset.h"
 #include "data/dataset/example_origins.h"
 #include "data/dataset/shard_format.h"
+#include "data/prep/examples/official_tasks.h"
 
 namespace anyorder::launcher {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr char kRanking[] = "-rank";
 
 absl::Status ReadLabels(const data::ExampleLabelOptions& options, Gold& gold) {
   absl::StatusOr<data::ExampleLabels> labels = data::ReadExampleLabels(options);
@@ -179,13 +177,9 @@ LabelKind Gold::label_kind() const {
   return !examples.empty() && examples[0].score ? LabelKind::kScore : LabelKind::kClass;
 }
 
-bool IsRankingTask(const std::string& task) { return absl::EndsWith(task, kRanking); }
-
-std::string RowTask(const std::string& task) {
-  return std::string(absl::StripSuffix(task, kRanking));
+bool IsRankingTask(const std::string& task) {
+  return !data::OfficialTaskOrNone(task).row_task.empty();
 }
-
-bool IsSquadTask(const std::string& task) { return absl::StartsWith(task, "squad"); }
 
 absl::Status CheckIsGoldFile(const std::string& task, const std::string& path) {
   std::error_code ignored;
@@ -197,17 +191,19 @@ absl::Status CheckIsGoldFile(const std::string& task, const std::string& path) {
 absl::StatusOr<Gold> ReadGold(const std::string& task, const std::string& path,
                               const FieldOptions& fields) {
   Gold gold{.path = path, .task = task};
+  const data::OfficialTask& official = data::OfficialTaskOrNone(task);
   if (IsDataset(path)) {
     ANYORDER_RETURN_IF_ERROR(ReadDataset(task, gold));
-  } else if (IsSquadTask(task)) {
+  } else if (official.submission == data::SubmissionForm::kSquad) {
     ANYORDER_RETURN_IF_ERROR(CheckIsGoldFile(task, path));
     ANYORDER_RETURN_IF_ERROR(SquadGold(gold).Read());
   } else if (task.empty() || absl::StrContains(path, ".jsonl")) {
     ANYORDER_RETURN_IF_ERROR(
         ReadLabels({.input = path, .names = fields.ExampleNames(), .table = fields.Table()}, gold));
   } else {
+    const std::string& rows = official.row_task;
     ANYORDER_RETURN_IF_ERROR(ReadLabels(
-        {.input = path, .task = RowTask(task), .has_groups = IsRankingTask(task)}, gold));
+        {.input = path, .task = rows.empty() ? task : rows, .has_groups = !rows.empty()}, gold));
   }
   if (gold.kind == ExampleTask::kGeneration) {
     return FailedPrecondition("'", path, "' holds examples of generation, which have no label");

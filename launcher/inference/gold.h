@@ -28,12 +28,9 @@ struct Gold {
   LabelKind label_kind() const;
 };
 
-// Whether `task` compares candidates of one question ("qnli-rank"), and what it is made of
-// ("qnli"), which is what its Gold holds: candidates one by one, with their question.
+// Whether `task` compares candidates of one question ("qnli-rank"). Its Gold holds them one by one,
+// with their question.
 bool IsRankingTask(const std::string& task);
-std::string RowTask(const std::string& task);
-// Whether `task` is SQuAD's.
-bool IsSquadTask(const std::string& task);
 
 // InvalidArgument for a directory, where `task` has one file.
 absl::Status CheckIsGoldFile(const std::string& task, const std::string& path);

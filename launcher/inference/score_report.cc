@@ -17,6 +17,7 @@
 #include "core/metrics/ranking.h"
 #include "core/metrics/squad.h"
 #include "core/metrics/tagging.h"
+#include "data/prep/examples/official_tasks.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -80,51 +81,41 @@ absl::StatusOr<Labels> NumberLabels(const Gold& gold, const Predictions& predict
   return labels;
 }
 
-// Of the examples whose identifier begins with `start`, if there are any.
-void AddAccuracyOf(const char* name, const std::string& start, const Gold& gold,
-                   const Labels& labels, std::vector<Metric>& metrics) {
+// Accuracy of the examples whose identifier begins with `part`, if there are any.
+void AddAccuracyOf(const std::string& part, const Gold& gold, const Labels& labels,
+                   std::vector<Metric>& metrics) {
   std::vector<int32_t> given;
   std::vector<int32_t> predicted;
   for (size_t i = 0; i < labels.gold.size(); ++i) {
-    if (!absl::StartsWith(gold.examples[i].id, start)) continue;
+    if (!absl::StartsWith(gold.examples[i].id, part + "/")) continue;
     given.push_back(labels.gold[i]);
     predicted.push_back(labels.predicted[i]);
   }
-  if (!given.empty()) metrics.push_back({name, metrics::Accuracy(given, predicted)});
-}
-
-bool IsTextClassification(const std::string& task) {
-  constexpr const char* kTasks[] = {"imdb", "yelp2",   "yelp5",  "dbpedia",
-                                    "ag",   "amazon2", "amazon5"};
-  return std::any_of(std::begin(kTasks), std::end(kTasks),
-                     [&](const char* name) { return task == name; });
+  if (!given.empty()) metrics.push_back({"accuracy_" + part, metrics::Accuracy(given, predicted)});
 }
 
 std::vector<Metric> LabelMetrics(const Gold& gold, const Labels& labels) {
-  const std::string& task = gold.task;
+  const data::OfficialTask& task = data::OfficialTaskOrNone(gold.task);
   const std::string file = std::filesystem::path(gold.path).filename().string();
   const Metric accuracy = {"accuracy", metrics::Accuracy(labels.gold, labels.predicted)};
   const auto matthews = [&]() -> Metric {
     return {"matthews_correlation", metrics::MatthewsCorrelation(labels.gold, labels.predicted)};
   };
-  if (task == "cola" || task == "ax") return {matthews(), accuracy};
-  if (task == "mrpc" || task == "qqp") {
-    return {accuracy,
-            {"f1", metrics::BinaryF1(labels.gold, labels.predicted, labels.NumberOf("1"))}};
-  }
-  if (IsTextClassification(task)) return {{"error_rate", 1 - accuracy.value}, accuracy};
-  if (task == "mnli" && absl::StrContains(file, "matched")) {
+  if (gold.task.empty() && gold.kind != ExampleTask::kMultipleChoice)
+    return {accuracy, {"macro_f1", metrics::MacroF1(labels.gold, labels.predicted)}, matthews()};
+  if (task.has_matched_files && absl::StrContains(file, "matched")) {
     return {{absl::StrContains(file, "mismatched") ? "accuracy_mismatched" : "accuracy_matched",
              accuracy.value}};
   }
-  if (task.empty() && gold.kind != ExampleTask::kMultipleChoice) {
-    return {accuracy, {"macro_f1", metrics::MacroF1(labels.gold, labels.predicted)}, matthews()};
-  }
   std::vector<Metric> all = {accuracy};
-  if (task == "race") {
-    AddAccuracyOf("accuracy_middle", "middle/", gold, labels, all);
-    AddAccuracyOf("accuracy_high", "high/", gold, labels, all);
+  switch (task.measures) {
+    case data::LabelMeasures::kAccuracy: break;
+    case data::LabelMeasures::kMatthewsAndAccuracy: return {matthews(), accuracy};
+    case data::LabelMeasures::kErrorRate: return {{"error_rate", 1 - accuracy.value}, accuracy};
+    case data::LabelMeasures::kAccuracyAndF1:
+      all.push_back({"f1", metrics::BinaryF1(labels.gold, labels.predicted, labels.NumberOf("1"))});
   }
+  for (const std::string& part : task.id_parts) AddAccuracyOf(part, gold, labels, all);
   return all;
 }
 

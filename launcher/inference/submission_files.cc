@@ -18,6 +18,7 @@
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/metrics/ranking.h"
+#include "data/prep/examples/official_tasks.h"
 #include "launcher/inference/new_file.h"
 
 namespace anyorder::launcher {
@@ -26,18 +27,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// GLUE's names of files, by task.
-const std::map<std::string, std::string>& GlueNames() {
-  static const auto& names = *new std::map<std::string, std::string>{
-      {"ax", "AX"},      {"cola", "CoLA"},      {"mnli", "MNLI"}, {"mrpc", "MRPC"},
-      {"qnli", "QNLI"},  {"qnli-rank", "QNLI"}, {"qqp", "QQP"},   {"rte", "RTE"},
-      {"sst2", "SST-2"}, {"stsb", "STS-B"},     {"wnli", "WNLI"}, {"wnli-rank", "WNLI"}};
-  return names;
-}
-
-absl::StatusOr<std::string> GlueName(const std::string& task, const std::string& input) {
-  const std::string& name = GlueNames().at(task);
-  if (task != "mnli") return absl::StrCat(name, ".tsv");
+absl::StatusOr<std::string> GlueName(const data::OfficialTask& task, const std::string& input) {
+  const std::string& name = task.submission_name;
+  if (!task.has_matched_files) return absl::StrCat(name, ".tsv");
   const std::string file = fs::path(input).filename().string();
   if (absl::StrContains(file, "mismatched")) return absl::StrCat(name, "-mm.tsv");
   if (absl::StrContains(file, "matched")) return absl::StrCat(name, "-m.tsv");
@@ -93,6 +85,17 @@ absl::StatusOr<std::vector<SubmissionFile>> ConllFile(const std::string& task,
     ANYORDER_ASSIGN_OR_RETURN(rows, ConllRows(input, predictions));
   }
   return std::vector<SubmissionFile>{{"conlleval.txt", rows}};
+}
+
+absl::StatusOr<std::vector<SubmissionFile>> GlueFile(const data::OfficialTask& task,
+                                                     const std::string& input,
+                                                     const std::vector<Prediction>& predictions) {
+  const bool has_scores = task.classes.empty() && task.row_task.empty();
+  ANYORDER_RETURN_IF_ERROR(CheckKind(task.name, predictions,
+                                     has_scores ? "with a score" : "with a class",
+                                     has_scores ? IsOfScores : IsOfClasses));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string name, GlueName(task, input));
+  return std::vector<SubmissionFile>{{name, GlueTable(predictions)}};
 }
 
 // The candidates of a ranking task and what is known of each.
@@ -281,33 +284,28 @@ absl::StatusOr<std::string> ConllRows(const std::string& input,
 
 absl::StatusOr<std::vector<SubmissionFile>> SubmissionFiles(
     const std::string& task, const std::string& input, const std::vector<Prediction>& predictions) {
-  if (IsSquadTask(task)) {
-    ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions, "with an answer", IsOfAnswers));
-    ANYORDER_RETURN_IF_ERROR(CheckIds(task, predictions));
-    return SquadFiles(predictions);
-  }
-  if (task == "race") {
-    ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions, "with a choice", IsOfChoices));
-    ANYORDER_RETURN_IF_ERROR(CheckIds(task, predictions));
-    return std::vector<SubmissionFile>{{"race.tsv", ChoiceTable(predictions)}};
-  }
-  if (absl::StartsWith(task, "conll")) {
-    ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions, "with tags of words", IsOfWords));
-    return ConllFile(task, input, predictions);
+  const data::OfficialTask& official = data::OfficialTaskOrNone(task);
+  switch (official.submission) {
+    case data::SubmissionForm::kSquad:
+      ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions, "with an answer", IsOfAnswers));
+      ANYORDER_RETURN_IF_ERROR(CheckIds(task, predictions));
+      return SquadFiles(predictions);
+    case data::SubmissionForm::kChoices:
+      ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions, "with a choice", IsOfChoices));
+      ANYORDER_RETURN_IF_ERROR(CheckIds(task, predictions));
+      return std::vector<SubmissionFile>{
+          {absl::StrCat(official.submission_name, ".tsv"), ChoiceTable(predictions)}};
+    case data::SubmissionForm::kConll:
+      ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions, "with tags of words", IsOfWords));
+      return ConllFile(task, input, predictions);
+    case data::SubmissionForm::kGlue: return GlueFile(official, input, predictions);
+    case data::SubmissionForm::kNone: break;
   }
   if (task.empty())
     return absl::InvalidArgumentError("whose form is meant is not known; name it with --task");
-  if (GlueNames().count(task) == 0) {
-    return InvalidArgument(task,
-                           " is not sent to a benchmark in a form of its own; the tasks of GLUE, "
-                           "race, squad, conll and trec are");
-  }
-  const bool has_scores = task == "stsb";
-  ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions,
-                                     has_scores ? "with a score" : "with a class",
-                                     has_scores ? IsOfScores : IsOfClasses));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string name, GlueName(task, input));
-  return std::vector<SubmissionFile>{{name, GlueTable(predictions)}};
+  return InvalidArgument(task,
+                         " is not sent to a benchmark in a form of its own; the tasks of GLUE, "
+                         "race, squad, conll and trec are");
 }
 
 absl::Status CheckSubmission(const std::string& task, const std::string& input,

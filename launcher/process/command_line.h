@@ -167,31 +167,4 @@ struct Subcommand {
 // A subcommand's usual end: one line on stderr if `status` is an error; the exit status.
 inline int Report(const absl::Status& status) { return ReportAndExitStatus(kFrontProgram, status); }
 
-Subcommand DeclareChat(CLI::App& front);
-Subcommand DeclareCleanNode(CLI::App& front);
-Subcommand DeclareCompletion(CLI::App& front);
-Subcommand DeclareConfig(CLI::App& front);
-Subcommand DeclareDoctor(CLI::App& front);
-Subcommand DeclareEval(CLI::App& front);
-Subcommand DeclareEmbed(CLI::App& front);
-Subcommand DeclareExport(CLI::App& front);
-Subcommand DeclareFill(CLI::App& front);
-Subcommand DeclareGenerate(CLI::App& front);
-Subcommand DeclareImport(CLI::App& front);
-Subcommand DeclareInspect(CLI::App& front);
-Subcommand DeclareLaunch(CLI::App& front);
-Subcommand DeclareLikelihood(CLI::App& front);
-Subcommand DeclareManPages(CLI::App& front);
-Subcommand DeclareNodeProcess(CLI::App& front);
-Subcommand DeclarePredict(CLI::App& front);
-Subcommand DeclareRank(CLI::App& front);
-Subcommand DeclareReport(CLI::App& front);
-Subcommand DeclareScore(CLI::App& front);
-Subcommand DeclareSeeds(CLI::App& front);
-Subcommand DeclareServe(CLI::App& front);
-Subcommand DeclareShow(CLI::App& front);
-Subcommand DeclareStatus(CLI::App& front);
-Subcommand DeclareSubmit(CLI::App& front);
-Subcommand DeclareTune(CLI::App& front);
-
 }  // namespace anyorder::launcher

@@ -35,7 +35,6 @@
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
-#include "kernels/backends/device_memory.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -42,8 +43,10 @@ struct GlueFiles {
   // What stands where annotators did not agree: MultiNLI's own files have such rows, GLUE's have
   // none, and they are part of no evaluation.
   const char* no_label = nullptr;
-  // Of ranking tasks: the label of the candidate that is right.
+  // Of ranking tasks: the label of the candidate that is right, and the task of the rows.
   const char* right = nullptr;
+  const char* row_task = "";
+  LabelMeasures measures = LabelMeasures::kAccuracy;
 };
 
 constexpr char kMnliTexts[] =
@@ -256,13 +259,19 @@ absl::Status ReadGlue(const GlueFiles& files, OfficialReading& reading) {
   return file.Finish();
 }
 
-OfficialTask GlueTask(const char* name, const char* description, const char* input,
-                      ExampleTask kind, GlueFiles files) {
+// `sent_as`: the name of its file of predictions.
+OfficialTask GlueTask(const char* name, const char* sent_as, const char* description,
+                      const char* input, ExampleTask kind, GlueFiles files) {
   OfficialTask task{.name = name,
                     .description = absl::StrCat(description, " (GLUE)"),
                     .input = input,
                     .kind = kind,
                     .classes = files.labels,
+                    .measures = files.measures,
+                    .has_matched_files = absl::StrContains(input, "mismatched"),
+                    .submission = SubmissionForm::kGlue,
+                    .submission_name = sent_as,
+                    .row_task = files.row_task,
                     .read = {}};
   if (files.right != nullptr) task.classes.clear();
   task.read = [files = std::move(files)](OfficialReading& reading) {
@@ -274,15 +283,16 @@ OfficialTask GlueTask(const char* name, const char* description, const char* inp
 constexpr char kSplits[] = "train.tsv, dev.tsv or test.tsv";
 
 std::vector<OfficialTask> SingleTextTasks() {
-  return {
-      GlueTask("cola", "acceptable sentences", kSplits, ExampleTask::kClassification,
-               {.forms = {{"1\t2\t3\t4", {"4", nullptr}, "2", nullptr, /*has_header=*/false},
-                          {"index\tsentence", {"sentence", nullptr}, nullptr, "index"}},
-                .labels = {"0", "1"}}),
-      GlueTask("sst2", "SST-2, sentiment of film reviews", kSplits, ExampleTask::kClassification,
-               {.forms = {{"sentence\tlabel", {"sentence", nullptr}, "label"},
-                          {"index\tsentence", {"sentence", nullptr}, nullptr, "index"}},
-                .labels = {"0", "1"}})};
+  return {GlueTask("cola", "CoLA", "acceptable sentences", kSplits, ExampleTask::kClassification,
+                   {.forms = {{"1\t2\t3\t4", {"4", nullptr}, "2", nullptr, /*has_header=*/false},
+                              {"index\tsentence", {"sentence", nullptr}, nullptr, "index"}},
+                    .labels = {"0", "1"},
+                    .measures = LabelMeasures::kMatthewsAndAccuracy}),
+          GlueTask("sst2", "SST-2", "SST-2, sentiment of film reviews", kSplits,
+                   ExampleTask::kClassification,
+                   {.forms = {{"sentence\tlabel", {"sentence", nullptr}, "label"},
+                              {"index\tsentence", {"sentence", nullptr}, nullptr, "index"}},
+                    .labels = {"0", "1"}})};
 }
 
 std::vector<OfficialTask> SimilarityTasks() {
@@ -290,21 +300,24 @@ std::vector<OfficialTask> SimilarityTasks() {
   const std::array<const char*, 2> sentences = {"sentence1", "sentence2"};
   const std::array<const char*, 2> questions = {"question1", "question2"};
   return {
-      GlueTask("mrpc", "paraphrases in news", kSplits, ExampleTask::kSimilarity,
+      GlueTask("mrpc", "MRPC", "paraphrases in news", kSplits, ExampleTask::kSimilarity,
                {.forms = {{"Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", strings, "Quality"},
                           {"index\t#1 ID\t#2 ID\t#1 String\t#2 String", strings, nullptr, "index"}},
-                .labels = {"0", "1"}}),
-      GlueTask("stsb", "STS-B, similarity as a score from 0 to 5", kSplits,
+                .labels = {"0", "1"},
+                .measures = LabelMeasures::kAccuracyAndF1}),
+      GlueTask("stsb", "STS-B", "STS-B, similarity as a score from 0 to 5", kSplits,
                ExampleTask::kSimilarity,
                {.forms = {{absl::StrCat(kStsbTexts, "\tscore"), sentences, "score", "index"},
                           {kStsbTexts, sentences, nullptr, "index"}},
                 .labels = {}}),
-      GlueTask("qqp", "questions of Quora that are duplicates", kSplits, ExampleTask::kSimilarity,
+      GlueTask("qqp", "QQP", "questions of Quora that are duplicates", kSplits,
+               ExampleTask::kSimilarity,
                {.forms = {{"id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", questions,
                            "is_duplicate", "id"},
                           {"id\tquestion1\tquestion2", questions, nullptr, "id"}},
                 .labels = {"0", "1"},
-                .has_damaged_rows = true})};
+                .has_damaged_rows = true,
+                .measures = LabelMeasures::kAccuracyAndF1})};
 }
 
 std::vector<OfficialTask> EntailmentTasks() {
@@ -323,12 +336,14 @@ std::vector<OfficialTask> EntailmentTasks() {
   wnli.labels = {"0", "1"};
   GlueFiles ranked_qnli = qnli;
   ranked_qnli.right = "entailment";
+  ranked_qnli.row_task = "qnli";
   GlueFiles ranked_wnli = wnli;
   ranked_wnli.right = "1";
+  ranked_wnli.row_task = "wnli";
   constexpr ExampleTask kPair = ExampleTask::kEntailment;
   constexpr ExampleTask kRanked = ExampleTask::kMultipleChoice;
   return {
-      GlueTask("mnli", "MultiNLI",
+      GlueTask("mnli", "MNLI", "MultiNLI",
                "train.tsv, dev_matched.tsv, dev_mismatched.tsv, test_matched.tsv or "
                "test_mismatched.tsv",
                kPair,
@@ -340,16 +355,18 @@ std::vector<OfficialTask> EntailmentTasks() {
                           {kMnliTexts, texts, nullptr, "index"}},
                 .labels = three,
                 .no_label = "-"}),
-      GlueTask("qnli", "whether a sentence answers a question", kSplits, kPair, qnli),
-      GlueTask("rte", "entailment of news and Wikipedia", kSplits, kPair, std::move(rte)),
-      GlueTask("wnli", "Winograd schemas", kSplits, kPair, std::move(wnli)),
-      GlueTask(
-          "ax", "diagnostic data for networks trained on mnli", "AX.tsv or diagnostic.tsv", kPair,
-          {.forms = {{"index\tsentence1\tsentence2", texts, nullptr, "index"}}, .labels = three}),
-      GlueTask("qnli-rank", "qnli, the sentences of one question as its choices", kSplits, kRanked,
-               std::move(ranked_qnli)),
-      GlueTask("wnli-rank", "wnli, the sentences about one text as its choices", kSplits, kRanked,
-               std::move(ranked_wnli))};
+      GlueTask("qnli", "QNLI", "whether a sentence answers a question", kSplits, kPair, qnli),
+      GlueTask("rte", "RTE", "entailment of news and Wikipedia", kSplits, kPair, std::move(rte)),
+      GlueTask("wnli", "WNLI", "Winograd schemas", kSplits, kPair, std::move(wnli)),
+      GlueTask("ax", "AX", "diagnostic data for networks trained on mnli",
+               "AX.tsv or diagnostic.tsv", kPair,
+               {.forms = {{"index\tsentence1\tsentence2", texts, nullptr, "index"}},
+                .labels = three,
+                .measures = LabelMeasures::kMatthewsAndAccuracy}),
+      GlueTask("qnli-rank", "QNLI", "qnli, the sentences of one question as its choices", kSplits,
+               kRanked, std::move(ranked_qnli)),
+      GlueTask("wnli-rank", "WNLI", "wnli, the sentences about one text as its choices", kSplits,
+               kRanked, std::move(ranked_wnli))};
 }
 
 }  // namespace

@@ -66,6 +66,11 @@ absl::StatusOr<const OfficialTask*> FindOfficialTask(const std::string& name) {
                          ". For other files use --examples");
 }
 
+const OfficialTask& OfficialTaskOrNone(const std::string& name) {
+  static const OfficialTask& none = *new OfficialTask;
+  return *FindOfficialTask(name).value_or(&none);
+}
+
 std::string DescribeOfficialTasks() {
   std::string text;
   for (const OfficialTask& task : OfficialTasks()) {

@@ -23,6 +23,12 @@ namespace anyorder::data {
 
 class OfficialReading;
 
+// What the predicted labels of a task are measured by, besides what its kind alone says.
+enum class LabelMeasures { kAccuracy, kAccuracyAndF1, kMatthewsAndAccuracy, kErrorRate };
+
+// The form in which the task's benchmark is sent predictions (launcher/inference).
+enum class SubmissionForm { kNone, kGlue, kChoices, kSquad, kConll };
+
 struct OfficialTask {
   std::string name;         // of --task
   std::string description;  // what it is and where it comes from
@@ -31,6 +37,15 @@ struct OfficialTask {
   // Names of class 0, 1, ..., whatever subset a file holds; none where the label is a choice or a
   // score.
   std::vector<std::string> classes;
+  LabelMeasures measures = LabelMeasures::kAccuracy;
+  // Accuracy is told apart, too, for the examples whose identifier begins with each and a slash.
+  std::vector<std::string> id_parts;
+  // Whether evaluation files are called matched or mismatched, and are scored and sent apart.
+  bool has_matched_files = false;
+  SubmissionForm submission = SubmissionForm::kNone;
+  std::string submission_name;  // of the file that is sent, without its ending
+  // A task that compares the rows of another one: that one's name; else "".
+  std::string row_task;
   // Reads what `reading` names. Errors: DataLoss that names file, line and what to do.
   std::function<absl::Status(OfficialReading& reading)> read;
 };
@@ -39,6 +54,8 @@ struct OfficialTask {
 const std::vector<OfficialTask>& OfficialTasks();
 // Errors: InvalidArgument that lists the names.
 absl::StatusOr<const OfficialTask*> FindOfficialTask(const std::string& name);
+// The task, or of other names one of which nothing is known.
+const OfficialTask& OfficialTaskOrNone(const std::string& name);
 // A line for each task, for `--task list`.
 std::string DescribeOfficialTasks();
 

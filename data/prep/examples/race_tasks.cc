@@ -138,7 +138,9 @@ std::vector<OfficialTask> RaceTasks() {
            .description = "RACE, questions of English exams",
            .input = "RACE/train, RACE/dev or RACE/test; or a folder middle or high of one",
            .kind = ExampleTask::kMultipleChoice,
-           .classes = {},
+           .id_parts = {"middle", "high"},
+           .submission = SubmissionForm::kChoices,
+           .submission_name = "race",
            .read = ReadRace}};
 }
 

@@ -89,6 +89,7 @@ std::vector<OfficialTask> ReviewTasks() {
            .input = "aclImdb/train, aclImdb/test or aclImdb/train/unsup",
            .kind = ExampleTask::kClassification,
            .classes = {"neg", "pos"},
+           .measures = LabelMeasures::kErrorRate,
            .read = ReadImdb}};
 }
 

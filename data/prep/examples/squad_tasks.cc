@@ -140,7 +140,7 @@ OfficialTask SquadTask(const char* name, const char* description, const char* in
           .description = description,
           .input = input,
           .kind = ExampleTask::kSpans,
-          .classes = {},
+          .submission = SubmissionForm::kSquad,
           .read = [=](OfficialReading& reading) -> absl::Status {
             ANYORDER_ASSIGN_OR_RETURN(const InputFile input_file, reading.OneFile(TextKind::kJson));
             ANYORDER_ASSIGN_OR_RETURN(const std::string text, reading.ReadText(input_file));

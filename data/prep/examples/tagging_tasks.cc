@@ -97,6 +97,7 @@ OfficialTask TaggingTask(const char* name, const char* description, const char* 
       .input = input,
       .kind = ExampleTask::kTokens,
       .classes = std::move(classes),
+      .submission = SubmissionForm::kConll,
       .read = [=](OfficialReading& reading) -> absl::Status {
         ANYORDER_ASSIGN_OR_RETURN(const InputFile named, reading.OneFile(TextKind::kTxt));
         TaggedFile file(named.path, num_columns, reading);

@@ -95,6 +95,7 @@ OfficialTask TopicTask(const char* name, const char* description, const char* fo
       .input = absl::StrCat("train.csv or test.csv of ", folder),
       .kind = ExampleTask::kClassification,
       .classes = std::move(classes),
+      .measures = LabelMeasures::kErrorRate,
       .read = [=](OfficialReading& reading) -> absl::Status {
         ANYORDER_ASSIGN_OR_RETURN(const InputFile input, reading.OneFile(TextKind::kCsv));
         TopicFile file(input.path, num_texts, escapes, reading);
