@@ -22,71 +22,15 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "ckpt/rank_file.h"
 #include "ckpt/save_event.h"
-#include "core/base/dtype.h"
-#include "core/base/tensor.h"
 
 namespace anyorder::ckpt {
 
-class BackgroundCopy;
 class Channel;
 class StagingBuffer;
 struct Message;
-struct RankFilePlan;
-struct SaveIdentity;
 struct Stage;
-
-// Brings tensors into staging memory where the host cannot read them itself: out of a GPU's memory,
-// in the background. The trainer gives one to Client (core/train/state/snapshot_copier.h); ckpt
-// knows no device.
-//
-// One copy at a time: Begin, Copy for each range or each piece of it, End. All calls but IsDone
-// return without waiting for data.
-
-class Copier {
- public:
-  virtual ~Copier() = default;
-
-  // `staging` is what copies go to until Release. May make that quicker; may do nothing.
-  virtual void Prepare(void* staging, int64_t bytes) = 0;
-  // REQUIRES: the last copy is done.
-  virtual void Release(void* staging) = 0;
-
-  // Copies the tensors as they are when Begin is called: their owner makes later changes wait for
-  // the copy.
-  virtual void Begin() = 0;
-  virtual void Copy(const void* data, void* staging, int64_t bytes) = 0;
-  virtual void End() = 0;
-
-  // Whether the copy is complete. An error is final: the copy failed, and nothing writes to the
-  // staging memory any more.
-  virtual absl::StatusOr<bool> IsDone() = 0;
-};
-
-// Contiguous elements of a tensor.
-struct MemoryPiece {
-  const void* data = nullptr;
-  int64_t elements = 0;
-};
-
-// One rank's part of one logical tensor. The ranges of all ranks must cover [0, elements) exactly
-// once. A rank may give several ranges of one name, and empty ranges.
-struct TensorRange {
-  std::string name;  // "master", "adam_m", "memory.0", or a parameter's name; UTF-8
-  DType dtype = DType::kFloat32;
-  Shape global_shape;
-  int64_t begin = 0;  // flat elements [begin, end) of the global tensor
-  int64_t end = 0;
-  // end - begin elements in host memory, valid until Save returns; with a copier in its memory,
-  // valid until that is done.
-  const void* data = nullptr;
-  // Instead of `data`, for a range that is not contiguous: its end - begin elements in order. The
-  // file does not show them.
-  std::vector<MemoryPiece> pieces = {};
-  // What a tensor consists of that is several in one, for readers of the file: JSON for its header,
-  // or nothing.
-  std::string contents = {};
-};
 
 struct ClientOptions {
   std::string run_dir;

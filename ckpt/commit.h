@@ -18,25 +18,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "ckpt/client.h"
 #include "ckpt/layout.h"
 #include "ckpt/manifest.h"
 #include "ckpt/node_records.h"
+#include "ckpt/rank_file.h"
 #include "core/base/file_system.h"
 
 namespace anyorder::ckpt {
-
-// One rank's file, complete in memory, as the client staged it, or made a block at a time.
-struct StagedFile {
-  int rank = 0;
-  const uint8_t* data = nullptr;
-  int64_t bytes = 0;
-  std::vector<uint32_t> crcs;
-  std::vector<TensorPiece> pieces;
-  // Where `data` is null: writes bytes [begin, end) of the file to `out`; `begin` is a multiple of
-  // kCrcChunkBytes.
-  std::function<void(int64_t begin, int64_t end, uint8_t* out)> make_block = {};
-};
 
 struct SaveJob {
   SaveIdentity id;

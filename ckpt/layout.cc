@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-#include "ckpt/reader.h"
+#include "core/base/file_system.h"
 
 namespace anyorder::ckpt {
 namespace {

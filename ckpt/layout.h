@@ -38,7 +38,9 @@ inline constexpr int64_t kMaxStep = kGenerationsPerAttempt / kSavesPerStep - 1;
 
 std::string CheckpointsPath(absl::string_view run_dir);  // run-dir/checkpoints
 std::string StepName(int64_t step);                      // step-000000200
-std::string TemporaryName(const SaveIdentity& id);       // step-000000200.g300000002000.tmp
+// "run-dir/checkpoints/step-000000200"
+std::string CheckpointPath(absl::string_view run_dir, int64_t step);
+std::string TemporaryName(const SaveIdentity& id);  // step-000000200.g300000002000.tmp
 std::string TemporaryPath(absl::string_view run_dir, const SaveIdentity& id);
 // A save that a later attempt finishes: its own service cannot reach it under this name.
 // step-000000200.g300000002000.r4.tmp

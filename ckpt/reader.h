@@ -108,9 +108,6 @@ struct CheckpointInfo {
   absl::Status status;
 };
 
-// "run-dir/checkpoints/step-000000200"
-std::string CheckpointPath(absl::string_view run_dir, int64_t step);
-
 // The step whose checkpoint stays, as the newest of `infos` says that names one which is there, of
 // those up to `newest_step`; -1: none does. What a run no longer asks for stays until it names
 // another.

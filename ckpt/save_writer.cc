@@ -8,7 +8,9 @@
 #include "absl/strings/str_format.h"
 
 #include "ckpt/json_values.h"
-#include "ckpt/save_verifier.h"
+#include "ckpt/layout.h"
+#include "ckpt/node_records.h"
+#include "ckpt/reader.h"
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
@@ -20,6 +22,7 @@ namespace {
 
 // The coordinator's looks.
 constexpr absl::Duration kLongestPoll = absl::Milliseconds(500);
+constexpr absl::Duration kLongestReadBackPoll = absl::Seconds(2);
 // Nodes that wait look at one name, that of their own vote. The first look and each so many after
 // it are at the names of all that can have happened: a vote that came after the decision against it
 // stays, as does one whose coordinator ended before it heard of the save.
@@ -62,17 +65,8 @@ SaveWriter::SaveWriter(CommitLog* log, const ServiceOptions& options,
       options_(options),
       fence_(std::move(fence)),
       report_(std::move(report)),
-      verifier_(std::make_unique<SaveVerifier>(log, options, fence_, report_)),
+      verifier_(log, options, fence_, report_),
       queue_([this](QueuedSave save) { Run(std::move(save)); }) {}
-
-SaveWriter::~SaveWriter() = default;
-
-int SaveWriter::num_pending() const { return queue_.num_pending() + verifier_->num_pending(); }
-
-void SaveWriter::Cancel() {
-  queue_.Cancel();
-  verifier_->Cancel();
-}
 
 void SaveWriter::Report(SaveProgress* progress, SaveState state, absl::Time began) {
   progress->state = state;
@@ -103,7 +97,7 @@ void SaveWriter::Run(QueuedSave save) {
   const absl::StatusOr<int64_t> free = log_->FreeBytes();
   progress.free_bytes = free.ok() ? *free : 0;
   Report(&progress, SaveState::kCommitted, save.began);
-  verifier_->Enqueue({std::move(progress), ranks, save.is_coordinator});
+  verifier_.Enqueue({std::move(progress), ranks, save.is_coordinator});
 }
 
 absl::Status SaveWriter::WriteAndDecide(QueuedSave* save, SaveProgress* progress) {
@@ -158,6 +152,93 @@ absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* pro
     if (!absl::IsUnavailable(undecided)) return undecided;
     ANYORDER_RETURN_IF_ERROR(wait.Pause(undecided, ended, sleep));
   }
+}
+
+SaveVerifier::SaveVerifier(CommitLog* log, const ServiceOptions& options,
+                           std::function<absl::Status()> fence,
+                           std::function<void(const SaveProgress&)> report)
+    : log_(log),
+      options_(options),
+      fence_(std::move(fence)),
+      report_(std::move(report)),
+      queue_([this](CommittedSave save) { Run(std::move(save)); }) {}
+
+void SaveVerifier::Run(CommittedSave save) {
+  SaveProgress& progress = save.progress;
+  if (!options_.verify_after_commit) {
+    if (save.is_coordinator) Retire(progress.id);
+    return;
+  }
+  const absl::Time start = MonotonicNow();
+  absl::Status found = ReadBack(save);
+  if (save.is_coordinator && found.ok() && options_.num_nodes > 1) found = AwaitOthers(progress.id);
+  if (absl::IsCancelled(found)) return;
+  // Of the coordinator: all nodes' files. A node that says nothing leaves it open.
+  if (absl::IsDeadlineExceeded(found)) {
+    LogWarning(absl::StrCat("step ", progress.id.step, " was not read back by all nodes: ",
+                            found.message(), "; older checkpoints stay"));
+    return;
+  }
+  if (found.ok() && !save.is_coordinator) return;
+  progress.verify_seconds = absl::ToDoubleSeconds(MonotonicNow() - start);
+  progress.seconds = progress.verify_seconds;
+  progress.reason = std::string(found.message());
+  progress.state = found.ok() ? SaveState::kVerified : SaveState::kDamaged;
+  report_(progress);
+  if (found.ok()) return Retire(progress.id);
+  // The older ones stay.
+  if (save.is_coordinator && (IsDamage(found) || absl::IsAborted(found))) SetAside(progress.id);
+}
+
+// This node's files. Those who wait for the next one hurry it up.
+absl::Status SaveVerifier::ReadBack(const CommittedSave& save) {
+  const SaveIdentity& id = save.progress.id;
+  VerifyOptions options;
+  options.pace = queue_.num_pending() > 1 ? VerifyPace::kFast : VerifyPace::kBackground;
+  options.proceed = [this](int64_t, int64_t) { return !queue_.is_cancelled(); };
+  for (const int rank : save.ranks) options.files.push_back(RankFileName(rank, id.world_size));
+  const absl::StatusOr<Checkpoint> checkpoint =
+      Checkpoint::Open(CheckpointPath(options_.run_dir, id.step), options_.fs);
+  const absl::Status found = checkpoint.ok() ? checkpoint->Verify(options) : checkpoint.status();
+  if (options_.num_nodes == 1 || !(found.ok() || IsDamage(found))) return found;
+  const absl::Status recorded = log_->RecordReadBack(id, options_.node, found);
+  if (!recorded.ok()) {
+    LogWarning(absl::StrCat("the coordinator does not learn what became of step ", id.step, ": ",
+                            recorded.message()));
+  }
+  return found;
+}
+
+absl::Status SaveVerifier::AwaitOthers(const SaveIdentity& id) {
+  const auto sleep = [this](absl::Duration time) { return queue_.Sleep(time); };
+  NodeRecords records = log_->ReadBacksOf(id);
+  NodeWait wait(options_.read_back_limit, options_.ended_grace, kLongestReadBackPoll);
+  while (true) {
+    const absl::Status all = records.Look();
+    if (!absl::IsUnavailable(all)) return all;
+    const std::optional<int> node = log_->EndedWithout(id.attempt, records);
+    const std::string ended =
+        node ? absl::StrCat("the service of node ", *node, " ended before it had read its files")
+             : "";
+    ANYORDER_RETURN_IF_ERROR(wait.Pause(all, ended, sleep));
+  }
+}
+
+// Under its name it would count as one of the newest that are kept, and a good one would be removed
+// instead.
+void SaveVerifier::SetAside(const SaveIdentity& id) {
+  if (!fence_().ok()) return;
+  const std::string path = CheckpointPath(options_.run_dir, id.step);
+  const absl::StatusOr<Checkpoint> bad = Checkpoint::Open(path, options_.fs);
+  if (bad.ok() && bad->generation() != id.generation) return;  // the next owner's
+  const absl::Status moved = Quarantine(path, bad.ok() ? id.generation : 0, options_.fs);
+  if (!moved.ok()) LogWarning(absl::StrCat("it stays under its name: ", moved.message()));
+}
+
+void SaveVerifier::Retire(const SaveIdentity& id) {
+  absl::Status retired = fence_();
+  if (retired.ok()) retired = log_->Retire(options_.keep_last, options_.keep_every, id.generation);
+  if (!retired.ok()) LogWarning(absl::StrCat("old checkpoints stay: ", retired.message()));
 }
 
 absl::StatusOr<EventLog> EventLog::Open(FileSystem* fs, const std::string& run_dir, int node) {

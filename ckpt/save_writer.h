@@ -1,5 +1,5 @@
-// The thread of the service that touches the disk: takes staged saves in order and brings each to
-// COMMITTED or ABANDONED.
+// The two threads of the service that touch the disk: one takes staged saves in order and brings
+// each to COMMITTED or ABANDONED, one reads what is committed back.
 
 #pragma once
 
@@ -84,21 +84,53 @@ struct ServiceOptions {
   absl::Status Validate() const;  // InvalidArgument with all values
 };
 
-class SaveVerifier;
+struct CommittedSave {
+  SaveProgress progress;   // as of COMMITTED
+  std::vector<int> ranks;  // whose files this node wrote
+  bool is_coordinator = false;
+};
+
+// The thread that reads committed checkpoints back, while the next ones are written: each node the
+// files that it wrote. The coordinator waits for what the others found; then it retires older
+// checkpoints, or sets a damaged one aside.
+class SaveVerifier {
+ public:
+  // `fence` fails when another attempt owns the run directory. `report` is called on this thread.
+  SaveVerifier(CommitLog* log, const ServiceOptions& options, std::function<absl::Status()> fence,
+               std::function<void(const SaveProgress&)> report);
+
+  void Enqueue(CommittedSave save) { queue_.Enqueue(std::move(save)); }
+  int num_pending() const { return queue_.num_pending(); }
+  void Cancel() { queue_.Cancel(); }
+
+ private:
+  void Run(CommittedSave save);
+  absl::Status ReadBack(const CommittedSave& save);
+  absl::Status AwaitOthers(const SaveIdentity& id);
+  void SetAside(const SaveIdentity& id);
+  void Retire(const SaveIdentity& id);
+
+  CommitLog* const log_;
+  const ServiceOptions options_;
+  const std::function<absl::Status()> fence_;
+  const std::function<void(const SaveProgress&)> report_;
+  WorkQueue<CommittedSave> queue_;  // last: its thread uses all of the above
+};
 
 class SaveWriter {
  public:
-  // `fence` fails when another attempt owns the run directory. `report` is called on the
-  // writer's thread and on the verifier's.
+  // As SaveVerifier's; `report` is called on both threads. The destructor finishes the queue.
   SaveWriter(CommitLog* log, const ServiceOptions& options, std::function<absl::Status()> fence,
              std::function<void(const SaveProgress&)> report);
-  ~SaveWriter();  // finishes the queue
 
   void Enqueue(QueuedSave save) { queue_.Enqueue(std::move(save)); }
   // Saves queued, being written or being read back.
-  int num_pending() const;
+  int num_pending() const { return queue_.num_pending() + verifier_.num_pending(); }
   // Gives up waiting and drops the queue: the run directory is no longer ours.
-  void Cancel();
+  void Cancel() {
+    queue_.Cancel();
+    verifier_.Cancel();
+  }
 
  private:
   void Run(QueuedSave save);
@@ -113,8 +145,8 @@ class SaveWriter {
   const ServiceOptions options_;
   const std::function<absl::Status()> fence_;
   const std::function<void(const SaveProgress&)> report_;
-  const std::unique_ptr<SaveVerifier> verifier_;  // the queue below gives it work to its end
-  WorkQueue<QueuedSave> queue_;                   // last: its thread uses all of the above
+  SaveVerifier verifier_;        // the queue below gives it work to its end
+  WorkQueue<QueuedSave> queue_;  // last: its thread uses all of the above
 };
 
 // run-dir/ckptd.node00.jsonl: one JSON object per change of state, appended with one write(2) each.

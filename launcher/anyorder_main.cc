@@ -18,20 +18,22 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/node_place.h"
-#include "launcher/start/mpi_choice.h"
+#include "launcher/slurm/slurm_backend.h"
+#include "launcher/start/launch.h"
+#include "launcher/start/open_mpi.h"
 
 namespace anyorder::launcher {
 
 // Each is in a file of the folder that has the command.
-Subcommand DeclareLaunch(CLI::App&), DeclareSeeds(CLI::App&), DeclareSubmit(CLI::App&),
-    DeclareDoctor(CLI::App&), DeclareStatus(CLI::App&), DeclareReport(CLI::App&),
-    DeclareInspect(CLI::App&), DeclareExport(CLI::App&), DeclareEval(CLI::App&),
-    DeclarePredict(CLI::App&), DeclareScore(CLI::App&), DeclareLikelihood(CLI::App&),
-    DeclareEmbed(CLI::App&), DeclareRank(CLI::App&), DeclareGenerate(CLI::App&),
-    DeclareFill(CLI::App&), DeclareChat(CLI::App&), DeclareServe(CLI::App&),
-    DeclareImport(CLI::App&), DeclareShow(CLI::App&), DeclareTune(CLI::App&),
-    DeclareConfig(CLI::App&), DeclareCompletion(CLI::App&), DeclareManPages(CLI::App&),
-    DeclareCleanNode(CLI::App&), DeclareNodeProcess(CLI::App&);
+Subcommand DeclareSeeds(CLI::App&), DeclareSubmit(CLI::App&), DeclareDoctor(CLI::App&),
+    DeclareStatus(CLI::App&), DeclareReport(CLI::App&), DeclareInspect(CLI::App&),
+    DeclareExport(CLI::App&), DeclareEval(CLI::App&), DeclarePredict(CLI::App&),
+    DeclareScore(CLI::App&), DeclareLikelihood(CLI::App&), DeclareEmbed(CLI::App&),
+    DeclareRank(CLI::App&), DeclareGenerate(CLI::App&), DeclareFill(CLI::App&),
+    DeclareChat(CLI::App&), DeclareServe(CLI::App&), DeclareImport(CLI::App&),
+    DeclareShow(CLI::App&), DeclareTune(CLI::App&), DeclareConfig(CLI::App&),
+    DeclareCompletion(CLI::App&), DeclareManPages(CLI::App&), DeclareCleanNode(CLI::App&),
+    DeclareNodeProcess(CLI::App&);
 
 // The commit that the program was built from, as `git describe --always --dirty` names it;
 // "unknown" outside a clone (commit.cc.in).
@@ -39,13 +41,15 @@ const char* Commit();
 
 namespace {
 
+Subcommand DeclareLaunchOfSlurm(CLI::App& front) { return DeclareLaunch(front, kSlurm); }
+
 // In the order of --help.
 constexpr Subcommand (*kSubcommands[])(CLI::App&) = {
-    DeclareLaunch,      DeclareSeeds,      DeclareSubmit,     DeclareDoctor,   DeclareStatus,
-    DeclareReport,      DeclareInspect,    DeclareExport,     DeclareEval,     DeclarePredict,
-    DeclareScore,       DeclareLikelihood, DeclareEmbed,      DeclareRank,     DeclareGenerate,
-    DeclareFill,        DeclareChat,       DeclareServe,      DeclareImport,   DeclareShow,
-    DeclareTune,        DeclareConfig,     DeclareCompletion, DeclareManPages, DeclareCleanNode,
+    DeclareLaunchOfSlurm, DeclareSeeds,      DeclareSubmit,     DeclareDoctor,   DeclareStatus,
+    DeclareReport,        DeclareInspect,    DeclareExport,     DeclareEval,     DeclarePredict,
+    DeclareScore,         DeclareLikelihood, DeclareEmbed,      DeclareRank,     DeclareGenerate,
+    DeclareFill,          DeclareChat,       DeclareServe,      DeclareImport,   DeclareShow,
+    DeclareTune,          DeclareConfig,     DeclareCompletion, DeclareManPages, DeclareCleanNode,
     DeclareNodeProcess,
 };
 

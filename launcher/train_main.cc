@@ -31,7 +31,7 @@
 #include "launcher/process/command_line.h"
 #include "launcher/process/node_place.h"
 #include "launcher/process/private_files.h"
-#include "launcher/start/mpi_choice.h"
+#include "launcher/start/open_mpi.h"
 
 namespace anyorder {
 namespace {

@@ -235,7 +235,7 @@ def run_group(command, env, limit):
 
 def host_network():
     """What a run tells Open MPI: the network of the batch host's own name
-    (launcher/start/mpi_choice.cc). "" if none fits."""
+    (launcher/start/open_mpi.cc). "" if none fits."""
     try:
         own = {entry[4][0] for entry in socket.getaddrinfo(os.uname()[1], None, socket.AF_INET)}
     except OSError:
@@ -256,7 +256,7 @@ def host_network():
 
 
 def mpi_environment(library):
-    """That of a run's ranks (launcher/start/mpi_choice.cc); what the user has set wins."""
+    """That of a run's ranks (launcher/start/open_mpi.cc); what the user has set wins."""
     wanted = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
               "SLURM_PMIX_FENCE": "ring", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
               "OMPI_MCA_smsc": "^cma,knem,xpmem",

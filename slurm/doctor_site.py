@@ -12,7 +12,7 @@ from doctor_verdicts import FAIL, PASS, WARN, finding
 
 # --overlap, which lets the checkpoint service run next to the ranks, came with this release.
 OLDEST_SLURM = (20, 11)
-# As launcher/start/mpi_choice.cc has it.
+# As launcher/start/open_mpi.cc has it.
 OLDEST_OPEN_MPI, NEWEST_OPEN_MPI = (4, 1), 5
 # Exit statuses of our programs that must not make Slurm start the job again, or hold it
 # (launcher/README.md).
@@ -130,7 +130,7 @@ def libraries(site):
 
 
 def choose_flavour(site, wanted):
-    """What starts ranks, ("srun", plugin) or ("mpirun", ""), as launcher/start/mpi_choice.cc
+    """What starts ranks, ("srun", plugin) or ("mpirun", ""), as launcher/slurm/mpi_choice.cc
     chooses; and the finding."""
     words = re.split(r"[\s,:]+", site["mpi_list"][1]) if site["mpi_list"][0] == 0 else []
     versions = [word for word in words if word.startswith("pmix_v")]

@@ -270,7 +270,10 @@ struct ModelConfig {
   absl::Status Validate() const;
 };
 
-DType ToDType(ComputeType type);
+inline DType ToDType(ComputeType type) {
+  if (type == ComputeType::kFloat64) return DType::kFloat64;
+  return type == ComputeType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+}
 
 template <>
 inline constexpr auto kEnumNames<ComputeType> = EnumNames<ComputeType>("fp32", "bf16", "fp64");

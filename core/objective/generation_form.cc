@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "core/base/status.h"
-#include "core/objective/objective.h"
-
 namespace anyorder {
 namespace {
 
@@ -110,20 +107,6 @@ std::unique_ptr<GenerationForm> MakeClozeGeneration(const SourceTargetSlots& slo
 
 std::unique_ptr<GenerationForm> MakePseudoMaskGeneration(const SourceTargetSlots& slots) {
   return std::make_unique<SourceTarget>(slots, /*is_pseudo=*/true);
-}
-
-FormOrStatus Objective::Generation(const GenerationTokens&) const {
-  return FailedPrecondition(
-      "a network trained with ", name(),
-      " has not learned an order to write text in; use a network trained with "
-      "causal_lm, gpt or permutation_lm");
-}
-
-absl::StatusOr<CanvasForm> Objective::Canvas(const GenerationTokens&) const {
-  return FailedPrecondition(
-      "a network trained with ", name(),
-      " has not learned to predict a text in any order; use one trained with masked_diffusion, "
-      "block_diffusion, eso_lm, a3, as_arm, sigma_gpt or permutation_lm");
 }
 
 }  // namespace anyorder

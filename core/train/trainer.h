@@ -28,6 +28,7 @@
 #include "core/train/run/best_evaluation.h"
 #include "core/train/run/run_config.h"
 #include "core/train/run/setup_progress.h"
+#include "core/train/state/lane_restarts.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saver.h"
 #include "core/train/state/snapshot_copier.h"

@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
-#include "data/prep/text_reader.h"
 
 namespace anyorder::data {
 

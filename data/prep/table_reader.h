@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,6 +12,9 @@
 #include "absl/status/statusor.h"
 
 namespace anyorder::data {
+
+// One .jsonl line, or row of a table, is held in memory, together with its decoded text.
+inline constexpr size_t kMaxJsonLineBytes = 256 << 20;
 
 struct TableOptions {
   bool has_header = true;  // else columns are called 1, 2, ...

@@ -25,8 +25,6 @@ namespace anyorder::data {
 
 // Before cleaning. SentencePiece's memory grows with the length of what it encodes at once.
 inline constexpr size_t kMaxSentenceBytes = 64 << 10;
-// One .jsonl line, or row of a table, is held in memory, together with its decoded text.
-inline constexpr size_t kMaxJsonLineBytes = 256 << 20;
 
 // A line of a file, without its end, or a part of one that is longer than was asked for. A byte
 // order mark at the start of the file belongs to none.

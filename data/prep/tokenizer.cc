@@ -11,7 +11,6 @@
 #include "core/base/status.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/model_pieces.h"
-#include "data/prep/vocabulary.h"
 
 namespace anyorder::data {
 namespace {
@@ -104,19 +103,6 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
   for (int32_t id = 0; id < size; ++id)
     tokenizer.is_start_piece_[static_cast<size_t>(id)] =
         IsStartPiece(tokenizer.bridge_->piece(id).text);
-  return tokenizer;
-}
-
-absl::StatusOr<Tokenizer> Tokenizer::LoadOther(const DatasetVocabulary& vocabulary) {
-  if (vocabulary.file == kTokenizerFile && vocabulary.declared.empty())
-    return Load(vocabulary.bytes, vocabulary.path);
-  Tokenizer tokenizer;
-  tokenizer.bridge_ = std::make_unique<SentencePieceBridge>();
-  if (const std::string error = tokenizer.bridge_->Load(vocabulary.bytes); !error.empty())
-    return Internal("SentencePiece could not load '", vocabulary.path, "' again: ", error);
-  tokenizer.has_xlnet_layout_ = false;
-  tokenizer.vocab_ids_ = vocabulary.ids;
-  tokenizer.is_start_piece_ = vocabulary.is_start_piece;
   return tokenizer;
 }
 

@@ -240,4 +240,17 @@ absl::StatusOr<DatasetVocabulary> VocabularyOf(const DeclaredVocabulary& declare
   return vocabulary;
 }
 
+absl::StatusOr<Tokenizer> Tokenizer::LoadOther(const DatasetVocabulary& vocabulary) {
+  if (vocabulary.file == kTokenizerFile && vocabulary.declared.empty())
+    return Load(vocabulary.bytes, vocabulary.path);
+  Tokenizer tokenizer;
+  tokenizer.bridge_ = std::make_unique<SentencePieceBridge>();
+  if (const std::string error = tokenizer.bridge_->Load(vocabulary.bytes); !error.empty())
+    return Internal("SentencePiece could not load '", vocabulary.path, "' again: ", error);
+  tokenizer.has_xlnet_layout_ = false;
+  tokenizer.vocab_ids_ = vocabulary.ids;
+  tokenizer.is_start_piece_ = vocabulary.is_start_piece;
+  return tokenizer;
+}
+
 }  // namespace anyorder::data

@@ -29,13 +29,13 @@
 #include "launcher/huggingface/model_description.h"
 #include "launcher/huggingface/originals.h"
 #include "launcher/huggingface/peft_files.h"
-#include "launcher/huggingface/saved_step.h"
 #include "launcher/huggingface/tokenizer_files.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/process/private_files.h"
-#include "launcher/start/imported_run.h"
+#include "launcher/run/imported_run.h"
+#include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include "core/base/whole_file.h"
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/huggingface/model_description.h"
-#include "launcher/start/imported_run.h"
+#include "launcher/run/imported_run.h"
 
 namespace anyorder::launcher {
 namespace {

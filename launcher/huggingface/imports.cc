@@ -38,14 +38,14 @@
 #include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/huggingface/originals.h"
-#include "launcher/huggingface/saved_step.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/process/private_files.h"
-#include "launcher/start/imported_run.h"
-#include "launcher/start/start_request.h"
+#include "launcher/run/imported_run.h"
+#include "launcher/run/run_identity.h"
+#include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {

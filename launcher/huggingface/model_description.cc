@@ -4,8 +4,6 @@
 
 #include <type_traits>
 
-#include "absl/strings/match.h"
-
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/config/attention_windows.h"
@@ -60,16 +58,6 @@ Json TaskJson(const TaskConfig& task, const std::vector<std::string>& classes) {
 }
 
 }  // namespace
-
-int64_t VocabSizeOf(const std::vector<ParameterInfo>& parameters) {
-  int64_t size = 0;
-  for (const ParameterInfo& info : parameters) {
-    if (info.name == "transformer.word_embedding.weight" ||
-        absl::StartsWith(info.name, "transformer.word_emb.emb_layers."))
-      size += info.shape[0];
-  }
-  return size;
-}
 
 absl::StatusOr<std::string> DescribeModel(const ModelDescription& model) {
   const ModelConfig& network = model.config.model;

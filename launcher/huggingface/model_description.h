@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/dtype.h"
-#include "core/network/tensors/parameters.h"
 #include "core/train/run/run_config.h"
 
 namespace anyorder::launcher {
@@ -26,9 +25,6 @@ struct ModelDescription {
   std::vector<std::string> classes;  // names of a classifier's labels, if they have any
   std::string tokenizer_digest;
 };
-
-// The tokens that a network with these parameters embeds; 0 if it has no table of tokens.
-int64_t VocabSizeOf(const std::vector<ParameterInfo>& parameters);
 
 // InvalidArgument for windows that cannot be read.
 absl::StatusOr<std::string> DescribeModel(const ModelDescription& model);

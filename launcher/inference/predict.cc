@@ -31,7 +31,6 @@
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/examples/example_prep.h"
-#include "launcher/huggingface/saved_step.h"
 #include "launcher/inference/batch_progress.h"
 #include "launcher/inference/gold.h"
 #include "launcher/inference/new_file.h"
@@ -45,6 +44,7 @@
 #include "launcher/process/new_directory.h"
 #include "launcher/process/openmp_spin.h"
 #include "launcher/process/private_files.h"
+#include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {

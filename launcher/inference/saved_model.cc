@@ -7,8 +7,8 @@
 #include "core/objective/objective.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/state/resume.h"
-#include "launcher/huggingface/saved_step.h"
 #include "launcher/inference/run_backend.h"
+#include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {

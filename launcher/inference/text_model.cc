@@ -12,11 +12,10 @@
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/vocabulary.h"
-#include "launcher/huggingface/model_description.h"
-#include "launcher/huggingface/saved_step.h"
 #include "launcher/inference/run_backend.h"
 #include "launcher/process/private_files.h"
-#include "launcher/start/imported_run.h"
+#include "launcher/run/imported_run.h"
+#include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -20,7 +20,7 @@
 #include "core/train/run/best_evaluation.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
-#include "launcher/process/slurm_commands.h"
+#include "launcher/slurm/slurm_commands.h"
 #include "launcher/start/run_pace.h"
 
 namespace anyorder::launcher {

@@ -6,22 +6,16 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
-#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/stderr_output.h"
 
 namespace anyorder::launcher {
 namespace {
 
-constexpr char kSrunError[] = "srun: error: ";
-constexpr char kSrunExit[] = ": Exited with exit code ";
 // Takes out of `held` what may be passed on: all but notices that begin so, and what may become the
 // beginning of one. A notice ends with the rule that it begins with.
 std::string TakeAllButNotices(absl::string_view begins, std::string& held) {
@@ -61,8 +55,6 @@ OutputRelay::OutputRelay(AppendFile log, bool is_shown) : is_shown_(is_shown) {
 }
 
 absl::StatusOr<ChildProcess> OutputRelay::Start(SpawnOptions options) {
-  srun_error_ = absl::InfiniteFuture();
-  srun_exit_status_.reset();
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe", "output of the ranks");
   read_end_ = UniqueFd(ends[0]);
@@ -106,14 +98,7 @@ void OutputRelay::TakeLine(absl::string_view line) {
   const size_t redrawn = line.rfind('\r');
   if (redrawn != absl::string_view::npos) line.remove_prefix(redrawn + 1);
   log_->Write(absl::StrCat(line, "\n"));
-  // "srun: error: n2: task 3: Exited with exit code 74", "srun: error: n2: task 3: Killed", "srun:
-  // error: Node failure on n2"
-  if (absl::StartsWith(line, kSrunError) && srun_error_ == absl::InfiniteFuture()) {
-    srun_error_ = MonotonicNow();
-    const std::vector<absl::string_view> parts = absl::StrSplit(line, kSrunExit);
-    int status = 0;
-    if (parts.size() == 2 && absl::SimpleAtoi(parts[1], &status)) srun_exit_status_ = status;
-  }
+  if (watcher_) watcher_(line);
   if (absl::StartsWith(line, "anyorder-train: ") || absl::StartsWith(line, "anyorder-ckptd: ") ||
       absl::StrContains(line, "CHECK")) {
     last_error_ = std::string(line);

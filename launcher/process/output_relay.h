@@ -4,14 +4,14 @@
 
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 
 #include "core/base/bounded_writer.h"
 #include "core/base/unique_fd.h"
@@ -36,10 +36,10 @@ class OutputRelay {
   void Pump(int timeout_ms);
   // Passes on what came another way; lines of one source are put together.
   void Take(const std::string& source, absl::string_view bytes);
-  // When srun first said, since Start, that a task or a node had failed; infinite future: never.
-  absl::Time srun_error() const { return srun_error_; }
-  // The exit status of that task, if it was not killed.
-  std::optional<int> srun_exit_status() const { return srun_exit_status_; }
+  // From now on shows each whole line to `watcher`, too; null: to nobody.
+  void WatchLines(std::function<void(absl::string_view line)> watcher) {
+    watcher_ = std::move(watcher);
+  }
   // The line that best tells why the ranks failed; may be empty.
   const std::string& last_error() const { return last_error_; }
 
@@ -53,8 +53,7 @@ class OutputRelay {
   std::string dropped_notice_;
   std::string held_;                            // of what was read there: may become a notice
   std::map<std::string, std::string> partial_;  // by source: a line not finished yet
-  absl::Time srun_error_ = absl::InfiniteFuture();
-  std::optional<int> srun_exit_status_;
+  std::function<void(absl::string_view line)> watcher_;
   std::string last_error_;
 };
 

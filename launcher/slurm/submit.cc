@@ -36,9 +36,9 @@
 #include "launcher/process/new_directory.h"
 #include "launcher/process/private_files.h"
 #include "launcher/process/shell_words.h"
-#include "launcher/process/slurm_commands.h"
+#include "launcher/slurm/mpi_choice.h"
 #include "launcher/slurm/sbatch.h"
-#include "launcher/start/mpi_choice.h"
+#include "launcher/slurm/slurm_commands.h"
 #include "launcher/start/start_request.h"
 
 namespace anyorder::launcher {

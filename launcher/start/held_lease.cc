@@ -5,7 +5,6 @@
 #include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "launcher/process/slurm_commands.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -15,13 +14,14 @@ constexpr absl::Duration kLeaseLifetime = absl::Seconds(15);
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HeldLease>> HeldLease::Acquire(const RunDirectory& paths,
-                                                              const RunIdentity& identity) {
+                                                              const RunIdentity& identity,
+                                                              JobHasEndedQuestion job_has_ended) {
   const ckpt::LeaseOwner me = ckpt::DescribeThisProcess(identity.run_id, identity.attempt, "");
   ANYORDER_ASSIGN_OR_RETURN(
       std::unique_ptr<ckpt::Lease> lease,
       ckpt::Lease::Acquire(
           FileSystem::Posix(), paths.launch, me, kLeaseLifetime,
-          [&me](const ckpt::LeaseOwner& owner) { return JobHasEnded(owner.job, me.job); }));
+          [&](const ckpt::LeaseOwner& owner) { return job_has_ended(owner.job, me.job); }));
   return std::unique_ptr<HeldLease>(new HeldLease(std::move(lease)));
 }
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,15 +14,20 @@
 #include "ckpt/lease.h"
 #include "core/train/run/run_directory.h"
 #include "launcher/process/periodic_task.h"
-#include "launcher/start/start_request.h"
+#include "launcher/run/run_identity.h"
 
 namespace anyorder::launcher {
+
+// Whether the job of a lease (ckpt/lease.h) certainly runs no more: it ended, or was requeued
+// since. `this_job` in the same form: what runs now.
+using JobHasEndedQuestion = bool (*)(const std::string& job, const std::string& this_job);
 
 class HeldLease {
  public:
   // Errors: those of ckpt::Lease::Acquire.
   static absl::StatusOr<std::unique_ptr<HeldLease>> Acquire(const RunDirectory& paths,
-                                                            const RunIdentity& identity);
+                                                            const RunIdentity& identity,
+                                                            JobHasEndedQuestion job_has_ended);
   // Gives the lease back if it is still ours.
   ~HeldLease();
   HeldLease(const HeldLease&) = delete;

@@ -27,8 +27,8 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/node_place.h"
 #include "launcher/process/shell_words.h"
-#include "launcher/start/mpi_choice.h"
-#include "launcher/start/slurm_backend.h"
+#include "launcher/start/open_mpi.h"
+#include "launcher/start/program_group.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -269,17 +269,17 @@ StartedGroup HostsBackend::StartService(const AttemptOptions& options) {
 StartedGroup HostsBackend::StartRanks(const AttemptOptions& options, OutputRelay& output) {
   std::vector<std::string> slots;
   for (const HostSlots& host : hosts_) slots.push_back(absl::StrCat(host.name, ":", host.slots));
-  SlurmStepOptions step;
-  step.spawn.arguments = MpirunCommand(mpi_, options.place.ranks, slots);
-  for (std::string& word : RankCommand(options)) step.spawn.arguments.push_back(std::move(word));
-  step.spawn.arguments.insert(step.spawn.arguments.end(), {"--nodes", Names()});
-  step.spawn.environment = environment_;
-  step.spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
-  AddMpirunEnvironment(mpi_, options.run_dir, Names(), /*by_srun=*/false, &step.spawn.environment);
-  step.spawn.death_signal = SIGTERM;
+  SpawnOptions spawn;
+  spawn.arguments = MpirunCommand(mpi_, options.place.ranks, slots);
+  for (std::string& word : RankCommand(options)) spawn.arguments.push_back(std::move(word));
+  spawn.arguments.insert(spawn.arguments.end(), {"--nodes", Names()});
+  spawn.environment = environment_;
+  spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
+  AddMpirunEnvironment(mpi_, options.run_dir, Names(), /*by_srun=*/false, &spawn.environment);
+  spawn.death_signal = SIGTERM;
   output.DropNotice(ExitNotice(mpi_));
-  step.output = &output;
-  return StartSlurmStep(step);
+  ANYORDER_ASSIGN_OR_RETURN(const ChildProcess ranks, output.Start(std::move(spawn)));
+  return std::make_unique<ProgramGroup>(ranks, GroupSignals{SIGUSR1, SIGUSR2, SIGTERM});
 }
 
 }  // namespace

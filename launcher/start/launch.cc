@@ -5,6 +5,8 @@
 // the ranks and the launcher; the ranks die with the launcher. After a crash the next attempt
 // resumes from the newest committed checkpoint.
 
+#include "launcher/start/launch.h"
+
 #include <signal.h>
 #include <unistd.h>
 
@@ -48,7 +50,6 @@
 #include "launcher/start/launch_backend.h"
 #include "launcher/start/launch_signals.h"
 #include "launcher/start/run_pace.h"
-#include "launcher/start/slurm_backend.h"
 #include "launcher/start/start_request.h"
 
 namespace anyorder::launcher {
@@ -61,6 +62,7 @@ struct LaunchOptions : StartRequest {  // its `ranks`: of --backend local
   std::string mpi = "auto";    // of --backend slurm: or srun, mpirun
   std::string hosts;           // list or hostfile; "": this machine, or a Slurm job
   std::string rsh;             // of --hosts
+  BatchSystem batch;
 
   bool has_other_machines() const { return backend == "slurm" || !hosts.empty(); }
 };
@@ -219,8 +221,8 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLaunchBackend(const LaunchOpt
     return MakeHostsBackend({options.run_dir, hosts, options.ranks, options.rsh});
   }
   if (options.backend == "local") return MakeLocalBackend(options.run_dir, options.ranks);
-  return MakeSlurmBackend({options.run_dir, options.ranks_per_node, options.mpi,
-                           /*max_ranks=*/config.train.num_microbatches()});
+  return options.batch.make_backend({options.run_dir, options.ranks_per_node, options.mpi,
+                                     /*max_ranks=*/config.train.num_microbatches()});
 }
 
 // The ranks of the last start, for those who name none. Of several machines their room decides.
@@ -281,7 +283,7 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   ANYORDER_RETURN_IF_ERROR(MakeDirectories(paths.launch));
   ANYORDER_ASSIGN_OR_RETURN(RunIdentity identity, NextIdentity(paths));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<HeldLease> lease,
-                            HeldLease::Acquire(paths, identity));
+                            HeldLease::Acquire(paths, identity, options.batch.job_has_ended));
   if (config.run.is_private) ANYORDER_RETURN_IF_ERROR(CloseToOthers(options.run_dir));
   ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
@@ -349,8 +351,9 @@ int RunLaunch(LaunchOptions options) {
 
 }  // namespace
 
-Subcommand DeclareLaunch(CLI::App& front) {
+Subcommand DeclareLaunch(CLI::App& front, const BatchSystem& batch) {
   const auto options = std::make_shared<LaunchOptions>();
+  options->batch = batch;
   CLI::App* command = AddCommand(
       front, "launch", "Train on this machine or in a Slurm job; restart after crashes.",
       {"anyorder launch --config configs/xlnet-tiny.toml --run-dir runs/a --ranks 2 --set "

@@ -17,9 +17,9 @@
 
 #include "core/train/run/run_config.h"
 #include "launcher/process/output_relay.h"
+#include "launcher/run/run_identity.h"
 #include "launcher/start/held_lease.h"
 #include "launcher/start/run_pace.h"
-#include "launcher/start/start_request.h"
 
 namespace anyorder::launcher {
 

@@ -15,27 +15,14 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/node_place.h"
 #include "launcher/start/launch_backend.h"
-#include "launcher/start/mpi_choice.h"
+#include "launcher/start/open_mpi.h"
+#include "launcher/start/program_group.h"
 #include "launcher/start/room.h"
 
 namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The service, or the mpirun of the ranks, which die with it, stopped ones, too.
-class LocalProcess final : public ProcessGroup {
- public:
-  LocalProcess(ChildProcess process, int stop_signal, int urgent_signal)
-      : process_(std::move(process)), stop_signal_(stop_signal), urgent_signal_(urgent_signal) {}
-  std::optional<int> Poll() override { return process_.Poll(); }
-  void AskToStop(bool urgent) override { process_.Signal(urgent ? urgent_signal_ : stop_signal_); }
-  void Kill() override { process_.Signal(SIGKILL); }
-
- private:
-  ChildProcess process_;
-  const int stop_signal_, urgent_signal_;
-};
 
 class LocalBackend final : public LaunchBackend {
  public:
@@ -68,7 +55,7 @@ class LocalBackend final : public LaunchBackend {
     spawn.output_fd = log_fd.get();
     spawn.own_session = true;
     ANYORDER_ASSIGN_OR_RETURN(ChildProcess service, ChildProcess::Spawn(spawn));
-    return std::make_unique<LocalProcess>(std::move(service), SIGTERM, SIGTERM);
+    return std::make_unique<ProgramGroup>(service, GroupSignals{SIGTERM, SIGTERM, SIGKILL});
   }
 
   std::string ServiceWords(const AttemptOptions& options) override {
@@ -85,7 +72,7 @@ class LocalBackend final : public LaunchBackend {
     output.DropNotice(ExitNotice(mpi_));
     ANYORDER_ASSIGN_OR_RETURN(ChildProcess ranks, output.Start(std::move(spawn)));
     // mpirun forwards both to every rank (core/train/run/stop_signal.h).
-    return std::make_unique<LocalProcess>(std::move(ranks), SIGUSR1, SIGUSR2);
+    return std::make_unique<ProgramGroup>(ranks, GroupSignals{SIGUSR1, SIGUSR2, SIGKILL});
   }
 
   bool is_distributed() const override { return false; }

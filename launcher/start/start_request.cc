@@ -4,14 +4,11 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <random>
 #include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
-#include "ckpt/lease.h"
 #include "ckpt/reader.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
@@ -29,7 +26,7 @@
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
 #include "data/sampling/sampler.h"
-#include "launcher/start/imported_run.h"
+#include "launcher/run/imported_run.h"
 #include "launcher/start/room.h"
 
 namespace anyorder::launcher {
@@ -245,16 +242,6 @@ absl::Status CheckHasRoom(const StartRequest& request, const RunConfig& config,
 
 }  // namespace
 
-void MakeDirectoriesAbsolute(RunConfig& config) {
-  for (std::string* directory :
-       {&config.data.shards, &config.eval.shards, &config.train.init_from}) {
-    if (directory->empty()) continue;
-    std::error_code error;
-    const std::filesystem::path absolute = std::filesystem::absolute(*directory, error);
-    if (!error) *directory = absolute.lexically_normal().string();
-  }
-}
-
 bool HasDataset(const RunConfig& config) {
   std::error_code error;
   return std::filesystem::exists(config.data.shards + "/" + data::kIndexFile, error);
@@ -314,38 +301,6 @@ absl::StatusOr<std::optional<ledger::Start>> LastStartWithoutSlurm(const RunDire
     if (start != nullptr && start->slurm_job < 0 && start->ranks > 0) last = *start;
   }
   return last;
-}
-
-absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-  const LedgerSummary summary = Summarize(records);
-  RunIdentity identity{summary.run_id, summary.attempts + 1};
-  // A launch that died between its claim and its first record has used up a number that the ledger
-  // does not know.
-  const auto claimed = ckpt::ReadLease(FileSystem::Posix(), paths.launch);
-  // Nor is it always on this machine, where its death could be seen; a claim that lives is refused
-  // by the lease.
-  if (claimed.ok() && claimed->run_id == identity.run_id)
-    identity.attempt = std::max(identity.attempt, claimed->attempt + 1);
-  if (identity.run_id.empty()) {
-    // Only a name: nothing of the training depends on it.
-    std::random_device random;
-    identity.run_id = absl::StrFormat("%08x%08x", random(), random());
-  }
-  return identity;
-}
-
-absl::Status RecordCreation(const RunDirectory& paths, const RunIdentity& identity,
-                            const RunConfig& config, Ledger& ledger) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-  const LedgerSummary summary = Summarize(records);
-  const bool is_new = summary.run_id.empty();
-  if (summary.attempts >= identity.attempt || (!is_new && summary.run_id != identity.run_id)) {
-    return AlreadyExists("another launch used '", paths.root,
-                         "' a moment ago; check its state and launch again");
-  }
-  if (!is_new) return absl::OkStatus();
-  return ledger.Append(ledger::Created{identity.run_id, config.IdentityDigest()});
 }
 
 }  // namespace anyorder::launcher

@@ -1,6 +1,5 @@
 // What a start of a run is asked for, and everything about it that can be refused before anything
-// is written; `anyorder launch` and `anyorder submit` ask the same questions. And who it is: the
-// run's name and the number of this start, both from the ledger.
+// is written; `anyorder launch` and `anyorder submit` ask the same questions.
 
 #pragma once
 
@@ -42,24 +41,7 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request);
 // Whether data.shards holds a dataset.
 bool HasDataset(const RunConfig& config);
 
-// Directories that the configuration names: ranks may start in another directory, and so may the
-// next launch.
-void MakeDirectoriesAbsolute(RunConfig& config);
-
 // The last start that was no Slurm job's. It has `nodes` if it named machines (--hosts).
 absl::StatusOr<std::optional<ledger::Start>> LastStartWithoutSlurm(const RunDirectory& paths);
-
-struct RunIdentity {
-  std::string run_id;
-  int64_t attempt = 0;
-};
-
-// Of the next start. A new run gets a random name.
-absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths);
-
-// With the lease in hand. The first start writes the run's name down. AlreadyExists if another
-// start came between reading the ledger and taking the lease.
-absl::Status RecordCreation(const RunDirectory& paths, const RunIdentity& identity,
-                            const RunConfig& config, Ledger& ledger);
 
 }  // namespace anyorder::launcher

@@ -10,7 +10,7 @@
 #include "core/generate/sampling.h"
 #include "core/objective/objective.h"
 #include "data/prep/examples/chat_template.h"
-#include "launcher/huggingface/saved_step.h"
+#include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {

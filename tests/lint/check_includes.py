@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Holds the dependency table of the house: which folder may include which, and each third-party header's one home.
+Nor may files include each other in a circle: x.h and x.cc count as one.
 
 Linking alone does not stop a wrong include, because the repository root and many system headers are on the include
 path of every target. Usage: check_includes.py ROOT   (exit 1 and one line per fault)
@@ -77,21 +78,22 @@ BELOW = ["ckpt", "core/base", "core/config", "core/liveness", "core/objective", 
          "core/train/state", "data/dataset", *NETWORK]
 ALLOWED |= {
     "launcher/process": ["ckpt", "core/base", "core/train/run", "data/dataset", "data/prep"],
+    # What is known of a run directory.
+    "launcher/run": [*BELOW, "launcher/process"],
     "launcher/start": [*BELOW, "core/train/evaluation", "data/sampling", "dist",
-                       "kernels/backends", "launcher/process"],
+                       "kernels/backends", "launcher/process", "launcher/run"],
     "launcher/slurm": [*BELOW, "launcher/process", "launcher/start"],
     "launcher/huggingface/families": BELOW,
     "launcher/huggingface": [*BELOW, "data/prep", "launcher/huggingface/families", "launcher/process",
-                             "launcher/start"],
+                             "launcher/run"],
     "launcher/show": [*BELOW, "core/objective/SYSTEM", "data/sampling", "kernels",
-                      "launcher/process", "launcher/start", "launcher/texts"],
+                      "launcher/process", "launcher/texts"],
     "launcher/inference": [*BELOW, "core/metrics", "core/train/evaluation", "data/prep",
                            "data/prep/examples", "data/sampling", "data/trec", "kernels/backends", "kernels/cuda/gemm",
-                           "launcher/huggingface", "launcher/process", "launcher/start"],
+                           "launcher/process", "launcher/run"],
     "launcher/texts/blanks": ["core/base", "data/prep"],
     "launcher/texts": [*BELOW, "core/generate", "core/generate/any_order", "data/prep", "data/prep/examples",
-                       "launcher/huggingface",
-                       "launcher/inference", "launcher/process", "launcher/texts/blanks"],
+                       "launcher/inference", "launcher/process", "launcher/run", "launcher/texts/blanks"],
     "launcher/likelihood": [*BELOW, "launcher/inference", "launcher/process", "launcher/texts"],
     "launcher/serve": [*BELOW, "data/prep", "data/prep/examples", "launcher/inference", "launcher/process",
                        "launcher/texts"],
@@ -135,18 +137,29 @@ def folder_of(path):
     return folder if folder in ALLOWED else None
 
 
-def circles():
-    """Folders of the table that include themselves by way of others."""
-    for start in ALLOWED:
-        seen, stack = set(), list(ALLOWED[start])
+def in_circles(includes):
+    """What includes itself by way of others; `includes` maps each to those that it names."""
+    for start in includes:
+        seen, stack = set(), list(includes[start])
         while stack:
-            folder = stack.pop()
-            if folder == start:
-                yield f"tests/lint: {start} includes itself by way of others"
+            name = stack.pop()
+            if name == start:
+                yield start
                 break
-            if folder not in seen:
-                seen.add(folder)
-                stack += ALLOWED[folder]
+            if name not in seen:
+                seen.add(name)
+                stack += includes.get(name, [])
+
+
+def units_of(texts):
+    """Each unit, a path without its ending, and the units that its header and its source include."""
+    units = {}
+    for path, text in texts.items():
+        named = (INCLUDE.match(line) for line in text.splitlines())
+        includes = {str(Path(match.group(2)).with_suffix("")) for match in named if match and match.group(1) == '"'}
+        unit = str(Path(path).with_suffix(""))
+        units.setdefault(unit, set()).update(includes - {unit})
+    return units
 
 
 def faults_of(path, text):
@@ -185,11 +198,13 @@ def main():
                             capture_output=True, text=True, check=True).stdout.split()
     sources = [p for p in listed if p.endswith((".h", ".cc", ".cu", ".cuh")) and not p.startswith("tests/")]
     sources = [path for path in sources if (root / path).exists()]
-    faults = list(circles())
+    texts = {path: (root / path).read_text() for path in sources}
+    faults = [f"tests/lint: {folder} includes itself by way of others" for folder in in_circles(ALLOWED)]
+    faults += [f"{unit}: its .h and .cc include themselves by way of other files; move what they share to one owner"
+               for unit in in_circles(units_of(texts))]
     faults += [f"{path}: {Path(path).parent} is not in the table of tests/lint/check_includes.py"
                for path in sources if folder_of(path) is None]
-    faults += [fault for path in sources if folder_of(path)
-               for fault in faults_of(path, (root / path).read_text())]
+    faults += [fault for path in sources if folder_of(path) for fault in faults_of(path, texts[path])]
     faults += crowded(listed)
     print("\n".join(faults) if faults else f"{len(sources)} files keep the include table")
     return 1 if faults else 0

@@ -1,9 +1,5 @@
 #include "core/network/heads/task_head.h"
 
-#include "core/network/heads/class_head.h"
-#include "core/network/heads/span_head.h"
-#include "core/network/heads/tag_head.h"
-
 namespace anyorder {
 
 TaskHead::TaskHead(const NetworkShape& shape)
@@ -27,12 +23,6 @@ void TaskHead::SumUp(const Batch& batch) {
   }
   sums_[0] = {"loss_task", loss_sum_, weights};
   if (sums_.size() > 1) sums_[1] = {"task_accuracy", correct, judged};
-}
-
-std::unique_ptr<TaskHead> MakeTaskHead(const NetworkShape& shape, DeviceInputs& inputs) {
-  if (shape.model.task.has_spans()) return std::make_unique<SpanHead>(shape, inputs);
-  if (shape.model.task.has_tags()) return std::make_unique<TagHead>(shape, inputs);
-  return std::make_unique<ClassHead>(shape, inputs);
 }
 
 }  // namespace anyorder

@@ -10,7 +10,6 @@
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
-#include "core/network/tensors/parameter_walk.h"
 
 namespace anyorder {
 namespace {
@@ -116,25 +115,6 @@ void FillRandom(const ElementGenerator& generator, const InitialValues& values, 
 }
 
 }  // namespace
-
-ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) {
-  struct NoView {};
-  NetworkTensors<NoView> none;
-  const auto add = [this](const NoView*, const WalkedParameter& parameter) {
-    const ParameterInit init = parameter.init;
-    const bool decays = init != ParameterInit::kZeros && init != ParameterInit::kGains;
-    int64_t& offset = parameter.is_frozen ? num_frozen_elements_ : num_elements_;
-    (parameter.is_frozen ? frozen_ : parameters_)
-        .push_back(
-            {parameter.name(), parameter.shape, offset, init, decays, parameter.layers_above});
-    offset += parameter.shape.num_elements();
-  };
-  ParameterWalk(config, vocab_size, none, add);
-  by_name_.resize(parameters_.size());
-  std::iota(by_name_.begin(), by_name_.end(), size_t{0});
-  std::sort(by_name_.begin(), by_name_.end(),
-            [this](size_t a, size_t b) { return parameters_[a].name < parameters_[b].name; });
-}
 
 // Set-up asks for parameters of every layer, of which there may be thousands.
 const ParameterInfo* ParameterLayout::Search(absl::string_view name) const {

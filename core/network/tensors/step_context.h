@@ -7,7 +7,6 @@
 #include "core/network/tensors/activations.h"
 #include "core/network/tensors/device_batch.h"
 #include "core/network/tensors/dropout_sites.h"
-#include "core/network/tensors/key_cache.h"
 #include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/network_shape.h"
 #include "core/network/tensors/step.h"
@@ -15,6 +14,8 @@
 #include "kernels/backend.h"
 
 namespace anyorder {
+
+struct KeyCache;
 
 // Owns nothing: all that it refers to outlives the step.
 struct StepContext {

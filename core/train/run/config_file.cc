@@ -4,7 +4,9 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <sstream>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
@@ -17,6 +19,7 @@
 #include "core/base/whole_file.h"
 #include "core/objective/objective_names.h"
 #include "core/train/run/config_keys.h"
+#include "core/train/run/field_text.h"
 
 namespace anyorder {
 namespace {
@@ -262,6 +265,16 @@ absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ParseRunConfig(text, path, base));
   ANYORDER_RETURN_IF_ERROR(ApplyOverrides(overrides, path, config));
   return config;
+}
+
+void MakeDirectoriesAbsolute(RunConfig& config) {
+  for (std::string* directory :
+       {&config.data.shards, &config.eval.shards, &config.train.init_from}) {
+    if (directory->empty()) continue;
+    std::error_code error;
+    const std::filesystem::path absolute = std::filesystem::absolute(*directory, error);
+    if (!error) *directory = absolute.lexically_normal().string();
+  }
 }
 
 }  // namespace anyorder

@@ -37,4 +37,8 @@ absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
                                         const std::vector<std::string>& overrides,
                                         const RunConfig& base = {});
 
+// Directories that the configuration names: ranks may start in another directory, and so may the
+// next launch.
+void MakeDirectoriesAbsolute(RunConfig& config);
+
 }  // namespace anyorder

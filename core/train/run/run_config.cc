@@ -13,7 +13,7 @@
 #include "core/base/digest.h"
 #include "core/base/status.h"
 #include "core/objective/objective.h"
-#include "core/train/run/config_keys.h"
+#include "core/train/run/field_text.h"
 
 namespace anyorder {
 namespace {

@@ -16,6 +16,7 @@
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
+#include "core/train/state/lane_restarts.h"
 #include "data/dataset/dataset_index.h"
 #include "dist/communicator.h"
 

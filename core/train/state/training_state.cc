@@ -12,7 +12,7 @@
 #include "core/objective/objective.h"
 #include "core/optim/schedule.h"
 #include "core/train/state/resume.h"
-#include "core/train/state/saved_weights.h"
+#include "core/train/state/weight_reader.h"
 
 namespace anyorder {
 

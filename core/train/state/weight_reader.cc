@@ -91,6 +91,16 @@ absl::StatusOr<std::vector<ParameterInfo>> ReadSavedParameters(const ckpt::Check
   return parameters;
 }
 
+int64_t VocabSizeOf(const std::vector<ParameterInfo>& parameters) {
+  int64_t size = 0;
+  for (const ParameterInfo& info : parameters) {
+    if (info.name == "transformer.word_embedding.weight" ||
+        absl::StartsWith(info.name, "transformer.word_emb.emb_layers."))
+      size += info.shape[0];
+  }
+  return size;
+}
+
 BaseCheckpoint BaseOf(const ckpt::Checkpoint& checkpoint) {
   return {checkpoint.directory(), checkpoint.run_id(), checkpoint.step(), checkpoint.generation()};
 }

@@ -42,6 +42,9 @@ bool HasAverage(const ckpt::Checkpoint& checkpoint);
 // table.
 absl::StatusOr<std::vector<ParameterInfo>> ReadSavedParameters(const ckpt::Checkpoint& checkpoint);
 
+// The tokens that a network with these parameters embeds; 0 if it has no table of tokens.
+int64_t VocabSizeOf(const std::vector<ParameterInfo>& parameters);
+
 // What names the checkpoint.
 BaseCheckpoint BaseOf(const ckpt::Checkpoint& checkpoint);
 // The checkpoint that adapters were trained beside: the one that `base` names, at `init_from`,

@@ -22,7 +22,7 @@
 #include "data/dataset/dataset_index.h"
 #include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/hf_model.h"
-#include "launcher/start/imported_run.h"
+#include "launcher/run/imported_run.h"
 #include "tests/launcher/huggingface/hf_directory.h"
 #include "tests/testing/temporary_directory.h"
 

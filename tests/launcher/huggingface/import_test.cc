@@ -18,7 +18,7 @@
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "launcher/huggingface/exchange.h"
-#include "launcher/start/imported_run.h"
+#include "launcher/run/imported_run.h"
 #include "tests/launcher/huggingface/hf_directory.h"
 #include "tests/testing/temporary_directory.h"
 

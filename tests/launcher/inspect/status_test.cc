@@ -18,7 +18,7 @@
 #include "core/base/file_system.h"
 #include "core/train/run/metrics.h"
 #include "launcher/inspect/status_report.h"
-#include "launcher/process/slurm_commands.h"
+#include "launcher/slurm/slurm_commands.h"
 #include "tests/launcher/inspect/written_run.h"
 
 namespace anyorder::launcher {

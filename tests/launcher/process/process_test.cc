@@ -18,7 +18,6 @@
 #include "launcher/process/command_line.h"
 #include "launcher/process/display_width.h"
 #include "launcher/process/output_relay.h"
-#include "launcher/process/slurm_commands.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_directory.h"
 
@@ -258,18 +257,6 @@ TEST(CapturedProgramTest, ALateProgramIsEndedAndKeepsWhatItSaid) {
     EXPECT_TRUE(output->is_late);
     EXPECT_EQ(output->exit_status, 128 + 15) << program;
   }
-}
-
-TEST(CapturedProgramTest, ACommandThatFailsSaysItsLastLine) {
-  std::string output;
-  EXPECT_TRUE(RunCommand({"echo", "x"}, kPatience, &output).ok());
-  EXPECT_EQ(output, "x\n");
-  const absl::Status failed =
-      RunCommand({"sh", "-c", "echo first; echo why; exit 3"}, kPatience, &output);
-  EXPECT_TRUE(absl::IsUnavailable(failed));
-  EXPECT_THAT(failed.message(), HasSubstr("failed with status 3: why"));
-  EXPECT_TRUE(
-      absl::IsDeadlineExceeded(RunCommand({"sleep", "60"}, absl::Milliseconds(200), &output)));
 }
 
 TEST(DisplayWidth, NothingThatIsDisplayedIsACommand) {

@@ -10,10 +10,11 @@
 
 #include "launcher/process/node_place.h"
 #include "launcher/process/shell_words.h"
-#include "launcher/process/slurm_commands.h"
+#include "launcher/slurm/mpi_choice.h"
 #include "launcher/slurm/sbatch.h"
-#include "launcher/start/mpi_choice.h"
-#include "launcher/start/slurm_backend.h"
+#include "launcher/slurm/slurm_backend.h"
+#include "launcher/slurm/slurm_commands.h"
+#include "tests/testing/patience.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -181,6 +182,18 @@ TEST(SbatchTest, ShellQuotingKeepsEveryWord) {
   EXPECT_EQ(ShellCommand({"a-b/c.d", "x y", "it's", "$HOME", ""}),
             "a-b/c.d 'x y' 'it'\\''s' '$HOME' ''");
   EXPECT_EQ(SlurmPath("50%/job"), "50%%/job");
+}
+
+TEST(SlurmCommandsTest, ACommandThatFailsSaysItsLastLine) {
+  std::string output;
+  EXPECT_TRUE(RunCommand({"echo", "x"}, kPatience, &output).ok());
+  EXPECT_EQ(output, "x\n");
+  const absl::Status failed =
+      RunCommand({"sh", "-c", "echo first; echo why; exit 3"}, kPatience, &output);
+  EXPECT_TRUE(absl::IsUnavailable(failed));
+  EXPECT_THAT(failed.message(), HasSubstr("failed with status 3: why"));
+  EXPECT_TRUE(
+      absl::IsDeadlineExceeded(RunCommand({"sleep", "60"}, absl::Milliseconds(200), &output)));
 }
 
 }  // namespace

@@ -78,7 +78,10 @@ absl::Status Start(int num_words, bool gets_ready, std::string* printed, bool lo
   options.service_silence_limit = absl::ZeroDuration();
   const RunDirectory paths(directory.path());
   EXPECT_TRUE(MakeDirectories(paths.launch).ok());
-  const std::unique_ptr<HeldLease> lease = HeldLease::Acquire(paths, options.identity).value();
+  const std::unique_ptr<HeldLease> lease =
+      HeldLease::Acquire(paths, options.identity, [](const std::string&, const std::string&) {
+        return false;
+      }).value();
   options.lease = lease.get();
   options.before_ranks = [] { return absl::OkStatus(); };
   if (loses_lease) std::filesystem::remove(paths.launch + "/LEASE");

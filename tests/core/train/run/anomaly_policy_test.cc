@@ -9,8 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/visibility.h"
-
 namespace anyorder {
 namespace {
 
@@ -157,33 +155,6 @@ TEST(AnomalyPolicyTest, ConfigurationThatCannotWorkIsRefused) {
   config.on_spike = AnomalyAction::kRollback;
   config.rollback_steps = config.max_skipped_in_a_row;
   EXPECT_THAT(std::string(config.Validate().message()), HasSubstr("rollback_steps"));
-}
-
-TEST(LaneRestartsTest, HidesMemoryThatHoldsNoStateYet) {
-  BatchShape shape = {.batch_size = 2, .content_rows = 4, .memory_rows = 10, .advance = 4};
-  LaneRestarts restarts;
-  restarts.Add(6, 20);
-  restarts.Add(5, 3);
-  restarts.Add(6, 21);  // the later one counts
-  restarts.DropFull(23, shape.advance, shape.memory_rows);
-  ASSERT_EQ(restarts.all().size(), 1u);
-  EXPECT_EQ(restarts.all()[0].step, 21);
-  for (int64_t step = 21; step <= 24; ++step) {
-    Batch batch(shape);
-    batch.step = step;
-    batch.lanes = {5, 6};
-    std::fill(batch.key_doc.begin(), batch.key_doc.end(), kernels::kDocAny);
-    restarts.Apply(InitialMemory::kMasked, batch);
-    for (int64_t slot = 0; slot < shape.num_keys(); ++slot) {
-      EXPECT_EQ(batch.key_doc[slot], kernels::kDocAny);
-      const bool is_empty = slot < shape.memory_rows - (step - 21) * shape.advance;
-      EXPECT_EQ(batch.key_doc[shape.num_keys() + slot],
-                is_empty ? kernels::kDocPad : kernels::kDocAny)
-          << "step " << step << ", slot " << slot;
-    }
-  }
-  restarts.DropFull(24, shape.advance, shape.memory_rows);
-  EXPECT_TRUE(restarts.all().empty());
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-#include "core/network/tensors/layer_tensors.h"
-
-#include <type_traits>
-
 #include "core/network/tensors/parameter_walk.h"
+
+#include <algorithm>
+#include <numeric>
+#include <type_traits>
 
 namespace anyorder {
 
@@ -55,6 +55,25 @@ void Bind(const NetworkShape& shape, const FlatSpaces<View>& flat, NetworkTensor
 }
 
 }  // namespace
+
+ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) {
+  struct NoView {};
+  NetworkTensors<NoView> none;
+  const auto add = [this](const NoView*, const WalkedParameter& parameter) {
+    const ParameterInit init = parameter.init;
+    const bool decays = init != ParameterInit::kZeros && init != ParameterInit::kGains;
+    int64_t& offset = parameter.is_frozen ? num_frozen_elements_ : num_elements_;
+    (parameter.is_frozen ? frozen_ : parameters_)
+        .push_back(
+            {parameter.name(), parameter.shape, offset, init, decays, parameter.layers_above});
+    offset += parameter.shape.num_elements();
+  };
+  ParameterWalk(config, vocab_size, none, add);
+  by_name_.resize(parameters_.size());
+  std::iota(by_name_.begin(), by_name_.end(), size_t{0});
+  std::sort(by_name_.begin(), by_name_.end(),
+            [this](size_t a, size_t b) { return parameters_[a].name < parameters_[b].name; });
+}
 
 void BindTensors(const NetworkShape& shape, const FlatSpaces<ConstTensorView>& flat,
                  NetworkWeights* tensors) {

@@ -10,19 +10,16 @@
 
 #include "launcher/process/child_process.h"
 #include "launcher/process/output_relay.h"
-#include "launcher/start/launch_backend.h"
+#include "launcher/slurm/slurm_commands.h"
+#include "launcher/start/launch.h"
 
 namespace anyorder::launcher {
 
-struct SlurmOptions {
-  std::string run_dir;         // absolute
-  int64_t ranks_per_node = 0;  // at most; 0: as many as the job's tasks on its first node
-  std::string mpi = "auto";    // or srun, mpirun
-  int64_t max_ranks = 1;       // as many microbatches as the run has
-};
+// BatchSystem's make_backend.
+absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const JobOptions& options);
 
-// InvalidArgument, with the fix, outside of a job or without a way to start ranks. Writes nothing.
-absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const SlurmOptions& options);
+// What `anyorder launch` knows of Slurm.
+inline constexpr BatchSystem kSlurm = {&MakeSlurmBackend, &JobHasEnded};
 
 // How many ranks on how many of the nodes: the most ranks that are the same number on each node and
 // at most `max_ranks`, and of these the ones on most nodes.

@@ -1,4 +1,4 @@
-#include "launcher/process/slurm_commands.h"
+#include "launcher/slurm/slurm_commands.h"
 
 #include <algorithm>
 #include <array>

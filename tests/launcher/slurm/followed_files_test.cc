@@ -1,4 +1,4 @@
-#include "launcher/start/followed_files.h"
+#include "launcher/slurm/followed_files.h"
 
 #include <gtest/gtest.h>
 

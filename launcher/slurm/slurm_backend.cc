@@ -1,4 +1,4 @@
-#include "launcher/start/slurm_backend.h"
+#include "launcher/slurm/slurm_backend.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -29,9 +29,10 @@
 #include "launcher/process/counted.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/process/node_place.h"
-#include "launcher/process/slurm_commands.h"
+#include "launcher/slurm/mpi_choice.h"
+#include "launcher/slurm/slurm_commands.h"
 #include "launcher/start/launch_signals.h"
-#include "launcher/start/mpi_choice.h"
+#include "launcher/start/open_mpi.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -75,7 +76,7 @@ bool BindsTasks() {
 
 class SlurmBackend final : public LaunchBackend {
  public:
-  SlurmBackend(SlurmOptions options, MpiChoice mpi, OpenMpi open_mpi, bool binds_tasks)
+  SlurmBackend(JobOptions options, MpiChoice mpi, OpenMpi open_mpi, bool binds_tasks)
       : options_(std::move(options)),
         binds_tasks_(binds_tasks),
         job_(Variable("SLURM_JOB_ID")),
@@ -102,7 +103,7 @@ class SlurmBackend final : public LaunchBackend {
   int64_t EndedAttempt(int64_t attempt);
   void AddMpirun(const AttemptOptions& options, SpawnOptions& spawn) const;
 
-  const SlurmOptions options_;
+  const JobOptions options_;
   const bool binds_tasks_;  // Slurm binds them to cores
   const std::string job_;
   const std::string slurm_directory_;
@@ -333,13 +334,13 @@ Shape ChooseShape(int64_t nodes, int64_t ranks_per_node, int64_t max_ranks) {
   return best;
 }
 
-absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const SlurmOptions& options) {
+absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const JobOptions& options) {
   if (Variable("SLURM_JOB_ID").empty()) {
     return absl::InvalidArgumentError(
         "--backend slurm: this is not a Slurm job (SLURM_JOB_ID is not set); use 'anyorder "
         "submit', or start this inside sbatch or salloc");
   }
-  SlurmOptions resolved = options;
+  JobOptions resolved = options;
   for (const char* counts : {"SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
     if (resolved.ranks_per_node == 0) resolved.ranks_per_node = FirstCount(Variable(counts));
   if (resolved.ranks_per_node < 1)

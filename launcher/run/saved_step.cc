@@ -1,4 +1,4 @@
-#include "launcher/huggingface/saved_step.h"
+#include "launcher/run/saved_step.h"
 
 #include <algorithm>
 #include <filesystem>

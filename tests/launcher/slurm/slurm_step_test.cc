@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -13,7 +14,7 @@
 
 #include "core/base/unique_fd.h"
 #include "core/base/whole_file.h"
-#include "launcher/start/slurm_backend.h"
+#include "launcher/slurm/slurm_backend.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
@@ -59,6 +60,27 @@ TEST_F(SlurmStepTest, AFileThatDoesNotOpenHoldsNobodyUp) {
   const UniqueFd answers(::open(stalled.c_str(), O_RDWR | O_CLOEXEC));
   while (!step->Poll()) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_THAT(Log(), HasSubstr("asked to stop\n"));
+}
+
+TEST_F(SlurmStepTest, TheFirstTaskThatFailedGivesTheStatus) {
+  const auto step = Start(
+      "echo srun: error: n2: task 3: Exited with exit code 74; "
+      "echo srun: error: n1: task 0: Exited with exit code 70; exit 137");
+  while (!step->Poll()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(step->Poll(), 74);
+}
+
+TEST_F(SlurmStepTest, ATermThatNobodyAskedForIsAKill) {
+  const auto ended_by_slurm = Start("kill -TERM $$");
+  while (!ended_by_slurm->Poll()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(ended_by_slurm->Poll(), 128 + SIGKILL);
+  const auto asked = Start("trap '' USR1; echo >ready; while sleep 0.01; do :; done");
+  while (!std::filesystem::exists(directory_.path() + "/ready"))
+    absl::SleepFor(absl::Milliseconds(1));
+  asked->AskToStop(/*urgent=*/false);
+  asked->Kill();
+  while (!asked->Poll()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(asked->Poll(), 128 + SIGTERM);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// What starts the ranks: srun or mpirun, found by looking, and the words and the environment that
-// Open MPI needs. Only this file knows its releases: in 4.1 ORTE starts ranks, from 5 on PRRTE
-// does, which has other names.
+// The words and the environment that Open MPI's mpirun and its ranks need. Only this file knows its
+// releases: in 4.1 ORTE starts ranks, from 5 on PRRTE does, which has other names.
 
 #pragma once
 
@@ -15,20 +14,10 @@
 
 namespace anyorder::launcher {
 
-struct MpiChoice {
-  std::string plugin;  // of srun --mpi=; "": mpirun starts the ranks
-  std::string reason;  // for the log
-};
-
-// `wanted`: auto, srun or mpirun. `srun_list`: what `srun --mpi=list` prints. `has_mpirun`: there
-// is one in PATH. InvalidArgument, with what to ask the administrator for, if there is no backend.
-absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted, absl::string_view srun_list,
-                                    bool has_mpirun);
-
 struct OpenMpi {
   std::string version;      // "5.0.7"
   bool has_prrte = false;   // 5 or newer
-  bool is_untried = false;  // newer than kNewestTried of mpi_choice.cc
+  bool is_untried = false;  // newer than kNewestTried of open_mpi.cc
 };
 // What `mpirun --version` prints, and what the library that ranks are linked with says of itself
 // (dist::MpiLibraryVersion). InvalidArgument, with both and what to do, unless they are of one

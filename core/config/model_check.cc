@@ -1,10 +1,8 @@
-#include "core/config/model_config.h"
-
 #include "absl/strings/str_cat.h"
 
-#include "core/base/check.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/config/attention_windows.h"
+#include "core/config/model_config.h"
 
 namespace anyorder {
 namespace {
@@ -113,16 +111,6 @@ absl::Status ModelConfig::Validate() const {
   faults.Require(clamp_len != 0, "model.clamp_len is 0 but must be at least 1, or -1 for no limit");
   CheckBackbone(*this, faults);
   return faults.ToStatus();
-}
-
-DType ToDType(ComputeType type) {
-  switch (type) {
-    case ComputeType::kFloat32: return DType::kFloat32;
-    case ComputeType::kBFloat16: return DType::kBFloat16;
-    case ComputeType::kFloat64: return DType::kFloat64;
-  }
-  ANYORDER_CHECK(false) << "unknown compute type " << static_cast<int>(type);
-  return DType::kFloat32;
 }
 
 }  // namespace anyorder

@@ -1,4 +1,4 @@
-#include "launcher/start/imported_run.h"
+#include "launcher/run/imported_run.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "data/prep/tokens/token_file.h"
+#include "data/prep/tokens/token_readers.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "data/prep/tokens/token_readers.h"
+#include "data/prep/tokens/token_file.h"
 
 namespace anyorder::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/start/mpi_choice.h"
+#include "launcher/start/open_mpi.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -117,17 +117,6 @@ Release ReleaseIn(absl::string_view text) {
   return release;
 }
 
-// "pmix" if the list has it, else its newest version; "" without any.
-std::string PmixPlugin(absl::string_view srun_list) {
-  std::string best;
-  for (const absl::string_view word :
-       absl::StrSplit(srun_list, absl::ByAnyChar(" \t\n,:"), absl::SkipEmpty())) {
-    if (word == "pmix") return "pmix";
-    if (absl::StartsWith(word, "pmix_v")) best = std::max(best, std::string(word));
-  }
-  return best;
-}
-
 bool HasInfiniBand() {
   std::error_code error;
   const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
@@ -173,27 +162,6 @@ std::string NetworkOfThisHost() {
 }
 
 }  // namespace
-
-absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted, absl::string_view srun_list,
-                                    bool has_mpirun) {
-  const std::string plugin = PmixPlugin(srun_list);
-  if (wanted != "mpirun" && !plugin.empty()) {
-    return MpiChoice{plugin,
-                     absl::StrCat("ranks by srun --mpi=", plugin, ": 'srun --mpi=list' names it")};
-  }
-  if (wanted == "srun") {
-    return absl::InvalidArgumentError(
-        "--mpi srun: 'srun --mpi=list' names no pmix, and without it the ranks do not find each "
-        "other; use --mpi mpirun, or ask for Slurm's PMIx plugin");
-  }
-  if (!has_mpirun) {
-    return InvalidArgument(
-        wanted == "auto" ? "'srun --mpi=list' names no pmix, and there" : "--mpi mpirun: there",
-        " is no mpirun in PATH; load the MPI module that these programs were built with");
-  }
-  return MpiChoice{"", wanted == "mpirun" ? "ranks by mpirun: --mpi mpirun"
-                                          : "ranks by mpirun: 'srun --mpi=list' names no pmix"};
-}
 
 absl::StatusOr<OpenMpi> ReadOpenMpi(absl::string_view mpirun, absl::string_view library) {
   const absl::string_view line = mpirun.substr(0, mpirun.find('\n'));

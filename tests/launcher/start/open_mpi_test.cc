@@ -1,7 +1,7 @@
 // The words and the environment that each release of Open MPI is started with, and which are
 // refused. What srun and mpirun do with them, tests/launcher and tests/slurm show.
 
-#include "launcher/start/mpi_choice.h"
+#include "launcher/start/open_mpi.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,22 +6,25 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "launcher/process/periodic_task.h"
-#include "launcher/start/followed_files.h"
-#include "launcher/start/slurm_backend.h"
+#include "launcher/slurm/followed_files.h"
+#include "launcher/slurm/slurm_backend.h"
+#include "launcher/start/program_group.h"
 
 namespace anyorder::launcher {
 namespace {
 
 // From the first task that failed to the end of the step, for tasks that agreed to end.
 constexpr absl::Duration kAftermath = absl::Seconds(5);
-// From SIGTERM, with which srun ends its step at once, to SIGKILL for an srun that hangs.
-constexpr absl::Duration kEndLimit = absl::Seconds(60);
-
+constexpr char kSrunError[] = "srun: error: ";
+constexpr char kSrunExit[] = ": Exited with exit code ";
 // How often to ask whose turn it is.
 constexpr absl::Duration kFollowEvery = absl::Milliseconds(50);
 
@@ -68,59 +71,60 @@ class NodeOutput {
 // do so, and then ended: Slurm itself would wait for its KillWait, half a minute by default.
 class SlurmStep final : public ProcessGroup {
  public:
+  // srun and mpirun forward SIGUSR1 and SIGUSR2 to every task.
   SlurmStep(const SlurmStepOptions& options, ChildProcess child)
-      : is_service_(options.is_service), output_(*options.output), child_(std::move(child)) {
+      : aftermath_(options.is_service ? absl::ZeroDuration() : kAftermath),
+        is_service_(options.is_service),
+        output_(*options.output),
+        program_(child, {SIGUSR1, SIGUSR2, SIGTERM}) {
     if (!options.prefix.empty()) files_.emplace(options.directory, options.prefix);
+    output_.WatchLines([this](absl::string_view line) { LookAt(line); });
   }
+  ~SlurmStep() override { output_.WatchLines(nullptr); }
 
   std::optional<int> Poll() override {
     if (exit_status_) return exit_status_;
-    const absl::Time now = MonotonicNow();
     if (is_service_) output_.Pump(0);  // of ranks, the caller of Poll pumps
     if (files_) files_->PassOn(output_);
-    const absl::Duration aftermath = is_service_ ? absl::ZeroDuration() : kAftermath;
-    if (now - output_.srun_error() >= aftermath) Kill();
-    if (now - killed_ > kEndLimit) child_.Signal(SIGKILL);
-    const std::optional<int> ended = child_.Poll();
+    if (MonotonicNow() - failed_ >= aftermath_) Kill();
+    const std::optional<int> ended = program_.Poll();
     if (!ended) return std::nullopt;
     output_.Pump(0);
     if (files_) files_->Finish(output_);
-    // SIGTERM also comes from Slurm itself, when another task has failed: nobody asked the run to
-    // stop.
-    exit_status_ = *ended == 128 + SIGTERM && !is_asked_ ? 128 + SIGKILL : *ended;
     // srun's own is the highest of all tasks, and so that of those which were ended because another
     // had failed.
-    if (*exit_status_ != 0 && output_.srun_exit_status()) exit_status_ = output_.srun_exit_status();
+    exit_status_ = *ended != 0 && failed_status_ ? failed_status_ : ended;
     return exit_status_;
   }
-
-  // srun and mpirun forward SIGUSR1 and SIGUSR2 to every task.
-  void AskToStop(bool urgent) override {
-    is_asked_ = true;
-    if (killed_ == absl::InfiniteFuture()) child_.Signal(urgent ? SIGUSR2 : SIGUSR1);
-  }
-
-  void Kill() override {
-    if (killed_ != absl::InfiniteFuture()) return;
-    killed_ = MonotonicNow();
-    child_.Signal(SIGTERM);
-  }
+  void AskToStop(bool urgent) override { program_.AskToStop(urgent); }
+  void Kill() override { program_.Kill(); }
 
  private:
+  // "srun: error: n2: task 3: Exited with exit code 74", "srun: error: n2: task 3: Killed", "srun:
+  // error: Node failure on n2"
+  void LookAt(absl::string_view line) {
+    if (!absl::StartsWith(line, kSrunError) || failed_ != absl::InfiniteFuture()) return;
+    failed_ = MonotonicNow();
+    const std::vector<absl::string_view> parts = absl::StrSplit(line, kSrunExit);
+    int status = 0;
+    if (parts.size() == 2 && absl::SimpleAtoi(parts[1], &status)) failed_status_ = status;
+  }
+
+  const absl::Duration aftermath_;
   const bool is_service_;
   OutputRelay& output_;
-  ChildProcess child_;
+  ProgramGroup program_;
   std::optional<NodeOutput> files_;
-  absl::Time killed_ = absl::InfiniteFuture();  // when it was first told to end
-  bool is_asked_ = false;
+  absl::Time failed_ = absl::InfiniteFuture();  // when srun first said that a task or a node had
+  std::optional<int> failed_status_;  // the exit status of that task, unless it was killed
   std::optional<int> exit_status_;
 };
 
 }  // namespace
 
 StartedGroup StartSlurmStep(const SlurmStepOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(ChildProcess child, options.output->Start(options.spawn));
-  return std::make_unique<SlurmStep>(options, std::move(child));
+  ANYORDER_ASSIGN_OR_RETURN(const ChildProcess child, options.output->Start(options.spawn));
+  return std::make_unique<SlurmStep>(options, child);
 }
 
 }  // namespace anyorder::launcher

@@ -1,0 +1,84 @@
+// Values of keys as text, by type: the TOML spelling of a value, and a value from what a user
+// typed.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+
+#include "core/base/fields.h"
+
+namespace anyorder::field_text {
+
+// What a wrong type should have been.
+template <typename T>
+std::string ExpectedType() {
+  if constexpr (std::is_same_v<T, bool>) return "true or false";
+  if constexpr (std::is_same_v<T, int64_t>) return "a whole number";
+  if constexpr (std::is_same_v<T, double>) return "a number";
+  if constexpr (std::is_same_v<T, std::string>) return "a string";
+  if constexpr (std::is_enum_v<T>) {
+    std::vector<std::string> names;
+    for (const auto& [value, name] : kEnumNames<T>) names.push_back(absl::StrCat("\"", name, "\""));
+    return absl::StrJoin(names, " or ");
+  }
+}
+
+std::string FormatDouble(double value);
+std::string QuoteString(absl::string_view value);
+
+template <typename T>
+std::string Format(const T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_same_v<T, double>) {
+    return FormatDouble(value);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return QuoteString(value);
+  } else if constexpr (std::is_enum_v<T>) {
+    return absl::StrCat("\"", EnumName(value), "\"");
+  } else {
+    static_assert(std::is_same_v<T, int64_t>);
+    return absl::StrCat(value);
+  }
+}
+
+// False, with `value` unchanged, if no enumerator has that name.
+template <typename T>
+bool ParseEnum(absl::string_view text, T& value) {
+  for (const auto& [candidate, name] : kEnumNames<T>) {
+    if (text == name) {
+      value = candidate;
+      return true;
+    }
+  }
+  return false;
+}
+
+// From an unquoted word of the command line. False if it does not spell a T.
+template <typename T>
+bool ParseWord(absl::string_view text, T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    if (text != "true" && text != "false") return false;
+    value = text == "true";
+    return true;
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    return absl::SimpleAtoi(text, &value);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return absl::SimpleAtod(text, &value);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    value = std::string(text);
+    return true;
+  } else {
+    return ParseEnum(text, value);
+  }
+}
+
+}  // namespace anyorder::field_text
