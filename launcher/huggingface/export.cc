@@ -150,6 +150,8 @@ absl::Status WriteFamily(const Export& work, const HfFamily& family) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, DescribeFamily(work, family));
   ANYORDER_RETURN_IF_ERROR(work.Write("config.json", text));
   ANYORDER_ASSIGN_OR_RETURN(const HfConfig config, ParseHfConfig(text, "config.json"));
+  const bool is_untouched = work.imported.exists() && work.saved.is_imported();
+  ANYORDER_RETURN_IF_ERROR(CheckSays(config, work.config, /*trained=*/!is_untouched));
   const ModelConfig& model = work.config.model;
   TensorTable tensors = family.Tensors(model, ParameterLayout(model, config.vocab_size));
   family.FitTensors(config, tensors);

@@ -1,7 +1,5 @@
 #include <nlohmann/json.hpp>
 
-#include <iterator>
-
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "launcher/huggingface/hf_model.h"
@@ -12,8 +10,6 @@ namespace anyorder::launcher {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-const char* TorchName(DType dtype) { return dtype == DType::kBFloat16 ? "bfloat16" : "float32"; }
 
 // The first class that `architectures` names, or "".
 std::string ClassOf(const Json& json) {
@@ -40,12 +36,9 @@ absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view
                               "' was written by `anyorder export --format safetensors`, which "
                               "cannot be imported; import the run itself with --format run");
   }
-  HfConfig config;
-  absl::StatusOr<const HfFamily*> family = FamilyOfType(type, ClassOf(json));
+  const absl::StatusOr<const HfFamily*> family = FamilyOfType(type, ClassOf(json));
   if (!family.ok()) return Annotate(family.status(), path);
-  config.family = *family;
-  config.family->ReadConfig(reader, config);
-  config.family->ReadTask(reader, config);
+  HfConfig config = (*family)->ReadConfig(reader);
   if (!reader.faults().empty())
     return DataLoss(path, ": ", reader.faults().Joined(), "; use the config.json of these weights");
   if (!reader.unsupported().empty())
@@ -65,18 +58,7 @@ absl::StatusOr<const HfFamily*> FamilyOfExport(const std::string& run_dir,
 std::string HfConfigText(const HfFamily& family, const RunConfig& config, int64_t vocab_size,
                          DType dtype, const data::VocabIds& ids,
                          const std::vector<std::string>& classes) {
-  Json json = {{"architectures", {family.Architecture(config.model)}}};
-  json.update(family.NewConfig(config, vocab_size, ids));
-  family.UpdateConfig(config, vocab_size, /*trained=*/true, json);
-  // Of special tokens that the vocabulary lacks.
-  for (auto item = json.begin(); item != json.end();) {
-    const bool is_absent =
-        item.key().ends_with("_token_id") && item->is_number_integer() && *item < 0;
-    item = is_absent ? json.erase(item) : std::next(item);
-  }
-  json["torch_dtype"] = TorchName(dtype);
-  family.WriteTask(config.model.task, classes, json);
-  return Text(json);
+  return Text(family.NewConfig(config, vocab_size, dtype, ids, classes));
 }
 
 std::string UpdatedHfConfigText(const HfFamily& family, const std::string& original,
@@ -92,8 +74,7 @@ std::string UpdatedHfConfigText(const HfFamily& family, const std::string& origi
     json["architectures"] = {family.Architecture(config.model)};
   for (const char* key : {"torch_dtype", "dtype"})
     if (dtype && json.contains(key)) json[key] = TorchName(*dtype);
-  family.UpdateConfig(config, vocab_size, trained, json);
-  family.WriteTask(config.model.task, classes, json);
+  family.UpdateConfig(config, vocab_size, trained, classes, json);
   return Text(json);
 }
 

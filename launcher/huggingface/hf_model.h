@@ -95,8 +95,8 @@ class HfWeights {
 
   // One tensor as fp32. Errors: NotFound; DataLoss for a value that is not finite; I/O.
   absl::StatusOr<std::vector<float>> Values(absl::string_view name) const;
-  // Elements [begin, end) of one as they are stored. Errors: NotFound, I/O.
-  absl::Status ReadStored(absl::string_view name, int64_t begin, int64_t end, void* out) const;
+  // The file that holds a tensor, as it is stored; null if none does.
+  const ckpt::SafetensorsReader* ReaderOf(absl::string_view name) const;
 
  private:
   struct Tensor {

@@ -242,7 +242,8 @@ absl::StatusOr<HfWeights::Findings> HfWeights::Check(const HfFamily& family,
   for (const Tensor& tensor : tensors_) {
     const std::string& name = tensor.entry.name;
     if (used.count(name) != 0) continue;
-    if (BeginsWithAny(name, family.other_heads())) {
+    const HfFamily::Names names = family.names();
+    if (BeginsWithAny(absl::StripPrefix(name, names.prefix), names.other_heads)) {
       findings.left_out.push_back(name);
     } else {
       unknown.push_back(&tensor);
@@ -326,11 +327,9 @@ absl::StatusOr<std::vector<float>> HfWeights::Values(absl::string_view name) con
   return values;
 }
 
-absl::Status HfWeights::ReadStored(absl::string_view name, int64_t begin, int64_t end,
-                                   void* out) const {
+const ckpt::SafetensorsReader* HfWeights::ReaderOf(absl::string_view name) const {
   const Tensor* const tensor = Find(name);
-  if (tensor == nullptr) return absl::NotFoundError(name);
-  return files_[tensor->file].reader.Read(name, begin, end, out);
+  return tensor == nullptr ? nullptr : &files_[tensor->file].reader;
 }
 
 absl::Status HfWeights::RequireEqual(const Tensor& tensor, const float* values,

@@ -222,7 +222,7 @@ absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& m
   for (size_t i = 0; i < ours.size(); ++i) {
     if (ours[i] == theirs[i]) continue;
     const std::vector<std::string> key = absl::StrSplit(theirs[i], absl::ByAnyChar(". "));
-    const absl::string_view hf_name = model.family->NameOf(key[1]);
+    const std::string hf_name = model.family->NameOf(key[1]);
     return InvalidArgument(
         options.config.empty() ? "--set" : absl::StrCat("'", options.config, "' or --set"),
         " says ", ours[i], " but the weights of '", options.input, "' have ", theirs[i],

@@ -7,6 +7,7 @@
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/config/attention_windows.h"
+#include "launcher/huggingface/families/config_reader.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -66,7 +67,7 @@ absl::StatusOr<std::string> DescribeModel(const ModelDescription& model) {
                      {"format_version", 1},
                      {"objective", model.config.objective.name},
                      {"step", model.step},
-                     {"torch_dtype", model.dtype == DType::kBFloat16 ? "bfloat16" : "float32"},
+                     {"torch_dtype", TorchName(model.dtype)},
                      {"vocab_size", model.vocab_size},
                      {"seq_len", model.config.sampling.seq_len},
                      {"network", ModelJson(network)},

@@ -14,9 +14,6 @@ namespace anyorder::launcher {
 namespace {
 
 constexpr char kTypePrefix[] = "type.";
-// Copied at once.
-constexpr int64_t kCopiedElements = 4 << 20;
-
 const FileTensor* FindTensor(const TensorTable& tensors, const std::string& name) {
   const auto found = std::find_if(tensors.begin(), tensors.end(),
                                   [&name](const FileTensor& one) { return one.name == name; });
@@ -43,16 +40,8 @@ absl::Status KeepOriginals(const HfWeights& weights, const TensorTable& tensors,
   }
   ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
                             ckpt::SafetensorsWriter::Create(path, kept, metadata));
-  std::string bytes;
-  for (const ckpt::SafetensorsEntry& entry : kept) {
-    const int64_t elements = entry.shape.num_elements();
-    for (int64_t begin = 0; begin < elements; begin += kCopiedElements) {
-      const int64_t end = std::min(begin + kCopiedElements, elements);
-      bytes.resize(static_cast<size_t>((end - begin) * SizeOf(entry.dtype)));
-      ANYORDER_RETURN_IF_ERROR(weights.ReadStored(entry.name, begin, end, bytes.data()));
-      ANYORDER_RETURN_IF_ERROR(writer.WriteRange(entry.name, begin, end, bytes.data()));
-    }
-  }
+  for (const ckpt::SafetensorsEntry& entry : kept)
+    ANYORDER_RETURN_IF_ERROR(CopyTensor(*weights.ReaderOf(entry.name), entry, writer));
   return writer.Finish();
 }
 

@@ -69,19 +69,6 @@ absl::Status WritePiece(const std::string& name, int64_t begin, const std::vecto
   return writer.WriteRange(name, begin, end, rounded.data());
 }
 
-absl::Status CopyOriginal(const WrittenTensor& written, ckpt::SafetensorsWriter& writer) {
-  const std::string& name = written.tensor.name;
-  const int64_t elements = written.tensor.shape.num_elements();
-  std::string bytes;
-  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
-    const int64_t end = std::min(begin + kPieceElements, elements);
-    bytes.resize(static_cast<size_t>((end - begin) * SizeOf(written.dtype)));
-    ANYORDER_RETURN_IF_ERROR(written.original->Read(name, begin, end, bytes.data()));
-    ANYORDER_RETURN_IF_ERROR(writer.WriteRange(name, begin, end, bytes.data()));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<float>> ReadBlock(const WeightReader& source, const TensorBlock& block) {
   std::vector<float> values(static_cast<size_t>(block.num_elements()), block.fill);
   if (block.offset < 0) return values;
@@ -108,7 +95,7 @@ absl::StatusOr<std::vector<float>> GatherTensor(const WeightReader& source,
 absl::Status WriteTensor(const WeightReader& source, const WrittenTensor& written,
                          ckpt::SafetensorsWriter& writer) {
   const auto& [tensor, dtype, original] = written;
-  if (original != nullptr) return CopyOriginal(written, writer);
+  if (original != nullptr) return CopyTensor(*original, {tensor.name, dtype, tensor.shape}, writer);
   if (!tensor.constants.empty()) return WritePiece(tensor.name, 0, tensor.constants, dtype, writer);
   if (!tensor.is_plain()) {
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values, GatherTensor(source, tensor));
@@ -146,6 +133,19 @@ absl::StatusOr<int64_t> ParseByteSize(absl::string_view text, absl::string_view 
     size *= factor;
   }
   return size;
+}
+
+absl::Status CopyTensor(const ckpt::SafetensorsReader& reader, const ckpt::SafetensorsEntry& entry,
+                        ckpt::SafetensorsWriter& writer) {
+  const int64_t elements = entry.shape.num_elements();
+  std::string bytes;
+  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
+    const int64_t end = std::min(begin + kPieceElements, elements);
+    bytes.resize(static_cast<size_t>((end - begin) * SizeOf(entry.dtype)));
+    ANYORDER_RETURN_IF_ERROR(reader.Read(entry.name, begin, end, bytes.data()));
+    ANYORDER_RETURN_IF_ERROR(writer.WriteRange(entry.name, begin, end, bytes.data()));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<WrittenTensor> WithType(const TensorTable& tensors, DType dtype) {

@@ -37,6 +37,10 @@ struct WrittenTensor {
 // or, with an i, of 1024. InvalidArgument naming `option` for any other text, and for 0.
 absl::StatusOr<int64_t> ParseByteSize(absl::string_view text, absl::string_view option);
 
+// Copies a tensor's bytes, a piece at a time. Errors: I/O.
+absl::Status CopyTensor(const ckpt::SafetensorsReader& reader, const ckpt::SafetensorsEntry& entry,
+                        ckpt::SafetensorsWriter& writer);
+
 // `tensors` but aliases, all of type `dtype`.
 std::vector<WrittenTensor> WithType(const TensorTable& tensors, DType dtype);
 

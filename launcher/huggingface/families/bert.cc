@@ -9,15 +9,7 @@
 namespace anyorder::launcher {
 namespace {
 
-// Of other tasks: sequence and token classification, questions; the pooler where the run has no
-// next-sentence head; and position_ids, which older files have among the weights.
-constexpr const char* kBertOtherHeads[] = {"bert.pooler.",
-                                           "pooler.",
-                                           "cls.seq_relationship.",
-                                           "classifier.",
-                                           "qa_outputs.",
-                                           "bert.embeddings.position_ids",
-                                           "embeddings.position_ids"};
+constexpr char kBertPooler[] = "bert.pooler.dense";
 
 constexpr const char* kBertFinetuning[] = {"bert_finetuning", "longformer_finetuning"};
 
@@ -29,7 +21,10 @@ class Bert : public BertLikeFamily {
             .bare_architecture = "BertModel",
             .prefix = "bert.",
             .takes_bare = true,
-            .next_sentence_architecture = "BertForPreTraining"};
+            .next_sentence_architecture = "BertForPreTraining",
+            .pretraining = kBertObjectives,
+            .finetuning = kBertFinetuning,
+            .other_heads = kBertOtherHeads};
   }
   std::span<const HfHead> heads() const override {
     static const HfHead heads[] = {
@@ -41,29 +36,16 @@ class Bert : public BertLikeFamily {
           {"lm_head.layer_norm.weight", "cls.predictions.transform.LayerNorm.weight"},
           {"lm_head.layer_norm.bias", "cls.predictions.transform.LayerNorm.bias"},
           {"lm_loss.bias", "cls.predictions.bias"}}},
-        {"next-sentence head",
-         "BertForPreTraining",
-         "; or leave out objective.next_sentence, which needs them",
-         {{"sequence_summary.summary.weight", "bert.pooler.dense.weight"},
-          {"sequence_summary.summary.bias", "bert.pooler.dense.bias"},
-          {"logits_proj.weight", "cls.seq_relationship.weight"},
-          {"logits_proj.bias", "cls.seq_relationship.bias"}},
-         HfHeadKind::kNextSentence},
-        ClassesHead("BertForSequenceClassification", "bert.pooler.dense.weight",
-                    "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"),
-        ChoicesHead("BertForMultipleChoice", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
-                    "classifier.weight", "classifier.bias"),
+        DenseHead(
+            "next-sentence head", "BertForPreTraining",
+            "; or leave out objective.next_sentence, which needs them",
+            {{"sequence_summary.summary", kBertPooler}, {"logits_proj", "cls.seq_relationship"}},
+            HfHeadKind::kNextSentence),
+        ClassesHead("BertForSequenceClassification", kBertPooler, "classifier"),
+        ChoicesHead("BertForMultipleChoice", kBertPooler, "classifier"),
         SimpleSpansHead("BertForQuestionAnswering"),
         TagsHead("BertForTokenClassification")};
     return heads;
-  }
-  std::span<const char* const> other_heads() const override { return kBertOtherHeads; }
-  std::span<const char* const> finetuning() const override { return kBertFinetuning; }
-
-  void Check(const RunConfig& config, HfObstacles& obstacles) const override {
-    BertLikeFamily::Check(config, obstacles);
-    obstacles.Require(config.model.attention_windows.empty(), "model.attention_windows is set");
-    obstacles.Require(!config.model.global_projections, "model.global_projections is true");
   }
   TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override {
     TensorTable tensors = BertLikeFamily::Tensors(model, layout);
@@ -79,7 +61,6 @@ class Bert : public BertLikeFamily {
   OutputNames output() const override {
     return {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"};
   }
-  bool pads_positions() const override { return false; }
 };
 
 }  // namespace

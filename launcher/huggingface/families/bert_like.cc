@@ -10,34 +10,20 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr HfKeyName kBertKeys[] = {{"num_layers", "num_hidden_layers"},
-                                   {"model_dim", "hidden_size"},
-                                   {"num_heads", "num_attention_heads"},
-                                   {"ffn_dim", "intermediate_size"},
-                                   {"activation", "hidden_act"},
-                                   {"layer_norm_epsilon", "layer_norm_eps"},
-                                   {"max_positions", "max_position_embeddings"},
-                                   {"num_segments", "type_vocab_size"},
-                                   {"attention_windows", "attention_window"}};
-
-// Objectives whose network predicts masked tokens where they stand, each from all of the text.
-constexpr const char* kBertObjectives[] = {"bert", "longformer", "unilm", "unilm_seq2seq",
-                                           "masked_diffusion"};
-
-void ReadBertSizes(HfConfigReader& reader, HfConfig& config) {
-  ModelConfig& model = config.model;
-  reader.RequiredSize("num_hidden_layers", HfConfigReader::kMaxLayers, model.num_layers);
-  reader.RequiredSize("hidden_size", HfConfigReader::kMaxSize, model.model_dim);
-  reader.RequiredSize("num_attention_heads", HfConfigReader::kMaxSize, model.num_heads);
-  reader.RequiredSize("intermediate_size", HfConfigReader::kMaxSize, model.ffn_dim);
-  reader.RequiredSize("vocab_size", HfConfigReader::kMaxSize, config.vocab_size);
-  reader.RequiredSize("max_position_embeddings", HfConfigReader::kMaxSize, model.max_positions);
-  reader.RequiredSize("type_vocab_size", HfConfigReader::kMaxSize, model.num_segments);
-  if (!reader.faults().empty()) return;
-  model.head_dim = model.model_dim / model.num_heads;
-  reader.faults().Require(model.num_heads * model.head_dim == model.model_dim,
-                          absl::StrCat("'num_attention_heads' is ", model.num_heads,
-                                       " but must divide 'hidden_size' = ", model.model_dim));
+// RoBERTa's first positions are those of padding and what is before it.
+void VisitPositions(bool is_roberta, HfKeys& keys) {
+  HfConfig& config = keys.config;
+  if (is_roberta) {
+    int64_t pad = config.ids.pad < 0 ? 1 : config.ids.pad;
+    if (keys.reader() != nullptr) keys.reader()->Size("pad_token_id", 0, HfKeys::kMaxSize, pad);
+    config.first_position = pad + 1;
+  }
+  int64_t rows = keys.model.max_positions + config.first_position;
+  keys.Required("max_position_embeddings", rows);
+  keys.Set(keys.model.max_positions, rows - config.first_position, "max_position_embeddings");
+  keys.Require(rows > config.first_position,
+               absl::StrCat("'max_position_embeddings' leaves no position behind the ",
+                            config.first_position, " that 'pad_token_id' takes"));
 }
 
 // A layer's projection; q, k and v are stored there as [out, in].
@@ -96,35 +82,46 @@ void AddOldNames(TensorTable& tensors) {
 
 }  // namespace
 
-std::span<const HfKeyName> BertLikeFamily::keys() const { return kBertKeys; }
-
-void BertLikeFamily::ReadConfig(HfConfigReader& reader, HfConfig& config) const {
-  ModelConfig& model = config.model;
-  ReadBertSizes(reader, config);
-  model.positions = Positions::kLearned;
-  model.segments = Segments::kLearned;
-  model.embedding_layer_norm = true;
-  model.attention_biases = true;
-  model.mlm_head = true;
-  model.readout_dropout = false;
-  model.mem_len = 0;
-  reader.Number("layer_norm_eps", 1e-30, 1.0, model.layer_norm_epsilon);
-  reader.Number("initializer_range", 0.0, 1e3, model.init_range);
-  reader.Number("hidden_dropout_prob", 0.0, 0.999, model.dropout);
-  reader.Number("attention_probs_dropout_prob", 0.0, 0.999, model.attention_dropout);
-  reader.Activation("hidden_act", "gelu", model.activation);
-  reader.Expect("position_embedding_type", "absolute");
-  reader.Expect("is_decoder", false, ": it was trained to read one way only");
-  reader.Expect("add_cross_attention", false);
-  reader.Expect("tie_word_embeddings", true, ": an output of its own is not supported");
-  if (!pads_positions()) return;
-  int64_t pad = 1;
-  reader.Size("pad_token_id", 0, HfConfigReader::kMaxSize, pad);
-  config.first_position = pad + 1;
-  model.max_positions -= config.first_position;
-  reader.faults().Require(model.max_positions > 0,
-                          absl::StrCat("'max_position_embeddings' leaves no position behind the ",
-                                       config.first_position, " that 'pad_token_id' takes"));
+void BertLikeFamily::VisitKeys(HfKeys& keys) const {
+  HfConfig& config = keys.config;
+  ModelConfig& model = keys.model;
+  // A model without segments is one whose segments are all zero.
+  if (keys.Replace(model.segments, Segments::kNone, Segments::kLearned)) model.num_segments = 1;
+  keys.Set(model.positions, Positions::kLearned);
+  keys.Set(model.segments, Segments::kLearned);
+  keys.Set(model.embedding_layer_norm, true);
+  keys.Set(model.attention_biases, true);
+  keys.Set(model.mlm_head, true);
+  keys.Set(model.readout_dropout, false);
+  keys.Set(model.mem_len, int64_t{0});
+  keys.Write("model_type", names().model_type);
+  keys.Required("vocab_size", config.vocab_size);
+  keys.Required("hidden_size", model.model_dim);
+  keys.Required("num_hidden_layers", model.num_layers, HfKeys::kMaxLayers);
+  keys.Required("num_attention_heads", model.num_heads);
+  keys.SplitWidth("num_attention_heads", "hidden_size");
+  keys.Required("intermediate_size", model.ffn_dim);
+  if (is_roberta()) {
+    keys.Fixed("hidden_act", "gelu", ": the head has the exact GELU, and ours is the layers'");
+    keys.Set(model.activation, kernels::Activation::kGeluErf, "hidden_act");
+  } else {
+    keys.Activation("hidden_act", model.activation, "gelu");
+  }
+  keys.Rate("hidden_dropout_prob", model.dropout);
+  keys.Rate("attention_probs_dropout_prob", model.attention_dropout);
+  VisitPositions(is_roberta(), keys);
+  keys.Required("type_vocab_size", model.num_segments);
+  keys.Range("initializer_range", model.init_range);
+  keys.Number("layer_norm_eps", model.layer_norm_epsilon, 1e-12);
+  keys.Fixed("position_embedding_type", "absolute");
+  keys.Fixed("tie_word_embeddings", true, ": an output of its own is not supported");
+  keys.Id("bos_token_id", config.ids.cls);
+  keys.Id("eos_token_id", config.ids.sep);
+  keys.Id("sep_token_id", config.ids.sep);
+  keys.Id("pad_token_id", config.ids.pad);
+  if (keys.reader() == nullptr) return;
+  keys.reader()->Expect("is_decoder", false, ": it was trained to read one way only");
+  keys.reader()->Expect("add_cross_attention", false);
 }
 
 void BertLikeFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& config) const {
@@ -135,60 +132,6 @@ void BertLikeFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& config) c
   sampling.num_predict = std::max<int64_t>(1, sampling.seq_len * 15 / 100);
   sampling.spans = SpanKind::kSingle;
   sampling.bidirectional = false;
-}
-
-void BertLikeFamily::Check(const RunConfig& config, HfObstacles& obstacles) const {
-  const ModelConfig& model = config.model;
-  CheckObjective(config, kBertObjectives, obstacles);
-  obstacles.Require(
-      model.num_heads * model.head_dim == model.model_dim,
-      absl::StrCat("model.num_heads * model.head_dim is ", model.num_heads * model.head_dim,
-                   ", not model.model_dim = ", model.model_dim));
-  CheckPlainLayers(model, /*is_tied=*/true, obstacles);
-  obstacles.Require(!model.scale_embedding, "model.scale_embedding is true");
-  obstacles.Require(model.positions == Positions::kLearned, "model.positions is not learned");
-  obstacles.Require(!model.has_distance_bias(), "model.position_bias is on");
-  obstacles.Require(!model.relative_segments(), "model.segments is relative");
-  obstacles.Require(!model.pre_norm(), "model.layer_norm is pre");
-  obstacles.Require(model.embedding_layer_norm, "model.embedding_layer_norm is false");
-  obstacles.Require(model.attention_biases, "model.attention_biases is false");
-  obstacles.Require(model.softmax_bias, "model.softmax_bias is false");
-  obstacles.Require(model.mlm_head, "model.mlm_head is false");
-  obstacles.Require(!model.adaptive(), "model.softmax is adaptive");
-}
-
-HfFamily::Json BertLikeFamily::NewConfig(const RunConfig& config, int64_t vocab_size,
-                                         const VocabIds& ids) const {
-  const ModelConfig& model = config.model;
-  return {{"model_type", names().model_type},
-          {"vocab_size", vocab_size},
-          {"hidden_size", model.model_dim},
-          {"num_hidden_layers", model.num_layers},
-          {"num_attention_heads", model.num_heads},
-          {"intermediate_size", model.ffn_dim},
-          {"hidden_act", HfActivation(model.activation)},
-          {"hidden_dropout_prob", model.dropout},
-          {"attention_probs_dropout_prob", model.attention_dropout},
-          {"max_position_embeddings", model.max_positions + (pads_positions() ? ids.pad + 1 : 0)},
-          // A model without segments is one whose segments are all zero.
-          {"type_vocab_size", model.segments == Segments::kLearned ? model.num_segments : 1},
-          {"initializer_range", model.init_range},
-          {"layer_norm_eps", model.layer_norm_epsilon},
-          {"position_embedding_type", "absolute"},
-          {"tie_word_embeddings", true},
-          {"bos_token_id", ids.cls},
-          {"eos_token_id", ids.sep},
-          {"sep_token_id", ids.sep},
-          {"pad_token_id", ids.pad}};
-}
-
-void BertLikeFamily::UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
-                                  Json& json) const {
-  json["vocab_size"] = vocab_size;
-  if (!trained) return;
-  json["hidden_dropout_prob"] = config.model.dropout;
-  json["attention_probs_dropout_prob"] = config.model.attention_dropout;
-  json["initializer_range"] = config.model.init_range;
 }
 
 TensorTable BertLikeFamily::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {

@@ -10,15 +10,19 @@
 
 namespace anyorder::launcher {
 
+// Objectives whose network predicts masked tokens where they stand, each from all of the text.
+inline constexpr const char* kBertObjectives[] = {"bert", "longformer", "unilm", "unilm_seq2seq",
+                                                  "masked_diffusion"};
+
+// Of other tasks: sequence and token classification, questions; the pooler where the run has no
+// next-sentence head; and position_ids, which older files have among the weights.
+inline constexpr const char* kBertOtherHeads[] = {"pooler.", "cls.seq_relationship.", "classifier.",
+                                                  "qa_outputs.", "embeddings.position_ids"};
+
 class BertLikeFamily : public HfFamily {
  public:
-  std::span<const HfKeyName> keys() const override;
-  void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
+  void VisitKeys(HfKeys& keys) const override;
   void SetDefaults(const HfConfig& model, RunConfig& config) const override;
-  void Check(const RunConfig& config, HfObstacles& obstacles) const override;
-  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override;
-  void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
-                    Json& json) const override;
   TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
   void FitTensors(const HfConfig& config, TensorTable& tensors) const override;
 
@@ -31,8 +35,8 @@ class BertLikeFamily : public HfFamily {
     bool exports_bias = false;  // FileTensor::is_exported
   };
   virtual OutputNames output() const = 0;
-  // Whether rows of the position table up to `pad_token_id` stand for no position.
-  virtual bool pads_positions() const = 0;
+  // Whether it is RoBERTa's kind (roberta.h).
+  virtual bool is_roberta() const { return false; }
 };
 
 }  // namespace anyorder::launcher

@@ -86,4 +86,6 @@ const char* HfActivation(kernels::Activation activation) {
   return "gelu_new";
 }
 
+const char* TorchName(DType dtype) { return dtype == DType::kBFloat16 ? "bfloat16" : "float32"; }
+
 }  // namespace anyorder::launcher

@@ -9,6 +9,7 @@
 
 #include "absl/strings/string_view.h"
 
+#include "core/base/dtype.h"
 #include "core/base/fields.h"
 #include "core/config/model_config.h"
 
@@ -66,7 +67,8 @@ class HfConfigReader {
   FaultList unsupported_;
 };
 
-// The name that config.json has for an activation.
+// The name that config.json has for an activation, and for an element type.
 const char* HfActivation(kernels::Activation activation);
+const char* TorchName(DType dtype);
 
 }  // namespace anyorder::launcher

@@ -20,9 +20,6 @@ namespace {
 
 using Json = HfFamily::Json;
 
-constexpr HfKeyName kDitKeys[] = {
-    {"num_layers", "n_blocks"}, {"model_dim", "hidden_dim"}, {"num_heads", "n_heads"}};
-
 constexpr const char* kMdlmObjectives[] = {"masked_diffusion", "eso_lm"};
 constexpr const char* kBd3LmObjectives[] = {"block_diffusion", "masked_diffusion"};
 
@@ -79,11 +76,10 @@ class Dit : public HfFamily {
             .bare_architecture = "DITBackbone",
             .prefix = "backbone.",
             .keeps_storage = true,
-            .is_in_transformers = false};
+            .is_in_transformers = false,
+            .pretraining = is_bd3lm_ ? kBd3LmObjectives : kMdlmObjectives};
   }
-  std::span<const HfKeyName> keys() const override { return kDitKeys; }
-
-  void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
+  void VisitKeys(HfKeys& keys) const override;
   void SetDefaults(const HfConfig& model, RunConfig& config) const override {
     config.objective.name = is_bd3lm_ ? "block_diffusion" : "masked_diffusion";
     config.sampling.bidirectional = false;
@@ -97,10 +93,6 @@ class Dit : public HfFamily {
       any_order.loss_weight = LossWeight::kTime;
     }
   }
-  void Check(const RunConfig& config, HfObstacles& obstacles) const override;
-  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override;
-  void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
-                    Json& json) const override;
   // With modulation, which FitTensors gives its width or takes away.
   TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
   void FitTensors(const HfConfig& config, TensorTable& tensors) const override;
@@ -111,99 +103,52 @@ class Dit : public HfFamily {
   const bool is_bd3lm_;
 };
 
-void Dit::ReadConfig(HfConfigReader& reader, HfConfig& config) const {
-  ModelConfig& model = config.model;
-  model.positions = Positions::kRope;
-  model.segments = Segments::kNone;
-  model.layer_norm = LayerNormPlace::kPre;
-  model.layer_norm_epsilon = 1e-5;
-  model.tie_embeddings = false;
-  model.readout_dropout = false;
-  model.mem_len = 0;
-  model.attention_dropout = 0;
-  reader.RequiredSize("n_blocks", HfConfigReader::kMaxLayers, model.num_layers);
-  reader.RequiredSize("hidden_dim", HfConfigReader::kMaxSize, model.model_dim);
-  reader.RequiredSize("n_heads", HfConfigReader::kMaxSize, model.num_heads);
-  reader.RequiredSize("vocab_size", HfConfigReader::kMaxSize, config.vocab_size);
-  reader.RequiredSize("model_length", HfConfigReader::kMaxSize, config.max_length);
-  reader.Number("dropout", 0.0, 0.999, model.dropout);
-  reader.Expect("time_conditioning", false,
-                ": it computes another function at each noise level, and ours knows none");
+// What no config.json of them says.
+void SetDitLayers(HfKeys& keys) {
+  ModelConfig& model = keys.model;
+  keys.Set(model.positions, Positions::kRope);
+  keys.Set(model.segments, Segments::kNone);
+  keys.Set(model.layer_norm, LayerNormPlace::kPre);
+  keys.Set(model.layer_norm_epsilon, 1e-5);
+  keys.Set(model.tie_embeddings, false);
+  keys.Set(model.readout_dropout, false);
+  keys.Set(model.mem_len, int64_t{0});
+  keys.Set(model.attention_dropout, 0.0);
+}
+
+void Dit::VisitKeys(HfKeys& keys) const {
+  HfConfig& config = keys.config;
+  ModelConfig& model = keys.model;
   bool is_modulated = true;
+  if (keys.reader() != nullptr && is_bd3lm_) keys.reader()->Bool("adaln", is_modulated);
+  SetDitLayers(keys);
+  keys.Write("model_type", names().model_type);
+  keys.Required("vocab_size", config.vocab_size);
+  keys.Required("model_length", config.max_length);
+  keys.Required("hidden_dim", model.model_dim);
+  if (keys.reader() == nullptr) config.condition_dim = kPublishedConditionDim;
+  if (is_modulated) keys.Required("cond_dim", config.condition_dim);
+  keys.Required("n_blocks", model.num_layers, HfKeys::kMaxLayers);
+  keys.Required("n_heads", model.num_heads);
+  keys.SplitWidth("n_heads", "hidden_dim");
+  keys.Set(model.ffn_dim, 4 * model.model_dim);
+  keys.Fixed("time_conditioning", false,
+             ": it computes another function at each noise level, and ours knows none");
   if (is_bd3lm_) {
-    config.block_len = 1;
-    reader.Size("block_size", 1, HfConfigReader::kMaxSize, config.block_len);
-    reader.Bool("adaln", is_modulated);
-    reader.Expect("causal", false);
+    keys.Size("block_size", config.block_len, 1);
+    keys.Write("cross_attn", true);
+    keys.Write("adaln", true);
+    keys.Write("attn_backend", "sdpa");
+    keys.Write("var_min", false);
+    if (keys.reader() != nullptr) keys.reader()->Expect("causal", false);
   }
-  if (is_modulated) reader.RequiredSize("cond_dim", HfConfigReader::kMaxSize, config.condition_dim);
-  if (!reader.faults().empty()) return;
-  model.ffn_dim = 4 * model.model_dim;
-  model.head_dim = model.model_dim / model.num_heads;
-  reader.faults().Require(model.num_heads * model.head_dim == model.model_dim,
-                          absl::StrCat("'n_heads' is ", model.num_heads,
-                                       " but must divide 'hidden_dim' = ", model.model_dim));
-}
-
-void Dit::Check(const RunConfig& config, HfObstacles& obstacles) const {
-  const ModelConfig& model = config.model;
-  if (is_bd3lm_) CheckObjective(config, kBd3LmObjectives, obstacles);
-  if (!is_bd3lm_) CheckObjective(config, kMdlmObjectives, obstacles);
-  CheckPlainLayers(model, /*is_tied=*/false, obstacles);
-  obstacles.Require(
-      model.num_heads * model.head_dim == model.model_dim,
-      absl::StrCat("model.num_heads * model.head_dim is ", model.num_heads * model.head_dim,
-                   ", not model.model_dim = ", model.model_dim));
-  obstacles.Require(model.ffn_dim == 4 * model.model_dim,
-                    absl::StrCat("model.ffn_dim is ", model.ffn_dim,
-                                 ", not 4 * model.model_dim = ", 4 * model.model_dim));
-  obstacles.Require(model.positions == Positions::kRope, "model.positions is not rope");
-  obstacles.Require(model.rope_base == 10000.0, "model.rope_base is not 10000");
-  obstacles.Require(model.rope_scaling == RopeScaling::kNone, "model.rope_scaling is on");
-  obstacles.Require(model.segments == Segments::kNone, "model.segments is not none");
-  obstacles.Require(model.pre_norm(), "model.layer_norm is post");
-  obstacles.Require(model.layer_norm_epsilon == 1e-5, "model.layer_norm_epsilon is not 1e-5");
-  obstacles.Require(model.activation == kernels::Activation::kGeluTanh,
-                    "model.activation is not gelu");
-  obstacles.Require(!model.attention_biases, "model.attention_biases is true");
-  obstacles.Require(model.softmax_bias, "model.softmax_bias is false");
-  obstacles.Require(!model.scale_embedding, "model.scale_embedding is true");
-  obstacles.Require(!model.embedding_layer_norm, "model.embedding_layer_norm is true");
-  obstacles.Require(!model.mlm_head, "model.mlm_head is true");
-  obstacles.Require(!model.adaptive(), "model.softmax is adaptive");
-  obstacles.Require(model.attention_windows.empty(), "model.attention_windows is set");
-  obstacles.Require(model.mem_len == 0, "model.mem_len is not 0");
-}
-
-Json Dit::NewConfig(const RunConfig& config, int64_t vocab_size,
-                    const data::VocabIds& /*ids*/) const {
-  const ModelConfig& model = config.model;
-  Json json = {{"model_type", names().model_type},
-               {"vocab_size", vocab_size},
-               {"model_length", config.sampling.seq_len},
-               {"hidden_dim", model.model_dim},
-               {"cond_dim", kPublishedConditionDim},
-               {"n_blocks", model.num_layers},
-               {"n_heads", model.num_heads},
-               {"time_conditioning", false}};
-  if (is_bd3lm_) {
-    json["block_size"] = config.sampling.any_order.block_len;
-    json["cross_attn"] = true;
-    json["adaln"] = true;
-    json["attn_backend"] = "sdpa";
-    json["var_min"] = false;
-  }
-  return json;
-}
-
-void Dit::UpdateConfig(const RunConfig& config, int64_t /*vocab_size*/, bool trained,
-                       Json& json) const {
-  if (!trained) return;
-  json["dropout"] = config.model.dropout;
+  keys.Rate("dropout", model.dropout);
   // Training gives our LayerNorms biases, which stand in the modulation.
-  if (!json.contains("adaln") || json["adaln"] != false) return;
-  json["adaln"] = true;
-  if (!json.contains("cond_dim")) json["cond_dim"] = kPublishedConditionDim;
+  const Json* const updated = keys.updated();
+  if (updated == nullptr || !updated->contains("adaln") || (*updated)["adaln"] != false) return;
+  keys.Write("adaln", true, HfKeys::In::kTrained);
+  if (!updated->contains("cond_dim"))
+    keys.Write("cond_dim", kPublishedConditionDim, HfKeys::In::kTrained);
 }
 
 // What modulates a sublayer's input, or two of them: shift, scale and, before the output, gate.

@@ -13,20 +13,6 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr HfKeyName kLlamaKeys[] = {{"num_layers", "num_hidden_layers"},
-                                    {"model_dim", "hidden_size"},
-                                    {"num_heads", "num_attention_heads"},
-                                    {"num_kv_heads", "num_key_value_heads"},
-                                    {"head_dim", "head_dim"},
-                                    {"ffn_dim", "intermediate_size"},
-                                    {"activation", "hidden_act"},
-                                    {"layer_norm_epsilon", "rms_norm_eps"},
-                                    {"rope_base", "rope_theta"},
-                                    {"rope_scaling", "rope_scaling"},
-                                    {"attention_biases", "attention_bias"},
-                                    {"ffn_biases", "mlp_bias"},
-                                    {"tie_embeddings", "tie_word_embeddings"}};
-
 // Objectives whose network is the content stream alone: such a class has no query stream.
 constexpr const char* kLlamaObjectives[] = {"gpt", "causal_lm", "masked_diffusion",
                                             "block_diffusion", "eso_lm"};
@@ -47,25 +33,7 @@ constexpr int64_t kDefaultLength = 2048;
 
 enum class Kind { kLlama, kQwen2, kQwen3, kDream, kA3 };
 
-void ReadLlamaSizes(HfConfigReader& reader, HfConfig& config) {
-  ModelConfig& model = config.model;
-  reader.RequiredSize("num_hidden_layers", HfConfigReader::kMaxLayers, model.num_layers);
-  reader.RequiredSize("hidden_size", HfConfigReader::kMaxSize, model.model_dim);
-  reader.RequiredSize("num_attention_heads", HfConfigReader::kMaxSize, model.num_heads);
-  reader.RequiredSize("intermediate_size", HfConfigReader::kMaxSize, model.ffn_dim);
-  reader.RequiredSize("vocab_size", HfConfigReader::kMaxSize, config.vocab_size);
-  reader.Size("max_position_embeddings", 1, HfConfigReader::kMaxSize, config.max_length);
-  if (!reader.faults().empty()) return;
-  ReadKeyHeads(reader, "num_key_value_heads", model);
-  if (reader.Size("head_dim", 1, HfConfigReader::kMaxSize, model.head_dim)) return;
-  model.head_dim = model.model_dim / model.num_heads;
-  reader.faults().Require(model.num_heads * model.head_dim == model.model_dim,
-                          absl::StrCat("'num_attention_heads' is ", model.num_heads,
-                                       " but must divide 'hidden_size' = ", model.model_dim,
-                                       ", or 'head_dim' be there"));
-}
-
-// Whether some layers see the newest keys alone.
+// Whether some layers of Qwen see the newest keys alone.
 bool HasSlidingWindow(HfConfigReader& reader, const ModelConfig& model) {
   if (const HfConfigReader::Json* const types = reader.Find("layer_types")) {
     return types->is_array() && std::any_of(types->begin(), types->end(), [](const auto& type) {
@@ -80,29 +48,57 @@ bool HasSlidingWindow(HfConfigReader& reader, const ModelConfig& model) {
 }
 
 // A layer of A3 as released is added to its normalised input; a layer of Llama's kind by this key.
-void ReadFfnResidual(HfConfigReader& reader, HfConfig& config) {
+void VisitFfnResidual(HfKeys& keys) {
+  const bool is_input = keys.model.ffn_residual == FfnResidual::kInput;
+  HfConfigReader* const reader = keys.reader();
+  if (reader == nullptr) {
+    const bool is_said = keys.updated() != nullptr && keys.updated()->contains(kFfnResidual);
+    if (is_input || is_said)
+      keys.Write(kFfnResidual, is_input ? "input" : "normed", HfKeys::In::kAll);
+    return;
+  }
   std::string form = "normed";
-  reader.String(kFfnResidual, form);
-  reader.faults().Require(
+  reader->String(kFfnResidual, form);
+  reader->faults().Require(
       form == "normed" || form == "input",
       absl::StrCat("'", kFfnResidual, "' is \"", form, "\" but must be \"normed\" or \"input\""));
-  config.model.ffn_residual = form == "input" ? FfnResidual::kInput : FfnResidual::kNormed;
-  config.ffn_residual_is_open = reader.Find(kFfnResidual) == nullptr;
+  keys.model.ffn_residual = form == "input" ? FfnResidual::kInput : FfnResidual::kNormed;
+  keys.config.ffn_residual_is_open = reader->Find(kFfnResidual) == nullptr;
+}
+
+// A3's class has no heads of another width.
+void VisitHeadWidth(bool is_free, HfKeys& keys) {
+  ModelConfig& model = keys.model;
+  if (!is_free) {
+    keys.SplitWidth("num_attention_heads", "hidden_size");
+    return keys.Fixed("head_dim", model.head_dim);
+  }
+  keys.Size("head_dim", model.head_dim, model.model_dim / model.num_heads);
+  const bool is_said = keys.reader() != nullptr && keys.reader()->Find("head_dim") != nullptr;
+  keys.Require(is_said || model.num_heads * model.head_dim == model.model_dim,
+               absl::StrCat("'num_attention_heads' is ", model.num_heads,
+                            " but must divide 'hidden_size' = ", model.model_dim,
+                            ", or 'head_dim' be there"));
 }
 
 class LlamaFamilyOf : public HfFamily {
  public:
-  LlamaFamilyOf(Kind kind, const Names& names) : kind_(kind), names_(names) {}
+  LlamaFamilyOf(Kind kind, const char* type, const char* architecture, const char* bare)
+      : kind_(kind),
+        names_({.model_type = type,
+                .architecture = architecture,
+                .bare_architecture = bare,
+                .prefix = "model.",
+                .keeps_storage = true,
+                .is_in_transformers = kind != Kind::kDream,
+                .class_file = kind == Kind::kA3 ? "A3's llama_xlnet.py" : nullptr}) {
+    names_.pretraining = kLlamaObjectives;
+    if (kind == Kind::kA3) names_.pretraining = kA3Objectives;
+  }
 
   Names names() const override { return names_; }
-  std::span<const HfKeyName> keys() const override { return kLlamaKeys; }
-
-  void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
+  void VisitKeys(HfKeys& keys) const override;
   void SetDefaults(const HfConfig& model, RunConfig& config) const override;
-  void Check(const RunConfig& config, HfObstacles& obstacles) const override;
-  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override;
-  void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
-                    Json& json) const override;
   TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
 
  private:
@@ -110,36 +106,50 @@ class LlamaFamilyOf : public HfFamily {
   bool is_llama() const { return kind_ == Kind::kLlama || kind_ == Kind::kA3; }
 
   const Kind kind_;
-  const Names names_;
+  Names names_;
 };
 
-void LlamaFamilyOf::ReadConfig(HfConfigReader& reader, HfConfig& config) const {
-  ModelConfig& model = config.model;
-  SetLlamaLayers(model);
-  ReadLlamaSizes(reader, config);
-  model.layer_norm_epsilon = 1e-6;
-  reader.Number("rms_norm_eps", 1e-30, 1.0, model.layer_norm_epsilon);
-  reader.Number("initializer_range", 0.0, 1e3, model.init_range);
-  reader.Number("attention_dropout", 0.0, 0.999, model.attention_dropout);
-  ReadRope(reader, model);
-  model.tie_embeddings = false;
-  reader.Bool("tie_word_embeddings", model.tie_embeddings);
-  reader.Expect("hidden_act", "silu");
-  model.qk_norm = kind_ == Kind::kQwen3;
+void LlamaFamilyOf::VisitKeys(HfKeys& keys) const {
+  HfConfig& config = keys.config;
+  ModelConfig& model = keys.model;
+  SetLlamaLayers(keys);
+  keys.Write("model_type", names_.model_type);
+  keys.Required("vocab_size", config.vocab_size);
+  keys.Required("hidden_size", model.model_dim);
+  keys.Required("num_hidden_layers", model.num_layers, HfKeys::kMaxLayers);
+  keys.Required("num_attention_heads", model.num_heads);
+  VisitKeyHeads(keys, "num_key_value_heads");
+  VisitHeadWidth(/*is_free=*/kind_ != Kind::kA3, keys);
+  keys.Required("intermediate_size", model.ffn_dim);
+  keys.Fixed("hidden_act", "silu");
+  keys.Set(model.activation, kernels::Activation::kSilu, "hidden_act");
+  keys.Number("rms_norm_eps", model.layer_norm_epsilon, 1e-6);
+  keys.Size("max_position_embeddings", config.max_length, 0);
+  keys.Bool("tie_word_embeddings", model.tie_embeddings, false);
+  keys.Id("bos_token_id", config.ids.bos);
+  keys.Id("eos_token_id", config.ids.eos);
+  keys.Id("pad_token_id", config.ids.pad);
+  VisitRope(keys);
+  keys.Set(model.qk_norm, kind_ == Kind::kQwen3);
   if (is_qwen2()) {
-    model.attention_biases = true;
-    model.attention_output_bias = false;
+    keys.Set(model.attention_biases, true);
+    keys.Set(model.attention_output_bias, false);
   } else {
-    reader.Bool("attention_bias", model.attention_biases);
+    keys.Bool("attention_bias", model.attention_biases, false);
   }
+  if (is_llama()) keys.Bool("mlp_bias", model.ffn_biases, false);
+  if (HfConfigReader* const reader = keys.reader(); reader != nullptr && !is_llama()) {
+    reader->Expect("use_mrope", false);
+    reader->unsupported().Require(!HasSlidingWindow(*reader, model),
+                                  "a sliding window is in effect ('use_sliding_window', "
+                                  "'max_window_layers', 'layer_types'), which no key of ours says");
+  }
+  if (kind_ == Kind::kDream) keys.Id("mask_token_id", config.ids.mask);
   // A3 begins with Llama's weights, whichever form its layers have.
   config.ffn_residual_is_open = kind_ == Kind::kLlama;
-  if (kind_ == Kind::kA3) ReadFfnResidual(reader, config);
-  if (is_llama()) return reader.Bool("mlp_bias", model.ffn_biases);
-  reader.Expect("use_mrope", false);
-  reader.unsupported().Require(!HasSlidingWindow(reader, model),
-                               "a sliding window is in effect ('use_sliding_window', "
-                               "'max_window_layers', 'layer_types'), which no key of ours says");
+  if (kind_ == Kind::kA3) VisitFfnResidual(keys);
+  keys.Rate("attention_dropout", model.attention_dropout);
+  keys.Range("initializer_range", model.init_range);
 }
 
 void LlamaFamilyOf::SetDefaults(const HfConfig& model, RunConfig& config) const {
@@ -158,66 +168,6 @@ void LlamaFamilyOf::SetDefaults(const HfConfig& model, RunConfig& config) const 
   any_order.stratified_rates = false;  // as in its training
   any_order.keep_first_token = any_order.shifted_readout = true;
   any_order.loss_weight = LossWeight::kCart;
-}
-
-void LlamaFamilyOf::Check(const RunConfig& config, HfObstacles& obstacles) const {
-  const ModelConfig& model = config.model;
-  if (kind_ == Kind::kA3) {
-    CheckObjective(config, kA3Objectives, obstacles);
-    obstacles.Require(
-        model.num_heads * model.head_dim == model.model_dim,
-        absl::StrCat("model.num_heads * model.head_dim is ", model.num_heads * model.head_dim,
-                     ", not model.model_dim = ", model.model_dim));
-  } else {
-    CheckObjective(config, kLlamaObjectives, obstacles);
-    obstacles.Require(model.ffn_residual == FfnResidual::kInput, "model.ffn_residual is normed");
-  }
-  CheckLlamaLayers(model, obstacles);
-  obstacles.Require(model.qk_norm == (kind_ == Kind::kQwen3),
-                    absl::StrCat("model.qk_norm is ", model.qk_norm ? "true" : "false"));
-  if (is_qwen2()) {
-    obstacles.Require(model.attention_biases, "model.attention_biases is false");
-    obstacles.Require(!model.attention_biases || !model.attention_output_bias,
-                      "model.attention_output_bias is true");
-  } else {
-    obstacles.Require(model.attention_output_bias, "model.attention_output_bias is false");
-  }
-  if (!is_llama()) obstacles.Require(!model.ffn_biases, "model.ffn_biases is true");
-}
-
-HfFamily::Json LlamaFamilyOf::NewConfig(const RunConfig& config, int64_t vocab_size,
-                                        const VocabIds& ids) const {
-  const ModelConfig& model = config.model;
-  Json json = {{"model_type", names_.model_type},
-               {"vocab_size", vocab_size},
-               {"hidden_size", model.model_dim},
-               {"num_hidden_layers", model.num_layers},
-               {"num_attention_heads", model.num_heads},
-               {"num_key_value_heads", model.kv_heads()},
-               {"head_dim", model.head_dim},
-               {"intermediate_size", model.ffn_dim},
-               {"hidden_act", "silu"},
-               {"rms_norm_eps", model.layer_norm_epsilon},
-               {"max_position_embeddings", config.sampling.seq_len},
-               {"tie_word_embeddings", model.tie_embeddings},
-               {"bos_token_id", ids.bos},
-               {"eos_token_id", ids.eos},
-               {"pad_token_id", ids.pad}};
-  WriteRope(model, json);
-  if (!is_qwen2()) json["attention_bias"] = model.attention_biases;
-  if (is_llama()) json["mlp_bias"] = model.ffn_biases;
-  if (kind_ == Kind::kDream) json["mask_token_id"] = ids.mask;
-  return json;
-}
-
-void LlamaFamilyOf::UpdateConfig(const RunConfig& config, int64_t /*vocab_size*/, bool trained,
-                                 Json& json) const {
-  const bool is_input = config.model.ffn_residual == FfnResidual::kInput;
-  if (kind_ == Kind::kA3 && (is_input || json.contains(kFfnResidual)))
-    json[kFfnResidual] = is_input ? "input" : "normed";
-  if (!trained) return;
-  json["attention_dropout"] = config.model.attention_dropout;
-  json["initializer_range"] = config.model.init_range;
 }
 
 TensorTable LlamaFamilyOf::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
@@ -246,49 +196,28 @@ TensorTable LlamaFamilyOf::Tensors(const ModelConfig& model, const ParameterLayo
 }  // namespace
 
 const HfFamily& LlamaFamily() {
-  static const LlamaFamilyOf family(Kind::kLlama, {.model_type = "llama",
-                                                   .architecture = "LlamaForCausalLM",
-                                                   .bare_architecture = "LlamaModel",
-                                                   .prefix = "model.",
-                                                   .keeps_storage = true});
+  static const LlamaFamilyOf family(Kind::kLlama, "llama", "LlamaForCausalLM", "LlamaModel");
   return family;
 }
 
 const HfFamily& A3Family() {
-  static const LlamaFamilyOf family(Kind::kA3, {.model_type = "llama",
-                                                .architecture = "LlamaTwoStreamForCausalLM",
-                                                .bare_architecture = "LlamaTwoStreamModel",
-                                                .prefix = "model.",
-                                                .keeps_storage = true,
-                                                .class_file = "A3's llama_xlnet.py"});
+  static const LlamaFamilyOf family(Kind::kA3, "llama", "LlamaTwoStreamForCausalLM",
+                                    "LlamaTwoStreamModel");
   return family;
 }
 
 const HfFamily& Qwen2Family() {
-  static const LlamaFamilyOf family(Kind::kQwen2, {.model_type = "qwen2",
-                                                   .architecture = "Qwen2ForCausalLM",
-                                                   .bare_architecture = "Qwen2Model",
-                                                   .prefix = "model.",
-                                                   .keeps_storage = true});
+  static const LlamaFamilyOf family(Kind::kQwen2, "qwen2", "Qwen2ForCausalLM", "Qwen2Model");
   return family;
 }
 
 const HfFamily& Qwen3Family() {
-  static const LlamaFamilyOf family(Kind::kQwen3, {.model_type = "qwen3",
-                                                   .architecture = "Qwen3ForCausalLM",
-                                                   .bare_architecture = "Qwen3Model",
-                                                   .prefix = "model.",
-                                                   .keeps_storage = true});
+  static const LlamaFamilyOf family(Kind::kQwen3, "qwen3", "Qwen3ForCausalLM", "Qwen3Model");
   return family;
 }
 
 const HfFamily& DreamFamily() {
-  static const LlamaFamilyOf family(Kind::kDream, {.model_type = "Dream",
-                                                   .architecture = "DreamModel",
-                                                   .bare_architecture = "DreamBaseModel",
-                                                   .prefix = "model.",
-                                                   .keeps_storage = true,
-                                                   .is_in_transformers = false});
+  static const LlamaFamilyOf family(Kind::kDream, "Dream", "DreamModel", "DreamBaseModel");
   return family;
 }
 

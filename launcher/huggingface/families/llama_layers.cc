@@ -42,66 +42,53 @@ void ReadScaling(HfConfigReader& outer, const char* name, const Json& json, Mode
     outer.unsupported().Add(absl::StrCat("in '", name, "': ", reader.unsupported().Joined()));
 }
 
+Json RopeScalingOf(const ModelConfig& model) {
+  if (model.rope_scaling == RopeScaling::kNone) return nullptr;
+  return {{"rope_type", "llama3"},
+          {"factor", model.rope_factor},
+          {"low_freq_factor", model.rope_low_freq_factor},
+          {"high_freq_factor", model.rope_high_freq_factor},
+          {"original_max_position_embeddings", model.rope_original_positions}};
+}
+
 }  // namespace
 
-void SetLlamaLayers(ModelConfig& model) {
-  model.positions = Positions::kRope;
-  model.segments = Segments::kNone;
-  model.layer_norm = LayerNormPlace::kPre;
-  model.norm = Norm::kRmsNorm;
-  model.gated_ffn = true;
-  model.ffn_biases = false;
-  model.activation = kernels::Activation::kSilu;
-  model.softmax_bias = false;
-  model.readout_dropout = false;
-  model.mem_len = 0;
-  model.dropout = 0;
-  model.attention_dropout = 0;
+void SetLlamaLayers(HfKeys& keys) {
+  ModelConfig& model = keys.model;
+  keys.Set(model.positions, Positions::kRope);
+  keys.Set(model.segments, Segments::kNone);
+  keys.Set(model.layer_norm, LayerNormPlace::kPre);
+  keys.Set(model.norm, Norm::kRmsNorm);
+  keys.Set(model.gated_ffn, true);
+  keys.Set(model.ffn_biases, false);
+  keys.Set(model.softmax_bias, false);
+  keys.Set(model.readout_dropout, false);
+  keys.Set(model.mem_len, int64_t{0});
+  keys.Set(model.dropout, 0.0);
+  keys.Set(model.attention_dropout, 0.0);
 }
 
-void ReadKeyHeads(HfConfigReader& reader, const char* key, ModelConfig& model) {
-  int64_t heads = model.num_heads;
-  reader.Size(key, 1, HfConfigReader::kMaxSize, heads);
-  if (!reader.faults().empty()) return;
-  reader.faults().Require(model.num_heads % heads == 0,
-                          absl::StrCat("'", key, "' is ", heads, " but must divide the ",
-                                       model.num_heads, " heads of queries"));
-  model.num_kv_heads = heads == model.num_heads ? 0 : heads;
+void VisitKeyHeads(HfKeys& keys, const char* key) {
+  ModelConfig& model = keys.model;
+  keys.Names(model.num_kv_heads, key);
+  int64_t heads = model.kv_heads();
+  keys.Size(key, heads, model.num_heads);
+  keys.Require(model.num_heads % heads == 0,
+               absl::StrCat("'", key, "' is ", heads, " but must divide the ", model.num_heads,
+                            " heads of queries"));
+  keys.Set(model.num_kv_heads, heads == model.num_heads ? 0 : heads);
 }
 
-void ReadRope(HfConfigReader& reader, ModelConfig& model) {
-  reader.Number("rope_theta", 1.0, 1e30, model.rope_base);
+void VisitRope(HfKeys& keys) {
+  ModelConfig& model = keys.model;
+  keys.Number("rope_theta", model.rope_base, 10000.0, 1.0, 1e30);
+  keys.Names(model.rope_scaling, "rope_scaling");
+  keys.Write("rope_scaling", RopeScalingOf(model));
+  HfConfigReader* const reader = keys.reader();
+  if (reader == nullptr) return;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (const Json* const object = reader.Find(key)) ReadScaling(reader, key, *object, model);
+    if (const Json* const object = reader->Find(key)) ReadScaling(*reader, key, *object, model);
   }
-}
-
-void WriteRope(const ModelConfig& model, Json& json) {
-  json["rope_theta"] = model.rope_base;
-  json["rope_scaling"] = nullptr;
-  if (model.rope_scaling == RopeScaling::kNone) return;
-  json["rope_scaling"] = {{"rope_type", "llama3"},
-                          {"factor", model.rope_factor},
-                          {"low_freq_factor", model.rope_low_freq_factor},
-                          {"high_freq_factor", model.rope_high_freq_factor},
-                          {"original_max_position_embeddings", model.rope_original_positions}};
-}
-
-void CheckLlamaLayers(const ModelConfig& model, HfObstacles& obstacles) {
-  obstacles.Require(model.positions == Positions::kRope, "model.positions is not rope");
-  obstacles.Require(model.segments == Segments::kNone, "model.segments is not none");
-  obstacles.Require(model.pre_norm(), "model.layer_norm is post");
-  obstacles.Require(model.rms_norm(), "model.norm is not rms_norm");
-  obstacles.Require(model.gated_ffn, "model.gated_ffn is false");
-  obstacles.Require(model.activation == kernels::Activation::kSilu, "model.activation is not silu");
-  obstacles.Require(!model.scale_embedding, "model.scale_embedding is true");
-  obstacles.Require(!model.embedding_layer_norm, "model.embedding_layer_norm is true");
-  obstacles.Require(!model.softmax_bias, "model.softmax_bias is true");
-  obstacles.Require(!model.mlm_head, "model.mlm_head is true");
-  obstacles.Require(!model.adaptive(), "model.softmax is adaptive");
-  obstacles.Require(!model.global_projections, "model.global_projections is true");
-  obstacles.Require(model.attention_windows.empty(), "model.attention_windows is set");
-  obstacles.Require(model.mem_len == 0, "model.mem_len is not 0");
 }
 
 void AddLlamaLayer(const std::string& theirs, const LlamaLayerNames& names, int64_t layer,

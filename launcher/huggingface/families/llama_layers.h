@@ -10,20 +10,15 @@
 
 namespace anyorder::launcher {
 
-// Sets what no config.json of them says.
-void SetLlamaLayers(ModelConfig& model);
+// What no config.json of them says.
+void SetLlamaLayers(HfKeys& keys);
 
-// Reads `key`, the heads of keys and values. Absent: those of queries.
-void ReadKeyHeads(HfConfigReader& reader, const char* key, ModelConfig& model);
+// `key`: the heads of keys and values. Absent: those of queries.
+void VisitKeyHeads(HfKeys& keys, const char* key);
 
-// The base and the scaling of rotary positions as transformers 4 spells them, `rope_theta` and
-// `rope_scaling`, or as 5 does, `rope_parameters`.
-void ReadRope(HfConfigReader& reader, ModelConfig& model);
-// In the spelling of 4, which both read.
-void WriteRope(const ModelConfig& model, HfFamily::Json& json);
-
-// The settings with which a network has other layers, but for model.ffn_residual.
-void CheckLlamaLayers(const ModelConfig& model, HfObstacles& obstacles);
+// The base and the scaling of rotary positions: read as transformers 4 spells them, `rope_theta`
+// and `rope_scaling`, or as 5 does, `rope_parameters`; written as 4 does, which both read.
+void VisitRope(HfKeys& keys);
 
 // What a layer's tensors are called behind the layer's prefix.
 struct LlamaLayerNames {

@@ -13,12 +13,6 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr const char* kLongformerOtherHeads[] = {"longformer.pooler.",
-                                                 "pooler.",
-                                                 "classifier.",
-                                                 "qa_outputs.",
-                                                 "longformer.embeddings.position_ids",
-                                                 "embeddings.position_ids"};
 constexpr const char* kWindow = "attention_window";
 
 // The window of each layer, both sides; empty where they are none of Longformer's: the same for all
@@ -48,9 +42,19 @@ int64_t WindowFrom(const HfConfigReader::Json& value) {
   return window % 2 == 0 ? window : 0;
 }
 
-void ReadWindows(HfConfigReader& reader, HfConfig& config) {
+// As model.attention_windows has them.
+std::string WindowsText(std::vector<int64_t> windows) {
+  if (std::adjacent_find(windows.begin(), windows.end(), std::not_equal_to<>()) == windows.end())
+    windows.resize(1);
+  return absl::StrJoin(windows, "; ", [](std::string* text, int64_t window) {
+    absl::StrAppend(text, window / 2, ":", window / 2);
+  });
+}
+
+void ReadWindows(HfConfigReader& reader, ModelConfig& model) {
+  model.attention_windows = WindowsText({512});
   if (!reader.faults().empty()) return;
-  const auto layers = static_cast<size_t>(config.model.num_layers);
+  const auto layers = static_cast<size_t>(model.num_layers);
   const HfConfigReader::Json* const member = reader.Find(kWindow);
   const HfConfigReader::Json value = member != nullptr ? *member : HfConfigReader::Json(512);
   std::vector<int64_t> windows;
@@ -59,17 +63,29 @@ void ReadWindows(HfConfigReader& reader, HfConfig& config) {
     windows.push_back(WindowFrom(one));
   const bool fits = std::count(windows.begin(), windows.end(), 0) == 0 &&
                     (!value.is_array() || windows.size() == layers);
-  if (!fits) {
+  if (fits) {
+    model.attention_windows = WindowsText(windows);
+  } else {
     reader.faults().Add(absl::StrCat("'", kWindow, "' is ", HfConfigReader::Text(value),
                                      " but must be an even number, or one for each layer"));
-    return;
   }
-  if (std::adjacent_find(windows.begin(), windows.end(), std::not_equal_to<>()) == windows.end())
-    windows.resize(1);
-  config.model.attention_windows =
-      absl::StrJoin(windows, "; ", [](std::string* text, int64_t window) {
-        absl::StrAppend(text, window / 2, ":", window / 2);
-      });
+}
+
+void VisitWindows(HfKeys& keys) {
+  ModelConfig& model = keys.model;
+  keys.Names(model.attention_windows, kWindow);
+  if (keys.reader() != nullptr) return ReadWindows(*keys.reader(), model);
+  const std::vector<int64_t> windows = WindowsOf(model);
+  if (windows.empty()) return keys.Write(kWindow, model.attention_windows);
+  model.attention_windows = WindowsText(windows);
+  // What the imported model says in its own way stays.
+  ModelConfig before = model;
+  if (keys.updated() != nullptr) {
+    HfConfigReader reader(*keys.updated());
+    ReadWindows(reader, before);
+    if (before.attention_windows == model.attention_windows) return;
+  }
+  keys.Write(kWindow, windows, HfKeys::In::kTrained);
 }
 
 class Longformer : public RobertaLikeFamily {
@@ -79,35 +95,20 @@ class Longformer : public RobertaLikeFamily {
             .architecture = "LongformerForMaskedLM",
             .bare_architecture = "LongformerModel",
             .prefix = "longformer.",
-            .takes_bare = true};
+            .takes_bare = true,
+            .pretraining = kBertObjectives,
+            .finetuning = kRobertaFinetuning,
+            .other_heads = kBertOtherHeads};
   }
   std::span<const HfHead> heads() const override {
-    static const HfHead heads[] = {
-        RobertaLanguageModelHead(),
-        ClassesHead("LongformerForSequenceClassification", "classifier.dense.weight",
-                    "classifier.dense.bias", "classifier.out_proj.weight",
-                    "classifier.out_proj.bias"),
-        ChoicesHead("LongformerForMultipleChoice", "longformer.pooler.dense.weight",
-                    "longformer.pooler.dense.bias", "classifier.weight", "classifier.bias"),
-        SimpleSpansHead("LongformerForQuestionAnswering"),
-        TagsHead("LongformerForTokenClassification")};
+    static const std::vector<HfHead> heads = RobertaHeads("Longformer", names().prefix);
     return heads;
   }
-  std::span<const char* const> other_heads() const override { return kLongformerOtherHeads; }
-  void ReadConfig(HfConfigReader& reader, HfConfig& config) const override {
-    RobertaLikeFamily::ReadConfig(reader, config);
-    config.model.global_projections = true;
-    ReadWindows(reader, config);
-  }
-  void Check(const RunConfig& config, HfObstacles& obstacles) const override {
-    RobertaLikeFamily::Check(config, obstacles);
-    obstacles.Require(!WindowsOf(config.model).empty(),
-                      "model.attention_windows is not the same N:N for all heads of a layer");
-  }
-  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override {
-    Json json = RobertaLikeFamily::NewConfig(config, vocab_size, ids);
-    json[kWindow] = WindowsOf(config.model);
-    return json;
+  void VisitKeys(HfKeys& keys) const override {
+    RobertaLikeFamily::VisitKeys(keys);
+    keys.Replace(keys.model.global_projections, false, true);
+    keys.Set(keys.model.global_projections, true);
+    VisitWindows(keys);
   }
   TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
 };

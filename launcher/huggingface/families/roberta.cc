@@ -9,13 +9,6 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr const char* kRobertaOtherHeads[] = {"roberta.pooler.",
-                                              "pooler.",
-                                              "classifier.",
-                                              "qa_outputs.",
-                                              "roberta.embeddings.position_ids",
-                                              "embeddings.position_ids"};
-
 class Roberta : public RobertaLikeFamily {
  public:
   Names names() const override {
@@ -23,48 +16,33 @@ class Roberta : public RobertaLikeFamily {
             .architecture = "RobertaForMaskedLM",
             .bare_architecture = "RobertaModel",
             .prefix = "roberta.",
-            .takes_bare = true};
+            .takes_bare = true,
+            .pretraining = kBertObjectives,
+            .finetuning = kRobertaFinetuning,
+            .other_heads = kBertOtherHeads};
   }
   std::span<const HfHead> heads() const override {
-    static const HfHead heads[] = {
-        RobertaLanguageModelHead(),
-        ClassesHead("RobertaForSequenceClassification", "classifier.dense.weight",
-                    "classifier.dense.bias", "classifier.out_proj.weight",
-                    "classifier.out_proj.bias"),
-        ChoicesHead("RobertaForMultipleChoice", "roberta.pooler.dense.weight",
-                    "roberta.pooler.dense.bias", "classifier.weight", "classifier.bias"),
-        SimpleSpansHead("RobertaForQuestionAnswering"), TagsHead("RobertaForTokenClassification")};
+    static const std::vector<HfHead> heads = RobertaHeads("Roberta", names().prefix);
     return heads;
-  }
-  std::span<const char* const> other_heads() const override { return kRobertaOtherHeads; }
-  void Check(const RunConfig& config, HfObstacles& obstacles) const override {
-    RobertaLikeFamily::Check(config, obstacles);
-    obstacles.Require(config.model.attention_windows.empty(), "model.attention_windows is set");
-    obstacles.Require(!config.model.global_projections, "model.global_projections is true");
   }
 };
 
 }  // namespace
 
-HfHead RobertaLanguageModelHead() {
-  return {"masked language model's head",
-          "RobertaForMaskedLM",
-          "",
-          {{"lm_head.dense.weight", "lm_head.dense.weight"},
-           {"lm_head.dense.bias", "lm_head.dense.bias"},
-           {"lm_head.layer_norm.weight", "lm_head.layer_norm.weight"},
-           {"lm_head.layer_norm.bias", "lm_head.layer_norm.bias"},
-           {"lm_loss.bias", "lm_head.bias"}}};
-}
-
-std::span<const char* const> RobertaLikeFamily::finetuning() const {
-  static constexpr const char* kFinetuning[] = {"longformer_finetuning", "bert_finetuning"};
-  return kFinetuning;
-}
-
-void RobertaLikeFamily::ReadConfig(HfConfigReader& reader, HfConfig& config) const {
-  BertLikeFamily::ReadConfig(reader, config);
-  reader.Expect("hidden_act", "gelu", ": the head has the exact GELU, and ours is the layers'");
+std::vector<HfHead> RobertaHeads(const std::string& name, const std::string& prefix) {
+  return {
+      {"masked language model's head",
+       name + "ForMaskedLM",
+       "",
+       {{"lm_head.dense.weight", "lm_head.dense.weight"},
+        {"lm_head.dense.bias", "lm_head.dense.bias"},
+        {"lm_head.layer_norm.weight", "lm_head.layer_norm.weight"},
+        {"lm_head.layer_norm.bias", "lm_head.layer_norm.bias"},
+        {"lm_loss.bias", "lm_head.bias"}}},
+      ClassesHead(name + "ForSequenceClassification", "classifier.dense", "classifier.out_proj"),
+      ChoicesHead(name + "ForMultipleChoice", prefix + "pooler.dense", "classifier"),
+      SimpleSpansHead(name + "ForQuestionAnswering"),
+      TagsHead(name + "ForTokenClassification")};
 }
 
 void RobertaLikeFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& config) const {
@@ -74,13 +52,6 @@ void RobertaLikeFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& config
   sampling.num_predict = std::max<int64_t>(1, sampling.seq_len * 15 / 100);
   sampling.spans = SpanKind::kSingle;
   sampling.bidirectional = false;
-}
-
-void RobertaLikeFamily::Check(const RunConfig& config, HfObstacles& obstacles) const {
-  BertLikeFamily::Check(config, obstacles);
-  obstacles.Require(config.model.activation == kernels::Activation::kGeluErf,
-                    "model.activation is not gelu_erf");
-  obstacles.Require(!config.objective.next_sentence, "objective.next_sentence is true");
 }
 
 const HfFamily& RobertaFamily() {

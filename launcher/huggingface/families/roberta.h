@@ -4,26 +4,27 @@
 
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "launcher/huggingface/families/bert_like.h"
 
 namespace anyorder::launcher {
 
-HfHead RobertaLanguageModelHead();
+// Of the classes that begin with `name`, whose tensors begin with `prefix`.
+std::vector<HfHead> RobertaHeads(const std::string& name, const std::string& prefix);
+
+inline constexpr const char* kRobertaFinetuning[] = {"longformer_finetuning", "bert_finetuning"};
 
 class RobertaLikeFamily : public BertLikeFamily {
  public:
-  std::span<const char* const> finetuning() const override;
-  void ReadConfig(HfConfigReader& reader, HfConfig& config) const override;
   void SetDefaults(const HfConfig& model, RunConfig& config) const override;
-  void Check(const RunConfig& config, HfObstacles& obstacles) const override;
 
  protected:
   OutputNames output() const override {
     return {"lm_head.decoder.weight", "lm_head.decoder.bias", true};
   }
-  bool pads_positions() const override { return true; }
+  bool is_roberta() const override { return true; }
 };
 
 }  // namespace anyorder::launcher

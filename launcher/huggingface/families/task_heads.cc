@@ -9,29 +9,20 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr char kWeight[] = "task_head.weight";
+constexpr char kTaskHead[] = "task_head";
 constexpr char kBias[] = "task_head.bias";
-constexpr char kPooler[] = "sequence_summary.summary.weight";
+constexpr char kSummary[] = "sequence_summary.summary";
 constexpr int64_t kMaxClasses = 1 << 16;
 // Keys of config.json that transformers does not know, and keeps.
 constexpr char kNumChoices[] = "num_choices";
 constexpr char kAnswerClass[] = "answer_class";
 
-HfHead PooledHead(HfHeadKind kind, const char* architecture, const char* pooler_weight,
-                  const char* pooler_bias, const char* weight) {
-  HfHead head{"task's head", architecture, kOtherTask, {}, kind};
-  if (pooler_weight != nullptr) {
-    head.names = {{kPooler, pooler_weight}, {"sequence_summary.summary.bias", pooler_bias}};
-  }
-  head.names.emplace_back(kWeight, weight);
-  return head;
-}
-
-// That of the network's task, or null.
-const HfHead* FindTaskHead(const HfFamily& family, const ModelConfig& model) {
-  for (const HfHead& head : family.heads())
-    if (head.is_of_task() && head.IsIn(model)) return &head;
-  return nullptr;
+// "" as a pooler's name: none.
+HfHead PooledHead(HfHeadKind kind, const std::string& architecture, const std::string& pooler,
+                  const std::string& output) {
+  DenseNames layers = {{kTaskHead, output}};
+  if (!pooler.empty()) layers.insert(layers.begin(), {kSummary, pooler});
+  return DenseHead("task's head", architecture, kOtherTask, layers, kind);
 }
 
 // The shape of what a run does not have.
@@ -41,7 +32,7 @@ Shape MissingShape(const ParameterLayout& layout, absl::string_view ours) {
 }
 
 // [d, 2 d] where ours is [2, d, d].
-FileTensor HeadTensor(const Shape& shape, int64_t offset, const char* theirs) {
+FileTensor HeadTensor(const Shape& shape, int64_t offset, const std::string& theirs) {
   const bool is_pair = shape.rank() == 3;
   const int64_t rows = is_pair ? shape[1] : shape[0];
   const int64_t columns = is_pair ? shape[2] : shape.num_elements() / rows;
@@ -112,35 +103,38 @@ void WriteLabels(int64_t count, const std::vector<std::string>& classes, HfFamil
 
 }  // namespace
 
-HfHead ClassesHead(const char* architecture, const char* pooler_weight, const char* pooler_bias,
-                   const char* weight, const char* bias) {
-  HfHead head = PooledHead(HfHeadKind::kClasses, architecture, pooler_weight, pooler_bias, weight);
-  if (bias != nullptr) head.names.emplace_back(kBias, bias);
+HfHead DenseHead(const char* name, const std::string& architecture, const char* remedy,
+                 const DenseNames& layers, HfHeadKind kind) {
+  HfHead head{name, architecture, remedy, {}, kind};
+  for (const auto& [ours, theirs] : layers)
+    for (const char* part : {".weight", ".bias"})
+      head.names.emplace_back(ours + part, theirs + part);
   return head;
 }
 
-HfHead ChoicesHead(const char* architecture, const char* pooler_weight, const char* pooler_bias,
-                   const char* weight, const char* bias) {
-  HfHead head = PooledHead(HfHeadKind::kChoices, architecture, pooler_weight, pooler_bias, weight);
-  head.names.emplace_back("", bias);
+HfHead ClassesHead(const std::string& architecture, const std::string& pooler,
+                   const std::string& output, bool has_bias) {
+  HfHead head = PooledHead(HfHeadKind::kClasses, architecture, pooler, output);
+  if (!has_bias) head.names.pop_back();
   return head;
 }
 
-HfHead SimpleSpansHead(const char* architecture) {
-  return {"simple head of questions",
-          architecture,
-          kOtherTask,
-          {{"qa_outputs.weight", "qa_outputs.weight"}, {"qa_outputs.bias", "qa_outputs.bias"}},
-          HfHeadKind::kSimpleSpans};
+HfHead ChoicesHead(const std::string& architecture, const std::string& pooler,
+                   const std::string& output) {
+  HfHead head = PooledHead(HfHeadKind::kChoices, architecture, pooler, output);
+  head.names.back().first = "";
+  return head;
 }
 
-HfHead TagsHead(const char* architecture, bool has_dropout) {
-  return {.name = "task's head",
-          .architecture = architecture,
-          .remedy = kOtherTask,
-          .names = {{kWeight, "classifier.weight"}, {kBias, "classifier.bias"}},
-          .kind = HfHeadKind::kTags,
-          .has_dropout = has_dropout};
+HfHead SimpleSpansHead(const std::string& architecture) {
+  return DenseHead("simple head of questions", architecture, kOtherTask,
+                   {{"qa_outputs", "qa_outputs"}}, HfHeadKind::kSimpleSpans);
+}
+
+HfHead TagsHead(const std::string& architecture, bool has_dropout) {
+  HfHead head = PooledHead(HfHeadKind::kTags, architecture, /*pooler=*/"", "classifier");
+  head.has_dropout = has_dropout;
+  return head;
 }
 
 void KeepLabels(int64_t count, HfFamily::Json& json) {
@@ -170,8 +164,14 @@ bool HfHead::Holds(absl::string_view ours) const {
                      [ours](const auto& name) { return name.first == ours; });
 }
 
-const char* HfFamily::Architecture(const ModelConfig& model) const {
-  if (const HfHead* const head = FindTaskHead(*this, model)) return head->architecture;
+const HfHead* HfFamily::FindTaskHead(const ModelConfig& model) const {
+  for (const HfHead& head : heads())
+    if (head.is_of_task() && head.IsIn(model)) return &head;
+  return nullptr;
+}
+
+std::string HfFamily::Architecture(const ModelConfig& model) const {
+  if (const HfHead* const head = FindTaskHead(model)) return head->architecture;
   if (!model.next_sentence_head || names().next_sentence_architecture == nullptr)
     return names().architecture;
   return names().next_sentence_architecture;
@@ -194,47 +194,14 @@ TensorTable HfFamily::HeadTensors(const ModelConfig& model, const ParameterLayou
   return tensors;
 }
 
-void HfFamily::CheckObjective(const RunConfig& config, std::span<const char* const> pretraining,
-                              HfObstacles& obstacles) const {
-  const std::string& name = config.objective.name;
-  const TaskConfig& task = config.model.task;
-  const auto is_among = [&name](std::span<const char* const> objectives) {
-    return std::find(objectives.begin(), objectives.end(), name) != objectives.end();
-  };
-  std::vector<std::string> all(pretraining.begin(), pretraining.end());
-  all.insert(all.end(), finetuning().begin(), finetuning().end());
-  if (!is_among(pretraining) && !is_among(finetuning())) {
-    const std::string last = all.back();
-    all.pop_back();
-    obstacles.list.push_back(absl::StrCat("objective.name is ", name, ", not ",
-                                          absl::StrJoin(all, ", "), all.empty() ? "" : " or ",
-                                          last));
-  }
-  if (!task.has_head()) return;
-  const HfHead* const head = FindTaskHead(*this, config.model);
-  if (head == nullptr) {
-    obstacles.list.push_back(task.has_spans()
-                                 ? absl::StrCat("objective.span_head is ", EnumName(task.span_head))
-                                 : absl::StrCat("objective.task is ", ExampleTaskName(task.task)));
-    return;
-  }
-  if (task.has_spans()) return;
-  const bool has_pooler = head->Holds(kPooler);
-  obstacles.Require(task.pooler == has_pooler,
-                    absl::StrCat("objective.pooler is ", task.pooler ? "true" : "false"));
-  if (task.has_choices()) return;
-  obstacles.Require(task.bias == head->Holds(kBias),
-                    absl::StrCat("objective.head_bias is ", task.bias ? "true" : "false"));
-}
-
 void HfFamily::ReadTask(HfConfigReader& reader, HfConfig& config) const {
   const HfConfigReader::Json* const classes = reader.Find("architectures");
   if (classes == nullptr || !classes->is_array() || classes->empty()) return;
   for (const HfHead& head : heads()) {
     if (!head.is_of_task() || classes->front() != head.architecture) continue;
     ObjectiveConfig& objective = config.objective;
-    objective.name = finetuning().front();
-    objective.pooler = head.Holds(kPooler);
+    objective.name = names().finetuning.front();
+    objective.pooler = head.Holds("sequence_summary.summary.weight");
     switch (head.kind) {
       case HfHeadKind::kClasses: ReadClasses(head, reader, objective); break;
       case HfHeadKind::kChoices: ReadChoices(reader, objective); break;

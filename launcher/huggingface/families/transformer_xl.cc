@@ -12,16 +12,10 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr HfKeyName kXlKeys[] = {
-    {"num_layers", "n_layer"},     {"model_dim", "d_model"},
-    {"num_heads", "n_head"},       {"head_dim", "d_head"},
-    {"ffn_dim", "d_inner"},        {"layer_norm_epsilon", "layer_norm_epsilon"},
-    {"untie_r", "untie_r"},        {"clamp_len", "clamp_len"},
-    {"cutoffs", "cutoffs"},        {"div_val", "div_val"},
-    {"same_length", "same_length"}};
-
 // Of TransfoXLForSequenceClassification.
 constexpr const char* kXlOtherHeads[] = {"score."};
+
+constexpr const char* kXlObjectives[] = {"causal_lm"};
 
 // Of one cluster, before its number.
 constexpr char kXlTable[] = "transformer.word_emb.emb_layers.";
@@ -64,8 +58,6 @@ void ReadXlSoftmax(HfConfigReader& reader, HfConfig& config) {
   ModelConfig& model = config.model;
   HfConfigReader::Json cutoffs = HfConfigReader::Json::array({20000, 40000, 200000});
   if (const HfConfigReader::Json* const found = reader.Find("cutoffs")) cutoffs = *found;
-  model.div_val = 4;
-  reader.Size("div_val", 1, HfConfigReader::kMaxSize, model.div_val);
   reader.faults().Require(
       cutoffs.is_array(),
       absl::StrCat("'cutoffs' is ", HfConfigReader::Text(cutoffs), " but must be a list"));
@@ -76,44 +68,38 @@ void ReadXlSoftmax(HfConfigReader& reader, HfConfig& config) {
   ReadXlTies(reader, static_cast<int64_t>(cutoffs.size()) + 1, model);
 }
 
-void ReadXlSizes(HfConfigReader& reader, HfConfig& config) {
-  ModelConfig& model = config.model;
-  reader.RequiredSize("n_layer", HfConfigReader::kMaxLayers, model.num_layers);
-  reader.RequiredSize("d_model", HfConfigReader::kMaxSize, model.model_dim);
-  reader.RequiredSize("n_head", HfConfigReader::kMaxSize, model.num_heads);
-  reader.RequiredSize("d_head", HfConfigReader::kMaxSize, model.head_dim);
-  reader.RequiredSize("d_inner", HfConfigReader::kMaxSize, model.ffn_dim);
-  reader.RequiredSize("vocab_size", HfConfigReader::kMaxSize, config.vocab_size);
-  reader.Expect("d_embed", model.model_dim, ", as 'd_model': other embeddings are not supported");
-  model.mem_len = 1600;
-  reader.Size("mem_len", 0, HfConfigReader::kMaxSize, model.mem_len);
-  model.clamp_len = 1000;
-  reader.Size("clamp_len", -1, HfConfigReader::kMaxSize, model.clamp_len);
-  if (model.clamp_len == 0) model.clamp_len = -1;  // either means no limit there
+void VisitXlSoftmax(HfKeys& keys) {
+  ModelConfig& model = keys.model;
+  const int64_t vocab_size = keys.config.vocab_size;
+  HfKeys::Json cutoffs = HfKeys::Json::array(), ties = HfKeys::Json::array({false});
+  if (keys.reader() == nullptr && CheckAdaptiveClusters(model, vocab_size).ok()) {
+    for (const AdaptiveCluster& cluster : AdaptiveClusters(model, vocab_size)) {
+      if (cluster.end == vocab_size) break;
+      cutoffs.push_back(cluster.end);
+      ties.push_back(model.tie_projections);
+    }
+    model.cutoffs = XlCutoffs(cutoffs);
+  }
+  keys.Names(model.cutoffs, "cutoffs");
+  keys.Write("cutoffs", cutoffs);
+  keys.Size("div_val", model.div_val, 4);
+  keys.Write("tie_projs", ties);
+  keys.Write("proj_share_all_but_first", model.tie_projections);
+  keys.Write("adaptive", true);
 }
 
-void ReadXlSettings(HfConfigReader& reader, ModelConfig& model) {
-  model.segments = Segments::kNone;
-  model.scale_embedding = true;
-  model.activation = kernels::Activation::kRelu;
-  model.initial_memory = InitialMemory::kZeros;
-  model.layer_norm_epsilon = 1e-5;
-  reader.Number("layer_norm_epsilon", 1e-30, 1.0, model.layer_norm_epsilon);
-  reader.Number("init_std", 0.0, 1e3, model.init_range);
-  reader.Number("proj_init_std", 0.0, 1e3, model.projection_init_range);
-  reader.Number("dropout", 0.0, 0.999, model.dropout);
-  model.attention_dropout = 0;
-  reader.Number("dropatt", 0.0, 0.999, model.attention_dropout);
-  reader.Bool("untie_r", model.untie_r);
+void VisitXlSameLength(HfKeys& keys) {
+  ModelConfig& model = keys.model;
+  keys.Names(model.same_length, "same_length");
+  keys.Write("same_length", model.same_length != SameLength::kOff, HfKeys::In::kTrained);
+  HfConfigReader* const reader = keys.reader();
+  if (reader == nullptr) return;
   bool same_length = true;
-  reader.Bool("same_length", same_length);
+  reader->Bool("same_length", same_length);
   model.same_length = same_length ? SameLength::kTorch : SameLength::kOff;
-  reader.unsupported().Require(
+  reader->unsupported().Require(
       !same_length || model.mem_len > 0,
       "'same_length' is true but 'mem_len' is 0, so that no token sees any");
-  reader.Expect("attn_type", 0);
-  reader.Expect("pre_lnorm", false, ": it has no LayerNorm at the end, as ours have");
-  reader.Expect("tie_word_embeddings", true, ": an output of its own is not supported");
 }
 
 class TransformerXl : public HfFamily {
@@ -122,92 +108,52 @@ class TransformerXl : public HfFamily {
     return {.model_type = "transfo-xl",
             .architecture = "TransfoXLLMHeadModel",
             .bare_architecture = "TransfoXLModel",
-            .prefix = "transformer."};
+            .prefix = "transformer.",
+            .pretraining = kXlObjectives,
+            .other_heads = kXlOtherHeads};
   }
-  std::span<const HfKeyName> keys() const override { return kXlKeys; }
-  std::span<const char* const> other_heads() const override { return kXlOtherHeads; }
-
-  void ReadConfig(HfConfigReader& reader, HfConfig& config) const override {
-    ReadXlSizes(reader, config);
-    ReadXlSettings(reader, config.model);
-    ReadXlSoftmax(reader, config);
-  }
+  void VisitKeys(HfKeys& keys) const override;
   void SetDefaults(const HfConfig& /*model*/, RunConfig& config) const override {
     config.objective.name = "causal_lm";
     config.sampling.bidirectional = false;
   }
-  void Check(const RunConfig& config, HfObstacles& obstacles) const override;
-  Json NewConfig(const RunConfig& config, int64_t vocab_size, const VocabIds& ids) const override;
-  void UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
-                    Json& json) const override;
   TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
 };
 
-void TransformerXl::Check(const RunConfig& config, HfObstacles& obstacles) const {
-  const ModelConfig& model = config.model;
-  obstacles.Require(config.objective.name == "causal_lm",
-                    absl::StrCat("objective.name is ", config.objective.name, ", not causal_lm"));
-  CheckPlainLayers(model, /*is_tied=*/true, obstacles);
-  obstacles.Require(model.relative_positions(), "model.positions is not relative");
-  obstacles.Require(model.segments == Segments::kNone, "model.segments is not none");
-  obstacles.Require(model.scale_embedding, "model.scale_embedding is false");
-  obstacles.Require(model.activation == kernels::Activation::kRelu, "model.activation is not relu");
-  obstacles.Require(model.softmax_bias, "model.softmax_bias is false");
-  obstacles.Require(!model.pre_norm(), "model.layer_norm is pre");
-  obstacles.Require(!model.embedding_layer_norm, "model.embedding_layer_norm is true");
-  obstacles.Require(!model.attention_biases, "model.attention_biases is true");
-  obstacles.Require(!model.mlm_head, "model.mlm_head is true");
-  obstacles.Require(model.attention_windows.empty(), "model.attention_windows is set");
-  obstacles.Require(model.same_length != SameLength::kTensorFlow,
-                    "model.same_length is tensorflow");
-  obstacles.Require(model.same_length == SameLength::kOff || model.mem_len > 0,
-                    "model.same_length is on but model.mem_len is 0");
-}
-
-HfFamily::Json TransformerXl::NewConfig(const RunConfig& config, int64_t vocab_size,
-                                        const VocabIds& ids) const {
-  const ModelConfig& model = config.model;
-  Json cutoffs = Json::array(), ties = Json::array({false});
-  for (const AdaptiveCluster& cluster : AdaptiveClusters(model, vocab_size)) {
-    if (cluster.end == vocab_size) break;
-    cutoffs.push_back(cluster.end);
-    ties.push_back(model.tie_projections);
-  }
-  return {{"model_type", names().model_type},
-          {"vocab_size", vocab_size},
-          {"cutoffs", cutoffs},
-          {"div_val", model.div_val},
-          {"tie_projs", ties},
-          {"proj_share_all_but_first", model.tie_projections},
-          {"adaptive", true},
-          {"d_model", model.model_dim},
-          {"d_embed", model.model_dim},
-          {"n_layer", model.num_layers},
-          {"n_head", model.num_heads},
-          {"d_head", model.head_dim},
-          {"d_inner", model.ffn_dim},
-          {"layer_norm_epsilon", model.layer_norm_epsilon},
-          {"pre_lnorm", false},
-          {"attn_type", 0},
-          {"untie_r", model.untie_r},
-          {"clamp_len", model.clamp_len},
-          {"sample_softmax", -1},
-          {"init", "normal"},
-          {"tie_word_embeddings", true},
-          {"eos_token_id", ids.eos}};
-}
-
-void TransformerXl::UpdateConfig(const RunConfig& config, int64_t vocab_size, bool trained,
-                                 Json& json) const {
-  const ModelConfig& model = config.model;
-  json["vocab_size"] = vocab_size;
-  if (!trained) return;
-  json["mem_len"] = model.mem_len;
-  json["same_length"] = model.same_length != SameLength::kOff;
-  json["dropout"] = model.dropout;
-  json["dropatt"] = model.attention_dropout;
-  json["init_std"] = model.init_range;
-  json["proj_init_std"] = model.projection_init_range;
+void TransformerXl::VisitKeys(HfKeys& keys) const {
+  HfConfig& config = keys.config;
+  ModelConfig& model = keys.model;
+  keys.Set(model.segments, Segments::kNone);
+  keys.Set(model.scale_embedding, true);
+  keys.Set(model.activation, kernels::Activation::kRelu);
+  keys.Set(model.initial_memory, InitialMemory::kZeros);
+  keys.Set(model.attention_dropout, 0.0);
+  keys.Write("model_type", names().model_type);
+  keys.Required("vocab_size", config.vocab_size);
+  VisitXlSoftmax(keys);
+  keys.Required("d_model", model.model_dim);
+  keys.Fixed("d_embed", model.model_dim, ", as 'd_model': other embeddings are not supported");
+  keys.Required("n_layer", model.num_layers, HfKeys::kMaxLayers);
+  keys.Required("n_head", model.num_heads);
+  keys.Required("d_head", model.head_dim);
+  keys.Required("d_inner", model.ffn_dim);
+  keys.Number("layer_norm_epsilon", model.layer_norm_epsilon, 1e-5);
+  keys.Fixed("pre_lnorm", false, ": it has no LayerNorm at the end, as ours have");
+  keys.Fixed("attn_type", 0);
+  keys.Bool("untie_r", model.untie_r, true);
+  keys.Size("clamp_len", model.clamp_len, 1000, -1);
+  if (model.clamp_len == 0) model.clamp_len = -1;  // either means no limit there
+  keys.Write("sample_softmax", -1);
+  keys.Write("init", "normal");
+  keys.Fixed("tie_word_embeddings", true, ": an output of its own is not supported");
+  keys.Id("eos_token_id", config.ids.eos);
+  keys.Size("mem_len", model.mem_len, 1600, 0, HfKeys::In::kTrained);
+  VisitXlSameLength(keys);
+  keys.Rate("dropout", model.dropout);
+  keys.Rate("dropatt", model.attention_dropout);
+  keys.Range("init_std", model.init_range);
+  keys.Range("proj_init_std", model.projection_init_range);
+  if (keys.reader() != nullptr) ReadXlSoftmax(*keys.reader(), config);
 }
 
 // The sinusoids' frequencies, which are a buffer of the model there, with a place in its files.

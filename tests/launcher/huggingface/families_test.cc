@@ -88,19 +88,10 @@ class FamilyTest : public ::testing::TestWithParam<const char*> {
     return ExportModel({root_ + "/run", -1, root_ + "/out", format});
   }
   std::string BytesIn(const std::string& directory, const std::string& name) const {
-    const auto reader =
-        ckpt::SafetensorsReader::Open(root_ + "/" + directory + "/model.safetensors");
-    const auto* const found = reader.ok() ? reader->Find(name) : nullptr;
-    if (found == nullptr) return "";
-    std::string bytes(static_cast<size_t>(found->entry.shape.num_elements()) * 4, '\0');
-    EXPECT_TRUE(reader->Read(name, 0, found->entry.shape.num_elements(), bytes.data()).ok());
-    return bytes;
+    return StoredBytes(root_ + "/" + directory, name);
   }
   std::vector<float> ValuesIn(const std::string& directory, const std::string& name) const {
-    const std::string bytes = BytesIn(directory, name);
-    std::vector<float> values(bytes.size() / 4);
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
+    return StoredValues(root_ + "/" + directory, name);
   }
   void ExpectRefused(const std::string& part) {
     const absl::Status status = Import();
@@ -307,8 +298,10 @@ TEST(FamilyOfRunTest, IsTheOneThatItsNetworkComesClosestTo) {
   EXPECT_EQ(again->model.num_segments, 1);
   EXPECT_EQ(again->model.attention_windows, "2:2; 4:4");
   config.model.attention_windows = "2:4";
-  EXPECT_THAT(std::string(CheckFamily(FamilyOfRun(config), config).message()),
-              HasSubstr("model.attention_windows is not the same N:N for all heads of a layer"));
+  EXPECT_THAT(
+      std::string(CheckFamily(FamilyOfRun(config), config).message()),
+      HasSubstr("model.attention_windows is \"2:4\", not \"256:256\" ('attention_window' is "
+                "\"2:4\" but must be an even number, or one for each layer)"));
 }
 
 }  // namespace

@@ -232,14 +232,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ForeignRoundTripTest, ::testing::ValuesIn(kShap
 
 class ForeignImportTest : public ::testing::Test {
  protected:
-  // The fp32 values of a tensor of a directory.
   std::vector<float> Values(const std::string& directory, const std::string& name) const {
-    const auto reader =
-        ckpt::SafetensorsReader::Open(root_ + "/" + directory + "/model.safetensors");
-    EXPECT_TRUE(reader.ok() && reader->Find(name) != nullptr) << name;
-    std::vector<float> values(reader->Find(name)->entry.shape.num_elements());
-    EXPECT_TRUE(reader->Read(name, 0, static_cast<int64_t>(values.size()), values.data()).ok());
-    return values;
+    return StoredValues(root_ + "/" + directory, name);
   }
   void ImportAndName(const ForeignModel& model) {
     model.Write(root_ + "/hf");

@@ -100,6 +100,23 @@ void WriteFile(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+std::string StoredBytes(const std::string& directory, const std::string& name) {
+  const auto reader = ckpt::SafetensorsReader::Open(directory + "/model.safetensors");
+  const auto* const found = reader.ok() ? reader->Find(name) : nullptr;
+  if (found == nullptr) return "";
+  const int64_t elements = found->entry.shape.num_elements();
+  std::string bytes(static_cast<size_t>(elements * SizeOf(found->entry.dtype)), '\0');
+  ANYORDER_CHECK_OK(reader->Read(name, 0, elements, bytes.data()));
+  return bytes;
+}
+
+std::vector<float> StoredValues(const std::string& directory, const std::string& name) {
+  const std::string bytes = StoredBytes(directory, name);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(values.data()));
+  return values;
+}
+
 void WriteSafetensors(const std::string& path, const std::vector<HfTensor>& tensors) {
   std::vector<ckpt::SafetensorsEntry> entries;
   for (const HfTensor& tensor : tensors) entries.push_back(tensor.entry);

@@ -42,6 +42,10 @@ struct HfDirectory {
 // A SentencePiece model of nothing but pieces.
 std::string SentencePieceModel(const std::vector<std::pair<std::string, int>>& pieces);
 void WriteFile(const std::string& path, const std::string& bytes);
+// A tensor of DIRECTORY/model.safetensors as it is stored, and its values of fp32; empty if there
+// is none.
+std::string StoredBytes(const std::string& directory, const std::string& name);
+std::vector<float> StoredValues(const std::string& directory, const std::string& name);
 void WriteSafetensors(const std::string& path, const std::vector<HfTensor>& tensors);
 
 }  // namespace anyorder::launcher
