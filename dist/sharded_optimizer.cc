@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
     Communicator& communicator, kernels::Backend& backend, int64_t num_elements,
     const std::vector<DecaySegment>& segments, const OptimizerConfig& config,
     DeviceTransport* transport) {
-  ANYORDER_RETURN_IF_ERROR(config.Validate());
+  ANYORDER_RETURN_IF_ERROR(config.Validate().ToStatus());
   auto optimizer = std::unique_ptr<ShardedOptimizer>(
       new ShardedOptimizer(communicator, backend, num_elements, segments, config));
   ANYORDER_RETURN_IF_ERROR(optimizer->transport_.Resolve(transport, communicator, backend));

@@ -60,8 +60,8 @@ std::string NearestName(absl::string_view word, const std::vector<std::string>& 
 
 std::string FaultList::Joined() const { return absl::StrJoin(faults_, "; "); }
 
-absl::Status FaultList::ToStatus(absl::string_view prefix) const {
-  return empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat(prefix, Joined()));
+absl::Status FaultList::ToStatus() const {
+  return empty() ? absl::OkStatus() : absl::InvalidArgumentError(Joined());
 }
 
 }  // namespace anyorder

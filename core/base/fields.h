@@ -6,14 +6,15 @@
 //     static void VisitFields(Self& self, Visitor& visit) {
 //       visit("num_things", self.num_things, "Things of a lane.", AtLeast(1, "things"));
 //     }
-//     absl::Status Validate() const;  // CheckBounds, and what a field asks of others
+//     FaultList Validate() const;  // CheckBounds, and what a field asks of others
 //   };
 //
-// The sentence is the field's documentation: `anyorder config` prints it with unit and bounds, and
-// the member has no comment that says it again.
-// Field types: bool, int64_t, double, std::string, and enums with a kEnumNames specialisation.
-// Goals: adding a field is one member and one line. Non-goals: nesting below one level, optional
-// fields, migration of old names.
+// After the sentence come attributes in any order, each of a type of its own: FieldBounds, Decides,
+// and those of a section (SamplingKeys). The sentence is the field's documentation: `anyorder
+// config` prints it with unit and bounds, and the member has no comment that says it again. Field
+// types: bool, int64_t, double, std::string, and enums with a kEnumNames specialisation. Goals:
+// adding a field is one member and one line. Non-goals: nesting below one level, optional fields,
+// migration of old names.
 
 #pragma once
 
@@ -72,6 +73,25 @@ constexpr FieldBounds Rate() { return {.least = 0, .most = 1, .is_most_open = tr
 // (0, 1]
 constexpr FieldBounds PositiveFraction() { return {.least = 0, .most = 1, .is_least_open = true}; }
 
+// What a key's value decides; each implies those before it. A key decides all that its section does
+// unless it is marked: a new one errs on the safe side.
+enum class Decides {
+  kNothing,   // it may change between starts of one run
+  kTraining,  // the result of a run
+  kFunction,  // which function given weights are
+};
+
+// The attribute of `unset`'s type among those of a visit; `unset` if it has none.
+template <typename Attribute, typename... Attributes>
+constexpr Attribute AttributeOf(Attribute unset, const Attributes&... attributes) {
+  Attribute found = unset;
+  [[maybe_unused]] const auto take = [&found](const auto& attribute) {
+    if constexpr (std::is_convertible_v<decltype(attribute), Attribute>) found = attribute;
+  };
+  (take(attributes), ...);
+  return found;
+}
+
 // The candidate closest to `word` by edit distance, or "" if none is close enough to be a likely
 // typo.
 std::string NearestName(absl::string_view word, const std::vector<std::string>& candidates);
@@ -87,6 +107,9 @@ constexpr auto EnumNames(Names... names) {
 class FaultList {
  public:
   void Add(std::string fault) { faults_.push_back(std::move(fault)); }
+  void Add(const FaultList& others, absl::string_view prefix = "") {
+    for (const std::string& fault : others.faults_) Add(absl::StrCat(prefix, fault));
+  }
   // The message of an error.
   void AddError(const absl::Status& status) {
     if (!status.ok()) Add(std::string(status.message()));
@@ -95,10 +118,11 @@ class FaultList {
     if (!condition) Add(std::move(fault));
   }
   bool empty() const { return faults_.empty(); }
+  const std::vector<std::string>& faults() const { return faults_; }
   // "a; b; c"
   std::string Joined() const;
-  // OK without faults, else InvalidArgument with all of them behind `prefix`.
-  absl::Status ToStatus(absl::string_view prefix = "") const;
+  // OK without faults, else InvalidArgument with all of them.
+  absl::Status ToStatus() const;
 
  private:
   std::vector<std::string> faults_;
@@ -107,7 +131,8 @@ class FaultList {
 // Adds a fault for each number that is outside the bounds of its visit.
 template <typename Fields>
 void CheckBounds(absl::string_view section, const Fields& fields, FaultList& faults) {
-  auto visit = [&](const char* key, const auto& value, const char*, FieldBounds bounds = {}) {
+  auto visit = [&](const char* key, const auto& value, const char*, const auto&... attributes) {
+    const FieldBounds bounds = AttributeOf(FieldBounds(), attributes...);
     if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
       faults.Require(
           bounds.Contain(static_cast<double>(value)),

@@ -47,7 +47,7 @@ bool LoraConfig::Trains(absl::string_view name) const {
                      [name](const std::string& part) { return HasPart(name, part); });
 }
 
-absl::Status LoraConfig::Validate() const {
+FaultList LoraConfig::Validate() const {
   FaultList faults;
   CheckBounds("train.lora", *this, faults);
   std::vector<std::string> known = {kAllTargets};
@@ -58,7 +58,7 @@ absl::Status LoraConfig::Validate() const {
                                 absl::StrJoin(known, ", ")));
   }
   faults.Require(!ListOf(targets).empty(), "train.lora.targets is empty but must name projections");
-  return faults.ToStatus();
+  return faults;
 }
 
 }  // namespace anyorder

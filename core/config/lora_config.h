@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 #include "core/base/fields.h"
@@ -55,8 +54,8 @@ struct LoraConfig {
   // `tensors` is found in a name as one or several whole parts between dots: "layer_norm" in
   // "transformer.layer.0.ff.layer_norm.weight".
   bool Trains(absl::string_view name) const;
-  // InvalidArgument for names of targets that there are none of.
-  absl::Status Validate() const;
+  // Every fault, names of targets that there are none of among them.
+  FaultList Validate() const;
 };
 
 // The names between commas.

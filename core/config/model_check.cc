@@ -92,7 +92,7 @@ void CheckBackbone(const ModelConfig& model, FaultList& faults) {
 
 }  // namespace
 
-absl::Status ModelConfig::Validate() const {
+FaultList ModelConfig::Validate() const {
   FaultList faults;
   CheckBounds("model", *this, faults);
   // The sinusoids come in pairs of a sine and a cosine.
@@ -110,7 +110,7 @@ absl::Status ModelConfig::Validate() const {
                                                           heads_dim, " but must be at most 2^28"));
   faults.Require(clamp_len != 0, "model.clamp_len is 0 but must be at least 1, or -1 for no limit");
   CheckBackbone(*this, faults);
-  return faults.ToStatus();
+  return faults;
 }
 
 }  // namespace anyorder

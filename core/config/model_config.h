@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
-
 #include "core/base/fields.h"
 #include "core/config/lora_config.h"
 #include "core/config/task_config.h"
@@ -126,13 +124,14 @@ struct ModelConfig {
     visit("scale_embedding", self.scale_embedding,
           "Multiply token embeddings by sqrt(model_dim) (Transformer-XL).");
     visit("mem_len", self.mem_len, "Recurrence memory of each lane; 0: none.",
-          Between(0, 1 << 24, "tokens"));
+          Between(0, 1 << 24, "tokens"), Decides::kTraining);
     visit("clamp_len", self.clamp_len,
           "Largest distance that the relative position encoding distinguishes; -1: no limit.",
           AtLeast(-1, "tokens"));
     visit("initial_memory", self.initial_memory,
           "What a lane attends to before its memory is full: nothing (\"masked\"), or zero vectors "
-          "that still score by position and segment (\"zeros\", the released TensorFlow code).");
+          "that still score by position and segment (\"zeros\", the released TensorFlow code).",
+          Decides::kTraining);
     visit("positions", self.positions,
           "Position encoding: distances in the attention scores (\"relative\", Transformer-XL), a "
           "learned vector added to the input (\"learned\"; \"learned_pairs\": two of half the "
@@ -184,7 +183,7 @@ struct ModelConfig {
     visit("layer_norm_gain_range", self.layer_norm_gain_range,
           "Standard deviation of the initial LayerNorm gains around 1 (Transformer-XL's PyTorch "
           "code: 0.02).",
-          AtLeast(0));
+          AtLeast(0), Decides::kTraining);
     visit("attention_biases", self.attention_biases,
           "Biases in the query, key, value and output projections.");
     visit("attention_output_bias", self.attention_output_bias,
@@ -203,7 +202,8 @@ struct ModelConfig {
     visit("mlm_head", self.mlm_head,
           "Dense layer, activation and LayerNorm before the output softmax (BERT).");
     visit("readout_dropout", self.readout_dropout,
-          "Dropout of the final hidden states, as in XLNet and Transformer-XL.");
+          "Dropout of the final hidden states, as in XLNet and Transformer-XL.",
+          Decides::kTraining);
     visit("global_projections", self.global_projections,
           "Separate query, key and value projections for tokens with global attention "
           "(Longformer).");
@@ -211,10 +211,12 @@ struct ModelConfig {
         "attention_windows", self.attention_windows,
         "Attention window of each layer and head as LEFT:RIGHT[:STRIDE], such as \"32:0; 2x "
         "128:0:2 / 6x 128:0\": layers between semicolons, groups of heads between slashes; empty: "
-        "unlimited.");
+        "unlimited.",
+        Decides::kTraining);
     visit("same_length", self.same_length,
           "Every token sees the same number of keys: mem_len (\"torch\") or mem_len + 1 "
-          "(\"tensorflow\"), as the two Transformer-XL codes do.");
+          "(\"tensorflow\"), as the two Transformer-XL codes do.",
+          Decides::kTraining);
     visit("softmax", self.softmax,
           "Output softmax: \"full\", or \"adaptive\" with clusters of rare words (Grave et al. "
           "2017) and embeddings cut the same way.");
@@ -228,17 +230,20 @@ struct ModelConfig {
           "Adaptive softmax: standard deviation of the initial cluster projections.", Above(0));
     visit("dropout", self.dropout,
           "Dropout of embeddings, position table, residual branches and feed-forward layers.",
-          Rate());
+          Rate(), Decides::kTraining);
     visit("attention_dropout", self.attention_dropout, "Dropout of attention probabilities.",
-          Rate());
+          Rate(), Decides::kTraining);
     visit("initializer", self.initializer,
           "Distribution of initial weights; \"truncated_normal\" resamples beyond two standard "
-          "deviations.");
+          "deviations.",
+          Decides::kTraining);
     visit("init_range", self.init_range,
-          "Standard deviation (normal) or half width (uniform) of initial weights.", Above(0));
+          "Standard deviation (normal) or half width (uniform) of initial weights.", Above(0),
+          Decides::kTraining);
     visit("dtype", self.dtype,
           "Compute type of activations and matrix products; master weights and Adam moments are "
-          "fp32. \"fp64\" is for tests only.");
+          "fp32. \"fp64\" is for tests only.",
+          Decides::kTraining);
   }
 
   int64_t kv_heads() const { return num_kv_heads == 0 ? num_heads : num_kv_heads; }
@@ -266,8 +271,8 @@ struct ModelConfig {
     return learned_positions() || segments == Segments::kLearned || embedding_layer_norm;
   }
 
-  // InvalidArgument listing every fault with key, value and bound.
-  absl::Status Validate() const;
+  // Every fault, with key, value and bound.
+  FaultList Validate() const;
 };
 
 inline DType ToDType(ComputeType type) {

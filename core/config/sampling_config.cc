@@ -103,10 +103,10 @@ int64_t SamplingConfig::MaskedTargets(int64_t length) const {
   return std::min(num_predict, std::max(int64_t{1}, static_cast<int64_t>(share)));
 }
 
-absl::Status SamplingConfig::Validate(SampleKind kind) const {
-  FaultList faults;
-  CheckBounds("sampling", *this, faults);
-  if (!faults.empty()) return faults.ToStatus();
+FaultList SamplingConfig::Validate(SampleKind kind) const {
+  FaultList faults, named;
+  CheckBounds("sampling", *this, named);
+  if (!named.empty()) return named;
   faults.Require(mask_token_prob + random_token_prob <= 1,
                  absl::StrCat("mask_token_prob=", mask_token_prob, ", random_token_prob=",
                               random_token_prob, " must be at most 1 together"));
@@ -119,7 +119,8 @@ absl::Status SamplingConfig::Validate(SampleKind kind) const {
   faults.Require(spans != SpanKind::kNgram || kind != SampleKind::kPairs,
                  "spans=\"ngram\" is for masked language models; use \"subword\", \"word\" or "
                  "\"single\"");
-  return faults.ToStatus("[sampling] ");
+  named.Add(faults, "[sampling] ");
+  return named;
 }
 
 }  // namespace anyorder

@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
-
 #include "core/base/fields.h"
 #include "core/config/any_order_config.h"
 
@@ -95,105 +93,119 @@ struct SamplingConfig {
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
+    using enum SamplingKeys;
     // Positions are 32-bit in batches and in the kernels; this leaves room for memory and sums.
-    visit("seq_len", self.seq_len, "Length of a training sequence.", Between(1, 1 << 24, "tokens"));
+    visit("seq_len", self.seq_len, "Length of a training sequence.", Between(1, 1 << 24, "tokens"),
+          kCommon);
     visit("reuse_len", self.reuse_len,
           "Tokens that a lane advances by each step; objectives on text pairs need seq_len / 2.",
-          AtLeast(0, "tokens"));
+          AtLeast(0, "tokens"), kHalves);
     visit("num_predict", self.num_predict,
           "Prediction targets per sequence; for masked language models the largest number of them.",
-          AtLeast(1, "tokens"));
+          AtLeast(1, "tokens"), kHalves | kCorruption);
     visit("perm_size", self.perm_size,
           "permutation_lm: block length of the factorisation order; divides seq_len / 2.",
-          AtLeast(1, "tokens"));
+          AtLeast(1, "tokens"), kPermutation);
     visit(
         "mask_alpha", self.mask_alpha,
         "A target span of l tokens lies in a context of l * mask_alpha / mask_beta tokens (XLNet's "
         "K).",
-        Between(1, 1 << 24));
+        Between(1, 1 << 24), kHalves);
     visit("mask_beta", self.mask_beta, "Denominator of the context length; see mask_alpha.",
-          AtLeast(1));
+          AtLeast(1), kHalves);
     visit("max_span", self.max_span,
           "Span lengths are 1 to max_span, with probability proportional to 1 / length.",
-          AtLeast(1, "tokens"));
+          AtLeast(1, "tokens"), kHalves);
     visit("spans", self.spans,
           "How target spans are sampled: \"subword\" tokens from a word start (released XLNet), "
           "whole "
-          "\"word\"s (the paper), \"single\" tokens, or \"ngram\"s (UniLM).");
+          "\"word\"s (the paper), \"single\" tokens, or \"ngram\"s (UniLM).",
+          kHalves | kMaskedText);
     visit(
         "functional_targets", self.functional_targets,
         "Spans may cover [SEP] and [CLS], which are then no targets (released XLNet); false: spans "
-        "avoid them, so that exactly num_predict targets remain.");
-    visit("bidirectional", self.bidirectional, "Half of the lanes read the text backwards.");
+        "avoid them, so that exactly num_predict targets remain.",
+        kHalves);
+    visit("bidirectional", self.bidirectional, "Half of the lanes read the text backwards.",
+          kCommon);
     visit(
         "hide_documents", self.hide_documents,
         "masked_diffusion, block_diffusion, gpt, and causal_lm without memory: tokens of a window "
-        "do not see other documents in it.");
+        "do not see other documents in it.",
+        kDocuments);
     visit("mask_fraction", self.mask_fraction,
-          "Masked language models: fraction of the tokens that are targets.", PositiveFraction());
+          "Masked language models: fraction of the tokens that are targets.", PositiveFraction(),
+          kMaskedText);
     visit("mask_token_prob", self.mask_token_prob,
           "Masked language models: probability that a target is replaced with <mask>.",
-          Between(0, 1));
+          Between(0, 1), kCorruption);
     visit("random_token_prob", self.random_token_prob,
           "Masked language models: probability that a target is replaced with a random token; the "
           "remaining targets keep their token.",
-          Between(0, 1));
+          Between(0, 1), kCorruption);
     AnyOrderConfig::VisitFields(self.any_order, visit);
     visit("ngram_prob", self.ngram_prob,
           "spans = \"ngram\": probability of masking an n-gram instead of a single token.",
-          Between(0, 1));
+          Between(0, 1), kPairMasks);
     visit("max_ngram", self.max_ngram,
-          "spans = \"ngram\": n-gram lengths are uniform in 2 to max_ngram.", AtLeast(2, "tokens"));
+          "spans = \"ngram\": n-gram lengths are uniform in 2 to max_ngram.", AtLeast(2, "tokens"),
+          kPairMasks);
     visit("short_sequence_prob", self.short_sequence_prob,
           "Masked language models without memory: fraction of samples that are cut to a random "
           "length and padded (BERT).",
-          Between(0, 1));
+          Between(0, 1), kPairMasks);
     visit("pairs", self.pairs,
           "How text pairs are built: \"xlnet\" begins with the reused part and truncates on the "
-          "right; \"bert\" begins at the window and truncates tokens at random ends.");
+          "right; \"bert\" begins at the window and truncates tokens at random ends.",
+          kPairMasks);
     visit(
         "bidirectional_share", self.bidirectional_share,
         "unilm: fraction of samples in which all tokens see each other; the four shares sum to 1.",
-        Between(0, 1));
+        Between(0, 1), kTextModes);
     visit("seq2seq_share", self.seq2seq_share,
           "unilm: fraction of samples in which segment A is the source and B the target.",
-          Between(0, 1));
+          Between(0, 1), kTextModes);
     visit("left_to_right_share", self.left_to_right_share,
-          "unilm: fraction of samples that are predicted from left to right.", Between(0, 1));
+          "unilm: fraction of samples that are predicted from left to right.", Between(0, 1),
+          kTextModes);
     visit("right_to_left_share", self.right_to_left_share,
-          "unilm: fraction of samples that are predicted from right to left.", Between(0, 1));
+          "unilm: fraction of samples that are predicted from right to left.", Between(0, 1),
+          kTextModes);
     visit("target_mask_prob", self.target_mask_prob,
           "unilm_seq2seq: fraction of a target's tokens, its [EOS] included, that are masked.",
-          PositiveFraction());
+          PositiveFraction(), kTargetMasks);
     visit("block_span_prob", self.block_span_prob,
           "unilmv2: probability of masking a span instead of a single token (Bao et al. 2020, "
           "algorithm 1).",
-          Between(0, 0.9));
+          Between(0, 0.9), kBlockSpans);
     visit("block_min_span", self.block_min_span,
           "unilmv2: span lengths are uniform in block_min_span to block_max_span.",
-          AtLeast(1, "tokens"));
-    visit("block_max_span", self.block_max_span, "unilmv2: longest span.", AtLeast(1, "tokens"));
+          AtLeast(1, "tokens"), kBlockSpans);
+    visit("block_max_span", self.block_max_span, "unilmv2: longest span.", AtLeast(1, "tokens"),
+          kBlockSpans);
     visit(
         "kept_originals", self.kept_originals,
         "unilmv2: treatment of targets that keep their token, which [P] slots could read: \"mask\" "
         "replaces them, \"drop_par\" drops their PAR loss, \"leak\" keeps both losses (the "
-        "paper).");
+        "paper).",
+        kBlockSpans);
     visit("target_replace_prob", self.target_replace_prob,
           "unilmv2_seq2seq: fraction of target tokens replaced where later tokens read them.",
-          Between(0, 1));
+          Between(0, 1), kTargetReplacement);
     visit("global_classifiers", self.global_classifiers,
           "longformer: [CLS] tokens before the text, all with global attention.",
-          AtLeast(0, "tokens"));
+          AtLeast(0, "tokens"), kGlobalSlots);
     visit("global_stride", self.global_stride,
           "longformer: every n-th token of the text has global attention; 0: none.",
-          AtLeast(0, "tokens"));
+          AtLeast(0, "tokens"), kGlobalSlots);
     visit(
         "passage_stride", self.passage_stride,
         "Questions about a passage: tokens from the begin of one window of a long passage to that "
         "of the next.",
-        AtLeast(1, "tokens"));
+        AtLeast(1, "tokens"), kPassages);
     visit("max_question", self.max_question,
-          "Questions about a passage: tokens of the question that are read.", AtLeast(1, "tokens"));
+          "Questions about a passage: tokens of the question that are read.", AtLeast(1, "tokens"),
+          kPassages);
   }
 
   // Targets of a lane and step. kPairs: num_predict. kMaskedPairs, kModePairs:
@@ -202,9 +214,8 @@ struct SamplingConfig {
   // BERT's min(num_predict, max(1, round(mask_fraction * length))), halves rounded to even.
   int64_t MaskedTargets(int64_t length) const;
 
-  // InvalidArgument listing every fault: every key is held to its bounds, and what keys mean
-  // together by what `kind` reads.
-  absl::Status Validate(SampleKind kind) const;
+  // Every fault: every key is held to its bounds, and what keys mean together by what `kind` reads.
+  FaultList Validate(SampleKind kind) const;
 };
 
 template <>

@@ -23,7 +23,7 @@ InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& 
 
 absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
     const NetworkShape& shape, kernels::Backend& backend, std::optional<int64_t> logit_rows) {
-  ANYORDER_RETURN_IF_ERROR(shape.model.Validate());
+  ANYORDER_RETURN_IF_ERROR(shape.model.Validate().ToStatus());
   ANYORDER_RETURN_IF_ERROR(CheckAdaptiveClusters(shape.model, shape.vocab_size));
   if (!backend.Supports(shape.dtype())) {
     return InvalidArgument("model.dtype ", std::string(Name(shape.dtype())),

@@ -306,7 +306,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(const ModelConf
                                                                  int64_t vocab_size,
                                                                  const BatchShape& shape,
                                                                  kernels::Backend& backend) {
-  ANYORDER_RETURN_IF_ERROR(config.Validate());
+  ANYORDER_RETURN_IF_ERROR(config.Validate().ToStatus());
   const NetworkShape network_shape{config, shape, vocab_size};
   ANYORDER_RETURN_IF_ERROR(CheckShape(network_shape, backend));
   auto network = std::make_unique<TransformerNetwork>(network_shape, backend);

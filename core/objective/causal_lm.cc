@@ -21,7 +21,6 @@ class CausalLm final : public Objective {
 
   std::string quantity() const override { return "NLL of next tokens, read as in training"; }
   std::string evaluation_note() const override { return HiddenDocumentsNote(hide_documents_); }
-  bool takes_same_length() const override { return true; }
 
   BatchShape Shape(int64_t batch_size) const override {
     return {.batch_size = batch_size,
@@ -49,7 +48,6 @@ class CausalLm final : public Objective {
     }
   }
 
-  LeftToRight left_to_right() const override { return LeftToRight::kContent; }
   FormOrStatus Generation(const GenerationTokens& tokens) const override {
     return MakeCausalGeneration(tokens, seq_len_ + memory_rows_);
   }

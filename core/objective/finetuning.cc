@@ -6,7 +6,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
 #include "core/base/check.h"
@@ -31,12 +30,6 @@ void ForEachPart(absl::string_view parts, const Visit& visit) {
 }
 
 bool IsText(absl::string_view name) { return name.size() == 1; }
-
-int64_t NumSpecials(absl::string_view parts) {
-  int64_t specials = 0;
-  ForEachPart(parts, [&](absl::string_view name, int32_t) { specials += IsText(name) ? 0 : 1; });
-  return specials;
-}
 
 // What each text gets of `room` tokens: LayOut says how.
 std::vector<int64_t> Shares(const std::vector<const std::vector<int32_t>*>& texts, int64_t room) {
@@ -69,14 +62,22 @@ void Append(const int32_t* tokens, int64_t count, int32_t segment, TaskSequence&
 
 class FineTuning final : public Objective {
  public:
-  FineTuning(const ObjectiveSettings& settings, const FineTuningForm& form)
+  explicit FineTuning(const ObjectiveSettings& settings)
       : Objective(settings.traits),
-        form_(form),
+        layout_(settings.traits.layout),
         task_(settings.model.task),
         seq_len_(settings.sampling.seq_len),
-        max_question_(settings.sampling.max_question) {}
+        max_question_(settings.sampling.max_question) {
+    // Learned segments are rows of a table, which has those of two texts.
+    layout_.has_more_segments &= settings.model.relative_segments();
+  }
 
-  int64_t num_segments() const override { return form_.num_segments; }
+  int64_t num_segments() const override {
+    int32_t last = 0;
+    ForEachPart(layout_.Of(2),
+                [&last](absl::string_view, int32_t segment) { last = std::max(last, segment); });
+    return last + 1;
+  }
   std::string quantity() const override {
     return has_language_model()
                ? "loss of the task plus lambda times that of the language model of its text"
@@ -89,8 +90,8 @@ class FineTuning final : public Objective {
     shape.content_rows = num_sequences() * seq_len_;
     shape.targets = has_language_model() ? shape.content_rows : 0;
     shape.advance = shape.content_rows;
-    shape.min_distance = form_.is_causal ? 0 : 1 - seq_len_;
-    shape.num_distances = form_.is_causal ? seq_len_ : 2 * seq_len_ - 1;
+    shape.min_distance = is_causal() ? 0 : 1 - seq_len_;
+    shape.num_distances = is_causal() ? seq_len_ : 2 * seq_len_ - 1;
     shape.content_readout = true;
     shape.own_divisor = true;
     shape.loss_names = {"task"};
@@ -98,7 +99,7 @@ class FineTuning final : public Objective {
     shape.has_spans = task_.has_spans();
     shape.has_tags = task_.has_tags();
     shape.task_rows = task_.reads_all_tokens() ? shape.content_rows : num_sequences();
-    if (form_.has_globals) shape.global_rows = num_sequences() * globals_of_sequence();
+    if (has_globals()) shape.global_rows = num_sequences() * globals_of_sequence();
     return shape;
   }
 
@@ -118,28 +119,30 @@ class FineTuning final : public Objective {
       if (!task_.reads_all_tokens())
         SetTaskRow(r, r * seq_len_ + sequence.classifier, r < count, b, batch);
     }
-    if (form_.has_globals) FillGlobals(sequences, b, batch);
+    if (has_globals()) FillGlobals(sequences, b, batch);
     FillLabels(sample, b, batch);
     if (task_.has_spans()) FillSpan(sample, sequences[0], b, batch);
     if (task_.has_tags()) FillTags(sample, sequences[0], b, batch);
   }
 
  private:
-  bool has_language_model() const { return form_.is_causal && task_.lm_weight > 0; }
+  bool has_globals() const { return traits().has(ObjectiveTraits::kGlobals); }
+  bool is_causal() const { return traits().has(ObjectiveTraits::kCausal); }
+  bool has_language_model() const { return is_causal() && task_.lm_weight > 0; }
   int64_t num_sequences() const {
     if (task_.has_choices()) return task_.num_classes;
-    return task_.task == ExampleTask::kSimilarity && form_.has_both_orders ? 2 : 1;
+    return task_.task == ExampleTask::kSimilarity && is_causal() ? 2 : 1;
   }
   // CLS, and questions, which windows cut to max_question tokens; of choices the most that stay
   // whole whatever the context is.
   int64_t globals_of_sequence() const {
     if (!task_.has_choices() && !task_.has_spans()) return 1;
-    const int64_t half = (seq_len_ - NumSpecials(form_.layout.Of(2))) / 2;
+    const int64_t half = (seq_len_ - NumSpecials(layout_.Of(2))) / 2;
     return 1 + (task_.has_spans() ? std::min(half, max_question_) : half);
   }
 
   TaskSequence OfTwo(const TextSample& sample, size_t first, size_t second) const {
-    return LayOut(form_.layout, sample.vocabulary, {&sample.parts[first], &sample.parts[second]},
+    return LayOut(layout_, sample.vocabulary, {&sample.parts[first], &sample.parts[second]},
                   seq_len_);
   }
   std::vector<TaskSequence> SequencesOf(const TextSample& sample) const {
@@ -147,13 +150,13 @@ class FineTuning final : public Objective {
     const bool takes_any_number = task_.task == ExampleTask::kClassification;
     ANYORDER_CHECK(parts.size() >= (takes_any_number || task_.has_tags() ? 1u : 2u))
         << parts.size() << " texts of " << ExampleTaskName(task_.task);
-    if (task_.has_tags()) return {LayOut(form_.layout, sample.vocabulary, {&parts[0]}, seq_len_)};
+    if (task_.has_tags()) return {LayOut(layout_, sample.vocabulary, {&parts[0]}, seq_len_)};
     if (takes_any_number) {
       std::vector<const std::vector<int32_t>*> texts;
       for (const std::vector<int32_t>& part : parts) texts.push_back(&part);
-      return {LayOut(form_.layout, sample.vocabulary, texts, seq_len_)};
+      return {LayOut(layout_, sample.vocabulary, texts, seq_len_)};
     }
-    if (task_.has_spans() && form_.passage_first) return {OfTwo(sample, 1, 0)};
+    if (task_.has_spans() && layout_.passage_first) return {OfTwo(sample, 1, 0)};
     std::vector<TaskSequence> sequences = {OfTwo(sample, 0, 1)};
     if (task_.has_choices()) {
       for (size_t choice = 2; choice < parts.size(); ++choice)
@@ -169,7 +172,7 @@ class FineTuning final : public Objective {
     for (int64_t i = 0; i < seq_len_; ++i) {
       Slot slot = PadSlot(i);
       if (i < size) {
-        slot = RankedSlot(sequence.tokens[static_cast<size_t>(i)], i, form_.is_causal ? i : 0,
+        slot = RankedSlot(sequence.tokens[static_cast<size_t>(i)], i, is_causal() ? i : 0,
                           sequence.segments[static_cast<size_t>(i)]);
         // The sequences of an example do not see one another.
         slot.doc = static_cast<int32_t>(r);
@@ -205,7 +208,7 @@ class FineTuning final : public Objective {
   // CLS of each sequence, and the question of kSpans or the choice, as far as there is room.
   void FillGlobals(const std::vector<TaskSequence>& sequences, int64_t b, Batch& batch) const {
     std::vector<uint8_t> is_global(static_cast<size_t>(batch.shape.content_rows), 0);
-    const size_t question = task_.has_spans() && !form_.passage_first ? 0 : 1;
+    const size_t question = task_.has_spans() && !layout_.passage_first ? 0 : 1;
     for (size_t r = 0; r < sequences.size(); ++r) {
       const TaskSequence& sequence = sequences[r];
       const int64_t first = static_cast<int64_t>(r) * seq_len_;
@@ -236,7 +239,7 @@ class FineTuning final : public Objective {
 
   void FillSpan(const TextSample& sample, const TaskSequence& sequence, int64_t b,
                 Batch& batch) const {
-    const size_t passage = form_.passage_first ? 0 : 1;
+    const size_t passage = layout_.passage_first ? 0 : 1;
     const int64_t first = sequence.begin[passage];
     const int64_t size = sequence.size[passage];
     for (int64_t slot = 0; slot < seq_len_; ++slot) {
@@ -271,14 +274,15 @@ class FineTuning final : public Objective {
     batch.divisors[b] = static_cast<double>(known);
   }
 
-  const FineTuningForm form_;
+  InputLayout layout_;
   const TaskConfig task_;
   const int64_t seq_len_;
   const int64_t max_question_;
 };
 
-// Whether the keys of [objective] about the head fit one another.
-void CheckHead(const TaskConfig& task, FaultList& faults) {
+}  // namespace
+
+void CheckTaskHead(const TaskConfig& task, FaultList& faults) {
   const int64_t least = task.has_choices() || task.has_tags() ? 2 : 1;
   faults.Require(
       task.has_spans() || (task.num_classes >= least && task.num_classes <= 1 << 16),
@@ -299,26 +303,19 @@ void CheckHead(const TaskConfig& task, FaultList& faults) {
       "\"conditional\"");
 }
 
-}  // namespace
-
-std::string InputLayout::Of(int64_t num_texts) const {
-  ANYORDER_CHECK(num_texts >= 1 && num_texts <= kMostTexts) << num_texts;
-  std::string parts = first;
-  for (int64_t text = 1; text < num_texts; ++text) {
-    std::string more = absl::StrCat(" ", next);
-    const std::string name(1, static_cast<char>('A' + text));
-    absl::StrReplaceAll({{"B:", absl::StrCat(name, ":")}}, &more);
-    // 2 is that of CLS.
-    if (has_more_segments && text > 1)
-      absl::StrReplaceAll({{":1", absl::StrCat(":", text + 1)}}, &more);
-    parts += more;
-  }
-  return *last == '\0' ? parts : absl::StrCat(parts, " ", last);
+int64_t NumSpecials(absl::string_view parts) {
+  int64_t specials = 0;
+  ForEachPart(parts, [&](absl::string_view name, int32_t) { specials += IsText(name) ? 0 : 1; });
+  return specials;
 }
 
 TaskSequence LayOut(const InputLayout& layout, const VocabularyIds& ids,
                     const std::vector<const std::vector<int32_t>*>& texts, int64_t seq_len) {
-  const std::string parts = layout.Of(std::ssize(texts));
+  return LayOut(layout.Of(std::ssize(texts)), ids, texts, seq_len);
+}
+
+TaskSequence LayOut(absl::string_view parts, const VocabularyIds& ids,
+                    const std::vector<const std::vector<int32_t>*>& texts, int64_t seq_len) {
   TaskSequence sequence;
   sequence.size = Shares(texts, seq_len - NumSpecials(parts));
   ForEachPart(parts, [&](absl::string_view name, int32_t segment) {
@@ -337,33 +334,12 @@ TaskSequence LayOut(const InputLayout& layout, const VocabularyIds& ids,
   return sequence;
 }
 
-absl::Status CheckGenerates(const std::string& objective, ExampleTask task) {
-  if (task == ExampleTask::kGeneration) return absl::OkStatus();
-  return FailedPrecondition(
-      "the dataset has examples of ", ExampleTaskName(task), ", but ", objective,
-      " generates text: prepare examples with source and target with `anyorder prep "
-      "--examples`");
-}
-
-ObjectiveOrStatus MakeFineTuning(const ObjectiveSettings& settings, const FineTuningForm& form) {
-  FaultList faults;
-  const TaskConfig& task = settings.model.task;
+ObjectiveOrStatus MakeFineTuning(const ObjectiveSettings& settings) {
   const int64_t seq_len = settings.sampling.seq_len;
-  faults.Require(task.task != ExampleTask::kGeneration,
-                 "objective.task is generation, which has no classes; use an objective that "
-                 "generates text, or another task");
-  faults.Require(!task.reads_all_tokens() || !form.is_causal,
-                 absl::StrCat("objective.task is ", ExampleTaskName(task.task), ", but rows of ",
-                              settings.traits.name,
-                              " do not see what follows them; use "
-                              "xlnet_finetuning, bert_finetuning or longformer_finetuning"));
-  CheckHead(task, faults);
-  const int64_t least_slots = NumSpecials(form.layout.Of(2)) + 2;
-  faults.Require(seq_len >= least_slots,
-                 absl::StrCat("sampling.seq_len is ", seq_len, " but must be at least ",
-                              least_slots, ": the special tokens and one of each text"));
-  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
-  return std::make_unique<FineTuning>(settings, form);
+  const int64_t least_slots = NumSpecials(settings.traits.layout.Of(2)) + 2;
+  if (seq_len >= least_slots) return std::make_unique<FineTuning>(settings);
+  return InvalidArgument("sampling.seq_len is ", seq_len, " but must be at least ", least_slots,
+                         ": the special tokens and one of each text");
 }
 
 }  // namespace anyorder

@@ -1,5 +1,7 @@
 #include "core/objective/masked_lm.h"
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
@@ -9,9 +11,8 @@ namespace {
 
 class MaskedLm final : public Objective {
  public:
-  MaskedLm(const MaskedLmForm& form, const ObjectiveSettings& settings)
+  explicit MaskedLm(const ObjectiveSettings& settings)
       : Objective(settings.traits),
-        form_(form),
         initial_memory_(settings.model.initial_memory),
         memory_rows_(settings.model.mem_len),
         sampling_(settings.sampling),
@@ -24,12 +25,12 @@ class MaskedLm final : public Objective {
     return "NLL of corrupted tokens, each predicted alone (no perplexity)";
   }
   // CLS has one of its own unless it is part of A.
-  int64_t num_segments() const override { return form_.cls_first ? 2 : 3; }
+  int64_t num_segments() const override { return cls_first() ? 2 : 3; }
 
   BatchShape Shape(int64_t batch_size) const override {
     // From a half's first slot (without halves: the first) looking at its last one, to the last
     // slot looking at the oldest memory.
-    const int64_t min_distance = 1 - (form_.remembers ? half_len_ : seq_len_);
+    const int64_t min_distance = 1 - (remembers() ? half_len_ : seq_len_);
     return {.batch_size = batch_size,
             .content_rows = seq_len_,
             .memory_rows = memory_rows_,
@@ -53,12 +54,12 @@ class MaskedLm final : public Objective {
     for (int64_t place = 0; place < seq_len_; ++place) {
       const int64_t slot = SlotOf(sample, place);
       Slot value =
-          RankedSlot(sample.input_tokens[place], slot, form_.remembers && slot >= half_len_ ? 1 : 0,
-                     place == cls && form_.cls_first ? 0 : sample.segment[place]);
+          RankedSlot(sample.input_tokens[place], slot, remembers() && slot >= half_len_ ? 1 : 0,
+                     place == cls && cls_first() ? 0 : sample.segment[place]);
       value.doc = place <= cls ? 0 : kernels::kDocPad;
       SetContentSlot(b, slot, value, batch);
     }
-    FillMaskedReadout(sample, form_.cls_first, b, batch);
+    FillMaskedReadout(sample, cls_first(), b, batch);
     // A short sample's label counts as much less as its targets are fewer, so that labels have the
     // weight of one mean.
     const int64_t share = sampling_.MaskedTargets(seq_len_ - sample.padding);
@@ -73,12 +74,13 @@ class MaskedLm final : public Objective {
   }
 
  private:
+  bool remembers() const { return traits().has(ObjectiveTraits::kRemembers); }
+  bool cls_first() const { return traits().layout.cls_first(); }
   // Where the sample's token `place` stands: the sample's text ends with CLS.
   int64_t SlotOf(const TextSample& sample, int64_t place) const {
-    return form_.cls_first ? ClsFirstSlot(sample, place) : place;
+    return cls_first() ? ClsFirstSlot(sample, place) : place;
   }
 
-  MaskedLmForm form_;
   InitialMemory initial_memory_;
   int64_t memory_rows_;
   SamplingConfig sampling_;
@@ -90,9 +92,20 @@ class MaskedLm final : public Objective {
 
 }  // namespace
 
-std::unique_ptr<Objective> MakeMaskedLm(const MaskedLmForm& form,
-                                        const ObjectiveSettings& settings) {
-  return std::make_unique<MaskedLm>(form, settings);
+ObjectiveOrStatus MakeMaskedLm(const ObjectiveSettings& settings) {
+  const ObjectiveTraits& traits = settings.traits;
+  const SamplingConfig& sampling = settings.sampling;
+  const bool remembers = traits.has(ObjectiveTraits::kRemembers);
+  FaultList faults;
+  faults.Require(
+      !remembers || sampling.short_sequence_prob == 0,
+      absl::StrCat("sampling.short_sequence_prob is ", sampling.short_sequence_prob,
+                   " but must be 0: the memory of ", traits.name, " would remember padding"));
+  faults.Require(!remembers || sampling.pairs == PairStyle::kXlnet,
+                 absl::StrCat("sampling.pairs is \"bert\" but must be \"xlnet\": ", traits.name,
+                              " remembers the reuse part"));
+  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
+  return std::make_unique<MaskedLm>(settings);
 }
 
 void FillMaskedReadout(const TextSample& sample, bool cls_first, int64_t b, Batch& batch) {

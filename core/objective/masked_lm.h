@@ -1,27 +1,23 @@
-// BERT's masked language model (Devlin et al. 2019, section 3.1), in the two forms of dae and
-// bert: one content stream, the input at targets corrupted, targets read out where they stand.
+// BERT's masked language model (Devlin et al. 2019, section 3.1): one content stream, the input at
+// targets corrupted, targets read out where they stand. Every token sees every other, and with
+// [objective] next_sentence the state of CLS says whether B follows A.
+//
+// With recurrence memory, relative positions and two reading directions it is denoising
+// auto-encoding on XLNet's backbone: the row "DAE + Transformer-XL" of its ablation (Yang et al.
+// 2019, table 6). There the first half, whose states the next step remembers, does not see the
+// second: that text is the next step's first half, and memory would tell its targets. The second
+// half sees everything, as in XLNet.
 
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "core/base/philox.h"
 #include "core/objective/objective.h"
 
 namespace anyorder {
 
-struct MaskedLmForm {
-  // Whether the first half's states are the next step's memory. Then it does not see the second
-  // half, which is the next step's first: memory would tell its targets. Otherwise everybody sees
-  // everybody.
-  bool remembers = true;
-  // [CLS] A [SEP] B [SEP] as BERT has it, in place of XLNet's A [SEP] B [SEP] [CLS].
-  bool cls_first = false;
-};
-
-std::unique_ptr<Objective> MakeMaskedLm(const MaskedLmForm& form,
-                                        const ObjectiveSettings& settings);
+ObjectiveOrStatus MakeMaskedLm(const ObjectiveSettings& settings);
 
 // What masked language models write alike: where [CLS] A [SEP] B [SEP] puts a sample's tokens, what
 // stands in place of its targets, and their readout.

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/fields.h"
@@ -110,9 +109,9 @@ struct OptimizerConfig {
           Rate());
   }
 
-  // InvalidArgument that names every fault, with field, value and bound; those that need the length
-  // of the run are RunConfig's.
-  absl::Status Validate() const {
+  // Every fault, with field, value and bound; those that need the length of the run are
+  // RunConfig's.
+  FaultList Validate() const {
     FaultList faults;
     CheckBounds("optimizer", *this, faults);
     faults.Require(bias_correction || adam_form != AdamForm::kTorch,
@@ -124,7 +123,7 @@ struct OptimizerConfig {
         absl::StrCat("optimizer.decay_power is ", decay_power, " but optimizer.decay is \"",
                      EnumName(decay), "\"; set decay = \"polynomial\", or leave decay_power out"));
     CheckStages(faults);
-    return faults.ToStatus();
+    return faults;
   }
 
  private:

@@ -176,9 +176,8 @@ absl::Status Trainer::ConnectDevices() {
 absl::Status Trainer::OpenLocalData() {
   ANYORDER_RETURN_IF_ERROR(setup_.Begin("opening the dataset"));
   ANYORDER_ASSIGN_OR_RETURN(dataset_, data::Dataset::Open(config_.data.shards));
-  ANYORDER_ASSIGN_OR_RETURN(objective_,
-                            MakeObjective(config_.objective.name, config_.model, config_.sampling));
-  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config_, *objective_, *dataset_, TaskLabels::kRequired));
+  ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective(config_));
+  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config_, *dataset_, TaskLabels::kRequired));
   ANYORDER_ASSIGN_OR_RETURN(
       sampler_, data::Sampler::Create(*dataset_, config_.sampling, objective_->sample_kind(),
                                       static_cast<uint64_t>(config_.train.seed),

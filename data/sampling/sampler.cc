@@ -272,7 +272,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
                                                          const SamplingConfig& config,
                                                          SampleKind kind, uint64_t seed,
                                                          int64_t num_lanes, WindowUse windows) {
-  ANYORDER_RETURN_IF_ERROR(config.Validate(kind));
+  ANYORDER_RETURN_IF_ERROR(config.Validate(kind).ToStatus());
   if (kind == SampleKind::kExamples && text.examples() == nullptr) {
     return absl::InvalidArgumentError(
         "the dataset is plain text, but the objective learns from labelled examples; make one "

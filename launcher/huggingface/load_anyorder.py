@@ -153,7 +153,7 @@ class Anyorder(torch.nn.Module):
         segments = torch.zeros_like(positions) if segments is None else segments
         if visible is None:
             visible = torch.ones(batch, positions.shape[1], held + slots, dtype=torch.bool, device=device)
-            visible = visible.tril(held) if self.config["objective"] in ("gpt", "gpt_finetuning", "causal_lm", "sigma_gpt") else visible
+            visible = visible.tril(held) if self.config["objective"] in ("causal_lm", "gpt", "gpt_finetuning", "sigma_gpt") else visible
         keys, old = visible.shape[2] - held, torch.arange(-held, 0, device=device).expand(batch, -1)
         cols = torch.cat([old, positions[:, :keys]], 1)
         distance, sign = positions[:, :, None] - cols[:, None, :], 1 if backward is None else 1 - 2 * backward.long()[:, None]

@@ -11,11 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/check.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "core/objective/finetuning.h"
+#include "core/objective/objective_traits.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -130,25 +131,6 @@ Json AddedTokens(const Vocabulary& vocabulary) {
   return tokens;
 }
 
-// What an objective's inputs look like.
-struct InputFrame {
-  const char* objective;
-  InputLayout layout;
-};
-constexpr InputFrame kFrames[] = {{"", kXlnetLayout},
-                                  {"permutation_lm", kXlnetLayout},
-                                  {"dae", kXlnetLayout},
-                                  {"xlnet_finetuning", kXlnetLayout},
-                                  {"bert", kBertLayout},
-                                  {"bert_finetuning", kBertLayout},
-                                  {"unilm", kBertLayout},
-                                  {"unilmv2", kBertLayout},
-                                  {"unilm_seq2seq", {"<cls>:4 A:4 <sep>:4", "B:5 <sep>:5", ""}},
-                                  {"unilmv2_seq2seq", kBertLayout},
-                                  {"gpt_finetuning", kGptLayout},
-                                  {"longformer", {"<cls>:0 A:0", "B:0", ""}},
-                                  {"longformer_finetuning", kLongformerLayout}};
-
 Json FrameParts(const std::string& parts) {
   Json list = Json::array();
   for (const absl::string_view part : absl::StrSplit(parts, ' ')) {
@@ -162,11 +144,14 @@ Json FrameParts(const std::string& parts) {
 
 // Null for text that stands alone.
 Json PostProcessor(const Vocabulary& vocabulary, const std::string& objective) {
-  const InputFrame* frame = nullptr;
-  for (const InputFrame& candidate : kFrames)
-    if (objective == candidate.objective) frame = &candidate;
-  if (frame == nullptr) return nullptr;
-  const std::string pair = frame->layout.Of(2);
+  InputLayout layout = kXlnetLayout;
+  if (!objective.empty()) {
+    const absl::StatusOr<const ObjectiveTraits*> traits = ObjectiveNamed(objective);
+    ANYORDER_CHECK_OK(traits.status());
+    layout = (*traits)->layout;
+  }
+  if (layout.IsAlone()) return nullptr;
+  const std::string pair = layout.Of(2);
   Json special = Json::object();
   int64_t id = 0;
   for (const data::VocabularyPiece& piece : vocabulary.pieces) {
@@ -175,7 +160,7 @@ Json PostProcessor(const Vocabulary& vocabulary, const std::string& objective) {
     ++id;
   }
   return {{"type", "TemplateProcessing"},
-          {"single", FrameParts(frame->layout.Of(1))},
+          {"single", FrameParts(layout.Of(1))},
           {"pair", FrameParts(pair)},
           {"special_tokens", special}};
 }

@@ -17,8 +17,7 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "core/objective/objective.h"
-#include "core/objective/objective_names.h"
+#include "core/objective/objective_traits.h"
 #include "core/train/evaluation/causal_walk.h"
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/run/config_file.h"
@@ -62,7 +61,7 @@ struct EvalOptions {
 // An objective by its name becomes "own" or "causal".
 absl::Status ResolveObjective(EvalOptions& options) {
   if (options.objective == "own" || options.objective == "causal") return absl::OkStatus();
-  const absl::StatusOr<std::string> named = ObjectiveNamed(options.objective);
+  const absl::StatusOr<const ObjectiveTraits*> named = ObjectiveNamed(options.objective);
   if (!named.ok()) {
     return InvalidArgument("--objective: ", named.status().message(),
                            "; own is the run's, causal scores from left to right");
@@ -70,12 +69,15 @@ absl::Status ResolveObjective(EvalOptions& options) {
   ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
                             LoadRunConfig(RunDirectory(options.run_dir).config, {}));
-  const std::string& own = config.objective.name;
-  if (*named != own && *named != "causal_lm" && *named != "gpt") {
-    return InvalidArgument("--objective ", options.objective, ": the run was trained with ", own,
-                           "; leave it out for that loss, or use causal");
+  const bool is_own = *named == &TraitsOf(config);
+  // A language model of text in its own order, by whatever name.
+  const bool is_causal = (*named)->left_to_right == LeftToRight::kContent &&
+                         !(*named)->has(ObjectiveTraits::kPairedPositions);
+  if (!is_own && !is_causal) {
+    return InvalidArgument("--objective ", options.objective, ": the run was trained with ",
+                           config.objective.name, "; leave it out for that loss, or use causal");
   }
-  options.objective = *named == own ? "own" : "causal";
+  options.objective = is_own ? "own" : "causal";
   return absl::OkStatus();
 }
 
@@ -177,15 +179,14 @@ absl::StatusOr<Measured> EvaluateOwn(const EvalOptions& options, const SavedMode
 absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const SavedModel& subject,
                                           BatchProgress& progress) {
   const RunConfig& config = subject.config;
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
-  if (objective->left_to_right() == LeftToRight::kNever) {
+  const LeftToRight left_to_right = TraitsOf(config).left_to_right;
+  if (left_to_right == LeftToRight::kNever) {
     return InvalidArgument(
         "a model trained with ", config.objective.name,
         " has no left-to-right likelihood; leave --objective out for its own loss");
   }
   CausalWalkOptions walk_options;
-  walk_options.two_streams = objective->left_to_right() == LeftToRight::kQueries;
+  walk_options.two_streams = left_to_right == LeftToRight::kQueries;
   walk_options.lanes = options.batch_size.value_or(1);
   // In pairs of positions the last token of a window is predicted and no slot.
   const int64_t trained_len = config.sampling.seq_len - (config.model.paired_positions() ? 1 : 0);

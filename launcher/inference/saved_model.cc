@@ -4,7 +4,6 @@
 
 #include "ckpt/reader.h"
 #include "core/base/status.h"
-#include "core/objective/objective.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/state/resume.h"
 #include "launcher/inference/run_backend.h"
@@ -24,15 +23,6 @@ absl::Status CheckLabels(const SavedModel& model, const TrainMetadata& saved) {
                           absl::StrCat("the run's data.shards '", shards, "'"));
 }
 
-// Whether they are text, or examples, as the run's objective reads.
-absl::Status CheckKindOfData(const SavedModel& model) {
-  const RunConfig& config = model.config;
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
-  return Annotate(CheckTaskData(config, *objective, *model.data, TaskLabels::kMayLack),
-                  absl::StrCat("'", model.data_path, "'"));
-}
-
 }  // namespace
 
 absl::StatusOr<SavedModel> OpenSavedModel(const SavedModelOptions& options, const RunConfig& config,
@@ -41,7 +31,8 @@ absl::StatusOr<SavedModel> OpenSavedModel(const SavedModelOptions& options, cons
   model.config = config;
   model.data_path = data_path;
   ANYORDER_ASSIGN_OR_RETURN(model.data, data::Dataset::Open(data_path));
-  ANYORDER_RETURN_IF_ERROR(CheckKindOfData(model));
+  ANYORDER_RETURN_IF_ERROR(Annotate(CheckTaskData(config, *model.data, TaskLabels::kMayLack),
+                                    absl::StrCat("'", data_path, "'")));
   ANYORDER_ASSIGN_OR_RETURN(
       model.backend, MakeRunBackend(options.run_dir, config, options.device, options.threads));
   ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,

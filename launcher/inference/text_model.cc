@@ -1,10 +1,9 @@
 #include "launcher/inference/text_model.h"
 
-#include <tuple>
 #include <utility>
 
 #include "core/base/status.h"
-#include "core/objective/objective.h"
+#include "core/train/evaluation/task_data.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
@@ -71,20 +70,11 @@ absl::StatusOr<FoundVocabulary> FindVocabulary(const TextModelOptions& options,
 
 // Whether the vocabulary has what the objective puts into sequences.
 absl::Status CheckSpecialTokens(const RunConfig& config, const RunVocabulary& vocabulary) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
-  const SpecialTokenNeed need = objective->special_tokens();
-  const data::VocabIds& ids = vocabulary.ids();
-  const std::tuple<const char*, bool, int32_t> tokens[] = {{"mask", need.mask, ids.mask},
-                                                           {"sep", need.separator, ids.sep},
-                                                           {"cls", need.classifier, ids.cls}};
-  for (const auto& [name, is_needed, id] : tokens) {
-    if (!is_needed || id >= 0) continue;
-    return FailedPrecondition("'", vocabulary.path(), "' has no <", name, "> token, which ",
-                              objective->name(), " reads; make a dataset that declares it with ",
-                              "prep --", name, "-id N, and name that with --vocab");
-  }
-  return absl::OkStatus();
+  const std::string name = LackingToken(config, vocabulary.ids());
+  if (name.empty()) return absl::OkStatus();
+  return FailedPrecondition("'", vocabulary.path(), "' has no <", name, "> token, which ",
+                            config.objective.name, " reads; make a dataset that declares it with ",
+                            "prep --", name, "-id N, and name that with --vocab");
 }
 
 absl::StatusOr<RunVocabulary> LoadVocabulary(const TextModelOptions& options,

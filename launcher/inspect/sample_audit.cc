@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "core/objective/objective.h"
 #include "data/sampling/sampler.h"
 #include "launcher/inspect/ledger_report.h"
 
@@ -249,11 +248,9 @@ SampleAudit AuditSamples(const RunHistory& history, absl::Span<const std::string
 absl::StatusOr<std::vector<std::string>> PlannedSamples(const RunConfig& config,
                                                         const data::Dataset& dataset,
                                                         int64_t steps) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
   ANYORDER_ASSIGN_OR_RETURN(
       const std::unique_ptr<data::Sampler> sampler,
-      data::Sampler::Create(dataset, config.sampling, objective->sample_kind(),
+      data::Sampler::Create(dataset, config.sampling, TraitsOf(config).sample_kind,
                             static_cast<uint64_t>(config.train.seed),
                             config.train.global_batch_size));
   std::vector<std::string> planned(steps);

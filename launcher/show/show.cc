@@ -187,7 +187,7 @@ absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal
 
 absl::Status Show(const ShowOptions& options) {
   if (options.list) {
-    for (const std::string& name : ObjectiveNames()) std::printf("%s\n", name.c_str());
+    for (const ObjectiveTraits& traits : Objectives()) std::printf("%s\n", traits.name);
     return absl::OkStatus();
   }
   if (!options.mask.empty()) {

@@ -1,21 +1,17 @@
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/config/attention_windows.h"
 #include "core/objective/objective.h"
-#include "core/objective/objective_names.h"
 #include "core/objective/unilm/unilm.h"
-#include "core/objective/xlnet/xlnet.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "data/sampling/sampler.h"
@@ -28,12 +24,8 @@ namespace {
 
 constexpr int64_t kDefaultLength = 16;
 
-// Systems with memory and two reading directions, as the published default; all others read windows
-// of text, one way.
-constexpr std::array<const char*, 3> kRemembering = {"permutation_lm", "causal_lm", "dae"};
-
-// The objective whose lanes have one order over all positions.
-constexpr char kOrderedObjective[] = "permutation_lm";
+// Whether its lanes have one order over all positions, which a user may give.
+bool TakesOrder(const ObjectiveTraits& traits) { return traits.sample_kind == SampleKind::kPairs; }
 
 absl::StatusOr<RunConfig> ReadConfig(const ShowOptions& options) {
   std::string path = options.config;
@@ -205,19 +197,22 @@ void ScaleToLength(int64_t length, RunConfig& config) {
 absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ReadConfig(options));
   const bool is_published = options.config.empty() && options.run_dir.empty();
-  if (!options.objective.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(config.objective.name, ObjectiveNamed(options.objective));
-    if (is_published && !absl::c_linear_search(kRemembering, config.objective.name)) {
-      config.model.mem_len = 0;
-      config.sampling.bidirectional = false;
-    }
-    if (is_published && config.objective.name == "sigma_gpt")
-      config.model.positions = Positions::kLearnedPairs;
+  if (!options.objective.empty()) config.objective.name = options.objective;
+  ANYORDER_ASSIGN_OR_RETURN(const ObjectiveTraits* const traits,
+                            ObjectiveNamed(config.objective.name));
+  config.objective.name = traits->name;
+  // The published default has memory and two reading directions.
+  if (is_published && !traits->has(ObjectiveTraits::kRemembers)) {
+    config.model.mem_len = 0;
+    config.sampling.bidirectional = false;
   }
+  if (is_published && traits->has(ObjectiveTraits::kPairedPositions))
+    config.model.positions = Positions::kLearnedPairs;
   if (!options.orders.empty()) {
-    if (config.objective.name != kOrderedObjective) {
-      return InvalidArgument("--order: ", config.objective.name,
-                             " predicts in no order that could be given; use ", kOrderedObjective);
+    if (!TakesOrder(*traits)) {
+      return InvalidArgument("--order: ", traits->name,
+                             " predicts in no order that could be given; use ",
+                             ObjectivesThat(TakesOrder));
     }
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<int32_t> order, ParseOrder(options.orders.front()));
     ScaleToOrder(std::ssize(order), config);
@@ -228,28 +223,30 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
   const int64_t length = options.length >= 0 || own_length ? options.length : kDefaultLength;
   if (length >= 0) ScaleToLength(length, config);
   // A share of a small number of slots leaves the last block no room.
-  if (length >= 0 && config.objective.name == "unilmv2")
+  if (length >= 0 && Overlap(traits->keys, SamplingKeys::kBlockSpans))
     config.sampling.num_predict = std::max(config.sampling.num_predict, (length + 3) / 4);
   if (options.memory >= 0) config.model.mem_len = options.memory;
   if (options.seed >= 0) config.train.seed = options.seed;
   for (const std::string& assignment : options.overrides)
     ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
-  ANYORDER_RETURN_IF_ERROR(ObjectiveNamed(config.objective.name).status());
+  ANYORDER_ASSIGN_OR_RETURN(const ObjectiveTraits* const shown,
+                            ObjectiveNamed(config.objective.name));
   // Two classes or choices where nobody says how many.
-  if (config.objective.name == "gpt_finetuning" && config.objective.num_classes == 0)
+  if (shown->has(ObjectiveTraits::kTaskHead) && config.objective.num_classes == 0 &&
+      config.objective.task != ExampleTask::kSpans)
     config.objective.num_classes = 2;
   config.Resolve();
-  ANYORDER_RETURN_IF_ERROR(config.model.Validate());
+  ANYORDER_RETURN_IF_ERROR(config.model.Validate().ToStatus());
   return config;
 }
 
 namespace {
 
-// Made without the registry, which asks that text be in two parts, as the trainer's is.
+// Made without MakeObjective, which asks that text be in two parts, as the trainer's is.
 absl::StatusOr<Scene> MakeOrderScene(const RunConfig& config, const ShowOptions& options) {
-  const ObjectiveTraits traits = {kOrderedObjective, SampleKind::kPairs, true};
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakePermutationLm({traits, config.model, config.sampling}));
+  ANYORDER_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Objective> objective,
+      TraitsOf(config).make({TraitsOf(config), config.model, config.sampling}));
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<int32_t> order, ParseOrder(options.orders.front()));
   ANYORDER_ASSIGN_OR_RETURN(const ShownText text, MakeText(options, config.sampling, 0));
   std::vector<int32_t> tokens(order.size());
@@ -259,7 +256,7 @@ absl::StatusOr<Scene> MakeOrderScene(const RunConfig& config, const ShowOptions&
   scene.sample = SampleOfOrder(order, std::move(tokens));
   scene.sample.step = shape.memory_rows;  // late enough for a full memory
   objective->BuildLane(scene.sample, 0, scene.batch);
-  scene.objective = kOrderedObjective;
+  scene.objective = config.objective.name;
   scene.is_order = true;
   scene.first_slot = 1;
   AddKeys(text, scene);
@@ -271,8 +268,7 @@ absl::StatusOr<Scene> MakeOrderScene(const RunConfig& config, const ShowOptions&
 
 absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& options) {
   if (!options.orders.empty()) return MakeOrderScene(config, options);
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
   const BatchShape shape = objective->Shape(1);
   ANYORDER_ASSIGN_OR_RETURN(ShownText text, MakeText(options, config.sampling, shape.memory_rows));
   if (objective->sample_kind() == SampleKind::kExamples) {

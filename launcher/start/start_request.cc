@@ -14,7 +14,6 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
-#include "core/objective/objective.h"
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/run/batch_choice.h"
@@ -159,17 +158,13 @@ absl::Status CheckFitsCheckpoint(const RunDirectory& paths, RunConfig config,
 
 // Whether the objective can learn from this dataset: labelled examples of its task, or text.
 absl::Status CheckKindOfData(const RunConfig& config, const data::Dataset& dataset) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
-  return Annotate(CheckTaskData(config, *objective, dataset, TaskLabels::kRequired),
+  return Annotate(CheckTaskData(config, dataset, TaskLabels::kRequired),
                   absl::StrCat("data.shards '", config.data.shards, "'"));
 }
 
 // Whether the text is long enough for the lanes, with a batch that would be right if it is not.
 absl::Status CheckLength(const RunConfig& config, const data::Dataset& dataset, int64_t ranks) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
-  const SampleKind kind = objective->sample_kind();
+  const SampleKind kind = TraitsOf(config).sample_kind;
   const absl::Status made = data::Sampler::Create(dataset, config.sampling, kind,
                                                   static_cast<uint64_t>(config.train.seed),
                                                   config.train.global_batch_size)

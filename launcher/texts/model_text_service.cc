@@ -69,33 +69,30 @@ int64_t NumGiven(const Tokens& context, const Tokens& whole) {
 absl::StatusOr<std::unique_ptr<ModelTextService>> ModelTextService::Open(
     const TextModelOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
   // Before anything large is read: whether the objective has to do with writing at all.
   const absl::Status generation = objective->Generation({}).status();
   if (!generation.ok() && !objective->Canvas({}).ok()) return generation;
   ANYORDER_ASSIGN_OR_RETURN(TextModel model, OpenTextModel(options, config));
   std::unique_ptr<ModelTextService> service(new ModelTextService(std::move(model)));
   service->facts_.run_dir = options.run_dir;
-  ANYORDER_RETURN_IF_ERROR(service->FindForms());
+  service->FindForms(*objective);
   return service;
 }
 
-absl::Status ModelTextService::FindForms() {
+void ModelTextService::FindForms(const Objective& objective) {
   const RunConfig& config = model_.config;
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
   const data::VocabIds& ids = model_.vocabulary.ids();
   const GenerationTokens tokens{
       .classifier = ids.cls, .separator = ids.sep, .mask = ids.mask, .end_of_document = ids.eod};
   end_of_document_ = tokens.end_of_document;
-  FormOrStatus form = objective->Generation(tokens);
+  FormOrStatus form = objective.Generation(tokens);
   if (form.ok()) left_to_right_ = *std::move(form);
-  canvas_ = objective->Canvas(tokens);
+  canvas_ = objective.Canvas(tokens);
   for (const data::VocabularyPiece& piece : model_.vocabulary.pieces())
     non_text_.push_back(piece.is_text() ? 0 : 1);
   facts_.step = model_.checkpoint.step();
-  facts_.objective = objective->name();
+  facts_.objective = objective.name();
   facts_.seq_len = canvas_.ok() ? canvas_->seq_len : config.sampling.seq_len;
   facts_.vocab_size = model_.vocabulary.size();
   facts_.chat_template = ChatTemplateOf(config);
@@ -104,11 +101,10 @@ absl::Status ModelTextService::FindForms() {
     facts_.own_closing = OwnClosing(model_.vocabulary);
   }
   if (left_to_right_) facts_.methods.emplace_back(EnumName(WriteMethod::kLeftToRight));
-  if (!canvas_.ok()) return absl::OkStatus();
+  if (!canvas_.ok()) return;
   for (const WriteMethod method : MethodsOf(*canvas_))
     facts_.methods.emplace_back(EnumName(method));
   facts_.can_score_exactly = ScoresExactly(*canvas_);
-  return absl::OkStatus();
 }
 
 absl::StatusOr<WritingModel> ModelTextService::writing_model() const {

@@ -65,7 +65,7 @@ class ModelTextService final : public TextService {
   };
 
   explicit ModelTextService(TextModel model) : model_(std::move(model)) {}
-  absl::Status FindForms();
+  void FindForms(const Objective& objective);
   bool IsBounded(WriteMethod method) const;
   absl::StatusOr<ScoredText> AskedText(const ScoreRequest& request, int64_t given,
                                        std::vector<int32_t> tokens) const;

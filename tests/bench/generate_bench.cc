@@ -79,7 +79,7 @@ absl::StatusOr<Subject> MakeSubject(const Options& options) {
   model.attention_biases = true;
   model.mem_len = 0;
   model.dtype = options.dtype == "bf16" ? ComputeType::kBFloat16 : ComputeType::kFloat32;
-  ANYORDER_RETURN_IF_ERROR(model.Validate());
+  ANYORDER_RETURN_IF_ERROR(model.Validate().ToStatus());
   ANYORDER_ASSIGN_OR_RETURN(
       subject.backend, kernels::MakeCpuBackend({.num_threads = static_cast<int>(options.threads)}));
   const ParameterLayout layout(model, kVocab);

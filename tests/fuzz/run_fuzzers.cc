@@ -25,11 +25,11 @@ std::vector<std::string> ConfigSeeds() {
 void UseConfig(absl::string_view text) {
   const absl::StatusOr<RunConfig> config = ParseRunConfig(text, "c");
   if (config.ok()) {
-    config->Validate().IgnoreError();
+    config->Validate();
     config->ValidateWorldSize(3).IgnoreError();
   }
   RunConfig changed;
-  if (ApplyOverride(text, changed).ok()) changed.Validate().IgnoreError();
+  if (ApplyOverride(text, changed).ok()) changed.Validate();
 }
 
 // Seals each line of a ledger again that has a seal.

@@ -110,8 +110,7 @@ absl::StatusOr<Run> OpenRun(const std::string& run_dir, absl::string_view option
   if (option == "--bf16") run.config.model.dtype = ComputeType::kBFloat16;
   const RunConfig& config = run.config;
   ANYORDER_ASSIGN_OR_RETURN(run.dataset, data::Dataset::Open(config.data.shards));
-  ANYORDER_ASSIGN_OR_RETURN(run.objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
+  ANYORDER_ASSIGN_OR_RETURN(run.objective, MakeObjective(config));
   ANYORDER_ASSIGN_OR_RETURN(
       run.sampler, data::Sampler::Create(
                        *run.dataset, config.sampling, run.objective->sample_kind(),

@@ -8,7 +8,6 @@
 #include "core/base/status.h"
 #include "core/objective/any_order/any_order.h"
 #include "core/objective/any_order/mask_noise.h"
-#include "core/objective/finetuning.h"
 #include "core/objective/lane_frame.h"
 
 namespace anyorder {
@@ -46,8 +45,6 @@ class MaskedDiffusionSft final : public AnyOrderObjective {
  public:
   using AnyOrderObjective::AnyOrderObjective;
 
-  SpecialTokenNeed special_tokens() const override { return {.mask = true}; }
-  absl::Status CheckTask(ExampleTask task) const override { return CheckGenerates(name(), task); }
   absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
     return DiffusionCanvas(CanvasFamily::kMasked, config_, seq_len_, tokens);
   }

@@ -44,7 +44,6 @@ class SigmaGpt final : public AnyOrderObjective {
     SetContentSlot(b, seq_len_ - 1, PadSlot(order.back()), batch);
   }
 
-  LeftToRight left_to_right() const override { return LeftToRight::kContent; }
   // From left to right, one of the orders that it has learned.
   FormOrStatus Generation(const GenerationTokens& tokens) const override {
     return MakeCausalGeneration(tokens, seq_len_ - 1);

@@ -21,11 +21,6 @@ class Longformer final : public Objective {
         sampling_(settings.sampling),
         targets_(sampling_.NumTargets(SampleKind::kMaskedPairs)) {}
 
-  bool takes_same_length() const override { return true; }
-  SpecialTokenNeed special_tokens() const override {
-    return {.separator = false, .classifier = num_classifiers() > 0, .mask = true};
-  }
-
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape = WindowShape(
         {.seq_len = num_slots(), .content = num_slots(), .targets = targets_}, batch_size);
@@ -91,18 +86,17 @@ class Longformer final : public Objective {
   int64_t targets_;
 };
 
-absl::Status CheckMasking(const SamplingConfig& sampling) {
+}  // namespace
+
+ObjectiveOrStatus MakeLongformer(const ObjectiveSettings& settings) {
+  const SamplingConfig& sampling = settings.sampling;
+  const ModelConfig& model = settings.model;
   FaultList faults;
   faults.Require(sampling.spans == SpanKind::kSingle,
-                 "spans must be \"single\": longformer masks tokens one by one");
+                 "[sampling] spans must be \"single\": longformer masks tokens one by one");
   faults.Require(sampling.global_classifiers <= sampling.seq_len,
-                 absl::StrCat("global_classifiers=", sampling.global_classifiers,
+                 absl::StrCat("[sampling] global_classifiers=", sampling.global_classifiers,
                               " must be at most seq_len = ", sampling.seq_len));
-  return faults.ToStatus("[sampling] ");
-}
-
-absl::Status CheckModel(const ModelConfig& model, const SamplingConfig& sampling) {
-  FaultList faults;
   const int64_t slots = sampling.seq_len + sampling.global_classifiers;
   faults.Require(
       model.positions != Positions::kLearned || slots <= model.max_positions,
@@ -114,14 +108,7 @@ absl::Status CheckModel(const ModelConfig& model, const SamplingConfig& sampling
       !model.global_projections || sampling.global_classifiers > 0 || sampling.global_stride > 0,
       "model.global_projections is true but no slot is global; set "
       "sampling.global_classifiers or sampling.global_stride");
-  return faults.ToStatus();
-}
-
-}  // namespace
-
-ObjectiveOrStatus MakeLongformer(const ObjectiveSettings& settings) {
-  ANYORDER_RETURN_IF_ERROR(CheckMasking(settings.sampling));
-  ANYORDER_RETURN_IF_ERROR(CheckModel(settings.model, settings.sampling));
+  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
   return std::make_unique<Longformer>(settings);
 }
 

@@ -12,8 +12,4 @@ namespace anyorder {
 
 ObjectiveOrStatus MakeLongformer(const ObjectiveSettings& settings);
 
-// Longformer's fine-tuning (section 6): RoBERTa's <s> A </s></s> B </s>, here with CLS and SEP,
-// where CLS and the tokens of the question or choice are global.
-ObjectiveOrStatus MakeLongformerFineTuning(const ObjectiveSettings& settings);
-
 }  // namespace anyorder

@@ -9,7 +9,6 @@
 #include "core/base/check.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
-#include "core/objective/finetuning.h"
 #include "core/objective/lane_frame.h"
 #include "core/objective/masked_lm.h"
 #include "core/objective/unilm/unilm.h"
@@ -30,7 +29,6 @@ class UnilmSeq2seq final : public Objective {
     return "NLL of hidden target tokens, each from its source and what stands before it, hidden or "
            "not";
   }
-  absl::Status CheckTask(ExampleTask task) const override { return CheckGenerates(name(), task); }
   FormOrStatus Generation(const GenerationTokens& tokens) const override {
     return MakeUnilmGeneration(tokens);
   }

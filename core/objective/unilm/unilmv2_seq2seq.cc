@@ -5,7 +5,6 @@
 #include "core/base/check.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
-#include "core/objective/finetuning.h"
 #include "core/objective/lane_frame.h"
 #include "core/objective/masked_lm.h"
 #include "core/objective/unilm/unilm.h"
@@ -28,8 +27,6 @@ class UnilmV2Seq2seq final : public Objective {
   std::string quantity() const override {
     return "NLL of target tokens from their source and the ones before, some of which are replaced";
   }
-
-  absl::Status CheckTask(ExampleTask task) const override { return CheckGenerates(name(), task); }
 
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape = WindowShape({.seq_len = sampling_.seq_len,

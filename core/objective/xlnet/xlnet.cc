@@ -7,7 +7,6 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
-#include "core/objective/masked_lm.h"
 
 namespace anyorder {
 namespace {
@@ -56,7 +55,6 @@ class PermutationLm final : public Objective {
     if (next_sentence_) FillNextSentence(sample, num_predict_, seq_len_ - 1, b, batch);
   }
 
-  LeftToRight left_to_right() const override { return LeftToRight::kQueries; }
   std::string evaluation_note() const override {
     return absl::StrCat(num_predict_, " of ", seq_len_,
                         " tokens of a sequence are masked and predicted in a random order, the "
@@ -123,18 +121,6 @@ class PermutationLm final : public Objective {
 
 ObjectiveOrStatus MakePermutationLm(const ObjectiveSettings& settings) {
   return std::make_unique<PermutationLm>(settings);
-}
-
-ObjectiveOrStatus MakeDae(const ObjectiveSettings& settings) {
-  FaultList faults;
-  const SamplingConfig& sampling = settings.sampling;
-  faults.Require(sampling.short_sequence_prob == 0,
-                 absl::StrCat("sampling.short_sequence_prob is ", sampling.short_sequence_prob,
-                              " but must be 0: the memory of dae would remember padding"));
-  faults.Require(sampling.pairs == PairStyle::kXlnet,
-                 "sampling.pairs is \"bert\" but must be \"xlnet\": dae remembers the reuse part");
-  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
-  return MakeMaskedLm({}, settings);
 }
 
 }  // namespace anyorder

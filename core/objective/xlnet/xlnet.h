@@ -1,4 +1,4 @@
-// XLNet's objective, and the control of its ablation.
+// XLNet's objective. The control of its ablation is masked_lm.h's.
 
 #pragma once
 
@@ -15,20 +15,5 @@ namespace anyorder {
 // rows see what is not after them; query rows see what is strictly before them, and only query rows
 // are read out.
 ObjectiveOrStatus MakePermutationLm(const ObjectiveSettings& settings);
-
-// Denoising auto-encoding on XLNet's backbone: the row "DAE + Transformer-XL" of its ablation (Yang
-// et al. 2019, table 6). BERT's masked language model (Devlin et al. 2019, section 3.1) with
-// recurrence memory, relative positions, segments and two reading directions. One content stream;
-// the input at targets is corrupted, and they are read out where they stand.
-//
-// BERT lets every token see every other. Here the first half, whose states the next step remembers,
-// does not see the second: that text is the next step's first half, and memory would tell its
-// targets. The second half sees everything, as in XLNet.
-ObjectiveOrStatus MakeDae(const ObjectiveSettings& settings);
-
-// XLNet's fine-tuning (Yang et al. 2019, section 3.1; released classifier_utils.py and
-// run_squad.py): A SEP B SEP CLS, read by the content stream alone, which sees both ways; the
-// passage comes before the question. There are as many relative segments as a task needs.
-ObjectiveOrStatus MakeXlnetFineTuning(const ObjectiveSettings& settings);
 
 }  // namespace anyorder

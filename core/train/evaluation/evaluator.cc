@@ -89,15 +89,15 @@ absl::Status Evaluator::Check(const RunConfig& config, const data::Dataset& text
 
 absl::Status Evaluator::Plan(const data::Dataset& text) {
   // An evaluation's batches are no steps of the run: annealing would start over.
-  SamplingConfig sampling = config_.sampling;
-  sampling.any_order.annealing = AnyOrderConfig().annealing;
-  sampling.any_order.anneal_steps = AnyOrderConfig().anneal_steps;
-  sampling.any_order.curriculum_start = AnyOrderConfig().curriculum_start;
-  if (sampling.any_order.token_order == TokenOrder::kCurriculum)
-    sampling.any_order.token_order = AnyOrderConfig().token_order;
-  ANYORDER_ASSIGN_OR_RETURN(objective_,
-                            MakeObjective(config_.objective.name, config_.model, sampling));
-  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config_, *objective_, text, TaskLabels::kMayLack));
+  RunConfig annealed = config_;
+  AnyOrderConfig& order = annealed.sampling.any_order;
+  order.annealing = AnyOrderConfig().annealing;
+  order.anneal_steps = AnyOrderConfig().anneal_steps;
+  order.curriculum_start = AnyOrderConfig().curriculum_start;
+  if (order.token_order == TokenOrder::kCurriculum)
+    order.token_order = AnyOrderConfig().token_order;
+  ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective(annealed));
+  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config_, text, TaskLabels::kMayLack));
   ANYORDER_ASSIGN_OR_RETURN(
       sampler_, data::Sampler::Create(text, config_.sampling, objective_->sample_kind(),
                                       static_cast<uint64_t>(options_.seed), options_.lanes,

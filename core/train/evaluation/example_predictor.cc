@@ -21,13 +21,12 @@ absl::StatusOr<std::unique_ptr<ExamplePredictor>> ExamplePredictor::Create(
     kernels::Backend& backend) {
   ANYORDER_RETURN_IF_ERROR(CheckIsClassifier(config));
   // The language model of the text says nothing about its class.
-  ModelConfig model = config.model;
-  model.task.lm_weight = 0;
+  RunConfig alone = config;
+  alone.model.task.lm_weight = 0;
+  const ModelConfig& model = alone.model;
   std::unique_ptr<ExamplePredictor> predictor(new ExamplePredictor(batch_size));
-  ANYORDER_ASSIGN_OR_RETURN(predictor->objective_,
-                            MakeObjective(config.objective.name, model, config.sampling));
-  ANYORDER_RETURN_IF_ERROR(
-      CheckTaskData(config, *predictor->objective_, dataset, TaskLabels::kMayLack));
+  ANYORDER_ASSIGN_OR_RETURN(predictor->objective_, MakeObjective(alone));
+  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config, dataset, TaskLabels::kMayLack));
   predictor->examples_ = dataset.examples();
   if (model.task.has_spans()) {
     ANYORDER_ASSIGN_OR_RETURN(

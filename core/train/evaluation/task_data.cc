@@ -14,57 +14,57 @@ absl::Status Refuse(const std::string& what, const std::string& instead) {
   return FailedPrecondition("the dataset ", what, "; ", instead);
 }
 
-// Those that learn from examples of `task`.
-const char* ObjectivesFor(ExampleTask task) {
-  if (task == ExampleTask::kGeneration)
-    return "unilm_seq2seq, unilmv2_seq2seq or masked_diffusion_sft";
-  if (task == ExampleTask::kSpans || task == ExampleTask::kTokens)
-    return "xlnet_finetuning, bert_finetuning or longformer_finetuning";
-  return "xlnet_finetuning, bert_finetuning, longformer_finetuning or gpt_finetuning";
-}
-
-// Whether the vocabulary has every special token that the objective writes. The network would read
-// row -1 of its embedding otherwise.
-absl::Status CheckSpecialTokens(const Objective& objective, const data::DatasetIndex& index) {
-  const data::VocabIds& ids = index.vocab_ids;
-  const SpecialTokenNeed need = objective.special_tokens();
-  const std::tuple<const char*, bool, int32_t> tokens[] = {{"mask", need.mask, ids.mask},
-                                                           {"sep", need.separator, ids.sep},
-                                                           {"cls", need.classifier, ids.cls},
-                                                           {"bos", need.begin, ids.bos},
-                                                           {"eos", need.end, ids.eos}};
-  for (const auto& [name, is_needed, id] : tokens) {
-    if (!is_needed || id >= 0) continue;
-    return Refuse(absl::StrCat("has no <", name, "> token, which ", objective.name(), " puts into ",
-                               "its sequences"),
-                  absl::StrCat("prepare it again with --", name, "-id N, an id that no text has, ",
-                               "or set another objective.name"));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-absl::Status CheckTaskData(const RunConfig& config, const Objective& objective,
-                           const data::Dataset& dataset, TaskLabels labels) {
+std::string LackingToken(const RunConfig& config, const data::VocabIds& ids) {
+  const ObjectiveTraits& traits = TraitsOf(config);
+  const bool has_cls = traits.layout.Has("<cls>") && (!traits.has(ObjectiveTraits::kGlobals) ||
+                                                      config.sampling.global_classifiers > 0);
+  const std::tuple<const char*, bool, int32_t> tokens[] = {
+      {"mask", traits.has(ObjectiveTraits::kPutsMask), ids.mask},
+      {"sep", traits.layout.Has("<sep>"), ids.sep},
+      {"cls", has_cls, ids.cls},
+      {"bos", traits.layout.Has("<s>"), ids.bos}};
+  for (const auto& [name, is_needed, id] : tokens)
+    if (is_needed && id < 0) return name;
+  return "";
+}
+
+absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset,
+                           TaskLabels labels) {
+  const ObjectiveTraits& traits = TraitsOf(config);
   const data::StoredExamples* examples = dataset.examples();
-  const bool wants_examples = objective.sample_kind() == SampleKind::kExamples;
+  const bool wants_examples = traits.sample_kind == SampleKind::kExamples;
   if (wants_examples && examples == nullptr) {
     return Refuse(
-        absl::StrCat("is plain text, but ", objective.name(), " learns from labelled examples"),
+        absl::StrCat("is plain text, but ", traits.name, " learns from labelled examples"),
         "make a dataset of them with `anyorder prep --examples FILE`");
   }
-  ANYORDER_RETURN_IF_ERROR(CheckSpecialTokens(objective, dataset.index()));
+  // The network would read row -1 of its embedding.
+  if (const std::string name = LackingToken(config, dataset.index().vocab_ids); !name.empty()) {
+    return Refuse(
+        absl::StrCat("has no <", name, "> token, which ", traits.name, " puts into its sequences"),
+        absl::StrCat("prepare it again with --", name, "-id N, an id that no text has, ",
+                     "or set another objective.name"));
+  }
   if (examples == nullptr) return absl::OkStatus();
+  const std::string what =
+      absl::StrCat("has labelled examples of ", ExampleTaskName(examples->task()));
   if (!wants_examples) {
-    return Refuse(absl::StrCat("has labelled examples of ", ExampleTaskName(examples->task()),
-                               ", but ", objective.name(), " learns from plain text"),
-                  absl::StrCat("set objective.name to ", ObjectivesFor(examples->task()),
+    return Refuse(absl::StrCat(what, ", but ", traits.name, " learns from plain text"),
+                  absl::StrCat("set objective.name to ",
+                               ObjectivesThat([examples](const ObjectiveTraits& other) {
+                                 return other.Learns(examples->task());
+                               }),
                                ", or make a dataset of text with `anyorder prep --input FILE`"));
   }
-  ANYORDER_RETURN_IF_ERROR(objective.CheckTask(examples->task()));
+  if (!traits.has(ObjectiveTraits::kTaskHead)) {
+    return traits.Learns(examples->task())
+               ? absl::OkStatus()
+               : Refuse(absl::StrCat(what, ", but ", traits.name, " generates text"),
+                        "prepare examples with source and target with `anyorder prep --examples`");
+  }
   const TaskConfig& task = config.model.task;
-  if (!task.has_head()) return absl::OkStatus();
   if (examples->task() != task.task) {
     return Refuse(absl::StrCat("has examples of ", ExampleTaskName(examples->task()),
                                " but objective.task is ", ExampleTaskName(task.task)),

@@ -6,7 +6,6 @@
 
 #include "absl/status/status.h"
 
-#include "core/objective/objective.h"
 #include "core/train/run/run_config.h"
 #include "data/dataset/dataset.h"
 
@@ -14,14 +13,17 @@ namespace anyorder {
 
 enum class TaskLabels { kRequired, kMayLack };
 
-// Whether `objective`, the one of `config`, can learn from the dataset or be measured on it.
+// A special token that the objective writes and `ids` lacks: "mask", "sep", "cls" or "bos"; empty
+// if there is none.
+std::string LackingToken(const RunConfig& config, const data::VocabIds& ids);
+
+// Whether the objective of `config` can learn from the dataset or be measured on it.
 // FailedPrecondition for labelled examples where it learns from plain text, for plain text where it
-// learns from examples, for a vocabulary that lacks a special token which the objective writes, and
-// for examples that are none for it; of an objective with a task head
-// also for another task or more classes or choices than [objective] says, or, with kRequired, for
-// an example that has no label.
-absl::Status CheckTaskData(const RunConfig& config, const Objective& objective,
-                           const data::Dataset& dataset, TaskLabels labels);
+// learns from examples, for a vocabulary with a LackingToken, and for examples of a task that it
+// does not learn; of an objective with a task head also for another task or more classes or choices
+// than [objective] says, or, with kRequired, for an example that has no label.
+absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset,
+                           TaskLabels labels);
 
 // FailedPrecondition if the objective has a task head, both datasets have labelled examples and a
 // label's number is another class's in `held_out` than in `training`. `held_out_name` and

@@ -1,22 +1,17 @@
 #include "core/train/evaluation/token_states.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <numeric>
 
-#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 #include "core/base/status.h"
+#include "core/objective/finetuning.h"
 #include "core/objective/lane_frame.h"
 
 namespace anyorder {
 namespace {
-
-// Whether the objective is the system's own, or its fine-tuning.
-bool IsOneOf(const std::string& objective, std::initializer_list<const char*> systems) {
-  return std::any_of(systems.begin(), systems.end(),
-                     [&](const char* system) { return absl::StartsWith(objective, system); });
-}
 
 // Lengths that networks are made for: few, and none twice the text's.
 int64_t RoundedSlots(int64_t slots, int64_t most) {
@@ -47,17 +42,22 @@ TokenEncoder::TokenEncoder(const RunConfig& config, const VocabularyIds& vocabul
       vocabulary_(vocabulary),
       batch_size_(options.batch_size),
       weights_(weights),
-      backend_(backend) {
-  const std::string& objective = config.objective.name;
+      backend_(backend),
+      traits_(TraitsOf(config)) {
   const SamplingConfig& sampling = config.sampling;
-  if (IsOneOf(objective, {"permutation_lm", "xlnet", "dae"})) frame_ = Frame::kXlnet;
-  if (IsOneOf(objective, {"bert", "unilm"})) frame_ = Frame::kBert;
-  if (IsOneOf(objective, {"longformer"})) frame_ = Frame::kGlobals;
-  is_causal_ = IsOneOf(objective, {"causal_lm", "gpt"});
-  if (frame_ == Frame::kXlnet || frame_ == Frame::kBert) num_special_ = 2;
-  if (frame_ == Frame::kGlobals) num_special_ = sampling.global_classifiers;
-  // Longformer's sequence is that of the text alone (core/objective/longformer).
-  const int64_t learned = sampling.seq_len + (frame_ == Frame::kGlobals ? num_special_ : 0);
+  layout_ = (traits_.has(ObjectiveTraits::kCausal) ? kTextAlone : traits_.layout).Of(1);
+  if (traits_.has(ObjectiveTraits::kGlobals)) {
+    constexpr char kClassifier[] = "<cls>:0 ";
+    std::string classifiers;
+    for (int64_t n = 0; n < sampling.global_classifiers; ++n) classifiers += kClassifier;
+    layout_ = absl::StrCat(classifiers, absl::StripPrefix(layout_, kClassifier));
+  }
+  num_special_ = NumSpecials(layout_);
+  const std::vector<int32_t> none;
+  first_token_ = LayOut(layout_, vocabulary, {&none}, num_special_).begin[0];
+  // Of windows of text the sequence is that of the text alone (core/objective/longformer).
+  const bool is_window = traits_.sample_kind == SampleKind::kContiguous;
+  const int64_t learned = sampling.seq_len + (is_window ? num_special_ : 0);
   max_slots_ = options.max_slots > 0 ? options.max_slots : learned;
   // Recurrence memory is not read; the released forms of same_length say a window by it.
   if (config_.model.same_length == SameLength::kOff) config_.model.mem_len = 0;
@@ -68,6 +68,7 @@ absl::StatusOr<std::unique_ptr<TokenEncoder>> TokenEncoder::Create(const RunConf
                                                                    const TokenStateOptions& options,
                                                                    ConstTensorView weights,
                                                                    kernels::Backend& backend) {
+  ANYORDER_RETURN_IF_ERROR(ObjectiveNamed(config.objective.name).status());
   std::unique_ptr<TokenEncoder> encoder(
       new TokenEncoder(config, vocabulary, options, weights, backend));
   const ModelConfig& model = config.model;
@@ -87,49 +88,40 @@ absl::StatusOr<std::unique_ptr<TokenEncoder>> TokenEncoder::Create(const RunConf
                          encoder->num_special_ + 1);
 }
 
-int64_t TokenEncoder::first_token() const {
-  if (frame_ == Frame::kBert) return 1;
-  return frame_ == Frame::kGlobals ? num_special_ : 0;
-}
-
 int64_t TokenEncoder::TokensOf(const std::vector<int32_t>& text) const {
   return std::min(static_cast<int64_t>(text.size()), max_tokens());
 }
 
 BatchShape TokenEncoder::ShapeOf(int64_t slots) const {
   BatchShape shape = WindowShape({.seq_len = slots, .content = slots}, batch_size_);
-  if (frame_ != Frame::kGlobals) return shape;
+  if (!traits_.has(ObjectiveTraits::kGlobals)) return shape;
   const int64_t stride = config_.sampling.global_stride;
-  shape.global_rows = num_special_;
-  if (stride > 0) shape.global_rows += (slots - num_special_ + stride - 1) / stride;
+  shape.global_rows = first_token_;
+  if (stride > 0) shape.global_rows += (slots - first_token_ + stride - 1) / stride;
   return shape;
 }
 
 void TokenEncoder::FillLane(const std::vector<int32_t>& text, int64_t b, Batch& batch) const {
-  const int64_t first = first_token();
-  const int64_t tokens = TokensOf(text);
-  const int64_t used = tokens + num_special_;
-  const int64_t stride = frame_ == Frame::kGlobals ? config_.sampling.global_stride : 0;
+  const TaskSequence sequence = LayOut(layout_, vocabulary_, {&text}, max_slots_);
+  const int64_t used = std::ssize(sequence.tokens);
+  const bool is_causal = traits_.has(ObjectiveTraits::kCausal);
+  const bool has_globals = traits_.has(ObjectiveTraits::kGlobals);
+  const int64_t stride = config_.sampling.global_stride;
   int64_t global = b * batch.shape.global_rows;
   batch.lanes[b] = b;
   for (int64_t place = 0; place < batch.shape.content_rows; ++place) {
-    const int64_t at = place - first;
-    const bool is_text = at >= 0 && at < tokens;
-    const bool is_cls = frame_ == Frame::kXlnet ? place == used - 1 : at < 0;
-    int32_t token = is_cls ? vocabulary_.classifier : vocabulary_.separator;
-    if (is_text) token = text[static_cast<size_t>(at)];
-    // XLNet's CLS has a segment of its own (TextSample::segment).
-    const int32_t segment = is_cls && frame_ == Frame::kXlnet ? 2 : 0;
-    Slot slot = RankedSlot(token, place, is_causal_ ? place : 0, segment);
-    if (place >= used) slot = PadSlot(place);
-    SetContentSlot(b, place, slot, batch);
-    const bool is_global =
-        frame_ == Frame::kGlobals && (at < 0 || (stride > 0 && at % stride == 0));
+    const auto i = static_cast<size_t>(place);
+    SetContentSlot(b, place,
+                   place >= used ? PadSlot(place)
+                                 : RankedSlot(sequence.tokens[i], place, is_causal ? place : 0,
+                                              sequence.segments[i]),
+                   batch);
+    const int64_t at = place - first_token_;
+    const bool is_global = has_globals && (at < 0 || (stride > 0 && at % stride == 0));
     if (!is_global) continue;
     const int64_t row = ContentRow(batch.shape, b) + place;
     batch.global_slots[global++] = static_cast<int32_t>(row);
-    const bool is_seen = place < used;
-    batch.row_glob[row] = batch.key_glob[ContentKey(batch.shape, b) + place] = is_seen ? 1 : 0;
+    batch.row_glob[row] = batch.key_glob[ContentKey(batch.shape, b) + place] = place < used ? 1 : 0;
   }
 }
 
@@ -146,7 +138,7 @@ absl::Status TokenEncoder::EncodeBatch(const std::vector<std::vector<int32_t>>& 
   for (size_t n = 0; n < chosen.size(); ++n) {
     const int64_t tokens = TokensOf(texts[chosen[n]]);
     std::vector<char> bytes(static_cast<size_t>(tokens * row_bytes));
-    const int64_t row = ContentRow(batch.shape, static_cast<int64_t>(n)) + first_token();
+    const int64_t row = ContentRow(batch.shape, static_cast<int64_t>(n)) + first_token_;
     if (tokens > 0) {
       backend_.CopyToHost(static_cast<const char*>(output.raw()) + row * row_bytes, bytes.data(),
                           tokens * row_bytes, {});

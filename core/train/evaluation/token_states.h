@@ -27,10 +27,10 @@ struct TokenStateOptions {
 };
 
 // The content stream without query stream and memory. A network that learned to read from both
-// sides reads the text whole, in the frame that it knows: `text <sep> <cls>` (XLNet; CLS is a
-// segment of its own), `<cls> text <sep>` (BERT, UniLM), global `<cls>` before the text
-// (Longformer), or the text alone. A network that learned to read from left to right does so here,
-// too: its states know nothing of later tokens.
+// sides reads the text whole, in its objective's layout of one text (ObjectiveTraits): `text <sep>
+// <cls>` (XLNet; CLS is a segment of its own), `<cls> text <sep>` (BERT, UniLM), global `<cls>`
+// before the text (Longformer), or the text alone. A network that learned to read from left to
+// right does so here, too, and reads the text alone: its states know nothing of later tokens.
 class TokenEncoder {
  public:
   // `vocabulary` is that of `weights`, which are as in StepArgs; both `weights` and `backend` are
@@ -55,15 +55,12 @@ class TokenEncoder {
   absl::Status Encode(const std::vector<std::vector<int32_t>>& texts, TakeStates take) const;
 
  private:
-  enum class Frame { kNone, kXlnet, kBert, kGlobals };
-
   TokenEncoder(const RunConfig& config, const VocabularyIds& vocabulary,
                const TokenStateOptions& options, ConstTensorView weights,
                kernels::Backend& backend);
   BatchShape ShapeOf(int64_t slots) const;
   void FillLane(const std::vector<int32_t>& text, int64_t b, Batch& batch) const;
   int64_t TokensOf(const std::vector<int32_t>& text) const;
-  int64_t first_token() const;  // its slot
   absl::Status EncodeBatch(const std::vector<std::vector<int32_t>>& texts,
                            const std::vector<size_t>& chosen, InferenceNetwork& network,
                            TakeStates take) const;
@@ -73,9 +70,10 @@ class TokenEncoder {
   int64_t batch_size_;
   ConstTensorView weights_;
   kernels::Backend& backend_;
-  Frame frame_ = Frame::kNone;
-  bool is_causal_ = false;
-  int64_t num_special_ = 0;
+  const ObjectiveTraits& traits_;
+  std::string layout_;       // of a text, InputLayout::Of
+  int64_t num_special_ = 0;  // tokens around the text
+  int64_t first_token_ = 0;  // slot of the text's first
   int64_t max_slots_ = 0;
 };
 

@@ -24,7 +24,7 @@ void Follow(RunningSpread& spread, double value, double weight) {
 
 }  // namespace
 
-absl::Status AnomalyConfig::Validate() const {
+FaultList AnomalyConfig::Validate() const {
   FaultList faults;
   CheckBounds("anomaly", *this, faults);
   faults.Require(on_nonfinite != AnomalyAction::kIgnore,
@@ -36,7 +36,7 @@ absl::Status AnomalyConfig::Validate() const {
                  absl::StrCat("anomaly.rollback_steps is ", rollback_steps,
                               " but must be less than anomaly.max_skipped_in_a_row = ",
                               max_skipped_in_a_row, ", or every rollback ends the run"));
-  return faults.ToStatus();
+  return faults;
 }
 
 double AnomalyPolicy::SpikeLimit(const RunningSpread& spread) const {

@@ -67,7 +67,7 @@ struct AnomalyConfig {
           "The run stops (exit status 93) after this many consecutive skipped steps.",
           AtLeast(1, "steps"));
   }
-  absl::Status Validate() const;
+  FaultList Validate() const;
 };
 
 enum class Anomaly {

@@ -20,7 +20,7 @@ std::string BatchThatFits(const RunConfig& config, int64_t ranks,
       RunConfig candidate = config;
       candidate.train.global_batch_size = global;
       candidate.train.micro_batch_size = micro;
-      if (!candidate.Validate().ok() || !candidate.ValidateWorldSize(ranks).ok() ||
+      if (!candidate.Validate().empty() || !candidate.ValidateWorldSize(ranks).ok() ||
           !fits(candidate))
         continue;
       std::vector<std::string> keys;

@@ -17,7 +17,6 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "core/objective/objective_names.h"
 #include "core/train/run/config_keys.h"
 #include "core/train/run/field_text.h"
 
@@ -32,7 +31,7 @@ std::string Suggestion(absl::string_view word, const std::vector<std::string>& k
 std::vector<std::string> SectionNames() {
   std::vector<std::string> names;
   RunConfig config;
-  auto visit = [&names](const char* section, const auto&) { names.emplace_back(section); };
+  auto visit = [&names](const char* section, auto&&...) { names.emplace_back(section); };
   RunConfig::VisitSections(config, visit);
   return names;
 }
@@ -93,10 +92,10 @@ std::string QuotesHint(absl::string_view line) {
 // The registered name where one of a system's other names stands. Unknown ones are left for
 // Validate to refuse.
 void ResolveObjectiveName(RunConfig& config) {
-  const absl::StatusOr<std::string> registered = ObjectiveNamed(config.objective.name);
-  if (!registered.ok() || *registered == config.objective.name) return;
-  Log(absl::StrCat("objective.name: ", config.objective.name, " is ", *registered));
-  config.objective.name = *registered;
+  const absl::StatusOr<const ObjectiveTraits*> named = ObjectiveNamed(config.objective.name);
+  if (!named.ok() || (*named)->name == config.objective.name) return;
+  Log(absl::StrCat("objective.name: ", config.objective.name, " is ", (*named)->name));
+  config.objective.name = (*named)->name;
 }
 
 class SectionReader {
@@ -107,7 +106,7 @@ class SectionReader {
   // False if no section has that name.
   bool ReadSection(const std::string& name, const toml::node& node) {
     bool known = false;
-    auto visit = [&](const char* section, auto& fields) {
+    auto visit = [&](const char* section, auto& fields, Decides) {
       if (name != section) return;
       known = true;
       if (const toml::table* table = node.as_table()) return Read(name, *table, fields);
@@ -169,9 +168,7 @@ class Blame {
 
  private:
   void Note(const RunConfig& config, const std::string& origin) {
-    // A fault and its hint may be two of these, which stay together.
-    std::vector<std::string> faults =
-        absl::StrSplit(config.Validate().message(), "; ", absl::SkipEmpty());
+    std::vector<std::string> faults = config.Validate().faults();
     std::vector<std::string> origins;
     for (const std::string& fault : faults) {
       const auto before = std::find(faults_.begin(), faults_.end(), fault);
@@ -230,7 +227,7 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
 
   absl::Status status = InvalidArgument("--set ", assignment, ": unknown key '", section, ".", key,
                                         "'", SuggestConfigKey(section, key));
-  auto visit_section = [&](const char* name, auto& fields) {
+  auto visit_section = [&](const char* name, auto& fields, Decides) {
     if (section != name) return;
     auto visit = [&](const char* field, auto& value, auto&&...) {
       if (key != field) return;

@@ -15,8 +15,7 @@
 
 #include "core/base/fields.h"
 #include "core/base/status.h"
-#include "core/objective/objective.h"
-#include "core/objective/objective_names.h"
+#include "core/objective/objective_traits.h"
 #include "core/train/run/field_text.h"
 #include "core/train/run/run_config.h"
 
@@ -138,9 +137,10 @@ std::vector<std::string> ValuesOf() {
 
 std::vector<ConfigKey> MakeConfigKeys() {
   std::vector<ConfigKey> keys;
-  auto visit_section = [&keys](const char* section, const auto& fields) {
+  auto visit_section = [&keys](const char* section, const auto& fields, Decides) {
     auto visit = [&](const char* key, const auto& value, const char* help,
-                     FieldBounds bounds = {}) {
+                     const auto&... attributes) {
+      const FieldBounds bounds = AttributeOf(FieldBounds(), attributes...);
       using Value = std::decay_t<decltype(value)>;
       keys.push_back({section, key, field_text::ExpectedType<Value>(), field_text::Format(value),
                       bounds.ToText(), bounds.unit, help, ValuesOf<Value>()});
@@ -150,11 +150,15 @@ std::vector<ConfigKey> MakeConfigKeys() {
   const RunConfig defaults;
   RunConfig::VisitSections(defaults, visit_section);
   for (ConfigKey& key : keys) {
-    const bool is_objective = key.name() == "objective.name";
-    if (is_objective) key.values = ObjectiveNames();
     std::vector<std::string> values = key.values;
-    if (is_objective)
-      std::transform(values.begin(), values.end(), values.begin(), ObjectiveWithOtherNames);
+    if (key.name() == "objective.name") {
+      for (const ObjectiveTraits& traits : Objectives()) {
+        key.values.emplace_back(traits.name);
+        const std::string others = absl::StrReplaceAll(traits.other_names, {{" ", ", "}});
+        values.push_back(others.empty() ? traits.name
+                                        : absl::StrCat(traits.name, " (", others, ")"));
+      }
+    }
     if (!values.empty()) key.type = absl::StrJoin(values, ", ");
   }
   return keys;

@@ -18,56 +18,26 @@
 namespace anyorder {
 namespace {
 
-// Keys that may change between starts of one run. The dataset is compared by its digest, not by
-// where it lies.
-bool DecidesResult(absl::string_view section, absl::string_view key) {
-  for (const char* free :
-       {"anomaly", "checkpoint", "cpu", "data", "eval", "health", "kernels", "run"}) {
-    if (section == free) return false;
-  }
-  if (section == "dist") return key == "reduction";
-  // Devices, like [kernels], differ in rounding only, and a log line says when they change.
-  if (key == "device" || key == "device_peak_tflops") return false;
-  // Which weights a run began with stands in its ledger, by their digest; where they lie may
-  // change.
-  return key != "log_every" && key != "prefetch_steps" && key != "init_from";
-}
-
-// New keys decide unless they are listed, which errs on the safe side.
-bool DecidesFunction(absl::string_view section, absl::string_view key) {
-  // It adds a head to the model.
-  if (section == "objective")
-    return key == "next_sentence" || key == "task" || key == "num_classes" || key == "pooler" ||
-           key == "head_bias" || key == "span_head" || key == "answer_class";
-  if (section != "model") return false;
-  for (const char* free : {"mem_len", "initial_memory", "dropout", "attention_dropout",
-                           "initializer", "init_range", "layer_norm_gain_range", "readout_dropout",
-                           "attention_windows",  // staged pretraining widens them
-                           "same_length", "dtype"}) {
-    if (key == free) return false;
-  }
-  return true;
-}
-
-// Calls emit(section, key, text of the value) for each field in order.
+// Calls emit(section, key, text of the value, what it decides) for each field in order.
 template <typename Emit>
 void ForEachField(const RunConfig& config, Emit emit) {
-  auto visit_section = [&emit](const char* section, const auto& fields) {
-    auto visit = [&](const char* key, const auto& value, auto&&...) {
-      emit(section, key, field_text::Format(value));
+  auto visit_section = [&emit](const char* section, const auto& fields, Decides most) {
+    auto visit = [&](const char* key, const auto& value, const char*, const auto&... attributes) {
+      emit(section, key, field_text::Format(value),
+           std::min(most, AttributeOf(Decides::kFunction, attributes...)));
     };
     std::decay_t<decltype(fields)>::VisitFields(fields, visit);
   };
   RunConfig::VisitSections(config, visit_section);
 }
 
-// "section.key = value" of the keys that `decides` says yes to.
-std::vector<std::string> Lines(const RunConfig& config,
-                               bool (*decides)(absl::string_view section, absl::string_view key)) {
+// "section.key = value" of the keys that decide at least that.
+std::vector<std::string> Lines(const RunConfig& config, Decides least) {
   std::vector<std::string> lines;
-  ForEachField(config, [&](const char* section, const char* key, const std::string& value) {
-    if (decides(section, key)) lines.push_back(absl::StrCat(section, ".", key, " = ", value));
-  });
+  ForEachField(
+      config, [&](const char* section, const char* key, const std::string& value, Decides decides) {
+        if (decides >= least) lines.push_back(absl::StrCat(section, ".", key, " = ", value));
+      });
   return lines;
 }
 
@@ -146,18 +116,21 @@ void CheckRest(const RunConfig& config, FaultList& faults) {
 
 // A key that the objective does not read would be a setting without effect.
 void CheckSamplingKeys(const RunConfig& config, FaultList& faults) {
-  const std::vector<std::string> read = SamplingKeys(config.objective.name);
-  std::vector<std::string> defaults;
-  auto note = [&defaults](const char*, const auto& value, auto&&...) {
-    defaults.push_back(field_text::Format(value));
+  const ObjectiveTraits& traits = TraitsOf(config);
+  std::vector<std::string> defaults, read;
+  auto note = [&](const char* key, const auto& value, const char*, const auto&... attributes) {
+    const SamplingKeys groups = AttributeOf(SamplingKeys::kNone, attributes...);
+    const bool is_read = Overlap(groups, traits.keys | SamplingKeys::kCommon);
+    if (is_read) read.emplace_back(key);
+    defaults.push_back(is_read ? "" : field_text::Format(value));
   };
   const SamplingConfig published;
   SamplingConfig::VisitFields(published, note);
   size_t field = 0;
   auto check = [&](const char* key, const auto& value, auto&&...) {
-    const std::string text = field_text::Format(value);
     const std::string& unset = defaults[field++];
-    if (text == unset || std::find(read.begin(), read.end(), key) != read.end()) return;
+    const std::string text = field_text::Format(value);
+    if (unset.empty() || text == unset) return;
     faults.Add(absl::StrCat("sampling.", key, " is ", text, ", which objective ",
                             config.objective.name, " does not read; leave it out, or set it to ",
                             unset, " (it reads ", absl::StrJoin(read, ", "), ")"));
@@ -167,7 +140,7 @@ void CheckSamplingKeys(const RunConfig& config, FaultList& faults) {
 
 void CheckLora(const RunConfig& config, FaultList& faults) {
   const LoraConfig& lora = config.lora;
-  faults.AddError(lora.Validate());
+  faults.Add(lora.Validate());
   const LoraConfig unset;
   if (!lora.is_on()) {
     faults.Require(
@@ -219,12 +192,12 @@ std::optional<Difference> FindDifference(const std::vector<std::string>& before,
 
 }  // namespace
 
-absl::Status RunConfig::Validate() const {
+FaultList RunConfig::Validate() const {
   ANYORDER_CHECK(model.next_sentence_head == objective.next_sentence) << "not resolved";
   FaultList faults;
-  faults.AddError(model.Validate());
-  faults.AddError(optimizer.Validate());
-  faults.AddError(anomaly.Validate());
+  faults.Add(model.Validate());
+  faults.Add(optimizer.Validate());
+  faults.Add(anomaly.Validate());
   CheckBounds("objective", objective, faults);
   CheckBounds("train", train, faults);
   CheckBounds("dist", dist, faults);
@@ -233,15 +206,14 @@ absl::Status RunConfig::Validate() const {
   CheckBounds("eval", eval, faults);
   CheckBounds("cpu", cpu, faults);
   // It validates [sampling], too.
-  const absl::Status made = MakeObjective(objective.name, model, sampling).status();
-  faults.AddError(made);
-  if (made.ok()) CheckSamplingKeys(*this, faults);
+  if (MakeObjective(objective.name, model, sampling, faults) != nullptr)
+    CheckSamplingKeys(*this, faults);
   CheckTrain(train, faults);
   CheckSchedule(*this, faults);
   CheckLora(*this, faults);
   CheckRest(*this, faults);
   CheckEval(*this, faults);
-  return faults.ToStatus();
+  return faults;
 }
 
 absl::Status RunConfig::ValidateWorldSize(int64_t ranks) const {
@@ -255,7 +227,7 @@ absl::Status RunConfig::ValidateWorldSize(int64_t ranks) const {
 std::string RunConfig::ToText() const {
   std::string text;
   std::string current;
-  ForEachField(*this, [&](const char* section, const char* key, const std::string& value) {
+  ForEachField(*this, [&](const char* section, const char* key, const std::string& value, Decides) {
     if (current != section) {
       absl::StrAppend(&text, current.empty() ? "" : "\n", "[", section, "]\n");
       current = section;
@@ -265,7 +237,9 @@ std::string RunConfig::ToText() const {
   return text;
 }
 
-std::vector<std::string> RunConfig::IdentityLines() const { return Lines(*this, DecidesResult); }
+std::vector<std::string> RunConfig::IdentityLines() const {
+  return Lines(*this, Decides::kTraining);
+}
 
 std::string RunConfig::IdentityDigest() const {
   static const std::vector<std::string> defaults = RunConfig().IdentityLines();
@@ -276,7 +250,7 @@ std::string RunConfig::IdentityDigest() const {
 }
 
 std::vector<std::string> FunctionLines(const RunConfig& config) {
-  return Lines(config, DecidesFunction);
+  return Lines(config, Decides::kFunction);
 }
 
 absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {
@@ -290,6 +264,16 @@ absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {
       found->others == 0 ? "leave that key out" : "take weights of a run with the same [model]",
       is_head ? ", or import them again with --set " : "",
       is_head ? absl::StrReplaceAll(found->after, {{" = ", "="}}) : "");
+}
+
+ObjectiveOrStatus MakeObjective(const RunConfig& config) {
+  return MakeObjective(config.objective.name, config.model, config.sampling);
+}
+
+const ObjectiveTraits& TraitsOf(const RunConfig& config) {
+  const absl::StatusOr<const ObjectiveTraits*> traits = ObjectiveNamed(config.objective.name);
+  ANYORDER_CHECK_OK(traits.status());
+  return **traits;
 }
 
 absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now) {

@@ -2,8 +2,8 @@
 // and the trainer's own.
 //
 // A run is a pure function of (configuration, dataset, seed). Keys that cannot change its result
-// (log and checkpoint intervals, threads, where the dataset lies) may change between starts of a
-// run; the others may not.
+// (log and checkpoint intervals, threads, where the dataset lies; core/base/fields.h, Decides) may
+// change between starts of a run; the others may not.
 
 #pragma once
 
@@ -18,6 +18,7 @@
 #include "core/config/model_config.h"
 #include "core/config/sampling_config.h"
 #include "core/config/task_config.h"
+#include "core/objective/objective_traits.h"
 #include "core/optim/optimizer_config.h"
 #include "core/train/run/anomaly_policy.h"
 #include "data/dataset/dataset_index.h"
@@ -43,7 +44,8 @@ struct ObjectiveConfig {
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("name", self.name, "Training objective; `anyorder show --list` prints their names.");
+    visit("name", self.name, "Training objective; `anyorder show --list` prints their names.",
+          Decides::kTraining);
     visit("next_sentence", self.next_sentence,
           "Also train a classifier on [CLS] whether segment B follows A; not for causal_lm.");
     visit("task", self.task,
@@ -53,12 +55,13 @@ struct ObjectiveConfig {
           "score; 0 for span_extraction.",
           AtLeast(0));
     visit("lm_weight", self.lm_weight,
-          "gpt_finetuning: weight of the auxiliary language model loss.", Between(0, 1e6));
+          "gpt_finetuning: weight of the auxiliary language model loss.", Between(0, 1e6),
+          Decides::kTraining);
     visit("classifier_dropout", self.classifier_dropout,
-          "Fine-tuning: dropout of what the head's last layer reads.", Rate());
+          "Fine-tuning: dropout of what the head's last layer reads.", Rate(), Decides::kTraining);
     visit("label_smoothing", self.label_smoothing,
           "Fine-tuning: probability that labels spread evenly over all classes, choices or tokens.",
-          Rate());
+          Rate(), Decides::kTraining);
     visit(
         "pooler", self.pooler,
         "Fine-tuning: a dense layer with tanh before the head's last layer, as XLNet's and BERT's "
@@ -102,22 +105,25 @@ struct TrainConfig {
           "Sequences per forward and backward pass; it bounds activation memory.",
           AtLeast(1, "sequences"));
     visit("prefetch_steps", self.prefetch_steps, "Steps of data prepared ahead of the trainer.",
-          AtLeast(1, "steps"));
+          AtLeast(1, "steps"), Decides::kNothing);
     visit("log_every", self.log_every,
           "Where the output is not a terminal, a progress line for each step that this divides, "
           "and for the first and last.",
-          AtLeast(1, "steps"));
+          AtLeast(1, "steps"), Decides::kNothing);
+    // Which weights a run began with stands in its ledger, by their digest.
     visit("init_from", self.init_from,
           "Initial weights: a checkpoint, or a run directory for its newest one; empty: random "
-          "initialisation.");
+          "initialisation.",
+          Decides::kNothing);
     visit(
         "device", self.device,
         "Device that computes; \"auto\" takes a GPU where the build has CUDA and one is usable. A "
-        "run resumed on another kind of device is not bitwise identical.");
+        "run resumed on another kind of device is not bitwise identical.",
+        Decides::kNothing);
     visit("device_peak_tflops", self.device_peak_tflops,
           "Peak of each rank's device in TFLOP/s, for \"mfu\" in the metrics; 0: that of a known "
           "GPU, and no mfu on other devices.",
-          AtLeast(0, "TFLOP/s"));
+          AtLeast(0, "TFLOP/s"), Decides::kNothing);
   }
   // 0 for sizes that Validate refuses.
   int64_t num_microbatches() const {
@@ -142,21 +148,23 @@ struct DistConfig {
         "ranks, or the communication library's own (\"fast\").");
     visit("transport", self.transport,
           "Library that exchanges gradients and weights; \"auto\" takes NCCL where each rank has a "
-          "GPU of its own, else MPI.");
+          "GPU of its own, else MPI.",
+          Decides::kNothing);
     visit("bucket_mib", self.bucket_mib,
           "Gradient bucket that NCCL sends at a time, overlapped with the backward pass.",
-          Between(1, 4096, "MiB"));
+          Between(1, 4096, "MiB"), Decides::kNothing);
     visit(
         "hang_report_seconds", self.hang_report_seconds,
         "A collective that takes longer is reported with the ranks it waits for; so is a rank that "
         "is silent for so long.",
-        AtLeast(1, "seconds"));
+        AtLeast(1, "seconds"), Decides::kNothing);
     visit("collective_timeout_seconds", self.collective_timeout_seconds,
           "A collective that takes longer, or a rank's longer silence, ends the ranks, and the "
           "launcher starts the run again.",
-          AtLeast(1, "seconds"));
+          AtLeast(1, "seconds"), Decides::kNothing);
     visit("replica_check_interval", self.replica_check_interval,
-          "Steps between comparisons of the weights of all ranks; 0: never.", AtLeast(0, "steps"));
+          "Steps between comparisons of the weights of all ranks; 0: never.", AtLeast(0, "steps"),
+          Decides::kNothing);
   }
 };
 
@@ -308,24 +316,26 @@ struct RunConfig {
   CpuConfig cpu;
   AccessConfig run;
 
-  // visit(section name, section struct)
+  // visit(section name, section struct, what its keys decide at most). The dataset is compared by
+  // its digest, not by where it lies; devices and [kernels] differ in rounding only, and a log line
+  // says when they change.
   template <typename Self, typename Visitor>
   static void VisitSections(Self& self, Visitor& visit) {
-    visit("model", self.model);
-    visit("sampling", self.sampling);
-    visit("objective", self.objective);
-    visit("optimizer", self.optimizer);
-    visit("data", self.data);
-    visit("train", self.train);
-    visit("train.lora", self.lora);
-    visit("anomaly", self.anomaly);
-    visit("dist", self.dist);
-    visit("health", self.health);
-    visit("checkpoint", self.checkpoint);
-    visit("eval", self.eval);
-    visit("kernels", self.kernels);
-    visit("cpu", self.cpu);
-    visit("run", self.run);
+    visit("model", self.model, Decides::kFunction);
+    visit("sampling", self.sampling, Decides::kTraining);
+    visit("objective", self.objective, Decides::kFunction);
+    visit("optimizer", self.optimizer, Decides::kTraining);
+    visit("data", self.data, Decides::kNothing);
+    visit("train", self.train, Decides::kTraining);
+    visit("train.lora", self.lora, Decides::kTraining);
+    visit("anomaly", self.anomaly, Decides::kNothing);
+    visit("dist", self.dist, Decides::kTraining);
+    visit("health", self.health, Decides::kNothing);
+    visit("checkpoint", self.checkpoint, Decides::kNothing);
+    visit("eval", self.eval, Decides::kNothing);
+    visit("kernels", self.kernels, Decides::kNothing);
+    visit("cpu", self.cpu, Decides::kNothing);
+    visit("run", self.run, Decides::kNothing);
   }
 
   // What one section means for another: the model has the parts that the objective asks for.
@@ -351,8 +361,8 @@ struct RunConfig {
   }
   // Whether evaluations during training are of the weights' average.
   bool evaluates_average() const { return optimizer.keeps_average() && eval.use_ema; }
-  // InvalidArgument listing every fault of every section. REQUIRES Resolve().
-  absl::Status Validate() const;
+  // Every fault of every section. REQUIRES Resolve().
+  FaultList Validate() const;
   // InvalidArgument if `ranks` ranks cannot share the microbatches of a step.
   absl::Status ValidateWorldSize(int64_t ranks) const;
 
@@ -365,6 +375,11 @@ struct RunConfig {
   // leaves the digests of older runs as they are.
   std::string IdentityDigest() const;
 };
+
+// The objective of [objective]. InvalidArgument with every fault of the sections that it reads.
+ObjectiveOrStatus MakeObjective(const RunConfig& config);
+// Its line of the table. REQUIRES a name that ObjectiveNamed knows.
+const ObjectiveTraits& TraitsOf(const RunConfig& config);
 
 // InvalidArgument naming a key on which the identities differ, the objective if they differ in it,
 // and how many others do.

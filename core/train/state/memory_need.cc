@@ -72,7 +72,7 @@ bool Fits(const MemoryNeed& need, const MachineRoom& room) {
 }  // namespace
 
 MemoryNeed ComputeMemoryNeed(const RunConfig& config, int64_t vocab_size, int64_t ranks) {
-  const auto objective = MakeObjective(config.objective.name, config.model, config.sampling);
+  const auto objective = MakeObjective(config);
   ANYORDER_CHECK_OK(objective.status());
   const double parameters = NumParameters(config, vocab_size);
   const double owned = parameters / static_cast<double>(ranks);

@@ -93,8 +93,7 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
     state->frozen_ = TensorView(state->frozen_storage_->data(), dtype, {frozen});
   }
   // How far lanes advance, and so what a ring holds, is the objective's.
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(config.objective.name, config.model, config.sampling));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
   ANYORDER_ASSIGN_OR_RETURN(
       state->memory_,
       MemoryRing::Create(config.model, objective->Shape(config.train.micro_batch_size),

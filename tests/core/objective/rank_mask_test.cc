@@ -140,8 +140,7 @@ TEST(InexpressibleTest, KnownModesAreRefusedWithTheReasonAndWhatToDoInstead) {
   }
 }
 
-TEST(InexpressibleTest, WhatIsRegisteredOrUnknownIsNotCalledInexpressible) {
-  for (const std::string& name : ObjectiveNames()) EXPECT_EQ(WhyInexpressible(name), "") << name;
+TEST(InexpressibleTest, WhatIsUnknownIsNotCalledInexpressible) {
   EXPECT_EQ(WhyInexpressible(""), "");
   EXPECT_EQ(WhyInexpressible("permutaton_lm"), "");
 }

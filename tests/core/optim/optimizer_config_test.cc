@@ -12,7 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(OptimizerConfigTest, DefaultsAreValid) { EXPECT_TRUE(OptimizerConfig().Validate().ok()); }
+TEST(OptimizerConfigTest, DefaultsAreValid) { EXPECT_TRUE(OptimizerConfig().Validate().empty()); }
 
 // Numbers below their bounds: ConfigKeysTest.NumbersBelowTheirBoundsAreRefused.
 TEST(OptimizerConfigTest, EveryFaultIsInOneMessage) {
@@ -21,7 +21,7 @@ TEST(OptimizerConfigTest, EveryFaultIsInOneMessage) {
   config.min_learning_rate_ratio = 1.5;
   config.adam_beta1 = 1;
   config.adam_epsilon = 0;
-  const absl::Status status = config.Validate();
+  const absl::Status status = config.Validate().ToStatus();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(
       std::string(status.message()),
@@ -34,25 +34,23 @@ TEST(OptimizerConfigTest, EveryFaultIsInOneMessage) {
 TEST(OptimizerConfigTest, TorchsFormIsRefusedWithoutBiasCorrection) {
   OptimizerConfig config;
   config.adam_form = AdamForm::kTorch;
-  EXPECT_THAT(std::string(config.Validate().message()),
+  EXPECT_THAT(config.Validate().Joined(),
               HasSubstr("adam_form is \"torch\" but optimizer.bias_correction is false"));
   config.bias_correction = true;
-  EXPECT_TRUE(config.Validate().ok());
+  EXPECT_TRUE(config.Validate().empty());
 }
 
 TEST(OptimizerConfigTest, APowerIsRefusedWhereNothingHasIt) {
   OptimizerConfig config;
   config.decay_power = 2;
-  EXPECT_THAT(std::string(config.Validate().message()),
+  EXPECT_THAT(config.Validate().Joined(),
               HasSubstr("decay_power is 2 but optimizer.decay is \"linear\""));
   config.decay = LearningRateDecay::kPolynomial;
-  EXPECT_TRUE(config.Validate().ok());
+  EXPECT_TRUE(config.Validate().empty());
 }
 
 TEST(OptimizerConfigTest, StagesAreRefusedWhereTheyHaveNoEffectOrNoOrder) {
-  const auto fault = [](OptimizerConfig config) {
-    return std::string(config.Validate().message());
-  };
+  const auto fault = [](OptimizerConfig config) { return config.Validate().Joined(); };
   OptimizerConfig config;
   config.decay_steps = 10;
   EXPECT_THAT(fault(config),
@@ -85,10 +83,10 @@ TEST(OptimizerConfigTest, AnAverageThatTakesInNothingIsRefused) {
   OptimizerConfig config;
   EXPECT_FALSE(config.keeps_average());
   config.ema_decay = 1;
-  EXPECT_THAT(std::string(config.Validate().message()),
+  EXPECT_THAT(config.Validate().Joined(),
               HasSubstr("optimizer.ema_decay is 1 but must be in [0, 1)"));
   config.ema_decay = 0.9999;
-  EXPECT_TRUE(config.keeps_average() && config.Validate().ok());
+  EXPECT_TRUE(config.keeps_average() && config.Validate().empty());
 }
 
 TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
@@ -102,7 +100,7 @@ TEST(OptimizerConfigTest, NanAndInfinityAreFaults) {
           &OptimizerConfig::ema_decay}) {
       OptimizerConfig config;
       config.*field = bad;
-      EXPECT_FALSE(config.Validate().ok());
+      EXPECT_FALSE(config.Validate().empty());
     }
   }
 }

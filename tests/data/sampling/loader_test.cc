@@ -36,7 +36,7 @@ class CountingSampler : public Sampler {
 
 class OneTokenObjective : public Objective {
  public:
-  OneTokenObjective() : Objective({"one_token", SampleKind::kContiguous}) {}
+  OneTokenObjective() : Objective({"one_token", "", SampleKind::kContiguous}) {}
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape;
     shape.batch_size = batch_size;

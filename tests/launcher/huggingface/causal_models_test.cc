@@ -114,7 +114,7 @@ RunConfig RunOf(const Json& config) {
   run.model = parsed.model;
   run.data.shards = "shards";
   parsed.family->SetDefaults(parsed, run);
-  EXPECT_TRUE(run.Validate().ok()) << run.Validate();
+  EXPECT_TRUE(run.Validate().empty()) << run.Validate().Joined();
   return run;
 }
 

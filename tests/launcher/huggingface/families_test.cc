@@ -282,7 +282,7 @@ TEST(FamilyOfRunTest, IsTheOneThatItsNetworkComesClosestTo) {
   bert->family->SetDefaults(*bert, config);
   config.data.shards = "shards";
   config.Resolve();
-  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  EXPECT_TRUE(config.Validate().empty()) << config.Validate().Joined();
   EXPECT_STREQ(FamilyOfRun(config).names().model_type, "bert");
   config.model.segments = Segments::kNone;
   config.model.activation = kernels::Activation::kGeluErf;

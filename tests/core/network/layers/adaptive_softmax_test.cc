@@ -244,9 +244,7 @@ TEST(AdaptiveClustersTest, CutTheVocabularyAndItsDimensions) {
 }
 
 TEST(AdaptiveClustersTest, FaultsAreNamed) {
-  const auto fault = [](const ModelConfig& model) {
-    return std::string(model.Validate().message());
-  };
+  const auto fault = [](const ModelConfig& model) { return model.Validate().Joined(); };
   EXPECT_EQ(fault(WithCutoffs("10")), "");
   EXPECT_THAT(fault(WithCutoffs("")), HasSubstr("say where clusters of rarer words begin"));
   EXPECT_THAT(fault(WithCutoffs("10,x")), HasSubstr("'x' is not a positive number"));

@@ -317,7 +317,7 @@ TEST(BackboneParametersTest, GainsMayScatterAroundOne) {
 }
 
 void ExpectFaults(const ModelConfig& config, const std::vector<std::string>& faults) {
-  const absl::Status status = config.Validate();
+  const absl::Status status = config.Validate().ToStatus();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   const std::string message(status.message());
   for (const std::string& fault : faults)
@@ -365,7 +365,7 @@ TEST(BackboneConfigTest, ValidateNamesWhatLlamasKeysDoNotGoWith) {
                         "model.rope_high_freq_factor = 4 above model.rope_low_freq_factor = 4"});
   config = Llama(2, 64, 4, 2, 16, 32);
   config.rope_scaling = RopeScaling::kLlama3;
-  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  EXPECT_TRUE(config.Validate().empty()) << config.Validate().Joined();
 }
 
 TEST(BackboneConfigTest, BiasByDistanceGoesWithLearnedPositionsOrNoneAlone) {
@@ -378,7 +378,7 @@ TEST(BackboneConfigTest, BiasByDistanceGoesWithLearnedPositionsOrNoneAlone) {
   }
   for (const Positions positions : {Positions::kLearned, Positions::kNone}) {
     config.positions = positions;
-    EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+    EXPECT_TRUE(config.Validate().empty()) << config.Validate().Joined();
   }
   config.global_projections = true;
   config.position_buckets = 7;

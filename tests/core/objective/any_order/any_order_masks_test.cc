@@ -515,10 +515,7 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
     ExpectRefusals(name, WithoutMemory(), OneWaySampling(), refusals);
   };
   for (const char* const name : kNames) {
-    expect(name, {{[](auto& m, auto&) { m.mem_len = 8; }, "model.mem_len is 8"},
-                  {[](auto&, auto& s) { s.bidirectional = true; }, "bidirectional"},
-                  {[](auto& m, auto&) { m.next_sentence_head = true; }, "reads no sentence pairs"},
-                  {[](auto& m, auto&) { m.same_length = SameLength::kTorch; }, "use causal_lm"}});
+    expect(name, {{[](auto& m, auto&) { m.same_length = SameLength::kTorch; }, "use causal_lm"}});
   }
   for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm"}) {
     expect(name,

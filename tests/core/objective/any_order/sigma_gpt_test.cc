@@ -163,8 +163,6 @@ TEST(SigmaGptTest, SettingsThatCannotBeUsedAreRefused) {
         "model.positions is \"learned\" but must be \"learned_pairs\" for sigma_gpt"},
        {[](auto& m, auto&) { m.max_positions = 15; },
         "seq_len is 16 but model.max_positions is 15"},
-       {[](auto& m, auto&) { m.mem_len = 8; }, "model.mem_len is 8"},
-       {[](auto&, auto& s) { s.bidirectional = true; }, "bidirectional"},
        {[](auto&, auto& s) { s.seq_len = 1; }, "sampling.seq_len is 1 but must be at least 2"},
        {[](auto&, auto& s) { s.any_order.curriculum_start = 0.5; },
         "curriculum_start is 0.5 and anneal_steps 10000 but token_order is \"random\""},

@@ -71,15 +71,9 @@ TEST_F(BertTest, ATargetIsPredictedFromTheInputAlone) {
   ExpectPredictedFromTheInputAlone(*objective_, model_, Sample(4), 1);
 }
 
-TEST_F(BertTest, MemoryTwoDirectionsAndTablesTooSmallForTheTextAreRefused) {
+TEST_F(BertTest, TablesTooSmallForTheTextAreRefused) {
   ModelConfig model = model_;
   model.next_sentence_head = false;
-  for (const char* const name : {"bert", "gpt"}) {
-    ExpectRefusals(
-        name, model, sampling_,
-        {{[](auto& m, auto&) { m.mem_len = 12; }, "model.mem_len is 12"},
-         {[](auto&, auto& s) { s.bidirectional = true; }, "sampling.bidirectional is true"}});
-  }
   model.positions = Positions::kLearned;
   model.segments = Segments::kLearned;
   ExpectRefusals(

@@ -197,9 +197,7 @@ TEST(GptFineTuningTest, SettingsThatCannotBeUsedAreRefused) {
         "objective.task is generation"},
        {[](auto& m, auto&) { m.task.task = ExampleTask::kSpans; }, "do not see what follows them"},
        {[](auto&, auto& s) { s = OneWaySampling(4); }, "sampling.seq_len is 4"},
-       {[](auto&, auto& s) { s = OneWaySampling(41); }, "model.max_positions is 40"},
-       {[](auto&, auto& s) { s.bidirectional = true; }, "sampling.bidirectional"},
-       {[](auto& m, auto&) { m.mem_len = 4; }, "model.mem_len is 4"}});
+       {[](auto&, auto& s) { s = OneWaySampling(41); }, "model.max_positions is 40"}});
   ExpectRefusals("gpt", model, OneWaySampling(), {{[](auto&, auto&) {}, "gpt has none"}});
 }
 

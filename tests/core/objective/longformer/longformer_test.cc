@@ -156,21 +156,17 @@ TEST(Longformer, ReachesBeyondItsWindowsThroughCls) {
 }
 
 TEST(Longformer, RefusesWhatItCannotUse) {
-  ExpectRefusals(
-      "longformer", Windowed("2:2"), Sampling(16),
-      {{[](auto& m, auto&) { m.mem_len = 4; }, "model.mem_len is 4"},
-       {[](auto& m, auto&) { m.max_positions = 16; },
-        "sampling.global_classifiers is 17 but model.max_positions is 16"},
-       {[](auto& m, auto&) { m.next_sentence_head = true; }, "reads no sentence pairs"},
-       {[](auto&, auto& s) { s.bidirectional = true; }, "sampling.bidirectional is true"},
-       {[](auto&, auto& s) { s.spans = SpanKind::kWord; }, "must be \"single\""},
-       {[](auto&, auto& s) { s.num_predict = 0; }, "num_predict is 0"},
-       {[](auto&, auto& s) { s.mask_fraction = 1.5; }, "mask_fraction is 1.5"},
-       {[](auto&, auto& s) { s.random_token_prob = 0.3; }, "at most 1 together"},
-       {[](auto&, auto& s) { s.global_stride = -1; }, "global_stride is -1"},
-       {[](auto&, auto& s) { s.global_classifiers = 17; }, "global_classifiers=17"},
-       {[](auto& m, auto& s) { m.global_projections = true, s.global_classifiers = 0; },
-        "no slot is global"}});
+  ExpectRefusals("longformer", Windowed("2:2"), Sampling(16),
+                 {{[](auto& m, auto&) { m.max_positions = 16; },
+                   "sampling.global_classifiers is 17 but model.max_positions is 16"},
+                  {[](auto&, auto& s) { s.spans = SpanKind::kWord; }, "must be \"single\""},
+                  {[](auto&, auto& s) { s.num_predict = 0; }, "num_predict is 0"},
+                  {[](auto&, auto& s) { s.mask_fraction = 1.5; }, "mask_fraction is 1.5"},
+                  {[](auto&, auto& s) { s.random_token_prob = 0.3; }, "at most 1 together"},
+                  {[](auto&, auto& s) { s.global_stride = -1; }, "global_stride is -1"},
+                  {[](auto&, auto& s) { s.global_classifiers = 17; }, "global_classifiers=17"},
+                  {[](auto& m, auto& s) { m.global_projections = true, s.global_classifiers = 0; },
+                   "no slot is global"}});
 }
 
 }  // namespace

@@ -128,22 +128,10 @@ TEST_F(UnilmSeq2seqTest, NothingLeaksFromTargetsThatStandLaterOrFromPadding) {
   });
 }
 
-TEST_F(UnilmSeq2seqTest, ExamplesOfOtherTasksAreRefused) {
-  EXPECT_TRUE(objective_->CheckTask(ExampleTask::kGeneration).ok());
-  for (const ExampleTask task : {ExampleTask::kClassification, ExampleTask::kEntailment,
-                                 ExampleTask::kSimilarity, ExampleTask::kMultipleChoice}) {
-    const absl::Status refused = objective_->CheckTask(task);
-    EXPECT_TRUE(absl::IsFailedPrecondition(refused));
-    EXPECT_NE(refused.message().find(ExampleTaskName(task)), std::string::npos) << refused;
-  }
-}
-
 TEST_F(UnilmSeq2seqTest, SettingsThatItCannotUseAreRefused) {
   ExpectRefusals(
       "unilm_seq2seq", model_, sampling_,
-      {{[](auto& m, auto&) { m.mem_len = 3; }, "model.mem_len is 3"},
-       {[](auto& m, auto&) { m.segments = Segments::kNone; }, "model.segments must be \"learned\""},
-       {[](auto& m, auto&) { m.next_sentence_head = true; }, "reads no sentence pairs"},
+      {{[](auto& m, auto&) { m.segments = Segments::kNone; }, "model.segments must be \"learned\""},
        {[](auto&, auto& s) { s.seq_len = 4; }, "sampling.seq_len is 4 but must be at least 5"},
        {[](auto&, auto& s) { s.target_mask_prob = 0; },
         "sampling.target_mask_prob is 0 but must be in (0, 1]"},

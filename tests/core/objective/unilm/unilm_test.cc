@@ -199,9 +199,7 @@ TEST_F(UnilmTest, TheLossOfEachModeIsReportedApart) {
 TEST_F(UnilmTest, SettingsThatItCannotUseAreRefused) {
   ExpectRefusals(
       "unilm", model_, sampling_,
-      {{[](auto& m, auto&) { m.mem_len = 12; }, "model.mem_len is 12 but must be 0"},
-       {[](auto&, auto& s) { s.bidirectional = true; }, "sampling.bidirectional is true"},
-       {[](auto& m, auto&) { m.segments = Segments::kNone; }, "model.segments must be \"learned\""},
+      {{[](auto& m, auto&) { m.segments = Segments::kNone; }, "model.segments must be \"learned\""},
        {[](auto& m, auto&) { m.num_segments = 2; },
         "model.num_segments is 2 but unilm has 6 segments"},
        {[](auto&, auto& s) { s.spans = SpanKind::kSubword; }, "use \"ngram\""},

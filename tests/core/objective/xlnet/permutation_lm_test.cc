@@ -177,9 +177,6 @@ TEST(ObjectiveRegistryTest, UnknownNamesGetAHintAndUnusableSettingsAreRefused) {
                  {{[](auto&, auto&) {}, "did you mean 'permutation_lm'"}});
   ExpectRefusals("permutation_lm", SmallModel(), SmallSampling(),
                  {{[](auto&, auto& s) { s.reuse_len = 5; }, "reuse_len=5"}});
-  ExpectRefusals(
-      "causal_lm", SmallModel(), SmallSampling(),
-      {{[](auto& m, auto&) { m.next_sentence_head = true; }, "reads no sentence pairs"}});
 }
 
 }  // namespace

@@ -29,8 +29,7 @@ class PositionBlindTest : public ::testing::Test {
   PositionBlindTest() {
     sampling_.seq_len = sampling_.reuse_len = sampling_.num_predict = 4;
     sampling_.perm_size = 4;
-    objective_ =
-        *MakePermutationLm({{"permutation_lm", SampleKind::kPairs, true}, model_, sampling_});
+    objective_ = *MakePermutationLm({**ObjectiveNamed("permutation_lm"), model_, sampling_});
   }
 
   // `order`: slots from 0, all of them targets.

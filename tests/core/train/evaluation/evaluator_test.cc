@@ -115,7 +115,7 @@ TEST_F(EvaluatorTest, AgreesWithAPlainRecomputation) {
   const SplitLosses measured = Losses();
   auto backend = *kernels::MakeCpuBackend({1});
   const std::vector<float> weights = Weights();
-  const auto objective = *MakeObjective(config_.objective.name, config_.model, config_.sampling);
+  const auto objective = *MakeObjective(config_);
   const auto sampler =
       *data::Sampler::Create(*text_, config_.sampling, SampleKind::kPairs, 9, options_.lanes);
   const auto network =

@@ -144,17 +144,17 @@ TEST(AnomalyPolicyTest, HoldsBackTheStepsOfARollback) {
 
 TEST(AnomalyPolicyTest, ConfigurationThatCannotWorkIsRefused) {
   AnomalyConfig config;
-  EXPECT_TRUE(config.Validate().ok());
+  EXPECT_TRUE(config.Validate().empty());
   config.on_nonfinite = AnomalyAction::kIgnore;
   config.spike_factor = kInf;
   config.spike_window = 1;
-  const std::string message(config.Validate().message());
+  const std::string message = config.Validate().Joined();
   for (const char* key : {"on_nonfinite", "spike_factor", "spike_window"})
     EXPECT_THAT(message, HasSubstr(key));
   config = AnomalyConfig();
   config.on_spike = AnomalyAction::kRollback;
   config.rollback_steps = config.max_skipped_in_a_row;
-  EXPECT_THAT(std::string(config.Validate().message()), HasSubstr("rollback_steps"));
+  EXPECT_THAT(config.Validate().Joined(), HasSubstr("rollback_steps"));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ RunConfig ValidConfig() {
   return config;
 }
 
-std::string Faults(const RunConfig& config) { return std::string(config.Validate().message()); }
+std::string Faults(const RunConfig& config) { return config.Validate().Joined(); }
 
 TEST(ConfigFileTest, EmptyTextGivesTheDefaults) {
   const RunConfig config = ParseRunConfig("", "run.toml").value();
@@ -200,7 +200,7 @@ TEST(RunConfigTest, ValidationListsFaultsOfAllSections) {
 
 TEST(RunConfigTest, DatasetAndKnownObjectiveAreRequired) {
   RunConfig config = ValidConfig();
-  ASSERT_TRUE(config.Validate().ok()) << config.Validate();
+  ASSERT_TRUE(config.Validate().empty()) << config.Validate().Joined();
   config.data.shards = "";
   EXPECT_THAT(Faults(config), HasSubstr("data.shards"));
   config = ValidConfig();
@@ -211,7 +211,7 @@ TEST(RunConfigTest, DatasetAndKnownObjectiveAreRequired) {
 TEST(RunConfigTest, KeysThatTheObjectiveDoesNotReadAreRefused) {
   RunConfig config = ValidConfig();
   config.sampling.perm_size = 64;
-  ASSERT_TRUE(config.Validate().ok()) << config.Validate();
+  ASSERT_TRUE(config.Validate().empty()) << config.Validate().Joined();
   config.sampling.any_order.block_len = 8;
   config.sampling.global_stride = 16;
   EXPECT_THAT(Faults(config),
@@ -237,7 +237,7 @@ TEST(RunConfigTest, EvaluationNeedsTextAndSoundNumbers) {
   config.eval = EvalConfig();
   config.eval.shards = "held-out";
   config.eval.every = 5;
-  EXPECT_TRUE(config.Validate().ok());
+  EXPECT_TRUE(config.Validate().empty());
 }
 
 TEST(RunConfigTest, WaitingForABetterEvaluationNeedsEvaluations) {
@@ -255,7 +255,7 @@ TEST(RunConfigTest, WaitingForABetterEvaluationNeedsEvaluations) {
   config.checkpoint.every = 20;
   EXPECT_THAT(Faults(config), HasSubstr("keep_best is true but eval.every is 30"));
   config.checkpoint.every = 15;
-  EXPECT_TRUE(config.Validate().ok());
+  EXPECT_TRUE(config.Validate().empty());
 }
 
 TEST(RunConfigTest, StagesOfTheLearningRateFitIntoTheRun) {
@@ -264,7 +264,7 @@ TEST(RunConfigTest, StagesOfTheLearningRateFitIntoTheRun) {
   config.optimizer.decay = LearningRateDecay::kWarmupStableDecay;
   config.optimizer.warmup_steps = 10;
   config.optimizer.decay_steps = 90;
-  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  EXPECT_TRUE(config.Validate().empty()) << config.Validate().Joined();
   config.optimizer.decay_steps = 91;
   EXPECT_THAT(Faults(config),
               HasSubstr("optimizer.decay_steps is 91 and warmup_steps 10, but train.steps is 100, "
@@ -275,10 +275,10 @@ TEST(RunConfigTest, StagesOfTheLearningRateFitIntoTheRun) {
   EXPECT_THAT(Faults(config), HasSubstr("optimizer.drop_step is 81 but must lie before the last "
                                         "optimizer.decay_steps (20) of train.steps = 100"));
   config.optimizer.drop_step = 80;
-  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  EXPECT_TRUE(config.Validate().empty()) << config.Validate().Joined();
   config.optimizer.decay_steps = 0;
   config.optimizer.drop_step = 100;
-  EXPECT_FALSE(config.Validate().ok());
+  EXPECT_FALSE(config.Validate().empty());
 }
 
 TEST(RunConfigTest, TransportIsOneOfThreeAndBucketsHaveABound) {
@@ -302,7 +302,7 @@ TEST(RunConfigTest, AStragglerIsSlowerThanTheMedianRank) {
   }
   for (const double good : {0.0, 1.05}) {
     config.health.straggler_ratio = good;
-    EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+    EXPECT_TRUE(config.Validate().empty()) << config.Validate().Joined();
   }
 }
 

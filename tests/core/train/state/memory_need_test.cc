@@ -124,7 +124,7 @@ TEST(MemoryNeedTest, WhatIsRecommendedIsAllowedAndFits) {
   ASSERT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("; set train.global_batch_size = "));
   const RunConfig followed = Follow(std::string(status.message()), config);
-  EXPECT_TRUE(followed.Validate().ok());
+  EXPECT_TRUE(followed.Validate().empty());
   EXPECT_TRUE(followed.ValidateWorldSize(2).ok());
   EXPECT_TRUE(CheckMemory(followed, kNumPieces, 2, host).ok());
   // Unknown memory, and a machine without ranks, refuse nothing.
