@@ -61,7 +61,6 @@ void DeclareVocabulary(CLI::App& app, PrepCommandLine& line) {
            "size of the vocabulary to train, an upper bound for words; with --tokens or "
            "--tokenizer: the ids of the vocabulary, special and reserved ones included",
            data::kMinVocabSize, data::kMaxVocabSize)
-      ->capture_default_str()
       ->excludes(vocab);
   AddChoice(
       &app, "--vocab-type", line.vocab_type, {"piece", "word", "char"},
@@ -70,11 +69,9 @@ void DeclareVocabulary(CLI::App& app, PrepCommandLine& line) {
       ->excludes(vocab);
   AddCount(&app, "--min-count", prep.vocabulary.min_count,
            "leave out words or characters that occur less often in the sample")
-      ->capture_default_str()
       ->excludes(vocab);
   AddNumber(&app, "--vocab-sample-mb", line.vocab_sample_mb,
-            "MiB of text that the vocabulary is trained on", 0.01, 65536.0)
-      ->capture_default_str();
+            "MiB of text that the vocabulary is trained on", Between(0.01, 65536));
 }
 
 void DeclareText(CLI::App& app, PrepCommandLine& line) {
@@ -82,20 +79,17 @@ void DeclareText(CLI::App& app, PrepCommandLine& line) {
             "keep letters as they are, or lower-case them");
   AddChoice(&app, "--invalid-utf8", line.invalid_utf8, {"error", "replace"},
             "on invalid UTF-8 or NUL: stop, or replace it with U+FFFD");
-  AddCount(&app, "--shard-tokens", line.prep.shard_tokens, "tokens per shard, a multiple of 64")
-      ->capture_default_str();
+  AddCount(&app, "--shard-tokens", line.prep.shard_tokens, "tokens per shard, a multiple of 64");
   app.add_flag("--no-filter", line.no_filter, "keep documents of low quality");
   app.add_flag("--no-dedup", line.no_dedup, "keep exact duplicates of documents");
   data::FilterOptions& filter = line.prep.text.filter;
-  for (CLI::Option* option :
-       {AddCount(&app, "--min-words", filter.min_words, "drop documents with fewer words"),
-        AddNumber(&app, "--min-letters", filter.min_letter_fraction,
-                  "drop documents with a smaller fraction of letters", 0, 1),
-        AddNumber(&app, "--max-word-length", filter.max_mean_word_chars,
-                  "drop documents with a larger mean word length"),
-        AddNumber(&app, "--max-repeated-lines", filter.max_repeated_lines,
-                  "drop documents with a larger fraction of repeated lines", 0, 1)})
-    option->capture_default_str();
+  AddCount(&app, "--min-words", filter.min_words, "drop documents with fewer words");
+  AddNumber(&app, "--min-letters", filter.min_letter_fraction,
+            "drop documents with a smaller fraction of letters", Between(0, 1));
+  AddNumber(&app, "--max-word-length", filter.max_mean_word_chars,
+            "drop documents with a larger mean word length");
+  AddNumber(&app, "--max-repeated-lines", filter.max_repeated_lines,
+            "drop documents with a larger fraction of repeated lines", Between(0, 1));
 }
 
 // Work split over machines: data/prep/prep.h.
@@ -114,6 +108,7 @@ void DeclareParts(CLI::App& app, PrepCommandLine& line) {
           ->excludes(slice);
   CLI::Option* slurm = AddCount(&app, "--slurm", line.job.tasks,
                                 "split work: submit Slurm jobs with N slices", 1, data::kMaxSlices)
+                           ->default_str("")
                            ->excludes(plan)
                            ->excludes(slice)
                            ->excludes(merge);
@@ -220,8 +215,7 @@ void DeclarePrep(CLI::App& app, PrepCommandLine& line) {
           PathUse::kMakeDirectory)
       ->required();
   DeclareVocabulary(app, line);
-  AddCount(&app, "--workers", prep.workers, "worker processes; does not affect results")
-      ->capture_default_str();
+  AddCount(&app, "--workers", prep.workers, "worker processes; does not affect results");
   DeclareText(app, line);
   AddFieldOptions(app, line.fields);
   DeclareParts(app, line);

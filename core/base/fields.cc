@@ -24,6 +24,12 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
   return row[b.size()];
 }
 
+// Whole numbers have all their digits.
+std::string BoundText(double bound) {
+  const bool is_whole = bound == std::floor(bound) && std::abs(bound) < 0x1p53;
+  return is_whole ? absl::StrCat(static_cast<int64_t>(bound)) : absl::StrCat(bound);
+}
+
 }  // namespace
 
 bool FieldBounds::Contain(double value) const {
@@ -33,10 +39,11 @@ bool FieldBounds::Contain(double value) const {
 
 std::string FieldBounds::ToText() const {
   if (std::isfinite(most)) {
-    return absl::StrCat("in ", is_least_open ? "(" : "[", least, ", ", most,
+    return absl::StrCat("in ", is_least_open ? "(" : "[", BoundText(least), ", ", BoundText(most),
                         is_most_open ? ")" : "]");
   }
-  if (std::isfinite(least)) return absl::StrCat(is_least_open ? "above " : "at least ", least);
+  if (std::isfinite(least))
+    return absl::StrCat(is_least_open ? "above " : "at least ", BoundText(least));
   return "";
 }
 

@@ -13,7 +13,7 @@ namespace anyorder {
 absl::Status SampleOptions::Validate() const {
   ANYORDER_RETURN_IF_ERROR(rules.Validate());
   FaultList faults;
-  cuts.AddFaults(&faults);
+  CheckBounds("sampling", cuts, faults);
   return faults.ToStatus();
 }
 

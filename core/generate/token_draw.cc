@@ -3,18 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
 
 namespace anyorder {
-
-void TokenCuts::AddFaults(FaultList* faults) const {
-  faults->Require(temperature >= 0 && temperature <= 1e6,
-                  absl::StrCat("temperature ", temperature, " must be in [0, 1e6]"));
-  faults->Require(top_k >= 0, absl::StrCat("top-k ", top_k, " must be 0 (off) or more"));
-  faults->Require(top_p > 0 && top_p <= 1, absl::StrCat("top-p ", top_p, " must be in (0, 1]"));
-}
 
 TokenDistribution::TokenDistribution(const TokenCuts& cuts, const std::vector<double>& logits,
                                      absl::FunctionRef<bool(int32_t)> is_allowed) {

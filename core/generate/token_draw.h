@@ -11,13 +11,24 @@
 
 namespace anyorder {
 
-struct TokenCuts {
-  double temperature = 1.0;  // probabilities are those of logits / temperature; 0: the likeliest
-  int64_t top_k = 0;         // only the k likeliest allowed tokens; 0: all
-  double top_p = 1.0;  // only the likeliest whose probabilities sum to at least this (Holtzman et
-                       // al. 2020); in (0, 1]
+// Of a text, and of whatever an option counts in tokens or passes.
+inline constexpr int64_t kMostTokens = int64_t{1} << 20;
 
-  void AddFaults(FaultList* faults) const;
+struct TokenCuts {
+  double temperature = 1.0;
+  int64_t top_k = 0;   // of the allowed tokens
+  double top_p = 1.0;  // Holtzman et al. 2020
+
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("temperature", self.temperature, "divide logits by X; 0: the most likely token",
+          Between(0, 1e6));
+    visit("top_k", self.top_k, "sample from the N most likely tokens; 0: all",
+          Between(0, kMostTokens));
+    visit("top_p", self.top_p,
+          "nucleus sampling: sample from the most likely tokens of total probability X",
+          PositiveFraction());
+  }
   bool operator==(const TokenCuts&) const = default;
 };
 

@@ -319,8 +319,7 @@ Subcommand DeclareEval(CLI::App& front) {
            "causal: largest encoded distance, -1: no limit (default: model.clamp_len)", -1,
            int64_t{1} << 30);
   AddCount(command, "--threads", options->threads,
-           "CPU threads, 0: all cores; does not affect results", 0, 4096)
-      ->capture_default_str();
+           "CPU threads, 0: all cores; does not affect results", 0, 4096);
   command->add_flag("--json", options->json, "print one JSON object");
   AddDeviceOption(command, &options->device);
   return {command, [options] { return RunEval(*options); }};

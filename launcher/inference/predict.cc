@@ -393,11 +393,9 @@ Subcommand DeclarePredict(CLI::App& front) {
   AddCount(command, "--batch-size", options->batch_size,
            "examples computed at once (default: train.micro_batch_size)", 1, 4096);
   AddCount(command, "--max-answer", options->answers.max_tokens,
-           "tokens of an answer to a question at most (BERT's code: 30)", 1, 4096)
-      ->capture_default_str();
+           "tokens of an answer to a question at most (BERT's code: 30)", 1, 4096);
   AddCount(command, "--threads", options->threads,
-           "CPU threads, 0: all cores; does not affect results", 0, 4096)
-      ->capture_default_str();
+           "CPU threads, 0: all cores; does not affect results", 0, 4096);
   AddDeviceOption(command, &options->device);
   return {command, [options] {
             EnsureShortSpin();

@@ -116,8 +116,7 @@ void AddTextModelOptions(CLI::App* command, TextModelOptions& options) {
 }
 
 CLI::Option* AddTokenStateOptions(CLI::App* command, TokenStateOptions& options) {
-  AddCount(command, "--batch-size", options.batch_size, "texts computed at once", 1, 4096)
-      ->capture_default_str();
+  AddCount(command, "--batch-size", options.batch_size, "texts computed at once", 1, 4096);
   return AddCount(command, "--max-length", options.max_slots,
                   "tokens of a text that are read, special ones included; longer texts are cut "
                   "(default: as in training)",

@@ -90,8 +90,8 @@ Subcommand DeclareStatus(CLI::App& front) {
   AddRunDir(command, options->run_dir, "run directory");
   command->add_flag("--json", options->json, "print one JSON object; with --watch one per line");
   AddNumber(command, "--watch", options->watch_seconds,
-            "refresh every X seconds (default: 2) until the run finished, failed or diverged", 0.1,
-            86400.0)
+            "refresh every X seconds (default: 2) until the run finished, failed or diverged",
+            Between(0.1, 86400))
       ->expected(0, 1)
       ->default_str("2");
   return {command, [options] { return Report(PrintStatus(*options)); }};

@@ -13,7 +13,6 @@
 #include "launcher/process/command_line.h"
 #include "launcher/process/openmp_spin.h"
 #include "launcher/texts/model_text_service.h"
-#include "launcher/texts/write_flags.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -85,8 +84,9 @@ Subcommand DeclareLikelihood(CLI::App& front) {
   AddPath(command, "--output", options->output, "FILE.jsonl to write the score of each line to",
           PathUse::kWriteFile);
   command->add_flag("--json", options->json, "print one JSON object");
-  AddBoundSamples(command, options->scoring.bound_samples);
-  AddCount(command, "--seed", options->scoring.seed, "seed of the masks")->capture_default_str();
+  FieldFlags add(command);
+  VisitBoundSamples(options->scoring.bound_samples, add);
+  add("seed", options->scoring.seed, "seed of the masks", AtLeast(0));
   AddTextModelOptions(command, *options);
   return {command, [options] {
             EnsureShortSpin();

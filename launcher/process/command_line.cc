@@ -435,6 +435,12 @@ CLI::Option* AddChoice(CLI::App* command, const std::string& names, std::string&
   return value.empty() ? option : option->capture_default_str();
 }
 
+std::string FieldFlags::NameOf(const std::string& key) const {
+  const auto named = names_.find(key);
+  return named != names_.end() ? named->second
+                               : absl::StrCat("--", absl::StrReplaceAll(key, {{"_", "-"}}));
+}
+
 CLI::Option* AddStep(CLI::App* command, int64_t& step, const std::string& scope,
                      const std::string& names) {
   const auto read = [&step](const std::string& text) {
@@ -489,16 +495,13 @@ CLI::Validator IsCount(int64_t least, int64_t most) {
           ""};
 }
 
-CLI::Validator IsNumber(double least, double most) {
+CLI::Validator IsNumber(const FieldBounds& bounds) {
   return {[=](const std::string& text) {
             double value = 0;
-            // NaN is in no range.
-            if (absl::SimpleAtod(text, &value) && value >= least && value <= most)
-              return std::string();
-            const std::string range = least == kLeastNumber && most == kMostNumber
-                                          ? ""
-                                          : absl::StrCat(" from ", least, " to ", most);
-            return absl::StrCat("must be a number", range, ", not '", text, "'");
+            if (absl::SimpleAtod(text, &value) && bounds.Contain(value)) return std::string();
+            const std::string range = bounds.ToText();
+            return absl::StrCat("must be a number", range.empty() ? "" : " ", range, ", not '",
+                                text, "'");
           },
           ""};
 }

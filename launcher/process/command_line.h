@@ -9,9 +9,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,10 +40,11 @@ void AddExamples(CLI::App& app, const std::vector<std::string>& examples);
 // after it.
 CLI::Validator IsNotEmpty();
 
-// An option's value must be a whole number in [least, most], a number there, or one of `values`.
-// What is wrong with another is said in plain words; CLI11's own checks speak of types and ranges.
+// An option's value must be a whole number in [least, most], a number in bounds, or one of
+// `values`. What is wrong with another is said in plain words; CLI11's own checks speak of types
+// and ranges.
 CLI::Validator IsCount(int64_t least, int64_t most);
-CLI::Validator IsNumber(double least, double most);
+CLI::Validator IsNumber(const FieldBounds& bounds);
 CLI::Validator IsOneOf(const std::vector<std::string>& values);
 
 // What a path must be for a command to use it. A fault of it is the user's, so it is found here,
@@ -58,8 +62,6 @@ enum class PathUse {
 CLI::Validator IsUsable(PathUse use, bool takes_dash = false);
 
 inline constexpr int64_t kMaxCount = int64_t{1} << 40;
-inline constexpr double kLeastNumber = -1e300;
-inline constexpr double kMostNumber = 1e300;
 
 // A file or directory, which need not be there.
 template <typename Path>
@@ -75,19 +77,31 @@ CLI::Option* AddPath(CLI::App* command, const std::string& names, Path& path,
   return AddPath(command, names, path, help)->check(IsUsable(use, takes_dash));
 }
 
+// What `number` holds is shown as the option's default, unless it is not set or out of bounds: then
+// the help tells what it stands for.
+template <typename Number>
+CLI::Option* WithDefault(CLI::Option* option, const Number& number, const FieldBounds& bounds) {
+  if constexpr (std::is_arithmetic_v<Number>) {
+    if (bounds.Contain(static_cast<double>(number))) option->capture_default_str();
+  }
+  return option;
+}
+
 // A whole number in [least, most]; CLI11 would read -5 as an enormous unsigned one.
 template <typename Number>
 CLI::Option* AddCount(CLI::App* command, const std::string& names, Number& number,
                       const std::string& help, int64_t least = 0, int64_t most = kMaxCount) {
-  return command->add_option(names, number, help)->check(IsCount(least, most))->type_name("N");
+  CLI::Option* const option = command->add_option(names, number, help);
+  option->check(IsCount(least, most))->type_name("N");
+  return WithDefault(option, number,
+                     Between(static_cast<double>(least), static_cast<double>(most)));
 }
 
-// A number in [least, most].
 template <typename Number>
 CLI::Option* AddNumber(CLI::App* command, const std::string& names, Number& number,
-                       const std::string& help, double least = kLeastNumber,
-                       double most = kMostNumber) {
-  return command->add_option(names, number, help)->check(IsNumber(least, most))->type_name("X");
+                       const std::string& help, const FieldBounds& bounds = {}) {
+  CLI::Option* const option = command->add_option(names, number, help);
+  return WithDefault(option->check(IsNumber(bounds))->type_name("X"), number, bounds);
 }
 
 // One of an enumeration's names in configuration files (core/base/fields.h).
@@ -104,6 +118,36 @@ CLI::Option* AddEnum(CLI::App* command, const std::string& names, Enum& value,
       ->check(IsOneOf(spellings))
       ->default_str(EnumName(value));
 }
+
+// Adds an option for each field that it visits (core/base/fields.h), whose default is what the
+// field holds. Its name is --KEY with - for _, unless `names` has one for the key. Whole numbers
+// must have a least one.
+class FieldFlags {
+ public:
+  explicit FieldFlags(CLI::App* command, std::map<std::string, std::string> names = {})
+      : command_(command), names_(std::move(names)) {}
+
+  template <typename Value>
+  void operator()(const std::string& key, Value& value, const std::string& help,
+                  const FieldBounds& bounds) const {
+    if constexpr (std::is_same_v<Value, bool>) {
+      command_->add_flag(NameOf(key), value, help);
+    } else if constexpr (std::is_enum_v<Value>) {
+      AddEnum(command_, NameOf(key), value, help);
+    } else if constexpr (std::is_same_v<Value, double>) {
+      AddNumber(command_, NameOf(key), value, help, bounds);
+    } else {
+      const int64_t most = bounds.most < 0x1p63 ? static_cast<int64_t>(bounds.most) : INT64_MAX;
+      AddCount(command_, NameOf(key), value, help, static_cast<int64_t>(bounds.least), most);
+    }
+  }
+
+ private:
+  std::string NameOf(const std::string& key) const;
+
+  CLI::App* const command_;
+  const std::map<std::string, std::string> names_;
+};
 
 // One of `values`, `value` being the default; "" for a default that the help tells.
 CLI::Option* AddChoice(CLI::App* command, const std::string& names, std::string& value,

@@ -278,8 +278,7 @@ void DeclareFiles(CLI::App* command, RankOptions& options) {
       ->required();
   AddCount(command, "--depth", options.files.depth,
            "documents of each topic that are ranked again, the first of --run; others are left out",
-           2, 1000000)
-      ->capture_default_str();
+           2, 1000000);
   AddPath(command, "--output", options.output,
           "ranking to write, never over an existing file; with --qrels each topic's comes from "
           "other topics' judgments",
@@ -304,11 +303,8 @@ void DeclareLearning(CLI::App* command, RankOptions& options) {
            "parts that the topics are dealt into: each is ranked by what was learned from the "
            "others, one of which ends the learning",
            kLeastFolds, 1000)
-      ->capture_default_str()
       ->needs(qrels);
-  AddCount(command, "--seed", options.training.seed, "seed of folds and pairs")
-      ->capture_default_str()
-      ->needs(qrels);
+  AddCount(command, "--seed", options.training.seed, "seed of folds and pairs")->needs(qrels);
   command
       ->add_option("--stop-words", options.stop_words,
                    "words that are not compared: english, none, or a file of them")

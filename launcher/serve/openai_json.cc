@@ -60,12 +60,12 @@ void ReadLogprobs(ObjectReader& reader, bool& has_logprobs) {
 }
 
 void ReadStream(ObjectReader& reader, OpenAiRequest& request) {
-  reader.Flag("stream", request.streams);
+  reader.Read("stream", request.streams);
   const nlohmann::json* const options = reader.Find("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) return reader.AddFault("stream_options", "must be an object");
   ObjectReader inner(*options);
-  inner.Flag("include_usage", request.streams_usage);
+  inner.Read("include_usage", request.streams_usage);
   if (const absl::Status end = inner.End(); !end.ok())
     reader.AddFault("stream_options", absl::StrCat("has a fault: ", end.message()));
 }
@@ -158,16 +158,16 @@ absl::StatusOr<OpenAiRequest> ParseOpenAi(const nlohmann::json& object, const st
   std::vector<std::string> prompts;
   CompletionRequest completion;
   completion.max_tokens = std::min(kOpenAiMaxTokens, limits.max_tokens);
-  reader.Text("model", asked_model);
+  reader.Read("model", asked_model);
   ReadPrompts(reader, limits, prompts);
-  reader.Count("max_tokens", completion.max_tokens, 1, limits.max_tokens);
-  reader.Count("n", completion.samples, 1, limits.max_texts);
+  reader.Read("max_tokens", completion.max_tokens, Between(1, limits.max_tokens));
+  reader.Read("n", completion.samples, Between(1, limits.max_texts));
   int64_t best_of = completion.samples;
-  reader.Count("best_of", best_of, 1, limits.max_texts);
+  reader.Read("best_of", best_of, Between(1, limits.max_texts));
   if (best_of != completion.samples)
     reader.AddFault("best_of", "is not supported; leave it out or pass what 'n' is");
   reader.Texts("stop", completion.stop, kMostOpenAiStops);
-  reader.Flag("echo", request.echoes);
+  reader.Read("echo", request.echoes);
   ReadLogprobs(reader, request.has_logprobs);
   ReadStream(reader, request);
   RefuseUnlessNeutral(reader);

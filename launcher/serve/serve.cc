@@ -89,21 +89,16 @@ absl::Status Serve(const ServeOptions& options, OpenService open) {
 
 void AddLimits(CLI::App* command, CLI::Option* http, ServeOptions& options) {
   AddCount(command, "--max-tokens", options.limits.max_tokens,
-           "most tokens a request may ask to write", 1, 1 << 20)
-      ->capture_default_str();
+           "most tokens a request may ask to write", 1, 1 << 20);
   AddCount(command, "--max-batch", options.limits.max_texts,
-           "most texts computed at once; also most samples of a request", 1, 1024)
-      ->capture_default_str();
+           "most texts computed at once; also most samples of a request", 1, 1024);
   AddCount(command, "--max-queue", options.max_queue,
            "most requests that wait; further ones get status 429", 1, 4096)
-      ->needs(http)
-      ->capture_default_str();
-  AddCount(command, "--max-body", options.max_body_kib, "most KiB of a request", 1, 1 << 16)
-      ->capture_default_str();
+      ->needs(http);
+  AddCount(command, "--max-body", options.max_body_kib, "most KiB of a request", 1, 1 << 16);
   AddCount(command, "--max-wait", options.max_wait_seconds,
            "most seconds until a request is answered; then it gets status 504", 1, 86400)
-      ->needs(http)
-      ->capture_default_str();
+      ->needs(http);
 }
 
 }  // namespace

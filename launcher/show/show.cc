@@ -241,7 +241,6 @@ void DeclareTrace(CLI::App* command, ShowOptions& options) {
               "`anyorder generate --trace` wrote",
               PathUse::kReadFile);
   AddCount(command, "--trace-text", options.trace_text, "which text of the trace, from 1", 1)
-      ->capture_default_str()
       ->needs(trace);
   for (CLI::Option* option : others) trace->excludes(option);
 }

@@ -101,11 +101,9 @@ Subcommand DeclareDoctor(CLI::App& front) {
       ->check(IsUsable(PathUse::kMakeDirectory))
       ->allow_extra_args(false);
   command->add_flag("--local", options->local, "no Slurm: check this machine alone");
-  AddCount(command, "--nodes", options->nodes, "nodes of the job", 1, kMost)->capture_default_str();
-  AddCount(command, "--ranks-per-node", options->ranks_per_node, "ranks on each", 1, kMost)
-      ->capture_default_str();
-  AddCount(command, "--gpus-per-node", options->gpus_per_node, "GPUs on each", 0, kMost)
-      ->capture_default_str();
+  AddCount(command, "--nodes", options->nodes, "nodes of the job", 1, kMost);
+  AddCount(command, "--ranks-per-node", options->ranks_per_node, "ranks on each", 1, kMost);
+  AddCount(command, "--gpus-per-node", options->gpus_per_node, "GPUs on each", 0, kMost);
   AddAccounting(command, options->partition, options->account);
   AddChoice(command, "--mpi", options->mpi, {"auto", "srun", "mpirun"},
             "program that starts the ranks");
@@ -113,12 +111,11 @@ Subcommand DeclareDoctor(CLI::App& front) {
           "shell file that the job sources, as for submit (default: RUN-DIR/slurm/environment.sh)",
           PathUse::kReadFile);
   AddNumber(command, "--checkpoint-gib", options->checkpoint_gib,
-            "size of a checkpoint: is there space for three?", 0);
+            "size of a checkpoint: is there space for three?", AtLeast(0))
+      ->default_str("");
   AddCount(command, "--wait", options->wait_seconds, "seconds that the job may wait in the queue",
-           1)
-      ->capture_default_str();
-  AddCount(command, "--time", options->time_minutes, "time limit of the job, in minutes", 1)
-      ->capture_default_str();
+           1);
+  AddCount(command, "--time", options->time_minutes, "time limit of the job, in minutes", 1);
   command->add_flag("--json", options->json, "print findings and facts as one JSON object");
   command->add_option("sbatch-options", options->sbatch, "after --: more options of sbatch")
       ->type_name("OPTION");

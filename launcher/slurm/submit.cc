@@ -382,9 +382,8 @@ void DeclareRun(CLI::App* command, SubmitOptions* options) {
 
 void DeclareJob(CLI::App* command, SubmitOptions* options) {
   constexpr int64_t kMost = int64_t{1} << 20;
-  AddCount(command, "--nodes", options->nodes, "nodes", 1, kMost)->capture_default_str();
-  AddCount(command, "--ranks-per-node", options->ranks_per_node, "MPI ranks per node", 1, kMost)
-      ->capture_default_str();
+  AddCount(command, "--nodes", options->nodes, "nodes", 1, kMost);
+  AddCount(command, "--ranks-per-node", options->ranks_per_node, "MPI ranks per node", 1, kMost);
   AddCount(command, "--cpus-per-rank", options->cpus_per_rank, "CPUs per rank", 1, kMost);
   AddCount(command, "--gpus-per-node", options->gpus_per_node, "GPUs per node", 1, kMost);
   command->add_option("--time", options->time, "time limit of each job: minutes, H:M:S or D-H:M:S")

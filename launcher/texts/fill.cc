@@ -30,8 +30,6 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr int64_t kMostAlternatives = 1024;
-
 struct FillOptions : TextModelOptions {
   std::string input;   // texts (prompts.h)
   std::string output;  // .jsonl to make, "-": standard output
@@ -54,8 +52,7 @@ absl::StatusOr<FillLine> ReadLine(const FillOptions& options, const InputLine& l
   FillLine result{.request = {.what = options.request}, .place = line.place};
   result.fill().text = line.text;
   if (line.object.is_object()) {
-    ANYORDER_RETURN_IF_ERROR(ParseFillLine(
-        line.object, facts, {kMostTokens, kMostAlternatives, kMostBoundSamples}, result.request));
+    ANYORDER_RETURN_IF_ERROR(ParseFillLine(line.object, facts, result.request));
   }
   ANYORDER_ASSIGN_OR_RETURN(result.source, ParseBlankText(line.text, facts.seq_len));
   if (options.scores && !result.source.has_words())
@@ -119,29 +116,6 @@ absl::Status Fill(FillOptions options) {
   return absl::OkStatus();
 }
 
-void DeclareRules(CLI::App* command, FillOptions& options) {
-  FillRequest& request = options.request;
-  command->add_flag("--score", options.scores,
-                    "probability of the words between {{ and }} instead of filling blanks");
-  AddCount(command, "--alternatives", request.alternatives,
-           "different texts per line, the most probable first", 1, kMostAlternatives)
-      ->capture_default_str();
-  AddCount(command, "--max-blank", request.max_blank_tokens,
-           "most tokens of a blank of unknown length", 1, kMostTokens)
-      ->capture_default_str();
-  AddCount(command, "--fit-tokens", request.fit_tokens,
-           "tokens behind a blank of unknown length whose probability counts, too; 0: none", 0,
-           kMostTokens)
-      ->capture_default_str();
-  AddNumber(command, "--length-penalty", request.length_penalty,
-            "compare texts by log-probability / tokens^X; 0: by log-probability", 0, 100)
-      ->capture_default_str();
-  AddNumber(command, "--mean-length", request.mean_length,
-            "length prior: blanks have X tokens on average (geometric, X > 1); 0: none", 0, 1e6)
-      ->capture_default_str();
-  AddBoundSamples(command, request.bound_samples);
-}
-
 }  // namespace
 
 Subcommand DeclareFill(CLI::App& front) {
@@ -162,7 +136,10 @@ Subcommand DeclareFill(CLI::App& front) {
           "FILE.jsonl to write; -: standard output, readable text if that is a terminal",
           PathUse::kWriteFile, /*takes_dash=*/true)
       ->required();
-  DeclareRules(command, *options);
+  command->add_flag("--score", options->scores,
+                    "probability of the words between {{ and }} instead of filling blanks");
+  FieldFlags add(command, {{"max_blank_tokens", "--max-blank"}});
+  FillRequest::VisitFields(options->request, add);
   AddWriteFlags(command, options->write);
   AddTextModelOptions(command, *options);
   return {command, [options] {

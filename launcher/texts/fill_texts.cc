@@ -27,19 +27,9 @@ using Lengths = std::vector<int64_t>;
 // How often as many texts are drawn as alternatives are wanted, where too few of them differ.
 constexpr int64_t kMostRounds = 4;
 
-// Names are those of `anyorder fill`.
 absl::Status CheckNumbers(const FillRequest& request) {
   FaultList faults;
-  const auto at_least_one = [&faults](const char* name, int64_t value) {
-    faults.Require(value >= 1, absl::StrCat(name, " ", value, " must be at least 1"));
-  };
-  at_least_one("alternatives", request.alternatives);
-  at_least_one("max-blank", request.max_blank_tokens);
-  at_least_one("bound-samples", request.bound_samples);
-  faults.Require(request.fit_tokens >= 0,
-                 absl::StrCat("fit-tokens ", request.fit_tokens, " must be at least 0"));
-  faults.Require(request.length_penalty >= 0,
-                 absl::StrCat("length-penalty ", request.length_penalty, " must be at least 0"));
+  CheckBounds("fill", request, faults);
   faults.Require(request.mean_length == 0 || request.mean_length > 1,
                  absl::StrCat("mean-length ", request.mean_length,
                               " must be more than 1, or 0 for no length prior"));

@@ -66,7 +66,7 @@ const Json* ObjectReader::Find(const std::string& key) {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
-void ObjectReader::Text(const std::string& key, std::string& value) {
+void ObjectReader::Read(const std::string& key, std::string& value) {
   const Json* const found = Find(key);
   if (found == nullptr) return;
   if (!found->is_string()) return Refuse(key, *found, "a text");
@@ -77,7 +77,7 @@ void ObjectReader::Text(const std::string& key, std::string& value) {
 
 void ObjectReader::RequiredText(const std::string& key, std::string& value) {
   if (!Has(key)) AddFault(key, "is missing");
-  Text(key, value);
+  Read(key, value);
 }
 
 void ObjectReader::Texts(const std::string& key, std::vector<std::string>& values, size_t most) {
@@ -99,22 +99,28 @@ void ObjectReader::Texts(const std::string& key, std::vector<std::string>& value
   values = std::move(texts);
 }
 
-void ObjectReader::Count(const std::string& key, int64_t& value, int64_t least, int64_t most) {
+void ObjectReader::Read(const std::string& key, int64_t& value, FieldBounds bounds) {
   const Json* const found = Find(key);
   if (found == nullptr) return;
   const std::optional<int64_t> number = WholeNumber(*found);
-  if (!number || *number < least || *number > most)
-    return Refuse(key, *found, absl::StrCat("a whole number in [", least, ", ", most, "]"));
+  bounds.most = std::min(bounds.most, 0x1p63);
+  if (!number || !bounds.Contain(static_cast<double>(*number)))
+    return Refuse(key, *found, absl::StrCat("a whole number ", bounds.ToText()));
   value = *number;
 }
 
-void ObjectReader::Seed(const std::string& key, uint64_t& value) {
-  int64_t seed = static_cast<int64_t>(value);
-  Count(key, seed, 0, INT64_MAX);
-  value = static_cast<uint64_t>(seed);
+void ObjectReader::Read(const std::string& key, uint64_t& value, const FieldBounds& bounds) {
+  auto number = static_cast<int64_t>(value);
+  Read(key, number, bounds);
+  value = static_cast<uint64_t>(number);
 }
 
-void ObjectReader::Number(const std::string& key, double& value, const FieldBounds& bounds) {
+void ObjectReader::Read(const std::string& key, std::optional<int64_t>& value,
+                        const FieldBounds& bounds) {
+  if (Has(key)) Read(key, value.emplace(0), bounds);
+}
+
+void ObjectReader::Read(const std::string& key, double& value, const FieldBounds& bounds) {
   const Json* const found = Find(key);
   if (found == nullptr) return;
   if (!found->is_number() || !bounds.Contain(found->get<double>()))
@@ -122,7 +128,7 @@ void ObjectReader::Number(const std::string& key, double& value, const FieldBoun
   value = found->get<double>();
 }
 
-void ObjectReader::Flag(const std::string& key, bool& value) {
+void ObjectReader::Read(const std::string& key, bool& value, const FieldBounds&) {
   const Json* const found = Find(key);
   if (found == nullptr) return;
   if (!found->is_boolean()) return Refuse(key, *found, "true or false");

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,7 +18,7 @@
 namespace anyorder::launcher {
 
 // Each function leaves its value as it is where the object lacks the key or has null there, and
-// remembers the first fault. Numbers are in [least, most]; a whole one may be written 2.0.
+// remembers the first fault.
 class ObjectReader {
  public:
   // REQUIRES: `object` is an object and outlives the reader.
@@ -27,23 +28,26 @@ class ObjectReader {
   const nlohmann::json* Find(const std::string& key);
   bool Has(const std::string& key) { return Find(key) != nullptr; }
 
-  // A text without NUL.
-  void Text(const std::string& key, std::string& value);
-  void RequiredText(const std::string& key, std::string& value);
-  // A text or a list of texts, none of them empty.
-  void Texts(const std::string& key, std::vector<std::string>& values, size_t most);
-  void Count(const std::string& key, int64_t& value, int64_t least, int64_t most);
-  void Seed(const std::string& key, uint64_t& value);
-  void Number(const std::string& key, double& value, const FieldBounds& bounds);
-  void Flag(const std::string& key, bool& value);
+  // The value of a field (core/base/fields.h): a text without NUL, a number within `bounds`, ...
+  // A whole number may be written 2.0.
+  void Read(const std::string& key, std::string& value);
+  void Read(const std::string& key, bool& value, const FieldBounds& = {});
+  void Read(const std::string& key, double& value, const FieldBounds& bounds);
+  void Read(const std::string& key, int64_t& value, FieldBounds bounds);
+  void Read(const std::string& key, uint64_t& value, const FieldBounds& bounds);
+  void Read(const std::string& key, std::optional<int64_t>& value, const FieldBounds& bounds);
   template <typename Enum>
-  void Choice(const std::string& key, Enum& value) {
+  requires std::is_enum_v<Enum>
+  void Read(const std::string& key, Enum& value, const FieldBounds& = {}) {
     std::vector<std::string> names;
     for (const auto& [unused, name] : kEnumNames<Enum>) names.emplace_back(name);
     const std::optional<std::string> chosen = OneOf(key, names);
     for (const auto& [candidate, name] : kEnumNames<Enum>)
       if (chosen == name) value = candidate;
   }
+  void RequiredText(const std::string& key, std::string& value);
+  // A text or a list of texts, none of them empty.
+  void Texts(const std::string& key, std::vector<std::string>& values, size_t most);
   // Nothing where there is no such key, or a fault.
   std::optional<std::string> OneOf(const std::string& key, const std::vector<std::string>& names);
 

@@ -63,45 +63,52 @@ class RequestParser {
     request.max_blank_tokens = std::min(request.max_blank_tokens, limits_.max_tokens);
     reader_.RequiredText("text", request.text);
     if (request.text.empty()) reader_.AddFault("text", "is empty, so it has no blank");
-    reader_.Count("alternatives", request.alternatives, 1, limits_.max_texts);
-    reader_.Count("max_blank_tokens", request.max_blank_tokens, 1, limits_.max_tokens);
-    reader_.Number("length_penalty", request.length_penalty, AtLeast(0));
-    reader_.Number("mean_length", request.mean_length, AtLeast(0));
-    reader_.Count("fit_tokens", request.fit_tokens, 0, limits_.max_tokens);
-    reader_.Count("bound_samples", request.bound_samples, 1, limits_.max_samples);
+    FillRequest::VisitFields(request, *this);
     Written(FactsForFilling(facts_), request.write);
+  }
+
+  // A field, of whose unit a request may ask for so many.
+  template <typename Value>
+  void operator()(const char* key, Value& value, const char*, FieldBounds bounds) {
+    const absl::string_view unit = bounds.unit;
+    const int64_t most = unit == kUnitTokens  ? limits_.max_tokens
+                         : unit == kUnitTexts ? limits_.max_texts
+                         : unit == kUnitMasks ? limits_.max_samples
+                                              : INT64_MAX;
+    bounds.most = std::min(bounds.most, static_cast<double>(most));
+    reader_.Read(key, value, bounds);
   }
 
  private:
   void Complete(CompletionRequest& request) {
     request.max_tokens = std::min(kDefaultMaxTokens, limits_.max_tokens);
     reader_.RequiredText("prompt", request.prompt);
-    reader_.Count("max_tokens", request.max_tokens, 1, limits_.max_tokens);
-    reader_.Count("min_tokens", request.min_tokens, 0, limits_.max_tokens);
-    reader_.Count("block_ngram", request.block_ngram, 0, limits_.max_tokens);
-    reader_.Count("samples", request.samples, 1, limits_.max_texts);
+    reader_.Read("max_tokens", request.max_tokens, Between(1, limits_.max_tokens));
+    reader_.Read("min_tokens", request.min_tokens, Between(0, limits_.max_tokens));
+    reader_.Read("block_ngram", request.block_ngram, Between(0, limits_.max_tokens));
+    reader_.Read("samples", request.samples, Between(1, limits_.max_texts));
     reader_.Texts("stop", request.stop, kMostStops);
-    reader_.Seed("first_stream", request.first_stream);
-    reader_.Flag("cut_context", request.cut_context);
+    reader_.Read("first_stream", request.first_stream, AtLeast(0));
+    reader_.Read("cut_context", request.cut_context);
     Written(facts_, request.write);
   }
 
   void Score(ScoreRequest& request) {
-    reader_.Text("context", request.context);
+    reader_.Read("context", request.context);
     reader_.RequiredText("continuation", request.continuation);
     if (request.continuation.empty()) reader_.AddFault("continuation", "is empty");
-    reader_.Count("bound_samples", request.bound_samples, 1, limits_.max_samples);
-    reader_.Seed("seed", request.seed);
-    reader_.Flag("wants_greedy", request.wants_greedy);
-    reader_.Flag("cut_context", request.cut_context);
+    VisitBoundSamples(request.bound_samples, *this);
+    reader_.Read("seed", request.seed, AtLeast(0));
+    reader_.Read("wants_greedy", request.wants_greedy);
+    reader_.Read("cut_context", request.cut_context);
   }
 
   void Rolling(RollingRequest& request) {
     reader_.RequiredText("text", request.text);
     if (request.text.empty()) reader_.AddFault("text", "is empty");
-    reader_.Count("stride", request.stride, 0, facts_.seq_len);
-    reader_.Count("bound_samples", request.bound_samples, 1, limits_.max_samples);
-    reader_.Seed("seed", request.seed);
+    reader_.Read("stride", request.stride, Between(0, facts_.seq_len));
+    VisitBoundSamples(request.bound_samples, *this);
+    reader_.Read("seed", request.seed, AtLeast(0));
   }
 
   void Render(RenderRequest& request) {
@@ -120,7 +127,7 @@ class RequestParser {
   }
 
   void Written(const ModelFacts& facts, WriteOptions& options) {
-    reader_.Flag("show_written", request_.show_written);
+    reader_.Read("show_written", request_.show_written);
     ReadWriteOptions(reader_, facts, options, usual_method_);
   }
 
@@ -154,22 +161,13 @@ absl::StatusOr<Json> ParseJson(absl::string_view text) {
 
 namespace {
 
-// Options of the whole call that do not act on a line's own method are not meant for it.
-void KeepOptionsOf(absl::string_view method_name, WriteOptions& options) {
-  for (const auto& [method, name] : kEnumNames<WriteMethod>) {
-    if (name != method_name) continue;
-    for (const MethodOption& option : MethodOptions())
-      if (!option.ActsOn(method)) option.reset(options);
-  }
-}
-
 // The same with options as JSON calls them.
-absl::Status WithJsonNames(const absl::Status& status) {
+absl::Status WithJsonNames(const absl::Status& status, const WriteOptions& options) {
   std::string message(status.message());
-  for (const MethodOption& option : MethodOptions()) {
-    message = absl::StrReplaceAll(message,
-                                  {{option.name, absl::StrReplaceAll(option.name, {{"-", "_"}})}});
-  }
+  auto rename = [&message](const char* key, const auto&...) {
+    message = absl::StrReplaceAll(message, {{absl::StrReplaceAll(key, {{"_", "-"}}), key}});
+  };
+  WriteOptions::VisitFields(options, rename);
   return {status.code(), message};
 }
 
@@ -178,32 +176,17 @@ absl::Status WithJsonNames(const absl::Status& status) {
 void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options,
                       const std::string& usual_method) {
   WriteFlags flags{.write = options};  // what is not said is as it was: `fill` has temperature 0
-  WriteOptions& write = flags.write;
   flags.method = reader.OneOf("method", facts.methods).value_or(usual_method);
-  KeepOptionsOf(flags.method, write);
-  reader.Number("temperature", write.draw.cuts.temperature, AtLeast(0));
-  reader.Count("top_k", write.draw.cuts.top_k, 0, kMostTokens);
-  reader.Number("top_p", write.draw.cuts.top_p, PositiveFraction());
-  reader.Seed("seed", write.draw.seed);
-  reader.Count("steps", write.steps, 0, kMostTokens);
-  reader.Count("block_length", write.block_len, 0, kMostTokens);
-  reader.Choice("confidence", write.confidence);
-  reader.Flag("random_positions", write.origin);
-  reader.Number("order_temperature", write.order_temperature, AtLeast(0));
-  reader.Number("guidance", write.guidance, AtLeast(0));
-  reader.Number("threshold", write.threshold, Between(0, 1));
-  reader.Choice("cache", write.cache);
-  reader.Flag("end_last", write.delay_end);
-  reader.Count("group_length", write.group_len, 1, kMostTokens);
-  if (reader.Has("draft")) reader.Count("draft", write.draft.emplace(0), 0, kMostTokens);
-  reader.Count("orders", write.orders, 1, kMostOrders);
-  reader.Flag("random_order", write.random_order);
-  reader.Flag("recompute", write.recompute);
-  reader.Flag("literal", write.literal);
+  // Options of the whole call that do not act on a line's own method are not meant for it.
+  SetMethod(flags.method, flags.write);
+  flags.write.ResetIdle();
+  auto read = [&reader](const char* key, auto& value, const char*, const FieldBounds& bounds,
+                        const WriteMethods& = {}) { reader.Read(key, value, bounds); };
+  WriteOptions::VisitFields(flags.write, read);
   if (!reader.fault().ok()) return;
   absl::StatusOr<WriteOptions> chosen = OptionsOf(flags, facts);
   if (chosen.ok()) options = *std::move(chosen);
-  reader.AddFault(WithJsonNames(chosen.status()));
+  reader.AddFault(WithJsonNames(chosen.status(), options));
 }
 
 absl::StatusOr<TextRequest> ParseRequest(const Json& object, const ModelFacts& facts,
@@ -215,7 +198,7 @@ absl::StatusOr<TextRequest> ParseRequest(const Json& object, const ModelFacts& f
   RequestOp op = RequestOp::kComplete;
   if (!reader.Has("op"))
     reader.AddFault("op", "is missing: complete, fill, score, rolling, facts, tokens or render");
-  reader.Choice("op", op);
+  reader.Read("op", op);
   // Which keys are known depends on `op`.
   ANYORDER_RETURN_IF_ERROR(reader.fault());
   RequestParser(reader, facts, limits, request).Parse(op);
@@ -223,8 +206,8 @@ absl::StatusOr<TextRequest> ParseRequest(const Json& object, const ModelFacts& f
   return request;
 }
 
-absl::Status ParseFillLine(const Json& object, const ModelFacts& facts, const RequestLimits& limits,
-                           TextRequest& request) {
+absl::Status ParseFillLine(const Json& object, const ModelFacts& facts, TextRequest& request) {
+  constexpr RequestLimits limits{INT64_MAX, INT64_MAX, INT64_MAX};
   ObjectReader reader(object);
   ReadId(object, reader, request.id);
   auto& fill = std::get<FillRequest>(request.what);

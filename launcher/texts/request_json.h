@@ -82,11 +82,10 @@ absl::StatusOr<TextRequest> ParseRequest(const nlohmann::json& object, const Mod
 // A line of `anyorder fill`: keys of a fill request, without `op`, that stand for what `request`, a
 // FillRequest, has so far. Errors: as above.
 absl::Status ParseFillLine(const nlohmann::json& object, const ModelFacts& facts,
-                           const RequestLimits& limits, TextRequest& request);
+                           TextRequest& request);
 
 class ObjectReader;
-// How tokens are written: method, temperature, steps, ..., which have the names, defaults and
-// bounds of the command line's (launcher/texts/write_flags.h); none that has no effect.
+// How tokens are written: `method`, and WriteOptions::VisitFields; none that has no effect.
 // `usual_method` stands where there is no method; "": the model's first.
 void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options,
                       const std::string& usual_method = "");

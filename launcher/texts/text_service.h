@@ -16,7 +16,17 @@
 namespace anyorder::launcher {
 
 inline constexpr int64_t kDefaultMaxTokens = 128;
-inline constexpr int64_t kMostTokens = int64_t{1} << 20;
+
+// Units of numbers of which `serve` allows less than the field (RequestLimits).
+inline constexpr char kUnitTokens[] = "tokens", kUnitTexts[] = "texts", kUnitMasks[] = "masks";
+
+// A field that several requests have: how many masks a lower bound is the mean of.
+template <typename Value, typename Visitor>
+void VisitBoundSamples(Value& bound_samples, Visitor& visit) {
+  visit("bound_samples", bound_samples,
+        "random masks per text, for models that can only estimate a lower bound of its probability",
+        Between(1, 1 << 20, kUnitMasks));
+}
 
 // A token as it is written, in words.
 struct ShownToken {
@@ -59,20 +69,35 @@ struct FillRequest {
   // blank, but what is asked for is how probable these words are there, given the rest; a text has
   // blanks or such words, not both. blank_text.h has escapes.
   std::string text;
-  // Different ones, the most probable first; fewer if fewer are found. Of {{words}} there is one.
-  int64_t alternatives = 1;
-  int64_t max_blank_tokens = 8;  // of a blank of unknown length
+  int64_t alternatives = 1;  // fewer if fewer are found; of {{words}} there is one
+  int64_t max_blank_tokens = 8;
+  int64_t fit_tokens = 1;  // where the text ends with the blank, the end of the document fits
   // How candidates of different length compare: blank_lengths.h, LengthRule.
   double length_penalty = 1;
-  double mean_length = 0;  // tokens, of the length prior, above 1; 0: none
-  // So many tokens behind each blank of unknown length say how well its length fits; where the text
-  // ends with the blank, the end of the document does. 0: nothing says.
-  int64_t fit_tokens = 1;
-  int64_t bound_samples = 128;  // masks a bound is the mean of
+  double mean_length = 0;
+  int64_t bound_samples = 128;
   // How candidates are written; they are ordered by their score, whatever wrote them. With
   // temperature 0 the first is the likeliest by the method, and the others are drawn with
   // temperature 1. Texts with {{words}} use only the seed.
   WriteOptions write = {.draw = {.cuts = {.temperature = 0}}};
+
+  // All but the text and `write`.
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("alternatives", self.alternatives, "different texts per line, the most probable first",
+          Between(1, 1024, kUnitTexts));
+    visit("max_blank_tokens", self.max_blank_tokens, "most tokens of a blank of unknown length",
+          Between(1, kMostTokens, kUnitTokens));
+    visit("fit_tokens", self.fit_tokens,
+          "tokens behind a blank of unknown length whose probability counts, too; 0: none",
+          Between(0, kMostTokens, kUnitTokens));
+    visit("length_penalty", self.length_penalty,
+          "compare texts by log-probability / tokens^X; 0: by log-probability", Between(0, 100));
+    visit("mean_length", self.mean_length,
+          "length prior: blanks have X tokens on average (geometric, X > 1); 0: none",
+          Between(0, 1e6));
+    VisitBoundSamples(self.bound_samples, visit);
+  }
 };
 
 struct FilledText {
@@ -89,10 +114,10 @@ struct FilledText {
 struct ScoreRequest {
   std::string context;  // may be empty
   std::string continuation;
-  int64_t bound_samples = 128;  // masks a bound is the mean of
-  uint64_t seed = 1;            // equal seeds: common draws, so that differences vary less
-  bool wants_greedy = false;    // of estimates, where it costs a pass a token
-  bool cut_context = false;     // of a text that is too long: its first tokens; else it is refused
+  int64_t bound_samples = 128;
+  uint64_t seed = 1;          // equal seeds: common draws, so that differences vary less
+  bool wants_greedy = false;  // of estimates, where it costs a pass a token
+  bool cut_context = false;   // of a text that is too long: its first tokens; else it is refused
 };
 
 struct TextScore {

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include <cstdint>
 #include <string>
 
 #include "core/generate/any_order/write_options.h"
@@ -17,14 +16,11 @@ struct WriteFlags {
   WriteOptions write;
 };
 
-inline constexpr int64_t kMostOrders = 1024;
-
-// --method, --temperature, --top-k, --top-p, --seed and MethodOptions.
+// --method, and WriteOptions::VisitFields.
 void AddWriteFlags(CLI::App* command, WriteFlags& flags);
 
-// --bound-samples, of commands that say how probable texts are.
-inline constexpr int64_t kMostBoundSamples = int64_t{1} << 20;
-CLI::Option* AddBoundSamples(CLI::App* command, int64_t& samples);
+// To the method of that name, if there is one.
+void SetMethod(const std::string& name, WriteOptions& options);
 
 // What AddWriteFlags' options say for a model. InvalidArgument for a method that is not the
 // model's, and of WriteOptions::Validate.

@@ -245,13 +245,13 @@ absl::Status BenchMethod(const Subject& subject) {
   ANYORDER_ASSIGN_OR_RETURN(const CanvasFamily family,
                             Named<CanvasFamily>(options.family, kFamilies));
   if (family == CanvasFamily::kMasked) write.block_len = options.block;
-  if (FindMethodOption("draft").ActsOn(write.method)) write.draft = options.draft;
+  if (ActsOn("draft", write.method)) write.draft = options.draft;
   const auto generated = static_cast<double>(options.lanes * options.tokens);
   double speeds[2] = {0, 0};
   double passes = 0;
   for (const bool recompute : {false, true}) {
     // RunBench without --method recomputes what is written from left to right.
-    if (recompute && !FindMethodOption("recompute").ActsOn(write.method)) continue;
+    if (recompute && !ActsOn("recompute", write.method)) continue;
     write.recompute = recompute;
     if (recompute) write.cache = BlockCache::kNone;
     for (int round = 0; round < 2; ++round) {

@@ -198,8 +198,6 @@ any_order)
   refuses 64 'method "left-to-right" does not fit .* choose llada' masked --input prompts.txt --output x.jsonl --method left-to-right
   refuses 64 "set block-length" masked --input prompts.txt --output x.jsonl --cache dual
   refuses 64 'guidance has no effect with method "sequential", only with llada, dream, mdlm, threshold' subsets --input prompts.txt --output x.jsonl --guidance 1
-  refuses 64 'end-last has no effect with method "mdlm"' masked --input prompts.txt --output x.jsonl --method mdlm --end-last
-  refuses 64 'draft has no effect with method "llada"' masked --input prompts.txt --output x.jsonl --draft 5
   refuses 64 "cache dual is for models of masked diffusion" subsets --input prompts.txt --output x.jsonl --method llada --block-length 8 --cache dual
   refuses 64 "at least 9 tokens before the end, but they and the end token must fit in 9" masked --input prompts.txt --output x.jsonl --min-len 9 --max-len 9
   refuses 64 "are more than the 64 tokens that this model has learned to read" masked --input prompts.txt --output x.jsonl --max-len 64
@@ -236,7 +234,7 @@ refused)
   echo "some words" >prompts.txt
   refuses 64 "--output is required" "${reference[@]}"
   refuses 64 "--beam excludes --sample\|--sample excludes --beam" "${reference[@]}" --output x.jsonl --beam 3 --sample 2
-  refuses 64 "top-p 2 must be in" "${reference[@]}" --output x.jsonl --sample 2 --top-p 2
+  refuses 64 "top-p: must be a number in (0, 1]" "${reference[@]}" --output x.jsonl --sample 2 --top-p 2
   refuses 64 'steps has no effect with method "left-to-right", only with llada' "${reference[@]}" --output x.jsonl --steps 4
   refuses 64 'recompute has no effect with method "left-to-right"' "${reference[@]}" --output x.jsonl --sample 2 --recompute
   refuses 64 "at least 9 tokens before the end" "${reference[@]}" --output x.jsonl --min-len 9 --max-len 9

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -19,46 +22,24 @@
 namespace anyorder {
 namespace {
 
-bool IsIn(WriteMethod method, const std::vector<WriteMethod>& methods) {
+bool IsIn(WriteMethod method, const WriteMethods& methods) {
   return std::find(methods.begin(), methods.end(), method) != methods.end();
 }
 
-template <auto kMember>
-MethodOption Option(absl::string_view name, std::vector<WriteMethod> methods) {
-  return {name, std::move(methods),
-          [](const WriteOptions& options) { return options.*kMember != WriteOptions().*kMember; },
-          [](WriteOptions& options) { options.*kMember = WriteOptions().*kMember; }};
-}
-
-std::vector<MethodOption> MakeMethodOptions() {
-  using enum WriteMethod;
-  using Options = WriteOptions;
-  const std::vector<WriteMethod> diffusion = {kLlada, kDream, kMdlm, kThreshold};
-  return {
-      Option<&Options::steps>("steps", {kLlada, kDream, kMdlm, kBlocks, kEso}),
-      Option<&Options::block_len>("block-length", {kLlada, kDream, kMdlm, kThreshold, kResample}),
-      Option<&Options::confidence>("confidence", {kLlada, kDream, kThreshold, kResample}),
-      Option<&Options::origin>("random-positions", {kDream}),
-      Option<&Options::order_temperature>("order-temperature", {kDream}),
-      Option<&Options::guidance>("guidance", diffusion),
-      Option<&Options::threshold>("threshold", {kThreshold}),
-      Option<&Options::cache>("cache", diffusion),
-      // The first four keep exact keys of the finished blocks of block diffusion.
-      Option<&Options::recompute>("recompute", {kLlada, kDream, kMdlm, kThreshold, kBlocks, kEso,
-                                                kGroups, kSequential, kSpeculative, kBurst}),
-      Option<&Options::group_len>("group-length", {kGroups, kResample}),
-      Option<&Options::draft>("draft", {kSpeculative, kBurst}),
-      Option<&Options::orders>("orders", {kBurst}),
-      Option<&Options::random_order>("random-order", {kGroups, kSequential, kSpeculative}),
-      Option<&Options::delay_end>("end-last", {kLlada, kDream, kThreshold, kBlocks, kResample}),
-      Option<&Options::literal>("literal", {kLlada, kBurst}),
+// visit(key, value, default, bounds, methods) of each option; it has no effect with other methods.
+template <typename Options, typename Visitor>
+void VisitWithDefaults(Options& options, Visitor visit) {
+  const WriteOptions usual;
+  std::vector<const void*> defaults;
+  auto note = [&](const char*, const auto& value, const auto&...) { defaults.push_back(&value); };
+  WriteOptions::VisitFields(usual, note);
+  auto next = defaults.begin();
+  auto both = [&](const char* key, auto& value, const char*, const FieldBounds& bounds,
+                  const WriteMethods& methods = {}) {
+    using Value = std::remove_cvref_t<decltype(value)>;
+    visit(key, value, *static_cast<const Value*>(*next++), bounds, methods);
   };
-}
-
-std::string NamesOf(const std::vector<WriteMethod>& methods) {
-  return absl::StrJoin(methods, ", ", [](std::string* out, WriteMethod method) {
-    absl::StrAppend(out, EnumName(method));
-  });
+  WriteOptions::VisitFields(options, both);
 }
 
 // Options of the method that contradict one another, or of which one leaves another no effect.
@@ -93,7 +74,7 @@ void AddContradictions(const WriteOptions& options, FaultList* faults) {
 }
 
 absl::Status CheckMethod(const CanvasForm& form, const WriteOptions& options) {
-  const std::vector<WriteMethod> methods = MethodsOf(form);
+  const WriteMethods methods = MethodsOf(form);
   if (!IsIn(options.method, methods)) {
     return InvalidArgument("method \"", EnumName(options.method),
                            "\" does not fit what this model has learned; choose ",
@@ -172,48 +153,48 @@ constexpr int64_t kGuessBytes = int64_t{1} << 30;
 
 absl::Status WriteOptions::Validate() const {
   FaultList faults;
-  draw.cuts.AddFaults(&faults);
-  const auto at_least = [&faults](const char* name, int64_t value, int64_t least) {
-    faults.Require(value >= least, absl::StrCat(name, " ", value, " must be at least ", least));
-  };
-  at_least("steps", steps, 0);
-  at_least("block-length", block_len, 0);
-  at_least("group-length", group_len, 1);
-  at_least("draft", Draft(), 0);
-  at_least("orders", orders, 1);
-  const auto in = [&faults](const char* name, double value, double least, double most) {
-    faults.Require(value >= least && value <= most,
-                   absl::StrCat(name, " ", value, " must be in [", least, ", ", most, "]"));
-  };
-  in("guidance", guidance, 0, 1e3);
-  in("threshold", threshold, 0, 1);
-  in("order-temperature", order_temperature, 0, 1e6);
-  for (const MethodOption& option : MethodOptions()) {
-    faults.Require(!option.is_given(*this) || option.ActsOn(method),
-                   absl::StrCat(option.name, " has no effect with method \"", EnumName(method),
-                                "\", only with ", NamesOf(option.methods), "; leave it out"));
-  }
+  VisitWithDefaults(*this, [&](const char* key, const auto& value, const auto& usual,
+                               const FieldBounds& bounds, const WriteMethods& methods) {
+    const std::string name = absl::StrReplaceAll(key, {{"_", "-"}});
+    if constexpr (std::is_convertible_v<decltype(value), std::optional<double>>) {
+      const std::optional<double> number = value;
+      faults.Require(!number || bounds.Contain(*number),
+                     absl::StrCat(name, " ", number.value_or(0), " must be ", bounds.ToText()));
+    }
+    faults.Require(methods.empty() || value == usual || IsIn(method, methods),
+                   absl::StrCat(name, " has no effect with method \"", EnumName(method),
+                                "\", only with ", NamesOf(methods), "; leave it out"));
+  });
   if (faults.empty()) AddContradictions(*this, &faults);
   return faults.ToStatus();
 }
 
-bool MethodOption::ActsOn(WriteMethod method) const { return IsIn(method, methods); }
-
-const std::vector<MethodOption>& MethodOptions() {
-  static const std::vector<MethodOption> options = MakeMethodOptions();
-  return options;
+void WriteOptions::ResetIdle() {
+  VisitWithDefaults(*this, [this](const char*, auto& value, const auto& usual, const FieldBounds&,
+                                  const WriteMethods& methods) {
+    if (!methods.empty() && !IsIn(method, methods)) value = usual;
+  });
 }
 
-const MethodOption& FindMethodOption(absl::string_view name) {
-  const std::vector<MethodOption>& options = MethodOptions();
-  const auto found =
-      std::find_if(options.begin(), options.end(),
-                   [name](const MethodOption& option) { return option.name == name; });
-  ANYORDER_CHECK(found != options.end()) << "no option " << name;
-  return *found;
+std::string NamesOf(const WriteMethods& methods) {
+  return absl::StrJoin(methods, ", ", [](std::string* out, WriteMethod method) {
+    absl::StrAppend(out, EnumName(method));
+  });
 }
 
-std::vector<WriteMethod> MethodsOf(const CanvasForm& form) {
+bool ActsOn(absl::string_view key, WriteMethod method) {
+  const WriteOptions options;
+  std::optional<bool> acts;
+  auto visit = [&](const char* name, const auto&, const char*, const FieldBounds&,
+                   const WriteMethods& methods = {}) {
+    if (key == name) acts = methods.empty() || IsIn(method, methods);
+  };
+  WriteOptions::VisitFields(options, visit);
+  ANYORDER_CHECK(acts.has_value()) << "no option " << key;
+  return *acts;
+}
+
+WriteMethods MethodsOf(const CanvasForm& form) {
   switch (form.family) {
     case CanvasFamily::kMasked:
       if (form.shifted)

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -86,49 +87,96 @@ enum class BlockCache { kNone, kPrefix, kDual };
 template <>
 inline constexpr auto kEnumNames<BlockCache> = EnumNames<BlockCache>("none", "prefix", "dual");
 
-// MethodOptions says which methods an option acts on.
+// Methods that an option acts on; empty: all.
+using WriteMethods = std::vector<WriteMethod>;
+// "llada, dream"
+std::string NamesOf(const WriteMethods& methods);
+
 struct WriteOptions {
   WriteMethod method = WriteMethod::kLlada;
   DrawOptions draw;
-  int64_t steps = 0;      // passes in all; 0: one a token
-  int64_t block_len = 0;  // tokens a block, written from left to right; 0: all at once
+  int64_t steps = 0;
+  int64_t block_len = 0;
   Confidence confidence = Confidence::kProbability;
-  bool origin = false;           // positions chosen at random before tokens are drawn
-  double order_temperature = 0;  // positions drawn by softmax(confidence / it); 0: the top
-  double guidance = 0;           // classifier-free, logits u + (1 + it) (c - u)
-  double threshold = 0.9;        // confidence from which a token is written
+  bool origin = false;
+  double order_temperature = 0;
+  double guidance = 0;
+  double threshold = 0.9;
   BlockCache cache = BlockCache::kNone;
-  bool recompute = false;        // exact caches off: every pass computes all slots again
-  int64_t group_len = 1;         // tokens a pass
-  std::optional<int64_t> draft;  // tokens guessed a round, 0: all; unset: 5, of kBurst all
-  int64_t orders = 1;            // orders tried a round
-  bool random_order = false;     // blanks in random order, not by position
-  bool delay_end = false;        // the end token is written last
-  bool stop_at_end = false;      // no more is written behind an end token once all before it is
-  bool literal = false;          // as the released code, its faults included (README.md)
+  bool recompute = false;  // exact caches off: every pass computes all slots again
+  int64_t group_len = 1;
+  std::optional<int64_t> draft;  // unset: Draft()
+  int64_t orders = 1;
+  bool random_order = false;
+  bool delay_end = false;
+  bool stop_at_end = false;  // no more is written behind an end token once all before it is
+  bool literal = false;      // README.md has the faults
+
+  // What a user may choose besides the method: visit(key, value, help, bounds, methods). A key is
+  // that of JSON; on command lines it has - for _.
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    using enum WriteMethod;
+    const FieldBounds any, tokens = Between(0, kMostTokens);
+    const WriteMethods diffusion = {kLlada, kDream, kMdlm, kThreshold};
+    const WriteMethods guessing = {kSpeculative, kBurst};
+    TokenCuts::VisitFields(self.draw.cuts, visit);
+    visit("seed", self.draw.seed, "seed of sampling", AtLeast(0));
+    visit("steps", self.steps, "passes per text; 0: one per token", tokens,
+          WriteMethods{kLlada, kDream, kMdlm, kBlocks, kEso});
+    visit("block_length", self.block_len,
+          "write blocks of N tokens from left to right; 0: all tokens at once", tokens,
+          WriteMethods{kLlada, kDream, kMdlm, kThreshold, kResample});
+    visit("confidence", self.confidence, "how sure a prediction is; the surest are written first",
+          any, WriteMethods{kLlada, kDream, kThreshold, kResample});
+    visit("random_positions", self.origin,
+          "choose positions at random, then sample their tokens (Dream's algorithm \"origin\")",
+          any, WriteMethods{kDream});
+    visit("order_temperature", self.order_temperature,
+          "sample positions by softmax(confidence / X); 0: the most confident", Between(0, 1e6),
+          WriteMethods{kDream});
+    visit("guidance", self.guidance,
+          "classifier-free guidance: logits u + (1 + X) (c - u), c with the prompt and u without; "
+          "0: off",
+          Between(0, 1e3), diffusion);
+    visit("threshold", self.threshold, "write every token whose confidence is at least X",
+          Between(0, 1), WriteMethods{kThreshold});
+    visit("cache", self.cache,
+          "with --block-length, compute keys of the text before the block (prefix) or of all other "
+          "text (dual) once per block; approximate, so texts can differ",
+          any, diffusion);
+    visit("end_last", self.delay_end, "write the end of the text after all other tokens", any,
+          WriteMethods{kLlada, kDream, kThreshold, kBlocks, kResample});
+    visit("group_length", self.group_len, "tokens written per pass", Between(1, kMostTokens),
+          WriteMethods{kGroups, kResample});
+    visit("draft", self.draft, "tokens guessed per round; 0: all (default: 5; of burst all)",
+          tokens, guessing);
+    visit("orders", self.orders, "with --literal: orders tried per round", Between(1, 1024),
+          WriteMethods{kBurst});
+    visit("random_order", self.random_order, "write in random order, not by position", any,
+          WriteMethods{kGroups, kSequential, kSpeculative});
+    // The first four keep exact keys of the finished blocks of block diffusion.
+    visit("recompute", self.recompute,
+          "keep no keys between passes; slower, does not affect results", any,
+          WriteMethods{kLlada, kDream, kMdlm, kThreshold, kBlocks, kEso, kGroups, kSequential,
+                       kSpeculative, kBurst});
+    visit("literal", self.literal,
+          "do as the released code does, its faults included; of llada with --end-last", any,
+          WriteMethods{kLlada, kBurst});
+  }
 
   int64_t Draft() const { return draft.value_or(method == WriteMethod::kBurst ? 0 : 5); }
 
   // InvalidArgument that lists values out of bounds and options that have no effect with the method
   // or, if there are none of these, options that contradict one another.
   absl::Status Validate() const;
+  // Options that have no effect with the method become their defaults.
+  void ResetIdle();
   bool operator==(const WriteOptions&) const = default;
 };
 
-// An option that acts on some methods only. The others (`draw` and stop_at_end) act on all.
-struct MethodOption {
-  absl::string_view name;            // on command lines; in JSON with _ for -
-  std::vector<WriteMethod> methods;  // that it acts on
-
-  bool ActsOn(WriteMethod method) const;
-  bool (*is_given)(const WriteOptions& options);  // whether it differs from its default
-  void (*reset)(WriteOptions& options);           // to its default
-};
-
-// In the order of WriteOptions.
-const std::vector<MethodOption>& MethodOptions();
-// REQUIRES: there is an option of that name.
-const MethodOption& FindMethodOption(absl::string_view name);
+// Whether an option, named by its key, acts on the method. REQUIRES: there is one.
+bool ActsOn(absl::string_view key, WriteMethod method);
 
 // What writes.
 struct WritingModel {
@@ -140,7 +188,7 @@ struct WritingModel {
 };
 
 // Methods of the family, the usual one first; kLeftToRight is not among them.
-std::vector<WriteMethod> MethodsOf(const CanvasForm& form);
+WriteMethods MethodsOf(const CanvasForm& form);
 
 // InvalidArgument unless the method is one of the form's, which the message lists, and its options
 // go together, or if a canvas has no given token where the form needs one; OutOfRange if it has

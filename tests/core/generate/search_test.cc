@@ -462,9 +462,9 @@ TEST(SearchOptionsTest, RefuseWhatCannotBeMeant) {
   EXPECT_FALSE(beam.Validate().ok());
   const SampleOptions sample = {.cuts = {.temperature = -1, .top_k = -1, .top_p = 0}};
   const std::string message(sample.Validate().message());
-  EXPECT_THAT(message, ::testing::HasSubstr("temperature -1"));
-  EXPECT_THAT(message, ::testing::HasSubstr("top-p 0"));
-  EXPECT_THAT(message, ::testing::HasSubstr("top-k -1"));
+  EXPECT_THAT(message, ::testing::HasSubstr("temperature is -1"));
+  EXPECT_THAT(message, ::testing::HasSubstr("top_p is 0"));
+  EXPECT_THAT(message, ::testing::HasSubstr("top_k is -1"));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ Outcome Parse(std::vector<std::string> words) {
   bool flag = false;
   CLI::App* launch = app.add_subcommand("launch", "start");
   AddRunDir(launch, run_dir, "where");
-  AddNumber(launch, "--fraction", fraction, "how much", 0, 1);
+  AddNumber(launch, "--fraction", fraction, "how much", Between(0, 1));
   AddNumber(launch, "--any", any, "how much");
   AddCount(launch, "--count", count, "how many");
   AddCount(launch, "--few", few, "how many", 1, 8);
@@ -123,9 +123,9 @@ TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
       {{"launch", "x", "--seed", "2"}, "'--set train.seed=VALUE'", "program launch"},
       {{"launch", "x", "--batch-size=2"}, "--set train.global_batch_size=VALUE", "program launch"},
       {{"launch", "x", "--fraction", "nan"},
-       "--fraction: must be a number from 0 to 1, not 'nan'",
+       "--fraction: must be a number in [0, 1], not 'nan'",
        "program launch"},
-      {{"launch", "x", "--fraction", "-0.5"}, "a number from 0 to 1, not '-0.5'", "program launch"},
+      {{"launch", "x", "--fraction", "-0.5"}, "a number in [0, 1], not '-0.5'", "program launch"},
       {{"launch", "x", "--any", "half"}, "--any: must be a number, not 'half'", "program launch"},
       {{"launch", "x", "--count", "-1"},
        "--count: must be a whole number, at least 0, not '-1'",

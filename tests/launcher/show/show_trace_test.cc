@@ -191,8 +191,8 @@ TEST(ShowTraceTest, NumbersStandWhereTokensBegin) {
   }
 }
 
-std::vector<std::string> Between(const std::string& text, const std::string& begin,
-                                 const std::string& end) {
+std::vector<std::string> PartsBetween(const std::string& text, const std::string& begin,
+                                      const std::string& end) {
   std::vector<std::string> found;
   for (size_t at = 0; (at = text.find(begin, at)) != std::string::npos;) {
     at += begin.size();
@@ -210,12 +210,12 @@ TEST(ShowTraceTest, SvgHasEachTokenOnceWithAllThatIsKnownOfIt) {
   EXPECT_LT(svg.find(kSvgMark), 400);  // where `show` looks for it
   EXPECT_THAT(svg, HasSubstr(">llada: 7 tokens in 12 passes (0.58 a pass)</text>"));
   EXPECT_THAT(svg, HasSubstr(">text 1 of 3</text>"));
-  const std::vector<std::string> boxes = Between(svg, "<g class=\"token\">", "</g>");
+  const std::vector<std::string> boxes = PartsBetween(svg, "<g class=\"token\">", "</g>");
   std::vector<std::string> texts, prints, titles;
   for (const std::string& box : boxes) {
-    titles.push_back(Between(box, "<title>", "</title>").at(0));
-    texts.push_back(Between(box, "\">", "</text>").at(0));
-    prints.push_back(Between(box, "\">", "</text>").at(1));
+    titles.push_back(PartsBetween(box, "<title>", "</title>").at(0));
+    texts.push_back(PartsBetween(box, "\">", "</text>").at(0));
+    prints.push_back(PartsBetween(box, "\">", "</text>").at(1));
   }
   EXPECT_THAT(texts,
               ElementsAre("it", "rains", "un", "believ", "a&lt;b&gt;&amp;&quot;&#39;", "↵", "語"));
@@ -225,10 +225,10 @@ TEST(ShowTraceTest, SvgHasEachTokenOnceWithAllThatIsKnownOfIt) {
             "&#39; it&#39;, position 2, written in pass 1, confidence 0.250, log-probability "
             "-1.000");
   EXPECT_THAT(titles[4], HasSubstr("confidence -"));
-  EXPECT_EQ(Between(svg, ">So<", "/text>").size(), 1);
-  EXPECT_EQ(Between(svg, ">[1 blank]<", "/text>").size(), 1);
+  EXPECT_EQ(PartsBetween(svg, ">So<", "/text>").size(), 1);
+  EXPECT_EQ(PartsBetween(svg, ">[1 blank]<", "/text>").size(), 1);
   // Bars: of each pass one.
-  const std::vector<std::string> bars = Between(svg, "<title>pass ", "</title>");
+  const std::vector<std::string> bars = PartsBetween(svg, "<title>pass ", "</title>");
   EXPECT_EQ(bars.size(), 12);
   EXPECT_THAT(bars, ::testing::Contains(HasSubstr(": 1 token, mean confidence ")));
   EXPECT_THAT(bars, ::testing::Not(::testing::Contains(HasSubstr(": 1 tokens"))));
@@ -241,9 +241,9 @@ TEST(ShowTraceTest, SvgIsAsWideHoweverLongTheText) {
     trace.written.push_back({1, i, std::string(random() % 90, 'x'), -1, 0.5});
   const std::string svg = TraceSvgPicture(trace, "");
   EXPECT_THAT(svg, HasSubstr("width=\"960\""));
-  for (const std::string& box : Between(svg, "<g class=\"token\">", "</g>")) {
-    const double x = std::stod(Between(box, " x=\"", "\"").at(0));
-    const double width = std::stod(Between(box, " width=\"", "\"").at(0));
+  for (const std::string& box : PartsBetween(svg, "<g class=\"token\">", "</g>")) {
+    const double x = std::stod(PartsBetween(box, " x=\"", "\"").at(0));
+    const double width = std::stod(PartsBetween(box, " width=\"", "\"").at(0));
     EXPECT_GE(x, 28);
     EXPECT_LE(x + width, 960 - 28 + 0.01);
   }

@@ -163,29 +163,29 @@ inline WriteOptions RandomOptions(const CanvasModel& model, WriteMethod method,
                                   RandomStream& random) {
   WriteOptions options{.method = method, .draw = RandomDraws(model, random)};
   const auto choose = [&](const char* name, auto& option, auto values) {
-    if (FindMethodOption(name).ActsOn(method)) option = OneOf(values, random);
+    if (ActsOn(name, method)) option = OneOf(values, random);
   };
   using Counts = std::vector<int64_t>;
   using Numbers = std::vector<double>;
   const std::vector<bool> either = {false, true};
   choose("steps", options.steps, Counts{0, 0, 1, 3, 7, 20});
   if (model.form.family != CanvasFamily::kBlocks)
-    choose("block-length", options.block_len, Counts{0, 0, 1, 3, 4});
-  choose("random-positions", options.origin, std::vector<bool>{true, false, false});
+    choose("block_length", options.block_len, Counts{0, 0, 1, 3, 4});
+  choose("random_positions", options.origin, std::vector<bool>{true, false, false});
   if (!options.origin) {
     std::vector<Confidence> measures = {Confidence::kProbability, Confidence::kMargin};
     if (method != WriteMethod::kThreshold)
       measures.insert(measures.end(), {Confidence::kEntropy, Confidence::kRandom});
     choose("confidence", options.confidence, measures);
-    choose("order-temperature", options.order_temperature, Numbers{0, 0, 0.3});
+    choose("order_temperature", options.order_temperature, Numbers{0, 0, 0.3});
   }
   if (model.form.family == CanvasFamily::kMasked)
     choose("guidance", options.guidance, Numbers{0, 0, 1.3});
   choose("threshold", options.threshold, Numbers{0.1, 0.25, 0.9});
-  choose("group-length", options.group_len, Counts{1, 2, 3});
-  choose("random-order", options.random_order, either);
+  choose("group_length", options.group_len, Counts{1, 2, 3});
+  choose("random_order", options.random_order, either);
   const bool is_by_chance = method == WriteMethod::kBlocks && options.steps > 0;
-  if (!options.origin && !is_by_chance) choose("end-last", options.delay_end, either);
+  if (!options.origin && !is_by_chance) choose("end_last", options.delay_end, either);
   if (options.delay_end) choose("literal", options.literal, either);
   options.stop_at_end = random.Below(2) == 0;
   return options;
